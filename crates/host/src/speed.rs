@@ -46,6 +46,7 @@ pub fn measure(directory: &Path) -> io::Result<Speed> {
         touch_ns: median(|one| one.touch_ns),
         unmap_page_ns: median(|one| one.unmap_page_ns),
         disk_call_ns,
+        remote_percent: None,
     })
 }
 
@@ -96,6 +97,7 @@ fn round(path: &Path) -> io::Result<Speed> {
         touch_ns: Some(touch_ns / PAGES),
         unmap_page_ns: Some(unmap_ns / PAGES),
         disk_call_ns: None,
+        remote_percent: None,
     })
 }
 

@@ -27,6 +27,8 @@ pub struct Speed {
     pub unmap_page_ns: Option<u64>,
     /// One read of 4 KiB from the disk past the page cache (O_DIRECT), alone, ns.
     pub disk_call_ns: Option<u64>,
+    /// What an access to another node's memory takes, in percent of one to the own; else the nodes' distance says it.
+    pub remote_percent: Option<u64>,
 }
 
 /// Why a text is no list of speeds.
@@ -43,7 +45,7 @@ pub enum SpeedError {
 
 type Slot = fn(&mut Speed) -> &mut Option<u64>;
 
-const FIGURES: [(&str, Slot); 9] = [
+const FIGURES: [(&str, Slot); 10] = [
     ("call_ns", |speed| &mut speed.call_ns),
     ("copy_byte_ps", |speed| &mut speed.copy_byte_ps),
     ("cache_page_ns", |speed| &mut speed.cache_page_ns),
@@ -53,6 +55,7 @@ const FIGURES: [(&str, Slot); 9] = [
     ("touch_ns", |speed| &mut speed.touch_ns),
     ("unmap_page_ns", |speed| &mut speed.unmap_page_ns),
     ("disk_call_ns", |speed| &mut speed.disk_call_ns),
+    ("remote_percent", |speed| &mut speed.remote_percent),
 ];
 
 /// `call_ns=5200,touch_ns=140`: what is not named stays as the model has it.

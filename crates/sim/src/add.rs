@@ -16,11 +16,20 @@ use super::v6::{cgroup, tree};
 
 /// A new page of the file in the cache, with a buffer_head where the file system uses them.
 pub async fn page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, buffers: bool) -> (ChunkId, u32) {
+    one(m, task, inode, page, (buffers, Want::USER)).await
+}
+
+/// The same for a write() (grab_cache_page_write_begin).
+pub async fn page_for_write(m: &Machine, task: &mut Task, inode: InodeId, page: u64) -> (ChunkId, u32) {
+    one(m, task, inode, page, (true, Want::WRITE)).await
+}
+
+async fn one(m: &Machine, task: &mut Task, inode: InodeId, page: u64, (buffers, want): (bool, Want)) -> (ChunkId, u32) {
     let charged = m.mm.borrow().inodes.get(inode).in_cgroup;
     if charged {
         cgroup::charge(m, task, 1).await;
     }
-    place(m, task, inode, page, Folio { buffers, head: true, fills_node: false, tail_ns: 0 }).await
+    place(m, task, inode, page, Folio { buffers, want, head: true, fills_node: false, tail_ns: 0 }).await
 }
 
 /// mm/readahead.c: page_cache_ra_order, ra_alloc_folio: the folio at the beginning of [page, to): smaller where its place or
@@ -31,7 +40,7 @@ pub async fn ahead_folio(m: &Machine, task: &mut Task, inode: InodeId, (page, to
     while order > 0 && (page + (1 << order) > to || !missing(page + (1 << order))) {
         order -= 1;
     }
-    fill_folio(m, task, inode, page, (order, false, m.costs.ahead_page_ns)).await
+    fill_folio(m, task, inode, page, order, Want::USER).await
 }
 
 /// mm/filemap.c: __filemap_get_folio, 6.18: one folio for as much of a write as its place allows, charged as a whole;
@@ -45,17 +54,13 @@ pub async fn folio(m: &Machine, task: &mut Task, inode: InodeId, page: u64, last
     while order > 0 && !missing(page + (1 << order)) {
         order -= 1;
     }
-    fill_folio(m, task, inode, page, (order, true, m.costs.folio_page_ns)).await
+    fill_folio(m, task, inode, page, order, Want::WRITE).await
 }
 
 /// Charges a folio, or a smaller one where that cannot be, and brings its pages in.
-async fn fill_folio(
-    m: &Machine,
-    task: &mut Task,
-    inode: InodeId,
-    page: u64,
-    (mut order, buffers, tail_ns): (u32, bool, u64),
-) -> u64 {
+async fn fill_folio(m: &Machine, task: &mut Task, inode: InodeId, page: u64, mut order: u32, want: Want) -> u64 {
+    // Folios of readahead have no buffer_heads.
+    let (buffers, tail_ns) = if want.write { (true, m.costs.folio_page_ns) } else { (false, m.costs.ahead_page_ns) };
     let charged = m.mm.borrow().inodes.get(inode).in_cgroup;
     while charged && !cgroup::charge(m, task, 1 << order).await {
         order -= 1;
@@ -65,7 +70,7 @@ async fn fill_folio(
     let fills_node = order >= NODE_PAGES.get().ilog2();
     for page in page..end {
         let head = page % (1 << order) == 0;
-        place(m, task, inode, page, Folio { buffers, head, fills_node, tail_ns }).await;
+        place(m, task, inode, page, Folio { buffers, want, head, fills_node, tail_ns }).await;
         if task.pending_ns() > m.costs.burst_ns {
             task.run(m).await;
         }
@@ -77,6 +82,7 @@ async fn fill_folio(
 #[derive(Clone, Copy)]
 struct Folio {
     buffers: bool,
+    want: Want,
     /// Its first page, which has the work of a request.
     head: bool,
     fills_node: bool,
@@ -86,7 +92,7 @@ struct Folio {
 
 /// Takes a frame for a page that has been charged.
 async fn place(m: &Machine, task: &mut Task, inode: InodeId, page: u64, folio: Folio) -> (ChunkId, u32) {
-    let Folio { buffers, head, fills_node, tail_ns } = folio;
+    let Folio { buffers, want, head, fills_node, tail_ns } = folio;
     let bit = 1 << (page % WINDOW_PAGES);
     if !fills_node {
         tree::grow(m, task, inode, page).await;
@@ -94,9 +100,9 @@ async fn place(m: &Machine, task: &mut Task, inode: InodeId, page: u64, folio: F
     if head {
         task.work(Site::Work, m.costs.alloc_page_ns);
     }
-    let zone = match alloc::frame_now(m, task, Want::USER) {
+    let zone = match alloc::frame_now(m, task, want) {
         Some(zone) => Some(zone),
-        None => alloc::frame_slow(m, task, Want::USER).await,
+        None => alloc::frame_slow(m, task, want).await,
     };
     let Some(zone) = zone else {
         m.mm.borrow_mut().uncharge_page(inode);

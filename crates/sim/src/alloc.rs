@@ -2,7 +2,7 @@
 //!
 //! Models: `get_page_from_freelist` and `__alloc_pages_slowpath` of 2.6.32 for single pages, with the refusal of
 //! GFP_THISNODE requests, and the slab allocator on top (`cache_alloc_refill`, `cache_grow`,
-//! `fallback_alloc`); the fair zone allocator of 3.12 to 4.7. Leaves out: higher orders, compaction, the zonelist cache,
+//! `fallback_alloc`); the fair zone allocator of 3.12 to 4.7; dirty limits by zone and node (`spread`). Leaves out: higher orders, compaction, the zonelist cache,
 //! fairness where zone_reclaim_mode is on, out-of-memory kills: a request that cannot be met retries until reclaim succeeds,
 //! and the swarm fails a run in which one never does.
 
@@ -12,6 +12,7 @@ use super::memory::Mm;
 use super::reclaim;
 use super::site::Site;
 use super::slab::{CacheKind, Object};
+use super::spread::DirtyPart;
 use super::task::{Culprit, Task};
 use super::v6::cgroup;
 use super::zone::ZoneKind;
@@ -24,12 +25,15 @@ pub struct Want {
     pub this_node: bool,
     /// May enter the file system while it reclaims.
     pub fs: bool,
+    /// __GFP_WRITE: a page of a file that will be dirtied at once.
+    pub write: bool,
 }
 
 impl Want {
-    pub const USER: Want = Want { kind: ZoneKind::HighMem, this_node: false, fs: true };
-    pub const KERNEL: Want = Want { kind: ZoneKind::Normal, this_node: false, fs: true };
-    pub const NOFS: Want = Want { kind: ZoneKind::Normal, this_node: false, fs: false };
+    pub const USER: Want = Want { kind: ZoneKind::HighMem, this_node: false, fs: true, write: false };
+    pub const WRITE: Want = Want { write: true, ..Want::USER };
+    pub const KERNEL: Want = Want { kind: ZoneKind::Normal, this_node: false, fs: true, write: false };
+    pub const NOFS: Want = Want { kind: ZoneKind::Normal, this_node: false, fs: false, write: false };
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -93,7 +97,8 @@ pub async fn frame(m: &Machine, task: &mut Task, want: Want) -> Option<u8> {
 #[inline]
 pub fn frame_now(m: &Machine, task: &Task, want: Want) -> Option<u8> {
     let most = if reclaims_zones(m, task) { 1 } else { ZONES_MAX };
-    let zone = m.mm.borrow_mut().low_choice((task.node, task.cpu), want, most)?;
+    let part = if want.write { m.dirty_part() } else { None };
+    let zone = m.mm.borrow_mut().low_choice((task.node, task.cpu), want, most, part)?;
     Some(counted(m, task.node, zone))
 }
 
@@ -116,19 +121,25 @@ impl Mm {
     /// A frame of the first zone above its low watermark, among so many; where the profile is fair, of one that has not given its
     /// part of this round.
     #[inline]
-    fn low_choice(&mut self, from: (usize, u16), want: Want, most: usize) -> Option<u8> {
+    fn low_choice(&mut self, from: (usize, u16), want: Want, most: usize, part: Option<DirtyPart>) -> Option<u8> {
         let fair = self.profile.fair_zones;
-        let found = self.choose(from, want, most, fair);
+        let found = self.choose(from, want, (most, part), fair);
         if found.is_none() && fair == FairZones::OfNodeFirst && most > 1 {
             // mm/page_alloc.c: get_page_from_freelist, 3.15: once more without fairness, before kswapd is woken.
             self.reset_batches(from.0, want);
-            return self.choose(from, want, most, FairZones::None);
+            return self.choose(from, want, (most, part), FairZones::None);
         }
         found
     }
 
     #[inline]
-    fn choose(&mut self, (node, cpu): (usize, u16), want: Want, most: usize, fair: FairZones) -> Option<u8> {
+    fn choose(
+        &mut self,
+        (node, cpu): (usize, u16),
+        want: Want,
+        (most, part): (usize, Option<DirtyPart>),
+        fair: FairZones,
+    ) -> Option<u8> {
         for place in 0..most {
             let list = if want.kind == ZoneKind::HighMem { &self.lists_any } else { &self.lists_normal };
             let zone = *list.get(node)?.get(place)?;
@@ -139,7 +150,7 @@ impl Mm {
                 FairZones::All => slot.alloc_batch > 0,
                 FairZones::OfNode | FairZones::OfNodeFirst => of_node && slot.alloc_batch > 0,
             };
-            let allowed = in_turn && (!want.this_node || of_node);
+            let allowed = in_turn && (!want.this_node || of_node) && part.is_none_or(|part| self.dirty_ok(zone, part));
             let is_above = allowed && slot.above(slot.low + slot.blocks.boost, want.kind);
             if is_above && self.take_frame(zone, cpu, want.kind) {
                 return Some(zone);
@@ -188,8 +199,12 @@ fn counted(m: &Machine, node: usize, zone: u8) -> u8 {
 /// mm/page_alloc.c: get_page_from_freelist, 2.6.32: a zone below its low watermark is reclaimed on the spot if
 /// zone_reclaim_mode says so, and passed over otherwise.
 async fn freelist_low(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> Option<u8> {
+    let part = if want.write { m.dirty_part() } else { None };
     for place in 0..zones.len() {
         let zone = zones[place];
+        if part.is_some_and(|part| !m.mm.borrow().dirty_ok(zone, part)) {
+            continue;
+        }
         if let Some(zone) = try_zones(m, task, &zones[place..=place], want, Mark::Low) {
             return Some(zone);
         }
@@ -432,7 +447,7 @@ mod tests {
 
     /// Node and kind of the zones that so many requests from node 1 get their pages of, up to the first that gets none.
     fn given(mm: &mut Mm, requests: usize) -> Vec<(usize, bool)> {
-        let zones = (0..requests).map_while(|_| mm.low_choice((1, 0), Want::USER, 66));
+        let zones = (0..requests).map_while(|_| mm.low_choice((1, 0), Want::USER, 66, None));
         let zones: Vec<u8> = zones.collect();
         let zones = zones.into_iter().map(|zone| &mm.zones[usize::from(zone)]);
         zones.map(|zone| (zone.node, zone.kind == Normal)).collect()

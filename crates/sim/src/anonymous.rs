@@ -38,24 +38,29 @@ pub async fn read_kept(m: &Machine, task: &mut Task, inode: InodeId, offset: u64
         let pages = piece.div_ceil(PAGE);
         let first = task.own_pages;
         task.own_pages += pages;
-        fault(m, task, memory, first, pages).await;
+        let far_ns = fault(m, task, memory, first, pages).await;
+        task.work(Site::Work, far_ns);
         vfs::read_on(m, task, inode, (offset + done, offset + done + piece), offset + bytes).await;
         done += piece;
     }
 }
 
-/// One fault on memory that was never touched.
-async fn fault(m: &Machine, task: &mut Task, memory: InodeId, first: u64, pages: u64) {
-    task.work(Site::Work, m.costs.minor_fault_ns + pages * m.costs.zero_page_ns());
+/// One fault on memory that was never touched. Returns what copying into it takes longer because it is another node's.
+async fn fault(m: &Machine, task: &mut Task, memory: InodeId, first: u64, pages: u64) -> u64 {
+    task.work(Site::Work, m.costs.minor_fault_ns);
     m.mm.borrow_mut().events.pgfault += 1;
     let active = m.profile.swap.starts_active;
+    let mut far_ns = 0;
     for page in first..first + pages {
         let Some(zone) = alloc::frame(m, task, Want::USER).await else { continue };
+        task.work(Site::Work, m.clear_ns(task, zone, pages > 1));
+        far_ns += m.far_copy_ns(task, zone, PAGE);
         m.mm.borrow_mut().insert_anonymous(memory, page, zone, active);
         if task.pending_ns() > m.costs.burst_ns {
             task.run(m).await;
         }
     }
+    far_ns
 }
 
 /// Loads from or stores to memory of the thread's own.

@@ -32,6 +32,8 @@ pub struct Machine {
     pub(super) profile: Profile,
     pub(super) file_system: FileSystem,
     pub(super) costs: Costs,
+    /// As `copying::remote_percent`.
+    pub(super) remote_percent: u64,
     pub(super) speed_percent: u64,
     pub(super) knobs: RefCell<Knobs>,
     pub(super) ablations: Ablations,
@@ -176,11 +178,12 @@ impl Machine {
             let mut id = mm.inodes.get(inode).windows.get(window as u32);
             while id != NONE {
                 let chunk = mm.chunks.get_mut(id);
-                let (done, next) = (chunk.writeback & bits, chunk.sibling);
+                let (done, next, zone) = (chunk.writeback & bits, chunk.sibling, usize::from(chunk.zone));
                 chunk.writeback &= !done;
                 let rotates = chunk.reclaim && chunk.writeback | chunk.dirty == 0;
                 chunk.reclaim &= !rotates;
                 mm.writeback -= u64::from(done.count_ones());
+                mm.zones[zone].writeback -= u64::from(done.count_ones());
                 mm.inodes.get_mut(inode).under_writeback -= done.count_ones();
                 if mm.inodes.get(inode).in_cgroup {
                     mm.cgroup.writeback -= u64::from(done.count_ones());

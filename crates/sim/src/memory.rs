@@ -150,6 +150,7 @@ impl Mm {
         let zone = &mut self.zones[usize::from(chunk.zone)];
         zone.mapped -= u64::from((chunk.mapped & bits).count_ones());
         zone.dirty -= dirty;
+        zone.writeback -= writeback;
         *(if chunk.anonymous { &mut zone.anonymous } else { &mut zone.file }) -= u64::from(bits.count_ones());
         let buffers = u64::from((chunk.buffers & bits).count_ones());
         if buffers > 0 {
@@ -343,8 +344,12 @@ impl Mm {
         }
         let held = self.chunks.check(self.zones.len())?;
         let writeback = held.under_writeback;
-        if writeback != self.writeback {
-            return Err(Broken::Frames(format!("{} pages under writeback counted, {writeback} held", self.writeback)));
+        let in_zones: u64 = self.zones.iter().map(|zone| zone.writeback).sum();
+        if writeback != self.writeback || writeback != in_zones {
+            let counted = self.writeback;
+            return Err(Broken::Frames(format!(
+                "{counted} pages under writeback counted, {writeback} held, {in_zones} in the zones"
+            )));
         }
         let by_zone = held.by_zone;
         for (index, zone) in self.zones.iter().enumerate() {

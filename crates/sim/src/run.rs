@@ -19,7 +19,7 @@ use super::swap::Swap;
 use super::task::Task;
 use super::v22::{self, Old};
 use super::writeback::Writeback;
-use super::{block, build, constant, journal, monitor, prepare, process, refuse, sample, writeback, zone};
+use super::{block, build, constant, copying, journal, monitor, prepare, process, refuse, sample, writeback, zone};
 use flatwater_recording::EventKind;
 use flatwater_recording::header::FORMAT_VERSION;
 use flatwater_recording::{
@@ -148,6 +148,7 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
     let machine = Machine {
         clock: Clock::new(scenario.duration.0),
         costs: profile.costs.on(&scenario.machine),
+        remote_percent: copying::remote_percent(&scenario.machine, &shape),
         speed_percent: speed,
         knobs: RefCell::new(knobs),
         ablations: options.ablations,

@@ -256,7 +256,9 @@ impl Mm {
             chunk.writeback |= ready;
             chunk.reclaim |= ready != 0;
             bits |= ready;
+            let zone = usize::from(chunk.zone);
             id = chunk.sibling;
+            self.zones[zone].writeback += u64::from(ready.count_ones());
         }
         self.inodes.get_mut(page.inode).under_writeback += bits.count_ones();
         self.writeback += u64::from(bits.count_ones());

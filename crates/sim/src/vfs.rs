@@ -184,6 +184,7 @@ impl Machine {
         let own = mm.inodes.get_mut(inode);
         let grows = offset + bytes > own.size;
         own.size = own.size.max(offset + bytes);
+        // The page was written to a moment ago: it is in the CPU's cache, whichever node it lies on.
         task.work(Site::Work, self.costs.write_base_ns + bytes * self.costs.copy_byte_ps / 1000);
         drop(mm);
         super::journal::note_change(self, inode, grows);
@@ -231,11 +232,12 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
                     folio_end = add::folio(m, task, inode, page, last).await;
                     m.mm.borrow().lookup(inode, page).unwrap_or((NONE, 0))
                 } else {
-                    add::page(m, task, inode, page, true).await
+                    add::page_for_write(m, task, inode, page).await
                 }
             }
         };
-        task.work(Site::Work, part * m.costs.copy_byte_ps / 1000);
+        let zone = if id == NONE { None } else { Some(m.mm.borrow().chunks.get(id).zone) };
+        task.work(Site::Work, zone.map_or(part * m.costs.copy_byte_ps / 1000, |zone| m.copy_ns(task, zone, part)));
         if id == NONE || m.mm.borrow().chunks.get(id).present & bit == 0 {
             continue;
         }
@@ -314,8 +316,9 @@ pub async fn read_on(m: &Machine, task: &mut Task, inode: InodeId, (offset, end)
         if m.mm.borrow().lookup(inode, page) != Some((id, bit)) {
             continue;
         }
+        let zone = m.mm.borrow().chunks.get(id).zone;
         m.mm.borrow_mut().touch(id, bit);
-        task.work(Site::Work, part * m.costs.copy_byte_ps / 1000);
+        task.work(Site::Work, m.copy_ns(task, zone, part));
         if task.pending_ns() > m.costs.burst_ns {
             task.run(m).await;
         }

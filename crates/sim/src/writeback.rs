@@ -233,6 +233,7 @@ impl Mm {
             let zone = usize::from(chunk.zone);
             id = chunk.sibling;
             self.zones[zone].dirty -= u64::from(ready.count_ones());
+            self.zones[zone].writeback += u64::from(ready.count_ones());
         }
         let count = u64::from(bits.count_ones());
         self.dirty -= count;

@@ -2,7 +2,7 @@
 //! is compared is fitted.
 
 use flatwater_recording::schema::nodes;
-use flatwater_recording::{Recording, Source, Table, lru_gen_runs};
+use flatwater_recording::{Recording, Source, Speed, Table, lru_gen_runs};
 use flatwater_workload::scenario::Scenario;
 
 /// How often the model's CPU is made slower, and how much more than the reference it may do.
@@ -21,6 +21,8 @@ pub fn as_fast_as<E>(
 ) -> Result<Recording, E> {
     let mut machine = machine_of(real, scenario);
     if let Some(speed) = real.header.speed {
+        // An emulated machine's nodes share the host's memory.
+        let speed = Speed { remote_percent: speed.remote_percent.or(Some(100)), ..speed };
         machine.push(format!("machine.speed={speed}"));
         return perform(&machine);
     }

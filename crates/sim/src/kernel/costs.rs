@@ -53,6 +53,9 @@ costs! {
     read_base_ns: true,
     /// Copying one byte, ps.
     copy_byte_ps: true,
+    /// Clearing a page of 4 KiB, and one of the pages of a huge page, in percent of what copying it takes.
+    clear_percent: false,
+    clear_huge_percent: false,
     alloc_page_ns: true,
     add_to_cache_ns: true,
     /// Each further page of a large folio, instead of the two above.

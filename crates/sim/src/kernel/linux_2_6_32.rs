@@ -1,8 +1,8 @@
 //! Linux 2.6.32, x86-64, SLAB: the kernel of the trading journal and of the graph database.
 
 use super::{
-    Constant, ContextReadahead, CostTable, FairZones, Generations, Objects, Profile, ReclaimWrites, ScanBalance,
-    ShrinkRule, SlabFallback, SwapRule, Throttle, WatermarkRule, Workingset, ZoneReclaim,
+    Constant, ContextReadahead, CostTable, DirtySpread, FairZones, Generations, Objects, Profile, ReclaimWrites,
+    ScanBalance, ShrinkRule, SlabFallback, SwapRule, Throttle, WatermarkRule, Workingset, ZoneReclaim,
 };
 use crate::slab::ObjectShape;
 
@@ -20,6 +20,8 @@ const OBJECTS: Objects = Objects {
 
 const WALKED_SLABS: &str =
     "a list of 425 000 synthetic slabs in random order, idle 2-core guest (the walk of bench/walks.rs)";
+const CLEARED: &str = "first touches of huge pages, 344 ns each 4 KiB, beside read() of cached bytes into memory in use, 293 ns: \
+     bench/walks.rs, 6.18, 2-core guest";
 const NOT_APART: Constant<u64> = Constant::assumed(0, "part of the lookup");
 
 pub const COSTS: CostTable = CostTable {
@@ -28,6 +30,8 @@ pub const COSTS: CostTable = CostTable {
     write_step_ns: Constant::assumed(0, "part of copying (4 GB/s)"),
     read_base_ns: Constant::assumed(900, "a plain read of a page in memory: under a microsecond"),
     copy_byte_ps: Constant::assumed(250, "4 GB/s: memory of 2009, both ends cold"),
+    clear_percent: Constant::assumed(50, "one end is cold, not two"),
+    clear_huge_percent: Constant::measured(117, CLEARED),
     alloc_page_ns: Constant::assumed(250, "part of a plain write"),
     add_to_cache_ns: Constant::assumed(350, "part of a plain write"),
     folio_page_ns: Constant::assumed(0, "no large folios"),
@@ -148,6 +152,7 @@ pub fn profile() -> Profile {
         ext3_barriers: false,
         md_barriers: false,
         fair_zones: FairZones::None,
+        dirty_spread: DirtySpread::None,
         dirty_ratio: Constant::kernel(20, "mm/page-writeback.c", "vm_dirty_ratio", "2.6.32"),
         background_ratio: Constant::kernel(10, "mm/page-writeback.c", "dirty_background_ratio", "2.6.32"),
         inodes_per_block: INODES_PER_BLOCK,

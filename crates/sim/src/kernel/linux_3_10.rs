@@ -2,7 +2,8 @@
 
 use super::linux_6::{COSTS, OBJECTS};
 use super::{
-    Constant, Profile, ReclaimWrites, ShrinkRule, SlabFallback, SwapRule, Throttle, ZoneReclaim, linux_2_6_32,
+    Constant, DirtySpread, Profile, ReclaimWrites, ShrinkRule, SlabFallback, SwapRule, Throttle, ZoneReclaim,
+    linux_2_6_32,
 };
 
 pub fn profile() -> Profile {
@@ -13,6 +14,7 @@ pub fn profile() -> Profile {
         hz: Constant::kernel(1000, "kernel/Kconfig.hz", "CONFIG_HZ of that distribution", "3.10"),
         struct_page_bytes: Constant::kernel(64, "include/linux/mm_types.h", "sizeof(struct page), x86-64", "3.10"),
         reclaim_distance: Some(Constant::kernel(30, "include/linux/topology.h", "RECLAIM_DISTANCE", "3.10")),
+        dirty_spread: DirtySpread::ByZone,
         slab_fallback: SlabFallback::TriesHarder,
         slub: true,
         zone_reclaim: ZoneReclaim::PerZone,

@@ -1,6 +1,8 @@
 //! Linux 4.18: LRU lists by node, watermarks by scale factor, shrinkers by priority.
 
-use super::{ContextReadahead, Profile, ShrinkRule, SwapRule, WatermarkRule, Workingset, ZoneReclaim, linux_3_10};
+use super::{
+    ContextReadahead, DirtySpread, Profile, ShrinkRule, SwapRule, WatermarkRule, Workingset, ZoneReclaim, linux_3_10,
+};
 
 pub fn profile() -> Profile {
     Profile {
@@ -10,6 +12,7 @@ pub fn profile() -> Profile {
         reclaim_distance: None,
         // Zonelists by zone went with 4.14.
         zonelist_by_zone: false,
+        dirty_spread: DirtySpread::ByNode,
         lru_per_node: true,
         tree_nodes: true,
         context_readahead: ContextReadahead::MoreThanAsked,

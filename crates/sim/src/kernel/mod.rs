@@ -65,6 +65,17 @@ pub enum FairZones {
     OfNodeFirst,
 }
 
+/// Whose part of the dirty limit a page for a write() may not exceed (`spread`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DirtySpread {
+    /// Nobody's (up to 3.2).
+    None,
+    /// The zone's (3.3 to 4.7).
+    ByZone,
+    /// The node's (4.8 and later).
+    ByNode,
+}
+
 /// Multi-gen LRU: none, on lists of a node or cgroup one by one (6.1), or a node as a whole by lru_gen_shrink_node (6.3: "mm:
 /// multi-gen LRU: clarify scan_control flags").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,6 +252,8 @@ pub struct Profile {
     pub slab_fallback: SlabFallback,
     pub zone_reclaim: ZoneReclaim,
     pub fair_zones: FairZones,
+    /// Whether pages that a write() will dirty are spread by the dirty limit of each zone or node.
+    pub dirty_spread: DirtySpread,
     pub throttle: Throttle,
     pub shrink: ShrinkRule,
     pub slabinfo_walks_all: bool,

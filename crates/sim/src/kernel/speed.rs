@@ -9,10 +9,16 @@ use flatwater_workload::scenario::MachineSpec;
 const PAGE: u64 = 4096;
 
 impl Costs {
-    /// Zeroing takes half of what copying does (`vfs::fetch`).
+    /// clear_page.
     #[must_use]
     pub fn zero_page_ns(&self) -> u64 {
-        PAGE * self.copy_byte_ps / 2000
+        PAGE * self.copy_byte_ps * self.clear_percent / 100_000
+    }
+
+    /// clear_huge_page, for each 4 KiB.
+    #[must_use]
+    pub fn zero_huge_page_ns(&self) -> u64 {
+        PAGE * self.copy_byte_ps * self.clear_huge_percent / 100_000
     }
 
     /// Times on the machine that was measured.

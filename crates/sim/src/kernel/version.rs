@@ -4,8 +4,8 @@
 //! here: a version is what the model knows of it.
 
 use super::{
-    Constant, ContextReadahead, FairZones, Generations, Profile, ReclaimWrites, ScanBalance, Throttle, WatermarkRule,
-    Workingset, ZoneReclaim, linux_2_6_17, linux_2_6_32, linux_3_10, linux_4_18, linux_5_15, linux_6,
+    Constant, ContextReadahead, DirtySpread, FairZones, Generations, Profile, ReclaimWrites, ScanBalance, Throttle,
+    WatermarkRule, Workingset, ZoneReclaim, linux_2_6_17, linux_2_6_32, linux_3_10, linux_4_18, linux_5_15, linux_6,
 };
 
 type Version = [u32; 3];
@@ -101,6 +101,9 @@ const CHANGES: &[Change] = &[
     change([3, 2, 0], "mm: vmscan: do not writeback filesystem pages in direct reclaim", |profile| {
         profile.reclaim_writes = ReclaimWrites::Kswapd;
     }),
+    change([3, 3, 0], "mm: try to distribute dirty pages fairly across zones", |profile| {
+        profile.dirty_spread = DirtySpread::ByZone;
+    }),
     change([3, 3, 0], "vfs: fix shrink_icache: count reclaimed pages (reclaim_state)", |profile| {
         profile.shrink.counts_inode_pages = true;
     }),
@@ -142,6 +145,9 @@ const CHANGES: &[Change] = &[
         profile.watermarks = WatermarkRule::ScaleFactor;
     }),
     change([4, 7, 0], "mm: filemap: only do access activations on reads", |profile| profile.writes_activate = false),
+    change([4, 8, 0], "mm, page_alloc: consider dirtyable memory in terms of nodes", |profile| {
+        profile.dirty_spread = DirtySpread::ByNode;
+    }),
     change([4, 8, 0], "mm, vmscan: move LRU lists to node", |profile| {
         (profile.lru_per_node, profile.zone_reclaim) = (true, ZoneReclaim::PerNode);
     }),
@@ -267,6 +273,7 @@ mod tests {
                         profile.ahead_folio_systems,
                         profile.calls_widen_readahead,
                         profile.fair_zones,
+                        profile.dirty_spread,
                     ),
                 )
             )
