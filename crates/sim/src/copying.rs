@@ -5,16 +5,19 @@
 
 use super::Machine;
 use super::build::Shape;
+use super::constant::constants;
 use super::task::Task;
 use flatwater_workload::scenario::MachineSpec;
 
-/// ACPI's distance of a node to itself (SLIT); another's is relative to it.
-const LOCAL_DISTANCE: u64 = 10;
+constants! {
+    /// Of a node to itself; another's is relative to it.
+    const LOCAL_DISTANCE: u64 = kernel(10, "include/linux/topology.h", "LOCAL_DISTANCE (ACPI's SLIT)", "2.6.32");
+}
 
 /// What an access to another node's memory takes, in percent of one to the own: what was measured, else the nodes' distance.
 pub fn remote_percent(machine: &MachineSpec, shape: &Shape) -> u64 {
     let measured = machine.speed.and_then(|speed| speed.remote_percent);
-    measured.unwrap_or(shape.distance * 100 / LOCAL_DISTANCE).max(100)
+    measured.unwrap_or(shape.distance * 100 / LOCAL_DISTANCE.get()).max(100)
 }
 
 impl Machine {

@@ -8,9 +8,9 @@ use crate::kernel::Profile;
 use flatwater_workload::scenario::Scenario;
 
 use crate::{
-    ahead, anonymous, anticipatory, array, block, build, cfq, cpu_list, drive, io_less, journal, knobs, mapped,
-    placement, readahead, reclaim, refuse, requests, server, shrinker, stripes, swap, throttle, v6, v22, writeback,
-    zone,
+    ahead, anonymous, anticipatory, array, block, build, cfq, copying, cpu_list, drive, io_less, journal, knobs,
+    mapped, placement, readahead, reclaim, refuse, requests, server, shrinker, stripes, swap, throttle, v6, v22,
+    writeback, zone,
 };
 
 /// One constant in the list.
@@ -48,6 +48,7 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         block::CONSTANTS,
         build::CONSTANTS,
         cfq::CONSTANTS,
+        copying::CONSTANTS,
         drive::CONSTANTS,
         io_less::CONSTANTS,
         journal::CONSTANTS,
