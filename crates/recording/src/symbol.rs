@@ -39,15 +39,79 @@ fn names(symbol: &str, name: &str) -> bool {
     }
 }
 
-fn rule_of(name: &str) -> Option<(Cause, Rank)> {
+fn rule_of(name: &str, asleep: bool) -> Option<(Cause, Rank)> {
     let mut of_name = rules().filter(|(_, symbols)| symbols.names.iter().any(|symbol| names(symbol, name)));
-    of_name.next().map(|(cause, symbols)| (cause, symbols.rank))
+    of_name.next().filter(|(_, symbols)| asleep || !symbols.asleep).map(|(cause, symbols)| (cause, symbols.rank))
+}
+
+/// Primitives of sleeping: what stands directly outside of them is where a thread waits.
+const SLEEPS: &[&str] = &[
+    "__schedule*",
+    "schedule*",
+    "freezable_schedule*",
+    "io_schedule*",
+    "preempt_schedule*",
+    "__switch_to*",
+    "context_switch",
+    "wait_for_completion*",
+    "wait_for_common*",
+    "__wait_for_common",
+    "do_wait_for_common",
+    "__wait_on_bit*",
+    "out_of_line_wait_on_bit*",
+    "bit_wait*",
+    "wait_on_bit*",
+    "wait_woken",
+    "congestion_wait",
+    "blk_congestion_wait",
+    "msleep*",
+    "sleep_on*",
+    "interruptible_sleep_on*",
+    "cv_wait_common",
+    "__cv_wait*",
+    "__cv_timedwait*",
+    "closure_sync*",
+    "__closure_sync*",
+];
+
+fn sleeps(name: &str) -> bool {
+    SLEEPS.iter().any(|symbol| names(symbol, name))
+}
+
+/// Where a reader of a semaphore per CPU sleeps (kernel/locking/percpu-rwsem.c). Writers to a frozen file system do.
+const PERCPU_READ: &[&str] = &["percpu_rwsem_wait", "__percpu_down_read", "percpu_down_read"];
+
+/// Readers of such semaphores that freezing has nothing to do with: of the threads of a group, of processors and memory that
+/// come and go, of lists of file locks, of probes, of the mode of an inode's journal.
+const OTHER_READERS: &[&str] = &[
+    "copy_process*",
+    "exit_signals",
+    "de_thread",
+    "cgroup_*",
+    "cpus_read_lock",
+    "get_online_*",
+    "uprobe_*",
+    "dup_mmap",
+    "flock_lock_inode*",
+    "posix_lock_inode*",
+    "flock_lock_file*",
+    "__posix_lock_file*",
+    "locks_remove_*",
+    "__break_lease",
+    "generic_setlease",
+    "fcntl_setlease",
+    "ext4_writepages",
+    "kmem_cache_*",
+];
+
+fn reads_other(outside: Option<&str>) -> bool {
+    outside.is_some_and(|name| OTHER_READERS.iter().any(|symbol| names(symbol, name)))
 }
 
 /// What one function, by itself, would tell.
 #[must_use]
 pub fn cause_of(symbol: &str) -> Option<Cause> {
-    rule_of(base_name(symbol)).map(|(cause, _)| cause)
+    rule_of(base_name(symbol), false).map(|(cause, _)| cause)
 }
 
 /// What a stack (innermost frame first) tells, or `None` if no frame is known.
@@ -61,9 +125,16 @@ pub fn meaning<S: AsRef<str>>(frames: &[S]) -> Option<Meaning<'_>> {
 #[must_use]
 pub fn meaning_inside<S: AsRef<str>>(frames: &[S], bracket: Option<Cause>) -> Option<Meaning<'_>> {
     let mut best: Option<(Rank, Meaning<'_>)> = None;
-    for frame in frames {
+    let inner = frames.iter().take_while(|frame| sleeps(base_name(frame.as_ref()))).count();
+    for (at, frame) in frames.iter().enumerate() {
         let frame = base_name(frame.as_ref());
-        let Some((cause, rank)) = rule_of(frame) else { continue };
+        let Some((mut cause, rank)) = rule_of(frame, inner > 0 && at <= inner) else { continue };
+        if cause == Cause::FsFreeze && PERCPU_READ.contains(&frame) {
+            let mut outside = frames[at..].iter().map(|frame| base_name(frame.as_ref()));
+            if reads_other(outside.find(|name| !PERCPU_READ.contains(name))) {
+                cause = Cause::Lock;
+            }
+        }
         if Some(cause) == bracket {
             break;
         }
@@ -71,7 +142,8 @@ pub fn meaning_inside<S: AsRef<str>>(frames: &[S], bracket: Option<Cause>) -> Op
             best = Some((rank, Meaning { cause, frame }));
         }
     }
-    best.map(|(_, meaning)| meaning)
+    // A wait for something that no cause is about.
+    best.map(|(_, meaning)| meaning).filter(|meaning| meaning.cause != Cause::Unexplained)
 }
 
 /// The function that wanted the lock: the first frame outside the lock's own.
@@ -165,6 +237,21 @@ mod tests {
             seen.insert(file_system);
         }
         assert_eq!(seen.into_iter().collect::<Vec<_>>(), ["btrfs", "ext4", "nfs", "xfs", "zram"]);
+    }
+
+    #[test]
+    fn the_chains_of_the_sources_name_what_the_innermost_sleeper_waits_for() {
+        let lines = include_str!("../tests/stacks/by_system.txt").lines().filter(|line| !line.starts_with('#'));
+        let wrong: Vec<String> = lines
+            .filter_map(|line| {
+                let parts: Vec<&str> = line.split(" | ").collect();
+                let [_, cause, frames] = parts[..] else { panic!("{line}") };
+                let frames: Vec<&str> = frames.split(" < ").collect();
+                let named = meaning(&frames).map_or("-", |told| told.cause.name());
+                (named != cause).then(|| format!("{named} of {line}"))
+            })
+            .collect();
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 
     #[test]

@@ -14,6 +14,9 @@
 //! | `RIP: 0010:f+0x1/0x2`, `pc : f+0x1/0x2`, `EIP is at f+0x1/0x2`, `NIP [c0] f+0x1/0x2` | where a CPU was |
 //! | ` #3 [ffff883ad675b3b8] f at ffffffff8104fa60 [mod]` | crash |
 //! | `[ffff9e334e3e7b58] f at ffffffff85ea7ed3`, `START: f at ffffffff85ea4cc6` | `bt -t` of crash |
+//! | `08f9f9a0:  [<0805d8cb>] f+0x1/0x2` | User-mode Linux of 2.6 |
+//! | `(f) from (g+0x3/0x4)` | the same, where a page or a mail took the addresses away |
+//! | `Call Trace: f+0x1/0x2 g+0x3/0x4 [mod] ? h+0x5/0x6` | a page that put a whole report in one line: `flattened` |
 //! | `Call Trace: [f+12/34] [<c6abefa1>] [g+56/78]`, `Trace; c0106f3c <f+5c/c0>` | klogd and ksymoops of 2.4 |
 //! | `#1  f+0x1/0x2`, `#1  f (kernel/sched/core.c:5381:2)` | drgn |
 //! | `f (fs/ext4/inode.c:123 fs/ext4/inode.c:45) ext4` | scripts/decode_stacktrace.sh |
@@ -39,8 +42,9 @@ const REGISTERS: &[&str] =
 pub fn side_by_side(text: &str) -> impl Iterator<Item = &str> {
     let text = text.trim();
     let text = text.strip_prefix("Call Trace:").unwrap_or(text).trim_start();
-    let whole =
-        text.starts_with(['[', '<']) && text.len() <= 400 && text.split_whitespace().all(|word| beside(word).is_some());
+    let whole = text.starts_with(['[', '<', '{'])
+        && text.len() <= 400
+        && text.split_whitespace().all(|word| beside(word).is_some());
     text.split_whitespace().filter(move |_| whole).filter_map(|word| beside(word).flatten())
 }
 
@@ -56,12 +60,30 @@ pub fn in_pairs(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// All frames of a line that holds a whole stack, and whether the unwinder vouches for each: pages and bug trackers join the
+/// lines of a report. Two functions in one line are a frame of ARM, three are no single frame of any kernel.
+pub fn flattened(text: &str) -> impl Iterator<Item = Frame<'_>> {
+    let words = || text.split_whitespace();
+    let whole = text.len() <= FLAT_MAX && words().filter(|word| is_symbol(word)).count() > 2;
+    let before = std::iter::once("").chain(words());
+    let frames = words().zip(before).filter(move |(word, _)| whole && is_symbol(word));
+    frames.filter_map(|(word, before)| named(word, before != "?"))
+}
+
+/// A stack of 128 frames in one line.
+const FLAT_MAX: usize = 8192;
+
 /// `Some(None)`: an address without a name.
 fn beside(word: &str) -> Option<Option<&str>> {
     let decimal = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
     if let Some((at, inner)) = word.strip_prefix('<').and_then(|rest| rest.split_once(">{")) {
         let inner = inner.strip_suffix('}').filter(|_| address(at))?;
         let inner = inner.strip_prefix(':').and_then(|rest| rest.split_once(':')).map_or(inner, |(_, name)| name);
+        let (name, offset) = inner.split_once('+')?;
+        return Some(Some(identifier(name).filter(|_| decimal(offset))?));
+    }
+    // A page that takes what stands in angle brackets for markup leaves `{f+123}`.
+    if let Some(inner) = word.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
         let (name, offset) = inner.split_once('+')?;
         return Some(Some(identifier(name).filter(|_| decimal(offset))?));
     }
@@ -98,6 +120,7 @@ pub fn frame(text: &str) -> Option<Frame<'_>> {
         .unwrap_or(text);
     numbered(text)
         .or_else(|| addressed(text))
+        .or_else(|| without_addresses(text))
         .or_else(|| with_offset(text))
         .or_else(|| decoded(text))
         .or_else(|| at_address(text))
@@ -132,6 +155,15 @@ fn at_address(text: &str) -> Option<Frame<'_>> {
 pub fn is_register(text: &str) -> bool {
     let text = text.trim();
     REGISTERS.iter().any(|register| text.starts_with(register)) || text.starts_with("NIP [")
+}
+
+/// The same, and it stood in the kernel.
+#[must_use]
+pub fn is_kernels(text: &str) -> bool {
+    let text = text.trim();
+    ["RIP: 0010:", "EIP: 0060:", "EIP is at ", "PC is at ", "pc : ", "NIP ["]
+        .iter()
+        .any(|start| text.starts_with(start))
 }
 
 fn hex(text: &str) -> bool {
@@ -172,8 +204,11 @@ fn numbered(text: &str) -> Option<Frame<'_>> {
     Some(Frame { name: identifier(name)?, trusted: true })
 }
 
-/// What stands behind one or more addresses in brackets.
+/// What stands behind one or more addresses in brackets; in User-mode Linux behind the stack's own too (`08f9f9a0:  [<0805d8cb>]
+/// f+0x3b/0x83`).
 fn addressed(text: &str) -> Option<Frame<'_>> {
+    let of_uml = text.split_once(": ").filter(|(at, _)| at.len() >= 8 && hex(at)).map(|(_, rest)| rest.trim_start());
+    let text = of_uml.filter(|rest| rest.starts_with("[<")).unwrap_or(text);
     let (mut rest, mut any) = (text.trim_start_matches('('), false);
     loop {
         let after = rest.strip_prefix("[<").and_then(|rest| rest.split_once(">]"));
@@ -227,6 +262,14 @@ fn with_offset(text: &str) -> Option<Frame<'_>> {
         return is_symbol(caller).then_some(Frame { name, trusted });
     }
     is_symbol(symbol).then(|| named(symbol, trusted))?
+}
+
+/// `(f) from (g+0x3/0x4)`.
+fn without_addresses(text: &str) -> Option<Frame<'_>> {
+    let (callee, caller) = text.strip_prefix('(')?.split_once(") from (")?;
+    let name = callee.split(['+', ' ']).next()?;
+    is_symbol(caller.split([')', ' ']).next()?).then_some(())?;
+    Some(Frame { name: identifier(name)?, trusted: true })
 }
 
 /// `f+0x1/0x2`: nothing else looks like it.

@@ -102,6 +102,8 @@ struct Reader {
     /// When the report under way began; its memory state is of that moment.
     began: Option<i64>,
     memory: memory::Memory,
+    /// The kernel's own registers stood above the stack to come: whatever ran there faulted or warned, and did not sleep.
+    ran: bool,
 }
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
@@ -113,6 +115,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         open: None,
         began: None,
         memory: memory::Memory::default(),
+        ran: false,
     };
     while let Some(line) = cursor.peek() {
         let split = prefix::split(line.text);
@@ -217,6 +220,7 @@ impl Reader {
 
     fn begin(&mut self, report: Report, b: &mut Builder) {
         self.flush(b);
+        self.ran = false;
         self.began = Some(self.place(b).1);
         self.open = Some(report);
     }
@@ -256,8 +260,11 @@ impl Reader {
         } else if self.open.is_none() && frame::traced(message).is_some() {
             self.begin(Report::of_stack(ReportedBy::Traced, None).at_line(line.number), b);
         } else if self.open.is_none() && frame::frame(message).is_some() && !frame::is_register(message) {
-            self.begin(stack_of(b).at_line(line.number), b);
+            let ran = std::mem::take(&mut self.ran);
+            let stack = if ran { Report::of_stack(ReportedBy::Warning, None) } else { stack_of(b) };
+            self.begin(stack.at_line(line.number), b);
         } else if self.open.is_none() {
+            self.ran |= frame::is_kernels(message);
             return report::is_heading(message);
         }
         if let Some(report) = &mut self.open {

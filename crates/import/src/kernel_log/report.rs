@@ -1,6 +1,6 @@
 //! Reports of several lines: who, for how long, and the stack.
 
-use super::frame::{Frame, frame, in_pairs, is_register, side_by_side, traced};
+use super::frame::{Frame, flattened, frame, in_pairs, is_register, side_by_side, traced};
 use super::task::{Task, held_lock, holder};
 use crate::builder::{Builder, Track};
 use crate::call_trace::op_of;
@@ -409,6 +409,10 @@ impl Report {
     /// Takes a line of the report; true if it said something.
     pub fn line(&mut self, message: &str) -> bool {
         let text = message.trim();
+        // The last line of a warning or an oops: a stack whose head is missing was that of a task that ran.
+        if text.starts_with("---[ end trace") && self.task.reported_by == ReportedBy::BareFrames {
+            self.task.reported_by = ReportedBy::Warning;
+        }
         if let Some(lock) = held_lock(text) {
             if self.holds.len() < HELD_MAX && !self.holds.iter().any(|known| known == lock) {
                 self.holds.push(lock.to_owned());
@@ -437,6 +441,10 @@ impl Report {
         // Where a lock was taken stands on a line of its own in mail: the task does not sleep there.
         if self.task.reported_by == ReportedBy::HeldLocks {
             return frame(text).is_some();
+        }
+        if flattened(text).next().is_some() {
+            flattened(text).for_each(|Frame { name, trusted }| self.push_frame(name, trusted));
+            return true;
         }
         let Some(Frame { name, trusted }) = frame(text).or_else(|| traced(text)) else { return false };
         self.push_frame(name, trusted);

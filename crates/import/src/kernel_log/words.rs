@@ -55,6 +55,7 @@ const WORDS: &[&str] = &[
     "<TASK>",
     "Call Trace",
     "Call trace",
+    "end trace",
     ">]",
     // Memory.
     "Mem-Info",

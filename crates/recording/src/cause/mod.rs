@@ -8,6 +8,7 @@
 //! This folder uses no other part of the crate and no dependency: the build script of `flatwater-host` includes it, to
 //! write the header that the kernel side of the tracer is compiled with.
 
+mod by_system;
 mod table;
 
 pub use table::Cause;
@@ -67,6 +68,9 @@ pub struct Symbols {
     pub rank: Rank,
     /// Base names (see `symbol::base_name`); one that ends in `*` matches by its beginning.
     pub names: &'static [&'static str],
+    /// They count only where they are asleep themselves: between them and the scheduler stands nothing but a primitive of
+    /// sleeping. A sample on the CPU, and a frame that called something else, say nothing.
+    pub asleep: bool,
 }
 
 /// How much a function on a stack says, least first.
@@ -186,5 +190,9 @@ const fn function(name: &'static str, names: &'static [&'static str]) -> Bracket
 }
 
 const fn symbols(rank: Rank, names: &'static [&'static str]) -> Symbols {
-    Symbols { rank, names }
+    Symbols { rank, names, asleep: false }
+}
+
+const fn asleep(rank: Rank, names: &'static [&'static str]) -> Symbols {
+    Symbols { rank, names, asleep: true }
 }

@@ -3,7 +3,7 @@
 //! Names of functions without a version are those of 6.x; where an older name differs, the comment gives the last
 //! version that had it, as far as we know.
 
-use super::{CauseSpec, Hook, NoiseClass, Rank, function, seldom, symbols, tracepoints, written};
+use super::{CauseSpec, Hook, NoiseClass, Rank, asleep, by_system, function, seldom, symbols, tracepoints, written};
 
 macro_rules! causes {
     ($($(#[doc = $doc:literal])* $variant:ident = $name:literal { $($field:ident: $value:expr,)* })*) => {
@@ -53,7 +53,7 @@ causes! {
             "try_to_free_mem_cgroup_pages", "mem_cgroup_soft_limit_reclaim", "memcg1_soft_limit_reclaim",
             "mem_cgroup_shrink_node", "mem_cgroup_hierarchical_reclaim", "mem_cgroup_reclaim", "try_charge_memcg",
             "mem_cgroup_oom_synchronize",
-        ])],
+        ]), symbols(Rank::Does, by_system::MEMCG_RECLAIM)],
         can_run: true,
         noise: NoiseClass::MemoryManagement,
     }
@@ -105,8 +105,7 @@ causes! {
             // Whoever touches a page that is being moved waits here, below do_swap_page (mm/migrate.c).
             symbols(Rank::Refines, &[
                 "migration_entry_wait", "__migration_entry_wait", "migration_entry_wait_on_locked",
-            ]),
-        ],
+            ]), symbols(Rank::Does, by_system::COMPACTION)],
         can_run: true,
         noise: NoiseClass::MemoryManagement,
     }
@@ -139,8 +138,7 @@ causes! {
                 "ldlm_pools_srv_scan", "osc_cache_shrink_scan", "zpl_prune_sb", "spl_kmem_cache_generic_shrinker_scan*",
             ]),
             // It writes compressed pages back to the swap device (since 6.8), and waits for each.
-            symbols(Rank::Refines, &["zswap_shrinker_scan"]),
-        ],
+            symbols(Rank::Refines, &["zswap_shrinker_scan"]), symbols(Rank::Does, by_system::SHRINKER)],
         can_run: true,
         noise: NoiseClass::MemoryManagement,
     }
@@ -189,8 +187,7 @@ causes! {
         ]),
             // Whoever runs the delayed references does the work of the whole transaction, whatever it reads for that
             // (fs/btrfs/extent-tree.c).
-            symbols(Rank::Refines, &["btrfs_run_delayed_refs", "__btrfs_run_delayed_refs"]),
-        ],
+            symbols(Rank::Refines, &["btrfs_run_delayed_refs", "__btrfs_run_delayed_refs"]), symbols(Rank::Does, by_system::JOURNAL_COMMIT), symbols(Rank::Waits, by_system::IN_TRANSACTION)],
         hooks: SLEEP,
     }
     /// Waiting for one buffer that a commit holds.
@@ -199,7 +196,7 @@ causes! {
             "do_get_write_access", "jbd2_journal_get_write_access", "jbd2_journal_get_create_access", "xfs_buf_lock",
             "journal_get_write_access", "jbd2_journal_invalidate_folio", "reiserfs_prepare_for_journal",
             "journal_get_create_access", "journal_get_undo_access", "jbd2_journal_get_undo_access",
-        ])],
+        ]), symbols(Rank::Does, by_system::JOURNAL_BUFFER)],
         hooks: SLEEP,
     }
     /// Waiting for room in the log.
@@ -216,8 +213,7 @@ causes! {
             // Whoever makes room waits for buffers, for the checkpoint mutex or for a commit: all for want of room.
             symbols(Rank::Refines, &[
                 "__jbd2_log_wait_for_space", "jbd2_log_do_checkpoint", "__log_wait_for_space", "log_do_checkpoint",
-            ]),
-        ],
+            ]), symbols(Rank::Does, by_system::JOURNAL_FULL)],
         hooks: SLEEP,
     }
     PageWriteback = "page-writeback" {
@@ -234,7 +230,7 @@ causes! {
             "sync_inodes_one_sb", "wait_on_page_writeback_killable", "xfs_buf_delwri_submit", "lock_extent_buffer_for_io",
             "wait_on_extent_buffer_writeback", "f2fs_wait_on_page_writeback", "f2fs_wait_on_block_writeback",
             "fuse_set_nowrite", "fuse_wait_on_page_writeback",
-        ])],
+        ]), symbols(Rank::Does, by_system::PAGE_WRITEBACK)],
         belongs_to: RECLAIM,
         hooks: SLEEP,
     }
@@ -254,7 +250,7 @@ causes! {
             "bch_bucket_alloc", "bch_bucket_alloc_set", "bch2_bucket_alloc_trans", "bch2_alloc_sectors_start_trans",
             "wait_reserve_ticket", "handle_reserve_ticket", "__reserve_bytes",
             "btrfs_reserve_metadata_bytes", "btrfs_async_reclaim_metadata_space", "f2fs_gc", "f2fs_balance_fs",
-        ])],
+        ]), symbols(Rank::Does, by_system::BLOCK_ALLOCATION)],
         can_run: true,
         hooks: &[Hook::SchedSwitch, Hook::CpuClock],
     }
@@ -271,7 +267,7 @@ causes! {
             "btree_read_extent_buffer_pages", "btrfs_read_extent_buffer", "read_tree_block", "search_by_key",
             "dbuf_read", "dbuf_read_done", "dmu_buf_hold_array_by_dnode", "arc_read", "ext3_bread", "ext3_find_entry",
             "ext2_get_inode", "squashfs_read_data", "nfs_readpage*", "nfs_read_folio",
-        ])],
+        ]), symbols(Rank::Does, by_system::SYNCHRONOUS_READ)],
         belongs_to: RECLAIM,
         hooks: SLEEP,
     }
@@ -287,7 +283,7 @@ causes! {
             "__get_request_wait", "wait_for_in_progress", "inc_ap_bio", "blk_queue_bio",
             // The same below a network file system: SMB's credits; NFS' slots of a session and its congestion control.
             "wait_for_free_request", "wait_for_free_credits", "nfs4_wait_for_slot",
-        ])],
+        ]), asleep(Rank::Does, by_system::REQUEST_QUEUE)],
         belongs_to: RECLAIM,
         hooks: SLEEP,
     }
@@ -322,7 +318,7 @@ causes! {
             ]),
             // For a buffer or a page that is being read or written: only good when nothing else is known.
             symbols(Rank::Waits, &[
-                "__wait_on_buffer", "folio_wait_bit_common", "wait_on_page_bit_common", "folio_wait_bit",
+                "__wait_on_buffer", "folio_wait_bit",
                 "wait_on_page_bit", "wait_on_page_bit_killable", "wait_on_page_bit_killable_timeout", "xfs_buf_iowait",
                 "zio_wait", "bch_journal_meta", "bch_btree_node_read", "wait_on_page_locked", "wait_on_buffer",
                 // Direct I/O, and the call of a server that waits for it; who is asked stands outside.
@@ -333,10 +329,10 @@ causes! {
                 "raid5_make_request", "md_handle_request",
             ]),
             symbols(Rank::Sleeps, &[
-                "io_schedule", "io_schedule_timeout", "blk_io_schedule", "bit_wait_io", "sleep_on_page",
+                // What locks, reads and writes of a page share: who calls it tells (mm/filemap.c).
+                "folio_wait_bit_common", "wait_on_page_bit_common", "io_schedule", "io_schedule_timeout", "blk_io_schedule", "bit_wait_io", "sleep_on_page",
                 "sleep_on_page_killable", "sleep_on_buffer", "sync_page", "sync_page_killable", "sync_buffer",
-            ]),
-        ],
+            ]), asleep(Rank::Does, by_system::DEVICE_WAIT), symbols(Rank::Waits, by_system::DEVICE_WAIT_OF)],
         belongs_to: RECLAIM,
         hooks: SLEEP,
     }
@@ -392,8 +388,7 @@ causes! {
             // Waits for a lock of all threads of a group, in the percpu semaphore that freezing uses too.
             // So do those that wait for changes of the set of processors.
             symbols(Rank::Refines, &["cpus_read_lock", "get_online_cpus", "cpus_write_lock",
-                "cgroup_procs_write_start", "cgroup_attach_lock", "cgroup_update_dfl_csses"]),
-        ],
+                "cgroup_procs_write_start", "cgroup_attach_lock", "cgroup_update_dfl_csses"]), symbols(Rank::Does, by_system::LOCK), asleep(Rank::Does, by_system::LOCK_OF_OTHERS), asleep(Rank::Waits, by_system::LOCK_OF_INODE)],
         can_run: true,
         hooks: SLEEP,
     }
@@ -433,8 +428,7 @@ causes! {
             "spl_cache_grow*", "spl_kmem_cache_alloc", "spl_kmem_alloc_impl",
         ]),
             // An element of a reserve that others have in use, mostly requests under way: for what, stands outside.
-            symbols(Rank::Sleeps, &["mempool_alloc", "mempool_alloc_noprof"]),
-        ],
+            symbols(Rank::Sleeps, &["mempool_alloc", "mempool_alloc_noprof"]), asleep(Rank::Does, by_system::PAGE_ALLOCATION), asleep(Rank::Waits, by_system::PAGE_ALLOCATION_OF)],
         can_run: true,
         belongs_to: RECLAIM,
         noise: NoiseClass::MemoryManagement,
@@ -457,7 +451,7 @@ causes! {
             "do_swap_page", "swapin_readahead", "swap_readpage", "swap_read_folio", "read_swap_cache_async",
             "swap_cluster_readahead", "swap_vma_readahead", "shmem_swapin", "shmem_swapin_folio",
             "shmem_swapin_cluster",
-        ])],
+        ]), symbols(Rank::Refines, by_system::SWAP_IN)],
         noise: NoiseClass::MemoryManagement,
         hooks: SLEEP,
     }
@@ -469,11 +463,14 @@ causes! {
         hooks: SLEEP,
     }
     FsFreeze = "fs-freeze" {
-        // `__percpu_down_read` is what a writer to a frozen file system sleeps in; until 4.1 `__sb_start_write`.
+        // `__percpu_down_read` is what a writer to a frozen file system sleeps in.
         symbols: &[
-            symbols(Rank::Does, &["percpu_rwsem_wait", "__percpu_down_read", "__sb_start_write", "sb_wait_write"]),
+            symbols(Rank::Does, &["percpu_rwsem_wait", "__percpu_down_read", "percpu_down_read"]),
+            // Until 5.6 that semaphore slept in the functions of a plain one, until 4.1 there was none: only its taker tells.
+            symbols(Rank::Refines, &["__sb_start_write", "sb_wait_write"]),
             // Whoever freezes or thaws, and what it waits for meanwhile.
             symbols(Rank::Refines, &["freeze_super", "thaw_super"]),
+            symbols(Rank::Refines, by_system::FS_FREEZE),
         ],
         hooks: SLEEP,
     }
@@ -506,5 +503,8 @@ causes! {
         processor_time: true,
         hooks: SAMPLE,
     }
-    Unexplained = "unexplained" {}
+    Unexplained = "unexplained" {
+        // No cause is named by them, nor by anything outside of them (`symbol::meaning`).
+        symbols: &[asleep(Rank::Refines, by_system::OUTSIDE)],
+    }
 }
