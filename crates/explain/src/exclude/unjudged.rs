@@ -77,5 +77,6 @@ pub fn unjudged(facts: &Facts<'_>, view: &View) -> Option<Unjudged> {
     let lines: u64 = parts.iter().map(|read| read.lines).sum();
     let mut formats: Vec<String> = parts.iter().map(|read| read.format.clone()).collect();
     formats.dedup();
-    (lines > 0 && of > 0).then(|| Unjudged { share: lines as f64 / of as f64, lines, of, formats })
+    // Of a paste that holds nothing else, what was excluded was excluded by these figures.
+    (lines > 0 && lines < of).then(|| Unjudged { share: lines as f64 / of as f64, lines, of, formats })
 }
