@@ -46,7 +46,9 @@ fn of_cgroup(text: &str, b: &mut Builder) -> Option<&'static str> {
     let entity = Entity::named(if folder.is_empty() { "/" } else { folder });
     // `max` is no limit, and so is v1's largest number of pages.
     let value = count(text).filter(|value| *value < i64::MAX - (1 << 20));
-    b.command = None;
+    // `cat memory.max memory.current` prints one line for each.
+    let rest: Vec<&str> = command.split_whitespace().filter(|word| *word != path).collect();
+    b.command = rest.iter().any(|word| cgroup_file(word).is_some()).then(|| rest.join(" "));
     if let Some(value) = value {
         let place = b.snapshot_of("cgroup-files", column.name);
         b.row(place, Table::Cgroup, &entity, &[(column, Cell::of(column.kind, value))]);
@@ -82,6 +84,18 @@ mod tests {
         assert_eq!(made.header.machine.cpus, Some(4));
         let read = made.header.import.expect("a summary");
         assert_eq!(read.lines, read.understood, "{:?}", read.not_understood);
+    }
+
+    #[test]
+    fn a_limit_of_a_gib_is_no_time_and_one_command_may_print_two_values() {
+        let text = "/ # cat /sys/fs/cgroup/memory.max\n1073741824\n/ # cat /sys/fs/cgroup/memory.current\n1073737728\n";
+        let both = "$ cat memory.max memory.current\n1073741824\n1073737728\n";
+        for text in [text, both] {
+            let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+            let (_, rows) = made.table(Table::Cgroup).expect("a table").by_entity().next().expect("a cgroup");
+            let read = (rows.last(cgroup::LIMIT_BYTES), rows.last(cgroup::USAGE_BYTES));
+            assert_eq!(read, (Some(1_073_741_824), Some(1_073_737_728)), "{text}");
+        }
     }
 
     #[test]

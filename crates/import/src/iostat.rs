@@ -24,6 +24,7 @@ pub const IMPORTER: Importer = Importer {
             let mut below = (1..5).filter_map(|ahead| cursor.ahead(ahead));
             if below.any(|line| is_cpu_header(line.text) || is_device_header(line.text)) { 93 } else { 0 }
         }
+        text if headless(text).is_some() => 62,
         _ => 0,
     },
     read,
@@ -46,6 +47,34 @@ fn is_first_header(text: &str) -> bool {
     // With -h the name comes last, and %util stands in the last of several tables.
     let alone = || text.contains("%util") && !text.trim_end().ends_with("Device");
     named && (text.contains("r/s") || text.contains("tps") || text.contains("r_await") || alone())
+}
+
+/// The columns of each age of `iostat -x`, by their number behind the device's name: sysstat up to 9, 10 to 11.5, 11.6 to 12.0,
+/// 12.1, and from 12.2 on with flushes.
+const AGES: [&str; 5] = [
+    "rrqm/s wrqm/s r/s w/s rsec/s wsec/s avgrq-sz avgqu-sz await svctm %util",
+    "rrqm/s wrqm/s r/s w/s rkB/s wkB/s avgrq-sz avgqu-sz await r_await w_await svctm %util",
+    "r/s w/s rkB/s wkB/s rrqm/s wrqm/s %rrqm %wrqm r_await w_await aqu-sz rareq-sz wareq-sz svctm %util",
+    "r/s rkB/s rrqm/s %rrqm r_await rareq-sz w/s wkB/s wrqm/s %wrqm w_await wareq-sz d/s dkB/s drqm/s %drqm d_await \
+        dareq-sz aqu-sz %util",
+    "r/s rkB/s rrqm/s %rrqm r_await rareq-sz w/s wkB/s wrqm/s %wrqm w_await wareq-sz d/s dkB/s drqm/s %drqm d_await \
+        dareq-sz f/s f_await aqu-sz %util",
+];
+
+/// The columns of a row of `iostat -x` without its header: a disk's name, and as many decimals as one age of sysstat prints, the
+/// last of them a share of time. Of the oldest the unit of bytes is not known (-k), which changes nothing for times.
+fn headless(text: &str) -> Option<Vec<String>> {
+    const DISKS: [&str; 8] = ["sd", "vd", "xvd", "hd", "nvme", "dm-", "md", "mmcblk"];
+    let mut words = text.split_whitespace();
+    let name = words.next()?;
+    let is_disk =
+        DISKS.iter().any(|kind| name.strip_prefix(kind).is_some_and(|rest| !rest.is_empty() && rest.len() <= 8));
+    let values: Option<Vec<f64>> = words.map(|word| number(word).filter(|value| *value >= 0.0)).collect();
+    let values = values.filter(|_| is_disk && text.contains(['.', ',']))?;
+    let age = AGES.iter().find(|age| age.split_whitespace().count() == values.len())?;
+    let shares = age.split_whitespace().zip(&values).filter(|(column, _)| column.starts_with('%'));
+    let fits = shares.into_iter().all(|(_, share)| *share <= 112.0);
+    fits.then(|| ["Device"].into_iter().chain(age.split_whitespace()).map(normal).collect())
 }
 
 struct State {
@@ -134,6 +163,14 @@ fn repeats(cursor: &Cursor<'_>) -> bool {
     false
 }
 
+/// Whether a device has a second row below those without a header.
+fn headless_repeats(cursor: &Cursor<'_>) -> bool {
+    let name = |text: &str| text.split_whitespace().next().map(str::to_owned);
+    let first = name(cursor.next_text());
+    let mut below = (1..LINES_AHEAD).map_while(|ahead| cursor.ahead(ahead));
+    below.any(|line| is_cpu_header(line.text) || is_first_header(line.text) || name(line.text) == first)
+}
+
 /// A report has a line for each device: more than this no machine has.
 const LINES_AHEAD: usize = 4096;
 
@@ -167,6 +204,16 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
                 cpu(cursor, &columns, &state, b);
                 continue;
             }
+        } else if let (None, Some(age)) = (&state, headless(text)) {
+            b.gap(
+                "the header of iostat's rows",
+                "cut off: the columns are taken for those of the age of sysstat that prints as many",
+                "paste the header with the rows",
+            );
+            let only = !headless_repeats(cursor);
+            state.insert(first(only, b)).begin(b);
+            columns = age;
+            continue;
         } else if let (Some(state), false) = (&mut state, line.is_blank() || columns.is_empty()) {
             if line.tokens().nth(1).is_none_or(|token| human(token.text).is_none()) {
                 break;
@@ -324,6 +371,21 @@ mod tests {
         let names: Vec<String> =
             made.table(Table::Disks).expect("disks").by_entity().map(|(entity, _)| entity.name.to_string()).collect();
         assert_eq!(names, ["sda"]);
+    }
+
+    #[test]
+    fn rows_without_their_header_are_known_by_their_number() {
+        let reads = |text: &str| {
+            let made = import_texts(&[("f".to_owned(), text.into())]).ok()?.recording;
+            let (_, rows) = made.table(Table::Disks)?.by_entity().next()?;
+            Some((rows.last(disks::READS)?, rows.last(disks::READ_NS)?))
+        };
+        let old = "vdb 0.00 2.50 480.00 1.50 33824.00 16.00 138.69 4.50 9.28 10.00 0.33 0.21 10.20\n";
+        assert_eq!(reads(old), Some((480, 4_800_000_000)));
+        let new = "sda 273.00 32568.00 0.00 0.00 8.00 119.30 0.00 0.00 0.00 0.00 0.00 0.00 0.00 0.00 0.00 0.00 0.00 0.00 \
+            0.00 0.00 1.16 97.20\n";
+        assert_eq!(reads(new), Some((273, 2_184_000_000)));
+        assert_eq!(reads("sda 10.0 5.0 3.0 2.0 1.0\n"), None, "of plain iostat the columns are not sure");
     }
 
     #[test]

@@ -224,7 +224,7 @@ impl Reading {
             let wanted = if self.builder.is_full() { skim::For::Reports } else { skim::For::All };
             let skimmed = if skimmable { skim::skim(&bytes, number, wanted) } else { None };
             let next = skimmed.as_ref().map(|left| left.next);
-            let text = match skimmed {
+            let mut text = match skimmed {
                 Some(left) => {
                     drop(bytes);
                     if wanted == skim::For::Reports {
@@ -235,6 +235,10 @@ impl Reading {
                 }
                 None => Text::from_line(&bytes, number),
             };
+            if number == 1 && text.cut_copy() {
+                let why = "the same lines again: pasted twice, and read once";
+                self.builder.gap(format!("the second half of {name}"), why, "");
+            }
             if self.begins.is_none() {
                 let lines = (0..text.len()).filter_map(|at| text.line(at));
                 self.begins =
@@ -378,6 +382,11 @@ fn read_sections(
         {
             read_bare(&bare, builder, formats, unknown, depth);
             cursor.take_lines(bare.lines);
+        } else if let Some(format) = by_command::value(line.text, builder) {
+            // Before times: a limit of a GiB looks like a second of 2004.
+            cursor.take();
+            builder.end_section(format, 1, (line.number, line.number));
+            remember(format, builder, formats);
         } else if let Some(moment) = when::stamp(line.text) {
             builder.moment = Some(moment);
             builder.understood_line();
@@ -385,10 +394,6 @@ fn read_sections(
         } else if is_break(line.text) {
             builder.elided = true;
             cursor.take();
-        } else if let Some(format) = by_command::value(line.text, builder) {
-            cursor.take();
-            builder.end_section(format, 1, (line.number, line.number));
-            remember(format, builder, formats);
         } else if let Some(importer) = best(&cursor) {
             let before = cursor;
             builder.moment = cursor.when().or(builder.moment);

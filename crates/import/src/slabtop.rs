@@ -14,6 +14,7 @@ pub const IMPORTER: Importer = Importer {
     detect: |cursor| match cursor.next_text().trim() {
         text if is_header(text) => 95,
         text if text.starts_with("Active / Total Objects") => 95,
+        text if is_row(text) => 80,
         _ => 0,
     },
     read,
@@ -24,9 +25,21 @@ fn is_header(text: &str) -> bool {
     words.next() == Some("OBJS") && words.next() == Some("ACTIVE")
 }
 
+/// A row is known without its header: two numbers, a share, a size, two numbers, a size in KiB, and a name.
+fn is_row(text: &str) -> bool {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let [objects, active, used, object, slabs, each, cache, name] = words.as_slice() else { return false };
+    let kib = |word: &str| word.strip_suffix('K').is_some_and(|number| number.parse::<f64>().is_ok());
+    [objects, active, slabs, each].into_iter().all(|word| count(word).is_some())
+        && used.strip_suffix('%').and_then(count).is_some()
+        && kib(object)
+        && kib(cache)
+        && name.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, ':' | '_'))
+}
+
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let place = b.snapshot("slabtop");
-    let mut header = false;
+    let mut header = is_row(cursor.next_text());
     while let Some(line) = cursor.peek() {
         let text = line.text.trim();
         if is_header(text) {
@@ -71,4 +84,17 @@ fn cells<'a>(line: &Line<'a>) -> Result<(&'a str, Vec<(Column, Cell)>), ImportEr
         (slabs::SIZE_BYTES, Cell::Gauge(bytes(cache)?)),
     ];
     Ok((name.text, cells))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_row;
+
+    #[test]
+    fn a_row_without_its_header_is_known_by_its_shape() {
+        assert!(is_row("955617 955617 100%    0.10K  24503       39     98012K buffer_head"));
+        assert!(is_row(" 69804  23094   0%    0.19K   3324       21     13296K dentry "));
+        assert!(!is_row("955617 955617 100%    0.10K  24503       39     98012K"));
+        assert!(!is_row("   281 root      20   0   14.9g   9.1g   8192 S   6.0"));
+    }
 }

@@ -6,6 +6,7 @@ pub mod dress;
 mod margin;
 mod paste;
 mod prefix;
+mod twice;
 pub mod width;
 mod wrapped;
 

@@ -44,14 +44,28 @@ fn is_groups(text: &str) -> bool {
     text.starts_with("procs") && text.contains("memory")
 }
 
-/// The columns of a row without a header, if it can be one: 16 or 17 whole numbers, of which the last ones add up to 100 %.
+/// The columns of a row without a header, if it can be one: whole numbers, of which the last ones add up to 100 %. Those of
+/// 2.6 on have `us sy id wa`, `st` and `gu`; those before have `w`, and end with `us sy id`. A time may stand behind them.
 fn usual(text: &str) -> Option<Vec<&'static str>> {
-    const NAMES: [&str; 17] =
-        ["r", "b", "swpd", "free", "buff", "cache", "si", "so", "bi", "bo", "in", "cs", "us", "sy", "id", "wa", "st"];
-    let values: Vec<u64> = text.split_whitespace().map(|word| word.parse().ok()).collect::<Option<_>>()?;
-    let share: u64 = values.get(12..)?.iter().fold(0, |sum, value| sum.saturating_add(*value));
-    let fits = (16..=17).contains(&values.len()) && (99..=101).contains(&share);
-    fits.then(|| NAMES.get(..values.len()).map(<[&str]>::to_vec))?
+    const NAMES: [&str; 18] = [
+        "r", "b", "swpd", "free", "buff", "cache", "si", "so", "bi", "bo", "in", "cs", "us", "sy", "id", "wa", "st",
+        "gu",
+    ];
+    const OLD: [&str; 16] =
+        ["r", "b", "w", "swpd", "free", "buff", "cache", "si", "so", "bi", "bo", "in", "cs", "us", "sy", "id"];
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let stamped = words.len() > 2 && words.last().is_some_and(|word| word.contains(':'));
+    let values = if stamped { words.get(..words.len() - 2)? } else { words.as_slice() };
+    let values: Vec<u64> = values.iter().map(|word| word.parse().ok()).collect::<Option<_>>()?;
+    let adds_up = |from: usize| {
+        let share = values.get(from..).unwrap_or_default().iter().fold(0, |sum: u64, value| sum.saturating_add(*value));
+        (99..=101).contains(&share)
+    };
+    match values.len() {
+        16..=18 if adds_up(12) => NAMES.get(..values.len()).map(<[&str]>::to_vec),
+        16 if adds_up(13) => Some(OLD.to_vec()),
+        _ => None,
+    }
 }
 
 /// vmstat of BSD, Solaris and macOS: other columns, other units.

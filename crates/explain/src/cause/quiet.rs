@@ -26,6 +26,8 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
+/// Where a part of the paste has no judge, the others speak for themselves only.
+const UNJUDGED_CONFIDENCE_MAX: f64 = 0.5;
 /// A log without timed calls that is shorter than this has seen a moment only.
 const MOMENT_NS: u64 = 10_000_000_000;
 
@@ -72,6 +74,10 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         finding.headline =
             "nothing in these figures points to a known cause, and they exclude the usual ones".to_owned();
         finding.confidence = if seen { 0.8 } else { 0.4 + 0.1 * (view.matters().min(3) as f64) };
+        if let Some(part) = exclude::unjudged(facts, &view) {
+            finding.against.push(part.evidence());
+            finding.confidence = finding.confidence.min(UNJUDGED_CONFIDENCE_MAX);
+        }
     } else if !seen && !sampled {
         finding.confidence = 0.3;
         finding.headline = "nothing points to a known cause, but little was seen: no calls were timed and nothing was sampled over time".to_owned();

@@ -76,7 +76,8 @@ fn largest_cache(facts: &Facts<'_>) -> Option<(String, f64, i64)> {
 }
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
-    let found = from_unreclaimable(facts).or_else(|| from_caches(facts)).or_else(|| from_slab_alone(facts))?;
+    let found = from_unreclaimable(facts).or_else(|| from_caches(facts));
+    let found = found.or_else(|| from_slab_alone(facts)).or_else(|| unreclaimable_alone(facts))?;
     // A level that does not grow, on a machine that nobody scans or swaps on, hurts nobody.
     let calm = found.confidence < GROWN && exclude::view(facts).is_calm(exclude::Matter::Memory);
     (!calm || facts.recording.header.source != Source::Import).then_some(found)
@@ -225,6 +226,26 @@ fn from_slab_alone(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding.settle("`slabtop -o -s c` twice, some minutes apart: the cache that only grows is it"))
 }
 
+/// `grep SUnreclaim /proc/meminfo`, without the size of memory: so many bytes that no machine needs, or that only grow.
+fn unreclaimable_alone(facts: &Facts<'_>) -> Option<Finding> {
+    let track = unreclaimable(facts);
+    let (first, last) = (track.first()?, track.last()?);
+    if !facts.may_infer() || facts.memory_bytes().is_some() {
+        return None;
+    }
+    let falls = track.points.windows(2).any(|pair| pair[1].value < pair[0].value * 0.95);
+    let growing = track.len() >= 3 && !falls && last - first >= BYTES_MIN && last >= 1.3 * first;
+    if !growing && last < CACHE_BYTES_MIN {
+        return None;
+    }
+    let text = format!("SUnreclaim is {}; it was {} at first", Bytes(last as u64), Bytes(first as u64));
+    let headline = "unreclaimable kernel objects hold much memory";
+    let finding = Finding::inferred(ENTRY.name, if growing { 0.6 } else { 0.45 }, headline)
+        .with([Evidence::new(text, last, "bytes")])
+        .but([Evidence::said("the log does not show how large memory is")]);
+    Some(finding.settle("`slabtop -o -s c` twice, some minutes apart: the cache that only grows is it"))
+}
+
 fn from_unreclaimable(facts: &Facts<'_>) -> Option<Finding> {
     let memory = facts.memory_bytes().filter(|_| facts.may_infer())?;
     let track = unreclaimable(facts);
@@ -300,6 +321,18 @@ mod tests {
         assert!(listed("kmalloc-192", &[9000]).found(&ENTRY).is_some_and(|finding| !finding.against.is_empty()));
         assert!(listed("kmalloc-192", &[300]).found(&ENTRY).is_none(), "as on any machine");
         assert!(listed("kmalloc-192", &[900, 2100, 700]).found(&ENTRY).is_none(), "it gives back");
+    }
+
+    #[test]
+    fn unreclaimable_slab_without_the_size_of_memory_is_named_where_it_grows_or_is_huge() {
+        let made = |levels_mb: &[i64]| {
+            let levels: Vec<i64> = levels_mb.iter().map(|level| level * MB).collect();
+            Made::new().gauges(Table::Meminfo, &Entity::default(), &[("SUnreclaim_bytes", &levels)])
+        };
+        assert!(made(&[80, 400, 900, 1_500]).found(&ENTRY).is_some(), "it grows");
+        assert!(made(&[9_000]).found(&ENTRY).is_some(), "no machine needs so much");
+        assert!(made(&[300]).found(&ENTRY).is_none());
+        assert!(made(&[900, 400, 900, 1_500]).found(&ENTRY).is_none(), "it gives back");
     }
 
     #[test]

@@ -9,6 +9,10 @@ use flatwater_recording::schema::{cpu, vmstat};
 
 /// In or out in the same window, from which both count.
 const BOTH_BYTES_PER_S_MIN: f64 = 1_048_576.0;
+/// The same of so many windows one after another: an old disk swaps no faster, and nobody's memory stays in place.
+const STEADY_BYTES_PER_S_MIN: f64 = 524_288.0;
+const STEADY_WINDOWS_MIN: usize = 3;
+const STEADY_OTHER_SHARE_MIN: f64 = 0.25;
 /// The smaller of the two as a share of that: what was read back and not changed goes out again without being written.
 const OTHER_SHARE_MIN: f64 = 0.125;
 const SHARE_MIN: f64 = 0.2;
@@ -47,38 +51,72 @@ struct Storm {
 
 /// Windows of both tracks that end together and are over the limit, one in full: each point is looked at once, of logs of days
 /// too.
-fn both_over(into: impl Iterator<Item = Point>, out: impl Iterator<Item = Point>, limit: f64) -> Vec<(Point, f64)> {
+fn both_over(
+    into: impl Iterator<Item = Point>,
+    out: impl Iterator<Item = Point>,
+    limit: f64,
+    other_share: f64,
+) -> Vec<(Point, f64)> {
     let mut out = out.peekable();
     let pair = |point: Point| {
         while out.next_if(|back| back.at_ns < point.at_ns).is_some() {}
         let back = out.peek().filter(|back| back.at_ns == point.at_ns)?.value;
         let (more, less) = (point.value.max(back), point.value.min(back));
-        (more >= limit && less >= OTHER_SHARE_MIN * limit).then_some((point, back))
+        (more >= limit && less >= other_share * limit).then_some((point, back))
     };
     into.filter_map(pair).collect()
 }
 
+impl Storm {
+    fn of(pairs: &[(Point, f64)], of: usize) -> Option<Storm> {
+        let mean = |of: fn(&(Point, f64)) -> f64| pairs.iter().map(of).sum::<f64>() / pairs.len() as f64;
+        Some(Storm {
+            windows: pairs.len(),
+            of,
+            seconds: pairs.iter().map(|(point, _)| point.at_ns.saturating_sub(point.from_ns) as f64 / 1e9).sum(),
+            into: mean(|pair| pair.0.value),
+            out: mean(|pair| pair.1),
+            first_ns: pairs.first()?.0.from_ns,
+        })
+    }
+
+    fn lasts(&self) -> bool {
+        lasting(self.windows, self.of, self.seconds) && self.windows as f64 >= SHARE_MIN * self.of as f64
+    }
+}
+
 fn storm(facts: &Facts<'_>) -> Option<Storm> {
     let (into, out) = (facts.vmstat_rate(vmstat::PSWPIN), facts.vmstat_rate(vmstat::PSWPOUT));
-    let both_min = BOTH_BYTES_PER_S_MIN / facts.recording.header.machine.page_size_bytes() as f64;
-    let pairs = both_over(into.points.iter().copied(), out.points.iter().copied(), both_min);
-    let mean = |of: fn(&(Point, f64)) -> f64| pairs.iter().map(of).sum::<f64>() / pairs.len() as f64;
-    Some(Storm {
-        windows: pairs.len(),
-        of: into.len(),
-        seconds: pairs.iter().map(|(point, _)| point.at_ns.saturating_sub(point.from_ns) as f64 / 1e9).sum(),
-        into: mean(|pair| pair.0.value),
-        out: mean(|pair| pair.1),
-        first_ns: pairs.first()?.0.from_ns,
+    let page_bytes = facts.recording.header.machine.page_size_bytes() as f64;
+    let over = |limit: f64, other: f64| {
+        both_over(into.points.iter().copied(), out.points.iter().copied(), limit / page_bytes, other)
+    };
+    let heavy = Storm::of(&over(BOTH_BYTES_PER_S_MIN, OTHER_SHARE_MIN), into.len()).filter(Storm::lasts);
+    heavy.or_else(|| {
+        let run = longest_run(over(STEADY_BYTES_PER_S_MIN, STEADY_OTHER_SHARE_MIN));
+        Storm::of(&run, into.len()).filter(Storm::lasts)
     })
+}
+
+/// The longest stretch of windows that follow one another; nothing where it is shorter than `STEADY_WINDOWS_MIN`.
+fn longest_run(pairs: Vec<(Point, f64)>) -> Vec<(Point, f64)> {
+    let (mut longest, mut run): (Vec<(Point, f64)>, Vec<(Point, f64)>) = (Vec::new(), Vec::new());
+    for pair in pairs {
+        if run.last().is_some_and(|(before, _)| before.at_ns != pair.0.from_ns) {
+            run.clear();
+        }
+        run.push(pair);
+        if run.len() > longest.len() {
+            longest.clone_from(&run);
+        }
+    }
+    if longest.len() < STEADY_WINDOWS_MIN { Vec::new() } else { longest }
 }
 
 /// Whether swapping explains waiting for the device.
 #[must_use]
 pub fn signature(facts: &Facts<'_>) -> bool {
-    storm(facts).is_some_and(|storm| {
-        lasting(storm.windows, storm.of, storm.seconds) && storm.windows as f64 >= SHARE_MIN * storm.of as f64
-    })
+    storm(facts).is_some()
 }
 
 /// Whether swapping, one way or both, is what threads wait for the device with.
@@ -121,7 +159,7 @@ fn out_only(facts: &Facts<'_>) -> Option<Finding> {
 
 fn both_ways(facts: &Facts<'_>) -> Option<Finding> {
     let allowed = facts.may_infer() && (!facts.spans_tell_all() || facts.significant(Cause::SwapIn).is_some());
-    let Storm { windows, of, into, out, first_ns, .. } = storm(facts).filter(|_| allowed && signature(facts))?;
+    let Storm { windows, of, into, out, first_ns, .. } = storm(facts).filter(|_| allowed)?;
     let page_bytes = facts.recording.header.machine.page_size_bytes() as f64;
     let mib = |pages: f64| pages * page_bytes / 1_048_576.0;
     let mut evidence = vec![
@@ -172,10 +210,10 @@ mod tests {
             let point = |at: u64| Point { from_ns: at * 1_000, at_ns: (at + 1) * 1_000, value: 5.0 };
             (0..WINDOWS).filter(move |at| at % every == 0).map(point).inspect(|_| looked.set(looked.get() + 1))
         };
-        let pairs = both_over(points(1), points(3), 1.0);
+        let pairs = both_over(points(1), points(3), 1.0, 0.125);
         assert_eq!(pairs.len() as u64, WINDOWS / 3);
         assert!(looked.get() <= WINDOWS + WINDOWS / 3, "{} of {WINDOWS} windows", looked.get());
-        assert!(both_over(points(1), points(1), 6.0).is_empty(), "under the limit");
+        assert!(both_over(points(1), points(1), 6.0, 0.125).is_empty(), "under the limit");
     }
 
     fn swapping(in_per_s: i64, out_per_s: i64) -> Made {
@@ -195,13 +233,24 @@ mod tests {
     }
 
     #[test]
+    fn half_as_much_for_some_seconds_on_end_is_a_storm_too() {
+        let (into, out) = ([0, 190, 390, 780, 780, 780], [0, 110, 200, 470, 470, 470]);
+        let made = |into: &[i64], out: &[i64]| {
+            let columns: [(&str, &[i64]); 2] = [("pswpin", into), ("pswpout", out)];
+            Made::new().counters(Table::Vmstat, &Entity::default(), &columns)
+        };
+        assert!(made(&into, &out).found(&ENTRY).is_some(), "three windows of 0.7 MiB/s and more");
+        assert!(made(&[0, 190, 190, 580, 580, 770], &out).found(&ENTRY).is_none(), "now and then");
+    }
+
+    #[test]
     fn sizes_are_of_the_pages_that_the_machine_has() {
         let arm = |in_per_s, out_per_s| {
             swapping(in_per_s, out_per_s).edit(|recording| recording.header.machine.page_bytes = Some(65_536))
         };
         let finding = arm(160, 80).found(&ENTRY).expect("10 and 5 MiB/s");
         assert!(said(&finding).contains("10.0 MiB/s in, 5.0 MiB/s out"), "{}", said(&finding));
-        assert!(arm(15, 15).found(&ENTRY).is_none(), "less than 1 MiB/s");
+        assert!(arm(7, 7).found(&ENTRY).is_none(), "less than half a MiB/s");
     }
 
     #[test]

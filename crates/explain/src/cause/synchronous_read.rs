@@ -3,8 +3,9 @@
 use super::CauseEntry;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
+use flatwater_recording::schema::{cpu, disks, vmstat, workload};
 use flatwater_recording::units::Nanos;
-use flatwater_recording::{Cause, OpKind};
+use flatwater_recording::{Cause, Column, OpKind, Table};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "synchronous-read",
@@ -29,7 +30,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
 };
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
-    let sum = facts.significant(Cause::SynchronousRead)?;
+    let Some(sum) = facts.significant(Cause::SynchronousRead) else { return from_disks(facts) };
     let write_ns = sum.by_op_ns.get(&OpKind::Write).copied().unwrap_or(0);
     let mut finding = Finding::from_spans(facts, sum, ENTRY.headline);
     if facts.page_reads_ns > 0 {
@@ -54,11 +55,103 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding)
 }
 
+/// Of a busy device's bytes and requests those of reads, from which on nobody waits for anything else there.
+const READS_SHARE_MIN: f64 = 0.95;
+/// A read is under way nearly all the time, and no crowd of them.
+const QUEUE_MIN: f64 = 0.5;
+const QUEUE_MAX: f64 = 8.0;
+/// Time per read of a device that has to be waited for.
+const READ_MS_MIN: f64 = 1.0;
+/// Share of processor time that waits for I/O, and of a program's time.
+const IOWAIT_MIN: f64 = 0.1;
+const DELAY_MIN: f64 = 0.5;
+
+/// Of a paste: a device that is busy with reads one after another while somebody waits, and neither writes nor swaps.
+fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
+    facts.recording.header.import.as_ref().filter(|_| facts.may_infer_place())?;
+    let disk = facts.busy_disks().into_iter().find(|disk| disk.lasting())?;
+    let mean = |column: Column| facts.rate(column, &disk.device).mean();
+    let (reads, writes) = (mean(disks::READS)?, mean(disks::WRITES)?);
+    let (bytes, written) = (mean(disks::READ_BYTES)?, mean(disks::WRITE_BYTES)?);
+    let only_reads = reads >= READS_SHARE_MIN * (reads + writes) && bytes >= READS_SHARE_MIN * (bytes + written);
+    let read_ms = disk.read_await_ms.filter(|ms| *ms >= READ_MS_MIN)?;
+    let one_by_one = (QUEUE_MIN..=QUEUE_MAX).contains(&disk.queue);
+    let page_bytes = facts.recording.header.machine.page_size_bytes() as f64;
+    let swapped = facts.vmstat_rate(vmstat::PSWPIN).mean().unwrap_or(0.0) * page_bytes;
+    let waited = waits(facts)?;
+    if !only_reads || !one_by_one || swapped >= 0.5 * bytes {
+        return None;
+    }
+    let text = format!(
+        "{} does {reads:.0} reads a second, {read_ms:.1} ms each, with {:.1} under way, and hardly any writes",
+        disk.device, disk.queue
+    );
+    let headline =
+        "somebody reads one piece after another from a device and waits for each: the data is not in the page cache";
+    let finding = Finding::inferred(ENTRY.name, 0.5, headline).with([Evidence::new(text, read_ms, "ms"), waited]);
+    let finding =
+        finding.but([Evidence::said("a program that only copies files reads in the same way, and nobody minds")]);
+    let finding = finding.fix(Fix::advice(
+        "find who reads (`pidstat -d 1`): an index instead of a scan, more cache, or reading ahead (posix_fadvise WILLNEED)",
+    ));
+    Some(finding.settle("`pidstat -d 1` and `biosnoop` while it is slow: who reads, and how long each read takes"))
+}
+
+/// What shows that somebody waits.
+fn waits(facts: &Facts<'_>) -> Option<Evidence> {
+    let wait = facts.cpu_share(cpu::IOWAIT_NS).mean().filter(|share| *share >= IOWAIT_MIN);
+    let waited = wait.map(|share| {
+        Evidence::new(format!("processors waited for I/O {:.0} % of the time", share * 100.0), share * 100.0, "%")
+    });
+    let table = facts.recording.table(Table::Workload);
+    let delayed = table.into_iter().flat_map(|table| table.entities()).find_map(|entity| {
+        let share = facts.rate(workload::IO_DELAY_NS, &entity.name).mean()? / 1e9;
+        let text = format!("{} waited for I/O {:.0} % of its time", entity.name, share * 100.0);
+        (share >= DELAY_MIN).then(|| Evidence::new(text, share * 100.0, "%"))
+    });
+    let blocked = facts.blocked().mean().filter(|blocked| *blocked >= 1.0);
+    waited.or(delayed).or_else(|| {
+        blocked
+            .map(|blocked| Evidence::new(format!("{blocked:.1} threads were blocked on average"), blocked, "threads"))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::Made;
-    use flatwater_recording::{Cause, OpKind};
+    use crate::testing::{Made, rising, said};
+    use flatwater_recording::{Cause, Entity, OpKind, Source, Table};
+
+    /// A device that is busy with so many reads and writes a second, of 10 ms each, beside so much iowait.
+    fn busy(reads: i64, writes: i64, wait_percent: i64) -> Made {
+        let columns = [
+            ("io_ns", rising(980_000_000, 5)),
+            ("reads", rising(reads, 5)),
+            ("writes", rising(writes, 5)),
+            ("read_ns", rising(reads * 10_000_000, 5)),
+            ("write_ns", rising(writes * 10_000_000, 5)),
+            ("read_bytes", rising(reads * 65_536, 5)),
+            ("write_bytes", rising(writes * 65_536, 5)),
+            ("queue_ns", rising((reads + writes) * 10_000_000, 5)),
+        ];
+        let columns: Vec<(&str, &[i64])> = columns.iter().map(|(name, values)| (*name, values.as_slice())).collect();
+        let (wait, idle) = (rising(wait_percent * 10_000_000, 5), rising((100 - wait_percent) * 10_000_000, 5));
+        let made = Made::new().counters(Table::Disks, &Entity::named("sda"), &columns);
+        let made = made.counters(Table::Cpu, &Entity::named("all"), &[("iowait_ns", &wait), ("idle_ns", &idle)]);
+        made.edit(|recording| {
+            recording.header.source = Source::Import;
+            recording.header.import = Some(Default::default());
+        })
+    }
+
+    #[test]
+    fn a_device_busy_with_reads_that_somebody_waits_for_is_named() {
+        let finding = busy(120, 1, 40).found(&ENTRY).expect("120 reads a second");
+        assert!(finding.confidence < 0.6 && said(&finding).contains("10.0 ms each"), "{}", said(&finding));
+        assert!(busy(120, 1, 3).found(&ENTRY).is_none(), "nobody waits");
+        assert!(busy(60, 60, 40).found(&ENTRY).is_none(), "as many writes");
+        assert!(busy(2_000, 0, 40).found(&ENTRY).is_none(), "a crowd of reads");
+    }
 
     #[test]
     fn a_write_that_reads_is_told_apart_from_a_read() {

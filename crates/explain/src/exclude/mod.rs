@@ -4,9 +4,13 @@
 //! iowait, blocked threads or the devices' own times; want of memory by scans, pressure, or room that is left.
 
 mod io;
+#[cfg(test)]
+mod tests;
+mod unjudged;
 
 pub use io::{BLOCK_IO, device_keeps_up};
 use io::{busy_device, delays, devices, of_requests, reads_again};
+pub use unjudged::{Unjudged, unjudged};
 
 use super::Evidence;
 use super::counters::lasting;
@@ -27,6 +31,8 @@ pub enum Matter {
     Cgroup,
     /// The log itself: much of it was not understood.
     Reading,
+    /// Most of the log are figures about which no rule says whether they are well.
+    Unjudged,
 }
 
 /// One figure and what it is about.
@@ -49,14 +55,22 @@ const IOWAIT_SUSPICIOUS: f64 = 0.20;
 const BLOCKED_CALM: f64 = 1.0;
 const BLOCKED_SUSPICIOUS: f64 = 2.0;
 const BLOCKED_SHARE_MIN: f64 = 0.2;
+/// Pages a second one way in one interval: 2 MiB of pages of 4 KiB.
+const SWAP_PEAK_SUSPICIOUS: f64 = 512.0;
 /// Share of time in which somebody waited (PSI).
 const PRESSURE_CALM: f64 = 0.05;
 const PRESSURE_SUSPICIOUS: f64 = 0.10;
+/// Readings of memory that shrinks, by which share of what can be had, and how much of it is free in the end.
+const SHRINKING_READINGS_MIN: usize = 5;
+const SHRUNK_SHARE_MIN: f64 = 0.05;
+const FREE_LEFT_MAX: f64 = 0.03;
 /// Of all memory, what may be had without reclaim in earnest.
 const AVAILABLE_CALM: f64 = 0.15;
 const AVAILABLE_SUSPICIOUS: f64 = 0.04;
 /// Lines understood of a log, from which on what it does not show counts.
 const UNDERSTOOD_MIN: f64 = 0.5;
+/// Of the lines understood, those of figures that nobody judges, from which on the others do not speak for the whole.
+const UNJUDGED_MAX: f64 = 0.5;
 /// Kernel time as a share of all, from which on somebody should say what for. A machine full of short-lived processes spends
 /// nearly two thirds there and is well (SDET on 2.2.5: 61 %).
 const SYSTEM_SUSPICIOUS: f64 = 0.7;
@@ -118,6 +132,10 @@ impl View {
                 "`perf top -g` while it is slow, and `sar -B 1`: they name the functions, and say whether pages are scanned"
             }
             () if of(Matter::Calls) => super::finding::SETTLE_RECORD,
+            () if of(Matter::Unjudged) => {
+                "the same figures a second time, some minutes later while it is slow: one reading of them does not show \
+                    what grows"
+            }
             () if seen(Matter::Memory) && !seen(Matter::Device) => {
                 "`iostat -x 1` while it is slow: memory has room, and of the devices the log shows nothing"
             }
@@ -145,6 +163,7 @@ pub fn view(facts: &Facts<'_>) -> View {
         scanning,
         pressure,
         memory,
+        shrinking,
         printed_by_kernel,
         cgroups,
         reading,
@@ -290,6 +309,13 @@ fn swapping(facts: &Facts<'_>, view: &mut View) {
     let (Some(into), Some(out)) = (mean(vmstat::PSWPIN), mean(vmstat::PSWPOUT)) else { return };
     let text = format!("{into:.0} pages/s were swapped in and {out:.0} out");
     let evidence = Evidence::new(text, into.max(out), "pages/s");
+    // A pause of a minute is lost in the mean over a day, and one machine's swapping in that of two.
+    let peak = |column: Column| facts.vmstat_rate(column).peak().map_or(0.0, |point| point.value);
+    let worst = peak(vmstat::PSWPIN).max(peak(vmstat::PSWPOUT));
+    if into.max(out) < 250.0 && worst >= SWAP_PEAK_SUSPICIOUS {
+        let text = format!("at most {worst:.0} pages/s were swapped one way");
+        return view.odd(Matter::Memory, Evidence::new(text, worst, "pages/s"));
+    }
     match into.max(out) {
         rate if rate < 10.0 => view.calm(Matter::Memory, evidence),
         rate if rate >= 250.0 => view.odd(Matter::Memory, evidence),
@@ -350,6 +376,30 @@ fn memory(facts: &Facts<'_>, view: &mut View) {
     }
 }
 
+/// What can be had shrinks from reading to reading, and hardly anything of it lies free at the end: a log that ends so may end
+/// right before the stall.
+fn shrinking(facts: &Facts<'_>, view: &mut View) {
+    let tracks = [meminfo::MEM_FREE_BYTES, meminfo::CACHED_BYTES, meminfo::BUFFERS_BYTES];
+    let [free, cached, buffers] = tracks.map(|column| facts.meminfo_level(column));
+    if free.len() < SHRINKING_READINGS_MIN || free.len() != cached.len() {
+        return;
+    }
+    let buffer = |at: usize| buffers.points.get(at).map_or(0.0, |point| point.value);
+    let rows = free.points.iter().zip(&cached.points).enumerate();
+    let room: Vec<f64> = rows.map(|(at, (free, cached))| free.value + cached.value + buffer(at)).collect();
+    let (Some(first), Some(last), Some(left)) = (room.first(), room.last(), free.last()) else { return };
+    let lowest = room.iter().copied().fold(f64::INFINITY, f64::min);
+    if *last <= (1.0 - SHRUNK_SHARE_MIN) * first && *last <= lowest * 1.005 && left <= FREE_LEFT_MAX * last {
+        let text = format!(
+            "what can be had fell from {} to {} while it was watched, and {} of it lie free",
+            Bytes(*first as u64),
+            Bytes(*last as u64),
+            Bytes(left.max(0.0) as u64)
+        );
+        view.odd(Matter::Memory, Evidence::new(text, first - last, "bytes"));
+    }
+}
+
 /// The kernel prints its memory when an allocation fails or a task is killed. A paste may lack the line that says which.
 fn printed_by_kernel(facts: &Facts<'_>, view: &mut View) {
     let import = facts.recording.header.import.as_ref();
@@ -385,5 +435,8 @@ fn reading(facts: &Facts<'_>, view: &mut View) {
     if let Some(share) = share.filter(|share| *share < UNDERSTOOD_MIN) {
         let text = format!("only {:.0} % of the lines were understood", share * 100.0);
         view.odd(Matter::Reading, Evidence::new(text, share * 100.0, "%"));
+    }
+    if let Some(part) = unjudged(facts, view).filter(|part| part.share >= UNJUDGED_MAX) {
+        view.odd(Matter::Unjudged, part.evidence());
     }
 }

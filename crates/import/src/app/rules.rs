@@ -67,6 +67,8 @@ const RULES: &[Rule] = &[
     // Kafka: UnifiedLog.scala rolls under a lock; LogCleaner and others do not hurt.
     millis(&["Rolled new log segment at offset", " in "], " in ", "kafka log roll", OpKind::Other),
     millis(&["log segment", "Flushed", " in "], " in ", "kafka flush", OpKind::Fsync),
+    // RocketMQ: store/src/main/java/org/apache/rocketmq/store/CommitLog.java
+    millis(&["putMessage in lock cost time(ms)="], "cost time(ms)=", "rocketmq commit log", OpKind::Write),
     // Redis aof.c: after two seconds it writes although the fsync is still under way.
     Rule {
         words: &["Asynchronous AOF fsync is taking too long"],

@@ -14,7 +14,7 @@ use flatwater_recording::{Basis, Cause, Column, Entity, EventKind, OpKind, Table
 
 pub const IMPORTER: Importer = Importer {
     name: "bcc-table",
-    sentence: "biosnoop, biotop, cachestat, compactsnoop, filetop, oomkill, slabratetop, swapin, syncsnoop, syscount, \
+    sentence: "biosnoop, disksnoop, biotop, cachestat, compactsnoop, filetop, oomkill, slabratetop, swapin, syncsnoop, syscount, \
         vfsstat, writeback of bcc and bpftrace; strace -c.",
     detect: |cursor| match cursor.next_text() {
         text if header(text).is_some() || oom_kill(text).is_some() => 91,
@@ -34,6 +34,8 @@ const TOOLS: &[Tool] = &[
     Tool { words: &["DISK", "T", "BYTES", "LAT(ms)"], row: request },
     Tool { words: &["DISK", "COMM", "PID", "LAT(ms)"], row: request },
     Tool { words: &["TYPE", "DEV", "BLOCK", "BYTES", "LATms"], row: request },
+    // disksnoop: of all disks.
+    Tool { words: &["TIME(s)", "T", "BYTES", "LAT(ms)"], row: request },
     Tool { words: &["COMM", "PID", "LATms", "FD", "FILE"], row: timed_sync },
     Tool { words: &["HARDIRQ", "TOTAL_usecs"], row: nothing },
     Tool { words: &["SOFTIRQ", "TOTAL_usecs"], row: nothing },
@@ -226,7 +228,8 @@ fn request(row: &Row<'_>, table: &mut Reading, b: &mut Builder) -> Option<()> {
         _ => OpKind::Other,
     };
     let bytes = row.value("BYTES").map_or(0, |bytes| bytes.clamp(0.0, 1e15) as u64);
-    let device = row.text("DISK").or_else(|| row.text("DEV"))?;
+    let device = row.text("DISK").or_else(|| row.text("DEV"));
+    let (device, op) = device.map_or(("block I/O", OpKind::Other), |device| (device, op));
     table.latency.add(b, end.div_euclid(SECOND_NS), device, op, ns, bytes);
     Some(())
 }

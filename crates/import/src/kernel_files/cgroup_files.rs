@@ -79,6 +79,7 @@ pub fn cgroup_file(word: &str) -> Option<Column> {
 
 /// The values of a line, whose file may have been named above it; `None` for what is no such line.
 fn pairs<'a>(text: &'a str, above: &'a str) -> Option<Vec<Pair<'a>>> {
+    let text = without_remark(text);
     let mut words = text.split_whitespace().flat_map(split_name).filter(|word| !matches!(*word, "=" | ":")).peekable();
     let first = *words.peek()?;
     let cpu = CPU.iter().any(|(key, ..)| *key == first)
@@ -107,6 +108,13 @@ fn pairs<'a>(text: &'a str, above: &'a str) -> Option<Vec<Pair<'a>>> {
         }
     }
     Some(found)
+}
+
+/// What somebody wrote behind the values: `nr_throttled 89  <- of 120`, `memory.max 1073741824  # 1 GiB`.
+pub fn without_remark(text: &str) -> &str {
+    const ARROWS: &[&str] = &[" #", " //", "←", "<-", "⟵", "→", "-->"];
+    let at = ARROWS.iter().filter_map(|arrow| text.find(arrow)).filter(|at| *at > 0).min();
+    at.and_then(|at| text.get(..at)).unwrap_or(text).trim_end()
 }
 
 /// `memory.events:low` is two words.
@@ -172,6 +180,10 @@ mod tests {
         let last = |column| rows.last(column);
         assert_eq!((last(cgroup::LIMIT_BYTES), last(cgroup::EVENTS_HIGH)), (Some(1_000_000), Some(12)));
         assert_eq!((last(cgroup::CPU_THROTTLED), last(cgroup::CPU_THROTTLED_NS)), (Some(4), Some(77_000)));
+        let text = "nr_periods     120   ← of 100 ms\nnr_throttled   89    ← 74%!\nthrottled_time 8900000000  # ns\n";
+        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let (_, rows) = made.table(Table::Cgroup).expect("a table").by_entity().next().expect("a cgroup");
+        assert_eq!((rows.last(cgroup::CPU_PERIODS), rows.last(cgroup::CPU_THROTTLED)), (Some(120), Some(89)));
         let text =
             "memory.current:800000\nmemory.events:low 0\nmemory.events:high 423774\nmemory.events.local:high 9\n";
         let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;

@@ -41,7 +41,7 @@ enum File {
 fn parse(text: &str) -> Option<(&str, &str, &str)> {
     let (path, text) = without_path(text.trim());
     // People write `key = 12 # note`, and `key: 12`.
-    let text = text.split(" #").next().unwrap_or(text);
+    let text = super::without_remark(text);
     let mut words = text.split([' ', '\t', '=']).filter(|word| !word.is_empty());
     let (name, value) = (words.next()?, words.next().unwrap_or_default());
     let name = name.strip_suffix(':').unwrap_or(name);

@@ -9,6 +9,7 @@ mod slabinfo;
 mod zoneinfo;
 
 pub use buddyinfo::IMPORTER as BUDDYINFO;
+use cgroup_files::without_remark;
 pub use cgroup_files::{IMPORTER as CGROUP_FILES, cgroup_file};
 pub use flat::{CGROUP, VMSTAT_FILE};
 pub use meminfo::IMPORTER as MEMINFO;

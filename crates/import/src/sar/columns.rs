@@ -137,6 +137,8 @@ fn disk(column: &str) -> Option<(Column, Kind)> {
         "rd_sec" => (disks::READ_BYTES, Kind::Rate(512.0)),
         "wr_sec" => (disks::WRITE_BYTES, Kind::Rate(512.0)),
         "await" => (disks::REQUEST_NS, Kind::PerRequest("tps")),
+        "r_await" => (disks::READ_NS, Kind::PerRequest("r")),
+        "w_await" => (disks::WRITE_NS, Kind::PerRequest("w")),
         // A mean queue of n for a second is n seconds in the queue: diskstats' weighted time.
         "aqu-sz" | "avgqu-sz" => (disks::QUEUE_NS, Kind::Rate(1e9)),
         "util" => (disks::IO_NS, Kind::Share(1.0)),

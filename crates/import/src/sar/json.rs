@@ -1,4 +1,5 @@
-//! `sadf -j`: the same reports as `sar` text, with the interval of each reading in the document.
+//! `sadf -j`: the same reports as `sar` text, with the interval of each reading in the document; `iostat -o JSON` and
+//! `mpstat -o JSON`, whose readings have no date.
 
 use serde_json::Value;
 
@@ -14,7 +15,7 @@ use flatwater_recording::{Entity, EventKind};
 
 pub const IMPORTER: Importer = Importer {
     name: "sadf-json",
-    sentence: "sadf -j of sysstat 10 to 12.",
+    sentence: "sadf -j of sysstat 10 to 12; iostat -o JSON, mpstat -o JSON.",
     detect: |cursor| json::detect(cursor, "\"sysstat\""),
     read,
 };
@@ -36,6 +37,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         }
         let mut seen: Vec<(Report, String)> = Vec::new();
         let mut before: Option<i64> = None;
+        undated(host, b);
         for reading in host.get("statistics").and_then(Value::as_array).into_iter().flatten() {
             let Some(stamp) = reading.get("timestamp") else { continue };
             let Some(at) = instant(stamp) else { continue };
@@ -49,6 +51,23 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         }
     }
     Ok(())
+}
+
+/// Readings without a date, of iostat and mpstat: as far apart as a second is assumed, and the first of several a mean since boot.
+fn undated(host: &Value, b: &mut Builder) {
+    let readings: Vec<&Value> = host.get("statistics").and_then(Value::as_array).into_iter().flatten().collect();
+    let dated = |reading: &&Value| reading.get("timestamp").and_then(instant).is_some();
+    if readings.is_empty() || readings.iter().any(dated) {
+        return;
+    }
+    let why =
+        "the readings carry no date: one second between them is assumed, and the first of several is a mean since boot";
+    b.gap("interval of the JSON's readings", why, "sadf -j of the same file");
+    let (track, mut seen) = (b.track("sadf-json", Zero::Start), Vec::new());
+    for (at, reading) in readings.iter().enumerate().skip(usize::from(readings.len() > 1)) {
+        let from = i64::try_from(at).unwrap_or(i64::MAX / SECOND_NS - 1) * SECOND_NS;
+        reports(reading, b, track, (from, from + SECOND_NS), &mut seen);
+    }
 }
 
 /// `{"date": "2026-11-21", "time": "08:30:52", "utc": 1}`.
@@ -81,8 +100,10 @@ fn reports(reading: &Value, b: &mut Builder, track: Track, (from, to): (i64, i64
         let entity = Entity::named(&if name == "all" { name.to_owned() } else { format!("cpu{name}") });
         found.push((Report::Cpu, entity, cpu));
     }
+    found.extend(reading.get("avg-cpu").map(|cpu| (Report::Cpu, Entity::named("all"), cpu)));
     for disk in list("disk") {
-        let name = disk.get("disk-device").and_then(Value::as_str).unwrap_or("unnamed");
+        let name = ["disk-device", "disk_device"].into_iter().find_map(|key| disk.get(key));
+        let name = name.and_then(Value::as_str).unwrap_or("unnamed");
         found.push((Report::Disk, Entity::named(name), disk));
     }
     for (key, resource) in [("psi-cpu", "cpu"), ("psi-io", "io"), ("psi-mem", "memory")] {
@@ -116,4 +137,33 @@ fn doubled(report: Report, name: &str, value: &Value) -> bool {
         _ => return false,
     };
     report == Report::Disk && value.get(twin).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::import_texts;
+    use flatwater_recording::Table;
+    use flatwater_recording::schema::disks;
+
+    #[test]
+    fn iostat_prints_json_without_dates() {
+        let reading = |writes: u32| {
+            format!(
+                r#"{{"avg-cpu": {{"user": 2.1, "iowait": 45.2, "idle": 52.7}}, "disk": [{{"disk_device": "sda", "r/s": 1.0,
+                "w/s": {writes}.0, "rkB/s": 12.0, "wkB/s": 1800.0, "r_await": 80.0, "w_await": 100.0, "aqu-sz": 6.4,
+                "util": 99.8}}]}}"#
+            )
+        };
+        let text = format!(
+            r#"{{"sysstat": {{"hosts": [{{"nodename": "db1", "statistics": [{}, {}, {}]}}]}}}}"#,
+            reading(5),
+            reading(40),
+            reading(60)
+        );
+        let made = import_texts(&[("f".to_owned(), text.into_bytes())]).expect("read").recording;
+        let table = made.table(Table::Disks).expect("disks");
+        let (entity, rows) = table.by_entity().next().expect("sda");
+        assert_eq!((entity.name.as_str(), rows.rise(disks::WRITES)), ("sda", Some(100)), "the first is since boot");
+        assert_eq!(rows.rise(disks::WRITE_NS), Some(10_000_000_000));
+    }
 }

@@ -34,13 +34,21 @@ pub(super) fn timed<'a>(line: &Line<'a>) -> Option<(i64, Vec<Token<'a>>)> {
     let tokens: Vec<Token<'a>> = line.tokens().collect();
     let (first, rest) = tokens.split_first()?;
     let ns = clock(first.text).filter(|_| first.text.matches(':').count() == 2)?;
-    match rest.split_first() {
-        Some((word, rest)) => match half_day(ns, word.text) {
-            Some(ns) => Some((ns, rest.to_vec())),
-            None => Some((ns, tokens.get(1..)?.to_vec())),
-        },
-        None => Some((ns, Vec::new())),
-    }
+    let (ns, rest) = match rest.split_first() {
+        Some((word, behind)) => half_day(ns, word.text).map_or((ns, rest), |ns| (ns, behind)),
+        None => (ns, rest),
+    };
+    let rest = rest.split_first().filter(|(word, _)| is_zone(word.text)).map_or(rest, |(_, behind)| behind);
+    Some((ns, rest.to_vec()))
+}
+
+/// Some locales print the time zone behind each time.
+fn is_zone(word: &str) -> bool {
+    const ZONES: &[&str] = &[
+        "UTC", "GMT", "IST", "CET", "CEST", "EET", "EEST", "WET", "WEST", "MSK", "BST", "EST", "EDT", "CST", "CDT",
+        "MST", "MDT", "PST", "PDT", "JST", "KST", "HKT", "SGT", "AEST", "AEDT", "NZST", "NZDT", "BRT", "SAST",
+    ];
+    ZONES.contains(&word)
 }
 
 fn names(tokens: &[Token<'_>]) -> Vec<String> {
@@ -103,10 +111,12 @@ fn detect(cursor: &Cursor<'_>) -> u8 {
     }
 }
 
-/// The columns of `sar -u` rows whose header was cut off: a time, a CPU, and shares that sum up to 100 %.
+/// The columns of `sar -u` and mpstat rows whose header was cut off: a time, a CPU, and shares that sum up to 100 %.
 fn headless(line: &Line<'_>) -> Option<&'static [&'static str]> {
     const WITH_STEAL: &[&str] = &["CPU", "user", "nice", "system", "iowait", "steal", "idle"];
     const BEFORE: &[&str] = &["CPU", "user", "nice", "system", "iowait", "idle"];
+    const MPSTAT: &[&str] = &["CPU", "usr", "nice", "sys", "iowait", "irq", "soft", "steal", "guest", "gnice", "idle"];
+    const MPSTAT_10: &[&str] = &["CPU", "usr", "nice", "sys", "iowait", "irq", "soft", "steal", "guest", "idle"];
     let (_, tokens) = timed(line)?;
     let (cpu, shares) = tokens.split_first()?;
     (cpu.text == "all" || cpu.text.bytes().all(|c| c.is_ascii_digit())).then_some(())?;
@@ -114,7 +124,8 @@ fn headless(line: &Line<'_>) -> Option<&'static [&'static str]> {
         shares.iter().map(|token| number(token.text).filter(|share| (0.0..=100.0).contains(share))).collect();
     let shares = shares?;
     let sum: f64 = shares.iter().sum();
-    let columns = [WITH_STEAL, BEFORE].into_iter().find(|columns| columns.len() == shares.len() + 1)?;
+    let columns =
+        [WITH_STEAL, BEFORE, MPSTAT, MPSTAT_10].into_iter().find(|columns| columns.len() == shares.len() + 1)?;
     (99.0..=101.0).contains(&sum).then_some(columns)
 }
 
@@ -245,7 +256,11 @@ fn read_timed(line: &Line<'_>, ns: i64, tokens: &[Token<'_>], state: &mut State,
     {
         (state.report, state.columns) = (Some(Report::Cpu), columns.iter().map(|name| (*name).to_owned()).collect());
         state.began = i64::MIN;
-        b.gap("the header of sar's rows", "cut off: shares that sum up to 100 % are taken for those of `sar -u`", "");
+        b.gap(
+            "the header of sar's rows",
+            "cut off: shares that sum up to 100 % are taken for those of `sar -u` or mpstat",
+            "",
+        );
     }
     let Some(report) = state.report else { return };
     let at = state.at(ns);

@@ -4,6 +4,7 @@ use super::columns::{Kind, Report, meaning};
 use crate::builder::{Builder, Cell, Track};
 use crate::number::rounded;
 use crate::when::DAY_NS;
+use flatwater_recording::schema::meminfo;
 use flatwater_recording::{Column, Entity};
 
 /// The time that a reading's means are over.
@@ -22,6 +23,10 @@ pub fn cells(report: Report, values: &[(&str, f64)], passed_ns: i64) -> Vec<(Col
     let mut cells = Vec::new();
     for &(name, value) in values {
         let Some((column, kind)) = meaning(report, name) else { continue };
+        // The share of it, behind the column of the same name.
+        if cells.iter().any(|(known, _): &(Column, Cell)| *known == column) {
+            continue;
+        }
         let cell = match kind {
             Kind::Level(factor) => Cell::Gauge(rounded(value * factor)),
             Kind::Rate(factor) => Cell::Rise(value * factor * seconds),
@@ -33,7 +38,19 @@ pub fn cells(report: Report, values: &[(&str, f64)], passed_ns: i64) -> Vec<(Col
         };
         cells.push((column, cell));
     }
+    cells.extend(total(report, values).map(|bytes| (meminfo::MEM_TOTAL_BYTES, Cell::Gauge(rounded(bytes)))));
     cells
+}
+
+/// The size of memory, which `sar -r` does not print: what is used and its share of all. Both columns have one name here, the
+/// share stands second. Until 11.7 used and free add up to it, and are exact.
+fn total(report: Report, values: &[(&str, f64)]) -> Option<f64> {
+    let mut used = values.iter().filter(|(name, _)| *name == "memused").map(|(_, value)| *value);
+    let (kib, percent) = (used.next()?, used.next().filter(|percent| *percent >= 1.0)?);
+    let free = values.iter().find(|(name, _)| *name == "memfree").map(|(_, value)| *value)?;
+    let by_share = kib * 100.0 / percent;
+    let exact = ((free + kib) / by_share - 1.0).abs() < 0.01;
+    (report == Report::Memory).then_some(if exact { free + kib } else { by_share } * 1024.0)
 }
 
 pub fn push(

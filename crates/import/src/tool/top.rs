@@ -77,6 +77,7 @@ fn memory(text: &str) -> Option<(bool, Vec<(f64, &str)>)> {
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut intervals = Intervals::new(b, "top", SECOND_NS);
     let mut begun = false;
+    let (mut whole, mut each) = (false, Vec::new());
     while let Some(line) = cursor.peek() {
         let text = line.text.trim_start();
         if let Some((time, [one, five, fifteen])) = load(text) {
@@ -89,10 +90,13 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
                 intervals.next(None, None);
                 begun = true;
             }
-            // A line for each CPU (`1` in top) adds nothing to that of all.
+            // A line for each CPU (`1` in top) stands instead of that of all.
             if text.starts_with("%Cpu(s)") || text.starts_with("Cpu(s)") {
                 let values = shares(text);
                 intervals.report(b, Report::Cpu, &Entity::named("all"), &values);
+                whole = true;
+            } else {
+                each.push(shares(text));
             }
         } else if let Some((swap, values)) = memory(text) {
             let cells: Vec<(Column, Cell)> = values
@@ -108,8 +112,23 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             break;
         }
     }
+    if !whole && !each.is_empty() {
+        intervals.report(b, Report::Cpu, &Entity::named("all"), &mean(&each));
+    }
     intervals.leave(b, "top");
     Ok(())
+}
+
+/// Shares of all processors together, from a line of each. A screen may show some of them only: of those, then.
+fn mean(each: &[Vec<(&'static str, f64)>]) -> Vec<(&'static str, f64)> {
+    let mut sums: Vec<(&'static str, f64)> = Vec::new();
+    for (name, value) in each.iter().flatten() {
+        match sums.iter_mut().find(|(known, _)| known == name) {
+            Some((_, sum)) => *sum += value,
+            None => sums.push((name, *value)),
+        }
+    }
+    sums.iter().map(|(name, sum)| (*name, sum / each.len() as f64)).collect()
 }
 
 /// `1.2 us,  3.4 sy` and `1.2%us,  3.4%sy` in sysstat's names.
@@ -152,6 +171,20 @@ fn level(swap: bool, name: &str) -> Option<Column> {
 #[cfg(test)]
 mod tests {
     use super::{load, memory, shares};
+    use crate::import_texts;
+    use flatwater_recording::Table;
+    use flatwater_recording::schema::cpu;
+
+    #[test]
+    fn a_line_for_each_processor_is_the_mean_of_all() {
+        let screen = "top - 12:02:15 up 6 days,  8:05,  1 user,  load average: 0.66, 0.72, 0.59\n\
+            %Cpu0  :  0.0 us,  2.0 sy,  0.0 ni, 36.0 id, 62.0 wa,  0.0 hi,  0.0 si,  0.0 st\n\
+            %Cpu1  :  0.0 us,  0.0 sy,  0.0 ni, 86.0 id, 14.0 wa,  0.0 hi,  0.0 si,  0.0 st\n";
+        let made = import_texts(&[("f".to_owned(), screen.into())]).expect("read").recording;
+        let (entity, rows) = made.table(Table::Cpu).expect("a table").by_entity().next().expect("a row");
+        let wait = rows.rise(cpu::IOWAIT_NS).expect("two readings") as f64 / 1e9;
+        assert!(entity.name == "all" && (wait - 0.38).abs() < 0.001, "{wait}");
+    }
 
     #[test]
     fn the_lines_of_both_generations() {

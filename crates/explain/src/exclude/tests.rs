@@ -1,0 +1,65 @@
+//! Pastes of which a part has no judge, and figures that look calm on average.
+
+use crate::testing::{Made, rising, said};
+use crate::{Conclusion, Explanation};
+use flatwater_recording::{Entity, ImportSummary, Source, Table};
+
+/// An idle machine's processors, pasted beside so many lines of other formats.
+fn idle_beside(formats: &[(&str, u64)]) -> Explanation {
+    let (idle, wait) = (rising(990_000_000, 10), rising(1_000_000, 10));
+    let made = Made::new().counters(Table::Cpu, &Entity::named("all"), &[("idle_ns", &idle), ("iowait_ns", &wait)]);
+    let made = made.edit(|recording| {
+        recording.header.source = Source::Import;
+        let mut import = ImportSummary::default();
+        for (format, lines) in formats {
+            import.understand("paste.txt", Some(format), *lines);
+        }
+        recording.header.import = Some(import);
+    });
+    made.explained()
+}
+
+#[test]
+fn an_idle_vmstat_does_not_speak_for_figures_that_nobody_judges() {
+    let alone = idle_beside(&[("vmstat", 6)]);
+    assert_eq!(alone.conclusion, Conclusion::Quiet);
+    let beside = idle_beside(&[("vmstat", 20), ("slabtop", 8)]);
+    assert_eq!(beside.conclusion, Conclusion::Quiet);
+    assert!(beside.findings[0].confidence < alone.findings[0].confidence, "{:?}", beside.findings[0]);
+    let against: Vec<&str> = beside.findings[0].against.iter().map(|one| one.text.as_str()).collect();
+    assert!(against.iter().any(|text| text.contains("8 of 28 lines (slabtop)")), "{against:?}");
+    let mostly = idle_beside(&[("vmstat", 6), ("slabtop", 30)]);
+    assert_eq!(mostly.conclusion, Conclusion::NotEnough);
+    assert!(mostly.findings[0].settle.contains("a second time"), "{}", mostly.findings[0].settle);
+}
+
+#[test]
+fn memory_that_shrinks_to_the_end_of_the_log_is_not_quiet() {
+    let shown = |free_mb: &[i64]| {
+        let free: Vec<i64> = free_mb.iter().map(|mb| mb << 20).collect();
+        let cached = vec![290 << 20; free.len()];
+        let made = Made::new().gauges(
+            Table::Meminfo,
+            &Entity::default(),
+            &[("MemFree_bytes", &free), ("Cached_bytes", &cached)],
+        );
+        let idle = rising(990_000_000, free.len());
+        let made = made.counters(Table::Cpu, &Entity::named("all"), &[("idle_ns", &idle)]);
+        made.edit(|recording| recording.header.source = Source::Import).explained()
+    };
+    assert_eq!(shown(&[40, 34, 22, 15, 9, 7]).conclusion, Conclusion::NotEnough);
+    assert_eq!(shown(&[40, 39, 40, 38, 40, 39]).conclusion, Conclusion::Quiet);
+    assert_eq!(shown(&[40, 7, 30, 12, 25, 38]).conclusion, Conclusion::Quiet, "it comes back");
+}
+
+#[test]
+fn one_second_of_swapping_is_not_lost_in_the_mean() {
+    let shown = |into: &[i64]| {
+        let out = vec![0; into.len()];
+        let made = Made::new().counters(Table::Vmstat, &Entity::default(), &[("pswpin", into), ("pswpout", &out)]);
+        made.edit(|recording| recording.header.source = Source::Import).explained()
+    };
+    let calm = shown(&[0, 1, 1, 2, 2, 2, 3, 3]);
+    assert!(calm.conclusion == Conclusion::Quiet && said(&calm.findings[0]).contains("swapped in"));
+    assert_eq!(shown(&[0, 1, 1, 900, 900, 900, 901, 901]).conclusion, Conclusion::NotEnough);
+}

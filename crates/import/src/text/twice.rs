@@ -1,0 +1,50 @@
+//! A paste that somebody pasted twice.
+
+use super::Text;
+
+/// Longer texts are a collector's.
+const LINES_MAX: usize = 20_000;
+/// Lines with anything on them of each half, at least.
+const HALF_MIN: usize = 3;
+
+impl Text {
+    /// Takes the second half off where it is the first one again, line by line: two readings of one moment would say that nothing
+    /// moved in between. Whether it was. Rows that are all the same are an idle machine's.
+    pub fn cut_copy(&mut self) -> bool {
+        if self.spans.len() > LINES_MAX {
+            return false;
+        }
+        let written = |at: &usize| self.text_at(*at).is_some_and(|line| !line.trim().is_empty());
+        let lines: Vec<usize> = (0..self.spans.len()).filter(written).collect();
+        let (first, second) = lines.split_at(lines.len() / 2);
+        let line = |at: usize| self.text_at(at).unwrap_or_default().trim();
+        let same =
+            first.len() == second.len() && first.iter().zip(second).all(|(one, other)| line(*one) == line(*other));
+        let distinct: std::collections::BTreeSet<&str> = first.iter().map(|at| line(*at)).collect();
+        if !same || first.len() < HALF_MIN || distinct.len() * 2 <= first.len() {
+            return false;
+        }
+        let Some(from) = second.first().copied() else { return false };
+        self.spans.truncate(from);
+        self.times.truncate(from);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Text;
+
+    fn cut(raw: &str) -> (bool, usize) {
+        let mut text = Text::new(raw.as_bytes());
+        (text.cut_copy(), text.spans.len())
+    }
+
+    #[test]
+    fn the_same_lines_again_are_read_once() {
+        assert_eq!(cut("a 1\nb 2\nc 3\n\na 1\nb 2\nc 3\n"), (true, 4));
+        assert!(!cut("a 1\nb 2\nc 3\na 1\nb 2\nc 4\n").0, "a second reading");
+        assert!(!cut("0 0\n0 0\n0 0\n0 0\n0 0\n0 0\n").0, "an idle machine's rows");
+        assert!(!cut("a 1\na 1\n").0, "too short to be sure");
+    }
+}
