@@ -20,6 +20,7 @@ use super::server::{self, Server};
 use super::site::Site;
 use super::task::{Culprit, Task};
 use super::turns::Turns;
+use super::wbt::{self, Wbt};
 
 /// block/deadline-iosched.c: struct deadline_data.
 #[derive(Debug, Default)]
@@ -63,6 +64,8 @@ pub struct Block {
     caps: [Option<u64>; 4],
     /// Whose disk it is, where that is another machine.
     pub(super) server: Option<Server>,
+    /// Throttling by latency, once it was turned on.
+    pub(super) wbt: Option<Wbt>,
     pub done: [u64; 2],
     pub bytes: [u64; 2],
     pub wait_ns: [u64; 2],
@@ -101,6 +104,7 @@ impl Block {
             congestion: WaitQueue::default(),
             caps: [None; 4],
             server: None,
+            wbt: None,
             done: [0; 2],
             bytes: [0; 2],
             wait_ns: [0; 2],
@@ -153,6 +157,20 @@ impl Block {
     pub fn cap(&mut self, [read_bps, write_bps, read_iops, write_iops]: [Option<u64>; 4]) {
         for (slot, rate) in self.caps.iter_mut().zip([read_bps, write_bps, read_iops, write_iops]) {
             *slot = rate.or(*slot);
+        }
+    }
+
+    /// queue/wbt_lat_usec; the depth is the device's, or that of a queue without one (blk_queue_depth). Returns whom to wake.
+    pub fn set_wbt(&mut self, target_us: u64) -> Vec<TaskId> {
+        let model = self.device.model;
+        match &mut self.wbt {
+            Some(wbt) if wbt.target_us() != target_us => wbt.set_target(target_us),
+            None if target_us > 0 => {
+                let depth = if model.in_order { self.nr_requests } else { model.depth as u32 };
+                self.wbt = Some(Wbt::new(target_us, depth, &model));
+                Vec::new()
+            }
+            _ => Vec::new(),
         }
     }
 
@@ -306,6 +324,9 @@ impl Block {
             }
             self.head = request.position + u64::from(request.pages);
             let capped_ns = self.capped_ns(&request);
+            if let Some(wbt) = &mut self.wbt {
+                wbt.issue(&request, now_ns);
+            }
             self.device.accept(Request { begun_ns: now_ns, ..request }, capped_ns, now_ns);
         }
         self.device.unplug(now_ns);
@@ -354,6 +375,7 @@ pub async fn submit(m: &Machine, task: &mut Task, request: Request, site: Site) 
     if m.block.borrow_mut().try_merge(&request) {
         return;
     }
+    let request = wbt::wait(m, task, request, site).await;
     loop {
         let now = m.clock.now();
         let mut batcher = task.batcher;
@@ -440,6 +462,8 @@ pub fn complete(m: &Machine, request: &Request) {
         if request.write {
             block.unwritten.remove(&request.order);
         }
+        let woken = block.wbt.as_mut().map(|wbt| wbt.done(request, m.clock.now())).unwrap_or_default();
+        woken.into_iter().for_each(|sleeper| m.clock.wake(sleeper));
         let limit = block.nr_requests;
         let (_, off) = congestion_thresholds(limit);
         let other = if block.by_sync { !request.sync } else { request.write };

@@ -122,6 +122,8 @@ impl Machine {
         self.block.borrow_mut().cap(caps);
         self.block.borrow_mut().set_by_sync(self.profile.sync_writes);
         self.block.borrow_mut().set_scheduler(&knobs.scheduler);
+        let woken = self.block.borrow_mut().set_wbt(knobs.wbt_target_us);
+        woken.into_iter().for_each(|sleeper| self.clock.wake(sleeper));
         self.precursor_used.set(self.precursor_used.get() || knobs.precursor != "off");
     }
 

@@ -139,6 +139,7 @@ pub fn profile() -> Profile {
         read_around: true,
         context_readahead: ContextReadahead::AnyHistory,
         calls_widen_readahead: false,
+        has_wbt: false,
         jbd_writes_sync: false,
         fdatasync_skips: true,
         page_tables: true,

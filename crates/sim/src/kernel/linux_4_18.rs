@@ -14,6 +14,7 @@ pub fn profile() -> Profile {
         tree_nodes: true,
         context_readahead: ContextReadahead::MoreThanAsked,
         calls_widen_readahead: true,
+        has_wbt: true,
         writes_activate: false,
         workingset: Workingset::OfFiles,
         refaults_age_active: true,

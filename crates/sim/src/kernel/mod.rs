@@ -285,6 +285,8 @@ pub struct Profile {
     pub context_readahead: ContextReadahead,
     /// A call of more than the readahead limit reads as much as the device takes at once (4.10 and later).
     pub calls_widen_readahead: bool,
+    /// Writeback can be throttled by the latency of reads (block/blk-wbt.c, 4.10 and later).
+    pub has_wbt: bool,
     /// fsync and the commits that it asks for write as reads do: with requests of the synchronous pool, by whose they are
     /// in CFQ (2.6.30: "block: Add BIO_RW_SYNCIO", "ext3: Use WRITE_SYNC for commits which are caused by fsync()").
     pub sync_writes: bool,

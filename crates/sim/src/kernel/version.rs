@@ -151,6 +151,7 @@ const CHANGES: &[Change] = &[
     change([4, 10, 0], "mm: don't cap request size based on read-ahead setting", |profile| {
         profile.calls_widen_readahead = true;
     }),
+    change([4, 10, 0], "block: hook up writeback throttling", |profile| profile.has_wbt = true),
     change([4, 12, 0], "mm: vmscan: fix IO/refault regression in cache workingset transition", |profile| {
         profile.refaults_age_active = true;
         profile.schedulers = &["cfq", "deadline", "mq-deadline", "bfq", "none", "noop"];
@@ -267,6 +268,7 @@ mod tests {
                         profile.ahead_folio_systems,
                         profile.calls_widen_readahead,
                         profile.fair_zones,
+                        profile.has_wbt,
                     ),
                 )
             )
