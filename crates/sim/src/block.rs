@@ -51,6 +51,8 @@ pub struct Block {
     /// In place of the deadline elevator.
     turns: Option<Turns>,
     scheduler: String,
+    /// CFQ cuts slices by how many queues are busy (2.6.33 and later).
+    scales_slices: bool,
     /// Until when it keeps the device idle.
     idle_until_ns: Option<u64>,
     idle_device: Option<TaskId>,
@@ -96,6 +98,7 @@ impl Block {
             deadline: Deadline::default(),
             turns: None,
             scheduler: String::new(),
+            scales_slices: false,
             idle_until_ns: None,
             idle_device: None,
             last_was_sync_write: false,
@@ -148,6 +151,10 @@ impl Block {
         self.by_sync = by_sync;
     }
 
+    pub fn set_scales_slices(&mut self, scales: bool) {
+        self.scales_slices = scales;
+    }
+
     pub fn set_limits(&mut self, nr_requests: u32, request_pages: u32) {
         self.nr_requests = nr_requests.max(4) * self.device.model.queues();
         self.request_pages = request_pages;
@@ -184,7 +191,7 @@ impl Block {
 
     pub fn set_scheduler(&mut self, name: &str) {
         if self.scheduler != name {
-            self.turns = Turns::named(name);
+            self.turns = Turns::named(name, self.scales_slices);
             name.clone_into(&mut self.scheduler);
             // What is queued goes where the new elevator looks for it (elevator_switch drains the queue instead).
             for side in std::mem::take(&mut self.sides) {

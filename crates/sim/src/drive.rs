@@ -235,7 +235,9 @@ impl Drive {
         let from = usize::from(flushes);
         let run = self.dirty[from].upwards(self.head).map(|(start, _)| (start, self.reach_ns(start, now_ns)));
         match (nearest, run) {
-            (Some((_, command_ns)), Some((start, run_ns))) if flushes || (is_short && run_ns < command_ns && self.overdue().is_none()) => {
+            (Some((_, command_ns)), Some((start, run_ns)))
+                if flushes || (is_short && run_ns < command_ns && self.overdue().is_none()) =>
+            {
                 self.destage(from, start, now_ns + run_ns);
             }
             (Some((place, reach_ns)), _) => self.serve(place, now_ns + reach_ns),

@@ -140,6 +140,7 @@ pub fn profile() -> Profile {
         context_readahead: ContextReadahead::AnyHistory,
         calls_widen_readahead: false,
         has_wbt: false,
+        cfq_scales: false,
         jbd_writes_sync: false,
         fdatasync_skips: true,
         page_tables: true,

@@ -33,6 +33,7 @@ pub fn profile() -> Profile {
         journal: true,
         ext3_barriers: true,
         md_barriers: true,
+        cfq_scales: true,
         file_systems: &["ext4", "xfs", "ext3", "ext2", "nfs", "nfs4"],
         schedulers: &["cfq", "deadline", "none", "noop"],
         page_tables: false,

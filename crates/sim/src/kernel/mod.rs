@@ -285,6 +285,8 @@ pub struct Profile {
     pub context_readahead: ContextReadahead,
     /// A call of more than the readahead limit reads as much as the device takes at once (4.10 and later).
     pub calls_widen_readahead: bool,
+    /// CFQ's slices are cut where many queues are busy (2.6.33: "cfq-iosched: adapt slice to number of processes doing I/O").
+    pub cfq_scales: bool,
     /// Writeback can be throttled by the latency of reads (block/blk-wbt.c, 4.10 and later).
     pub has_wbt: bool,
     /// fsync and the commits that it asks for write as reads do: with requests of the synchronous pool, by whose they are

@@ -72,6 +72,9 @@ const CHANGES: &[Change] = &[
     change([2, 6, 31], "mm: prevent balance_dirty_pages() from doing too much work", |profile| {
         profile.throttle = Throttle::OverLimitOnly;
     }),
+    change([2, 6, 33], "cfq-iosched: adapt slice to number of processes doing I/O", |profile| {
+        profile.cfq_scales = true
+    }),
     change([2, 6, 33], "block: remove the anticipatory IO scheduler", |profile| {
         profile.schedulers = &["cfq", "deadline", "none", "noop"];
     }),
@@ -268,7 +271,7 @@ mod tests {
                         profile.ahead_folio_systems,
                         profile.calls_widen_readahead,
                         profile.fair_zones,
-                        profile.has_wbt,
+                        (profile.has_wbt, profile.cfq_scales),
                     ),
                 )
             )
