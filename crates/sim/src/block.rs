@@ -170,15 +170,8 @@ impl Block {
     /// queue/wbt_lat_usec; the depth is the device's, or that of a queue without one (blk_queue_depth). Returns whom to wake.
     pub fn set_wbt(&mut self, target_us: u64) -> Vec<TaskId> {
         let model = self.device.model;
-        match &mut self.wbt {
-            Some(wbt) if wbt.target_us() != target_us => wbt.set_target(target_us),
-            None if target_us > 0 => {
-                let depth = if model.in_order { self.nr_requests } else { model.depth as u32 };
-                self.wbt = Some(Wbt::new(target_us, depth, &model));
-                Vec::new()
-            }
-            _ => Vec::new(),
-        }
+        let depth = if model.in_order { self.nr_requests } else { model.depth as u32 };
+        Wbt::retarget(&mut self.wbt, target_us, depth, &model)
     }
 
     /// throtl_charge_bio: how long a request takes at least under the caps.

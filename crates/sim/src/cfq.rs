@@ -2,7 +2,8 @@
 //!
 //! Models: a queue for each process that reads or writes for an fsync (2.6.30), one for all other writes; queues in turn,
 //! each for a slice of time (100 ms, writes 40 ms) or until it is empty, from its oldest request if that has waited for
-//! long (cfq_check_fifo); from 2.6.33 on slices that are cut so that all of them fit into 300 ms, down to twice the idling; on a disk with an arm an empty reader's slice is waited out for up to 8 ms, because its next
+//! long (cfq_check_fifo); from 2.6.33 on slices that are cut so that all of them fit into 300 ms, down to twice the idling;
+//! on a disk with an arm an empty reader's slice is waited out for up to 8 ms, because its next
 //! request is likely to lie near the last one; a device that takes several requests has so many of one queue. Leaves out:
 //! priorities, queues that work together; of bfq weights, the estimate of the disk's rate and what it prefers for being interactive.
 //! Chosen by `queue.scheduler`; otherwise deadline.

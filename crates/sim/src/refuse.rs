@@ -46,7 +46,7 @@ fn not_yet(key: &str, value: &str, profile: &Profile) -> Option<&'static str> {
         "lru_gen.enabled" => (profile.generations != Generations::None || lru_gen_runs(value) == Some(false), "6.1"),
         // The only requests for more than a page: kernels that would meet them by lumpy reclaim (2.6.24 to 2.6.37) get none.
         "thp.enabled" | "thp.defrag" => (profile.huge_pages || value == "never", "2.6.38"),
-        "queue.wbt_lat_usec" => (profile.has_wbt || value == "0", "4.10"),
+        "queue.wbt_lat_usec" => (profile.queue.has_wbt || value == "0", "4.10"),
         "bdi.strict_limit" | "bdi.max_bytes" => (profile.throttle == Throttle::IoLess || value == "0", "3.11"),
         _ => (true, ""),
     };

@@ -103,7 +103,7 @@ impl Depth {
 
     /// calc_wb_limits: requests of plain and of background writes.
     fn limits(self) -> (u32, u32) {
-        if self.max <= 2 { (self.max, 1) } else { (self.max.div_ceil(2), (self.max + 3) / 4) }
+        if self.max <= 2 { (self.max, 1) } else { (self.max.div_ceil(2), self.max.div_ceil(4)) }
     }
 }
 
@@ -175,6 +175,16 @@ impl Wbt {
             waiting: Default::default(),
             granted: BTreeSet::new(),
         }
+    }
+
+    /// Turns throttling on, off or to another target where that differs from what it is. Returns whom to wake.
+    pub fn retarget(slot: &mut Option<Wbt>, target_us: u64, queue_depth: u32, disk: &DiskModel) -> Vec<TaskId> {
+        match slot {
+            Some(wbt) if wbt.target_us() != target_us => return wbt.set_target(target_us),
+            None if target_us > 0 => *slot = Some(Wbt::new(target_us, queue_depth, disk)),
+            _ => {}
+        }
+        Vec::new()
     }
 
     /// wbt_set_min_lat: back to the center step. Returns whom to wake.

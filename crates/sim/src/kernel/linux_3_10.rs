@@ -2,7 +2,8 @@
 
 use super::linux_6::{COSTS, OBJECTS};
 use super::{
-    Constant, Profile, ReclaimWrites, ShrinkRule, SlabFallback, SwapRule, Throttle, ZoneReclaim, linux_2_6_32,
+    Constant, Profile, QueueRule, ReclaimWrites, ShrinkRule, SlabFallback, SwapRule, Throttle, ZoneReclaim,
+    linux_2_6_32,
 };
 
 pub fn profile() -> Profile {
@@ -33,7 +34,7 @@ pub fn profile() -> Profile {
         journal: true,
         ext3_barriers: true,
         md_barriers: true,
-        cfq_scales: true,
+        queue: QueueRule { cfq_scales: true, has_wbt: false },
         file_systems: &["ext4", "xfs", "ext3", "ext2", "nfs", "nfs4"],
         schedulers: &["cfq", "deadline", "none", "noop"],
         page_tables: false,

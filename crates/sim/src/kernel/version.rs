@@ -73,7 +73,7 @@ const CHANGES: &[Change] = &[
         profile.throttle = Throttle::OverLimitOnly;
     }),
     change([2, 6, 33], "cfq-iosched: adapt slice to number of processes doing I/O", |profile| {
-        profile.cfq_scales = true
+        profile.queue.cfq_scales = true
     }),
     change([2, 6, 33], "block: remove the anticipatory IO scheduler", |profile| {
         profile.schedulers = &["cfq", "deadline", "none", "noop"];
@@ -154,7 +154,7 @@ const CHANGES: &[Change] = &[
     change([4, 10, 0], "mm: don't cap request size based on read-ahead setting", |profile| {
         profile.calls_widen_readahead = true;
     }),
-    change([4, 10, 0], "block: hook up writeback throttling", |profile| profile.has_wbt = true),
+    change([4, 10, 0], "block: hook up writeback throttling", |profile| profile.queue.has_wbt = true),
     change([4, 12, 0], "mm: vmscan: fix IO/refault regression in cache workingset transition", |profile| {
         profile.refaults_age_active = true;
         profile.schedulers = &["cfq", "deadline", "mq-deadline", "bfq", "none", "noop"];
@@ -271,7 +271,7 @@ mod tests {
                         profile.ahead_folio_systems,
                         profile.calls_widen_readahead,
                         profile.fair_zones,
-                        (profile.has_wbt, profile.cfq_scales),
+                        profile.queue,
                     ),
                 )
             )

@@ -108,12 +108,12 @@ fn a_window_steps_down_when_its_fastest_read_was_too_slow_and_up_when_there_were
     wbt.done(&read(0), 9 * MS);
     assert_eq!(wbt.judge(100 * MS), Latency::Exceeded, "3 ms are more than 2");
     wbt.roll(100 * MS);
-    assert_eq!((wbt.depth.step, wbt.depth.max, wbt.window_ns), (1, 8, (100 * MS << 4) / 22), "isqrt(2 << 8) = 22");
+    assert_eq!((wbt.depth.step, wbt.depth.max, wbt.window_ns), (1, 8, ((100 * MS) << 4) / 22), "isqrt(2 << 8) = 22");
     // Few writes: nothing can be said, but that there were some.
     wbt.done(&read(101 * MS), 102 * MS);
     wbt.done(&write(101 * MS), 102 * MS);
     assert_eq!(wbt.judge(110 * MS), Latency::UnknownWrites);
-    wbt.roll(100 * MS + (100 * MS << 4) / 22);
+    wbt.roll(100 * MS + ((100 * MS) << 4) / 22);
     assert_eq!(wbt.depth.step, 0);
     // A read that the device keeps for longer than the window.
     wbt.issue(&Request { order: 9, ..read(200 * MS) }, 200 * MS);
