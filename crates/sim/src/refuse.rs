@@ -22,6 +22,7 @@ fn missing_of_file_system(name: &str) -> &'static str {
         "reiserfs" => "the tree and the log of reiserfs in this kernel",
         "tmpfs" => "swap and pages that no disk holds (tmpfs)",
         "nfs" | "nfs4" => "the NFS client of this kernel",
+        "none" | "raw" => "a block device without a file system",
         "f2fs" => "the segments and the cleaner of f2fs",
         _ => "this file system",
     }
