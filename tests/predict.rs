@@ -114,11 +114,11 @@ fn longest_ms(recording: &Recording, op: OpKind) -> f64 {
     own.map(|bucket| bucket.worst_from_start_ns).max().unwrap_or(0) as f64 / 1e6
 }
 
-/// Reclaimable slab in the second half of the run, on average.
-fn slab_mb(recording: &Recording) -> f64 {
+/// A column of meminfo in the second half of the run, on average.
+fn meminfo_mb(recording: &Recording, column: &str) -> f64 {
     let meminfo = recording.table(Table::Meminfo).expect("meminfo");
     let rows = meminfo.rows_of(&Entity::default()).expect("its rows");
-    let all: Vec<i64> = rows.values("SReclaimable_bytes").map(|(_, bytes)| bytes).collect();
+    let all: Vec<i64> = rows.values(column).map(|(_, bytes)| bytes).collect();
     let late = &all[all.len() / 2..];
     late.iter().sum::<i64>() as f64 / late.len().max(1) as f64 / 1e6
 }
@@ -154,7 +154,12 @@ fn figure_of(of: &Source, recording: &Recording) -> f64 {
         "reads_per_s" => of_calls(recording, OpKind::Read)[0],
         "us_per_touch" => of_calls(recording, OpKind::PageFault)[2] * 1e6,
         "write_max_ms" => longest_ms(recording, OpKind::Write),
-        "reclaimable_slab_mb" => slab_mb(recording),
+        "read_max_ms" => longest_ms(recording, OpKind::Read),
+        "write_call_mb_per_s" => of_calls(recording, OpKind::Write)[1],
+        "creates_per_s" => of_calls(recording, OpKind::Create)[0],
+        "reclaimable_slab_mb" => meminfo_mb(recording, "SReclaimable_bytes"),
+        "cached_mb" => meminfo_mb(recording, "Cached_bytes"),
+        "slab_to_cache" => meminfo_mb(recording, "SReclaimable_bytes") / meminfo_mb(recording, "Cached_bytes"),
         other => panic!("a figure that the harness does not compute: {other}"),
     }
 }

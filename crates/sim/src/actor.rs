@@ -78,6 +78,7 @@ pub async fn run(
                     Op::Allocate { file, offset_bytes, bytes } => {
                         let inodes = &mut m.mm.borrow_mut().inodes;
                         inodes.allocated((who.workload, file.0));
+                        inodes.preallocated((who.workload, file.0), offset_bytes, offset_bytes + bytes);
                         inodes.made((who.workload, file.0), offset_bytes + bytes);
                     }
                     Op::Write { file, offset_bytes, bytes } => {
@@ -226,6 +227,7 @@ async fn names(m: &Rc<Machine>, task: &mut Task, who: &Who, op: Op) {
         Op::Create { file } => {
             let inode = held(m, task, key(file), true).await;
             m.mm.borrow_mut().inodes.get_mut(inode).size = 0;
+            m.mm.borrow_mut().inodes.convert(inode, 0, u64::MAX);
             super::journal::touch(m, task).await;
             super::journal::note_change(m, inode, true);
         }
@@ -266,8 +268,9 @@ async fn names(m: &Rc<Machine>, task: &mut Task, who: &Who, op: Op) {
             if mm.inodes.get(inode).size == 0 {
                 mm.inodes.allocated(key(file));
             }
-            let size = &mut mm.inodes.get_mut(inode).size;
-            *size = (*size).max(offset_bytes + bytes);
+            let held = mm.inodes.get(inode).size;
+            mm.inodes.preallocated(key(file), offset_bytes.max(held), offset_bytes + bytes);
+            mm.inodes.get_mut(inode).size = held.max(offset_bytes + bytes);
         }
         Op::Rename { from, to } => {
             let above = names::walk(m, task, key(to)).await;

@@ -20,6 +20,7 @@ use super::server::{self, Server};
 use super::site::Site;
 use super::task::{Culprit, Task};
 use super::turns::Turns;
+use super::wbt::{self, Wbt};
 
 /// block/deadline-iosched.c: struct deadline_data.
 #[derive(Debug, Default)]
@@ -50,6 +51,8 @@ pub struct Block {
     /// In place of the deadline elevator.
     turns: Option<Turns>,
     scheduler: String,
+    /// CFQ cuts slices by how many queues are busy (2.6.33 and later).
+    scales_slices: bool,
     /// Until when it keeps the device idle.
     idle_until_ns: Option<u64>,
     idle_device: Option<TaskId>,
@@ -63,6 +66,8 @@ pub struct Block {
     caps: [Option<u64>; 4],
     /// Whose disk it is, where that is another machine.
     pub(super) server: Option<Server>,
+    /// Throttling by latency, once it was turned on.
+    pub(super) wbt: Option<Wbt>,
     pub done: [u64; 2],
     pub bytes: [u64; 2],
     pub wait_ns: [u64; 2],
@@ -93,6 +98,7 @@ impl Block {
             deadline: Deadline::default(),
             turns: None,
             scheduler: String::new(),
+            scales_slices: false,
             idle_until_ns: None,
             idle_device: None,
             last_was_sync_write: false,
@@ -101,6 +107,7 @@ impl Block {
             congestion: WaitQueue::default(),
             caps: [None; 4],
             server: None,
+            wbt: None,
             done: [0; 2],
             bytes: [0; 2],
             wait_ns: [0; 2],
@@ -144,6 +151,10 @@ impl Block {
         self.by_sync = by_sync;
     }
 
+    pub fn set_scales_slices(&mut self, scales: bool) {
+        self.scales_slices = scales;
+    }
+
     pub fn set_limits(&mut self, nr_requests: u32, request_pages: u32) {
         self.nr_requests = nr_requests.max(4) * self.device.model.queues();
         self.request_pages = request_pages;
@@ -156,6 +167,13 @@ impl Block {
         }
     }
 
+    /// queue/wbt_lat_usec; the depth is the device's, or that of a queue without one (blk_queue_depth). Returns whom to wake.
+    pub fn set_wbt(&mut self, target_us: u64) -> Vec<TaskId> {
+        let model = self.device.model;
+        let depth = if model.in_order { self.nr_requests } else { model.depth as u32 };
+        Wbt::retarget(&mut self.wbt, target_us, depth, &model)
+    }
+
     /// throtl_charge_bio: how long a request takes at least under the caps.
     fn capped_ns(&self, request: &Request) -> u64 {
         let [read_bps, write_bps, read_iops, write_iops] = self.caps;
@@ -166,7 +184,7 @@ impl Block {
 
     pub fn set_scheduler(&mut self, name: &str) {
         if self.scheduler != name {
-            self.turns = Turns::named(name);
+            self.turns = Turns::named(name, self.scales_slices);
             name.clone_into(&mut self.scheduler);
             // What is queued goes where the new elevator looks for it (elevator_switch drains the queue instead).
             for side in std::mem::take(&mut self.sides) {
@@ -306,6 +324,9 @@ impl Block {
             }
             self.head = request.position + u64::from(request.pages);
             let capped_ns = self.capped_ns(&request);
+            if let Some(wbt) = &mut self.wbt {
+                wbt.issue(&request, now_ns);
+            }
             self.device.accept(Request { begun_ns: now_ns, ..request }, capped_ns, now_ns);
         }
         self.device.unplug(now_ns);
@@ -354,6 +375,7 @@ pub async fn submit(m: &Machine, task: &mut Task, request: Request, site: Site) 
     if m.block.borrow_mut().try_merge(&request) {
         return;
     }
+    let request = wbt::wait(m, task, request, site).await;
     loop {
         let now = m.clock.now();
         let mut batcher = task.batcher;
@@ -440,6 +462,8 @@ pub fn complete(m: &Machine, request: &Request) {
         if request.write {
             block.unwritten.remove(&request.order);
         }
+        let woken = block.wbt.as_mut().map(|wbt| wbt.done(request, m.clock.now())).unwrap_or_default();
+        woken.into_iter().for_each(|sleeper| m.clock.wake(sleeper));
         let limit = block.nr_requests;
         let (_, off) = congestion_thresholds(limit);
         let other = if block.by_sync { !request.sync } else { request.write };

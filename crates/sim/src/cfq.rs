@@ -2,7 +2,8 @@
 //!
 //! Models: a queue for each process that reads or writes for an fsync (2.6.30), one for all other writes; queues in turn,
 //! each for a slice of time (100 ms, writes 40 ms) or until it is empty, from its oldest request if that has waited for
-//! long (cfq_check_fifo); on a disk with an arm an empty reader's slice is waited out for up to 8 ms, because its next
+//! long (cfq_check_fifo); from 2.6.33 on slices that are cut so that all of them fit into 300 ms, down to twice the idling;
+//! on a disk with an arm an empty reader's slice is waited out for up to 8 ms, because its next
 //! request is likely to lie near the last one; a device that takes several requests has so many of one queue. Leaves out:
 //! priorities, queues that work together; of bfq weights, the estimate of the disk's rate and what it prefers for being interactive.
 //! Chosen by `queue.scheduler`; otherwise deadline.
@@ -19,6 +20,9 @@ constants! {
     const FIFO_ASYNC_NS: u64 = kernel(250_000_000, "block/cfq-iosched.c", "cfq_fifo_expire[0] (HZ/4)", "2.6.32");
     const FIFO_SYNC_NS: u64 = kernel(125_000_000, "block/cfq-iosched.c", "cfq_fifo_expire[1] (HZ/8)", "2.6.32");
     const SLICE_IDLE_NS: u64 = kernel(8_000_000, "block/cfq-iosched.c", "cfq_slice_idle (HZ/125)", "2.6.32");
+    /// From 2.6.33 on: how long it should take until every queue had its slice.
+    const TARGET_LATENCY_NS: u64 = kernel(300_000_000, "block/cfq-iosched.c", "cfq_target_latency (HZ * 3/10)", "2.6.33");
+    const HIST_DIVISOR: u64 = kernel(4, "block/cfq-iosched.c", "cfq_hist_divisor", "2.6.33");
     /// Requests of a queue that the device may have at once.
     pub const QUANTUM: usize = kernel(4, "block/cfq-iosched.c", "cfq_quantum", "2.6.32");
     /// bfq in outline: a queue's budget is what it gets done in this time; an asynchronous queue is charged thrice.
@@ -46,6 +50,8 @@ pub enum Turn {
 #[derive(Debug)]
 pub struct Cfq {
     slices: Slices,
+    /// The running mean of busy queues, by which slices are cut (low_latency, 2.6.33).
+    busy: Option<u64>,
     /// Whose slice it is: a reader's, or that of the writes.
     active: Option<Option<TaskId>>,
     slice_end_ns: u64,
@@ -63,7 +69,27 @@ impl Default for Cfq {
 
 impl Cfq {
     fn with(slices: Slices) -> Cfq {
-        Cfq { slices, active: None, slice_end_ns: 0, idle_until_ns: None, looked: None }
+        Cfq { slices, busy: None, active: None, slice_end_ns: 0, idle_until_ns: None, looked: None }
+    }
+
+    /// CFQ of 2.6.33 and later.
+    #[must_use]
+    pub fn with_target_latency() -> Cfq {
+        Cfq { busy: Some(0), ..Cfq::default() }
+    }
+
+    /// cfq_scaled_cfqq_slice with cfq_group_get_avg_queues.
+    fn scaled(&mut self, slice_ns: u64, queues: u64) -> u64 {
+        let Some(mean) = self.busy else { return slice_ns };
+        let divisor = HIST_DIVISOR.get();
+        let mean = ((divisor - 1) * mean.max(queues) + mean.min(queues) + divisor / 2) / divisor;
+        self.busy = Some(mean);
+        let expected_ns = SLICE_SYNC_NS.get() * mean;
+        if expected_ns <= TARGET_LATENCY_NS.get() {
+            return slice_ns;
+        }
+        let least_ns = slice_ns.min(2 * SLICE_IDLE_NS.get() * slice_ns / SLICE_SYNC_NS.get());
+        least_ns.max(slice_ns * TARGET_LATENCY_NS.get() / expected_ns)
     }
 
     /// bfq in outline: the same turns, by budgets of as much as the disk does in an eighth of a second.
@@ -111,7 +137,8 @@ impl Cfq {
         };
         self.active = next;
         let Some(queue) = next else { return Turn::Nobody };
-        self.slice_end_ns = now_ns + if queue.is_some() { self.slices.reads_ns } else { self.slices.writes_ns };
+        let slice_ns = if queue.is_some() { self.slices.reads_ns } else { self.slices.writes_ns };
+        self.slice_end_ns = now_ns + self.scaled(slice_ns, readers.len() as u64 + u64::from(writes));
         as_turn(queue)
     }
 }
@@ -138,6 +165,22 @@ mod tests {
         assert_eq!((turns[0], turns[10], turns[20], turns[24]), {
             (Turn::Reader(3), Turn::Reader(7), Turn::Writes, Turn::Reader(3))
         });
+    }
+
+    #[test]
+    fn from_2_6_33_on_slices_are_cut_so_that_all_fit_into_300_ms_but_not_below_twice_the_idling() {
+        let mut cfq = Cfq::with_target_latency();
+        // (3 * 3 + 0 + 2) / 4 = 2 queues on the mean, then (3 * 3 + 2 + 2) / 4 = 3: 300 ms are enough for them.
+        assert_eq!([3, 3, 3].map(|queues| cfq.scaled(100 * MS, queues)), [100 * MS; 3]);
+        cfq.busy = Some(6);
+        assert_eq!(cfq.scaled(100 * MS, 6), 50 * MS, "100 * 300 / 600");
+        cfq.busy = Some(32);
+        assert_eq!(
+            (cfq.scaled(100 * MS, 32), cfq.scaled(40 * MS, 32)),
+            (16 * MS, 32 * MS / 5),
+            "16, and 16 * 40 / 100"
+        );
+        assert_eq!(Cfq::default().scaled(100 * MS, 32), 100 * MS, "2.6.32");
     }
 
     #[test]

@@ -41,7 +41,7 @@ impl Segment {
 struct Waiting {
     request: Request,
     not_before_ns: u64,
-    /// Commands that came later and were served before it.
+    /// Commands that came later and were served before it, and runs of cached writes.
     passed: usize,
 }
 
@@ -205,11 +205,16 @@ impl Drive {
 
     /// The command that the arm reaches first; before it one that too many have passed.
     fn nearest(&self, now_ns: u64) -> Option<(usize, u64)> {
-        if let Some(place) = self.waiting.iter().position(|waiting| waiting.passed >= self.model.depth) {
+        if let Some(place) = self.overdue() {
             return Some((place, self.reach_ns(self.begin_of(&self.waiting[place].request), now_ns)));
         }
         let reaches = self.waiting.iter().enumerate().filter(|(_, waiting)| self.needs_arm(&waiting.request));
         reaches.map(|(place, one)| (place, self.reach_ns(self.begin_of(&one.request), now_ns))).min_by_key(|one| one.1)
+    }
+
+    /// The first command that too many have passed.
+    fn overdue(&self) -> Option<usize> {
+        self.waiting.iter().position(|waiting| waiting.passed >= self.model.depth && self.needs_arm(&waiting.request))
     }
 
     /// A write waits for room in the cache, where there is one.
@@ -230,7 +235,9 @@ impl Drive {
         let from = usize::from(flushes);
         let run = self.dirty[from].upwards(self.head).map(|(start, _)| (start, self.reach_ns(start, now_ns)));
         match (nearest, run) {
-            (Some((_, command_ns)), Some((start, run_ns))) if flushes || (is_short && run_ns < command_ns) => {
+            (Some((_, command_ns)), Some((start, run_ns)))
+                if flushes || (is_short && run_ns < command_ns && self.overdue().is_none()) =>
+            {
                 self.destage(from, start, now_ns + run_ns);
             }
             (Some((place, reach_ns)), _) => self.serve(place, now_ns + reach_ns),
@@ -241,6 +248,7 @@ impl Drive {
 
     fn destage(&mut self, from: usize, start: u64, begin_ns: u64) {
         let stop = self.dirty[from].take(start, self.track_pages());
+        self.waiting.iter_mut().for_each(|older| older.passed += 1);
         let pages = stop - start;
         self.head = stop;
         self.reads_on = false;
@@ -391,6 +399,23 @@ mod tests {
         };
         assert_eq!(order(32), [1, 3, 4, 2], "without a seek first");
         assert!(device(16, 1).model.depth == 1 && order(1).len() == 4);
+    }
+
+    #[test]
+    fn a_read_elsewhere_is_not_passed_over_for_ever_by_writes_that_follow_each_other() {
+        let mut drive = device(16, 32);
+        (0..31).for_each(|order| accept(&mut drive, order, (true, order * 128, 128), 0));
+        accept(&mut drive, 1000, (false, 50_000_000, 1), 0);
+        let (mut order, mut reads_ns) = (31, None);
+        while let Some(at_ns) = drive.next_ns().filter(|at_ns| *at_ns < 2000 * MS && reads_ns.is_none()) {
+            while let Some(request) = drive.answer(at_ns) {
+                reads_ns = reads_ns.or((request.order == 1000).then_some(at_ns));
+                accept(&mut drive, order, (true, order * 128, 128), at_ns);
+                order += 1;
+            }
+        }
+        // 32 runs of a track of 8 ms at most, and its own seek.
+        assert!(reads_ns.is_some_and(|at_ns| at_ns < (32 * 8 + 40) * MS), "{reads_ns:?}");
     }
 
     #[test]

@@ -149,6 +149,12 @@ impl FileSystem {
         }
     }
 
+    /// Whether fallocate() leaves extents that the first write converts (ext4, xfs; ext3 has none).
+    #[must_use]
+    pub fn has_extents(&self) -> bool {
+        matches!(self.kind, Kind::Ext4 | Kind::Xfs)
+    }
+
     /// Whether a commit writes the data of all files that were written since the last one.
     #[must_use]
     pub fn commit_writes_data(&self) -> bool {

@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::chunk::NONE;
+use super::ranges::Ranges;
 use super::readahead::Ahead;
 use super::slab::Object;
 
@@ -199,6 +200,8 @@ pub struct Inodes {
     made: KeyMap<FileKey, u64>,
     /// Files allocated and not written yet: they read as zeros, from no disk (unwritten extents).
     hollow: BTreeSet<FileKey>,
+    /// Pages of files that are allocated and not written yet.
+    unwritten: KeyMap<FileKey, Ranges>,
 }
 
 impl Inodes {
@@ -212,6 +215,28 @@ impl Inodes {
 
     pub fn allocated(&mut self, key: FileKey) {
         self.hollow.insert(key);
+    }
+
+    /// Blocks that were allocated by fallocate(): from one byte up to another.
+    pub fn preallocated(&mut self, key: FileKey, from: u64, to: u64) {
+        if to > from {
+            self.unwritten.entry(key).or_default().insert(from / 4096, to.div_ceil(4096));
+        }
+    }
+
+    /// Whether a write of these pages turns extents into written ones.
+    pub fn convert(&mut self, id: InodeId, from: u64, to: u64) -> bool {
+        if self.unwritten.is_empty() {
+            return false;
+        }
+        let key = self.get(id).key;
+        let Some(ranges) = self.unwritten.get_mut(&key) else { return false };
+        let converts = !ranges.within(from, to).is_empty();
+        ranges.remove(from, to);
+        if ranges.is_empty() {
+            self.unwritten.remove(&key);
+        }
+        converts
     }
 
     /// Once anything is written, the whole file counts as written.
@@ -387,5 +412,23 @@ impl Inodes {
             Place::Held | Place::Cached | Place::Gone => NONE,
         };
         (tail != NONE).then_some(tail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Inodes;
+    use crate::slab::Object;
+
+    #[test]
+    fn the_first_write_of_an_allocated_page_converts_it_and_the_next_one_does_not() {
+        let mut inodes = Inodes::default();
+        let file = inodes.add((0, 7), Object::default(), false);
+        assert!(!inodes.convert(file, 0, 1), "nothing was allocated");
+        // Bytes up to 10 000 are three pages.
+        inodes.preallocated((0, 7), 0, 10_000);
+        let converts: Vec<bool> =
+            [(1, 2), (1, 2), (0, 3), (0, 3), (3, 4)].map(|(from, to)| inodes.convert(file, from, to)).into();
+        assert_eq!(converts, [true, false, true, false, false]);
     }
 }

@@ -343,6 +343,9 @@ pub async fn balance(m: &Machine, task: &mut Task) {
             None => Verdict::Pause { jiffies: max_pause, from: now, pages },
             Some(period) => task.decide(now, period, (min_pause, max_pause), pages, hz),
         };
+        if let (Verdict::Pause { .. }, Some(wbt)) = (verdict, &mut m.block.borrow_mut().wbt) {
+            wbt.slept(m.clock.now());
+        }
         let Verdict::Pause { jiffies, from, pages } = verdict else { break };
         task.sleep(m, jiffies * m.profile.jiffy_ns(), Site::BalanceDirty).await;
         (task.paused_when, task.nr_dirtied, task.nr_dirtied_pause) = (Some(from + jiffies), 0, pages);

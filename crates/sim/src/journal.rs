@@ -127,6 +127,7 @@ constants! {
 pub async fn kjournald(m: std::rc::Rc<Machine>) {
     let mut task = Task::new(0, 0);
     task.memalloc = true;
+    task.writes = super::wbt::Purpose::Sync;
     m.journal.borrow_mut().task = Some(m.clock.current());
     loop {
         task.begin();

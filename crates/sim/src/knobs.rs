@@ -38,6 +38,8 @@ pub struct Knobs {
     pub commit_interval_ns: u64,
     pub slabinfo_interval_ns: u64,
     pub nr_requests: u64,
+    /// Read latency that writes are throttled for, us; 0 is off.
+    pub wbt_target_us: u64,
     /// Pages of the largest request (queue.max_sectors_kb).
     pub request_pages: u64,
     /// Pages of the largest readahead window (queue.read_ahead_kb).
@@ -75,6 +77,7 @@ impl Knobs {
             commit_interval_ns: COMMIT_INTERVAL_NS.get(),
             slabinfo_interval_ns: 0,
             nr_requests: NR_REQUESTS.get(),
+            wbt_target_us: 0,
             request_pages: u64::from(REQUEST_PAGES.get()),
             read_ahead_pages: READ_AHEAD_PAGES.get(),
             mapped_percent: 0,
@@ -109,6 +112,7 @@ impl Knobs {
         take("monitor.slabinfo_interval", &mut self.slabinfo_interval_ns, 1_000_000);
         take("model.mapped_percent", &mut self.mapped_percent, 1);
         take("queue.nr_requests", &mut self.nr_requests, 1);
+        take("queue.wbt_lat_usec", &mut self.wbt_target_us, 1);
         take("model.cgroup_version", &mut self.cgroup_version, 1);
         let mut largest_kib = self.request_pages * 4;
         take("queue.max_sectors_kb", &mut largest_kib, 1);

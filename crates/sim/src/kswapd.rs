@@ -51,6 +51,7 @@ impl Machine {
 pub async fn kswapd(m: Rc<Machine>, node: usize, cpu: u16) {
     let mut task = Task::new(node, cpu);
     task.memalloc = true;
+    task.writes = super::wbt::Purpose::Kswapd;
     task.bound_node = Some(node);
     if m.profile.lru_per_node {
         return v6::kswapd::live(&m, &mut task, node).await;

@@ -68,6 +68,7 @@ mod v22;
 mod v6;
 mod vfs;
 mod warm;
+mod wbt;
 mod workingset;
 mod writeback;
 mod zone;

@@ -123,7 +123,10 @@ impl Machine {
         let caps = ["cgroup.read_bps", "cgroup.write_bps", "cgroup.read_iops", "cgroup.write_iops"].map(rate);
         self.block.borrow_mut().cap(caps);
         self.block.borrow_mut().set_by_sync(self.profile.sync_writes);
+        self.block.borrow_mut().set_scales_slices(self.profile.queue.cfq_scales);
         self.block.borrow_mut().set_scheduler(&knobs.scheduler);
+        let woken = self.block.borrow_mut().set_wbt(knobs.wbt_target_us);
+        woken.into_iter().for_each(|sleeper| self.clock.wake(sleeper));
         self.precursor_used.set(self.precursor_used.get() || knobs.precursor != "off");
     }
 

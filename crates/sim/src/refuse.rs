@@ -22,6 +22,7 @@ fn missing_of_file_system(name: &str) -> &'static str {
         "reiserfs" => "the tree and the log of reiserfs in this kernel",
         "tmpfs" => "swap and pages that no disk holds (tmpfs)",
         "nfs" | "nfs4" => "the NFS client of this kernel",
+        "none" | "raw" => "a block device without a file system",
         "f2fs" => "the segments and the cleaner of f2fs",
         _ => "this file system",
     }
@@ -46,6 +47,7 @@ fn not_yet(key: &str, value: &str, profile: &Profile) -> Option<&'static str> {
         "lru_gen.enabled" => (profile.generations != Generations::None || lru_gen_runs(value) == Some(false), "6.1"),
         // The only requests for more than a page: kernels that would meet them by lumpy reclaim (2.6.24 to 2.6.37) get none.
         "thp.enabled" | "thp.defrag" => (profile.huge_pages || value == "never", "2.6.38"),
+        "queue.wbt_lat_usec" => (profile.queue.has_wbt || value == "0", "4.10"),
         "bdi.strict_limit" | "bdi.max_bytes" => (profile.throttle == Throttle::IoLess || value == "0", "3.11"),
         _ => (true, ""),
     };
@@ -84,13 +86,17 @@ pub fn missing(scenario: &Scenario, profile: &Profile) -> Option<String> {
     if scenario.machine.disk.network_bytes_per_s.is_some() && !file_system::is_nfs(scenario) {
         return Some("a disk behind a network (disk.network_bps) with a file system that is not nfs".to_owned());
     }
+    let setups = || scenario.timeline.iter().map(|change| &change.set).chain([&scenario.setup]);
+    let throttles = setups().any(|setup| setup.number("queue.wbt_lat_usec").is_some_and(|target| target > 0));
+    if file_system::is_nfs(scenario) && throttles {
+        return Some("writeback throttling of a server's disk (queue.wbt_lat_usec with nfs)".to_owned());
+    }
     if file_system::is_nfs(scenario) && scenario.machine.swap_bytes > 0 {
         return Some("a swap area on a server (machine.swap with nfs)".to_owned());
     }
     if let Some(why) = missing_of_array(scenario, profile) {
         return Some(why);
     }
-    let setups = || scenario.timeline.iter().map(|change| &change.set).chain([&scenario.setup]);
     for name in setups().filter_map(|setup| setup.get("queue.scheduler")) {
         if !profile.schedulers.contains(&name) {
             let known = profile.schedulers.join(", ");
@@ -175,7 +181,8 @@ mod tests {
             ("linux-6.1", "iops = 200, array = { level = 'raid0', drives = 2 }", "", "disk.iops"),
             ("linux-6.1", "", "'mount.options' = 'noatime,discard'", "discard"),
             ("linux-6.1", "", "'cgroup.memory_high' = '64MiB'", "memory.high"),
-            ("linux-6.1", "", "'queue.wbt_lat_usec' = 75000", "wbt"),
+            ("linux-4.9", "", "'queue.wbt_lat_usec' = 75000", "4.10"),
+            ("linux-6.1", "file_system = 'nfs'", "'queue.wbt_lat_usec' = 75000", "server"),
             ("linux-3.10", "", "'vm.watermark_scale_factor' = 200", "4.6"),
             ("linux-2.6.32", "", "'thp.enabled' = 'always'", "2.6.38"),
             ("linux-5.15", "", "'lru_gen.enabled' = '1'", "6.1"),
@@ -196,7 +203,7 @@ mod tests {
                 "seek = '4ms', array = { level = 'raid10', drives = 6, controller = { cache = '256MiB' } }",
                 "",
             ),
-            ("linux-6.1", "", "'queue.wbt_lat_usec' = 0\n'kernel.numa_balancing' = 0"),
+            ("linux-6.1", "", "'queue.wbt_lat_usec' = 75000\n'kernel.numa_balancing' = 0"),
             ("linux-2.6.32", "file_system = 'ext3'", "'queue.scheduler' = 'cfq'"),
             ("linux-2.6.20-x86_64", "file_system = 'reiserfs'", ""),
         ] {
@@ -232,9 +239,9 @@ mod tests {
     #[test]
     fn a_recorded_machines_other_settings_are_left_out_and_said() {
         let (mut scenario, profile) = scenario("linux-6.1", "", "'vm.dirty_ratio' = 5\n'kernel.numa_balancing' = 1");
-        scenario.setup.observe("queue.wbt_lat_usec", "75000");
+        scenario.setup.observe("lru_gen.min_ttl_ms", "1000");
         assert!(missing(&scenario, &profile).is_some());
-        assert_eq!(super::leave_out(&mut scenario), ["kernel.numa_balancing=1", "queue.wbt_lat_usec=75000"]);
+        assert_eq!(super::leave_out(&mut scenario), ["kernel.numa_balancing=1", "lru_gen.min_ttl_ms=1000"]);
         assert_eq!((missing(&scenario, &profile), scenario.setup.get("vm.dirty_ratio")), (None, Some("5")));
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::clock::{TaskId, WaitQueue};
 use super::constant::constants;
+use super::wbt::Purpose;
 
 /// What to do when a request is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,13 +33,26 @@ pub struct Request {
     pub order: u64,
     /// When the device took it.
     pub begun_ns: u64,
+    /// It counts as a throttled write (WBT_TRACKED).
+    pub throttled: Option<Purpose>,
 }
 
 impl Request {
     /// One that is not queued yet; of no pages it is a flush of the device's cache.
     #[must_use]
     pub fn new(write: bool, position: u64, pages: u32, done: Done) -> Request {
-        Request { write, position, pages, done, queued_ns: 0, owner: 0, sync: false, order: 0, begun_ns: 0 }
+        Request {
+            write,
+            position,
+            pages,
+            done,
+            queued_ns: 0,
+            owner: 0,
+            sync: false,
+            order: 0,
+            begun_ns: 0,
+            throttled: None,
+        }
     }
 }
 

@@ -53,6 +53,8 @@ pub struct Task {
     pub no_fs: bool,
     /// What it writes now is for an fsync (WB_SYNC_ALL).
     pub syncs: bool,
+    /// What its writes are for.
+    pub writes: super::wbt::Purpose,
     pub spent: Vec<Spent>,
     /// The mechanisms that the present call was inside of, with the instants of entry and exit.
     pub inside: Vec<(Mechanism, u64, u64)>,
@@ -89,6 +91,7 @@ impl Task {
             memalloc: false,
             no_fs: false,
             syncs: false,
+            writes: super::wbt::Purpose::default(),
             spent: Vec::with_capacity(32),
             inside: Vec::new(),
             pending_ns: 0,

@@ -14,8 +14,10 @@ pub enum Turns {
 }
 
 impl Turns {
-    pub fn named(name: &str) -> Option<Turns> {
+    /// `scales` as CFQ of 2.6.33 and later.
+    pub fn named(name: &str, scales: bool) -> Option<Turns> {
         match name {
+            "cfq" if scales => Some(Turns::Cfq(Cfq::with_target_latency())),
             "cfq" => Some(Turns::Cfq(Cfq::default())),
             "bfq" => Some(Turns::Cfq(Cfq::bfq())),
             "anticipatory" => Some(Turns::Anticipatory(Anticipatory::default())),

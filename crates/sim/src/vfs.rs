@@ -265,7 +265,10 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
             task.run(m).await;
         }
     }
-    super::journal::note_change(m, inode, grows);
+    // fs/ext4/extents.c: ext4_convert_unwritten_extents, ext4_update_inode_fsync_trans (i_datasync_tid); fs/xfs/xfs_iomap.c:
+    // xfs_iomap_write_unwritten logs the inode's core: fdatasync has to wait for the log then.
+    let converts = m.file_system.has_extents() && m.mm.borrow_mut().inodes.convert(inode, first, last + 1);
+    super::journal::note_change(m, inode, grows || converts);
     m.mm.borrow_mut().inodes.get_mut(inode).written_since_read = true;
     if m.file_system.writes_through {
         // fs/nfs/file.c: nfs_file_write, 4.18: generic_write_sync where the mount is synchronous.

@@ -19,6 +19,7 @@ use super::reclaim::{CLUSTER, Pageout};
 use super::site::Site;
 use super::task::{Culprit, Task};
 use super::throttle::Dirties;
+use super::wbt::Purpose;
 use super::zone;
 
 constants! {
@@ -450,6 +451,7 @@ pub async fn flusher(m: std::rc::Rc<Machine>) {
         };
         if now >= periodic_ns && interval > 0 {
             periodic_ns = now + interval;
+            task.writes = Purpose::Background;
             write_old(&m, &mut task, now.saturating_sub(expire)).await;
             // fs/fs-writeback.c: bdi_writeback_task, 2.6.32, sleeps for the interval once its work is done; wb_kupdate before
             // it counted from where it began.
@@ -459,7 +461,9 @@ pub async fn flusher(m: std::rc::Rc<Machine>) {
         }
         // fs/fs-writeback.c: wb_check_start_all: as many pages as are dirty now.
         let asked = if std::mem::take(&mut m.wb.borrow_mut().start_all) { m.mm.borrow().dirty } else { 0 };
+        task.writes = Purpose::Plain;
         write_all(&m, &mut task, asked).await;
+        task.writes = Purpose::Background;
         loop {
             if !over_background(&m) {
                 break;

@@ -9,7 +9,7 @@ use flatwater_workload::scenario::Scenario;
 
 use crate::{
     ahead, anonymous, anticipatory, array, block, build, cfq, copying, cpu_list, drive, io_less, journal, knobs,
-    mapped, placement, readahead, reclaim, refuse, requests, server, shrinker, stripes, swap, throttle, v6, v22,
+    mapped, placement, readahead, reclaim, refuse, requests, server, shrinker, stripes, swap, throttle, v6, v22, wbt,
     writeback, zone,
 };
 
@@ -63,6 +63,7 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         stripes::CONSTANTS,
         swap::CONSTANTS,
         throttle::CONSTANTS,
+        wbt::CONSTANTS,
         writeback::CONSTANTS,
         zone::CONSTANTS,
     ] {

@@ -1,8 +1,8 @@
 //! Linux 2.6.32, x86-64, SLAB: the kernel of the trading journal and of the graph database.
 
 use super::{
-    Constant, ContextReadahead, CostTable, DirtySpread, FairZones, Generations, Objects, Profile, ReclaimWrites,
-    ScanBalance, ShrinkRule, SlabFallback, SwapRule, Throttle, WatermarkRule, Workingset, ZoneReclaim,
+    Constant, ContextReadahead, CostTable, DirtySpread, FairZones, Generations, Objects, Profile, QueueRule,
+    ReclaimWrites, ScanBalance, ShrinkRule, SlabFallback, SwapRule, Throttle, WatermarkRule, Workingset, ZoneReclaim,
 };
 use crate::slab::ObjectShape;
 
@@ -103,7 +103,6 @@ pub fn profile() -> Profile {
         lowmem_reserve_ratio: LOWMEM_RESERVE_RATIO,
         min_free_kbytes_max: Constant::kernel(65_536, "mm/page_alloc.c", "init_per_zone_wmark_min", "2.6.32"),
         reclaim_distance: Some(Constant::kernel(20, "include/linux/topology.h", "RECLAIM_DISTANCE", "2.6.32")),
-        // mm/page_alloc.c: default_zonelist_order: DMA zones under half of memory and 70 % of no node.
         zonelist_by_zone: true,
         lru_per_node: false,
         ages_evenly: false,
@@ -143,6 +142,7 @@ pub fn profile() -> Profile {
         read_around: true,
         context_readahead: ContextReadahead::AnyHistory,
         calls_widen_readahead: false,
+        queue: QueueRule { cfq_scales: false, has_wbt: false },
         jbd_writes_sync: false,
         fdatasync_skips: true,
         page_tables: true,

@@ -2,8 +2,8 @@
 
 use super::linux_6::{COSTS, OBJECTS};
 use super::{
-    Constant, DirtySpread, Profile, ReclaimWrites, ShrinkRule, SlabFallback, SwapRule, Throttle, ZoneReclaim,
-    linux_2_6_32,
+    Constant, DirtySpread, Profile, QueueRule, ReclaimWrites, ShrinkRule, SlabFallback, SwapRule, Throttle,
+    ZoneReclaim, linux_2_6_32,
 };
 
 pub fn profile() -> Profile {
@@ -35,6 +35,7 @@ pub fn profile() -> Profile {
         journal: true,
         ext3_barriers: true,
         md_barriers: true,
+        queue: QueueRule { cfq_scales: true, has_wbt: false },
         file_systems: &["ext4", "xfs", "ext3", "ext2", "nfs", "nfs4"],
         schedulers: &["cfq", "deadline", "none", "noop"],
         page_tables: false,

@@ -1,7 +1,8 @@
 //! Linux 4.18: LRU lists by node, watermarks by scale factor, shrinkers by priority.
 
 use super::{
-    ContextReadahead, DirtySpread, Profile, ShrinkRule, SwapRule, WatermarkRule, Workingset, ZoneReclaim, linux_3_10,
+    ContextReadahead, DirtySpread, Profile, QueueRule, ShrinkRule, SwapRule, WatermarkRule, Workingset, ZoneReclaim,
+    linux_3_10,
 };
 
 pub fn profile() -> Profile {
@@ -17,6 +18,7 @@ pub fn profile() -> Profile {
         tree_nodes: true,
         context_readahead: ContextReadahead::MoreThanAsked,
         calls_widen_readahead: true,
+        queue: QueueRule { cfq_scales: true, has_wbt: true },
         writes_activate: false,
         workingset: Workingset::OfFiles,
         refaults_age_active: true,

@@ -165,6 +165,15 @@ pub struct SwapRule {
     pub watches_readahead: bool,
 }
 
+/// What the request queue has of later kernels.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueRule {
+    /// CFQ's slices are cut where many queues are busy (2.6.33: "cfq-iosched: adapt slice to number of processes doing I/O").
+    pub cfq_scales: bool,
+    /// Writeback can be throttled by the latency of reads (block/blk-wbt.c, 4.10 and later).
+    pub has_wbt: bool,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct ShrinkRule {
     /// The request is divided by the LRU's length (up to 4.15); later it follows the priority instead.
@@ -231,7 +240,8 @@ pub struct Profile {
     pub min_free_kbytes_max: Constant<u64>,
     /// zone_reclaim_mode is 1 at boot if some distance is over this; `None` where that was dropped.
     pub reclaim_distance: Option<Constant<u64>>,
-    /// The order of zonelists on machines with small DMA zones: by zone, then node.
+    /// The order of zonelists on machines with small DMA zones: by zone, then node (mm/page_alloc.c: default_zonelist_order, 2.6.32:
+    /// DMA zones under half of memory and 70 % of no node).
     pub zonelist_by_zone: bool,
     /// LRU lists belong to a node, not a zone (4.8 and later).
     pub lru_per_node: bool,
@@ -298,6 +308,7 @@ pub struct Profile {
     pub context_readahead: ContextReadahead,
     /// A call of more than the readahead limit reads as much as the device takes at once (4.10 and later).
     pub calls_widen_readahead: bool,
+    pub queue: QueueRule,
     /// fsync and the commits that it asks for write as reads do: with requests of the synchronous pool, by whose they are
     /// in CFQ (2.6.30: "block: Add BIO_RW_SYNCIO", "ext3: Use WRITE_SYNC for commits which are caused by fsync()").
     pub sync_writes: bool,

@@ -72,6 +72,9 @@ const CHANGES: &[Change] = &[
     change([2, 6, 31], "mm: prevent balance_dirty_pages() from doing too much work", |profile| {
         profile.throttle = Throttle::OverLimitOnly;
     }),
+    change([2, 6, 33], "cfq-iosched: adapt slice to number of processes doing I/O", |profile| {
+        profile.queue.cfq_scales = true
+    }),
     change([2, 6, 33], "block: remove the anticipatory IO scheduler", |profile| {
         profile.schedulers = &["cfq", "deadline", "none", "noop"];
     }),
@@ -157,6 +160,7 @@ const CHANGES: &[Change] = &[
     change([4, 10, 0], "mm: don't cap request size based on read-ahead setting", |profile| {
         profile.calls_widen_readahead = true;
     }),
+    change([4, 10, 0], "block: hook up writeback throttling", |profile| profile.queue.has_wbt = true),
     change([4, 12, 0], "mm: vmscan: fix IO/refault regression in cache workingset transition", |profile| {
         profile.refaults_age_active = true;
         profile.schedulers = &["cfq", "deadline", "mq-deadline", "bfq", "none", "noop"];
@@ -274,6 +278,7 @@ mod tests {
                         profile.calls_widen_readahead,
                         profile.fair_zones,
                         profile.dirty_spread,
+                        profile.queue,
                     ),
                 )
             )
