@@ -137,9 +137,7 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
     if has_cgroup(scenario) {
         mm.open_cgroup();
     }
-    // At the far end of the disk.
-    let swap = (scenario.machine.swap_bytes / profile.page_bytes).min(shape.disk.pages / 2);
-    mm.swap = Swap::new(shape.disk.pages - swap, swap);
+    mm.swap = swap_area(scenario, &profile, &shape);
     let old = profile.buffer_cache.map(|rules| {
         RefCell::new(Old::new(shape.node_bytes.iter().sum(), rules, shape.disk, options.ablations.orphaning))
     });
@@ -182,6 +180,12 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
     };
     machine.apply(&scenario.setup);
     Ok(machine)
+}
+
+/// At the far end of the disk.
+fn swap_area(scenario: &Scenario, profile: &Profile, shape: &build::Shape) -> Swap {
+    let pages = (scenario.machine.swap_bytes / profile.page_bytes).min(shape.disk.pages / 2);
+    Swap::new(shape.disk.pages - pages, pages)
 }
 
 /// What the kernel sets at boot on this machine, and the scenario after it.
