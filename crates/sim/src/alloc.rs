@@ -3,8 +3,8 @@
 //! Models: `get_page_from_freelist` and `__alloc_pages_slowpath` of 2.6.32 for single pages, with the refusal of
 //! GFP_THISNODE requests, and the slab allocator on top (`cache_alloc_refill`, `cache_grow`,
 //! `fallback_alloc`); the fair zone allocator of 3.12 to 4.7; dirty limits by zone and node (`spread`). Leaves out: higher
-//! orders, compaction, the zonelist cache, fairness where zone_reclaim_mode is on, out-of-memory kills: a request that cannot be met retries until reclaim succeeds,
-//! and the swarm fails a run in which one never does.
+//! orders, compaction, the zonelist cache, fairness where zone_reclaim_mode is on, out-of-memory kills: a request that cannot
+//! be met retries until reclaim succeeds, and the swarm fails a run in which one never does.
 
 use super::Machine;
 use super::kernel::{FairZones, SlabFallback};
