@@ -83,6 +83,10 @@ pub struct Args {
     /// vm: fetch Debian's current kernel through apt if none is found.
     #[arg(long)]
     fetch_kernel: bool,
+    /// vm: count the guest's time in instructions of 2^SHIFT ns, so that this host's speed and load are not seen in it; needs
+    /// QEMU 10.
+    #[arg(long, value_name = "SHIFT", value_parser = clap::value_parser!(u32).range(0..=i64::from(flatwater_vm::icount::SHIFT_MAX)))]
+    icount: Option<u32>,
     /// vm: show the guest's console and keep it in the recording.
     #[arg(long)]
     console: bool,
@@ -148,6 +152,7 @@ fn on_host(args: &Args, scenario: &Scenario, out: &Dir, stop: &AtomicBool, progr
         cpu: args.cpu,
         source: Source::Host,
         time_distorted: false,
+        icount: None,
         keep: args.keep,
         apply: args.apply,
         drop_rights: true,
@@ -195,6 +200,7 @@ fn on_vm(
         carried: Carried { init: args.init.clone(), ..Carried::default() },
         duration_ns: scenario.duration.0,
         silence_ns_max: args.patience.0.max(1),
+        icount: args.icount,
         fetch_kernel: args.fetch_kernel,
         keep_console: args.console,
         stop: stop.clone(),

@@ -42,6 +42,8 @@ pub struct RunOptions {
     /// `Host`, or `Vm` when we are the guest of one.
     pub source: Source,
     pub time_distorted: bool,
+    /// Of a guest whose time is counted in instructions, 2^so many ns each.
+    pub icount: Option<u32>,
     /// Keep the scenario's files.
     pub keep: bool,
     /// Leave to set knobs that the whole machine shares.
@@ -211,6 +213,7 @@ fn first_header(scenario: &Scenario, options: &RunOptions, applied: &Applied) ->
         seed: scenario.seed,
         threshold_ns: scenario.threshold.0,
         time_distorted: options.time_distorted,
+        icount: options.icount,
         target: Target {
             what: scenario.name.clone(),
             pids: vec![std::process::id()],

@@ -91,7 +91,7 @@ impl Session {
         };
         header.hooks = hooks;
         header.machine = machine::describe();
-        header.time_distorted |= machine::is_emulated(&header.machine);
+        header.time_distorted |= machine::is_emulated(&header.machine) && header.icount.is_none();
         header.target.file_system = header.target.directory.as_deref().and_then(file_system_of);
         header.notes.extend(what_is_missing(&tracer, &whom).map(Note::Text));
         if matches!(header.target.file_system.as_deref(), Some("tmpfs" | "ramfs")) {

@@ -49,6 +49,10 @@ pub struct Header {
     /// Virtual time runs unlike a real machine's (software emulation): latencies must not be compared with
     /// another source's; counters may.
     pub time_distorted: bool,
+    /// The emulated machine counts its time in instructions, each of which takes 2^so many ns (QEMU's `-icount shift=`): slow, but
+    /// the same on any host. Absent elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub icount: Option<u32>,
     /// The recording ended as planned; false while it is written and after kill -9.
     pub complete: bool,
     /// Things worth saying at the top of every report ("ran without root: ...").

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::tsc;
+use super::{icount, tsc};
 
 /// Of arm64, with pages of 4, 16 and 64 KiB.
 const NEOVERSE: &str = "neoverse-n1";
@@ -95,12 +95,13 @@ impl Arch {
     /// for the time leaves the translated code at each call (tsc=reliable keeps the TSC), and a security module costs a
     /// hook in each call of the workload.
     #[must_use]
-    pub fn kernel_arguments(self) -> String {
+    pub fn kernel_arguments(self, icount: bool) -> String {
         let all = "loglevel=4 panic=-1 oops=panic random.trust_cpu=on nokaslr mitigations=off cryptomgr.notests lsm=";
         match self {
             Arch::X86_64 => {
                 // Told, not measured by the guest at boot: on a busy host its measure is anything.
-                let rate = tsc::khz().map(|khz| format!(" tsc_early_khz={khz}")).unwrap_or_default();
+                let khz = if icount { Some(icount::TSC_KHZ) } else { tsc::khz() };
+                let rate = khz.map(|khz| format!(" tsc_early_khz={khz}")).unwrap_or_default();
                 format!(
                     "console=ttyS0 {all} tsc=reliable{rate} no_timer_check 8250.nr_uarts=2 i8042.nokbd i8042.noaux i8042.nopnp"
                 )

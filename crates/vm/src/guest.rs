@@ -11,6 +11,7 @@ use rustix::mount::{MountFlags, mount};
 use super::Job;
 use super::arch::Arch;
 use super::cpio::Writer;
+use super::icount;
 use super::initramfs::JOB_PATH;
 
 /// Where the guest's fresh disk is mounted, and where its recording is written before it is handed back.
@@ -110,6 +111,9 @@ pub fn prepare() -> io::Result<(Job, Host)> {
     for module in &job.modules {
         load_module(module)?;
     }
+    if job.icount.is_some() {
+        icount::keep_time()?;
+    }
     let disk = disk(Path::new("/sys/block"), WORK_DISK)?;
     place(&disk.display().to_string(), WORK, &job.file_system)
         .map_err(|error| io::Error::other(format!("mount {} on {WORK}: {error}", job.file_system)))?;
@@ -141,12 +145,12 @@ fn names_in(folder: &Path) -> Vec<String> {
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// The kernel pads serial numbers with spaces.
+/// The kernel pads serial numbers with spaces. A path of a multipath disk (nvme1c1n1: QEMU 10's controllers are of a subsystem
+/// each) has the disk's serial number too, but is hidden and has no device file.
 fn with_serial(blocks: &Path, serial: &str) -> Option<String> {
-    let has = |name: &String| {
-        let told = fs::read_to_string(blocks.join(name).join("device/serial")).unwrap_or_default();
-        told.trim() == serial
-    };
+    let attribute = |name: &String, of: &str| fs::read_to_string(blocks.join(name).join(of)).unwrap_or_default();
+    let has =
+        |name: &String| attribute(name, "device/serial").trim() == serial && attribute(name, "hidden").trim() != "1";
     names_in(blocks).into_iter().find(has)
 }
 
@@ -230,6 +234,20 @@ mod tests {
         assert_eq!(with_serial(blocks.path(), "fw0").as_deref(), Some("nvme1n1"));
         assert_eq!(with_serial(blocks.path(), "fw1").as_deref(), Some("nvme0n1"));
         assert_eq!(with_serial(blocks.path(), "fw2"), None);
+    }
+
+    #[test]
+    fn a_hidden_path_of_a_disk_is_not_the_disk() {
+        let blocks = tempfile::tempdir().expect("a directory");
+        for (name, hidden) in [("nvme1c1n1", "1\n"), ("nvme1n1", "0\n")] {
+            let block = blocks.path().join(name);
+            std::fs::create_dir_all(block.join("device")).expect("made");
+            std::fs::write(block.join("device/serial"), "fw1\n").expect("written");
+            std::fs::write(block.join("hidden"), hidden).expect("written");
+        }
+        assert_eq!(with_serial(blocks.path(), "fw1").as_deref(), Some("nvme1n1"));
+        std::fs::remove_dir_all(blocks.path().join("nvme1n1")).expect("removed");
+        assert_eq!(with_serial(blocks.path(), "fw1"), None);
     }
 
     #[test]

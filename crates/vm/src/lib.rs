@@ -10,6 +10,7 @@ pub mod cpio;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod guest;
+pub mod icount;
 mod initramfs;
 pub mod kernel;
 mod modules;
@@ -40,6 +41,9 @@ pub struct Job {
     pub stack_hz: Option<u32>,
     /// Time runs unlike a real machine's.
     pub time_distorted: bool,
+    /// Time is counted in instructions (`VmOptions::icount`).
+    #[serde(default)]
+    pub icount: Option<u32>,
     pub file_system: String,
     /// A program of the guest and its arguments, performed instead of the scenario.
     #[serde(default)]
@@ -73,6 +77,8 @@ pub struct VmOptions {
     pub duration_ns: u64,
     /// A guest that says nothing for this long counts as hung, ns.
     pub silence_ns_max: u64,
+    /// Emulate, and let each instruction take 2^so many ns of the guest's time, however long it takes the host.
+    pub icount: Option<u32>,
     /// Keep the guest's console in `out/console.log` even when all went well.
     pub keep_console: bool,
     pub stop: Arc<AtomicBool>,
@@ -93,6 +99,11 @@ pub struct VmReport {
 pub enum VmError {
     #[error("no QEMU: {program} is not on the PATH; install it (Debian: apt-get install {package})")]
     NoQemu { program: &'static str, package: &'static str },
+    #[error(
+        "{program} {version} cannot boot {cpus} CPUs in time that is counted in instructions (they hang at \"Booting SMP \
+         configuration\"): install QEMU 10 or later (Debian 12: bookworm-backports), or run without --icount"
+    )]
+    NoIcount { program: &'static str, version: String, cpus: u32 },
     #[error(
         "{image} is a kernel for {theirs}, and this flatwater is for {ours}: build one (cargo build --release --target \
          {theirs}-unknown-linux-musl) and give it with --init, or take a kernel for {ours}"
@@ -154,11 +165,17 @@ pub fn run(job: &Job, options: &VmOptions, said: &mut dyn FnMut(&str)) -> Result
     }
     let machine = qemu::Machine::plan(&options.machine)?;
     let mut last = None;
-    for accelerator in qemu::accelerators(kernel.arch, kernel::kvm_refused()) {
+    let mut accelerators = qemu::accelerators(kernel.arch, kernel::kvm_refused());
+    if options.icount.is_some() {
+        icount::check(kernel.arch, machine.cpus)?;
+        accelerators = vec!["tcg"];
+    }
+    for accelerator in accelerators {
         let emulated = accelerator == "tcg";
         // A sample costs an emulated CPU more than the work it interrupts: none, unless asked for.
         let stack_hz = job.stack_hz.or(emulated.then_some(0));
-        let job = Job { time_distorted: emulated, stack_hz, ..job.clone() };
+        let icount = options.icount;
+        let job = Job { time_distorted: emulated && icount.is_none(), icount, stack_hz, ..job.clone() };
         let work = watch::WorkDirectory::make()?;
         let prepared = initramfs::prepare(&job, &kernel, work.dir(), &machine, &options.carried)?;
         said(&format!("booting {} under {accelerator} ({})", kernel.release, machine.describe()));

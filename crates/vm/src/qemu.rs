@@ -95,7 +95,7 @@ impl Machine {
         arguments
     }
 
-    pub fn command(&self, prepared: &Prepared, accelerator: &str, console: RawFd) -> Command {
+    pub fn command(&self, prepared: &Prepared, (accelerator, icount): (&str, Option<u32>), console: RawFd) -> Command {
         let arch = prepared.arch;
         let mut command = Command::new(arch.qemu());
         // One thread for all of the guest's CPUs: with a thread each, guests hung while the kernel patched its own code (3
@@ -106,11 +106,14 @@ impl Machine {
         // What a guest that has broken out needs most, QEMU itself never does.
         command.args(["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"]);
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-machine", machine]);
+        if let Some(shift) = icount {
+            command.args(super::icount::arguments(shift));
+        }
         command.args(["-accel", accel, "-cpu", cpu, "-m"]).arg(format!("{}M", total >> 20));
         command.arg("-smp").arg(format!("{0},sockets={0}", self.cpus));
         command.args(self.numa_arguments());
         command.arg("-kernel").arg(&prepared.kernel).arg("-initrd").arg(&prepared.initramfs);
-        command.arg("-append").arg(arch.kernel_arguments());
+        command.arg("-append").arg(arch.kernel_arguments(icount.is_some()));
         // A pipe that we read within bounds: a file would grow for as long as the guest talks. Handed over as a
         // descriptor, since nobody, whom QEMU runs as, may not open a pipe of ours by its name; to be appended to, since
         // QEMU truncates other files first, which a pipe refuses.

@@ -111,7 +111,7 @@ pub fn boot(
 ) -> Result<VmReport, VmError> {
     let started = Instant::now();
     let (console_reader, console_writer) = std::io::pipe().map_err(VmError::prepare("a pipe for the console"))?;
-    let mut command = machine.command(prepared, accelerator, console_writer.as_raw_fd());
+    let mut command = machine.command(prepared, (accelerator, options.icount), console_writer.as_raw_fd());
     // Held open: at the end of its input QEMU takes a port of virtio for closed, and what the guest writes there waits for ever.
     let (input, _held) = std::io::pipe().map_err(VmError::prepare("a pipe for QEMU's input"))?;
     command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
