@@ -80,7 +80,9 @@ fn the_pages_cause_compiles_and_has_its_bracket() {
     let folder = tempfile::tempdir().expect("a folder");
     let cause = folder.path().join("cause");
     std::fs::create_dir(&cause).expect("a folder");
-    std::fs::copy(root().join("crates/recording/src/cause/mod.rs"), cause.join("mod.rs")).expect("a copy");
+    for file in ["mod.rs", "by_system.rs"] {
+        std::fs::copy(root().join("crates/recording/src/cause").join(file), cause.join(file)).expect("a copy");
+    }
     let table = "crates/recording/src/cause/table.rs";
     let addition = additions().into_iter().find(|addition| addition.file == table).expect("the page's cause");
     let before = read(table);
