@@ -26,8 +26,8 @@ impl Machine {
     }
 }
 
-/// node_dirtyable_memory: free pages without what the kernel keeps back, and file pages.
-fn dirtyable<'a>(zones: impl Iterator<Item = &'a Zone>) -> u64 {
+/// node_dirtyable_memory, global_dirtyable_memory: free pages without what the kernel keeps back, and file pages.
+pub fn dirtyable<'a>(zones: impl Iterator<Item = &'a Zone>) -> u64 {
     let of = |sum: (u64, u64, u64), zone: &Zone| {
         (sum.0 + zone.free, sum.1 + zone.file, sum.2 + totalreserve_pages(std::slice::from_ref(zone)))
     };

@@ -17,10 +17,10 @@ use super::kernel::Throttle;
 use super::memory::Mm;
 use super::reclaim::{CLUSTER, Pageout};
 use super::site::Site;
+use super::spread::dirtyable;
 use super::task::{Culprit, Task};
 use super::throttle::Dirties;
 use super::wbt::Purpose;
-use super::zone;
 
 constants! {
     /// Pages of one file that the flusher writes before it turns to the next.
@@ -102,11 +102,7 @@ pub fn limits(m: &Machine) -> Limits {
         // determine_dirtyable_memory, 2.6.26 and 2.6.32.
         rule if rule.has_task_limits() => mm.zones.iter().map(|zone| zone.free + zone.file).sum::<u64>() + 1,
         // global_dirtyable_memory, 3.3 and later: what is kept back for the kernel cannot become dirty.
-        _ => {
-            let free: u64 = mm.zones.iter().map(|zone| zone.free).sum();
-            let file: u64 = mm.zones.iter().map(|zone| zone.file).sum();
-            free.saturating_sub(zone::totalreserve_pages(&mm.zones)) + file + 1
-        }
+        _ => dirtyable(mm.zones.iter()) + 1,
     };
     let mut ratio = knobs.dirty_ratio;
     if m.profile.throttle == Throttle::PerCpuRateLimit {

@@ -20,8 +20,8 @@ const OBJECTS: Objects = Objects {
 
 const WALKED_SLABS: &str =
     "a list of 425 000 synthetic slabs in random order, idle 2-core guest (the walk of bench/walks.rs)";
-const CLEARED: &str = "first touches of huge pages, 344 ns each 4 KiB, beside read() of cached bytes into memory in use, 293 ns: \
-     bench/walks.rs, 6.18, 2-core guest";
+const CLEARED: &str = "first touches of huge pages, 344 ns each 4 KiB, beside read() of cached bytes into memory in use, 293 ns, \
+     6.18, 2-core guest; bench/walks.rs repeats it";
 const NOT_APART: Constant<u64> = Constant::assumed(0, "part of the lookup");
 
 pub const COSTS: CostTable = CostTable {
