@@ -102,6 +102,26 @@ fn a_run_ends_with_a_summary_a_recording_and_a_page() {
     assert!(again.status.success() && told(&again).contains("journal on host"), "{}", told(&again));
 }
 
+/// Two versions between which the model knows of no change are one kernel to it, and whoever compares them is told.
+#[test]
+fn a_kernel_of_which_the_model_knows_nothing_says_which_one_it_is() {
+    let directory = empty();
+    let run = |kernel: &str, to: &str| {
+        let set = format!("kernel={kernel}");
+        told(&flatwater(&["run", "journal", "--on", "sim", "--set", &set, "-t", "1s", "-o", to], directory.path()))
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let said = run("linux-5.5", "a");
+    assert!(said.contains("linux-5.5 is linux-5.3 here: of what changed after it the model knows nothing"), "{said}");
+    let said = run("linux-5.3", "b");
+    assert!(said.contains("a model of linux-5.3") && !said.contains(" here: of what changed"), "{said}");
+    let listed = told(&flatwater(&["scenarios", "--kernels"], directory.path()));
+    assert!(listed.contains("linux-4.10: block: hook up writeback throttling"), "{listed}");
+    assert!(!listed.contains("linux-5.5:"), "{listed}");
+}
+
 #[test]
 fn killed_in_the_middle_it_leaves_a_recording_that_opens() {
     for round in 0..5_u32 {

@@ -177,6 +177,19 @@ fn is_hit(published: f64, predicted: f64) -> bool {
     same_sign && (predicted / published).ln().abs() <= 1.15_f64.ln()
 }
 
+/// Whether both sides are the same to the model: two versions between which it knows of no change.
+fn is_same(of: &Source, row: &Row) -> bool {
+    let [before, after] = [[&of.before, &row.before], [&of.after, &row.after]].map(|parts| {
+        let text = text(of, row, parts);
+        let known = |line: &str| {
+            let name = line.strip_prefix("kernel = ").map(|name| name.trim_matches('"'));
+            name.and_then(sim::kernel::same_as).map_or(line.to_owned(), |known| format!("kernel = \"{known}\""))
+        };
+        (text.lines().map(known).collect::<Vec<_>>(), format!("{:?}", options(parts)))
+    });
+    before == after
+}
+
 fn judge(of: &Source, row: &Row, known: &mut Known) -> Outcome {
     let got = [[&of.before, &row.before], [&of.after, &row.after]].map(|parts| figure(of, row, parts, known));
     let published = row.published[1] / row.published[0];
@@ -189,6 +202,9 @@ fn judge(of: &Source, row: &Row, known: &mut Known) -> Outcome {
         (None, true) => "hit".to_owned(),
         (None, false) => "**miss**".to_owned(),
     };
+    if is_same(of, row) {
+        verdict.push_str(" (the model knows of no change between the two)");
+    }
     if let Some(why) = &row.why {
         let _ = write!(verdict, ": {why}");
     }

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use super::common::{self, Usage};
 use flatwater_recording::KNOBS;
+use flatwater_sim::kernel;
 use flatwater_workload::WORKLOADS;
 use flatwater_workload::scenario::Scenario;
 use flatwater_workload::scenario::builtin::{self, BUILTIN};
@@ -18,6 +19,9 @@ pub struct Args {
     /// List every workload with its parameters.
     #[arg(long)]
     workloads: bool,
+    /// List the kernels of the model, and what it knows of each version.
+    #[arg(long)]
+    kernels: bool,
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -29,6 +33,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         },
         None if args.knobs => knobs(),
         None if args.workloads => workloads(),
+        None if args.kernels => kernels(),
         None => list()?,
     };
     common::print(&text)?;
@@ -45,7 +50,7 @@ fn list() -> anyhow::Result<String> {
             text.push_str(&format!("{:width$}    --fix {}: {}\n", "", fix.name, fix.sentence));
         }
     }
-    text.push_str("\n`flatwater scenarios NAME` prints the file; `--knobs` and `--workloads` list what to change.\n");
+    text.push_str("\n`flatwater scenarios NAME` prints the file; `--knobs`, `--workloads` and `--kernels` list what\nto change.\n");
     Ok(text)
 }
 
@@ -55,6 +60,18 @@ fn knobs() -> String {
         format!("{}{unit}: {}\n    {}\n", knob.key, knob.wanted(), knob.sentence)
     };
     KNOBS.iter().map(line).collect()
+}
+
+/// Two versions between which nothing stands here are one kernel to the model.
+fn kernels() -> String {
+    let line = |(version, what): (String, &str)| format!("{version}: {what}\n");
+    let mut text: String = kernel::history().into_iter().map(line).collect();
+    let others = kernel::PROFILES.iter().map(|make| make());
+    for profile in others.filter(|profile| !text.contains(profile.sentence)).collect::<Vec<_>>() {
+        text.push_str(&format!("{}: {}\n", profile.name, profile.sentence));
+    }
+    text.push_str("\nOf a version that is not here the model knows nothing: it is the one before.\n");
+    text
 }
 
 fn workloads() -> String {

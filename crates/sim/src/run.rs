@@ -392,5 +392,9 @@ fn header(m: &Machine, scenario: &Scenario, seed: u64) -> Header {
     header
         .notes
         .push(format!("simulated on a model of {}: docs/simulator.md lists what it leaves out", m.profile.name).into());
+    if let Some(known) = crate::kernel::same_as(m.profile.name) {
+        let name = m.profile.name;
+        header.notes.push(format!("{name} is {known} here: of what changed after it the model knows nothing").into());
+    }
     header
 }

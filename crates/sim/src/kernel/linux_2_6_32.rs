@@ -110,6 +110,7 @@ const PROFILE: Profile = Profile {
     lru_per_node: false,
     ages_evenly: false,
     page_blocks: false,
+    boosts_spare_slabs: false,
     tree_nodes: false,
     large_folios: false,
     large_folio_systems: &[],

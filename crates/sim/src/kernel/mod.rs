@@ -251,6 +251,9 @@ pub struct Profile {
     /// Free pages are kept by kind of page block, whose mixing raises the watermarks for a while (5.0 and later); a
     /// CPU's list is sized by the zone's low watermark (5.14 and later).
     pub page_blocks: bool,
+    /// What kswapd reclaims for a boost comes from the lists alone, slabs are spared (mm/vmscan.c: balance_pgdat,
+    /// `may_shrinkslab`, 5.0 to 5.2).
+    pub boosts_spare_slabs: bool,
     /// Nodes of the page cache's trees are counted: shadow entries keep them (3.15 and later).
     pub tree_nodes: bool,
     /// A write of many pages takes one folio for them, on the file systems of `large_folio_systems`.
@@ -445,6 +448,8 @@ pub const PROFILES: &[fn() -> Profile] = &[
     linux_6::v6_18,
     linux_6::v6_18_lru_gen,
 ];
+
+pub use version::{history, same_as};
 
 #[must_use]
 pub fn find(name: &str) -> Option<Profile> {

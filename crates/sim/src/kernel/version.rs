@@ -14,7 +14,6 @@ type Version = [u32; 3];
 struct Change {
     since: Version,
     /// The commit's title.
-    #[cfg_attr(not(test), expect(dead_code, reason = "read by whoever reads the table, and by its test"))]
     title: &'static str,
     apply: fn(&mut Profile),
 }
@@ -170,8 +169,11 @@ const CHANGES: &[Change] = &[
         profile.shrink.divisor_is_lru = false;
     }),
     change([5, 0, 0], "mm: reclaim small amounts of memory when an external fragmentation event occurs", |profile| {
-        profile.page_blocks = true;
+        (profile.page_blocks, profile.boosts_spare_slabs) = (true, true);
         profile.schedulers = &["deadline", "mq-deadline", "bfq", "none"];
+    }),
+    change([5, 3, 0], "mm, vmscan: do not special-case slab reclaim when watermarks are boosted", |profile| {
+        profile.boosts_spare_slabs = false;
     }),
     change([5, 6, 0], "ext4: Make dioread_nolock the default", |profile| profile.converts_extents = true),
     change([5, 8, 0], "mm: balance LRU lists based on relative thrashing", |profile| {
@@ -234,9 +236,35 @@ pub fn between(name: &str) -> Option<Profile> {
     Some(profile)
 }
 
+fn spell(version: Version) -> String {
+    match version {
+        [2, 6, patch] => format!("linux-2.6.{patch}"),
+        [major, minor, _] => format!("linux-{major}.{minor}"),
+    }
+}
+
+/// What the model knows of the versions up to one, in order: the first version that has it, and the commits' titles. A base
+/// stands for itself.
+pub fn history() -> Vec<(String, &'static str)> {
+    let changes = CHANGES.iter().map(|change| (change.since, change.title));
+    let bases = BASES.iter().map(|(base, make)| (*base, make().sentence));
+    let mut all: Vec<(Version, &str)> = bases.chain(changes).collect();
+    all.sort_by_key(|(since, _)| *since);
+    all.into_iter().map(|(since, what)| (spell(since), what)).collect()
+}
+
+/// The last version up to this one of which the model knows anything, if that is another: between the two it has no difference.
+#[must_use]
+pub fn same_as(name: &str) -> Option<String> {
+    let version = parse(name)?;
+    let known = CHANGES.iter().map(|change| change.since).chain(BASES.iter().map(|(base, _)| *base));
+    let last = known.filter(|since| *since <= version).max()?;
+    (last != version).then(|| spell(last))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{BASES, CHANGES, between, parse};
+    use super::{BASES, CHANGES, between, history, parse, same_as};
     use crate::kernel::{FairZones, Profile, Workingset};
 
     #[test]
@@ -255,6 +283,18 @@ mod tests {
         for unknown in ["linux-2.4.18", "linux-7.0", "linux-6.19", "freebsd", "linux-2.6.16"] {
             assert!(between(unknown).is_none(), "{unknown}");
         }
+    }
+
+    #[test]
+    fn a_version_of_which_nothing_is_known_says_which_one_it_is() {
+        assert_eq!(same_as("linux-5.5"), Some("linux-5.3".to_owned()));
+        assert_eq!(same_as("linux-2.6.25"), Some("linux-2.6.24".to_owned()));
+        assert_eq!([same_as("linux-5.15"), same_as("linux-3.9"), same_as("linux-2.2.3")], [None, None, None]);
+        let (one, other) = (between("linux-5.5").expect("known"), between("linux-5.3").expect("known"));
+        assert_eq!(format!("{one:?}").replace("5.5", "5.3"), format!("{other:?}"));
+        let all = history();
+        assert!(all.windows(2).all(|pair| parse(&pair[0].0) <= parse(&pair[1].0)), "{all:?}");
+        assert!(all.contains(&("linux-4.10".to_owned(), "block: hook up writeback throttling")));
     }
 
     /// What the changes make of the base before is what the next base has, in all that they are about.

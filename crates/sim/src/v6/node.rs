@@ -155,7 +155,10 @@ pub async fn shrink(m: &Machine, task: &mut Task, node: usize, share: Share) -> 
             shrink_lruvec(m, task, (first, lruvec), share, &mut sum).await;
         }
     }
-    sum.freed += super_cache::shrink(m, task, share).await;
+    let boosted = share.kswapd && !share.may_writepage;
+    if !(boosted && m.profile.boosts_spare_slabs) {
+        sum.freed += super_cache::shrink(m, task, share).await;
+    }
     if let Some(failures) = m.mm.borrow_mut().kswapd_failures.get_mut(node).filter(|_| sum.freed > 0) {
         *failures = 0;
     }
