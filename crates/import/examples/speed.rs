@@ -29,6 +29,7 @@ type Writes = fn(&mut String, u64, &mut Dice);
 const KINDS: &[(&str, Writes)] = &[
     ("syslog", syslog),
     ("dmesg", dmesg),
+    ("hung-tasks", hung_tasks),
     ("vmstat", vmstat),
     ("iostat", iostat),
     ("sar", sar),
@@ -64,6 +65,32 @@ fn dmesg(out: &mut String, at: u64, dice: &mut Dice) {
         1 => writeln!(out, "[{at:8}.{n:06}] usb 1-1: new high-speed USB device number {n} using xhci_hcd"),
         2 => writeln!(out, "[{at:8}.{n:06}] docker0: port 1(veth{n:x}) entered forwarding state"),
         _ => writeln!(out, "[{at:8}.{n:06}] EXT4-fs (sda1): mounted filesystem with ordered data mode"),
+    };
+}
+
+/// Reports of hung tasks, one behind the other: every frame is looked up.
+fn hung_tasks(out: &mut String, at: u64, dice: &mut Dice) {
+    const FRAMES: [&str; 12] = [
+        "__schedule+0x2e3/0x740",
+        "schedule+0x42/0xb0",
+        "io_schedule+0x46/0x70",
+        "rwsem_down_write_slowpath+0x2a1/0x5a0",
+        "jbd2_log_wait_commit+0xb4/0x120 [jbd2]",
+        "ext4_sync_file+0x21a/0x3c0 [ext4]",
+        "do_fsync+0x38/0x70",
+        "xlog_grant_head_wait+0xba/0x200 [xfs]",
+        "nfs_wait_bit_killable+0x1e/0x90 [nfs]",
+        "pipe_read+0x2f1/0x380",
+        "do_syscall_64+0x5b/0x1a0",
+        "entry_SYSCALL_64_after_hwframe+0x44/0xa9",
+    ];
+    let n = dice.below(60_000);
+    let _ = match at % 16 {
+        0 => writeln!(out, "[{at:8}.{n:06}] INFO: task mysqld:{n} blocked for more than 120 seconds."),
+        1 => writeln!(out, "[{at:8}.{n:06}]       Not tainted 5.10.0-8-amd64 #1 Debian 5.10.46-4"),
+        2 => writeln!(out, "[{at:8}.{n:06}] task:mysqld state:D stack:    0 pid:{n:5} ppid:     1 flags:0x00004000"),
+        3 => writeln!(out, "[{at:8}.{n:06}] Call Trace:"),
+        _ => writeln!(out, "[{at:8}.{n:06}]  {}", FRAMES[dice.below(12) as usize]),
     };
 }
 

@@ -7,6 +7,9 @@
 //!   buffer, a page); a known frame of a higher rank outside of it says why, and wins;
 //! - a `Refines` frame is a wrapper that does one thing only, and wins over what it wraps.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use super::Cause;
 use super::cause::{Rank, Symbols};
 
@@ -39,9 +42,32 @@ fn names(symbol: &str, name: &str) -> bool {
     }
 }
 
+/// A rule and its place among the rules, of which the first that names a function holds.
+type Placed = (usize, Cause, &'static Symbols);
+
+/// The rules by name: a long log asks for some millions of frames.
+struct Index {
+    whole: HashMap<&'static str, Placed>,
+    beginnings: Vec<(&'static str, Placed)>,
+}
+
+static INDEX: LazyLock<Index> = LazyLock::new(|| {
+    let mut index = Index { whole: HashMap::new(), beginnings: Vec::new() };
+    for (place, (cause, symbols)) in rules().enumerate() {
+        for symbol in symbols.names {
+            match symbol.strip_suffix('*') {
+                Some(beginning) => index.beginnings.push((beginning, (place, cause, symbols))),
+                None => _ = index.whole.entry(*symbol).or_insert((place, cause, symbols)),
+            }
+        }
+    }
+    index
+});
+
 fn rule_of(name: &str, asleep: bool) -> Option<(Cause, Rank)> {
-    let mut of_name = rules().filter(|(_, symbols)| symbols.names.iter().any(|symbol| names(symbol, name)));
-    of_name.next().filter(|(_, symbols)| asleep || !symbols.asleep).map(|(cause, symbols)| (cause, symbols.rank))
+    let beginnings = INDEX.beginnings.iter().filter(|(beginning, _)| name.starts_with(beginning)).map(|(_, rule)| rule);
+    let first = INDEX.whole.get(name).into_iter().chain(beginnings).min_by_key(|(place, _, _)| *place);
+    first.filter(|(_, _, symbols)| asleep || !symbols.asleep).map(|(_, cause, symbols)| (*cause, symbols.rank))
 }
 
 /// Primitives of sleeping: what stands directly outside of them is where a thread waits.
@@ -169,6 +195,22 @@ mod tests {
         }
         assert_eq!(base_name(""), "");
         assert_eq!(base_name(".text"), ".text");
+    }
+
+    /// The index answers as a walk through the rules in their order does.
+    #[test]
+    fn of_several_rules_for_a_function_the_first_holds() {
+        let walked = |name: &str| {
+            let mut all = rules().filter(|(_, symbols)| symbols.names.iter().any(|symbol| names(symbol, name)));
+            all.next().map(|(cause, symbols)| (cause, symbols.rank))
+        };
+        let named = rules().flat_map(|(_, symbols)| symbols.names).map(|symbol| symbol.trim_end_matches('*'));
+        let mut asked = 0;
+        for name in named.flat_map(|name| [name.to_owned(), format!("{name}_locked"), name[1..].to_owned()]) {
+            assert_eq!(super::rule_of(&name, true), walked(&name), "{name}");
+            asked += 1;
+        }
+        assert!(asked > 3_000, "{asked}");
     }
 
     #[test]
