@@ -96,6 +96,32 @@ fn beside(word: &str) -> Option<Option<&str>> {
     Some(Some(identifier(name).filter(|_| decimal(offset) && decimal(size))?))
 }
 
+/// Whether a line is a frame in its commonest form, `io_schedule+0x46/0x70 [ext4]`, and so nothing else: most lines of a long log
+/// of stacks are, and need not be asked what report they begin. Its name.
+#[must_use]
+pub fn plain(text: &str) -> Option<&str> {
+    with_offset(text.trim()).filter(|frame| frame.trusted && is_plain(text)).map(|frame| frame.name)
+}
+
+#[must_use]
+pub fn is_plain(text: &str) -> bool {
+    let hex = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit());
+    let (symbol, module) = match text.trim().split_once(' ') {
+        Some((symbol, module)) => (symbol, module),
+        None => (text.trim(), "[]"),
+    };
+    let Some((name, place)) = symbol.split_once("+0x") else { return false };
+    let Some((offset, size)) = place.split_once("/0x") else { return false };
+    let of_name = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.');
+    hex(offset)
+        && hex(size)
+        && !name.is_empty()
+        && name.bytes().all(of_name)
+        && module.starts_with('[')
+        && module.ends_with(']')
+        && !module.contains(' ')
+}
+
 /// The frame that a line is, or `None`: whatever else stands in a log.
 #[must_use]
 pub fn frame(text: &str) -> Option<Frame<'_>> {
@@ -350,7 +376,28 @@ pub fn is_run<'a>(lines: impl Iterator<Item = &'a str>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{bare, frame, is_run, side_by_side, traced};
+    use super::{bare, frame, is_plain, is_run, plain, side_by_side, traced};
+
+    /// The short way says of a line what the long one does, and nothing of what is no frame alone.
+    #[test]
+    fn the_commonest_form_is_read_as_the_others_are() {
+        for line in [" io_schedule+0x46/0x70", "ext4_sync_file+0x21a/0x3c0 [ext4]", "__switch_to.isra.0+0x2/0x90"] {
+            assert_eq!(plain(line), frame(line).filter(|frame| frame.trusted).map(|frame| frame.name), "{line}");
+            assert!(plain(line).is_some(), "{line}");
+        }
+        for line in [
+            "? io_schedule+0x46/0x70",
+            "RIP: 0010:io_schedule+0x46/0x70",
+            "f+0x1/0x2 [cifs] from g+0x3/0x4 [cifs]",
+            "io_schedule+0x46/0x70 (unreliable)",
+            "INFO: task java:1 blocked for more than 120 seconds.",
+            "a+0x/0x",
+            "+0x1/0x2",
+            "",
+        ] {
+            assert!(!is_plain(line) && plain(line).is_none(), "{line}");
+        }
+    }
 
     #[test]
     fn every_kernels_and_tools_form_of_a_frame() {

@@ -165,7 +165,8 @@ fn release(message: &str) -> Option<&str> {
 
 /// Whether a message is a line of some report, whatever stands above it.
 fn is_of_report(message: &str) -> bool {
-    report::begins(message).is_some()
+    frame::is_plain(message)
+        || report::begins(message).is_some()
         || report::single(message).is_some()
         || task::task(message).is_some()
         || frame::frame(message).is_some()
@@ -227,6 +228,10 @@ impl Reader {
 
     /// Whether the line said anything.
     fn line(&mut self, line: &Line<'_>, message: &str, b: &mut Builder) -> bool {
+        if let Some(report) = self.open.as_mut().filter(|_| frame::is_plain(message)) {
+            report.line(message);
+            return true;
+        }
         if let Some(version) = message.strip_prefix("Linux version ") {
             let version = version.split_whitespace().next().map(str::to_owned);
             b.machine.kernel = b.machine.kernel.take().or(version);

@@ -1,6 +1,6 @@
 //! Reports of several lines: who, for how long, and the stack.
 
-use super::frame::{Frame, flattened, frame, in_pairs, is_register, side_by_side, traced};
+use super::frame::{Frame, flattened, frame, in_pairs, is_register, plain, side_by_side, traced};
 use super::task::{Task, held_lock, holder};
 use crate::builder::{Builder, Track};
 use crate::call_trace::op_of;
@@ -409,6 +409,13 @@ impl Report {
     /// Takes a line of the report; true if it said something.
     pub fn line(&mut self, message: &str) -> bool {
         let text = message.trim();
+        if let Some(name) = plain(text) {
+            // Where a lock was taken stands on a line of its own in mail: the task does not sleep there.
+            if self.task.reported_by != ReportedBy::HeldLocks {
+                self.push_frame(name, true);
+            }
+            return true;
+        }
         // The last line of a warning or an oops: a stack whose head is missing was that of a task that ran.
         if text.starts_with("---[ end trace") && self.task.reported_by == ReportedBy::BareFrames {
             self.task.reported_by = ReportedBy::Warning;
@@ -438,7 +445,6 @@ impl Report {
         if is_register(text) && self.task.reported_by != ReportedBy::Lockup {
             return false;
         }
-        // Where a lock was taken stands on a line of its own in mail: the task does not sleep there.
         if self.task.reported_by == ReportedBy::HeldLocks {
             return frame(text).is_some();
         }
