@@ -11,7 +11,7 @@ use super::actor::{Children, Who, perform};
 use super::kernel::Profile;
 use super::run::SimError;
 use super::task::Task;
-use super::{Machine, monitor};
+use super::{Machine, monitor, process};
 use flatwater_workload::scenario::Scenario;
 use flatwater_workload::{Actor, Op};
 
@@ -26,6 +26,7 @@ pub fn all(m: &Rc<Machine>, scenario: &Scenario) {
     let mut changes = scenario.timeline.clone();
     changes.iter_mut().for_each(|change| change.at.0 += start_ns);
     m.clock.spawn(monitor::timeline(m.clone(), changes));
+    process::start_growing(m, &scenario.machine.grows);
 }
 
 /// Whether the model performs the set-up: on 6.x, where what it makes fits into memory. The machines of the case studies had

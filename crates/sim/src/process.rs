@@ -1,8 +1,9 @@
-//! A large process that starts on a machine whose memory is full of page cache, before the scenario begins.
+//! Memory of processes that perform nothing of the scenario: a large one that starts on a machine whose memory is full of page
+//! cache, before the scenario begins, and what others are known to take while it runs (`machine.grows`: a guest's recorder).
 //!
-//! Models: its pages, taken one by one through the allocator on its own node's CPUs, so that the profile and
+//! Models: their pages, taken one by one through the allocator on their own node's CPUs, so that the profile and
 //! zone_reclaim_mode decide whose memory makes room: with mode 0 the two nodes in turn (each down to its low watermark,
-//! then kswapd), with mode 1 its own node alone, whose page cache shrinks for it. Leaves out: swapping, its later life.
+//! then kswapd), with mode 1 the own node alone, whose page cache shrinks for it. Leaves out: swapping.
 
 use std::rc::Rc;
 
@@ -10,6 +11,7 @@ use super::alloc::{self, Want};
 use super::site::Site;
 use super::task::Task;
 use super::{Machine, kswapd};
+use flatwater_workload::scenario::Growth;
 
 /// Takes `bytes` on `node` and lets the machine come to rest; virtual time begins after that.
 pub fn start(m: &Rc<Machine>, node: usize, bytes: u64) {
@@ -25,21 +27,61 @@ pub fn start(m: &Rc<Machine>, node: usize, bytes: u64) {
 }
 
 async fn take(m: Rc<Machine>, node: usize, pages: u64) {
+    let mut task = task_on(&m, node);
+    take_pages(&m, &mut task, pages, &mut Vec::new()).await;
+}
+
+fn task_on(m: &Machine, node: usize) -> Task {
     // Not the CPU of the scenario's first thread there, whose lists it would leave full.
     let cpu = m.cpus.borrow().pick(Some(node), 5);
     let mut task = Task::new(node, cpu);
     task.bound_node = Some(node);
+    task
+}
+
+/// Takes pages and notes the zone of each.
+async fn take_pages(m: &Machine, task: &mut Task, pages: u64, held: &mut Vec<u8>) {
     for _ in 0..pages {
         task.work(Site::Work, m.costs.minor_fault_ns + m.costs.alloc_page_ns);
-        let zone = match alloc::frame_now(&m, &task, Want::USER) {
+        let zone = match alloc::frame_now(m, task, Want::USER) {
             Some(zone) => Some(zone),
-            None => alloc::frame_slow(&m, &mut task, Want::USER).await,
+            None => alloc::frame_slow(m, task, Want::USER).await,
         };
         let Some(zone) = zone else { continue };
         m.mm.borrow_mut().zones[usize::from(zone)].pinned += 1;
+        held.push(zone);
         if task.pending_ns() > m.costs.burst_ns {
-            task.run(&m).await;
+            task.run(m).await;
             task.begin();
+        }
+    }
+    task.run(m).await;
+    task.begin();
+}
+
+/// From the begin of the measured part on: what the machine's other processes take and give back.
+pub fn start_growing(m: &Rc<Machine>, grows: &[Growth]) {
+    let nodes = m.mm.borrow().nodes;
+    for node in (0..nodes).filter(|_| !grows.is_empty()) {
+        let page = m.profile.page_bytes;
+        let on_node = |growth: &Growth| growth.node_bytes.get(node).map(|bytes| (growth.at.0, bytes / page));
+        m.clock.spawn(grow(m.clone(), node, grows.iter().filter_map(on_node).collect()));
+    }
+}
+
+async fn grow(m: Rc<Machine>, node: usize, steps: Vec<(u64, u64)>) {
+    let mut task = task_on(&m, node);
+    let mut held: Vec<u8> = Vec::new();
+    for (at_ns, pages) in steps {
+        m.clock.sleep_until(m.start_ns.get() + at_ns).await;
+        task.begin();
+        let more = pages.saturating_sub(held.len() as u64);
+        take_pages(&m, &mut task, more, &mut held).await;
+        let mut mm = m.mm.borrow_mut();
+        while held.len() as u64 > pages {
+            let Some(zone) = held.pop() else { break };
+            mm.zones[usize::from(zone)].pinned -= 1;
+            mm.give_frames(zone, task.cpu, 1, false);
         }
     }
 }

@@ -98,6 +98,13 @@ pub struct NamedFix {
     pub set: Setup,
 }
 
+/// What processes beside the workloads hold of each node from an instant on, beyond what they held at the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Growth {
+    pub at: Nanos,
+    pub node_bytes: Vec<u64>,
+}
+
 /// The machine that vm and sim build.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineSpec {
@@ -112,6 +119,8 @@ pub struct MachineSpec {
     pub reserved_bytes: Vec<u64>,
     /// Memory of each node that the initramfs, slabs and processes hold from the start, bytes (sim only).
     pub resident_bytes: Vec<u64>,
+    /// Memory that processes beside the workloads hold in addition, from some instant of the run on (sim only).
+    pub grows: Vec<Growth>,
     /// Size of the swap area, on the scenario's disk (sim only).
     pub swap_bytes: u64,
     /// CPU speed relative to the profile's reference, percent; absent is 100 (sim only).

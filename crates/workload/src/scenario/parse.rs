@@ -350,6 +350,7 @@ fn read_machine(place: &Place<'_>, text: &MachineText) -> Result<MachineSpec, Sc
         swap_bytes: size("swap", &text.swap)?.unwrap_or(0),
         cpu_speed_percent: text.cpu_speed_percent,
         speed: None,
+        grows: Vec::new(),
         disk: DiskSpec {
             bytes: size("size", &text.disk.size)?,
             write_bytes_per_s: size("write_bps", &text.disk.write_bps)?,

@@ -1,6 +1,6 @@
 //! `--set KEY=VALUE`: a knob of the machine, a workload's parameter, or the scenario's own times.
 
-use super::{Scenario, WorkloadSpec};
+use super::{Growth, Scenario, WorkloadSpec};
 use crate::params::SCALE;
 use crate::{ParamError, Params};
 use flatwater_recording::knob::{self, nearest};
@@ -11,7 +11,7 @@ use flatwater_recording::{KNOBS, KnobError, SpeedError};
 pub enum SetError {
     #[error("'{0}' is not of the form KEY=VALUE")]
     NoValue(String),
-    #[error("there is nothing called '{key}' to set{}; it may be a knob (`flatwater scenarios --knobs`), LABEL.PARAMETER of a workload ({}), duration, threshold, seed, machine.reserved, machine.resident, machine.speed or machine.cpu_speed_percent", .meant.as_ref().map(|m| format!(" (did you mean '{m}'?)")).unwrap_or_default(), .labels.join(", "))]
+    #[error("there is nothing called '{key}' to set{}; it may be a knob (`flatwater scenarios --knobs`), LABEL.PARAMETER of a workload ({}), duration, threshold, seed, machine.reserved, machine.resident, machine.grows, machine.speed or machine.cpu_speed_percent", .meant.as_ref().map(|m| format!(" (did you mean '{m}'?)")).unwrap_or_default(), .labels.join(", "))]
     Unknown { key: String, meant: Option<String>, labels: Vec<String> },
     #[error(transparent)]
     Knob(#[from] KnobError),
@@ -23,6 +23,10 @@ pub enum SetError {
     Seed { given: String },
     #[error("'{given}' is no percentage: give a whole number over 0")]
     Percent { given: String },
+    #[error(
+        "machine.grows: '{given}' is not TIME:SIZE,SIZE... for each node, in the order of time, with ';' between (0s:1MiB,0;2s:4MiB,1MiB)"
+    )]
+    Growth { given: String },
     #[error("machine.speed: {why}")]
     Speed { why: SpeedError },
     #[error("scenario '{scenario}' has no workload with a scale: shorten it with -t, or set its parameters one by one")]
@@ -32,6 +36,16 @@ pub enum SetError {
 /// `48MiB,24MiB`: one size for each node.
 fn sizes(list: &str) -> Result<Vec<u64>, UnitError> {
     list.split(',').map(|size| size.trim().parse::<Bytes>().map(|size| size.0)).collect()
+}
+
+/// `0s:1MiB,0;1500ms:8MiB,2MiB`: what is held on each node from each instant on.
+fn growths(list: &str) -> Result<Vec<Growth>, SetError> {
+    let growth = |step: &str| {
+        let (at, bytes) = step.split_once(':').ok_or_else(|| SetError::Growth { given: step.to_owned() })?;
+        Ok(Growth { at: at.parse()?, node_bytes: sizes(bytes)? })
+    };
+    let all: Vec<Growth> = list.split(';').map(growth).collect::<Result<_, SetError>>()?;
+    if all.is_sorted_by_key(|growth| growth.at) { Ok(all) } else { Err(SetError::Growth { given: list.to_owned() }) }
 }
 
 impl Scenario {
@@ -44,6 +58,7 @@ impl Scenario {
             "threshold" => self.threshold = value.parse()?,
             "machine.reserved" => self.machine.reserved_bytes = sizes(value)?,
             "machine.resident" => self.machine.resident_bytes = sizes(value)?,
+            "machine.grows" => self.machine.grows = growths(value)?,
             "machine.cpu_speed_percent" => {
                 let percent = value.parse().ok().filter(|percent| *percent > 0);
                 let percent = percent.ok_or_else(|| SetError::Percent { given: value.to_owned() })?;
@@ -134,6 +149,14 @@ mod tests {
         assert_eq!(scenario.setup.get("cgroup.memory_limit"), Some("1073741824"));
         assert_eq!((scenario.duration.0, scenario.seed), (5_000_000_000, 9));
         assert_eq!(scenario.machine.resident_bytes, [1 << 20, 4096]);
+        scenario.set("machine.grows=0s:1MiB,0;1500ms:8MiB,2MiB").expect("two steps of two nodes");
+        let [first, last] = &scenario.machine.grows[..] else { panic!("{:?}", scenario.machine.grows) };
+        assert_eq!((first.at.0, first.node_bytes.as_slice()), (0, [1 << 20, 0].as_slice()));
+        assert_eq!((last.at.0, last.node_bytes.as_slice()), (1_500_000_000, [8 << 20, 2 << 20].as_slice()));
+        for wrong in ["machine.grows=1MiB", "machine.grows=2s:1MiB;1s:1MiB", "machine.grows=1s:many"] {
+            assert!(scenario.set(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(scenario.machine.grows.len(), 2, "what is refused changes nothing");
         for (assignment, hint) in [("vm.swapiness=1", "vm.swappiness"), ("jurnal.bytes=1", "journal.bytes")] {
             let refusal = scenario.set(assignment).expect_err(assignment).to_string();
             assert!(refusal.contains(hint), "{refusal}");
