@@ -105,3 +105,36 @@ fn the_set_up_leaves_its_inodes_in_memory_and_the_pressure_decides_how_many_stay
     assert!(many.header.clock.start_ns > 0 && many.header.duration_ns == 14_000_000_000);
     assert!(kept > 15_000 && evicted_to + 2_000 < kept, "{kept} with a pressure of 1, {evicted_to} with 1000");
 }
+
+/// A store whose pages take so long to fill that the log block is written while the writer of its set-up still works: who then
+/// joined the queue of those that wait for the block was woken by nobody, and the set-up never ended.
+#[test]
+fn a_set_up_ends_though_the_log_block_is_written_while_its_writer_works() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/held-out/maildir-pressure-large.toml");
+    let mut scenario = Scenario::load(file).expect("a scenario");
+    for assignment in ["kernel=linux-6.12", "duration=2s", "machine.speed=cache_page_ns=46295,disk_call_ns=34552"] {
+        scenario.set(assignment).expect(assignment);
+    }
+    let (recording, truth) = sim::run(&scenario).expect("the set-up ends");
+    assert!(truth.operations > 500 && recording.header.duration_ns == 2_000_000_000, "{}", truth.operations);
+}
+
+/// Memory that a guest's recorder takes is missing in the page cache, and what it gives back comes back.
+#[test]
+fn what_other_processes_take_the_page_cache_is_without() {
+    let cached = |grows: &str| {
+        let mut scenario = Scenario::load("bulk-slow-disk").expect("built in");
+        for assignment in ["duration=40s", grows].into_iter().filter(|text| !text.is_empty()) {
+            scenario.set(assignment).expect(assignment);
+        }
+        let recording = sim::run(&scenario).expect("a run").0;
+        let table = recording.table(Table::Vmstat).expect("vmstat");
+        let rows = table.rows_of(&Entity::default()).expect("its rows");
+        rows.values("nr_file_pages").last().map_or(0, |(_, pages)| pages)
+    };
+    let (alone, beside) = (cached(""), cached("machine.grows=1s:64MiB"));
+    let missing = (alone - beside) * 4096 >> 20;
+    assert!((48..=72).contains(&missing), "{missing} MiB of 64");
+    let returned = cached("machine.grows=1s:64MiB;4s:0");
+    assert!((alone - returned) * 4096 >> 20 < 16, "{alone} and {returned} pages");
+}

@@ -13,6 +13,8 @@ use super::clock::monotonic_ns;
 use super::driver::files::Mapping;
 use flatwater_recording::Speed;
 
+mod names;
+
 /// 512 pages: little beside the smallest guest's memory, and a timer interrupt is little beside it.
 const FILE_BYTES: u64 = 2 << 20;
 const PAGE_BYTES: u64 = 4096;
@@ -30,9 +32,10 @@ pub fn measure(directory: &Path) -> io::Result<Speed> {
     let rounds: io::Result<Vec<Speed>> = (0..ROUNDS).map(|_| round(&path)).collect();
     let disk_call_ns = disk_call_ns(&path).ok();
     let _ = std::fs::remove_file(&path);
-    let rounds = rounds?;
+    let of_names: io::Result<Vec<Speed>> = (0..ROUNDS).map(|_| names::round(&path.with_extension("names"))).collect();
+    let (rounds, of_names) = (rounds?, of_names?);
     let median = |figure: fn(&Speed) -> Option<u64>| {
-        let mut all: Vec<u64> = rounds.iter().filter_map(figure).collect();
+        let mut all: Vec<u64> = rounds.iter().chain(&of_names).filter_map(figure).collect();
         all.sort_unstable();
         all.get(all.len() / 2).copied()
     };
@@ -46,6 +49,13 @@ pub fn measure(directory: &Path) -> io::Result<Speed> {
         touch_ns: median(|one| one.touch_ns),
         unmap_page_ns: median(|one| one.unmap_page_ns),
         disk_call_ns,
+        stat_ns: median(|one| one.stat_ns),
+        open_ns: median(|one| one.open_ns),
+        close_ns: median(|one| one.close_ns),
+        create_ns: median(|one| one.create_ns),
+        rename_ns: median(|one| one.rename_ns),
+        unlink_ns: median(|one| one.unlink_ns),
+        list_ns: median(|one| one.list_ns),
         remote_percent: None,
     })
 }
@@ -96,8 +106,7 @@ fn round(path: &Path) -> io::Result<Speed> {
         fault_page_ns: fault_ns.checked_sub(touch_ns).map(|ns| ns / PAGES),
         touch_ns: Some(touch_ns / PAGES),
         unmap_page_ns: Some(unmap_ns / PAGES),
-        disk_call_ns: None,
-        remote_percent: None,
+        ..Speed::default()
     })
 }
 
@@ -140,6 +149,11 @@ mod tests {
         std::fs::remove_dir(&directory).expect("it is empty");
         assert_eq!(left, 0);
         assert!(speed.call_ns > Some(0) && speed.copy_byte_ps > Some(0) && speed.write_page_ns > Some(0), "{speed:?}");
+        assert!(
+            speed.create_ns > speed.close_ns && speed.list_ns > speed.stat_ns && speed.stat_ns > Some(0),
+            "{speed:?}"
+        );
+        assert!(speed.rename_ns.is_some() && speed.unlink_ns.is_some() && speed.open_ns.is_some(), "{speed:?}");
         assert!(speed.touch_ns.is_some() && speed.unmap_page_ns.is_some(), "{speed:?}");
     }
 }

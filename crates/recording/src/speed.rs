@@ -27,6 +27,16 @@ pub struct Speed {
     pub unmap_page_ns: Option<u64>,
     /// One read of 4 KiB from the disk past the page cache (O_DIRECT), alone, ns.
     pub disk_call_ns: Option<u64>,
+    /// Operations on one of 64 names in a directory, whose inodes and dentries are in memory, ns: a stat(), an open() of what is
+    /// there, a close(), an open() that creates, a rename() within the directory, an unlink() of an empty file.
+    pub stat_ns: Option<u64>,
+    pub open_ns: Option<u64>,
+    pub close_ns: Option<u64>,
+    pub create_ns: Option<u64>,
+    pub rename_ns: Option<u64>,
+    pub unlink_ns: Option<u64>,
+    /// Reading such a directory from its begin to its end, opened and closed, ns.
+    pub list_ns: Option<u64>,
     /// What an access to another node's memory takes, in percent of one to the own; else the nodes' distance says it.
     pub remote_percent: Option<u64>,
 }
@@ -45,7 +55,7 @@ pub enum SpeedError {
 
 type Slot = fn(&mut Speed) -> &mut Option<u64>;
 
-const FIGURES: [(&str, Slot); 10] = [
+const FIGURES: [(&str, Slot); 17] = [
     ("call_ns", |speed| &mut speed.call_ns),
     ("copy_byte_ps", |speed| &mut speed.copy_byte_ps),
     ("cache_page_ns", |speed| &mut speed.cache_page_ns),
@@ -55,6 +65,13 @@ const FIGURES: [(&str, Slot); 10] = [
     ("touch_ns", |speed| &mut speed.touch_ns),
     ("unmap_page_ns", |speed| &mut speed.unmap_page_ns),
     ("disk_call_ns", |speed| &mut speed.disk_call_ns),
+    ("stat_ns", |speed| &mut speed.stat_ns),
+    ("open_ns", |speed| &mut speed.open_ns),
+    ("close_ns", |speed| &mut speed.close_ns),
+    ("create_ns", |speed| &mut speed.create_ns),
+    ("rename_ns", |speed| &mut speed.rename_ns),
+    ("unlink_ns", |speed| &mut speed.unlink_ns),
+    ("list_ns", |speed| &mut speed.list_ns),
     ("remote_percent", |speed| &mut speed.remote_percent),
 ];
 

@@ -66,7 +66,11 @@ pub async fn touch(m: &Machine, task: &mut Task) {
         return;
     }
     while m.file_system.shadows && m.journal.borrow().shadowed {
-        task.run(m).await;
+        // Work is performed before the look that decides about sleeping: the log block may be written meanwhile, and wakes nobody then.
+        if task.pending_ns() > 0 {
+            task.run(m).await;
+            continue;
+        }
         m.journal.borrow_mut().shadow_waiting.join(m.clock.current());
         task.park(m, None, Site::JournalBuffer, Culprit::Device).await;
     }

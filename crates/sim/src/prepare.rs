@@ -12,13 +12,24 @@ use super::kernel::Profile;
 use super::run::SimError;
 use super::task::Task;
 use super::{Machine, monitor, process};
+use crate::constant::constants;
+use flatwater_recording::units::Nanos;
 use flatwater_workload::scenario::Scenario;
 use flatwater_workload::{Actor, Op};
 
+constants! {
+    /// Memory full of files is written in less, at 1 MB/s.
+    const LONGEST_NS: u64 = assumed(7_200_000_000_000, "longer than any set-up that fits into memory");
+}
+
 /// Performs the set-up; the measured part begins at the next whole second.
-pub fn all(m: &Rc<Machine>, scenario: &Scenario) {
+pub fn all(m: &Rc<Machine>, scenario: &Scenario) -> Result<(), SimError> {
     m.clock.set_end(u64::MAX);
-    m.clock.run_while(|| m.preparing.get() > 0);
+    m.clock.run_while(|| m.preparing.get() > 0 && m.clock.now() < LONGEST_NS.get());
+    if m.preparing.get() > 0 {
+        let why = format!("its set-up did not end within {} of the model's time", Nanos(LONGEST_NS.get()));
+        return Err(SimError::Machine { scenario: scenario.name.clone(), why });
+    }
     let start_ns = (m.clock.now() + 1).next_multiple_of(1_000_000_000);
     m.start_ns.set(start_ns);
     m.clock.set_end(start_ns.saturating_add(scenario.duration.0));
@@ -26,7 +37,8 @@ pub fn all(m: &Rc<Machine>, scenario: &Scenario) {
     let mut changes = scenario.timeline.clone();
     changes.iter_mut().for_each(|change| change.at.0 += start_ns);
     m.clock.spawn(monitor::timeline(m.clone(), changes));
-    process::start_growing(m, &scenario.machine.grows);
+    process::start_others(m, &scenario.machine);
+    Ok(())
 }
 
 /// Whether the model performs the set-up: on 6.x, where what it makes fits into memory. The machines of the case studies had

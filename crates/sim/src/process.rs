@@ -11,7 +11,13 @@ use super::alloc::{self, Want};
 use super::site::Site;
 use super::task::Task;
 use super::{Machine, kswapd};
-use flatwater_workload::scenario::Growth;
+use crate::constant::constants;
+use flatwater_workload::scenario::{Growth, MachineSpec};
+
+constants! {
+    /// How often other processes have something to do: a recorder samples.
+    const OTHERS_PERIOD_NS: u64 = assumed(100_000_000, "the recorder's own period (crates/host/src/sampler)");
+}
 
 /// Takes `bytes` on `node` and lets the machine come to rest; virtual time begins after that.
 pub fn start(m: &Rc<Machine>, node: usize, bytes: u64) {
@@ -59,13 +65,29 @@ async fn take_pages(m: &Machine, task: &mut Task, pages: u64, held: &mut Vec<u8>
     task.begin();
 }
 
-/// From the begin of the measured part on: what the machine's other processes take and give back.
-pub fn start_growing(m: &Rc<Machine>, grows: &[Growth]) {
+/// From the begin of the measured part on: what the machine's other processes take and give back, and their CPU time.
+pub fn start_others(m: &Rc<Machine>, machine: &MachineSpec) {
+    let grows = &machine.grows;
+    if machine.own_cpu_percent > 0 {
+        m.clock.spawn(compute(m.clone(), u64::from(machine.own_cpu_percent)));
+    }
     let nodes = m.mm.borrow().nodes;
     for node in (0..nodes).filter(|_| !grows.is_empty()) {
         let page = m.profile.page_bytes;
         let on_node = |growth: &Growth| growth.node_bytes.get(node).map(|bytes| (growth.at.0, bytes / page));
         m.clock.spawn(grow(m.clone(), node, grows.iter().filter_map(on_node).collect()));
+    }
+}
+
+/// So much of one CPU's time in each period, on whichever CPU is free.
+async fn compute(m: Rc<Machine>, percent: u64) {
+    let mut task = Task::new(0, m.cpus.borrow().pick(None, 0));
+    loop {
+        let next_ns = m.clock.now() + OTHERS_PERIOD_NS.get();
+        task.begin();
+        task.work(Site::Work, OTHERS_PERIOD_NS.get() * percent / 100);
+        task.run(&m).await;
+        m.clock.sleep_until(next_ns).await;
     }
 }
 

@@ -228,13 +228,13 @@ fn start(m: &Rc<Machine>, scenario: &Scenario, seed: u64) -> Result<(), SimError
     m.clock.spawn(sample::sampler(m.clone(), scenario.duration.0));
     if !m.prepares {
         m.clock.spawn(monitor::timeline(m.clone(), scenario.timeline.clone()));
-        process::start_growing(m, &scenario.machine.grows);
+        process::start_others(m, &scenario.machine);
     }
     for (number, spec) in scenario.workloads.iter().enumerate() {
         start_workload(m, scenario, spec, number as u32, seed)?;
     }
     if m.prepares {
-        prepare::all(m, scenario);
+        prepare::all(m, scenario)?;
     }
     Ok(())
 }

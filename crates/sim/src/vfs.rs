@@ -289,7 +289,11 @@ pub async fn wait_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, 
         if !busy {
             return;
         }
-        task.run(m).await;
+        // The page may be written while it works: it looks once more before it sleeps.
+        if task.pending_ns() > 0 {
+            task.run(m).await;
+            continue;
+        }
         m.wb.borrow_mut().waiting.join(m.clock.current());
         task.park(m, None, site, Culprit::Device).await;
     }

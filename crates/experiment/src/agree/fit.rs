@@ -70,6 +70,10 @@ fn machine_of(reference: &Recording, scenario: &Scenario) -> Vec<String> {
     let mut machine =
         vec![format!("machine.reserved={}", reserved.join(",")), format!("machine.resident={}", resident.join(","))];
     machine.extend(grown(reference, scenario));
+    let own = (reference.header.own_cost.cpu_share * 100.0).round();
+    if own >= 1.0 {
+        machine.push(format!("machine.own_cpu_percent={own}"));
+    }
     machine.extend(chosen_by_the_kernel(reference, scenario));
     machine
 }

@@ -30,6 +30,10 @@ impl Costs {
         let page_ns = speed.cache_page_ns.map_or(own_page_ns, |ns| ns.saturating_sub(zero_ns)).max(1);
         let scaled = self.at_ratio(page_ns, own_page_ns);
         let copy_ns = PAGE * copy_byte_ps / 1000;
+        // What the model charges of an operation on a name anyway is its lookups.
+        let lookup_ns = speed.stat_ns.map_or(scaled.lookup_ns, |ns| ns.min(scaled.lookup_ns));
+        let beside =
+            |measured: Option<u64>, own: u64, lookups: u64| measured.map_or(own, |ns| ns.saturating_sub(lookups));
         let inserts_ns = scaled.alloc_page_ns + scaled.add_to_cache_ns + scaled.slab_object_ns + copy_ns;
         Costs {
             copy_byte_ps,
@@ -39,6 +43,14 @@ impl Costs {
             minor_fault_ns: speed.fault_page_ns.unwrap_or(scaled.minor_fault_ns),
             touch_ns: speed.touch_ns.unwrap_or(scaled.touch_ns),
             unmap_page_ns: speed.unmap_page_ns.unwrap_or(scaled.unmap_page_ns),
+            lookup_ns,
+            stat_ns: beside(speed.stat_ns, scaled.stat_ns, lookup_ns),
+            open_ns: beside(speed.open_ns, scaled.open_ns, lookup_ns),
+            close_ns: beside(speed.close_ns, scaled.close_ns, lookup_ns / 2),
+            create_ns: beside(speed.create_ns, scaled.create_ns, lookup_ns),
+            rename_ns: beside(speed.rename_ns, scaled.rename_ns, lookup_ns),
+            unlink_ns: beside(speed.unlink_ns, scaled.unlink_ns, lookup_ns),
+            list_ns: beside(speed.list_ns, scaled.list_ns, 4 * lookup_ns),
             ..scaled
         }
     }
@@ -71,5 +83,16 @@ mod tests {
         assert_eq!(costs.scan_page_ns, 10 * own.scan_page_ns);
         assert_eq!(costs.alloc_page_ns + costs.add_to_cache_ns, ten_times - zero_ns);
         assert_eq!(own.measured(&Speed::default()).scan_page_ns, own.scan_page_ns);
+    }
+
+    /// A stat() is a lookup and what is beside it, a listing four.
+    #[test]
+    fn operations_on_names_take_what_was_measured() {
+        let own = find("linux-6.12").expect("a profile").costs.values();
+        let speed = Speed { stat_ns: Some(700), list_ns: Some(9_000), create_ns: Some(500), ..Speed::default() };
+        let costs = own.measured(&speed);
+        assert_eq!((costs.lookup_ns, costs.stat_ns), (700, 0));
+        assert_eq!((4 * costs.lookup_ns + costs.list_ns, costs.create_ns), (9_000, 0));
+        assert_eq!(costs.rename_ns, own.rename_ns, "not measured");
     }
 }

@@ -121,6 +121,8 @@ pub struct MachineSpec {
     pub resident_bytes: Vec<u64>,
     /// Memory that processes beside the workloads hold in addition, from some instant of the run on (sim only).
     pub grows: Vec<Growth>,
+    /// What processes beside the workloads use of one CPU's time, percent (sim only).
+    pub own_cpu_percent: u32,
     /// Size of the swap area, on the scenario's disk (sim only).
     pub swap_bytes: u64,
     /// CPU speed relative to the profile's reference, percent; absent is 100 (sim only).

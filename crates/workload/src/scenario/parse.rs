@@ -351,6 +351,7 @@ fn read_machine(place: &Place<'_>, text: &MachineText) -> Result<MachineSpec, Sc
         cpu_speed_percent: text.cpu_speed_percent,
         speed: None,
         grows: Vec::new(),
+        own_cpu_percent: 0,
         disk: DiskSpec {
             bytes: size("size", &text.disk.size)?,
             write_bytes_per_s: size("write_bps", &text.disk.write_bps)?,
