@@ -10,7 +10,7 @@ use super::cpu_list::CpuList;
 use super::disk::DiskModel;
 use super::inode::{InodeId, Inodes};
 use super::kernel::Profile;
-use super::memory::{Events, Mm};
+use super::memory::{Events, Mm, OfDevice};
 use super::slab::{CACHES, CacheKind, Object, SlabCache};
 use super::stripes::{Geometry, Level};
 use super::swap::Swap;
@@ -185,9 +185,8 @@ pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
         inodes,
         caches,
         events,
-        dirty: 0,
-        writeback: 0,
-        device,
+        block_devices: vec![device],
+        by_device: vec![OfDevice::default()],
         lists_normal,
         lists_any,
         cgroup: Cgroup::default(),

@@ -80,18 +80,22 @@ pub fn missing(scenario: &Scenario, profile: &Profile) -> Option<String> {
         let known = profile.file_systems.join(", ");
         return Some(format!("{} (file system '{name}'; it has {known})", missing_of_file_system(name)));
     }
-    if let Some(option) = file_system::unknown_option(&scenario.setup, file_system::is_nfs(scenario)) {
+    if let Some(option) =
+        file_system::unknown_option(&scenario.setup, file_system::is_nfs(&scenario.machine.disk, &scenario.setup))
+    {
         return Some(format!("the mount option '{option}' (mount.options)"));
     }
-    if scenario.machine.disk.network_bytes_per_s.is_some() && !file_system::is_nfs(scenario) {
+    if scenario.machine.disk.network_bytes_per_s.is_some()
+        && !file_system::is_nfs(&scenario.machine.disk, &scenario.setup)
+    {
         return Some("a disk behind a network (disk.network_bps) with a file system that is not nfs".to_owned());
     }
     let setups = || scenario.timeline.iter().map(|change| &change.set).chain([&scenario.setup]);
     let throttles = setups().any(|setup| setup.number("queue.wbt_lat_usec").is_some_and(|target| target > 0));
-    if file_system::is_nfs(scenario) && throttles {
+    if file_system::is_nfs(&scenario.machine.disk, &scenario.setup) && throttles {
         return Some("writeback throttling of a server's disk (queue.wbt_lat_usec with nfs)".to_owned());
     }
-    if file_system::is_nfs(scenario) && scenario.machine.swap_bytes > 0 {
+    if file_system::is_nfs(&scenario.machine.disk, &scenario.setup) && scenario.machine.swap_bytes > 0 {
         return Some("a swap area on a server (machine.swap with nfs)".to_owned());
     }
     if let Some(why) = missing_of_array(scenario, profile) {
@@ -137,7 +141,9 @@ pub fn missing(scenario: &Scenario, profile: &Profile) -> Option<String> {
 pub fn leave_out(scenario: &mut Scenario) -> Vec<String> {
     let Some(profile) = kernel::find(scenario.kernel.as_deref().unwrap_or(NEWEST)) else { return Vec::new() };
     let (mut kept, mut left) = (Setup::default(), Vec::new());
-    let unknown_options = file_system::unknown_option(&scenario.setup, file_system::is_nfs(scenario)).is_some();
+    let unknown_options =
+        file_system::unknown_option(&scenario.setup, file_system::is_nfs(&scenario.machine.disk, &scenario.setup))
+            .is_some();
     for (key, value) in scenario.setup.iter() {
         let lacks = modelled::missing_mechanism(profile.name, key, value).is_some()
             || not_yet(key, value, &profile).is_some()

@@ -19,6 +19,7 @@ pub fn profile() -> Profile {
         slub: true,
         zone_reclaim: ZoneReclaim::PerZone,
         throttle: Throttle::IoLess,
+        shares_by_time: true,
         shrink: ShrinkRule {
             divisor_is_lru: true,
             winds_up: false,

@@ -111,6 +111,12 @@ pub enum Throttle {
 }
 
 impl Throttle {
+    /// Threads of no device write for all of them (mm/pdflush.c, up to 2.6.31).
+    #[must_use]
+    pub fn has_pdflush(self) -> bool {
+        matches!(self, Throttle::PerCpuRateLimit | Throttle::TaskLimits | Throttle::OverLimitOnly)
+    }
+
     /// mm/page-writeback.c: task_dirty_limit, 2.6.24 to 3.1.
     #[must_use]
     pub fn has_task_limits(self) -> bool {
@@ -253,11 +259,9 @@ pub struct Profile {
     pub page_blocks: bool,
     /// Nodes of the page cache's trees are counted: shadow entries keep them (3.15 and later).
     pub tree_nodes: bool,
-    /// A write of many pages takes one folio for them, on the file systems of `large_folio_systems`.
-    pub large_folios: bool,
+    /// A write of many pages takes one folio for them on these.
     pub large_folio_systems: &'static [&'static str],
-    /// Readahead takes folios that grow with its windows, on the file systems of `ahead_folio_systems`.
-    pub ahead_folios: bool,
+    /// Readahead takes folios that grow with its windows on these.
     pub ahead_folio_systems: &'static [&'static str],
     pub slab_fallback: SlabFallback,
     pub zone_reclaim: ZoneReclaim,
@@ -265,6 +269,9 @@ pub struct Profile {
     /// Whether pages that a write() will dirty are spread by the dirty limit of each zone or node.
     pub dirty_spread: DirtySpread,
     pub throttle: Throttle,
+    /// A device's part of the dirty limit follows what was written in the last seconds, not in the last so many pages (3.6: "block:
+    /// Convert BDI proportion calculations to flexible proportions").
+    pub shares_by_time: bool,
     pub shrink: ShrinkRule,
     pub slabinfo_walks_all: bool,
     pub buffer_heads: bool,

@@ -114,6 +114,9 @@ const CHANGES: &[Change] = &[
     change([3, 5, 0], "mm: fix the magically sub-optimal scan balance (swappiness 0)", |profile| {
         profile.swap.zero_is_never = true;
     }),
+    change([3, 6, 0], "block: Convert BDI proportion calculations to flexible proportions", |profile| {
+        profile.shares_by_time = true;
+    }),
     change([3, 8, 0], "mm: memcg: only evict file pages when we have plenty", |profile| {
         profile.swap.trims_cache = true;
     }),
@@ -279,6 +282,7 @@ mod tests {
                         profile.fair_zones,
                         profile.dirty_spread,
                         profile.queue,
+                        profile.shares_by_time,
                     ),
                 )
             )
