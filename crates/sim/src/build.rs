@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use super::array::{self, ArrayModel, Controller};
 use super::chunk::{ACTIVE, ChunkId, Chunks, INACTIVE, WINDOW_PAGES};
 use super::cpu_list::CpuList;
+use super::device::DeviceId;
 use super::disk::DiskModel;
 use super::inode::{InodeId, Inodes};
 use super::kernel::Profile;
@@ -197,6 +198,16 @@ pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
     }
 }
 
+/// So many devices beside the first one.
+pub fn add_devices(mm: &mut Mm, more: usize) {
+    for place in 1..=more {
+        let inode = mm.inodes.add((u32::MAX - 1, place as u64), Object::default(), false);
+        mm.inodes.get_mut(inode).device = DeviceId::nth(place);
+        mm.block_devices.push(inode);
+        mm.by_device.push(OfDevice::default());
+    }
+}
+
 /// Files that filled the cache before the scenario began: pages of one old file each GiB.
 const OLD_FILE_PAGES: u64 = 1 << 18;
 
@@ -364,7 +375,7 @@ pub fn shape(machine: &MachineSpec, profile: &Profile) -> Shape {
     Shape { cpus, node_bytes, distance, disk }
 }
 
-fn disk(spec: &DiskSpec, profile: &Profile) -> DiskModel {
+pub fn disk(spec: &DiskSpec, profile: &Profile) -> DiskModel {
     let is_flash = profile.flash_disk;
     // A disk of the time unless said otherwise: 80 MB/s, 8 ms mean seek, 7200 rpm, or 500 MB/s of flash. `iops` alone
     // or `latency` makes it flash.

@@ -8,7 +8,7 @@ use super::block::Block;
 use super::broken::Broken;
 use super::clock::Clock;
 use super::cpu::Cpus;
-use super::device::Device;
+use super::device::{Device, DeviceId};
 use super::disk::DiskModel;
 use super::file_system::{FileSystem, Kind};
 use super::kernel::{self, Generations, Profile, Throttle};
@@ -27,7 +27,7 @@ use flatwater_recording::header::FORMAT_VERSION;
 use flatwater_recording::{
     Clock as ClockInfo, Event, Gap, Header, NodeShape, OwnCost, Recording, Setup, Source, Target, lru_gen_runs,
 };
-use flatwater_workload::scenario::{DiskSpec, Scenario, WorkloadSpec};
+use flatwater_workload::scenario::{DiskSpec, FIRST_DEVICE, Scenario, WorkloadSpec};
 use flatwater_workload::{Actor, ActorStart, ParamError, Role};
 
 #[derive(Debug, thiserror::Error)]
@@ -135,6 +135,8 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         mm.open_cgroup();
     }
     mm.swap = swap_area(scenario, &profile, &shape);
+    build::add_devices(&mut mm, scenario.machine.devices.len());
+    mm.inodes.homes = scenario.workloads.iter().map(|spec| DeviceId::nth(spec.device)).collect();
     let old = profile.buffer_cache.map(|rules| {
         RefCell::new(Old::new(shape.node_bytes.iter().sum(), rules, shape.disk, options.ablations.orphaning))
     });
@@ -172,6 +174,9 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         profile,
     };
     machine.apply(&scenario.setup);
+    for (device, (_, _, setup)) in machine.devices.iter().zip(scenario.devices()).skip(1) {
+        device.apply(setup, &machine.profile, &machine.clock);
+    }
     machine.set_completion_period();
     Ok(machine)
 }
@@ -195,8 +200,10 @@ fn starting_knobs(scenario: &Scenario, profile: &Profile, shape: &build::Shape, 
 
 /// The machine's devices, with what the kernel sets of each at boot.
 fn devices(scenario: &Scenario, profile: &Profile, shape: &build::Shape) -> Vec<Device> {
-    let first = device("sda", &scenario.machine.disk, &scenario.setup, shape.disk, profile);
-    vec![first]
+    let models =
+        std::iter::once(shape.disk).chain(scenario.machine.devices.iter().map(|own| build::disk(&own.disk, profile)));
+    let all = scenario.devices().zip(models);
+    all.map(|((name, disk, setup), model)| device(name, disk, setup, model, profile)).collect()
 }
 
 fn device(name: &str, disk: &DiskSpec, setup: &Setup, model: DiskModel, profile: &Profile) -> Device {
@@ -395,7 +402,7 @@ fn header(m: &Machine, scenario: &Scenario, seed: u64) -> Header {
         target: Target {
             what: scenario.name.clone(),
             file_system: scenario.machine.disk.file_system.clone(),
-            device: Some("sda".to_owned()),
+            device: Some(FIRST_DEVICE.to_owned()),
             parameters: parameters.collect(),
             ..Target::default()
         },
