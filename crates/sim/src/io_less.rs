@@ -3,7 +3,7 @@
 //! Models, in the kernel's own integers and jiffies (mm/page-writeback.c, read in 4.18 and 6.12): dirty_poll_interval,
 //! pos_ratio_polynom, wb_position_ratio with the wb's own line, wb_update_dirty_ratelimit, wb_update_write_bandwidth,
 //! update_dirty_limit, wb_max_pause, wb_min_pause, and the loop of balance_dirty_pages with the debt of pauses that are too
-//! short; each device has its share of the limit (`writeback::share`). Leaves out: dirty_throttle_leaks.
+//! short; each device has its share of the limit (`share`). Leaves out: dirty_throttle_leaks.
 
 use super::Machine;
 use super::constant::constants;
@@ -477,6 +477,36 @@ mod tests {
         assert_eq!(task.paused_when, Some(2000), "after a second of thinking nothing is owed");
         let cut = Verdict::Pause { jiffies: 200, from: 2100, pages: 250 };
         assert_eq!(task.decide(2000, 300, (6, 200), 250, 1000), cut, "what is over the most is taken off the next");
+    }
+
+    /// wb_position_ratio, 6.1, by hand: the limits are 1000 and 2000, so that the set point is 1750; the ratio of all at it is 1024.
+    #[test]
+    fn of_two_devices_the_one_above_its_own_set_point_is_slowed_and_the_other_is_not() {
+        let own = Bandwidth { dirty_limit: [2000, 0], avg_write_bandwidth: 10, ..Bandwidth::default() };
+        let at = |share: u64, wb_dirty: u64| {
+            let share = Limits { background: share / 2, throttle: share };
+            own.position_ratio(&Domain { share, wb_dirty, ..domain(1750) })
+        };
+        // A share of 400 of 2000: x = (400 << 16) / 2001 = 13100; set point (1750 x) >> 16 = 349; span (1680 x) >> 16 = 335;
+        // it meets 0 at 684.
+        assert_eq!(at(400, 349), 1024 * (684 - 349) / (335 | 1), "1 at its set point");
+        assert_eq!(at(400, 500), 1024 * (684 - 500) / 335);
+        assert_eq!(at(400, 650), 1024 / 4, "flat in the last quarter of the span");
+        // Less than half of its share: the reserve.
+        assert_eq!(at(400, 100), 1024 * (684 - 100) / 335 * 200 / 100);
+        assert_eq!(at(400, 20), 1024 * (684 - 20) / 335 * 8);
+        // A share of nothing is raised by an eighth of what is left below the limit: (2000 - 1750) / 8 = 31.
+        assert_eq!(at(0, 10), at(31, 10));
+    }
+
+    #[test]
+    fn a_device_is_exceeded_only_with_the_machine_unless_its_limit_is_strict() {
+        let share = Limits { background: 100, throttle: 300 };
+        let at = |dirty, wb_dirty, strict| Domain { share, wb_dirty, strict, ..domain(dirty) };
+        assert!(!at(1900, 400, false).is_exceeded() && at(2001, 400, false).is_exceeded());
+        assert!(!at(2001, 300, false).is_exceeded(), "another device is to blame");
+        assert!(at(400, 301, true).is_exceeded() && !at(1400, 200, false).is_exceeded());
+        assert!(at(1500, 2, false).is_free() && !at(1501, 2, false).is_free(), "by what all have");
     }
 
     #[test]

@@ -92,11 +92,6 @@ impl DeviceKnobs {
         }
     }
 
-    /// The most of a limit that the device may have (`max_prop_frac`).
-    pub fn most_of(&self, pages: u64) -> u64 {
-        (pages * self.bdi_max_percent / 100).min(self.bdi_max_bytes.map_or(u64::MAX, |bytes| bytes / 4096))
-    }
-
     /// Takes over what a setup says of the device.
     pub fn apply(&mut self, setup: &Setup) {
         take(setup, "journal_commit_interval", &mut self.commit_interval_ns, 1_000_000);

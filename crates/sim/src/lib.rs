@@ -56,6 +56,7 @@ mod requests;
 mod run;
 mod sample;
 mod server;
+mod share;
 mod shrinker;
 pub mod site;
 mod slab;

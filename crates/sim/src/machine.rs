@@ -168,7 +168,8 @@ impl Machine {
     fn pages_done(&self, inode: InodeId, first_page: u64, pages: u64) {
         let mut mm = self.mm.borrow_mut();
         let (mut page, end) = (first_page, first_page + pages);
-        let (dead, device) = (mm.inodes.get(inode).dead, mm.inodes.get(inode).device);
+        let own = mm.inodes.get(inode);
+        let (dead, device, anonymous) = (own.dead, own.device, own.anonymous);
         while page < end {
             let window = page / WINDOW_PAGES;
             let stop = end.min((window + 1) * WINDOW_PAGES);
@@ -200,7 +201,9 @@ impl Machine {
             mm.free_inode(inode, 0);
         }
         drop(mm);
-        self.note_completed(device, pages);
+        if !anonymous {
+            self.note_completed(device, pages);
+        }
         let mut wb = self.wb.borrow_mut();
         wb.waiting.wake_all(&self.clock);
         wb.written_for_throttled(pages, &self.clock);

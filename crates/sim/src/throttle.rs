@@ -4,7 +4,7 @@
 //! 2.6.31 (nobody is held below the middle of both limits, and the limit is lower for heavy dirtiers), of 2.6.32 (the same
 //! with doubling pauses) and of 3.1 (which end once the limit is kept, or after 200 ms near it); `io_less` has that of 3.2 and
 //! later.
-//! From 2.6.24 on each device has its part of the limit (`writeback::share`). Leaves out: cpusets.
+//! From 2.6.24 on each device has its part of the limit (`share`). Leaves out: cpusets.
 
 use super::Machine;
 use super::constant::constants;
@@ -12,9 +12,10 @@ use super::device::DeviceId;
 use super::io_less;
 use super::kernel::Throttle;
 use super::proportions::{ByEvents, Local};
+use super::share::{clipped, dirty_of, share};
 use super::site::Site;
 use super::task::{Culprit, Mechanism, Task};
-use super::writeback::{Limits, dirty_of, limits, share, write_some};
+use super::writeback::{Limits, limits, write_some};
 
 constants! {
     /// Pages dirtied on a CPU between two checks while the limit is exceeded.
@@ -126,18 +127,6 @@ async fn wait_for_requests(m: &Machine, task: &mut Task) {
     m.wb.borrow_mut().congestion.leave(me);
 }
 
-/// mm/page-writeback.c: get_dirty_limits, 2.6.24, with clip_bdi_dirty_limit (up to 2.6.35): what a device may have, but no more
-/// than others leave of the machine's limit.
-fn clipped_share(m: &Machine, device: DeviceId, limit: u64) -> u64 {
-    let (all, own) = dirty_of(m, device);
-    clip(share(m, device, limit), limit, all, own.sum())
-}
-
-/// clip_bdi_dirty_limit.
-fn clip(share: u64, limit: u64, all: u64, own: u64) -> u64 {
-    share.min(limit.saturating_sub(all) + own)
-}
-
 /// mm/page-writeback.c: balance_dirty_pages, 2.6.26, 2.6.31 and 2.6.32: nobody is throttled below the middle of both limits. A caller
 /// writes while anything of its device is dirty, from 2.6.31 on only while that alone exceeds its limit. In 2.6.32 it pauses from a
 /// jiffy to HZ/10, twice as long each time, whatever the queue does.
@@ -147,7 +136,7 @@ async fn balance_by_task(m: &Machine, device: DeviceId, task: &mut Task) {
     let mut pause = 1;
     let (mut all_dirty, mut of_device, mut own);
     let task_limit = |task: &mut Task, limit: u64| {
-        let share = clipped_share(m, device, limit);
+        let share = clipped(m, device, limit);
         task_limit(&mut m.wb.borrow_mut().dirties, &mut task.dirties, share, limit)
     };
     loop {
@@ -267,6 +256,17 @@ mod tests {
         assert_eq!(at(1793), verdict(true, false, true, true));
         assert_eq!(at(2048), verdict(true, false, false, true));
         assert_eq!((at(2175).bearable, at(2176).bearable), (true, false), "a sixteenth above");
+    }
+
+    #[test]
+    fn of_two_devices_in_3_1_the_one_within_its_share_is_let_go_up_to_an_eighth_above_the_limit() {
+        let limits = Limits { background: 1024, throttle: 2048 };
+        // Its share is 256 pages, the task's part of it 224.
+        let at = |sum: u64, of_device: u64| Verdict::of(limits, sum, (of_device, 256), 224);
+        assert!(!at(1536, 300).holds, "below the middle nobody is held");
+        assert!(at(1600, 225).holds && !at(1600, 224).holds && at(2049, 10).holds, "all are above the machine's limit");
+        assert!(at(2303, 255).good && !at(2303, 256).good && !at(2304, 10).good, "2048 + 2048 / 8");
+        assert!(at(2048, 224).clears && !at(2049, 224).clears && !at(1600, 225).clears);
     }
 
     #[test]

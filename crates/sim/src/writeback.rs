@@ -16,9 +16,10 @@ use super::device::DeviceId;
 use super::inode::InodeId;
 use super::io_less::Domain;
 use super::kernel::Throttle;
-use super::memory::{Mm, OfDevice};
-use super::proportions::{ByEvents, Completions, Local};
+use super::memory::Mm;
+use super::proportions::{ByEvents, Completions};
 use super::reclaim::{CLUSTER, Pageout};
+use super::share::{dirty_of, shares};
 use super::site::Site;
 use super::spread::dirtyable;
 use super::task::{Culprit, Task};
@@ -140,67 +141,11 @@ pub fn domains(m: &Machine, device: DeviceId, in_cgroup: bool) -> (Domain, Optio
     let limits = limits(m);
     let share = shares(m, device, limits);
     let strict = m.device(device).knobs.borrow().bdi_strict;
+    let (dirty, of_device) = dirty_of(m, device);
     let mm = m.mm.borrow();
     let of_cgroup = mm.cgroup.dirty + mm.cgroup.writeback;
     let cgroup = own.map(|limits| Domain::of_all(limits, of_cgroup, true));
-    let (dirty, wb_dirty) = (mm.dirty() + mm.writeback(), mm.by_device[device.index()].sum());
-    (Domain { limits, dirty, share, wb_dirty, of_cgroup: false, strict }, cgroup)
-}
-
-/// What is dirty and under writeback of all devices, and of one.
-pub fn dirty_of(m: &Machine, device: DeviceId) -> (u64, OfDevice) {
-    let mm = m.mm.borrow();
-    (mm.dirty() + mm.writeback(), mm.by_device[device.index()])
-}
-
-/// mm/page-writeback.c: get_dirty_limits, 2.6.24, bdi_dirty_limit, 3.1, __wb_calc_thresh, 6.1: a device's part of a limit, by
-/// what it wrote of late. The only device has all of it. Up to 2.6.23 there are no parts.
-pub fn share(m: &Machine, device: DeviceId, limit: u64) -> u64 {
-    if m.profile.throttle == Throttle::PerCpuRateLimit {
-        return limit;
-    }
-    let own = m.device(device);
-    let most = own.knobs.borrow().most_of(limit);
-    if m.devices.len() == 1 {
-        return most;
-    }
-    let (numerator, denominator) = {
-        let mut wb = m.wb.borrow_mut();
-        wb.completions.fraction(&mut own.bdi.borrow_mut().completions, m.clock.now())
-    };
-    let reserved: u64 = m.devices.iter().map(|device| device.knobs.borrow().bdi_min_percent).sum();
-    let earned = u128::from(limit * 100_u64.saturating_sub(reserved) / 100) * u128::from(numerator);
-    let least = limit * own.knobs.borrow().bdi_min_percent / 100;
-    ((earned / u128::from(denominator.max(1))) as u64 + least).min(most)
-}
-
-/// wb_dirty_limits: a device's parts of both limits.
-fn shares(m: &Machine, device: DeviceId, all: Limits) -> Limits {
-    let throttle = share(m, device, all.throttle);
-    Limits { background: all.background * throttle / all.throttle.max(1), throttle }
-}
-
-impl Machine {
-    /// __bdi_writeout_inc, 2.6.24, __wb_writeout_add, 6.1: a device has written pages.
-    pub fn note_completed(&self, device: DeviceId, pages: u64) {
-        if self.devices.len() == 1 {
-            return;
-        }
-        let own = self.device(device);
-        let most = own.knobs.borrow().bdi_max_percent;
-        let local = &mut own.bdi.borrow_mut().completions;
-        self.wb.borrow_mut().completions.count(local, pages, most, self.clock.now());
-    }
-
-    /// calc_period_shift, at boot and when a limit is set (dirty_ratio_handler, 2.6.24).
-    pub fn set_completion_period(&self) {
-        let limit = limits(self).throttle;
-        if let Completions::ByEvents(all) = &mut self.wb.borrow_mut().completions
-            && all.set_shift(ByEvents::shift_for(limit))
-        {
-            self.devices.iter().for_each(|device| device.bdi.borrow_mut().completions = Local::default());
-        }
-    }
+    (Domain { limits, dirty, share, wb_dirty: of_device.sum(), of_cgroup: false, strict }, cgroup)
 }
 
 /// mdtc_calc_avail, domain_dirty_limits: shares of the cgroup's file pages and headroom.
