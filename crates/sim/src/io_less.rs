@@ -83,7 +83,7 @@ impl Domain {
     /// domain_dirty_freerun: below the middle of the limits that bind.
     fn is_free(&self) -> bool {
         let (own, dirty) = self.binding();
-        dirty <= (own.throttle + own.background) / 2
+        dirty <= own.middle()
     }
 
     /// wb_dirty_exceeded.
@@ -93,7 +93,7 @@ impl Domain {
 
     /// dirty_freerun_ceiling.
     fn freerun(&self) -> u64 {
-        (self.limits.throttle + self.limits.background) / 2
+        self.limits.middle()
     }
 
     /// dirty_poll_interval: 2^(floor(log2(thresh - dirty)) / 2).
@@ -117,7 +117,7 @@ fn strict_ratio(own: Limits, dirty: u64, pos_ratio: u64) -> u64 {
     if dirty < 8 {
         return (pos_ratio * 2).min(2 << RATELIMIT_CALC_SHIFT.get());
     }
-    let setpoint = (own.throttle + own.background) / 2;
+    let setpoint = own.middle();
     if dirty >= own.throttle || setpoint == 0 || setpoint == own.throttle {
         return 0;
     }

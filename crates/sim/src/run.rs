@@ -11,7 +11,7 @@ use super::cpu::Cpus;
 use super::device::{Device, DeviceId};
 use super::disk::DiskModel;
 use super::file_system::{FileSystem, Kind};
-use super::kernel::{self, Generations, Profile, Throttle};
+use super::kernel::{self, Generations, Profile, Shares, Throttle};
 use super::knobs::{DeviceKnobs, Knobs, NR_REQUESTS};
 use super::machine::Machine;
 use super::memory::Mm;
@@ -153,7 +153,7 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         mm: RefCell::new(mm),
         devices: devices(scenario, &profile, &shape),
         coming: RefCell::default(),
-        wb: RefCell::new(Writeback::new(shape.cpus, profile.shares_by_time)),
+        wb: RefCell::new(Writeback::new(shape.cpus, profile.shares == Shares::ByTime)),
         kswapd: RefCell::new(vec![None; nodes]),
         owed: Cell::default(),
         blocked: Cell::new(0),

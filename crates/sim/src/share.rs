@@ -2,12 +2,11 @@
 //!
 //! Models: get_dirty_limits with bdi_writeout_fraction and clip_bdi_dirty_limit (2.6.24), bdi_dirty_limit (3.1), __wb_calc_thresh
 //! and wb_dirty_limits (6.1), min_ratio and max_ratio. A machine with one device gives it all of the limits, as after a long
-//! uptime. Leaves out: that clip_bdi_dirty_limit went with 2.6.36 (here with 3.1), and that pages written to swap are no
-//! device's (here the first one's).
+//! uptime. Leaves out: that pages written to swap are no device's (here the first one's).
 
 use super::Machine;
 use super::device::DeviceId;
-use super::kernel::Throttle;
+use super::kernel::{Shares, Throttle};
 use super::knobs::DeviceKnobs;
 use super::memory::OfDevice;
 use super::proportions::{ByEvents, Completions, Local};
@@ -54,10 +53,14 @@ pub fn shares(m: &Machine, device: DeviceId, all: Limits) -> Limits {
     Limits { background: all.background * throttle / all.throttle.max(1), throttle }
 }
 
-/// Its part, but no more than others leave of the limit.
+/// Its part, up to 2.6.35 no more than others leave of the limit.
 pub fn clipped(m: &Machine, device: DeviceId, limit: u64) -> u64 {
+    let share = share(m, device, limit);
+    if m.profile.shares != Shares::Clipped {
+        return share;
+    }
     let (all, own) = dirty_of(m, device);
-    clip(share(m, device, limit), limit, all, own.sum())
+    clip(share, limit, all, own.sum())
 }
 
 /// clip_bdi_dirty_limit, of what is dirty or under writeback of all devices and of this one.

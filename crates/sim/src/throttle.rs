@@ -10,7 +10,7 @@ use super::Machine;
 use super::constant::constants;
 use super::device::DeviceId;
 use super::io_less;
-use super::kernel::Throttle;
+use super::kernel::{Shares, Throttle};
 use super::proportions::{ByEvents, Local};
 use super::share::{clipped, dirty_of, share};
 use super::site::Site;
@@ -134,17 +134,20 @@ async fn balance_by_task(m: &Machine, device: DeviceId, task: &mut Task) {
     let chunk = write_chunk(m);
     let mut written = 0;
     let mut pause = 1;
-    let (mut all_dirty, mut of_device, mut own);
+    let (mut limit, mut of_device, mut own);
     let task_limit = |task: &mut Task, limit: u64| {
         let share = clipped(m, device, limit);
         task_limit(&mut m.wb.borrow_mut().dirties, &mut task.dirties, share, limit)
     };
+    // 2.6.36 and later: nobody is above the limit of all, whatever his device has.
+    let hard = m.profile.shares != Shares::Clipped;
     loop {
         task.work(Site::Work, m.costs.balance_ns);
         let all = limits(m);
-        own = task_limit(task, all.throttle);
-        (all_dirty, of_device) = dirty_of(m, device);
-        if !all.throttles(all_dirty, of_device.sum(), own) {
+        (limit, own) = (all.throttle, task_limit(task, all.throttle));
+        let (sum, now) = dirty_of(m, device);
+        of_device = now;
+        if !is_over(limit, sum, (of_device.sum(), own), hard) || sum < all.middle() {
             break;
         }
         m.device(device).bdi.borrow_mut().dirty_exceeded = true;
@@ -152,10 +155,12 @@ async fn balance_by_task(m: &Machine, device: DeviceId, task: &mut Task) {
             if m.profile.throttle == Throttle::TaskLimits { of_device.dirty > 0 } else { of_device.dirty > own };
         if writes {
             written += write_some(m, device, task, chunk, Site::GetRequestWait).await;
-            own = task_limit(task, limits(m).throttle);
+            limit = limits(m).throttle;
+            own = task_limit(task, limit);
         }
-        (_, of_device) = dirty_of(m, device);
-        if of_device.sum() <= own || written >= chunk {
+        let (sum, now) = dirty_of(m, device);
+        of_device = now;
+        if !is_over(limit, sum, (of_device.sum(), own), hard) || written >= chunk {
             break;
         }
         if m.profile.throttle == Throttle::DoublingPauses {
@@ -170,6 +175,11 @@ async fn balance_by_task(m: &Machine, device: DeviceId, task: &mut Task) {
         m.device(device).bdi.borrow_mut().dirty_exceeded = false;
     }
     m.wake_flusher_over_background(device);
+}
+
+/// Whether a device has more than a task may have of it, or from 2.6.36 on (`hard`) all of them more than their limit.
+fn is_over(limit: u64, sum: u64, (of_device, own): (u64, u64), hard: bool) -> bool {
+    of_device > own || (hard && sum > limit)
 }
 
 /// What balance_dirty_pages of 3.1 makes of what is dirty or under writeback, and of a task's own limit.
@@ -188,7 +198,7 @@ impl Verdict {
     fn of(limits: Limits, sum: u64, (of_device, share): (u64, u64), own: u64) -> Verdict {
         let all = limits.throttle;
         Verdict {
-            holds: sum > (limits.background + all) / 2 && (of_device > own || sum > all),
+            holds: sum > limits.middle() && (of_device > own || sum > all),
             clears: of_device <= share - (share >> TASK_LIMIT_SHIFT.get()) && sum <= all,
             good: sum < all + all / PASS_GOOD_AREA.get() && of_device < share,
             bearable: sum < all + all / MAX_PAUSE_AREA.get(),
@@ -244,8 +254,26 @@ fn task_limit(all: &mut ByEvents, task: &mut Local, share: u64, limit: u64) -> u
 
 #[cfg(test)]
 mod tests {
-    use super::{ByEvents, Local, Verdict, task_limit};
+    use super::{ByEvents, Local, Verdict, is_over, task_limit};
     use crate::writeback::Limits;
+
+    #[test]
+    fn writers_of_2_6_32_are_free_up_to_the_middle_of_both_limits_or_to_their_own() {
+        // (background + limit) / 2 is 150: whoever's own limit lies lower is nevertheless free up to there.
+        let limits = Limits::new(100, 200);
+        for (dirty, own, throttled) in [(149, 100, false), (150, 100, true), (175, 175, false), (176, 175, true)] {
+            let over = is_over(200, dirty, (dirty, own), false);
+            assert_eq!(over && dirty >= limits.middle(), throttled, "{dirty} pages");
+        }
+    }
+
+    #[test]
+    fn a_device_within_its_share_is_free_whatever_others_have_until_2_6_36_holds_everybody_at_the_limit() {
+        // 10 pages of a share of 40, while others have 195 of a limit of 200.
+        assert_eq!([false, true].map(|hard| is_over(200, 205, (10, 40), hard)), [false, true]);
+        assert_eq!([false, true].map(|hard| is_over(200, 200, (10, 40), hard)), [false, false]);
+        assert_eq!([false, true].map(|hard| is_over(200, 160, (41, 40), hard)), [true, true]);
+    }
 
     #[test]
     fn who_is_above_his_own_limit_is_let_go_after_a_pause_once_the_limit_of_all_is_kept() {

@@ -127,10 +127,9 @@ impl Limits {
         Limits { background: if background >= throttle { throttle / 2 } else { background }, throttle }
     }
 
-    /// mm/page-writeback.c: balance_dirty_pages, 2.6.32: the device has more than its
-    /// and the task's limit, and the machine not less than the middle of both.
-    pub fn throttles(&self, dirty_and_writeback: u64, of_device: u64, own: u64) -> bool {
-        of_device > own && dirty_and_writeback >= (self.background + self.throttle) / 2
+    /// mm/page-writeback.c: balance_dirty_pages, 2.6.32: nobody is throttled below it (dirty_freerun_ceiling, 3.2).
+    pub fn middle(&self) -> u64 {
+        (self.background + self.throttle) / 2
     }
 }
 
@@ -521,15 +520,6 @@ mod tests {
     fn a_background_limit_at_or_above_the_other_is_half_of_it() {
         for (background, throttle, wanted) in [(100, 200, 100), (199, 200, 199), (200, 200, 100), (300, 200, 100)] {
             assert_eq!(Limits::new(background, throttle).background, wanted, "{background} of {throttle}");
-        }
-    }
-
-    #[test]
-    fn writers_of_2_6_32_are_free_up_to_the_middle_of_both_limits_or_to_their_own() {
-        // (background + limit) / 2 is 150: whoever's own limit lies lower is nevertheless free up to there.
-        let limits = Limits::new(100, 200);
-        for (dirty, own, throttled) in [(149, 100, false), (150, 100, true), (175, 175, false), (176, 175, true)] {
-            assert_eq!(limits.throttles(dirty, dirty, own), throttled, "{dirty} pages");
         }
     }
 

@@ -2,7 +2,8 @@
 
 use super::{
     Constant, ContextReadahead, CostTable, DirtySpread, FairZones, Generations, Objects, Profile, QueueRule,
-    ReclaimWrites, ScanBalance, ShrinkRule, SlabFallback, SwapRule, Throttle, WatermarkRule, Workingset, ZoneReclaim,
+    ReclaimWrites, ScanBalance, Shares, ShrinkRule, SlabFallback, SwapRule, Throttle, WatermarkRule, Workingset,
+    ZoneReclaim,
 };
 use crate::slab::ObjectShape;
 
@@ -116,7 +117,7 @@ const PROFILE: Profile = Profile {
     slab_fallback: SlabFallback::Refuses,
     zone_reclaim: ZoneReclaim::OrderAsLruPages,
     throttle: Throttle::DoublingPauses,
-    shares_by_time: false,
+    shares: Shares::Clipped,
     shrink: SHRINK,
     slabinfo_walks_all: true,
     buffer_heads: true,

@@ -125,6 +125,18 @@ impl Throttle {
     }
 }
 
+/// A device's part of the dirty limit, from 2.6.24 on, where there are several devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shares {
+    /// By the last so many pages written, and no more than others leave of the limit (up to 2.6.35).
+    Clipped,
+    /// The same without that; who is above the limit of all is held whatever his device has (2.6.36 to 3.5: "writeback:
+    /// balance_dirty_pages(): reduce calls to global_page_state").
+    ByEvents,
+    /// By what was written in the last seconds (3.6 and later).
+    ByTime,
+}
+
 /// When cached pages before a miss make it part of a sequential stream (mm/readahead.c: try_context_readahead).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContextReadahead {
@@ -269,9 +281,7 @@ pub struct Profile {
     /// Whether pages that a write() will dirty are spread by the dirty limit of each zone or node.
     pub dirty_spread: DirtySpread,
     pub throttle: Throttle,
-    /// A device's part of the dirty limit follows what was written in the last seconds, not in the last so many pages (3.6: "block:
-    /// Convert BDI proportion calculations to flexible proportions").
-    pub shares_by_time: bool,
+    pub shares: Shares,
     pub shrink: ShrinkRule,
     pub slabinfo_walks_all: bool,
     pub buffer_heads: bool,
