@@ -20,7 +20,7 @@ use super::v6::cgroup::Cgroup;
 use super::v6::tree::Trees;
 use super::workingset::Shadows;
 use super::zone::{self, Zone, ZoneKind};
-use flatwater_workload::scenario::{ArraySpec, DiskSpec, MachineSpec};
+use flatwater_workload::scenario::{ArraySpec, DiskSpec, MachineSpec, Scenario};
 
 constants! {
     const DMA_BYTES: u64 = kernel(16 << 20, "include/asm-i386/dma.h", "MAX_DMA_ADDRESS", "2.6.20");
@@ -198,9 +198,10 @@ pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
     }
 }
 
-/// So many devices beside the first one.
-pub fn add_devices(mm: &mut Mm, more: usize) {
-    for place in 1..=more {
+/// The devices beside the first one, and on which each workload's files lie.
+pub fn add_devices(mm: &mut Mm, scenario: &Scenario) {
+    mm.inodes.homes = scenario.workloads.iter().map(|spec| DeviceId::nth(spec.device)).collect();
+    for place in 1..=scenario.machine.devices.len() {
         let inode = mm.inodes.add((u32::MAX - 1, place as u64), Object::default(), false);
         mm.inodes.get_mut(inode).device = DeviceId::nth(place);
         mm.block_devices.push(inode);

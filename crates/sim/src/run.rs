@@ -8,7 +8,7 @@ use super::block::Block;
 use super::broken::Broken;
 use super::clock::Clock;
 use super::cpu::Cpus;
-use super::device::{Device, DeviceId};
+use super::device::Device;
 use super::disk::DiskModel;
 use super::file_system::{FileSystem, Kind};
 use super::kernel::{self, Generations, Profile, Shares, Throttle};
@@ -135,8 +135,7 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         mm.open_cgroup();
     }
     mm.swap = swap_area(scenario, &profile, &shape);
-    build::add_devices(&mut mm, scenario.machine.devices.len());
-    mm.inodes.homes = scenario.workloads.iter().map(|spec| DeviceId::nth(spec.device)).collect();
+    build::add_devices(&mut mm, scenario);
     let old = profile.buffer_cache.map(|rules| {
         RefCell::new(Old::new(shape.node_bytes.iter().sum(), rules, shape.disk, options.ablations.orphaning))
     });
