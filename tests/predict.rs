@@ -77,15 +77,17 @@ fn options(parts: [&Values; 2]) -> Options {
     Options { ablations: Ablations { throttle, ..Ablations::default() }, ..Options::default() }
 }
 
-/// The rate of a disk's counter, without the first fifth of the time, millions a second.
-fn of_disk(recording: &Recording, column: &str) -> f64 {
+/// The rate of a counter of all disks, without the first fifth of the time, millions a second.
+fn of_disks(recording: &Recording, column: &str) -> f64 {
     let disks = recording.table(Table::Disks).expect("a disk");
-    let rows = disks.rows_of(&Entity::named("sda")).expect("its rows");
-    let all: Vec<(u64, i64)> = rows.values(column).collect();
     let after_ns = recording.header.clock.start_ns + recording.header.duration_ns / 5;
-    let from = all.iter().find(|(at_ns, _)| *at_ns >= after_ns).expect("samples");
-    let last = all.last().expect("samples");
-    (last.1 - from.1) as f64 / 1e6 / ((last.0 - from.0) as f64 / 1e9)
+    let rates = disks.by_entity().map(|(_, rows)| {
+        let all: Vec<(u64, i64)> = rows.values(column).collect();
+        let from = all.iter().find(|(at_ns, _)| *at_ns >= after_ns).expect("samples");
+        let last = all.last().expect("samples");
+        (last.1 - from.1) as f64 / 1e6 / ((last.0 - from.0) as f64 / 1e9)
+    });
+    rates.sum()
 }
 
 /// Calls of one kind by the threads in front: how many a second, MB a second, and seconds of a mean one.
@@ -142,8 +144,8 @@ fn figure(of: &Source, row: &Row, parts: [&Values; 2], known: &mut Known) -> f64
 
 fn figure_of(of: &Source, recording: &Recording) -> f64 {
     match of.figure.as_str() {
-        "write_mb_per_s" => of_disk(recording, "write_bytes"),
-        "read_mb_per_s" => of_disk(recording, "read_bytes"),
+        "write_mb_per_s" => of_disks(recording, "write_bytes"),
+        "read_mb_per_s" => of_disks(recording, "read_bytes"),
         "writes_per_s" => of_calls(recording, OpKind::Write)[0],
         "call_mb_per_s" => of_all_calls(recording),
         "read_call_mb_per_s" => of_calls(recording, OpKind::Read)[1],

@@ -78,14 +78,16 @@ fn scenario(seed: u64) -> Scenario {
     let method = more.of(&["call", "mapped"]);
     let more_setup = cgroup_and_generations(&profile, &mut more, (!cgroup.is_empty(), swaps));
     let array = array_of(&profile, &mut more, disk);
+    let has_cgroup = !cgroup.is_empty() || more_setup.contains("cgroup.memory_limit");
+    let (device, own_files) = device_of(&profile, seed, has_cgroup);
     let text = format!(
         "name = 'swarm'\nsentence = 'Random.'\nduration = '{}'\nthreshold = '1ms'\nseed = {seed}\nkernel = '{kernel}'\n\
-         [machine]\ncpus = {}\nnodes = [{nodes}]\ndistance = {}\n{swap}disk = {{ {disk}{array}, file_system = '{file_system}' }}\n\
+         [machine]\ncpus = {}\nnodes = [{nodes}]\ndistance = {}\n{swap}disk = {{ {disk}{array}, file_system = '{file_system}' }}\n{device}\
          [setup]\n'vm.zone_reclaim_mode' = {}\n'monitor.slabinfo_interval' = '{}'\n'model.cache_percent' = {}\n{cgroup}\n{more_setup}\
          'queue.scheduler' = '{scheduler}'\n'mount.options' = '{options}'\n'vm.swappiness' = {swappiness}\n\
          [[workload]]\nuse = 'journal'\nfdatasync_every = {}\n\
          [[workload]]\nuse = 'stream'\nfile_size = '{}'\ndirection = '{}'\npause = '{}'\n\
-         [[workload]]\nuse = 'bulk'\nwriters = 3\nfile_size = '8MiB'\nrounds = 0\n\
+         [[workload]]\nuse = 'bulk'\n{own_files}writers = 3\nfile_size = '8MiB'\nrounds = 0\n\
          [[workload]]\nuse = 'access'\nfile_size = '24MiB'\nreads = 0.5\nmethod = '{method}'\npause = '1ms'\n{programs}",
         draw.of(&["2s", "4s"]),
         draw.of(&["2", "4", "8"]),
@@ -111,6 +113,22 @@ fn cgroup_and_generations(profile: &sim::kernel::Profile, more: &mut Draw, (in_c
     let version = if in_cgroup || !limit.is_empty() { version } else { "" };
     let generations = if profile.generations != sim::kernel::Generations::None && !swaps { generations } else { "" };
     [limit, version, generations].concat()
+}
+
+/// Two machines of five have a second device, where the bulk writers' files lie: its table, and their line.
+fn device_of(profile: &sim::kernel::Profile, seed: u64, has_cgroup: bool) -> (String, &'static str) {
+    let mut more = Draw(seed ^ 0xdec);
+    if has_cgroup || profile.buffer_cache.is_some() || more.next() % 5 > 1 {
+        return (String::new(), "");
+    }
+    let disk = more.of(&["write_bps = '2MB', latency = '2ms'", "write_bps = '40MB', seek = '4ms'"]);
+    let file_system = more.of(profile.file_systems);
+    let most = more.of(&["", "set = { bdi.max_ratio = 20 }\n"]);
+    let most = if profile.throttle == sim::kernel::Throttle::PerCpuRateLimit { "" } else { most };
+    (
+        format!("[[machine.device]]\nname = 'usb'\ndisk = {{ {disk}, file_system = '{file_system}' }}\n{most}"),
+        "device = 'usb'\n",
+    )
 }
 
 /// Several such disks as one, of each kind.

@@ -228,7 +228,7 @@ async fn names(m: &Rc<Machine>, task: &mut Task, who: &Who, op: Op) {
             let inode = held(m, task, key(file), true).await;
             m.mm.borrow_mut().inodes.get_mut(inode).size = 0;
             m.mm.borrow_mut().inodes.convert(inode, 0, u64::MAX);
-            super::journal::touch(m, task).await;
+            super::journal::touch(m, m.place_of(inode), task).await;
             super::journal::note_change(m, inode, true);
         }
         Op::Open { file, .. } => {
@@ -263,7 +263,7 @@ async fn names(m: &Rc<Machine>, task: &mut Task, who: &Who, op: Op) {
         }
         Op::Allocate { file, offset_bytes, bytes } => {
             let inode = held(m, task, key(file), false).await;
-            super::journal::touch(m, task).await;
+            super::journal::touch(m, m.place_of(inode), task).await;
             let mut mm = m.mm.borrow_mut();
             if mm.inodes.get(inode).size == 0 {
                 mm.inodes.allocated(key(file));
@@ -282,7 +282,7 @@ async fn names(m: &Rc<Machine>, task: &mut Task, who: &Who, op: Op) {
             }
             names::change(m, task, key(from), false).await;
             names::change(m, task, key(to), true).await;
-            super::journal::touch(m, task).await;
+            super::journal::touch(m, m.place_of(inode), task).await;
         }
         Op::Unlink { file } => unlink(m, task, key(file)).await,
         Op::Stat { file } => {
@@ -351,7 +351,7 @@ fn close(m: &Machine, task: &mut Task, key: FileKey) {
 
 async fn unlink(m: &Machine, task: &mut Task, key: FileKey) {
     let id = vfs::lookup(m, task, key, false).await;
-    super::journal::touch(m, task).await;
+    super::journal::touch(m, m.place_of(id), task).await;
     names::change(m, task, key, false).await;
     let mut mm = m.mm.borrow_mut();
     // It may have been pruned meanwhile.

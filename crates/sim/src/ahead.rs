@@ -12,6 +12,7 @@ use precursor::plan::{Ledger, Mode, Planner, Step, Tuning, Which};
 
 use super::Machine;
 use super::chunk::WINDOW_PAGES;
+use super::device::DeviceId;
 use super::inode::{InodeId, KeyMap};
 use super::site::Site;
 use super::task::Task;
@@ -85,7 +86,7 @@ pub async fn append(m: &Rc<Machine>, task: &mut Task, inode: InodeId, offset: u6
 }
 
 /// What an append into a page that is there and dirty already takes; `None` where the precursor has yet to take the file over.
-pub fn append_ns(m: &Machine, inode: InodeId, bytes: u64) -> Option<u64> {
+pub fn append_ns(m: &Machine, device: DeviceId, inode: InodeId, bytes: u64) -> Option<u64> {
     let copy_ns = bytes * m.costs.copy_byte_ps / 1000;
     let mode = if m.precursor_used.get() { mode(m) } else { None };
     if mode.is_some() && !m.aheads.borrow().contains_key(&inode) {
@@ -93,7 +94,7 @@ pub fn append_ns(m: &Machine, inode: InodeId, bytes: u64) -> Option<u64> {
     }
     match mode {
         Some(Mode::Ring | Mode::Window) => Some(m.costs.store_ns + copy_ns),
-        _ if m.journal.borrow().shadowed() => None,
+        _ if m.device(device).journal.borrow().shadowed() => None,
         _ => Some(m.costs.write_base_ns + copy_ns),
     }
 }
@@ -145,7 +146,7 @@ async fn helper(m: Rc<Machine>, inode: InodeId, shared: Rc<RefCell<Ahead>>, node
         match planner.next(now, &at) {
             Step::Nap(ns) => m.clock.sleep_until(now + ns.max(10_000)).await,
             Step::Allocate(which, span) => {
-                super::journal::touch(&m, &mut task).await;
+                super::journal::touch(&m, m.place_of(inode), &mut task).await;
                 task.work(Site::Work, m.costs.write_base_ns * 4);
                 task.run(&m).await;
                 let mut ahead = shared.borrow_mut();

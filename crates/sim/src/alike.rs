@@ -38,7 +38,8 @@ fn perform(m: &Machine, who: &Who, next: &Appends, task: &mut Task) -> Option<u6
     if mm.chunks.get(id).dirty & bit == 0 {
         return None;
     }
-    let ns = ahead::append_ns(m, inode, next.bytes)?;
+    let device = mm.inodes.get(inode).device;
+    let ns = ahead::append_ns(m, device, inode, next.bytes)?;
     // One that takes as long as the interval is over when the next is due: from then on each is late in another way.
     if ns >= next.interval_ns || !m.cpus.borrow().free_for(task.cpu, task.pinned, task.bound_node, now.max(due), ns) {
         return None;
@@ -66,7 +67,7 @@ fn perform(m: &Machine, who: &Who, next: &Appends, task: &mut Task) -> Option<u6
     }
     let bytes = count * next.bytes;
     let own = mm.inodes.get_mut(inode);
-    (own.size, own.changed) = (offset + bytes, m.journal.borrow().next_transaction());
+    (own.size, own.changed) = (offset + bytes, m.device(device).journal.borrow().next_transaction());
     drop(mm);
     ahead::appended(m, inode, offset + bytes);
     m.cpus.borrow_mut().ran_alike(task.cpu, ns, count);

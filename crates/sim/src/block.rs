@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Machine;
 use super::broken::Broken;
 use super::cfq::{self, Turn};
-use super::clock::{TaskId, WaitQueue};
+use super::clock::TaskId;
+use super::device::DeviceId;
 use super::disk::{Device, DiskModel};
 use super::requests::{Batcher, Key, Pool, Side, congestion_thresholds};
 pub use super::requests::{Done, Request};
@@ -61,7 +62,6 @@ pub struct Block {
     device_waits: bool,
     /// Submitters that park until their request is done (true), and those whose request is done already (false).
     awaited: BTreeMap<TaskId, bool>,
-    congestion: WaitQueue,
     /// Most bytes read and written, and requests of each, a second.
     caps: [Option<u64>; 4],
     /// Whose disk it is, where that is another machine.
@@ -104,7 +104,6 @@ impl Block {
             last_was_sync_write: false,
             device_waits: false,
             awaited: BTreeMap::new(),
-            congestion: WaitQueue::default(),
             caps: [None; 4],
             server: None,
             wbt: None,
@@ -218,10 +217,6 @@ impl Block {
     /// bdi_write_congested.
     pub fn congested(&self) -> bool {
         self.pools[1].congested
-    }
-
-    pub fn congestion_queue(&mut self) -> &mut WaitQueue {
-        &mut self.congestion
     }
 
     /// get_request: one request of the direction, if the caller may have it now.
@@ -371,15 +366,16 @@ impl Block {
 pub async fn submit(m: &Machine, task: &mut Task, request: Request, site: Site) {
     let sync = !request.write || (task.syncs && m.profile.sync_writes);
     let request = Request { sync, ..request };
+    let queue = &m.device(request.device).block;
     task.work(Site::Work, m.costs.submit_io_ns);
-    if m.block.borrow_mut().try_merge(&request) {
+    if queue.borrow_mut().try_merge(&request) {
         return;
     }
     let request = wbt::wait(m, task, request, site).await;
     loop {
         let now = m.clock.now();
         let mut batcher = task.batcher;
-        let took = m.block.borrow_mut().try_take((request.write, sync), &mut batcher, now);
+        let took = queue.borrow_mut().try_take((request.write, sync), &mut batcher, now);
         task.batcher = batcher;
         if took {
             break;
@@ -390,43 +386,44 @@ pub async fn submit(m: &Machine, task: &mut Task, request: Request, site: Site) 
             task.run(m).await;
             continue;
         }
-        m.block.borrow_mut().pool(request.write, sync).waiting.join(m.clock.current());
+        queue.borrow_mut().pool(request.write, sync).waiting.join(m.clock.current());
         task.park(m, None, site, Culprit::Device).await;
         // block/ll_rw_blk.c: get_request_wait: who has slept may take a batch.
         task.batcher.begin(m.clock.now());
     }
-    let mut block = m.block.borrow_mut();
+    let mut block = queue.borrow_mut();
     block.push(Request { queued_ns: m.clock.now(), owner: m.clock.current(), ..request });
     if let Some(device) = block.idle_device.take() {
         m.clock.wake(device);
     }
 }
 
-/// Waits for a request that wakes its submitter. It may be done while that still works, or waits for a CPU.
-pub async fn wait_for(m: &Machine, task: &mut Task, site: Site) {
+/// Waits for a request to a device that wakes its submitter. It may be done while that still works, or waits for a CPU.
+pub async fn wait_for(m: &Machine, device: DeviceId, task: &mut Task, site: Site) {
     task.run(m).await;
-    let me = m.clock.current();
-    if m.block.borrow_mut().awaited.insert(me, true) != Some(false) {
+    let (me, queue) = (m.clock.current(), &m.device(device).block);
+    if queue.borrow_mut().awaited.insert(me, true) != Some(false) {
         task.park(m, None, site, Culprit::Device).await;
     }
-    m.block.borrow_mut().awaited.remove(&me);
+    queue.borrow_mut().awaited.remove(&me);
 }
 
 /// A request is done that wakes its submitter.
-pub fn done_for(m: &Machine, task: TaskId) {
-    let parks = m.block.borrow_mut().awaited.insert(task, false) == Some(true);
+pub fn done_for(m: &Machine, device: DeviceId, task: TaskId) {
+    let parks = m.device(device).block.borrow_mut().awaited.insert(task, false) == Some(true);
     if parks {
         m.clock.wake(task);
     }
 }
 
 /// The device: takes requests, and answers them.
-pub async fn device(m: std::rc::Rc<Machine>) {
+pub async fn device(m: std::rc::Rc<Machine>, device: DeviceId) {
+    let queue = &m.device(device).block;
     loop {
         let now = m.clock.now();
-        let answered = m.block.borrow_mut().device.answer(now);
+        let answered = queue.borrow_mut().device.answer(now);
         if let Some(request) = answered {
-            let over = m.block.borrow_mut().over_network(&request, request.begun_ns, now);
+            let over = queue.borrow_mut().over_network(&request, request.begun_ns, now);
             if over > now {
                 server::answer(&m, request, over);
             } else {
@@ -434,27 +431,27 @@ pub async fn device(m: std::rc::Rc<Machine>) {
             }
             continue;
         }
-        let at_once = m.block.borrow_mut().fill(now);
+        let at_once = queue.borrow_mut().fill(now);
         if let Some((request, at)) = at_once {
             server::answer(&m, request, at);
             continue;
         }
         let until = {
-            let mut block = m.block.borrow_mut();
+            let mut block = queue.borrow_mut();
             let idle_until = block.idle_until_ns.take();
             block.device_waits = block.device.accepted() > 0 || idle_until.is_some();
             block.idle_device = Some(m.clock.current()).filter(|_| !block.device.is_full());
             idle_until.into_iter().chain(block.device.next_ns()).min()
         };
         m.clock.park(until).await;
-        m.block.borrow_mut().idle_device = None;
+        queue.borrow_mut().idle_device = None;
     }
 }
 
 /// The device has served a request, or its server has.
 pub fn complete(m: &Machine, request: &Request) {
     {
-        let mut block = m.block.borrow_mut();
+        let mut block = m.device(request.device).block.borrow_mut();
         let kind = usize::from(request.write);
         block.done[kind] += 1;
         block.bytes[kind] += u64::from(request.pages) * 4096;
@@ -476,7 +473,8 @@ pub fn complete(m: &Machine, request: &Request) {
             pool.waiting.wake_one(&m.clock);
         }
         if other && relieved {
-            block.congestion.wake_all(&m.clock);
+            // mm/backing-dev.c: congestion_wait: who sleeps there waits for any of the queues.
+            m.wb.borrow_mut().congestion.wake_all(&m.clock);
         }
     }
     m.io_done(request);

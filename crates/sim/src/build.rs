@@ -7,10 +7,11 @@ use std::cell::RefCell;
 use super::array::{self, ArrayModel, Controller};
 use super::chunk::{ACTIVE, ChunkId, Chunks, INACTIVE, WINDOW_PAGES};
 use super::cpu_list::CpuList;
+use super::device::DeviceId;
 use super::disk::DiskModel;
 use super::inode::{InodeId, Inodes};
 use super::kernel::Profile;
-use super::memory::{Events, Mm};
+use super::memory::{Events, Mm, OfDevice};
 use super::slab::{CACHES, CacheKind, Object, SlabCache};
 use super::stripes::{Geometry, Level};
 use super::swap::Swap;
@@ -19,7 +20,7 @@ use super::v6::cgroup::Cgroup;
 use super::v6::tree::Trees;
 use super::workingset::Shadows;
 use super::zone::{self, Zone, ZoneKind};
-use flatwater_workload::scenario::{ArraySpec, DiskSpec, MachineSpec};
+use flatwater_workload::scenario::{ArraySpec, DiskSpec, MachineSpec, Scenario};
 
 constants! {
     const DMA_BYTES: u64 = kernel(16 << 20, "include/asm-i386/dma.h", "MAX_DMA_ADDRESS", "2.6.20");
@@ -185,9 +186,8 @@ pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
         inodes,
         caches,
         events,
-        dirty: 0,
-        writeback: 0,
-        device,
+        block_devices: vec![device],
+        by_device: vec![OfDevice::default()],
         lists_normal,
         lists_any,
         cgroup: Cgroup::default(),
@@ -195,6 +195,17 @@ pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
         leaked: 0,
         page_tables: super::inode::KeyMap::default(),
         ownerless,
+    }
+}
+
+/// The devices beside the first one, and on which each workload's files lie.
+pub fn add_devices(mm: &mut Mm, scenario: &Scenario) {
+    mm.inodes.homes = scenario.workloads.iter().map(|spec| DeviceId::nth(spec.device)).collect();
+    for place in 1..=scenario.machine.devices.len() {
+        let inode = mm.inodes.add((u32::MAX - 1, place as u64), Object::default(), false);
+        mm.inodes.get_mut(inode).device = DeviceId::nth(place);
+        mm.block_devices.push(inode);
+        mm.by_device.push(OfDevice::default());
     }
 }
 
@@ -365,7 +376,7 @@ pub fn shape(machine: &MachineSpec, profile: &Profile) -> Shape {
     Shape { cpus, node_bytes, distance, disk }
 }
 
-fn disk(spec: &DiskSpec, profile: &Profile) -> DiskModel {
+pub fn disk(spec: &DiskSpec, profile: &Profile) -> DiskModel {
     let is_flash = profile.flash_disk;
     // A disk of the time unless said otherwise: 80 MB/s, 8 ms mean seek, 7200 rpm, or 500 MB/s of flash. `iops` alone
     // or `latency` makes it flash.

@@ -7,13 +7,14 @@
 //! goes to the server. Leaves out: extents, log space.
 
 use super::Machine;
+use super::device::DeviceId;
 use super::inode::InodeId;
 use super::kernel::Profile;
 use super::site::Site;
 use super::task::{Culprit, Task};
 use super::{block, journal, vfs, writeback};
 use flatwater_recording::Setup;
-use flatwater_workload::scenario::Scenario;
+use flatwater_workload::scenario::DiskSpec;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -59,6 +60,11 @@ pub struct FileSystem {
     pub commit_interval_ns: u64,
     /// A commit, and a sync without one, flush the disk's cache.
     pub barriers: bool,
+    /// Extents are converted when their data is on disk (ext4's dioread_nolock).
+    pub converts_extents: bool,
+    /// A write of many pages takes one folio for them, and readahead folios that grow.
+    pub large_folios: bool,
+    pub ahead_folios: bool,
 }
 
 const SECOND: u64 = 1_000_000_000;
@@ -75,26 +81,26 @@ fn kind_of(name: &str) -> Option<Kind> {
     })
 }
 
-/// The file system's name in a scenario.
-#[must_use]
-pub fn name_of(scenario: &Scenario) -> Option<&str> {
-    scenario.machine.disk.file_system.as_deref().or_else(|| scenario.setup.get("mount.file_system"))
+/// The file system's name in a scenario: of a device, or in its setup.
+fn name_of<'a>(disk: &'a DiskSpec, setup: &'a Setup) -> Option<&'a str> {
+    disk.file_system.as_deref().or_else(|| setup.get("mount.file_system"))
 }
 
 /// Whether the disk is a server's.
 #[must_use]
-pub fn is_nfs(scenario: &Scenario) -> bool {
-    name_of(scenario).and_then(kind_of) == Some(Kind::Nfs)
+pub fn is_nfs(disk: &DiskSpec, setup: &Setup) -> bool {
+    name_of(disk, setup).and_then(kind_of) == Some(Kind::Nfs)
 }
 
 impl FileSystem {
-    /// Of a scenario that `refuse` has let pass.
+    /// Of a device of a scenario that `refuse` has let pass.
     #[must_use]
-    pub fn of(scenario: &Scenario, profile: &Profile) -> FileSystem {
-        let named = name_of(scenario);
-        let kind = named.or(profile.file_systems.first().copied()).and_then(kind_of).unwrap_or(Kind::Ext2);
-        let asks_for_log = scenario.setup.get("journal_commit_interval").is_some()
-            || options(&scenario.setup).any(|option| option.starts_with("data="));
+    pub fn of(disk: &DiskSpec, setup: &Setup, profile: &Profile) -> FileSystem {
+        let named = name_of(disk, setup);
+        let name = named.or(profile.file_systems.first().copied());
+        let kind = name.and_then(kind_of).unwrap_or(Kind::Ext2);
+        let asks_for_log =
+            setup.get("journal_commit_interval").is_some() || options(setup).any(|option| option.starts_with("data="));
         // Of 2.6 a scenario says by the file system's name, or an interval, that it has one.
         let has_log = match kind {
             Kind::Ext2 | Kind::Nfs => false,
@@ -113,15 +119,18 @@ impl FileSystem {
             shadows: !matches!(kind, Kind::Xfs | Kind::Nfs),
             // JBD_DEFAULT_MAX_COMMIT_AGE; xfs_syncd_centisecs; fs/reiserfs/journal.c: JOURNAL_MAX_TRANS_AGE.
             commit_interval_ns: if matches!(kind, Kind::Xfs | Kind::Reiserfs) { 30 } else { 5 } * SECOND,
+            converts_extents: profile.converts_extents && !matches!(kind, Kind::Xfs | Kind::Nfs),
+            large_folios: name.is_some_and(|name| profile.large_folio_systems.contains(&name)),
+            ahead_folios: name.is_some_and(|name| profile.ahead_folio_systems.contains(&name)),
             barriers: match kind {
                 Kind::Ext4 | Kind::Xfs => true,
                 Kind::Ext3 => profile.ext3_barriers,
                 Kind::Ext2 | Kind::Reiserfs | Kind::Nfs => false,
             },
         };
-        options(&scenario.setup).for_each(|option| own.take(option));
+        options(setup).for_each(|option| own.take(option));
         // A barrier that is refused is not asked for again (fs/jbd/commit.c: journal_write_commit_record, EOPNOTSUPP).
-        let array = scenario.machine.disk.array.as_ref();
+        let array = disk.array.as_ref();
         let refuses = array.is_some_and(|array| array.controller.is_none() && array.level != "raid1");
         own.barriers &= profile.md_barriers || !refuses;
         own
@@ -198,11 +207,13 @@ pub fn unknown_option(setup: &Setup, is_nfs: bool) -> Option<&str> {
 
 /// touch_atime: a read that changes the inode.
 pub async fn note_read(m: &Machine, task: &mut Task, id: InodeId) {
+    let device = m.place_of(id);
+    let file_system = &m.device(device).file_system;
     let seconds = (m.clock.now() / SECOND) as u32 + 1;
     let key = {
         let mut mm = m.mm.borrow_mut();
         let inode = mm.inodes.get_mut(id);
-        let due = match m.file_system.access_time {
+        let due = match file_system.access_time {
             AccessTime::Never => false,
             AccessTime::Strict => inode.read_s != seconds,
             AccessTime::Relative => inode.written_since_read,
@@ -214,7 +225,7 @@ pub async fn note_read(m: &Machine, task: &mut Task, id: InodeId) {
         inode.read_s = seconds;
         inode.key
     };
-    journal::touch(m, task).await;
+    journal::touch(m, device, task).await;
     journal::note_change(m, id, false);
     vfs::metadata(m, task, key, true).await;
 }
@@ -222,16 +233,18 @@ pub async fn note_read(m: &Machine, task: &mut Task, id: InodeId) {
 /// fsync and fdatasync, once the data is on disk: what of the metadata has to follow it.
 pub async fn sync_metadata(m: &Machine, task: &mut Task, id: InodeId, data_only: bool) {
     // Up to 2.6.25 ext3 does the same for both.
-    let data_only = data_only && (m.profile.fdatasync_skips || m.file_system.kind != Kind::Ext3);
-    if m.file_system.has_log {
+    let device = m.place_of(id);
+    let own = &m.device(device).file_system;
+    let data_only = data_only && (m.profile.fdatasync_skips || own.kind != Kind::Ext3);
+    if own.has_log {
         let changed = m.mm.borrow().inodes.get(id).changed[usize::from(data_only)];
-        if !journal::sync(m, task, changed).await {
+        if !journal::sync(m, device, task, changed).await {
             // ext4_sync_file, xfs_file_fsync: the data is in the disk's cache, and no commit has flushed it.
-            flush_disk(m, task, Site::SyncWait).await;
+            flush_disk(m, device, task, Site::SyncWait).await;
         }
         return;
     }
-    if m.file_system.kind != Kind::Ext2 || m.mm.borrow().inodes.get(id).changed[usize::from(data_only)] == 0 {
+    if own.kind != Kind::Ext2 || m.mm.borrow().inodes.get(id).changed[usize::from(data_only)] == 0 {
         return;
     }
     // fs/ext2/inode.c: ext2_update_inode with do_sync: the inode's block, and the wait for it.
@@ -239,32 +252,34 @@ pub async fn sync_metadata(m: &Machine, task: &mut Task, id: InodeId, data_only:
     m.mm.borrow_mut().inodes.get_mut(id).changed = [0; 2];
     let position = m.metadata_page(key);
     let done = block::Done::Wake(m.clock.current());
-    let request = block::Request::new(true, position, 1, done);
+    let request = block::Request::new(true, position, 1, done).on(device);
     m.mm.borrow_mut().events.pgpgout_kib += 4;
     block::submit(m, task, request, Site::GetRequestWait).await;
-    block::wait_for(m, task, Site::SyncWait).await;
+    block::wait_for(m, device, task, Site::SyncWait).await;
 }
 
 /// blkdev_issue_flush: until what the disk has in its cache is on it.
-pub async fn flush_disk(m: &Machine, task: &mut Task, site: Site) {
-    if !m.file_system.barriers || !m.block.borrow().caches_writes() {
+pub async fn flush_disk(m: &Machine, device: DeviceId, task: &mut Task, site: Site) {
+    let own = m.device(device);
+    if !own.file_system.barriers || !own.block.borrow().caches_writes() {
         return;
     }
     let done = block::Done::Wake(m.clock.current());
-    block::submit(m, task, block::Request::new(true, 0, 0, done), Site::GetRequestWait).await;
-    block::wait_for(m, task, site).await;
+    block::submit(m, task, block::Request::new(true, 0, 0, done).on(device), Site::GetRequestWait).await;
+    block::wait_for(m, device, task, site).await;
 }
 
 /// journal_submit_data_buffers: the data of the transaction's files before its log blocks. What is dirtied meanwhile belongs to
 /// the next transaction: only what was dirty is written, and only that is waited for.
-pub async fn write_ordered(m: &Machine, task: &mut Task, files: Vec<InodeId>) {
+pub async fn write_ordered(m: &Machine, device: DeviceId, task: &mut Task, files: Vec<InodeId>) {
     for id in files {
         let dirty = m.mm.borrow().inodes.get(id).dirty.as_deref().map_or(0, |dirty| dirty.pages);
         writeback::write_file(m, task, id, dirty, Site::GetRequestWait).await;
     }
     task.run(m).await;
-    let mark = m.block.borrow().mark();
-    while !m.block.borrow().has_written(mark) {
+    let queue = &m.device(device).block;
+    let mark = queue.borrow().mark();
+    while !queue.borrow().has_written(mark) {
         m.wb.borrow_mut().waiting.join(m.clock.current());
         task.park(m, None, Site::CommitWait, Culprit::Device).await;
     }
@@ -283,7 +298,7 @@ mod tests {
         );
         let scenario = Scenario::parse("x", &text).expect("parses");
         assert_eq!(unknown_option(&scenario.setup, false), None);
-        FileSystem::of(&scenario, &find(kernel).expect("a profile"))
+        FileSystem::of(&scenario.machine.disk, &scenario.setup, &find(kernel).expect("a profile"))
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::chunk::NONE;
+use super::device::DeviceId;
+use super::names::DIRECTORIES;
 use super::ranges::Ranges;
 use super::readahead::Ahead;
 use super::slab::Object;
@@ -153,6 +155,8 @@ pub struct Inode {
     pub written_since_read: bool,
     /// A process's memory (`anonymous`): no file, no slab object.
     pub anonymous: bool,
+    /// The device that it lies on.
+    pub device: DeviceId,
     pub object: Object,
     /// Valid while it has one: on the dentries' list, or held with `pinned_dentry`.
     pub dentry: Object,
@@ -194,6 +198,8 @@ pub struct Inodes {
     by_key: KeyMap<FileKey, InodeId>,
     dentries: Ends,
     unused: Ends,
+    /// The device of each workload's files, where there are several.
+    pub homes: Vec<DeviceId>,
     /// Names in each directory, where directories are modelled.
     pub names: KeyMap<FileKey, u32>,
     /// Sizes of files that a skipped set-up left on the disk, of those that are read in windows at all.
@@ -273,6 +279,10 @@ impl Inodes {
         inode.key == key && matches!(inode.place, Place::Held | Place::Dentry) && inode.opens > 0 && !inode.dead
     }
 
+    pub fn there(&self) -> impl Iterator<Item = &Inode> {
+        self.all.iter().filter(|inode| inode.place != Place::Gone)
+    }
+
     /// Whether the slot holds a file.
     pub fn is_there(&self, id: InodeId) -> bool {
         self.get(id).place != Place::Gone
@@ -295,6 +305,13 @@ impl Inodes {
         self.unused.count
     }
 
+    /// The device that a file or directory of this key lies on.
+    #[inline]
+    #[must_use]
+    pub fn home(&self, key: FileKey) -> DeviceId {
+        self.homes.get((key.0 % DIRECTORIES) as usize).copied().unwrap_or_default()
+    }
+
     pub fn add(&mut self, key: FileKey, object: Object, in_cgroup: bool) -> InodeId {
         let inode = Inode {
             key,
@@ -315,6 +332,7 @@ impl Inodes {
             read_s: 0,
             written_since_read: false,
             anonymous: false,
+            device: self.home(key),
             object,
             dentry: Object::default(),
             parent: NONE,

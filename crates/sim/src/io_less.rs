@@ -3,10 +3,11 @@
 //! Models, in the kernel's own integers and jiffies (mm/page-writeback.c, read in 4.18 and 6.12): dirty_poll_interval,
 //! pos_ratio_polynom, wb_position_ratio with the wb's own line, wb_update_dirty_ratelimit, wb_update_write_bandwidth,
 //! update_dirty_limit, wb_max_pause, wb_min_pause, and the loop of balance_dirty_pages with the debt of pauses that are too
-//! short. Leaves out: several devices (the wb's share of the limit is all of it), strictlimit, dirty_throttle_leaks.
+//! short; each device has its share of the limit (`share`). Leaves out: dirty_throttle_leaks.
 
 use super::Machine;
 use super::constant::constants;
+use super::device::{Device, DeviceId};
 use super::site::Site;
 use super::task::Task;
 use super::writeback::{Limits, domains};
@@ -60,30 +61,45 @@ impl Default for Bandwidth {
 pub struct Domain {
     pub limits: Limits,
     pub dirty: u64,
+    /// The device's parts of the limits (`wb_thresh`, `wb_bg_thresh`), and what is dirty or under writeback of it.
+    pub share: Limits,
+    pub wb_dirty: u64,
     pub of_cgroup: bool,
-    /// The device's own limits, where they bind before the machine's do (BDI_CAP_STRICTLIMIT).
-    pub strict: Option<Limits>,
+    /// The device's limits bind before the machine's do (BDI_CAP_STRICTLIMIT).
+    pub strict: bool,
 }
 
 impl Domain {
-    /// dirty_freerun_ceiling of what binds.
-    fn is_free(&self) -> bool {
-        let own = self.strict.unwrap_or(self.limits);
-        self.dirty <= (own.throttle + own.background) / 2
+    /// One device has all of it.
+    pub fn of_all(limits: Limits, dirty: u64, of_cgroup: bool) -> Domain {
+        Domain { limits, dirty, share: limits, wb_dirty: dirty, of_cgroup, strict: false }
     }
 
+    /// The limits that bind, and what is held against them.
+    fn binding(&self) -> (Limits, u64) {
+        if self.strict { (self.share, self.wb_dirty) } else { (self.limits, self.dirty) }
+    }
+
+    /// domain_dirty_freerun: below the middle of the limits that bind.
+    fn is_free(&self) -> bool {
+        let (own, dirty) = self.binding();
+        dirty <= own.middle()
+    }
+
+    /// wb_dirty_exceeded.
     fn is_exceeded(&self) -> bool {
-        self.dirty > self.strict.unwrap_or(self.limits).throttle
+        self.wb_dirty > self.share.throttle && (self.strict || self.dirty > self.limits.throttle)
     }
 
     /// dirty_freerun_ceiling.
     fn freerun(&self) -> u64 {
-        (self.limits.throttle + self.limits.background) / 2
+        self.limits.middle()
     }
 
     /// dirty_poll_interval: 2^(floor(log2(thresh - dirty)) / 2).
     fn poll_interval(&self) -> u64 {
-        let room = self.strict.unwrap_or(self.limits).throttle.saturating_sub(self.dirty);
+        let (own, dirty) = self.binding();
+        let room = own.throttle.saturating_sub(dirty);
         if room > 0 { 1 << (room.ilog2() / 2) } else { 1 }
     }
 }
@@ -101,7 +117,7 @@ fn strict_ratio(own: Limits, dirty: u64, pos_ratio: u64) -> u64 {
     if dirty < 8 {
         return (pos_ratio * 2).min(2 << RATELIMIT_CALC_SHIFT.get());
     }
-    let setpoint = (own.throttle + own.background) / 2;
+    let setpoint = own.middle();
     if dirty >= own.throttle || setpoint == 0 || setpoint == own.throttle {
         return 0;
     }
@@ -114,7 +130,7 @@ impl Bandwidth {
         domain.limits.throttle.max(self.dirty_limit[usize::from(domain.of_cgroup)])
     }
 
-    /// wb_position_ratio for the only device: its limit is the domain's.
+    /// wb_position_ratio.
     fn position_ratio(&self, domain: &Domain) -> u64 {
         let (limit, dirty, thresh) = (self.hard_limit(domain), domain.dirty, domain.limits.throttle);
         if dirty >= limit {
@@ -122,24 +138,25 @@ impl Bandwidth {
         }
         let setpoint = (domain.freerun() + limit) / 2;
         let mut pos_ratio = pos_ratio_polynom(setpoint, dirty, limit) as u64;
-        if let Some(own) = domain.strict {
-            return strict_ratio(own, dirty, pos_ratio);
+        let wb_dirty = domain.wb_dirty;
+        if domain.strict {
+            return strict_ratio(domain.share, wb_dirty, pos_ratio);
         }
         // The wb's own line, flat where 8 s of its bandwidth are more than what is above the set point.
-        let wb_thresh = thresh.max((limit - dirty) / 8).min(thresh.max(1));
+        let wb_thresh = domain.share.throttle.min(thresh).max((limit - dirty) / 8).min(thresh.max(1));
         let x = (wb_thresh << 16) / (thresh | 1);
         let wb_setpoint = (setpoint * x) >> 16;
         let span = ((thresh - wb_thresh + 8 * self.avg_write_bandwidth) * x) >> 16;
         let x_intercept = wb_setpoint + span;
-        if dirty < x_intercept.saturating_sub(span / 4) {
-            pos_ratio = pos_ratio * (x_intercept - dirty) / ((x_intercept - wb_setpoint) | 1);
+        if wb_dirty < x_intercept.saturating_sub(span / 4) {
+            pos_ratio = pos_ratio * (x_intercept - wb_dirty) / ((x_intercept - wb_setpoint) | 1);
         } else {
             pos_ratio /= 4;
         }
         // The reserve: against a pool that runs empty.
         let x_intercept = wb_thresh / 2;
-        if dirty < x_intercept {
-            pos_ratio = if dirty > x_intercept / 8 { pos_ratio * x_intercept / dirty } else { pos_ratio * 8 };
+        if wb_dirty < x_intercept {
+            pos_ratio = if wb_dirty > x_intercept / 8 { pos_ratio * x_intercept / wb_dirty } else { pos_ratio * 8 };
         }
         pos_ratio
     }
@@ -229,12 +246,12 @@ impl Machine {
     }
 
     /// __wb_update_bandwidth, five times a second at most: by writers with the rate limit, by the flusher without.
-    pub fn update_bandwidth(&self, start_jiffies: Option<u64>, domains: &[Domain]) {
+    pub fn update_bandwidth(&self, device: DeviceId, start_jiffies: Option<u64>, domains: &[Domain]) {
         let (now, hz) = (self.jiffies(), self.profile.hz.get());
-        let written = self.block.borrow().bytes[1] / 4096;
-        let mut wb = self.wb.borrow_mut();
-        let dirtied = wb.dirtied;
-        let own = &mut wb.bandwidth;
+        let written = self.device(device).block.borrow().bytes[1] / 4096;
+        let mut bdi = self.device(device).bdi.borrow_mut();
+        let dirtied = bdi.dirtied;
+        let own = &mut bdi.bandwidth;
         let elapsed = now.saturating_sub(own.stamp_jiffies);
         if elapsed < (hz / BANDWIDTH_INTERVAL_PER_S.get()).max(1) {
             return;
@@ -261,10 +278,9 @@ impl Machine {
 
 /// balance_dirty_pages_ratelimited: by task, and by CPU, so that many tasks that each may dirty a little do not exceed the
 /// limit together.
-pub fn is_due(m: &Machine, task: &Task) -> bool {
+pub fn is_due(m: &Machine, exceeded: bool, task: &Task) -> bool {
     let mut wb = m.wb.borrow_mut();
-    let limit =
-        if wb.dirty_exceeded { task.nr_dirtied_pause.min(EXCEEDED_POLL_PAGES.get()) } else { task.nr_dirtied_pause };
+    let limit = if exceeded { task.nr_dirtied_pause.min(EXCEEDED_POLL_PAGES.get()) } else { task.nr_dirtied_pause };
     let most = wb.ratelimit_pages;
     let Some(of_cpu) = wb.per_cpu.get_mut(usize::from(task.cpu)) else { return true };
     *of_cpu += 1;
@@ -314,13 +330,14 @@ impl Task {
 }
 
 /// balance_dirty_pages: a pause that makes the task as fast as its share.
-pub async fn balance(m: &Machine, task: &mut Task) {
+pub async fn balance(m: &Machine, device: DeviceId, task: &mut Task) {
     let (hz, start) = (m.profile.hz.get(), m.jiffies());
+    let Device { bdi, block, .. } = m.device(device);
     let mut exceeded = false;
     loop {
         task.work(Site::Work, m.costs.balance_ns);
         let now = m.jiffies();
-        let (machine, cgroup) = domains(m, task.in_cgroup);
+        let (machine, cgroup) = domains(m, device, task.in_cgroup);
         m.set_ratelimit(&machine);
         let all: Vec<Domain> = std::iter::once(machine).chain(cgroup).collect();
         if all.iter().all(Domain::is_free) {
@@ -328,35 +345,35 @@ pub async fn balance(m: &Machine, task: &mut Task) {
             task.nr_dirtied_pause = all.iter().map(Domain::poll_interval).min().unwrap_or(1);
             break;
         }
-        m.wake_flusher();
+        m.wake_flusher(device);
         exceeded = all.iter().any(Domain::is_exceeded);
-        let own = m.wb.borrow().bandwidth;
+        let own = bdi.borrow().bandwidth;
         let ratio = |domain: &Domain| own.position_ratio(domain);
         let chosen = cgroup.filter(|cgroup| ratio(cgroup) < ratio(&machine)).unwrap_or(machine);
-        m.wb.borrow_mut().dirty_exceeded |= exceeded;
-        m.update_bandwidth(Some(start), &all);
-        let own = m.wb.borrow().bandwidth;
+        bdi.borrow_mut().dirty_exceeded |= exceeded;
+        m.update_bandwidth(device, Some(start), &all);
+        let own = bdi.borrow().bandwidth;
         let task_ratelimit = (own.dirty_ratelimit * own.position_ratio(&chosen)) >> RATELIMIT_CALC_SHIFT.get();
-        let max_pause = own.max_pause(chosen.dirty, hz);
+        let max_pause = own.max_pause(chosen.wb_dirty, hz);
         let (min_pause, pages) = own.min_pause(max_pause, task_ratelimit, hz);
         let verdict = match (hz * task.nr_dirtied).checked_div(task_ratelimit) {
             None => Verdict::Pause { jiffies: max_pause, from: now, pages },
             Some(period) => task.decide(now, period, (min_pause, max_pause), pages, hz),
         };
-        if let (Verdict::Pause { .. }, Some(wbt)) = (verdict, &mut m.block.borrow_mut().wbt) {
+        if let (Verdict::Pause { .. }, Some(wbt)) = (verdict, &mut block.borrow_mut().wbt) {
             wbt.slept(m.clock.now());
         }
         let Verdict::Pause { jiffies, from, pages } = verdict else { break };
         task.sleep(m, jiffies * m.profile.jiffy_ns(), Site::BalanceDirty).await;
         (task.paused_when, task.nr_dirtied, task.nr_dirtied_pause) = (Some(from + jiffies), 0, pages);
-        if task_ratelimit > 0 || chosen.dirty <= m.stat_error() {
+        if task_ratelimit > 0 || chosen.wb_dirty <= m.stat_error() {
             break;
         }
     }
     if !exceeded {
-        m.wb.borrow_mut().dirty_exceeded = false;
+        bdi.borrow_mut().dirty_exceeded = false;
     }
-    m.wake_flusher_over_background();
+    m.wake_flusher_over_background(device);
 }
 
 impl Machine {
@@ -375,7 +392,7 @@ mod tests {
     use crate::writeback::Limits;
 
     fn domain(dirty: u64) -> Domain {
-        Domain { limits: Limits { background: 1000, throttle: 2000 }, dirty, of_cgroup: false, strict: None }
+        Domain::of_all(Limits { background: 1000, throttle: 2000 }, dirty, false)
     }
 
     /// Worked through by hand with the shifts of the C code: x = (1500 - dirty) * 1024 / 501.
@@ -402,8 +419,7 @@ mod tests {
         assert_eq!(own.position_ratio(&domain(2000)), 0);
         own.update_dirty_limit(&domain(0));
         assert_eq!(own.dirty_limit[0], 2000, "up at once");
-        let lower =
-            Domain { limits: Limits { background: 500, throttle: 1000 }, dirty: 1500, of_cgroup: false, strict: None };
+        let lower = Domain::of_all(Limits { background: 500, throttle: 1000 }, 1500, false);
         own.update_dirty_limit(&lower);
         assert_eq!(own.dirty_limit[0], 2000 - (500 >> 5), "down to what is dirty, slowly");
     }
@@ -463,6 +479,36 @@ mod tests {
         assert_eq!(task.decide(2000, 300, (6, 200), 250, 1000), cut, "what is over the most is taken off the next");
     }
 
+    /// wb_position_ratio, 6.1, by hand: the limits are 1000 and 2000, so that the set point is 1750; the ratio of all at it is 1024.
+    #[test]
+    fn of_two_devices_the_one_above_its_own_set_point_is_slowed_and_the_other_is_not() {
+        let own = Bandwidth { dirty_limit: [2000, 0], avg_write_bandwidth: 10, ..Bandwidth::default() };
+        let at = |share: u64, wb_dirty: u64| {
+            let share = Limits { background: share / 2, throttle: share };
+            own.position_ratio(&Domain { share, wb_dirty, ..domain(1750) })
+        };
+        // A share of 400 of 2000: x = (400 << 16) / 2001 = 13100; set point (1750 x) >> 16 = 349; span (1680 x) >> 16 = 335;
+        // it meets 0 at 684.
+        assert_eq!(at(400, 349), 1024 * (684 - 349) / (335 | 1), "1 at its set point");
+        assert_eq!(at(400, 500), 1024 * (684 - 500) / 335);
+        assert_eq!(at(400, 650), 1024 / 4, "flat in the last quarter of the span");
+        // Less than half of its share: the reserve.
+        assert_eq!(at(400, 100), 1024 * (684 - 100) / 335 * 200 / 100);
+        assert_eq!(at(400, 20), 1024 * (684 - 20) / 335 * 8);
+        // A share of nothing is raised by an eighth of what is left below the limit: (2000 - 1750) / 8 = 31.
+        assert_eq!(at(0, 10), at(31, 10));
+    }
+
+    #[test]
+    fn a_device_is_exceeded_only_with_the_machine_unless_its_limit_is_strict() {
+        let share = Limits { background: 100, throttle: 300 };
+        let at = |dirty, wb_dirty, strict| Domain { share, wb_dirty, strict, ..domain(dirty) };
+        assert!(!at(1900, 400, false).is_exceeded() && at(2001, 400, false).is_exceeded());
+        assert!(!at(2001, 300, false).is_exceeded(), "another device is to blame");
+        assert!(at(400, 301, true).is_exceeded() && !at(1400, 200, false).is_exceeded());
+        assert!(at(1500, 2, false).is_free() && !at(1501, 2, false).is_free(), "by what all have");
+    }
+
     #[test]
     fn a_device_with_a_strict_limit_is_paced_around_the_middle_of_its_own_limits() {
         let own = Limits { background: 100, throttle: 300 };
@@ -473,7 +519,7 @@ mod tests {
         // x = (200 - 250) * 1024 / (300 - 200 | 1) = -506; cubed -123: 901.
         assert_eq!(super::strict_ratio(own, 250, 2048), 1024 - 124);
         assert_eq!(super::strict_ratio(own, 7, 512), 1024, "hardly anything dirty: twice as fast");
-        let domain = |dirty| Domain { strict: Some(own), ..domain(dirty) };
+        let domain = |dirty| Domain { strict: true, share: own, ..domain(dirty) };
         assert!(domain(200).is_free() && !domain(201).is_free() && domain(301).is_exceeded());
     }
 }

@@ -12,6 +12,7 @@ use super::Machine;
 use super::block::{self, Done, Request};
 use super::clock::{TaskId, WaitQueue};
 use super::constant::constants;
+use super::device::{Device, DeviceId};
 use super::file_system::{self, Data};
 use super::inode::InodeId;
 use super::site::Site;
@@ -61,21 +62,22 @@ impl Journal {
 }
 
 /// An update of the inode joins the running transaction, once the committing one releases the block.
-pub async fn touch(m: &Machine, task: &mut Task) {
-    if !m.profile.journal {
+pub async fn touch(m: &Machine, device: DeviceId, task: &mut Task) {
+    let Device { file_system, journal, .. } = m.device(device);
+    if !file_system.has_log {
         return;
     }
-    while m.file_system.shadows && m.journal.borrow().shadowed {
+    while file_system.shadows && journal.borrow().shadowed {
         // Work is performed before the look that decides about sleeping: the log block may be written meanwhile, and wakes nobody then.
         if task.pending_ns() > 0 {
             task.run(m).await;
             continue;
         }
-        m.journal.borrow_mut().shadow_waiting.join(m.clock.current());
+        journal.borrow_mut().shadow_waiting.join(m.clock.current());
         task.park(m, None, Site::JournalBuffer, Culprit::Device).await;
     }
     let now = m.clock.now();
-    let mut journal = m.journal.borrow_mut();
+    let mut journal = journal.borrow_mut();
     journal.blocks += 1;
     journal.begun_ns.get_or_insert(now);
 }
@@ -83,7 +85,7 @@ pub async fn touch(m: &Machine, task: &mut Task) {
 /// The running transaction has a change of this file: of its size or blocks (`i_datasync_tid`), or of its times alone
 /// (`i_sync_tid`). Without a log it is remembered for fsync.
 pub fn note_change(m: &Machine, id: InodeId, of_size: bool) {
-    let now = m.journal.borrow().running as u32 + 1;
+    let now = m.device_of(id).journal.borrow().running as u32 + 1;
     let mut mm = m.mm.borrow_mut();
     let changed = &mut mm.inodes.get_mut(id).changed;
     *changed = [now, if of_size { now } else { changed[1] }];
@@ -91,24 +93,26 @@ pub fn note_change(m: &Machine, id: InodeId, of_size: bool) {
 
 /// Data that a commit has to do with.
 pub fn note_data(m: &Machine, id: InodeId, pages: u64) {
-    if m.file_system.commit_writes_data() {
-        m.journal.borrow_mut().files.insert(id);
-    } else if m.file_system.data == Data::Journal {
-        m.journal.borrow_mut().pages += pages;
+    let Device { file_system, journal, .. } = m.device_of(id);
+    if file_system.commit_writes_data() {
+        journal.borrow_mut().files.insert(id);
+    } else if file_system.data == Data::Journal {
+        journal.borrow_mut().pages += pages;
     }
 }
 
 /// ext4_fsync_journal, jbd2_log_wait_commit: until the transaction with the file's last change is on disk; false where it is.
-pub async fn sync(m: &Machine, task: &mut Task, changed: u32) -> bool {
-    if !m.profile.journal || changed == 0 {
+pub async fn sync(m: &Machine, device: DeviceId, task: &mut Task, changed: u32) -> bool {
+    let Device { file_system, journal, .. } = m.device(device);
+    if !file_system.has_log || changed == 0 {
         return false;
     }
     task.run(m).await;
     let mine = u64::from(changed) - 1;
-    let waits = m.journal.borrow().committed <= mine;
-    while m.journal.borrow().committed <= mine {
+    let waits = journal.borrow().committed <= mine;
+    while journal.borrow().committed <= mine {
         {
-            let mut journal = m.journal.borrow_mut();
+            let mut journal = journal.borrow_mut();
             journal.asked = true;
             journal.waiting.join(m.clock.current());
             if !journal.committing
@@ -128,17 +132,18 @@ constants! {
 }
 
 /// kjournald2.
-pub async fn kjournald(m: std::rc::Rc<Machine>) {
+pub async fn kjournald(m: std::rc::Rc<Machine>, device: DeviceId) {
+    let own = m.device(device);
     let mut task = Task::new(0, 0);
     task.memalloc = true;
     task.writes = super::wbt::Purpose::Sync;
-    m.journal.borrow_mut().task = Some(m.clock.current());
+    own.journal.borrow_mut().task = Some(m.clock.current());
     loop {
         task.begin();
-        let interval = m.knobs.borrow().commit_interval_ns.max(INTERVAL_MIN_NS.get());
+        let interval = own.knobs.borrow().commit_interval_ns.max(INTERVAL_MIN_NS.get());
         // fs/jbd2/journal.c: kjournald2: a transaction's time is up an interval after it began (t_expires).
         let (asked, begun) = {
-            let journal = m.journal.borrow();
+            let journal = own.journal.borrow();
             (journal.asked, journal.begun_ns)
         };
         let now = m.clock.now();
@@ -148,9 +153,9 @@ pub async fn kjournald(m: std::rc::Rc<Machine>) {
             continue;
         }
         // JBD: t_synchronous_commit: written for whoever waits for it.
-        task.syncs = asked || (m.profile.jbd_writes_sync && m.file_system.kind == file_system::Kind::Ext3);
+        task.syncs = asked || (m.profile.jbd_writes_sync && own.file_system.kind == file_system::Kind::Ext3);
         let (blocks, files, pages) = {
-            let mut journal = m.journal.borrow_mut();
+            let mut journal = own.journal.borrow_mut();
             journal.asked = false;
             journal.committing = true;
             journal.running += 1;
@@ -161,34 +166,34 @@ pub async fn kjournald(m: std::rc::Rc<Machine>) {
         };
         let held: Vec<InodeId> = files.into_iter().filter(|&id| m.mm.borrow().inodes.is_there(id)).collect();
         if !held.is_empty() {
-            file_system::write_ordered(&m, &mut task, held).await;
+            file_system::write_ordered(&m, device, &mut task, held).await;
         }
         for at in (0..pages).step_by(LOGGED_AT_ONCE.get() as usize) {
-            log_write(&m, &mut task, LOGGED_AT_ONCE.get().min(pages - at)).await;
+            log_write(&m, device, &mut task, LOGGED_AT_ONCE.get().min(pages - at)).await;
         }
         if blocks > 0 {
-            m.journal.borrow_mut().shadowed = true;
-            log_write(&m, &mut task, blocks + 1).await;
-            m.journal.borrow_mut().shadowed = false;
-            let ended = std::mem::take(&mut m.journal.borrow_mut().ended);
+            own.journal.borrow_mut().shadowed = true;
+            log_write(&m, device, &mut task, blocks + 1).await;
+            own.journal.borrow_mut().shadowed = false;
+            let ended = std::mem::take(&mut own.journal.borrow_mut().ended);
             ended.iter().for_each(|request| m.io_done(request));
-            m.journal.borrow_mut().shadow_waiting.wake_all(&m.clock);
+            own.journal.borrow_mut().shadow_waiting.wake_all(&m.clock);
             // The log is on the disk before the commit record is, and that before anybody is told (pre- and postflush).
-            file_system::flush_disk(&m, &mut task, Site::CommitWait).await;
-            log_write(&m, &mut task, 1).await;
-            file_system::flush_disk(&m, &mut task, Site::CommitWait).await;
+            file_system::flush_disk(&m, device, &mut task, Site::CommitWait).await;
+            log_write(&m, device, &mut task, 1).await;
+            file_system::flush_disk(&m, device, &mut task, Site::CommitWait).await;
         }
-        let mut journal = m.journal.borrow_mut();
+        let mut journal = own.journal.borrow_mut();
         journal.committing = false;
         journal.committed = journal.running;
         journal.waiting.wake_all(&m.clock);
     }
 }
 
-async fn log_write(m: &Machine, task: &mut Task, blocks: u64) {
-    let position = m.block.borrow().pages() / 2;
+async fn log_write(m: &Machine, device: DeviceId, task: &mut Task, blocks: u64) {
+    let position = m.device(device).block.borrow().pages() / 2;
     let done = Done::Wake(m.clock.current());
-    let request = Request::new(true, position, blocks as u32, done);
+    let request = Request::new(true, position, blocks as u32, done).on(device);
     block::submit(m, task, request, Site::GetRequestWait).await;
-    block::wait_for(m, task, Site::CommitWait).await;
+    block::wait_for(m, device, task, Site::CommitWait).await;
 }

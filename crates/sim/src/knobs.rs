@@ -35,8 +35,17 @@ pub struct Knobs {
     pub dirty_expire_ns: u64,
     pub writeback_interval_ns: u64,
     pub ratelimit_pages: u64,
-    pub commit_interval_ns: u64,
     pub slabinfo_interval_ns: u64,
+    pub mapped_percent: u64,
+    pub precursor: String,
+    /// 1: dirty limits are the machine's and reclaim waits for writeback; 2: the cgroup has limits of its own.
+    pub cgroup_version: u64,
+}
+
+/// The knobs of one device.
+#[derive(Clone, Debug)]
+pub struct DeviceKnobs {
+    pub commit_interval_ns: u64,
     pub nr_requests: u64,
     /// Read latency that writes are throttled for, us; 0 is off.
     pub wbt_target_us: u64,
@@ -44,16 +53,66 @@ pub struct Knobs {
     pub request_pages: u64,
     /// Pages of the largest readahead window (queue.read_ahead_kb).
     pub read_ahead_pages: u64,
-    pub mapped_percent: u64,
     /// `cfq`, `deadline` (or mq-deadline), `none` (or noop).
     pub scheduler: String,
-    pub precursor: String,
-    /// The device's own part of the dirty limit: a part of it, so many bytes, and whether it binds while the machine's does not.
+    /// The device's part of the dirty limit: what is kept for it, at most so much of it or so many bytes, and whether it
+    /// binds while the machine's does not.
+    pub bdi_min_percent: u64,
     pub bdi_max_percent: u64,
     pub bdi_max_bytes: Option<u64>,
     pub bdi_strict: bool,
-    /// 1: dirty limits are the machine's and reclaim waits for writeback; 2: the cgroup has limits of its own.
-    pub cgroup_version: u64,
+}
+
+/// Takes a number of a setup over, if it has it.
+fn take(setup: &Setup, key: &str, slot: &mut u64, unit: u64) {
+    if let Some(value) = setup.number(key).and_then(|value| u64::try_from(value).ok()) {
+        *slot = value * unit;
+    }
+}
+
+/// Bytes of which 0 is none.
+fn bytes(setup: &Setup, key: &str) -> Option<u64> {
+    setup.number(key).and_then(|value| u64::try_from(value).ok()).filter(|value| *value > 0)
+}
+
+impl DeviceKnobs {
+    /// What the kernel of this profile starts with.
+    pub fn defaults(profile: &Profile) -> DeviceKnobs {
+        DeviceKnobs {
+            commit_interval_ns: COMMIT_INTERVAL_NS.get(),
+            nr_requests: NR_REQUESTS.get(),
+            wbt_target_us: 0,
+            request_pages: u64::from(REQUEST_PAGES.get()),
+            read_ahead_pages: READ_AHEAD_PAGES.get(),
+            scheduler: profile.schedulers.first().copied().unwrap_or("noop").to_owned(),
+            bdi_min_percent: 0,
+            bdi_max_percent: 100,
+            bdi_max_bytes: None,
+            bdi_strict: false,
+        }
+    }
+
+    /// Takes over what a setup says of the device.
+    pub fn apply(&mut self, setup: &Setup) {
+        take(setup, "journal_commit_interval", &mut self.commit_interval_ns, 1_000_000);
+        take(setup, "queue.nr_requests", &mut self.nr_requests, 1);
+        take(setup, "queue.wbt_lat_usec", &mut self.wbt_target_us, 1);
+        let mut largest_kib = self.request_pages * 4;
+        take(setup, "queue.max_sectors_kb", &mut largest_kib, 1);
+        self.request_pages = (largest_kib / 4).clamp(1, 1 << 16);
+        let mut ahead_kib = self.read_ahead_pages * 4;
+        take(setup, "queue.read_ahead_kb", &mut ahead_kib, 1);
+        self.read_ahead_pages = ahead_kib / 4;
+        take(setup, "bdi.min_ratio", &mut self.bdi_min_percent, 1);
+        take(setup, "bdi.max_ratio", &mut self.bdi_max_percent, 1);
+        self.bdi_max_bytes = bytes(setup, "bdi.max_bytes").or(self.bdi_max_bytes);
+        if let Some(strict) = setup.get("bdi.strict_limit") {
+            self.bdi_strict = strict == "1";
+        }
+        if let Some(name) = setup.get("queue.scheduler") {
+            name.clone_into(&mut self.scheduler);
+        }
+    }
 }
 
 impl Knobs {
@@ -74,29 +133,17 @@ impl Knobs {
             dirty_expire_ns: DIRTY_EXPIRE_NS.get(),
             writeback_interval_ns: WRITEBACK_INTERVAL_NS.get(),
             ratelimit_pages,
-            commit_interval_ns: COMMIT_INTERVAL_NS.get(),
             slabinfo_interval_ns: 0,
-            nr_requests: NR_REQUESTS.get(),
-            wbt_target_us: 0,
-            request_pages: u64::from(REQUEST_PAGES.get()),
-            read_ahead_pages: READ_AHEAD_PAGES.get(),
             mapped_percent: 0,
-            scheduler: profile.schedulers.first().copied().unwrap_or("noop").to_owned(),
             precursor: "off".to_owned(),
-            bdi_max_percent: 100,
-            bdi_max_bytes: None,
-            bdi_strict: false,
             cgroup_version: 2,
         }
     }
 
     /// Takes over what a setup says; knobs that the model does not have are left alone.
     pub fn apply(&mut self, setup: &Setup) {
-        let take = |key: &str, slot: &mut u64, unit: u64| {
-            if let Some(value) = setup.number(key).and_then(|value| u64::try_from(value).ok()) {
-                *slot = value * unit;
-            }
-        };
+        let take = |key: &str, slot: &mut u64, unit: u64| take(setup, key, slot, unit);
+        let bytes = |key: &str| bytes(setup, key);
         take("vm.zone_reclaim_mode", &mut self.zone_reclaim_mode, 1);
         take("vm.min_free_kbytes", &mut self.min_free_kbytes, 1);
         take("vm.watermark_scale_factor", &mut self.watermark_scale_factor, 1);
@@ -108,25 +155,9 @@ impl Knobs {
         take("vm.dirty_expire_centisecs", &mut self.dirty_expire_ns, 10_000_000);
         take("vm.dirty_writeback_centisecs", &mut self.writeback_interval_ns, 10_000_000);
         take("ratelimit_pages", &mut self.ratelimit_pages, 1);
-        take("journal_commit_interval", &mut self.commit_interval_ns, 1_000_000);
         take("monitor.slabinfo_interval", &mut self.slabinfo_interval_ns, 1_000_000);
         take("model.mapped_percent", &mut self.mapped_percent, 1);
-        take("queue.nr_requests", &mut self.nr_requests, 1);
-        take("queue.wbt_lat_usec", &mut self.wbt_target_us, 1);
         take("model.cgroup_version", &mut self.cgroup_version, 1);
-        let mut largest_kib = self.request_pages * 4;
-        take("queue.max_sectors_kb", &mut largest_kib, 1);
-        self.request_pages = (largest_kib / 4).clamp(1, 1 << 16);
-        let mut ahead_kib = self.read_ahead_pages * 4;
-        take("queue.read_ahead_kb", &mut ahead_kib, 1);
-        self.read_ahead_pages = ahead_kib / 4;
-        let bytes =
-            |key: &str| setup.number(key).and_then(|value| u64::try_from(value).ok()).filter(|value| *value > 0);
-        take("bdi.max_ratio", &mut self.bdi_max_percent, 1);
-        self.bdi_max_bytes = bytes("bdi.max_bytes").or(self.bdi_max_bytes);
-        if let Some(strict) = setup.get("bdi.strict_limit") {
-            self.bdi_strict = strict == "1";
-        }
         // Setting one of a pair clears the other (mm/page-writeback.c: dirty_bytes_handler).
         if setup.get("vm.dirty_bytes").is_some() {
             self.dirty_bytes = bytes("vm.dirty_bytes");
@@ -141,16 +172,13 @@ impl Knobs {
         if let Some(mode) = setup.get("thp.enabled") {
             self.huge_pages = mode == "always";
         }
-        if let Some(name) = setup.get("queue.scheduler") {
-            name.clone_into(&mut self.scheduler);
-        }
         if let Some(mode) = setup.get("precursor") {
             mode.clone_into(&mut self.precursor);
         }
     }
 
     /// For the recording's header: every knob that the model obeys.
-    pub fn observed(&self) -> Setup {
+    pub fn observed(&self, device: &DeviceKnobs) -> Setup {
         let mut setup = Setup::default();
         for (key, value) in [
             ("vm.zone_reclaim_mode", self.zone_reclaim_mode),
@@ -165,13 +193,13 @@ impl Knobs {
             ("vm.dirty_writeback_centisecs", self.writeback_interval_ns / 10_000_000),
             ("ratelimit_pages", self.ratelimit_pages),
             ("monitor.slabinfo_interval", self.slabinfo_interval_ns / 1_000_000),
-            ("queue.nr_requests", self.nr_requests),
-            ("queue.max_sectors_kb", self.request_pages * 4),
-            ("queue.read_ahead_kb", self.read_ahead_pages * 4),
+            ("queue.nr_requests", device.nr_requests),
+            ("queue.max_sectors_kb", device.request_pages * 4),
+            ("queue.read_ahead_kb", device.read_ahead_pages * 4),
         ] {
             setup.observe(key, &value.to_string());
         }
-        setup.observe("queue.scheduler", &self.scheduler);
+        setup.observe("queue.scheduler", &device.scheduler);
         setup.observe("precursor", &self.precursor);
         setup
     }

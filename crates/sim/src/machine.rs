@@ -1,25 +1,22 @@
 //! The modelled machine as a whole: what every part reaches through.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 
 use rand_core::Rng;
 
 use super::actor::Shared;
 use super::ahead::Aheads;
-use super::block::{Block, Done, Request};
+use super::block::{Done, Request};
 use super::chunk::{NONE, WINDOW_PAGES};
 use super::clock::{Clock, TaskId, WaitQueue};
 use super::cpu::Cpus;
-use super::file_system::FileSystem;
+use super::device::{Device, DeviceId};
 use super::inode::{FileKey, InodeId};
-use super::journal::Journal;
 use super::kernel::{Costs, Profile};
 use super::knobs::Knobs;
 use super::memory::Mm;
 use super::names;
 use super::options::Ablations;
-use super::placement::Placement;
 use super::readahead::Coming;
 use super::recorder::Recorder;
 use super::shrinker::Owed;
@@ -30,7 +27,6 @@ use flatwater_recording::{Series, Setup};
 pub struct Machine {
     pub(super) clock: Clock,
     pub(super) profile: Profile,
-    pub(super) file_system: FileSystem,
     pub(super) costs: Costs,
     /// As `copying::remote_percent`.
     pub(super) remote_percent: u64,
@@ -39,12 +35,9 @@ pub struct Machine {
     pub(super) ablations: Ablations,
     pub(super) cpus: RefCell<Cpus>,
     pub(super) mm: RefCell<Mm>,
-    pub(super) block: RefCell<Block>,
-    pub(super) placement: RefCell<Placement>,
+    pub(super) devices: Vec<Device>,
     pub(super) coming: RefCell<Coming>,
     pub(super) wb: RefCell<Writeback>,
-    pub(super) journal: RefCell<Journal>,
-    pub(super) dirty_inodes: RefCell<BTreeSet<InodeId>>,
     pub(super) kswapd: RefCell<Vec<Option<TaskId>>>,
     pub(super) owed: Cell<Owed>,
     pub(super) blocked: Cell<u32>,
@@ -93,11 +86,16 @@ impl Machine {
         ns * 100 / self.speed_percent.max(1)
     }
 
+    /// Every knob that the model obeys; those of a device are the first one's.
+    pub(super) fn observed(&self) -> Setup {
+        self.knobs.borrow().observed(&self.device(DeviceId::FIRST).knobs.borrow())
+    }
+
     pub(super) fn add_blocked(&self, change: i32) {
         self.blocked.set(self.blocked.get().saturating_add_signed(change));
     }
 
-    /// Changes settings as a write to /proc/sys would.
+    /// Changes settings as writes to /proc/sys and to /sys would; those of a device are the first one's.
     pub(super) fn apply(&self, setup: &Setup) {
         let mut knobs = self.knobs.borrow_mut();
         knobs.apply(setup);
@@ -118,16 +116,12 @@ impl Machine {
         if let Some(limit) = setup.number("cgroup.memory_limit").and_then(|limit| u64::try_from(limit).ok()) {
             mm.cgroup.limit = limit / self.profile.page_bytes;
         }
-        self.block.borrow_mut().set_limits(knobs.nr_requests as u32, knobs.request_pages as u32);
-        let rate = |key: &str| setup.number(key).and_then(|value| u64::try_from(value).ok()).filter(|value| *value > 0);
-        let caps = ["cgroup.read_bps", "cgroup.write_bps", "cgroup.read_iops", "cgroup.write_iops"].map(rate);
-        self.block.borrow_mut().cap(caps);
-        self.block.borrow_mut().set_by_sync(self.profile.sync_writes);
-        self.block.borrow_mut().set_scales_slices(self.profile.queue.cfq_scales);
-        self.block.borrow_mut().set_scheduler(&knobs.scheduler);
-        let woken = self.block.borrow_mut().set_wbt(knobs.wbt_target_us);
-        woken.into_iter().for_each(|sleeper| self.clock.wake(sleeper));
+        self.device(DeviceId::FIRST).apply(setup, &self.profile, &self.clock);
         self.precursor_used.set(self.precursor_used.get() || knobs.precursor != "off");
+        drop((knobs, mm));
+        if ["vm.dirty_ratio", "vm.dirty_bytes"].iter().any(|key| setup.get(key).is_some()) {
+            self.set_completion_period();
+        }
     }
 
     /// The page of the block device that holds this file's inode and directory entry.
@@ -150,10 +144,11 @@ impl Machine {
     pub(super) fn io_done(&self, request: &Request) {
         let is_file = |inode: InodeId| {
             let mm = self.mm.borrow();
-            inode != mm.device && !mm.inodes.get(inode).anonymous
+            !mm.is_block_device(inode) && !mm.inodes.get(inode).anonymous
         };
         let of_file = matches!(request.done, Done::Pages { inode, .. } if is_file(inode));
-        if of_file && self.profile.converts_extents && self.journal.borrow_mut().holds_back(request) {
+        let device = self.device(request.device);
+        if of_file && device.file_system.converts_extents && device.journal.borrow_mut().holds_back(request) {
             return;
         }
         match request.done {
@@ -162,7 +157,7 @@ impl Machine {
                 self.coming.borrow_mut().arrived(inode, end);
                 self.wb.borrow_mut().waiting.wake_all(&self.clock);
             }
-            Done::Wake(task) => super::block::done_for(self, task),
+            Done::Wake(task) => super::block::done_for(self, request.device, task),
         }
         // The completion's softirq runs on whichever CPU took the interrupt.
         let mut cpus = self.cpus.borrow_mut();
@@ -173,7 +168,8 @@ impl Machine {
     fn pages_done(&self, inode: InodeId, first_page: u64, pages: u64) {
         let mut mm = self.mm.borrow_mut();
         let (mut page, end) = (first_page, first_page + pages);
-        let dead = mm.inodes.get(inode).dead;
+        let own = mm.inodes.get(inode);
+        let (dead, device, anonymous) = (own.dead, own.device, own.anonymous);
         while page < end {
             let window = page / WINDOW_PAGES;
             let stop = end.min((window + 1) * WINDOW_PAGES);
@@ -185,7 +181,7 @@ impl Machine {
                 chunk.writeback &= !done;
                 let rotates = chunk.reclaim && chunk.writeback | chunk.dirty == 0;
                 chunk.reclaim &= !rotates;
-                mm.writeback -= u64::from(done.count_ones());
+                mm.of_device(inode).writeback -= u64::from(done.count_ones());
                 mm.zones[zone].writeback -= u64::from(done.count_ones());
                 mm.inodes.get_mut(inode).under_writeback -= done.count_ones();
                 if mm.inodes.get(inode).in_cgroup {
@@ -205,6 +201,9 @@ impl Machine {
             mm.free_inode(inode, 0);
         }
         drop(mm);
+        if !anonymous {
+            self.note_completed(device, pages);
+        }
         let mut wb = self.wb.borrow_mut();
         wb.waiting.wake_all(&self.clock);
         wb.written_for_throttled(pages, &self.clock);

@@ -96,7 +96,8 @@ async fn touch_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, wri
         if hit.is_none() {
             m.mm.borrow_mut().events.pgmajfault += 1;
             // do_sync_mmap_readahead: as much as the limit of readahead is (from a multiple of it on, not from half of it before).
-            let around = if m.profile.read_around { m.knobs.borrow().read_ahead_pages.max(1) } else { 1 };
+            let around =
+                if m.profile.read_around { m.device_of(inode).knobs.borrow().read_ahead_pages.max(1) } else { 1 };
             let from = page / around * around;
             let size_pages = m.mm.borrow().inodes.get(inode).size.div_ceil(PAGE).max(page + 1);
             let to = (from + around).min(size_pages);
@@ -104,9 +105,10 @@ async fn touch_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, wri
         }
         let Some((id, bit)) = m.mm.borrow().lookup(inode, page) else { return };
         map_page(m, task, id, bit);
-        if write && m.mark_dirty(id, bit) && throttle::due(m, task) {
+        let device = m.place_of(inode);
+        if write && m.mark_dirty(id, bit) && throttle::due(m, device, task) {
             task.run(m).await;
-            throttle::balance(m, task).await;
+            throttle::balance(m, device, task).await;
         }
     }
 }

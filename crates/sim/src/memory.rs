@@ -64,10 +64,10 @@ pub struct Mm {
     pub kswapd_woken_for: Vec<Option<ZoneKind>>,
     /// Runs of each node's kswapd since anybody last freed anything there (6.x: `kswapd_failures`).
     pub kswapd_failures: Vec<u32>,
-    pub dirty: u64,
-    pub writeback: u64,
-    /// The inode of the block device, whose pages /proc/meminfo calls Buffers.
-    pub device: InodeId,
+    /// The inodes of the block devices, whose pages /proc/meminfo calls Buffers.
+    pub block_devices: Vec<InodeId>,
+    /// Dirty pages and pages under writeback of each device (BDI_RECLAIMABLE, BDI_WRITEBACK).
+    pub by_device: Vec<OfDevice>,
     /// Zonelists by node, for memory up to Normal and up to the highest zone.
     pub lists_normal: Vec<Vec<u8>>,
     pub lists_any: Vec<Vec<u8>>,
@@ -82,7 +82,57 @@ pub struct Mm {
     pub ownerless: InodeId,
 }
 
+/// Pages of one device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OfDevice {
+    pub dirty: u64,
+    pub writeback: u64,
+}
+
+impl OfDevice {
+    #[must_use]
+    pub fn sum(self) -> u64 {
+        self.dirty + self.writeback
+    }
+}
+
 impl Mm {
+    #[must_use]
+    pub fn is_block_device(&self, inode: InodeId) -> bool {
+        self.block_devices.contains(&inode)
+    }
+
+    /// The counts of the device that a file lies on.
+    #[inline]
+    pub fn of_device(&mut self, inode: InodeId) -> &mut OfDevice {
+        let device = self.inodes.get(inode).device;
+        &mut self.by_device[device.index()]
+    }
+
+    #[must_use]
+    pub fn dirty(&self) -> u64 {
+        self.by_device.iter().map(|own| own.dirty).sum()
+    }
+
+    #[must_use]
+    pub fn writeback(&self) -> u64 {
+        self.by_device.iter().map(|own| own.writeback).sum()
+    }
+
+    /// What is counted of each device is what its files have.
+    fn check_devices(&self) -> Result<(), Broken> {
+        let mut held = vec![OfDevice::default(); self.by_device.len()];
+        for inode in self.inodes.there() {
+            let own = &mut held[inode.device.index()];
+            own.dirty += inode.dirty.as_deref().map_or(0, |dirty| dirty.pages);
+            own.writeback += u64::from(inode.under_writeback);
+        }
+        if held == self.by_device {
+            return Ok(());
+        }
+        Err(Broken::Frames(format!("{:?} counted by device, {held:?} of its files", self.by_device)))
+    }
+
     pub fn cache(&self, kind: CacheKind) -> &SlabCache {
         &self.caches[kind as usize]
     }
@@ -144,9 +194,10 @@ impl Mm {
         let chunk = *self.chunks.get(id);
         let bits = bits & chunk.present;
         let dirty = u64::from((chunk.dirty & bits).count_ones());
-        self.dirty -= dirty;
         let writeback = u64::from((chunk.writeback & bits).count_ones());
-        self.writeback -= writeback;
+        let device = self.of_device(chunk.inode);
+        device.dirty -= dirty;
+        device.writeback -= writeback;
         let zone = &mut self.zones[usize::from(chunk.zone)];
         zone.mapped -= u64::from((chunk.mapped & bits).count_ones());
         zone.dirty -= dirty;
@@ -219,7 +270,7 @@ impl Mm {
         let first = chunk.dirty == 0;
         chunk.dirty |= bit;
         let (inode, window, zone) = (chunk.inode, chunk.window, usize::from(chunk.zone));
-        self.dirty += 1;
+        self.of_device(inode).dirty += 1;
         self.zones[zone].dirty += 1;
         let inode = self.inodes.get_mut(inode);
         self.cgroup.dirty += u64::from(inode.in_cgroup);
@@ -320,7 +371,7 @@ impl Mm {
         let (pages, dirty, mapped) = (chunk.pages(), chunk.dirty.count_ones(), chunk.mapped.count_ones());
         (chunk.dirty, chunk.mapped, chunk.sibling) = (0, 0, NONE);
         let (inode, zone) = (std::mem::replace(&mut chunk.inode, ownerless), usize::from(chunk.zone));
-        self.dirty -= u64::from(dirty);
+        self.of_device(inode).dirty -= u64::from(dirty);
         self.zones[zone].mapped -= u64::from(mapped);
         self.zones[zone].dirty -= u64::from(dirty);
         let old = self.inodes.get_mut(inode);
@@ -339,14 +390,15 @@ impl Mm {
     /// Every frame of every zone is accounted for, and the counters agree with the pages themselves.
     pub fn check(&self) -> Result<(), Broken> {
         let dirty: u64 = self.zones.iter().map(|zone| zone.dirty).sum();
-        if dirty != self.dirty {
-            return Err(Broken::Frames(format!("{} dirty pages counted, {dirty} in the zones", self.dirty)));
+        if dirty != self.dirty() {
+            return Err(Broken::Frames(format!("{} dirty pages counted, {dirty} in the zones", self.dirty())));
         }
+        self.check_devices()?;
         let held = self.chunks.check(self.zones.len())?;
         let writeback = held.under_writeback;
         let in_zones: u64 = self.zones.iter().map(|zone| zone.writeback).sum();
-        if writeback != self.writeback || writeback != in_zones {
-            let counted = self.writeback;
+        if writeback != self.writeback() || writeback != in_zones {
+            let counted = self.writeback();
             return Err(Broken::Frames(format!(
                 "{counted} pages under writeback counted, {writeback} held, {in_zones} in the zones"
             )));

@@ -58,7 +58,7 @@ fn hold(m: &Machine, kind: super::slab::CacheKind, node: usize) -> u64 {
 pub async fn timeline(m: Rc<Machine>, changes: Vec<Change>) {
     for change in changes {
         m.clock.sleep_until(change.at.0).await;
-        let before = m.knobs.borrow().observed();
+        let before = m.observed();
         m.apply(&change.set);
         for (key, value) in change.set.iter() {
             let (key, old, new) = (key.to_owned(), before.get(key).map(str::to_owned), value.to_owned());

@@ -10,6 +10,7 @@
 
 use super::Machine;
 use super::chunk::NONE;
+use super::device::DeviceId;
 use super::inode::{FileKey, InodeId, Place};
 use super::memory::Mm;
 use super::site::Site;
@@ -24,7 +25,7 @@ pub fn scattered(group: u64, index: u64) -> u64 {
 }
 
 /// Directories' keys begin here: no workload has such a number.
-const DIRECTORIES: u32 = 1000;
+pub const DIRECTORIES: u32 = 1000;
 
 /// The directory that a file or a directory is in.
 fn home(m: &Machine, key: FileKey) -> Option<FileKey> {
@@ -130,7 +131,7 @@ pub async fn find(m: &Machine, task: &mut Task, file: FileKey, create: bool) {
             m.name_made(file);
             put_size(m, task, dir).await;
         }
-        device_page(m, task, place(m, dir, file), create, true).await;
+        device_page(m, m.place_of_key(file), task, place(m, dir, file), create, true).await;
     }
 }
 
@@ -142,14 +143,14 @@ pub async fn change(m: &Machine, task: &mut Task, file: FileKey, made: bool) {
         } else if let Some(names) = m.mm.borrow_mut().inodes.names.get_mut(&dir) {
             *names = names.saturating_sub(1);
         }
-        device_page(m, task, place(m, dir, file), true, true).await;
+        device_page(m, m.place_of_key(file), task, place(m, dir, file), true, true).await;
         put_size(m, task, dir).await;
     }
 }
 
 /// The directory's own size and times (fs/reiserfs/namei.c: reiserfs_add_entry, reiserfs_update_sd, 2.6.20).
 async fn put_size(m: &Machine, task: &mut Task, dir: FileKey) {
-    device_page(m, task, m.metadata_page(dir), true, true).await;
+    device_page(m, m.place_of_key(dir), task, m.metadata_page(dir), true, true).await;
 }
 
 /// readdir() to the end; where directories are not modelled, the block that holds the directory's inode.
@@ -160,11 +161,16 @@ pub async fn list(m: &Machine, task: &mut Task, dir: FileKey) {
     }
     lookup(m, task, dir, false).await;
     for index in 0..blocks(m, dir) {
-        device_page(m, task, block(dir, index), false, true).await;
+        device_page(m, m.place_of_key(dir), task, block(dir, index), false, true).await;
     }
 }
 
 impl Machine {
+    /// The device that a workload's files and directories lie on.
+    pub(super) fn place_of_key(&self, key: FileKey) -> DeviceId {
+        self.mm.borrow().inodes.home(key)
+    }
+
     /// A name more in the file's directory.
     pub(super) fn name_made(&self, file: FileKey) {
         if let Some(dir) = home(self, file) {

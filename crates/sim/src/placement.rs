@@ -64,25 +64,26 @@ fn scattered(workload: u32, directory: u64) -> u64 {
 impl Machine {
     /// Where a page of a file is on the disk. Without an arm files begin anywhere and continue without gaps.
     pub(super) fn position(&self, inode: InodeId, page: u64, writes: bool) -> u64 {
-        let (key, size_pages) = {
+        let (key, size_pages, device) = {
             let mm = self.mm.borrow();
-            if mm.device == inode {
+            if mm.is_block_device(inode) {
                 return page;
             }
-            (mm.inodes.get(inode).key, mm.inodes.get(inode).size.div_ceil(4096))
+            let own = mm.inodes.get(inode);
+            (own.key, own.size.div_ceil(4096), self.device(own.device))
         };
-        let pages = self.block.borrow().pages();
-        if !self.block.borrow().has_arm() {
+        let pages = device.block.borrow().pages();
+        if !device.block.borrow().has_arm() {
             let start = (u64::from(key.0) << 48 ^ key.1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
             return pages / 4 + (start % (pages / 2).max(1) + page) % (pages / 2).max(1);
         }
         let size_pages = size_pages.max(page + 1);
-        let end = match (writes, self.file_system.delays_allocation) {
+        let end = match (writes, device.file_system.delays_allocation) {
             (false, _) => size_pages,
             (true, true) => size_pages.max(page + size_pages.next_power_of_two().min(NORMAL_PAGES.get())),
             (true, false) => (page / WINDOW_PAGES.get() + 1) * WINDOW_PAGES.get(),
         };
-        self.placement.borrow_mut().position(key, page, end, pages)
+        device.placement.borrow_mut().position(key, page, end, pages)
     }
 }
 

@@ -125,8 +125,8 @@ struct Rule {
 
 impl Rule {
     /// ondemand_readahead, 4.10 and later: a call of more than the limit may read as much as the device takes at once (io_pages).
-    fn of(m: &Machine, asked: u64) -> Rule {
-        let knobs = m.knobs.borrow();
+    fn of(m: &Machine, inode: InodeId, asked: u64) -> Rule {
+        let knobs = m.device_of(inode).knobs.borrow();
         let most = knobs.read_ahead_pages;
         let widens = m.profile.calls_widen_readahead;
         let most = if widens { most.max(asked.min(knobs.request_pages)) } else { most };
@@ -166,12 +166,12 @@ fn context_pages(rule: ContextReadahead, history: u32, asked: u32, most: u32) ->
 
 /// page_cache_sync_readahead: nothing of this page is in memory. `last` is the last page that is asked for.
 pub async fn miss(m: &Machine, task: &mut Task, inode: InodeId, page: u64, last: u64) {
-    if m.knobs.borrow().read_ahead_pages == 0 {
+    if m.device_of(inode).knobs.borrow().read_ahead_pages == 0 {
         // Without any each page is read by itself (no_cached_page).
         return vfs::fetch(m, task, inode, (page, page + 1), 0, Site::ReadWait).await;
     }
     let asked = last + 1 - page;
-    let rule = Rule::of(m, asked);
+    let rule = Rule::of(m, inode, asked);
     let asked = asked.min(1 << 20) as u32;
     let ahead = m.mm.borrow().inodes.get(inode).ahead;
     let context = match m.profile.context_readahead {
@@ -204,7 +204,7 @@ pub async fn hit(m: &Machine, task: &mut Task, inode: InodeId, page: u64, last: 
     }
     if ahead.mark == Some(page) {
         // page_cache_async_readahead.
-        let window = ahead.pushed(Rule::of(m, last + 1 - page).most);
+        let window = ahead.pushed(Rule::of(m, inode, last + 1 - page).most);
         submit(m, task, inode, window, last).await;
     }
     wait_for(m, task, inode, page).await;
@@ -230,12 +230,14 @@ async fn wait_for(m: &Machine, task: &mut Task, inode: InodeId, page: u64) {
 async fn submit(m: &Machine, task: &mut Task, inode: InodeId, window: Ahead, last: u64) {
     let size_pages = m.mm.borrow().inodes.get(inode).size.div_ceil(4096).max(last + 1);
     let (from, to) = (window.start, window.end().min(size_pages));
+    let device = m.place_of(inode);
+    let own = m.device(device);
     let (order, missing) = {
         let mut mm = m.mm.borrow_mut();
         // Where the next part of the file is cached there is nothing to read.
         let missing = (from..to).any(|page| mm.lookup(inode, page).is_none());
         let ahead = &mut mm.inodes.get_mut(inode).ahead;
-        let order = if m.profile.ahead_folios { Ahead::next_order(ahead.order, window.pages) } else { 0 };
+        let order = if own.file_system.ahead_folios { Ahead::next_order(ahead.order, window.pages) } else { 0 };
         let mark = Some(window.end() - u64::from(window.left)).filter(|&mark| mark < to);
         *ahead = Ahead { mark, order, behind: ahead.behind, ..window };
         (order, missing)
@@ -243,7 +245,7 @@ async fn submit(m: &Machine, task: &mut Task, inode: InodeId, window: Ahead, las
     if !missing {
         return;
     }
-    let largest = m.knobs.borrow().request_pages.max(1);
+    let largest = own.knobs.borrow().request_pages.max(1);
     let pieces = || (from..to).step_by(largest as usize).map(|at| (at, (at + largest).min(to)));
     pieces().for_each(|(at, end)| m.coming.borrow_mut().note(inode, at, end));
     vfs::add_missing(m, task, inode, (from, to), order).await;
@@ -253,7 +255,7 @@ async fn submit(m: &Machine, task: &mut Task, inode: InodeId, window: Ahead, las
     for (at, end) in pieces() {
         let (position, pages) = (m.position(inode, at, false), (end - at) as u32);
         m.mm.borrow_mut().events.pgpgin_kib += u64::from(pages) * 4;
-        let request = Request::new(false, position, pages, Done::Ahead { inode, end });
+        let request = Request::new(false, position, pages, Done::Ahead { inode, end }).on(device);
         block::submit(m, task, request, Site::GetRequestRead).await;
     }
 }

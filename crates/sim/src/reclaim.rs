@@ -221,7 +221,7 @@ pub async fn pageout(m: &Machine, task: &mut Task, pass: Pass) {
     }
     let met = std::mem::take(&mut m.mm.borrow_mut().pageout);
     for page in met {
-        if m.block.borrow().congested() && pass.site != Site::NodeReclaim {
+        if m.device_of(page.inode).congested() && pass.site != Site::NodeReclaim {
             continue;
         }
         task.run(m).await;

@@ -6,7 +6,7 @@ use super::run::NEWEST;
 use super::stripes::Level;
 use super::{file_system, kernel, modelled};
 use flatwater_recording::{Setup, lru_gen_runs};
-use flatwater_workload::scenario::Scenario;
+use flatwater_workload::scenario::{DiskSpec, Scenario};
 
 constants! {
     const DRIVES_MAX: u32 = assumed(64, "arrays of more drives are several devices");
@@ -48,6 +48,9 @@ fn not_yet(key: &str, value: &str, profile: &Profile) -> Option<&'static str> {
         // The only requests for more than a page: kernels that would meet them by lumpy reclaim (2.6.24 to 2.6.37) get none.
         "thp.enabled" | "thp.defrag" => (profile.huge_pages || value == "never", "2.6.38"),
         "queue.wbt_lat_usec" => (profile.queue.has_wbt || value == "0", "4.10"),
+        // 2.6.24 and 2.6.25 have the shares, but not the knobs.
+        "bdi.max_ratio" => (profile.throttle != Throttle::PerCpuRateLimit || value == "100", "2.6.26"),
+        "bdi.min_ratio" => (profile.throttle != Throttle::PerCpuRateLimit || value == "0", "2.6.26"),
         "bdi.strict_limit" | "bdi.max_bytes" => (profile.throttle == Throttle::IoLess || value == "0", "3.11"),
         _ => (true, ""),
     };
@@ -55,8 +58,7 @@ fn not_yet(key: &str, value: &str, profile: &Profile) -> Option<&'static str> {
 }
 
 /// What an array has that the model does not.
-fn missing_of_array(scenario: &Scenario, profile: &Profile) -> Option<String> {
-    let disk = &scenario.machine.disk;
+fn missing_of_array(disk: &DiskSpec, profile: &Profile) -> Option<String> {
     let array = disk.array.as_ref()?;
     let Some(level) = Level::named(&array.level) else {
         let lacks = if array.level == "raid6" { "the second parity of RAID 6" } else { "this layout of an array" };
@@ -72,32 +74,29 @@ fn missing_of_array(scenario: &Scenario, profile: &Profile) -> Option<String> {
     profile.buffer_cache.is_some().then(|| "md and RAID controllers of 2.2 (disk.array)".to_owned())
 }
 
-/// The first mechanism that the scenario needs and the model of this kernel does not have.
-#[must_use]
-pub fn missing(scenario: &Scenario, profile: &Profile) -> Option<String> {
-    let asked = [scenario.machine.disk.file_system.as_deref(), scenario.setup.get("mount.file_system")];
+/// What a device or its file system has that the model does not; `setups` are its settings, the first those from the start.
+fn missing_of_device(disk: &DiskSpec, setups: &[&Setup], profile: &Profile) -> Option<String> {
+    let setup = setups.first()?;
+    let asked = [disk.file_system.as_deref(), setup.get("mount.file_system")];
     if let Some(name) = asked.into_iter().flatten().find(|name| !profile.file_systems.contains(name)) {
         let known = profile.file_systems.join(", ");
         return Some(format!("{} (file system '{name}'; it has {known})", missing_of_file_system(name)));
     }
-    if let Some(option) = file_system::unknown_option(&scenario.setup, file_system::is_nfs(scenario)) {
+    let is_nfs = file_system::is_nfs(disk, setup);
+    if let Some(option) = file_system::unknown_option(setup, is_nfs) {
         return Some(format!("the mount option '{option}' (mount.options)"));
     }
-    if scenario.machine.disk.network_bytes_per_s.is_some() && !file_system::is_nfs(scenario) {
+    if disk.network_bytes_per_s.is_some() && !is_nfs {
         return Some("a disk behind a network (disk.network_bps) with a file system that is not nfs".to_owned());
     }
-    let setups = || scenario.timeline.iter().map(|change| &change.set).chain([&scenario.setup]);
-    let throttles = setups().any(|setup| setup.number("queue.wbt_lat_usec").is_some_and(|target| target > 0));
-    if file_system::is_nfs(scenario) && throttles {
+    let throttles = setups.iter().any(|setup| setup.number("queue.wbt_lat_usec").is_some_and(|target| target > 0));
+    if is_nfs && throttles {
         return Some("writeback throttling of a server's disk (queue.wbt_lat_usec with nfs)".to_owned());
     }
-    if file_system::is_nfs(scenario) && scenario.machine.swap_bytes > 0 {
-        return Some("a swap area on a server (machine.swap with nfs)".to_owned());
-    }
-    if let Some(why) = missing_of_array(scenario, profile) {
+    if let Some(why) = missing_of_array(disk, profile) {
         return Some(why);
     }
-    for name in setups().filter_map(|setup| setup.get("queue.scheduler")) {
+    for name in setups.iter().filter_map(|setup| setup.get("queue.scheduler")) {
         if !profile.schedulers.contains(&name) {
             let known = profile.schedulers.join(", ");
             return Some(format!("{} (queue.scheduler '{name}'; it has {known})", missing_of_scheduler(name)));
@@ -110,12 +109,34 @@ pub fn missing(scenario: &Scenario, profile: &Profile) -> Option<String> {
         let mechanism = modelled::missing_mechanism(profile.name, key, value)?;
         Some(format!("{mechanism} ({key} = {value})"))
     };
-    if let Some(why) = setups().find_map(|setup| setup.iter().find_map(setting)) {
-        return Some(why);
+    setups.iter().find_map(|setup| setup.iter().find_map(setting))
+}
+
+/// The first mechanism that the scenario needs and the model of this kernel does not have.
+#[must_use]
+pub fn missing(scenario: &Scenario, profile: &Profile) -> Option<String> {
+    let timeline = scenario.timeline.iter().map(|change| &change.set);
+    let of_machine: Vec<&Setup> = std::iter::once(&scenario.setup).chain(timeline).collect();
+    let several = scenario.devices().count() > 1;
+    for (place, (_, disk, setup)) in scenario.devices().enumerate() {
+        let own = [setup];
+        let setups = if place == 0 { of_machine.as_slice() } else { &own };
+        if let Some(why) = missing_of_device(disk, setups, profile) {
+            return Some(why);
+        }
+    }
+    if several && profile.buffer_cache.is_some() {
+        return Some("several devices of 2.2 (machine.device)".to_owned());
+    }
+    if file_system::is_nfs(&scenario.machine.disk, &scenario.setup) && scenario.machine.swap_bytes > 0 {
+        return Some("a swap area on a server (machine.swap with nfs)".to_owned());
     }
     let has_cgroup = scenario.setup.get("cgroup.memory_limit").is_some();
     if has_cgroup && !profile.lru_per_node {
         return Some("memory cgroups of kernels before 4.8 (cgroup.memory_limit)".to_owned());
+    }
+    if has_cgroup && several {
+        return Some("the writeback of a memory cgroup by device (cgroup.memory_limit with machine.device)".to_owned());
     }
     if scenario.machine.swap_bytes > 0 {
         if profile.buffer_cache.is_some() {
@@ -137,7 +158,9 @@ pub fn missing(scenario: &Scenario, profile: &Profile) -> Option<String> {
 pub fn leave_out(scenario: &mut Scenario) -> Vec<String> {
     let Some(profile) = kernel::find(scenario.kernel.as_deref().unwrap_or(NEWEST)) else { return Vec::new() };
     let (mut kept, mut left) = (Setup::default(), Vec::new());
-    let unknown_options = file_system::unknown_option(&scenario.setup, file_system::is_nfs(scenario)).is_some();
+    let unknown_options =
+        file_system::unknown_option(&scenario.setup, file_system::is_nfs(&scenario.machine.disk, &scenario.setup))
+            .is_some();
     for (key, value) in scenario.setup.iter() {
         let lacks = modelled::missing_mechanism(profile.name, key, value).is_some()
             || not_yet(key, value, &profile).is_some()
@@ -189,6 +212,7 @@ mod tests {
             ("linux-6.1", "", "'queue.scheduler' = 'kyber'", "kyber"),
             ("linux-6.1", "", "'queue.scheduler' = 'cfq'", "cfq"),
             ("linux-2.6.32", "", "'cgroup.memory_limit' = '64MiB'", "cgroup"),
+            ("linux-2.6.20-x86_64", "", "'bdi.max_ratio' = 10", "2.6.26"),
         ] {
             let (scenario, profile) = scenario(kernel, disk, setup);
             let why = missing(&scenario, &profile).unwrap_or_else(|| panic!("{kernel} {disk} {setup} was taken"));
@@ -210,6 +234,29 @@ mod tests {
             let (scenario, profile) = scenario(kernel, disk, setup);
             assert_eq!(missing(&scenario, &profile), None, "{kernel} {disk} {setup}");
         }
+    }
+
+    #[test]
+    fn of_several_devices_each_is_looked_at_and_none_is_beside_a_cgroup_or_on_2_2() {
+        let of = |kernel: &str, device: &str, setup: &str| {
+            let (mut scenario, profile) = scenario(kernel, "", setup);
+            let with = format!("{}[[machine.device]]\nname = 'usb'\n{device}\n", scenario.text);
+            scenario = Scenario::parse("x", &with).expect("parses");
+            missing(&scenario, &profile)
+        };
+        for (kernel, device, setup, wanted) in [
+            ("linux-6.1", "disk = { file_system = 'btrfs' }", "", "btrfs"),
+            ("linux-6.1", "set = { 'mount.options' = 'discard' }", "", "discard"),
+            ("linux-2.6.20-x86_64", "set = { bdi.max_ratio = 5 }", "", "2.6.26"),
+            ("linux-6.1", "set = { queue.scheduler = 'cfq' }", "", "cfq"),
+            ("linux-6.1", "", "'cgroup.memory_limit' = '64MiB'", "by device"),
+            ("linux-2.2.5", "", "", "several devices"),
+        ] {
+            let why = of(kernel, device, setup).unwrap_or_else(|| panic!("{kernel} {device} {setup} was taken"));
+            assert!(why.contains(wanted), "{why}");
+        }
+        let device = "disk = { file_system = 'ext2', write_bps = '4MB' }\nset = { bdi.max_ratio = 5 }";
+        assert_eq!(of("linux-2.6.32", device, ""), None);
     }
 
     #[test]

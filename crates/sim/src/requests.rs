@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::clock::{TaskId, WaitQueue};
 use super::constant::constants;
+use super::device::DeviceId;
 use super::wbt::Purpose;
 
 /// What to do when a request is done.
@@ -19,6 +20,7 @@ pub enum Done {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
+    pub device: DeviceId,
     pub write: bool,
     /// On the disk, in pages.
     pub position: u64,
@@ -38,10 +40,11 @@ pub struct Request {
 }
 
 impl Request {
-    /// One that is not queued yet; of no pages it is a flush of the device's cache.
+    /// One to the first device that is not queued yet; of no pages it is a flush of the device's cache.
     #[must_use]
     pub fn new(write: bool, position: u64, pages: u32, done: Done) -> Request {
         Request {
+            device: DeviceId::FIRST,
             write,
             position,
             pages,
@@ -53,6 +56,12 @@ impl Request {
             begun_ns: 0,
             throttled: None,
         }
+    }
+
+    /// The same to another device.
+    #[must_use]
+    pub fn on(self, device: DeviceId) -> Request {
+        Request { device, ..self }
     }
 }
 

@@ -8,9 +8,11 @@ use super::block::Block;
 use super::broken::Broken;
 use super::clock::Clock;
 use super::cpu::Cpus;
-use super::file_system::{self, FileSystem};
-use super::kernel::{self, Generations, Profile, Throttle};
-use super::knobs::{Knobs, NR_REQUESTS};
+use super::device::Device;
+use super::disk::DiskModel;
+use super::file_system::{FileSystem, Kind};
+use super::kernel::{self, Generations, Profile, Shares, Throttle};
+use super::knobs::{DeviceKnobs, Knobs, NR_REQUESTS};
 use super::machine::Machine;
 use super::memory::Mm;
 use super::options::{Options, Truth};
@@ -23,9 +25,9 @@ use super::{block, build, constant, copying, journal, monitor, prepare, process,
 use flatwater_recording::EventKind;
 use flatwater_recording::header::FORMAT_VERSION;
 use flatwater_recording::{
-    Clock as ClockInfo, Event, Gap, Header, NodeShape, OwnCost, Recording, Source, Target, lru_gen_runs,
+    Clock as ClockInfo, Event, Gap, Header, NodeShape, OwnCost, Recording, Setup, Source, Target, lru_gen_runs,
 };
-use flatwater_workload::scenario::{Scenario, WorkloadSpec};
+use flatwater_workload::scenario::{DiskSpec, FIRST_DEVICE, Scenario, WorkloadSpec};
 use flatwater_workload::{Actor, ActorStart, ParamError, Role};
 
 #[derive(Debug, thiserror::Error)]
@@ -88,16 +90,10 @@ pub(super) fn built(scenario: &Scenario, options: &Options) -> Result<(Rc<Machin
     if !options.ablations.lowmem_limit {
         profile.lowmem_bytes = None;
     }
-    let own = file_system::name_of(scenario).or(profile.file_systems.first().copied());
-    profile.large_folios = own.is_some_and(|own| profile.large_folio_systems.contains(&own));
-    profile.ahead_folios = own.is_some_and(|own| profile.ahead_folio_systems.contains(&own));
     profile.lru_gen = match scenario.setup.get("lru_gen.enabled") {
         Some(bits) => profile.generations != Generations::None && lru_gen_runs(bits) != Some(false),
         None => profile.lru_gen,
     };
-    let own = FileSystem::of(scenario, &profile);
-    profile.journal = own.has_log && profile.buffer_cache.is_none();
-    profile.converts_extents &= own.shadows;
     let seed = options.seed.unwrap_or(scenario.seed);
     let machine = Rc::new(make(scenario, profile, options, seed)?);
     start(&machine, scenario, seed)?;
@@ -106,7 +102,8 @@ pub(super) fn built(scenario: &Scenario, options: &Options) -> Result<(Rc<Machin
 
 /// No page may have been lost.
 pub(super) fn checked(machine: &Machine, seed: u64) -> Result<(), SimError> {
-    let own = || machine.mm.borrow().check().and_then(|()| machine.block.borrow().check());
+    let queues = || machine.devices.iter().try_for_each(|device| device.block.borrow().check());
+    let own = || machine.mm.borrow().check().and_then(|()| queues());
     let what = machine.old.as_ref().map_or_else(own, |old| old.borrow().check());
     what.map_err(|what| SimError::Conservation { at_ns: machine.clock.now(), seed, what })
 }
@@ -138,6 +135,7 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         mm.open_cgroup();
     }
     mm.swap = swap_area(scenario, &profile, &shape);
+    build::add_devices(&mut mm, scenario);
     let old = profile.buffer_cache.map(|rules| {
         RefCell::new(Old::new(shape.node_bytes.iter().sum(), rules, shape.disk, options.ablations.orphaning))
     });
@@ -152,12 +150,9 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         ablations: options.ablations,
         cpus: RefCell::new(Cpus::new(&cpu_nodes, 10_000_000)),
         mm: RefCell::new(mm),
-        block: RefCell::new(Block::new(shape.disk, NR_REQUESTS.get() as u32).of_server(scenario)),
-        placement: RefCell::default(),
+        devices: devices(scenario, &profile, &shape),
         coming: RefCell::default(),
-        wb: RefCell::new(Writeback::new(shape.cpus)),
-        journal: RefCell::default(),
-        dirty_inodes: RefCell::default(),
+        wb: RefCell::new(Writeback::new(shape.cpus, profile.shares == Shares::ByTime)),
         kswapd: RefCell::new(vec![None; nodes]),
         owed: Cell::default(),
         blocked: Cell::new(0),
@@ -175,10 +170,13 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         samples_from_ns: Cell::new(0),
         recorder: RefCell::new(Recorder::new(profile.generation(), scenario.threshold.0, scenario.duration.0)),
         dice: build::generator(seed, 1),
-        file_system: FileSystem::of(scenario, &profile),
         profile,
     };
     machine.apply(&scenario.setup);
+    for (device, (_, _, setup)) in machine.devices.iter().zip(scenario.devices()).skip(1) {
+        device.apply(setup, &machine.profile, &machine.clock);
+    }
+    machine.set_completion_period();
     Ok(machine)
 }
 
@@ -195,17 +193,36 @@ fn starting_knobs(scenario: &Scenario, profile: &Profile, shape: &build::Shape, 
     let ratelimit = writeback::ratelimit_pages(total, shape.cpus as u64);
     let min_free = zone::default_min_free_kbytes(&mm.zones, profile);
     let mut knobs = Knobs::defaults(profile, min_free, u64::from(far), ratelimit);
+    knobs.apply(&scenario.setup);
+    knobs
+}
+
+/// The machine's devices, with what the kernel sets of each at boot.
+fn devices(scenario: &Scenario, profile: &Profile, shape: &build::Shape) -> Vec<Device> {
+    let models =
+        std::iter::once(shape.disk).chain(scenario.machine.devices.iter().map(|own| build::disk(&own.disk, profile)));
+    let all = scenario.devices().zip(models);
+    all.map(|((name, disk, setup), model)| device(name, disk, setup, model, profile)).collect()
+}
+
+fn device(name: &str, disk: &DiskSpec, setup: &Setup, model: DiskModel, profile: &Profile) -> Device {
+    let file_system = FileSystem::of(disk, setup, profile);
+    let mut knobs = DeviceKnobs::defaults(profile);
     // 6.x: a flash disk of several queues has no scheduler.
-    if shape.disk.in_order {
+    if model.in_order {
         "none".clone_into(&mut knobs.scheduler);
     }
-    if let Some(stripe) = shape.disk.md_stripe_pages() {
+    if let Some(stripe) = model.md_stripe_pages() {
         // drivers/md/raid0.c: raid0_run, raid10.c and raid5.c: run, 2.6.32: readahead of two stripes at least.
         knobs.read_ahead_pages = knobs.read_ahead_pages.max(2 * stripe);
     }
-    knobs.commit_interval_ns = FileSystem::of(scenario, profile).commit_interval_ns;
-    knobs.apply(&scenario.setup);
-    knobs
+    knobs.commit_interval_ns = file_system.commit_interval_ns;
+    knobs.apply(setup);
+    let mut block = Block::new(model, NR_REQUESTS.get() as u32);
+    if file_system.kind == Kind::Nfs {
+        block = block.of_server(disk.network_bytes_per_s);
+    }
+    Device::new(name, file_system, knobs, block)
 }
 
 pub(super) fn has_cgroup(scenario: &Scenario) -> bool {
@@ -240,12 +257,20 @@ fn start(m: &Rc<Machine>, scenario: &Scenario, seed: u64) -> Result<(), SimError
 }
 
 fn start_threads(m: &Rc<Machine>) {
-    m.clock.spawn(block::device(m.clone()));
-    if m.profile.throttle != Throttle::None {
-        m.clock.spawn(writeback::flusher(m.clone()));
+    for device in m.device_ids() {
+        m.clock.spawn(block::device(m.clone(), device));
     }
-    if m.profile.journal {
-        m.clock.spawn(journal::kjournald(m.clone()));
+    // fs/super.c: sget puts a new file system at the end of the list, and fs/fs-writeback.c: writeback_inodes begins there.
+    let flushers = match m.profile.throttle {
+        Throttle::None => Vec::new(),
+        rule if rule.has_pdflush() => vec![m.device_ids().rev().collect()],
+        _ => m.device_ids().map(|device| vec![device]).collect(),
+    };
+    for devices in flushers {
+        m.clock.spawn(writeback::flusher(m.clone(), devices));
+    }
+    for device in m.device_ids().filter(|&device| m.device(device).file_system.has_log) {
+        m.clock.spawn(journal::kjournald(m.clone(), device));
     }
     m.clock.spawn(monitor::slabinfo_reader(m.clone()));
 }
@@ -369,7 +394,7 @@ fn header(m: &Machine, scenario: &Scenario, seed: u64) -> Header {
         source: Source::Sim,
         clock: ClockInfo { start_ns: m.start_ns.get(), ..ClockInfo::default() },
         duration_ns: m.clock.now() - m.start_ns.get(),
-        setup: m.knobs.borrow().observed().with(&scenario.setup),
+        setup: m.observed().with(&scenario.setup),
         scenario: Some(scenario.name.clone()),
         scenario_text: Some(scenario.text.clone()),
         seed,
@@ -377,7 +402,7 @@ fn header(m: &Machine, scenario: &Scenario, seed: u64) -> Header {
         target: Target {
             what: scenario.name.clone(),
             file_system: scenario.machine.disk.file_system.clone(),
-            device: Some("sda".to_owned()),
+            device: Some(FIRST_DEVICE.to_owned()),
             parameters: parameters.collect(),
             ..Target::default()
         },

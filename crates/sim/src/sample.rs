@@ -102,8 +102,8 @@ fn vmstat(table: &mut Series, mm: &Mm, now: u64) {
         value(vmstat::NR_FILE_PAGES, mm.file_pages()),
         value(vmstat::NR_INACTIVE_FILE, lru(0)),
         value(vmstat::NR_ACTIVE_FILE, lru(1)),
-        value(vmstat::NR_DIRTY, mm.dirty),
-        value(vmstat::NR_WRITEBACK, mm.writeback),
+        value(vmstat::NR_DIRTY, mm.dirty()),
+        value(vmstat::NR_WRITEBACK, mm.writeback()),
         value(vmstat::NR_SLAB_RECLAIMABLE, slab),
         value(vmstat::PGPGIN, events.pgpgin_kib),
         value(vmstat::PGPGOUT, events.pgpgout_kib),
@@ -131,7 +131,7 @@ fn vmstat(table: &mut Series, mm: &Mm, now: u64) {
 
 fn meminfo(table: &mut Series, mm: &Mm, now: u64) {
     let page = mm.profile.page_bytes;
-    let buffers = u64::from(mm.inodes.get(mm.device).pages);
+    let buffers = mm.block_devices.iter().map(|&device| u64::from(mm.inodes.get(device).pages)).sum::<u64>();
     let total: u64 = mm.zones.iter().map(|zone| zone.managed).sum();
     let slab: u64 = mm.zones.iter().map(|zone| zone.slab_reclaimable).sum();
     let anonymous: u64 = mm.zones.iter().map(|zone| zone.pinned + zone.anonymous).sum();
@@ -142,8 +142,8 @@ fn meminfo(table: &mut Series, mm: &Mm, now: u64) {
         value(meminfo::MEM_FREE_BYTES, mm.free_pages() * page),
         value(meminfo::BUFFERS_BYTES, buffers * page),
         value(meminfo::CACHED_BYTES, cached * page),
-        value(meminfo::DIRTY_BYTES, mm.dirty * page),
-        value(meminfo::WRITEBACK_BYTES, mm.writeback * page),
+        value(meminfo::DIRTY_BYTES, mm.dirty() * page),
+        value(meminfo::WRITEBACK_BYTES, mm.writeback() * page),
         value(meminfo::ANON_PAGES_BYTES, anonymous * page),
         value(meminfo::MAPPED_BYTES, mapped * page),
         value(meminfo::SRECLAIMABLE_BYTES, slab * page),
@@ -208,18 +208,20 @@ fn cpu(table: &mut Series, m: &Machine, now: u64) {
 }
 
 fn disks(table: &mut Series, m: &Machine, now: u64) {
-    let block = m.block.borrow();
-    let values = [
-        value(disks::READS, block.done[0]),
-        value(disks::READ_BYTES, block.bytes[0]),
-        value(disks::READ_NS, block.wait_ns[0]),
-        value(disks::WRITES, block.done[1]),
-        value(disks::WRITE_BYTES, block.bytes[1]),
-        value(disks::WRITE_NS, block.wait_ns[1]),
-        value(disks::IN_FLIGHT, block.in_flight()),
-        value(disks::IO_NS, block.busy_ns()),
-    ];
-    table.record(now, &Entity::named("sda"), &values);
+    for device in &m.devices {
+        let block = device.block.borrow();
+        let values = [
+            value(disks::READS, block.done[0]),
+            value(disks::READ_BYTES, block.bytes[0]),
+            value(disks::READ_NS, block.wait_ns[0]),
+            value(disks::WRITES, block.done[1]),
+            value(disks::WRITE_BYTES, block.bytes[1]),
+            value(disks::WRITE_NS, block.wait_ns[1]),
+            value(disks::IN_FLIGHT, block.in_flight()),
+            value(disks::IO_NS, block.busy_ns()),
+        ];
+        table.record(now, &Entity::named(&device.name), &values);
+    }
 }
 
 fn cgroup(table: &mut Series, mm: &Mm, now: u64) {

@@ -10,9 +10,7 @@ use std::rc::Rc;
 use super::Machine;
 use super::block::{self, Block, Request};
 use super::constant::constants;
-use super::file_system;
 use super::ranges::Ranges;
-use flatwater_workload::scenario::Scenario;
 
 constants! {
     /// Bytes a second of the network, where the scenario does not say.
@@ -42,11 +40,10 @@ impl Server {
 }
 
 impl Block {
-    /// The disk of a scenario's server, where its file system is nfs.
+    /// The disk of a server behind such a network.
     #[must_use]
-    pub fn of_server(mut self, scenario: &Scenario) -> Block {
-        let network = scenario.machine.disk.network_bytes_per_s.unwrap_or(NETWORK_BYTES_PER_S.get());
-        self.server = file_system::is_nfs(scenario).then(|| Server::new(network));
+    pub fn of_server(mut self, network_bytes_per_s: Option<u64>) -> Block {
+        self.server = Some(Server::new(network_bytes_per_s.unwrap_or(NETWORK_BYTES_PER_S.get())));
         self
     }
 

@@ -201,7 +201,7 @@ impl SlabCache {
 impl Mm {
     /// Whether this page of the file makes its radix tree higher than the root (lib/radix-tree.c: radix_tree_extend).
     pub fn needs_node(&self, inode: InodeId, page: u64) -> bool {
-        self.profile.radix_nodes && page > 0 && inode != self.device && self.inodes.get(inode).node.is_none()
+        self.profile.radix_nodes && page > 0 && !self.is_block_device(inode) && self.inodes.get(inode).node.is_none()
     }
 
     /// Its node goes with its last page.

@@ -10,6 +10,7 @@ use super::alloc::{self, Want};
 use super::block::{self, Done, Request};
 use super::chunk::{ACTIVE, ChunkId, INACTIVE, NONE, WINDOW_PAGES};
 use super::constant::constants;
+use super::device::DeviceId;
 use super::inode::{InodeId, KeyMap};
 use super::kernel::Workingset;
 use super::memory::Mm;
@@ -261,7 +262,7 @@ impl Mm {
             self.zones[zone].writeback += u64::from(ready.count_ones());
         }
         self.inodes.get_mut(page.inode).under_writeback += bits.count_ones();
-        self.writeback += u64::from(bits.count_ones());
+        self.of_device(page.inode).writeback += u64::from(bits.count_ones());
         self.events.pswpout += u64::from(bits.count_ones());
         bits
     }
@@ -315,7 +316,7 @@ pub async fn swap_in(m: &Machine, task: &mut Task, inode: InodeId, page: u64, sl
     }
     let (Some(first), Some(last)) = (came.first().map(|one| one.0), came.last().map(|one| one.0)) else { return };
     let position = m.mm.borrow().swap.first + u64::from(first);
-    vfs::read_request(m, task, position, u64::from(last - first + 1), Site::SwapIn).await;
+    vfs::read_request(m, DeviceId::FIRST, task, (position, u64::from(last - first + 1)), Site::SwapIn).await;
     let activates = m.profile.swap.activates_faulted;
     let mut mm = m.mm.borrow_mut();
     for (slot, zone, (owner, at)) in came {

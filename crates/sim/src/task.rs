@@ -67,7 +67,7 @@ pub struct Task {
     /// When the last pause ended, jiffies; ahead of the clock while shorter pauses are not taken (`dirty_paused_when`).
     pub paused_when: Option<u64>,
     /// Its share of what is dirtied (2.6.32).
-    pub dirties: super::throttle::TaskDirties,
+    pub dirties: super::proportions::Local,
     /// Its leave to batch requests on a full queue.
     pub batcher: super::requests::Batcher,
     /// It has waited for the user lock it asks for now.
@@ -99,7 +99,7 @@ impl Task {
             nr_dirtied: 0,
             nr_dirtied_pause: super::io_less::DIRTY_POLL_THRESH.get(),
             paused_when: None,
-            dirties: super::throttle::TaskDirties::default(),
+            dirties: super::proportions::Local::default(),
             batcher: super::requests::Batcher::default(),
             queued: false,
             own_memory: None,

@@ -10,6 +10,7 @@ use super::add;
 use super::alloc::{self, Want};
 use super::block::{self, Done, Request};
 use super::chunk::{ChunkId, NONE, WINDOW_PAGES};
+use super::device::DeviceId;
 use super::inode::{FileKey, InodeId, Place};
 use super::memory::Mm;
 use super::names;
@@ -99,19 +100,19 @@ pub async fn bring_in(m: &Machine, task: &mut Task, key: FileKey, create: bool, 
 
 /// The block that holds the inode.
 pub async fn metadata(m: &Machine, task: &mut Task, key: FileKey, dirty: bool) {
-    let page = m.metadata_page(key);
-    device_page(m, task, page, dirty, !dirty).await;
+    let (device, page) = (m.place_of_key(key), m.metadata_page(key));
+    device_page(m, device, task, page, dirty, !dirty).await;
 }
 
 /// A page of the block device's own cache (Buffers in /proc/meminfo); `read` unless a new block replaces what is there.
-pub async fn device_page(m: &Machine, task: &mut Task, page: u64, dirty: bool, read: bool) {
-    let device = m.mm.borrow().device;
+pub async fn device_page(m: &Machine, on: DeviceId, task: &mut Task, page: u64, dirty: bool, read: bool) {
+    let device = m.mm.borrow().block_devices[on.index()];
     let hit = m.mm.borrow().lookup(device, page);
     let (id, bit) = match hit {
         Some((id, bit)) => (m.mm.borrow_mut().touch(id, bit), bit),
         None => {
             if read {
-                read_request(m, task, page, 1, Site::MetadataRead).await;
+                read_request(m, on, task, (page, 1), Site::MetadataRead).await;
             }
             let was = std::mem::replace(&mut task.no_fs, true);
             if m.mm.borrow().cgroup.exists() {
@@ -139,13 +140,13 @@ pub async fn device_page(m: &Machine, task: &mut Task, page: u64, dirty: bool, r
 }
 
 /// Reads pages from the disk and waits for them.
-pub async fn read_request(m: &Machine, task: &mut Task, position: u64, pages: u64, site: Site) {
+pub async fn read_request(m: &Machine, on: DeviceId, task: &mut Task, (position, pages): (u64, u64), site: Site) {
     task.run(m).await;
     let done = Done::Wake(m.clock.current());
-    let request = Request::new(false, position, pages as u32, done);
+    let request = Request::new(false, position, pages as u32, done).on(on);
     m.mm.borrow_mut().events.pgpgin_kib += pages * 4;
     block::submit(m, task, request, Site::GetRequestRead).await;
-    block::wait_for(m, task, site).await;
+    block::wait_for(m, on, task, site).await;
     task.work(Site::Work, m.costs.wakeup_ns);
 }
 
@@ -164,7 +165,8 @@ impl Machine {
         let fresh = mm.set_dirty(id, bit, now);
         let inode = mm.chunks.get(id).inode;
         if fresh && mm.inodes.get(inode).dirty.as_deref().is_some_and(|dirty| dirty.pages == 1) {
-            self.dirty_inodes.borrow_mut().insert(inode);
+            let device = mm.inodes.get(inode).device;
+            self.device(device).dirty_inodes.borrow_mut().insert(inode);
         }
         fresh
     }
@@ -178,7 +180,7 @@ impl Machine {
         }
         let mut mm = self.mm.borrow_mut();
         let Some((id, bit)) = mm.lookup(inode, page) else { return false };
-        if mm.chunks.get(id).dirty & bit == 0 || self.journal.borrow().shadowed() {
+        if mm.chunks.get(id).dirty & bit == 0 || self.device(mm.inodes.get(inode).device).journal.borrow().shadowed() {
             return false;
         }
         let own = mm.inodes.get_mut(inode);
@@ -196,7 +198,9 @@ impl Machine {
 pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, bytes: u64) {
     task.work(Site::Work, m.costs.write_base_ns);
     m.mm.borrow_mut().inodes.written(inode);
-    super::journal::touch(m, task).await;
+    let device = m.place_of(inode);
+    let file_system = &m.device(device).file_system;
+    super::journal::touch(m, device, task).await;
     let (first, last) = (offset / PAGE, (offset + bytes.max(1) - 1) / PAGE);
     let mut grows = m.mm.borrow().inodes.get(inode).size == 0;
     // Pages of a folio that this call has brought in: they are new to it, not met again.
@@ -210,7 +214,7 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
                 // mm/filemap.c: generic_perform_write goes page by page, since 6.16 (ext4) and 6.6 (xfs) folio by folio; a window's
                 // pages stand for a folio.
                 let steps = page > first && page >= folio_end;
-                if steps && (!m.profile.large_folios || page % WINDOW_PAGES == 0) {
+                if steps && (!file_system.large_folios || page % WINDOW_PAGES == 0) {
                     task.work(Site::Work, m.costs.write_step_ns);
                 }
                 let mut mm = m.mm.borrow_mut();
@@ -225,10 +229,10 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
                 let size = m.mm.borrow().inodes.get(inode).size;
                 if part < PAGE && page * PAGE < size {
                     let position = m.position(inode, page, false);
-                    read_request(m, task, position, 1, Site::ReadWait).await;
+                    read_request(m, device, task, (position, 1), Site::ReadWait).await;
                 }
                 task.work(Site::Work, m.costs.write_page_ns);
-                if m.profile.large_folios {
+                if file_system.large_folios {
                     folio_end = add::folio(m, task, inode, page, last).await;
                     m.mm.borrow().lookup(inode, page).unwrap_or((NONE, 0))
                 } else {
@@ -257,9 +261,9 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
         if fresh {
             super::journal::note_data(m, inode, 1);
         }
-        if fresh && throttle::due(m, task) {
+        if fresh && throttle::due(m, device, task) {
             task.run(m).await;
-            throttle::balance(m, task).await;
+            throttle::balance(m, device, task).await;
         }
         if task.pending_ns() > m.costs.burst_ns {
             task.run(m).await;
@@ -267,14 +271,14 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
     }
     // fs/ext4/extents.c: ext4_convert_unwritten_extents, ext4_update_inode_fsync_trans (i_datasync_tid); fs/xfs/xfs_iomap.c:
     // xfs_iomap_write_unwritten logs the inode's core: fdatasync has to wait for the log then.
-    let converts = m.file_system.has_extents() && m.mm.borrow_mut().inodes.convert(inode, first, last + 1);
+    let converts = file_system.has_extents() && m.mm.borrow_mut().inodes.convert(inode, first, last + 1);
     super::journal::note_change(m, inode, grows || converts);
     m.mm.borrow_mut().inodes.get_mut(inode).written_since_read = true;
-    if m.file_system.writes_through {
+    if file_system.writes_through {
         // fs/nfs/file.c: nfs_file_write, 4.18: generic_write_sync where the mount is synchronous.
         sync(m, task, inode, true).await;
     }
-    if m.file_system.keeps_no_writes {
+    if file_system.keeps_no_writes {
         m.mm.borrow_mut().invalidate(inode, first, false, task.cpu);
     }
 }
@@ -340,7 +344,7 @@ pub async fn fetch(m: &Machine, task: &mut Task, inode: InodeId, (from, to): (u6
         return;
     }
     let position = m.position(inode, from, false);
-    read_request(m, task, position, to - from, site).await;
+    read_request(m, m.place_of(inode), task, (position, to - from), site).await;
 }
 
 /// fs/ext4/readpage.c: ext4_mpage_readpages, 6.1: what no block is behind is filled with zeros.

@@ -366,13 +366,14 @@ impl Wbt {
 
 /// wbt_wait: holds a buffered write until there is room for it; reads pass and are noted.
 pub async fn wait(m: &Machine, task: &mut Task, request: Request, site: Site) -> Request {
-    if m.block.borrow().wbt.is_none() {
+    let queue = &m.device(request.device).block;
+    if queue.borrow().wbt.is_none() {
         return request;
     }
     let now = task.instant(m);
     let purpose = if request.sync { Purpose::Sync } else { task.writes };
     let (woken, took) = {
-        let mut block = m.block.borrow_mut();
+        let mut block = queue.borrow_mut();
         let Some(wbt) = block.wbt.as_mut().filter(|wbt| wbt.is_on()) else { return request };
         let woken = wbt.roll(now);
         if !request.write {
@@ -387,7 +388,7 @@ pub async fn wait(m: &Machine, task: &mut Task, request: Request, site: Site) ->
     if !took {
         task.run(m).await;
         let me = m.clock.current();
-        let took = m.block.borrow_mut().wbt.as_mut().is_none_or(|wbt| {
+        let took = queue.borrow_mut().wbt.as_mut().is_none_or(|wbt| {
             // What came while it worked may have made room, and nobody else would tell it.
             let took = wbt.waiting[purpose.queue()].is_empty() && wbt.take(purpose, m.clock.now());
             if !took {
@@ -395,12 +396,12 @@ pub async fn wait(m: &Machine, task: &mut Task, request: Request, site: Site) ->
             }
             took
         });
-        let granted = || m.block.borrow_mut().wbt.as_mut().is_none_or(|wbt| wbt.granted.remove(&me));
+        let granted = || queue.borrow_mut().wbt.as_mut().is_none_or(|wbt| wbt.granted.remove(&me));
         while !took && !granted() {
             task.park(m, None, site, Culprit::Device).await;
         }
     }
-    let mut block = m.block.borrow_mut();
+    let mut block = queue.borrow_mut();
     if let Some(wbt) = block.wbt.as_mut().filter(|wbt| wbt.ends_ns.is_none()) {
         wbt.arm(m.clock.now());
     }

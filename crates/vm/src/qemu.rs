@@ -33,6 +33,13 @@ pub struct Machine {
 impl Machine {
     pub fn plan(spec: &MachineSpec) -> Result<Machine, VmError> {
         let impossible = |why: String| VmError::Machine { why };
+        if let Some(device) = spec.devices.first() {
+            let why = format!(
+                "the guest has one disk, and it wants '{}' beside it; the model has several (--on sim)",
+                device.name
+            );
+            return Err(impossible(why));
+        }
         let node_bytes = if spec.node_bytes.is_empty() { vec![512 << 20] } else { spec.node_bytes.clone() };
         let nodes = u32::try_from(node_bytes.len()).unwrap_or(u32::MAX);
         let cpus = spec.cpus.unwrap_or(2).max(nodes);

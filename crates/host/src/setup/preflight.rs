@@ -15,6 +15,11 @@ const LEFT_FREE: f64 = 0.05;
 pub enum Misfit {
     #[error(transparent)]
     Workload(#[from] ParamError),
+    #[error(
+        "scenario '{scenario}' wants '{device}' beside its disk, and a run on this machine has one directory; the model has \
+         several devices (--on sim)"
+    )]
+    Devices { scenario: String, device: String },
     #[error("scenario '{scenario}' does not fit: it takes {} and there is room for {}{}", amount(*.need, .what), amount(*.free, .what), scale_hint(*.scale))]
     TooLarge { scenario: String, what: &'static str, need: u64, free: u64, scale: Option<f64> },
 }
@@ -84,6 +89,9 @@ impl Free {
 
 /// Refuses a scenario that does not fit in `dir`, with the `--scale` that would.
 pub fn check(scenario: &Scenario, dir: &Path) -> Result<Footprint, Misfit> {
+    if let Some(device) = scenario.machine.devices.first() {
+        return Err(Misfit::Devices { scenario: scenario.name.clone(), device: device.name.clone() });
+    }
     let (need, mut free) = (footprint(scenario)?, Free::at(dir));
     let volume = volume::Spec::of(&scenario.setup);
     if let Some(volume) = &volume {
@@ -130,7 +138,7 @@ fn fit(scenario: &Scenario, what: &'static str, need: u64, free: u64, scale: Opt
 
 #[cfg(test)]
 mod tests {
-    use super::{Free, Misfit, compare, footprint};
+    use super::{Free, Misfit, check, compare, footprint};
     use flatwater_workload::scenario::Scenario;
 
     fn scenario(workload: &str) -> Scenario {
@@ -149,6 +157,15 @@ mod tests {
         let text = format!("use = 'maildir'\nscale = {scale}");
         let scaled = footprint(&self::scenario(&text)).expect("its footprint");
         assert!(scaled.disk_bytes <= free.disk_bytes && scaled.disk_bytes > free.disk_bytes / 2, "{scale}: {scaled:?}");
+    }
+
+    #[test]
+    fn a_scenario_of_several_devices_is_refused_and_told_where_it_runs() {
+        let one = scenario("use = 'journal'");
+        assert!(check(&one, std::path::Path::new("/")).is_ok());
+        let several = scenario("use = 'journal'\n[[machine.device]]\nname = 'usb'");
+        let why = check(&several, std::path::Path::new("/")).expect_err("there is one directory").to_string();
+        assert!(why.contains("'usb'") && why.contains("--on sim"), "{why}");
     }
 
     #[test]

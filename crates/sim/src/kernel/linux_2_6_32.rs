@@ -2,7 +2,8 @@
 
 use super::{
     Constant, ContextReadahead, CostTable, DirtySpread, FairZones, Generations, Objects, Profile, QueueRule,
-    ReclaimWrites, ScanBalance, ShrinkRule, SlabFallback, SwapRule, Throttle, WatermarkRule, Workingset, ZoneReclaim,
+    ReclaimWrites, ScanBalance, Shares, ShrinkRule, SlabFallback, SwapRule, Throttle, WatermarkRule, Workingset,
+    ZoneReclaim,
 };
 use crate::slab::ObjectShape;
 
@@ -112,13 +113,12 @@ const PROFILE: Profile = Profile {
     page_blocks: false,
     boosts_spare_slabs: false,
     tree_nodes: false,
-    large_folios: false,
     large_folio_systems: &[],
-    ahead_folios: false,
     ahead_folio_systems: &[],
     slab_fallback: SlabFallback::Refuses,
     zone_reclaim: ZoneReclaim::OrderAsLruPages,
     throttle: Throttle::DoublingPauses,
+    shares: Shares::Clipped,
     shrink: SHRINK,
     slabinfo_walks_all: true,
     buffer_heads: true,

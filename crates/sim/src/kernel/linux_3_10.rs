@@ -2,7 +2,7 @@
 
 use super::linux_6::{COSTS, OBJECTS};
 use super::{
-    Constant, DirtySpread, Profile, QueueRule, ReclaimWrites, ShrinkRule, SlabFallback, SwapRule, Throttle,
+    Constant, DirtySpread, Profile, QueueRule, ReclaimWrites, Shares, ShrinkRule, SlabFallback, SwapRule, Throttle,
     ZoneReclaim, linux_2_6_32,
 };
 
@@ -19,6 +19,7 @@ pub fn profile() -> Profile {
         slub: true,
         zone_reclaim: ZoneReclaim::PerZone,
         throttle: Throttle::IoLess,
+        shares: Shares::ByTime,
         shrink: ShrinkRule {
             divisor_is_lru: true,
             winds_up: false,

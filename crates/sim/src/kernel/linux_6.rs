@@ -97,7 +97,6 @@ pub fn v6_18() -> Profile {
     Profile {
         name: "linux-6.18",
         sentence: "6.18: large folios in ext4 and xfs, one for a write of many pages; reclaim writes no file pages at all.",
-        large_folios: true,
         large_folio_systems: &["ext4", "xfs"],
         ahead_folio_systems: &["ext4", "xfs"],
         reclaim_writes: ReclaimWrites::Nobody,

@@ -111,12 +111,30 @@ pub enum Throttle {
 }
 
 impl Throttle {
+    /// Threads of no device write for all of them (mm/pdflush.c, up to 2.6.31).
+    #[must_use]
+    pub fn has_pdflush(self) -> bool {
+        matches!(self, Throttle::PerCpuRateLimit | Throttle::TaskLimits | Throttle::OverLimitOnly)
+    }
+
     /// mm/page-writeback.c: task_dirty_limit, 2.6.24 to 3.1.
     #[must_use]
     pub fn has_task_limits(self) -> bool {
         use Throttle::{DoublingPauses, GoodAreas, OverLimitOnly, TaskLimits};
         matches!(self, TaskLimits | OverLimitOnly | DoublingPauses | GoodAreas)
     }
+}
+
+/// A device's part of the dirty limit, from 2.6.24 on, where there are several devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shares {
+    /// By the last so many pages written, and no more than others leave of the limit (up to 2.6.35).
+    Clipped,
+    /// The same without that; who is above the limit of all is held whatever his device has (2.6.36 to 3.5: "writeback:
+    /// balance_dirty_pages(): reduce calls to global_page_state").
+    ByEvents,
+    /// By what was written in the last seconds (3.6 and later).
+    ByTime,
 }
 
 /// When cached pages before a miss make it part of a sequential stream (mm/readahead.c: try_context_readahead).
@@ -256,11 +274,9 @@ pub struct Profile {
     pub boosts_spare_slabs: bool,
     /// Nodes of the page cache's trees are counted: shadow entries keep them (3.15 and later).
     pub tree_nodes: bool,
-    /// A write of many pages takes one folio for them, on the file systems of `large_folio_systems`.
-    pub large_folios: bool,
+    /// A write of many pages takes one folio for them on these.
     pub large_folio_systems: &'static [&'static str],
-    /// Readahead takes folios that grow with its windows, on the file systems of `ahead_folio_systems`.
-    pub ahead_folios: bool,
+    /// Readahead takes folios that grow with its windows on these.
     pub ahead_folio_systems: &'static [&'static str],
     pub slab_fallback: SlabFallback,
     pub zone_reclaim: ZoneReclaim,
@@ -268,6 +284,7 @@ pub struct Profile {
     /// Whether pages that a write() will dirty are spread by the dirty limit of each zone or node.
     pub dirty_spread: DirtySpread,
     pub throttle: Throttle,
+    pub shares: Shares,
     pub shrink: ShrinkRule,
     pub slabinfo_walks_all: bool,
     pub buffer_heads: bool,

@@ -4,8 +4,9 @@
 //! here: a version is what the model knows of it.
 
 use super::{
-    Constant, ContextReadahead, DirtySpread, FairZones, Generations, Profile, ReclaimWrites, ScanBalance, Throttle,
-    WatermarkRule, Workingset, ZoneReclaim, linux_2_6_17, linux_2_6_32, linux_3_10, linux_4_18, linux_5_15, linux_6,
+    Constant, ContextReadahead, DirtySpread, FairZones, Generations, Profile, ReclaimWrites, ScanBalance, Shares,
+    Throttle, WatermarkRule, Workingset, ZoneReclaim, linux_2_6_17, linux_2_6_32, linux_3_10, linux_4_18, linux_5_15,
+    linux_6,
 };
 
 type Version = [u32; 3];
@@ -79,6 +80,9 @@ const CHANGES: &[Change] = &[
     }),
     change([2, 6, 33], "md: support barrier requests on all personalities", |profile| profile.md_barriers = true),
     change([2, 6, 34], "vmscan: detect mapped file pages used only once", |profile| profile.spares_used_once = true),
+    change([2, 6, 36], "writeback: balance_dirty_pages(): reduce calls to global_page_state", |profile| {
+        profile.shares = Shares::ByEvents;
+    }),
     change([2, 6, 38], "thp: add khugepaged; fs: dcache per-inode inode alias locking", |profile| {
         (profile.khugepaged, profile.huge_pages, profile.shrink.dentries_queue) = (true, true, false);
     }),
@@ -112,6 +116,9 @@ const CHANGES: &[Change] = &[
     change([3, 4, 0], "jbd: Refine commit writeout logic", |profile| profile.jbd_writes_sync = false),
     change([3, 5, 0], "mm: fix the magically sub-optimal scan balance (swappiness 0)", |profile| {
         profile.swap.zero_is_never = true;
+    }),
+    change([3, 6, 0], "block: Convert BDI proportion calculations to flexible proportions", |profile| {
+        profile.shares = Shares::ByTime;
     }),
     change([3, 8, 0], "mm: memcg: only evict file pages when we have plenty", |profile| {
         profile.swap.trims_cache = true;
@@ -319,6 +326,7 @@ mod tests {
                         profile.fair_zones,
                         profile.dirty_spread,
                         profile.queue,
+                        profile.shares,
                     ),
                 )
             )

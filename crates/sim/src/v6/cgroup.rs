@@ -126,8 +126,9 @@ impl Mm {
     /// A cgroup with its lists on every node. Metadata blocks are charged to it as well: to whoever brings them in.
     pub fn open_cgroup(&mut self) {
         self.cgroup.lruvecs = (0..self.nodes).map(|_| self.chunks.add_lruvec()).collect();
-        let device = self.device;
-        self.inodes.get_mut(device).in_cgroup = true;
+        for &device in &self.block_devices {
+            self.inodes.get_mut(device).in_cgroup = true;
+        }
     }
 }
 

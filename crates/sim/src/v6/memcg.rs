@@ -9,6 +9,7 @@
 use super::{node, super_cache};
 use crate::Machine;
 use crate::chunk::{ACTIVE, INACTIVE, WINDOW_PAGES};
+use crate::device::DeviceId;
 use crate::reclaim::{self, CLUSTER, DEF_PRIORITY, Pass, Scanned};
 use crate::site::Site;
 use crate::task::{Culprit, Task};
@@ -119,7 +120,7 @@ async fn shrink_inactive(m: &Machine, task: &mut Task, lruvec: u8, count: u64) -
 /// A large folio is scanned, and taken off its lists, once.
 fn charge_look(m: &Machine, task: &mut Task, scanned: u64, freed: u64) {
     let costs = &m.costs;
-    let is_large = m.profile.large_folios && scanned == WINDOW_PAGES;
+    let is_large = m.device(DeviceId::FIRST).file_system.large_folios && scanned == WINDOW_PAGES;
     let (looks, frees) = if is_large { (1, freed.min(1)) } else { (scanned, freed) };
     let pages_ns = if is_large { freed * costs.free_folio_page_ns } else { 0 };
     task.work(Site::MemcgReclaim, looks * costs.scan_page_ns + frees * costs.free_page_ns + pages_ns);

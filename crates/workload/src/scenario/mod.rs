@@ -2,6 +2,7 @@
 //! the host, in a vm and in the simulator.
 
 pub mod builtin;
+mod machine;
 mod parse;
 mod place;
 mod set;
@@ -60,6 +61,8 @@ pub struct WorkloadSpec {
     pub duration: Option<Nanos>,
     /// Over what the workload says of itself: a journal can be there to make trouble for another one.
     pub role: Option<Role>,
+    /// Where its files lie: 0 is the machine's disk, 1 the first of its further devices.
+    pub device: usize,
     pub cpu: Option<u32>,
     pub node: Option<u32>,
     pub fifo_priority: Option<u32>,
@@ -67,6 +70,14 @@ pub struct WorkloadSpec {
 
 /// Longest name of a thread that the kernel keeps (TASK_COMM_LEN without its end).
 const THREAD_NAME_MAX: usize = 15;
+
+impl Scenario {
+    /// All devices of the machine by name, the disk first, each with its settings.
+    pub fn devices(&self) -> impl Iterator<Item = (&str, &DiskSpec, &Setup)> {
+        let further = self.machine.devices.iter().map(|own| (own.name.as_str(), &own.disk, &own.setup));
+        std::iter::once((FIRST_DEVICE, &self.machine.disk, &self.setup)).chain(further)
+    }
+}
 
 impl WorkloadSpec {
     /// The workload's actors as this scenario has them: in its role, and under its label's name.
@@ -114,6 +125,8 @@ pub struct MachineSpec {
     /// Distance between different nodes; 10 is local.
     pub distance: Option<u32>,
     pub disk: DiskSpec,
+    /// Devices beside the disk (sim only).
+    pub devices: Vec<DeviceSpec>,
     /// Memory of each node that the page allocator never gets (kernel image, firmware), bytes (sim only: a real
     /// machine has its own).
     pub reserved_bytes: Vec<u64>,
@@ -129,6 +142,19 @@ pub struct MachineSpec {
     pub cpu_speed_percent: Option<u32>,
     /// What was measured of its CPUs, which then counts instead of the profile's times (sim only).
     pub speed: Option<Speed>,
+}
+
+/// What recordings of the model call the machine's disk.
+pub const FIRST_DEVICE: &str = "sda";
+
+/// A device beside the machine's disk, with its own file system.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceSpec {
+    pub name: String,
+    pub disk: DiskSpec,
+    /// Settings of this device: of its queue, its part of the dirty limit, its mount. Those of `Scenario::setup` are the
+    /// disk's.
+    pub setup: Setup,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,11 +3,12 @@
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::machine::{MachineText, read_machine};
 use super::place::Place;
-use super::{ArraySpec, Change, ControllerSpec, DiskSpec, MachineSpec, NamedFix, Scenario, WorkloadSpec, builtin};
+use super::{Change, FIRST_DEVICE, MachineSpec, NamedFix, Scenario, WorkloadSpec, builtin};
 use crate::{ParamError, Params, Role, WORKLOADS, WorkloadEntry};
 use flatwater_recording::knob::nearest;
-use flatwater_recording::units::{Bytes, Nanos};
+use flatwater_recording::units::Nanos;
 use flatwater_recording::{KnobPlace, Setup, knob};
 
 #[derive(Debug, thiserror::Error)]
@@ -20,7 +21,7 @@ pub enum ScenarioError {
     Bad { origin: String, line: usize, what: String },
 }
 
-type Table = toml::Table;
+pub type Table = toml::Table;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -46,58 +47,6 @@ struct FileText {
     #[serde(default)]
     fix: Vec<Spanned<FixText>>,
     expect: Option<ExpectText>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MachineText {
-    cpus: Option<u32>,
-    #[serde(default)]
-    nodes: Vec<String>,
-    distance: Option<u32>,
-    #[serde(default)]
-    reserved: Vec<String>,
-    #[serde(default)]
-    resident: Vec<String>,
-    swap: Option<String>,
-    cpu_speed_percent: Option<u32>,
-    #[serde(default)]
-    disk: DiskText,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct DiskText {
-    size: Option<String>,
-    write_bps: Option<String>,
-    read_bps: Option<String>,
-    iops: Option<u64>,
-    latency: Option<String>,
-    queue_depth: Option<u32>,
-    cache: Option<String>,
-    write_cache: Option<bool>,
-    seek: Option<String>,
-    rotation: Option<String>,
-    network_bps: Option<String>,
-    file_system: Option<String>,
-    array: Option<ArrayText>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ArrayText {
-    level: String,
-    drives: u32,
-    chunk: Option<String>,
-    controller: Option<ControllerText>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ControllerText {
-    cache: Option<String>,
-    command: Option<String>,
-    link_bps: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -150,6 +99,7 @@ impl Scenario {
         if file.workload.is_empty() {
             return Err(place.bad(0, "a scenario needs at least one [[workload]]"));
         }
+        let machine = read_machine(&place, &file.machine)?;
         Ok(Scenario {
             name: file.name,
             sentence: file.sentence,
@@ -157,14 +107,14 @@ impl Scenario {
             duration,
             threshold: spanned_time(&place, file.threshold.as_ref(), Nanos::MILLISECOND)?,
             seed: file.seed.unwrap_or(1),
-            machine: read_machine(&place, &file.machine)?,
+            workloads: read_workloads(&place, &machine, &file.workload)?,
+            machine,
             kernel: file.kernel,
             judge: file.judge,
             block: file.block.as_ref().map(|text| spanned_time(&place, Some(text), Nanos(0))).transpose()?,
             settle: file.settle.as_ref().map(|text| spanned_time(&place, Some(text), Nanos(0))).transpose()?,
             fallback: file.fallback,
             setup: read_setup(&place, place.of_table("[setup"), &file.setup)?,
-            workloads: read_workloads(&place, &file.workload)?,
             timeline: read_timeline(&place, duration, &file.timeline)?,
             expect: file.expect.map(|expect| expect.text).unwrap_or_default(),
             fixes: read_fixes(&place, &file.fix)?,
@@ -215,10 +165,14 @@ fn read_fixes(place: &Place<'_>, texts: &[Spanned<FixText>]) -> Result<Vec<Named
     Ok(fixes)
 }
 
-fn read_workloads(place: &Place<'_>, tables: &[Spanned<Table>]) -> Result<Vec<WorkloadSpec>, ScenarioError> {
+fn read_workloads(
+    place: &Place<'_>,
+    machine: &MachineSpec,
+    tables: &[Spanned<Table>],
+) -> Result<Vec<WorkloadSpec>, ScenarioError> {
     let mut workloads: Vec<WorkloadSpec> = Vec::new();
     for table in tables {
-        let spec = read_workload(place, table)?;
+        let spec = read_workload(place, machine, table)?;
         if workloads.iter().any(|known| known.label == spec.label) {
             let what = format!("two workloads are called '{}': give one of them a `label`", spec.label);
             return Err(place.bad(table.span().start, what));
@@ -241,7 +195,7 @@ fn plain(value: &toml::Value) -> String {
     }
 }
 
-fn read_setup(place: &Place<'_>, from: usize, table: &Table) -> Result<Setup, ScenarioError> {
+pub fn read_setup(place: &Place<'_>, from: usize, table: &Table) -> Result<Setup, ScenarioError> {
     let mut setup = Setup::default();
     for (key, value) in flat(table) {
         setup.set(&key, &value).map_err(|error| place.bad(place.of_key(from, &key), error))?;
@@ -263,7 +217,11 @@ fn flat(table: &Table) -> Vec<(String, String)> {
     pairs
 }
 
-fn read_workload(place: &Place<'_>, table: &Spanned<Table>) -> Result<WorkloadSpec, ScenarioError> {
+fn read_workload(
+    place: &Place<'_>,
+    machine: &MachineSpec,
+    table: &Spanned<Table>,
+) -> Result<WorkloadSpec, ScenarioError> {
     let from = table.span().start;
     let mut given: Vec<(String, String)> =
         table.get_ref().iter().map(|(key, value)| (key.clone(), plain(value))).collect();
@@ -294,6 +252,7 @@ fn read_workload(place: &Place<'_>, table: &Spanned<Table>) -> Result<WorkloadSp
             return Err(place.bad(place.of_key(from, "role"), what));
         }
     };
+    let device = take("device").map_or(Ok(0), |name| device_called(place, machine, from, &name))?;
     let numbers = ["cpu", "node", "fifo_priority"].map(|key| (key, take(key)));
     let mut placement = [None; 3];
     for (slot, (key, text)) in placement.iter_mut().zip(&numbers) {
@@ -310,11 +269,21 @@ fn read_workload(place: &Place<'_>, table: &Spanned<Table>) -> Result<WorkloadSp
         ParamError::Impossible { .. } => place.bad(from, error),
     })?;
     let [cpu, node, fifo_priority] = placement;
-    Ok(WorkloadSpec { label, entry, params, start, duration, role, cpu, node, fifo_priority })
+    Ok(WorkloadSpec { label, entry, params, start, duration, role, device, cpu, node, fifo_priority })
+}
+
+/// The place of a device by its name; 0 is the scenario's disk.
+fn device_called(place: &Place<'_>, machine: &MachineSpec, from: usize, name: &str) -> Result<usize, ScenarioError> {
+    let names = || std::iter::once(FIRST_DEVICE).chain(machine.devices.iter().map(|device| device.name.as_str()));
+    names().position(|known| known == name).ok_or_else(|| {
+        let hint = nearest(name, names()).map(|meant| format!(" (did you mean '{meant}'?)")).unwrap_or_default();
+        let known = names().collect::<Vec<_>>().join(", ");
+        place.bad(place.of_key(from, "device"), format!("there is no device '{name}'{hint}; the machine has {known}"))
+    })
 }
 
 /// What every [[workload]] may have beside its parameters.
-const WORKLOAD_KEYS: &[&str] = &["use", "label", "start", "duration", "role", "cpu", "node", "fifo_priority"];
+const WORKLOAD_KEYS: &[&str] = &["use", "label", "start", "duration", "role", "device", "cpu", "node", "fifo_priority"];
 
 fn unknown_key(workload: &str, entry: &WorkloadEntry, key: &str) -> String {
     let params: Vec<&str> = entry.params.iter().map(|param| param.name).collect();
@@ -325,71 +294,6 @@ fn unknown_key(workload: &str, entry: &WorkloadEntry, key: &str) -> String {
         params.join(", "),
         WORKLOAD_KEYS.join(", ")
     )
-}
-
-fn read_machine(place: &Place<'_>, text: &MachineText) -> Result<MachineSpec, ScenarioError> {
-    let from = place.of_table("[machine");
-    let size = |key: &str, text: &Option<String>| {
-        let parsed = text.as_ref().map(|text| text.parse::<Bytes>().map(|size| size.0)).transpose();
-        parsed.map_err(|error| place.bad(place.of_key(from, key), error))
-    };
-    let time = |key: &str, text: &Option<String>| {
-        let parsed = text.as_ref().map(|text| text.parse::<Nanos>().map(|time| time.0)).transpose();
-        parsed.map_err(|error| place.bad(place.of_key(from, key), error))
-    };
-    let sizes = |key: &str, texts: &[String]| {
-        let parsed = texts.iter().map(|text| text.parse::<Bytes>().map(|size| size.0));
-        parsed.collect::<Result<Vec<u64>, _>>().map_err(|error| place.bad(place.of_key(from, key), error))
-    };
-    Ok(MachineSpec {
-        cpus: text.cpus,
-        node_bytes: sizes("nodes", &text.nodes)?,
-        reserved_bytes: sizes("reserved", &text.reserved)?,
-        resident_bytes: sizes("resident", &text.resident)?,
-        distance: text.distance,
-        swap_bytes: size("swap", &text.swap)?.unwrap_or(0),
-        cpu_speed_percent: text.cpu_speed_percent,
-        speed: None,
-        grows: Vec::new(),
-        own_cpu_percent: 0,
-        disk: DiskSpec {
-            bytes: size("size", &text.disk.size)?,
-            write_bytes_per_s: size("write_bps", &text.disk.write_bps)?,
-            read_bytes_per_s: size("read_bps", &text.disk.read_bps)?,
-            iops: text.disk.iops,
-            latency_ns: time("latency", &text.disk.latency)?,
-            queue_depth: text.disk.queue_depth,
-            cache_bytes: size("cache", &text.disk.cache)?,
-            write_cache: text.disk.write_cache,
-            seek_ns: time("seek", &text.disk.seek)?,
-            rotation_ns: time("rotation", &text.disk.rotation)?,
-            network_bytes_per_s: size("network_bps", &text.disk.network_bps)?,
-            file_system: text.disk.file_system.clone(),
-            array: text.disk.array.as_ref().map(|array| read_array(array, size, time)).transpose()?,
-        },
-    })
-}
-
-type Read = Result<Option<u64>, ScenarioError>;
-
-fn read_array(
-    text: &ArrayText,
-    size: impl Fn(&str, &Option<String>) -> Read,
-    time: impl Fn(&str, &Option<String>) -> Read,
-) -> Result<ArraySpec, ScenarioError> {
-    let controller = |text: &ControllerText| -> Result<ControllerSpec, ScenarioError> {
-        Ok(ControllerSpec {
-            cache_bytes: size("cache", &text.cache)?,
-            command_ns: time("command", &text.command)?,
-            link_bytes_per_s: size("link_bps", &text.link_bps)?,
-        })
-    };
-    Ok(ArraySpec {
-        level: text.level.clone(),
-        drives: text.drives,
-        chunk_bytes: size("chunk", &text.chunk)?,
-        controller: text.controller.as_ref().map(controller).transpose()?,
-    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! `--set KEY=VALUE`: a knob of the machine, a workload's parameter, or the scenario's own times.
 
+use super::machine::is_of_device;
 use super::{Growth, Scenario, WorkloadSpec};
 use crate::params::SCALE;
 use crate::{ParamError, Params};
@@ -97,6 +98,10 @@ impl Scenario {
 
     fn set_param(&mut self, key: &str, value: &str) -> Result<(), SetError> {
         let Some((label, name)) = key.split_once('.') else { return Err(self.unknown(key)) };
+        if let Some(device) = self.machine.devices.iter_mut().find(|device| device.name == label && is_of_device(name))
+        {
+            return Ok(device.setup.set(name, value)?);
+        }
         let Some(spec) = self.workloads.iter_mut().find(|spec| spec.label == label) else {
             return Err(self.unknown(key));
         };

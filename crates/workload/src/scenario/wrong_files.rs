@@ -24,6 +24,23 @@ const WRONG: &[(&str, usize, &[&str])] = &[
     ("[[workload]]\nuse = 'journal'\nrole = 'villain'\n", 5, &["villain", "neighbour"]),
     ("[[workload]]\nuse = 'stream'\n[[workload]]\nuse = 'stream'\n", 5, &["stream", "label"]),
     ("[machine.disk]\nwrite_bsp = '1MiB'\n[[workload]]\nuse = 'journal'\n", 4, &["did you mean 'write_bps'"]),
+    ("[[machine.device]]\nname = 'USB'\n[[workload]]\nuse = 'journal'\n", 4, &["'USB' cannot name a device"]),
+    ("[[machine.device]]\nname = 'sda'\n[[workload]]\nuse = 'journal'\n", 4, &["'sda'", "two devices"]),
+    (
+        "[[machine.device]]\nname = 'usb'\nset = { vm.swappiness = 1 }\n[[workload]]\nuse = 'journal'\n",
+        5,
+        &["vm.swappiness", "[setup]"],
+    ),
+    (
+        "[[machine.device]]\nname = 'usb'\ndisk = { seak = '8ms' }\n[[workload]]\nuse = 'journal'\n",
+        5,
+        &["did you mean 'seek'"],
+    ),
+    (
+        "[[machine.device]]\nname = 'usb'\n[[workload]]\nuse = 'journal'\ndevice = 'ubs'\n",
+        7,
+        &["did you mean 'usb'", "sda, usb"],
+    ),
     ("[machine]\nnodes = ['much']\n[[workload]]\nuse = 'journal'\n", 4, &["much"]),
     ("[[workload]]\nuse = 'journal'\n[[timeline]]\nat = '2h'\nset = { 'vm.swappiness' = 1 }\n", 6, &["2h", "30"]),
     ("[[workload]]\nuse = 'journal'\n[[timeline]]\nat = '1s'\nset = { 'mount.size' = '1GiB' }\n", 7, &["mount.size"]),
@@ -46,6 +63,20 @@ fn a_knob_needs_no_quotes() {
     let text = format!("{HEAD}[setup]\nvm.dirty_bytes = '64MiB'\n{JOURNAL}");
     let scenario = Scenario::parse("x.toml", &text).expect("a scenario");
     assert_eq!(scenario.setup.get("vm.dirty_bytes"), Some("67108864"));
+}
+
+#[test]
+fn a_device_has_its_own_disk_and_settings_and_workloads_lie_on_one() {
+    let device = "[[machine.device]]\nname = 'usb'\ndisk = { write_bps = '4MB', file_system = 'ext2' }\n\
+                  set = { bdi.max_ratio = 5, 'mount.options' = 'noatime' }\n";
+    let text = format!("{HEAD}{device}{JOURNAL}[[workload]]\nuse = 'stream'\ndevice = 'usb'\n");
+    let mut scenario = Scenario::parse("x.toml", &text).expect("a scenario");
+    assert_eq!(scenario.workloads.iter().map(|spec| spec.device).collect::<Vec<_>>(), [0, 1]);
+    scenario.set("usb.bdi.max_ratio=10").expect("a setting of the device");
+    let (name, disk, setup) = scenario.devices().nth(1).expect("the second");
+    assert_eq!((name, disk.write_bytes_per_s, disk.file_system.as_deref()), ("usb", Some(4_000_000), Some("ext2")));
+    assert_eq!((setup.get("bdi.max_ratio"), setup.get("mount.options")), (Some("10"), Some("noatime")));
+    assert!(scenario.set("usb.vm.swappiness=1").is_err() && scenario.setup.get("bdi.max_ratio").is_none());
 }
 
 #[test]

@@ -1,0 +1,127 @@
+//! The machine's devices: each has a request queue, a file system with its log, and its part of the dirty pages (the
+//! kernel's backing device, `struct backing_dev_info`).
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use super::Machine;
+use super::block::Block;
+use super::clock::{Clock, TaskId};
+use super::file_system::FileSystem;
+use super::inode::InodeId;
+use super::io_less::Bandwidth;
+use super::journal::Journal;
+use super::kernel::Profile;
+use super::knobs::DeviceKnobs;
+use super::placement::Placement;
+use super::proportions::Local;
+use flatwater_recording::Setup;
+
+/// Which of the machine's devices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeviceId(u8);
+
+impl DeviceId {
+    /// The scenario's `machine.disk`: swap is there, and what no workload made.
+    pub const FIRST: DeviceId = DeviceId(0);
+
+    /// The device at a place of the scenario's list (`refuse` has seen to it that there are not more than a byte counts).
+    #[must_use]
+    pub fn nth(place: usize) -> DeviceId {
+        DeviceId(u8::try_from(place).unwrap_or(u8::MAX))
+    }
+
+    #[must_use]
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+#[derive(Debug)]
+pub struct Device {
+    /// As the recording has it.
+    pub name: String,
+    pub file_system: FileSystem,
+    pub knobs: RefCell<DeviceKnobs>,
+    pub block: RefCell<Block>,
+    pub placement: RefCell<Placement>,
+    pub journal: RefCell<Journal>,
+    pub bdi: RefCell<Bdi>,
+    /// Files with dirty pages, and some that had.
+    pub dirty_inodes: RefCell<BTreeSet<InodeId>>,
+}
+
+/// What writeback keeps of a device (`struct backing_dev_info`, later `struct bdi_writeback`).
+#[derive(Debug, Default)]
+pub struct Bdi {
+    /// Where the round of its dirty inodes continues.
+    pub next_inode: InodeId,
+    pub dirty_exceeded: bool,
+    pub flusher: Option<TaskId>,
+    pub flusher_parked: bool,
+    /// Reclaim has met nothing but dirty pages: all of them are to be written (WB_start_all).
+    pub start_all: bool,
+    /// Pages dirtied in total.
+    pub dirtied: u64,
+    /// Its part of the pages that were written of late.
+    pub completions: Local,
+    /// What the device is known to do (3.2 and later).
+    pub bandwidth: Bandwidth,
+}
+
+impl Device {
+    pub fn new(name: &str, file_system: FileSystem, knobs: DeviceKnobs, block: Block) -> Device {
+        Device {
+            name: name.to_owned(),
+            file_system,
+            knobs: RefCell::new(knobs),
+            block: RefCell::new(block),
+            placement: RefCell::default(),
+            journal: RefCell::default(),
+            bdi: RefCell::default(),
+            dirty_inodes: RefCell::default(),
+        }
+    }
+
+    /// Changes settings of this device as a write to /sys would.
+    pub fn apply(&self, setup: &Setup, profile: &Profile, clock: &Clock) {
+        let mut knobs = self.knobs.borrow_mut();
+        knobs.apply(setup);
+        let mut block = self.block.borrow_mut();
+        block.set_limits(knobs.nr_requests as u32, knobs.request_pages as u32);
+        let rate = |key: &str| setup.number(key).and_then(|value| u64::try_from(value).ok()).filter(|value| *value > 0);
+        block.cap(["cgroup.read_bps", "cgroup.write_bps", "cgroup.read_iops", "cgroup.write_iops"].map(rate));
+        block.set_by_sync(profile.sync_writes);
+        block.set_scales_slices(profile.queue.cfq_scales);
+        block.set_scheduler(&knobs.scheduler);
+        let woken = block.set_wbt(knobs.wbt_target_us);
+        woken.into_iter().for_each(|sleeper| clock.wake(sleeper));
+    }
+
+    /// bdi_write_congested.
+    pub fn congested(&self) -> bool {
+        self.block.borrow().congested()
+    }
+}
+
+impl Machine {
+    #[inline]
+    pub(super) fn device(&self, id: DeviceId) -> &Device {
+        &self.devices[id.index()]
+    }
+
+    /// The one that a file lies on.
+    #[inline]
+    pub(super) fn device_of(&self, inode: InodeId) -> &Device {
+        self.device(self.place_of(inode))
+    }
+
+    #[inline]
+    pub(super) fn place_of(&self, inode: InodeId) -> DeviceId {
+        self.mm.borrow().inodes.get(inode).device
+    }
+
+    pub(super) fn device_ids(&self) -> impl DoubleEndedIterator<Item = DeviceId> + use<> {
+        (0..self.devices.len()).map(DeviceId::nth)
+    }
+}

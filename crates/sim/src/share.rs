@@ -1,0 +1,130 @@
+//! Each device's part of the dirty limits.
+//!
+//! Models: get_dirty_limits with bdi_writeout_fraction and clip_bdi_dirty_limit (2.6.24), bdi_dirty_limit (3.1), __wb_calc_thresh
+//! and wb_dirty_limits (6.1), min_ratio and max_ratio. A machine with one device gives it all of the limits, as after a long
+//! uptime. Leaves out: that pages written to swap are no device's (here the first one's).
+
+use super::Machine;
+use super::device::DeviceId;
+use super::kernel::{Shares, Throttle};
+use super::knobs::DeviceKnobs;
+use super::memory::OfDevice;
+use super::proportions::{ByEvents, Completions, Local};
+use super::writeback::{Limits, limits};
+
+/// What is dirty or under writeback of all devices, and both of one.
+pub fn dirty_of(m: &Machine, device: DeviceId) -> (u64, OfDevice) {
+    let mm = m.mm.borrow();
+    (mm.dirty() + mm.writeback(), mm.by_device[device.index()])
+}
+
+impl DeviceKnobs {
+    /// The most of a limit that the device may have: by its percentage, or by its bytes, which the kernel makes a percentage of.
+    fn most_of(&self, limit: u64) -> u64 {
+        (limit * self.bdi_max_percent / 100).min(self.bdi_max_bytes.map_or(u64::MAX, |bytes| bytes / 4096))
+    }
+
+    /// __wb_calc_thresh: a fraction of what is kept for no device, and what is kept for this one.
+    fn part_of(&self, limit: u64, (numerator, denominator): (u64, u64), kept_percent: u64) -> u64 {
+        let shared = u128::from(limit * 100_u64.saturating_sub(kept_percent) / 100);
+        let earned = shared * u128::from(numerator) / u128::from(denominator.max(1));
+        (earned as u64 + limit * self.bdi_min_percent / 100).min(self.most_of(limit))
+    }
+}
+
+/// A device's part of a limit, by what it wrote of late. Up to 2.6.23 there are no parts.
+pub fn share(m: &Machine, device: DeviceId, limit: u64) -> u64 {
+    if m.profile.throttle == Throttle::PerCpuRateLimit {
+        return limit;
+    }
+    let own = m.device(device);
+    if m.devices.len() == 1 {
+        return own.knobs.borrow().most_of(limit);
+    }
+    let local = &mut own.bdi.borrow_mut().completions;
+    let fraction = m.wb.borrow_mut().completions.fraction(local, m.clock.now());
+    let kept = m.devices.iter().map(|device| device.knobs.borrow().bdi_min_percent).sum();
+    own.knobs.borrow().part_of(limit, fraction, kept)
+}
+
+/// Its parts of both limits.
+pub fn shares(m: &Machine, device: DeviceId, all: Limits) -> Limits {
+    let throttle = share(m, device, all.throttle);
+    Limits { background: all.background * throttle / all.throttle.max(1), throttle }
+}
+
+/// Its part, up to 2.6.35 no more than others leave of the limit.
+pub fn clipped(m: &Machine, device: DeviceId, limit: u64) -> u64 {
+    let share = share(m, device, limit);
+    if m.profile.shares != Shares::Clipped {
+        return share;
+    }
+    let (all, own) = dirty_of(m, device);
+    clip(share, limit, all, own.sum())
+}
+
+/// clip_bdi_dirty_limit, of what is dirty or under writeback of all devices and of this one.
+fn clip(share: u64, limit: u64, all: u64, own: u64) -> u64 {
+    share.min(limit.saturating_sub(all) + own)
+}
+
+impl Machine {
+    /// __bdi_writeout_inc, 2.6.24, __wb_writeout_add, 6.1: a device has written pages.
+    pub fn note_completed(&self, device: DeviceId, pages: u64) {
+        if self.devices.len() == 1 {
+            return;
+        }
+        let own = self.device(device);
+        let most = own.knobs.borrow().bdi_max_percent;
+        let local = &mut own.bdi.borrow_mut().completions;
+        self.wb.borrow_mut().completions.count(local, pages, most, self.clock.now());
+    }
+
+    /// calc_period_shift, at boot and when a limit is set (dirty_ratio_handler, 2.6.24).
+    pub fn set_completion_period(&self) {
+        let limit = limits(self).throttle;
+        if let Completions::ByEvents(all) = &mut self.wb.borrow_mut().completions
+            && all.set_shift(ByEvents::shift_for(limit))
+        {
+            self.devices.iter().for_each(|device| device.bdi.borrow_mut().completions = Local::default());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::clip;
+    use crate::kernel::find;
+    use crate::knobs::DeviceKnobs;
+
+    fn knobs(min: u64, max: u64) -> DeviceKnobs {
+        let own = DeviceKnobs::defaults(&find("linux-6.1").expect("a profile"));
+        DeviceKnobs { bdi_min_percent: min, bdi_max_percent: max, ..own }
+    }
+
+    #[test]
+    fn a_device_has_the_part_of_the_limit_that_it_wrote_of_late() {
+        // A stick that wrote 20 of the last 1000 pages, of a limit of 50 000: 50 000 * 20 / 1000.
+        assert_eq!(knobs(0, 100).part_of(50_000, (20, 1000), 0), 1000);
+        assert_eq!(knobs(0, 100).part_of(50_000, (980, 1000), 0), 49_000);
+        assert_eq!(knobs(0, 100).part_of(50_000, (0, 1000), 0), 0, "one that has written nothing yet has no part");
+    }
+
+    #[test]
+    fn what_is_kept_for_a_device_is_taken_from_all_and_its_most_is_a_bound() {
+        // 10 % are kept for it: 50 000 * 90 / 100 * 20 / 1000 + 5000. The others share nine tenths.
+        assert_eq!(knobs(10, 100).part_of(50_000, (20, 1000), 10), 900 + 5000);
+        assert_eq!(knobs(0, 100).part_of(50_000, (980, 1000), 10), 44_100);
+        assert_eq!(knobs(0, 1).part_of(50_000, (20, 1000), 0), 500);
+        let in_bytes = DeviceKnobs { bdi_max_bytes: Some(1 << 20), ..knobs(0, 100) };
+        assert_eq!(in_bytes.part_of(50_000, (1, 1), 0), 256);
+    }
+
+    #[test]
+    fn a_share_is_clipped_to_what_others_leave_of_the_limit() {
+        // 900 of 1000 pages are dirty, 850 of another device: 100 are left, and 50 are its own.
+        assert_eq!(clip(980, 1000, 900, 50), 150);
+        assert_eq!(clip(100, 1000, 900, 50), 100);
+        assert_eq!(clip(980, 1000, 1200, 50), 50, "above the limit nobody may have more than he has");
+    }
+}

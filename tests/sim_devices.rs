@@ -1,0 +1,86 @@
+//! A slow device beside a fast one: what the writer of the fast one waits for, by kernel.
+
+use flatwater_recording::{Cause, Entity, OpKind, Recording, Table};
+use flatwater_sim as sim;
+use flatwater_workload::scenario::Scenario;
+
+/// Eight copies to a USB stick of 2 MB/s, and after 10 s a writer of 3 MB/s to a disk of 60 MB/s. `stick` are more lines of the
+/// stick's table.
+fn run(kernel: &str, stick: &str) -> Recording {
+    let text = format!(
+        "name = 'devices'\nsentence = 'A writer to a disk while files are copied to a USB stick.'\nduration = '60s'\n\
+         threshold = '10ms'\nkernel = '{kernel}'\n\
+         [machine]\ncpus = 2\nnodes = ['1GiB']\n\
+         disk = {{ size = '100GB', write_bps = '60MB', seek = '8ms', file_system = 'ext2' }}\n\
+         [[machine.device]]\nname = 'usb'\n\
+         disk = {{ size = '8GB', write_bps = '2MB', latency = '2ms', file_system = 'ext2' }}\n{stick}\n\
+         [[workload]]\nuse = 'stream'\nlabel = 'copy'\ndevice = 'usb'\nrole = 'neighbour'\nthreads = 8\n\
+         file_size = '2GiB'\nbytes = '64KiB'\ndirection = 'write'\n\
+         [[workload]]\nuse = 'stream'\nlabel = 'work'\nrole = 'foreground'\nstart = '10s'\nfile_size = '2GiB'\n\
+         bytes = '64KiB'\ndirection = 'write'\npause = '20ms'\n"
+    );
+    let scenario = Scenario::parse("devices", &text).expect("parses");
+    sim::run(&scenario).unwrap_or_else(|error| panic!("{kernel}: {error}")).0
+}
+
+/// Seconds that the writer to the disk was held by the dirty limits, and its longest write().
+fn stalls(recording: &Recording) -> (f64, f64) {
+    let own = recording.calls.iter().filter(|call| call.thread.starts_with("work"));
+    let held = own.flat_map(|call| &call.segments).filter(|segment| segment.cause == Cause::DirtyThrottle);
+    let held_ns: u64 = held.map(|segment| segment.ns).sum();
+    let buckets = recording.latency.iter().filter(|bucket| bucket.op == OpKind::Write && bucket.thread.is_empty());
+    let worst_ns = buckets.map(|bucket| bucket.worst_from_start_ns).max().unwrap_or(0);
+    (held_ns as f64 / 1e9, worst_ns as f64 / 1e9)
+}
+
+/// MB written to each device.
+fn written(recording: &Recording) -> [f64; 2] {
+    let disks = recording.table(Table::Disks).expect("disks");
+    ["sda", "usb"].map(|name| {
+        let rows = disks.rows_of(&Entity::named(name)).expect("its rows");
+        rows.last("write_bytes").expect("bytes") as f64 / 1e6
+    })
+}
+
+#[test]
+fn a_slow_device_stalls_the_writer_of_a_fast_one_until_limits_are_by_device() {
+    // The same kernel but for "mm: per device dirty threshold".
+    let (before, after) = (run("linux-2.6.23", ""), run("linux-2.6.24", ""));
+    let ((held, worst), (held_after, worst_after)) = (stalls(&before), stalls(&after));
+    assert!(held > 25.0 && worst > 5.0, "2.6.23: held for {held} s of 50, the longest for {worst} s");
+    assert!(held_after < held / 20.0 && worst_after < worst / 20.0, "2.6.24: {held_after} s, {worst_after} s");
+    let ([disk, stick], [disk_after, stick_after]) = (written(&before), written(&after));
+    assert!(disk_after > 5.0 * disk, "to the disk {disk} MB before, {disk_after} MB after");
+    for stick in [stick, stick_after] {
+        assert!((stick - 120.0).abs() < 6.0, "the stick is busy all the time: {stick} MB in 60 s");
+    }
+    // Throttling with pauses, and pauses by bandwidth.
+    for kernel in ["linux-2.6.32", "linux-3.2", "linux-4.18", "linux-6.12"] {
+        let (held, worst) = stalls(&run(kernel, ""));
+        assert!(held < 2.0 && worst < 0.5, "{kernel}: held for {held} s, the longest for {worst} s");
+    }
+}
+
+#[test]
+fn a_devices_most_of_the_limit_keeps_the_dirty_pages_low_that_wait_for_it() {
+    // Nothing but the stick is written to at first: without a bound it has nearly all of the limit.
+    let dirty = |stick: &str| {
+        let recording = run("linux-6.12", stick);
+        let vmstat = recording.table(Table::Vmstat).expect("vmstat");
+        let rows = vmstat.rows_of(&Entity::default()).expect("rows");
+        let at =
+            |column: &str| rows.values(column).filter(|(at, _)| *at < 9_000_000_000).map(|(_, n)| n).max().unwrap_or(0);
+        at("nr_dirty") as f64 * 4096.0 / 1e6
+    };
+    let strict = "set = { bdi.max_ratio = 5, bdi.strict_limit = 1 }";
+    let (free, bound) = (dirty(""), dirty(strict));
+    // 5 % of a fifth of 1 GiB are 10 MB.
+    assert!(free > 80.0 && bound < 15.0, "{free} MB dirty without a bound, {bound} MB with 5 %");
+}
+
+#[test]
+fn two_runs_of_two_devices_are_the_same() {
+    for kernel in ["linux-2.6.23", "linux-2.6.24", "linux-6.12"] {
+        assert!(format!("{:?}", run(kernel, "")) == format!("{:?}", run(kernel, "")), "{kernel}");
+    }
+}
