@@ -1,18 +1,19 @@
 //! CPU profiles: perf top and perf report. Each row says which share of the samples was taken in one function, or in one
 //! chain of functions: tasks that run, `count` of 10 000 each.
 
-use super::Importer;
 use super::builder::Builder;
 use super::error::ImportError;
 use super::kernel_log::identifier;
 use super::number::number;
 use super::text::Cursor;
+use super::{FormatKind, Importer};
 use flatwater_recording::symbol::cause_of;
 use flatwater_recording::{Cause, ReportedBy, SampledTask};
 
 pub const IMPORTER: Importer = Importer {
     name: "cpu-profile",
     sentence: "perf top and perf report: shares of the samples by function or by chain of calls.",
+    kind: FormatKind::Unjudged,
     detect: |cursor| match cursor.next_text() {
         text if is_header(text) => 92,
         text if row(text).is_some() && cursor.ahead(1).is_some_and(|line| row(line.text).is_some()) => 62,

@@ -18,7 +18,7 @@ use super::facts::Facts;
 use super::operations::operations;
 use flatwater_recording::schema::{cgroup, cpu, meminfo, vmstat, workload};
 use flatwater_recording::units::{Bytes, Nanos};
-use flatwater_recording::{Cause, Column, Table};
+use flatwater_recording::{Cause, Column, FormatKind, Table};
 
 /// What a figure is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -403,7 +403,7 @@ fn shrinking(facts: &Facts<'_>, view: &mut View) {
 /// The kernel prints its memory when an allocation fails or a task is killed. A paste may lack the line that says which.
 fn printed_by_kernel(facts: &Facts<'_>, view: &mut View) {
     let import = facts.recording.header.import.as_ref();
-    let from_log = import.is_some_and(|import| import.formats.iter().any(|read| read.format == "kernel-log"));
+    let from_log = import.is_some_and(|import| import.formats.iter().any(|read| read.kind == FormatKind::KernelLog));
     let state = [Table::Zones, Table::Vmstat].into_iter().any(|table| facts.recording.table(table).is_some());
     if from_log && state {
         let text =

@@ -16,12 +16,12 @@ pub use redis::IMPORTER as REDIS_LATENCY;
 pub use rocksdb::IMPORTER as ROCKSDB;
 pub use rules::words;
 
-use crate::Importer;
 use crate::builder::Builder;
 use crate::error::ImportError;
 use crate::single_call::single_call;
 use crate::text::{Cursor, Line};
 use crate::when::{SECOND_NS, When, Zero};
+use crate::{FormatKind, Importer};
 use flatwater_recording::{Basis, Cause, EventKind};
 use rules::Said;
 
@@ -29,6 +29,7 @@ pub const IMPORTER: Importer = Importer {
     name: "application-log",
     sentence: "Lines in which servers time their syncs and writes: etcd, ZooKeeper, Kafka, Redis, MySQL, MongoDB, \
         Elasticsearch, PostgreSQL, RocksDB, Cassandra, HBase, HDFS, CockroachDB, Ceph and others.",
+    kind: FormatKind::ServerLog,
     detect: |cursor| {
         let text = cursor.next_text();
         let soon = || {

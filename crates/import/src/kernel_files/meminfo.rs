@@ -1,17 +1,18 @@
 //! /proc/meminfo from 2.4 to 6.x, also a few lines of it, and a node's own (`Node 0 MemFree: ...`).
 
 use super::without_path;
-use crate::Importer;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::count;
 use crate::text::{Cursor, Line};
+use crate::{FormatKind, Importer};
 use flatwater_recording::schema::find;
 use flatwater_recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "meminfo",
     sentence: "/proc/meminfo from 2.4 on, whole or some lines, and /sys/devices/system/node/node*/meminfo.",
+    kind: FormatKind::Judged,
     detect: |cursor| {
         let known = parse(cursor.next_text()).is_some_and(|(_, name, value)| {
             // Any line of the file with its unit, and those that alone would be taken for something else.

@@ -3,17 +3,18 @@
 //! A class is counted at its upper end, so that percentiles are never better than what was seen.
 
 use super::Counting;
-use crate::Importer;
 use crate::builder::Builder;
 use crate::call_trace::op_of;
 use crate::error::ImportError;
 use crate::number::{count, nanos, number};
 use crate::text::{Cursor, Line, Token};
+use crate::{FormatKind, Importer};
 use flatwater_recording::OpKind;
 
 pub const IMPORTER: Importer = Importer {
     name: "bpf-histogram",
     sentence: "Latency histograms of biolatency and other bcc tools, and of bpftrace maps.",
+    kind: FormatKind::Judged,
     detect: |cursor| match cursor.next_text() {
         text if bcc_header(text).is_some() => 95,
         text if text.starts_with("Tracing block device I/O") => 80,

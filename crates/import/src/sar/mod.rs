@@ -13,18 +13,19 @@ use std::collections::HashMap;
 pub use json::IMPORTER as SADF_JSON;
 pub use sample::{Interval, cells, push};
 
-use super::Importer;
 use super::builder::{Builder, Track};
 use super::error::ImportError;
 use super::number::number;
 use super::text::{Cursor, Line, Token};
 use super::when::{DAY_NS, Zero, clock, date, half_day};
+use super::{FormatKind, Importer};
 use columns::{Report, normal};
 use flatwater_recording::{Entity, EventKind};
 
 pub const IMPORTER: Importer = Importer {
     name: "sar",
     sentence: "sar of sysstat 10 to 12 (-B -r -S -W -d -q -u -w -v), 12- and 24-hour clock.",
+    kind: FormatKind::Judged,
     detect,
     read,
 };
