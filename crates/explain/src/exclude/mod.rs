@@ -4,6 +4,7 @@
 //! iowait, blocked threads or the devices' own times; want of memory by scans, pressure, or room that is left.
 
 mod io;
+mod levels;
 #[cfg(test)]
 mod tests;
 mod unjudged;
@@ -60,10 +61,6 @@ const SWAP_PEAK_SUSPICIOUS: f64 = 512.0;
 /// Share of time in which somebody waited (PSI).
 const PRESSURE_CALM: f64 = 0.05;
 const PRESSURE_SUSPICIOUS: f64 = 0.10;
-/// Readings of memory that shrinks, by which share of what can be had, and how much of it is free in the end.
-const SHRINKING_READINGS_MIN: usize = 5;
-const SHRUNK_SHARE_MIN: f64 = 0.05;
-const FREE_LEFT_MAX: f64 = 0.03;
 /// Of all memory, what may be had without reclaim in earnest.
 const AVAILABLE_CALM: f64 = 0.15;
 const AVAILABLE_SUSPICIOUS: f64 = 0.04;
@@ -163,7 +160,9 @@ pub fn view(facts: &Facts<'_>) -> View {
         scanning,
         pressure,
         memory,
-        shrinking,
+        levels::shrinking,
+        levels::vanishing,
+        levels::dirty_peak,
         printed_by_kernel,
         cgroups,
         reading,
@@ -373,30 +372,6 @@ fn memory(facts: &Facts<'_>, view: &mut View) {
         }
         () if share >= AVAILABLE_CALM => view.calm(Matter::Memory, evidence),
         () => {}
-    }
-}
-
-/// What can be had shrinks from reading to reading, and hardly anything of it lies free at the end: a log that ends so may end
-/// right before the stall.
-fn shrinking(facts: &Facts<'_>, view: &mut View) {
-    let tracks = [meminfo::MEM_FREE_BYTES, meminfo::CACHED_BYTES, meminfo::BUFFERS_BYTES];
-    let [free, cached, buffers] = tracks.map(|column| facts.meminfo_level(column));
-    if free.len() < SHRINKING_READINGS_MIN || free.len() != cached.len() {
-        return;
-    }
-    let buffer = |at: usize| buffers.points.get(at).map_or(0.0, |point| point.value);
-    let rows = free.points.iter().zip(&cached.points).enumerate();
-    let room: Vec<f64> = rows.map(|(at, (free, cached))| free.value + cached.value + buffer(at)).collect();
-    let (Some(first), Some(last), Some(left)) = (room.first(), room.last(), free.last()) else { return };
-    let lowest = room.iter().copied().fold(f64::INFINITY, f64::min);
-    if *last <= (1.0 - SHRUNK_SHARE_MIN) * first && *last <= lowest * 1.005 && left <= FREE_LEFT_MAX * last {
-        let text = format!(
-            "what can be had fell from {} to {} while it was watched, and {} of it lie free",
-            Bytes(*first as u64),
-            Bytes(*last as u64),
-            Bytes(left.max(0.0) as u64)
-        );
-        view.odd(Matter::Memory, Evidence::new(text, first - last, "bytes"));
     }
 }
 

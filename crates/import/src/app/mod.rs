@@ -5,14 +5,18 @@
 //! duration, has a file of its own.
 
 mod duration;
+mod innodb;
 mod jvm;
 mod redis;
+mod redis_info;
 mod rocksdb;
 mod rules;
 mod time;
 
+pub use innodb::IMPORTER as INNODB_STATUS;
 pub use jvm::IMPORTER as JVM_GC;
 pub use redis::IMPORTER as REDIS_LATENCY;
+pub use redis_info::IMPORTER as REDIS_INFO;
 pub use rocksdb::IMPORTER as ROCKSDB;
 pub use rules::words;
 

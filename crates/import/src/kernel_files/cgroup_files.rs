@@ -15,7 +15,7 @@ pub const IMPORTER: Importer = Importer {
     sentence: "A cgroup's files with their names on the line, several in a line, and cpu.stat; v1 and v2.",
     kind: FormatKind::Group,
     detect: |cursor| match cursor.next_text() {
-        text if pairs(text, "").is_some_and(|pairs| !pairs.is_empty()) => 86,
+        text if !text.contains("rbytes=") && pairs(text, "").is_some_and(|pairs| !pairs.is_empty()) => 86,
         _ => 0,
     },
     read,
@@ -149,6 +149,10 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut cells: Vec<(String, Cell)> = Vec::new();
     let mut above = "";
     while let Some(line) = cursor.peek() {
+        // io.stat has a reader of its own.
+        if line.text.contains("rbytes=") {
+            break;
+        }
         let Some(found) = pairs(line.text, above).filter(|found| !found.is_empty()) else { break };
         above = found.last().map_or("", |(file, ..)| *file);
         let news: Vec<(String, Cell)> = found.iter().filter_map(|pair| cell(*pair)).collect();

@@ -137,6 +137,10 @@ fn is_restart(line: &Line<'_>) -> bool {
 /// `Average:`, `Moyenne :`, `Durchschn.:`, `平均时间:` before names or numbers.
 fn is_average(text: &str) -> bool {
     let mut words = text.split_whitespace();
+    // `After:` is somebody's heading, and `MemTotal:  16423116 kB` another file's line.
+    if words.clone().count() < 3 || text.trim_end().ends_with(" kB") {
+        return false;
+    }
     let first = words.next().unwrap_or_default();
     let word = first.strip_suffix(':').or_else(|| (words.next() == Some(":")).then_some(first)).unwrap_or_default();
     !word.is_empty() && word.chars().all(|c| c.is_alphabetic() || c == '.')
