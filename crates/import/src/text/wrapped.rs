@@ -187,7 +187,7 @@ fn of_report(above: &str, line: &str) -> bool {
     let line = line.trim();
     // crash on 32-bit ARM ends each line so: `#0 [<c0b420ec>] (__schedule) from [<c0b423c8>]`.
     let numbered = above.trim_start().starts_with('#') && above.contains(" from [<");
-    if !numbered && above.ends_with(">]") || !numbered && above.ends_with(">] ?") {
+    if !numbered && (above.ends_with(">]") || above.ends_with(">] ?")) {
         let address = above.rsplit("[<").next().unwrap_or_default().trim_end_matches([']', '>', ' ', '?']);
         return address.bytes().all(|c| c.is_ascii_hexdigit()) && is_frame(line) && !line.starts_with("[<");
     }
