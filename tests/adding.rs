@@ -137,6 +137,7 @@ fn an_importer_reads_lines_and_nothing_else() {
     const IMPORTER: Importer = Importer {
         name: "huge-zero-log",
         sentence: "One line for each huge page.",
+        kind: flatwater_import::FormatKind::Judged,
         detect: |cursor| if cursor.next_text().starts_with("huge zero ") { 90 } else { 0 },
         read: |cursor, builder| {
             while cursor.next_text().starts_with("huge zero ") {

@@ -19,8 +19,8 @@ fn the_corpus_is_well_formed() {
     assert!(breaches.is_empty(), "{} breaches:\n{}", breaches.len(), breaches.join("\n"));
 }
 
-/// Measured on 2026-11-23, with room for one log that changes sides. Raise them with the score.
-const FLOORS: [(Part, usize); 2] = [(Part::Work, 440), (Part::Held, 118)];
+/// Measured on 2026-11-25, with room for one log that changes sides. Raise them with the score.
+const FLOORS: [(Part, usize); 2] = [(Part::Work, 568), (Part::Held, 138)];
 
 /// In percent of a part.
 const CONFIDENT_WRONG_AT_MOST: usize = 10;

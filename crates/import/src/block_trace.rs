@@ -3,19 +3,20 @@
 
 use std::collections::HashMap;
 
-use super::Importer;
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
 use super::latency_log::{Counting, PerSecond};
 use super::number::{count, nanos, number};
 use super::text::{Cursor, Line};
 use super::when::SECOND_NS;
+use super::{FormatKind, Importer};
 use flatwater_recording::schema::disks;
 use flatwater_recording::{Column, Entity, OpKind, Table};
 
 pub const BLKPARSE: Importer = Importer {
     name: "blkparse",
     sentence: "blktrace's events as blkparse prints them.",
+    kind: FormatKind::Judged,
     detect: |cursor| if event(cursor.next_text()).is_some() { 88 } else { 0 },
     read: read_events,
 };
@@ -23,6 +24,7 @@ pub const BLKPARSE: Importer = Importer {
 pub const BTT: Importer = Importer {
     name: "btt",
     sentence: "btt's table of blktrace: Q2G, I2D, D2C, Q2C.",
+    kind: FormatKind::Judged,
     detect: |cursor| match cursor.next_text() {
         text if text.contains("All Devices") && text.contains("====") => 90,
         text if phase(text).is_some() => 85,

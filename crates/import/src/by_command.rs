@@ -5,10 +5,10 @@ use super::builder::{Builder, Cell};
 use super::kernel_files::cgroup_file;
 use super::number::{count, rounded};
 use flatwater_recording::schema::cpu;
-use flatwater_recording::{Entity, Table};
+use flatwater_recording::{Entity, FormatKind, Table};
 
-/// Takes the line if it is such a value; the name of its format.
-pub fn value(text: &str, b: &mut Builder) -> Option<&'static str> {
+/// Takes the line if it is such a value; the name and kind of its format.
+pub fn value(text: &str, b: &mut Builder) -> Option<(&'static str, FormatKind)> {
     let text = text.trim();
     if text.len() > 64 || !text.starts_with(|c: char| c.is_ascii_digit()) && text != "max" {
         return None;
@@ -17,7 +17,7 @@ pub fn value(text: &str, b: &mut Builder) -> Option<&'static str> {
 }
 
 /// `0.04 0.11 0.06 9/147 7494`: means over 1, 5 and 15 minutes, tasks that run or are ready, of how many, the last pid.
-fn load_average(text: &str, b: &mut Builder) -> Option<&'static str> {
+fn load_average(text: &str, b: &mut Builder) -> Option<(&'static str, FormatKind)> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let [one, five, fifteen, tasks, pid] = *words.as_slice() else { return None };
     let (ready, all) = tasks.split_once('/')?;
@@ -33,11 +33,11 @@ fn load_average(text: &str, b: &mut Builder) -> Option<&'static str> {
     ];
     let place = b.snapshot("loadavg");
     b.row(place, Table::Cpu, &Entity::named("all"), &cells);
-    Some("loadavg")
+    Some(("loadavg", FormatKind::Judged))
 }
 
 /// The value of a cgroup's file, below `cat` of it.
-fn of_cgroup(text: &str, b: &mut Builder) -> Option<&'static str> {
+fn of_cgroup(text: &str, b: &mut Builder) -> Option<(&'static str, FormatKind)> {
     let command = b.command.as_deref()?;
     let path = command.split_whitespace().find(|word| cgroup_file(word).is_some())?;
     let column = cgroup_file(path)?;
@@ -53,16 +53,16 @@ fn of_cgroup(text: &str, b: &mut Builder) -> Option<&'static str> {
         let place = b.snapshot_of("cgroup-files", column.name);
         b.row(place, Table::Cgroup, &entity, &[(column, Cell::of(column.kind, value))]);
     }
-    Some("cgroup-files")
+    Some(("cgroup-files", FormatKind::Group))
 }
 
-fn processors(text: &str, b: &mut Builder) -> Option<&'static str> {
+fn processors(text: &str, b: &mut Builder) -> Option<(&'static str, FormatKind)> {
     let command = b.command.as_deref()?.trim();
     let counted = command == "nproc" || command.contains("grep -c processor") || command.contains("grep -c ^processor");
     let cpus = text.parse::<u32>().ok().filter(|cpus| counted && (1..=8192).contains(cpus))?;
     b.machine.cpus.get_or_insert(cpus);
     b.command = None;
-    Some("settings")
+    Some(("settings", FormatKind::Judged))
 }
 
 #[cfg(test)]

@@ -7,13 +7,14 @@ use super::number::number;
 use super::single_call::single_call;
 use super::text::Cursor;
 use super::when::SECOND_NS;
-use super::{Importer, best};
+use super::{FormatKind, Importer, best};
 use flatwater_recording::schema::disks;
 use flatwater_recording::{Basis, Cause, Column, Entity, OpKind, Table};
 
 pub const OSD_PERF: Importer = Importer {
     name: "ceph-osd-perf",
     sentence: "ceph osd perf: how long the daemon of each disk takes to commit.",
+    kind: FormatKind::Judged,
     detect: |cursor| if is_perf_header(cursor.next_text()) { 94 } else { 0 },
     read: read_perf,
 };
@@ -21,6 +22,7 @@ pub const OSD_PERF: Importer = Importer {
 pub const HEALTH: Importer = Importer {
     name: "ceph-health",
     sentence: "ceph -s, ceph health detail: blocked requests and slow operations.",
+    kind: FormatKind::DeviceState,
     detect: |cursor| match cursor.next_text().trim() {
         text if blocked(text).is_some() && !is_logged(text) => 78,
         text if text.starts_with("HEALTH_")

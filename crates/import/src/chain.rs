@@ -1,16 +1,17 @@
 //! Stacks that people write in one line: `io_schedule <- wbt_wait <- submit_bio`, `vfs_write -> ext4_file_write_iter -> ...`.
 
-use super::Importer;
 use super::builder::Builder;
 use super::error::ImportError;
 use super::kernel_log::identifier;
 use super::text::Cursor;
+use super::{FormatKind, Importer};
 use flatwater_recording::symbol::cause_of;
 use flatwater_recording::{ReportedBy, SampledTask};
 
 pub const IMPORTER: Importer = Importer {
     name: "stack-chain",
     sentence: "Stacks in one line: functions with arrows between them.",
+    kind: FormatKind::Judged,
     detect: |cursor| if chain(cursor.next_text()).is_some() { 90 } else { 0 },
     read,
 };

@@ -1,17 +1,18 @@
 //! What container tools print of memory: docker stats, and how a container ended (kubectl describe, get -o yaml or json,
 //! docker inspect).
 
-use super::Importer;
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
 use super::number::size;
 use super::text::{Cursor, Line};
+use super::{FormatKind, Importer};
 use flatwater_recording::schema::cgroup;
 use flatwater_recording::{Entity, EventKind, Table};
 
 pub const DOCKER_STATS: Importer = Importer {
     name: "docker-stats",
     sentence: "docker stats, podman stats: memory of each container beside its limit.",
+    kind: FormatKind::Group,
     detect: |cursor| if is_header(cursor.next_text()) { 94 } else { 0 },
     read: read_stats,
 };
@@ -19,6 +20,7 @@ pub const DOCKER_STATS: Importer = Importer {
 pub const CONTAINER_STATE: Importer = Importer {
     name: "container-state",
     sentence: "How containers ended: kubectl describe pod, get -o yaml or json, docker inspect.",
+    kind: FormatKind::Unjudged,
     detect: |cursor| match cursor.next_text() {
         text if ended(text) => 72,
         text if describes(text) && (1..60).map_while(|ahead| cursor.ahead(ahead)).any(|line| ended(line.text)) => 66,

@@ -1,16 +1,17 @@
 //! free: the old table with `-/+ buffers/cache`, the new one with `buff/cache` and `available`, `-w`, `-l`, `-t`, `-h`.
 
-use super::Importer;
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
 use super::number::{number, size};
 use super::text::{Cursor, Line, Token};
+use super::{FormatKind, Importer};
 use flatwater_recording::schema::meminfo;
 use flatwater_recording::{Column, Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "free",
     sentence: "free, old (-/+ buffers/cache) and new (buff/cache), in any unit, once or with -s.",
+    kind: FormatKind::Judged,
     detect,
     read,
 };

@@ -1,16 +1,17 @@
 //! The health of disks and arrays as their own tools print it: smartctl's attributes and error log, `nvme smart-log`, and
 //! /proc/mdstat. What is worn out, failing or rebuilding becomes an event; healthy values say nothing.
 
-use super::Importer;
 use super::builder::Builder;
 use super::error::ImportError;
 use super::number::{count, leading};
 use super::text::Cursor;
+use super::{FormatKind, Importer};
 use flatwater_recording::{DeviceTrouble, EventKind};
 
 pub const SMART: Importer = Importer {
     name: "smart",
     sentence: "smartctl -A and -a, nvme smart-log: attributes and errors that tell of a failing disk.",
+    kind: FormatKind::DeviceState,
     detect: |cursor| match cursor.next_text() {
         text if text.starts_with("ID#") && text.contains("ATTRIBUTE_NAME") => 95,
         text if text.starts_with("Smart Log for NVME device") || text.starts_with("smartctl ") => 95,
@@ -25,6 +26,7 @@ pub const SMART: Importer = Importer {
 pub const MDSTAT: Importer = Importer {
     name: "mdstat",
     sentence: "/proc/mdstat: arrays that resynchronise, rebuild or lack a disk.",
+    kind: FormatKind::DeviceState,
     detect: |cursor| match cursor.next_text().trim() {
         text if text.starts_with("Personalities :") => 95,
         text if is_array(text) => 88,

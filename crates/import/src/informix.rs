@@ -2,17 +2,18 @@
 //! section
 //! (Ckpt Time), apart from the time of flushing.
 
-use super::Importer;
 use super::builder::Builder;
 use super::error::ImportError;
 use super::number::{count, nanos, number};
 use super::text::{Cursor, Line, Token};
 use super::when::{DAY_NS, Zero, clock};
+use super::{FormatKind, Importer};
 use flatwater_recording::outcome::CheckpointRow;
 
 pub const IMPORTER: Importer = Importer {
     name: "informix",
     sentence: "Informix onstat -g ckp.",
+    kind: FormatKind::Unjudged,
     detect: |cursor| {
         let text = cursor.next_text();
         let begins = ["IBM Informix", "Auto Checkpoints="].iter().any(|start| text.starts_with(start));

@@ -1,17 +1,18 @@
 //! ioping: one request after another, each with its time. 0.5 to 1.3.
 
-use super::Importer;
 use super::builder::Builder;
 use super::error::ImportError;
 use super::latency_log::PerSecond;
 use super::number::{nanos, number};
 use super::text::Cursor;
 use super::when::SECOND_NS;
+use super::{FormatKind, Importer};
 use flatwater_recording::OpKind;
 
 pub const IMPORTER: Importer = Importer {
     name: "ioping",
     sentence: "ioping: the time of one request after another.",
+    kind: FormatKind::Judged,
     detect: |cursor| if request(cursor.next_text()).is_some() { 93 } else { 0 },
     read,
 };

@@ -4,7 +4,6 @@
 //! every counter and no more. Where it is the only one, its averages are better than nothing: they count as one
 //! interval, and a gap says what they are.
 
-use super::Importer;
 use super::builder::{Builder, Cell, Track};
 use super::error::ImportError;
 use super::number::{number, size};
@@ -12,12 +11,14 @@ use super::sar::columns::{Report, normal};
 use super::sar::{banner, cells as sar_cells, is_banner};
 use super::text::{Cursor, Line, Token};
 use super::when::{SECOND_NS, stamp};
+use super::{FormatKind, Importer};
 use flatwater_recording::schema::disks;
 use flatwater_recording::{Column, Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "iostat",
     sentence: "iostat, -x, -t, of sysstat 9 to 12.",
+    kind: FormatKind::Judged,
     detect: |cursor| match cursor.next_text() {
         text if is_cpu_header(text) || is_device_header(text) => 92,
         text if is_banner(text) => {

@@ -1,14 +1,15 @@
 //! Events of Kubernetes (`kubectl get events`, the end of `kubectl describe`): kills and evictions for want of memory.
 
-use super::Importer;
 use super::builder::Builder;
 use super::error::ImportError;
 use super::text::Cursor;
+use super::{FormatKind, Importer};
 use flatwater_recording::EventKind;
 
 pub const IMPORTER: Importer = Importer {
     name: "kube-events",
     sentence: "kubectl get events, kubectl describe: OOM kills and evictions for want of memory.",
+    kind: FormatKind::Unjudged,
     detect: |cursor| match cursor.next_text() {
         text if is_header(text) => 90,
         text if is_row(text) => 70,

@@ -3,17 +3,18 @@
 //! The working set is what is used without the inactive page cache. Of a node it is neither what is free nor what the kernel
 //! would have to reclaim: its rows are passed over, and a note says so.
 
-use super::Importer;
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
 use super::number::size;
 use super::text::Cursor;
+use super::{FormatKind, Importer};
 use flatwater_recording::schema::cgroup;
 use flatwater_recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "kubectl-top",
     sentence: "kubectl top pods, with or without --containers and namespaces; of top nodes it is known that it is no evidence.",
+    kind: FormatKind::Unjudged,
     detect: |cursor| if is_header(cursor.next_text()) { 94 } else { 0 },
     read,
 };

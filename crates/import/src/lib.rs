@@ -76,6 +76,7 @@ pub use builder::Builder;
 pub use error::ImportError;
 pub use registry::IMPORTERS;
 
+pub use flatwater_recording::FormatKind;
 use flatwater_recording::Recording;
 use source::Source;
 use text::{Bare, Cursor, Text, is_break};
@@ -87,6 +88,8 @@ pub struct Importer {
     pub name: &'static str,
     /// What it reads, for the documentation.
     pub sentence: &'static str,
+    /// Who speaks in it, and whether its figures show that all is well.
+    pub kind: FormatKind,
     /// How surely the lines at the cursor begin this format: 0 not at all, 100 nothing else looks like it.
     pub detect: fn(&Cursor<'_>) -> u8,
     /// Takes the lines it understands. An error is for what stops the whole table; single bad lines are
@@ -386,7 +389,7 @@ fn read_sections(
             // Before times: a limit of a GiB looks like a second of 2004.
             cursor.take();
             builder.end_section(format, 1, (line.number, line.number));
-            remember(format, builder, formats);
+            remember(format.0, builder, formats);
         } else if let Some(moment) = when::stamp(line.text) {
             builder.moment = Some(moment);
             builder.understood_line();
@@ -398,7 +401,7 @@ fn read_sections(
             let before = cursor;
             builder.moment = cursor.when().or(builder.moment);
             read_section(importer, &mut cursor, builder);
-            builder.end_section(importer.name, before.lines_to(&cursor), before.numbers_to(&cursor));
+            builder.end_section((importer.name, importer.kind), before.lines_to(&cursor), before.numbers_to(&cursor));
             remember(importer.name, builder, formats);
             builder.elided = false;
             unknown.end_run();

@@ -3,18 +3,19 @@
 //! A mount is a device whose requests travel: `exe` is the time of an operation from the client's queue to its answer, as
 //! iostat's await is. Operations that had to be sent again are trouble of the server or of the way to it.
 
-use super::Importer;
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
 use super::means::{Alone, Mean, Means};
 use super::number::number;
 use super::text::Cursor;
+use super::{FormatKind, Importer};
 use flatwater_recording::schema::disks;
 use flatwater_recording::{Column, DeviceTrouble, Entity, EventKind, Table};
 
 pub const NFSIOSTAT: Importer = Importer {
     name: "nfsiostat",
     sentence: "nfsiostat: operations of NFS mounts and how long they take.",
+    kind: FormatKind::Judged,
     detect: |cursor| {
         let named = mount(cursor.next_text()).is_some() && (1..4).any(|ahead| has(cursor, ahead, is_backlog));
         if named || is_backlog(cursor.next_text()) || kind(cursor.next_text()).is_some() { 93 } else { 0 }
@@ -25,6 +26,7 @@ pub const NFSIOSTAT: Importer = Importer {
 pub const MOUNTSTATS: Importer = Importer {
     name: "mountstats",
     sentence: "/proc/self/mountstats, mountstats, nfsstat -c: operations of NFS mounts since they were mounted.",
+    kind: FormatKind::Judged,
     detect: |cursor| match cursor.next_text().trim() {
         text if text.starts_with("device ") && text.contains(" mounted on ") && text.contains(" with fstype ") => 92,
         text if text.starts_with("Stats for ") && text.contains(" mounted on ") => 92,

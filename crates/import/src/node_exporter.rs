@@ -1,17 +1,18 @@
 //! Prometheus text of node_exporter: memory, vmstat, CPU, disks, pressure, NUMA, buddy, slab.
 
-use super::Importer;
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
 use super::number::{number, rounded};
 use super::text::{Cursor, Line};
 use super::when::epoch;
+use super::{FormatKind, Importer};
 use flatwater_recording::schema::{cpu, disks, pressure, slabs};
 use flatwater_recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "node-exporter",
     sentence: "The text that node_exporter serves, once or in a series.",
+    kind: FormatKind::Judged,
     detect: |cursor| match cursor.next_text() {
         text if text.starts_with("# HELP ") || text.starts_with("# TYPE ") => 90,
         text if text.starts_with("node_") && text.contains(' ') => 90,

@@ -1,16 +1,17 @@
 //! `numactl -H`: nodes, their CPUs and memory, and the distances between them; the parts in any order.
 
-use super::Importer;
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
 use super::number::count;
 use super::text::{Cursor, Line, Token};
+use super::{FormatKind, Importer};
 use flatwater_recording::schema::nodes;
 use flatwater_recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "numactl",
     sentence: "numactl -H (--hardware): nodes, CPUs, memory, distances.",
+    kind: FormatKind::Unjudged,
     detect: |cursor| {
         let text = cursor.next_text().trim();
         let begins = text.starts_with("available:") && text.contains("nodes") || text == "node distances:";

@@ -1,16 +1,17 @@
 //! numastat: the counters by node, `-n` (the same in MB), `-m` (meminfo by node), `-p` (processes by node).
 
-use super::Importer;
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
 use super::number::{number, rounded};
 use super::text::{Cursor, Line, Token};
+use super::{FormatKind, Importer};
 use flatwater_recording::schema::nodes;
 use flatwater_recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "numastat",
     sentence: "numastat, -n, -m and -p.",
+    kind: FormatKind::Unjudged,
     detect: |cursor| match cursor.next_text() {
         text if text.starts_with("Per-node ") && text.contains("(in MBs)") => 95,
         text if heads(text).is_some() && cursor.ahead(1).is_some_and(|line| line.text.starts_with("numa_hit")) => 90,

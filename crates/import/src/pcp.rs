@@ -1,19 +1,20 @@
 //! Performance Co-Pilot's pmrep and pmval. pmrep shortens names (`kernel.all.cpu.wait.total` is `k.a.c.wait.total`) and
 //! prints units under them; values are rates already, or levels.
 
-use super::Importer;
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
 use super::number::{number, rounded};
 use super::text::{Cursor, Line};
 use super::tool::Intervals;
 use super::when::{SECOND_NS, When, Zero, clock};
+use super::{FormatKind, Importer};
 use flatwater_recording::schema::{cpu, disks, meminfo, vmstat};
 use flatwater_recording::{Column, ColumnKind, Entity};
 
 pub const IMPORTER: Importer = Importer {
     name: "pmrep",
     sentence: "pmrep and pmval of PCP: kernel.all.*, mem.*, swap.*, disk.*.",
+    kind: FormatKind::Judged,
     detect: |cursor| match cursor.next_text() {
         text if text.trim_start().starts_with("metric:") && text.contains('.') => 94,
         text if names(text).is_some() => 93,

@@ -1,16 +1,17 @@
 //! `perf lock report` and `perf lock contention`: waits by lock, with their number, mean, largest and least.
 
-use super::Importer;
 use super::builder::{Builder, Track};
 use super::error::ImportError;
 use super::number::{count, nanos, number};
 use super::text::{Cursor, Line, Token};
+use super::{FormatKind, Importer};
 use flatwater_recording::latency::{HIGHEST_NS, histogram};
 use flatwater_recording::{LatencyBucket, OpKind, PackedHistogram};
 
 pub const IMPORTER: Importer = Importer {
     name: "perf-lock",
     sentence: "perf lock report and perf lock contention.",
+    kind: FormatKind::TimedCalls,
     detect: |cursor| if header(cursor.next_text()).is_some() { 96 } else { 0 },
     read,
 };

@@ -2,18 +2,19 @@
 //!
 //! latency prints each task's longest delay: a call of that length, in which the task was ready and did not run.
 
-use super::Importer;
 use super::builder::Builder;
 use super::error::ImportError;
 use super::number::{nanos, number};
 use super::single_call::single_call;
 use super::text::{Cursor, Line};
 use super::when::SECOND_NS;
+use super::{FormatKind, Importer};
 use flatwater_recording::{Basis, Cause, OpKind};
 
 pub const IMPORTER: Importer = Importer {
     name: "perf-sched",
     sentence: "perf sched latency and perf sched timehist: waits for a CPU, by task.",
+    kind: FormatKind::Judged,
     detect: |cursor| match cursor.next_text() {
         text if is_latency(text) || is_timehist(text) => 94,
         _ => 0,

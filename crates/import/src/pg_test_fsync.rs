@@ -1,16 +1,17 @@
 //! pg_test_fsync: how many syncs a second the disk below PostgreSQL's log does, by each method. 9.0 to 18.
 
-use super::Importer;
 use super::builder::Builder;
 use super::error::ImportError;
 use super::latency_log::Counting;
 use super::number::{nanos, number};
 use super::text::Cursor;
+use super::{FormatKind, Importer};
 use flatwater_recording::OpKind;
 
 pub const IMPORTER: Importer = Importer {
     name: "pg-test-fsync",
     sentence: "pg_test_fsync: the mean time of writes that are synced by each method.",
+    kind: FormatKind::Judged,
     detect: |cursor| match cursor.next_text() {
         text if row(text).is_some() => 93,
         text if is_title(text) => 80,

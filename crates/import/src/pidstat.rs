@@ -2,19 +2,20 @@
 
 use std::collections::HashMap;
 
-use super::Importer;
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
 use super::number::number;
 use super::sar::{banner, is_banner, timed};
 use super::text::{Cursor, Line, Token};
 use super::when::{DAY_NS, SECOND_NS, Zero, epoch};
+use super::{FormatKind, Importer};
 use flatwater_recording::schema::workload;
 use flatwater_recording::{Column, Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "pidstat",
     sentence: "pidstat -d, also with -h, -t and -H.",
+    kind: FormatKind::Judged,
     detect: |cursor| match cursor.peek() {
         Some(line) if header(&line).is_some() => 95,
         Some(line) if is_banner(line.text) => {

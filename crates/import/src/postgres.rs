@@ -3,19 +3,20 @@
 //! A checkpoint spreads its writes on purpose; what hurts is the sync phase. `flush` here is write and sync, `critical`
 //! the rest of the total: the time in which it did neither.
 
-use super::Importer;
 use super::builder::Builder;
 use super::error::ImportError;
 use super::number::{leading, nanos, number};
 use super::single_call::single_call;
 use super::text::{Cursor, Line, Token};
 use super::when::{SECOND_NS, When, Zero, iso};
+use super::{FormatKind, Importer};
 use flatwater_recording::outcome::CheckpointRow;
 use flatwater_recording::{Basis, Cause, EventKind, OpKind};
 
 pub const IMPORTER: Importer = Importer {
     name: "postgresql",
     sentence: "PostgreSQL log lines of log_checkpoints.",
+    kind: FormatKind::TimedCalls,
     detect: |cursor| if is_ours(cursor.next_text()) { 95 } else { 0 },
     read,
 };

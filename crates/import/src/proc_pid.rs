@@ -1,16 +1,17 @@
 //! /proc/PID/status and /proc/PID/io: whether a process is in state D, and what it read and wrote.
 
-use super::Importer;
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
 use super::number::count;
 use super::text::Cursor;
+use super::{FormatKind, Importer};
 use flatwater_recording::schema::workload;
 use flatwater_recording::{Column, Entity, ReportedBy, SampledTask, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "proc-pid",
     sentence: "/proc/PID/status and /proc/PID/io.",
+    kind: FormatKind::Judged,
     detect: |cursor| {
         let below = || (1..8).filter_map(|ahead| cursor.ahead(ahead)).any(|line| line.text.starts_with("State:"));
         match cursor.next_text() {

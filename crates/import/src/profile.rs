@@ -1,18 +1,19 @@
 //! CPU profiles: perf top and perf report. Each row says which share of the samples was taken in one function, or in one
 //! chain of functions: tasks that run, `count` of 10 000 each.
 
-use super::Importer;
 use super::builder::Builder;
 use super::error::ImportError;
 use super::kernel_log::identifier;
 use super::number::number;
 use super::text::Cursor;
+use super::{FormatKind, Importer};
 use flatwater_recording::symbol::cause_of;
 use flatwater_recording::{Cause, ReportedBy, SampledTask};
 
 pub const IMPORTER: Importer = Importer {
     name: "cpu-profile",
     sentence: "perf top and perf report: shares of the samples by function or by chain of calls.",
+    kind: FormatKind::Unjudged,
     detect: |cursor| match cursor.next_text() {
         text if is_header(text) => 92,
         text if row(text).is_some() && cursor.ahead(1).is_some_and(|line| row(line.text).is_some()) => 62,
@@ -41,6 +42,8 @@ struct Row<'a> {
     children: bool,
     /// That share, in percent.
     with_children: f64,
+    /// Branches of the tree of callers below it, so far.
+    branches: u32,
 }
 
 /// Where a CPU stands that has nothing to do.
@@ -96,6 +99,7 @@ fn row(text: &str) -> Option<Row<'_>> {
             frames,
             children: false,
             with_children: first.1,
+            branches: 0,
         });
     }
     // `[k] f` and `[.] f` of newer versions; else the function stands before its image.
@@ -112,8 +116,25 @@ fn row(text: &str) -> Option<Row<'_>> {
         .filter(|_| !rest.first().is_some_and(|word| word.starts_with('[')))
         .and_then(|_| rest.iter().find(|word| number(word).is_none()));
     let with_children = first.1;
-    Some(Row { percent: own.1, task: task.copied().unwrap_or_default(), frames, children, with_children })
+    let task = task.copied().unwrap_or_default();
+    Some(Row { percent: own.1, task, frames, children, with_children, branches: 0 })
 }
+
+/// A line of the tree below a row names a caller: `|--11.91%--ext4_mb_prefetch`, `---vfs_write`, `|          ext4_map_blocks`.
+/// Of several branches the first, and largest, is taken.
+fn callers<'a>(row: &mut Row<'a>, text: &'a str) {
+    let text = text.trim();
+    let branch = text.contains("--");
+    let name = text.trim_start_matches(['|', ' ', '-']);
+    let name = name.split_once("%--").map_or(name, |(_, name)| name);
+    let Some(name) = identifier(name) else { return };
+    row.branches += u32::from(branch);
+    if row.branches <= 1 && row.frames.len() < FRAMES_MAX {
+        row.frames.push(name);
+    }
+}
+
+const FRAMES_MAX: usize = 64;
 
 /// More than any profile has; perf prints some thousands.
 const ROWS_MAX: usize = 10_000;
@@ -140,11 +161,14 @@ fn inclusive(rows: &mut [(u32, Row<'_>)]) {
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let place = b.snapshot("cpu-profile");
-    let (mut any, mut idle) = (false, 0.0);
+    let (mut any, mut kept, mut idle) = (false, false, 0.0);
     let mut rows: Vec<(u32, Row<'_>)> = Vec::new();
     while let Some(line) = cursor.peek() {
         let text = line.text;
         let Some(row) = row(text) else {
+            if let Some((_, last)) = rows.last_mut().filter(|_| kept) {
+                callers(last, text);
+            }
             let ornament = text.trim().bytes().all(|c| b"#-_=. |+".contains(&c)) || text.trim_start().starts_with('#');
             if is_header(text) || ornament && (!any || !line.is_blank()) || text.trim_start().starts_with(['|', '-']) {
                 cursor.take();
@@ -154,6 +178,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         };
         cursor.take();
         any = true;
+        kept = false;
         if row.frames.first().is_some_and(|name| IDLE.contains(name)) {
             idle += row.percent;
             b.pass_over();
@@ -161,6 +186,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             b.pass_over();
         } else if rows.len() < ROWS_MAX {
             rows.push((line.number, row));
+            kept = true;
         }
     }
     inclusive(&mut rows);
@@ -234,5 +260,15 @@ mod tests {
         let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
         let task = made.header.sampled_tasks.first().expect("a sample");
         assert_eq!((task.state, task.count, task.cause), (Some('R'), 1363, Some(Cause::MemcgReclaim)));
+    }
+
+    #[test]
+    fn callers_below_a_row_are_its_stack() {
+        let text = "# Overhead  Command  Shared Object  Symbol\n# ........  .......  .............  ......\n#\n    32.09%  kworker/u400:20  [kernel.kallsyms]  [k] ext4_get_group_info\n            |          \n            |--11.91%--ext4_mb_prefetch\n            |          ext4_mb_regular_allocator\n            |          ext4_mb_new_blocks\n            |          \n            |--7.23%--other_caller\n            |          vfs_write\n";
+        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let task = made.header.sampled_tasks.first().expect("a sample");
+        assert_eq!((task.count, task.cause), (3209, Some(Cause::BlockAllocation)));
+        let stack = task.stack.and_then(|id| made.stack(id)).expect("a stack");
+        assert_eq!(stack.frames.len(), 4, "{:?}", stack.frames);
     }
 }

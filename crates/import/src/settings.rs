@@ -2,15 +2,16 @@
 //! (uname). df, mount, lsblk and the like are known and passed over: which lines of a paste were not understood should
 //! not name them.
 
-use super::Importer;
 use super::builder::Builder;
 use super::error::ImportError;
 use super::text::Cursor;
+use super::{FormatKind, Importer};
 use flatwater_recording::knob;
 
 pub const IMPORTER: Importer = Importer {
     name: "settings",
     sentence: "sysctl, files of /proc/sys and transparent_hugepage, uname; df, mount, lsblk and lscpu are passed over.",
+    kind: FormatKind::Judged,
     detect: |cursor| match cursor.next_text() {
         text if setting(text).is_some() || release(text).is_some() => 75,
         text if is_listing_head(text) || is_mount(text) => 70,

@@ -1,16 +1,17 @@
 //! slabtop (`-o`, or pasted from the screen).
 
-use super::Importer;
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
 use super::number::{count, size};
 use super::text::{Cursor, Line, Token};
+use super::{FormatKind, Importer};
 use flatwater_recording::schema::slabs;
 use flatwater_recording::{Column, Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "slabtop",
     sentence: "slabtop, once or again and again.",
+    kind: FormatKind::Unjudged,
     detect: |cursor| match cursor.next_text().trim() {
         text if is_header(text) => 95,
         text if text.starts_with("Active / Total Objects") => 95,

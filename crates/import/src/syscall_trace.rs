@@ -3,7 +3,6 @@
 //! Read are calls that reach files: the rest may wait for a network or for a peer, which is no stall. A read() or write()
 //! without its file's path is kept only if it writes: most reads without a path are of sockets and pipes.
 
-use super::Importer;
 use super::builder::{Builder, Track};
 use super::call_trace::op_of;
 use super::error::ImportError;
@@ -12,11 +11,13 @@ use super::number::{nanos, number};
 use super::single_call::single_call;
 use super::text::Cursor;
 use super::when::{SECOND_NS, When, Zero, clock, epoch};
+use super::{FormatKind, Importer};
 use flatwater_recording::{Basis, Cause, OpKind};
 
 pub const IMPORTER: Importer = Importer {
     name: "syscall-trace",
     sentence: "strace -T and perf trace: calls on files with their durations.",
+    kind: FormatKind::Judged,
     detect: |cursor| if parse(cursor.next_text()).is_some() { 88 } else { 0 },
     read,
 };

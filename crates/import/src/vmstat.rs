@@ -8,18 +8,19 @@
 //! bi and bo are blocks of 1 KiB in every version: they are /proc's pgpgin and pgpgout (before 2.4, those of
 //! /proc/stat's `page` line), and `-S` does not touch them. swpd ... cache, si and so follow `-S`, KiB by default.
 
-use super::Importer;
 use super::builder::{Builder, Cell, Track};
 use super::error::ImportError;
 use super::number::{number, rounded};
 use super::text::{Cursor, Line, Token};
 use super::when::{DAY_NS, SECOND_NS, Zero, clock, iso};
+use super::{FormatKind, Importer};
 use flatwater_recording::schema::{cpu, meminfo, vmstat};
 use flatwater_recording::{Column, Entity, EventKind, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "vmstat",
     sentence: "vmstat of procps from 1999 on, with and without -n, -t, -w, -a and -S.",
+    kind: FormatKind::Judged,
     detect,
     read,
 };

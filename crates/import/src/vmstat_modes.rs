@@ -1,17 +1,18 @@
 //! vmstat's other tables: `-s` (totals since boot), `-d` (disks) and `-m` (slab caches). They are totals and levels of one
 //! moment; repeated, they become counters.
 
-use super::Importer;
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
 use super::number::{count, leading};
 use super::text::{Cursor, Line, Token};
+use super::{FormatKind, Importer};
 use flatwater_recording::schema::{cpu, disks, meminfo, slabs, vmstat};
 use flatwater_recording::{Column, Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "vmstat-modes",
     sentence: "vmstat -s, -d and -m.",
+    kind: FormatKind::Unjudged,
     detect: |cursor| {
         let text = cursor.next_text();
         let below = cursor.ahead(1).map_or("", |line| line.text);

@@ -1,18 +1,19 @@
 //! What a writer that watches itself prints: `6582 - Delayed 4806 ms.`, `Max write delay: 14968 ms.`.
 
-use super::Importer;
 use super::builder::Builder;
 use super::error::ImportError;
 use super::number::number;
 use super::single_call::single_call;
 use super::text::{Cursor, Line};
 use super::when::SECOND_NS;
+use super::{FormatKind, Importer};
 use flatwater_recording::outcome::BulkDelay;
 use flatwater_recording::{Basis, Cause, OpKind};
 
 pub const IMPORTER: Importer = Importer {
     name: "writer-log",
     sentence: "Logs of writers that time themselves: `PID - Delayed N ms.`, `Max write delay: N ms.`.",
+    kind: FormatKind::Judged,
     detect: |cursor| if parse(cursor.next_text()).is_some() { 90 } else { 0 },
     read,
 };

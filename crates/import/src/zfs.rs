@@ -5,12 +5,13 @@ use super::builder::Builder;
 use super::error::ImportError;
 use super::number::{count, number};
 use super::text::Cursor;
-use super::{Importer, best};
+use super::{FormatKind, Importer, best};
 use flatwater_recording::{DeviceTrouble, EventKind};
 
 pub const STATUS: Importer = Importer {
     name: "zpool-status",
     sentence: "zpool status, -s: members that fail or are slow, and what runs beside (resilver, scrub).",
+    kind: FormatKind::Unjudged,
     detect: |cursor| match cursor.next_text().trim() {
         text if text.starts_with("pool: ") && (1..3).any(|ahead| has(cursor, ahead, "state: ")) => 94,
         text if is_member_header(text.trim()) => 92,
@@ -23,6 +24,7 @@ pub const STATUS: Importer = Importer {
 pub const ARC: Importer = Importer {
     name: "zfs-arc",
     sentence: "arcstat, arc_summary, /proc/spl/kstat: the cache of ZFS; known, and says nothing of stalls.",
+    kind: FormatKind::Judged,
     detect: |cursor| match cursor.next_text() {
         text if is_arcstat(text) => 92,
         text if is_kstat(text) && has(cursor, 1, "name ") => 92,

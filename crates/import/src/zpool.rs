@@ -2,17 +2,18 @@
 //!
 //! The first report is the mean since the pool was imported, as iostat's is.
 
-use super::Importer;
 use super::builder::Builder;
 use super::error::ImportError;
 use super::means::{Alone, Mean, Means};
 use super::number::{number, size};
 use super::text::{Cursor, Line};
+use super::{FormatKind, Importer};
 use flatwater_recording::schema::disks;
 
 pub const IMPORTER: Importer = Importer {
     name: "zpool-iostat",
     sentence: "zpool iostat, -v and -l: operations, bytes and waits of ZFS pools.",
+    kind: FormatKind::Judged,
     detect: |cursor| if is_header(cursor.next_text()) { 92 } else { 0 },
     read,
 };

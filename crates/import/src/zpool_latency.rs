@@ -2,17 +2,18 @@
 //!
 //! `disk_wait` is the time at the device; `total_wait` adds ZFS' own queues, in which asynchronous writes are meant to lie.
 
-use super::Importer;
 use super::builder::{Builder, Track};
 use super::error::ImportError;
 use super::latency_log::Counting;
 use super::number::{nanos, number};
 use super::text::Cursor;
+use super::{FormatKind, Importer};
 use flatwater_recording::OpKind;
 
 pub const IMPORTER: Importer = Importer {
     name: "zpool-latency",
     sentence: "zpool iostat -w: counts of a ZFS pool's requests by how long its devices took.",
+    kind: FormatKind::Judged,
     detect: |cursor| if title(cursor.next_text()).is_some() { 93 } else { 0 },
     read,
 };

@@ -85,6 +85,38 @@ pub struct FormatRead {
     pub format: String,
     /// Lines taken as this format.
     pub lines: u64,
+    #[serde(skip_serializing_if = "FormatKind::is_default")]
+    pub kind: FormatKind,
+}
+
+/// Who speaks in a format, and whether its figures show that all is well where no rule finds trouble in them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum FormatKind {
+    /// Figures that rules judge both ways; also what recordings of older builds say.
+    #[default]
+    Judged,
+    /// The kernel reports.
+    KernelLog,
+    /// A server reports its own slow operations.
+    ServerLog,
+    /// Operations that were timed.
+    TimedCalls,
+    /// Requests that were timed at a device.
+    TimedRequests,
+    /// Counters and limits of a control group.
+    Group,
+    /// The state of a device, which says something only where it is in trouble.
+    DeviceState,
+    /// Figures that show trouble where a rule finds it, and nothing where none does.
+    Unjudged,
+}
+
+impl FormatKind {
+    fn is_default(&self) -> bool {
+        *self == FormatKind::default()
+    }
 }
 
 impl ImportSummary {
@@ -95,13 +127,13 @@ impl ImportSummary {
     }
 
     /// Counts lines that were understood.
-    pub fn understand(&mut self, file: &str, format: Option<&str>, lines: u64) {
+    pub fn understand(&mut self, file: &str, format: Option<(&str, FormatKind)>, lines: u64) {
         self.lines += lines;
         self.understood += lines;
-        let Some(format) = format else { return };
+        let Some((format, kind)) = format else { return };
         match self.formats.iter_mut().find(|known| known.file == file && known.format == format) {
             Some(known) => known.lines += lines,
-            None => self.formats.push(FormatRead { file: file.to_owned(), format: format.to_owned(), lines }),
+            None => self.formats.push(FormatRead { file: file.to_owned(), format: format.to_owned(), lines, kind }),
         }
     }
 
@@ -152,7 +184,7 @@ impl ImportSummary {
 
 #[cfg(test)]
 mod tests {
-    use super::ImportSummary;
+    use super::{FormatKind, ImportSummary};
 
     #[test]
     fn the_text_is_kept_within_its_bounds() {
@@ -170,7 +202,7 @@ mod tests {
     fn lines_are_counted_once_and_ranges_grow() {
         let mut summary = ImportSummary::default();
         assert_eq!(summary.understood_share(), None, "of nothing there is no share");
-        summary.understand("f", Some("vmstat"), 3);
+        summary.understand("f", Some(("vmstat", FormatKind::Judged)), 3);
         summary.miss("f", 4, 4, "hello");
         summary.miss("f", 6, 5, "world");
         summary.miss("f", 9, 9, "again");

@@ -67,7 +67,7 @@ pub use hdr::{ClassSums, HistogramError, PackedHistogram};
 pub use header::{
     Clock, Endianness, Header, HookState, HookStatus, Losses, Machine, NodeShape, Noise, OwnCost, Source, Target,
 };
-pub use imported::{FormatRead, ImportSummary, LineRange, SectionRead, SourceLine, TEXT_BYTES_MAX};
+pub use imported::{FormatKind, FormatRead, ImportSummary, LineRange, SectionRead, SourceLine, TEXT_BYTES_MAX};
 pub use knob::{KNOBS, Knob, KnobError, KnobKind, KnobPlace, lru_gen_runs};
 pub use latency::LatencyBucket;
 pub use memory_use::{Dirtier, MemoryScope, MemoryUser};

@@ -3,6 +3,8 @@
 use super::CauseEntry;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
+use flatwater_recording::Table;
+use flatwater_recording::schema::cgroup;
 use flatwater_recording::units::Nanos;
 
 pub const ENTRY: CauseEntry = CauseEntry {
@@ -17,7 +19,8 @@ pub const ENTRY: CauseEntry = CauseEntry {
     kernels: "2.6.37 (version 1), 4.5 (version 2); CONFIG_BLK_DEV_THROTTLING.",
     in_spans: "page-writeback, journal-commit, synchronous-read or device-wait, of which the awaited request was inserted \
         late by the throttle's work function.",
-    in_counters: "None in /proc/diskstats. The rates in the cgroup's io.stat are at its limit.",
+    in_counters: "None in /proc/diskstats. The rates in the cgroup's io.stat are at its limit. Where blk-iocost or \
+        blk-iolatency holds it back io.stat says so itself: cost.wait and cost.indelay rise, use_delay is above 0.",
     against: "The requests were inserted at once and waited in the device's queue (device-queue-starved).",
     fix: "Raise or remove the limit for what must be fast: io.max, or blkio.throttle.write_bps_device, \
         write_iops_device and their read counterparts.",
@@ -27,6 +30,53 @@ pub const ENTRY: CauseEntry = CauseEntry {
 };
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
+    of_requests(facts).or_else(|| of_controller(facts))
+}
+
+/// Of the time that was watched, how much of it one request was held back on average, from where on it is a finding; since the
+/// group was made, how long at least, and how often the time that its requests took at the device.
+const HELD_PER_S_MIN: f64 = 0.05;
+const HELD_NS_MIN: i64 = 1_000_000_000;
+
+/// What the controllers count in io.stat.
+fn of_controller(facts: &Facts<'_>) -> Option<Finding> {
+    if !facts.may_infer() {
+        return None;
+    }
+    let table = facts.recording.table(Table::Cgroup)?;
+    let held = table.by_entity().filter_map(|(entity, rows)| {
+        let name = if entity.name.is_empty() { "the cgroup" } else { &entity.name };
+        let columns = [cgroup::IO_COST_WAIT_NS, cgroup::IO_COST_INDELAY_NS];
+        let sum = |each: &dyn Fn(flatwater_recording::Column) -> Option<i64>| {
+            columns.into_iter().filter_map(each).max().filter(|ns| *ns > 0)
+        };
+        if let Some(ns) = sum(&|column| rows.rise(column)) {
+            let share = ns as f64 / facts.duration_ns.max(1) as f64;
+            let text =
+                format!("requests of {name} were held back for {} while it was watched", Nanos(ns.unsigned_abs()));
+            return (share >= HELD_PER_S_MIN).then(|| (0.6_f64, Evidence::new(text, ns as f64, "ns")));
+        }
+        if let Some(delay) = rows.last(cgroup::IO_USE_DELAY).filter(|delay| *delay > 0) {
+            let text =
+                format!("blk-iolatency holds {name} back, since another group misses its target (use_delay {delay})");
+            return Some((0.4, Evidence::new(text, delay as f64, "")));
+        }
+        let ns = sum(&|column| rows.last(column))?;
+        let used = rows.last(cgroup::IO_COST_USAGE_NS).unwrap_or(0);
+        let text = format!(
+            "requests of {name} were held back for {} since it was made, and took {} at the device",
+            Nanos(ns.unsigned_abs()),
+            Nanos(used.unsigned_abs())
+        );
+        (ns >= HELD_NS_MIN && ns >= used).then(|| (0.4, Evidence::new(text, ns as f64, "ns")))
+    });
+    let (confidence, evidence) = held.max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let finding = Finding::inferred(ENTRY.name, confidence, ENTRY.headline).with([evidence]);
+    let finding = finding.fix(Fix::advice("give the group more: io.weight or io.cost.qos, io.latency of the others"));
+    Some(finding.settle("read the group's io.stat and io.pressure twice, a minute apart, while it is slow"))
+}
+
+fn of_requests(facts: &Facts<'_>) -> Option<Finding> {
     let time = facts.charges.device_time();
     let mut finding = Finding::from_requests(facts, ENTRY.name, time.limit_ns, ENTRY.headline)?;
     let after_ns = time.queued_ns.saturating_add(time.device_ns).saturating_add(time.flush_ns);
@@ -38,4 +88,25 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         "raise or remove the limit on this cgroup's I/O: io.max, or blkio.throttle.{read,write}_{bps,iops}_device on \
          version 1",
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ENTRY;
+    use crate::testing::Made;
+    use flatwater_recording::{Entity, Table};
+
+    fn group(columns: &[(&str, &[i64])]) -> Made {
+        Made::new().counters(Table::Cgroup, &Entity::named("/db"), columns)
+    }
+
+    #[test]
+    fn a_controller_that_counts_what_it_held_back_is_heard() {
+        assert!(group(&[("io_cost_wait_ns", &[0, 4_000_000_000])]).found(&ENTRY).is_some());
+        assert!(group(&[("io_cost_wait_ns", &[0, 1_000_000])]).found(&ENTRY).is_none(), "a millisecond of seconds");
+        let once = |used: i64| group(&[("io_cost_wait_ns", &[9_000_000_000]), ("io_cost_usage_ns", &[used])]);
+        assert!(once(2_000_000_000).found(&ENTRY).is_some());
+        assert!(once(90_000_000_000).found(&ENTRY).is_none(), "it used ten times as much");
+        assert!(group(&[("io_write_bytes", &[1 << 40])]).found(&ENTRY).is_none(), "bytes are no waiting");
+    }
 }

@@ -4,7 +4,7 @@ use super::CauseEntry;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::units::Nanos;
-use flatwater_recording::{Call, Cause, OpKind, Source, WorkloadOutcome};
+use flatwater_recording::{Call, Cause, FormatKind, OpKind, Source, WorkloadOutcome};
 
 /// A wait this long is a stall for whoever made it, whatever the device.
 const DELAY_NS_MIN: u64 = 500_000_000;
@@ -50,7 +50,7 @@ pub struct Delays {
 pub fn delays(facts: &Facts<'_>) -> Option<Delays> {
     // A server's own complaint is no write() of one file: its loop has other work, and other reasons to be late.
     let import = facts.recording.header.import.as_ref();
-    if import.is_some_and(|import| import.formats.iter().any(|read| read.format == "application-log")) {
+    if import.is_some_and(|import| import.formats.iter().any(|read| read.kind == FormatKind::ServerLog)) {
         return None;
     }
     // A hung task's stack shows where it sleeps, and that was not here.

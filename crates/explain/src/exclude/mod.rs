@@ -4,6 +4,7 @@
 //! iowait, blocked threads or the devices' own times; want of memory by scans, pressure, or room that is left.
 
 mod io;
+mod levels;
 #[cfg(test)]
 mod tests;
 mod unjudged;
@@ -18,7 +19,7 @@ use super::facts::Facts;
 use super::operations::operations;
 use flatwater_recording::schema::{cgroup, cpu, meminfo, vmstat, workload};
 use flatwater_recording::units::{Bytes, Nanos};
-use flatwater_recording::{Cause, Column, Table};
+use flatwater_recording::{Cause, Column, FormatKind, Table};
 
 /// What a figure is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,10 +61,6 @@ const SWAP_PEAK_SUSPICIOUS: f64 = 512.0;
 /// Share of time in which somebody waited (PSI).
 const PRESSURE_CALM: f64 = 0.05;
 const PRESSURE_SUSPICIOUS: f64 = 0.10;
-/// Readings of memory that shrinks, by which share of what can be had, and how much of it is free in the end.
-const SHRINKING_READINGS_MIN: usize = 5;
-const SHRUNK_SHARE_MIN: f64 = 0.05;
-const FREE_LEFT_MAX: f64 = 0.03;
 /// Of all memory, what may be had without reclaim in earnest.
 const AVAILABLE_CALM: f64 = 0.15;
 const AVAILABLE_SUSPICIOUS: f64 = 0.04;
@@ -163,7 +160,9 @@ pub fn view(facts: &Facts<'_>) -> View {
         scanning,
         pressure,
         memory,
-        shrinking,
+        levels::shrinking,
+        levels::vanishing,
+        levels::dirty_peak,
         printed_by_kernel,
         cgroups,
         reading,
@@ -376,34 +375,10 @@ fn memory(facts: &Facts<'_>, view: &mut View) {
     }
 }
 
-/// What can be had shrinks from reading to reading, and hardly anything of it lies free at the end: a log that ends so may end
-/// right before the stall.
-fn shrinking(facts: &Facts<'_>, view: &mut View) {
-    let tracks = [meminfo::MEM_FREE_BYTES, meminfo::CACHED_BYTES, meminfo::BUFFERS_BYTES];
-    let [free, cached, buffers] = tracks.map(|column| facts.meminfo_level(column));
-    if free.len() < SHRINKING_READINGS_MIN || free.len() != cached.len() {
-        return;
-    }
-    let buffer = |at: usize| buffers.points.get(at).map_or(0.0, |point| point.value);
-    let rows = free.points.iter().zip(&cached.points).enumerate();
-    let room: Vec<f64> = rows.map(|(at, (free, cached))| free.value + cached.value + buffer(at)).collect();
-    let (Some(first), Some(last), Some(left)) = (room.first(), room.last(), free.last()) else { return };
-    let lowest = room.iter().copied().fold(f64::INFINITY, f64::min);
-    if *last <= (1.0 - SHRUNK_SHARE_MIN) * first && *last <= lowest * 1.005 && left <= FREE_LEFT_MAX * last {
-        let text = format!(
-            "what can be had fell from {} to {} while it was watched, and {} of it lie free",
-            Bytes(*first as u64),
-            Bytes(*last as u64),
-            Bytes(left.max(0.0) as u64)
-        );
-        view.odd(Matter::Memory, Evidence::new(text, first - last, "bytes"));
-    }
-}
-
 /// The kernel prints its memory when an allocation fails or a task is killed. A paste may lack the line that says which.
 fn printed_by_kernel(facts: &Facts<'_>, view: &mut View) {
     let import = facts.recording.header.import.as_ref();
-    let from_log = import.is_some_and(|import| import.formats.iter().any(|read| read.format == "kernel-log"));
+    let from_log = import.is_some_and(|import| import.formats.iter().any(|read| read.kind == FormatKind::KernelLog));
     let state = [Table::Zones, Table::Vmstat].into_iter().any(|table| facts.recording.table(table).is_some());
     if from_log && state {
         let text =

@@ -2,17 +2,17 @@
 
 use crate::testing::{Made, rising, said};
 use crate::{Conclusion, Explanation};
-use flatwater_recording::{Entity, ImportSummary, Source, Table};
+use flatwater_recording::{Entity, FormatKind, ImportSummary, Source, Table};
 
 /// An idle machine's processors, pasted beside so many lines of other formats.
-fn idle_beside(formats: &[(&str, u64)]) -> Explanation {
+fn idle_beside(formats: &[(&str, FormatKind, u64)]) -> Explanation {
     let (idle, wait) = (rising(990_000_000, 10), rising(1_000_000, 10));
     let made = Made::new().counters(Table::Cpu, &Entity::named("all"), &[("idle_ns", &idle), ("iowait_ns", &wait)]);
     let made = made.edit(|recording| {
         recording.header.source = Source::Import;
         let mut import = ImportSummary::default();
-        for (format, lines) in formats {
-            import.understand("paste.txt", Some(format), *lines);
+        for (format, kind, lines) in formats {
+            import.understand("paste.txt", Some((format, *kind)), *lines);
         }
         recording.header.import = Some(import);
     });
@@ -21,14 +21,15 @@ fn idle_beside(formats: &[(&str, u64)]) -> Explanation {
 
 #[test]
 fn an_idle_vmstat_does_not_speak_for_figures_that_nobody_judges() {
-    let alone = idle_beside(&[("vmstat", 6)]);
+    use FormatKind::{Judged, Unjudged};
+    let alone = idle_beside(&[("vmstat", Judged, 6)]);
     assert_eq!(alone.conclusion, Conclusion::Quiet);
-    let beside = idle_beside(&[("vmstat", 20), ("slabtop", 8)]);
+    let beside = idle_beside(&[("vmstat", Judged, 20), ("slabtop", Unjudged, 8)]);
     assert_eq!(beside.conclusion, Conclusion::Quiet);
     assert!(beside.findings[0].confidence < alone.findings[0].confidence, "{:?}", beside.findings[0]);
     let against: Vec<&str> = beside.findings[0].against.iter().map(|one| one.text.as_str()).collect();
     assert!(against.iter().any(|text| text.contains("8 of 28 lines (slabtop)")), "{against:?}");
-    let mostly = idle_beside(&[("vmstat", 6), ("slabtop", 30)]);
+    let mostly = idle_beside(&[("vmstat", Judged, 6), ("slabtop", Unjudged, 30)]);
     assert_eq!(mostly.conclusion, Conclusion::NotEnough);
     assert!(mostly.findings[0].settle.contains("a second time"), "{}", mostly.findings[0].settle);
 }
@@ -62,4 +63,32 @@ fn one_second_of_swapping_is_not_lost_in_the_mean() {
     let calm = shown(&[0, 1, 1, 2, 2, 2, 3, 3]);
     assert!(calm.conclusion == Conclusion::Quiet && said(&calm.findings[0]).contains("swapped in"));
     assert_eq!(shown(&[0, 1, 1, 900, 900, 900, 901, 901]).conclusion, Conclusion::NotEnough);
+}
+
+/// Levels of /proc/meminfo in MiB beside much memory that can be had.
+fn levels(columns: &[(&str, &[i64])]) -> Conclusion {
+    let bytes: Vec<(&str, Vec<i64>)> =
+        columns.iter().map(|(name, mb)| (*name, mb.iter().map(|mb| mb << 20).collect())).collect();
+    let readings = bytes.first().map_or(0, |(_, values)| values.len());
+    let (total, room) = (vec![16 << 30; readings], vec![9 << 30; readings]);
+    let mut all: Vec<(&str, &[i64])> = vec![("MemTotal_bytes", &total), ("MemAvailable_bytes", &room)];
+    all.extend(bytes.iter().map(|(name, values)| (*name, values.as_slice())));
+    let made = Made::new().gauges(Table::Meminfo, &Entity::default(), &all);
+    made.edit(|recording| recording.header.source = Source::Import).explained().conclusion
+}
+
+#[test]
+fn a_cache_that_vanishes_into_free_memory_is_not_quiet() {
+    assert_eq!(levels(&[("MemFree_bytes", &[370, 3400]), ("Cached_bytes", &[5500, 2700])]), Conclusion::NotEnough);
+    let used = [("MemFree_bytes", &[370_i64, 380] as &[i64]), ("Cached_bytes", &[5500, 2700])];
+    assert_eq!(levels(&used), Conclusion::Quiet, "a program took it");
+    assert_eq!(levels(&[("MemFree_bytes", &[370, 600]), ("Cached_bytes", &[5500, 5300])]), Conclusion::Quiet);
+}
+
+#[test]
+fn dirty_pages_that_pile_up_at_one_moment_are_not_quiet() {
+    assert_eq!(levels(&[("Dirty_bytes", &[2, 3, 2, 330, 4, 2])]), Conclusion::NotEnough);
+    assert_eq!(levels(&[("Writeback_bytes", &[0, 0, 0, 200, 0, 0])]), Conclusion::NotEnough);
+    assert_eq!(levels(&[("Dirty_bytes", &[80, 90, 120, 110, 95, 100])]), Conclusion::Quiet, "as ever");
+    assert_eq!(levels(&[("Dirty_bytes", &[1, 1, 1, 20, 1, 1])]), Conclusion::Quiet, "20 MiB are nothing");
 }

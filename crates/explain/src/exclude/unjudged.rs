@@ -3,36 +3,7 @@
 use super::{Matter, View};
 use crate::Evidence;
 use crate::facts::Facts;
-
-/// Formats whose figures show trouble where a rule finds it, and nothing where none does.
-const FORMATS: &[&str] = &[
-    "slabtop",
-    "slabinfo",
-    "buddyinfo",
-    "numactl",
-    "numastat",
-    "zoneinfo",
-    "proc-vmstat",
-    "vmstat-modes",
-    "cgroup",
-    "cgroup-files",
-    "docker-stats",
-    "container-state",
-    "kubectl-top",
-    "kube-events",
-    "application-log",
-    "bcc-table",
-    "cpu-profile",
-    "zpool-status",
-    "ceph-health",
-    "mdstat",
-    "smart",
-    "perf-lock",
-    "informix",
-    "postgresql",
-    "redis-latency",
-    "rocksdb-log",
-];
+use flatwater_recording::FormatKind;
 
 /// How much of the lines that were understood are such figures.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,17 +34,16 @@ impl Unjudged {
 pub fn unjudged(facts: &Facts<'_>, view: &View) -> Option<Unjudged> {
     let import = facts.recording.header.import.as_ref()?;
     let about = |matter: Matter| view.excluded.iter().chain(&view.suspicious).any(|shown| shown.matter == matter);
-    let judged = |format: &str| match format {
-        "cgroup" | "cgroup-files" | "docker-stats" => about(Matter::Cgroup),
-        // Requests that were timed at a device.
-        "bcc-table" => about(Matter::Calls) || super::of_requests(facts.recording).is_some(),
-        "application-log" | "postgresql" | "redis-latency" | "perf-lock" => about(Matter::Calls),
-        "smart" | "mdstat" | "ceph-health" => view.suspicious.iter().any(|shown| shown.matter == Matter::Device),
-        _ => false,
+    let judged = |kind: FormatKind| match kind {
+        FormatKind::Group => about(Matter::Cgroup),
+        FormatKind::TimedRequests => about(Matter::Calls) || super::of_requests(facts.recording).is_some(),
+        FormatKind::ServerLog | FormatKind::TimedCalls => about(Matter::Calls),
+        FormatKind::DeviceState => view.suspicious.iter().any(|shown| shown.matter == Matter::Device),
+        FormatKind::Unjudged => false,
+        _ => true,
     };
     let of: u64 = import.formats.iter().map(|read| read.lines).sum();
-    let parts = import.formats.iter().filter(|read| FORMATS.contains(&read.format.as_str()) && !judged(&read.format));
-    let parts: Vec<_> = parts.collect();
+    let parts: Vec<_> = import.formats.iter().filter(|read| !judged(read.kind)).collect();
     let lines: u64 = parts.iter().map(|read| read.lines).sum();
     let mut formats: Vec<String> = parts.iter().map(|read| read.format.clone()).collect();
     formats.dedup();

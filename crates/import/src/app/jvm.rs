@@ -5,19 +5,20 @@
 //! kernel. So every pause is counted, and one that waited is a slow call as well.
 
 use super::{duration, time};
-use crate::Importer;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::number;
 use crate::single_call::single_call;
 use crate::text::Cursor;
 use crate::when::{SECOND_NS, When, Zero};
+use crate::{FormatKind, Importer};
 use flatwater_recording::schema::workload;
 use flatwater_recording::{Basis, Cause, Column, DurationBasis, Entity, OpKind, Segment, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "jvm-gc",
     sentence: "GC logs of the JVM, unified and older; GC overhead lines of Elasticsearch; Cassandra's GCInspector.",
+    kind: FormatKind::Judged,
     detect: |cursor| if said(cursor.next_text()).is_some() || is_inside(cursor.next_text()) { 80 } else { 0 },
     read,
 };

@@ -5,23 +5,27 @@
 //! duration, has a file of its own.
 
 mod duration;
+mod innodb;
 mod jvm;
 mod redis;
+mod redis_info;
 mod rocksdb;
 mod rules;
 mod time;
 
+pub use innodb::IMPORTER as INNODB_STATUS;
 pub use jvm::IMPORTER as JVM_GC;
 pub use redis::IMPORTER as REDIS_LATENCY;
+pub use redis_info::IMPORTER as REDIS_INFO;
 pub use rocksdb::IMPORTER as ROCKSDB;
 pub use rules::words;
 
-use crate::Importer;
 use crate::builder::Builder;
 use crate::error::ImportError;
 use crate::single_call::single_call;
 use crate::text::{Cursor, Line};
 use crate::when::{SECOND_NS, When, Zero};
+use crate::{FormatKind, Importer};
 use flatwater_recording::{Basis, Cause, EventKind};
 use rules::Said;
 
@@ -29,6 +33,7 @@ pub const IMPORTER: Importer = Importer {
     name: "application-log",
     sentence: "Lines in which servers time their syncs and writes: etcd, ZooKeeper, Kafka, Redis, MySQL, MongoDB, \
         Elasticsearch, PostgreSQL, RocksDB, Cassandra, HBase, HDFS, CockroachDB, Ceph and others.",
+    kind: FormatKind::ServerLog,
     detect: |cursor| {
         let text = cursor.next_text();
         let soon = || {

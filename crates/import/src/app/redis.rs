@@ -1,6 +1,5 @@
 //! redis-cli's latency reports: `--latency-history`, `LATENCY LATEST`, `LATENCY DOCTOR`.
 
-use crate::Importer;
 use crate::builder::Builder;
 use crate::error::ImportError;
 use crate::latency_log::Counting;
@@ -8,11 +7,13 @@ use crate::number::{leading, number};
 use crate::single_call::single_call;
 use crate::text::Cursor;
 use crate::when::SECOND_NS;
+use crate::{FormatKind, Importer};
 use flatwater_recording::{Basis, Cause, OpKind};
 
 pub const IMPORTER: Importer = Importer {
     name: "redis-latency",
     sentence: "redis-cli --latency-history and the events of LATENCY LATEST and LATENCY DOCTOR.",
+    kind: FormatKind::TimedCalls,
     detect: |cursor| {
         if history(cursor.next_text()).is_some() || event(cursor).is_some() || doctor(cursor.next_text()).is_some() {
             90

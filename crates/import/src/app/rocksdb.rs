@@ -3,7 +3,6 @@
 //!
 //! `rocksdb.wal.file.sync.micros P50 : 1.2 P95 : 3.4 P99 : 5.6 P100 : 789.0 COUNT : 12 SUM : 345` (monitoring/statistics.cc).
 
-use crate::Importer;
 use crate::builder::Builder;
 use crate::error::ImportError;
 use crate::latency_log::Counting;
@@ -11,11 +10,13 @@ use crate::number::{nanos, number};
 use crate::single_call::single_call;
 use crate::text::Cursor;
 use crate::when::{When, Zero, clock};
+use crate::{FormatKind, Importer};
 use flatwater_recording::{Basis, Cause, OpKind};
 
 pub const IMPORTER: Importer = Importer {
     name: "rocksdb-log",
     sentence: "RocksDB's LOG: histograms of the statistics dump, Interval stall and Cumulative stall.",
+    kind: FormatKind::Unjudged,
     detect: |cursor| {
         if histogram(cursor.next_text()).is_some() || stall(cursor.next_text()).is_some() { 90 } else { 0 }
     },

@@ -1,17 +1,18 @@
 //! drsnoop: direct reclaims, each with its thread, latency and pages.
 
-use crate::Importer;
 use crate::builder::Builder;
 use crate::error::ImportError;
 use crate::number::{nanos, number};
 use crate::single_call::single_call;
 use crate::text::{Cursor, Line, Token};
 use crate::when::SECOND_NS;
+use crate::{FormatKind, Importer};
 use flatwater_recording::{Basis, Call, Cause, OpKind};
 
 pub const IMPORTER: Importer = Importer {
     name: "drsnoop",
     sentence: "drsnoop of bcc, with -T, -U and -v too.",
+    kind: FormatKind::Judged,
     detect: |cursor| if header(cursor.next_text()).is_some() { 97 } else { 0 },
     read,
 };

@@ -2,18 +2,19 @@
 //!
 //! They time the whole operation and not what it waited for: all of it is unexplained.
 
-use crate::Importer;
 use crate::builder::Builder;
 use crate::error::ImportError;
 use crate::number::{count, nanos, number};
 use crate::single_call::single_call;
 use crate::text::{Cursor, Line, Token};
 use crate::when::{DAY_NS, SECOND_NS, Zero, clock};
+use crate::{FormatKind, Importer};
 use flatwater_recording::{Basis, Call, Cause, OpKind};
 
 pub const IMPORTER: Importer = Importer {
     name: "slower",
     sentence: "ext4slower, xfsslower and similar, and fileslower.",
+    kind: FormatKind::Judged,
     detect: |cursor| match cursor.next_text() {
         text if is_header(text) => 97,
         text if text.starts_with("Tracing ") && text.contains("slower than") => 90,

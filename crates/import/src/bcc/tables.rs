@@ -1,7 +1,6 @@
 //! Tools of bcc, bpftrace and perf-tools that print a row for each event or each second under a header: one entry of
 //! `TOOLS` each. Their columns are found by name, since they changed over the years and with options.
 
-use crate::Importer;
 use crate::builder::{Builder, Cell, Track};
 use crate::error::ImportError;
 use crate::latency_log::PerSecond;
@@ -9,6 +8,7 @@ use crate::number::{nanos, number, rounded};
 use crate::single_call::single_call;
 use crate::text::{Cursor, Line};
 use crate::when::{SECOND_NS, When, Zero, clock, stamp};
+use crate::{FormatKind, Importer};
 use flatwater_recording::schema::{disks, meminfo, slabs, vmstat, workload};
 use flatwater_recording::{Basis, Cause, Column, Entity, EventKind, OpKind, Table};
 
@@ -16,6 +16,7 @@ pub const IMPORTER: Importer = Importer {
     name: "bcc-table",
     sentence: "biosnoop, disksnoop, biotop, cachestat, compactsnoop, filetop, oomkill, slabratetop, swapin, syncsnoop, syscount, \
         vfsstat, writeback of bcc and bpftrace; strace -c.",
+    kind: FormatKind::TimedRequests,
     detect: |cursor| match cursor.next_text() {
         text if header(text).is_some() || oom_kill(text).is_some() => 91,
         text if is_request(text) && cursor.ahead(1).is_some_and(|line| is_request(line.text)) => 70,

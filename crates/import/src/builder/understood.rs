@@ -8,7 +8,7 @@ use crate::text::{Line, Text, shown};
 use flatwater_recording::TEXT_BYTES_MAX;
 use flatwater_recording::sampled::SAMPLED_TASKS_MAX;
 use flatwater_recording::symbol::meaning;
-use flatwater_recording::{ImportSummary, SampledTask};
+use flatwater_recording::{FormatKind, ImportSummary, SampledTask};
 
 impl Builder {
     /// A line that tells the importer something without being a row: a time, a prompt, a file's name.
@@ -17,8 +17,8 @@ impl Builder {
     }
 
     /// Lines of a section that the importer `format` took, less those that did not fit.
-    pub fn end_section(&mut self, format: &str, lines: u64, (first, last): (u32, u32)) {
-        self.summary.understand(&self.file, Some(format), lines);
+    pub fn end_section(&mut self, (format, kind): (&str, FormatKind), lines: u64, (first, last): (u32, u32)) {
+        self.summary.understand(&self.file, Some((format, kind)), lines);
         self.summary.locate(&self.file, format, first, last);
         for (line, found) in std::mem::take(&mut self.stumbled) {
             self.summary.stumble(&self.file, line, &found);

@@ -8,16 +8,17 @@ use std::collections::HashMap;
 
 use super::tree::Stack;
 use super::{Task, push_call};
-use crate::Importer;
 use crate::builder::{Builder, Track};
 use crate::error::ImportError;
 use crate::number::{leading, nanos, number};
 use crate::text::Cursor;
 use crate::when::Zero;
+use crate::{FormatKind, Importer};
 
 pub const IMPORTER: Importer = Importer {
     name: "function-graph",
     sentence: "ftrace function_graph traces, also through trace-cmd report.",
+    kind: FormatKind::Judged,
     detect: |cursor| match cursor.next_text() {
         text if text.starts_with("# tracer: function_graph") => 100,
         text if text.contains('|') && parse(text).is_some() => 80,

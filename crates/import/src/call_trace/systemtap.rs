@@ -6,15 +6,16 @@ use std::collections::HashMap;
 
 use super::tree::Stack;
 use super::{Task, push_call};
-use crate::Importer;
 use crate::builder::{Builder, Track};
 use crate::error::ImportError;
 use crate::number::{leading, nanos, number};
 use crate::text::Cursor;
+use crate::{FormatKind, Importer};
 
 pub const IMPORTER: Importer = Importer {
     name: "systemtap",
     sentence: "SystemTap call traces (thread_indent), with or without `(took N us)`.",
+    kind: FormatKind::Judged,
     detect: |cursor| match parse(cursor.next_text()) {
         Some(_) => 90,
         None if heading(cursor.next_text()) && cursor.ahead(1).is_some_and(|line| parse(line.text).is_some()) => 90,

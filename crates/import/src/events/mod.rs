@@ -7,15 +7,16 @@ mod block;
 mod line;
 mod pair;
 
-use super::Importer;
 use super::builder::Builder;
 use super::error::ImportError;
 use super::text::Cursor;
 use super::when::Zero;
+use super::{FormatKind, Importer};
 
 pub const IMPORTER: Importer = Importer {
     name: "trace-events",
     sentence: "perf script, trace-cmd report and ftrace text of vmscan, writeback, block, lock and syscall events.",
+    kind: FormatKind::Judged,
     detect: |cursor| match cursor.next_text() {
         text if text.starts_with("# tracer: nop") => 90,
         text if line::parse(text).is_some_and(|event| pair::is_known(event.name)) => 85,

@@ -1,10 +1,10 @@
 //! /proc/buddyinfo: free blocks of each order, by zone.
 
-use crate::Importer;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::count;
 use crate::text::{Cursor, Token};
+use crate::{FormatKind, Importer};
 use flatwater_recording::schema::buddy;
 use flatwater_recording::{Entity, Table};
 
@@ -12,6 +12,7 @@ use flatwater_recording::{Entity, Table};
 pub const IMPORTER: Importer = Importer {
     name: "buddyinfo",
     sentence: "/proc/buddyinfo.",
+    kind: FormatKind::Unjudged,
     detect: |cursor| if zone(cursor.next_text()).is_some() { 92 } else { 0 },
     read,
 };

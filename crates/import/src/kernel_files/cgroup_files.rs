@@ -2,19 +2,20 @@
 //! (`memory.events:high 423774`, `memory.events: low 0 high 0 ...`, `memory.max: 1947172864   memory.high: ...`), and the
 //! lines of cpu.stat, which no other file has.
 
-use crate::Importer;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::{count, rounded};
 use crate::text::Cursor;
+use crate::{FormatKind, Importer};
 use flatwater_recording::schema::{cgroup, find};
 use flatwater_recording::{Column, Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "cgroup-files",
     sentence: "A cgroup's files with their names on the line, several in a line, and cpu.stat; v1 and v2.",
+    kind: FormatKind::Group,
     detect: |cursor| match cursor.next_text() {
-        text if pairs(text, "").is_some_and(|pairs| !pairs.is_empty()) => 86,
+        text if !text.contains("rbytes=") && pairs(text, "").is_some_and(|pairs| !pairs.is_empty()) => 86,
         _ => 0,
     },
     read,
@@ -148,6 +149,10 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut cells: Vec<(String, Cell)> = Vec::new();
     let mut above = "";
     while let Some(line) = cursor.peek() {
+        // io.stat has a reader of its own.
+        if line.text.contains("rbytes=") {
+            break;
+        }
         let Some(found) = pairs(line.text, above).filter(|found| !found.is_empty()) else { break };
         above = found.last().map_or("", |(file, ..)| *file);
         let news: Vec<(String, Cell)> = found.iter().filter_map(|pair| cell(*pair)).collect();

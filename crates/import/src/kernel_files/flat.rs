@@ -1,17 +1,18 @@
 //! Files of `name value` lines: /proc/vmstat, and a cgroup's memory.stat and memory.events.
 
 use super::without_path;
-use crate::Importer;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::count;
 use crate::text::{Cursor, Line};
+use crate::{FormatKind, Importer};
 use flatwater_recording::schema::{cgroup, stored};
 use flatwater_recording::{Entity, Table};
 
 pub const VMSTAT_FILE: Importer = Importer {
     name: "proc-vmstat",
     sentence: "/proc/vmstat from 2.6 on, whole or some lines.",
+    kind: FormatKind::Unjudged,
     detect: |cursor| if parse(cursor.next_text()).is_some_and(|(_, name, _)| is_vmstat(name)) { 70 } else { 0 },
     read: |cursor, b| read(cursor, b, File::Vmstat),
 };
@@ -19,6 +20,7 @@ pub const VMSTAT_FILE: Importer = Importer {
 pub const CGROUP: Importer = Importer {
     name: "cgroup",
     sentence: "A cgroup's memory.stat, memory.events and limits, v1 and v2.",
+    kind: FormatKind::Group,
     detect: |cursor| match parse(cursor.next_text()) {
         Some((path, _, _)) if path.contains("/memory.") => 90,
         Some((_, name, _)) if begins_stat(cursor, name) || begins_events(cursor, name) => 80,

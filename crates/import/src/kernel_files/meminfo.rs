@@ -1,17 +1,18 @@
 //! /proc/meminfo from 2.4 to 6.x, also a few lines of it, and a node's own (`Node 0 MemFree: ...`).
 
 use super::without_path;
-use crate::Importer;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::count;
 use crate::text::{Cursor, Line};
+use crate::{FormatKind, Importer};
 use flatwater_recording::schema::find;
 use flatwater_recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "meminfo",
     sentence: "/proc/meminfo from 2.4 on, whole or some lines, and /sys/devices/system/node/node*/meminfo.",
+    kind: FormatKind::Judged,
     detect: |cursor| {
         let known = parse(cursor.next_text()).is_some_and(|(_, name, value)| {
             // Any line of the file with its unit, and those that alone would be taken for something else.
@@ -149,4 +150,20 @@ fn cell(line: &Line<'_>, name: &str, value: &str) -> Result<(String, Cell), Impo
         Some("kB") => (format!("{name}_bytes"), Cell::Gauge(parsed.saturating_mul(1024))),
         _ => (name.to_owned(), Cell::Gauge(parsed)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::import_texts;
+    use flatwater_recording::Table;
+    use flatwater_recording::schema::meminfo;
+
+    #[test]
+    fn a_heading_before_a_reading_is_no_average_of_sar() {
+        let text = "MemFree:          374572 kB\nCached:          5550972 kB\n\nAfter:\nMemFree:         3477168 kB\nCached:          2724504 kB\n";
+        let made = import_texts(&[("f".to_owned(), text.into())]).expect("read");
+        assert!(made.formats.iter().all(|(_, format)| *format == "meminfo"), "{:?}", made.formats);
+        let (_, rows) = made.recording.table(Table::Meminfo).expect("memory").by_entity().next().expect("a row");
+        assert_eq!(rows.last(meminfo::CACHED_BYTES), Some(2_724_504 << 10));
+    }
 }

@@ -1,17 +1,18 @@
 //! /proc/pressure/*: the resource stands in the path before the lines, or in the order of `cat /proc/pressure/*`.
 
 use super::without_path;
-use crate::Importer;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::{number, rounded};
 use crate::text::{Cursor, Line};
+use crate::{FormatKind, Importer};
 use flatwater_recording::schema::pressure;
 use flatwater_recording::{Column, Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "pressure",
     sentence: "/proc/pressure/cpu, io, memory and a cgroup's *.pressure.",
+    kind: FormatKind::Judged,
     detect: |cursor| {
         let next = cursor.ahead(1).is_some_and(|line| is_pressure(line.text));
         if is_pressure(cursor.next_text()) || (label(cursor.next_text()).is_some() && next) { 92 } else { 0 }

@@ -1,16 +1,17 @@
 //! /proc/slabinfo 1.1 (2.4), 2.0 and 2.1 (2.6 to 6.x).
 
-use crate::Importer;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::count;
 use crate::text::{Cursor, Line, Token};
+use crate::{FormatKind, Importer};
 use flatwater_recording::schema::slabs;
 use flatwater_recording::{Column, Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "slabinfo",
     sentence: "/proc/slabinfo of 2.4 (1.1) to 6.x (2.1).",
+    kind: FormatKind::Unjudged,
     detect: |cursor| match cursor.next_text() {
         text if text.starts_with("slabinfo - version") || text.starts_with("# name  ") => 95,
         text if text.contains(": tunables ") && text.contains(": slabdata ") => 90,

@@ -1,15 +1,16 @@
 //! /proc/zoneinfo of 2.6 to 6.x, whole or a piece.
 
-use crate::Importer;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::count;
 use crate::text::{Cursor, Line};
+use crate::{FormatKind, Importer};
 use flatwater_recording::{Entity, Table};
 
 pub const ZONEINFO: Importer = Importer {
     name: "zoneinfo",
     sentence: "/proc/zoneinfo of 2.6 to 6.x, whole or only some zones and lines.",
+    kind: FormatKind::Unjudged,
     detect: |cursor| if zone(cursor.next_text()).is_some() && !cursor.next_text().contains("order") { 90 } else { 0 },
     read,
 };

@@ -13,6 +13,7 @@
 //! | `([<0000000012345678>] f+0x1/0x2)` | s390 |
 //! | `RIP: 0010:f+0x1/0x2`, `pc : f+0x1/0x2`, `EIP is at f+0x1/0x2`, `NIP [c0] f+0x1/0x2` | where a CPU was |
 //! | ` #3 [ffff883ad675b3b8] f at ffffffff8104fa60 [mod]` | crash |
+//! | `#0 [<c0b420ec>] (f) from [<c0b423c8>]` | crash, of 32-bit ARM |
 //! | `[ffff9e334e3e7b58] f at ffffffff85ea7ed3`, `START: f at ffffffff85ea4cc6` | `bt -t` of crash |
 //! | `08f9f9a0:  [<0805d8cb>] f+0x1/0x2` | User-mode Linux of 2.6 |
 //! | `(f) from (g+0x3/0x4)` | the same, where a page or a mail took the addresses away |
@@ -223,6 +224,11 @@ fn numbered(text: &str) -> Option<Frame<'_>> {
     let Some((inner, rest)) = rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) else {
         return with_offset(rest).or_else(|| decoded(rest));
     };
+    // `#0 [<c0b420ec>] (f) from [<c0b423c8>]`: of 32-bit ARM.
+    if let Some((name, rest)) = rest.trim_start().strip_prefix('(').and_then(|rest| rest.split_once(')')) {
+        let at = inner.strip_prefix('<').and_then(|at| at.strip_suffix('>')).filter(|at| address(at));
+        return at.filter(|_| rest.trim_start().starts_with("from [<")).and_then(|_| named(name, true));
+    }
     let (name, rest) = rest.trim_start().split_once(' ')?;
     let at = rest.split_whitespace().skip_while(|word| *word != "at").nth(1)?;
     let name = name.split_once('+').map_or(name, |(name, _)| name);
@@ -420,6 +426,7 @@ mod tests {
             ("[<c0107a42>] __down [kernel] 0x72 (0xc1a2ff)", "__down", true),
             ("[<c0519ab4>] (schedule+0x1/0x4) from [<c0518e70>] (io_schedule+0x3/0x4)", "schedule", true),
             ("[<c0519ab4>] (schedule) from [<c0518e70>] (io_schedule+0x3/0x4)", "schedule", true),
+            (" #2 [<c0b459d4>] (rwsem_down_read_failed) from [<c0b44fa0>]", "rwsem_down_read_failed", true),
             (" __schedule from schedule+0x60/0xf8", "__schedule", true),
             ("SMB2_open_init [cifs] from smb2_compound_op+0x1b8/0x1b10 [cifs]", "SMB2_open_init", true),
             ("[c0000003fbb3f9d0] [c000000000123] .io_schedule+0x94/0xf0 (unreliable)", "io_schedule", false),

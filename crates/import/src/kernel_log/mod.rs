@@ -17,13 +17,14 @@ use super::builder::{Builder, Track};
 use super::error::ImportError;
 use super::text::{Cursor, Line};
 use super::when::{When, Zero};
-use super::{Importer, best};
+use super::{FormatKind, Importer, best};
 use flatwater_recording::{EventKind, ReportedBy};
 use report::Report;
 
 pub const IMPORTER: Importer = Importer {
     name: "kernel-log",
     sentence: "Kernel logs (dmesg, syslog, journald): hung tasks, lockups, SysRq-w and -t, locks, allocation failures, OOM.",
+    kind: FormatKind::KernelLog,
     detect: |cursor| {
         let line = prefix::split(cursor.next_text());
         match () {
@@ -40,6 +41,7 @@ pub const IMPORTER: Importer = Importer {
 pub const TASK_STACK: Importer = Importer {
     name: "task-stack",
     sentence: "Stacks of tasks: /proc/PID/stack, crash's bt, drgn, SysRq-w without its prefix, bare frames.",
+    kind: FormatKind::Judged,
     detect: |cursor| {
         let text = cursor.next_text();
         match () {

@@ -3,22 +3,26 @@
 //! A class is counted at its upper end, so that percentiles are never better than what was seen.
 
 use super::Counting;
-use crate::Importer;
 use crate::builder::Builder;
 use crate::call_trace::op_of;
 use crate::error::ImportError;
 use crate::number::{count, nanos, number};
+use crate::single_call::single_call;
 use crate::text::{Cursor, Line, Token};
-use flatwater_recording::OpKind;
+use crate::{FormatKind, Importer};
+use flatwater_recording::symbol::cause_of;
+use flatwater_recording::{Basis, OpKind};
 
 pub const IMPORTER: Importer = Importer {
     name: "bpf-histogram",
     sentence: "Latency histograms of biolatency and other bcc tools, and of bpftrace maps.",
+    kind: FormatKind::Judged,
     detect: |cursor| match cursor.next_text() {
         text if bcc_header(text).is_some() => 95,
         text if text.starts_with("Tracing block device I/O") => 80,
         // Of other things than time: queue lengths, sizes.
         text if is_counts(text) && cursor.ahead(1).is_some_and(|line| line.text.contains(':')) => 70,
+        text if is_ftrace(text) => 95,
         text if (disk(text).is_some() || map(text).is_some()) && next_opens(cursor) => 95,
         _ => 0,
     },
@@ -44,6 +48,55 @@ fn is_counts(text: &str) -> bool {
             && rest.contains("distribution")
     })
 }
+
+/// `#   DURATION     |      COUNT | GRAPH                                  |` of `perf ftrace latency`.
+fn is_ftrace(text: &str) -> bool {
+    let mut columns = text.trim_start_matches(['#', ' ']).split('|').map(str::trim);
+    columns.next() == Some("DURATION") && columns.next() == Some("COUNT") && columns.next() == Some("GRAPH")
+}
+
+/// `    64 - 128  ms |         85 | ####  |`, `     1 - ...   s |  0 |  |`: (upper end in ns, count).
+fn ftrace_class(text: &str) -> Option<(f64, u64)> {
+    let mut columns = text.split('|');
+    let (range, count_text) = (columns.next()?, columns.next()?.trim());
+    let (lower, rest) = range.split_once(" - ")?;
+    let mut rest = rest.split_whitespace();
+    let (upper, unit) = (rest.next()?, unit_ns(rest.next()?)?);
+    let end = if upper == "..." { number(lower.trim())? } else { number(upper)? };
+    Some((end * unit, count(count_text)?.try_into().ok()?))
+}
+
+/// More calls of one function say no more.
+const CALLS_MAX: u64 = 200;
+
+/// `perf ftrace latency -T ext4_mb_regular_allocator`: how long one function of the kernel took. Where the table of causes knows
+/// the function, each call that took long waited for that.
+fn read_ftrace(cursor: &mut Cursor<'_>, b: &mut Builder) {
+    cursor.take();
+    let command = b.command.clone().unwrap_or_default();
+    let mut words = command.split_whitespace().skip_while(|word| !matches!(*word, "-T" | "--trace-funcs"));
+    let function = words.nth(1).unwrap_or("a function").to_owned();
+    let cause = cause_of(&function);
+    let place = b.snapshot_of("bpf-histogram", &function);
+    let mut counting = Counting::default();
+    while let Some((ns, count)) = cursor.peek().and_then(|line| ftrace_class(line.text)) {
+        cursor.take();
+        if count == 0 {
+            continue;
+        }
+        let ns = nanos(ns.max(0.0), 1.0);
+        counting.add(ns, count);
+        let Some(cause) = cause.filter(|_| ns >= SLOW_NS) else { continue };
+        for _ in 0..count.min(CALLS_MAX) {
+            b.call(place, single_call(0, &function, OpKind::Other, ns, cause, Basis::Exact));
+        }
+    }
+    b.note("latencies of perf ftrace are rounded up to the end of their class (a power of two)");
+    counting.push(b, place, 0, OpKind::Other, &function, 0);
+}
+
+/// Nothing shorter is anybody's stall.
+const SLOW_NS: u64 = 1_000_000;
 
 fn unit_ns(name: &str) -> Option<f64> {
     let name = name.to_ascii_lowercase();
@@ -111,6 +164,10 @@ fn looks_like_class(line: &Line<'_>) -> bool {
 }
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
+    if is_ftrace(cursor.next_text()) {
+        read_ftrace(cursor, b);
+        return Ok(());
+    }
     if is_counts(cursor.next_text()) && bcc_header(cursor.next_text()).is_none() {
         cursor.take();
         b.pass_over();
@@ -157,4 +214,25 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     b.note("latencies from BPF histograms are rounded up to the end of their class (a power of two)");
     counting.push(b, place, 0, op, &title, 0);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::import_texts;
+    use flatwater_recording::Cause;
+
+    #[test]
+    fn a_function_of_the_kernel_that_the_table_knows_is_its_cause() {
+        let table = |function: &str| {
+            let text = format!(
+                "$ sudo perf ftrace latency -b -p 50 -T {function} -- sleep 10\n#   DURATION     |      COUNT | GRAPH      |\n     0 - 1    us |        130 |            |\n    64 - 128  ms |         85 | ########## |\n     1 - ...   s |          0 |            |\n"
+            );
+            import_texts(&[("f".to_owned(), text.into())]).expect("read").recording
+        };
+        let known = table("ext4_mb_regular_allocator");
+        assert_eq!(known.calls.len(), 85);
+        assert!(known.calls.iter().all(|call| call.segments[0].cause == Cause::BlockAllocation));
+        let other = table("some_function");
+        assert_eq!((other.calls.len(), other.latency.len()), (0, 1));
+    }
 }

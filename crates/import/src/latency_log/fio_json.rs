@@ -3,18 +3,19 @@
 use serde_json::Value;
 
 use super::Counting;
-use crate::Importer;
 use crate::builder::{Builder, Track};
 use crate::error::ImportError;
 use crate::json;
 use crate::number::nanos;
 use crate::text::Cursor;
 use crate::when::{When, Zero};
+use crate::{FormatKind, Importer};
 use flatwater_recording::OpKind;
 
 pub const IMPORTER: Importer = Importer {
     name: "fio-json",
     sentence: "fio --output-format=json or json+, fio 2 and 3.",
+    kind: FormatKind::Judged,
     detect: |cursor| json::detect(cursor, "\"fio version\""),
     read,
 };

@@ -3,17 +3,18 @@
 //! fio 3 writes ns and five columns or more, fio 2 us and four.
 
 use super::PerSecond;
-use crate::Importer;
 use crate::builder::Builder;
 use crate::error::ImportError;
 use crate::number::count;
 use crate::text::{Cursor, Line, Token};
 use crate::when::{When, Zero, epoch};
+use crate::{FormatKind, Importer};
 use flatwater_recording::OpKind;
 
 pub const IMPORTER: Importer = Importer {
     name: "fio-log",
     sentence: "fio latency logs (write_lat_log), fio 2 and 3.",
+    kind: FormatKind::Judged,
     detect: |cursor| {
         let rows = (0..3).map_while(|ahead| cursor.ahead(ahead)).filter(|line| !line.is_blank());
         let all = rows.clone().all(|line| parse(&line).is_ok());

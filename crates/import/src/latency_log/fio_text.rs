@@ -1,17 +1,18 @@
 //! fio's output for people, versions 2 and 3: latencies of each direction and of its fsyncs, by percentiles.
 
 use super::Counting;
-use crate::Importer;
 use crate::builder::{Builder, Track};
 use crate::error::ImportError;
 use crate::number::{leading, nanos, number, size};
 use crate::text::Cursor;
 use crate::when::{When, Zero, stamp};
+use crate::{FormatKind, Importer};
 use flatwater_recording::OpKind;
 
 pub const IMPORTER: Importer = Importer {
     name: "fio-text",
     sentence: "fio's normal output, fio 2 and 3.",
+    kind: FormatKind::Judged,
     detect: |cursor| match cursor.next_text() {
         text if job(text).is_some() || direction(text).is_some() => 92,
         text if text.starts_with("fio-") || text.contains("rw=") && text.contains("ioengine=") => 90,

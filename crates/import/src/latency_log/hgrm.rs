@@ -1,16 +1,17 @@
 //! HdrHistogram's percentile table (`.hgrm`), as jHiccup, wrk2 and many load generators print it.
 
 use super::Counting;
-use crate::Importer;
 use crate::builder::Builder;
 use crate::error::ImportError;
 use crate::number::{count, nanos, number};
 use crate::text::{Cursor, Line, Token};
+use crate::{FormatKind, Importer};
 use flatwater_recording::OpKind;
 
 pub const IMPORTER: Importer = Importer {
     name: "hgrm",
     sentence: "HdrHistogram percentile tables (.hgrm).",
+    kind: FormatKind::Judged,
     detect: |cursor| if header(cursor.next_text()).is_some() { 98 } else { 0 },
     read,
 };

@@ -7,12 +7,12 @@ use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use flate2::read::ZlibDecoder;
 
-use crate::Importer;
 use crate::builder::{Builder, Track};
 use crate::error::ImportError;
 use crate::number::{nanos, number};
 use crate::text::{Cursor, Line, Token};
 use crate::when::{When, Zero};
+use crate::{FormatKind, Importer};
 use flatwater_recording::latency::{HIGHEST_NS, histogram};
 use flatwater_recording::{LatencyBucket, OpKind, PackedHistogram};
 
@@ -25,6 +25,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 pub const IMPORTER: Importer = Importer {
     name: "hdr-interval-log",
     sentence: "HdrHistogram interval logs (jHiccup's .hlog), version 1.2 and later.",
+    kind: FormatKind::Judged,
     detect: |cursor| match cursor.next_text() {
         text if text.starts_with("#[Histogram log format") || text.starts_with("#[Logged with jHiccup") => 98,
         text if text.starts_with("\"StartTimestamp\"") => 98,

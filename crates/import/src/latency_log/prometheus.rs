@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 
 use super::Counting;
-use crate::Importer;
 use crate::builder::Builder;
 use crate::error::ImportError;
 use crate::number::{nanos, number};
 use crate::text::Cursor;
+use crate::{FormatKind, Importer};
 use flatwater_recording::OpKind;
 
 pub const IMPORTER: Importer = Importer {
     name: "prometheus-histogram",
     sentence: "Histograms of seconds in Prometheus text, such as etcd's wal_fsync and backend_commit.",
+    kind: FormatKind::Judged,
     detect: |cursor| if bucket(cursor.next_text()).is_some() { 90 } else { 0 },
     read,
 };

@@ -5,17 +5,18 @@ use serde_json::Value;
 
 use super::columns::{Report, normal};
 use super::sample::{Interval, push};
-use crate::Importer;
 use crate::builder::{Builder, Track};
 use crate::error::ImportError;
 use crate::json;
 use crate::text::Cursor;
 use crate::when::{DAY_NS, SECOND_NS, Zero, clock, date};
+use crate::{FormatKind, Importer};
 use flatwater_recording::{Entity, EventKind};
 
 pub const IMPORTER: Importer = Importer {
     name: "sadf-json",
     sentence: "sadf -j of sysstat 10 to 12; iostat -o JSON, mpstat -o JSON.",
+    kind: FormatKind::Judged,
     detect: |cursor| json::detect(cursor, "\"sysstat\""),
     read,
 };

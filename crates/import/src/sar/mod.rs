@@ -13,18 +13,19 @@ use std::collections::HashMap;
 pub use json::IMPORTER as SADF_JSON;
 pub use sample::{Interval, cells, push};
 
-use super::Importer;
 use super::builder::{Builder, Track};
 use super::error::ImportError;
 use super::number::number;
 use super::text::{Cursor, Line, Token};
 use super::when::{DAY_NS, Zero, clock, date, half_day};
+use super::{FormatKind, Importer};
 use columns::{Report, normal};
 use flatwater_recording::{Entity, EventKind};
 
 pub const IMPORTER: Importer = Importer {
     name: "sar",
     sentence: "sar of sysstat 10 to 12 (-B -r -S -W -d -q -u -w -v), 12- and 24-hour clock.",
+    kind: FormatKind::Judged,
     detect,
     read,
 };
@@ -136,6 +137,10 @@ fn is_restart(line: &Line<'_>) -> bool {
 /// `Average:`, `Moyenne :`, `Durchschn.:`, `平均时间:` before names or numbers.
 fn is_average(text: &str) -> bool {
     let mut words = text.split_whitespace();
+    // `After:` is somebody's heading, and `MemTotal:  16423116 kB` another file's line.
+    if words.clone().count() < 3 || text.trim_end().ends_with(" kB") {
+        return false;
+    }
     let first = words.next().unwrap_or_default();
     let word = first.strip_suffix(':').or_else(|| (words.next() == Some(":")).then_some(first)).unwrap_or_default();
     !word.is_empty() && word.chars().all(|c| c.is_alphabetic() || c == '.')

@@ -185,7 +185,9 @@ fn is_held_lock(text: &str) -> bool {
 /// Frames (the address on one line, the function or the module on the next) and sentences of logs.
 fn of_report(above: &str, line: &str) -> bool {
     let line = line.trim();
-    if above.ends_with(">]") || above.ends_with(">] ?") {
+    // crash on 32-bit ARM ends each line so: `#0 [<c0b420ec>] (__schedule) from [<c0b423c8>]`.
+    let numbered = above.trim_start().starts_with('#') && above.contains(" from [<");
+    if !numbered && (above.ends_with(">]") || above.ends_with(">] ?")) {
         let address = above.rsplit("[<").next().unwrap_or_default().trim_end_matches([']', '>', ' ', '?']);
         return address.bytes().all(|c| c.is_ascii_hexdigit()) && is_frame(line) && !line.starts_with("[<");
     }
@@ -245,6 +247,7 @@ mod tests {
             (&["dentry 10 20 192 21 1 : tunables 0 0 0", ": slabdata 4 4 0"], 1),
             (&["dentry 10 20 192 21 1", ": tunables 0 0 0 : slabdata 4 4 0"], 1),
             (&["[<ffffffff81>]", "io_schedule+0x73/0xc0", "[<ffffffff82>] f+0x1/0x2", "[ext4]"], 2),
+            (&["#0 [<c0b420ec>] (__schedule) from [<c0b423c8>]", "#1 [<c0b423c8>] (schedule) from [<c0b459d4>]"], 2),
             (&["Nov 22 10:00:00 db1 kernel: INFO: task java:123 blocked for more", "than 120 seconds."], 1),
             (
                 &[

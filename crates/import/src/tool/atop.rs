@@ -6,19 +6,20 @@
 
 use super::interval::Intervals;
 use super::scaled;
-use crate::Importer;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::{leading, number, rounded};
 use crate::sar::columns::Report;
 use crate::text::{Cursor, Line};
 use crate::when::{SECOND_NS, When, Zero, clock, date};
+use crate::{FormatKind, Importer};
 use flatwater_recording::schema::{meminfo, vmstat};
 use flatwater_recording::{Column, Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "atop",
     sentence: "atop 1.x to 2.x and pcp atop: CPU, MEM, SWP, PAG, PSI, DSK, LVM and MDD lines.",
+    kind: FormatKind::Judged,
     detect: |cursor| match cursor.next_text() {
         text if header(text).is_some() => 95,
         text if label(text).is_some() => 90,

@@ -2,19 +2,20 @@
 
 use super::interval::Intervals;
 use super::scaled;
-use crate::Importer;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::rounded;
 use crate::sar::columns::Report;
 use crate::text::{Cursor, Line};
 use crate::when::{DAY_NS, SECOND_NS, When, Zero, clock, date};
+use crate::{FormatKind, Importer};
 use flatwater_recording::schema::{cpu, meminfo};
 use flatwater_recording::{Column, Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "collectl",
     sentence: "collectl's brief lines (CPU, disks, memory), with and without times.",
+    kind: FormatKind::Judged,
     detect: |cursor| match cursor.next_text() {
         text if columns(text).is_some() => 92,
         text if is_groups(text) => 92,

@@ -2,19 +2,20 @@
 
 use super::interval::Intervals;
 use super::scaled;
-use crate::Importer;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::rounded;
 use crate::sar::columns::Report;
 use crate::text::{Cursor, Line};
 use crate::when::{SECOND_NS, When, Zero, clock};
+use crate::{FormatKind, Importer};
 use flatwater_recording::schema::{cpu, meminfo, vmstat};
 use flatwater_recording::{Column, Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "dstat",
     sentence: "dstat, dool and pcp dstat: CPU, disks, requests, paging, memory, swap, load and processes.",
+    kind: FormatKind::Judged,
     detect: |cursor| {
         let below = cursor.ahead(1).is_some_and(|line| columns(line.text).is_some());
         if groups(cursor.next_text()).is_some() && below { 93 } else { 0 }

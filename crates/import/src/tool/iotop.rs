@@ -2,18 +2,19 @@
 
 use super::interval::Intervals;
 use super::scaled;
-use crate::Importer;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::number;
 use crate::text::{Cursor, Line};
 use crate::when::{SECOND_NS, When, Zero, clock};
+use crate::{FormatKind, Importer};
 use flatwater_recording::schema::workload;
 use flatwater_recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "iotop",
     sentence: "iotop -b: reads, writes and the share of time in which each program waited for I/O.",
+    kind: FormatKind::Judged,
     detect: |cursor| match cursor.next_text() {
         text if is_total(text) || is_header(text) => 94,
         _ => 0,

@@ -2,8 +2,10 @@
 //! as sar's are.
 
 mod atop;
+mod cgtop;
 mod collectl;
 mod dstat;
+mod htop;
 mod interval;
 mod iotop;
 mod nmon;
@@ -11,8 +13,10 @@ mod processes;
 mod top;
 
 pub use atop::IMPORTER as ATOP;
+pub use cgtop::IMPORTER as CGTOP;
 pub use collectl::IMPORTER as COLLECTL;
 pub use dstat::IMPORTER as DSTAT;
+pub use htop::IMPORTER as HTOP;
 pub use interval::Intervals;
 pub use iotop::IMPORTER as IOTOP;
 pub use nmon::IMPORTER as NMON;

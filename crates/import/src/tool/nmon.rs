@@ -3,19 +3,20 @@
 use std::collections::HashMap;
 
 use super::interval::Intervals;
-use crate::Importer;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::{number, rounded};
 use crate::sar::columns::Report;
 use crate::text::Cursor;
 use crate::when::{DAY_NS, SECOND_NS, When, Zero, clock, days, month};
+use crate::{FormatKind, Importer};
 use flatwater_recording::schema::{meminfo, vmstat};
 use flatwater_recording::{Column, Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "nmon",
     sentence: "nmon's files: CPU_ALL, MEM, VM, DISKBUSY, DISKREAD, DISKWRITE, DISKXFER, PROC.",
+    kind: FormatKind::Judged,
     detect: |cursor| if is_line(cursor.next_text()) { 90 } else { 0 },
     read,
 };

@@ -3,16 +3,17 @@
 //! Columns are found by the header's names; a list without a header is taken for `ps ax`. The other columns say nothing
 //! about stalls.
 
-use crate::Importer;
 use crate::builder::Builder;
 use crate::error::ImportError;
 use crate::number::number;
 use crate::text::{Cursor, Line};
+use crate::{FormatKind, Importer};
 use flatwater_recording::{ReportedBy, SampledTask};
 
 pub const IMPORTER: Importer = Importer {
     name: "ps",
     sentence: "ps with STAT, S or WCHAN, and the processes of top.",
+    kind: FormatKind::Judged,
     detect: |cursor| match cursor.next_text() {
         text if header(text).is_some() => 88,
         text if of_ax(text).is_some() || of_aux(text).is_some() || is_of_top(text) => 72,

@@ -2,19 +2,20 @@
 
 use super::interval::Intervals;
 use super::scaled;
-use crate::Importer;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::{number, rounded};
 use crate::sar::columns::Report;
 use crate::text::Cursor;
 use crate::when::{SECOND_NS, When, Zero, clock};
+use crate::{FormatKind, Importer};
 use flatwater_recording::schema::meminfo;
 use flatwater_recording::{Column, Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "top",
     sentence: "top's and uptime's head: load, CPU, memory and swap; top's processes in state D.",
+    kind: FormatKind::Judged,
     detect: |cursor| match cursor.next_text().trim_start() {
         text if text.starts_with("top - ") => 90,
         text if is_cpu(text) || is_tasks(text) || memory(text).is_some() => 75,

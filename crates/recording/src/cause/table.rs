@@ -187,7 +187,7 @@ causes! {
         ]),
             // Whoever runs the delayed references does the work of the whole transaction, whatever it reads for that
             // (fs/btrfs/extent-tree.c).
-            symbols(Rank::Refines, &["btrfs_run_delayed_refs", "__btrfs_run_delayed_refs"]), symbols(Rank::Does, by_system::JOURNAL_COMMIT), symbols(Rank::Waits, by_system::IN_TRANSACTION)],
+            symbols(Rank::Refines, &["btrfs_run_delayed_refs", "__btrfs_run_delayed_refs"]), asleep(Rank::Does, by_system::JOURNAL_COMMIT), symbols(Rank::Waits, by_system::IN_TRANSACTION)],
         hooks: SLEEP,
     }
     /// Waiting for one buffer that a commit holds.
@@ -294,7 +294,6 @@ causes! {
     /// Waits for the device; whether in its queue, for the device itself or for a read is not observed.
     DeviceWait = "device-wait" {
         symbols: &[
-            symbols(Rank::Does, &["submit_bio_wait", "blk_execute_rq"]),
             // The device is a server, an array or a process: NFS, SMB, FUSE, Ceph, md.
             symbols(Rank::Does, &[
                 "rpc_wait_bit_killable", "nfs_wait_bit_killable", "nfs_wait_bit_uninterruptible", "wait_for_response",
@@ -318,6 +317,8 @@ causes! {
             ]),
             // For a buffer or a page that is being read or written: only good when nothing else is known.
             symbols(Rank::Waits, &[
+                // One bio, one request: whoever submitted it knows what for.
+                "submit_bio_wait", "blk_execute_rq",
                 "__wait_on_buffer", "folio_wait_bit",
                 "wait_on_page_bit", "wait_on_page_bit_killable", "wait_on_page_bit_killable_timeout", "xfs_buf_iowait",
                 "zio_wait", "bch_journal_meta", "bch_btree_node_read", "wait_on_page_locked", "wait_on_buffer",

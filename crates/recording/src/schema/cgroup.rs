@@ -36,6 +36,17 @@ columns! { CPU_STAT: Cgroup, from "cpu.stat";
     CPU_USAGE_NS     "cpu_usage_ns"     counter ns    "4.15"   is "cpu.stat: usage_usec";
 }
 
+columns! { IO_STAT: Cgroup, from "io.stat";
+    IO_READ_BYTES      "io_read_bytes"      counter bytes "4.5"  is "io.stat of all devices: rbytes";
+    IO_WRITE_BYTES     "io_write_bytes"     counter bytes "4.5"  is "io.stat: wbytes";
+    IO_READS           "io_reads"           counter count "4.5"  is "io.stat: rios";
+    IO_WRITES          "io_writes"          counter count "4.5"  is "io.stat: wios";
+    IO_COST_USAGE_NS   "io_cost_usage_ns"   counter ns    "5.4"  is "io.stat: cost.usage, device time that blk-iocost charged";
+    IO_COST_WAIT_NS    "io_cost_wait_ns"    counter ns    "5.10" is "io.stat: cost.wait, requests held back for want of budget";
+    IO_COST_INDELAY_NS "io_cost_indelay_ns" counter ns    "5.10" is "io.stat: cost.indelay, tasks held back for debt";
+    IO_USE_DELAY       "io_use_delay"       gauge   count "4.19" is "io.stat: use_delay, how hard blk-iolatency holds it back";
+}
+
 columns! { STAT: Cgroup, lines of "memory.stat";
     ANON                     "anon"                     gauge   bytes "4.5";
     FILE                     "file"                     gauge   bytes "4.5";
