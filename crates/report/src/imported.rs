@@ -62,12 +62,12 @@ fn understood(import: &ImportSummary) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::lines;
-    use flatwater_recording::{Header, ImportSummary};
+    use flatwater_recording::{FormatKind, Header, ImportSummary};
 
     #[test]
     fn what_was_read_and_what_was_not() {
         let mut import = ImportSummary::default();
-        import.understand("dmesg.txt", Some("kernel-log"), 8);
+        import.understand("dmesg.txt", Some(("kernel-log", FormatKind::KernelLog)), 8);
         import.miss("dmesg.txt", 9, 9, "Hello");
         import.miss("dmesg.txt", 10, 10, "there");
         let header = Header { import: Some(import), ..Header::default() };
