@@ -139,9 +139,9 @@ fn chosen_by_the_kernel(reference: &Recording, scenario: &Scenario) -> Vec<Strin
 
 #[cfg(test)]
 mod tests {
-    use super::{as_fast_as, chosen_by_the_kernel};
+    use super::{as_fast_as, chosen_by_the_kernel, grown};
     use flatwater_explain::testing::Made;
-    use flatwater_recording::{OpKind, Recording, Source};
+    use flatwater_recording::{Entity, OpKind, Recording, Source, Table};
     use flatwater_workload::scenario::Scenario;
 
     fn moved(bytes: u64) -> Recording {
@@ -164,6 +164,24 @@ mod tests {
         let Ok(found) = found;
         assert_eq!(found.latency[0].bytes, 1_010);
         assert_eq!(given, [vec![], vec!["machine.cpu_speed_percent=50".to_owned()]]);
+    }
+
+    /// Three samples a second apart; the measured part begins at the second.
+    #[test]
+    fn what_the_guests_other_memory_grew_by_the_model_is_told_from_the_measured_part_on() {
+        let mib = |values: [i64; 3]| values.map(|mib| mib << 20);
+        let (anonymous, shared) = (mib([10, 14, 15]), mib([30, 30, 32]));
+        let columns: &[(&str, &[i64])] = &[("AnonPages_bytes", &anonymous), ("Shmem_bytes", &shared)];
+        let made = Made::new().gauges(Table::Nodes, &Entity::on_node(0, ""), columns).edit(|recording| {
+            recording.header.source = Source::Vm;
+            let rows = recording.series[0].by_entity().next().expect("rows").1;
+            let second = rows.values("AnonPages_bytes").nth(1).expect("a sample").0;
+            recording.header.clock.start_ns = second;
+        });
+        let real = made.done();
+        let scenario = Scenario::load("journal").expect("built in");
+        let told = grown(&real, &scenario).expect("it grew");
+        assert!(told.starts_with("machine.grows=0ns:4194304;") && told.ends_with("ns:7340032"), "{told}");
     }
 
     #[test]
