@@ -18,8 +18,8 @@ use flatwater_workload::scenario::Scenario;
 use flatwater_workload::{Actor, Op};
 
 constants! {
-    /// Memory full of files is written in less, at 1 MB/s.
-    const LONGEST_NS: u64 = assumed(7_200_000_000_000, "longer than any set-up that fits into memory");
+    /// A set-up of more than 7 GB on a disk of 1 MB/s takes longer, and is refused as one that waits for ever is.
+    const LONGEST_NS: u64 = assumed(7_200_000_000_000, "7 GB at 1 MB/s; who waits for ever fills memory with samples");
 }
 
 /// Performs the set-up; the measured part begins at the next whole second.
@@ -27,7 +27,10 @@ pub fn all(m: &Rc<Machine>, scenario: &Scenario) -> Result<(), SimError> {
     m.clock.set_end(u64::MAX);
     m.clock.run_while(|| m.preparing.get() > 0 && m.clock.now() < LONGEST_NS.get());
     if m.preparing.get() > 0 {
-        let why = format!("its set-up did not end within {} of the model's time", Nanos(LONGEST_NS.get()));
+        let why = format!(
+            "its set-up did not end within {} of the model's time: make its files smaller or its disk faster",
+            Nanos(LONGEST_NS.get())
+        );
         return Err(SimError::Machine { scenario: scenario.name.clone(), why });
     }
     let start_ns = (m.clock.now() + 1).next_multiple_of(1_000_000_000);
