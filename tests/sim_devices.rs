@@ -1,5 +1,6 @@
 //! A slow device beside a fast one: what the writer of the fast one waits for, by kernel.
 
+use flatwater_explain::explain;
 use flatwater_recording::{Cause, Entity, OpKind, Recording, Table};
 use flatwater_sim as sim;
 use flatwater_workload::scenario::Scenario;
@@ -7,8 +8,12 @@ use flatwater_workload::scenario::Scenario;
 /// Eight copies to a USB stick of 2 MB/s, and after 10 s a writer of 3 MB/s to a disk of 60 MB/s. `stick` are more lines of the
 /// stick's table.
 fn run(kernel: &str, stick: &str) -> Recording {
+    run_for("60s", kernel, stick)
+}
+
+fn run_for(duration: &str, kernel: &str, stick: &str) -> Recording {
     let text = format!(
-        "name = 'devices'\nsentence = 'A writer to a disk while files are copied to a USB stick.'\nduration = '60s'\n\
+        "name = 'devices'\nsentence = 'A writer to a disk while files are copied to a USB stick.'\nduration = '{duration}'\n\
          threshold = '10ms'\nkernel = '{kernel}'\n\
          [machine]\ncpus = 2\nnodes = ['1GiB']\n\
          disk = {{ size = '100GB', write_bps = '60MB', seek = '8ms', file_system = 'ext2' }}\n\
@@ -59,6 +64,21 @@ fn a_slow_device_stalls_the_writer_of_a_fast_one_until_limits_are_by_device() {
         let (held, worst) = stalls(&run(kernel, ""));
         assert!(held < 2.0 && worst < 0.5, "{kernel}: held for {held} s, the longest for {worst} s");
     }
+}
+
+/// Nobody may read "quiet" of a writer whose only slow call has not returned.
+#[test]
+fn a_writer_that_is_held_when_the_run_ends_is_in_the_recording() {
+    let recording = run_for("30s", "linux-2.6.23", "");
+    let hung: Vec<_> = recording.calls.iter().filter(|call| call.still_under_way).collect();
+    let [call] = hung[..] else { panic!("of one writer: {hung:?}") };
+    let held: u64 = call.segments.iter().filter(|part| part.cause == Cause::DirtyThrottle).map(|part| part.ns).sum();
+    assert!(call.thread.starts_with("work") && call.tiles(), "{}", call.thread);
+    assert_eq!(call.end_ns(), recording.header.duration_ns);
+    assert!(call.duration_ns > 1_000_000_000 && held > call.duration_ns / 100 * 99, "{held} of {}", call.duration_ns);
+    let slow = explain(&recording).slow;
+    assert_eq!((slow.still_under_way, slow.under_way_ns_max), (1, call.duration_ns));
+    assert_eq!(slow.causes.first().map(|share| share.cause), Some(Cause::DirtyThrottle.name()));
 }
 
 #[test]

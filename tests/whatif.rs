@@ -40,6 +40,25 @@ fn a_grid_names_the_choice_and_draws_it() {
     assert!(page.contains("What to choose") && page.contains("All runs"));
 }
 
+/// The writer's last call has not returned when the run ends, and no other took longer.
+#[test]
+fn a_call_that_has_not_returned_counts_as_long_as_it_has_lasted() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let held = "name = 'held'\nsentence = 'A stick fills the dirty limit.'\nduration = '30s'\nkernel = 'linux-2.6.23'\n\
+        [machine]\ncpus = 2\nnodes = ['1GiB']\ndisk = { write_bps = '60MB', seek = '8ms', file_system = 'ext2' }\n\
+        [[machine.device]]\nname = 'usb'\ndisk = { size = '8GB', write_bps = '2MB', latency = '2ms', file_system = 'ext2' }\n\
+        [[workload]]\nuse = 'stream'\nlabel = 'copy'\nrole = 'neighbour'\ndevice = 'usb'\nthreads = 8\ndirection = 'write'\n\
+        [[workload]]\nuse = 'stream'\nlabel = 'work'\nrole = 'foreground'\nstart = '10s'\nbytes = '64KiB'\npause = '20ms'\n\
+        direction = 'write'\n";
+    std::fs::write(directory.path().join("held.toml"), held).expect("written");
+    let ask = ["whatif", "held.toml", "--sweep", "vm.dirty_ratio=40,80", "--goal", "write.max", "-o", "map.html"];
+    let ran = flatwater(&ask, directory.path());
+    let said = text(&ran.stdout);
+    assert!(ran.status.success(), "{}", text(&ran.stderr));
+    let stands = said.lines().find(|line| line.contains("as it stands")).expect("the unchanged machine");
+    assert!(stands.contains("20.0 s"), "{said}");
+}
+
 #[test]
 fn what_the_model_would_not_notice_is_refused() {
     let directory = tempfile::tempdir().expect("a directory");

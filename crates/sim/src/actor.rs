@@ -42,6 +42,26 @@ pub struct Who {
     pub end_ns: u64,
 }
 
+/// A thread with the call that it is in: whoever drops it at the end of time leaves that call in the recording.
+struct Running {
+    m: Rc<Machine>,
+    who: Who,
+    task: Task,
+    call: Option<Ended>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Some(mut call) = self.call.take() else { return };
+        call.end_ns = self.m.clock.now();
+        self.task.cut_off(call.start_ns, call.end_ns);
+        // A run that panics has no recording.
+        if let Ok(mut recorder) = self.m.recorder.try_borrow_mut() {
+            recorder.still_under_way(&self.who, &call, &self.task);
+        }
+    }
+}
+
 /// Runs one actor to its end.
 pub async fn run(
     m: Rc<Machine>,
@@ -56,12 +76,14 @@ pub async fn run(
     let (who, mut first) = prepare::ahead(&m, who, &mut actor, &mut task).await;
     m.clock.sleep_until(who.start_ns).await;
     let pages = v22::enter(&m, &mut task).await;
+    let mut running = Running { m: m.clone(), who, task, call: None };
+    let Running { who, task, call, .. } = &mut running;
     loop {
         let now = m.clock.now();
         if now >= who.end_ns {
             break;
         }
-        if measured && first.is_none() && alike::appends(&m, &who, &mut actor, &mut task) {
+        if measured && first.is_none() && alike::appends(&m, who, &mut actor, task) {
             continue;
         }
         let Some(op) = first.take().or_else(|| actor.stream.next(now - who.start_ns)) else { break };
@@ -70,22 +92,7 @@ pub async fn run(
             // A modelled run ends when its duration is over.
             Op::KeepRunning { .. } => {}
             _ if !measured && setup => {
-                match op {
-                    Op::Sleep { ns } => m.clock.sleep_until(now + ns).await,
-                    // Mapped from the start: its inode is held, none of its pages is in memory yet.
-                    Op::Map { file, bytes } => m.hold_mapped((who.workload, file.0), bytes),
-                    Op::Create { file } => m.name_made((who.workload, file.0)),
-                    Op::Allocate { file, offset_bytes, bytes } => {
-                        let inodes = &mut m.mm.borrow_mut().inodes;
-                        inodes.allocated((who.workload, file.0));
-                        inodes.preallocated((who.workload, file.0), offset_bytes, offset_bytes + bytes);
-                        inodes.made((who.workload, file.0), offset_bytes + bytes);
-                    }
-                    Op::Write { file, offset_bytes, bytes } => {
-                        m.mm.borrow_mut().inodes.made((who.workload, file.0), offset_bytes + bytes);
-                    }
-                    _ => {}
-                }
+                skip(&m, who, op).await;
                 continue;
             }
             Op::SleepUntil { at_ns } => {
@@ -100,19 +107,22 @@ pub async fn run(
                 task.run(&m).await;
                 m.cpus.borrow_mut().charge_user(task.cpu, m.scaled(ns));
             }
-            Op::Mark { mark, value } => m.mark(&who, mark, value),
+            Op::Mark { mark, value } => m.mark(who, mark, value),
             _ => {
                 task.begin();
-                let bytes = perform(&m, &mut task, &who, op, &own).await;
+                *call = Some(Ended { op, start_ns: now, end_ns: now, due_ns: due.take(), bytes: 0, measured });
+                let bytes = perform(&m, task, who, op, &own).await;
                 if !task.run_now(&m) {
                     task.run(&m).await;
                 }
-                let ended = Ended { op, start_ns: now, end_ns: m.clock.now(), due_ns: due.take(), bytes, measured };
-                m.recorder.borrow_mut().ended(&who, &ended, &task, &m);
+                if let Some(begun) = call.take() {
+                    let ended = Ended { end_ns: m.clock.now(), bytes, ..begun };
+                    m.recorder.borrow_mut().ended(who, &ended, task);
+                }
             }
         }
         if matches!(op, Op::Mark { .. } | Op::Unlock { .. }) {
-            m.recorder.borrow_mut().observe_only(&who, op, now, measured);
+            m.recorder.borrow_mut().observe_only(who, op, now, measured);
         }
     }
     v22::leave(&m, &pages);
@@ -122,6 +132,26 @@ pub async fn run(
         if let Some(task) = parent.waiting.take() {
             m.clock.wake(task);
         }
+    }
+}
+
+/// An operation of a set-up that is not performed.
+async fn skip(m: &Machine, who: &Who, op: Op) {
+    match op {
+        Op::Sleep { ns } => m.clock.sleep_until(m.clock.now() + ns).await,
+        // Mapped from the start: its inode is held, none of its pages is in memory yet.
+        Op::Map { file, bytes } => m.hold_mapped((who.workload, file.0), bytes),
+        Op::Create { file } => m.name_made((who.workload, file.0)),
+        Op::Allocate { file, offset_bytes, bytes } => {
+            let inodes = &mut m.mm.borrow_mut().inodes;
+            inodes.allocated((who.workload, file.0));
+            inodes.preallocated((who.workload, file.0), offset_bytes, offset_bytes + bytes);
+            inodes.made((who.workload, file.0), offset_bytes + bytes);
+        }
+        Op::Write { file, offset_bytes, bytes } => {
+            m.mm.borrow_mut().inodes.made((who.workload, file.0), offset_bytes + bytes);
+        }
+        _ => {}
     }
 }
 

@@ -360,13 +360,13 @@ impl Anonymous {
 
 /// mm/vmscan.c: try_to_free_pages.
 pub async fn direct(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> u64 {
-    let from = task.instant(m);
+    task.enter(m, Mechanism::DirectReclaim);
     let freed = if m.profile.lru_per_node {
         v6::node::direct(m, task, zones, want).await
     } else {
         direct_by_zone(m, task, zones, want).await
     };
-    task.bracket(m, Mechanism::DirectReclaim, from);
+    task.leave(m);
     freed
 }
 
@@ -444,7 +444,7 @@ pub async fn zone_reclaim(m: &Machine, task: &mut Task, zone: u8, mode: u64, fs:
     let index = usize::from(zone);
     let (unmap, write) = (mode & 4 != 0, mode & 2 != 0);
     let Some(over) = enter_zone_reclaim(m, task, index, unmap, write) else { return false };
-    let from = task.instant(m);
+    task.enter(m, Mechanism::NodeReclaim);
     let may_write = write && fs && !task.no_fs && m.profile.reclaim_writes == ReclaimWrites::Everybody;
     let pass = Pass { may_unmap: unmap, may_write, cpu: task.cpu, site: Site::NodeReclaim, kswapd: false };
     let mut sum = Scanned::default();
@@ -467,7 +467,7 @@ pub async fn zone_reclaim(m: &Machine, task: &mut Task, zone: u8, mode: u64, fs:
         sum.freed += shake_slab(m, task, index, sum.scanned, fs).await;
     }
     task.run(m).await;
-    task.bracket(m, Mechanism::NodeReclaim, from);
+    task.leave(m);
     let mut mm = m.mm.borrow_mut();
     mm.zones[index].reclaim_locked = false;
     if sum.freed == 0 {

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
-use super::Machine;
 use super::actor::Who;
 use super::site::{Generation, Site, call_root};
 use super::task::{Culprit, Mechanism, Spent, Task};
@@ -234,7 +233,20 @@ impl Recorder {
         number
     }
 
-    pub fn ended(&mut self, who: &Who, ended: &Ended, task: &Task, m: &Machine) {
+    /// A call that has not returned at the end of the run: no histogram can hold it, and it may be the longest of all.
+    pub fn still_under_way(&mut self, who: &Who, until_now: &Ended, task: &Task) {
+        let Some(kind) = until_now.op.kind().filter(|_| until_now.measured && who.foreground) else { return };
+        if until_now.start_ns < self.from_ns || until_now.end_ns - until_now.start_ns < self.threshold_ns {
+            return;
+        }
+        let kept = self.calls.len();
+        self.keep_slow(who, until_now, kind, task);
+        if let Some(call) = self.calls.get_mut(kept) {
+            call.still_under_way = true;
+        }
+    }
+
+    pub fn ended(&mut self, who: &Who, ended: &Ended, task: &Task) {
         if ended.start_ns < self.from_ns {
             return;
         }
@@ -248,7 +260,7 @@ impl Recorder {
         self.count(kind, thread, &Run { first: *ended, step_ns: 1, interval_ns: 1 }, 1);
         let duration_ns = ended.end_ns - ended.start_ns;
         if duration_ns >= self.threshold_ns && who.foreground {
-            self.keep_slow(who, ended, kind, task, m);
+            self.keep_slow(who, ended, kind, task);
         }
     }
 
@@ -350,7 +362,7 @@ impl Recorder {
         self.bucket_ns = now_ns / self.width_ns * self.width_ns;
     }
 
-    fn keep_slow(&mut self, who: &Who, ended: &Ended, kind: OpKind, task: &Task, m: &Machine) {
+    fn keep_slow(&mut self, who: &Who, ended: &Ended, kind: OpKind, task: &Task) {
         if self.calls.len() >= CALLS_MAX {
             self.dropped_calls += 1;
             return;
@@ -388,7 +400,6 @@ impl Recorder {
             .on(file, (ended.bytes > 0).then_some(ended.bytes), offset_bytes);
         (call.due_ns, call.damaged) = (ended.due_ns, offset_ns != duration_ns);
         self.calls.push(call);
-        let _ = m;
     }
 
     fn stack(&mut self, site: Site, kind: OpKind) -> Option<StackId> {

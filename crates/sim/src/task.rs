@@ -29,6 +29,14 @@ pub enum Culprit {
     Device,
 }
 
+/// A wait that has not ended, which the ledger therefore does not have yet.
+#[derive(Clone, Copy, Debug)]
+struct Waits {
+    site: Site,
+    by: Culprit,
+    from_ns: u64,
+}
+
 /// What a thread was inside of, by the clock and apart from the ledger: the swarm holds the one against the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mechanism {
@@ -58,6 +66,10 @@ pub struct Task {
     pub spent: Vec<Spent>,
     /// The mechanisms that the present call was inside of, with the instants of entry and exit.
     pub inside: Vec<(Mechanism, u64, u64)>,
+    /// Those that it is inside of now, the innermost last, with the instant of entry.
+    entered: Vec<(Mechanism, u64)>,
+    /// What it waits for now.
+    waits: Option<Waits>,
     /// CPU time noted but not yet performed, and from which entry on.
     pending_ns: u64,
     pending_from: usize,
@@ -94,6 +106,8 @@ impl Task {
             writes: super::wbt::Purpose::default(),
             spent: Vec::with_capacity(32),
             inside: Vec::new(),
+            entered: Vec::new(),
+            waits: None,
             pending_ns: 0,
             pending_from: 0,
             nr_dirtied: 0,
@@ -111,6 +125,7 @@ impl Task {
     pub fn begin(&mut self) {
         self.spent.clear();
         self.inside.clear();
+        self.entered.clear();
         self.pending_ns = 0;
         self.pending_from = 0;
     }
@@ -128,11 +143,36 @@ impl Task {
         m.clock.now() + self.pending_ns
     }
 
-    /// Leaves a mechanism that was entered at `from`.
-    pub fn bracket(&mut self, m: &Machine, mechanism: Mechanism, from: u64) {
+    /// Enters a mechanism; `leave` follows.
+    pub fn enter(&mut self, m: &Machine, mechanism: Mechanism) {
+        let at = self.instant(m);
+        self.entered.push((mechanism, at));
+    }
+
+    /// Leaves the mechanism that was entered last.
+    pub fn leave(&mut self, m: &Machine) {
         let to = self.instant(m);
-        if to > from {
+        if let Some((mechanism, from)) = self.entered.pop().filter(|&(_, from)| to > from) {
             self.inside.push((mechanism, from, to));
+        }
+    }
+
+    /// Closes the ledger of a call that has not returned: the wait that it is in lasts until now, and what was noted but not
+    /// performed does not count.
+    pub fn cut_off(&mut self, start_ns: u64, now_ns: u64) {
+        let waits = self.waits.take().unwrap_or(Waits { site: Site::Work, by: Culprit::Nobody, from_ns: now_ns });
+        let mut left_ns = waits.from_ns.saturating_sub(start_ns);
+        for spent in &mut self.spent {
+            spent.ns = spent.ns.min(left_ns);
+            left_ns -= spent.ns;
+        }
+        self.spent.retain(|spent| spent.ns > 0);
+        self.note(Site::Work, left_ns, Culprit::Nobody);
+        self.note(waits.site, now_ns - waits.from_ns, waits.by);
+        let inside = std::mem::take(&mut self.entered).into_iter().filter(|&(_, from)| from < now_ns);
+        self.inside.extend(inside.map(|(mechanism, from)| (mechanism, from, now_ns)));
+        for (_, _, to) in &mut self.inside {
+            *to = (*to).min(now_ns);
         }
     }
 
@@ -160,7 +200,9 @@ impl Task {
         let mut left = std::mem::take(&mut self.pending_ns);
         while left > 0 {
             let asked = m.clock.now();
+            self.waits = Some(Waits { site: Site::RunQueue, by: Culprit::Nobody, from_ns: asked });
             let (cpu, slice) = super::cpu::acquire(m, self, left).await;
+            self.waits = None;
             let began = m.clock.now();
             self.insert(Site::RunQueue, began - asked);
             let stolen = m.cpus.borrow_mut().interrupt_left(cpu, began);
@@ -211,7 +253,9 @@ impl Task {
             self.run(m).await;
         }
         let from = m.clock.now();
+        self.waits = Some(Waits { site, by, from_ns: from });
         m.clock.sleep_until(at).await;
+        self.waits = None;
         self.note(site, m.clock.now() - from, by);
         self.pending_from = self.spent.len();
     }
@@ -230,7 +274,9 @@ impl Task {
         debug_assert_eq!(self.pending_ns, 0, "run() before joining a wait queue");
         m.add_blocked(1);
         let from = m.clock.now();
+        self.waits = Some(Waits { site, by, from_ns: from });
         m.clock.park(deadline).await;
+        self.waits = None;
         m.add_blocked(-1);
         self.note(site, m.clock.now() - from, by);
         self.pending_from = self.spent.len();
@@ -238,5 +284,43 @@ impl Task {
 
     pub fn id(&self, m: &Machine) -> TaskId {
         m.clock.current()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Culprit, Mechanism, Site, Spent, Task, Waits};
+
+    fn spent(site: Site, ns: u64) -> Spent {
+        Spent { site, ns, by: Culprit::Nobody }
+    }
+
+    /// A call that began at 1000 has worked for 100 ns and waits since then.
+    #[test]
+    fn a_call_that_is_cut_off_in_a_wait_has_waited_until_then() {
+        let mut task = Task::new(0, 0);
+        task.work(Site::Work, 100);
+        task.entered.push((Mechanism::DirtyThrottle, 1100));
+        task.waits = Some(Waits { site: Site::BalanceDirty, by: Culprit::Device, from_ns: 1100 });
+        task.cut_off(1000, 5000);
+        let held = Spent { by: Culprit::Device, ..spent(Site::BalanceDirty, 3900) };
+        assert_eq!(task.spent, [spent(Site::Work, 100), held]);
+        assert_eq!(task.inside, [(Mechanism::DirtyThrottle, 1100, 5000)]);
+    }
+
+    #[test]
+    fn work_that_was_noted_but_not_performed_is_no_part_of_a_call_that_is_cut_off() {
+        let mut task = Task::new(0, 0);
+        task.work(Site::Work, 100);
+        task.work(Site::DirectReclaim, 300);
+        task.work(Site::Work, 50);
+        task.cut_off(1000, 1250);
+        assert_eq!(task.spent, [spent(Site::Work, 100), spent(Site::DirectReclaim, 150)]);
+        // It has had no CPU since 1030.
+        let mut task = Task::new(0, 0);
+        task.work(Site::Work, 100);
+        task.waits = Some(Waits { site: Site::RunQueue, by: Culprit::Nobody, from_ns: 1030 });
+        task.cut_off(1000, 2000);
+        assert_eq!(task.spent, [spent(Site::Work, 30), spent(Site::RunQueue, 970)]);
     }
 }

@@ -58,7 +58,7 @@ pub fn due(m: &Machine, device: DeviceId, task: &mut Task) -> bool {
 
 pub async fn balance(m: &Machine, device: DeviceId, task: &mut Task) {
     note_excess(m);
-    let from = task.instant(m);
+    task.enter(m, Mechanism::DirtyThrottle);
     match m.profile.throttle {
         Throttle::PerCpuRateLimit => balance_by_chunk(m, device, task).await,
         Throttle::TaskLimits | Throttle::OverLimitOnly | Throttle::DoublingPauses => {
@@ -68,7 +68,7 @@ pub async fn balance(m: &Machine, device: DeviceId, task: &mut Task) {
         Throttle::IoLess => io_less::balance(m, device, task).await,
         Throttle::None => {}
     }
-    task.bracket(m, Mechanism::DirtyThrottle, from);
+    task.leave(m);
 }
 
 /// For the swarm: how far the pages are above the machine's limit.

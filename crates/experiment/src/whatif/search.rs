@@ -109,7 +109,10 @@ fn forget_pair(setup: &mut Setup, key: &str) {
 
 pub(super) fn measure(recording: &Recording, set: &[(&'static str, String)], goal: Goal) -> Result<Tried, WhatifError> {
     let buckets = recording.latency.iter().filter(|b| b.thread.is_empty() && b.op == goal.operation);
-    let all = PackedHistogram::merged(buckets.map(|bucket| &bucket.from_start));
+    let mut all = PackedHistogram::merged(buckets.map(|bucket| &bucket.from_start));
+    // Whoever is held to the end must not pass for one who did not wait.
+    let under_way = recording.calls.iter().filter(|call| call.still_under_way && call.op == goal.operation);
+    under_way.for_each(|call| all.saturating_record(call.duration_ns));
     if all.is_empty() {
         let mut seen: Vec<&str> = recording.latency.iter().map(|bucket| bucket.op.name()).collect();
         seen.sort_unstable();

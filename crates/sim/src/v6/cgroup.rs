@@ -137,9 +137,9 @@ pub async fn charge(m: &Machine, task: &mut Task, pages: u64) -> bool {
     if m.mm.borrow_mut().cgroup.try_charge(task.cpu, pages, true) {
         return true;
     }
-    let from = task.instant(m);
+    task.enter(m, Mechanism::MemcgReclaim);
     let charged = charge_by_reclaim(m, task, pages).await;
-    task.bracket(m, Mechanism::MemcgReclaim, from);
+    task.leave(m);
     charged
 }
 
