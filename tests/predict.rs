@@ -110,10 +110,12 @@ fn of_all_calls(recording: &Recording) -> f64 {
     bytes as f64 / 1e6 / (recording.header.duration_ns as f64 / 1e9)
 }
 
-/// The longest call of a kind by the threads in front.
+/// The longest call of a kind by the threads in front, also one that has not returned.
 fn longest_ms(recording: &Recording, op: OpKind) -> f64 {
     let own = recording.latency.iter().filter(|bucket| bucket.op == op && bucket.thread.is_empty());
-    own.map(|bucket| bucket.worst_from_start_ns).max().unwrap_or(0) as f64 / 1e6
+    let cut_off = recording.calls.iter().filter(|call| call.still_under_way && call.op == op);
+    let all = own.map(|bucket| bucket.worst_from_start_ns).chain(cut_off.map(|call| call.duration_ns));
+    all.max().unwrap_or(0) as f64 / 1e6
 }
 
 /// A column of meminfo in the second half of the run, on average.
