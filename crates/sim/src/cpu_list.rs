@@ -61,7 +61,7 @@ impl Mm {
         self.events.pgfree += frames;
         if self.profile.page_blocks {
             for _ in 0..frames {
-                let in_kernel_block = of_slabs || slot.leaves_kernel_block();
+                let in_kernel_block = if of_slabs { !slot.leaves_cache_block() } else { slot.leaves_kernel_block() };
                 give_one(slot, list, in_kernel_block);
             }
             return;

@@ -102,7 +102,8 @@ impl Machine {
         let mut mm = self.mm.borrow_mut();
         zone::set_watermarks(&mut mm.zones, knobs.min_free_kbytes, knobs.watermark_scale_factor, &self.profile);
         let cpus = (self.cpus.borrow().len() / mm.nodes) as u64;
-        mm.zones.iter_mut().for_each(|zone| zone.size_blocks(cpus, knobs.watermark_boost_factor));
+        let by_page = self.profile.whole_block_or_page;
+        mm.zones.iter_mut().for_each(|zone| zone.size_blocks(cpus, knobs.watermark_boost_factor, by_page));
         if let Some(ratio) = setup.number("vm.min_unmapped_ratio").and_then(|ratio| u64::try_from(ratio).ok()) {
             mm.zones.iter_mut().for_each(|zone| zone.min_unmapped = zone.managed * ratio / 100);
         }

@@ -112,6 +112,7 @@ const PROFILE: Profile = Profile {
     ages_evenly: false,
     page_blocks: false,
     boosts_spare_slabs: false,
+    whole_block_or_page: false,
     tree_nodes: false,
     large_folio_systems: &[],
     ahead_folio_systems: &[],

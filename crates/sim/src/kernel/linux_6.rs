@@ -89,6 +89,7 @@ pub fn v6_12() -> Profile {
         sentence: "6.12: as 6.1, with large folios for writes on xfs (6.6 and later).",
         large_folio_systems: &["xfs"],
         generations: Generations::ByNode,
+        whole_block_or_page: true,
         ..v6_1()
     }
 }

@@ -272,6 +272,9 @@ pub struct Profile {
     /// What kswapd reclaims for a boost comes from the lists alone, slabs are spared (mm/vmscan.c: balance_pgdat,
     /// `may_shrinkslab`, 5.0 to 5.2).
     pub boosts_spare_slabs: bool,
+    /// A request that finds no page of its kind claims a whole block or takes one page, never all that a block has free (6.10
+    /// and later).
+    pub whole_block_or_page: bool,
     /// Nodes of the page cache's trees are counted: shadow entries keep them (3.15 and later).
     pub tree_nodes: bool,
     /// A write of many pages takes one folio for them on these.

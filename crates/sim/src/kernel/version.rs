@@ -204,6 +204,9 @@ const CHANGES: &[Change] = &[
         profile.generations = Generations::ByNode
     }),
     change([6, 6, 0], "iomap: Copy larger chunks from userspace", |profile| profile.large_folio_systems = &["xfs"]),
+    change([6, 10, 0], "mm: page_alloc: fix freelist movement during block conversion", |profile| {
+        profile.whole_block_or_page = true;
+    }),
     change(
         [6, 16, 0],
         "ext4: enable large folio for regular file; mm: remove swap_writepage from reclaim of files",
@@ -315,7 +318,13 @@ mod tests {
                     (profile.watermarks, profile.lru_per_node, profile.zonelist_by_zone, profile.writes_activate),
                     (profile.shrink, profile.swap, profile.stable_pages, profile.relatime, profile.page_blocks),
                     (profile.spares_used_once, profile.khugepaged, profile.converts_extents, profile.populates_write),
-                    (profile.queues_commands, profile.ext3_barriers, profile.md_barriers, profile.jbd_writes_sync),
+                    (
+                        profile.whole_block_or_page,
+                        profile.queues_commands,
+                        profile.ext3_barriers,
+                        profile.md_barriers,
+                        profile.jbd_writes_sync
+                    ),
                     (profile.large_folio_systems, profile.ages_evenly, profile.tree_nodes, profile.generations),
                     (
                         profile.context_readahead,

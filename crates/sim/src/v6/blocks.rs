@@ -2,8 +2,10 @@
 //!
 //! Models: of each zone's free pages how many are in blocks that kernel allocations have claimed; that a request takes
 //! of its own kind first, then of the other, and that falling back raises the zone's watermarks by a block and wakes
-//! kswapd (`steal_suitable_fallback`, `boost_watermark`, 5.0 and later). Leaves out: addresses and orders (a block's
-//! free pages count as one piece), unmovable and reclaimable apart, highatomic, compaction.
+//! kswapd (`steal_suitable_fallback`, `boost_watermark`, 5.0 and later). Up to 6.9 a fallback takes all that its block has
+//! free; from 6.10 on only a block half of which is free or compatible, else one page, so that the next batch falls back
+//! again. Leaves out: addresses and orders (a block's free pages count as one piece), unmovable and reclaimable apart,
+//! highatomic, compaction.
 
 use crate::constant::constants;
 use crate::reclaim::CLUSTER;
@@ -48,14 +50,20 @@ pub struct Blocks {
     boot_free: u64,
     /// Page cache in such blocks.
     cache_inside: u64,
-    /// What is left over of a share of freed pages.
+    /// Slabs in blocks of the page cache's.
+    slabs_outside: u64,
+    /// What is left over of a share of freed pages: of the cache's, of slabs'.
     rest: u64,
+    rest_of_slabs: u64,
+    /// A fallback takes a whole block or one page (6.10 and later).
+    whole_block_or_page: bool,
 }
 
 impl Zone {
     /// mm/page_alloc.c: zone_batchsize, zone_highsize and boost_watermark's limits, 6.1: a quarter of a thousandth of
     /// the zone, at most 256 KiB, and the low watermark shared out among the node's CPUs.
-    pub fn size_blocks(&mut self, cpus_of_node: u64, boost_factor: u64) {
+    pub fn size_blocks(&mut self, cpus_of_node: u64, boost_factor: u64, whole_block_or_page: bool) {
+        self.blocks.whole_block_or_page = whole_block_or_page;
         let quarter = ((self.managed >> 10).min(256) / 4).max(1);
         let rounded = 1_u64 << (quarter + quarter / 2).ilog2();
         self.blocks.batch = (rounded - 1).max(1);
@@ -82,16 +90,19 @@ impl Zone {
     /// mm/page_alloc.c: rmqueue_bulk, __rmqueue, 6.1: pages for a CPU's list; the caller takes them off `free`.
     pub fn refill(&mut self, for_kernel: bool) -> u64 {
         let mut moved = 0;
+        let mut steals = false;
         self.blocks.kernel_free = self.blocks.kernel_free.min(self.free);
         self.blocks.open = self.blocks.open.min(self.blocks.kernel_free);
         self.blocks.boot_free = self.blocks.boot_free.min(self.free - self.blocks.kernel_free);
         while moved < self.blocks.batch && moved < self.free {
             let kernel = self.blocks.kernel_free;
             let movable = (self.free - moved).saturating_sub(kernel + self.blocks.boot_free);
-            if (if for_kernel { kernel } else { movable }) == 0 {
-                self.fall_back(for_kernel, movable);
+            if (if for_kernel { kernel } else { movable }) == 0 && !steals {
+                steals = self.fall_back(for_kernel, movable);
             }
-            if for_kernel {
+            if steals {
+                self.steal_one(for_kernel);
+            } else if for_kernel {
                 // The smallest piece first (__rmqueue_smallest): what freed slabs left, then the block being filled.
                 self.blocks.kernel_free -= 1;
                 self.blocks.open = self.blocks.open.min(self.blocks.kernel_free);
@@ -102,8 +113,13 @@ impl Zone {
     }
 
     /// Claims free pages of the other kind. The largest free piece is taken: while there are whole free blocks, one of
-    /// them, at no cost; else what a block of the other kind has left.
-    fn fall_back(&mut self, for_kernel: bool, movable: u64) {
+    /// them, at no cost; else what a block of the other kind has left. True if nothing was claimed and the rest of the batch
+    /// takes its pages one by one (6.10 and later).
+    fn fall_back(&mut self, for_kernel: bool, movable: u64) -> bool {
+        let takes_free_block = for_kernel && movable > self.high + 2 * PAGEBLOCK.get();
+        if self.blocks.whole_block_or_page && !takes_free_block {
+            return self.claim_or_steal(for_kernel);
+        }
         if !for_kernel && self.blocks.boot_free > self.blocks.open {
             // The largest piece is in the first block: all that is free of it, and its pages return to it.
             self.blocks.cache_inside += std::mem::take(&mut self.blocks.boot_free);
@@ -117,21 +133,81 @@ impl Zone {
                 if all_of_block { (self.blocks.open - stolen, blocks - 1) } else { (0, 0) };
             // The block stays the kernel's, and its pages return to it, unless half of it was free.
             self.blocks.cache_inside += if stolen < PAGEBLOCK.get() / 2 { stolen } else { 0 };
-        } else if movable > self.high + 2 * PAGEBLOCK.get() {
+        } else if takes_free_block {
             self.blocks.kernel_free += PAGEBLOCK.get();
             self.blocks.open += PAGEBLOCK.get();
             self.blocks.open_blocks += 1;
-            return;
+            return false;
         } else if self.blocks.boot_free > 0 {
             self.blocks.kernel_free += std::mem::take(&mut self.blocks.boot_free);
         } else {
             // What a block full of page cache has free together: neighbours that were evicted together, a cluster.
             self.blocks.kernel_free += movable.min(CLUSTER.get());
         }
+        self.raise_marks();
+        false
+    }
+
+    /// mm/page_alloc.c: __rmqueue_claim, try_to_steal_block, 6.12.117: the block of the largest piece is claimed if half of it is
+    /// free or compatible. The watermarks are raised whether it is or not, but where page cache finds only small pieces, for which
+    /// it claims nothing.
+    fn claim_or_steal(&mut self, for_kernel: bool) -> bool {
+        let largest = if for_kernel {
+            PAGEBLOCK.get() / 2
+        } else {
+            self.blocks.boot_free.max(self.blocks.open.div_ceil(self.blocks.open_blocks.max(1)))
+        };
+        if largest < STEALS_FROM.get() {
+            return true;
+        }
+        self.raise_marks();
+        // Of a block of page cache less than half is free where there is no whole one.
+        if for_kernel || largest < PAGEBLOCK.get() / 2 {
+            return true;
+        }
+        let claimed = largest.min(self.blocks.kernel_free);
+        self.blocks.kernel_free -= claimed;
+        self.blocks.open = self.blocks.open.saturating_sub(claimed);
+        self.blocks.open_blocks = self.blocks.open_blocks.saturating_sub(1);
+        false
+    }
+
+    /// mm/page_alloc.c: __rmqueue_steal, 6.12.117: a page of the other kind, of the smallest piece; its block stays what it is.
+    fn steal_one(&mut self, for_kernel: bool) {
+        if for_kernel {
+            self.blocks.slabs_outside += 1;
+            return;
+        }
+        self.blocks.cache_inside += 1;
+        if self.blocks.kernel_free > 0 {
+            self.blocks.kernel_free -= 1;
+            self.blocks.open = self.blocks.open.min(self.blocks.kernel_free);
+        } else {
+            self.blocks.boot_free = self.blocks.boot_free.saturating_sub(1);
+        }
+    }
+
+    /// mm/page_alloc.c: boost_watermark: by a block, up to the maximum.
+    fn raise_marks(&mut self) {
         if self.blocks.boost_max > 0 {
             self.blocks.boost = (self.blocks.boost + PAGEBLOCK.get()).min(self.blocks.boost_max);
             self.blocks.boosted = true;
         }
+    }
+
+    /// Whether a frame of a slab that is just freed lay in a block of the page cache's: by their share of the slabs.
+    #[inline]
+    pub fn leaves_cache_block(&mut self) -> bool {
+        if self.blocks.slabs_outside == 0 {
+            return false;
+        }
+        self.blocks.rest_of_slabs += self.blocks.slabs_outside;
+        if self.blocks.rest_of_slabs <= self.slab {
+            return false;
+        }
+        self.blocks.rest_of_slabs -= self.slab;
+        self.blocks.slabs_outside -= 1;
+        true
     }
 
     /// Whether a page of the cache that is just freed lay in a block of the kernel's: by their share of the cache.
@@ -162,7 +238,7 @@ mod tests {
         zone.open_kernel_blocks();
         zone.free = free;
         zone.file = 32_000 - free;
-        zone.size_blocks(1, 15_000);
+        zone.size_blocks(1, 15_000, false);
         zone
     }
 
@@ -202,7 +278,7 @@ mod tests {
         (zone.min, zone.low, zone.high) = (27, 33, 39);
         zone.open_kernel_blocks();
         assert_eq!(zone.free, 3808, "as the guest's first sample says");
-        zone.size_blocks(1, 15_000);
+        zone.size_blocks(1, 15_000, false);
         refill(&mut zone, true, 1);
         assert_eq!(zone.blocks.boost, 0, "slabs claim a whole block first");
         while zone.blocks.boost == 0 {
@@ -219,7 +295,7 @@ mod tests {
         for (managed, factor) in [(4 * PAGEBLOCK.get() - 1, 15_000), (32_000, 0)] {
             let mut zone = zone(600);
             zone.managed = managed;
-            zone.size_blocks(1, factor);
+            zone.size_blocks(1, factor, false);
             refill(&mut zone, false, 80);
             assert_eq!((zone.blocks.boost, zone.blocks.boosted, zone.free), (0, false, 600 - 80 * zone.blocks.batch));
         }
