@@ -13,6 +13,7 @@ use super::driver::{Driver, KEEP_NS_MAX, Plan};
 use super::error::HostError;
 use super::noise;
 use super::privileges::{self, Needs};
+use super::proc::pagetypeinfo;
 use super::sampler::{SamplerOptions, TargetCgroup, devices_of};
 use super::session::{Session, SessionOptions};
 use super::setup::{self, Applied, SetupContext, knobs, preflight};
@@ -26,6 +27,9 @@ use flatwater_workload::scenario::Scenario;
 
 const KEPT: &str = "the duration is over, but a workload has yet to move its `at_least`: the run continues";
 /// What holds where it could not be measured.
+const PAGE_TYPES: &str = "/proc/pagetypeinfo";
+const PAGE_TYPES_REMEDY: &str =
+    "root can read it; until then `agree` takes a block's worth of each zone's free pages for the kernel's";
 const SPEED_REMEDY: &str =
     "give the work directory 3 MiB of room on ext4 or xfs; until then `agree` fits one CPU speed to the work done";
 
@@ -134,9 +138,15 @@ pub fn run(
     let speed_place = applied.work()?.proc_path();
     let speed = (options.source == Source::Vm).then(|| speed::measure(&speed_place)).transpose();
     header.speed = speed.as_ref().ok().copied().flatten();
+    let blocks = (options.source == Source::Vm).then(|| std::fs::read(PAGE_TYPES)).transpose();
+    header.zone_blocks =
+        blocks.as_ref().ok().and_then(|text| Some(pagetypeinfo::read(text.as_deref()?))).unwrap_or_default();
     let mut session = Session::start(session_options(scenario, options, &applied, header))?;
     if let Err(why) = speed {
         session.gaps(&[Gap::new("the speed of this machine", why.to_string(), SPEED_REMEDY)])?;
+    }
+    if let Err(why) = blocks {
+        session.gaps(&[Gap::new(PAGE_TYPES, why.to_string(), PAGE_TYPES_REMEDY)])?;
     }
     if options.drop_rights {
         privileges::drop_on_all_threads(Needs {

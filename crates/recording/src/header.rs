@@ -23,6 +23,9 @@ pub struct Header {
     pub machine: Machine,
     /// Measured where the machine is one that a model is held to (the guests of `run --on vm`).
     pub speed: Option<Speed>,
+    /// Read before anything ran, where the machine is one that a model is held to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub zone_blocks: Vec<ZoneBlocks>,
     /// Every knob that could be read at the start, after the scenario's setup was applied.
     pub setup: Setup,
     /// Name of the scenario, and its full text so that it can be run again.
@@ -157,6 +160,16 @@ pub struct NodeShape {
     pub memory_bytes: Option<u64>,
     /// SLIT distances to node 0, 1, ...; 10 is local.
     pub distances: Vec<u32>,
+}
+
+/// What a zone's page blocks hold (/proc/pagetypeinfo).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ZoneBlocks {
+    pub node: u32,
+    pub zone: String,
+    /// Free pages of unmovable and reclaimable blocks that are not free as a whole.
+    pub kernel_free_pages: u64,
 }
 
 /// What was measured.

@@ -66,6 +66,7 @@ pub use event::{DeviceTrouble, Event, EventKind};
 pub use hdr::{ClassSums, HistogramError, PackedHistogram};
 pub use header::{
     Clock, Endianness, Header, HookState, HookStatus, Losses, Machine, NodeShape, Noise, OwnCost, Source, Target,
+    ZoneBlocks,
 };
 pub use imported::{FormatKind, FormatRead, ImportSummary, LineRange, SectionRead, SourceLine, TEXT_BYTES_MAX};
 pub use knob::{KNOBS, Knob, KnobError, KnobKind, KnobPlace, lru_gen_runs};

@@ -271,6 +271,27 @@ pub fn take_away(mm: &mut Mm, machine: &MachineSpec) {
     }
 }
 
+/// Which free pages lie in the kernel's page blocks. What is known of a node is of its largest zone that is not for DMA.
+pub fn open_kernel_blocks(mm: &mut Mm, machine: &MachineSpec) {
+    let page = mm.profile.page_bytes;
+    for zone in 0..mm.zones.len() {
+        let (node, managed) = (mm.zones[zone].node, mm.zones[zone].managed);
+        let larger = |other: &Zone| other.node == node && other.managed > managed;
+        let known = machine.kernel_free_bytes.get(node).filter(|_| !mm.zones.iter().any(larger));
+        mm.zones[zone].open_kernel_blocks(known.map(|bytes| bytes / page));
+    }
+}
+
+/// In each node's largest zone (mm/vmstat.c counts them where they lie).
+pub fn map_unlisted(mm: &mut Mm, machine: &MachineSpec) {
+    for (node, bytes) in machine.mapped_unlisted_bytes.iter().enumerate() {
+        let own = mm.zones.iter_mut().filter(|zone| zone.node == node).max_by_key(|zone| zone.managed);
+        if let Some(zone) = own {
+            zone.mapped_unlisted = bytes / mm.profile.page_bytes;
+        }
+    }
+}
+
 fn fill_cache(mm: &mut Mm, zone: u8, room: u64, list: usize) {
     let with_buffers = mm.profile.buffer_heads;
     let per_slab = mm.profile.objects.buffer_head.get().per_slab;

@@ -407,12 +407,12 @@ async fn direct_by_zone(m: &Machine, task: &mut Task, zones: &[u8], want: Want) 
     total.freed
 }
 
-impl Zone {
-    /// mm/vmscan.c: zone_pagecache_reclaimable, 2.6.32.
-    fn cache_reclaimable(&self, unmap: bool, write: bool) -> u64 {
-        let cache = if unmap { self.file } else { self.file.saturating_sub(self.mapped) };
-        cache.saturating_sub(if write { 0 } else { self.dirty })
-    }
+/// mm/vmscan.c: zone_pagecache_reclaimable, 2.6.32, node_pagecache_reclaimable, 4.8. What is mapped but lies on no list counts as
+/// mapped: a few of the pages on the lists must be unmapped beyond that before anything is reclaimed.
+fn cache_reclaimable(zones: &[&Zone], unmap: bool, write: bool) -> u64 {
+    let sum = |of: fn(&Zone) -> u64| zones.iter().map(|zone| of(zone)).sum::<u64>();
+    let mapped = if unmap { 0 } else { sum(|zone| zone.mapped) + sum(|zone| zone.mapped_unlisted) };
+    sum(|zone| zone.file).saturating_sub(mapped).saturating_sub(if write { 0 } else { sum(|zone| zone.dirty) })
 }
 
 /// What zone reclaim found to do when it was entered.
@@ -422,20 +422,36 @@ struct Over {
     slab: bool,
 }
 
-/// mm/vmscan.c: zone_reclaim, 2.6.32: nothing to do (FULL), or not for this task to do (NOSCAN)?
+impl Mm {
+    /// The zones that are reclaimed together with this one: its node's from 4.8 on.
+    fn reclaimed_with(&mut self, zone: usize) -> &mut [Zone] {
+        if self.profile.zone_reclaim != ZoneReclaim::PerNode {
+            return &mut self.zones[zone..=zone];
+        }
+        let node = self.zones[zone].node;
+        let first = self.zones.iter().position(|other| other.node == node).unwrap_or(zone);
+        let count = self.zones[first..].iter().take_while(|other| other.node == node).count();
+        &mut self.zones[first..first + count]
+    }
+}
+
+/// mm/vmscan.c: zone_reclaim, 2.6.32, node_reclaim, 4.8: nothing to do (FULL), or not for this task to do (NOSCAN)?
 fn enter_zone_reclaim(m: &Machine, task: &Task, zone: usize, unmap: bool, write: bool) -> Option<Over> {
     let mut mm = m.mm.borrow_mut();
-    let slot = &mut mm.zones[zone];
+    let zones = mm.reclaimed_with(zone);
+    let all: Vec<&Zone> = zones.iter().collect();
+    let sum = |of: fn(&Zone) -> u64| all.iter().map(|zone| of(zone)).sum::<u64>();
     let over = Over {
-        cache: slot.cache_reclaimable(unmap, write) > slot.min_unmapped,
-        slab: slot.slab_reclaimable > slot.min_slab,
+        cache: cache_reclaimable(&all, unmap, write) > sum(|zone| zone.min_unmapped),
+        slab: sum(|zone| zone.slab_reclaimable) > sum(|zone| zone.min_slab),
     };
-    let full = !(over.cache || over.slab) || slot.all_unreclaimable || m.profile.zone_reclaim == ZoneReclaim::None;
-    // A node that has CPUs of its own is left to them, a zone that somebody is at to him (ZONE_RECLAIM_LOCKED).
-    if full || slot.node != task.node || slot.reclaim_locked {
+    let unreclaimable = all.iter().all(|zone| zone.all_unreclaimable);
+    let full = !(over.cache || over.slab) || unreclaimable || m.profile.zone_reclaim == ZoneReclaim::None;
+    // A node that has CPUs of its own is left to them, one that somebody is at to him (ZONE_RECLAIM_LOCKED).
+    if full || all.iter().any(|zone| zone.node != task.node || zone.reclaim_locked) {
         return None;
     }
-    slot.reclaim_locked = true;
+    zones.iter_mut().for_each(|zone| zone.reclaim_locked = true);
     Some(over)
 }
 
@@ -469,7 +485,7 @@ pub async fn zone_reclaim(m: &Machine, task: &mut Task, zone: u8, mode: u64, fs:
     task.run(m).await;
     task.leave(m);
     let mut mm = m.mm.borrow_mut();
-    mm.zones[index].reclaim_locked = false;
+    mm.reclaimed_with(index).iter_mut().for_each(|zone| zone.reclaim_locked = false);
     if sum.freed == 0 {
         mm.events.zone_reclaim_failed += 1;
     }

@@ -120,7 +120,10 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
     let speed = u64::from(scenario.machine.cpu_speed_percent.unwrap_or(100)).max(1);
     let mut mm = build::memory(&profile, &shape.node_bytes, shape.cpus);
     build::take_away(&mut mm, &scenario.machine);
-    mm.zones.iter_mut().filter(|_| profile.page_blocks).for_each(zone::Zone::open_kernel_blocks);
+    build::map_unlisted(&mut mm, &scenario.machine);
+    if profile.page_blocks {
+        build::open_kernel_blocks(&mut mm, &scenario.machine);
+    }
     let total: u64 = mm.zones.iter().map(|zone| zone.managed).sum();
     let knobs = starting_knobs(scenario, &profile, &shape, &mm);
     zone::set_watermarks(&mut mm.zones, knobs.min_free_kbytes, knobs.watermark_scale_factor, &profile);

@@ -51,6 +51,8 @@ pub struct Zone {
     /// Processes' pages that are on a list.
     pub anonymous: u64,
     pub mapped: u64,
+    /// Mapped pages that lie on no list: programs that run from an initramfs.
+    pub mapped_unlisted: u64,
     pub dirty: u64,
     pub writeback: u64,
     pub min: u64,
@@ -95,6 +97,7 @@ impl Zone {
             file: 0,
             anonymous: 0,
             mapped: 0,
+            mapped_unlisted: 0,
             dirty: 0,
             writeback: 0,
             min: 0,

@@ -1,8 +1,8 @@
 //! The machine of a recording as assignments to a scenario, so that a model runs on what the real one had. Nothing that
 //! is compared is fitted.
 
-use flatwater_recording::schema::nodes;
-use flatwater_recording::{Recording, Source, Speed, Table, lru_gen_runs};
+use flatwater_recording::schema::{Column, nodes};
+use flatwater_recording::{NodeShape, Recording, Source, Speed, Table, lru_gen_runs};
 use flatwater_workload::scenario::Scenario;
 
 /// How often the model's CPU is made slower, and how much more than the reference it may do.
@@ -54,7 +54,7 @@ fn machine_of(reference: &Recording, scenario: &Scenario) -> Vec<String> {
     let Some(table) = reference.table(Table::Nodes).filter(|_| reference.header.source == Source::Vm) else {
         return Vec::new();
     };
-    let (mut reserved, mut resident) = (Vec::new(), Vec::new());
+    let (mut reserved, mut resident, mut unlisted) = (Vec::new(), Vec::new(), Vec::new());
     for (bytes, (_, rows)) in scenario.machine.node_bytes.iter().zip(table.by_entity()) {
         // Before its set-up: what that leaves in memory is for the model to find out.
         let at_first = |column| rows.values(column).next().map(|(_, value)| value);
@@ -66,9 +66,14 @@ fn machine_of(reference: &Recording, scenario: &Scenario) -> Vec<String> {
         let struct_pages = bytes / reference.header.machine.page_size_bytes() * STRUCT_PAGE_BYTES;
         reserved.push(bytes.saturating_sub(total + struct_pages).to_string());
         resident.push(total.saturating_sub(free).to_string());
+        // zone_reclaim_mode asks for page cache beyond what is mapped; programs of an initramfs are mapped but on no list.
+        let sum = |columns: &[Column]| columns.iter().filter_map(|&column| at_first(column)).sum::<i64>();
+        let listed = sum(&[nodes::ACTIVE_FILE_BYTES, nodes::INACTIVE_FILE_BYTES]);
+        unlisted.push(u64::try_from(sum(&[nodes::MAPPED_BYTES]) - listed).unwrap_or(0).to_string());
     }
-    let mut machine =
-        vec![format!("machine.reserved={}", reserved.join(",")), format!("machine.resident={}", resident.join(","))];
+    let given = [("reserved", reserved), ("resident", resident), ("mapped_unlisted", unlisted)];
+    let mut machine: Vec<String> = given.map(|(key, of_nodes)| format!("machine.{key}={}", of_nodes.join(","))).into();
+    machine.extend(kernel_free(reference));
     machine.extend(grown(reference, scenario));
     let own = (reference.header.own_cost.cpu_share * 100.0).round();
     if own >= 1.0 {
@@ -76,6 +81,19 @@ fn machine_of(reference: &Recording, scenario: &Scenario) -> Vec<String> {
     }
     machine.extend(chosen_by_the_kernel(reference, scenario));
     machine
+}
+
+/// Which free pages boot left in the kernel's page blocks: from 6.10 on they decide whether a full node's next page is another's.
+fn kernel_free(reference: &Recording) -> Option<String> {
+    let header = &reference.header;
+    let of_node = |node: &NodeShape| {
+        // The DMA zone's are the model's own.
+        let own = header.zone_blocks.iter().filter(|zone| zone.node == node.node && zone.zone != "DMA");
+        let pages: u64 = own.map(|zone| zone.kernel_free_pages).sum();
+        (pages * header.machine.page_size_bytes()).to_string()
+    };
+    let bytes: Vec<String> = header.machine.nodes.iter().map(of_node).collect();
+    (!header.zone_blocks.is_empty()).then(|| format!("machine.kernel_free={}", bytes.join(",")))
 }
 
 /// A scenario whose workloads hold more memory of their own than this performs it in the model too.

@@ -12,6 +12,7 @@ pub mod flat;
 #[cfg(test)]
 mod lines;
 pub mod meminfo;
+pub mod pagetypeinfo;
 pub mod pressure;
 pub mod sheet;
 pub mod slabinfo;

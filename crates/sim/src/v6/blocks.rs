@@ -73,17 +73,17 @@ impl Zone {
         self.blocks.boost_max = if boosts { (self.high * boost_factor / 10_000).max(PAGEBLOCK.get()) } else { 0 };
     }
 
-    /// What boot leaves: the block that unmovable allocations are just filling and the one of reclaimable slabs, each half
+    /// What boot leaves, where it is not known: the block that unmovable allocations are just filling and the one of reclaimable slabs, each half
     /// full on average. The DMA zone is not touched while there is another,
     /// but for its first block.
-    pub fn open_kernel_blocks(&mut self) {
+    pub fn open_kernel_blocks(&mut self, known_free: Option<u64>) {
         if self.kind == ZoneKind::Dma {
             let pool = DMA_POOL_PAGES.get().min(self.free);
             (self.free, self.pinned) = (self.free - pool, self.pinned + pool);
             self.blocks.boot_free = (FIRST_BLOCK_PAGES.get() - pool).min(self.free);
             return;
         }
-        let open = OPEN_PAGES.get().min(self.free / 8);
+        let open = known_free.unwrap_or(OPEN_PAGES.get().min(self.free / 8)).min(self.free);
         (self.blocks.kernel_free, self.blocks.open, self.blocks.open_blocks) = (open, open, 2);
     }
 
@@ -235,7 +235,7 @@ mod tests {
     fn zone(free: u64) -> Zone {
         let mut zone = Zone::new(1, ZoneKind::Normal, 32_768, 32_000);
         (zone.min, zone.low, zone.high) = (240, 300, 360);
-        zone.open_kernel_blocks();
+        zone.open_kernel_blocks(None);
         zone.free = free;
         zone.file = 32_000 - free;
         zone.size_blocks(1, 15_000, false);
@@ -276,7 +276,7 @@ mod tests {
     fn the_dma_zone_is_boosted_while_it_has_its_first_block_and_the_slabs_own() {
         let mut zone = Zone::new(0, ZoneKind::Dma, 4096, 4096 - super::FIRST_MIB_PAGES.get());
         (zone.min, zone.low, zone.high) = (27, 33, 39);
-        zone.open_kernel_blocks();
+        zone.open_kernel_blocks(None);
         assert_eq!(zone.free, 3808, "as the guest's first sample says");
         zone.size_blocks(1, 15_000, false);
         refill(&mut zone, true, 1);

@@ -92,6 +92,8 @@ pub fn read_machine(place: &Place<'_>, text: &MachineText) -> Result<MachineSpec
         swap_bytes: read_size(place, from, "swap", &text.swap)?.unwrap_or(0),
         cpu_speed_percent: text.cpu_speed_percent,
         speed: None,
+        kernel_free_bytes: Vec::new(),
+        mapped_unlisted_bytes: Vec::new(),
         grows: Vec::new(),
         own_cpu_percent: 0,
         disk: read_disk(place, from, &text.disk)?,

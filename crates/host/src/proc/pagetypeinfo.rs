@@ -1,0 +1,70 @@
+//! /proc/pagetypeinfo: which free pages lie in page blocks that kernel allocations have claimed. The kernel holds each zone's
+//! lock while it counts (mm/vmstat.c: pagetypeinfo_showfree_print), so it is read once, where no workload runs yet.
+
+use super::text::{Scan, name_of};
+use super::zoneinfo::zone_header;
+use flatwater_recording::ZoneBlocks;
+
+/// Migrate types of which a block is the kernel's.
+const KERNEL: [&[u8]; 2] = [b"Unmovable", b"Reclaimable"];
+
+/// A row a zone, in the order of the file.
+#[must_use]
+pub fn read(text: &[u8]) -> Vec<ZoneBlocks> {
+    let mut zones: Vec<ZoneBlocks> = Vec::new();
+    let (mut scan, mut block_order) = (Scan::new(text), u32::MAX);
+    while !scan.is_empty() {
+        if scan.take(b"Page block order:") {
+            block_order = scan.number().and_then(|order| u32::try_from(order).ok()).unwrap_or(u32::MAX);
+        } else if let Some((node, zone)) = zone_header(&mut scan) {
+            let zone = name_of(zone.strip_suffix(b",").unwrap_or(zone));
+            let place = zones.iter().position(|known| known.node == node && known.zone == zone).unwrap_or_else(|| {
+                zones.push(ZoneBlocks { node, zone, kernel_free_pages: 0 });
+                zones.len() - 1
+            });
+            scan.blanks();
+            if scan.take(b"type") {
+                scan.blanks();
+                if KERNEL.contains(&scan.word()) {
+                    zones[place].kernel_free_pages += free_pages(&mut scan, block_order);
+                }
+            }
+        }
+        scan.next_line();
+    }
+    zones
+}
+
+/// A line's blocks by order, in pages: those of less than a page block.
+fn free_pages(scan: &mut Scan<'_>, block_order: u32) -> u64 {
+    let mut pages = 0_u64;
+    for order in 0..block_order.min(u64::BITS - 1) {
+        scan.blanks();
+        // More of them than the kernel counts (5.4 and later).
+        scan.take(b">");
+        let Some(blocks) = scan.number() else { break };
+        pages = pages.saturating_add(u64::try_from(blocks).unwrap_or(0).saturating_mul(1 << order));
+    }
+    pages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::read;
+
+    #[test]
+    fn pieces_of_the_kernels_blocks_are_summed_by_zone() {
+        let text = b"Page block order: 9\nPages per block:  512\n\n\
+            Free pages count per migrate type at order       0      1      2      3      4      5      6      7      8      9     10 \n\
+            Node    0, zone    DMA32, type    Unmovable      3      1      0      0      0      0      0      0      1      1      0 \n\
+            Node    0, zone    DMA32, type      Movable    900      1      0      0      0      0      0      0      0      0     90 \n\
+            Node    0, zone    DMA32, type  Reclaimable      0      0      2      0      0      0      0      0      0      0      0 \n\
+            Node    1, zone   Normal, type    Unmovable >100000      0      0      0      0      0      0      0      0      0      0 \n\n\
+            Number of blocks type     Unmovable      Movable  Reclaimable   HighAtomic      Isolate \n\
+            Node 0, zone    DMA32           11           99            2            0            0 \n";
+        let zones = read(text);
+        let seen: Vec<_> = zones.iter().map(|zone| (zone.node, zone.zone.as_str(), zone.kernel_free_pages)).collect();
+        assert_eq!(seen, [(0, "DMA32", 3 + 2 + 256 + 8), (1, "Normal", 100_000)]);
+        assert!(read(b"").is_empty() && read(b"Node 0, zone DMA, type Unmovable x\n")[0].kernel_free_pages == 0);
+    }
+}
