@@ -168,8 +168,10 @@ pub struct NodeShape {
 pub struct ZoneBlocks {
     pub node: u32,
     pub zone: String,
-    /// Free pages of unmovable and reclaimable blocks that are not free as a whole.
-    pub kernel_free_pages: u64,
+    /// Free pages of blocks of reclaimable slabs, in pieces smaller than a block.
+    pub reclaimable_free_pages: u64,
+    /// The same of unmovable allocations.
+    pub unmovable_free_pages: u64,
 }
 
 /// What was measured.

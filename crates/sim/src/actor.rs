@@ -350,16 +350,11 @@ async fn find_open(m: &Machine, task: &mut Task, key: FileKey, create: bool) -> 
     let id = vfs::lookup(m, task, key, create).await;
     let mut mm = m.mm.borrow_mut();
     let had_dentry = mm.inodes.get(id).place == Place::Dentry;
-    if had_dentry && m.profile.shrink.dentries_queue {
-        mm.inodes.get_mut(id).opens = 1;
-        return id;
+    mm.inodes.get_mut(id).opens = 1;
+    // Its dentry stays on the list while it is used, until the shrinker meets it there.
+    if !had_dentry {
+        mm.inodes.put(id, Place::Held);
     }
-    mm.inodes.put(id, Place::Held);
-    let inode = mm.inodes.get_mut(id);
-    inode.opens = 1;
-    // Its dentry, if it has one, is pinned with it and comes back at the close.
-    inode.referenced = true;
-    inode.pinned_dentry = had_dentry;
     id
 }
 
@@ -375,8 +370,7 @@ fn close(m: &Machine, task: &mut Task, key: FileKey) {
     if inode.place == Place::Dentry {
         return;
     }
-    let place = if std::mem::take(&mut inode.pinned_dentry) { Place::Dentry } else { Place::Unused };
-    mm.inodes.put(id, place);
+    mm.let_inode_go(id);
 }
 
 async fn unlink(m: &Machine, task: &mut Task, key: FileKey) {

@@ -157,6 +157,7 @@ pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
         .map(|&kind| SlabCache::new(kind, shapes[kind as usize].get(), cpus, zones.len(), nodes))
         .collect();
     let mut inodes = Inodes::default();
+    (inodes.lazy, inodes.new_are_referenced) = (profile.shrink.lazy_inodes, profile.shrink.new_are_referenced);
     let device = inodes.add((u32::MAX, 0), Object::default(), false);
     let ownerless = inodes.add((u32::MAX - 1, 0), Object::default(), false);
     let list = |kind: ZoneKind| {
@@ -278,7 +279,7 @@ pub fn open_kernel_blocks(mm: &mut Mm, machine: &MachineSpec) {
         let (node, managed) = (mm.zones[zone].node, mm.zones[zone].managed);
         let larger = |other: &Zone| other.node == node && other.managed > managed;
         let known = machine.kernel_free_bytes.get(node).filter(|_| !mm.zones.iter().any(larger));
-        mm.zones[zone].open_kernel_blocks(known.map(|bytes| bytes / page));
+        mm.zones[zone].open_kernel_blocks(known.map(|bytes| bytes.map(|bytes| bytes / page)));
     }
 }
 

@@ -1,7 +1,8 @@
 //! Inodes and dentries in memory, and which windows of a file are cached.
 //!
 //! Models: one inode and at most one dentry a file, the dentry LRU with its second chance (DCACHE_REFERENCED), the
-//! list of unused inodes, the windows of the page cache by file, dirty windows in the order of dirtying.
+//! list of unused inodes, which from 2.6.37 on is set right only when the shrinker comes by (I_REFERENCED), the windows of the
+//! page cache by file, dirty windows in the order of dirtying.
 //! Leaves out: hard links, negative dentries, the hash chains.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -164,8 +165,27 @@ pub struct Inode {
     pub parent: InodeId,
     /// Its radix tree node.
     pub node: Option<Object>,
+    /// It was put on the list of inodes while it was on it (I_REFERENCED, 2.6.37 and later).
+    unused_again: bool,
+    /// Its places on the lists of dentries and of inodes.
+    links: [Link; 2],
+}
+
+/// A place on a list.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    on: bool,
     prev: u32,
     next: u32,
+}
+
+const OFF: Link = Link { on: false, prev: NONE, next: NONE };
+
+/// What the shrinkers go through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum List {
+    Dentries,
+    Inodes,
 }
 
 impl Inode {
@@ -196,8 +216,12 @@ pub struct Inodes {
     all: Vec<Inode>,
     free: Vec<InodeId>,
     by_key: KeyMap<FileKey, InodeId>,
-    dentries: Ends,
-    unused: Ends,
+    lists: [Ends; 2],
+    /// The list of inodes keeps those that are used again until the shrinker meets them (fs/inode.c: inode_lru_isolate, 2.6.37 and
+    /// later).
+    pub lazy: bool,
+    /// An inode that was just put there has a second chance already (iput_final, up to 4.14).
+    pub new_are_referenced: bool,
     /// The device of each workload's files, where there are several.
     pub homes: Vec<DeviceId>,
     /// Names in each directory, where directories are modelled.
@@ -293,16 +317,20 @@ impl Inodes {
     pub fn uncached(&mut self, id: InodeId) {
         let inode = self.get(id);
         if inode.place == Place::Cached && inode.pages == 0 {
-            self.put(id, Place::Unused);
+            self.get_mut(id).place = Place::Unused;
+            if !self.get(id).links[List::Inodes as usize].on {
+                self.push(id, List::Inodes);
+            }
         }
     }
 
     pub fn with_dentry(&self) -> u64 {
-        self.dentries.count
+        self.lists[List::Dentries as usize].count
     }
 
+    /// Inodes on their list: with a lazy one also some that are used again.
     pub fn unused(&self) -> u64 {
-        self.unused.count
+        self.lists[List::Inodes as usize].count
     }
 
     /// The device that a file or directory of this key lies on.
@@ -337,8 +365,8 @@ impl Inodes {
             dentry: Object::default(),
             parent: NONE,
             node: None,
-            prev: NONE,
-            next: NONE,
+            unused_again: false,
+            links: [OFF; 2],
         };
         let id = match self.free.pop() {
             Some(id) => {
@@ -379,57 +407,87 @@ impl Inodes {
         self.by_key.insert(to, id);
     }
 
-    fn ends(&mut self, place: Place) -> Option<&mut Ends> {
-        match place {
-            Place::Dentry => Some(&mut self.dentries),
-            Place::Unused => Some(&mut self.unused),
-            Place::Held | Place::Cached | Place::Gone => None,
+    fn take_off(&mut self, id: InodeId, list: List) {
+        let Link { on, prev, next } = std::mem::replace(&mut self.get_mut(id).links[list as usize], OFF);
+        if !on {
+            return;
+        }
+        let ends = &mut self.lists[list as usize];
+        ends.count -= 1;
+        if prev == NONE {
+            ends.head = next;
+        }
+        if next == NONE {
+            ends.tail = prev;
+        }
+        if prev != NONE {
+            self.get_mut(prev).links[list as usize].next = next;
+        }
+        if next != NONE {
+            self.get_mut(next).links[list as usize].prev = prev;
         }
     }
 
-    /// Moves an inode to the head of the list of its new place.
+    fn push(&mut self, id: InodeId, list: List) {
+        let ends = &mut self.lists[list as usize];
+        let head = std::mem::replace(&mut ends.head, id);
+        ends.count += 1;
+        if head == NONE {
+            ends.tail = id;
+        } else {
+            self.get_mut(head).links[list as usize].prev = id;
+        }
+        self.get_mut(id).links[list as usize] = Link { on: true, prev: NONE, next: head };
+    }
+
+    /// Moves an inode to its new place, at the head of that list.
     pub fn put(&mut self, id: InodeId, place: Place) {
-        let (old, prev, next) = {
-            let inode = self.get(id);
-            (inode.place, inode.prev, inode.next)
-        };
-        if let Some(ends) = self.ends(old) {
-            ends.count -= 1;
-            if prev == NONE {
-                ends.head = next;
-            }
-            if next == NONE {
-                ends.tail = prev;
-            }
-            if prev != NONE {
-                self.get_mut(prev).next = next;
-            }
-            if next != NONE {
-                self.get_mut(next).prev = prev;
-            }
+        let old = std::mem::replace(&mut self.get_mut(id).place, place);
+        if old == Place::Dentry {
+            self.take_off(id, List::Dentries);
         }
-        let mut head = NONE;
-        if let Some(ends) = self.ends(place) {
-            head = ends.head;
-            ends.head = id;
-            ends.count += 1;
-            if head == NONE {
-                ends.tail = id;
-            } else {
-                self.get_mut(head).prev = id;
-            }
+        if place == Place::Dentry {
+            self.push(id, List::Dentries);
         }
-        let inode = self.get_mut(id);
-        (inode.place, inode.prev, inode.next) = (place, NONE, head);
+        let listed = self.get(id).links[List::Inodes as usize].on;
+        match place {
+            // fs/inode.c: __inode_add_lru: where it is already, it goes round once more.
+            Place::Unused if listed && self.lazy => self.get_mut(id).unused_again = true,
+            Place::Unused => {
+                self.take_off(id, List::Inodes);
+                self.push(id, List::Inodes);
+                self.get_mut(id).unused_again = self.lazy && self.new_are_referenced;
+            }
+            Place::Gone => self.take_off(id, List::Inodes),
+            Place::Held | Place::Dentry | Place::Cached if !self.lazy => self.take_off(id, List::Inodes),
+            Place::Held | Place::Dentry | Place::Cached => {}
+        }
     }
 
-    pub fn tail(&self, place: Place) -> Option<InodeId> {
-        let tail = match place {
-            Place::Dentry => self.dentries.tail,
-            Place::Unused => self.unused.tail,
-            Place::Held | Place::Cached | Place::Gone => NONE,
-        };
+    pub fn tail(&self, list: List) -> Option<InodeId> {
+        let tail = self.lists[list as usize].tail;
         (tail != NONE).then_some(tail)
+    }
+
+    /// fs/inode.c: inode_lru_isolate: whether the inode at the tail stays: in use again or with page cache (5.15 and later) it leaves
+    /// the list, until it is put there again; unused for a second time it goes round once more.
+    pub fn keeps_unused(&mut self, id: InodeId, cache_holds: bool) -> bool {
+        let inode = self.get(id);
+        let cached = cache_holds && inode.pages > 0;
+        if inode.place != Place::Unused || cached {
+            self.take_off(id, List::Inodes);
+            let inode = self.get_mut(id);
+            if inode.place == Place::Unused {
+                inode.place = Place::Cached;
+            }
+            return true;
+        }
+        if !std::mem::take(&mut self.get_mut(id).unused_again) {
+            return false;
+        }
+        self.take_off(id, List::Inodes);
+        self.push(id, List::Inodes);
+        true
     }
 }
 

@@ -6,7 +6,7 @@
 
 use super::Machine;
 use super::constant::constants;
-use super::inode::{InodeId, Place};
+use super::inode::{InodeId, List, Place};
 use super::memory::Mm;
 use super::site::Site;
 use super::slab::CacheKind;
@@ -101,9 +101,10 @@ impl Mm {
     /// Whether the dentry at the tail stays: in use, it goes off the list until the last dput, which puts it back as referenced;
     /// referenced, it goes round once more.
     pub fn keeps_dentry(&mut self, id: InodeId) -> bool {
+        let again = self.inodes.new_are_referenced;
         let inode = self.inodes.get_mut(id);
         if inode.opens > 0 {
-            (inode.pinned_dentry, inode.referenced) = (true, true);
+            (inode.pinned_dentry, inode.referenced) = (true, again);
             self.inodes.put(id, Place::Held);
         } else if std::mem::take(&mut inode.referenced) {
             self.inodes.put(id, Place::Dentry);
@@ -119,7 +120,7 @@ fn prune_dcache(m: &Machine, cpu: u16) -> Shrunk {
     let mut mm = m.mm.borrow_mut();
     let mut shrunk = Shrunk::default();
     for _ in 0..BATCH.get() {
-        let Some(id) = mm.inodes.tail(Place::Dentry) else { break };
+        let Some(id) = mm.inodes.tail(List::Dentries) else { break };
         shrunk.visited += 1;
         if !mm.keeps_dentry(id) {
             mm.inodes.put(id, Place::Unused);
@@ -135,8 +136,11 @@ fn prune_icache(m: &Machine, cpu: u16) -> Shrunk {
     let mut mm = m.mm.borrow_mut();
     let mut shrunk = Shrunk::default();
     for _ in 0..BATCH.get() {
-        let Some(id) = mm.inodes.tail(Place::Unused) else { break };
+        let Some(id) = mm.inodes.tail(List::Inodes) else { break };
         shrunk.visited += 1;
+        if mm.inodes.keeps_unused(id, false) {
+            continue;
+        }
         if mm.inodes.get(id).pages > 0 {
             let dropped = mm.invalidate(id, 0, false, cpu);
             mm.events.pginodesteal += dropped;

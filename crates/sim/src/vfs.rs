@@ -55,7 +55,7 @@ pub async fn lookup(m: &Machine, task: &mut Task, key: FileKey, create: bool) ->
             bring_in(m, task, key, create, above).await
         }
     };
-    if found.is_some() && !m.profile.shrink.dentries_queue {
+    if known.is_some() && !m.profile.shrink.dentries_queue {
         m.mm.borrow_mut().inodes.get_mut(id).referenced = true;
     }
     id
@@ -71,7 +71,8 @@ pub async fn bring_in(m: &Machine, task: &mut Task, key: FileKey, create: bool, 
         // It may have been pruned while the dentry was allocated.
         let inode = mm.inodes.get_mut(id);
         if inode.key == key && matches!(inode.place, Place::Unused | Place::Cached) {
-            (inode.dentry, inode.referenced, inode.parent) = (dentry, true, above);
+            (inode.dentry, inode.parent) = (dentry, above);
+            inode.referenced = m.profile.shrink.new_are_referenced;
             mm.inodes.put(id, Place::Dentry);
         } else {
             mm.free_object(CacheKind::Dentry, dentry, task.cpu);
@@ -93,7 +94,7 @@ pub async fn bring_in(m: &Machine, task: &mut Task, key: FileKey, create: bool, 
     let in_cgroup = task.in_cgroup && mm.cgroup.exists();
     let id = mm.inodes.add(key, object, in_cgroup);
     let inode = mm.inodes.get_mut(id);
-    (inode.dentry, inode.referenced, inode.parent) = (dentry, m.profile.shrink.dentries_queue, above);
+    (inode.dentry, inode.referenced, inode.parent) = (dentry, m.profile.shrink.new_are_referenced, above);
     mm.inodes.put(id, Place::Dentry);
     id
 }

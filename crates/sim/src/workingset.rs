@@ -42,8 +42,9 @@ impl Shadows {
         found.then_some(*shadow)
     }
 
-    pub fn forget(&mut self, inode: InodeId) {
-        self.0.remove(&inode);
+    /// Whether there was any.
+    pub fn forget(&mut self, inode: InodeId) -> bool {
+        self.0.remove(&inode).is_some_and(|all| all.iter().any(|shadow| shadow.pages != 0))
     }
 }
 

@@ -2,7 +2,7 @@
 //! is compared is fitted.
 
 use flatwater_recording::schema::{Column, nodes};
-use flatwater_recording::{NodeShape, Recording, Source, Speed, Table, lru_gen_runs};
+use flatwater_recording::{NodeShape, Recording, Rows, Source, Speed, Table, lru_gen_runs};
 use flatwater_workload::scenario::Scenario;
 
 /// How often the model's CPU is made slower, and how much more than the reference it may do.
@@ -54,8 +54,9 @@ fn machine_of(reference: &Recording, scenario: &Scenario) -> Vec<String> {
     let Some(table) = reference.table(Table::Nodes).filter(|_| reference.header.source == Source::Vm) else {
         return Vec::new();
     };
+    let growth = Growth::of(reference, scenario);
     let (mut reserved, mut resident, mut unlisted) = (Vec::new(), Vec::new(), Vec::new());
-    for (bytes, (_, rows)) in scenario.machine.node_bytes.iter().zip(table.by_entity()) {
+    for (node, (bytes, (_, rows))) in scenario.machine.node_bytes.iter().zip(table.by_entity()).enumerate() {
         // Before its set-up: what that leaves in memory is for the model to find out.
         let at_first = |column| rows.values(column).next().map(|(_, value)| value);
         let (Some(total), Some(free)) = (at_first(nodes::MEM_TOTAL_BYTES), at_first(nodes::MEM_FREE_BYTES)) else {
@@ -65,7 +66,8 @@ fn machine_of(reference: &Recording, scenario: &Scenario) -> Vec<String> {
         // The model takes the struct pages off by itself.
         let struct_pages = bytes / reference.header.machine.page_size_bytes() * STRUCT_PAGE_BYTES;
         reserved.push(bytes.saturating_sub(total + struct_pages).to_string());
-        resident.push(total.saturating_sub(free).to_string());
+        let taken = growth.before.get(node).copied().unwrap_or(0);
+        resident.push((total.saturating_sub(free) + taken).to_string());
         // zone_reclaim_mode asks for page cache beyond what is mapped; programs of an initramfs are mapped but on no list.
         let sum = |columns: &[Column]| columns.iter().filter_map(|&column| at_first(column)).sum::<i64>();
         let listed = sum(&[nodes::ACTIVE_FILE_BYTES, nodes::INACTIVE_FILE_BYTES]);
@@ -74,7 +76,7 @@ fn machine_of(reference: &Recording, scenario: &Scenario) -> Vec<String> {
     let given = [("reserved", reserved), ("resident", resident), ("mapped_unlisted", unlisted)];
     let mut machine: Vec<String> = given.map(|(key, of_nodes)| format!("machine.{key}={}", of_nodes.join(","))).into();
     machine.extend(kernel_free(reference));
-    machine.extend(grown(reference, scenario));
+    machine.extend(growth.assignment());
     let own = (reference.header.own_cost.cpu_share * 100.0).round();
     if own >= 1.0 {
         machine.push(format!("machine.own_cpu_percent={own}"));
@@ -89,11 +91,14 @@ fn kernel_free(reference: &Recording) -> Option<String> {
     let of_node = |node: &NodeShape| {
         // The DMA zone's are the model's own.
         let own = header.zone_blocks.iter().filter(|zone| zone.node == node.node && zone.zone != "DMA");
-        let pages: u64 = own.map(|zone| zone.kernel_free_pages).sum();
-        (pages * header.machine.page_size_bytes()).to_string()
+        let (reclaimable, unmovable) = own.fold((0, 0), |sum: (u64, u64), zone| {
+            (sum.0 + zone.reclaimable_free_pages, sum.1 + zone.unmovable_free_pages)
+        });
+        let page = header.machine.page_size_bytes();
+        format!("{},{}", reclaimable * page, unmovable * page)
     };
     let bytes: Vec<String> = header.machine.nodes.iter().map(of_node).collect();
-    (!header.zone_blocks.is_empty()).then(|| format!("machine.kernel_free={}", bytes.join(",")))
+    (!header.zone_blocks.is_empty()).then(|| format!("machine.kernel_free={}", bytes.join(";")))
 }
 
 /// A scenario whose workloads hold more memory of their own than this performs it in the model too.
@@ -104,11 +109,51 @@ const STEP_BYTES: u64 = 128 << 10;
 /// What else than page cache and reclaimable slabs the guest's memory was taken by after the first sample: its recorder's rows,
 /// kept in memory and in a tmpfs, stacks, page tables. In a guest of 256 MiB they are 20 MiB at the end, which its page cache
 /// is without.
-fn grown(reference: &Recording, scenario: &Scenario) -> Option<String> {
-    let build =
-        |spec: &flatwater_workload::scenario::WorkloadSpec| (spec.entry.build)(&spec.params, scenario.seed).ok();
-    let own: u64 = scenario.workloads.iter().filter_map(build).map(|work| work.footprint().memory_bytes).sum();
-    let table = reference.table(Table::Nodes).filter(|_| own <= OWN_MEMORY_MAX_BYTES)?;
+#[derive(Default)]
+struct Growth {
+    /// Bytes of each node that were taken when the measured part began: the set-up was performed with less and less memory.
+    before: Vec<u64>,
+    /// The instant, and what was taken beyond that.
+    later: Vec<(u64, Vec<u64>)>,
+}
+
+impl Growth {
+    fn of(reference: &Recording, scenario: &Scenario) -> Growth {
+        let build =
+            |spec: &flatwater_workload::scenario::WorkloadSpec| (spec.entry.build)(&spec.params, scenario.seed).ok();
+        let own: u64 = scenario.workloads.iter().filter_map(build).map(|work| work.footprint().memory_bytes).sum();
+        let table = reference.table(Table::Nodes).filter(|_| own <= OWN_MEMORY_MAX_BYTES);
+        let nodes: Vec<Vec<(u64, u64)>> =
+            table.into_iter().flat_map(|table| table.by_entity()).map(|(_, rows)| taken(rows)).collect();
+        let Some(first) = nodes.first() else { return Growth::default() };
+        let at = |row: usize| -> Vec<u64> {
+            nodes.iter().map(|of_node| of_node.get(row).map_or(0, |(_, bytes)| *bytes)).collect()
+        };
+        let start_ns = reference.header.clock.start_ns;
+        let began = first.iter().rposition(|(at_ns, _)| *at_ns <= start_ns).unwrap_or(0);
+        let before = at(began);
+        let (mut later, mut last) = (Vec::new(), vec![0; nodes.len()]);
+        for (row, (at_ns, _)) in first.iter().enumerate().skip(began + 1) {
+            let now: Vec<u64> = at(row).iter().zip(&before).map(|(now, before)| now.saturating_sub(*before)).collect();
+            if now.iter().zip(&last).any(|(now, last)| now.abs_diff(*last) >= STEP_BYTES) {
+                later.push((at_ns - start_ns, now.clone()));
+                last = now;
+            }
+        }
+        Growth { before, later }
+    }
+
+    /// As an assignment of `machine.grows`.
+    fn assignment(&self) -> Option<String> {
+        let sizes = |bytes: &[u64]| bytes.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+        let steps: Vec<String> =
+            self.later.iter().map(|(at_ns, bytes)| format!("{at_ns}ns:{}", sizes(bytes))).collect();
+        (!steps.is_empty()).then(|| format!("machine.grows={}", steps.join(";")))
+    }
+}
+
+/// What of a node was taken beyond the first sample's, by instant.
+fn taken(rows: Rows<'_>) -> Vec<(u64, u64)> {
     let held = [
         nodes::ANON_PAGES_BYTES,
         nodes::SHMEM_BYTES,
@@ -116,29 +161,11 @@ fn grown(reference: &Recording, scenario: &Scenario) -> Option<String> {
         nodes::KERNEL_STACK_BYTES,
         nodes::PAGE_TABLES_BYTES,
     ];
-    let nodes: Vec<_> = table.by_entity().map(|(_, rows)| rows).collect();
-    let of_node = |at: usize| -> Vec<(u64, u64)> {
-        let columns = held.map(|column| nodes[at].values(column).collect::<Vec<(u64, i64)>>());
-        let sum =
-            |row: usize| columns.iter().filter_map(|values| values.get(row)).map(|(_, bytes)| *bytes).sum::<i64>();
-        let first = sum(0);
-        let moments = columns[0].iter().enumerate();
-        moments.map(|(row, (at_ns, _))| (*at_ns, u64::try_from(sum(row) - first).unwrap_or(0))).collect()
-    };
-    let of_nodes: Vec<Vec<(u64, u64)>> = (0..nodes.len()).map(of_node).collect();
-    let start_ns = reference.header.clock.start_ns;
-    let (mut text, mut last) = (Vec::new(), vec![0_u64; nodes.len()]);
-    for (row, (at_ns, _)) in of_nodes.first()?.iter().enumerate() {
-        let now: Vec<u64> = of_nodes.iter().map(|rows| rows.get(row).map_or(0, |(_, bytes)| *bytes)).collect();
-        let moved = now.iter().zip(&last).any(|(now, last)| now.abs_diff(*last) >= STEP_BYTES);
-        // What was taken before the measured part is held when it begins.
-        if moved && (*at_ns >= start_ns || of_nodes[0].get(row + 1).is_some_and(|(next_ns, _)| *next_ns > start_ns)) {
-            let sizes: Vec<String> = now.iter().map(u64::to_string).collect();
-            text.push(format!("{}ns:{}", at_ns.saturating_sub(start_ns), sizes.join(",")));
-            last = now;
-        }
-    }
-    (!text.is_empty()).then(|| format!("machine.grows={}", text.join(";")))
+    let columns = held.map(|column| rows.values(column).collect::<Vec<(u64, i64)>>());
+    let sum = |row: usize| columns.iter().filter_map(|values| values.get(row)).map(|(_, bytes)| *bytes).sum::<i64>();
+    let first = sum(0);
+    let moments = columns[0].iter().enumerate();
+    moments.map(|(row, (at_ns, _))| (*at_ns, u64::try_from(sum(row) - first).unwrap_or(0))).collect()
 }
 
 const MIN_FREE: &str = "vm.min_free_kbytes";
@@ -157,7 +184,7 @@ fn chosen_by_the_kernel(reference: &Recording, scenario: &Scenario) -> Vec<Strin
 
 #[cfg(test)]
 mod tests {
-    use super::{as_fast_as, chosen_by_the_kernel, grown};
+    use super::{Growth, as_fast_as, chosen_by_the_kernel};
     use flatwater_explain::testing::Made;
     use flatwater_recording::{Entity, OpKind, Recording, Source, Table};
     use flatwater_workload::scenario::Scenario;
@@ -198,8 +225,11 @@ mod tests {
         });
         let real = made.done();
         let scenario = Scenario::load("journal").expect("built in");
-        let told = grown(&real, &scenario).expect("it grew");
-        assert!(told.starts_with("machine.grows=0ns:4194304;") && told.ends_with("ns:7340032"), "{told}");
+        let growth = Growth::of(&real, &scenario);
+        assert_eq!(growth.before, [4 << 20], "held when the measured part begins");
+        let [(at_ns, bytes)] = &growth.later[..] else { panic!("{:?}", growth.later) };
+        assert!(*at_ns > 0 && *bytes == [3 << 20], "{at_ns} {bytes:?}");
+        assert_eq!(growth.assignment(), Some(format!("machine.grows={at_ns}ns:3145728")));
     }
 
     #[test]

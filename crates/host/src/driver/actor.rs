@@ -4,9 +4,11 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::PREPARE_NS_MAX;
 use super::append::{AppendMethod, PrecursorReport};
 use super::files::Files;
 use super::locks::Locks;
@@ -59,6 +61,8 @@ pub struct Failure {
 /// Operations held back before they are handed on: 100 ms or this many, whichever comes first.
 const BATCH: usize = 1024;
 const BATCH_NS: u64 = 100_000_000;
+/// Between two looks at whether others still prepare.
+const WAIT: Duration = Duration::from_micros(200);
 /// Longest sleep without a check of the stop flag.
 const NAP_NS: u64 = 100_000_000;
 
@@ -73,8 +77,10 @@ pub struct ActorContext<M> {
     pub mark: M,
     pub out: Sender<Batch>,
     pub stop: Arc<AtomicBool>,
-    /// Instants that the stream speaks of count from here.
+    /// Instants that the stream speaks of count from here, once the measured part has begun for all from then on.
     pub start_ns: u64,
+    /// Whether it begins with the run, and others wait to hear whether it prepares (`MeasuredPart::expect`).
+    pub expected: bool,
     /// No operation begins after this, put off by the time that `measured` gives.
     pub end_ns: u64,
     pub measured: Arc<MeasuredPart>,
@@ -152,19 +158,49 @@ impl Asked {
     }
 }
 
+impl<M> ActorContext<M> {
+    /// The first operation, which decides whether the actor prepares. Who does not waits for those who do.
+    fn first(&mut self, asked: &mut Asked) -> Option<Op> {
+        let now_ns = monotonic_ns();
+        let op = self.stream.next(now_ns.saturating_sub(self.start_ns));
+        let prepares = op == Some(Op::Measure { on: false });
+        asked.prepare(prepares, &self.measured, now_ns);
+        self.measured.decided();
+        if !prepares {
+            self.begin();
+        }
+        op
+    }
+
+    /// The measured part begins for all at one instant, from which their own count.
+    fn begin(&mut self) {
+        if !std::mem::take(&mut self.expected) {
+            return;
+        }
+        let latest_ns = self.start_ns.saturating_add(PREPARE_NS_MAX);
+        while !self.measured.is_begun() && monotonic_ns() < latest_ns && !self.stop.load(Ordering::Relaxed) {
+            std::thread::sleep(WAIT);
+        }
+        self.start_ns += self.measured.shift_ns(monotonic_ns());
+    }
+}
+
 /// Runs the actor to its end: the stream's, the scenario's, the stop flag's or its first failure.
 pub fn run<M: OpMark>(mut context: ActorContext<M>) {
     let mut executor = Executor::new(context.files.clone(), context.locks.clone(), context.seed, context.method);
-    let mut outbox = Outbox::new(context.workload, context.actor, &context.out);
+    let out = context.out.clone();
+    let mut outbox = Outbox::new(context.workload, context.actor, &out);
     let mut asked = Asked::default();
     let mut due_ns = None;
+    let mut first = context.expected.then(|| context.first(&mut asked));
     let failure = loop {
         let now_ns = monotonic_ns();
         let end_ns = context.measured.end_ns(context.end_ns, now_ns);
         if context.stop.load(Ordering::Relaxed) || now_ns >= end_ns {
             break None;
         }
-        let Some(op) = context.stream.next(now_ns.saturating_sub(context.start_ns)) else { break None };
+        let next = first.take().unwrap_or_else(|| context.stream.next(now_ns.saturating_sub(context.start_ns)));
+        let Some(op) = next else { break None };
         let timing = match op {
             Op::SleepUntil { at_ns } => {
                 due_ns = Some(context.start_ns + at_ns);
@@ -180,6 +216,9 @@ pub fn run<M: OpMark>(mut context: ActorContext<M>) {
             }
             Op::Measure { on } => {
                 asked.prepare(!on, &context.measured, now_ns);
+                if on {
+                    context.begin();
+                }
                 continue;
             }
             Op::KeepRunning { on } => {

@@ -1,9 +1,14 @@
 //! When a run's measured part begins and ends: preparing (loading a store, building trees) is not measured, and the
 //! scenario's duration counts from the instant that nobody prepares any longer.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::{KEEP_NS_MAX, PREPARE_NS_MAX};
+use crate::clock::{monotonic_ns, sleep_until};
+
+/// Between two looks at whether somebody still prepares, at least.
+const LOOK_NS: u64 = 1_000_000;
 
 /// Shared by all actors of a run. An end that was planned for an instant is put off by the time spent preparing.
 #[derive(Debug, Default)]
@@ -12,6 +17,8 @@ pub struct MeasuredPart(Mutex<State>);
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     preparing: usize,
+    /// Actors of which it is not known yet whether they prepare.
+    undecided: usize,
     since_ns: u64,
     shift_ns: u64,
     /// Actors that have yet to do what the run must not end without.
@@ -29,6 +36,22 @@ impl State {
 impl MeasuredPart {
     fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
         look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// So many actors begin with the run, and may prepare.
+    pub fn expect(&self, actors: usize) {
+        self.with(|state| state.undecided += actors);
+    }
+
+    /// One of them prepares, or does not.
+    pub fn decided(&self) {
+        self.with(|state| state.undecided = state.undecided.saturating_sub(1));
+    }
+
+    /// Everybody has decided, and nobody prepares.
+    #[must_use]
+    pub fn is_begun(&self) -> bool {
+        self.with(|state| state.undecided == 0 && state.preparing == 0)
     }
 
     /// One more actor prepares.
@@ -55,6 +78,19 @@ impl MeasuredPart {
     #[must_use]
     pub fn shift_ns(&self, now_ns: u64) -> u64 {
         self.with(|state| state.shift_ns(now_ns))
+    }
+
+    /// An instant of the plan, once it is known by how much it is put off: instants count from the beginning of the measured part.
+    pub fn put_off(&self, planned_ns: u64, stop: &AtomicBool) -> u64 {
+        loop {
+            let now_ns = monotonic_ns();
+            let put_off_ns = planned_ns.saturating_add(self.shift_ns(now_ns));
+            let begun = self.is_begun();
+            if (begun && now_ns >= put_off_ns) || stop.load(Ordering::Relaxed) {
+                return put_off_ns;
+            }
+            sleep_until(if begun { put_off_ns.min(now_ns + 100 * LOOK_NS) } else { now_ns + LOOK_NS });
+        }
     }
 
     /// When operations begin no more, of a run that was planned to end at this instant.
@@ -101,6 +137,19 @@ mod tests {
         assert_eq!(measured.shift_ns(1000), 200);
         measured.begin(2000);
         assert_eq!(measured.shift_ns(u64::MAX), PREPARE_NS_MAX);
+    }
+
+    #[test]
+    fn it_begins_when_all_have_decided_and_the_last_is_ready() {
+        let measured = MeasuredPart::default();
+        measured.expect(2);
+        measured.decided();
+        assert!(!measured.is_begun() && !measured.is_preparing(), "the other may still prepare");
+        measured.begin(100);
+        measured.decided();
+        assert!(!measured.is_begun());
+        measured.ready(400);
+        assert!(measured.is_begun() && measured.shift_ns(500) == 300);
     }
 
     #[test]

@@ -100,6 +100,7 @@ impl Driver {
             measured: Arc::default(),
         };
         let (mut names, mut observers) = (Vec::new(), Vec::new());
+        let mut all = Vec::with_capacity(plan.workloads.len());
         for (index, spec) in plan.workloads.iter().enumerate() {
             let seed = workload_seed(plan.seed, index);
             let built: Arc<dyn Workload> = Arc::from((spec.entry.build)(&spec.params, seed).map_err(io::Error::other)?);
@@ -110,6 +111,12 @@ impl Driver {
             let files = Arc::new(Files::new(root.clone(), built));
             driver.files.push(files.clone());
             let context = Context { plan, spec, index, seed, root, files, pipe: writer.clone(), out: out.clone() };
+            all.push((context, actors));
+        }
+        // Before any of them can wait for the others.
+        let with_the_run = all.iter().filter(|(context, _)| context.spec.start.0 == 0).flat_map(|(_, actors)| actors);
+        driver.measured.expect(with_the_run.filter(|actor| actor.start == ActorStart::Immediately).count());
+        for (context, actors) in all {
             driver.start_workload(&context, actors, &mark)?;
         }
         driver.collector = Collector::new(plan.threshold_ns, names, observers);
@@ -125,8 +132,9 @@ impl Driver {
     ) -> io::Result<()> {
         let Context { plan, spec, .. } = context;
         let locks = Arc::new(Locks::default());
-        let start_ns = plan.start_ns + spec.start.0;
-        let end_ns = spec.duration.map_or(plan.end_ns, |length| plan.end_ns.min(start_ns + length.0));
+        let planned_ns = plan.start_ns + spec.start.0;
+        let end_ns = spec.duration.map_or(plan.end_ns, |length| plan.end_ns.min(planned_ns + length.0));
+        let expected = spec.start.0 == 0;
         for (index, actor) in actors.into_iter().enumerate() {
             if actor.start == ActorStart::OnSpawn {
                 continue;
@@ -135,7 +143,7 @@ impl Driver {
             let (role, mark) = (actor.role, mark.clone());
             let (files, locks, out) = (context.files.clone(), locks.clone(), context.out.clone());
             let measured = self.measured.clone();
-            let children = Children::new(context.order(index, start_ns, end_ns), Some(context.pipe.clone()));
+            let (order, pipe) = (context.order(index, planned_ns, end_ns), context.pipe.clone());
             let method = plan.method;
             let (workload, seed, stop) = (context.index, context.seed ^ index as u64, self.stop.clone());
             let placement = Placement {
@@ -147,8 +155,10 @@ impl Driver {
                 placement.take();
                 let tid = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
                 let mark = mark(tid, role);
+                let start_ns = if expected { planned_ns } else { measured.put_off(planned_ns, &stop) };
                 wait_for(start_ns, &stop);
                 let stream = actor.stream;
+                let children = Children::new(Order { start_ns, ..order }, Some(pipe));
                 actor::run(ActorContext {
                     workload,
                     actor: index,
@@ -160,6 +170,7 @@ impl Driver {
                     out,
                     stop,
                     start_ns,
+                    expected,
                     end_ns,
                     measured,
                     seed,

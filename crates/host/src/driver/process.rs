@@ -157,6 +157,7 @@ pub fn serve() -> io::Result<()> {
         measured: Arc::default(),
         seed: order.seed ^ order.actor as u64,
         method: order.method,
+        expected: false,
         children: Children::new(order, None),
     };
     let writer = std::thread::spawn(move || batches.into_iter().try_for_each(|batch| write_lines(&batch)));

@@ -80,3 +80,23 @@ fn a_full_disk_ends_the_actor_and_names_the_file() {
     let failure = collector.failures.first().expect("the failure is report");
     assert!(failure.storage_full && failure.what.contains("stream-0"), "{failure:?}");
 }
+
+/// A store is loaded first; nothing else happens meanwhile, and what is to begin later counts from then.
+#[test]
+fn who_does_not_prepare_waits_for_who_does() {
+    let text = "name='t'\nsentence='T.'\n\
+        [[workload]]\nuse='maildir'\nmailboxes=10\nmessages=100\n\
+        [[workload]]\nuse='journal'\ninterval='2ms'\nbytes='100'\n\
+        [[workload]]\nuse='stream'\nlabel='late'\nrole='foreground'\nstart='20ms'\nbytes='4KiB'\ndirection='write'\npause='5ms'\n";
+    let (root, mut collector, start_ns) = run(text, 100_000_000);
+    let calls = collector.slow_before(u64::MAX);
+    let appends: Vec<_> = calls.iter().filter_map(|call| Some((call.seen.due_ns?, call.seen.start_ns))).collect();
+    let (begun_ns, _) = *appends.first().expect("appends");
+    assert!(begun_ns > start_ns, "a thousand files are created first");
+    assert!(appends.iter().all(|(due_ns, at_ns)| at_ns >= due_ns && *due_ns < begun_ns + 100_000_000), "{appends:?}");
+    let length = std::fs::metadata(root.path().join("journal/journal-0.0")).expect("the journal's file").len();
+    assert_eq!(length, 100 * appends.len() as u64, "no append before the store was there");
+    let late = calls.iter().filter(|call| call.thread.starts_with("late")).map(|call| call.seen.start_ns);
+    let first_ns = late.min().expect("the late one's calls");
+    assert!((begun_ns + 20_000_000..begun_ns + 100_000_000).contains(&first_ns), "{first_ns} after {begun_ns}");
+}

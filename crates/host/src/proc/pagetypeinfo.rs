@@ -5,9 +5,6 @@ use super::text::{Scan, name_of};
 use super::zoneinfo::zone_header;
 use flatwater_recording::ZoneBlocks;
 
-/// Migrate types of which a block is the kernel's.
-const KERNEL: [&[u8]; 2] = [b"Unmovable", b"Reclaimable"];
-
 /// A row a zone, in the order of the file.
 #[must_use]
 pub fn read(text: &[u8]) -> Vec<ZoneBlocks> {
@@ -19,14 +16,16 @@ pub fn read(text: &[u8]) -> Vec<ZoneBlocks> {
         } else if let Some((node, zone)) = zone_header(&mut scan) {
             let zone = name_of(zone.strip_suffix(b",").unwrap_or(zone));
             let place = zones.iter().position(|known| known.node == node && known.zone == zone).unwrap_or_else(|| {
-                zones.push(ZoneBlocks { node, zone, kernel_free_pages: 0 });
+                zones.push(ZoneBlocks { node, zone, ..ZoneBlocks::default() });
                 zones.len() - 1
             });
             scan.blanks();
             if scan.take(b"type") {
                 scan.blanks();
-                if KERNEL.contains(&scan.word()) {
-                    zones[place].kernel_free_pages += free_pages(&mut scan, block_order);
+                match scan.word() {
+                    b"Reclaimable" => zones[place].reclaimable_free_pages = free_pages(&mut scan, block_order),
+                    b"Unmovable" => zones[place].unmovable_free_pages = free_pages(&mut scan, block_order),
+                    _ => {}
                 }
             }
         }
@@ -51,6 +50,7 @@ fn free_pages(scan: &mut Scan<'_>, block_order: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::read;
+    use flatwater_recording::ZoneBlocks;
 
     #[test]
     fn pieces_of_the_kernels_blocks_are_summed_by_zone() {
@@ -63,8 +63,9 @@ mod tests {
             Number of blocks type     Unmovable      Movable  Reclaimable   HighAtomic      Isolate \n\
             Node 0, zone    DMA32           11           99            2            0            0 \n";
         let zones = read(text);
-        let seen: Vec<_> = zones.iter().map(|zone| (zone.node, zone.zone.as_str(), zone.kernel_free_pages)).collect();
-        assert_eq!(seen, [(0, "DMA32", 3 + 2 + 256 + 8), (1, "Normal", 100_000)]);
-        assert!(read(b"").is_empty() && read(b"Node 0, zone DMA, type Unmovable x\n")[0].kernel_free_pages == 0);
+        let free = |zone: &ZoneBlocks| (zone.reclaimable_free_pages, zone.unmovable_free_pages);
+        let seen: Vec<_> = zones.iter().map(|zone| (zone.node, zone.zone.as_str(), free(zone))).collect();
+        assert_eq!(seen, [(0, "DMA32", (8, 3 + 2 + 256)), (1, "Normal", (0, 100_000))]);
+        assert!(read(b"").is_empty() && free(&read(b"Node 0, zone DMA, type Unmovable x\n")[0]) == (0, 0));
     }
 }

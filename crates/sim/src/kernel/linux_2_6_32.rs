@@ -74,6 +74,8 @@ const SHRINK: ShrinkRule = ShrinkRule {
     counts_inode_pages: false,
     cache_holds_inodes: false,
     dentries_queue: true,
+    lazy_inodes: false,
+    new_are_referenced: true,
 };
 
 const SWAP: SwapRule = SwapRule {

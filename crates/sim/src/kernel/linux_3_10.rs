@@ -26,6 +26,8 @@ pub fn profile() -> Profile {
             counts_inode_pages: true,
             cache_holds_inodes: false,
             dentries_queue: false,
+            lazy_inodes: true,
+            new_are_referenced: true,
         },
         reclaim_writes: ReclaimWrites::Kswapd,
         swap: SwapRule { trims_cache: true, zero_is_never: true, ..linux_2_6_32::profile().swap },

@@ -24,7 +24,7 @@ pub fn profile() -> Profile {
         refaults_age_active: true,
         swap: SwapRule { activates_faulted: true, watches_readahead: true, ..linux_3_10::profile().swap },
         zone_reclaim: ZoneReclaim::PerNode,
-        shrink: ShrinkRule { divisor_is_lru: false, ..linux_3_10::profile().shrink },
+        shrink: ShrinkRule { divisor_is_lru: false, new_are_referenced: false, ..linux_3_10::profile().shrink },
         flash_disk: true,
         file_systems: &["ext4", "xfs", "ext2", "nfs", "nfs4"],
         schedulers: &["cfq", "deadline", "mq-deadline", "bfq", "none", "noop"],

@@ -206,6 +206,12 @@ pub struct ShrinkRule {
     /// A dentry is marked as referenced only when it is put on the list again, not at each lookup, and stays where it
     /// is while it is used (fs/dcache.c: dput, prune_dcache, up to 2.6.37): a queue with one second chance.
     pub dentries_queue: bool,
+    /// Inodes that are used again stay on the list of unused ones until the shrinker meets them (fs/inode.c: inode_lru_isolate, 2.6.37
+    /// and later).
+    pub lazy_inodes: bool,
+    /// A dentry or inode that is put on its list for the first time has a second chance there at once (fs/dcache.c: dput, fs/inode.c:
+    /// iput_final, up to 4.14).
+    pub new_are_referenced: bool,
 }
 
 #[derive(Clone, Copy, Debug)]

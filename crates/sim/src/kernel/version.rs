@@ -83,6 +83,7 @@ const CHANGES: &[Change] = &[
     change([2, 6, 36], "writeback: balance_dirty_pages(): reduce calls to global_page_state", |profile| {
         profile.shares = Shares::ByEvents;
     }),
+    change([2, 6, 37], "fs: implement lazy LRU updates for inodes", |profile| profile.shrink.lazy_inodes = true),
     change([2, 6, 38], "thp: add khugepaged; fs: dcache per-inode inode alias locking", |profile| {
         (profile.khugepaged, profile.huge_pages, profile.shrink.dentries_queue) = (true, true, false);
     }),
@@ -172,6 +173,9 @@ const CHANGES: &[Change] = &[
         profile.schedulers = &["cfq", "deadline", "mq-deadline", "bfq", "none", "noop"];
     }),
     change([4, 14, 0], "mm, page_alloc: rip out ZONELIST_ORDER_ZONE", |profile| profile.zonelist_by_zone = false),
+    change([4, 15, 0], "fs: don't set *REFERENCED on single use objects", |profile| {
+        profile.shrink.new_are_referenced = false;
+    }),
     change([4, 16, 0], "mm: use sc->priority for slab shrink targets", |profile| {
         profile.shrink.divisor_is_lru = false;
     }),

@@ -27,6 +27,38 @@ constants! {
     const OPEN_PAGES: u64 = assumed(512, "the unmovable and the reclaimable block being filled, each half full");
 }
 
+/// A block that kernel allocations are filling.
+#[derive(Clone, Copy, Debug, Default)]
+struct Open {
+    free: u64,
+    /// Pages of it that page cache took one by one.
+    stolen: u64,
+}
+
+impl Blocks {
+    fn open_free(&self) -> u64 {
+        self.open.iter().map(|open| open.free).sum()
+    }
+
+    /// That of the two open blocks with more free pages.
+    fn largest(&self) -> usize {
+        usize::from(self.open[1].free > self.open[0].free)
+    }
+
+    /// Free pages of the kernel's blocks go, the smallest pieces first (__rmqueue_smallest): what freed slabs left, then the blocks being
+    /// filled. Says which of those the last one was of.
+    fn lose(&mut self, pages: u64) -> Option<usize> {
+        self.kernel_free -= pages;
+        let mut of = None;
+        for place in 0..self.open.len() {
+            let more = self.open_free().saturating_sub(self.kernel_free).min(self.open[place].free);
+            self.open[place].free -= more;
+            of = if more > 0 { Some(place) } else { of };
+        }
+        of
+    }
+}
+
 /// What a zone knows of its free pages beside their number.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Blocks {
@@ -40,11 +72,10 @@ pub struct Blocks {
     boost_max: u64,
     /// A boost that kswapd has not been woken for yet (ZONE_BOOSTED_WATERMARK).
     pub boosted: bool,
-    /// Free pages in blocks of the kernel's; of these, in one piece in blocks that are just being filled.
+    /// Free pages in blocks of the kernel's.
     pub kernel_free: u64,
-    open: u64,
-    /// How many blocks these pages are in.
-    open_blocks: u64,
+    /// The blocks of reclaimable slabs and of unmovable allocations that are just being filled, whose free pages are among these.
+    open: [Open; 2],
     /// Free pages of the DMA zone's first block, which is unmovable: slabs that can be reclaimed claim a block of their own before
     /// they take these.
     boot_free: u64,
@@ -73,26 +104,30 @@ impl Zone {
         self.blocks.boost_max = if boosts { (self.high * boost_factor / 10_000).max(PAGEBLOCK.get()) } else { 0 };
     }
 
-    /// What boot leaves, where it is not known: the block that unmovable allocations are just filling and the one of reclaimable slabs, each half
-    /// full on average. The DMA zone is not touched while there is another,
-    /// but for its first block.
-    pub fn open_kernel_blocks(&mut self, known_free: Option<u64>) {
+    /// What boot leaves in the blocks of reclaimable slabs and of unmovable allocations; where it is not known each is half full on
+    /// average. The DMA zone is not touched while there is another, but for its first block.
+    pub fn open_kernel_blocks(&mut self, known_free: Option<[u64; 2]>) {
         if self.kind == ZoneKind::Dma {
             let pool = DMA_POOL_PAGES.get().min(self.free);
             (self.free, self.pinned) = (self.free - pool, self.pinned + pool);
             self.blocks.boot_free = (FIRST_BLOCK_PAGES.get() - pool).min(self.free);
             return;
         }
-        let open = known_free.unwrap_or(OPEN_PAGES.get().min(self.free / 8)).min(self.free);
-        (self.blocks.kernel_free, self.blocks.open, self.blocks.open_blocks) = (open, open, 2);
+        let half = OPEN_PAGES.get().min(self.free / 8) / 2;
+        let mut room = self.free;
+        self.blocks.open = known_free.unwrap_or([half; 2]).map(|known| {
+            let free = known.min(room);
+            room -= free;
+            Open { free, stolen: 0 }
+        });
+        self.blocks.kernel_free = self.blocks.open_free();
     }
 
     /// mm/page_alloc.c: rmqueue_bulk, __rmqueue, 6.1: pages for a CPU's list; the caller takes them off `free`.
     pub fn refill(&mut self, for_kernel: bool) -> u64 {
         let mut moved = 0;
         let mut steals = false;
-        self.blocks.kernel_free = self.blocks.kernel_free.min(self.free);
-        self.blocks.open = self.blocks.open.min(self.blocks.kernel_free);
+        self.blocks.lose(self.blocks.kernel_free.saturating_sub(self.free));
         self.blocks.boot_free = self.blocks.boot_free.min(self.free - self.blocks.kernel_free);
         while moved < self.blocks.batch && moved < self.free {
             let kernel = self.blocks.kernel_free;
@@ -103,9 +138,7 @@ impl Zone {
             if steals {
                 self.steal_one(for_kernel);
             } else if for_kernel {
-                // The smallest piece first (__rmqueue_smallest): what freed slabs left, then the block being filled.
-                self.blocks.kernel_free -= 1;
-                self.blocks.open = self.blocks.open.min(self.blocks.kernel_free);
+                self.blocks.lose(1);
             }
             moved += 1;
         }
@@ -116,28 +149,31 @@ impl Zone {
     /// them, at no cost; else what a block of the other kind has left. True if nothing was claimed and the rest of the batch
     /// takes its pages one by one (6.10 and later).
     fn fall_back(&mut self, for_kernel: bool, movable: u64) -> bool {
-        let takes_free_block = for_kernel && movable > self.high + 2 * PAGEBLOCK.get();
-        if self.blocks.whole_block_or_page && !takes_free_block {
+        if for_kernel && movable > self.high + 2 * PAGEBLOCK.get() {
+            self.blocks.kernel_free += PAGEBLOCK.get();
+            self.blocks.open[0].free += PAGEBLOCK.get();
+            return false;
+        }
+        if self.blocks.whole_block_or_page {
             return self.claim_or_steal(for_kernel);
         }
-        if !for_kernel && self.blocks.boot_free > self.blocks.open {
+        let largest = self.blocks.largest();
+        if !for_kernel && self.blocks.boot_free > self.blocks.open[largest].free {
             // The largest piece is in the first block: all that is free of it, and its pages return to it.
             self.blocks.cache_inside += std::mem::take(&mut self.blocks.boot_free);
         } else if !for_kernel {
-            let all_of_block = self.blocks.open >= STEALS_FROM.get();
-            let blocks = self.blocks.open_blocks.max(1);
-            let stolen = if all_of_block { self.blocks.open.div_ceil(blocks) } else { SLAB_PIECE.get() };
+            // All that its block has free, or a small piece of another.
+            let stolen = match self.blocks.open[largest].free {
+                all if all >= STEALS_FROM.get() => std::mem::take(&mut self.blocks.open[largest].free),
+                _ => {
+                    self.blocks.open = Default::default();
+                    SLAB_PIECE.get()
+                }
+            };
             let stolen = stolen.min(self.blocks.kernel_free);
             self.blocks.kernel_free -= stolen;
-            (self.blocks.open, self.blocks.open_blocks) =
-                if all_of_block { (self.blocks.open - stolen, blocks - 1) } else { (0, 0) };
             // The block stays the kernel's, and its pages return to it, unless half of it was free.
             self.blocks.cache_inside += if stolen < PAGEBLOCK.get() / 2 { stolen } else { 0 };
-        } else if takes_free_block {
-            self.blocks.kernel_free += PAGEBLOCK.get();
-            self.blocks.open += PAGEBLOCK.get();
-            self.blocks.open_blocks += 1;
-            return false;
         } else if self.blocks.boot_free > 0 {
             self.blocks.kernel_free += std::mem::take(&mut self.blocks.boot_free);
         } else {
@@ -148,27 +184,20 @@ impl Zone {
         false
     }
 
-    /// mm/page_alloc.c: __rmqueue_claim, try_to_steal_block, 6.12.117: the block of the largest piece is claimed if half of it is
-    /// free or compatible. The watermarks are raised whether it is or not, but where page cache finds only small pieces, for which
-    /// it claims nothing.
+    /// mm/page_alloc.c: __rmqueue_claim, try_to_steal_block, 6.12.117: from the largest piece down, a block is claimed if half of it is
+    /// free or compatible. The watermarks are raised whether one is or not, but where page cache finds only small pieces, for which
+    /// it claims nothing. Of a block of page cache less than half is free where there is no whole one.
     fn claim_or_steal(&mut self, for_kernel: bool) -> bool {
-        let largest = if for_kernel {
-            PAGEBLOCK.get() / 2
-        } else {
-            self.blocks.boot_free.max(self.blocks.open.div_ceil(self.blocks.open_blocks.max(1)))
-        };
-        if largest < STEALS_FROM.get() {
+        let open = self.blocks.open;
+        if !for_kernel && self.blocks.boot_free.max(open[self.blocks.largest()].free) < STEALS_FROM.get() {
             return true;
         }
         self.raise_marks();
-        // Of a block of page cache less than half is free where there is no whole one.
-        if for_kernel || largest < PAGEBLOCK.get() / 2 {
-            return true;
-        }
-        let claimed = largest.min(self.blocks.kernel_free);
-        self.blocks.kernel_free -= claimed;
-        self.blocks.open = self.blocks.open.saturating_sub(claimed);
-        self.blocks.open_blocks = self.blocks.open_blocks.saturating_sub(1);
+        let claimable = |open: &Open| open.free >= STEALS_FROM.get() && open.free + open.stolen >= PAGEBLOCK.get() / 2;
+        let Some(place) = open.iter().position(claimable).filter(|_| !for_kernel) else { return true };
+        let claimed = std::mem::take(&mut self.blocks.open[place]);
+        self.blocks.kernel_free -= claimed.free;
+        self.blocks.cache_inside -= claimed.stolen.min(self.blocks.cache_inside);
         false
     }
 
@@ -179,11 +208,10 @@ impl Zone {
             return;
         }
         self.blocks.cache_inside += 1;
-        if self.blocks.kernel_free > 0 {
-            self.blocks.kernel_free -= 1;
-            self.blocks.open = self.blocks.open.min(self.blocks.kernel_free);
-        } else {
+        if self.blocks.kernel_free == 0 {
             self.blocks.boot_free = self.blocks.boot_free.saturating_sub(1);
+        } else if let Some(place) = self.blocks.lose(1) {
+            self.blocks.open[place].stolen += 1;
         }
     }
 
@@ -288,6 +316,31 @@ mod tests {
         let left = 224 + PAGEBLOCK.get() - zone.blocks.batch;
         assert!((left - zone.blocks.batch..=left).contains(&zone.free), "{} of {left}", zone.free);
         assert!(zone.free > zone.high + zone.blocks.boost);
+    }
+
+    /// A guest of 6.12 left 292 free pages in the block of reclaimable slabs and 164 in that of unmovable allocations.
+    #[test]
+    fn half_of_a_block_is_claimed_as_a_whole_and_of_less_pages_are_taken_one_by_one() {
+        let mut zone = zone(456);
+        zone.open_kernel_blocks(Some([292, 164]));
+        zone.size_blocks(1, 15_000, true);
+        let batch = zone.blocks.batch;
+        // 292 >= 512 / 2: the block is page cache's from now on, and the marks are raised.
+        refill(&mut zone, false, 1);
+        assert_eq!((zone.blocks.kernel_free, zone.blocks.cache_inside, zone.blocks.boost), (164, 0, PAGEBLOCK.get()));
+        assert_eq!(zone.free, 456 - batch);
+        // 164 < 512 / 2: nothing is claimed, the pages stay the kernel's, and the next batch falls back again.
+        zone.free = 164;
+        zone.blocks.boost = 0;
+        refill(&mut zone, false, 1);
+        assert_eq!((zone.blocks.kernel_free, zone.blocks.cache_inside), (164 - batch, batch));
+        assert_eq!(zone.blocks.boost, PAGEBLOCK.get());
+        // Nothing of 16 pages is left: no marks are raised for less.
+        zone.blocks.lose(zone.blocks.kernel_free - 10);
+        zone.free = 10;
+        zone.blocks.boost = 0;
+        refill(&mut zone, false, 1);
+        assert_eq!((zone.blocks.boost, zone.blocks.kernel_free), (0, 0));
     }
 
     #[test]

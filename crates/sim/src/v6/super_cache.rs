@@ -7,7 +7,7 @@
 use super::node::Share;
 use crate::Machine;
 use crate::constant::constants;
-use crate::inode::Place;
+use crate::inode::{List, Place};
 use crate::shrinker::slab_pages;
 use crate::site::Site;
 use crate::slab::CacheKind;
@@ -55,7 +55,7 @@ pub async fn shrink(m: &Machine, task: &mut Task, share: Share) -> u64 {
 fn prune_dentries(m: &Machine, cpu: u16, count: u64) -> u64 {
     let mut mm = m.mm.borrow_mut();
     for seen in 0..count {
-        let Some(id) = mm.inodes.tail(Place::Dentry) else { return seen };
+        let Some(id) = mm.inodes.tail(List::Dentries) else { return seen };
         if !mm.keeps_dentry(id) {
             let inode = mm.inodes.get(id);
             let (dentry, pages) = (inode.dentry, inode.pages);
@@ -71,16 +71,24 @@ fn prune_dentries(m: &Machine, cpu: u16, count: u64) -> u64 {
 /// fs/inode.c: inode_lru_isolate.
 fn prune_inodes(m: &Machine, cpu: u16, count: u64) -> u64 {
     let mut mm = m.mm.borrow_mut();
+    let cache_holds = mm.profile.shrink.cache_holds_inodes;
     for seen in 0..count {
-        let Some(id) = mm.inodes.tail(Place::Unused) else { return seen };
+        let Some(id) = mm.inodes.tail(List::Inodes) else { return seen };
+        if mm.inodes.keeps_unused(id, cache_holds) {
+            continue;
+        }
+        // What its last page left behind goes first, and the walk begins again with it (LRU_RETRY).
+        if cache_holds && mm.shadows.forget(id) {
+            mm.events.pginodesteal += 1;
+            continue;
+        }
         // Up to 5.14 its pages go first (invalidate_mapping_pages).
-        if mm.inodes.get(id).pages > 0 && !mm.profile.shrink.cache_holds_inodes {
+        if mm.inodes.get(id).pages > 0 {
             let dropped = mm.invalidate(id, 0, false, cpu);
             mm.events.pginodesteal += dropped;
         }
         if mm.inodes.get(id).pages > 0 {
-            let place = if mm.profile.shrink.cache_holds_inodes { Place::Cached } else { Place::Unused };
-            mm.inodes.put(id, place);
+            mm.inodes.put(id, Place::Unused);
         } else {
             mm.free_inode(id, cpu);
         }

@@ -24,6 +24,8 @@ pub enum SetError {
     Seed { given: String },
     #[error("'{given}' is no percentage: give a whole number over 0")]
     Percent { given: String },
+    #[error("machine.kernel_free: '{given}' is not two sizes for each node, with ';' between (1MiB,64KiB;0,2MiB)")]
+    Pairs { given: String },
     #[error(
         "machine.grows: '{given}' is not TIME:SIZE,SIZE... for each node, in the order of time, with ';' between (0s:1MiB,0;2s:4MiB,1MiB)"
     )]
@@ -37,6 +39,12 @@ pub enum SetError {
 /// `48MiB,24MiB`: one size for each node.
 fn sizes(list: &str) -> Result<Vec<u64>, UnitError> {
     list.split(',').map(|size| size.trim().parse::<Bytes>().map(|size| size.0)).collect()
+}
+
+/// `1MiB,64KiB;0,2MiB`: two sizes of each node.
+fn pairs(list: &str) -> Result<Vec<[u64; 2]>, SetError> {
+    let pair = |node: &str| sizes(node)?.try_into().map_err(|_| SetError::Pairs { given: list.to_owned() });
+    list.split(';').map(pair).collect()
 }
 
 /// `0s:1MiB,0;1500ms:8MiB,2MiB`: what is held on each node from each instant on.
@@ -59,7 +67,7 @@ impl Scenario {
             "threshold" => self.threshold = value.parse()?,
             "machine.reserved" => self.machine.reserved_bytes = sizes(value)?,
             "machine.resident" => self.machine.resident_bytes = sizes(value)?,
-            "machine.kernel_free" => self.machine.kernel_free_bytes = sizes(value)?,
+            "machine.kernel_free" => self.machine.kernel_free_bytes = pairs(value)?,
             "machine.mapped_unlisted" => self.machine.mapped_unlisted_bytes = sizes(value)?,
             "machine.grows" => self.machine.grows = growths(value)?,
             "machine.own_cpu_percent" => {
