@@ -41,7 +41,8 @@ fn perform(m: &Machine, who: &Who, next: &Appends, task: &mut Task) -> Option<u6
     let device = mm.inodes.get(inode).device;
     let ns = ahead::append_ns(m, device, inode, next.bytes)?;
     // One that takes as long as the interval is over when the next is due: from then on each is late in another way.
-    if ns >= next.interval_ns || !m.cpus.borrow().free_for(task.cpu, task.pinned, task.bound_node, now.max(due), ns) {
+    if ns >= next.interval_ns || !m.cpus.borrow_mut().free_for(task.cpu, task.pinned, task.bound_node, now.max(due), ns)
+    {
         return None;
     }
     let op = Op::Append { file: next.file, bytes: next.bytes };

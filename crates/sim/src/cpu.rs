@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use super::Machine;
 use super::clock::TaskId;
+use super::rotation::Rotation;
 use super::task::Task;
 
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub struct Cpus {
     /// CPUs handed to threads that have not run yet.
     granted: Vec<(TaskId, u16)>,
     pub switches: u64,
+    /// Where one thread of an emulator executes them all.
+    pub rotation: Option<Rotation>,
 }
 
 impl Cpus {
@@ -37,7 +40,19 @@ impl Cpus {
     pub fn new(nodes: &[usize], slice_ns: u64) -> Cpus {
         let cpus =
             nodes.iter().map(|&node| Cpu { node, busy: false, busy_ns: 0, user_ns: 0, irq_until_ns: 0 }).collect();
-        Cpus { cpus, waiting: VecDeque::new(), slice_ns, running: 0, granted: Vec::new(), switches: 0 }
+        let (waiting, granted) = (VecDeque::new(), Vec::new());
+        Cpus { cpus, waiting, slice_ns, running: 0, granted, switches: 0, rotation: None }
+    }
+
+    /// One is executed at a time, for so long.
+    pub fn rotate(&mut self, turn_ns: u64) {
+        self.rotation = Some(Rotation::new(turn_ns));
+        self.slice_ns = self.slice_ns.min(turn_ns);
+    }
+
+    #[inline]
+    pub fn is_busy(&self, cpu: u16) -> bool {
+        self.cpus.get(usize::from(cpu)).is_some_and(|cpu| cpu.busy)
     }
 
     pub fn len(&self) -> usize {
@@ -95,13 +110,15 @@ impl Cpus {
 
     /// This CPU is idle, fits, owes no softirq time, nobody waits for it, and the burst is no longer than a slice.
     #[inline]
-    pub fn free_for(&self, cpu: u16, pinned: Option<u16>, node: Option<usize>, now_ns: u64, ns: u64) -> bool {
+    pub fn free_for(&mut self, cpu: u16, pinned: Option<u16>, node: Option<usize>, now_ns: u64, ns: u64) -> bool {
         let Some(slot) = self.cpus.get(usize::from(cpu)) else { return false };
         !slot.busy
             && slot.irq_until_ns <= now_ns
             && ns <= self.slice_ns
             && self.waiting.is_empty()
             && self.fits(cpu, pinned, node)
+            && self.is_unshared()
+            && self.begins_turn(cpu, now_ns)
     }
 
     /// A burst that had the CPU to itself from beginning to end.
@@ -173,12 +190,17 @@ pub fn release(m: &Machine, cpu: u16, used_ns: u64) {
     match next.and_then(|place| cpus.waiting.remove(place)) {
         Some((task, ..)) => {
             cpus.granted.push((task, cpu));
+            let next = cpus.ends_burst(cpu, m.clock.now());
             drop(cpus);
             m.clock.wake(task);
+            next.into_iter().for_each(|task| m.clock.wake(task));
         }
         None => {
             cpus.cpus[usize::from(cpu)].busy = false;
             cpus.running -= 1;
+            let next = cpus.ends_burst(cpu, m.clock.now());
+            drop(cpus);
+            next.into_iter().for_each(|task| m.clock.wake(task));
         }
     }
 }

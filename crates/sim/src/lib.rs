@@ -53,6 +53,7 @@ mod reclaim;
 mod recorder;
 mod refuse;
 mod requests;
+mod rotation;
 mod run;
 mod sample;
 mod server;

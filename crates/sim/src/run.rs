@@ -175,6 +175,9 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         dice: build::generator(seed, 1),
         profile,
     };
+    if let Some(turn) = scenario.machine.cpu_turn.filter(|_| shape.cpus > 1) {
+        machine.cpus.borrow_mut().rotate(turn.0);
+    }
     machine.apply(&scenario.setup);
     for (device, (_, _, setup)) in machine.devices.iter().zip(scenario.devices()).skip(1) {
         device.apply(setup, &machine.profile, &machine.clock);

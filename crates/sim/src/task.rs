@@ -203,8 +203,11 @@ impl Task {
             self.waits = Some(Waits { site: Site::RunQueue, by: Culprit::Nobody, from_ns: asked });
             let (cpu, slice) = super::cpu::acquire(m, self, left).await;
             self.waits = None;
+            let has_cpu = m.clock.now();
+            self.insert(Site::RunQueue, has_cpu - asked);
+            super::rotation::turn(m, cpu).await;
             let began = m.clock.now();
-            self.insert(Site::RunQueue, began - asked);
+            self.insert(Site::Work, began - has_cpu);
             let stolen = m.cpus.borrow_mut().interrupt_left(cpu, began);
             self.insert(Site::Interrupt, stolen);
             m.clock.sleep_until(began + stolen + slice).await;

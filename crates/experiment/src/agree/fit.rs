@@ -2,6 +2,7 @@
 //! is compared is fitted.
 
 use flatwater_recording::schema::{Column, nodes};
+use flatwater_recording::units::Nanos;
 use flatwater_recording::{NodeShape, Recording, Rows, Source, Speed, Table, lru_gen_runs};
 use flatwater_workload::scenario::Scenario;
 
@@ -81,6 +82,7 @@ fn machine_of(reference: &Recording, scenario: &Scenario) -> Vec<String> {
     if own >= 1.0 {
         machine.push(format!("machine.own_cpu_percent={own}"));
     }
+    machine.extend(cpu_turn(reference));
     machine.extend(chosen_by_the_kernel(reference, scenario));
     machine
 }
@@ -99,6 +101,21 @@ fn kernel_free(reference: &Recording) -> Option<String> {
     };
     let bytes: Vec<String> = header.machine.nodes.iter().map(of_node).collect();
     (!header.zone_blocks.is_empty()).then(|| format!("machine.kernel_free={}", bytes.join(";")))
+}
+
+/// How long QEMU executes one CPU of a guest before the next: `TCG_KICK_PERIOD` (accel/tcg/tcg-accel-ops-rr.c, 10.0).
+const KICK_PERIOD: Nanos = Nanos(100_000_000);
+/// The same where it counts instructions: its part of the time to the next timer, which guests keep at 250 us
+/// (accel/tcg/tcg-accel-ops-icount.c: icount_percpu_budget; crates/vm/src/icount.rs: keep_time).
+const TICK_NS: u64 = 250_000;
+
+/// Emulated CPUs are executed in turn by one thread, so that kswapd may stand still while a writer fills memory.
+fn cpu_turn(reference: &Recording) -> Option<String> {
+    let header = &reference.header;
+    let cpus = u64::from(header.machine.cpus.unwrap_or(1));
+    let emulated = header.machine.hypervisor.as_deref() == Some("qemu-tcg") && cpus > 1;
+    let turn = if header.icount.is_some() { Nanos(TICK_NS / cpus) } else { KICK_PERIOD };
+    emulated.then(|| format!("machine.cpu_turn={}ns", turn.0))
 }
 
 /// A scenario whose workloads hold more memory of their own than this performs it in the model too.

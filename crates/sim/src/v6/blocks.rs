@@ -340,7 +340,7 @@ mod tests {
         zone.free = 10;
         zone.blocks.boost = 0;
         refill(&mut zone, false, 1);
-        assert_eq!((zone.blocks.boost, zone.blocks.kernel_free), (0, 0));
+        assert_eq!((zone.blocks.boost, zone.blocks.kernel_free), (0, 10 - batch));
     }
 
     #[test]

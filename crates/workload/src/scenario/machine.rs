@@ -96,6 +96,7 @@ pub fn read_machine(place: &Place<'_>, text: &MachineText) -> Result<MachineSpec
         mapped_unlisted_bytes: Vec::new(),
         grows: Vec::new(),
         own_cpu_percent: 0,
+        cpu_turn: None,
         disk: read_disk(place, from, &text.disk)?,
         devices: read_devices(place, &text.device)?,
     })

@@ -141,6 +141,8 @@ pub struct MachineSpec {
     pub grows: Vec<Growth>,
     /// What processes beside the workloads use of one CPU's time, percent (sim only).
     pub own_cpu_percent: u32,
+    /// Where an emulator executes the CPUs in turn, how long a turn is (sim only).
+    pub cpu_turn: Option<Nanos>,
     /// Size of the swap area, on the scenario's disk (sim only).
     pub swap_bytes: u64,
     /// CPU speed relative to the profile's reference, percent; absent is 100 (sim only).

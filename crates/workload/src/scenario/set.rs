@@ -12,7 +12,7 @@ use flatwater_recording::{KNOBS, KnobError, SpeedError};
 pub enum SetError {
     #[error("'{0}' is not of the form KEY=VALUE")]
     NoValue(String),
-    #[error("there is nothing called '{key}' to set{}; it may be a knob (`flatwater scenarios --knobs`), LABEL.PARAMETER of a workload ({}), duration, threshold, seed, machine.reserved, machine.resident, machine.kernel_free, machine.mapped_unlisted, machine.grows, machine.own_cpu_percent, machine.speed or machine.cpu_speed_percent", .meant.as_ref().map(|m| format!(" (did you mean '{m}'?)")).unwrap_or_default(), .labels.join(", "))]
+    #[error("there is nothing called '{key}' to set{}; it may be a knob (`flatwater scenarios --knobs`), LABEL.PARAMETER of a workload ({}), duration, threshold, seed, machine.reserved, machine.resident, machine.kernel_free, machine.mapped_unlisted, machine.grows, machine.own_cpu_percent, machine.cpu_turn, machine.speed or machine.cpu_speed_percent", .meant.as_ref().map(|m| format!(" (did you mean '{m}'?)")).unwrap_or_default(), .labels.join(", "))]
     Unknown { key: String, meant: Option<String>, labels: Vec<String> },
     #[error(transparent)]
     Knob(#[from] KnobError),
@@ -70,6 +70,10 @@ impl Scenario {
             "machine.kernel_free" => self.machine.kernel_free_bytes = pairs(value)?,
             "machine.mapped_unlisted" => self.machine.mapped_unlisted_bytes = sizes(value)?,
             "machine.grows" => self.machine.grows = growths(value)?,
+            "machine.cpu_turn" => {
+                self.machine.cpu_turn =
+                    Some(value.parse::<flatwater_recording::units::Nanos>()?).filter(|turn| turn.0 > 0)
+            }
             "machine.own_cpu_percent" => {
                 self.machine.own_cpu_percent =
                     value.parse().map_err(|_| SetError::Percent { given: value.to_owned() })?;

@@ -1,0 +1,87 @@
+//! CPUs that an emulator executes in turn.
+//!
+//! Models: one thread of the host for all CPUs of a guest (QEMU's tcg, thread=single): a CPU is executed until its turn is over or it
+//! is idle, then the next one that has something to do; meanwhile the others stand still, which the guest does not see. Leaves
+//! out: that a turn ends in the middle of a burst (long ones are cut to a turn).
+
+use std::collections::VecDeque;
+
+use super::Machine;
+use super::clock::TaskId;
+use super::cpu::Cpus;
+
+/// Which CPU is executed.
+#[derive(Debug)]
+pub struct Rotation {
+    turn_ns: u64,
+    executed: u16,
+    since_ns: u64,
+    /// Threads on CPUs that stand still, the longest waiting first.
+    waiting: VecDeque<(TaskId, u16)>,
+}
+
+impl Rotation {
+    pub fn new(turn_ns: u64) -> Rotation {
+        Rotation { turn_ns, executed: 0, since_ns: 0, waiting: VecDeque::new() }
+    }
+
+    fn is_over(&self, now_ns: u64) -> bool {
+        now_ns >= self.since_ns + self.turn_ns
+    }
+
+    fn turn_to(&mut self, cpu: u16, now_ns: u64) {
+        if self.executed != cpu {
+            (self.executed, self.since_ns) = (cpu, now_ns);
+        }
+    }
+}
+
+impl Cpus {
+    /// Whether a burst on this CPU can begin: it is executed, or the one that was is idle.
+    #[inline]
+    pub fn begins_turn(&mut self, cpu: u16, now_ns: u64) -> bool {
+        let Some(executed) = self.rotation.as_ref().map(|rotation| rotation.executed) else { return true };
+        if executed != cpu && self.is_busy(executed) {
+            return false;
+        }
+        if let Some(rotation) = &mut self.rotation {
+            rotation.turn_to(cpu, now_ns);
+        }
+        true
+    }
+
+    /// Nobody waits for a turn, so that a burst need not be told of.
+    #[inline]
+    pub fn is_unshared(&self) -> bool {
+        self.rotation.as_ref().is_none_or(|rotation| rotation.waiting.is_empty())
+    }
+
+    /// A burst on this CPU is over: who waits has the turn, or sees whether there is more to do here.
+    pub fn ends_burst(&mut self, cpu: u16, now_ns: u64) -> Option<TaskId> {
+        let rotation = self.rotation.as_mut().filter(|rotation| rotation.executed == cpu)?;
+        let &(task, next) = rotation.waiting.front()?;
+        if rotation.is_over(now_ns) {
+            rotation.turn_to(next, now_ns);
+        }
+        Some(task)
+    }
+}
+
+/// Waits until this CPU is executed.
+pub async fn turn(m: &Machine, cpu: u16) {
+    let task = m.clock.current();
+    let mut queued = false;
+    while !m.cpus.borrow_mut().begins_turn(cpu, m.clock.now()) {
+        if !std::mem::replace(&mut queued, true) {
+            m.cpus.borrow_mut().rotation.iter_mut().for_each(|rotation| rotation.waiting.push_back((task, cpu)));
+        }
+        m.clock.park(None).await;
+    }
+    if queued {
+        m.cpus
+            .borrow_mut()
+            .rotation
+            .iter_mut()
+            .for_each(|rotation| rotation.waiting.retain(|&(waits, _)| waits != task));
+    }
+}
