@@ -215,8 +215,11 @@ struct Grid<'a> {
     share: f64,
 }
 
+/// Of a run of which the grid covers less, a reading before and one after say nothing of the grid's end.
+const WHOLE_SHARE: f64 = 0.9;
+
 /// Both curves; where one side has no more than a reading before and one after, only what became of it by the grid's end,
-/// in proportion to how much of the run the grid covers.
+/// in proportion to how much of the run the grid covers, if that is nearly all of it.
 fn curves_of(
     reference: &Recording,
     other: &Recording,
@@ -225,6 +228,10 @@ fn curves_of(
 ) -> (Option<Vec<f64>>, Option<Vec<f64>>) {
     let tracks = [track(reference, reading), track(other, reading)];
     let ends_only = tracks.iter().any(|track| track.len() <= 2);
+    let is_known = |side: usize| tracks[side].len() > 2 || grids[side].share >= WHOLE_SHARE;
+    if ends_only && !(is_known(0) && is_known(1)) {
+        return (None, None);
+    }
     let curve = |side: usize| {
         let (Some(first), Some(last)) = (tracks[side].first(), tracks[side].last()) else { return None };
         if !ends_only {

@@ -268,8 +268,9 @@ fn measure(
     let mut driver = Driver::start(&plan, mark).map_err(HostError::Workload)?;
     let mut timeline = scenario.timeline.iter().peekable();
     let (mut prepared_ns, mut kept) = (0, false);
-    // The story of many small files is what the kernel keeps of them, and only slabinfo tells it.
-    let counts_inodes = scenario.workloads.iter().any(|spec| spec.entry.name == maildir::ENTRY.name);
+    // The story of many small files is what the kernel keeps of them, and only slabinfo tells it. A guest is what models are held to.
+    let many_files = scenario.workloads.iter().any(|spec| spec.entry.name == maildir::ENTRY.name);
+    let counts_inodes = many_files || options.source == Source::Vm;
     let mut slabs_due_ns = start_ns;
     let mut owners_from_ns = start_ns;
     while !driver.all_ended() {
