@@ -168,10 +168,10 @@ pub struct NodeShape {
 pub struct ZoneBlocks {
     pub node: u32,
     pub zone: String,
-    /// Free pages of blocks of reclaimable slabs, in pieces smaller than a block.
-    pub reclaimable_free_pages: u64,
-    /// The same of unmovable allocations.
-    pub unmovable_free_pages: u64,
+    /// Free pieces smaller than a block in blocks of reclaimable slabs, by order: how many of one page, of two, of four ...
+    pub reclaimable: Vec<u64>,
+    /// The same in blocks of unmovable allocations.
+    pub unmovable: Vec<u64>,
 }
 
 /// What was measured.

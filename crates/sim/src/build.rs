@@ -15,7 +15,7 @@ use super::memory::{Events, Mm, OfDevice};
 use super::slab::{CACHES, CacheKind, Object, SlabCache};
 use super::stripes::{Geometry, Level};
 use super::swap::Swap;
-use super::v6::blocks::{DMA_POOL_PAGES, FIRST_MIB_PAGES};
+use super::v6::blocks::{DMA_POOL_PAGES, FIRST_MIB_PAGES, Open};
 use super::v6::cgroup::Cgroup;
 use super::v6::tree::Trees;
 use super::workingset::Shadows;
@@ -279,7 +279,11 @@ pub fn open_kernel_blocks(mm: &mut Mm, machine: &MachineSpec) {
         let (node, managed) = (mm.zones[zone].node, mm.zones[zone].managed);
         let larger = |other: &Zone| other.node == node && other.managed > managed;
         let known = machine.kernel_free_bytes.get(node).filter(|_| !mm.zones.iter().any(larger));
-        mm.zones[zone].open_kernel_blocks(known.map(|bytes| bytes.map(|bytes| bytes / page)));
+        let open = |free: u64, largest: u64| Open::new(free / page, largest / page);
+        let known = known.map(|&[free, largest, free_unmovable, largest_unmovable]| {
+            [open(free, largest), open(free_unmovable, largest_unmovable)]
+        });
+        mm.zones[zone].open_kernel_blocks(known);
     }
 }
 

@@ -3,7 +3,7 @@
 
 use flatwater_recording::schema::{Column, nodes};
 use flatwater_recording::units::Nanos;
-use flatwater_recording::{NodeShape, Recording, Rows, Source, Speed, Table, lru_gen_runs};
+use flatwater_recording::{NodeShape, Recording, Rows, Source, Speed, Table, ZoneBlocks, lru_gen_runs};
 use flatwater_workload::scenario::Scenario;
 
 /// How often the model's CPU is made slower, and how much more than the reference it may do.
@@ -90,14 +90,17 @@ fn machine_of(reference: &Recording, scenario: &Scenario) -> Vec<String> {
 /// Which free pages boot left in the kernel's page blocks: from 6.10 on they decide whether a full node's next page is another's.
 fn kernel_free(reference: &Recording) -> Option<String> {
     let header = &reference.header;
+    let page = header.machine.page_size_bytes();
     let of_node = |node: &NodeShape| {
         // The DMA zone's are the model's own.
-        let own = header.zone_blocks.iter().filter(|zone| zone.node == node.node && zone.zone != "DMA");
-        let (reclaimable, unmovable) = own.fold((0, 0), |sum: (u64, u64), zone| {
-            (sum.0 + zone.reclaimable_free_pages, sum.1 + zone.unmovable_free_pages)
-        });
-        let page = header.machine.page_size_bytes();
-        format!("{},{}", reclaimable * page, unmovable * page)
+        let own = || header.zone_blocks.iter().filter(|zone| zone.node == node.node && zone.zone != "DMA");
+        let sizes = |kind: fn(&ZoneBlocks) -> &Vec<u64>| {
+            let pieces = || own().flat_map(|zone| kind(zone).iter().enumerate()).filter(|(_, pieces)| **pieces > 0);
+            let free: u64 = pieces().map(|(order, pieces)| pieces << order).sum();
+            let largest = pieces().map(|(order, _)| 1_u64 << order).max().unwrap_or(0);
+            format!("{},{}", free * page, largest * page)
+        };
+        format!("{},{}", sizes(|zone| &zone.reclaimable), sizes(|zone| &zone.unmovable))
     };
     let bytes: Vec<String> = header.machine.nodes.iter().map(of_node).collect();
     (!header.zone_blocks.is_empty()).then(|| format!("machine.kernel_free={}", bytes.join(";")))

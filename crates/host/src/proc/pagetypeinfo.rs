@@ -23,8 +23,8 @@ pub fn read(text: &[u8]) -> Vec<ZoneBlocks> {
             if scan.take(b"type") {
                 scan.blanks();
                 match scan.word() {
-                    b"Reclaimable" => zones[place].reclaimable_free_pages = free_pages(&mut scan, block_order),
-                    b"Unmovable" => zones[place].unmovable_free_pages = free_pages(&mut scan, block_order),
+                    b"Reclaimable" => zones[place].reclaimable = pieces(&mut scan, block_order),
+                    b"Unmovable" => zones[place].unmovable = pieces(&mut scan, block_order),
                     _ => {}
                 }
             }
@@ -34,26 +34,23 @@ pub fn read(text: &[u8]) -> Vec<ZoneBlocks> {
     zones
 }
 
-/// A line's blocks by order, in pages: those of less than a page block.
-fn free_pages(scan: &mut Scan<'_>, block_order: u32) -> u64 {
-    let mut pages = 0_u64;
-    for order in 0..block_order.min(u64::BITS - 1) {
+/// A line's numbers: those of the orders below a page block.
+fn pieces(scan: &mut Scan<'_>, block_order: u32) -> Vec<u64> {
+    let number = || {
         scan.blanks();
         // More of them than the kernel counts (5.4 and later).
         scan.take(b">");
-        let Some(blocks) = scan.number() else { break };
-        pages = pages.saturating_add(u64::try_from(blocks).unwrap_or(0).saturating_mul(1 << order));
-    }
-    pages
+        scan.number().map(|pieces| u64::try_from(pieces).unwrap_or(0))
+    };
+    std::iter::from_fn(number).take(block_order.min(u64::BITS) as usize).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::read;
-    use flatwater_recording::ZoneBlocks;
 
     #[test]
-    fn pieces_of_the_kernels_blocks_are_summed_by_zone() {
+    fn pieces_of_the_kernels_blocks_are_read_by_zone() {
         let text = b"Page block order: 9\nPages per block:  512\n\n\
             Free pages count per migrate type at order       0      1      2      3      4      5      6      7      8      9     10 \n\
             Node    0, zone    DMA32, type    Unmovable      3      1      0      0      0      0      0      0      1      1      0 \n\
@@ -63,9 +60,11 @@ mod tests {
             Number of blocks type     Unmovable      Movable  Reclaimable   HighAtomic      Isolate \n\
             Node 0, zone    DMA32           11           99            2            0            0 \n";
         let zones = read(text);
-        let free = |zone: &ZoneBlocks| (zone.reclaimable_free_pages, zone.unmovable_free_pages);
-        let seen: Vec<_> = zones.iter().map(|zone| (zone.node, zone.zone.as_str(), free(zone))).collect();
-        assert_eq!(seen, [(0, "DMA32", (8, 3 + 2 + 256)), (1, "Normal", (0, 100_000))]);
-        assert!(read(b"").is_empty() && free(&read(b"Node 0, zone DMA, type Unmovable x\n")[0]) == (0, 0));
+        let unmovable: Vec<_> = zones.iter().map(|zone| (zone.node, zone.zone.as_str(), &zone.unmovable[..])).collect();
+        let normal = [100_000, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(unmovable, [(0, "DMA32", &[3, 1, 0, 0, 0, 0, 0, 0, 1][..]), (1, "Normal", &normal[..])]);
+        assert_eq!(zones[0].reclaimable, [0, 0, 2, 0, 0, 0, 0, 0, 0]);
+        assert!(zones[1].reclaimable.is_empty() && read(b"").is_empty());
+        assert!(read(b"Page block order: 9\nNode 0, zone DMA, type Unmovable x\n")[0].unmovable.is_empty());
     }
 }

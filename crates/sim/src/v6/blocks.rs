@@ -29,10 +29,19 @@ constants! {
 
 /// A block that kernel allocations are filling.
 #[derive(Clone, Copy, Debug, Default)]
-struct Open {
+pub struct Open {
     free: u64,
+    /// Whether half of a block was free in one piece; pages of several blocks may be counted together.
+    has_half: bool,
     /// Pages of it that page cache took one by one.
     stolen: u64,
+}
+
+impl Open {
+    /// Of so many free pages, and with a largest piece of so many.
+    pub fn new(free: u64, largest: u64) -> Open {
+        Open { free, has_half: largest >= PAGEBLOCK.get() / 2, stolen: 0 }
+    }
 }
 
 impl Blocks {
@@ -106,7 +115,7 @@ impl Zone {
 
     /// What boot leaves in the blocks of reclaimable slabs and of unmovable allocations; where it is not known each is half full on
     /// average. The DMA zone is not touched while there is another, but for its first block.
-    pub fn open_kernel_blocks(&mut self, known_free: Option<[u64; 2]>) {
+    pub fn open_kernel_blocks(&mut self, known: Option<[Open; 2]>) {
         if self.kind == ZoneKind::Dma {
             let pool = DMA_POOL_PAGES.get().min(self.free);
             (self.free, self.pinned) = (self.free - pool, self.pinned + pool);
@@ -115,10 +124,10 @@ impl Zone {
         }
         let half = OPEN_PAGES.get().min(self.free / 8) / 2;
         let mut room = self.free;
-        self.blocks.open = known_free.unwrap_or([half; 2]).map(|known| {
-            let free = known.min(room);
+        self.blocks.open = known.unwrap_or([Open::new(half, half); 2]).map(|known| {
+            let free = known.free.min(room);
             room -= free;
-            Open { free, stolen: 0 }
+            Open { free, ..known }
         });
         self.blocks.kernel_free = self.blocks.open_free();
     }
@@ -151,7 +160,7 @@ impl Zone {
     fn fall_back(&mut self, for_kernel: bool, movable: u64) -> bool {
         if for_kernel && movable > self.high + 2 * PAGEBLOCK.get() {
             self.blocks.kernel_free += PAGEBLOCK.get();
-            self.blocks.open[0].free += PAGEBLOCK.get();
+            self.blocks.open[0] = Open::new(self.blocks.open[0].free + PAGEBLOCK.get(), PAGEBLOCK.get());
             return false;
         }
         if self.blocks.whole_block_or_page {
@@ -193,7 +202,8 @@ impl Zone {
             return true;
         }
         self.raise_marks();
-        let claimable = |open: &Open| open.free >= STEALS_FROM.get() && open.free + open.stolen >= PAGEBLOCK.get() / 2;
+        let is_half = |open: &Open| open.has_half && open.free + open.stolen >= PAGEBLOCK.get() / 2;
+        let claimable = |open: &Open| open.free >= STEALS_FROM.get() && is_half(open);
         let Some(place) = open.iter().position(claimable).filter(|_| !for_kernel) else { return true };
         let claimed = std::mem::take(&mut self.blocks.open[place]);
         self.blocks.kernel_free -= claimed.free;
@@ -256,7 +266,7 @@ impl Zone {
 
 #[cfg(test)]
 mod tests {
-    use super::PAGEBLOCK;
+    use super::{Open, PAGEBLOCK};
     use crate::zone::{Zone, ZoneKind};
 
     /// 128 MiB with so many pages free, as boot leaves them.
@@ -322,7 +332,7 @@ mod tests {
     #[test]
     fn half_of_a_block_is_claimed_as_a_whole_and_of_less_pages_are_taken_one_by_one() {
         let mut zone = zone(456);
-        zone.open_kernel_blocks(Some([292, 164]));
+        zone.open_kernel_blocks(Some([Open::new(292, 256), Open::new(164, 64)]));
         zone.size_blocks(1, 15_000, true);
         let batch = zone.blocks.batch;
         // 292 >= 512 / 2: the block is page cache's from now on, and the marks are raised.
@@ -335,6 +345,11 @@ mod tests {
         refill(&mut zone, false, 1);
         assert_eq!((zone.blocks.kernel_free, zone.blocks.cache_inside), (164 - batch, batch));
         assert_eq!(zone.blocks.boost, PAGEBLOCK.get());
+        // Nor is anything of several blocks that have 440 free pages together.
+        zone.open_kernel_blocks(Some([Open::new(0, 0), Open::new(440, 128)]));
+        zone.free = 440;
+        refill(&mut zone, false, 1);
+        assert_eq!(zone.blocks.kernel_free, 440 - batch);
         // Nothing of 16 pages is left: no marks are raised for less.
         zone.blocks.lose(zone.blocks.kernel_free - 10);
         zone.free = 10;

@@ -132,9 +132,9 @@ pub struct MachineSpec {
     pub reserved_bytes: Vec<u64>,
     /// Memory of each node that the initramfs, slabs and processes hold from the start, bytes (sim only).
     pub resident_bytes: Vec<u64>,
-    /// Free memory of each node that lies in page blocks of reclaimable slabs, and of unmovable allocations, when the run begins,
-    /// bytes (sim only, 5.0 and later).
-    pub kernel_free_bytes: Vec<[u64; 2]>,
+    /// Free memory of each node that lies in page blocks of reclaimable slabs when the run begins, and its largest piece; the same
+    /// of unmovable allocations; bytes (sim only, 5.0 and later).
+    pub kernel_free_bytes: Vec<[u64; 4]>,
     /// File pages of each node that processes have mapped from an initramfs, where they lie on no list, bytes (sim only).
     pub mapped_unlisted_bytes: Vec<u64>,
     /// Memory that processes beside the workloads hold in addition, from some instant of the run on (sim only).

@@ -24,8 +24,10 @@ pub enum SetError {
     Seed { given: String },
     #[error("'{given}' is no percentage: give a whole number over 0")]
     Percent { given: String },
-    #[error("machine.kernel_free: '{given}' is not two sizes for each node, with ';' between (1MiB,64KiB;0,2MiB)")]
-    Pairs { given: String },
+    #[error(
+        "machine.kernel_free: '{given}' is not four sizes for each node (what is free in blocks of reclaimable slabs, its largest piece, and the same of unmovable allocations), with ';' between (1MiB,64KiB,0,0;0,0,2MiB,1MiB)"
+    )]
+    KernelFree { given: String },
     #[error(
         "machine.grows: '{given}' is not TIME:SIZE,SIZE... for each node, in the order of time, with ';' between (0s:1MiB,0;2s:4MiB,1MiB)"
     )]
@@ -41,10 +43,10 @@ fn sizes(list: &str) -> Result<Vec<u64>, UnitError> {
     list.split(',').map(|size| size.trim().parse::<Bytes>().map(|size| size.0)).collect()
 }
 
-/// `1MiB,64KiB;0,2MiB`: two sizes of each node.
-fn pairs(list: &str) -> Result<Vec<[u64; 2]>, SetError> {
-    let pair = |node: &str| sizes(node)?.try_into().map_err(|_| SetError::Pairs { given: list.to_owned() });
-    list.split(';').map(pair).collect()
+/// `1MiB,64KiB,0,0;...`: four sizes of each node.
+fn kernel_free(list: &str) -> Result<Vec<[u64; 4]>, SetError> {
+    let of_node = |node: &str| sizes(node)?.try_into().map_err(|_| SetError::KernelFree { given: list.to_owned() });
+    list.split(';').map(of_node).collect()
 }
 
 /// `0s:1MiB,0;1500ms:8MiB,2MiB`: what is held on each node from each instant on.
@@ -67,7 +69,7 @@ impl Scenario {
             "threshold" => self.threshold = value.parse()?,
             "machine.reserved" => self.machine.reserved_bytes = sizes(value)?,
             "machine.resident" => self.machine.resident_bytes = sizes(value)?,
-            "machine.kernel_free" => self.machine.kernel_free_bytes = pairs(value)?,
+            "machine.kernel_free" => self.machine.kernel_free_bytes = kernel_free(value)?,
             "machine.mapped_unlisted" => self.machine.mapped_unlisted_bytes = sizes(value)?,
             "machine.grows" => self.machine.grows = growths(value)?,
             "machine.cpu_turn" => {
