@@ -134,6 +134,12 @@ impl Cpus {
         self.switches += times;
     }
 
+    /// A thread has this CPU.
+    #[cfg(test)]
+    pub fn occupy(&mut self, cpu: u16) {
+        self.cpus[usize::from(cpu)].busy = true;
+    }
+
     /// Takes an idle CPU: the one it ran on before, else any that fits.
     fn try_take(&mut self, last: u16, pinned: Option<u16>, node: Option<usize>) -> Option<u16> {
         let idle = |cpus: &Cpus, cpu: u16| !cpus.cpus[usize::from(cpu)].busy && cpus.fits(cpu, pinned, node);

@@ -493,8 +493,44 @@ impl Inodes {
 
 #[cfg(test)]
 mod tests {
-    use super::Inodes;
+    use super::{Inodes, List, Place};
     use crate::slab::Object;
+
+    /// An inode that is used again stays where it is until the shrinker comes by, as its mark says once it is unused again.
+    #[test]
+    fn a_lazy_list_keeps_what_is_used_again_until_it_is_met() {
+        let mut inodes = Inodes { lazy: true, ..Inodes::default() };
+        let [one, two, three] = [1, 2, 3].map(|file| inodes.add((0, file), Object::default(), false));
+        for id in [one, two, three] {
+            inodes.put(id, Place::Unused);
+        }
+        // The first is in use, the second was and is not any more, the third has a page.
+        inodes.put(one, Place::Dentry);
+        inodes.put(two, Place::Dentry);
+        inodes.put(two, Place::Unused);
+        inodes.get_mut(three).pages = 1;
+        assert_eq!((inodes.unused(), inodes.tail(List::Inodes)), (3, Some(one)));
+        assert!(inodes.keeps_unused(one, true) && inodes.unused() == 2, "in use: off the list");
+        assert!(inodes.keeps_unused(two, true) && inodes.tail(List::Inodes) == Some(three), "once more round");
+        assert!(inodes.keeps_unused(three, true) && inodes.get(three).place == Place::Cached);
+        assert!(!inodes.keeps_unused(two, true), "the second time it goes");
+        // Its last page gone, the third is on the list again.
+        inodes.get_mut(three).pages = 0;
+        inodes.uncached(three);
+        assert_eq!((inodes.get(three).place, inodes.unused()), (Place::Unused, 2));
+    }
+
+    #[test]
+    fn up_to_2_6_36_an_inode_that_is_used_again_leaves_the_list_at_once() {
+        let mut inodes = Inodes::default();
+        let one = inodes.add((0, 1), Object::default(), false);
+        inodes.put(one, Place::Unused);
+        inodes.put(one, Place::Dentry);
+        assert_eq!((inodes.unused(), inodes.with_dentry()), (0, 1));
+        inodes.put(one, Place::Unused);
+        assert_eq!((inodes.unused(), inodes.with_dentry()), (1, 0));
+        assert!(!inodes.keeps_unused(one, false));
+    }
 
     #[test]
     fn the_first_write_of_an_allocated_page_converts_it_and_the_next_one_does_not() {

@@ -56,6 +56,14 @@ impl Cpus {
         self.rotation.as_ref().is_none_or(|rotation| rotation.waiting.is_empty())
     }
 
+    pub fn wait_for_turn(&mut self, task: TaskId, cpu: u16) {
+        self.rotation.iter_mut().for_each(|rotation| rotation.waiting.push_back((task, cpu)));
+    }
+
+    fn waits_no_more(&mut self, task: TaskId) {
+        self.rotation.iter_mut().for_each(|rotation| rotation.waiting.retain(|&(waits, _)| waits != task));
+    }
+
     /// A burst on this CPU is over: who waits has the turn, or sees whether there is more to do here.
     pub fn ends_burst(&mut self, cpu: u16, now_ns: u64) -> Option<TaskId> {
         let rotation = self.rotation.as_mut().filter(|rotation| rotation.executed == cpu)?;
@@ -73,15 +81,40 @@ pub async fn turn(m: &Machine, cpu: u16) {
     let mut queued = false;
     while !m.cpus.borrow_mut().begins_turn(cpu, m.clock.now()) {
         if !std::mem::replace(&mut queued, true) {
-            m.cpus.borrow_mut().rotation.iter_mut().for_each(|rotation| rotation.waiting.push_back((task, cpu)));
+            m.cpus.borrow_mut().wait_for_turn(task, cpu);
         }
         m.clock.park(None).await;
     }
     if queued {
-        m.cpus
-            .borrow_mut()
-            .rotation
-            .iter_mut()
-            .for_each(|rotation| rotation.waiting.retain(|&(waits, _)| waits != task));
+        m.cpus.borrow_mut().waits_no_more(task);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::cpu::Cpus;
+
+    /// Two CPUs in turns of 125 us: the second stands still while the first has something to do, until its turn is over.
+    #[test]
+    fn one_cpu_is_executed_at_a_time() {
+        let mut cpus = Cpus::new(&[0, 0], 10_000_000);
+        cpus.rotate(125_000);
+        cpus.occupy(0);
+        assert!(cpus.begins_turn(0, 0));
+        cpus.occupy(1);
+        assert!(!cpus.begins_turn(1, 10_000));
+        cpus.wait_for_turn(7, 1);
+        // A burst of the first one ends within its turn: the thread that waits looks again, and finds it busy.
+        assert_eq!((cpus.ends_burst(0, 50_000), cpus.begins_turn(1, 50_000)), (Some(7), false));
+        assert_eq!((cpus.ends_burst(0, 125_000), cpus.begins_turn(1, 125_000)), (Some(7), true));
+        assert!(!cpus.begins_turn(0, 125_000), "now the other one's turn has begun");
+    }
+
+    #[test]
+    fn an_idle_cpu_leaves_its_turn_to_the_next() {
+        let mut cpus = Cpus::new(&[0, 0], 10_000_000);
+        cpus.rotate(125_000);
+        cpus.occupy(1);
+        assert!(cpus.begins_turn(1, 10_000), "the first has nothing to do");
     }
 }

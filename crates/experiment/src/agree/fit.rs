@@ -204,9 +204,9 @@ fn chosen_by_the_kernel(reference: &Recording, scenario: &Scenario) -> Vec<Strin
 
 #[cfg(test)]
 mod tests {
-    use super::{Growth, as_fast_as, chosen_by_the_kernel};
+    use super::{Growth, as_fast_as, chosen_by_the_kernel, cpu_turn, kernel_free};
     use flatwater_explain::testing::Made;
-    use flatwater_recording::{Entity, OpKind, Recording, Source, Table};
+    use flatwater_recording::{Entity, NodeShape, OpKind, Recording, Source, Table, ZoneBlocks};
     use flatwater_workload::scenario::Scenario;
 
     fn moved(bytes: u64) -> Recording {
@@ -250,6 +250,37 @@ mod tests {
         let [(at_ns, bytes)] = &growth.later[..] else { panic!("{:?}", growth.later) };
         assert!(*at_ns > 0 && *bytes == [3 << 20], "{at_ns} {bytes:?}");
         assert_eq!(growth.assignment(), Some(format!("machine.grows={at_ns}ns:3145728")));
+    }
+
+    #[test]
+    fn free_pieces_of_the_kernels_blocks_are_told_by_node() {
+        let mut real = moved(1_000);
+        let node = |node| NodeShape { node, ..NodeShape::default() };
+        real.header.machine.nodes = vec![node(0), node(1)];
+        assert_eq!(kernel_free(&real), None, "where it was not read");
+        let zone = |node, zone: &str, reclaimable: &[u64], unmovable: &[u64]| ZoneBlocks {
+            node,
+            zone: zone.to_owned(),
+            reclaimable: reclaimable.to_vec(),
+            unmovable: unmovable.to_vec(),
+        };
+        real.header.zone_blocks =
+            vec![zone(0, "DMA", &[], &[0, 0, 9]), zone(0, "DMA32", &[1, 0, 2], &[]), zone(1, "DMA32", &[], &[0, 3])];
+        // 1 + 2 * 4 pages, 4 in a piece; 3 * 2 pages, 2 in a piece.
+        assert_eq!(kernel_free(&real).as_deref(), Some("machine.kernel_free=36864,16384,0,0;0,0,24576,8192"));
+    }
+
+    #[test]
+    fn an_emulated_machine_has_turns() {
+        let mut real = moved(1_000);
+        real.header.machine.cpus = Some(2);
+        assert_eq!(cpu_turn(&real), None);
+        real.header.machine.hypervisor = Some("qemu-tcg".to_owned());
+        assert_eq!(cpu_turn(&real).as_deref(), Some("machine.cpu_turn=100000000ns"));
+        real.header.icount = Some(2);
+        assert_eq!(cpu_turn(&real).as_deref(), Some("machine.cpu_turn=125000ns"));
+        real.header.machine.cpus = Some(1);
+        assert_eq!(cpu_turn(&real), None);
     }
 
     #[test]

@@ -346,8 +346,8 @@ mod tests {
         assert_eq!((zone.blocks.kernel_free, zone.blocks.cache_inside), (164 - batch, batch));
         assert_eq!(zone.blocks.boost, PAGEBLOCK.get());
         // Nor is anything of several blocks that have 440 free pages together.
-        zone.open_kernel_blocks(Some([Open::new(0, 0), Open::new(440, 128)]));
         zone.free = 440;
+        zone.open_kernel_blocks(Some([Open::new(0, 0), Open::new(440, 128)]));
         refill(&mut zone, false, 1);
         assert_eq!(zone.blocks.kernel_free, 440 - batch);
         // Nothing of 16 pages is left: no marks are raised for less.
