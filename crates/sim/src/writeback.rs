@@ -21,7 +21,6 @@ use super::proportions::{ByEvents, Completions};
 use super::reclaim::{CLUSTER, Pageout};
 use super::share::{dirty_of, shares};
 use super::site::Site;
-use super::spread::dirtyable;
 use super::task::{Culprit, Task};
 use super::wbt::Purpose;
 
@@ -92,9 +91,11 @@ pub fn limits(m: &Machine) -> Limits {
         // mm/page-writeback.c, 2.6.17: of all memory, capped at half of what is not mapped.
         Throttle::PerCpuRateLimit => mm.zones.iter().map(|zone| zone.managed).sum(),
         // determine_dirtyable_memory, 2.6.26 and 2.6.32.
-        rule if rule.has_task_limits() => mm.zones.iter().map(|zone| zone.free + zone.file).sum::<u64>() + 1,
+        rule if rule.has_task_limits() => {
+            mm.zones.iter().map(|zone| zone.free + zone.file).sum::<u64>() + mm.dirtyable_anonymous(mm.zones.iter()) + 1
+        }
         // global_dirtyable_memory, 3.3 and later: what is kept back for the kernel cannot become dirty.
-        _ => dirtyable(mm.zones.iter()) + 1,
+        _ => mm.dirtyable(mm.zones.iter()) + 1,
     };
     let mut ratio = knobs.dirty_ratio;
     if m.profile.throttle == Throttle::PerCpuRateLimit {

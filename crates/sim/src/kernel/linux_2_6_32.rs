@@ -1,9 +1,9 @@
 //! Linux 2.6.32, x86-64, SLAB: the kernel of the trading journal and of the graph database.
 
 use super::{
-    Constant, ContextReadahead, CostTable, DirtySpread, FairZones, Generations, Objects, Profile, QueueRule,
-    ReclaimWrites, ScanBalance, Shares, ShrinkRule, SlabFallback, SwapRule, Throttle, WatermarkRule, Workingset,
-    ZoneReclaim,
+    Constant, ContextReadahead, CostTable, DirtySpread, Dirtyable, FairZones, Generations, Immediate, KswapdRule,
+    Objects, Profile, QueueRule, ReclaimWrites, ScanBalance, Shares, ShrinkRule, SlabFallback, SwapRule, Throttle,
+    WatermarkRule, Workingset, ZoneReclaim,
 };
 use crate::slab::ObjectShape;
 
@@ -132,7 +132,10 @@ const PROFILE: Profile = Profile {
     populates_write: false,
     converts_extents: false,
     stable_pages: false,
+    dirtyable: Dirtyable::WithSwap,
     reclaim_writes: ReclaimWrites::Everybody,
+    immediate: Immediate::Own,
+    kswapd: KswapdRule::Naps,
     slub: false,
     huge_pages: false,
     generations: Generations::None,

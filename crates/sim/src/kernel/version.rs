@@ -4,9 +4,9 @@
 //! here: a version is what the model knows of it.
 
 use super::{
-    Constant, ContextReadahead, DirtySpread, FairZones, Generations, Profile, ReclaimWrites, ScanBalance, Shares,
-    Throttle, WatermarkRule, Workingset, ZoneReclaim, linux_2_6_17, linux_2_6_32, linux_3_10, linux_4_18, linux_5_15,
-    linux_6,
+    Constant, ContextReadahead, DirtySpread, Dirtyable, FairZones, Generations, Immediate, KswapdRule, Profile,
+    ReclaimWrites, ScanBalance, Shares, Throttle, WatermarkRule, Workingset, ZoneReclaim, linux_2_6_17, linux_2_6_32,
+    linux_3_10, linux_4_18, linux_5_15, linux_6,
 };
 
 type Version = [u32; 3];
@@ -107,6 +107,9 @@ const CHANGES: &[Change] = &[
     change([3, 2, 0], "mm: vmscan: do not writeback filesystem pages in direct reclaim", |profile| {
         profile.reclaim_writes = ReclaimWrites::Kswapd;
     }),
+    change([3, 2, 0], "mm: vmscan: immediately reclaim end-of-LRU dirty pages when writeback completes", |profile| {
+        profile.immediate = Immediate::Dirty;
+    }),
     change([3, 3, 0], "mm: try to distribute dirty pages fairly across zones", |profile| {
         profile.dirty_spread = DirtySpread::ByZone;
     }),
@@ -120,11 +123,20 @@ const CHANGES: &[Change] = &[
     change([3, 6, 0], "block: Convert BDI proportion calculations to flexible proportions", |profile| {
         profile.shares = Shares::ByTime;
     }),
+    change([3, 6, 0], "memcg: further prevent OOM with too many dirty pages", |profile| {
+        profile.immediate = Immediate::Writeback;
+    }),
     change([3, 8, 0], "mm: memcg: only evict file pages when we have plenty", |profile| {
         profile.swap.trims_cache = true;
     }),
     change([3, 9, 0], "mm: only enforce stable page writes if the backing device requires it", |profile| {
         profile.stable_pages = false;
+    }),
+    change([3, 9, 0], "mm: don't wait on congested zones in balance_pgdat()", |profile| {
+        profile.kswapd = KswapdRule::WholeShares;
+    }),
+    change([3, 11, 0], "Reduce system disruption due to kswapd (nine patches)", |profile| {
+        profile.kswapd = KswapdRule::Proportional;
     }),
     change([3, 12, 0], "readahead: make context readahead more conservative", |profile| {
         profile.context_readahead = ContextReadahead::MoreThanAsked;
@@ -137,6 +149,9 @@ const CHANGES: &[Change] = &[
     change([3, 13, 0], "mm: page_alloc: revert NUMA aspect of fair allocation policy", |profile| {
         profile.fair_zones = FairZones::OfNode;
     }),
+    change([3, 14, 0], "mm/page-writeback.c: do not count anon pages as dirtyable memory", |profile| {
+        profile.dirtyable = Dirtyable::Files;
+    }),
     change([3, 14, 0], "swap: add a simple detector for inappropriate swapin readahead", |profile| {
         profile.swap.watches_readahead = true;
     }),
@@ -147,6 +162,13 @@ const CHANGES: &[Change] = &[
         profile.fair_zones = FairZones::OfNodeFirst;
     }),
     change([3, 16, 0], "mm: disable zone_reclaim_mode by default", |profile| profile.reclaim_distance = None),
+    change(
+        [3, 16, 0],
+        "mm: vmscan: use proportional scanning during direct reclaim and full scan at DEF_PRIORITY",
+        |profile| {
+            profile.kswapd = KswapdRule::ProportionalOnce;
+        },
+    ),
     change([3, 19, 0], "mm: activate pages that are swapped in (do_swap_page)", |profile| {
         profile.swap.activates_faulted = true;
     }),
