@@ -19,6 +19,7 @@ use super::kernel::Throttle;
 use super::memory::Mm;
 use super::proportions::{ByEvents, Completions};
 use super::reclaim::{CLUSTER, Pageout};
+use super::server;
 use super::share::{dirty_of, shares};
 use super::site::Site;
 use super::task::{Culprit, Task};
@@ -440,7 +441,8 @@ async fn write_all(m: &Machine, device: DeviceId, task: &mut Task, pages: u64) {
 async fn write_locked(m: &Machine, task: &mut Task, inode: InodeId, max_pages: u64, site: Site) -> u64 {
     m.device_of(inode).bdi.borrow_mut().next_inode = inode + 1;
     m.wb.borrow_mut().locked.insert(inode);
-    let wrote = write_file(m, task, inode, max_pages, site).await;
+    let may = server::may_flush(m, task, m.place_of(inode)).await;
+    let wrote = if may { write_file(m, task, inode, max_pages, site).await } else { 0 };
     m.wb.borrow_mut().locked.remove(&inode);
     wrote
 }

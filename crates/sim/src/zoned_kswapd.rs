@@ -34,6 +34,11 @@ impl Zone {
 }
 
 impl Mm {
+    fn note_scanned(&mut self, zone: usize, shrunk_objects: u64, highest: ZoneKind) {
+        self.note_unreclaimable(zone, shrunk_objects);
+        self.zones[zone].relieve(highest);
+    }
+
     fn zones_of(&self, node: usize) -> Vec<usize> {
         (0..self.zones.len()).filter(|&zone| self.zones[zone].node == node && self.zones[zone].managed > 0).collect()
     }
@@ -148,10 +153,7 @@ async fn over_zones(m: &Machine, task: &mut Task, zones: &[usize], priority: u32
         round.scanned += sum.scanned;
         round.freed += sum.freed + shrunk.counted(m);
         round.enough |= sum.scanned >= target;
-        let mut mm = m.mm.borrow_mut();
-        mm.note_unreclaimable(zone, shrunk.objects);
-        mm.zones[zone].relieve(highest);
-        drop(mm);
+        m.mm.borrow_mut().note_scanned(zone, shrunk.objects, highest);
         task.run(m).await;
         task.begin();
     }

@@ -2,8 +2,8 @@
 
 use super::{
     Constant, ContextReadahead, CostTable, DirtySpread, Dirtyable, FairZones, Generations, Immediate, KswapdRule,
-    Objects, Profile, QueueRule, ReclaimWrites, ScanBalance, Shares, ShrinkRule, SlabFallback, SwapRule, Throttle,
-    WatermarkRule, Workingset, ZoneReclaim,
+    NfsCongestion, NfsRule, Objects, Profile, QueueRule, ReclaimWrites, ScanBalance, Shares, ShrinkRule, SlabFallback,
+    SwapRule, Throttle, WatermarkRule, Workingset, ZoneReclaim,
 };
 use crate::slab::ObjectShape;
 
@@ -135,6 +135,7 @@ const PROFILE: Profile = Profile {
     dirtyable: Dirtyable::WithSwap,
     reclaim_writes: ReclaimWrites::Everybody,
     immediate: Immediate::Own,
+    nfs: NfsRule { congestion: NfsCongestion::Marks, reads_far_ahead: true },
     kswapd: KswapdRule::Naps,
     slub: false,
     huge_pages: false,

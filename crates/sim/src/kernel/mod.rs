@@ -77,6 +77,24 @@ pub enum Dirtyable {
     Files,
 }
 
+/// What the client of NFS does with more pages under writeback than nfs_congestion_kb.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NfsCongestion {
+    /// It marks its device as congested, which no flusher of 2.6.32 and later heeds.
+    Marks,
+    /// Its flusher writes nothing until it is asked again (5.18 to 6.10: "nfs: remove reliance on bdi congestion").
+    Skips,
+    /// Its flusher waits until there are a quarter fewer (6.11: "nfs: Block on write congestion").
+    Waits,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct NfsRule {
+    pub congestion: NfsCongestion,
+    /// Readahead of 15 times the largest read (fs/nfs/client.c: NFS_MAX_READAHEAD, up to 5.3), later of 128 KiB.
+    pub reads_far_ahead: bool,
+}
+
 /// Whose part of the dirty limit a page for a write() may not exceed (`spread`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DirtySpread {
@@ -346,6 +364,7 @@ pub struct Profile {
     /// Reclaim writes dirty pages of files itself (pageout): everybody up to 3.1, then only kswapd when it is in trouble.
     pub reclaim_writes: ReclaimWrites,
     pub immediate: Immediate,
+    pub nfs: NfsRule,
     /// How zones are balanced; 4.8 and later balance nodes.
     pub kswapd: KswapdRule,
     /// SLUB instead of SLAB.

@@ -4,9 +4,9 @@
 //! here: a version is what the model knows of it.
 
 use super::{
-    Constant, ContextReadahead, DirtySpread, Dirtyable, FairZones, Generations, Immediate, KswapdRule, Profile,
-    ReclaimWrites, ScanBalance, Shares, Throttle, WatermarkRule, Workingset, ZoneReclaim, linux_2_6_17, linux_2_6_32,
-    linux_3_10, linux_4_18, linux_5_15, linux_6,
+    Constant, ContextReadahead, DirtySpread, Dirtyable, FairZones, Generations, Immediate, KswapdRule, NfsCongestion,
+    Profile, ReclaimWrites, ScanBalance, Shares, Throttle, WatermarkRule, Workingset, ZoneReclaim, linux_2_6_17,
+    linux_2_6_32, linux_3_10, linux_4_18, linux_5_15, linux_6,
 };
 
 type Version = [u32; 3];
@@ -204,6 +204,7 @@ const CHANGES: &[Change] = &[
     change([5, 3, 0], "mm, vmscan: do not special-case slab reclaim when watermarks are boosted", |profile| {
         profile.boosts_spare_slabs = false;
     }),
+    change([5, 4, 0], "NFS: Optimise the default readahead size", |profile| profile.nfs.reads_far_ahead = false),
     change([5, 6, 0], "ext4: Make dioread_nolock the default", |profile| profile.converts_extents = true),
     change([5, 8, 0], "mm: balance LRU lists based on relative thrashing", |profile| {
         profile.swap.balance = ScanBalance::Cost;
@@ -219,6 +220,9 @@ const CHANGES: &[Change] = &[
     change([5, 18, 0], "xfs: Support large folios; mm/readahead: Add large folio readahead", |profile| {
         profile.ahead_folio_systems = &["xfs"];
     }),
+    change([5, 18, 0], "nfs: remove reliance on bdi congestion", |profile| {
+        profile.nfs.congestion = NfsCongestion::Skips;
+    }),
     change([6, 1, 0], "mm: multi-gen LRU: minimal implementation", |profile| {
         profile.generations = Generations::ByLruvec
     }),
@@ -226,6 +230,7 @@ const CHANGES: &[Change] = &[
         profile.generations = Generations::ByNode
     }),
     change([6, 6, 0], "iomap: Copy larger chunks from userspace", |profile| profile.large_folio_systems = &["xfs"]),
+    change([6, 11, 0], "nfs: Block on write congestion", |profile| profile.nfs.congestion = NfsCongestion::Waits),
     change(
         [6, 16, 0],
         "ext4: enable large folio for regular file; mm: remove swap_writepage from reclaim of files",
@@ -316,11 +321,11 @@ mod tests {
 
     #[test]
     fn a_version_of_which_nothing_is_known_says_which_one_it_is() {
-        assert_eq!(same_as("linux-5.5"), Some("linux-5.3".to_owned()));
+        assert_eq!(same_as("linux-5.5"), Some("linux-5.4".to_owned()));
         assert_eq!(same_as("linux-2.6.25"), Some("linux-2.6.24".to_owned()));
         assert_eq!([same_as("linux-5.15"), same_as("linux-3.9"), same_as("linux-2.2.3")], [None, None, None]);
-        let (one, other) = (between("linux-5.5").expect("known"), between("linux-5.3").expect("known"));
-        assert_eq!(format!("{one:?}").replace("5.5", "5.3"), format!("{other:?}"));
+        let (one, other) = (between("linux-5.5").expect("known"), between("linux-5.4").expect("known"));
+        assert_eq!(format!("{one:?}").replace("5.5", "5.4"), format!("{other:?}"));
         let all = history();
         assert!(all.windows(2).all(|pair| parse(&pair[0].0) <= parse(&pair[1].0)), "{all:?}");
         assert!(all.contains(&("linux-4.10".to_owned(), "block: hook up writeback throttling")));
