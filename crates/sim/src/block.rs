@@ -455,13 +455,10 @@ pub fn complete(m: &Machine, request: &Request) {
     {
         let mut block = m.device(request.device).block.borrow_mut();
         let kind = usize::from(request.write);
+        // A server's device may have had no slot for the next.
+        let had_none = block.lacks_slots();
         block.count_slot(false);
-        if block.server.is_some()
-            && let Some(device) = block.idle_device.take()
-        {
-            // It may have had no slot for the next.
-            m.clock.wake(device);
-        }
+        block.idle_device.take_if(|_| had_none).into_iter().for_each(|device| m.clock.wake(device));
         block.done[kind] += 1;
         block.bytes[kind] += u64::from(request.pages) * 4096;
         block.wait_ns[kind] += m.clock.now() - request.queued_ns;

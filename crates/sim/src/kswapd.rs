@@ -1,7 +1,8 @@
 //! kswapd: one task a node that brings its zones back up to their high watermarks.
 //!
-//! Models: balance_pgdat of 2.6 (later ones: `zoned_kswapd`, `v6::kswapd`): priority 12 to 0, each zone below high is scanned and the shrinkers are asked with a
-//! divisor of the zones up to the highest that is short. Leaves out: order > 0, congestion details, sleeping early.
+//! Models: balance_pgdat of 2.6 up to 3.8 (later ones: `zoned_kswapd`, `v6::kswapd`): priority 12 to 0, each zone below high is
+//! scanned and the shrinkers are asked with a divisor of the zones up to the highest that is short. Leaves out: order > 0,
+//! congestion details, sleeping early.
 
 use std::rc::Rc;
 
