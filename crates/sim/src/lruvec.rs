@@ -30,15 +30,15 @@ const OF_FILES: [Lru; 2] = [InactiveFile, ActiveFile];
 
 /// What is left to scan of each list, in the kernel's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Lists {
-    left: [u64; 4],
+pub struct Lists {
+    pub left: [u64; 4],
     targets: [u64; 4],
     /// Scanning was brought into proportion, or is not to be (`scan_adjusted`).
     adjusted: bool,
 }
 
 impl Lists {
-    fn of(targets: [u64; 4]) -> Lists {
+    pub fn of(targets: [u64; 4]) -> Lists {
         Lists { left: targets, targets, adjusted: false }
     }
 
@@ -74,7 +74,7 @@ impl Lists {
     }
 
     /// What becomes of the rest once enough was freed; true if nothing is to follow.
-    fn ends(&mut self, rule: KswapdRule, pass: Pass, priority: u32) -> bool {
+    pub fn ends(&mut self, rule: KswapdRule, pass: Pass, priority: u32) -> bool {
         match rule {
             KswapdRule::Naps | KswapdRule::WholeShares => priority < DEF_PRIORITY.get(),
             _ if self.adjusted => false,

@@ -374,6 +374,15 @@ impl Anonymous {
         self.inactive > 0 || self.active > 0
     }
 
+    #[must_use]
+    pub fn left(&self) -> [u64; 2] {
+        [self.inactive, self.active]
+    }
+
+    pub fn leave(&mut self, [inactive, active]: [u64; 2]) {
+        (self.inactive, self.active) = (inactive, active);
+    }
+
     /// A cluster of each list that has any left; the active one only while the other is short of pages (shrink_list).
     pub fn step(&mut self, mm: &mut Mm, pass: Pass) -> Scanned {
         if !self.is_left() {
