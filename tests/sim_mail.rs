@@ -85,3 +85,32 @@ fn on_64_bit_the_same_server_fills_its_memory() {
     assert!((1.2..=1.85).contains(&wide.buffers), "published 1.5 GB, +-20 %: {wide:?}");
     assert!((1600.0..=2400.0).contains(&wide.inodes), "published two million, +-20 %: {wide:?}");
 }
+
+/// MB of page cache of a machine with two nodes in the second half of a run, and its pages that went with their inodes.
+fn of_small_files(kernel: &str, mode: u32) -> (i64, i64) {
+    let text = format!(
+        "name = 'x'\nsentence = 'X.'\nduration = '30s'\nthreshold = '10s'\nkernel = '{kernel}'\n\
+         [machine]\ncpus = 8\nnodes = ['512MiB', '512MiB']\ndistance = 21\n\
+         disk = {{ size = '2TB', read_bps = '500MB', write_bps = '300MB', latency = '100us', file_system = 'ext3' }}\n\
+         [setup]\n'vm.zone_reclaim_mode' = {mode}\n\
+         [[workload]]\nuse = 'maildir'\nmailboxes = 1000\nmessages = 300\nmessage_size = '11KiB'\n\
+         deliver = 0.05\nexpunge = 0.05\nlist = 0.02\nstats = 300\nreads = 4\nthreads = 16\npause = '2ms'\n"
+    );
+    let scenario = Scenario::parse("x", &text).expect("parses");
+    let recording = sim::run(&scenario).unwrap_or_else(|error| panic!("{kernel}: {error}")).0;
+    let rows = |table| recording.table(table).expect("sampled").rows_of(&Entity::default()).expect("rows");
+    let cached: Vec<i64> = rows(Table::Meminfo).values("Cached_bytes").map(|(_, bytes)| bytes).collect();
+    let late = &cached[cached.len() / 2..];
+    let stolen = rows(Table::Vmstat).last("pginodesteal").unwrap_or(0);
+    (late.iter().sum::<i64>() / late.len() as i64 / 1_000_000, stolen)
+}
+
+/// mm/vmscan.c: __zone_reclaim, 2.6.32, has every shrinker asked for all that it may (`order` stands where lru_pages belongs), and
+/// fs/inode.c: prune_icache drops the pages of an inode with it, of whichever node: memory stays free.
+#[test]
+fn zone_reclaim_takes_the_cache_of_small_files_with_their_inodes() {
+    let (on, stolen) = of_small_files("linux-2.6.32", 1);
+    let (off, _) = of_small_files("linux-2.6.32", 0);
+    assert!(on * 3 < off * 2, "{on} MB with zone_reclaim_mode, {off} MB without");
+    assert!(stolen > 100_000, "{stolen} pages");
+}

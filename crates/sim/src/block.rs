@@ -312,8 +312,10 @@ impl Block {
     /// Gives the device what it takes; a request that the server has in memory, and when that is done.
     fn fill(&mut self, now_ns: u64) -> Option<(Request, u64)> {
         while !self.device.is_full()
+            && !self.lacks_slots()
             && let Some(request) = self.next(now_ns)
         {
+            self.count_slot(true);
             if let Some(at_ns) = self.served_from_memory(&request, now_ns) {
                 return Some((request, at_ns));
             }
@@ -439,7 +441,7 @@ pub async fn device(m: std::rc::Rc<Machine>, device: DeviceId) {
         let until = {
             let mut block = queue.borrow_mut();
             let idle_until = block.idle_until_ns.take();
-            block.device_waits = block.device.accepted() > 0 || idle_until.is_some();
+            block.device_waits = block.device.accepted() > 0 || idle_until.is_some() || block.lacks_slots();
             block.idle_device = Some(m.clock.current()).filter(|_| !block.device.is_full());
             idle_until.into_iter().chain(block.device.next_ns()).min()
         };
@@ -453,6 +455,10 @@ pub fn complete(m: &Machine, request: &Request) {
     {
         let mut block = m.device(request.device).block.borrow_mut();
         let kind = usize::from(request.write);
+        // A server's device may have had no slot for the next.
+        let had_none = block.lacks_slots();
+        block.count_slot(false);
+        block.idle_device.take_if(|_| had_none).into_iter().for_each(|device| m.clock.wake(device));
         block.done[kind] += 1;
         block.bytes[kind] += u64::from(request.pages) * 4096;
         block.wait_ns[kind] += m.clock.now() - request.queued_ns;

@@ -33,7 +33,7 @@ pub struct Chunk {
     pub list: u8,
     /// Zone of the slabs that hold the pages' buffer_heads.
     pub buffer_zone: u8,
-    /// PG_reclaim: goes to the tail of the inactive list when it is written (4.8 and later).
+    /// PG_reclaim: goes to the tail of the inactive list when it is written.
     pub reclaim: bool,
     /// Of a process's memory, not of a file: backed by swap (PG_swapbacked).
     pub anonymous: bool,

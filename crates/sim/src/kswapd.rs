@@ -1,12 +1,13 @@
 //! kswapd: one task a node that brings its zones back up to their high watermarks.
 //!
-//! Models: balance_pgdat of 2.6: priority 12 to 0, each zone below high is scanned and the shrinkers are asked with a
-//! divisor of the zones up to the highest that is short. Leaves out: order > 0, congestion details, sleeping early.
+//! Models: balance_pgdat of 2.6 up to 3.8 (later ones: `zoned_kswapd`, `v6::kswapd`): priority 12 to 0, each zone below high is
+//! scanned and the shrinkers are asked with a divisor of the zones up to the highest that is short. Leaves out: order > 0,
+//! congestion details, sleeping early.
 
 use std::rc::Rc;
 
 use super::Machine;
-use super::kernel::{FairZones, ReclaimWrites};
+use super::kernel::{FairZones, KswapdRule, ReclaimWrites};
 use super::memory::Mm;
 use super::reclaim::{self, Pass};
 use super::shrinker;
@@ -14,6 +15,7 @@ use super::site::Site;
 use super::task::Task;
 use super::v6;
 use super::zone::{Zone, ZoneKind};
+use super::zoned_kswapd;
 
 impl Machine {
     /// wake_all_kswapd: the node of every zone on the list that is below its low watermark.
@@ -55,6 +57,9 @@ pub async fn kswapd(m: Rc<Machine>, node: usize, cpu: u16) {
     task.bound_node = Some(node);
     if m.profile.lru_per_node {
         return v6::kswapd::live(&m, &mut task, node).await;
+    }
+    if m.profile.kswapd != KswapdRule::Naps {
+        return zoned_kswapd::live(&m, &mut task, node).await;
     }
     loop {
         task.begin();

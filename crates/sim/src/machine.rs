@@ -7,7 +7,7 @@ use rand_core::Rng;
 use super::actor::Shared;
 use super::ahead::Aheads;
 use super::block::{Done, Request};
-use super::chunk::{NONE, WINDOW_PAGES};
+use super::chunk::{INACTIVE, NONE, WINDOW_PAGES};
 use super::clock::{Clock, TaskId, WaitQueue};
 use super::cpu::Cpus;
 use super::device::{Device, DeviceId};
@@ -180,8 +180,10 @@ impl Machine {
                 let chunk = mm.chunks.get_mut(id);
                 let (done, next, zone) = (chunk.writeback & bits, chunk.sibling, usize::from(chunk.zone));
                 chunk.writeback &= !done;
-                let rotates = chunk.reclaim && chunk.writeback | chunk.dirty == 0;
-                chunk.reclaim &= !rotates;
+                let written = chunk.reclaim && chunk.writeback | chunk.dirty == 0;
+                chunk.reclaim &= !written;
+                // mm/swap.c: rotate_reclaimable_page, up to 4.11: not if it is active.
+                let rotates = written && (self.profile.lru_per_node || usize::from(chunk.list) == INACTIVE);
                 mm.of_device(inode).writeback -= u64::from(done.count_ones());
                 mm.zones[zone].writeback -= u64::from(done.count_ones());
                 mm.inodes.get_mut(inode).under_writeback -= done.count_ones();

@@ -11,7 +11,8 @@ use super::balance::Fractions;
 use super::chunk::{ACTIVE, ChunkId, INACTIVE};
 use super::constant::constants;
 use super::inode::InodeId;
-use super::kernel::{ReclaimWrites, Throttle, ZoneReclaim};
+use super::kernel::{Immediate, KswapdRule, ReclaimWrites, Throttle, ZoneReclaim};
+use super::lruvec;
 use super::memory::Mm;
 use super::shrinker;
 use super::site::Site;
@@ -40,8 +41,14 @@ pub struct Scanned {
     pub freed: u64,
     /// Mapped ones among the scanned.
     pub mapped: u64,
-    /// Dirty pages met.
+    /// Dirty pages of files met, that nobody writes yet.
     pub dirty: u64,
+    /// Pages under writeback met.
+    pub writeback: u64,
+    /// Of these, marked for reclaim the last time (PG_reclaim): they come round before they are written.
+    pub recycled: u64,
+    /// The same that kswapd met in a zone full of pages under writeback (`nr_immediate`); in none of the two counts before.
+    pub immediate: u64,
 }
 
 impl Scanned {
@@ -53,6 +60,9 @@ impl Scanned {
         self.freed += step.freed;
         self.mapped += step.mapped;
         self.dirty += step.dirty;
+        self.writeback += step.writeback;
+        self.recycled += step.recycled;
+        self.immediate += step.immediate;
     }
 }
 
@@ -140,6 +150,7 @@ impl Mm {
         if chunk.anonymous {
             return self.scan_anonymous(id, pass, sum);
         }
+        self.note_writeback(id, pass, sum);
         let mapped = chunk.mapped & chunk.present;
         let busy = chunk.writeback | chunk.dirty;
         sum.dirty += u64::from(chunk.dirty.count_ones());
@@ -148,6 +159,8 @@ impl Mm {
         let writes = chunk.dirty & !(chunk.writeback | chunk.referenced) & if pass.may_unmap { !0 } else { !mapped };
         if pass.may_write && writes != 0 {
             self.pageout.push(Pageout { inode: chunk.inode, window: chunk.window, bits: writes });
+        } else if chunk.dirty != 0 && self.profile.immediate >= Immediate::Dirty {
+            self.chunks.get_mut(id).reclaim |= !self.profile.lru_per_node;
         }
         // Mapped and referenced pages are activated; unmapped ones need a second call, which has activated them.
         let young = if pass.may_unmap { mapped & chunk.referenced } else { 0 };
@@ -175,6 +188,23 @@ impl Mm {
         }
         self.chunks.move_to_head(id, if activate { ACTIVE } else { INACTIVE });
         freed
+    }
+
+    /// mm/vmscan.c: shrink_page_list, 3.11: pages under writeback at the tail, which are marked so that they come there again once
+    /// they are written (3.6).
+    pub fn note_writeback(&mut self, id: ChunkId, pass: Pass, sum: &mut Scanned) {
+        let chunk = self.chunks.get_mut(id);
+        let pages = u64::from((chunk.writeback & chunk.present).count_ones());
+        if pages == 0 || self.profile.immediate < Immediate::Writeback || self.profile.lru_per_node {
+            return;
+        }
+        if !std::mem::replace(&mut chunk.reclaim, true) {
+            sum.writeback += pages;
+        } else if pass.kswapd && self.zones[usize::from(chunk.zone)].tail.writeback {
+            sum.immediate += pages;
+        } else {
+            (sum.writeback, sum.recycled) = (sum.writeback + pages, sum.recycled + pages);
+        }
     }
 
     pub fn lru_pages(&self, lruvec: u8) -> u64 {
@@ -213,7 +243,7 @@ pub struct Pageout {
     pub bits: u32,
 }
 
-/// mm/vmscan.c: pageout, 2.6.32, for what the last cluster met: not into a congested queue, but for zone_reclaim
+/// mm/vmscan.c: pageout, 2.6.32, for what the last cluster met: not into a congested queue, but for kswapd and zone_reclaim
 /// (PF_SWAPWRITE in may_write_to_queue); the pages come to the tail of their list once they are written (PG_reclaim).
 pub async fn pageout(m: &Machine, task: &mut Task, pass: Pass) {
     if m.mm.borrow().pageout.is_empty() {
@@ -221,12 +251,15 @@ pub async fn pageout(m: &Machine, task: &mut Task, pass: Pass) {
     }
     let met = std::mem::take(&mut m.mm.borrow_mut().pageout);
     for page in met {
-        if m.device_of(page.inode).congested() && pass.site != Site::NodeReclaim {
+        let anonymous = m.mm.borrow().inodes.get(page.inode).anonymous;
+        if m.device_of(page.inode).congested() && pass.site != Site::NodeReclaim && !pass.kswapd {
+            if anonymous {
+                m.mm.borrow_mut().swap.release_bits(page);
+            }
             continue;
         }
         task.run(m).await;
         let was = std::mem::replace(&mut task.memalloc, true);
-        let anonymous = m.mm.borrow().inodes.get(page.inode).anonymous;
         if anonymous {
             swap::write_out(m, task, page).await;
         } else {
@@ -260,6 +293,9 @@ impl Zone {
 
 /// shrink_zone at one priority: up to `target` pages freed, `lru >> priority` scanned.
 pub async fn shrink_zone(m: &Machine, task: &mut Task, zone: usize, priority: u32, target: u64, pass: Pass) -> Scanned {
+    if m.profile.kswapd != KswapdRule::Naps {
+        return lruvec::shrink(m, task, zone, priority, target, pass).await;
+    }
     let mut sum = Scanned::default();
     // mm/vmscan.c: shrink_zone, 2.6.32, stops once it has freed more than a cluster, later kernels at a cluster;
     // kswapd, anybody at DEF_PRIORITY.get(), and everybody before 2.6.29 continues to the end of the share.
@@ -338,6 +374,15 @@ impl Anonymous {
         self.inactive > 0 || self.active > 0
     }
 
+    #[must_use]
+    pub fn left(&self) -> [u64; 2] {
+        [self.inactive, self.active]
+    }
+
+    pub fn leave(&mut self, [inactive, active]: [u64; 2]) {
+        (self.inactive, self.active) = (inactive, active);
+    }
+
     /// A cluster of each list that has any left; the active one only while the other is short of pages (shrink_list).
     pub fn step(&mut self, mm: &mut Mm, pass: Pass) -> Scanned {
         if !self.is_left() {
@@ -399,7 +444,8 @@ async fn direct_by_zone(m: &Machine, task: &mut Task, zones: &[u8], want: Want) 
         if total.scanned > CLUSTER.get() + CLUSTER.get() / 2 {
             m.write_all_back();
         }
-        if round.scanned > 0 && priority < DEF_PRIORITY.get() - 2 {
+        // Later wait_iff_congested, for a zone that nobody tags up to 3.10, and here no more from 3.11 on (`tail`).
+        if round.scanned > 0 && priority < DEF_PRIORITY.get() - 2 && m.profile.kswapd == KswapdRule::Naps {
             m.congestion_wait(task, m.profile.jiffy_ns() * m.profile.hz.get() / 10).await;
         }
     }

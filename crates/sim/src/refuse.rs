@@ -86,8 +86,11 @@ fn missing_of_device(disk: &DiskSpec, setups: &[&Setup], profile: &Profile) -> O
     if let Some(option) = file_system::unknown_option(setup, is_nfs) {
         return Some(format!("the mount option '{option}' (mount.options)"));
     }
-    if disk.network_bytes_per_s.is_some() && !is_nfs {
-        return Some("a disk behind a network (disk.network_bps) with a file system that is not nfs".to_owned());
+    if (disk.network_bytes_per_s.is_some() || disk.network_rtt_ns.is_some()) && !is_nfs {
+        return Some(
+            "a disk behind a network (disk.network_bps, disk.network_rtt) with a file system that is not nfs"
+                .to_owned(),
+        );
     }
     let throttles = setups.iter().any(|setup| setup.number("queue.wbt_lat_usec").is_some_and(|target| target > 0));
     if is_nfs && throttles {

@@ -21,7 +21,9 @@ use super::swap::Swap;
 use super::task::Task;
 use super::v22::{self, Old};
 use super::writeback::Writeback;
-use super::{block, build, constant, copying, journal, monitor, prepare, process, refuse, sample, writeback, zone};
+use super::{
+    block, build, constant, copying, journal, monitor, prepare, process, refuse, sample, server, writeback, zone,
+};
 use flatwater_recording::EventKind;
 use flatwater_recording::header::FORMAT_VERSION;
 use flatwater_recording::{
@@ -222,11 +224,14 @@ fn device(name: &str, disk: &DiskSpec, setup: &Setup, model: DiskModel, profile:
         // drivers/md/raid0.c: raid0_run, raid10.c and raid5.c: run, 2.6.32: readahead of two stripes at least.
         knobs.read_ahead_pages = knobs.read_ahead_pages.max(2 * stripe);
     }
+    if file_system.kind == Kind::Nfs {
+        server::set_client(&mut knobs, profile);
+    }
     knobs.commit_interval_ns = file_system.commit_interval_ns;
     knobs.apply(setup);
     let mut block = Block::new(model, NR_REQUESTS.get() as u32);
     if file_system.kind == Kind::Nfs {
-        block = block.of_server(disk.network_bytes_per_s);
+        block = block.of_server(disk.network_bytes_per_s, disk.network_rtt_ns);
     }
     Device::new(name, file_system, knobs, block)
 }

@@ -4,7 +4,7 @@
 //! for __GFP_WRITE at the low watermark. Leaves out: the quarter more of real-time tasks and of loop devices.
 
 use super::Machine;
-use super::kernel::DirtySpread;
+use super::kernel::{DirtySpread, Dirtyable};
 use super::memory::Mm;
 use super::zone::{Zone, totalreserve_pages};
 
@@ -26,13 +26,26 @@ impl Machine {
     }
 }
 
-/// node_dirtyable_memory, global_dirtyable_memory: free pages without what the kernel keeps back, and file pages.
-pub fn dirtyable<'a>(zones: impl Iterator<Item = &'a Zone>) -> u64 {
-    let of = |sum: (u64, u64, u64), zone: &Zone| {
-        (sum.0 + zone.free, sum.1 + zone.file, sum.2 + totalreserve_pages(std::slice::from_ref(zone)))
-    };
-    let (free, file, reserve) = zones.fold((0, 0, 0), of);
-    free.saturating_sub(reserve) + file
+impl Mm {
+    /// node_dirtyable_memory, global_dirtyable_memory: free pages without what the kernel keeps back, file pages, and up to 3.13
+    /// anonymous ones. So processes that fill most of a machine with swap once raised the limits above all that files had.
+    pub fn dirtyable<'a>(&self, zones: impl Iterator<Item = &'a Zone> + Clone) -> u64 {
+        let of = |sum: (u64, u64, u64), zone: &Zone| {
+            (sum.0 + zone.free, sum.1 + zone.file, sum.2 + totalreserve_pages(std::slice::from_ref(zone)))
+        };
+        let (free, file, reserve) = zones.clone().fold((0, 0, 0), of);
+        free.saturating_sub(reserve) + file + self.dirtyable_anonymous(zones)
+    }
+
+    /// mm/vmscan.c: global_reclaimable_pages, 2.6.32: while there is room in swap; global_lru_pages before.
+    pub fn dirtyable_anonymous<'a>(&self, zones: impl Iterator<Item = &'a Zone>) -> u64 {
+        let counts = match self.profile.dirtyable {
+            Dirtyable::AllLists => true,
+            Dirtyable::WithSwap => self.swap.free() > 0,
+            Dirtyable::Files => false,
+        };
+        if counts { zones.map(|zone| zone.anonymous).sum() } else { 0 }
+    }
 }
 
 /// node_dirty_limit, of so many dirtyable pages there and in all.
@@ -51,15 +64,18 @@ impl Mm {
         let of = |other: &&Zone| if by_node { other.node == asked.node } else { std::ptr::eq(*other, asked) };
         let there = self.zones.iter().filter(of);
         let held: u64 = there.clone().map(|zone| zone.dirty + zone.writeback).sum();
-        let all = if matches!(part, DirtyPart::Bytes(_)) { dirtyable(self.zones.iter()) } else { 0 };
-        held <= limit(part, dirtyable(there), all)
+        let all = if matches!(part, DirtyPart::Bytes(_)) { self.dirtyable(self.zones.iter()) } else { 0 };
+        held <= limit(part, self.dirtyable(there), all)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{DirtyPart, dirtyable, limit};
+    use super::{DirtyPart, limit};
+    use crate::build::memory;
+    use crate::kernel::find;
     use crate::run;
+    use crate::swap::Swap;
     use crate::zone::{Zone, ZoneKind};
     use flatwater_recording::{Entity, Table};
     use flatwater_workload::scenario::Scenario;
@@ -67,11 +83,19 @@ mod tests {
     #[test]
     fn a_node_has_its_part_of_the_dirty_limit() {
         let mut zone = Zone::new(0, ZoneKind::Normal, 10_000, 10_000);
-        (zone.free, zone.file, zone.high) = (1_000, 3_000, 200);
+        (zone.free, zone.file, zone.anonymous, zone.high) = (1_000, 3_000, 4_000, 200);
+        let memory = |kernel: &str, swap| {
+            let mut mm = memory(&find(kernel).expect("a profile"), &[1 << 30], 1);
+            mm.swap = Swap::new(0, swap);
+            mm
+        };
         // 1000 - 200 free and 3000 of files.
-        assert_eq!(dirtyable([&zone].into_iter()), 3_800);
+        let later = memory("linux-3.14", 1000);
+        assert_eq!(later.dirtyable([&zone].into_iter()), 3_800);
+        assert_eq!(memory("linux-3.13", 1000).dirtyable([&zone].into_iter()), 7_800, "what could be swapped counts");
+        assert_eq!(memory("linux-3.13", 0).dirtyable([&zone].into_iter()), 3_800, "there is no swap");
         zone.free = 100;
-        assert_eq!(dirtyable([&zone].into_iter()), 3_000, "the reserve takes no more than is free");
+        assert_eq!(later.dirtyable([&zone].into_iter()), 3_000, "the reserve takes no more than is free");
         assert_eq!(limit(DirtyPart::Percent(40), 3_000, 0), 1_200);
         // vm_dirty_bytes of 1000 pages, a quarter of which is dirtyable here.
         assert_eq!(limit(DirtyPart::Bytes(4_096_000), 3_000, 11_999), 250);

@@ -138,6 +138,13 @@ impl Swap {
         }
     }
 
+    /// Slots of pages that were not written after all: in the kernel they stay dirty in the swap cache.
+    pub fn release_bits(&mut self, page: Pageout) {
+        let first = page.window * WINDOW_PAGES as u32;
+        let places = (0..WINDOW_PAGES as u32).filter(|place| page.bits & 1 << place != 0);
+        places.for_each(|place| self.release(page.inode, first + place));
+    }
+
     fn release_all(&mut self, inode: InodeId) {
         self.ahead.retain(|(owner, _)| *owner != inode);
         for slot in self.slots.remove(&inode).unwrap_or_default().into_iter().filter(|slot| *slot > 0) {
@@ -216,6 +223,7 @@ impl Mm {
 
     /// mm/vmscan.c: shrink_page_list for anonymous pages: add_to_swap, pageout; what has been written since is freed.
     pub fn scan_anonymous(&mut self, id: ChunkId, pass: Pass, sum: &mut Scanned) -> u64 {
+        self.note_writeback(id, pass, sum);
         let chunk = *self.chunks.get(id);
         // page_check_references: PageSwapBacked and referenced through a table: activated.
         let young = chunk.referenced & chunk.present;
@@ -353,7 +361,7 @@ impl Mm {
 
 #[cfg(test)]
 mod tests {
-    use super::{Swap, Window};
+    use super::{Pageout, Swap, Window};
 
     #[test]
     fn the_window_of_swap_readahead_follows_what_was_used_of_the_last_one() {
@@ -367,6 +375,16 @@ mod tests {
         }
         // It shrinks by half at a time.
         assert_eq!([40, 80, 120, 160].map(|slot| window.pages(slot)), [4, 2, 1, 1]);
+    }
+
+    #[test]
+    fn a_page_that_was_not_written_after_all_has_no_copy_in_swap() {
+        let mut swap = Swap::new(1000, 64);
+        (32..36).for_each(|page| assert!(swap.assign(5, page).is_some()));
+        // Pages 33 and 35 of the second window.
+        swap.release_bits(Pageout { inode: 5, window: 1, bits: 0b1010 });
+        assert_eq!([32, 33, 34, 35].map(|page| swap.slot(5, page)), [Some(0), None, Some(2), None]);
+        assert_eq!(swap.free(), 62);
     }
 
     #[test]

@@ -19,9 +19,9 @@ use super::kernel::Throttle;
 use super::memory::Mm;
 use super::proportions::{ByEvents, Completions};
 use super::reclaim::{CLUSTER, Pageout};
+use super::server;
 use super::share::{dirty_of, shares};
 use super::site::Site;
-use super::spread::dirtyable;
 use super::task::{Culprit, Task};
 use super::wbt::Purpose;
 
@@ -92,9 +92,11 @@ pub fn limits(m: &Machine) -> Limits {
         // mm/page-writeback.c, 2.6.17: of all memory, capped at half of what is not mapped.
         Throttle::PerCpuRateLimit => mm.zones.iter().map(|zone| zone.managed).sum(),
         // determine_dirtyable_memory, 2.6.26 and 2.6.32.
-        rule if rule.has_task_limits() => mm.zones.iter().map(|zone| zone.free + zone.file).sum::<u64>() + 1,
+        rule if rule.has_task_limits() => {
+            mm.zones.iter().map(|zone| zone.free + zone.file).sum::<u64>() + mm.dirtyable_anonymous(mm.zones.iter()) + 1
+        }
         // global_dirtyable_memory, 3.3 and later: what is kept back for the kernel cannot become dirty.
-        _ => dirtyable(mm.zones.iter()) + 1,
+        _ => mm.dirtyable(mm.zones.iter()) + 1,
     };
     let mut ratio = knobs.dirty_ratio;
     if m.profile.throttle == Throttle::PerCpuRateLimit {
@@ -439,7 +441,8 @@ async fn write_all(m: &Machine, device: DeviceId, task: &mut Task, pages: u64) {
 async fn write_locked(m: &Machine, task: &mut Task, inode: InodeId, max_pages: u64, site: Site) -> u64 {
     m.device_of(inode).bdi.borrow_mut().next_inode = inode + 1;
     m.wb.borrow_mut().locked.insert(inode);
-    let wrote = write_file(m, task, inode, max_pages, site).await;
+    let may = server::may_flush(m, task, m.place_of(inode)).await;
+    let wrote = if may { write_file(m, task, inode, max_pages, site).await } else { 0 };
     m.wb.borrow_mut().locked.remove(&inode);
     wrote
 }

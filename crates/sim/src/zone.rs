@@ -6,6 +6,7 @@
 
 use super::constant::constants;
 use super::kernel::{Profile, WatermarkRule};
+use super::tail::Tail;
 use super::v6::blocks::{Blocks, PAGEBLOCK};
 
 constants! {
@@ -75,6 +76,7 @@ pub struct Zone {
     pub all_unreclaimable: bool,
     pub min_unmapped: u64,
     pub min_slab: u64,
+    pub tail: Tail,
     /// Pages that it may still give in this round of fairness (NR_ALLOC_BATCH).
     pub alloc_batch: i64,
     /// 6.x only.
@@ -113,6 +115,7 @@ impl Zone {
             all_unreclaimable: false,
             min_unmapped: 0,
             min_slab: 0,
+            tail: Tail::default(),
             alloc_batch: 0,
             blocks: Blocks::default(),
         }

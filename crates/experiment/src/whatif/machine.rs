@@ -16,6 +16,7 @@ pub const DEFAULT_DISK: DiskSpec = DiskSpec {
     seek_ns: Some(8_000_000),
     rotation_ns: Some(8_300_000),
     network_bytes_per_s: None,
+    network_rtt_ns: None,
     file_system: None,
     array: None,
 };

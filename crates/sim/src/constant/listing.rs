@@ -10,7 +10,7 @@ use flatwater_workload::scenario::Scenario;
 use crate::{
     ahead, anonymous, anticipatory, array, block, build, cfq, copying, cpu_list, drive, io_less, journal, knobs,
     mapped, placement, prepare, process, proportions, readahead, reclaim, refuse, requests, server, shrinker, stripes,
-    swap, throttle, v6, v22, wbt, writeback, zone,
+    swap, throttle, v6, v22, wbt, writeback, zone, zoned_kswapd,
 };
 
 /// One constant in the list.
@@ -69,6 +69,7 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         wbt::CONSTANTS,
         writeback::CONSTANTS,
         zone::CONSTANTS,
+        zoned_kswapd::CONSTANTS,
     ] {
         add(entries);
     }

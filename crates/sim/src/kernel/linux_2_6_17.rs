@@ -1,7 +1,8 @@
 //! Linux 2.6.17: the kernel of the ten bulk writers.
 
 use super::{
-    Constant, ContextReadahead, Profile, ScanBalance, SlabFallback, SwapRule, Throttle, ZoneReclaim, linux_2_6_32,
+    Constant, ContextReadahead, Dirtyable, Profile, ScanBalance, SlabFallback, SwapRule, Throttle, ZoneReclaim,
+    linux_2_6_32,
 };
 
 pub fn profile() -> Profile {
@@ -10,6 +11,7 @@ pub fn profile() -> Profile {
         sentence: "2.6.17: a per-CPU dirty rate limit, writers that write out a chunk themselves, batching requests.",
         hz: Constant::kernel(250, "kernel/Kconfig.hz", "CONFIG_HZ, default", "2.6.17"),
         ages_evenly: true,
+        dirtyable: Dirtyable::AllLists,
         relatime: false,
         schedulers: &["anticipatory", "deadline", "cfq", "none", "noop"],
         sync_writes: false,

@@ -1,9 +1,9 @@
 //! Linux 2.6.32, x86-64, SLAB: the kernel of the trading journal and of the graph database.
 
 use super::{
-    Constant, ContextReadahead, CostTable, DirtySpread, FairZones, Generations, Objects, Profile, QueueRule,
-    ReclaimWrites, ScanBalance, Shares, ShrinkRule, SlabFallback, SwapRule, Throttle, WatermarkRule, Workingset,
-    ZoneReclaim,
+    Constant, ContextReadahead, CostTable, DirtySpread, Dirtyable, FairZones, Generations, Immediate, KswapdRule,
+    NfsCongestion, NfsRule, Objects, Profile, QueueRule, ReclaimWrites, ScanBalance, Shares, ShrinkRule, SlabFallback,
+    SwapRule, Throttle, WatermarkRule, Workingset, ZoneReclaim,
 };
 use crate::slab::ObjectShape;
 
@@ -135,7 +135,11 @@ const PROFILE: Profile = Profile {
     populates_write: false,
     converts_extents: false,
     stable_pages: false,
+    dirtyable: Dirtyable::WithSwap,
     reclaim_writes: ReclaimWrites::Everybody,
+    immediate: Immediate::Own,
+    nfs: NfsRule { congestion: NfsCongestion::Marks, reads_far_ahead: true },
+    kswapd: KswapdRule::Naps,
     slub: false,
     huge_pages: false,
     generations: Generations::None,

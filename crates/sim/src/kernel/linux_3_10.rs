@@ -2,8 +2,8 @@
 
 use super::linux_6::{COSTS, OBJECTS};
 use super::{
-    Constant, DirtySpread, Profile, QueueRule, ReclaimWrites, Shares, ShrinkRule, SlabFallback, SwapRule, Throttle,
-    ZoneReclaim, linux_2_6_32,
+    Constant, DirtySpread, Immediate, KswapdRule, Profile, QueueRule, ReclaimWrites, Shares, ShrinkRule, SlabFallback,
+    SwapRule, Throttle, ZoneReclaim, linux_2_6_32,
 };
 
 pub fn profile() -> Profile {
@@ -30,6 +30,8 @@ pub fn profile() -> Profile {
             new_are_referenced: true,
         },
         reclaim_writes: ReclaimWrites::Kswapd,
+        immediate: Immediate::Writeback,
+        kswapd: KswapdRule::WholeShares,
         swap: SwapRule { trims_cache: true, zero_is_never: true, ..linux_2_6_32::profile().swap },
         spares_used_once: true,
         khugepaged: true,

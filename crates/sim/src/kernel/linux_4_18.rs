@@ -1,8 +1,8 @@
 //! Linux 4.18: LRU lists by node, watermarks by scale factor, shrinkers by priority.
 
 use super::{
-    ContextReadahead, DirtySpread, Profile, QueueRule, ShrinkRule, SwapRule, WatermarkRule, Workingset, ZoneReclaim,
-    linux_3_10,
+    ContextReadahead, DirtySpread, Dirtyable, KswapdRule, Profile, QueueRule, ShrinkRule, SwapRule, WatermarkRule,
+    Workingset, ZoneReclaim, linux_3_10,
 };
 
 pub fn profile() -> Profile {
@@ -14,7 +14,9 @@ pub fn profile() -> Profile {
         // Zonelists by zone went with 4.14.
         zonelist_by_zone: false,
         dirty_spread: DirtySpread::ByNode,
+        dirtyable: Dirtyable::Files,
         lru_per_node: true,
+        kswapd: KswapdRule::ProportionalOnce,
         tree_nodes: true,
         context_readahead: ContextReadahead::MoreThanAsked,
         calls_widen_readahead: true,

@@ -1,6 +1,6 @@
 //! Linux 5.15: watermark boosts, CPU lists sized by the low watermark, page cache that holds inodes.
 
-use super::{Constant, Profile, ScanBalance, ShrinkRule, SwapRule, Workingset, linux_4_18};
+use super::{Constant, NfsCongestion, NfsRule, Profile, ScanBalance, ShrinkRule, SwapRule, Workingset, linux_4_18};
 
 pub fn profile() -> Profile {
     Profile {
@@ -19,6 +19,7 @@ pub fn profile() -> Profile {
         },
         schedulers: &["deadline", "mq-deadline", "bfq", "none"],
         populates_write: true,
+        nfs: NfsRule { congestion: NfsCongestion::Marks, reads_far_ahead: false },
         converts_extents: true,
         ..linux_4_18::profile()
     }

@@ -1,6 +1,8 @@
 //! Linux 6.1, 6.12 and 6.18: page cache that holds inodes, folios by file system, who writes out of reclaim, multi-gen LRU.
 
-use super::{Constant, CostTable, Generations, Objects, Profile, ReclaimWrites, linux_2_6_32, linux_5_15};
+use super::{
+    Constant, CostTable, Generations, NfsCongestion, NfsRule, Objects, Profile, ReclaimWrites, linux_2_6_32, linux_5_15,
+};
 use crate::slab::ObjectShape;
 
 /// SLUB: 39 buffer_heads of 104 B a page; ext4 inode 1192 B, dentry 192 B as measured on 6.18.
@@ -78,6 +80,7 @@ pub fn v6_1() -> Profile {
         sentence: "6.1: as 5.15, reclaim_throttle in place of congestion_wait; large folios only where they are read (xfs).",
         hz: Constant::kernel(250, "kernel/Kconfig.hz", "CONFIG_HZ, default", "6.1"),
         generations: Generations::ByLruvec,
+        nfs: NfsRule { congestion: NfsCongestion::Skips, ..linux_5_15::profile().nfs },
         ahead_folio_systems: &["xfs"],
         ..linux_5_15::profile()
     }
@@ -90,6 +93,7 @@ pub fn v6_12() -> Profile {
         large_folio_systems: &["xfs"],
         generations: Generations::ByNode,
         whole_block_or_page: true,
+        nfs: NfsRule { congestion: NfsCongestion::Waits, ..linux_5_15::profile().nfs },
         ..v6_1()
     }
 }

@@ -65,6 +65,36 @@ pub enum FairZones {
     OfNodeFirst,
 }
 
+/// Whether processes' pages count as memory that could be dirty (mm/page-writeback.c: determine_dirtyable_memory, later
+/// global_dirtyable_memory).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dirtyable {
+    /// All pages on the lists (up to 2.6.31).
+    AllLists,
+    /// While there is room in swap: what is reclaimable (2.6.32 to 3.13).
+    WithSwap,
+    /// Pages of files alone (3.14).
+    Files,
+}
+
+/// What the client of NFS does with more pages under writeback than nfs_congestion_kb.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NfsCongestion {
+    /// It marks its device as congested, which no flusher of 2.6.32 and later heeds.
+    Marks,
+    /// Its flusher writes nothing until it is asked again (5.18 to 6.10: "nfs: remove reliance on bdi congestion").
+    Skips,
+    /// Its flusher waits until there are a quarter fewer (6.11: "nfs: Block on write congestion").
+    Waits,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct NfsRule {
+    pub congestion: NfsCongestion,
+    /// Readahead of 15 times the largest read (fs/nfs/client.c: NFS_MAX_READAHEAD, up to 5.3), later of 128 KiB.
+    pub reads_far_ahead: bool,
+}
+
 /// Whose part of the dirty limit a page for a write() may not exceed (`spread`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DirtySpread {
@@ -83,6 +113,32 @@ pub enum Generations {
     None,
     ByLruvec,
     ByNode,
+}
+
+/// How kswapd brings the zones of a node back to their high watermarks (up to 4.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KswapdRule {
+    /// Rounds that end once a cluster was freed, with naps below priority 10; a zone is spared above 8 times its high watermark
+    /// (mm/vmscan.c: balance_pgdat, up to 3.8).
+    Naps,
+    /// The same without naps, and a zone is spared that is a hundredth of itself above (3.9, 3.10).
+    WholeShares,
+    /// No more than the high watermark is asked for, and scanned in proportion (3.11 to 3.15).
+    Proportional,
+    /// The same, with one nudge towards proportion (3.16 to 4.7).
+    ProportionalOnce,
+}
+
+/// Which pages go to the tail of the inactive list once they are written, because reclaim met them there (PG_reclaim).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Immediate {
+    /// Those that reclaim itself writes.
+    Own,
+    /// Dirty ones that it leaves to the flusher (3.2: "mm: vmscan: immediately reclaim end-of-LRU dirty pages when writeback
+    /// completes").
+    Dirty,
+    /// Those under writeback too (3.6: "memcg: further prevent OOM with too many dirty pages"; the mark is everybody's).
+    Writeback,
 }
 
 /// Who calls pageout() for dirty pages of files.
@@ -292,6 +348,7 @@ pub struct Profile {
     pub fair_zones: FairZones,
     /// Whether pages that a write() will dirty are spread by the dirty limit of each zone or node.
     pub dirty_spread: DirtySpread,
+    pub dirtyable: Dirtyable,
     pub throttle: Throttle,
     pub shares: Shares,
     pub shrink: ShrinkRule,
@@ -315,6 +372,10 @@ pub struct Profile {
     pub stable_pages: bool,
     /// Reclaim writes dirty pages of files itself (pageout): everybody up to 3.1, then only kswapd when it is in trouble.
     pub reclaim_writes: ReclaimWrites,
+    pub immediate: Immediate,
+    pub nfs: NfsRule,
+    /// How zones are balanced; 4.8 and later balance nodes.
+    pub kswapd: KswapdRule,
     /// SLUB instead of SLAB.
     pub slub: bool,
     /// Anonymous memory comes in pages of 2 MiB where it may.

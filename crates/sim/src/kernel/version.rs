@@ -4,9 +4,9 @@
 //! here: a version is what the model knows of it.
 
 use super::{
-    Constant, ContextReadahead, DirtySpread, FairZones, Generations, Profile, ReclaimWrites, ScanBalance, Shares,
-    Throttle, WatermarkRule, Workingset, ZoneReclaim, linux_2_6_17, linux_2_6_32, linux_3_10, linux_4_18, linux_5_15,
-    linux_6,
+    Constant, ContextReadahead, DirtySpread, Dirtyable, FairZones, Generations, Immediate, KswapdRule, NfsCongestion,
+    Profile, ReclaimWrites, ScanBalance, Shares, Throttle, WatermarkRule, Workingset, ZoneReclaim, linux_2_6_17,
+    linux_2_6_32, linux_3_10, linux_4_18, linux_5_15, linux_6,
 };
 
 type Version = [u32; 3];
@@ -108,6 +108,9 @@ const CHANGES: &[Change] = &[
     change([3, 2, 0], "mm: vmscan: do not writeback filesystem pages in direct reclaim", |profile| {
         profile.reclaim_writes = ReclaimWrites::Kswapd;
     }),
+    change([3, 2, 0], "mm: vmscan: immediately reclaim end-of-LRU dirty pages when writeback completes", |profile| {
+        profile.immediate = Immediate::Dirty;
+    }),
     change([3, 3, 0], "mm: try to distribute dirty pages fairly across zones", |profile| {
         profile.dirty_spread = DirtySpread::ByZone;
     }),
@@ -121,11 +124,20 @@ const CHANGES: &[Change] = &[
     change([3, 6, 0], "block: Convert BDI proportion calculations to flexible proportions", |profile| {
         profile.shares = Shares::ByTime;
     }),
+    change([3, 6, 0], "memcg: further prevent OOM with too many dirty pages", |profile| {
+        profile.immediate = Immediate::Writeback;
+    }),
     change([3, 8, 0], "mm: memcg: only evict file pages when we have plenty", |profile| {
         profile.swap.trims_cache = true;
     }),
     change([3, 9, 0], "mm: only enforce stable page writes if the backing device requires it", |profile| {
         profile.stable_pages = false;
+    }),
+    change([3, 9, 0], "mm: don't wait on congested zones in balance_pgdat()", |profile| {
+        profile.kswapd = KswapdRule::WholeShares;
+    }),
+    change([3, 11, 0], "Reduce system disruption due to kswapd (nine patches)", |profile| {
+        profile.kswapd = KswapdRule::Proportional;
     }),
     change([3, 12, 0], "readahead: make context readahead more conservative", |profile| {
         profile.context_readahead = ContextReadahead::MoreThanAsked;
@@ -138,6 +150,9 @@ const CHANGES: &[Change] = &[
     change([3, 13, 0], "mm: page_alloc: revert NUMA aspect of fair allocation policy", |profile| {
         profile.fair_zones = FairZones::OfNode;
     }),
+    change([3, 14, 0], "mm/page-writeback.c: do not count anon pages as dirtyable memory", |profile| {
+        profile.dirtyable = Dirtyable::Files;
+    }),
     change([3, 14, 0], "swap: add a simple detector for inappropriate swapin readahead", |profile| {
         profile.swap.watches_readahead = true;
     }),
@@ -148,6 +163,13 @@ const CHANGES: &[Change] = &[
         profile.fair_zones = FairZones::OfNodeFirst;
     }),
     change([3, 16, 0], "mm: disable zone_reclaim_mode by default", |profile| profile.reclaim_distance = None),
+    change(
+        [3, 16, 0],
+        "mm: vmscan: use proportional scanning during direct reclaim and full scan at DEF_PRIORITY",
+        |profile| {
+            profile.kswapd = KswapdRule::ProportionalOnce;
+        },
+    ),
     change([3, 19, 0], "mm: activate pages that are swapped in (do_swap_page)", |profile| {
         profile.swap.activates_faulted = true;
     }),
@@ -186,6 +208,7 @@ const CHANGES: &[Change] = &[
     change([5, 3, 0], "mm, vmscan: do not special-case slab reclaim when watermarks are boosted", |profile| {
         profile.boosts_spare_slabs = false;
     }),
+    change([5, 4, 0], "NFS: Optimise the default readahead size", |profile| profile.nfs.reads_far_ahead = false),
     change([5, 6, 0], "ext4: Make dioread_nolock the default", |profile| profile.converts_extents = true),
     change([5, 8, 0], "mm: balance LRU lists based on relative thrashing", |profile| {
         profile.swap.balance = ScanBalance::Cost;
@@ -201,6 +224,9 @@ const CHANGES: &[Change] = &[
     change([5, 18, 0], "xfs: Support large folios; mm/readahead: Add large folio readahead", |profile| {
         profile.ahead_folio_systems = &["xfs"];
     }),
+    change([5, 18, 0], "nfs: remove reliance on bdi congestion", |profile| {
+        profile.nfs.congestion = NfsCongestion::Skips;
+    }),
     change([6, 1, 0], "mm: multi-gen LRU: minimal implementation", |profile| {
         profile.generations = Generations::ByLruvec
     }),
@@ -211,6 +237,7 @@ const CHANGES: &[Change] = &[
     change([6, 10, 0], "mm: page_alloc: fix freelist movement during block conversion", |profile| {
         profile.whole_block_or_page = true;
     }),
+    change([6, 11, 0], "nfs: Block on write congestion", |profile| profile.nfs.congestion = NfsCongestion::Waits),
     change(
         [6, 16, 0],
         "ext4: enable large folio for regular file; mm: remove swap_writepage from reclaim of files",
@@ -301,11 +328,11 @@ mod tests {
 
     #[test]
     fn a_version_of_which_nothing_is_known_says_which_one_it_is() {
-        assert_eq!(same_as("linux-5.5"), Some("linux-5.3".to_owned()));
+        assert_eq!(same_as("linux-5.5"), Some("linux-5.4".to_owned()));
         assert_eq!(same_as("linux-2.6.25"), Some("linux-2.6.24".to_owned()));
         assert_eq!([same_as("linux-5.15"), same_as("linux-3.9"), same_as("linux-2.2.3")], [None, None, None]);
-        let (one, other) = (between("linux-5.5").expect("known"), between("linux-5.3").expect("known"));
-        assert_eq!(format!("{one:?}").replace("5.5", "5.3"), format!("{other:?}"));
+        let (one, other) = (between("linux-5.5").expect("known"), between("linux-5.4").expect("known"));
+        assert_eq!(format!("{one:?}").replace("5.5", "5.4"), format!("{other:?}"));
         let all = history();
         assert!(all.windows(2).all(|pair| parse(&pair[0].0) <= parse(&pair[1].0)), "{all:?}");
         assert!(all.contains(&("linux-4.10".to_owned(), "block: hook up writeback throttling")));

@@ -1,8 +1,9 @@
 //! Reclaim of 4.8 and later: shares of a node's lists and of the shrinkers' objects, by priority.
 //!
-//! Models: shrink_node, shrink_lruvec (a share of 1/2^priority of each list, a cluster of each in turn, to the end or
-//! until enough is freed), direct reclaim and node_reclaim on top of it. Leaves out: anonymous pages, refaults, PG_reclaim
-//! (a dirty page goes to the head of its list, not to the active one and back to the tail once it is written).
+//! Models: shrink_node, shrink_lruvec (a share of 1/2^priority of each list, a cluster of each in turn, to the end or until enough
+//! is freed, with one nudge towards proportion between files' and anonymous pages: `lruvec`), direct reclaim and node_reclaim on
+//! top of it. Leaves out: PG_reclaim (a dirty page goes to the head of its list, not to the active one and back to the tail once
+//! it is written).
 
 use super::{generations, super_cache};
 use crate::Machine;
@@ -11,6 +12,7 @@ use crate::balance::Fractions;
 use crate::chunk::INACTIVE;
 use crate::constant::constants;
 use crate::kernel::ReclaimWrites;
+use crate::lruvec::Lists;
 use crate::memory::Mm;
 use crate::reclaim::{self, Anonymous, CLUSTER, DEF_PRIORITY, Pass, Scanned};
 use crate::site::Site;
@@ -186,6 +188,8 @@ async fn shrink_lruvec(m: &Machine, task: &mut Task, (zone, lruvec): (usize, u8)
         m.mm.borrow_mut().scan_shares(lruvec, priority, eligible).map(|pages| fractions.file_share(pages));
     let may_age = m.mm.borrow().inactive_below_ratio(lruvec);
     let to_the_end = !kswapd && priority == DEF_PRIORITY.get();
+    let [idle, used] = others.left();
+    let mut lists = Lists::of([idle, used, inactive, active]);
     let mut freed = 0;
     while inactive > 0 || active > 0 || others.is_left() {
         let other = others.step(&mut m.mm.borrow_mut(), pass);
@@ -216,9 +220,14 @@ async fn shrink_lruvec(m: &Machine, task: &mut Task, (zone, lruvec): (usize, u8)
         if task.pending_ns() > m.costs.burst_ns {
             task.run(m).await;
         }
-        // No anonymous pages to be fair to: what is enough is enough.
         if freed >= target && !to_the_end {
-            break;
+            let [idle, used] = others.left();
+            lists.left = [idle, used, inactive, active];
+            if lists.ends(m.profile.kswapd, pass, priority) {
+                break;
+            }
+            others.leave([lists.left[0], lists.left[1]]);
+            [inactive, active] = [lists.left[2], lists.left[3]];
         }
     }
 }

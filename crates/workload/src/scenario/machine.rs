@@ -56,6 +56,7 @@ struct DiskText {
     seek: Option<String>,
     rotation: Option<String>,
     network_bps: Option<String>,
+    network_rtt: Option<String>,
     file_system: Option<String>,
     array: Option<ArrayText>,
 }
@@ -154,6 +155,7 @@ fn read_disk(place: &Place<'_>, from: usize, text: &DiskText) -> Result<DiskSpec
         seek_ns: time("seek", &text.seek)?,
         rotation_ns: time("rotation", &text.rotation)?,
         network_bytes_per_s: size("network_bps", &text.network_bps)?,
+        network_rtt_ns: time("network_rtt", &text.network_rtt)?,
         file_system: text.file_system.clone(),
         array: text.array.as_ref().map(|array| read_array(array, size, time)).transpose()?,
     })

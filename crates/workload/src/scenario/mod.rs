@@ -184,6 +184,8 @@ pub struct DiskSpec {
     pub rotation_ns: Option<u64>,
     /// Of the network to the server whose disk this is (sim: nfs).
     pub network_bytes_per_s: Option<u64>,
+    /// A round trip to that server and back.
+    pub network_rtt_ns: Option<u64>,
     /// `ext4`, `xfs`, `ext2`, ...
     pub file_system: Option<String>,
     /// The disk is an array of such drives; only `bytes` is the whole's (sim).
