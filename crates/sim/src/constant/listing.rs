@@ -9,8 +9,8 @@ use flatwater_workload::scenario::Scenario;
 
 use crate::{
     ahead, anonymous, anticipatory, array, block, build, cfq, cpu_list, drive, io_less, journal, knobs, mapped,
-    placement, readahead, reclaim, refuse, requests, server, shrinker, stripes, swap, throttle, v6, v22, writeback,
-    zone,
+    placement, readahead, reclaim, refuse, requests, server, shrinker, slab, stripes, swap, throttle, v6, v22,
+    writeback, zone,
 };
 
 /// One constant in the list.
@@ -59,6 +59,7 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         refuse::CONSTANTS,
         requests::CONSTANTS,
         server::CONSTANTS,
+        slab::CONSTANTS,
         stripes::CONSTANTS,
         swap::CONSTANTS,
         throttle::CONSTANTS,
