@@ -120,25 +120,25 @@ async fn place(m: &Machine, task: &mut Task, inode: InodeId, page: u64, folio: F
             mm.uncharge_page(inode);
             return found;
         }
-        mm.insert(inode, page, zone)
+        mm.insert_as(inode, page, zone, task.in_fault)
     };
     if !(buffers && m.profile.buffer_heads) {
         return (id, bit);
     }
-    let zone = match alloc::object_now(m, task, CacheKind::BufferHead) {
-        Some(object) => object.zone,
-        None => alloc::object_slow(m, task, CacheKind::BufferHead, Want::NOFS).await.zone,
+    let buffer = match alloc::object_now(m, task, CacheKind::BufferHead) {
+        Some(object) => object,
+        None => alloc::object_slow(m, task, CacheKind::BufferHead, Want::NOFS).await,
     };
     let mut mm = m.mm.borrow_mut();
     // Allocation may have slept: the page may have been moved, or reclaimed.
     match mm.lookup(inode, page) {
-        Some((id, bit)) if mm.chunks.get(id).buffers & bit == 0 => (mm.attach_buffer(id, bit, zone), bit),
+        Some((id, bit)) if mm.chunks.get(id).buffers & bit == 0 => (mm.attach_buffer(id, bit, buffer), bit),
         Some(found) => {
-            mm.free_objects(CacheKind::BufferHead, zone, 1, task.cpu);
+            mm.free_object(CacheKind::BufferHead, buffer, task.cpu);
             found
         }
         None => {
-            mm.free_objects(CacheKind::BufferHead, zone, 1, task.cpu);
+            mm.free_object(CacheKind::BufferHead, buffer, task.cpu);
             (NONE, bit)
         }
     }

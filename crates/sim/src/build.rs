@@ -154,7 +154,7 @@ pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
         [profile.objects.buffer_head, profile.objects.inode, profile.objects.dentry, profile.objects.radix_node];
     let caches = CACHES
         .iter()
-        .map(|&kind| SlabCache::new(kind, shapes[kind as usize].get(), cpus, zones.len(), nodes))
+        .map(|&kind| SlabCache::new(kind, shapes[kind as usize].get(), (cpus, zones.len(), nodes), profile.slub))
         .collect();
     let mut inodes = Inodes::default();
     (inodes.lazy, inodes.new_are_referenced) = (profile.shrink.lazy_inodes, profile.shrink.new_are_referenced);
@@ -315,14 +315,24 @@ fn fill_cache(mm: &mut Mm, zone: u8, room: u64, list: usize) {
         let at = page % OLD_FILE_PAGES;
         let id = insert_window(mm, inode, at, zone);
         if with_buffers {
-            mm.chunks.get_mut(id).buffers = u32::MAX;
+            add_buffers(mm, id, zone);
         }
         if list == ACTIVE {
             mm.chunks.move_to_head(id, ACTIVE);
         }
     }
-    if with_buffers {
+    if with_buffers && !mm.profile.slub {
         add_objects(mm, CacheKind::BufferHead, zone, pages);
+    }
+}
+
+/// The buffer_heads of a whole window, each of a slab where the cache keeps account of them.
+fn add_buffers(mm: &mut Mm, id: ChunkId, zone: u8) {
+    mm.chunks.get_mut(id).buffers = u32::MAX;
+    let pages = if mm.profile.slub { WINDOW_PAGES } else { 0 };
+    for page in 0..pages {
+        let buffer = add_object(mm, CacheKind::BufferHead, zone);
+        mm.chunks.buffer_slabs.note(id, 1 << page, buffer.slab);
     }
 }
 
@@ -343,8 +353,10 @@ pub fn warm(mm: &mut Mm, inode: InodeId, pages: u64, file: usize) {
         (chunk.mapped, chunk.referenced) = (u32::MAX, u32::MAX);
         mm.zones[usize::from(zone)].mapped += WINDOW_PAGES;
         if with_buffers {
-            mm.chunks.get_mut(id).buffers = u32::MAX;
-            add_objects(mm, CacheKind::BufferHead, zone, WINDOW_PAGES);
+            add_buffers(mm, id, zone);
+            if !mm.profile.slub {
+                add_objects(mm, CacheKind::BufferHead, zone, WINDOW_PAGES);
+            }
         }
     }
 }

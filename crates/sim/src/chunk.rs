@@ -27,6 +27,8 @@ pub struct Chunk {
     pub mapped: u32,
     /// Mapped pages that a scan has found referenced and spared once (PG_referenced, 2.6.34 and later).
     pub used_once: u32,
+    /// Accesses by calls beyond the first, up to three, as two bits a page (LRU_REFS_MASK of generations).
+    pub refs: [u32; 2],
     pub buffers: u32,
     pub zone: u8,
     pub lruvec: u8,
@@ -39,9 +41,26 @@ pub struct Chunk {
     pub anonymous: bool,
     /// They came from the active list (PG_workingset, 4.20 and later).
     pub workingset: bool,
+    /// Of the active list, in the youngest generation and not in the one before it.
+    pub youngest: bool,
 }
 
 impl Chunk {
+    /// mm/vmscan.c: folio_inc_refs, 6.12: one more access by a call.
+    pub fn inc_refs(&mut self, bit: u32) {
+        let [low, high] = &mut self.refs;
+        if *low & *high & bit == 0 {
+            *high ^= *low & bit;
+            *low ^= bit;
+        }
+    }
+
+    /// Pages with so many accesses that no tier of theirs is evicted (refs == BIT(LRU_REFS_WIDTH)).
+    #[must_use]
+    pub fn fully_referenced(&self) -> u32 {
+        self.refs[0] & self.refs[1] & self.present
+    }
+
     #[inline]
     pub fn pages(&self) -> u64 {
         u64::from(self.present.count_ones())
@@ -86,6 +105,36 @@ pub struct Chunks {
     pub lruvecs: Vec<Lruvec>,
     /// Pages on the inactive and the active list by zone, for what /proc/zoneinfo prints: a list may hold several zones'.
     on_lists: Vec<[u64; 2]>,
+    /// In which slab each page's buffer_head is, where the cache keeps account of it.
+    pub buffer_slabs: BufferSlabs,
+}
+
+/// A slab for each page of each chunk.
+#[derive(Debug, Default)]
+pub struct BufferSlabs(Vec<[u32; WINDOW_PAGES as usize]>);
+
+impl BufferSlabs {
+    pub fn note(&mut self, id: ChunkId, bit: u32, slab: u32) {
+        if self.0.len() <= id as usize {
+            self.0.resize(id as usize + 1, [0; WINDOW_PAGES as usize]);
+        }
+        self.0[id as usize][bit.trailing_zeros() as usize] = slab;
+    }
+
+    /// The slabs of these pages.
+    pub fn of(&self, id: ChunkId, bits: u32) -> impl Iterator<Item = u32> + use<> {
+        let slabs = self.0.get(id as usize).copied().unwrap_or([0; WINDOW_PAGES as usize]);
+        (0..WINDOW_PAGES as usize).filter(move |page| bits >> page & 1 == 1).map(move |page| slabs[page])
+    }
+
+    fn move_pages(&mut self, from: ChunkId, to: ChunkId, bits: u32) {
+        if self.0.len() > from as usize {
+            for page in (0..WINDOW_PAGES as u32).filter(|page| bits >> page & 1 == 1) {
+                let slab = self.0[from as usize][page as usize];
+                self.note(to, 1 << page, slab);
+            }
+        }
+    }
 }
 
 impl Chunks {
@@ -125,6 +174,7 @@ impl Chunks {
             referenced: 0,
             mapped: 0,
             used_once: 0,
+            refs: [0; 2],
             buffers: 0,
             zone,
             lruvec,
@@ -133,6 +183,7 @@ impl Chunks {
             reclaim: false,
             anonymous: false,
             workingset: false,
+            youngest: false,
         };
         let id = match self.free.pop() {
             Some(id) => {
@@ -179,28 +230,36 @@ impl Chunks {
         self.link_head(id);
     }
 
-    /// All of the active list becomes the inactive one, which is empty: a generation grows older.
-    pub fn age_all(&mut self, lruvec: u8) {
-        let mut id = self.lruvecs[usize::from(lruvec)].head[ACTIVE];
+    /// mm/vmscan.c: inc_max_seq after walk_mm, 6.12: a new youngest generation. The one before it may be evicted now, but for pages
+    /// that were used through a mapping since the last time: the walk has put those into what was the youngest.
+    pub fn age(&mut self, lruvec: u8) {
+        let mut id = self.lruvecs[usize::from(lruvec)].tail[ACTIVE];
         while id != NONE {
             let chunk = self.get_mut(id);
-            chunk.list = INACTIVE as u8;
-            let (zone, next) = (usize::from(chunk.zone), chunk.next);
-            let pages = if chunk.anonymous { 0 } else { chunk.pages() };
-            self.on_lists[zone][ACTIVE] -= pages;
-            self.on_lists[zone][INACTIVE] += pages;
-            id = next;
+            let used = chunk.mapped & chunk.referenced & chunk.present;
+            chunk.referenced &= !used;
+            let stays = std::mem::take(&mut chunk.youngest) || used.count_ones() * 2 > chunk.present.count_ones();
+            let before = chunk.prev;
+            if !stays {
+                self.move_to_head(id, INACTIVE);
+            }
+            id = before;
         }
-        let own = &mut self.lruvecs[usize::from(lruvec)];
-        own.nonresident_age += 1;
-        (own.head, own.tail) = ([own.head[ACTIVE], NONE], [own.tail[ACTIVE], NONE]);
-        own.pages = [own.pages[ACTIVE], 0];
+        self.lruvecs[usize::from(lruvec)].nonresident_age += 1;
+    }
+
+    /// Moves a chunk into the generation before the youngest, or into the youngest.
+    pub fn make_younger(&mut self, id: ChunkId, youngest: bool) {
+        self.move_to_head(id, ACTIVE);
+        let chunk = self.get_mut(id);
+        (chunk.youngest, chunk.refs) = (youngest, [0; 2]);
     }
 
     /// folio_rotate_reclaimable: where the scan comes next.
     pub fn move_to_inactive_tail(&mut self, id: ChunkId) {
         self.unlink(id);
-        self.get_mut(id).list = INACTIVE as u8;
+        let chunk = self.get_mut(id);
+        (chunk.list, chunk.youngest) = (INACTIVE as u8, false);
         let chunk = *self.get(id);
         let lruvec = &mut self.lruvecs[usize::from(chunk.lruvec)];
         let tail = std::mem::replace(&mut lruvec.tail[INACTIVE], id);
@@ -251,6 +310,7 @@ impl Chunks {
         let known =
             [source.dirty, source.writeback, source.referenced, source.mapped, source.used_once, source.buffers]
                 .map(|all| all & bits);
+        let refs = source.refs.map(|all| all & bits);
         let pages = self.clear(from, bits);
         debug_assert_eq!(pages, u64::from(bits.count_ones()));
         self.set_present(to, bits);
@@ -262,6 +322,8 @@ impl Chunks {
         target.mapped |= mapped;
         target.used_once |= used_once;
         target.buffers |= buffers;
+        target.refs = [target.refs[0] | refs[0], target.refs[1] | refs[1]];
+        self.buffer_slabs.move_pages(from, to, buffers);
     }
 
     /// Pages of files in the zone on the inactive and the active list.
@@ -280,6 +342,7 @@ impl Chunks {
         chunk.mapped &= !bits;
         chunk.used_once &= !bits;
         chunk.buffers &= !bits;
+        chunk.refs = chunk.refs.map(|all| all & !bits);
         let chunk = *chunk;
         let pages = bits.count_ones();
         self.count(&chunk, -i64::from(pages));

@@ -28,10 +28,10 @@ impl Machine {
                 let slot = &mm.zones[usize::from(zone)];
                 (slot.node, slot.free <= if fair { slot.high } else { slot.low })
             };
-            // mm/vmscan.c: wakeup_kswapd, 4.8 and later, asks whether the node is balanced.
+            // mm/vmscan.c: wakeup_kswapd, 5.0 and later, asks whether the node is balanced and not boosted.
             let wanted = if self.profile.lru_per_node {
                 self.ask_kswapd(node, highest);
-                !self.is_balanced(node, highest) && !self.is_hopeless(node)
+                !self.is_hopeless(node) && (!self.is_balanced(node, highest) || self.is_boosted(node, highest))
             } else {
                 low
             };

@@ -101,7 +101,9 @@ async fn touch_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, wri
             let from = page / around * around;
             let size_pages = m.mm.borrow().inodes.get(inode).size.div_ceil(PAGE).max(page + 1);
             let to = (from + around).min(size_pages);
+            task.in_fault = true;
             fetch(m, task, inode, (from, to), 0, Site::FaultWait).await;
+            task.in_fault = false;
         }
         let Some((id, bit)) = m.mm.borrow().lookup(inode, page) else { return };
         map_page(m, task, id, bit);

@@ -157,13 +157,22 @@ impl Mm {
 
     /// Puts a page whose frame was just taken from `zone` into the page cache.
     pub fn insert(&mut self, inode: InodeId, page: u64, zone: u8) -> ChunkId {
+        self.insert_as(inode, page, zone, false)
+    }
+
+    /// The same for a page that a fault brings in where there are generations: it begins in the youngest (mm/swap.c: folio_add_lru,
+    /// lru_gen_in_fault, 6.1).
+    pub fn insert_as(&mut self, inode: InodeId, page: u64, zone: u8, in_fault: bool) -> ChunkId {
         let (window, bit) = ((page / WINDOW_PAGES) as u32, 1u32 << (page % WINDOW_PAGES));
         let in_cgroup = self.inodes.get(inode).in_cgroup;
         let node = self.zones[usize::from(zone)].node;
         let own = self.zones[usize::from(zone)].lruvec;
         let lruvec = if in_cgroup { self.cgroup.lruvecs.get(node).copied().unwrap_or(own) } else { own };
-        let list = if self.refaults(inode, page, false) { ACTIVE } else { INACTIVE };
+        let refaults = self.refaults(inode, page, false);
+        let youngest = in_fault && self.profile.lru_gen;
+        let list = if refaults || youngest { ACTIVE } else { INACTIVE };
         let id = self.chunk_for(inode, window, zone, lruvec, list);
+        self.chunks.get_mut(id).youngest |= youngest;
         self.chunks.set_present(id, bit);
         self.inodes.get_mut(inode).pages += 1;
         self.zones[usize::from(zone)].file += 1;
@@ -205,7 +214,7 @@ impl Mm {
         *(if chunk.anonymous { &mut zone.anonymous } else { &mut zone.file }) -= u64::from(bits.count_ones());
         let buffers = u64::from((chunk.buffers & bits).count_ones());
         if buffers > 0 {
-            self.free_objects(CacheKind::BufferHead, chunk.buffer_zone, buffers, cpu);
+            self.free_buffers(id, chunk.buffers & bits, cpu);
         }
         let pages = self.chunks.clear(id, bits);
         self.give_frames(chunk.zone, cpu, pages, false);
@@ -291,7 +300,9 @@ impl Mm {
         let generations = self.profile.lru_gen;
         let chunk = self.chunks.get_mut(id);
         // Generations count references by tiers and move nothing (folio_inc_refs).
-        if generations || chunk.referenced & bit == 0 {
+        if generations && chunk.referenced & bit != 0 {
+            chunk.inc_refs(bit);
+        } else if chunk.referenced & bit == 0 {
             chunk.referenced |= bit;
         } else if usize::from(chunk.list) == INACTIVE {
             if chunk.referenced.count_ones() * 2 <= chunk.present.count_ones() {

@@ -19,6 +19,8 @@ struct Slab {
 struct OfZone {
     head: u32,
     tail: u32,
+    /// Slabs between the two.
+    linked: u64,
     empty: Vec<u32>,
 }
 
@@ -33,7 +35,7 @@ pub struct Packed {
 impl Packed {
     #[must_use]
     pub fn new(per_slab: u64, zones: usize) -> Packed {
-        let zone = OfZone { head: NONE, tail: NONE, empty: Vec::new() };
+        let zone = OfZone { head: NONE, tail: NONE, linked: 0, empty: Vec::new() };
         Packed { per_slab: per_slab as u16, slabs: Vec::new(), spare: Vec::new(), zones: vec![zone; zones] }
     }
 
@@ -87,8 +89,15 @@ impl Packed {
         is_empty && drop_empty
     }
 
+    /// Slabs of the zone that are not full.
+    pub fn partial(&self, zone: u8) -> u64 {
+        let of_zone = &self.zones[usize::from(zone)];
+        of_zone.linked + of_zone.empty.len() as u64
+    }
+
     fn link_tail(&mut self, id: u32) {
         let of_zone = &mut self.zones[usize::from(self.slabs[id as usize].zone)];
+        of_zone.linked += 1;
         let tail = std::mem::replace(&mut of_zone.tail, id);
         if tail == NONE {
             of_zone.head = id;
@@ -101,6 +110,7 @@ impl Packed {
     fn unlink(&mut self, id: u32) {
         let Slab { zone, prev, next, .. } = self.slabs[id as usize];
         let of_zone = &mut self.zones[usize::from(zone)];
+        of_zone.linked -= 1;
         if prev == NONE {
             of_zone.head = next;
         } else {

@@ -186,7 +186,12 @@ impl Mm {
         if activate {
             self.chunks.lruvecs[usize::from(chunk.lruvec)].fares.rotated += u64::from(active.count_ones());
         }
-        self.chunks.move_to_head(id, if activate { ACTIVE } else { INACTIVE });
+        if self.profile.lru_gen && activate {
+            // evict_folios: "don't add rejected folios to the oldest generation": PG_active puts them into the youngest.
+            self.chunks.make_younger(id, true);
+        } else {
+            self.chunks.move_to_head(id, if activate { ACTIVE } else { INACTIVE });
+        }
         freed
     }
 

@@ -2,9 +2,12 @@
 //!
 //! Models: per cache and zone the number of slabs and of free objects in them, per CPU the array in front (limit and
 //! batchcount by object size, `mm/slab.c: enable_cpucache`, 2.6.32), and until when the node's list lock is taken and
-//! by whom. Inodes, dentries and radix tree nodes know their slab (`packed`). Leaves out: which slab a buffer_head is
-//! in: its slabs are given back as soon as the free ones would fill them and exceed the node's limit.
+//! by whom. Inodes, dentries and radix tree nodes know their slab (`packed`), buffer_heads too with SLUB (`mm/slub.c`), which gives an
+//! empty slab back once a list holds `min_partial` partial ones. Leaves out: which slab a buffer_head of SLAB is in: its slabs are given back as
+//! soon as the free ones would fill them and exceed the node's limit; SLUB's partial slabs of each CPU.
 
+use super::chunk::ChunkId;
+use super::constant::constants;
 use super::inode::InodeId;
 use super::memory::Mm;
 use super::packed::Packed;
@@ -86,11 +89,28 @@ pub struct SlabCache {
     pub locks: Vec<ListLock>,
     /// Free objects a node keeps before it gives slabs back (`free_limit`).
     keep: u64,
+    /// With SLUB, partial slabs of a node with which an empty one is given back.
+    min_partial: Option<u64>,
+}
+
+constants! {
+    const MIN_PARTIAL: u64 = kernel(5, "mm/slub.c", "MIN_PARTIAL", "6.1");
+    const MAX_PARTIAL: u64 = kernel(10, "mm/slub.c", "MAX_PARTIAL", "6.1");
+}
+
+/// mm/slub.c: kmem_cache_open, set_min_partial, 6.1.
+fn min_partial(bytes: u64) -> u64 {
+    (u64::from(bytes.max(1).ilog2()) / 2).clamp(MIN_PARTIAL.get(), MAX_PARTIAL.get())
 }
 
 impl SlabCache {
     #[must_use]
-    pub fn new(kind: CacheKind, shape: ObjectShape, cpus: usize, zones: usize, nodes: usize) -> SlabCache {
+    pub fn new(
+        kind: CacheKind,
+        shape: ObjectShape,
+        (cpus, zones, nodes): (usize, usize, usize),
+        slub: bool,
+    ) -> SlabCache {
         let limit: u64 = match shape.bytes {
             0..=256 => 120,
             257..=1024 => 54,
@@ -103,9 +123,10 @@ impl SlabCache {
             batch,
             ready: vec![(0, 0); cpus],
             arrays: vec![Vec::new(); cpus],
-            packed: (kind != CacheKind::BufferHead).then(|| Packed::new(shape.per_slab, zones)),
+            packed: (slub || kind != CacheKind::BufferHead).then(|| Packed::new(shape.per_slab, zones)),
             lists: vec![SlabList::default(); zones],
             locks: vec![ListLock::default(); nodes],
+            min_partial: slub.then(|| min_partial(shape.bytes)),
             keep: (1 + (cpus / nodes.max(1)) as u64) * batch + shape.per_slab,
         }
     }
@@ -169,7 +190,9 @@ impl SlabCache {
         let Some(packed) = &mut self.packed else { return self.give(object.zone, 1) };
         let list = &mut self.lists[usize::from(object.zone)];
         list.free += 1;
-        let gone = packed.give(object.slab, list.free > self.keep);
+        // mm/slub.c: __slab_free, 6.1: a slab whose last object this is is given back if its list holds enough partial ones.
+        let enough = self.min_partial.map_or(list.free > self.keep, |least| packed.partial(object.zone) >= least);
+        let gone = packed.give(object.slab, enough);
         if gone {
             list.slabs -= 1;
             list.free -= self.shape.per_slab;
@@ -222,6 +245,17 @@ impl Mm {
         self.free_slabs(zone, pages, cpu);
     }
 
+    /// Gives the buffer_heads of these pages of a chunk back.
+    pub fn free_buffers(&mut self, id: ChunkId, bits: u32, cpu: u16) {
+        let zone = self.chunks.get(id).buffer_zone;
+        if !self.profile.slub {
+            return self.free_objects(CacheKind::BufferHead, zone, u64::from(bits.count_ones()), cpu);
+        }
+        for slab in self.chunks.buffer_slabs.of(id, bits) {
+            self.free_object(CacheKind::BufferHead, Object { zone, slab }, cpu);
+        }
+    }
+
     /// Gives one object back.
     pub fn free_object(&mut self, kind: CacheKind, object: Object, cpu: u16) {
         let bytes = self.cache(kind).shape.bytes;
@@ -250,7 +284,25 @@ impl Mm {
 
 #[cfg(test)]
 mod tests {
-    use super::per_slab;
+    use super::{CacheKind, Object, ObjectShape, SlabCache, min_partial, per_slab};
+
+    #[test]
+    fn slub_gives_an_empty_slab_back_once_five_others_are_partial() {
+        assert_eq!([104, 192, 1176, 1 << 22].map(min_partial), [5, 5, 5, 10], "half the logarithm, 5 to 10");
+        let shape = ObjectShape { name: "buffer_head", bytes: 104, per_slab: 2 };
+        let mut cache = SlabCache::new(CacheKind::BufferHead, shape, (1, 1, 1), true);
+        (0..6).for_each(|_| cache.grow(0));
+        let taken: Vec<Object> = std::iter::from_fn(|| cache.take_one(0)).collect();
+        let slabs: Vec<u32> = taken.iter().map(|object| object.slab).collect();
+        assert_eq!((slabs[0], slabs[1]), (slabs[0], slabs[0]), "one is filled after the other");
+        // One object of each of four slabs: all are partial, and none is given back.
+        assert_eq!([0, 2, 4, 6].map(|at| cache.give_one(taken[at])), [0; 4]);
+        // The last object of one of them: with four partial slabs it stays.
+        assert_eq!(cache.give_one(taken[1]), 0);
+        // A fifth becomes partial, and what empties now goes.
+        assert_eq!(cache.give_one(taken[8]), 0);
+        assert_eq!((cache.give_one(taken[3]), cache.slabs()), (1, 5));
+    }
 
     /// By hand from mm/slab.c: (4096 - 28 or 48) / (size + 4), and management + objects in the page.
     #[test]

@@ -59,6 +59,8 @@ pub struct Task {
     pub memalloc: bool,
     /// Its call may not enter the file system again (GFP_NOFS).
     pub no_fs: bool,
+    /// It handles a page fault (lru_gen_in_fault).
+    pub in_fault: bool,
     /// What it writes now is for an fsync (WB_SYNC_ALL).
     pub syncs: bool,
     /// What its writes are for.
@@ -102,6 +104,7 @@ impl Task {
             in_cgroup: false,
             memalloc: false,
             no_fs: false,
+            in_fault: false,
             syncs: false,
             writes: super::wbt::Purpose::default(),
             spent: Vec::with_capacity(32),

@@ -16,7 +16,7 @@ use super::memory::Mm;
 use super::names;
 use super::readahead;
 use super::site::Site;
-use super::slab::CacheKind;
+use super::slab::{CacheKind, Object};
 use super::task::{Culprit, Task};
 use super::throttle;
 use super::v6::cgroup;
@@ -27,7 +27,8 @@ const PAGE: u64 = 4096;
 impl Mm {
     /// Attaches a buffer_head to a page. A chunk's buffer_heads are in slabs of one zone: a page whose own lies
     /// elsewhere moves to a sibling chunk.
-    pub fn attach_buffer(&mut self, id: ChunkId, bit: u32, zone: u8) -> ChunkId {
+    pub fn attach_buffer(&mut self, id: ChunkId, bit: u32, buffer: Object) -> ChunkId {
+        let zone = buffer.zone;
         let chunk = *self.chunks.get(id);
         let mut to = id;
         if chunk.buffers != 0 && chunk.buffer_zone != zone {
@@ -39,6 +40,9 @@ impl Mm {
         let own = self.chunks.get_mut(to);
         own.buffers |= bit;
         own.buffer_zone = zone;
+        if self.profile.slub {
+            self.chunks.buffer_slabs.note(to, bit, buffer.slab);
+        }
         to
     }
 }

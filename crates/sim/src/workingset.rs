@@ -214,7 +214,7 @@ mod tests {
             let lruvec = mm.zones[0].lruvec;
             active_pages(&mut mm, 65);
             let inode = evicted_page(&mut mm);
-            (0..passed).for_each(|_| mm.chunks.age_all(lruvec));
+            (0..passed).for_each(|_| mm.chunks.age(lruvec));
             mm.take_frame(0, 0, crate::zone::ZoneKind::HighMem);
             let id = mm.insert(inode, 0, 0);
             assert_ne!(usize::from(mm.chunks.get(id).list), ACTIVE);

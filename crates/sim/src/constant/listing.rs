@@ -9,8 +9,8 @@ use flatwater_workload::scenario::Scenario;
 
 use crate::{
     ahead, anonymous, anticipatory, array, block, build, cfq, copying, cpu_list, drive, io_less, journal, knobs,
-    mapped, placement, prepare, process, proportions, readahead, reclaim, refuse, requests, server, shrinker, stripes,
-    swap, throttle, v6, v22, wbt, writeback, zone, zoned_kswapd,
+    mapped, placement, prepare, process, proportions, readahead, reclaim, refuse, requests, server, shrinker, slab,
+    stripes, swap, throttle, v6, v22, wbt, writeback, zone, zoned_kswapd,
 };
 
 /// One constant in the list.
@@ -78,7 +78,7 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         of_6.into_iter().for_each(&mut add);
         [v6::super_cache::CONSTANTS, v6::cgroup::CONSTANTS, v6::tree::CONSTANTS].into_iter().for_each(add);
     } else {
-        [cpu_list::CONSTANTS, shrinker::CONSTANTS].into_iter().for_each(add);
+        [cpu_list::CONSTANTS, shrinker::CONSTANTS, slab::CONSTANTS].into_iter().for_each(add);
     }
     all
 }

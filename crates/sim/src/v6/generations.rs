@@ -3,8 +3,9 @@
 //! Models: lru_gen_shrink_node, which does nothing for who may not write or not unmap (zone_reclaim_mode without both bits, a
 //! kswapd that is only boosted), the priority that kswapd begins with, evict_folios in batches of 64 pages, the zones of a
 //! generation from the highest eligible one down, and when a scan ends. The oldest generations are the inactive list, the
-//! youngest the active one. Leaves out: tiers, generations between the oldest and the youngest, the walk through page
-//! tables, anonymous pages (`refuse`).
+//! youngest and the one before it the active one; a generation is aged into the oldest one by one. Pages used by four calls are
+//! protected (the last tier's bits). Leaves out: protection of tiers by their refaults, the walk through page tables of pages of the
+//! oldest generation, anonymous pages (`refuse`).
 
 use super::node::Share;
 use crate::Machine;
@@ -69,6 +70,32 @@ impl Mm {
         held.find_map(|zone| self.chunks.tail_of(lruvec, INACTIVE, *zone as u8))
     }
 
+    /// mm/vmscan.c: sort_folio, 6.12: pages that calls have used four times or more go to the next generation, where they count from
+    /// the beginning. How many did.
+    fn protect(&mut self, id: ChunkId) -> u64 {
+        let chunk = *self.chunks.get(id);
+        let often = chunk.fully_referenced();
+        if often == 0 {
+            return 0;
+        }
+        if often == chunk.present {
+            self.chunks.make_younger(id, false);
+            return chunk.pages();
+        }
+        let to = self.chunk_for(chunk.inode, chunk.window, chunk.zone, chunk.lruvec, ACTIVE);
+        let other = *self.chunks.get(to);
+        if other.buffers != 0 && other.buffer_zone != chunk.buffer_zone {
+            // A chunk's buffer_heads are of one zone: these pages are not told from the others.
+            return 0;
+        }
+        self.chunks.get_mut(to).buffer_zone = chunk.buffer_zone;
+        self.chunks.move_pages(id, to, often);
+        let moved = self.chunks.get_mut(to);
+        moved.refs = moved.refs.map(|all| all & !often);
+        moved.referenced &= !often;
+        u64::from(often.count_ones())
+    }
+
     /// mm/vmscan.c: evict_folios, scan_folios, 6.12: a batch, and how many pages it looked at. Pages of zones above what is asked
     /// for grow younger and do not count as scanned.
     fn evict_batch(&mut self, lruvec: u8, zones: &Zones, pass: Pass) -> (Scanned, u64) {
@@ -77,6 +104,12 @@ impl Mm {
         while sum.scanned < MIN_LRU_BATCH.get() && looked < MAX_LRU_BATCH.get() {
             if let Some(id) = self.oldest_of(lruvec, &zones.eligible) {
                 let pages = self.chunks.get(id).pages().max(1);
+                let protected = self.protect(id);
+                if protected > 0 {
+                    sum.aged += protected;
+                    looked += protected;
+                    continue;
+                }
                 sum.scanned += pages;
                 looked += pages;
                 let freed = self.scan_chunk(id, pass, &mut sum);
@@ -85,7 +118,7 @@ impl Mm {
                 let pages = self.chunks.get(id).pages().max(1);
                 sum.aged += pages;
                 looked += pages;
-                self.chunks.move_to_head(id, ACTIVE);
+                self.chunks.make_younger(id, false);
             } else {
                 break;
             }
@@ -107,7 +140,7 @@ impl Mm {
     fn nr_to_scan(&mut self, lruvec: u8, priority: u32) -> u64 {
         if self.chunks.tail(lruvec, INACTIVE).is_none() {
             if priority < DEF_PRIORITY.get() {
-                self.chunks.age_all(lruvec);
+                self.chunks.age(lruvec);
             }
             return 0;
         }
@@ -177,6 +210,58 @@ mod tests {
         assert!(mm.is_safe(0, ZoneKind::HighMem));
         mm.zones[0].free -= 1;
         assert!(!mm.is_safe(0, ZoneKind::HighMem));
+    }
+
+    fn machine() -> (Mm, u32, u8) {
+        let profile = Profile { lru_gen: true, ..kernel::find("linux-6.12").expect("a profile") };
+        let mut mm = build::memory(&profile, &[384 << 20], 2);
+        let inode = mm.inodes.add((1, 1), Object::default(), false);
+        mm.inodes.get_mut(inode).size = 1 << 20;
+        let lruvec = mm.zones[0].lruvec;
+        (mm, inode, lruvec)
+    }
+
+    /// inc_max_seq: MIN_NR_GENS generations are never evicted, so that what is in the youngest needs two agings; what a mapping
+    /// used meanwhile is put off by one.
+    #[test]
+    fn the_youngest_generation_is_the_oldest_after_two_agings() {
+        let (mut mm, inode, lruvec) = machine();
+        let insert = |mm: &mut Mm, window: u64, in_fault: bool| {
+            mm.take_frame(1, 0, ZoneKind::HighMem);
+            mm.insert_as(inode, window * 32, 1, in_fault)
+        };
+        let (faulted, used) = (insert(&mut mm, 0, true), insert(&mut mm, 1, true));
+        insert(&mut mm, 2, false);
+        let held = |mm: &Mm| mm.chunks.lruvecs[usize::from(lruvec)].pages;
+        assert_eq!(held(&mm), [1, 2], "a page read by a call begins in the oldest, one of a fault in the youngest");
+        mm.chunks.age(lruvec);
+        assert_eq!(held(&mm), [1, 2]);
+        let chunk = mm.chunks.get_mut(used);
+        (chunk.mapped, chunk.referenced) = (1, 1);
+        mm.chunks.age(lruvec);
+        assert_eq!(held(&mm), [2, 1]);
+        assert_eq!([faulted, used].map(|id| mm.chunks.get(id).list), [0, 1]);
+        mm.chunks.age(lruvec);
+        assert_eq!(held(&mm), [3, 0], "its accessed bit was cleared by the walk");
+    }
+
+    /// folio_inc_refs and sort_folio: the first access sets PG_referenced, three more fill LRU_REFS_WIDTH.
+    #[test]
+    fn a_page_that_calls_used_four_times_is_protected_once() {
+        for (accesses, protected) in [(3, 0), (4, 1), (9, 1)] {
+            let (mut mm, inode, lruvec) = machine();
+            let pages = [0, 1].map(|page| {
+                mm.take_frame(1, 0, ZoneKind::HighMem);
+                mm.insert(inode, page, 1)
+            });
+            for _ in 0..accesses {
+                mm.touch(pages[0], 1);
+            }
+            assert_eq!(mm.protect(pages[0]), protected, "{accesses} accesses");
+            assert_eq!(mm.chunks.lruvecs[usize::from(lruvec)].pages, [2 - protected, protected]);
+            let younger = mm.lookup(inode, 0).expect("cached").0;
+            assert_eq!(mm.protect(younger), 0, "it counts from the beginning there");
+        }
     }
 
     /// scan_folios: the zones of the oldest generation stand in lists of their own, of which the highest eligible one is taken

@@ -32,6 +32,13 @@ impl Machine {
         self.mm.borrow().zones.iter().any(|zone| zone.node == node && zone.is_high(highest))
     }
 
+    /// mm/vmscan.c: pgdat_watermark_boosted: a zone of the node that may be reclaimed for has its watermarks raised.
+    pub fn is_boosted(&self, node: usize, highest: ZoneKind) -> bool {
+        let mm = self.mm.borrow();
+        let mut own = mm.zones.iter().filter(|zone| zone.node == node && zone.kind <= highest && zone.managed > 0);
+        own.any(|zone| zone.blocks.boost > 0)
+    }
+
     /// A kswapd that sleeps takes up what it is woken for at once, on a CPU of its node; whoever woke it continues for
     /// a burst here, and what is asked for in that burst is for the next run.
     pub fn note_woken(&self, node: usize) {

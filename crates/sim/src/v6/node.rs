@@ -125,8 +125,11 @@ impl Mm {
             return pages.map(|pages| (pages * eligible.0 / eligible.1.max(1)) >> priority);
         }
         let shares = pages.map(|pages| pages >> priority);
-        if self.chunks.tail(lruvec, INACTIVE).is_none() {
-            self.chunks.age_all(lruvec);
+        // The youngest generation is two steps away from the oldest.
+        for _ in 0..2 {
+            if self.chunks.tail(lruvec, INACTIVE).is_none() {
+                self.chunks.age(lruvec);
+            }
         }
         [shares.iter().sum(), 0]
     }
