@@ -15,6 +15,7 @@ mod anonymous;
 mod anticipatory;
 mod array;
 mod balance;
+mod batch;
 mod block;
 mod broken;
 mod build;

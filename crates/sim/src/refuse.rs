@@ -86,6 +86,9 @@ fn missing_of_device(disk: &DiskSpec, setups: &[&Setup], profile: &Profile) -> O
     if let Some(option) = file_system::unknown_option(setup, is_nfs) {
         return Some(format!("the mount option '{option}' (mount.options)"));
     }
+    if let Some(option) = file_system::dropped_option(disk, setup, profile) {
+        return Some(format!("an XFS of 4.18 or earlier: 4.19 and later do not mount with '{option}' (mount.options)"));
+    }
     if disk.network_bytes_per_s.is_some() && !is_nfs {
         return Some("a disk behind a network (disk.network_bps) with a file system that is not nfs".to_owned());
     }
@@ -203,6 +206,13 @@ mod tests {
             ("linux-6.1", "array = { level = 'raid5', drives = 2 }", "", "2 drives"),
             ("linux-6.1", "iops = 200, array = { level = 'raid0', drives = 2 }", "", "disk.iops"),
             ("linux-6.1", "", "'mount.options' = 'noatime,discard'", "discard"),
+            ("linux-4.19", "file_system = 'xfs'", "'mount.options' = 'nobarrier'", "4.19"),
+            (
+                "linux-2.6.29",
+                "file_system = 'ext4'",
+                "'mount.options' = 'journal_async_commit'",
+                "journal_async_commit",
+            ),
             ("linux-6.1", "", "'cgroup.memory_high' = '64MiB'", "memory.high"),
             ("linux-4.9", "", "'queue.wbt_lat_usec' = 75000", "4.10"),
             ("linux-6.1", "file_system = 'nfs'", "'queue.wbt_lat_usec' = 75000", "server"),

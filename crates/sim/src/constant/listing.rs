@@ -8,7 +8,7 @@ use crate::kernel::Profile;
 use flatwater_workload::scenario::Scenario;
 
 use crate::{
-    ahead, anonymous, anticipatory, array, block, build, cfq, copying, cpu_list, drive, io_less, journal, knobs,
+    ahead, anonymous, anticipatory, array, batch, block, build, cfq, copying, cpu_list, drive, io_less, journal, knobs,
     mapped, placement, prepare, process, proportions, readahead, reclaim, refuse, requests, server, shrinker, stripes,
     swap, throttle, v6, v22, wbt, writeback, zone,
 };
@@ -45,6 +45,7 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         anonymous::CONSTANTS,
         anticipatory::CONSTANTS,
         array::CONSTANTS,
+        batch::CONSTANTS,
         block::CONSTANTS,
         build::CONSTANTS,
         cfq::CONSTANTS,

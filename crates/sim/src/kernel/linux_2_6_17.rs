@@ -1,7 +1,8 @@
 //! Linux 2.6.17: the kernel of the ten bulk writers.
 
 use super::{
-    Constant, ContextReadahead, Profile, ScanBalance, SlabFallback, SwapRule, Throttle, ZoneReclaim, linux_2_6_32,
+    Batch, Batches, Constant, ContextReadahead, Profile, ScanBalance, SlabFallback, SwapRule, Throttle, ZoneReclaim,
+    linux_2_6_32,
 };
 
 pub fn profile() -> Profile {
@@ -13,6 +14,7 @@ pub fn profile() -> Profile {
         relatime: false,
         schedulers: &["anticipatory", "deadline", "cfq", "none", "noop"],
         sync_writes: false,
+        batches: Batches { ext3: Batch::Jiffies, ext4: Batch::Jiffies },
         queues_commands: false,
         context_readahead: ContextReadahead::Never,
         fdatasync_skips: false,

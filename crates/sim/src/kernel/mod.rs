@@ -192,6 +192,32 @@ pub struct QueueRule {
     pub has_wbt: bool,
 }
 
+/// What the handle of an fsync waits for before its transaction is committed (fs/jbd/transaction.c: journal_stop).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Batch {
+    No,
+    /// A tick, and another while others joined (up to 2.6.28).
+    Jiffies,
+    /// As long as commits take (2.6.29 and later).
+    CommitTime,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batches {
+    pub ext3: Batch,
+    pub ext4: Batch,
+}
+
+/// What XFS makes of its mount options barrier and nobarrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BarrierOptions {
+    Obeyed,
+    /// It says so and flushes all the same (fs/xfs/xfs_super.c: xfs_parseargs, 4.10 to 4.18).
+    Ignored,
+    /// It is not mounted (4.19 and later).
+    Gone,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct ShrinkRule {
     /// The request is divided by the LRU's length (up to 4.15); later it follows the priority instead.
@@ -337,6 +363,12 @@ pub struct Profile {
     pub jbd_writes_sync: bool,
     /// fdatasync of what only overwrote blocks waits for no commit (ext3, ext4: 2.6.26 and later).
     pub fdatasync_skips: bool,
+    pub batches: Batches,
+    pub xfs_barrier_options: BarrierOptions,
+    /// The active list of files is aged by the root of its size, as that of anonymous pages is (4.7 and later).
+    pub files_by_ratio: bool,
+    /// Whether there are files enough to spare anonymous pages is also decided by refaults (5.3 and later), not only what is aged.
+    pub scan_sees_refaults: bool,
     /// The first touch of each 2 MiB of a mapping takes a page for its table, from the faulting thread's node.
     pub page_tables: bool,
     /// Truncated pages with journalled buffers stay on the LRU, mapped by nobody.

@@ -4,9 +4,9 @@
 //! here: a version is what the model knows of it.
 
 use super::{
-    Constant, ContextReadahead, DirtySpread, FairZones, Generations, Profile, ReclaimWrites, ScanBalance, Shares,
-    Throttle, WatermarkRule, Workingset, ZoneReclaim, linux_2_6_17, linux_2_6_32, linux_3_10, linux_4_18, linux_5_15,
-    linux_6,
+    BarrierOptions, Batch, Batches, Constant, ContextReadahead, DirtySpread, FairZones, Generations, Profile,
+    ReclaimWrites, ScanBalance, Shares, Throttle, WatermarkRule, Workingset, ZoneReclaim, linux_2_6_17, linux_2_6_32,
+    linux_3_10, linux_4_18, linux_5_15, linux_6,
 };
 
 type Version = [u32; 3];
@@ -54,6 +54,12 @@ const CHANGES: &[Change] = &[
         profile.ages_evenly = false;
         profile.swap.balance = ScanBalance::Rotated;
     }),
+    change([2, 6, 28], "ext4: Rename ext4dev to ext4 (with delayed allocation)", |profile| {
+        profile.file_systems = &["ext3", "ext2", "ext4", "xfs", "reiserfs"];
+    }),
+    change([2, 6, 29], "jbd: improve fsync batching; ext4: improve ext4 fsync batching", |profile| {
+        profile.batches = Batches { ext3: Batch::CommitTime, ext4: Batch::CommitTime };
+    }),
     change([2, 6, 30], "writeback: double the dirty thresholds (to 20 and 10)", |profile| {
         profile.dirty_ratio = Constant::kernel(20, "mm/page-writeback.c", "vm_dirty_ratio", "2.6.30");
         profile.background_ratio = Constant::kernel(10, "mm/page-writeback.c", "dirty_background_ratio", "2.6.30");
@@ -72,6 +78,8 @@ const CHANGES: &[Change] = &[
     change([2, 6, 31], "mm: prevent balance_dirty_pages() from doing too much work", |profile| {
         profile.throttle = Throttle::OverLimitOnly;
     }),
+    change([2, 6, 32], "ext3: Wait for proper transaction commit on fsync", |profile| profile.batches.ext3 = Batch::No),
+    change([2, 6, 33], "ext4: Wait for proper transaction commit on fsync", |profile| profile.batches.ext4 = Batch::No),
     change([2, 6, 33], "cfq-iosched: adapt slice to number of processes doing I/O", |profile| {
         profile.queue.cfq_scales = true
     }),
@@ -154,6 +162,7 @@ const CHANGES: &[Change] = &[
         profile.watermarks = WatermarkRule::ScaleFactor;
     }),
     change([4, 7, 0], "mm: filemap: only do access activations on reads", |profile| profile.writes_activate = false),
+    change([4, 7, 0], "mm: vmscan: reduce size of inactive file list", |profile| profile.files_by_ratio = true),
     change([4, 8, 0], "mm, page_alloc: consider dirtyable memory in terms of nodes", |profile| {
         profile.dirty_spread = DirtySpread::ByNode;
     }),
@@ -167,6 +176,9 @@ const CHANGES: &[Change] = &[
         profile.calls_widen_readahead = true;
     }),
     change([4, 10, 0], "block: hook up writeback throttling", |profile| profile.queue.has_wbt = true),
+    change([4, 10, 0], "xfs: deprecate barrier/nobarrier mount option", |profile| {
+        profile.xfs_barrier_options = BarrierOptions::Ignored;
+    }),
     change([4, 12, 0], "mm: vmscan: fix IO/refault regression in cache workingset transition", |profile| {
         profile.refaults_age_active = true;
         profile.schedulers = &["cfq", "deadline", "mq-deadline", "bfq", "none", "noop"];
@@ -175,12 +187,18 @@ const CHANGES: &[Change] = &[
     change([4, 16, 0], "mm: use sc->priority for slab shrink targets", |profile| {
         profile.shrink.divisor_is_lru = false;
     }),
+    change([4, 19, 0], "xfs: remove deprecated barrier/nobarrier mount options", |profile| {
+        profile.xfs_barrier_options = BarrierOptions::Gone;
+    }),
     change([5, 0, 0], "mm: reclaim small amounts of memory when an external fragmentation event occurs", |profile| {
         (profile.page_blocks, profile.boosts_spare_slabs) = (true, true);
         profile.schedulers = &["deadline", "mq-deadline", "bfq", "none"];
     }),
     change([5, 3, 0], "mm, vmscan: do not special-case slab reclaim when watermarks are boosted", |profile| {
         profile.boosts_spare_slabs = false;
+    }),
+    change([5, 3, 0], "mm: vmscan: scan anonymous pages on file refaults", |profile| {
+        profile.scan_sees_refaults = true;
     }),
     change([5, 6, 0], "ext4: Make dioread_nolock the default", |profile| profile.converts_extents = true),
     change([5, 8, 0], "mm: balance LRU lists based on relative thrashing", |profile| {
@@ -316,6 +334,7 @@ mod tests {
                     (profile.shrink, profile.swap, profile.stable_pages, profile.relatime, profile.page_blocks),
                     (profile.spares_used_once, profile.khugepaged, profile.converts_extents, profile.populates_write),
                     (profile.queues_commands, profile.ext3_barriers, profile.md_barriers, profile.jbd_writes_sync),
+                    (profile.batches, profile.files_by_ratio, profile.scan_sees_refaults, profile.xfs_barrier_options),
                     (profile.large_folio_systems, profile.ages_evenly, profile.tree_nodes, profile.generations),
                     (
                         profile.context_readahead,
