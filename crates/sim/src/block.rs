@@ -232,6 +232,10 @@ impl Block {
         if request.write {
             self.unwritten.insert(order);
         }
+        let has_arm = self.device.model.has_arm();
+        if let Some(turns) = self.turns.as_mut().filter(|_| request.sync) {
+            turns.note(request.owner, request.position, u64::from(request.pages), has_arm);
+        }
         self.side(request.write, request.sync).push(order, request);
     }
 
@@ -285,8 +289,9 @@ impl Block {
         let has_arm = self.device.model.has_arm() && !self.last_was_sync_write;
         // A queue's slice is over, or waited out, once the device has answered all of it.
         let in_service = self.device.accepted();
-        let goes_on = self.turns.as_ref().is_some_and(|turns| turns.goes_on(&self.sides[0].owners, writes));
-        if in_service > 0 && (!goes_on || in_service >= cfq::QUANTUM.get() * self.device.model.queues() as usize) {
+        let most = cfq::QUANTUM.get() * self.device.model.queues() as usize;
+        let (turns, owners) = (self.turns.as_ref()?, &self.sides[0].owners);
+        if turns.waits((in_service, most), owners, writes, self.device.model.has_arm()) {
             return None;
         }
         let reader = match self.turns.as_mut()?.turn(&self.sides[0].owners, writes, has_arm, now_ns) {

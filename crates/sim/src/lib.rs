@@ -56,6 +56,7 @@ mod refuse;
 mod requests;
 mod run;
 mod sample;
+mod seeky;
 mod server;
 mod share;
 mod shrinker;

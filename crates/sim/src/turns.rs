@@ -33,11 +33,18 @@ impl Turns {
         }
     }
 
-    /// Whether whose turn it is has anything queued.
-    pub fn goes_on(&self, readers: &BTreeSet<TaskId>, writes: bool) -> bool {
+    /// Whether nothing more is given to the device, which has so many requests and may have so many of one process, for now.
+    pub fn waits(&self, served: (usize, usize), readers: &BTreeSet<TaskId>, writes: bool, has_arm: bool) -> bool {
         match self {
-            Turns::Cfq(cfq) => cfq.goes_on(readers, writes),
-            Turns::Anticipatory(all) => all.goes_on(readers, writes),
+            Turns::Cfq(cfq) => cfq.waits(served, readers, writes, has_arm),
+            Turns::Anticipatory(all) => served.0 > 0 && (!all.goes_on(readers, writes) || served.0 >= served.1),
+        }
+    }
+
+    /// A request of a process is queued.
+    pub fn note(&mut self, reader: TaskId, position: u64, pages: u64, has_arm: bool) {
+        if let Turns::Cfq(cfq) = self {
+            cfq.note(reader, position, pages, has_arm);
         }
     }
 

@@ -9,8 +9,8 @@ use flatwater_workload::scenario::Scenario;
 
 use crate::{
     ahead, anonymous, anticipatory, array, batch, block, build, cfq, copying, cpu_list, drive, io_less, journal, knobs,
-    mapped, placement, prepare, process, proportions, readahead, reclaim, refuse, requests, server, shrinker, stripes,
-    swap, throttle, v6, v22, wbt, writeback, zone,
+    mapped, placement, prepare, process, proportions, readahead, reclaim, refuse, requests, seeky, server, shrinker,
+    stripes, swap, throttle, v6, v22, wbt, writeback, zone,
 };
 
 /// One constant in the list.
@@ -63,6 +63,7 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         reclaim::CONSTANTS,
         refuse::CONSTANTS,
         requests::CONSTANTS,
+        seeky::CONSTANTS,
         server::CONSTANTS,
         stripes::CONSTANTS,
         swap::CONSTANTS,
