@@ -339,7 +339,8 @@ impl Block {
 
     /// Whether a write is done before it is on the disk.
     pub fn caches_writes(&self) -> bool {
-        self.device.model.has_arm() && self.device.model.write_cache_pages() > 0
+        let model = &self.device.model;
+        if model.has_arm() { model.write_cache_pages() > 0 } else { model.flush_ns > 0 }
     }
 
     pub fn has_arm(&self) -> bool {
@@ -497,6 +498,7 @@ mod tests {
             seek_ns: 1,
             rotation_ns: 1,
             access_ns: 1,
+            flush_ns: 0,
             pages: 1 << 20,
             in_order: false,
             depth: 1,

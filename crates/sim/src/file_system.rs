@@ -182,6 +182,12 @@ fn is_of_barriers(option: &str) -> bool {
     ["barrier", "barrier=1", "nobarrier", "barrier=0"].contains(&option)
 }
 
+/// An option about flushes.
+#[must_use]
+pub fn barrier_option(setup: &Setup) -> Option<&str> {
+    options(setup).find(|option| is_of_barriers(option))
+}
+
 /// An option of a file system that this kernel no longer mounts with.
 #[must_use]
 pub fn dropped_option<'a>(disk: &DiskSpec, setup: &'a Setup, profile: &Profile) -> Option<&'a str> {

@@ -220,7 +220,7 @@ fn device(name: &str, disk: &DiskSpec, setup: &Setup, model: DiskModel, profile:
     knobs.apply(setup);
     let mut block = Block::new(model, NR_REQUESTS.get() as u32);
     if file_system.kind == Kind::Nfs {
-        block = block.of_server(disk.network_bytes_per_s);
+        block = block.of_server(disk);
     }
     Device::new(name, file_system, knobs, block)
 }

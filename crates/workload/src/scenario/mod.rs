@@ -166,6 +166,8 @@ pub struct DiskSpec {
     pub iops: Option<u64>,
     /// Of one command of a flash device, which serves `queue_depth` of them at once, ns (sim).
     pub latency_ns: Option<u64>,
+    /// Of a flush of a flash device's write cache, ns; without it the device has none that could be lost (sim).
+    pub flush_ns: Option<u64>,
     /// Commands that the device takes at once (sim).
     pub queue_depth: Option<u32>,
     /// Of a drive with an arm, bytes; 0 switches its write cache and readahead off (sim).
@@ -177,6 +179,8 @@ pub struct DiskSpec {
     pub rotation_ns: Option<u64>,
     /// Of the network to the server whose disk this is (sim: nfs).
     pub network_bytes_per_s: Option<u64>,
+    /// From a request to the first byte of its answer over that network, ns (sim: nfs).
+    pub network_latency_ns: Option<u64>,
     /// `ext4`, `xfs`, `ext2`, ...
     pub file_system: Option<String>,
     /// The disk is an array of such drives; only `bytes` is the whole's (sim).
