@@ -498,7 +498,7 @@ pub const PROFILES: &[fn() -> Profile] = &[
     linux_6::v6_18_lru_gen,
 ];
 
-pub use version::{history, same_as};
+pub use version::{absent, absent_in, history, same_as};
 
 #[must_use]
 pub fn find(name: &str) -> Option<Profile> {

@@ -1,7 +1,7 @@
 //! Kernels between those that have a profile of their own: the one before, and each change up to the version asked for.
 //!
-//! A before and after of one patch so is two versions that differ in nothing else. Changes that the model has not are not
-//! here: a version is what the model knows of it.
+//! A before and after of one patch so is two versions that differ in nothing else. A version is what the model knows of it;
+//! of the changes that it has not, some are named.
 
 use super::{
     BarrierOptions, Batch, Batches, Constant, ContextReadahead, DirtySpread, FairZones, Generations, Profile,
@@ -233,6 +233,19 @@ const CHANGES: &[Change] = &[
     ),
 ];
 
+/// Changes that are known to matter and that the model has not, in order: a before and after across one of them is not to be
+/// asked of it.
+const ABSENT: &[(Version, &str)] = &[
+    ([2, 6, 31], "vmscan: make mapped executable pages the first class citizen"),
+    ([2, 6, 39], "xfs: delayed logging by default"),
+    ([3, 13, 0], "blk-mq: new multi-queue block IO queueing mechanism"),
+    ([3, 15, 0], "mm: introduce vm_ops->map_pages() (fault-around)"),
+    ([4, 14, 0], "mm, swap: VMA based swap readahead"),
+    ([5, 15, 0], "ext4: drop unnecessary journal handle in delalloc write"),
+    ([5, 19, 0], "ext4: improve write performance with disabled delalloc"),
+    ([6, 4, 0], "mm: handle page faults under per-VMA locks"),
+];
+
 fn parse(name: &str) -> Option<Version> {
     let text = name.strip_prefix("linux-")?;
     let parts: Vec<u32> = text.split('.').map(str::parse).collect::<Result<_, _>>().ok()?;
@@ -278,6 +291,17 @@ pub fn history() -> Vec<(String, &'static str)> {
     all.into_iter().map(|(since, what)| (spell(since), what)).collect()
 }
 
+/// Changes of all versions that the model is known not to have.
+pub fn absent() -> impl Iterator<Item = (String, &'static str)> {
+    ABSENT.iter().map(|(since, title)| (spell(*since), *title))
+}
+
+/// What a version brought that the model is known not to have.
+pub fn absent_in(name: &str) -> impl Iterator<Item = &'static str> {
+    let version = parse(name);
+    ABSENT.iter().filter(move |(since, _)| Some(*since) == version).map(|(_, title)| *title)
+}
+
 /// The last version up to this one of which the model knows anything, if that is another: between the two it has no difference.
 #[must_use]
 pub fn same_as(name: &str) -> Option<String> {
@@ -289,7 +313,7 @@ pub fn same_as(name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BASES, CHANGES, between, history, parse, same_as};
+    use super::{ABSENT, BASES, CHANGES, absent_in, between, history, parse, same_as};
     use crate::kernel::{FairZones, Profile, Workingset};
 
     #[test]
@@ -320,6 +344,15 @@ mod tests {
         let all = history();
         assert!(all.windows(2).all(|pair| parse(&pair[0].0) <= parse(&pair[1].0)), "{all:?}");
         assert!(all.contains(&("linux-4.10".to_owned(), "block: hook up writeback throttling")));
+    }
+
+    #[test]
+    fn a_version_says_what_it_brought_that_the_model_has_not() {
+        let titles = |name: &str| absent_in(name).collect::<Vec<_>>();
+        assert_eq!(titles("linux-5.19"), ["ext4: improve write performance with disabled delalloc"]);
+        assert_eq!(titles("linux-5.18"), [""; 0]);
+        assert!(ABSENT.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        assert!(ABSENT.iter().all(|(_, title)| CHANGES.iter().all(|change| change.title != *title)));
     }
 
     /// What the changes make of the base before is what the next base has, in all that they are about.
