@@ -1,9 +1,9 @@
 //! An NFS server in outline, behind the request queue: the network to it, its page cache, and its disk.
 //!
-//! Models: each request goes over the network at its bandwidth, and its answer begins a round trip later; what the server has in memory (all that it has read or written
-//! since it began) comes from there while its disk serves others; the rest is read from its disk, and writes go through to it
-//! (an export with `sync`). Leaves out: the server's own writeback and eviction, RPC slots, attributes and
-//! delegations, COMMIT after unstable writes.
+//! Models: each request goes over the network at its bandwidth, and its answer begins a round trip later; what the server
+//! has in memory (all that it has read or written since it began) comes from there while its disk serves others; the rest is
+//! read from its disk, and writes go through to it (an export with `sync`). Leaves out: the server's own writeback and
+//! eviction, RPC slots, attributes and delegations, COMMIT after unstable writes.
 
 use std::rc::Rc;
 
