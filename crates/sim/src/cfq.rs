@@ -6,7 +6,9 @@
 //! on a disk with an arm an empty reader's slice is waited out for up to 8 ms, because its next
 //! request is likely to lie near the last one; a device that takes several requests has so many of one queue. From 2.6.33 on readers
 //! that seek (`seeky`) share one slice, in which nobody is waited for but the last of them, and a device without an arm is never
-//! kept idle, so that it has requests of several queues (cfq_should_idle). Leaves out:
+//! kept idle, so that it has requests of several queues (cfq_should_idle). From 2.6.17 to 2.6.27 a device that is once seen with
+//! more than 4 requests has nobody who seeks waited for (hw_tag, cfq_update_idle_window), which here is any that takes as many.
+//! Leaves out:
 //! priorities, queues that work together; of bfq weights, the estimate of the disk's rate and what it prefers for being interactive.
 //! Chosen by `queue.scheduler`; otherwise deadline.
 
@@ -28,6 +30,8 @@ constants! {
     const HIST_DIVISOR: u64 = kernel(4, "block/cfq-iosched.c", "cfq_hist_divisor", "2.6.33");
     /// Requests of a queue that the device may have at once.
     pub const QUANTUM: usize = kernel(4, "block/cfq-iosched.c", "cfq_quantum", "2.6.32");
+    /// A device that takes no more at once is not taken for one that queues.
+    pub const UNQUEUED: usize = kernel(4, "block/cfq-iosched.c", "cfq_activate_request (hw_tag)", "2.6.18");
     /// bfq in outline: a queue's budget is what it gets done in this time; an asynchronous queue is charged thrice.
     const BFQ_TIMEOUT_NS: u64 = kernel(125_000_000, "block/bfq-iosched.c", "bfq_timeout (HZ / 8)", "4.18");
     const BFQ_ASYNC_CHARGE: u64 = kernel(3, "block/bfq-iosched.c", "bfq_async_charge_factor", "4.18");
@@ -62,8 +66,10 @@ enum Queue {
 #[derive(Debug)]
 pub struct Cfq {
     slices: Slices,
-    /// What is known of readers' seeks (2.6.33 and later).
+    /// What is known of readers' seeks (up to 2.6.27 on a device that queues, and in 2.6.33 and later).
     seeks: Option<Seeks>,
+    /// Readers that seek have turns of their own that are over once their requests are at the device (up to 2.6.27).
+    lets_go: bool,
     /// The running mean of busy queues, by which slices are cut (low_latency, 2.6.33).
     busy: Option<u64>,
     active: Option<Queue>,
@@ -82,13 +88,28 @@ impl Default for Cfq {
 
 impl Cfq {
     fn with(slices: Slices) -> Cfq {
-        Cfq { slices, seeks: None, busy: None, active: None, slice_end_ns: 0, idle_until_ns: None, looked: None }
+        Cfq {
+            slices,
+            seeks: None,
+            lets_go: false,
+            busy: None,
+            active: None,
+            slice_end_ns: 0,
+            idle_until_ns: None,
+            looked: None,
+        }
     }
 
     /// CFQ of 2.6.33 and later.
     #[must_use]
     pub fn with_target_latency() -> Cfq {
         Cfq { busy: Some(0), seeks: Some(Seeks::default()), ..Cfq::default() }
+    }
+
+    /// CFQ of 2.6.17 to 2.6.27 on a device that takes more than 4 requests.
+    #[must_use]
+    pub fn of_queueing_device() -> Cfq {
+        Cfq { seeks: Some(Seeks::by_mean()), lets_go: true, ..Cfq::default() }
     }
 
     /// cfq_scaled_cfqq_slice with cfq_group_get_avg_queues.
@@ -127,8 +148,18 @@ impl Cfq {
         }
     }
 
-    fn seeks(&self, reader: TaskId) -> bool {
+    fn is_seeky(&self, reader: TaskId) -> bool {
         self.seeks.as_ref().is_some_and(|seeks| seeks.is_seeky(reader))
+    }
+
+    /// Whether it shares its slice with all others that seek.
+    fn seeks(&self, reader: TaskId) -> bool {
+        !self.lets_go && self.is_seeky(reader)
+    }
+
+    /// cfq_cfqq_idle_window is clear: its slice is over with the dispatch (__cfq_dispatch_requests, 2.6.18).
+    fn is_let_go(&self, queue: Queue) -> bool {
+        matches!(queue, Queue::Reader(reader) if self.lets_go && self.is_seeky(reader))
     }
 
     fn has_queued(&self, queue: Queue, readers: &BTreeSet<TaskId>, writes: bool) -> bool {
@@ -148,15 +179,16 @@ impl Cfq {
         match self.active {
             _ if in_service == 0 => false,
             Some(Queue::Seekers) if goes_on => false,
+            Some(active) if self.lets_go && (goes_on || self.is_let_go(active)) => false,
             // cfq_should_idle: a device without an arm goes on with the next queue.
-            _ if self.seeks.is_some() && !has_arm => in_service >= most,
+            _ if self.seeks.is_some() && !self.lets_go && !has_arm => in_service >= most,
             _ => !goes_on || in_service >= most,
         }
     }
 
     /// Whose request is to be served, from who has any queued; `has_arm` says whether waiting for a reader pays.
     pub fn turn(&mut self, readers: &BTreeSet<TaskId>, writes: bool, has_arm: bool, now_ns: u64) -> Turn {
-        if let Some(active) = self.active.filter(|_| now_ns < self.slice_end_ns) {
+        if let Some(active) = self.active.filter(|&active| now_ns < self.slice_end_ns && !self.is_let_go(active)) {
             if self.has_queued(active, readers, writes) {
                 self.idle_until_ns = None;
                 return self.as_turn(active, readers);
@@ -285,5 +317,23 @@ mod tests {
         assert!(old.waits((1, 4), &BTreeSet::from([2, 3]), false, true), "2.6.32: one after the other");
         cfq.active = Some(Queue::Reader(2));
         assert!(!cfq.waits((3, 4), &readers, false, false) && cfq.waits((4, 4), &readers, false, false), "no arm");
+    }
+
+    #[test]
+    fn up_to_2_6_27_a_device_that_queues_is_not_kept_for_who_seeks() {
+        let readers = BTreeSet::from([1, 2, 3]);
+        let mut cfq = Cfq::of_queueing_device();
+        // The first request is at 300 000 pages; the mean distance is over 16384 pages from then on.
+        [1, 3].into_iter().for_each(|reader| cfq.note(reader, 300_000, 4, true));
+        [1, 2, 3].into_iter().for_each(|reader| cfq.note(reader, 4, 4, true));
+        assert_eq!(cfq.turn(&readers, true, true, 0), Turn::Reader(1));
+        let left = BTreeSet::from([2, 3]);
+        assert!(!cfq.waits((1, 4), &left, true, true), "the device gets more before it has answered the first");
+        assert_eq!(cfq.turn(&left, true, true, 0), Turn::Reader(2));
+        let left = BTreeSet::from([3]);
+        assert!(cfq.waits((2, 4), &left, true, true), "the second reads in order");
+        assert_eq!(cfq.turn(&left, true, true, 0), Turn::Idle(8 * MS));
+        assert_eq!(cfq.turn(&left, true, true, 8 * MS), Turn::Reader(3));
+        assert_eq!(cfq.turn(&BTreeSet::new(), true, true, 8 * MS), Turn::Writes);
     }
 }

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::anticipatory::Anticipatory;
-use super::cfq::{Cfq, Turn};
+use super::cfq::{Cfq, Turn, UNQUEUED};
 use super::clock::TaskId;
+use super::kernel::QueueRule;
 
 /// Who may use the device next, where that goes by process.
 #[derive(Debug)]
@@ -14,10 +15,11 @@ pub enum Turns {
 }
 
 impl Turns {
-    /// `scales` as CFQ of 2.6.33 and later.
-    pub fn named(name: &str, scales: bool) -> Option<Turns> {
+    /// On a device that takes so many requests at once.
+    pub fn named(name: &str, rule: QueueRule, depth: usize) -> Option<Turns> {
         match name {
-            "cfq" if scales => Some(Turns::Cfq(Cfq::with_target_latency())),
+            "cfq" if rule.cfq_lets_go && depth > UNQUEUED.get() => Some(Turns::Cfq(Cfq::of_queueing_device())),
+            "cfq" if rule.cfq_scales => Some(Turns::Cfq(Cfq::with_target_latency())),
             "cfq" => Some(Turns::Cfq(Cfq::default())),
             "bfq" => Some(Turns::Cfq(Cfq::bfq())),
             "anticipatory" => Some(Turns::Anticipatory(Anticipatory::default())),

@@ -1,8 +1,8 @@
 //! Linux 2.6.17: the kernel of the ten bulk writers.
 
 use super::{
-    Batch, Batches, Constant, ContextReadahead, Profile, ScanBalance, SlabFallback, SwapRule, Throttle, ZoneReclaim,
-    linux_2_6_32,
+    Batch, Batches, Constant, ContextReadahead, Profile, QueueRule, ScanBalance, SlabFallback, SwapRule, Throttle,
+    ZoneReclaim, linux_2_6_32,
 };
 
 pub fn profile() -> Profile {
@@ -18,6 +18,7 @@ pub fn profile() -> Profile {
         queues_commands: false,
         context_readahead: ContextReadahead::Never,
         fdatasync_skips: false,
+        queue: QueueRule { cfq_lets_go: true, cfq_scales: false, has_wbt: false },
         file_systems: &["ext3", "ext2", "xfs", "reiserfs"],
         swap: SwapRule { balance: ScanBalance::Tendency, ..linux_2_6_32::profile().swap },
         slab_fallback: SlabFallback::TriesHarder,

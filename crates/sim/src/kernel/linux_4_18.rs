@@ -18,7 +18,7 @@ pub fn profile() -> Profile {
         tree_nodes: true,
         context_readahead: ContextReadahead::MoreThanAsked,
         calls_widen_readahead: true,
-        queue: QueueRule { cfq_scales: true, has_wbt: true },
+        queue: QueueRule { cfq_lets_go: false, cfq_scales: true, has_wbt: true },
         writes_activate: false,
         files_by_ratio: true,
         xfs_barrier_options: BarrierOptions::Ignored,

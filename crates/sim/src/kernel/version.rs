@@ -50,6 +50,7 @@ const CHANGES: &[Change] = &[
     change([2, 6, 26], "ext3: fdatasync should skip metadata writeout when overwriting", |profile| {
         profile.fdatasync_skips = true;
     }),
+    change([2, 6, 28], "cfq-iosched: fix queue depth detection", |profile| profile.queue.cfq_lets_go = false),
     change([2, 6, 28], "vmscan: split LRU lists into anon & file sets", |profile| {
         profile.ages_evenly = false;
         profile.swap.balance = ScanBalance::Rotated;
