@@ -118,6 +118,23 @@ fn longest_ms(recording: &Recording, op: OpKind) -> f64 {
     all.max().unwrap_or(0) as f64 / 1e6
 }
 
+/// Seconds from the first touch by the threads in front to so many of them; to the end where there were fewer.
+fn seconds_of_touches(recording: &Recording, wanted: u64) -> f64 {
+    let own = |bucket: &&flatwater_recording::LatencyBucket| bucket.op == OpKind::PageFault && bucket.thread.is_empty();
+    let mut by_time: BTreeMap<u64, u64> = BTreeMap::new();
+    for bucket in recording.latency.iter().filter(own) {
+        *by_time.entry(bucket.start_ns).or_default() += bucket.from_start.count();
+    }
+    let from_ns = by_time.keys().next().copied().unwrap_or(0);
+    let sums = by_time.iter().scan(0, |sum, (start_ns, count)| {
+        *sum += count;
+        Some((*start_ns, *sum))
+    });
+    let end_ns = recording.header.clock.start_ns + recording.header.duration_ns;
+    let at_ns = sums.into_iter().find(|(_, sum)| *sum >= wanted).map_or(end_ns, |(start_ns, _)| start_ns);
+    (at_ns - from_ns) as f64 / 1e9
+}
+
 /// A column of meminfo in the second half of the run, on average.
 fn meminfo_mb(recording: &Recording, column: &str) -> f64 {
     let meminfo = recording.table(Table::Meminfo).expect("meminfo");
@@ -157,6 +174,7 @@ fn figure_of(of: &Source, recording: &Recording) -> f64 {
         "touches_per_s" => of_calls(recording, OpKind::PageFault)[0],
         "reads_per_s" => of_calls(recording, OpKind::Read)[0],
         "us_per_touch" => of_calls(recording, OpKind::PageFault)[2] * 1e6,
+        "seconds_of_512000_touches" => seconds_of_touches(recording, 512_000),
         "write_max_ms" => longest_ms(recording, OpKind::Write),
         "read_max_ms" => longest_ms(recording, OpKind::Read),
         "write_call_mb_per_s" => of_calls(recording, OpKind::Write)[1],

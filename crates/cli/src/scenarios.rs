@@ -70,7 +70,9 @@ fn kernels() -> String {
     for profile in others.filter(|profile| !text.contains(profile.sentence)).collect::<Vec<_>>() {
         text.push_str(&format!("{}: {}\n", profile.name, profile.sentence));
     }
-    text.push_str("\nOf a version that is not here the model knows nothing: it is the one before.\n");
+    text.push_str("\nOf a version that is not here the model knows nothing: it is the one before. Known not to be in the model:\n");
+    let absent = kernel::absent().map(|(version, title)| format!("    {version}: {title}\n"));
+    text.extend(absent);
     text
 }
 

@@ -30,7 +30,7 @@ pub struct Anticipatory {
 }
 
 impl Anticipatory {
-    /// As `Cfq::goes_on`.
+    /// Whether whose turn it is has anything queued.
     pub fn goes_on(&self, readers: &BTreeSet<TaskId>, writes: bool) -> bool {
         if self.writes { writes } else { self.last.is_some_and(|last| readers.contains(&last)) }
     }

@@ -447,6 +447,7 @@ mod tests {
             seek_ns: 0,
             rotation_ns: 0,
             access_ns: 100_000,
+            flush_ns: 0,
             pages: 1 << 20,
             in_order: true,
             depth: 32,

@@ -111,10 +111,15 @@ impl Mm {
 
     /// inactive_anon_is_low: by the root of ten times the list's GiB.
     pub fn anonymous_is_low(&self, lruvec: u8) -> bool {
+        self.swap.pages() > 0 && self.is_below_ratio(lruvec)
+    }
+
+    /// mm/vmscan.c: inactive_list_is_low, 4.7: below 1 GiB the lists are to be equal, then by the root of ten times the GiB.
+    pub fn is_below_ratio(&self, lruvec: u8) -> bool {
         let [inactive, active] = self.chunks.lruvecs[usize::from(lruvec)].pages;
         let gib = (inactive + active) >> 18;
         let ratio = if gib > 0 { (10 * gib).isqrt() } else { 1 };
-        self.swap.pages() > 0 && inactive * ratio < active
+        inactive * ratio < active
     }
 
     /// mm/vmscan.c: shrink_active_list, 2.6.20: whether mapped pages may be taken off the active list at all.

@@ -15,6 +15,7 @@ use super::cfq::{self, Turn};
 use super::clock::TaskId;
 use super::device::DeviceId;
 use super::disk::{Device, DiskModel};
+use super::kernel::QueueRule;
 use super::requests::{Batcher, Key, Pool, Side, congestion_thresholds};
 pub use super::requests::{Done, Request};
 use super::server::{self, Server};
@@ -53,7 +54,7 @@ pub struct Block {
     turns: Option<Turns>,
     scheduler: String,
     /// CFQ cuts slices by how many queues are busy (2.6.33 and later).
-    scales_slices: bool,
+    rule: QueueRule,
     /// Until when it keeps the device idle.
     idle_until_ns: Option<u64>,
     idle_device: Option<TaskId>,
@@ -98,7 +99,7 @@ impl Block {
             deadline: Deadline::default(),
             turns: None,
             scheduler: String::new(),
-            scales_slices: false,
+            rule: QueueRule::default(),
             idle_until_ns: None,
             idle_device: None,
             last_was_sync_write: false,
@@ -145,13 +146,9 @@ impl Block {
         &mut self.pools[usize::from(other)]
     }
 
-    /// Whether requests are had by who waits for them, not by direction.
-    pub fn set_by_sync(&mut self, by_sync: bool) {
-        self.by_sync = by_sync;
-    }
-
-    pub fn set_scales_slices(&mut self, scales: bool) {
-        self.scales_slices = scales;
+    /// Whether requests are had by who waits for them, not by direction, and what else depends on the kernel.
+    pub fn set_rules(&mut self, by_sync: bool, rule: QueueRule) {
+        (self.by_sync, self.rule) = (by_sync, rule);
     }
 
     pub fn set_limits(&mut self, nr_requests: u32, request_pages: u32) {
@@ -183,7 +180,7 @@ impl Block {
 
     pub fn set_scheduler(&mut self, name: &str) {
         if self.scheduler != name {
-            self.turns = Turns::named(name, self.scales_slices);
+            self.turns = Turns::named(name, self.rule, self.device.model.depth);
             name.clone_into(&mut self.scheduler);
             // What is queued goes where the new elevator looks for it (elevator_switch drains the queue instead).
             for side in std::mem::take(&mut self.sides) {
@@ -231,6 +228,10 @@ impl Block {
         let request = Request { order, ..request };
         if request.write {
             self.unwritten.insert(order);
+        }
+        let has_arm = self.device.model.has_arm();
+        if let Some(turns) = self.turns.as_mut().filter(|_| request.sync) {
+            turns.note(request.owner, request.position, u64::from(request.pages), has_arm);
         }
         self.side(request.write, request.sync).push(order, request);
     }
@@ -285,8 +286,9 @@ impl Block {
         let has_arm = self.device.model.has_arm() && !self.last_was_sync_write;
         // A queue's slice is over, or waited out, once the device has answered all of it.
         let in_service = self.device.accepted();
-        let goes_on = self.turns.as_ref().is_some_and(|turns| turns.goes_on(&self.sides[0].owners, writes));
-        if in_service > 0 && (!goes_on || in_service >= cfq::QUANTUM.get() * self.device.model.queues() as usize) {
+        let most = cfq::QUANTUM.get() * self.device.model.queues() as usize;
+        let (turns, owners) = (self.turns.as_ref()?, &self.sides[0].owners);
+        if turns.waits((in_service, most), owners, writes, self.device.model.has_arm()) {
             return None;
         }
         let reader = match self.turns.as_mut()?.turn(&self.sides[0].owners, writes, has_arm, now_ns) {
@@ -336,7 +338,8 @@ impl Block {
 
     /// Whether a write is done before it is on the disk.
     pub fn caches_writes(&self) -> bool {
-        self.device.model.has_arm() && self.device.model.write_cache_pages() > 0
+        let model = &self.device.model;
+        if model.has_arm() { model.write_cache_pages() > 0 } else { model.flush_ns > 0 }
     }
 
     pub fn has_arm(&self) -> bool {
@@ -488,7 +491,7 @@ pub fn complete(m: &Machine, request: &Request) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Batcher, Block, Done, Request, congestion_thresholds};
+    use super::{Batcher, Block, Done, QueueRule, Request, congestion_thresholds};
     use crate::disk::DiskModel;
 
     fn block() -> Block {
@@ -498,6 +501,7 @@ mod tests {
             seek_ns: 1,
             rotation_ns: 1,
             access_ns: 1,
+            flush_ns: 0,
             pages: 1 << 20,
             in_order: false,
             depth: 1,
@@ -565,7 +569,7 @@ mod tests {
     fn a_write_for_an_fsync_has_its_own_queue_and_pool_from_2_6_30_on() {
         let mut block = block();
         block.set_scheduler("cfq");
-        block.set_by_sync(true);
+        block.set_rules(true, QueueRule::default());
         (0..128).for_each(|_| assert!(block.try_take((true, false), &mut Batcher::default(), 0)));
         assert!(block.try_take((true, true), &mut Batcher::default(), 0), "of the synchronous pool");
         block.push(request(true, 500, 0));

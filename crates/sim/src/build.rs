@@ -438,6 +438,7 @@ pub fn disk(spec: &DiskSpec, profile: &Profile) -> DiskModel {
         seek_ns: if flash { 0 } else { spec.seek_ns.unwrap_or(ARM_SEEK_NS.get()) },
         rotation_ns: if flash { 0 } else { spec.rotation_ns.unwrap_or(ARM_ROTATION_NS.get()) },
         access_ns: limited.map_or(spec.latency_ns.unwrap_or(FLASH_ACCESS_NS.get()), |iops| 1_000_000_000 / iops.max(1)),
+        flush_ns: spec.flush_ns.unwrap_or(0),
         pages: spec.bytes.unwrap_or(500 << 30) / 4096,
         in_order: flash && is_flash,
         depth,

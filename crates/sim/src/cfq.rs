@@ -1,10 +1,14 @@
-//! CFQ in outline (block/cfq-iosched.c, 2.6.18 to 2.6.32): who may use the disk now.
+//! CFQ in outline (block/cfq-iosched.c, 2.6.18 to 4.20): who may use the disk now.
 //!
 //! Models: a queue for each process that reads or writes for an fsync (2.6.30), one for all other writes; queues in turn,
 //! each for a slice of time (100 ms, writes 40 ms) or until it is empty, from its oldest request if that has waited for
 //! long (cfq_check_fifo); from 2.6.33 on slices that are cut so that all of them fit into 300 ms, down to twice the idling;
 //! on a disk with an arm an empty reader's slice is waited out for up to 8 ms, because its next
-//! request is likely to lie near the last one; a device that takes several requests has so many of one queue. Leaves out:
+//! request is likely to lie near the last one; a device that takes several requests has so many of one queue. From 2.6.33 on readers
+//! that seek (`seeky`) share one slice, in which nobody is waited for but the last of them, and a device without an arm is never
+//! kept idle, so that it has requests of several queues (cfq_should_idle). From 2.6.17 to 2.6.27 a device that is once seen with
+//! more than 4 requests has nobody who seeks waited for (hw_tag, cfq_update_idle_window), which here is any that takes as many.
+//! Leaves out:
 //! priorities, queues that work together; of bfq weights, the estimate of the disk's rate and what it prefers for being interactive.
 //! Chosen by `queue.scheduler`; otherwise deadline.
 
@@ -12,6 +16,7 @@ use super::constant::constants;
 use std::collections::BTreeSet;
 
 use super::clock::TaskId;
+use super::seeky::Seeks;
 
 constants! {
     const SLICE_SYNC_NS: u64 = kernel(100_000_000, "block/cfq-iosched.c", "cfq_slice_sync (HZ/10)", "2.6.32");
@@ -25,6 +30,8 @@ constants! {
     const HIST_DIVISOR: u64 = kernel(4, "block/cfq-iosched.c", "cfq_hist_divisor", "2.6.33");
     /// Requests of a queue that the device may have at once.
     pub const QUANTUM: usize = kernel(4, "block/cfq-iosched.c", "cfq_quantum", "2.6.32");
+    /// A device that takes no more at once is not taken for one that queues.
+    pub const UNQUEUED: usize = kernel(4, "block/cfq-iosched.c", "cfq_activate_request (hw_tag)", "2.6.18");
     /// bfq in outline: a queue's budget is what it gets done in this time; an asynchronous queue is charged thrice.
     const BFQ_TIMEOUT_NS: u64 = kernel(125_000_000, "block/bfq-iosched.c", "bfq_timeout (HZ / 8)", "4.18");
     const BFQ_ASYNC_CHARGE: u64 = kernel(3, "block/bfq-iosched.c", "bfq_async_charge_factor", "4.18");
@@ -47,13 +54,25 @@ pub enum Turn {
     Nobody,
 }
 
+/// Who has a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Queue {
+    Reader(TaskId),
+    /// All readers that seek (the service tree SYNC_NOIDLE_WORKLOAD).
+    Seekers,
+    Writes,
+}
+
 #[derive(Debug)]
 pub struct Cfq {
     slices: Slices,
+    /// What is known of readers' seeks (up to 2.6.27 on a device that queues, and in 2.6.33 and later).
+    seeks: Option<Seeks>,
+    /// Readers that seek have turns of their own that are over once their requests are at the device (up to 2.6.27).
+    lets_go: bool,
     /// The running mean of busy queues, by which slices are cut (low_latency, 2.6.33).
     busy: Option<u64>,
-    /// Whose slice it is: a reader's, or that of the writes.
-    active: Option<Option<TaskId>>,
+    active: Option<Queue>,
     slice_end_ns: u64,
     /// Since the active reader's queue was found empty.
     idle_until_ns: Option<u64>,
@@ -69,13 +88,28 @@ impl Default for Cfq {
 
 impl Cfq {
     fn with(slices: Slices) -> Cfq {
-        Cfq { slices, busy: None, active: None, slice_end_ns: 0, idle_until_ns: None, looked: None }
+        Cfq {
+            slices,
+            seeks: None,
+            lets_go: false,
+            busy: None,
+            active: None,
+            slice_end_ns: 0,
+            idle_until_ns: None,
+            looked: None,
+        }
     }
 
     /// CFQ of 2.6.33 and later.
     #[must_use]
     pub fn with_target_latency() -> Cfq {
-        Cfq { busy: Some(0), ..Cfq::default() }
+        Cfq { busy: Some(0), seeks: Some(Seeks::default()), ..Cfq::default() }
+    }
+
+    /// CFQ of 2.6.17 to 2.6.27 on a device that takes more than 4 requests.
+    #[must_use]
+    pub fn of_queueing_device() -> Cfq {
+        Cfq { seeks: Some(Seeks::by_mean()), lets_go: true, ..Cfq::default() }
     }
 
     /// cfq_scaled_cfqq_slice with cfq_group_get_avg_queues.
@@ -96,7 +130,8 @@ impl Cfq {
     #[must_use]
     pub fn bfq() -> Cfq {
         let whole = BFQ_TIMEOUT_NS.get();
-        Cfq::with(Slices { reads_ns: whole, writes_ns: whole / BFQ_ASYNC_CHARGE.get() })
+        let slices = Slices { reads_ns: whole, writes_ns: whole / BFQ_ASYNC_CHARGE.get() };
+        Cfq { seeks: Some(Seeks::default()), ..Cfq::with(slices) }
     }
 
     /// cfq_check_fifo: once a slice (cfq_mark_queue_fifo_expire).
@@ -106,52 +141,113 @@ impl Cfq {
         is_new.then_some(expire.get())
     }
 
-    /// Whether whose slice it is has anything queued.
+    /// A reader's request is queued.
+    pub fn note(&mut self, reader: TaskId, position: u64, pages: u64, has_arm: bool) {
+        if let Some(seeks) = &mut self.seeks {
+            seeks.note(reader, position, pages, has_arm);
+        }
+    }
+
+    fn is_seeky(&self, reader: TaskId) -> bool {
+        self.seeks.as_ref().is_some_and(|seeks| seeks.is_seeky(reader))
+    }
+
+    /// Whether it shares its slice with all others that seek.
+    fn seeks(&self, reader: TaskId) -> bool {
+        !self.lets_go && self.is_seeky(reader)
+    }
+
+    /// cfq_cfqq_idle_window is clear: its slice is over with the dispatch (__cfq_dispatch_requests, 2.6.18).
+    fn is_let_go(&self, queue: Queue) -> bool {
+        matches!(queue, Queue::Reader(reader) if self.lets_go && self.is_seeky(reader))
+    }
+
+    fn has_queued(&self, queue: Queue, readers: &BTreeSet<TaskId>, writes: bool) -> bool {
+        match queue {
+            Queue::Reader(reader) => readers.contains(&reader),
+            Queue::Seekers => readers.iter().any(|&reader| self.seeks(reader)),
+            Queue::Writes => writes,
+        }
+    }
+
+    /// Whether nothing more is given to the device until it has answered some of what it has: a slice is over, or waited out,
+    /// once all of it is done, and of one queue it has no more than `most`.
     #[must_use]
-    pub fn goes_on(&self, readers: &BTreeSet<TaskId>, writes: bool) -> bool {
-        self.active.is_some_and(|active| active.map_or(writes, |reader| readers.contains(&reader)))
+    pub fn waits(&self, served: (usize, usize), readers: &BTreeSet<TaskId>, writes: bool, has_arm: bool) -> bool {
+        let (in_service, most) = served;
+        let goes_on = self.active.is_some_and(|active| self.has_queued(active, readers, writes));
+        match self.active {
+            _ if in_service == 0 => false,
+            Some(Queue::Seekers) if goes_on => false,
+            Some(active) if self.lets_go && (goes_on || self.is_let_go(active)) => false,
+            // cfq_should_idle: a device without an arm goes on with the next queue.
+            _ if self.seeks.is_some() && !self.lets_go && !has_arm => in_service >= most,
+            _ => !goes_on || in_service >= most,
+        }
     }
 
     /// Whose request is to be served, from who has any queued; `has_arm` says whether waiting for a reader pays.
     pub fn turn(&mut self, readers: &BTreeSet<TaskId>, writes: bool, has_arm: bool, now_ns: u64) -> Turn {
-        let queued = |queue: Option<TaskId>| queue.map_or(writes, |reader| readers.contains(&reader));
-        if let Some(active) = self.active.filter(|_| now_ns < self.slice_end_ns) {
-            if queued(active) {
+        if let Some(active) = self.active.filter(|&active| now_ns < self.slice_end_ns && !self.is_let_go(active)) {
+            if self.has_queued(active, readers, writes) {
                 self.idle_until_ns = None;
-                return as_turn(active);
+                return self.as_turn(active, readers);
             }
             let until = *self.idle_until_ns.get_or_insert(now_ns + SLICE_IDLE_NS.get());
             let until = until.min(self.slice_end_ns);
-            if active.is_some() && has_arm && now_ns < until {
+            if active != Queue::Writes && has_arm && now_ns < until {
                 return Turn::Idle(until);
             }
         }
         self.idle_until_ns = None;
-        let last = self.active.flatten();
-        let after = last.and_then(|last| readers.range(last + 1..).next());
-        // Past the last reader it is the writes' turn, and then the first reader's.
-        let next = match (self.active, after) {
-            (_, Some(&reader)) => Some(Some(reader)),
-            (Some(Some(_)), None) if writes => Some(None),
-            _ => readers.first().map(|&reader| Some(reader)).or(writes.then_some(None)),
-        };
+        let next = self.next(readers, writes);
         self.active = next;
         let Some(queue) = next else { return Turn::Nobody };
-        let slice_ns = if queue.is_some() { self.slices.reads_ns } else { self.slices.writes_ns };
-        self.slice_end_ns = now_ns + self.scaled(slice_ns, readers.len() as u64 + u64::from(writes));
-        as_turn(queue)
+        let queues = readers.len() as u64 + u64::from(writes);
+        let slice_ns = match queue {
+            Queue::Reader(_) => self.scaled(self.slices.reads_ns, queues),
+            Queue::Writes => self.scaled(self.slices.writes_ns, queues),
+            Queue::Seekers => {
+                self.scaled(self.slices.reads_ns, queues);
+                let seekers = readers.iter().filter(|&&reader| self.seeks(reader)).count() as u64;
+                (TARGET_LATENCY_NS.get() * seekers / queues).max(2 * SLICE_IDLE_NS.get())
+            }
+        };
+        self.slice_end_ns = now_ns + slice_ns;
+        self.as_turn(queue, readers)
     }
-}
 
-fn as_turn(queue: Option<TaskId>) -> Turn {
-    queue.map_or(Turn::Writes, Turn::Reader)
+    /// One reader after the other, then those that seek, and past them the writes' turn.
+    fn next(&self, readers: &BTreeSet<TaskId>, writes: bool) -> Option<Queue> {
+        let in_order = |from: TaskId| readers.range(from..).copied().find(|&reader| !self.seeks(reader));
+        let seekers = self.has_queued(Queue::Seekers, readers, writes).then_some(Queue::Seekers);
+        let writes = writes.then_some(Queue::Writes);
+        let after = match self.active {
+            Some(Queue::Reader(last)) => in_order(last + 1).map(Queue::Reader).or(seekers).or(writes),
+            Some(Queue::Seekers) => writes,
+            Some(Queue::Writes) | None => None,
+        };
+        after.or_else(|| in_order(0).map(Queue::Reader)).or(seekers).or(writes)
+    }
+
+    fn as_turn(&mut self, queue: Queue, readers: &BTreeSet<TaskId>) -> Turn {
+        match queue {
+            Queue::Reader(reader) => Turn::Reader(reader),
+            Queue::Writes => Turn::Writes,
+            Queue::Seekers => {
+                let seekers: Vec<TaskId> = readers.iter().copied().filter(|&reader| self.seeks(reader)).collect();
+                let next = self.seeks.as_mut().and_then(|seeks| seeks.next(seekers.into_iter()));
+                next.map_or(Turn::Nobody, Turn::Reader)
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{Cfq, Turn};
+    use super::{Cfq, Queue, Turn};
 
     const MS: u64 = 1_000_000;
 
@@ -196,5 +292,48 @@ mod tests {
         let mut flash = Cfq::default();
         assert_eq!(flash.turn(&one, true, false, 0), Turn::Reader(3));
         assert_eq!(flash.turn(&none, true, false, MS), Turn::Writes, "without an arm nobody waits");
+    }
+
+    #[test]
+    fn readers_that_seek_share_a_slice_from_2_6_33_on_and_the_device_has_requests_of_all_of_them() {
+        let readers = BTreeSet::from([1, 2, 3]);
+        let far = |cfq: &mut Cfq, reader: u32| (0..8).for_each(|at| cfq.note(reader, at * 5000, 4, true));
+        let mut cfq = Cfq::with_target_latency();
+        [1, 3].into_iter().for_each(|reader| far(&mut cfq, reader));
+        let mut at = |now_ms: u64, readers: &BTreeSet<_>| cfq.turn(readers, false, true, now_ms * MS);
+        assert_eq!([at(0, &readers), at(99, &readers)], [Turn::Reader(2); 2], "the one that reads in order alone");
+        // 300 ms * 2 of 3 queues.
+        assert_eq!([100, 101, 102].map(|now| at(now, &readers)), [Turn::Reader(1), Turn::Reader(3), Turn::Reader(1)]);
+        assert_eq!([at(299, &readers), at(301, &readers)], [Turn::Reader(3), Turn::Reader(2)]);
+        cfq.active = Some(Queue::Seekers);
+        let waits = |cfq: &Cfq, readers: &[u32]| cfq.waits((9, 4), &readers.iter().copied().collect(), false, true);
+        assert!(
+            !waits(&cfq, &[1]) && waits(&cfq, &[2]),
+            "whoever seeks adds to the nine; for the last of them is waited"
+        );
+        let mut old = Cfq::default();
+        [1, 3].into_iter().for_each(|reader| far(&mut old, reader));
+        assert_eq!(old.turn(&readers, false, true, 0), Turn::Reader(1));
+        assert!(old.waits((1, 4), &BTreeSet::from([2, 3]), false, true), "2.6.32: one after the other");
+        cfq.active = Some(Queue::Reader(2));
+        assert!(!cfq.waits((3, 4), &readers, false, false) && cfq.waits((4, 4), &readers, false, false), "no arm");
+    }
+
+    #[test]
+    fn up_to_2_6_27_a_device_that_queues_is_not_kept_for_who_seeks() {
+        let readers = BTreeSet::from([1, 2, 3]);
+        let mut cfq = Cfq::of_queueing_device();
+        // The first request is at 300 000 pages; the mean distance is over 16384 pages from then on.
+        [1, 3].into_iter().for_each(|reader| cfq.note(reader, 300_000, 4, true));
+        [1, 2, 3].into_iter().for_each(|reader| cfq.note(reader, 4, 4, true));
+        assert_eq!(cfq.turn(&readers, true, true, 0), Turn::Reader(1));
+        let left = BTreeSet::from([2, 3]);
+        assert!(!cfq.waits((1, 4), &left, true, true), "the device gets more before it has answered the first");
+        assert_eq!(cfq.turn(&left, true, true, 0), Turn::Reader(2));
+        let left = BTreeSet::from([3]);
+        assert!(cfq.waits((2, 4), &left, true, true), "the second reads in order");
+        assert_eq!(cfq.turn(&left, true, true, 0), Turn::Idle(8 * MS));
+        assert_eq!(cfq.turn(&left, true, true, 8 * MS), Turn::Reader(3));
+        assert_eq!(cfq.turn(&BTreeSet::new(), true, true, 8 * MS), Turn::Writes);
     }
 }

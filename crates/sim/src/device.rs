@@ -91,8 +91,7 @@ impl Device {
         block.set_limits(knobs.nr_requests as u32, knobs.request_pages as u32);
         let rate = |key: &str| setup.number(key).and_then(|value| u64::try_from(value).ok()).filter(|value| *value > 0);
         block.cap(["cgroup.read_bps", "cgroup.write_bps", "cgroup.read_iops", "cgroup.write_iops"].map(rate));
-        block.set_by_sync(profile.sync_writes);
-        block.set_scales_slices(profile.queue.cfq_scales);
+        block.set_rules(profile.sync_writes, profile.queue);
         block.set_scheduler(&knobs.scheduler);
         let woken = block.set_wbt(knobs.wbt_target_us);
         woken.into_iter().for_each(|sleeper| clock.wake(sleeper));

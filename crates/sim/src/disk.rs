@@ -2,8 +2,9 @@
 //!
 //! Models: a drive with an arm (`drive`); flash that serves `depth` commands at once, each after a latency, and moves the data of
 //! one after the other; a device that serves one request at a time and at most so many a second (`iops`), like a limited
-//! volume; and several drives as one device (`array`). Leaves out: a flash device's own cache, erasing, and what differs between
-//! its channels.
+//! volume; and several drives as one device (`array`). A flash device with a cache that can be lost takes a time for each flush,
+//! which what was accepted before it precedes and what comes later follows. Leaves out: how full that cache is, erasing, and what
+//! differs between channels.
 
 use std::collections::VecDeque;
 
@@ -21,6 +22,8 @@ pub struct DiskModel {
     pub rotation_ns: u64,
     /// Per request, where there is no arm: the least time of one that is served alone, or the latency.
     pub access_ns: u64,
+    /// Of a flush, where there is no arm; 0 if nothing in its cache can be lost.
+    pub flush_ns: u64,
     pub pages: u64,
     /// No elevator: writes are served in the order in which they came (6.x: nvme's `none`).
     pub in_order: bool,
@@ -75,7 +78,10 @@ pub struct Flash {
 impl Flash {
     fn accept(&mut self, request: Request, not_before_ns: u64, now_ns: u64) {
         let transfer_ns = (f64::from(request.pages) * self.model.page_ns(request.write)) as u64;
-        let done_ns = if self.model.depth == 1 {
+        let done_ns = if request.pages == 0 {
+            // All that was accepted before it, and then the cache.
+            now_ns.max(self.moves_until_ns) + self.model.flush_ns
+        } else if self.model.depth == 1 {
             now_ns + transfer_ns.max(self.model.access_ns)
         } else {
             (now_ns + self.model.access_ns).max(self.moves_until_ns) + transfer_ns
@@ -219,6 +225,7 @@ mod tests {
         seek_ns: 0,
         rotation_ns: 0,
         access_ns: 100_000,
+        flush_ns: 0,
         pages: 1 << 20,
         in_order: true,
         depth: 32,
@@ -248,6 +255,13 @@ mod tests {
         assert_eq!(done_at(FLASH, &[1]), [101_000]);
         assert_eq!(done_at(FLASH, &[32, 32, 1]), [132_000, 164_000, 165_000]);
         assert_eq!(done_at(DiskModel { depth: 1, ..FLASH }, &[32]), [100_000], "a limit of requests a second");
+    }
+
+    #[test]
+    fn a_flush_of_a_flash_device_takes_its_time_between_what_came_before_and_what_comes_later() {
+        let model = DiskModel { flush_ns: 2_000_000, ..FLASH };
+        // 101 us, and 2 ms; the read after it has its latency over by then and 1 us of transfer to come.
+        assert_eq!(done_at(model, &[1, 0, 1]), [101_000, 2_101_000, 2_102_000]);
     }
 
     #[test]

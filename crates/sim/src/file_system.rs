@@ -9,7 +9,7 @@
 use super::Machine;
 use super::device::DeviceId;
 use super::inode::InodeId;
-use super::kernel::Profile;
+use super::kernel::{BarrierOptions, Profile};
 use super::site::Site;
 use super::task::{Culprit, Task};
 use super::{block, journal, vfs, writeback};
@@ -128,7 +128,10 @@ impl FileSystem {
                 Kind::Ext2 | Kind::Reiserfs | Kind::Nfs => false,
             },
         };
-        options(setup).for_each(|option| own.take(option));
+        let obeys = |option: &&str| {
+            kind != Kind::Xfs || profile.xfs_barrier_options == BarrierOptions::Obeyed || !is_of_barriers(option)
+        };
+        options(setup).filter(obeys).for_each(|option| own.take(option));
         // A barrier that is refused is not asked for again (fs/jbd/commit.c: journal_write_commit_record, EOPNOTSUPP).
         let array = disk.array.as_ref();
         let refuses = array.is_some_and(|array| array.controller.is_none() && array.level != "raid1");
@@ -175,6 +178,24 @@ fn options(setup: &Setup) -> impl Iterator<Item = &str> {
     setup.get("mount.options").unwrap_or_default().split(',').map(str::trim).filter(|option| !option.is_empty())
 }
 
+fn is_of_barriers(option: &str) -> bool {
+    ["barrier", "barrier=1", "nobarrier", "barrier=0"].contains(&option)
+}
+
+/// An option about flushes.
+#[must_use]
+pub fn barrier_option(setup: &Setup) -> Option<&str> {
+    options(setup).find(|option| is_of_barriers(option))
+}
+
+/// An option of a file system that this kernel no longer mounts with.
+#[must_use]
+pub fn dropped_option<'a>(disk: &DiskSpec, setup: &'a Setup, profile: &Profile) -> Option<&'a str> {
+    let name = name_of(disk, setup).or(profile.file_systems.first().copied());
+    let gone = profile.xfs_barrier_options == BarrierOptions::Gone && name == Some("xfs");
+    options(setup).find(|option| gone && is_of_barriers(option))
+}
+
 /// Options that change nothing that the model has.
 const WITHOUT_EFFECT: &[&str] = &[
     "rw",
@@ -197,10 +218,9 @@ pub fn unknown_option(setup: &Setup, is_nfs: bool) -> Option<&str> {
             return true;
         }
         let own = ["noatime", "relatime", "strictatime", "atime", "nodelalloc"].contains(option);
-        let barrier = ["barrier", "barrier=1", "nobarrier", "barrier=0"].contains(option);
         let data = ["data=ordered", "data=writeback", "data=journal"].contains(option);
         let commit = option.strip_prefix("commit=").is_some_and(|text| text.parse::<u64>().is_ok());
-        own || barrier || data || commit || WITHOUT_EFFECT.contains(option)
+        own || is_of_barriers(option) || data || commit || WITHOUT_EFFECT.contains(option)
     };
     options(setup).find(|option| !known(option))
 }

@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 
 use super::Machine;
+use super::batch::{self, Batcher};
 use super::block::{self, Done, Request};
 use super::clock::{TaskId, WaitQueue};
 use super::constant::constants;
@@ -38,12 +39,19 @@ pub struct Journal {
     /// Files whose data belongs to the running transaction (ordered), and pages of it (journal).
     files: BTreeSet<InodeId>,
     pages: u64,
+    pub batcher: Batcher,
 }
 
 impl Journal {
     #[inline]
     pub fn shadowed(&self) -> bool {
         self.shadowed
+    }
+
+    /// When the running transaction began; now, if it has no update.
+    #[must_use]
+    pub fn begun_at(&self, now_ns: u64) -> u64 {
+        self.begun_ns.unwrap_or(now_ns)
     }
 
     /// What a change of size now is noted as.
@@ -79,6 +87,7 @@ pub async fn touch(m: &Machine, device: DeviceId, task: &mut Task) {
     let now = m.clock.now();
     let mut journal = journal.borrow_mut();
     journal.blocks += 1;
+    journal.batcher.handles += 1;
     journal.begun_ns.get_or_insert(now);
 }
 
@@ -110,6 +119,9 @@ pub async fn sync(m: &Machine, device: DeviceId, task: &mut Task, changed: u32) 
     task.run(m).await;
     let mine = u64::from(changed) - 1;
     let waits = journal.borrow().committed <= mine;
+    if waits {
+        batch::join(m, device, task).await;
+    }
     while journal.borrow().committed <= mine {
         {
             let mut journal = journal.borrow_mut();
@@ -152,6 +164,8 @@ pub async fn kjournald(m: std::rc::Rc<Machine>, device: DeviceId) {
             m.clock.park(Some(due)).await;
             continue;
         }
+        batch::lock(&m, device).await;
+        let locked_ns = m.clock.now();
         // JBD: t_synchronous_commit: written for whoever waits for it.
         task.syncs = asked || (m.profile.jbd_writes_sync && own.file_system.kind == file_system::Kind::Ext3);
         let (blocks, files, pages) = {
@@ -186,6 +200,7 @@ pub async fn kjournald(m: std::rc::Rc<Machine>, device: DeviceId) {
         let mut journal = own.journal.borrow_mut();
         journal.committing = false;
         journal.committed = journal.running;
+        journal.batcher.note_commit(m.clock.now() - locked_ns);
         journal.waiting.wake_all(&m.clock);
     }
 }

@@ -83,10 +83,10 @@ pub struct Age {
 }
 
 impl Mm {
-    /// mm/vmscan.c: inactive_file_is_low, 2.6.32: the active list is aged while it is the longer one.
+    /// mm/vmscan.c: inactive_file_is_low, 2.6.32: the active list is aged while it is the longer one; inactive_list_is_low, 4.7.
     pub fn inactive_is_low(&self, lruvec: u8) -> bool {
         let [inactive, active] = self.chunks.lruvecs[usize::from(lruvec)].pages;
-        active > inactive
+        if self.profile.files_by_ratio { self.is_below_ratio(lruvec) } else { active > inactive }
     }
 
     /// Ages about so many pages of the active list (`shrink_active_list`): to the inactive head, not scanned again.

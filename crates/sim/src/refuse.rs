@@ -4,7 +4,7 @@ use super::constant::constants;
 use super::kernel::{Generations, Profile, Throttle, WatermarkRule};
 use super::run::NEWEST;
 use super::stripes::Level;
-use super::{file_system, kernel, modelled};
+use super::{build, file_system, kernel, modelled};
 use flatwater_recording::{Setup, lru_gen_runs};
 use flatwater_workload::scenario::{DiskSpec, Scenario};
 
@@ -85,6 +85,15 @@ fn missing_of_device(disk: &DiskSpec, setups: &[&Setup], profile: &Profile) -> O
     let is_nfs = file_system::is_nfs(disk, setup);
     if let Some(option) = file_system::unknown_option(setup, is_nfs) {
         return Some(format!("the mount option '{option}' (mount.options)"));
+    }
+    if let Some(option) = file_system::dropped_option(disk, setup, profile) {
+        return Some(format!("an XFS of 4.18 or earlier: 4.19 and later do not mount with '{option}' (mount.options)"));
+    }
+    let model = build::disk(disk, profile);
+    if let Some(option) = file_system::barrier_option(setup).filter(|_| !model.has_arm() && model.flush_ns == 0) {
+        return Some(format!(
+            "what a flush of this flash device takes (disk.flush), without which '{option}' changes nothing"
+        ));
     }
     if (disk.network_bytes_per_s.is_some() || disk.network_rtt_ns.is_some()) && !is_nfs {
         return Some(
@@ -206,6 +215,14 @@ mod tests {
             ("linux-6.1", "array = { level = 'raid5', drives = 2 }", "", "2 drives"),
             ("linux-6.1", "iops = 200, array = { level = 'raid0', drives = 2 }", "", "disk.iops"),
             ("linux-6.1", "", "'mount.options' = 'noatime,discard'", "discard"),
+            ("linux-6.1", "latency = '80us'", "'mount.options' = 'barrier=0'", "disk.flush"),
+            ("linux-4.19", "file_system = 'xfs'", "'mount.options' = 'nobarrier'", "4.19"),
+            (
+                "linux-2.6.29",
+                "file_system = 'ext4'",
+                "'mount.options' = 'journal_async_commit'",
+                "journal_async_commit",
+            ),
             ("linux-6.1", "", "'cgroup.memory_high' = '64MiB'", "memory.high"),
             ("linux-4.9", "", "'queue.wbt_lat_usec' = 75000", "4.10"),
             ("linux-6.1", "file_system = 'nfs'", "'queue.wbt_lat_usec' = 75000", "server"),
@@ -225,6 +242,7 @@ mod tests {
             ("linux-6.1", "file_system = 'ext4'", "'queue.scheduler' = 'none'"),
             ("linux-6.1", "file_system = 'nfs', network_bps = '1GB'", "'mount.options' = 'sync'"),
             ("linux-6.1", "file_system = 'xfs'", "'queue.scheduler' = 'bfq'"),
+            ("linux-6.1", "latency = '20us', flush = '2ms'", "'mount.options' = 'barrier=0'"),
             (
                 "linux-2.6.32",
                 "seek = '4ms', array = { level = 'raid10', drives = 6, controller = { cache = '256MiB' } }",

@@ -433,5 +433,9 @@ fn header(m: &Machine, scenario: &Scenario, seed: u64) -> Header {
         let name = m.profile.name;
         header.notes.push(format!("{name} is {known} here: of what changed after it the model knows nothing").into());
     }
+    for title in crate::kernel::absent_in(m.profile.name) {
+        let name = m.profile.name;
+        header.notes.push(format!("{name} brought \"{title}\", which the model has not").into());
+    }
     header
 }

@@ -123,7 +123,7 @@ impl Block {
         let (from, pages) = (request.position, u64::from(request.pages));
         let Some(server) = self.server.as_mut() else { return served_ns };
         server.cached.insert(from, from + pages);
-        server.transfer(asked_ns, pages * 4096).max(served_ns)
+        server.transfer(asked_ns, pages * 4096).max(served_ns + server.rtt_ns)
     }
 }
 

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::anticipatory::Anticipatory;
-use super::cfq::{Cfq, Turn};
+use super::cfq::{Cfq, Turn, UNQUEUED};
 use super::clock::TaskId;
+use super::kernel::QueueRule;
 
 /// Who may use the device next, where that goes by process.
 #[derive(Debug)]
@@ -14,10 +15,11 @@ pub enum Turns {
 }
 
 impl Turns {
-    /// `scales` as CFQ of 2.6.33 and later.
-    pub fn named(name: &str, scales: bool) -> Option<Turns> {
+    /// On a device that takes so many requests at once.
+    pub fn named(name: &str, rule: QueueRule, depth: usize) -> Option<Turns> {
         match name {
-            "cfq" if scales => Some(Turns::Cfq(Cfq::with_target_latency())),
+            "cfq" if rule.cfq_lets_go && depth > UNQUEUED.get() => Some(Turns::Cfq(Cfq::of_queueing_device())),
+            "cfq" if rule.cfq_scales => Some(Turns::Cfq(Cfq::with_target_latency())),
             "cfq" => Some(Turns::Cfq(Cfq::default())),
             "bfq" => Some(Turns::Cfq(Cfq::bfq())),
             "anticipatory" => Some(Turns::Anticipatory(Anticipatory::default())),
@@ -33,11 +35,18 @@ impl Turns {
         }
     }
 
-    /// Whether whose turn it is has anything queued.
-    pub fn goes_on(&self, readers: &BTreeSet<TaskId>, writes: bool) -> bool {
+    /// Whether nothing more is given to the device, which has so many requests and may have so many of one process, for now.
+    pub fn waits(&self, served: (usize, usize), readers: &BTreeSet<TaskId>, writes: bool, has_arm: bool) -> bool {
         match self {
-            Turns::Cfq(cfq) => cfq.goes_on(readers, writes),
-            Turns::Anticipatory(all) => all.goes_on(readers, writes),
+            Turns::Cfq(cfq) => cfq.waits(served, readers, writes, has_arm),
+            Turns::Anticipatory(all) => served.0 > 0 && (!all.goes_on(readers, writes) || served.0 >= served.1),
+        }
+    }
+
+    /// A request of a process is queued.
+    pub fn note(&mut self, reader: TaskId, position: u64, pages: u64, has_arm: bool) {
+        if let Turns::Cfq(cfq) = self {
+            cfq.note(reader, position, pages, has_arm);
         }
     }
 

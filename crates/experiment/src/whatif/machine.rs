@@ -10,6 +10,7 @@ pub const DEFAULT_DISK: DiskSpec = DiskSpec {
     read_bytes_per_s: None,
     iops: None,
     latency_ns: None,
+    flush_ns: None,
     queue_depth: None,
     cache_bytes: None,
     write_cache: None,

@@ -8,9 +8,9 @@ use crate::kernel::Profile;
 use flatwater_workload::scenario::Scenario;
 
 use crate::{
-    ahead, anonymous, anticipatory, array, block, build, cfq, copying, cpu_list, drive, io_less, journal, knobs,
-    mapped, placement, prepare, process, proportions, readahead, reclaim, refuse, requests, server, shrinker, slab,
-    stripes, swap, throttle, v6, v22, wbt, writeback, zone, zoned_kswapd,
+    ahead, anonymous, anticipatory, array, batch, block, build, cfq, copying, cpu_list, drive, io_less, journal, knobs,
+    mapped, placement, prepare, process, proportions, readahead, reclaim, refuse, requests, seeky, server, shrinker,
+    slab, stripes, swap, throttle, v6, v22, wbt, writeback, zone, zoned_kswapd,
 };
 
 /// One constant in the list.
@@ -45,6 +45,7 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         anonymous::CONSTANTS,
         anticipatory::CONSTANTS,
         array::CONSTANTS,
+        batch::CONSTANTS,
         block::CONSTANTS,
         build::CONSTANTS,
         cfq::CONSTANTS,
@@ -62,6 +63,7 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         reclaim::CONSTANTS,
         refuse::CONSTANTS,
         requests::CONSTANTS,
+        seeky::CONSTANTS,
         server::CONSTANTS,
         stripes::CONSTANTS,
         swap::CONSTANTS,
@@ -73,12 +75,15 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
     ] {
         add(entries);
     }
+    if profile.slub {
+        add(slab::CONSTANTS);
+    }
     if profile.lru_per_node {
         let of_6 = [v6::node::CONSTANTS, v6::generations::CONSTANTS, v6::blocks::CONSTANTS, v6::kswapd::CONSTANTS];
         of_6.into_iter().for_each(&mut add);
         [v6::super_cache::CONSTANTS, v6::cgroup::CONSTANTS, v6::tree::CONSTANTS].into_iter().for_each(add);
     } else {
-        [cpu_list::CONSTANTS, shrinker::CONSTANTS, slab::CONSTANTS].into_iter().for_each(add);
+        [cpu_list::CONSTANTS, shrinker::CONSTANTS].into_iter().for_each(add);
     }
     all
 }

@@ -1,9 +1,9 @@
 //! Linux 2.6.32, x86-64, SLAB: the kernel of the trading journal and of the graph database.
 
 use super::{
-    Constant, ContextReadahead, CostTable, DirtySpread, Dirtyable, FairZones, Generations, Immediate, KswapdRule,
-    NfsCongestion, NfsRule, Objects, Profile, QueueRule, ReclaimWrites, ScanBalance, Shares, ShrinkRule, SlabFallback,
-    SwapRule, Throttle, WatermarkRule, Workingset, ZoneReclaim,
+    BarrierOptions, Batch, Batches, Constant, ContextReadahead, CostTable, DirtySpread, Dirtyable, FairZones,
+    Generations, Immediate, KswapdRule, NfsCongestion, NfsRule, Objects, Profile, QueueRule, ReclaimWrites,
+    ScanBalance, Shares, ShrinkRule, SlabFallback, SwapRule, Throttle, WatermarkRule, Workingset, ZoneReclaim,
 };
 use crate::slab::ObjectShape;
 
@@ -130,6 +130,10 @@ const PROFILE: Profile = Profile {
     journal: false,
     relatime: true,
     sync_writes: true,
+    batches: Batches { ext3: Batch::No, ext4: Batch::CommitTime },
+    xfs_barrier_options: BarrierOptions::Obeyed,
+    files_by_ratio: false,
+    scan_sees_refaults: false,
     file_systems: &["ext3", "ext2", "ext4", "xfs", "reiserfs"],
     schedulers: &["cfq", "deadline", "anticipatory", "none", "noop"],
     populates_write: false,
@@ -153,7 +157,7 @@ const PROFILE: Profile = Profile {
     read_around: true,
     context_readahead: ContextReadahead::AnyHistory,
     calls_widen_readahead: false,
-    queue: QueueRule { cfq_scales: false, has_wbt: false },
+    queue: QueueRule { cfq_lets_go: false, cfq_scales: false, has_wbt: false },
     jbd_writes_sync: false,
     fdatasync_skips: true,
     page_tables: true,

@@ -2,8 +2,8 @@
 
 use super::linux_6::{COSTS, OBJECTS};
 use super::{
-    Constant, DirtySpread, Immediate, KswapdRule, Profile, QueueRule, ReclaimWrites, Shares, ShrinkRule, SlabFallback,
-    SwapRule, Throttle, ZoneReclaim, linux_2_6_32,
+    Batch, Batches, Constant, DirtySpread, Immediate, KswapdRule, Profile, QueueRule, ReclaimWrites, Shares,
+    ShrinkRule, SlabFallback, SwapRule, Throttle, ZoneReclaim, linux_2_6_32,
 };
 
 pub fn profile() -> Profile {
@@ -38,9 +38,10 @@ pub fn profile() -> Profile {
         huge_pages: true,
         slabinfo_walks_all: false,
         journal: true,
+        batches: Batches { ext3: Batch::No, ext4: Batch::No },
         ext3_barriers: true,
         md_barriers: true,
-        queue: QueueRule { cfq_scales: true, has_wbt: false },
+        queue: QueueRule { cfq_lets_go: false, cfq_scales: true, has_wbt: false },
         file_systems: &["ext4", "xfs", "ext3", "ext2", "nfs", "nfs4"],
         schedulers: &["cfq", "deadline", "none", "noop"],
         page_tables: false,

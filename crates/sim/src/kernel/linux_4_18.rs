@@ -1,8 +1,8 @@
 //! Linux 4.18: LRU lists by node, watermarks by scale factor, shrinkers by priority.
 
 use super::{
-    ContextReadahead, DirtySpread, Dirtyable, KswapdRule, Profile, QueueRule, ShrinkRule, SwapRule, WatermarkRule,
-    Workingset, ZoneReclaim, linux_3_10,
+    BarrierOptions, ContextReadahead, DirtySpread, Dirtyable, KswapdRule, Profile, QueueRule, ShrinkRule, SwapRule,
+    WatermarkRule, Workingset, ZoneReclaim, linux_3_10,
 };
 
 pub fn profile() -> Profile {
@@ -20,8 +20,10 @@ pub fn profile() -> Profile {
         tree_nodes: true,
         context_readahead: ContextReadahead::MoreThanAsked,
         calls_widen_readahead: true,
-        queue: QueueRule { cfq_scales: true, has_wbt: true },
+        queue: QueueRule { cfq_lets_go: false, cfq_scales: true, has_wbt: true },
         writes_activate: false,
+        files_by_ratio: true,
+        xfs_barrier_options: BarrierOptions::Ignored,
         workingset: Workingset::OfFiles,
         refaults_age_active: true,
         swap: SwapRule { activates_faulted: true, watches_readahead: true, ..linux_3_10::profile().swap },

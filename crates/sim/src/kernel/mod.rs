@@ -240,12 +240,41 @@ pub struct SwapRule {
 }
 
 /// What the request queue has of later kernels.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct QueueRule {
+    /// CFQ waits for nobody who seeks once a device had more than 4 requests ("cfq-iosched: Detect hardware queueing", 2.6.17; from
+    /// 2.6.28 on the device is judged anew all the time).
+    pub cfq_lets_go: bool,
     /// CFQ's slices are cut where many queues are busy (2.6.33: "cfq-iosched: adapt slice to number of processes doing I/O").
     pub cfq_scales: bool,
     /// Writeback can be throttled by the latency of reads (block/blk-wbt.c, 4.10 and later).
     pub has_wbt: bool,
+}
+
+/// What the handle of an fsync waits for before its transaction is committed (fs/jbd/transaction.c: journal_stop).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Batch {
+    No,
+    /// A tick, and another while others joined (up to 2.6.28).
+    Jiffies,
+    /// As long as commits take (2.6.29 and later).
+    CommitTime,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batches {
+    pub ext3: Batch,
+    pub ext4: Batch,
+}
+
+/// What XFS makes of its mount options barrier and nobarrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BarrierOptions {
+    Obeyed,
+    /// It says so and flushes all the same (fs/xfs/xfs_super.c: xfs_parseargs, 4.10 to 4.18).
+    Ignored,
+    /// It is not mounted (4.19 and later).
+    Gone,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -407,6 +436,12 @@ pub struct Profile {
     pub jbd_writes_sync: bool,
     /// fdatasync of what only overwrote blocks waits for no commit (ext3, ext4: 2.6.26 and later).
     pub fdatasync_skips: bool,
+    pub batches: Batches,
+    pub xfs_barrier_options: BarrierOptions,
+    /// The active list of files is aged by the root of its size, as that of anonymous pages is (4.7 and later).
+    pub files_by_ratio: bool,
+    /// Whether there are files enough to spare anonymous pages is also decided by refaults (5.3 and later), not only what is aged.
+    pub scan_sees_refaults: bool,
     /// The first touch of each 2 MiB of a mapping takes a page for its table, from the faulting thread's node.
     pub page_tables: bool,
     /// Truncated pages with journalled buffers stay on the LRU, mapped by nobody.
@@ -536,7 +571,7 @@ pub const PROFILES: &[fn() -> Profile] = &[
     linux_6::v6_18_lru_gen,
 ];
 
-pub use version::{history, same_as};
+pub use version::{absent, absent_in, history, same_as};
 
 #[must_use]
 pub fn find(name: &str) -> Option<Profile> {

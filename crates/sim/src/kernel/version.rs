@@ -1,12 +1,12 @@
 //! Kernels between those that have a profile of their own: the one before, and each change up to the version asked for.
 //!
-//! A before and after of one patch so is two versions that differ in nothing else. Changes that the model has not are not
-//! here: a version is what the model knows of it.
+//! A before and after of one patch so is two versions that differ in nothing else. A version is what the model knows of it;
+//! of the changes that it has not, some are named.
 
 use super::{
-    Constant, ContextReadahead, DirtySpread, Dirtyable, FairZones, Generations, Immediate, KswapdRule, NfsCongestion,
-    Profile, ReclaimWrites, ScanBalance, Shares, Throttle, WatermarkRule, Workingset, ZoneReclaim, linux_2_6_17,
-    linux_2_6_32, linux_3_10, linux_4_18, linux_5_15, linux_6,
+    BarrierOptions, Batch, Batches, Constant, ContextReadahead, DirtySpread, Dirtyable, FairZones, Generations,
+    Immediate, KswapdRule, NfsCongestion, Profile, ReclaimWrites, ScanBalance, Shares, Throttle, WatermarkRule,
+    Workingset, ZoneReclaim, linux_2_6_17, linux_2_6_32, linux_3_10, linux_4_18, linux_5_15, linux_6,
 };
 
 type Version = [u32; 3];
@@ -50,9 +50,16 @@ const CHANGES: &[Change] = &[
     change([2, 6, 26], "ext3: fdatasync should skip metadata writeout when overwriting", |profile| {
         profile.fdatasync_skips = true;
     }),
+    change([2, 6, 28], "cfq-iosched: fix queue depth detection", |profile| profile.queue.cfq_lets_go = false),
     change([2, 6, 28], "vmscan: split LRU lists into anon & file sets", |profile| {
         profile.ages_evenly = false;
         profile.swap.balance = ScanBalance::Rotated;
+    }),
+    change([2, 6, 28], "ext4: Rename ext4dev to ext4 (with delayed allocation)", |profile| {
+        profile.file_systems = &["ext3", "ext2", "ext4", "xfs", "reiserfs"];
+    }),
+    change([2, 6, 29], "jbd: improve fsync batching; ext4: improve ext4 fsync batching", |profile| {
+        profile.batches = Batches { ext3: Batch::CommitTime, ext4: Batch::CommitTime };
     }),
     change([2, 6, 30], "writeback: double the dirty thresholds (to 20 and 10)", |profile| {
         profile.dirty_ratio = Constant::kernel(20, "mm/page-writeback.c", "vm_dirty_ratio", "2.6.30");
@@ -72,6 +79,8 @@ const CHANGES: &[Change] = &[
     change([2, 6, 31], "mm: prevent balance_dirty_pages() from doing too much work", |profile| {
         profile.throttle = Throttle::OverLimitOnly;
     }),
+    change([2, 6, 32], "ext3: Wait for proper transaction commit on fsync", |profile| profile.batches.ext3 = Batch::No),
+    change([2, 6, 33], "ext4: Wait for proper transaction commit on fsync", |profile| profile.batches.ext4 = Batch::No),
     change([2, 6, 33], "cfq-iosched: adapt slice to number of processes doing I/O", |profile| {
         profile.queue.cfq_scales = true
     }),
@@ -177,6 +186,7 @@ const CHANGES: &[Change] = &[
         profile.watermarks = WatermarkRule::ScaleFactor;
     }),
     change([4, 7, 0], "mm: filemap: only do access activations on reads", |profile| profile.writes_activate = false),
+    change([4, 7, 0], "mm: vmscan: reduce size of inactive file list", |profile| profile.files_by_ratio = true),
     change([4, 8, 0], "mm, page_alloc: consider dirtyable memory in terms of nodes", |profile| {
         profile.dirty_spread = DirtySpread::ByNode;
     }),
@@ -190,6 +200,9 @@ const CHANGES: &[Change] = &[
         profile.calls_widen_readahead = true;
     }),
     change([4, 10, 0], "block: hook up writeback throttling", |profile| profile.queue.has_wbt = true),
+    change([4, 10, 0], "xfs: deprecate barrier/nobarrier mount option", |profile| {
+        profile.xfs_barrier_options = BarrierOptions::Ignored;
+    }),
     change([4, 12, 0], "mm: vmscan: fix IO/refault regression in cache workingset transition", |profile| {
         profile.refaults_age_active = true;
         profile.schedulers = &["cfq", "deadline", "mq-deadline", "bfq", "none", "noop"];
@@ -201,12 +214,18 @@ const CHANGES: &[Change] = &[
     change([4, 16, 0], "mm: use sc->priority for slab shrink targets", |profile| {
         profile.shrink.divisor_is_lru = false;
     }),
+    change([4, 19, 0], "xfs: remove deprecated barrier/nobarrier mount options", |profile| {
+        profile.xfs_barrier_options = BarrierOptions::Gone;
+    }),
     change([5, 0, 0], "mm: reclaim small amounts of memory when an external fragmentation event occurs", |profile| {
         (profile.page_blocks, profile.boosts_spare_slabs) = (true, true);
         profile.schedulers = &["deadline", "mq-deadline", "bfq", "none"];
     }),
     change([5, 3, 0], "mm, vmscan: do not special-case slab reclaim when watermarks are boosted", |profile| {
         profile.boosts_spare_slabs = false;
+    }),
+    change([5, 3, 0], "mm: vmscan: scan anonymous pages on file refaults", |profile| {
+        profile.scan_sees_refaults = true;
     }),
     change([5, 4, 0], "NFS: Optimise the default readahead size", |profile| profile.nfs.reads_far_ahead = false),
     change([5, 6, 0], "ext4: Make dioread_nolock the default", |profile| profile.converts_extents = true),
@@ -247,6 +266,19 @@ const CHANGES: &[Change] = &[
             profile.reclaim_writes = ReclaimWrites::Nobody;
         },
     ),
+];
+
+/// Changes that are known to matter and that the model has not, in order: a before and after across one of them is not to be
+/// asked of it.
+const ABSENT: &[(Version, &str)] = &[
+    ([2, 6, 31], "vmscan: make mapped executable pages the first class citizen"),
+    ([2, 6, 39], "xfs: delayed logging by default"),
+    ([3, 13, 0], "blk-mq: new multi-queue block IO queueing mechanism"),
+    ([3, 15, 0], "mm: introduce vm_ops->map_pages() (fault-around)"),
+    ([4, 14, 0], "mm, swap: VMA based swap readahead"),
+    ([5, 15, 0], "ext4: drop unnecessary journal handle in delalloc write"),
+    ([5, 19, 0], "ext4: improve write performance with disabled delalloc"),
+    ([6, 4, 0], "mm: handle page faults under per-VMA locks"),
 ];
 
 fn parse(name: &str) -> Option<Version> {
@@ -294,6 +326,17 @@ pub fn history() -> Vec<(String, &'static str)> {
     all.into_iter().map(|(since, what)| (spell(since), what)).collect()
 }
 
+/// Changes of all versions that the model is known not to have.
+pub fn absent() -> impl Iterator<Item = (String, &'static str)> {
+    ABSENT.iter().map(|(since, title)| (spell(*since), *title))
+}
+
+/// What a version brought that the model is known not to have.
+pub fn absent_in(name: &str) -> impl Iterator<Item = &'static str> {
+    let version = parse(name);
+    ABSENT.iter().filter(move |(since, _)| Some(*since) == version).map(|(_, title)| *title)
+}
+
 /// The last version up to this one of which the model knows anything, if that is another: between the two it has no difference.
 #[must_use]
 pub fn same_as(name: &str) -> Option<String> {
@@ -305,7 +348,7 @@ pub fn same_as(name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BASES, CHANGES, between, history, parse, same_as};
+    use super::{ABSENT, BASES, CHANGES, absent_in, between, history, parse, same_as};
     use crate::kernel::{FairZones, Profile, Workingset};
 
     #[test]
@@ -338,6 +381,15 @@ mod tests {
         assert!(all.contains(&("linux-4.10".to_owned(), "block: hook up writeback throttling")));
     }
 
+    #[test]
+    fn a_version_says_what_it_brought_that_the_model_has_not() {
+        let titles = |name: &str| absent_in(name).collect::<Vec<_>>();
+        assert_eq!(titles("linux-5.19"), ["ext4: improve write performance with disabled delalloc"]);
+        assert_eq!(titles("linux-5.18"), [""; 0]);
+        assert!(ABSENT.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        assert!(ABSENT.iter().all(|(_, title)| CHANGES.iter().all(|change| change.title != *title)));
+    }
+
     /// What the changes make of the base before is what the next base has, in all that they are about.
     #[test]
     fn the_changes_lead_from_one_profile_to_the_next() {
@@ -356,6 +408,7 @@ mod tests {
                         profile.md_barriers,
                         profile.jbd_writes_sync
                     ),
+                    (profile.batches, profile.files_by_ratio, profile.scan_sees_refaults, profile.xfs_barrier_options),
                     (profile.large_folio_systems, profile.ages_evenly, profile.tree_nodes, profile.generations),
                     (
                         profile.context_readahead,

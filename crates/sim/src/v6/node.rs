@@ -9,7 +9,7 @@ use super::{generations, super_cache};
 use crate::Machine;
 use crate::alloc::Want;
 use crate::balance::Fractions;
-use crate::chunk::INACTIVE;
+use crate::chunk::{ACTIVE, INACTIVE};
 use crate::constant::constants;
 use crate::kernel::ReclaimWrites;
 use crate::lruvec::Lists;
@@ -40,18 +40,25 @@ pub struct Share {
 }
 
 impl Mm {
-    /// mm/vmscan.c: inactive_is_low, 6.1: below 1 GiB the lists are to be equal, then by the root of ten times the GiB.
+    /// mm/vmscan.c: inactive_is_low, 6.1, and what may_deactivate adds: observed refaults take the protection of the active list.
     pub fn inactive_below_ratio(&self, lruvec: u8) -> bool {
-        let [inactive, active] = self.chunks.lruvecs[usize::from(lruvec)].pages;
         if self.profile.lru_gen {
             return false;
         }
         if self.is_transitioning(lruvec) {
-            return active > 0;
+            return self.chunks.lruvecs[usize::from(lruvec)].pages[ACTIVE] > 0;
         }
-        let gib = (inactive + active) >> 18;
-        let ratio = if gib > 0 { (10 * gib).isqrt() } else { 1 };
-        inactive * ratio < active
+        self.is_below_ratio(lruvec)
+    }
+
+    /// The same as get_scan_count asks it before it spares anonymous pages: in 4.12 to 5.2 without a look at refaults
+    /// (inactive_list_is_low, `actual_reclaim`).
+    fn files_are_few(&self, lruvec: u8) -> bool {
+        if self.profile.scan_sees_refaults {
+            self.inactive_below_ratio(lruvec)
+        } else {
+            !self.profile.lru_gen && self.is_below_ratio(lruvec)
+        }
     }
 
     /// shrink_inactive_list: scans `count` pages at the tail. A chunk of which all may go is taken in part. Also how
@@ -177,7 +184,7 @@ async fn shrink_lruvec(m: &Machine, task: &mut Task, (zone, lruvec): (usize, u8)
     let may_write = kswapd && m.profile.reclaim_writes == ReclaimWrites::Kswapd && priority < DEF_PRIORITY.get() - 2;
     let pass = Pass { may_unmap, may_write, cpu: task.cpu, site, kswapd };
     let own = m.mm.borrow().zones[zone].lruvec == lruvec;
-    let file_is_low = m.mm.borrow().inactive_below_ratio(lruvec);
+    let file_is_low = m.mm.borrow().files_are_few(lruvec);
     let fractions = match own {
         true => m.mm.borrow_mut().fractions(zone, priority, m.swappiness(), file_is_low),
         false => Fractions::FILES,

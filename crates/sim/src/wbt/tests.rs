@@ -13,6 +13,7 @@ fn disk(caches_writes: bool) -> DiskModel {
         seek_ns: 0,
         rotation_ns: 0,
         access_ns: 1,
+        flush_ns: 0,
         pages: 1 << 20,
         in_order: true,
         depth: 32,

@@ -173,6 +173,8 @@ pub struct DiskSpec {
     pub iops: Option<u64>,
     /// Of one command of a flash device, which serves `queue_depth` of them at once, ns (sim).
     pub latency_ns: Option<u64>,
+    /// Of a flush of a flash device's write cache, ns; without it the device has none that could be lost (sim).
+    pub flush_ns: Option<u64>,
     /// Commands that the device takes at once (sim).
     pub queue_depth: Option<u32>,
     /// Of a drive with an arm, bytes; 0 switches its write cache and readahead off (sim).
