@@ -4,7 +4,7 @@
 //! of its own kind first, then of the other, and that falling back raises the zone's watermarks by a block and wakes
 //! kswapd (`steal_suitable_fallback`, `boost_watermark`, 5.0 and later). Up to 6.9 a fallback takes all that its block has
 //! free; from 6.10 on only a block half of which is free or compatible, else one page, so that the next batch falls back
-//! again. Leaves out: addresses and orders (a block's free pages count as one piece), unmovable and reclaimable apart,
+//! again. Leaves out: addresses and orders (a block's free pages count as one piece), unmovable allocations,
 //! highatomic, compaction.
 
 use crate::constant::constants;
@@ -44,7 +44,22 @@ impl Open {
     }
 }
 
+/// Which of the open blocks (`Blocks::open`): all that the model allocates for the kernel are slabs that can be reclaimed.
+const RECLAIMABLE: usize = 0;
+const UNMOVABLE: usize = 1;
+
 impl Blocks {
+    /// Free pages for slabs that can be reclaimed: what freed ones left, and the block that they are filling.
+    fn reclaimable(&self) -> u64 {
+        self.kernel_free - self.open[UNMOVABLE].free
+    }
+
+    /// The free pages of the block of unmovable allocations become the slabs'.
+    fn lend_unmovable(&mut self) {
+        let lent = std::mem::take(&mut self.open[UNMOVABLE].free);
+        self.open[RECLAIMABLE].free += lent;
+    }
+
     fn open_free(&self) -> u64 {
         self.open.iter().map(|open| open.free).sum()
     }
@@ -52,6 +67,18 @@ impl Blocks {
     /// That of the two open blocks with more free pages.
     fn largest(&self) -> usize {
         usize::from(self.open[1].free > self.open[0].free)
+    }
+
+    /// One page for a slab, of the smallest piece.
+    fn take_reclaimable(&mut self) {
+        if self.reclaimable() == 0 {
+            self.lose(self.kernel_free.min(1));
+            return;
+        }
+        self.kernel_free -= 1;
+        let loose = self.kernel_free.saturating_sub(self.open[UNMOVABLE].free);
+        let open = &mut self.open[RECLAIMABLE];
+        open.free = open.free.min(loose);
     }
 
     /// Free pages of the kernel's blocks go, the smallest pieces first (__rmqueue_smallest): what freed slabs left, then the blocks being
@@ -139,28 +166,28 @@ impl Zone {
         self.blocks.lose(self.blocks.kernel_free.saturating_sub(self.free));
         self.blocks.boot_free = self.blocks.boot_free.min(self.free - self.blocks.kernel_free);
         while moved < self.blocks.batch && moved < self.free {
-            let kernel = self.blocks.kernel_free;
-            let movable = (self.free - moved).saturating_sub(kernel + self.blocks.boot_free);
-            if (if for_kernel { kernel } else { movable }) == 0 && !steals {
+            let movable = (self.free - moved).saturating_sub(self.blocks.kernel_free + self.blocks.boot_free);
+            if (if for_kernel { self.blocks.reclaimable() } else { movable }) == 0 && !steals {
                 steals = self.fall_back(for_kernel, movable);
             }
             if steals {
                 self.steal_one(for_kernel);
             } else if for_kernel {
-                self.blocks.lose(1);
+                self.blocks.take_reclaimable();
             }
             moved += 1;
         }
         moved
     }
 
-    /// Claims free pages of the other kind. The largest free piece is taken: while there are whole free blocks, one of
+    /// Claims free pages of another kind. The largest free piece is taken: while there are whole free blocks, one of
     /// them, at no cost; else what a block of the other kind has left. True if nothing was claimed and the rest of the batch
     /// takes its pages one by one (6.10 and later).
     fn fall_back(&mut self, for_kernel: bool, movable: u64) -> bool {
         if for_kernel && movable > self.high + 2 * PAGEBLOCK.get() {
             self.blocks.kernel_free += PAGEBLOCK.get();
-            self.blocks.open[0] = Open::new(self.blocks.open[0].free + PAGEBLOCK.get(), PAGEBLOCK.get());
+            let free = self.blocks.open[RECLAIMABLE].free + PAGEBLOCK.get();
+            self.blocks.open[RECLAIMABLE] = Open::new(free, PAGEBLOCK.get());
             return false;
         }
         if self.blocks.whole_block_or_page {
@@ -185,6 +212,9 @@ impl Zone {
             self.blocks.cache_inside += if stolen < PAGEBLOCK.get() / 2 { stolen } else { 0 };
         } else if self.blocks.boot_free > 0 {
             self.blocks.kernel_free += std::mem::take(&mut self.blocks.boot_free);
+        } else if self.blocks.open[UNMOVABLE].free >= movable.clamp(1, CLUSTER.get()) {
+            // The free pages of that block are moved to the slabs' list.
+            self.blocks.lend_unmovable();
         } else {
             // What a block full of page cache has free together: neighbours that were evicted together, a cluster.
             self.blocks.kernel_free += movable.min(CLUSTER.get());
@@ -204,7 +234,15 @@ impl Zone {
         self.raise_marks();
         let is_half = |open: &Open| open.has_half && open.free + open.stolen >= PAGEBLOCK.get() / 2;
         let claimable = |open: &Open| open.free >= STEALS_FROM.get() && is_half(open);
-        let Some(place) = open.iter().position(claimable).filter(|_| !for_kernel) else { return true };
+        if for_kernel {
+            // Of what is not free nobody knows how much is compatible: "be conservative".
+            let lends = claimable(&Open { stolen: 0, ..open[UNMOVABLE] });
+            if lends {
+                self.blocks.lend_unmovable();
+            }
+            return !lends;
+        }
+        let Some(place) = open.iter().position(claimable) else { return true };
         let claimed = std::mem::take(&mut self.blocks.open[place]);
         self.blocks.kernel_free -= claimed.free;
         self.blocks.cache_inside -= claimed.stolen.min(self.blocks.cache_inside);
