@@ -105,6 +105,12 @@ fn tell_lines(lines: &Lines, tell: &mut dyn FnMut(Progress<'_>)) {
     told.iter().for_each(|line| tell(Progress::Said(line)));
 }
 
+/// The story of many small files is what the kernel keeps of them, and only slabinfo tells it. A guest is what models are held to.
+fn counts_inodes(scenario: &Scenario, options: &RunOptions) -> bool {
+    let many_files = scenario.workloads.iter().any(|spec| spec.entry.name == maildir::ENTRY.name);
+    many_files || options.source == Source::Vm
+}
+
 /// Performs the scenario and leaves a sealed recording in `options.out`.
 pub fn run(
     scenario: &Scenario,
@@ -268,9 +274,7 @@ fn measure(
     let mut driver = Driver::start(&plan, mark).map_err(HostError::Workload)?;
     let mut timeline = scenario.timeline.iter().peekable();
     let (mut prepared_ns, mut kept) = (0, false);
-    // The story of many small files is what the kernel keeps of them, and only slabinfo tells it. A guest is what models are held to.
-    let many_files = scenario.workloads.iter().any(|spec| spec.entry.name == maildir::ENTRY.name);
-    let counts_inodes = many_files || options.source == Source::Vm;
+    let counts_inodes = counts_inodes(scenario, options);
     let mut slabs_due_ns = start_ns;
     let mut owners_from_ns = start_ns;
     while !driver.all_ended() {

@@ -16,22 +16,13 @@ use super::clock::TaskId;
 use super::device::DeviceId;
 use super::disk::{Device, DiskModel};
 use super::kernel::QueueRule;
-use super::requests::{Batcher, Key, Pool, Side, congestion_thresholds};
+use super::requests::{Batcher, Deadline, Key, Pool, Side, congestion_thresholds};
 pub use super::requests::{Done, Request};
 use super::server::{self, Server};
 use super::site::Site;
 use super::task::{Culprit, Task};
 use super::turns::Turns;
 use super::wbt::{self, Wbt};
-
-/// block/deadline-iosched.c: struct deadline_data.
-#[derive(Debug, Default)]
-struct Deadline {
-    /// The direction of the last request and the one that stood next to it upwards (`next_rq`).
-    next: Option<(bool, Key)>,
-    batching: u32,
-    starved: u32,
-}
 
 #[derive(Debug)]
 pub struct Block {

@@ -210,6 +210,15 @@ impl Side {
     }
 }
 
+/// block/deadline-iosched.c: struct deadline_data.
+#[derive(Debug, Default)]
+pub struct Deadline {
+    /// The direction of the last request and the one that stood next to it upwards (`next_rq`).
+    pub next: Option<(bool, Key)>,
+    pub batching: u32,
+    pub starved: u32,
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Batcher, Pool};

@@ -120,12 +120,7 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
     }
     let nodes = shape.node_bytes.len();
     let speed = u64::from(scenario.machine.cpu_speed_percent.unwrap_or(100)).max(1);
-    let mut mm = build::memory(&profile, &shape.node_bytes, shape.cpus);
-    build::take_away(&mut mm, &scenario.machine);
-    build::map_unlisted(&mut mm, &scenario.machine);
-    if profile.page_blocks {
-        build::open_kernel_blocks(&mut mm, &scenario.machine);
-    }
+    let mut mm = memory_after_boot(scenario, &profile, &shape);
     let total: u64 = mm.zones.iter().map(|zone| zone.managed).sum();
     let knobs = starting_knobs(scenario, &profile, &shape, &mm);
     zone::set_watermarks(&mut mm.zones, knobs.min_free_kbytes, knobs.watermark_scale_factor, &profile);
@@ -144,8 +139,6 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
     let old = profile.buffer_cache.map(|rules| {
         RefCell::new(Old::new(shape.node_bytes.iter().sum(), rules, shape.disk, options.ablations.orphaning))
     });
-    // CPU i belongs to node i mod nodes, as on the machines of the case studies.
-    let cpu_nodes: Vec<usize> = (0..shape.cpus).map(|cpu| cpu % nodes).collect();
     let machine = Machine {
         clock: Clock::new(scenario.duration.0),
         costs: profile.costs.on(&scenario.machine),
@@ -153,7 +146,7 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         speed_percent: speed,
         knobs: RefCell::new(knobs),
         ablations: options.ablations,
-        cpus: RefCell::new(Cpus::new(&cpu_nodes, 10_000_000)),
+        cpus: RefCell::new(cpus(scenario, &shape)),
         mm: RefCell::new(mm),
         devices: devices(scenario, &profile, &shape),
         coming: RefCell::default(),
@@ -177,15 +170,33 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         dice: build::generator(seed, 1),
         profile,
     };
-    if let Some(turn) = scenario.machine.cpu_turn.filter(|_| shape.cpus > 1) {
-        machine.cpus.borrow_mut().rotate(turn.0);
-    }
     machine.apply(&scenario.setup);
     for (device, (_, _, setup)) in machine.devices.iter().zip(scenario.devices()).skip(1) {
         device.apply(setup, &machine.profile, &machine.clock);
     }
     machine.set_completion_period();
     Ok(machine)
+}
+
+/// Without what boot has taken and filled.
+fn memory_after_boot(scenario: &Scenario, profile: &Profile, shape: &build::Shape) -> Mm {
+    let mut mm = build::memory(profile, &shape.node_bytes, shape.cpus);
+    build::take_away(&mut mm, &scenario.machine);
+    build::map_unlisted(&mut mm, &scenario.machine);
+    if profile.page_blocks {
+        build::open_kernel_blocks(&mut mm, &scenario.machine);
+    }
+    mm
+}
+
+/// CPU i belongs to node i mod nodes, as on the machines of the case studies.
+fn cpus(scenario: &Scenario, shape: &build::Shape) -> Cpus {
+    let nodes: Vec<usize> = (0..shape.cpus).map(|cpu| cpu % shape.node_bytes.len()).collect();
+    let mut cpus = Cpus::new(&nodes, 10_000_000);
+    if let Some(turn) = scenario.machine.cpu_turn.filter(|_| shape.cpus > 1) {
+        cpus.rotate(turn.0);
+    }
+    cpus
 }
 
 /// At the far end of the disk.
