@@ -16,7 +16,7 @@ use super::clock::TaskId;
 use super::device::DeviceId;
 use super::disk::{Device, DiskModel};
 use super::kernel::QueueRule;
-use super::requests::{Batcher, Deadline, Key, Pool, Side, congestion_thresholds};
+use super::requests::{Batcher, Deadline, Pool, Side, congestion_thresholds};
 pub use super::requests::{Done, Request};
 use super::server::{self, Server};
 use super::site::Site;
