@@ -12,7 +12,7 @@ use super::PREPARE_NS_MAX;
 use super::append::{AppendMethod, PrecursorReport};
 use super::files::Files;
 use super::locks::Locks;
-use super::measured_part::MeasuredPart;
+use super::measured_part::{LOOK_NS, MeasuredPart};
 use super::perform::{Executor, OpMark};
 use super::process::Children;
 use crate::clock::{monotonic_ns, sleep_until};
@@ -62,7 +62,7 @@ pub struct Failure {
 const BATCH: usize = 1024;
 const BATCH_NS: u64 = 100_000_000;
 /// Between two looks at whether others still prepare.
-const WAIT: Duration = Duration::from_micros(200);
+const WAIT: Duration = Duration::from_nanos(LOOK_NS);
 /// Longest sleep without a check of the stop flag.
 const NAP_NS: u64 = 100_000_000;
 
@@ -159,14 +159,16 @@ impl Asked {
 }
 
 impl<M> ActorContext<M> {
-    /// The first operation, which decides whether the actor prepares. Who does not waits for those who do.
+    /// The first operation, drawn before the run begins: it decides whether the actor prepares. Who does not waits for those who
+    /// do.
     fn first(&mut self, asked: &mut Asked) -> Option<Op> {
-        let now_ns = monotonic_ns();
-        let op = self.stream.next(now_ns.saturating_sub(self.start_ns));
+        let op = self.stream.next(0);
         let prepares = op == Some(Op::Measure { on: false });
-        asked.prepare(prepares, &self.measured, now_ns);
+        asked.prepare(prepares, &self.measured, monotonic_ns().max(self.start_ns));
         self.measured.decided();
-        if !prepares {
+        if prepares {
+            sleep_until(self.start_ns);
+        } else {
             self.begin();
         }
         op
@@ -182,6 +184,7 @@ impl<M> ActorContext<M> {
             std::thread::sleep(WAIT);
         }
         self.start_ns += self.measured.shift_ns(monotonic_ns());
+        sleep_until(self.start_ns);
     }
 }
 

@@ -8,7 +8,9 @@ use super::{KEEP_NS_MAX, PREPARE_NS_MAX};
 use crate::clock::{monotonic_ns, sleep_until};
 
 /// Between two looks at whether somebody still prepares, at least.
-const LOOK_NS: u64 = 1_000_000;
+pub const LOOK_NS: u64 = 1_000_000;
+/// From the end of the last preparation to the beginning of the measured part: until then everybody has looked.
+const LEAD_NS: u64 = 2 * LOOK_NS;
 
 /// Shared by all actors of a run. An end that was planned for an instant is put off by the time spent preparing.
 #[derive(Debug, Default)]
@@ -68,7 +70,7 @@ impl MeasuredPart {
     pub fn ready(&self, now_ns: u64) {
         self.with(|state| {
             if state.preparing == 1 {
-                state.shift_ns = state.shift_ns(now_ns);
+                state.shift_ns = state.shift_ns(now_ns.saturating_add(LEAD_NS));
             }
             state.preparing = state.preparing.saturating_sub(1);
         });
@@ -122,7 +124,7 @@ impl MeasuredPart {
 
 #[cfg(test)]
 mod tests {
-    use super::{KEEP_NS_MAX, MeasuredPart, PREPARE_NS_MAX};
+    use super::{KEEP_NS_MAX, LEAD_NS, MeasuredPart, PREPARE_NS_MAX};
 
     #[test]
     fn time_in_which_anybody_prepares_puts_the_end_off_once() {
@@ -134,7 +136,7 @@ mod tests {
         assert_eq!(measured.shift_ns(260), 160);
         measured.ready(300);
         assert!(!measured.is_preparing());
-        assert_eq!(measured.shift_ns(1000), 200);
+        assert_eq!(measured.shift_ns(1000), 200 + LEAD_NS);
         measured.begin(2000);
         assert_eq!(measured.shift_ns(u64::MAX), PREPARE_NS_MAX);
     }
@@ -149,7 +151,7 @@ mod tests {
         measured.decided();
         assert!(!measured.is_begun());
         measured.ready(400);
-        assert!(measured.is_begun() && measured.shift_ns(500) == 300);
+        assert!(measured.is_begun() && measured.shift_ns(500) == 300 + LEAD_NS);
     }
 
     #[test]

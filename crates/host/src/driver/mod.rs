@@ -156,7 +156,6 @@ impl Driver {
                 let tid = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
                 let mark = mark(tid, role);
                 let start_ns = if expected { planned_ns } else { measured.put_off(planned_ns, &stop) };
-                wait_for(start_ns, &stop);
                 let stream = actor.stream;
                 let children = Children::new(Order { start_ns, ..order }, Some(pipe));
                 actor::run(ActorContext {
@@ -295,10 +294,4 @@ fn file_name(files: &[Arc<Files>], workload: usize, op: &Op) -> Option<String> {
 
 fn named(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name(name.to_owned()).spawn(body)
-}
-
-fn wait_for(start_ns: u64, stop: &AtomicBool) {
-    while super::clock::monotonic_ns() < start_ns && !stop.load(Ordering::Relaxed) {
-        super::clock::sleep_until(start_ns);
-    }
 }
