@@ -170,9 +170,9 @@ mod tests {
 
     #[test]
     fn the_longer_lists_are_scanned_as_far_as_the_shorter_ones_were() {
-        // 100 of 400 anonymous and 100 of 1000 file pages scanned: 75 * 100 / 401 ... of the anonymous ones are left.
+        // Of 400 anonymous and 1000 file pages 100 each were scanned.
         let mut lists = Lists { left: [300, 0, 900, 0], ..Lists::of([400, 0, 1000, 0]) };
-        // More file pages are left: percentage 300 * 100 / 401 = 74, so 1000 * 26 / 100 - 100 = 160 file pages are left.
+        // More file pages are left: percentage 300 * 100 / 401 = 74, so 1000 * 26 / 100 - 100 = 160 of them are to follow.
         lists.adjust();
         assert_eq!(lists.left, [0, 0, 160, 0]);
         // Both lists of a kind count, and each is brought into proportion: (50 + 50) * 100 / 201 = 49; 600 * 51 / 100 - 100.
