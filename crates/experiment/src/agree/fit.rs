@@ -2,7 +2,6 @@
 //! is compared is fitted.
 
 use flatwater_recording::schema::{Column, nodes};
-use flatwater_recording::units::Nanos;
 use flatwater_recording::{NodeShape, Recording, Rows, Source, Speed, Table, ZoneBlocks, lru_gen_runs};
 use flatwater_workload::scenario::Scenario;
 
@@ -106,19 +105,20 @@ fn kernel_free(reference: &Recording) -> Option<String> {
     (!header.zone_blocks.is_empty()).then(|| format!("machine.kernel_free={}", bytes.join(";")))
 }
 
-/// How long QEMU executes one CPU of a guest before the next: `TCG_KICK_PERIOD` (accel/tcg/tcg-accel-ops-rr.c, 10.0).
-const KICK_PERIOD: Nanos = Nanos(100_000_000);
-/// The same where it counts instructions: its part of the time to the next timer, which guests keep at 250 us
+/// QEMU executes one CPU of a guest until an interrupt is raised for any of them (accel/tcg/tcg-accel-ops-rr.c: rr_kick_vcpu_thread,
+/// 10.0): the tick of each, 250 times a second on Debian's kernels.
+const TICK_NS: u64 = 4_000_000;
+/// Where it counts instructions a CPU has its part of the time to the next timer, which guests keep at 250 us
 /// (accel/tcg/tcg-accel-ops-icount.c: icount_percpu_budget; crates/vm/src/icount.rs: keep_time).
-const TICK_NS: u64 = 250_000;
+const ICOUNT_TICK_NS: u64 = 250_000;
 
 /// Emulated CPUs are executed in turn by one thread, so that kswapd may stand still while a writer fills memory.
 fn cpu_turn(reference: &Recording) -> Option<String> {
     let header = &reference.header;
     let cpus = u64::from(header.machine.cpus.unwrap_or(1));
     let emulated = header.machine.hypervisor.as_deref() == Some("qemu-tcg") && cpus > 1;
-    let turn = if header.icount.is_some() { Nanos(TICK_NS / cpus) } else { KICK_PERIOD };
-    emulated.then(|| format!("machine.cpu_turn={}ns", turn.0))
+    let tick_ns = if header.icount.is_some() { ICOUNT_TICK_NS } else { TICK_NS };
+    emulated.then(|| format!("machine.cpu_turn={}ns", tick_ns / cpus))
 }
 
 /// A scenario whose workloads hold more memory of their own than this performs it in the model too.
@@ -276,7 +276,7 @@ mod tests {
         real.header.machine.cpus = Some(2);
         assert_eq!(cpu_turn(&real), None);
         real.header.machine.hypervisor = Some("qemu-tcg".to_owned());
-        assert_eq!(cpu_turn(&real).as_deref(), Some("machine.cpu_turn=100000000ns"));
+        assert_eq!(cpu_turn(&real).as_deref(), Some("machine.cpu_turn=2000000ns"));
         real.header.icount = Some(2);
         assert_eq!(cpu_turn(&real).as_deref(), Some("machine.cpu_turn=125000ns"));
         real.header.machine.cpus = Some(1);
