@@ -287,6 +287,16 @@ pub fn open_kernel_blocks(mm: &mut Mm, machine: &MachineSpec) {
     }
 }
 
+/// Of each node's zones, lowest first.
+pub fn set_boot_minimums(mm: &mut Mm, machine: &MachineSpec) {
+    for (node, sizes) in machine.zone_min_bytes.iter().enumerate() {
+        let own = mm.zones.iter_mut().filter(|zone| zone.node == node && zone.managed > 0);
+        for (zone, bytes) in own.zip(sizes) {
+            zone.min_at_boot = Some(bytes / mm.profile.page_bytes);
+        }
+    }
+}
+
 /// In each node's largest zone (mm/vmstat.c counts them where they lie).
 pub fn map_unlisted(mm: &mut Mm, machine: &MachineSpec) {
     for (node, bytes) in machine.mapped_unlisted_bytes.iter().enumerate() {

@@ -100,6 +100,10 @@ impl Machine {
         let mut knobs = self.knobs.borrow_mut();
         knobs.apply(setup);
         let mut mm = self.mm.borrow_mut();
+        let anew = ["vm.min_free_kbytes", "vm.watermark_scale_factor"].iter().any(|key| setup.get(key).is_some());
+        if anew && self.clock.now() > 0 {
+            mm.zones.iter_mut().for_each(|zone| zone.min_at_boot = None);
+        }
         zone::set_watermarks(&mut mm.zones, knobs.min_free_kbytes, knobs.watermark_scale_factor, &self.profile);
         let cpus = (self.cpus.borrow().len() / mm.nodes) as u64;
         let by_page = self.profile.whole_block_or_page;

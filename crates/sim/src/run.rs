@@ -183,6 +183,7 @@ fn memory_after_boot(scenario: &Scenario, profile: &Profile, shape: &build::Shap
     let mut mm = build::memory(profile, &shape.node_bytes, shape.cpus);
     build::take_away(&mut mm, &scenario.machine);
     build::map_unlisted(&mut mm, &scenario.machine);
+    build::set_boot_minimums(&mut mm, &scenario.machine);
     if profile.page_blocks {
         build::open_kernel_blocks(&mut mm, &scenario.machine);
     }

@@ -74,6 +74,8 @@ pub struct Zone {
     pub due: [u64; 2],
     /// ZONE_ALL_UNRECLAIMABLE: only kswapd sets it (balance_pgdat), only frames coming back to the zone clear it.
     pub all_unreclaimable: bool,
+    /// Its share of min_free_kbytes where the kernel computed it before the initramfs was given back, pages.
+    pub min_at_boot: Option<u64>,
     pub min_unmapped: u64,
     pub min_slab: u64,
     pub tail: Tail,
@@ -113,6 +115,7 @@ impl Zone {
             scanned: 0,
             due: [0; 2],
             all_unreclaimable: false,
+            min_at_boot: None,
             min_unmapped: 0,
             min_slab: 0,
             tail: Tail::default(),
@@ -146,6 +149,7 @@ pub fn set_watermarks(zones: &mut [Zone], min_free_kbytes: u64, scale_factor: u6
     for zone in zones.iter_mut() {
         // Wide enough for 2^24 pages x 2^24 pages.
         let share = (u128::from(pages_min) * u128::from(zone.managed) / u128::from(lowmem.max(1))) as u64;
+        let share = zone.min_at_boot.unwrap_or(share);
         // mm/page_alloc.c: setup_per_zone_wmarks, 2.6.32: a highmem zone keeps only 32 to 128 pages as min.
         let highmem = zone.kind == ZoneKind::HighMem;
         zone.min = if highmem { (zone.managed / 1024).clamp(32, 128) } else { share };

@@ -1,7 +1,7 @@
 //! The machine of a recording as assignments to a scenario, so that a model runs on what the real one had. Nothing that
 //! is compared is fitted.
 
-use flatwater_recording::schema::{Column, nodes};
+use flatwater_recording::schema::{Column, nodes, zones};
 use flatwater_recording::{NodeShape, Recording, Rows, Source, Speed, Table, ZoneBlocks, lru_gen_runs};
 use flatwater_workload::scenario::Scenario;
 
@@ -82,6 +82,7 @@ fn machine_of(reference: &Recording, scenario: &Scenario) -> Vec<String> {
         machine.push(format!("machine.own_cpu_percent={own}"));
     }
     machine.extend(cpu_turn(reference));
+    machine.extend(zone_min(reference, scenario));
     machine.extend(chosen_by_the_kernel(reference, scenario));
     machine
 }
@@ -103,6 +104,29 @@ fn kernel_free(reference: &Recording) -> Option<String> {
     };
     let bytes: Vec<String> = header.machine.nodes.iter().map(of_node).collect();
     (!header.zone_blocks.is_empty()).then(|| format!("machine.kernel_free={}", bytes.join(";")))
+}
+
+/// The zones' shares of min_free_kbytes, which the kernel deals out before the initramfs is given back (mm/page_alloc.c:
+/// init_per_zone_wmark_min): the node that holds it has a lower watermark than its memory stands for. A scenario that sets the
+/// reserve has them computed anew.
+fn zone_min(reference: &Recording, scenario: &Scenario) -> Option<String> {
+    let table = reference.table(Table::Zones).filter(|_| scenario.setup.get(MIN_FREE).is_none())?;
+    let page = reference.header.machine.page_size_bytes();
+    let of_node = |node: &NodeShape| -> Vec<String> {
+        let own = table.by_entity().filter(|(entity, _)| entity.node == Some(node.node));
+        let mut own: Vec<(&str, u64)> = own
+            .filter_map(|(entity, rows)| {
+                let min = rows.values(zones::MIN).next().and_then(|(_, min)| u64::try_from(min).ok())?;
+                Some((entity.name.as_str(), min))
+            })
+            .collect();
+        // DMA, DMA32, Normal: the kernel's order.
+        own.sort_unstable();
+        own.into_iter().map(|(_, min)| (min * page).to_string()).collect()
+    };
+    let nodes: Vec<String> = reference.header.machine.nodes.iter().map(|node| of_node(node).join(",")).collect();
+    (!nodes.is_empty() && nodes.iter().all(|sizes| !sizes.is_empty()))
+        .then(|| format!("machine.zone_min={}", nodes.join(";")))
 }
 
 /// QEMU executes one CPU of a guest until an interrupt is raised for any of them (accel/tcg/tcg-accel-ops-rr.c: rr_kick_vcpu_thread,

@@ -137,6 +137,9 @@ pub struct MachineSpec {
     pub kernel_free_bytes: Vec<[u64; 4]>,
     /// File pages of each node that processes have mapped from an initramfs, where they lie on no list, bytes (sim only).
     pub mapped_unlisted_bytes: Vec<u64>,
+    /// The min watermark of each node's zones, lowest first, where the kernel shared vm.min_free_kbytes out before it gave the initramfs
+    /// back, bytes (sim only).
+    pub zone_min_bytes: Vec<Vec<u64>>,
     /// Memory that processes beside the workloads hold in addition, from some instant of the run on (sim only).
     pub grows: Vec<Growth>,
     /// What processes beside the workloads use of one CPU's time, percent (sim only).
