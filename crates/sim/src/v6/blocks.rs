@@ -44,20 +44,23 @@ impl Open {
     }
 }
 
-/// Which of the open blocks (`Blocks::open`): all that the model allocates for the kernel are slabs that can be reclaimed.
-const RECLAIMABLE: usize = 0;
-const UNMOVABLE: usize = 1;
+/// Which of the open blocks (`Blocks::open`).
+#[derive(Clone, Copy)]
+enum Kind {
+    Reclaimable,
+    Unmovable,
+}
 
 impl Blocks {
     /// Free pages for slabs that can be reclaimed: what freed ones left, and the block that they are filling.
     fn reclaimable(&self) -> u64 {
-        self.kernel_free - self.open[UNMOVABLE].free
+        self.kernel_free - self.open[Kind::Unmovable as usize].free
     }
 
     /// The free pages of the block of unmovable allocations become the slabs'.
     fn lend_unmovable(&mut self) {
-        let lent = std::mem::take(&mut self.open[UNMOVABLE].free);
-        self.open[RECLAIMABLE].free += lent;
+        let lent = std::mem::take(&mut self.open[Kind::Unmovable as usize].free);
+        self.open[Kind::Reclaimable as usize].free += lent;
     }
 
     fn open_free(&self) -> u64 {
@@ -76,8 +79,8 @@ impl Blocks {
             return;
         }
         self.kernel_free -= 1;
-        let loose = self.kernel_free.saturating_sub(self.open[UNMOVABLE].free);
-        let open = &mut self.open[RECLAIMABLE];
+        let loose = self.kernel_free.saturating_sub(self.open[Kind::Unmovable as usize].free);
+        let open = &mut self.open[Kind::Reclaimable as usize];
         open.free = open.free.min(loose);
     }
 
@@ -110,7 +113,8 @@ pub struct Blocks {
     pub boosted: bool,
     /// Free pages in blocks of the kernel's.
     pub kernel_free: u64,
-    /// The blocks of reclaimable slabs and of unmovable allocations that are just being filled, whose free pages are among these.
+    /// The blocks of reclaimable slabs and of unmovable allocations that are just being filled, whose free pages are among these. All that
+    /// the model allocates for the kernel are slabs that can be reclaimed.
     open: [Open; 2],
     /// Free pages of the DMA zone's first block, which is unmovable: slabs that can be reclaimed claim a block of their own before
     /// they take these.
@@ -186,8 +190,8 @@ impl Zone {
     fn fall_back(&mut self, for_kernel: bool, movable: u64) -> bool {
         if for_kernel && movable > self.high + 2 * PAGEBLOCK.get() {
             self.blocks.kernel_free += PAGEBLOCK.get();
-            let free = self.blocks.open[RECLAIMABLE].free + PAGEBLOCK.get();
-            self.blocks.open[RECLAIMABLE] = Open::new(free, PAGEBLOCK.get());
+            let free = self.blocks.open[Kind::Reclaimable as usize].free + PAGEBLOCK.get();
+            self.blocks.open[Kind::Reclaimable as usize] = Open::new(free, PAGEBLOCK.get());
             return false;
         }
         if self.blocks.whole_block_or_page {
@@ -212,7 +216,7 @@ impl Zone {
             self.blocks.cache_inside += if stolen < PAGEBLOCK.get() / 2 { stolen } else { 0 };
         } else if self.blocks.boot_free > 0 {
             self.blocks.kernel_free += std::mem::take(&mut self.blocks.boot_free);
-        } else if self.blocks.open[UNMOVABLE].free >= movable.clamp(1, CLUSTER.get()) {
+        } else if self.blocks.open[Kind::Unmovable as usize].free >= movable.clamp(1, CLUSTER.get()) {
             // The free pages of that block are moved to the slabs' list.
             self.blocks.lend_unmovable();
         } else {
@@ -236,7 +240,7 @@ impl Zone {
         let claimable = |open: &Open| open.free >= STEALS_FROM.get() && is_half(open);
         if for_kernel {
             // Of what is not free nobody knows how much is compatible: "be conservative".
-            let lends = claimable(&Open { stolen: 0, ..open[UNMOVABLE] });
+            let lends = claimable(&Open { stolen: 0, ..open[Kind::Unmovable as usize] });
             if lends {
                 self.blocks.lend_unmovable();
             }
