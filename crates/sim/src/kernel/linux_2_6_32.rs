@@ -115,6 +115,7 @@ const PROFILE: Profile = Profile {
     page_blocks: false,
     boosts_spare_slabs: false,
     whole_block_or_page: false,
+    scales_batches: false,
     tree_nodes: false,
     large_folio_systems: &[],
     ahead_folio_systems: &[],

@@ -93,6 +93,7 @@ pub fn v6_12() -> Profile {
         large_folio_systems: &["xfs"],
         generations: Generations::ByNode,
         whole_block_or_page: true,
+        scales_batches: true,
         nfs: NfsRule { congestion: NfsCongestion::Waits, ..linux_5_15::profile().nfs },
         ..v6_1()
     }

@@ -253,6 +253,9 @@ const CHANGES: &[Change] = &[
         profile.generations = Generations::ByNode
     }),
     change([6, 6, 0], "iomap: Copy larger chunks from userspace", |profile| profile.large_folio_systems = &["xfs"]),
+    change([6, 7, 0], "mm, page_alloc: scale the number of pages that are batch allocated", |profile| {
+        profile.scales_batches = true;
+    }),
     change([6, 10, 0], "mm: page_alloc: fix freelist movement during block conversion", |profile| {
         profile.whole_block_or_page = true;
     }),
@@ -402,7 +405,7 @@ mod tests {
                     (profile.shrink, profile.swap, profile.stable_pages, profile.relatime, profile.page_blocks),
                     (profile.spares_used_once, profile.khugepaged, profile.converts_extents, profile.populates_write),
                     (
-                        profile.whole_block_or_page,
+                        (profile.whole_block_or_page, profile.scales_batches),
                         profile.queues_commands,
                         profile.ext3_barriers,
                         profile.md_barriers,

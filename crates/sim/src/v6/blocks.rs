@@ -63,6 +63,18 @@ impl Blocks {
         self.open[Kind::Reclaimable as usize].free += lent;
     }
 
+    /// Pages that page cache had taken one by one are back before it used them.
+    pub fn give_back(&mut self, pages: u64) {
+        self.kernel_free += pages;
+        self.cache_inside -= pages.min(self.cache_inside);
+        let mut left = pages;
+        for open in &mut self.open {
+            let back = left.min(open.stolen);
+            (open.free, open.stolen) = (open.free + back, open.stolen - back);
+            left -= back;
+        }
+    }
+
     fn open_free(&self) -> u64 {
         self.open.iter().map(|open| open.free).sum()
     }
@@ -163,25 +175,27 @@ impl Zone {
         self.blocks.kernel_free = self.blocks.open_free();
     }
 
-    /// mm/page_alloc.c: rmqueue_bulk, __rmqueue, 6.1: pages for a CPU's list; the caller takes them off `free`.
-    pub fn refill(&mut self, for_kernel: bool) -> u64 {
-        let mut moved = 0;
+    /// mm/page_alloc.c: rmqueue_bulk, __rmqueue, 6.1: pages for a CPU's list; the caller takes them off `free`. Also how many of them
+    /// are page cache's from blocks that stay the kernel's.
+    pub fn refill(&mut self, for_kernel: bool, batch: u64) -> (u64, u64) {
+        let (mut moved, mut stolen) = (0, 0);
         let mut steals = false;
         self.blocks.lose(self.blocks.kernel_free.saturating_sub(self.free));
         self.blocks.boot_free = self.blocks.boot_free.min(self.free - self.blocks.kernel_free);
-        while moved < self.blocks.batch && moved < self.free {
+        while moved < batch && moved < self.free {
             let movable = (self.free - moved).saturating_sub(self.blocks.kernel_free + self.blocks.boot_free);
             if (if for_kernel { self.blocks.reclaimable() } else { movable }) == 0 && !steals {
                 steals = self.fall_back(for_kernel, movable);
             }
             if steals {
                 self.steal_one(for_kernel);
+                stolen += u64::from(!for_kernel);
             } else if for_kernel {
                 self.blocks.take_reclaimable();
             }
             moved += 1;
         }
-        moved
+        (moved, stolen)
     }
 
     /// Claims free pages of another kind. The largest free piece is taken: while there are whole free blocks, one of
@@ -325,7 +339,7 @@ mod tests {
     /// Refills as a CPU's list would, so many times.
     fn refill(zone: &mut Zone, for_kernel: bool, times: u64) {
         for _ in 0..times {
-            zone.free -= zone.refill(for_kernel);
+            zone.free -= zone.refill(for_kernel, zone.blocks.batch).0;
         }
     }
 
