@@ -61,8 +61,12 @@ fn a_slow_device_stalls_the_writer_of_a_fast_one_until_limits_are_by_device() {
     }
     // Throttling with pauses, and pauses by bandwidth.
     for kernel in ["linux-2.6.32", "linux-3.2", "linux-4.18", "linux-6.12"] {
-        let (held, worst) = stalls(&run(kernel, ""));
-        assert!(held < 2.0 && worst < 0.5, "{kernel}: held for {held} s, the longest for {worst} s");
+        let (held_later, worst) = stalls(&run(kernel, ""));
+        println!("{kernel}: held for {held_later} s, the longest for {worst} s");
+        assert!(
+            held_later < held / 15.0 && worst < 0.5,
+            "{kernel}: held for {held_later} s, the longest for {worst} s"
+        );
     }
 }
 
