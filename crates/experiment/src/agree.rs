@@ -8,14 +8,15 @@
 
 mod curves;
 pub mod fit;
+mod growth;
 mod work;
 
 use serde::Serialize;
 
 use self::curves::{Kind, Reading, at_moments, memory_bytes, readings, track};
 use flatwater_explain::explain;
-use flatwater_recording::Recording;
 use flatwater_recording::schema::{nodes, vmstat};
+use flatwater_recording::{Recording, Source};
 
 /// Moments of the grid. The samples are 10 a second and emulated seconds are uneven: more would compare noise.
 const MOMENTS: usize = 20;
@@ -365,6 +366,9 @@ pub fn agree(reference: &Recording, other: &Recording) -> Agreement {
     }
     if distorted {
         notes.push("time is distorted on one side (software emulation): latencies are not compared".to_owned());
+    }
+    if other.header.source == Source::Sim {
+        notes.extend(other.gaps.iter().map(|gap| format!("gap of the model's run: {}: {}", gap.what, gap.why)));
     }
     let latencies = if distorted { Vec::new() } else { latencies(reference, other) };
     let (reference, other) = (side(reference), side(other));

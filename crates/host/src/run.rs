@@ -24,6 +24,8 @@ use flatwater_recording::{Clock, EventKind, Gap, Header, Note, Setup, Source, Ta
 use flatwater_safefs::Dir;
 use flatwater_workload::maildir;
 use flatwater_workload::scenario::Scenario;
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
 
 const KEPT: &str = "the duration is over, but a workload has yet to move its `at_least`: the run continues";
 /// What holds where it could not be measured.
@@ -202,19 +204,21 @@ fn check_cpu(cpu: u32) -> Result<(), HostError> {
     Err(HostError::NoCpu { cpu, allowed: names.join(", ") })
 }
 
-/// Says early and clearly what `mkdir` would say late.
+/// Says early and clearly what `mkdir` would say late. A file without a name is the probe: a run that is killed here has
+/// made nothing, so there is nothing that its journal of changes would have to name.
 fn check_directory(path: &Path) -> Result<(), HostError> {
-    let probe = path.join(format!(".flatwater-probe-{}", std::process::id()));
-    match std::fs::create_dir(&probe) {
-        Ok(()) => {
-            let _ = std::fs::remove_dir(&probe);
-            Ok(())
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let probed = match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {
+        // No such files here: NFS, FUSE, and (EISDIR) kernels up to 3.10. Permission is what can be asked without a trace.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
+            rustix::fs::accessat(CWD, path, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)
         }
-        Err(error) if error.kind() == std::io::ErrorKind::ReadOnlyFilesystem => {
-            Err(HostError::ReadOnly { path: path.to_owned() })
-        }
-        Err(error) => Err(HostError::Directory { path: path.to_owned(), why: error.to_string() }),
-    }
+        opened => opened.map(drop),
+    };
+    probed.map_err(|error| match error {
+        Errno::ROFS => HostError::ReadOnly { path: path.to_owned() },
+        error => HostError::Directory { path: path.to_owned(), why: std::io::Error::from(error).to_string() },
+    })
 }
 
 fn first_header(scenario: &Scenario, options: &RunOptions, applied: &Applied) -> Header {
@@ -435,4 +439,30 @@ fn hand_on(collector: &mut Collector, session: &mut Session, now_ns: Option<u64>
     // are timed by themselves, so that none is found here.
     session.waits(&calls, now_ns.is_none())?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_directory;
+    use rustix::fs::inotify;
+    use rustix::io::Errno;
+
+    #[test]
+    fn a_directory_is_probed_without_a_name_that_a_killed_run_would_leave() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let watch = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC).expect("inotify");
+        inotify::add_watch(&watch, dir.path(), inotify::WatchFlags::CREATE).expect("watched");
+        check_directory(dir.path()).expect("a directory that can be written to");
+        let named = rustix::io::read(&watch, &mut [0u8; 4096]);
+        assert_eq!(named, Err(Errno::AGAIN), "a name was created");
+    }
+
+    #[test]
+    fn what_is_not_a_directory_and_what_has_no_files_of_ours_is_said_at_once() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let of_a_file = check_directory(file.path()).expect_err("a file is no directory").to_string();
+        assert!(of_a_file.contains(&file.path().display().to_string()), "{of_a_file}");
+        let missing = check_directory(&file.path().with_extension("missing")).expect_err("it is missing").to_string();
+        assert!(missing.contains("No such file or directory"), "{missing}");
+    }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::units::Nanos;
 use super::{ImportSummary, Note, Observed, SampledTask, Setup, Speed, WatchedProcess};
 
 /// The format's version; readers refuse a higher one and accept every lower one.
@@ -161,6 +162,9 @@ pub struct NodeShape {
     /// SLIT distances to node 0, 1, ...; 10 is local.
     pub distances: Vec<u32>,
 }
+
+/// How often the clock of a guest that counts instructions stops on its way through a sleep, so that a disk can answer meanwhile.
+pub const ICOUNT_TICK: Nanos = Nanos(250_000);
 
 /// What a zone's page blocks hold (/proc/pagetypeinfo).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

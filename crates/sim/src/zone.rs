@@ -8,6 +8,7 @@ use super::constant::constants;
 use super::kernel::{Profile, WatermarkRule};
 use super::tail::Tail;
 use super::v6::blocks::{Blocks, PAGEBLOCK};
+use flatwater_recording::schema::zones;
 
 constants! {
     /// Kinds of pages that are kept in blocks of their own: unmovable, movable, reclaimable.
@@ -26,7 +27,7 @@ impl ZoneKind {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            ZoneKind::Dma => "DMA",
+            ZoneKind::Dma => zones::DMA,
             ZoneKind::Dma32 => "DMA32",
             ZoneKind::Normal => "Normal",
             ZoneKind::HighMem => "HighMem",

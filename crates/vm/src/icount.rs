@@ -2,20 +2,19 @@
 //! host takes for it, so that neither its speed nor its load is seen inside.
 //!
 //! Where all CPUs of the guest sleep, time jumps to the next timer (`sleep=off`): a request of the disk, which QEMU serves in the host's
-//! time, then takes as long as the guest's timers let it seem. So the guest keeps a timer of its own (`TICK`) as long as it lives.
+//! time, then takes as long as the guest's timers let it seem. So the guest keeps a timer of its own (`ICOUNT_TICK`) as long as it lives.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::VmError;
 use super::arch::Arch;
+use flatwater_recording::ICOUNT_TICK;
 
 /// The first QEMU with which two CPUs were seen to boot.
 const QEMU_MIN: u32 = 10;
 /// Of instructions of 2^shift ns: 1 is 500 million a second, 10 is 1 million.
 pub const SHIFT_MAX: u32 = 10;
-/// How often the guest's clock stops on its way through a sleep, so that a disk can answer meanwhile.
-pub const TICK: Duration = Duration::from_micros(250);
 /// The time stamp counter under `-icount` counts nanoseconds of the guest.
 pub const TSC_KHZ: u64 = 1_000_000;
 
@@ -45,10 +44,11 @@ fn version_of(text: &str) -> Option<&str> {
     text.split_once("version ")?.1.split_whitespace().next()
 }
 
-/// Wakes up each `TICK` until the guest ends: keeps time from jumping over a request of the disk.
+/// Wakes up each `ICOUNT_TICK` until the guest ends: keeps time from jumping over a request of the disk.
 pub fn keep_time() -> std::io::Result<()> {
-    let tick = || loop {
-        std::thread::sleep(TICK);
+    let each = Duration::from_nanos(ICOUNT_TICK.0);
+    let tick = move || loop {
+        std::thread::sleep(each);
     };
     std::thread::Builder::new().name("icount-tick".to_owned()).spawn(tick).map(|_| ())
 }

@@ -1,8 +1,12 @@
 //! The machine of a recording as assignments to a scenario, so that a model runs on what the real one had. Nothing that
 //! is compared is fitted.
 
+use super::growth::Growth;
 use flatwater_recording::schema::{Column, nodes, zones};
-use flatwater_recording::{NodeShape, Recording, Rows, Source, Speed, Table, ZoneBlocks, lru_gen_runs};
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{
+    Gap, ICOUNT_TICK, NodeShape, Recording, Rows, Source, Speed, Table, ZoneBlocks, lru_gen_runs,
+};
 use flatwater_workload::scenario::Scenario;
 
 /// How often the model's CPU is made slower, and how much more than the reference it may do.
@@ -13,18 +17,23 @@ const STRUCT_PAGE_BYTES: u64 = 64;
 
 /// The model on the machine that the reference had: its memory, and its CPUs as they were measured before the scenario.
 /// Recordings of before that was measured: CPUs so slow that the model moves no more bytes in the same time. `perform`
-/// runs the model with these assignments, again each time.
+/// runs the model with these assignments, again each time. What the reference does not say of its machine is a gap of the model's
+/// recording: it had the scenario's there, or none.
 pub fn as_fast_as<E>(
     real: &Recording,
     scenario: &Scenario,
     mut perform: impl FnMut(&[String]) -> Result<Recording, E>,
 ) -> Result<Recording, E> {
-    let mut machine = machine_of(real, scenario);
+    let Machine { assignments: mut machine, gaps } = Machine::of(real, scenario);
+    let with_gaps = |mut recording: Recording| {
+        recording.gaps.extend(gaps.clone());
+        recording
+    };
     if let Some(speed) = real.header.speed {
         // An emulated machine's nodes share the host's memory.
         let speed = Speed { remote_percent: speed.remote_percent.or(Some(100)), ..speed };
         machine.push(format!("machine.speed={speed}"));
-        return perform(&machine);
+        return perform(&machine).map(with_gaps);
     }
     let mut percent = f64::from(scenario.machine.cpu_speed_percent.unwrap_or(100));
     let mut tries = 0;
@@ -33,7 +42,7 @@ pub fn as_fast_as<E>(
         let excess = bytes_moved(&recording) / bytes_moved(real).max(1.0);
         tries += 1;
         if real.header.source != Source::Vm || excess <= MORE_WORK_MAX || percent <= 1.0 || tries == TRIES {
-            return Ok(recording);
+            return Ok(with_gaps(recording));
         }
         percent = (percent / excess).max(1.0).round();
         machine.retain(|assignment| !assignment.starts_with(CPU_SPEED));
@@ -47,44 +56,101 @@ fn bytes_moved(recording: &Recording) -> f64 {
     recording.latency.iter().map(|bucket| bucket.bytes as f64).sum()
 }
 
-/// What the guest's kernel and initramfs hold of each node and the reserve that the kernel chose for itself, told to the
-/// simulator as a part of its machine: where an initramfs lies differs from boot to boot. Empty for another
-/// simulation.
-fn machine_of(reference: &Recording, scenario: &Scenario) -> Vec<String> {
-    let Some(table) = reference.table(Table::Nodes).filter(|_| reference.header.source == Source::Vm) else {
-        return Vec::new();
-    };
-    let growth = Growth::of(reference, scenario);
-    let (mut reserved, mut resident, mut unlisted) = (Vec::new(), Vec::new(), Vec::new());
-    for (node, (bytes, (_, rows))) in scenario.machine.node_bytes.iter().zip(table.by_entity()).enumerate() {
-        // Before its set-up: what that leaves in memory is for the model to find out.
-        let at_first = |column| rows.values(column).next().map(|(_, value)| value);
-        let (Some(total), Some(free)) = (at_first(nodes::MEM_TOTAL_BYTES), at_first(nodes::MEM_FREE_BYTES)) else {
-            return Vec::new();
+/// The guest's machine, told to the simulator as a part of its own, and what of it the reference does not say.
+#[derive(Default)]
+struct Machine {
+    assignments: Vec<String>,
+    gaps: Vec<Gap>,
+}
+
+impl Machine {
+    /// What the guest's kernel and initramfs hold of each node and the reserve that the kernel chose for itself: where an
+    /// initramfs lies differs from boot to boot. Empty for another simulation.
+    fn of(reference: &Recording, scenario: &Scenario) -> Machine {
+        if reference.header.source != Source::Vm {
+            return Machine::default();
+        }
+        let mut machine = Machine::default();
+        let (growth, why_not) = match Growth::of(reference, scenario) {
+            Ok(growth) => (growth, None),
+            Err(why) => (Growth::default(), Some(why)),
         };
-        let (total, free) = (u64::try_from(total).unwrap_or(0), u64::try_from(free).unwrap_or(0));
+        machine.tell(HELD, held(reference, scenario, &growth));
+        machine.tell(MAPPED_UNLISTED, mapped_unlisted(reference, scenario));
+        if let Some(why) = why_not {
+            machine.gaps.push(Gap::new("machine.grows", why, RECORD_AGAIN));
+        }
+        machine.tell(ZONE_MIN, zone_min(reference, scenario));
+        let own = (reference.header.own_cost.cpu_share * 100.0).round();
+        let told = kernel_free(reference).into_iter().chain(growth.assignment()).chain(cpu_turn(reference));
+        machine.assignments.extend(told);
+        machine.assignments.extend((own >= 1.0).then(|| format!("machine.own_cpu_percent={own}")));
+        machine.assignments.extend(chosen_by_the_kernel(reference, scenario));
+        machine
+    }
+
+    fn tell(&mut self, what: &str, found: Result<Vec<String>, String>) {
+        match found {
+            Ok(assignments) => self.assignments.extend(assignments),
+            Err(why) => self.gaps.push(Gap::new(what, why, RECORD_AGAIN)),
+        }
+    }
+}
+
+const HELD: &str = "machine.reserved and machine.resident";
+const MAPPED_UNLISTED: &str = "machine.mapped_unlisted";
+const ZONE_MIN: &str = "machine.zone_min";
+const RECORD_AGAIN: &str =
+    "record the guest again with this version; until then the model's own machine stands in for it";
+
+/// The first value that a node's samples have for this column, or that they have none.
+fn at_first(node: usize, rows: Rows<'_>, column: Column) -> Result<u64, String> {
+    let first = rows.first(column).and_then(|value| u64::try_from(value).ok());
+    first.ok_or_else(|| format!("the reference has no {} of node {node}", column.name))
+}
+
+/// Samples of the scenario's nodes, in order, each with its bytes.
+fn nodes_of<'a>(reference: &'a Recording, scenario: &Scenario) -> Result<Vec<(u64, Rows<'a>)>, String> {
+    let rows: Vec<Rows<'a>> =
+        reference.table(Table::Nodes).into_iter().flat_map(|table| table.by_entity()).map(|(_, rows)| rows).collect();
+    let sizes = &scenario.machine.node_bytes;
+    if rows.len() < sizes.len() {
+        return Err(format!("the reference has samples of {} nodes, the scenario has {}", rows.len(), sizes.len()));
+    }
+    Ok(sizes.iter().copied().zip(rows).collect())
+}
+
+/// Nothing where the scenario leaves the nodes to the machine.
+fn by_node(key: &str, sizes: &[String]) -> Option<String> {
+    (!sizes.is_empty()).then(|| format!("{key}={}", sizes.join(",")))
+}
+
+/// What the kernel keeps of each node for good, and what is in use before the set-up: what that leaves in memory is for the
+/// model to find out.
+fn held(reference: &Recording, scenario: &Scenario, growth: &Growth) -> Result<Vec<String>, String> {
+    let (mut reserved, mut resident) = (Vec::new(), Vec::new());
+    for (node, (bytes, rows)) in nodes_of(reference, scenario)?.into_iter().enumerate() {
+        let total = at_first(node, rows, nodes::MEM_TOTAL_BYTES)?;
+        let free = at_first(node, rows, nodes::MEM_FREE_BYTES)?;
         // The model takes the struct pages off by itself.
         let struct_pages = bytes / reference.header.machine.page_size_bytes() * STRUCT_PAGE_BYTES;
         reserved.push(bytes.saturating_sub(total + struct_pages).to_string());
         let taken = growth.before.get(node).copied().unwrap_or(0);
         resident.push((total.saturating_sub(free) + taken).to_string());
-        // zone_reclaim_mode asks for page cache beyond what is mapped; programs of an initramfs are mapped but on no list.
-        let sum = |columns: &[Column]| columns.iter().filter_map(|&column| at_first(column)).sum::<i64>();
-        let listed = sum(&[nodes::ACTIVE_FILE_BYTES, nodes::INACTIVE_FILE_BYTES]);
-        unlisted.push(u64::try_from(sum(&[nodes::MAPPED_BYTES]) - listed).unwrap_or(0).to_string());
     }
-    let given = [("reserved", reserved), ("resident", resident), ("mapped_unlisted", unlisted)];
-    let mut machine: Vec<String> = given.map(|(key, of_nodes)| format!("machine.{key}={}", of_nodes.join(","))).into();
-    machine.extend(kernel_free(reference));
-    machine.extend(growth.assignment());
-    let own = (reference.header.own_cost.cpu_share * 100.0).round();
-    if own >= 1.0 {
-        machine.push(format!("machine.own_cpu_percent={own}"));
+    let given = [("machine.reserved", reserved), ("machine.resident", resident)];
+    Ok(given.into_iter().filter_map(|(key, of_nodes)| by_node(key, &of_nodes)).collect())
+}
+
+/// zone_reclaim_mode asks for page cache beyond what is mapped; programs of an initramfs are mapped but on no list.
+fn mapped_unlisted(reference: &Recording, scenario: &Scenario) -> Result<Vec<String>, String> {
+    let mut unlisted = Vec::new();
+    for (node, (_, rows)) in nodes_of(reference, scenario)?.into_iter().enumerate() {
+        let first = |column| at_first(node, rows, column);
+        let listed = first(nodes::ACTIVE_FILE_BYTES)? + first(nodes::INACTIVE_FILE_BYTES)?;
+        unlisted.push(first(nodes::MAPPED_BYTES)?.saturating_sub(listed).to_string());
     }
-    machine.extend(cpu_turn(reference));
-    machine.extend(zone_min(reference, scenario));
-    machine.extend(chosen_by_the_kernel(reference, scenario));
-    machine
+    Ok(by_node(MAPPED_UNLISTED, &unlisted).into_iter().collect())
 }
 
 /// Which free pages boot left in the kernel's page blocks: from 6.10 on they decide whether a full node's next page is another's.
@@ -93,7 +159,7 @@ fn kernel_free(reference: &Recording) -> Option<String> {
     let page = header.machine.page_size_bytes();
     let of_node = |node: &NodeShape| {
         // The DMA zone's are the model's own.
-        let own = || header.zone_blocks.iter().filter(|zone| zone.node == node.node && zone.zone != "DMA");
+        let own = || header.zone_blocks.iter().filter(|zone| zone.node == node.node && zone.zone != zones::DMA);
         let sizes = |kind: fn(&ZoneBlocks) -> &Vec<u64>| {
             let pieces = || own().flat_map(|zone| kind(zone).iter().enumerate()).filter(|(_, pieces)| **pieces > 0);
             let free: u64 = pieces().map(|(order, pieces)| pieces << order).sum();
@@ -109,107 +175,44 @@ fn kernel_free(reference: &Recording) -> Option<String> {
 /// The zones' shares of min_free_kbytes, which the kernel deals out before the initramfs is given back (mm/page_alloc.c:
 /// init_per_zone_wmark_min): the node that holds it has a lower watermark than its memory stands for. A scenario that sets the
 /// reserve has them computed anew.
-fn zone_min(reference: &Recording, scenario: &Scenario) -> Option<String> {
-    let table = reference.table(Table::Zones).filter(|_| scenario.setup.get(MIN_FREE).is_none())?;
+fn zone_min(reference: &Recording, scenario: &Scenario) -> Result<Vec<String>, String> {
+    if scenario.setup.get(MIN_FREE).is_some() {
+        return Ok(Vec::new());
+    }
+    let table = reference.table(Table::Zones).ok_or("the reference has no samples of zones")?;
     let page = reference.header.machine.page_size_bytes();
-    let of_node = |node: &NodeShape| -> Vec<String> {
-        let own = table.by_entity().filter(|(entity, _)| entity.node == Some(node.node));
-        let mut own: Vec<(&str, u64)> = own
-            .filter_map(|(entity, rows)| {
-                let min = rows.values(zones::MIN).next().and_then(|(_, min)| u64::try_from(min).ok())?;
-                Some((entity.name.as_str(), min))
-            })
-            .collect();
+    let mut nodes = Vec::new();
+    for node in &reference.header.machine.nodes {
+        let mut own = Vec::new();
+        for (entity, rows) in table.by_entity().filter(|(entity, _)| entity.node == Some(node.node)) {
+            let min = rows.first(zones::MIN).and_then(|min| u64::try_from(min).ok());
+            let min =
+                min.ok_or_else(|| format!("the reference has no min of zone {} of node {}", entity.name, node.node))?;
+            own.push((entity.name.as_str(), min));
+        }
         // DMA, DMA32, Normal: the kernel's order.
         own.sort_unstable();
-        own.into_iter().map(|(_, min)| (min * page).to_string()).collect()
-    };
-    let nodes: Vec<String> = reference.header.machine.nodes.iter().map(|node| of_node(node).join(",")).collect();
-    (!nodes.is_empty() && nodes.iter().all(|sizes| !sizes.is_empty()))
-        .then(|| format!("machine.zone_min={}", nodes.join(";")))
+        let sizes: Vec<String> = own.into_iter().map(|(_, min)| (min * page).to_string()).collect();
+        if sizes.is_empty() {
+            return Err(format!("the reference has no zone of node {}", node.node));
+        }
+        nodes.push(sizes.join(","));
+    }
+    Ok((!nodes.is_empty()).then(|| format!("{ZONE_MIN}={}", nodes.join(";"))).into_iter().collect())
 }
 
 /// QEMU executes one CPU of a guest until an interrupt is raised for any of them (accel/tcg/tcg-accel-ops-rr.c: rr_kick_vcpu_thread,
 /// 10.0): the tick of each, 250 times a second on Debian's kernels.
-const TICK_NS: u64 = 4_000_000;
-/// Where it counts instructions a CPU has its part of the time to the next timer, which guests keep at 250 us
-/// (accel/tcg/tcg-accel-ops-icount.c: icount_percpu_budget; crates/vm/src/icount.rs: keep_time).
-const ICOUNT_TICK_NS: u64 = 250_000;
-
+const TICK: Nanos = Nanos(4_000_000);
 /// Emulated CPUs are executed in turn by one thread, so that kswapd may stand still while a writer fills memory.
 fn cpu_turn(reference: &Recording) -> Option<String> {
     let header = &reference.header;
     let cpus = u64::from(header.machine.cpus.unwrap_or(1));
     let emulated = header.machine.hypervisor.as_deref() == Some("qemu-tcg") && cpus > 1;
-    let tick_ns = if header.icount.is_some() { ICOUNT_TICK_NS } else { TICK_NS };
-    emulated.then(|| format!("machine.cpu_turn={}ns", tick_ns / cpus))
-}
-
-/// A scenario whose workloads hold more memory of their own than this performs it in the model too.
-const OWN_MEMORY_MAX_BYTES: u64 = 16 << 20;
-/// Steps of less than this are left to the next one.
-const STEP_BYTES: u64 = 128 << 10;
-
-/// What else than page cache and reclaimable slabs the guest's memory was taken by after the first sample: its recorder's rows,
-/// kept in memory and in a tmpfs, stacks, page tables. In a guest of 256 MiB they are 20 MiB at the end, which its page cache
-/// is without.
-#[derive(Default)]
-struct Growth {
-    /// Bytes of each node that were taken when the measured part began: the set-up was performed with less and less memory.
-    before: Vec<u64>,
-    /// The instant, and what was taken beyond that.
-    later: Vec<(u64, Vec<u64>)>,
-}
-
-impl Growth {
-    fn of(reference: &Recording, scenario: &Scenario) -> Growth {
-        let build =
-            |spec: &flatwater_workload::scenario::WorkloadSpec| (spec.entry.build)(&spec.params, scenario.seed).ok();
-        let own: u64 = scenario.workloads.iter().filter_map(build).map(|work| work.footprint().memory_bytes).sum();
-        let table = reference.table(Table::Nodes).filter(|_| own <= OWN_MEMORY_MAX_BYTES);
-        let nodes: Vec<Vec<(u64, u64)>> =
-            table.into_iter().flat_map(|table| table.by_entity()).map(|(_, rows)| taken(rows)).collect();
-        let Some(first) = nodes.first() else { return Growth::default() };
-        let at = |row: usize| -> Vec<u64> {
-            nodes.iter().map(|of_node| of_node.get(row).map_or(0, |(_, bytes)| *bytes)).collect()
-        };
-        let start_ns = reference.header.clock.start_ns;
-        let began = first.iter().rposition(|(at_ns, _)| *at_ns <= start_ns).unwrap_or(0);
-        let before = at(began);
-        let (mut later, mut last) = (Vec::new(), vec![0; nodes.len()]);
-        for (row, (at_ns, _)) in first.iter().enumerate().skip(began + 1) {
-            let now: Vec<u64> = at(row).iter().zip(&before).map(|(now, before)| now.saturating_sub(*before)).collect();
-            if now.iter().zip(&last).any(|(now, last)| now.abs_diff(*last) >= STEP_BYTES) {
-                later.push((at_ns - start_ns, now.clone()));
-                last = now;
-            }
-        }
-        Growth { before, later }
-    }
-
-    /// As an assignment of `machine.grows`.
-    fn assignment(&self) -> Option<String> {
-        let sizes = |bytes: &[u64]| bytes.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
-        let steps: Vec<String> =
-            self.later.iter().map(|(at_ns, bytes)| format!("{at_ns}ns:{}", sizes(bytes))).collect();
-        (!steps.is_empty()).then(|| format!("machine.grows={}", steps.join(";")))
-    }
-}
-
-/// What of a node was taken beyond the first sample's, by instant.
-fn taken(rows: Rows<'_>) -> Vec<(u64, u64)> {
-    let held = [
-        nodes::ANON_PAGES_BYTES,
-        nodes::SHMEM_BYTES,
-        nodes::SUNRECLAIM_BYTES,
-        nodes::KERNEL_STACK_BYTES,
-        nodes::PAGE_TABLES_BYTES,
-    ];
-    let columns = held.map(|column| rows.values(column).collect::<Vec<(u64, i64)>>());
-    let sum = |row: usize| columns.iter().filter_map(|values| values.get(row)).map(|(_, bytes)| *bytes).sum::<i64>();
-    let first = sum(0);
-    let moments = columns[0].iter().enumerate();
-    moments.map(|(row, (at_ns, _))| (*at_ns, u64::try_from(sum(row) - first).unwrap_or(0))).collect()
+    // Where it counts instructions a CPU has its part of the time to the next timer (accel/tcg/tcg-accel-ops-icount.c:
+    // icount_percpu_budget).
+    let tick = if header.icount.is_some() { ICOUNT_TICK } else { TICK };
+    emulated.then(|| format!("machine.cpu_turn={}ns", tick.0 / cpus))
 }
 
 const MIN_FREE: &str = "vm.min_free_kbytes";
@@ -228,8 +231,9 @@ fn chosen_by_the_kernel(reference: &Recording, scenario: &Scenario) -> Vec<Strin
 
 #[cfg(test)]
 mod tests {
-    use super::{Growth, as_fast_as, chosen_by_the_kernel, cpu_turn, kernel_free};
+    use super::{Machine, as_fast_as, chosen_by_the_kernel, cpu_turn, kernel_free, mapped_unlisted, zone_min};
     use flatwater_explain::testing::Made;
+    use flatwater_recording::schema::zones;
     use flatwater_recording::{Entity, NodeShape, OpKind, Recording, Source, Table, ZoneBlocks};
     use flatwater_workload::scenario::Scenario;
 
@@ -255,25 +259,49 @@ mod tests {
         assert_eq!(given, [vec![], vec!["machine.cpu_speed_percent=50".to_owned()]]);
     }
 
-    /// Three samples a second apart; the measured part begins at the second.
-    #[test]
-    fn what_the_guests_other_memory_grew_by_the_model_is_told_from_the_measured_part_on() {
-        let mib = |values: [i64; 3]| values.map(|mib| mib << 20);
-        let (anonymous, shared) = (mib([10, 14, 15]), mib([30, 30, 32]));
-        let columns: &[(&str, &[i64])] = &[("AnonPages_bytes", &anonymous), ("Shmem_bytes", &shared)];
-        let made = Made::new().gauges(Table::Nodes, &Entity::on_node(0, ""), columns).edit(|recording| {
-            recording.header.source = Source::Vm;
-            let rows = recording.series[0].by_entity().next().expect("rows").1;
-            let second = rows.values("AnonPages_bytes").nth(1).expect("a sample").0;
-            recording.header.clock.start_ns = second;
+    /// Two nodes of a guest, each with these columns of its own.
+    fn guest(nodes: [&[(&str, i64)]; 2]) -> (Recording, Scenario) {
+        let made = nodes.iter().zip(0..).fold(Made::new(), |made, (columns, node)| {
+            let columns: Vec<(&str, [i64; 1])> = columns.iter().map(|(name, bytes)| (*name, [*bytes])).collect();
+            let columns: Vec<(&str, &[i64])> = columns.iter().map(|(name, bytes)| (*name, &bytes[..])).collect();
+            made.gauges(Table::Nodes, &Entity::on_node(node, ""), &columns)
         });
-        let real = made.done();
-        let scenario = Scenario::load("journal").expect("built in");
-        let growth = Growth::of(&real, &scenario);
-        assert_eq!(growth.before, [4 << 20], "held when the measured part begins");
-        let [(at_ns, bytes)] = &growth.later[..] else { panic!("{:?}", growth.later) };
-        assert!(*at_ns > 0 && *bytes == [3 << 20], "{at_ns} {bytes:?}");
-        assert_eq!(growth.assignment(), Some(format!("machine.grows={at_ns}ns:3145728")));
+        let real = made.edit(|recording| recording.header.source = Source::Vm).done();
+        let mut scenario = Scenario::load("journal").expect("built in");
+        scenario.machine.node_bytes = vec![128 << 20, 128 << 20];
+        (real, scenario)
+    }
+
+    #[test]
+    fn what_is_mapped_beyond_the_lists_is_told_where_all_of_it_was_read() {
+        let all = [("Mapped_bytes", 9 << 20), ("Active(file)_bytes", 2 << 20), ("Inactive(file)_bytes", 3 << 20)];
+        let few = [("Mapped_bytes", 1 << 20), ("Active(file)_bytes", 2 << 20), ("Inactive(file)_bytes", 3 << 20)];
+        let (real, scenario) = guest([&all, &few]);
+        assert_eq!(mapped_unlisted(&real, &scenario), Ok(vec!["machine.mapped_unlisted=4194304,0".to_owned()]));
+        let (real, scenario) = guest([&all, &few[1..]]);
+        let machine = Machine::of(&real, &scenario);
+        assert!(machine.assignments.iter().all(|told| !told.contains("unlisted")), "{:?}", machine.assignments);
+        let gap = machine.gaps.iter().find(|gap| gap.what == "machine.mapped_unlisted").expect("a gap");
+        assert_eq!(gap.why, "the reference has no Mapped_bytes of node 1");
+    }
+
+    #[test]
+    fn watermarks_are_told_by_node_in_the_kernels_order_of_zones() {
+        let low = |zone: &str, node, min: i64, made: Made| {
+            made.gauges(Table::Zones, &Entity::on_node(node, zone), &[("min", &[min]), ("free", &[900])])
+        };
+        let made = low("DMA32", 1, 400, low(zones::DMA, 0, 9, low("DMA32", 0, 300, Made::new())));
+        let mut real = made.done();
+        let node = |node| NodeShape { node, ..NodeShape::default() };
+        real.header.machine.nodes = vec![node(0), node(1)];
+        let mut scenario = Scenario::load("journal").expect("built in");
+        let page = 4096;
+        let told = format!("machine.zone_min={},{};{}", 9 * page, 300 * page, 400 * page);
+        assert_eq!(zone_min(&real, &scenario), Ok(vec![told]));
+        real.header.machine.nodes.push(node(2));
+        assert_eq!(zone_min(&real, &scenario), Err("the reference has no zone of node 2".to_owned()));
+        scenario.setup.observe("vm.min_free_kbytes", "2048");
+        assert_eq!(zone_min(&real, &scenario), Ok(Vec::new()), "the kernel computes them anew");
     }
 
     #[test]
@@ -288,8 +316,11 @@ mod tests {
             reclaimable: reclaimable.to_vec(),
             unmovable: unmovable.to_vec(),
         };
-        real.header.zone_blocks =
-            vec![zone(0, "DMA", &[], &[0, 0, 9]), zone(0, "DMA32", &[1, 0, 2], &[]), zone(1, "DMA32", &[], &[0, 3])];
+        real.header.zone_blocks = vec![
+            zone(0, zones::DMA, &[], &[0, 0, 9]),
+            zone(0, "DMA32", &[1, 0, 2], &[]),
+            zone(1, "DMA32", &[], &[0, 3]),
+        ];
         // 1 + 2 * 4 pages, 4 in a piece; 3 * 2 pages, 2 in a piece.
         assert_eq!(kernel_free(&real).as_deref(), Some("machine.kernel_free=36864,16384,0,0;0,0,24576,8192"));
     }

@@ -114,7 +114,7 @@ fn depleted(facts: &Facts<'_>) -> Option<Finding> {
     let zones = facts.recording.table(Table::Zones).filter(|_| !killed)?;
     let each: Vec<(String, i64, i64)> = zones
         .by_entity()
-        .filter(|(entity, _)| entity.name != "DMA")
+        .filter(|(entity, _)| entity.name != zones::DMA)
         .filter_map(|(entity, rows)| {
             let size = rows.last(zones::MANAGED).or_else(|| rows.last(zones::PRESENT))?;
             let (_, free) = rows.min(zones::FREE)?;

@@ -3,6 +3,9 @@
 
 use super::columns;
 
+/// The zone of the first 16 MiB, as the kernel calls it: small, and of no use to most.
+pub const DMA: &str = "DMA";
+
 columns! { ALL: Zones, lines of "/proc/zoneinfo";
     FREE                          "free"                          gauge   pages "2.6.13";
     BOOST                         "boost"                         gauge   pages "5.14";

@@ -1,0 +1,131 @@
+//! What else than page cache and reclaimable slabs took a guest's memory while it was recorded.
+
+use flatwater_recording::schema::{Column, nodes};
+use flatwater_recording::{Recording, Rows, Table};
+use flatwater_workload::scenario::Scenario;
+
+/// What of a node's memory is neither page cache nor a reclaimable slab.
+const HELD: [Column; 5] = [
+    nodes::ANON_PAGES_BYTES,
+    nodes::SHMEM_BYTES,
+    nodes::SUNRECLAIM_BYTES,
+    nodes::KERNEL_STACK_BYTES,
+    nodes::PAGE_TABLES_BYTES,
+];
+/// A scenario whose workloads hold more memory of their own than this performs it in the model too.
+const OWN_MEMORY_MAX_BYTES: u64 = 16 << 20;
+/// Steps of less than this are left to the next one.
+const STEP_BYTES: u64 = 128 << 10;
+
+/// What else than page cache and reclaimable slabs the guest's memory was taken by after the first sample: its recorder's rows,
+/// kept in memory and in a tmpfs, stacks, page tables. In a guest of 256 MiB they are 20 MiB at the end, which its page cache
+/// is without.
+#[derive(Default)]
+pub struct Growth {
+    /// Bytes of each node that were taken when the measured part began: the set-up was performed with less and less memory.
+    pub before: Vec<u64>,
+    /// The instant, and what was taken beyond that.
+    pub later: Vec<(u64, Vec<u64>)>,
+}
+
+impl Growth {
+    /// Or why it is not known: the recording lacks a part of what adds up to it.
+    pub fn of(reference: &Recording, scenario: &Scenario) -> Result<Growth, String> {
+        let build =
+            |spec: &flatwater_workload::scenario::WorkloadSpec| (spec.entry.build)(&spec.params, scenario.seed).ok();
+        let own: u64 = scenario.workloads.iter().filter_map(build).map(|work| work.footprint().memory_bytes).sum();
+        if own > OWN_MEMORY_MAX_BYTES {
+            return Ok(Growth::default());
+        }
+        let table = reference.table(Table::Nodes).ok_or("the reference has no samples of nodes")?;
+        let nodes: Vec<Vec<(u64, u64)>> = table.by_entity().map(|(_, rows)| taken(rows)).collect::<Result<_, _>>()?;
+        let Some(first) = nodes.first() else { return Ok(Growth::default()) };
+        if nodes.iter().any(|node| node.len() != first.len()) {
+            return Err("the reference has more samples of one node than of another".to_owned());
+        }
+        let at = |row: usize| -> Vec<u64> { nodes.iter().map(|node| node[row].1).collect() };
+        let start_ns = reference.header.clock.start_ns;
+        let began = first.iter().rposition(|(at_ns, _)| *at_ns <= start_ns).unwrap_or(0);
+        let before = if first.is_empty() { Vec::new() } else { at(began) };
+        let (mut later, mut last) = (Vec::new(), vec![0; nodes.len()]);
+        for (row, (at_ns, _)) in first.iter().enumerate().skip(began + 1) {
+            let now: Vec<u64> = at(row).iter().zip(&before).map(|(now, before)| now.saturating_sub(*before)).collect();
+            if now.iter().zip(&last).any(|(now, last)| now.abs_diff(*last) >= STEP_BYTES) {
+                later.push((at_ns - start_ns, now.clone()));
+                last = now;
+            }
+        }
+        Ok(Growth { before, later })
+    }
+
+    /// As an assignment of `machine.grows`.
+    pub fn assignment(&self) -> Option<String> {
+        let sizes = |bytes: &[u64]| bytes.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+        let steps: Vec<String> =
+            self.later.iter().map(|(at_ns, bytes)| format!("{at_ns}ns:{}", sizes(bytes))).collect();
+        (!steps.is_empty()).then(|| format!("machine.grows={}", steps.join(";")))
+    }
+}
+
+/// What of a node was taken beyond the first sample's, by instant.
+fn taken(rows: Rows<'_>) -> Result<Vec<(u64, u64)>, String> {
+    let [first_of_all, others @ ..] = HELD;
+    let mut sums: Vec<(u64, i64)> = rows.values(first_of_all).collect();
+    for column in others {
+        let values: Vec<(u64, i64)> = rows.values(column).collect();
+        if values.len() != sums.len() {
+            let (has, of, than) = (values.len(), column.name, first_of_all.name);
+            return Err(format!("the reference has {has} samples of a node's {of}, and {} of its {than}", sums.len()));
+        }
+        sums.iter_mut().zip(values).for_each(|((_, sum), (_, bytes))| *sum += bytes);
+    }
+    let first = sums.first().map_or(0, |(_, sum)| *sum);
+    Ok(sums.into_iter().map(|(at_ns, sum)| (at_ns, u64::try_from(sum - first).unwrap_or(0))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Growth, HELD};
+    use flatwater_explain::testing::Made;
+    use flatwater_recording::{Entity, Recording, Source, Table};
+    use flatwater_workload::scenario::Scenario;
+
+    /// Three samples a second apart of what grew, and of the rest, which did not; the measured part begins at the second.
+    fn grew(left_out: Option<&str>) -> Recording {
+        let mib = |values: [i64; 3]| values.map(|mib| mib << 20);
+        let (anonymous, shared, flat) = (mib([10, 14, 15]), mib([30, 30, 32]), mib([1, 1, 1]));
+        let values = |name: &str| match name {
+            "AnonPages_bytes" => anonymous,
+            "Shmem_bytes" => shared,
+            _ => flat,
+        };
+        let all: Vec<(&str, [i64; 3])> = HELD.iter().map(|column| (column.name, values(column.name))).collect();
+        let columns: Vec<(&str, &[i64])> =
+            all.iter().filter(|(name, _)| Some(*name) != left_out).map(|(name, values)| (*name, &values[..])).collect();
+        let made = Made::new().gauges(Table::Nodes, &Entity::on_node(0, ""), &columns).edit(|recording| {
+            recording.header.source = Source::Vm;
+            let rows = recording.series[0].by_entity().next().expect("rows").1;
+            let second = rows.values(columns[0].0).nth(1).expect("a sample").0;
+            recording.header.clock.start_ns = second;
+        });
+        made.done()
+    }
+
+    #[test]
+    fn what_the_guests_other_memory_grew_by_the_model_is_told_from_the_measured_part_on() {
+        let growth = Growth::of(&grew(None), &Scenario::load("journal").expect("built in")).expect("all was read");
+        assert_eq!(growth.before, [4 << 20], "held when the measured part begins");
+        let [(at_ns, bytes)] = &growth.later[..] else { panic!("{:?}", growth.later) };
+        assert!(*at_ns > 0 && *bytes == [3 << 20], "{at_ns} {bytes:?}");
+        assert_eq!(growth.assignment(), Some(format!("machine.grows={at_ns}ns:3145728")));
+    }
+
+    #[test]
+    fn what_was_not_read_is_not_taken_for_what_did_not_grow() {
+        let scenario = Scenario::load("journal").expect("built in");
+        for column in HELD {
+            let why = Growth::of(&grew(Some(column.name)), &scenario).err();
+            assert!(why.as_ref().is_some_and(|why| why.contains(column.name)), "{}: {why:?}", column.name);
+        }
+    }
+}
