@@ -29,7 +29,7 @@ async fn one(m: &Machine, task: &mut Task, inode: InodeId, page: u64, (buffers, 
     if charged {
         cgroup::charge(m, task, 1).await;
     }
-    place(m, task, inode, page, Folio { buffers, want, head: true, fills_node: false, tail_ns: 0 }).await
+    place(m, task, inode, page, Folio { buffers, want, head: true, order: 0, tail_ns: 0 }).await
 }
 
 /// mm/readahead.c: page_cache_ra_order, ra_alloc_folio: the folio at the beginning of [page, to): smaller where its place or
@@ -66,11 +66,9 @@ async fn fill_folio(m: &Machine, task: &mut Task, inode: InodeId, page: u64, mut
         order -= 1;
     }
     let end = page + (1 << order);
-    // lib/xarray.c: an entry of 64 pages takes a slot one level up, and no node of its own.
-    let fills_node = order >= NODE_PAGES.get().ilog2();
     for page in page..end {
         let head = page % (1 << order) == 0;
-        place(m, task, inode, page, Folio { buffers, want, head, fills_node, tail_ns }).await;
+        place(m, task, inode, page, Folio { buffers, want, head, order, tail_ns }).await;
         if task.pending_ns() > m.costs.burst_ns {
             task.run(m).await;
         }
@@ -85,16 +83,17 @@ struct Folio {
     want: Want,
     /// Its first page, which has the work of a request.
     head: bool,
-    fills_node: bool,
+    order: u32,
     /// CPU time of each page behind its first.
     tail_ns: u64,
 }
 
 /// Takes a frame for a page that has been charged.
 async fn place(m: &Machine, task: &mut Task, inode: InodeId, page: u64, folio: Folio) -> (ChunkId, u32) {
-    let Folio { buffers, want, head, fills_node, tail_ns } = folio;
+    let Folio { buffers, want, head, order, tail_ns } = folio;
     let bit = 1 << (page % WINDOW_PAGES);
-    if !fills_node {
+    // lib/xarray.c: an entry of 64 pages takes a slot one level up, and no node of its own.
+    if order < NODE_PAGES.get().ilog2() {
         tree::grow(m, task, inode, page).await;
     }
     if head {
@@ -120,11 +119,15 @@ async fn place(m: &Machine, task: &mut Task, inode: InodeId, page: u64, folio: F
             mm.uncharge_page(inode);
             return found;
         }
-        mm.insert_as(inode, page, zone, task.in_fault)
+        let id = mm.insert_as(inode, page, zone, task.in_fault);
+        mm.chunks.get_mut(id).order = order as u8;
+        id
     };
-    if !(buffers && m.profile.buffer_heads) {
-        return (id, bit);
-    }
+    if buffers && m.profile.buffer_heads { attach_buffer(m, task, inode, page).await } else { (id, bit) }
+}
+
+/// A buffer_head for a cached page that has none (create_empty_buffers). Where the page is now.
+pub async fn attach_buffer(m: &Machine, task: &mut Task, inode: InodeId, page: u64) -> (ChunkId, u32) {
     let buffer = match alloc::object_now(m, task, CacheKind::BufferHead) {
         Some(object) => object,
         None => alloc::object_slow(m, task, CacheKind::BufferHead, Want::NOFS).await,
@@ -139,7 +142,7 @@ async fn place(m: &Machine, task: &mut Task, inode: InodeId, page: u64, folio: F
         }
         None => {
             mm.free_object(CacheKind::BufferHead, buffer, task.cpu);
-            (NONE, bit)
+            (NONE, 0)
         }
     }
 }

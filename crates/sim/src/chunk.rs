@@ -43,6 +43,8 @@ pub struct Chunk {
     pub workingset: bool,
     /// Of the active list, in the youngest generation and not in the one before it.
     pub youngest: bool,
+    /// How many pages the folio has that brought the last of them in (a power of two); `v6::folio`.
+    pub order: u8,
 }
 
 impl Chunk {
@@ -184,6 +186,7 @@ impl Chunks {
             anonymous: false,
             workingset: false,
             youngest: false,
+            order: 0,
         };
         let id = match self.free.pop() {
             Some(id) => {

@@ -133,7 +133,8 @@ fn map_page(m: &Machine, task: &mut Task, id: ChunkId, bit: u32) {
 
 /// Unmaps every page of the file; they stay cached. What was written by write() and touched since goes to the active list
 /// here: zap_pte_range (mm/memory.c, 2.6.32) marks a page accessed whose entry is young, and generic_perform_write had
-/// marked it once before. The remains of a replaced file so lie where a scan of the inactive list does not meet them.
+/// marked it once before. The remains of a replaced file so lie where a scan of the inactive list does not meet them. From 4.7 on a
+/// write marks nothing, so that this mark is the first.
 pub fn unmap(m: &Machine, task: &mut Task, inode: InodeId) {
     let mut mm = m.mm.borrow_mut();
     let end = mm.inodes.get(inode).windows.end();
@@ -144,7 +145,9 @@ pub fn unmap(m: &Machine, task: &mut Task, inode: InodeId) {
             let chunk = mm.chunks.get_mut(id);
             let count = u64::from(chunk.mapped.count_ones());
             let young = chunk.mapped & chunk.referenced & chunk.buffers;
-            let activates = usize::from(chunk.list) == INACTIVE && young.count_ones() * 2 > chunk.present.count_ones();
+            let activates = m.profile.writes_activate
+                && usize::from(chunk.list) == INACTIVE
+                && young.count_ones() * 2 > chunk.present.count_ones();
             chunk.mapped = 0;
             let (zone, next) = (usize::from(chunk.zone), chunk.sibling);
             mm.zones[zone].mapped -= count;

@@ -305,6 +305,12 @@ impl Mm {
         } else if chunk.referenced & bit == 0 {
             chunk.referenced |= bit;
         } else if usize::from(chunk.list) == INACTIVE {
+            let folio = self.folio_of(id);
+            if folio.is_large() {
+                self.activate_folio(&folio);
+                return id;
+            }
+            let chunk = self.chunks.get_mut(id);
             if chunk.referenced.count_ones() * 2 <= chunk.present.count_ones() {
                 return self.activate_page(id, bit);
             }

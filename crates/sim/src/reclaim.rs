@@ -100,6 +100,11 @@ impl Mm {
         while scanned < count {
             let Some(id) = self.chunks.tail(lruvec, ACTIVE) else { break };
             let one_list = self.profile.ages_evenly;
+            let folio = self.folio_of(id);
+            if folio.is_large() {
+                scanned += self.age_folio(&folio);
+                continue;
+            }
             let chunk = self.chunks.get_mut(id);
             let pages = chunk.pages().max(1);
             scanned += pages;
@@ -144,6 +149,11 @@ impl Mm {
         sum
     }
 
+    /// Dirty pages and pages under writeback go to the active list; generations have a rule of their own (sort_folio).
+    fn moves_away(&self) -> bool {
+        self.profile.immediate == Immediate::MovesAway && !self.profile.lru_gen
+    }
+
     /// One chunk at the tail: frees what may go and moves the rest on (`shrink_page_list`).
     pub fn scan_chunk(&mut self, id: ChunkId, pass: Pass, sum: &mut Scanned) -> u64 {
         let chunk = *self.chunks.get(id);
@@ -157,13 +167,18 @@ impl Mm {
         sum.mapped += u64::from(mapped.count_ones());
         // mm/vmscan.c: shrink_page_list, 2.6.32: a dirty page that was not referenced since is written, one by one.
         let writes = chunk.dirty & !(chunk.writeback | chunk.referenced) & if pass.may_unmap { !0 } else { !mapped };
-        if pass.may_write && writes != 0 {
+        let moves_away = self.moves_away();
+        // 4.11: "mm: vmscan: only write dirty pages that the scanner has seen twice".
+        let is_written = pass.may_write && writes != 0 && (chunk.reclaim || !moves_away);
+        if is_written {
             self.pageout.push(Pageout { inode: chunk.inode, window: chunk.window, bits: writes });
-        } else if chunk.dirty != 0 && self.profile.immediate >= Immediate::Dirty {
-            self.chunks.get_mut(id).reclaim |= !self.profile.lru_per_node;
         }
         // Mapped and referenced pages are activated; unmapped ones need a second call, which has activated them.
         let young = if pass.may_unmap { mapped & chunk.referenced } else { 0 };
+        let left_to_flusher = chunk.dirty & !young != 0 && !is_written;
+        if left_to_flusher && self.profile.immediate >= Immediate::Dirty {
+            self.chunks.get_mut(id).reclaim |= moves_away || !self.profile.lru_per_node;
+        }
         // mm/vmscan.c: page_check_references, 2.6.34 and later: the first reference through a table only spares a page.
         let spares = self.profile.spares_used_once && !self.profile.lru_gen;
         let active = if spares { young & chunk.used_once } else { young };
@@ -180,6 +195,8 @@ impl Mm {
             // mm/vmscan.c: sort_folio, 6.18: what waits for writeback goes to a younger generation, and comes back once written.
             (activate, self.chunks.get_mut(id).reclaim) = (true, true);
         }
+        let waits = (chunk.writeback | chunk.dirty & !young) & chunk.present;
+        activate |= moves_away && waits != 0 && !is_written;
         if pass.may_unmap {
             self.chunks.get_mut(id).referenced = 0;
         }
@@ -191,6 +208,9 @@ impl Mm {
             self.chunks.make_younger(id, true);
         } else {
             self.chunks.move_to_head(id, if activate { ACTIVE } else { INACTIVE });
+            if activate {
+                self.note_put_active(chunk.lruvec, u64::from((chunk.present & !free).count_ones()));
+            }
         }
         freed
     }
@@ -198,9 +218,10 @@ impl Mm {
     /// mm/vmscan.c: shrink_page_list, 3.11: pages under writeback at the tail, which are marked so that they come there again once
     /// they are written (3.6).
     pub fn note_writeback(&mut self, id: ChunkId, pass: Pass, sum: &mut Scanned) {
+        let marks = self.profile.immediate >= Immediate::Writeback && !self.profile.lru_per_node || self.moves_away();
         let chunk = self.chunks.get_mut(id);
         let pages = u64::from((chunk.writeback & chunk.present).count_ones());
-        if pages == 0 || self.profile.immediate < Immediate::Writeback || self.profile.lru_per_node {
+        if pages == 0 || !marks {
             return;
         }
         if !std::mem::replace(&mut chunk.reclaim, true) {

@@ -135,11 +135,18 @@ pub async fn device_page(m: &Machine, on: DeviceId, task: &mut Task, page: u64, 
                 mm.uncharge_page(device);
                 found
             } else {
-                (mm.insert(device, page, zone), 1 << (page % WINDOW_PAGES))
+                let found = (mm.insert(device, page, zone), 1 << (page % WINDOW_PAGES));
+                drop(mm);
+                // fs/buffer.c: grow_dev_folio. SLAB's buffer_heads of metadata are left out, as no account is kept of their slabs.
+                if m.profile.slub && m.profile.buffer_heads {
+                    add::attach_buffer(m, task, device, page).await
+                } else {
+                    found
+                }
             }
         }
     };
-    if dirty {
+    if dirty && id != NONE {
         m.mark_dirty(id, bit);
     }
 }

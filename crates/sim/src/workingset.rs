@@ -126,9 +126,18 @@ impl Mm {
         lruvec.fares.rotated += pages;
     }
 
-    /// mm/vmscan.c: snapshot_refaults, at the end of reclaim.
-    pub fn snapshot_refaults(&mut self) {
-        self.chunks.lruvecs.iter_mut().for_each(|lruvec| lruvec.activated_before = lruvec.activated);
+    /// mm/vmscan.c: snapshot_refaults, at the end of reclaim: of the node's own lists, or of the cgroup's.
+    pub fn snapshot_refaults(&mut self, lruvecs: &[u8]) {
+        for &lruvec in lruvecs {
+            let lruvec = &mut self.chunks.lruvecs[usize::from(lruvec)];
+            lruvec.activated_before = lruvec.activated;
+        }
+    }
+
+    /// The lists of a node, which are no cgroup's.
+    pub fn root_lruvecs(&self, node: usize) -> Vec<u8> {
+        let own = self.zones.iter().filter(|zone| zone.node == node);
+        own.flat_map(|zone| [zone.lruvec, zone.anonymous_lruvec]).collect()
     }
 
     /// Refaults were activated since reclaim last ended: a new working set is being established (4.12).
@@ -220,6 +229,21 @@ mod tests {
             assert_ne!(usize::from(mm.chunks.get(id).list), ACTIVE);
             assert_eq!((mm.events.workingset_refault, mm.events.workingset_activate), (counted, 0));
         }
+    }
+
+    #[test]
+    fn reclaim_of_a_cgroup_forgets_the_cgroups_refaults_and_no_others() {
+        let mut mm = machine("linux-6.18");
+        mm.open_cgroup();
+        let (root, own) = (mm.zones[0].lruvec, mm.cgroup.lruvecs.clone());
+        for lruvec in [root, own[0]] {
+            mm.chunks.lruvecs[usize::from(lruvec)].activated += 1;
+        }
+        mm.snapshot_refaults(&own);
+        assert_eq!([root, own[0]].map(|lruvec| mm.is_transitioning(lruvec)), [true, false]);
+        let roots = mm.root_lruvecs(0);
+        mm.snapshot_refaults(&roots);
+        assert!(!mm.is_transitioning(root));
     }
 
     #[test]

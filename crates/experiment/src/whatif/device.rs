@@ -19,8 +19,31 @@ pub(super) struct Observed {
     /// Time in which the device was busy for each request, in the interval between two samples where that was shortest:
     /// it serves several at once, the model one after the other.
     pub least_ns: u64,
+    /// The same without moving its bytes: of stretches of small requests if there were any, else what large ones took beyond the
+    /// best rate.
+    pub access_ns: u64,
     /// Bytes moved per second of the time in which the device had something to do, where its requests were large.
     pub bytes_per_s: Option<u64>,
+}
+
+/// A device is not taken to serve more than a hundred thousand requests a second.
+const ACCESS_NS_MIN: u64 = 10_000;
+
+/// Requests, ns, bytes and busy ns between two samples.
+type Stretch = [u64; 4];
+
+fn access_ns(stretches: &[Stretch]) -> Option<u64> {
+    let bytes_each = |stretch: &&Stretch| stretch[2] / stretch[0].max(1);
+    let (large, small): (Vec<&Stretch>, Vec<&Stretch>) =
+        stretches.iter().partition(|stretch| bytes_each(stretch) >= LARGE_BYTES);
+    let busy_each = |stretch: &&Stretch| stretch[3] / stretch[0].max(1);
+    if let Some(least) = small.iter().map(busy_each).filter(|ns| *ns > 0).min() {
+        return Some(least.max(ACCESS_NS_MIN));
+    }
+    let rate = |stretch: &&Stretch| stretch[2] as f64 / stretch[3].max(1) as f64;
+    let best = large.iter().map(rate).fold(0.0, f64::max);
+    let beyond = |stretch: &&Stretch| busy_each(stretch).saturating_sub((bytes_each(stretch) as f64 / best) as u64);
+    large.iter().map(beyond).min().map(|ns| ns.max(ACCESS_NS_MIN))
 }
 
 /// Sums of reads and writes at each sample: requests, ns, bytes; and the time in which the device was busy.
@@ -60,15 +83,17 @@ pub(super) fn seen(recording: &Recording) -> Option<Observed> {
         return None;
     }
     let stretches = samples.windows(2).map(|pair| rise(&pair[0], &pair[1]));
-    let enough = stretches.filter(|[requests, ..]| *requests >= STRETCH_REQUESTS_MIN);
-    let busy_each = enough.map(|[requests, .., busy_ns]| busy_ns / requests).filter(|ns| *ns > 0);
+    let enough: Vec<Stretch> = stretches.filter(|[requests, ..]| *requests >= STRETCH_REQUESTS_MIN).collect();
+    let busy_each = enough.iter().map(|[requests, .., busy_ns]| busy_ns / requests).filter(|ns| *ns > 0);
     let mean_ns = ns / requests;
     let is_large = busy_ns > 0 && bytes / requests >= LARGE_BYTES;
     let rate = || (u128::from(bytes) * 1_000_000_000 / u128::from(busy_ns)) as u64;
+    let least_ns = busy_each.min().unwrap_or(mean_ns).min(mean_ns);
     Some(Observed {
         requests,
         mean_ns,
-        least_ns: busy_each.min().unwrap_or(mean_ns).min(mean_ns),
+        least_ns,
+        access_ns: access_ns(&enough).unwrap_or(least_ns).min(least_ns),
         bytes_per_s: is_large.then(rate),
     })
 }
@@ -97,18 +122,24 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_tells_the_bandwidth_and_an_empty_one_the_time_of_a_request() {
+    fn a_full_queue_tells_the_bandwidth_and_large_requests_no_more() {
         // Ten requests of 1 MiB that took 1 ms each, then 90 that waited for one another 30 ms, the device busy for 0.1 s.
         let rows = [[0, 0, 0, 0], [10, 10_000_000, 10 << 20, 10_000_000], [100, 2_710_000_000, 100 << 20, 100_000_000]];
         let found = seen(&recorded(&rows)).expect("100 requests");
         assert_eq!((found.requests, found.least_ns, found.mean_ns), (100, 1_000_000, 27_100_000));
         assert_eq!(found.bytes_per_s, Some(1000 << 20));
+        // What a request took beyond moving its bytes at the best rate is not seen.
+        assert_eq!(found.access_ns, 10_000);
+        // Twenty more of 4 KiB, each 90 us.
+        let small = [rows[0], rows[1], rows[2], [120, 2_712_000_000, (100 << 20) + 81_920, 101_800_000]];
+        assert_eq!(seen(&recorded(&small)).expect("120 requests").access_ns, 90_000);
     }
 
     #[test]
     fn small_requests_tell_no_bandwidth_and_few_of_them_nothing() {
         let rows = [[0, 0, 0, 0], [100, 20_000_000, 409_600, 10_000_000]];
-        let wanted = Observed { requests: 100, mean_ns: 200_000, least_ns: 100_000, bytes_per_s: None };
+        let wanted =
+            Observed { requests: 100, mean_ns: 200_000, least_ns: 100_000, access_ns: 100_000, bytes_per_s: None };
         assert_eq!(seen(&recorded(&rows)), Some(wanted));
         assert_eq!(seen(&recorded(&[[0, 0, 0, 0], [10, 20_000_000, 409_600, 10_000_000]])), None);
     }

@@ -173,15 +173,16 @@ fn disk(scenario: &mut Scenario, recording: &Recording, assumed: &mut Vec<String
     match device::seen(recording) {
         Some(seen) if seen.least_ns < FLASH_NS => {
             (spec.seek_ns, spec.rotation_ns) = (None, None);
-            let iops = 1_000_000_000 / seen.least_ns.max(10_000);
+            let iops = 1_000_000_000 / seen.access_ns.max(10_000);
             let rate = seen.bytes_per_s.unwrap_or(500_000_000);
             (spec.iops, spec.write_bytes_per_s) = (Some(iops), Some(rate));
             let whence = if seen.bytes_per_s.is_some() { "what it moved while it was busy" } else { "not measured" };
             assumed.push(format!(
-                "assumed: a flash device of {iops} requests/s ({} recorded requests took {} where they were fastest) and \
-                 {}/s ({whence}) (--machine disk.iops=..., disk.write_bps=...)",
+                "assumed: a flash device of {iops} requests/s ({} recorded requests took {} where they were fastest, {} of it \
+                 beside moving bytes) and {}/s ({whence}) (--machine disk.iops=..., disk.write_bps=...)",
                 seen.requests,
                 Nanos(seen.least_ns),
+                Nanos(seen.access_ns),
                 Bytes(rate)
             ));
         }

@@ -151,6 +151,8 @@ const PROFILE: Profile = Profile {
     lru_gen: false,
     writes_activate: true,
     workingset: Workingset::Forgets,
+    throttles_reclaim: false,
+    memcg_counts_slabs: true,
     refaults_age_active: false,
     swap: SWAP,
     spares_used_once: false,

@@ -1,8 +1,8 @@
 //! Linux 4.18: LRU lists by node, watermarks by scale factor, shrinkers by priority.
 
 use super::{
-    BarrierOptions, ContextReadahead, DirtySpread, Dirtyable, KswapdRule, Profile, QueueRule, ShrinkRule, SwapRule,
-    WatermarkRule, Workingset, ZoneReclaim, linux_3_10,
+    BarrierOptions, ContextReadahead, DirtySpread, Dirtyable, Immediate, KswapdRule, Profile, QueueRule, ShrinkRule,
+    SwapRule, WatermarkRule, Workingset, ZoneReclaim, linux_3_10,
 };
 
 pub fn profile() -> Profile {
@@ -16,6 +16,7 @@ pub fn profile() -> Profile {
         dirty_spread: DirtySpread::ByNode,
         dirtyable: Dirtyable::Files,
         lru_per_node: true,
+        immediate: Immediate::MovesAway,
         kswapd: KswapdRule::ProportionalOnce,
         tree_nodes: true,
         context_readahead: ContextReadahead::MoreThanAsked,

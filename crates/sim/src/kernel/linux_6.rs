@@ -79,6 +79,7 @@ pub fn v6_1() -> Profile {
         name: "linux-6.1",
         sentence: "6.1: as 5.15, reclaim_throttle in place of congestion_wait; large folios only where they are read (xfs).",
         hz: Constant::kernel(250, "kernel/Kconfig.hz", "CONFIG_HZ, default", "6.1"),
+        throttles_reclaim: true,
         generations: Generations::ByLruvec,
         nfs: NfsRule { congestion: NfsCongestion::Skips, ..linux_5_15::profile().nfs },
         ahead_folio_systems: &["xfs"],
@@ -92,6 +93,8 @@ pub fn v6_12() -> Profile {
         sentence: "6.12: as 6.1, with large folios for writes on xfs (6.6 and later).",
         large_folio_systems: &["xfs"],
         generations: Generations::ByNode,
+        memcg_counts_slabs: false,
+        reclaim_writes: ReclaimWrites::Nobody,
         whole_block_or_page: true,
         scales_batches: true,
         nfs: NfsRule { congestion: NfsCongestion::Waits, ..linux_5_15::profile().nfs },
@@ -105,7 +108,6 @@ pub fn v6_18() -> Profile {
         sentence: "6.18: large folios in ext4 and xfs, one for a write of many pages; reclaim writes no file pages at all.",
         large_folio_systems: &["ext4", "xfs"],
         ahead_folio_systems: &["ext4", "xfs"],
-        reclaim_writes: ReclaimWrites::Nobody,
         costs: COSTS_6_18,
         ..v6_12()
     }

@@ -139,6 +139,9 @@ pub enum Immediate {
     Dirty,
     /// Those under writeback too (3.6: "memcg: further prevent OOM with too many dirty pages"; the mark is everybody's).
     Writeback,
+    /// Both, which meanwhile stand on the active list, out of the way (4.11: "mm: vmscan: move dirty pages out of the way until they're
+    /// flushed").
+    MovesAway,
 }
 
 /// Who calls pageout() for dirty pages of files.
@@ -146,9 +149,10 @@ pub enum Immediate {
 pub enum ReclaimWrites {
     /// mm/vmscan.c: shrink_page_list, up to 3.1.
     Everybody,
-    /// kswapd below priority 10 (3.2 to 6.15: "mm: vmscan: do not writeback filesystem pages in direct reclaim").
+    /// kswapd (3.2: "mm: vmscan: do not writeback filesystem pages in direct reclaim"), below priority 10, from 3.11 on where dirty pages
+    /// fill the tail, from 4.11 on only what it has met there before.
     Kswapd,
-    /// Nobody (6.16 and later).
+    /// Nobody (ext4 in 6.2 and later; no file system from 6.16 on).
     Nobody,
 }
 
@@ -418,6 +422,10 @@ pub struct Profile {
     /// A write marks its page accessed as a read does (up to 4.6; 4.7: "mm: filemap: only do access activations on reads").
     pub writes_activate: bool,
     pub workingset: Workingset,
+    /// reclaim_throttle() in place of congestion_wait() (5.16 and later).
+    pub throttles_reclaim: bool,
+    /// What shrinkers free counts towards what a memory cgroup is to be relieved of (up to 6.3).
+    pub memcg_counts_slabs: bool,
     /// Activated refaults take the active list's protection (4.12 and later).
     pub refaults_age_active: bool,
     pub swap: SwapRule,

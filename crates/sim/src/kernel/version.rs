@@ -203,6 +203,9 @@ const CHANGES: &[Change] = &[
     change([4, 10, 0], "xfs: deprecate barrier/nobarrier mount option", |profile| {
         profile.xfs_barrier_options = BarrierOptions::Ignored;
     }),
+    change([4, 11, 0], "mm: vmscan: move dirty pages out of the way until they're flushed", |profile| {
+        profile.immediate = Immediate::MovesAway;
+    }),
     change([4, 12, 0], "mm: vmscan: fix IO/refault regression in cache workingset transition", |profile| {
         profile.refaults_age_active = true;
         profile.schedulers = &["cfq", "deadline", "mq-deadline", "bfq", "none", "noop"];
@@ -240,6 +243,9 @@ const CHANGES: &[Change] = &[
     change([5, 15, 0], "vfs: keep inodes with page cache off the inode shrinker LRU", |profile| {
         profile.shrink.cache_holds_inodes = true;
     }),
+    change([5, 16, 0], "mm/vmscan: throttle reclaim until some writeback completes if congested", |profile| {
+        profile.throttles_reclaim = true;
+    }),
     change([5, 18, 0], "xfs: Support large folios; mm/readahead: Add large folio readahead", |profile| {
         profile.ahead_folio_systems = &["xfs"];
     }),
@@ -249,8 +255,14 @@ const CHANGES: &[Change] = &[
     change([6, 1, 0], "mm: multi-gen LRU: minimal implementation", |profile| {
         profile.generations = Generations::ByLruvec
     }),
+    change([6, 2, 0], "ext4: stop providing .writepage hook", |profile| {
+        profile.reclaim_writes = ReclaimWrites::Nobody;
+    }),
     change([6, 3, 0], "mm: multi-gen LRU: clarify scan_control flags", |profile| {
         profile.generations = Generations::ByNode
+    }),
+    change([6, 4, 0], "mm: vmscan: ignore non-LRU-based reclaim in memcg reclaim", |profile| {
+        profile.memcg_counts_slabs = false;
     }),
     change([6, 6, 0], "iomap: Copy larger chunks from userspace", |profile| profile.large_folio_systems = &["xfs"]),
     change([6, 7, 0], "mm, page_alloc: scale the number of pages that are batch allocated", |profile| {
@@ -260,15 +272,10 @@ const CHANGES: &[Change] = &[
         profile.whole_block_or_page = true;
     }),
     change([6, 11, 0], "nfs: Block on write congestion", |profile| profile.nfs.congestion = NfsCongestion::Waits),
-    change(
-        [6, 16, 0],
-        "ext4: enable large folio for regular file; mm: remove swap_writepage from reclaim of files",
-        |profile| {
-            profile.large_folio_systems = &["ext4", "xfs"];
-            profile.ahead_folio_systems = &["ext4", "xfs"];
-            profile.reclaim_writes = ReclaimWrites::Nobody;
-        },
-    ),
+    change([6, 16, 0], "ext4: enable large folio for regular file", |profile| {
+        profile.large_folio_systems = &["ext4", "xfs"];
+        profile.ahead_folio_systems = &["ext4", "xfs"];
+    }),
 ];
 
 /// Changes that are known to matter and that the model has not, in order: a before and after across one of them is not to be
@@ -401,6 +408,7 @@ mod tests {
                 "{:?}",
                 (
                     (profile.throttle, profile.reclaim_writes, profile.workingset, profile.refaults_age_active),
+                    (profile.immediate, profile.throttles_reclaim, profile.memcg_counts_slabs),
                     (profile.watermarks, profile.lru_per_node, profile.zonelist_by_zone, profile.writes_activate),
                     (profile.shrink, profile.swap, profile.stable_pages, profile.relatime, profile.page_blocks),
                     (profile.spares_used_once, profile.khugepaged, profile.converts_extents, profile.populates_write),

@@ -106,6 +106,7 @@ pub async fn live(m: &Machine, task: &mut Task, node: usize) {
         if !m.is_balanced(node, highest) && !m.is_hopeless(node) {
             continue;
         }
+        m.mm.borrow_mut().relieve_node(node);
         // mm/vmscan.c: kswapd_try_to_sleep: a short sleep first; soundly only if that was not premature.
         m.kswapd.borrow_mut()[node] = Some(m.clock.current());
         m.clock.park(Some(m.clock.now() + m.profile.jiffy_ns() * m.profile.hz.get() / 10)).await;
@@ -176,12 +177,13 @@ async fn balance(m: &Machine, task: &mut Task, node: usize, highest: ZoneKind) -
         if to_boost > 0 && sum.freed == 0 {
             break;
         }
-        if !(gentle || sum.scanned + sum.skipped >= target) || sum.freed == 0 {
+        if !(gentle || sum.scanned >= target) || sum.freed == 0 {
             priority -= 1;
         }
     }
     let mut mm = m.mm.borrow_mut();
-    mm.snapshot_refaults();
+    let own = mm.root_lruvecs(node);
+    mm.snapshot_refaults(&own);
     for (zone, boost) in boosts {
         let blocks = &mut mm.zones[zone].blocks;
         blocks.reclaim_active = false;

@@ -4,11 +4,12 @@
 //! activated, and put to the tail of the inactive list once they are written; the flusher woken where a batch holds nothing
 //! but dirty pages. With cgroup v1 (`writeback_throttling_sane` is false) the caller then sleeps, and waits for marked pages
 //! that it meets under writeback again; with v2 `balance_dirty_pages` holds the writers back instead (`throttle`).
-//! Granularity: a chunk of up to 32 pages is one folio. Generations are taken from the oldest as for a node. Leaves out: refaults, swap.
+//! Granularity: a large folio (`folio`), or a chunk of up to 32 pages. Generations are taken from the oldest as for a node. Leaves
+//! out: swap, that the lists' sizes are up to 2 s old when they are asked for (mem_cgroup_flush_stats_ratelimited, 6.8).
 
 use super::{node, super_cache};
 use crate::Machine;
-use crate::chunk::{ACTIVE, INACTIVE, WINDOW_PAGES};
+use crate::chunk::{Chunk, INACTIVE, WINDOW_PAGES};
 use crate::device::DeviceId;
 use crate::reclaim::{self, CLUSTER, DEF_PRIORITY, Pass, Scanned};
 use crate::site::Site;
@@ -34,12 +35,10 @@ enum Met {
 pub async fn reclaim(m: &Machine, task: &mut Task, pages: u64) -> u64 {
     let target = pages.max(CLUSTER.get());
     let mut freed = 0;
+    let lruvecs = m.mm.borrow().cgroup.lruvecs.clone();
     for priority in (0..=DEF_PRIORITY.get()).rev() {
-        let lruvecs = m.mm.borrow().cgroup.lruvecs.clone();
-        for lruvec in lruvecs {
-            // What one folio of more than a chunk would have freed at once.
-            let left = target.saturating_sub(freed);
-            freed += shrink_lruvec(m, task, lruvec, priority, left).await;
+        for &lruvec in &lruvecs {
+            freed += shrink_lruvec(m, task, lruvec, priority, target).await;
         }
         let share = node::Share {
             priority,
@@ -51,31 +50,36 @@ pub async fn reclaim(m: &Machine, task: &mut Task, pages: u64) -> u64 {
             site: Site::MemcgReclaim,
             highest: ZoneKind::HighMem,
         };
-        freed += super_cache::shrink(m, task, share).await;
+        let slab_pages = super_cache::shrink(m, task, share).await;
+        freed += if m.profile.memcg_counts_slabs { slab_pages } else { 0 };
         if freed >= target {
             break;
         }
     }
+    m.mm.borrow_mut().snapshot_refaults(&lruvecs);
     task.run(m).await;
     freed
 }
 
-/// mm/vmscan.c: shrink_lruvec, get_scan_count.
+/// mm/vmscan.c: shrink_lruvec, get_scan_count, prepare_scan_control: a cluster of each list in turn, whatever the folios come to that
+/// it meets.
 async fn shrink_lruvec(m: &Machine, task: &mut Task, lruvec: u8, priority: u32, target: u64) -> u64 {
     let [mut inactive, mut active] = m.mm.borrow_mut().scan_shares(lruvec, priority, (1, 1));
+    let may_age = m.mm.borrow().inactive_below_ratio(lruvec);
     let mut freed = 0;
     while inactive > 0 || active > 0 {
         let mut sum = Scanned::default();
         if inactive > 0 {
-            sum = shrink_inactive(m, task, lruvec, inactive.min(CLUSTER.get())).await;
-            inactive = if sum.scanned == 0 { 0 } else { inactive.saturating_sub(sum.scanned.max(CLUSTER.get())) };
+            let count = inactive.min(CLUSTER.get());
+            sum = shrink_inactive(m, task, lruvec, count).await;
+            inactive = if sum.scanned == 0 { 0 } else { inactive - count };
         }
         if active > 0 {
-            let mut mm = m.mm.borrow_mut();
-            if mm.inactive_below_ratio(lruvec) {
-                sum.aged = mm.age_active(lruvec, active.min(CLUSTER.get()));
+            let count = active.min(CLUSTER.get());
+            if may_age {
+                sum.aged = m.mm.borrow_mut().age_active(lruvec, count);
             }
-            active = active.saturating_sub(CLUSTER.get());
+            active -= count;
         }
         reclaim::charge_scan(m, task, Scanned { scanned: 0, freed: 0, mapped: 0, ..sum }, Site::MemcgReclaim);
         freed += sum.freed;
@@ -120,7 +124,7 @@ async fn shrink_inactive(m: &Machine, task: &mut Task, lruvec: u8, count: u64) -
 /// A large folio is scanned, and taken off its lists, once.
 fn charge_look(m: &Machine, task: &mut Task, scanned: u64, freed: u64) {
     let costs = &m.costs;
-    let is_large = m.device(DeviceId::FIRST).file_system.large_folios && scanned == WINDOW_PAGES;
+    let is_large = m.device(DeviceId::FIRST).file_system.large_folios && scanned >= WINDOW_PAGES;
     let (looks, frees) = if is_large { (1, freed.min(1)) } else { (scanned, freed) };
     let pages_ns = if is_large { freed * costs.free_folio_page_ns } else { 0 };
     task.work(Site::MemcgReclaim, looks * costs.scan_page_ns + frees * costs.free_page_ns + pages_ns);
@@ -130,29 +134,26 @@ fn charge_look(m: &Machine, task: &mut Task, scanned: u64, freed: u64) {
 fn look(m: &Machine, task: &Task, lruvec: u8, sum: &mut Scanned) -> Met {
     let mut mm = m.mm.borrow_mut();
     let Some(id) = mm.chunks.tail(lruvec, INACTIVE) else { return Met::End };
+    let folio = mm.folio_of(id);
+    for &part in folio.parts().iter().filter(|_| m.cgroup_v1() && !task.no_fs) {
+        let chunk = mm.chunks.get(part);
+        if chunk.writeback != 0 && chunk.reclaim {
+            // "Legacy memcg encounters a folio already marked for immediate reclaim": it is waited for, then freed.
+            let page = u64::from(chunk.window) * WINDOW_PAGES + u64::from(chunk.writeback.trailing_zeros());
+            return Met::Marked { inode: chunk.inode, page };
+        }
+    }
+    let pass = Pass { may_unmap: true, may_write: false, cpu: task.cpu, site: Site::MemcgReclaim, kswapd: false };
+    if folio.is_large() {
+        let any = |of: fn(&Chunk) -> u32| folio.parts().iter().any(|&part| of(mm.chunks.get(part)) != 0);
+        let dirty = any(|chunk| chunk.dirty) && !any(|chunk| chunk.writeback);
+        sum.freed += mm.scan_folio(&folio, pass, sum);
+        return Met::Chunk { dirty };
+    }
     let chunk = *mm.chunks.get(id);
-    if chunk.writeback != 0 && chunk.reclaim && m.cgroup_v1() && !task.no_fs {
-        // "Legacy memcg encounters a folio already marked for immediate reclaim": it is waited for, then freed.
-        let page = u64::from(chunk.window) * WINDOW_PAGES + u64::from(chunk.writeback.trailing_zeros());
-        return Met::Marked { inode: chunk.inode, page };
-    }
     sum.scanned += chunk.pages().max(1);
-    let busy = (chunk.writeback | chunk.dirty) & chunk.present;
-    if busy == 0 {
-        let pass = Pass { may_unmap: true, may_write: false, cpu: task.cpu, site: Site::MemcgReclaim, kswapd: false };
-        sum.freed += mm.scan_chunk(id, pass, sum);
-        return Met::Chunk { dirty: false };
-    }
-    let dirty = chunk.writeback == 0;
-    sum.dirty += u64::from(chunk.dirty.count_ones());
-    let clean = chunk.present & !busy & !chunk.mapped;
-    if clean != 0 {
-        sum.freed += mm.evict(id, clean, task.cpu);
-    }
-    // folio_set_reclaim, activate_locked.
-    mm.chunks.get_mut(id).reclaim = true;
-    mm.chunks.move_to_head(id, ACTIVE);
-    Met::Chunk { dirty }
+    sum.freed += mm.scan_chunk(id, pass, sum);
+    Met::Chunk { dirty: chunk.dirty & chunk.present != 0 && chunk.writeback == 0 }
 }
 
 /// mm/vmscan.c: reclaim_throttle, VMSCAN_THROTTLE_WRITEBACK: a tenth of a second, or until more than a cluster for each

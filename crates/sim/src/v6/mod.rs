@@ -3,6 +3,7 @@
 
 pub mod blocks;
 pub mod cgroup;
+pub mod folio;
 pub mod generations;
 pub mod kswapd;
 pub mod memcg;

@@ -2,8 +2,8 @@
 //!
 //! Models: shrink_node, shrink_lruvec (a share of 1/2^priority of each list, a cluster of each in turn, to the end or until enough
 //! is freed, with one nudge towards proportion between files' and anonymous pages: `lruvec`), direct reclaim and node_reclaim on
-//! top of it. Leaves out: PG_reclaim (a dirty page goes to the head of its list, not to the active one and back to the tail once
-//! it is written).
+//! top of it; what a node full of dirty pages, or of pages under writeback, has kswapd and callers do (PGDAT_DIRTY, PGDAT_WRITEBACK,
+//! LRUVEC_CONGESTED: `tail`).
 
 use super::{generations, super_cache};
 use crate::Machine;
@@ -16,6 +16,7 @@ use crate::lruvec::Lists;
 use crate::memory::Mm;
 use crate::reclaim::{self, Anonymous, CLUSTER, DEF_PRIORITY, Pass, Scanned};
 use crate::site::Site;
+use crate::tail;
 use crate::task::Task;
 use crate::zone::ZoneKind;
 
@@ -167,6 +168,9 @@ pub async fn shrink(m: &Machine, task: &mut Task, node: usize, share: Share) -> 
             shrink_lruvec(m, task, (first, lruvec), share, &mut sum).await;
         }
     }
+    if !m.profile.lru_gen {
+        tail::stall_node(m, task, node, sum, share.kswapd).await;
+    }
     let boosted = share.kswapd && !share.may_writepage;
     if !(boosted && m.profile.boosts_spare_slabs) {
         sum.freed += super_cache::shrink(m, task, share).await;
@@ -181,7 +185,8 @@ pub async fn shrink(m: &Machine, task: &mut Task, node: usize, share: Share) -> 
 async fn shrink_lruvec(m: &Machine, task: &mut Task, (zone, lruvec): (usize, u8), share: Share, sum: &mut Scanned) {
     let Share { priority, target, may_unmap, kswapd, site, .. } = share;
     // mm/vmscan.c: shrink_page_list, 3.2 to 6.15.
-    let may_write = kswapd && m.profile.reclaim_writes == ReclaimWrites::Kswapd && priority < DEF_PRIORITY.get() - 2;
+    let writes = kswapd && m.profile.reclaim_writes == ReclaimWrites::Kswapd;
+    let may_write = writes && m.mm.borrow().zones[zone].tail.dirty && share.may_writepage;
     let pass = Pass { may_unmap, may_write, cpu: task.cpu, site, kswapd };
     let own = m.mm.borrow().zones[zone].lruvec == lruvec;
     let file_is_low = m.mm.borrow().files_are_few(lruvec);
@@ -265,11 +270,15 @@ pub async fn direct(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> u
             break;
         }
         // consider_reclaim_throttle: VMSCAN_THROTTLE_NOPROGRESS.
-        if priority == 1 && total == 0 {
-            m.congestion_wait(task, m.profile.jiffy_ns() * m.profile.hz.get() / 2).await;
+        if priority == 1 && total == 0 && m.profile.throttles_reclaim {
+            tail::throttle_briefly(m, task, nodes[0]).await;
         }
     }
-    m.mm.borrow_mut().snapshot_refaults();
+    for node in nodes {
+        let mut mm = m.mm.borrow_mut();
+        let own = mm.root_lruvecs(node);
+        mm.snapshot_refaults(&own);
+    }
     task.run(m).await;
     total
 }
