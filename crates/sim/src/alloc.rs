@@ -65,13 +65,13 @@ fn zones_for(m: &Machine, node: usize, want: Want) -> ([u8; ZONES_MAX], usize) {
 fn try_zones(m: &Machine, task: &Task, zones: &[u8], want: Want, mark: Mark) -> Option<u8> {
     let mut mm = m.mm.borrow_mut();
     for &zone in zones {
-        let slot = &mm.zones[usize::from(zone)];
+        let slot = &mut mm.zones[usize::from(zone)];
         let limit = match mark {
             Mark::Low => slot.low + slot.blocks.boost,
             Mark::Min => slot.min + slot.blocks.boost,
             Mark::None => 0,
         };
-        if (mark == Mark::None || slot.above(limit, want.kind)) && mm.take_frame(zone, task.cpu, want.kind) {
+        if (mark == Mark::None || slot.admits(limit, want.kind)) && mm.take_frame(zone, task.cpu, want.kind) {
             return Some(zone);
         }
     }
@@ -151,7 +151,8 @@ impl Mm {
                 FairZones::OfNode | FairZones::OfNodeFirst => of_node && slot.alloc_batch > 0,
             };
             let allowed = in_turn && (!want.this_node || of_node) && part.is_none_or(|part| self.dirty_ok(zone, part));
-            let is_above = allowed && slot.above(slot.low + slot.blocks.boost, want.kind);
+            let slot = &mut self.zones[usize::from(zone)];
+            let is_above = allowed && slot.admits(slot.low + slot.blocks.boost, want.kind);
             if is_above && self.take_frame(zone, cpu, want.kind) {
                 return Some(zone);
             }
@@ -243,6 +244,13 @@ async fn slow_path(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> Op
         let freed = reclaim::direct(m, task, zones, want).await;
         if let Some(zone) = try_zones(m, task, zones, want, Mark::Min) {
             return Some(zone);
+        }
+        // mm/page_alloc.c: __alloc_pages_direct_reclaim, 6.8: what was freed may lie on lists of CPUs, which hold much from 6.7 on.
+        if freed > 0 && m.profile.scales_batches {
+            m.mm.borrow_mut().drain_lists();
+            if let Some(zone) = try_zones(m, task, zones, want, Mark::Min) {
+                return Some(zone);
+            }
         }
         if freed == 0 {
             m.congestion_wait(task, m.profile.jiffy_ns() * m.profile.hz.get() / 50).await;

@@ -366,7 +366,8 @@ pub struct Profile {
     /// A request that finds no page of its kind claims a whole block or takes one page, never all that a block has free (6.10
     /// and later).
     pub whole_block_or_page: bool,
-    /// A CPU that only takes pages takes twice as many each time (mm/page_alloc.c: nr_pcp_alloc, 6.7 and later).
+    /// A CPU that only takes pages takes twice as many each time, and may hold more the more it takes (mm/page_alloc.c: nr_pcp_alloc,
+    /// 6.7 and later).
     pub scales_batches: bool,
     /// Nodes of the page cache's trees are counted: shadow entries keep them (3.15 and later).
     pub tree_nodes: bool,

@@ -253,9 +253,11 @@ const CHANGES: &[Change] = &[
         profile.generations = Generations::ByNode
     }),
     change([6, 6, 0], "iomap: Copy larger chunks from userspace", |profile| profile.large_folio_systems = &["xfs"]),
-    change([6, 7, 0], "mm, page_alloc: scale the number of pages that are batch allocated", |profile| {
-        profile.scales_batches = true;
-    }),
+    change(
+        [6, 7, 0],
+        "mm, page_alloc: scale the number of pages that are batch allocated; mm: add framework for PCP high auto-tuning",
+        |profile| profile.scales_batches = true,
+    ),
     change([6, 10, 0], "mm: page_alloc: fix freelist movement during block conversion", |profile| {
         profile.whole_block_or_page = true;
     }),
