@@ -3,8 +3,8 @@
 //! Models: batches taken from the zone and given back to it. For 5.14 and later: sizes that follow the zone and its low
 //! watermark, short lists while kswapd is at work, the growing batch of a CPU that only frees, and lists of their own
 //! for what is in page blocks of the kernel's (`v6::blocks`). For 6.7 and later: batches that double while pages are only taken, and a
-//! list that grows with them while its zone is above its high watermark and shrinks again (`pcp->high`). Leaves out: lists by order,
-//! what a CPU holds of a remote node and gives back after three seconds.
+//! list that grows with them while its zone is above its high watermark and shrinks again (`pcp->high`). Leaves out: lists by order
+//! (slabs of several pages pass them by), what a CPU holds of a remote node and gives back after three seconds.
 
 use std::rc::Rc;
 
@@ -178,6 +178,28 @@ impl Mm {
         // mm/page_alloc.c: free_pages_bulk, 2.6.32.
         slot.all_unreclaimable &= held == kept;
         list.movable = kept as u32;
+    }
+
+    /// Frames of one slab, past the CPU's lists; watermarks have been checked, for who does not wake kswapd (`ALLOC_KSWAPD`): a boost
+    /// that this brings is for the next one who does.
+    pub fn take_together(&mut self, zone: u8, frames: u64) {
+        let slot = &mut self.zones[usize::from(zone)];
+        let boosted = slot.blocks.boosted;
+        let (moved, _) = slot.refill_of(true, frames, frames);
+        debug_assert_eq!(moved, frames);
+        slot.blocks.boosted = boosted;
+        slot.free -= moved;
+        self.events.pgalloc += moved;
+    }
+
+    /// Frames of one slab come back.
+    pub fn give_together(&mut self, zone: u8, frames: u64) {
+        self.events.pgfree += frames;
+        let slot = &mut self.zones[usize::from(zone)];
+        let outside = (0..frames).filter(|_| slot.leaves_cache_block()).count() as u64;
+        slot.free += frames;
+        slot.blocks.kernel_free += frames - outside;
+        slot.note_high();
     }
 
     fn decay_lists(&mut self) {

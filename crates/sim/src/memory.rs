@@ -416,7 +416,7 @@ impl Mm {
         }
         let by_zone = held.by_zone;
         for (index, zone) in self.zones.iter().enumerate() {
-            let slabs: u64 = self.caches.iter().map(|cache| cache.lists[index].slabs).sum();
+            let slabs: u64 = self.caches.iter().map(|cache| cache.lists[index].pages).sum();
             if zone.accounted() != zone.managed || by_zone[index] != zone.file + zone.anonymous || slabs != zone.slab {
                 return Err(Broken::Frames(format!(
                     "node {} zone {}: {} of {} frames accounted for; {} file pages counted, {} held; {} slab pages counted, {} held",
