@@ -106,6 +106,7 @@ pub fn v6_18() -> Profile {
         large_folio_systems: &["ext4", "xfs"],
         ahead_folio_systems: &["ext4", "xfs"],
         reclaim_writes: ReclaimWrites::Nobody,
+        lru_gen_reworked: true,
         costs: COSTS_6_18,
         ..v6_12()
     }

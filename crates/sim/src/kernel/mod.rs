@@ -414,6 +414,9 @@ pub struct Profile {
     pub huge_pages: bool,
     /// What multi-gen LRU the kernel has to turn on (lru_gen.enabled).
     pub generations: Generations,
+    /// A third generation is aged whatever the sizes of the oldest and the youngest (mm/vmscan.c: should_run_aging, 6.14 and later), and
+    /// pages of faults, and those that reclaim rejects, begin before the youngest (include/linux/mm_inline.h: lru_gen_folio_seq).
+    pub lru_gen_reworked: bool,
     /// Multi-gen LRU (CONFIG_LRU_GEN_ENABLED) instead of the active and the inactive list.
     pub lru_gen: bool,
     /// A write marks its page accessed as a read does (up to 4.6; 4.7: "mm: filemap: only do access activations on reads").

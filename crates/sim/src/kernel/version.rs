@@ -262,6 +262,9 @@ const CHANGES: &[Change] = &[
         profile.whole_block_or_page = true;
     }),
     change([6, 11, 0], "nfs: Block on write congestion", |profile| profile.nfs.congestion = NfsCongestion::Waits),
+    change([6, 14, 0], "mm/mglru: rework aging feedback; rework workingset protection", |profile| {
+        profile.lru_gen_reworked = true
+    }),
     change(
         [6, 16, 0],
         "ext4: enable large folio for regular file; mm: remove swap_writepage from reclaim of files",
@@ -414,7 +417,12 @@ mod tests {
                         profile.jbd_writes_sync
                     ),
                     (profile.batches, profile.files_by_ratio, profile.scan_sees_refaults, profile.xfs_barrier_options),
-                    (profile.large_folio_systems, profile.ages_evenly, profile.tree_nodes, profile.generations),
+                    (
+                        profile.large_folio_systems,
+                        profile.ages_evenly,
+                        profile.tree_nodes,
+                        (profile.generations, profile.lru_gen_reworked)
+                    ),
                     (
                         profile.context_readahead,
                         profile.fdatasync_skips,
