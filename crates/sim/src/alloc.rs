@@ -65,13 +65,13 @@ fn zones_for(m: &Machine, node: usize, want: Want) -> ([u8; ZONES_MAX], usize) {
 fn try_zones(m: &Machine, task: &Task, zones: &[u8], want: Want, mark: Mark) -> Option<u8> {
     let mut mm = m.mm.borrow_mut();
     for &zone in zones {
-        let slot = &mm.zones[usize::from(zone)];
+        let slot = &mut mm.zones[usize::from(zone)];
         let limit = match mark {
             Mark::Low => slot.low + slot.blocks.boost,
             Mark::Min => slot.min + slot.blocks.boost,
             Mark::None => 0,
         };
-        if (mark == Mark::None || slot.above(limit, want.kind)) && mm.take_frame(zone, task.cpu, want.kind) {
+        if (mark == Mark::None || slot.admits(limit, want.kind)) && mm.take_frame(zone, task.cpu, want.kind) {
             return Some(zone);
         }
     }
@@ -151,12 +151,34 @@ impl Mm {
                 FairZones::OfNode | FairZones::OfNodeFirst => of_node && slot.alloc_batch > 0,
             };
             let allowed = in_turn && (!want.this_node || of_node) && part.is_none_or(|part| self.dirty_ok(zone, part));
-            let is_above = allowed && slot.above(slot.low + slot.blocks.boost, want.kind);
+            let slot = &mut self.zones[usize::from(zone)];
+            let is_above = allowed && slot.admits(slot.low + slot.blocks.boost, want.kind);
             if is_above && self.take_frame(zone, cpu, want.kind) {
                 return Some(zone);
             }
         }
         None
+    }
+
+    fn count_numa(&mut self, node: usize, zone: u8) {
+        let got = self.zones[usize::from(zone)].node;
+        if got == node {
+            self.events.numa_hit[got] += 1;
+        } else {
+            self.events.numa_miss[got] += 1;
+            self.events.numa_foreign[node] += 1;
+        }
+    }
+
+    /// The first zone that can spare so many frames together, down to the min watermark. Leaves out: that no such piece may be free.
+    fn zone_for_many(&mut self, zones: &[u8], kind: ZoneKind, frames: u64) -> Option<u8> {
+        [Mark::Low, Mark::Min].into_iter().find_map(|mark| {
+            zones.iter().copied().find(|&zone| {
+                let slot = &mut self.zones[usize::from(zone)];
+                let limit = if mark == Mark::Low { slot.low } else { slot.min };
+                slot.admits(limit + slot.blocks.boost + frames - 1, kind)
+            })
+        })
     }
 
     /// mm/page_alloc.c: prepare_slowpath, 3.12; reset_alloc_batches, 3.15: a new round for the zones that took part in the last.
@@ -183,15 +205,7 @@ fn reclaims_zones(m: &Machine, task: &Task) -> bool {
 }
 
 fn counted(m: &Machine, node: usize, zone: u8) -> u8 {
-    let mut mm = m.mm.borrow_mut();
-    let got = mm.zones[usize::from(zone)].node;
-    if got == node {
-        mm.events.numa_hit[got] += 1;
-    } else {
-        mm.events.numa_miss[got] += 1;
-        mm.events.numa_foreign[node] += 1;
-    }
-    drop(mm);
+    m.mm.borrow_mut().count_numa(node, zone);
     m.note_boost(zone);
     zone
 }
@@ -243,6 +257,13 @@ async fn slow_path(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> Op
         let freed = reclaim::direct(m, task, zones, want).await;
         if let Some(zone) = try_zones(m, task, zones, want, Mark::Min) {
             return Some(zone);
+        }
+        // mm/page_alloc.c: __alloc_pages_direct_reclaim, 6.8: what was freed may lie on lists of CPUs, which hold much from 6.7 on.
+        if freed > 0 && m.profile.scales_batches {
+            m.mm.borrow_mut().drain_lists();
+            if let Some(zone) = try_zones(m, task, zones, want, Mark::Min) {
+                return Some(zone);
+            }
         }
         if freed == 0 {
             m.congestion_wait(task, m.profile.jiffy_ns() * m.profile.hz.get() / 50).await;
@@ -355,7 +376,7 @@ async fn cache_grow(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -
         },
     };
     task.work(Site::SlabGrow(kind), m.costs.cache_grow_ns);
-    m.mm.borrow_mut().add_slab(kind, zone);
+    m.mm.borrow_mut().add_slab(kind, zone, true);
     true
 }
 
@@ -367,16 +388,39 @@ async fn slub_object(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) 
         if let Some(object) = refill(m, task.cpu, kind, task.node) {
             return object;
         }
-        let Some(zone) = page(m, task, Want { this_node: false, ..want }).await else { continue };
+        let large = large_slab(m, task, kind, want);
+        let zone = match large {
+            Some(zone) => zone,
+            None => match page(m, task, Want { this_node: false, ..want }).await {
+                Some(zone) => zone,
+                None => continue,
+            },
+        };
         task.work(Site::SlabGrow(kind), m.costs.cache_grow_ns);
         let mut mm = m.mm.borrow_mut();
-        mm.add_slab(kind, zone);
+        mm.add_slab(kind, zone, large.is_some());
         let cache = mm.cache_mut(kind);
         cache.refill(usize::from(task.cpu), zone);
         if let Some(object) = cache.take_ready(usize::from(task.cpu)) {
             return object;
         }
     }
+}
+
+/// mm/slub.c: allocate_slab, 6.1: the frames of a slab of several pages are asked for without __GFP_RECLAIM: nobody reclaims for them, in
+/// zone_reclaim neither, and kswapd is not woken. Where there are none, one page is asked for with all flags.
+fn large_slab(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -> Option<u8> {
+    let frames = m.mm.borrow().cache(kind).shape.pages;
+    if frames == 1 {
+        return None;
+    }
+    task.work(Site::Work, m.costs.alloc_page_ns);
+    let (zones, count) = zones_for(m, task.node, Want { this_node: false, ..want });
+    let mut mm = m.mm.borrow_mut();
+    let zone = mm.zone_for_many(&zones[..count], want.kind, frames)?;
+    mm.take_together(zone, frames);
+    mm.count_numa(task.node, zone);
+    Some(zone)
 }
 
 /// mm/slab.c: ____cache_alloc_node, 2.6.32: one object of the node's slabs, past the CPU's array.
@@ -419,7 +463,7 @@ async fn fallback(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -> 
         }
         if let Some(zone) = page(m, task, want).await {
             task.work(Site::SlabGrow(kind), m.costs.cache_grow_ns);
-            m.mm.borrow_mut().add_slab(kind, zone);
+            m.mm.borrow_mut().add_slab(kind, zone, true);
         }
     }
 }

@@ -154,7 +154,13 @@ pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
         [profile.objects.buffer_head, profile.objects.inode, profile.objects.dentry, profile.objects.radix_node];
     let caches = CACHES
         .iter()
-        .map(|&kind| SlabCache::new(kind, shapes[kind as usize].get(), (cpus, zones.len(), nodes), profile.slub))
+        .map(|&kind| {
+            let shape = shapes[kind as usize].get();
+            // The tree's nodes are asked for by who may not reclaim, which wakes kswapd for a large slab too: as many fit into single pages.
+            let by_cpus = profile.slub && profile.page_blocks && kind != CacheKind::RadixNode;
+            let shape = if by_cpus { shape.on_cpus(cpus) } else { shape };
+            SlabCache::new(kind, shape, (cpus, zones.len(), nodes), profile.slub)
+        })
         .collect();
     let mut inodes = Inodes::default();
     (inodes.lazy, inodes.new_are_referenced) = (profile.shrink.lazy_inodes, profile.shrink.new_are_referenced);
@@ -381,8 +387,8 @@ fn insert_window(mm: &mut Mm, inode: InodeId, page: u64, zone: u8) -> ChunkId {
 }
 
 fn add_objects(mm: &mut Mm, kind: CacheKind, zone: u8, objects: u64) {
-    let slabs = mm.cache_mut(kind).prefill(zone, objects);
-    take_slabs(mm, zone, slabs);
+    let pages = mm.cache_mut(kind).prefill(zone, objects);
+    take_slabs(mm, zone, pages);
 }
 
 /// One object that knows its slab.
@@ -391,16 +397,16 @@ pub fn add_object(mm: &mut Mm, kind: CacheKind, zone: u8) -> Object {
         if let Some(object) = mm.cache_mut(kind).take_one(zone) {
             return object;
         }
-        mm.cache_mut(kind).grow(zone);
-        take_slabs(mm, zone, 1);
+        let pages = mm.cache_mut(kind).grow(zone, true);
+        take_slabs(mm, zone, pages);
     }
 }
 
-fn take_slabs(mm: &mut Mm, zone: u8, slabs: u64) {
+fn take_slabs(mm: &mut Mm, zone: u8, pages: u64) {
     let slot = &mut mm.zones[usize::from(zone)];
-    slot.free -= slabs;
-    slot.slab += slabs;
-    slot.slab_reclaimable += slabs;
+    slot.free -= pages;
+    slot.slab += pages;
+    slot.slab_reclaimable += pages;
 }
 
 /// What the modelled machine has where the scenario does not say.

@@ -2,10 +2,16 @@
 //!
 //! Models: batches taken from the zone and given back to it. For 5.14 and later: sizes that follow the zone and its low
 //! watermark, short lists while kswapd is at work, the growing batch of a CPU that only frees, and lists of their own
-//! for what is in page blocks of the kernel's (`v6::blocks`). Leaves out: lists by order, remote draining.
+//! for what is in page blocks of the kernel's (`v6::blocks`). For 6.7 and later: batches that double while pages are only taken, and a
+//! list that grows with them while its zone is above its high watermark and shrinks again (`pcp->high`). Leaves out: lists by order
+//! (slabs of several pages pass them by), what a CPU holds of a remote node and gives back after three seconds.
 
+use std::rc::Rc;
+
+use super::Machine;
 use super::constant::constants;
 use super::memory::Mm;
+use super::v6::blocks::Blocks;
 use super::zone::{Zone, ZoneKind};
 
 constants! {
@@ -13,31 +19,108 @@ constants! {
     const BATCH: u64 = kernel(31, "mm/page_alloc.c", "zone_batchsize", "2.6.32");
     const HIGH: u64 = kernel(6 * 31, "mm/page_alloc.c", "setup_pageset", "2.6.32");
     const SCALE_MAX: u8 = kernel(5, "mm/Kconfig", "PCP_BATCH_SCALE_MAX", "6.12");
+    const STAT_INTERVAL_NS: u64 = kernel(1_000_000_000, "mm/vmstat.c", "sysctl_stat_interval (HZ)", "6.12");
 }
 
 /// What one CPU holds of one zone.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CpuList {
     /// In page blocks for movable pages (page cache); all of them where the profile does not tell them apart.
-    movable: u16,
+    movable: u32,
     /// At the tail of those, from blocks of the kernel's: taken last (`__rmqueue_steal`), and given back first.
-    stolen: u16,
+    stolen: u32,
     /// In page blocks of the kernel's.
-    kernel: u16,
-    /// Doublings of the batch that is given back (`free_factor`).
+    kernel: u32,
+    /// Doublings of the batch that is given back (`free_factor`, up to 6.6).
     factor: u8,
     /// Doublings of the batch that is taken (`alloc_factor`, 6.7 and later).
     alloc_factor: u8,
+    /// What it may hold at present, and pages freed of late (`pcp->high`, `free_count`, 6.7 and later).
+    high: u32,
+    free_count: u32,
 }
 
 impl CpuList {
-    /// mm/page_alloc.c: nr_pcp_alloc, 6.12: twice as many each time that pages are taken and none is given back, up to what the list may
-    /// hold beside a batch. Leaves out: that the list may hold more while the zone has plenty (pcp->high).
-    fn batch(&mut self, base: u64, high: u64) -> u64 {
-        let most = high.saturating_sub(u64::from(self.movable) + u64::from(self.kernel) + base).max(base);
+    fn count(&self) -> u64 {
+        u64::from(self.movable) + u64::from(self.kernel)
+    }
+
+    /// Within the zone's bounds, which may have changed.
+    fn clamped_high(&mut self, blocks: &Blocks) -> u64 {
+        let high = u64::from(self.high).clamp(blocks.high, blocks.high_max);
+        self.high = high as u32;
+        high
+    }
+
+    /// mm/page_alloc.c: nr_pcp_alloc, 6.8: twice as many each time that pages are taken and none is given back, up to what the list may
+    /// hold beside a batch; while the zone is above its high watermark that grows by what is taken.
+    fn batch(&mut self, blocks: &Blocks) -> u64 {
+        let base = blocks.batch;
+        let mut high = self.clamped_high(blocks);
         let batch = base << self.alloc_factor;
+        if blocks.high < blocks.high_max && !blocks.below_high {
+            high = (high + batch).min(blocks.high_max);
+            self.high = high as u32;
+        }
+        let most = high.saturating_sub(self.count() + base).max(base);
         self.alloc_factor += u8::from(batch <= most && self.alloc_factor < SCALE_MAX.get());
         batch.min(most)
+    }
+
+    /// mm/page_alloc.c: nr_pcp_high, 6.8: from how many pages on some are given back.
+    fn give_back_from(&mut self, blocks: &Blocks) -> u64 {
+        let (least, most, batch) = (blocks.high, blocks.high_max, blocks.batch);
+        let high = self.clamped_high(blocks);
+        let freed = u64::from(self.free_count);
+        if blocks.reclaim_active {
+            self.high = (high.saturating_sub(freed.max(batch))).max(least) as u32;
+            return (batch << 2).min(u64::from(self.high));
+        }
+        if least == most {
+            return high;
+        }
+        if blocks.below_high {
+            self.high = (high.saturating_sub(freed.max(batch))).max(least) as u32;
+            return self.count().max(least);
+        }
+        if self.count() >= high && high < freed + batch {
+            self.high = (freed + batch).clamp(least, most) as u32;
+        }
+        high
+    }
+
+    /// mm/page_alloc.c: free_unref_page_commit, nr_pcp_free, 6.8: how many pages are given back after one more was freed.
+    fn due(&mut self, blocks: &Blocks) -> u64 {
+        let batch = blocks.batch;
+        self.free_count += u32::from(u64::from(self.free_count) < batch << SCALE_MAX.get());
+        let high = self.give_back_from(blocks);
+        if self.count() < high {
+            return 0;
+        }
+        u64::from(self.free_count).max(batch).min(high.saturating_sub(batch))
+    }
+
+    /// mm/page_alloc.c: free_unref_page_commit, nr_pcp_high, nr_pcp_free, 6.1: the same up to 6.6.
+    fn due_by_factor(&mut self, blocks: &Blocks) -> u64 {
+        let batch = blocks.batch;
+        let high = if blocks.reclaim_active { blocks.high.min(4 * batch) } else { blocks.high };
+        if self.count() < high {
+            return 0;
+        }
+        let most = high.saturating_sub(batch).max(1);
+        let grown = batch << self.factor;
+        self.factor += u8::from(grown < most);
+        grown.clamp(batch.min(most), most)
+    }
+
+    /// mm/page_alloc.c: decay_pcp_high, 6.8: how many pages are given back each second, by an eighth of what it may hold.
+    fn decay(&mut self, blocks: &Blocks) -> u64 {
+        let high = u64::from(self.high);
+        if high > blocks.high {
+            let kept = self.count().saturating_sub(blocks.batch << SCALE_MAX.get());
+            self.high = kept.max(high - (high >> 3)).max(blocks.high) as u32;
+        }
+        self.count().saturating_sub(u64::from(self.high))
     }
 }
 
@@ -51,15 +134,14 @@ impl Mm {
         // User memory and page cache may lie anywhere (HighMem stands for GFP_HIGHUSER_MOVABLE).
         let for_kernel = self.profile.page_blocks && kind != ZoneKind::HighMem;
         if (if for_kernel { list.kernel } else { list.movable }) == 0 {
-            let base = slot.blocks.batch;
-            let batch = if self.profile.scales_batches { list.batch(base, slot.blocks.high) } else { base };
+            let batch = if self.profile.scales_batches { list.batch(&slot.blocks) } else { slot.blocks.batch };
             let (moved, stolen) =
                 if self.profile.page_blocks { slot.refill(for_kernel, batch) } else { (slot.free.min(BATCH.get()), 0) };
-            list.stolen = if for_kernel { list.stolen } else { stolen as u16 };
+            list.stolen = if for_kernel { list.stolen } else { stolen as u32 };
             let held = if for_kernel { &mut list.kernel } else { &mut list.movable };
             slot.free -= moved;
             slot.on_cpu_lists += moved;
-            *held = moved as u16;
+            *held = moved as u32;
         }
         let held = if for_kernel { &mut list.kernel } else { &mut list.movable };
         if *held == 0 {
@@ -68,6 +150,7 @@ impl Mm {
         *held -= 1;
         list.stolen = list.stolen.min(list.movable);
         list.factor >>= 1;
+        list.free_count >>= 1;
         slot.on_cpu_lists -= 1;
         slot.alloc_batch -= 1;
         self.events.pgalloc += 1;
@@ -84,7 +167,7 @@ impl Mm {
         if self.profile.page_blocks {
             for _ in 0..frames {
                 let in_kernel_block = if of_slabs { !slot.leaves_cache_block() } else { slot.leaves_kernel_block() };
-                give_one(slot, list, in_kernel_block);
+                give_one(slot, list, in_kernel_block, self.profile.scales_batches);
             }
             return;
         }
@@ -94,47 +177,94 @@ impl Mm {
         slot.free += held - kept;
         // mm/page_alloc.c: free_pages_bulk, 2.6.32.
         slot.all_unreclaimable &= held == kept;
-        list.movable = kept as u16;
+        list.movable = kept as u32;
+    }
+
+    /// Frames of one slab, past the CPU's lists; watermarks have been checked, for who does not wake kswapd (`ALLOC_KSWAPD`): a boost
+    /// that this brings is for the next one who does.
+    pub fn take_together(&mut self, zone: u8, frames: u64) {
+        let slot = &mut self.zones[usize::from(zone)];
+        let boosted = slot.blocks.boosted;
+        let (moved, _) = slot.refill_of(true, frames, frames);
+        debug_assert_eq!(moved, frames);
+        slot.blocks.boosted = boosted;
+        slot.free -= moved;
+        self.events.pgalloc += moved;
+    }
+
+    /// Frames of one slab come back.
+    pub fn give_together(&mut self, zone: u8, frames: u64) {
+        self.events.pgfree += frames;
+        let slot = &mut self.zones[usize::from(zone)];
+        let outside = (0..frames).filter(|_| slot.leaves_cache_block()).count() as u64;
+        slot.free += frames;
+        slot.blocks.kernel_free += frames - outside;
+        slot.note_high();
+    }
+
+    fn decay_lists(&mut self) {
+        let zones = self.zones.len();
+        for (place, list) in self.cpu_lists.iter_mut().enumerate() {
+            let slot = &mut self.zones[place % zones];
+            let due = list.decay(&slot.blocks);
+            give_back(slot, list, due, false);
+        }
+    }
+
+    /// mm/page_alloc.c: drain_all_pages.
+    pub fn drain_lists(&mut self) {
+        let zones = self.zones.len();
+        for (place, list) in self.cpu_lists.iter_mut().enumerate() {
+            give_back(&mut self.zones[place % zones], list, u64::MAX, false);
+        }
     }
 }
 
-/// mm/page_alloc.c: free_unref_page_commit, nr_pcp_high, nr_pcp_free, free_pcppages_bulk, 6.1.
-fn give_one(slot: &mut Zone, list: &mut CpuList, in_kernel_block: bool) {
+/// mm/page_alloc.c: free_unref_page_commit.
+fn give_one(slot: &mut Zone, list: &mut CpuList, in_kernel_block: bool, scales: bool) {
     *(if in_kernel_block { &mut list.kernel } else { &mut list.movable }) += 1;
     slot.on_cpu_lists += 1;
     list.alloc_factor >>= 1;
-    let batch = slot.blocks.batch;
-    let high = if slot.blocks.reclaim_active { slot.blocks.high.min(4 * batch) } else { slot.blocks.high };
-    if u64::from(list.movable) + u64::from(list.kernel) < high {
-        return;
+    let due = if scales { list.due(&slot.blocks) } else { list.due_by_factor(&slot.blocks) };
+    if due > 0 {
+        give_back(slot, list, due, in_kernel_block);
+        slot.note_high();
     }
-    let most = high.saturating_sub(batch).max(1);
-    let grown = batch << list.factor;
-    list.factor += u8::from(grown < most);
-    // The list that has just grown is emptied first.
-    let mut left = grown.clamp(batch.min(most), most);
-    for kernel in [in_kernel_block, !in_kernel_block] {
+}
+
+/// mm/page_alloc.c: free_pcppages_bulk: one list is emptied first, the one that has just grown.
+fn give_back(slot: &mut Zone, list: &mut CpuList, pages: u64, kernels_first: bool) {
+    let mut left = pages;
+    for kernel in [kernels_first, !kernels_first] {
         let held = if kernel { &mut list.kernel } else { &mut list.movable };
         let freed = left.min(u64::from(*held));
-        *held -= freed as u16;
+        *held -= freed as u32;
         left -= freed;
         slot.on_cpu_lists -= freed;
         slot.free += freed;
         if kernel {
             slot.blocks.kernel_free += freed;
         } else {
-            // mm/page_alloc.c: free_pcppages_bulk: from the tail, where what was taken last and not used yet is.
+            // From the tail, where what was taken last and not used yet is.
             let back = freed.min(u64::from(list.stolen));
-            list.stolen -= back as u16;
+            list.stolen -= back as u32;
             slot.blocks.give_back(back);
         }
     }
 }
 
+/// mm/vmstat.c: vmstat_update, 6.8, of all CPUs.
+pub async fn decay_lists(m: Rc<Machine>) {
+    loop {
+        m.clock.sleep_until(m.clock.now() + STAT_INTERVAL_NS.get()).await;
+        m.mm.borrow_mut().decay_lists();
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{CpuList, give_one};
-    use crate::v6::blocks::Open;
+    use super::{CpuList, give_back, give_one};
+    use crate::v6::blocks::{Blocks, Open};
     use crate::zone::{Zone, ZoneKind};
 
     /// 90 free pages of a block of unmovable allocations and 3 of page cache's: a batch of 7 takes 4 of the kernel's, and the list is
@@ -149,21 +279,88 @@ mod tests {
         let (moved, stolen) = zone.refill(false, 7);
         assert_eq!((moved, stolen, zone.blocks.kernel_free), (7, 4, 86));
         zone.free -= moved;
-        let mut list = CpuList { movable: moved as u16, stolen: stolen as u16, ..CpuList::default() };
+        let mut list = CpuList { movable: moved as u32, stolen: stolen as u32, ..CpuList::default() };
         zone.on_cpu_lists = moved;
+        zone.blocks.below_high = true;
         while list.stolen > 0 {
-            give_one(&mut zone, &mut list, false);
+            give_one(&mut zone, &mut list, false, true);
         }
         assert_eq!(zone.blocks.kernel_free, 90);
     }
 
-    /// A node of 108 MiB: batches of 7, lists of 216.
+    /// A node of 108 MiB, below its high watermark: batches of 7, lists of 216.
+    fn blocks(below_high: bool) -> Blocks {
+        let mut blocks = Blocks::default();
+        (blocks.batch, blocks.high, blocks.high_max) = (7, 216, 3_456);
+        blocks.below_high = below_high;
+        blocks
+    }
+
     #[test]
     fn a_cpu_that_only_takes_pages_takes_twice_as_many_each_time() {
         let mut list = CpuList::default();
-        let taken: Vec<u64> = (0..7).map(|_| list.batch(7, 216)).collect();
+        let taken: Vec<u64> = (0..7).map(|_| list.batch(&blocks(true))).collect();
         assert_eq!(taken, [7, 14, 28, 56, 112, 209, 209], "216 - 7 at most");
         list.kernel = 205;
-        assert_eq!(list.batch(7, 216), 7, "what the list has room for, but a batch in any case");
+        assert_eq!(list.batch(&blocks(true)), 7, "what the list has room for, but a batch in any case");
+    }
+
+    /// nr_pcp_alloc: high = min(high + batch, high_max) while the zone is not below its high watermark.
+    #[test]
+    fn a_list_may_hold_more_the_more_is_taken_while_the_zone_is_above_its_high_watermark() {
+        let mut list = CpuList::default();
+        let taken: Vec<u64> = (0..7).map(|_| list.batch(&blocks(false))).collect();
+        assert_eq!(taken, [7, 14, 28, 56, 112, 224, 224], "7 << 5 at most");
+        assert_eq!(list.high, 216 + 7 + 14 + 28 + 56 + 112 + 224 + 224);
+        (0..40).for_each(|_| _ = list.batch(&blocks(false)));
+        assert_eq!(list.high, 3_456);
+        assert_eq!(list.batch(&blocks(true)), 224, "it stays as large when the zone falls below");
+    }
+
+    /// nr_pcp_high and nr_pcp_free on a list that may hold 1000 pages and holds 500.
+    #[test]
+    fn what_is_given_back_depends_on_where_the_zone_stands() {
+        let list = CpuList { movable: 500, high: 1_000, free_count: 49, ..CpuList::default() };
+        let due = |mut list: CpuList, blocks: &Blocks| (list.due(blocks), list.high, list.free_count);
+        assert_eq!(due(list, &blocks(false)), (0, 1_000, 50), "it has room");
+        // high = count: max(count, high_min), and the list may hold 50 less.
+        assert_eq!(due(list, &blocks(true)), (50, 950, 50));
+        // min(batch << 2, high) = 28, of which all but a batch may go.
+        let mut reclaimed = blocks(false);
+        reclaimed.reclaim_active = true;
+        assert_eq!(due(list, &reclaimed), (21, 950, 50));
+        let full = CpuList { movable: 1_000, ..list };
+        assert_eq!(due(full, &blocks(false)), (50, 1_000, 50));
+        // need_high = free_count + batch.
+        let small = CpuList { movable: 220, high: 216, free_count: 223, ..list };
+        assert_eq!(due(small, &blocks(false)), (209, 231, 224));
+        assert_eq!(due(CpuList { free_count: 224, ..small }, &blocks(true)).2, 224, "batch << 5 at most");
+    }
+
+    /// decay_pcp_high: by an eighth, but no more than 224 pages at once, down to high_min.
+    #[test]
+    fn an_idle_list_shrinks_by_an_eighth_each_second() {
+        let mut list = CpuList { movable: 900, high: 1_000, ..CpuList::default() };
+        assert_eq!((list.decay(&blocks(true)), list.high), (25, 875));
+        let mut list = CpuList { movable: 10, high: 230, ..CpuList::default() };
+        assert_eq!((list.decay(&blocks(true)), list.high), (0, 216));
+        let mut list = CpuList { movable: 3_456, high: 3_456, ..CpuList::default() };
+        assert_eq!((list.decay(&blocks(true)), list.high), (224, 3_232));
+    }
+
+    /// ZONE_BELOW_HIGH: set by who finds less than the high watermark free, cleared by who frees enough.
+    #[test]
+    fn the_flag_of_a_zone_below_its_high_watermark_is_cleared_when_pages_are_given_back() {
+        let mut zone = Zone::new(1, ZoneKind::Dma32, 32_768, 28_000);
+        (zone.min, zone.low, zone.high) = (20, 25, 30);
+        zone.size_blocks(1, 15_000, true);
+        zone.free = 30;
+        assert!(zone.admits(25, ZoneKind::HighMem) && zone.blocks.below_high);
+        let mut list = CpuList { movable: 40, ..CpuList::default() };
+        zone.on_cpu_lists = 40;
+        give_one(&mut zone, &mut list, false, true);
+        assert!(!zone.blocks.below_high && zone.free > 30);
+        give_back(&mut zone, &mut list, u64::MAX, false);
+        assert_eq!((zone.free, list.count(), zone.on_cpu_lists), (71, 0, 0));
     }
 }

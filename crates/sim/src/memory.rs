@@ -161,7 +161,7 @@ impl Mm {
     }
 
     /// The same for a page that a fault brings in where there are generations: it begins in the youngest (mm/swap.c: folio_add_lru,
-    /// lru_gen_in_fault, 6.1).
+    /// lru_gen_in_fault, 6.1), from 6.14 on in the one before unless it comes back with PG_workingset, which the model does not keep.
     pub fn insert_as(&mut self, inode: InodeId, page: u64, zone: u8, in_fault: bool) -> ChunkId {
         let (window, bit) = ((page / WINDOW_PAGES) as u32, 1u32 << (page % WINDOW_PAGES));
         let in_cgroup = self.inodes.get(inode).in_cgroup;
@@ -172,7 +172,7 @@ impl Mm {
         let youngest = in_fault && self.profile.lru_gen;
         let list = if refaults || youngest { ACTIVE } else { INACTIVE };
         let id = self.chunk_for(inode, window, zone, lruvec, list);
-        self.chunks.get_mut(id).youngest |= youngest;
+        self.chunks.get_mut(id).outer |= youngest && !self.profile.lru_gen_reworked;
         self.chunks.set_present(id, bit);
         self.inodes.get_mut(inode).pages += 1;
         self.zones[usize::from(zone)].file += 1;
@@ -422,7 +422,7 @@ impl Mm {
         }
         let by_zone = held.by_zone;
         for (index, zone) in self.zones.iter().enumerate() {
-            let slabs: u64 = self.caches.iter().map(|cache| cache.lists[index].slabs).sum();
+            let slabs: u64 = self.caches.iter().map(|cache| cache.lists[index].pages).sum();
             if zone.accounted() != zone.managed || by_zone[index] != zone.file + zone.anonymous || slabs != zone.slab {
                 return Err(Broken::Frames(format!(
                     "node {} zone {}: {} of {} frames accounted for; {} file pages counted, {} held; {} slab pages counted, {} held",

@@ -1,15 +1,17 @@
 //! Which slab each object of a cache is in, for caches whose objects live for very different times.
 //!
-//! Models: slabs of one page that are full, partial or empty; a new object comes from the partial slab that has been one
-//! for longest, else from an empty one (`mm/slab.c: cache_alloc_refill`, `free_block`, 2.6); a slab is given back only
-//! when its last object is freed. So inodes that reclaim takes here and there free no page for long. Leaves out: colours,
-//! slabs of several pages, the arrays of freed objects of each CPU.
+//! Models: slabs that are full, partial or empty, of a cache's usual size or of the least (`mm/slub.c: allocate_slab`); a new object comes
+//! from the partial slab that has been one for longest, else from an empty one (`mm/slab.c: cache_alloc_refill`, `free_block`, 2.6); a
+//! slab is given back only when its last object is freed. So inodes that reclaim takes here and there free no page for long. Leaves out:
+//! colours, the arrays of freed objects of each CPU.
 
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Slab {
     in_use: u16,
+    /// Objects that it has room for.
+    objects: u16,
     zone: u8,
     prev: u32,
     next: u32,
@@ -26,7 +28,6 @@ struct OfZone {
 
 #[derive(Clone, Debug)]
 pub struct Packed {
-    per_slab: u16,
     slabs: Vec<Slab>,
     spare: Vec<u32>,
     zones: Vec<OfZone>,
@@ -34,13 +35,13 @@ pub struct Packed {
 
 impl Packed {
     #[must_use]
-    pub fn new(per_slab: u64, zones: usize) -> Packed {
+    pub fn new(zones: usize) -> Packed {
         let zone = OfZone { head: NONE, tail: NONE, linked: 0, empty: Vec::new() };
-        Packed { per_slab: per_slab as u16, slabs: Vec::new(), spare: Vec::new(), zones: vec![zone; zones] }
+        Packed { slabs: Vec::new(), spare: Vec::new(), zones: vec![zone; zones] }
     }
 
-    pub fn grow(&mut self, zone: u8) {
-        let slab = Slab { in_use: 0, zone, prev: NONE, next: NONE };
+    pub fn grow(&mut self, zone: u8, objects: u64) {
+        let slab = Slab { in_use: 0, objects: objects as u16, zone, prev: NONE, next: NONE };
         let id = match self.spare.pop() {
             Some(id) => {
                 self.slabs[id as usize] = slab;
@@ -64,18 +65,18 @@ impl Packed {
         }
         let slab = &mut self.slabs[id as usize];
         slab.in_use += 1;
-        if slab.in_use == self.per_slab {
+        if slab.in_use == slab.objects {
             self.unlink(id);
         }
         Some(id)
     }
 
-    /// Frees an object of the slab. True if the slab was given back, which happens to an empty one if `drop_empty`.
-    pub fn give(&mut self, id: u32, drop_empty: bool) -> bool {
+    /// Frees an object of the slab. How many it had room for if it was given back, which happens to an empty one if `drop_empty`.
+    pub fn give(&mut self, id: u32, drop_empty: bool) -> Option<u64> {
         let slab = &mut self.slabs[id as usize];
-        let was_full = slab.in_use == self.per_slab;
+        let was_full = slab.in_use == slab.objects;
         slab.in_use -= 1;
-        let (is_empty, zone) = (slab.in_use == 0, usize::from(slab.zone));
+        let (is_empty, zone, objects) = (slab.in_use == 0, usize::from(slab.zone), u64::from(slab.objects));
         match (was_full, is_empty) {
             (true, false) => self.link_tail(id),
             (false, true) => self.unlink(id),
@@ -86,7 +87,7 @@ impl Packed {
         } else if is_empty {
             self.zones[zone].empty.push(id);
         }
-        is_empty && drop_empty
+        (is_empty && drop_empty).then_some(objects)
     }
 
     /// Slabs of the zone that are not full.
@@ -130,17 +131,17 @@ mod tests {
 
     #[test]
     fn a_slab_goes_with_its_last_object_only() {
-        let mut packed = Packed::new(3, 1);
-        packed.grow(0);
-        packed.grow(0);
+        let mut packed = Packed::new(1);
+        packed.grow(0, 3);
+        packed.grow(0, 3);
         let taken: Vec<u32> = std::iter::from_fn(|| packed.take(0)).collect();
         assert_eq!(taken.len(), 6);
         let of_one: Vec<u32> = taken.iter().copied().filter(|id| *id == taken[0]).collect();
         assert_eq!(of_one.len(), 3, "filled one after the other");
-        assert!(!packed.give(taken[0], true) && !packed.give(taken[3], true) && !packed.give(taken[0], true));
+        assert_eq!([0, 3, 0].map(|at| packed.give(taken[at], true)), [None; 3]);
         assert_eq!(packed.take(0), Some(taken[0]), "the one that has been partial for longest");
-        assert!(!packed.give(taken[0], true));
-        assert!(packed.give(taken[0], true), "now it is empty");
+        assert_eq!(packed.give(taken[0], true), None);
+        assert_eq!(packed.give(taken[0], true), Some(3), "now it is empty");
         assert_eq!(packed.take(0), Some(taken[3]));
         assert_eq!(packed.take(0), None);
     }

@@ -22,7 +22,8 @@ use super::task::Task;
 use super::v22::{self, Old};
 use super::writeback::Writeback;
 use super::{
-    block, build, constant, copying, journal, monitor, prepare, process, refuse, sample, server, writeback, zone,
+    block, build, constant, copying, cpu_list, journal, monitor, prepare, process, refuse, sample, server, writeback,
+    zone,
 };
 use flatwater_recording::EventKind;
 use flatwater_recording::header::FORMAT_VERSION;
@@ -296,6 +297,9 @@ fn start_threads(m: &Rc<Machine>) {
         m.clock.spawn(journal::kjournald(m.clone(), device));
     }
     m.clock.spawn(monitor::slabinfo_reader(m.clone()));
+    if m.profile.scales_batches {
+        m.clock.spawn(cpu_list::decay_lists(m.clone()));
+    }
 }
 
 fn start_workload(

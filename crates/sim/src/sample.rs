@@ -176,7 +176,7 @@ fn slabs(table: &mut Series, mm: &Mm, now: u64) {
     for (_, cache) in mm.all_caches() {
         let values = [
             value(slabs::ACTIVE_OBJS, cache.used()),
-            value(slabs::NUM_OBJS, cache.slabs() * cache.shape.per_slab),
+            value(slabs::NUM_OBJS, cache.objects()),
             value(slabs::OBJSIZE_BYTES, cache.shape.bytes),
             value(slabs::ACTIVE_SLABS, cache.slabs()),
             value(slabs::NUM_SLABS, cache.slabs()),

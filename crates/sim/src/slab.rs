@@ -3,7 +3,8 @@
 //! Models: per cache and zone the number of slabs and of free objects in them, per CPU the array in front (limit and
 //! batchcount by object size, `mm/slab.c: enable_cpucache`, 2.6.32), and until when the node's list lock is taken and
 //! by whom. Inodes, dentries and radix tree nodes know their slab (`packed`), buffer_heads too with SLUB (`mm/slub.c`), which gives an
-//! empty slab back once a list holds `min_partial` partial ones. Leaves out: which slab a buffer_head of SLAB is in: its slabs are given back as
+//! empty slab back once a list holds `min_partial` partial ones. From 5.0 on slabs of SLUB are as large as the machine's CPUs make them
+//! (`calculate_order`), or of one page where that is not to be had. Leaves out: which slab a buffer_head of SLAB is in: its slabs are given back as
 //! soon as the free ones would fill them and exceed the node's limit; SLUB's partial slabs of each CPU.
 
 use super::chunk::ChunkId;
@@ -35,8 +36,9 @@ pub struct Object {
 pub struct ObjectShape {
     pub name: &'static str,
     pub bytes: u64,
-    /// Objects in a slab of one page.
+    /// Objects in a slab, and its pages.
     pub per_slab: u64,
+    pub pages: u64,
 }
 
 const PAGE: u64 = 4096;
@@ -46,7 +48,29 @@ impl ObjectShape {
     /// reclaimable objects stop (calculate_slab_order: SLAB_RECLAIM_ACCOUNT).
     #[must_use]
     pub const fn slab(name: &'static str, bytes: u64, word_bytes: u64) -> ObjectShape {
-        ObjectShape { name, bytes, per_slab: per_slab(bytes, word_bytes) }
+        ObjectShape { name, bytes, per_slab: per_slab(bytes, word_bytes), pages: 1 }
+    }
+
+    /// mm/slub.c: calculate_order, calc_slab_order, 6.12: at least so many objects for the machine's CPUs, and little left over.
+    #[must_use]
+    pub fn on_cpus(self, cpus: usize) -> ObjectShape {
+        let largest = PAGE << SLUB_MAX_ORDER.get();
+        let fls = u64::from(cpus.max(1).ilog2()) + 1;
+        let least = (OBJECTS_PER_FLS.get() * (fls + 1)).min((largest / self.bytes).max(1));
+        let first = (least * self.bytes).div_ceil(PAGE).next_power_of_two().ilog2();
+        let fits = |fraction: u64| {
+            let mut sizes = (first..=SLUB_MAX_ORDER.get()).map(|order| PAGE << order);
+            sizes.find(|size| size % self.bytes <= size / fraction)
+        };
+        match [16, 8, 4, 2].into_iter().find_map(fits) {
+            Some(size) if size > PAGE => ObjectShape { per_slab: size / self.bytes, pages: size / PAGE, ..self },
+            _ => self,
+        }
+    }
+
+    /// Objects and pages of a slab, or of the least that one object fits in (`s->min`).
+    fn of_slab(self, is_large: bool) -> (u64, u64) {
+        if is_large || self.pages == 1 { (self.per_slab, self.pages) } else { (PAGE / self.bytes, 1) }
     }
 }
 
@@ -66,6 +90,8 @@ const fn per_slab(bytes: u64, word_bytes: u64) -> u64 {
 #[derive(Clone, Debug, Default)]
 pub struct SlabList {
     pub slabs: u64,
+    pub pages: u64,
+    objects: u64,
     /// Objects of these slabs that nobody holds.
     pub free: u64,
 }
@@ -96,6 +122,8 @@ pub struct SlabCache {
 constants! {
     const MIN_PARTIAL: u64 = kernel(5, "mm/slub.c", "MIN_PARTIAL", "6.1");
     const MAX_PARTIAL: u64 = kernel(10, "mm/slub.c", "MAX_PARTIAL", "6.1");
+    const SLUB_MAX_ORDER: u32 = kernel(3, "mm/slub.c", "slub_max_order (PAGE_ALLOC_COSTLY_ORDER)", "6.12");
+    const OBJECTS_PER_FLS: u64 = kernel(4, "mm/slub.c", "calculate_order (4 * (fls(nr_cpus) + 1))", "6.12");
 }
 
 /// mm/slub.c: kmem_cache_open, set_min_partial, 6.1.
@@ -123,7 +151,7 @@ impl SlabCache {
             batch,
             ready: vec![(0, 0); cpus],
             arrays: vec![Vec::new(); cpus],
-            packed: (slub || kind != CacheKind::BufferHead).then(|| Packed::new(shape.per_slab, zones)),
+            packed: (slub || kind != CacheKind::BufferHead).then(|| Packed::new(zones)),
             lists: vec![SlabList::default(); zones],
             locks: vec![ListLock::default(); nodes],
             min_partial: slub.then(|| min_partial(shape.bytes)),
@@ -166,13 +194,23 @@ impl SlabCache {
         Some(Object { zone, slab })
     }
 
-    pub fn grow(&mut self, zone: u8) {
+    /// One slab more, of the usual size or of the least; its pages.
+    pub fn grow(&mut self, zone: u8, is_large: bool) -> u64 {
+        let (objects, pages) = self.shape.of_slab(is_large);
         let list = &mut self.lists[usize::from(zone)];
-        list.slabs += 1;
-        list.free += self.shape.per_slab;
+        (list.slabs, list.pages) = (list.slabs + 1, list.pages + pages);
+        (list.objects, list.free) = (list.objects + objects, list.free + objects);
         if let Some(packed) = &mut self.packed {
-            packed.grow(zone);
+            packed.grow(zone, objects);
         }
+        pages
+    }
+
+    /// Slabs that are given back, and what they had.
+    fn lose(&mut self, zone: u8, slabs: u64, objects: u64, pages: u64) {
+        let list = &mut self.lists[usize::from(zone)];
+        (list.slabs, list.pages) = (list.slabs - slabs, list.pages - pages);
+        (list.objects, list.free) = (list.objects - objects, list.free - objects);
     }
 
     /// Gives objects of a cache without account back; returns the pages of slabs that this emptied.
@@ -180,44 +218,46 @@ impl SlabCache {
         let list = &mut self.lists[usize::from(zone)];
         list.free += objects;
         let spare = list.free.saturating_sub(self.keep) / self.shape.per_slab;
-        list.slabs -= spare;
-        list.free -= spare * self.shape.per_slab;
+        self.lose(zone, spare, spare * self.shape.per_slab, spare);
         spare
     }
 
-    /// Gives one object back; returns 1 if its slab went with it.
+    /// Gives one object back; returns the pages of its slab if that went with it.
     pub fn give_one(&mut self, object: Object) -> u64 {
         let Some(packed) = &mut self.packed else { return self.give(object.zone, 1) };
         let list = &mut self.lists[usize::from(object.zone)];
         list.free += 1;
         // mm/slub.c: __slab_free, 6.1: a slab whose last object this is is given back if its list holds enough partial ones.
         let enough = self.min_partial.map_or(list.free > self.keep, |least| packed.partial(object.zone) >= least);
-        let gone = packed.give(object.slab, enough);
-        if gone {
-            list.slabs -= 1;
-            list.free -= self.shape.per_slab;
-        }
-        u64::from(gone)
+        let Some(objects) = packed.give(object.slab, enough) else { return 0 };
+        let (_, pages) = self.shape.of_slab(objects == self.shape.per_slab);
+        self.lose(object.zone, 1, objects, pages);
+        pages
     }
 
     pub fn used(&self) -> u64 {
         let ready: u64 = self.ready.iter().map(|&(count, _)| u64::from(count)).sum();
-        let all: u64 = self.lists.iter().map(|list| list.slabs * self.shape.per_slab - list.free).sum();
+        let all: u64 = self.lists.iter().map(|list| list.objects - list.free).sum();
         all - ready
+    }
+
+    /// What the slabs have room for.
+    pub fn objects(&self) -> u64 {
+        self.lists.iter().map(|list| list.objects).sum()
     }
 
     pub fn slabs(&self) -> u64 {
         self.lists.iter().map(|list| list.slabs).sum()
     }
 
-    /// Fills slabs as a machine that has been up for long would have: no array, all objects in use.
+    /// Fills slabs as a machine that has been up for long would have: no array, all objects in use. The pages of new ones.
     pub fn prefill(&mut self, zone: u8, objects: u64) -> u64 {
         let list = &mut self.lists[usize::from(zone)];
         let more = objects.saturating_sub(list.free).div_ceil(self.shape.per_slab);
-        list.slabs += more;
-        list.free += more * self.shape.per_slab;
-        list.free -= objects;
-        more
+        let (room, pages) = (more * self.shape.per_slab, more * self.shape.pages);
+        (list.slabs, list.pages) = (list.slabs + more, list.pages + pages);
+        (list.objects, list.free) = (list.objects + room, list.free + room - objects);
+        pages
     }
 }
 
@@ -261,37 +301,46 @@ impl Mm {
         let bytes = self.cache(kind).shape.bytes;
         self.cgroup.uncharge_objects(bytes, cpu);
         let pages = self.cache_mut(kind).give_one(object);
-        self.free_slabs(object.zone, pages, cpu);
+        if pages > 1 {
+            self.uncount_slab(object.zone, pages);
+            self.give_together(object.zone, pages);
+        } else {
+            self.free_slabs(object.zone, pages, cpu);
+        }
+    }
+
+    fn uncount_slab(&mut self, zone: u8, pages: u64) {
+        let slot = &mut self.zones[usize::from(zone)];
+        slot.slab -= pages;
+        slot.slab_reclaimable -= pages;
     }
 
     fn free_slabs(&mut self, zone: u8, pages: u64, cpu: u16) {
         if pages > 0 {
-            let slot = &mut self.zones[usize::from(zone)];
-            slot.slab -= pages;
-            slot.slab_reclaimable -= pages;
+            self.uncount_slab(zone, pages);
             self.give_frames(zone, cpu, pages, true);
         }
     }
 
-    /// A slab made of a frame just taken from the zone.
-    pub fn add_slab(&mut self, kind: CacheKind, zone: u8) {
-        self.cache_mut(kind).grow(zone);
+    /// A slab made of a frame just taken from the zone, or of as many as the cache's usual slab has.
+    pub fn add_slab(&mut self, kind: CacheKind, zone: u8, is_large: bool) {
+        let pages = self.cache_mut(kind).grow(zone, is_large);
         let slot = &mut self.zones[usize::from(zone)];
-        slot.slab += 1;
-        slot.slab_reclaimable += 1;
+        slot.slab += pages;
+        slot.slab_reclaimable += pages;
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{CacheKind, Object, ObjectShape, SlabCache, min_partial, per_slab};
+    use super::{CacheKind, Object, ObjectShape, PAGE, SlabCache, min_partial, per_slab};
 
     #[test]
     fn slub_gives_an_empty_slab_back_once_five_others_are_partial() {
         assert_eq!([104, 192, 1176, 1 << 22].map(min_partial), [5, 5, 5, 10], "half the logarithm, 5 to 10");
-        let shape = ObjectShape { name: "buffer_head", bytes: 104, per_slab: 2 };
+        let shape = ObjectShape { name: "buffer_head", bytes: 104, per_slab: 2, pages: 1 };
         let mut cache = SlabCache::new(CacheKind::BufferHead, shape, (1, 1, 1), true);
-        (0..6).for_each(|_| cache.grow(0));
+        (0..6).for_each(|_| _ = cache.grow(0, true));
         let taken: Vec<Object> = std::iter::from_fn(|| cache.take_one(0)).collect();
         let slabs: Vec<u32> = taken.iter().map(|object| object.slab).collect();
         assert_eq!((slabs[0], slabs[1]), (slabs[0], slabs[0]), "one is filled after the other");
@@ -302,6 +351,37 @@ mod tests {
         // A fifth becomes partial, and what empties now goes.
         assert_eq!(cache.give_one(taken[8]), 0);
         assert_eq!((cache.give_one(taken[3]), cache.slabs()), (1, 5));
+    }
+
+    /// 4 * (fls(cpus) + 1) objects: 12 of 1192 B are 14 304, which is four pages, of which 13 leave 888 of 16 384 / 16 = 1024.
+    #[test]
+    fn slabs_of_slub_are_as_large_as_the_cpus_make_them() {
+        let pages = |bytes: u64, cpus: usize| {
+            let shape = ObjectShape { name: "", bytes, per_slab: PAGE / bytes, pages: 1 }.on_cpus(cpus);
+            (shape.per_slab, shape.pages)
+        };
+        assert_eq!([1, 2, 3, 4].map(|cpus| pages(1192, cpus)), [(13, 4), (13, 4), (13, 4), (27, 8)]);
+        assert_eq!([2, 8, 16].map(|cpus| pages(192, cpus)), [(21, 1), (21, 1), (42, 2)]);
+        assert_eq!([2, 64].map(|cpus| pages(104, cpus)), [(39, 1), (39, 1)]);
+    }
+
+    #[test]
+    fn a_slab_of_four_pages_goes_with_the_last_of_its_thirteen_objects() {
+        let shape = ObjectShape { name: "ext4_inode_cache", bytes: 1192, per_slab: 3, pages: 1 }.on_cpus(2);
+        let mut cache = SlabCache::new(CacheKind::Inode, shape, (2, 1, 1), true);
+        (0..6).for_each(|_| _ = cache.grow(0, true));
+        assert_eq!(cache.grow(0, false), 1, "where four pages are not to be had");
+        assert_eq!((cache.objects(), cache.lists[0].pages), (6 * 13 + 3, 25));
+        let taken: Vec<Object> = std::iter::from_fn(|| cache.take_one(0)).collect();
+        let of = |slab: u32| taken.iter().filter(move |object| object.slab == slab);
+        // One object of each slab, so that all are partial.
+        let slabs: std::collections::BTreeSet<u32> = taken.iter().map(|object| object.slab).collect();
+        slabs.iter().for_each(|&slab| _ = of(slab).take(1).map(|object| cache.give_one(*object)).sum::<u64>());
+        let whole: Vec<u64> =
+            slabs.iter().map(|&slab| of(slab).skip(1).map(|object| cache.give_one(*object)).sum()).collect();
+        assert_eq!(whole, [4, 4, 4, 0, 0, 0, 0], "each goes while five are partial");
+        assert_eq!((cache.slabs(), cache.lists[0].pages), (4, 13));
+        assert_eq!(cache.objects(), cache.lists[0].free);
     }
 
     /// By hand from mm/slab.c: (4096 - 28 or 48) / (size + 4), and management + objects in the page.

@@ -131,6 +131,23 @@ impl Zone {
         self.free > mark + self.reserve[wanted as usize]
     }
 
+    /// The same for who allocates; mm/page_alloc.c: get_page_from_freelist, 6.7: who finds the zone below its high watermark says so
+    /// (ZONE_BELOW_HIGH).
+    #[inline]
+    pub fn admits(&mut self, mark: u64, wanted: ZoneKind) -> bool {
+        if !self.blocks.below_high && self.above(self.high + self.blocks.boost, wanted) {
+            return true;
+        }
+        self.blocks.below_high = true;
+        self.above(mark, wanted)
+    }
+
+    /// mm/page_alloc.c: free_unref_page_commit, 6.7: pages came back.
+    pub fn note_high(&mut self) {
+        let is_high = self.above(self.high + self.blocks.boost, ZoneKind::HighMem);
+        self.blocks.below_high &= !is_high;
+    }
+
     /// What the zone gives in a round of fairness.
     pub fn reset_batch(&mut self) {
         self.alloc_batch = self.high as i64 - self.low as i64;

@@ -148,6 +148,7 @@ const PROFILE: Profile = Profile {
     slub: false,
     huge_pages: false,
     generations: Generations::None,
+    lru_gen_reworked: false,
     lru_gen: false,
     writes_activate: true,
     workingset: Workingset::Forgets,

@@ -5,26 +5,26 @@ use super::{
 };
 use crate::slab::ObjectShape;
 
-/// SLUB: 39 buffer_heads of 104 B a page; ext4 inode 1192 B, dentry 192 B as measured on 6.18.
+/// SLUB, in slabs of one page: 39 buffer_heads of 104 B; ext4 inode 1192 B, dentry 192 B as measured on 6.18.
 pub const OBJECTS: Objects = Objects {
     buffer_head: Constant::kernel(
-        ObjectShape { name: "buffer_head", bytes: 104, per_slab: 39 },
+        ObjectShape { name: "buffer_head", bytes: 104, per_slab: 39, pages: 1 },
         "include/linux/buffer_head.h",
         "sizeof; mm/slub.c: calculate_order",
         "6.1",
     ),
     inode: Constant::measured(
-        ObjectShape { name: "ext4_inode_cache", bytes: 1192, per_slab: 3 },
+        ObjectShape { name: "ext4_inode_cache", bytes: 1192, per_slab: 3, pages: 1 },
         "/proc/slabinfo of 6.18",
     ),
     dentry: Constant::kernel(
-        ObjectShape { name: "dentry", bytes: 192, per_slab: 21 },
+        ObjectShape { name: "dentry", bytes: 192, per_slab: 21, pages: 1 },
         "include/linux/dcache.h",
         "sizeof; mm/slub.c: calculate_order",
         "6.1",
     ),
     radix_node: Constant::kernel(
-        ObjectShape { name: "radix_tree_node", bytes: 584, per_slab: 7 },
+        ObjectShape { name: "radix_tree_node", bytes: 584, per_slab: 7, pages: 1 },
         "include/linux/xarray.h",
         "sizeof; mm/slub.c: calculate_order",
         "6.1",
@@ -108,6 +108,7 @@ pub fn v6_18() -> Profile {
         sentence: "6.18: large folios in ext4 and xfs, one for a write of many pages; reclaim writes no file pages at all.",
         large_folio_systems: &["ext4", "xfs"],
         ahead_folio_systems: &["ext4", "xfs"],
+        lru_gen_reworked: true,
         costs: COSTS_6_18,
         ..v6_12()
     }

@@ -370,7 +370,8 @@ pub struct Profile {
     /// A request that finds no page of its kind claims a whole block or takes one page, never all that a block has free (6.10
     /// and later).
     pub whole_block_or_page: bool,
-    /// A CPU that only takes pages takes twice as many each time (mm/page_alloc.c: nr_pcp_alloc, 6.7 and later).
+    /// A CPU that only takes pages takes twice as many each time, and may hold more the more it takes (mm/page_alloc.c: nr_pcp_alloc,
+    /// 6.7 and later).
     pub scales_batches: bool,
     /// Nodes of the page cache's trees are counted: shadow entries keep them (3.15 and later).
     pub tree_nodes: bool,
@@ -417,6 +418,9 @@ pub struct Profile {
     pub huge_pages: bool,
     /// What multi-gen LRU the kernel has to turn on (lru_gen.enabled).
     pub generations: Generations,
+    /// A third generation is aged whatever the sizes of the oldest and the youngest (mm/vmscan.c: should_run_aging, 6.14 and later), and
+    /// pages of faults, and those that reclaim rejects, begin before the youngest (include/linux/mm_inline.h: lru_gen_folio_seq).
+    pub lru_gen_reworked: bool,
     /// Multi-gen LRU (CONFIG_LRU_GEN_ENABLED) instead of the active and the inactive list.
     pub lru_gen: bool,
     /// A write marks its page accessed as a read does (up to 4.6; 4.7: "mm: filemap: only do access activations on reads").

@@ -265,13 +265,18 @@ const CHANGES: &[Change] = &[
         profile.memcg_counts_slabs = false;
     }),
     change([6, 6, 0], "iomap: Copy larger chunks from userspace", |profile| profile.large_folio_systems = &["xfs"]),
-    change([6, 7, 0], "mm, page_alloc: scale the number of pages that are batch allocated", |profile| {
-        profile.scales_batches = true;
-    }),
+    change(
+        [6, 7, 0],
+        "mm, page_alloc: scale the number of pages that are batch allocated; mm: add framework for PCP high auto-tuning",
+        |profile| profile.scales_batches = true,
+    ),
     change([6, 10, 0], "mm: page_alloc: fix freelist movement during block conversion", |profile| {
         profile.whole_block_or_page = true;
     }),
     change([6, 11, 0], "nfs: Block on write congestion", |profile| profile.nfs.congestion = NfsCongestion::Waits),
+    change([6, 14, 0], "mm/mglru: rework aging feedback; rework workingset protection", |profile| {
+        profile.lru_gen_reworked = true
+    }),
     change([6, 16, 0], "ext4: enable large folio for regular file", |profile| {
         profile.large_folio_systems = &["ext4", "xfs"];
         profile.ahead_folio_systems = &["ext4", "xfs"];
@@ -420,7 +425,12 @@ mod tests {
                         profile.jbd_writes_sync
                     ),
                     (profile.batches, profile.files_by_ratio, profile.scan_sees_refaults, profile.xfs_barrier_options),
-                    (profile.large_folio_systems, profile.ages_evenly, profile.tree_nodes, profile.generations),
+                    (
+                        profile.large_folio_systems,
+                        profile.ages_evenly,
+                        profile.tree_nodes,
+                        (profile.generations, profile.lru_gen_reworked)
+                    ),
                     (
                         profile.context_readahead,
                         profile.fdatasync_skips,

@@ -2,10 +2,11 @@
 //!
 //! Models: of each zone's free pages how many are in blocks that kernel allocations have claimed; that a request takes
 //! of its own kind first, then of the other, and that falling back raises the zone's watermarks by a block and wakes
-//! kswapd (`steal_suitable_fallback`, `boost_watermark`, 5.0 and later). Up to 6.9 a fallback takes all that its block has
-//! free; from 6.10 on only a block half of which is free or compatible, else one page, so that the next batch falls back
-//! again. Leaves out: addresses and orders (a block's free pages count as one piece), unmovable allocations,
-//! highatomic, compaction.
+//! kswapd (`steal_suitable_fallback`, `boost_watermark`, 5.0 and later). A free piece of a block or more changes its type at no cost.
+//! Up to 6.9 a fallback takes all that its block has free; from 6.10 on only a block half of which is free or compatible, asked at
+//! each order at which there is a piece, else one page, so that the next batch falls back again. Leaves out: addresses (the pieces of a
+//! block follow from its free pages and the largest piece), orders of what freed slabs leave, unmovable allocations, highatomic,
+//! compaction.
 
 use crate::constant::constants;
 use crate::reclaim::CLUSTER;
@@ -13,8 +14,12 @@ use crate::zone::{Zone, ZoneKind};
 
 constants! {
     pub const PAGEBLOCK: u64 = kernel(512, "include/linux/pageblock-flags.h", "pageblock_nr_pages (2 MiB)", "6.1");
+    /// The largest free piece that there is.
+    const MAX_PIECE: u64 = kernel(1024, "include/linux/mmzone.h", "MAX_ORDER_NR_PAGES (MAX_PAGE_ORDER 10)", "6.12");
     /// The free piece that a freed slab of inodes leaves among others, pages.
     const SLAB_PIECE: u64 = kernel(4, "mm/slub.c", "calculate_order", "6.1");
+    /// What a CPU's list may grow to, of the zone and for each of the node's CPUs.
+    const HIGH_FRACTION: u64 = kernel(8, "mm/page_alloc.c", "MIN_PERCPU_PAGELIST_HIGH_FRACTION", "6.12");
     /// A piece of this size or more lets a movable request take all that its block has free.
     const STEALS_FROM: u64 = kernel(16, "mm/page_alloc.c", "can_steal_fallback (pageblock_order / 2)", "6.1");
     /// What boot keeps of the DMA zone for itself: the first MiB (5.13 and later).
@@ -31,6 +36,8 @@ constants! {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Open {
     free: u64,
+    /// Its largest free piece. The smallest pieces go first, so that it stays until nothing else is left.
+    largest: u64,
     /// Whether half of a block was free in one piece; pages of several blocks may be counted together.
     has_half: bool,
     /// Pages of it that page cache took one by one.
@@ -40,8 +47,32 @@ pub struct Open {
 impl Open {
     /// Of so many free pages, and with a largest piece of so many.
     pub fn new(free: u64, largest: u64) -> Open {
-        Open { free, has_half: largest >= PAGEBLOCK.get() / 2, stolen: 0 }
+        Open { free, largest: largest.min(free), has_half: largest >= PAGEBLOCK.get() / 2, stolen: 0 }
     }
+
+    /// The sizes of its free pieces, a bit for each: the largest, and of what else is free the powers of two that make it up.
+    fn pieces(&self) -> u64 {
+        if self.largest.is_power_of_two() && self.free >= self.largest {
+            self.largest | self.free % self.largest
+        } else {
+            self.free
+        }
+    }
+
+    fn lose(&mut self, pages: u64) {
+        self.free -= pages;
+        self.largest = self.largest.min(highest_bit(self.free));
+    }
+
+    /// mm/page_alloc.c: try_to_steal_block, 6.12: half of the block is free or compatible.
+    fn is_half(&self) -> bool {
+        self.has_half && self.free + self.stolen >= PAGEBLOCK.get() / 2
+    }
+}
+
+/// The largest power of two in a number.
+fn highest_bit(number: u64) -> u64 {
+    number.checked_ilog2().map_or(0, |bit| 1 << bit)
 }
 
 /// Which of the open blocks (`Blocks::open`).
@@ -59,8 +90,9 @@ impl Blocks {
 
     /// The free pages of the block of unmovable allocations become the slabs'.
     fn lend_unmovable(&mut self) {
-        let lent = std::mem::take(&mut self.open[Kind::Unmovable as usize].free);
-        self.open[Kind::Reclaimable as usize].free += lent;
+        let lent = std::mem::take(&mut self.open[Kind::Unmovable as usize]);
+        let open = &mut self.open[Kind::Reclaimable as usize];
+        (open.free, open.largest) = (open.free + lent.free, open.largest.max(lent.largest));
     }
 
     /// Pages that page cache had taken one by one are back before it used them.
@@ -93,7 +125,7 @@ impl Blocks {
         self.kernel_free -= 1;
         let loose = self.kernel_free.saturating_sub(self.open[Kind::Unmovable as usize].free);
         let open = &mut self.open[Kind::Reclaimable as usize];
-        open.free = open.free.min(loose);
+        open.lose(open.free.saturating_sub(loose));
     }
 
     /// Free pages of the kernel's blocks go, the smallest pieces first (__rmqueue_smallest): what freed slabs left, then the blocks being
@@ -103,7 +135,7 @@ impl Blocks {
         let mut of = None;
         for place in 0..self.open.len() {
             let more = self.open_free().saturating_sub(self.kernel_free).min(self.open[place].free);
-            self.open[place].free -= more;
+            self.open[place].lose(more);
             of = if more > 0 { Some(place) } else { of };
         }
         of
@@ -113,9 +145,12 @@ impl Blocks {
 /// What a zone knows of its free pages beside their number.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Blocks {
-    /// Pages that a CPU's list moves at once, and holds at most (`pcp->batch`, `pcp->high`).
+    /// Pages that a CPU's list moves at once, and holds at most (`pcp->batch`, `pcp->high`; from 6.7 on `high_min`, and `high_max`).
     pub batch: u64,
     pub high: u64,
+    pub high_max: u64,
+    /// Who allocated found less than the high watermark free (ZONE_BELOW_HIGH, 6.7 and later).
+    pub below_high: bool,
     /// kswapd is at work here (ZONE_RECLAIM_ACTIVE).
     pub reclaim_active: bool,
     /// The temporary boost of every watermark, and its maximum (0: never).
@@ -150,7 +185,10 @@ impl Zone {
         let quarter = ((self.managed >> 10).min(256) / 4).max(1);
         let rounded = 1_u64 << (quarter + quarter / 2).ilog2();
         self.blocks.batch = (rounded - 1).max(1);
-        self.blocks.high = (self.low / cpus_of_node.max(1)).max(4 * self.blocks.batch);
+        let (cpus, least) = (cpus_of_node.max(1), 4 * self.blocks.batch);
+        self.blocks.high = (self.low / cpus).max(least);
+        // Up to 6.6 nothing uses it.
+        self.blocks.high_max = (self.managed / HIGH_FRACTION.get() / cpus).max(self.blocks.high);
         // Not on zones of a few blocks, where a boost would be most of them.
         let boosts = boost_factor > 0 && 4 * PAGEBLOCK.get() <= self.managed;
         self.blocks.boost_max = if boosts { (self.high * boost_factor / 10_000).max(PAGEBLOCK.get()) } else { 0 };
@@ -178,6 +216,11 @@ impl Zone {
     /// mm/page_alloc.c: rmqueue_bulk, __rmqueue, 6.1: pages for a CPU's list; the caller takes them off `free`. Also how many of them
     /// are page cache's from blocks that stay the kernel's.
     pub fn refill(&mut self, for_kernel: bool, batch: u64) -> (u64, u64) {
+        self.refill_of(for_kernel, batch, 1)
+    }
+
+    /// The same in pieces of so many pages (`min_order` of __rmqueue_claim).
+    pub fn refill_of(&mut self, for_kernel: bool, batch: u64, piece: u64) -> (u64, u64) {
         let (mut moved, mut stolen) = (0, 0);
         let mut steals = false;
         self.blocks.lose(self.blocks.kernel_free.saturating_sub(self.free));
@@ -185,7 +228,7 @@ impl Zone {
         while moved < batch && moved < self.free {
             let movable = (self.free - moved).saturating_sub(self.blocks.kernel_free + self.blocks.boot_free);
             if (if for_kernel { self.blocks.reclaimable() } else { movable }) == 0 && !steals {
-                steals = self.fall_back(for_kernel, movable);
+                steals = self.fall_back(for_kernel, movable, piece);
             }
             if steals {
                 self.steal_one(for_kernel);
@@ -198,18 +241,15 @@ impl Zone {
         (moved, stolen)
     }
 
-    /// Claims free pages of another kind. The largest free piece is taken: while there are whole free blocks, one of
-    /// them, at no cost; else what a block of the other kind has left. True if nothing was claimed and the rest of the batch
+    /// Claims free pages of another kind. The largest free piece is taken: while that is a whole block or more, it changes its type at
+    /// no cost; else what a block of the other kind has left. True if nothing was claimed and the rest of the batch
     /// takes its pages one by one (6.10 and later).
-    fn fall_back(&mut self, for_kernel: bool, movable: u64) -> bool {
-        if for_kernel && movable > self.high + 2 * PAGEBLOCK.get() {
-            self.blocks.kernel_free += PAGEBLOCK.get();
-            let free = self.blocks.open[Kind::Reclaimable as usize].free + PAGEBLOCK.get();
-            self.blocks.open[Kind::Reclaimable as usize] = Open::new(free, PAGEBLOCK.get());
+    fn fall_back(&mut self, for_kernel: bool, movable: u64, piece: u64) -> bool {
+        if self.take_whole(for_kernel, movable) {
             return false;
         }
         if self.blocks.whole_block_or_page {
-            return self.claim_or_steal(for_kernel);
+            return self.claim_or_steal(for_kernel, movable, piece);
         }
         let largest = self.blocks.largest();
         if !for_kernel && self.blocks.boot_free > self.blocks.open[largest].free {
@@ -218,7 +258,7 @@ impl Zone {
         } else if !for_kernel {
             // All that its block has free, or a small piece of another.
             let stolen = match self.blocks.open[largest].free {
-                all if all >= STEALS_FROM.get() => std::mem::take(&mut self.blocks.open[largest].free),
+                all if all >= STEALS_FROM.get() => std::mem::take(&mut self.blocks.open[largest]).free,
                 _ => {
                     self.blocks.open = Default::default();
                     SLAB_PIECE.get()
@@ -241,30 +281,73 @@ impl Zone {
         false
     }
 
-    /// mm/page_alloc.c: __rmqueue_claim, try_to_steal_block, 6.12.117: from the largest piece down, a block is claimed if half of it is
-    /// free or compatible. The watermarks are raised whether one is or not, but where page cache finds only small pieces, for which
-    /// it claims nothing. Of a block of page cache less than half is free where there is no whole one.
-    fn claim_or_steal(&mut self, for_kernel: bool) -> bool {
-        let open = self.blocks.open;
-        if !for_kernel && self.blocks.boot_free.max(open[self.blocks.largest()].free) < STEALS_FROM.get() {
+    /// mm/page_alloc.c: steal_suitable_fallback, try_to_steal_block: "Take ownership for orders >= pageblock_order", all of the piece.
+    /// Pages of page cache that are free beyond the high watermark have not been reclaimed yet, and lie together.
+    fn take_whole(&mut self, for_kernel: bool, movable: u64) -> bool {
+        let whole = [MAX_PIECE.get(), PAGEBLOCK.get()];
+        if for_kernel {
+            let is_there = |piece: &u64| movable > self.high + 2 * piece;
+            let Some(piece) = whole.into_iter().find(is_there) else { return false };
+            self.blocks.kernel_free += piece;
+            let free = self.blocks.open[Kind::Reclaimable as usize].free + piece;
+            self.blocks.open[Kind::Reclaimable as usize] = Open::new(free, piece);
             return true;
         }
-        self.raise_marks();
-        let is_half = |open: &Open| open.has_half && open.free + open.stolen >= PAGEBLOCK.get() / 2;
-        let claimable = |open: &Open| open.free >= STEALS_FROM.get() && is_half(open);
-        if for_kernel {
-            // Of what is not free nobody knows how much is compatible: "be conservative".
-            let lends = claimable(&Open { stolen: 0, ..open[Kind::Unmovable as usize] });
-            if lends {
-                self.blocks.lend_unmovable();
+        for piece in whole {
+            if let Some(open) = self.blocks.open.iter_mut().find(|open| open.pieces() & piece != 0) {
+                // The other pieces stay.
+                open.free -= piece;
+                open.largest = highest_bit(open.free);
+                self.blocks.kernel_free -= piece;
+                return true;
             }
-            return !lends;
         }
-        let Some(place) = open.iter().position(claimable) else { return true };
+        false
+    }
+
+    /// mm/page_alloc.c: __rmqueue_claim, try_to_steal_block, 6.12.117: from the largest piece down to those for which nothing is claimed,
+    /// the block of a piece of each order is claimed if half of it is free or compatible. Each time the watermarks are raised, whether
+    /// it is or not.
+    fn claim_or_steal(&mut self, for_kernel: bool, movable: u64, least: u64) -> bool {
+        let [reclaimable, unmovable] = self.blocks.open.map(|open| open.pieces());
+        let unmovable = unmovable | self.blocks.boot_free;
+        let all = if for_kernel {
+            // Of page cache's no piece is larger than neighbours that were evicted together, and there are some of each order.
+            unmovable | (2 * highest_bit(movable.min(CLUSTER.get()))).saturating_sub(1)
+        } else {
+            (reclaimable | unmovable) & !(STEALS_FROM.get() - 1)
+        };
+        let all = all & !(least.next_power_of_two() - 1);
+        let mut pieces = (0..u64::BITS).rev().map(|order| 1_u64 << order).filter(|piece| all & piece != 0);
+        let claimed = pieces.any(|piece| {
+            self.raise_marks();
+            if for_kernel { self.claim_unmovable(piece) } else { self.claim_of_kernel(reclaimable & piece) }
+        });
+        !claimed
+    }
+
+    /// For slabs: the block of unmovable allocations, if the piece is one of its. Of what is not free there nobody knows how much is
+    /// compatible ("be conservative"); of a block of page cache less than half is free where there is no whole one.
+    fn claim_unmovable(&mut self, piece: u64) -> bool {
+        let open = &self.blocks.open[Kind::Unmovable as usize];
+        let lends = open.pieces() & piece != 0 && Open { stolen: 0, ..*open }.is_half();
+        if lends {
+            self.blocks.lend_unmovable();
+        }
+        lends
+    }
+
+    /// For page cache: the slabs' block if the piece is one of its, else that of unmovable allocations. The first block of the DMA zone
+    /// has too few pages for it.
+    fn claim_of_kernel(&mut self, reclaimable: u64) -> bool {
+        let place = if reclaimable != 0 { Kind::Reclaimable } else { Kind::Unmovable } as usize;
+        if !self.blocks.open[place].is_half() {
+            return false;
+        }
         let claimed = std::mem::take(&mut self.blocks.open[place]);
         self.blocks.kernel_free -= claimed.free;
         self.blocks.cache_inside -= claimed.stolen.min(self.blocks.cache_inside);
-        false
+        true
     }
 
     /// mm/page_alloc.c: __rmqueue_steal, 6.12.117: a page of the other kind, of the smallest piece; its block stays what it is.
@@ -395,12 +478,13 @@ mod tests {
         refill(&mut zone, false, 1);
         assert_eq!((zone.blocks.kernel_free, zone.blocks.cache_inside, zone.blocks.boost), (164, 0, PAGEBLOCK.get()));
         assert_eq!(zone.free, 456 - batch);
-        // 164 < 512 / 2: nothing is claimed, the pages stay the kernel's, and the next batch falls back again.
+        // 164 < 512 / 2: nothing is claimed, the pages stay the kernel's, and the next batch falls back again. Its pieces of 64 and of 32
+        // pages each raise the marks, which stop at one and a half times the high mark.
         zone.free = 164;
         zone.blocks.boost = 0;
         refill(&mut zone, false, 1);
         assert_eq!((zone.blocks.kernel_free, zone.blocks.cache_inside), (164 - batch, batch));
-        assert_eq!(zone.blocks.boost, PAGEBLOCK.get());
+        assert_eq!(zone.blocks.boost, 540);
         // Nor is anything of several blocks that have 440 free pages together.
         zone.free = 440;
         zone.open_kernel_blocks(Some([Open::new(0, 0), Open::new(440, 128)]));
@@ -412,6 +496,54 @@ mod tests {
         zone.blocks.boost = 0;
         refill(&mut zone, false, 1);
         assert_eq!((zone.blocks.boost, zone.blocks.kernel_free), (0, 10 - batch));
+    }
+
+    /// A claim of 1024 pages is split 512, 256, ..., 1 by its first page, so that of 700 the second block is whole: it changes its type
+    /// and raises nothing. What is left of the first one does.
+    #[test]
+    fn a_whole_block_of_the_kernels_is_taken_silently() {
+        let mut open = Open::new(1024, 1024);
+        open.lose(1);
+        assert_eq!(open.pieces(), 1023);
+        open.lose(323);
+        assert_eq!(open.pieces(), 700);
+        for by_page in [false, true] {
+            let mut zone = zone(700);
+            zone.open_kernel_blocks(Some([open, Open::default()]));
+            zone.size_blocks(1, 15_000, by_page);
+            let batch = zone.blocks.batch;
+            refill(&mut zone, false, 1);
+            assert_eq!((zone.blocks.kernel_free, zone.blocks.boost), (188, 0));
+            assert_eq!(zone.blocks.open[0].pieces(), 188);
+            let until_empty = PAGEBLOCK.get() / batch;
+            refill(&mut zone, false, until_empty);
+            // Up to 6.9 all 188; from 6.10 on its pieces of 128, 32 and 16 pages are asked for, and then pages are taken one by one.
+            assert!(zone.blocks.boost >= PAGEBLOCK.get() && zone.blocks.kernel_free < 188);
+            assert_eq!(zone.blocks.kernel_free > 0, by_page);
+        }
+    }
+
+    /// __rmqueue_claim for slabs: pieces of 32, 16, ..., 1 pages of page cache, of none of which half a block is free.
+    #[test]
+    fn slabs_raise_the_marks_at_each_order_at_which_they_find_a_piece() {
+        for (by_page, boost) in [(false, 512), (true, 3 * 512)] {
+            let mut zone = zone(300);
+            zone.open_kernel_blocks(Some([Open::default(); 2]));
+            zone.high = 1_024;
+            zone.size_blocks(1, 15_000, by_page);
+            refill(&mut zone, true, 1);
+            assert_eq!(zone.blocks.boost, boost, "one and a half times 1024 at most");
+        }
+    }
+
+    #[test]
+    fn the_largest_piece_is_of_two_blocks() {
+        for (free, claimed) in [(3_000, 1024), (2_000, 512)] {
+            let mut zone = zone(free);
+            zone.open_kernel_blocks(Some([Open::default(); 2]));
+            refill(&mut zone, true, 1);
+            assert_eq!((zone.blocks.kernel_free, zone.blocks.boost), (claimed - zone.blocks.batch, 0));
+        }
     }
 
     #[test]

@@ -3,9 +3,10 @@
 //! Models: lru_gen_shrink_node, which does nothing for who may not write or not unmap (zone_reclaim_mode without both bits, a
 //! kswapd that is only boosted), the priority that kswapd begins with, evict_folios in batches of 64 pages, the zones of a
 //! generation from the highest eligible one down, and when a scan ends. The oldest generations are the inactive list, the
-//! youngest and the one before it the active one; a generation is aged into the oldest one by one. Pages used by four calls are
-//! protected (the last tier's bits). Leaves out: protection of tiers by their refaults, the walk through page tables of pages of the
-//! oldest generation, anonymous pages (`refuse`).
+//! youngest and the one before it the active one; there are two of the oldest (four in all) from an aging until the older one has
+//! nothing left. When a third generation is aged depends on the sizes of the oldest and the youngest (`should_run_aging`; 6.14: always).
+//! Pages used by five calls are protected (the last tier's bits). Leaves out: protection of tiers by their refaults, Bloom filters of
+//! the walk through page tables, anonymous pages (`refuse`).
 
 use super::node::Share;
 use crate::Machine;
@@ -20,6 +21,7 @@ use crate::zone::ZoneKind;
 constants! {
     const MIN_LRU_BATCH: u64 = kernel(64, "include/linux/mmzone.h", "MIN_LRU_BATCH", "6.12");
     const MAX_LRU_BATCH: u64 = kernel(4096, "include/linux/mmzone.h", "MAX_LRU_BATCH", "6.12");
+    const MIN_NR_GENS: u8 = kernel(2, "include/linux/mmzone.h", "MIN_NR_GENS", "6.12");
     /// Pages that are enough in any case (2 << order).
     const COMPACT_GAP: u64 = kernel(2, "include/linux/compaction.h", "compact_gap", "6.12");
 }
@@ -66,11 +68,15 @@ impl Mm {
 
     /// What lies at the end of the oldest generation of the first of these zones that has any there.
     fn oldest_of(&self, lruvec: u8, zones: &[usize]) -> Option<ChunkId> {
+        let of_four = self.chunks.tail(lruvec, INACTIVE).is_some_and(|id| self.chunks.get(id).is_oldest());
         let mut held = zones.iter().filter(|zone| self.chunks.on_lists(**zone)[INACTIVE] > 0);
-        held.find_map(|zone| self.chunks.tail_of(lruvec, INACTIVE, *zone as u8))
+        held.find_map(|zone| {
+            let tail = self.chunks.tail_of(lruvec, INACTIVE, *zone as u8);
+            tail.filter(|id| !of_four || self.chunks.get(*id).is_oldest())
+        })
     }
 
-    /// mm/vmscan.c: sort_folio, 6.12: pages that calls have used four times or more go to the next generation, where they count from
+    /// mm/vmscan.c: sort_folio, 6.12: pages that calls have used five times or more go to the next generation, where they count from
     /// the beginning. How many did.
     fn protect(&mut self, id: ChunkId) -> u64 {
         let chunk = *self.chunks.get(id);
@@ -79,7 +85,7 @@ impl Mm {
             return 0;
         }
         if often == chunk.present {
-            self.chunks.make_younger(id, false);
+            self.chunks.inc_gen(id, chunk.is_oldest());
             return chunk.pages();
         }
         let to = self.chunk_for(chunk.inode, chunk.window, chunk.zone, chunk.lruvec, ACTIVE);
@@ -93,6 +99,7 @@ impl Mm {
         let moved = self.chunks.get_mut(to);
         moved.refs = moved.refs.map(|all| all & !often);
         moved.referenced &= !often;
+        moved.used_once &= !often;
         u64::from(often.count_ones())
     }
 
@@ -110,15 +117,25 @@ impl Mm {
                     looked += protected;
                     continue;
                 }
-                sum.scanned += pages;
+                // sort_folio: what waits for writeback goes to the next generation and does not count as isolated.
+                let chunk = *self.chunks.get(id);
+                let waiting = u64::from(((chunk.dirty | chunk.writeback) & chunk.present).count_ones());
+                sum.scanned += pages - waiting;
+                sum.aged += waiting;
                 looked += pages;
                 let freed = self.scan_chunk(id, pass, &mut sum);
                 sum.freed += freed;
+                if self.profile.lru_gen_reworked && self.chunks.get(id).is_youngest() {
+                    self.chunks.get_mut(id).outer = false;
+                }
+                if waiting > 0 {
+                    self.chunks.inc_gen(id, chunk.is_oldest());
+                }
             } else if let Some(id) = self.oldest_of(lruvec, &zones.above) {
-                let pages = self.chunks.get(id).pages().max(1);
+                let (pages, of_four) = (self.chunks.get(id).pages().max(1), self.chunks.get(id).is_oldest());
                 sum.aged += pages;
                 looked += pages;
-                self.chunks.make_younger(id, false);
+                self.chunks.inc_gen(id, of_four);
             } else {
                 break;
             }
@@ -130,21 +147,34 @@ impl Mm {
             (&mut events.pgscan_direct, &mut events.pgsteal_direct)
         };
         (*scan, *steal) = (*scan + sum.scanned, *steal + sum.freed);
-        // "isolated || !remaining ? scanned : 0"
-        let went_on = sum.scanned > 0 || looked >= MAX_LRU_BATCH.get();
+        // "isolated || !remaining ? scanned : 0", and nothing where that was the last of the oldest generation.
+        let is_left = self.chunks.generations(lruvec) > MIN_NR_GENS.get();
+        let went_on = is_left && (sum.scanned > 0 || looked >= MAX_LRU_BATCH.get());
         (sum, if went_on { looked } else { 0 })
     }
 
-    /// mm/vmscan.c: get_nr_to_scan, 6.12: a share of all generations. Where the oldest has nothing left they all age, which is
-    /// put off at the lowest pressure, and nothing is scanned until the next round.
+    /// mm/vmscan.c: get_nr_to_scan, 6.12: a share of all generations. Where they should age that is put off at the lowest pressure;
+    /// else they do, and nothing is scanned until the next round.
     fn nr_to_scan(&mut self, lruvec: u8, priority: u32) -> u64 {
-        if self.chunks.tail(lruvec, INACTIVE).is_none() {
-            if priority < DEF_PRIORITY.get() {
-                self.chunks.age(lruvec);
-            }
-            return 0;
+        let gens = self.chunks.generations(lruvec);
+        let total = if gens > MIN_NR_GENS.get() { self.lru_pages(lruvec) } else { 0 };
+        if priority == DEF_PRIORITY.get() || !self.should_age(lruvec, gens) {
+            return total >> priority;
         }
-        self.lru_pages(lruvec) >> priority
+        self.chunks.age(lruvec);
+        0
+    }
+
+    /// mm/vmscan.c: should_run_aging, 6.12: never while there are more generations than one to evict from, always where there is none.
+    /// In between the youngest is to hold no more than half of all pages, and the oldest no less than a quarter; from 6.14 on always.
+    fn should_age(&self, lruvec: u8, gens: u8) -> bool {
+        if gens != MIN_NR_GENS.get() + 1 || self.profile.lru_gen_reworked {
+            return gens <= MIN_NR_GENS.get() + 1;
+        }
+        let [old, younger] = self.chunks.lruvecs[usize::from(lruvec)].pages;
+        let (total, least) = (old + younger, u64::from(MIN_NR_GENS.get()));
+        let may_be_young = younger * least > total;
+        old * (least + 2) < total || may_be_young && self.chunks.youngest_pages(lruvec) * least > total
     }
 }
 
@@ -173,7 +203,8 @@ pub async fn shrink_lruvec(m: &Machine, task: &mut Task, (node, lruvec): (usize,
             break;
         }
     }
-    if own.dirty > 0 && own.dirty == own.scanned {
+    // mm/vmscan.c: try_to_shrink_lruvec, 6.13: unqueued_dirty == file_taken.
+    if own.dirty > 0 && own.scanned == 0 {
         m.write_all_back();
     }
     sum.add(own);
@@ -183,9 +214,10 @@ pub async fn shrink_lruvec(m: &Machine, task: &mut Task, (node, lruvec): (usize,
 mod tests {
     use super::initial_priority;
     use crate::build;
+    use crate::chunk::{ACTIVE, INACTIVE};
     use crate::kernel::{self, Profile};
     use crate::memory::Mm;
-    use crate::reclaim::Pass;
+    use crate::reclaim::{DEF_PRIORITY, Pass};
     use crate::site::Site;
     use crate::slab::Object;
     use crate::zone::ZoneKind;
@@ -245,10 +277,11 @@ mod tests {
         assert_eq!(held(&mm), [3, 0], "its accessed bit was cleared by the walk");
     }
 
-    /// folio_inc_refs and sort_folio: the first access sets PG_referenced, three more fill LRU_REFS_WIDTH.
+    /// folio_inc_refs and sort_folio: the first access sets PG_referenced, the second PG_workingset, three more fill LRU_REFS_MASK:
+    /// 3 + PG_workingset == BIT(2).
     #[test]
-    fn a_page_that_calls_used_four_times_is_protected_once() {
-        for (accesses, protected) in [(3, 0), (4, 1), (9, 1)] {
+    fn a_page_that_calls_used_five_times_is_protected_once() {
+        for (accesses, protected) in [(4, 0), (5, 1), (9, 1)] {
             let (mut mm, inode, lruvec) = machine();
             let pages = [0, 1].map(|page| {
                 mm.take_frame(1, 0, ZoneKind::HighMem);
@@ -261,6 +294,109 @@ mod tests {
             assert_eq!(mm.chunks.lruvecs[usize::from(lruvec)].pages, [2 - protected, protected]);
             let younger = mm.lookup(inode, 0).expect("cached").0;
             assert_eq!(mm.protect(younger), 0, "it counts from the beginning there");
+        }
+    }
+
+    /// So many files of one page in the oldest generation, the one before the youngest, and the youngest.
+    fn generations_of(mm: &mut Mm, inode: u32, pages: [u64; 3]) {
+        let mut window = 0;
+        for (generation, pages) in pages.into_iter().enumerate() {
+            for _ in 0..pages {
+                mm.take_frame(1, 0, ZoneKind::HighMem);
+                let id = mm.insert(inode, window * 32, 1);
+                if generation > 0 {
+                    mm.chunks.make_younger(id, generation == 2);
+                }
+                window += 1;
+            }
+        }
+    }
+
+    /// should_run_aging with three generations: young * 2 > total, or old * 4 < total. From 6.14 on always.
+    #[test]
+    fn a_third_generation_is_aged_where_too_many_pages_are_young_or_too_few_old() {
+        for (pages, by_size) in [([1, 4, 0], true), ([2, 6, 0], false), ([4, 0, 4], false), ([4, 0, 5], true)] {
+            for (kernel, ages) in [("linux-6.12", by_size), ("linux-6.18", true)] {
+                let profile = Profile { lru_gen: true, ..kernel::find(kernel).expect("a profile") };
+                let mut mm = build::memory(&profile, &[384 << 20], 2);
+                let inode = mm.inodes.add((1, 1), Object::default(), false);
+                mm.inodes.get_mut(inode).size = 1 << 20;
+                generations_of(&mut mm, inode, pages);
+                let lruvec = mm.zones[0].lruvec;
+                let total: u64 = pages.iter().sum();
+                assert_eq!(mm.nr_to_scan(lruvec, DEF_PRIORITY.get()), 0, "{total} >> 12, and no aging yet");
+                assert_eq!(mm.chunks.generations(lruvec), 3);
+                assert_eq!(mm.nr_to_scan(lruvec, 0), if ages { 0 } else { total }, "{kernel} {pages:?}");
+                assert_eq!(mm.chunks.generations(lruvec), if ages { 4 } else { 3 });
+                assert_eq!(mm.nr_to_scan(lruvec, 0), total, "with a fourth there is no aging");
+            }
+        }
+    }
+
+    /// min_seq follows the oldest generation that has a page; where there is none to evict from nothing is scanned before an aging.
+    #[test]
+    fn four_generations_pass_one_by_one() {
+        let (mut mm, inode, lruvec) = machine();
+        generations_of(&mut mm, inode, [1, 4, 3]);
+        let passed = |mm: &Mm| mm.chunks.lruvecs[usize::from(lruvec)].nonresident_age;
+        assert_eq!(mm.nr_to_scan(lruvec, 0), 0);
+        assert_eq!((mm.chunks.generations(lruvec), passed(&mm)), (4, 0));
+        let oldest = mm.chunks.tail(lruvec, INACTIVE).expect("a page");
+        mm.chunks.inc_gen(oldest, true);
+        assert_eq!((mm.chunks.generations(lruvec), passed(&mm)), (3, 1), "it is of the next one now");
+        assert_eq!(mm.chunks.lruvecs[usize::from(lruvec)].pages, [5, 3]);
+        while let Some(id) = mm.chunks.tail(lruvec, INACTIVE) {
+            mm.chunks.inc_gen(id, false);
+        }
+        assert_eq!((mm.chunks.generations(lruvec), passed(&mm)), (2, 2));
+        assert_eq!([12, 11].map(|priority| mm.nr_to_scan(lruvec, priority)), [0, 0]);
+        assert_eq!((mm.chunks.generations(lruvec), passed(&mm)), (3, 2));
+    }
+
+    /// walk_pte_range: pages of the oldest generation that a mapping used are put into what was the youngest.
+    #[test]
+    fn an_aging_takes_used_pages_out_of_the_oldest_generation() {
+        let (mut mm, inode, lruvec) = machine();
+        generations_of(&mut mm, inode, [2, 0, 0]);
+        let used = mm.chunks.tail(lruvec, INACTIVE).expect("a page");
+        (mm.chunks.get_mut(used).mapped, mm.chunks.get_mut(used).referenced) = (1, 1);
+        mm.chunks.age(lruvec);
+        assert_eq!(mm.chunks.lruvecs[usize::from(lruvec)].pages, [1, 1]);
+        assert_eq!((usize::from(mm.chunks.get(used).list), mm.chunks.get(used).is_youngest()), (ACTIVE, false));
+    }
+
+    /// sort_folio: of a window with 24 dirty pages 8 are isolated, and a batch goes on until there are 64 of those.
+    #[test]
+    fn pages_that_wait_for_writeback_go_to_the_next_generation_and_are_not_scanned() {
+        let (mut mm, inode, lruvec) = machine();
+        for window in 0..10 {
+            for page in 0..32 {
+                mm.take_frame(1, 0, ZoneKind::HighMem);
+                let id = mm.insert(inode, window * 32 + page, 1);
+                if page >= 8 {
+                    mm.set_dirty(id, 1 << page, 0);
+                }
+            }
+        }
+        let pass = Pass { may_unmap: true, may_write: false, cpu: 0, site: Site::DirectReclaim, kswapd: true };
+        let zones = mm.zones_for(0, ZoneKind::HighMem);
+        let (sum, looked) = mm.evict_batch(lruvec, &zones, pass);
+        assert_eq!((sum.scanned, sum.freed, sum.aged, looked), (64, 64, 8 * 24, 8 * 32));
+        assert_eq!(mm.chunks.lruvecs[usize::from(lruvec)].pages, [64, 8 * 24]);
+        let sorted = mm.lookup(inode, 8).expect("cached").0;
+        assert!(!mm.chunks.get(sorted).is_youngest() && mm.chunks.get(sorted).reclaim);
+    }
+
+    /// lru_gen_folio_seq, 6.18: gen = MIN_NR_GENS, so max_seq - 1, for PG_active without PG_workingset.
+    #[test]
+    fn from_6_14_on_a_page_of_a_fault_begins_before_the_youngest_generation() {
+        for (kernel, youngest) in [("linux-6.12", true), ("linux-6.18", false)] {
+            let profile = Profile { lru_gen: true, ..kernel::find(kernel).expect("a profile") };
+            let mut mm = build::memory(&profile, &[384 << 20], 2);
+            let inode = mm.inodes.add((1, 1), Object::default(), false);
+            mm.take_frame(1, 0, ZoneKind::HighMem);
+            let id = mm.insert_as(inode, 0, 1, true);
+            assert_eq!((usize::from(mm.chunks.get(id).list), mm.chunks.get(id).is_youngest()), (ACTIVE, youngest));
         }
     }
 
@@ -287,8 +423,10 @@ mod tests {
             ((sum.scanned, sum.freed, looked), [0, 1].map(|zone| mm.chunks.on_lists(zone)))
         };
         assert_eq!(batch(&mut mm, ZoneKind::HighMem), ((64, 64, 64), [[32, 0], [32, 0]]));
-        assert_eq!(batch(&mut mm, ZoneKind::Dma), ((32, 32, 64), [[0, 0], [0, 32]]), "too few of its own zone");
+        assert_eq!(batch(&mut mm, ZoneKind::Dma), ((32, 32, 0), [[0, 0], [0, 32]]), "nothing is left to evict");
         read(&mut mm, 4, 1);
+        // What came in meanwhile is of the generation before the youngest.
+        mm.chunks.age(lruvec);
         assert_eq!(batch(&mut mm, ZoneKind::Dma), ((0, 0, 0), [[0, 0], [0, 64]]));
         assert_eq!((mm.events.pgscan_kswapd, mm.events.pgsteal_kswapd), (96, 96));
     }
