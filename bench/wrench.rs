@@ -3,7 +3,9 @@
 //! Measured durations and the errors of their simulator come from arXiv 2101.01335 (Do and others, 2021) and its data
 //! (big-data-lab-team/paper-io-simulation, 5ccedcb), in bench/wrench.toml. The model is given the platform that they
 //! describe (memory read 6860 and write 2764 MB/s, disk read 510 and write 420 MB/s), the CPU times, the memory that was
-//! resident, and CentOS 8's settings; nothing of the durations. `write=516` runs with the disk's measured 516 MB/s instead.
+//! resident, and CentOS 8's settings; nothing of the durations. `write=516` runs with the disk's measured 516 MB/s instead,
+//! `read=564` with what entered the page cache each second of experiment 2 while all of it read (its first reads then are no
+//! prediction). Experiment 2 ran on another node than 1: it is given that node's memory and the CPU time of each job.
 //! Of experiment 4 it is given which files are read and written and what is computed between them. Experiment 3 is experiment 2 on
 //! an NFS mount: network 3000 MB/s, the server's disk 515 and 375 MB/s, and that the client does not cache what it writes (noac).
 
@@ -14,6 +16,7 @@ use flatwater_sim as sim;
 use flatwater_workload::scenario::Scenario;
 use flatwater_workload::{
     Actor, ActorStart, DirId, FileId, Footprint, Op, ParamError, Params, Role, Stream, Workload, WorkloadEntry,
+    pipeline,
 };
 
 #[derive(serde::Deserialize)]
@@ -33,12 +36,26 @@ struct One {
     wrench_error_percent: Vec<f64>,
 }
 
-/// Seconds read, written and altogether by one of so many pipelines of 3 GB, and what WRENCH gave.
+/// Seconds read, written and altogether by one of so many pipelines of 3 GB, and what WRENCH gave. Of experiment 2 also the CPU
+/// time of each job, by pipeline, and when the first and the last pipeline had read its first file.
 #[derive(serde::Deserialize)]
 struct Many {
     pipelines: u64,
     real_s: [f64; 3],
     wrench_s: [f64; 3],
+    first_reads_end_s: Option<[f64; 2]>,
+    #[serde(default)]
+    compute_s: Vec<[f64; 3]>,
+}
+
+/// The node that an experiment ran on, and its disk.
+#[derive(Clone, Copy)]
+struct Node {
+    /// What the kernel has not, of each memory node, and what was in use before the run.
+    reserved: &'static str,
+    resident: &'static str,
+    read_mb: u64,
+    write_mb: u64,
 }
 
 /// What one step of the application of experiment 4 does, and seconds of its reads and of its writes.
@@ -57,19 +74,22 @@ fn main() {
         !named || arguments.iter().any(|argument| argument == name)
     };
     let only: Vec<u64> = arguments.iter().filter_map(|argument| argument.parse().ok()).collect();
-    let write_mb = arguments.iter().find_map(|argument| argument.strip_prefix("write=")?.parse().ok()).unwrap_or(420);
-    let data: Data = toml::from_str(include_str!("wrench.toml")).expect("wrench.toml");
-    println!("disk writes at {write_mb} MB/s");
+    let given = |key: &str| arguments.iter().find_map(|argument| argument.strip_prefix(key)?.parse().ok());
+    let (read_mb, write_mb) = (given("read=").unwrap_or(510), given("write=").unwrap_or(420));
+    let node = Node { reserved: "950MiB", resident: "3919MiB", read_mb, write_mb };
+    let data = data();
+    println!("disk reads at {read_mb} MB/s and writes at {write_mb} MB/s");
     if asked("exp1") {
         let rows = data.exp1.iter().filter(|row| only.is_empty() || only.contains(&row.size_gb));
-        experiment_1(rows, write_mb);
+        experiment_1(rows, node);
     }
     if asked("exp2") {
         let rows = data.exp2.iter().filter(|row| only.is_empty() || only.contains(&row.pipelines));
-        experiment_2(2, rows, &|n| scenario(n, 3_000_000_000, 4.4, "3919MiB", write_mb));
+        // atop's first line of each run on comp06: 65 614 610 pages, of which 65 189 992 are free.
+        experiment_2(2, rows, &|n| jobs(n, Node { reserved: "867MiB", resident: "829MiB", ..node }));
     }
     if asked("exp4") {
-        experiment_4(&data.exp4, write_mb);
+        experiment_4(&data.exp4, node);
     }
     if asked("exp3") {
         let rows = data.exp3.iter().filter(|row| only.is_empty() || only.contains(&row.pipelines));
@@ -77,15 +97,22 @@ fn main() {
     }
 }
 
-/// Their compute node: 2 x 16 cores with two threads each, two nodes, 262 288 396 KiB.
-fn scenario(pipelines: u64, size_bytes: u64, compute_s: f64, resident: &str, write_mb: u64) -> Scenario {
+fn data() -> Data {
+    toml::from_str(include_str!("wrench.toml")).expect("wrench.toml")
+}
+
+/// Their compute node. CentOS 8 has the multi-queue schedulers alone, of which a SATA disk gets mq-deadline (docs.redhat.com, RHEL
+/// 8, "Setting the disk scheduler"); tuned sets the dirty limits. It has 2 x 16 cores with two threads each, two nodes, 262 288 396
+/// KiB (comp06: 262 458 440).
+fn scenario(pipelines: u64, size_bytes: u64, compute_s: f64, node: Node) -> Scenario {
+    let Node { reserved, resident, read_mb, write_mb } = node;
     let text = format!(
         "name = 'wrench'\nsentence = 'Pipelines of three jobs.'\nduration = '4h'\nthreshold = '1us'\nkernel = 'linux-4.18'\n\
-         [machine]\ncpus = 64\nnodes = ['128GiB', '128GiB']\ndistance = 21\nreserved = ['950MiB', '950MiB']\n\
+         [machine]\ncpus = 64\nnodes = ['128GiB', '128GiB']\ndistance = 21\nreserved = ['{reserved}', '{reserved}']\n\
          resident = ['{resident}', '{resident}']\nswap = '4294963kB'\n\
-         disk = {{ size = '450GiB', read_bps = '510MB', write_bps = '{write_mb}MB', iops = 20000, file_system = 'xfs' }}\n\
+         disk = {{ size = '450GiB', read_bps = '{read_mb}MB', write_bps = '{write_mb}MB', iops = 20000, file_system = 'xfs' }}\n\
          [setup]\n'vm.dirty_ratio' = 40\n'vm.dirty_background_ratio' = 10\n'queue.read_ahead_kb' = 4096\n\
-         'queue.max_sectors_kb' = 1024\n\
+         'queue.max_sectors_kb' = 1024\n'queue.scheduler' = 'mq-deadline'\n\
          [[workload]]\nuse = 'pipeline'\npipelines = {pipelines}\nfile_size = '{size_bytes}B'\ncompute = '{}ms'\n",
         (compute_s * 1000.0) as u64,
     );
@@ -96,11 +123,19 @@ fn scenario(pipelines: u64, size_bytes: u64, compute_s: f64, resident: &str, wri
     scenario
 }
 
+/// The pipelines of 3 GB, each job with the CPU time that it was measured to take.
+fn jobs(pipelines: u64, node: Node) -> Scenario {
+    let mut scenario = scenario(pipelines, 3_000_000_000, 0.0, node);
+    scenario.workloads[0].entry = JOBS;
+    scenario
+}
+
 /// The same pipelines on a mount of another node's disk.
 fn remote(pipelines: u64) -> Scenario {
-    let mut scenario = scenario(pipelines, 3_000_000_000, 4.4, "3919MiB", 375);
+    let node = Node { reserved: "950MiB", resident: "3919MiB", read_mb: 515, write_mb: 375 };
+    let mut scenario = scenario(pipelines, 3_000_000_000, 4.4, node);
     let disk = &mut scenario.machine.disk;
-    (disk.read_bytes_per_s, disk.network_bytes_per_s) = (Some(515_000_000), Some(3_000_000_000));
+    disk.network_bytes_per_s = Some(3_000_000_000);
     disk.file_system = Some("nfs4".to_owned());
     scenario.machine.swap_bytes = 0;
     scenario.set("mount.options=noac").unwrap_or_else(|error| panic!("{error}"));
@@ -134,7 +169,7 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-fn experiment_1<'a>(rows: impl Iterator<Item = &'a One>, write_mb: u64) {
+fn experiment_1<'a>(rows: impl Iterator<Item = &'a One>, node: Node) {
     let names = ["read 1", "write 1", "read 2", "write 2", "read 3", "write 3"];
     println!(
         "\n| experiment 1 | phase | measured s | flatwater s | flatwater error % | WRENCH error % |\n|---|---|---|---|---|---|"
@@ -142,9 +177,9 @@ fn experiment_1<'a>(rows: impl Iterator<Item = &'a One>, write_mb: u64) {
     let (mut own, mut theirs) = (Vec::new(), Vec::new());
     for row in rows {
         // Shared memory, slab and processes that were there before the first sample.
-        let resident = if row.size_gb == 100 { "2460MiB" } else { "3919MiB" };
+        let resident = if row.size_gb == 100 { "2460MiB" } else { node.resident };
         let compute = mean(&row.compute_s);
-        let recording = run(&scenario(1, row.size_gb * 1_000_000_000, compute, resident, write_mb));
+        let recording = run(&scenario(1, row.size_gb * 1_000_000_000, compute, Node { resident, ..node }));
         let phases = phases(&recording);
         let got = phases.get("pipe-0").map(Vec::as_slice).unwrap_or_default();
         assert_eq!(got.len(), 6, "six phases: {got:?}");
@@ -191,9 +226,73 @@ fn experiment_2<'a>(number: u32, rows: impl Iterator<Item = &'a Many>, scenario_
             errors[number].0.push(error);
             errors[number].1.push(their);
         }
+        if let Some([first, last]) = row.first_reads_end_s {
+            let ends = all.values().filter_map(|own| own.first()).map(|(.., end)| *end);
+            let (from, to) = ends.fold((f64::MAX, 0.0_f64), |(from, to), end| (from.min(end), to.max(end)));
+            let n = row.pipelines;
+            println!("| n = {n} | first reads end | {first:.1} to {last:.1} | {from:.1} to {to:.1} | | |");
+        }
     }
     for (name, (own, theirs)) in names.iter().zip(&errors) {
         println!("| mean | {name} | | | **{:.1}** | **{:.1}** |", mean(own), mean(theirs));
+    }
+}
+
+/// The pipelines with what each job was measured to compute.
+struct Jobs {
+    pipelines: Box<dyn Workload>,
+    compute_s: Vec<[f64; 3]>,
+}
+
+const JOBS: &WorkloadEntry = &WorkloadEntry {
+    name: "jobs",
+    sentence: "Pipelines of jobs as measured.",
+    params: pipeline::ENTRY.params,
+    build: build_jobs,
+};
+
+fn build_jobs(params: &Params, seed: u64) -> Result<Box<dyn Workload>, ParamError> {
+    let row = data().exp2.into_iter().find(|row| row.pipelines == params.count("pipelines")).expect("a measured row");
+    Ok(Box::new(Jobs { pipelines: (pipeline::ENTRY.build)(params, seed)?, compute_s: row.compute_s }))
+}
+
+impl Workload for Jobs {
+    fn footprint(&self) -> Footprint {
+        self.pipelines.footprint()
+    }
+
+    fn actors(&self) -> Vec<Actor> {
+        let timed = |(actor, compute_s): (Actor, &[f64; 3])| {
+            let compute_ns = compute_s.map(|seconds| (seconds * 1e9) as u64).into_iter();
+            Actor { stream: Box::new(Timed { stream: actor.stream, compute_ns }), ..actor }
+        };
+        self.pipelines.actors().into_iter().zip(&self.compute_s).map(timed).collect()
+    }
+
+    fn path(&self, file: FileId) -> String {
+        self.pipelines.path(file)
+    }
+
+    fn directory(&self, file: FileId) -> DirId {
+        self.pipelines.directory(file)
+    }
+
+    fn directory_path(&self, dir: DirId) -> String {
+        self.pipelines.directory_path(dir)
+    }
+}
+
+struct Timed {
+    stream: Box<dyn Stream>,
+    compute_ns: std::array::IntoIter<u64, 3>,
+}
+
+impl Stream for Timed {
+    fn next(&mut self, now_ns: u64) -> Option<Op> {
+        match self.stream.next(now_ns)? {
+            Op::Compute { .. } => self.compute_ns.next().map(|ns| Op::Compute { ns }),
+            op => Some(op),
+        }
     }
 }
 
@@ -209,7 +308,7 @@ fn traced(_params: &Params, _seed: u64) -> Result<Box<dyn Workload>, ParamError>
 }
 
 fn steps() -> Vec<Step> {
-    toml::from_str::<Data>(include_str!("wrench.toml")).expect("wrench.toml").exp4
+    data().exp4
 }
 
 impl Workload for Traced {
@@ -275,11 +374,11 @@ fn trace(steps: &[Step]) -> Vec<Op> {
     before
 }
 
-fn experiment_4(steps: &[Step], write_mb: u64) {
+fn experiment_4(steps: &[Step], node: Node) {
     println!(
         "\n| experiment 4 | phase | measured s | flatwater s | flatwater error % | WRENCH error % |\n|---|---|---|---|---|---|"
     );
-    let mut given = scenario(1, 4096, 0.0, "3919MiB", write_mb);
+    let mut given = scenario(1, 4096, 0.0, node);
     given.workloads[0].entry = TRACED;
     let recording = run(&given);
     let moves = |call: &&Call| matches!(call.op, OpKind::Read | OpKind::Write);

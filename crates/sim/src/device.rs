@@ -2,7 +2,7 @@
 //! kernel's backing device, `struct backing_dev_info`).
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::Machine;
 use super::block::Block;
@@ -61,11 +61,16 @@ pub struct Bdi {
     pub flusher_parked: bool,
     /// Reclaim has met nothing but dirty pages: all of them are to be written (WB_start_all).
     pub start_all: bool,
+    /// Files that the flusher has queued, and those of them that had more to write than one turn takes (3.1 and later).
+    pub io: VecDeque<InodeId>,
+    pub more_io: VecDeque<InodeId>,
+    /// Who estimates the bandwidth once nothing is under writeback any more, while he waits for that (5.15 and later).
+    pub estimator: Option<TaskId>,
     /// Pages dirtied in total.
     pub dirtied: u64,
     /// Its part of the pages that were written of late.
     pub completions: Local,
-    /// What the device is known to do (3.2 and later).
+    /// What the device is known to do (3.1 and later).
     pub bandwidth: Bandwidth,
 }
 

@@ -3,14 +3,20 @@
 //! Models, in the kernel's own integers and jiffies (mm/page-writeback.c, read in 4.18 and 6.12): dirty_poll_interval,
 //! pos_ratio_polynom, wb_position_ratio with the wb's own line, wb_update_dirty_ratelimit, wb_update_write_bandwidth,
 //! update_dirty_limit, wb_max_pause, wb_min_pause, and the loop of balance_dirty_pages with the debt of pauses that are too
-//! short; each device has its share of the limit (`share`). Leaves out: dirty_throttle_leaks.
+//! short; each device has its share of the limit (`share`). 3.2 plans no pauses (`first`), and when the flusher estimates the
+//! bandwidth differs by version (`estimate`). Leaves out: dirty_throttle_leaks.
 
+mod estimate;
+pub mod first;
+
+pub use self::estimate::estimator;
 use super::Machine;
 use super::constant::constants;
 use super::device::{Device, DeviceId};
+use super::kernel::Throttle;
 use super::site::Site;
 use super::task::Task;
-use super::writeback::{Limits, domains};
+use super::writeback::{Limits, domains, limits};
 
 constants! {
     const MAX_PAUSE_PER_S: u64 = kernel(5, "mm/page-writeback.c", "MAX_PAUSE (max(HZ/5, 1))", "3.2");
@@ -125,6 +131,11 @@ fn strict_ratio(own: Limits, dirty: u64, pos_ratio: u64) -> u64 {
 }
 
 impl Bandwidth {
+    /// `dom->dirty_limit` of the machine.
+    pub fn dirty_limit(&self) -> u64 {
+        self.dirty_limit[0]
+    }
+
     /// hard_dirty_limit.
     fn hard_limit(&self, domain: &Domain) -> u64 {
         domain.limits.throttle.max(self.dirty_limit[usize::from(domain.of_cgroup)])
@@ -222,13 +233,17 @@ impl Bandwidth {
 
     /// wb_update_dirty_ratelimit: the rate at which each of the present writers would keep the device just busy.
     fn update_dirty_ratelimit(&mut self, domain: &Domain, pos_ratio: u64, dirtied: u64, elapsed: u64, hz: u64) {
-        let setpoint = (domain.freerun() + self.hard_limit(domain)) / 2;
+        let (dirty, setpoint) = match domain.wb_dirty {
+            few if domain.strict && few < 8 => (few, few + 1),
+            own if domain.strict => (own, domain.share.middle()),
+            _ => (domain.dirty, (domain.freerun() + self.hard_limit(domain)) / 2),
+        };
         let write_bw = self.avg_write_bandwidth;
         let mut rate = self.dirty_ratelimit;
         let dirty_rate = dirtied.saturating_sub(self.dirtied_stamp) * hz / elapsed.max(1);
         let task_ratelimit = ((rate * pos_ratio) >> RATELIMIT_CALC_SHIFT.get()) + 1;
         let balanced = (task_ratelimit * write_bw / (dirty_rate | 1)).min(write_bw);
-        let mut step = if domain.dirty < setpoint {
+        let mut step = if dirty < setpoint {
             self.balanced_dirty_ratelimit.min(balanced).min(task_ratelimit).saturating_sub(rate)
         } else {
             rate.saturating_sub(self.balanced_dirty_ratelimit.max(balanced).max(task_ratelimit))
@@ -241,34 +256,6 @@ impl Bandwidth {
 }
 
 impl Machine {
-    fn jiffies(&self) -> u64 {
-        self.clock.now() / self.profile.jiffy_ns()
-    }
-
-    /// __wb_update_bandwidth, five times a second at most: by writers with the rate limit, by the flusher without.
-    pub fn update_bandwidth(&self, device: DeviceId, start_jiffies: Option<u64>, domains: &[Domain]) {
-        let (now, hz) = (self.jiffies(), self.profile.hz.get());
-        let written = self.device(device).block.borrow().bytes[1] / 4096;
-        let mut bdi = self.device(device).bdi.borrow_mut();
-        let dirtied = bdi.dirtied;
-        let own = &mut bdi.bandwidth;
-        let elapsed = now.saturating_sub(own.stamp_jiffies);
-        if elapsed < (hz / BANDWIDTH_INTERVAL_PER_S.get()).max(1) {
-            return;
-        }
-        // After a second or more without anybody who writes there is nothing to be learnt.
-        let was_idle = elapsed > hz && start_jiffies.is_some_and(|start| own.stamp_jiffies < start);
-        if !was_idle {
-            for domain in domains {
-                let pos_ratio = own.position_ratio(domain);
-                own.update_dirty_limit(domain);
-                own.update_dirty_ratelimit(domain, pos_ratio, dirtied, elapsed, hz);
-            }
-            own.update_write_bandwidth(elapsed, written, hz);
-        }
-        (own.dirtied_stamp, own.written_stamp, own.stamp_jiffies) = (dirtied, written, now);
-    }
-
     /// wb_stat_error.
     fn stat_error(&self) -> u64 {
         let cpus = self.cpus.borrow().len().max(1) as u64;
@@ -331,6 +318,9 @@ impl Task {
 
 /// balance_dirty_pages: a pause that makes the task as fast as its share.
 pub async fn balance(m: &Machine, device: DeviceId, task: &mut Task) {
+    if !m.profile.io_less.plans_pauses {
+        return first::balance(m, device, task).await;
+    }
     let (hz, start) = (m.profile.hz.get(), m.jiffies());
     let Device { bdi, block, .. } = m.device(device);
     let mut exceeded = false;
@@ -338,7 +328,6 @@ pub async fn balance(m: &Machine, device: DeviceId, task: &mut Task) {
         task.work(Site::Work, m.costs.balance_ns);
         let now = m.jiffies();
         let (machine, cgroup) = domains(m, device, task.in_cgroup);
-        m.set_ratelimit(&machine);
         let all: Vec<Domain> = std::iter::once(machine).chain(cgroup).collect();
         if all.iter().all(Domain::is_free) {
             (task.paused_when, task.nr_dirtied) = (Some(now), 0);
@@ -351,7 +340,7 @@ pub async fn balance(m: &Machine, device: DeviceId, task: &mut Task) {
         let ratio = |domain: &Domain| own.position_ratio(domain);
         let chosen = cgroup.filter(|cgroup| ratio(cgroup) < ratio(&machine)).unwrap_or(machine);
         bdi.borrow_mut().dirty_exceeded |= exceeded;
-        m.update_bandwidth(device, Some(start), &all);
+        m.update_bandwidth(device, start, &all);
         let own = bdi.borrow().bandwidth;
         let task_ratelimit = (own.dirty_ratelimit * own.position_ratio(&chosen)) >> RATELIMIT_CALC_SHIFT.get();
         let max_pause = own.max_pause(chosen.wb_dirty, hz);
@@ -377,11 +366,16 @@ pub async fn balance(m: &Machine, device: DeviceId, task: &mut Task) {
 }
 
 impl Machine {
-    /// writeback_set_ratelimit: pages dirtied on a CPU between two checks, whoever dirties them.
-    fn set_ratelimit(&self, machine: &Domain) {
+    /// writeback_set_ratelimit, at boot and when a limit is set: pages dirtied on a CPU between two checks, whoever dirties them; from
+    /// there on update_dirty_limit goes on. 3.2 leaves the limit to that; of 3.1 it is taken as if a writer had been held.
+    pub fn set_ratelimit(&self) {
+        let throttle = limits(self).throttle;
         let mut wb = self.wb.borrow_mut();
         let cpus = wb.per_cpu.len().max(1) as u64;
-        wb.ratelimit_pages = (machine.limits.throttle / (cpus * 32)).clamp(16, 1 << 20) as u32;
+        wb.ratelimit_pages = (throttle / (cpus * 32)).clamp(16, 1 << 20) as u32;
+        if self.profile.io_less.plans_pauses || self.profile.throttle == Throttle::GoodAreas {
+            self.devices.iter().for_each(|device| device.bdi.borrow_mut().bandwidth.dirty_limit[0] = throttle);
+        }
     }
 }
 
@@ -460,6 +454,28 @@ mod tests {
         own.update_dirty_ratelimit(&domain(1800), 512, 10_240, 200, 1000);
         let step: u64 = 25_600 - 12_801;
         assert_eq!(own.dirty_ratelimit, 25_600 - (step >> (25_600 / (2 * step + 1))).div_ceil(8));
+    }
+
+    #[test]
+    fn a_strict_device_is_below_or_above_the_middle_of_its_own_limits_whatever_all_have() {
+        // The machine's 1500 are below its set point of 1750. Rate 12800, balanced 12801 * 25600 / 12801 = 25600: below 200 pages the
+        // step is min(25600, 25600, 12801) - 12800 = 1, and 1 >> (12800 / 3) is nothing; above it there is none.
+        let slow = Bandwidth { dirty_limit: [2000, 0], dirty_ratelimit: 12_800, ..Bandwidth::default() };
+        let strict = |wb_dirty| Domain {
+            strict: true,
+            share: Limits { background: 100, throttle: 300 },
+            wb_dirty,
+            ..domain(1500)
+        };
+        let rate = |wb_dirty, pos_ratio| {
+            let mut own = slow;
+            own.update_dirty_ratelimit(&strict(wb_dirty), pos_ratio, 2_560, 200, 1000);
+            own.dirty_ratelimit
+        };
+        assert_eq!(rate(150, 1024), 12_800);
+        // With a position ratio of 2: min(25600, 25600, 25601) - 12800 = 12800, >> (12800 / 25601 = 0), a rounded eighth.
+        assert_eq!((rate(150, 2048), rate(250, 2048)), (12_800 + 1_600, 12_800));
+        assert_eq!((rate(7, 2048), rate(200, 2048)), (12_800 + 1_600, 12_800), "hardly anything, and at the set point");
     }
 
     #[test]

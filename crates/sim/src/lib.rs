@@ -30,6 +30,7 @@ mod device;
 mod disk;
 mod drive;
 mod file_system;
+mod flusher;
 mod inode;
 mod io_less;
 mod journal;

@@ -11,7 +11,7 @@ use super::cpu::Cpus;
 use super::device::Device;
 use super::disk::DiskModel;
 use super::file_system::{FileSystem, Kind};
-use super::kernel::{self, Generations, Profile, Shares, Throttle};
+use super::kernel::{self, BandwidthRule, Generations, Profile, Shares, Throttle};
 use super::knobs::{DeviceKnobs, Knobs, NR_REQUESTS};
 use super::machine::Machine;
 use super::memory::Mm;
@@ -22,8 +22,8 @@ use super::task::Task;
 use super::v22::{self, Old};
 use super::writeback::Writeback;
 use super::{
-    block, build, constant, copying, cpu_list, journal, monitor, prepare, process, refuse, sample, server, writeback,
-    zone,
+    block, build, constant, copying, cpu_list, flusher, io_less, journal, monitor, prepare, process, refuse, sample,
+    server, writeback, zone,
 };
 use flatwater_recording::EventKind;
 use flatwater_recording::header::FORMAT_VERSION;
@@ -291,7 +291,12 @@ fn start_threads(m: &Rc<Machine>) {
         _ => m.device_ids().map(|device| vec![device]).collect(),
     };
     for devices in flushers {
-        m.clock.spawn(writeback::flusher(m.clone(), devices));
+        m.clock.spawn(flusher::flusher(m.clone(), devices));
+    }
+    if m.profile.throttle == Throttle::IoLess && m.profile.io_less.bandwidth == BandwidthRule::ByFile {
+        m.device_ids().for_each(|device| {
+            m.clock.spawn(io_less::estimator(m.clone(), device));
+        });
     }
     for device in m.device_ids().filter(|&device| m.device(device).file_system.has_log) {
         m.clock.spawn(journal::kjournald(m.clone(), device));

@@ -71,6 +71,7 @@ fn clip(share: u64, limit: u64, all: u64, own: u64) -> u64 {
 impl Machine {
     /// __bdi_writeout_inc, 2.6.24, __wb_writeout_add, 6.1: a device has written pages.
     pub fn note_completed(&self, device: DeviceId, pages: u64) {
+        self.wake_estimator(device);
         if self.devices.len() == 1 {
             return;
         }
@@ -80,8 +81,9 @@ impl Machine {
         self.wb.borrow_mut().completions.count(local, pages, most, self.clock.now());
     }
 
-    /// calc_period_shift, at boot and when a limit is set (dirty_ratio_handler, 2.6.24).
+    /// calc_period_shift, at boot and when a limit is set (dirty_ratio_handler, 2.6.24); with the rate limit, 3.1 and later.
     pub fn set_completion_period(&self) {
+        self.set_ratelimit();
         let limit = limits(self).throttle;
         if let Completions::ByEvents(all) = &mut self.wb.borrow_mut().completions
             && all.set_shift(ByEvents::shift_for(limit))

@@ -1,12 +1,10 @@
-//! Dirty pages and who writes them; who is made to wait for it is in `throttle`.
+//! Dirty pages and their limits, and how a file's are written; `flusher` writes in the background, who is made to wait is in `throttle`.
 //!
-//! Models: the flusher (pdflush for all devices, from 2.6.32 on one a device) with background and periodic writing, and writing a file's dirty
-//! windows as requests of up to 128 pages, one writer a file at a time (I_LOCK).
+//! Models: writing a file's dirty windows as requests of up to 128 pages, one writer a file at a time (I_LOCK).
 //! Leaves out: a flusher and a bandwidth of each cgroup's own, the unstable pages of NFS.
 
 use super::constant::constants;
 use std::collections::{BTreeSet, VecDeque};
-use std::rc::Rc;
 
 use super::Machine;
 use super::block::{self, Done, Request};
@@ -23,11 +21,10 @@ use super::server;
 use super::share::{dirty_of, shares};
 use super::site::Site;
 use super::task::{Culprit, Task};
-use super::wbt::Purpose;
 
 constants! {
     /// Pages of one file that the flusher writes before it turns to the next.
-    const FLUSH_PAGES: u64 = kernel(1024, "fs/fs-writeback.c", "MAX_WRITEBACK_PAGES", "2.6.32");
+    pub const FLUSH_PAGES: u64 = kernel(1024, "fs/fs-writeback.c", "MAX_WRITEBACK_PAGES", "2.6.32");
     const DIRTY_RATIO_MIN: u64 = kernel(5, "mm/page-writeback.c", "get_dirty_limits", "2.6.32");
     const RATELIMIT_MIN: u64 = kernel(16, "mm/page-writeback.c", "set_ratelimit", "2.6.18");
     const RATELIMIT_MAX: u64 = kernel(1024, "mm/page-writeback.c", "set_ratelimit (4096 * 1024 bytes)", "2.6.18");
@@ -40,7 +37,7 @@ pub struct Writeback {
     /// Pages dirtied on a CPU between two looks, whoever dirties them (3.2 and later).
     pub ratelimit_pages: u32,
     /// Files that somebody is writing (I_LOCK): others pass them over.
-    locked: BTreeSet<InodeId>,
+    pub locked: BTreeSet<InodeId>,
     /// Who waits for the queue of any device to drain (mm/backing-dev.c: congestion_wqh).
     pub congestion: WaitQueue,
     pub waiting: WaitQueue,
@@ -162,7 +159,7 @@ fn cgroup_limits(m: &Machine) -> Option<Limits> {
 }
 
 /// Whether a device's flusher has to write (wb_over_bg_thresh; up to 3.0 by the machine's limit alone).
-fn over_background(m: &Machine, device: DeviceId) -> bool {
+pub fn over_background(m: &Machine, device: DeviceId) -> bool {
     let all = limits(m);
     let (dirty, own) = (m.mm.borrow().dirty(), m.mm.borrow().by_device[device.index()].dirty);
     let by_device = matches!(m.profile.throttle, Throttle::GoodAreas | Throttle::IoLess);
@@ -178,9 +175,11 @@ pub async fn write_file(m: &Machine, task: &mut Task, inode: InodeId, max_pages:
     let mut run: Option<(u64, u64)> = None;
     // pdflush sets wbc->nonblocking (mm/page-writeback.c: background_writeout, up to 2.6.35): it backs off from a
     // congested queue where a throttled writer would sleep for a request.
+    let blocks = matches!(m.profile.throttle, Throttle::GoodAreas | Throttle::IoLess);
+    m.begin_estimate(m.place_of(inode));
     let device = m.device_of(inode);
     let request_pages = device.knobs.borrow().request_pages;
-    let backs_off = task.memalloc && m.profile.throttle != Throttle::IoLess;
+    let backs_off = task.memalloc && !blocks;
     while written < max_pages && !(backs_off && device.congested()) {
         let Some((first, bits)) = next_dirty(m, inode) else { break };
         let mut bits = u64::from(bits);
@@ -204,6 +203,7 @@ pub async fn write_file(m: &Machine, task: &mut Task, inode: InodeId, max_pages:
         }
     }
     flush_run(m, task, inode, run, site).await;
+    m.end_estimate(m.place_of(inode));
     written
 }
 
@@ -324,7 +324,7 @@ impl Machine {
     }
 
     /// All files of a device that were dirtied before `older_ns`, in turn (queue_io); files that are clean by now leave the turn.
-    fn expired_inodes(&self, device: DeviceId, older_ns: u64) -> VecDeque<InodeId> {
+    pub fn expired_inodes(&self, device: DeviceId, older_ns: u64) -> VecDeque<InodeId> {
         let own = self.device(device);
         let from = own.bdi.borrow().next_inode;
         let mut turn = own.dirty_inodes.borrow_mut();
@@ -332,7 +332,7 @@ impl Machine {
         turn.range(from..).chain(turn.range(..from)).copied().filter(|&id| self.may_write(id, older_ns)).collect()
     }
 
-    fn may_write(&self, id: InodeId, older_ns: u64) -> bool {
+    pub fn may_write(&self, id: InodeId, older_ns: u64) -> bool {
         // fs/fs-writeback.c: __writeback_single_inode: WB_SYNC_NONE does not wait for I_LOCK.
         if self.wb.borrow().locked.contains(&id) {
             return false;
@@ -379,140 +379,14 @@ impl Machine {
     }
 }
 
-/// mm/page-writeback.c: wb_kupdate: all that is old enough, however often a queue fills on the way; a device whose queue is
-/// full is passed over for the others (generic_sync_sb_inodes, 2.6.24).
-async fn write_old(m: &Machine, devices: &[DeviceId], task: &mut Task, older_ns: u64) {
-    let mut expired: Vec<_> = devices.iter().map(|&device| m.expired_inodes(device, older_ns)).collect();
-    loop {
-        for (turn, &device) in expired.iter_mut().zip(devices) {
-            write_old_of(m, device, task, turn, older_ns).await;
-        }
-        if expired.iter().all(VecDeque::is_empty) {
-            break;
-        }
-        m.congestion_wait(task, m.profile.jiffy_ns() * m.profile.hz.get() / 10).await;
-    }
-    task.run(m).await;
-}
-
-/// What is left in `turn` stands behind a full queue.
-async fn write_old_of(m: &Machine, device: DeviceId, task: &mut Task, turn: &mut VecDeque<InodeId>, older_ns: u64) {
-    while let Some(inode) = turn.pop_front() {
-        if !m.may_write(inode, older_ns) {
-            continue;
-        }
-        let wrote = write_locked(m, task, inode, FLUSH_PAGES.get(), Site::GetRequestWait).await;
-        if m.device(device).congested() {
-            turn.push_front(inode);
-            return;
-        }
-        if wrote > 0 {
-            turn.push_back(inode);
-        }
-    }
-}
-
-/// fs/fs-writeback.c: wb_writeback for so many pages of a device: file by file, of each as much as half a second writes
-/// (writeback_chunk_size, 3.2 and later).
-async fn write_all(m: &Machine, device: DeviceId, task: &mut Task, pages: u64) {
-    let mut left = pages;
-    if pages == 0 {
-        return;
-    }
-    let mut turn = m.expired_inodes(device, u64::MAX);
-    // queue_io: from the one that has been dirty for longest.
-    let since_ns = |id: &InodeId| m.mm.borrow().inodes.get(*id).dirty.as_deref().map(|dirty| dirty.since_ns);
-    turn.make_contiguous().sort_by_key(since_ns);
-    while let Some(inode) = turn.pop_front().filter(|_| left > 0) {
-        if !m.may_write(inode, u64::MAX) {
-            continue;
-        }
-        let chunk = (m.device(device).bdi.borrow().bandwidth.avg_write_bandwidth / 2).max(FLUSH_PAGES.get());
-        let wrote = write_locked(m, task, inode, left.min(chunk), Site::GetRequestWait).await;
-        left -= wrote.min(left);
-        // What is dirty only under its present writeback has to wait for the next time.
-        if wrote > 0 {
-            turn.push_back(inode);
-        }
-        task.run(m).await;
-    }
-}
-
-async fn write_locked(m: &Machine, task: &mut Task, inode: InodeId, max_pages: u64, site: Site) -> u64 {
+/// With the file locked (I_LOCK, later I_SYNC).
+pub async fn write_locked(m: &Machine, task: &mut Task, inode: InodeId, max_pages: u64, site: Site) -> u64 {
     m.device_of(inode).bdi.borrow_mut().next_inode = inode + 1;
     m.wb.borrow_mut().locked.insert(inode);
     let may = server::may_flush(m, task, m.place_of(inode)).await;
     let wrote = if may { write_file(m, task, inode, max_pages, site).await } else { 0 };
     m.wb.borrow_mut().locked.remove(&inode);
     wrote
-}
-
-/// A flusher of these devices: every interval what has been dirty for long, and whenever it is woken, down to the background
-/// limit.
-pub async fn flusher(m: Rc<Machine>, devices: Vec<DeviceId>) {
-    let mut task = Task::new(0, 0);
-    task.memalloc = true;
-    let Some(own) = devices.iter().min().map(|&device| &m.device(device).bdi) else { return };
-    own.borrow_mut().flusher = Some(m.clock.current());
-    let mut periodic_ns = 0;
-    loop {
-        task.begin();
-        let now = m.clock.now();
-        let (interval, expire) = {
-            let knobs = m.knobs.borrow();
-            (knobs.writeback_interval_ns, knobs.dirty_expire_ns)
-        };
-        if now >= periodic_ns && interval > 0 {
-            periodic_ns = now + interval;
-            task.writes = Purpose::Background;
-            write_old(&m, &devices, &mut task, now.saturating_sub(expire)).await;
-            // fs/fs-writeback.c: bdi_writeback_task, 2.6.32, sleeps for the interval once its work is done; wb_kupdate before
-            // it counted from where it began.
-            if m.profile.throttle == Throttle::DoublingPauses {
-                periodic_ns = m.clock.now() + interval;
-            }
-        }
-        task.writes = Purpose::Plain;
-        for &device in &devices {
-            // fs/fs-writeback.c: wb_check_start_all: as many pages as are dirty now.
-            let asked = std::mem::take(&mut m.device(device).bdi.borrow_mut().start_all);
-            let pages = if asked { m.mm.borrow().by_device[device.index()].dirty } else { 0 };
-            write_all(&m, device, &mut task, pages).await;
-        }
-        task.writes = Purpose::Background;
-        write_in_background(&m, &devices, &mut task).await;
-        if devices.iter().any(|&device| m.device(device).bdi.borrow().start_all) {
-            continue;
-        }
-        own.borrow_mut().flusher_parked = true;
-        let deadline = (interval > 0).then_some(periodic_ns.max(m.clock.now() + 1));
-        m.clock.park(deadline).await;
-        own.borrow_mut().flusher_parked = false;
-    }
-}
-
-/// mm/page-writeback.c: background_writeout, 2.6.24, fs/fs-writeback.c: wb_writeback, 6.1: down to the background limit. pdflush
-/// goes from file system to file system, the last mounted first; each takes of the 1024 pages as many as its queue has room for.
-async fn write_in_background(m: &Machine, devices: &[DeviceId], task: &mut Task) {
-    while devices.iter().any(|&device| over_background(m, device)) {
-        let mut wrote = 0;
-        for &device in devices {
-            wrote += write_some(m, device, task, FLUSH_PAGES.get() - wrote, Site::GetRequestWait).await;
-            m.update_bandwidth(device, None, &[]);
-            if wrote >= FLUSH_PAGES.get() {
-                break;
-            }
-        }
-        let congested = devices.iter().any(|&device| m.device(device).congested());
-        // "Wrote less than expected": of several devices one can be full while another has a few pages.
-        let waits = wrote == 0 || (devices.len() > 1 && wrote < FLUSH_PAGES.get());
-        if waits && !congested {
-            break;
-        }
-        if waits {
-            m.congestion_wait(task, m.profile.jiffy_ns() * m.profile.hz.get() / 10).await;
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Linux 2.6.32, x86-64, SLAB: the kernel of the trading journal and of the graph database.
 
 use super::{
-    BarrierOptions, Batch, Batches, Constant, ContextReadahead, CostTable, DirtySpread, Dirtyable, FairZones,
-    Generations, Immediate, KswapdRule, NfsCongestion, NfsRule, Objects, Profile, QueueRule, ReclaimWrites,
-    ScanBalance, Shares, ShrinkRule, SlabFallback, SwapRule, Throttle, WatermarkRule, Workingset, ZoneReclaim,
+    BandwidthRule, BarrierOptions, Batch, Batches, Constant, ContextReadahead, CostTable, DirtySpread, Dirtyable,
+    FairZones, Generations, Immediate, IoLessRule, KswapdRule, NfsCongestion, NfsRule, Objects, Profile, QueueRule,
+    ReclaimWrites, ScanBalance, Shares, ShrinkRule, SlabFallback, SwapRule, Throttle, WatermarkRule, Workingset,
+    ZoneReclaim,
 };
 use crate::slab::ObjectShape;
 
@@ -122,6 +123,7 @@ const PROFILE: Profile = Profile {
     slab_fallback: SlabFallback::Refuses,
     zone_reclaim: ZoneReclaim::OrderAsLruPages,
     throttle: Throttle::DoublingPauses,
+    io_less: IoLessRule { plans_pauses: false, bandwidth: BandwidthRule::ByRound },
     shares: Shares::Clipped,
     shrink: SHRINK,
     slabinfo_walks_all: true,

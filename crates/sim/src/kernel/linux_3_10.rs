@@ -2,8 +2,8 @@
 
 use super::linux_6::{COSTS, OBJECTS};
 use super::{
-    Batch, Batches, Constant, DirtySpread, Immediate, KswapdRule, Profile, QueueRule, ReclaimWrites, Shares,
-    ShrinkRule, SlabFallback, SwapRule, Throttle, ZoneReclaim, linux_2_6_32,
+    Batch, Batches, Constant, DirtySpread, Immediate, IoLessRule, KswapdRule, Profile, QueueRule, ReclaimWrites,
+    Shares, ShrinkRule, SlabFallback, SwapRule, Throttle, ZoneReclaim, linux_2_6_32,
 };
 
 pub fn profile() -> Profile {
@@ -19,6 +19,7 @@ pub fn profile() -> Profile {
         slub: true,
         zone_reclaim: ZoneReclaim::PerZone,
         throttle: Throttle::IoLess,
+        io_less: IoLessRule { plans_pauses: true, ..linux_2_6_32::profile().io_less },
         shares: Shares::ByTime,
         shrink: ShrinkRule {
             divisor_is_lru: true,

@@ -1,8 +1,8 @@
 //! Linux 5.15: watermark boosts, CPU lists sized by the low watermark, page cache that holds inodes.
 
 use super::{
-    BarrierOptions, Constant, NfsCongestion, NfsRule, Profile, ScanBalance, ShrinkRule, SwapRule, Workingset,
-    linux_4_18,
+    BandwidthRule, BarrierOptions, Constant, IoLessRule, NfsCongestion, NfsRule, Profile, ScanBalance, ShrinkRule,
+    SwapRule, Workingset, linux_4_18,
 };
 
 pub fn profile() -> Profile {
@@ -26,6 +26,7 @@ pub fn profile() -> Profile {
         populates_write: true,
         nfs: NfsRule { congestion: NfsCongestion::Marks, reads_far_ahead: false },
         converts_extents: true,
+        io_less: IoLessRule { bandwidth: BandwidthRule::ByFile, ..linux_4_18::profile().io_less },
         ..linux_4_18::profile()
     }
 }

@@ -4,6 +4,7 @@
 //! `cpu_speed_percent` of a scenario scales them.
 
 mod costs;
+mod io_less;
 mod linux_2_2;
 mod linux_2_2_3;
 mod linux_2_2_3_proposed;
@@ -19,6 +20,7 @@ mod speed;
 mod version;
 
 pub use self::costs::{CostTable, Costs};
+pub use self::io_less::{BandwidthRule, IoLessRule};
 use super::constant::{Constant, Entry, Provenance};
 use super::site::Generation;
 use super::slab::ObjectShape;
@@ -386,6 +388,7 @@ pub struct Profile {
     pub dirty_spread: DirtySpread,
     pub dirtyable: Dirtyable,
     pub throttle: Throttle,
+    pub io_less: IoLessRule,
     pub shares: Shares,
     pub shrink: ShrinkRule,
     pub slabinfo_walks_all: bool,

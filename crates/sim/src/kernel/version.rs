@@ -4,9 +4,9 @@
 //! of the changes that it has not, some are named.
 
 use super::{
-    BarrierOptions, Batch, Batches, Constant, ContextReadahead, DirtySpread, Dirtyable, FairZones, Generations,
-    Immediate, KswapdRule, NfsCongestion, Profile, ReclaimWrites, ScanBalance, Shares, Throttle, WatermarkRule,
-    Workingset, ZoneReclaim, linux_2_6_17, linux_2_6_32, linux_3_10, linux_4_18, linux_5_15, linux_6,
+    BandwidthRule, BarrierOptions, Batch, Batches, Constant, ContextReadahead, DirtySpread, Dirtyable, FairZones,
+    Generations, Immediate, KswapdRule, NfsCongestion, Profile, ReclaimWrites, ScanBalance, Shares, Throttle,
+    WatermarkRule, Workingset, ZoneReclaim, linux_2_6_17, linux_2_6_32, linux_3_10, linux_4_18, linux_5_15, linux_6,
 };
 
 type Version = [u32; 3];
@@ -126,6 +126,11 @@ const CHANGES: &[Change] = &[
     change([3, 3, 0], "vfs: fix shrink_icache: count reclaimed pages (reclaim_state)", |profile| {
         profile.shrink.counts_inode_pages = true;
     }),
+    change(
+        [3, 3, 0],
+        "writeback: max, min and target dirty pause time; writeback: dirty ratelimit - think time compensation",
+        |profile| profile.io_less.plans_pauses = true,
+    ),
     change([3, 4, 0], "jbd: Refine commit writeout logic", |profile| profile.jbd_writes_sync = false),
     change([3, 5, 0], "mm: fix the magically sub-optimal scan balance (swappiness 0)", |profile| {
         profile.swap.zero_is_never = true;
@@ -242,6 +247,9 @@ const CHANGES: &[Change] = &[
     change([5, 14, 0], "mm/madvise: introduce MADV_POPULATE_(READ|WRITE)", |profile| profile.populates_write = true),
     change([5, 15, 0], "vfs: keep inodes with page cache off the inode shrinker LRU", |profile| {
         profile.shrink.cache_holds_inodes = true;
+    }),
+    change([5, 15, 0], "writeback: reliably update bandwidth estimation", |profile| {
+        profile.io_less.bandwidth = BandwidthRule::ByFile;
     }),
     change([5, 16, 0], "mm/vmscan: throttle reclaim until some writeback completes if congested", |profile| {
         profile.throttles_reclaim = true;
@@ -441,6 +449,7 @@ mod tests {
                         profile.dirty_spread,
                         profile.queue,
                         profile.shares,
+                        profile.io_less,
                     ),
                 )
             )

@@ -1,0 +1,315 @@
+//! The flusher: who writes dirty pages in the background and those that have been dirty for long.
+//!
+//! Models: pdflush for all devices (up to 2.6.31) and a flusher of each device that write 1024 pages of a file at a time (2.6.32 to
+//! 3.0); from 3.1 on wb_writeback: rounds of up to a tenth of a second over the files that were queued from the one that has been
+//! dirty for longest, of each as much as half a second writes.
+//! Leaves out: files that a round finds locked are not waited for (inode_sleep_on_writeback); nr_dirty_inodes of the periodic work.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::rc::Rc;
+
+use super::Machine;
+use super::constant::constants;
+use super::device::DeviceId;
+use super::inode::InodeId;
+use super::kernel::{BandwidthRule, Throttle};
+use super::site::Site;
+use super::task::Task;
+use super::wbt::Purpose;
+use super::writeback::{FLUSH_PAGES, over_background, write_locked, write_some};
+
+constants! {
+    const MIN_WRITEBACK_PAGES: u64 = kernel(1024, "fs/fs-writeback.c", "MIN_WRITEBACK_PAGES (4096 >> (PAGE_SHIFT - 10))", "3.1");
+    /// No file is written further than so small a part of the dirty limit at a time.
+    const DIRTY_SCOPE: u64 = kernel(8, "include/linux/writeback.h", "DIRTY_SCOPE", "3.1");
+    /// Rounds a second: after each it is seen whether there is still something to do.
+    const ROUNDS_PER_S: u64 = kernel(10, "fs/fs-writeback.c", "writeback_sb_inodes (HZ / 10)", "3.1");
+}
+
+/// writeback_chunk_size, in pages.
+fn chunk_size(avg_write_bandwidth: u64, dirty_limit: u64, left: u64) -> u64 {
+    let pages = (avg_write_bandwidth / 2).min(dirty_limit / DIRTY_SCOPE.get()).min(left);
+    let least = MIN_WRITEBACK_PAGES.get();
+    pages.saturating_add(least) / least * least
+}
+
+/// What a flusher of 3.1 and later is asked for (struct wb_writeback_work).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    /// What has been dirty for long (wb_check_old_data_flush).
+    Old,
+    /// Down to the background limit (wb_check_background_flush).
+    Background,
+    /// As much as is dirty now (wb_check_start_all).
+    All,
+}
+
+/// fs/fs-writeback.c: wb_writeback, 3.1 and later.
+async fn write_back(m: &Machine, device: DeviceId, task: &mut Task, work: Work) {
+    let (start_ns, start_jiffies) = (m.clock.now(), m.jiffies());
+    let mut left = match work {
+        Work::Background => u64::MAX,
+        Work::Old => m.mm.borrow().dirty(),
+        Work::All => m.mm.borrow().by_device[device.index()].dirty,
+    };
+    while left > 0 && (work != Work::Background || over_background(m, device)) {
+        let older_ns = match work {
+            Work::Old => m.clock.now().saturating_sub(m.knobs.borrow().dirty_expire_ns),
+            Work::Background => m.clock.now(),
+            Work::All => start_ns,
+        };
+        m.queue_io(device, older_ns);
+        let progress = write_queued(m, device, task, &mut left).await;
+        if m.profile.io_less.bandwidth == BandwidthRule::ByRound {
+            m.update_bandwidth(device, start_jiffies, &[]);
+        }
+        if progress == 0 {
+            break;
+        }
+    }
+}
+
+/// fs/fs-writeback.c: writeback_sb_inodes: one round; how much it got done, in pages and files that are clean now.
+async fn write_queued(m: &Machine, device: DeviceId, task: &mut Task, left: &mut u64) -> u64 {
+    let until_ns = m.clock.now() + m.profile.jiffy_ns() * m.profile.hz.get() / ROUNDS_PER_S.get();
+    let bdi = &m.device(device).bdi;
+    let mut progress = 0;
+    loop {
+        let Some(inode) = bdi.borrow_mut().io.pop_front() else { break };
+        if m.wb.borrow().locked.contains(&inode) {
+            bdi.borrow_mut().more_io.push_back(inode);
+            continue;
+        }
+        if m.dirty_pages(inode) == 0 {
+            continue;
+        }
+        let chunk = {
+            let own = bdi.borrow().bandwidth;
+            chunk_size(own.avg_write_bandwidth, own.dirty_limit(), *left)
+        };
+        let wrote = write_locked(m, task, inode, chunk, Site::GetRequestWait).await;
+        progress += wrote;
+        *left = left.saturating_sub(wrote);
+        // requeue_inode.
+        match m.dirty_pages(inode) {
+            0 => progress += 1,
+            _ if wrote >= chunk => bdi.borrow_mut().more_io.push_back(inode),
+            _ => m.redirty_tail(device, inode),
+        }
+        if progress > 0 && (m.clock.now() > until_ns || *left == 0) {
+            break;
+        }
+    }
+    task.run(m).await;
+    progress
+}
+
+impl Machine {
+    fn dirty_pages(&self, id: InodeId) -> u64 {
+        self.mm.borrow().inodes.get(id).dirty.as_deref().map_or(0, |dirty| dirty.pages)
+    }
+
+    /// fs/fs-writeback.c: queue_io: once everything that was queued had its turn, first what had more to write, then the files
+    /// that were dirtied up to `older_ns`, from the one that has been dirty for longest.
+    fn queue_io(&self, device: DeviceId, older_ns: u64) {
+        let own = self.device(device);
+        let mut bdi = own.bdi.borrow_mut();
+        if !bdi.io.is_empty() {
+            return;
+        }
+        bdi.io = std::mem::take(&mut bdi.more_io);
+        let queued: BTreeSet<InodeId> = bdi.io.iter().copied().collect();
+        let mm = self.mm.borrow();
+        let since_ns = |id: InodeId| {
+            let dirty = mm.inodes.get(id).dirty.as_deref().filter(|dirty| dirty.pages > 0);
+            dirty.map(|dirty| dirty.since_ns)
+        };
+        let mut dirty = own.dirty_inodes.borrow_mut();
+        dirty.retain(|&id| since_ns(id).is_some());
+        let old = |&id: &InodeId| Some((since_ns(id).filter(|&since_ns| since_ns <= older_ns)?, id));
+        let mut expired: Vec<_> = dirty.iter().filter(|id| !queued.contains(id)).filter_map(old).collect();
+        expired.sort_unstable();
+        bdi.io.extend(expired.into_iter().map(|(_, id)| id));
+    }
+
+    /// fs/fs-writeback.c: redirty_tail: dirty again after all of it was written, it counts as dirtied now, if others were dirtied
+    /// since.
+    fn redirty_tail(&self, device: DeviceId, id: InodeId) {
+        let mut mm = self.mm.borrow_mut();
+        let since_ns = |id: InodeId| mm.inodes.get(id).dirty.as_deref().map_or(0, |dirty| dirty.since_ns);
+        let last = self.device(device).dirty_inodes.borrow().iter().map(|&id| since_ns(id)).max();
+        if last > Some(since_ns(id))
+            && let Some(dirty) = mm.inodes.get_mut(id).dirty.as_deref_mut()
+        {
+            dirty.since_ns = self.clock.now();
+        }
+    }
+}
+
+/// mm/page-writeback.c: wb_kupdate: all that is old enough, however often a queue fills on the way; a device whose queue is
+/// full is passed over for the others (generic_sync_sb_inodes, 2.6.24).
+async fn write_old(m: &Machine, devices: &[DeviceId], task: &mut Task, older_ns: u64) {
+    let mut expired: Vec<_> = devices.iter().map(|&device| m.expired_inodes(device, older_ns)).collect();
+    loop {
+        for (turn, &device) in expired.iter_mut().zip(devices) {
+            write_old_of(m, device, task, turn, older_ns).await;
+        }
+        if expired.iter().all(VecDeque::is_empty) {
+            break;
+        }
+        m.congestion_wait(task, m.profile.jiffy_ns() * m.profile.hz.get() / 10).await;
+    }
+    task.run(m).await;
+}
+
+/// What is left in `turn` stands behind a full queue.
+async fn write_old_of(m: &Machine, device: DeviceId, task: &mut Task, turn: &mut VecDeque<InodeId>, older_ns: u64) {
+    while let Some(inode) = turn.pop_front() {
+        if !m.may_write(inode, older_ns) {
+            continue;
+        }
+        let wrote = write_locked(m, task, inode, FLUSH_PAGES.get(), Site::GetRequestWait).await;
+        if m.device(device).congested() {
+            turn.push_front(inode);
+            return;
+        }
+        if wrote > 0 {
+            turn.push_back(inode);
+        }
+    }
+}
+
+/// What reclaim asked for (wakeup_pdflush, wakeup_flusher_threads, up to 3.0): so many pages of a device, file by file, each time as
+/// many as 100 MiB/s write in half a second.
+async fn write_all(m: &Machine, device: DeviceId, task: &mut Task, pages: u64) {
+    let mut left = pages;
+    if pages == 0 {
+        return;
+    }
+    let mut turn = m.expired_inodes(device, u64::MAX);
+    // queue_io: from the one that has been dirty for longest.
+    let since_ns = |id: &InodeId| m.mm.borrow().inodes.get(*id).dirty.as_deref().map(|dirty| dirty.since_ns);
+    turn.make_contiguous().sort_by_key(since_ns);
+    while let Some(inode) = turn.pop_front().filter(|_| left > 0) {
+        if !m.may_write(inode, u64::MAX) {
+            continue;
+        }
+        let chunk = (m.device(device).bdi.borrow().bandwidth.avg_write_bandwidth / 2).max(FLUSH_PAGES.get());
+        let wrote = write_locked(m, task, inode, left.min(chunk), Site::GetRequestWait).await;
+        left -= wrote.min(left);
+        // What is dirty only under its present writeback has to wait for the next time.
+        if wrote > 0 {
+            turn.push_back(inode);
+        }
+        task.run(m).await;
+    }
+}
+
+/// A flusher of these devices: every interval what has been dirty for long, and whenever it is woken, down to the background
+/// limit.
+pub async fn flusher(m: Rc<Machine>, devices: Vec<DeviceId>) {
+    let mut task = Task::new(0, 0);
+    task.memalloc = true;
+    let Some(own) = devices.iter().min().map(|&device| &m.device(device).bdi) else { return };
+    own.borrow_mut().flusher = Some(m.clock.current());
+    let by_file = matches!(m.profile.throttle, Throttle::GoodAreas | Throttle::IoLess);
+    let mut periodic_ns = 0;
+    loop {
+        task.begin();
+        let now = m.clock.now();
+        let (interval, expire) = {
+            let knobs = m.knobs.borrow();
+            (knobs.writeback_interval_ns, knobs.dirty_expire_ns)
+        };
+        let is_periodic = now >= periodic_ns && interval > 0;
+        if is_periodic {
+            periodic_ns = now + interval;
+        }
+        if by_file {
+            for &device in &devices {
+                perform(&m, device, &mut task, is_periodic).await;
+            }
+        } else {
+            task.writes = Purpose::Background;
+            if is_periodic {
+                write_old(&m, &devices, &mut task, now.saturating_sub(expire)).await;
+                // fs/fs-writeback.c: bdi_writeback_task, 2.6.32, sleeps for the interval once its work is done; wb_kupdate
+                // before it counted from where it began.
+                if m.profile.throttle == Throttle::DoublingPauses {
+                    periodic_ns = m.clock.now() + interval;
+                }
+            }
+            task.writes = Purpose::Plain;
+            for &device in &devices {
+                let asked = std::mem::take(&mut m.device(device).bdi.borrow_mut().start_all);
+                let pages = if asked { m.mm.borrow().by_device[device.index()].dirty } else { 0 };
+                write_all(&m, device, &mut task, pages).await;
+            }
+            task.writes = Purpose::Background;
+            write_in_background(&m, &devices, &mut task).await;
+        }
+        if devices.iter().any(|&device| m.device(device).bdi.borrow().start_all) {
+            continue;
+        }
+        own.borrow_mut().flusher_parked = true;
+        let deadline = (interval > 0).then_some(periodic_ns.max(m.clock.now() + 1));
+        m.clock.park(deadline).await;
+        own.borrow_mut().flusher_parked = false;
+    }
+}
+
+/// fs/fs-writeback.c: wb_do_writeback.
+async fn perform(m: &Machine, device: DeviceId, task: &mut Task, is_periodic: bool) {
+    if std::mem::take(&mut m.device(device).bdi.borrow_mut().start_all) {
+        task.writes = Purpose::Plain;
+        write_back(m, device, task, Work::All).await;
+    }
+    task.writes = Purpose::Background;
+    if is_periodic {
+        write_back(m, device, task, Work::Old).await;
+    }
+    if over_background(m, device) {
+        write_back(m, device, task, Work::Background).await;
+    }
+}
+
+/// mm/page-writeback.c: background_writeout, 2.6.24: down to the background limit. pdflush goes from file system to file system,
+/// the last mounted first; each takes of the 1024 pages as many as its queue has room for.
+async fn write_in_background(m: &Machine, devices: &[DeviceId], task: &mut Task) {
+    while devices.iter().any(|&device| over_background(m, device)) {
+        let mut wrote = 0;
+        for &device in devices {
+            wrote += write_some(m, device, task, FLUSH_PAGES.get() - wrote, Site::GetRequestWait).await;
+            if wrote >= FLUSH_PAGES.get() {
+                break;
+            }
+        }
+        let congested = devices.iter().any(|&device| m.device(device).congested());
+        // "Wrote less than expected": of several devices one can be full while another has a few pages.
+        let waits = wrote == 0 || (devices.len() > 1 && wrote < FLUSH_PAGES.get());
+        if waits && !congested {
+            break;
+        }
+        if waits {
+            m.congestion_wait(task, m.profile.jiffy_ns() * m.profile.hz.get() / 10).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::chunk_size;
+
+    /// writeback_chunk_size, 6.12: min(bandwidth / 2, limit / 8, left), and the next multiple of 1024 above it.
+    #[test]
+    fn of_a_file_as_much_is_written_as_half_a_second_takes_and_no_more_than_an_eighth_of_the_limit() {
+        // 25600 pages a second: 12800 + 1024 = 13824, of which 13 * 1024 = 13312 are whole.
+        assert_eq!(chunk_size(25_600, 1 << 20, u64::MAX), 13_312);
+        // A limit of 40000: 5000 + 1024 = 6024, 5 * 1024.
+        assert_eq!(chunk_size(25_600, 40_000, u64::MAX), 5_120);
+        assert_eq!(chunk_size(25_600, 40_000, 1_000), 1_024);
+        assert_eq!(chunk_size(25_600, 0, u64::MAX), 1_024, "3.2 before anybody was throttled");
+        assert_eq!(chunk_size(100, 1 << 20, u64::MAX), 1_024);
+        assert_eq!(chunk_size(4_096, 1 << 20, u64::MAX), 3_072, "2048 is a multiple already: the next");
+    }
+}

@@ -1,0 +1,153 @@
+//! When the write bandwidth of a device is estimated anew, and the rate of its writers.
+//!
+//! Models: __wb_update_bandwidth (mm/page-writeback.c). Up to 5.14 by writers in balance_dirty_pages and after each round of
+//! the flusher (fs/fs-writeback.c: wb_writeback), unless the device was idle before that began; from 5.15 on by writers, after each
+//! file (do_writepages), and a fifth of a second after nothing is under writeback any more (wb_inode_writeback_end; here of the
+//! device, there of a file).
+
+use std::rc::Rc;
+
+use super::{BANDWIDTH_INTERVAL_PER_S, Bandwidth, Domain};
+use crate::Machine;
+use crate::device::DeviceId;
+use crate::kernel::{BandwidthRule, Throttle};
+
+/// What a device has written and what was dirtied of it by now.
+#[derive(Clone, Copy, Debug)]
+struct Counts {
+    jiffies: u64,
+    dirtied: u64,
+    written: u64,
+}
+
+impl Bandwidth {
+    fn elapsed(&self, now: Counts) -> u64 {
+        now.jiffies.saturating_sub(self.stamp_jiffies)
+    }
+
+    fn stamp(&mut self, now: Counts) {
+        (self.dirtied_stamp, self.written_stamp, self.stamp_jiffies) = (now.dirtied, now.written, now.jiffies);
+    }
+
+    /// __wb_update_bandwidth: of the writers (`domains`) with the rate limit.
+    fn update(&mut self, now: Counts, domains: &[Domain], hz: u64) {
+        let elapsed = self.elapsed(now).max(1);
+        for domain in domains {
+            let pos_ratio = self.position_ratio(domain);
+            self.update_dirty_limit(domain);
+            self.update_dirty_ratelimit(domain, pos_ratio, now.dirtied, elapsed, hz);
+        }
+        self.update_write_bandwidth(elapsed, now.written, hz);
+        self.stamp(now);
+    }
+
+    /// Up to 5.14: after a second or more in which nobody wrote there is nothing to be learnt.
+    fn was_idle(&self, now: Counts, start_jiffies: u64, hz: u64) -> bool {
+        self.elapsed(now) > hz && self.stamp_jiffies < start_jiffies
+    }
+}
+
+impl Machine {
+    pub fn jiffies(&self) -> u64 {
+        self.clock.now() / self.profile.jiffy_ns()
+    }
+
+    fn interval(&self) -> u64 {
+        (self.profile.hz.get() / BANDWIDTH_INTERVAL_PER_S.get()).max(1)
+    }
+
+    fn is_estimated_by_file(&self) -> bool {
+        self.profile.throttle == Throttle::IoLess && self.profile.io_less.bandwidth == BandwidthRule::ByFile
+    }
+
+    fn counts(&self, device: DeviceId) -> Counts {
+        let written = self.device(device).block.borrow().bytes[1] / 4096;
+        Counts { jiffies: self.jiffies(), dirtied: self.device(device).bdi.borrow().dirtied, written }
+    }
+
+    /// wb_update_bandwidth, five times a second at most: by writers with the rate limit, by the flusher (no `domains`) without. From
+    /// when on the writer or the flusher is at it.
+    pub fn update_bandwidth(&self, device: DeviceId, start_jiffies: u64, domains: &[Domain]) {
+        let (now, hz) = (self.counts(device), self.profile.hz.get());
+        let own = &mut self.device(device).bdi.borrow_mut().bandwidth;
+        // Writers look before they take the lock, for whether the interval is over (time_is_after_eq_jiffies).
+        let elapsed = own.elapsed(now) + u64::from(domains.is_empty());
+        if elapsed <= self.interval() {
+            return;
+        }
+        if !self.is_estimated_by_file() && own.was_idle(now, start_jiffies, hz) {
+            return own.stamp(now);
+        }
+        own.update(now, domains, hz);
+    }
+
+    /// wb_bandwidth_estimate_start, 5.15 and later: after a second without writeback it is counted from here.
+    pub fn begin_estimate(&self, device: DeviceId) {
+        if self.is_estimated_by_file() && self.mm.borrow().by_device[device.index()].writeback == 0 {
+            let now = self.counts(device);
+            let own = &mut self.device(device).bdi.borrow_mut().bandwidth;
+            if own.elapsed(now) > self.profile.hz.get() {
+                own.stamp(now);
+            }
+        }
+    }
+
+    /// The end of do_writepages, 5.15 and later.
+    pub fn end_estimate(&self, device: DeviceId) {
+        if self.is_estimated_by_file() {
+            let now = self.counts(device);
+            let own = &mut self.device(device).bdi.borrow_mut().bandwidth;
+            if own.elapsed(now) > self.interval() {
+                own.update(now, &[], self.profile.hz.get());
+            }
+        }
+    }
+
+    /// wb_inode_writeback_end: queue_delayed_work, which does nothing where the work is queued already.
+    pub fn wake_estimator(&self, device: DeviceId) {
+        let is_done = self.mm.borrow().by_device[device.index()].writeback == 0;
+        if is_done && let Some(estimator) = self.device(device).bdi.borrow_mut().estimator.take() {
+            self.clock.wake(estimator);
+        }
+    }
+}
+
+/// wb_update_bandwidth_workfn, 5.15 and later.
+pub async fn estimator(m: Rc<Machine>, device: DeviceId) {
+    loop {
+        m.device(device).bdi.borrow_mut().estimator = Some(m.clock.current());
+        m.clock.park(None).await;
+        m.clock.sleep_until(m.clock.now() + m.interval() * m.profile.jiffy_ns()).await;
+        let now = m.counts(device);
+        m.device(device).bdi.borrow_mut().bandwidth.update(now, &[], m.profile.hz.get());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bandwidth, Counts};
+
+    #[test]
+    fn what_is_written_after_a_second_of_nothing_is_not_taken_for_the_bandwidth_of_that_second() {
+        let at = |jiffies, written| Counts { jiffies, dirtied: 0, written };
+        let own = Bandwidth { stamp_jiffies: 1_000, ..Bandwidth::default() };
+        // HZ 1000: elapsed > HZ, and the last estimate is from before wb_start.
+        assert!(own.was_idle(at(2_001, 500), 1_500, 1000));
+        assert!(!own.was_idle(at(2_000, 500), 1_500, 1000), "no more than HZ");
+        assert!(!own.was_idle(at(2_001, 500), 1_000, 1000), "the flusher was at it all the time");
+    }
+
+    #[test]
+    fn an_estimate_counts_from_the_one_before() {
+        let mut own = Bandwidth { stamp_jiffies: 1_000, written_stamp: 100, ..Bandwidth::default() };
+        own.update(Counts { jiffies: 1_200, dirtied: 70, written: 10_340 }, &[], 1000);
+        // (10240 * 1000 + 25600 * (4096 - 200)) >> 12 = 26850.
+        assert_eq!(
+            (own.write_bandwidth, own.written_stamp, own.dirtied_stamp, own.stamp_jiffies),
+            (26_850, 10_340, 70, 1_200)
+        );
+        // wb_update_bandwidth_workfn may come in the same jiffy: elapsed is one.
+        own.update(Counts { jiffies: 1_200, dirtied: 70, written: 10_340 }, &[], 1000);
+        assert_eq!(own.write_bandwidth, (26_850 * (4096 - 1)) >> 12);
+    }
+}
