@@ -62,6 +62,8 @@ pub struct FileSystem {
     pub barriers: bool,
     /// Extents are converted when their data is on disk (ext4's dioread_nolock).
     pub converts_extents: bool,
+    /// Each page of a write is bracketed by a handle (ext4_write_begin; ext4_da_write_begin up to 5.14).
+    pub starts_handles: bool,
     /// A write of many pages takes one folio for them, and readahead folios that grow.
     pub large_folios: bool,
     pub ahead_folios: bool,
@@ -120,6 +122,7 @@ impl FileSystem {
             // JBD_DEFAULT_MAX_COMMIT_AGE; xfs_syncd_centisecs; fs/reiserfs/journal.c: JOURNAL_MAX_TRANS_AGE.
             commit_interval_ns: if matches!(kind, Kind::Xfs | Kind::Reiserfs) { 30 } else { 5 } * SECOND,
             converts_extents: profile.converts_extents && !matches!(kind, Kind::Xfs | Kind::Nfs),
+            starts_handles: kind == Kind::Ext4 && has_log && profile.writes_start_handles,
             large_folios: name.is_some_and(|name| profile.large_folio_systems.contains(&name)),
             ahead_folios: name.is_some_and(|name| profile.ahead_folio_systems.contains(&name)),
             barriers: match kind {
@@ -152,7 +155,9 @@ impl FileSystem {
             "noac" if self.kind == Kind::Nfs => (self.writes_through, self.keeps_no_writes) = (true, true),
             "barrier" | "barrier=1" => self.barriers = true,
             "nobarrier" | "barrier=0" => self.barriers = false,
-            "nodelalloc" => self.delays_allocation = false,
+            "nodelalloc" => {
+                (self.delays_allocation, self.starts_handles) = (false, self.kind == Kind::Ext4 && self.has_log);
+            }
             _ => {
                 if let Some(seconds) = option.strip_prefix("commit=").and_then(|text| text.parse::<u64>().ok()) {
                     self.commit_interval_ns = seconds.max(1) * SECOND;

@@ -199,7 +199,9 @@ impl Machine {
         let grows = offset + bytes > own.size;
         own.size = own.size.max(offset + bytes);
         // The page was written to a moment ago: it is in the CPU's cache, whichever node it lies on.
-        task.work(Site::Work, self.costs.write_base_ns + bytes * self.costs.copy_byte_ps / 1000);
+        let starts_handles = self.device(mm.inodes.get(inode).device).file_system.starts_handles;
+        let handle_ns = if starts_handles { self.costs.handle_ns } else { 0 };
+        task.work(Site::Work, self.costs.write_base_ns + handle_ns + bytes * self.costs.copy_byte_ps / 1000);
         drop(mm);
         super::journal::note_change(self, inode, grows);
         true
@@ -220,6 +222,9 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
     for page in first..=last {
         let from = offset.max(page * PAGE);
         let part = (offset + bytes).min((page + 1) * PAGE) - from;
+        if file_system.starts_handles {
+            task.work(Site::Work, m.costs.handle_ns);
+        }
         let hit = m.mm.borrow().lookup(inode, page);
         let (id, bit) = match hit {
             Some((mut id, bit)) => {

@@ -50,6 +50,8 @@ costs! {
     /// Each further page that a write() overwrites, of a large folio each further folio: write_begin, write_end and the dirty
     /// limits' check, beside the copying.
     write_step_ns: true,
+    /// Starting and stopping a handle of jbd2's, with which ext4 brackets each page of a write up to 5.14.
+    handle_ns: true,
     read_base_ns: true,
     /// Copying one byte, ps.
     copy_byte_ps: true,

@@ -25,6 +25,7 @@ pub fn profile() -> Profile {
         schedulers: &["deadline", "mq-deadline", "bfq", "none"],
         populates_write: true,
         nfs: NfsRule { congestion: NfsCongestion::Marks, reads_far_ahead: false },
+        writes_start_handles: false,
         converts_extents: true,
         io_less: IoLessRule { bandwidth: BandwidthRule::ByFile, ..linux_4_18::profile().io_less },
         ..linux_4_18::profile()

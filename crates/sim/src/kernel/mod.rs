@@ -406,6 +406,8 @@ pub struct Profile {
     pub schedulers: &'static [&'static str],
     /// MADV_POPULATE_WRITE (mm/madvise.c, 5.14 and later).
     pub populates_write: bool,
+    /// ext4 starts a handle for each page of a write though its blocks are allocated later (up to 5.14).
+    pub writes_start_handles: bool,
     /// Blocks are allocated as unwritten and converted when their data is on disk (ext4's dioread_nolock, 5.6 and later).
     pub converts_extents: bool,
     pub stable_pages: bool,

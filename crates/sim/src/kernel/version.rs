@@ -248,6 +248,9 @@ const CHANGES: &[Change] = &[
     change([5, 15, 0], "vfs: keep inodes with page cache off the inode shrinker LRU", |profile| {
         profile.shrink.cache_holds_inodes = true;
     }),
+    change([5, 15, 0], "ext4: drop unnecessary journal handle in delalloc write", |profile| {
+        profile.writes_start_handles = false;
+    }),
     change([5, 15, 0], "writeback: reliably update bandwidth estimation", |profile| {
         profile.io_less.bandwidth = BandwidthRule::ByFile;
     }),
@@ -299,7 +302,6 @@ const ABSENT: &[(Version, &str)] = &[
     ([3, 13, 0], "blk-mq: new multi-queue block IO queueing mechanism"),
     ([3, 15, 0], "mm: introduce vm_ops->map_pages() (fault-around)"),
     ([4, 14, 0], "mm, swap: VMA based swap readahead"),
-    ([5, 15, 0], "ext4: drop unnecessary journal handle in delalloc write"),
     ([5, 19, 0], "ext4: improve write performance with disabled delalloc"),
     ([6, 4, 0], "mm: handle page faults under per-VMA locks"),
 ];
@@ -421,6 +423,7 @@ mod tests {
                 "{:?}",
                 (
                     (profile.throttle, profile.reclaim_writes, profile.workingset, profile.refaults_age_active),
+                    profile.writes_start_handles,
                     (profile.immediate, profile.throttles_reclaim, profile.memcg_counts_slabs),
                     (profile.watermarks, profile.lru_per_node, profile.zonelist_by_zone, profile.writes_activate),
                     (profile.shrink, profile.swap, profile.stable_pages, profile.relatime, profile.page_blocks),
