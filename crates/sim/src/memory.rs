@@ -179,6 +179,10 @@ impl Mm {
         id
     }
 
+    pub fn lacks_buffer(&self, (id, bit): (ChunkId, u32)) -> bool {
+        self.chunks.get(id).buffers & bit == 0
+    }
+
     /// The chunk of a window whose pages are in this zone and on this list; a new one where there is none.
     pub fn chunk_for(&mut self, inode: InodeId, window: u32, zone: u8, lruvec: u8, list: usize) -> ChunkId {
         let head = self.inodes.get(inode).windows.get(window);

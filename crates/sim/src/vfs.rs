@@ -129,26 +129,26 @@ pub async fn device_page(m: &Machine, on: DeviceId, task: &mut Task, page: u64, 
                 m.mm.borrow_mut().uncharge_page(device);
                 return;
             };
-            let mut mm = m.mm.borrow_mut();
-            if let Some(found) = mm.lookup(device, page) {
-                mm.give_frames(zone, task.cpu, 1, false);
-                mm.uncharge_page(device);
-                found
-            } else {
-                let found = (mm.insert(device, page, zone), 1 << (page % WINDOW_PAGES));
-                drop(mm);
-                // fs/buffer.c: grow_dev_folio. SLAB's buffer_heads of metadata are left out, as no account is kept of their slabs.
-                if m.profile.slub && m.profile.buffer_heads {
-                    add::attach_buffer(m, task, device, page).await
-                } else {
-                    found
-                }
-            }
+            let placed = place_device_page(m, device, page, zone, task.cpu);
+            // fs/buffer.c: grow_dev_folio. SLAB's buffer_heads of metadata are left out, as no account is kept of their slabs.
+            let needs_buffer = m.profile.slub && m.profile.buffer_heads && m.mm.borrow().lacks_buffer(placed);
+            if needs_buffer { add::attach_buffer(m, task, device, page).await } else { placed }
         }
     };
     if dirty && id != NONE {
         m.mark_dirty(id, bit);
     }
+}
+
+/// Puts a page of the block device into the cache; the frame goes back if somebody else was faster.
+fn place_device_page(m: &Machine, device: InodeId, page: u64, zone: u8, cpu: u16) -> (ChunkId, u32) {
+    let mut mm = m.mm.borrow_mut();
+    if let Some(found) = mm.lookup(device, page) {
+        mm.give_frames(zone, cpu, 1, false);
+        mm.uncharge_page(device);
+        return found;
+    }
+    (mm.insert(device, page, zone), 1 << (page % WINDOW_PAGES))
 }
 
 /// Reads pages from the disk and waits for them.

@@ -53,7 +53,7 @@ impl Open {
     /// The sizes of its free pieces, a bit for each: the largest, and of what else is free the powers of two that make it up.
     fn pieces(&self) -> u64 {
         if self.largest.is_power_of_two() && self.free >= self.largest {
-            self.largest | self.free % self.largest
+            self.largest | (self.free % self.largest)
         } else {
             self.free
         }
