@@ -209,10 +209,12 @@ fn check_cpu(cpu: u32) -> Result<(), HostError> {
 fn check_directory(path: &Path) -> Result<(), HostError> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let probed = match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {
-        // No such files here: NFS, FUSE, and (EISDIR) kernels up to 3.10. Permission is what can be asked without a trace.
-        Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
-            rustix::fs::accessat(CWD, path, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)
-        }
+        // No such files here: NFS, FUSE, and (EISDIR) kernels up to 3.10. Permission is what can be asked without a trace; root has it
+        // even where there are no blocks to write to, as in /proc.
+        Err(error @ (Errno::OPNOTSUPP | Errno::ISDIR)) => match rustix::fs::statvfs(path) {
+            Ok(place) if place.f_blocks == 0 => Err(error),
+            _ => rustix::fs::accessat(CWD, path, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS),
+        },
         opened => opened.map(drop),
     };
     probed.map_err(|error| match error {
@@ -446,6 +448,7 @@ mod tests {
     use super::check_directory;
     use rustix::fs::inotify;
     use rustix::io::Errno;
+    use std::path::Path;
 
     #[test]
     fn a_directory_is_probed_without_a_name_that_a_killed_run_would_leave() {
@@ -464,5 +467,7 @@ mod tests {
         assert!(of_a_file.contains(&file.path().display().to_string()), "{of_a_file}");
         let missing = check_directory(&file.path().with_extension("missing")).expect_err("it is missing").to_string();
         assert!(missing.contains("No such file or directory"), "{missing}");
+        let of_proc = check_directory(Path::new("/proc")).expect_err("no files can be made there").to_string();
+        assert!(of_proc.contains("/proc"), "{of_proc}");
     }
 }

@@ -10,24 +10,21 @@ use crate::kernel::Workingset;
 use crate::memory::Mm;
 use crate::reclaim::{Pass, Scanned};
 
-/// Chunks of the largest folio: 512 pages (MAX_PAGECACHE_ORDER with huge pages).
-const PARTS_MAX: usize = 16;
-
-/// The chunks of a folio, in the order of its pages.
-#[derive(Clone, Copy, Debug)]
+/// The chunks of a folio, in the order of its pages; of most there is one, for which nothing is allocated.
+#[derive(Clone, Debug)]
 pub struct Folio {
-    parts: [ChunkId; PARTS_MAX],
-    count: usize,
+    one: [ChunkId; 1],
+    all: Vec<ChunkId>,
 }
 
 impl Folio {
     pub fn parts(&self) -> &[ChunkId] {
-        &self.parts[..self.count]
+        if self.is_large() { &self.all } else { &self.one }
     }
 
     /// More than a chunk.
     pub fn is_large(&self) -> bool {
-        self.count > 1
+        self.all.len() > 1
     }
 }
 
@@ -53,21 +50,19 @@ impl Mm {
     /// The folio that a chunk is a part of; a chunk of smaller ones stands for itself.
     pub fn folio_of(&self, id: ChunkId) -> Folio {
         let chunk = *self.chunks.get(id);
-        let mut folio = Folio { parts: [id; PARTS_MAX], count: 1 };
+        let mut folio = Folio { one: [id], all: Vec::new() };
         let windows = (1_u32 << chunk.order) / WINDOW_PAGES as u32;
         if windows <= 1 {
             return folio;
         }
         let first = chunk.window / windows * windows;
-        folio.count = 0;
         for window in first..first + windows {
             let mut at = self.inodes.get(chunk.inode).windows.get(window);
-            while at != NONE && folio.count < PARTS_MAX {
+            while at != NONE {
                 let part = self.chunks.get(at);
                 let same = (part.order, part.list, part.lruvec) == (chunk.order, chunk.list, chunk.lruvec);
                 if same {
-                    folio.parts[folio.count] = at;
-                    folio.count += 1;
+                    folio.all.push(at);
                 }
                 at = part.sibling;
             }

@@ -5,7 +5,7 @@ use super::{Growth, Scenario, WorkloadSpec};
 use crate::params::SCALE;
 use crate::{ParamError, Params};
 use flatwater_recording::knob::{self, nearest};
-use flatwater_recording::units::{Bytes, UnitError};
+use flatwater_recording::units::{Bytes, Nanos, UnitError};
 use flatwater_recording::{KNOBS, KnobError, SpeedError};
 
 #[derive(Debug, thiserror::Error)]
@@ -32,11 +32,18 @@ pub enum SetError {
         "machine.grows: '{given}' is not TIME:SIZE,SIZE... for each node, in the order of time, with ';' between (0s:1MiB,0;2s:4MiB,1MiB)"
     )]
     Growth { given: String },
+    #[error(
+        "machine.cpu_turn: '{given}' is no turn of an emulated CPU: give 1us or more, or 0 where each CPU has a thread of its own"
+    )]
+    Turn { given: String },
     #[error("machine.speed: {why}")]
     Speed { why: SpeedError },
     #[error("scenario '{scenario}' has no workload with a scale: shorten it with -t, or set its parameters one by one")]
     NoScale { scenario: String },
 }
+
+/// A run by shorter turns does nothing but change CPUs.
+const TURN_NS_MIN: u64 = 1_000;
 
 /// `48MiB,24MiB`: one size for each node.
 fn sizes(list: &str) -> Result<Vec<u64>, UnitError> {
@@ -76,8 +83,11 @@ impl Scenario {
             }
             "machine.grows" => self.machine.grows = growths(value)?,
             "machine.cpu_turn" => {
-                self.machine.cpu_turn =
-                    Some(value.parse::<flatwater_recording::units::Nanos>()?).filter(|turn| turn.0 > 0)
+                let turn = value.parse::<Nanos>()?;
+                if (1..TURN_NS_MIN).contains(&turn.0) {
+                    return Err(SetError::Turn { given: value.to_owned() });
+                }
+                self.machine.cpu_turn = Some(turn).filter(|turn| turn.0 > 0);
             }
             "machine.own_cpu_percent" => {
                 self.machine.own_cpu_percent =
@@ -185,6 +195,12 @@ mod tests {
             assert!(scenario.set(wrong).is_err(), "{wrong}");
         }
         assert_eq!(scenario.machine.grows.len(), 2, "what is refused changes nothing");
+        scenario.set("machine.cpu_turn=125us").expect("a turn");
+        let said = scenario.set("machine.cpu_turn=1ns").expect_err("a turn of nothing but a change").to_string();
+        assert!(said.contains("1us or more"), "{said}");
+        assert_eq!(scenario.machine.cpu_turn.map(|turn| turn.0), Some(125_000));
+        scenario.set("machine.cpu_turn=0s").expect("none");
+        assert_eq!(scenario.machine.cpu_turn, None);
         for (assignment, hint) in [("vm.swapiness=1", "vm.swappiness"), ("jurnal.bytes=1", "journal.bytes")] {
             let refusal = scenario.set(assignment).expect_err(assignment).to_string();
             assert!(refusal.contains(hint), "{refusal}");
