@@ -9,6 +9,7 @@
 mod curves;
 pub mod fit;
 mod growth;
+mod unsaid;
 mod work;
 
 use serde::Serialize;

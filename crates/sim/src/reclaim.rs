@@ -149,11 +149,6 @@ impl Mm {
         sum
     }
 
-    /// Dirty pages and pages under writeback go to the active list; generations have a rule of their own (sort_folio).
-    fn moves_away(&self) -> bool {
-        self.profile.immediate == Immediate::MovesAway && !self.profile.lru_gen
-    }
-
     /// One chunk at the tail: frees what may go and moves the rest on (`shrink_page_list`).
     pub fn scan_chunk(&mut self, id: ChunkId, pass: Pass, sum: &mut Scanned) -> u64 {
         let chunk = *self.chunks.get(id);
@@ -213,24 +208,6 @@ impl Mm {
             }
         }
         freed
-    }
-
-    /// mm/vmscan.c: shrink_page_list, 3.11: pages under writeback at the tail, which are marked so that they come there again once
-    /// they are written (3.6).
-    pub fn note_writeback(&mut self, id: ChunkId, pass: Pass, sum: &mut Scanned) {
-        let marks = self.profile.immediate >= Immediate::Writeback && !self.profile.lru_per_node || self.moves_away();
-        let chunk = self.chunks.get_mut(id);
-        let pages = u64::from((chunk.writeback & chunk.present).count_ones());
-        if pages == 0 || !marks {
-            return;
-        }
-        if !std::mem::replace(&mut chunk.reclaim, true) {
-            sum.writeback += pages;
-        } else if pass.kswapd && self.zones[usize::from(chunk.zone)].tail.writeback {
-            sum.immediate += pages;
-        } else {
-            (sum.writeback, sum.recycled) = (sum.writeback + pages, sum.recycled + pages);
-        }
     }
 
     pub fn lru_pages(&self, lruvec: u8) -> u64 {

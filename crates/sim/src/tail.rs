@@ -8,6 +8,7 @@
 //! From 4.11 on the same by node, of what one call of shrink_node met; all zones of a node have its flags.
 
 use super::Machine;
+use super::chunk::ChunkId;
 use super::kernel::{Immediate, KswapdRule};
 use super::memory::Mm;
 use super::reclaim::{Pass, Scanned};
@@ -67,6 +68,29 @@ pub async fn stall(m: &Machine, task: &mut Task, zone: usize, step: Scanned, con
 }
 
 impl Mm {
+    /// Dirty pages and pages under writeback go to the active list; generations have a rule of their own (sort_folio).
+    pub fn moves_away(&self) -> bool {
+        self.profile.immediate == Immediate::MovesAway && !self.profile.lru_gen
+    }
+
+    /// mm/vmscan.c: shrink_page_list, 3.11: pages under writeback at the tail, which are marked so that they come there again once
+    /// they are written (3.6).
+    pub fn note_writeback(&mut self, id: ChunkId, pass: Pass, sum: &mut Scanned) {
+        let marks = self.profile.immediate >= Immediate::Writeback && !self.profile.lru_per_node || self.moves_away();
+        let chunk = self.chunks.get_mut(id);
+        let pages = u64::from((chunk.writeback & chunk.present).count_ones());
+        if pages == 0 || !marks {
+            return;
+        }
+        if !std::mem::replace(&mut chunk.reclaim, true) {
+            sum.writeback += pages;
+        } else if pass.kswapd && self.zones[usize::from(chunk.zone)].tail.writeback {
+            sum.immediate += pages;
+        } else {
+            (sum.writeback, sum.recycled) = (sum.writeback + pages, sum.recycled + pages);
+        }
+    }
+
     /// mm/vmscan.c: shrink_node, 4.17 and later, after kswapd's scan of a node: sets its flags; whether kswapd is to wait.
     fn note_node_tail(&mut self, node: usize, met: Scanned) -> bool {
         let taken = met.scanned - met.passed.min(met.scanned);

@@ -2,6 +2,7 @@
 //! is compared is fitted.
 
 use super::growth::Growth;
+use super::unsaid::Unsaid;
 use flatwater_recording::schema::{Column, nodes, zones};
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{
@@ -78,7 +79,7 @@ impl Machine {
         machine.tell(HELD, held(reference, scenario, &growth));
         machine.tell(MAPPED_UNLISTED, mapped_unlisted(reference, scenario));
         if let Some(why) = why_not {
-            machine.gaps.push(Gap::new("machine.grows", why, RECORD_AGAIN));
+            machine.gaps.push(Gap::new("machine.grows", why.to_string(), RECORD_AGAIN));
         }
         machine.tell(ZONE_MIN, zone_min(reference, scenario));
         let own = (reference.header.own_cost.cpu_share * 100.0).round();
@@ -89,10 +90,10 @@ impl Machine {
         machine
     }
 
-    fn tell(&mut self, what: &str, found: Result<Vec<String>, String>) {
+    fn tell(&mut self, what: &str, found: Result<Vec<String>, Unsaid>) {
         match found {
             Ok(assignments) => self.assignments.extend(assignments),
-            Err(why) => self.gaps.push(Gap::new(what, why, RECORD_AGAIN)),
+            Err(why) => self.gaps.push(Gap::new(what, why.to_string(), RECORD_AGAIN)),
         }
     }
 }
@@ -104,18 +105,18 @@ const RECORD_AGAIN: &str =
     "record the guest again with this version; until then the model's own machine stands in for it";
 
 /// The first value that a node's samples have for this column, or that they have none.
-fn at_first(node: usize, rows: Rows<'_>, column: Column) -> Result<u64, String> {
+fn at_first(node: usize, rows: Rows<'_>, column: Column) -> Result<u64, Unsaid> {
     let first = rows.first(column).and_then(|value| u64::try_from(value).ok());
-    first.ok_or_else(|| format!("the reference has no {} of node {node}", column.name))
+    first.ok_or(Unsaid::Column { column: column.name, node })
 }
 
 /// Samples of the scenario's nodes, in order, each with its bytes.
-fn nodes_of<'a>(reference: &'a Recording, scenario: &Scenario) -> Result<Vec<(u64, Rows<'a>)>, String> {
+fn nodes_of<'a>(reference: &'a Recording, scenario: &Scenario) -> Result<Vec<(u64, Rows<'a>)>, Unsaid> {
     let rows: Vec<Rows<'a>> =
         reference.table(Table::Nodes).into_iter().flat_map(|table| table.by_entity()).map(|(_, rows)| rows).collect();
     let sizes = &scenario.machine.node_bytes;
     if rows.len() < sizes.len() {
-        return Err(format!("the reference has samples of {} nodes, the scenario has {}", rows.len(), sizes.len()));
+        return Err(Unsaid::Nodes { has: rows.len(), wants: sizes.len() });
     }
     Ok(sizes.iter().copied().zip(rows).collect())
 }
@@ -127,7 +128,7 @@ fn by_node(key: &str, sizes: &[String]) -> Option<String> {
 
 /// What the kernel keeps of each node for good, and what is in use before the set-up: what that leaves in memory is for the
 /// model to find out.
-fn held(reference: &Recording, scenario: &Scenario, growth: &Growth) -> Result<Vec<String>, String> {
+fn held(reference: &Recording, scenario: &Scenario, growth: &Growth) -> Result<Vec<String>, Unsaid> {
     let (mut reserved, mut resident) = (Vec::new(), Vec::new());
     for (node, (bytes, rows)) in nodes_of(reference, scenario)?.into_iter().enumerate() {
         let total = at_first(node, rows, nodes::MEM_TOTAL_BYTES)?;
@@ -143,7 +144,7 @@ fn held(reference: &Recording, scenario: &Scenario, growth: &Growth) -> Result<V
 }
 
 /// zone_reclaim_mode asks for page cache beyond what is mapped; programs of an initramfs are mapped but on no list.
-fn mapped_unlisted(reference: &Recording, scenario: &Scenario) -> Result<Vec<String>, String> {
+fn mapped_unlisted(reference: &Recording, scenario: &Scenario) -> Result<Vec<String>, Unsaid> {
     let mut unlisted = Vec::new();
     for (node, (_, rows)) in nodes_of(reference, scenario)?.into_iter().enumerate() {
         let first = |column| at_first(node, rows, column);
@@ -175,26 +176,26 @@ fn kernel_free(reference: &Recording) -> Option<String> {
 /// The zones' shares of min_free_kbytes, which the kernel deals out before the initramfs is given back (mm/page_alloc.c:
 /// init_per_zone_wmark_min): the node that holds it has a lower watermark than its memory stands for. A scenario that sets the
 /// reserve has them computed anew.
-fn zone_min(reference: &Recording, scenario: &Scenario) -> Result<Vec<String>, String> {
+fn zone_min(reference: &Recording, scenario: &Scenario) -> Result<Vec<String>, Unsaid> {
     if scenario.setup.get(MIN_FREE).is_some() {
         return Ok(Vec::new());
     }
-    let table = reference.table(Table::Zones).ok_or("the reference has no samples of zones")?;
+    let table = reference.table(Table::Zones).ok_or(Unsaid::Samples { what: "zones" })?;
     let page = reference.header.machine.page_size_bytes();
     let mut nodes = Vec::new();
     for node in &reference.header.machine.nodes {
         let mut own = Vec::new();
         for (entity, rows) in table.by_entity().filter(|(entity, _)| entity.node == Some(node.node)) {
             let min = rows.first(zones::MIN).and_then(|min| u64::try_from(min).ok());
-            let min =
-                min.ok_or_else(|| format!("the reference has no min of zone {} of node {}", entity.name, node.node))?;
+            let unsaid = || Unsaid::Min { zone: entity.name.clone(), node: node.node };
+            let min = min.ok_or_else(unsaid)?;
             own.push((entity.name.as_str(), min));
         }
         // DMA, DMA32, Normal: the kernel's order.
         own.sort_unstable();
         let sizes: Vec<String> = own.into_iter().map(|(_, min)| (min * page).to_string()).collect();
         if sizes.is_empty() {
-            return Err(format!("the reference has no zone of node {}", node.node));
+            return Err(Unsaid::Zone { node: node.node });
         }
         nodes.push(sizes.join(","));
     }
@@ -231,7 +232,7 @@ fn chosen_by_the_kernel(reference: &Recording, scenario: &Scenario) -> Vec<Strin
 
 #[cfg(test)]
 mod tests {
-    use super::{Machine, as_fast_as, chosen_by_the_kernel, cpu_turn, kernel_free, mapped_unlisted, zone_min};
+    use super::{Machine, Unsaid, as_fast_as, chosen_by_the_kernel, cpu_turn, kernel_free, mapped_unlisted, zone_min};
     use flatwater_explain::testing::Made;
     use flatwater_recording::schema::zones;
     use flatwater_recording::{Entity, NodeShape, OpKind, Recording, Source, Table, ZoneBlocks};
@@ -299,7 +300,7 @@ mod tests {
         let told = format!("machine.zone_min={},{};{}", 9 * page, 300 * page, 400 * page);
         assert_eq!(zone_min(&real, &scenario), Ok(vec![told]));
         real.header.machine.nodes.push(node(2));
-        assert_eq!(zone_min(&real, &scenario), Err("the reference has no zone of node 2".to_owned()));
+        assert_eq!(zone_min(&real, &scenario), Err(Unsaid::Zone { node: 2 }));
         scenario.setup.observe("vm.min_free_kbytes", "2048");
         assert_eq!(zone_min(&real, &scenario), Ok(Vec::new()), "the kernel computes them anew");
     }

@@ -1,5 +1,6 @@
 //! What else than page cache and reclaimable slabs took a guest's memory while it was recorded.
 
+use super::unsaid::Unsaid;
 use flatwater_recording::schema::{Column, nodes};
 use flatwater_recording::{Recording, Rows, Table};
 use flatwater_workload::scenario::Scenario;
@@ -30,18 +31,18 @@ pub struct Growth {
 
 impl Growth {
     /// Or why it is not known: the recording lacks a part of what adds up to it.
-    pub fn of(reference: &Recording, scenario: &Scenario) -> Result<Growth, String> {
+    pub fn of(reference: &Recording, scenario: &Scenario) -> Result<Growth, Unsaid> {
         let build =
             |spec: &flatwater_workload::scenario::WorkloadSpec| (spec.entry.build)(&spec.params, scenario.seed).ok();
         let own: u64 = scenario.workloads.iter().filter_map(build).map(|work| work.footprint().memory_bytes).sum();
         if own > OWN_MEMORY_MAX_BYTES {
             return Ok(Growth::default());
         }
-        let table = reference.table(Table::Nodes).ok_or("the reference has no samples of nodes")?;
+        let table = reference.table(Table::Nodes).ok_or(Unsaid::Samples { what: "nodes" })?;
         let nodes: Vec<Vec<(u64, u64)>> = table.by_entity().map(|(_, rows)| taken(rows)).collect::<Result<_, _>>()?;
         let Some(first) = nodes.first() else { return Ok(Growth::default()) };
         if nodes.iter().any(|node| node.len() != first.len()) {
-            return Err("the reference has more samples of one node than of another".to_owned());
+            return Err(Unsaid::Uneven);
         }
         let at = |row: usize| -> Vec<u64> { nodes.iter().map(|node| node[row].1).collect() };
         let start_ns = reference.header.clock.start_ns;
@@ -68,14 +69,14 @@ impl Growth {
 }
 
 /// What of a node was taken beyond the first sample's, by instant.
-fn taken(rows: Rows<'_>) -> Result<Vec<(u64, u64)>, String> {
+fn taken(rows: Rows<'_>) -> Result<Vec<(u64, u64)>, Unsaid> {
     let [first_of_all, others @ ..] = HELD;
     let mut sums: Vec<(u64, i64)> = rows.values(first_of_all).collect();
     for column in others {
         let values: Vec<(u64, i64)> = rows.values(column).collect();
         if values.len() != sums.len() {
-            let (has, of, than) = (values.len(), column.name, first_of_all.name);
-            return Err(format!("the reference has {has} samples of a node's {of}, and {} of its {than}", sums.len()));
+            let (has, others) = (values.len(), sums.len());
+            return Err(Unsaid::Partly { column: column.name, has, other: first_of_all.name, others });
         }
         sums.iter_mut().zip(values).for_each(|((_, sum), (_, bytes))| *sum += bytes);
     }
@@ -125,7 +126,7 @@ mod tests {
         let scenario = Scenario::load("journal").expect("built in");
         for column in HELD {
             let why = Growth::of(&grew(Some(column.name)), &scenario).err();
-            assert!(why.as_ref().is_some_and(|why| why.contains(column.name)), "{}: {why:?}", column.name);
+            assert!(why.as_ref().is_some_and(|why| why.to_string().contains(column.name)), "{}: {why:?}", column.name);
         }
     }
 }
