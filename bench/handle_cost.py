@@ -5,13 +5,14 @@
 Up to 5.14 ext4_da_write_begin starts a handle for each page of a write and ext4_da_write_end stops it; later kernels do so only for
 a file system that is mounted with nodelalloc (ext4_write_begin). So the same overwrite (level_cost.c: 220 bytes, blocks allocated,
 size unchanged) is timed on one file system mounted both ways in turns, and the difference is the handle. CPU time on one CPU; medians
-of the rounds with their spread. Needs root, cc, a loop device and mkfs.ext4; leaves nothing behind."""
+of the rounds with their spread. Needs root, cc, a loop device and mkfs.ext4. Killed in the middle it leaves the mount and the loop device that it names first."""
 
 import argparse
 import pathlib
 import platform
 import statistics
 import subprocess
+import sys
 import tempfile
 
 COUNT = 400_000
@@ -46,6 +47,7 @@ def main():
         run("mkfs.ext4", "-q", "-F", image)
         where.mkdir()
         device = run("losetup", "-f", "--show", image).strip()
+        print(f"handle_cost: {device} on {where}", file=sys.stderr)
         try:
             backing = pathlib.Path("/sys/block", pathlib.Path(device).name, "loop/backing_file").read_text().strip()
             assert backing == str(image), f"{device} is {backing}'s, not ours"
