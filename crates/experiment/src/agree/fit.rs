@@ -79,7 +79,7 @@ impl Machine {
         machine.tell(HELD, held(reference, scenario, &growth));
         machine.tell(MAPPED_UNLISTED, mapped_unlisted(reference, scenario));
         if let Some(why) = why_not {
-            machine.gaps.push(Gap::new("machine.grows", why.to_string(), RECORD_AGAIN));
+            machine.gaps.push(Gap::new(GROWS, why.to_string(), RECORD_AGAIN));
         }
         machine.tell(ZONE_MIN, zone_min(reference, scenario));
         let own = (reference.header.own_cost.cpu_share * 100.0).round();
@@ -99,6 +99,8 @@ impl Machine {
 }
 
 const HELD: &str = "machine.reserved and machine.resident";
+/// What grew before the measured part is told as resident.
+const GROWS: &str = "machine.grows, and its part of machine.resident";
 const MAPPED_UNLISTED: &str = "machine.mapped_unlisted";
 const ZONE_MIN: &str = "machine.zone_min";
 const RECORD_AGAIN: &str =
