@@ -48,6 +48,7 @@ pub fn measure(directory: &Path) -> io::Result<Speed> {
         fault_page_ns: median(|one| one.fault_page_ns),
         touch_ns: median(|one| one.touch_ns),
         unmap_page_ns: median(|one| one.unmap_page_ns),
+        pageout_page_ns: median(|one| one.pageout_page_ns),
         disk_call_ns,
         stat_ns: median(|one| one.stat_ns),
         open_ns: median(|one| one.open_ns),
@@ -89,6 +90,8 @@ fn round(path: &Path) -> io::Result<Speed> {
         drop(mapping);
         Ok(())
     })?;
+    let pageout_ns = pageout_ns(&file)?;
+    read_all()?;
     let drop_ns = timed(|| Ok(fadvise(&file, 0, None, Advice::DontNeed)?))?;
     drop(file);
     let file = open(path)?;
@@ -106,8 +109,16 @@ fn round(path: &Path) -> io::Result<Speed> {
         fault_page_ns: fault_ns.checked_sub(touch_ns).map(|ns| ns / PAGES),
         touch_ns: Some(touch_ns / PAGES),
         unmap_page_ns: Some(unmap_ns / PAGES),
+        pageout_page_ns: pageout_ns.map(|ns| ns / PAGES),
         ..Speed::default()
     })
+}
+
+/// Has the file's cached pages reclaimed while they are mapped; nothing where the kernel has no such advice (before 5.4).
+fn pageout_ns(file: &File) -> io::Result<Option<u64>> {
+    let mapping = Mapping::new(file, FILE_BYTES)?;
+    mapping.touch(0, FILE_BYTES, false);
+    Ok(timed(|| mapping.page_out()).ok())
 }
 
 /// Where in a buffer for direct I/O a page begins.
@@ -154,6 +165,7 @@ mod tests {
             "{speed:?}"
         );
         assert!(speed.rename_ns.is_some() && speed.unlink_ns.is_some() && speed.open_ns.is_some(), "{speed:?}");
+        assert!(speed.pageout_page_ns > Some(0), "MADV_PAGEOUT, 5.4 and later: {speed:?}");
         assert!(speed.touch_ns.is_some() && speed.unmap_page_ns.is_some(), "{speed:?}");
     }
 }

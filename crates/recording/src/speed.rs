@@ -25,6 +25,8 @@ pub struct Speed {
     pub touch_ns: Option<u64>,
     /// munmap() of touched pages, ns a page.
     pub unmap_page_ns: Option<u64>,
+    /// Reclaiming a clean page that one process has mapped (MADV_PAGEOUT), ns a page.
+    pub pageout_page_ns: Option<u64>,
     /// One read of 4 KiB from the disk past the page cache (O_DIRECT), alone, ns.
     pub disk_call_ns: Option<u64>,
     /// Operations on one of 64 names in a directory, whose inodes and dentries are in memory, ns: a stat(), an open() of what is
@@ -55,7 +57,7 @@ pub enum SpeedError {
 
 type Slot = fn(&mut Speed) -> &mut Option<u64>;
 
-const FIGURES: [(&str, Slot); 17] = [
+const FIGURES: [(&str, Slot); 18] = [
     ("call_ns", |speed| &mut speed.call_ns),
     ("copy_byte_ps", |speed| &mut speed.copy_byte_ps),
     ("cache_page_ns", |speed| &mut speed.cache_page_ns),
@@ -64,6 +66,7 @@ const FIGURES: [(&str, Slot); 17] = [
     ("fault_page_ns", |speed| &mut speed.fault_page_ns),
     ("touch_ns", |speed| &mut speed.touch_ns),
     ("unmap_page_ns", |speed| &mut speed.unmap_page_ns),
+    ("pageout_page_ns", |speed| &mut speed.pageout_page_ns),
     ("disk_call_ns", |speed| &mut speed.disk_call_ns),
     ("stat_ns", |speed| &mut speed.stat_ns),
     ("open_ns", |speed| &mut speed.open_ns),

@@ -313,6 +313,24 @@ pub fn map_unlisted(mm: &mut Mm, machine: &MachineSpec) {
     }
 }
 
+/// Blocks that the mount and what ran before the scenario have read more than once, the first of the disk: those of the inodes of the
+/// run's directory, which are made one after the other in its parent's group (fs/ext4/ialloc.c: find_group_orlov, find_group_other).
+pub fn keep_buffers(mm: &mut Mm, machine: &MachineSpec) {
+    let device = mm.block_devices[0];
+    let mut page = 0;
+    for (node, bytes) in machine.buffers_bytes.iter().enumerate() {
+        let Some(zone) = mm.lists_normal.get(node).map(|list| list[0]) else { return };
+        for _ in 0..(bytes / mm.profile.page_bytes).min(mm.zones[usize::from(zone)].free) {
+            mm.zones[usize::from(zone)].free -= 1;
+            let mut id = mm.insert(device, page, zone);
+            for _ in 0..2 {
+                id = mm.touch(id, 1 << (page % WINDOW_PAGES));
+            }
+            page += 1;
+        }
+    }
+}
+
 fn fill_cache(mm: &mut Mm, zone: u8, room: u64, list: usize) {
     let with_buffers = mm.profile.buffer_heads;
     let per_slab = mm.profile.objects.buffer_head.get().per_slab;
@@ -494,9 +512,27 @@ pub fn generator(seed: u64, purpose: u64) -> RefCell<rand_pcg::Pcg64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Addresses, node_zones};
+    use super::{Addresses, keep_buffers, memory, node_zones};
+    use crate::chunk::ACTIVE;
     use crate::kernel::find;
     use crate::zone::ZoneKind;
+    use flatwater_workload::scenario::MachineSpec;
+
+    /// Two nodes of which the second has read 26 blocks before the run: they are page cache there, on the active list (read more than once).
+    #[test]
+    fn blocks_of_the_disk_that_are_in_memory_are_found_there() {
+        let profile = find("linux-6.1").expect("a profile");
+        let mut mm = memory(&profile, &[128 << 20, 128 << 20], 2);
+        let machine = MachineSpec { buffers_bytes: vec![0, 26 << 12], ..MachineSpec::default() };
+        let free = mm.zones.iter().map(|zone| zone.free).sum::<u64>();
+        keep_buffers(&mut mm, &machine);
+        assert_eq!(free - mm.zones.iter().map(|zone| zone.free).sum::<u64>(), 26);
+        let device = mm.block_devices[0];
+        let (id, _) = mm.lookup(device, 25).expect("it was read");
+        let chunk = mm.chunks.get(id);
+        assert_eq!((mm.zones[usize::from(chunk.zone)].node, usize::from(chunk.list)), (1, ACTIVE));
+        assert!(mm.lookup(device, 26).is_none());
+    }
 
     fn zones(nodes: &[u64]) -> Vec<(usize, ZoneKind, u64)> {
         let profile = find("linux-2.6.32").expect("a profile");

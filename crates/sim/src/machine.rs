@@ -11,6 +11,7 @@ use super::chunk::{INACTIVE, NONE, WINDOW_PAGES};
 use super::clock::{Clock, TaskId, WaitQueue};
 use super::cpu::Cpus;
 use super::device::{Device, DeviceId};
+use super::file_system::Kind;
 use super::inode::{FileKey, InodeId};
 use super::kernel::{Costs, Profile};
 use super::knobs::Knobs;
@@ -23,6 +24,7 @@ use super::shrinker::Owed;
 use super::writeback::Writeback;
 use super::zone;
 use flatwater_recording::{Series, Setup};
+use flatwater_workload::FileId;
 
 pub struct Machine {
     pub(super) clock: Clock,
@@ -133,12 +135,21 @@ impl Machine {
     pub(super) fn metadata_page(&self, key: FileKey) -> u64 {
         let (high, low) = (key.1 >> 32, key.1 & 0xffff_ffff);
         let per_block = self.profile.inodes_per_block.get();
-        // Files of one directory (one high half) are together, other directories elsewhere.
-        let group = (high ^ u64::from(key.0) << 24).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 38;
+        // Files of one directory (one high half) are together, other directories elsewhere. ext4 has workloads' own directories in the group
+        // of the run's (fs/ext4/ialloc.c: find_group_orlov).
+        let own = self.ext4_directory(key).unwrap_or(high ^ u64::from(key.0) << 24);
+        let group = own.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 38;
         if self.profile.names_per_block.is_some() {
             return names::scattered(group, low / per_block);
         }
         (group + low / per_block) % (1 << 26)
+    }
+
+    fn ext4_directory(&self, key: FileKey) -> Option<u64> {
+        let recorder = self.recorder.borrow();
+        let workload = recorder.workloads.get(key.0 as usize)?;
+        let is_ext4 = self.device(self.place_of_key(key)).file_system.kind == Kind::Ext4;
+        is_ext4.then(|| workload.directory(FileId(key.1)).0)
     }
 
     pub(super) fn file_under_writeback(&self, inode: InodeId) -> bool {

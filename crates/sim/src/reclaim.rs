@@ -41,6 +41,8 @@ pub struct Scanned {
     pub freed: u64,
     /// Mapped ones among the scanned.
     pub mapped: u64,
+    /// Mapped ones among the freed.
+    pub unmapped: u64,
     /// Dirty pages of files met, that nobody writes yet.
     pub dirty: u64,
     /// Pages under writeback met.
@@ -59,6 +61,7 @@ impl Scanned {
         self.aged += step.aged;
         self.freed += step.freed;
         self.mapped += step.mapped;
+        self.unmapped += step.unmapped;
         self.dirty += step.dirty;
         self.writeback += step.writeback;
         self.recycled += step.recycled;
@@ -181,6 +184,7 @@ impl Mm {
         self.chunks.get_mut(id).used_once |= young;
         let kept = busy | active | spared | if pass.may_unmap { 0 } else { mapped };
         let free = chunk.present & !kept;
+        sum.unmapped += u64::from((free & mapped).count_ones());
         let freed = if free != 0 { self.evict(id, free, pass.cpu) } else { 0 };
         if free == chunk.present {
             return freed;
@@ -274,12 +278,7 @@ pub async fn pageout(m: &Machine, task: &mut Task, pass: Pass) {
 
 /// Charges the CPU that a scan took.
 pub fn charge_scan(m: &Machine, task: &mut Task, sum: Scanned, site: Site) {
-    let costs = &m.costs;
-    let unmapped = sum.scanned.saturating_sub(sum.mapped) + sum.aged;
-    let mapped = sum.mapped.saturating_sub(sum.passed);
-    let looks_ns =
-        unmapped * costs.scan_page_ns + mapped * costs.scan_mapped_ns + (sum.passed + sum.skipped) * costs.pass_page_ns;
-    task.work(site, looks_ns + sum.freed * costs.free_page_ns);
+    task.work(site, m.costs.of_scan(&sum));
 }
 
 impl Zone {

@@ -186,6 +186,7 @@ fn memory_after_boot(scenario: &Scenario, profile: &Profile, shape: &build::Shap
     build::map_unlisted(&mut mm, &scenario.machine);
     build::set_boot_minimums(&mut mm, &scenario.machine);
     if profile.page_blocks {
+        build::keep_buffers(&mut mm, &scenario.machine);
         build::open_kernel_blocks(&mut mm, &scenario.machine);
     }
     mm

@@ -3,10 +3,10 @@
 
 use super::growth::Growth;
 use super::unsaid::Unsaid;
-use flatwater_recording::schema::{Column, nodes, zones};
+use flatwater_recording::schema::{Column, meminfo, nodes, zones};
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{
-    Gap, ICOUNT_TICK, NodeShape, Recording, Rows, Source, Speed, Table, ZoneBlocks, lru_gen_runs,
+    Entity, Gap, ICOUNT_TICK, NodeShape, Recording, Rows, Source, Speed, Table, ZoneBlocks, lru_gen_runs,
 };
 use flatwater_workload::scenario::Scenario;
 
@@ -77,6 +77,7 @@ impl Machine {
             Err(why) => (Growth::default(), Some(why)),
         };
         machine.tell(HELD, held(reference, scenario, &growth));
+        machine.tell(BUFFERS, buffers(reference, scenario));
         machine.tell(MAPPED_UNLISTED, mapped_unlisted(reference, scenario));
         if let Some(why) = why_not {
             machine.gaps.push(Gap::new(GROWS, why.to_string(), RECORD_AGAIN));
@@ -101,6 +102,7 @@ impl Machine {
 const HELD: &str = "machine.reserved and machine.resident";
 /// What grew before the measured part is told as resident.
 const GROWS: &str = "machine.grows, and its part of machine.resident";
+const BUFFERS: &str = "machine.buffers";
 const MAPPED_UNLISTED: &str = "machine.mapped_unlisted";
 const ZONE_MIN: &str = "machine.zone_min";
 const RECORD_AGAIN: &str =
@@ -154,6 +156,24 @@ fn mapped_unlisted(reference: &Recording, scenario: &Scenario) -> Result<Vec<Str
         unlisted.push(first(nodes::MAPPED_BYTES)?.saturating_sub(listed).to_string());
     }
     Ok(by_node(MAPPED_UNLISTED, &unlisted).into_iter().collect())
+}
+
+/// Of which node the pages of the disk's own cache are no table says: they are file pages on lists, as the few others of an initramfs
+/// that came to lists are.
+fn buffers(reference: &Recording, scenario: &Scenario) -> Result<Vec<String>, Unsaid> {
+    let unsaid = || Unsaid::Samples { what: "Buffers" };
+    let rows = reference.table(Table::Meminfo).and_then(|table| table.rows_of(&Entity::default()));
+    let first = rows.and_then(|rows| rows.first(meminfo::BUFFERS_BYTES));
+    let all = first.and_then(|bytes| u64::try_from(bytes).ok()).ok_or_else(unsaid)?;
+    let mut listed = Vec::new();
+    for (node, (_, rows)) in nodes_of(reference, scenario)?.into_iter().enumerate() {
+        let first = |column| at_first(node, rows, column);
+        listed.push(first(nodes::ACTIVE_FILE_BYTES)? + first(nodes::INACTIVE_FILE_BYTES)?);
+    }
+    let total = listed.iter().sum::<u64>().max(1);
+    let page = reference.header.machine.page_size_bytes();
+    let shares: Vec<String> = listed.iter().map(|own| (all / page * own / total * page).to_string()).collect();
+    Ok(by_node(BUFFERS, &shares).into_iter().collect())
 }
 
 /// Which free pages boot left in the kernel's page blocks: from 6.10 on they decide whether a full node's next page is another's.
@@ -234,7 +254,9 @@ fn chosen_by_the_kernel(reference: &Recording, scenario: &Scenario) -> Vec<Strin
 
 #[cfg(test)]
 mod tests {
-    use super::{Machine, Unsaid, as_fast_as, chosen_by_the_kernel, cpu_turn, kernel_free, mapped_unlisted, zone_min};
+    use super::{
+        Machine, Unsaid, as_fast_as, buffers, chosen_by_the_kernel, cpu_turn, kernel_free, mapped_unlisted, zone_min,
+    };
     use flatwater_explain::testing::Made;
     use flatwater_recording::schema::zones;
     use flatwater_recording::{Entity, NodeShape, OpKind, Recording, Source, Table, ZoneBlocks};
@@ -286,6 +308,20 @@ mod tests {
         assert!(machine.assignments.iter().all(|told| !told.contains("unlisted")), "{:?}", machine.assignments);
         let gap = machine.gaps.iter().find(|gap| gap.what == "machine.mapped_unlisted").expect("a gap");
         assert_eq!(gap.why, "the reference has no Mapped_bytes of node 1");
+    }
+
+    #[test]
+    fn the_disks_own_pages_are_told_by_node_as_pages_on_lists_lie() {
+        let page = 4096;
+        let of = |active: i64, inactive: i64| {
+            [("Active(file)_bytes", active * page), ("Inactive(file)_bytes", inactive * page)]
+        };
+        let (mut real, scenario) = guest([&of(9, 3), &of(18, 6)]);
+        assert_eq!(buffers(&real, &scenario), Err(Unsaid::Samples { what: "Buffers" }));
+        let with = Made::new().gauges(Table::Meminfo, &Entity::default(), &[("Buffers_bytes", &[26 * page])]).done();
+        real.tables.extend(with.tables);
+        let told = format!("machine.buffers={},{}", 8 * page, 17 * page);
+        assert_eq!(buffers(&real, &scenario), Ok(vec![told]));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use flatwater_safefs::Dir;
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::mm::Advice;
 
 use flatwater_workload::{DirId, FileId, OpenHow, Workload};
 
@@ -29,6 +30,12 @@ impl Mapping {
     pub fn new(file: &File, bytes: u64) -> io::Result<Mapping> {
         let bytes = usize::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         Ok(Mapping { memory: MmapOptions::new().len(bytes).map_raw(file)? })
+    }
+
+    /// Has the kernel reclaim all of it (mm/madvise.c: madvise_pageout, 5.4 and later).
+    pub fn page_out(&self) -> io::Result<()> {
+        // SAFETY: the range is the mapping's own, and pages of a file come back with their contents when they are touched.
+        Ok(unsafe { rustix::mm::madvise(self.memory.as_mut_ptr().cast(), self.memory.len(), Advice::LinuxPageOut) }?)
     }
 
     /// Loads (or stores) one byte in each page of the range, clipped to the mapping. A file truncated under

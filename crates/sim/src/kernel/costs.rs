@@ -1,6 +1,7 @@
 //! CPU times of a kernel's work, with where each comes from, and the plain numbers that a machine runs with.
 
 use crate::constant::{Constant, Entry};
+use crate::reclaim::Scanned;
 use flatwater_workload::Op;
 
 /// Declares the table of a profile, the numbers of a machine, and what both do with every field.
@@ -76,6 +77,8 @@ costs! {
     scan_page_ns: true,
     /// The same for a page that processes have mapped.
     scan_mapped_ns: true,
+    /// What it takes to free one of those, beside `free_page_ns`: try_to_unmap, and isolating it.
+    reclaim_mapped_ns: true,
     /// Passing over one in isolate_lru_folios.
     pass_page_ns: true,
     free_page_ns: true,
@@ -112,6 +115,17 @@ impl Costs {
     #[must_use]
     pub fn at_speed(&self, percent: u64) -> Costs {
         self.at_ratio(100, percent.max(1))
+    }
+
+    /// A pass over pages of a list: a look at each, and what becomes of it.
+    #[must_use]
+    pub fn of_scan(&self, sum: &Scanned) -> u64 {
+        let unmapped = sum.scanned.saturating_sub(sum.mapped) + sum.aged;
+        let mapped = sum.mapped.saturating_sub(sum.passed);
+        let looks_ns = unmapped * self.scan_page_ns
+            + mapped * self.scan_mapped_ns
+            + (sum.passed + sum.skipped) * self.pass_page_ns;
+        looks_ns + sum.freed * self.free_page_ns + sum.unmapped * self.reclaim_mapped_ns
     }
 
     /// CPU time that an operation on a name takes on top of what the model gives it anyway.

@@ -48,6 +48,7 @@ pub const COSTS: CostTable = CostTable {
     slab_walk_ns: Constant::measured(181, WALKED_SLABS),
     scan_page_ns: Constant::assumed(150, "two cache misses"),
     scan_mapped_ns: Constant::fitted(940, "graphdb-zone-reclaim: pages scanned a second"),
+    reclaim_mapped_ns: Constant::assumed(0, "part of scan_mapped_ns"),
     free_page_ns: Constant::assumed(250, "part of a plain truncation"),
     pass_page_ns: Constant::assumed(8, "one list move"),
     prune_object_ns: Constant::assumed(300, "a few cache misses"),

@@ -38,6 +38,8 @@ const OVERWRITES: &str =
 const PASSED_PAGES: &str =
     "Debian 6.1 in an emulated guest (agree numa-graphdb): 91 ns a page, its times over the profile's being 8";
 
+const RECLAIMED: &str = "MADV_PAGEOUT of mapped clean pages of ext4, 6.18, less POSIX_FADV_DONTNEED of unmapped ones, CPU time, medians of three times 25 rounds 826 to 930 ns, 2-core guest; bench/reclaim_cost.py";
+
 const ON_6_18: &str = "programs timing one operation on ext4 of 6.18, outside any cgroup, idle 2-core guest";
 
 pub const COSTS: CostTable = CostTable {
@@ -47,6 +49,7 @@ pub const COSTS: CostTable = CostTable {
     copy_byte_ps: Constant::assumed(120, "8 GB/s"),
     scan_page_ns: Constant::assumed(90, "two cache misses"),
     scan_mapped_ns: Constant::assumed(90, "as unmapped pages"),
+    reclaim_mapped_ns: Constant::measured(850, RECLAIMED),
     free_page_ns: Constant::assumed(150, "part of a plain truncation"),
     ahead_page_ns: Constant::measured(
         15,

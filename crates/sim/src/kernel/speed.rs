@@ -35,8 +35,11 @@ impl Costs {
         let beside =
             |measured: Option<u64>, own: u64, lookups: u64| measured.map_or(own, |ns| ns.saturating_sub(lookups));
         let inserts_ns = scaled.alloc_page_ns + scaled.add_to_cache_ns + scaled.slab_object_ns + copy_ns;
+        let reclaimed_ns =
+            speed.pageout_page_ns.zip(speed.drop_page_ns).map(|(out, dropped)| out.saturating_sub(dropped));
         Costs {
             copy_byte_ps,
+            reclaim_mapped_ns: reclaimed_ns.unwrap_or(scaled.reclaim_mapped_ns),
             write_base_ns: speed.call_ns.unwrap_or(scaled.write_base_ns),
             write_page_ns: speed.write_page_ns.map_or(scaled.write_page_ns, |ns| ns.saturating_sub(inserts_ns)),
             free_page_ns: speed.drop_page_ns.unwrap_or(scaled.free_page_ns),
@@ -71,6 +74,7 @@ impl CostTable {
 #[cfg(test)]
 mod tests {
     use crate::kernel::find;
+    use crate::reclaim::Scanned;
     use flatwater_recording::Speed;
 
     #[test]
@@ -83,6 +87,17 @@ mod tests {
         assert_eq!(costs.scan_page_ns, 10 * own.scan_page_ns);
         assert_eq!(costs.alloc_page_ns + costs.add_to_cache_ns, ten_times - zero_ns);
         assert_eq!(own.measured(&Speed::default()).scan_page_ns, own.scan_page_ns);
+    }
+
+    /// Of 40 pages at a tail 30 are mapped and 20 of those are freed: 10 looks at unmapped pages and 30 at mapped ones, 30 pages freed.
+    #[test]
+    fn a_mapped_page_takes_more_to_free() {
+        let own = find("linux-6.1").expect("a profile").costs.values();
+        let costs = own.measured(&Speed { drop_page_ns: Some(500), pageout_page_ns: Some(2_100), ..Speed::default() });
+        assert_eq!(costs.reclaim_mapped_ns, 1_600, "MADV_PAGEOUT less POSIX_FADV_DONTNEED");
+        let sum = Scanned { scanned: 40, mapped: 30, freed: 30, unmapped: 20, ..Scanned::default() };
+        let looks_ns = 10 * costs.scan_page_ns + 30 * costs.scan_mapped_ns;
+        assert_eq!(costs.of_scan(&sum), looks_ns + 30 * 500 + 20 * 1_600);
     }
 
     /// A stat() is a lookup and what is beside it, a listing four.

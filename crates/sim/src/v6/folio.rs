@@ -115,12 +115,12 @@ impl Mm {
     /// shrink_folio_list for a large folio at the tail. Pages freed: all or none.
     pub fn scan_folio(&mut self, folio: &Folio, pass: Pass, sum: &mut Scanned) -> u64 {
         let lruvec = self.chunks.get(folio.parts()[0]).lruvec;
-        let (mut pages, mut young, mut referenced) = (0, 0, false);
+        let (mut pages, mut mapped, mut young, mut referenced) = (0, 0, 0, false);
         let (mut dirty, mut writeback) = (false, false);
         for &part in folio.parts() {
             let chunk = self.chunks.get(part);
             pages += chunk.pages();
-            sum.mapped += u64::from((chunk.mapped & chunk.present).count_ones());
+            mapped += u64::from((chunk.mapped & chunk.present).count_ones());
             sum.dirty += u64::from(chunk.dirty.count_ones());
             young += (chunk.mapped & chunk.referenced & chunk.present).count_ones();
             referenced |= chunk.used_once != 0;
@@ -128,6 +128,7 @@ impl Mm {
             writeback |= chunk.writeback != 0;
         }
         sum.scanned += pages.max(1);
+        sum.mapped += mapped;
         // Pages under writeback are not asked whether they were used, dirty ones are.
         let found = if writeback { References::Reclaim } else { check_references(young, referenced) };
         if !writeback {
@@ -143,7 +144,10 @@ impl Mm {
                 self.put_folio_active(folio, lruvec, pages);
                 0
             }
-            References::Reclaim => folio.parts().iter().map(|&part| self.evict(part, u32::MAX, pass.cpu)).sum(),
+            References::Reclaim => {
+                sum.unmapped += mapped;
+                folio.parts().iter().map(|&part| self.evict(part, u32::MAX, pass.cpu)).sum()
+            }
             References::Keep => {
                 self.move_folio(folio, INACTIVE);
                 0

@@ -96,6 +96,7 @@ pub fn read_machine(place: &Place<'_>, text: &MachineText) -> Result<MachineSpec
         speed: None,
         kernel_free_bytes: Vec::new(),
         mapped_unlisted_bytes: Vec::new(),
+        buffers_bytes: Vec::new(),
         zone_min_bytes: Vec::new(),
         grows: Vec::new(),
         own_cpu_percent: 0,

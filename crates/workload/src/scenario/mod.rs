@@ -137,6 +137,9 @@ pub struct MachineSpec {
     pub kernel_free_bytes: Vec<[u64; 4]>,
     /// File pages of each node that processes have mapped from an initramfs, where they lie on no list, bytes (sim only).
     pub mapped_unlisted_bytes: Vec<u64>,
+    /// Pages of the disk's own cache on each node when the run begins (Buffers in /proc/meminfo), the directory's first blocks of inodes
+    /// among them, bytes (sim only, 5.0 and later).
+    pub buffers_bytes: Vec<u64>,
     /// The min watermark of each node's zones, lowest first, where the kernel shared vm.min_free_kbytes out before it gave the initramfs
     /// back, bytes (sim only).
     pub zone_min_bytes: Vec<Vec<u64>>,

@@ -12,7 +12,7 @@ use flatwater_recording::{KNOBS, KnobError, SpeedError};
 pub enum SetError {
     #[error("'{0}' is not of the form KEY=VALUE")]
     NoValue(String),
-    #[error("there is nothing called '{key}' to set{}; it may be a knob (`flatwater scenarios --knobs`), LABEL.PARAMETER of a workload ({}), duration, threshold, seed, machine.reserved, machine.resident, machine.kernel_free, machine.mapped_unlisted, machine.zone_min, machine.grows, machine.own_cpu_percent, machine.cpu_turn, machine.speed or machine.cpu_speed_percent", .meant.as_ref().map(|m| format!(" (did you mean '{m}'?)")).unwrap_or_default(), .labels.join(", "))]
+    #[error("there is nothing called '{key}' to set{}; it may be a knob (`flatwater scenarios --knobs`), LABEL.PARAMETER of a workload ({}), duration, threshold, seed, machine.reserved, machine.resident, machine.kernel_free, machine.mapped_unlisted, machine.buffers, machine.zone_min, machine.grows, machine.own_cpu_percent, machine.cpu_turn, machine.speed or machine.cpu_speed_percent", .meant.as_ref().map(|m| format!(" (did you mean '{m}'?)")).unwrap_or_default(), .labels.join(", "))]
     Unknown { key: String, meant: Option<String>, labels: Vec<String> },
     #[error(transparent)]
     Knob(#[from] KnobError),
@@ -78,6 +78,7 @@ impl Scenario {
             "machine.resident" => self.machine.resident_bytes = sizes(value)?,
             "machine.kernel_free" => self.machine.kernel_free_bytes = kernel_free(value)?,
             "machine.mapped_unlisted" => self.machine.mapped_unlisted_bytes = sizes(value)?,
+            "machine.buffers" => self.machine.buffers_bytes = sizes(value)?,
             "machine.zone_min" => {
                 self.machine.zone_min_bytes = value.split(';').map(sizes).collect::<Result<_, _>>()?;
             }
