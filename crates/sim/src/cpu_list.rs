@@ -31,6 +31,9 @@ pub struct CpuList {
     stolen: u32,
     /// In page blocks of the kernel's.
     kernel: u32,
+    /// At the tail of those, as they were taken of the block that slabs are filling, and how often that had been claimed then.
+    unused: u32,
+    claims: u32,
     /// Doublings of the batch that is given back (`free_factor`, up to 6.6).
     factor: u8,
     /// Doublings of the batch that is taken (`alloc_factor`, 6.7 and later).
@@ -137,7 +140,11 @@ impl Mm {
             let batch = if self.profile.scales_batches { list.batch(&slot.blocks) } else { slot.blocks.batch };
             let (moved, stolen) =
                 if self.profile.page_blocks { slot.refill(for_kernel, batch) } else { (slot.free.min(BATCH.get()), 0) };
-            list.stolen = if for_kernel { list.stolen } else { stolen as u32 };
+            if for_kernel {
+                (list.unused, list.claims) = (stolen as u32, slot.blocks.claims());
+            } else {
+                list.stolen = stolen as u32;
+            }
             let held = if for_kernel { &mut list.kernel } else { &mut list.movable };
             slot.free -= moved;
             slot.on_cpu_lists += moved;
@@ -149,6 +156,7 @@ impl Mm {
         }
         *held -= 1;
         list.stolen = list.stolen.min(list.movable);
+        list.unused = list.unused.min(list.kernel);
         list.factor >>= 1;
         list.free_count >>= 1;
         slot.on_cpu_lists -= 1;
@@ -232,7 +240,8 @@ fn give_one(slot: &mut Zone, list: &mut CpuList, in_kernel_block: bool, scales: 
     }
 }
 
-/// mm/page_alloc.c: free_pcppages_bulk: one list is emptied first, the one that has just grown.
+/// mm/page_alloc.c: free_pcppages_bulk: one list is emptied first, the one that has just grown, from its tail, where what was taken
+/// last and not used yet is.
 fn give_back(slot: &mut Zone, list: &mut CpuList, pages: u64, kernels_first: bool) {
     let mut left = pages;
     for kernel in [kernels_first, !kernels_first] {
@@ -243,9 +252,11 @@ fn give_back(slot: &mut Zone, list: &mut CpuList, pages: u64, kernels_first: boo
         slot.on_cpu_lists -= freed;
         slot.free += freed;
         if kernel {
-            slot.blocks.kernel_free += freed;
+            let back = freed.min(u64::from(list.unused));
+            list.unused -= back as u32;
+            slot.blocks.kernel_free += freed - back;
+            slot.blocks.give_back_unused(back, list.claims);
         } else {
-            // From the tail, where what was taken last and not used yet is.
             let back = freed.min(u64::from(list.stolen));
             list.stolen -= back as u32;
             slot.blocks.give_back(back);
@@ -286,6 +297,31 @@ mod tests {
             give_one(&mut zone, &mut list, false, true);
         }
         assert_eq!(zone.blocks.kernel_free, 90);
+    }
+
+    /// A block of 512 pages of which slabs take a batch: 255 and what is given back unused are half a block again, which page cache may
+    /// claim; of a block that was claimed meanwhile they are page cache's.
+    #[test]
+    fn what_slabs_have_not_used_is_part_of_their_block_again() {
+        let mut zone = Zone::new(1, ZoneKind::Dma32, 32_768, 28_000);
+        (zone.min, zone.low, zone.high) = (20, 25, 30);
+        zone.open_kernel_blocks(Some([Open::new(300, 256), Open::new(0, 0)]));
+        zone.size_blocks(1, 15_000, true);
+        zone.free = 300;
+        let (moved, unused) = zone.refill(true, 100);
+        assert_eq!((moved, unused, zone.blocks.kernel_free), (100, 100, 200));
+        zone.free -= moved;
+        let mut list = CpuList { kernel: 90, unused: 90, ..CpuList::default() };
+        let mut claimed = (zone.clone(), list);
+        zone.on_cpu_lists = 90;
+        give_back(&mut zone, &mut list, 60, true);
+        assert_eq!((list.kernel, list.unused, zone.blocks.kernel_free), (30, 30, 260));
+        let (moved, stolen) = zone.refill(false, 1);
+        assert_eq!((moved, stolen, zone.blocks.kernel_free), (1, 0, 0), "claimed whole");
+        claimed.1.claims = 1;
+        claimed.0.on_cpu_lists = 90;
+        give_back(&mut claimed.0, &mut claimed.1, 60, true);
+        assert_eq!(claimed.0.blocks.kernel_free, 200, "they are of another block's kind");
     }
 
     /// A node of 108 MiB, below its high watermark: batches of 7, lists of 216.

@@ -107,6 +107,24 @@ impl Blocks {
         }
     }
 
+    /// How often the slabs' block has been claimed: unused pages of one that was claimed since they were taken are page cache's
+    /// (free_pcppages_bulk asks the block which it is of).
+    pub fn claims(&self) -> u32 {
+        self.claims
+    }
+
+    /// Pages of the slabs' block that a CPU's list had taken are back before anybody used them, the last ones first: they are the
+    /// neighbours of what is left, and merge with it (__free_one_page).
+    pub fn give_back_unused(&mut self, pages: u64, claims: u32) {
+        if pages == 0 || claims != self.claims {
+            return;
+        }
+        self.kernel_free += pages;
+        let open = &mut self.open[Kind::Reclaimable as usize];
+        let free = open.free + pages;
+        *open = Open { stolen: open.stolen, ..Open::new(free, open.largest.max(highest_bit(free))) };
+    }
+
     fn open_free(&self) -> u64 {
         self.open.iter().map(|open| open.free).sum()
     }
@@ -170,6 +188,8 @@ pub struct Blocks {
     cache_inside: u64,
     /// Slabs in blocks of the page cache's.
     slabs_outside: u64,
+    /// How often page cache has claimed the slabs' block.
+    claims: u32,
     /// What is left over of a share of freed pages: of the cache's, of slabs'.
     rest: u64,
     rest_of_slabs: u64,
@@ -214,7 +234,7 @@ impl Zone {
     }
 
     /// mm/page_alloc.c: rmqueue_bulk, __rmqueue, 6.1: pages for a CPU's list; the caller takes them off `free`. Also how many of them
-    /// are page cache's from blocks that stay the kernel's.
+    /// are page cache's from blocks that stay the kernel's, or slabs' from the block that is being filled.
     pub fn refill(&mut self, for_kernel: bool, batch: u64) -> (u64, u64) {
         self.refill_of(for_kernel, batch, 1)
     }
@@ -234,7 +254,9 @@ impl Zone {
                 self.steal_one(for_kernel);
                 stolen += u64::from(!for_kernel);
             } else if for_kernel {
+                let open = self.blocks.open[Kind::Reclaimable as usize].free;
                 self.blocks.take_reclaimable();
+                stolen += open - self.blocks.open[Kind::Reclaimable as usize].free;
             }
             moved += 1;
         }
@@ -345,6 +367,7 @@ impl Zone {
             return false;
         }
         let claimed = std::mem::take(&mut self.blocks.open[place]);
+        self.blocks.claims += u32::from(place == Kind::Reclaimable as usize);
         self.blocks.kernel_free -= claimed.free;
         self.blocks.cache_inside -= claimed.stolen.min(self.blocks.cache_inside);
         true
