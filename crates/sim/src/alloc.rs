@@ -99,7 +99,7 @@ pub fn frame_now(m: &Machine, task: &Task, want: Want) -> Option<u8> {
     let most = if reclaims_zones(m, task) { 1 } else { ZONES_MAX };
     let part = if want.write { m.dirty_part() } else { None };
     let zone = m.mm.borrow_mut().low_choice((task.node, task.cpu), want, most, part)?;
-    Some(counted(m, task.node, zone))
+    Some(counted(m, task, task.node, zone))
 }
 
 /// What `frame` does where `frame_now` found nothing.
@@ -114,7 +114,7 @@ pub async fn frame_slow(m: &Machine, task: &mut Task, want: Want) -> Option<u8> 
         Some(zone) => Some(zone),
         None => slow_path(m, task, &zones[..count], want).await,
     };
-    got.map(|zone| counted(m, node, zone))
+    got.map(|zone| counted(m, task, node, zone))
 }
 
 impl Mm {
@@ -204,9 +204,9 @@ fn reclaims_zones(m: &Machine, task: &Task) -> bool {
     m.knobs.borrow().zone_reclaim_mode != 0 && m.ablations.zone_reclaim && !task.memalloc
 }
 
-fn counted(m: &Machine, node: usize, zone: u8) -> u8 {
+fn counted(m: &Machine, task: &Task, node: usize, zone: u8) -> u8 {
     m.mm.borrow_mut().count_numa(node, zone);
-    m.note_boost(zone);
+    m.note_boost(task, zone);
     zone
 }
 
@@ -239,7 +239,7 @@ async fn slow_path(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> Op
     if refuses(m, want) {
         return None;
     }
-    m.wake_kswapd(zones, want.kind);
+    m.wake_kswapd(task, zones, want.kind);
     if m.profile.fair_zones != FairZones::None {
         m.mm.borrow_mut().reset_batches(task.node, want);
     }
@@ -268,7 +268,7 @@ async fn slow_path(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> Op
         if freed == 0 {
             m.congestion_wait(task, m.profile.jiffy_ns() * m.profile.hz.get() / 50).await;
         }
-        m.wake_kswapd(zones, want.kind);
+        m.wake_kswapd(task, zones, want.kind);
     }
 }
 

@@ -17,6 +17,7 @@ use super::stripes::{Geometry, Level};
 use super::swap::Swap;
 use super::v6::blocks::{DMA_POOL_PAGES, FIRST_MIB_PAGES, Open};
 use super::v6::cgroup::Cgroup;
+use super::v6::kswapd::Woken;
 use super::v6::tree::Trees;
 use super::workingset::Shadows;
 use super::zone::{self, Zone, ZoneKind};
@@ -185,7 +186,7 @@ pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
         shadows: Shadows::default(),
         swap: Swap::default(),
         kswapd_highest: vec![None; nodes],
-        kswapd_woken_for: vec![None; nodes],
+        kswapd_woken: vec![Woken::default(); nodes],
         kswapd_failures: vec![0; nodes],
         zones,
         nodes,

@@ -409,6 +409,15 @@ impl Chunks {
         self.on_lists.get(zone).copied().unwrap_or_default()
     }
 
+    /// As if so many pages of a zone were on the lists.
+    #[cfg(test)]
+    pub fn set_on_lists(&mut self, zone: usize, pages: [u64; 2]) {
+        if zone >= self.on_lists.len() {
+            self.on_lists.resize(zone + 1, [0; 2]);
+        }
+        self.on_lists[zone] = pages;
+    }
+
     /// Takes pages out; the caller returns their frames and buffer_heads.
     pub fn clear(&mut self, id: ChunkId, bits: u32) -> u64 {
         let chunk = &mut self.all[id as usize];

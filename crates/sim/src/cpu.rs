@@ -93,6 +93,7 @@ impl Cpus {
 
     /// A completion interrupt runs softirq work on this CPU for so long.
     pub fn interrupt(&mut self, cpu: u16, now_ns: u64, ns: u64) {
+        self.kick(now_ns);
         if let Some(cpu) = self.cpus.get_mut(usize::from(cpu)) {
             cpu.irq_until_ns = cpu.irq_until_ns.max(now_ns) + ns;
             cpu.busy_ns += ns;
@@ -134,6 +135,16 @@ impl Cpus {
         self.switches += times;
     }
 
+    /// kernel/sched/fair.c: select_task_rq_fair, 6.1: whether a thread of a node that ran on `last` and is woken from this CPU is to run on it,
+    /// since it may, and no other one is idle: of all that share a cache; else the last one alone counts (wake_affine_idle, no `sd_llc`),
+    /// as on an emulated machine, where each CPU is a socket.
+    pub fn wakes_here(&self, cpu: u16, last: u16, node: usize) -> bool {
+        let others =
+            self.cpus.iter().enumerate().filter(|(place, slot)| *place != usize::from(cpu) && slot.node == node);
+        let mut seen = others.filter(|(place, _)| self.rotation.is_none() || *place == usize::from(last));
+        self.node_of(cpu) == node && seen.all(|(_, slot)| slot.busy)
+    }
+
     /// A thread has this CPU.
     #[cfg(test)]
     pub fn occupy(&mut self, cpu: u16) {
@@ -157,7 +168,7 @@ impl Cpus {
 /// Gets a CPU and says for how long it may be used.
 pub async fn acquire(m: &Machine, task: &mut Task, wanted_ns: u64) -> (u16, u64) {
     let (pinned, node) = (task.pinned, task.bound_node);
-    let taken = m.cpus.borrow_mut().take_or_queue(m.clock.current(), task.cpu, pinned, node);
+    let taken = m.cpus.borrow_mut().take_or_queue((m.clock.current(), task.preempts), task.cpu, pinned, node);
     let cpu = match taken {
         Some(cpu) => cpu,
         None => {
@@ -172,10 +183,18 @@ pub async fn acquire(m: &Machine, task: &mut Task, wanted_ns: u64) -> (u16, u64)
 }
 
 impl Cpus {
-    fn take_or_queue(&mut self, task: TaskId, last: u16, pinned: Option<u16>, node: Option<usize>) -> Option<u16> {
+    fn take_or_queue(
+        &mut self,
+        (task, preempts): (TaskId, bool),
+        last: u16,
+        pinned: Option<u16>,
+        node: Option<usize>,
+    ) -> Option<u16> {
         let cpu = self.try_take(last, pinned, node);
-        if cpu.is_none() {
-            self.waiting.push_back((task, pinned, node));
+        match cpu {
+            Some(_) => {}
+            None if preempts => self.waiting.push_front((task, pinned, node)),
+            None => self.waiting.push_back((task, pinned, node)),
         }
         cpu
     }
@@ -208,5 +227,24 @@ pub fn release(m: &Machine, cpu: u16, used_ns: u64) {
             drop(cpus);
             next.into_iter().for_each(|task| m.clock.wake(task));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Cpus;
+
+    /// Of three CPUs of node 0 and one of node 1 the second one is idle.
+    #[test]
+    fn a_thread_is_woken_on_the_cpu_of_its_waker_unless_another_one_is_idle() {
+        let mut cpus = Cpus::new(&[0, 0, 0, 1], 10_000_000);
+        [0, 2, 3].into_iter().for_each(|cpu| cpus.occupy(cpu));
+        assert!(!cpus.wakes_here(0, 0, 0), "select_idle_sibling: one that shares the cache is idle");
+        assert!(!cpus.wakes_here(3, 0, 0), "not a CPU of its node");
+        // Sockets of an emulated machine: wake_affine_idle asks whether the last one is idle, and nobody looks for another one.
+        cpus.rotate(4_000_000);
+        assert!(cpus.wakes_here(0, 0, 0) && cpus.wakes_here(0, 2, 0) && !cpus.wakes_here(0, 1, 0));
+        cpus.occupy(1);
+        assert!(cpus.wakes_here(0, 1, 0));
     }
 }

@@ -19,7 +19,7 @@ use super::zoned_kswapd;
 
 impl Machine {
     /// wake_all_kswapd: the node of every zone on the list that is below its low watermark.
-    pub fn wake_kswapd(&self, zones: &[u8], highest: ZoneKind) {
+    pub fn wake_kswapd(&self, waker: &Task, zones: &[u8], highest: ZoneKind) {
         // mm/vmscan.c: wakeup_kswapd asks for the low watermark, from 3.12 on, where spent batches wake it, for the high one.
         let fair = self.profile.fair_zones != FairZones::None;
         for &zone in zones {
@@ -36,15 +36,15 @@ impl Machine {
                 low
             };
             if wanted {
-                self.wake_kswapd_of(node);
+                self.wake_kswapd_of(waker, node);
             }
         }
     }
 
-    pub fn wake_kswapd_of(&self, node: usize) {
+    pub fn wake_kswapd_of(&self, waker: &Task, node: usize) {
         let task = self.kswapd.borrow_mut().get_mut(node).and_then(Option::take);
         if let Some(task) = task {
-            self.note_woken(node);
+            self.note_woken(waker, node);
             self.clock.wake(task);
         }
     }

@@ -10,6 +10,7 @@ use super::reclaim::Pageout;
 use super::slab::{CACHES, CacheKind, SlabCache};
 use super::swap::Swap;
 use super::v6::cgroup::Cgroup;
+use super::v6::kswapd::Woken;
 use super::v6::tree::Trees;
 use super::workingset::Shadows;
 use super::zone::{Zone, ZoneKind};
@@ -59,9 +60,9 @@ pub struct Mm {
     /// Evicted windows of files, where the profile remembers them.
     pub shadows: Shadows,
     pub swap: Swap,
-    /// Up to which zone each node's kswapd is asked to work next, and what it was woken for last (6.x).
+    /// Up to which zone each node's kswapd is asked to work next, and how it was woken last (6.x).
     pub kswapd_highest: Vec<Option<ZoneKind>>,
-    pub kswapd_woken_for: Vec<Option<ZoneKind>>,
+    pub kswapd_woken: Vec<Woken>,
     /// Runs of each node's kswapd since anybody last freed anything there (6.x: `kswapd_failures`).
     pub kswapd_failures: Vec<u32>,
     /// The inodes of the block devices, whose pages /proc/meminfo calls Buffers.

@@ -1,8 +1,9 @@
 //! CPUs that an emulator executes in turn.
 //!
 //! Models: one thread of the host for all CPUs of a guest (QEMU's tcg, thread=single): a CPU is executed until its turn is over or it
-//! is idle, then the next one that has something to do; meanwhile the others stand still, which the guest does not see. Leaves
-//! out: that a turn ends in the middle of a burst (long ones are cut to a turn).
+//! is idle, then the next one that has something to do; meanwhile the others stand still, which the guest does not see. All turns end at
+//! once: at the tick, which all CPUs of a Linux guest have at the same instant, and at an interrupt of a disk. Leaves out:
+//! interrupts of other timers, and that a turn ends in the middle of a burst (long ones are cut to a turn).
 
 use std::collections::VecDeque;
 
@@ -13,25 +14,31 @@ use super::cpu::Cpus;
 /// Which CPU is executed.
 #[derive(Debug)]
 pub struct Rotation {
+    /// From tick to tick.
     turn_ns: u64,
     executed: u16,
+    /// When its turn began, or who waits for the next one came, whichever is later.
     since_ns: u64,
+    /// The last interrupt that no turn has ended by.
+    kicked_ns: Option<u64>,
     /// Threads on CPUs that stand still, the longest waiting first.
     waiting: VecDeque<(TaskId, u16)>,
 }
 
 impl Rotation {
     pub fn new(turn_ns: u64) -> Rotation {
-        Rotation { turn_ns, executed: 0, since_ns: 0, waiting: VecDeque::new() }
+        Rotation { turn_ns, executed: 0, since_ns: 0, kicked_ns: None, waiting: VecDeque::new() }
     }
 
+    /// accel/tcg/tcg-accel-ops-rr.c: rr_kick_vcpu_thread, 7.2. A CPU that is woken by another one's IPI kicks nobody
+    /// (accel/tcg/tcg-accel-ops.c: tcg_handle_interrupt, qemu_cpu_is_self).
     fn is_over(&self, now_ns: u64) -> bool {
-        now_ns >= self.since_ns + self.turn_ns
+        self.kicked_ns.is_some_and(|at| at >= self.since_ns) || now_ns / self.turn_ns > self.since_ns / self.turn_ns
     }
 
     fn turn_to(&mut self, cpu: u16, now_ns: u64) {
         if self.executed != cpu {
-            (self.executed, self.since_ns) = (cpu, now_ns);
+            (self.executed, self.since_ns, self.kicked_ns) = (cpu, now_ns, None);
         }
     }
 }
@@ -56,8 +63,18 @@ impl Cpus {
         self.rotation.as_ref().is_none_or(|rotation| rotation.waiting.is_empty())
     }
 
-    pub fn wait_for_turn(&mut self, task: TaskId, cpu: u16) {
-        self.rotation.iter_mut().for_each(|rotation| rotation.waiting.push_back((task, cpu)));
+    pub fn wait_for_turn(&mut self, task: TaskId, cpu: u16, now_ns: u64) {
+        if let Some(rotation) = &mut self.rotation {
+            if rotation.waiting.is_empty() {
+                rotation.since_ns = rotation.since_ns.max(now_ns);
+            }
+            rotation.waiting.push_back((task, cpu));
+        }
+    }
+
+    /// An interrupt of a device ends the turn.
+    pub fn kick(&mut self, now_ns: u64) {
+        self.rotation.iter_mut().for_each(|rotation| rotation.kicked_ns = Some(now_ns));
     }
 
     fn waits_no_more(&mut self, task: TaskId) {
@@ -81,7 +98,7 @@ pub async fn turn(m: &Machine, cpu: u16) {
     let mut queued = false;
     while !m.cpus.borrow_mut().begins_turn(cpu, m.clock.now()) {
         if !std::mem::replace(&mut queued, true) {
-            m.cpus.borrow_mut().wait_for_turn(task, cpu);
+            m.cpus.borrow_mut().wait_for_turn(task, cpu, m.clock.now());
         }
         m.clock.park(None).await;
     }
@@ -94,7 +111,7 @@ pub async fn turn(m: &Machine, cpu: u16) {
 mod tests {
     use crate::cpu::Cpus;
 
-    /// Two CPUs in turns of 125 us: the second stands still while the first has something to do, until its turn is over.
+    /// Two CPUs in turns of 125 us: the second stands still while the first has something to do, until the next tick.
     #[test]
     fn one_cpu_is_executed_at_a_time() {
         let mut cpus = Cpus::new(&[0, 0], 10_000_000);
@@ -102,12 +119,26 @@ mod tests {
         cpus.occupy(0);
         assert!(cpus.begins_turn(0, 0));
         cpus.occupy(1);
-        assert!(!cpus.begins_turn(1, 10_000));
-        cpus.wait_for_turn(7, 1);
-        // A burst of the first one ends within its turn: the thread that waits looks again, and finds it busy.
-        assert_eq!((cpus.ends_burst(0, 50_000), cpus.begins_turn(1, 50_000)), (Some(7), false));
-        assert_eq!((cpus.ends_burst(0, 125_000), cpus.begins_turn(1, 125_000)), (Some(7), true));
-        assert!(!cpus.begins_turn(0, 125_000), "now the other one's turn has begun");
+        assert!(!cpus.begins_turn(1, 130_000));
+        cpus.wait_for_turn(7, 1, 130_000);
+        // A burst of the first one ends before the tick at 250 us: the thread that waits looks again, and finds it busy.
+        assert_eq!((cpus.ends_burst(0, 249_000), cpus.begins_turn(1, 249_000)), (Some(7), false));
+        assert_eq!((cpus.ends_burst(0, 251_000), cpus.begins_turn(1, 251_000)), (Some(7), true));
+        assert!(!cpus.begins_turn(0, 251_000), "now the other one's turn has begun");
+    }
+
+    #[test]
+    fn an_interrupt_ends_a_turn_before_the_tick() {
+        let mut cpus = Cpus::new(&[0, 0], 10_000_000);
+        cpus.rotate(4_000_000);
+        cpus.occupy(0);
+        cpus.occupy(1);
+        // One that came before anybody waited has ended an earlier turn.
+        cpus.kick(9_000);
+        cpus.wait_for_turn(7, 1, 10_000);
+        assert_eq!((cpus.ends_burst(0, 20_000), cpus.begins_turn(1, 20_000)), (Some(7), false));
+        cpus.kick(25_000);
+        assert_eq!((cpus.ends_burst(0, 30_000), cpus.begins_turn(1, 30_000)), (Some(7), true));
     }
 
     #[test]

@@ -52,6 +52,8 @@ pub struct Task {
     /// CPUs this thread may run on; `None` is every one.
     pub pinned: Option<u16>,
     pub bound_node: Option<usize>,
+    /// It has slept, and gets its CPU before those that wait for it.
+    pub preempts: bool,
     pub cpu: u16,
     /// In the scenario's memory cgroup.
     pub in_cgroup: bool,
@@ -100,6 +102,7 @@ impl Task {
             node,
             pinned: None,
             bound_node: None,
+            preempts: false,
             cpu,
             in_cgroup: false,
             memalloc: false,

@@ -224,8 +224,9 @@ fn zone_min(reference: &Recording, scenario: &Scenario) -> Result<Vec<String>, U
     Ok((!nodes.is_empty()).then(|| format!("{ZONE_MIN}={}", nodes.join(";"))).into_iter().collect())
 }
 
-/// QEMU executes one CPU of a guest until an interrupt is raised for any of them (accel/tcg/tcg-accel-ops-rr.c: rr_kick_vcpu_thread,
-/// 10.0): the tick of each, 250 times a second on Debian's kernels.
+/// QEMU executes one CPU of a guest until an interrupt is raised for any of them from outside (accel/tcg/tcg-accel-ops-rr.c:
+/// rr_kick_vcpu_thread, 7.2; its own timer, TCG_KICK_PERIOD, is 100 ms): the tick, 250 times a second on Debian's kernels. All CPUs have it at
+/// the same instants (kernel/time/tick-sched.c: tick_setup_sched_timer, skew_tick=0, 6.1), so that a turn is as long as a tick.
 const TICK: Nanos = Nanos(4_000_000);
 /// Emulated CPUs are executed in turn by one thread, so that kswapd may stand still while a writer fills memory.
 fn cpu_turn(reference: &Recording) -> Option<String> {
@@ -234,8 +235,8 @@ fn cpu_turn(reference: &Recording) -> Option<String> {
     let emulated = header.machine.hypervisor.as_deref() == Some("qemu-tcg") && cpus > 1;
     // Where it counts instructions a CPU has its part of the time to the next timer (accel/tcg/tcg-accel-ops-icount.c:
     // icount_percpu_budget).
-    let tick = if header.icount.is_some() { ICOUNT_TICK } else { TICK };
-    emulated.then(|| format!("machine.cpu_turn={}ns", tick.0 / cpus))
+    let turn = if header.icount.is_some() { ICOUNT_TICK.0 / cpus } else { TICK.0 };
+    emulated.then(|| format!("machine.cpu_turn={turn}ns"))
 }
 
 const MIN_FREE: &str = "vm.min_free_kbytes";
@@ -370,7 +371,7 @@ mod tests {
         real.header.machine.cpus = Some(2);
         assert_eq!(cpu_turn(&real), None);
         real.header.machine.hypervisor = Some("qemu-tcg".to_owned());
-        assert_eq!(cpu_turn(&real).as_deref(), Some("machine.cpu_turn=2000000ns"));
+        assert_eq!(cpu_turn(&real).as_deref(), Some("machine.cpu_turn=4000000ns"));
         real.header.icount = Some(2);
         assert_eq!(cpu_turn(&real).as_deref(), Some("machine.cpu_turn=125000ns"));
         real.header.machine.cpus = Some(1);

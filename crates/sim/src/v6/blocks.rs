@@ -8,6 +8,8 @@
 //! block follow from its free pages and the largest piece), orders of what freed slabs leave, unmovable allocations, highatomic,
 //! compaction.
 
+mod fallback;
+
 use crate::constant::constants;
 use crate::reclaim::CLUSTER;
 use crate::zone::{Zone, ZoneKind};
@@ -129,9 +131,9 @@ impl Blocks {
         self.open.iter().map(|open| open.free).sum()
     }
 
-    /// That of the two open blocks with more free pages.
+    /// That of the two open blocks with the larger piece.
     fn largest(&self) -> usize {
-        usize::from(self.open[1].free > self.open[0].free)
+        usize::from(self.open[1].largest > self.open[0].largest)
     }
 
     /// One page for a slab, of the smallest piece.
@@ -181,8 +183,10 @@ pub struct Blocks {
     /// The blocks of reclaimable slabs and of unmovable allocations that are just being filled, whose free pages are among these. All that
     /// the model allocates for the kernel are slabs that can be reclaimed.
     open: [Open; 2],
-    /// Free pages of the DMA zone's first block, which is unmovable: slabs that can be reclaimed claim a block of their own before
-    /// they take these.
+    /// What is left of the free pages of a block of the kernel's that page cache has moved to its own list: slabs move them back while
+    /// the largest free piece is one of these (up to 6.9).
+    lent: Open,
+    /// Free pages of the DMA zone's first block, which is unmovable.
     boot_free: u64,
     /// Page cache in such blocks.
     cache_inside: u64,
@@ -273,31 +277,10 @@ impl Zone {
         if self.blocks.whole_block_or_page {
             return self.claim_or_steal(for_kernel, movable, piece);
         }
-        let largest = self.blocks.largest();
-        if !for_kernel && self.blocks.boot_free > self.blocks.open[largest].free {
-            // The largest piece is in the first block: all that is free of it, and its pages return to it.
-            self.blocks.cache_inside += std::mem::take(&mut self.blocks.boot_free);
-        } else if !for_kernel {
-            // All that its block has free, or a small piece of another.
-            let stolen = match self.blocks.open[largest].free {
-                all if all >= STEALS_FROM.get() => std::mem::take(&mut self.blocks.open[largest]).free,
-                _ => {
-                    self.blocks.open = Default::default();
-                    SLAB_PIECE.get()
-                }
-            };
-            let stolen = stolen.min(self.blocks.kernel_free);
-            self.blocks.kernel_free -= stolen;
-            // The block stays the kernel's, and its pages return to it, unless half of it was free.
-            self.blocks.cache_inside += if stolen < PAGEBLOCK.get() / 2 { stolen } else { 0 };
-        } else if self.blocks.boot_free > 0 {
-            self.blocks.kernel_free += std::mem::take(&mut self.blocks.boot_free);
-        } else if self.blocks.open[Kind::Unmovable as usize].free >= movable.clamp(1, CLUSTER.get()) {
-            // The free pages of that block are moved to the slabs' list.
-            self.blocks.lend_unmovable();
+        if for_kernel {
+            self.steal_for_slabs(movable);
         } else {
-            // What a block full of page cache has free together: neighbours that were evicted together, a cluster.
-            self.blocks.kernel_free += movable.min(CLUSTER.get());
+            self.steal_for_cache();
         }
         self.raise_marks();
         false

@@ -39,19 +39,23 @@ impl Machine {
         own.any(|zone| zone.blocks.boost > 0)
     }
 
-    /// A kswapd that sleeps takes up what it is woken for at once, on a CPU of its node; whoever woke it continues for
-    /// a burst here, and what is asked for in that burst is for the next run.
-    pub fn note_woken(&self, node: usize) {
+    /// A kswapd that is woken on the CPU of who woke it preempts him before his next allocation (kernel/sched/fair.c: check_preempt_wakeup;
+    /// include/linux/sched/mm.h: might_alloc, PREEMPT_VOLUNTARY). Then what it was woken for is all that it is asked for; what is asked
+    /// for in the rest of the waker's burst is for the next run.
+    pub fn note_woken(&self, waker: &Task, node: usize) {
         let mut mm = self.mm.borrow_mut();
-        let asked = mm.kswapd_highest.get_mut(node).and_then(Option::take);
-        if let Some(woken_for) = mm.kswapd_woken_for.get_mut(node) {
-            *woken_for = asked;
+        let asked = mm.kswapd_highest.get(node).copied().flatten();
+        let Some(woken) = mm.kswapd_woken.get_mut(node) else { return };
+        if !self.cpus.borrow().wakes_here(waker.cpu, woken.last_cpu, node) {
+            return;
         }
+        (woken.highest, woken.cpu) = (asked, Some(waker.cpu));
+        mm.kswapd_highest[node] = None;
     }
 
     fn what_for(&self, node: usize) -> Option<ZoneKind> {
         let mut mm = self.mm.borrow_mut();
-        let woken_for = mm.kswapd_woken_for.get_mut(node).and_then(Option::take);
+        let woken_for = mm.kswapd_woken.get_mut(node).and_then(|woken| woken.highest.take());
         woken_for.or_else(|| mm.kswapd_highest.get_mut(node).and_then(Option::take))
     }
 
@@ -76,7 +80,7 @@ impl Machine {
     /// A zone whose watermarks were boosted wakes its node's kswapd, which may be balanced otherwise (mm/page_alloc.c:
     /// rmqueue).
     #[inline]
-    pub fn note_boost(&self, zone: u8) {
+    pub fn note_boost(&self, waker: &Task, zone: u8) {
         let mut mm = self.mm.borrow_mut();
         let slot = &mut mm.zones[usize::from(zone)];
         if std::mem::take(&mut slot.blocks.boosted) {
@@ -86,9 +90,30 @@ impl Machine {
             if self.is_hopeless(node) {
                 return;
             }
-            self.wake_kswapd_of(node);
+            self.wake_kswapd_of(waker, node);
         }
     }
+}
+
+/// How a kswapd that slept was woken.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Woken {
+    /// For what, where that is known from the start, and the CPU of who woke it, on which it runs.
+    highest: Option<ZoneKind>,
+    cpu: Option<u16>,
+    /// Where it ran last.
+    last_cpu: u16,
+}
+
+/// A woken kswapd gets a CPU: that of who woke it before anybody else there, or one of its own, where it reads what it is asked for only
+/// once it runs.
+async fn take_cpu(m: &Machine, task: &mut Task, node: usize) {
+    let cpu = m.mm.borrow_mut().kswapd_woken.get_mut(node).and_then(|woken| woken.cpu.take());
+    (task.pinned, task.preempts) = (cpu, cpu.is_some());
+    task.cpu = cpu.unwrap_or(task.cpu);
+    task.work(Site::Work, m.costs.wakeup_ns);
+    task.run(m).await;
+    (task.pinned, task.preempts) = (None, false);
 }
 
 /// kswapd's life on one node.
@@ -96,6 +121,7 @@ pub async fn live(m: &Machine, task: &mut Task, node: usize) {
     let mut highest = ZoneKind::HighMem;
     loop {
         task.begin();
+        take_cpu(m, task, node).await;
         highest = m.what_for(node).unwrap_or(highest);
         let failed = balance(m, task, node, highest).await == 0;
         if let Some(failures) = m.mm.borrow_mut().kswapd_failures.get_mut(node).filter(|_| failed) {
@@ -107,6 +133,9 @@ pub async fn live(m: &Machine, task: &mut Task, node: usize) {
             continue;
         }
         m.mm.borrow_mut().relieve_node(node);
+        if let Some(woken) = m.mm.borrow_mut().kswapd_woken.get_mut(node) {
+            woken.last_cpu = task.cpu;
+        }
         // mm/vmscan.c: kswapd_try_to_sleep: a short sleep first; soundly only if that was not premature.
         m.kswapd.borrow_mut()[node] = Some(m.clock.current());
         m.clock.park(Some(m.clock.now() + m.profile.jiffy_ns() * m.profile.hz.get() / 10)).await;

@@ -64,7 +64,7 @@ pub async fn reclaim(m: &Machine, task: &mut Task, pages: u64) -> u64 {
 /// mm/vmscan.c: shrink_lruvec, get_scan_count, prepare_scan_control: a cluster of each list in turn, whatever the folios come to that
 /// it meets.
 async fn shrink_lruvec(m: &Machine, task: &mut Task, lruvec: u8, priority: u32, target: u64) -> u64 {
-    let [mut inactive, mut active] = m.mm.borrow_mut().scan_shares(lruvec, priority, (1, 1));
+    let [mut inactive, mut active] = m.mm.borrow_mut().scan_shares(lruvec, priority, [(1, 1); 2]);
     let may_age = m.mm.borrow().inactive_below_ratio(lruvec);
     let mut freed = 0;
     while inactive > 0 || active > 0 {

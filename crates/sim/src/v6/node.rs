@@ -127,10 +127,13 @@ impl Mm {
 impl Mm {
     /// What of the lists is to be scanned at a priority: a share of each, or of all generations (get_nr_to_scan, 6.18) from the
     /// oldest. A generation that is empty makes the next one the oldest (try_to_inc_min_seq).
-    pub fn scan_shares(&mut self, lruvec: u8, priority: u32, eligible: (u64, u64)) -> [u64; 2] {
+    pub fn scan_shares(&mut self, lruvec: u8, priority: u32, eligible: [(u64, u64); 2]) -> [u64; 2] {
         let pages = self.chunks.lruvecs[usize::from(lruvec)].pages;
         if !self.profile.lru_gen {
-            return pages.map(|pages| (pages * eligible.0 / eligible.1.max(1)) >> priority);
+            return [INACTIVE, ACTIVE].map(|list| {
+                let (own, all) = eligible[list];
+                (pages[list] * own / all.max(1)) >> priority
+            });
         }
         let shares = pages.map(|pages| pages >> priority);
         // The youngest generation is two steps away from the oldest.
@@ -142,12 +145,16 @@ impl Mm {
         [shares.iter().sum(), 0]
     }
 
-    /// What part of a node's page cache lies in zones that may be reclaimed for (lruvec_lru_size with `reclaim_idx`, since 4.11),
-    /// pages of so many. For the small zones alone that is next to nothing at low priorities, and nothing is scanned at all.
-    fn eligible(&self, node: usize, highest: ZoneKind) -> (u64, u64) {
-        let own = self.zones.iter().filter(|zone| zone.node == node);
-        own.fold((0, 0), |(eligible, all), zone| {
-            (eligible + if zone.kind <= highest { zone.file } else { 0 }, all + zone.file)
+    /// What part of each of a node's lists lies in zones that may be reclaimed for (lruvec_lru_size with `reclaim_idx`, since 4.11), pages
+    /// of so many. For the small zones alone that is next to nothing at low priorities, and nothing is scanned at all.
+    fn eligible(&self, node: usize, highest: ZoneKind) -> [(u64, u64); 2] {
+        let own = self.zones.iter().enumerate().filter(|(_, zone)| zone.node == node);
+        own.fold([(0, 0); 2], |sums, (place, zone)| {
+            let lists = self.chunks.on_lists(place);
+            [INACTIVE, ACTIVE].map(|list| {
+                let (eligible, all) = sums[list];
+                (eligible + if zone.kind <= highest { lists[list] } else { 0 }, all + lists[list])
+            })
         })
     }
 }
@@ -318,9 +325,8 @@ mod tests {
     fn a_scan_for_a_small_zone_is_a_share_of_what_lies_there() {
         let profile = kernel::find("linux-6.1").expect("a profile");
         let mut mm = build::memory(&profile, &[384 << 20], 2);
-        for (zone, file) in mm.zones.iter_mut().zip([3_072, 62_500]) {
-            zone.file = file;
-        }
+        mm.chunks.set_on_lists(0, [3_072, 0]);
+        mm.chunks.set_on_lists(1, [62_500, 0]);
         let lruvec = mm.zones[0].lruvec;
         mm.chunks.lruvecs[usize::from(lruvec)].pages[INACTIVE] = 65_572;
         let mut scanned = |highest, priority| {
@@ -329,5 +335,9 @@ mod tests {
         };
         assert_eq!([12, 11, 4].map(|priority| scanned(ZoneKind::Dma, priority)), [0, 1, 192]);
         assert_eq!([12, 11].map(|priority| scanned(ZoneKind::HighMem, priority)), [16, 32]);
+        // lruvec_lru_size counts by list: once they are all on the active one, nothing of the inactive one is scanned for that zone.
+        mm.chunks.set_on_lists(0, [0, 3_072]);
+        let eligible = mm.eligible(0, ZoneKind::Dma);
+        assert_eq!(mm.scan_shares(lruvec, 1, eligible)[INACTIVE], 0);
     }
 }
