@@ -11,12 +11,13 @@ use std::rc::Rc;
 use precursor::plan::{Ledger, Mode, Planner, Step, Tuning, Which};
 
 use super::Machine;
+use super::alloc::Want;
 use super::chunk::WINDOW_PAGES;
 use super::device::DeviceId;
 use super::inode::{InodeId, KeyMap};
 use super::site::Site;
 use super::task::Task;
-use super::{vfs, writeback};
+use super::{add, vfs, writeback};
 
 /// What writer and helper share about one file.
 #[derive(Debug)]
@@ -186,7 +187,11 @@ async fn helper(m: Rc<Machine>, inode: InodeId, shared: Rc<RefCell<Ahead>>, node
 /// Pages with their buffer_heads, on the helper's time; preallocated blocks are unwritten, so nothing is read.
 async fn bring_in(m: &Machine, task: &mut Task, inode: InodeId, from: u64, to: u64) {
     for page in from / 4096..to.div_ceil(4096) {
-        vfs::add_prefetched(m, task, inode, page).await;
+        let missing = m.mm.borrow().lookup(inode, page).is_none();
+        if missing {
+            // block_read_full_page makes the buffers.
+            add::page(m, task, inode, page, Want::USER, true).await;
+        }
         if page % WINDOW_PAGES == WINDOW_PAGES - 1 {
             task.run(m).await;
         }

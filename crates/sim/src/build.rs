@@ -225,7 +225,7 @@ const OLD_FILE_PAGES: u64 = 1 << 18;
 pub fn fill(mm: &mut Mm, pinned: u64, active: u64, cache: u64) {
     // GFP_HIGHUSER: where there is highmem, processes' pages come from there.
     let high: u64 = mm.zones.iter().filter(|zone| zone.kind == ZoneKind::HighMem).map(|zone| zone.managed).sum();
-    let all: u64 = mm.zones.iter().map(|zone| zone.managed).sum();
+    let all = mm.managed();
     for zone in 0..mm.zones.len() as u8 {
         let slot = &mut mm.zones[usize::from(zone)];
         let share = match (high > 0, slot.kind) {
@@ -337,16 +337,16 @@ fn fill_cache(mm: &mut Mm, zone: u8, room: u64, list: usize) {
             mm.chunks.move_to_head(id, ACTIVE);
         }
     }
-    if with_buffers && !mm.profile.slub {
-        add_objects(mm, CacheKind::BufferHead, zone, pages);
-    }
 }
 
 /// The buffer_heads of a whole window, each of a slab where the cache keeps account of them.
 fn add_buffers(mm: &mut Mm, id: ChunkId, zone: u8) {
     mm.chunks.get_mut(id).buffers = u32::MAX;
-    let pages = if mm.profile.slub { WINDOW_PAGES } else { 0 };
-    for page in 0..pages {
+    if !mm.profile.slub {
+        let pages = mm.cache_mut(CacheKind::BufferHead).prefill(zone, WINDOW_PAGES);
+        return take_slabs(mm, zone, pages);
+    }
+    for page in 0..WINDOW_PAGES {
         let buffer = add_object(mm, CacheKind::BufferHead, zone);
         mm.chunks.buffer_slabs.note(id, 1 << page, buffer.slab);
     }
@@ -370,9 +370,6 @@ pub fn warm(mm: &mut Mm, inode: InodeId, pages: u64, file: usize) {
         mm.zones[usize::from(zone)].mapped += WINDOW_PAGES;
         if with_buffers {
             add_buffers(mm, id, zone);
-            if !mm.profile.slub {
-                add_objects(mm, CacheKind::BufferHead, zone, WINDOW_PAGES);
-            }
         }
     }
 }
@@ -384,11 +381,6 @@ fn insert_window(mm: &mut Mm, inode: InodeId, page: u64, zone: u8) -> ChunkId {
     mm.inodes.get_mut(inode).pages += WINDOW_PAGES as u32 - 1;
     mm.zones[usize::from(zone)].file += WINDOW_PAGES - 1;
     id
-}
-
-fn add_objects(mm: &mut Mm, kind: CacheKind, zone: u8, objects: u64) {
-    let pages = mm.cache_mut(kind).prefill(zone, objects);
-    take_slabs(mm, zone, pages);
 }
 
 /// One object that knows its slab.

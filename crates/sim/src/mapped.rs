@@ -6,7 +6,7 @@
 
 use super::Machine;
 use super::alloc::{self, Want};
-use super::chunk::{ACTIVE, ChunkId, INACTIVE, NONE, WINDOW_PAGES};
+use super::chunk::{ACTIVE, ChunkId, INACTIVE, NONE, bits_from};
 use super::constant::constants;
 use super::inode::InodeId;
 use super::memory::Mm;
@@ -37,11 +37,10 @@ pub async fn touch_mapped(m: &Machine, task: &mut Task, inode: InodeId, offset: 
 
 /// The rest of a window that is cached and mapped already: references without a fault, all at once.
 fn touch_known(m: &Machine, task: &mut Task, inode: InodeId, page: u64, last: u64) -> u64 {
-    let (window, from) = (page / WINDOW_PAGES, page % WINDOW_PAGES);
-    let count = (WINDOW_PAGES - from).min(last - page + 1);
-    let bits = (((1u64 << count) - 1) << from) as u32;
+    let (window, bits) = bits_from(page, last + 1);
+    let count = u64::from(bits.count_ones());
     let mut mm = m.mm.borrow_mut();
-    let id = mm.inodes.get(inode).windows.get(window as u32);
+    let id = mm.inodes.get(inode).windows.get(window);
     if id == NONE || mm.chunks.get(id).mapped & bits != bits {
         return 0;
     }
@@ -91,27 +90,24 @@ fn drop_tables(mm: &mut Mm, inode: InodeId, cpu: u16) {
 
 async fn touch_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, write: bool) {
     page_table(m, task, inode, page).await;
-    {
-        let hit = m.mm.borrow().lookup(inode, page);
-        if hit.is_none() {
-            m.mm.borrow_mut().events.pgmajfault += 1;
-            // do_sync_mmap_readahead: as much as the limit of readahead is (from a multiple of it on, not from half of it before).
-            let around =
-                if m.profile.read_around { m.device_of(inode).knobs.borrow().read_ahead_pages.max(1) } else { 1 };
-            let from = page / around * around;
-            let size_pages = m.mm.borrow().inodes.get(inode).size.div_ceil(PAGE).max(page + 1);
-            let to = (from + around).min(size_pages);
-            task.in_fault = true;
-            fetch(m, task, inode, (from, to), 0, Site::FaultWait).await;
-            task.in_fault = false;
-        }
-        let Some((id, bit)) = m.mm.borrow().lookup(inode, page) else { return };
-        map_page(m, task, id, bit);
-        let device = m.place_of(inode);
-        if write && m.mark_dirty(id, bit) && throttle::due(m, device, task) {
-            task.run(m).await;
-            throttle::balance(m, device, task).await;
-        }
+    let hit = m.mm.borrow().lookup(inode, page);
+    if hit.is_none() {
+        m.mm.borrow_mut().events.pgmajfault += 1;
+        // do_sync_mmap_readahead: as much as the limit of readahead is (from a multiple of it on, not from half of it before).
+        let around = if m.profile.read_around { m.device_of(inode).knobs.borrow().read_ahead_pages.max(1) } else { 1 };
+        let from = page / around * around;
+        let size_pages = m.mm.borrow().inodes.get(inode).size.div_ceil(PAGE).max(page + 1);
+        let to = (from + around).min(size_pages);
+        task.in_fault = true;
+        fetch(m, task, inode, (from, to), 0, Site::FaultWait).await;
+        task.in_fault = false;
+    }
+    let Some((id, bit)) = m.mm.borrow().lookup(inode, page) else { return };
+    map_page(m, task, id, bit);
+    let device = m.place_of(inode);
+    if write && m.mark_dirty(id, bit) && throttle::due(m, device, task) {
+        task.run(m).await;
+        throttle::balance(m, device, task).await;
     }
 }
 

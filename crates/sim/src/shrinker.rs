@@ -74,7 +74,10 @@ pub async fn shrink_slab(m: &Machine, task: &mut Task, scanned: u64, lru_pages: 
         m.owed.set(owed);
         for batch in 0..batches {
             let before = slab_pages(m);
-            let done = if kind == CacheKind::Dentry { prune_dcache(m, task.cpu) } else { prune_icache(m, task.cpu) };
+            let done = match kind {
+                CacheKind::Dentry => m.mm.borrow_mut().prune_dentries(BATCH.get(), task.cpu),
+                _ => m.mm.borrow_mut().prune_inodes(BATCH.get(), task.cpu),
+            };
             shrunk.slab_pages += before.saturating_sub(slab_pages(m));
             shrunk.objects += done.objects;
             shrunk.pages += done.pages;
@@ -94,7 +97,7 @@ pub async fn shrink_slab(m: &Machine, task: &mut Task, scanned: u64, lru_pages: 
 }
 
 pub fn slab_pages(m: &Machine) -> u64 {
-    m.mm.borrow().zones.iter().map(|zone| zone.slab).sum()
+    m.mm.borrow().sum(|zone| zone.slab)
 }
 
 impl Mm {
@@ -113,45 +116,56 @@ impl Mm {
         }
         true
     }
-}
 
-/// fs/dcache.c: prune_dcache, 2.6: a referenced dentry goes round once more, another frees its inode for pruning.
-fn prune_dcache(m: &Machine, cpu: u16) -> Shrunk {
-    let mut mm = m.mm.borrow_mut();
-    let mut shrunk = Shrunk::default();
-    for _ in 0..BATCH.get() {
-        let Some(id) = mm.inodes.tail(List::Dentries) else { break };
-        shrunk.visited += 1;
-        if !mm.keeps_dentry(id) {
-            mm.inodes.put(id, Place::Unused);
-            mm.free_dentry(id, cpu);
-            shrunk.objects += 1;
+    /// fs/dcache.c: prune_dcache, 2.6, dentry_lru_isolate, 3.12: so many dentries of the list; one that nobody uses frees its inode for
+    /// pruning.
+    pub fn prune_dentries(&mut self, count: u64, cpu: u16) -> Shrunk {
+        let cache_holds = self.profile.shrink.cache_holds_inodes;
+        let mut shrunk = Shrunk::default();
+        while shrunk.visited < count
+            && let Some(id) = self.inodes.tail(List::Dentries)
+        {
+            shrunk.visited += 1;
+            if !self.keeps_dentry(id) {
+                // fs/inode.c: __inode_add_lru, 5.15 and later: page cache keeps an inode off the list (mapping_shrinkable).
+                let held = cache_holds && self.inodes.get(id).pages > 0;
+                self.inodes.put(id, if held { Place::Cached } else { Place::Unused });
+                self.free_dentry(id, cpu);
+                shrunk.objects += 1;
+            }
         }
+        shrunk
     }
-    shrunk
-}
 
-/// fs/inode.c: prune_icache, 2.6: the clean unmapped pages of an unused inode go first (pginodesteal), then it.
-fn prune_icache(m: &Machine, cpu: u16) -> Shrunk {
-    let mut mm = m.mm.borrow_mut();
-    let mut shrunk = Shrunk::default();
-    for _ in 0..BATCH.get() {
-        let Some(id) = mm.inodes.tail(List::Inodes) else { break };
-        shrunk.visited += 1;
-        if mm.inodes.keeps_unused(id, false) {
-            continue;
+    /// fs/inode.c: prune_icache, 2.6, inode_lru_isolate, 2.6.37: so many inodes of the list. Up to 5.14 the clean unmapped pages of an
+    /// unused one go first (pginodesteal), then it.
+    pub fn prune_inodes(&mut self, count: u64, cpu: u16) -> Shrunk {
+        let cache_holds = self.profile.shrink.cache_holds_inodes;
+        let mut shrunk = Shrunk::default();
+        while shrunk.visited < count
+            && let Some(id) = self.inodes.tail(List::Inodes)
+        {
+            shrunk.visited += 1;
+            if self.inodes.keeps_unused(id, cache_holds) {
+                continue;
+            }
+            // 5.15 and later: what its last page left behind goes first, and the walk begins again with it (LRU_RETRY).
+            if cache_holds && self.shadows.forget(id) {
+                self.events.pginodesteal += 1;
+                continue;
+            }
+            if self.inodes.get(id).pages > 0 {
+                let dropped = self.invalidate(id, 0, false, cpu);
+                self.events.pginodesteal += dropped;
+                shrunk.pages += dropped;
+            }
+            if self.inodes.get(id).pages > 0 {
+                self.inodes.put(id, Place::Unused);
+            } else {
+                self.free_inode(id, cpu);
+                shrunk.objects += 1;
+            }
         }
-        if mm.inodes.get(id).pages > 0 {
-            let dropped = mm.invalidate(id, 0, false, cpu);
-            mm.events.pginodesteal += dropped;
-            shrunk.pages += dropped;
-        }
-        if mm.inodes.get(id).pages > 0 {
-            mm.inodes.put(id, Place::Unused);
-        } else {
-            mm.free_inode(id, cpu);
-            shrunk.objects += 1;
-        }
+        shrunk
     }
-    shrunk
 }
