@@ -116,11 +116,11 @@ pub fn appended(m: &Machine, inode: InodeId, position: u64) {
 
 fn warm(m: &Machine, inode: InodeId, offset: u64, bytes: u64) -> bool {
     let mm = m.mm.borrow();
-    (offset / 4096..=(offset + bytes - 1) / 4096).all(|page| mm.lookup(inode, page).is_some())
+    (offset / 4096..=(offset + bytes.max(1) - 1) / 4096).all(|page| mm.lookup(inode, page).is_some())
 }
 
 fn dirty(m: &Machine, inode: InodeId, offset: u64, bytes: u64) {
-    for page in offset / 4096..=(offset + bytes - 1) / 4096 {
+    for page in offset / 4096..=(offset + bytes.max(1) - 1) / 4096 {
         let found = m.mm.borrow().lookup(inode, page);
         if let Some((id, bit)) = found {
             m.mark_dirty(id, bit);

@@ -321,7 +321,7 @@ fn fill_cache(mm: &mut Mm, zone: u8, room: u64, list: usize) {
     let mut inode = 0;
     for page in (0..pages).step_by(WINDOW_PAGES as usize) {
         if page % OLD_FILE_PAGES == 0 {
-            let object = add_object(mm, CacheKind::Inode, zone);
+            let Some(object) = add_object(mm, CacheKind::Inode, zone) else { return };
             let file = 1 + ((list as u64) << 48 | u64::from(zone) << 32 | page);
             inode = mm.inodes.add((u32::MAX, file), object, false);
             mm.inodes.get_mut(inode).size = OLD_FILE_PAGES * 4096;
@@ -347,8 +347,10 @@ fn add_buffers(mm: &mut Mm, id: ChunkId, zone: u8) {
         return take_slabs(mm, zone, pages);
     }
     for page in 0..WINDOW_PAGES {
-        let buffer = add_object(mm, CacheKind::BufferHead, zone);
-        mm.chunks.buffer_slabs.note(id, 1 << page, buffer.slab);
+        match add_object(mm, CacheKind::BufferHead, zone) {
+            Some(buffer) => mm.chunks.buffer_slabs.note(id, 1 << page, buffer.slab),
+            None => mm.chunks.get_mut(id).buffers &= !(1 << page),
+        }
     }
 }
 
@@ -383,15 +385,17 @@ fn insert_window(mm: &mut Mm, inode: InodeId, page: u64, zone: u8) -> ChunkId {
     id
 }
 
-/// One object that knows its slab.
-pub fn add_object(mm: &mut Mm, kind: CacheKind, zone: u8) -> Object {
-    loop {
-        if let Some(object) = mm.cache_mut(kind).take_one(zone) {
-            return object;
+/// One object that knows its slab; none where the zone has no memory left above its min watermark.
+pub fn add_object(mm: &mut Mm, kind: CacheKind, zone: u8) -> Option<Object> {
+    if mm.cache(kind).lists[usize::from(zone)].free == 0 {
+        let slot = &mm.zones[usize::from(zone)];
+        if slot.free < slot.min + mm.cache(kind).shape.pages {
+            return None;
         }
         let pages = mm.cache_mut(kind).grow(zone, true);
         take_slabs(mm, zone, pages);
     }
+    mm.cache_mut(kind).take_one(zone)
 }
 
 fn take_slabs(mm: &mut Mm, zone: u8, pages: u64) {
@@ -411,7 +415,7 @@ pub struct Shape {
 
 pub fn shape(machine: &MachineSpec, profile: &Profile) -> Shape {
     let node_bytes = if machine.node_bytes.is_empty() { vec![GIB4] } else { machine.node_bytes.clone() };
-    let cpus = machine.cpus.map_or(4, |cpus| (cpus as usize).clamp(1, 4096)).max(node_bytes.len());
+    let cpus = machine.cpus.map_or(4, |cpus| cpus as usize).max(node_bytes.len());
     let distance = machine.distance.map_or(20, u64::from);
     let mut disk = disk(&machine.disk, profile);
     let call_ns = machine.speed.and_then(|speed| speed.disk_call_ns);

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::actor::{self, Shared, Who};
 use super::block::Block;
+use super::bounds::{self, Bound};
 use super::broken::Broken;
 use super::clock::Clock;
 use super::cpu::Cpus;
@@ -38,7 +39,7 @@ pub enum SimError {
     #[error("there is no model of kernel '{kernel}'; known are {known}")]
     UnknownKernel { kernel: String, known: String },
     #[error("the machine of scenario '{scenario}' cannot be modelled: {why}")]
-    Machine { scenario: String, why: String },
+    Machine { scenario: String, why: Bound },
     #[error(
         "the model of {kernel} cannot express scenario '{scenario}': it has not {mechanism}; \
          change the scenario, or run it on a host or in a vm"
@@ -114,14 +115,12 @@ pub(super) fn checked(machine: &Machine, seed: u64) -> Result<(), SimError> {
 /// The machine at rest.
 fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> Result<Machine, SimError> {
     let shape = build::shape(&scenario.machine, &profile);
-    let smallest = shape.node_bytes.iter().copied().min().unwrap_or(0);
-    if smallest < 32 << 20 || shape.node_bytes.len() > 64 {
-        let why = "every node needs 32 MiB or more, and there can be at most 64".to_owned();
-        return Err(SimError::Machine { scenario: scenario.name.clone(), why });
-    }
+    bounds::of_machine(&scenario.machine, &shape, &profile).map_err(|why| why.of(scenario))?;
+    bounds::of_files(scenario, seed)?;
     let nodes = shape.node_bytes.len();
     let speed = u64::from(scenario.machine.cpu_speed_percent.unwrap_or(100)).max(1);
     let mut mm = memory_after_boot(scenario, &profile, &shape);
+    bounds::of_memory(&mm).map_err(|why| why.of(scenario))?;
     let total = mm.managed();
     let knobs = starting_knobs(scenario, &profile, &shape, &mm);
     zone::set_watermarks(&mut mm.zones, knobs.min_free_kbytes, knobs.watermark_scale_factor, &profile);
@@ -132,6 +131,7 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         percent("model.active_percent"),
         percent("model.cache_percent"),
     );
+    bounds::of_processes(scenario, &mm).map_err(|why| why.of(scenario))?;
     if has_cgroup(scenario) {
         mm.open_cgroup();
     }

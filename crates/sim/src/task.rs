@@ -95,13 +95,7 @@ pub struct Task {
 impl Task {
     #[must_use]
     pub fn new(node: usize, cpu: u16) -> Task {
-        Task {
-            node,
-            cpu,
-            spent: Vec::with_capacity(32),
-            nr_dirtied_pause: super::io_less::DIRTY_POLL_THRESH.get(),
-            ..Task::default()
-        }
+        Task { node, cpu, nr_dirtied_pause: super::io_less::DIRTY_POLL_THRESH.get(), ..Task::default() }
     }
 
     pub fn begin(&mut self) {

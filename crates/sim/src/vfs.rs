@@ -175,7 +175,7 @@ impl Machine {
     #[inline]
     pub fn append_in_place(&self, task: &mut Task, inode: InodeId, offset: u64, bytes: u64) -> bool {
         let page = offset / PAGE;
-        if (offset + bytes - 1) / PAGE != page {
+        if (offset + bytes.max(1) - 1) / PAGE != page {
             return false;
         }
         let mut mm = self.mm.borrow_mut();
