@@ -486,3 +486,15 @@ pub struct Held {
     pub by_zone: Vec<u64>,
     pub under_writeback: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::bits_from;
+
+    #[test]
+    fn pages_of_a_window_are_bits_up_to_its_end() {
+        assert_eq!(bits_from(0, 1 << 20), (0, u32::MAX));
+        assert_eq!(bits_from(31, 40), (0, 1 << 31));
+        assert_eq!(bits_from(66, 69), (2, 0b11100));
+    }
+}

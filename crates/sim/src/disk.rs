@@ -235,8 +235,19 @@ impl Device {
 
 #[cfg(test)]
 mod tests {
-    use super::{Device, DiskModel};
+    use super::{Answers, Device, DiskModel};
     use crate::block::{Done, Request};
+
+    #[test]
+    fn answers_come_in_the_order_of_their_instants_then_of_arrival() {
+        let mut answers = Answers::default();
+        for (at_ns, order) in [(30, 1), (10, 3), (10, 2)] {
+            answers.add(at_ns, Request { order, ..read(1) });
+        }
+        assert_eq!((answers.next_ns(), answers.take(9).is_none()), (Some(10), true));
+        let taken: Vec<u64> = std::iter::from_fn(|| answers.take(20)).map(|request| request.order).collect();
+        assert_eq!((taken, answers.next_ns()), (vec![2, 3], Some(30)));
+    }
 
     const FLASH: DiskModel = DiskModel {
         read_bytes_per_s: 4_096_000_000,

@@ -312,6 +312,8 @@ pub async fn write_ordered(m: &Machine, device: DeviceId, task: &mut Task, files
 mod tests {
     use super::{AccessTime, Data, FileSystem, Kind, unknown_option};
     use crate::kernel::find;
+    use crate::run;
+    use flatwater_recording::OpKind;
     use flatwater_workload::scenario::Scenario;
 
     fn of(kernel: &str, disk: &str, setup: &str) -> FileSystem {
@@ -345,5 +347,45 @@ mod tests {
         assert_eq!((xfs.kind, xfs.shadows, xfs.has_log), (Kind::Xfs, false, true));
         assert!(!of("linux-2.6.32", "file_system = 'ext2'", "").has_log);
         assert!(of("linux-6.1", "", "'mount.options' = 'data=journal'").data == Data::Journal);
+    }
+
+    /// fs/ext4/inode.c: ext4_write_begin starts a handle for each page, ext4_da_write_begin up to 5.14.
+    #[test]
+    fn the_handles_of_a_write_are_ext4s_and_of_delayed_allocation_up_to_5_14() {
+        let handles = |kernel: &str, disk: &str, setup: &str| {
+            let profile = find(kernel).expect("a profile");
+            of(kernel, disk, setup).handle_ns(&profile.costs.values())
+        };
+        let (ext4, plain) = ("file_system = 'ext4'", "'mount.options' = 'nodelalloc'");
+        for (kernel, disk, setup, taken) in [
+            ("linux-5.14", ext4, "", 560),
+            ("linux-5.15", ext4, "", 0),
+            ("linux-5.15", ext4, plain, 560),
+            ("linux-2.6.32", "file_system = 'ext3'", "", 0),
+            ("linux-4.18", "file_system = 'xfs'", "", 0),
+            ("linux-4.18", "file_system = 'ext2'", "", 0),
+        ] {
+            assert_eq!(handles(kernel, disk, setup), taken, "{kernel} {disk} {setup}");
+        }
+    }
+
+    /// Half of the writes of so many bytes over pages in memory are no longer than this, ns.
+    fn write_ns(bytes: &str, setup: &str) -> u64 {
+        let text = format!(
+            "name = 'x'\nsentence = 'X.'\nkernel = 'linux-6.1'\nduration = '100ms'\n[machine]\nnodes = ['1GiB']\n\
+             disk = {{ file_system = 'ext4' }}\n[setup]\n{setup}\n[[workload]]\nuse = 'access'\nreads = 0\n\
+             file_size = '1MiB'\nbytes = '{bytes}'\n"
+        );
+        let ran = run(&Scenario::parse("x", &text).expect("parses")).expect("runs").0;
+        let writes = ran.latency.iter().find(|bucket| bucket.op == OpKind::Write).expect("writes");
+        writes.from_start.unpack().value_at_quantile(0.5)
+    }
+
+    #[test]
+    fn a_write_of_four_pages_takes_four_handles() {
+        for (bytes, pages) in [("4KiB", 1), ("16KiB", 4)] {
+            let more_ns = write_ns(bytes, "'mount.options' = 'nodelalloc'") - write_ns(bytes, "");
+            assert!(more_ns.abs_diff(pages * 560) < 30, "{bytes}: {more_ns}");
+        }
     }
 }

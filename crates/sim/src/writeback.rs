@@ -391,7 +391,14 @@ pub async fn write_locked(m: &Machine, task: &mut Task, inode: InodeId, max_page
 
 #[cfg(test)]
 mod tests {
-    use super::{Limits, ratelimit_pages};
+    use super::{Limits, ratelimit_pages, runs};
+
+    #[test]
+    fn dirty_pages_that_follow_each_other_are_one_run() {
+        let of = |bits| runs(64, bits).collect::<Vec<_>>();
+        assert_eq!(of(0b1_0111), [(64, 3), (68, 1)]);
+        assert_eq!((of(u32::MAX), of(1 << 31), of(0)), (vec![(64, 32)], vec![(95, 1)], vec![]));
+    }
 
     #[test]
     fn a_background_limit_at_or_above_the_other_is_half_of_it() {
