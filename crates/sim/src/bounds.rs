@@ -40,7 +40,11 @@ pub enum Bound {
     Swap(Bytes),
     #[error("model.process_memory is {0}, and processes can have {1} of this machine")]
     ProcessMemory(Bytes, Bytes),
-    #[error("workload '{label}' has {files} files of {bytes} together: {max} files and {most} at most", max = FILES_MAX.get(), most = Bytes(FILE_BYTES_MAX.get()))]
+    #[error(
+        "workload '{label}' has {files} files of {bytes} together: {max} files and {most} at most",
+        max = FILES_MAX.get(),
+        most = Bytes(FILE_BYTES_MAX.get())
+    )]
     Files { label: String, files: u64, bytes: Bytes },
     #[error("its set-up did not end within {0} of the model's time: make its files smaller or its disk faster")]
     SetUp(Nanos),
