@@ -35,11 +35,12 @@ pub async fn shrink(m: &Machine, task: &mut Task, share: Share) -> u64 {
         let batch = left.min(BATCH.get());
         let (dentries, inodes) = counts();
         let all = dentries + inodes + 1;
-        let mut mm = m.mm.borrow_mut();
-        let pruned = mm.prune_dentries(batch * dentries / all + 1, task.cpu).visited
-            + mm.prune_inodes(batch * inodes / all + 1, task.cpu).visited;
-        mm.events.slabs_scanned += batch;
-        drop(mm);
+        let pruned = {
+            let mut mm = m.mm.borrow_mut();
+            mm.events.slabs_scanned += batch;
+            let of_dentries = mm.prune_dentries(batch * dentries / all + 1, task.cpu).visited;
+            of_dentries + mm.prune_inodes(batch * inodes / all + 1, task.cpu).visited
+        };
         let site = if share.site == Site::NodeReclaim { Site::NodeReclaim } else { Site::ShrinkSlab };
         task.work(site, pruned * m.costs.prune_object_ns);
         task.run(m).await;
