@@ -159,8 +159,11 @@ impl Machine {
     fn hold_mapped(&self, key: FileKey, bytes: u64) {
         let mut mm = self.mm.borrow_mut();
         let zone = mm.lists_normal[0][0];
-        let object = super::build::add_object(&mut mm, CacheKind::Inode, zone);
-        let dentry = super::build::add_object(&mut mm, CacheKind::Dentry, zone);
+        // Where memory is full of others already, its first user looks it up.
+        let Some(object) = super::build::add_object(&mut mm, CacheKind::Inode, zone) else { return };
+        let Some(dentry) = super::build::add_object(&mut mm, CacheKind::Dentry, zone) else {
+            return mm.free_object(CacheKind::Inode, object, 0);
+        };
         let id = mm.inodes.add(key, object, false);
         let inode = mm.inodes.get_mut(id);
         (inode.size, inode.mapped, inode.opens) = (bytes, true, 1);

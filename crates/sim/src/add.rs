@@ -14,17 +14,16 @@ use super::task::Task;
 use super::v6::tree::NODE_PAGES;
 use super::v6::{cgroup, tree};
 
-/// A new page of the file in the cache, with a buffer_head where the file system uses them.
-pub async fn page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, buffers: bool) -> (ChunkId, u32) {
-    one(m, task, inode, page, (buffers, Want::USER)).await
-}
-
-/// The same for a write() (grab_cache_page_write_begin).
-pub async fn page_for_write(m: &Machine, task: &mut Task, inode: InodeId, page: u64) -> (ChunkId, u32) {
-    one(m, task, inode, page, (true, Want::WRITE)).await
-}
-
-async fn one(m: &Machine, task: &mut Task, inode: InodeId, page: u64, (buffers, want): (bool, Want)) -> (ChunkId, u32) {
+/// A new page of the file in the cache, `Want::WRITE` for a write() (grab_cache_page_write_begin); with a buffer_head where the file
+/// system uses them and the caller too.
+pub async fn page(
+    m: &Machine,
+    task: &mut Task,
+    inode: InodeId,
+    page: u64,
+    want: Want,
+    buffers: bool,
+) -> (ChunkId, u32) {
     let charged = m.mm.borrow().inodes.get(inode).in_cgroup;
     if charged {
         cgroup::charge(m, task, 1).await;

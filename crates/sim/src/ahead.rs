@@ -11,12 +11,13 @@ use std::rc::Rc;
 use precursor::plan::{Ledger, Mode, Planner, Step, Tuning, Which};
 
 use super::Machine;
+use super::alloc::Want;
 use super::chunk::WINDOW_PAGES;
 use super::device::DeviceId;
 use super::inode::{InodeId, KeyMap};
 use super::site::Site;
 use super::task::Task;
-use super::{vfs, writeback};
+use super::{add, vfs, writeback};
 
 /// What writer and helper share about one file.
 #[derive(Debug)]
@@ -95,7 +96,7 @@ pub fn append_ns(m: &Machine, device: DeviceId, inode: InodeId, bytes: u64) -> O
     match mode {
         Some(Mode::Ring | Mode::Window) => Some(m.costs.store_ns + copy_ns),
         _ if m.device(device).journal.borrow().shadowed() => None,
-        _ => Some(m.costs.write_base_ns + copy_ns),
+        _ => Some(m.costs.write_base_ns + m.device(device).file_system.handle_ns(&m.costs) + copy_ns),
     }
 }
 
@@ -115,11 +116,11 @@ pub fn appended(m: &Machine, inode: InodeId, position: u64) {
 
 fn warm(m: &Machine, inode: InodeId, offset: u64, bytes: u64) -> bool {
     let mm = m.mm.borrow();
-    (offset / 4096..=(offset + bytes - 1) / 4096).all(|page| mm.lookup(inode, page).is_some())
+    (offset / 4096..=(offset + bytes.max(1) - 1) / 4096).all(|page| mm.lookup(inode, page).is_some())
 }
 
 fn dirty(m: &Machine, inode: InodeId, offset: u64, bytes: u64) {
-    for page in offset / 4096..=(offset + bytes - 1) / 4096 {
+    for page in offset / 4096..=(offset + bytes.max(1) - 1) / 4096 {
         let found = m.mm.borrow().lookup(inode, page);
         if let Some((id, bit)) = found {
             m.mark_dirty(id, bit);
@@ -186,7 +187,11 @@ async fn helper(m: Rc<Machine>, inode: InodeId, shared: Rc<RefCell<Ahead>>, node
 /// Pages with their buffer_heads, on the helper's time; preallocated blocks are unwritten, so nothing is read.
 async fn bring_in(m: &Machine, task: &mut Task, inode: InodeId, from: u64, to: u64) {
     for page in from / 4096..to.div_ceil(4096) {
-        vfs::add_prefetched(m, task, inode, page).await;
+        let missing = m.mm.borrow().lookup(inode, page).is_none();
+        if missing {
+            // block_read_full_page makes the buffers.
+            add::page(m, task, inode, page, Want::USER, true).await;
+        }
         if page % WINDOW_PAGES == WINDOW_PAGES - 1 {
             task.run(m).await;
         }

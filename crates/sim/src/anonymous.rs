@@ -6,7 +6,7 @@
 
 use super::Machine;
 use super::alloc::{self, Want};
-use super::chunk::{NONE, WINDOW_PAGES};
+use super::chunk::{NONE, bits_from};
 use super::constant::constants;
 use super::inode::InodeId;
 use super::site::Site;
@@ -84,11 +84,10 @@ pub async fn touch(m: &Machine, task: &mut Task, offset: u64, bytes: u64, write:
 
 /// The rest of a window that is in memory: references without a fault, all at once.
 fn touch_known(m: &Machine, task: &mut Task, memory: InodeId, (page, last): (u64, u64), write: bool) -> u64 {
-    let (window, from) = (page / WINDOW_PAGES, page % WINDOW_PAGES);
-    let count = (WINDOW_PAGES - from).min(last - page + 1);
-    let bits = (((1u64 << count) - 1) << from) as u32;
+    let (window, bits) = bits_from(page, last + 1);
+    let count = u64::from(bits.count_ones());
     let mut mm = m.mm.borrow_mut();
-    let id = mm.inodes.get(memory).windows.get(window as u32);
+    let id = mm.inodes.get(memory).windows.get(window);
     if id == NONE || mm.chunks.get(id).present & bits != bits {
         return 0;
     }

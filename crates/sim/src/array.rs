@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::block::{Done, Request};
 use super::constant::constants;
-use super::disk::{DiskModel, Unit};
+use super::disk::{Answers, DiskModel, Unit};
 use super::ranges::Ranges;
 use super::stripes::{Geometry, Level, Piece, Plan};
 
@@ -103,8 +103,7 @@ pub struct Array {
     /// When parts of stripes go too, and whether they do now.
     flush_ns: Option<u64>,
     flushes: bool,
-    answers: BTreeSet<(u64, u64)>,
-    answered: BTreeMap<u64, Request>,
+    answers: Answers,
 }
 
 impl Array {
@@ -132,8 +131,7 @@ impl Array {
             short: VecDeque::new(),
             flush_ns: None,
             flushes: false,
-            answers: BTreeSet::new(),
-            answered: BTreeMap::new(),
+            answers: Answers::default(),
         }
     }
 
@@ -235,7 +233,7 @@ impl Array {
     /// A flush of all drives; with a battery nothing needs one.
     fn flush(&mut self, request: Request, now_ns: u64) {
         if self.cache_pages() > 0 {
-            return self.answer_at(now_ns, request);
+            return self.answers.add(now_ns, request);
         }
         self.unplug(now_ns);
         self.open.insert(request.order, Open { request, jobs: 0, not_before_ns: 0 });
@@ -313,12 +311,7 @@ impl Array {
         let rate = self.model.controller.map_or(u64::MAX, |controller| controller.link_bytes_per_s.max(1));
         let move_ns = (u128::from(request.pages) * 4096 * 1_000_000_000 / u128::from(rate)) as u64;
         self.link_until_ns = (self.link_until_ns + move_ns).max(now_ns);
-        self.answer_at(self.link_until_ns.max(not_before_ns), request);
-    }
-
-    fn answer_at(&mut self, at_ns: u64, request: Request) {
-        self.answers.insert((at_ns, request.order));
-        self.answered.insert(request.order, request);
+        self.answers.add(self.link_until_ns.max(not_before_ns), request);
     }
 
     fn cache_write(&mut self, request: Request, not_before_ns: u64, now_ns: u64) {
@@ -404,13 +397,11 @@ impl Array {
 
     pub fn answer(&mut self, now_ns: u64) -> Option<Request> {
         self.advance(now_ns);
-        let first = self.answers.first().copied().filter(|(at_ns, _)| *at_ns <= now_ns)?;
-        self.answers.remove(&first);
-        self.answered.remove(&first.1)
+        self.answers.take(now_ns)
     }
 
     pub fn next_ns(&self) -> Option<u64> {
-        self.answers.first().map(|(at_ns, _)| *at_ns).into_iter().chain(self.next_event_ns()).min()
+        self.answers.next_ns().into_iter().chain(self.next_event_ns()).min()
     }
 }
 

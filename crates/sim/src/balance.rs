@@ -124,13 +124,9 @@ impl Mm {
 
     /// mm/vmscan.c: shrink_active_list, 2.6.20: whether mapped pages may be taken off the active list at all.
     pub fn reclaims_mapped(&mut self, zone: usize, priority: u32, swappiness: u64) -> bool {
-        let (mapped, total) = self
-            .zones
-            .iter()
-            .fold((0, 1), |sum, zone| (sum.0 + zone.mapped + zone.pinned + zone.anonymous, sum.1 + zone.managed));
-        let slot = &mut self.zones[zone];
-        let before = std::mem::replace(&mut slot.prev_priority, priority);
-        swap_tendency(100 * mapped / total, before.min(priority), swappiness) >= 100
+        let mapped_ratio = self.mapped_percent();
+        let before = std::mem::replace(&mut self.zones[zone].prev_priority, priority);
+        swap_tendency(mapped_ratio, before.min(priority), swappiness) >= 100
     }
 }
 

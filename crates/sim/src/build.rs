@@ -226,7 +226,7 @@ const OLD_FILE_PAGES: u64 = 1 << 18;
 pub fn fill(mm: &mut Mm, pinned: u64, active: u64, cache: u64) {
     // GFP_HIGHUSER: where there is highmem, processes' pages come from there.
     let high: u64 = mm.zones.iter().filter(|zone| zone.kind == ZoneKind::HighMem).map(|zone| zone.managed).sum();
-    let all: u64 = mm.zones.iter().map(|zone| zone.managed).sum();
+    let all = mm.managed();
     for zone in 0..mm.zones.len() as u8 {
         let slot = &mut mm.zones[usize::from(zone)];
         let share = match (high > 0, slot.kind) {
@@ -340,7 +340,7 @@ fn fill_cache(mm: &mut Mm, zone: u8, room: u64, list: usize) {
     let mut inode = 0;
     for page in (0..pages).step_by(WINDOW_PAGES as usize) {
         if page % OLD_FILE_PAGES == 0 {
-            let object = add_object(mm, CacheKind::Inode, zone);
+            let Some(object) = add_object(mm, CacheKind::Inode, zone) else { return };
             let file = 1 + ((list as u64) << 48 | u64::from(zone) << 32 | page);
             inode = mm.inodes.add((u32::MAX, file), object, false);
             mm.inodes.get_mut(inode).size = OLD_FILE_PAGES * 4096;
@@ -356,18 +356,20 @@ fn fill_cache(mm: &mut Mm, zone: u8, room: u64, list: usize) {
             mm.chunks.move_to_head(id, ACTIVE);
         }
     }
-    if with_buffers && !mm.profile.slub {
-        add_objects(mm, CacheKind::BufferHead, zone, pages);
-    }
 }
 
 /// The buffer_heads of a whole window, each of a slab where the cache keeps account of them.
 fn add_buffers(mm: &mut Mm, id: ChunkId, zone: u8) {
     mm.chunks.get_mut(id).buffers = u32::MAX;
-    let pages = if mm.profile.slub { WINDOW_PAGES } else { 0 };
-    for page in 0..pages {
-        let buffer = add_object(mm, CacheKind::BufferHead, zone);
-        mm.chunks.buffer_slabs.note(id, 1 << page, buffer.slab);
+    if !mm.profile.slub {
+        let pages = mm.cache_mut(CacheKind::BufferHead).prefill(zone, WINDOW_PAGES);
+        return take_slabs(mm, zone, pages);
+    }
+    for page in 0..WINDOW_PAGES {
+        match add_object(mm, CacheKind::BufferHead, zone) {
+            Some(buffer) => mm.chunks.buffer_slabs.note(id, 1 << page, buffer.slab),
+            None => mm.chunks.get_mut(id).buffers &= !(1 << page),
+        }
     }
 }
 
@@ -389,9 +391,6 @@ pub fn warm(mm: &mut Mm, inode: InodeId, pages: u64, file: usize) {
         mm.zones[usize::from(zone)].mapped += WINDOW_PAGES;
         if with_buffers {
             add_buffers(mm, id, zone);
-            if !mm.profile.slub {
-                add_objects(mm, CacheKind::BufferHead, zone, WINDOW_PAGES);
-            }
         }
     }
 }
@@ -405,20 +404,17 @@ fn insert_window(mm: &mut Mm, inode: InodeId, page: u64, zone: u8) -> ChunkId {
     id
 }
 
-fn add_objects(mm: &mut Mm, kind: CacheKind, zone: u8, objects: u64) {
-    let pages = mm.cache_mut(kind).prefill(zone, objects);
-    take_slabs(mm, zone, pages);
-}
-
-/// One object that knows its slab.
-pub fn add_object(mm: &mut Mm, kind: CacheKind, zone: u8) -> Object {
-    loop {
-        if let Some(object) = mm.cache_mut(kind).take_one(zone) {
-            return object;
+/// One object that knows its slab; none where the zone has no memory left above its min watermark.
+pub fn add_object(mm: &mut Mm, kind: CacheKind, zone: u8) -> Option<Object> {
+    if mm.cache(kind).lists[usize::from(zone)].free == 0 {
+        let slot = &mm.zones[usize::from(zone)];
+        if slot.free < slot.min + mm.cache(kind).shape.pages {
+            return None;
         }
         let pages = mm.cache_mut(kind).grow(zone, true);
         take_slabs(mm, zone, pages);
     }
+    mm.cache_mut(kind).take_one(zone)
 }
 
 fn take_slabs(mm: &mut Mm, zone: u8, pages: u64) {
@@ -438,7 +434,7 @@ pub struct Shape {
 
 pub fn shape(machine: &MachineSpec, profile: &Profile) -> Shape {
     let node_bytes = if machine.node_bytes.is_empty() { vec![GIB4] } else { machine.node_bytes.clone() };
-    let cpus = machine.cpus.map_or(4, |cpus| (cpus as usize).clamp(1, 4096)).max(node_bytes.len());
+    let cpus = machine.cpus.map_or(4, |cpus| cpus as usize).max(node_bytes.len());
     let distance = machine.distance.map_or(20, u64::from);
     let mut disk = disk(&machine.disk, profile);
     let call_ns = machine.speed.and_then(|speed| speed.disk_call_ns);

@@ -12,7 +12,7 @@ pub type ChunkId = u32;
 pub const NONE: u32 = u32::MAX;
 pub const WINDOW_PAGES: u64 = 32;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Chunk {
     pub prev: u32,
     pub next: u32,
@@ -80,6 +80,13 @@ impl Chunk {
     pub fn pages(&self) -> u64 {
         u64::from(self.present.count_ones())
     }
+}
+
+/// The window of a page, and the bits of the pages from it on up to `end` that lie there.
+#[must_use]
+pub fn bits_from(page: u64, end: u64) -> (u32, u32) {
+    let count = (end - page).min(WINDOW_PAGES - page % WINDOW_PAGES);
+    ((page / WINDOW_PAGES) as u32, (((1_u64 << count) - 1) << (page % WINDOW_PAGES)) as u32)
 }
 
 pub const INACTIVE: usize = 0;
@@ -179,30 +186,8 @@ impl Chunks {
         if usize::from(zone) >= self.on_lists.len() {
             self.on_lists.resize(usize::from(zone) + 1, [0; 2]);
         }
-        let chunk = Chunk {
-            prev: NONE,
-            next: NONE,
-            inode,
-            window,
-            sibling,
-            present: 0,
-            dirty: 0,
-            writeback: 0,
-            referenced: 0,
-            mapped: 0,
-            used_once: 0,
-            refs: [0; 2],
-            buffers: 0,
-            zone,
-            lruvec,
-            list: INACTIVE as u8,
-            buffer_zone: zone,
-            reclaim: false,
-            anonymous: false,
-            workingset: false,
-            outer: false,
-            order: 0,
-        };
+        let own = Chunk { inode, window, sibling, zone, lruvec, buffer_zone: zone, ..Chunk::default() };
+        let chunk = Chunk { prev: NONE, next: NONE, list: INACTIVE as u8, ..own };
         let id = match self.free.pop() {
             Some(id) => {
                 self.all[id as usize] = chunk;
@@ -509,4 +494,16 @@ impl Chunks {
 pub struct Held {
     pub by_zone: Vec<u64>,
     pub under_writeback: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bits_from;
+
+    #[test]
+    fn pages_of_a_window_are_bits_up_to_its_end() {
+        assert_eq!(bits_from(0, 1 << 20), (0, u32::MAX));
+        assert_eq!(bits_from(31, 40), (0, 1 << 31));
+        assert_eq!(bits_from(66, 69), (2, 0b11100));
+    }
 }

@@ -5,16 +5,18 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 
 use super::Machine;
-use super::block::Block;
+use super::block::{self, Block, Done, Request};
 use super::clock::{Clock, TaskId};
 use super::file_system::FileSystem;
 use super::inode::InodeId;
 use super::io_less::Bandwidth;
 use super::journal::Journal;
 use super::kernel::Profile;
-use super::knobs::DeviceKnobs;
+use super::knobs::{self, DeviceKnobs};
 use super::placement::Placement;
 use super::proportions::Local;
+use super::site::Site;
+use super::task::Task;
 use flatwater_recording::Setup;
 
 /// Which of the machine's devices.
@@ -94,8 +96,8 @@ impl Device {
         knobs.apply(setup);
         let mut block = self.block.borrow_mut();
         block.set_limits(knobs.nr_requests as u32, knobs.request_pages as u32);
-        let rate = |key: &str| setup.number(key).and_then(|value| u64::try_from(value).ok()).filter(|value| *value > 0);
-        block.cap(["cgroup.read_bps", "cgroup.write_bps", "cgroup.read_iops", "cgroup.write_iops"].map(rate));
+        let caps = ["cgroup.read_bps", "cgroup.write_bps", "cgroup.read_iops", "cgroup.write_iops"];
+        block.cap(caps.map(|key| knobs::bytes(setup, key)));
         block.set_rules(profile.sync_writes, profile.queue);
         block.set_scheduler(&knobs.scheduler);
         let woken = block.set_wbt(knobs.wbt_target_us);
@@ -106,6 +108,13 @@ impl Device {
     pub fn congested(&self) -> bool {
         self.block.borrow().congested()
     }
+}
+
+/// Submits one request, of a direction, a place and so many pages, and waits until it is done.
+pub async fn perform(m: &Machine, on: DeviceId, task: &mut Task, (write, at, pages): (bool, u64, u64), site: Site) {
+    let request = Request::new(write, at, pages as u32, Done::Wake(m.clock.current())).on(on);
+    block::submit(m, task, request, if write { Site::GetRequestWait } else { Site::GetRequestRead }).await;
+    block::wait_for(m, on, task, site).await;
 }
 
 impl Machine {

@@ -6,7 +6,7 @@
 //! which what was accepted before it precedes and what comes later follows. Leaves out: how full that cache is, erasing, and what
 //! differs between channels.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::array::{Array, ArrayModel};
 use super::block::Request;
@@ -62,6 +62,25 @@ impl DiskModel {
     pub fn page_ns(&self, write: bool) -> f64 {
         let rate = if write { self.write_bytes_per_s } else { self.read_bytes_per_s };
         4096e9 / rate.max(1) as f64
+    }
+}
+
+/// Requests that are done at instants to come, in their order.
+#[derive(Debug, Default)]
+pub struct Answers(BTreeMap<(u64, u64), Request>);
+
+impl Answers {
+    pub fn add(&mut self, at_ns: u64, request: Request) {
+        self.0.insert((at_ns, request.order), request);
+    }
+
+    pub fn take(&mut self, now_ns: u64) -> Option<Request> {
+        self.next_ns().filter(|at_ns| *at_ns <= now_ns)?;
+        self.0.pop_first().map(|(_, request)| request)
+    }
+
+    pub fn next_ns(&self) -> Option<u64> {
+        self.0.first_key_value().map(|((at_ns, _), _)| *at_ns)
     }
 }
 
@@ -216,8 +235,19 @@ impl Device {
 
 #[cfg(test)]
 mod tests {
-    use super::{Device, DiskModel};
+    use super::{Answers, Device, DiskModel};
     use crate::block::{Done, Request};
+
+    #[test]
+    fn answers_come_in_the_order_of_their_instants_then_of_arrival() {
+        let mut answers = Answers::default();
+        for (at_ns, order) in [(30, 1), (10, 3), (10, 2)] {
+            answers.add(at_ns, Request { order, ..read(1) });
+        }
+        assert_eq!((answers.next_ns(), answers.take(9).is_none()), (Some(10), true));
+        let taken: Vec<u64> = std::iter::from_fn(|| answers.take(20)).map(|request| request.order).collect();
+        assert_eq!((taken, answers.next_ns()), (vec![2, 3], Some(30)));
+    }
 
     const FLASH: DiskModel = DiskModel {
         read_bytes_per_s: 4_096_000_000,

@@ -7,11 +7,11 @@
 //! written upwards from where the arm is while no read waits, and is emptied by a flush (a request of no pages). Leaves out: zones of different density, skew,
 //! defects, the drive's choice of when to read on (it always does), and time to settle before a write.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use super::block::Request;
 use super::constant::constants;
-use super::disk::DiskModel;
+use super::disk::{Answers, DiskModel};
 use super::ranges::Ranges;
 
 constants! {
@@ -71,9 +71,7 @@ pub struct Drive {
     idle_since_ns: u64,
     reads_on: bool,
     interface_until_ns: u64,
-    /// Done by an instant, in order.
-    answers: BTreeSet<(u64, u64)>,
-    answered: std::collections::BTreeMap<u64, Request>,
+    answers: Answers,
 }
 
 impl Drive {
@@ -90,8 +88,7 @@ impl Drive {
             idle_since_ns: 0,
             reads_on: false,
             interface_until_ns: 0,
-            answers: BTreeSet::new(),
-            answered: std::collections::BTreeMap::new(),
+            answers: Answers::default(),
         }
     }
 
@@ -123,14 +120,9 @@ impl Drive {
         if served {
             let move_ns = u64::from(request.pages) * 4096 * 1_000_000_000 / INTERFACE_BYTES_PER_S.get();
             self.interface_until_ns = self.interface_until_ns.max(now_ns) + COMMAND_NS.get() + move_ns;
-            self.answer_at(self.interface_until_ns.max(not_before_ns), request);
+            self.answers.add(self.interface_until_ns.max(not_before_ns), request);
         }
         served
-    }
-
-    fn answer_at(&mut self, at_ns: u64, request: Request) {
-        self.answers.insert((at_ns, request.order));
-        self.answered.insert(request.order, request);
     }
 
     /// Whether there is room for a write; what was read of these pages is no longer true.
@@ -290,7 +282,7 @@ impl Drive {
     fn begin_flush(&mut self, now_ns: u64) {
         if self.dirty[1].is_empty() {
             for request in std::mem::take(&mut self.flushes[0]) {
-                self.answer_at(now_ns, request);
+                self.answers.add(now_ns, request);
             }
             self.flushes.swap(0, 1);
             if !self.flushes[0].is_empty() {
@@ -310,7 +302,7 @@ impl Drive {
             match work {
                 Work::Command(done) => {
                     self.reads_on = !done.request.write && self.model.cache_pages > 0;
-                    self.answer_at(end_ns.max(done.not_before_ns), done.request);
+                    self.answers.add(end_ns.max(done.not_before_ns), done.request);
                 }
                 Work::Destage(_) => {
                     let waiting = std::mem::take(&mut self.waiting);
@@ -327,14 +319,11 @@ impl Drive {
 
     pub fn answer(&mut self, now_ns: u64) -> Option<Request> {
         self.advance(now_ns);
-        let first = self.answers.first().copied().filter(|(at_ns, _)| *at_ns <= now_ns)?;
-        self.answers.remove(&first);
-        self.answered.remove(&first.1)
+        self.answers.take(now_ns)
     }
 
     pub fn next_ns(&self) -> Option<u64> {
-        let answer = self.answers.first().map(|(at_ns, _)| *at_ns);
-        answer.into_iter().chain(self.arm.map(|(end_ns, _)| end_ns)).min()
+        self.answers.next_ns().into_iter().chain(self.arm.map(|(end_ns, _)| end_ns)).min()
     }
 }
 

@@ -7,12 +7,12 @@
 //! goes to the server. Leaves out: extents, log space.
 
 use super::Machine;
-use super::device::DeviceId;
+use super::device::{self, DeviceId};
 use super::inode::InodeId;
-use super::kernel::{BarrierOptions, Profile};
+use super::kernel::{BarrierOptions, Costs, Profile};
 use super::site::Site;
-use super::task::{Culprit, Task};
-use super::{block, journal, vfs, writeback};
+use super::task::Task;
+use super::{journal, vfs, writeback};
 use flatwater_recording::Setup;
 use flatwater_workload::scenario::DiskSpec;
 
@@ -166,6 +166,12 @@ impl FileSystem {
         }
     }
 
+    /// What the handle of a page of a write takes.
+    #[must_use]
+    pub fn handle_ns(&self, costs: &Costs) -> u64 {
+        if self.starts_handles { costs.handle_ns } else { 0 }
+    }
+
     /// Whether fallocate() leaves extents that the first write converts (ext4, xfs; ext3 has none).
     #[must_use]
     pub fn has_extents(&self) -> bool {
@@ -275,23 +281,16 @@ pub async fn sync_metadata(m: &Machine, task: &mut Task, id: InodeId, data_only:
     // fs/ext2/inode.c: ext2_update_inode with do_sync: the inode's block, and the wait for it.
     let key = m.mm.borrow().inodes.get(id).key;
     m.mm.borrow_mut().inodes.get_mut(id).changed = [0; 2];
-    let position = m.metadata_page(key);
-    let done = block::Done::Wake(m.clock.current());
-    let request = block::Request::new(true, position, 1, done).on(device);
     m.mm.borrow_mut().events.pgpgout_kib += 4;
-    block::submit(m, task, request, Site::GetRequestWait).await;
-    block::wait_for(m, device, task, Site::SyncWait).await;
+    device::perform(m, device, task, (true, m.metadata_page(key), 1), Site::SyncWait).await;
 }
 
 /// blkdev_issue_flush: until what the disk has in its cache is on it.
 pub async fn flush_disk(m: &Machine, device: DeviceId, task: &mut Task, site: Site) {
     let own = m.device(device);
-    if !own.file_system.barriers || !own.block.borrow().caches_writes() {
-        return;
+    if own.file_system.barriers && own.block.borrow().caches_writes() {
+        device::perform(m, device, task, (true, 0, 0), site).await;
     }
-    let done = block::Done::Wake(m.clock.current());
-    block::submit(m, task, block::Request::new(true, 0, 0, done).on(device), Site::GetRequestWait).await;
-    block::wait_for(m, device, task, site).await;
 }
 
 /// journal_submit_data_buffers: the data of the transaction's files before its log blocks. What is dirtied meanwhile belongs to
@@ -305,8 +304,7 @@ pub async fn write_ordered(m: &Machine, device: DeviceId, task: &mut Task, files
     let queue = &m.device(device).block;
     let mark = queue.borrow().mark();
     while !queue.borrow().has_written(mark) {
-        m.wb.borrow_mut().waiting.join(m.clock.current());
-        task.park(m, None, Site::CommitWait, Culprit::Device).await;
+        writeback::wait_for_pages(m, task, Site::CommitWait).await;
     }
 }
 
@@ -314,6 +312,8 @@ pub async fn write_ordered(m: &Machine, device: DeviceId, task: &mut Task, files
 mod tests {
     use super::{AccessTime, Data, FileSystem, Kind, unknown_option};
     use crate::kernel::find;
+    use crate::run;
+    use flatwater_recording::OpKind;
     use flatwater_workload::scenario::Scenario;
 
     fn of(kernel: &str, disk: &str, setup: &str) -> FileSystem {
@@ -347,5 +347,45 @@ mod tests {
         assert_eq!((xfs.kind, xfs.shadows, xfs.has_log), (Kind::Xfs, false, true));
         assert!(!of("linux-2.6.32", "file_system = 'ext2'", "").has_log);
         assert!(of("linux-6.1", "", "'mount.options' = 'data=journal'").data == Data::Journal);
+    }
+
+    /// fs/ext4/inode.c: ext4_write_begin starts a handle for each page, ext4_da_write_begin up to 5.14.
+    #[test]
+    fn the_handles_of_a_write_are_ext4s_and_of_delayed_allocation_up_to_5_14() {
+        let handles = |kernel: &str, disk: &str, setup: &str| {
+            let profile = find(kernel).expect("a profile");
+            of(kernel, disk, setup).handle_ns(&profile.costs.values())
+        };
+        let (ext4, plain) = ("file_system = 'ext4'", "'mount.options' = 'nodelalloc'");
+        for (kernel, disk, setup, taken) in [
+            ("linux-5.14", ext4, "", 560),
+            ("linux-5.15", ext4, "", 0),
+            ("linux-5.15", ext4, plain, 560),
+            ("linux-2.6.32", "file_system = 'ext3'", "", 0),
+            ("linux-4.18", "file_system = 'xfs'", "", 0),
+            ("linux-4.18", "file_system = 'ext2'", "", 0),
+        ] {
+            assert_eq!(handles(kernel, disk, setup), taken, "{kernel} {disk} {setup}");
+        }
+    }
+
+    /// Half of the writes of so many bytes over pages in memory are no longer than this, ns.
+    fn write_ns(bytes: &str, setup: &str) -> u64 {
+        let text = format!(
+            "name = 'x'\nsentence = 'X.'\nkernel = 'linux-6.1'\nduration = '100ms'\n[machine]\nnodes = ['1GiB']\n\
+             disk = {{ file_system = 'ext4' }}\n[setup]\n{setup}\n[[workload]]\nuse = 'access'\nreads = 0\n\
+             file_size = '1MiB'\nbytes = '{bytes}'\n"
+        );
+        let ran = run(&Scenario::parse("x", &text).expect("parses")).expect("runs").0;
+        let writes = ran.latency.iter().find(|bucket| bucket.op == OpKind::Write).expect("writes");
+        writes.from_start.unpack().value_at_quantile(0.5)
+    }
+
+    #[test]
+    fn a_write_of_four_pages_takes_four_handles() {
+        for (bytes, pages) in [("4KiB", 1), ("16KiB", 4)] {
+            let more_ns = write_ns(bytes, "'mount.options' = 'nodelalloc'") - write_ns(bytes, "");
+            assert!(more_ns.abs_diff(pages * 560) < 30, "{bytes}: {more_ns}");
+        }
     }
 }

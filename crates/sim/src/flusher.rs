@@ -212,7 +212,7 @@ pub async fn flusher(m: Rc<Machine>, devices: Vec<DeviceId>) {
     task.memalloc = true;
     let Some(own) = devices.iter().min().map(|&device| &m.device(device).bdi) else { return };
     own.borrow_mut().flusher = Some(m.clock.current());
-    let by_file = matches!(m.profile.throttle, Throttle::GoodAreas | Throttle::IoLess);
+    let by_file = m.profile.throttle.knows_bandwidth();
     let mut periodic_ns = 0;
     loop {
         task.begin();

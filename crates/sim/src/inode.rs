@@ -108,9 +108,10 @@ impl Windows {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Place {
     /// Not evictable: open, or the block device itself.
+    #[default]
     Held,
     /// Its dentry keeps it.
     Dentry,
@@ -129,7 +130,7 @@ pub struct Dirty {
     pub pages: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Inode {
     pub key: FileKey,
     pub windows: Windows,
@@ -171,15 +172,13 @@ pub struct Inode {
     links: [Link; 2],
 }
 
-/// A place on a list.
-#[derive(Clone, Copy, Debug)]
+/// A place on a list, if it is on it.
+#[derive(Clone, Copy, Debug, Default)]
 struct Link {
     on: bool,
     prev: u32,
     next: u32,
 }
-
-const OFF: Link = Link { on: false, prev: NONE, next: NONE };
 
 /// What the shrinkers go through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -341,33 +340,8 @@ impl Inodes {
     }
 
     pub fn add(&mut self, key: FileKey, object: Object, in_cgroup: bool) -> InodeId {
-        let inode = Inode {
-            key,
-            windows: Windows::None,
-            pages: 0,
-            opens: 0,
-            size: self.made.get(&key).copied().unwrap_or(0),
-            ahead: Ahead::default(),
-            dirty: None,
-            place: Place::Held,
-            referenced: false,
-            mapped: false,
-            dead: false,
-            pinned_dentry: false,
-            in_cgroup,
-            under_writeback: 0,
-            changed: [0; 2],
-            read_s: 0,
-            written_since_read: false,
-            anonymous: false,
-            device: self.home(key),
-            object,
-            dentry: Object::default(),
-            parent: NONE,
-            node: None,
-            unused_again: false,
-            links: [OFF; 2],
-        };
+        let (size, device) = (self.made.get(&key).copied().unwrap_or(0), self.home(key));
+        let inode = Inode { key, size, in_cgroup, device, object, parent: NONE, ..Inode::default() };
         let id = match self.free.pop() {
             Some(id) => {
                 self.all[id as usize] = inode;
@@ -408,7 +382,7 @@ impl Inodes {
     }
 
     fn take_off(&mut self, id: InodeId, list: List) {
-        let Link { on, prev, next } = std::mem::replace(&mut self.get_mut(id).links[list as usize], OFF);
+        let Link { on, prev, next } = std::mem::take(&mut self.get_mut(id).links[list as usize]);
         if !on {
             return;
         }

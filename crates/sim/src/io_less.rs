@@ -97,11 +97,6 @@ impl Domain {
         self.wb_dirty > self.share.throttle && (self.strict || self.dirty > self.limits.throttle)
     }
 
-    /// dirty_freerun_ceiling.
-    fn freerun(&self) -> u64 {
-        self.limits.middle()
-    }
-
     /// dirty_poll_interval: 2^(floor(log2(thresh - dirty)) / 2).
     fn poll_interval(&self) -> u64 {
         let (own, dirty) = self.binding();
@@ -147,7 +142,7 @@ impl Bandwidth {
         if dirty >= limit {
             return 0;
         }
-        let setpoint = (domain.freerun() + limit) / 2;
+        let setpoint = (domain.limits.middle() + limit) / 2;
         let mut pos_ratio = pos_ratio_polynom(setpoint, dirty, limit) as u64;
         let wb_dirty = domain.wb_dirty;
         if domain.strict {
@@ -236,7 +231,7 @@ impl Bandwidth {
         let (dirty, setpoint) = match domain.wb_dirty {
             few if domain.strict && few < 8 => (few, few + 1),
             own if domain.strict => (own, domain.share.middle()),
-            _ => (domain.dirty, (domain.freerun() + self.hard_limit(domain)) / 2),
+            _ => (domain.dirty, (domain.limits.middle() + self.hard_limit(domain)) / 2),
         };
         let write_bw = self.avg_write_bandwidth;
         let mut rate = self.dirty_ratelimit;

@@ -10,10 +10,10 @@ use std::collections::BTreeSet;
 
 use super::Machine;
 use super::batch::{self, Batcher};
-use super::block::{self, Done, Request};
+use super::block::Request;
 use super::clock::{TaskId, WaitQueue};
 use super::constant::constants;
-use super::device::{Device, DeviceId};
+use super::device::{self, Device, DeviceId};
 use super::file_system::{self, Data};
 use super::inode::InodeId;
 use super::site::Site;
@@ -207,8 +207,5 @@ pub async fn kjournald(m: std::rc::Rc<Machine>, device: DeviceId) {
 
 async fn log_write(m: &Machine, device: DeviceId, task: &mut Task, blocks: u64) {
     let position = m.device(device).block.borrow().pages() / 2;
-    let done = Done::Wake(m.clock.current());
-    let request = Request::new(true, position, blocks as u32, done).on(device);
-    block::submit(m, task, request, Site::GetRequestWait).await;
-    block::wait_for(m, device, task, Site::CommitWait).await;
+    device::perform(m, device, task, (true, position, blocks), Site::CommitWait).await;
 }

@@ -63,16 +63,21 @@ pub struct DeviceKnobs {
     pub bdi_strict: bool,
 }
 
+/// A number of a setup, none of which is negative here.
+pub fn number(setup: &Setup, key: &str) -> Option<u64> {
+    setup.number(key).and_then(|value| u64::try_from(value).ok())
+}
+
 /// Takes a number of a setup over, if it has it.
 fn take(setup: &Setup, key: &str, slot: &mut u64, unit: u64) {
-    if let Some(value) = setup.number(key).and_then(|value| u64::try_from(value).ok()) {
+    if let Some(value) = number(setup, key) {
         *slot = value * unit;
     }
 }
 
-/// Bytes of which 0 is none.
-fn bytes(setup: &Setup, key: &str) -> Option<u64> {
-    setup.number(key).and_then(|value| u64::try_from(value).ok()).filter(|value| *value > 0)
+/// Bytes, or a rate, of which 0 is none.
+pub fn bytes(setup: &Setup, key: &str) -> Option<u64> {
+    number(setup, key).filter(|value| *value > 0)
 }
 
 impl DeviceKnobs {

@@ -17,6 +17,7 @@ mod array;
 mod balance;
 mod batch;
 mod block;
+mod bounds;
 mod broken;
 mod build;
 mod cfq;
@@ -83,6 +84,7 @@ mod writeback;
 mod zone;
 mod zoned_kswapd;
 
+pub use bounds::Bound;
 pub use machine::Machine;
 pub use modelled::modelled_knobs;
 pub use options::{Ablations, Options, Truth};

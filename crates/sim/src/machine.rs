@@ -7,14 +7,14 @@ use rand_core::Rng;
 use super::actor::Shared;
 use super::ahead::Aheads;
 use super::block::{Done, Request};
-use super::chunk::{INACTIVE, NONE, WINDOW_PAGES};
+use super::chunk::{INACTIVE, NONE, bits_from};
 use super::clock::{Clock, TaskId, WaitQueue};
 use super::cpu::Cpus;
 use super::device::{Device, DeviceId};
 use super::file_system::Kind;
 use super::inode::{FileKey, InodeId};
 use super::kernel::{Costs, Profile};
-use super::knobs::Knobs;
+use super::knobs::{Knobs, number};
 use super::memory::Mm;
 use super::names;
 use super::options::Ablations;
@@ -110,17 +110,17 @@ impl Machine {
         let cpus = (self.cpus.borrow().len() / mm.nodes) as u64;
         let by_page = self.profile.whole_block_or_page;
         mm.zones.iter_mut().for_each(|zone| zone.size_blocks(cpus, knobs.watermark_boost_factor, by_page));
-        if let Some(ratio) = setup.number("vm.min_unmapped_ratio").and_then(|ratio| u64::try_from(ratio).ok()) {
+        if let Some(ratio) = number(setup, "vm.min_unmapped_ratio") {
             mm.zones.iter_mut().for_each(|zone| zone.min_unmapped = zone.managed * ratio / 100);
         }
-        if let Some(ratio) = setup.number("vm.min_slab_ratio").and_then(|ratio| u64::try_from(ratio).ok()) {
+        if let Some(ratio) = number(setup, "vm.min_slab_ratio") {
             mm.zones.iter_mut().for_each(|zone| zone.min_slab = zone.managed * ratio / 100);
         }
         if let Some(ratios) = setup.get("vm.lowmem_reserve_ratio") {
             let ratios: Vec<u64> = ratios.split_whitespace().filter_map(|ratio| ratio.parse().ok()).collect();
             zone::set_reserves(&mut mm.zones, [0, 1, 2].map(|at| ratios.get(at).copied().unwrap_or(32)));
         }
-        if let Some(limit) = setup.number("cgroup.memory_limit").and_then(|limit| u64::try_from(limit).ok()) {
+        if let Some(limit) = number(setup, "cgroup.memory_limit") {
             mm.cgroup.limit = limit / self.profile.page_bytes;
         }
         self.device(DeviceId::FIRST).apply(setup, &self.profile, &self.clock);
@@ -187,10 +187,8 @@ impl Machine {
         let own = mm.inodes.get(inode);
         let (dead, device, anonymous) = (own.dead, own.device, own.anonymous);
         while page < end {
-            let window = page / WINDOW_PAGES;
-            let stop = end.min((window + 1) * WINDOW_PAGES);
-            let bits = (((1u64 << (stop - page)) - 1) << (page % WINDOW_PAGES)) as u32;
-            let mut id = mm.inodes.get(inode).windows.get(window as u32);
+            let (window, bits) = bits_from(page, end);
+            let mut id = mm.inodes.get(inode).windows.get(window);
             while id != NONE {
                 let chunk = mm.chunks.get_mut(id);
                 let (done, next, zone) = (chunk.writeback & bits, chunk.sibling, usize::from(chunk.zone));
@@ -213,7 +211,7 @@ impl Machine {
                 }
                 id = next;
             }
-            page = stop;
+            page += u64::from(bits.count_ones());
         }
         if dead && mm.inodes.get(inode).pages == 0 {
             mm.free_inode(inode, 0);

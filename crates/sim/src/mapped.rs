@@ -6,7 +6,7 @@
 
 use super::Machine;
 use super::alloc::{self, Want};
-use super::chunk::{ACTIVE, ChunkId, INACTIVE, NONE, WINDOW_PAGES};
+use super::chunk::{ACTIVE, ChunkId, INACTIVE, NONE, bits_from};
 use super::constant::constants;
 use super::inode::InodeId;
 use super::memory::Mm;
@@ -37,11 +37,10 @@ pub async fn touch_mapped(m: &Machine, task: &mut Task, inode: InodeId, offset: 
 
 /// The rest of a window that is cached and mapped already: references without a fault, all at once.
 fn touch_known(m: &Machine, task: &mut Task, inode: InodeId, page: u64, last: u64) -> u64 {
-    let (window, from) = (page / WINDOW_PAGES, page % WINDOW_PAGES);
-    let count = (WINDOW_PAGES - from).min(last - page + 1);
-    let bits = (((1u64 << count) - 1) << from) as u32;
+    let (window, bits) = bits_from(page, last + 1);
+    let count = u64::from(bits.count_ones());
     let mut mm = m.mm.borrow_mut();
-    let id = mm.inodes.get(inode).windows.get(window as u32);
+    let id = mm.inodes.get(inode).windows.get(window);
     if id == NONE || mm.chunks.get(id).mapped & bits != bits {
         return 0;
     }
@@ -91,27 +90,24 @@ fn drop_tables(mm: &mut Mm, inode: InodeId, cpu: u16) {
 
 async fn touch_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, write: bool) {
     page_table(m, task, inode, page).await;
-    {
-        let hit = m.mm.borrow().lookup(inode, page);
-        if hit.is_none() {
-            m.mm.borrow_mut().events.pgmajfault += 1;
-            // do_sync_mmap_readahead: as much as the limit of readahead is (from a multiple of it on, not from half of it before).
-            let around =
-                if m.profile.read_around { m.device_of(inode).knobs.borrow().read_ahead_pages.max(1) } else { 1 };
-            let from = page / around * around;
-            let size_pages = m.mm.borrow().inodes.get(inode).size.div_ceil(PAGE).max(page + 1);
-            let to = (from + around).min(size_pages);
-            task.in_fault = true;
-            fetch(m, task, inode, (from, to), 0, Site::FaultWait).await;
-            task.in_fault = false;
-        }
-        let Some((id, bit)) = m.mm.borrow().lookup(inode, page) else { return };
-        map_page(m, task, id, bit);
-        let device = m.place_of(inode);
-        if write && m.mark_dirty(id, bit) && throttle::due(m, device, task) {
-            task.run(m).await;
-            throttle::balance(m, device, task).await;
-        }
+    let hit = m.mm.borrow().lookup(inode, page);
+    if hit.is_none() {
+        m.mm.borrow_mut().events.pgmajfault += 1;
+        // do_sync_mmap_readahead: as much as the limit of readahead is (from a multiple of it on, not from half of it before).
+        let around = if m.profile.read_around { m.device_of(inode).knobs.borrow().read_ahead_pages.max(1) } else { 1 };
+        let from = page / around * around;
+        let size_pages = m.mm.borrow().inodes.get(inode).size.div_ceil(PAGE).max(page + 1);
+        let to = (from + around).min(size_pages);
+        task.in_fault = true;
+        fetch(m, task, inode, (from, to), 0, Site::FaultWait).await;
+        task.in_fault = false;
+    }
+    let Some((id, bit)) = m.mm.borrow().lookup(inode, page) else { return };
+    map_page(m, task, id, bit);
+    let device = m.place_of(inode);
+    if write && m.mark_dirty(id, bit) && throttle::due(m, device, task) {
+        task.run(m).await;
+        throttle::balance(m, device, task).await;
     }
 }
 
@@ -137,15 +133,20 @@ fn map_page(m: &Machine, task: &mut Task, id: ChunkId, bit: u32) {
 /// write marks nothing, so that this mark is the first.
 pub fn unmap(m: &Machine, task: &mut Task, inode: InodeId) {
     let mut mm = m.mm.borrow_mut();
-    let end = mm.inodes.get(inode).windows.end();
+    let pages = unmap_pages(&mut mm, inode);
+    drop_tables(&mut mm, inode, task.cpu);
+    task.work(Site::Work, pages * m.costs.unmap_page_ns);
+}
+
+fn unmap_pages(mm: &mut Mm, inode: InodeId) -> u64 {
     let mut pages = 0;
-    for window in 0..end {
+    for window in 0..mm.inodes.get(inode).windows.end() {
         let mut id = mm.inodes.get(inode).windows.get(window);
         while id != NONE {
             let chunk = mm.chunks.get_mut(id);
             let count = u64::from(chunk.mapped.count_ones());
             let young = chunk.mapped & chunk.referenced & chunk.buffers;
-            let activates = m.profile.writes_activate
+            let activates = mm.profile.writes_activate
                 && usize::from(chunk.list) == INACTIVE
                 && young.count_ones() * 2 > chunk.present.count_ones();
             chunk.mapped = 0;
@@ -159,6 +160,43 @@ pub fn unmap(m: &Machine, task: &mut Task, inode: InodeId) {
             id = next;
         }
     }
-    drop_tables(&mut mm, inode, task.cpu);
-    task.work(Site::Work, pages * m.costs.unmap_page_ns);
+    pages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unmap_pages;
+    use crate::build;
+    use crate::kernel;
+    use crate::slab::Object;
+    use crate::zone::ZoneKind;
+
+    /// On which list 8 mapped pages are once they are unmapped, where so many were written (they have buffer_heads) and so many used.
+    fn list_of(kernel: &str, written: u32, used: u32) -> (u64, u64, [u64; 2]) {
+        let mut mm = build::memory(&kernel::find(kernel).expect("a profile"), &[256 << 20], 1);
+        mm.zones[0].size_blocks(1, 0, true);
+        let inode = mm.inodes.add((1, 1), Object::default(), false);
+        let pages = (0..8).map(|page| {
+            mm.take_frame(0, 0, ZoneKind::HighMem);
+            mm.insert(inode, page, 0)
+        });
+        let id = pages.last().expect("eight");
+        let chunk = mm.chunks.get_mut(id);
+        (chunk.mapped, chunk.buffers, chunk.referenced) = (0xff, (1 << written) - 1, (1 << used) - 1);
+        mm.zones[0].mapped = 8;
+        let unmapped = unmap_pages(&mut mm, inode);
+        let lruvec = usize::from(mm.zones[0].lruvec);
+        (unmapped, mm.zones[0].mapped, mm.chunks.lruvecs[lruvec].pages)
+    }
+
+    /// zap_pte_range: mark_page_accessed() of each page whose entry is young; up to 4.6 that is the second mark of what was written.
+    #[test]
+    fn pages_that_were_written_and_used_are_activated_when_they_are_unmapped_up_to_4_6() {
+        for (written, used, active) in [(8, 8, true), (8, 5, true), (8, 4, false), (4, 8, false), (0, 8, false)] {
+            for (kernel, marks) in [("linux-2.6.32", true), ("linux-4.6", true), ("linux-4.7", false)] {
+                let lists = if active && marks { [0, 8] } else { [8, 0] };
+                assert_eq!(list_of(kernel, written, used), (8, 0, lists), "{kernel}: {written} written, {used} used");
+            }
+        }
+    }
 }

@@ -45,6 +45,17 @@ pub struct Events {
     pub numa_foreign: Vec<u64>,
 }
 
+impl Events {
+    /// PGSCAN and PGSTEAL, by who reclaims.
+    pub fn note_scan(&mut self, kswapd: bool, scanned: u64, freed: u64) {
+        let (scan, steal) = match kswapd {
+            true => (&mut self.pgscan_kswapd, &mut self.pgsteal_kswapd),
+            false => (&mut self.pgscan_direct, &mut self.pgsteal_direct),
+        };
+        (*scan, *steal) = (*scan + scanned, *steal + freed);
+    }
+}
+
 #[derive(Debug)]
 pub struct Mm {
     pub profile: Profile,
@@ -411,14 +422,14 @@ impl Mm {
 
     /// Every frame of every zone is accounted for, and the counters agree with the pages themselves.
     pub fn check(&self) -> Result<(), Broken> {
-        let dirty: u64 = self.zones.iter().map(|zone| zone.dirty).sum();
+        let dirty = self.sum(|zone| zone.dirty);
         if dirty != self.dirty() {
             return Err(Broken::Frames(format!("{} dirty pages counted, {dirty} in the zones", self.dirty())));
         }
         self.check_devices()?;
         let held = self.chunks.check(self.zones.len())?;
         let writeback = held.under_writeback;
-        let in_zones: u64 = self.zones.iter().map(|zone| zone.writeback).sum();
+        let in_zones = self.sum(|zone| zone.writeback);
         if writeback != self.writeback() || writeback != in_zones {
             let counted = self.writeback();
             return Err(Broken::Frames(format!(
@@ -445,12 +456,19 @@ impl Mm {
         Ok(())
     }
 
-    pub fn file_pages(&self) -> u64 {
-        self.zones.iter().map(|zone| zone.file).sum()
+    /// Of all zones.
+    pub fn sum(&self, of: impl Fn(&Zone) -> u64) -> u64 {
+        self.zones.iter().map(of).sum()
     }
 
-    pub fn free_pages(&self) -> u64 {
-        self.zones.iter().map(|zone| zone.free).sum()
+    /// Frames that the allocator manages (totalram_pages).
+    pub fn managed(&self) -> u64 {
+        self.sum(|zone| zone.managed)
+    }
+
+    /// Percent of memory that processes have mapped (nr_mapped and nr_anon_pages by total_pages, 2.6.18).
+    pub fn mapped_percent(&self) -> u64 {
+        100 * self.sum(|zone| zone.mapped + zone.pinned + zone.anonymous) / (1 + self.managed())
     }
 
     pub fn all_caches(&self) -> impl Iterator<Item = (CacheKind, &SlabCache)> {

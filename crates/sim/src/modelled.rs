@@ -63,7 +63,7 @@ const WITHOUT_EFFECT: &[&str] = &[
 
 /// What a kernel does with a knob that its model lacks; `None` if the value asks for nothing of it.
 fn missing_for(key: &str, value: &str) -> Option<&'static str> {
-    let off = matches!(value, "0" | "never" | "madvise" | "defer+madvise");
+    let off = matches!(value, "0" | "never");
     match key {
         "kernel.numa_balancing" => (!off).then_some("NUMA balancing by faults"),
         "vm.compaction_proactiveness" => (!off).then_some("proactive compaction"),

@@ -201,7 +201,8 @@ mod tests {
 
     /// An inode with a dentry below `parent`, as a lookup leaves it.
     fn named(mm: &mut Mm, key: FileKey, parent: InodeId) -> InodeId {
-        let [object, dentry] = [CacheKind::Inode, CacheKind::Dentry].map(|kind| build::add_object(mm, kind, 1));
+        let [object, dentry] =
+            [CacheKind::Inode, CacheKind::Dentry].map(|kind| build::add_object(mm, kind, 1).expect("room"));
         let id = mm.inodes.add(key, object, false);
         let inode = mm.inodes.get_mut(id);
         (inode.dentry, inode.parent) = (dentry, parent);

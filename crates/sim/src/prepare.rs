@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::actor::{Children, Who, perform};
+use super::bounds::Bound;
 use super::kernel::Profile;
 use super::run::SimError;
 use super::task::Task;
@@ -27,11 +28,7 @@ pub fn all(m: &Rc<Machine>, scenario: &Scenario) -> Result<(), SimError> {
     m.clock.set_end(u64::MAX);
     m.clock.run_while(|| m.preparing.get() > 0 && m.clock.now() < LONGEST_NS.get());
     if m.preparing.get() > 0 {
-        let why = format!(
-            "its set-up did not end within {} of the model's time: make its files smaller or its disk faster",
-            Nanos(LONGEST_NS.get())
-        );
-        return Err(SimError::Machine { scenario: scenario.name.clone(), why });
+        return Err(Bound::SetUp(Nanos(LONGEST_NS.get())).of(scenario));
     }
     let start_ns = (m.clock.now() + 1).next_multiple_of(1_000_000_000);
     m.start_ns.set(start_ns);

@@ -13,8 +13,8 @@ use super::constant::constants;
 use super::inode::InodeId;
 use super::kernel::ContextReadahead;
 use super::site::Site;
-use super::task::{Culprit, Task};
-use super::vfs;
+use super::task::Task;
+use super::{vfs, writeback};
 
 constants! {
     /// Pages of the first window of a sequential reader.
@@ -217,8 +217,7 @@ async fn wait_for(m: &Machine, task: &mut Task, inode: InodeId, page: u64) {
         if !m.coming.borrow().is_on_its_way(inode, page) {
             break;
         }
-        m.wb.borrow_mut().waiting.join(m.clock.current());
-        task.park(m, None, Site::ReadWait, Culprit::Device).await;
+        writeback::wait_for_pages(m, task, Site::ReadWait).await;
         waits = true;
     }
     if waits {

@@ -141,14 +141,7 @@ impl Mm {
         if let Some(zone) = zone {
             zone.scanned = if sum.freed > 0 { 0 } else { zone.scanned + sum.scanned + sum.aged };
         }
-        let events = &mut self.events;
-        if pass.kswapd {
-            events.pgscan_kswapd += sum.scanned;
-            events.pgsteal_kswapd += sum.freed;
-        } else {
-            events.pgscan_direct += sum.scanned;
-            events.pgsteal_direct += sum.freed;
-        }
+        self.events.note_scan(pass.kswapd, sum.scanned, sum.freed);
         sum
     }
 

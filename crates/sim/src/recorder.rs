@@ -129,6 +129,7 @@ struct Counting {
     worst_due_ns: Option<u64>,
 }
 
+#[derive(Default)]
 pub struct Recorder {
     generation: Generation,
     threshold_ns: u64,
@@ -161,28 +162,7 @@ impl Recorder {
     pub fn new(generation: Generation, threshold_ns: u64, duration_ns: u64) -> Recorder {
         // A bucket a second, and at most 600 of them in longer runs.
         let width_ns = (duration_ns / 600).max(1_000_000_000).next_multiple_of(1_000_000_000);
-        Recorder {
-            generation,
-            threshold_ns,
-            width_ns,
-            bucket_ns: 0,
-            from_ns: 0,
-            counting: Vec::new(),
-            threads: vec![String::new()],
-            thread_of: Vec::new(),
-            observers: Vec::new(),
-            workloads: Vec::new(),
-            latency: Vec::new(),
-            calls: Vec::new(),
-            truth: Vec::new(),
-            dropped_calls: 0,
-            stacks: Vec::new(),
-            stack_ids: BTreeMap::new(),
-            events: Vec::new(),
-            operations: 0,
-            alike: 0,
-            spare: Vec::new(),
-        }
+        Recorder { generation, threshold_ns, width_ns, threads: vec![String::new()], ..Recorder::default() }
     }
 
     pub fn event(&mut self, at_ns: u64, text: String) {

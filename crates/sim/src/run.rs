@@ -5,14 +5,15 @@ use std::rc::Rc;
 
 use super::actor::{self, Shared, Who};
 use super::block::Block;
+use super::bounds::{self, Bound};
 use super::broken::Broken;
 use super::clock::Clock;
 use super::cpu::Cpus;
 use super::device::Device;
 use super::disk::DiskModel;
 use super::file_system::{FileSystem, Kind};
-use super::kernel::{self, BandwidthRule, Generations, Profile, Shares, Throttle};
-use super::knobs::{DeviceKnobs, Knobs, NR_REQUESTS};
+use super::kernel::{self, Generations, Profile, Shares, Throttle};
+use super::knobs::{self, DeviceKnobs, Knobs, NR_REQUESTS, number};
 use super::machine::Machine;
 use super::memory::Mm;
 use super::options::{Options, Truth};
@@ -38,7 +39,7 @@ pub enum SimError {
     #[error("there is no model of kernel '{kernel}'; known are {known}")]
     UnknownKernel { kernel: String, known: String },
     #[error("the machine of scenario '{scenario}' cannot be modelled: {why}")]
-    Machine { scenario: String, why: String },
+    Machine { scenario: String, why: Bound },
     #[error(
         "the model of {kernel} cannot express scenario '{scenario}': it has not {mechanism}; \
          change the scenario, or run it on a host or in a vm"
@@ -114,24 +115,23 @@ pub(super) fn checked(machine: &Machine, seed: u64) -> Result<(), SimError> {
 /// The machine at rest.
 fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> Result<Machine, SimError> {
     let shape = build::shape(&scenario.machine, &profile);
-    let smallest = shape.node_bytes.iter().copied().min().unwrap_or(0);
-    if smallest < 32 << 20 || shape.node_bytes.len() > 64 {
-        let why = "every node needs 32 MiB or more, and there can be at most 64".to_owned();
-        return Err(SimError::Machine { scenario: scenario.name.clone(), why });
-    }
+    bounds::of_machine(&scenario.machine, &shape, &profile).map_err(|why| why.of(scenario))?;
+    bounds::of_files(scenario, seed)?;
     let nodes = shape.node_bytes.len();
     let speed = u64::from(scenario.machine.cpu_speed_percent.unwrap_or(100)).max(1);
     let mut mm = memory_after_boot(scenario, &profile, &shape);
-    let total: u64 = mm.zones.iter().map(|zone| zone.managed).sum();
+    bounds::of_memory(&mm).map_err(|why| why.of(scenario))?;
+    let total = mm.managed();
     let knobs = starting_knobs(scenario, &profile, &shape, &mm);
     zone::set_watermarks(&mut mm.zones, knobs.min_free_kbytes, knobs.watermark_scale_factor, &profile);
-    let percent = |key: &str| scenario.setup.number(key).and_then(|value| u64::try_from(value).ok()).unwrap_or(0);
+    let percent = |key: &str| number(&scenario.setup, key).unwrap_or(0);
     build::fill(
         &mut mm,
         percent("model.pinned_percent"),
         percent("model.active_percent"),
         percent("model.cache_percent"),
     );
+    bounds::of_processes(scenario, &mm).map_err(|why| why.of(scenario))?;
     if has_cgroup(scenario) {
         mm.open_cgroup();
     }
@@ -211,8 +211,7 @@ fn swap_area(scenario: &Scenario, profile: &Profile, shape: &build::Shape) -> Sw
 /// What the kernel sets at boot on this machine, and the scenario after it.
 fn starting_knobs(scenario: &Scenario, profile: &Profile, shape: &build::Shape, mm: &Mm) -> Knobs {
     let far = mm.nodes > 1 && profile.reclaim_distance.is_some_and(|limit| shape.distance > limit.get());
-    let total: u64 = mm.zones.iter().map(|zone| zone.managed).sum();
-    let ratelimit = writeback::ratelimit_pages(total, shape.cpus as u64);
+    let ratelimit = writeback::ratelimit_pages(mm.managed(), shape.cpus as u64);
     let min_free = zone::default_min_free_kbytes(&mm.zones, profile);
     let mut knobs = Knobs::defaults(profile, min_free, u64::from(far), ratelimit);
     knobs.apply(&scenario.setup);
@@ -260,10 +259,8 @@ fn start(m: &Rc<Machine>, scenario: &Scenario, seed: u64) -> Result<(), SimError
         v22::start(m);
     } else {
         process::start_kswapds(m);
-        let number = |key: &str| scenario.setup.number(key).and_then(|value| u64::try_from(value).ok()).unwrap_or(0);
-        let bytes = number("model.process_memory");
-        if bytes > 0 {
-            process::start(m, number("model.process_node") as usize, bytes);
+        if let Some(bytes) = knobs::bytes(&scenario.setup, "model.process_memory") {
+            process::start(m, number(&scenario.setup, "model.process_node").unwrap_or(0) as usize, bytes);
         }
         start_threads(m);
     }
@@ -294,7 +291,7 @@ fn start_threads(m: &Rc<Machine>) {
     for devices in flushers {
         m.clock.spawn(flusher::flusher(m.clone(), devices));
     }
-    if m.profile.throttle == Throttle::IoLess && m.profile.io_less.bandwidth == BandwidthRule::ByFile {
+    if m.is_estimated_by_file() {
         m.device_ids().for_each(|device| {
             m.clock.spawn(io_less::estimator(m.clone(), device));
         });
@@ -354,7 +351,7 @@ fn put_dormant(m: &Machine, workload: u32, dormant: Vec<Option<(Actor, Task)>>) 
 /// A workload's own placement, else the setup's, as on a host.
 fn place_task(m: &Machine, scenario: &Scenario, spec: &WorkloadSpec, place: usize) -> Task {
     let cpus = m.cpus.borrow();
-    let placed = |key| scenario.setup.number(key).and_then(|number| u32::try_from(number).ok());
+    let placed = |key| number(&scenario.setup, key).and_then(|number| u32::try_from(number).ok());
     let node = spec.node.or_else(|| placed("placement.node"));
     let node = node.map(|node| node as usize).filter(|&node| node < m.mm.borrow().nodes);
     let cpu = spec.cpu.or_else(|| placed("placement.cpu"));
@@ -380,7 +377,7 @@ pub(super) fn finish(m: &Machine, scenario: &Scenario, seed: u64) -> (Recording,
         operations: recorder.operations,
         alike: recorder.alike,
         events: m.clock.events.get(),
-        frames: mm.zones.iter().map(|zone| zone.managed).sum(),
+        frames: mm.managed(),
         chunks: mm.chunks.held(),
         over_limit: m.wb.borrow().over_limit,
     };
@@ -446,7 +443,7 @@ fn header(m: &Machine, scenario: &Scenario, seed: u64) -> Header {
     header.machine.kernel = Some(m.profile.name.to_owned());
     header.machine.cpus = Some(cpus.len() as u32);
     header.machine.page_bytes = Some(m.profile.page_bytes);
-    header.machine.memory_bytes = Some(mm.zones.iter().map(|zone| zone.managed * 4096).sum());
+    header.machine.memory_bytes = Some(mm.managed() * 4096);
     header.machine.nodes = nodes.collect();
     header
         .notes

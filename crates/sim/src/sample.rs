@@ -8,7 +8,7 @@ use super::v22;
 use flatwater_recording::schema::{cgroup, cpu, disks, meminfo, nodes, slabs, vmstat, zones};
 use flatwater_recording::{Column, Entity, Series, Table};
 
-fn value(column: Column, value: u64) -> (Column, Option<i64>) {
+pub fn value(column: Column, value: u64) -> (Column, Option<i64>) {
     (column, i64::try_from(value).ok())
 }
 
@@ -95,16 +95,15 @@ fn zones(table: &mut Series, mm: &Mm, now: u64) {
 
 fn vmstat(table: &mut Series, mm: &Mm, now: u64) {
     let events = &mm.events;
-    let slab: u64 = mm.zones.iter().map(|zone| zone.slab_reclaimable).sum();
     let lru = |list: usize| (0..mm.zones.len()).map(|zone| mm.chunks.on_lists(zone)[list]).sum();
     let values = [
-        value(vmstat::NR_FREE_PAGES, mm.free_pages()),
-        value(vmstat::NR_FILE_PAGES, mm.file_pages()),
+        value(vmstat::NR_FREE_PAGES, mm.sum(|zone| zone.free)),
+        value(vmstat::NR_FILE_PAGES, mm.sum(|zone| zone.file)),
         value(vmstat::NR_INACTIVE_FILE, lru(0)),
         value(vmstat::NR_ACTIVE_FILE, lru(1)),
         value(vmstat::NR_DIRTY, mm.dirty()),
         value(vmstat::NR_WRITEBACK, mm.writeback()),
-        value(vmstat::NR_SLAB_RECLAIMABLE, slab),
+        value(vmstat::NR_SLAB_RECLAIMABLE, mm.sum(|zone| zone.slab_reclaimable)),
         value(vmstat::PGPGIN, events.pgpgin_kib),
         value(vmstat::PGPGOUT, events.pgpgout_kib),
         value(vmstat::PGALLOC, events.pgalloc),
@@ -132,21 +131,17 @@ fn vmstat(table: &mut Series, mm: &Mm, now: u64) {
 fn meminfo(table: &mut Series, mm: &Mm, now: u64) {
     let page = mm.profile.page_bytes;
     let buffers = mm.block_devices.iter().map(|&device| u64::from(mm.inodes.get(device).pages)).sum::<u64>();
-    let total: u64 = mm.zones.iter().map(|zone| zone.managed).sum();
-    let slab: u64 = mm.zones.iter().map(|zone| zone.slab_reclaimable).sum();
-    let anonymous: u64 = mm.zones.iter().map(|zone| zone.pinned + zone.anonymous).sum();
-    let mapped: u64 = mm.zones.iter().map(|zone| zone.mapped).sum();
-    let cached = mm.file_pages().saturating_sub(buffers + mm.leaked);
+    let cached = mm.sum(|zone| zone.file).saturating_sub(buffers + mm.leaked);
     let values = [
-        value(meminfo::MEM_TOTAL_BYTES, total * page),
-        value(meminfo::MEM_FREE_BYTES, mm.free_pages() * page),
+        value(meminfo::MEM_TOTAL_BYTES, mm.managed() * page),
+        value(meminfo::MEM_FREE_BYTES, mm.sum(|zone| zone.free) * page),
         value(meminfo::BUFFERS_BYTES, buffers * page),
         value(meminfo::CACHED_BYTES, cached * page),
         value(meminfo::DIRTY_BYTES, mm.dirty() * page),
         value(meminfo::WRITEBACK_BYTES, mm.writeback() * page),
-        value(meminfo::ANON_PAGES_BYTES, anonymous * page),
-        value(meminfo::MAPPED_BYTES, mapped * page),
-        value(meminfo::SRECLAIMABLE_BYTES, slab * page),
+        value(meminfo::ANON_PAGES_BYTES, mm.sum(|zone| zone.pinned + zone.anonymous) * page),
+        value(meminfo::MAPPED_BYTES, mm.sum(|zone| zone.mapped) * page),
+        value(meminfo::SRECLAIMABLE_BYTES, mm.sum(|zone| zone.slab_reclaimable) * page),
         value(meminfo::SWAP_TOTAL_BYTES, mm.swap.pages() * page),
         value(meminfo::SWAP_FREE_BYTES, mm.swap.free() * page),
     ];

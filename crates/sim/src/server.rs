@@ -17,7 +17,8 @@ use super::kernel::{NfsCongestion, Profile};
 use super::knobs::DeviceKnobs;
 use super::ranges::Ranges;
 use super::site::Site;
-use super::task::{Culprit, Task};
+use super::task::Task;
+use super::writeback;
 
 constants! {
     /// Bytes a second of the network, where the scenario does not say.
@@ -137,16 +138,14 @@ pub async fn may_flush(m: &Machine, task: &mut Task, device: DeviceId) -> bool {
             return false;
         }
         task.run(m).await;
-        let me = m.clock.current();
-        m.wb.borrow_mut().waiting.join(me);
-        task.park(m, None, Site::CongestionWait, Culprit::Device).await;
+        writeback::wait_for_pages(m, task, Site::CongestionWait).await;
     }
     true
 }
 
 fn is_congested(m: &Machine, device: DeviceId) -> bool {
     let mm = m.mm.borrow();
-    let thresholds = congestion_thresholds(mm.zones.iter().map(|zone| zone.managed).sum());
+    let thresholds = congestion_thresholds(mm.managed());
     let pages = mm.by_device[device.index()].writeback;
     m.device(device).block.borrow_mut().server.as_mut().is_some_and(|server| server.note_writeback(pages, thresholds))
 }

@@ -65,16 +65,18 @@ pub async fn shrink_slab(m: &Machine, task: &mut Task, scanned: u64, lru_pages: 
         // (nr_unused / 100) * sysctl_vfs_cache_pressure, in that order: below 100 objects it asks for none.
         let max_pass = unused / 100 * pressure;
         let divisor = if rule.divisor_is_lru { lru_pages + 1 } else { 1 };
-        let delta = (4 * scanned / SEEKS.get()) as u128 * u128::from(max_pass) / u128::from(divisor);
         let mut owed = m.owed.get();
         let nr = if kind == CacheKind::Dentry { &mut owed.dentries } else { &mut owed.inodes };
-        *nr = (u128::from(*nr) + delta).min(2 * u128::from(max_pass)) as u64;
+        *nr = owe(*nr, scanned, max_pass, divisor);
         let batches = if may { *nr / BATCH.get() } else { 0 };
         *nr -= batches * BATCH.get();
         m.owed.set(owed);
         for batch in 0..batches {
             let before = slab_pages(m);
-            let done = if kind == CacheKind::Dentry { prune_dcache(m, task.cpu) } else { prune_icache(m, task.cpu) };
+            let done = match kind {
+                CacheKind::Dentry => m.mm.borrow_mut().prune_dentries(BATCH.get(), task.cpu),
+                _ => m.mm.borrow_mut().prune_inodes(BATCH.get(), task.cpu),
+            };
             shrunk.slab_pages += before.saturating_sub(slab_pages(m));
             shrunk.objects += done.objects;
             shrunk.pages += done.pages;
@@ -93,8 +95,14 @@ pub async fn shrink_slab(m: &Machine, task: &mut Task, scanned: u64, lru_pages: 
     shrunk
 }
 
+/// shrink_slab: what a shrinker owes after so many pages were scanned, twice all that it has at most.
+fn owe(nr: u64, scanned: u64, max_pass: u64, divisor: u64) -> u64 {
+    let delta = u128::from(4 * scanned / SEEKS.get()) * u128::from(max_pass) / u128::from(divisor);
+    (u128::from(nr) + delta).min(2 * u128::from(max_pass)) as u64
+}
+
 pub fn slab_pages(m: &Machine) -> u64 {
-    m.mm.borrow().zones.iter().map(|zone| zone.slab).sum()
+    m.mm.borrow().sum(|zone| zone.slab)
 }
 
 impl Mm {
@@ -113,45 +121,131 @@ impl Mm {
         }
         true
     }
+
+    /// fs/dcache.c: prune_dcache, 2.6, dentry_lru_isolate, 3.12: so many dentries of the list; one that nobody uses frees its inode for
+    /// pruning.
+    pub fn prune_dentries(&mut self, count: u64, cpu: u16) -> Shrunk {
+        let cache_holds = self.profile.shrink.cache_holds_inodes;
+        let mut shrunk = Shrunk::default();
+        while shrunk.visited < count
+            && let Some(id) = self.inodes.tail(List::Dentries)
+        {
+            shrunk.visited += 1;
+            if !self.keeps_dentry(id) {
+                // fs/inode.c: __inode_add_lru, 5.15 and later: page cache keeps an inode off the list (mapping_shrinkable).
+                let held = cache_holds && self.inodes.get(id).pages > 0;
+                self.inodes.put(id, if held { Place::Cached } else { Place::Unused });
+                self.free_dentry(id, cpu);
+                shrunk.objects += 1;
+            }
+        }
+        shrunk
+    }
+
+    /// fs/inode.c: prune_icache, 2.6, inode_lru_isolate, 2.6.37: so many inodes of the list. Up to 5.14 the clean unmapped pages of an
+    /// unused one go first (pginodesteal), then it.
+    pub fn prune_inodes(&mut self, count: u64, cpu: u16) -> Shrunk {
+        let cache_holds = self.profile.shrink.cache_holds_inodes;
+        let mut shrunk = Shrunk::default();
+        while shrunk.visited < count
+            && let Some(id) = self.inodes.tail(List::Inodes)
+        {
+            shrunk.visited += 1;
+            if self.inodes.keeps_unused(id, cache_holds) {
+                continue;
+            }
+            // 5.15 and later: what its last page left behind goes first, and the walk begins again with it (LRU_RETRY).
+            if cache_holds && self.shadows.forget(id) {
+                self.events.pginodesteal += 1;
+                continue;
+            }
+            if self.inodes.get(id).pages > 0 {
+                let dropped = self.invalidate(id, 0, false, cpu);
+                self.events.pginodesteal += dropped;
+                shrunk.pages += dropped;
+            }
+            if self.inodes.get(id).pages > 0 {
+                self.inodes.put(id, Place::Unused);
+            } else {
+                self.free_inode(id, cpu);
+                shrunk.objects += 1;
+            }
+        }
+        shrunk
+    }
 }
 
-/// fs/dcache.c: prune_dcache, 2.6: a referenced dentry goes round once more, another frees its inode for pruning.
-fn prune_dcache(m: &Machine, cpu: u16) -> Shrunk {
-    let mut mm = m.mm.borrow_mut();
-    let mut shrunk = Shrunk::default();
-    for _ in 0..BATCH.get() {
-        let Some(id) = mm.inodes.tail(List::Dentries) else { break };
-        shrunk.visited += 1;
-        if !mm.keeps_dentry(id) {
-            mm.inodes.put(id, Place::Unused);
-            mm.free_dentry(id, cpu);
-            shrunk.objects += 1;
-        }
-    }
-    shrunk
-}
+#[cfg(test)]
+mod tests {
+    use super::{List, Place, owe};
+    use crate::build;
+    use crate::inode::InodeId;
+    use crate::kernel;
+    use crate::memory::Mm;
+    use crate::slab::CacheKind;
+    use crate::zone::ZoneKind;
 
-/// fs/inode.c: prune_icache, 2.6: the clean unmapped pages of an unused inode go first (pginodesteal), then it.
-fn prune_icache(m: &Machine, cpu: u16) -> Shrunk {
-    let mut mm = m.mm.borrow_mut();
-    let mut shrunk = Shrunk::default();
-    for _ in 0..BATCH.get() {
-        let Some(id) = mm.inodes.tail(List::Inodes) else { break };
-        shrunk.visited += 1;
-        if mm.inodes.keeps_unused(id, false) {
-            continue;
-        }
-        if mm.inodes.get(id).pages > 0 {
-            let dropped = mm.invalidate(id, 0, false, cpu);
-            mm.events.pginodesteal += dropped;
-            shrunk.pages += dropped;
-        }
-        if mm.inodes.get(id).pages > 0 {
-            mm.inodes.put(id, Place::Unused);
-        } else {
-            mm.free_inode(id, cpu);
-            shrunk.objects += 1;
+    /// shrink_slab, 2.6.32: delta = (4 * scanned / seeks) * max_pass / (lru_pages + 1), and no more than 2 * max_pass owed.
+    #[test]
+    fn as_large_a_part_of_the_objects_is_asked_for_as_was_scanned_of_the_pages_twice() {
+        // 32 of 1000 pages, of 10 000 objects: 64 * 10000 / 1001.
+        assert_eq!(owe(0, 32, 10_000, 1_001), 639);
+        assert_eq!(owe(100, 32, 10_000, 1_001), 739, "what was not done before stays owed");
+        assert_eq!(owe(0, 32, 10_000, 1), 20_000, "zone_reclaim of 2.6.32: each asks for all it may");
+        assert_eq!(owe(0, 32, 0, 1_001), 0);
+    }
+
+    /// So many files with dentries, each with so many pages; the first one's dentry was used of late.
+    fn files(kernel: &str, files: u64, pages: u64) -> (Mm, Vec<InodeId>) {
+        let mut mm = build::memory(&kernel::find(kernel).expect("a profile"), &[256 << 20], 1);
+        mm.zones.iter_mut().for_each(|zone| zone.size_blocks(1, 0, true));
+        let made = (0..files).map(|file| {
+            let [object, dentry] =
+                [CacheKind::Inode, CacheKind::Dentry].map(|kind| build::add_object(&mut mm, kind, 1).expect("room"));
+            let id = mm.inodes.add((1, file), object, false);
+            (mm.inodes.get_mut(id).dentry, mm.inodes.get_mut(id).referenced) = (dentry, file == 0);
+            for page in 0..pages {
+                mm.take_frame(1, 0, ZoneKind::HighMem);
+                mm.insert(id, page, 1);
+            }
+            mm.inodes.put(id, Place::Dentry);
+            id
+        });
+        let made = made.collect();
+        (mm, made)
+    }
+
+    #[test]
+    fn a_dentry_that_was_used_goes_round_once_more_and_the_others_leave_their_inodes() {
+        for kernel in ["linux-2.6.32", "linux-4.18", "linux-6.1"] {
+            let (mut mm, made) = files(kernel, 3, 0);
+            let shrunk = mm.prune_dentries(2, 0);
+            assert_eq!((shrunk.visited, shrunk.objects, mm.inodes.with_dentry()), (2, 1, 2), "{kernel}");
+            assert_eq!((mm.inodes.get(made[1]).place, mm.inodes.tail(List::Inodes)), (Place::Unused, Some(made[1])));
+            let shrunk = mm.prune_dentries(9, 0);
+            assert_eq!(
+                (shrunk.visited, shrunk.objects, mm.inodes.with_dentry()),
+                (2, 2, 0),
+                "{kernel}: as many as there are"
+            );
         }
     }
-    shrunk
+
+    /// prune_icache drops an unused inode's pages with it; from 5.15 on they keep it off the list (mapping_shrinkable).
+    #[test]
+    fn the_pages_of_an_unused_inode_go_with_it_up_to_5_14_and_keep_it_later() {
+        for (kernel, freed) in [("linux-2.6.32", 2), ("linux-5.14", 2), ("linux-5.15", 0)] {
+            let (mut mm, _) = files(kernel, 3, 4);
+            mm.prune_dentries(3, 0);
+            // A second chance, where inodes that were just put on the list have one (up to 4.14).
+            let shrunk = mm.prune_inodes(9, 0);
+            assert_eq!(
+                (shrunk.objects, shrunk.pages, mm.events.pginodesteal),
+                (freed, 4 * freed, 4 * freed),
+                "{kernel}"
+            );
+            assert_eq!(mm.zones[1].file, 4 * (3 - freed), "{kernel}");
+            mm.check().expect("no page is lost");
+        }
+    }
 }

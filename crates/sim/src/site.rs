@@ -8,7 +8,7 @@ use super::slab::CacheKind;
 use flatwater_recording::Cause;
 
 /// Kernels whose functions have the same names, as far as the model knows them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Generation {
     V2_2,
     /// 2.6.17 to 2.6.32.
@@ -16,6 +16,7 @@ pub enum Generation {
     /// 3.10 to 5.15: SLUB, pages.
     V3,
     /// 6.1 and later: folios.
+    #[default]
     V6,
 }
 

@@ -5,7 +5,6 @@
 //! be out of step by at most one burst, which long loops keep under 100 us by running what they noted.
 
 use super::Machine;
-use super::clock::TaskId;
 use super::site::Site;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +45,7 @@ pub enum Mechanism {
     MemcgReclaim,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Task {
     pub node: usize,
     /// CPUs this thread may run on; `None` is every one.
@@ -98,34 +97,7 @@ pub struct Task {
 impl Task {
     #[must_use]
     pub fn new(node: usize, cpu: u16) -> Task {
-        Task {
-            node,
-            pinned: None,
-            bound_node: None,
-            preempts: false,
-            cpu,
-            in_cgroup: false,
-            memalloc: false,
-            no_fs: false,
-            in_fault: false,
-            syncs: false,
-            writes: super::wbt::Purpose::default(),
-            spent: Vec::with_capacity(32),
-            inside: Vec::new(),
-            entered: Vec::new(),
-            waits: None,
-            pending_ns: 0,
-            pending_from: 0,
-            nr_dirtied: 0,
-            nr_dirtied_pause: super::io_less::DIRTY_POLL_THRESH.get(),
-            paused_when: None,
-            dirties: super::proportions::Local::default(),
-            batcher: super::requests::Batcher::default(),
-            queued: false,
-            own_memory: None,
-            own_pages: 0,
-            last_file: None,
-        }
+        Task { node, cpu, nr_dirtied_pause: super::io_less::DIRTY_POLL_THRESH.get(), ..Task::default() }
     }
 
     pub fn begin(&mut self) {
@@ -289,10 +261,6 @@ impl Task {
         m.add_blocked(-1);
         self.note(site, m.clock.now() - from, by);
         self.pending_from = self.spent.len();
-    }
-
-    pub fn id(&self, m: &Machine) -> TaskId {
-        m.clock.current()
     }
 }
 

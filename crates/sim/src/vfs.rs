@@ -8,16 +8,15 @@
 use super::Machine;
 use super::add;
 use super::alloc::{self, Want};
-use super::block::{self, Done, Request};
 use super::chunk::{ChunkId, NONE, WINDOW_PAGES};
-use super::device::DeviceId;
+use super::device::{self, Device, DeviceId};
 use super::inode::{FileKey, InodeId, Place};
 use super::memory::Mm;
 use super::names;
 use super::readahead;
 use super::site::Site;
 use super::slab::{CacheKind, Object};
-use super::task::{Culprit, Task};
+use super::task::Task;
 use super::throttle;
 use super::v6::cgroup;
 use super::writeback;
@@ -154,20 +153,9 @@ fn place_device_page(m: &Machine, device: InodeId, page: u64, zone: u8, cpu: u16
 /// Reads pages from the disk and waits for them.
 pub async fn read_request(m: &Machine, on: DeviceId, task: &mut Task, (position, pages): (u64, u64), site: Site) {
     task.run(m).await;
-    let done = Done::Wake(m.clock.current());
-    let request = Request::new(false, position, pages as u32, done).on(on);
     m.mm.borrow_mut().events.pgpgin_kib += pages * 4;
-    block::submit(m, task, request, Site::GetRequestRead).await;
-    block::wait_for(m, on, task, site).await;
+    device::perform(m, on, task, (false, position, pages), site).await;
     task.work(Site::Work, m.costs.wakeup_ns);
-}
-
-/// A page that a helper thread brings in before its writer gets there; block_read_full_page makes the buffers.
-pub async fn add_prefetched(m: &Machine, task: &mut Task, inode: InodeId, page: u64) {
-    let missing = m.mm.borrow().lookup(inode, page).is_none();
-    if missing {
-        add::page(m, task, inode, page, true).await;
-    }
 }
 
 impl Machine {
@@ -187,22 +175,20 @@ impl Machine {
     #[inline]
     pub fn append_in_place(&self, task: &mut Task, inode: InodeId, offset: u64, bytes: u64) -> bool {
         let page = offset / PAGE;
-        if (offset + bytes - 1) / PAGE != page {
+        if (offset + bytes.max(1) - 1) / PAGE != page {
             return false;
         }
         let mut mm = self.mm.borrow_mut();
         let Some((id, bit)) = mm.lookup(inode, page) else { return false };
-        if mm.chunks.get(id).dirty & bit == 0 || self.device(mm.inodes.get(inode).device).journal.borrow().shadowed() {
+        let Device { file_system, journal, .. } = self.device(mm.inodes.get(inode).device);
+        if mm.chunks.get(id).dirty & bit == 0 || journal.borrow().shadowed() {
             return false;
         }
-        let own = mm.inodes.get_mut(inode);
-        let grows = offset + bytes > own.size;
-        own.size = own.size.max(offset + bytes);
+        let grows = mm.inodes.get_mut(inode).grow(offset + bytes);
         // The page was written to a moment ago: it is in the CPU's cache, whichever node it lies on.
-        let starts_handles = self.device(mm.inodes.get(inode).device).file_system.starts_handles;
-        let handle_ns = if starts_handles { self.costs.handle_ns } else { 0 };
-        task.work(Site::Work, self.costs.write_base_ns + handle_ns + bytes * self.costs.copy_byte_ps / 1000);
         drop(mm);
+        let copy_ns = bytes * self.costs.copy_byte_ps / 1000;
+        task.work(Site::Work, self.costs.write_base_ns + file_system.handle_ns(&self.costs) + copy_ns);
         super::journal::note_change(self, inode, grows);
         true
     }
@@ -222,9 +208,7 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
     for page in first..=last {
         let from = offset.max(page * PAGE);
         let part = (offset + bytes).min((page + 1) * PAGE) - from;
-        if file_system.starts_handles {
-            task.work(Site::Work, m.costs.handle_ns);
-        }
+        task.work(Site::Work, file_system.handle_ns(&m.costs));
         let hit = m.mm.borrow().lookup(inode, page);
         let (id, bit) = match hit {
             Some((mut id, bit)) => {
@@ -253,7 +237,7 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
                     folio_end = add::folio(m, task, inode, page, last).await;
                     m.mm.borrow().lookup(inode, page).unwrap_or((NONE, 0))
                 } else {
-                    add::page_for_write(m, task, inode, page).await
+                    add::page(m, task, inode, page, Want::WRITE, true).await
                 }
             }
         };
@@ -315,8 +299,7 @@ pub async fn wait_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, 
             task.run(m).await;
             continue;
         }
-        m.wb.borrow_mut().waiting.join(m.clock.current());
-        task.park(m, None, site, Culprit::Device).await;
+        writeback::wait_for_pages(m, task, site).await;
     }
 }
 
@@ -381,7 +364,7 @@ pub async fn add_missing(m: &Machine, task: &mut Task, inode: InodeId, (from, to
         page = match missing {
             true if order > 0 => add::ahead_folio(m, task, inode, (page, to), order).await,
             true => {
-                add::page(m, task, inode, page, false).await;
+                add::page(m, task, inode, page, Want::USER, false).await;
                 page + 1
             }
             false => page + 1,
@@ -407,8 +390,7 @@ pub async fn sync(m: &Machine, task: &mut Task, inode: InodeId, data_only: bool)
         if !m.file_under_writeback(inode) {
             break;
         }
-        m.wb.borrow_mut().waiting.join(m.clock.current());
-        task.park(m, None, Site::SyncWait, Culprit::Device).await;
+        writeback::wait_for_pages(m, task, Site::SyncWait).await;
     }
     super::file_system::sync_metadata(m, task, inode, data_only).await;
 }

@@ -87,25 +87,20 @@ pub fn limits(m: &Machine) -> Limits {
     let mm = m.mm.borrow();
     let available: u64 = match m.profile.throttle {
         // mm/page-writeback.c, 2.6.17: of all memory, capped at half of what is not mapped.
-        Throttle::PerCpuRateLimit => mm.zones.iter().map(|zone| zone.managed).sum(),
+        Throttle::PerCpuRateLimit => mm.managed(),
         // determine_dirtyable_memory, 2.6.26 and 2.6.32.
         rule if rule.has_task_limits() => {
-            mm.zones.iter().map(|zone| zone.free + zone.file).sum::<u64>() + mm.dirtyable_anonymous(mm.zones.iter()) + 1
+            mm.sum(|zone| zone.free + zone.file) + mm.dirtyable_anonymous(mm.zones.iter()) + 1
         }
         // global_dirtyable_memory, 3.3 and later: what is kept back for the kernel cannot become dirty.
         _ => mm.dirtyable(mm.zones.iter()) + 1,
     };
     let mut ratio = knobs.dirty_ratio;
     if m.profile.throttle == Throttle::PerCpuRateLimit {
-        let (mapped, total) = mm
-            .zones
-            .iter()
-            .fold((0, 1), |sum, zone| (sum.0 + zone.mapped + zone.pinned + zone.anonymous, sum.1 + zone.managed));
-        let unmapped = 100 - (100 * mapped / total).min(100);
-        ratio = ratio.min(unmapped / 2);
+        ratio = ratio.min((100 - mm.mapped_percent().min(100)) / 2);
     }
     // Up to 2.6.36.
-    if !matches!(m.profile.throttle, Throttle::GoodAreas | Throttle::IoLess) {
+    if !m.profile.throttle.knows_bandwidth() {
         ratio = ratio.max(DIRTY_RATIO_MIN.get());
     }
     let throttle = knobs.dirty_bytes.map_or(available * ratio / 100, |bytes| bytes.div_ceil(4096));
@@ -162,8 +157,7 @@ fn cgroup_limits(m: &Machine) -> Option<Limits> {
 pub fn over_background(m: &Machine, device: DeviceId) -> bool {
     let all = limits(m);
     let (dirty, own) = (m.mm.borrow().dirty(), m.mm.borrow().by_device[device.index()].dirty);
-    let by_device = matches!(m.profile.throttle, Throttle::GoodAreas | Throttle::IoLess);
-    let over_own = || by_device && own > shares(m, device, all).background;
+    let over_own = || m.profile.throttle.knows_bandwidth() && own > shares(m, device, all).background;
     dirty > all.background
         || over_own()
         || cgroup_limits(m).is_some_and(|own| m.mm.borrow().cgroup.dirty > own.background)
@@ -175,19 +169,14 @@ pub async fn write_file(m: &Machine, task: &mut Task, inode: InodeId, max_pages:
     let mut run: Option<(u64, u64)> = None;
     // pdflush sets wbc->nonblocking (mm/page-writeback.c: background_writeout, up to 2.6.35): it backs off from a
     // congested queue where a throttled writer would sleep for a request.
-    let blocks = matches!(m.profile.throttle, Throttle::GoodAreas | Throttle::IoLess);
+    let blocks = m.profile.throttle.knows_bandwidth();
     m.begin_estimate(m.place_of(inode));
     let device = m.device_of(inode);
     let request_pages = device.knobs.borrow().request_pages;
     let backs_off = task.memalloc && !blocks;
     while written < max_pages && !(backs_off && device.congested()) {
         let Some((first, bits)) = next_dirty(m, inode) else { break };
-        let mut bits = u64::from(bits);
-        let mut page = first;
-        while bits != 0 {
-            let skip = u64::from(bits.trailing_zeros());
-            let count = u64::from((!(bits >> skip)).trailing_zeros());
-            page += skip;
+        for (page, count) in runs(first, bits) {
             written += count;
             match run {
                 Some((start, pages)) if start + pages == page && pages + count <= request_pages => {
@@ -198,8 +187,6 @@ pub async fn write_file(m: &Machine, task: &mut Task, inode: InodeId, max_pages:
                     run = Some((page, count));
                 }
             }
-            bits = if skip + count >= 64 { 0 } else { bits >> (skip + count) };
-            page += count;
         }
     }
     flush_run(m, task, inode, run, site).await;
@@ -253,6 +240,12 @@ impl Mm {
     }
 }
 
+/// Sleeps until some request for pages is done; the caller looks again whether it was the one.
+pub async fn wait_for_pages(m: &Machine, task: &mut Task, site: Site) {
+    m.wb.borrow_mut().waiting.join(m.clock.current());
+    task.park(m, None, site, Culprit::Device).await;
+}
+
 /// Takes the next window with dirty pages and marks them as under writeback.
 fn next_dirty(m: &Machine, inode: InodeId) -> Option<(u64, u32)> {
     let mut mm = m.mm.borrow_mut();
@@ -272,17 +265,24 @@ fn next_dirty(m: &Machine, inode: InodeId) -> Option<(u64, u32)> {
     None
 }
 
+/// Pages of a window that follow each other: the first of each run, and how many.
+fn runs(window_start: u64, bits: u32) -> impl Iterator<Item = (u64, u64)> {
+    let (mut page, mut bits) = (window_start, u64::from(bits));
+    std::iter::from_fn(move || {
+        let skip = (bits != 0).then(|| bits.trailing_zeros())?;
+        let count = (bits >> skip).trailing_ones();
+        let run = (page + u64::from(skip), u64::from(count));
+        (page, bits) = (run.0 + run.1, bits >> (skip + count));
+        Some(run)
+    })
+}
+
 /// What pageout() asks the file system for (block_write_full_page): these pages of a window, each as far as it is dirty.
 pub async fn write_for_reclaim(m: &Machine, task: &mut Task, page: Pageout) {
     let bits = m.mm.borrow_mut().begin_writeback(page.inode, page.window, page.bits, true);
-    let (mut bits, mut at) = (u64::from(bits), u64::from(page.window) * WINDOW_PAGES);
-    while bits != 0 {
-        let skip = u64::from(bits.trailing_zeros());
-        let count = u64::from((!(bits >> skip)).trailing_zeros());
-        m.mm.borrow_mut().events.vmscan_write += count;
-        flush_run(m, task, page.inode, Some((at + skip, count)), Site::GetRequestWait).await;
-        bits = if skip + count >= 64 { 0 } else { bits >> (skip + count) };
-        at += skip + count;
+    for run in runs(u64::from(page.window) * WINDOW_PAGES, bits) {
+        m.mm.borrow_mut().events.vmscan_write += run.1;
+        flush_run(m, task, page.inode, Some(run), Site::GetRequestWait).await;
     }
 }
 
@@ -391,7 +391,14 @@ pub async fn write_locked(m: &Machine, task: &mut Task, inode: InodeId, max_page
 
 #[cfg(test)]
 mod tests {
-    use super::{Limits, ratelimit_pages};
+    use super::{Limits, ratelimit_pages, runs};
+
+    #[test]
+    fn dirty_pages_that_follow_each_other_are_one_run() {
+        let of = |bits| runs(64, bits).collect::<Vec<_>>();
+        assert_eq!(of(0b1_0111), [(64, 3), (68, 1)]);
+        assert_eq!((of(u32::MAX), of(1 << 31), of(0)), (vec![(64, 32)], vec![(95, 1)], vec![]));
+    }
 
     #[test]
     fn a_background_limit_at_or_above_the_other_is_half_of_it() {

@@ -170,7 +170,7 @@ impl Access {
 impl Workload for Access {
     fn footprint(&self) -> Footprint {
         Footprint {
-            disk_bytes: self.all_files() * self.file_bytes,
+            disk_bytes: self.all_files().saturating_mul(self.file_bytes),
             growth_bytes_per_s: 0,
             files: self.all_files(),
             memory_bytes: self.threads * self.bytes,

@@ -102,7 +102,9 @@ impl Workload for Bulk {
     fn footprint(&self) -> Footprint {
         let threads = self.writers + self.readers;
         Footprint {
-            disk_bytes: self.writers * self.file_bytes + self.readers * self.reader_files * self.reader_file_bytes,
+            disk_bytes: (self.readers * self.reader_files)
+                .saturating_mul(self.reader_file_bytes)
+                .saturating_add(self.writers * self.file_bytes),
             growth_bytes_per_s: 0,
             files: self.writers + self.readers * self.reader_files,
             memory_bytes: threads * self.bytes.max(1 << 20),

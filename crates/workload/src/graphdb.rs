@@ -163,8 +163,8 @@ impl Workload for Graphdb {
         let cycle_ns = self.burst_pause_ns + self.burst_bytes.saturating_mul(10);
         let per_writer = u128::from(self.burst_bytes) * 1_000_000_000 / u128::from(cycle_ns.max(1));
         Footprint {
-            disk_bytes: self.files * self.file_bytes,
-            growth_bytes_per_s: self.writers * u64::try_from(per_writer).unwrap_or(u64::MAX),
+            disk_bytes: self.files.saturating_mul(self.file_bytes),
+            growth_bytes_per_s: self.writers.saturating_mul(u64::try_from(per_writer).unwrap_or(u64::MAX)),
             files: self.files,
             memory_bytes: threads * (1 << 20),
             threads: u32::try_from(threads).unwrap_or(u32::MAX),

@@ -186,7 +186,9 @@ impl Workload for Maildir {
         let net_growth = (self.habits.deliver - self.habits.expunge).max(0.0) * self.threads as f64;
         let actions_per_s = 1e9 / self.habits.pause_ns.max(50_000) as f64;
         Footprint {
-            disk_bytes: files * on_disk + self.layout.mailboxes * DIRS_A_MAILBOX * (4096 + 256),
+            disk_bytes: files
+                .saturating_mul(on_disk)
+                .saturating_add(self.layout.mailboxes * DIRS_A_MAILBOX * (4096 + 256)),
             growth_bytes_per_s: (net_growth * actions_per_s * on_disk as f64) as u64,
             files: files + self.layout.mailboxes * DIRS_A_MAILBOX,
             memory_bytes: self.layout.mailboxes * 8 + self.threads * (1 << 20),

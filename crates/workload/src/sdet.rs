@@ -118,6 +118,8 @@ struct Tree {
 
 /// Files of one script: sources from 0, their edited copies from `EDITED`, scratch files from `SCRATCH`, a
 /// compilation's own files from `INTERMEDIATE`.
+/// Scripts of all runs whose commands are processes: all of them are planned before the first one runs.
+const SCRIPTS_MAX: u64 = 1 << 16;
 const FILES_A_SCRIPT: u64 = 1 << 32;
 const EDITED: u64 = 1 << 24;
 const SCRATCH: u64 = 1 << 25;
@@ -161,14 +163,19 @@ fn build(params: &Params, seed: u64) -> Result<Box<dyn Workload>, ParamError> {
         grepped: params.count("grepped"),
         units: params.count("units"),
     };
-    Ok(Box::new(Sdet {
-        seed,
-        scripts: params.scaled_count("scripts"),
-        runs: params.count("runs"),
-        process_per_command: params.choice("process") == "command",
-        settle_ns: params.duration_ns("settle"),
-        tree,
-    }))
+    let (scripts, runs) = (params.scaled_count("scripts"), params.count("runs"));
+    let process_per_command = params.choice("process") == "command";
+    if process_per_command && scripts * runs > SCRIPTS_MAX {
+        return Err(ParamError::Impossible {
+            workload: "sdet".to_owned(),
+            why: format!(
+                "scripts and runs come to {} scripts, each with {} processes of its own: {SCRIPTS_MAX} scripts at most",
+                scripts * runs,
+                script::COMMANDS
+            ),
+        });
+    }
+    Ok(Box::new(Sdet { seed, scripts, runs, process_per_command, settle_ns: params.duration_ns("settle"), tree }))
 }
 
 impl Sdet {
@@ -189,9 +196,10 @@ impl Workload for Sdet {
         let a_process: u64 = if self.process_per_command { 2 } else { 1 };
         Footprint {
             // A file takes whole blocks of 4 KiB, 2 KiB more than its size on average.
-            disk_bytes: files * (self.tree.file_bytes + 2048 + 256)
-                + self.scripts * self.tree.intermediate_bytes
-                + self.tree.program_bytes,
+            disk_bytes: files
+                .saturating_mul(self.tree.file_bytes + 2048 + 256)
+                .saturating_add(self.scripts.saturating_mul(self.tree.intermediate_bytes))
+                .saturating_add(self.tree.program_bytes),
             growth_bytes_per_s: 0,
             files,
             memory_bytes: self.scripts * a_process * (1 << 20),

@@ -8,9 +8,9 @@ use crate::kernel::Profile;
 use flatwater_workload::scenario::Scenario;
 
 use crate::{
-    ahead, anonymous, anticipatory, array, batch, block, build, cfq, copying, cpu_list, drive, flusher, io_less,
-    journal, knobs, mapped, placement, prepare, process, proportions, readahead, reclaim, refuse, requests, seeky,
-    server, shrinker, slab, stripes, swap, throttle, v6, v22, wbt, writeback, zone, zoned_kswapd,
+    ahead, anonymous, anticipatory, array, batch, block, bounds, build, cfq, copying, cpu_list, drive, flusher,
+    io_less, journal, knobs, mapped, placement, prepare, process, proportions, readahead, reclaim, refuse, requests,
+    seeky, server, shrinker, slab, stripes, swap, throttle, v6, v22, wbt, writeback, zone, zoned_kswapd,
 };
 
 /// One constant in the list.
@@ -47,6 +47,7 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         array::CONSTANTS,
         batch::CONSTANTS,
         block::CONSTANTS,
+        bounds::CONSTANTS,
         build::CONSTANTS,
         cfq::CONSTANTS,
         copying::CONSTANTS,

@@ -56,7 +56,8 @@ impl Machine {
         (self.profile.hz.get() / BANDWIDTH_INTERVAL_PER_S.get()).max(1)
     }
 
-    fn is_estimated_by_file(&self) -> bool {
+    /// From 5.15 on.
+    pub fn is_estimated_by_file(&self) -> bool {
         self.profile.throttle == Throttle::IoLess && self.profile.io_less.bandwidth == BandwidthRule::ByFile
     }
 

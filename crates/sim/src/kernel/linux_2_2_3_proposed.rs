@@ -1,4 +1,4 @@
-//! Linux 2.2.3 with the mend that was proposed first. Its text was not at hand: this is our reading of it, the least
+//! Linux 2.2.3 with the fix that was proposed first. Its text was not at hand: this is our reading of it, the least
 //! change that puts a forgotten buffer on the free list once nobody holds it, without looking first.
 
 use super::{Bforget, Profile, linux_2_2};

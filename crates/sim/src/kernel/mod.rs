@@ -4,7 +4,6 @@
 //! `cpu_speed_percent` of a scenario scales them.
 
 mod costs;
-mod io_less;
 mod linux_2_2;
 mod linux_2_2_3;
 mod linux_2_2_3_proposed;
@@ -17,10 +16,11 @@ mod linux_4_18;
 mod linux_5_15;
 mod linux_6;
 mod speed;
+mod throttle;
 mod version;
 
 pub use self::costs::{CostTable, Costs};
-pub use self::io_less::{BandwidthRule, IoLessRule};
+pub use self::throttle::{BandwidthRule, IoLessRule, Throttle};
 use super::constant::{Constant, Entry, Provenance};
 use super::site::Generation;
 use super::slab::ObjectShape;
@@ -156,35 +156,6 @@ pub enum ReclaimWrites {
     Kswapd,
     /// Nobody (ext4 in 6.2 and later; no file system from 6.16 on).
     Nobody,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Throttle {
-    None,
-    PerCpuRateLimit,
-    /// 2.6.24 to 2.6.30: limits by task, and a caller writes whatever is dirty.
-    TaskLimits,
-    /// 2.6.31: it writes only what is dirty above its limit.
-    OverLimitOnly,
-    DoublingPauses,
-    /// 3.1: such pauses end once the limit is kept.
-    GoodAreas,
-    IoLess,
-}
-
-impl Throttle {
-    /// Threads of no device write for all of them (mm/pdflush.c, up to 2.6.31).
-    #[must_use]
-    pub fn has_pdflush(self) -> bool {
-        matches!(self, Throttle::PerCpuRateLimit | Throttle::TaskLimits | Throttle::OverLimitOnly)
-    }
-
-    /// mm/page-writeback.c: task_dirty_limit, 2.6.24 to 3.1.
-    #[must_use]
-    pub fn has_task_limits(self) -> bool {
-        use Throttle::{DoublingPauses, GoodAreas, OverLimitOnly, TaskLimits};
-        matches!(self, TaskLimits | OverLimitOnly | DoublingPauses | GoodAreas)
-    }
 }
 
 /// A device's part of the dirty limit, from 2.6.24 on, where there are several devices.

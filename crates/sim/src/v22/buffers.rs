@@ -128,9 +128,7 @@ impl Buffers {
             Bforget::Orphans => {
                 self.make_nameless(id);
                 self.orphaned += 1;
-                self.refile(id);
-                let buffer = &mut self.all[id as usize];
-                buffer.count = buffer.count.saturating_sub(1);
+                self.brelse(id);
             }
             Bforget::FreesWhenUnheld => {
                 self.make_nameless(id);

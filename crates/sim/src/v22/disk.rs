@@ -116,3 +116,37 @@ pub async fn serve(m: Rc<Machine>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Disk, Request, Whose};
+    use crate::build;
+    use crate::kernel;
+    use flatwater_workload::scenario::DiskSpec;
+
+    /// 1 KiB takes 1 ms; seeks and turns take no time but for what the test asks.
+    fn disk() -> Disk {
+        let spec = DiskSpec { write_bytes_per_s: Some(1_024_000), ..DiskSpec::default() };
+        let model = build::disk(&spec, &kernel::find("linux-2.2.5").expect("a profile"));
+        Disk::new(crate::disk::DiskModel { seek_ns: 0, rotation_ns: 8_000_000, ..model })
+    }
+
+    fn queue(disk: &mut Disk, block: u32, write: bool) {
+        disk.order += 1;
+        disk.queue.insert((block, disk.order), Request { blocks: 1, write, whose: Whose::Buffer(block) });
+    }
+
+    #[test]
+    fn neighbours_of_one_direction_are_served_together_upwards_and_up_to_64_blocks() {
+        let mut disk = disk();
+        (0..70).for_each(|block| queue(&mut disk, block, true));
+        queue(&mut disk, 70, false);
+        let together = |disk: &mut Disk| disk.next(0.5).map(|(requests, ns)| (requests.len(), ns / 1_000_000));
+        // The head is at block 0 already: no turn. Then six more, and the read for itself.
+        assert_eq!([0; 4].map(|_| together(&mut disk)), [Some((64, 64)), Some((6, 6)), Some((1, 1)), None]);
+        // From where the head is (71) upwards, then from the lowest; elsewhere half a turn comes first.
+        [10, 100].into_iter().for_each(|block| queue(&mut disk, block, true));
+        assert_eq!([0; 2].map(|_| together(&mut disk)), [Some((1, 5)), Some((1, 5))]);
+        assert_eq!((disk.head, disk.blocks, disk.requests), (11, [1, 72], [1, 4]));
+    }
+}

@@ -9,7 +9,7 @@ use crate::Machine;
 use crate::site::Site;
 use crate::task::{Culprit, Task};
 
-fn cell(m: &Machine) -> &std::cell::RefCell<Old> {
+pub fn cell(m: &Machine) -> &std::cell::RefCell<Old> {
     m.old.as_ref().unwrap_or_else(|| unreachable!("only the 2.2 machine gets here"))
 }
 

@@ -168,3 +168,53 @@ impl Memory {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Memory, Page};
+    use crate::kernel;
+    use crate::v22::buffers::Buffers;
+
+    fn memory(frames: u64) -> Memory {
+        Memory::new(frames, kernel::find("linux-2.2.5").expect("a profile").buffer_cache.expect("of 2.2"))
+    }
+
+    /// free_area_init: pages >> 7, at least 10 and at most 256; low is twice as much, high three times.
+    #[test]
+    fn the_limits_of_free_pages_follow_memory() {
+        assert_eq!(memory(8_192).limits, [64, 128, 192]);
+        assert_eq!((memory(1_000).limits[0], memory(1 << 20).limits[0]), (10, 256));
+    }
+
+    /// __get_free_pages at freepages.min: 32 pages a time until freepages.high; a page that was used has its second chance.
+    #[test]
+    fn who_finds_no_more_than_min_free_pages_frees_up_to_high() {
+        let (mut memory, mut buffers) = (memory(8_192), Buffers::default());
+        let mut index = 0;
+        while memory.free_pages() > memory.limits[0] {
+            let frame = memory.take(&mut buffers).expect("free");
+            memory.insert(1, index, frame);
+            index += 1;
+        }
+        let cached = memory.cached_pages();
+        memory.take(&mut buffers).expect("freed");
+        // From 64 in steps of 32 to 192, less the one that was taken.
+        assert_eq!((memory.free_pages(), cached - memory.cached_pages()), (191, 128));
+        assert!(
+            memory.map.iter().any(|page| matches!(page, Page::Cache { referenced: false, .. })),
+            "the clock has passed"
+        );
+        memory.check(&buffers).expect("no frame is lost");
+    }
+
+    #[test]
+    fn nothing_is_taken_of_a_page_cache_of_2_percent_of_memory() {
+        let (mut memory, mut buffers) = (memory(8_192), Buffers::default());
+        for index in 0..163 {
+            let frame = memory.take(&mut buffers).expect("free");
+            memory.insert(1, index, frame);
+        }
+        // 8192 * 2 / 100 = 163 are the least.
+        assert_eq!((memory.try_to_free_pages(&mut buffers), memory.cached_pages()), (0, 163));
+    }
+}

@@ -7,7 +7,7 @@
 use super::Old;
 use super::ext2::{BLOCK_BYTES, DIRECT, PER_INDIRECT};
 use super::grant::{free_blocks, free_inode, new_block, new_inode};
-use super::io::{bread, change, forget, page, read_blocks, touch};
+use super::io::{bread, cell, change, forget, page, read_blocks, touch};
 use crate::Machine;
 use crate::actor::Who;
 use crate::site::Site;
@@ -15,8 +15,7 @@ use crate::task::Task;
 use flatwater_workload::{DirId, FileId, Op};
 
 pub fn with<T>(m: &Machine, act: impl FnOnce(&mut Old) -> T) -> T {
-    let cell = m.old.as_ref().unwrap_or_else(|| unreachable!("only the 2.2 machine gets here"));
-    act(&mut cell.borrow_mut())
+    act(&mut cell(m).borrow_mut())
 }
 
 /// Performs an operation on files; returns the bytes it moved.

@@ -1,12 +1,9 @@
 //! Samples the 2.2 machine into the tables that vmstat is printed from, under today's names.
 
 use super::Old;
+use crate::sample::value;
 use flatwater_recording::schema::{disks, meminfo, vmstat};
-use flatwater_recording::{Column, Entity, Series};
-
-fn value(column: Column, value: u64) -> (Column, Option<i64>) {
-    (column, i64::try_from(value).ok())
-}
+use flatwater_recording::{Entity, Series};
 
 pub fn meminfo(table: &mut Series, old: &Old, now: u64) {
     let bytes = |column, pages: u64| value(column, pages * 4096);

@@ -140,13 +140,7 @@ impl Mm {
                 break;
             }
         }
-        let events = &mut self.events;
-        let (scan, steal) = if pass.kswapd {
-            (&mut events.pgscan_kswapd, &mut events.pgsteal_kswapd)
-        } else {
-            (&mut events.pgscan_direct, &mut events.pgsteal_direct)
-        };
-        (*scan, *steal) = (*scan + sum.scanned, *steal + sum.freed);
+        self.events.note_scan(pass.kswapd, sum.scanned, sum.freed);
         // "isolated || !remaining ? scanned : 0", and nothing where that was the last of the oldest generation.
         let is_left = self.chunks.generations(lruvec) > MIN_NR_GENS.get();
         let went_on = is_left && (sum.scanned > 0 || looked >= MAX_LRU_BATCH.get());

@@ -187,16 +187,13 @@ async fn balance(m: &Machine, task: &mut Task, node: usize, highest: ZoneKind) -
         if priority == DEF_PRIORITY.get() && to_boost == 0 && generations::by_node(m) {
             priority = generations::initial_priority(m.reclaimable(node), target);
         }
+        // A boost is met without writing.
         let share = Share {
-            priority,
             target,
-            may_unmap: true,
-            // A boost is met without writing.
             may_writepage: to_boost == 0,
             kswapd: true,
-            fs: true,
-            site: Site::DirectReclaim,
             highest,
+            ..Share::at(priority, Site::DirectReclaim)
         };
         let sum = node::shrink(m, task, node, share).await;
         total += sum.freed;

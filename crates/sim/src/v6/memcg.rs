@@ -15,7 +15,6 @@ use crate::reclaim::{self, CLUSTER, DEF_PRIORITY, Pass, Scanned};
 use crate::site::Site;
 use crate::task::{Culprit, Task};
 use crate::vfs;
-use crate::zone::ZoneKind;
 
 /// What a batch met.
 enum Met {
@@ -40,16 +39,7 @@ pub async fn reclaim(m: &Machine, task: &mut Task, pages: u64) -> u64 {
         for &lruvec in &lruvecs {
             freed += shrink_lruvec(m, task, lruvec, priority, target).await;
         }
-        let share = node::Share {
-            priority,
-            target,
-            may_unmap: true,
-            may_writepage: true,
-            kswapd: false,
-            fs: !task.no_fs,
-            site: Site::MemcgReclaim,
-            highest: ZoneKind::HighMem,
-        };
+        let share = node::Share { target, fs: !task.no_fs, ..node::Share::at(priority, Site::MemcgReclaim) };
         let slab_pages = super_cache::shrink(m, task, share).await;
         freed += if m.profile.memcg_counts_slabs { slab_pages } else { 0 };
         if freed >= target {

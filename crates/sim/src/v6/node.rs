@@ -40,6 +40,22 @@ pub struct Share {
     pub highest: ZoneKind,
 }
 
+impl Share {
+    /// Of a caller who may do everything, for a cluster.
+    pub fn at(priority: u32, site: Site) -> Share {
+        Share {
+            priority,
+            target: CLUSTER.get(),
+            may_unmap: true,
+            may_writepage: true,
+            kswapd: false,
+            fs: true,
+            site,
+            highest: ZoneKind::HighMem,
+        }
+    }
+}
+
 impl Mm {
     /// mm/vmscan.c: inactive_is_low, 6.1, and what may_deactivate adds: observed refaults take the protection of the active list.
     pub fn inactive_below_ratio(&self, lruvec: u8) -> bool {
@@ -103,14 +119,7 @@ impl Mm {
             }
         }
         self.chunks.lruvecs[usize::from(lruvec)].fares.scanned += sum.scanned;
-        let events = &mut self.events;
-        if pass.kswapd {
-            events.pgscan_kswapd += sum.scanned + sum.skipped;
-            events.pgsteal_kswapd += sum.freed;
-        } else {
-            events.pgscan_direct += sum.scanned + sum.skipped;
-            events.pgsteal_direct += sum.freed;
-        }
+        self.events.note_scan(pass.kswapd, sum.scanned + sum.skipped, sum.freed);
         (sum, taken)
     }
 
@@ -122,9 +131,7 @@ impl Mm {
         let kept = chunk.dirty | chunk.writeback | if pass.may_unmap { 0 } else { chunk.mapped };
         chunk.present & !kept != 0
     }
-}
 
-impl Mm {
     /// What of the lists is to be scanned at a priority: a share of each, or of all generations (get_nr_to_scan, 6.18) from the
     /// oldest. A generation that is empty makes the next one the oldest (try_to_inc_min_seq).
     pub fn scan_shares(&mut self, lruvec: u8, priority: u32, eligible: [(u64, u64); 2]) -> [u64; 2] {
@@ -260,16 +267,7 @@ pub async fn direct(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> u
     nodes.dedup();
     let mut total = 0;
     for priority in (0..=DEF_PRIORITY.get()).rev() {
-        let share = Share {
-            priority,
-            target: CLUSTER.get(),
-            may_unmap: true,
-            may_writepage: true,
-            kswapd: false,
-            fs: want.fs,
-            site: Site::DirectReclaim,
-            highest: want.kind,
-        };
+        let share = Share { fs: want.fs, highest: want.kind, ..Share::at(priority, Site::DirectReclaim) };
         for &node in &nodes {
             total += shrink(m, task, node, share).await.freed;
         }
@@ -277,8 +275,8 @@ pub async fn direct(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> u
             break;
         }
         // consider_reclaim_throttle: VMSCAN_THROTTLE_NOPROGRESS.
-        if priority == 1 && total == 0 && m.profile.throttles_reclaim {
-            tail::throttle_briefly(m, task, nodes[0]).await;
+        if let Some(&first) = nodes.first().filter(|_| priority == 1 && total == 0 && m.profile.throttles_reclaim) {
+            tail::throttle_briefly(m, task, first).await;
         }
     }
     for node in nodes {
@@ -294,16 +292,7 @@ pub async fn direct(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> u
 pub async fn node_reclaim(m: &Machine, task: &mut Task, node: usize, (unmap, write): (bool, bool), fs: bool) -> u64 {
     let mut total = 0;
     for priority in (0..=NODE_RECLAIM_PRIORITY.get()).rev() {
-        let share = Share {
-            priority,
-            target: CLUSTER.get(),
-            may_unmap: unmap,
-            may_writepage: write,
-            kswapd: false,
-            fs,
-            site: Site::NodeReclaim,
-            highest: ZoneKind::HighMem,
-        };
+        let share = Share { may_unmap: unmap, may_writepage: write, fs, ..Share::at(priority, Site::NodeReclaim) };
         total += shrink(m, task, node, share).await.freed;
         if total > 0 {
             break;

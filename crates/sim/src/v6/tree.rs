@@ -62,3 +62,18 @@ pub async fn grow(m: &Machine, task: &mut Task, inode: InodeId, page: u64) {
         mm.trees.put(inode, page, node);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Trees;
+    use crate::slab::Object;
+
+    /// XA_CHUNK_SIZE: pages 64 to 127 share a node, which is no other file's.
+    #[test]
+    fn a_node_is_of_64_pages_of_one_file() {
+        let mut trees = Trees::default();
+        trees.put(7, 70, Object { zone: 1, slab: 5 });
+        assert_eq!([63, 64, 127, 128].map(|page| trees.has(7, page)), [false, true, true, false]);
+        assert!(!trees.has(8, 70));
+    }
+}

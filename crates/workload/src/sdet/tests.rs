@@ -84,3 +84,14 @@ fn every_command_is_a_process_and_its_name_fits_a_thread() {
     assert_eq!(script.next(0), Some(Op::Spawn { actor: 7 }));
     assert_eq!(script.next(0), Some(Op::WaitSpawned));
 }
+
+#[test]
+fn more_scripts_than_can_be_planned_are_refused() {
+    let built = |scripts: &str, process: &str| {
+        let given = [("scripts", scripts), ("runs", "1000"), ("process", process)];
+        (ENTRY.build)(&Params::check("sdet", ENTRY.params, given).expect("parameters"), 1).map(|_| ())
+    };
+    assert!(built("65", "command").is_ok_and(|()| true) && built("66", "script").is_ok());
+    let why = built("66", "command").expect_err("66 000 scripts").to_string();
+    assert!(why.contains("scripts and runs come to 66000 scripts"), "{why}");
+}

@@ -61,6 +61,7 @@ impl Zone {
         // return to the kernel.
         if stolen.free + stolen.stolen >= PAGEBLOCK.get() / 2 {
             self.blocks.cache_inside -= stolen.stolen.min(self.blocks.cache_inside);
+            self.blocks.claims += u32::from(largest == Kind::Reclaimable as usize);
         } else {
             self.blocks.cache_inside += stolen.free;
         }
