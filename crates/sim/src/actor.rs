@@ -97,10 +97,10 @@ pub async fn run(
             }
             Op::SleepUntil { at_ns } => {
                 due = Some(who.start_ns + at_ns);
-                m.clock.sleep_until(who.start_ns + at_ns).await;
+                m.nap(who.start_ns + at_ns).await;
                 continue;
             }
-            Op::Sleep { ns } => m.clock.sleep_until(now + ns).await,
+            Op::Sleep { ns } => m.nap(now + ns).await,
             Op::Compute { ns } => {
                 task.begin();
                 task.work(Site::Work, m.scaled(ns));
@@ -156,6 +156,13 @@ async fn skip(m: &Machine, who: &Who, op: Op) {
 }
 
 impl Machine {
+    /// clock_nanosleep(): it ends by an interrupt of the CPU's own timer (kernel/time/hrtimer.c: hrtimer_nanosleep).
+    async fn nap(&self, until_ns: u64) {
+        self.clock.sleep_until(until_ns).await;
+        let now_ns = self.clock.now();
+        self.cpus.borrow_mut().kick(now_ns);
+    }
+
     fn hold_mapped(&self, key: FileKey, bytes: u64) {
         let mut mm = self.mm.borrow_mut();
         let zone = mm.lists_normal[0][0];

@@ -77,6 +77,8 @@ pub struct Zone {
     pub all_unreclaimable: bool,
     /// Its share of min_free_kbytes where the kernel computed it before the initramfs was given back, pages.
     pub min_at_boot: Option<u64>,
+    /// The memory that it stands for: what the zone managed then, without an initramfs that was given back later.
+    pub managed_at_boot: u64,
     pub min_unmapped: u64,
     pub min_slab: u64,
     pub tail: Tail,
@@ -117,6 +119,7 @@ impl Zone {
             due: [0; 2],
             all_unreclaimable: false,
             min_at_boot: None,
+            managed_at_boot: managed,
             min_unmapped: 0,
             min_slab: 0,
             tail: Tail::default(),

@@ -285,13 +285,15 @@ mod tests {
         assert_eq!(given, [vec![], vec!["machine.cpu_speed_percent=50".to_owned()]]);
     }
 
+    fn on_node(made: Made, node: u32, columns: &[(&str, i64)]) -> Made {
+        let columns: Vec<(&str, [i64; 1])> = columns.iter().map(|(name, bytes)| (*name, [*bytes])).collect();
+        let columns: Vec<(&str, &[i64])> = columns.iter().map(|(name, bytes)| (*name, &bytes[..])).collect();
+        made.gauges(Table::Nodes, &Entity::on_node(node, ""), &columns)
+    }
+
     /// Two nodes of a guest, each with these columns of its own.
     fn guest(nodes: [&[(&str, i64)]; 2]) -> (Recording, Scenario) {
-        let made = nodes.iter().zip(0..).fold(Made::new(), |made, (columns, node)| {
-            let columns: Vec<(&str, [i64; 1])> = columns.iter().map(|(name, bytes)| (*name, [*bytes])).collect();
-            let columns: Vec<(&str, &[i64])> = columns.iter().map(|(name, bytes)| (*name, &bytes[..])).collect();
-            made.gauges(Table::Nodes, &Entity::on_node(node, ""), &columns)
-        });
+        let made = nodes.iter().zip(0..).fold(Made::new(), |made, (columns, node)| on_node(made, node, columns));
         let real = made.edit(|recording| recording.header.source = Source::Vm).done();
         let mut scenario = Scenario::load("journal").expect("built in");
         scenario.machine.node_bytes = vec![128 << 20, 128 << 20];
@@ -317,10 +319,10 @@ mod tests {
         let of = |active: i64, inactive: i64| {
             [("Active(file)_bytes", active * page), ("Inactive(file)_bytes", inactive * page)]
         };
-        let (mut real, scenario) = guest([&of(9, 3), &of(18, 6)]);
+        let (real, scenario) = guest([&of(9, 3), &of(18, 6)]);
         assert_eq!(buffers(&real, &scenario), Err(Unsaid::Samples { what: "Buffers" }));
-        let with = Made::new().gauges(Table::Meminfo, &Entity::default(), &[("Buffers_bytes", &[26 * page])]).done();
-        real.tables.extend(with.tables);
+        let made = on_node(on_node(Made::new(), 0, &of(9, 3)), 1, &of(18, 6));
+        let real = made.gauges(Table::Meminfo, &Entity::default(), &[("Buffers_bytes", &[26 * page])]).done();
         let told = format!("machine.buffers={},{}", 8 * page, 17 * page);
         assert_eq!(buffers(&real, &scenario), Ok(vec![told]));
     }

@@ -203,16 +203,18 @@ pub struct Blocks {
 
 impl Zone {
     /// mm/page_alloc.c: zone_batchsize, zone_highsize and boost_watermark's limits, 6.1: a quarter of a thousandth of
-    /// the zone, at most 256 KiB, and the low watermark shared out among the node's CPUs.
+    /// the zone, at most 256 KiB, and the low watermark shared out among the node's CPUs; of what the zone managed when its watermarks were
+    /// computed (zone_pcp_update).
     pub fn size_blocks(&mut self, cpus_of_node: u64, boost_factor: u64, whole_block_or_page: bool) {
         self.blocks.whole_block_or_page = whole_block_or_page;
-        let quarter = ((self.managed >> 10).min(256) / 4).max(1);
+        let managed = self.min_at_boot.map_or(self.managed, |_| self.managed_at_boot);
+        let quarter = ((managed >> 10).min(256) / 4).max(1);
         let rounded = 1_u64 << (quarter + quarter / 2).ilog2();
         self.blocks.batch = (rounded - 1).max(1);
         let (cpus, least) = (cpus_of_node.max(1), 4 * self.blocks.batch);
         self.blocks.high = (self.low / cpus).max(least);
         // Up to 6.6 nothing uses it.
-        self.blocks.high_max = (self.managed / HIGH_FRACTION.get() / cpus).max(self.blocks.high);
+        self.blocks.high_max = (managed / HIGH_FRACTION.get() / cpus).max(self.blocks.high);
         // Not on zones of a few blocks, where a boost would be most of them.
         let boosts = boost_factor > 0 && 4 * PAGEBLOCK.get() <= self.managed;
         self.blocks.boost_max = if boosts { (self.high * boost_factor / 10_000).max(PAGEBLOCK.get()) } else { 0 };
