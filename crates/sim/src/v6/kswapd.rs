@@ -116,12 +116,18 @@ async fn take_cpu(m: &Machine, task: &mut Task, node: usize) {
     (task.pinned, task.preempts) = (None, false);
 }
 
-/// kswapd's life on one node.
+/// kswapd's life on one node, which begins asleep.
 pub async fn live(m: &Machine, task: &mut Task, node: usize) {
     let mut highest = ZoneKind::HighMem;
     loop {
+        // prepare_kswapd_sleep.
+        if m.is_balanced(node, highest) || m.is_hopeless(node) {
+            m.mm.borrow_mut().relieve_node(node);
+            try_to_sleep(m, task.cpu, node, highest).await;
+            task.begin();
+            take_cpu(m, task, node).await;
+        }
         task.begin();
-        take_cpu(m, task, node).await;
         highest = m.what_for(node).unwrap_or(highest);
         let failed = balance(m, task, node, highest).await == 0;
         if let Some(failures) = m.mm.borrow_mut().kswapd_failures.get_mut(node).filter(|_| failed) {
@@ -129,23 +135,23 @@ pub async fn live(m: &Machine, task: &mut Task, node: usize) {
         }
         task.run(m).await;
         highest = m.mm.borrow().kswapd_highest.get(node).copied().flatten().unwrap_or(highest);
-        if !m.is_balanced(node, highest) && !m.is_hopeless(node) {
-            continue;
-        }
-        m.mm.borrow_mut().relieve_node(node);
-        if let Some(woken) = m.mm.borrow_mut().kswapd_woken.get_mut(node) {
-            woken.last_cpu = task.cpu;
-        }
-        // mm/vmscan.c: kswapd_try_to_sleep: a short sleep first; soundly only if that was not premature.
-        m.kswapd.borrow_mut()[node] = Some(m.clock.current());
-        m.clock.park(Some(m.clock.now() + m.profile.jiffy_ns() * m.profile.hz.get() / 10)).await;
-        let woken = m.kswapd.borrow_mut()[node].take().is_none();
-        if woken || !(m.is_balanced(node, highest) || m.is_hopeless(node)) {
-            continue;
-        }
-        m.kswapd.borrow_mut()[node] = Some(m.clock.current());
-        m.clock.park(None).await;
     }
+}
+
+/// mm/vmscan.c: kswapd_try_to_sleep: a short sleep first; soundly only if that was not premature.
+async fn try_to_sleep(m: &Machine, cpu: u16, node: usize, highest: ZoneKind) {
+    if let Some(woken) = m.mm.borrow_mut().kswapd_woken.get_mut(node) {
+        woken.last_cpu = cpu;
+    }
+    let tenth_ns = m.profile.jiffy_ns() * m.profile.hz.get() / 10;
+    m.kswapd.borrow_mut()[node] = Some(m.clock.current());
+    m.clock.park(Some(m.clock.now() + tenth_ns)).await;
+    let woken = m.kswapd.borrow_mut()[node].take().is_none();
+    if woken || !(m.is_balanced(node, highest) || m.is_hopeless(node)) {
+        return;
+    }
+    m.kswapd.borrow_mut()[node] = Some(m.clock.current());
+    m.clock.park(None).await;
 }
 
 /// mm/vmscan.c: balance_pgdat, 6.1. Pages freed; a node that needed nothing counts as one.
