@@ -2,8 +2,8 @@
 //!
 //! Models: one thread of the host for all CPUs of a guest (QEMU's tcg, thread=single): a CPU is executed until its turn is over or it
 //! is idle, then the next one that has something to do; meanwhile the others stand still, which the guest does not see. All turns end at
-//! once: at the tick, which all CPUs of a Linux guest have at the same instant, and at an interrupt of a disk. Leaves out:
-//! interrupts of other timers, and that a turn ends in the middle of a burst (long ones are cut to a turn).
+//! once: at the tick, which all CPUs of a Linux guest have at the same instant, and at an interrupt of a disk or of the timer of
+//! a thread that sleeps. Leaves out that a turn ends in the middle of a burst (long ones are cut to a turn).
 
 use std::collections::VecDeque;
 
