@@ -138,12 +138,12 @@ impl Mm {
         let for_kernel = self.profile.page_blocks && kind != ZoneKind::HighMem;
         if (if for_kernel { list.kernel } else { list.movable }) == 0 {
             let batch = if self.profile.scales_batches { list.batch(&slot.blocks) } else { slot.blocks.batch };
-            let (moved, stolen) =
+            let (moved, at_tail) =
                 if self.profile.page_blocks { slot.refill(for_kernel, batch) } else { (slot.free.min(BATCH.get()), 0) };
             if for_kernel {
-                (list.unused, list.claims) = (stolen as u32, slot.blocks.claims());
+                (list.unused, list.claims) = (at_tail as u32, slot.blocks.claims);
             } else {
-                list.stolen = stolen as u32;
+                list.stolen = at_tail as u32;
             }
             let held = if for_kernel { &mut list.kernel } else { &mut list.movable };
             slot.free -= moved;

@@ -116,10 +116,10 @@ struct Tree {
     units: u64,
 }
 
-/// Files of one script: sources from 0, their edited copies from `EDITED`, scratch files from `SCRATCH`, a
-/// compilation's own files from `INTERMEDIATE`.
 /// Scripts of all runs whose commands are processes: all of them are planned before the first one runs.
 const SCRIPTS_MAX: u64 = 1 << 16;
+/// Files of one script: sources from 0, their edited copies from `EDITED`, scratch files from `SCRATCH`, a
+/// compilation's own files from `INTERMEDIATE`.
 const FILES_A_SCRIPT: u64 = 1 << 32;
 const EDITED: u64 = 1 << 24;
 const SCRATCH: u64 = 1 << 25;

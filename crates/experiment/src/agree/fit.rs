@@ -147,13 +147,17 @@ fn held(reference: &Recording, scenario: &Scenario, growth: &Growth) -> Result<V
     Ok(given.into_iter().filter_map(|(key, of_nodes)| by_node(key, &of_nodes)).collect())
 }
 
+/// File pages on a node's lists, bytes.
+fn listed(node: usize, rows: Rows<'_>) -> Result<u64, Unsaid> {
+    Ok(at_first(node, rows, nodes::ACTIVE_FILE_BYTES)? + at_first(node, rows, nodes::INACTIVE_FILE_BYTES)?)
+}
+
 /// zone_reclaim_mode asks for page cache beyond what is mapped; programs of an initramfs are mapped but on no list.
 fn mapped_unlisted(reference: &Recording, scenario: &Scenario) -> Result<Vec<String>, Unsaid> {
     let mut unlisted = Vec::new();
     for (node, (_, rows)) in nodes_of(reference, scenario)?.into_iter().enumerate() {
-        let first = |column| at_first(node, rows, column);
-        let listed = first(nodes::ACTIVE_FILE_BYTES)? + first(nodes::INACTIVE_FILE_BYTES)?;
-        unlisted.push(first(nodes::MAPPED_BYTES)?.saturating_sub(listed).to_string());
+        let mapped = at_first(node, rows, nodes::MAPPED_BYTES)?;
+        unlisted.push(mapped.saturating_sub(listed(node, rows)?).to_string());
     }
     Ok(by_node(MAPPED_UNLISTED, &unlisted).into_iter().collect())
 }
@@ -165,14 +169,11 @@ fn buffers(reference: &Recording, scenario: &Scenario) -> Result<Vec<String>, Un
     let rows = reference.table(Table::Meminfo).and_then(|table| table.rows_of(&Entity::default()));
     let first = rows.and_then(|rows| rows.first(meminfo::BUFFERS_BYTES));
     let all = first.and_then(|bytes| u64::try_from(bytes).ok()).ok_or_else(unsaid)?;
-    let mut listed = Vec::new();
-    for (node, (_, rows)) in nodes_of(reference, scenario)?.into_iter().enumerate() {
-        let first = |column| at_first(node, rows, column);
-        listed.push(first(nodes::ACTIVE_FILE_BYTES)? + first(nodes::INACTIVE_FILE_BYTES)?);
-    }
-    let total = listed.iter().sum::<u64>().max(1);
+    let nodes = nodes_of(reference, scenario)?.into_iter().enumerate();
+    let by_lists = nodes.map(|(node, (_, rows))| listed(node, rows)).collect::<Result<Vec<u64>, Unsaid>>()?;
+    let total = by_lists.iter().sum::<u64>().max(1);
     let page = reference.header.machine.page_size_bytes();
-    let shares: Vec<String> = listed.iter().map(|own| (all / page * own / total * page).to_string()).collect();
+    let shares: Vec<String> = by_lists.iter().map(|own| (all / page * own / total * page).to_string()).collect();
     Ok(by_node(BUFFERS, &shares).into_iter().collect())
 }
 

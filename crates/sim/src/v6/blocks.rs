@@ -109,12 +109,6 @@ impl Blocks {
         }
     }
 
-    /// How often the slabs' block has been claimed: unused pages of one that was claimed since they were taken are page cache's
-    /// (free_pcppages_bulk asks the block which it is of).
-    pub fn claims(&self) -> u32 {
-        self.claims
-    }
-
     /// Pages of the slabs' block that a CPU's list had taken are back before anybody used them, the last ones first: they are the
     /// neighbours of what is left, and merge with it (__free_one_page).
     pub fn give_back_unused(&mut self, pages: u64, claims: u32) {
@@ -192,8 +186,9 @@ pub struct Blocks {
     cache_inside: u64,
     /// Slabs in blocks of the page cache's.
     slabs_outside: u64,
-    /// How often page cache has claimed the slabs' block.
-    claims: u32,
+    /// How often page cache has claimed the slabs' block: unused pages of one that was claimed since they were taken are page cache's
+    /// (free_pcppages_bulk asks the block which it is of).
+    pub claims: u32,
     /// What is left over of a share of freed pages: of the cache's, of slabs'.
     rest: u64,
     rest_of_slabs: u64,
@@ -247,7 +242,7 @@ impl Zone {
 
     /// The same in pieces of so many pages (`min_order` of __rmqueue_claim).
     pub fn refill_of(&mut self, for_kernel: bool, batch: u64, piece: u64) -> (u64, u64) {
-        let (mut moved, mut stolen) = (0, 0);
+        let (mut moved, mut at_tail) = (0, 0);
         let mut steals = false;
         self.blocks.lose(self.blocks.kernel_free.saturating_sub(self.free));
         self.blocks.boot_free = self.blocks.boot_free.min(self.free - self.blocks.kernel_free);
@@ -258,15 +253,15 @@ impl Zone {
             }
             if steals {
                 self.steal_one(for_kernel);
-                stolen += u64::from(!for_kernel);
+                at_tail += u64::from(!for_kernel);
             } else if for_kernel {
                 let open = self.blocks.open[Kind::Reclaimable as usize].free;
                 self.blocks.take_reclaimable();
-                stolen += open - self.blocks.open[Kind::Reclaimable as usize].free;
+                at_tail += open - self.blocks.open[Kind::Reclaimable as usize].free;
             }
             moved += 1;
         }
-        (moved, stolen)
+        (moved, at_tail)
     }
 
     /// Claims free pages of another kind. The largest free piece is taken: while that is a whole block or more, it changes its type at
