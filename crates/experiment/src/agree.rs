@@ -6,6 +6,7 @@
 //! the reference's values ("weighted"): a mean of each moment's percentage would divide by the zeros that every counter
 //! begins with.
 
+mod blocks;
 mod curves;
 pub mod fit;
 mod growth;
@@ -89,6 +90,7 @@ pub struct Metric {
     pub other: Vec<f64>,
     /// It moved in the reference, or in the other.
     pub moves: bool,
+    pub moves_in_reference: bool,
     /// Both rise, both fall, or both stand still.
     pub same_sign: bool,
     /// Sum of differences over the reference's sum; absent where the reference is all zero.
@@ -269,6 +271,7 @@ fn metrics(reference: &Recording, other: &Recording, grids: [Grid<'_>; 2], absen
             reference: a,
             other: b,
             moves,
+            moves_in_reference: ours.moves(),
             same_sign,
             mean_percent,
             worst_percent,
@@ -323,8 +326,12 @@ pub fn agree_beside(reference: &Recording, again: &[Recording], other: &Recordin
 fn hold_beside(alignment: &mut Alignment, same: &Alignment) {
     for metric in &mut alignment.metrics {
         let twin = same.metrics.iter().find(|twin| twin.name == metric.name);
-        // Nothing in the reference and something in its repetition has no percentage: it is all of it.
-        let twin = twin.and_then(|twin| twin.mean_percent.or(twin.moves.then_some(100.0)));
+        let twin = twin.and_then(|twin| {
+            // A repetition that did less work than the model may end before what is to be judged begins: it confirms nothing of that.
+            let unseen = metric.moves_in_reference && !twin.moves;
+            // Nothing in the reference and something in its repetition has no percentage: it is all of it.
+            twin.mean_percent.filter(|_| !unseen).or((unseen || twin.moves).then_some(100.0))
+        });
         metric.spread_percent = metric.spread_percent.into_iter().chain(twin).reduce(f64::max);
     }
     let kept = |one: &Ordering| same.orderings.iter().find(|twin| twin.is_same_pair(one)).is_none_or(|twin| twin.same);

@@ -1,5 +1,6 @@
 //! `run` on this machine: the driver and the session side by side, from the first noise probe to the seal.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,14 +14,14 @@ use super::driver::{Driver, KEEP_NS_MAX, Plan};
 use super::error::HostError;
 use super::noise;
 use super::privileges::{self, Needs};
-use super::proc::pagetypeinfo;
+use super::proc::{kpageflags, pagetypeinfo};
 use super::sampler::{SamplerOptions, TargetCgroup, devices_of};
 use super::session::{Session, SessionOptions};
 use super::setup::{self, Applied, SetupContext, knobs, preflight};
 use super::speed;
 use super::tracer::{CallTiming, OpSlot, TraceOptions};
 use flatwater_recording::units::Nanos;
-use flatwater_recording::{Clock, EventKind, Gap, Header, Note, Setup, Source, Target};
+use flatwater_recording::{Clock, EventKind, Gap, Header, Note, Setup, Source, Target, ZoneBlocks};
 use flatwater_safefs::Dir;
 use flatwater_workload::maildir;
 use flatwater_workload::scenario::Scenario;
@@ -30,8 +31,11 @@ use rustix::io::Errno;
 const KEPT: &str = "the duration is over, but a workload has yet to move its `at_least`: the run continues";
 /// What holds where it could not be measured.
 const PAGE_TYPES: &str = "/proc/pagetypeinfo";
-const PAGE_TYPES_REMEDY: &str =
-    "root can read it; until then `agree` takes a block's worth of each zone's free pages for the kernel's";
+const PAGE_FLAGS: &str = "/proc/kpageflags";
+const ZONES: &str = "/proc/zoneinfo";
+const PAGE_BLOCKS: &str = "page blocks (/proc/pagetypeinfo, kpageflags, zoneinfo)";
+const PAGE_BLOCKS_REMEDY: &str =
+    "root can read them; until then `agree` takes a block's worth of each zone's free pages for the kernel's";
 const SPEED_REMEDY: &str =
     "give the work directory 3 MiB of room on ext4 or xfs; until then `agree` fits one CPU speed to the work done";
 
@@ -146,15 +150,14 @@ pub fn run(
     let speed_place = applied.work()?.proc_path();
     let speed = (options.source == Source::Vm).then(|| speed::measure(&speed_place)).transpose();
     header.speed = speed.as_ref().ok().copied().flatten();
-    let blocks = (options.source == Source::Vm).then(|| std::fs::read(PAGE_TYPES)).transpose();
-    header.zone_blocks =
-        blocks.as_ref().ok().and_then(|text| Some(pagetypeinfo::read(text.as_deref()?))).unwrap_or_default();
+    let blocks = (options.source == Source::Vm).then(page_blocks).transpose();
+    header.zone_blocks = blocks.as_ref().ok().and_then(Clone::clone).unwrap_or_default();
     let mut session = Session::start(session_options(scenario, options, &applied, header))?;
     if let Err(why) = speed {
         session.gaps(&[Gap::new("the speed of this machine", why.to_string(), SPEED_REMEDY)])?;
     }
     if let Err(why) = blocks {
-        session.gaps(&[Gap::new(PAGE_TYPES, why.to_string(), PAGE_TYPES_REMEDY)])?;
+        session.gaps(&[Gap::new(PAGE_BLOCKS, why.to_string(), PAGE_BLOCKS_REMEDY)])?;
     }
     if options.drop_rights {
         privileges::drop_on_all_threads(Needs {
@@ -173,6 +176,26 @@ pub fn run(
     let outcomes = collector.outcomes(session.sampled());
     session.finish(outcomes)?;
     if restored.failed.is_empty() { Ok(()) } else { Err(HostError::NotRestored { left: restored.failed.join(", ") }) }
+}
+
+/// Between two files' readings the kernel allocates: they stand together where the kinds read before are those read behind it.
+const BLOCK_READINGS: usize = 16;
+
+fn page_blocks() -> std::io::Result<Vec<ZoneBlocks>> {
+    let (flags, spans) = (File::open(PAGE_FLAGS)?, std::fs::read(ZONES)?);
+    let kinds = || std::fs::read(PAGE_TYPES).map(|text| pagetypeinfo::read(&text));
+    let mut before = kinds()?;
+    for _ in 1..BLOCK_READINGS {
+        let mut zones = before.clone();
+        kpageflags::read(&flags, &spans, &mut zones)?;
+        let after = kinds()?;
+        if after == before {
+            return Ok(zones);
+        }
+        before = after;
+    }
+    // The kinds alone: better none than blocks of another instant.
+    Ok(before)
 }
 
 fn session_options(scenario: &Scenario, options: &RunOptions, applied: &Applied, header: Header) -> SessionOptions {

@@ -176,6 +176,21 @@ pub struct ZoneBlocks {
     pub reclaimable: Vec<u64>,
     /// The same in blocks of unmovable allocations.
     pub unmovable: Vec<u64>,
+    /// Blocks that are free in part, whatever their kind, in the order of their addresses (/proc/kpageflags).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub partial: Vec<PartialBlock>,
+}
+
+/// A page block of which a part is free. No file says of which kind it is: the pieces of `ZoneBlocks` do, put together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PartialBlock {
+    /// Its free pieces, by order.
+    pub free: Vec<u64>,
+    /// Pages on lists of page cache or of anonymous memory.
+    pub listed_pages: u64,
+    /// The zone has all of it.
+    pub whole: bool,
 }
 
 /// What was measured.

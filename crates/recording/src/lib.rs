@@ -65,8 +65,8 @@ pub use cause::{Cause, CauseSpec};
 pub use event::{DeviceTrouble, Event, EventKind};
 pub use hdr::{ClassSums, HistogramError, PackedHistogram};
 pub use header::{
-    Clock, Endianness, Header, HookState, HookStatus, ICOUNT_TICK, Losses, Machine, NodeShape, Noise, OwnCost, Source,
-    Target, ZoneBlocks,
+    Clock, Endianness, Header, HookState, HookStatus, ICOUNT_TICK, Losses, Machine, NodeShape, Noise, OwnCost,
+    PartialBlock, Source, Target, ZoneBlocks,
 };
 pub use imported::{FormatKind, FormatRead, ImportSummary, LineRange, SectionRead, SourceLine, TEXT_BYTES_MAX};
 pub use knob::{KNOBS, Knob, KnobError, KnobKind, KnobPlace, lru_gen_runs};

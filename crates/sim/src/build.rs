@@ -15,7 +15,7 @@ use super::memory::{Events, Mm, OfDevice};
 use super::slab::{CACHES, CacheKind, Object, SlabCache};
 use super::stripes::{Geometry, Level};
 use super::swap::Swap;
-use super::v6::blocks::{DMA_POOL_PAGES, FIRST_MIB_PAGES, Open};
+use super::v6::blocks::{DMA_POOL_PAGES, FIRST_MIB_PAGES, open};
 use super::v6::cgroup::Cgroup;
 use super::v6::kswapd::Woken;
 use super::v6::tree::Trees;
@@ -281,16 +281,11 @@ pub fn take_away(mm: &mut Mm, machine: &MachineSpec) {
 
 /// Which free pages lie in the kernel's page blocks. What is known of a node is of its largest zone that is not for DMA.
 pub fn open_kernel_blocks(mm: &mut Mm, machine: &MachineSpec) {
-    let page = mm.profile.page_bytes;
     for zone in 0..mm.zones.len() {
         let (node, managed) = (mm.zones[zone].node, mm.zones[zone].managed);
         let larger = |other: &Zone| other.node == node && other.managed > managed;
-        let known = machine.kernel_free_bytes.get(node).filter(|_| !mm.zones.iter().any(larger));
-        let open = |free: u64, largest: u64| Open::new(free / page, largest / page);
-        let known = known.map(|&[free, largest, free_unmovable, largest_unmovable]| {
-            [open(free, largest), open(free_unmovable, largest_unmovable)]
-        });
-        mm.zones[zone].open_kernel_blocks(known);
+        let known = machine.kernel_blocks.get(node).filter(|_| !mm.zones.iter().any(larger));
+        mm.zones[zone].open_kernel_blocks(known.map(|blocks| open::of_kinds(blocks)));
     }
 }
 

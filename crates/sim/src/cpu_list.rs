@@ -11,7 +11,7 @@ use std::rc::Rc;
 use super::Machine;
 use super::constant::constants;
 use super::memory::Mm;
-use super::v6::blocks::Blocks;
+use super::v6::blocks::{Blocks, Refilled};
 use super::zone::{Zone, ZoneKind};
 
 constants! {
@@ -31,7 +31,9 @@ pub struct CpuList {
     stolen: u32,
     /// In page blocks of the kernel's.
     kernel: u32,
-    /// At the tail of those, as they were taken of the block that slabs are filling, and how often that had been claimed then.
+    /// At the tail of those, from blocks of page cache's.
+    outside: u32,
+    /// Before them, as they were taken of the block that slabs are filling, and how often that had been claimed then.
     unused: u32,
     claims: u32,
     /// Doublings of the batch that is given back (`free_factor`, up to 6.6).
@@ -46,6 +48,16 @@ pub struct CpuList {
 impl CpuList {
     fn count(&self) -> u64 {
         u64::from(self.movable) + u64::from(self.kernel)
+    }
+
+    /// The pages of an empty list.
+    fn take_up(&mut self, for_kernel: bool, got: Refilled, claims: u32) {
+        if for_kernel {
+            self.kernel = got.pages as u32;
+            (self.outside, self.unused, self.claims) = (got.stolen as u32, got.of_open_block as u32, claims);
+        } else {
+            (self.movable, self.stolen) = (got.pages as u32, got.stolen as u32);
+        }
     }
 
     /// Within the zone's bounds, which may have changed.
@@ -138,17 +150,14 @@ impl Mm {
         let for_kernel = self.profile.page_blocks && kind != ZoneKind::HighMem;
         if (if for_kernel { list.kernel } else { list.movable }) == 0 {
             let batch = if self.profile.scales_batches { list.batch(&slot.blocks) } else { slot.blocks.batch };
-            let (moved, at_tail) =
-                if self.profile.page_blocks { slot.refill(for_kernel, batch) } else { (slot.free.min(BATCH.get()), 0) };
-            if for_kernel {
-                (list.unused, list.claims) = (at_tail as u32, slot.blocks.claims);
+            let got = if self.profile.page_blocks {
+                slot.refill(for_kernel, batch)
             } else {
-                list.stolen = at_tail as u32;
-            }
-            let held = if for_kernel { &mut list.kernel } else { &mut list.movable };
-            slot.free -= moved;
-            slot.on_cpu_lists += moved;
-            *held = moved as u32;
+                Refilled { pages: slot.free.min(BATCH.get()), ..Refilled::default() }
+            };
+            slot.free -= got.pages;
+            slot.on_cpu_lists += got.pages;
+            list.take_up(for_kernel, got, slot.blocks.claims);
         }
         let held = if for_kernel { &mut list.kernel } else { &mut list.movable };
         if *held == 0 {
@@ -156,7 +165,8 @@ impl Mm {
         }
         *held -= 1;
         list.stolen = list.stolen.min(list.movable);
-        list.unused = list.unused.min(list.kernel);
+        list.outside = list.outside.min(list.kernel);
+        list.unused = list.unused.min(list.kernel - list.outside);
         list.factor >>= 1;
         list.free_count >>= 1;
         slot.on_cpu_lists -= 1;
@@ -193,7 +203,7 @@ impl Mm {
     pub fn take_together(&mut self, zone: u8, frames: u64) {
         let slot = &mut self.zones[usize::from(zone)];
         let boosted = slot.blocks.boosted;
-        let (moved, _) = slot.refill_of(true, frames, frames);
+        let moved = slot.refill_of(true, frames, frames).pages;
         debug_assert_eq!(moved, frames);
         slot.blocks.boosted = boosted;
         slot.free -= moved;
@@ -252,10 +262,13 @@ fn give_back(slot: &mut Zone, list: &mut CpuList, pages: u64, kernels_first: boo
         slot.on_cpu_lists -= freed;
         slot.free += freed;
         if kernel {
-            let back = freed.min(u64::from(list.unused));
-            list.unused -= back as u32;
-            slot.blocks.kernel_free += freed - back;
-            slot.blocks.give_back_unused(back, list.claims);
+            let outside = freed.min(u64::from(list.outside));
+            list.outside -= outside as u32;
+            slot.blocks.give_back_outside(outside);
+            let unused = (freed - outside).min(u64::from(list.unused));
+            list.unused -= unused as u32;
+            slot.blocks.kernel_free += freed - outside - unused;
+            slot.blocks.give_back_unused(unused, list.claims);
         } else {
             let back = freed.min(u64::from(list.stolen));
             list.stolen -= back as u32;
@@ -275,7 +288,7 @@ pub async fn decay_lists(m: Rc<Machine>) {
 #[cfg(test)]
 mod tests {
     use super::{CpuList, give_back, give_one};
-    use crate::v6::blocks::{Blocks, Open};
+    use crate::v6::blocks::{Blocks, Open, Refilled};
     use crate::zone::{Zone, ZoneKind};
 
     /// 90 free pages of a block of unmovable allocations and 3 of page cache's: a batch of 7 takes 4 of the kernel's, and the list is
@@ -284,14 +297,15 @@ mod tests {
     fn what_was_taken_of_the_kernels_blocks_and_not_used_comes_back_first() {
         let mut zone = Zone::new(1, ZoneKind::Dma32, 32_768, 28_000);
         (zone.min, zone.low, zone.high) = (20, 25, 30);
-        zone.open_kernel_blocks(Some([Open::new(0, 0), Open::new(90, 64)]));
+        zone.open_kernel_blocks(Some([vec![], vec![Open::new(90, 64)]]));
         zone.size_blocks(1, 15_000, true);
         zone.free = 93;
-        let (moved, stolen) = zone.refill(false, 7);
-        assert_eq!((moved, stolen, zone.blocks.kernel_free), (7, 4, 86));
-        zone.free -= moved;
-        let mut list = CpuList { movable: moved as u32, stolen: stolen as u32, ..CpuList::default() };
-        zone.on_cpu_lists = moved;
+        let got = zone.refill(false, 7);
+        assert_eq!((got.pages, got.stolen, zone.blocks.kernel_free), (7, 4, 86));
+        zone.free -= got.pages;
+        let mut list = CpuList::default();
+        list.take_up(false, got, 0);
+        zone.on_cpu_lists = got.pages;
         zone.blocks.below_high = true;
         while list.stolen > 0 {
             give_one(&mut zone, &mut list, false, true);
@@ -305,23 +319,43 @@ mod tests {
     fn what_slabs_have_not_used_is_part_of_their_block_again() {
         let mut zone = Zone::new(1, ZoneKind::Dma32, 32_768, 28_000);
         (zone.min, zone.low, zone.high) = (20, 25, 30);
-        zone.open_kernel_blocks(Some([Open::new(300, 256), Open::new(0, 0)]));
+        zone.open_kernel_blocks(Some([vec![Open::new(300, 256)], vec![]]));
         zone.size_blocks(1, 15_000, true);
         zone.free = 300;
-        let (moved, unused) = zone.refill(true, 100);
-        assert_eq!((moved, unused, zone.blocks.kernel_free), (100, 100, 200));
-        zone.free -= moved;
+        let got = zone.refill(true, 100);
+        assert_eq!((got, zone.blocks.kernel_free), (Refilled { pages: 100, stolen: 0, of_open_block: 100 }, 200));
+        zone.free -= got.pages;
         let mut list = CpuList { kernel: 90, unused: 90, ..CpuList::default() };
         let mut claimed = (zone.clone(), list);
         zone.on_cpu_lists = 90;
         give_back(&mut zone, &mut list, 60, true);
         assert_eq!((list.kernel, list.unused, zone.blocks.kernel_free), (30, 30, 260));
-        let (moved, stolen) = zone.refill(false, 1);
-        assert_eq!((moved, stolen, zone.blocks.kernel_free), (1, 0, 0), "claimed whole");
+        let got = zone.refill(false, 1);
+        assert_eq!((got.pages, got.stolen, zone.blocks.kernel_free), (1, 0, 0), "claimed whole");
         claimed.1.claims = 1;
         claimed.0.on_cpu_lists = 90;
         give_back(&mut claimed.0, &mut claimed.1, 60, true);
         assert_eq!(claimed.0.blocks.kernel_free, 200, "they are of another block's kind");
+    }
+
+    /// 10 free pages of the slabs' block and 90 of page cache's, of which no piece can be claimed: a batch of 40 for slabs takes 30 of page cache's,
+    /// and what it gives back of those is page cache's again.
+    #[test]
+    fn what_slabs_took_of_page_caches_blocks_and_did_not_use_is_page_caches_again() {
+        let mut zone = Zone::new(1, ZoneKind::Dma32, 32_768, 28_000);
+        (zone.min, zone.low, zone.high) = (20, 25, 30);
+        zone.free = 100;
+        zone.open_kernel_blocks(Some([vec![Open::new(10, 8)], vec![]]));
+        zone.size_blocks(1, 15_000, true);
+        let got = zone.refill(true, 40);
+        assert_eq!((got, zone.blocks.kernel_free), (Refilled { pages: 40, stolen: 30, of_open_block: 10 }, 0));
+        zone.free -= got.pages;
+        zone.on_cpu_lists = got.pages;
+        let mut list = CpuList::default();
+        list.take_up(true, got, 0);
+        give_back(&mut zone, &mut list, 35, true);
+        assert_eq!((list.kernel, list.outside, list.unused), (5, 0, 5));
+        assert_eq!((zone.blocks.kernel_free, zone.free), (5, 95), "5 of the slabs' block, 30 of page cache's");
     }
 
     /// A node of 108 MiB, below its high watermark: batches of 7, lists of 216.

@@ -1,13 +1,12 @@
 //! The machine of a recording as assignments to a scenario, so that a model runs on what the real one had. Nothing that
 //! is compared is fitted.
 
+use super::blocks::kernel_blocks;
 use super::growth::Growth;
 use super::unsaid::Unsaid;
 use flatwater_recording::schema::{Column, meminfo, nodes, zones};
 use flatwater_recording::units::Nanos;
-use flatwater_recording::{
-    Entity, Gap, ICOUNT_TICK, NodeShape, Recording, Rows, Source, Speed, Table, ZoneBlocks, lru_gen_runs,
-};
+use flatwater_recording::{Entity, Gap, ICOUNT_TICK, Recording, Rows, Source, Speed, Table, lru_gen_runs};
 use flatwater_workload::scenario::Scenario;
 
 /// How often the model's CPU is made slower, and how much more than the reference it may do.
@@ -84,7 +83,7 @@ impl Machine {
         }
         machine.tell(ZONE_MIN, zone_min(reference, scenario));
         let own = (reference.header.own_cost.cpu_share * 100.0).round();
-        let told = kernel_free(reference).into_iter().chain(growth.assignment()).chain(cpu_turn(reference));
+        let told = kernel_blocks(reference).into_iter().chain(growth.assignment()).chain(cpu_turn(reference));
         machine.assignments.extend(told);
         machine.assignments.extend((own >= 1.0).then(|| format!("machine.own_cpu_percent={own}")));
         machine.assignments.extend(chosen_by_the_kernel(reference, scenario));
@@ -177,25 +176,6 @@ fn buffers(reference: &Recording, scenario: &Scenario) -> Result<Vec<String>, Un
     Ok(by_node(BUFFERS, &shares).into_iter().collect())
 }
 
-/// Which free pages boot left in the kernel's page blocks: from 6.10 on they decide whether a full node's next page is another's.
-fn kernel_free(reference: &Recording) -> Option<String> {
-    let header = &reference.header;
-    let page = header.machine.page_size_bytes();
-    let of_node = |node: &NodeShape| {
-        // The DMA zone's are the model's own.
-        let own = || header.zone_blocks.iter().filter(|zone| zone.node == node.node && zone.zone != zones::DMA);
-        let sizes = |kind: fn(&ZoneBlocks) -> &Vec<u64>| {
-            let pieces = || own().flat_map(|zone| kind(zone).iter().enumerate()).filter(|(_, pieces)| **pieces > 0);
-            let free: u64 = pieces().map(|(order, pieces)| pieces << order).sum();
-            let largest = pieces().map(|(order, _)| 1_u64 << order).max().unwrap_or(0);
-            format!("{},{}", free * page, largest * page)
-        };
-        format!("{},{}", sizes(|zone| &zone.reclaimable), sizes(|zone| &zone.unmovable))
-    };
-    let bytes: Vec<String> = header.machine.nodes.iter().map(of_node).collect();
-    (!header.zone_blocks.is_empty()).then(|| format!("machine.kernel_free={}", bytes.join(";")))
-}
-
 /// The zones' shares of min_free_kbytes, which the kernel deals out before the initramfs is given back (mm/page_alloc.c:
 /// init_per_zone_wmark_min): the node that holds it has a lower watermark than its memory stands for. A scenario that sets the
 /// reserve has them computed anew.
@@ -256,12 +236,10 @@ fn chosen_by_the_kernel(reference: &Recording, scenario: &Scenario) -> Vec<Strin
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        Machine, Unsaid, as_fast_as, buffers, chosen_by_the_kernel, cpu_turn, kernel_free, mapped_unlisted, zone_min,
-    };
+    use super::{Machine, Unsaid, as_fast_as, buffers, chosen_by_the_kernel, cpu_turn, mapped_unlisted, zone_min};
     use flatwater_explain::testing::Made;
     use flatwater_recording::schema::zones;
-    use flatwater_recording::{Entity, NodeShape, OpKind, Recording, Source, Table, ZoneBlocks};
+    use flatwater_recording::{Entity, NodeShape, OpKind, Recording, Source, Table};
     use flatwater_workload::scenario::Scenario;
 
     fn moved(bytes: u64) -> Recording {
@@ -345,27 +323,6 @@ mod tests {
         assert_eq!(zone_min(&real, &scenario), Err(Unsaid::Zone { node: 2 }));
         scenario.setup.observe("vm.min_free_kbytes", "2048");
         assert_eq!(zone_min(&real, &scenario), Ok(Vec::new()), "the kernel computes them anew");
-    }
-
-    #[test]
-    fn free_pieces_of_the_kernels_blocks_are_told_by_node() {
-        let mut real = moved(1_000);
-        let node = |node| NodeShape { node, ..NodeShape::default() };
-        real.header.machine.nodes = vec![node(0), node(1)];
-        assert_eq!(kernel_free(&real), None, "where it was not read");
-        let zone = |node, zone: &str, reclaimable: &[u64], unmovable: &[u64]| ZoneBlocks {
-            node,
-            zone: zone.to_owned(),
-            reclaimable: reclaimable.to_vec(),
-            unmovable: unmovable.to_vec(),
-        };
-        real.header.zone_blocks = vec![
-            zone(0, zones::DMA, &[], &[0, 0, 9]),
-            zone(0, "DMA32", &[1, 0, 2], &[]),
-            zone(1, "DMA32", &[], &[0, 3]),
-        ];
-        // 1 + 2 * 4 pages, 4 in a piece; 3 * 2 pages, 2 in a piece.
-        assert_eq!(kernel_free(&real).as_deref(), Some("machine.kernel_free=36864,16384,0,0;0,0,24576,8192"));
     }
 
     #[test]

@@ -66,6 +66,45 @@ fn what_two_runs_of_the_reference_do_not_share_is_not_counted() {
     assert_eq!(found.alignments[0].mean_percent, Some(0.0), "only the free pages are left, and they agree");
 }
 
+/// Misses that begin after the tenth second, when half of the work is done; the repetition of it ends by then.
+#[test]
+fn what_a_repetition_did_not_come_to_is_not_confirmed_by_it() {
+    use flatwater_recording::{LatencyBucket, OpKind, PackedHistogram, latency::histogram};
+    let late = |misses: i64, seconds: u64| {
+        let mut made = recording(0, 0, -2000);
+        made.series.clear();
+        let mut nodes = Series::new(Table::Nodes);
+        for second in 0..=20_i64 {
+            let values = [("numa_miss", ColumnKind::Counter, Some((second - 10).max(0) * misses))];
+            nodes.push(second as u64 * 1_000_000_000, &Entity::on_node(0, ""), &values);
+        }
+        made.series.push(nodes);
+        made.latency = (0..seconds)
+            .map(|second| LatencyBucket {
+                start_ns: second * 1_000_000_000,
+                width_ns: 1_000_000_000,
+                op: OpKind::Read,
+                thread: String::new(),
+                bytes: 1 << 20,
+                from_start: PackedHistogram::pack(&histogram()),
+                from_due: None,
+                worst_from_start_ns: 0,
+                worst_from_due_ns: None,
+            })
+            .collect();
+        made
+    };
+    let by_work = |again: &Recording| {
+        let found = agree_beside(&late(1000, 20), std::slice::from_ref(again), &late(1200, 20));
+        let work = found.alignments.into_iter().find(|one| one.by == "work").expect("bytes were moved");
+        work.metrics.into_iter().find(|metric| metric.name == "numa_miss").expect("sampled")
+    };
+    let seen = by_work(&late(1050, 20));
+    assert!(seen.counted && seen.moves_in_reference);
+    let unseen = by_work(&late(1000, 10));
+    assert!(unseen.moves && !unseen.counted && unseen.spread_percent == Some(100.0));
+}
+
 #[test]
 fn what_is_little_beside_memory_stands_still() {
     let mut reference = recording(0, 1000, 0);

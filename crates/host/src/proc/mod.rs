@@ -9,6 +9,7 @@ pub mod cgroup;
 pub mod disk;
 pub mod file;
 pub mod flat;
+pub mod kpageflags;
 #[cfg(test)]
 mod lines;
 pub mod meminfo;

@@ -107,6 +107,7 @@ mod tests {
             reference: vec![0.0, 1.0, 4.0],
             other: vec![0.0, 2.0, 3.0],
             moves,
+            moves_in_reference: true,
             same_sign: true,
             mean_percent: Some(10.0),
             worst_percent: None,

@@ -4,11 +4,14 @@
 //! of its own kind first, then of the other, and that falling back raises the zone's watermarks by a block and wakes
 //! kswapd (`steal_suitable_fallback`, `boost_watermark`, 5.0 and later). A free piece of a block or more changes its type at no cost.
 //! Up to 6.9 a fallback takes all that its block has free; from 6.10 on only a block half of which is free or compatible, asked at
-//! each order at which there is a piece, else one page, so that the next batch falls back again. Leaves out: addresses (the pieces of a
-//! block follow from its free pages and the largest piece), orders of what freed slabs leave, unmovable allocations, highatomic,
-//! compaction.
+//! each order at which there is a piece, else one page, so that the next batch falls back again. Leaves out: addresses, orders of what
+//! freed slabs leave, unmovable allocations, highatomic, compaction.
 
 mod fallback;
+pub mod open;
+
+pub use open::Open;
+use open::highest_bit;
 
 use crate::constant::constants;
 use crate::reclaim::CLUSTER;
@@ -34,67 +37,37 @@ constants! {
     const OPEN_PAGES: u64 = assumed(512, "the unmovable and the reclaimable block being filled, each half full");
 }
 
-/// A block that kernel allocations are filling.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Open {
-    free: u64,
-    /// Its largest free piece. The smallest pieces go first, so that it stays until nothing else is left.
-    largest: u64,
-    /// Whether half of a block was free in one piece; pages of several blocks may be counted together.
-    has_half: bool,
-    /// Pages of it that page cache took one by one.
-    stolen: u64,
-}
-
-impl Open {
-    /// Of so many free pages, and with a largest piece of so many.
-    pub fn new(free: u64, largest: u64) -> Open {
-        Open { free, largest: largest.min(free), has_half: largest >= PAGEBLOCK.get() / 2, stolen: 0 }
-    }
-
-    /// The sizes of its free pieces, a bit for each: the largest, and of what else is free the powers of two that make it up.
-    fn pieces(&self) -> u64 {
-        if self.largest.is_power_of_two() && self.free >= self.largest {
-            self.largest | (self.free % self.largest)
-        } else {
-            self.free
-        }
-    }
-
-    fn lose(&mut self, pages: u64) {
-        self.free -= pages;
-        self.largest = self.largest.min(highest_bit(self.free));
-    }
-
-    /// mm/page_alloc.c: try_to_steal_block, 6.12: half of the block is free or compatible.
-    fn is_half(&self) -> bool {
-        self.has_half && self.free + self.stolen >= PAGEBLOCK.get() / 2
-    }
-}
-
-/// The largest power of two in a number.
-fn highest_bit(number: u64) -> u64 {
-    number.checked_ilog2().map_or(0, |bit| 1 << bit)
-}
-
 /// Which of the open blocks (`Blocks::open`).
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Reclaimable,
     Unmovable,
 }
 
 impl Blocks {
-    /// Free pages for slabs that can be reclaimed: what freed ones left, and the block that they are filling.
+    /// Free pages for slabs that can be reclaimed: what freed ones left, and the blocks that they are filling.
     fn reclaimable(&self) -> u64 {
-        self.kernel_free - self.open[Kind::Unmovable as usize].free
+        self.kernel_free - self.free_of(Kind::Unmovable)
     }
 
-    /// The free pages of the block of unmovable allocations become the slabs'.
-    fn lend_unmovable(&mut self) {
-        let lent = std::mem::take(&mut self.open[Kind::Unmovable as usize]);
-        let open = &mut self.open[Kind::Reclaimable as usize];
-        (open.free, open.largest) = (open.free + lent.free, open.largest.max(lent.largest));
+    fn free_of(&self, kind: Kind) -> u64 {
+        self.open[kind as usize].iter().map(Open::free).sum()
+    }
+
+    fn open_free(&self) -> u64 {
+        self.free_of(Kind::Reclaimable) + self.free_of(Kind::Unmovable)
+    }
+
+    /// The sizes of the free pieces in blocks of a kind, a bit for each.
+    fn sizes(&self, kind: Kind) -> u64 {
+        self.open[kind as usize].iter().fold(0, |all, open| all | open.sizes())
+    }
+
+    /// A block becomes the slabs'. Those that are full need no telling from others.
+    fn add_reclaimable(&mut self, open: Open) {
+        let own = &mut self.open[Kind::Reclaimable as usize];
+        own.retain(|open| open.free() + open.stolen > 0);
+        own.push(open);
     }
 
     /// Pages that page cache had taken one by one are back before it used them.
@@ -102,9 +75,10 @@ impl Blocks {
         self.kernel_free += pages;
         self.cache_inside -= pages.min(self.cache_inside);
         let mut left = pages;
-        for open in &mut self.open {
+        for open in self.open.iter_mut().flatten() {
             let back = left.min(open.stolen);
-            (open.free, open.stolen) = (open.free + back, open.stolen - back);
+            open.stolen -= back;
+            open.give(back);
             left -= back;
         }
     }
@@ -116,48 +90,89 @@ impl Blocks {
             return;
         }
         self.kernel_free += pages;
-        let open = &mut self.open[Kind::Reclaimable as usize];
-        let free = open.free + pages;
-        *open = Open { stolen: open.stolen, ..Open::new(free, open.largest.max(highest_bit(free))) };
+        match self.open[Kind::Reclaimable as usize].iter_mut().min_by_key(|open| open.smallest()) {
+            Some(open) => open.give(pages),
+            None => self.add_reclaimable(Open::new(pages, highest_bit(pages))),
+        }
     }
 
-    fn open_free(&self) -> u64 {
-        self.open.iter().map(|open| open.free).sum()
+    /// Pages that slabs had taken one by one of page cache's blocks are back unused.
+    pub fn give_back_outside(&mut self, pages: u64) {
+        self.slabs_outside -= pages.min(self.slabs_outside);
     }
 
-    /// That of the two open blocks with the larger piece.
-    fn largest(&self) -> usize {
-        usize::from(self.open[1].largest > self.open[0].largest)
+    /// The block with the largest piece, of the slabs' if there are several (fallbacks[MIGRATE_MOVABLE]).
+    fn with_largest(&self) -> Option<(Kind, usize)> {
+        let of = |kind| Some((kind, self.with_largest_of(kind)?));
+        let size = |(kind, place): &(Kind, usize)| self.open[*kind as usize][*place].largest();
+        [of(Kind::Unmovable), of(Kind::Reclaimable)].into_iter().flatten().max_by_key(size)
     }
 
-    /// One page for a slab, of the smallest piece.
-    fn take_reclaimable(&mut self) {
+    fn with_largest_of(&self, kind: Kind) -> Option<usize> {
+        let own = self.open[kind as usize].iter().enumerate().filter(|(_, open)| open.free() > 0);
+        own.max_by_key(|(_, open)| open.largest()).map(|(place, _)| place)
+    }
+
+    /// All that is free of a block, with the block; of one that another zone has a part of only its largest piece
+    /// (move_freepages_block: "moving whole block can fail due to zone boundary conditions").
+    fn take_block(&mut self, kind: Kind, place: usize) -> Open {
+        let own = &mut self.open[kind as usize];
+        if own[place].whole {
+            return own.remove(place);
+        }
+        let piece = own[place].largest();
+        own[place].take_piece(piece);
+        let mut taken = Open::new(piece, piece);
+        taken.whole = false;
+        taken
+    }
+
+    /// One page for a slab, of the smallest piece; whether it was of a block that is being filled.
+    fn take_reclaimable(&mut self) -> bool {
         if self.reclaimable() == 0 {
             self.lose(self.kernel_free.min(1));
-            return;
+            return false;
         }
+        let loose = self.kernel_free - self.open_free();
         self.kernel_free -= 1;
-        let loose = self.kernel_free.saturating_sub(self.open[Kind::Unmovable as usize].free);
-        let open = &mut self.open[Kind::Reclaimable as usize];
-        open.lose(open.free.saturating_sub(loose));
+        let own = self.open[Kind::Reclaimable as usize].iter_mut();
+        match own.min_by_key(|open| open.smallest()).filter(|_| loose == 0) {
+            Some(open) => open.take_one(),
+            None => return false,
+        }
+        true
     }
 
-    /// Free pages of the kernel's blocks go, the smallest pieces first (__rmqueue_smallest): what freed slabs left, then the blocks being
-    /// filled. Says which of those the last one was of.
-    fn lose(&mut self, pages: u64) -> Option<usize> {
+    /// Free pages of the kernel's blocks go, the smallest pieces first (__rmqueue_smallest): what freed slabs left, then of the blocks
+    /// being filled. Says which of those the last one was of.
+    fn lose(&mut self, pages: u64) -> Option<(Kind, usize)> {
         self.kernel_free -= pages;
         let mut of = None;
-        for place in 0..self.open.len() {
-            let more = self.open_free().saturating_sub(self.kernel_free).min(self.open[place].free);
-            self.open[place].lose(more);
-            of = if more > 0 { Some(place) } else { of };
+        for _ in self.kernel_free..self.open_free() {
+            let kinds = [Kind::Reclaimable, Kind::Unmovable].into_iter();
+            let all = kinds.flat_map(|kind| self.open[kind as usize].iter().enumerate().map(move |each| (kind, each)));
+            let smallest = all.min_by_key(|(_, (_, open))| open.smallest()).map(|(kind, (place, _))| (kind, place));
+            if let Some((kind, place)) = smallest {
+                self.open[kind as usize][place].take_one();
+            }
+            of = smallest;
         }
         of
     }
 }
 
+/// Pages for a CPU's list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refilled {
+    pub pages: u64,
+    /// The last ones of these, from blocks of the other kind, which stay that.
+    pub stolen: u64,
+    /// Those before them, slabs' of a block that they are filling.
+    pub of_open_block: u64,
+}
+
 /// What a zone knows of its free pages beside their number.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Blocks {
     /// Pages that a CPU's list moves at once, and holds at most (`pcp->batch`, `pcp->high`; from 6.7 on `high_min`, and `high_max`).
     pub batch: u64,
@@ -174,9 +189,9 @@ pub struct Blocks {
     pub boosted: bool,
     /// Free pages in blocks of the kernel's.
     pub kernel_free: u64,
-    /// The blocks of reclaimable slabs and of unmovable allocations that are just being filled, whose free pages are among these. All that
-    /// the model allocates for the kernel are slabs that can be reclaimed.
-    open: [Open; 2],
+    /// The blocks of reclaimable slabs and of unmovable allocations of which a part is free; it is among these pages. All that the model
+    /// allocates for the kernel are slabs that can be reclaimed.
+    open: [Vec<Open>; 2],
     /// What is left of the free pages of a block of the kernel's that page cache has moved to its own list: slabs move them back while
     /// the largest free piece is one of these (up to 6.9).
     lent: Open,
@@ -215,9 +230,9 @@ impl Zone {
         self.blocks.boost_max = if boosts { (self.high * boost_factor / 10_000).max(PAGEBLOCK.get()) } else { 0 };
     }
 
-    /// What boot leaves in the blocks of reclaimable slabs and of unmovable allocations; where it is not known each is half full on
-    /// average. The DMA zone is not touched while there is another, but for its first block.
-    pub fn open_kernel_blocks(&mut self, known: Option<[Open; 2]>) {
+    /// What boot leaves in the blocks of reclaimable slabs and of unmovable allocations; where it is not known one of each is half full.
+    /// The DMA zone is not touched while there is another, but for its first block.
+    pub fn open_kernel_blocks(&mut self, known: Option<[Vec<Open>; 2]>) {
         if self.kind == ZoneKind::Dma {
             let pool = DMA_POOL_PAGES.get().min(self.free);
             (self.free, self.pinned) = (self.free - pool, self.pinned + pool);
@@ -226,42 +241,42 @@ impl Zone {
         }
         let half = OPEN_PAGES.get().min(self.free / 8) / 2;
         let mut room = self.free;
-        self.blocks.open = known.unwrap_or([Open::new(half, half); 2]).map(|known| {
-            let free = known.free.min(room);
-            room -= free;
-            Open { free, ..known }
-        });
+        self.blocks.open = known.unwrap_or([vec![Open::new(half, half)], vec![Open::new(half, half)]]);
+        for own in &mut self.blocks.open {
+            own.retain(|open| {
+                let fits = open.free() <= room;
+                room -= if fits { open.free() } else { 0 };
+                fits
+            });
+        }
         self.blocks.kernel_free = self.blocks.open_free();
     }
 
-    /// mm/page_alloc.c: rmqueue_bulk, __rmqueue, 6.1: pages for a CPU's list; the caller takes them off `free`. Also how many of them
-    /// are page cache's from blocks that stay the kernel's, or slabs' from the block that is being filled.
-    pub fn refill(&mut self, for_kernel: bool, batch: u64) -> (u64, u64) {
+    /// mm/page_alloc.c: rmqueue_bulk, __rmqueue, 6.1: pages for a CPU's list; the caller takes them off `free`.
+    pub fn refill(&mut self, for_kernel: bool, batch: u64) -> Refilled {
         self.refill_of(for_kernel, batch, 1)
     }
 
     /// The same in pieces of so many pages (`min_order` of __rmqueue_claim).
-    pub fn refill_of(&mut self, for_kernel: bool, batch: u64, piece: u64) -> (u64, u64) {
-        let (mut moved, mut at_tail) = (0, 0);
+    pub fn refill_of(&mut self, for_kernel: bool, batch: u64, piece: u64) -> Refilled {
+        let mut got = Refilled::default();
         let mut steals = false;
         self.blocks.lose(self.blocks.kernel_free.saturating_sub(self.free));
         self.blocks.boot_free = self.blocks.boot_free.min(self.free - self.blocks.kernel_free);
-        while moved < batch && moved < self.free {
-            let movable = (self.free - moved).saturating_sub(self.blocks.kernel_free + self.blocks.boot_free);
+        while got.pages < batch && got.pages < self.free {
+            let movable = (self.free - got.pages).saturating_sub(self.blocks.kernel_free + self.blocks.boot_free);
             if (if for_kernel { self.blocks.reclaimable() } else { movable }) == 0 && !steals {
                 steals = self.fall_back(for_kernel, movable, piece);
             }
             if steals {
                 self.steal_one(for_kernel);
-                at_tail += u64::from(!for_kernel);
+                got.stolen += 1;
             } else if for_kernel {
-                let open = self.blocks.open[Kind::Reclaimable as usize].free;
-                self.blocks.take_reclaimable();
-                at_tail += open - self.blocks.open[Kind::Reclaimable as usize].free;
+                got.of_open_block += u64::from(self.blocks.take_reclaimable());
             }
-            moved += 1;
+            got.pages += 1;
         }
-        (moved, at_tail)
+        got
     }
 
     /// Claims free pages of another kind. The largest free piece is taken: while that is a whole block or more, it changes its type at
@@ -291,28 +306,22 @@ impl Zone {
             let is_there = |piece: &u64| movable > self.high + 2 * piece;
             let Some(piece) = whole.into_iter().find(is_there) else { return false };
             self.blocks.kernel_free += piece;
-            let free = self.blocks.open[Kind::Reclaimable as usize].free + piece;
-            self.blocks.open[Kind::Reclaimable as usize] = Open::new(free, piece);
+            self.blocks.add_reclaimable(Open::new(piece, piece));
             return true;
         }
-        for piece in whole {
-            if let Some(open) = self.blocks.open.iter_mut().find(|open| open.pieces() & piece != 0) {
-                // The other pieces stay.
-                open.free -= piece;
-                open.largest = highest_bit(open.free);
-                self.blocks.kernel_free -= piece;
-                return true;
-            }
-        }
-        false
+        // The other pieces stay.
+        let taken =
+            whole.into_iter().find(|piece| self.blocks.open.iter_mut().flatten().any(|open| open.take_piece(*piece)));
+        self.blocks.kernel_free -= taken.unwrap_or(0);
+        taken.is_some()
     }
 
     /// mm/page_alloc.c: __rmqueue_claim, try_to_steal_block, 6.12.117: from the largest piece down to those for which nothing is claimed,
     /// the block of a piece of each order is claimed if half of it is free or compatible. Each time the watermarks are raised, whether
     /// it is or not.
     fn claim_or_steal(&mut self, for_kernel: bool, movable: u64, least: u64) -> bool {
-        let [reclaimable, unmovable] = self.blocks.open.map(|open| open.pieces());
-        let unmovable = unmovable | self.blocks.boot_free;
+        let reclaimable = self.blocks.sizes(Kind::Reclaimable);
+        let unmovable = self.blocks.sizes(Kind::Unmovable) | self.blocks.boot_free;
         let all = if for_kernel {
             // Of page cache's no piece is larger than neighbours that were evicted together, and there are some of each order.
             unmovable | (2 * highest_bit(movable.min(CLUSTER.get()))).saturating_sub(1)
@@ -323,32 +332,35 @@ impl Zone {
         let mut pieces = (0..u64::BITS).rev().map(|order| 1_u64 << order).filter(|piece| all & piece != 0);
         let claimed = pieces.any(|piece| {
             self.raise_marks();
-            if for_kernel { self.claim_unmovable(piece) } else { self.claim_of_kernel(reclaimable & piece) }
+            if for_kernel { self.claim_unmovable(piece) } else { self.claim_of_kernel(piece) }
         });
         !claimed
     }
 
-    /// For slabs: the block of unmovable allocations, if the piece is one of its. Of what is not free there nobody knows how much is
-    /// compatible ("be conservative"); of a block of page cache less than half is free where there is no whole one.
+    /// For slabs: the block of unmovable allocations that has this piece; of a block of page cache less than half is free where there is
+    /// no whole one.
     fn claim_unmovable(&mut self, piece: u64) -> bool {
-        let open = &self.blocks.open[Kind::Unmovable as usize];
-        let lends = open.pieces() & piece != 0 && Open { stolen: 0, ..*open }.is_half();
-        if lends {
-            self.blocks.lend_unmovable();
-        }
-        lends
+        let own = &mut self.blocks.open[Kind::Unmovable as usize];
+        let first = own.iter().position(|open| open.sizes() & piece != 0);
+        let Some(place) = first.filter(|place| own[*place].is_half_free()) else { return false };
+        let claimed = own.remove(place);
+        self.blocks.add_reclaimable(claimed);
+        true
     }
 
-    /// For page cache: the slabs' block if the piece is one of its, else that of unmovable allocations. The first block of the DMA zone
-    /// has too few pages for it.
-    fn claim_of_kernel(&mut self, reclaimable: u64) -> bool {
-        let place = if reclaimable != 0 { Kind::Reclaimable } else { Kind::Unmovable } as usize;
-        if !self.blocks.open[place].is_half() {
+    /// For page cache: the slabs' block that has this piece, or if none has it that of unmovable allocations. The first block of the DMA
+    /// zone has too few pages for it.
+    fn claim_of_kernel(&mut self, piece: u64) -> bool {
+        let has = |open: &Open| open.sizes() & piece != 0;
+        let of = |kind: Kind| Some((kind, self.blocks.open[kind as usize].iter().position(has)?));
+        let Some((kind, place)) = of(Kind::Reclaimable).or_else(|| of(Kind::Unmovable)) else { return false };
+        let own = &mut self.blocks.open[kind as usize];
+        if !own[place].is_half() {
             return false;
         }
-        let claimed = std::mem::take(&mut self.blocks.open[place]);
-        self.blocks.claims += u32::from(place == Kind::Reclaimable as usize);
-        self.blocks.kernel_free -= claimed.free;
+        let claimed = own.remove(place);
+        self.blocks.claims += u32::from(kind == Kind::Reclaimable);
+        self.blocks.kernel_free -= claimed.free();
         self.blocks.cache_inside -= claimed.stolen.min(self.blocks.cache_inside);
         true
     }
@@ -362,8 +374,8 @@ impl Zone {
         self.blocks.cache_inside += 1;
         if self.blocks.kernel_free == 0 {
             self.blocks.boot_free = self.blocks.boot_free.saturating_sub(1);
-        } else if let Some(place) = self.blocks.lose(1) {
-            self.blocks.open[place].stolen += 1;
+        } else if let Some((kind, place)) = self.blocks.lose(1) {
+            self.blocks.open[kind as usize][place].stolen += 1;
         }
     }
 
@@ -425,7 +437,7 @@ mod tests {
     /// Refills as a CPU's list would, so many times.
     fn refill(zone: &mut Zone, for_kernel: bool, times: u64) {
         for _ in 0..times {
-            zone.free -= zone.refill(for_kernel, zone.blocks.batch).0;
+            zone.free -= zone.refill(for_kernel, zone.blocks.batch).pages;
         }
     }
 
@@ -474,7 +486,7 @@ mod tests {
     #[test]
     fn half_of_a_block_is_claimed_as_a_whole_and_of_less_pages_are_taken_one_by_one() {
         let mut zone = zone(456);
-        zone.open_kernel_blocks(Some([Open::new(292, 256), Open::new(164, 64)]));
+        zone.open_kernel_blocks(Some([vec![Open::new(292, 256)], vec![Open::new(164, 64)]]));
         zone.size_blocks(1, 15_000, true);
         let batch = zone.blocks.batch;
         // 292 >= 512 / 2: the block is page cache's from now on, and the marks are raised.
@@ -490,7 +502,7 @@ mod tests {
         assert_eq!(zone.blocks.boost, 540);
         // Nor is anything of several blocks that have 440 free pages together.
         zone.free = 440;
-        zone.open_kernel_blocks(Some([Open::new(0, 0), Open::new(440, 128)]));
+        zone.open_kernel_blocks(Some([vec![], vec![Open::new(440, 128)]]));
         refill(&mut zone, false, 1);
         assert_eq!(zone.blocks.kernel_free, 440 - batch);
         // Nothing of 16 pages is left: no marks are raised for less.
@@ -506,18 +518,18 @@ mod tests {
     #[test]
     fn a_whole_block_of_the_kernels_is_taken_silently() {
         let mut open = Open::new(1024, 1024);
-        open.lose(1);
-        assert_eq!(open.pieces(), 1023);
-        open.lose(323);
-        assert_eq!(open.pieces(), 700);
+        open.take_one();
+        assert_eq!(open.sizes(), 1023);
+        (0..323).for_each(|_| open.take_one());
+        assert_eq!(open.sizes(), 700);
         for by_page in [false, true] {
             let mut zone = zone(700);
-            zone.open_kernel_blocks(Some([open, Open::default()]));
+            zone.open_kernel_blocks(Some([vec![open], vec![]]));
             zone.size_blocks(1, 15_000, by_page);
             let batch = zone.blocks.batch;
             refill(&mut zone, false, 1);
             assert_eq!((zone.blocks.kernel_free, zone.blocks.boost), (188, 0));
-            assert_eq!(zone.blocks.open[0].pieces(), 188);
+            assert_eq!(zone.blocks.open[0][0].sizes(), 188);
             let until_empty = PAGEBLOCK.get() / batch;
             refill(&mut zone, false, until_empty);
             // Up to 6.9 all 188; from 6.10 on its pieces of 128, 32 and 16 pages are asked for, and then pages are taken one by one.
@@ -526,12 +538,43 @@ mod tests {
         }
     }
 
+    /// A guest of 6.12 whose last block, of 464 pages, has 289 free ones, among them one of 256, and two others with less: pages are taken
+    /// one by one of all of them, the smallest pieces first, and the kernel keeps its blocks. Up to 6.9 such a block gives its largest piece
+    /// alone, and others all that they have.
+    #[test]
+    fn of_a_block_that_ends_with_its_zone_no_more_than_a_piece_is_taken() {
+        let blocks = || {
+            let last = Open::of(&[1, 0, 0, 0, 0, 1, 0, 0, 1], 100, false);
+            [vec![Open::of(&[0, 1, 1, 1, 0, 0, 1], 0, true)], vec![last, Open::of(&[0, 0, 0, 0, 0, 0, 1], 0, true)]]
+        };
+        let full = |by_page: bool| {
+            let mut zone = zone(431);
+            zone.open_kernel_blocks(Some(blocks()));
+            zone.size_blocks(1, 15_000, by_page);
+            zone
+        };
+        let mut zone = full(true);
+        let batch = zone.blocks.batch;
+        assert_eq!(zone.blocks.kernel_free, 289 + 78 + 64);
+        refill(&mut zone, false, 1);
+        assert_eq!((zone.blocks.kernel_free, zone.blocks.cache_inside), (431 - batch, batch));
+        // 1 of the last block, then 2 and 4 of the first one.
+        assert_eq!(zone.blocks.open[1][0].free(), 288);
+        assert_eq!(zone.blocks.open[0][0].sizes(), 64 + 8);
+        let mut zone = full(false);
+        refill(&mut zone, false, 1);
+        assert_eq!(zone.blocks.kernel_free, 431 - 256, "the largest piece is the last block's");
+        zone.free = zone.blocks.kernel_free;
+        refill(&mut zone, false, 1);
+        assert_eq!(zone.blocks.kernel_free, 431 - 256 - 78, "64 of 78 of the slabs' block, and with them the others");
+    }
+
     /// __rmqueue_claim for slabs: pieces of 32, 16, ..., 1 pages of page cache, of none of which half a block is free.
     #[test]
     fn slabs_raise_the_marks_at_each_order_at_which_they_find_a_piece() {
         for (by_page, boost) in [(false, 512), (true, 3 * 512)] {
             let mut zone = zone(300);
-            zone.open_kernel_blocks(Some([Open::default(); 2]));
+            zone.open_kernel_blocks(Some([vec![], vec![]]));
             zone.high = 1_024;
             zone.size_blocks(1, 15_000, by_page);
             refill(&mut zone, true, 1);
@@ -543,7 +586,7 @@ mod tests {
     fn the_largest_piece_is_of_two_blocks() {
         for (free, claimed) in [(3_000, 1024), (2_000, 512)] {
             let mut zone = zone(free);
-            zone.open_kernel_blocks(Some([Open::default(); 2]));
+            zone.open_kernel_blocks(Some([vec![], vec![]]));
             refill(&mut zone, true, 1);
             assert_eq!((zone.blocks.kernel_free, zone.blocks.boost), (claimed - zone.blocks.batch, 0));
         }

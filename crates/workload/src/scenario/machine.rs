@@ -94,7 +94,7 @@ pub fn read_machine(place: &Place<'_>, text: &MachineText) -> Result<MachineSpec
         swap_bytes: read_size(place, from, "swap", &text.swap)?.unwrap_or(0),
         cpu_speed_percent: text.cpu_speed_percent,
         speed: None,
-        kernel_free_bytes: Vec::new(),
+        kernel_blocks: Vec::new(),
         mapped_unlisted_bytes: Vec::new(),
         buffers_bytes: Vec::new(),
         zone_min_bytes: Vec::new(),

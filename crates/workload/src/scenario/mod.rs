@@ -2,6 +2,7 @@
 //! the host, in a vm and in the simulator.
 
 pub mod builtin;
+mod kernel_block;
 mod machine;
 mod parse;
 mod place;
@@ -9,6 +10,7 @@ mod set;
 #[cfg(test)]
 mod wrong_files;
 
+pub use kernel_block::{BlockExtent, BlockKind, KernelBlock, KernelBlockError};
 pub use parse::ScenarioError;
 pub use set::SetError;
 
@@ -132,9 +134,9 @@ pub struct MachineSpec {
     pub reserved_bytes: Vec<u64>,
     /// Memory of each node that the initramfs, slabs and processes hold from the start, bytes (sim only).
     pub resident_bytes: Vec<u64>,
-    /// Free memory of each node that lies in page blocks of reclaimable slabs when the run begins, and its largest piece; the same
-    /// of unmovable allocations; bytes (sim only, 5.0 and later).
-    pub kernel_free_bytes: Vec<[u64; 4]>,
+    /// Page blocks of each node that the kernel's allocations have claimed and that are free in part when the run begins (sim only,
+    /// 5.0 and later).
+    pub kernel_blocks: Vec<Vec<KernelBlock>>,
     /// File pages of each node that processes have mapped from an initramfs, where they lie on no list, bytes (sim only).
     pub mapped_unlisted_bytes: Vec<u64>,
     /// Pages of the disk's own cache on each node when the run begins (Buffers in /proc/meminfo), the directory's first blocks of inodes

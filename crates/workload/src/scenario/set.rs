@@ -1,5 +1,6 @@
 //! `--set KEY=VALUE`: a knob of the machine, a workload's parameter, or the scenario's own times.
 
+use super::kernel_block::{self, KernelBlockError};
 use super::machine::is_of_device;
 use super::{Growth, Scenario, WorkloadSpec};
 use crate::params::SCALE;
@@ -12,7 +13,7 @@ use flatwater_recording::{KNOBS, KnobError, SpeedError};
 pub enum SetError {
     #[error("'{0}' is not of the form KEY=VALUE")]
     NoValue(String),
-    #[error("there is nothing called '{key}' to set{}; it may be a knob (`flatwater scenarios --knobs`), LABEL.PARAMETER of a workload ({}), duration, threshold, seed, machine.reserved, machine.resident, machine.kernel_free, machine.mapped_unlisted, machine.buffers, machine.zone_min, machine.grows, machine.own_cpu_percent, machine.cpu_turn, machine.speed or machine.cpu_speed_percent", .meant.as_ref().map(|m| format!(" (did you mean '{m}'?)")).unwrap_or_default(), .labels.join(", "))]
+    #[error("there is nothing called '{key}' to set{}; it may be a knob (`flatwater scenarios --knobs`), LABEL.PARAMETER of a workload ({}), duration, threshold, seed, machine.reserved, machine.resident, machine.kernel_blocks, machine.mapped_unlisted, machine.buffers, machine.zone_min, machine.grows, machine.own_cpu_percent, machine.cpu_turn, machine.speed or machine.cpu_speed_percent", .meant.as_ref().map(|m| format!(" (did you mean '{m}'?)")).unwrap_or_default(), .labels.join(", "))]
     Unknown { key: String, meant: Option<String>, labels: Vec<String> },
     #[error(transparent)]
     Knob(#[from] KnobError),
@@ -24,10 +25,8 @@ pub enum SetError {
     Seed { given: String },
     #[error("'{given}' is no percentage: give a whole number over 0")]
     Percent { given: String },
-    #[error(
-        "machine.kernel_free: '{given}' is not four sizes for each node (what is free in blocks of reclaimable slabs, its largest piece, and the same of unmovable allocations), with ';' between (1MiB,64KiB,0,0;0,0,2MiB,1MiB)"
-    )]
-    KernelFree { given: String },
+    #[error("machine.kernel_blocks: {0}")]
+    KernelBlocks(#[from] KernelBlockError),
     #[error(
         "machine.grows: '{given}' is not TIME:SIZE,SIZE... for each node, in the order of time, with ';' between (0s:1MiB,0;2s:4MiB,1MiB)"
     )]
@@ -50,12 +49,6 @@ fn sizes(list: &str) -> Result<Vec<u64>, UnitError> {
     list.split(',').map(|size| size.trim().parse::<Bytes>().map(|size| size.0)).collect()
 }
 
-/// `1MiB,64KiB,0,0;...`: four sizes of each node.
-fn kernel_free(list: &str) -> Result<Vec<[u64; 4]>, SetError> {
-    let of_node = |node: &str| sizes(node)?.try_into().map_err(|_| SetError::KernelFree { given: list.to_owned() });
-    list.split(';').map(of_node).collect()
-}
-
 /// `0s:1MiB,0;1500ms:8MiB,2MiB`: what is held on each node from each instant on.
 fn growths(list: &str) -> Result<Vec<Growth>, SetError> {
     let growth = |step: &str| {
@@ -76,7 +69,7 @@ impl Scenario {
             "threshold" => self.threshold = value.parse()?,
             "machine.reserved" => self.machine.reserved_bytes = sizes(value)?,
             "machine.resident" => self.machine.resident_bytes = sizes(value)?,
-            "machine.kernel_free" => self.machine.kernel_free_bytes = kernel_free(value)?,
+            "machine.kernel_blocks" => self.machine.kernel_blocks = kernel_block::of_nodes(value)?,
             "machine.mapped_unlisted" => self.machine.mapped_unlisted_bytes = sizes(value)?,
             "machine.buffers" => self.machine.buffers_bytes = sizes(value)?,
             "machine.zone_min" => {

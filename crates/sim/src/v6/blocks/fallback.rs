@@ -4,7 +4,7 @@
 //! watermarks (`steal_suitable_fallback`); which of them owns the block then. Leaves out: the pieces of blocks of page cache, of which none
 //! is taken for larger than neighbours that were evicted together.
 
-use super::{Blocks, Kind, PAGEBLOCK, SLAB_PIECE, STEALS_FROM, highest_bit};
+use super::{Blocks, Kind, Open, PAGEBLOCK, SLAB_PIECE, STEALS_FROM, highest_bit};
 use crate::reclaim::CLUSTER;
 use crate::zone::Zone;
 
@@ -21,18 +21,16 @@ impl Blocks {
     /// of it is page cache ("consider all non-movable pages as compatible").
     fn take_back(&mut self) {
         let mut back = std::mem::take(&mut self.lent);
-        self.kernel_free += back.free;
-        if back.free + back.stolen < PAGEBLOCK.get() / 2 {
+        self.kernel_free += back.free();
+        if back.alike() < PAGEBLOCK.get() / 2 {
             // It has been theirs all the time.
-            self.cache_inside -= back.free.min(self.cache_inside);
+            self.cache_inside -= back.free().min(self.cache_inside);
         } else if back.stolen <= PAGEBLOCK.get() / 2 {
             self.cache_inside += back.stolen;
         } else {
             back.stolen = 0;
         }
-        let open = &mut self.open[Kind::Reclaimable as usize];
-        (open.free, open.largest) = (open.free + back.free, open.largest.max(back.largest));
-        (open.has_half, open.stolen) = (open.has_half || back.has_half, open.stolen + back.stolen);
+        self.add_reclaimable(back);
     }
 }
 
@@ -40,52 +38,53 @@ impl Zone {
     /// mm/page_alloc.c: __rmqueue_fallback, steal_suitable_fallback, 6.1, for page cache: the largest piece of the kernel's, with all that
     /// is free of its block.
     pub(super) fn steal_for_cache(&mut self) {
-        let largest = self.blocks.largest();
-        let open = self.blocks.open[largest];
+        let found = self.blocks.with_largest();
+        let largest = found.map_or(0, |(kind, place)| self.blocks.open[kind as usize][place].largest());
         let of_first = highest_bit(self.blocks.boot_free);
-        if of_first > open.largest {
+        if of_first > largest {
             self.blocks.cache_inside += self.blocks.take_first();
             return;
         }
-        if open.largest < STEALS_FROM.get() {
+        let Some((kind, place)) = found.filter(|_| largest >= STEALS_FROM.get()) else {
             // A small piece of another block ("find_smallest").
             self.blocks.open = Default::default();
             let stolen = SLAB_PIECE.get().min(self.blocks.kernel_free);
             self.blocks.kernel_free -= stolen;
             self.blocks.cache_inside += stolen;
             return;
-        }
-        let stolen = std::mem::take(&mut self.blocks.open[largest]);
-        self.blocks.kernel_free -= stolen.free.min(self.blocks.kernel_free);
+        };
+        let stolen = self.blocks.take_block(kind, place);
+        self.blocks.kernel_free -= stolen.free().min(self.blocks.kernel_free);
         // "alike_pages = movable_pages": page cache's pages count. Of a block less than half of which is free or page cache's the pages
         // return to the kernel.
-        if stolen.free + stolen.stolen >= PAGEBLOCK.get() / 2 {
+        if stolen.whole && stolen.alike() >= PAGEBLOCK.get() / 2 {
             self.blocks.cache_inside -= stolen.stolen.min(self.blocks.cache_inside);
-            self.blocks.claims += u32::from(largest == Kind::Reclaimable as usize);
+            self.blocks.claims += u32::from(kind == Kind::Reclaimable);
         } else {
-            self.blocks.cache_inside += stolen.free;
+            self.blocks.cache_inside += stolen.free();
         }
         self.blocks.lent = stolen;
     }
 
     /// The same for slabs that can be reclaimed: of pieces of one size that of unmovable allocations comes first.
     pub(super) fn steal_for_slabs(&mut self, movable: u64) {
-        let used = self.blocks.lent.free.saturating_sub(movable);
-        self.blocks.lent.lose(used);
+        let used = self.blocks.lent.free().saturating_sub(movable);
+        (0..used).for_each(|_| self.blocks.lent.take_one());
         self.blocks.lent.stolen += used;
-        let lent = self.blocks.lent.largest;
+        let lent = self.blocks.lent.largest();
         let of_first = highest_bit(self.blocks.boot_free);
         // What a block full of page cache has free together: neighbours that were evicted together, a cluster.
         let of_cache = movable.min(CLUSTER.get());
-        let unmovable = self.blocks.open[Kind::Unmovable as usize];
-        if of_first > 0 && of_first >= lent.max(of_cache) {
+        let largest = lent.max(of_cache);
+        let is_larger = |place: &usize| self.blocks.open[Kind::Unmovable as usize][*place].largest() >= largest;
+        let unmovable = self.blocks.with_largest_of(Kind::Unmovable).filter(is_larger);
+        if of_first > 0 && of_first >= largest {
             let piece = self.blocks.take_first();
             self.blocks.kernel_free += piece;
-            let open = &mut self.blocks.open[Kind::Reclaimable as usize];
-            (open.free, open.largest) = (open.free + piece, open.largest.max(piece));
-        } else if unmovable.free > 0 && unmovable.largest >= lent.max(of_cache) {
-            // The free pages of that block are moved to the slabs' list.
-            self.blocks.lend_unmovable();
+            self.blocks.add_reclaimable(Open::new(piece, piece));
+        } else if let Some(place) = unmovable {
+            let lent = self.blocks.take_block(Kind::Unmovable, place);
+            self.blocks.add_reclaimable(lent);
         } else if lent > of_cache {
             self.blocks.take_back();
         } else {
@@ -104,7 +103,7 @@ mod tests {
         let mut zone = Zone::new(0, ZoneKind::Dma, 4_096, 3_840);
         (zone.min, zone.low, zone.high, zone.free) = (23, 28, 33, 612);
         zone.blocks.boot_free = 224;
-        zone.blocks.open = [Open::new(388, 256), Open::default()];
+        zone.blocks.open = [vec![Open::new(388, 256)], Vec::new()];
         zone.blocks.kernel_free = 388;
         zone.size_blocks(2, 15_000, false);
         zone
@@ -118,7 +117,7 @@ mod tests {
 
     fn refill(zone: &mut Zone, for_kernel: bool, times: u64) {
         for _ in 0..times {
-            zone.free -= zone.refill(for_kernel, 1).0;
+            zone.free -= zone.refill(for_kernel, 1).pages;
         }
     }
 
