@@ -125,6 +125,19 @@ async fn place(m: &Machine, task: &mut Task, inode: InodeId, page: u64, folio: F
     if buffers && m.profile.buffer_heads { attach_buffer(m, task, inode, page).await } else { (id, bit) }
 }
 
+/// fs/buffer.c: __block_write_begin, block_page_mkwrite: a page that is written to has buffer_heads from then on, one that was only read has
+/// none. Where the page is now.
+pub async fn buffer_of(
+    m: &Machine,
+    task: &mut Task,
+    inode: InodeId,
+    page: u64,
+    found: (ChunkId, u32),
+) -> (ChunkId, u32) {
+    let lacks = m.profile.buffer_heads && m.mm.borrow().lacks_buffer(found);
+    if lacks { attach_buffer(m, task, inode, page).await } else { found }
+}
+
 /// A buffer_head for a cached page that has none (create_empty_buffers). Where the page is now.
 pub async fn attach_buffer(m: &Machine, task: &mut Task, inode: InodeId, page: u64) -> (ChunkId, u32) {
     let buffer = match alloc::object_now(m, task, CacheKind::BufferHead) {

@@ -61,6 +61,9 @@ pub struct Bdi {
     pub dirty_exceeded: bool,
     pub flusher: Option<TaskId>,
     pub flusher_parked: bool,
+    /// Nothing is dirty, so that it sleeps without an end; and whether something has been dirtied since (3.1 and later).
+    pub wakes_at_first_dirty: bool,
+    pub dirtied_first: bool,
     /// Reclaim has met nothing but dirty pages: all of them are to be written (WB_start_all).
     pub start_all: bool,
     /// Files that the flusher has queued, and those of them that had more to write than one turn takes (3.1 and later).

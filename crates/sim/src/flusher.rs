@@ -2,15 +2,17 @@
 //!
 //! Models: pdflush for all devices (up to 2.6.31) and a flusher of each device that write 1024 pages of a file at a time (2.6.32 to
 //! 3.0); from 3.1 on wb_writeback: rounds of up to a tenth of a second over the files that were queued from the one that has been
-//! dirty for longest, of each as much as half a second writes.
+//! dirty for longest, of each as much as half a second writes; it wakes an interval after its last work, and writes what has been dirty
+//! for long, and what it had left of a file, whenever that is an interval ago.
 //! Leaves out: files that a round finds locked are not waited for (inode_sleep_on_writeback); nr_dirty_inodes of the periodic work.
 
+use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use super::Machine;
 use super::constant::constants;
-use super::device::DeviceId;
+use super::device::{Bdi, DeviceId};
 use super::inode::InodeId;
 use super::kernel::{BandwidthRule, Throttle};
 use super::site::Site;
@@ -221,14 +223,19 @@ pub async fn flusher(m: Rc<Machine>, devices: Vec<DeviceId>) {
             let knobs = m.knobs.borrow();
             (knobs.writeback_interval_ns, knobs.dirty_expire_ns)
         };
+        // wb_check_old_data_flush: at whatever wakes it, if the last time is an interval ago.
         let is_periodic = now >= periodic_ns && interval > 0;
         if is_periodic {
             periodic_ns = now + interval;
         }
-        if by_file {
+        let wakes_ns = if by_file {
             for &device in &devices {
                 perform(&m, device, &mut task, is_periodic).await;
             }
+            // wb_workfn: an interval after its work, if anything is dirty; else an interval after something is (wb_wakeup_delayed).
+            let is_dirty = devices.iter().any(|&device| m.mm.borrow().by_device[device.index()].dirty > 0);
+            own.borrow_mut().wakes_at_first_dirty = !is_dirty;
+            if is_dirty { m.clock.now() + interval } else { u64::MAX }
         } else {
             task.writes = Purpose::Background;
             if is_periodic {
@@ -247,14 +254,28 @@ pub async fn flusher(m: Rc<Machine>, devices: Vec<DeviceId>) {
             }
             task.writes = Purpose::Background;
             write_in_background(&m, &devices, &mut task).await;
-        }
+            periodic_ns
+        };
         if devices.iter().any(|&device| m.device(device).bdi.borrow().start_all) {
             continue;
         }
+        sleep(&m, own, (interval > 0).then_some(wakes_ns)).await;
+    }
+}
+
+/// Until it is woken or the time is there, which begins anew when the first page is dirtied.
+async fn sleep(m: &Machine, own: &RefCell<Bdi>, wakes_ns: Option<u64>) {
+    let mut wakes_ns = wakes_ns;
+    loop {
         own.borrow_mut().flusher_parked = true;
-        let deadline = (interval > 0).then_some(periodic_ns.max(m.clock.now() + 1));
-        m.clock.park(deadline).await;
+        m.clock.park(wakes_ns.filter(|at| *at < u64::MAX).map(|at| at.max(m.clock.now() + 1))).await;
         own.borrow_mut().flusher_parked = false;
+        let is_first = std::mem::take(&mut own.borrow_mut().dirtied_first);
+        if !is_first || own.borrow().start_all {
+            break;
+        }
+        let interval = m.knobs.borrow().writeback_interval_ns;
+        wakes_ns = (interval > 0).then(|| m.clock.now() + interval);
     }
 }
 

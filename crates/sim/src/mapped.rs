@@ -5,6 +5,7 @@
 //! shootdowns, private mappings, huge pages.
 
 use super::Machine;
+use super::add;
 use super::alloc::{self, Want};
 use super::chunk::{ACTIVE, ChunkId, INACTIVE, NONE, bits_from};
 use super::constant::constants;
@@ -104,8 +105,12 @@ async fn touch_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, wri
     }
     let Some((id, bit)) = m.mm.borrow().lookup(inode, page) else { return };
     map_page(m, task, id, bit);
+    if !write {
+        return;
+    }
     let device = m.place_of(inode);
-    if write && m.mark_dirty(id, bit) && throttle::due(m, device, task) {
+    let (id, bit) = add::buffer_of(m, task, inode, page, (id, bit)).await;
+    if id != NONE && m.mark_dirty(id, bit) && throttle::due(m, device, task) {
         task.run(m).await;
         throttle::balance(m, device, task).await;
     }

@@ -70,15 +70,53 @@ impl ByEvents {
     }
 }
 
+/// The counts of all by periods of time (`struct wb_domain`).
+#[derive(Clone, Copy, Debug)]
+pub struct ByTime {
+    /// Counted in the present period and, halved by period, before.
+    events: u64,
+    period: u64,
+    /// When the period ends; none while nothing is left to be halved (`period_time`).
+    ends_ns: Option<u64>,
+}
+
+impl ByTime {
+    /// fprop_global_init: events begin with 1.
+    const NEW: ByTime = ByTime { events: 1, period: 0, ends_ns: None };
+
+    /// writeout_period, fprop_new_period: with less than two events periods stand still, and so do the counts of devices.
+    fn turn(&mut self, now_ns: u64) {
+        while let Some(ends_ns) = self.ends_ns.filter(|ends_ns| *ends_ns <= now_ns) {
+            if self.events <= 1 {
+                self.ends_ns = None;
+                break;
+            }
+            self.events >>= 1;
+            self.period += 1;
+            self.ends_ns = Some(ends_ns + PERIOD_NS.get());
+        }
+    }
+
+    /// __wb_writeout_add, fprop_add_percpu.
+    fn count(&mut self, local: &mut Local, now_ns: u64) {
+        local.events += 1;
+        self.events += 1;
+        self.ends_ns.get_or_insert(now_ns + PERIOD_NS.get());
+    }
+
+    /// fprop_fraction_percpu, fprop_reflect_period_percpu.
+    fn fraction(&mut self, local: &mut Local, now_ns: u64) -> (u64, u64) {
+        self.turn(now_ns);
+        local.age(self.period);
+        (local.events, self.events.max(local.events).max(1))
+    }
+}
+
 /// Pages that were written, of all devices (`vm_completions`).
 #[derive(Clone, Copy, Debug)]
 pub enum Completions {
     ByEvents(ByEvents),
-    /// Counted in the present period and, halved by period, before.
-    ByTime {
-        events: u64,
-        period: u64,
-    },
+    ByTime(ByTime),
 }
 
 impl Default for Completions {
@@ -90,7 +128,7 @@ impl Default for Completions {
 impl Completions {
     #[must_use]
     pub fn by_time() -> Completions {
-        Completions::ByTime { events: 0, period: 0 }
+        Completions::ByTime(ByTime::NEW)
     }
 
     /// Pages of a device that are written; not counted where it has more than its most already (__prop_inc_percpu_max, 2.6.26;
@@ -103,10 +141,7 @@ impl Completions {
             }
             match self {
                 Completions::ByEvents(all) => all.count(local),
-                Completions::ByTime { events, .. } => {
-                    local.events += 1;
-                    *events += 1;
-                }
+                Completions::ByTime(all) => all.count(local, now_ns),
             }
         }
     }
@@ -115,14 +150,7 @@ impl Completions {
     pub fn fraction(&mut self, local: &mut Local, now_ns: u64) -> (u64, u64) {
         match self {
             Completions::ByEvents(all) => all.fraction(local),
-            Completions::ByTime { events, period } => {
-                // fprop_new_period, fprop_reflect_period_percpu.
-                let now = now_ns / PERIOD_NS.get();
-                let missed = now - (*period).min(now);
-                (*events, *period) = (if missed < 64 { *events >> missed } else { 0 }, now);
-                local.age(now);
-                (local.events, (*events).max(local.events).max(1))
-            }
+            Completions::ByTime(all) => all.fraction(local, now_ns),
         }
     }
 }
@@ -159,13 +187,29 @@ mod tests {
         let (mut one, mut other) = (Local::default(), Local::default());
         assert_eq!(completions.fraction(&mut one, 0), (0, 1), "nothing was written yet: no part");
         completions.count(&mut one, 40, 100, second);
-        assert_eq!(completions.fraction(&mut one, second), (40, 40));
+        // All begin with 1: 1 + 40.
+        assert_eq!(completions.fraction(&mut one, second), (40, 41));
         completions.count(&mut other, 10, 100, second);
-        assert_eq!(completions.fraction(&mut other, second), (10, 50));
-        // Two periods later: 50 >> 2 and 10 >> 2.
+        assert_eq!(completions.fraction(&mut other, second), (10, 51));
+        // The first period began with the first page: at 7 s the second one ends. 51 >> 2 and 10 >> 2.
+        assert_eq!(completions.fraction(&mut other, 7 * second - 1), (5, 25));
         assert_eq!(completions.fraction(&mut other, 7 * second), (2, 12));
         completions.count(&mut other, 30, 100, 7 * second);
         assert_eq!(completions.fraction(&mut one, 7 * second), (10, 42));
+    }
+
+    /// 2048 pages and the 1 of the beginning are 1 of 1 after eleven periods, for ever; of 2000 none is left.
+    #[test]
+    fn a_device_that_was_idle_for_long_has_all_or_nothing() {
+        for (pages, left) in [(2_048, (1, 1)), (2_000, (0, 1))] {
+            let mut completions = Completions::by_time();
+            let mut only = Local::default();
+            completions.count(&mut only, pages, 100, 0);
+            assert_eq!(completions.fraction(&mut only, 0), (pages, pages + 1));
+            for periods in [11, 12, 1_000_000] {
+                assert_eq!(completions.fraction(&mut only, periods * super::PERIOD_NS.get()), left, "{pages}");
+            }
+        }
     }
 
     #[test]

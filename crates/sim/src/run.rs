@@ -151,7 +151,7 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         mm: RefCell::new(mm),
         devices: devices(scenario, &profile, &shape),
         coming: RefCell::default(),
-        wb: RefCell::new(Writeback::new(shape.cpus, profile.shares == Shares::ByTime)),
+        wb: RefCell::new(Writeback::new(shape.cpus, !matches!(profile.shares, Shares::Clipped | Shares::ByEvents))),
         kswapd: RefCell::new(vec![None; nodes]),
         owed: Cell::default(),
         blocked: Cell::new(0),

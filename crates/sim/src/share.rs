@@ -1,16 +1,22 @@
 //! Each device's part of the dirty limits.
 //!
 //! Models: get_dirty_limits with bdi_writeout_fraction and clip_bdi_dirty_limit (2.6.24), bdi_dirty_limit (3.1), __wb_calc_thresh
-//! and wb_dirty_limits (6.1), min_ratio and max_ratio. A machine with one device gives it all of the limits, as after a long
-//! uptime. Leaves out: that pages written to swap are no device's (here the first one's).
+//! and wb_dirty_limits (6.1), min_ratio and max_ratio. A machine with one device gives it all of the limits, as after many writes: a
+//! kernel that has written a few pages since boot gives it any part, by which CPU has counted them (percpu_counter_read_positive). Leaves out: that pages written to swap are no device's (here the first one's).
 
 use super::Machine;
+use super::constant::constants;
 use super::device::DeviceId;
 use super::kernel::{Shares, Throttle};
 use super::knobs::DeviceKnobs;
 use super::memory::OfDevice;
 use super::proportions::{ByEvents, Completions, Local};
 use super::writeback::{Limits, limits};
+
+constants! {
+    /// What a device that was idle for long may have at least: so large a part of what is left of the limit.
+    const BUMPED: u64 = kernel(8, "mm/page-writeback.c", "__wb_calc_thresh", "6.14");
+}
 
 /// What is dirty or under writeback of all devices, and both of one.
 pub fn dirty_of(m: &Machine, device: DeviceId) -> (u64, OfDevice) {
@@ -44,13 +50,17 @@ pub fn share(m: &Machine, device: DeviceId, limit: u64) -> u64 {
     let local = &mut own.bdi.borrow_mut().completions;
     let fraction = m.wb.borrow_mut().completions.fraction(local, m.clock.now());
     let kept = m.devices.iter().map(|device| device.knobs.borrow().bdi_min_percent).sum();
-    own.knobs.borrow().part_of(limit, fraction, kept)
+    let part = own.knobs.borrow().part_of(limit, fraction, kept);
+    if m.profile.shares != Shares::ByTimeAndRoom {
+        return part;
+    }
+    let room = limit.saturating_sub(dirty_of(m, device).0) / BUMPED.get();
+    part.max(room).min(own.knobs.borrow().most_of(limit))
 }
 
 /// Its parts of both limits.
 pub fn shares(m: &Machine, device: DeviceId, all: Limits) -> Limits {
-    let throttle = share(m, device, all.throttle);
-    Limits { background: all.background * throttle / all.throttle.max(1), throttle }
+    Limits { background: share(m, device, all.background), throttle: share(m, device, all.throttle) }
 }
 
 /// Its part, up to 2.6.35 no more than others leave of the limit.

@@ -166,7 +166,9 @@ impl Machine {
         let inode = mm.chunks.get(id).inode;
         if fresh && mm.inodes.get(inode).dirty.as_deref().is_some_and(|dirty| dirty.pages == 1) {
             let device = mm.inodes.get(inode).device;
+            drop(mm);
             self.device(device).dirty_inodes.borrow_mut().insert(inode);
+            self.note_first_dirty(device);
         }
         fresh
     }
@@ -258,6 +260,10 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
             (id, bit) = found;
         }
         grows |= m.mm.borrow_mut().inodes.get_mut(inode).grow(from + part);
+        (id, bit) = add::buffer_of(m, task, inode, page, (id, bit)).await;
+        if id == NONE {
+            continue;
+        }
         let fresh = m.mark_dirty(id, bit);
         if fresh {
             super::journal::note_data(m, inode, 1);

@@ -156,11 +156,14 @@ fn cgroup_limits(m: &Machine) -> Option<Limits> {
 /// Whether a device's flusher has to write (wb_over_bg_thresh; up to 3.0 by the machine's limit alone).
 pub fn over_background(m: &Machine, device: DeviceId) -> bool {
     let all = limits(m);
-    let (dirty, own) = (m.mm.borrow().dirty(), m.mm.borrow().by_device[device.index()].dirty);
+    let own = m.mm.borrow().by_device[device.index()].dirty;
     let over_own = || m.profile.throttle.knows_bandwidth() && own > shares(m, device, all).background;
-    dirty > all.background
-        || over_own()
-        || cgroup_limits(m).is_some_and(|own| m.mm.borrow().cgroup.dirty > own.background)
+    all_over_background(m, all) || over_own()
+}
+
+fn all_over_background(m: &Machine, all: Limits) -> bool {
+    let mm = m.mm.borrow();
+    mm.dirty() > all.background || cgroup_limits(m).is_some_and(|own| mm.cgroup.dirty > own.background)
 }
 
 /// Writes up to `max_pages` dirty pages of one file; returns how many were submitted.
@@ -342,9 +345,9 @@ impl Machine {
         dirty.is_some_and(|dirty| dirty.pages > 0 && dirty.since_ns <= older_ns && !dirty.windows.is_empty())
     }
 
-    /// wb_over_bg_thresh at the end of balance_dirty_pages.
+    /// At the end of balance_dirty_pages: a device's own part is for its flusher to look at.
     pub fn wake_flusher_over_background(&self, device: DeviceId) {
-        if over_background(self, device) {
+        if all_over_background(self, limits(self)) {
             self.wake_flusher(device);
         }
     }
@@ -357,6 +360,16 @@ impl Machine {
             && let Some(flusher) = bdi.flusher
         {
             self.clock.wake(flusher);
+        }
+    }
+
+    /// fs/fs-writeback.c: __mark_inode_dirty, wb_wakeup_delayed: the first file that is dirty sets the flusher's time.
+    pub fn note_first_dirty(&self, device: DeviceId) {
+        let mut bdi = self.device(device).bdi.borrow_mut();
+        if std::mem::take(&mut bdi.wakes_at_first_dirty) {
+            bdi.dirtied_first = true;
+            drop(bdi);
+            self.wake_flusher(device);
         }
     }
 

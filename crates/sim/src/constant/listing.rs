@@ -10,7 +10,7 @@ use flatwater_workload::scenario::Scenario;
 use crate::{
     ahead, anonymous, anticipatory, array, batch, block, bounds, build, cfq, copying, cpu_list, drive, flusher,
     io_less, journal, knobs, mapped, placement, prepare, process, proportions, readahead, reclaim, refuse, requests,
-    seeky, server, shrinker, slab, stripes, swap, throttle, v6, v22, wbt, writeback, zone, zoned_kswapd,
+    seeky, server, share, shrinker, slab, stripes, swap, throttle, v6, v22, wbt, writeback, zone, zoned_kswapd,
 };
 
 /// One constant in the list.
@@ -68,6 +68,7 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         requests::CONSTANTS,
         seeky::CONSTANTS,
         server::CONSTANTS,
+        share::CONSTANTS,
         stripes::CONSTANTS,
         swap::CONSTANTS,
         throttle::CONSTANTS,

@@ -1,7 +1,8 @@
 //! Linux 6.1, 6.12 and 6.18: page cache that holds inodes, folios by file system, who writes out of reclaim, multi-gen LRU.
 
 use super::{
-    Constant, CostTable, Generations, NfsCongestion, NfsRule, Objects, Profile, ReclaimWrites, linux_2_6_32, linux_5_15,
+    Constant, CostTable, Generations, NfsCongestion, NfsRule, Objects, Profile, ReclaimWrites, Shares, linux_2_6_32,
+    linux_5_15,
 };
 use crate::slab::ObjectShape;
 
@@ -112,6 +113,7 @@ pub fn v6_18() -> Profile {
         large_folio_systems: &["ext4", "xfs"],
         ahead_folio_systems: &["ext4", "xfs"],
         lru_gen_reworked: true,
+        shares: Shares::ByTimeAndRoom,
         costs: COSTS_6_18,
         ..v6_12()
     }

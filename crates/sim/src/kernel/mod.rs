@@ -158,7 +158,7 @@ pub enum ReclaimWrites {
     Nobody,
 }
 
-/// A device's part of the dirty limit, from 2.6.24 on, where there are several devices.
+/// A device's part of the dirty limit, from 2.6.24 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shares {
     /// By the last so many pages written, and no more than others leave of the limit (up to 2.6.35).
@@ -168,6 +168,8 @@ pub enum Shares {
     ByEvents,
     /// By what was written in the last seconds (3.6 and later).
     ByTime,
+    /// The same, and at least a part of what is left of the limit (6.14 and later).
+    ByTimeAndRoom,
 }
 
 /// When cached pages before a miss make it part of a sequential stream (mm/readahead.c: try_context_readahead).

@@ -285,6 +285,9 @@ const CHANGES: &[Change] = &[
         profile.whole_block_or_page = true;
     }),
     change([6, 11, 0], "nfs: Block on write congestion", |profile| profile.nfs.congestion = NfsCongestion::Waits),
+    change([6, 14, 0], "mm/page-writeback: consolidate wb_thresh bumping logic into __wb_calc_thresh", |profile| {
+        profile.shares = Shares::ByTimeAndRoom;
+    }),
     change([6, 14, 0], "mm/mglru: rework aging feedback; rework workingset protection", |profile| {
         profile.lru_gen_reworked = true
     }),

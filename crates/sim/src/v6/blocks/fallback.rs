@@ -141,7 +141,7 @@ mod tests {
     fn of_the_first_block_only_what_lies_behind_a_piece_is_moved() {
         let mut zone = zone();
         zone.free = 224;
-        zone.blocks.open = [Open::default(); 2];
+        zone.blocks.open = Default::default();
         zone.blocks.kernel_free = 0;
         refill(&mut zone, true, 1);
         assert_eq!((of(&mut zone), zone.blocks.boot_free), ((127, 0, true), 96));
