@@ -26,7 +26,7 @@ const ROUNDS: usize = 5;
 const DISK_PAGES: u64 = 64;
 const DIRECT: i32 = OFlags::DIRECT.bits() as i32;
 
-/// Measures in this directory; leaves nothing there. The median of each figure counts.
+/// Measures in this directory; leaves nothing there. The median of each figure counts, of `pageout_page_ns` the least.
 pub fn measure(directory: &Path) -> io::Result<Speed> {
     let path = directory.join(format!(".flatwater-speed-{}", std::process::id()));
     let rounds: io::Result<Vec<Speed>> = (0..ROUNDS).map(|_| round(&path)).collect();
@@ -39,6 +39,9 @@ pub fn measure(directory: &Path) -> io::Result<Speed> {
         all.sort_unstable();
         all.get(all.len() / 2).copied()
     };
+    // Whoever unmaps a page waits until the other CPUs have forgotten it, and an emulated CPU has its turn first: the rounds are of two kinds, of
+    // which the shorter is the work.
+    let pageout_page_ns = rounds.iter().filter_map(|one| one.pageout_page_ns).min();
     Ok(Speed {
         call_ns: median(|one| one.call_ns),
         copy_byte_ps: median(|one| one.copy_byte_ps),
@@ -48,7 +51,7 @@ pub fn measure(directory: &Path) -> io::Result<Speed> {
         fault_page_ns: median(|one| one.fault_page_ns),
         touch_ns: median(|one| one.touch_ns),
         unmap_page_ns: median(|one| one.unmap_page_ns),
-        pageout_page_ns: median(|one| one.pageout_page_ns),
+        pageout_page_ns,
         disk_call_ns,
         stat_ns: median(|one| one.stat_ns),
         open_ns: median(|one| one.open_ns),
