@@ -2,7 +2,8 @@
 //!
 //! Models: get_dirty_limits with bdi_writeout_fraction and clip_bdi_dirty_limit (2.6.24), bdi_dirty_limit (3.1), __wb_calc_thresh
 //! and wb_dirty_limits (6.1), min_ratio and max_ratio. A machine with one device gives it all of the limits, as after many writes: a
-//! kernel that has written a few pages since boot gives it any part, by which CPU has counted them (percpu_counter_read_positive). Leaves out: that pages written to swap are no device's (here the first one's).
+//! kernel that has written a few pages since boot gives it any part, by which CPU has counted them (percpu_counter_read_positive).
+//! Leaves out: that pages written to swap are no device's (here the first one's).
 
 use super::Machine;
 use super::constant::constants;

@@ -115,25 +115,26 @@ mod tests {
         assert!(spans(b"").is_empty() && spans(b"start_pfn: 3\nNode 0, zone DMA\n start_pfn: x\n").is_empty());
     }
 
-    /// Frames 8192 and on, of which these are free.
-    fn frames(free: &[std::ops::Range<u64>], end: u64) -> Vec<(u64, u64)> {
-        let flags = |at: u64| if free.iter().any(|run| run.contains(&at)) { FREE } else { LISTED };
+    /// Frames 8192 and on, of which those are free that lie in one of these runs.
+    fn frames(free: &[(u64, u64)], end: u64) -> Vec<(u64, u64)> {
+        let is_in = |at: u64| free.iter().any(|(from, to)| (*from..*to).contains(&at));
+        let flags = |at: u64| if is_in(at) { FREE } else { LISTED };
         (0..end).map(|at| (8192 + at, flags(at))).collect()
     }
 
     #[test]
     fn runs_of_free_frames_are_pieces_by_address() {
         // 3; 4 to 7; 8 to 9; then 256 to 511.
-        let block = partial(&frames(&[3..10, 256..512], BLOCK_FRAMES)).expect("free in part");
+        let block = partial(&frames(&[(3, 10), (256, 512)], BLOCK_FRAMES)).expect("free in part");
         assert_eq!(block.free, [1, 1, 1, 0, 0, 0, 0, 0, 1]);
         assert_eq!((block.listed_pages, block.whole), (512 - 7 - 256, true));
-        assert_eq!(partial(&frames(&[0..512], BLOCK_FRAMES)), None);
+        assert_eq!(partial(&frames(&[(0, 512)], BLOCK_FRAMES)), None);
         assert_eq!(partial(&frames(&[], BLOCK_FRAMES)), None);
     }
 
     #[test]
     fn the_last_block_of_a_zone_is_not_whole_even_if_all_of_it_is_free() {
-        let block = partial(&frames(&[0..464], 464)).expect("free in part");
+        let block = partial(&frames(&[(0, 464)], 464)).expect("free in part");
         assert_eq!(block, PartialBlock { free: vec![0, 0, 0, 0, 1, 0, 1, 1, 1], listed_pages: 0, whole: false });
     }
 

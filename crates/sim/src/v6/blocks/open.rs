@@ -7,7 +7,7 @@ use super::{MAX_PIECE, PAGEBLOCK};
 use flatwater_workload::scenario::{BlockExtent, BlockKind, KernelBlock};
 
 /// From one page to `MAX_PIECE`.
-const ORDERS: usize = 11;
+const ORDERS: usize = MAX_PIECE.get().ilog2() as usize + 1;
 
 /// A block that kernel allocations are filling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,14 +34,14 @@ impl Default for Open {
 impl Open {
     /// Of so many free pages, and with a largest piece of so many, wherever they are.
     pub fn new(free: u64, largest: u64) -> Open {
-        let largest = highest_bit(largest.min(free).min(MAX_PIECE.get()));
         let mut open = Open::of(&[], 0, true);
-        (open.free, open.scattered) = (free, largest < PAGEBLOCK.get() / 2);
-        if largest > 0 {
-            open.pieces[largest.ilog2() as usize] = free / largest;
-            let rest = free % largest;
+        open.free = free;
+        if let Some(order) = largest.min(free).min(MAX_PIECE.get()).checked_ilog2() {
+            open.pieces[order as usize] = free >> order;
+            let rest = free & ((1 << order) - 1);
             open.pieces.iter_mut().zip(0..).for_each(|(pieces, order)| *pieces += rest >> order & 1);
         }
+        open.scattered = open.largest() < PAGEBLOCK.get() / 2;
         open
     }
 
