@@ -6,8 +6,12 @@ use flatwater_recording::schema::zones;
 use flatwater_recording::{NodeShape, PartialBlock, Recording, ZoneBlocks};
 use flatwater_workload::scenario::{BlockExtent, BlockKind, KernelBlock};
 
-/// What is tried before the free pieces count as of several blocks together. Blocks differ so much in their pieces that a guest's few dozen take hundreds.
-const STEPS_MAX: u32 = 200_000;
+/// What is tried before the free pieces count as of several blocks together. Blocks differ so much in their pieces that a guest's dozen take a
+/// few dozen steps.
+const STEPS_MAX: u32 = 20_000;
+/// A recording may say anything; a guest of 512 MiB has 256 blocks, and pieces of nine orders.
+const BLOCKS_MAX: usize = 512;
+const ORDERS_MAX: usize = 16;
 
 /// The assignment that tells the model; none where nobody read them.
 pub fn kernel_blocks(reference: &Recording) -> Option<String> {
@@ -40,7 +44,8 @@ fn together(zone: &ZoneBlocks) -> Vec<KernelBlock> {
 
 /// Each block with its kind: such that the pieces of each kind's blocks are together what the zone has of that kind.
 fn one_by_one(zone: &ZoneBlocks) -> Option<Vec<KernelBlock>> {
-    if zone.partial.is_empty() {
+    let mut lists = zone.partial.iter().map(|block| &block.free).chain([&zone.reclaimable, &zone.unmovable]);
+    if zone.partial.is_empty() || zone.partial.len() > BLOCKS_MAX || lists.any(|list| list.len() > ORDERS_MAX) {
         return None;
     }
     let mut search = Search {
@@ -101,8 +106,8 @@ impl Search<'_> {
         let orders = self.left.iter().map(Vec::len).max().unwrap_or(0);
         let at = |pieces: &Vec<u64>, order: usize| pieces.get(order).copied().unwrap_or(0);
         (0..orders).all(|order| {
-            let there: u64 = self.blocks[place..].iter().map(|block| at(&block.free, order)).sum();
-            there >= self.left.iter().map(|left| at(left, order)).sum()
+            let there = self.blocks[place..].iter().map(|block| at(&block.free, order)).fold(0, u64::saturating_add);
+            there >= self.left.iter().map(|left| at(left, order)).fold(0, u64::saturating_add)
         })
     }
 }
@@ -173,6 +178,20 @@ mod tests {
         let others = [2, 0, 1, 0, 0, 0, 0, 1, 1];
         let told = kernel_blocks(&with(vec![zone(1, "DMA32", &slabs, &others, &blocks)]));
         assert!(told.is_some_and(|told| told.ends_with("unmovable/2.0.1.0.0.0.0.1.1/0/several")));
+    }
+
+    #[test]
+    fn what_no_guest_has_is_told_as_it_stands_and_refused_by_who_is_told() {
+        use flatwater_workload::scenario::Scenario;
+        let refuses = |zone| {
+            let told = kernel_blocks(&with(vec![zone])).expect("zones");
+            Scenario::load("journal").expect("built in").set(&told).is_err()
+        };
+        let most = [u64::MAX, u64::MAX];
+        assert!(refuses(zone(0, "DMA32", &most, &most, &[(&most, true), (&most, true)])));
+        let many = vec![(&[1_u64][..], true); 100_000];
+        assert!(!refuses(zone(0, "DMA32", &[1], &[1], &many)), "counted together");
+        assert!(refuses(zone(0, "DMA32", &vec![1; 100_000], &[1], &[])));
     }
 
     /// A hundred equal blocks and a sum that none of their choices has: it is given up, not tried for ever.

@@ -21,6 +21,8 @@ constants! {
     pub const PAGEBLOCK: u64 = kernel(512, "include/linux/pageblock-flags.h", "pageblock_nr_pages (2 MiB)", "6.1");
     /// The largest free piece that there is.
     const MAX_PIECE: u64 = kernel(1024, "include/linux/mmzone.h", "MAX_ORDER_NR_PAGES (MAX_PAGE_ORDER 10)", "6.12");
+    /// Orders of free pieces, from one page to that.
+    const ORDERS: usize = kernel(11, "include/linux/mmzone.h", "NR_PAGE_ORDERS (MAX_PAGE_ORDER + 1)", "6.12");
     /// The free piece that a freed slab of inodes leaves among others, pages.
     const SLAB_PIECE: u64 = kernel(4, "mm/slub.c", "calculate_order", "6.1");
     /// What a CPU's list may grow to, of the zone and for each of the node's CPUs.

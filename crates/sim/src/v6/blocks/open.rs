@@ -3,17 +3,14 @@
 //! Models: pieces by order, of which the smallest is split (`expand`) and to which what comes back is merged (`__free_one_page`). Leaves
 //! out: addresses, so that pieces of one order count as neighbours.
 
-use super::{MAX_PIECE, PAGEBLOCK};
+use super::{MAX_PIECE, ORDERS, PAGEBLOCK};
 use flatwater_workload::scenario::{BlockExtent, BlockKind, KernelBlock};
-
-/// From one page to `MAX_PIECE`.
-const ORDERS: usize = MAX_PIECE.get().ilog2() as usize + 1;
 
 /// A block that kernel allocations are filling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Open {
     /// How many free pieces there are of each order.
-    pieces: [u64; ORDERS],
+    pieces: [u64; ORDERS.get()],
     free: u64,
     /// The zone has all of it (zone_spans_pfn of its first and of its last page).
     pub whole: bool,
@@ -47,7 +44,7 @@ impl Open {
 
     /// Of these free pieces, by order.
     pub fn of(given: &[u64], listed: u64, whole: bool) -> Open {
-        let mut pieces = [0; ORDERS];
+        let mut pieces = [0; ORDERS.get()];
         pieces.iter_mut().zip(given).for_each(|(own, given)| *own = *given);
         let free = pieces.iter().zip(0..).map(|(pieces, order)| pieces << order).sum();
         Open { pieces, free, whole, scattered: false, listed, stolen: 0 }
@@ -80,7 +77,7 @@ impl Open {
     /// mm/page_alloc.c: expand: the first page of the smallest piece, the rest of which stays as pieces of each smaller order.
     pub fn take_one(&mut self) {
         let order = self.sizes().trailing_zeros() as usize;
-        if order < ORDERS {
+        if order < ORDERS.get() {
             self.pieces[order] -= 1;
             self.pieces[..order].iter_mut().for_each(|pieces| *pieces += 1);
             self.free -= 1;
@@ -100,7 +97,7 @@ impl Open {
     /// Pages come back, which two by two are a piece of the next order.
     pub fn give(&mut self, pages: u64) {
         for _ in 0..pages {
-            let last = ORDERS - 1;
+            let last = ORDERS.get() - 1;
             let order = self.pieces[..last].iter().position(|pieces| *pieces == 0).unwrap_or(last);
             self.pieces[..order].iter_mut().for_each(|pieces| *pieces -= 1);
             self.pieces[order] += 1;
