@@ -152,7 +152,7 @@ impl Bandwidth {
         let wb_thresh = domain.share.throttle.min(thresh).max((limit - dirty) / 8).min(thresh.max(1));
         let x = (wb_thresh << 16) / (thresh | 1);
         let wb_setpoint = (setpoint * x) >> 16;
-        let span = ((thresh - wb_thresh + 8 * self.avg_write_bandwidth) * x) >> 16;
+        let span = ((thresh + 8 * self.avg_write_bandwidth).saturating_sub(wb_thresh) * x) >> 16;
         let x_intercept = wb_setpoint + span;
         if wb_dirty < x_intercept.saturating_sub(span / 4) {
             pos_ratio = pos_ratio * (x_intercept - wb_dirty) / ((x_intercept - wb_setpoint) | 1);
@@ -411,6 +411,15 @@ mod tests {
         let lower = Domain::of_all(Limits { background: 500, throttle: 1000 }, 1500, false);
         own.update_dirty_limit(&lower);
         assert_eq!(own.dirty_limit[0], 2000 - (500 >> 5), "down to what is dirty, slowly");
+    }
+
+    /// A cgroup whose memory is all taken has a limit of nothing while the hard limit is still on its way down: 8 s of bandwidth are more
+    /// than what its share is above that ("thresh - wb_thresh + 8 * write_bw", unsigned long).
+    #[test]
+    fn a_limit_of_nothing_has_a_ratio_too() {
+        let own = Bandwidth { dirty_limit: [400; 2], ..Bandwidth::default() };
+        let none = Domain::of_all(Limits { background: 0, throttle: 0 }, 10, true);
+        assert!(own.position_ratio(&none) > 0);
     }
 
     #[test]
