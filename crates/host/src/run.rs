@@ -33,9 +33,9 @@ const KEPT: &str = "the duration is over, but a workload has yet to move its `at
 const PAGE_TYPES: &str = "/proc/pagetypeinfo";
 const PAGE_FLAGS: &str = "/proc/kpageflags";
 const ZONES: &str = "/proc/zoneinfo";
-const PAGE_BLOCKS: &str = "page blocks (/proc/pagetypeinfo, kpageflags, zoneinfo)";
-const PAGE_BLOCKS_REMEDY: &str =
-    "root can read them; until then `agree` takes a block's worth of each zone's free pages for the kernel's";
+const PAGE_TYPES_REMEDY: &str =
+    "root can read it; until then `agree` takes a block's worth of each zone's free pages for the kernel's";
+const PAGE_FLAGS_REMEDY: &str = "root can read it where the kernel has CONFIG_PROC_PAGE_MONITOR; until then `agree` counts pieces of several blocks together";
 const SPEED_REMEDY: &str =
     "give the work directory 3 MiB of room on ext4 or xfs; until then `agree` fits one CPU speed to the work done";
 
@@ -150,14 +150,14 @@ pub fn run(
     let speed_place = applied.work()?.proc_path();
     let speed = (options.source == Source::Vm).then(|| speed::measure(&speed_place)).transpose();
     header.speed = speed.as_ref().ok().copied().flatten();
-    let blocks = (options.source == Source::Vm).then(page_blocks).transpose();
-    header.zone_blocks = blocks.as_ref().ok().and_then(Clone::clone).unwrap_or_default();
+    let (zone_blocks, blocks_gap) = (options.source == Source::Vm).then(page_blocks).unwrap_or_default();
+    header.zone_blocks = zone_blocks;
     let mut session = Session::start(session_options(scenario, options, &applied, header))?;
     if let Err(why) = speed {
         session.gaps(&[Gap::new("the speed of this machine", why.to_string(), SPEED_REMEDY)])?;
     }
-    if let Err(why) = blocks {
-        session.gaps(&[Gap::new(PAGE_BLOCKS, why.to_string(), PAGE_BLOCKS_REMEDY)])?;
+    if let Some(gap) = blocks_gap {
+        session.gaps(&[gap])?;
     }
     if options.drop_rights {
         privileges::drop_on_all_threads(Needs {
@@ -178,24 +178,39 @@ pub fn run(
     if restored.failed.is_empty() { Ok(()) } else { Err(HostError::NotRestored { left: restored.failed.join(", ") }) }
 }
 
-/// Between two files' readings the kernel allocates: they stand together where the kinds read before are those read behind it.
 const BLOCK_READINGS: usize = 16;
 
-fn page_blocks() -> std::io::Result<Vec<ZoneBlocks>> {
+/// What /proc/pagetypeinfo says, with each block where /proc/kpageflags could be read with it: without those it is known all the same.
+fn page_blocks() -> (Vec<ZoneBlocks>, Option<Gap>) {
+    let kinds = match page_kinds() {
+        Ok(kinds) => kinds,
+        Err(why) => return (Vec::new(), Some(Gap::new(PAGE_TYPES, why.to_string(), PAGE_TYPES_REMEDY))),
+    };
+    let why = match block_by_block(kinds.clone()) {
+        Ok(Some(blocks)) => return (blocks, None),
+        Ok(None) => format!("at each of {BLOCK_READINGS} readings the kernel had allocated since the one before"),
+        Err(why) => why.to_string(),
+    };
+    (kinds, Some(Gap::new(PAGE_FLAGS, why, PAGE_FLAGS_REMEDY)))
+}
+
+fn page_kinds() -> std::io::Result<Vec<ZoneBlocks>> {
+    std::fs::read(PAGE_TYPES).map(|text| pagetypeinfo::read(&text))
+}
+
+/// Between two files' readings the kernel allocates: they stand together where the kinds read before are those read behind it.
+fn block_by_block(mut before: Vec<ZoneBlocks>) -> std::io::Result<Option<Vec<ZoneBlocks>>> {
     let (flags, spans) = (File::open(PAGE_FLAGS)?, std::fs::read(ZONES)?);
-    let kinds = || std::fs::read(PAGE_TYPES).map(|text| pagetypeinfo::read(&text));
-    let mut before = kinds()?;
-    for _ in 1..BLOCK_READINGS {
+    for _ in 0..BLOCK_READINGS {
         let mut zones = before.clone();
         kpageflags::read(&flags, &spans, &mut zones)?;
-        let after = kinds()?;
+        let after = page_kinds()?;
         if after == before {
-            return Ok(zones);
+            return Ok(Some(zones));
         }
         before = after;
     }
-    // The kinds alone: better none than blocks of another instant.
-    Ok(before)
+    Ok(None)
 }
 
 fn session_options(scenario: &Scenario, options: &RunOptions, applied: &Applied, header: Header) -> SessionOptions {
