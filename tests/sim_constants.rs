@@ -99,6 +99,9 @@ const REPRESENTATION: &[&str] = &[
     "DIRECT",
     "PER_INDIRECT",
     "ENTRIES_PER_BLOCK",
+    "LISTS",
+    "UNTOLD",
+    "WINDOWS",
 ];
 
 #[test]

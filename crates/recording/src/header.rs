@@ -172,7 +172,8 @@ pub const ICOUNT_TICK: Nanos = Nanos(250_000);
 pub struct ZoneBlocks {
     pub node: u32,
     pub zone: String,
-    /// Free pieces smaller than a block in blocks of reclaimable slabs, by order: how many of one page, of two, of four ...
+    /// Free pieces in blocks of reclaimable slabs, by order: how many of one page, of two, of four ... (up to those of a page block in
+    /// recordings of before 2026-11-26).
     pub reclaimable: Vec<u64>,
     /// The same in blocks of unmovable allocations.
     pub unmovable: Vec<u64>,

@@ -98,11 +98,11 @@ async fn place(m: &Machine, task: &mut Task, inode: InodeId, page: u64, folio: F
     if head {
         task.work(Site::Work, m.costs.alloc_page_ns);
     }
-    let zone = match alloc::frame_now(m, task, want) {
-        Some(zone) => Some(zone),
+    let frame = match alloc::frame_now(m, task, want) {
+        Some(frame) => Some(frame),
         None => alloc::frame_slow(m, task, want).await,
     };
-    let Some(zone) = zone else {
+    let Some(frame) = frame else {
         m.mm.borrow_mut().uncharge_page(inode);
         return (NONE, 0);
     };
@@ -114,11 +114,11 @@ async fn place(m: &Machine, task: &mut Task, inode: InodeId, page: u64, folio: F
     let id = {
         let mut mm = m.mm.borrow_mut();
         if let Some(found) = mm.lookup(inode, page) {
-            mm.give_frames(zone, task.cpu, 1, false);
+            mm.give_frame(frame, task.cpu, 0, want.mobility);
             mm.uncharge_page(inode);
             return found;
         }
-        let id = mm.insert_as(inode, page, zone, task.in_fault);
+        let id = mm.insert_as(inode, page, frame, task.in_fault);
         mm.chunks.get_mut(id).order = order as u8;
         id
     };

@@ -14,7 +14,9 @@ use super::site::Site;
 use super::slab::{CacheKind, Object};
 use super::spread::DirtyPart;
 use super::task::{Culprit, Task};
+use super::v6::buddy::{Frame, Kind};
 use super::v6::cgroup;
+use super::v6::fallback::Wanted;
 use super::zone::ZoneKind;
 
 /// What a request for a page may do and where.
@@ -27,13 +29,21 @@ pub struct Want {
     pub fs: bool,
     /// __GFP_WRITE: a page of a file that will be dirtied at once.
     pub write: bool,
+    /// Of which kind its page block should be.
+    pub mobility: Kind,
 }
 
 impl Want {
-    pub const USER: Want = Want { kind: ZoneKind::HighMem, this_node: false, fs: true, write: false };
+    pub const USER: Want =
+        Want { kind: ZoneKind::HighMem, this_node: false, fs: true, write: false, mobility: Kind::Movable };
     pub const WRITE: Want = Want { write: true, ..Want::USER };
-    pub const KERNEL: Want = Want { kind: ZoneKind::Normal, this_node: false, fs: true, write: false };
-    pub const NOFS: Want = Want { kind: ZoneKind::Normal, this_node: false, fs: false, write: false };
+    /// Slabs that can be reclaimed (SLAB_RECLAIM_ACCOUNT).
+    pub const KERNEL: Want = Want { kind: ZoneKind::Normal, mobility: Kind::Reclaimable, ..Want::USER };
+    pub const NOFS: Want = Want { fs: false, ..Want::KERNEL };
+    /// GFP_PGTABLE_USER.
+    pub const PAGE_TABLE: Want = Want { mobility: Kind::Unmovable, ..Want::KERNEL };
+    /// A page of a block device (fs/buffer.c: grow_dev_page, with __GFP_MOVABLE).
+    pub const DEVICE: Want = Want { mobility: Kind::Movable, ..Want::NOFS };
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -62,7 +72,7 @@ fn zones_for(m: &Machine, node: usize, want: Want) -> ([u8; ZONES_MAX], usize) {
 }
 
 /// A frame, from the first zone that can spare one.
-fn try_zones(m: &Machine, task: &Task, zones: &[u8], want: Want, mark: Mark) -> Option<u8> {
+fn try_zones(m: &Machine, task: &Task, zones: &[u8], want: Want, mark: Mark) -> Option<Frame> {
     let mut mm = m.mm.borrow_mut();
     for &zone in zones {
         let slot = &mut mm.zones[usize::from(zone)];
@@ -71,23 +81,25 @@ fn try_zones(m: &Machine, task: &Task, zones: &[u8], want: Want, mark: Mark) -> 
             Mark::Min => slot.min + slot.blocks.boost,
             Mark::None => 0,
         };
-        if (mark == Mark::None || slot.admits(limit, want.kind)) && mm.take_frame(zone, task.cpu, want.kind) {
-            return Some(zone);
+        if (mark == Mark::None || slot.admits(limit, want.kind))
+            && let Some(frame) = mm.take_frame(zone, task.cpu, want)
+        {
+            return Some(frame);
         }
     }
     None
 }
 
 /// One page for the page cache, a slab or a process. `None` only for `this_node` requests.
-pub async fn page(m: &Machine, task: &mut Task, want: Want) -> Option<u8> {
+pub async fn page(m: &Machine, task: &mut Task, want: Want) -> Option<Frame> {
     task.work(Site::Work, m.costs.alloc_page_ns);
     frame(m, task, want).await
 }
 
 /// The same without the time of a request of its own: a further page of a large folio.
-pub async fn frame(m: &Machine, task: &mut Task, want: Want) -> Option<u8> {
+pub async fn frame(m: &Machine, task: &mut Task, want: Want) -> Option<Frame> {
     match frame_now(m, task, want) {
-        Some(zone) => Some(zone),
+        Some(frame) => Some(frame),
         None => frame_slow(m, task, want).await,
     }
 }
@@ -95,15 +107,15 @@ pub async fn frame(m: &Machine, task: &mut Task, want: Want) -> Option<u8> {
 /// The common case, which copies nothing and cannot sleep: a zone above its low watermark, where no zone before it would have been
 /// reclaimed first.
 #[inline]
-pub fn frame_now(m: &Machine, task: &Task, want: Want) -> Option<u8> {
+pub fn frame_now(m: &Machine, task: &Task, want: Want) -> Option<Frame> {
     let most = if reclaims_zones(m, task) { 1 } else { ZONES_MAX };
     let part = if want.write { m.dirty_part() } else { None };
-    let zone = m.mm.borrow_mut().low_choice((task.node, task.cpu), want, most, part)?;
-    Some(counted(m, task, task.node, zone))
+    let frame = m.mm.borrow_mut().low_choice((task.node, task.cpu), want, most, part)?;
+    Some(counted(m, task, task.node, frame))
 }
 
 /// What `frame` does where `frame_now` found nothing.
-pub async fn frame_slow(m: &Machine, task: &mut Task, want: Want) -> Option<u8> {
+pub async fn frame_slow(m: &Machine, task: &mut Task, want: Want) -> Option<Frame> {
     let (node, reclaims) = (task.node, reclaims_zones(m, task));
     if !reclaims && refuses(m, want) {
         return None;
@@ -111,17 +123,17 @@ pub async fn frame_slow(m: &Machine, task: &mut Task, want: Want) -> Option<u8> 
     let (zones, count) = zones_for(m, node, want);
     let got = if reclaims { freelist_low(m, task, &zones[..count], want).await } else { None };
     let got = match got {
-        Some(zone) => Some(zone),
+        Some(frame) => Some(frame),
         None => slow_path(m, task, &zones[..count], want).await,
     };
-    got.map(|zone| counted(m, task, node, zone))
+    got.map(|frame| counted(m, task, node, frame))
 }
 
 impl Mm {
     /// A frame of the first zone above its low watermark, among so many; where the profile is fair, of one that has not given its
     /// part of this round.
     #[inline]
-    fn low_choice(&mut self, from: (usize, u16), want: Want, most: usize, part: Option<DirtyPart>) -> Option<u8> {
+    fn low_choice(&mut self, from: (usize, u16), want: Want, most: usize, part: Option<DirtyPart>) -> Option<Frame> {
         let fair = self.profile.fair_zones;
         let found = self.choose(from, want, (most, part), fair);
         if found.is_none() && fair == FairZones::OfNodeFirst && most > 1 {
@@ -139,7 +151,7 @@ impl Mm {
         want: Want,
         (most, part): (usize, Option<DirtyPart>),
         fair: FairZones,
-    ) -> Option<u8> {
+    ) -> Option<Frame> {
         for place in 0..most {
             let list = if want.kind == ZoneKind::HighMem { &self.lists_any } else { &self.lists_normal };
             let zone = *list.get(node)?.get(place)?;
@@ -153,8 +165,8 @@ impl Mm {
             let allowed = in_turn && (!want.this_node || of_node) && part.is_none_or(|part| self.dirty_ok(zone, part));
             let slot = &mut self.zones[usize::from(zone)];
             let is_above = allowed && slot.admits(slot.low + slot.blocks.boost, want.kind);
-            if is_above && self.take_frame(zone, cpu, want.kind) {
-                return Some(zone);
+            if is_above && let Some(frame) = self.take_frame(zone, cpu, want) {
+                return Some(frame);
             }
         }
         None
@@ -170,14 +182,13 @@ impl Mm {
         }
     }
 
-    /// The first zone that can spare so many frames together, down to the min watermark. Leaves out: that no such piece may be free.
-    fn zone_for_many(&mut self, zones: &[u8], kind: ZoneKind, frames: u64) -> Option<u8> {
-        [Mark::Low, Mark::Min].into_iter().find_map(|mark| {
-            zones.iter().copied().find(|&zone| {
-                let slot = &mut self.zones[usize::from(zone)];
-                let limit = if mark == Mark::Low { slot.low } else { slot.min };
-                slot.admits(limit + slot.blocks.boost + frames - 1, kind)
-            })
+    /// The first zone that can spare so many frames together (__zone_watermark_ok).
+    fn zone_for_many(&mut self, zones: &[u8], (kind, mark): (ZoneKind, Mark), frames: u64) -> Option<u8> {
+        zones.iter().copied().find(|&zone| {
+            let slot = &mut self.zones[usize::from(zone)];
+            let limit = if mark == Mark::Low { slot.low } else { slot.min };
+            let is_there = slot.blocks.buddy.as_ref().is_none_or(|buddy| buddy.has(frames.ilog2() as usize));
+            is_there && slot.admits(limit + slot.blocks.boost + frames - 1, kind)
         })
     }
 
@@ -204,23 +215,23 @@ fn reclaims_zones(m: &Machine, task: &Task) -> bool {
     m.knobs.borrow().zone_reclaim_mode != 0 && m.ablations.zone_reclaim && !task.memalloc
 }
 
-fn counted(m: &Machine, task: &Task, node: usize, zone: u8) -> u8 {
-    m.mm.borrow_mut().count_numa(node, zone);
-    m.note_boost(task, zone);
-    zone
+fn counted(m: &Machine, task: &Task, node: usize, frame: Frame) -> Frame {
+    m.mm.borrow_mut().count_numa(node, frame.zone);
+    m.note_boost(task, frame.zone);
+    frame
 }
 
 /// mm/page_alloc.c: get_page_from_freelist, 2.6.32: a zone below its low watermark is reclaimed on the spot if
 /// zone_reclaim_mode says so, and passed over otherwise.
-async fn freelist_low(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> Option<u8> {
+async fn freelist_low(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> Option<Frame> {
     let part = if want.write { m.dirty_part() } else { None };
     for place in 0..zones.len() {
         let zone = zones[place];
         if part.is_some_and(|part| !m.mm.borrow().dirty_ok(zone, part)) {
             continue;
         }
-        if let Some(zone) = try_zones(m, task, &zones[place..=place], want, Mark::Low) {
-            return Some(zone);
+        if let Some(frame) = try_zones(m, task, &zones[place..=place], want, Mark::Low) {
+            return Some(frame);
         }
         // The mode may have changed while the zone before was reclaimed.
         let mode = m.knobs.borrow().zone_reclaim_mode;
@@ -228,14 +239,14 @@ async fn freelist_low(m: &Machine, task: &mut Task, zones: &[u8], want: Want) ->
             continue;
         }
         let enough = reclaim::zone_reclaim(m, task, zone, mode, want.fs).await;
-        if enough && let Some(zone) = try_zones(m, task, &zones[place..=place], want, Mark::Low) {
-            return Some(zone);
+        if enough && let Some(frame) = try_zones(m, task, &zones[place..=place], want, Mark::Low) {
+            return Some(frame);
         }
     }
     None
 }
 
-async fn slow_path(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> Option<u8> {
+async fn slow_path(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> Option<Frame> {
     if refuses(m, want) {
         return None;
     }
@@ -243,8 +254,8 @@ async fn slow_path(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> Op
     if m.profile.fair_zones != FairZones::None {
         m.mm.borrow_mut().reset_batches(task.node, want);
     }
-    if let Some(zone) = try_zones(m, task, zones, want, Mark::Min) {
-        return Some(zone);
+    if let Some(frame) = try_zones(m, task, zones, want, Mark::Min) {
+        return Some(frame);
     }
     if want.this_node {
         return None;
@@ -255,14 +266,14 @@ async fn slow_path(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> Op
     loop {
         m.mm.borrow_mut().events.allocstall += 1;
         let freed = reclaim::direct(m, task, zones, want).await;
-        if let Some(zone) = try_zones(m, task, zones, want, Mark::Min) {
-            return Some(zone);
+        if let Some(frame) = try_zones(m, task, zones, want, Mark::Min) {
+            return Some(frame);
         }
         // mm/page_alloc.c: __alloc_pages_direct_reclaim, 6.8: what was freed may lie on lists of CPUs, which hold much from 6.7 on.
         if freed > 0 && m.profile.scales_batches {
             m.mm.borrow_mut().drain_lists();
-            if let Some(zone) = try_zones(m, task, zones, want, Mark::Min) {
-                return Some(zone);
+            if let Some(frame) = try_zones(m, task, zones, want, Mark::Min) {
+                return Some(frame);
             }
         }
         if freed == 0 {
@@ -367,16 +378,16 @@ async fn cache_grow(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -
     let this_node = m.mm.borrow().nodes > 1;
     let want = Want { this_node, ..want };
     task.work(Site::Work, m.costs.alloc_page_ns);
-    let zone = match frame_now(m, task, want) {
-        Some(zone) => zone,
+    let frame = match frame_now(m, task, want) {
+        Some(frame) => frame,
         None if refuses(m, want) && !reclaims_zones(m, task) => return false,
         None => match frame_slow(m, task, want).await {
-            Some(zone) => zone,
+            Some(frame) => frame,
             None => return false,
         },
     };
     task.work(Site::SlabGrow(kind), m.costs.cache_grow_ns);
-    m.mm.borrow_mut().add_slab(kind, zone, true);
+    m.mm.borrow_mut().add_slab(kind, frame, true);
     true
 }
 
@@ -389,18 +400,18 @@ async fn slub_object(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) 
             return object;
         }
         let large = large_slab(m, task, kind, want);
-        let zone = match large {
-            Some(zone) => zone,
+        let frame = match large {
+            Some(frame) => frame,
             None => match page(m, task, Want { this_node: false, ..want }).await {
-                Some(zone) => zone,
+                Some(frame) => frame,
                 None => continue,
             },
         };
         task.work(Site::SlabGrow(kind), m.costs.cache_grow_ns);
         let mut mm = m.mm.borrow_mut();
-        mm.add_slab(kind, zone, large.is_some());
+        mm.add_slab(kind, frame, large.is_some());
         let cache = mm.cache_mut(kind);
-        cache.refill(usize::from(task.cpu), zone);
+        cache.refill(usize::from(task.cpu), frame.zone);
         if let Some(object) = cache.take_ready(usize::from(task.cpu)) {
             return object;
         }
@@ -408,19 +419,31 @@ async fn slub_object(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) 
 }
 
 /// mm/slub.c: allocate_slab, 6.1: the frames of a slab of several pages are asked for without __GFP_RECLAIM: nobody reclaims for them, in
-/// zone_reclaim neither, and kswapd is not woken. Where there are none, one page is asked for with all flags.
-fn large_slab(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -> Option<u8> {
+/// zone_reclaim neither, and kswapd is not woken, but for the tree's nodes, which are asked for with GFP_NOWAIT (lib/xarray.c: xas_alloc).
+/// Where there are none, one page is asked for with all flags.
+fn large_slab(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -> Option<Frame> {
     let frames = m.mm.borrow().cache(kind).shape.pages;
     if frames == 1 {
         return None;
     }
     task.work(Site::Work, m.costs.alloc_page_ns);
     let (zones, count) = zones_for(m, task.node, Want { this_node: false, ..want });
-    let mut mm = m.mm.borrow_mut();
-    let zone = mm.zone_for_many(&zones[..count], want.kind, frames)?;
-    mm.take_together(zone, frames);
-    mm.count_numa(task.node, zone);
-    Some(zone)
+    let zones = &zones[..count];
+    let wakes = kind == CacheKind::RadixNode;
+    let above = |mark| m.mm.borrow_mut().zone_for_many(zones, (want.kind, mark), frames);
+    let zone = above(Mark::Low).or_else(|| {
+        if wakes {
+            m.wake_kswapd(task, zones, want.kind);
+        }
+        above(Mark::Min)
+    })?;
+    let wanted = Wanted { order: frames.ilog2() as usize, kind: want.mobility, wakes };
+    let frame = m.mm.borrow_mut().take_piece(zone, task.cpu, wanted)?;
+    m.mm.borrow_mut().count_numa(task.node, zone);
+    if wakes {
+        m.note_boost(task, zone);
+    }
+    Some(frame)
 }
 
 /// mm/slab.c: ____cache_alloc_node, 2.6.32: one object of the node's slabs, past the CPU's array.
@@ -461,9 +484,9 @@ async fn fallback(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -> 
                 }
             }
         }
-        if let Some(zone) = page(m, task, want).await {
+        if let Some(frame) = page(m, task, want).await {
             task.work(Site::SlabGrow(kind), m.costs.cache_grow_ns);
-            m.mm.borrow_mut().add_slab(kind, zone, true);
+            m.mm.borrow_mut().add_slab(kind, frame, true);
         }
     }
 }
@@ -474,6 +497,7 @@ mod tests {
     use crate::build::memory;
     use crate::kernel::find;
     use crate::memory::Mm;
+    use crate::v6::buddy::Frame;
     use crate::zone::ZoneKind::{Dma, Dma32, Normal};
 
     /// Two nodes of 2 GiB: the second has a DMA32 zone, whose batch is 2 pages, and a Normal zone with 3.
@@ -492,8 +516,8 @@ mod tests {
     /// Node and kind of the zones that so many requests from node 1 get their pages of, up to the first that gets none.
     fn given(mm: &mut Mm, requests: usize) -> Vec<(usize, bool)> {
         let zones = (0..requests).map_while(|_| mm.low_choice((1, 0), Want::USER, 66, None));
-        let zones: Vec<u8> = zones.collect();
-        let zones = zones.into_iter().map(|zone| &mm.zones[usize::from(zone)]);
+        let zones: Vec<Frame> = zones.collect();
+        let zones = zones.into_iter().map(|frame| &mm.zones[usize::from(frame.zone)]);
         zones.map(|zone| (zone.node, zone.kind == Normal)).collect()
     }
 

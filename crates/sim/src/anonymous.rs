@@ -52,10 +52,10 @@ async fn fault(m: &Machine, task: &mut Task, memory: InodeId, first: u64, pages:
     let active = m.profile.swap.starts_active;
     let mut far_ns = 0;
     for page in first..first + pages {
-        let Some(zone) = alloc::frame(m, task, Want::USER).await else { continue };
-        task.work(Site::Work, m.clear_ns(task, zone, pages > 1));
-        far_ns += m.far_copy_ns(task, zone, PAGE);
-        m.mm.borrow_mut().insert_anonymous(memory, page, zone, active);
+        let Some(frame) = alloc::frame(m, task, Want::USER).await else { continue };
+        task.work(Site::Work, m.clear_ns(task, frame.zone, pages > 1));
+        far_ns += m.far_copy_ns(task, frame.zone, PAGE);
+        m.mm.borrow_mut().insert_anonymous(memory, page, frame, active);
         if task.pending_ns() > m.costs.burst_ns {
             task.run(m).await;
         }

@@ -15,7 +15,8 @@ use super::memory::{Events, Mm, OfDevice};
 use super::slab::{CACHES, CacheKind, Object, SlabCache};
 use super::stripes::{Geometry, Level};
 use super::swap::Swap;
-use super::v6::blocks::{DMA_POOL_PAGES, FIRST_MIB_PAGES, open};
+use super::v6::blocks::{DMA_POOL_PAGES, FIRST_MIB_PAGES};
+use super::v6::buddy::Frame;
 use super::v6::cgroup::Cgroup;
 use super::v6::kswapd::Woken;
 use super::v6::tree::Trees;
@@ -157,9 +158,7 @@ pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
         .iter()
         .map(|&kind| {
             let shape = shapes[kind as usize].get();
-            // The tree's nodes are asked for by who may not reclaim, which wakes kswapd for a large slab too: as many fit into single pages.
-            let by_cpus = profile.slub && profile.page_blocks && kind != CacheKind::RadixNode;
-            let shape = if by_cpus { shape.on_cpus(cpus) } else { shape };
+            let shape = if profile.slub && profile.page_blocks { shape.on_cpus(cpus) } else { shape };
             SlabCache::new(kind, shape, (cpus, zones.len(), nodes), profile.slub)
         })
         .collect();
@@ -235,7 +234,7 @@ pub fn fill(mm: &mut Mm, pinned: u64, active: u64, cache: u64) {
             (false, _) => slot.managed * pinned / 100,
         };
         let take = share.min(slot.free);
-        slot.free -= take;
+        slot.take_untold(take);
         slot.pinned += take;
         if slot.kind == ZoneKind::Dma {
             continue;
@@ -285,7 +284,7 @@ pub fn open_kernel_blocks(mm: &mut Mm, machine: &MachineSpec) {
         let (node, managed) = (mm.zones[zone].node, mm.zones[zone].managed);
         let larger = |other: &Zone| other.node == node && other.managed > managed;
         let known = machine.kernel_blocks.get(node).filter(|_| !mm.zones.iter().any(larger));
-        mm.zones[zone].open_kernel_blocks(known.map(|blocks| open::of_kinds(blocks)));
+        mm.zones[zone].lay_out(known.map(Vec::as_slice));
     }
 }
 
@@ -331,7 +330,7 @@ pub fn keep_buffers(mm: &mut Mm, machine: &MachineSpec) {
     for (node, bytes) in machine.buffers_bytes.iter().enumerate() {
         let Some(zone) = mm.lists_normal.get(node).map(|list| list[0]) else { return };
         for _ in 0..(bytes / mm.profile.page_bytes).min(mm.zones[usize::from(zone)].free) {
-            mm.zones[usize::from(zone)].free -= 1;
+            mm.zones[usize::from(zone)].take_untold(1);
             let mut id = mm.insert(device, page, zone);
             for _ in 0..2 {
                 id = mm.touch(id, 1 << (page % WINDOW_PAGES));
@@ -345,7 +344,7 @@ fn fill_cache(mm: &mut Mm, zone: u8, room: u64, list: usize) {
     let with_buffers = mm.profile.buffer_heads;
     let per_slab = mm.profile.objects.buffer_head.get().per_slab;
     let pages = if with_buffers { room * per_slab / (per_slab + 1) } else { room } / WINDOW_PAGES * WINDOW_PAGES;
-    mm.zones[usize::from(zone)].free -= pages;
+    mm.zones[usize::from(zone)].take_untold(pages);
     let mut inode = 0;
     for page in (0..pages).step_by(WINDOW_PAGES as usize) {
         if page % OLD_FILE_PAGES == 0 {
@@ -392,7 +391,7 @@ pub fn warm(mm: &mut Mm, inode: InodeId, pages: u64, file: usize) {
             zone.free > zone.high + zone.reserve[ZoneKind::HighMem as usize] + 2 * WINDOW_PAGES
         };
         let Some(&zone) = mm.lists_any[file % nodes].iter().find(has_room) else { return };
-        mm.zones[usize::from(zone)].free -= WINDOW_PAGES;
+        mm.zones[usize::from(zone)].take_untold(WINDOW_PAGES);
         let id = insert_window(mm, inode, first, zone);
         let with_buffers = mm.profile.buffer_heads;
         let chunk = mm.chunks.get_mut(id);
@@ -408,6 +407,7 @@ pub fn warm(mm: &mut Mm, inode: InodeId, pages: u64, file: usize) {
 fn insert_window(mm: &mut Mm, inode: InodeId, page: u64, zone: u8) -> ChunkId {
     let id = mm.insert(inode, page, zone);
     mm.chunks.set_present(id, !1);
+    mm.chunks.frames.forget(id);
     mm.inodes.get_mut(inode).pages += WINDOW_PAGES as u32 - 1;
     mm.zones[usize::from(zone)].file += WINDOW_PAGES - 1;
     id
@@ -420,7 +420,7 @@ pub fn add_object(mm: &mut Mm, kind: CacheKind, zone: u8) -> Option<Object> {
         if slot.free < slot.min + mm.cache(kind).shape.pages {
             return None;
         }
-        let pages = mm.cache_mut(kind).grow(zone, true);
+        let pages = mm.cache_mut(kind).grow(Frame::from(zone), true);
         take_slabs(mm, zone, pages);
     }
     mm.cache_mut(kind).take_one(zone)
@@ -428,7 +428,7 @@ pub fn add_object(mm: &mut Mm, kind: CacheKind, zone: u8) -> Option<Object> {
 
 fn take_slabs(mm: &mut Mm, zone: u8, pages: u64) {
     let slot = &mut mm.zones[usize::from(zone)];
-    slot.free -= pages;
+    slot.take_untold(pages);
     slot.slab += pages;
     slot.slab_reclaimable += pages;
 }

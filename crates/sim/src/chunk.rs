@@ -3,10 +3,11 @@
 //! Models: every page of the cache by file, offset, zone and state bits (present, dirty, under writeback,
 //! referenced, mapped, with a buffer_head). A chunk is one aligned window of 32 pages (128 KiB) of one file, as far
 //! as its pages lie in one zone: the unit of the LRU lists, equal to SWAP_CLUSTER_MAX and to the default readahead.
-//! Leaves out: LRU order inside a window, physical addresses, locked pages. About 1.5 bytes a page frame for
+//! Leaves out: LRU order inside a window, locked pages. About 1.5 bytes a page frame for
 //! streams; 56 bytes for a file of one page.
 
 use super::broken::Broken;
+use super::v6::buddy::Frame;
 
 pub type ChunkId = u32;
 pub const NONE: u32 = u32::MAX;
@@ -130,32 +131,41 @@ pub struct Chunks {
     /// Pages on the inactive and the active list by zone, for what /proc/zoneinfo prints: a list may hold several zones'.
     on_lists: Vec<[u64; 2]>,
     /// In which slab each page's buffer_head is, where the cache keeps account of it.
-    pub buffer_slabs: BufferSlabs,
+    pub buffer_slabs: PerPage,
+    /// The frame of each page, where the zone keeps account of it.
+    pub frames: PerPage,
 }
 
-/// A slab for each page of each chunk.
+/// A number for each page of each chunk.
 #[derive(Debug, Default)]
-pub struct BufferSlabs(Vec<[u32; WINDOW_PAGES as usize]>);
+pub struct PerPage(Vec<[u32; WINDOW_PAGES as usize]>);
 
-impl BufferSlabs {
-    pub fn note(&mut self, id: ChunkId, bit: u32, slab: u32) {
+impl PerPage {
+    pub fn note(&mut self, id: ChunkId, bit: u32, number: u32) {
         if self.0.len() <= id as usize {
-            self.0.resize(id as usize + 1, [0; WINDOW_PAGES as usize]);
+            self.0.resize(id as usize + 1, [NONE; WINDOW_PAGES as usize]);
         }
-        self.0[id as usize][bit.trailing_zeros() as usize] = slab;
+        self.0[id as usize][bit.trailing_zeros() as usize] = number;
     }
 
-    /// The slabs of these pages.
+    /// The numbers of these pages.
     pub fn of(&self, id: ChunkId, bits: u32) -> impl Iterator<Item = u32> + use<> {
-        let slabs = self.0.get(id as usize).copied().unwrap_or([0; WINDOW_PAGES as usize]);
-        (0..WINDOW_PAGES as usize).filter(move |page| bits >> page & 1 == 1).map(move |page| slabs[page])
+        let numbers = self.0.get(id as usize).copied().unwrap_or([NONE; WINDOW_PAGES as usize]);
+        (0..WINDOW_PAGES as usize).filter(move |page| bits >> page & 1 == 1).map(move |page| numbers[page])
     }
 
-    fn move_pages(&mut self, from: ChunkId, to: ChunkId, bits: u32) {
+    /// Nothing is known of a chunk's pages.
+    pub fn forget(&mut self, id: ChunkId) {
+        if let Some(numbers) = self.0.get_mut(id as usize) {
+            *numbers = [NONE; WINDOW_PAGES as usize];
+        }
+    }
+
+    pub fn move_pages(&mut self, from: ChunkId, to: ChunkId, bits: u32) {
         if self.0.len() > from as usize {
             for page in (0..WINDOW_PAGES as u32).filter(|page| bits >> page & 1 == 1) {
-                let slab = self.0[from as usize][page as usize];
-                self.note(to, 1 << page, slab);
+                let number = self.0[from as usize][page as usize];
+                self.note(to, 1 << page, number);
             }
         }
     }
@@ -175,6 +185,14 @@ impl Chunks {
     #[inline]
     pub fn get_mut(&mut self, id: ChunkId) -> &mut Chunk {
         &mut self.all[id as usize]
+    }
+
+    /// The frame of each page that has one of its own.
+    pub fn told(&self) -> impl Iterator<Item = Frame> + '_ {
+        self.all
+            .iter()
+            .zip(0..)
+            .flat_map(|(chunk, id)| self.frames.of(id, chunk.present).map(|number| Frame { zone: chunk.zone, number }))
     }
 
     pub fn held(&self) -> usize {
@@ -387,6 +405,7 @@ impl Chunks {
         target.buffers |= buffers;
         target.refs = [target.refs[0] | refs[0], target.refs[1] | refs[1]];
         self.buffer_slabs.move_pages(from, to, buffers);
+        self.frames.move_pages(from, to, bits);
     }
 
     /// Pages of files in the zone on the inactive and the active list.

@@ -1,18 +1,22 @@
 //! Free pages on the lists of the CPUs, in front of the zones' own.
 //!
-//! Models: batches taken from the zone and given back to it. For 5.14 and later: sizes that follow the zone and its low
-//! watermark, short lists while kswapd is at work, the growing batch of a CPU that only frees, and lists of their own
-//! for what is in page blocks of the kernel's (`v6::blocks`). For 6.7 and later: batches that double while pages are only taken, and a
-//! list that grows with them while its zone is above its high watermark and shrinks again (`pcp->high`). Leaves out: lists by order
-//! (slabs of several pages pass them by), what a CPU holds of a remote node and gives back after three seconds.
+//! Models: batches taken from the zone and given back to it. For 5.0 and later lists by kind and size of pieces (`free_pcppages_bulk`
+//! empties them in turn). For 5.14 and later: sizes that follow the zone and its low watermark, short lists while kswapd is at work, the
+//! growing batch of a CPU that only frees. For 6.7 and later: batches that double while pages are only taken, and a list that grows with
+//! them while its zone is above its high watermark and shrinks again (`pcp->high`). Leaves out: what a CPU holds of a remote node and gives
+//! back after three seconds.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use super::Machine;
+use super::alloc::Want;
 use super::constant::constants;
 use super::memory::Mm;
-use super::v6::blocks::{Blocks, Refilled};
-use super::zone::{Zone, ZoneKind};
+use super::v6::blocks::Blocks;
+use super::v6::buddy::{Buddy, Frame, KINDS, Kind, UNTOLD};
+use super::v6::fallback::{Mode, Wanted};
+use super::zone::Zone;
 
 constants! {
     /// Zones over 512 MiB: smaller ones have shorter lists, which the model does not tell apart.
@@ -20,22 +24,20 @@ constants! {
     const HIGH: u64 = kernel(6 * 31, "mm/page_alloc.c", "setup_pageset", "2.6.32");
     const SCALE_MAX: u8 = kernel(5, "mm/Kconfig", "PCP_BATCH_SCALE_MAX", "6.12");
     const STAT_INTERVAL_NS: u64 = kernel(1_000_000_000, "mm/vmstat.c", "sysctl_stat_interval (HZ)", "6.12");
+    /// Sizes of pieces on lists, as powers of two from 0 on.
+    const LISTED_ORDERS: usize = kernel(4, "include/linux/mmzone.h", "PAGE_ALLOC_COSTLY_ORDER + 1", "6.1");
 }
 
+/// A list for each kind and size.
+const LISTS: usize = LISTED_ORDERS.get() * KINDS.len();
+
 /// What one CPU holds of one zone.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct CpuList {
-    /// In page blocks for movable pages (page cache); all of them where the profile does not tell them apart.
-    movable: u32,
-    /// At the tail of those, from blocks of the kernel's: taken last (`__rmqueue_steal`), and given back first.
-    stolen: u32,
-    /// In page blocks of the kernel's.
-    kernel: u32,
-    /// At the tail of those, from blocks of page cache's.
-    outside: u32,
-    /// Before them, as they were taken of the block that slabs are filling, and how often that had been claimed then.
-    unused: u32,
-    claims: u32,
+    /// Pages.
+    count: u32,
+    /// Where frames are told apart, by `place`: those that were given back last are first.
+    lists: [VecDeque<u32>; LISTS],
     /// Doublings of the batch that is given back (`free_factor`, up to 6.6).
     factor: u8,
     /// Doublings of the batch that is taken (`alloc_factor`, 6.7 and later).
@@ -43,21 +45,18 @@ pub struct CpuList {
     /// What it may hold at present, and pages freed of late (`pcp->high`, `free_count`, 6.7 and later).
     high: u32,
     free_count: u32,
+    /// What was freed last was of several pages (PCPF_PREV_FREE_HIGH_ORDER).
+    freed_large: bool,
+}
+
+/// mm/page_alloc.c: order_to_pindex.
+fn place(order: usize, kind: Kind) -> usize {
+    order * KINDS.len() + kind as usize
 }
 
 impl CpuList {
     fn count(&self) -> u64 {
-        u64::from(self.movable) + u64::from(self.kernel)
-    }
-
-    /// The pages of an empty list.
-    fn take_up(&mut self, for_kernel: bool, got: Refilled, claims: u32) {
-        if for_kernel {
-            self.kernel = got.pages as u32;
-            (self.outside, self.unused, self.claims) = (got.stolen as u32, got.of_open_block as u32, claims);
-        } else {
-            (self.movable, self.stolen) = (got.pages as u32, got.stolen as u32);
-        }
+        u64::from(self.count)
     }
 
     /// Within the zone's bounds, which may have changed.
@@ -69,13 +68,16 @@ impl CpuList {
 
     /// mm/page_alloc.c: nr_pcp_alloc, 6.8: twice as many each time that pages are taken and none is given back, up to what the list may
     /// hold beside a batch; while the zone is above its high watermark that grows by what is taken.
-    fn batch(&mut self, blocks: &Blocks) -> u64 {
+    fn batch(&mut self, blocks: &Blocks, order: usize) -> u64 {
         let base = blocks.batch;
         let mut high = self.clamped_high(blocks);
-        let batch = base << self.alloc_factor;
+        let batch = if order > 0 { base } else { base << self.alloc_factor };
         if blocks.high < blocks.high_max && !blocks.below_high {
             high = (high + batch).min(blocks.high_max);
             self.high = high as u32;
+        }
+        if order > 0 {
+            return batch;
         }
         let most = high.saturating_sub(self.count() + base).max(base);
         self.alloc_factor += u8::from(batch <= most && self.alloc_factor < SCALE_MAX.get());
@@ -104,10 +106,16 @@ impl CpuList {
         high
     }
 
-    /// mm/page_alloc.c: free_unref_page_commit, nr_pcp_free, 6.8: how many pages are given back after one more was freed.
-    fn due(&mut self, blocks: &Blocks) -> u64 {
-        let batch = blocks.batch;
-        self.free_count += u32::from(u64::from(self.free_count) < batch << SCALE_MAX.get());
+    /// mm/page_alloc.c: free_unref_page_commit, nr_pcp_free, 6.8: how many pages are given back after a piece more was freed.
+    fn due(&mut self, blocks: &Blocks, order: usize) -> u64 {
+        let (batch, most) = (blocks.batch, blocks.batch << SCALE_MAX.get());
+        let freed_large = std::mem::replace(&mut self.freed_large, order > 0);
+        let all = order > 0 && freed_large && u64::from(self.free_count) >= batch && self.count() >= batch;
+        self.free_count += if u64::from(self.free_count) < most { 1 << order } else { 0 };
+        if all {
+            self.high = self.clamped_high(blocks).saturating_sub(most).max(blocks.high) as u32;
+            return self.count().min(most);
+        }
         let high = self.give_back_from(blocks);
         if self.count() < high {
             return 0;
@@ -116,8 +124,11 @@ impl CpuList {
     }
 
     /// mm/page_alloc.c: free_unref_page_commit, nr_pcp_high, nr_pcp_free, 6.1: the same up to 6.6.
-    fn due_by_factor(&mut self, blocks: &Blocks) -> u64 {
+    fn due_by_factor(&mut self, blocks: &Blocks, order: usize) -> u64 {
         let batch = blocks.batch;
+        if order > 0 && self.factor > 0 {
+            return self.count();
+        }
         let high = if blocks.reclaim_active { blocks.high.min(4 * batch) } else { blocks.high };
         if self.count() < high {
             return 0;
@@ -142,82 +153,89 @@ impl CpuList {
 impl Mm {
     /// Takes one frame of the zone through the CPU's list; the watermarks have been checked.
     #[inline]
-    pub fn take_frame(&mut self, zone: u8, cpu: u16, kind: ZoneKind) -> bool {
-        let place = usize::from(cpu) * self.zones.len() + usize::from(zone);
-        let list = &mut self.cpu_lists[place];
+    pub fn take_frame(&mut self, zone: u8, cpu: u16, want: Want) -> Option<Frame> {
+        if self.profile.page_blocks {
+            return self.take_piece(zone, cpu, Wanted { order: 0, kind: want.mobility, wakes: true });
+        }
+        let list = &mut self.cpu_lists[usize::from(cpu) * self.zones.len() + usize::from(zone)];
         let slot = &mut self.zones[usize::from(zone)];
-        // User memory and page cache may lie anywhere (HighMem stands for GFP_HIGHUSER_MOVABLE).
-        let for_kernel = self.profile.page_blocks && kind != ZoneKind::HighMem;
-        if (if for_kernel { list.kernel } else { list.movable }) == 0 {
-            let batch = if self.profile.scales_batches { list.batch(&slot.blocks) } else { slot.blocks.batch };
-            let got = if self.profile.page_blocks {
-                slot.refill(for_kernel, batch)
-            } else {
-                Refilled { pages: slot.free.min(BATCH.get()), ..Refilled::default() }
-            };
-            slot.free -= got.pages;
-            slot.on_cpu_lists += got.pages;
-            list.take_up(for_kernel, got, slot.blocks.claims);
+        if list.count == 0 {
+            let got = slot.free.min(BATCH.get());
+            slot.free -= got;
+            slot.on_cpu_lists += got;
+            list.count = got as u32;
         }
-        let held = if for_kernel { &mut list.kernel } else { &mut list.movable };
-        if *held == 0 {
-            return false;
-        }
-        *held -= 1;
-        list.stolen = list.stolen.min(list.movable);
-        list.outside = list.outside.min(list.kernel);
-        list.unused = list.unused.min(list.kernel - list.outside);
-        list.factor >>= 1;
-        list.free_count >>= 1;
+        list.count = list.count.checked_sub(1)?;
         slot.on_cpu_lists -= 1;
         slot.alloc_batch -= 1;
         self.events.pgalloc += 1;
-        true
+        Some(Frame::from(zone))
     }
 
-    /// Gives frames back through the CPU's list; `of_slabs` if they held kernel objects, not page cache.
+    /// mm/page_alloc.c: rmqueue_pcplist: the same for a free piece of several frames.
     #[inline]
-    pub fn give_frames(&mut self, zone: u8, cpu: u16, frames: u64, of_slabs: bool) {
-        let place = usize::from(cpu) * self.zones.len() + usize::from(zone);
+    pub fn take_piece(&mut self, zone: u8, cpu: u16, wanted: Wanted) -> Option<Frame> {
+        let list = &mut self.cpu_lists[usize::from(cpu) * self.zones.len() + usize::from(zone)];
         let slot = &mut self.zones[usize::from(zone)];
-        let list = &mut self.cpu_lists[place];
-        self.events.pgfree += frames;
-        if self.profile.page_blocks {
-            for _ in 0..frames {
-                let in_kernel_block = if of_slabs { !slot.leaves_cache_block() } else { slot.leaves_kernel_block() };
-                give_one(slot, list, in_kernel_block, self.profile.scales_batches);
-            }
-            return;
+        let own = place(wanted.order, wanted.kind);
+        if list.lists[own].is_empty() {
+            let scales = self.profile.scales_batches;
+            let batch = if scales { list.batch(&slot.blocks, wanted.order) } else { slot.blocks.batch };
+            list.refill(slot, wanted, batch);
         }
-        let held = u64::from(list.movable) + frames;
+        let number = list.lists[own].pop_front()?;
+        list.count -= 1 << wanted.order;
+        list.factor >>= 1;
+        list.free_count >>= 1;
+        slot.on_cpu_lists -= 1 << wanted.order;
+        slot.alloc_batch -= 1 << wanted.order;
+        if wanted.kind == Kind::Movable
+            && number != UNTOLD
+            && let Some(buddy) = &mut slot.blocks.buddy
+        {
+            buddy.list(number, 1);
+        }
+        self.events.pgalloc += 1 << wanted.order;
+        Some(Frame { zone, number })
+    }
+
+    /// Gives frames back that nobody tells from others.
+    #[inline]
+    pub fn give_frames(&mut self, zone: u8, cpu: u16, frames: u64) {
+        let list = &mut self.cpu_lists[usize::from(cpu) * self.zones.len() + usize::from(zone)];
+        let slot = &mut self.zones[usize::from(zone)];
+        self.events.pgfree += frames;
+        let held = u64::from(list.count) + frames;
         let kept = if held > HIGH.get() { HIGH.get() - BATCH.get() } else { held };
-        slot.on_cpu_lists = slot.on_cpu_lists + kept - u64::from(list.movable);
+        slot.on_cpu_lists = slot.on_cpu_lists + kept - u64::from(list.count);
         slot.free += held - kept;
         // mm/page_alloc.c: free_pages_bulk, 2.6.32.
         slot.all_unreclaimable &= held == kept;
-        list.movable = kept as u32;
+        list.count = kept as u32;
     }
 
-    /// Frames of one slab, past the CPU's lists; watermarks have been checked, for who does not wake kswapd (`ALLOC_KSWAPD`): a boost
-    /// that this brings is for the next one who does.
-    pub fn take_together(&mut self, zone: u8, frames: u64) {
-        let slot = &mut self.zones[usize::from(zone)];
-        let boosted = slot.blocks.boosted;
-        let moved = slot.refill_of(true, frames, frames).pages;
-        debug_assert_eq!(moved, frames);
-        slot.blocks.boosted = boosted;
-        slot.free -= moved;
-        self.events.pgalloc += moved;
-    }
-
-    /// Frames of one slab come back.
-    pub fn give_together(&mut self, zone: u8, frames: u64) {
-        self.events.pgfree += frames;
-        let slot = &mut self.zones[usize::from(zone)];
-        let outside = (0..frames).filter(|_| slot.leaves_cache_block()).count() as u64;
-        slot.free += frames;
-        slot.blocks.kernel_free += frames - outside;
-        slot.note_high();
+    /// Gives a frame back, or the piece that begins with it, through the CPU's list.
+    #[inline]
+    pub fn give_frame(&mut self, frame: Frame, cpu: u16, order: usize, was: Kind) {
+        if !self.profile.page_blocks {
+            return self.give_frames(frame.zone, cpu, 1 << order);
+        }
+        let list = &mut self.cpu_lists[usize::from(cpu) * self.zones.len() + usize::from(frame.zone)];
+        let slot = &mut self.zones[usize::from(frame.zone)];
+        self.events.pgfree += 1 << order;
+        if frame.number == UNTOLD && slot.blocks.buddy.is_some() {
+            for _ in 0..1 << order {
+                let number = slot.blocks.buddy.as_mut().and_then(Buddy::tell).unwrap_or(UNTOLD);
+                list.give(slot, number, 0, was, self.profile.scales_batches);
+            }
+            return;
+        }
+        if was == Kind::Movable
+            && let Some(buddy) = &mut slot.blocks.buddy
+        {
+            buddy.list(frame.number, -1);
+        }
+        list.give(slot, frame.number, order, was, self.profile.scales_batches);
     }
 
     fn decay_lists(&mut self) {
@@ -225,7 +243,7 @@ impl Mm {
         for (place, list) in self.cpu_lists.iter_mut().enumerate() {
             let slot = &mut self.zones[place % zones];
             let due = list.decay(&slot.blocks);
-            give_back(slot, list, due, false);
+            list.give_back(slot, due, 0);
         }
     }
 
@@ -233,46 +251,75 @@ impl Mm {
     pub fn drain_lists(&mut self) {
         let zones = self.zones.len();
         for (place, list) in self.cpu_lists.iter_mut().enumerate() {
-            give_back(&mut self.zones[place % zones], list, u64::MAX, false);
+            list.give_back(&mut self.zones[place % zones], u64::MAX, 0);
         }
     }
 }
 
-/// mm/page_alloc.c: free_unref_page_commit.
-fn give_one(slot: &mut Zone, list: &mut CpuList, in_kernel_block: bool, scales: bool) {
-    *(if in_kernel_block { &mut list.kernel } else { &mut list.movable }) += 1;
-    slot.on_cpu_lists += 1;
-    list.alloc_factor >>= 1;
-    let due = if scales { list.due(&slot.blocks) } else { list.due_by_factor(&slot.blocks) };
-    if due > 0 {
-        give_back(slot, list, due, in_kernel_block);
-        slot.note_high();
+impl CpuList {
+    /// The frames that it holds, and how many are with each, as a power of two.
+    pub fn held(&self) -> impl Iterator<Item = (u32, usize)> + '_ {
+        self.lists
+            .iter()
+            .enumerate()
+            .flat_map(|(own, list)| list.iter().map(move |number| (*number, own / KINDS.len())))
     }
-}
 
-/// mm/page_alloc.c: free_pcppages_bulk: one list is emptied first, the one that has just grown, from its tail, where what was taken
-/// last and not used yet is.
-fn give_back(slot: &mut Zone, list: &mut CpuList, pages: u64, kernels_first: bool) {
-    let mut left = pages;
-    for kernel in [kernels_first, !kernels_first] {
-        let held = if kernel { &mut list.kernel } else { &mut list.movable };
-        let freed = left.min(u64::from(*held));
-        *held -= freed as u32;
-        left -= freed;
-        slot.on_cpu_lists -= freed;
-        slot.free += freed;
-        if kernel {
-            let outside = freed.min(u64::from(list.outside));
-            list.outside -= outside as u32;
-            slot.blocks.give_back_outside(outside);
-            let unused = (freed - outside).min(u64::from(list.unused));
-            list.unused -= unused as u32;
-            slot.blocks.kernel_free += freed - outside - unused;
-            slot.blocks.give_back_unused(unused, list.claims);
-        } else {
-            let back = freed.min(u64::from(list.stolen));
-            list.stolen -= back as u32;
-            slot.blocks.give_back(back);
+    /// mm/page_alloc.c: rmqueue_bulk; "Scale batch relative to order".
+    fn refill(&mut self, slot: &mut Zone, wanted: Wanted, batch: u64) {
+        let batch = if batch > 1 { (batch >> wanted.order).max(2) } else { batch };
+        let mut mode = Mode::default();
+        for _ in 0..batch {
+            if slot.free < 1 << wanted.order {
+                break;
+            }
+            let number = match slot.blocks.buddy {
+                Some(_) => slot.rmqueue(wanted, &mut mode),
+                None => Some(UNTOLD),
+            };
+            let Some(number) = number else { break };
+            self.lists[place(wanted.order, wanted.kind)].push_back(number);
+            self.count += 1 << wanted.order;
+            slot.free -= 1 << wanted.order;
+            slot.on_cpu_lists += 1 << wanted.order;
+        }
+    }
+
+    /// mm/page_alloc.c: free_unref_page_commit: first on the list of its block's kind.
+    fn give(&mut self, slot: &mut Zone, number: u32, order: usize, was: Kind, scales: bool) {
+        let kind = slot.blocks.buddy.as_ref().filter(|_| number != UNTOLD).map_or(was, |buddy| buddy.kind(number));
+        let own = place(order, kind);
+        self.lists[own].push_front(number);
+        self.count += 1 << order;
+        slot.on_cpu_lists += 1 << order;
+        self.alloc_factor >>= 1;
+        let due = if scales { self.due(&slot.blocks, order) } else { self.due_by_factor(&slot.blocks, order) };
+        if due > 0 {
+            self.give_back(slot, due, own);
+            slot.note_high();
+        }
+    }
+
+    /// mm/page_alloc.c: free_pcppages_bulk: one list after the other is emptied, from one on, what was taken last and not used yet before
+    /// the rest.
+    fn give_back(&mut self, slot: &mut Zone, pages: u64, from: usize) {
+        let mut left = pages.min(self.count());
+        let by_block = slot.blocks.whole_block_or_page;
+        for own in (0..LISTS).map(|step| (from + step) % LISTS) {
+            let (order, listed) = (own / KINDS.len(), KINDS[own % KINDS.len()]);
+            while left > 0
+                && let Some(number) = self.lists[own].pop_back()
+            {
+                self.count -= 1 << order;
+                left = left.saturating_sub(1 << order);
+                slot.on_cpu_lists -= 1 << order;
+                slot.free += 1 << order;
+                if let Some(buddy) = slot.blocks.buddy.as_mut().filter(|_| number != UNTOLD) {
+                    // From 6.10 on the kind of its block at this time.
+                    let kind = if by_block { buddy.kind(number) } else { listed };
+                    buddy.give(number, order, kind, by_block);
+                }
+            }
         }
     }
 }
@@ -287,75 +334,95 @@ pub async fn decay_lists(m: Rc<Machine>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{CpuList, give_back, give_one};
-    use crate::v6::blocks::{Blocks, Open, Refilled};
+    use super::{CpuList, place};
+    use crate::v6::blocks::Blocks;
+    use crate::v6::buddy::{Buddy, Kind, UNTOLD};
+    use crate::v6::fallback::Wanted;
     use crate::zone::{Zone, ZoneKind};
 
-    /// 90 free pages of a block of unmovable allocations and 3 of page cache's: a batch of 7 takes 4 of the kernel's, and the list is
-    /// emptied from its tail when kswapd gives pages back on this CPU.
-    #[test]
-    fn what_was_taken_of_the_kernels_blocks_and_not_used_comes_back_first() {
-        let mut zone = Zone::new(1, ZoneKind::Dma32, 32_768, 28_000);
+    /// A zone of two blocks: 93 pages of page cache's and 90 of the kernel's unmovable ones.
+    fn zone(by_page: bool) -> Zone {
+        let mut zone = Zone::new(1, ZoneKind::Dma32, 1_024, 28_000);
         (zone.min, zone.low, zone.high) = (20, 25, 30);
-        zone.open_kernel_blocks(Some([vec![], vec![Open::new(90, 64)]]));
-        zone.size_blocks(1, 15_000, true);
-        zone.free = 93;
-        let got = zone.refill(false, 7);
-        assert_eq!((got.pages, got.stolen, zone.blocks.kernel_free), (7, 4, 86));
-        zone.free -= got.pages;
-        let mut list = CpuList::default();
-        list.take_up(false, got, 0);
-        zone.on_cpu_lists = got.pages;
-        zone.blocks.below_high = true;
-        while list.stolen > 0 {
-            give_one(&mut zone, &mut list, false, true);
+        zone.size_blocks(1, 15_000, by_page);
+        let mut buddy = Buddy::new(0, 1_024);
+        buddy.set_kind(512, Kind::Unmovable);
+        [(0, 6), (64, 4), (80, 3), (88, 2), (92, 0)]
+            .into_iter()
+            .for_each(|(at, order)| buddy.add(at, order, Kind::Movable));
+        [(512, 6), (576, 4), (592, 3), (600, 1)]
+            .into_iter()
+            .for_each(|(at, order)| buddy.add(at, order, Kind::Unmovable));
+        zone.free = buddy.free();
+        zone.blocks.buddy = Some(buddy);
+        (zone.blocks.high, zone.blocks.high_max) = (1_000, 1_000);
+        zone
+    }
+
+    fn wanted(order: usize, kind: Kind) -> Wanted {
+        Wanted { order, kind, wakes: true }
+    }
+
+    /// rmqueue_bulk and free_pcppages_bulk: a batch of 7 is in the order of addresses where a piece is split; of pieces of four pages a batch is 2
+    /// at least (7 >> 2 = 1); and the list that has just grown is emptied first, from its tail.
+    #[test]
+    fn lists_are_filled_by_batches_and_emptied_from_their_tails() {
+        let (mut zone, mut list) = (zone(true), CpuList::default());
+        list.refill(&mut zone, wanted(0, Kind::Movable), 7);
+        assert_eq!(list.lists[place(0, Kind::Movable)], [92, 88, 89, 90, 91, 80, 81]);
+        list.refill(&mut zone, wanted(2, Kind::Unmovable), 7);
+        assert_eq!((list.lists[place(2, Kind::Unmovable)].len(), list.count(), zone.on_cpu_lists), (2, 15, 15));
+        assert_eq!(zone.free, 183 - 15);
+        list.give_back(&mut zone, 2, place(0, Kind::Movable));
+        assert_eq!(list.lists[place(0, Kind::Movable)], [92, 88, 89, 90, 91]);
+        list.give_back(&mut zone, u64::MAX, place(0, Kind::Movable));
+        assert_eq!((zone.free, zone.on_cpu_lists, list.count()), (183, 0, 0));
+        assert_eq!(zone.blocks.buddy.as_ref().map(Buddy::free), Some(183));
+    }
+
+    /// A page of page cache that was taken of a block of the kernel's goes on the list of that when it is freed. What comes back from a list up to
+    /// 6.9 is of the kind that it was taken for, from 6.10 on of its block's.
+    #[test]
+    fn what_was_taken_of_another_kinds_block_is_that_blocks_again() {
+        for by_page in [false, true] {
+            let (mut zone, mut list) = (zone(by_page), CpuList::default());
+            list.refill(&mut zone, wanted(0, Kind::Movable), 93);
+            list.give_back(&mut zone, 1, place(0, Kind::Movable));
+            // 1 of its own is left, and then 1 of the kernel's smallest piece (6.10), or of the piece of 64 with all that its block has.
+            list.refill(&mut zone, wanted(0, Kind::Movable), 2);
+            let own = place(0, Kind::Movable);
+            let taken = list.lists[own].pop_back().expect("a page");
+            assert_eq!(
+                (taken, zone.blocks.buddy.as_ref().map(|buddy| buddy.kind(taken))),
+                (600, Some(Kind::Unmovable))
+            );
+            (list.count, zone.on_cpu_lists) = (list.count - 1, zone.on_cpu_lists - 1);
+            let mut unused = (zone.clone(), list.clone());
+            list.give(&mut zone, taken, 0, Kind::Movable, true);
+            assert_eq!(list.lists[place(0, Kind::Unmovable)], [taken]);
+            unused.1.lists[own].push_back(taken);
+            (unused.1.count, unused.0.on_cpu_lists) = (unused.1.count + 1, unused.0.on_cpu_lists + 1);
+            unused.1.give_back(&mut unused.0, 1, own);
+            let buddy = unused.0.blocks.buddy.as_ref().expect("told apart");
+            assert_eq!(buddy.first(Kind::Unmovable, 1) == Some(600), by_page);
+            assert_eq!(buddy.first(Kind::Movable, 1) == Some(600), !by_page);
         }
-        assert_eq!(zone.blocks.kernel_free, 90);
     }
 
-    /// A block of 512 pages of which slabs take a batch: 255 and what is given back unused are half a block again, which page cache may
-    /// claim; of a block that was claimed meanwhile they are page cache's.
+    /// free_unref_page_commit of 6.1: what only frees gives back all when a piece of several pages comes.
     #[test]
-    fn what_slabs_have_not_used_is_part_of_their_block_again() {
-        let mut zone = Zone::new(1, ZoneKind::Dma32, 32_768, 28_000);
-        (zone.min, zone.low, zone.high) = (20, 25, 30);
-        zone.open_kernel_blocks(Some([vec![Open::new(300, 256)], vec![]]));
-        zone.size_blocks(1, 15_000, true);
-        zone.free = 300;
-        let got = zone.refill(true, 100);
-        assert_eq!((got, zone.blocks.kernel_free), (Refilled { pages: 100, stolen: 0, of_open_block: 100 }, 200));
-        zone.free -= got.pages;
-        let mut list = CpuList { kernel: 90, unused: 90, ..CpuList::default() };
-        let mut claimed = (zone.clone(), list);
-        zone.on_cpu_lists = 90;
-        give_back(&mut zone, &mut list, 60, true);
-        assert_eq!((list.kernel, list.unused, zone.blocks.kernel_free), (30, 30, 260));
-        let got = zone.refill(false, 1);
-        assert_eq!((got.pages, got.stolen, zone.blocks.kernel_free), (1, 0, 0), "claimed whole");
-        claimed.1.claims = 1;
-        claimed.0.on_cpu_lists = 90;
-        give_back(&mut claimed.0, &mut claimed.1, 60, true);
-        assert_eq!(claimed.0.blocks.kernel_free, 200, "they are of another block's kind");
-    }
-
-    /// 10 free pages of the slabs' block and 90 of page cache's, of which no piece can be claimed: a batch of 40 for slabs takes 30 of page cache's,
-    /// and what it gives back of those is page cache's again.
-    #[test]
-    fn what_slabs_took_of_page_caches_blocks_and_did_not_use_is_page_caches_again() {
-        let mut zone = Zone::new(1, ZoneKind::Dma32, 32_768, 28_000);
-        (zone.min, zone.low, zone.high) = (20, 25, 30);
-        zone.free = 100;
-        zone.open_kernel_blocks(Some([vec![Open::new(10, 8)], vec![]]));
-        zone.size_blocks(1, 15_000, true);
-        let got = zone.refill(true, 40);
-        assert_eq!((got, zone.blocks.kernel_free), (Refilled { pages: 40, stolen: 30, of_open_block: 10 }, 0));
-        zone.free -= got.pages;
-        zone.on_cpu_lists = got.pages;
-        let mut list = CpuList::default();
-        list.take_up(true, got, 0);
-        give_back(&mut zone, &mut list, 35, true);
-        assert_eq!((list.kernel, list.outside, list.unused), (5, 0, 5));
-        assert_eq!((zone.blocks.kernel_free, zone.free), (5, 95), "5 of the slabs' block, 30 of page cache's");
+    fn pieces_of_several_pages_are_not_kept_by_a_cpu_that_only_frees() {
+        let mut blocks = blocks(false);
+        (blocks.batch, blocks.high) = (7, 100);
+        let list = CpuList { count: 60, factor: 1, ..CpuList::default() };
+        assert_eq!((list.clone().due_by_factor(&blocks, 2), list.clone().due_by_factor(&blocks, 0)), (60, 0));
+        assert_eq!(CpuList { factor: 0, ..list.clone() }.due_by_factor(&blocks, 2), 0);
+        // 6.12: two in a row, and a batch freed of late.
+        let list = CpuList { count: 600, high: 1_000, free_count: 7, ..list.clone() };
+        assert_eq!(list.clone().due(&blocks, 2), 0);
+        let mut again = CpuList { freed_large: true, ..list.clone() };
+        assert_eq!((again.due(&blocks, 2), again.high), (224, 776));
+        assert_eq!(CpuList { free_count: 6, freed_large: true, ..again }.due(&blocks, 2), 0);
     }
 
     /// A node of 108 MiB, below its high watermark: batches of 7, lists of 216.
@@ -369,52 +436,52 @@ mod tests {
     #[test]
     fn a_cpu_that_only_takes_pages_takes_twice_as_many_each_time() {
         let mut list = CpuList::default();
-        let taken: Vec<u64> = (0..7).map(|_| list.batch(&blocks(true))).collect();
+        let taken: Vec<u64> = (0..7).map(|_| list.batch(&blocks(true), 0)).collect();
         assert_eq!(taken, [7, 14, 28, 56, 112, 209, 209], "216 - 7 at most");
-        list.kernel = 205;
-        assert_eq!(list.batch(&blocks(true)), 7, "what the list has room for, but a batch in any case");
+        list.count = 205;
+        assert_eq!(list.batch(&blocks(true), 0), 7, "what the list has room for, but a batch in any case");
     }
 
     /// nr_pcp_alloc: high = min(high + batch, high_max) while the zone is not below its high watermark.
     #[test]
     fn a_list_may_hold_more_the_more_is_taken_while_the_zone_is_above_its_high_watermark() {
         let mut list = CpuList::default();
-        let taken: Vec<u64> = (0..7).map(|_| list.batch(&blocks(false))).collect();
+        let taken: Vec<u64> = (0..7).map(|_| list.batch(&blocks(false), 0)).collect();
         assert_eq!(taken, [7, 14, 28, 56, 112, 224, 224], "7 << 5 at most");
         assert_eq!(list.high, 216 + 7 + 14 + 28 + 56 + 112 + 224 + 224);
-        (0..40).for_each(|_| _ = list.batch(&blocks(false)));
+        (0..40).for_each(|_| _ = list.batch(&blocks(false), 0));
         assert_eq!(list.high, 3_456);
-        assert_eq!(list.batch(&blocks(true)), 224, "it stays as large when the zone falls below");
+        assert_eq!(list.batch(&blocks(true), 0), 224, "it stays as large when the zone falls below");
     }
 
     /// nr_pcp_high and nr_pcp_free on a list that may hold 1000 pages and holds 500.
     #[test]
     fn what_is_given_back_depends_on_where_the_zone_stands() {
-        let list = CpuList { movable: 500, high: 1_000, free_count: 49, ..CpuList::default() };
-        let due = |mut list: CpuList, blocks: &Blocks| (list.due(blocks), list.high, list.free_count);
-        assert_eq!(due(list, &blocks(false)), (0, 1_000, 50), "it has room");
+        let list = CpuList { count: 500, high: 1_000, free_count: 49, ..CpuList::default() };
+        let due = |mut list: CpuList, blocks: &Blocks| (list.due(blocks, 0), list.high, list.free_count);
+        assert_eq!(due(list.clone(), &blocks(false)), (0, 1_000, 50), "it has room");
         // high = count: max(count, high_min), and the list may hold 50 less.
-        assert_eq!(due(list, &blocks(true)), (50, 950, 50));
+        assert_eq!(due(list.clone(), &blocks(true)), (50, 950, 50));
         // min(batch << 2, high) = 28, of which all but a batch may go.
         let mut reclaimed = blocks(false);
         reclaimed.reclaim_active = true;
-        assert_eq!(due(list, &reclaimed), (21, 950, 50));
-        let full = CpuList { movable: 1_000, ..list };
-        assert_eq!(due(full, &blocks(false)), (50, 1_000, 50));
+        assert_eq!(due(list.clone(), &reclaimed), (21, 950, 50));
+        let full = CpuList { count: 1_000, ..list.clone() };
+        assert_eq!(due(full.clone(), &blocks(false)), (50, 1_000, 50));
         // need_high = free_count + batch.
-        let small = CpuList { movable: 220, high: 216, free_count: 223, ..list };
-        assert_eq!(due(small, &blocks(false)), (209, 231, 224));
-        assert_eq!(due(CpuList { free_count: 224, ..small }, &blocks(true)).2, 224, "batch << 5 at most");
+        let small = CpuList { count: 220, high: 216, free_count: 223, ..list.clone() };
+        assert_eq!(due(small.clone(), &blocks(false)), (209, 231, 224));
+        assert_eq!(due(CpuList { free_count: 224, ..small.clone() }, &blocks(true)).2, 224, "batch << 5 at most");
     }
 
     /// decay_pcp_high: by an eighth, but no more than 224 pages at once, down to high_min.
     #[test]
     fn an_idle_list_shrinks_by_an_eighth_each_second() {
-        let mut list = CpuList { movable: 900, high: 1_000, ..CpuList::default() };
+        let mut list = CpuList { count: 900, high: 1_000, ..CpuList::default() };
         assert_eq!((list.decay(&blocks(true)), list.high), (25, 875));
-        let mut list = CpuList { movable: 10, high: 230, ..CpuList::default() };
+        let mut list = CpuList { count: 10, high: 230, ..CpuList::default() };
         assert_eq!((list.decay(&blocks(true)), list.high), (0, 216));
-        let mut list = CpuList { movable: 3_456, high: 3_456, ..CpuList::default() };
+        let mut list = CpuList { count: 3_456, high: 3_456, ..CpuList::default() };
         assert_eq!((list.decay(&blocks(true)), list.high), (224, 3_232));
     }
 
@@ -426,11 +493,12 @@ mod tests {
         zone.size_blocks(1, 15_000, true);
         zone.free = 30;
         assert!(zone.admits(25, ZoneKind::HighMem) && zone.blocks.below_high);
-        let mut list = CpuList { movable: 40, ..CpuList::default() };
+        let mut list = CpuList { count: 40, ..CpuList::default() };
         zone.on_cpu_lists = 40;
-        give_one(&mut zone, &mut list, false, true);
+        list.lists[place(0, Kind::Movable)].extend([UNTOLD; 40]);
+        list.give(&mut zone, UNTOLD, 0, Kind::Movable, true);
         assert!(!zone.blocks.below_high && zone.free > 30);
-        give_back(&mut zone, &mut list, u64::MAX, false);
+        list.give_back(&mut zone, u64::MAX, 0);
         assert_eq!((zone.free, list.count(), zone.on_cpu_lists), (71, 0, 0));
     }
 }

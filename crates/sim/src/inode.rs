@@ -311,11 +311,11 @@ impl Inodes {
         self.get(id).place != Place::Gone
     }
 
-    /// Some pages of it went: the last of them leaves it to the shrinker (mm/vmscan.c: __remove_mapping, 5.15 and later).
+    /// What held it is gone: it is left to the shrinker (mm/vmscan.c: __remove_mapping, 5.15 and later).
     #[inline]
     pub fn uncached(&mut self, id: InodeId) {
         let inode = self.get(id);
-        if inode.place == Place::Cached && inode.pages == 0 {
+        if inode.place == Place::Cached {
             self.get_mut(id).place = Place::Unused;
             if !self.get(id).links[List::Inodes as usize].on {
                 self.push(id, List::Inodes);
@@ -445,10 +445,8 @@ impl Inodes {
 
     /// fs/inode.c: inode_lru_isolate: whether the inode at the tail stays: in use again or with page cache (5.15 and later) it leaves
     /// the list, until it is put there again; unused for a second time it goes round once more.
-    pub fn keeps_unused(&mut self, id: InodeId, cache_holds: bool) -> bool {
-        let inode = self.get(id);
-        let cached = cache_holds && inode.pages > 0;
-        if inode.place != Place::Unused || cached {
+    pub fn keeps_unused(&mut self, id: InodeId, cached: bool) -> bool {
+        if self.get(id).place != Place::Unused || cached {
             self.take_off(id, List::Inodes);
             let inode = self.get_mut(id);
             if inode.place == Place::Unused {
@@ -478,18 +476,16 @@ mod tests {
         for id in [one, two, three] {
             inodes.put(id, Place::Unused);
         }
-        // The first is in use, the second was and is not any more, the third has a page.
+        // The first is in use, the second was and is not any more, the third is held by its page.
         inodes.put(one, Place::Dentry);
         inodes.put(two, Place::Dentry);
         inodes.put(two, Place::Unused);
-        inodes.get_mut(three).pages = 1;
         assert_eq!((inodes.unused(), inodes.tail(List::Inodes)), (3, Some(one)));
-        assert!(inodes.keeps_unused(one, true) && inodes.unused() == 2, "in use: off the list");
-        assert!(inodes.keeps_unused(two, true) && inodes.tail(List::Inodes) == Some(three), "once more round");
+        assert!(inodes.keeps_unused(one, false) && inodes.unused() == 2, "in use: off the list");
+        assert!(inodes.keeps_unused(two, false) && inodes.tail(List::Inodes) == Some(three), "once more round");
         assert!(inodes.keeps_unused(three, true) && inodes.get(three).place == Place::Cached);
-        assert!(!inodes.keeps_unused(two, true), "the second time it goes");
+        assert!(!inodes.keeps_unused(two, false), "the second time it goes");
         // Its last page gone, the third is on the list again.
-        inodes.get_mut(three).pages = 0;
         inodes.uncached(three);
         assert_eq!((inodes.get(three).place, inodes.unused()), (Place::Unused, 2));
     }

@@ -14,6 +14,7 @@ use super::memory::Mm;
 use super::site::Site;
 use super::task::Task;
 use super::throttle;
+use super::v6::buddy::Kind;
 use super::vfs::fetch;
 
 const PAGE: u64 = 4096;
@@ -54,37 +55,34 @@ constants! {
     /// Pages that one page of a table maps.
     const TABLE_PAGES: u64 = kernel(512, "arch/x86/include/asm/pgtable_64_types.h", "PTRS_PER_PTE", "2.6.32");
 }
-/// Stands where a zone stands for tables that are part of what processes held before the scenario began.
-const HELD_BEFORE: u8 = u8::MAX;
-
 /// mm/memory.c: handle_mm_fault, pte_alloc_map, 2.6.32: the table comes before the page, with GFP_KERNEL.
 async fn page_table(m: &Machine, task: &mut Task, inode: InodeId, page: u64) {
     let place = (inode, (page / TABLE_PAGES.get()) as u32);
     if !m.profile.page_tables || m.mm.borrow().page_tables.contains_key(&place) {
         return;
     }
-    let Some(zone) = alloc::page(m, task, Want::KERNEL).await else { return };
+    let Some(frame) = alloc::page(m, task, Want::PAGE_TABLE).await else { return };
     let mut mm = m.mm.borrow_mut();
     if mm.page_tables.contains_key(&place) {
-        return mm.give_frames(zone, task.cpu, 1, true);
+        return mm.give_frame(frame, task.cpu, 0, Kind::Unmovable);
     }
-    mm.page_tables.insert(place, zone);
-    mm.zones[usize::from(zone)].pinned += 1;
+    mm.page_tables.insert(place, Some(frame));
+    mm.zones[usize::from(frame.zone)].pinned += 1;
 }
 
 /// The tables of a file that has been mapped and read for long.
 pub fn tables_stand(mm: &mut Mm, inode: InodeId, bytes: u64) {
     for place in 0..=(bytes / PAGE / TABLE_PAGES.get()) as u32 {
-        mm.page_tables.insert((inode, place), HELD_BEFORE);
+        mm.page_tables.insert((inode, place), None);
     }
 }
 
 fn drop_tables(mm: &mut Mm, inode: InodeId, cpu: u16) {
     let pages = mm.inodes.get(inode).size.div_ceil(PAGE);
     for place in 0..=(pages / TABLE_PAGES.get()) as u32 {
-        if let Some(zone) = mm.page_tables.remove(&(inode, place)).filter(|&zone| zone != HELD_BEFORE) {
-            mm.zones[usize::from(zone)].pinned -= 1;
-            mm.give_frames(zone, cpu, 1, true);
+        if let Some(Some(frame)) = mm.page_tables.remove(&(inode, place)) {
+            mm.zones[usize::from(frame.zone)].pinned -= 1;
+            mm.give_frame(frame, cpu, 0, Kind::Unmovable);
         }
     }
 }
@@ -171,10 +169,10 @@ fn unmap_pages(mm: &mut Mm, inode: InodeId) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::unmap_pages;
+    use crate::alloc::Want;
     use crate::build;
     use crate::kernel;
     use crate::slab::Object;
-    use crate::zone::ZoneKind;
 
     /// On which list 8 mapped pages are once they are unmapped, where so many were written (they have buffer_heads) and so many used.
     fn list_of(kernel: &str, written: u32, used: u32) -> (u64, u64, [u64; 2]) {
@@ -182,7 +180,7 @@ mod tests {
         mm.zones[0].size_blocks(1, 0, true);
         let inode = mm.inodes.add((1, 1), Object::default(), false);
         let pages = (0..8).map(|page| {
-            mm.take_frame(0, 0, ZoneKind::HighMem);
+            mm.take_frame(0, 0, Want::USER);
             mm.insert(inode, page, 0)
         });
         let id = pages.last().expect("eight");

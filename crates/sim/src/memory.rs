@@ -9,6 +9,7 @@ use super::kernel::Profile;
 use super::reclaim::Pageout;
 use super::slab::{CACHES, CacheKind, SlabCache};
 use super::swap::Swap;
+use super::v6::buddy::{Frame, Kind};
 use super::v6::cgroup::Cgroup;
 use super::v6::kswapd::Woken;
 use super::v6::tree::Trees;
@@ -88,8 +89,8 @@ pub struct Mm {
     pub pageout: Vec<Pageout>,
     /// Pages of truncated files that stay on the LRU with their buffers (the journalled-page leak).
     pub leaked: u64,
-    /// Pages of page tables by mapped file and 2 MiB of it, with the zone that each was taken from.
-    pub page_tables: KeyMap<(InodeId, u32), u8>,
+    /// Pages of page tables by mapped file and 2 MiB of it, with the frame of each; none for those that processes held before the scenario began.
+    pub page_tables: KeyMap<(InodeId, u32), Option<Frame>>,
     /// Stands for the file that those pages no longer have.
     pub ownerless: InodeId,
 }
@@ -167,14 +168,16 @@ impl Mm {
         None
     }
 
-    /// Puts a page whose frame was just taken from `zone` into the page cache.
-    pub fn insert(&mut self, inode: InodeId, page: u64, zone: u8) -> ChunkId {
-        self.insert_as(inode, page, zone, false)
+    /// Puts a page whose frame was just taken into the page cache.
+    pub fn insert(&mut self, inode: InodeId, page: u64, frame: impl Into<Frame>) -> ChunkId {
+        self.insert_as(inode, page, frame.into(), false)
     }
 
     /// The same for a page that a fault brings in where there are generations: it begins in the youngest (mm/swap.c: folio_add_lru,
     /// lru_gen_in_fault, 6.1), from 6.14 on in the one before unless it comes back with PG_workingset, which the model does not keep.
-    pub fn insert_as(&mut self, inode: InodeId, page: u64, zone: u8, in_fault: bool) -> ChunkId {
+    pub fn insert_as(&mut self, inode: InodeId, page: u64, frame: impl Into<Frame>, in_fault: bool) -> ChunkId {
+        let frame = frame.into();
+        let zone = frame.zone;
         let (window, bit) = ((page / WINDOW_PAGES) as u32, 1u32 << (page % WINDOW_PAGES));
         let in_cgroup = self.inodes.get(inode).in_cgroup;
         let node = self.zones[usize::from(zone)].node;
@@ -186,9 +189,31 @@ impl Mm {
         let id = self.chunk_for(inode, window, zone, lruvec, list);
         self.chunks.get_mut(id).outer |= youngest && !self.profile.lru_gen_reworked;
         self.chunks.set_present(id, bit);
+        self.note_frame(id, bit, frame);
         self.inodes.get_mut(inode).pages += 1;
         self.zones[usize::from(zone)].file += 1;
+        if self.profile.tree_nodes {
+            self.trees.used(inode, page);
+        }
         id
+    }
+
+    #[inline]
+    pub fn note_frame(&mut self, id: ChunkId, bit: u32, frame: Frame) {
+        if self.profile.page_blocks {
+            self.chunks.frames.note(id, bit, frame.number);
+        }
+    }
+
+    /// Gives the frames of pages back that a chunk no longer has.
+    #[inline]
+    fn give_pages(&mut self, (id, bits): (ChunkId, u32), zone: u8, cpu: u16) {
+        if !self.profile.page_blocks {
+            return self.give_frames(zone, cpu, u64::from(bits.count_ones()));
+        }
+        for number in self.chunks.frames.of(id, bits) {
+            self.give_frame(Frame { zone, number }, cpu, 0, Kind::Movable);
+        }
     }
 
     pub fn lacks_buffer(&self, (id, bit): (ChunkId, u32)) -> bool {
@@ -233,7 +258,7 @@ impl Mm {
             self.free_buffers(id, chunk.buffers & bits, cpu);
         }
         let pages = self.chunks.clear(id, bits);
-        self.give_frames(chunk.zone, cpu, pages, false);
+        self.give_pages((id, bits), chunk.zone, cpu);
         let inode = self.inodes.get_mut(chunk.inode);
         inode.pages -= pages as u32;
         inode.under_writeback -= writeback as u32;
@@ -252,8 +277,35 @@ impl Mm {
             self.forget_chunk(id);
         }
         self.free_node(chunk.inode, cpu);
-        self.inodes.uncached(chunk.inode);
+        if self.profile.tree_nodes {
+            self.update_node(chunk.inode, chunk.window, cpu);
+        }
+        self.note_uncached(chunk.inode);
         pages
+    }
+
+    /// Whether any page of a window is cached.
+    pub fn has_pages(&self, inode: InodeId, window: u32) -> bool {
+        let mut id = self.inodes.get(inode).windows.get(window);
+        while id != NONE {
+            let chunk = self.chunks.get(id);
+            if chunk.present != 0 {
+                return true;
+            }
+            id = chunk.sibling;
+        }
+        false
+    }
+
+    /// include/linux/pagemap.h: mapping_shrinkable, 5.15: page cache, or a node of shadow entries, keeps an inode from the shrinker.
+    pub fn cache_holds(&self, inode: InodeId) -> bool {
+        self.profile.shrink.cache_holds_inodes && (self.inodes.get(inode).pages > 0 || self.trees.holds(inode))
+    }
+
+    pub fn note_uncached(&mut self, inode: InodeId) {
+        if !self.cache_holds(inode) {
+            self.inodes.uncached(inode);
+        }
     }
 
     /// A page that was charged for this file and is not cached after all.
@@ -453,7 +505,7 @@ impl Mm {
                 )));
             }
         }
-        Ok(())
+        self.check_frames()
     }
 
     /// Of all zones.

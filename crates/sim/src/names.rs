@@ -91,11 +91,11 @@ impl Mm {
     /// iput() of an inode that nobody holds any more: its dentry is back on the list, or it is itself, unless its page cache keeps it
     /// off (fs/inode.c: __inode_add_lru, 5.15 and later).
     pub fn let_inode_go(&mut self, id: InodeId) {
-        let cache_holds = self.profile.shrink.cache_holds_inodes;
+        let held = self.cache_holds(id);
         let inode = self.inodes.get_mut(id);
         let place = match std::mem::take(&mut inode.pinned_dentry) {
             true => Place::Dentry,
-            false if cache_holds && inode.pages > 0 => Place::Cached,
+            false if held => Place::Cached,
             false => Place::Unused,
         };
         self.inodes.put(id, place);

@@ -5,6 +5,8 @@
 //! slab is given back only when its last object is freed. So inodes that reclaim takes here and there free no page for long. Leaves out:
 //! colours, the arrays of freed objects of each CPU.
 
+use super::v6::buddy::Frame;
+
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +15,8 @@ struct Slab {
     /// Objects that it has room for.
     objects: u16,
     zone: u8,
+    /// Its first frame.
+    frame: u32,
     prev: u32,
     next: u32,
 }
@@ -40,8 +44,8 @@ impl Packed {
         Packed { slabs: Vec::new(), spare: Vec::new(), zones: vec![zone; zones] }
     }
 
-    pub fn grow(&mut self, zone: u8, objects: u64) {
-        let slab = Slab { in_use: 0, objects: objects as u16, zone, prev: NONE, next: NONE };
+    pub fn grow(&mut self, Frame { zone, number }: Frame, objects: u64) {
+        let slab = Slab { in_use: 0, objects: objects as u16, zone, frame: number, prev: NONE, next: NONE };
         let id = match self.spare.pop() {
             Some(id) => {
                 self.slabs[id as usize] = slab;
@@ -71,23 +75,32 @@ impl Packed {
         Some(id)
     }
 
-    /// Frees an object of the slab. How many it had room for if it was given back, which happens to an empty one if `drop_empty`.
-    pub fn give(&mut self, id: u32, drop_empty: bool) -> Option<u64> {
+    /// Frees an object of the slab. How many it had room for, and its first frame, if it was given back, which happens to an empty one if
+    /// `drop_empty`.
+    pub fn give(&mut self, id: u32, drop_empty: bool) -> Option<(u64, u32)> {
         let slab = &mut self.slabs[id as usize];
         let was_full = slab.in_use == slab.objects;
         slab.in_use -= 1;
         let (is_empty, zone, objects) = (slab.in_use == 0, usize::from(slab.zone), u64::from(slab.objects));
+        let frame = slab.frame;
         match (was_full, is_empty) {
             (true, false) => self.link_tail(id),
             (false, true) => self.unlink(id),
             _ => {}
         }
         if is_empty && drop_empty {
+            self.slabs[id as usize].objects = 0;
             self.spare.push(id);
         } else if is_empty {
             self.zones[zone].empty.push(id);
         }
-        (is_empty && drop_empty).then_some(objects)
+        (is_empty && drop_empty).then_some((objects, frame))
+    }
+
+    /// Zone, first frame and room of each slab.
+    pub fn slabs(&self) -> impl Iterator<Item = (Frame, u64)> + '_ {
+        let there = self.slabs.iter().filter(|slab| slab.objects > 0);
+        there.map(|slab| (Frame { zone: slab.zone, number: slab.frame }, u64::from(slab.objects)))
     }
 
     /// Slabs of the zone that are not full.
@@ -127,13 +140,12 @@ impl Packed {
 
 #[cfg(test)]
 mod tests {
-    use super::Packed;
+    use super::{Frame, Packed};
 
     #[test]
     fn a_slab_goes_with_its_last_object_only() {
         let mut packed = Packed::new(1);
-        packed.grow(0, 3);
-        packed.grow(0, 3);
+        [64, 96].into_iter().for_each(|number| packed.grow(Frame { zone: 0, number }, 3));
         let taken: Vec<u32> = std::iter::from_fn(|| packed.take(0)).collect();
         assert_eq!(taken.len(), 6);
         let of_one: Vec<u32> = taken.iter().copied().filter(|id| *id == taken[0]).collect();
@@ -141,7 +153,7 @@ mod tests {
         assert_eq!([0, 3, 0].map(|at| packed.give(taken[at], true)), [None; 3]);
         assert_eq!(packed.take(0), Some(taken[0]), "the one that has been partial for longest");
         assert_eq!(packed.give(taken[0], true), None);
-        assert_eq!(packed.give(taken[0], true), Some(3), "now it is empty");
+        assert_eq!(packed.give(taken[0], true), Some((3, 96)), "now it is empty");
         assert_eq!(packed.take(0), Some(taken[3]));
         assert_eq!(packed.take(0), None);
     }

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use super::alloc::{self, Want};
 use super::site::Site;
 use super::task::Task;
+use super::v6::buddy::{Frame, Kind};
 use super::{Machine, kswapd};
 use crate::constant::constants;
 use flatwater_workload::scenario::{Growth, MachineSpec};
@@ -45,17 +46,17 @@ fn task_on(m: &Machine, node: usize) -> Task {
     task
 }
 
-/// Takes pages and notes the zone of each.
-async fn take_pages(m: &Machine, task: &mut Task, pages: u64, held: &mut Vec<u8>) {
+/// Takes pages and notes each.
+async fn take_pages(m: &Machine, task: &mut Task, pages: u64, held: &mut Vec<Frame>) {
     for _ in 0..pages {
         task.work(Site::Work, m.costs.minor_fault_ns + m.costs.alloc_page_ns);
-        let zone = match alloc::frame_now(m, task, Want::USER) {
-            Some(zone) => Some(zone),
+        let frame = match alloc::frame_now(m, task, Want::USER) {
+            Some(frame) => Some(frame),
             None => alloc::frame_slow(m, task, Want::USER).await,
         };
-        let Some(zone) = zone else { continue };
-        m.mm.borrow_mut().zones[usize::from(zone)].pinned += 1;
-        held.push(zone);
+        let Some(frame) = frame else { continue };
+        m.mm.borrow_mut().zones[usize::from(frame.zone)].pinned += 1;
+        held.push(frame);
         if task.pending_ns() > m.costs.burst_ns {
             task.run(m).await;
             task.begin();
@@ -93,7 +94,7 @@ async fn compute(m: Rc<Machine>, percent: u64) {
 
 async fn grow(m: Rc<Machine>, node: usize, steps: Vec<(u64, u64)>) {
     let mut task = task_on(&m, node);
-    let mut held: Vec<u8> = Vec::new();
+    let mut held: Vec<Frame> = Vec::new();
     for (at_ns, pages) in steps {
         m.clock.sleep_until(m.start_ns.get() + at_ns).await;
         task.begin();
@@ -101,9 +102,9 @@ async fn grow(m: Rc<Machine>, node: usize, steps: Vec<(u64, u64)>) {
         take_pages(&m, &mut task, more, &mut held).await;
         let mut mm = m.mm.borrow_mut();
         while held.len() as u64 > pages {
-            let Some(zone) = held.pop() else { break };
-            mm.zones[usize::from(zone)].pinned -= 1;
-            mm.give_frames(zone, task.cpu, 1, false);
+            let Some(frame) = held.pop() else { break };
+            mm.zones[usize::from(frame.zone)].pinned -= 1;
+            mm.give_frame(frame, task.cpu, 0, Kind::Movable);
         }
     }
 }

@@ -125,7 +125,6 @@ impl Mm {
     /// fs/dcache.c: prune_dcache, 2.6, dentry_lru_isolate, 3.12: so many dentries of the list; one that nobody uses frees its inode for
     /// pruning.
     pub fn prune_dentries(&mut self, count: u64, cpu: u16) -> Shrunk {
-        let cache_holds = self.profile.shrink.cache_holds_inodes;
         let mut shrunk = Shrunk::default();
         while shrunk.visited < count
             && let Some(id) = self.inodes.tail(List::Dentries)
@@ -133,7 +132,7 @@ impl Mm {
             shrunk.visited += 1;
             if !self.keeps_dentry(id) {
                 // fs/inode.c: __inode_add_lru, 5.15 and later: page cache keeps an inode off the list (mapping_shrinkable).
-                let held = cache_holds && self.inodes.get(id).pages > 0;
+                let held = self.cache_holds(id);
                 self.inodes.put(id, if held { Place::Cached } else { Place::Unused });
                 self.free_dentry(id, cpu);
                 shrunk.objects += 1;
@@ -151,7 +150,8 @@ impl Mm {
             && let Some(id) = self.inodes.tail(List::Inodes)
         {
             shrunk.visited += 1;
-            if self.inodes.keeps_unused(id, cache_holds) {
+            let held = self.cache_holds(id);
+            if self.inodes.keeps_unused(id, held) {
                 continue;
             }
             // 5.15 and later: what its last page left behind goes first, and the walk begins again with it (LRU_RETRY).
@@ -178,12 +178,12 @@ impl Mm {
 #[cfg(test)]
 mod tests {
     use super::{List, Place, owe};
+    use crate::alloc::Want;
     use crate::build;
     use crate::inode::InodeId;
     use crate::kernel;
     use crate::memory::Mm;
     use crate::slab::CacheKind;
-    use crate::zone::ZoneKind;
 
     /// shrink_slab, 2.6.32: delta = (4 * scanned / seeks) * max_pass / (lru_pages + 1), and no more than 2 * max_pass owed.
     #[test]
@@ -205,7 +205,7 @@ mod tests {
             let id = mm.inodes.add((1, file), object, false);
             (mm.inodes.get_mut(id).dentry, mm.inodes.get_mut(id).referenced) = (dentry, file == 0);
             for page in 0..pages {
-                mm.take_frame(1, 0, ZoneKind::HighMem);
+                mm.take_frame(1, 0, Want::USER);
                 mm.insert(id, page, 1);
             }
             mm.inodes.put(id, Place::Dentry);

@@ -13,6 +13,7 @@ use super::inode::InodeId;
 use super::memory::Mm;
 use super::packed::Packed;
 use super::task::Culprit;
+use super::v6::buddy::{Frame, Kind, UNTOLD};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CacheKind {
@@ -195,13 +196,13 @@ impl SlabCache {
     }
 
     /// One slab more, of the usual size or of the least; its pages.
-    pub fn grow(&mut self, zone: u8, is_large: bool) -> u64 {
+    pub fn grow(&mut self, frame: Frame, is_large: bool) -> u64 {
         let (objects, pages) = self.shape.of_slab(is_large);
-        let list = &mut self.lists[usize::from(zone)];
+        let list = &mut self.lists[usize::from(frame.zone)];
         (list.slabs, list.pages) = (list.slabs + 1, list.pages + pages);
         (list.objects, list.free) = (list.objects + objects, list.free + objects);
         if let Some(packed) = &mut self.packed {
-            packed.grow(zone, objects);
+            packed.grow(frame, objects);
         }
         pages
     }
@@ -222,17 +223,23 @@ impl SlabCache {
         spare
     }
 
-    /// Gives one object back; returns the pages of its slab if that went with it.
-    pub fn give_one(&mut self, object: Object) -> u64 {
-        let Some(packed) = &mut self.packed else { return self.give(object.zone, 1) };
+    /// Gives one object back; returns the pages of its slab, and the first of them, if that went with it.
+    pub fn give_one(&mut self, object: Object) -> (u64, u32) {
+        let Some(packed) = &mut self.packed else { return (self.give(object.zone, 1), UNTOLD) };
         let list = &mut self.lists[usize::from(object.zone)];
         list.free += 1;
         // mm/slub.c: __slab_free, 6.1: a slab whose last object this is is given back if its list holds enough partial ones.
         let enough = self.min_partial.map_or(list.free > self.keep, |least| packed.partial(object.zone) >= least);
-        let Some(objects) = packed.give(object.slab, enough) else { return 0 };
+        let Some((objects, frame)) = packed.give(object.slab, enough) else { return (0, UNTOLD) };
         let (_, pages) = self.shape.of_slab(objects == self.shape.per_slab);
         self.lose(object.zone, 1, objects, pages);
-        pages
+        (pages, frame)
+    }
+
+    /// The slabs whose objects are kept account of: the first frame of each, and its pages.
+    pub fn frames(&self) -> impl Iterator<Item = (Frame, u64)> + '_ {
+        let slabs = self.packed.iter().flat_map(Packed::slabs);
+        slabs.map(|(frame, objects)| (frame, self.shape.of_slab(objects == self.shape.per_slab).1))
     }
 
     pub fn used(&self) -> u64 {
@@ -300,12 +307,11 @@ impl Mm {
     pub fn free_object(&mut self, kind: CacheKind, object: Object, cpu: u16) {
         let bytes = self.cache(kind).shape.bytes;
         self.cgroup.uncharge_objects(bytes, cpu);
-        let pages = self.cache_mut(kind).give_one(object);
-        if pages > 1 {
+        let (pages, number) = self.cache_mut(kind).give_one(object);
+        if pages > 0 {
             self.uncount_slab(object.zone, pages);
-            self.give_together(object.zone, pages);
-        } else {
-            self.free_slabs(object.zone, pages, cpu);
+            let frame = Frame { zone: object.zone, number };
+            self.give_frame(frame, cpu, pages.ilog2() as usize, Kind::Reclaimable);
         }
     }
 
@@ -318,14 +324,14 @@ impl Mm {
     fn free_slabs(&mut self, zone: u8, pages: u64, cpu: u16) {
         if pages > 0 {
             self.uncount_slab(zone, pages);
-            self.give_frames(zone, cpu, pages, true);
+            (0..pages).for_each(|_| self.give_frame(Frame::from(zone), cpu, 0, Kind::Reclaimable));
         }
     }
 
     /// A slab made of a frame just taken from the zone, or of as many as the cache's usual slab has.
-    pub fn add_slab(&mut self, kind: CacheKind, zone: u8, is_large: bool) {
-        let pages = self.cache_mut(kind).grow(zone, is_large);
-        let slot = &mut self.zones[usize::from(zone)];
+    pub fn add_slab(&mut self, kind: CacheKind, frame: Frame, is_large: bool) {
+        let pages = self.cache_mut(kind).grow(frame, is_large);
+        let slot = &mut self.zones[usize::from(frame.zone)];
         slot.slab += pages;
         slot.slab_reclaimable += pages;
     }
@@ -333,24 +339,24 @@ impl Mm {
 
 #[cfg(test)]
 mod tests {
-    use super::{CacheKind, Object, ObjectShape, PAGE, SlabCache, min_partial, per_slab};
+    use super::{CacheKind, Frame, Object, ObjectShape, PAGE, SlabCache, min_partial, per_slab};
 
     #[test]
     fn slub_gives_an_empty_slab_back_once_five_others_are_partial() {
         assert_eq!([104, 192, 1176, 1 << 22].map(min_partial), [5, 5, 5, 10], "half the logarithm, 5 to 10");
         let shape = ObjectShape { name: "buffer_head", bytes: 104, per_slab: 2, pages: 1 };
         let mut cache = SlabCache::new(CacheKind::BufferHead, shape, (1, 1, 1), true);
-        (0..6).for_each(|_| _ = cache.grow(0, true));
+        (0..6).for_each(|_| _ = cache.grow(Frame::from(0), true));
         let taken: Vec<Object> = std::iter::from_fn(|| cache.take_one(0)).collect();
         let slabs: Vec<u32> = taken.iter().map(|object| object.slab).collect();
         assert_eq!((slabs[0], slabs[1]), (slabs[0], slabs[0]), "one is filled after the other");
         // One object of each of four slabs: all are partial, and none is given back.
-        assert_eq!([0, 2, 4, 6].map(|at| cache.give_one(taken[at])), [0; 4]);
+        assert_eq!([0, 2, 4, 6].map(|at| cache.give_one(taken[at]).0), [0; 4]);
         // The last object of one of them: with four partial slabs it stays.
-        assert_eq!(cache.give_one(taken[1]), 0);
+        assert_eq!(cache.give_one(taken[1]).0, 0);
         // A fifth becomes partial, and what empties now goes.
-        assert_eq!(cache.give_one(taken[8]), 0);
-        assert_eq!((cache.give_one(taken[3]), cache.slabs()), (1, 5));
+        assert_eq!(cache.give_one(taken[8]).0, 0);
+        assert_eq!((cache.give_one(taken[3]).0, cache.slabs()), (1, 5));
     }
 
     /// 4 * (fls(cpus) + 1) objects: 12 of 1192 B are 14 304, which is four pages, of which 13 leave 888 of 16 384 / 16 = 1024.
@@ -369,16 +375,16 @@ mod tests {
     fn a_slab_of_four_pages_goes_with_the_last_of_its_thirteen_objects() {
         let shape = ObjectShape { name: "ext4_inode_cache", bytes: 1192, per_slab: 3, pages: 1 }.on_cpus(2);
         let mut cache = SlabCache::new(CacheKind::Inode, shape, (2, 1, 1), true);
-        (0..6).for_each(|_| _ = cache.grow(0, true));
-        assert_eq!(cache.grow(0, false), 1, "where four pages are not to be had");
+        (0..6).for_each(|_| _ = cache.grow(Frame::from(0), true));
+        assert_eq!(cache.grow(Frame::from(0), false), 1, "where four pages are not to be had");
         assert_eq!((cache.objects(), cache.lists[0].pages), (6 * 13 + 3, 25));
         let taken: Vec<Object> = std::iter::from_fn(|| cache.take_one(0)).collect();
         let of = |slab: u32| taken.iter().filter(move |object| object.slab == slab);
         // One object of each slab, so that all are partial.
         let slabs: std::collections::BTreeSet<u32> = taken.iter().map(|object| object.slab).collect();
-        slabs.iter().for_each(|&slab| _ = of(slab).take(1).map(|object| cache.give_one(*object)).sum::<u64>());
+        slabs.iter().for_each(|&slab| _ = of(slab).take(1).map(|object| cache.give_one(*object).0).sum::<u64>());
         let whole: Vec<u64> =
-            slabs.iter().map(|&slab| of(slab).skip(1).map(|object| cache.give_one(*object)).sum()).collect();
+            slabs.iter().map(|&slab| of(slab).skip(1).map(|object| cache.give_one(*object).0).sum()).collect();
         assert_eq!(whole, [4, 4, 4, 0, 0, 0, 0], "each goes while five are partial");
         assert_eq!((cache.slabs(), cache.lists[0].pages), (4, 13));
         assert_eq!(cache.objects(), cache.lists[0].free);

@@ -18,6 +18,7 @@ use super::reclaim::{Pageout, Pass, Scanned};
 use super::site::Site;
 use super::slab::Object;
 use super::task::Task;
+use super::v6::buddy::{Frame, Kind};
 use super::vfs;
 use std::collections::BTreeSet;
 
@@ -197,11 +198,13 @@ impl Mm {
     }
 
     /// lru_cache_add_active_or_unevictable up to 5.8, lru_cache_add_inactive_or_unevictable later.
-    pub fn insert_anonymous(&mut self, inode: InodeId, page: u64, zone: u8, active: bool) -> ChunkId {
+    pub fn insert_anonymous(&mut self, inode: InodeId, page: u64, frame: Frame, active: bool) -> ChunkId {
+        let zone = frame.zone;
         let (window, bit) = ((page / WINDOW_PAGES) as u32, 1 << (page % WINDOW_PAGES));
         let lruvec = self.zones[usize::from(zone)].anonymous_lruvec;
         let id = self.chunk_for_anonymous(inode, window, zone, lruvec, if active { ACTIVE } else { INACTIVE });
         self.chunks.set_present(id, bit);
+        self.note_frame(id, bit, frame);
         let chunk = self.chunks.get_mut(id);
         chunk.referenced |= bit;
         self.inodes.get_mut(inode).pages += 1;
@@ -314,12 +317,12 @@ pub async fn swap_in(m: &Machine, task: &mut Task, inode: InodeId, page: u64, sl
         let out = |owner: &(InodeId, u32)| mm.lookup(owner.0, u64::from(owner.1)).is_none();
         mm.swap.cluster(slot, slots).filter(|(_, owner)| out(owner)).collect()
     };
-    let mut came: Vec<(u32, u8, (InodeId, u32))> = Vec::new();
+    let mut came: Vec<(u32, Frame, (InodeId, u32))> = Vec::new();
     for (slot, owner) in wanted {
-        if let Some(zone) = alloc::page(m, task, Want::USER).await {
+        if let Some(frame) = alloc::page(m, task, Want::USER).await {
             // Locked until it is read, and on no list.
-            m.mm.borrow_mut().zones[usize::from(zone)].pinned += 1;
-            came.push((slot, zone, owner));
+            m.mm.borrow_mut().zones[usize::from(frame.zone)].pinned += 1;
+            came.push((slot, frame, owner));
         }
     }
     let (Some(first), Some(last)) = (came.first().map(|one| one.0), came.last().map(|one| one.0)) else { return };
@@ -327,17 +330,17 @@ pub async fn swap_in(m: &Machine, task: &mut Task, inode: InodeId, page: u64, sl
     vfs::read_request(m, DeviceId::FIRST, task, (position, u64::from(last - first + 1)), Site::SwapIn).await;
     let activates = m.profile.swap.activates_faulted;
     let mut mm = m.mm.borrow_mut();
-    for (slot, zone, (owner, at)) in came {
-        mm.zones[usize::from(zone)].pinned -= 1;
+    for (slot, frame, (owner, at)) in came {
+        mm.zones[usize::from(frame.zone)].pinned -= 1;
         // Its process ended meanwhile, or another fault of it was quicker.
         if mm.swap.slot(owner, at) != Some(slot) || mm.lookup(owner, u64::from(at)).is_some() {
-            mm.give_frames(zone, task.cpu, 1, false);
+            mm.give_frame(frame, task.cpu, 0, Kind::Movable);
             continue;
         }
         mm.events.pswpin += 1;
         let asked = (owner, u64::from(at)) == (inode, page);
         let refault = m.profile.workingset == Workingset::OfBoth && mm.refaults(owner, u64::from(at), true);
-        let id = mm.insert_anonymous(owner, u64::from(at), zone, refault || (asked && activates));
+        let id = mm.insert_anonymous(owner, u64::from(at), frame, refault || (asked && activates));
         mm.swap.ahead.remove(&(owner, at));
         if !asked {
             mm.swap.ahead.insert((owner, at));

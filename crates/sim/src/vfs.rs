@@ -18,6 +18,7 @@ use super::site::Site;
 use super::slab::{CacheKind, Object};
 use super::task::Task;
 use super::throttle;
+use super::v6::buddy::{Frame, Kind};
 use super::v6::cgroup;
 use super::writeback;
 
@@ -35,6 +36,7 @@ impl Mm {
             to = self.chunks.add(chunk.inode, chunk.window, chunk.zone, chunk.lruvec, chunk.sibling);
             self.chunks.get_mut(id).sibling = to;
             self.chunks.set_present(to, bit);
+            self.chunks.frames.move_pages(id, to, bit);
         }
         let own = self.chunks.get_mut(to);
         own.buffers |= bit;
@@ -122,13 +124,13 @@ pub async fn device_page(m: &Machine, on: DeviceId, task: &mut Task, page: u64, 
             if m.mm.borrow().cgroup.exists() {
                 cgroup::charge(m, task, 1).await;
             }
-            let zone = alloc::page(m, task, Want::NOFS).await;
+            let frame = alloc::page(m, task, Want::DEVICE).await;
             task.no_fs = was;
-            let Some(zone) = zone else {
+            let Some(frame) = frame else {
                 m.mm.borrow_mut().uncharge_page(device);
                 return;
             };
-            let placed = place_device_page(m, device, page, zone, task.cpu);
+            let placed = place_device_page(m, device, page, frame, task.cpu);
             // fs/buffer.c: grow_dev_folio. SLAB's buffer_heads of metadata are left out, as no account is kept of their slabs.
             let needs_buffer = m.profile.slub && m.profile.buffer_heads && m.mm.borrow().lacks_buffer(placed);
             if needs_buffer { add::attach_buffer(m, task, device, page).await } else { placed }
@@ -140,14 +142,14 @@ pub async fn device_page(m: &Machine, on: DeviceId, task: &mut Task, page: u64, 
 }
 
 /// Puts a page of the block device into the cache; the frame goes back if somebody else was faster.
-fn place_device_page(m: &Machine, device: InodeId, page: u64, zone: u8, cpu: u16) -> (ChunkId, u32) {
+fn place_device_page(m: &Machine, device: InodeId, page: u64, frame: Frame, cpu: u16) -> (ChunkId, u32) {
     let mut mm = m.mm.borrow_mut();
     if let Some(found) = mm.lookup(device, page) {
-        mm.give_frames(zone, cpu, 1, false);
+        mm.give_frame(frame, cpu, 0, Kind::Movable);
         mm.uncharge_page(device);
         return found;
     }
-    (mm.insert(device, page, zone), 1 << (page % WINDOW_PAGES))
+    (mm.insert(device, page, frame), 1 << (page % WINDOW_PAGES))
 }
 
 /// Reads pages from the disk and waits for them.

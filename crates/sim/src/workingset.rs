@@ -3,7 +3,9 @@
 //! Models: mm/workingset.c: the age of the list at each eviction (a shadow entry), the refault distance held against the
 //! active list (3.15) or all lists that the page competes with (5.9), activation at once, and that observed activations take
 //! the active list's protection (4.12). Granularity: one age for the pages of a window that were last evicted. Leaves out:
-//! buckets of ages, the shrinker of shadow nodes.
+//! buckets of ages.
+
+use std::ops::Range;
 
 use super::chunk::{ACTIVE, ChunkId, INACTIVE};
 use super::inode::{InodeId, KeyMap};
@@ -40,6 +42,21 @@ impl Shadows {
         let found = shadow.pages & bit != 0;
         shadow.pages &= !bit;
         found.then_some(*shadow)
+    }
+
+    /// Whether anything is remembered of these windows.
+    pub fn any(&self, inode: InodeId, windows: Range<u32>) -> bool {
+        let all = self.0.get(&inode).map_or(&[][..], Vec::as_slice);
+        windows.filter_map(|window| all.get(window as usize)).any(|shadow| shadow.pages != 0)
+    }
+
+    pub fn forget_windows(&mut self, inode: InodeId, windows: Range<u32>) {
+        let Some(all) = self.0.get_mut(&inode) else { return };
+        windows.for_each(|window| {
+            if let Some(shadow) = all.get_mut(window as usize) {
+                shadow.pages = 0;
+            }
+        });
     }
 
     /// Whether there was any.
@@ -164,6 +181,7 @@ impl Mm {
 
 #[cfg(test)]
 mod tests {
+    use crate::alloc::Want;
     use crate::build;
     use crate::chunk::ACTIVE;
     use crate::inode::InodeId;
@@ -181,7 +199,7 @@ mod tests {
     fn evicted_page(mm: &mut Mm) -> InodeId {
         let inode = mm.inodes.add((1, 1), Object::default(), false);
         mm.inodes.get_mut(inode).size = 1 << 30;
-        mm.take_frame(0, 0, crate::zone::ZoneKind::HighMem);
+        mm.take_frame(0, 0, Want::USER);
         let id = mm.insert(inode, 0, 0);
         mm.evict(id, 1, 0);
         inode
@@ -191,7 +209,7 @@ mod tests {
     fn active_pages(mm: &mut Mm, pages: u64) {
         let inode = mm.inodes.add((7, 7), Object::default(), false);
         for page in 0..pages {
-            mm.take_frame(0, 0, crate::zone::ZoneKind::HighMem);
+            mm.take_frame(0, 0, Want::USER);
             let id = mm.insert(inode, page, 0);
             mm.chunks.move_to_head(id, ACTIVE);
         }
@@ -207,7 +225,7 @@ mod tests {
             let inode = evicted_page(&mut mm);
             // Its own eviction counts as one.
             mm.chunks.lruvecs[lruvec].nonresident_age += others;
-            mm.take_frame(0, 0, crate::zone::ZoneKind::HighMem);
+            mm.take_frame(0, 0, Want::USER);
             let id = mm.insert(inode, 0, 0);
             assert_eq!(usize::from(mm.chunks.get(id).list) == ACTIVE, activated, "{others} others were evicted since");
             assert_eq!((mm.events.workingset_refault, mm.events.workingset_activate), (1, u64::from(activated)));
@@ -224,7 +242,7 @@ mod tests {
             active_pages(&mut mm, 65);
             let inode = evicted_page(&mut mm);
             (0..passed).for_each(|_| mm.chunks.age(lruvec));
-            mm.take_frame(0, 0, crate::zone::ZoneKind::HighMem);
+            mm.take_frame(0, 0, Want::USER);
             let id = mm.insert(inode, 0, 0);
             assert_ne!(usize::from(mm.chunks.get(id).list), ACTIVE);
             assert_eq!((mm.events.workingset_refault, mm.events.workingset_activate), (counted, 0));
@@ -252,10 +270,10 @@ mod tests {
         active_pages(&mut mm, 64);
         let inode = mm.inodes.add((1, 1), Object::default(), false);
         mm.inodes.get_mut(inode).size = PAGE;
-        mm.take_frame(0, 0, crate::zone::ZoneKind::HighMem);
+        mm.take_frame(0, 0, Want::USER);
         let id = mm.insert(inode, 0, 0);
         mm.evict(id, 1, 0);
-        mm.take_frame(0, 0, crate::zone::ZoneKind::HighMem);
+        mm.take_frame(0, 0, Want::USER);
         let id = mm.insert(inode, 0, 0);
         assert_ne!(usize::from(mm.chunks.get(id).list), ACTIVE);
         assert_eq!(mm.events.workingset_refault, 0);

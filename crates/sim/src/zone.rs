@@ -1,8 +1,8 @@
 //! Nodes, zones, watermarks and per-CPU page lists.
 //!
 //! Models: the zones of each node with the frames that `mem_map` takes, min/low/high from `min_free_kbytes`,
-//! lowmem_reserve, the order of the zonelists, and free frames as a count with a list per CPU in front.
-//! Leaves out: the buddy system's orders (every allocation here is of order 0) and physical addresses.
+//! lowmem_reserve, the order of the zonelists, and free frames as a count with a list per CPU in front; of 5.0 and later one by
+//! one (`v6::buddy`).
 
 use super::constant::constants;
 use super::kernel::{Profile, WatermarkRule};
@@ -149,6 +149,14 @@ impl Zone {
     pub fn note_high(&mut self) {
         let is_high = self.above(self.high + self.blocks.boost, ZoneKind::HighMem);
         self.blocks.below_high &= !is_high;
+    }
+
+    /// Takes free frames of which nobody will know who has which.
+    pub fn take_untold(&mut self, frames: u64) {
+        self.free -= frames;
+        if let Some(buddy) = &mut self.blocks.buddy {
+            buddy.take_untold(frames);
+        }
     }
 
     /// What the zone gives in a round of fairness.

@@ -12,6 +12,10 @@ const STEPS_MAX: u32 = 20_000;
 /// A recording may say anything; a guest of 512 MiB has 256 blocks, and pieces of nine orders.
 const BLOCKS_MAX: usize = 512;
 const ORDERS_MAX: usize = 16;
+/// A page block is a piece of this order (pageblock_order, x86-64).
+const BLOCK_ORDER: usize = 9;
+/// What there may be of whole blocks for a node of 64 GiB.
+const WHOLE_MAX: u64 = 1 << 15;
 
 /// The assignment that tells the model; none where nobody read them.
 pub fn kernel_blocks(reference: &Recording) -> Option<String> {
@@ -27,7 +31,24 @@ pub fn kernel_blocks(reference: &Recording) -> Option<String> {
 }
 
 fn of_zone(zone: &ZoneBlocks) -> Vec<KernelBlock> {
-    one_by_one(zone).unwrap_or_else(|| together(zone))
+    let below = |pieces: &[u64]| pieces.iter().take(BLOCK_ORDER).copied().collect::<Vec<u64>>();
+    let (reclaimable, unmovable) = (below(&zone.reclaimable), below(&zone.unmovable));
+    let parts = ZoneBlocks { reclaimable, unmovable, ..zone.clone() };
+    let mut blocks = one_by_one(&parts).unwrap_or_else(|| together(&parts));
+    blocks.extend(wholly_free(BlockKind::Reclaimable, &zone.reclaimable));
+    blocks.extend(wholly_free(BlockKind::Unmovable, &zone.unmovable));
+    blocks
+}
+
+/// Blocks that are free and keep their kind.
+fn wholly_free(kind: BlockKind, pieces: &[u64]) -> Vec<KernelBlock> {
+    let larger = pieces.iter().enumerate().take(ORDERS_MAX).skip(BLOCK_ORDER);
+    let blocks = larger.map(|(order, pieces)| pieces.saturating_mul(1 << (order - BLOCK_ORDER)));
+    let count = blocks.fold(0_u64, u64::saturating_add).min(WHOLE_MAX);
+    let mut pieces = vec![0; BLOCK_ORDER];
+    pieces.push(1);
+    let block = KernelBlock { kind, pieces, listed_pages: 0, extent: BlockExtent::Whole };
+    vec![block; count as usize]
 }
 
 /// All free pieces of a kind as if they were of one block: it is not known which are.
@@ -121,7 +142,7 @@ fn without(pieces: &[u64], taken: &[u64]) -> Option<Vec<u64>> {
 
 #[cfg(test)]
 mod tests {
-    use super::kernel_blocks;
+    use super::{BLOCK_ORDER, kernel_blocks};
     use flatwater_explain::testing::Made;
     use flatwater_recording::schema::zones;
     use flatwater_recording::{NodeShape, PartialBlock, Recording, ZoneBlocks};
@@ -192,6 +213,18 @@ mod tests {
         let many = vec![(&[1_u64][..], true); 100_000];
         assert!(!refuses(zone(0, "DMA32", &[1], &[1], &many)), "counted together");
         assert!(refuses(zone(0, "DMA32", &vec![1; 100_000], &[1], &[])));
+    }
+
+    #[test]
+    fn a_free_block_that_is_still_the_kernels_is_told() {
+        let mut slabs = vec![0, 1];
+        slabs.resize(BLOCK_ORDER, 0);
+        slabs.extend([1, 2]);
+        let told = kernel_blocks(&with(vec![zone(0, "DMA32", &slabs, &[], &[(&[0, 1], true)])]));
+        let whole = "reclaimable/0.0.0.0.0.0.0.0.0.1/0/whole";
+        // One of a block's size, and two of two blocks'.
+        let expected = format!("machine.kernel_blocks=reclaimable/0.1/7/whole,{};", [whole; 5].join(","));
+        assert_eq!(told, Some(expected));
     }
 
     /// A hundred equal blocks and a sum that none of their choices has: it is given up, not tried for ever.

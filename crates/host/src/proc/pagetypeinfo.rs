@@ -9,11 +9,9 @@ use flatwater_recording::ZoneBlocks;
 #[must_use]
 pub fn read(text: &[u8]) -> Vec<ZoneBlocks> {
     let mut zones: Vec<ZoneBlocks> = Vec::new();
-    let (mut scan, mut block_order) = (Scan::new(text), u32::MAX);
+    let mut scan = Scan::new(text);
     while !scan.is_empty() {
-        if scan.take(b"Page block order:") {
-            block_order = scan.number().and_then(|order| u32::try_from(order).ok()).unwrap_or(u32::MAX);
-        } else if let Some((node, zone)) = zone_header(&mut scan) {
+        if let Some((node, zone)) = zone_header(&mut scan) {
             let zone = name_of(zone.strip_suffix(b",").unwrap_or(zone));
             let place = zones.iter().position(|known| known.node == node && known.zone == zone).unwrap_or_else(|| {
                 zones.push(ZoneBlocks { node, zone, ..ZoneBlocks::default() });
@@ -23,8 +21,8 @@ pub fn read(text: &[u8]) -> Vec<ZoneBlocks> {
             if scan.take(b"type") {
                 scan.blanks();
                 match scan.word() {
-                    b"Reclaimable" => zones[place].reclaimable = pieces(&mut scan, block_order),
-                    b"Unmovable" => zones[place].unmovable = pieces(&mut scan, block_order),
+                    b"Reclaimable" => zones[place].reclaimable = pieces(&mut scan),
+                    b"Unmovable" => zones[place].unmovable = pieces(&mut scan),
                     _ => {}
                 }
             }
@@ -34,15 +32,15 @@ pub fn read(text: &[u8]) -> Vec<ZoneBlocks> {
     zones
 }
 
-/// A line's numbers: those of the orders below a page block.
-fn pieces(scan: &mut Scan<'_>, block_order: u32) -> Vec<u64> {
+/// A line's numbers, as many as there are orders.
+fn pieces(scan: &mut Scan<'_>) -> Vec<u64> {
     let number = || {
         scan.blanks();
         // More of them than the kernel counts (5.4 and later).
         scan.take(b">");
         scan.number().map(|pieces| u64::try_from(pieces).unwrap_or(0))
     };
-    std::iter::from_fn(number).take(block_order.min(u64::BITS) as usize).collect()
+    std::iter::from_fn(number).take(u64::BITS as usize).collect()
 }
 
 #[cfg(test)]
@@ -61,9 +59,10 @@ mod tests {
             Node 0, zone    DMA32           11           99            2            0            0 \n";
         let zones = read(text);
         let unmovable: Vec<_> = zones.iter().map(|zone| (zone.node, zone.zone.as_str(), &zone.unmovable[..])).collect();
-        let normal = [100_000, 0, 0, 0, 0, 0, 0, 0, 0];
-        assert_eq!(unmovable, [(0, "DMA32", &[3, 1, 0, 0, 0, 0, 0, 0, 1][..]), (1, "Normal", &normal[..])]);
-        assert_eq!(zones[0].reclaimable, [0, 0, 2, 0, 0, 0, 0, 0, 0]);
+        let normal = [100_000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let both = [(0, "DMA32", &[3, 1, 0, 0, 0, 0, 0, 0, 1, 1, 0][..]), (1, "Normal", &normal[..])];
+        assert_eq!(unmovable, both, "whole blocks, too, that keep their kind");
+        assert_eq!(zones[0].reclaimable, [0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert!(zones[1].reclaimable.is_empty() && read(b"").is_empty());
         assert!(read(b"Page block order: 9\nNode 0, zone DMA, type Unmovable x\n")[0].unmovable.is_empty());
     }

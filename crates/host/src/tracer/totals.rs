@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use aya::maps::{Array, Map, MapData};
+use hdrhistogram::Histogram;
 use memmap2::{MmapOptions, MmapRaw};
 
 use super::calls;
@@ -99,12 +100,16 @@ impl Untimed {
 pub struct ClassCounts {
     rows: CountedRows,
     before: Vec<Row>,
+    /// Empty between two readings. A histogram has a quarter of a MiB: a new one for each row and reading would make the machine's free
+    /// memory go and come, which on a full one raises its watermarks and wakes kswapd.
+    counting: Histogram<u64>,
 }
 
 impl ClassCounts {
     /// `count` rows of this map; `shared`: user space may map it.
     pub fn of(map: Map, count: usize, shared: bool) -> Result<ClassCounts, TraceError> {
-        Ok(ClassCounts { rows: CountedRows::of(map, count, shared)?, before: vec![[0; CLASSES]; count] })
+        let rows = CountedRows::of(map, count, shared)?;
+        Ok(ClassCounts { rows, before: vec![[0; CLASSES]; count], counting: histogram() })
     }
 
     /// What these rows counted since the last time, one bucket for each that counted anything.
@@ -116,29 +121,30 @@ impl ClassCounts {
     ) -> Vec<LatencyBucket> {
         let mut buckets = Vec::new();
         for (row, op) in rows {
-            let (mut counting, mut worst_ns) = (histogram(), 0);
+            let mut worst_ns = 0;
             let now = self.rows.row(row);
             let before = std::mem::replace(&mut self.before[row], now);
             for (class, (now, before)) in now.into_iter().zip(before).enumerate() {
                 let rise = now.saturating_sub(before);
                 if rise > 0 {
                     let (lowest_ns, highest_ns) = class_bounds(class);
-                    counting.saturating_record_n(lowest_ns.midpoint(highest_ns).clamp(1, HIGHEST_NS), rise);
+                    self.counting.saturating_record_n(lowest_ns.midpoint(highest_ns).clamp(1, HIGHEST_NS), rise);
                     worst_ns = highest_ns;
                 }
             }
-            if !counting.is_empty() {
+            if !self.counting.is_empty() {
                 buckets.push(LatencyBucket {
                     start_ns,
                     width_ns: end_ns.saturating_sub(start_ns),
                     op,
                     thread: String::new(),
                     bytes: 0,
-                    from_start: PackedHistogram::pack(&counting),
+                    from_start: PackedHistogram::pack(&self.counting),
                     from_due: None,
                     worst_from_start_ns: worst_ns,
                     worst_from_due_ns: None,
                 });
+                self.counting.reset();
             }
         }
         buckets

@@ -3,8 +3,8 @@
 use super::{
     BandwidthRule, BarrierOptions, Batch, Batches, Constant, ContextReadahead, CostTable, DirtySpread, Dirtyable,
     FairZones, Generations, Immediate, IoLessRule, KswapdRule, NfsCongestion, NfsRule, Objects, Profile, QueueRule,
-    ReclaimWrites, ScanBalance, Shares, ShrinkRule, SlabFallback, SwapRule, Throttle, WatermarkRule, Workingset,
-    ZoneReclaim,
+    ReclaimWrites, ScanBalance, ShadowNodes, Shares, ShrinkRule, SlabFallback, SwapRule, Throttle, WatermarkRule,
+    Workingset, ZoneReclaim,
 };
 use crate::slab::ObjectShape;
 
@@ -122,6 +122,7 @@ const PROFILE: Profile = Profile {
     whole_block_or_page: false,
     scales_batches: false,
     tree_nodes: false,
+    shadow_nodes: ShadowNodes::Kept,
     large_folio_systems: &[],
     ahead_folio_systems: &[],
     slab_fallback: SlabFallback::Refuses,

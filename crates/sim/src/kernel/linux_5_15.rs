@@ -1,8 +1,8 @@
 //! Linux 5.15: watermark boosts, CPU lists sized by the low watermark, page cache that holds inodes.
 
 use super::{
-    BandwidthRule, BarrierOptions, Constant, IoLessRule, NfsCongestion, NfsRule, Profile, ScanBalance, ShrinkRule,
-    SwapRule, Workingset, linux_4_18,
+    BandwidthRule, BarrierOptions, Constant, IoLessRule, NfsCongestion, NfsRule, Profile, ScanBalance, ShadowNodes,
+    ShrinkRule, SwapRule, Workingset, linux_4_18,
 };
 
 pub fn profile() -> Profile {
@@ -12,6 +12,7 @@ pub fn profile() -> Profile {
         hz: Constant::kernel(250, "kernel/Kconfig.hz", "CONFIG_HZ, default", "5.15"),
         min_free_kbytes_max: Constant::kernel(262_144, "mm/page_alloc.c", "init_per_zone_wmark_min", "5.15"),
         page_blocks: true,
+        shadow_nodes: ShadowNodes::OfAll,
         scan_sees_refaults: true,
         xfs_barrier_options: BarrierOptions::Gone,
         shrink: ShrinkRule { cache_holds_inodes: true, ..linux_4_18::profile().shrink },

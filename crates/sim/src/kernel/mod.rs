@@ -79,6 +79,17 @@ pub enum Dirtyable {
     Files,
 }
 
+/// How many of the page cache's tree nodes may have nothing but shadow entries (mm/workingset.c: count_shadow_nodes).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShadowNodes {
+    /// No shrinker asks (up to 4.15, whose shrinkers go by what was scanned).
+    Kept,
+    /// By pages of files (4.6 to 4.19).
+    OfFiles,
+    /// By all pages on LRU lists, and half of those beyond it go at once (4.20).
+    OfAll,
+}
+
 /// What the client of NFS does with more pages under writeback than nfs_congestion_kb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NfsCongestion {
@@ -350,6 +361,7 @@ pub struct Profile {
     pub scales_batches: bool,
     /// Nodes of the page cache's trees are counted: shadow entries keep them (3.15 and later).
     pub tree_nodes: bool,
+    pub shadow_nodes: ShadowNodes,
     /// A write of many pages takes one folio for them on these.
     pub large_folio_systems: &'static [&'static str],
     /// Readahead takes folios that grow with its windows on these.

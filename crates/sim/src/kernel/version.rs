@@ -5,8 +5,9 @@
 
 use super::{
     BandwidthRule, BarrierOptions, Batch, Batches, Constant, ContextReadahead, DirtySpread, Dirtyable, FairZones,
-    Generations, Immediate, KswapdRule, NfsCongestion, Profile, ReclaimWrites, ScanBalance, Shares, Throttle,
-    WatermarkRule, Workingset, ZoneReclaim, linux_2_6_17, linux_2_6_32, linux_3_10, linux_4_18, linux_5_15, linux_6,
+    Generations, Immediate, KswapdRule, NfsCongestion, Profile, ReclaimWrites, ScanBalance, ShadowNodes, Shares,
+    Throttle, WatermarkRule, Workingset, ZoneReclaim, linux_2_6_17, linux_2_6_32, linux_3_10, linux_4_18, linux_5_15,
+    linux_6,
 };
 
 type Version = [u32; 3];
@@ -220,11 +221,18 @@ const CHANGES: &[Change] = &[
         profile.shrink.new_are_referenced = false;
     }),
     change([4, 16, 0], "mm: use sc->priority for slab shrink targets", |profile| {
-        profile.shrink.divisor_is_lru = false;
+        (profile.shrink.divisor_is_lru, profile.shadow_nodes) = (false, ShadowNodes::OfFiles);
     }),
     change([4, 19, 0], "xfs: remove deprecated barrier/nobarrier mount options", |profile| {
         profile.xfs_barrier_options = BarrierOptions::Gone;
     }),
+    change(
+        [4, 20, 0],
+        "mm: zero-seek shrinkers; mm: workingset: don't drop refault information prematurely",
+        |profile| {
+            profile.shadow_nodes = ShadowNodes::OfAll;
+        },
+    ),
     change([5, 0, 0], "mm: reclaim small amounts of memory when an external fragmentation event occurs", |profile| {
         (profile.page_blocks, profile.boosts_spare_slabs) = (true, true);
         profile.schedulers = &["deadline", "mq-deadline", "bfq", "none"];
@@ -442,7 +450,7 @@ mod tests {
                     (
                         profile.large_folio_systems,
                         profile.ages_evenly,
-                        profile.tree_nodes,
+                        (profile.tree_nodes, profile.shadow_nodes),
                         (profile.generations, profile.lru_gen_reworked)
                     ),
                     (

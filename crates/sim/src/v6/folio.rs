@@ -163,6 +163,7 @@ impl Mm {
 #[cfg(test)]
 mod tests {
     use super::{References, check_references};
+    use crate::alloc::Want;
     use crate::build;
     use crate::chunk::{ACTIVE, INACTIVE};
     use crate::inode::InodeId;
@@ -171,7 +172,6 @@ mod tests {
     use crate::reclaim::{Pass, Scanned};
     use crate::site::Site;
     use crate::slab::Object;
-    use crate::zone::ZoneKind;
 
     #[test]
     fn two_young_pages_or_one_for_the_second_time_activate() {
@@ -188,7 +188,7 @@ mod tests {
         let inode = mm.inodes.add((1, 1), Object::default(), false);
         mm.inodes.get_mut(inode).size = 1 << 20;
         for page in 0..256 {
-            mm.take_frame(0, 0, ZoneKind::HighMem);
+            mm.take_frame(0, 0, Want::USER);
             let id = mm.insert(inode, page, 0);
             let chunk = mm.chunks.get_mut(id);
             (chunk.order, chunk.mapped) = (8, chunk.present);

@@ -207,6 +207,7 @@ pub async fn shrink_lruvec(m: &Machine, task: &mut Task, (node, lruvec): (usize,
 #[cfg(test)]
 mod tests {
     use super::initial_priority;
+    use crate::alloc::Want;
     use crate::build;
     use crate::chunk::{ACTIVE, INACTIVE};
     use crate::kernel::{self, Profile};
@@ -253,7 +254,7 @@ mod tests {
     fn the_youngest_generation_is_the_oldest_after_two_agings() {
         let (mut mm, inode, lruvec) = machine();
         let insert = |mm: &mut Mm, window: u64, in_fault: bool| {
-            mm.take_frame(1, 0, ZoneKind::HighMem);
+            mm.take_frame(1, 0, Want::USER);
             mm.insert_as(inode, window * 32, 1, in_fault)
         };
         let (faulted, used) = (insert(&mut mm, 0, true), insert(&mut mm, 1, true));
@@ -278,7 +279,7 @@ mod tests {
         for (accesses, protected) in [(4, 0), (5, 1), (9, 1)] {
             let (mut mm, inode, lruvec) = machine();
             let pages = [0, 1].map(|page| {
-                mm.take_frame(1, 0, ZoneKind::HighMem);
+                mm.take_frame(1, 0, Want::USER);
                 mm.insert(inode, page, 1)
             });
             for _ in 0..accesses {
@@ -296,7 +297,7 @@ mod tests {
         let mut window = 0;
         for (generation, pages) in pages.into_iter().enumerate() {
             for _ in 0..pages {
-                mm.take_frame(1, 0, ZoneKind::HighMem);
+                mm.take_frame(1, 0, Want::USER);
                 let id = mm.insert(inode, window * 32, 1);
                 if generation > 0 {
                     mm.chunks.make_younger(id, generation == 2);
@@ -365,7 +366,7 @@ mod tests {
         let (mut mm, inode, lruvec) = machine();
         for window in 0..10 {
             for page in 0..32 {
-                mm.take_frame(1, 0, ZoneKind::HighMem);
+                mm.take_frame(1, 0, Want::USER);
                 let id = mm.insert(inode, window * 32 + page, 1);
                 if page >= 8 {
                     mm.set_dirty(id, 1 << page, 0);
@@ -388,7 +389,7 @@ mod tests {
             let profile = Profile { lru_gen: true, ..kernel::find(kernel).expect("a profile") };
             let mut mm = build::memory(&profile, &[384 << 20], 2);
             let inode = mm.inodes.add((1, 1), Object::default(), false);
-            mm.take_frame(1, 0, ZoneKind::HighMem);
+            mm.take_frame(1, 0, Want::USER);
             let id = mm.insert_as(inode, 0, 1, true);
             assert_eq!((usize::from(mm.chunks.get(id).list), mm.chunks.get(id).is_youngest()), (ACTIVE, youngest));
         }
@@ -404,7 +405,7 @@ mod tests {
         mm.inodes.get_mut(inode).size = 1 << 20;
         let read = |mm: &mut Mm, window: u64, zone: u8| {
             for page in 0..32 {
-                mm.take_frame(zone, 0, ZoneKind::HighMem);
+                mm.take_frame(zone, 0, Want::USER);
                 mm.insert(inode, window * 32 + page, zone);
             }
         };

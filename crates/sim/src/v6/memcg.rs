@@ -7,7 +7,7 @@
 //! Granularity: a large folio (`folio`), or a chunk of up to 32 pages. Generations are taken from the oldest as for a node. Leaves
 //! out: swap, that the lists' sizes are up to 2 s old when they are asked for (mem_cgroup_flush_stats_ratelimited, 6.8).
 
-use super::{node, super_cache};
+use super::{node, shadow_nodes, super_cache};
 use crate::Machine;
 use crate::chunk::{Chunk, INACTIVE, WINDOW_PAGES};
 use crate::device::DeviceId;
@@ -40,6 +40,9 @@ pub async fn reclaim(m: &Machine, task: &mut Task, pages: u64) -> u64 {
             freed += shrink_lruvec(m, task, lruvec, priority, target).await;
         }
         let share = node::Share { target, fs: !task.no_fs, ..node::Share::at(priority, Site::MemcgReclaim) };
+        for node in 0..lruvecs.len() {
+            shadow_nodes::shrink(m, task, share, (node, true)).await;
+        }
         let slab_pages = super_cache::shrink(m, task, share).await;
         freed += if m.profile.memcg_counts_slabs { slab_pages } else { 0 };
         if freed >= target {

@@ -2,11 +2,16 @@
 //! priority, the shrinker of dentries and inodes, the page cache's tree nodes, memory cgroups.
 
 pub mod blocks;
+pub mod boot_blocks;
+pub mod buddy;
 pub mod cgroup;
+pub mod fallback;
 pub mod folio;
+mod frames;
 pub mod generations;
 pub mod kswapd;
 pub mod memcg;
 pub mod node;
+pub mod shadow_nodes;
 pub mod super_cache;
 pub mod tree;

@@ -5,7 +5,7 @@
 //! top of it; what a node full of dirty pages, or of pages under writeback, has kswapd and callers do (PGDAT_DIRTY, PGDAT_WRITEBACK,
 //! LRUVEC_CONGESTED: `tail`).
 
-use super::{generations, super_cache};
+use super::{generations, shadow_nodes, super_cache};
 use crate::Machine;
 use crate::alloc::Want;
 use crate::balance::Fractions;
@@ -187,6 +187,7 @@ pub async fn shrink(m: &Machine, task: &mut Task, node: usize, share: Share) -> 
     }
     let boosted = share.kswapd && !share.may_writepage;
     if !(boosted && m.profile.boosts_spare_slabs) {
+        shadow_nodes::shrink(m, task, share, (node, false)).await;
         sum.freed += super_cache::shrink(m, task, share).await;
     }
     if let Some(failures) = m.mm.borrow_mut().kswapd_failures.get_mut(node).filter(|_| sum.freed > 0) {

@@ -2,7 +2,7 @@
 //!
 //! Models: do_shrink_slab's share by priority in batches of 1024 with what was not done left owed, super_cache_count and
 //! super_cache_scan, dentry_lru_isolate's second chance, and that an inode with page cache is not on the list at all.
-//! Leaves out: lists by node and cgroup, other shrinkers (ext4's extents, jbd2's checkpoints, shadow entries).
+//! Leaves out: lists by node and cgroup, other shrinkers (ext4's extents, jbd2's checkpoints).
 
 use super::node::Share;
 use crate::Machine;

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// One that is free in part.
+/// One that is free, or a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelBlock {
     pub kind: BlockKind,
