@@ -157,7 +157,7 @@ async fn skip(m: &Machine, who: &Who, op: Op) {
 
 impl Machine {
     /// clock_nanosleep(): it ends by an interrupt of the CPU's own timer (kernel/time/hrtimer.c: hrtimer_nanosleep).
-    async fn nap(&self, until_ns: u64) {
+    pub async fn nap(&self, until_ns: u64) {
         self.clock.sleep_until(until_ns).await;
         let now_ns = self.clock.now();
         self.cpus.borrow_mut().kick(now_ns);

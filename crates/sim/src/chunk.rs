@@ -8,6 +8,7 @@
 
 use super::broken::Broken;
 use super::v6::buddy::Frame;
+use super::v6::walk::Walk;
 
 pub type ChunkId = u32;
 pub const NONE: u32 = u32::MAX;
@@ -104,6 +105,7 @@ pub struct Lruvec {
     pub saved: [u64; 2],
     /// Generations: 2 where the oldest that may be evicted has nothing left, 4 where two of them are on the inactive list, else 3.
     gens: u8,
+    pub walk: Walk,
     /// How it fares in reclaim, against the other kind of pages (`swap`).
     pub fares: Fares,
     /// Evictions and activations (`inactive_age`, later `nonresident_age`), of 3.15 and later (`workingset`); with generations how
@@ -252,13 +254,14 @@ impl Chunks {
         self.link_head(id);
     }
 
-    /// mm/vmscan.c: inc_max_seq after walk_mm, 6.12: a new youngest generation. The one before it may be evicted now, but for pages
-    /// that were used through a mapping since the last time: the walk has put those, of whatever generation, into what was the youngest.
+    /// mm/vmscan.c: inc_max_seq after walk_mm, 6.12: a new youngest generation. The one before it may be evicted now, but for pages that were used
+    /// through a mapping since the last time, where the walk came by: it has put those, of whatever generation, into what was the youngest.
     pub fn age(&mut self, lruvec: u8) {
         let gens = self.generations(lruvec);
+        let mut walk = std::mem::take(&mut self.lruvecs[usize::from(lruvec)].walk);
         let (held, younger) = (self.list_from_tail(lruvec, INACTIVE), self.list_from_tail(lruvec, ACTIVE));
         for id in held {
-            let used = self.take_used(id);
+            let used = walk.goes_through(self.get(id)) && self.take_used(id);
             // Both generations that were older than two are one here.
             self.get_mut(id).outer |= gens > 2;
             if used {
@@ -267,7 +270,7 @@ impl Chunks {
         }
         let mut passed = Vec::new();
         for id in younger {
-            let used = self.take_used(id);
+            let used = walk.goes_through(self.get(id)) && self.take_used(id);
             let stays = std::mem::take(&mut self.get_mut(id).outer) || used;
             if !stays {
                 passed.push(id);
@@ -279,7 +282,9 @@ impl Chunks {
         } else {
             passed.into_iter().for_each(|id| self.move_to_head(id, INACTIVE));
         }
-        self.lruvecs[usize::from(lruvec)].gens = (gens + 1).min(4);
+        walk.end();
+        let own = &mut self.lruvecs[usize::from(lruvec)];
+        (own.gens, own.walk) = ((gens + 1).min(4), walk);
     }
 
     /// mm/vmscan.c: try_to_inc_min_seq, 6.12: how many generations there are, those whose last page has gone not among them.

@@ -66,7 +66,7 @@ pub async fn ahead(m: &Rc<Machine>, who: Who, actor: &mut Actor, task: &mut Task
             next = actor.stream.next(m.clock.now());
             match next {
                 None | Some(Op::Measure { on: true }) => break,
-                Some(Op::Sleep { ns }) => m.clock.sleep_until(m.clock.now() + ns).await,
+                Some(Op::Sleep { ns }) => m.nap(m.clock.now() + ns).await,
                 Some(op) => {
                     task.begin();
                     perform(m, task, &who, op, &own).await;

@@ -175,6 +175,9 @@ impl Mm {
         let active = if spares { young & chunk.used_once } else { young };
         let spared = young & !active;
         self.chunks.get_mut(id).used_once |= young;
+        if self.profile.lru_gen {
+            self.chunks.lruvecs[usize::from(chunk.lruvec)].walk.look_around(&chunk);
+        }
         let kept = busy | active | spared | if pass.may_unmap { 0 } else { mapped };
         let free = chunk.present & !kept;
         sum.unmapped += u64::from((free & mapped).count_ones());

@@ -12,7 +12,7 @@ use super::cpu::Cpus;
 use super::device::Device;
 use super::disk::DiskModel;
 use super::file_system::{FileSystem, Kind};
-use super::kernel::{self, Generations, Profile, Shares, Throttle};
+use super::kernel::{self, Generations, Profile, Throttle};
 use super::knobs::{self, DeviceKnobs, Knobs, NR_REQUESTS, number};
 use super::machine::Machine;
 use super::memory::Mm;
@@ -151,7 +151,7 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         mm: RefCell::new(mm),
         devices: devices(scenario, &profile, &shape),
         coming: RefCell::default(),
-        wb: RefCell::new(Writeback::new(shape.cpus, !matches!(profile.shares, Shares::Clipped | Shares::ByEvents))),
+        wb: RefCell::new(Writeback::new(shape.cpus, profile.shares.are_by_time())),
         kswapd: RefCell::new(vec![None; nodes]),
         owed: Cell::default(),
         blocked: Cell::new(0),

@@ -35,7 +35,12 @@ impl DeviceKnobs {
     fn part_of(&self, limit: u64, (numerator, denominator): (u64, u64), kept_percent: u64) -> u64 {
         let shared = u128::from(limit * 100_u64.saturating_sub(kept_percent) / 100);
         let earned = shared * u128::from(numerator) / u128::from(denominator.max(1));
-        (earned as u64 + limit * self.bdi_min_percent / 100).min(self.most_of(limit))
+        earned as u64 + limit * self.bdi_min_percent / 100
+    }
+
+    /// __wb_calc_thresh, 6.14: a part, but no less than the floor, and no more than the device may have.
+    fn bounded(&self, part: u64, floor: u64, limit: u64) -> u64 {
+        part.max(floor).min(self.most_of(limit))
     }
 }
 
@@ -52,11 +57,9 @@ pub fn share(m: &Machine, device: DeviceId, limit: u64) -> u64 {
     let fraction = m.wb.borrow_mut().completions.fraction(local, m.clock.now());
     let kept = m.devices.iter().map(|device| device.knobs.borrow().bdi_min_percent).sum();
     let part = own.knobs.borrow().part_of(limit, fraction, kept);
-    if m.profile.shares != Shares::ByTimeAndRoom {
-        return part;
-    }
-    let room = limit.saturating_sub(dirty_of(m, device).0) / BUMPED.get();
-    part.max(room).min(own.knobs.borrow().most_of(limit))
+    let has_floor = m.profile.shares == Shares::ByTimeAndRoom;
+    let room = if has_floor { limit.saturating_sub(dirty_of(m, device).0) / BUMPED.get() } else { 0 };
+    own.knobs.borrow().bounded(part, room, limit)
 }
 
 /// Its parts of both limits.
@@ -106,7 +109,7 @@ impl Machine {
 
 #[cfg(test)]
 mod tests {
-    use super::clip;
+    use super::{BUMPED, clip};
     use crate::kernel::find;
     use crate::knobs::DeviceKnobs;
 
@@ -128,9 +131,17 @@ mod tests {
         // 10 % are kept for it: 50 000 * 90 / 100 * 20 / 1000 + 5000. The others share nine tenths.
         assert_eq!(knobs(10, 100).part_of(50_000, (20, 1000), 10), 900 + 5000);
         assert_eq!(knobs(0, 100).part_of(50_000, (980, 1000), 10), 44_100);
-        assert_eq!(knobs(0, 1).part_of(50_000, (20, 1000), 0), 500);
+        assert_eq!(knobs(0, 1).bounded(1_000, 0, 50_000), 500);
         let in_bytes = DeviceKnobs { bdi_max_bytes: Some(1 << 20), ..knobs(0, 100) };
-        assert_eq!(in_bytes.part_of(50_000, (1, 1), 0), 256);
+        assert_eq!(in_bytes.bounded(50_000, 0, 50_000), 256);
+    }
+
+    /// An eighth of what is left of a limit of 50 000 pages of which 10 000 are dirty.
+    #[test]
+    fn from_6_14_on_a_device_that_was_idle_has_an_eighth_of_the_room() {
+        let room = (50_000 - 10_000) / BUMPED.get();
+        assert_eq!([0, 4_999, 6_000].map(|part| knobs(0, 100).bounded(part, room, 50_000)), [5_000, 5_000, 6_000]);
+        assert_eq!(knobs(0, 1).bounded(0, room, 50_000), 500, "but no more than it may have");
     }
 
     #[test]

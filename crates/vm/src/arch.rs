@@ -91,12 +91,12 @@ impl Arch {
         listed.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).split_whitespace().any(|word| word == name))
     }
 
-    /// Fails fast and boots fast. Under emulation the crypto self-tests take a third of a kernel's start, reading the HPET
-    /// for the time leaves the translated code at each call (tsc=reliable keeps the TSC), and a security module costs a
-    /// hook in each call of the workload.
+    /// Fails fast, boots fast, and says where it stands if it does not go on (a stack is a warning: loglevel 5). Under emulation the
+    /// crypto self-tests take a third of a kernel's start, reading the HPET for the time leaves the translated code at each call
+    /// (tsc=reliable keeps the TSC), and a security module costs a hook in each call of the workload.
     #[must_use]
     pub fn kernel_arguments(self, icount: bool) -> String {
-        let all = "loglevel=4 panic=-1 oops=panic random.trust_cpu=on nokaslr mitigations=off cryptomgr.notests lsm=";
+        let all = "loglevel=5 panic=-1 oops=panic random.trust_cpu=on nokaslr mitigations=off cryptomgr.notests lsm=";
         match self {
             Arch::X86_64 => {
                 // Told, not measured by the guest at boot: on a busy host its measure is anything.

@@ -31,6 +31,9 @@ pub fn kernel_blocks(reference: &Recording) -> Option<String> {
 }
 
 fn of_zone(zone: &ZoneBlocks) -> Vec<KernelBlock> {
+    if zone.reclaimable.len().max(zone.unmovable.len()) > ORDERS_MAX {
+        return together(zone);
+    }
     let below = |pieces: &[u64]| pieces.iter().take(BLOCK_ORDER).copied().collect::<Vec<u64>>();
     let (reclaimable, unmovable) = (below(&zone.reclaimable), below(&zone.unmovable));
     let parts = ZoneBlocks { reclaimable, unmovable, ..zone.clone() };
@@ -42,7 +45,7 @@ fn of_zone(zone: &ZoneBlocks) -> Vec<KernelBlock> {
 
 /// Blocks that are free and keep their kind.
 fn wholly_free(kind: BlockKind, pieces: &[u64]) -> Vec<KernelBlock> {
-    let larger = pieces.iter().enumerate().take(ORDERS_MAX).skip(BLOCK_ORDER);
+    let larger = pieces.iter().enumerate().skip(BLOCK_ORDER);
     let blocks = larger.map(|(order, pieces)| pieces.saturating_mul(1 << (order - BLOCK_ORDER)));
     let count = blocks.fold(0_u64, u64::saturating_add).min(WHOLE_MAX);
     let mut pieces = vec![0; BLOCK_ORDER];

@@ -133,6 +133,8 @@ fn by_node(key: &str, sizes: &[String]) -> Option<String> {
 /// model to find out.
 fn held(reference: &Recording, scenario: &Scenario, growth: &Growth) -> Result<Vec<String>, Unsaid> {
     let (mut reserved, mut resident) = (Vec::new(), Vec::new());
+    // They are told by themselves, and are not memory that stays.
+    let buffers = buffers_bytes(reference, scenario).unwrap_or_default();
     for (node, (bytes, rows)) in nodes_of(reference, scenario)?.into_iter().enumerate() {
         let total = at_first(node, rows, nodes::MEM_TOTAL_BYTES)?;
         let free = at_first(node, rows, nodes::MEM_FREE_BYTES)?;
@@ -140,7 +142,8 @@ fn held(reference: &Recording, scenario: &Scenario, growth: &Growth) -> Result<V
         let struct_pages = bytes / reference.header.machine.page_size_bytes() * STRUCT_PAGE_BYTES;
         reserved.push(bytes.saturating_sub(total + struct_pages).to_string());
         let taken = growth.before.get(node).copied().unwrap_or(0);
-        resident.push((total.saturating_sub(free) + taken).to_string());
+        let buffers = buffers.get(node).copied().unwrap_or(0);
+        resident.push((total.saturating_sub(free) + taken).saturating_sub(buffers).to_string());
     }
     let given = [("machine.reserved", reserved), ("machine.resident", resident)];
     Ok(given.into_iter().filter_map(|(key, of_nodes)| by_node(key, &of_nodes)).collect())
@@ -164,6 +167,11 @@ fn mapped_unlisted(reference: &Recording, scenario: &Scenario) -> Result<Vec<Str
 /// Of which node the pages of the disk's own cache are no table says: they are file pages on lists, as the few others of an initramfs
 /// that came to lists are.
 fn buffers(reference: &Recording, scenario: &Scenario) -> Result<Vec<String>, Unsaid> {
+    let shares: Vec<String> = buffers_bytes(reference, scenario)?.iter().map(u64::to_string).collect();
+    Ok(by_node(BUFFERS, &shares).into_iter().collect())
+}
+
+fn buffers_bytes(reference: &Recording, scenario: &Scenario) -> Result<Vec<u64>, Unsaid> {
     let unsaid = || Unsaid::Samples { what: "Buffers" };
     let rows = reference.table(Table::Meminfo).and_then(|table| table.rows_of(&Entity::default()));
     let first = rows.and_then(|rows| rows.first(meminfo::BUFFERS_BYTES));
@@ -172,8 +180,7 @@ fn buffers(reference: &Recording, scenario: &Scenario) -> Result<Vec<String>, Un
     let by_lists = nodes.map(|(node, (_, rows))| listed(node, rows)).collect::<Result<Vec<u64>, Unsaid>>()?;
     let total = by_lists.iter().sum::<u64>().max(1);
     let page = reference.header.machine.page_size_bytes();
-    let shares: Vec<String> = by_lists.iter().map(|own| (all / page * own / total * page).to_string()).collect();
-    Ok(by_node(BUFFERS, &shares).into_iter().collect())
+    Ok(by_lists.iter().map(|own| all / page * own / total * page).collect())
 }
 
 /// The zones' shares of min_free_kbytes, which the kernel deals out before the initramfs is given back (mm/page_alloc.c:

@@ -87,7 +87,7 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         of_6.into_iter().for_each(&mut add);
         [v6::super_cache::CONSTANTS, v6::cgroup::CONSTANTS, v6::tree::CONSTANTS].into_iter().for_each(&mut add);
         [v6::shadow_nodes::CONSTANTS, v6::buddy::CONSTANTS, v6::fallback::CONSTANTS].into_iter().for_each(&mut add);
-        [v6::boot_blocks::CONSTANTS, cpu_list::CONSTANTS].into_iter().for_each(add);
+        [v6::boot_blocks::CONSTANTS, cpu_list::CONSTANTS, v6::walk::CONSTANTS].into_iter().for_each(add);
     } else {
         [cpu_list::CONSTANTS, shrinker::CONSTANTS].into_iter().for_each(add);
     }

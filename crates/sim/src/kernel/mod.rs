@@ -183,6 +183,14 @@ pub enum Shares {
     ByTimeAndRoom,
 }
 
+impl Shares {
+    /// Parts are those of a period of time (lib/flex_proportions.c), not of so many events (lib/proportions.c).
+    #[must_use]
+    pub fn are_by_time(self) -> bool {
+        matches!(self, Shares::ByTime | Shares::ByTimeAndRoom)
+    }
+}
+
 /// When cached pages before a miss make it part of a sequential stream (mm/readahead.c: try_context_readahead).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContextReadahead {

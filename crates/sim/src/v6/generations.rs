@@ -5,8 +5,8 @@
 //! generation from the highest eligible one down, and when a scan ends. The oldest generations are the inactive list, the
 //! youngest and the one before it the active one; there are two of the oldest (four in all) from an aging until the older one has
 //! nothing left. When a third generation is aged depends on the sizes of the oldest and the youngest (`should_run_aging`; 6.14: always).
-//! Pages used by five calls are protected (the last tier's bits). Leaves out: protection of tiers by their refaults, Bloom filters of
-//! the walk through page tables, anonymous pages (`refuse`).
+//! Pages used by five calls are protected (the last tier's bits). Leaves out: protection of tiers by their refaults,
+//! anonymous pages (`refuse`).
 
 use super::node::Share;
 use crate::Machine;
@@ -265,11 +265,17 @@ mod tests {
         assert_eq!(held(&mm), [1, 2]);
         let chunk = mm.chunks.get_mut(used);
         (chunk.mapped, chunk.referenced) = (1, 1);
+        let chunk = *chunk;
+        mm.chunks.lruvecs[usize::from(lruvec)].walk.look_around(&chunk);
         mm.chunks.age(lruvec);
         assert_eq!(held(&mm), [2, 1]);
         assert_eq!([faulted, used].map(|id| mm.chunks.get(id).list), [0, 1]);
         mm.chunks.age(lruvec);
         assert_eq!(held(&mm), [3, 0], "its accessed bit was cleared by the walk");
+        // Where the last walk found nothing and reclaim did not come by there is no walk.
+        mm.chunks.get_mut(used).referenced = 1;
+        mm.chunks.age(lruvec);
+        assert_eq!((held(&mm), mm.chunks.get(used).referenced), ([3, 0], 1));
     }
 
     /// folio_inc_refs and sort_folio: the first access sets PG_referenced, the second PG_workingset, three more fill LRU_REFS_MASK:

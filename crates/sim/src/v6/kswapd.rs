@@ -126,8 +126,9 @@ pub async fn live(m: &Machine, task: &mut Task, node: usize) {
             try_to_sleep(m, task.cpu, node, highest).await;
             task.begin();
             take_cpu(m, task, node).await;
+        } else {
+            task.begin();
         }
-        task.begin();
         highest = m.what_for(node).unwrap_or(highest);
         let failed = balance(m, task, node, highest).await == 0;
         if let Some(failures) = m.mm.borrow_mut().kswapd_failures.get_mut(node).filter(|_| failed) {

@@ -15,3 +15,4 @@ pub mod node;
 pub mod shadow_nodes;
 pub mod super_cache;
 pub mod tree;
+pub mod walk;
