@@ -15,6 +15,8 @@ use flatwater_workload::scenario::{BlockExtent, BlockKind, KernelBlock};
 constants! {
     /// Free pages of the kernel's page blocks where a scenario does not tell.
     const OPEN_PAGES: u64 = assumed(512, "the unmovable and the reclaimable block being filled, each half full");
+    /// What firmware keeps at the end of memory, so that the last zone has a part of its last block.
+    const FIRMWARE_PAGES: u64 = assumed(32, "128 KiB for ACPI tables, as QEMU has it; where a scenario tells of such a block");
     /// Zones of more frames are not kept account of: nobody falls back there.
     const FRAMES_MAX: u64 = assumed(1 << 24, "64 GiB: 9 bytes for each frame are enough");
 }
@@ -31,6 +33,13 @@ struct Part {
 impl Part {
     fn free(&self) -> u64 {
         self.orders.iter().map(|order| 1 << order).sum()
+    }
+
+    /// How much of its block is not the zone's: of one that ends with the zone at the end of a block some is firmware's.
+    fn beyond(&self, spanned: u64) -> u64 {
+        let room = PAGEBLOCK.get().saturating_sub(self.free());
+        let is_last = !self.is_whole && spanned.is_multiple_of(PAGEBLOCK.get()) && spanned > PAGEBLOCK.get();
+        if is_last { FIRMWARE_PAGES.get().min(room) } else { 0 }
     }
 
     /// The free pages of several blocks, in as few blocks as may be of which something is in use.
@@ -85,7 +94,8 @@ impl Zone {
         let in_use = FIRST_MIB_PAGES.get() + DMA_POOL_PAGES.get();
         let keeps_first =
             is_dma && (PAGEBLOCK.get() - in_use..=self.spanned.saturating_sub(in_use)).contains(&self.free);
-        let mut layout = Layout::new(u32::from(keeps_first), self.spanned as u32);
+        let end = self.spanned - parts.iter().map(|part| part.beyond(self.spanned)).max().unwrap_or(0);
+        let mut layout = Layout::new(u32::from(keeps_first), end as u32);
         let mut left = self.free - if keeps_first { layout.first_block(in_use) } else { 0 };
         for part in parts {
             left -= layout.place(&part, left);
@@ -234,6 +244,15 @@ mod tests {
         assert_eq!(all, [&kernel[..], &rest[..]].concat()[..]);
         assert_eq!((buddy.content(0).listed, counted(&buddy), buddy.free()), (7, free, free));
         assert_eq!(buddy.first(Kind::Unmovable, 6), Some(0), "the largest piece of a block is its first");
+    }
+
+    /// A node whose memory ends with a block, the last of which is told to be the zone's in part: firmware has the rest.
+    #[test]
+    fn a_block_that_ends_with_its_zone_is_never_the_zones_as_a_whole() {
+        let known = "unmovable/1.0.0.0.0.1.0.0.1/100/part";
+        let (_, buddy) = laid_out(ZoneKind::Normal, (4_096, 3_000), Some(known));
+        assert_eq!((buddy.extent(4_000), buddy.content(4_000).free), ((3_584..4_064, [true, false]), 289));
+        assert_eq!((buddy.kind(4_000), counted(&buddy)), (Kind::Unmovable, 3_000));
     }
 
     #[test]
