@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use flatwater_recording::{Entity, OpKind, Recording, Table};
 use flatwater_sim::kernel::Throttle;
@@ -270,10 +271,23 @@ fn table_of(of: &Source) -> (String, Score) {
 }
 
 fn table() -> String {
+    let (sources, next) = (sources(), AtomicUsize::new(0));
+    let work = || {
+        let mut own = Vec::new();
+        while let Some((place, (_, of))) = sources.iter().enumerate().nth(next.fetch_add(1, Ordering::Relaxed)) {
+            own.push((place, table_of(of)));
+        }
+        own
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut all: Vec<(usize, (String, Score))> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().expect("every source is asked")).collect()
+    });
+    all.sort_by_key(|(place, _)| *place);
     let (mut tables, mut score) = (Vec::new(), [0; 3]);
-    for (_, of) in sources() {
-        let (table, own) = table_of(&of);
-        score.iter_mut().zip(own).for_each(|(sum, own)| *sum += own);
+    for (_, (table, own)) in all {
+        score.iter_mut().zip(own).for_each(|(sum, own): (&mut u32, u32)| *sum += own);
         tables.push(table);
     }
     let [hits, now, all] = score;
