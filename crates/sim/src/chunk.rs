@@ -4,7 +4,7 @@
 //! referenced, mapped, with a buffer_head). A chunk is one aligned window of 32 pages (128 KiB) of one file, as far
 //! as its pages lie in one zone: the unit of the LRU lists, equal to SWAP_CLUSTER_MAX and to the default readahead.
 //! Leaves out: LRU order inside a window, locked pages. About 1.5 bytes a page frame for
-//! streams; 56 bytes for a file of one page.
+//! streams, and 4 more where frames are told apart (5.0 and later: `v6::buddy`); 56 bytes for a file of one page.
 
 use super::broken::Broken;
 use super::v6::buddy::Frame;
