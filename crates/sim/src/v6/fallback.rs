@@ -30,6 +30,17 @@ fn can_steal(order: usize, kind: Kind) -> bool {
     order >= STEALS_FROM.get() || kind != Kind::Movable
 }
 
+/// Whether half of a block of another kind is free or compatible with the wanted one: pages on lists are movable; of a block of page cache
+/// what is neither those nor free is the kernel's; of the kernel's own kinds nobody knows ("be conservative").
+fn is_half((kind, other): (Kind, Kind), free: u64, listed: u64) -> bool {
+    let alike = match (kind, other) {
+        (Kind::Movable, _) => listed,
+        (_, Kind::Movable) => PAGEBLOCK.get().saturating_sub(free + listed),
+        _ => 0,
+    };
+    free + alike >= PAGEBLOCK.get() / 2
+}
+
 /// A request for a free piece.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
@@ -104,13 +115,7 @@ impl Zone {
         let old = buddy.kind(piece);
         let content = buddy.content(piece);
         let free = buddy.move_pieces(if begins { frames } else { piece..frames.end }, kind);
-        // Pages on lists are movable; what is neither those nor free of a block of page cache is the kernel's.
-        let alike = match (kind, old) {
-            (Kind::Movable, _) => content.listed,
-            (_, Kind::Movable) => PAGEBLOCK.get().saturating_sub(free + content.listed),
-            _ => 0,
-        };
-        if free + alike >= PAGEBLOCK.get() / 2 {
+        if is_half((kind, old), free, content.listed) {
             buddy.set_kind(piece, kind);
         }
     }
@@ -168,12 +173,7 @@ impl Zone {
             return false;
         }
         let content = buddy.content(piece);
-        let alike = match (kind, other) {
-            (Kind::Movable, _) => content.listed,
-            (_, Kind::Movable) => PAGEBLOCK.get().saturating_sub(content.free + content.listed),
-            _ => 0,
-        };
-        let is_half = content.free + alike >= PAGEBLOCK.get() / 2;
+        let is_half = is_half((kind, other), content.free, content.listed);
         if is_half {
             buddy.move_pieces(frames, kind);
             buddy.set_kind(piece, kind);

@@ -90,9 +90,10 @@ impl Trees {
         self.now += 1;
         let now = self.now;
         let Some(Some(node)) = self.node_mut(inode, place) else { return };
-        if node.listed.replace((list, now)).is_some() {
+        if node.listed.is_some() {
             return;
         }
+        node.listed = Some((list, now));
         if self.lists.len() <= list {
             self.lists.resize_with(list + 1, List::default);
         }
@@ -234,6 +235,8 @@ mod tests {
             trees.put(file, 1, Object::default());
             trees.list(file, 0, list);
         }
+        // What is listed already keeps its place.
+        trees.list(8, 0, list);
         trees.used(7, 3);
         assert_eq!([0, 1, 2, 3].map(|list| trees.shadow_nodes(list)), [0, 0, 2, 0]);
         trees.list(7, 0, list);
