@@ -144,7 +144,6 @@ async fn skip(m: &Machine, who: &Who, op: Op) {
         Op::Create { file } => m.name_made((who.workload, file.0)),
         Op::Allocate { file, offset_bytes, bytes } => {
             let inodes = &mut m.mm.borrow_mut().inodes;
-            inodes.allocated((who.workload, file.0));
             inodes.preallocated((who.workload, file.0), offset_bytes, offset_bytes + bytes);
             inodes.made((who.workload, file.0), offset_bytes + bytes);
         }
@@ -305,9 +304,6 @@ async fn names(m: &Rc<Machine>, task: &mut Task, who: &Who, op: Op) {
             let inode = held(m, task, key(file), false).await;
             super::journal::touch(m, m.place_of(inode), task).await;
             let mut mm = m.mm.borrow_mut();
-            if mm.inodes.get(inode).size == 0 {
-                mm.inodes.allocated(key(file));
-            }
             let held = mm.inodes.get(inode).size;
             mm.inodes.preallocated(key(file), offset_bytes.max(held), offset_bytes + bytes);
             mm.inodes.get_mut(inode).size = held.max(offset_bytes + bytes);

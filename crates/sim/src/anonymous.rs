@@ -47,7 +47,7 @@ pub async fn read_kept(m: &Machine, task: &mut Task, inode: InodeId, offset: u64
 
 /// One fault on memory that was never touched. Returns what copying into it takes longer because it is another node's.
 async fn fault(m: &Machine, task: &mut Task, memory: InodeId, first: u64, pages: u64) -> u64 {
-    task.work(Site::Work, m.costs.minor_fault_ns);
+    task.work(Site::Work, m.costs.fault_ns());
     m.mm.borrow_mut().events.pgfault += 1;
     let active = m.profile.swap.starts_active;
     let mut far_ns = 0;
@@ -94,7 +94,7 @@ fn touch_known(m: &Machine, task: &mut Task, memory: InodeId, (page, last): (u64
     mm.chunks.get_mut(id).referenced |= bits;
     if mm.swap.has_ahead() {
         let hits = (page..page + count).filter(|page| mm.swap.note_used(memory, *page as u32)).count();
-        task.work(Site::Work, hits as u64 * m.costs.minor_fault_ns);
+        task.work(Site::Work, hits as u64 * m.costs.fault_ns());
     }
     if write {
         (page..page + count).for_each(|page| mm.dirty_anonymous(memory, page));
@@ -110,7 +110,7 @@ async fn touch_page(m: &Machine, task: &mut Task, memory: InodeId, page: u64, wr
         let slot = m.mm.borrow().swap.slot(memory, page as u32);
         match slot {
             Some(slot) => {
-                task.work(Site::Work, m.costs.minor_fault_ns);
+                task.work(Site::Work, m.costs.fault_ns());
                 swap::swap_in(m, task, memory, page, slot).await;
             }
             None => {
@@ -126,7 +126,7 @@ async fn touch_page(m: &Machine, task: &mut Task, memory: InodeId, page: u64, wr
     let mut mm = m.mm.borrow_mut();
     // In the swap cache, but in no table yet.
     if mm.swap.note_used(memory, page as u32) {
-        task.work(Site::Work, m.costs.minor_fault_ns);
+        task.work(Site::Work, m.costs.fault_ns());
     }
     if let Some((id, bit)) = mm.lookup(memory, page) {
         mm.chunks.get_mut(id).referenced |= bit;

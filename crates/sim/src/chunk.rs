@@ -33,6 +33,8 @@ pub struct Chunk {
     /// With generations accesses by calls beyond the second, up to three, as two bits a page (LRU_REFS_MASK).
     pub refs: [u32; 2],
     pub buffers: u32,
+    /// Pages that begin the next readahead when somebody comes to them (PG_readahead).
+    pub marked: u32,
     pub zone: u8,
     pub lruvec: u8,
     pub list: u8,
@@ -393,21 +395,29 @@ impl Chunks {
     /// Moves pages into another chunk of their window, with all that is known of each.
     pub fn move_pages(&mut self, from: ChunkId, to: ChunkId, bits: u32) {
         let source = self.get_mut(from);
-        let known =
-            [source.dirty, source.writeback, source.referenced, source.mapped, source.used_once, source.buffers]
-                .map(|all| all & bits);
+        let known = [
+            source.dirty,
+            source.writeback,
+            source.referenced,
+            source.mapped,
+            source.used_once,
+            source.buffers,
+            source.marked,
+        ]
+        .map(|all| all & bits);
         let refs = source.refs.map(|all| all & bits);
         let pages = self.clear(from, bits);
         debug_assert_eq!(pages, u64::from(bits.count_ones()));
         self.set_present(to, bits);
         let target = self.get_mut(to);
-        let [dirty, writeback, referenced, mapped, used_once, buffers] = known;
+        let [dirty, writeback, referenced, mapped, used_once, buffers, marked] = known;
         target.dirty |= dirty;
         target.writeback |= writeback;
         target.referenced |= referenced;
         target.mapped |= mapped;
         target.used_once |= used_once;
         target.buffers |= buffers;
+        target.marked |= marked;
         target.refs = [target.refs[0] | refs[0], target.refs[1] | refs[1]];
         self.buffer_slabs.move_pages(from, to, buffers);
         self.frames.move_pages(from, to, bits);
@@ -438,6 +448,7 @@ impl Chunks {
         chunk.mapped &= !bits;
         chunk.used_once &= !bits;
         chunk.buffers &= !bits;
+        chunk.marked &= !bits;
         chunk.refs = chunk.refs.map(|all| all & !bits);
         let chunk = *chunk;
         let pages = bits.count_ones();

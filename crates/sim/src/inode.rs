@@ -5,7 +5,7 @@
 //! page cache by file, dirty windows in the order of dirtying.
 //! Leaves out: hard links, negative dentries, the hash chains.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::chunk::NONE;
@@ -227,9 +227,7 @@ pub struct Inodes {
     pub names: KeyMap<FileKey, u32>,
     /// Sizes of files that a skipped set-up left on the disk, of those that are read in windows at all.
     made: KeyMap<FileKey, u64>,
-    /// Files allocated and not written yet: they read as zeros, from no disk (unwritten extents).
-    hollow: BTreeSet<FileKey>,
-    /// Pages of files that are allocated and not written yet.
+    /// Pages of files that are allocated and not written yet: they read as zeros, from no disk (unwritten extents).
     unwritten: KeyMap<FileKey, Ranges>,
 }
 
@@ -240,10 +238,6 @@ impl Inodes {
             let size = self.made.entry(key).or_default();
             *size = end.max(*size);
         }
-    }
-
-    pub fn allocated(&mut self, key: FileKey) {
-        self.hollow.insert(key);
     }
 
     /// Blocks that were allocated by fallocate(): from one byte up to another.
@@ -268,16 +262,13 @@ impl Inodes {
         converts
     }
 
-    /// Once anything is written, the whole file counts as written.
-    pub fn written(&mut self, id: InodeId) {
-        if !self.hollow.is_empty() {
-            let key = self.get(id).key;
-            self.hollow.remove(&key);
+    /// What of [from, to) no block that was written is behind.
+    #[must_use]
+    pub fn hollow(&self, id: InodeId, from: u64, to: u64) -> Vec<(u64, u64)> {
+        if self.unwritten.is_empty() {
+            return Vec::new();
         }
-    }
-
-    pub fn is_hollow(&self, id: InodeId) -> bool {
-        !self.hollow.is_empty() && self.hollow.contains(&self.get(id).key)
+        self.unwritten.get(&self.get(id).key).map_or_else(Vec::new, |ranges| ranges.within(from, to))
     }
 
     #[inline]
@@ -512,5 +503,9 @@ mod tests {
         let converts: Vec<bool> =
             [(1, 2), (1, 2), (0, 3), (0, 3), (3, 4)].map(|(from, to)| inodes.convert(file, from, to)).into();
         assert_eq!(converts, [true, false, true, false, false]);
+        inodes.preallocated((0, 7), 0, 40_960);
+        assert_eq!(inodes.hollow(file, 2, 12), [(2, 10)]);
+        inodes.convert(file, 4, 6);
+        assert_eq!(inodes.hollow(file, 2, 12), [(2, 4), (6, 10)], "what was written is read from the disk");
     }
 }

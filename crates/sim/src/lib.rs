@@ -30,6 +30,7 @@ mod cpu_list;
 mod device;
 mod disk;
 mod drive;
+mod fault;
 mod file_system;
 mod flusher;
 mod inode;

@@ -1,25 +1,24 @@
-//! Mapped files: faults, references and unmapping.
+//! Mapped files: references, page tables and unmapping; what is not mapped yet is for `fault`.
 //!
-//! Models: minor faults that map what is cached, major faults that read a window around (`filemap_fault`), the
-//! accessed bit of each page as the chunk's reference, unmapping that leaves the pages cached. Leaves out: page tables,
-//! shootdowns, private mappings, huge pages.
+//! Models: the accessed bit of each page as the chunk's reference, the pages that tables take, unmapping that leaves the pages
+//! cached. Leaves out: shootdowns, private mappings, huge pages.
 
 use super::Machine;
 use super::add;
 use super::alloc::{self, Want};
-use super::chunk::{ACTIVE, ChunkId, INACTIVE, NONE, bits_from};
+use super::chunk::{ACTIVE, INACTIVE, NONE, bits_from};
 use super::constant::constants;
+use super::fault;
 use super::inode::InodeId;
 use super::memory::Mm;
 use super::site::Site;
 use super::task::Task;
 use super::throttle;
 use super::v6::buddy::Kind;
-use super::vfs::fetch;
 
 const PAGE: u64 = 4096;
 
-/// Touches mapped pages: minor faults map what is cached, major ones read a window around (filemap_fault).
+/// Touches mapped pages.
 pub async fn touch_mapped(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, bytes: u64, write: bool) {
     let (first, last) = (offset / PAGE, (offset + bytes.max(1) - 1) / PAGE);
     let mut page = first;
@@ -89,23 +88,18 @@ fn drop_tables(mm: &mut Mm, inode: InodeId, cpu: u16) {
 
 async fn touch_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, write: bool) {
     page_table(m, task, inode, page).await;
-    let hit = m.mm.borrow().lookup(inode, page);
-    if hit.is_none() {
-        m.mm.borrow_mut().events.pgmajfault += 1;
-        // do_sync_mmap_readahead: as much as the limit of readahead is (from a multiple of it on, not from half of it before).
-        let around = if m.profile.read_around { m.device_of(inode).knobs.borrow().read_ahead_pages.max(1) } else { 1 };
-        let from = page / around * around;
-        let size_pages = m.mm.borrow().inodes.get(inode).size.div_ceil(PAGE).max(page + 1);
-        let to = (from + around).min(size_pages);
-        task.in_fault = true;
-        fetch(m, task, inode, (from, to), 0, Site::FaultWait).await;
-        task.in_fault = false;
+    let is_mapped = reference(m, inode, page);
+    if is_mapped {
+        task.work(Site::Work, m.costs.touch_ns);
+    } else {
+        fault::fault(m, task, inode, page, write).await;
     }
-    let Some((id, bit)) = m.mm.borrow().lookup(inode, page) else { return };
-    map_page(m, task, id, bit);
     if !write {
         return;
     }
+    let Some((id, bit)) = m.mm.borrow().lookup(inode, page) else { return };
+    // fs/ext4/inode.c: ext4_page_mkwrite, 6.1: what is written back then is a block that was written.
+    m.mm.borrow_mut().inodes.convert(inode, page, page + 1);
     let device = m.place_of(inode);
     let (id, bit) = add::buffer_of(m, task, inode, page, (id, bit)).await;
     if id != NONE && m.mark_dirty(id, bit) && throttle::due(m, device, task) {
@@ -114,20 +108,14 @@ async fn touch_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, wri
     }
 }
 
-/// Maps a cached page if it is not mapped yet, and references it.
-fn map_page(m: &Machine, task: &mut Task, id: ChunkId, bit: u32) {
+/// The accessed bit of a page's entry; whether it has one.
+fn reference(m: &Machine, inode: InodeId, page: u64) -> bool {
     let mut mm = m.mm.borrow_mut();
+    let Some((id, bit)) = mm.lookup(inode, page) else { return false };
     let chunk = mm.chunks.get_mut(id);
-    chunk.referenced |= bit;
-    if chunk.mapped & bit == 0 {
-        chunk.mapped |= bit;
-        let zone = usize::from(chunk.zone);
-        mm.zones[zone].mapped += 1;
-        mm.events.pgfault += 1;
-        task.work(Site::Work, m.costs.minor_fault_ns);
-    } else {
-        task.work(Site::Work, m.costs.touch_ns);
-    }
+    let is_mapped = chunk.mapped & bit != 0;
+    chunk.referenced |= if is_mapped { bit } else { 0 };
+    is_mapped
 }
 
 /// Unmaps every page of the file; they stay cached. What was written by write() and touched since goes to the active list

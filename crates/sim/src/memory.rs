@@ -183,11 +183,15 @@ impl Mm {
         let node = self.zones[usize::from(zone)].node;
         let own = self.zones[usize::from(zone)].lruvec;
         let lruvec = if in_cgroup { self.cgroup.lruvecs.get(node).copied().unwrap_or(own) } else { own };
+        let before = self.events.workingset_refault;
         let refaults = self.refaults(inode, page, false);
         let youngest = in_fault && self.profile.lru_gen;
+        // mm/workingset.c: lru_gen_refault: PG_workingset.
+        let recent = youngest && self.events.workingset_refault > before;
         let list = if refaults || youngest { ACTIVE } else { INACTIVE };
         let id = self.chunk_for(inode, window, zone, lruvec, list);
         self.chunks.get_mut(id).outer |= youngest && !self.profile.lru_gen_reworked;
+        self.chunks.get_mut(id).used_once |= if recent { bit } else { 0 };
         self.chunks.set_present(id, bit);
         self.note_frame(id, bit, frame);
         self.inodes.get_mut(inode).pages += 1;

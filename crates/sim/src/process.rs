@@ -49,7 +49,7 @@ fn task_on(m: &Machine, node: usize) -> Task {
 /// Takes pages and notes each.
 async fn take_pages(m: &Machine, task: &mut Task, pages: u64, held: &mut Vec<Frame>) {
     for _ in 0..pages {
-        task.work(Site::Work, m.costs.minor_fault_ns + m.costs.alloc_page_ns);
+        task.work(Site::Work, m.costs.fault_ns() + m.costs.alloc_page_ns);
         let frame = match alloc::frame_now(m, task, Want::USER) {
             Some(frame) => Some(frame),
             None => alloc::frame_slow(m, task, Want::USER).await,

@@ -2,13 +2,15 @@
 //!
 //! Models: ondemand_readahead (mm/readahead.c, 2.6.32 and 6.1; 2.6.17 has two windows to the same effect): the first window
 //! of a sequential reader, doubling up to the limit, and that reaching the mark of one window submits the next without
-//! waiting for it; a window that would hit its own mark; calls of more than the limit (4.10); context readahead (2.6.31). Leaves
-//! out: interleaved readers of one file, thrashing.
+//! waiting for it; a mark of another reader's window; a window that would hit its own mark; calls of more than the limit (4.10);
+//! context readahead (2.6.31); that a window is read in as many parts as cached pages leave of it. Leaves out: a state for each
+//! open file (it is the file's).
 
 use std::collections::BTreeMap;
 
 use super::Machine;
 use super::block::{self, Done, Request};
+use super::chunk::{ChunkId, WINDOW_PAGES};
 use super::constant::constants;
 use super::inode::InodeId;
 use super::kernel::ContextReadahead;
@@ -29,16 +31,16 @@ constants! {
 /// The window of one file that is being read (`struct file_ra_state`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ahead {
-    start: u64,
-    pages: u32,
+    pub start: u64,
+    pub pages: u32,
     /// How many of them are left behind the one that submits the next window (async_size).
-    left: u32,
-    /// That one (PG_readahead).
-    mark: Option<u64>,
+    pub left: u32,
     /// The page behind the last one that was read (prev_pos).
-    behind: u64,
+    pub behind: u64,
     /// Of its folios, where the file system has large ones.
-    order: u32,
+    pub order: u32,
+    /// Faults that had to read, less those that had not (mmap_miss; up to 2.6.30 less mmap_hit).
+    pub misses: i32,
 }
 
 impl Ahead {
@@ -63,14 +65,16 @@ impl Ahead {
     fn missed(self, page: u64, asked: u32, rule: Rule, context: Option<(u32, u32)>) -> Option<Ahead> {
         let most = rule.most;
         let is_sequential = page == 0 || asked > most || page == self.behind || page + 1 == self.behind;
-        let next = if page > 0 && self.pages > 0 && page == self.end() {
-            self.pushed(most)
+        // Its folios begin small.
+        let own = Ahead { start: page, order: 0, ..self };
+        let next = if page > 0 && self.expects(page) {
+            Ahead { order: 0, ..self.pushed(most) }
         } else if is_sequential {
             let pages = first_pages(asked, most);
-            Ahead { start: page, pages, left: if pages > asked { pages - asked } else { pages }, ..self }
+            Ahead { pages, left: if pages > asked { pages - asked } else { pages }, ..own }
         } else {
             let (pages, left) = context?;
-            Ahead { start: page, pages, left, ..self }
+            Ahead { pages, left, ..own }
         };
         // Its own mark would be hit at once: the window behind it is read with it.
         if next.left < next.pages {
@@ -81,6 +85,23 @@ impl Ahead {
             (true, false) => Ahead { pages: most, left: most / 2, ..next },
             _ => Ahead { pages: next.pages + more, left: more, ..next },
         })
+    }
+
+    /// ondemand_readahead, "the expected callback index": where the window's mark is, or right behind it.
+    fn expects(&self, page: u64) -> bool {
+        self.pages > 0 && (page == self.end() || page + u64::from(self.left) == self.end())
+    }
+
+    /// ondemand_readahead for a page that carries a mark, of so many that are asked for; `hole` is the next page that is not in
+    /// memory. Where the window is another reader's, what is cached from here on stands for what the own one had left.
+    fn marked(self, page: u64, asked: u32, most: u32, hole: u64) -> Option<Ahead> {
+        if self.expects(page) {
+            return Some(self.pushed(most));
+        }
+        let cached = u32::try_from(hole - page).ok().filter(|cached| *cached <= most)?;
+        let before = Ahead { pages: cached.saturating_add(asked), ..self };
+        let pages = before.next_pages(most);
+        Some(Ahead { start: hole, pages, left: pages, ..self })
     }
 
     /// page_cache_ra_order: folios grow fourfold with each window, up to its size.
@@ -99,6 +120,16 @@ impl Coming {
     fn is_on_its_way(&self, inode: InodeId, page: u64) -> bool {
         let own = self.requests.get(&inode);
         own.is_some_and(|own| own.iter().any(|&(from, to)| (from..to).contains(&page)))
+    }
+
+    /// The pages of a window of 32 that are.
+    pub fn of_window(&self, inode: InodeId, window: u32) -> u32 {
+        let first = u64::from(window) * WINDOW_PAGES;
+        let inside = |at: u64| at.clamp(first, first + WINDOW_PAGES) - first;
+        let own = self.requests.get(&inode).map_or(&[][..], Vec::as_slice);
+        own.iter()
+            .map(|&(from, to)| (inside(from), inside(to)))
+            .fold(0, |bits, (from, to)| bits | (((1_u64 << to) - 1) & !((1_u64 << from) - 1)) as u32)
     }
 
     fn note(&mut self, inode: InodeId, from: u64, to: u64) {
@@ -164,6 +195,13 @@ fn context_pages(rule: ContextReadahead, history: u32, asked: u32, most: u32) ->
     }
 }
 
+/// page_cache_next_miss: the next page that is not cached, no further than so many on.
+fn next_hole(m: &Machine, inode: InodeId, page: u64, most: u32) -> u64 {
+    let mm = m.mm.borrow();
+    let end = page + 1 + u64::from(most);
+    (page + 1..end).find(|at| mm.lookup(inode, *at).is_none()).unwrap_or(end)
+}
+
 /// page_cache_sync_readahead: nothing of this page is in memory. `last` is the last page that is asked for.
 pub async fn miss(m: &Machine, task: &mut Task, inode: InodeId, page: u64, last: u64) {
     if m.device_of(inode).knobs.borrow().read_ahead_pages == 0 {
@@ -171,6 +209,21 @@ pub async fn miss(m: &Machine, task: &mut Task, inode: InodeId, page: u64, last:
         return vfs::fetch(m, task, inode, (page, page + 1), 0, Site::ReadWait).await;
     }
     let asked = last + 1 - page;
+    match window_of(m, inode, page, asked) {
+        Some(window) => {
+            submit(m, task, inode, window, last).await;
+            wait_for(m, task, inode, page, Site::ReadWait).await;
+        }
+        None => {
+            let size_pages = m.mm.borrow().inodes.get(inode).size.div_ceil(4096).max(last + 1);
+            let to = (page + asked).min(size_pages);
+            vfs::fetch(m, task, inode, (page, to), 0, Site::ReadWait).await;
+        }
+    }
+}
+
+/// The window that a page begins which is not in memory, of so many that are asked for.
+pub fn window_of(m: &Machine, inode: InodeId, page: u64, asked: u64) -> Option<Ahead> {
     let rule = Rule::of(m, inode, asked);
     let asked = asked.min(1 << 20) as u32;
     let ahead = m.mm.borrow().inodes.get(inode).ahead;
@@ -178,80 +231,91 @@ pub async fn miss(m: &Machine, task: &mut Task, inode: InodeId, page: u64, last:
         ContextReadahead::Never => None,
         kind => context_pages(kind, history(m, inode, page, rule.most), asked, rule.most),
     };
-    match ahead.missed(page, asked, rule, context) {
-        Some(window) => {
-            submit(m, task, inode, window, last).await;
-            wait_for(m, task, inode, page).await;
-        }
-        None => {
-            let size_pages = m.mm.borrow().inodes.get(inode).size.div_ceil(4096).max(last + 1);
-            let to = (page + u64::from(asked)).min(size_pages);
-            vfs::fetch(m, task, inode, (page, to), 0, Site::ReadWait).await;
-        }
-    }
+    ahead.missed(page, asked, rule, context)
 }
 
 /// A page that is in memory or on its way there: what its mark asks for, then the wait until it has arrived.
-pub async fn hit(m: &Machine, task: &mut Task, inode: InodeId, page: u64, last: u64) {
-    let ahead = {
+pub async fn hit(m: &Machine, task: &mut Task, inode: InodeId, page: u64, place: (ChunkId, u32), last: u64) {
+    let (pages, marked) = {
         let mut mm = m.mm.borrow_mut();
         let ahead = &mut mm.inodes.get_mut(inode).ahead;
         ahead.behind = page + 1;
-        *ahead
+        (ahead.pages, mm.chunks.get(place.0).marked & place.1 != 0)
     };
-    if ahead.pages == 0 {
+    if pages == 0 {
         return;
     }
-    if ahead.mark == Some(page) {
-        // page_cache_async_readahead.
-        let window = ahead.pushed(Rule::of(m, inode, last + 1 - page).most);
-        submit(m, task, inode, window, last).await;
+    if marked {
+        reach_mark(m, task, inode, page, place, last).await;
     }
-    wait_for(m, task, inode, page).await;
+    wait_for(m, task, inode, page, Site::ReadWait).await;
 }
 
-async fn wait_for(m: &Machine, task: &mut Task, inode: InodeId, page: u64) {
+/// page_cache_async_readahead.
+pub async fn reach_mark(m: &Machine, task: &mut Task, inode: InodeId, page: u64, (id, bit): (ChunkId, u32), last: u64) {
+    let asked = last + 1 - page;
+    let most = Rule::of(m, inode, asked).most;
+    let hole = next_hole(m, inode, page, most);
+    let window = {
+        let mut mm = m.mm.borrow_mut();
+        mm.chunks.get_mut(id).marked &= !bit;
+        mm.inodes.get(inode).ahead.marked(page, asked.min(1 << 20) as u32, most, hole)
+    };
+    if let Some(window) = window {
+        submit(m, task, inode, window, last).await;
+    }
+}
+
+/// Waits for a page's own request; whether there was one.
+pub async fn wait_for(m: &Machine, task: &mut Task, inode: InodeId, page: u64, site: Site) -> bool {
     let mut waits = false;
     while m.coming.borrow().is_on_its_way(inode, page) {
         task.run(m).await;
         if !m.coming.borrow().is_on_its_way(inode, page) {
             break;
         }
-        writeback::wait_for_pages(m, task, Site::ReadWait).await;
+        writeback::wait_for_pages(m, task, site).await;
         waits = true;
     }
     if waits {
         task.work(Site::Work, m.costs.wakeup_ns);
     }
+    waits
 }
 
-/// ra_submit: reads a window without waiting for it.
-async fn submit(m: &Machine, task: &mut Task, inode: InodeId, window: Ahead, last: u64) {
+/// ra_submit: reads a window without waiting for it. Where parts of it are cached, there is nothing to read of those.
+pub async fn submit(m: &Machine, task: &mut Task, inode: InodeId, window: Ahead, last: u64) {
     let size_pages = m.mm.borrow().inodes.get(inode).size.div_ceil(4096).max(last + 1);
     let (from, to) = (window.start, window.end().min(size_pages));
     let device = m.place_of(inode);
     let own = m.device(device);
-    let (order, missing) = {
-        let mut mm = m.mm.borrow_mut();
-        // Where the next part of the file is cached there is nothing to read.
-        let missing = (from..to).any(|page| mm.lookup(inode, page).is_none());
-        let ahead = &mut mm.inodes.get_mut(inode).ahead;
-        let order = if own.file_system.ahead_folios { Ahead::next_order(ahead.order, window.pages) } else { 0 };
-        let mark = Some(window.end() - u64::from(window.left)).filter(|&mark| mark < to);
-        *ahead = Ahead { mark, order, behind: ahead.behind, ..window };
-        (order, missing)
-    };
-    if !missing {
-        return;
-    }
     let largest = own.knobs.borrow().request_pages.max(1);
-    let pieces = || (from..to).step_by(largest as usize).map(|at| (at, (at + largest).min(to)));
-    pieces().for_each(|(at, end)| m.coming.borrow_mut().note(inode, at, end));
-    vfs::add_missing(m, task, inode, (from, to), order).await;
-    if vfs::zero_hollow(m, task, inode, to - from) {
-        return pieces().for_each(|(_, end)| m.coming.borrow_mut().arrived(inode, end));
+    let (order, pieces) = {
+        let mut mm = m.mm.borrow_mut();
+        let pieces = missing(from, to, largest, |page| mm.lookup(inode, page).is_none());
+        let ahead = &mut mm.inodes.get_mut(inode).ahead;
+        let order = if own.file_system.ahead_folios { Ahead::next_order(window.order, window.pages) } else { 0 };
+        *ahead = Ahead { order, behind: ahead.behind, misses: ahead.misses, ..window };
+        (order, pieces)
+    };
+    let parts: Vec<vfs::Part> = pieces.into_iter().flat_map(|piece| vfs::parts(m, inode, piece)).collect();
+    parts.iter().for_each(|part| m.coming.borrow_mut().note(inode, part.from, part.to));
+    for part in &parts {
+        vfs::add_missing(m, task, inode, (part.from, part.to), order).await;
     }
-    for (at, end) in pieces() {
+    let mark = window.end() - u64::from(window.left);
+    if parts.iter().any(|part| (part.from..part.to).contains(&mark)) {
+        let mut mm = m.mm.borrow_mut();
+        if let Some((id, bit)) = mm.lookup(inode, mark) {
+            mm.chunks.get_mut(id).marked |= bit;
+        }
+    }
+    for vfs::Part { from: at, to: end, reads } in parts {
+        if !reads {
+            task.work(Site::Work, (end - at) * m.costs.zero_page_ns());
+            m.coming.borrow_mut().arrived(inode, end);
+            continue;
+        }
         let (position, pages) = (m.position(inode, at, false), (end - at) as u32);
         m.mm.borrow_mut().events.pgpgin_kib += u64::from(pages) * 4;
         let request = Request::new(false, position, pages, Done::Ahead { inode, end }).on(device);
@@ -259,9 +323,21 @@ async fn submit(m: &Machine, task: &mut Task, inode: InodeId, window: Ahead, las
     }
 }
 
+/// What of [from, to) is to be read, in parts of no more than `largest`.
+fn missing(from: u64, to: u64, largest: u64, is_missing: impl Fn(u64) -> bool) -> Vec<(u64, u64)> {
+    let mut pieces: Vec<(u64, u64)> = Vec::new();
+    for page in (from..to).filter(|page| is_missing(*page)) {
+        match pieces.last_mut() {
+            Some((at, end)) if *end == page && page - *at < largest => *end = page + 1,
+            _ => pieces.push((page, page + 1)),
+        }
+    }
+    pieces
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Ahead, Coming, Rule, context_pages, first_pages};
+    use super::{Ahead, Coming, Rule, context_pages, first_pages, missing};
     use crate::kernel::ContextReadahead::{AnyHistory, MoreThanAsked, Never};
 
     const OLD: Rule = Rule { most: 32, ends_at_most: false };
@@ -318,6 +394,27 @@ mod tests {
         assert_eq!(Ahead { pages: 32, ..ahead }.next_pages(32), 32);
     }
 
+    /// ondemand_readahead: "hit a marked page without valid readahead state": 8 cached pages from the mark on stand for a window of so many.
+    #[test]
+    fn a_mark_of_another_readers_window_begins_behind_what_is_cached() {
+        let own = Ahead { start: 500, pages: 32, left: 32, ..Ahead::default() };
+        assert_eq!(window(own.marked(500, 4, 32, 532)), Some((532, 32, 32)), "its own: the next one");
+        assert_eq!(window(own.marked(100, 4, 128, 108)), Some((108, 24, 24)), "8 cached and 4 asked for, twice");
+        assert_eq!(
+            window(own.marked(100, 1, 128, 103)),
+            Some((103, 16, 16)),
+            "3 and 1, fourfold up to a 16th of the limit"
+        );
+        assert_eq!(window(own.marked(100, 4, 32, 133)), None, "nothing is missing within the limit");
+    }
+
+    #[test]
+    fn a_window_is_read_in_as_many_parts_as_cached_pages_leave_of_it() {
+        let cached = [3_u64, 9];
+        let parts = missing(0, 12, 4, |page| !cached.contains(&page));
+        assert_eq!(parts, [(0, 3), (4, 8), (8, 9), (10, 12)], "no longer than 4");
+    }
+
     #[test]
     fn folios_grow_with_the_windows_and_are_never_larger() {
         let mut order = 0;
@@ -337,6 +434,7 @@ mod tests {
         coming.arrived(7, 164);
         let on_its_way = |coming: &Coming| [99, 100, 131, 132].map(|page| coming.is_on_its_way(7, page));
         assert_eq!(on_its_way(&coming), [false, true, true, false], "the second was done first");
+        assert_eq!([2, 3, 4].map(|window| coming.of_window(7, window)), [0, u32::MAX << 4, 0xf]);
         coming.arrived(7, 132);
         assert!(!coming.is_on_its_way(7, 131) && coming.requests.is_empty());
     }

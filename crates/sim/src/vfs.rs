@@ -201,7 +201,6 @@ impl Machine {
 /// generic_file_buffered_write.
 pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, bytes: u64) {
     task.work(Site::Work, m.costs.write_base_ns);
-    m.mm.borrow_mut().inodes.written(inode);
     let device = m.place_of(inode);
     let file_system = &m.device(device).file_system;
     super::journal::touch(m, device, task).await;
@@ -280,7 +279,7 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
     }
     // fs/ext4/extents.c: ext4_convert_unwritten_extents, ext4_update_inode_fsync_trans (i_datasync_tid); fs/xfs/xfs_iomap.c:
     // xfs_iomap_write_unwritten logs the inode's core: fdatasync has to wait for the log then.
-    let converts = file_system.has_extents() && m.mm.borrow_mut().inodes.convert(inode, first, last + 1);
+    let converts = m.mm.borrow_mut().inodes.convert(inode, first, last + 1) && file_system.has_extents();
     super::journal::note_change(m, inode, grows || converts);
     m.mm.borrow_mut().inodes.get_mut(inode).written_since_read = true;
     if file_system.writes_through {
@@ -330,7 +329,7 @@ pub async fn read_on(m: &Machine, task: &mut Task, inode: InodeId, (offset, end)
             readahead::miss(m, task, inode, page, (last - 1) / PAGE).await;
             continue;
         };
-        readahead::hit(m, task, inode, page, (last - 1) / PAGE).await;
+        readahead::hit(m, task, inode, page, (id, bit), (last - 1) / PAGE).await;
         // It may have gone while its read was waited for.
         if m.mm.borrow().lookup(inode, page) != Some((id, bit)) {
             continue;
@@ -345,23 +344,38 @@ pub async fn read_on(m: &Machine, task: &mut Task, inode: InodeId, (offset, end)
     }
 }
 
-/// Brings the missing pages of [from, to) in with one read.
+/// Brings the missing pages of [from, to) in, with one read where blocks are behind all of them.
 pub async fn fetch(m: &Machine, task: &mut Task, inode: InodeId, (from, to): (u64, u64), order: u32, site: Site) {
     add_missing(m, task, inode, (from, to), order).await;
-    if zero_hollow(m, task, inode, to - from) {
-        return;
+    for part in parts(m, inode, (from, to)) {
+        if part.reads {
+            let position = m.position(inode, part.from, false);
+            read_request(m, m.place_of(inode), task, (position, part.to - part.from), site).await;
+        } else {
+            task.work(Site::Work, (part.to - part.from) * m.costs.zero_page_ns());
+        }
     }
-    let position = m.position(inode, from, false);
-    read_request(m, m.place_of(inode), task, (position, to - from), site).await;
 }
 
-/// fs/ext4/readpage.c: ext4_mpage_readpages, 6.1: what no block is behind is filled with zeros.
-pub fn zero_hollow(m: &Machine, task: &mut Task, inode: InodeId, pages: u64) -> bool {
-    let hollow = m.mm.borrow().inodes.is_hollow(inode);
-    if hollow {
-        task.work(Site::Work, pages * m.costs.zero_page_ns());
+/// Pages of a file that are read from the disk, or that no block is behind: those are filled with zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    pub from: u64,
+    pub to: u64,
+    pub reads: bool,
+}
+
+/// fs/ext4/readpage.c: ext4_mpage_readpages, 6.1: what of [from, to) is read and what is not.
+pub fn parts(m: &Machine, inode: InodeId, (from, to): (u64, u64)) -> Vec<Part> {
+    let hollow = m.mm.borrow().inodes.hollow(inode, from, to);
+    let mut at = from;
+    let mut parts = Vec::new();
+    for (start, end) in hollow.into_iter().chain([(to, to)]) {
+        let both = [Part { from: at, to: start, reads: true }, Part { from: start, to: end, reads: false }];
+        parts.extend(both.into_iter().filter(|part| part.from < part.to));
+        at = end;
     }
-    hollow
+    parts
 }
 
 /// Frames for the pages of [from, to) that are not cached, in folios of up to an order where they are for readahead.

@@ -8,7 +8,7 @@ use crate::kernel::Profile;
 use flatwater_workload::scenario::Scenario;
 
 use crate::{
-    ahead, anonymous, anticipatory, array, batch, block, bounds, build, cfq, copying, cpu_list, drive, flusher,
+    ahead, anonymous, anticipatory, array, batch, block, bounds, build, cfq, copying, cpu_list, drive, fault, flusher,
     io_less, journal, knobs, mapped, placement, prepare, process, proportions, readahead, reclaim, refuse, requests,
     seeky, server, share, shrinker, slab, stripes, swap, throttle, v6, v22, wbt, writeback, zone, zoned_kswapd,
 };
@@ -52,6 +52,7 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         cfq::CONSTANTS,
         copying::CONSTANTS,
         drive::CONSTANTS,
+        fault::CONSTANTS,
         flusher::CONSTANTS,
         io_less::CONSTANTS,
         io_less::first::CONSTANTS,

@@ -93,7 +93,10 @@ costs! {
     unlink_ns: true,
     /// A directory of 50 names.
     list_ns: true,
+    /// A fault that reads nothing, beside the entries that it makes.
     minor_fault_ns: true,
+    /// An entry of a page table, for a page that is cached.
+    map_page_ns: true,
     /// A load of mapped memory: the memory's time, not the CPU's.
     touch_ns: false,
     unmap_page_ns: true,
@@ -115,6 +118,12 @@ impl Costs {
     #[must_use]
     pub fn at_speed(&self, percent: u64) -> Costs {
         self.at_ratio(100, percent.max(1))
+    }
+
+    /// A fault that makes one entry.
+    #[must_use]
+    pub fn fault_ns(&self) -> u64 {
+        self.minor_fault_ns + self.map_page_ns
     }
 
     /// A pass over pages of a list: a look at each, and what becomes of it.

@@ -1,8 +1,8 @@
 //! Linux 2.6.17: the kernel of the ten bulk writers.
 
 use super::{
-    Batch, Batches, Constant, ContextReadahead, Dirtyable, Profile, QueueRule, ScanBalance, SlabFallback, SwapRule,
-    Throttle, ZoneReclaim, linux_2_6_32,
+    Batch, Batches, Constant, ContextReadahead, Dirtyable, Profile, QueueRule, ReadAround, ScanBalance, SlabFallback,
+    SwapRule, Throttle, ZoneReclaim, linux_2_6_32,
 };
 
 pub fn profile() -> Profile {
@@ -18,6 +18,7 @@ pub fn profile() -> Profile {
         batches: Batches { ext3: Batch::Jiffies, ext4: Batch::Jiffies },
         queues_commands: false,
         context_readahead: ContextReadahead::Never,
+        read_around: ReadAround::Counted,
         fdatasync_skips: false,
         queue: QueueRule { cfq_lets_go: true, cfq_scales: false, has_wbt: false },
         file_systems: &["ext3", "ext2", "xfs", "reiserfs"],

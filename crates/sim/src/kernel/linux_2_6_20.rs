@@ -1,8 +1,8 @@
 //! Linux 2.6.20: the mail servers, 32-bit with PAE (with and without the leak of journalled pages) and 64-bit.
 
 use super::{
-    Constant, ContextReadahead, Objects, Profile, ScanBalance, SlabFallback, SwapRule, Throttle, ZoneReclaim,
-    linux_2_6_32,
+    Constant, ContextReadahead, Objects, Profile, ReadAround, ScanBalance, SlabFallback, SwapRule, Throttle,
+    ZoneReclaim, linux_2_6_32,
 };
 use crate::slab::ObjectShape;
 
@@ -43,6 +43,7 @@ pub fn pae() -> Profile {
         relatime: false,
         sync_writes: false,
         context_readahead: ContextReadahead::Never,
+        read_around: ReadAround::Counted,
         fdatasync_skips: false,
         swap: SwapRule { balance: ScanBalance::Tendency, ..linux_2_6_32::profile().swap },
         slab_fallback: SlabFallback::TriesHarder,

@@ -2,9 +2,9 @@
 
 use super::{
     BandwidthRule, BarrierOptions, Batch, Batches, Constant, ContextReadahead, CostTable, DirtySpread, Dirtyable,
-    FairZones, Generations, Immediate, IoLessRule, KswapdRule, NfsCongestion, NfsRule, Objects, Profile, QueueRule,
-    ReclaimWrites, ScanBalance, ShadowNodes, Shares, ShrinkRule, SlabFallback, SwapRule, Throttle, WatermarkRule,
-    Workingset, ZoneReclaim,
+    FairZones, FaultAround, Generations, Immediate, IoLessRule, KswapdRule, NfsCongestion, NfsRule, Objects, Profile,
+    QueueRule, ReadAround, ReclaimWrites, ScanBalance, ShadowNodes, Shares, ShrinkRule, SlabFallback, SwapRule,
+    Throttle, WatermarkRule, Workingset, ZoneReclaim,
 };
 use crate::slab::ObjectShape;
 
@@ -60,7 +60,8 @@ pub const COSTS: CostTable = CostTable {
     rename_ns: NOT_APART,
     unlink_ns: NOT_APART,
     list_ns: NOT_APART,
-    minor_fault_ns: Constant::assumed(700, "entry, page table, exit"),
+    minor_fault_ns: Constant::assumed(600, "entry, page table, exit"),
+    map_page_ns: Constant::assumed(100, "a look into the page cache and an entry"),
     touch_ns: Constant::assumed(60, "a load that misses every cache"),
     unmap_page_ns: Constant::assumed(60, "a cleared entry"),
     submit_io_ns: Constant::assumed(1_500, "a bio and a request"),
@@ -166,7 +167,8 @@ const PROFILE: Profile = Profile {
     swap: SWAP,
     spares_used_once: false,
     khugepaged: false,
-    read_around: true,
+    read_around: ReadAround::InOrder,
+    fault_around: FaultAround::Never,
     context_readahead: ContextReadahead::AnyHistory,
     calls_widen_readahead: false,
     queue: QueueRule { cfq_lets_go: false, cfq_scales: false, has_wbt: false },

@@ -2,8 +2,8 @@
 
 use super::linux_6::{COSTS, OBJECTS};
 use super::{
-    Batch, Batches, Constant, DirtySpread, Immediate, IoLessRule, KswapdRule, Profile, QueueRule, ReclaimWrites,
-    Shares, ShrinkRule, SlabFallback, SwapRule, Throttle, ZoneReclaim, linux_2_6_32,
+    Batch, Batches, Constant, DirtySpread, Immediate, IoLessRule, KswapdRule, Profile, QueueRule, ReadAround,
+    ReclaimWrites, Shares, ShrinkRule, SlabFallback, SwapRule, Throttle, ZoneReclaim, linux_2_6_32,
 };
 
 pub fn profile() -> Profile {
@@ -35,6 +35,7 @@ pub fn profile() -> Profile {
         kswapd: KswapdRule::WholeShares,
         swap: SwapRule { trims_cache: true, zero_is_never: true, ..linux_2_6_32::profile().swap },
         spares_used_once: true,
+        read_around: ReadAround::Marked,
         khugepaged: true,
         huge_pages: true,
         slabinfo_walks_all: false,

@@ -1,8 +1,8 @@
 //! Linux 4.18: LRU lists by node, watermarks by scale factor, shrinkers by priority.
 
 use super::{
-    BarrierOptions, ContextReadahead, DirtySpread, Dirtyable, Immediate, KswapdRule, Profile, QueueRule, ShadowNodes,
-    ShrinkRule, SwapRule, WatermarkRule, Workingset, ZoneReclaim, linux_3_10,
+    BarrierOptions, ContextReadahead, DirtySpread, Dirtyable, FaultAround, Immediate, KswapdRule, Profile, QueueRule,
+    ShadowNodes, ShrinkRule, SwapRule, WatermarkRule, Workingset, ZoneReclaim, linux_3_10,
 };
 
 pub fn profile() -> Profile {
@@ -21,6 +21,7 @@ pub fn profile() -> Profile {
         tree_nodes: true,
         shadow_nodes: ShadowNodes::OfFiles,
         context_readahead: ContextReadahead::MoreThanAsked,
+        fault_around: FaultAround::Maps,
         calls_widen_readahead: true,
         queue: QueueRule { cfq_lets_go: false, cfq_scales: true, has_wbt: true },
         writes_activate: false,

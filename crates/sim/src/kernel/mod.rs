@@ -3,6 +3,7 @@
 //! Every number is a `Constant`, which says where it comes from. CPU times are for a CPU of about 2.7 GHz;
 //! `cpu_speed_percent` of a scenario scales them.
 
+mod ahead;
 mod costs;
 mod linux_2_2;
 mod linux_2_2_3;
@@ -19,6 +20,7 @@ mod speed;
 mod throttle;
 mod version;
 
+pub use self::ahead::{ContextReadahead, FaultAround, ReadAround};
 pub use self::costs::{CostTable, Costs};
 pub use self::throttle::{BandwidthRule, IoLessRule, Throttle};
 use super::constant::{Constant, Entry, Provenance};
@@ -189,16 +191,6 @@ impl Shares {
     pub fn are_by_time(self) -> bool {
         matches!(self, Shares::ByTime | Shares::ByTimeAndRoom)
     }
-}
-
-/// When cached pages before a miss make it part of a sequential stream (mm/readahead.c: try_context_readahead).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ContextReadahead {
-    Never,
-    /// 2.6.31 to 3.11.
-    AnyHistory,
-    /// 3.12 and later.
-    MoreThanAsked,
 }
 
 /// What is remembered of evicted pages (mm/workingset.c).
@@ -435,7 +427,8 @@ pub struct Profile {
     pub spares_used_once: bool,
     /// khugepaged raises min_free_kbytes at boot (2.6.38 and later, where transparent huge pages are on).
     pub khugepaged: bool,
-    pub read_around: bool,
+    pub read_around: ReadAround,
+    pub fault_around: FaultAround,
     pub context_readahead: ContextReadahead,
     /// A call of more than the readahead limit reads as much as the device takes at once (4.10 and later).
     pub calls_widen_readahead: bool,

@@ -3,6 +3,7 @@
 //! What was measured stands as it is; everything else of the kernel is scaled as bringing a page into the page cache is.
 
 use super::{CostTable, Costs};
+use crate::fault::AROUND_PAGES;
 use flatwater_recording::Speed;
 use flatwater_workload::scenario::MachineSpec;
 
@@ -37,13 +38,19 @@ impl Costs {
         let inserts_ns = scaled.alloc_page_ns + scaled.add_to_cache_ns + scaled.slab_object_ns + copy_ns;
         let reclaimed_ns =
             speed.pageout_page_ns.zip(speed.drop_page_ns).map(|(out, dropped)| out.saturating_sub(dropped));
+        // The pages were touched in order: one fault mapped as many as a block has.
+        let faults_ns = |ns: u64| AROUND_PAGES.get() * ns;
+        let own_ns = scaled.minor_fault_ns + faults_ns(scaled.map_page_ns);
+        let [minor_fault_ns, map_page_ns] = [scaled.minor_fault_ns, scaled.map_page_ns]
+            .map(|ns| speed.fault_page_ns.map_or(ns, |page_ns| faults_ns(page_ns) * ns / own_ns.max(1)));
         Costs {
             copy_byte_ps,
             reclaim_mapped_ns: reclaimed_ns.unwrap_or(scaled.reclaim_mapped_ns),
             write_base_ns: speed.call_ns.unwrap_or(scaled.write_base_ns),
             write_page_ns: speed.write_page_ns.map_or(scaled.write_page_ns, |ns| ns.saturating_sub(inserts_ns)),
             free_page_ns: speed.drop_page_ns.unwrap_or(scaled.free_page_ns),
-            minor_fault_ns: speed.fault_page_ns.unwrap_or(scaled.minor_fault_ns),
+            minor_fault_ns,
+            map_page_ns,
             touch_ns: speed.touch_ns.unwrap_or(scaled.touch_ns),
             unmap_page_ns: speed.unmap_page_ns.unwrap_or(scaled.unmap_page_ns),
             lookup_ns,

@@ -5,9 +5,9 @@
 
 use super::{
     BandwidthRule, BarrierOptions, Batch, Batches, Constant, ContextReadahead, DirtySpread, Dirtyable, FairZones,
-    Generations, Immediate, KswapdRule, NfsCongestion, Profile, ReclaimWrites, ScanBalance, ShadowNodes, Shares,
-    Throttle, WatermarkRule, Workingset, ZoneReclaim, linux_2_6_17, linux_2_6_32, linux_3_10, linux_4_18, linux_5_15,
-    linux_6,
+    FaultAround, Generations, Immediate, KswapdRule, NfsCongestion, Profile, ReadAround, ReclaimWrites, ScanBalance,
+    ShadowNodes, Shares, Throttle, WatermarkRule, Workingset, ZoneReclaim, linux_2_6_17, linux_2_6_32, linux_3_10,
+    linux_4_18, linux_5_15, linux_6,
 };
 
 type Version = [u32; 3];
@@ -77,6 +77,7 @@ const CHANGES: &[Change] = &[
     change([2, 6, 31], "readahead: introduce context readahead algorithm", |profile| {
         profile.context_readahead = ContextReadahead::AnyHistory;
     }),
+    change([2, 6, 31], "readahead: sequential mmap readahead", |profile| profile.read_around = ReadAround::InOrder),
     change([2, 6, 31], "mm: prevent balance_dirty_pages() from doing too much work", |profile| {
         profile.throttle = Throttle::OverLimitOnly;
     }),
@@ -106,6 +107,9 @@ const CHANGES: &[Change] = &[
     change([3, 0, 0], "mm: increase RECLAIM_DISTANCE to 30", |profile| {
         profile.reclaim_distance = Some(Constant::kernel(30, "include/linux/topology.h", "RECLAIM_DISTANCE", "3.0"));
         profile.zone_reclaim = ZoneReclaim::PerZone;
+    }),
+    change([3, 0, 0], "readahead: trigger mmap sequential readahead on PG_readahead", |profile| {
+        profile.read_around = ReadAround::Marked;
     }),
     change([3, 1, 0], "ext3: make ext3 mount default to barrier=1", |profile| profile.ext3_barriers = true),
     change([3, 1, 0], "writeback: introduce max-pause and pass-good dirty limits", |profile| {
@@ -173,6 +177,9 @@ const CHANGES: &[Change] = &[
     }),
     change([3, 15, 0], "mm: thrash detection-based file cache sizing", |profile| {
         (profile.workingset, profile.tree_nodes) = (Workingset::OfFiles, true);
+    }),
+    change([3, 15, 0], "mm: introduce vm_ops->map_pages() (fault-around)", |profile| {
+        profile.fault_around = FaultAround::Maps;
     }),
     change([3, 15, 0], "mm: page_alloc: spill to remote nodes before waking kswapd", |profile| {
         profile.fair_zones = FairZones::OfNodeFirst;
@@ -292,6 +299,9 @@ const CHANGES: &[Change] = &[
     change([6, 10, 0], "mm: page_alloc: fix freelist movement during block conversion", |profile| {
         profile.whole_block_or_page = true;
     }),
+    change([6, 10, 0], "mm/filemap: don't decrease mmap_miss when folio has workingset flag", |profile| {
+        profile.fault_around = FaultAround::SparesRefaulted;
+    }),
     change([6, 11, 0], "nfs: Block on write congestion", |profile| profile.nfs.congestion = NfsCongestion::Waits),
     change([6, 14, 0], "mm/page-writeback: consolidate wb_thresh bumping logic into __wb_calc_thresh", |profile| {
         profile.shares = Shares::ByTimeAndRoom;
@@ -311,7 +321,6 @@ const ABSENT: &[(Version, &str)] = &[
     ([2, 6, 31], "vmscan: make mapped executable pages the first class citizen"),
     ([2, 6, 39], "xfs: delayed logging by default"),
     ([3, 13, 0], "blk-mq: new multi-queue block IO queueing mechanism"),
-    ([3, 15, 0], "mm: introduce vm_ops->map_pages() (fault-around)"),
     ([4, 14, 0], "mm, swap: VMA based swap readahead"),
     ([5, 19, 0], "ext4: improve write performance with disabled delalloc"),
     ([6, 4, 0], "mm: handle page faults under per-VMA locks"),
@@ -385,7 +394,7 @@ pub fn same_as(name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::{ABSENT, BASES, CHANGES, absent_in, between, history, parse, same_as};
-    use crate::kernel::{FairZones, Profile, Workingset};
+    use crate::kernel::{FairZones, FaultAround, Profile, Workingset};
 
     #[test]
     fn a_version_differs_from_the_one_before_in_its_own_changes_alone() {
@@ -395,6 +404,7 @@ mod tests {
         assert_eq!((before.workingset, after.workingset), (Workingset::Forgets, Workingset::OfFiles));
         let mut same = after.clone();
         (same.workingset, same.tree_nodes, same.name) = (before.workingset, before.tree_nodes, before.name);
+        assert_eq!(std::mem::replace(&mut same.fault_around, before.fault_around), FaultAround::Maps);
         assert_eq!(std::mem::replace(&mut same.fair_zones, before.fair_zones), FairZones::OfNodeFirst);
         assert_eq!(format!("{same:?}"), format!("{before:?}"));
         assert!(between("linux-3.5").is_some_and(|profile| profile.stable_pages && profile.swap.zero_is_never));

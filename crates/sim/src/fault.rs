@@ -1,0 +1,228 @@
+//! Faults of mapped files: what is in memory is mapped, with what lies around it; what is not is read, with what lies around it.
+//!
+//! Models: filemap_fault (filemap_nopage up to 2.6.22): do_sync_mmap_readahead and do_async_mmap_readahead, that a file whose faults
+//! miss far more often than not is read page by page; do_fault_around and filemap_map_pages (3.15), once more after a wait, as a
+//! fault is handled again then. Leaves out: what madvise() asks for, huge pages, one count for each open file (it is the file's).
+
+use super::Machine;
+use super::chunk::{Chunk, ChunkId, NONE, WINDOW_PAGES};
+use super::constant::constants;
+use super::inode::InodeId;
+use super::kernel::{FaultAround, ReadAround};
+use super::readahead::{self, Ahead};
+use super::site::Site;
+use super::task::Task;
+use super::vfs;
+
+constants! {
+    /// So many faults more that read than that do not end read-around.
+    const LOTS_OF_MISSES: i32 = kernel(100, "mm/filemap.c", "MMAP_LOTSAMISS", "2.6.17");
+    /// The count stops at so many times as much.
+    const COUNTED_TIMES: i32 = kernel(10, "mm/filemap.c", "do_sync_mmap_readahead", "3.0");
+    /// Aligned pages that one fault maps.
+    pub const AROUND_PAGES: u64 = kernel(16, "mm/memory.c", "fault_around_bytes (64 KiB)", "3.15");
+    /// A window read around has so many parts, of which the last begins with the mark.
+    const MARKED_PART: u32 = kernel(4, "mm/filemap.c", "do_sync_mmap_readahead", "3.0");
+    /// How often one fault is handled: again after each wait.
+    const ATTEMPTS: u32 = assumed(3, "the kernel's do_user_addr_fault goes on for as long as the page is gone again when its wait is over");
+}
+
+/// handle_mm_fault for a page that is not mapped; one that neither memory nor the disk has room for stays away.
+pub async fn fault(m: &Machine, task: &mut Task, inode: InodeId, page: u64, write: bool) {
+    m.mm.borrow_mut().events.pgfault += 1;
+    task.work(Site::Work, m.costs.minor_fault_ns);
+    for attempt in 0..ATTEMPTS.get() {
+        // do_read_fault; do_shared_fault does not.
+        if !write && map_around(m, task, inode, page) {
+            return;
+        }
+        let found = m.mm.borrow().lookup(inode, page);
+        let waited = match found {
+            Some(place) => {
+                if attempt == 0 {
+                    found_cached(m, task, inode, page, place).await;
+                }
+                readahead::wait_for(m, task, inode, page, Site::FaultWait).await
+            }
+            None => {
+                m.mm.borrow_mut().events.pgmajfault += 1;
+                task.in_fault = true;
+                read_around(m, task, inode, page).await;
+                task.in_fault = false;
+                true
+            }
+        };
+        if !waited || m.profile.fault_around == FaultAround::Never {
+            break;
+        }
+    }
+    map_one(m, task, inode, page);
+}
+
+/// do_async_mmap_readahead.
+async fn found_cached(m: &Machine, task: &mut Task, inode: InodeId, page: u64, (id, bit): (ChunkId, u32)) {
+    let most = m.device_of(inode).knobs.borrow().read_ahead_pages;
+    if most == 0 {
+        return;
+    }
+    let marked = {
+        let mut mm = m.mm.borrow_mut();
+        let misses = &mut mm.inodes.get_mut(inode).ahead.misses;
+        *misses = count(m.profile.read_around, *misses, -1);
+        mm.chunks.get(id).marked & bit != 0 && m.profile.read_around != ReadAround::Counted
+    };
+    if marked {
+        readahead::reach_mark(m, task, inode, page, (id, bit), page + most - 1).await;
+    }
+}
+
+/// So many misses after one more or one less.
+fn count(rule: ReadAround, misses: i32, more: i32) -> i32 {
+    let next = misses.saturating_add(more);
+    match rule {
+        ReadAround::Counted => next,
+        ReadAround::InOrder => next.max(0),
+        ReadAround::Marked => next.clamp(0, LOTS_OF_MISSES.get() * COUNTED_TIMES.get()),
+    }
+}
+
+/// do_sync_mmap_readahead and the wait for the page, which is read alone where that says so.
+async fn read_around(m: &Machine, task: &mut Task, inode: InodeId, page: u64) {
+    let most = m.device_of(inode).knobs.borrow().read_ahead_pages;
+    if let Some(window) = window(m, inode, page, most) {
+        readahead::submit(m, task, inode, window, page).await;
+        readahead::wait_for(m, task, inode, page, Site::FaultWait).await;
+    }
+    let missing = m.mm.borrow().lookup(inode, page).is_none();
+    if missing {
+        vfs::fetch(m, task, inode, (page, page + 1), 0, Site::FaultWait).await;
+    }
+}
+
+fn window(m: &Machine, inode: InodeId, page: u64, most: u64) -> Option<Ahead> {
+    let rule = m.profile.read_around;
+    let ahead = m.mm.borrow().inodes.get(inode).ahead;
+    if most == 0 {
+        return None;
+    }
+    if rule == ReadAround::InOrder && page > 0 && page == ahead.behind {
+        return readahead::window_of(m, inode, page, most);
+    }
+    let misses = count(rule, ahead.misses, 1);
+    m.mm.borrow_mut().inodes.get_mut(inode).ahead.misses = misses;
+    (misses <= LOTS_OF_MISSES.get()).then(|| {
+        let pages = most as u32;
+        let left = if rule == ReadAround::Marked { pages / MARKED_PART.get() } else { 0 };
+        Ahead { start: page.saturating_sub(most / 2), pages, left, order: 0, ..ahead }
+    })
+}
+
+/// do_fault_around and filemap_map_pages: of the aligned block what is cached, has been read and carries no mark. Whether the page
+/// itself was among it.
+fn map_around(m: &Machine, task: &mut Task, inode: InodeId, page: u64) -> bool {
+    if m.profile.fault_around == FaultAround::Never {
+        return false;
+    }
+    let (window, block) = block_of(page);
+    let on_its_way = m.coming.borrow().of_window(inode, window);
+    let mut mm = m.mm.borrow_mut();
+    let (mut found, mut fewer, mut fresh) = (0, 0, 0);
+    let mut id = mm.inodes.get(inode).windows.get(window);
+    while id != NONE {
+        let chunk = mm.chunks.get_mut(id);
+        let here = chunk.present & block & !chunk.marked & !on_its_way;
+        found |= here;
+        fewer += (here & !refaulted(m.profile.fault_around, chunk, m.profile.lru_gen)).count_ones();
+        let added = here & !chunk.mapped;
+        // arch_wants_old_prefaulted_pte: not on x86, whose entries begin accessed.
+        (chunk.mapped, chunk.referenced) = (chunk.mapped | added, chunk.referenced | added);
+        let (zone, next) = (usize::from(chunk.zone), chunk.sibling);
+        mm.zones[zone].mapped += u64::from(added.count_ones());
+        fresh += u64::from(added.count_ones());
+        id = next;
+    }
+    let misses = &mut mm.inodes.get_mut(inode).ahead.misses;
+    *misses = count(m.profile.read_around, *misses, -(fewer as i32));
+    task.work(Site::Work, fresh * m.costs.map_page_ns);
+    found & 1 << (page % WINDOW_PAGES) != 0
+}
+
+/// The window of a page, and the bits of its block in it.
+fn block_of(page: u64) -> (u32, u32) {
+    let first = page % WINDOW_PAGES / AROUND_PAGES.get() * AROUND_PAGES.get();
+    ((page / WINDOW_PAGES) as u32, (((1_u64 << AROUND_PAGES.get()) - 1) << first) as u32)
+}
+
+/// Pages with PG_workingset, which are not counted; with generations those that faults brought back.
+fn refaulted(rule: FaultAround, chunk: &Chunk, lru_gen: bool) -> u32 {
+    match rule {
+        FaultAround::SparesRefaulted if lru_gen => chunk.used_once,
+        FaultAround::SparesRefaulted if chunk.workingset => u32::MAX,
+        _ => 0,
+    }
+}
+
+/// finish_fault: the page alone, if it is there.
+fn map_one(m: &Machine, task: &mut Task, inode: InodeId, page: u64) {
+    let mut mm = m.mm.borrow_mut();
+    // filemap_fault up to 2.6.39 notes where it was.
+    if m.profile.read_around != ReadAround::Marked {
+        mm.inodes.get_mut(inode).ahead.behind = page + 1;
+    }
+    let Some((id, bit)) = mm.lookup(inode, page) else { return };
+    let chunk = mm.chunks.get_mut(id);
+    chunk.referenced |= bit;
+    let added = u64::from(chunk.mapped & bit == 0);
+    chunk.mapped |= bit;
+    let zone = usize::from(chunk.zone);
+    mm.zones[zone].mapped += added;
+    task.work(Site::Work, m.costs.map_page_ns);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{block_of, count};
+    use crate::kernel::ReadAround::{Counted, InOrder, Marked};
+    use crate::options::Options;
+    use crate::run::run_with;
+    use flatwater_recording::{Entity, Table};
+    use flatwater_workload::scenario::Scenario;
+
+    /// Faults in all and those that read, of a program that touches a byte in each of 1024 pages of its file on the disk, in order.
+    fn faults(kernel: &str) -> (i64, i64) {
+        let text = format!(
+            "name = 'x'\nsentence = 'X.'\nkernel = '{kernel}'\nduration = '2s'\n[machine]\ncpus = 2\nnodes = ['256MiB']\n\
+             disk = {{ latency = '100us', file_system = 'ext3' }}\n[[workload]]\nuse = 'access'\nfile_size = '4MiB'\n\
+             bytes = '4MiB'\npattern = 'sequential'\nmethod = 'mapped'\npause = '10s'\n"
+        );
+        let scenario = Scenario::parse("x", &text).expect("parses");
+        let (recording, _) = run_with(&scenario, &Options::default(), |_| true).expect("runs");
+        let vmstat =
+            recording.table(Table::Vmstat).and_then(|table| table.rows_of(&Entity::default())).expect("vmstat");
+        let [all, major] = ["pgfault", "pgmajfault"].map(|name| vmstat.last(name).expect("a counter"));
+        (all, major)
+    }
+
+    /// filemap_nopage: half of each window is behind its page: the first reads 32 pages, each later one 16 more. 2.6.32: the second is
+    /// right behind the first window and is read ahead of. 3.0: the mark of the first window, at page 24, is met. 3.15: pages 0 and 16,
+    /// the mark at 24, and of the 31 windows behind it, whose mark is their first page, two blocks each.
+    #[test]
+    fn a_mapped_file_that_is_touched_in_order_faults_as_its_kernel_reads_and_maps() {
+        assert_eq!(faults("linux-2.6.30"), (1024, 1 + (1024 - 32) / 16));
+        assert_eq!(faults("linux-2.6.32"), (1024, 2));
+        assert_eq!(faults("linux-3.10"), (1024, 1));
+        assert_eq!(faults("linux-3.15"), (3 + 2 * 31, 1));
+    }
+
+    #[test]
+    fn misses_are_held_against_hits_without_bounds_up_to_2_6_30_and_between_0_and_1000_from_3_0_on() {
+        assert_eq!([Counted, InOrder, Marked].map(|rule| count(rule, 0, -1)), [-1, 0, 0]);
+        assert_eq!([Counted, InOrder, Marked].map(|rule| count(rule, 1000, 1)), [1001, 1001, 1000]);
+        assert_eq!(count(Marked, 7, -16), 0);
+    }
+
+    #[test]
+    fn a_block_is_the_aligned_half_of_its_window() {
+        assert_eq!([0, 15, 16, 63].map(block_of), [(0, 0xffff), (0, 0xffff), (0, 0xffff_0000), (1, 0xffff_0000)]);
+    }
+}

@@ -1,0 +1,32 @@
+//! The rules by which kernels read and map ahead.
+
+/// What a fault reads around a page that is not in memory, unless faults have had to read far more often than not (mm/filemap.c).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadAround {
+    /// Up to 2.6.30: misses are held against hits (filemap_nopage).
+    Counted,
+    /// 2.6.31 to 2.6.39: a fault right behind the last one is read ahead of, as a read() is (do_sync_mmap_readahead).
+    InOrder,
+    /// 3.0 and later: the last quarter begins with a mark.
+    Marked,
+}
+
+/// Whether a fault that only reads maps what is cached around its page, too (mm/memory.c: do_fault_around).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultAround {
+    Never,
+    /// 3.15 and later; each page that it finds is one miss less.
+    Maps,
+    /// 6.10 and later: but for pages that have come back after they were evicted (PG_workingset).
+    SparesRefaulted,
+}
+
+/// When cached pages before a miss make it part of a sequential stream (mm/readahead.c: try_context_readahead).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContextReadahead {
+    Never,
+    /// 2.6.31 to 3.11.
+    AnyHistory,
+    /// 3.12 and later.
+    MoreThanAsked,
+}
