@@ -137,6 +137,12 @@ fn seconds_of_touches(recording: &Recording, wanted: u64) -> f64 {
 }
 
 /// A column of meminfo in the second half of the run, on average.
+/// An event of /proc/vmstat, from the beginning to the end.
+fn counted(recording: &Recording, name: &str) -> f64 {
+    let rows = recording.table(Table::Vmstat).and_then(|table| table.rows_of(&Entity::default()));
+    rows.and_then(|rows| rows.last(name)).expect(name) as f64
+}
+
 fn meminfo_mb(recording: &Recording, column: &str) -> f64 {
     let meminfo = recording.table(Table::Meminfo).expect("meminfo");
     let rows = meminfo.rows_of(&Entity::default()).expect("its rows");
@@ -174,6 +180,9 @@ fn figure_of(of: &Source, recording: &Recording) -> f64 {
         "read_mean_ms" => of_calls(recording, OpKind::Read)[2] * 1e3,
         "touches_per_s" => of_calls(recording, OpKind::PageFault)[0],
         "reads_per_s" => of_calls(recording, OpKind::Read)[0],
+        "syncfs_max_s" => longest_ms(recording, OpKind::Syncfs) / 1e3,
+        "us_per_write" => of_calls(recording, OpKind::Write)[2] * 1e6,
+        "faults" => counted(recording, "pgfault"),
         "us_per_touch" => of_calls(recording, OpKind::PageFault)[2] * 1e6,
         "seconds_of_512000_touches" => seconds_of_touches(recording, 512_000),
         "write_max_ms" => longest_ms(recording, OpKind::Write),

@@ -241,6 +241,7 @@ pub async fn perform(
             mapped::touch_mapped(m, task, inode, offset_bytes, bytes, write).await;
             return bytes;
         }
+        Op::Syncfs => super::sync::sync_all(m, task).await,
         Op::Lock { lock, exclusive } => user_lock::lock(m, task, who, lock, exclusive).await,
         Op::Unlock { lock } => user_lock::unlock(m, who, lock),
         Op::Spawn { actor } => spawn(m, task, who, actor, own),

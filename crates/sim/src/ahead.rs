@@ -95,7 +95,7 @@ pub fn append_ns(m: &Machine, device: DeviceId, inode: InodeId, bytes: u64) -> O
     }
     match mode {
         Some(Mode::Ring | Mode::Window) => Some(m.costs.store_ns + copy_ns),
-        _ if m.device(device).journal.borrow().shadowed() => None,
+        _ if m.device(device).journal.borrow().is_blocked() => None,
         _ => Some(m.costs.write_base_ns + m.device(device).file_system.handle_ns(&m.costs) + copy_ns),
     }
 }

@@ -27,7 +27,7 @@ pub struct Batcher {
     pub handles: u64,
     updates: u64,
     /// A commit waits for the open handles; nobody joins its transaction any more (T_LOCKED).
-    locked: bool,
+    pub locked: bool,
     /// j_average_commit_time.
     mean_commit_ns: u64,
     closed: WaitQueue,
@@ -65,10 +65,7 @@ pub async fn join(m: &Machine, device: DeviceId, task: &mut Task) {
         return;
     }
     let me = m.clock.current();
-    while own.journal.borrow().batcher.locked {
-        own.journal.borrow_mut().batcher.unlocked.join(me);
-        task.park(m, None, Site::CommitWait, Culprit::Device).await;
-    }
+    wait_unlocked(m, device, task).await;
     {
         let mut journal = own.journal.borrow_mut();
         journal.batcher.handles += 1;
@@ -95,10 +92,35 @@ pub async fn join(m: &Machine, device: DeviceId, task: &mut Task) {
         }
         Batch::No => {}
     }
-    let mut journal = own.journal.borrow_mut();
+    close(m, device);
+}
+
+/// jbd2__journal_start: the running transaction has one handle more, once it is not locked.
+pub async fn open(m: &Machine, device: DeviceId, task: &mut Task) {
+    wait_unlocked(m, device, task).await;
+    m.device(device).journal.borrow_mut().batcher.updates += 1;
+}
+
+/// jbd2_journal_stop.
+pub fn close(m: &Machine, device: DeviceId) {
+    let mut journal = m.device(device).journal.borrow_mut();
     journal.batcher.updates -= 1;
     if journal.batcher.updates == 0 {
         journal.batcher.closed.wake_all(&m.clock);
+    }
+}
+
+/// start_this_handle: wait_transaction_locked.
+pub async fn wait_unlocked(m: &Machine, device: DeviceId, task: &mut Task) {
+    let own = m.device(device);
+    while own.journal.borrow().batcher.locked {
+        // Work is performed before the look that decides about sleeping.
+        if task.pending_ns() > 0 {
+            task.run(m).await;
+            continue;
+        }
+        own.journal.borrow_mut().batcher.unlocked.join(m.clock.current());
+        task.park(m, None, Site::HandleWait, Culprit::Device).await;
     }
 }
 

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use super::Machine;
 use super::clock::TaskId;
+use super::fair::Fair;
 use super::rotation::Rotation;
 use super::task::Task;
 
@@ -19,12 +20,28 @@ struct Cpu {
     busy_ns: u64,
     user_ns: u64,
     irq_until_ns: u64,
+    /// Who has had it last, and for how long without anybody else in between.
+    last: Option<TaskId>,
+    stint_ns: u64,
+    /// Behind which no thread of it falls (cfs_rq->min_vruntime).
+    min_vruntime_ns: u64,
+}
+
+/// A thread that waits for a CPU.
+#[derive(Clone, Copy, Debug)]
+struct Waiter {
+    task: TaskId,
+    pinned: Option<u16>,
+    node: Option<usize>,
+    /// It lets who has the CPU go on until he sleeps, or has had it for so long.
+    lets_go_on_ns: Option<u64>,
+    vruntime_ns: u64,
 }
 
 #[derive(Debug)]
 pub struct Cpus {
     cpus: Vec<Cpu>,
-    waiting: VecDeque<(TaskId, Option<u16>, Option<usize>)>,
+    waiting: VecDeque<Waiter>,
     slice_ns: u64,
     running: u32,
     /// CPUs handed to threads that have not run yet.
@@ -38,8 +55,19 @@ impl Cpus {
     /// `nodes[i]` is the node of CPU i.
     #[must_use]
     pub fn new(nodes: &[usize], slice_ns: u64) -> Cpus {
-        let cpus =
-            nodes.iter().map(|&node| Cpu { node, busy: false, busy_ns: 0, user_ns: 0, irq_until_ns: 0 }).collect();
+        let cpus = nodes
+            .iter()
+            .map(|&node| Cpu {
+                node,
+                busy: false,
+                busy_ns: 0,
+                user_ns: 0,
+                irq_until_ns: 0,
+                last: None,
+                stint_ns: 0,
+                min_vruntime_ns: 0,
+            })
+            .collect();
         let (waiting, granted) = (VecDeque::new(), Vec::new());
         Cpus { cpus, waiting, slice_ns, running: 0, granted, switches: 0, rotation: None }
     }
@@ -167,67 +195,93 @@ impl Cpus {
 
 /// Gets a CPU and says for how long it may be used.
 pub async fn acquire(m: &Machine, task: &mut Task, wanted_ns: u64) -> (u16, u64) {
-    let (pinned, node) = (task.pinned, task.bound_node);
-    let taken = m.cpus.borrow_mut().take_or_queue((m.clock.current(), task.preempts), task.cpu, pinned, node);
-    let cpu = match taken {
-        Some(cpu) => cpu,
-        None => {
-            m.clock.park(None).await;
-            m.cpus.borrow_mut().granted_to(m.clock.current())
+    let me = m.clock.current();
+    task.lets_go_on_ns = task.lets_go_on_ns.or_else(|| task.fair.lets_go_on_ns(m, task.pinned.unwrap_or(task.cpu)));
+    let waiter = Waiter {
+        task: me,
+        pinned: task.pinned,
+        node: task.bound_node,
+        lets_go_on_ns: task.lets_go_on_ns,
+        vruntime_ns: task.fair.vruntime_ns,
+    };
+    let cpu = loop {
+        let taken = m.cpus.borrow_mut().take_or_queue(waiter, task.preempts, task.cpu);
+        if let Some(cpu) = taken {
+            break cpu;
+        }
+        m.clock.park(None).await;
+        let granted = m.cpus.borrow_mut().granted_to(me);
+        if let Some(cpu) = granted {
+            break cpu;
         }
     };
     task.cpu = cpu;
     let cpus = m.cpus.borrow();
+    task.fair.enqueue(cpu, &cpus);
     task.node = cpus.node_of(cpu);
     (cpu, wanted_ns.min(cpus.slice_ns))
 }
 
 impl Cpus {
-    fn take_or_queue(
-        &mut self,
-        (task, preempts): (TaskId, bool),
-        last: u16,
-        pinned: Option<u16>,
-        node: Option<usize>,
-    ) -> Option<u16> {
-        let cpu = self.try_take(last, pinned, node);
+    fn take_or_queue(&mut self, waiter: Waiter, preempts: bool, last: u16) -> Option<u16> {
+        let cpu = self.try_take(last, waiter.pinned, waiter.node);
         match cpu {
             Some(_) => {}
-            None if preempts => self.waiting.push_front((task, pinned, node)),
-            None => self.waiting.push_back((task, pinned, node)),
+            None if preempts => self.waiting.push_front(waiter),
+            None => self.waiting.push_back(waiter),
         }
         cpu
     }
 
-    fn granted_to(&mut self, task: TaskId) -> u16 {
-        let place = self.granted.iter().position(|&(to, _)| to == task);
-        place.map_or(0, |place| self.granted.swap_remove(place).1)
+    fn granted_to(&mut self, task: TaskId) -> Option<u16> {
+        let place = self.granted.iter().position(|&(to, _)| to == task)?;
+        Some(self.granted.swap_remove(place).1)
+    }
+
+    /// update_min_vruntime: of the one that has run and those that wait for this CPU.
+    pub fn note_vruntime(&mut self, cpu: u16, ran_ns: u64) {
+        let waiting = self.waiting.iter().filter(|waiter| self.fits(cpu, waiter.pinned, waiter.node));
+        let least_ns = waiting.map(|waiter| waiter.vruntime_ns).fold(ran_ns, u64::min);
+        let slot = &mut self.cpus[usize::from(cpu)];
+        slot.min_vruntime_ns = slot.min_vruntime_ns.max(least_ns);
+    }
+
+    pub fn min_vruntime_ns(&self, cpu: u16) -> u64 {
+        self.cpus.get(usize::from(cpu)).map_or(0, |slot| slot.min_vruntime_ns)
+    }
+
+    /// How long the thread that gives this CPU back has had it by now.
+    fn note_stint(&mut self, cpu: u16, task: TaskId, used_ns: u64) -> u64 {
+        let slot = &mut self.cpus[usize::from(cpu)];
+        slot.stint_ns = if slot.last == Some(task) { slot.stint_ns + used_ns } else { used_ns };
+        slot.last = Some(task);
+        slot.stint_ns
     }
 }
 
 /// Gives the CPU back, or straight on to the first waiting thread that may use it: an idle CPU and a waiting
-/// thread that fits it never coexist.
-pub fn release(m: &Machine, cpu: u16, used_ns: u64) {
+/// thread that fits it never coexist, but for one that looks again at once whether who had the CPU goes on.
+pub fn release(m: &Machine, cpu: u16, used_ns: u64, fair: &Fair) {
     let mut cpus = m.cpus.borrow_mut();
+    cpus.note_vruntime(cpu, fair.vruntime_ns);
     cpus.switches += 1;
     cpus.cpus[usize::from(cpu)].busy_ns += used_ns;
-    let next = cpus.waiting.iter().position(|&(_, pinned, node)| cpus.fits(cpu, pinned, node));
-    match next.and_then(|place| cpus.waiting.remove(place)) {
-        Some((task, ..)) => {
-            cpus.granted.push((task, cpu));
-            let next = cpus.ends_burst(cpu, m.clock.now());
-            drop(cpus);
-            m.clock.wake(task);
-            next.into_iter().for_each(|task| m.clock.wake(task));
-        }
+    let stint_ns = cpus.note_stint(cpu, m.clock.current(), used_ns);
+    let fits = |waiter: &Waiter| cpus.fits(cpu, waiter.pinned, waiter.node);
+    let takes = |waiter: &Waiter| fits(waiter) && waiter.lets_go_on_ns.is_none_or(|most| stint_ns >= most);
+    let taker = cpus.waiting.iter().position(takes);
+    let next = taker.or_else(|| cpus.waiting.iter().position(fits)).and_then(|place| cpus.waiting.remove(place));
+    match next.filter(|_| taker.is_some()) {
+        Some(waiter) => cpus.granted.push((waiter.task, cpu)),
         None => {
             cpus.cpus[usize::from(cpu)].busy = false;
             cpus.running -= 1;
-            let next = cpus.ends_burst(cpu, m.clock.now());
-            drop(cpus);
-            next.into_iter().for_each(|task| m.clock.wake(task));
         }
     }
+    let turns = cpus.ends_burst(cpu, m.clock.now());
+    drop(cpus);
+    next.into_iter().for_each(|waiter| m.clock.wake(waiter.task));
+    turns.into_iter().for_each(|task| m.clock.wake(task));
 }
 
 #[cfg(test)]

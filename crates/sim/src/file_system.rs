@@ -64,6 +64,10 @@ pub struct FileSystem {
     pub converts_extents: bool,
     /// Each page of a write is bracketed by a handle (ext4_write_begin; ext4_da_write_begin up to 5.14).
     pub starts_handles: bool,
+    /// Writing a file's pages out is bracketed by handles (ext4_writepages; up to 4.13 also what needs no blocks).
+    pub holds_handles: bool,
+    /// The log's blocks and the commit record are written together (`journal_async_commit`).
+    pub commits_at_once: bool,
     /// A write of many pages takes one folio for them, and readahead folios that grow.
     pub large_folios: bool,
     pub ahead_folios: bool,
@@ -123,6 +127,8 @@ impl FileSystem {
             commit_interval_ns: if matches!(kind, Kind::Xfs | Kind::Reiserfs) { 30 } else { 5 } * SECOND,
             converts_extents: profile.converts_extents && !matches!(kind, Kind::Xfs | Kind::Nfs),
             starts_handles: kind == Kind::Ext4 && has_log && profile.writes_start_handles,
+            holds_handles: kind == Kind::Ext4 && has_log && profile.writeback_holds_handles,
+            commits_at_once: false,
             large_folios: name.is_some_and(|name| profile.large_folio_systems.contains(&name)),
             ahead_folios: name.is_some_and(|name| profile.ahead_folio_systems.contains(&name)),
             barriers: match kind {
@@ -135,6 +141,7 @@ impl FileSystem {
             kind != Kind::Xfs || profile.xfs_barrier_options == BarrierOptions::Obeyed || !is_of_barriers(option)
         };
         options(setup).filter(obeys).for_each(|option| own.take(option));
+        own.barriers &= !own.commits_at_once || profile.async_commit_flushes;
         // A barrier that is refused is not asked for again (fs/jbd/commit.c: journal_write_commit_record, EOPNOTSUPP).
         let array = disk.array.as_ref();
         let refuses = array.is_some_and(|array| array.controller.is_none() && array.level != "raid1");
@@ -155,6 +162,7 @@ impl FileSystem {
             "noac" if self.kind == Kind::Nfs => (self.writes_through, self.keeps_no_writes) = (true, true),
             "barrier" | "barrier=1" => self.barriers = true,
             "nobarrier" | "barrier=0" => self.barriers = false,
+            "journal_async_commit" => self.commits_at_once = self.kind == Kind::Ext4,
             "nodelalloc" => {
                 (self.delays_allocation, self.starts_handles) = (false, self.kind == Kind::Ext4 && self.has_log);
             }
@@ -170,6 +178,14 @@ impl FileSystem {
     #[must_use]
     pub fn handle_ns(&self, costs: &Costs) -> u64 {
         if self.starts_handles { costs.handle_ns } else { 0 }
+    }
+
+    /// fs/ext4/inode.c: ext4_block_write_begin, fs/buffer.c: block_commit_write, 6.16: both go over all buffer_heads of a folio, of which
+    /// a write() overwrites a part.
+    #[must_use]
+    pub fn walk_ns(&self, costs: &Costs, order: u8) -> u64 {
+        let walks = self.kind == Kind::Ext4 && self.large_folios && order > 0;
+        if walks { costs.buffer_walk_ns << (order + 1) } else { 0 }
     }
 
     /// Whether fallocate() leaves extents that the first write converts (ext4, xfs; ext3 has none).
@@ -228,7 +244,8 @@ pub fn unknown_option(setup: &Setup, is_nfs: bool) -> Option<&str> {
         if is_nfs && ["sync", "async", "noac", "hard", "vers=3", "vers=4", "tcp"].contains(option) {
             return true;
         }
-        let own = ["noatime", "relatime", "strictatime", "atime", "nodelalloc"].contains(option);
+        let own =
+            ["noatime", "relatime", "strictatime", "atime", "nodelalloc", "journal_async_commit"].contains(option);
         let data = ["data=ordered", "data=writeback", "data=journal"].contains(option);
         let commit = option.strip_prefix("commit=").is_some_and(|text| text.parse::<u64>().is_ok());
         own || is_of_barriers(option) || data || commit || WITHOUT_EFFECT.contains(option)
@@ -367,6 +384,38 @@ mod tests {
         ] {
             assert_eq!(handles(kernel, disk, setup), taken, "{kernel} {disk} {setup}");
         }
+    }
+
+    /// A folio of 1 MiB has 256 buffer_heads, and two functions go over them.
+    #[test]
+    fn a_small_write_into_a_large_folio_goes_over_all_of_its_buffers_where_they_are_ext4s() {
+        let walked = |kernel: &str, disk: &str, order: u8| {
+            let costs = find(kernel).expect("a profile").costs.values();
+            of(kernel, disk, "").walk_ns(&costs, order) / costs.buffer_walk_ns.max(1)
+        };
+        let (ext4, xfs) = ("file_system = 'ext4'", "file_system = 'xfs'");
+        assert_eq!([0, 2, 8].map(|order| walked("linux-6.18", ext4, order)), [0, 8, 512]);
+        assert_eq!((walked("linux-6.12", ext4, 8), walked("linux-6.18", xfs, 8)), (0, 0));
+    }
+
+    /// Milliseconds of a mean fsync of 4 KiB into blocks that were only allocated, on flash that takes 10 ms for a flush.
+    fn fsync_ms(options: &str) -> f64 {
+        let text = format!(
+            "name = 'x'\nsentence = 'X.'\nkernel = 'linux-2.6.32'\nduration = '2s'\n[machine]\nnodes = ['1GiB']\n\
+             disk = {{ file_system = 'ext4', latency = '100us', flush = '10ms' }}\n[setup]\n'mount.options' = '{options}'\n\
+             [[workload]]\nuse = 'access'\nreads = 0\nfile_size = '16MiB'\npattern = 'sequential'\nsync = 'fsync'\n\
+             fill = 'allocate'\n"
+        );
+        let ran = run(&Scenario::parse("x", &text).expect("parses")).expect("runs").0;
+        let syncs = ran.latency.iter().find(|bucket| bucket.op == OpKind::Fsync).expect("syncs");
+        syncs.from_start.unpack().mean() / 1e6
+    }
+
+    /// jbd2: the log is on the disk before its commit record, which takes a flush of its own; with journal_async_commit both go together.
+    #[test]
+    fn a_commit_flushes_twice_and_with_journal_async_commit_once() {
+        let [plain, at_once] = ["barrier=1", "barrier=1,journal_async_commit"].map(fsync_ms);
+        assert!((20.0..22.0).contains(&plain) && (10.0..12.0).contains(&at_once), "{plain} {at_once}");
     }
 
     /// Half of the writes of so many bytes over pages in memory are no longer than this, ns.

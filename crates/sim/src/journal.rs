@@ -2,8 +2,8 @@
 //!
 //! Models: jbd2's running transaction and its commit, an interval after its first update or at an fsync: log blocks, which
 //! stand in the request queue as any write does, and during whose writing an update of metadata waits (BJ_Shadow). Leaves
-//! out: which block is updated (all of them are taken for one), log space and checkpointing, handles and
-//! credits, fast commits. Profiles without a journal skip all of it; of 2.6.32 a scenario says
+//! out: which block is updated (all of them are taken for one), log space and checkpointing, handles but
+//! for those of writeback and of syncs that are batched (`batch`), credits, fast commits. Profiles without a journal skip all of it; of 2.6.32 a scenario says
 //! by `journal_commit_interval` that its file system has one.
 
 use std::collections::BTreeSet;
@@ -43,9 +43,10 @@ pub struct Journal {
 }
 
 impl Journal {
+    /// Whether an update has to wait: for the block that is being logged, or for handles that keep a transaction from being locked.
     #[inline]
-    pub fn shadowed(&self) -> bool {
-        self.shadowed
+    pub fn is_blocked(&self) -> bool {
+        self.shadowed || self.batcher.locked
     }
 
     /// When the running transaction began; now, if it has no update.
@@ -75,6 +76,7 @@ pub async fn touch(m: &Machine, device: DeviceId, task: &mut Task) {
     if !file_system.has_log {
         return;
     }
+    batch::wait_unlocked(m, device, task).await;
     while file_system.shadows && journal.borrow().shadowed {
         // Work is performed before the look that decides about sleeping: the log block may be written meanwhile, and wakes nobody then.
         if task.pending_ns() > 0 {
@@ -138,6 +140,18 @@ pub async fn sync(m: &Machine, device: DeviceId, task: &mut Task, changed: u32) 
     waits
 }
 
+/// jbd2_journal_force_commit: until what is in the running transaction is on the disk, or in the one that is being committed; false
+/// where there is neither.
+pub async fn force_commit(m: &Machine, device: DeviceId, task: &mut Task) -> bool {
+    task.run(m).await;
+    let last = {
+        let journal = m.device(device).journal.borrow();
+        let has_updates = journal.begun_ns.is_some();
+        journal.running + u64::from(has_updates)
+    };
+    sync(m, device, task, last as u32).await
+}
+
 constants! {
     const LOGGED_AT_ONCE: u64 = assumed(64, "pages of one request of logged data: a descriptor block's worth and less");
     const INTERVAL_MIN_NS: u64 = assumed(1_000_000, "commit intervals under a millisecond are not modelled");
@@ -187,14 +201,16 @@ pub async fn kjournald(m: std::rc::Rc<Machine>, device: DeviceId) {
         }
         if blocks > 0 {
             own.journal.borrow_mut().shadowed = true;
-            log_write(&m, device, &mut task, blocks + 1).await;
+            log_write(&m, device, &mut task, blocks + 1 + u64::from(own.file_system.commits_at_once)).await;
             own.journal.borrow_mut().shadowed = false;
             let ended = std::mem::take(&mut own.journal.borrow_mut().ended);
             ended.iter().for_each(|request| m.io_done(request));
             own.journal.borrow_mut().shadow_waiting.wake_all(&m.clock);
             // The log is on the disk before the commit record is, and that before anybody is told (pre- and postflush).
-            file_system::flush_disk(&m, device, &mut task, Site::CommitWait).await;
-            log_write(&m, device, &mut task, 1).await;
+            if !own.file_system.commits_at_once {
+                file_system::flush_disk(&m, device, &mut task, Site::CommitWait).await;
+                log_write(&m, device, &mut task, 1).await;
+            }
             file_system::flush_disk(&m, device, &mut task, Site::CommitWait).await;
         }
         let mut journal = own.journal.borrow_mut();

@@ -314,6 +314,7 @@ pub async fn submit(m: &Machine, task: &mut Task, inode: InodeId, window: Ahead,
         if !reads {
             task.work(Site::Work, (end - at) * m.costs.zero_page_ns());
             m.coming.borrow_mut().arrived(inode, end);
+            m.wb.borrow_mut().waiting.wake_all(&m.clock);
             continue;
         }
         let (position, pages) = (m.position(inode, at, false), (end - at) as u32);
@@ -339,6 +340,8 @@ fn missing(from: u64, to: u64, largest: u64, is_missing: impl Fn(u64) -> bool) -
 mod tests {
     use super::{Ahead, Coming, Rule, context_pages, first_pages, missing};
     use crate::kernel::ContextReadahead::{AnyHistory, MoreThanAsked, Never};
+    use crate::{Options, run_with};
+    use flatwater_workload::scenario::Scenario;
 
     const OLD: Rule = Rule { most: 32, ends_at_most: false };
     const WIDE: Rule = Rule { most: 32, ends_at_most: true };
@@ -437,5 +440,17 @@ mod tests {
         assert_eq!([2, 3, 4].map(|window| coming.of_window(7, window)), [0, u32::MAX << 4, 0xf]);
         coming.arrived(7, 132);
         assert!(!coming.is_on_its_way(7, 131) && coming.requests.is_empty());
+    }
+
+    /// Pages that are filled with zeros take no request whose end would wake who waits for them.
+    #[test]
+    fn who_waits_for_zeroed_pages_is_woken_once_they_are_there() {
+        let text = "name = 'x'\nsentence = 'X.'\nkernel = 'linux-6.1'\nduration = '4s'\n[machine]\ncpus = 2\nnodes = ['256MiB']\n\
+            cpu_speed_percent = 10\ndisk = { file_system = 'ext4' }\n[[workload]]\nuse = 'access'\nthreads = 2\nshared = 'yes'\n\
+            file_size = '400MiB'\nbytes = '16KiB'\npattern = 'sequential'\nfill = 'allocate'\npause = '500us'\n";
+        let scenario = Scenario::parse("x", text).expect("parses");
+        let (recording, _) = run_with(&scenario, &Options::default(), |_| true).expect("runs");
+        let longest_ns = recording.calls.iter().map(|call| call.duration_ns).max().unwrap_or(0);
+        assert!(longest_ns < 100_000_000, "{longest_ns} ns");
     }
 }

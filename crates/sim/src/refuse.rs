@@ -1,12 +1,13 @@
 //! Scenarios that the model cannot express: refused with the mechanism that is missing, never run as something else.
 
 use super::constant::constants;
+use super::file_system::{FileSystem, Kind};
 use super::kernel::{Generations, Profile, Throttle, WatermarkRule};
 use super::run::NEWEST;
 use super::stripes::Level;
 use super::{build, file_system, kernel, modelled};
 use flatwater_recording::{Setup, lru_gen_runs};
-use flatwater_workload::scenario::{DiskSpec, Scenario};
+use flatwater_workload::scenario::{DiskSpec, Scenario, WorkloadSpec};
 
 constants! {
     const DRIVES_MAX: u32 = assumed(64, "arrays of more drives are several devices");
@@ -86,6 +87,11 @@ fn missing_of_device(disk: &DiskSpec, setups: &[&Setup], profile: &Profile) -> O
     if let Some(option) = file_system::unknown_option(setup, is_nfs) {
         return Some(format!("the mount option '{option}' (mount.options)"));
     }
+    let async_commit =
+        setup.get("mount.options").is_some_and(|options| options.split(',').any(|one| one == "journal_async_commit"));
+    if async_commit && FileSystem::of(disk, setup, profile).kind != Kind::Ext4 {
+        return Some("journal_async_commit of a file system that is not ext4 (mount.options)".to_owned());
+    }
     if let Some(option) = file_system::dropped_option(disk, setup, profile) {
         return Some(format!("an XFS of 4.18 or earlier: 4.19 and later do not mount with '{option}' (mount.options)"));
     }
@@ -124,6 +130,16 @@ fn missing_of_device(disk: &DiskSpec, setups: &[&Setup], profile: &Profile) -> O
     setups.iter().find_map(|setup| setup.iter().find_map(setting))
 }
 
+/// Whether a workload asks for anything to be on the disk.
+fn calls_sync(own: &WorkloadSpec) -> bool {
+    let given = |name: &str| own.params.iter().find(|(known, _)| *known == name).map(|(_, value)| value);
+    let asks = |name: &str, off: &str| given(name).is_some_and(|value| value != off);
+    matches!(own.entry.name, "syncs" | "checkpoint")
+        || asks("sync", "none")
+        || asks("fdatasync_every", "0")
+        || asks("fsync", "false")
+}
+
 /// The first mechanism that the scenario needs and the model of this kernel does not have.
 #[must_use]
 pub fn missing(scenario: &Scenario, profile: &Profile) -> Option<String> {
@@ -136,6 +152,11 @@ pub fn missing(scenario: &Scenario, profile: &Profile) -> Option<String> {
         if let Some(why) = missing_of_device(disk, setups, profile) {
             return Some(why);
         }
+    }
+    if profile.buffer_cache.is_some()
+        && let Some(own) = scenario.workloads.iter().find(|own| calls_sync(own))
+    {
+        return Some(format!("fsync() and sync() of 2.2 (workload '{}')", own.label));
     }
     if several && profile.buffer_cache.is_some() {
         return Some("several devices of 2.2 (machine.device)".to_owned());
@@ -219,7 +240,7 @@ mod tests {
             ("linux-4.19", "file_system = 'xfs'", "'mount.options' = 'nobarrier'", "4.19"),
             (
                 "linux-2.6.29",
-                "file_system = 'ext4'",
+                "file_system = 'ext3'",
                 "'mount.options' = 'journal_async_commit'",
                 "journal_async_commit",
             ),
@@ -278,6 +299,25 @@ mod tests {
         }
         let device = "disk = { file_system = 'ext2', write_bps = '4MB' }\nset = { bdi.max_ratio = 5 }";
         assert_eq!(of("linux-2.6.32", device, ""), None);
+    }
+
+    #[test]
+    fn what_2_2_would_have_to_sync_is_refused() {
+        let why = |kernel: &str, workload: &str| {
+            let (mut scenario, profile) = scenario(kernel, "", "");
+            scenario = Scenario::parse("x", &format!("{}{workload}", scenario.text)).expect("parses");
+            missing(&scenario, &profile)
+        };
+        for workload in
+            ["fdatasync_every = 10", "[[workload]]\nuse = 'syncs'", "[[workload]]\nuse = 'access'\nsync = 'fsync'"]
+        {
+            assert!(
+                why("linux-2.2.5", workload).is_some_and(|why| why.contains("fsync() and sync() of 2.2")),
+                "{workload}"
+            );
+            assert_eq!(why("linux-2.6.32", workload), None);
+        }
+        assert_eq!(why("linux-2.2.5", "fdatasync_every = 0"), None);
     }
 
     #[test]

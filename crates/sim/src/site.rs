@@ -52,7 +52,11 @@ pub enum Site {
     PageWriteback,
     CommitWait,
     JournalBuffer,
+    /// For handles that keep a transaction from being locked.
+    HandleWait,
     SyncWait,
+    /// For a file system's pages, in sync() and syncfs().
+    SyncfsWait,
     UserLock,
     SwapIn,
     /// ext2's superblock, while somebody else allocates under it (2.2).
@@ -83,9 +87,9 @@ impl Site {
             Site::GetRequestWait | Site::GetRequestRead => Cause::RequestQueue,
             Site::ReadWait | Site::FaultWait | Site::MetadataRead | Site::PrecursorWait => Cause::SynchronousRead,
             Site::PageWriteback | Site::BufferWait => Cause::PageWriteback,
-            Site::CommitWait => Cause::JournalCommit,
+            Site::CommitWait | Site::HandleWait => Cause::JournalCommit,
             Site::JournalBuffer => Cause::JournalBuffer,
-            Site::SyncWait => Cause::DeviceSlow,
+            Site::SyncWait | Site::SyncfsWait => Cause::DeviceSlow,
             Site::UserLock | Site::SuperLock => Cause::Lock,
             Site::SwapIn => Cause::SwapIn,
         }
@@ -142,6 +146,10 @@ impl Site {
             Site::CommitWait => &["schedule", "log_wait_commit", "ext3_sync_file"],
             Site::JournalBuffer => &["schedule", "do_get_write_access", "journal_get_write_access", "ext3_dirty_inode"],
             Site::SyncWait => &["io_schedule", "wait_on_page_bit", "filemap_fdatawait", "do_fsync"],
+            Site::HandleWait => &["schedule", "start_this_handle", "jbd2_journal_start", "ext4_journal_start_sb"],
+            Site::SyncfsWait => {
+                &["io_schedule", "wait_on_page_bit", "filemap_fdatawait", "sync_inodes_sb", "sync_filesystem"]
+            }
             Site::UserLock => &["futex_wait"],
             Site::SwapIn => &["io_schedule", "swapin_readahead", "do_swap_page"],
             Site::SuperLock => &["schedule", "__wait_on_super", "ext2_new_block"],
@@ -198,6 +206,8 @@ impl Site {
                 &["schedule", "do_get_write_access", "jbd2_journal_get_write_access", "ext4_dirty_inode"]
             }
             Site::SyncWait => &["io_schedule", "folio_wait_writeback", "file_write_and_wait_range", "do_fsync"],
+            Site::HandleWait => &["schedule", "wait_transaction_locked", "start_this_handle", "jbd2__journal_start"],
+            Site::SyncfsWait => &["io_schedule", "folio_wait_writeback", "__filemap_fdatawait_range", "sync_inodes_sb"],
             Site::PrecursorWait => &["io_schedule", "folio_wait_bit_common", "filemap_get_pages", "filemap_read"],
             _ => return None,
         })
@@ -265,7 +275,7 @@ mod tests {
             Site::CongestionWait | Site::BalanceDirty | Site::GetRequestWait | Site::GetRequestRead => (),
             Site::ReadWait | Site::FaultWait | Site::MetadataRead | Site::PageWriteback | Site::CommitWait => (),
             Site::JournalBuffer | Site::SyncWait | Site::UserLock | Site::SwapIn | Site::SuperLock => (),
-            Site::BufferWait | Site::FreePages | Site::PrecursorWait => (),
+            Site::BufferWait | Site::FreePages | Site::PrecursorWait | Site::HandleWait | Site::SyncfsWait => (),
         };
         let of_cache = CACHES.into_iter().flat_map(|kind| {
             [Site::SlabListLock(kind), Site::SlabNodeLock(kind), Site::SlabRemoteLock(kind), Site::SlabGrow(kind)]
@@ -276,7 +286,7 @@ mod tests {
         sites.extend([Site::CongestionWait, Site::BalanceDirty, Site::GetRequestWait, Site::GetRequestRead]);
         sites.extend([Site::ReadWait, Site::FaultWait, Site::MetadataRead, Site::PageWriteback, Site::CommitWait]);
         sites.extend([Site::JournalBuffer, Site::SyncWait, Site::UserLock, Site::SwapIn, Site::SuperLock]);
-        sites.extend([Site::BufferWait, Site::FreePages, Site::PrecursorWait]);
+        sites.extend([Site::BufferWait, Site::FreePages, Site::PrecursorWait, Site::HandleWait, Site::SyncfsWait]);
         sites.iter().for_each(|&site| listed(site));
         sites
     }

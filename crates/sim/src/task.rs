@@ -53,6 +53,9 @@ pub struct Task {
     pub bound_node: Option<usize>,
     /// It has slept, and gets its CPU before those that wait for it.
     pub preempts: bool,
+    /// It has not, and lets who has its CPU go on for so long (`cpu`).
+    pub lets_go_on_ns: Option<u64>,
+    pub fair: super::fair::Fair,
     pub cpu: u16,
     /// In the scenario's memory cgroup.
     pub in_cgroup: bool,
@@ -189,7 +192,9 @@ impl Task {
             let stolen = m.cpus.borrow_mut().interrupt_left(cpu, began);
             self.insert(Site::Interrupt, stolen);
             m.clock.sleep_until(began + stolen + slice).await;
-            super::cpu::release(m, cpu, slice + stolen);
+            self.fair.ran(slice);
+            self.lets_go_on_ns = None;
+            super::cpu::release(m, cpu, slice + stolen, &self.fair);
             left -= slice;
         }
         self.pending_from = self.spent.len();
@@ -200,6 +205,7 @@ impl Task {
     pub fn run_now(&mut self, m: &Machine) -> bool {
         let performed = self.pending_ns == 0 || self.run_alone(m, self.pending_ns);
         if performed {
+            self.fair.ran(self.pending_ns);
             self.pending_ns = 0;
             self.pending_from = self.spent.len();
         }
@@ -215,6 +221,7 @@ impl Task {
         let free = cpus.free_for(self.cpu, self.pinned, self.bound_node, now, ns);
         if free && m.clock.run_ahead(now + ns) {
             cpus.ran(self.cpu, ns);
+            cpus.note_vruntime(self.cpu, self.fair.vruntime_ns + ns);
             return true;
         }
         false
@@ -237,6 +244,7 @@ impl Task {
         self.waits = Some(Waits { site, by, from_ns: from });
         m.clock.sleep_until(at).await;
         self.waits = None;
+        self.fair.slept();
         self.note(site, m.clock.now() - from, by);
         self.pending_from = self.spent.len();
     }
@@ -258,6 +266,7 @@ impl Task {
         self.waits = Some(Waits { site, by, from_ns: from });
         m.clock.park(deadline).await;
         self.waits = None;
+        self.fair.slept();
         m.add_blocked(-1);
         self.note(site, m.clock.now() - from, by);
         self.pending_from = self.spent.len();

@@ -185,14 +185,15 @@ impl Machine {
         let mut mm = self.mm.borrow_mut();
         let Some((id, bit)) = mm.lookup(inode, page) else { return false };
         let Device { file_system, journal, .. } = self.device(mm.inodes.get(inode).device);
-        if mm.chunks.get(id).dirty & bit == 0 || journal.borrow().shadowed() {
+        if mm.chunks.get(id).dirty & bit == 0 || journal.borrow().is_blocked() {
             return false;
         }
         let grows = mm.inodes.get_mut(inode).grow(offset + bytes);
+        let walk_ns = file_system.walk_ns(&self.costs, mm.chunks.get(id).order);
         // The page was written to a moment ago: it is in the CPU's cache, whichever node it lies on.
         drop(mm);
         let copy_ns = bytes * self.costs.copy_byte_ps / 1000;
-        task.work(Site::Work, self.costs.write_base_ns + file_system.handle_ns(&self.costs) + copy_ns);
+        task.work(Site::Work, self.costs.write_base_ns + file_system.handle_ns(&self.costs) + walk_ns + copy_ns);
         super::journal::note_change(self, inode, grows);
         true
     }
@@ -222,6 +223,10 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
                     task.work(Site::Work, m.costs.write_step_ns);
                 }
                 let mut mm = m.mm.borrow_mut();
+                let order = mm.chunks.get(id).order;
+                if page >= folio_end && (page == first || page % (1 << order) == 0) {
+                    task.work(Site::Work, file_system.walk_ns(&m.costs, order));
+                }
                 // mm/filemap.c: generic_perform_write, up to 4.6, marks the page accessed at each write, which activates it
                 // at the second; not while it is still in the CPU's pagevec, as the last page of an append is.
                 if m.profile.writes_activate && page >= folio_end && page * PAGE + PAGE < mm.inodes.get(inode).size {
@@ -401,7 +406,7 @@ pub async fn add_missing(m: &Machine, task: &mut Task, inode: InodeId, (from, to
 pub async fn sync(m: &Machine, task: &mut Task, inode: InodeId, data_only: bool) {
     task.syncs = true;
     loop {
-        let wrote = writeback::write_file(m, task, inode, u64::MAX, Site::GetRequestWait).await;
+        let wrote = writeback::write_pages(m, task, inode, u64::MAX, Site::GetRequestWait).await;
         if wrote == 0 {
             break;
         }

@@ -7,6 +7,7 @@ use super::constant::constants;
 use std::collections::{BTreeSet, VecDeque};
 
 use super::Machine;
+use super::batch;
 use super::block::{self, Done, Request};
 use super::chunk::{NONE, WINDOW_PAGES};
 use super::clock::{Clock, WaitQueue};
@@ -25,6 +26,8 @@ use super::task::{Culprit, Task};
 constants! {
     /// Pages of one file that the flusher writes before it turns to the next.
     pub const FLUSH_PAGES: u64 = kernel(1024, "fs/fs-writeback.c", "MAX_WRITEBACK_PAGES", "2.6.32");
+    /// Pages that one handle of ext4_writepages covers.
+    const MAX_WRITEPAGES: u64 = kernel(2048, "fs/ext4/inode.c", "MAX_WRITEPAGES_EXTENT_LEN", "3.11");
     const DIRTY_RATIO_MIN: u64 = kernel(5, "mm/page-writeback.c", "get_dirty_limits", "2.6.32");
     const RATELIMIT_MIN: u64 = kernel(16, "mm/page-writeback.c", "set_ratelimit", "2.6.18");
     const RATELIMIT_MAX: u64 = kernel(1024, "mm/page-writeback.c", "set_ratelimit (4096 * 1024 bytes)", "2.6.18");
@@ -164,6 +167,26 @@ pub fn over_background(m: &Machine, device: DeviceId) -> bool {
 fn all_over_background(m: &Machine, all: Limits) -> bool {
     let mm = m.mm.borrow();
     mm.dirty() > all.background || cgroup_limits(m).is_some_and(|own| mm.cgroup.dirty > own.background)
+}
+
+/// do_writepages: as `write_file`, under handles where the file system takes some.
+pub async fn write_pages(m: &Machine, task: &mut Task, inode: InodeId, max_pages: u64, site: Site) -> u64 {
+    let device = m.place_of(inode);
+    if !m.device(device).file_system.holds_handles {
+        return write_file(m, task, inode, max_pages, site).await;
+    }
+    let mut written = 0;
+    while written < max_pages {
+        let most = MAX_WRITEPAGES.get().min(max_pages - written);
+        batch::open(m, device, task).await;
+        let wrote = write_file(m, task, inode, most, site).await;
+        batch::close(m, device);
+        written += wrote;
+        if wrote < most {
+            break;
+        }
+    }
+    written
 }
 
 /// Writes up to `max_pages` dirty pages of one file; returns how many were submitted.
@@ -397,7 +420,7 @@ pub async fn write_locked(m: &Machine, task: &mut Task, inode: InodeId, max_page
     m.device_of(inode).bdi.borrow_mut().next_inode = inode + 1;
     m.wb.borrow_mut().locked.insert(inode);
     let may = server::may_flush(m, task, m.place_of(inode)).await;
-    let wrote = if may { write_file(m, task, inode, max_pages, site).await } else { 0 };
+    let wrote = if may { write_pages(m, task, inode, max_pages, site).await } else { 0 };
     m.wb.borrow_mut().locked.remove(&inode);
     wrote
 }

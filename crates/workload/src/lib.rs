@@ -95,6 +95,8 @@ pub enum Op {
     Fdatasync {
         file: FileId,
     },
+    /// syncfs() of the file system that the workload's files lie on; a model syncs all that it has.
+    Syncfs,
     Truncate {
         file: FileId,
         bytes: u64,
@@ -218,6 +220,7 @@ impl Op {
             Op::Unmap { .. } => OpKind::Unmap,
             Op::Fsync { .. } => OpKind::Fsync,
             Op::Fdatasync { .. } => OpKind::Fdatasync,
+            Op::Syncfs => OpKind::Syncfs,
             Op::Truncate { .. } => OpKind::Truncate,
             Op::Allocate { .. } => OpKind::Fallocate,
             Op::Rename { .. } => OpKind::Rename,
@@ -360,6 +363,7 @@ pub const WORKLOADS: &[WorkloadEntry] = &[
     pipeline::ENTRY,
     sdet::ENTRY,
     stream::ENTRY,
+    syncs::ENTRY,
 ];
 
 pub mod access;
@@ -373,6 +377,7 @@ pub mod pipeline;
 pub mod scenario;
 pub mod sdet;
 pub mod stream;
+pub mod syncs;
 
 /// The workload of this name.
 #[must_use]

@@ -106,6 +106,10 @@ impl Files {
         Ok(rustix::fs::unlinkat(&self.root, self.workload.directory_path(dir), AtFlags::REMOVEDIR)?)
     }
 
+    pub fn syncfs(&self) -> io::Result<()> {
+        rustix::fs::syncfs(&self.root).map_err(io::Error::from)
+    }
+
     pub fn list(&self, dir: DirId) -> io::Result<()> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(&self.root, self.workload.directory_path(dir), flags, Mode::empty())?;

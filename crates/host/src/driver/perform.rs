@@ -109,6 +109,10 @@ impl Executor {
             Op::Fsync { .. } | Op::Fdatasync { .. } | Op::Truncate { .. } | Op::Allocate { .. } => {
                 self.metadata(op, mark)
             }
+            Op::Syncfs => {
+                let files = &self.files;
+                timed(mark, || files.syncfs())
+            }
             Op::Lock { lock, exclusive } => {
                 let gate = self.locks.gate(lock);
                 self.held.push((lock, exclusive));

@@ -8,9 +8,10 @@ use crate::kernel::Profile;
 use flatwater_workload::scenario::Scenario;
 
 use crate::{
-    ahead, anonymous, anticipatory, array, batch, block, bounds, build, cfq, copying, cpu_list, drive, fault, flusher,
-    io_less, journal, knobs, mapped, placement, prepare, process, proportions, readahead, reclaim, refuse, requests,
-    seeky, server, share, shrinker, slab, stripes, swap, throttle, v6, v22, wbt, writeback, zone, zoned_kswapd,
+    ahead, anonymous, anticipatory, array, batch, block, bounds, build, cfq, copying, cpu_list, drive, fair, fault,
+    flusher, io_less, journal, knobs, mapped, placement, prepare, process, proportions, readahead, reclaim, refuse,
+    requests, seeky, server, share, shrinker, slab, stripes, swap, throttle, v6, v22, wbt, writeback, zone,
+    zoned_kswapd,
 };
 
 /// One constant in the list.
@@ -52,6 +53,7 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         cfq::CONSTANTS,
         copying::CONSTANTS,
         drive::CONSTANTS,
+        fair::CONSTANTS,
         fault::CONSTANTS,
         flusher::CONSTANTS,
         io_less::CONSTANTS,

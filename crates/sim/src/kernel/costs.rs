@@ -51,6 +51,8 @@ costs! {
     /// Each further page that a write() overwrites, of a large folio each further folio: write_begin, write_end and the dirty
     /// limits' check, beside the copying.
     write_step_ns: true,
+    /// One buffer_head of a large folio that a write() goes over, beside those that it writes to.
+    buffer_walk_ns: true,
     /// Starting and stopping a handle of jbd2's, with which ext4 brackets each page of a write up to 5.14.
     handle_ns: true,
     read_base_ns: true,
@@ -77,6 +79,8 @@ costs! {
     scan_page_ns: true,
     /// The same for a page that processes have mapped.
     scan_mapped_ns: true,
+    /// The same for one that stays, since it was used: the walk to its entries (folio_referenced), and the way back to the list.
+    keep_mapped_ns: true,
     /// What it takes to free one of those, beside `free_page_ns`: try_to_unmap, and isolating it.
     reclaim_mapped_ns: true,
     /// Passing over one in isolate_lru_folios.
@@ -132,7 +136,8 @@ impl Costs {
         let unmapped = sum.scanned.saturating_sub(sum.mapped) + sum.aged;
         let mapped = sum.mapped.saturating_sub(sum.passed);
         let looks_ns = unmapped * self.scan_page_ns
-            + mapped * self.scan_mapped_ns
+            + mapped.min(sum.unmapped) * self.scan_mapped_ns
+            + mapped.saturating_sub(sum.unmapped) * self.keep_mapped_ns
             + (sum.passed + sum.skipped) * self.pass_page_ns;
         looks_ns + sum.freed * self.free_page_ns + sum.unmapped * self.reclaim_mapped_ns
     }

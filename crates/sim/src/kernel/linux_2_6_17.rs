@@ -19,6 +19,7 @@ pub fn profile() -> Profile {
         queues_commands: false,
         context_readahead: ContextReadahead::Never,
         read_around: ReadAround::Counted,
+        async_commit_flushes: false,
         fdatasync_skips: false,
         queue: QueueRule { cfq_lets_go: true, cfq_scales: false, has_wbt: false },
         file_systems: &["ext3", "ext2", "xfs", "reiserfs"],

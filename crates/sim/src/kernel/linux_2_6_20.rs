@@ -44,6 +44,7 @@ pub fn pae() -> Profile {
         sync_writes: false,
         context_readahead: ContextReadahead::Never,
         read_around: ReadAround::Counted,
+        async_commit_flushes: false,
         fdatasync_skips: false,
         swap: SwapRule { balance: ScanBalance::Tendency, ..linux_2_6_32::profile().swap },
         slab_fallback: SlabFallback::TriesHarder,

@@ -2,7 +2,7 @@
 
 use super::{
     BarrierOptions, ContextReadahead, DirtySpread, Dirtyable, FaultAround, Immediate, KswapdRule, Profile, QueueRule,
-    ShadowNodes, ShrinkRule, SwapRule, WatermarkRule, Workingset, ZoneReclaim, linux_3_10,
+    ShadowNodes, ShrinkRule, SwapRule, SyncRule, WatermarkRule, Workingset, ZoneReclaim, linux_3_10,
 };
 
 pub fn profile() -> Profile {
@@ -21,6 +21,8 @@ pub fn profile() -> Profile {
         tree_nodes: true,
         shadow_nodes: ShadowNodes::OfFiles,
         context_readahead: ContextReadahead::MoreThanAsked,
+        sync: SyncRule::Together,
+        writeback_holds_handles: false,
         fault_around: FaultAround::Maps,
         calls_widen_readahead: true,
         queue: QueueRule { cfq_lets_go: false, cfq_scales: true, has_wbt: true },

@@ -1,8 +1,8 @@
 //! Linux 6.1, 6.12 and 6.18: page cache that holds inodes, folios by file system, who writes out of reclaim, multi-gen LRU.
 
 use super::{
-    Constant, CostTable, FaultAround, Generations, NfsCongestion, NfsRule, Objects, Profile, ReclaimWrites, Shares,
-    linux_2_6_32, linux_5_15,
+    Constant, CostTable, FaultAround, Generations, NfsCongestion, NfsRule, Objects, Profile, ReclaimWrites, Scheduler,
+    Shares, linux_2_6_32, linux_5_15,
 };
 use crate::slab::ObjectShape;
 
@@ -43,6 +43,8 @@ const RECLAIMED: &str = "MADV_PAGEOUT of mapped clean pages of ext4, 6.18, less 
 
 const FAULTS: &str = "bench/fault_around.py on ext4 of 6.18, medians of three times 9 rounds of 1024 faults 1.77 to 2.09 us and 184 to 203 ns, 2-core guest";
 
+const KEPT: &str = "bench/keep_cost.py on ext4 of 6.18, median of 15 rounds 2.12 us, 2-core guest";
+
 const ON_6_18: &str = "programs timing one operation on ext4 of 6.18, outside any cgroup, idle 2-core guest";
 
 pub const COSTS: CostTable = CostTable {
@@ -52,6 +54,7 @@ pub const COSTS: CostTable = CostTable {
     copy_byte_ps: Constant::assumed(120, "8 GB/s"),
     scan_page_ns: Constant::assumed(90, "two cache misses"),
     scan_mapped_ns: Constant::assumed(90, "as unmapped pages"),
+    keep_mapped_ns: Constant::measured(2_100, KEPT),
     reclaim_mapped_ns: Constant::measured(850, RECLAIMED),
     free_page_ns: Constant::assumed(150, "part of a plain truncation"),
     ahead_page_ns: Constant::measured(
@@ -72,7 +75,11 @@ pub const COSTS: CostTable = CostTable {
     ..linux_2_6_32::COSTS
 };
 
+const WALKS: &str =
+    "bench/folio_walk.py on ext4 of 6.18, medians of three times 7 rounds 2.75 to 3.48 ns, 2-core guest";
+
 const COSTS_6_18: CostTable = CostTable {
+    buffer_walk_ns: Constant::measured(3, WALKS),
     // 5.4 us for the first 4 KiB of a file, 45 us for a fresh 256 KiB: a folio's blocks are reserved once.
     add_to_cache_ns: Constant::measured(3_300, ON_6_18),
     folio_page_ns: Constant::measured(160, ON_6_18),
@@ -103,6 +110,7 @@ pub fn v6_12() -> Profile {
         generations: Generations::ByNode,
         memcg_counts_slabs: false,
         fault_around: FaultAround::SparesRefaulted,
+        scheduler: Scheduler::Eevdf,
         reclaim_writes: ReclaimWrites::Nobody,
         whole_block_or_page: true,
         scales_batches: true,

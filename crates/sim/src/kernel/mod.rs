@@ -3,7 +3,6 @@
 //! Every number is a `Constant`, which says where it comes from. CPU times are for a CPU of about 2.7 GHz;
 //! `cpu_speed_percent` of a scenario scales them.
 
-mod ahead;
 mod costs;
 mod linux_2_2;
 mod linux_2_2_3;
@@ -16,12 +15,13 @@ mod linux_3_10;
 mod linux_4_18;
 mod linux_5_15;
 mod linux_6;
+mod rules;
 mod speed;
 mod throttle;
 mod version;
 
-pub use self::ahead::{ContextReadahead, FaultAround, ReadAround};
 pub use self::costs::{CostTable, Costs};
+pub use self::rules::{ContextReadahead, FaultAround, ReadAround, Scheduler, SyncRule};
 pub use self::throttle::{BandwidthRule, IoLessRule, Throttle};
 use super::constant::{Constant, Entry, Provenance};
 use super::site::Generation;
@@ -393,6 +393,10 @@ pub struct Profile {
     pub populates_write: bool,
     /// ext4 starts a handle for each page of a write though its blocks are allocated later (up to 5.14).
     pub writes_start_handles: bool,
+    /// `journal_async_commit` still flushes once for a commit; before, it did without (up to 2.6.31).
+    pub async_commit_flushes: bool,
+    /// ext4 holds a handle while it submits pages, also those that need no blocks (up to 4.13).
+    pub writeback_holds_handles: bool,
     /// Blocks are allocated as unwritten and converted when their data is on disk (ext4's dioread_nolock, 5.6 and later).
     pub converts_extents: bool,
     pub stable_pages: bool,
@@ -427,6 +431,8 @@ pub struct Profile {
     pub spares_used_once: bool,
     /// khugepaged raises min_free_kbytes at boot (2.6.38 and later, where transparent huge pages are on).
     pub khugepaged: bool,
+    pub scheduler: Scheduler,
+    pub sync: SyncRule,
     pub read_around: ReadAround,
     pub fault_around: FaultAround,
     pub context_readahead: ContextReadahead,

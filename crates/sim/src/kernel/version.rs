@@ -6,8 +6,8 @@
 use super::{
     BandwidthRule, BarrierOptions, Batch, Batches, Constant, ContextReadahead, DirtySpread, Dirtyable, FairZones,
     FaultAround, Generations, Immediate, KswapdRule, NfsCongestion, Profile, ReadAround, ReclaimWrites, ScanBalance,
-    ShadowNodes, Shares, Throttle, WatermarkRule, Workingset, ZoneReclaim, linux_2_6_17, linux_2_6_32, linux_3_10,
-    linux_4_18, linux_5_15, linux_6,
+    Scheduler, ShadowNodes, Shares, SyncRule, Throttle, WatermarkRule, Workingset, ZoneReclaim, linux_2_6_17,
+    linux_2_6_32, linux_3_10, linux_4_18, linux_5_15, linux_6,
 };
 
 type Version = [u32; 3];
@@ -80,6 +80,9 @@ const CHANGES: &[Change] = &[
     change([2, 6, 31], "readahead: sequential mmap readahead", |profile| profile.read_around = ReadAround::InOrder),
     change([2, 6, 31], "mm: prevent balance_dirty_pages() from doing too much work", |profile| {
         profile.throttle = Throttle::OverLimitOnly;
+    }),
+    change([2, 6, 32], "ext4: Fix async commit mode to be safe by using a barrier", |profile| {
+        profile.async_commit_flushes = true;
     }),
     change([2, 6, 32], "ext3: Wait for proper transaction commit on fsync", |profile| profile.batches.ext3 = Batch::No),
     change([2, 6, 33], "ext4: Wait for proper transaction commit on fsync", |profile| profile.batches.ext4 = Batch::No),
@@ -158,6 +161,9 @@ const CHANGES: &[Change] = &[
     change([3, 11, 0], "Reduce system disruption due to kswapd (nine patches)", |profile| {
         profile.kswapd = KswapdRule::Proportional;
     }),
+    change([3, 11, 0], "sync: don't block the flusher thread waiting on IO", |profile| {
+        profile.sync = SyncRule::CommitsByFile;
+    }),
     change([3, 12, 0], "readahead: make context readahead more conservative", |profile| {
         profile.context_readahead = ContextReadahead::MoreThanAsked;
     }),
@@ -168,6 +174,12 @@ const CHANGES: &[Change] = &[
     ),
     change([3, 13, 0], "mm: page_alloc: revert NUMA aspect of fair allocation policy", |profile| {
         profile.fair_zones = FairZones::OfNode;
+    }),
+    change([3, 13, 0], "writeback: do not sync data dirtied after sync start", |profile| {
+        profile.sync = SyncRule::SinceCall;
+    }),
+    change([3, 14, 0], "Revert \"writeback: do not sync data dirtied after sync start\"", |profile| {
+        profile.sync = SyncRule::CommitsByFile;
     }),
     change([3, 14, 0], "mm/page-writeback.c: do not count anon pages as dirtyable memory", |profile| {
         profile.dirtyable = Dirtyable::Files;
@@ -183,6 +195,9 @@ const CHANGES: &[Change] = &[
     }),
     change([3, 15, 0], "mm: page_alloc: spill to remote nodes before waking kswapd", |profile| {
         profile.fair_zones = FairZones::OfNodeFirst;
+    }),
+    change([3, 15, 0], "ext4: Speedup WB_SYNC_ALL pass; ext3: Speedup WB_SYNC_ALL pass", |profile| {
+        profile.sync = SyncRule::Together;
     }),
     change([3, 16, 0], "mm: disable zone_reclaim_mode by default", |profile| profile.reclaim_distance = None),
     change(
@@ -222,6 +237,10 @@ const CHANGES: &[Change] = &[
     change([4, 12, 0], "mm: vmscan: fix IO/refault regression in cache workingset transition", |profile| {
         profile.refaults_age_active = true;
         profile.schedulers = &["cfq", "deadline", "mq-deadline", "bfq", "none", "noop"];
+    }),
+    // The first version that it was seen in; which one brought it was not found.
+    change([4, 14, 0], "ext4: avoid unnecessary transaction stalls during writeback", |profile| {
+        profile.writeback_holds_handles = false;
     }),
     change([4, 14, 0], "mm, page_alloc: rip out ZONELIST_ORDER_ZONE", |profile| profile.zonelist_by_zone = false),
     change([4, 15, 0], "fs: don't set *REFERENCED on single use objects", |profile| {
@@ -291,6 +310,7 @@ const CHANGES: &[Change] = &[
         profile.memcg_counts_slabs = false;
     }),
     change([6, 6, 0], "iomap: Copy larger chunks from userspace", |profile| profile.large_folio_systems = &["xfs"]),
+    change([6, 6, 0], "sched/fair: Commit to EEVDF", |profile| profile.scheduler = Scheduler::Eevdf),
     change(
         [6, 7, 0],
         "mm, page_alloc: scale the number of pages that are batch allocated; mm: add framework for PCP high auto-tuning",
@@ -394,7 +414,7 @@ pub fn same_as(name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::{ABSENT, BASES, CHANGES, absent_in, between, history, parse, same_as};
-    use crate::kernel::{FairZones, FaultAround, Profile, Workingset};
+    use crate::kernel::{FairZones, FaultAround, Profile, SyncRule, Workingset};
 
     #[test]
     fn a_version_differs_from_the_one_before_in_its_own_changes_alone() {
@@ -406,6 +426,7 @@ mod tests {
         (same.workingset, same.tree_nodes, same.name) = (before.workingset, before.tree_nodes, before.name);
         assert_eq!(std::mem::replace(&mut same.fault_around, before.fault_around), FaultAround::Maps);
         assert_eq!(std::mem::replace(&mut same.fair_zones, before.fair_zones), FairZones::OfNodeFirst);
+        assert_eq!(std::mem::replace(&mut same.sync, before.sync), SyncRule::Together);
         assert_eq!(format!("{same:?}"), format!("{before:?}"));
         assert!(between("linux-3.5").is_some_and(|profile| profile.stable_pages && profile.swap.zero_is_never));
         assert!(between("linux-3.4").is_some_and(|profile| !profile.swap.zero_is_never));

@@ -9,6 +9,7 @@ use super::node::{self, Share};
 use crate::Machine;
 use crate::chunk::INACTIVE;
 use crate::constant::constants;
+use crate::fair::{self, Fair};
 use crate::reclaim::DEF_PRIORITY;
 use crate::site::Site;
 use crate::task::Task;
@@ -46,10 +47,18 @@ impl Machine {
         let mut mm = self.mm.borrow_mut();
         let asked = mm.kswapd_highest.get(node).copied().flatten();
         let Some(woken) = mm.kswapd_woken.get_mut(node) else { return };
-        if !self.cpus.borrow().wakes_here(waker.cpu, woken.last_cpu, node) {
+        let cpus = self.cpus.borrow();
+        if !cpus.wakes_here(waker.cpu, woken.last_cpu, node) {
             return;
         }
-        (woken.highest, woken.cpu) = (asked, Some(waker.cpu));
+        (woken.cpu, woken.lets_go_on_ns) = (Some(waker.cpu), None);
+        let waker_fair = (&waker.fair, waker.pending_ns());
+        if cpus.rotation.is_some() && !woken.fair.preempts(self.profile.scheduler, waker_fair, waker.cpu, &cpus) {
+            let slice_ns = fair::slice_ns(self.profile.scheduler, &cpus, self.profile.jiffy_ns());
+            woken.lets_go_on_ns = Some(slice_ns);
+            return;
+        }
+        woken.highest = asked;
         mm.kswapd_highest[node] = None;
     }
 
@@ -101,15 +110,21 @@ pub struct Woken {
     /// For what, where that is known from the start, and the CPU of who woke it, on which it runs.
     highest: Option<ZoneKind>,
     cpu: Option<u16>,
-    /// Where it ran last.
+    /// It does not preempt him, but lets him go on for so long.
+    lets_go_on_ns: Option<u64>,
+    /// Where it ran last, and how much.
     last_cpu: u16,
+    fair: Fair,
 }
 
 /// A woken kswapd gets a CPU: that of who woke it before anybody else there, or one of its own, where it reads what it is asked for only
 /// once it runs.
 async fn take_cpu(m: &Machine, task: &mut Task, node: usize) {
-    let cpu = m.mm.borrow_mut().kswapd_woken.get_mut(node).and_then(|woken| woken.cpu.take());
-    (task.pinned, task.preempts) = (cpu, cpu.is_some());
+    let woken =
+        m.mm.borrow_mut().kswapd_woken.get_mut(node).map(|woken| (woken.cpu.take(), woken.lets_go_on_ns.take()));
+    let (cpu, lets_go_on_ns) = woken.unwrap_or_default();
+    (task.pinned, task.preempts) = (cpu, cpu.is_some() && lets_go_on_ns.is_none());
+    task.lets_go_on_ns = lets_go_on_ns;
     task.cpu = cpu.unwrap_or(task.cpu);
     task.work(Site::Work, m.costs.wakeup_ns);
     task.run(m).await;
@@ -119,11 +134,13 @@ async fn take_cpu(m: &Machine, task: &mut Task, node: usize) {
 /// kswapd's life on one node, which begins asleep.
 pub async fn live(m: &Machine, task: &mut Task, node: usize) {
     let mut highest = ZoneKind::HighMem;
+    task.fair.yields = m.cpus.borrow().rotation.is_some();
     loop {
         // prepare_kswapd_sleep.
         if m.is_balanced(node, highest) || m.is_hopeless(node) {
             m.mm.borrow_mut().relieve_node(node);
-            try_to_sleep(m, task.cpu, node, highest).await;
+            try_to_sleep(m, task, node, highest).await;
+            task.fair.slept();
             task.begin();
             take_cpu(m, task, node).await;
         } else {
@@ -140,9 +157,9 @@ pub async fn live(m: &Machine, task: &mut Task, node: usize) {
 }
 
 /// mm/vmscan.c: kswapd_try_to_sleep: a short sleep first; soundly only if that was not premature.
-async fn try_to_sleep(m: &Machine, cpu: u16, node: usize, highest: ZoneKind) {
+async fn try_to_sleep(m: &Machine, task: &mut Task, node: usize, highest: ZoneKind) {
     if let Some(woken) = m.mm.borrow_mut().kswapd_woken.get_mut(node) {
-        woken.last_cpu = cpu;
+        (woken.last_cpu, woken.fair) = (task.cpu, task.fair);
     }
     let tenth_ns = m.profile.jiffy_ns() * m.profile.hz.get() / 10;
     m.kswapd.borrow_mut()[node] = Some(m.clock.current());

@@ -1,4 +1,4 @@
-//! The rules by which kernels read and map ahead.
+//! Rules in which kernels differ: how they read and map ahead, share CPUs, and sync.
 
 /// What a fault reads around a page that is not in memory, unless faults have had to read far more often than not (mm/filemap.c).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,4 +29,25 @@ pub enum ContextReadahead {
     AnyHistory,
     /// 3.12 and later.
     MoreThanAsked,
+}
+
+/// How CPU time is shared (kernel/sched/fair.c).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheduler {
+    Cfs,
+    /// 6.6 and later.
+    Eevdf,
+}
+
+/// What sync() waits for while it goes over the files that are still dirty after they were all written once (fs/fs-writeback.c).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncRule {
+    /// Up to 3.10: each file's pages, and where the file system has it so a commit for each.
+    ByFile,
+    /// 3.11, 3.12 and 3.14: only such a commit.
+    CommitsByFile,
+    /// 3.13: the same, for what was dirty when it was called.
+    SinceCall,
+    /// 3.15 and later: nothing, before all are written.
+    Together,
 }
