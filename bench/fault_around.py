@@ -7,15 +7,12 @@ is touched: of a file of which only that page is cached, and of one that is cach
 entries more, is an entry; the rest is the fault. CPU time in nanoseconds, less what touching the same pages again takes; medians of the
 rounds with their spread. Needs a file system with a page cache in FOLDER (/var/tmp unless said); its file there has no name."""
 
-import argparse
 import mmap
 import os
-import platform
-import statistics
-import tempfile
 import time
 
-PAGE_BYTES = 4096
+from pages import PAGE_BYTES, options, show, written
+
 BLOCK_PAGES = 16
 BLOCKS = 1024
 PAGES = BLOCKS * BLOCK_PAGES
@@ -40,16 +37,8 @@ def fault_ns(file, pages):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("folder", nargs="?", default="/var/tmp")
-    given = parser.parse_args()
-    with tempfile.TemporaryFile(dir=given.folder) as backing:
-        file = backing.fileno()
-        for page in range(PAGES):
-            os.pwrite(file, bytes(PAGE_BYTES), page * PAGE_BYTES)
-        os.fsync(file)
-        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
+    given = options(__doc__, rounds=15)
+    with written(given.folder, PAGES) as file:
         pairs = [(fault_ns(file, 1), fault_ns(file, BLOCK_PAGES)) for _ in range(given.rounds)]
     entries = [(whole - alone) / (BLOCK_PAGES - 1) for alone, whole in pairs]
     figures = {
@@ -58,9 +47,7 @@ def main():
         "an entry": entries,
         "fault without": [alone - entry for (alone, _), entry in zip(pairs, entries)],
     }
-    print(f"{BLOCKS} faults, {platform.release()}, {given.rounds} rounds, ns (median; least to most)")
-    for name, all_ns in figures.items():
-        print(f"{name:18} {statistics.median(all_ns):7.0f}   {min(all_ns):.0f} to {max(all_ns):.0f}")
+    show(f"{BLOCKS} faults", given.rounds, "ns", figures)
 
 
 if __name__ == "__main__":

@@ -8,15 +8,15 @@ The difference of CPU time over the pages that were scanned more is what keeping
 POSIX_FADV_RANDOM, so that each is a folio of its own. Nanoseconds a page; medians of the rounds with their spread. Needs root, cgroup v1
 memory and a file system with a page cache in FOLDER (/var/tmp unless said); its file there has no name."""
 
-import argparse
+import contextlib
 import mmap
 import os
-import platform
-import statistics
-import tempfile
+import signal
+import sys
 import time
 
-PAGE_BYTES = 4096
+from pages import PAGE_BYTES, options, show, written
+
 PAGES = 16384
 GROUP = "/sys/fs/cgroup/memory/flatwater-keep-cost"
 MADV_COLD = 20
@@ -51,31 +51,30 @@ def emptied(file, used):
     return spent, after[0] - before[0], after[1] - before[1]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("folder", nargs="?", default="/var/tmp")
-    given = parser.parse_args()
-    os.mkdir(GROUP)
+@contextlib.contextmanager
+def in_group():
+    """In a memory cgroup of its own, which goes at the end; one that a killed run left is taken over."""
+    with open("/proc/self/cgroup") as file:
+        own = next(line.strip().split(":", 2)[2] for line in file if ":memory:" in line)
+    os.makedirs(GROUP, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("keep_cost: ended by SIGTERM"))
     try:
         put("memory.limit_in_bytes", str(512 << 20))
         put("cgroup.procs", str(os.getpid()))
-        with tempfile.TemporaryFile(dir=given.folder) as backing:
-            file = backing.fileno()
-            for page in range(PAGES):
-                os.pwrite(file, bytes(PAGE_BYTES), page * PAGE_BYTES)
-            os.fsync(file)
-            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
-            pairs = [(emptied(file, True), emptied(file, False)) for _ in range(given.rounds)]
+        yield
     finally:
-        with open("/sys/fs/cgroup/memory/cgroup.procs", "w") as root:
-            root.write(str(os.getpid()))
+        with open(f"/sys/fs/cgroup/memory{own}/cgroup.procs", "w") as before:
+            before.write(str(os.getpid()))
         os.rmdir(GROUP)
+
+
+def main():
+    given = options(__doc__, rounds=15)
+    with in_group(), written(given.folder, PAGES) as file:
+        pairs = [(emptied(file, True), emptied(file, False)) for _ in range(given.rounds)]
     kept = [(used[0] - cold[0]) / max(used[1] - cold[1], 1) for used, cold in pairs]
     freed = [cold[0] / max(cold[2], 1) for _, cold in pairs]
-    print(f"{PAGES} mapped pages, {platform.release()}, {given.rounds} rounds, ns a page (median; least to most)")
-    for name, all_ns in {"kept": kept, "freed": freed}.items():
-        print(f"{name:10} {statistics.median(all_ns):7.0f}   {min(all_ns):.0f} to {max(all_ns):.0f}")
+    show(f"{PAGES} mapped pages", given.rounds, "ns a page", {"kept": kept, "freed": freed})
 
 
 if __name__ == "__main__":

@@ -7,15 +7,12 @@ try_to_unmap, and the page out of the cache) beside POSIX_FADV_DONTNEED of the s
 one with POSIX_FADV_RANDOM, so that each is a folio of its own. CPU time in nanoseconds a page; medians of the rounds with their spread. Needs a
 file system with a page cache in FOLDER (/var/tmp unless said); its file there has no name."""
 
-import argparse
 import mmap
 import os
-import platform
-import statistics
-import tempfile
 import time
 
-PAGE_BYTES = 4096
+from pages import PAGE_BYTES, options, show, written
+
 PAGES = 4096
 MADV_PAGEOUT = 21
 
@@ -45,22 +42,12 @@ def paged_out(file):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument("folder", nargs="?", default="/var/tmp")
-    given = parser.parse_args()
-    with tempfile.TemporaryFile(dir=given.folder) as backing:
-        file = backing.fileno()
-        for page in range(PAGES):
-            os.pwrite(file, bytes(PAGE_BYTES), page * PAGE_BYTES)
-        os.fsync(file)
-        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
+    given = options(__doc__, rounds=25)
+    with written(given.folder, PAGES) as file:
         pairs = [(dropped(file), paged_out(file)) for _ in range(given.rounds)]
-    print(f"{PAGES} clean pages, {platform.release()}, {given.rounds} rounds, ns a page (median; least to most)")
     figures = {"dropped": [one for one, _ in pairs], "paged out": [one for _, one in pairs]}
     figures["difference"] = [out - drop for drop, out in pairs]
-    for name, found in figures.items():
-        print(f"  {name:<11} {statistics.median(found):7.0f}  {min(found):7.0f} to {max(found):7.0f}")
+    show(f"{PAGES} clean pages", given.rounds, "ns a page", figures)
 
 
 if __name__ == "__main__":

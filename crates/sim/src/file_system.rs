@@ -74,6 +74,7 @@ pub struct FileSystem {
 }
 
 const SECOND: u64 = 1_000_000_000;
+const ASYNC_COMMIT: &str = "journal_async_commit";
 
 fn kind_of(name: &str) -> Option<Kind> {
     Some(match name {
@@ -162,7 +163,7 @@ impl FileSystem {
             "noac" if self.kind == Kind::Nfs => (self.writes_through, self.keeps_no_writes) = (true, true),
             "barrier" | "barrier=1" => self.barriers = true,
             "nobarrier" | "barrier=0" => self.barriers = false,
-            "journal_async_commit" => self.commits_at_once = self.kind == Kind::Ext4,
+            ASYNC_COMMIT => self.commits_at_once = self.kind == Kind::Ext4,
             "nodelalloc" => {
                 (self.delays_allocation, self.starts_handles) = (false, self.kind == Kind::Ext4 && self.has_log);
             }
@@ -215,6 +216,13 @@ pub fn barrier_option(setup: &Setup) -> Option<&str> {
     options(setup).find(|option| is_of_barriers(option))
 }
 
+/// An option that ext4 alone has, of a file system that is another.
+#[must_use]
+pub fn foreign_option<'a>(disk: &DiskSpec, setup: &'a Setup, profile: &Profile) -> Option<&'a str> {
+    let is_ext4 = FileSystem::of(disk, setup, profile).kind == Kind::Ext4;
+    options(setup).find(|option| *option == ASYNC_COMMIT && !is_ext4)
+}
+
 /// An option of a file system that this kernel no longer mounts with.
 #[must_use]
 pub fn dropped_option<'a>(disk: &DiskSpec, setup: &'a Setup, profile: &Profile) -> Option<&'a str> {
@@ -244,8 +252,7 @@ pub fn unknown_option(setup: &Setup, is_nfs: bool) -> Option<&str> {
         if is_nfs && ["sync", "async", "noac", "hard", "vers=3", "vers=4", "tcp"].contains(option) {
             return true;
         }
-        let own =
-            ["noatime", "relatime", "strictatime", "atime", "nodelalloc", "journal_async_commit"].contains(option);
+        let own = ["noatime", "relatime", "strictatime", "atime", "nodelalloc", ASYNC_COMMIT].contains(option);
         let data = ["data=ordered", "data=writeback", "data=journal"].contains(option);
         let commit = option.strip_prefix("commit=").is_some_and(|text| text.parse::<u64>().is_ok());
         own || is_of_barriers(option) || data || commit || WITHOUT_EFFECT.contains(option)

@@ -2,9 +2,9 @@
 //!
 //! Models: jbd2's running transaction and its commit, an interval after its first update or at an fsync: log blocks, which
 //! stand in the request queue as any write does, and during whose writing an update of metadata waits (BJ_Shadow). Leaves
-//! out: which block is updated (all of them are taken for one), log space and checkpointing, handles but
-//! for those of writeback and of syncs that are batched (`batch`), credits, fast commits. Profiles without a journal skip all of it; of 2.6.32 a scenario says
-//! by `journal_commit_interval` that its file system has one.
+//! out: which block is updated (all of them are taken for one), log space and checkpointing, handles but for those of
+//! writeback and of syncs that are batched (`batch`), credits, fast commits. Profiles without a journal skip all of it; of
+//! 2.6.32 a scenario says by `journal_commit_interval` that its file system has one.
 
 use std::collections::BTreeSet;
 

@@ -92,12 +92,13 @@ impl Ahead {
         self.pages > 0 && (page == self.end() || page + u64::from(self.left) == self.end())
     }
 
-    /// ondemand_readahead for a page that carries a mark, of so many that are asked for; `hole` is the next page that is not in
+    /// ondemand_readahead for a page that carries a mark, of so many that are asked for; `hole` finds the next page that is not in
     /// memory. Where the window is another reader's, what is cached from here on stands for what the own one had left.
-    fn marked(self, page: u64, asked: u32, most: u32, hole: u64) -> Option<Ahead> {
+    fn marked(self, page: u64, asked: u32, most: u32, hole: impl FnOnce() -> u64) -> Option<Ahead> {
         if self.expects(page) {
             return Some(self.pushed(most));
         }
+        let hole = hole();
         let cached = u32::try_from(hole - page).ok().filter(|cached| *cached <= most)?;
         let before = Ahead { pages: cached.saturating_add(asked), ..self };
         let pages = before.next_pages(most);
@@ -255,12 +256,12 @@ pub async fn hit(m: &Machine, task: &mut Task, inode: InodeId, page: u64, place:
 pub async fn reach_mark(m: &Machine, task: &mut Task, inode: InodeId, page: u64, (id, bit): (ChunkId, u32), last: u64) {
     let asked = last + 1 - page;
     let most = Rule::of(m, inode, asked).most;
-    let hole = next_hole(m, inode, page, most);
-    let window = {
+    let ahead = {
         let mut mm = m.mm.borrow_mut();
         mm.chunks.get_mut(id).marked &= !bit;
-        mm.inodes.get(inode).ahead.marked(page, asked.min(1 << 20) as u32, most, hole)
+        mm.inodes.get(inode).ahead
     };
+    let window = ahead.marked(page, asked.min(1 << 20) as u32, most, || next_hole(m, inode, page, most));
     if let Some(window) = window {
         submit(m, task, inode, window, last).await;
     }
@@ -401,14 +402,14 @@ mod tests {
     #[test]
     fn a_mark_of_another_readers_window_begins_behind_what_is_cached() {
         let own = Ahead { start: 500, pages: 32, left: 32, ..Ahead::default() };
-        assert_eq!(window(own.marked(500, 4, 32, 532)), Some((532, 32, 32)), "its own: the next one");
-        assert_eq!(window(own.marked(100, 4, 128, 108)), Some((108, 24, 24)), "8 cached and 4 asked for, twice");
+        assert_eq!(window(own.marked(500, 4, 32, || 532)), Some((532, 32, 32)), "its own: the next one");
+        assert_eq!(window(own.marked(100, 4, 128, || 108)), Some((108, 24, 24)), "8 cached and 4 asked for, twice");
         assert_eq!(
-            window(own.marked(100, 1, 128, 103)),
+            window(own.marked(100, 1, 128, || 103)),
             Some((103, 16, 16)),
             "3 and 1, fourfold up to a 16th of the limit"
         );
-        assert_eq!(window(own.marked(100, 4, 32, 133)), None, "nothing is missing within the limit");
+        assert_eq!(window(own.marked(100, 4, 32, || 133)), None, "nothing is missing within the limit");
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Scenarios that the model cannot express: refused with the mechanism that is missing, never run as something else.
 
 use super::constant::constants;
-use super::file_system::{FileSystem, Kind};
 use super::kernel::{Generations, Profile, Throttle, WatermarkRule};
 use super::run::NEWEST;
 use super::stripes::Level;
@@ -87,10 +86,8 @@ fn missing_of_device(disk: &DiskSpec, setups: &[&Setup], profile: &Profile) -> O
     if let Some(option) = file_system::unknown_option(setup, is_nfs) {
         return Some(format!("the mount option '{option}' (mount.options)"));
     }
-    let async_commit =
-        setup.get("mount.options").is_some_and(|options| options.split(',').any(|one| one == "journal_async_commit"));
-    if async_commit && FileSystem::of(disk, setup, profile).kind != Kind::Ext4 {
-        return Some("journal_async_commit of a file system that is not ext4 (mount.options)".to_owned());
+    if let Some(option) = file_system::foreign_option(disk, setup, profile) {
+        return Some(format!("{option} of a file system that is not ext4 (mount.options)"));
     }
     if let Some(option) = file_system::dropped_option(disk, setup, profile) {
         return Some(format!("an XFS of 4.18 or earlier: 4.19 and later do not mount with '{option}' (mount.options)"));

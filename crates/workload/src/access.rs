@@ -4,7 +4,7 @@
 //! Published measurements of kernel patches are mostly of such loads (fio, dd, IOzone, a database's data file).
 
 use super::dice::Dice;
-use super::{Actor, ActorStart, DirId, FileId, Footprint, Op, ParamError, ParamKind, ParamSpec, Params, Role, Stream};
+use super::{Actor, ActorStart, FileId, Footprint, Op, ParamError, ParamKind, ParamSpec, Params, Role, Stream};
 use super::{Workload, WorkloadEntry};
 
 pub const ENTRY: WorkloadEntry = WorkloadEntry {
@@ -202,14 +202,6 @@ impl Workload for Access {
 
     fn path(&self, file: FileId) -> String {
         format!("access-{}", file.0)
-    }
-
-    fn directory(&self, _file: FileId) -> DirId {
-        DirId(0)
-    }
-
-    fn directory_path(&self, _dir: DirId) -> String {
-        String::new()
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::dice::Dice;
 use super::outcome::checkpoint::CheckpointObserver;
 use super::params::SCALE;
-use super::{Actor, ActorStart, DirId, FileId, Footprint, LockId, Mark, Observe, Op, ParamError, ParamKind, ParamSpec};
+use super::{Actor, ActorStart, FileId, Footprint, LockId, Mark, Observe, Op, ParamError, ParamKind, ParamSpec};
 use super::{Params, Role, Stream, Workload, WorkloadEntry};
 
 pub const ENTRY: WorkloadEntry = WorkloadEntry {
@@ -185,14 +185,6 @@ impl Workload for Engine {
 
     fn path(&self, file: FileId) -> String {
         if file == LOG { "log".to_owned() } else { format!("data-{}", file.0 - 1) }
-    }
-
-    fn directory(&self, _file: FileId) -> DirId {
-        DirId(0)
-    }
-
-    fn directory_path(&self, _dir: DirId) -> String {
-        String::new()
     }
 
     fn observer(&self) -> Option<Box<dyn Observe>> {

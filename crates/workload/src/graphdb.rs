@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::dice::Dice;
 use super::outcome::graphdb::GraphdbObserver;
 use super::params::SCALE;
-use super::{Actor, ActorStart, DirId, FileId, Footprint, LockId, Observe, Op, ParamError, ParamKind, ParamSpec};
+use super::{Actor, ActorStart, FileId, Footprint, LockId, Observe, Op, ParamError, ParamKind, ParamSpec};
 use super::{Params, Role, Stream, Workload, WorkloadEntry};
 
 mod writer;
@@ -225,14 +225,6 @@ impl Workload for Graphdb {
             0 => format!("data-{}", file.0),
             writer => format!("new-{}-{}", writer - 1, file.0 % WRITER_FILES),
         }
-    }
-
-    fn directory(&self, _file: FileId) -> DirId {
-        DirId(0)
-    }
-
-    fn directory_path(&self, _dir: DirId) -> String {
-        String::new()
     }
 
     fn observer(&self) -> Option<Box<dyn Observe>> {

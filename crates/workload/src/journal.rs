@@ -4,7 +4,7 @@
 
 use super::outcome::journal::JournalObserver;
 use super::{
-    Actor, ActorStart, Appends, DirId, FileId, Footprint, Op, ParamError, ParamKind, ParamSpec, Params, Role, Stream,
+    Actor, ActorStart, Appends, FileId, Footprint, Op, ParamError, ParamKind, ParamSpec, Params, Role, Stream,
 };
 use super::{Observe, Workload, WorkloadEntry};
 
@@ -110,14 +110,6 @@ impl Workload for Journal {
 
     fn path(&self, file: FileId) -> String {
         format!("journal-{}.{}", file.0 & 0xffff_ffff, file.0 >> 32)
-    }
-
-    fn directory(&self, _file: FileId) -> DirId {
-        DirId(0)
-    }
-
-    fn directory_path(&self, _dir: DirId) -> String {
-        String::new()
     }
 
     fn observer(&self) -> Option<Box<dyn Observe>> {

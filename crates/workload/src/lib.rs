@@ -317,9 +317,14 @@ pub trait Workload: Send + Sync {
     fn path(&self, file: FileId) -> String;
 
     /// The directory that holds this file, for models that count dentries and inodes.
-    fn directory(&self, file: FileId) -> DirId;
+    /// All in the workload's own, unless it says otherwise.
+    fn directory(&self, _file: FileId) -> DirId {
+        DirId(0)
+    }
 
-    fn directory_path(&self, dir: DirId) -> String;
+    fn directory_path(&self, _dir: DirId) -> String {
+        String::new()
+    }
 
     /// The directory in which this one lies; `None` directly under the workload's own.
     fn directory_above(&self, _dir: DirId) -> Option<DirId> {

@@ -1,7 +1,7 @@
 //! Programs' own memory: taken, touched again and again, or left alone while something else needs room.
 
 use super::dice::Dice;
-use super::{Actor, ActorStart, DirId, FileId, Footprint, Op, ParamError, ParamKind, ParamSpec, Params, Role, Stream};
+use super::{Actor, ActorStart, FileId, Footprint, Op, ParamError, ParamKind, ParamSpec, Params, Role, Stream};
 use super::{Workload, WorkloadEntry};
 
 pub const ENTRY: WorkloadEntry = WorkloadEntry {
@@ -120,14 +120,6 @@ impl Workload for Memory {
 
     fn path(&self, file: FileId) -> String {
         format!("memory-{}", file.0)
-    }
-
-    fn directory(&self, _file: FileId) -> DirId {
-        DirId(0)
-    }
-
-    fn directory_path(&self, _dir: DirId) -> String {
-        String::new()
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Scientific workflows look like this, and simulators of page caches are measured with it (bench/wrench).
 
-use super::{Actor, ActorStart, DirId, FileId, Footprint, Op, ParamError, ParamKind, ParamSpec, Params, Role, Stream};
+use super::{Actor, ActorStart, FileId, Footprint, Op, ParamError, ParamKind, ParamSpec, Params, Role, Stream};
 use super::{Workload, WorkloadEntry};
 
 pub const ENTRY: WorkloadEntry = WorkloadEntry {
@@ -101,14 +101,6 @@ impl Workload for Pipelines {
 
     fn path(&self, file: FileId) -> String {
         format!("pipe-{}-{}", file.0 / FILES, file.0 % FILES)
-    }
-
-    fn directory(&self, _file: FileId) -> DirId {
-        DirId(0)
-    }
-
-    fn directory_path(&self, _dir: DirId) -> String {
-        String::new()
     }
 }
 

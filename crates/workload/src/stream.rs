@@ -1,7 +1,7 @@
 //! A neighbour that streams: it writes (or reads) files front to back as fast as it can, so that page cache
 //! fills with its dirty or clean pages until something has to give.
 
-use super::{Actor, ActorStart, DirId, FileId, Footprint, Op, ParamError, ParamKind, ParamSpec, Params, Role, Stream};
+use super::{Actor, ActorStart, FileId, Footprint, Op, ParamError, ParamKind, ParamSpec, Params, Role, Stream};
 use super::{Workload, WorkloadEntry};
 
 pub const ENTRY: WorkloadEntry = WorkloadEntry {
@@ -124,14 +124,6 @@ impl Workload for Streams {
 
     fn path(&self, file: FileId) -> String {
         format!("stream-{}", file.0)
-    }
-
-    fn directory(&self, _file: FileId) -> DirId {
-        DirId(0)
-    }
-
-    fn directory_path(&self, _dir: DirId) -> String {
-        String::new()
     }
 }
 

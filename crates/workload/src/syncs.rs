@@ -1,6 +1,6 @@
 //! Someone who has a whole file system written to the disk: a package manager, a backup, a snapshot, a sync(1) in a script.
 
-use super::{Actor, ActorStart, DirId, FileId, Footprint, Op, ParamError, ParamKind, ParamSpec, Params, Role, Stream};
+use super::{Actor, ActorStart, FileId, Footprint, Op, ParamError, ParamKind, ParamSpec, Params, Role, Stream};
 use super::{Workload, WorkloadEntry};
 
 pub const ENTRY: WorkloadEntry = WorkloadEntry {
@@ -52,14 +52,6 @@ impl Workload for Syncs {
 
     fn path(&self, file: FileId) -> String {
         format!("sync-{}", file.0)
-    }
-
-    fn directory(&self, _file: FileId) -> DirId {
-        DirId(0)
-    }
-
-    fn directory_path(&self, _dir: DirId) -> String {
-        String::new()
     }
 }
 
