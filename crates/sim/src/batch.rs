@@ -176,4 +176,30 @@ mod tests {
         assert!(before <= 2 * 250, "a tick of 4 ms for both: {before}");
         assert!(alone > 2 * before && after > 2 * before, "{alone} alone, {after} in 2.6.29, {before} before");
     }
+
+    /// A mean fsync, ms, beside a thread that overwrites pages here and there and sixteen that read so, on a drive with an arm.
+    fn mean_fsync_ms(kernel: &str) -> f64 {
+        let text = format!(
+            "name = 'x'\nsentence = 'X.'\nkernel = '{kernel}'\nduration = '40s'\n[machine]\ncpus = 4\nnodes = ['1GiB']\n\
+             disk = {{ write_bps = '100MB', seek = '8ms', file_system = 'ext4' }}\n[[workload]]\nuse = 'access'\nreads = 0\n\
+             sync = 'fsync'\nfile_size = '16MiB'\npattern = 'sequential'\npause = '100ms'\n[[workload]]\nuse = 'access'\n\
+             label = 'writer'\nrole = 'neighbour'\nreads = 0\nfile_size = '8GiB'\n[[workload]]\nuse = 'access'\nlabel = 'readers'\n\
+             role = 'neighbour'\nthreads = 16\nshared = 'yes'\nfile_size = '8GiB'\n"
+        );
+        let scenario = Scenario::parse("x", &text).expect("parses");
+        let (recording, _) = run_with(&scenario, &Options::default(), |_| true).expect("runs");
+        let own = recording.latency.iter().filter(|bucket| bucket.op == OpKind::Fsync);
+        let [count, sum_ns] = own.fold([0.0, 0.0], |[count, sum_ns], bucket| {
+            let more = bucket.from_start.count() as f64;
+            [count + more, sum_ns + more * bucket.from_start.unpack().mean()]
+        });
+        sum_ns / count / 1e6
+    }
+
+    /// A commit waits until the handle is closed under which the flusher submits up to 2048 pages into a full queue.
+    #[test]
+    fn a_commit_waited_for_what_the_flusher_submits_up_to_4_13() {
+        let [before, after] = ["linux-4.13", "linux-4.14"].map(mean_fsync_ms);
+        assert!(before > 1.5 * after, "{before} ms in 4.13, {after} in 4.14");
+    }
 }

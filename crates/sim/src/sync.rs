@@ -130,4 +130,10 @@ mod tests {
             ["linux-3.12", "linux-3.13", "linux-3.14", "linux-3.15"].map(|kernel| sync_ms(kernel, "ext4"));
         assert!(before > 3 * since_call && reverted > 3 * after, "{before} {since_call} {reverted} {after}");
     }
+
+    #[test]
+    fn each_file_was_waited_for_by_itself_up_to_3_10() {
+        let [before, after] = ["linux-3.10", "linux-3.11"].map(|kernel| sync_ms(kernel, "xfs"));
+        assert!(before > after, "{before} ms in 3.10, {after} in 3.11");
+    }
 }
