@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use super::Machine;
 use super::clock::TaskId;
-use super::fair::Fair;
+use super::fair::{Burst, Fair, Sharing};
 use super::rotation::Rotation;
 use super::task::Task;
 
@@ -25,23 +25,24 @@ struct Cpu {
     stint_ns: u64,
     /// Behind which no thread of it falls (cfs_rq->min_vruntime).
     min_vruntime_ns: u64,
+    /// Of who has it, when he got it.
+    vruntime_ns: Option<u64>,
 }
 
 /// A thread that waits for a CPU.
 #[derive(Clone, Copy, Debug)]
-struct Waiter {
-    task: TaskId,
-    pinned: Option<u16>,
-    node: Option<usize>,
-    /// It lets who has the CPU go on until he sleeps, or has had it for so long.
-    lets_go_on_ns: Option<u64>,
-    vruntime_ns: u64,
+pub struct Waiter {
+    pub task: TaskId,
+    pub pinned: Option<u16>,
+    pub node: Option<usize>,
+    pub preempts: bool,
+    pub fair: Fair,
 }
 
 #[derive(Debug)]
 pub struct Cpus {
     cpus: Vec<Cpu>,
-    waiting: VecDeque<Waiter>,
+    pub(super) waiting: VecDeque<Waiter>,
     slice_ns: u64,
     running: u32,
     /// CPUs handed to threads that have not run yet.
@@ -49,6 +50,8 @@ pub struct Cpus {
     pub switches: u64,
     /// Where one thread of an emulator executes them all.
     pub rotation: Option<Rotation>,
+    /// Where threads do not have CPUs in the order in which they ask.
+    pub sharing: Option<Sharing>,
 }
 
 impl Cpus {
@@ -66,10 +69,11 @@ impl Cpus {
                 last: None,
                 stint_ns: 0,
                 min_vruntime_ns: 0,
+                vruntime_ns: None,
             })
             .collect();
         let (waiting, granted) = (VecDeque::new(), Vec::new());
-        Cpus { cpus, waiting, slice_ns, running: 0, granted, switches: 0, rotation: None }
+        Cpus { cpus, waiting, slice_ns, running: 0, granted, switches: 0, rotation: None, sharing: None }
     }
 
     /// One is executed at a time, for so long.
@@ -132,7 +136,7 @@ impl Cpus {
         self.cpus.get(usize::from(cpu)).map_or(0, |cpu| cpu.irq_until_ns.saturating_sub(now_ns))
     }
 
-    fn fits(&self, cpu: u16, pinned: Option<u16>, node: Option<usize>) -> bool {
+    pub(super) fn fits(&self, cpu: u16, pinned: Option<u16>, node: Option<usize>) -> bool {
         let slot = &self.cpus[usize::from(cpu)];
         pinned.is_none_or(|pinned| pinned == cpu) && node.is_none_or(|node| node == slot.node)
     }
@@ -196,16 +200,11 @@ impl Cpus {
 /// Gets a CPU and says for how long it may be used.
 pub async fn acquire(m: &Machine, task: &mut Task, wanted_ns: u64) -> (u16, u64) {
     let me = m.clock.current();
-    task.lets_go_on_ns = task.lets_go_on_ns.or_else(|| task.fair.lets_go_on_ns(m, task.pinned.unwrap_or(task.cpu)));
-    let waiter = Waiter {
-        task: me,
-        pinned: task.pinned,
-        node: task.bound_node,
-        lets_go_on_ns: task.lets_go_on_ns,
-        vruntime_ns: task.fair.vruntime_ns,
-    };
+    m.cpus.borrow().enqueue(&mut task.fair, task.pinned.unwrap_or(task.cpu));
+    let mut waiter =
+        Waiter { task: me, pinned: task.pinned, node: task.bound_node, preempts: task.preempts, fair: task.fair };
     let cpu = loop {
-        let taken = m.cpus.borrow_mut().take_or_queue(waiter, task.preempts, task.cpu);
+        let taken = m.cpus.borrow_mut().take_or_queue(waiter, task.cpu);
         if let Some(cpu) = taken {
             break cpu;
         }
@@ -214,20 +213,22 @@ pub async fn acquire(m: &Machine, task: &mut Task, wanted_ns: u64) -> (u16, u64)
         if let Some(cpu) = granted {
             break cpu;
         }
+        // It was looked at when it was woken.
+        waiter.fair.waits();
     };
     task.cpu = cpu;
-    let cpus = m.cpus.borrow();
-    task.fair.enqueue(cpu, &cpus);
+    let mut cpus = m.cpus.borrow_mut();
+    cpus.begin(cpu, &mut task.fair);
     task.node = cpus.node_of(cpu);
     (cpu, wanted_ns.min(cpus.slice_ns))
 }
 
 impl Cpus {
-    fn take_or_queue(&mut self, waiter: Waiter, preempts: bool, last: u16) -> Option<u16> {
+    fn take_or_queue(&mut self, waiter: Waiter, last: u16) -> Option<u16> {
         let cpu = self.try_take(last, waiter.pinned, waiter.node);
         match cpu {
             Some(_) => {}
-            None if preempts => self.waiting.push_front(waiter),
+            None if waiter.preempts => self.waiting.push_front(waiter),
             None => self.waiting.push_back(waiter),
         }
         cpu
@@ -238,10 +239,23 @@ impl Cpus {
         Some(self.granted.swap_remove(place).1)
     }
 
+    /// A thread has this CPU from now on.
+    fn begin(&mut self, cpu: u16, fair: &mut Fair) {
+        if self.sharing.is_some() {
+            fair.migrate(cpu, self);
+            fair.waits();
+            self.cpus[usize::from(cpu)].vruntime_ns = Some(fair.vruntime_ns());
+        }
+    }
+
+    pub fn running_vruntime_ns(&self, cpu: u16) -> Option<u64> {
+        self.cpus.get(usize::from(cpu))?.vruntime_ns
+    }
+
     /// update_min_vruntime: of the one that has run and those that wait for this CPU.
     pub fn note_vruntime(&mut self, cpu: u16, ran_ns: u64) {
-        let waiting = self.waiting.iter().filter(|waiter| self.fits(cpu, waiter.pinned, waiter.node));
-        let least_ns = waiting.map(|waiter| waiter.vruntime_ns).fold(ran_ns, u64::min);
+        let waiting = self.waiting.iter().filter(|waiter| waiter.fair.is_on(cpu));
+        let least_ns = waiting.map(|waiter| waiter.fair.vruntime_ns()).fold(ran_ns, u64::min);
         let slot = &mut self.cpus[usize::from(cpu)];
         slot.min_vruntime_ns = slot.min_vruntime_ns.max(least_ns);
     }
@@ -251,36 +265,36 @@ impl Cpus {
     }
 
     /// How long the thread that gives this CPU back has had it by now.
-    fn note_stint(&mut self, cpu: u16, task: TaskId, used_ns: u64) -> u64 {
+    pub(super) fn note_stint(&mut self, cpu: u16, task: TaskId, used_ns: u64) -> u64 {
         let slot = &mut self.cpus[usize::from(cpu)];
         slot.stint_ns = if slot.last == Some(task) { slot.stint_ns + used_ns } else { used_ns };
         slot.last = Some(task);
         slot.stint_ns
     }
+    pub(super) fn begin_stint(&mut self, cpu: u16) {
+        self.cpus[usize::from(cpu)].stint_ns = 0;
+    }
 }
 
-/// Gives the CPU back, or straight on to the first waiting thread that may use it: an idle CPU and a waiting
-/// thread that fits it never coexist, but for one that looks again at once whether who had the CPU goes on.
-pub fn release(m: &Machine, cpu: u16, used_ns: u64, fair: &Fair) {
+/// Gives the CPU back, or straight on to who has it next: an idle CPU and a waiting thread that fits it never coexist, but for one that
+/// looks again at once whether who had the CPU goes on.
+pub fn release(m: &Machine, cpu: u16, used_ns: u64, fair: &mut Fair) {
     let mut cpus = m.cpus.borrow_mut();
-    cpus.note_vruntime(cpu, fair.vruntime_ns);
     cpus.switches += 1;
     cpus.cpus[usize::from(cpu)].busy_ns += used_ns;
-    let stint_ns = cpus.note_stint(cpu, m.clock.current(), used_ns);
-    let fits = |waiter: &Waiter| cpus.fits(cpu, waiter.pinned, waiter.node);
-    let takes = |waiter: &Waiter| fits(waiter) && waiter.lets_go_on_ns.is_none_or(|most| stint_ns >= most);
-    let taker = cpus.waiting.iter().position(takes);
-    let next = taker.or_else(|| cpus.waiting.iter().position(fits)).and_then(|place| cpus.waiting.remove(place));
-    match next.filter(|_| taker.is_some()) {
-        Some(waiter) => cpus.granted.push((waiter.task, cpu)),
-        None => {
-            cpus.cpus[usize::from(cpu)].busy = false;
+    let next = cpus.next(Burst { cpu, now_ns: m.clock.now(), used_ns }, m.clock.current(), fair);
+    let next = next.and_then(|(place, takes)| Some((cpus.waiting.remove(place)?, takes)));
+    match next {
+        Some((waiter, true)) => cpus.granted.push((waiter.task, cpu)),
+        _ => {
+            let slot = &mut cpus.cpus[usize::from(cpu)];
+            (slot.busy, slot.vruntime_ns) = (false, None);
             cpus.running -= 1;
         }
     }
     let turns = cpus.ends_burst(cpu, m.clock.now());
     drop(cpus);
-    next.into_iter().for_each(|waiter| m.clock.wake(waiter.task));
+    next.into_iter().for_each(|(waiter, _)| m.clock.wake(waiter.task));
     turns.into_iter().for_each(|task| m.clock.wake(task));
 }
 

@@ -1,8 +1,7 @@
 //! The set-up of a scenario, before its measured part.
 //!
-//! Models: on 6.x a set-up that fits into memory is performed, and leaves inodes, dentries, metadata and page cache in
-//! memory as it would on a host; all actors then begin their measured part at one instant. Leaves out: larger set-ups
-//! (`actor` skips them).
+//! Models: on 6.x a set-up is performed, and leaves inodes, dentries, metadata, page cache and dirty pages in memory as it would on a
+//! host; all actors then begin their measured part at one instant. Leaves out: set-ups of many times the memory (`actor` skips them).
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,6 +20,8 @@ use flatwater_workload::{Actor, Op};
 constants! {
     /// A set-up of more than 7 GB on a disk of 1 MB/s takes longer, and is refused as one that waits for ever is.
     const LONGEST_NS: u64 = assumed(7_200_000_000_000, "7 GB at 1 MB/s; who waits for ever fills memory with samples");
+    /// So many times the memory.
+    const LARGEST: u64 = assumed(8, "memory is full after the first; more takes a run's time alone");
 }
 
 /// Performs the set-up; the measured part begins at the next whole second.
@@ -41,15 +42,17 @@ pub fn all(m: &Rc<Machine>, scenario: &Scenario) -> Result<(), SimError> {
     Ok(())
 }
 
-/// Whether the model performs the set-up: on 6.x, where what it makes fits into memory. The machines of the case studies had
-/// been up for long (`model.cache_percent`), and a larger set-up leaves memory full in any case.
+/// Whether the model performs the set-up: on 6.x, where what it makes is not many times the memory; of a server's files where it fits
+/// into memory, since whoever has more there has not made it from here. The machines of the case studies had been up for long
+/// (`model.cache_percent`).
 pub fn is_due(scenario: &Scenario, profile: &Profile, memory_bytes: u64, seed: u64) -> Result<bool, SimError> {
     let mut bytes = 0_u64;
     for (number, spec) in scenario.workloads.iter().enumerate().filter(|(_, spec)| spec.start.0 == 0) {
         let workload = (spec.entry.build)(&spec.params, seed.wrapping_add(number as u64))?;
         bytes = bytes.saturating_add(workload.footprint().disk_bytes);
     }
-    Ok(profile.page_blocks && bytes > 0 && bytes <= memory_bytes)
+    let times = if scenario.machine.disk.network_bytes_per_s.is_some() { 1 } else { LARGEST.get() };
+    Ok(profile.page_blocks && bytes > 0 && bytes <= memory_bytes.saturating_mul(times))
 }
 
 /// The set-up with which an actor begins, before the measured part; that part begins for all at one instant, from which
@@ -82,4 +85,41 @@ pub async fn ahead(m: &Rc<Machine>, who: Who, actor: &mut Actor, task: &mut Task
     let start_ns = m.start_ns.get();
     let who = Who { start_ns: who.start_ns + start_ns, end_ns: who.end_ns.saturating_add(start_ns), ..who };
     (who, next)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Options, run_with};
+    use flatwater_recording::Table;
+    use flatwater_recording::schema::meminfo;
+    use flatwater_workload::scenario::Scenario;
+
+    /// MiB free when the measured part begins, and dirty, after a file of such a size was written on a machine of 256 MiB.
+    fn begins_with(file_system: &str, file_size: &str) -> [i64; 2] {
+        let text = format!(
+            "name = 'x'\nsentence = 'X.'\nkernel = 'linux-6.1'\nduration = '1s'\n[machine]\nnodes = ['256MiB']\n\
+             disk = {{ file_system = '{file_system}', network_bps = '1GB' }}\n\
+             [[workload]]\nuse = 'access'\nfile_size = '{file_size}'\npause = '10ms'\n"
+        );
+        let text = if file_system == "nfs4" { text } else { text.replace(", network_bps = '1GB'", "") };
+        let scenario = Scenario::parse("x", &text).expect("parses");
+        let (recording, _) = run_with(&scenario, &Options::default(), |_| true).expect("runs");
+        let rows = recording.table(Table::Meminfo).expect("samples");
+        [meminfo::MEM_FREE_BYTES, meminfo::DIRTY_BYTES].map(|column| {
+            let at = |(at_ns, bytes): (u64, i64)| (at_ns >= recording.header.clock.start_ns).then_some(bytes >> 20);
+            rows.by_entity().flat_map(|(_, rows)| rows.values(column)).find_map(at).expect("a sample")
+        })
+    }
+
+    #[test]
+    fn a_set_up_that_does_not_fit_leaves_memory_full() {
+        let [small, large] = ["32MiB", "600MiB"].map(|size| begins_with("ext4", size));
+        assert!(small[0] > 150 && large[0] < 30, "free: {small:?}, {large:?}");
+        assert!(small[1] > 0 && large[1] > 0, "dirty: {small:?}, {large:?}");
+    }
+
+    #[test]
+    fn what_a_server_has_and_memory_has_not_was_not_made_from_here() {
+        assert!(begins_with("nfs4", "600MiB")[0] > 150);
+    }
 }

@@ -11,6 +11,7 @@ use super::clock::Clock;
 use super::cpu::Cpus;
 use super::device::Device;
 use super::disk::DiskModel;
+use super::fair::Sharing;
 use super::file_system::{FileSystem, Kind};
 use super::kernel::{self, Generations, Profile, Throttle};
 use super::knobs::{self, DeviceKnobs, Knobs, NR_REQUESTS, number};
@@ -147,7 +148,7 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         speed_percent: speed,
         knobs: RefCell::new(knobs),
         ablations: options.ablations,
-        cpus: RefCell::new(cpus(scenario, &shape)),
+        cpus: RefCell::new(cpus(scenario, &shape, &profile)),
         mm: RefCell::new(mm),
         devices: devices(scenario, &profile, &shape),
         coming: RefCell::default(),
@@ -193,11 +194,14 @@ fn memory_after_boot(scenario: &Scenario, profile: &Profile, shape: &build::Shap
 }
 
 /// CPU i belongs to node i mod nodes, as on the machines of the case studies.
-fn cpus(scenario: &Scenario, shape: &build::Shape) -> Cpus {
+fn cpus(scenario: &Scenario, shape: &build::Shape, profile: &Profile) -> Cpus {
     let nodes: Vec<usize> = (0..shape.cpus).map(|cpu| cpu % shape.node_bytes.len()).collect();
     let mut cpus = Cpus::new(&nodes, 10_000_000);
-    if let Some(turn) = scenario.machine.cpu_turn.filter(|_| shape.cpus > 1) {
-        cpus.rotate(turn.0);
+    if let Some(turn) = scenario.machine.cpu_turn {
+        if shape.cpus > 1 {
+            cpus.rotate(turn.0);
+        }
+        cpus.sharing = Some(Sharing { rule: profile.scheduler, tick_ns: profile.jiffy_ns() });
     }
     cpus
 }

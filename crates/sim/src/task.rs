@@ -53,8 +53,6 @@ pub struct Task {
     pub bound_node: Option<usize>,
     /// It has slept, and gets its CPU before those that wait for it.
     pub preempts: bool,
-    /// It has not, and lets who has its CPU go on for so long (`cpu`).
-    pub lets_go_on_ns: Option<u64>,
     pub fair: super::fair::Fair,
     pub cpu: u16,
     /// In the scenario's memory cgroup.
@@ -193,8 +191,7 @@ impl Task {
             self.insert(Site::Interrupt, stolen);
             m.clock.sleep_until(began + stolen + slice).await;
             self.fair.ran(slice);
-            self.lets_go_on_ns = None;
-            super::cpu::release(m, cpu, slice + stolen, &self.fair);
+            super::cpu::release(m, cpu, slice + stolen, &mut self.fair);
             left -= slice;
         }
         self.pending_from = self.spent.len();
@@ -221,7 +218,7 @@ impl Task {
         let free = cpus.free_for(self.cpu, self.pinned, self.bound_node, now, ns);
         if free && m.clock.run_ahead(now + ns) {
             cpus.ran(self.cpu, ns);
-            cpus.note_vruntime(self.cpu, self.fair.vruntime_ns + ns);
+            cpus.note_vruntime(self.cpu, self.fair.vruntime_ns() + ns);
             return true;
         }
         false

@@ -9,7 +9,7 @@ use super::node::{self, Share};
 use crate::Machine;
 use crate::chunk::INACTIVE;
 use crate::constant::constants;
-use crate::fair::{self, Fair};
+use crate::fair::Fair;
 use crate::reclaim::DEF_PRIORITY;
 use crate::site::Site;
 use crate::task::Task;
@@ -51,11 +51,9 @@ impl Machine {
         if !cpus.wakes_here(waker.cpu, woken.last_cpu, node) {
             return;
         }
-        (woken.cpu, woken.lets_go_on_ns) = (Some(waker.cpu), None);
-        let waker_fair = (&waker.fair, waker.pending_ns());
-        if cpus.rotation.is_some() && !woken.fair.preempts(self.profile.scheduler, waker_fair, waker.cpu, &cpus) {
-            let slice_ns = fair::slice_ns(self.profile.scheduler, &cpus, self.profile.jiffy_ns());
-            woken.lets_go_on_ns = Some(slice_ns);
+        woken.cpu = Some(waker.cpu);
+        woken.preempts = woken.fair.preempts((&waker.fair, waker.pending_ns()), waker.cpu, &cpus);
+        if !woken.preempts {
             return;
         }
         woken.highest = asked;
@@ -110,8 +108,8 @@ pub struct Woken {
     /// For what, where that is known from the start, and the CPU of who woke it, on which it runs.
     highest: Option<ZoneKind>,
     cpu: Option<u16>,
-    /// It does not preempt him, but lets him go on for so long.
-    lets_go_on_ns: Option<u64>,
+    /// It preempts him.
+    preempts: bool,
     /// Where it ran last, and how much.
     last_cpu: u16,
     fair: Fair,
@@ -120,11 +118,9 @@ pub struct Woken {
 /// A woken kswapd gets a CPU: that of who woke it before anybody else there, or one of its own, where it reads what it is asked for only
 /// once it runs.
 async fn take_cpu(m: &Machine, task: &mut Task, node: usize) {
-    let woken =
-        m.mm.borrow_mut().kswapd_woken.get_mut(node).map(|woken| (woken.cpu.take(), woken.lets_go_on_ns.take()));
-    let (cpu, lets_go_on_ns) = woken.unwrap_or_default();
-    (task.pinned, task.preempts) = (cpu, cpu.is_some() && lets_go_on_ns.is_none());
-    task.lets_go_on_ns = lets_go_on_ns;
+    let woken = m.mm.borrow_mut().kswapd_woken.get_mut(node).map(|woken| (woken.cpu.take(), woken.preempts));
+    let (cpu, preempts) = woken.unwrap_or_default();
+    (task.pinned, task.preempts) = (cpu, cpu.is_some() && preempts);
     task.cpu = cpu.unwrap_or(task.cpu);
     task.work(Site::Work, m.costs.wakeup_ns);
     task.run(m).await;
@@ -134,7 +130,6 @@ async fn take_cpu(m: &Machine, task: &mut Task, node: usize) {
 /// kswapd's life on one node, which begins asleep.
 pub async fn live(m: &Machine, task: &mut Task, node: usize) {
     let mut highest = ZoneKind::HighMem;
-    task.fair.yields = m.cpus.borrow().rotation.is_some();
     loop {
         // prepare_kswapd_sleep.
         if m.is_balanced(node, highest) || m.is_hopeless(node) {
