@@ -41,8 +41,9 @@ pub struct Scanned {
     pub freed: u64,
     /// Mapped ones among the scanned.
     pub mapped: u64,
-    /// Mapped ones among the freed.
+    /// Mapped ones among the freed, and ones with buffer_heads.
     pub unmapped: u64,
+    pub buffered: u64,
     /// Dirty pages of files met, that nobody writes yet.
     pub dirty: u64,
     /// Pages under writeback met.
@@ -62,6 +63,7 @@ impl Scanned {
         self.freed += step.freed;
         self.mapped += step.mapped;
         self.unmapped += step.unmapped;
+        self.buffered += step.buffered;
         self.dirty += step.dirty;
         self.writeback += step.writeback;
         self.recycled += step.recycled;
@@ -181,6 +183,7 @@ impl Mm {
         let kept = busy | active | spared | if pass.may_unmap { 0 } else { mapped };
         let free = chunk.present & !kept;
         sum.unmapped += u64::from((free & mapped).count_ones());
+        sum.buffered += u64::from((free & chunk.buffers).count_ones());
         let freed = if free != 0 { self.evict(id, free, pass.cpu) } else { 0 };
         if free == chunk.present {
             return freed;

@@ -86,6 +86,8 @@ costs! {
     /// Passing over one in isolate_lru_folios.
     pass_page_ns: true,
     free_page_ns: true,
+    /// Taking its buffer_heads off a page that is reclaimed, beside that (try_to_free_buffers).
+    drop_buffers_ns: true,
     prune_object_ns: true,
     lookup_ns: true,
     /// Operations on names, beside the lookup.
@@ -139,7 +141,10 @@ impl Costs {
             + mapped.min(sum.unmapped) * self.scan_mapped_ns
             + mapped.saturating_sub(sum.unmapped) * self.keep_mapped_ns
             + (sum.passed + sum.skipped) * self.pass_page_ns;
-        looks_ns + sum.freed * self.free_page_ns + sum.unmapped * self.reclaim_mapped_ns
+        looks_ns
+            + sum.freed * self.free_page_ns
+            + sum.buffered * self.drop_buffers_ns
+            + sum.unmapped * self.reclaim_mapped_ns
     }
 
     /// CPU time that an operation on a name takes on top of what the model gives it anyway.

@@ -52,6 +52,7 @@ pub const COSTS: CostTable = CostTable {
     keep_mapped_ns: Constant::fitted(940, "graphdb-zone-reclaim: pages scanned a second"),
     reclaim_mapped_ns: Constant::assumed(790, "with the look as much as a page that stays"),
     free_page_ns: Constant::assumed(250, "part of a plain truncation"),
+    drop_buffers_ns: Constant::assumed(0, "part of free_page_ns"),
     pass_page_ns: Constant::assumed(8, "one list move"),
     prune_object_ns: Constant::assumed(300, "a few cache misses"),
     lookup_ns: Constant::assumed(900, "a path of two components"),

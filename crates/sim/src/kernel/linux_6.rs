@@ -43,6 +43,8 @@ const RECLAIMED: &str = "MADV_PAGEOUT of mapped clean pages of ext4, 6.18, less 
 
 const FAULTS: &str = "bench/fault_around.py on ext4 of 6.18, medians of three times 9 rounds of 1024 faults 1.77 to 2.09 us and 184 to 203 ns, 2-core guest";
 
+const UNMAPPED: &str = "bench/unmapped_cost.py on ext4 of 6.18, medians of three times 15 rounds 364 to 437, 835 to 870 and 334 to 414 ns, 2-core guest";
+
 const KEPT: &str = "bench/keep_cost.py on ext4 of 6.18, median of 15 rounds 2.12 us, 2-core guest";
 
 const ON_6_18: &str = "programs timing one operation on ext4 of 6.18, outside any cgroup, idle 2-core guest";
@@ -52,11 +54,12 @@ pub const COSTS: CostTable = CostTable {
     write_step_ns: Constant::measured(220, OVERWRITES),
     read_base_ns: Constant::assumed(700, "a plain read of a page in memory"),
     copy_byte_ps: Constant::assumed(120, "8 GB/s"),
-    scan_page_ns: Constant::assumed(90, "two cache misses"),
-    scan_mapped_ns: Constant::assumed(90, "as unmapped pages"),
+    scan_page_ns: Constant::measured(370, UNMAPPED),
+    scan_mapped_ns: Constant::assumed(0, "part of keep_mapped_ns and of reclaim_mapped_ns"),
     keep_mapped_ns: Constant::measured(2_100, KEPT),
     reclaim_mapped_ns: Constant::measured(850, RECLAIMED),
-    free_page_ns: Constant::assumed(150, "part of a plain truncation"),
+    free_page_ns: Constant::measured(850, UNMAPPED),
+    drop_buffers_ns: Constant::measured(380, UNMAPPED),
     ahead_page_ns: Constant::measured(
         15,
         "pread() of a hole, 64 KiB a call, on ext4 of 6.18, less the second time and less memset of cold memory: six runs",

@@ -38,6 +38,10 @@ impl Costs {
         let inserts_ns = scaled.alloc_page_ns + scaled.add_to_cache_ns + scaled.slab_object_ns + copy_ns;
         let reclaimed_ns =
             speed.pageout_page_ns.zip(speed.drop_page_ns).map(|(out, dropped)| out.saturating_sub(dropped));
+        // What else reclaim does with a page takes as much longer as dropping one.
+        let with_drop = |own: u64, scaled: u64| {
+            speed.drop_page_ns.map_or(scaled, |measured| own * measured / self.free_page_ns.max(1))
+        };
         // The pages were touched in order: one fault mapped as many as a block has.
         let faults_ns = |ns: u64| AROUND_PAGES.get() * ns;
         let own_ns = scaled.minor_fault_ns + faults_ns(scaled.map_page_ns);
@@ -49,6 +53,8 @@ impl Costs {
             write_base_ns: speed.call_ns.unwrap_or(scaled.write_base_ns),
             write_page_ns: speed.write_page_ns.map_or(scaled.write_page_ns, |ns| ns.saturating_sub(inserts_ns)),
             free_page_ns: speed.drop_page_ns.unwrap_or(scaled.free_page_ns),
+            scan_page_ns: with_drop(self.scan_page_ns, scaled.scan_page_ns),
+            drop_buffers_ns: with_drop(self.drop_buffers_ns, scaled.drop_buffers_ns),
             minor_fault_ns,
             map_page_ns,
             touch_ns: speed.touch_ns.unwrap_or(scaled.touch_ns),

@@ -111,6 +111,7 @@ impl Mm {
                     bits &= !lowest;
                 }
                 sum.scanned += left;
+                sum.buffered += u64::from((part & chunk.buffers).count_ones());
                 sum.freed += self.evict(id, part, pass.cpu);
             } else {
                 sum.scanned += chunk.pages().max(1);
