@@ -25,8 +25,8 @@ struct Cpu {
     stint_ns: u64,
     /// Behind which no thread of it falls (cfs_rq->min_vruntime).
     min_vruntime_ns: u64,
-    /// Of who has it, when he got it.
-    vruntime_ns: Option<u64>,
+    /// Who has it, and his virtual runtime when he got it.
+    runs: Option<(TaskId, u64)>,
 }
 
 /// A thread that waits for a CPU.
@@ -45,8 +45,9 @@ pub struct Cpus {
     pub(super) waiting: VecDeque<Waiter>,
     slice_ns: u64,
     running: u32,
-    /// CPUs handed to threads that have not run yet.
+    /// CPUs handed to threads that have not run yet, and such that threads may look at, which wait for another one.
     granted: Vec<(TaskId, u16)>,
+    offered: Vec<(TaskId, u16)>,
     pub switches: u64,
     /// Where one thread of an emulator executes them all.
     pub rotation: Option<Rotation>,
@@ -69,11 +70,11 @@ impl Cpus {
                 last: None,
                 stint_ns: 0,
                 min_vruntime_ns: 0,
-                vruntime_ns: None,
+                runs: None,
             })
             .collect();
-        let (waiting, granted) = (VecDeque::new(), Vec::new());
-        Cpus { cpus, waiting, slice_ns, running: 0, granted, switches: 0, rotation: None, sharing: None }
+        let (waiting, granted, offered) = (VecDeque::new(), Vec::new(), Vec::new());
+        Cpus { cpus, waiting, slice_ns, running: 0, granted, offered, switches: 0, rotation: None, sharing: None }
     }
 
     /// One is executed at a time, for so long.
@@ -183,44 +184,66 @@ impl Cpus {
         self.cpus[usize::from(cpu)].busy = true;
     }
 
-    /// Takes an idle CPU: the one it ran on before, else any that fits.
+    /// Takes an idle CPU: the one it ran on before, else any that fits and shares a cache with it (select_idle_sibling); of emulated
+    /// CPUs, each a socket, none does.
     fn try_take(&mut self, last: u16, pinned: Option<u16>, node: Option<usize>) -> Option<u16> {
         let idle = |cpus: &Cpus, cpu: u16| !cpus.cpus[usize::from(cpu)].busy && cpus.fits(cpu, pinned, node);
         let cpu = if usize::from(last) < self.cpus.len() && idle(self, last) {
             last
         } else {
-            (0..self.cpus.len() as u16).find(|&cpu| idle(self, cpu))?
+            let stays = self.rotation.is_some() && self.fits(last, pinned, node);
+            (0..self.cpus.len() as u16).find(|&cpu| !stays && idle(self, cpu))?
         };
         self.cpus[usize::from(cpu)].busy = true;
         self.running += 1;
         Some(cpu)
+    }
+
+    pub(super) fn idle_but(&self, cpu: u16, waiter: &Waiter) -> Option<u16> {
+        let idle = |&other: &u16| other != cpu && !self.is_busy(other) && self.fits(other, waiter.pinned, waiter.node);
+        (0..self.cpus.len() as u16).find(idle)
     }
 }
 
 /// Gets a CPU and says for how long it may be used.
 pub async fn acquire(m: &Machine, task: &mut Task, wanted_ns: u64) -> (u16, u64) {
     let me = m.clock.current();
-    m.cpus.borrow().enqueue(&mut task.fair, task.pinned.unwrap_or(task.cpu));
+    m.cpus.borrow().enqueue(&mut task.fair, task.pinned.unwrap_or(task.cpu), m.clock.now());
     let mut waiter =
         Waiter { task: me, pinned: task.pinned, node: task.bound_node, preempts: task.preempts, fair: task.fair };
+    let mut place = task.pinned.unwrap_or(task.cpu);
     let cpu = loop {
-        let taken = m.cpus.borrow_mut().take_or_queue(waiter, task.cpu);
+        let taken = m.cpus.borrow_mut().take_or_queue(waiter, place);
         if let Some(cpu) = taken {
             break cpu;
+        }
+        if waiter.fair.is_woken() {
+            m.cpus.borrow().cut(m, place);
         }
         m.clock.park(None).await;
         let granted = m.cpus.borrow_mut().granted_to(me);
         if let Some(cpu) = granted {
             break cpu;
         }
+        place = m.cpus.borrow_mut().offered_to(me).unwrap_or(task.pinned.unwrap_or(task.cpu));
         // It was looked at when it was woken.
         waiter.fair.waits();
     };
     task.cpu = cpu;
     let mut cpus = m.cpus.borrow_mut();
-    cpus.begin(cpu, &mut task.fair);
+    cpus.begin(cpu, me, &mut task.fair);
     task.node = cpus.node_of(cpu);
-    (cpu, wanted_ns.min(cpus.slice_ns))
+    let to_tick_ns = cpus.sharing.map_or(u64::MAX, |sharing| sharing.tick_ns - m.clock.now() % sharing.tick_ns);
+    (cpu, wanted_ns.min(cpus.slice_ns).min(to_tick_ns))
+}
+
+/// A burst until this instant, or until it is cut (`Cpus::cut`).
+pub async fn burn(m: &Machine, until_ns: u64) {
+    if m.cpus.borrow().sharing.is_some() {
+        m.clock.park(Some(until_ns)).await;
+    } else {
+        m.clock.sleep_until(until_ns).await;
+    }
 }
 
 impl Cpus {
@@ -239,17 +262,28 @@ impl Cpus {
         Some(self.granted.swap_remove(place).1)
     }
 
+    fn offered_to(&mut self, task: TaskId) -> Option<u16> {
+        let place = self.offered.iter().position(|&(to, _)| to == task)?;
+        Some(self.offered.swap_remove(place).1)
+    }
+
     /// A thread has this CPU from now on.
-    fn begin(&mut self, cpu: u16, fair: &mut Fair) {
+    fn begin(&mut self, cpu: u16, task: TaskId, fair: &mut Fair) {
         if self.sharing.is_some() {
             fair.migrate(cpu, self);
             fair.waits();
-            self.cpus[usize::from(cpu)].vruntime_ns = Some(fair.vruntime_ns());
+            self.cpus[usize::from(cpu)].runs = Some((task, fair.vruntime_ns()));
         }
     }
 
     pub fn running_vruntime_ns(&self, cpu: u16) -> Option<u64> {
-        self.cpus.get(usize::from(cpu))?.vruntime_ns
+        self.cpus.get(usize::from(cpu))?.runs.map(|(_, vruntime_ns)| vruntime_ns)
+    }
+
+    /// Ends the burst on this CPU, so that it is seen who goes on.
+    pub fn cut(&self, m: &Machine, cpu: u16) {
+        let runs = self.cpus.get(usize::from(cpu)).and_then(|slot| slot.runs);
+        runs.into_iter().for_each(|(task, _)| m.clock.wake(task));
     }
 
     /// update_min_vruntime: of the one that has run and those that wait for this CPU.
@@ -278,19 +312,24 @@ impl Cpus {
 
 /// Gives the CPU back, or straight on to who has it next: an idle CPU and a waiting thread that fits it never coexist, but for one that
 /// looks again at once whether who had the CPU goes on.
-pub fn release(m: &Machine, cpu: u16, used_ns: u64, fair: &mut Fair) {
+pub fn release(m: &Machine, used_ns: u64, burst: Burst, fair: &mut Fair) {
+    let cpu = burst.cpu;
     let mut cpus = m.cpus.borrow_mut();
     cpus.switches += 1;
     cpus.cpus[usize::from(cpu)].busy_ns += used_ns;
-    let next = cpus.next(Burst { cpu, now_ns: m.clock.now(), used_ns }, m.clock.current(), fair);
+    let next = cpus.next(burst, m.clock.current(), fair);
     let next = next.and_then(|(place, takes)| Some((cpus.waiting.remove(place)?, takes)));
     match next {
         Some((waiter, true)) => cpus.granted.push((waiter.task, cpu)),
         _ => {
             let slot = &mut cpus.cpus[usize::from(cpu)];
-            (slot.busy, slot.vruntime_ns) = (false, None);
+            (slot.busy, slot.runs) = (false, None);
             cpus.running -= 1;
         }
+    }
+    if let Some((waiter, false)) = next {
+        let offered = cpus.offer(burst, &waiter);
+        cpus.offered.push((waiter.task, offered));
     }
     let turns = cpus.ends_burst(cpu, m.clock.now());
     drop(cpus);

@@ -2,8 +2,8 @@
 //!
 //! Models: kernel/sched/fair.c of 6.1 (CFS) and of 6.12 (EEVDF), for threads of one weight: virtual runtime by CPU, the credit or the
 //! lag of a sleeper, wakeup_gran, slices that end with a tick. On machines whose CPUs an emulator executes in turn; elsewhere threads
-//! have CPUs in the order in which they ask (`cpu`). Leaves out: load balancing but that an idle CPU takes who waits for another one,
-//! threads that are dequeued later than they sleep (their negative lag is forgotten), buddies.
+//! have CPUs in the order in which they ask (`cpu`). Leaves out: load balancing but that an idle CPU takes who waits for another one, when it
+//! becomes idle and at a tick; threads that are dequeued later than they sleep (their negative lag is forgotten); buddies.
 
 use super::clock::TaskId;
 use super::constant::constants;
@@ -39,25 +39,24 @@ pub struct Fair {
     cpu: u16,
     /// CPU time since it slept last.
     ran_ns: u64,
-    /// It was woken, and has not asked for a CPU since.
+    /// When it had a CPU last; it has slept if it asks for one later.
+    left_ns: u64,
+    /// It was woken, and nobody has looked yet whether it preempts.
     woken: bool,
 }
 
-/// A burst that ends now.
+/// A burst that ends now. A guest's clock goes on while another CPU of its is executed.
 #[derive(Clone, Copy, Debug)]
 pub struct Burst {
     pub cpu: u16,
     pub now_ns: u64,
-    pub used_ns: u64,
+    pub ran_ns: u64,
 }
 
 impl Fair {
-    pub fn ran(&mut self, ns: u64) {
-        (self.vruntime_ns, self.ran_ns) = (self.vruntime_ns + ns, self.ran_ns + ns);
-    }
-
-    pub fn slept(&mut self) {
-        (self.ran_ns, self.woken) = (0, true);
+    /// A burst is over.
+    pub fn ran(&mut self, ns: u64, now_ns: u64) {
+        (self.vruntime_ns, self.ran_ns, self.left_ns) = (self.vruntime_ns + ns, self.ran_ns + ns, now_ns);
     }
 
     pub fn vruntime_ns(&self) -> u64 {
@@ -67,6 +66,10 @@ impl Fair {
     /// It waits for this CPU.
     pub fn is_on(&self, cpu: u16) -> bool {
         self.cpu == cpu
+    }
+
+    pub fn is_woken(&self) -> bool {
+        self.woken
     }
 
     /// Whether it preempts by having been woken has been decided.
@@ -129,10 +132,11 @@ impl Fair {
 
 impl Cpus {
     /// A thread asks for a CPU: where it stands, if it has slept.
-    pub fn enqueue(&self, fair: &mut Fair, cpu: u16) {
+    pub fn enqueue(&self, fair: &mut Fair, cpu: u16, now_ns: u64) {
         let Some(sharing) = self.sharing else { return };
         fair.migrate(cpu, self);
-        if fair.woken {
+        if fair.left_ns != now_ns {
+            (fair.ran_ns, fair.woken) = (0, true);
             let mut runnable = self.waiting_on(cpu);
             runnable.extend(self.running_vruntime_ns(cpu));
             fair.place(sharing.rule, self, &runnable);
@@ -146,15 +150,15 @@ impl Cpus {
 
     /// Who has it next after this burst of a thread, and whether that is now: else once the thread sleeps.
     pub fn next(&mut self, burst: Burst, task: TaskId, fair: &mut Fair) -> Option<(usize, bool)> {
-        let Burst { cpu, now_ns, used_ns } = burst;
+        let Burst { cpu, now_ns, ran_ns } = burst;
         let Some(sharing) = self.sharing else {
             let first = self.waiting.iter().position(|waiter| self.fits(cpu, waiter.pinned, waiter.node));
             return first.map(|place| (place, true));
         };
         self.note_vruntime(cpu, fair.vruntime_ns);
-        let stint_ns = self.note_stint(cpu, task, used_ns).min(fair.ran_ns);
+        let stint_ns = self.note_stint(cpu, task, ran_ns).min(fair.ran_ns);
         let into_tick_ns = now_ns % sharing.tick_ns;
-        let ticked_ns = (into_tick_ns < used_ns).then(|| stint_ns.saturating_sub(into_tick_ns));
+        let ticked_ns = (into_tick_ns < ran_ns).then(|| stint_ns.saturating_sub(into_tick_ns));
         let mut all = self.waiting_on(cpu);
         let count = all.len().max(1) as u64 + 1;
         all.push(fair.vruntime_ns);
@@ -186,6 +190,13 @@ impl Cpus {
 }
 
 impl Cpus {
+    /// On which CPU a thread may run next, if it is idle: this one, once its thread sleeps, or one that a tick has balance (nohz_balancer_kick).
+    pub fn offer(&self, burst: Burst, waiter: &Waiter) -> u16 {
+        let ticked = self.sharing.is_some_and(|sharing| burst.now_ns % sharing.tick_ns < burst.ran_ns);
+        let other = if ticked && waiter.fair.is_on(burst.cpu) { self.idle_but(burst.cpu, waiter) } else { None };
+        other.unwrap_or(burst.cpu)
+    }
+
     /// check_preempt_wakeup and check_preempt_tick of CFS, the latter where a tick came when the thread had run for so long.
     fn is_due(&mut self, ticked_ns: Option<u64>, threads: u64, (cpu, fair): (u16, &Fair), best: &Fair) -> bool {
         let (factor, ideal_ns) = (factor(self), ideal_ns(self, threads));
@@ -285,7 +296,7 @@ mod tests {
         let goes_next = |ran_ms: u64, now_ms: u64, waits_at_ms: u64| {
             let mut cpus = cpus(Cfs);
             cpus.waiting.push_back(waiter(fair(waits_at_ms, 0)));
-            let burst = Burst { cpu: 0, now_ns: now_ms * MS, used_ns: ran_ms * MS };
+            let burst = Burst { cpu: 0, now_ns: now_ms * MS, ran_ns: ran_ms * MS };
             cpus.next(burst, 1, &mut fair(100, ran_ms))
         };
         assert_eq!(goes_next(7, 40, 95), Some((0, true)), "7 ms at the tick at 40");

@@ -3,7 +3,7 @@
 //! Models: one thread of the host for all CPUs of a guest (QEMU's tcg, thread=single): a CPU is executed until its turn is over or it
 //! is idle, then the next one that has something to do; meanwhile the others stand still, which the guest does not see. All turns end at
 //! once: at the tick, which all CPUs of a Linux guest have at the same instant, and at an interrupt of a disk or of the timer of
-//! a thread that sleeps. Leaves out that a turn ends in the middle of a burst (long ones are cut to a turn).
+//! a thread that sleeps.
 
 use std::collections::VecDeque;
 
@@ -77,6 +77,12 @@ impl Cpus {
         self.rotation.iter_mut().for_each(|rotation| rotation.kicked_ns = Some(now_ns));
     }
 
+    /// A turn that an interrupt has ended is over at once.
+    fn cut_turn(&self, m: &Machine) {
+        let over = self.rotation.as_ref().filter(|rotation| rotation.is_over(m.clock.now()));
+        over.into_iter().for_each(|rotation| self.cut(m, rotation.executed));
+    }
+
     fn waits_no_more(&mut self, task: TaskId) {
         self.rotation.iter_mut().for_each(|rotation| rotation.waiting.retain(|&(waits, _)| waits != task));
     }
@@ -99,6 +105,7 @@ pub async fn turn(m: &Machine, cpu: u16) {
     while !m.cpus.borrow_mut().begins_turn(cpu, m.clock.now()) {
         if !std::mem::replace(&mut queued, true) {
             m.cpus.borrow_mut().wait_for_turn(task, cpu, m.clock.now());
+            m.cpus.borrow().cut_turn(m);
         }
         m.clock.park(None).await;
     }

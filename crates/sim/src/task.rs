@@ -5,6 +5,7 @@
 //! be out of step by at most one burst, which long loops keep under 100 us by running what they noted.
 
 use super::Machine;
+use super::fair::Burst;
 use super::site::Site;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,10 +189,13 @@ impl Task {
             let began = m.clock.now();
             self.insert(Site::Work, began - has_cpu);
             let stolen = m.cpus.borrow_mut().interrupt_left(cpu, began);
+            super::cpu::burn(m, began + stolen + slice).await;
+            let now = m.clock.now();
+            let stolen = stolen.min(now - began);
+            let slice = (now - began - stolen).min(slice);
             self.insert(Site::Interrupt, stolen);
-            m.clock.sleep_until(began + stolen + slice).await;
-            self.fair.ran(slice);
-            super::cpu::release(m, cpu, slice + stolen, &mut self.fair);
+            self.fair.ran(now - has_cpu, now);
+            super::cpu::release(m, slice + stolen, Burst { cpu, now_ns: now, ran_ns: now - has_cpu }, &mut self.fair);
             left -= slice;
         }
         self.pending_from = self.spent.len();
@@ -202,7 +206,7 @@ impl Task {
     pub fn run_now(&mut self, m: &Machine) -> bool {
         let performed = self.pending_ns == 0 || self.run_alone(m, self.pending_ns);
         if performed {
-            self.fair.ran(self.pending_ns);
+            self.fair.ran(self.pending_ns, m.clock.now());
             self.pending_ns = 0;
             self.pending_from = self.spent.len();
         }
@@ -241,7 +245,6 @@ impl Task {
         self.waits = Some(Waits { site, by, from_ns: from });
         m.clock.sleep_until(at).await;
         self.waits = None;
-        self.fair.slept();
         self.note(site, m.clock.now() - from, by);
         self.pending_from = self.spent.len();
     }
@@ -263,7 +266,6 @@ impl Task {
         self.waits = Some(Waits { site, by, from_ns: from });
         m.clock.park(deadline).await;
         self.waits = None;
-        self.fair.slept();
         m.add_blocked(-1);
         self.note(site, m.clock.now() - from, by);
         self.pending_from = self.spent.len();

@@ -135,7 +135,6 @@ pub async fn live(m: &Machine, task: &mut Task, node: usize) {
         if m.is_balanced(node, highest) || m.is_hopeless(node) {
             m.mm.borrow_mut().relieve_node(node);
             try_to_sleep(m, task, node, highest).await;
-            task.fair.slept();
             task.begin();
             take_cpu(m, task, node).await;
         } else {
