@@ -7,7 +7,8 @@
 //! request is likely to lie near the last one; a device that takes several requests has so many of one queue. From 2.6.33 on readers
 //! that seek (`seeky`) share one slice, in which nobody is waited for but the last of them, and a device without an arm is never
 //! kept idle, so that it has requests of several queues (cfq_should_idle). From 2.6.17 to 2.6.27 a device that is once seen with
-//! more than 4 requests has nobody who seeks waited for (hw_tag, cfq_update_idle_window), which here is any that takes as many.
+//! more than 4 requests has nobody who seeks waited for (hw_tag, cfq_update_idle_window), which here is any that takes as many. From
+//! 2.6.22 on a reader's request ends the slice of the writes (cfq_should_preempt).
 //! Leaves out:
 //! priorities, queues that work together; of bfq weights, the estimate of the disk's rate and what it prefers for being interactive.
 //! Chosen by `queue.scheduler`; otherwise deadline.
@@ -70,6 +71,8 @@ pub struct Cfq {
     seeks: Option<Seeks>,
     /// Readers that seek have turns of their own that are over once their requests are at the device (up to 2.6.27).
     lets_go: bool,
+    /// A reader's request ends the slice of the writes.
+    pub preempts: bool,
     /// The running mean of busy queues, by which slices are cut (low_latency, 2.6.33).
     busy: Option<u64>,
     active: Option<Queue>,
@@ -92,6 +95,7 @@ impl Cfq {
             slices,
             seeks: None,
             lets_go: false,
+            preempts: false,
             busy: None,
             active: None,
             slice_end_ns: 0,
@@ -188,7 +192,9 @@ impl Cfq {
 
     /// Whose request is to be served, from who has any queued; `has_arm` says whether waiting for a reader pays.
     pub fn turn(&mut self, readers: &BTreeSet<TaskId>, writes: bool, has_arm: bool, now_ns: u64) -> Turn {
-        if let Some(active) = self.active.filter(|&active| now_ns < self.slice_end_ns && !self.is_let_go(active)) {
+        let preempted = self.preempts && self.active == Some(Queue::Writes) && !readers.is_empty();
+        let goes_on = |active: &Queue| !preempted && now_ns < self.slice_end_ns && !self.is_let_go(*active);
+        if let Some(active) = self.active.filter(goes_on) {
             if self.has_queued(active, readers, writes) {
                 self.idle_until_ns = None;
                 return self.as_turn(active, readers);
@@ -250,6 +256,15 @@ mod tests {
     use super::{Cfq, Queue, Turn};
 
     const MS: u64 = 1_000_000;
+
+    #[test]
+    fn a_readers_request_ends_the_slice_of_the_writes_from_2_6_22_on() {
+        for (preempts, next) in [(false, Turn::Writes), (true, Turn::Reader(3))] {
+            let mut cfq = Cfq { preempts, ..Cfq::default() };
+            assert_eq!(cfq.turn(&BTreeSet::new(), true, false, 0), Turn::Writes);
+            assert_eq!(cfq.turn(&BTreeSet::from([3]), true, false, MS), next);
+        }
+    }
 
     #[test]
     fn readers_and_writes_take_turns_by_slices() {

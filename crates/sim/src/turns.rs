@@ -18,9 +18,15 @@ impl Turns {
     /// On a device that takes so many requests at once.
     pub fn named(name: &str, rule: QueueRule, depth: usize) -> Option<Turns> {
         match name {
-            "cfq" if rule.cfq_lets_go && depth > UNQUEUED.get() => Some(Turns::Cfq(Cfq::of_queueing_device())),
-            "cfq" if rule.cfq_scales => Some(Turns::Cfq(Cfq::with_target_latency())),
-            "cfq" => Some(Turns::Cfq(Cfq::default())),
+            "cfq" => {
+                let mut cfq = match rule {
+                    QueueRule { cfq_lets_go: true, .. } if depth > UNQUEUED.get() => Cfq::of_queueing_device(),
+                    QueueRule { cfq_scales: true, .. } => Cfq::with_target_latency(),
+                    _ => Cfq::default(),
+                };
+                cfq.preempts = rule.cfq_preempts;
+                Some(Turns::Cfq(cfq))
+            }
             "bfq" => Some(Turns::Cfq(Cfq::bfq())),
             "anticipatory" => Some(Turns::Anticipatory(Anticipatory::default())),
             _ => None,

@@ -178,7 +178,7 @@ const PROFILE: Profile = Profile {
     fault_around: FaultAround::Never,
     context_readahead: ContextReadahead::AnyHistory,
     calls_widen_readahead: false,
-    queue: QueueRule { cfq_lets_go: false, cfq_scales: false, has_wbt: false },
+    queue: QueueRule { cfq_lets_go: false, cfq_preempts: true, cfq_scales: false, has_wbt: false },
     jbd_writes_sync: false,
     fdatasync_skips: true,
     page_tables: true,

@@ -25,7 +25,7 @@ pub fn profile() -> Profile {
         writeback_holds_handles: false,
         fault_around: FaultAround::Maps,
         calls_widen_readahead: true,
-        queue: QueueRule { cfq_lets_go: false, cfq_scales: true, has_wbt: true },
+        queue: QueueRule { cfq_lets_go: false, cfq_preempts: true, cfq_scales: true, has_wbt: true },
         writes_activate: false,
         files_by_ratio: true,
         xfs_barrier_options: BarrierOptions::Ignored,

@@ -235,6 +235,8 @@ pub struct QueueRule {
     /// CFQ waits for nobody who seeks once a device had more than 4 requests ("cfq-iosched: Detect hardware queueing", 2.6.17; from
     /// 2.6.28 on the device is judged anew all the time).
     pub cfq_lets_go: bool,
+    /// A request that somebody waits for ends the slice of those that nobody does (cfq_should_preempt, 2.6.22 and later).
+    pub cfq_preempts: bool,
     /// CFQ's slices are cut where many queues are busy (2.6.33: "cfq-iosched: adapt slice to number of processes doing I/O").
     pub cfq_scales: bool,
     /// Writeback can be throttled by the latency of reads (block/blk-wbt.c, 4.10 and later).

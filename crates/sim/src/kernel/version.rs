@@ -45,6 +45,9 @@ const CHANGES: &[Change] = &[
         profile.dirty_ratio = Constant::kernel(10, "mm/page-writeback.c", "vm_dirty_ratio", "2.6.22");
         profile.background_ratio = Constant::kernel(5, "mm/page-writeback.c", "dirty_background_ratio", "2.6.22");
     }),
+    change([2, 6, 22], "cfq-iosched.c: a synchronous request preempts the asynchronous queue", |profile| {
+        profile.queue.cfq_preempts = true;
+    }),
     change([2, 6, 24], "mm: per device dirty threshold; mm: dirty balancing for tasks", |profile| {
         profile.throttle = Throttle::TaskLimits;
     }),
