@@ -445,6 +445,7 @@ mod tests {
             cache_pages: 0,
             caches_writes: false,
             array: Some(ArrayModel { geometry, drive_depth: 32, controller }),
+            limits: [None; 2],
         })
     }
 

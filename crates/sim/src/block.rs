@@ -164,6 +164,8 @@ impl Block {
     /// throtl_charge_bio: how long a request takes at least under the caps.
     fn capped_ns(&self, request: &Request) -> u64 {
         let [read_bps, write_bps, read_iops, write_iops] = self.caps;
+        let [read_limit, write_limit] = self.device.model.limits;
+        let (read_bps, write_bps) = (read_bps.or(read_limit), write_bps.or(write_limit));
         let (bps, iops) = if request.write { (write_bps, write_iops) } else { (read_bps, read_iops) };
         let by_bytes = bps.map_or(0, |bps| u64::from(request.pages) * 4096 * 1_000_000_000 / bps);
         by_bytes.max(iops.map_or(0, |iops| 1_000_000_000 / iops))
@@ -499,6 +501,7 @@ mod tests {
             cache_pages: 0,
             caches_writes: true,
             array: None,
+            limits: [None; 2],
         };
         Block::new(disk, 128)
     }

@@ -451,6 +451,11 @@ pub fn shape(machine: &MachineSpec, profile: &Profile) -> Shape {
         // A limit of operations a second may make each of them dearer than one was alone.
         disk.access_ns = call_ns.max(machine.disk.iops.map_or(0, |_| disk.access_ns));
     }
+    if machine.cpu_turn.is_some() && !disk.has_arm() {
+        // An emulator's disk is as fast as the host's, but for its limits.
+        disk.limits = [machine.disk.read_bytes_per_s, machine.disk.write_bytes_per_s];
+        (disk.read_bytes_per_s, disk.write_bytes_per_s) = (FLASH_BYTES_PER_S.get(), FLASH_BYTES_PER_S.get());
+    }
     Shape { cpus, node_bytes, distance, disk }
 }
 
@@ -486,6 +491,7 @@ pub fn disk(spec: &DiskSpec, profile: &Profile) -> DiskModel {
         // Controllers switch it off: what is in it would be lost with the power.
         caches_writes: spec.write_cache.unwrap_or(!has_controller),
         array,
+        limits: [None; 2],
     }
 }
 

@@ -1,8 +1,9 @@
 //! CPUs and run queues.
 //!
 //! Models: CPUs by node, one first-come-first-served run queue for all of them with pinning, time slices (a
-//! burst longer than a slice goes to the back), busy time by CPU, and softirq work that holds a CPU up.
-//! Leaves out: priorities and fairness classes, migration costs, cache effects, user/system split finer than
+//! burst longer than a slice goes to the back), busy time by CPU, and softirq work that holds a CPU up. On emulated machines a queue for
+//! each, in the order that `fair` says.
+//! Leaves out: priorities, migration costs, cache effects, user/system split finer than
 //! "in a call" and "computing", frequency scaling.
 
 use std::collections::VecDeque;
@@ -199,6 +200,7 @@ impl Cpus {
         Some(cpu)
     }
 
+    /// Another CPU that is idle, and on which it may run.
     pub(super) fn idle_but(&self, cpu: u16, waiter: &Waiter) -> Option<u16> {
         let idle = |&other: &u16| other != cpu && !self.is_busy(other) && self.fits(other, waiter.pinned, waiter.node);
         (0..self.cpus.len() as u16).find(idle)
@@ -211,21 +213,22 @@ pub async fn acquire(m: &Machine, task: &mut Task, wanted_ns: u64) -> (u16, u64)
     m.cpus.borrow().enqueue(&mut task.fair, task.pinned.unwrap_or(task.cpu), m.clock.now());
     let mut waiter =
         Waiter { task: me, pinned: task.pinned, node: task.bound_node, preempts: task.preempts, fair: task.fair };
-    let mut place = task.pinned.unwrap_or(task.cpu);
+    let home = task.pinned.unwrap_or(task.cpu);
+    let mut offered = None;
     let cpu = loop {
-        let taken = m.cpus.borrow_mut().take_or_queue(waiter, place);
+        let taken = m.cpus.borrow_mut().take_or_queue(waiter, home, offered);
         if let Some(cpu) = taken {
             break cpu;
         }
         if waiter.fair.is_woken() {
-            m.cpus.borrow().cut(m, place);
+            m.cpus.borrow().cut(m, home);
         }
         m.clock.park(None).await;
         let granted = m.cpus.borrow_mut().granted_to(me);
         if let Some(cpu) = granted {
             break cpu;
         }
-        place = m.cpus.borrow_mut().offered_to(me).unwrap_or(task.pinned.unwrap_or(task.cpu));
+        offered = m.cpus.borrow_mut().offered_to(me);
         // It was looked at when it was woken.
         waiter.fair.waits();
     };
@@ -247,8 +250,9 @@ pub async fn burn(m: &Machine, until_ns: u64) {
 }
 
 impl Cpus {
-    fn take_or_queue(&mut self, waiter: Waiter, last: u16) -> Option<u16> {
-        let cpu = self.try_take(last, waiter.pinned, waiter.node);
+    fn take_or_queue(&mut self, waiter: Waiter, home: u16, offered: Option<u16>) -> Option<u16> {
+        let take = |cpus: &mut Cpus, cpu: u16| cpus.try_take(cpu, waiter.pinned, waiter.node);
+        let cpu = offered.and_then(|cpu| take(self, cpu)).or_else(|| take(self, home));
         match cpu {
             Some(_) => {}
             None if waiter.preempts => self.waiting.push_front(waiter),
@@ -305,6 +309,7 @@ impl Cpus {
         slot.last = Some(task);
         slot.stint_ns
     }
+
     pub(super) fn begin_stint(&mut self, cpu: u16) {
         self.cpus[usize::from(cpu)].stint_ns = 0;
     }

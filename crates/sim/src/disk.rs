@@ -6,7 +6,7 @@
 //! which what was accepted before it precedes and what comes later follows. Leaves out: how full that cache is, erasing, and what
 //! differs between channels.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::array::{Array, ArrayModel};
 use super::block::Request;
@@ -35,6 +35,8 @@ pub struct DiskModel {
     pub caches_writes: bool,
     /// It is so many of these drives, whose pages are the whole array's.
     pub array: Option<ArrayModel>,
+    /// What an emulator lets through in a second of reads and of writes (QEMU's throttling).
+    pub limits: [Option<u64>; 2],
 }
 
 impl DiskModel {
@@ -88,8 +90,7 @@ impl Answers {
 #[derive(Debug)]
 pub struct Flash {
     model: DiskModel,
-    /// In the order in which they are done.
-    served: VecDeque<(u64, Request)>,
+    served: Answers,
     /// Until when data is being moved.
     moves_until_ns: u64,
 }
@@ -105,13 +106,9 @@ impl Flash {
         } else {
             (now_ns + self.model.access_ns).max(self.moves_until_ns) + transfer_ns
         };
-        self.moves_until_ns = done_ns.max(not_before_ns);
-        self.served.push_back((self.moves_until_ns, request));
-    }
-
-    fn answer(&mut self, now_ns: u64) -> Option<Request> {
-        self.served.front().filter(|(at_ns, _)| *at_ns <= now_ns)?;
-        self.served.pop_front().map(|(_, request)| request)
+        self.moves_until_ns = done_ns;
+        // A limit holds up its own direction before the device (throtl_charge_bio), and nobody else.
+        self.served.add(done_ns.max(not_before_ns), request);
     }
 }
 
@@ -128,7 +125,7 @@ impl Unit {
         if model.has_arm() {
             return Unit::Arm(Box::new(Drive::new(model)));
         }
-        Unit::Flash(Flash { model, served: VecDeque::new(), moves_until_ns: 0 })
+        Unit::Flash(Flash { model, served: Answers::default(), moves_until_ns: 0 })
     }
 
     pub fn accept(&mut self, request: Request, not_before_ns: u64, now_ns: u64) {
@@ -141,14 +138,14 @@ impl Unit {
     pub fn answer(&mut self, now_ns: u64) -> Option<Request> {
         match self {
             Unit::Arm(drive) => drive.answer(now_ns),
-            Unit::Flash(flash) => flash.answer(now_ns),
+            Unit::Flash(flash) => flash.served.take(now_ns),
         }
     }
 
     pub fn next_ns(&self) -> Option<u64> {
         match self {
             Unit::Arm(drive) => drive.next_ns(),
-            Unit::Flash(flash) => flash.served.front().map(|(at_ns, _)| *at_ns),
+            Unit::Flash(flash) => flash.served.next_ns(),
         }
     }
 }
@@ -167,8 +164,9 @@ pub struct Device {
     accepted: usize,
     busy_from_ns: u64,
     pub busy_ns: u64,
-    /// blk-throttle: when the next request of a direction may begin.
+    /// blk-throttle: when the next request of a direction may begin, and those that wait for that (of flash), which take no command.
     capped_until_ns: [u64; 2],
+    held: BTreeSet<u64>,
 }
 
 impl Device {
@@ -178,11 +176,19 @@ impl Device {
             Some(array) => Medium::Many(Box::new(Array::new(array, model))),
             None => Medium::One(Unit::new(model)),
         };
-        Device { model, medium, accepted: 0, busy_from_ns: 0, busy_ns: 0, capped_until_ns: [0; 2] }
+        Device {
+            model,
+            medium,
+            accepted: 0,
+            busy_from_ns: 0,
+            busy_ns: 0,
+            capped_until_ns: [0; 2],
+            held: BTreeSet::new(),
+        }
     }
 
     pub fn is_full(&self) -> bool {
-        self.accepted >= self.model.depth
+        self.accepted - self.held.len() >= self.model.depth
     }
 
     pub fn accepted(&self) -> usize {
@@ -198,6 +204,9 @@ impl Device {
         let capped_until = &mut self.capped_until_ns[usize::from(request.write)];
         *capped_until = now_ns.max(*capped_until) + capped_ns;
         let not_before_ns = if capped_ns > 0 { *capped_until } else { 0 };
+        if not_before_ns > now_ns && matches!(self.medium, Medium::One(Unit::Flash(_))) {
+            self.held.insert(request.order);
+        }
         match &mut self.medium {
             Medium::One(unit) => unit.accept(request, not_before_ns, now_ns),
             Medium::Many(array) => array.accept(request, not_before_ns, now_ns),
@@ -218,6 +227,7 @@ impl Device {
             Medium::Many(array) => array.answer(now_ns),
         }?;
         self.accepted -= 1;
+        self.held.remove(&request.order);
         if self.accepted == 0 {
             self.busy_ns += now_ns - self.busy_from_ns;
         }
@@ -262,6 +272,7 @@ mod tests {
         cache_pages: 0,
         caches_writes: true,
         array: None,
+        limits: [None; 2],
     };
 
     fn read(pages: u32) -> Request {
@@ -303,5 +314,18 @@ mod tests {
             times.extend(device.answer(at_ns).map(|_| at_ns));
         }
         assert_eq!(times, [1_000_000, 2_000_000, 3_000_000]);
+    }
+    /// Forty writes wait for their limit: a read comes back as from an idle device, and they take none of its 32 commands.
+    #[test]
+    fn a_limit_of_writes_holds_up_no_read_and_takes_no_command() {
+        let mut device = Device::new(FLASH);
+        for order in 1..=40 {
+            device.accept(Request { order, ..Request::new(true, 0, 1, Done::Wake(0)) }, 1_000_000, 0);
+        }
+        assert!(!device.is_full());
+        device.accept(Request { order: 41, ..read(1) }, 0, 0);
+        let first = device.next_ns().expect("an answer");
+        assert!(first < 200_000 && device.answer(first).is_some_and(|request| !request.write), "{first}");
+        assert_eq!(device.next_ns(), Some(1_000_000));
     }
 }

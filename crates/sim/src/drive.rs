@@ -350,6 +350,7 @@ mod tests {
             cache_pages: cache_mib << 8,
             caches_writes: true,
             array: None,
+            limits: [None; 2],
         })
     }
 

@@ -20,6 +20,7 @@ fn disk(caches_writes: bool) -> DiskModel {
         cache_pages: 0,
         caches_writes,
         array: None,
+        limits: [None; 2],
     }
 }
 
