@@ -150,15 +150,14 @@ impl Cpus {
 
     /// Who has it next after this burst of a thread, and whether that is now: else once the thread sleeps.
     pub fn next(&mut self, burst: Burst, task: TaskId, fair: &mut Fair) -> Option<(usize, bool)> {
-        let Burst { cpu, now_ns, ran_ns } = burst;
+        let Burst { cpu, ran_ns, .. } = burst;
         let Some(sharing) = self.sharing else {
             let first = self.waiting.iter().position(|waiter| self.fits(cpu, waiter.pinned, waiter.node));
             return first.map(|place| (place, true));
         };
         self.note_vruntime(cpu, fair.vruntime_ns);
         let stint_ns = self.note_stint(cpu, task, ran_ns).min(fair.ran_ns);
-        let into_tick_ns = now_ns % sharing.tick_ns;
-        let ticked_ns = (into_tick_ns < ran_ns).then(|| stint_ns.saturating_sub(into_tick_ns));
+        let ticked_ns = sharing.since_tick_ns(burst).map(|since_ns| stint_ns.saturating_sub(since_ns));
         let mut all = self.waiting_on(cpu);
         let count = all.len().max(1) as u64 + 1;
         all.push(fair.vruntime_ns);
@@ -192,7 +191,7 @@ impl Cpus {
 impl Cpus {
     /// On which CPU a thread may run next, if it is idle: this one, once its thread sleeps, or one that a tick has balance (nohz_balancer_kick).
     pub fn offer(&self, burst: Burst, waiter: &Waiter) -> u16 {
-        let ticked = self.sharing.is_some_and(|sharing| burst.now_ns % sharing.tick_ns < burst.ran_ns);
+        let ticked = self.sharing.is_some_and(|sharing| sharing.since_tick_ns(burst).is_some());
         let other = if ticked && waiter.fair.is_on(burst.cpu) { self.idle_but(burst.cpu, waiter) } else { None };
         other.unwrap_or(burst.cpu)
     }
@@ -227,6 +226,11 @@ impl Fair {
 }
 
 impl Sharing {
+    /// How long before the end of a burst a tick came, if one came in it.
+    fn since_tick_ns(self, burst: Burst) -> Option<u64> {
+        Some(burst.now_ns % self.tick_ns).filter(|since_ns| *since_ns < burst.ran_ns)
+    }
+
     /// update_entity_lag: limit.
     fn lag_ns_max(self, cpus: &Cpus) -> u64 {
         (2 * BASE_SLICE_NS.get() * factor(cpus)).max(self.tick_ns)

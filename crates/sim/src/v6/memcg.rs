@@ -74,12 +74,7 @@ async fn shrink_lruvec(m: &Machine, task: &mut Task, lruvec: u8, priority: u32, 
             }
             active -= count;
         }
-        reclaim::charge_scan(
-            m,
-            task,
-            Scanned { scanned: 0, freed: 0, mapped: 0, buffered: 0, ..sum },
-            Site::MemcgReclaim,
-        );
+        reclaim::charge_scan(m, task, Scanned { scanned: 0, freed: 0, mapped: 0, ..sum }, Site::MemcgReclaim);
         freed += sum.freed;
         if task.pending_ns() > m.costs.burst_ns {
             task.run(m).await;
@@ -97,8 +92,6 @@ async fn shrink_inactive(m: &Machine, task: &mut Task, lruvec: u8, count: u64) -
     let mut all_dirty = true;
     while sum.scanned < count {
         let (before, met) = (sum, look(m, task, lruvec, &mut sum));
-        let of_page = (sum.buffered - before.buffered) * m.costs.drop_buffers_ns;
-        task.work(Site::MemcgReclaim, of_page);
         charge_look(m, task, sum.scanned - before.scanned, sum.freed - before.freed);
         match met {
             Met::End => break,
