@@ -1,7 +1,8 @@
 /* What kernels allow BPF programs differs; this is all that differs in our source. build.rs compiles the object once for
  * each set of these switches (crates/host/build.rs: VARIANTS), and user space takes the first that the kernel accepts.
  *
- *   HASH_BY_TID       a hash by thread id in place of task storage (tracing programs have that since 5.12)
+ *   HASH_BY_TID       a hash by thread id in place of task storage (tracing programs have that since 5.12; safe
+ *                     to make from any hook since 6.4)
  *   PERF_BUFFER       a perf buffer per CPU in place of the ring buffer (5.8)
  *   RAW_TRACEPOINTS   raw tracepoints, whose arguments are plain numbers to the verifier, in place of those with the
  *                     types of the kernel's own BTF (5.5); no fentry either

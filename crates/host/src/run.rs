@@ -18,7 +18,7 @@ use super::proc::{kpageflags, pagetypeinfo};
 use super::sampler::{SamplerOptions, TargetCgroup, devices_of};
 use super::session::{Session, SessionOptions};
 use super::setup::{self, Applied, SetupContext, knobs, preflight};
-use super::speed;
+use super::speed::{self, Pace, Watch};
 use super::tracer::{CallTiming, OpSlot, TraceOptions};
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Clock, EventKind, Gap, Header, Note, Setup, Source, Target, ZoneBlocks};
@@ -159,6 +159,7 @@ pub fn run(
     if let Some(gap) = blocks_gap {
         session.gaps(&[gap])?;
     }
+    let pace = session.header.speed.and_then(|_| Pace::open().and_then(Watch::start).ok());
     if options.drop_rights {
         privileges::drop_on_all_threads(Needs {
             restoring: true,
@@ -168,6 +169,9 @@ pub fn run(
     }
     let measured = applied.enter().map_err(HostError::from);
     let measured = measured.and_then(|()| measure(scenario, options, &mut applied, &mut session, stop, tell));
+    if let Some((speed, pace)) = session.header.speed.as_mut().zip(pace) {
+        speed.run_pace_ns = pace.finish();
+    }
     // Before the recording is sealed: sealing is not to happen within the limits that were made for the workload.
     let restored = applied.restore();
     tell_lines(&lines, tell);

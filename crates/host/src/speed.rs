@@ -6,6 +6,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use rustix::fs::{Advice, FallocateFlags, OFlags, fadvise, fallocate};
 
@@ -14,6 +15,9 @@ use super::driver::files::Mapping;
 use flatwater_recording::Speed;
 
 mod names;
+mod pace;
+
+pub use pace::{Pace, Watch};
 
 /// 512 pages: little beside the smallest guest's memory, and a timer interrupt is little beside it.
 const FILE_BYTES: u64 = 2 << 20;
@@ -26,19 +30,18 @@ const ROUNDS: usize = 5;
 const DISK_PAGES: u64 = 64;
 const DIRECT: i32 = OFlags::DIRECT.bits() as i32;
 
-/// Measures in this directory; leaves nothing there. The median of each figure counts, of `pageout_page_ns` the least.
+/// Measures in this directory; leaves nothing there. The median of each figure counts, of `pageout_page_ns` the least, each round's as if
+/// the machine's pace had been the median of all.
 pub fn measure(directory: &Path) -> io::Result<Speed> {
     let path = directory.join(format!(".flatwater-speed-{}", std::process::id()));
-    let rounds: io::Result<Vec<Speed>> = (0..ROUNDS).map(|_| round(&path)).collect();
-    let disk_call_ns = disk_call_ns(&path).ok();
+    let rounds = of_rounds(&path);
     let _ = std::fs::remove_file(&path);
-    let of_names: io::Result<Vec<Speed>> = (0..ROUNDS).map(|_| names::round(&path.with_extension("names"))).collect();
-    let (rounds, of_names) = (rounds?, of_names?);
-    let median = |figure: fn(&Speed) -> Option<u64>| {
-        let mut all: Vec<u64> = rounds.iter().chain(&of_names).filter_map(figure).collect();
-        all.sort_unstable();
-        all.get(all.len() / 2).copied()
-    };
+    let mut rounds = rounds?;
+    let pace_ns = median(&rounds, |one| one.pace_ns);
+    for one in &mut rounds {
+        *one = Speed { run_pace_ns: pace_ns, ..*one }.while_it_ran();
+    }
+    let median = |figure| median(&rounds, figure);
     // Whoever unmaps a page waits until the other CPUs have forgotten it, and an emulated CPU has its turn first: the rounds are of two kinds, of
     // which the shorter is the work.
     let pageout_page_ns = rounds.iter().filter_map(|one| one.pageout_page_ns).min();
@@ -52,7 +55,7 @@ pub fn measure(directory: &Path) -> io::Result<Speed> {
         touch_ns: median(|one| one.touch_ns),
         unmap_page_ns: median(|one| one.unmap_page_ns),
         pageout_page_ns,
-        disk_call_ns,
+        disk_call_ns: median(|one| one.disk_call_ns),
         stat_ns: median(|one| one.stat_ns),
         open_ns: median(|one| one.open_ns),
         close_ns: median(|one| one.close_ns),
@@ -60,8 +63,36 @@ pub fn measure(directory: &Path) -> io::Result<Speed> {
         rename_ns: median(|one| one.rename_ns),
         unlink_ns: median(|one| one.unlink_ns),
         list_ns: median(|one| one.list_ns),
+        process_ns: median(|one| one.process_ns),
+        pace_ns,
+        run_pace_ns: None,
         remote_percent: None,
     })
+}
+
+fn median(rounds: &[Speed], figure: fn(&Speed) -> Option<u64>) -> Option<u64> {
+    let mut all: Vec<u64> = rounds.iter().filter_map(figure).collect();
+    all.sort_unstable();
+    all.get(all.len() / 2).copied()
+}
+
+/// All that is measured, with the pace at which each part was.
+fn of_rounds(path: &Path) -> io::Result<Vec<Speed>> {
+    let mut pace = Pace::open()?;
+    let mut before_ns = pace.measure()?;
+    let mut at_its_pace = |measured: io::Result<Speed>| -> io::Result<Speed> {
+        let after_ns = pace.measure()?;
+        let both_ns = std::mem::replace(&mut before_ns, after_ns) + after_ns;
+        Ok(Speed { pace_ns: Some(both_ns / 2), ..measured? })
+    };
+    let mut all = (0..ROUNDS).map(|_| at_its_pace(round(path))).collect::<io::Result<Vec<Speed>>>()?;
+    // Not every file system has direct I/O.
+    all.extend(at_its_pace(disk_call_ns(path).map(|ns| Speed { disk_call_ns: Some(ns), ..Speed::default() })));
+    for _ in 0..ROUNDS {
+        all.extend(at_its_pace(process_ns().map(|ns| Speed { process_ns: Some(ns), ..Speed::default() })));
+        all.push(at_its_pace(names::round(&path.with_extension("names")))?);
+    }
+    Ok(all)
 }
 
 fn timed(work: impl FnOnce() -> io::Result<()>) -> io::Result<u64> {
@@ -124,6 +155,13 @@ fn pageout_ns(file: &File) -> io::Result<Option<u64>> {
     Ok(timed(|| mapping.page_out()).ok())
 }
 
+/// An actor's process that is given no order.
+fn process_ns() -> io::Result<u64> {
+    let mut own = Command::new("/proc/self/exe");
+    own.arg("__actor").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    timed(|| own.status().map(drop))
+}
+
 /// Where in a buffer for direct I/O a page begins.
 fn aligned(buffer: &mut [u8]) -> &mut [u8] {
     let skip = buffer.as_ptr().align_offset(PAGE_BYTES as usize);
@@ -169,6 +207,7 @@ mod tests {
         );
         assert!(speed.rename_ns.is_some() && speed.unlink_ns.is_some() && speed.open_ns.is_some(), "{speed:?}");
         assert!(speed.pageout_page_ns > Some(0), "MADV_PAGEOUT, 5.4 and later: {speed:?}");
-        assert!(speed.touch_ns.is_some() && speed.unmap_page_ns.is_some(), "{speed:?}");
+        assert!(speed.touch_ns.is_some() && speed.unmap_page_ns.is_some() && speed.pace_ns > Some(0), "{speed:?}");
+        assert!(speed.process_ns > speed.call_ns, "{speed:?}");
     }
 }

@@ -39,6 +39,11 @@ pub struct Speed {
     pub unlink_ns: Option<u64>,
     /// Reading such a directory from its begin to its end, opened and closed, ns.
     pub list_ns: Option<u64>,
+    /// Starting flatwater itself as a process and waiting for its end, ns: what each process of a scenario takes beside its operations.
+    pub process_ns: Option<u64>,
+    /// Reading 64 KiB of /dev/zero when all this was measured, and while the scenario ran (the harmonic mean over it), ns.
+    pub pace_ns: Option<u64>,
+    pub run_pace_ns: Option<u64>,
     /// What an access to another node's memory takes, in percent of one to the own; else the nodes' distance says it.
     pub remote_percent: Option<u64>,
 }
@@ -57,7 +62,7 @@ pub enum SpeedError {
 
 type Slot = fn(&mut Speed) -> &mut Option<u64>;
 
-const FIGURES: [(&str, Slot); 18] = [
+const FIGURES: [(&str, Slot); 21] = [
     ("call_ns", |speed| &mut speed.call_ns),
     ("copy_byte_ps", |speed| &mut speed.copy_byte_ps),
     ("cache_page_ns", |speed| &mut speed.cache_page_ns),
@@ -75,8 +80,28 @@ const FIGURES: [(&str, Slot); 18] = [
     ("rename_ns", |speed| &mut speed.rename_ns),
     ("unlink_ns", |speed| &mut speed.unlink_ns),
     ("list_ns", |speed| &mut speed.list_ns),
+    ("process_ns", |speed| &mut speed.process_ns),
+    ("pace_ns", |speed| &mut speed.pace_ns),
+    ("run_pace_ns", |speed| &mut speed.run_pace_ns),
     ("remote_percent", |speed| &mut speed.remote_percent),
 ];
+
+impl Speed {
+    /// As it was while the scenario ran, if that is known: all times as much longer or shorter as zeros took.
+    #[must_use]
+    pub fn while_it_ran(mut self) -> Speed {
+        let (before, during) = (self.pace_ns.take(), self.run_pace_ns.take());
+        let Some((before, during)) = before.zip(during).filter(|(before, _)| *before > 0) else { return self };
+        let remote_percent = self.remote_percent.take();
+        for (_, slot) in FIGURES {
+            if let Some(figure) = slot(&mut self) {
+                *figure =
+                    (u128::from(*figure) * u128::from(during) / u128::from(before)).try_into().unwrap_or(u64::MAX);
+            }
+        }
+        Speed { remote_percent, ..self }
+    }
+}
 
 /// `call_ns=5200,touch_ns=140`: what is not named stays as the model has it.
 impl FromStr for Speed {
@@ -107,6 +132,17 @@ impl fmt::Display for Speed {
 #[cfg(test)]
 mod tests {
     use super::Speed;
+
+    /// A host of which others had half during the measurement and nothing afterwards.
+    #[test]
+    fn times_are_those_of_the_run() {
+        let measured = Speed { call_ns: Some(5_200), remote_percent: Some(100), ..Speed::default() };
+        assert_eq!(measured.while_it_ran(), measured);
+        let known = Speed { pace_ns: Some(400), run_pace_ns: Some(200), ..measured };
+        assert_eq!(known.while_it_ran(), Speed { call_ns: Some(2_600), ..measured });
+        let not_measured = Speed { pace_ns: Some(0), ..known };
+        assert_eq!(not_measured.while_it_ran(), measured);
+    }
 
     #[test]
     fn it_is_read_as_it_is_printed() {

@@ -76,6 +76,11 @@ pub async fn run(
     let (who, mut first) = prepare::ahead(&m, who, &mut actor, &mut task).await;
     m.clock.sleep_until(who.start_ns).await;
     let pages = v22::enter(&m, &mut task).await;
+    if parent.is_some() && m.costs.exec_ns > 0 {
+        task.begin();
+        task.work(Site::Work, m.costs.exec_ns);
+        task.run(&m).await;
+    }
     let mut running = Running { m: m.clone(), who, task, call: None };
     let Running { who, task, call, .. } = &mut running;
     loop {

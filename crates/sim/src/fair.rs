@@ -123,10 +123,21 @@ impl Fair {
             Scheduler::Eevdf => {
                 runnable.push(own.vruntime_ns);
                 let mean_ns = mean(&runnable).unwrap_or(0);
-                let goes_on = waker_ns <= mean_ns && waker_ns < waker.deadline_ns;
-                !goes_on && own.vruntime_ns <= mean_ns && own.deadline_ns < waker.deadline_ns.max(waker_ns)
+                let mut runs = Fair { vruntime_ns: waker_ns, ..*waker };
+                runs.gives_way(mean_ns, BASE_SLICE_NS.get() * factor(cpus), &own)
             }
         }
+    }
+
+    /// pick_eevdf with RUN_TO_PARITY: who has a CPU keeps it until his slice is over or he is ahead of the mean; then the one that is
+    /// not, with the earliest deadline, has it.
+    fn gives_way(&mut self, mean_ns: u64, slice_ns: u64, best: &Fair) -> bool {
+        let (is_over, is_ahead) = (self.vruntime_ns >= self.deadline_ns, self.vruntime_ns > mean_ns);
+        if is_over {
+            self.deadline_ns = self.vruntime_ns + slice_ns;
+        }
+        let is_eligible = best.vruntime_ns <= mean_ns;
+        is_eligible && (is_ahead || (is_over && best.deadline_ns < self.deadline_ns))
     }
 }
 
@@ -186,9 +197,7 @@ impl Cpus {
         self.waiting.iter_mut().filter(|waiter| waiter.fair.is_on(cpu)).for_each(|waiter| waiter.fair.woken = false);
         Some((place, takes))
     }
-}
 
-impl Cpus {
     /// On which CPU a thread may run next, if it is idle: this one, once its thread sleeps, or one that a tick has balance (nohz_balancer_kick).
     pub fn offer(&self, burst: Burst, waiter: &Waiter) -> u16 {
         let ticked = self.sharing.is_some_and(|sharing| sharing.since_tick_ns(burst).is_some());
@@ -209,19 +218,6 @@ impl Cpus {
             self.begin_stint(cpu);
         }
         (ran_ns > ideal_ns && behind_ns > 0) || (ran_ns >= MIN_GRANULARITY_NS.get() * factor && behind_ns > ideal_ns)
-    }
-}
-
-impl Fair {
-    /// pick_eevdf with RUN_TO_PARITY: who has a CPU keeps it until his slice is over or he is ahead of the mean; then the one that is
-    /// not, with the earliest deadline, has it.
-    fn gives_way(&mut self, mean_ns: u64, slice_ns: u64, best: &Fair) -> bool {
-        let (is_over, is_ahead) = (self.vruntime_ns >= self.deadline_ns, self.vruntime_ns > mean_ns);
-        if is_over {
-            self.deadline_ns = self.vruntime_ns + slice_ns;
-        }
-        let is_eligible = best.vruntime_ns <= mean_ns;
-        is_eligible && (is_ahead || (is_over && best.deadline_ns < self.deadline_ns))
     }
 }
 
@@ -318,6 +314,15 @@ mod tests {
         let mut over = Fair { deadline_ns: 99 * MS, ..fair(100, 2) };
         assert!(over.gives_way(100 * MS, 14 * MS / 10, &fair(100, 0)));
         assert_eq!(over.deadline_ns, 101_400_000, "a new slice");
+    }
+
+    /// Its waker, at 110 ms, is ahead of the mean of both, 109.5 ms: pick_eevdf does not look at his deadline, which is the earlier one.
+    #[test]
+    fn who_is_ahead_of_the_mean_is_preempted_by_whom_he_wakes() {
+        let cpus = cpus(Eevdf);
+        let waker = Fair { deadline_ns: 110_200_000, ..fair(110, 1) };
+        let woken = |lag_ns: u64| Fair { lag_ns, ..fair(50, 0) }.preempts((&waker, 0), 0, &cpus);
+        assert_eq!((woken(500_000), woken(0)), (true, false));
     }
 
     /// A sleeper that was 2 ms behind the mean of one other thread is 4 ms behind it when it comes back: then it is 2 ms behind the mean again.

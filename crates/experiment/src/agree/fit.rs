@@ -31,7 +31,7 @@ pub fn as_fast_as<E>(
     };
     if let Some(speed) = real.header.speed {
         // An emulated machine's nodes share the host's memory.
-        let speed = Speed { remote_percent: speed.remote_percent.or(Some(100)), ..speed };
+        let speed = Speed { remote_percent: speed.remote_percent.or(Some(100)), ..speed.while_it_ran() };
         machine.push(format!("machine.speed={speed}"));
         return perform(&machine).map(with_gaps);
     }

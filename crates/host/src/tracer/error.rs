@@ -43,6 +43,11 @@ pub enum TraceError {
     Cgroup { path: PathBuf, why: String },
     #[error("{0} is not to be used")]
     SwitchedOff(&'static str),
+    #[error(
+        "task storage of this kernel takes memory from within the hooks, where the kernel may hold a lock that an allocation \
+         waits for: the machine would stand still (kernels before 6.4)"
+    )]
+    StorageAllocates,
     #[error("{}", joined(.0))]
     EveryVariant(Vec<Refusal>),
     #[error("nothing is traced here")]

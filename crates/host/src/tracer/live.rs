@@ -126,6 +126,7 @@ impl Live {
         let ((live, stacks, mut statuses), variant, refusals) = tried?;
         // Some tens of MB: gone before the names are read, so that the two do not add up.
         drop(btf);
+        let refusals: Vec<Refusal> = object::unsafe_storage().into_iter().chain(refusals).collect();
         statuses.insert(0, of_variant(variant, &refusals));
         let symbols = Kallsyms::read().unwrap_or_else(|why| {
             gaps.push(Gap::new("names of kernel functions", why.to_string(), "run as root"));

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use aya::{Btf, Ebpf, EbpfLoader, Endianness};
 
 use super::calls::CallTables;
-use super::error::TraceError;
+use super::error::{Refusal, TraceError};
 use super::hooks::{reason, refused};
 use super::variant::{self, Means, Variant};
 
@@ -36,6 +36,7 @@ const RING_BYTES_OTHERS: u32 = 1 << 21;
 static TYPES: OnceLock<(PathBuf, Vec<u8>)> = OnceLock::new();
 /// A kernel's types take 4 to 10 MB, those of one with all its drivers built in some 30.
 const TYPES_BYTES_MAX: u64 = 256 << 20;
+const OWN_TYPES: &str = "/sys/kernel/btf/vmlinux";
 /// Documentation/bpf/btf.rst.
 const BTF_MAGIC: u16 = 0xeb9f;
 
@@ -86,7 +87,28 @@ pub fn kernel_types() -> Result<Btf, TraceError> {
 
 /// Means that are not to be tried.
 pub fn without() -> Vec<Means> {
-    variant::without(TYPES.get().is_some())
+    let mut means = variant::without(TYPES.get().is_some());
+    if unsafe_storage().is_some() && !means.contains(&Means::TaskStorage) {
+        means.push(Means::TaskStorage);
+    }
+    means
+}
+
+/// Why task storage is not used on this kernel, if that is so.
+pub fn unsafe_storage() -> Option<Refusal> {
+    static ALLOCATES: OnceLock<bool> = OnceLock::new();
+    let allocates = *ALLOCATES.get_or_init(|| !std::fs::read(OWN_TYPES).is_ok_and(|types| storage_has_reserve(&types)));
+    allocates.then_some(Refusal { variant: "task_storage", why: TraceError::StorageAllocates })
+}
+
+/// Whether storage of a task that has none yet comes from memory that was put aside (kernel/bpf/bpf_local_storage.c: struct
+/// bpf_local_storage_map: `storage_ma`, 6.4), or is asked for without taking a lock (`use_kmalloc_nolock`, 7.0). Before, bpf_map_kzalloc() asked the slab
+/// allocator wherever the hook was. From a wakeup of kswapd, which holds the lock of its wait queue, that ended in wake_all_kswapds(), which waits for
+/// the same lock with interrupts off (seen on 6.1.0-56). A distribution's kernel has what its number does not tell, so its types are asked.
+fn storage_has_reserve(types: &[u8]) -> bool {
+    [b"\0storage_ma\0".as_slice(), b"\0use_kmalloc_nolock\0"]
+        .iter()
+        .any(|member| memchr::memmem::find(types, member).is_some())
 }
 
 /// Maps exist and programs are known afterwards; nothing is attached yet.
@@ -127,7 +149,15 @@ fn raise_locked_memory() {
 mod tests {
     use std::path::Path;
 
-    use super::types_in;
+    use super::{storage_has_reserve, types_in};
+
+    /// Members of struct bpf_local_storage_map in BTF's strings: 6.1, 6.4, 7.0.
+    #[test]
+    fn task_storage_is_used_where_its_memory_was_put_aside() {
+        let known = [&b"\0cache_idx\0"[..], b"\0selem_ma\0storage_ma\0bpf_ma\0", b"\0use_kmalloc_nolock\0"];
+        assert_eq!(known.map(storage_has_reserve), [false, true, true]);
+        assert!(!storage_has_reserve(b"\0my_storage_ma\0"), "another name's end");
+    }
 
     #[test]
     fn only_a_regular_file_with_a_kernels_types_is_taken() {

@@ -3,7 +3,7 @@
 //!
 //! | variant | needs | first kernel |
 //! |---|---|---|
-//! | `task_storage` | task storage, a ring buffer, tracepoints with types, arrays that can be mapped | 5.12 |
+//! | `task_storage` | task storage, a ring buffer, tracepoints with types, arrays that can be mapped | 6.4 (`object::unsafe_storage`) |
 //! | `hash` | a ring buffer, tracepoints with types, arrays that can be mapped | 5.8 |
 //! | `raw` | arrays that can be mapped | 5.5, or without BTF of its own |
 //! | `raw_unshared` | raw tracepoints, global data | 5.4 |

@@ -114,6 +114,8 @@ costs! {
     end_page_ns: true,
     wakeup_ns: true,
     fork_ns: true,
+    /// What a process takes to begin and to end, beside that.
+    exec_ns: true,
     store_ns: true,
     /// How much noted CPU time a long loop performs at once: the granularity of the model.
     burst_ns: false,

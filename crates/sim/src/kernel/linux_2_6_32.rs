@@ -73,6 +73,7 @@ pub const COSTS: CostTable = CostTable {
     end_page_ns: Constant::assumed(350, "softirq bursts of 45 us for a request of 128 pages"),
     wakeup_ns: Constant::assumed(2_000, "a context switch"),
     fork_ns: Constant::assumed(60_000, "a small process"),
+    exec_ns: Constant::assumed(0, "part of fork_ns"),
     store_ns: Constant::assumed(120, "a store to a mapped page"),
     burst_ns: Constant::assumed(50_000, "granularity: shorter than anything that is measured"),
 };

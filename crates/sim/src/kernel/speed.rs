@@ -60,6 +60,7 @@ impl Costs {
             touch_ns: speed.touch_ns.unwrap_or(scaled.touch_ns),
             unmap_page_ns: speed.unmap_page_ns.unwrap_or(scaled.unmap_page_ns),
             lookup_ns,
+            exec_ns: beside(speed.process_ns, scaled.exec_ns, scaled.fork_ns),
             stat_ns: beside(speed.stat_ns, scaled.stat_ns, lookup_ns),
             open_ns: beside(speed.open_ns, scaled.open_ns, lookup_ns),
             close_ns: beside(speed.close_ns, scaled.close_ns, lookup_ns / 2),
@@ -118,8 +119,15 @@ mod tests {
     #[test]
     fn operations_on_names_take_what_was_measured() {
         let own = find("linux-6.12").expect("a profile").costs.values();
-        let speed = Speed { stat_ns: Some(700), list_ns: Some(9_000), create_ns: Some(500), ..Speed::default() };
+        let speed = Speed {
+            stat_ns: Some(700),
+            list_ns: Some(9_000),
+            create_ns: Some(500),
+            process_ns: Some(2_000_000),
+            ..Speed::default()
+        };
         let costs = own.measured(&speed);
+        assert_eq!(costs.fork_ns + costs.exec_ns, 2_000_000);
         assert_eq!((costs.lookup_ns, costs.stat_ns), (700, 0));
         assert_eq!((4 * costs.lookup_ns + costs.list_ns, costs.create_ns), (9_000, 0));
         assert_eq!(costs.rename_ns, own.rename_ns, "not measured");
