@@ -41,7 +41,7 @@ pub struct Speed {
     pub list_ns: Option<u64>,
     /// Starting flatwater itself as a process and waiting for its end, ns: what each process of a scenario takes beside its operations.
     pub process_ns: Option<u64>,
-    /// Reading 64 KiB of /dev/zero when all this was measured, and while the scenario ran (the harmonic mean over it), ns.
+    /// 64 read() calls of a byte of /dev/zero when all this was measured, and while the scenario ran (the harmonic mean over it), ns.
     pub pace_ns: Option<u64>,
     pub run_pace_ns: Option<u64>,
     /// What an access to another node's memory takes, in percent of one to the own; else the nodes' distance says it.

@@ -9,28 +9,27 @@ use std::time::Duration;
 
 use super::timed;
 
-/// Zeros cost the kernel's own work and the memory's, and no page of the cache.
-const BYTES: usize = 64 << 10;
-/// Of so many the shortest: the others were interrupted, or their CPU had to wait for its turn.
-const READS: usize = 5;
+/// Calls that take the kernel's code to make and end, and no page of the cache. Long ones would tell how fast memory is cleared.
+const CALLS: usize = 64;
+/// Of so many times the shortest: the others were interrupted, or their CPU had to wait for its turn.
+const TIMES: usize = 5;
 const INTERVAL: Duration = Duration::from_millis(250);
 
 #[derive(Debug)]
 pub struct Pace {
     zeros: File,
-    buffer: Vec<u8>,
 }
 
 impl Pace {
     pub fn open() -> io::Result<Pace> {
-        Ok(Pace { zeros: File::open("/dev/zero")?, buffer: vec![0; BYTES] })
+        Ok(Pace { zeros: File::open("/dev/zero")? })
     }
 
-    /// Reading 64 KiB of zeros, ns.
+    /// 64 read() calls of a zero each, ns.
     pub fn measure(&mut self) -> io::Result<u64> {
         let mut least = u64::MAX;
-        for _ in 0..READS {
-            least = least.min(timed(|| self.zeros.read_exact(&mut self.buffer))?);
+        for _ in 0..TIMES {
+            least = least.min(timed(|| (0..CALLS).try_for_each(|_| self.zeros.read_exact(&mut [0])))?);
         }
         Ok(least)
     }
