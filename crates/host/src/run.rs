@@ -38,6 +38,8 @@ const PAGE_TYPES_REMEDY: &str =
 const PAGE_FLAGS_REMEDY: &str = "root can read it where the kernel has CONFIG_PROC_PAGE_MONITOR; until then `agree` counts pieces of several blocks together";
 const SPEED_REMEDY: &str =
     "give the work directory 3 MiB of room on ext4 or xfs; until then `agree` fits one CPU speed to the work done";
+const PACE_REMEDY: &str =
+    "give it /dev/zero and another thread; until then `agree` takes the speed that was measured before the scenario";
 
 /// How to perform a scenario here.
 #[derive(Clone, Debug)]
@@ -159,7 +161,10 @@ pub fn run(
     if let Some(gap) = blocks_gap {
         session.gaps(&[gap])?;
     }
-    let pace = session.header.speed.and_then(|_| Pace::open().and_then(Watch::start).ok());
+    let pace = session.header.speed.map(|_| Pace::open().and_then(Watch::start)).transpose();
+    if let Err(why) = &pace {
+        session.gaps(&[Gap::new("the speed of this machine while the scenario runs", why.to_string(), PACE_REMEDY)])?;
+    }
     if options.drop_rights {
         privileges::drop_on_all_threads(Needs {
             restoring: true,
@@ -169,7 +174,7 @@ pub fn run(
     }
     let measured = applied.enter().map_err(HostError::from);
     let measured = measured.and_then(|()| measure(scenario, options, &mut applied, &mut session, stop, tell));
-    if let Some((speed, pace)) = session.header.speed.as_mut().zip(pace) {
+    if let Some((speed, pace)) = session.header.speed.as_mut().zip(pace.ok().flatten()) {
         speed.run_pace_ns = pace.finish();
     }
     // Before the recording is sealed: sealing is not to happen within the limits that were made for the workload.

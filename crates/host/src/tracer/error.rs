@@ -44,8 +44,8 @@ pub enum TraceError {
     #[error("{0} is not to be used")]
     SwitchedOff(&'static str),
     #[error(
-        "task storage of this kernel takes memory from within the hooks, where the kernel may hold a lock that an allocation \
-         waits for: the machine would stand still (kernels before 6.4)"
+        "the kernel's types do not say that memory for task storage is put aside (6.4): without that a hook may ask for memory \
+         under a lock that the allocation waits for, and the machine would stand still"
     )]
     StorageAllocates,
     #[error("{}", joined(.0))]

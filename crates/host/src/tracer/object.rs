@@ -102,9 +102,10 @@ pub fn unsafe_storage() -> Option<Refusal> {
 }
 
 /// Whether storage of a task that has none yet comes from memory that was put aside (kernel/bpf/bpf_local_storage.c: struct
-/// bpf_local_storage_map: `storage_ma`, 6.4), or is asked for without taking a lock (`use_kmalloc_nolock`, 7.0). Before, bpf_map_kzalloc() asked the slab
-/// allocator wherever the hook was. From a wakeup of kswapd, which holds the lock of its wait queue, that ended in wake_all_kswapds(), which waits for
-/// the same lock with interrupts off (seen on 6.1.0-56). A distribution's kernel has what its number does not tell, so its types are asked.
+/// bpf_local_storage_map: `storage_ma`, 6.4), or is asked for without taking a lock (`use_kmalloc_nolock`, which took its place).
+/// Before, bpf_map_kzalloc() asked the slab allocator wherever the hook was. From a wakeup of kswapd, which holds the lock of its wait
+/// queue, that ended in wake_all_kswapds(), which waits for the same lock with interrupts off (seen on 6.1.0-56). A distribution's kernel
+/// has what its number does not tell, so its types are asked.
 fn storage_has_reserve(types: &[u8]) -> bool {
     [b"\0storage_ma\0".as_slice(), b"\0use_kmalloc_nolock\0"]
         .iter()
@@ -151,7 +152,7 @@ mod tests {
 
     use super::{storage_has_reserve, types_in};
 
-    /// Members of struct bpf_local_storage_map in BTF's strings: 6.1, 6.4, 7.0.
+    /// Members of struct bpf_local_storage_map in BTF's strings: of 6.1, of 6.4, and of what came after.
     #[test]
     fn task_storage_is_used_where_its_memory_was_put_aside() {
         let known = [&b"\0cache_idx\0"[..], b"\0selem_ma\0storage_ma\0bpf_ma\0", b"\0use_kmalloc_nolock\0"];
