@@ -1,7 +1,7 @@
 //! The request queue and the device under it; `requests` has what queues there.
 //!
 //! Models: nr_requests per direction with the congestion marks, the full flag, batching and exclusive waits of
-//! 2.6.18 (`get_request`, `get_request_wait`, `ioc_batching`); the elevators noop (in order), deadline
+//! 2.6.18 (`get_request`, `get_request_wait`, `ioc_batching`), and blk-mq's tags (`tags`); the elevators noop (in order), deadline
 //! (`deadline_dispatch_requests`), `cfq` (bfq in outline by the same turns) and `anticipatory`; one device (`disk`), which is
 //! given as many requests as it takes at once. Adjoining pages of one file merge at the back of a queued request. Leaves out:
 //! front merges, plugging, partitions.
@@ -16,13 +16,15 @@ use super::clock::TaskId;
 use super::device::DeviceId;
 use super::disk::{Device, DiskModel};
 use super::kernel::QueueRule;
-use super::requests::{Batcher, Deadline, Pool, Side, congestion_thresholds};
+use super::requests::{Batcher, Deadline, Pool, Side};
 pub use super::requests::{Done, Request};
 use super::server::{self, Server};
 use super::site::Site;
 use super::task::{Culprit, Task};
 use super::turns::Turns;
 use super::wbt::{self, Wbt};
+
+pub mod tags;
 
 #[derive(Debug)]
 pub struct Block {
@@ -72,6 +74,8 @@ constants! {
     const WRITE_EXPIRE_NS: u64 = kernel(5_000_000_000, "block/deadline-iosched.c", "write_expire (5*HZ)", "2.6.18");
     /// Pages of the largest request where the scenario does not say.
     pub const REQUEST_PAGES: u32 = kernel(128, "include/linux/blkdev.h", "BLK_DEF_MAX_SECTORS (512 KiB)", "2.6.20");
+    pub const REQUEST_PAGES_4_3: u32 = kernel(320, "include/linux/blkdev.h", "BLK_DEF_MAX_SECTORS (1280 KiB)", "4.18");
+    pub const REQUEST_PAGES_6_17: u32 = kernel(1024, "include/linux/blkdev.h", "BLK_DEF_MAX_SECTORS_CAP (4 MiB)", "6.18");
 }
 
 impl Block {
@@ -134,7 +138,7 @@ impl Block {
 
     fn pool(&mut self, write: bool, sync: bool) -> &mut Pool {
         let other = if self.by_sync { !sync } else { write };
-        &mut self.pools[usize::from(other)]
+        &mut self.pools[usize::from(other && !self.rule.multi_queue)]
     }
 
     /// Whether requests are had by who waits for them, not by direction, and what else depends on the kernel.
@@ -142,9 +146,8 @@ impl Block {
         (self.by_sync, self.rule) = (by_sync, rule);
     }
 
-    pub fn set_limits(&mut self, nr_requests: u32, request_pages: u32) {
-        self.nr_requests = nr_requests.max(4) * self.device.model.queues();
-        self.request_pages = request_pages;
+    pub fn set_request_pages(&mut self, pages: u32) {
+        self.request_pages = pages;
     }
 
     /// blk-throttle: so many bytes and requests a second at most of each direction; what is not said stays.
@@ -155,8 +158,13 @@ impl Block {
     }
 
     /// queue/wbt_lat_usec; the depth is the device's, or that of a queue without one (blk_queue_depth). Returns whom to wake.
-    pub fn set_wbt(&mut self, target_us: u64) -> Vec<TaskId> {
+    pub fn set_wbt(&mut self, given_us: Option<u64>) -> Vec<TaskId> {
         let model = self.device.model;
+        // blk-throttle holds bios back before they are requests; here the device does, and writeback throttling would see it.
+        let throttles =
+            self.rule.multi_queue && self.scheduler != "bfq" && self.server.is_none() && model.queues() == 1;
+        let unasked_us = if throttles && self.caps == [None; 4] { Wbt::unasked_us(&model) } else { 0 };
+        let target_us = given_us.unwrap_or(unasked_us);
         let depth = if model.in_order { self.nr_requests } else { model.depth as u32 };
         Wbt::retarget(&mut self.wbt, target_us, depth, &model)
     }
@@ -207,12 +215,6 @@ impl Block {
     /// bdi_write_congested.
     pub fn congested(&self) -> bool {
         self.pools[1].congested
-    }
-
-    /// get_request: one request of the direction, if the caller may have it now.
-    fn try_take(&mut self, (write, sync): (bool, bool), batcher: &mut Batcher, now_ns: u64) -> bool {
-        let limit = self.nr_requests;
-        self.pool(write, sync).try_take(limit, batcher, now_ns)
     }
 
     fn push(&mut self, request: Request) {
@@ -463,18 +465,7 @@ pub fn complete(m: &Machine, request: &Request) {
         }
         let woken = block.wbt.as_mut().map(|wbt| wbt.done(request, m.clock.now())).unwrap_or_default();
         woken.into_iter().for_each(|sleeper| m.clock.wake(sleeper));
-        let limit = block.nr_requests;
-        let (_, off) = congestion_thresholds(limit);
-        let other = if block.by_sync { !request.sync } else { request.write };
-        let pool = block.pool(request.write, request.sync);
-        pool.count -= 1;
-        // __freed_request.
-        let relieved = pool.count < off && std::mem::take(&mut pool.congested);
-        if pool.count < limit {
-            pool.full = false;
-            pool.waiting.wake_one(&m.clock);
-        }
-        if other && relieved {
+        if block.put(request, &m.clock) {
             // mm/backing-dev.c: congestion_wait: who sleeps there waits for any of the queues.
             m.wb.borrow_mut().congestion.wake_all(&m.clock);
         }
@@ -484,10 +475,11 @@ pub fn complete(m: &Machine, request: &Request) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Batcher, Block, Done, QueueRule, Request, congestion_thresholds};
+    use super::{Batcher, Block, Done, QueueRule, Request};
     use crate::disk::DiskModel;
+    use crate::requests::congestion_thresholds;
 
-    fn block() -> Block {
+    pub(super) fn block() -> Block {
         let disk = DiskModel {
             read_bytes_per_s: 1,
             write_bytes_per_s: 1,

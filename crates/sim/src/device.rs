@@ -98,11 +98,12 @@ impl Device {
         let mut knobs = self.knobs.borrow_mut();
         knobs.apply(setup);
         let mut block = self.block.borrow_mut();
-        block.set_limits(knobs.nr_requests as u32, knobs.request_pages as u32);
+        block.set_request_pages(knobs.request_pages as u32);
         let caps = ["cgroup.read_bps", "cgroup.write_bps", "cgroup.read_iops", "cgroup.write_iops"];
         block.cap(caps.map(|key| knobs::bytes(setup, key)));
         block.set_rules(profile.sync_writes, profile.queue);
         block.set_scheduler(&knobs.scheduler);
+        block.set_requests(knobs.nr_requests);
         let woken = block.set_wbt(knobs.wbt_target_us);
         woken.into_iter().for_each(|sleeper| clock.wake(sleeper));
     }

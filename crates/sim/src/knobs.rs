@@ -1,7 +1,7 @@
 //! The knobs that the model knows, typed, read from a `Setup` and changed by a timeline.
 
-use super::block::REQUEST_PAGES;
 use super::constant::constants;
+use super::device::Device;
 use super::kernel::Profile;
 use flatwater_recording::Setup;
 
@@ -46,9 +46,10 @@ pub struct Knobs {
 #[derive(Clone, Debug)]
 pub struct DeviceKnobs {
     pub commit_interval_ns: u64,
-    pub nr_requests: u64,
-    /// Read latency that writes are throttled for, us; 0 is off.
-    pub wbt_target_us: u64,
+    /// What the kernel gives the queue unless it is said (`block::tags`).
+    pub nr_requests: Option<u64>,
+    /// Read latency that writes are throttled for, us; 0 is off, and unless it is said the kernel chooses (`wbt`).
+    pub wbt_target_us: Option<u64>,
     /// Pages of the largest request (queue.max_sectors_kb).
     pub request_pages: u64,
     /// Pages of the largest readahead window (queue.read_ahead_kb).
@@ -85,9 +86,9 @@ impl DeviceKnobs {
     pub fn defaults(profile: &Profile) -> DeviceKnobs {
         DeviceKnobs {
             commit_interval_ns: COMMIT_INTERVAL_NS.get(),
-            nr_requests: NR_REQUESTS.get(),
-            wbt_target_us: 0,
-            request_pages: u64::from(REQUEST_PAGES.get()),
+            nr_requests: None,
+            wbt_target_us: None,
+            request_pages: u64::from(profile.request_pages.get()),
             read_ahead_pages: READ_AHEAD_PAGES.get(),
             scheduler: profile.schedulers.first().copied().unwrap_or("noop").to_owned(),
             bdi_min_percent: 0,
@@ -100,8 +101,8 @@ impl DeviceKnobs {
     /// Takes over what a setup says of the device.
     pub fn apply(&mut self, setup: &Setup) {
         take(setup, "journal_commit_interval", &mut self.commit_interval_ns, 1_000_000);
-        take(setup, "queue.nr_requests", &mut self.nr_requests, 1);
-        take(setup, "queue.wbt_lat_usec", &mut self.wbt_target_us, 1);
+        self.nr_requests = number(setup, "queue.nr_requests").or(self.nr_requests);
+        self.wbt_target_us = number(setup, "queue.wbt_lat_usec").or(self.wbt_target_us);
         let mut largest_kib = self.request_pages * 4;
         take(setup, "queue.max_sectors_kb", &mut largest_kib, 1);
         self.request_pages = (largest_kib / 4).clamp(1, 1 << 16);
@@ -183,8 +184,9 @@ impl Knobs {
     }
 
     /// For the recording's header: every knob that the model obeys.
-    pub fn observed(&self, device: &DeviceKnobs) -> Setup {
+    pub fn observed(&self, on: &Device) -> Setup {
         let mut setup = Setup::default();
+        let (device, block) = (on.knobs.borrow(), on.block.borrow());
         for (key, value) in [
             ("vm.zone_reclaim_mode", self.zone_reclaim_mode),
             ("vm.min_free_kbytes", self.min_free_kbytes),
@@ -198,13 +200,16 @@ impl Knobs {
             ("vm.dirty_writeback_centisecs", self.writeback_interval_ns / 10_000_000),
             ("ratelimit_pages", self.ratelimit_pages),
             ("monitor.slabinfo_interval", self.slabinfo_interval_ns / 1_000_000),
-            ("queue.nr_requests", device.nr_requests),
+            ("queue.nr_requests", block.requests().into()),
             ("queue.max_sectors_kb", device.request_pages * 4),
             ("queue.read_ahead_kb", device.read_ahead_pages * 4),
         ] {
             setup.observe(key, &value.to_string());
         }
         setup.observe("queue.scheduler", &device.scheduler);
+        if let Some(wbt) = &block.wbt {
+            setup.observe("queue.wbt_lat_usec", &wbt.target_us().to_string());
+        }
         setup.observe("precursor", &self.precursor);
         setup
     }

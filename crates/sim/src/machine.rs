@@ -90,7 +90,7 @@ impl Machine {
 
     /// Every knob that the model obeys; those of a device are the first one's.
     pub(super) fn observed(&self) -> Setup {
-        self.knobs.borrow().observed(&self.device(DeviceId::FIRST).knobs.borrow())
+        self.knobs.borrow().observed(self.device(DeviceId::FIRST))
     }
 
     pub(super) fn add_blocked(&self, change: i32) {

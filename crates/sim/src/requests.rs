@@ -77,6 +77,8 @@ pub struct Pool {
     /// Between the on and the off threshold it stays as it was.
     pub congested: bool,
     pub waiting: WaitQueue,
+    /// Of blk-mq's tags: given back since sleepers were woken last.
+    pub freed: u32,
 }
 
 /// A caller's leave to go past a full queue for a short while (`struct io_context`).

@@ -44,7 +44,7 @@ fn congestion_thresholds(total_pages: u64) -> (u64, u64) {
 
 /// What a mount of nfs has instead of a block device's queue.
 pub fn set_client(knobs: &mut DeviceKnobs, profile: &Profile) {
-    (knobs.nr_requests, knobs.request_pages) = (REQUESTS_MAX.get(), REQUEST_PAGES.get());
+    (knobs.nr_requests, knobs.request_pages) = (Some(REQUESTS_MAX.get()), REQUEST_PAGES.get());
     if profile.nfs.reads_far_ahead {
         // fs/nfs/client.c: nfs_server_set_fsinfo, 4.4.
         knobs.read_ahead_pages = REQUEST_PAGES.get() * MAX_READAHEAD.get();

@@ -3,8 +3,9 @@
 //! Models: at most so many buffered writes under way, fewer while reads are about (`get_limit`); the limits follow the
 //! least latency of the reads of a window of 100 ms (`wb_timer_fn`, `latency_exceeded`); a device with a write cache wakes
 //! sleepers only once all is written (`wbt_rqw_done`). A window is judged at the next request or answer after its end.
-//! Leaves out: discards; limits on by themselves: upstream's Kconfig leaves CONFIG_BLK_WBT off, so that `queue.wbt_lat_usec`
-//! turns them on by hand, which neither cfq nor bfq reverts (WBT_STATE_ON_MANUAL).
+//! Unasked from 5.0 on (`wbt_enable_default`), where distributions set CONFIG_BLK_WBT_MQ (Debian's 6.1 and 6.12 do; upstream's Kconfig
+//! leaves it off), but with bfq (`wbt_disable_default`); `queue.wbt_lat_usec` set by hand stays as it is with any scheduler
+//! (WBT_STATE_ON_MANUAL). Leaves out: discards; the queues of md's drives, which nobody throttles here unasked.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -23,6 +24,9 @@ constants! {
     const UNKNOWN_BUMP: u32 = kernel(5, "block/blk-wbt.c", "RWB_UNKNOWN_BUMP", "4.10");
     /// A writer that slept in balance_dirty_pages so recently makes writes urgent.
     const RECENT_WAIT_NS: u64 = kernel(1_000_000_000, "block/blk-wbt.c", "wb_recent_wait (HZ)", "4.10");
+    /// The target of who sets none.
+    const ARM_US: u64 = kernel(75_000, "block/blk-wbt.c", "wbt_default_latency_nsec (rotational)", "5.0");
+    const FLASH_US: u64 = kernel(2_000, "block/blk-wbt.c", "wbt_default_latency_nsec", "5.0");
     /// Reads so recently keep background writes at the background limit.
     const CLOSE_IO_NS: u64 = kernel(100_000_000, "block/blk-wbt.c", "close_io (HZ / 10)", "4.10");
 }
@@ -153,6 +157,11 @@ pub struct Wbt {
 }
 
 impl Wbt {
+    /// wbt_init, wbt_default_latency_nsec.
+    pub fn unasked_us(disk: &DiskModel) -> u64 {
+        if disk.has_arm() { ARM_US.get() } else { FLASH_US.get() }
+    }
+
     /// `target_us` as written to queue/wbt_lat_usec; 0 is off.
     #[must_use]
     pub fn new(target_us: u64, queue_depth: u32, disk: &DiskModel) -> Wbt {

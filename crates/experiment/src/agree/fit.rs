@@ -238,8 +238,19 @@ fn chosen_by_the_kernel(reference: &Recording, scenario: &Scenario) -> Vec<Strin
     let reserve = found(MIN_FREE).map(|value| format!("{MIN_FREE}={value}"));
     // By CONFIG_LRU_GEN_ENABLED. Off is what every model does unasked, those of kernels without generations too.
     let generations = found(LRU_GEN).filter(|value| lru_gen_runs(value) != Some(false));
-    reserve.into_iter().chain(generations.map(|value| format!("{LRU_GEN}={value}"))).collect()
+    let of_the_queue = OF_THE_QUEUE.into_iter().filter_map(|key| Some(format!("{key}={}", found(key)?)));
+    let generations = generations.map(|value| format!("{LRU_GEN}={value}"));
+    reserve.into_iter().chain(generations).chain(of_the_queue).collect()
 }
+
+/// What an emulated device and its driver make of the request queue: nvme has no scheduler and 1023 tags.
+const OF_THE_QUEUE: [&str; 5] = [
+    "queue.scheduler",
+    "queue.nr_requests",
+    "queue.max_sectors_kb",
+    "queue.read_ahead_kb",
+    "queue.wbt_lat_usec",
+];
 
 #[cfg(test)]
 mod tests {

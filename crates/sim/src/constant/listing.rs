@@ -48,6 +48,7 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         array::CONSTANTS,
         batch::CONSTANTS,
         block::CONSTANTS,
+        block::tags::CONSTANTS,
         bounds::CONSTANTS,
         build::CONSTANTS,
         cfq::CONSTANTS,

@@ -21,7 +21,7 @@ pub fn profile() -> Profile {
         read_around: ReadAround::Counted,
         async_commit_flushes: false,
         fdatasync_skips: false,
-        queue: QueueRule { cfq_lets_go: true, cfq_preempts: false, cfq_scales: false, has_wbt: false },
+        queue: QueueRule { cfq_lets_go: true, cfq_preempts: false, ..linux_2_6_32::profile().queue },
         file_systems: &["ext3", "ext2", "xfs", "reiserfs"],
         swap: SwapRule { balance: ScanBalance::Tendency, ..linux_2_6_32::profile().swap },
         slab_fallback: SlabFallback::TriesHarder,

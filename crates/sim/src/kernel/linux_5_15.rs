@@ -1,8 +1,8 @@
 //! Linux 5.15: watermark boosts, CPU lists sized by the low watermark, page cache that holds inodes.
 
 use super::{
-    BandwidthRule, BarrierOptions, Constant, IoLessRule, NfsCongestion, NfsRule, Profile, ScanBalance, ShadowNodes,
-    ShrinkRule, SwapRule, Workingset, linux_4_18,
+    BandwidthRule, BarrierOptions, Constant, IoLessRule, NfsCongestion, NfsRule, Profile, QueueRule, ScanBalance,
+    ShadowNodes, ShrinkRule, SwapRule, Workingset, linux_4_18,
 };
 
 pub fn profile() -> Profile {
@@ -23,6 +23,7 @@ pub fn profile() -> Profile {
             activates_faulted: false,
             ..linux_4_18::profile().swap
         },
+        queue: QueueRule { multi_queue: true, ..linux_4_18::profile().queue },
         schedulers: &["deadline", "mq-deadline", "bfq", "none"],
         populates_write: true,
         nfs: NfsRule { congestion: NfsCongestion::Marks, reads_far_ahead: false },

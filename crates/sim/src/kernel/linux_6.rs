@@ -1,8 +1,8 @@
 //! Linux 6.1, 6.12 and 6.18: page cache that holds inodes, folios by file system, who writes out of reclaim, multi-gen LRU.
 
 use super::{
-    Constant, CostTable, FaultAround, Generations, NfsCongestion, NfsRule, Objects, Profile, ReclaimWrites, Scheduler,
-    Shares, linux_2_6_32, linux_5_15,
+    Constant, CostTable, FaultAround, Generations, NfsCongestion, NfsRule, Objects, Profile, QueueRule, ReclaimWrites,
+    Scheduler, Shares, linux_2_6_32, linux_5_15,
 };
 use crate::slab::ObjectShape;
 
@@ -117,6 +117,7 @@ pub fn v6_12() -> Profile {
         reclaim_writes: ReclaimWrites::Nobody,
         whole_block_or_page: true,
         scales_batches: true,
+        queue: QueueRule { keeps_tags: true, ..v6_1().queue },
         nfs: NfsRule { congestion: NfsCongestion::Waits, ..linux_5_15::profile().nfs },
         ..v6_1()
     }
@@ -130,6 +131,7 @@ pub fn v6_18() -> Profile {
         ahead_folio_systems: &["ext4", "xfs"],
         lru_gen_reworked: true,
         shares: Shares::ByTimeAndRoom,
+        request_pages: crate::block::REQUEST_PAGES_6_17,
         costs: COSTS_6_18,
         ..v6_12()
     }

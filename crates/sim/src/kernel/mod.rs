@@ -241,6 +241,11 @@ pub struct QueueRule {
     pub cfq_scales: bool,
     /// Writeback can be throttled by the latency of reads (block/blk-wbt.c, 4.10 and later).
     pub has_wbt: bool,
+    /// Requests are tags of blk-mq (5.0 and later), and writeback is throttled unasked, as Debian, Fedora, openSUSE and Red Hat configure it
+    /// (CONFIG_BLK_WBT_MQ).
+    pub multi_queue: bool,
+    /// mq-deadline keeps a quarter of its tags for reads (6.9 and later).
+    pub keeps_tags: bool,
 }
 
 /// What the handle of an fsync waits for before its transaction is committed (fs/jbd/transaction.c: journal_stop).
@@ -441,6 +446,8 @@ pub struct Profile {
     /// A call of more than the readahead limit reads as much as the device takes at once (4.10 and later).
     pub calls_widen_readahead: bool,
     pub queue: QueueRule,
+    /// Pages of the largest request of a device that takes larger ones (max_sectors_kb).
+    pub request_pages: Constant<u32>,
     /// fsync and the commits that it asks for write as reads do: with requests of the synchronous pool, by whose they are
     /// in CFQ (2.6.30: "block: Add BIO_RW_SYNCIO", "ext3: Use WRITE_SYNC for commits which are caused by fsync()").
     pub sync_writes: bool,

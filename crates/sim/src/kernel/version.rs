@@ -213,6 +213,9 @@ const CHANGES: &[Change] = &[
     change([3, 19, 0], "mm: activate pages that are swapped in (do_swap_page)", |profile| {
         profile.swap.activates_faulted = true;
     }),
+    change([4, 3, 0], "block: bump BLK_DEF_MAX_SECTORS to 2560", |profile| {
+        profile.request_pages = crate::block::REQUEST_PAGES_4_3;
+    }),
     change([4, 6, 0], "mm: scale kswapd watermarks in proportion to memory", |profile| {
         profile.watermarks = WatermarkRule::ScaleFactor;
     }),
@@ -264,7 +267,10 @@ const CHANGES: &[Change] = &[
     ),
     change([5, 0, 0], "mm: reclaim small amounts of memory when an external fragmentation event occurs", |profile| {
         (profile.page_blocks, profile.boosts_spare_slabs) = (true, true);
+    }),
+    change([5, 0, 0], "block: remove legacy IO schedulers", |profile| {
         profile.schedulers = &["deadline", "mq-deadline", "bfq", "none"];
+        profile.queue.multi_queue = true;
     }),
     change([5, 3, 0], "mm, vmscan: do not special-case slab reclaim when watermarks are boosted", |profile| {
         profile.boosts_spare_slabs = false;
@@ -319,6 +325,7 @@ const CHANGES: &[Change] = &[
         "mm, page_alloc: scale the number of pages that are batch allocated; mm: add framework for PCP high auto-tuning",
         |profile| profile.scales_batches = true,
     ),
+    change([6, 9, 0], "block/mq-deadline: Fix the tag reservation code", |profile| profile.queue.keeps_tags = true),
     change([6, 10, 0], "mm: page_alloc: fix freelist movement during block conversion", |profile| {
         profile.whole_block_or_page = true;
     }),
@@ -335,6 +342,9 @@ const CHANGES: &[Change] = &[
     change([6, 16, 0], "ext4: enable large folio for regular file", |profile| {
         profile.large_folio_systems = &["ext4", "xfs"];
         profile.ahead_folio_systems = &["ext4", "xfs"];
+    }),
+    change([6, 17, 0], "block: Increase BLK_DEF_MAX_SECTORS_CAP", |profile| {
+        profile.request_pages = crate::block::REQUEST_PAGES_6_17;
     }),
 ];
 
@@ -495,7 +505,7 @@ mod tests {
                         profile.calls_widen_readahead,
                         profile.fair_zones,
                         profile.dirty_spread,
-                        profile.queue,
+                        (profile.queue, profile.request_pages.get()),
                         profile.shares,
                         profile.io_less,
                     ),

@@ -1,0 +1,144 @@
+//! How many requests a queue has, who may have one, and who is woken once one is free.
+//!
+//! Models: `struct request_list` up to 4.20 (`requests`); from 5.0 on the tags of blk-mq, one set for reads and writes: those of the
+//! scheduler (`blk_mq_init_sched`) or, without one, the device's own (`blk_mq_get_tag`); a quarter that mq-deadline keeps for reads (6.9 and
+//! later); sleepers woken eight at a time once eight tags are free (`sbitmap_queue_wake_up`, `sbq_calc_wake_batch`). No queue of blk-mq
+//! is ever congested. Leaves out: a set for each hardware queue, and the words of a bitmap by which mq-deadline's quarter had no
+//! effect from 5.14 to 6.8.
+
+use super::Block;
+use crate::clock::Clock;
+use crate::constant::constants;
+use crate::knobs::NR_REQUESTS;
+use crate::requests::{Batcher, Pool, Request, congestion_thresholds};
+
+constants! {
+    const SCHED_DEPTH_MAX: u32 = kernel(128, "block/blk-mq-sched.c", "blk_mq_init_sched (BLKDEV_DEFAULT_RQ)", "6.1");
+    const NVME_TAGS: u32 = kernel(1023, "drivers/nvme/host/pci.c", "io_queue_depth, one of which stays empty", "6.1");
+    const WAKE_BATCH: u32 = kernel(8, "include/linux/sbitmap.h", "SBQ_WAKE_BATCH", "6.1");
+    const WAIT_QUEUES: u32 = kernel(8, "include/linux/sbitmap.h", "SBQ_WAIT_QUEUES", "6.1");
+}
+
+/// sbq_calc_wake_batch: how many tags become free before sleepers are woken, and how many of these are.
+fn wake_batch(depth: u32) -> u32 {
+    (depth / WAIT_QUEUES.get()).clamp(1, WAKE_BATCH.get())
+}
+
+impl Pool {
+    fn try_take_tag(&mut self, limit: u32) -> bool {
+        let free = self.count < limit;
+        self.count += u32::from(free);
+        free
+    }
+
+    /// sbitmap_queue_wake_up: tags that become free while nobody sleeps do not count.
+    fn put_tag(&mut self, depth: u32, clock: &Clock) {
+        self.count -= 1;
+        if self.waiting.is_empty() {
+            return;
+        }
+        self.freed += 1;
+        let batch = wake_batch(depth);
+        if self.freed >= batch {
+            self.freed = 0;
+            (0..batch).for_each(|_| self.waiting.wake_one(clock));
+        }
+    }
+}
+
+impl Block {
+    /// queue/nr_requests, or what the kernel gives such a queue.
+    pub fn set_requests(&mut self, given: Option<u64>) {
+        let own = given.map_or_else(|| self.requests_unasked(), |given| given.min(u64::from(u32::MAX)) as u32);
+        self.nr_requests = own.max(4).saturating_mul(self.device.model.queues());
+    }
+
+    /// As /sys shows it, of one queue.
+    pub fn requests(&self) -> u32 {
+        self.nr_requests / self.device.model.queues()
+    }
+
+    fn requests_unasked(&self) -> u32 {
+        let model = &self.device.model;
+        let depth = model.depth as u32 / model.queues();
+        match (self.rule.multi_queue, model.in_order) {
+            (false, _) => NR_REQUESTS.get() as u32,
+            (true, false) => 2 * depth.min(SCHED_DEPTH_MAX.get()),
+            (true, true) if model.has_arm() => depth,
+            (true, true) => NVME_TAGS.get(),
+        }
+    }
+
+    /// One request of the kind, if the caller may have it now.
+    pub(super) fn try_take(&mut self, (write, sync): (bool, bool), batcher: &mut Batcher, now_ns: u64) -> bool {
+        let limit = self.nr_requests;
+        if !self.rule.multi_queue {
+            return self.pool(write, sync).try_take(limit, batcher, now_ns);
+        }
+        // block/mq-deadline.c: dd_limit_depth, dd_depth_updated.
+        let is_kept = write && self.rule.keeps_tags && self.turns.is_none() && !self.device.model.in_order;
+        self.pool(write, sync).try_take_tag(if is_kept { (3 * limit / 4).max(1) } else { limit })
+    }
+
+    /// Gives one back, and wakes who may have it. Whether a congestion of requests that nobody waits for ended by it.
+    pub(super) fn put(&mut self, request: &Request, clock: &Clock) -> bool {
+        let (limit, multi_queue) = (self.nr_requests, self.rule.multi_queue);
+        let other = if self.by_sync { !request.sync } else { request.write };
+        let pool = self.pool(request.write, request.sync);
+        if multi_queue {
+            pool.put_tag(limit, clock);
+            return false;
+        }
+        pool.count -= 1;
+        // __freed_request.
+        let relieved = pool.count < congestion_thresholds(limit).1 && std::mem::take(&mut pool.congested);
+        if pool.count < limit {
+            pool.full = false;
+            pool.waiting.wake_one(clock);
+        }
+        other && relieved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::block;
+    use super::{Batcher, wake_batch};
+    use crate::kernel::QueueRule;
+
+    #[test]
+    fn a_queue_has_twice_the_devices_commands_and_without_a_scheduler_as_many() {
+        let rule = QueueRule { multi_queue: true, ..QueueRule::default() };
+        let mut disk = block();
+        disk.set_requests(None);
+        assert_eq!(disk.requests(), 128, "a queue of 4.20 and before");
+        disk.set_rules(true, rule);
+        for (depth, name, requests) in [(32, "mq-deadline", 64), (200, "mq-deadline", 256), (32, "none", 32)] {
+            disk.device.model.depth = depth;
+            disk.set_scheduler(name);
+            disk.set_requests(None);
+            assert_eq!(disk.requests(), requests, "{depth} {name}");
+        }
+        disk.set_requests(Some(1023));
+        assert_eq!(disk.requests(), 1023);
+    }
+
+    #[test]
+    fn reads_and_writes_share_tags_of_which_a_quarter_is_kept_for_reads_from_6_9_on() {
+        for (keeps_tags, writes) in [(false, 64), (true, 48)] {
+            let mut disk = block();
+            disk.device.model.depth = 32;
+            disk.set_rules(true, QueueRule { multi_queue: true, keeps_tags, ..QueueRule::default() });
+            disk.set_requests(None);
+            let mut taken =
+                |write| (0..200).take_while(|_| disk.try_take((write, !write), &mut Batcher::default(), 0)).count();
+            assert_eq!((taken(true), taken(false)), (writes, 64 - writes));
+            assert!(!disk.congested());
+        }
+    }
+
+    #[test]
+    fn sleepers_are_woken_by_the_eighth_tag_of_a_queue_of_64_or_more() {
+        assert_eq!([4, 16, 32, 64, 1023].map(wake_batch), [1, 2, 4, 8, 8]);
+    }
+}
