@@ -1,9 +1,10 @@
 //! The anticipatory scheduler in outline (block/as-iosched.c, 2.6.0 to 2.6.32): whose request is next.
 //!
-//! Models: batches of reads (500 ms) and of writes (125 ms) in turn, and that after a read the disk waits for a little while
-//! for the same process's next one, which is likely to lie near it, although others are queued; every quarter of a second the
-//! oldest write is served if it has waited for that long (as_fifo_expired). Leaves out: statistics of each process's think time and
-//! seek distance, which can break the wait; the same expiry of reads, writes counted by batch.
+//! Models: batches of reads (500 ms) and of writes (125 ms) in turn; after a read the disk waits for a little while for the same
+//! process's next one, which is likely to lie near it, although others are queued; where that does not come, the nearest one upwards is
+//! next, whoever's it is (as_find_next_arq); every eighth of a second the oldest read and every quarter the oldest write is
+//! served if it has waited for that long (as_fifo_expired). Leaves out: statistics of each process's think time and seek distance, which
+//! can break the wait; short ways back; writes counted by batch.
 
 use std::collections::BTreeSet;
 
@@ -14,6 +15,7 @@ use super::constant::constants;
 constants! {
     const READ_BATCH_NS: u64 = kernel(500_000_000, "block/as-iosched.c", "default_read_batch_expire (HZ / 2)", "2.6.32");
     const WRITE_BATCH_NS: u64 = kernel(125_000_000, "block/as-iosched.c", "default_write_batch_expire (HZ / 8)", "2.6.32");
+    const READ_EXPIRE_NS: u64 = kernel(125_000_000, "block/as-iosched.c", "default_read_expire (HZ / 8)", "2.6.32");
     const WRITE_EXPIRE_NS: u64 = kernel(250_000_000, "block/as-iosched.c", "default_write_expire (HZ / 4)", "2.6.32");
     const ANTIC_NS: u64 = kernel(6_666_667, "block/as-iosched.c", "default_antic_expire ((HZ / 150) ? HZ / 150 : 1)", "2.6.32");
 }
@@ -25,8 +27,8 @@ pub struct Anticipatory {
     /// Whose read was served last, and until when the disk waits for that process.
     last: Option<TaskId>,
     waits_until_ns: Option<u64>,
-    /// When the oldest write was looked for.
-    looked_ns: u64,
+    /// When the oldest read and the oldest write were looked for.
+    looked_ns: [u64; 2],
 }
 
 impl Anticipatory {
@@ -35,14 +37,25 @@ impl Anticipatory {
         if self.writes { writes } else { self.last.is_some_and(|last| readers.contains(&last)) }
     }
 
-    /// as_fifo_expired: a write that is so old, looked for as often.
-    pub fn looks_for_overdue(&mut self, of_reader: bool, now_ns: u64) -> Option<u64> {
-        let expire_ns = WRITE_EXPIRE_NS.get();
-        if of_reader || now_ns < self.looked_ns + expire_ns {
+    /// as_fifo_expired: how old the oldest of a direction has to be, looked for as often.
+    pub fn looks_for_overdue(&mut self, of_reads: bool, now_ns: u64) -> Option<u64> {
+        let expire_ns = if of_reads { READ_EXPIRE_NS.get() } else { WRITE_EXPIRE_NS.get() };
+        let looked_ns = &mut self.looked_ns[usize::from(!of_reads)];
+        if now_ns < *looked_ns + expire_ns {
             return None;
         }
-        self.looked_ns = now_ns;
+        *looked_ns = now_ns;
         Some(expire_ns)
+    }
+
+    /// Whether reads have their batch, of which one that is overdue ends the wait for another.
+    pub fn reads(&self) -> bool {
+        !self.writes
+    }
+
+    /// Whose read the disk was given.
+    pub fn took(&mut self, reader: TaskId) {
+        (self.last, self.waits_until_ns) = (Some(reader), None);
     }
 
     /// As `Cfq::turn`.
@@ -70,9 +83,8 @@ impl Anticipatory {
         if self.writes {
             return Turn::Writes;
         }
-        let next = self.last.filter(|last| readers.contains(last)).or_else(|| readers.first().copied());
-        self.last = next;
-        next.map_or(Turn::Nobody, Turn::Reader)
+        self.last = self.last.filter(|last| readers.contains(last));
+        self.last.map_or(Turn::Nearest, Turn::Reader)
     }
 }
 
@@ -97,10 +109,11 @@ mod tests {
     fn the_disk_waits_for_the_last_reader_although_others_are_queued() {
         let mut all = Anticipatory::default();
         let (both, other) = (BTreeSet::from([3, 7]), BTreeSet::from([7]));
-        assert_eq!(all.turn(&both, false, true, 0), Turn::Reader(3));
+        assert_eq!(all.turn(&both, false, true, 0), Turn::Nearest);
+        all.took(3);
         assert!(matches!(all.turn(&other, false, true, MS), Turn::Idle(until) if until == MS + 6_666_667));
         assert_eq!(all.turn(&both, false, true, 2 * MS), Turn::Reader(3), "it came back in time");
         assert!(matches!(all.turn(&other, false, true, 3 * MS), Turn::Idle(_)));
-        assert_eq!(all.turn(&other, false, true, 10 * MS), Turn::Reader(7));
+        assert_eq!(all.turn(&other, false, true, 10 * MS), Turn::Nearest, "whoever is next on the way");
     }
 }

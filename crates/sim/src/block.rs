@@ -11,12 +11,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Machine;
 use super::broken::Broken;
-use super::cfq::{self, Turn};
 use super::clock::TaskId;
 use super::device::DeviceId;
 use super::disk::{Device, DiskModel};
 use super::kernel::QueueRule;
-use super::requests::{Batcher, Deadline, Pool, Side};
+use super::requests::{Deadline, Pool, Side};
 pub use super::requests::{Done, Request};
 use super::server::{self, Server};
 use super::site::Site;
@@ -24,6 +23,7 @@ use super::task::{Culprit, Task};
 use super::turns::Turns;
 use super::wbt::{self, Wbt};
 
+mod by_turn;
 pub mod tags;
 
 #[derive(Debug)]
@@ -275,37 +275,6 @@ impl Block {
         request
     }
 
-    /// The same by turns: upwards among the requests of whose turn it is.
-    fn next_in_turn(&mut self, now_ns: u64) -> Option<Request> {
-        let writes = !self.sides[1].sorted.is_empty();
-        let has_arm = self.device.model.has_arm() && !self.last_was_sync_write;
-        // A queue's slice is over, or waited out, once the device has answered all of it.
-        let in_service = self.device.accepted();
-        let most = cfq::QUANTUM.get() * self.device.model.queues() as usize;
-        let (turns, owners) = (self.turns.as_ref()?, &self.sides[0].owners);
-        if turns.waits((in_service, most), owners, writes, self.device.model.has_arm()) {
-            return None;
-        }
-        let reader = match self.turns.as_mut()?.turn(&self.sides[0].owners, writes, has_arm, now_ns) {
-            Turn::Reader(task) => Some(task),
-            Turn::Writes => None,
-            Turn::Idle(until_ns) => {
-                self.idle_until_ns = Some(until_ns);
-                return None;
-            }
-            Turn::Nobody => return None,
-        };
-        let head = self.head;
-        let expire_ns = self.turns.as_mut().and_then(|turns| turns.looks_for_overdue(reader.is_some(), now_ns));
-        let side = &mut self.sides[usize::from(reader.is_none())];
-        let overdue = expire_ns.and_then(|expire_ns| side.overdue(reader, expire_ns, now_ns));
-        let key = overdue.or_else(|| side.upwards(head, reader))?;
-        let request = side.take(key);
-        // cfq_arm_slice_timer: REQ_NOIDLE: nobody waits for what follows a synchronous write.
-        self.last_was_sync_write = request.is_some_and(|request| request.write && request.sync);
-        request
-    }
-
     /// Gives the device what it takes; a request that the server has in memory, and when that is done.
     fn fill(&mut self, now_ns: u64) -> Option<(Request, u64)> {
         while !self.device.is_full()
@@ -475,9 +444,9 @@ pub fn complete(m: &Machine, request: &Request) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Batcher, Block, Done, QueueRule, Request};
+    use super::{Block, Done, QueueRule, Request};
     use crate::disk::DiskModel;
-    use crate::requests::congestion_thresholds;
+    use crate::requests::{Batcher, congestion_thresholds};
 
     pub(super) fn block() -> Block {
         let disk = DiskModel {
@@ -575,6 +544,21 @@ mod tests {
         assert_eq!(positions(&mut block, 260_000_000, 1), [(true, 500)], "HZ/4: the one that came first");
         block.head = 601;
         assert_eq!(positions(&mut block, 270_000_000, 1), [(true, 601)], "and no other until HZ/4 later");
+    }
+
+    #[test]
+    fn the_anticipatory_elevator_goes_on_with_the_nearest_read_and_passes_none_over_for_long() {
+        let mut block = block();
+        block.device.model.seek_ns = 0;
+        block.set_scheduler("anticipatory");
+        let of = |owner, position| Request { owner, ..request(false, position, 0) };
+        [of(7, 700), of(3, 900), of(9, 100)].into_iter().for_each(|request| block.push(request));
+        block.head = 600;
+        assert_eq!(positions(&mut block, 1, 1), [(false, 700)], "not the process with the lowest number");
+        block.head = 701;
+        (1..4).for_each(|more| block.push(of(7, 701 + more)));
+        assert_eq!(positions(&mut block, 100_000_000, 1), [(false, 702)], "its own next one");
+        assert_eq!(positions(&mut block, 126_000_000, 1), [(false, 900)], "HZ/8: the oldest, though another is nearer");
     }
 
     #[test]

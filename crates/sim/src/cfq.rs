@@ -48,6 +48,8 @@ struct Slices {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     Reader(TaskId),
+    /// The read that stands next upwards, whoever's it is.
+    Nearest,
     Writes,
     /// The disk stays idle for the reader whose slice it is, until then.
     Idle(u64),

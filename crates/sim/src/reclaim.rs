@@ -250,7 +250,8 @@ pub struct Pageout {
 }
 
 /// mm/vmscan.c: pageout, 2.6.32, for what the last cluster met: not into a congested queue, but for kswapd and zone_reclaim
-/// (PF_SWAPWRITE in may_write_to_queue); the pages come to the tail of their list once they are written (PG_reclaim).
+/// (PF_SWAPWRITE in may_write_to_queue). Swap's is never congested (mm/swap_state.c: swap_backing_dev_info has no congested_fn): who pages out
+/// to it waits for a request. The pages come to the tail of their list once they are written (PG_reclaim).
 pub async fn pageout(m: &Machine, task: &mut Task, pass: Pass) {
     if m.mm.borrow().pageout.is_empty() {
         return;
@@ -258,10 +259,8 @@ pub async fn pageout(m: &Machine, task: &mut Task, pass: Pass) {
     let met = std::mem::take(&mut m.mm.borrow_mut().pageout);
     for page in met {
         let anonymous = m.mm.borrow().inodes.get(page.inode).anonymous;
-        if m.device_of(page.inode).congested() && pass.site != Site::NodeReclaim && !pass.kswapd {
-            if anonymous {
-                m.mm.borrow_mut().swap.release_bits(page);
-            }
+        let waits = anonymous || pass.kswapd || pass.site == Site::NodeReclaim;
+        if !waits && m.device_of(page.inode).congested() {
             continue;
         }
         task.run(m).await;

@@ -139,13 +139,6 @@ impl Swap {
         }
     }
 
-    /// Slots of pages that were not written after all: in the kernel they stay dirty in the swap cache.
-    pub fn release_bits(&mut self, page: Pageout) {
-        let first = page.window * WINDOW_PAGES as u32;
-        let places = (0..WINDOW_PAGES as u32).filter(|place| page.bits & 1 << place != 0);
-        places.for_each(|place| self.release(page.inode, first + place));
-    }
-
     fn release_all(&mut self, inode: InodeId) {
         self.ahead.retain(|(owner, _)| *owner != inode);
         for slot in self.slots.remove(&inode).unwrap_or_default().into_iter().filter(|slot| *slot > 0) {
@@ -364,7 +357,7 @@ impl Mm {
 
 #[cfg(test)]
 mod tests {
-    use super::{Pageout, Swap, Window};
+    use super::{Swap, Window};
 
     #[test]
     fn the_window_of_swap_readahead_follows_what_was_used_of_the_last_one() {
@@ -378,16 +371,6 @@ mod tests {
         }
         // It shrinks by half at a time.
         assert_eq!([40, 80, 120, 160].map(|slot| window.pages(slot)), [4, 2, 1, 1]);
-    }
-
-    #[test]
-    fn a_page_that_was_not_written_after_all_has_no_copy_in_swap() {
-        let mut swap = Swap::new(1000, 64);
-        (32..36).for_each(|page| assert!(swap.assign(5, page).is_some()));
-        // Pages 33 and 35 of the second window.
-        swap.release_bits(Pageout { inode: 5, window: 1, bits: 0b1010 });
-        assert_eq!([32, 33, 34, 35].map(|page| swap.slot(5, page)), [Some(0), None, Some(2), None]);
-        assert_eq!(swap.free(), 62);
     }
 
     #[test]

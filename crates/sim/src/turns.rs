@@ -37,7 +37,13 @@ impl Turns {
     pub fn looks_for_overdue(&mut self, of_reader: bool, now_ns: u64) -> Option<u64> {
         match self {
             Turns::Cfq(cfq) => cfq.looks_for_overdue(of_reader),
-            Turns::Anticipatory(all) => all.looks_for_overdue(of_reader, now_ns),
+            Turns::Anticipatory(all) => {
+                if of_reader {
+                    None
+                } else {
+                    all.looks_for_overdue(false, now_ns)
+                }
+            }
         }
     }
 
@@ -53,6 +59,21 @@ impl Turns {
     pub fn note(&mut self, reader: TaskId, position: u64, pages: u64, has_arm: bool) {
         if let Turns::Cfq(cfq) = self {
             cfq.note(reader, position, pages, has_arm);
+        }
+    }
+
+    /// Whether a read that has waited for too long goes before all else, and how long that is.
+    pub fn looks_for_overdue_first(&mut self, now_ns: u64) -> Option<u64> {
+        match self {
+            Turns::Anticipatory(all) if all.reads() => all.looks_for_overdue(true, now_ns),
+            _ => None,
+        }
+    }
+
+    /// Whose read the device was given.
+    pub fn took(&mut self, reader: TaskId) {
+        if let Turns::Anticipatory(all) = self {
+            all.took(reader);
         }
     }
 

@@ -244,13 +244,8 @@ fn chosen_by_the_kernel(reference: &Recording, scenario: &Scenario) -> Vec<Strin
 }
 
 /// What an emulated device and its driver make of the request queue: nvme has no scheduler and 1023 tags.
-const OF_THE_QUEUE: [&str; 5] = [
-    "queue.scheduler",
-    "queue.nr_requests",
-    "queue.max_sectors_kb",
-    "queue.read_ahead_kb",
-    "queue.wbt_lat_usec",
-];
+const OF_THE_QUEUE: [&str; 5] =
+    ["queue.scheduler", "queue.nr_requests", "queue.max_sectors_kb", "queue.read_ahead_kb", "queue.wbt_lat_usec"];
 
 #[cfg(test)]
 mod tests {

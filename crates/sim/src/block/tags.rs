@@ -103,8 +103,9 @@ impl Block {
 #[cfg(test)]
 mod tests {
     use super::super::tests::block;
-    use super::{Batcher, wake_batch};
+    use super::wake_batch;
     use crate::kernel::QueueRule;
+    use crate::requests::Batcher;
 
     #[test]
     fn a_queue_has_twice_the_devices_commands_and_without_a_scheduler_as_many() {
