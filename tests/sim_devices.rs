@@ -109,3 +109,61 @@ fn two_runs_of_two_devices_are_the_same() {
         assert!(format!("{:?}", run(kernel, "")) == format!("{:?}", run(kernel, "")), "{kernel}");
     }
 }
+
+/// A disk of 100 MB/s with an arm, in a machine of 1 GiB.
+fn on_an_arm(kernel: &str, rest: &str) -> Recording {
+    let text = format!(
+        "name = 'arm'\nsentence = 'A disk with an arm.'\nduration = '20s'\nthreshold = '10s'\nkernel = '{kernel}'\n\
+         [machine]\ncpus = 2\nnodes = ['1GiB']\nswap = '2GiB'\n\
+         disk = {{ size = '500GB', write_bps = '100MB', seek = '8ms', file_system = 'ext2' }}\n{rest}"
+    );
+    let scenario = Scenario::parse("arm", &text).expect("parses");
+    sim::run(&scenario).unwrap_or_else(|error| panic!("{kernel}: {error}")).0
+}
+
+/// MB read by calls beside a writer.
+fn read_beside_a_writer(kernel: &str, setup: &str) -> f64 {
+    let recording = on_an_arm(
+        kernel,
+        &format!(
+            "[setup]\n{setup}\n[[workload]]\nuse = 'stream'\nfile_size = '2GiB'\nbytes = '64KiB'\ndirection = 'read'\n\
+             [[workload]]\nuse = 'stream'\nlabel = 'writer'\nrole = 'neighbour'\nfile_size = '4GiB'\nbytes = '64KiB'\n\
+             direction = 'write'\n"
+        ),
+    );
+    let reads = recording.latency.iter().filter(|bucket| bucket.op == OpKind::Read);
+    reads.map(|bucket| bucket.bytes).sum::<u64>() as f64 / 1e6
+}
+
+#[test]
+fn from_5_0_on_a_writer_leaves_a_reader_its_disk_unasked() {
+    let off = "'queue.wbt_lat_usec' = 0";
+    let (before, unasked, by_hand) = (
+        read_beside_a_writer("linux-4.20", "'queue.scheduler' = 'deadline'"),
+        read_beside_a_writer("linux-5.0", ""),
+        read_beside_a_writer("linux-5.0", off),
+    );
+    println!("{before} {unasked} {by_hand}");
+    assert!(before < 40.0 && by_hand < 40.0, "the queue is full of writes: {before} MB, {by_hand} MB");
+    assert!(unasked > 5.0 * by_hand, "{unasked} MB, {by_hand} MB without throttling of writeback");
+    // bfq throttles by turns, and keeps half of the tags for reads.
+    let by_turns = read_beside_a_writer("linux-6.1", "'queue.scheduler' = 'bfq'");
+    assert!(by_turns > 300.0, "{by_turns} MB of 2000 in 20 s");
+}
+
+/// mm/swap_state.c: swap_backing_dev_info is never congested, so that nobody passes pages over and scans on.
+#[test]
+fn who_pages_out_to_swap_waits_for_a_request() {
+    for kernel in ["linux-2.6.20-x86_64", "linux-3.10", "linux-4.8"] {
+        let recording = on_an_arm(
+            kernel,
+            "[[workload]]\nuse = 'memory'\nthreads = 2\nsize = '700MiB'\nbytes = '4KiB'\ncompute = '100us'\n",
+        );
+        let vmstat = recording.table(Table::Vmstat).expect("vmstat");
+        let rows = vmstat.rows_of(&Entity::default()).expect("rows");
+        let last = |column: &str| rows.last(column).unwrap_or(0);
+        let (scanned, stolen) =
+            (last("pgscan_direct") + last("pgscan_kswapd"), last("pgsteal_direct") + last("pgsteal_kswapd"));
+        assert!(stolen > 10_000 && scanned < 20 * stolen, "{kernel}: {scanned} scanned, {stolen} stolen");
+    }
+}

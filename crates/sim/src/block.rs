@@ -341,6 +341,10 @@ pub async fn submit(m: &Machine, task: &mut Task, request: Request, site: Site) 
         return;
     }
     let request = wbt::wait(m, task, request, site).await;
+    // Where tags are few it counts when who wants one is there: what it does before each takes its time first.
+    if queue.borrow().is_scarce() && task.pending_ns() > 0 {
+        task.run(m).await;
+    }
     loop {
         let now = m.clock.now();
         let mut batcher = task.batcher;

@@ -2,8 +2,8 @@
 //!
 //! Models: where the platter stands at each instant, so that a sequential request in time costs nothing and a late one a turn;
 //! seeks that grow with the root of the distance; commands that are served in the order of the time that the arm takes to reach
-//! them (NCQ, shortest access first), none passed over by more than a queueful; segments of what was read and read on, until a
-//! command comes that needs the arm; a write cache that answers after the drive's time for a command, gathers what touches, is
+//! them (NCQ, shortest access first), none passed over by more than a queueful, nor a write that waits for room in the cache; segments of
+//! what was read and read on, until a command comes that needs the arm; a write cache that answers after the drive's time for a command, gathers what touches, is
 //! written upwards from where the arm is while no read waits, and is emptied by a flush (a request of no pages). Leaves out: zones of different density, skew,
 //! defects, the drive's choice of when to read on (it always does), and time to settle before a write.
 
@@ -199,16 +199,16 @@ impl Drive {
 
     /// The command that the arm reaches first; before it one that too many have passed.
     fn nearest(&self, now_ns: u64) -> Option<(usize, u64)> {
-        if let Some(place) = self.overdue() {
+        if let Some(place) = self.overdue().filter(|&place| self.needs_arm(&self.waiting[place].request)) {
             return Some((place, self.reach_ns(self.begin_of(&self.waiting[place].request), now_ns)));
         }
         let reaches = self.waiting.iter().enumerate().filter(|(_, waiting)| self.needs_arm(&waiting.request));
         reaches.map(|(place, one)| (place, self.reach_ns(self.begin_of(&one.request), now_ns))).min_by_key(|one| one.1)
     }
 
-    /// The first command that too many have passed.
+    /// The first command that too many have passed: one for the arm, or a write that waits for room in the cache.
     fn overdue(&self) -> Option<usize> {
-        self.waiting.iter().position(|waiting| waiting.passed >= self.model.depth && self.needs_arm(&waiting.request))
+        self.waiting.iter().position(|waiting| waiting.passed >= self.model.depth)
     }
 
     /// A write waits for room in the cache, where there is one.
@@ -226,11 +226,12 @@ impl Drive {
         // FLUSH CACHE is no queued command: nothing else is served until it is done.
         let flushes = !self.flushes[0].is_empty();
         let is_short = self.waiting.iter().any(|one| !self.needs_arm(&one.request));
+        let overdue = self.overdue().map(|place| self.needs_arm(&self.waiting[place].request));
         let from = usize::from(flushes);
         let run = self.dirty[from].upwards(self.head).map(|(start, _)| (start, self.reach_ns(start, now_ns)));
         match (nearest, run) {
             (Some((_, command_ns)), Some((start, run_ns)))
-                if flushes || (is_short && run_ns < command_ns && self.overdue().is_none()) =>
+                if flushes || overdue == Some(false) || (overdue.is_none() && is_short && run_ns < command_ns) =>
             {
                 self.destage(from, start, now_ns + run_ns);
             }
@@ -412,6 +413,25 @@ mod tests {
         }
         // 32 runs of a track of 8 ms at most, and its own seek.
         assert!(reads_ns.is_some_and(|at_ns| at_ns < (32 * 8 + 40) * MS), "{reads_ns:?}");
+    }
+
+    #[test]
+    fn a_write_that_waits_for_room_in_the_cache_is_not_passed_over_for_ever_by_reads_that_follow_each_other() {
+        let mut drive = device(2, 32);
+        // The arm is at a read. 1 MiB of cache for writes: the third one waits.
+        (0..2).for_each(|read| accept(&mut drive, 3 + read, (false, read * 32, 32), 0));
+        (0..3).for_each(|order| accept(&mut drive, order, (true, 50_000_000 + order * 128, 128), 0));
+        let (mut reads, mut written) = (2, None);
+        while let Some(at_ns) = drive.next_ns().filter(|_| reads < 1000 && written.is_none()) {
+            while let Some(request) = drive.answer(at_ns) {
+                written = written.or((request.order == 2).then_some(reads));
+                if !request.write {
+                    accept(&mut drive, 3 + reads, (false, reads * 32, 32), at_ns);
+                    reads += 1;
+                }
+            }
+        }
+        assert!(written.is_some_and(|reads| (30..40).contains(&reads)), "after {written:?} reads");
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub mod icount;
 mod initramfs;
 pub mod kernel;
 mod modules;
+mod one_cpu;
 mod qemu;
 mod tsc;
 mod unprivileged;

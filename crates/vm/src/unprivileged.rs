@@ -11,6 +11,7 @@ use flatwater_safefs::Dir;
 use rustix::fs::{Gid, Mode, Uid};
 use rustix::io::FdFlags;
 use rustix::process::Signal;
+use rustix::thread::CpuSet;
 
 /// `nobody` and `nogroup`: the kernel's overflow ids (kernel/sys.c), which are the same everywhere.
 const NOBODY: u32 = 65_534;
@@ -36,8 +37,8 @@ pub fn give(file: &File) -> io::Result<()> {
 }
 
 /// Arranges that the command runs as nobody where we are root, keeps the group that may use KVM, can never get more
-/// rights, has no descriptor of ours but the console's, and ends with us.
-pub fn start_as_nobody(command: &mut Command, console: &impl AsRawFd) {
+/// rights, has no descriptor of ours but the console's, runs on these CPUs alone if there are any, and ends with us.
+pub fn start_as_nobody(command: &mut Command, console: &impl AsRawFd, cpus: Option<CpuSet>) {
     let (root, console) = (is_root(), console.as_raw_fd());
     let kvm = std::fs::metadata("/dev/kvm").ok().map(|meta| meta.gid()).filter(|gid| *gid != 0);
     let groups: Vec<Gid> = kvm.into_iter().map(Gid::from_raw).collect();
@@ -48,6 +49,9 @@ pub fn start_as_nobody(command: &mut Command, console: &impl AsRawFd) {
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
             // Everything of ours is close-on-exec; this one is for QEMU.
             rustix::io::fcntl_setfd(BorrowedFd::borrow_raw(console), FdFlags::empty())?;
+            if let Some(cpus) = &cpus {
+                rustix::thread::sched_setaffinity(None, cpus)?;
+            }
             if root {
                 rustix::thread::set_thread_groups(&groups)?;
                 rustix::thread::set_thread_gid(Gid::from_raw(NOBODY))?;

@@ -17,7 +17,7 @@ use super::cpio::{Limits, Reader};
 use super::guest::Line;
 use super::initramfs::Prepared;
 use super::qemu::Machine;
-use super::{VmError, VmOptions, VmReport, unprivileged};
+use super::{VmError, VmOptions, VmReport, one_cpu, unprivileged};
 
 /// Interval between two checks of what the guest said.
 const LOOK: Duration = Duration::from_millis(200);
@@ -115,7 +115,7 @@ pub fn boot(
     // Held open: at the end of its input QEMU takes a port of virtio for closed, and what the guest writes there waits for ever.
     let (input, _held) = std::io::pipe().map_err(VmError::prepare("a pipe for QEMU's input"))?;
     command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
-    unprivileged::start_as_nobody(&mut command, &console_writer);
+    unprivileged::start_as_nobody(&mut command, &console_writer, one_cpu::needed(prepared.arch, accelerator));
     let child = command.spawn().map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => VmError::no_qemu(prepared.arch),
         _ => VmError::Prepare { what: prepared.arch.qemu().to_owned(), source: error },

@@ -2,7 +2,7 @@
 //!
 //! Models: `struct request_list` up to 4.20 (`requests`); from 5.0 on the tags of blk-mq, one set for reads and writes: those of the
 //! scheduler (`blk_mq_init_sched`) or, without one, the device's own (`blk_mq_get_tag`); a quarter that mq-deadline keeps for reads (6.9 and
-//! later); sleepers woken eight at a time once eight tags are free (`sbitmap_queue_wake_up`, `sbq_calc_wake_batch`). No queue of blk-mq
+//! later) and what bfq does, half of it where nobody waits for a write; sleepers woken eight at a time once eight tags are free (`sbitmap_queue_wake_up`, `sbq_calc_wake_batch`). No queue of blk-mq
 //! is ever congested. Leaves out: a set for each hardware queue, and the words of a bitmap by which mq-deadline's quarter had no
 //! effect from 5.14 to 6.8.
 
@@ -75,9 +75,27 @@ impl Block {
         if !self.rule.multi_queue {
             return self.pool(write, sync).try_take(limit, batcher, now_ns);
         }
-        // block/mq-deadline.c: dd_limit_depth, dd_depth_updated.
-        let is_kept = write && self.rule.keeps_tags && self.turns.is_none() && !self.device.model.in_order;
-        self.pool(write, sync).try_take_tag(if is_kept { (3 * limit / 4).max(1) } else { limit })
+        let limit = if write { self.write_tags(sync) } else { limit };
+        self.pool(write, sync).try_take_tag(limit)
+    }
+
+    /// Fewer tags are free than become so at once.
+    pub(super) fn is_scarce(&self) -> bool {
+        let all = self.nr_requests;
+        self.rule.multi_queue && self.pools[0].count + wake_batch(all) >= self.write_tags(false)
+    }
+
+    /// How many tags a write may find taken: the others are for reads.
+    fn write_tags(&self, sync: bool) -> u32 {
+        let all = self.nr_requests;
+        match (self.scheduler.as_str(), sync) {
+            // block/bfq-iosched.c: bfq_update_depths, 4.16, while no queue's weight is raised.
+            ("bfq", true) => (3 * all / 4).max(1),
+            ("bfq", false) => all / 2,
+            // block/mq-deadline.c: dd_limit_depth, dd_depth_updated.
+            ("deadline" | "mq-deadline", _) if self.rule.keeps_tags => (3 * all / 4).max(1),
+            _ => all,
+        }
     }
 
     /// Gives one back, and wakes who may have it. Whether a congestion of requests that nobody waits for ended by it.
@@ -125,11 +143,12 @@ mod tests {
     }
 
     #[test]
-    fn reads_and_writes_share_tags_of_which_a_quarter_is_kept_for_reads_from_6_9_on() {
-        for (keeps_tags, writes) in [(false, 64), (true, 48)] {
+    fn reads_and_writes_share_tags_of_which_a_quarter_is_kept_for_reads_from_6_9_on_and_half_by_bfq() {
+        for (name, keeps_tags, writes) in [("mq-deadline", false, 64), ("mq-deadline", true, 48), ("bfq", false, 32)] {
             let mut disk = block();
             disk.device.model.depth = 32;
             disk.set_rules(true, QueueRule { multi_queue: true, keeps_tags, ..QueueRule::default() });
+            disk.set_scheduler(name);
             disk.set_requests(None);
             let mut taken =
                 |write| (0..200).take_while(|_| disk.try_take((write, !write), &mut Batcher::default(), 0)).count();
