@@ -3,9 +3,10 @@
 //! Models: where the platter stands at each instant, so that a sequential request in time costs nothing and a late one a turn;
 //! seeks that grow with the root of the distance; commands that are served in the order of the time that the arm takes to reach
 //! them (NCQ, shortest access first), none passed over by more than a queueful, nor a write that waits for room in the cache; segments of
-//! what was read and read on, until a command comes that needs the arm; a write cache that answers after the drive's time for a command, gathers what touches, is
-//! written upwards from where the arm is while no read waits, and is emptied by a flush (a request of no pages). Leaves out: zones of different density, skew,
-//! defects, the drive's choice of when to read on (it always does), and time to settle before a write.
+//! what was read and read on, until a command comes that needs the arm; a write cache that answers after the drive's time for a
+//! command, gathers what touches, is written upwards from where the arm is while no read waits, and is emptied by a flush (a request of
+//! no pages). Leaves out: zones of different density, skew, defects, the drive's choice of when to read on (it always does), and time to
+//! settle before a write.
 
 use std::collections::VecDeque;
 

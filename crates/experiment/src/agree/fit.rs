@@ -24,7 +24,8 @@ pub fn as_fast_as<E>(
     scenario: &Scenario,
     mut perform: impl FnMut(&[String]) -> Result<Recording, E>,
 ) -> Result<Recording, E> {
-    let Machine { assignments: mut machine, gaps } = Machine::of(real, scenario);
+    let Machine { assignments: mut machine, mut gaps } = Machine::of(real, scenario);
+    gaps.extend(pace_unknown(real));
     let with_gaps = |mut recording: Recording| {
         recording.gaps.extend(gaps.clone());
         recording
@@ -51,6 +52,15 @@ pub fn as_fast_as<E>(
 }
 
 const CPU_SPEED: &str = "machine.cpu_speed_percent";
+
+/// A guest whose pace was not watched is as fast to the model as it was before the scenario.
+fn pace_unknown(real: &Recording) -> Option<Gap> {
+    let speed = real.header.speed.filter(|_| real.header.source == Source::Vm)?;
+    let unknown = speed.pace_ns.is_none() || speed.run_pace_ns.is_none();
+    let why = "the reference says how fast its machine was before the scenario and not while it ran";
+    let again = "record the guest again with this version, for longer than a quarter of a second";
+    unknown.then(|| Gap::new("machine.speed while the scenario ran", why, again))
+}
 
 fn bytes_moved(recording: &Recording) -> f64 {
     recording.latency.iter().map(|bucket| bucket.bytes as f64).sum()
@@ -249,10 +259,12 @@ const OF_THE_QUEUE: [&str; 5] =
 
 #[cfg(test)]
 mod tests {
-    use super::{Machine, Unsaid, as_fast_as, buffers, chosen_by_the_kernel, cpu_turn, mapped_unlisted, zone_min};
+    use super::{
+        Machine, Unsaid, as_fast_as, buffers, chosen_by_the_kernel, cpu_turn, mapped_unlisted, pace_unknown, zone_min,
+    };
     use flatwater_explain::testing::Made;
     use flatwater_recording::schema::zones;
-    use flatwater_recording::{Entity, NodeShape, OpKind, Recording, Source, Table};
+    use flatwater_recording::{Entity, NodeShape, OpKind, Recording, Source, Speed, Table};
     use flatwater_workload::scenario::Scenario;
 
     fn moved(bytes: u64) -> Recording {
@@ -366,6 +378,33 @@ mod tests {
         assert_eq!(given("0x0007", ""), ["vm.min_free_kbytes=2048", "lru_gen.enabled=0x0007"]);
         assert_eq!(given("0x0000", ""), ["vm.min_free_kbytes=2048"]);
         assert_eq!(given("0x0007", "0"), ["vm.min_free_kbytes=2048"]);
+    }
+
+    #[test]
+    fn the_guests_request_queue_is_told_but_what_the_scenario_sets() {
+        let mut real = moved(1_000);
+        for (key, value) in [("queue.scheduler", "none"), ("queue.nr_requests", "1023"), ("queue.wbt_lat_usec", "2000")]
+        {
+            real.header.setup.observe(key, value);
+        }
+        let mut scenario = Scenario::load("journal").expect("built in");
+        scenario.setup.observe("queue.nr_requests", "64");
+        assert_eq!(chosen_by_the_kernel(&real, &scenario), ["queue.scheduler=none", "queue.wbt_lat_usec=2000"]);
+    }
+
+    #[test]
+    fn a_pace_that_nobody_watched_is_a_gap_of_a_guest() {
+        let speed = |run_pace_ns| Some(Speed { pace_ns: Some(80_000), run_pace_ns, ..Speed::default() });
+        let gap = |source, speed| {
+            pace_unknown(
+                &Made::new()
+                    .edit(|recording| (recording.header.source, recording.header.speed) = (source, speed))
+                    .done(),
+            )
+        };
+        assert!(gap(Source::Vm, speed(Some(90_000))).is_none() && gap(Source::Host, speed(None)).is_none());
+        let gap = gap(Source::Vm, speed(None)).expect("a gap");
+        assert!(gap.what.contains("while the scenario ran") && gap.remedy.contains("again"), "{gap:?}");
     }
 
     #[test]

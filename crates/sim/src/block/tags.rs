@@ -2,9 +2,9 @@
 //!
 //! Models: `struct request_list` up to 4.20 (`requests`); from 5.0 on the tags of blk-mq, one set for reads and writes: those of the
 //! scheduler (`blk_mq_init_sched`) or, without one, the device's own (`blk_mq_get_tag`); a quarter that mq-deadline keeps for reads (6.9 and
-//! later) and what bfq does, half of it where nobody waits for a write; sleepers woken eight at a time once eight tags are free (`sbitmap_queue_wake_up`, `sbq_calc_wake_batch`). No queue of blk-mq
-//! is ever congested. Leaves out: a set for each hardware queue, and the words of a bitmap by which mq-deadline's quarter had no
-//! effect from 5.14 to 6.8.
+//! later), and half of them that bfq keeps, a quarter where somebody waits for the write; sleepers woken eight at a time once eight tags are
+//! free (`sbitmap_queue_wake_up`, `sbq_calc_wake_batch`). No queue of blk-mq is ever congested. Leaves out: a set for each hardware queue,
+//! and the words of a bitmap by which mq-deadline's quarter had no effect from 5.14 to 6.8.
 
 use super::Block;
 use crate::clock::Clock;
