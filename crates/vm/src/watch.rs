@@ -115,7 +115,7 @@ pub fn boot(
     // Held open: at the end of its input QEMU takes a port of virtio for closed, and what the guest writes there waits for ever.
     let (input, _held) = std::io::pipe().map_err(VmError::prepare("a pipe for QEMU's input"))?;
     command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
-    unprivileged::start_as_nobody(&mut command, &console_writer, one_cpu::needed(prepared.arch, accelerator));
+    unprivileged::start_as_nobody(&mut command, &console_writer, one_cpu::needed(accelerator));
     let child = command.spawn().map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => VmError::no_qemu(prepared.arch),
         _ => VmError::Prepare { what: prepared.arch.qemu().to_owned(), source: error },
