@@ -37,13 +37,8 @@ impl Turns {
     pub fn looks_for_overdue(&mut self, of_reader: bool, now_ns: u64) -> Option<u64> {
         match self {
             Turns::Cfq(cfq) => cfq.looks_for_overdue(of_reader),
-            Turns::Anticipatory(all) => {
-                if of_reader {
-                    None
-                } else {
-                    all.looks_for_overdue(false, now_ns)
-                }
-            }
+            Turns::Anticipatory(_) if of_reader => None,
+            Turns::Anticipatory(all) => all.looks_for_overdue(false, now_ns),
         }
     }
 

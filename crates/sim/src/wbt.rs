@@ -3,8 +3,8 @@
 //! Models: at most so many buffered writes under way, fewer while reads are about (`get_limit`); the limits follow the
 //! least latency of the reads of a window of 100 ms (`wb_timer_fn`, `latency_exceeded`); a device with a write cache wakes
 //! sleepers only once all is written (`wbt_rqw_done`). A window is judged at the next request or answer after its end.
-//! Unasked from 5.0 on (`wbt_enable_default`), where distributions set CONFIG_BLK_WBT_MQ (Debian's 6.1 and 6.12 do; upstream's Kconfig
-//! leaves it off), but with bfq (`wbt_disable_default`); `queue.wbt_lat_usec` set by hand stays as it is with any scheduler
+//! Unasked from 5.0 on (`wbt_enable_default`), where CONFIG_BLK_WBT_MQ is set (in Debian's 6.1 and 6.12 it is; upstream's Kconfig
+//! leaves CONFIG_BLK_WBT off), but with bfq (`wbt_disable_default`); `queue.wbt_lat_usec` set by hand stays as it is with any scheduler
 //! (WBT_STATE_ON_MANUAL). Leaves out: discards; the queues of md's drives, which nobody throttles here unasked.
 
 use std::collections::{BTreeSet, VecDeque};

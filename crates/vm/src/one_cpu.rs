@@ -4,7 +4,7 @@
 //! !CF_PARALLEL in system mode", c914d46d0a64, 8.1.0), but the thread of its devices still runs beside. A guest's driver and the
 //! emulated nvme then miss each other's doorbells (drivers/nvme/host/pci.c: nvme_dbbuf_update_and_check_event needs its mb()), and
 //! the disk stands still until a command times out, for 30 s twice. On one CPU of the host both see what the other has stored. Later
-//! versions are treated alike: asking for the version would be one more run of a program, and a guest is no slower by it.
+//! versions are treated alike: asking for the version would be one more run of a program, as root and outside of the sandbox.
 
 use rustix::thread::CpuSet;
 

@@ -241,7 +241,7 @@ pub struct QueueRule {
     pub cfq_scales: bool,
     /// Writeback can be throttled by the latency of reads (block/blk-wbt.c, 4.10 and later).
     pub has_wbt: bool,
-    /// Requests are tags of blk-mq (5.0 and later), and writeback is throttled unasked, as Debian, Fedora, openSUSE and Red Hat configure it
+    /// Requests are tags of blk-mq (5.0 and later), and writeback is throttled unasked, as Debian's kernels are configured
     /// (CONFIG_BLK_WBT_MQ).
     pub multi_queue: bool,
     /// mq-deadline keeps a quarter of its tags for reads (6.9 and later).
