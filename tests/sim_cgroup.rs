@@ -76,3 +76,45 @@ fn large_folios_leave_room_for_single_pages() {
     assert_eq!(seconds_with_p99_over(&large, 100_000), 0);
     assert!(seconds_with_p99_over(&small, 100_000) >= 5, "{}", seconds_with_p99_over(&small, 100_000));
 }
+
+fn run_text(text: &str) -> Recording {
+    let scenario = Scenario::parse("x", text).expect("parses");
+    sim::run(&scenario).unwrap_or_else(|error| panic!("{error}")).0
+}
+
+/// Of a program's own 72 MiB nothing can go where there is no swap: the file that is read has the rest of 128 MiB.
+#[test]
+fn memory_of_programs_is_charged_and_leaves_the_rest_to_files() {
+    let recording = run_text(
+        "name = 'x'\nsentence = 'X.'\nduration = '3s'\nkernel = 'linux-6.18'\n[machine]\ncpus = 2\nnodes = ['2GiB']\n\
+         disk = { write_bps = '1GB', latency = '50us' }\n[setup]\n'cgroup.memory_limit' = '128MiB'\n\
+         [[workload]]\nuse = 'memory'\nsize = '72MiB'\npattern = 'sequential'\nbytes = '64KiB'\n\
+         [[workload]]\nuse = 'access'\nfile_size = '256MiB'\nbytes = '64KiB'\npattern = 'sequential'\n",
+    );
+    let last = |column| rows(&recording, column).last().expect("a sample") >> 20;
+    assert_eq!(last("anon"), 72);
+    let (usage, file) = (last("usage_bytes"), last("file"));
+    assert!((120..=128).contains(&usage) && (45..=56).contains(&file), "{usage} MiB used, {file} of it by files");
+    assert!(rows(&recording, "events_max").last() > Some(100), "it meets its limit");
+}
+
+/// What else its processes hold is charged too, from the instants on that are told (`machine.cgroup_grows`).
+#[test]
+fn what_processes_hold_beside_the_workloads_is_charged_from_when_they_have_it() {
+    let recording = run_text(
+        "name = 'x'\nsentence = 'X.'\nduration = '3s'\nkernel = 'linux-6.18'\n[machine]\ncpus = 2\nnodes = ['2GiB']\n\
+         disk = { write_bps = '1GB', latency = '50us' }\n[setup]\n'cgroup.memory_limit' = '64MiB'\n\
+         [[workload]]\nuse = 'access'\nfile_size = '128MiB'\nbytes = '64KiB'\npattern = 'sequential'\n",
+    );
+    assert_eq!(rows(&recording, "anon").max(), Some(0));
+    let mut scenario =
+        Scenario::parse("x", recording.header.scenario_text.as_deref().expect("its text")).expect("parses");
+    scenario.set("machine.cgroup_grows=0s:8MiB;1s:24MiB;2s:16MiB").expect("three steps");
+    let told = sim::run(&scenario).expect("runs").0;
+    let held: Vec<i64> = rows(&told, "anon").map(|bytes| bytes >> 20).collect();
+    let mut steps = held.clone();
+    steps.dedup();
+    assert!(steps.ends_with(&[8, 24, 16]), "{steps:?}");
+    let file = |recording| rows(recording, "file").last().expect("a sample") >> 20;
+    assert!(file(&recording) - file(&told) >= 14, "{} and {} MiB of files", file(&recording), file(&told));
+}

@@ -9,7 +9,7 @@
 mod blocks;
 mod curves;
 pub mod fit;
-mod growth;
+pub(crate) mod growth;
 mod unsaid;
 mod work;
 

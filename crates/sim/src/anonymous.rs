@@ -1,8 +1,8 @@
 //! Memory of the workload's own, taken as it is first touched.
 //!
 //! Models: faults of 4 KiB pages, or of 2 MiB where transparent huge pages are on (do_huge_pmd_anonymous_page), zeroing, the
-//! anonymous LRU lists, and faults on what was swapped out (`swap`). Leaves out: charges to a memory cgroup; huge pages as one
-//! page once they are there.
+//! anonymous LRU lists, charges to a memory cgroup, and faults on what was swapped out (`swap`). Leaves out: huge pages as one page
+//! once they are there.
 
 use super::Machine;
 use super::alloc::{self, Want};
@@ -12,6 +12,7 @@ use super::inode::InodeId;
 use super::site::Site;
 use super::swap;
 use super::task::Task;
+use super::v6::cgroup;
 use super::vfs;
 
 constants! {
@@ -22,7 +23,8 @@ const PAGE: u64 = 4096;
 
 /// The thread's memory, made when it first needs any.
 fn own(m: &Machine, task: &mut Task) -> InodeId {
-    *task.own_memory.get_or_insert_with(|| m.mm.borrow_mut().open_memory())
+    let in_cgroup = task.in_cgroup && m.mm.borrow().cgroup.exists();
+    *task.own_memory.get_or_insert_with(|| m.mm.borrow_mut().open_memory(in_cgroup))
 }
 
 fn pages_at_once(m: &Machine) -> u64 {
@@ -49,10 +51,14 @@ pub async fn read_kept(m: &Machine, task: &mut Task, inode: InodeId, offset: u64
 async fn fault(m: &Machine, task: &mut Task, memory: InodeId, first: u64, pages: u64) -> u64 {
     task.work(Site::Work, m.costs.fault_ns());
     m.mm.borrow_mut().events.pgfault += 1;
+    charge(m, task, memory, pages).await;
     let active = m.profile.swap.starts_active;
     let mut far_ns = 0;
     for page in first..first + pages {
-        let Some(frame) = alloc::frame(m, task, Want::USER).await else { continue };
+        let Some(frame) = alloc::frame(m, task, Want::USER).await else {
+            m.mm.borrow_mut().uncharge_page(memory);
+            continue;
+        };
         task.work(Site::Work, m.clear_ns(task, frame.zone, pages > 1));
         far_ns += m.far_copy_ns(task, frame.zone, PAGE);
         m.mm.borrow_mut().insert_anonymous(memory, page, frame, active);
@@ -61,6 +67,17 @@ async fn fault(m: &Machine, task: &mut Task, memory: InodeId, first: u64, pages:
         }
     }
     far_ns
+}
+
+/// mm/memory.c: alloc_anon_folio; a huge page that cannot be charged is several small ones (do_huge_pmd_anonymous_page).
+async fn charge(m: &Machine, task: &mut Task, memory: InodeId, pages: u64) {
+    let in_cgroup = m.mm.borrow().inodes.get(memory).in_cgroup;
+    if !in_cgroup || cgroup::charge(m, task, pages).await {
+        return;
+    }
+    for _ in 0..pages {
+        cgroup::charge(m, task, 1).await;
+    }
 }
 
 /// Loads from or stores to memory of the thread's own.
@@ -140,6 +157,13 @@ async fn touch_page(m: &Machine, task: &mut Task, memory: InodeId, page: u64, wr
 fn is_new(m: &Machine, memory: InodeId, page: u64) -> bool {
     let mm = m.mm.borrow();
     mm.lookup(memory, page).is_none() && mm.swap.slot(memory, page as u32).is_none()
+}
+
+/// munmap() of all behind so many pages.
+pub fn give_back(m: &Machine, task: &mut Task, from_page: u64) {
+    let Some(memory) = task.own_memory else { return };
+    let freed = m.mm.borrow_mut().invalidate(memory, from_page, true, task.cpu);
+    task.work(Site::Work, freed * m.costs.unmap_page_ns);
 }
 
 /// exit_mmap.

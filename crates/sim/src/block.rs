@@ -3,8 +3,8 @@
 //! Models: nr_requests per direction with the congestion marks, the full flag, batching and exclusive waits of
 //! 2.6.18 (`get_request`, `get_request_wait`, `ioc_batching`), and blk-mq's tags (`tags`); the elevators noop (in order), deadline
 //! (`deadline_dispatch_requests`), `cfq` (bfq in outline by the same turns) and `anticipatory`; one device (`disk`), which is
-//! given as many requests as it takes at once. Adjoining pages of one file merge at the back of a queued request. Leaves out:
-//! front merges, plugging, partitions.
+//! given as many requests as it takes at once. Adjoining pages merge at the back of a queued request, or of the one that a
+//! flusher holds back (2.6.39 and later: of its plug the last one only). Leaves out: front merges, other plugs, partitions.
 
 use super::constant::constants;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ use super::clock::TaskId;
 use super::device::DeviceId;
 use super::disk::{Device, DiskModel};
 use super::kernel::QueueRule;
-use super::requests::{Deadline, Pool, Side};
+use super::requests::{Deadline, Joined, Pool, Side};
 pub use super::requests::{Done, Request};
 use super::server::{self, Server};
 use super::site::Site;
@@ -40,6 +40,7 @@ pub struct Block {
     by_sync: bool,
     /// The writes that are not done yet, by arrival.
     unwritten: BTreeSet<u64>,
+    pub(super) joined: Joined,
     order: u64,
     head: u64,
     deadline: Deadline,
@@ -89,6 +90,7 @@ impl Block {
             pools: Default::default(),
             by_sync: false,
             unwritten: BTreeSet::new(),
+            joined: Joined::default(),
             order: 0,
             head: 0,
             deadline: Deadline::default(),
@@ -157,7 +159,7 @@ impl Block {
         }
     }
 
-    /// queue/wbt_lat_usec; the depth is the device's, or that of a queue without one (blk_queue_depth). Returns whom to wake.
+    /// queue/wbt_lat_usec; the depth is the device's, or the requests of a queue without one (blk_queue_depth). Returns whom to wake.
     pub fn set_wbt(&mut self, given_us: Option<u64>) -> Vec<TaskId> {
         let model = self.device.model;
         // blk-throttle holds bios back before they are requests; here the device does, and writeback throttling would see it.
@@ -165,7 +167,8 @@ impl Block {
             self.rule.multi_queue && self.scheduler != "bfq" && self.server.is_none() && model.queues() == 1;
         let unasked_us = if throttles && self.caps == [None; 4] { Wbt::unasked_us(&model) } else { 0 };
         let target_us = given_us.unwrap_or(unasked_us);
-        let depth = if model.in_order { self.nr_requests } else { model.depth as u32 };
+        // Drives are SCSI's, which says how deep its queue is (scsi_change_queue_depth); nvme and virtio_blk do not.
+        let depth = if model.has_arm() && !model.in_order { model.depth as u32 } else { self.nr_requests };
         Wbt::retarget(&mut self.wbt, target_us, depth, &model)
     }
 
@@ -305,29 +308,23 @@ impl Block {
         let model = &self.device.model;
         if model.has_arm() { model.write_cache_pages() > 0 } else { model.flush_ns > 0 }
     }
-
-    pub fn has_arm(&self) -> bool {
-        self.device.model.has_arm()
-    }
 }
 
 impl Block {
-    /// elv_merge: pages that go on where a queued request ends join it, and need no request of their own.
+    /// elv_merge.
     fn try_merge(&mut self, request: &Request) -> bool {
-        let Done::Pages { inode, first_page, pages } = request.done else { return false };
         let most = self.request_pages;
+        let mut joined = std::mem::take(&mut self.joined);
         let side = self.side(request.write, request.sync);
-        let Some((_, queued)) = side.sorted.range_mut(..=(request.position, u64::MAX)).next_back() else {
-            return false;
-        };
-        let Done::Pages { inode: same, first_page: start, pages: held } = &mut queued.done else { return false };
-        let goes_on = queued.position + u64::from(queued.pages) == request.position;
-        if !goes_on || *same != inode || *start + u64::from(*held) != first_page || *held + pages > most {
-            return false;
-        }
-        *held += pages;
-        queued.pages += pages;
-        true
+        let before = side.sorted.range_mut(..=(request.position, u64::MAX)).next_back();
+        let merged = before.is_some_and(|(_, queued)| joined.merge(queued, request, most));
+        self.joined = joined;
+        merged
+    }
+
+    /// blk_attempt_plug_merge.
+    fn try_plug_merge(&mut self, held: Option<&mut Request>, request: &Request) -> bool {
+        held.is_some_and(|held| self.joined.merge(held, request, self.request_pages))
     }
 }
 
@@ -337,7 +334,7 @@ pub async fn submit(m: &Machine, task: &mut Task, request: Request, site: Site) 
     let request = Request { sync, ..request };
     let queue = &m.device(request.device).block;
     task.work(Site::Work, m.costs.submit_io_ns);
-    if queue.borrow_mut().try_merge(&request) {
+    if queue.borrow_mut().try_plug_merge(task.plug.as_mut(), &request) || queue.borrow_mut().try_merge(&request) {
         return;
     }
     let request = wbt::wait(m, task, request, site).await;
@@ -364,8 +361,19 @@ pub async fn submit(m: &Machine, task: &mut Task, request: Request, site: Site) 
         // block/ll_rw_blk.c: get_request_wait: who has slept may take a batch.
         task.batcher.begin(m.clock.now());
     }
-    let mut block = queue.borrow_mut();
-    block.push(Request { queued_ns: m.clock.now(), owner: m.clock.current(), ..request });
+    let request = Request { queued_ns: m.clock.now(), owner: m.clock.current(), ..request };
+    let ready = if task.plugs { task.plug.replace(request) } else { Some(request) };
+    ready.into_iter().for_each(|request| insert(m, request));
+}
+
+/// blk_mq_flush_plug_list.
+pub fn unplug(m: &Machine, task: &mut Task) {
+    task.plug.take().into_iter().for_each(|request| insert(m, request));
+}
+
+fn insert(m: &Machine, request: Request) {
+    let mut block = m.device(request.device).block.borrow_mut();
+    block.push(request);
     if let Some(device) = block.idle_device.take() {
         m.clock.wake(device);
     }
@@ -443,7 +451,8 @@ pub fn complete(m: &Machine, request: &Request) {
             m.wb.borrow_mut().congestion.wake_all(&m.clock);
         }
     }
-    m.io_done(request);
+    let parts = m.device(request.device).block.borrow_mut().joined.parts(request);
+    parts.iter().for_each(|part| m.io_done(part));
 }
 
 #[cfg(test)]

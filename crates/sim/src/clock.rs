@@ -111,6 +111,10 @@ impl Clock {
     /// continue.
     pub fn run(&self, mut watch: impl FnMut(u64) -> bool) {
         self.pump(self.end.get(), &mut watch);
+        // What would happen next is behind the end: until then nothing does.
+        if self.queue.borrow().peek().is_some_and(|Reverse((at, ..))| *at > self.end.get()) {
+            self.now.set(self.now().max(self.end.get()));
+        }
         // The futures hold the machine, which holds this clock: drop them, or neither is ever freed.
         let left: Vec<_> = self.tasks.borrow_mut().drain(..).collect();
         drop(left);

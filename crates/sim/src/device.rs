@@ -64,8 +64,8 @@ pub struct Bdi {
     /// Nothing is dirty, so that it sleeps without an end; and whether something has been dirtied since (3.1 and later).
     pub wakes_at_first_dirty: bool,
     pub dirtied_first: bool,
-    /// Reclaim has met nothing but dirty pages: all of them are to be written (WB_start_all).
-    pub start_all: bool,
+    /// Reclaim has met nothing but dirty pages: all of them are to be written.
+    pub full_flush: FullFlush,
     /// Files that the flusher has queued, and those of them that had more to write than one turn takes (3.1 and later).
     pub io: VecDeque<InodeId>,
     pub more_io: VecDeque<InodeId>,
@@ -77,6 +77,44 @@ pub struct Bdi {
     pub completions: Local,
     /// What the device is known to do (3.1 and later).
     pub bandwidth: Bandwidth,
+}
+
+/// That all of a device's dirty pages are to be written (WB_start_all).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FullFlush {
+    #[default]
+    No,
+    Asked,
+    /// The flusher is at it, and is asked in vain: the bit stays set until it is done (fs/fs-writeback.c: wb_start_writeback and
+    /// wb_check_start_all, 4.15 and later).
+    Running,
+}
+
+impl FullFlush {
+    pub fn ask(&mut self) {
+        if *self == FullFlush::No {
+            *self = FullFlush::Asked;
+        }
+    }
+
+    pub fn is_asked(self) -> bool {
+        self == FullFlush::Asked
+    }
+
+    /// Whether the flusher has to; with `only_one` nobody else is heard until it is done.
+    pub fn begin(&mut self, only_one: bool) -> bool {
+        let asked = self.is_asked();
+        if asked {
+            *self = if only_one { FullFlush::Running } else { FullFlush::No };
+        }
+        asked
+    }
+
+    pub fn end(&mut self) {
+        if *self == FullFlush::Running {
+            *self = FullFlush::No;
+        }
+    }
 }
 
 impl Device {
@@ -140,5 +178,27 @@ impl Machine {
 
     pub(super) fn device_ids(&self) -> impl DoubleEndedIterator<Item = DeviceId> + use<> {
         (0..self.devices.len()).map(DeviceId::nth)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FullFlush;
+
+    #[test]
+    fn who_asks_for_a_full_flush_while_one_runs_is_heard_up_to_4_14_only() {
+        for (only_one, again) in [(false, true), (true, false)] {
+            let mut flush = FullFlush::default();
+            assert!(!flush.begin(only_one), "nobody asked");
+            flush.ask();
+            assert!(flush.begin(only_one) && !flush.is_asked());
+            flush.ask();
+            assert_eq!(flush.is_asked(), again);
+            flush.end();
+            assert_eq!(flush.begin(only_one), again);
+            flush.end();
+            flush.ask();
+            assert!(flush.is_asked(), "it is done");
+        }
     }
 }

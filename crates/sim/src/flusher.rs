@@ -11,6 +11,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use super::Machine;
+use super::block;
 use super::constant::constants;
 use super::device::{Bdi, DeviceId};
 use super::inode::InodeId;
@@ -211,7 +212,7 @@ async fn write_all(m: &Machine, device: DeviceId, task: &mut Task, pages: u64) {
 /// limit.
 pub async fn flusher(m: Rc<Machine>, devices: Vec<DeviceId>) {
     let mut task = Task::new(0, 0);
-    task.memalloc = true;
+    (task.memalloc, task.plugs) = (true, m.profile.queue.plugs);
     let Some(own) = devices.iter().min().map(|&device| &m.device(device).bdi) else { return };
     own.borrow_mut().flusher = Some(m.clock.current());
     let by_file = m.profile.throttle.knows_bandwidth();
@@ -248,7 +249,7 @@ pub async fn flusher(m: Rc<Machine>, devices: Vec<DeviceId>) {
             }
             task.writes = Purpose::Plain;
             for &device in &devices {
-                let asked = std::mem::take(&mut m.device(device).bdi.borrow_mut().start_all);
+                let asked = m.device(device).bdi.borrow_mut().full_flush.begin(false);
                 let pages = if asked { m.mm.borrow().by_device[device.index()].dirty } else { 0 };
                 write_all(&m, device, &mut task, pages).await;
             }
@@ -256,7 +257,8 @@ pub async fn flusher(m: Rc<Machine>, devices: Vec<DeviceId>) {
             write_in_background(&m, &devices, &mut task).await;
             periodic_ns
         };
-        if devices.iter().any(|&device| m.device(device).bdi.borrow().start_all) {
+        block::unplug(&m, &mut task);
+        if devices.iter().any(|&device| m.device(device).bdi.borrow().full_flush.is_asked()) {
             continue;
         }
         sleep(&m, own, (interval > 0).then_some(wakes_ns)).await;
@@ -271,7 +273,7 @@ async fn sleep(m: &Machine, own: &RefCell<Bdi>, wakes_ns: Option<u64>) {
         m.clock.park(wakes_ns.filter(|at| *at < u64::MAX).map(|at| at.max(m.clock.now() + 1))).await;
         own.borrow_mut().flusher_parked = false;
         let is_first = std::mem::take(&mut own.borrow_mut().dirtied_first);
-        if !is_first || own.borrow().start_all {
+        if !is_first || own.borrow().full_flush.is_asked() {
             break;
         }
         let interval = m.knobs.borrow().writeback_interval_ns;
@@ -281,9 +283,11 @@ async fn sleep(m: &Machine, own: &RefCell<Bdi>, wakes_ns: Option<u64>) {
 
 /// fs/fs-writeback.c: wb_do_writeback.
 async fn perform(m: &Machine, device: DeviceId, task: &mut Task, is_periodic: bool) {
-    if std::mem::take(&mut m.device(device).bdi.borrow_mut().start_all) {
+    let asked = m.device(device).bdi.borrow_mut().full_flush.begin(m.profile.one_full_flush);
+    if asked {
         task.writes = Purpose::Plain;
         write_back(m, device, task, Work::All).await;
+        m.device(device).bdi.borrow_mut().full_flush.end();
     }
     task.writes = Purpose::Background;
     if is_periodic {

@@ -271,6 +271,7 @@ impl Mm {
         }
         if inode.in_cgroup {
             self.cgroup.uncharge(pages);
+            self.cgroup.anonymous -= if chunk.anonymous { pages } else { 0 };
             self.cgroup.dirty -= dirty;
             self.cgroup.writeback -= writeback;
         }

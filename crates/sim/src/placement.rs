@@ -1,21 +1,27 @@
-//! Where files are on a disk with an arm.
+//! Where files are on a disk: how far its arm has to go, and which requests are merged.
 //!
 //! Models: a directory has a block group, and its files follow each other from there on (find_group_other, find_goal in
 //! fs/ext3: the parent's group first, then the next one with room; ext4 and xfs do the same with flex groups and allocation
 //! groups). A file that was there before is in one piece. One that is written gets what is dirty of it in one piece where
-//! allocation is delayed and some more ahead of it, else a reservation window, so that files that grow together interleave. Leaves out: reuse of
-//! freed blocks, fragmentation by age, indirect blocks.
+//! allocation is delayed and some more ahead of it, else a reservation window, so that files that grow together interleave. Small files of
+//! ext4 follow each other as they are written, whatever their directories (ext4_mb_group_or_file). Leaves out: reuse of
+//! freed blocks, fragmentation by age, indirect blocks; a locality group for each CPU (there is one for all).
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::Machine;
 use super::constant::constants;
+use super::file_system::Kind;
 use super::inode::{FileKey, InodeId};
 
 constants! {
     const GROUP_PAGES: u64 = kernel(32_768, "include/linux/ext3_fs.h", "EXT3_BLOCKS_PER_GROUP (8 * 4096)", "2.6.32");
     /// Blocks that a growing file reserves at once, and with delayed allocation at most.
     const WINDOW_PAGES: u64 = kernel(1024, "include/linux/ext3_fs.h", "EXT3_MAX_RESERVE_BLOCKS (1027)", "2.6.32");
+    /// A file of so many blocks or fewer is a small one.
+    const STREAM_PAGES: u64 = kernel(16, "fs/ext4/mballoc.h", "MB_DEFAULT_STREAM_THRESHOLD", "2.6.32");
+    /// What a locality group takes of the disk at once for small files.
+    const GROUP_PREALLOC_PAGES: u64 = kernel(512, "fs/ext4/mballoc.h", "MB_DEFAULT_GROUP_PREALLOC", "2.6.32");
     const NORMAL_PAGES: u64 = kernel(2048, "fs/ext4/mballoc.c", "ext4_mb_normalize_request (8 MiB)", "2.6.32");
 }
 
@@ -32,11 +38,24 @@ pub struct Placement {
     files: HashMap<FileKey, BTreeMap<u64, Extent>>,
     /// The first free page behind a directory's files.
     next: HashMap<(u32, u64), u64>,
+    /// What is left of the locality group's blocks.
+    group: Option<Extent>,
+}
+
+/// A piece of a file that may not have a place yet.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    key: FileKey,
+    page: u64,
+    /// Up to here it is placed in one piece.
+    end: u64,
+    /// Of a small file, and written: with other such files.
+    small: bool,
 }
 
 impl Placement {
-    /// The page of the disk, of so many; what is not placed yet up to `end` of the file is placed now.
-    fn position(&mut self, key: FileKey, page: u64, end: u64, disk_pages: u64) -> u64 {
+    /// The page of the disk, of so many; what is not placed yet of the piece is placed now.
+    fn position(&mut self, Piece { key, page, end, small }: Piece, disk_pages: u64) -> u64 {
         let file = self.files.entry(key).or_default();
         if let Some((first, extent)) = file.range(..=page).next_back()
             && page < first + extent.pages
@@ -44,13 +63,36 @@ impl Placement {
             return extent.start + (page - first);
         }
         let end = file.range(page..).next().map_or(end, |(&first, _)| first.min(end)).max(page + 1);
+        let pages = end - page;
+        let start = if small { self.take_of_group(key, pages, disk_pages) } else { self.take(key, pages, disk_pages) };
+        self.files.entry(key).or_default().insert(page, Extent { start, pages });
+        start
+    }
+
+    /// Pages behind the files of this one's directory.
+    fn take(&mut self, key: FileKey, pages: u64, disk_pages: u64) -> u64 {
         let directory = (key.0, key.1 >> 32);
         // The first quarter holds metadata.
         let (first, room) = (disk_pages / 4, (disk_pages / 2).max(1));
         let next = self.next.entry(directory).or_insert_with(|| scattered(directory.0, directory.1) % room);
         let start = first + *next;
-        file.insert(page, Extent { start, pages: end - page });
-        *next = (*next + (end - page)) % room;
+        *next = (*next + pages) % room;
+        start
+    }
+
+    /// fs/ext4/mballoc.c: ext4_mb_new_group_pa, ext4_mb_use_group_pa: when its blocks are used up the group takes more near the file
+    /// that wants them.
+    fn take_of_group(&mut self, key: FileKey, pages: u64, disk_pages: u64) -> u64 {
+        let mut group = match self.group.filter(|group| group.pages >= pages) {
+            Some(group) => group,
+            None => {
+                let taken = GROUP_PREALLOC_PAGES.get().max(pages);
+                Extent { start: self.take(key, taken, disk_pages), pages: taken }
+            }
+        };
+        let start = group.start;
+        (group.start, group.pages) = (group.start + pages, group.pages - pages);
+        self.group = Some(group);
         start
     }
 }
@@ -62,7 +104,7 @@ fn scattered(workload: u32, directory: u64) -> u64 {
 }
 
 impl Machine {
-    /// Where a page of a file is on the disk. Without an arm files begin anywhere and continue without gaps.
+    /// Where a page of a file is on the disk.
     pub(super) fn position(&self, inode: InodeId, page: u64, writes: bool) -> u64 {
         let (key, size_pages, device) = {
             let mm = self.mm.borrow();
@@ -73,28 +115,30 @@ impl Machine {
             (own.key, own.size.div_ceil(4096), self.device(own.device))
         };
         let pages = device.block.borrow().pages();
-        if !device.block.borrow().has_arm() {
-            let start = (u64::from(key.0) << 48 ^ key.1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
-            return pages / 4 + (start % (pages / 2).max(1) + page) % (pages / 2).max(1);
-        }
         let size_pages = size_pages.max(page + 1);
-        let end = match (writes, device.file_system.delays_allocation) {
+        let file_system = &device.file_system;
+        let delays = file_system.delays_allocation;
+        let small = writes && delays && file_system.kind == Kind::Ext4 && size_pages <= STREAM_PAGES.get();
+        let end = match (writes, delays) {
             (false, _) => size_pages,
+            _ if small => size_pages,
             (true, true) => size_pages.max(page + size_pages.next_power_of_two().min(NORMAL_PAGES.get())),
             (true, false) => (page / WINDOW_PAGES.get() + 1) * WINDOW_PAGES.get(),
         };
-        device.placement.borrow_mut().position(key, page, end, pages)
+        device.placement.borrow_mut().position(Piece { key, page, end, small }, pages)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Placement;
+    use super::{Piece, Placement};
 
     #[test]
     fn files_of_a_directory_follow_each_other_and_those_that_grow_together_interleave() {
         let (mut placed, disk) = (Placement::default(), 1 << 26);
-        let at = |placed: &mut Placement, file: u64, page: u64, end: u64| placed.position((0, file), page, end, disk);
+        let at = |placed: &mut Placement, file: u64, page: u64, end: u64| {
+            placed.position(Piece { key: (0, file), page, end, small: false }, disk)
+        };
         let first = at(&mut placed, 0, 0, 5000);
         assert_eq!(at(&mut placed, 0, 4999, 5000) - first, 4999, "in one piece");
         assert_eq!(at(&mut placed, 1, 0, 10) - first, 5000, "and the next file behind it");
@@ -109,5 +153,16 @@ mod tests {
         );
         let elsewhere = at(&mut placed, 1 << 32, 0, 10);
         assert!(elsewhere.abs_diff(first) > 32_768, "another directory is in another group");
+    }
+
+    /// 512 blocks at once: 40 files of 12 are 480, and the next one begins elsewhere.
+    #[test]
+    fn small_files_of_ext4_follow_each_other_whatever_their_directories() {
+        let (mut placed, disk) = (Placement::default(), 1 << 26);
+        let mut at = |file: u64| placed.position(Piece { key: (0, file << 32), page: 0, end: 12, small: true }, disk);
+        let all: Vec<u64> = (0..44).map(&mut at).collect();
+        assert!((1..42).all(|file| all[file] == all[0] + 12 * file as u64), "{all:?}");
+        assert!(all[42].abs_diff(all[41]) > 32_768 && all[43] == all[42] + 12, "{all:?}");
+        assert_eq!(at(3), all[3], "placed once");
     }
 }

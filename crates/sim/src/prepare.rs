@@ -24,14 +24,14 @@ constants! {
     const LARGEST: u64 = assumed(8, "memory is full after the first; more takes a run's time alone");
 }
 
-/// Performs the set-up; the measured part begins at the next whole second.
+/// Performs the set-up; the measured part begins as soon as all have done theirs.
 pub fn all(m: &Rc<Machine>, scenario: &Scenario) -> Result<(), SimError> {
     m.clock.set_end(u64::MAX);
     m.clock.run_while(|| m.preparing.get() > 0 && m.clock.now() < LONGEST_NS.get());
     if m.preparing.get() > 0 {
         return Err(Bound::SetUp(Nanos(LONGEST_NS.get())).of(scenario));
     }
-    let start_ns = (m.clock.now() + 1).next_multiple_of(1_000_000_000);
+    let start_ns = m.clock.now() + 1;
     m.start_ns.set(start_ns);
     m.clock.set_end(start_ns.saturating_add(scenario.duration.0));
     m.ready.borrow_mut().wake_all(&m.clock);

@@ -1,5 +1,6 @@
 //! Memory of processes that perform nothing of the scenario: a large one that starts on a machine whose memory is full of page
-//! cache, before the scenario begins, and what others are known to take while it runs (`machine.grows`: a guest's recorder).
+//! cache, before the scenario begins, and what others are known to take while it runs (`machine.grows`: a guest's recorder;
+//! `machine.cgroup_grows`: a host's, in the workloads' memory cgroup).
 //!
 //! Models: their pages, taken one by one through the allocator on their own node's CPUs, so that the profile and
 //! zone_reclaim_mode decide whose memory makes room: with mode 0 the two nodes in turn (each down to its low watermark,
@@ -11,7 +12,7 @@ use super::alloc::{self, Want};
 use super::site::Site;
 use super::task::Task;
 use super::v6::buddy::{Frame, Kind};
-use super::{Machine, kswapd};
+use super::{Machine, anonymous, kswapd};
 use crate::constant::constants;
 use flatwater_workload::scenario::{Growth, MachineSpec};
 
@@ -106,6 +107,33 @@ async fn grow(m: Rc<Machine>, node: usize, steps: Vec<(u64, u64)>) {
             mm.zones[usize::from(frame.zone)].pinned -= 1;
             mm.give_frame(frame, task.cpu, 0, Kind::Movable);
         }
+    }
+}
+
+/// Memory of the cgroup's processes that is none of the workloads' (`machine.cgroup_grows`): on a host the recorder performs the workloads
+/// itself, and what it holds they have not. What it has from the begin is there before the set-up.
+pub async fn grow_in_cgroup(m: Rc<Machine>, steps: Vec<Growth>) {
+    let mut task = Task::new(0, m.cpus.borrow().pick(None, 0));
+    task.in_cgroup = true;
+    let page_bytes = m.profile.page_bytes;
+    let (before, later): (Vec<_>, Vec<_>) = steps.into_iter().partition(|step| step.at.0 == 0);
+    let mut held = before.iter().map(Growth::bytes).max().unwrap_or(0);
+    anonymous::touch(&m, &mut task, 0, held, true).await;
+    task.run(&m).await;
+    if m.prepares && m.start_ns.get() == 0 {
+        m.ready.borrow_mut().join(m.clock.current());
+        m.clock.park(None).await;
+    }
+    for step in later {
+        m.clock.sleep_until(m.start_ns.get() + step.at.0).await;
+        task.begin();
+        if step.bytes() > held {
+            anonymous::touch(&m, &mut task, held, step.bytes() - held, true).await;
+        } else {
+            anonymous::give_back(&m, &mut task, step.bytes().div_ceil(page_bytes));
+        }
+        held = step.bytes();
+        task.run(&m).await;
     }
 }
 

@@ -1,6 +1,7 @@
 //! Requests of the queue: those that are to be had, and those that wait to be served, by place, by age and by whose they are.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::num::NonZeroU32;
 
 use super::clock::{TaskId, WaitQueue};
 use super::constant::constants;
@@ -37,6 +38,8 @@ pub struct Request {
     pub begun_ns: u64,
     /// It counts as a throttled write (WBT_TRACKED).
     pub throttled: Option<Purpose>,
+    /// Pages of other files that joined it (`Joined`).
+    pub joined: Option<NonZeroU32>,
 }
 
 impl Request {
@@ -55,13 +58,72 @@ impl Request {
             order: 0,
             begun_ns: 0,
             throttled: None,
+            joined: None,
         }
+    }
+
+    /// Whether a write goes on where this one ends, so that both can be one request of at most so many pages. Of what somebody waits for only
+    /// one file's pages are (cfq_allow_merge and bfq_allow_bio_merge let no others' in).
+    fn goes_on(&self, next: &Request, most: u32, by_file: bool) -> bool {
+        let (Done::Pages { inode, .. }, Done::Pages { inode: other, .. }) = (self.done, next.done) else {
+            return false;
+        };
+        (self.device, self.write) == (next.device, next.write)
+            && self.position + u64::from(self.pages) == next.position
+            && self.pages + next.pages <= most
+            && (inode == other || (self.write && !self.sync && !next.sync && !by_file))
     }
 
     /// The same to another device.
     #[must_use]
     pub fn on(self, device: DeviceId) -> Request {
         Request { device, ..self }
+    }
+}
+
+/// Pages of other files than its first that a request writes, by the number that it carries.
+#[derive(Debug, Default)]
+pub struct Joined {
+    /// An NFS client's request is one file's (fs/nfs/pagelist.c: nfs_can_coalesce_requests).
+    pub by_file: bool,
+    last: u32,
+    by_number: HashMap<NonZeroU32, Vec<Done>>,
+}
+
+impl Joined {
+    /// elv_merge, blk_attempt_plug_merge: pages that go on where a request ends join it, and need no request of their own.
+    pub fn merge(&mut self, queued: &mut Request, next: &Request, most: u32) -> bool {
+        if !queued.goes_on(next, most, self.by_file) {
+            return false;
+        }
+        queued.pages += next.pages;
+        let mut parts = queued.joined.and_then(|number| self.by_number.get_mut(&number));
+        let last = parts.as_mut().and_then(|parts| parts.last_mut()).unwrap_or(&mut queued.done);
+        if let (Done::Pages { inode, first_page, pages }, Done::Pages { inode: same, first_page: page, pages: more }) =
+            (last, next.done)
+            && *inode == same
+            && *first_page + u64::from(*pages) == page
+        {
+            *pages += more;
+            return true;
+        }
+        let last = &mut self.last;
+        let number = *queued.joined.get_or_insert_with(|| {
+            *last = last.wrapping_add(1).max(1);
+            NonZeroU32::new(*last).unwrap_or(NonZeroU32::MIN)
+        });
+        self.by_number.entry(number).or_default().push(next.done);
+        true
+    }
+
+    /// The request by file: the first as it was submitted, and whatever joined it.
+    pub fn parts(&mut self, request: &Request) -> Vec<Request> {
+        let others = request.joined.and_then(|number| self.by_number.remove(&number)).unwrap_or_default();
+        let part = |done: Done| {
+            let pages = if let Done::Pages { pages, .. } = done { pages } else { request.pages };
+            Request { done, pages, joined: None, ..*request }
+        };
+        std::iter::once(request.done).chain(others).map(part).collect()
     }
 }
 
@@ -223,7 +285,30 @@ pub struct Deadline {
 
 #[cfg(test)]
 mod tests {
-    use super::{Batcher, Pool};
+    use super::{Batcher, Done, Joined, Pool, Request};
+
+    fn write(inode: u32, first_page: u64, position: u64, pages: u32) -> Request {
+        Request::new(true, position, pages, Done::Pages { inode, first_page, pages })
+    }
+
+    #[test]
+    fn pages_of_several_files_are_one_request_and_each_files_are_told_when_it_is_done() {
+        let mut joined = Joined::default();
+        let mut held = write(1, 0, 100, 2);
+        assert!(joined.merge(&mut held, &write(1, 2, 102, 3), 10), "the same file goes on");
+        assert!(joined.merge(&mut held, &write(2, 0, 105, 2), 10) && joined.merge(&mut held, &write(2, 2, 107, 1), 10));
+        assert!(!joined.merge(&mut held, &write(3, 0, 108, 3), 10), "11 pages");
+        assert!(!joined.merge(&mut held, &write(3, 0, 109, 1), 10), "a page between");
+        assert!(!joined.merge(&mut held, &Request { sync: true, ..write(3, 0, 108, 1) }, 10), "somebody waits for it");
+        let parts: Vec<(Done, u32)> = joined.parts(&held).iter().map(|part| (part.done, part.pages)).collect();
+        let wanted = [(1, 5), (2, 3)].map(|(inode, pages)| (Done::Pages { inode, first_page: 0, pages }, pages));
+        assert_eq!((held.pages, parts), (8, wanted.to_vec()));
+        assert_eq!(joined.parts(&held).len(), 1, "told once");
+        joined.by_file = true;
+        assert!(
+            joined.merge(&mut held, &write(1, 8, 108, 1), 10) && !joined.merge(&mut held, &write(3, 0, 109, 1), 10)
+        );
+    }
 
     #[test]
     fn a_batch_counts_from_the_limit_on_and_one_that_is_not_begun_does_not_end() {

@@ -225,6 +225,7 @@ fn cgroup(table: &mut Series, mm: &Mm, now: u64) {
         value(cgroup::LIMIT_BYTES, cgroup.limit * page),
         value(cgroup::USAGE_BYTES, cgroup.usage() * page),
         value(cgroup::FILE, cgroup.file(mm) * page),
+        value(cgroup::ANON, cgroup.anonymous * page),
         value(cgroup::FILE_DIRTY, cgroup.dirty * page),
         value(cgroup::FILE_WRITEBACK, cgroup.writeback * page),
         value(cgroup::EVENTS_MAX, cgroup.limit_hits),

@@ -97,6 +97,7 @@ impl Block {
     pub fn of_server(mut self, network_bytes_per_s: Option<u64>, rtt_ns: Option<u64>) -> Block {
         let bytes_per_s = network_bytes_per_s.unwrap_or(NETWORK_BYTES_PER_S.get());
         self.server = Some(Server::new(bytes_per_s, rtt_ns.unwrap_or(NETWORK_RTT_NS.get())));
+        self.joined.by_file = true;
         self
     }
 

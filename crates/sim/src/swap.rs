@@ -169,10 +169,10 @@ impl Swap {
 
 impl Mm {
     /// The memory of a process: pages by their place in it.
-    pub fn open_memory(&mut self) -> InodeId {
+    pub fn open_memory(&mut self, in_cgroup: bool) -> InodeId {
         self.swap.made += 1;
         let key = (ANONYMOUS, self.swap.made);
-        let id = self.inodes.add(key, Object::default(), false);
+        let id = self.inodes.add(key, Object::default(), in_cgroup);
         let inode = self.inodes.get_mut(id);
         (inode.anonymous, inode.opens) = (true, 1);
         id
@@ -200,7 +200,9 @@ impl Mm {
         self.note_frame(id, bit, frame);
         let chunk = self.chunks.get_mut(id);
         chunk.referenced |= bit;
-        self.inodes.get_mut(inode).pages += 1;
+        let memory = self.inodes.get_mut(inode);
+        memory.pages += 1;
+        self.cgroup.anonymous += u64::from(memory.in_cgroup);
         self.zones[usize::from(zone)].anonymous += 1;
         // update_page_reclaim_stat.
         let fares = &mut self.chunks.lruvecs[usize::from(lruvec)].fares;

@@ -87,6 +87,9 @@ pub struct Task {
     pub dirties: super::proportions::Local,
     /// Its leave to batch requests on a full queue.
     pub batcher: super::requests::Batcher,
+    /// Its requests wait for others that go on where they end (blk_start_plug): the last one does, the others have gone on.
+    pub plugs: bool,
+    pub plug: Option<super::requests::Request>,
     /// It has waited for the user lock it asks for now.
     pub queued: bool,
     /// Its anonymous memory, and how many pages of it `read_kept` has filled.
@@ -261,6 +264,8 @@ impl Task {
     /// been run, or a wake-up could come while it is burned.
     pub async fn park(&mut self, m: &Machine, deadline: Option<u64>, site: Site, by: Culprit) {
         debug_assert_eq!(self.pending_ns, 0, "run() before joining a wait queue");
+        // kernel/sched/core.c: sched_submit_work.
+        super::block::unplug(m, self);
         m.add_blocked(1);
         let from = m.clock.now();
         self.waits = Some(Waits { site, by, from_ns: from });

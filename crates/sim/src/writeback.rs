@@ -399,7 +399,7 @@ impl Machine {
     /// mm/vmscan.c: shrink_inactive_list, wakeup_flusher_threads(WB_REASON_VMSCAN), 4.12 and later.
     pub fn write_all_back(&self) {
         for device in self.device_ids() {
-            self.device(device).bdi.borrow_mut().start_all = true;
+            self.device(device).bdi.borrow_mut().full_flush.ask();
             self.wake_flusher(device);
         }
     }

@@ -1,9 +1,9 @@
 //! What else than page cache and reclaimable slabs took a guest's memory while it was recorded.
 
 use super::unsaid::Unsaid;
-use flatwater_recording::schema::{Column, nodes};
+use flatwater_recording::schema::{Column, cgroup, nodes};
 use flatwater_recording::{Recording, Rows, Table};
-use flatwater_workload::scenario::Scenario;
+use flatwater_workload::scenario::{Scenario, WorkloadSpec};
 
 /// What of a node's memory is neither page cache nor a reclaimable slab.
 const HELD: [Column; 5] = [
@@ -32,10 +32,7 @@ pub struct Growth {
 impl Growth {
     /// Or why it is not known: the recording lacks a part of what adds up to it.
     pub fn of(reference: &Recording, scenario: &Scenario) -> Result<Growth, Unsaid> {
-        let build =
-            |spec: &flatwater_workload::scenario::WorkloadSpec| (spec.entry.build)(&spec.params, scenario.seed).ok();
-        let own: u64 = scenario.workloads.iter().filter_map(build).map(|work| work.footprint().memory_bytes).sum();
-        if own > OWN_MEMORY_MAX_BYTES {
+        if own_memory_bytes(scenario) > OWN_MEMORY_MAX_BYTES {
             return Ok(Growth::default());
         }
         let table = reference.table(Table::Nodes).ok_or(Unsaid::Samples { what: "nodes" })?;
@@ -68,6 +65,34 @@ impl Growth {
     }
 }
 
+/// What the processes of a host's memory cgroup held that is none of the workloads', as an assignment of `machine.cgroup_grows`: the
+/// recorder performs the workloads itself, and takes from their limit. Where workloads have memory of
+/// their own it is what goes beyond that.
+pub fn in_cgroup(reference: &Recording, scenario: &Scenario) -> Option<String> {
+    // Smaller ones are stacks and buffers that are mostly never touched.
+    let own = Some(own_memory_bytes(scenario)).filter(|bytes| *bytes > OWN_MEMORY_MAX_BYTES).unwrap_or(0);
+    let rows = reference.table(Table::Cgroup)?.by_entity().next()?.1;
+    let column = [cgroup::RSS, cgroup::ANON].into_iter().find(|column| rows.first(*column).is_some())?;
+    let start_ns = reference.header.clock.start_ns;
+    let beyond = |(at_ns, bytes): (u64, i64)| (at_ns, u64::try_from(bytes).unwrap_or(0).saturating_sub(own));
+    let all: Vec<(u64, u64)> = rows.values(column).map(beyond).collect();
+    let (before, later) = all.split_at(all.partition_point(|(at_ns, _)| *at_ns <= start_ns));
+    let mut held = before.last().map_or(0, |(_, bytes)| *bytes);
+    let mut steps = vec![format!("0ns:{held}")];
+    for (at_ns, bytes) in later {
+        if *bytes != held {
+            steps.push(format!("{}ns:{bytes}", at_ns - start_ns));
+            held = *bytes;
+        }
+    }
+    (steps.len() > 1 || held > 0).then(|| format!("machine.cgroup_grows={}", steps.join(";")))
+}
+
+fn own_memory_bytes(scenario: &Scenario) -> u64 {
+    let build = |spec: &WorkloadSpec| (spec.entry.build)(&spec.params, scenario.seed).ok();
+    scenario.workloads.iter().filter_map(build).map(|work| work.footprint().memory_bytes).sum()
+}
+
 /// What of a node was taken beyond the first sample's, by instant.
 fn taken(rows: Rows<'_>) -> Result<Vec<(u64, u64)>, Unsaid> {
     let [first_of_all, others @ ..] = HELD;
@@ -86,7 +111,7 @@ fn taken(rows: Rows<'_>) -> Result<Vec<(u64, u64)>, Unsaid> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Growth, HELD};
+    use super::{Growth, HELD, in_cgroup};
     use flatwater_explain::testing::Made;
     use flatwater_recording::{Entity, Recording, Source, Table};
     use flatwater_workload::scenario::Scenario;
@@ -119,6 +144,25 @@ mod tests {
         let [(at_ns, bytes)] = &growth.later[..] else { panic!("{:?}", growth.later) };
         assert!(*at_ns > 0 && *bytes == [3 << 20], "{at_ns} {bytes:?}");
         assert_eq!(growth.assignment(), Some(format!("machine.grows={at_ns}ns:3145728")));
+    }
+
+    /// A second before the measured part the cgroup's processes held 1 MiB, at its begin 3; a second later still 3, then 2.
+    #[test]
+    fn what_a_hosts_recorder_took_from_the_workloads_limit_the_model_is_told() {
+        let held = [1, 3, 3, 2].map(|mib| mib << 20);
+        let made = Made::new().gauges(Table::Cgroup, &Entity::named("/x"), &[("rss", &held[..])]).edit(|recording| {
+            let rows = recording.series[0].by_entity().next().expect("rows").1;
+            recording.header.clock.start_ns = rows.values("rss").nth(1).expect("a sample").0;
+        });
+        let real = made.done();
+        let rows = real.table(Table::Cgroup).expect("rows").by_entity().next().expect("a cgroup").1;
+        let at_ns = rows.values("rss").nth(3).expect("a sample").0 - real.header.clock.start_ns;
+        let journal = Scenario::load("journal").expect("built in");
+        assert_eq!(in_cgroup(&real, &journal), Some(format!("machine.cgroup_grows=0ns:3145728;{at_ns}ns:2097152")));
+        assert_eq!(in_cgroup(&grew(None), &journal), None, "no cgroup");
+        let own = "name = 'x'\nsentence = 'X.'\nduration = '1s'\n[[workload]]\nuse = 'memory'\nsize = '64MiB'\n";
+        let own = Scenario::parse("x", own).expect("parses");
+        assert_eq!(in_cgroup(&real, &own), None, "all of it is the program's");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A scenario made of a recording: machine, settings and operations as recorded, and in words what was not.
 
 use super::{device, machine};
+use crate::agree::growth;
 use flatwater_recording::schema::meminfo;
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{Column, Entity, Header, Recording, Source, Table};
@@ -43,7 +44,7 @@ pub fn scenario(recording: &Recording, profiles: &[&str]) -> Result<Made, Record
     kernel(&mut scenario, header, profiles, &mut assumed);
     contents(&mut scenario, recording, &mut assumed);
     disk(&mut scenario, recording, &mut assumed);
-    cgroup(&mut scenario, recording);
+    cgroup(&mut scenario, recording)?;
     Ok(Made { scenario, assumed })
 }
 
@@ -145,13 +146,15 @@ fn contents(scenario: &mut Scenario, recording: &Recording, assumed: &mut Vec<St
     ));
 }
 
-/// Which dirty limits its memory cgroup had: memory.stat of v1 says `cache` where v2 says `file`.
-fn cgroup(scenario: &mut Scenario, recording: &Recording) {
+/// Which dirty limits its memory cgroup had (memory.stat of v1 says `cache` where v2 says `file`), and what of it the recorder took.
+fn cgroup(scenario: &mut Scenario, recording: &Recording) -> Result<(), SetError> {
     let columns =
         recording.table(Table::Cgroup).map(|table| ["cache", "file"].map(|name| table.column(name).is_some()));
     if let Some([v1, _]) = columns.filter(|[v1, v2]| v1 != v2) {
         scenario.setup.observe("model.cgroup_version", if v1 { "1" } else { "2" });
     }
+    let taken = (recording.header.source == Source::Host).then(|| growth::in_cgroup(recording, scenario)).flatten();
+    taken.map_or(Ok(()), |taken| scenario.set(&taken))
 }
 
 /// A recording counts requests, but not how fast the device could have been.

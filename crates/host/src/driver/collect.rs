@@ -68,19 +68,43 @@ struct Counting {
 }
 
 impl Counting {
-    fn new() -> Counting {
-        Counting { bytes: 0, from_start: histogram(), from_due: None, worst_from_start_ns: 0, worst_from_due_ns: None }
+    fn new(from_start: Histogram<u64>) -> Counting {
+        Counting { bytes: 0, from_start, from_due: None, worst_from_start_ns: 0, worst_from_due_ns: None }
+    }
+}
+
+/// Histograms that were packed, to be used again. One has 264 KiB, which the C library takes from the kernel each time it is
+/// asked: made anew twice a second for each kind of operation they were most of what a run took from its own memory cgroup (750
+/// pages a second, each a charge that may meet the limit).
+#[derive(Default)]
+struct Spare(Vec<Histogram<u64>>);
+
+impl Spare {
+    /// More than a run has kinds of operations in its foreground; many neighbours at once must not keep their memory.
+    const KEPT: usize = 8;
+
+    fn take(&mut self) -> Histogram<u64> {
+        self.0.pop().unwrap_or_else(histogram)
     }
 
-    fn packed(((start_ns, op, thread), counting): (BucketKey, Counting)) -> LatencyBucket {
+    fn pack(&mut self, mut counting: Histogram<u64>) -> PackedHistogram {
+        let packed = PackedHistogram::pack(&counting);
+        if self.0.len() < Self::KEPT {
+            counting.reset();
+            self.0.push(counting);
+        }
+        packed
+    }
+
+    fn bucket(&mut self, (start_ns, op, thread): BucketKey, counting: Counting) -> LatencyBucket {
         LatencyBucket {
             start_ns,
             width_ns: BUCKET_NS,
             op,
             thread,
             bytes: counting.bytes,
-            from_start: PackedHistogram::pack(&counting.from_start),
-            from_due: counting.from_due.as_ref().map(PackedHistogram::pack),
+            from_start: self.pack(counting.from_start),
+            from_due: counting.from_due.map(|counted| self.pack(counted)),
             worst_from_start_ns: counting.worst_from_start_ns,
             worst_from_due_ns: counting.worst_from_due_ns,
         }
@@ -97,6 +121,7 @@ pub struct Collector {
     buckets: BTreeMap<BucketKey, Counting>,
     /// The bucket that the last operation went into, taken out of the map: the next one mostly follows it there.
     open: Option<(BucketKey, Counting)>,
+    spare: Spare,
     ready_ns: u64,
     slow: Vec<SlowCall>,
     pub failures: Vec<Failure>,
@@ -123,6 +148,7 @@ impl Collector {
             observers,
             buckets: BTreeMap::new(),
             open: None,
+            spare: Spare::default(),
             ready_ns: 0,
             slow: Vec::new(),
             failures: Vec::new(),
@@ -183,28 +209,28 @@ impl Collector {
         let start_ns = end_ns - end_ns % BUCKET_NS;
         // The foreground stands together; each neighbour stands apart under its name.
         let thread = if name.foreground { "" } else { &name.thread };
-        let bucket = self.bucket(start_ns, kind, thread);
+        let (bucket, spare) = self.bucket(start_ns, kind, thread);
         bucket.bytes += seen.bytes;
         bucket.from_start.saturating_record(seen.duration_ns.clamp(1, HIGHEST_NS));
         bucket.worst_from_start_ns = bucket.worst_from_start_ns.max(seen.duration_ns);
         if let Some(due_ns) = seen.due_ns {
             let late_ns = end_ns.saturating_sub(due_ns);
-            bucket.from_due.get_or_insert_with(histogram).saturating_record(late_ns.clamp(1, HIGHEST_NS));
+            bucket.from_due.get_or_insert_with(|| spare.take()).saturating_record(late_ns.clamp(1, HIGHEST_NS));
             bucket.worst_from_due_ns = Some(bucket.worst_from_due_ns.unwrap_or(0).max(late_ns));
         }
     }
 
-    fn bucket(&mut self, start_ns: u64, kind: OpKind, thread: &str) -> &mut Counting {
+    fn bucket(&mut self, start_ns: u64, kind: OpKind, thread: &str) -> (&mut Counting, &mut Spare) {
         let follows = |(at_ns, of, by): &BucketKey| (*at_ns, *of, by.as_str()) == (start_ns, kind, thread);
         if !self.open.as_ref().is_some_and(|(key, _)| follows(key)) {
             self.put_back();
         }
         let (_, counting) = self.open.get_or_insert_with(|| {
             let key = (start_ns, kind, thread.to_owned());
-            let counting = self.buckets.remove(&key).unwrap_or_else(Counting::new);
+            let counting = self.buckets.remove(&key).unwrap_or_else(|| Counting::new(self.spare.take()));
             (key, counting)
         });
-        counting
+        (counting, &mut self.spare)
     }
 
     fn put_back(&mut self) {
@@ -220,7 +246,8 @@ impl Collector {
         }
         self.ready_ns = now_ns.unwrap_or(self.ready_ns);
         self.put_back();
-        std::mem::take(&mut self.buckets).into_iter().map(Counting::packed).collect()
+        let all = std::mem::take(&mut self.buckets);
+        all.into_iter().map(|(key, counting)| self.spare.bucket(key, counting)).collect()
     }
 
     /// Slow calls that ended before this instant, in order of their start.
@@ -288,4 +315,27 @@ fn precursor_outcome(report: &[PrecursorReport]) -> Option<JournalOutcome> {
         waits: report.iter().map(|one| one.waits).sum(),
         ..JournalOutcome::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Counting, Spare};
+    use flatwater_recording::OpKind;
+    use flatwater_recording::latency::histogram;
+
+    #[test]
+    fn a_histogram_is_used_again_empty_and_few_are_kept() {
+        let mut spare = Spare::default();
+        let bucket = |spare: &mut Spare, latencies: &[u64]| {
+            let mut counting = Counting::new(spare.take());
+            latencies.iter().for_each(|ns| counting.from_start.saturating_record(*ns));
+            spare.bucket((0, OpKind::Write, String::new()), counting)
+        };
+        assert_eq!(bucket(&mut spare, &[1_000, 3_600_000_000_000]).from_start.count(), 2);
+        assert_eq!(spare.0.len(), 1);
+        let next = bucket(&mut spare, &[7]);
+        assert_eq!((next.from_start.count(), next.from_start.highest_ns(), spare.0.len()), (1, 7, 1));
+        (0..100).for_each(|_| drop(spare.pack(histogram())));
+        assert_eq!(spare.0.len(), Spare::KEPT);
+    }
 }

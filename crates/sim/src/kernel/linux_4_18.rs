@@ -22,6 +22,7 @@ pub fn profile() -> Profile {
         shadow_nodes: ShadowNodes::OfFiles,
         context_readahead: ContextReadahead::MoreThanAsked,
         sync: SyncRule::Together,
+        one_full_flush: true,
         writeback_holds_handles: false,
         fault_around: FaultAround::Maps,
         calls_widen_readahead: true,

@@ -21,7 +21,7 @@ mod throttle;
 mod version;
 
 pub use self::costs::{CostTable, Costs};
-pub use self::rules::{ContextReadahead, FaultAround, ReadAround, Scheduler, SyncRule};
+pub use self::rules::{ContextReadahead, FaultAround, QueueRule, ReadAround, Scheduler, SyncRule};
 pub use self::throttle::{BandwidthRule, IoLessRule, Throttle};
 use super::constant::{Constant, Entry, Provenance};
 use super::site::Generation;
@@ -229,25 +229,6 @@ pub struct SwapRule {
     pub watches_readahead: bool,
 }
 
-/// What the request queue has of later kernels.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct QueueRule {
-    /// CFQ waits for nobody who seeks once a device had more than 4 requests ("cfq-iosched: Detect hardware queueing", 2.6.17; from
-    /// 2.6.28 on the device is judged anew all the time).
-    pub cfq_lets_go: bool,
-    /// A request that somebody waits for ends the slice of those that nobody does (cfq_should_preempt, 2.6.22 and later).
-    pub cfq_preempts: bool,
-    /// CFQ's slices are cut where many queues are busy (2.6.33: "cfq-iosched: adapt slice to number of processes doing I/O").
-    pub cfq_scales: bool,
-    /// Writeback can be throttled by the latency of reads (block/blk-wbt.c, 4.10 and later).
-    pub has_wbt: bool,
-    /// Requests are tags of blk-mq (5.0 and later), and writeback is throttled unasked, as Debian's kernels are configured
-    /// (CONFIG_BLK_WBT_MQ).
-    pub multi_queue: bool,
-    /// mq-deadline keeps a quarter of its tags for reads (6.9 and later).
-    pub keeps_tags: bool,
-}
-
 /// What the handle of an fsync waits for before its transaction is committed (fs/jbd/transaction.c: journal_stop).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Batch {
@@ -402,6 +383,8 @@ pub struct Profile {
     pub writes_start_handles: bool,
     /// `journal_async_commit` still flushes once for a commit; before, it did without (up to 2.6.31).
     pub async_commit_flushes: bool,
+    /// While a flusher writes all that is dirty, it is not asked to do so once more (fs/fs-writeback.c: wb_start_writeback, 4.15 and later).
+    pub one_full_flush: bool,
     /// ext4 holds a handle while it submits pages, also those that need no blocks (up to 4.13).
     pub writeback_holds_handles: bool,
     /// Blocks are allocated as unwritten and converted when their data is on disk (ext4's dioread_nolock, 5.6 and later).

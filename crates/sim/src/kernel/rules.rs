@@ -1,4 +1,4 @@
-//! Rules in which kernels differ: how they read and map ahead, share CPUs, and sync.
+//! Rules in which kernels differ: how they read and map ahead, share CPUs, queue requests, and sync.
 
 /// What a fault reads around a page that is not in memory, unless faults have had to read far more often than not (mm/filemap.c).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,4 +50,25 @@ pub enum SyncRule {
     SinceCall,
     /// 3.15 and later: nothing, before all are written.
     Together,
+}
+
+/// What the request queue has of later kernels.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QueueRule {
+    /// CFQ waits for nobody who seeks once a device had more than 4 requests ("cfq-iosched: Detect hardware queueing", 2.6.17; from
+    /// 2.6.28 on the device is judged anew all the time).
+    pub cfq_lets_go: bool,
+    /// A request that somebody waits for ends the slice of those that nobody does (cfq_should_preempt, 2.6.22 and later).
+    pub cfq_preempts: bool,
+    /// CFQ's slices are cut where many queues are busy (2.6.33: "cfq-iosched: adapt slice to number of processes doing I/O").
+    pub cfq_scales: bool,
+    /// A task holds its requests back for a while (blk_start_plug, 2.6.39 and later).
+    pub plugs: bool,
+    /// Writeback can be throttled by the latency of reads (block/blk-wbt.c, 4.10 and later).
+    pub has_wbt: bool,
+    /// Requests are tags of blk-mq (5.0 and later), and writeback is throttled unasked, as Debian's kernels are configured
+    /// (CONFIG_BLK_WBT_MQ).
+    pub multi_queue: bool,
+    /// mq-deadline keeps a quarter of its tags for reads (6.9 and later).
+    pub keeps_tags: bool,
 }

@@ -108,7 +108,7 @@ const CHANGES: &[Change] = &[
         profile.stable_pages = true;
     }),
     change([2, 6, 39], "block: kill off REQ_UNPLUG (jbd: WRITE_SYNC for every commit)", |profile| {
-        profile.jbd_writes_sync = true;
+        (profile.jbd_writes_sync, profile.queue.plugs) = (true, true);
     }),
     change([3, 0, 0], "mm: increase RECLAIM_DISTANCE to 30", |profile| {
         profile.reclaim_distance = Some(Constant::kernel(30, "include/linux/topology.h", "RECLAIM_DISTANCE", "3.0"));
@@ -249,6 +249,9 @@ const CHANGES: &[Change] = &[
         profile.writeback_holds_handles = false;
     }),
     change([4, 14, 0], "mm, page_alloc: rip out ZONELIST_ORDER_ZONE", |profile| profile.zonelist_by_zone = false),
+    change([4, 15, 0], "fs-writeback: only allow one inflight and pending full flush", |profile| {
+        profile.one_full_flush = true;
+    }),
     change([4, 15, 0], "fs: don't set *REFERENCED on single use objects", |profile| {
         profile.shrink.new_are_referenced = false;
     }),

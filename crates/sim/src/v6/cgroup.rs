@@ -32,6 +32,8 @@ pub struct Cgroup {
     object_pages: u64,
     pub dirty: u64,
     pub writeback: u64,
+    /// Pages of processes' memory.
+    pub anonymous: u64,
     /// Charges that met the limit (memory.failcnt, memory.events: max).
     pub limit_hits: u64,
     pub pgscan: u64,

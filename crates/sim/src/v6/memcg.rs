@@ -91,7 +91,8 @@ async fn shrink_inactive(m: &Machine, task: &mut Task, lruvec: u8, count: u64) -
     let mut sum = Scanned::default();
     let mut all_dirty = true;
     while sum.scanned < count {
-        let (before, met) = (sum, look(m, task, lruvec, &mut sum));
+        let left = count - sum.scanned;
+        let (before, met) = (sum, look(m, task, (lruvec, left), &mut sum));
         charge_look(m, task, sum.scanned - before.scanned, sum.freed - before.freed);
         match met {
             Met::End => break,
@@ -123,8 +124,8 @@ fn charge_look(m: &Machine, task: &mut Task, scanned: u64, freed: u64) {
     task.work(Site::MemcgReclaim, looks * costs.scan_page_ns + frees * costs.free_page_ns + pages_ns);
 }
 
-/// mm/vmscan.c: shrink_folio_list for the folio at the tail.
-fn look(m: &Machine, task: &Task, lruvec: u8, sum: &mut Scanned) -> Met {
+/// mm/vmscan.c: shrink_folio_list for the folio at the tail, or for so many single pages.
+fn look(m: &Machine, task: &Task, (lruvec, left): (u8, u64), sum: &mut Scanned) -> Met {
     let mut mm = m.mm.borrow_mut();
     let Some(id) = mm.chunks.tail(lruvec, INACTIVE) else { return Met::End };
     let folio = mm.folio_of(id);
@@ -142,6 +143,9 @@ fn look(m: &Machine, task: &Task, lruvec: u8, sum: &mut Scanned) -> Met {
         let dirty = any(|chunk| chunk.dirty) && !any(|chunk| chunk.writeback);
         sum.freed += mm.scan_folio(&folio, pass, sum);
         return Met::Chunk { dirty };
+    }
+    if mm.evict_part(id, left, pass.cpu, sum) {
+        return Met::Chunk { dirty: false };
     }
     let chunk = *mm.chunks.get(id);
     sum.scanned += chunk.pages().max(1);

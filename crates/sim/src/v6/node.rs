@@ -9,7 +9,7 @@ use super::{generations, shadow_nodes, super_cache};
 use crate::Machine;
 use crate::alloc::Want;
 use crate::balance::Fractions;
-use crate::chunk::{ACTIVE, INACTIVE};
+use crate::chunk::{ACTIVE, ChunkId, INACTIVE};
 use crate::constant::constants;
 use crate::kernel::ReclaimWrites;
 use crate::lruvec::Lists;
@@ -101,19 +101,7 @@ impl Mm {
             let skipped = if pass.may_unmap { 0 } else { chunk.mapped };
             taken += u64::from((chunk.present & !skipped).count_ones());
             sum.passed += u64::from((chunk.present & skipped).count_ones());
-            let kept = chunk.dirty | chunk.writeback | chunk.mapped;
-            if !chunk.anonymous && chunk.pages() > left && kept & chunk.present == 0 {
-                let mut bits = chunk.present;
-                let mut part = 0_u32;
-                for _ in 0..left {
-                    let lowest = bits & bits.wrapping_neg();
-                    part |= lowest;
-                    bits &= !lowest;
-                }
-                sum.scanned += left;
-                sum.buffered += u64::from((part & chunk.buffers).count_ones());
-                sum.freed += self.evict(id, part, pass.cpu);
-            } else {
+            if !self.evict_part(id, left, pass.cpu, &mut sum) {
                 sum.scanned += chunk.pages().max(1);
                 let freed = self.scan_chunk(id, pass, &mut sum);
                 sum.freed += freed;
@@ -122,6 +110,25 @@ impl Mm {
         self.chunks.lruvecs[usize::from(lruvec)].fares.scanned += sum.scanned;
         self.events.note_scan(pass.kswapd, sum.scanned + sum.skipped, sum.freed);
         (sum, taken)
+    }
+
+    /// Of a chunk of small folios that may all go no more than so many pages; false where it is not one, or has no more.
+    pub fn evict_part(&mut self, id: ChunkId, most: u64, cpu: u16, sum: &mut Scanned) -> bool {
+        let chunk = *self.chunks.get(id);
+        let most = most.next_multiple_of(1 << chunk.order);
+        let kept = chunk.dirty | chunk.writeback | chunk.mapped;
+        if chunk.anonymous || chunk.pages() <= most || kept & chunk.present != 0 {
+            return false;
+        }
+        let mut bits = chunk.present;
+        for _ in 0..most {
+            bits &= bits.wrapping_sub(1);
+        }
+        let part = chunk.present & !bits;
+        sum.scanned += most;
+        sum.buffered += u64::from((part & chunk.buffers).count_ones());
+        sum.freed += self.evict(id, part, cpu);
+        true
     }
 
     /// Whether the next page to scan could be freed. A chunk holds pages of one file that came at different times,

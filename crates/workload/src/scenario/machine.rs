@@ -99,6 +99,7 @@ pub fn read_machine(place: &Place<'_>, text: &MachineText) -> Result<MachineSpec
         buffers_bytes: Vec::new(),
         zone_min_bytes: Vec::new(),
         grows: Vec::new(),
+        cgroup_grows: Vec::new(),
         own_cpu_percent: 0,
         cpu_turn: None,
         disk: read_disk(place, from, &text.disk)?,

@@ -118,6 +118,14 @@ pub struct Growth {
     pub node_bytes: Vec<u64>,
 }
 
+impl Growth {
+    /// Of all nodes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.node_bytes.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes))
+    }
+}
+
 /// The machine that vm and sim build.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineSpec {
@@ -147,6 +155,9 @@ pub struct MachineSpec {
     pub zone_min_bytes: Vec<Vec<u64>>,
     /// Memory that processes beside the workloads hold in addition, from some instant of the run on (sim only).
     pub grows: Vec<Growth>,
+    /// What the scenario's memory cgroup is charged for memory of processes that is none of the workloads', from some instant of the run
+    /// on (sim only).
+    pub cgroup_grows: Vec<Growth>,
     /// What processes beside the workloads use of one CPU's time, percent (sim only).
     pub own_cpu_percent: u32,
     /// Where an emulator executes the CPUs in turn, how long a turn is (sim only).

@@ -13,7 +13,7 @@ use flatwater_recording::{KNOBS, KnobError, SpeedError};
 pub enum SetError {
     #[error("'{0}' is not of the form KEY=VALUE")]
     NoValue(String),
-    #[error("there is nothing called '{key}' to set{}; it may be a knob (`flatwater scenarios --knobs`), LABEL.PARAMETER of a workload ({}), duration, threshold, seed, machine.reserved, machine.resident, machine.kernel_blocks, machine.mapped_unlisted, machine.buffers, machine.zone_min, machine.grows, machine.own_cpu_percent, machine.cpu_turn, machine.speed or machine.cpu_speed_percent", .meant.as_ref().map(|m| format!(" (did you mean '{m}'?)")).unwrap_or_default(), .labels.join(", "))]
+    #[error("there is nothing called '{key}' to set{}; it may be a knob (`flatwater scenarios --knobs`), LABEL.PARAMETER of a workload ({}), duration, threshold, seed, machine.reserved, machine.resident, machine.kernel_blocks, machine.mapped_unlisted, machine.buffers, machine.zone_min, machine.grows, machine.cgroup_grows, machine.own_cpu_percent, machine.cpu_turn, machine.speed or machine.cpu_speed_percent", .meant.as_ref().map(|m| format!(" (did you mean '{m}'?)")).unwrap_or_default(), .labels.join(", "))]
     Unknown { key: String, meant: Option<String>, labels: Vec<String> },
     #[error(transparent)]
     Knob(#[from] KnobError),
@@ -28,7 +28,7 @@ pub enum SetError {
     #[error("machine.kernel_blocks: {0}")]
     KernelBlocks(#[from] KernelBlockError),
     #[error(
-        "machine.grows: '{given}' is not TIME:SIZE,SIZE... for each node, in the order of time, with ';' between (0s:1MiB,0;2s:4MiB,1MiB)"
+        "machine.grows or machine.cgroup_grows: '{given}' is not TIME:SIZE,SIZE... for each node, in the order of time, with ';' between (0s:1MiB,0;2s:4MiB,1MiB)"
     )]
     Growth { given: String },
     #[error(
@@ -76,6 +76,7 @@ impl Scenario {
                 self.machine.zone_min_bytes = value.split(';').map(sizes).collect::<Result<_, _>>()?;
             }
             "machine.grows" => self.machine.grows = growths(value)?,
+            "machine.cgroup_grows" => self.machine.cgroup_grows = growths(value)?,
             "machine.cpu_turn" => {
                 let turn = value.parse::<Nanos>()?;
                 if (1..TURN_NS_MIN).contains(&turn.0) {
@@ -189,6 +190,11 @@ mod tests {
             assert!(scenario.set(wrong).is_err(), "{wrong}");
         }
         assert_eq!(scenario.machine.grows.len(), 2, "what is refused changes nothing");
+        scenario.set("machine.cgroup_grows=0s:1MiB;1s:2MiB,1MiB").expect("two steps");
+        assert_eq!(
+            scenario.machine.cgroup_grows.iter().map(|step| step.bytes()).collect::<Vec<_>>(),
+            [1 << 20, 3 << 20]
+        );
         scenario.set("machine.cpu_turn=125us").expect("a turn");
         let said = scenario.set("machine.cpu_turn=1ns").expect_err("a turn of nothing but a change").to_string();
         assert!(said.contains("1us or more"), "{said}");
