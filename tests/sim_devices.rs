@@ -191,3 +191,27 @@ fn small_files_go_to_the_disk_in_large_requests() {
         assert!(kib >= 12, "{kernel}: {kib} KiB");
     }
 }
+
+/// How long the slowest hundredth of a reader's calls takes beside two writers on flash, ms.
+fn read_p99_ms(kernel: &str, scheduler: &str) -> u64 {
+    let text = format!(
+        "name = 'x'\nsentence = 'X.'\nduration = '15s'\nkernel = '{kernel}'\n[machine]\ncpus = 4\nnodes = ['2GiB']\n\
+         disk = {{ write_bps = '500MB', latency = '100us', file_system = 'ext4' }}\n[setup]\n'queue.scheduler' = '{scheduler}'\n\
+         [[workload]]\nuse = 'access'\nfile_size = '8GiB'\nfill = 'write'\n\
+         [[workload]]\nuse = 'stream'\nrole = 'neighbour'\nthreads = 2\nfile_size = '4GiB'\nbytes = '64KiB'\n"
+    );
+    let recording = sim::run(&Scenario::parse("reads", &text).expect("parses")).expect("runs").0;
+    let own = recording.latency.iter().filter(|bucket| bucket.op == OpKind::Read && bucket.thread.is_empty());
+    let all = flatwater_recording::PackedHistogram::merged(own.map(|bucket| &bucket.from_start));
+    all.value_at_quantile(0.99) / 1_000_000
+}
+
+/// nvme has been blk-mq's since 3.19, and its writeback is throttled since 4.10: a read waits for a few writes, not for all that are queued.
+#[test]
+fn a_queue_without_a_scheduler_is_blk_mqs_before_5_0_too() {
+    let [plain, throttled] =
+        [("linux-4.9", "none"), ("linux-4.18", "none")].map(|(kernel, name)| read_p99_ms(kernel, name));
+    assert!(plain > 200 && throttled < 40, "4.9: {plain} ms, 4.18: {throttled} ms");
+    let noop = read_p99_ms("linux-4.18", "noop");
+    assert!(noop > 200, "no queue of blk-mq's: {noop} ms");
+}

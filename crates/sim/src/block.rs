@@ -163,8 +163,8 @@ impl Block {
     pub fn set_wbt(&mut self, given_us: Option<u64>) -> Vec<TaskId> {
         let model = self.device.model;
         // blk-throttle holds bios back before they are requests; here the device does, and writeback throttling would see it.
-        let throttles =
-            self.rule.multi_queue && self.scheduler != "bfq" && self.server.is_none() && model.queues() == 1;
+        let throttles = self.rule.multi_queue && self.rule.has_wbt && self.scheduler != "bfq";
+        let throttles = throttles && self.server.is_none() && model.queues() == 1;
         let unasked_us = if throttles && self.caps == [None; 4] { Wbt::unasked_us(&model) } else { 0 };
         let target_us = given_us.unwrap_or(unasked_us);
         // Drives are SCSI's, which says how deep its queue is (scsi_change_queue_depth); nvme and virtio_blk do not.

@@ -185,6 +185,7 @@ const PROFILE: Profile = Profile {
         cfq_preempts: true,
         cfq_scales: false,
         has_wbt: false,
+        has_multi_queue: false,
         multi_queue: false,
         keeps_tags: false,
         plugs: false,

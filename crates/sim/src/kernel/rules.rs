@@ -66,9 +66,22 @@ pub struct QueueRule {
     pub plugs: bool,
     /// Writeback can be throttled by the latency of reads (block/blk-wbt.c, 4.10 and later).
     pub has_wbt: bool,
-    /// Requests are tags of blk-mq (5.0 and later), and writeback is throttled unasked, as Debian's kernels are configured
+    /// A queue without a scheduler, or with one of blk-mq's own, is blk-mq's (nvme, 3.19 and later).
+    pub has_multi_queue: bool,
+    /// Every queue is: requests are tags (5.0 and later), and writeback is throttled unasked, as Debian's kernels are configured
     /// (CONFIG_BLK_WBT_MQ).
     pub multi_queue: bool,
     /// mq-deadline keeps a quarter of its tags for reads (6.9 and later).
     pub keeps_tags: bool,
+}
+
+impl QueueRule {
+    /// The rule of a queue with this scheduler: up to 4.20 its name says whether the driver has gone over to blk-mq, as nvme
+    /// has; `none` of an older kernel is noop.
+    #[must_use]
+    pub fn of(self, scheduler: &str) -> QueueRule {
+        let by_name = self.has_multi_queue && matches!(scheduler, "none" | "mq-deadline" | "bfq" | "kyber");
+        let multi_queue = self.multi_queue || by_name;
+        QueueRule { multi_queue, ..self }
+    }
 }

@@ -213,6 +213,7 @@ const CHANGES: &[Change] = &[
     change([3, 19, 0], "mm: activate pages that are swapped in (do_swap_page)", |profile| {
         profile.swap.activates_faulted = true;
     }),
+    change([3, 19, 0], "NVMe: Convert to blk-mq", |profile| profile.queue.has_multi_queue = true),
     change([4, 3, 0], "block: bump BLK_DEF_MAX_SECTORS to 2560", |profile| {
         profile.request_pages = crate::block::REQUEST_PAGES_4_3;
     }),
