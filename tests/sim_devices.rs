@@ -183,7 +183,8 @@ fn request_kib(kernel: &str) -> i64 {
 }
 
 /// fs/ext4/mballoc.c puts small files behind one another whatever their directories, and a plug makes one request of them: where each file has
-/// its own it is 6 KiB, the journal's among them. On a host with 6.18 the flusher's requests for 20 000 messages at once had 175 KiB.
+/// its own it is 6 KiB, the journal's among them. On a host with 6.18 the flusher's requests for 20 000 messages at once, and
+/// a stream's pages, had 175 KiB.
 #[test]
 fn small_files_go_to_the_disk_in_large_requests() {
     for kernel in ["linux-3.10", "linux-5.15", "linux-6.18"] {

@@ -134,8 +134,12 @@ impl Block {
 
     /// Where a request queues: CFQ has queues of processes for what somebody waits for.
     fn side(&mut self, write: bool, sync: bool) -> &mut Side {
-        let other = if self.turns.is_some() { !sync } else { write };
-        &mut self.sides[usize::from(other)]
+        let place = self.place_of(write, sync);
+        &mut self.sides[place]
+    }
+
+    fn place_of(&self, write: bool, sync: bool) -> usize {
+        usize::from(if self.turns.is_some() { !sync } else { write })
     }
 
     fn pool(&mut self, write: bool, sync: bool) -> &mut Pool {
@@ -313,13 +317,9 @@ impl Block {
 impl Block {
     /// elv_merge.
     fn try_merge(&mut self, request: &Request) -> bool {
-        let most = self.request_pages;
-        let mut joined = std::mem::take(&mut self.joined);
-        let side = self.side(request.write, request.sync);
-        let before = side.sorted.range_mut(..=(request.position, u64::MAX)).next_back();
-        let merged = before.is_some_and(|(_, queued)| joined.merge(queued, request, most));
-        self.joined = joined;
-        merged
+        let place = self.place_of(request.write, request.sync);
+        let before = self.sides[place].sorted.range_mut(..=(request.position, u64::MAX)).next_back();
+        before.is_some_and(|(_, queued)| self.joined.merge(queued, request, self.request_pages))
     }
 
     /// blk_attempt_plug_merge.
@@ -451,8 +451,8 @@ pub fn complete(m: &Machine, request: &Request) {
             m.wb.borrow_mut().congestion.wake_all(&m.clock);
         }
     }
-    let parts = m.device(request.device).block.borrow_mut().joined.parts(request);
-    parts.iter().for_each(|part| m.io_done(part));
+    let parts = m.device(request.device).block.borrow_mut().joined.parts(*request);
+    parts.for_each(|part| m.io_done(&part));
 }
 
 #[cfg(test)]

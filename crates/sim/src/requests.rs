@@ -116,14 +116,14 @@ impl Joined {
         true
     }
 
-    /// The request by file: the first as it was submitted, and whatever joined it.
-    pub fn parts(&mut self, request: &Request) -> Vec<Request> {
+    /// A request that is done by file: the first as it was submitted, and whatever joined it.
+    pub fn parts(&mut self, request: Request) -> impl Iterator<Item = Request> + use<> {
         let others = request.joined.and_then(|number| self.by_number.remove(&number)).unwrap_or_default();
-        let part = |done: Done| {
+        let part = move |done: Done| {
             let pages = if let Done::Pages { pages, .. } = done { pages } else { request.pages };
-            Request { done, pages, joined: None, ..*request }
+            Request { done, pages, joined: None, ..request }
         };
-        std::iter::once(request.done).chain(others).map(part).collect()
+        std::iter::once(request.done).chain(others).map(part)
     }
 }
 
@@ -300,10 +300,10 @@ mod tests {
         assert!(!joined.merge(&mut held, &write(3, 0, 108, 3), 10), "11 pages");
         assert!(!joined.merge(&mut held, &write(3, 0, 109, 1), 10), "a page between");
         assert!(!joined.merge(&mut held, &Request { sync: true, ..write(3, 0, 108, 1) }, 10), "somebody waits for it");
-        let parts: Vec<(Done, u32)> = joined.parts(&held).iter().map(|part| (part.done, part.pages)).collect();
+        let parts: Vec<(Done, u32)> = joined.parts(held).map(|part| (part.done, part.pages)).collect();
         let wanted = [(1, 5), (2, 3)].map(|(inode, pages)| (Done::Pages { inode, first_page: 0, pages }, pages));
         assert_eq!((held.pages, parts), (8, wanted.to_vec()));
-        assert_eq!(joined.parts(&held).len(), 1, "told once");
+        assert_eq!(joined.parts(held).count(), 1, "told once");
         joined.by_file = true;
         assert!(
             joined.merge(&mut held, &write(1, 8, 108, 1), 10) && !joined.merge(&mut held, &write(3, 0, 109, 1), 10)

@@ -2,8 +2,9 @@
 
 use super::unsaid::Unsaid;
 use flatwater_recording::schema::{Column, cgroup, nodes};
+use flatwater_recording::units::Nanos;
 use flatwater_recording::{Recording, Rows, Table};
-use flatwater_workload::scenario::{Scenario, WorkloadSpec};
+use flatwater_workload::scenario::{Growth as CgroupGrowth, Scenario, WorkloadSpec};
 
 /// What of a node's memory is neither page cache nor a reclaimable slab.
 const HELD: [Column; 5] = [
@@ -65,27 +66,26 @@ impl Growth {
     }
 }
 
-/// What the processes of a host's memory cgroup held that is none of the workloads', as an assignment of `machine.cgroup_grows`: the
-/// recorder performs the workloads itself, and takes from their limit. Where workloads have memory of
-/// their own it is what goes beyond that.
-pub fn in_cgroup(reference: &Recording, scenario: &Scenario) -> Option<String> {
+/// What the processes of a host's memory cgroup held that is none of the workloads', for `machine.cgroup_grows`: the recorder
+/// performs the workloads itself, and takes from their limit. Where workloads have memory of their own it is what goes beyond that.
+/// None where the recording has a cgroup and does not say what its processes held; nothing without a cgroup.
+pub fn in_cgroup(reference: &Recording, scenario: &Scenario) -> Option<Vec<CgroupGrowth>> {
+    let Some((_, rows)) = reference.table(Table::Cgroup).and_then(|table| table.by_entity().next()) else {
+        return Some(Vec::new());
+    };
     // Smaller ones are stacks and buffers that are mostly never touched.
     let own = Some(own_memory_bytes(scenario)).filter(|bytes| *bytes > OWN_MEMORY_MAX_BYTES).unwrap_or(0);
-    let rows = reference.table(Table::Cgroup)?.by_entity().next()?.1;
     let column = [cgroup::RSS, cgroup::ANON].into_iter().find(|column| rows.first(*column).is_some())?;
     let start_ns = reference.header.clock.start_ns;
     let beyond = |(at_ns, bytes): (u64, i64)| (at_ns, u64::try_from(bytes).unwrap_or(0).saturating_sub(own));
     let all: Vec<(u64, u64)> = rows.values(column).map(beyond).collect();
     let (before, later) = all.split_at(all.partition_point(|(at_ns, _)| *at_ns <= start_ns));
-    let mut held = before.last().map_or(0, |(_, bytes)| *bytes);
-    let mut steps = vec![format!("0ns:{held}")];
-    for (at_ns, bytes) in later {
-        if *bytes != held {
-            steps.push(format!("{}ns:{bytes}", at_ns - start_ns));
-            held = *bytes;
-        }
-    }
-    (steps.len() > 1 || held > 0).then(|| format!("machine.cgroup_grows={}", steps.join(";")))
+    let first = (start_ns, before.last().map_or(0, |(_, bytes)| *bytes));
+    let mut steps: Vec<(u64, u64)> = std::iter::once(first).chain(later.iter().copied()).collect();
+    steps.dedup_by_key(|(_, bytes)| *bytes);
+    let step = |(at_ns, bytes): (u64, u64)| CgroupGrowth { at: Nanos(at_ns - start_ns), node_bytes: vec![bytes] };
+    let holds = steps.iter().any(|(_, bytes)| *bytes > 0);
+    Some(if holds { steps.into_iter().map(step).collect() } else { Vec::new() })
 }
 
 fn own_memory_bytes(scenario: &Scenario) -> u64 {
@@ -158,11 +158,16 @@ mod tests {
         let rows = real.table(Table::Cgroup).expect("rows").by_entity().next().expect("a cgroup").1;
         let at_ns = rows.values("rss").nth(3).expect("a sample").0 - real.header.clock.start_ns;
         let journal = Scenario::load("journal").expect("built in");
-        assert_eq!(in_cgroup(&real, &journal), Some(format!("machine.cgroup_grows=0ns:3145728;{at_ns}ns:2097152")));
-        assert_eq!(in_cgroup(&grew(None), &journal), None, "no cgroup");
+        let told = |scenario: &Scenario| {
+            let steps = in_cgroup(&real, scenario).expect("it says");
+            steps.iter().map(|step| (step.at.0, step.bytes())).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&journal), [(0, 3_145_728), (at_ns, 2_097_152)]);
+        assert_eq!(in_cgroup(&grew(None), &journal), Some(Vec::new()), "no cgroup");
+        let usage = Made::new().gauges(Table::Cgroup, &Entity::named("/x"), &[("usage_bytes", &held[..])]).done();
+        assert_eq!(in_cgroup(&usage, &journal), None, "it does not say what of it processes held");
         let own = "name = 'x'\nsentence = 'X.'\nduration = '1s'\n[[workload]]\nuse = 'memory'\nsize = '64MiB'\n";
-        let own = Scenario::parse("x", own).expect("parses");
-        assert_eq!(in_cgroup(&real, &own), None, "all of it is the program's");
+        assert_eq!(told(&Scenario::parse("x", own).expect("parses")), [], "all of it is the program's");
     }
 
     #[test]

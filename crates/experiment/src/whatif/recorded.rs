@@ -44,7 +44,7 @@ pub fn scenario(recording: &Recording, profiles: &[&str]) -> Result<Made, Record
     kernel(&mut scenario, header, profiles, &mut assumed);
     contents(&mut scenario, recording, &mut assumed);
     disk(&mut scenario, recording, &mut assumed);
-    cgroup(&mut scenario, recording)?;
+    cgroup(&mut scenario, recording, &mut assumed);
     Ok(Made { scenario, assumed })
 }
 
@@ -147,14 +147,23 @@ fn contents(scenario: &mut Scenario, recording: &Recording, assumed: &mut Vec<St
 }
 
 /// Which dirty limits its memory cgroup had (memory.stat of v1 says `cache` where v2 says `file`), and what of it the recorder took.
-fn cgroup(scenario: &mut Scenario, recording: &Recording) -> Result<(), SetError> {
+fn cgroup(scenario: &mut Scenario, recording: &Recording, assumed: &mut Vec<String>) {
     let columns =
         recording.table(Table::Cgroup).map(|table| ["cache", "file"].map(|name| table.column(name).is_some()));
     if let Some([v1, _]) = columns.filter(|[v1, v2]| v1 != v2) {
         scenario.setup.observe("model.cgroup_version", if v1 { "1" } else { "2" });
     }
-    let taken = (recording.header.source == Source::Host).then(|| growth::in_cgroup(recording, scenario)).flatten();
-    taken.map_or(Ok(()), |taken| scenario.set(&taken))
+    if recording.header.source != Source::Host {
+        return;
+    }
+    match growth::in_cgroup(recording, scenario) {
+        Some(taken) => scenario.machine.cgroup_grows = taken,
+        None => assumed.push(
+            "assumed: the cgroup's processes hold nothing beside the workloads' memory; the recording does not contain it \
+             (--set machine.cgroup_grows=0s:8MiB)"
+                .to_owned(),
+        ),
+    }
 }
 
 /// A recording counts requests, but not how fast the device could have been.

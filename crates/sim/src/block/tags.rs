@@ -1,6 +1,7 @@
 //! How many requests a queue has, who may have one, and who is woken once one is free.
 //!
-//! Models: `struct request_list` up to 4.20 (`requests`); from 5.0 on the tags of blk-mq, one set for reads and writes: those of the
+//! Models: `struct request_list` up to 4.20 (`requests`); from 5.0 on (without a scheduler, or with one of blk-mq's own, from 3.19 on:
+//! `QueueRule::of`) the tags of blk-mq, one set for reads and writes: those of the
 //! scheduler (`blk_mq_init_sched`) or, without one, the device's own (`blk_mq_get_tag`); a quarter that mq-deadline keeps for reads (6.9 and
 //! later), and half of them that bfq keeps, a quarter where somebody waits for the write; sleepers woken eight at a time once eight tags are
 //! free (`sbitmap_queue_wake_up`, `sbq_calc_wake_batch`). No queue of blk-mq is ever congested. Leaves out: a set for each hardware queue,

@@ -312,9 +312,13 @@ pub async fn node_reclaim(m: &Machine, task: &mut Task, node: usize, (unmap, wri
 
 #[cfg(test)]
 mod tests {
+    use crate::alloc::Want;
     use crate::build;
     use crate::chunk::INACTIVE;
     use crate::kernel;
+    use crate::memory::Mm;
+    use crate::reclaim::Scanned;
+    use crate::slab::Object;
     use crate::zone::ZoneKind;
 
     /// A guest of 6.1 with 384 MiB, all of it page cache, 3072 pages of that in the DMA zone: for that zone alone get_scan_count
@@ -337,5 +341,29 @@ mod tests {
         mm.chunks.set_on_lists(0, [0, 3_072]);
         let eligible = mm.eligible(0, ZoneKind::Dma);
         assert_eq!(mm.scan_shares(lruvec, 1, eligible)[INACTIVE], 0);
+    }
+
+    /// 32 pages that nobody holds: three are three, of folios of four pages four; all of them are for scan_chunk, and so is what is dirty.
+    #[test]
+    fn a_scan_takes_no_more_of_a_chunk_than_it_was_asked_for() {
+        let mut mm = build::memory(&kernel::find("linux-6.18").expect("a profile"), &[256 << 20], 1);
+        mm.zones[0].size_blocks(1, 0, true);
+        let inode = mm.inodes.add((1, 1), Object::default(), false);
+        mm.inodes.get_mut(inode).size = 1 << 17;
+        for page in 0..32 {
+            mm.take_frame(0, 0, Want::USER);
+            mm.insert(inode, page, 0);
+        }
+        let id = mm.lookup(inode, 0).expect("cached").0;
+        let take = |mm: &mut Mm, most| {
+            let mut sum = Scanned::default();
+            (mm.evict_part(id, most, 0, &mut sum), sum.scanned, sum.freed)
+        };
+        assert_eq!(take(&mut mm, 32), (false, 0, 0));
+        assert_eq!((take(&mut mm, 3), mm.chunks.get(id).present), ((true, 3, 3), u32::MAX << 3));
+        mm.chunks.get_mut(id).order = 2;
+        assert_eq!(take(&mut mm, 3), (true, 4, 4));
+        mm.chunks.get_mut(id).dirty = 1 << 31;
+        assert_eq!(take(&mut mm, 3), (false, 0, 0));
     }
 }
