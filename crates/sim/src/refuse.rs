@@ -2,7 +2,7 @@
 
 use super::constant::constants;
 use super::kernel::{Generations, Profile, Throttle, WatermarkRule};
-use super::run::NEWEST;
+use super::run::{NEWEST, has_cgroup};
 use super::stripes::Level;
 use super::{build, file_system, kernel, modelled};
 use flatwater_recording::{Setup, lru_gen_runs};
@@ -161,7 +161,13 @@ pub fn missing(scenario: &Scenario, profile: &Profile) -> Option<String> {
     if file_system::is_nfs(&scenario.machine.disk, &scenario.setup) && scenario.machine.swap_bytes > 0 {
         return Some("a swap area on a server (machine.swap with nfs)".to_owned());
     }
-    let has_cgroup = scenario.setup.get("cgroup.memory_limit").is_some();
+    let has_cgroup = has_cgroup(scenario);
+    if !has_cgroup && !scenario.machine.cgroup_grows.is_empty() {
+        return Some(
+            "what processes hold in a memory cgroup without one (machine.cgroup_grows needs cgroup.memory_limit)"
+                .to_owned(),
+        );
+    }
     if has_cgroup && !profile.lru_per_node {
         return Some("memory cgroups of kernels before 4.8 (cgroup.memory_limit)".to_owned());
     }
@@ -296,6 +302,19 @@ mod tests {
         }
         let device = "disk = { file_system = 'ext2', write_bps = '4MB' }\nset = { bdi.max_ratio = 5 }";
         assert_eq!(of("linux-2.6.32", device, ""), None);
+    }
+
+    #[test]
+    fn what_a_cgroups_processes_hold_is_nothing_without_a_cgroup() {
+        for (setup, refused) in [("", true), ("'cgroup.memory_limit' = '64MiB'", false)] {
+            let (mut scenario, profile) = scenario("linux-6.1", "", setup);
+            scenario.set("machine.cgroup_grows=0s:8MiB").expect("a step");
+            assert_eq!(
+                missing(&scenario, &profile).is_some_and(|why| why.contains("cgroup_grows")),
+                refused,
+                "{setup}"
+            );
+        }
     }
 
     #[test]

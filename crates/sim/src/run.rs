@@ -273,7 +273,7 @@ fn start(m: &Rc<Machine>, scenario: &Scenario, seed: u64) -> Result<(), SimError
         m.clock.spawn(monitor::timeline(m.clone(), scenario.timeline.clone()));
         process::start_others(m, &scenario.machine);
     }
-    if m.mm.borrow().cgroup.exists() && !scenario.machine.cgroup_grows.is_empty() {
+    if !scenario.machine.cgroup_grows.is_empty() {
         m.clock.spawn(process::grow_in_cgroup(m.clone(), scenario.machine.cgroup_grows.clone()));
     }
     for (number, spec) in scenario.workloads.iter().enumerate() {

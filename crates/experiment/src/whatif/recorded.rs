@@ -153,7 +153,8 @@ fn cgroup(scenario: &mut Scenario, recording: &Recording, assumed: &mut Vec<Stri
     if let Some([v1, _]) = columns.filter(|[v1, v2]| v1 != v2) {
         scenario.setup.observe("model.cgroup_version", if v1 { "1" } else { "2" });
     }
-    if recording.header.source != Source::Host {
+    // The model has no cgroup where there was no limit.
+    if recording.header.source != Source::Host || scenario.setup.get("cgroup.memory_limit").is_none() {
         return;
     }
     match growth::in_cgroup(recording, scenario) {
