@@ -22,6 +22,8 @@ type Values = BTreeMap<String, String>;
 #[serde(deny_unknown_fields)]
 struct Source {
     source: String,
+    /// The day on which the model was first asked, of sources from 2026-11-27 on.
+    asked: Option<String>,
     figure: String,
     /// A scenario file with places like {kernel}, which a row's values fill.
     scenario: String,
@@ -294,15 +296,22 @@ fn table() -> String {
         workers.into_iter().flat_map(|worker| worker.join().expect("every source is asked")).collect()
     });
     all.sort_by_key(|(place, _)| *place);
-    let (mut tables, mut score) = (Vec::new(), [0; 3]);
-    for (_, (table, own)) in all {
-        score.iter_mut().zip(own).for_each(|(sum, own): (&mut u32, u32)| *sum += own);
+    let (mut tables, mut score, mut by_day) = (Vec::new(), [0; 3], BTreeMap::<&str, Score>::new());
+    for (place, (table, own)) in all {
+        let of_day = sources[place].1.asked.as_deref().map(|day| by_day.entry(day).or_default());
+        for sum in of_day.into_iter().chain([&mut score]) {
+            sum.iter_mut().zip(own).for_each(|(sum, own): (&mut u32, u32)| *sum += own);
+        }
         tables.push(table);
     }
     let [hits, now, all] = score;
+    let of_days: String = by_day
+        .iter()
+        .map(|(day, [hits, _, all])| format!(" Of those first asked on {day}: {hits} of {all}."))
+        .collect();
     format!(
         "{hits} of {all} rows from {} sources were predicted; the present model has {now} of them right, which proves nothing where \
-        a mechanism was written since the row was asked.\n\n{}",
+        a mechanism was written since the row was asked.{of_days}\n\n{}",
         tables.len(),
         tables.join("\n")
     )

@@ -4,7 +4,7 @@
 //! 2.6.18 (`get_request`, `get_request_wait`, `ioc_batching`), and blk-mq's tags (`tags`); the elevators noop (in order), deadline
 //! (`deadline_dispatch_requests`), `cfq` (bfq in outline by the same turns) and `anticipatory`; one device (`disk`), which is
 //! given as many requests as it takes at once. Adjoining pages merge at the back of a queued request, or of the one that a
-//! flusher holds back (2.6.39 and later: of its plug the last one only). Leaves out: front merges, other plugs, partitions.
+//! flusher holds back (4.3 and later: of its plug the last one only). Leaves out: front merges, other plugs, partitions.
 
 use super::constant::constants;
 use std::collections::{BTreeMap, BTreeSet};

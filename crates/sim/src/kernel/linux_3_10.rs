@@ -43,7 +43,7 @@ pub fn profile() -> Profile {
         batches: Batches { ext3: Batch::No, ext4: Batch::No },
         ext3_barriers: true,
         md_barriers: true,
-        queue: QueueRule { cfq_scales: true, plugs: true, ..linux_2_6_32::profile().queue },
+        queue: QueueRule { cfq_scales: true, ..linux_2_6_32::profile().queue },
         file_systems: &["ext4", "xfs", "ext3", "ext2", "nfs", "nfs4"],
         schedulers: &["cfq", "deadline", "none", "noop"],
         page_tables: false,

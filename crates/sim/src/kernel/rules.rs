@@ -62,7 +62,8 @@ pub struct QueueRule {
     pub cfq_preempts: bool,
     /// CFQ's slices are cut where many queues are busy (2.6.33: "cfq-iosched: adapt slice to number of processes doing I/O").
     pub cfq_scales: bool,
-    /// A task holds its requests back for a while (blk_start_plug, 2.6.39 and later).
+    /// A flusher holds its requests back over many files (blk_start_plug in writeback_sb_inodes' callers, 4.3 and later; from 2.6.39 on
+    /// over one file, whose pages are one request anyhow).
     pub plugs: bool,
     /// Writeback can be throttled by the latency of reads (block/blk-wbt.c, 4.10 and later).
     pub has_wbt: bool,
