@@ -113,12 +113,13 @@ fn of_all_calls(recording: &Recording) -> f64 {
     bytes as f64 / 1e6 / (recording.header.duration_ns as f64 / 1e9)
 }
 
-/// The longest call of a kind by the threads in front, also one that has not returned.
+/// The longest call of a kind by the threads in front, also one that has not returned, if it is over the scenario's threshold. None of
+/// either is no answer.
 fn longest_ms(recording: &Recording, op: OpKind) -> f64 {
     let own = recording.latency.iter().filter(|bucket| bucket.op == op && bucket.thread.is_empty());
     let cut_off = recording.calls.iter().filter(|call| call.still_under_way && call.op == op);
     let all = own.map(|bucket| bucket.worst_from_start_ns).chain(cut_off.map(|call| call.duration_ns));
-    all.max().unwrap_or(0) as f64 / 1e6
+    all.max().map_or(f64::NAN, |ns| ns as f64 / 1e6)
 }
 
 /// Seconds from the first touch by the threads in front to so many of them; to the end where there were fewer.
@@ -138,13 +139,13 @@ fn seconds_of_touches(recording: &Recording, wanted: u64) -> f64 {
     (at_ns - from_ns) as f64 / 1e9
 }
 
-/// A column of meminfo in the second half of the run, on average.
 /// An event of /proc/vmstat, from the beginning to the end.
 fn counted(recording: &Recording, name: &str) -> f64 {
     let rows = recording.table(Table::Vmstat).and_then(|table| table.rows_of(&Entity::default()));
     rows.and_then(|rows| rows.last(name)).expect(name) as f64
 }
 
+/// A column of meminfo in the second half of the run, on average.
 fn meminfo_mb(recording: &Recording, column: &str) -> f64 {
     let meminfo = recording.table(Table::Meminfo).expect("meminfo");
     let rows = meminfo.rows_of(&Entity::default()).expect("its rows");

@@ -10,7 +10,7 @@
 //! 5.17 and from 6.0 on by a locality group, or, for files that are closed when they are written, up to 5.17 because each search
 //! begins at the flex group's second block group (ext4_inode_to_goal_block) and takes what is free first. Leaves out: reuse of freed
 //! blocks, fragmentation by age, indirect blocks; a locality group for each CPU (there is one for all); that a flex group
-//! takes 512 directories more than the average (8192 from 6.0 on); 5.18 and 5.19, whose search takes any group
+//! takes no more than so many directories; 5.18 and 5.19, whose search takes any group
 //! (mb_optimize_scan); for small files that were there before, their directories are spread as elsewhere.
 
 use std::collections::{BTreeMap, HashMap};
@@ -132,6 +132,36 @@ fn scattered(workload: u32, directory: u64) -> u64 {
     group / GROUP_PAGES.get() * GROUP_PAGES.get()
 }
 
+/// A file whose page is looked for, and why.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    kind: Kind,
+    delays_allocation: bool,
+    writes: bool,
+    closed: bool,
+    size_pages: u64,
+}
+
+/// What of a file is placed together with a page that has no place yet, and where. fs/ext4/mballoc.c: ext4_mb_group_or_file,
+/// ext4_mb_normalize_request.
+fn piece(key: FileKey, page: u64, asked: Asked) -> Piece {
+    let Asked { kind, delays_allocation, writes, closed, size_pages } = asked;
+    let (ext4, small) = (kind == Kind::Ext4, size_pages <= STREAM_PAGES.get());
+    let region = match (ext4, small) {
+        (true, true) if writes && delays_allocation => Region::FlexGroup(key.0),
+        (true, false) => Region::Stream,
+        _ => Region::Directory(key.0, key.1 >> 32),
+    };
+    let end = match (writes, delays_allocation) {
+        (false, _) => size_pages,
+        // EXT4_MB_HINT_NOPREALLOC: nothing more is going to be written to a file that is closed.
+        (true, true) if ext4 && (small || closed) => size_pages,
+        (true, true) => size_pages.max(page + size_pages.next_power_of_two().min(NORMAL_PAGES.get())),
+        (true, false) => (page / WINDOW_PAGES.get() + 1) * WINDOW_PAGES.get(),
+    };
+    Piece { key, page, end, region }
+}
+
 impl Machine {
     /// Where a page of a file is on the disk.
     pub(super) fn position(&self, inode: InodeId, page: u64, writes: bool) -> u64 {
@@ -144,29 +174,15 @@ impl Machine {
             (own.key, own.size.div_ceil(4096), own.opens == 0, self.device(own.device))
         };
         let pages = device.block.borrow().pages();
-        let size_pages = size_pages.max(page + 1);
-        let file_system = &device.file_system;
-        let delays = file_system.delays_allocation;
-        let (ext4, small) = (file_system.kind == Kind::Ext4, size_pages <= STREAM_PAGES.get());
-        let region = match (ext4, small) {
-            (true, true) if writes && delays => Region::FlexGroup(key.0),
-            (true, false) => Region::Stream,
-            _ => Region::Directory(key.0, key.1 >> 32),
-        };
-        let end = match (writes, delays) {
-            (false, _) => size_pages,
-            // EXT4_MB_HINT_NOPREALLOC: nothing more is going to be written to a file that is closed.
-            (true, true) if ext4 && (small || closed) => size_pages,
-            (true, true) => size_pages.max(page + size_pages.next_power_of_two().min(NORMAL_PAGES.get())),
-            (true, false) => (page / WINDOW_PAGES.get() + 1) * WINDOW_PAGES.get(),
-        };
-        device.placement.borrow_mut().position(Piece { key, page, end, region }, pages)
+        let (kind, delays_allocation) = (device.file_system.kind, device.file_system.delays_allocation);
+        let asked = Asked { kind, delays_allocation, writes, closed, size_pages: size_pages.max(page + 1) };
+        device.placement.borrow_mut().position(piece(key, page, asked), pages)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Piece, Placement, Region};
+    use super::{Asked, Kind, Piece, Placement, Region, piece};
 
     #[test]
     fn files_of_a_directory_follow_each_other_and_those_that_grow_together_interleave() {
@@ -210,5 +226,27 @@ mod tests {
         };
         let first = at(0, 0, 2048);
         assert_eq!([at(1, 0, 2048), at(0, 2048, 4096)], [first + 2048, first + 4096]);
+    }
+
+    /// 16 blocks are small (MB_DEFAULT_STREAM_THRESHOLD); 17 are allocated as 32 (ext4_mb_normalize_request), unless the file is closed.
+    #[test]
+    fn ext4_places_by_size_and_other_file_systems_by_directory() {
+        let written = Asked { kind: Kind::Ext4, delays_allocation: true, writes: true, closed: false, size_pages: 16 };
+        let of = |asked: Asked| {
+            let piece = piece((7, 3 << 32), 0, asked);
+            (piece.region, piece.end)
+        };
+        let (flex, directory) = (Region::FlexGroup(7), Region::Directory(7, 3));
+        assert_eq!(of(written), (flex, 16));
+        assert_eq!(of(Asked { size_pages: 17, ..written }), (Region::Stream, 32));
+        assert_eq!(of(Asked { size_pages: 17, closed: true, ..written }), (Region::Stream, 17));
+        assert_eq!(of(Asked { writes: false, ..written }), (directory, 16), "it was there before");
+        assert_eq!(of(Asked { writes: false, size_pages: 17, ..written }), (Region::Stream, 17));
+        assert_eq!(of(Asked { delays_allocation: false, ..written }), (directory, 1024), "nodelalloc");
+        assert_eq!(of(Asked { kind: Kind::Xfs, size_pages: 17, ..written }), (directory, 32));
+        assert_eq!(
+            of(Asked { kind: Kind::Ext3, delays_allocation: false, size_pages: 17, ..written }),
+            (directory, 1024)
+        );
     }
 }
