@@ -67,7 +67,7 @@ fn the_command_lists_constants_with_where_they_come_from_and_runs_nothing() {
     let text = String::from_utf8(listed.stdout).expect("text");
     let line = |name: &str| text.lines().find(|line| line.contains(name)).unwrap_or_else(|| panic!("{name}:\n{text}"));
     assert!(listed.status.success());
-    assert!(line("block::FIFO_BATCH").ends_with("block/deadline-iosched.c: fifo_batch, 2.6.18"), "{text}");
+    assert!(line("block::deadline::FIFO_BATCH").ends_with("block/deadline-iosched.c: fifo_batch, 2.6.18"), "{text}");
     assert!(line("model.process_memory").contains("fitted"), "{text}");
     assert!(!text.contains("v6::"), "2.6.32 does not use them: {text}");
     assert_eq!(std::fs::read_dir(directory.path()).expect("read").count(), 0, "nothing was run");

@@ -26,6 +26,8 @@ pub struct Anticipatory {
     batch_end_ns: u64,
     /// Whose read was served last, and until when the disk waits for that process.
     last: Option<TaskId>,
+    /// It was a write for an fsync, after which the disk waits for nobody.
+    wrote: bool,
     waits_until_ns: Option<u64>,
     /// When the oldest read and the oldest write were looked for.
     looked_ns: [u64; 2],
@@ -54,8 +56,8 @@ impl Anticipatory {
     }
 
     /// Whose read the disk was given.
-    pub fn took(&mut self, reader: TaskId) {
-        (self.last, self.waits_until_ns) = (Some(reader), None);
+    pub fn took(&mut self, reader: TaskId, write: bool) {
+        (self.last, self.wrote, self.waits_until_ns) = (Some(reader), write, None);
     }
 
     /// As `Cfq::turn`.
@@ -63,7 +65,8 @@ impl Anticipatory {
         let over = now_ns >= self.batch_end_ns;
         let own_empty = if self.writes { !writes } else { readers.is_empty() };
         let others = if self.writes { !readers.is_empty() } else { writes };
-        if !self.writes && !over && has_arm && self.last.is_some_and(|last| !readers.contains(&last)) {
+        let reads = !self.writes && !self.wrote;
+        if reads && !over && has_arm && self.last.is_some_and(|last| !readers.contains(&last)) {
             let until = *self.waits_until_ns.get_or_insert(now_ns + ANTIC_NS.get());
             if now_ns < until {
                 return Turn::Idle(until);
@@ -110,7 +113,7 @@ mod tests {
         let mut all = Anticipatory::default();
         let (both, other) = (BTreeSet::from([3, 7]), BTreeSet::from([7]));
         assert_eq!(all.turn(&both, false, true, 0), Turn::Nearest);
-        all.took(3);
+        all.took(3, false);
         assert!(matches!(all.turn(&other, false, true, MS), Turn::Idle(until) if until == MS + 6_666_667));
         assert_eq!(all.turn(&both, false, true, 2 * MS), Turn::Reader(3), "it came back in time");
         assert!(matches!(all.turn(&other, false, true, 3 * MS), Turn::Idle(_)));

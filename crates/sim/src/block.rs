@@ -7,13 +7,14 @@
 //! flusher holds back (4.3 and later: of its plug the last one only). Leaves out: front merges, other plugs, partitions.
 
 use super::constant::constants;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::Machine;
 use super::broken::Broken;
 use super::clock::TaskId;
 use super::device::DeviceId;
 use super::disk::{Device, DiskModel};
+use super::idle_window::Queued;
 use super::kernel::QueueRule;
 use super::requests::{Deadline, Joined, Pool, Side};
 pub use super::requests::{Done, Request};
@@ -24,6 +25,8 @@ use super::turns::Turns;
 use super::wbt::{self, Wbt};
 
 mod by_turn;
+pub mod deadline;
+mod flush;
 pub mod tags;
 
 #[derive(Debug)]
@@ -36,6 +39,10 @@ pub struct Block {
     sides: [Side; 2],
     /// Of the same kinds; from 2.6.30 on whatever the elevator.
     pools: [Pool; 2],
+    /// What no elevator has: flushes, and what one of them drained.
+    past: VecDeque<Request>,
+    /// A barrier has the device for itself.
+    has_barrier: bool,
     /// The pools are of synchronous requests and others (2.6.30 and later).
     by_sync: bool,
     /// The writes that are not done yet, by arrival.
@@ -47,12 +54,11 @@ pub struct Block {
     /// In place of the deadline elevator.
     turns: Option<Turns>,
     scheduler: String,
-    /// CFQ cuts slices by how many queues are busy (2.6.33 and later).
     rule: QueueRule,
+    jiffy_ns: u64,
     /// Until when it keeps the device idle.
     idle_until_ns: Option<u64>,
     idle_device: Option<TaskId>,
-    last_was_sync_write: bool,
     /// It sleeps on purpose, for a reader's next request.
     device_waits: bool,
     /// Submitters that park until their request is done (true), and those whose request is done already (false).
@@ -69,10 +75,6 @@ pub struct Block {
 }
 
 constants! {
-    const FIFO_BATCH: u32 = kernel(16, "block/deadline-iosched.c", "fifo_batch", "2.6.18");
-    const WRITES_STARVED: u32 = kernel(2, "block/deadline-iosched.c", "writes_starved", "2.6.18");
-    const READ_EXPIRE_NS: u64 = kernel(500_000_000, "block/deadline-iosched.c", "read_expire (HZ/2)", "2.6.18");
-    const WRITE_EXPIRE_NS: u64 = kernel(5_000_000_000, "block/deadline-iosched.c", "write_expire (5*HZ)", "2.6.18");
     /// Pages of the largest request where the scenario does not say.
     pub const REQUEST_PAGES: u32 = kernel(128, "include/linux/blkdev.h", "BLK_DEF_MAX_SECTORS (512 KiB)", "2.6.20");
     pub const REQUEST_PAGES_4_3: u32 = kernel(320, "include/linux/blkdev.h", "BLK_DEF_MAX_SECTORS (1280 KiB)", "4.18");
@@ -88,6 +90,8 @@ impl Block {
             request_pages: 128,
             sides: Default::default(),
             pools: Default::default(),
+            past: VecDeque::new(),
+            has_barrier: false,
             by_sync: false,
             unwritten: BTreeSet::new(),
             joined: Joined::default(),
@@ -97,9 +101,9 @@ impl Block {
             turns: None,
             scheduler: String::new(),
             rule: QueueRule::default(),
+            jiffy_ns: 1,
             idle_until_ns: None,
             idle_device: None,
-            last_was_sync_write: false,
             device_waits: false,
             awaited: BTreeMap::new(),
             caps: [None; 4],
@@ -121,12 +125,13 @@ impl Block {
             }
         }
         let queued: usize = self.sides.iter().map(|side| side.sorted.len()).sum();
-        if self.idle_device.is_some() && !self.device_waits && queued > 0 {
-            return Err(Broken::Queue(format!("the device sleeps while {queued} requests are queued")));
+        let past = self.past.len();
+        if self.idle_device.is_some() && !self.device_waits && queued + past > 0 {
+            return Err(Broken::Queue(format!("the device sleeps while {queued} and {past} requests are queued")));
         }
         let arrived: usize = self.sides.iter().map(|side| side.fifo.len()).sum();
         let allocated: u32 = self.pools.iter().map(|pool| pool.count).sum();
-        if queued != arrived || queued > allocated as usize {
+        if queued != arrived || queued + past > allocated as usize {
             return Err(Broken::Queue(format!("{queued} sorted, {arrived} by arrival, {allocated} allocated")));
         }
         Ok(())
@@ -148,8 +153,8 @@ impl Block {
     }
 
     /// Whether requests are had by who waits for them, not by direction, and what else depends on the kernel.
-    pub fn set_rules(&mut self, by_sync: bool, rule: QueueRule) {
-        (self.by_sync, self.rule) = (by_sync, rule);
+    pub fn set_rules(&mut self, by_sync: bool, rule: QueueRule, jiffy_ns: u64) {
+        (self.by_sync, self.rule, self.jiffy_ns) = (by_sync, rule, jiffy_ns);
     }
 
     pub fn set_request_pages(&mut self, pages: u32) {
@@ -188,7 +193,7 @@ impl Block {
 
     pub fn set_scheduler(&mut self, name: &str) {
         if self.scheduler != name {
-            self.turns = Turns::named(name, self.rule, self.device.model.depth);
+            self.turns = Turns::named(name, self.rule, self.device.model.depth, self.jiffy_ns);
             name.clone_into(&mut self.scheduler);
             // What is queued goes where the new elevator looks for it (elevator_switch drains the queue instead).
             for side in std::mem::take(&mut self.sides) {
@@ -231,15 +236,23 @@ impl Block {
         if request.write {
             self.unwritten.insert(order);
         }
+        if request.is_flush() {
+            self.push_flush(request);
+            return;
+        }
         let has_arm = self.device.model.has_arm();
         if let Some(turns) = self.turns.as_mut().filter(|_| request.sync) {
-            turns.note(request.owner, request.position, u64::from(request.pages), has_arm);
+            let Request { owner, write, position, pages, queued_ns, .. } = request;
+            turns.note(Queued { owner, write, position, pages: u64::from(pages) }, has_arm, queued_ns);
         }
         self.side(request.write, request.sync).push(order, request);
     }
 
     /// The elevator's choice.
     fn next(&mut self, now_ns: u64) -> Option<Request> {
+        if let Some(next) = self.next_past() {
+            return next;
+        }
         if self.turns.is_some() {
             return self.next_in_turn(now_ns);
         }
@@ -256,32 +269,6 @@ impl Block {
         self.sides[side].take(key)
     }
 
-    /// block/deadline-iosched.c: deadline_dispatch_requests, 2.6.32 (block/mq-deadline.c has the same): a batch goes upwards;
-    /// then reads, but after two batches of them writes; from the oldest, if it has expired or nothing stands further up.
-    fn deadline_dispatch(&mut self, now_ns: u64) -> Option<Request> {
-        let standing = self.deadline.next.filter(|_| self.deadline.batching < FIFO_BATCH.get());
-        let (write, key) = match standing {
-            Some(next) => next,
-            None => {
-                self.deadline.batching = 0;
-                let [reads, writes] = [0, 1].map(|side| !self.sides[side].sorted.is_empty());
-                let write = writes && (!reads || self.deadline.starved >= WRITES_STARVED.get());
-                self.deadline.starved = if write { 0 } else { self.deadline.starved + u32::from(reads && writes) };
-                let next = self.deadline.next.filter(|(direction, _)| *direction == write).map(|(_, key)| key);
-                let expire_ns = if write { WRITE_EXPIRE_NS.get() } else { READ_EXPIRE_NS.get() };
-                let side = &self.sides[usize::from(write)];
-                let oldest = side.first()?;
-                (write, if side.expired(now_ns, expire_ns) { oldest } else { next.unwrap_or(oldest) })
-            }
-        };
-        self.deadline.batching += 1;
-        let side = &mut self.sides[usize::from(write)];
-        let next = side.after(key).map(|next| (write, next));
-        let request = side.take(key);
-        self.deadline.next = next;
-        request
-    }
-
     /// Gives the device what it takes; a request that the server has in memory, and when that is done.
     fn fill(&mut self, now_ns: u64) -> Option<(Request, u64)> {
         while !self.device.is_full()
@@ -289,7 +276,8 @@ impl Block {
             && let Some(request) = self.next(now_ns)
         {
             self.count_slot(true);
-            if let Some(at_ns) = self.served_from_memory(&request, now_ns) {
+            let at_once = self.flushes_nothing(&request).then_some(now_ns);
+            if let Some(at_ns) = at_once.or_else(|| self.served_from_memory(&request, now_ns)) {
                 return Some((request, at_ns));
             }
             self.head = request.position + u64::from(request.pages);
@@ -420,7 +408,8 @@ pub async fn device(m: std::rc::Rc<Machine>, device: DeviceId) {
         let until = {
             let mut block = queue.borrow_mut();
             let idle_until = block.idle_until_ns.take();
-            block.device_waits = block.device.accepted() > 0 || idle_until.is_some() || block.lacks_slots();
+            let keeps_idle = idle_until.is_some() || block.has_barrier || block.lacks_slots();
+            block.device_waits = block.device.accepted() > 0 || keeps_idle;
             block.idle_device = Some(m.clock.current()).filter(|_| !block.device.is_full());
             idle_until.into_iter().chain(block.device.next_ns()).min()
         };
@@ -437,7 +426,15 @@ pub fn complete(m: &Machine, request: &Request) {
         // A server's device may have had no slot for the next.
         let had_none = block.lacks_slots();
         block.count_slot(false);
-        block.idle_device.take_if(|_| had_none).into_iter().for_each(|device| m.clock.wake(device));
+        block.has_barrier &= !request.is_flush();
+        if let Some(turns) = block.turns.as_mut().filter(|_| request.sync && !request.is_flush()) {
+            turns.ended(request.owner, m.clock.now());
+        }
+        block
+            .idle_device
+            .take_if(|_| had_none || request.is_flush())
+            .into_iter()
+            .for_each(|device| m.clock.wake(device));
         block.done[kind] += 1;
         block.bytes[kind] += u64::from(request.pages) * 4096;
         block.wait_ns[kind] += m.clock.now() - request.queued_ns;
@@ -537,7 +534,7 @@ mod tests {
     fn a_write_for_an_fsync_has_its_own_queue_and_pool_from_2_6_30_on() {
         let mut block = block();
         block.set_scheduler("cfq");
-        block.set_rules(true, QueueRule::default());
+        block.set_rules(true, QueueRule::default(), 1);
         (0..128).for_each(|_| assert!(block.try_take((true, false), &mut Batcher::default(), 0)));
         assert!(block.try_take((true, true), &mut Batcher::default(), 0), "of the synchronous pool");
         block.push(request(true, 500, 0));

@@ -3,12 +3,13 @@
 //! Models: a queue for each process that reads or writes for an fsync (2.6.30), one for all other writes; queues in turn,
 //! each for a slice of time (100 ms, writes 40 ms) or until it is empty, from its oldest request if that has waited for
 //! long (cfq_check_fifo); from 2.6.33 on slices that are cut so that all of them fit into 300 ms, down to twice the idling;
-//! on a disk with an arm an empty reader's slice is waited out for up to 8 ms, because its next
-//! request is likely to lie near the last one; a device that takes several requests has so many of one queue. From 2.6.33 on readers
-//! that seek (`seeky`) share one slice, in which nobody is waited for but the last of them, and a device without an arm is never
-//! kept idle, so that it has requests of several queues (cfq_should_idle). From 2.6.17 to 2.6.27 a device that is once seen with
-//! more than 4 requests has nobody who seeks waited for (hw_tag, cfq_update_idle_window), which here is any that takes as many. From
-//! 2.6.22 on a reader's request ends the slice of the writes (cfq_should_preempt).
+//! on a disk with an arm an empty reader's slice is waited out for a while, because its next request is likely to lie near the last one
+//! (`idle_window` has whose is not); a device that takes several requests has so many of one queue. From 2.6.33 on those that are not
+//! waited for share one slice, in which only the last of them is, unless all that it had were writes (noidle_tree_requires_idle), and a
+//! device without an arm is never kept idle, so that it has requests of several queues (cfq_should_idle). After a write for an fsync nobody
+//! is waited for (REQ_NOIDLE) but in 2.6.33 to 2.6.36, where who has a slice of his own is (SYNC_WORKLOAD). From 2.6.17 to 2.6.27 a device
+//! that is once seen with more than 4 requests has nobody who seeks waited for (hw_tag), which here is any that takes as many. From 2.6.22
+//! on a reader's request ends the slice of the writes (cfq_should_preempt).
 //! Leaves out:
 //! priorities, queues that work together; of bfq weights, the estimate of the disk's rate and what it prefers for being interactive.
 //! Chosen by `queue.scheduler`; otherwise deadline.
@@ -17,6 +18,8 @@ use super::constant::constants;
 use std::collections::BTreeSet;
 
 use super::clock::TaskId;
+use super::idle_window::{IdleWindows, Queued};
+use super::kernel::SyncWrites;
 use super::seeky::Seeks;
 
 constants! {
@@ -61,7 +64,7 @@ pub enum Turn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Queue {
     Reader(TaskId),
-    /// All readers that seek (the service tree SYNC_NOIDLE_WORKLOAD).
+    /// All that nobody is waited for by itself: who seeks, or thinks for long (the service tree SYNC_NOIDLE_WORKLOAD).
     Seekers,
     Writes,
 }
@@ -69,10 +72,17 @@ enum Queue {
 #[derive(Debug)]
 pub struct Cfq {
     slices: Slices,
-    /// What is known of readers' seeks (up to 2.6.27 on a device that queues, and in 2.6.33 and later).
-    seeks: Option<Seeks>,
-    /// Readers that seek have turns of their own that are over once their requests are at the device (up to 2.6.27).
-    lets_go: bool,
+    /// Whom the disk is kept idle for (up to 2.6.27 on a device that queues, and in 2.6.33 and later, nobody who seeks).
+    pub windows: IdleWindows,
+    /// Whom it is not kept idle for, they share a slice (2.6.33); before each has turns of its own that are over once its requests are
+    /// at the device.
+    shares: bool,
+    /// A device that queues has as many requests of the active queue as it takes (up to 2.6.27).
+    fills: bool,
+    pub sync_writes: SyncWrites,
+    /// The last request of the active queue was a write; of the slice that is shared, all of them were (noidle_tree_requires_idle).
+    wrote: bool,
+    all_wrote: bool,
     /// A reader's request ends the slice of the writes.
     pub preempts: bool,
     /// The running mean of busy queues, by which slices are cut (low_latency, 2.6.33).
@@ -95,8 +105,12 @@ impl Cfq {
     fn with(slices: Slices) -> Cfq {
         Cfq {
             slices,
-            seeks: None,
-            lets_go: false,
+            windows: IdleWindows::default(),
+            shares: false,
+            fills: false,
+            sync_writes: SyncWrites::NotWaitedFor,
+            wrote: false,
+            all_wrote: true,
             preempts: false,
             busy: None,
             active: None,
@@ -109,13 +123,18 @@ impl Cfq {
     /// CFQ of 2.6.33 and later.
     #[must_use]
     pub fn with_target_latency() -> Cfq {
-        Cfq { busy: Some(0), seeks: Some(Seeks::default()), ..Cfq::default() }
+        Cfq { busy: Some(0), shares: true, ..Cfq::default().knowing(Seeks::default()) }
     }
 
     /// CFQ of 2.6.17 to 2.6.27 on a device that takes more than 4 requests.
     #[must_use]
     pub fn of_queueing_device() -> Cfq {
-        Cfq { seeks: Some(Seeks::by_mean()), lets_go: true, ..Cfq::default() }
+        Cfq { fills: true, ..Cfq::default().knowing(Seeks::by_mean()) }
+    }
+
+    fn knowing(mut self, seeks: Seeks) -> Cfq {
+        self.windows.seeks = Some(seeks);
+        self
     }
 
     /// cfq_scaled_cfqq_slice with cfq_group_get_avg_queues.
@@ -137,7 +156,7 @@ impl Cfq {
     pub fn bfq() -> Cfq {
         let whole = BFQ_TIMEOUT_NS.get();
         let slices = Slices { reads_ns: whole, writes_ns: whole / BFQ_ASYNC_CHARGE.get() };
-        Cfq { seeks: Some(Seeks::default()), ..Cfq::with(slices) }
+        Cfq { shares: true, ..Cfq::with(slices).knowing(Seeks::default()) }
     }
 
     /// cfq_check_fifo: once a slice (cfq_mark_queue_fifo_expire).
@@ -147,25 +166,39 @@ impl Cfq {
         is_new.then_some(expire.get())
     }
 
-    /// A reader's request is queued.
-    pub fn note(&mut self, reader: TaskId, position: u64, pages: u64, has_arm: bool) {
-        if let Some(seeks) = &mut self.seeks {
-            seeks.note(reader, position, pages, has_arm);
-        }
+    /// A request that somebody waits for is queued.
+    pub fn note(&mut self, request: Queued, has_arm: bool, now_ns: u64) {
+        self.windows.note(request, has_arm, now_ns);
     }
 
-    fn is_seeky(&self, reader: TaskId) -> bool {
-        self.seeks.as_ref().is_some_and(|seeks| seeks.is_seeky(reader))
+    /// The device was given one.
+    pub fn took(&mut self, write: bool) {
+        self.wrote = write;
+        self.all_wrote &= write;
     }
 
-    /// Whether it shares its slice with all others that seek.
+    /// cfq_forced_dispatch: what is queued all goes to the device.
+    pub fn drained(&mut self) {
+        (self.active, self.idle_until_ns) = (None, None);
+    }
+
+    /// Whether it shares its slice with all others that are not waited for.
     fn seeks(&self, reader: TaskId) -> bool {
-        !self.lets_go && self.is_seeky(reader)
+        self.shares && self.windows.is_clear(reader)
     }
 
     /// cfq_cfqq_idle_window is clear: its slice is over with the dispatch (__cfq_dispatch_requests, 2.6.18).
     fn is_let_go(&self, queue: Queue) -> bool {
-        matches!(queue, Queue::Reader(reader) if self.lets_go && self.is_seeky(reader))
+        matches!(queue, Queue::Reader(reader) if !self.shares && self.windows.is_clear(reader))
+    }
+
+    /// cfq_completed_request, cfq_should_idle: whether its next request is waited for.
+    fn waits_for(&self, queue: Queue) -> bool {
+        match queue {
+            Queue::Reader(_) => !self.wrote || self.sync_writes == SyncWrites::WaitedFor,
+            Queue::Seekers => !self.all_wrote,
+            Queue::Writes => false,
+        }
     }
 
     fn has_queued(&self, queue: Queue, readers: &BTreeSet<TaskId>, writes: bool) -> bool {
@@ -185,9 +218,10 @@ impl Cfq {
         match self.active {
             _ if in_service == 0 => false,
             Some(Queue::Seekers) if goes_on => false,
-            Some(active) if self.lets_go && (goes_on || self.is_let_go(active)) => false,
+            Some(_) if self.fills && goes_on => false,
+            Some(active) if self.is_let_go(active) => false,
             // cfq_should_idle: a device without an arm goes on with the next queue.
-            _ if self.seeks.is_some() && !self.lets_go && !has_arm => in_service >= most,
+            _ if self.shares && !has_arm => in_service >= most,
             _ => !goes_on || in_service >= most,
         }
     }
@@ -201,14 +235,15 @@ impl Cfq {
                 self.idle_until_ns = None;
                 return self.as_turn(active, readers);
             }
-            let until = *self.idle_until_ns.get_or_insert(now_ns + SLICE_IDLE_NS.get());
+            let until = *self.idle_until_ns.get_or_insert(self.windows.until(now_ns));
             let until = until.min(self.slice_end_ns);
-            if active != Queue::Writes && has_arm && now_ns < until {
+            if self.waits_for(active) && has_arm && now_ns < until {
                 return Turn::Idle(until);
             }
         }
         self.idle_until_ns = None;
         let next = self.next(readers, writes);
+        self.all_wrote = true;
         self.active = next;
         let Some(queue) = next else { return Turn::Nobody };
         let queues = readers.len() as u64 + u64::from(writes);
@@ -244,7 +279,7 @@ impl Cfq {
             Queue::Writes => Turn::Writes,
             Queue::Seekers => {
                 let seekers: Vec<TaskId> = readers.iter().copied().filter(|&reader| self.seeks(reader)).collect();
-                let next = self.seeks.as_mut().and_then(|seeks| seeks.next(seekers.into_iter()));
+                let next = self.windows.seeks.as_mut().and_then(|seeks| seeks.next(seekers.into_iter()));
                 next.map_or(Turn::Nobody, Turn::Reader)
             }
         }
@@ -256,8 +291,14 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::{Cfq, Queue, Turn};
+    use crate::idle_window::Queued;
+    use crate::kernel::SyncWrites;
 
     const MS: u64 = 1_000_000;
+
+    fn read(owner: u32, position: u64) -> Queued {
+        Queued { owner, write: false, position, pages: 4 }
+    }
 
     #[test]
     fn a_readers_request_ends_the_slice_of_the_writes_from_2_6_22_on() {
@@ -314,7 +355,7 @@ mod tests {
     #[test]
     fn readers_that_seek_share_a_slice_from_2_6_33_on_and_the_device_has_requests_of_all_of_them() {
         let readers = BTreeSet::from([1, 2, 3]);
-        let far = |cfq: &mut Cfq, reader: u32| (0..8).for_each(|at| cfq.note(reader, at * 5000, 4, true));
+        let far = |cfq: &mut Cfq, reader: u32| (0..8).for_each(|at| cfq.note(read(reader, at * 5000), true, 0));
         let mut cfq = Cfq::with_target_latency();
         [1, 3].into_iter().for_each(|reader| far(&mut cfq, reader));
         let mut at = |now_ms: u64, readers: &BTreeSet<_>| cfq.turn(readers, false, true, now_ms * MS);
@@ -341,8 +382,8 @@ mod tests {
         let readers = BTreeSet::from([1, 2, 3]);
         let mut cfq = Cfq::of_queueing_device();
         // The first request is at 300 000 pages; the mean distance is over 16384 pages from then on.
-        [1, 3].into_iter().for_each(|reader| cfq.note(reader, 300_000, 4, true));
-        [1, 2, 3].into_iter().for_each(|reader| cfq.note(reader, 4, 4, true));
+        [1, 3].into_iter().for_each(|reader| cfq.note(read(reader, 300_000), true, 0));
+        [1, 2, 3].into_iter().for_each(|reader| cfq.note(read(reader, 4), true, 0));
         assert_eq!(cfq.turn(&readers, true, true, 0), Turn::Reader(1));
         let left = BTreeSet::from([2, 3]);
         assert!(!cfq.waits((1, 4), &left, true, true), "the device gets more before it has answered the first");
@@ -352,5 +393,49 @@ mod tests {
         assert_eq!(cfq.turn(&left, true, true, 0), Turn::Idle(8 * MS));
         assert_eq!(cfq.turn(&left, true, true, 8 * MS), Turn::Reader(3));
         assert_eq!(cfq.turn(&BTreeSet::new(), true, true, 8 * MS), Turn::Writes);
+    }
+
+    /// What comes after a request of one process was served, while another's is queued.
+    fn after(cfq: &mut Cfq, write: bool) -> Turn {
+        cfq.note(Queued { write, ..read(3, 4) }, true, 0);
+        assert_eq!(cfq.turn(&BTreeSet::from([3]), false, true, 0), Turn::Reader(3));
+        cfq.took(write);
+        cfq.turn(&BTreeSet::from([7]), false, true, MS)
+    }
+
+    #[test]
+    fn who_writes_for_an_fsync_is_waited_for_in_2_6_33_to_2_6_36() {
+        let of = |sync_writes| {
+            let mut cfq = Cfq { sync_writes, ..Cfq::with_target_latency() };
+            cfq.windows.clears_for_sync_writes = sync_writes == SyncWrites::AmongSeekers;
+            [false, true].map(|write| after(&mut cfq, write))
+        };
+        assert_eq!(of(SyncWrites::WaitedFor), [Turn::Idle(9 * MS); 2]);
+        assert_eq!(of(SyncWrites::NotWaitedFor), [Turn::Idle(9 * MS), Turn::Reader(7)]);
+        assert_eq!(of(SyncWrites::AmongSeekers), [Turn::Idle(9 * MS), Turn::Reader(7)]);
+    }
+
+    #[test]
+    fn who_thinks_for_long_is_not_waited_for() {
+        for cfq in [Cfq::default(), Cfq::with_target_latency()] {
+            let mut cfq = cfq;
+            (0..4).for_each(|step| cfq.note(read(3, 4), true, step * 10 * MS));
+            assert_eq!(cfq.turn(&BTreeSet::from([3]), false, true, 40 * MS), Turn::Reader(3));
+            cfq.took(true);
+            let next = BTreeSet::from([7]);
+            assert!(
+                !cfq.waits((1, 4), &next, false, true) || cfq.shares,
+                "up to 2.6.32 others have their turn at once"
+            );
+            assert_eq!(cfq.turn(&next, false, true, 41 * MS), Turn::Reader(7));
+        }
+    }
+
+    #[test]
+    fn a_barrier_ends_the_wait() {
+        let mut cfq = Cfq::default();
+        assert!(matches!(after(&mut cfq, false), Turn::Idle(_)));
+        cfq.drained();
+        assert_eq!(cfq.turn(&BTreeSet::from([7]), false, true, MS), Turn::Reader(7));
     }
 }

@@ -139,7 +139,7 @@ impl Device {
         block.set_request_pages(knobs.request_pages as u32);
         let caps = ["cgroup.read_bps", "cgroup.write_bps", "cgroup.read_iops", "cgroup.write_iops"];
         block.cap(caps.map(|key| knobs::bytes(setup, key)));
-        block.set_rules(profile.sync_writes, profile.queue.of(&knobs.scheduler));
+        block.set_rules(profile.sync_writes, profile.queue.of(&knobs.scheduler), profile.jiffy_ns());
         block.set_scheduler(&knobs.scheduler);
         block.set_requests(knobs.nr_requests);
         let woken = block.set_wbt(knobs.wbt_target_us);

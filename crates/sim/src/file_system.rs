@@ -309,10 +309,10 @@ pub async fn sync_metadata(m: &Machine, task: &mut Task, id: InodeId, data_only:
     device::perform(m, device, task, (true, m.metadata_page(key), 1), Site::SyncWait).await;
 }
 
-/// blkdev_issue_flush: until what the disk has in its cache is on it.
+/// blkdev_issue_flush: until what the disk has in its cache is on it. Where it is a barrier the queue is drained for it, cache or none.
 pub async fn flush_disk(m: &Machine, device: DeviceId, task: &mut Task, site: Site) {
     let own = m.device(device);
-    if own.file_system.barriers && own.block.borrow().caches_writes() {
+    if own.file_system.barriers && (own.block.borrow().caches_writes() || m.profile.queue.drains) {
         device::perform(m, device, task, (true, 0, 0), site).await;
     }
 }

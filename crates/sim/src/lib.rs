@@ -34,6 +34,7 @@ mod fair;
 mod fault;
 mod file_system;
 mod flusher;
+mod idle_window;
 mod inode;
 mod io_less;
 mod journal;

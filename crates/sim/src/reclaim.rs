@@ -444,13 +444,20 @@ async fn direct_by_zone(m: &Machine, task: &mut Task, zones: &[u8], want: Want) 
         if total.scanned > CLUSTER.get() + CLUSTER.get() / 2 {
             m.write_all_back();
         }
-        // Later wait_iff_congested, for a zone that nobody tags up to 3.10, and here no more from 3.11 on (`tail`).
-        if round.scanned > 0 && priority < DEF_PRIORITY.get() - 2 && m.profile.kswapd == KswapdRule::Naps {
+        let is_late = round.scanned > 0 && priority < DEF_PRIORITY.get() - 2;
+        if is_late && m.profile.kswapd == KswapdRule::Naps && waits_for_congestion(m) {
             m.congestion_wait(task, m.profile.jiffy_ns() * m.profile.hz.get() / 10).await;
         }
     }
     task.run(m).await;
     total.freed
+}
+
+/// mm/backing-dev.c: congestion_wait, and wait_iff_congested in 2.6.37 and later: only callers that write find a zone's pages congested
+/// (shrink_page_list, up to 3.1); from 3.10 on `tail` has it.
+fn waits_for_congestion(m: &Machine) -> bool {
+    let finds = m.profile.reclaim_writes == ReclaimWrites::Everybody;
+    m.profile.waits_uncongested || finds && m.devices.iter().any(super::device::Device::congested)
 }
 
 /// mm/vmscan.c: zone_pagecache_reclaimable, 2.6.32, node_pagecache_reclaimable, 4.8. What is mapped but lies on no list counts as

@@ -62,6 +62,12 @@ impl Request {
         }
     }
 
+    /// Of a device's cache.
+    #[must_use]
+    pub fn is_flush(&self) -> bool {
+        self.write && self.pages == 0
+    }
+
     /// Whether a write goes on where this one ends, so that both can be one request of at most so many pages. Of what somebody waits for only
     /// one file's pages are (cfq_allow_merge and bfq_allow_bio_merge let no others' in).
     fn goes_on(&self, next: &Request, most: u32, by_file: bool) -> bool {

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use super::anticipatory::Anticipatory;
 use super::cfq::{Cfq, Turn, UNQUEUED};
 use super::clock::TaskId;
-use super::kernel::QueueRule;
+use super::idle_window::Queued;
+use super::kernel::{QueueRule, SyncWrites};
 
 /// Who may use the device next, where that goes by process.
 #[derive(Debug)]
@@ -15,8 +16,8 @@ pub enum Turns {
 }
 
 impl Turns {
-    /// On a device that takes so many requests at once.
-    pub fn named(name: &str, rule: QueueRule, depth: usize) -> Option<Turns> {
+    /// On a device that takes so many requests at once, and a clock with such ticks.
+    pub fn named(name: &str, rule: QueueRule, depth: usize, jiffy_ns: u64) -> Option<Turns> {
         match name {
             "cfq" => {
                 let mut cfq = match rule {
@@ -24,7 +25,9 @@ impl Turns {
                     QueueRule { cfq_scales: true, .. } => Cfq::with_target_latency(),
                     _ => Cfq::default(),
                 };
-                cfq.preempts = rule.cfq_preempts;
+                (cfq.preempts, cfq.sync_writes) = (rule.cfq_preempts, rule.sync_writes);
+                cfq.windows.clears_for_sync_writes = rule.sync_writes == SyncWrites::AmongSeekers;
+                cfq.windows.tick_ns = if rule.cfq_ticks { jiffy_ns } else { 1 };
                 Some(Turns::Cfq(cfq))
             }
             "bfq" => Some(Turns::Cfq(Cfq::bfq())),
@@ -50,10 +53,24 @@ impl Turns {
         }
     }
 
-    /// A request of a process is queued.
-    pub fn note(&mut self, reader: TaskId, position: u64, pages: u64, has_arm: bool) {
+    /// A request that a process waits for is queued.
+    pub fn note(&mut self, request: Queued, has_arm: bool, now_ns: u64) {
         if let Turns::Cfq(cfq) = self {
-            cfq.note(reader, position, pages, has_arm);
+            cfq.note(request, has_arm, now_ns);
+        }
+    }
+
+    /// Such a request is done.
+    pub fn ended(&mut self, owner: TaskId, now_ns: u64) {
+        if let Turns::Cfq(cfq) = self {
+            cfq.windows.ended(owner, now_ns);
+        }
+    }
+
+    /// All that was queued is at the device, whoever's it is.
+    pub fn drained(&mut self) {
+        if let Turns::Cfq(cfq) = self {
+            cfq.drained();
         }
     }
 
@@ -65,10 +82,11 @@ impl Turns {
         }
     }
 
-    /// Whose read the device was given.
-    pub fn took(&mut self, reader: TaskId) {
-        if let Turns::Anticipatory(all) = self {
-            all.took(reader);
+    /// Whose request the device was given that somebody waits for.
+    pub fn took(&mut self, reader: TaskId, write: bool) {
+        match self {
+            Turns::Cfq(cfq) => cfq.took(write),
+            Turns::Anticipatory(all) => all.took(reader, write),
         }
     }
 

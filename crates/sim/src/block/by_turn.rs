@@ -7,12 +7,12 @@ impl Block {
     /// The same by turns: upwards among the requests of whose turn it is.
     pub(super) fn next_in_turn(&mut self, now_ns: u64) -> Option<Request> {
         let writes = !self.sides[1].sorted.is_empty();
-        let has_arm = self.device.model.has_arm() && !self.last_was_sync_write;
+        let has_arm = self.device.model.has_arm();
         // A queue's slice is over, or waited out, once the device has answered all of it.
         let in_service = self.device.accepted();
         let most = cfq::QUANTUM.get() * self.device.model.queues() as usize;
         let (turns, owners) = (self.turns.as_ref()?, &self.sides[0].owners);
-        if turns.waits((in_service, most), owners, writes, self.device.model.has_arm()) {
+        if turns.waits((in_service, most), owners, writes, has_arm) {
             return None;
         }
         if let Some(request) = self.overdue_read(now_ns) {
@@ -35,9 +35,7 @@ impl Block {
         let overdue = expire_ns.and_then(|expire_ns| side.overdue(reader, expire_ns, now_ns));
         let key = overdue.or_else(|| side.upwards(head, reader))?;
         let request = side.take(key);
-        request.filter(|_| !of_writes).into_iter().for_each(|request| turns.took(request.owner));
-        // cfq_arm_slice_timer: REQ_NOIDLE: nobody waits for what follows a synchronous write.
-        self.last_was_sync_write = request.is_some_and(|request| request.write && request.sync);
+        request.filter(|_| !of_writes).into_iter().for_each(|request| turns.took(request.owner, request.write));
         request
     }
 
@@ -47,7 +45,7 @@ impl Block {
         let expire_ns = turns.looks_for_overdue_first(now_ns)?;
         let key = self.sides[0].overdue(None, expire_ns, now_ns)?;
         let request = self.sides[0].take(key)?;
-        turns.took(request.owner);
+        turns.took(request.owner, request.write);
         Some(request)
     }
 }

@@ -132,7 +132,7 @@ mod tests {
         let mut disk = block();
         disk.set_requests(None);
         assert_eq!(disk.requests(), 128, "a queue of 4.20 and before");
-        disk.set_rules(true, rule);
+        disk.set_rules(true, rule, 1);
         for (depth, name, requests) in [(32, "mq-deadline", 64), (200, "mq-deadline", 256), (32, "none", 32)] {
             disk.device.model.depth = depth;
             disk.set_scheduler(name);
@@ -148,7 +148,7 @@ mod tests {
         for (name, keeps_tags, writes) in [("mq-deadline", false, 64), ("mq-deadline", true, 48), ("bfq", false, 32)] {
             let mut disk = block();
             disk.device.model.depth = 32;
-            disk.set_rules(true, QueueRule { multi_queue: true, keeps_tags, ..QueueRule::default() });
+            disk.set_rules(true, QueueRule { multi_queue: true, keeps_tags, ..QueueRule::default() }, 1);
             disk.set_scheduler(name);
             disk.set_requests(None);
             let mut taken =

@@ -9,9 +9,9 @@ use flatwater_workload::scenario::Scenario;
 
 use crate::{
     ahead, anonymous, anticipatory, array, batch, block, bounds, build, cfq, copying, cpu_list, drive, fair, fault,
-    flusher, io_less, journal, knobs, mapped, placement, prepare, process, proportions, readahead, reclaim, refuse,
-    requests, seeky, server, share, shrinker, slab, stripes, swap, throttle, v6, v22, wbt, writeback, zone,
-    zoned_kswapd,
+    flusher, idle_window, io_less, journal, knobs, mapped, placement, prepare, process, proportions, readahead,
+    reclaim, refuse, requests, seeky, server, share, shrinker, slab, stripes, swap, throttle, v6, v22, wbt, writeback,
+    zone, zoned_kswapd,
 };
 
 /// One constant in the list.
@@ -25,7 +25,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// `block::FIFO_BATCH`.
+    /// `block::deadline::FIFO_BATCH`.
     #[must_use]
     pub fn path(&self) -> String {
         format!("{}::{}", self.module.trim_start_matches("flatwater_sim::"), self.name)
@@ -48,6 +48,7 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         array::CONSTANTS,
         batch::CONSTANTS,
         block::CONSTANTS,
+        block::deadline::CONSTANTS,
         block::tags::CONSTANTS,
         bounds::CONSTANTS,
         build::CONSTANTS,
@@ -57,6 +58,7 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         fair::CONSTANTS,
         fault::CONSTANTS,
         flusher::CONSTANTS,
+        idle_window::CONSTANTS,
         io_less::CONSTANTS,
         io_less::first::CONSTANTS,
         journal::CONSTANTS,

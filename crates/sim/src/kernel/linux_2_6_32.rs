@@ -4,7 +4,7 @@ use super::{
     BandwidthRule, BarrierOptions, Batch, Batches, Constant, ContextReadahead, CostTable, DirtySpread, Dirtyable,
     FairZones, FaultAround, Generations, Immediate, IoLessRule, KswapdRule, NfsCongestion, NfsRule, Objects, Profile,
     QueueRule, ReadAround, ReclaimWrites, ScanBalance, Scheduler, ShadowNodes, Shares, ShrinkRule, SlabFallback,
-    SwapRule, SyncRule, Throttle, WatermarkRule, Workingset, ZoneReclaim,
+    SwapRule, SyncRule, SyncWrites, Throttle, WatermarkRule, Workingset, ZoneReclaim,
 };
 use crate::slab::ObjectShape;
 
@@ -168,6 +168,7 @@ const PROFILE: Profile = Profile {
     lru_gen: false,
     writes_activate: true,
     workingset: Workingset::Forgets,
+    waits_uncongested: true,
     throttles_reclaim: false,
     memcg_counts_slabs: true,
     refaults_age_active: false,
@@ -184,6 +185,9 @@ const PROFILE: Profile = Profile {
         cfq_lets_go: false,
         cfq_preempts: true,
         cfq_scales: false,
+        sync_writes: SyncWrites::NotWaitedFor,
+        cfq_ticks: true,
+        drains: true,
         has_wbt: false,
         has_multi_queue: false,
         multi_queue: false,

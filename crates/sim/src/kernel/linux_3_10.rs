@@ -3,7 +3,7 @@
 use super::linux_6::{COSTS, OBJECTS};
 use super::{
     Batch, Batches, Constant, DirtySpread, Immediate, IoLessRule, KswapdRule, Profile, QueueRule, ReadAround,
-    ReclaimWrites, Shares, ShrinkRule, SlabFallback, SwapRule, Throttle, ZoneReclaim, linux_2_6_32,
+    ReclaimWrites, Shares, ShrinkRule, SlabFallback, SwapRule, SyncWrites, Throttle, ZoneReclaim, linux_2_6_32,
 };
 
 pub fn profile() -> Profile {
@@ -33,6 +33,7 @@ pub fn profile() -> Profile {
         reclaim_writes: ReclaimWrites::Kswapd,
         immediate: Immediate::Writeback,
         kswapd: KswapdRule::WholeShares,
+        waits_uncongested: false,
         swap: SwapRule { trims_cache: true, zero_is_never: true, ..linux_2_6_32::profile().swap },
         spares_used_once: true,
         read_around: ReadAround::Marked,
@@ -43,7 +44,12 @@ pub fn profile() -> Profile {
         batches: Batches { ext3: Batch::No, ext4: Batch::No },
         ext3_barriers: true,
         md_barriers: true,
-        queue: QueueRule { cfq_scales: true, ..linux_2_6_32::profile().queue },
+        queue: QueueRule {
+            cfq_scales: true,
+            sync_writes: SyncWrites::AmongSeekers,
+            drains: false,
+            ..linux_2_6_32::profile().queue
+        },
         file_systems: &["ext4", "xfs", "ext3", "ext2", "nfs", "nfs4"],
         schedulers: &["cfq", "deadline", "none", "noop"],
         page_tables: false,

@@ -26,7 +26,13 @@ pub fn profile() -> Profile {
         writeback_holds_handles: false,
         fault_around: FaultAround::Maps,
         calls_widen_readahead: true,
-        queue: QueueRule { has_wbt: true, has_multi_queue: true, plugs: true, ..linux_3_10::profile().queue },
+        queue: QueueRule {
+            has_wbt: true,
+            has_multi_queue: true,
+            plugs: true,
+            cfq_ticks: false,
+            ..linux_3_10::profile().queue
+        },
         request_pages: crate::block::REQUEST_PAGES_4_3,
         writes_activate: false,
         files_by_ratio: true,

@@ -21,7 +21,7 @@ mod throttle;
 mod version;
 
 pub use self::costs::{CostTable, Costs};
-pub use self::rules::{ContextReadahead, FaultAround, QueueRule, ReadAround, Scheduler, SyncRule};
+pub use self::rules::{ContextReadahead, FaultAround, QueueRule, ReadAround, Scheduler, SyncRule, SyncWrites};
 pub use self::throttle::{BandwidthRule, IoLessRule, Throttle};
 use super::constant::{Constant, Entry, Provenance};
 use super::site::Generation;
@@ -410,6 +410,8 @@ pub struct Profile {
     /// A write marks its page accessed as a read does (up to 4.6; 4.7: "mm: filemap: only do access activations on reads").
     pub writes_activate: bool,
     pub workingset: Workingset,
+    /// Callers that reclaim sleep although no device is congested (congestion_wait, up to 2.6.36; later wait_iff_congested).
+    pub waits_uncongested: bool,
     /// reclaim_throttle() in place of congestion_wait() (5.16 and later).
     pub throttles_reclaim: bool,
     /// What shrinkers free counts towards what a memory cgroup is to be relieved of (up to 6.3).

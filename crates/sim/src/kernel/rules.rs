@@ -52,6 +52,18 @@ pub enum SyncRule {
     Together,
 }
 
+/// Whether CFQ keeps the disk idle for the next request of who has written for an fsync (REQ_NOIDLE, cfq_completed_request).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SyncWrites {
+    /// Up to 2.6.32.
+    #[default]
+    NotWaitedFor,
+    /// 2.6.33 to 2.6.36: as for who reads.
+    WaitedFor,
+    /// 2.6.37 and later: they share a slice with those that seek.
+    AmongSeekers,
+}
+
 /// What the request queue has of later kernels.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct QueueRule {
@@ -62,6 +74,12 @@ pub struct QueueRule {
     pub cfq_preempts: bool,
     /// CFQ's slices are cut where many queues are busy (2.6.33: "cfq-iosched: adapt slice to number of processes doing I/O").
     pub cfq_scales: bool,
+    pub sync_writes: SyncWrites,
+    /// CFQ reckons in ticks of the clock (4.7 and before).
+    pub cfq_ticks: bool,
+    /// A flush of the device's cache is a barrier: what is queued goes before it, all of it, and nothing with it (block/blk-barrier.c, up to
+    /// 2.6.36). Later it goes past what is queued (block/blk-flush.c).
+    pub drains: bool,
     /// A flusher holds its requests back over many files (blk_start_plug in writeback_sb_inodes' callers, 4.3 and later; from 2.6.39 on
     /// over one file, whose pages are one request anyhow).
     pub plugs: bool,

@@ -6,8 +6,8 @@
 use super::{
     BandwidthRule, BarrierOptions, Batch, Batches, Constant, ContextReadahead, DirtySpread, Dirtyable, FairZones,
     FaultAround, Generations, Immediate, KswapdRule, NfsCongestion, Profile, ReadAround, ReclaimWrites, ScanBalance,
-    Scheduler, ShadowNodes, Shares, SyncRule, Throttle, WatermarkRule, Workingset, ZoneReclaim, linux_2_6_17,
-    linux_2_6_32, linux_3_10, linux_4_18, linux_5_15, linux_6,
+    Scheduler, ShadowNodes, Shares, SyncRule, SyncWrites, Throttle, WatermarkRule, Workingset, ZoneReclaim,
+    linux_2_6_17, linux_2_6_32, linux_3_10, linux_4_18, linux_5_15, linux_6,
 };
 
 type Version = [u32; 3];
@@ -92,6 +92,9 @@ const CHANGES: &[Change] = &[
     change([2, 6, 33], "cfq-iosched: adapt slice to number of processes doing I/O", |profile| {
         profile.queue.cfq_scales = true
     }),
+    change([2, 6, 33], "cfq-iosched: fix corner cases in idling logic", |profile| {
+        profile.queue.sync_writes = SyncWrites::WaitedFor;
+    }),
     change([2, 6, 33], "block: remove the anticipatory IO scheduler", |profile| {
         profile.schedulers = &["cfq", "deadline", "none", "noop"];
     }),
@@ -101,6 +104,13 @@ const CHANGES: &[Change] = &[
         profile.shares = Shares::ByEvents;
     }),
     change([2, 6, 37], "fs: implement lazy LRU updates for inodes", |profile| profile.shrink.lazy_inodes = true),
+    change([2, 6, 37], "block: drop barrier ordering by queue draining", |profile| profile.queue.drains = false),
+    change([2, 6, 37], "cfq: improve fsync performance for small files", |profile| {
+        profile.queue.sync_writes = SyncWrites::AmongSeekers;
+    }),
+    change([2, 6, 37], "writeback: do not sleep on the congestion queue if there are no congested BDIs", |profile| {
+        profile.waits_uncongested = false;
+    }),
     change([2, 6, 38], "thp: add khugepaged; fs: dcache per-inode inode alias locking", |profile| {
         (profile.khugepaged, profile.huge_pages, profile.shrink.dentries_queue) = (true, true, false);
     }),
@@ -223,6 +233,7 @@ const CHANGES: &[Change] = &[
     }),
     change([4, 7, 0], "mm: filemap: only do access activations on reads", |profile| profile.writes_activate = false),
     change([4, 7, 0], "mm: vmscan: reduce size of inactive file list", |profile| profile.files_by_ratio = true),
+    change([4, 8, 0], "cfq-iosched: Convert from jiffies to nanoseconds", |profile| profile.queue.cfq_ticks = false),
     change([4, 8, 0], "mm, page_alloc: consider dirtyable memory in terms of nodes", |profile| {
         profile.dirty_spread = DirtySpread::ByNode;
     }),
@@ -357,8 +368,10 @@ const CHANGES: &[Change] = &[
 /// asked of it.
 const ABSENT: &[(Version, &str)] = &[
     ([2, 6, 31], "vmscan: make mapped executable pages the first class citizen"),
-    ([2, 6, 37], "cfq: improve fsync performance for small files"),
-    ([2, 6, 37], "writeback: do not sleep on the congestion queue if there are no congested BDIs"),
+    (
+        [2, 6, 37],
+        "mm/page_alloc.c: wait_iff_congested in place of congestion_wait where direct reclaim freed too little",
+    ),
     ([2, 6, 39], "xfs: delayed logging by default"),
     ([3, 13, 0], "blk-mq: new multi-queue block IO queueing mechanism"),
     ([4, 14, 0], "mm, swap: VMA based swap readahead"),
@@ -488,7 +501,12 @@ mod tests {
                 (
                     (profile.throttle, profile.reclaim_writes, profile.workingset, profile.refaults_age_active),
                     profile.writes_start_handles,
-                    (profile.immediate, profile.throttles_reclaim, profile.memcg_counts_slabs),
+                    (
+                        profile.immediate,
+                        profile.throttles_reclaim,
+                        profile.memcg_counts_slabs,
+                        profile.waits_uncongested
+                    ),
                     (profile.watermarks, profile.lru_per_node, profile.zonelist_by_zone, profile.writes_activate),
                     (profile.shrink, profile.swap, profile.stable_pages, profile.relatime, profile.page_blocks),
                     (profile.spares_used_once, profile.khugepaged, profile.converts_extents, profile.populates_write),
