@@ -230,6 +230,14 @@ fn causes_lie_inside(recording: &Recording, truth: &Truth, seed: u64) {
     }
 }
 
+/// Disks with a queue of their own.
+fn md_drives(scenario: &str) -> u64 {
+    let line =
+        scenario.lines().find(|line| line.starts_with("disk = ") && !line.contains("controller")).unwrap_or_default();
+    let drives = line.split("drives = ").nth(1).and_then(|rest| rest.split([',', ' ']).next());
+    drives.map_or(1, |drives| drives.parse().expect("a number of drives"))
+}
+
 /// A page can be dirtied above the limit only between two checks: by each CPU its rate limit (a 32nd of the limit for all of
 /// them, 4 MiB a CPU up to 2.6.32), by each thread the pages of its interval; and by whatever the limit fell meanwhile.
 fn dirty_pages_keep_to_the_limit(recording: &Recording, truth: &Truth, seed: u64) {
@@ -239,10 +247,12 @@ fn dirty_pages_keep_to_the_limit(recording: &Recording, truth: &Truth, seed: u64
     let between_checks = if kernel.starts_with("linux-2.6") { cpus * 1024 } else { limit / 32 + cpus * 64 + 5 * 1024 };
     // Memory that slabs and processes take while the pages wait to be written lowers the limit: by a quarter at most here.
     let mut most = between_checks + limit / 4;
-    if recording.header.scenario_text.as_deref().is_some_and(|text| text.contains("swap = ")) {
-        // Programs take most of memory, and with it of the limit, while pages wait; what is written to swap counts as well.
+    let text = recording.header.scenario_text.as_deref().unwrap_or_default();
+    if text.contains("swap = ") {
+        // Programs take most of memory, and with it of the limit, while pages wait; what is written to swap counts as well: 128
+        // requests of 128 pages for each of md's drives.
         let machine = recording.header.machine.memory_bytes.unwrap_or(0) / 4096;
-        most = between_checks + (machine * 2 / 5).saturating_sub(limit) + 128 * 128;
+        most = between_checks + (machine * 2 / 5).saturating_sub(limit) + 128 * 128 * md_drives(text);
     }
     assert!(
         over <= most,
