@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::Machine;
 use super::block::{self, Block, Done, Request};
-use super::clock::{Clock, TaskId};
+use super::clock::{Clock, TaskId, WaitQueue};
 use super::file_system::FileSystem;
 use super::inode::InodeId;
 use super::io_less::Bandwidth;
@@ -66,6 +66,9 @@ pub struct Bdi {
     pub dirtied_first: bool,
     /// Reclaim has met nothing but dirty pages: all of them are to be written.
     pub full_flush: FullFlush,
+    /// Works of sync() and syncfs() that its flusher is at, and does nothing else meanwhile.
+    pub sync_works: u32,
+    pub sync_ended: WaitQueue,
     /// Files that the flusher has queued, and those of them that had more to write than one turn takes (3.1 and later).
     pub io: VecDeque<InodeId>,
     pub more_io: VecDeque<InodeId>,

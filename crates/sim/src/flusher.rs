@@ -17,7 +17,7 @@ use super::device::{Bdi, DeviceId};
 use super::inode::InodeId;
 use super::kernel::{BandwidthRule, Throttle};
 use super::site::Site;
-use super::task::Task;
+use super::task::{Culprit, Task};
 use super::wbt::Purpose;
 use super::writeback::{FLUSH_PAGES, over_background, write_locked, write_some};
 
@@ -72,12 +72,23 @@ async fn write_back(m: &Machine, device: DeviceId, task: &mut Task, work: Work) 
     }
 }
 
+/// fs/fs-writeback.c: wb_writeback: what goes on in the background ends where other work is queued, and comes back after it.
+async fn wait_for_syncs(m: &Machine, device: DeviceId, task: &mut Task) {
+    let bdi = &m.device(device).bdi;
+    while bdi.borrow().sync_works > 0 {
+        task.run(m).await;
+        bdi.borrow_mut().sync_ended.join(m.clock.current());
+        task.park(m, None, Site::GetRequestWait, Culprit::Nobody).await;
+    }
+}
+
 /// fs/fs-writeback.c: writeback_sb_inodes: one round; how much it got done, in pages and files that are clean now.
 async fn write_queued(m: &Machine, device: DeviceId, task: &mut Task, left: &mut u64) -> u64 {
     let until_ns = m.clock.now() + m.profile.jiffy_ns() * m.profile.hz.get() / ROUNDS_PER_S.get();
     let bdi = &m.device(device).bdi;
     let mut progress = 0;
     loop {
+        wait_for_syncs(m, device, task).await;
         let Some(inode) = bdi.borrow_mut().io.pop_front() else { break };
         if m.wb.borrow().locked.contains(&inode) {
             bdi.borrow_mut().more_io.push_back(inode);
@@ -324,6 +335,33 @@ async fn write_in_background(m: &Machine, devices: &[DeviceId], task: &mut Task)
 #[cfg(test)]
 mod tests {
     use super::chunk_size;
+    use crate::Options;
+    use crate::device::DeviceId;
+    use crate::run::built;
+    use flatwater_workload::scenario::Scenario;
+
+    #[test]
+    fn what_goes_on_in_the_background_stands_while_the_flusher_is_at_a_sync() {
+        let text = "name = 'x'\nsentence = 'X.'\nkernel = 'linux-3.10'\nduration = '9s'\n[machine]\nnodes = ['1GiB']\n\
+                    disk = { write_bps = '100MB', latency = '1ms', file_system = 'ext4' }\n\
+                    [setup]\n'vm.dirty_background_bytes' = '4MiB'\n'vm.dirty_bytes' = '700MiB'\n\
+                    [[workload]]\nuse = 'stream'\ndirection = 'write'\nfile_size = '600MiB'\nbytes = '256KiB'\npause = '4ms'\n";
+        let scenario = Scenario::parse("x", text).expect("parses");
+        let (machine, _) = built(&scenario, &Options::default()).expect("builds");
+        let own = machine.device(DeviceId::FIRST);
+        let second = |number: u64| {
+            let before = own.block.borrow().bytes[1];
+            machine.clock.run_up_to(number * 1_000_000_000);
+            (own.block.borrow().bytes[1] - before) >> 20
+        };
+        let first = second(1);
+        own.bdi.borrow_mut().sync_works = 1;
+        let held = (second(2), second(3)).1;
+        own.bdi.borrow_mut().sync_works = 0;
+        own.bdi.borrow_mut().sync_ended.wake_all(&machine.clock);
+        let after = second(4);
+        assert!(first > 30 && held == 0 && after > 30, "{first} MiB, {held} and {after}");
+    }
 
     /// writeback_chunk_size, 6.12: min(bandwidth / 2, limit / 8, left), and the next multiple of 1024 above it.
     #[test]

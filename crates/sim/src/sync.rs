@@ -3,7 +3,7 @@
 //! Models: fs/sync.c: sync_filesystem: what is dirty is written first without waiting (WB_SYNC_NONE), then what is dirty by then with
 //! (WB_SYNC_ALL): up to 3.10 file by file, each waited for; up to 3.14 ext3 and ext4 commit for each file; then all that is under
 //! writeback, and a commit. In 3.13 alone the second pass leaves out what was dirtied since the call. Of several devices one after
-//! the other. Leaves out: that the flusher does the writing, and nothing else meanwhile.
+//! the other. The flusher, whose work it is, does nothing else meanwhile (3.1 and later; here the caller does it in its place).
 
 use super::Machine;
 use super::device::DeviceId;
@@ -38,12 +38,23 @@ fn dirty_files(m: &Machine, device: DeviceId, until_ns: u64) -> Vec<(InodeId, u6
     all.into_iter().map(|(_, id, pages)| (id, pages)).collect()
 }
 
+/// The flusher is asked to do it (writeback_inodes_sb, sync_inodes_sb: bdi_queue_work), or has done it.
+fn note_work(m: &Machine, device: DeviceId, begins: bool) {
+    let mut bdi = m.device(device).bdi.borrow_mut();
+    bdi.sync_works = if begins { bdi.sync_works + 1 } else { bdi.sync_works - 1 };
+    if bdi.sync_works == 0 {
+        bdi.sync_ended.wake_all(&m.clock);
+    }
+}
+
 /// writeback_inodes_sb.
 async fn write_without_waiting(m: &Machine, device: DeviceId, task: &mut Task) {
+    note_work(m, device, true);
     for (id, pages) in dirty_files(m, device, u64::MAX) {
         write_one(m, device, task, id, pages).await;
     }
     task.run(m).await;
+    note_work(m, device, false);
 }
 
 async fn write_one(m: &Machine, device: DeviceId, task: &mut Task, id: InodeId, pages: u64) {
@@ -59,6 +70,7 @@ async fn write_and_wait(m: &Machine, device: DeviceId, task: &mut Task, began_ns
     let rule = m.profile.sync;
     let until_ns = if rule == SyncRule::SinceCall { began_ns } else { m.clock.now() };
     task.syncs = true;
+    note_work(m, device, true);
     for (id, pages) in dirty_files(m, device, until_ns) {
         write_one(m, device, task, id, pages).await;
         if rule == SyncRule::ByFile {
@@ -70,6 +82,7 @@ async fn write_and_wait(m: &Machine, device: DeviceId, task: &mut Task, began_ns
     }
     task.syncs = false;
     task.run(m).await;
+    note_work(m, device, false);
     // wait_sb_inodes.
     let queue = &m.device(device).block;
     let mark = queue.borrow().mark();
