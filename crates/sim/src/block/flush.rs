@@ -8,6 +8,7 @@
 use std::cmp::Reverse;
 
 use super::{Block, Request};
+use crate::requests::Deadline;
 
 impl Block {
     pub(super) fn push_flush(&mut self, flush: Request) {
@@ -27,6 +28,8 @@ impl Block {
             all.sort_unstable_by_key(|request| (Reverse(request.position >= head), request.position, request.order));
         }
         self.past.extend(all);
+        // The next request of a batch is not there any more.
+        self.deadline = Deadline::default();
         self.turns.iter_mut().for_each(|turns| turns.drained());
     }
 
@@ -57,6 +60,20 @@ mod tests {
 
     fn write(position: u64, pages: u32) -> Request {
         Request::new(true, position, pages, Done::Wake(0))
+    }
+
+    #[test]
+    fn a_batch_that_was_under_way_is_begun_anew_after_what_a_barrier_drained() {
+        let mut disk = block();
+        disk.set_rules(true, QueueRule { drains: true, ..QueueRule::default() }, 1);
+        [100, 200].into_iter().for_each(|position| disk.push(write(position, 1)));
+        assert_eq!(disk.next(1).map(|request| request.position), Some(100), "and 200 is next of the batch");
+        disk.push(write(0, 0));
+        assert_eq!([1, 1].map(|now_ns| disk.next(now_ns).map(|request| request.position)), [Some(200), Some(0)]);
+        disk.push(write(300, 1));
+        assert!(disk.next(1).is_none(), "the barrier is not done");
+        disk.has_barrier = false;
+        assert_eq!(disk.next(1).map(|request| request.position), Some(300));
     }
 
     #[test]
