@@ -224,7 +224,8 @@ async fn write_all(m: &Machine, device: DeviceId, task: &mut Task, pages: u64) {
 pub async fn flusher(m: Rc<Machine>, devices: Vec<DeviceId>) {
     let mut task = Task::new(0, 0);
     (task.memalloc, task.plugs) = (true, m.profile.queue.plugs);
-    let Some(own) = devices.iter().min().map(|&device| &m.device(device).bdi) else { return };
+    let Some(first) = devices.iter().copied().min() else { return };
+    let own = &m.device(first).bdi;
     own.borrow_mut().flusher = Some(m.clock.current());
     let by_file = m.profile.throttle.knows_bandwidth();
     let mut periodic_ns = 0;
@@ -265,7 +266,8 @@ pub async fn flusher(m: Rc<Machine>, devices: Vec<DeviceId>) {
                 write_all(&m, device, &mut task, pages).await;
             }
             task.writes = Purpose::Background;
-            write_in_background(&m, &devices, &mut task).await;
+            // Of several devices each other one has a thread for this (`background`).
+            write_in_background(&m, first, &mut task).await;
             periodic_ns
         };
         block::unplug(&m, &mut task);
@@ -273,6 +275,20 @@ pub async fn flusher(m: Rc<Machine>, devices: Vec<DeviceId>) {
             continue;
         }
         sleep(&m, own, (interval > 0).then_some(wakes_ns)).await;
+    }
+}
+
+/// mm/pdflush.c: pdflush_operation, fs/fs-writeback.c: writeback_acquire: further threads go down to the background limit, one of them at a
+/// device (BDI_pdflush); up to MAX_PDFLUSH_THREADS, 8, which is more than there are devices here.
+pub async fn background(m: Rc<Machine>, device: DeviceId) {
+    let mut task = Task::new(0, 0);
+    (task.memalloc, task.writes) = (true, Purpose::Background);
+    let own = &m.device(device).bdi;
+    own.borrow_mut().flusher = Some(m.clock.current());
+    loop {
+        task.begin();
+        write_in_background(&m, device, &mut task).await;
+        sleep(&m, own, None).await;
     }
 }
 
@@ -309,24 +325,16 @@ async fn perform(m: &Machine, device: DeviceId, task: &mut Task, is_periodic: bo
     }
 }
 
-/// mm/page-writeback.c: background_writeout, 2.6.24: down to the background limit. pdflush goes from file system to file system,
-/// the last mounted first; each takes of the 1024 pages as many as its queue has room for.
-async fn write_in_background(m: &Machine, devices: &[DeviceId], task: &mut Task) {
-    while devices.iter().any(|&device| over_background(m, device)) {
-        let mut wrote = 0;
-        for &device in devices {
-            wrote += write_some(m, device, task, FLUSH_PAGES.get() - wrote, Site::GetRequestWait).await;
-            if wrote >= FLUSH_PAGES.get() {
-                break;
-            }
-        }
-        let congested = devices.iter().any(|&device| m.device(device).congested());
-        // "Wrote less than expected": of several devices one can be full while another has a few pages.
-        let waits = wrote == 0 || (devices.len() > 1 && wrote < FLUSH_PAGES.get());
-        if waits && !congested {
+/// mm/page-writeback.c: background_writeout, 2.6.24: of a device, down to the background limit; of the 1024 pages it takes as many as its
+/// queue has room for.
+async fn write_in_background(m: &Machine, device: DeviceId, task: &mut Task) {
+    while over_background(m, device) {
+        let wrote = write_some(m, device, task, FLUSH_PAGES.get(), Site::GetRequestWait).await;
+        // "Wrote less than expected".
+        if wrote == 0 && !m.device(device).congested() {
             break;
         }
-        if waits {
+        if wrote == 0 {
             m.congestion_wait(task, m.profile.jiffy_ns() * m.profile.hz.get() / 10).await;
         }
     }
@@ -339,6 +347,32 @@ mod tests {
     use crate::device::DeviceId;
     use crate::run::built;
     use flatwater_workload::scenario::Scenario;
+
+    /// What a device's queue holds up is nothing to the others: each is seen to while the first one's thread waits for a request.
+    #[test]
+    fn pdflush_has_a_thread_at_each_device() {
+        let slow = "disk = { write_bps = '1MB', latency = '1ms', file_system = 'ext2' }\n";
+        let fast =
+            "[[machine.device]]\nname = 'b'\ndisk = { write_bps = '100MB', latency = '1ms', file_system = 'ext2' }\n";
+        let writer = |name: &str| {
+            let what = "direction = 'write'\nfile_size = '2GiB'\nbytes = '64KiB'\npause = '1ms'";
+            format!("[[workload]]\nuse = 'stream'\nlabel = 'on-{name}'\ndevice = '{name}'\n{what}\n")
+        };
+        let text = format!(
+            "name = 'x'\nsentence = 'X.'\nkernel = 'linux-2.6.24'\nduration = '9s'\n[machine]\nnodes = ['1GiB']\n\
+             {slow}{fast}[setup]\n'vm.dirty_ratio' = 90\n'vm.dirty_background_ratio' = 2\n{}{}",
+            writer("sda"),
+            writer("b")
+        );
+        let scenario = Scenario::parse("x", &text).expect("parses");
+        let (machine, _) = built(&scenario, &Options::default()).expect("builds");
+        machine.clock.run_up_to(4_000_000_000);
+        let flushers: Vec<_> = machine.device_ids().map(|device| machine.device(device).bdi.borrow().flusher).collect();
+        assert!(flushers[0].is_some() && flushers[1].is_some() && flushers[0] != flushers[1], "{flushers:?}");
+        let mib = machine.device_ids().map(|device| machine.device(device).block.borrow().bytes[1] >> 20);
+        let mib: Vec<u64> = mib.collect();
+        assert!(mib[1] > 100, "of 250 MiB that were written to it in four seconds: {mib:?}");
+    }
 
     #[test]
     fn what_goes_on_in_the_background_stands_while_the_flusher_is_at_a_sync() {

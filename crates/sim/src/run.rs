@@ -292,7 +292,12 @@ fn start_threads(m: &Rc<Machine>) {
     // fs/super.c: sget puts a new file system at the end of the list, and fs/fs-writeback.c: writeback_inodes begins there.
     let flushers = match m.profile.throttle {
         Throttle::None => Vec::new(),
-        rule if rule.has_pdflush() => vec![m.device_ids().rev().collect()],
+        rule if rule.has_pdflush() => {
+            m.device_ids().skip(1).for_each(|device| {
+                m.clock.spawn(flusher::background(m.clone(), device));
+            });
+            vec![m.device_ids().rev().collect()]
+        }
         _ => m.device_ids().map(|device| vec![device]).collect(),
     };
     for devices in flushers {

@@ -375,9 +375,16 @@ impl Machine {
         }
     }
 
-    /// The one of this device, or that of all, which the first one has.
+    /// The one of this device; of pdflush's threads, which go over all devices, all that sleep.
     pub fn wake_flusher(&self, device: DeviceId) {
-        let device = if self.profile.throttle.has_pdflush() { DeviceId::FIRST } else { device };
+        if self.profile.throttle.has_pdflush() {
+            self.device_ids().for_each(|device| self.wake_flusher_of(device));
+        } else {
+            self.wake_flusher_of(device);
+        }
+    }
+
+    fn wake_flusher_of(&self, device: DeviceId) {
         let mut bdi = self.device(device).bdi.borrow_mut();
         if std::mem::take(&mut bdi.flusher_parked)
             && let Some(flusher) = bdi.flusher
