@@ -1,6 +1,6 @@
 //! The flusher: who writes dirty pages in the background and those that have been dirty for long.
 //!
-//! Models: pdflush for all devices (up to 2.6.31) and a flusher of each device that write 1024 pages of a file at a time (2.6.32 to
+//! Models: pdflush, one thread for what is old and one at each device for the background (up to 2.6.31), and a flusher of each device that write 1024 pages of a file at a time (2.6.32 to
 //! 3.0); from 3.1 on wb_writeback: rounds of up to a tenth of a second over the files that were queued from the one that has been
 //! dirty for longest, of each as much as half a second writes; it wakes an interval after its last work, and writes what has been dirty
 //! for long, and what it had left of a file, whenever that is an interval ago.
@@ -279,7 +279,7 @@ pub async fn flusher(m: Rc<Machine>, devices: Vec<DeviceId>) {
 }
 
 /// mm/pdflush.c: pdflush_operation, fs/fs-writeback.c: writeback_acquire: further threads go down to the background limit, one of them at a
-/// device (BDI_pdflush); up to MAX_PDFLUSH_THREADS, 8, which is more than there are devices here.
+/// device (BDI_pdflush), and here as many as there are (MAX_PDFLUSH_THREADS is 8).
 pub async fn background(m: Rc<Machine>, device: DeviceId) {
     let mut task = Task::new(0, 0);
     (task.memalloc, task.writes) = (true, Purpose::Background);
