@@ -1,9 +1,9 @@
 //! The flusher: who writes dirty pages in the background and those that have been dirty for long.
 //!
-//! Models: pdflush, one thread for what is old and one at each device for the background (up to 2.6.31), and a flusher of each device that write 1024 pages of a file at a time (2.6.32 to
-//! 3.0); from 3.1 on wb_writeback: rounds of up to a tenth of a second over the files that were queued from the one that has been
-//! dirty for longest, of each as much as half a second writes; it wakes an interval after its last work, and writes what has been dirty
-//! for long, and what it had left of a file, whenever that is an interval ago.
+//! Models: pdflush, one thread for what is old and one at each device for the background (up to 2.6.31), and a flusher of each device
+//! that write 1024 pages of a file at a time (2.6.32 to 3.0); from 3.1 on wb_writeback: rounds of up to a tenth of a second over the
+//! files that were queued from the one that has been dirty for longest, of each as much as half a second writes; it wakes an interval
+//! after its last work, and writes what has been dirty for long, and what it had left of a file, whenever that is an interval ago.
 //! Leaves out: files that a round finds locked are not waited for (inode_sleep_on_writeback); nr_dirty_inodes of the periodic work.
 
 use std::cell::RefCell;
