@@ -7,7 +7,7 @@
 //! without a handle of its own, and nobody waits. Leaves out: O_SYNC writes, which are batched in every version.
 
 use super::Machine;
-use super::clock::{TaskId, WaitQueue};
+use super::clock::{TaskId, WaitQueue, ticks_from};
 use super::constant::constants;
 use super::device::DeviceId;
 use super::file_system::Kind;
@@ -48,11 +48,6 @@ impl Batcher {
     }
 }
 
-/// The next tick of the clock: schedule_timeout(1) ends there.
-fn next_tick(now_ns: u64, jiffy_ns: u64) -> u64 {
-    (now_ns / jiffy_ns + 1) * jiffy_ns
-}
-
 /// The handle of an fsync: until it is closed. `begun_ns` is when the running transaction began.
 pub async fn join(m: &Machine, device: DeviceId, task: &mut Task) {
     let own = m.device(device);
@@ -77,7 +72,8 @@ pub async fn join(m: &Machine, device: DeviceId, task: &mut Task) {
     match batch {
         Batch::Jiffies => loop {
             let before = own.journal.borrow().batcher.handles;
-            task.park(m, Some(next_tick(m.clock.now(), m.profile.jiffy_ns())), Site::CommitWait, Culprit::Nobody).await;
+            task.park(m, Some(ticks_from(m.clock.now(), m.profile.jiffy_ns(), 1)), Site::CommitWait, Culprit::Nobody)
+                .await;
             if own.journal.borrow().batcher.handles == before {
                 break;
             }
@@ -139,7 +135,8 @@ pub async fn lock(m: &Machine, device: DeviceId) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Batcher, next_tick};
+    use super::Batcher;
+    use crate::clock::ticks_from;
     use crate::{Options, run_with};
     use flatwater_recording::OpKind;
     use flatwater_workload::scenario::Scenario;
@@ -154,7 +151,8 @@ mod tests {
         assert_eq!(batcher.until(10_000, 9_000, 4_000), Some(11_400), "it runs for 1000 of 1400");
         assert_eq!(batcher.until(10_000, 8_600, 4_000), None, "it has run for 1400");
         assert_eq!(batcher.until(10_000, 9_900, 500), Some(10_500), "no longer than the limit");
-        assert_eq!((next_tick(3_999_999, 4_000_000), next_tick(4_000_000, 4_000_000)), (4_000_000, 8_000_000));
+        let next_tick = |now_ns| ticks_from(now_ns, 4_000_000, 1);
+        assert_eq!((next_tick(3_999_999), next_tick(4_000_000)), (4_000_000, 8_000_000));
     }
 
     /// fsyncs a second of so many threads on a disk of 100 us a command.

@@ -28,7 +28,6 @@ constants! {
     /// Which waits for so long goes first in the next slice.
     const FIFO_ASYNC_NS: u64 = kernel(250_000_000, "block/cfq-iosched.c", "cfq_fifo_expire[0] (HZ/4)", "2.6.32");
     const FIFO_SYNC_NS: u64 = kernel(125_000_000, "block/cfq-iosched.c", "cfq_fifo_expire[1] (HZ/8)", "2.6.32");
-    const SLICE_IDLE_NS: u64 = kernel(8_000_000, "block/cfq-iosched.c", "cfq_slice_idle (HZ/125)", "2.6.32");
     /// From 2.6.33 on: how long it should take until every queue had its slice.
     const TARGET_LATENCY_NS: u64 = kernel(300_000_000, "block/cfq-iosched.c", "cfq_target_latency (HZ * 3/10)", "2.6.33");
     const HIST_DIVISOR: u64 = kernel(4, "block/cfq-iosched.c", "cfq_hist_divisor", "2.6.33");
@@ -147,7 +146,7 @@ impl Cfq {
         if expected_ns <= TARGET_LATENCY_NS.get() {
             return slice_ns;
         }
-        let least_ns = slice_ns.min(2 * SLICE_IDLE_NS.get() * slice_ns / SLICE_SYNC_NS.get());
+        let least_ns = slice_ns.min(2 * self.windows.idle_ns() * slice_ns / SLICE_SYNC_NS.get());
         least_ns.max(slice_ns * TARGET_LATENCY_NS.get() / expected_ns)
     }
 
@@ -253,7 +252,7 @@ impl Cfq {
             Queue::Seekers => {
                 self.scaled(self.slices.reads_ns, queues);
                 let seekers = readers.iter().filter(|&&reader| self.seeks(reader)).count() as u64;
-                (TARGET_LATENCY_NS.get() * seekers / queues).max(2 * SLICE_IDLE_NS.get())
+                (TARGET_LATENCY_NS.get() * seekers / queues).max(2 * self.windows.idle_ns())
             }
         };
         self.slice_end_ns = now_ns + slice_ns;
@@ -417,17 +416,20 @@ mod tests {
 
     #[test]
     fn who_thinks_for_long_is_not_waited_for() {
-        for cfq in [Cfq::default(), Cfq::with_target_latency()] {
-            let mut cfq = cfq;
-            (0..4).for_each(|step| cfq.note(read(3, 4), true, step * 10 * MS));
-            assert_eq!(cfq.turn(&BTreeSet::from([3]), false, true, 40 * MS), Turn::Reader(3));
-            cfq.took(true);
-            let next = BTreeSet::from([7]);
-            assert!(
-                !cfq.waits((1, 4), &next, false, true) || cfq.shares,
-                "up to 2.6.32 others have their turn at once"
-            );
-            assert_eq!(cfq.turn(&next, false, true, 41 * MS), Turn::Reader(7));
+        for (pause_ms, thinks) in [(10, true), (5, false)] {
+            let of = |mut cfq: Cfq| {
+                for (reader, step) in [3, 7].into_iter().flat_map(|reader| (0..4).map(move |step| (reader, step))) {
+                    cfq.note(read(reader, 4), true, step * pause_ms * MS);
+                    cfq.windows.ended(reader, step * pause_ms * MS);
+                }
+                assert_eq!(cfq.turn(&BTreeSet::from([3]), false, true, 40 * MS), Turn::Reader(3));
+                cfq.took(false);
+                let next = BTreeSet::from([7]);
+                (cfq.waits((1, 4), &next, false, true), cfq.turn(&next, false, true, 41 * MS))
+            };
+            let expected = if thinks { (false, Turn::Reader(7)) } else { (true, Turn::Idle(49 * MS)) };
+            assert_eq!(of(Cfq::default()), expected, "2.6.32, {pause_ms} ms");
+            assert_eq!(of(Cfq::with_target_latency()), expected, "2.6.33, where both share a slice, {pause_ms} ms");
         }
     }
 

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use super::clock::TaskId;
+use super::clock::{TaskId, ticks_from};
 use super::constant::constants;
 use super::seeky::Seeks;
 
@@ -77,9 +77,14 @@ impl IdleWindows {
         (1_000_000_000 / self.tick_ns / IDLE_OF_S.get()).max(1)
     }
 
+    /// The same as a time.
+    pub fn idle_ns(&self) -> u64 {
+        self.ticks() * self.tick_ns
+    }
+
     /// cfq_arm_slice_timer: the wait that begins now ends with a tick.
     pub fn until(&self, now_ns: u64) -> u64 {
-        (now_ns / self.tick_ns + self.ticks()) * self.tick_ns
+        ticks_from(now_ns, self.tick_ns, self.ticks())
     }
 
     /// cfq_rq_enqueued.
@@ -90,7 +95,8 @@ impl IdleWindows {
         let ticks = self.ticks();
         let seeks = self.seeks.as_ref().is_some_and(|seeks| seeks.is_seeky(request.owner));
         let habit = self.of.entry(request.owner).or_insert(Habit { ended_ns: now_ns, ..Habit::default() });
-        let elapsed = now_ns / self.tick_ns - habit.ended_ns / self.tick_ns;
+        // One that was held back may be older than the end of the last.
+        let elapsed = (now_ns / self.tick_ns).saturating_sub(habit.ended_ns / self.tick_ns);
         habit.think.add(elapsed.min(2 * ticks));
         habit.is_clear = seeks || habit.think.is_over(ticks) || (self.clears_for_sync_writes && request.write);
     }

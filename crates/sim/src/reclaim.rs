@@ -454,7 +454,7 @@ async fn direct_by_zone(m: &Machine, task: &mut Task, zones: &[u8], want: Want) 
 }
 
 /// mm/backing-dev.c: congestion_wait, and wait_iff_congested in 2.6.37 and later: only callers that write find a zone's pages congested
-/// (shrink_page_list, up to 3.1); from 3.10 on `tail` has it.
+/// (shrink_page_list, up to 3.1). `tail` has what 3.11 and later wait for.
 fn waits_for_congestion(m: &Machine) -> bool {
     let finds = m.profile.reclaim_writes == ReclaimWrites::Everybody;
     m.profile.waits_uncongested || finds && m.devices.iter().any(super::device::Device::congested)
@@ -564,8 +564,21 @@ async fn shake_slab(m: &Machine, task: &mut Task, zone: usize, scanned: u64, fs:
 
 #[cfg(test)]
 mod tests {
-    use super::cache_reclaimable;
+    use super::{cache_reclaimable, waits_for_congestion};
+    use crate::Options;
+    use crate::run::built;
     use crate::zone::{Zone, ZoneKind};
+    use flatwater_workload::scenario::Scenario;
+
+    #[test]
+    fn callers_sleep_for_congestion_although_there_is_none_up_to_2_6_36() {
+        let waits = |kernel: &str| {
+            let text = format!("name = 'x'\nsentence = 'X.'\nkernel = '{kernel}'\n[[workload]]\nuse = 'stream'\n");
+            let scenario = Scenario::parse("x", &text).expect("parses");
+            waits_for_congestion(&built(&scenario, &Options::default()).expect("builds").0)
+        };
+        assert_eq!(["linux-2.6.32", "linux-2.6.36", "linux-2.6.37"].map(waits), [true, true, false]);
+    }
 
     /// Node 1 of a guest of 6.1 whose recorder runs from its initramfs: 50 755 pages on the lists, 50 400 of them mapped.
     #[test]
