@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use flatwater_recording::{Entity, OpKind, Recording, Table};
 use flatwater_sim::kernel::Throttle;
@@ -286,8 +287,10 @@ fn table() -> String {
     let (sources, next) = (sources(), AtomicUsize::new(0));
     let work = || {
         let mut own = Vec::new();
-        while let Some((place, (_, of))) = sources.iter().enumerate().nth(next.fetch_add(1, Ordering::Relaxed)) {
+        while let Some((place, (name, of))) = sources.iter().enumerate().nth(next.fetch_add(1, Ordering::Relaxed)) {
+            let begun = Instant::now();
             own.push((place, table_of(of)));
+            println!("{name}: {:.1} s", begun.elapsed().as_secs_f64());
         }
         own
     };

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Runs `cargo test` to its end and says in one table what failed and what took longest.
 
+Those that only compute (MODEL) are as many at once as there are CPUs; then all others, as many at once as the caller says.
+
 Some tests make real stalls on the machine that they run on, and somebody else's burst of I/O or CPU can spoil one. What
 fails of those (MACHINE) is run once more, alone: what passes then is listed as UNSTEADY, what fails again fails the run.
 Nothing else is repeated: a race, a lost byte or a wrong figure that shows once is a fault. Nor is anything where many fail.
@@ -13,6 +15,7 @@ import re
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 REPEATED_AT_MOST = 8
 # Targets, as cargo names them, whose tests need the machine to stall, or not to, at their bidding.
@@ -21,7 +24,14 @@ MACHINE = {
     for name in ("ground_truth", "host_scenarios", "matrix", "record_targets", "sampler", "setup_verify", "tracing_foreign", "tracing_own",
                  "vm_boot", "vm_cgroup2", "watch")
 } | {("flatwater-host", "waits")}
+# Targets that only compute, the longest first: nothing else on the machine changes their outcome, nor do they change it. With package and
+# directory; no other package has a target of such a name.
+CLI = ("flatwater", "crates/cli")
+MODEL = {"predict": CLI, "sim_mail": CLI, "golden": ("flatwater-import", "crates/import"), "sim_graphdb": CLI, "sim_sdet": CLI,
+         "model_many": ("precursor", "precursor"), "score_logs": CLI, "swarm": CLI, "sim_journal": CLI, "sim_numa": CLI, "sim_cgroup": CLI,
+         "sim_cases": CLI, "sim_devices": CLI, "sim_constants": CLI, "whatif": CLI}
 SLOWEST = 12
+BUILT = re.compile(r"^\s+Executable (unittests )?(\S+) \((.+)\)$")
 
 RUNNING = re.compile(r"^\s+(?:Running|Doc-tests)\s+(.+?)(?:\s+\(.*\))?$")
 FAILED = re.compile(r"^test (.+?) \.\.\. FAILED$")
@@ -62,6 +72,46 @@ def watch(command):
     return run.wait(), failed, times, passed
 
 
+def build(command):
+    """Builds all tests; returns status and what can be run of integration tests: {target: path}."""
+    run = subprocess.Popen(command + ["--no-run"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    targets = {}
+    for line in run.stdout:
+        sys.stdout.write(line)
+        sys.stdout.flush()
+        if (found := BUILT.match(line.rstrip("\n"))) and not found[1]:
+            targets[os.path.basename(found[3]).rsplit("-", 1)[0]] = os.path.abspath(found[3])
+    return run.wait(), targets
+
+
+def model(targets):
+    """Runs those that only compute, several at once; returns what failed as `watch` does."""
+
+    def one(name):
+        directory = os.path.abspath(MODEL[name][1])
+        begun = time.monotonic()
+        run = subprocess.run([targets[name], "--test-threads", "1"], cwd=directory, env=dict(os.environ, CARGO_MANIFEST_DIR=directory),
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+        return name, run.returncode, run.stdout, time.monotonic() - begun
+
+    status, failed, times = 0, [], []
+    with ThreadPoolExecutor(os.cpu_count()) as at_once:
+        for name, code, output, seconds in at_once.map(one, [name for name in MODEL if name in targets]):
+            print(f"     Running {name} (several at once)\n{output}", flush=True)
+            times.append((seconds, name))
+            if code != 0:
+                status = code
+                tests = [found[1] for found in map(FAILED.match, output.splitlines()) if found]
+                failed.append((["-p", MODEL[name][0], "--test", name], sorted(set(tests))))
+    return status, failed, times
+
+
+def others(targets):
+    """What `cargo test` is told to run besides."""
+    names = sorted(set(targets) - set(MODEL))
+    return ["--lib", "--bins"] + [word for name in names for word in ("--test", name)]
+
+
 def is_of_the_machine(target):
     """Of `-p PACKAGE --test NAME`."""
     return len(target) == 4 and target[0::2] == ["-p", "--test"] and (target[1], target[3]) in MACHINE
@@ -85,7 +135,14 @@ def again(cargo, target, tests):
 def main():
     threads, more = sys.argv[1], sys.argv[2:]
     cargo = [os.environ.get("CARGO", "cargo")]
-    status, failed, times, _ = watch(cargo + ["test", "--no-fail-fast"] + more + ["--", "--test-threads", threads])
+    status, targets = build(cargo + ["test"] + more)
+    if status != 0:
+        print("test: a test could not be built: see above")
+        return status
+    status, failed, times = model(targets)
+    for selection in (others(targets), ["--doc"]):
+        own = watch(cargo + ["test", "--no-fail-fast"] + more + selection + ["--", "--test-threads", threads])
+        status, failed, times = status or own[0], failed + own[1], times + own[2]
     print("test: slowest:", ", ".join(f"{name} {seconds:.0f} s" for seconds, name in sorted(times, reverse=True)[:SLOWEST]))
     if status == 0:
         return 0

@@ -13,7 +13,7 @@ use super::reclaim;
 use super::site::Site;
 use super::slab::{CacheKind, Object};
 use super::spread::DirtyPart;
-use super::task::{Culprit, Task};
+use super::task::Task;
 use super::v6::buddy::{Frame, Kind};
 use super::v6::cgroup;
 use super::v6::fallback::Wanted;
@@ -283,33 +283,16 @@ async fn slow_path(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> Op
     }
 }
 
-/// Takes the list lock of a node, if it is free, for as long as the work takes; else who holds it until when.
-#[inline]
-fn take_lock(
-    m: &Machine,
-    task: &mut Task,
-    (kind, node): (CacheKind, usize),
-    hold_ns: u64,
-) -> Result<(), (u64, Culprit)> {
-    let now = m.clock.now() + task.pending_ns();
-    let mut mm = m.mm.borrow_mut();
-    let lock = &mut mm.cache_mut(kind).locks[node];
-    if lock.free_at_ns > now {
-        return Err((lock.free_at_ns, lock.holder));
-    }
-    (lock.free_at_ns, lock.holder) = (now + hold_ns, Culprit::Peers);
-    drop(mm);
-    task.work(Site::SlabGrow(kind), hold_ns);
-    Ok(())
-}
-
 /// Waits for the list lock of a node and holds it for as long as the work takes.
 #[inline]
 async fn lock_list(m: &Machine, task: &mut Task, kind: CacheKind, node: usize, site: Site, hold_ns: u64) {
-    while let Err((free_at_ns, holder)) = take_lock(m, task, (kind, node), hold_ns) {
+    let now_ns = m.clock.now() + task.pending_ns();
+    let waits = m.mm.borrow_mut().cache_mut(kind).locks[node].queue(now_ns, hold_ns);
+    if let Some((free_at_ns, holder)) = waits {
         // A spinning waiter burns its CPU; what counts for its call is only how long.
         task.wait_until(m, free_at_ns, site, holder).await;
     }
+    task.work(Site::SlabGrow(kind), hold_ns);
 }
 
 /// One object: from the CPU's array, from the node's slabs, from a new slab, from another node.

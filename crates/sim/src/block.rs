@@ -193,7 +193,8 @@ impl Block {
 
     pub fn set_scheduler(&mut self, name: &str) {
         if self.scheduler != name {
-            self.turns = Turns::named(name, self.rule, self.device.model.depth, self.jiffy_ns);
+            self.turns =
+                Turns::named(name, self.rule, (self.device.model.depth, self.device.model.queues()), self.jiffy_ns);
             name.clone_into(&mut self.scheduler);
             // What is queued goes where the new elevator looks for it (elevator_switch drains the queue instead).
             for side in std::mem::take(&mut self.sides) {
@@ -427,8 +428,8 @@ pub fn complete(m: &Machine, request: &Request) {
         let had_none = block.lacks_slots();
         block.count_slot(false);
         block.has_barrier &= !request.is_flush();
-        if let Some(turns) = block.turns.as_mut().filter(|_| request.sync && !request.is_flush()) {
-            turns.ended(request.owner, m.clock.now());
+        if let Some(turns) = block.turns.as_mut().filter(|_| !request.is_flush()) {
+            turns.ended(request.sync.then_some((request.owner, request.queued_ns)), m.clock.now());
         }
         block
             .idle_device

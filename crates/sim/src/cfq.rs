@@ -12,7 +12,7 @@
 //! on a reader's request ends the slice of the writes (cfq_should_preempt).
 //! Leaves out:
 //! priorities, queues that work together; of bfq weights, the estimate of the disk's rate and what it prefers for being interactive.
-//! Chosen by `queue.scheduler`; otherwise deadline.
+//! Chosen by `queue.scheduler`; from 2.6.18 to 4.20 what is used unless another is named.
 
 use super::constant::constants;
 use std::collections::BTreeSet;
@@ -20,6 +20,7 @@ use std::collections::BTreeSet;
 use super::clock::TaskId;
 use super::idle_window::{IdleWindows, Queued};
 use super::kernel::SyncWrites;
+use super::may_dispatch::{Asked, MayDispatch};
 use super::seeky::Seeks;
 
 constants! {
@@ -31,8 +32,6 @@ constants! {
     /// From 2.6.33 on: how long it should take until every queue had its slice.
     const TARGET_LATENCY_NS: u64 = kernel(300_000_000, "block/cfq-iosched.c", "cfq_target_latency (HZ * 3/10)", "2.6.33");
     const HIST_DIVISOR: u64 = kernel(4, "block/cfq-iosched.c", "cfq_hist_divisor", "2.6.33");
-    /// Requests of a queue that the device may have at once.
-    pub const QUANTUM: usize = kernel(4, "block/cfq-iosched.c", "cfq_quantum", "2.6.32");
     /// A device that takes no more at once is not taken for one that queues.
     pub const UNQUEUED: usize = kernel(4, "block/cfq-iosched.c", "cfq_activate_request (hw_tag)", "2.6.18");
     /// bfq in outline: a queue's budget is what it gets done in this time; an asynchronous queue is charged thrice.
@@ -76,8 +75,8 @@ pub struct Cfq {
     /// Whom it is not kept idle for, they share a slice (2.6.33); before each has turns of its own that are over once its requests are
     /// at the device.
     shares: bool,
-    /// A device that queues has as many requests of the active queue as it takes (up to 2.6.27).
-    fills: bool,
+    /// How many requests of one queue the device has at once.
+    pub may: Option<MayDispatch>,
     pub sync_writes: SyncWrites,
     /// The last request of the active queue was a write; of the slice that is shared, all of them were (noidle_tree_requires_idle).
     wrote: bool,
@@ -106,7 +105,7 @@ impl Cfq {
             slices,
             windows: IdleWindows::default(),
             shares: false,
-            fills: false,
+            may: None,
             sync_writes: SyncWrites::NotWaitedFor,
             wrote: false,
             all_wrote: true,
@@ -128,7 +127,7 @@ impl Cfq {
     /// CFQ of 2.6.17 to 2.6.27 on a device that takes more than 4 requests.
     #[must_use]
     pub fn of_queueing_device() -> Cfq {
-        Cfq { fills: true, ..Cfq::default().knowing(Seeks::by_mean()) }
+        Cfq::default().knowing(Seeks::by_mean())
     }
 
     fn knowing(mut self, seeks: Seeks) -> Cfq {
@@ -176,6 +175,17 @@ impl Cfq {
         self.all_wrote &= write;
     }
 
+    /// The same of one that nobody waits for.
+    pub fn took_write(&mut self) {
+        self.may.iter_mut().for_each(MayDispatch::took_write);
+    }
+
+    /// The device has answered one; of those that somebody waits for by whom and since when.
+    pub fn ended(&mut self, waited: Option<(TaskId, u64)>, now_ns: u64) {
+        self.may.iter_mut().for_each(|may| may.ended(waited.map(|(_, since_ns)| since_ns), now_ns));
+        waited.into_iter().for_each(|(owner, _)| self.windows.ended(owner, now_ns));
+    }
+
     /// cfq_forced_dispatch: what is queued all goes to the device.
     pub fn drained(&mut self) {
         (self.active, self.idle_until_ns) = (None, None);
@@ -208,27 +218,63 @@ impl Cfq {
         }
     }
 
-    /// Whether nothing more is given to the device until it has answered some of what it has: a slice is over, or waited out,
-    /// once all of it is done, and of one queue it has no more than `most`.
+    fn asked(&self, in_service: usize, readers: &BTreeSet<TaskId>, writes: bool) -> Asked {
+        Asked {
+            writes: self.active == Some(Queue::Writes),
+            has_rivals: readers.len() + usize::from(writes) > 1,
+            in_service: in_service as u64,
+            slice_end_ns: self.slice_end_ns,
+            idle_ns: self.windows.idle_ns(),
+            step_ns: SLICE_SYNC_NS.get(),
+        }
+    }
+
+    /// The active queue's slice is over: its time, or the writes had their part of it or have to let a reader pass.
+    fn ends(&self, readers: &BTreeSet<TaskId>, now_ns: u64) -> bool {
+        let passes = self.preempts || self.may.is_some_and(|may| may.is_spent());
+        now_ns >= self.slice_end_ns || (passes && self.active == Some(Queue::Writes) && !readers.is_empty())
+    }
+
+    /// cfq_may_dispatch: who will be waited for begins once the device has answered all writes.
+    fn begins_alone(&self, queue: Option<Queue>, readers: &BTreeSet<TaskId>) -> bool {
+        match queue {
+            Some(Queue::Reader(reader)) => !self.windows.is_clear(reader),
+            Some(Queue::Seekers) => readers.iter().filter(|&&reader| self.seeks(reader)).count() == 1,
+            Some(Queue::Writes) | None => false,
+        }
+    }
+
+    /// Whether nothing more is given to the device, which has `served` requests, until it has answered some: a slice is over, or waited
+    /// out, once all of it is done, and of one queue there are no more than `may` allows.
     #[must_use]
-    pub fn waits(&self, served: (usize, usize), readers: &BTreeSet<TaskId>, writes: bool, has_arm: bool) -> bool {
-        let (in_service, most) = served;
+    pub fn waits(&self, served: (usize, u64), readers: &BTreeSet<TaskId>, writes: bool, has_arm: bool) -> bool {
+        let (in_service, now_ns) = served;
+        let is_full = || {
+            let asked = self.asked(in_service, readers, writes);
+            self.may.is_some_and(|may| !may.allows(asked, now_ns))
+        };
         let goes_on = self.active.is_some_and(|active| self.has_queued(active, readers, writes));
         match self.active {
             _ if in_service == 0 => false,
+            Some(Queue::Writes)
+                if self.may.is_some_and(|may| may.drains_writes())
+                    && self.ends(readers, now_ns)
+                    && !readers.is_empty() =>
+            {
+                (has_arm || !self.shares) && self.begins_alone(self.next(readers, writes), readers)
+            }
             Some(Queue::Seekers) if goes_on => false,
-            Some(_) if self.fills && goes_on => false,
             Some(active) if self.is_let_go(active) => false,
             // cfq_should_idle: a device without an arm goes on with the next queue.
-            _ if self.shares && !has_arm => in_service >= most,
-            _ => !goes_on || in_service >= most,
+            _ if self.shares && !has_arm => is_full(),
+            _ => !goes_on || is_full(),
         }
     }
 
     /// Whose request is to be served, from who has any queued; `has_arm` says whether waiting for a reader pays.
     pub fn turn(&mut self, readers: &BTreeSet<TaskId>, writes: bool, has_arm: bool, now_ns: u64) -> Turn {
-        let preempted = self.preempts && self.active == Some(Queue::Writes) && !readers.is_empty();
-        let goes_on = |active: &Queue| !preempted && now_ns < self.slice_end_ns && !self.is_let_go(*active);
+        let ends = self.ends(readers, now_ns);
+        let goes_on = |active: &Queue| !ends && !self.is_let_go(*active);
         if let Some(active) = self.active.filter(goes_on) {
             if self.has_queued(active, readers, writes) {
                 self.idle_until_ns = None;
@@ -243,6 +289,7 @@ impl Cfq {
         self.idle_until_ns = None;
         let next = self.next(readers, writes);
         self.all_wrote = true;
+        self.may.iter_mut().for_each(MayDispatch::begin_slice);
         self.active = next;
         let Some(queue) = next else { return Turn::Nobody };
         let queues = readers.len() as u64 + u64::from(writes);
@@ -291,7 +338,8 @@ mod tests {
 
     use super::{Cfq, Queue, Turn};
     use crate::idle_window::Queued;
-    use crate::kernel::SyncWrites;
+    use crate::kernel::{CfqDepth, SyncWrites};
+    use crate::may_dispatch::MayDispatch;
 
     const MS: u64 = 1_000_000;
 
@@ -306,6 +354,38 @@ mod tests {
             assert_eq!(cfq.turn(&BTreeSet::new(), true, false, 0), Turn::Writes);
             assert_eq!(cfq.turn(&BTreeSet::from([3]), true, false, MS), next);
         }
+    }
+
+    #[test]
+    fn a_slice_of_writes_is_over_after_sixteen_of_them_if_somebody_else_waits() {
+        let mut cfq = Cfq { may: Some(MayDispatch::new(Some(CfqDepth::Any), 1)), ..Cfq::default() };
+        let (none, reader) = (BTreeSet::new(), BTreeSet::from([3]));
+        assert_eq!(cfq.turn(&none, true, false, 0), Turn::Writes);
+        (0..16).for_each(|_| cfq.took_write());
+        assert_eq!(cfq.turn(&none, true, false, MS), Turn::Writes, "nobody does");
+        assert_eq!(cfq.turn(&reader, true, false, MS), Turn::Reader(3));
+        assert_eq!(cfq.turn(&none, true, false, 2 * MS), Turn::Writes);
+        (0..15).for_each(|_| cfq.took_write());
+        assert_eq!(cfq.turn(&reader, true, false, 3 * MS), Turn::Writes, "the sixteenth");
+    }
+
+    #[test]
+    fn who_will_be_waited_for_begins_once_all_writes_are_answered() {
+        let none = BTreeSet::new();
+        let waits = |readers: &[u32], seekers: &[u32], has_arm: bool| {
+            let may = Some(MayDispatch::new(Some(CfqDepth::SinceLateSync), 1));
+            let mut cfq = Cfq { preempts: true, may, ..Cfq::with_target_latency() };
+            for (&reader, at) in seekers.iter().flat_map(|reader| (0..8).map(move |at| (reader, at))) {
+                cfq.note(read(reader, at * 5000), true, 0);
+            }
+            assert_eq!(cfq.turn(&none, true, has_arm, 0), Turn::Writes);
+            cfq.waits((3, MS), &readers.iter().copied().collect(), true, has_arm)
+        };
+        assert!(waits(&[3], &[], true), "its next request will be waited for");
+        assert!(waits(&[3], &[3], true), "the last of those that seek, too");
+        assert!(!waits(&[3, 7], &[3, 7], true), "others are not");
+        assert!(!waits(&[3], &[], false), "nor is anybody without an arm");
+        assert!(!waits(&[], &[], true));
     }
 
     #[test]
@@ -356,6 +436,7 @@ mod tests {
         let readers = BTreeSet::from([1, 2, 3]);
         let far = |cfq: &mut Cfq, reader: u32| (0..8).for_each(|at| cfq.note(read(reader, at * 5000), true, 0));
         let mut cfq = Cfq::with_target_latency();
+        cfq.may = Some(MayDispatch::new(Some(CfqDepth::SinceLateSync), 1));
         [1, 3].into_iter().for_each(|reader| far(&mut cfq, reader));
         let mut at = |now_ms: u64, readers: &BTreeSet<_>| cfq.turn(readers, false, true, now_ms * MS);
         assert_eq!([at(0, &readers), at(99, &readers)], [Turn::Reader(2); 2], "the one that reads in order alone");
@@ -363,7 +444,7 @@ mod tests {
         assert_eq!([100, 101, 102].map(|now| at(now, &readers)), [Turn::Reader(1), Turn::Reader(3), Turn::Reader(1)]);
         assert_eq!([at(299, &readers), at(301, &readers)], [Turn::Reader(3), Turn::Reader(2)]);
         cfq.active = Some(Queue::Seekers);
-        let waits = |cfq: &Cfq, readers: &[u32]| cfq.waits((9, 4), &readers.iter().copied().collect(), false, true);
+        let waits = |cfq: &Cfq, readers: &[u32]| cfq.waits((9, 0), &readers.iter().copied().collect(), false, true);
         assert!(
             !waits(&cfq, &[1]) && waits(&cfq, &[2]),
             "whoever seeks adds to the nine; for the last of them is waited"
@@ -371,9 +452,9 @@ mod tests {
         let mut old = Cfq::default();
         [1, 3].into_iter().for_each(|reader| far(&mut old, reader));
         assert_eq!(old.turn(&readers, false, true, 0), Turn::Reader(1));
-        assert!(old.waits((1, 4), &BTreeSet::from([2, 3]), false, true), "2.6.32: one after the other");
+        assert!(old.waits((1, 0), &BTreeSet::from([2, 3]), false, true), "2.6.32: one after the other");
         cfq.active = Some(Queue::Reader(2));
-        assert!(!cfq.waits((3, 4), &readers, false, false) && cfq.waits((4, 4), &readers, false, false), "no arm");
+        assert!(!cfq.waits((3, 0), &readers, false, false) && cfq.waits((4, 0), &readers, false, false), "no arm");
     }
 
     #[test]
@@ -385,10 +466,10 @@ mod tests {
         [1, 2, 3].into_iter().for_each(|reader| cfq.note(read(reader, 4), true, 0));
         assert_eq!(cfq.turn(&readers, true, true, 0), Turn::Reader(1));
         let left = BTreeSet::from([2, 3]);
-        assert!(!cfq.waits((1, 4), &left, true, true), "the device gets more before it has answered the first");
+        assert!(!cfq.waits((1, 0), &left, true, true), "the device gets more before it has answered the first");
         assert_eq!(cfq.turn(&left, true, true, 0), Turn::Reader(2));
         let left = BTreeSet::from([3]);
-        assert!(cfq.waits((2, 4), &left, true, true), "the second reads in order");
+        assert!(cfq.waits((2, 0), &left, true, true), "the second reads in order");
         assert_eq!(cfq.turn(&left, true, true, 0), Turn::Idle(8 * MS));
         assert_eq!(cfq.turn(&left, true, true, 8 * MS), Turn::Reader(3));
         assert_eq!(cfq.turn(&BTreeSet::new(), true, true, 8 * MS), Turn::Writes);
@@ -425,7 +506,7 @@ mod tests {
                 assert_eq!(cfq.turn(&BTreeSet::from([3]), false, true, 40 * MS), Turn::Reader(3));
                 cfq.took(false);
                 let next = BTreeSet::from([7]);
-                (cfq.waits((1, 4), &next, false, true), cfq.turn(&next, false, true, 41 * MS))
+                (cfq.waits((1, 0), &next, false, true), cfq.turn(&next, false, true, 41 * MS))
             };
             let expected = if thinks { (false, Turn::Reader(7)) } else { (true, Turn::Idle(49 * MS)) };
             assert_eq!(of(Cfq::default()), expected, "2.6.32, {pause_ms} ms");

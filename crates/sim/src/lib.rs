@@ -44,6 +44,7 @@ mod kswapd;
 mod lruvec;
 mod machine;
 mod mapped;
+mod may_dispatch;
 mod memory;
 mod modelled;
 mod monitor;

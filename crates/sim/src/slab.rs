@@ -103,6 +103,17 @@ pub struct ListLock {
     pub holder: Culprit,
 }
 
+impl ListLock {
+    /// Joins the queue for it, which is served in order (ticket spinlocks, 2.6.25 and later): when it is had, and who holds it until then.
+    pub fn queue(&mut self, now_ns: u64, hold_ns: u64) -> Option<(u64, Culprit)> {
+        let waits = (self.free_at_ns > now_ns).then_some((self.free_at_ns, self.holder));
+        self.free_at_ns = self.free_at_ns.max(now_ns) + hold_ns;
+        // Who comes behind others that wait for a monitor waits for the monitor.
+        self.holder = waits.map_or(Culprit::Peers, |(_, holder)| holder);
+        waits
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct SlabCache {
     pub shape: ObjectShape,
@@ -339,7 +350,20 @@ impl Mm {
 
 #[cfg(test)]
 mod tests {
-    use super::{CacheKind, Frame, Object, ObjectShape, PAGE, SlabCache, min_partial, per_slab};
+    use super::{CacheKind, Frame, ListLock, Object, ObjectShape, PAGE, SlabCache, min_partial, per_slab};
+    use crate::task::Culprit;
+
+    #[test]
+    fn the_list_lock_is_served_in_the_order_of_arrival() {
+        let mut lock = ListLock::default();
+        assert_eq!(lock.queue(100, 10), None);
+        assert_eq!(lock.queue(101, 10), Some((110, Culprit::Peers)));
+        assert_eq!(lock.queue(102, 10), Some((120, Culprit::Peers)), "behind the second");
+        assert_eq!(lock.queue(130, 10), None, "free again");
+        lock = ListLock { free_at_ns: 35_000_000, holder: Culprit::Monitor };
+        let waits = [lock.queue(1_000, 10), lock.queue(2_000, 10)];
+        assert_eq!(waits, [Some((35_000_000, Culprit::Monitor)), Some((35_000_010, Culprit::Monitor))]);
+    }
 
     #[test]
     fn slub_gives_an_empty_slab_back_once_five_others_are_partial() {

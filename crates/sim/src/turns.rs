@@ -7,6 +7,7 @@ use super::cfq::{Cfq, Turn, UNQUEUED};
 use super::clock::TaskId;
 use super::idle_window::Queued;
 use super::kernel::{QueueRule, SyncWrites};
+use super::may_dispatch::MayDispatch;
 
 /// Who may use the device next, where that goes by process.
 #[derive(Debug)]
@@ -16,8 +17,9 @@ pub enum Turns {
 }
 
 impl Turns {
-    /// On a device that takes so many requests at once, and a clock with such ticks.
-    pub fn named(name: &str, rule: QueueRule, depth: usize, jiffy_ns: u64) -> Option<Turns> {
+    /// On a device that takes so many requests at once, in so many queues, and a clock with such ticks.
+    pub fn named(name: &str, rule: QueueRule, (depth, queues): (usize, u32), jiffy_ns: u64) -> Option<Turns> {
+        let may = |depth| Some(MayDispatch::new(depth, u64::from(queues)));
         match name {
             "cfq" => {
                 let mut cfq = match rule {
@@ -27,10 +29,15 @@ impl Turns {
                 };
                 (cfq.preempts, cfq.sync_writes) = (rule.cfq_preempts, rule.sync_writes);
                 cfq.windows.clears_for_sync_writes = rule.sync_writes == SyncWrites::AmongSeekers;
+                cfq.may = may(Some(rule.cfq_depth));
                 cfq.windows.tick_ns = if rule.cfq_ticks { jiffy_ns } else { 1 };
                 Some(Turns::Cfq(cfq))
             }
-            "bfq" => Some(Turns::Cfq(Cfq::bfq())),
+            "bfq" => {
+                let mut bfq = Cfq::bfq();
+                bfq.may = may(None);
+                Some(Turns::Cfq(bfq))
+            }
             "anticipatory" => Some(Turns::Anticipatory(Anticipatory::default())),
             _ => None,
         }
@@ -45,11 +52,12 @@ impl Turns {
         }
     }
 
-    /// Whether nothing more is given to the device, which has so many requests and may have so many of one process, for now.
-    pub fn waits(&self, served: (usize, usize), readers: &BTreeSet<TaskId>, writes: bool, has_arm: bool) -> bool {
+    /// Whether nothing more is given to the device, which has so many requests, for now.
+    pub fn waits(&self, served: (usize, u64), readers: &BTreeSet<TaskId>, writes: bool, has_arm: bool) -> bool {
         match self {
             Turns::Cfq(cfq) => cfq.waits(served, readers, writes, has_arm),
-            Turns::Anticipatory(all) => served.0 > 0 && (!all.goes_on(readers, writes) || served.0 >= served.1),
+            // as_dispatch_request: a batch has as many at the device as it takes.
+            Turns::Anticipatory(all) => served.0 > 0 && !all.goes_on(readers, writes),
         }
     }
 
@@ -60,10 +68,17 @@ impl Turns {
         }
     }
 
-    /// Such a request is done.
-    pub fn ended(&mut self, owner: TaskId, now_ns: u64) {
+    /// A request is done; of those that a process waits for, which and since when.
+    pub fn ended(&mut self, waited: Option<(TaskId, u64)>, now_ns: u64) {
         if let Turns::Cfq(cfq) = self {
-            cfq.windows.ended(owner, now_ns);
+            cfq.ended(waited, now_ns);
+        }
+    }
+
+    /// One that nobody waits for is at the device.
+    pub fn took_write(&mut self) {
+        if let Turns::Cfq(cfq) = self {
+            cfq.took_write();
         }
     }
 

@@ -1,7 +1,7 @@
 //! The elevators that go by process (`turns`): which of the queued requests is next.
 
 use super::{Block, Request};
-use crate::cfq::{self, Turn};
+use crate::cfq::Turn;
 
 impl Block {
     /// The same by turns: upwards among the requests of whose turn it is.
@@ -10,9 +10,8 @@ impl Block {
         let has_arm = self.device.model.has_arm();
         // A queue's slice is over, or waited out, once the device has answered all of it.
         let in_service = self.device.accepted();
-        let most = cfq::QUANTUM.get() * self.device.model.queues() as usize;
         let (turns, owners) = (self.turns.as_ref()?, &self.sides[0].owners);
-        if turns.waits((in_service, most), owners, writes, has_arm) {
+        if turns.waits((in_service, now_ns), owners, writes, has_arm) {
             return None;
         }
         if let Some(request) = self.overdue_read(now_ns) {
@@ -35,7 +34,11 @@ impl Block {
         let overdue = expire_ns.and_then(|expire_ns| side.overdue(reader, expire_ns, now_ns));
         let key = overdue.or_else(|| side.upwards(head, reader))?;
         let request = side.take(key);
-        request.filter(|_| !of_writes).into_iter().for_each(|request| turns.took(request.owner, request.write));
+        match request {
+            Some(_) if of_writes => turns.took_write(),
+            Some(request) => turns.took(request.owner, request.write),
+            None => {}
+        }
         request
     }
 

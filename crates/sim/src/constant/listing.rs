@@ -9,9 +9,9 @@ use flatwater_workload::scenario::Scenario;
 
 use crate::{
     ahead, anonymous, anticipatory, array, batch, block, bounds, build, cfq, copying, cpu_list, drive, fair, fault,
-    flusher, idle_window, io_less, journal, knobs, mapped, placement, prepare, process, proportions, readahead,
-    reclaim, refuse, requests, seeky, server, share, shrinker, slab, stripes, swap, throttle, v6, v22, wbt, writeback,
-    zone, zoned_kswapd,
+    flusher, idle_window, io_less, journal, knobs, mapped, may_dispatch, placement, prepare, process, proportions,
+    readahead, reclaim, refuse, requests, seeky, server, share, shrinker, slab, stripes, swap, throttle, v6, v22, wbt,
+    writeback, zone, zoned_kswapd,
 };
 
 /// One constant in the list.
@@ -59,6 +59,7 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
         fault::CONSTANTS,
         flusher::CONSTANTS,
         idle_window::CONSTANTS,
+        may_dispatch::CONSTANTS,
         io_less::CONSTANTS,
         io_less::first::CONSTANTS,
         journal::CONSTANTS,

@@ -1,8 +1,8 @@
 //! Linux 2.6.17: the kernel of the ten bulk writers.
 
 use super::{
-    Batch, Batches, Constant, ContextReadahead, Dirtyable, Profile, QueueRule, ReadAround, ScanBalance, SlabFallback,
-    SwapRule, Throttle, ZoneReclaim, linux_2_6_32,
+    Batch, Batches, CfqDepth, Constant, ContextReadahead, Dirtyable, Profile, QueueRule, ReadAround, ScanBalance,
+    SlabFallback, SwapRule, Throttle, ZoneReclaim, linux_2_6_32,
 };
 
 pub fn profile() -> Profile {
@@ -21,7 +21,12 @@ pub fn profile() -> Profile {
         read_around: ReadAround::Counted,
         async_commit_flushes: false,
         fdatasync_skips: false,
-        queue: QueueRule { cfq_lets_go: true, cfq_preempts: false, ..linux_2_6_32::profile().queue },
+        queue: QueueRule {
+            cfq_lets_go: true,
+            cfq_preempts: false,
+            cfq_depth: CfqDepth::Any,
+            ..linux_2_6_32::profile().queue
+        },
         file_systems: &["ext3", "ext2", "xfs", "reiserfs"],
         swap: SwapRule { balance: ScanBalance::Tendency, ..linux_2_6_32::profile().swap },
         slab_fallback: SlabFallback::TriesHarder,

@@ -1,8 +1,8 @@
 //! Linux 2.6.20: the mail servers, 32-bit with PAE (with and without the leak of journalled pages) and 64-bit.
 
 use super::{
-    Constant, ContextReadahead, Objects, Profile, QueueRule, ReadAround, ScanBalance, SlabFallback, SwapRule, Throttle,
-    ZoneReclaim, linux_2_6_32,
+    Constant, ContextReadahead, Objects, Profile, ReadAround, ScanBalance, SlabFallback, SwapRule, Throttle,
+    ZoneReclaim, linux_2_6_17, linux_2_6_32,
 };
 use crate::slab::ObjectShape;
 
@@ -47,7 +47,7 @@ pub fn pae() -> Profile {
         async_commit_flushes: false,
         fdatasync_skips: false,
         swap: SwapRule { balance: ScanBalance::Tendency, ..linux_2_6_32::profile().swap },
-        queue: QueueRule { cfq_preempts: false, ..linux_2_6_32::profile().queue },
+        queue: linux_2_6_17::profile().queue,
         slab_fallback: SlabFallback::TriesHarder,
         zone_reclaim: ZoneReclaim::None,
         throttle: Throttle::PerCpuRateLimit,

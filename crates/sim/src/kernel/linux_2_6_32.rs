@@ -1,10 +1,10 @@
 //! Linux 2.6.32, x86-64, SLAB: the kernel of the trading journal and of the graph database.
 
 use super::{
-    BandwidthRule, BarrierOptions, Batch, Batches, Constant, ContextReadahead, CostTable, DirtySpread, Dirtyable,
-    FairZones, FaultAround, Generations, Immediate, IoLessRule, KswapdRule, NfsCongestion, NfsRule, Objects, Profile,
-    QueueRule, ReadAround, ReclaimWrites, ScanBalance, Scheduler, ShadowNodes, Shares, ShrinkRule, SlabFallback,
-    SwapRule, SyncRule, SyncWrites, Throttle, WatermarkRule, Workingset, ZoneReclaim,
+    BandwidthRule, BarrierOptions, Batch, Batches, CfqDepth, Constant, ContextReadahead, CostTable, DirtySpread,
+    Dirtyable, FairZones, FaultAround, Generations, Immediate, IoLessRule, KswapdRule, NfsCongestion, NfsRule, Objects,
+    Profile, QueueRule, ReadAround, ReclaimWrites, ScanBalance, Scheduler, ShadowNodes, Shares, ShrinkRule,
+    SlabFallback, SwapRule, SyncRule, SyncWrites, Throttle, WatermarkRule, Workingset, ZoneReclaim,
 };
 use crate::slab::ObjectShape;
 
@@ -186,6 +186,7 @@ const PROFILE: Profile = Profile {
         cfq_preempts: true,
         cfq_scales: false,
         sync_writes: SyncWrites::NotWaitedFor,
+        cfq_depth: CfqDepth::SinceSync,
         cfq_ticks: true,
         drains: true,
         has_wbt: false,

@@ -2,7 +2,7 @@
 
 use super::linux_6::{COSTS, OBJECTS};
 use super::{
-    Batch, Batches, Constant, DirtySpread, Immediate, IoLessRule, KswapdRule, Profile, QueueRule, ReadAround,
+    Batch, Batches, CfqDepth, Constant, DirtySpread, Immediate, IoLessRule, KswapdRule, Profile, QueueRule, ReadAround,
     ReclaimWrites, Shares, ShrinkRule, SlabFallback, SwapRule, SyncWrites, Throttle, ZoneReclaim, linux_2_6_32,
 };
 
@@ -47,6 +47,7 @@ pub fn profile() -> Profile {
         queue: QueueRule {
             cfq_scales: true,
             sync_writes: SyncWrites::AmongSeekers,
+            cfq_depth: CfqDepth::Twice,
             drains: false,
             ..linux_2_6_32::profile().queue
         },

@@ -21,7 +21,9 @@ mod throttle;
 mod version;
 
 pub use self::costs::{CostTable, Costs};
-pub use self::rules::{ContextReadahead, FaultAround, QueueRule, ReadAround, Scheduler, SyncRule, SyncWrites};
+pub use self::rules::{
+    CfqDepth, ContextReadahead, FaultAround, QueueRule, ReadAround, Scheduler, SyncRule, SyncWrites,
+};
 pub use self::throttle::{BandwidthRule, IoLessRule, Throttle};
 use super::constant::{Constant, Entry, Provenance};
 use super::site::Generation;

@@ -64,6 +64,22 @@ pub enum SyncWrites {
     AmongSeekers,
 }
 
+/// How many requests of one queue CFQ lets the device have at once (block/cfq-iosched.c: cfq_may_dispatch).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CfqDepth {
+    /// Up to 2.6.21: any number.
+    #[default]
+    Any,
+    /// 2.6.22 to 2.6.31: the quantum, of the only busy queue four times that.
+    FourfoldAlone,
+    /// 2.6.32: the same, nobody who will be waited for beside writes, and of writes no more than one for each reader's slice since somebody's request was done.
+    SinceSync,
+    /// 2.6.33: of the only busy queue any number, and of writes no more than one for each such slice since somebody's request was late.
+    SinceLateSync,
+    /// 2.6.34 and later: twice the quantum for most of a slice.
+    Twice,
+}
+
 /// What the request queue has of later kernels.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct QueueRule {
@@ -75,6 +91,7 @@ pub struct QueueRule {
     /// CFQ's slices are cut where many queues are busy (2.6.33: "cfq-iosched: adapt slice to number of processes doing I/O").
     pub cfq_scales: bool,
     pub sync_writes: SyncWrites,
+    pub cfq_depth: CfqDepth,
     /// CFQ reckons in ticks of the clock (4.7 and before).
     pub cfq_ticks: bool,
     /// A flush of the device's cache is a barrier: what is queued goes before it, all of it, and nothing with it (block/blk-barrier.c, up to

@@ -4,10 +4,10 @@
 //! of the changes that it has not, some are named.
 
 use super::{
-    BandwidthRule, BarrierOptions, Batch, Batches, Constant, ContextReadahead, DirtySpread, Dirtyable, FairZones,
-    FaultAround, Generations, Immediate, KswapdRule, NfsCongestion, Profile, ReadAround, ReclaimWrites, ScanBalance,
-    Scheduler, ShadowNodes, Shares, SyncRule, SyncWrites, Throttle, WatermarkRule, Workingset, ZoneReclaim,
-    linux_2_6_17, linux_2_6_32, linux_3_10, linux_4_18, linux_5_15, linux_6,
+    BandwidthRule, BarrierOptions, Batch, Batches, CfqDepth, Constant, ContextReadahead, DirtySpread, Dirtyable,
+    FairZones, FaultAround, Generations, Immediate, KswapdRule, NfsCongestion, Profile, ReadAround, ReclaimWrites,
+    ScanBalance, Scheduler, ShadowNodes, Shares, SyncRule, SyncWrites, Throttle, WatermarkRule, Workingset,
+    ZoneReclaim, linux_2_6_17, linux_2_6_32, linux_3_10, linux_4_18, linux_5_15, linux_6,
 };
 
 type Version = [u32; 3];
@@ -48,6 +48,13 @@ const CHANGES: &[Change] = &[
     change([2, 6, 22], "cfq-iosched.c: a synchronous request preempts the asynchronous queue", |profile| {
         profile.queue.cfq_preempts = true;
     }),
+    change(
+        [2, 6, 22],
+        "cfq-iosched.c: the device has no more of a queue than a quantum, of the only busy one four",
+        |profile| {
+            profile.queue.cfq_depth = CfqDepth::FourfoldAlone;
+        },
+    ),
     change([2, 6, 24], "mm: per device dirty threshold; mm: dirty balancing for tasks", |profile| {
         profile.throttle = Throttle::TaskLimits;
     }),
@@ -88,6 +95,16 @@ const CHANGES: &[Change] = &[
         profile.async_commit_flushes = true;
     }),
     change([2, 6, 32], "ext3: Wait for proper transaction commit on fsync", |profile| profile.batches.ext3 = Batch::No),
+    change([2, 6, 32], "cfq-iosched: implement slower async initiate and queue ramp up", |profile| {
+        profile.queue.cfq_depth = CfqDepth::SinceSync;
+    }),
+    change(
+        [2, 6, 33],
+        "cfq-iosched: reduce write depth only if sync was delayed; no dispatch limit for single queue",
+        |profile| {
+            profile.queue.cfq_depth = CfqDepth::SinceLateSync;
+        },
+    ),
     change([2, 6, 33], "ext4: Wait for proper transaction commit on fsync", |profile| profile.batches.ext4 = Batch::No),
     change([2, 6, 33], "cfq-iosched: adapt slice to number of processes doing I/O", |profile| {
         profile.queue.cfq_scales = true
@@ -99,6 +116,7 @@ const CHANGES: &[Change] = &[
         profile.schedulers = &["cfq", "deadline", "none", "noop"];
     }),
     change([2, 6, 33], "md: support barrier requests on all personalities", |profile| profile.md_barriers = true),
+    change([2, 6, 34], "cfq-iosched: quantum check tweak", |profile| profile.queue.cfq_depth = CfqDepth::Twice),
     change([2, 6, 34], "vmscan: detect mapped file pages used only once", |profile| profile.spares_used_once = true),
     change([2, 6, 36], "writeback: balance_dirty_pages(): reduce calls to global_page_state", |profile| {
         profile.shares = Shares::ByEvents;
@@ -368,11 +386,14 @@ const CHANGES: &[Change] = &[
 /// asked of it.
 const ABSENT: &[(Version, &str)] = &[
     ([2, 6, 31], "vmscan: make mapped executable pages the first class citizen"),
+    ([2, 6, 33], "readahead: add blk_run_backing_dev"),
     (
         [2, 6, 37],
         "mm/page_alloc.c: wait_iff_congested in place of congestion_wait where direct reclaim freed too little",
     ),
+    ([2, 6, 39], "fs: make generic file read/write functions plug"),
     ([2, 6, 39], "xfs: delayed logging by default"),
+    ([3, 3, 0], "readahead: fix pipeline break caused by block plug"),
     ([3, 13, 0], "blk-mq: new multi-queue block IO queueing mechanism"),
     ([4, 14, 0], "mm, swap: VMA based swap readahead"),
     ([5, 18, 0], "xfs: drop async cache flushes from CIL commits"),
@@ -449,7 +470,7 @@ pub fn same_as(name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::{ABSENT, BASES, CHANGES, absent_in, between, history, parse, same_as};
-    use crate::kernel::{FairZones, FaultAround, Profile, SyncRule, Workingset};
+    use crate::kernel::{CfqDepth, FairZones, FaultAround, Profile, SyncRule, Workingset};
 
     #[test]
     fn a_version_differs_from_the_one_before_in_its_own_changes_alone() {
@@ -469,6 +490,16 @@ mod tests {
         for unknown in ["linux-2.4.18", "linux-7.0", "linux-6.19", "freebsd", "linux-2.6.16"] {
             assert!(between(unknown).is_none(), "{unknown}");
         }
+    }
+
+    #[test]
+    fn what_cfq_does_depends_on_the_version() {
+        let queue = |name: &str| between(name).expect("known").queue;
+        let depths = ["linux-2.6.19", "linux-2.6.26", "linux-2.6.33", "linux-3.4"].map(|name| queue(name).cfq_depth);
+        assert_eq!(depths, [CfqDepth::Any, CfqDepth::FourfoldAlone, CfqDepth::SinceLateSync, CfqDepth::Twice]);
+        let lets_go =
+            ["linux-2.6.19", "linux-2.6.21", "linux-2.6.27", "linux-2.6.28"].map(|name| queue(name).cfq_lets_go);
+        assert_eq!(lets_go, [true, true, true, false], "hw_tag, judged anew all the time from 2.6.28 on");
     }
 
     #[test]
