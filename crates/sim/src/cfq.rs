@@ -4,7 +4,7 @@
 //! each for a slice of time (100 ms, writes 40 ms) or until it is empty, from its oldest request if that has waited for
 //! long (cfq_check_fifo); from 2.6.33 on slices that are cut so that all of them fit into 300 ms, down to twice the idling;
 //! on a disk with an arm an empty reader's slice is waited out for a while, because its next request is likely to lie near the last one
-//! (`idle_window` has whose is not); a device that takes several requests has so many of one queue. From 2.6.33 on those that are not
+//! (`idle_window` has whose is not); `may_dispatch` has how many requests of one queue a device is given. From 2.6.33 on those that are not
 //! waited for share one slice, in which only the last of them is, unless all that it had were writes (noidle_tree_requires_idle), and a
 //! device without an arm is never kept idle, so that it has requests of several queues (cfq_should_idle). After a write for an fsync nobody
 //! is waited for (REQ_NOIDLE) but in 2.6.33 to 2.6.36, where who has a slice of his own is (SYNC_WORKLOAD). From 2.6.17 to 2.6.27 a device
