@@ -41,15 +41,20 @@ RERUN = re.compile(r"to rerun pass `([^`]+)`")
 PASSED = re.compile(r"^test result: ok\. (\d+) passed")
 
 
+def lines(run):
+    """What it says, line by line, passed on."""
+    for line in run.stdout:
+        sys.stdout.write(line)
+        sys.stdout.flush()
+        yield line.rstrip("\n")
+
+
 def watch(command):
     """Runs it, passes its output on; returns status, [(target, [tests])] that failed, [(seconds, binary)], tests passed."""
     run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     failed, tests, times, listing, passed = [], [], [], False, 0
     binary, since = None, time.monotonic()
-    for line in run.stdout:
-        sys.stdout.write(line)
-        sys.stdout.flush()
-        line = line.rstrip("\n")
+    for line in lines(run):
         if found := RUNNING.match(line):
             if binary:
                 times.append((time.monotonic() - since, binary))
@@ -74,12 +79,11 @@ def watch(command):
 
 def build(command):
     """Builds all tests; returns status and what can be run of integration tests: {target: path}."""
-    run = subprocess.Popen(command + ["--no-run"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    run = subprocess.Popen(command + ["--no-run"], env=dict(os.environ, CARGO_TERM_COLOR="never"), stdout=subprocess.PIPE,
+                           stderr=subprocess.STDOUT, text=True, errors="replace")
     targets = {}
-    for line in run.stdout:
-        sys.stdout.write(line)
-        sys.stdout.flush()
-        if (found := BUILT.match(line.rstrip("\n"))) and not found[1]:
+    for line in lines(run):
+        if (found := BUILT.match(line)) and not found[1]:
             targets[os.path.basename(found[3]).rsplit("-", 1)[0]] = os.path.abspath(found[3])
     return run.wait(), targets
 
@@ -139,6 +143,10 @@ def main():
     if status != 0:
         print("test: a test could not be built: see above")
         return status
+    if not targets:
+        # Without their names the integration tests would be left out, and what is left would pass.
+        print("test: no integration test among what cargo built: its lines `Executable ... (PATH)` are not as BUILT in tools/test.py has them")
+        return 1
     status, failed, times = model(targets)
     for selection in (others(targets), ["--doc"]):
         own = watch(cargo + ["test", "--no-fail-fast"] + more + selection + ["--", "--test-threads", threads])

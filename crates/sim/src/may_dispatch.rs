@@ -12,7 +12,7 @@ constants! {
     const QUANTUM: u64 = kernel(4, "block/cfq-iosched.c", "cfq_quantum", "2.6.32");
     const LATER_QUANTUM: u64 = kernel(8, "block/cfq-iosched.c", "cfq_quantum", "2.6.35");
     /// Of 2.6.22 to 2.6.32, for the only queue.
-    const SOLE_QUANTA: u64 = kernel(4, "block/cfq-iosched.c", "cfq_dispatch_requests (4 * max_dispatch)", "2.6.29");
+    const SOLE_QUANTA: u64 = kernel(4, "block/cfq-iosched.c", "cfq_dispatch_requests (4 * max_dispatch)", "2.6.22");
     /// A request that somebody waits for and that takes no less is late.
     const LATE_NS: u64 = kernel(125_000_000, "block/cfq-iosched.c", "cfq_fifo_expire[1] (HZ / 8)", "2.6.35");
     /// So long before the start the last one was late (cfq_init_queue).

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use super::Machine;
 use super::slab::CACHES;
-use super::task::{Culprit, Task};
+use super::task::Task;
 use flatwater_recording::Event;
 use flatwater_recording::EventKind;
 use flatwater_workload::scenario::Change;
@@ -48,9 +48,7 @@ fn hold(m: &Machine, kind: super::slab::CacheKind, node: usize) -> u64 {
     let walked = if m.profile.slabinfo_walks_all { slabs } else { 0 };
     let hold_ns = walked * m.costs.slab_walk_ns;
     let now = m.clock.now();
-    let lock = &mut mm.cache_mut(kind).locks[node];
-    lock.free_at_ns = lock.free_at_ns.max(now) + hold_ns;
-    lock.holder = Culprit::Monitor;
+    mm.cache_mut(kind).locks[node].queue_monitor(now, hold_ns);
     hold_ns
 }
 

@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use super::alloc::{self, Want};
 use super::site::Site;
+use super::slab::ListLock;
 use super::task::Task;
 use super::v6::buddy::{Frame, Kind};
 use super::{Machine, anonymous, kswapd};
@@ -30,7 +31,7 @@ pub fn start(m: &Rc<Machine>, node: usize, bytes: u64) {
     m.cpus.borrow_mut().forget_usage();
     let mut mm = m.mm.borrow_mut();
     for cache in &mut mm.caches {
-        cache.locks.iter_mut().for_each(|lock| lock.free_at_ns = 0);
+        cache.locks.fill(ListLock::default());
     }
 }
 

@@ -99,18 +99,25 @@ pub struct SlabList {
 
 #[derive(Clone, Debug, Default)]
 pub struct ListLock {
-    pub free_at_ns: u64,
-    pub holder: Culprit,
+    free_at_ns: u64,
+    /// Until then a monitor holds it or stands in its queue.
+    monitor_until_ns: u64,
 }
 
 impl ListLock {
     /// Joins the queue for it, which is served in order (ticket spinlocks, 2.6.25 and later): when it is had, and who holds it until then.
     pub fn queue(&mut self, now_ns: u64, hold_ns: u64) -> Option<(u64, Culprit)> {
-        let waits = (self.free_at_ns > now_ns).then_some((self.free_at_ns, self.holder));
-        self.free_at_ns = self.free_at_ns.max(now_ns) + hold_ns;
         // Who comes behind others that wait for a monitor waits for the monitor.
-        self.holder = waits.map_or(Culprit::Peers, |(_, holder)| holder);
+        let holder = if now_ns < self.monitor_until_ns { Culprit::Monitor } else { Culprit::Peers };
+        let waits = (self.free_at_ns > now_ns).then_some((self.free_at_ns, holder));
+        self.free_at_ns = self.free_at_ns.max(now_ns) + hold_ns;
         waits
+    }
+
+    /// The same for a monitor, whose walk nobody's call waits for.
+    pub fn queue_monitor(&mut self, now_ns: u64, hold_ns: u64) {
+        self.queue(now_ns, hold_ns);
+        self.monitor_until_ns = self.free_at_ns;
     }
 }
 
@@ -360,9 +367,11 @@ mod tests {
         assert_eq!(lock.queue(101, 10), Some((110, Culprit::Peers)));
         assert_eq!(lock.queue(102, 10), Some((120, Culprit::Peers)), "behind the second");
         assert_eq!(lock.queue(130, 10), None, "free again");
-        lock = ListLock { free_at_ns: 35_000_000, holder: Culprit::Monitor };
+        lock = ListLock::default();
+        lock.queue_monitor(0, 35_000_000);
         let waits = [lock.queue(1_000, 10), lock.queue(2_000, 10)];
         assert_eq!(waits, [Some((35_000_000, Culprit::Monitor)), Some((35_000_010, Culprit::Monitor))]);
+        assert_eq!(lock.queue(35_000_005, 10), Some((35_000_020, Culprit::Peers)), "the monitor is done");
     }
 
     #[test]
