@@ -1,16 +1,15 @@
-# flatwater: `make demo` shows what it is for, `make test` proves it. Each target sets up what is missing.
+# flatwater: `make demo` shows what it is for, `make test` proves it. Each target installs what it lacks.
+# docs/development.md says what each one covers and how long it takes.
 
 PREFIX  ?= /usr/local
 DESTDIR ?=
 CARGO   ?= cargo
-# One at a time: many tests make stalls on the real machine and would make each other's.
-TEST_THREADS ?= 1
-export CARGO_TERM_COLOR ?= auto
+CARGO_TERM_COLOR ?= auto
+export CARGO CARGO_TERM_COLOR
 
-# The tests simulate hours: our own code is optimised in them too (dependencies always are).
-test test-long score matrix: export CARGO_PROFILE_DEV_OPT_LEVEL = 1
-
-.PHONY: package demo test test-fleet test-fleet-long test-long matrix matrix-fetch cross bench build programs score score-logs score-pastes soak storms fuzz install sbom setup setup-test check-format lint deny miri sanitize
+.PHONY: demo build build-fleet install package setup setup-test test test-long test-model test-fleet test-fleet-engines test-kernels test-power-cuts \
+	test-watch test-packages test-cross test-storms lint budgets matrix matrix-fetch cross bench programs score score-logs \
+	score-pastes soak fuzz sbom miri sanitize
 
 # What is shipped does not say where it was built: panics and debug information name /build, /cargo and /rust.
 CARGO_HOME ?= $(HOME)/.cargo
@@ -19,8 +18,18 @@ TRIM = --remap-path-prefix=$(CURDIR)=/build --remap-path-prefix=$(CARGO_HOME)=/c
 build install: export RUSTFLAGS += $(TRIM)
 build install: export CFLAGS += -ffile-prefix-map=$(CURDIR)=/build -ffile-prefix-map=$(CARGO_HOME)=/cargo
 
+# A stall made on purpose: the journal beside a neighbour that fills their common memory cgroup. The build leaves out what
+# the demo does not use (the model, the daemon, `top`).
+demo: setup
+	@tools/timed.py demo target/demo $(CARGO) build --locked --profile demo --no-default-features --bin flatwater
+	target/demo/flatwater run full-cgroup
+
 build: setup
-	$(CARGO) build --release --bin flatwater
+	$(CARGO) build --locked --release --bin flatwater
+
+# The program for fleets: a build of its own, with DataFusion, in crates/fleet/target/release/flatwater-fleet.
+build-fleet: setup
+	$(CARGO) build --locked --release $(FLEET)
 
 setup:
 	@tools/setup.sh build
@@ -28,35 +37,24 @@ setup:
 setup-test:
 	@tools/setup.sh test
 
-# A stall made on purpose: the journal beside a neighbour that fills their common memory cgroup.
-demo: build
-	target/release/flatwater run full-cgroup
+test: setup-test
+	@tools/test.py
 
-test: setup-test check-format lint deny
-	@tools/cross.sh test
-	CARGO="$(CARGO)" tools/test.py $(TEST_THREADS) --workspace
-	@$(MAKE) --no-print-directory test-fleet
-	@echo "test: all passed; what was left out above says why (look for SKIPPED)"
+lint: setup-test
+	@tools/test.py format lint
 
-# The program for fleets is a workspace of its own (crates/fleet/Cargo.toml says why).
+# What `make test` leaves out, in parts that can be run alone. FLEET_PYTHON has duckdb, pyspark and chdb for test-fleet.
 FLEET = --manifest-path crates/fleet/Cargo.toml
-test-fleet:
-	$(CARGO) fmt $(FLEET) --check
-	$(CARGO) clippy $(FLEET) --all-targets -- -D warnings
-	$(CARGO) test $(FLEET)
-
-# A fleet's questions on other engines; FLEET_PYTHON has duckdb, pyspark and chdb. Ballista is a build of its own, so that no other grows.
 FLEET_PYTHON ?= python3
-test-fleet-long:
-	$(CARGO) clippy $(FLEET) --all-targets --features ballista-cluster -- -D warnings
-	$(CARGO) test $(FLEET) --features ballista-cluster --lib cluster
-	$(CARGO) test $(FLEET) --features ballista-cluster --test fleet -- --ignored --test-threads 1 --nocapture ballista::
-	$(CARGO) build $(FLEET)
-	$(FLEET_PYTHON) crates/fleet/tests/engines.py duckdb spark clickhouse --fleet crates/fleet/target/debug/flatwater-fleet
+export FLEET_PYTHON
+test-long: setup-test
+	@tools/long.py all
+test-model test-fleet test-fleet-engines test-kernels test-power-cuts test-watch test-packages test-cross test-storms: setup-test
+	@tools/long.py $(@:test-%=%)
 
-# Licences, sources and bans of all dependencies; advisories where their database is (deny.toml).
-deny:
-	@tools/deny.sh
+# The budgets of this project beside today's figures.
+budgets:
+	@tools/budgets.py
 
 # The precursor's unsafe code on plain memory, under miri: wants `rustup component add --toolchain nightly miri`.
 miri:
@@ -67,24 +65,8 @@ miri:
 sanitize:
 	@tools/sanitize.sh
 
-check-format:
-	$(CARGO) fmt --all --check
-
-lint:
-	@tools/web.sh
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
-
-# What takes more than minutes: the swarm with thousands of seeds, all scenarios in real guests with the agreement table, the
-# score, ten hours of the precursor. (Every other row of the case studies is in `make test`.) Tests that write fixtures are left out.
-test-long: test
-	FLATWATER_SWARM=2000 $(CARGO) test --release --test swarm
-	$(CARGO) test --workspace --release -- --ignored --test-threads 1 --skip writes_ --skip make_the_fixture
-	$(CARGO) test $(FLEET) --release -- --ignored
-	@$(MAKE) --no-print-directory storms
-
-# Each kernel of tests/matrix/kernels.txt in a guest with this build: what it shows, and whether the stalls made there are
-# named; docs/kernels.md is written from it. `matrix-fetch` takes the kernels through apt first. (`make test` asks the oldest
-# and the newest of those that were fetched for `check` alone.)
+# Each kernel of tests/matrix/kernels.txt in a guest with this build; docs/kernels.md is written from it. `matrix-fetch` takes
+# the kernels through apt first.
 matrix: setup-test
 	@tools/matrix.sh
 
@@ -121,11 +103,6 @@ PROGRAMS_RUNS ?= 5
 programs: build
 	python3 tests/programs/programs.py --flatwater target/release/flatwater --runs $(PROGRAMS_RUNS)
 
-# A program that forks 10 000 children, one of 5 000 threads, one of 200 000 calls a second, recorded: memory stays
-# bounded, and what was lost is counted and said. Root; half a minute.
-storms: build
-	python3 tests/programs/storms.py --flatwater target/release/flatwater
-
 # The daemon in real time for so many hours: each step adds its minutes to target/soak.csv, and all are shown. Root.
 SOAK_HOURS ?= 8
 soak: build
@@ -134,14 +111,14 @@ soak: build
 
 # Published logs with a confirmed cause (tests/corpus), both halves, beside a rule of thumb for each format.
 score-logs:
-	FLATWATER_WRITE=1 $(CARGO) test --package flatwater --test score_logs -- --ignored --nocapture score_of_both_halves
+	FLATWATER_WRITE=1 $(CARGO) test -p flatwater --test flatwater -- --ignored --nocapture score_logs::score_of_both_halves
 
 # The same logs pasted in a hundred other ways: whose answer survives? Minutes.
 score-pastes:
-	FLATWATER_WRITE=1 $(CARGO) test --package flatwater --test score_logs -- --ignored --nocapture answers_of_all_pastes
+	FLATWATER_WRITE=1 $(CARGO) test -p flatwater --test flatwater -- --ignored --nocapture score_logs::answers_of_all_pastes
 
 # The command, its completions and manual, the library with its header and pkg-config file, debug information beside
-# them, the licence texts and the bill of materials of all that is linked in.
+# them, the licence texts and the bill of materials of everything that is linked in.
 install: build
 	$(CARGO) build --release --package precursor
 	tools/install.sh "$(DESTDIR)$(PREFIX)" "$(PREFIX)"

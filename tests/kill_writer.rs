@@ -67,7 +67,7 @@ fn a_killed_recording_has_all_that_was_flushed() {
     for kill in 0..KILLS {
         let dir = place.path().join(format!("kill-{kill}"));
         let mut child = Command::new(std::env::current_exe().expect("this test"))
-            .args(["--exact", "child_writes_until_it_is_killed", "--nocapture"])
+            .args(["--exact", "kill_writer::child_writes_until_it_is_killed", "--nocapture"])
             .env(CHILD, &dir)
             .stdout(Stdio::piped())
             .spawn()

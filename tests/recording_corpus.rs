@@ -46,7 +46,7 @@ fn the_corpus_of_logs() {
     }
 }
 
-/// `cargo test --test recording_corpus -- --ignored` after an importer was added: a seed for each, its number before
+/// `cargo test -p flatwater recording_corpus:: -- --ignored` after an importer was added: a seed for each, its number before
 /// the smallest of its golden inputs.
 #[test]
 #[ignore = "writes fuzz/corpus"]

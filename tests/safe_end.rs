@@ -1,8 +1,5 @@
 //! How a run ends on a signal, or when its disk is full (S9, S10). Each ran red on 3c238a6. Needs root.
 
-#[path = "common/exploit.rs"]
-mod exploit;
-
 use std::fs::{read_to_string, write};
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -11,7 +8,7 @@ use std::process::{Child, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use exploit::{flatwater, text};
+use crate::common::exploit::{flatwater, text};
 use flatwater_recording::{Recording, read};
 use rustix::process::{Pid, Signal, kill_process};
 

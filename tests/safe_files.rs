@@ -1,8 +1,5 @@
 //! Files that another user can influence: what root writes, removes and believes there (S3, S4, S5). Each exploit ran
-//! red on 3c238a6 (`FLATWATER_UNDER_TEST=... cargo test --test safe_files`). Needs root, and says so.
-
-#[path = "common/exploit.rs"]
-mod exploit;
+//! red on 3c238a6 (`FLATWATER_UNDER_TEST=... cargo test -p flatwater safe_files::`). Needs root, and says so.
 
 use std::fs::{Permissions, create_dir, metadata, read_dir, rename, set_permissions, write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -10,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use exploit::{NOBODY, Yard, flatwater, log_file, text, within};
+use crate::common::exploit::{NOBODY, Yard, flatwater, log_file, text, within};
 use needs::as_nobody;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 

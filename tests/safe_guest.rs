@@ -1,16 +1,13 @@
 //! A guest is a stranger, and so is whoever may put a kernel where root looks for one (S6, S11, S15). Each ran red on
 //! 3c238a6. QEMU is played by a script that says what a hostile guest would. Needs root.
 
-#[path = "common/exploit.rs"]
-mod exploit;
-
 use std::fs::{Permissions, create_dir_all, read_to_string, set_permissions, write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use exploit::{NOBODY, Yard, flatwater, text, within};
+use crate::common::exploit::{NOBODY, Yard, flatwater, text, within};
 use needs::as_nobody;
 
 const LONG: Duration = Duration::from_secs(120);

@@ -1,9 +1,6 @@
 //! What `record` may do once it watches, as whom it runs a command, what it keeps of that command's arguments (S13), and
 //! that a group of another hierarchy is another group (S14). Needs root, and says so.
 
-#[path = "common/exploit.rs"]
-mod exploit;
-
 use std::collections::BTreeSet;
 use std::fs::{create_dir, metadata, read_to_string, remove_dir, write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -12,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use exploit::{NOBODY, Yard, flatwater, text, within};
+use crate::common::exploit::{NOBODY, Yard, flatwater, text, within};
 use flatwater_recording::{Recording, read};
 use needs::{Need, skip};
 

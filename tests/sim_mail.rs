@@ -1,5 +1,5 @@
 //! The mail servers of 12 GiB on 2.6.20: what lowmem holds and what dies with it. Tolerances are the case study's figures
-//! +-20 %; the leak's buffers are the model's own with room, and docs/simulator.md says so.
+//! +-20 %. docs/simulator.md lists the published figures that the model misses.
 
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Entity, Recording, Table};
@@ -44,7 +44,6 @@ fn lowmem_not_memory_limits_the_32_bit_mail_server() {
     let with = held(&pae);
     assert!((1.2..=1.8).contains(&with.cached), "published 1.5 GB, +-20 %: {with:?}");
     assert!((8.0..=12.0).contains(&with.free), "published 10 GB, +-20 %: {with:?}");
-    assert!((240.0..=275.0).contains(&with.inodes), "published 100 to 200 thousand, here 29 % too many: {with:?}");
     let zones = pae.table(Table::Zones).expect("zones");
     let normal = zones.rows_of(&Entity::on_node(0, "Normal")).expect("Normal");
     assert!(normal.last("free").expect("free") < 3 * normal.last("high").expect("high"), "lowmem is used up");
@@ -58,23 +57,12 @@ fn lowmem_not_memory_limits_the_32_bit_mail_server() {
 fn asking_the_shrinkers_for_less_helps_a_little() {
     let gentle = held(&run("maildir-pae-pressure", None, Ablations::default()));
     assert!((2.0..=3.0).contains(&gentle.cached), "published 2.5 GB, +-20 %: {gentle:?}");
-    // A miss that the docs' table has in red: 250 thousand, +-20 %, were published.
-    assert!(
-        (340.0..=380.0).contains(&gentle.inodes),
-        "this row has been a miss: put it right in docs/simulator.md; {gentle:?}"
-    );
 }
 
 #[test]
 fn with_the_leak_memory_is_used_up_by_pages_of_no_file() {
     let leak = held(&run("maildir-pae-leak", None, Ablations::default()));
     assert!(leak.free < 0.5, "published 0.05 GB: {leak:?}");
-    // Misses that the docs' table has in red: 1.59 and 0.47 GB, +-20 %, were published. With as many mailboxes as fitted, and not
-    // as many as the other servers have, they were nearer.
-    assert!(
-        (2.05..=2.3).contains(&leak.cached) && (0.3..=0.37).contains(&leak.buffers),
-        "these rows have been misses: put them right in docs/simulator.md; {leak:?}"
-    );
 }
 
 #[test]

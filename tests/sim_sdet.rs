@@ -1,5 +1,5 @@
 //! The developers of 2.2.3: what bforget does to memory, and memory to the work, run after run. Bounds are the published
-//! figures where the model reaches them; where it does not, the model's own with room, and docs/simulator.md says so.
+//! figures where the model reaches them; docs/simulator.md lists those that it misses.
 
 use flatwater_explain as explain;
 use flatwater_recording::{Recording, Table, WorkloadOutcome};

@@ -1,7 +1,7 @@
 //! Many seeds on random small machines: every page is accounted for, time never runs backwards, nobody gets stuck, the
 //! same seed gives the same bytes, and explain names what really happened.
 //!
-//! `FLATWATER_SWARM=5000 cargo test --release --test swarm` for thousands; `FLATWATER_SEED=N` replays one.
+//! `FLATWATER_SWARM=5000 cargo test --release -p flatwater swarm::` for thousands; `FLATWATER_SEED=N` replays one.
 
 use flatwater_explain::explain;
 use flatwater_recording::{Cause, Entity, Recording, Table};
@@ -153,7 +153,7 @@ fn run(seed: u64) -> (Recording, Truth) {
 }
 
 fn replay(seed: u64) -> String {
-    format!("replay: FLATWATER_SEED={seed} cargo test --test swarm")
+    format!("replay: FLATWATER_SEED={seed} cargo test -p flatwater swarm::")
 }
 
 fn seeds() -> Vec<u64> {

@@ -1,27 +1,20 @@
 //! Real stalls of processes that know nothing of us: the right cause on top, little unexplained, the file named.
 
 #[allow(dead_code)]
-mod common;
-
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::groups::MemoryGroup;
-use common::loopdisk::{BareLoop, Frozen, LoopDisk};
-use common::neighbour::{Neighbour, Task};
-use common::victim::Blame;
-use common::{Scratch, alone, wait_for_few_dirty_pages};
+use crate::common::groups::MemoryGroup;
+use crate::common::loopdisk::{BareLoop, Frozen, LoopDisk};
+use crate::common::neighbour::{Neighbour, Task};
+use crate::common::victim::Blame;
+use crate::common::{Scratch, alone, wait_for_few_dirty_pages};
 use flatwater_host::tracer::{Targets, TraceOptions, Tracer, measure_hook_cost};
 use flatwater_recording::{Call, Cause, OpKind, Recording, RequestOp, WakerBasis};
 use needs::{Need, Started, skip};
 
 const THRESHOLD_NS: u64 = 1_000_000;
 const TIME: Duration = Duration::from_secs(4);
-
-#[test]
-fn neighbour_process() {
-    common::neighbour::run_if_asked();
-}
 
 fn tracer(targets: Targets) -> Result<Tracer, String> {
     let (tracer, _) = Tracer::start(TraceOptions::others(THRESHOLD_NS, targets));

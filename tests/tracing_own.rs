@@ -1,15 +1,13 @@
 //! Real stalls of our own threads, made on purpose: the right cause comes out on top and little is unexplained.
 
 #[allow(dead_code)]
-mod common;
-
 use std::time::Duration;
 
-use common::groups::{CpuGroup, MemoryGroup};
-use common::loopdisk::LoopDisk;
-use common::neighbour::{Neighbour, Task};
-use common::victim::{self, Blame, Turn};
-use common::{Scratch, alone, wait_for_few_dirty_pages};
+use crate::common::groups::{CpuGroup, MemoryGroup};
+use crate::common::loopdisk::LoopDisk;
+use crate::common::neighbour::{Neighbour, Task};
+use crate::common::victim::{self, Blame, Turn};
+use crate::common::{Scratch, alone, wait_for_few_dirty_pages};
 use flatwater_host::tracer::{TraceOptions, Tracer};
 use flatwater_recording::{Cause, HookState};
 use needs::{Need, skip};
@@ -19,11 +17,6 @@ const THRESHOLD_NS: u64 = 1_000_000;
 /// those few decides. Over this one is each of them.
 const SYNC_THRESHOLD_NS: u64 = 100_000;
 const TIME: Duration = Duration::from_secs(4);
-
-#[test]
-fn neighbour_process() {
-    common::neighbour::run_if_asked();
-}
 
 /// A tracer of our own threads, or the reason why there is none here.
 fn tracer() -> Result<Tracer, String> {

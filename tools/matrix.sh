@@ -79,12 +79,12 @@ places)
     statics
     # The steps but the first are made on ext4.
     if [ -n "${2:-}" ]; then export FLATWATER_PLACES_STEPS=$2 FLATWATER_PLACES_ON=ext4; fi
-    cargo test --workspace --test matrix -- --ignored --nocapture file_systems_devices
+    cargo test -p flatwater --test flatwater -- --ignored --nocapture matrix::file_systems_devices
     ;;
 run)
     statics
     began=$(date +%s)
-    FLATWATER_MATRIX=${2:-all} FLATWATER_BLESS=1 cargo test --workspace --test matrix -- --ignored --nocapture
+    FLATWATER_MATRIX=${2:-all} FLATWATER_BLESS=1 cargo test -p flatwater --test flatwater -- --ignored --nocapture matrix::
     echo "matrix: $((($(date +%s) - began + 30) / 60)) minutes"
     ;;
 *) echo "usage: tools/matrix.sh [fetch | run [NAME,NAME] | places [STEPS]]" >&2; exit 2 ;;

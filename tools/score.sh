@@ -13,4 +13,4 @@ if [ "$(id -u)" != 0 ]; then
 fi
 FLATWATER_BIN="${FLATWATER_BIN:-$PWD/target/release/flatwater}"
 export FLATWATER_BIN
-exec "${CARGO:-cargo}" test --test ground_truth score -- --ignored --exact --nocapture --test-threads 1
+exec "${CARGO:-cargo}" test -p flatwater --test flatwater ground_truth::score -- --ignored --exact --nocapture --test-threads 1

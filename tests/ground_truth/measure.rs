@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::act::Actor;
-use crate::recipe::{RECIPES, Recipe};
-use crate::stage::Set;
+use crate::ground_truth::act::Actor;
+use crate::ground_truth::recipe::{RECIPES, Recipe};
+use crate::ground_truth::stage::Set;
 
 /// Length of what is recorded: of a control, and of a stall, which shows itself sooner.
 const CONTROL_RECORDED: Duration = Duration::from_secs(5);

@@ -1,6 +1,6 @@
 //! The recipes: for each known cause the stage, the victim, its neighbours, and which names are right.
 
-use crate::act::Act;
+use crate::ground_truth::act::Act;
 
 /// Where the victim works.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::measure::{self, Mode, Outcome};
-use crate::recipe::{RECIPES, Recipe};
+use crate::ground_truth::measure::{self, Mode, Outcome};
+use crate::ground_truth::recipe::{RECIPES, Recipe};
 
 /// How long the longest run takes, with its stage: a slice that has less left starts none.
 const RUN_MAX: Duration = Duration::from_secs(20);

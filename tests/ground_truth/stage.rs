@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::act::{Act, Actor, forget};
 use crate::common::groups::{CpuGroup, MemoryGroup};
 use crate::common::loopdisk::LoopDisk;
 use crate::common::{Scratch, tool};
-use crate::recipe::{Disk, Recipe};
+use crate::ground_truth::act::{Act, Actor, forget};
+use crate::ground_truth::recipe::{Disk, Recipe};
 
 /// Everything that must go again; fields are dropped in this order.
 pub struct Set {

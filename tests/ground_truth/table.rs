@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use crate::measure::{Mode, Outcome, kernel};
-use crate::recipe::RECIPES;
-use crate::slices::Asked;
+use crate::ground_truth::measure::{Mode, Outcome, kernel};
+use crate::ground_truth::recipe::RECIPES;
+use crate::ground_truth::slices::Asked;
 
 fn percent(part: usize, of: usize) -> String {
     if of == 0 { "-".to_owned() } else { format!("{:.0} %", 100.0 * part as f64 / of as f64) }

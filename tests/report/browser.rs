@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::pages;
+use crate::report::pages;
 
 /// Needs node, npm and Chromium, which `make test` installs. Where they cannot be had,
 /// `cargo test -- --skip in_a_browser` leaves it out and says so.

@@ -3,7 +3,7 @@
 use flatwater_recording::Recording;
 use flatwater_report::{self as report, Options, ReportError};
 
-use crate::fixture::{self, explained::explanation};
+use crate::common::fixture::{self, explained::explanation};
 
 fn printed(format: &str, recording: &Recording, options: &Options) -> String {
     report::render(format, recording, &explanation(recording), options).expect("this recording has what it takes")

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use flatwater_recording::Recording;
 use flatwater_report::{self as report, Options};
 
-use crate::fixture::{self, explained::explanation};
+use crate::common::fixture::{self, explained::explanation};
 
 pub fn page(recording: &Recording) -> String {
     report::render("html", recording, &explanation(recording), &Options::default()).expect("a page needs nothing")

@@ -6,7 +6,7 @@ use flatwater_recording::{Cause, Recording, ReportedBy, SampledTask, Series, Ser
 use flatwater_report::{self as report, Options, html};
 use serde_json::Value;
 
-use crate::fixture::{self, explained::explanation};
+use crate::common::fixture::{self, explained::explanation};
 
 const TYPES: &str = include_str!("../../crates/report/web/src/payload.ts");
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::corpus::{self, Kind, Log};
+use crate::score_logs::corpus::{self, Kind, Log};
 
 const LOGS_MIN: usize = 120;
 const CONTROLS_MIN: usize = 25;

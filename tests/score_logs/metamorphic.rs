@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Mutex;
 
-use crate::corpus::{Log, Part};
-use crate::paste::{CHANGES, Change, Files, Paste};
-use crate::score::{self, Answer, CONFIDENT};
+use crate::score_logs::corpus::{Log, Part};
+use crate::score_logs::paste::{CHANGES, Change, Files, Paste};
+use crate::score_logs::score::{self, Answer, CONFIDENT};
 
 /// What became of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use flatwater_explain::confidence::{self, Class};
 use flatwater_import::import_texts;
 
-use crate::corpus::{Kind, Log, Part};
-use crate::rival;
+use crate::score_logs::corpus::{Kind, Log, Part};
+use crate::score_logs::rival;
 
 /// From here on a wrong claim is a confident one.
 pub const CONFIDENT: f64 = 0.8;

@@ -8,10 +8,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::common::groups::MemoryGroup;
-use super::common::loopdisk::{BareLoop, Frozen, LoopDisk};
-use super::common::{Scratch, alone};
 use super::{Daemon, can_trace, complete, until};
+use crate::common::groups::MemoryGroup;
+use crate::common::loopdisk::{BareLoop, Frozen, LoopDisk};
+use crate::common::{Scratch, alone};
 use flatwater_explain::Finding;
 use flatwater_recording::{Call, Cause, Request, read};
 use needs::{Need, skip};

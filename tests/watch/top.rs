@@ -3,9 +3,9 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::common::loopdisk::LoopDisk;
-use super::common::{Scratch, alone, tool};
 use super::{Daemon, can_trace, stall, until};
+use crate::common::loopdisk::LoopDisk;
+use crate::common::{Scratch, alone, tool};
 use needs::{Need, skip};
 
 /// A tmux server of its own, which ends with the test.

@@ -162,15 +162,17 @@ pub fn names_model(assignment: &str) -> bool {
 }
 
 /// The kernels that the simulator knows by name.
+#[cfg(feature = "sim")]
 pub fn model_profiles() -> Vec<&'static str> {
     flatwater_sim::kernel::PROFILES.iter().map(|profile| profile().name).collect()
 }
 
-/// Takes out of a recorded machine's scenario what the model cannot express, and says so.
+/// Removes the settings that the model does not have from a recorded machine's scenario, and names them.
+#[cfg(feature = "sim")]
 pub fn left_out(scenario: &mut flatwater_workload::scenario::Scenario) -> Option<String> {
     let left = flatwater_sim::leave_out(scenario);
     (!left.is_empty())
-        .then(|| format!("assumed: settings that the model has not make no difference: {}", left.join(", ")))
+        .then(|| format!("assumed: settings that the model does not have make no difference: {}", left.join(", ")))
 }
 
 /// Reads a recording, sealed or not.

@@ -1,6 +1,7 @@
 //! The command line: one verb per file, no logic. Exit status 0 done, 1 could not, 2 usage; `compare` and
 //! `verify` 3 when the difference is not proven.
 
+#[cfg(feature = "sim")]
 mod agree;
 mod causes;
 mod check;
@@ -11,6 +12,7 @@ mod explain;
 mod guest;
 mod import;
 mod kernels;
+mod model;
 mod precursor;
 mod progress;
 mod record;
@@ -20,10 +22,13 @@ mod run;
 mod scenarios;
 mod stop;
 mod summary;
+#[cfg(feature = "top")]
 mod top;
 mod verify;
 mod vm;
+#[cfg(feature = "watch")]
 mod watch;
+#[cfg(feature = "sim")]
 mod whatif;
 
 use std::process::ExitCode;
@@ -45,8 +50,10 @@ enum Verb {
     /// Record running programs, or a command, and explain their stalls.
     Record(record::Args),
     /// Run as a daemon: keep the last minute in memory, write a recording when a stall occurs, serve metrics.
+    #[cfg(feature = "watch")]
     Watch(watch::Args),
     /// Show who waits and who makes them wait, now: one screen, from the running daemon or by hooks of its own.
+    #[cfg(feature = "top")]
     Top(top::Args),
     /// Explain existing logs (vmstat, sar, free, traces, kernel logs ...), or convert them to a recording.
     Import(import::Args),
@@ -63,6 +70,7 @@ enum Verb {
     /// Judge whether recording B is better than A: intervals and a verdict.
     Compare(compare::Args),
     /// Measure how far recordings of one scenario agree: host, vm and simulator.
+    #[cfg(feature = "sim")]
     Agree(agree::Args),
     /// Prove that a fix helps, by interleaved runs with and without it.
     Verify(verify::Args),
@@ -71,6 +79,7 @@ enum Verb {
     /// Restore what killed runs had changed.
     Restore(restore::Args),
     /// Try settings on the simulator; prints a table and the best choice.
+    #[cfg(feature = "sim")]
     Whatif(whatif::Args),
     /// Fetch kernels for `run --on vm`, or run a command in a guest.
     Vm(vm::Args),
@@ -99,7 +108,9 @@ pub fn main() -> ExitCode {
     let done = match cli.verb {
         Verb::Run(args) => run::run(args),
         Verb::Record(args) => record::run(args),
+        #[cfg(feature = "watch")]
         Verb::Watch(args) => watch::run(&args),
+        #[cfg(feature = "top")]
         Verb::Top(args) => top::run(&args),
         Verb::Import(args) => import::run(args),
         Verb::Explain(args) => explain::run(&args),
@@ -108,10 +119,12 @@ pub fn main() -> ExitCode {
         Verb::Report(args) => report::run(&args),
         Verb::Summary(args) => summary::run(&args),
         Verb::Compare(args) => compare::run(&args),
+        #[cfg(feature = "sim")]
         Verb::Agree(args) => agree::run(&args),
         Verb::Verify(args) => verify::run(&args),
         Verb::Scenarios(args) => scenarios::run(&args),
         Verb::Restore(args) => restore::run(&args),
+        #[cfg(feature = "sim")]
         Verb::Whatif(args) => whatif::run(&args),
         Verb::Vm(args) => vm::run(&args),
         Verb::Precursor(args) => precursor::run(&args),

@@ -9,6 +9,7 @@ use anyhow::Context;
 
 use super::common::{self, Output, Usage};
 use super::kernels;
+use super::model;
 use super::progress::Bar;
 use super::stop::{self, AtOnce};
 use flatwater_host::error::HostError;
@@ -114,7 +115,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         if args.on != "sim" {
             anyhow::bail!(Usage::new("--constants is for --on sim: only the model has any"));
         }
-        common::print(&flatwater_sim::constants(&scenario)?)?;
+        common::print(&model::constants(&scenario)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     args.btf.as_deref().map_or(Ok(()), flatwater_host::tracer::use_types_of)?;
@@ -165,7 +166,7 @@ fn on_host(args: &Args, scenario: &Scenario, out: &Dir, stop: &AtomicBool, progr
 }
 
 fn on_sim(scenario: &Scenario, out: &Dir) -> anyhow::Result<()> {
-    let (recording, _truth) = flatwater_sim::run(scenario)?;
+    let recording = model::run(scenario)?;
     flatwater_recording::write_whole(&out.proc_path(), &recording)?;
     Ok(out.share_files()?)
 }

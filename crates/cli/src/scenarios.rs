@@ -4,7 +4,6 @@ use std::process::ExitCode;
 
 use super::common::{self, Usage};
 use flatwater_recording::KNOBS;
-use flatwater_sim::kernel;
 use flatwater_workload::WORKLOADS;
 use flatwater_workload::scenario::Scenario;
 use flatwater_workload::scenario::builtin::{self, BUILTIN};
@@ -33,7 +32,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         },
         None if args.knobs => knobs(),
         None if args.workloads => workloads(),
-        None if args.kernels => kernels(),
+        None if args.kernels => super::model::kernels()?,
         None => list()?,
     };
     common::print(&text)?;
@@ -60,20 +59,6 @@ fn knobs() -> String {
         format!("{}{unit}: {}\n    {}\n", knob.key, knob.wanted(), knob.sentence)
     };
     KNOBS.iter().map(line).collect()
-}
-
-/// Two versions between which nothing stands here are one kernel to the model.
-fn kernels() -> String {
-    let line = |(version, what): (String, &str)| format!("{version}: {what}\n");
-    let mut text: String = kernel::history().into_iter().map(line).collect();
-    let others = kernel::PROFILES.iter().map(|make| make());
-    for profile in others.filter(|profile| !text.contains(profile.sentence)).collect::<Vec<_>>() {
-        text.push_str(&format!("{}: {}\n", profile.name, profile.sentence));
-    }
-    text.push_str("\nOf a version that is not here the model knows nothing: it is the one before. Known not to be in the model:\n");
-    let absent = kernel::absent().map(|(version, title)| format!("    {version}: {title}\n"));
-    text.extend(absent);
-    text
 }
 
 fn workloads() -> String {

@@ -1,5 +1,5 @@
 //! Golden files: each input under tests/golden/import is imported, and what came of it is compared, line by line, with
-//! the file beside it. `FLATWATER_BLESS=1 cargo test -p flatwater-import --test golden` rewrites those; read the
+//! the file beside it. `FLATWATER_BLESS=1 cargo test -p flatwater-import golden::` rewrites those; read the
 //! difference before you commit it.
 
 use std::fmt::Write as _;

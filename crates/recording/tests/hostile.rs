@@ -210,7 +210,7 @@ fn fields_of_tomorrow_and_yesterday_are_no_obstacle() {
     assert_eq!((read.header.seed, &read.gaps[..]), (5, &[][..]));
 }
 
-/// `cargo test -p flatwater-recording --test hostile -- --ignored` after the format changed: seeds for the fuzzer.
+/// `cargo test -p flatwater-recording hostile:: -- --ignored` after the format changed: seeds for the fuzzer.
 #[test]
 #[ignore = "writes fuzz/corpus"]
 fn writes_the_fuzz_corpus() {

@@ -1,6 +1,6 @@
 //! Who writes and who reads each column of the schema, by the constants that the crates' sources name.
 //!
-//! `cargo test -p flatwater-recording --test schema_use -- --nocapture` prints the table.
+//! `cargo test -p flatwater-recording schema_use:: -- --nocapture` prints the table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -156,7 +156,7 @@ fn no_stage_names_a_column_by_a_string() {
     assert_eq!(strings, [] as [String; 0]);
 }
 
-/// `FLATWATER_BLESS=1 cargo test -p flatwater-recording --test schema_use` rewrites the tables.
+/// `FLATWATER_BLESS=1 cargo test -p flatwater-recording schema_use::` rewrites the tables.
 #[test]
 fn recording_md_is_in_step() {
     in_step("columns", &page::markdown());

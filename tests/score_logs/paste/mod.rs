@@ -7,7 +7,7 @@ mod prefix;
 mod whole;
 mod wrap;
 
-use crate::corpus::Log;
+use crate::score_logs::corpus::Log;
 
 /// Files of a paste: name and text.
 pub type Files = Vec<(String, String)>;

@@ -1,7 +1,7 @@
 //! What stands round a paste, and what is missing of it.
 
 use super::{Files, Paste};
-use crate::corpus::Kind;
+use crate::score_logs::corpus::Kind;
 
 /// All files, one after another, in the first one's name.
 pub fn joined(paste: &Paste<'_>) -> Option<Files> {

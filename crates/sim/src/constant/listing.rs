@@ -130,29 +130,7 @@ pub fn text(profile: &Profile, inputs: &[Input]) -> String {
     text
 }
 
-/// The table of docs/simulator.md: each constant once, with the profiles that differ.
-#[must_use]
-pub fn markdown(profiles: &[Profile]) -> String {
-    let mut rows: Vec<(String, String)> = Vec::new();
-    for profile in profiles {
-        for entry in of_profile(profile).iter().filter(|entry| entry.value > 0) {
-            let rest = format!("{} | {} | {}", entry.value, entry.provenance.kind(), entry.provenance);
-            let row = (format!("`{}`", entry.path()), rest);
-            if !rows.contains(&row) {
-                rows.push(row);
-            }
-        }
-    }
-    rows.sort();
-    let mut table = "| constant | value | kind | from |\n|---|---|---|---|\n".to_owned();
-    for (name, rest) in rows {
-        let _ = writeln!(table, "| {name} | {rest} |");
-    }
-    table
-}
-
-/// The table of docs/simulator.md of everything that was fitted, constants and inputs of scenarios, by the row that it
-/// was fitted to: these rows are calibration.
+/// A table of all fitted constants and inputs of scenarios, by the published row that each was fitted to.
 #[must_use]
 pub fn calibration(profiles: &[Profile], scenarios: &[Scenario]) -> String {
     let mut rows = std::collections::BTreeSet::new();

@@ -7,7 +7,7 @@
 pub mod inputs;
 mod listing;
 
-pub use self::listing::{Entry, calibration, markdown, of_profile, text};
+pub use self::listing::{Entry, calibration, of_profile, text};
 
 /// Where a constant comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

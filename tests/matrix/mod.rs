@@ -10,7 +10,7 @@ mod table;
 use std::fs;
 use std::path::Path;
 
-use asked::{Asked, Kernel, Steps};
+use self::asked::{Asked, Kernel, Steps};
 use needs::{Need, skip};
 
 /// Relative to this package's folder.

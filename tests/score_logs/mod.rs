@@ -10,8 +10,8 @@ mod paste;
 mod rival;
 mod score;
 
-use corpus::Part;
-use score::Sheet;
+use self::corpus::Part;
+use self::score::Sheet;
 
 #[test]
 fn the_corpus_is_well_formed() {

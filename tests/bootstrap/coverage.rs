@@ -1,7 +1,7 @@
 //! How often the interval holds the truth, and how wide it is for that, on series whose truth is known: autoregressive
 //! ones of mean 0, from independent windows to such as remember 95 % of the one before. The promise is 95 %.
 //!
-//! `cargo test -p flatwater --test bootstrap_coverage -- --nocapture` prints the table of docs/report.md.
+//! `cargo test -p flatwater-experiment coverage:: -- --nocapture` prints the table of docs/report.md.
 
 use flatwater_experiment::bootstrap::{estimate, quantile_t};
 use flatwater_experiment::windowed::Mean;

@@ -6,17 +6,15 @@
 
 mod act;
 #[allow(dead_code)]
-#[path = "../common/mod.rs"]
-mod common;
 mod measure;
 mod recipe;
 mod slices;
 mod stage;
 mod table;
 
-use measure::Mode;
+use self::measure::Mode;
+use self::recipe::RECIPES;
 use needs::{Need, skip};
-use recipe::RECIPES;
 
 #[test]
 fn actor() {
@@ -26,7 +24,7 @@ fn actor() {
 /// One recipe, once: the machinery works end to end, and the most certain of all causes is found.
 #[test]
 fn a_full_memory_group_is_found_blind() {
-    if !common::is_root() {
+    if !crate::common::is_root() {
         return skip(Need::Root, "ground truth", "not root");
     }
     let recipe = RECIPES.iter().find(|recipe| recipe.name == "memcg-dirty").expect("a recipe");

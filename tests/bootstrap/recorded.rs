@@ -151,7 +151,7 @@ fn coarse(ns: u64) -> u64 {
     ((ns >> step) + 1) << step
 }
 
-/// `FLATWATER_RECORDINGS=DIR cargo test --test bootstrap_recorded make_the_fixture -- --ignored` writes the fixture from
+/// `FLATWATER_RECORDINGS=DIR cargo test -p flatwater-experiment make_the_fixture -- --ignored` writes the fixture from
 /// every recording below DIR.
 #[test]
 #[ignore = "writes the fixture that the other tests read"]

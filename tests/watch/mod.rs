@@ -2,8 +2,6 @@
 //! real Prometheus, and neither a wrong configuration nor kill -9 loses what was there.
 
 #[allow(dead_code)]
-#[path = "../common/mod.rs"]
-mod common;
 mod hard;
 mod top;
 
@@ -14,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::loopdisk::LoopDisk;
-use common::{Scratch, alone, is_root, tool};
+use crate::common::loopdisk::LoopDisk;
+use crate::common::{Scratch, alone, is_root, tool};
 use flatwater_recording::{OpKind, Recording, Table, read};
 use needs::{Need, skip};
 

@@ -1,0 +1,57 @@
+//! The model of the kernel, where this build has it (feature `sim`).
+
+use flatwater_recording::Recording;
+use flatwater_workload::scenario::Scenario;
+
+#[cfg(not(feature = "sim"))]
+use super::common::Usage;
+
+/// Runs a scenario in the model.
+#[cfg(feature = "sim")]
+pub fn run(scenario: &Scenario) -> anyhow::Result<Recording> {
+    Ok(flatwater_sim::run(scenario).map(|(recording, _truth)| recording)?)
+}
+
+#[cfg(not(feature = "sim"))]
+pub fn run(_scenario: &Scenario) -> anyhow::Result<Recording> {
+    Err(absent())
+}
+
+/// Every constant of the model with its origin.
+#[cfg(feature = "sim")]
+pub fn constants(scenario: &Scenario) -> anyhow::Result<String> {
+    Ok(flatwater_sim::constants(scenario)?)
+}
+
+#[cfg(not(feature = "sim"))]
+pub fn constants(_scenario: &Scenario) -> anyhow::Result<String> {
+    Err(absent())
+}
+
+/// The model's kernels, with the change that each version brought, and the changes that the model lacks.
+#[cfg(feature = "sim")]
+pub fn kernels() -> anyhow::Result<String> {
+    use flatwater_sim::kernel;
+    let line = |(version, what): (String, &str)| format!("{version}: {what}\n");
+    let mut text: String = kernel::history().into_iter().map(line).collect();
+    let others = kernel::PROFILES.iter().map(|make| make());
+    for profile in others.filter(|profile| !text.contains(profile.sentence)).collect::<Vec<_>>() {
+        text.push_str(&format!("{}: {}\n", profile.name, profile.sentence));
+    }
+    text.push_str("\nA version without a line behaves like the one before it. Changes that the model does not have:\n");
+    let absent = kernel::absent().map(|(version, title)| format!("    {version}: {title}\n"));
+    text.extend(absent);
+    Ok(text)
+}
+
+#[cfg(not(feature = "sim"))]
+pub fn kernels() -> anyhow::Result<String> {
+    Err(absent())
+}
+
+#[cfg(not(feature = "sim"))]
+fn absent() -> anyhow::Error {
+    anyhow::Error::new(Usage::new(
+        "this build has no model of the kernel; `make build` makes one that has (feature sim)",
+    ))
+}

@@ -1,0 +1,5 @@
+//! Tests of the importers through their public interface.
+
+mod columns;
+mod golden;
+mod refused;

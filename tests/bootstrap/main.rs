@@ -1,0 +1,6 @@
+//! Error rates of the statistics behind `compare` and `verify`: coverage of the intervals and false alarms.
+
+mod coverage;
+mod false_alarms;
+mod recorded;
+mod trials;

@@ -1,0 +1,47 @@
+//! Tests of the command and of several crates together, in one executable: each file is a module, and docs/development.md
+//! says which ones need the machine to themselves.
+
+mod adding;
+mod cli;
+mod common;
+mod ground_truth;
+mod host_scenarios;
+mod import_cases;
+mod kill_run;
+mod kill_writer;
+mod matrix;
+mod packages;
+mod predict;
+mod record_targets;
+mod recording_corpus;
+mod recording_full_disk;
+mod report;
+mod safe_end;
+mod safe_files;
+mod safe_guest;
+mod safe_privileges;
+mod sampler;
+mod score_logs;
+mod setup_apply;
+mod setup_kill9;
+mod setup_knobs;
+mod setup_verify;
+mod sim_cases;
+mod sim_cgroup;
+mod sim_constants;
+mod sim_devices;
+mod sim_graphdb;
+mod sim_journal;
+mod sim_mail;
+mod sim_numa;
+mod sim_sdet;
+mod supply_chain;
+mod swarm;
+mod tidy;
+mod tracing_foreign;
+mod tracing_own;
+mod vm_boot;
+mod vm_cgroup2;
+mod vm_long;
+mod watch;
+mod whatif;

@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""The tests that `make test` leaves out, in parts.
+
+    tools/long.py all                 every part
+    tools/long.py PART...             these parts (docs/development.md lists them with their times)
+    tools/long.py --changed MINUTES   the parts whose crates changed since yesterday's last commit, as far as they fit
+"""
+
+import os
+import subprocess
+import sys
+import time
+
+CARGO = os.environ.get("CARGO", "cargo")
+PYTHON = os.environ.get("FLEET_PYTHON", "python3")
+FLEET = ["--manifest-path", "crates/fleet/Cargo.toml"]
+FLATWATER = "target/release/flatwater"
+
+
+def ignored(package, pattern, *more):
+    """The ignored tests of a package whose names match."""
+    chosen = f"package({package}) & test(/{pattern}/) - test(/writes_|make_the_fixture/)"
+    return [CARGO, "nextest", "run", "-p", package, "--run-ignored", "only", "--profile", "long", "-E", chosen, *more]
+
+
+RELEASE = ["make", "--no-print-directory", "build"]
+# Part: minutes on two idle cores, what it covers (paths below the root), the commands.
+PARTS = {
+    "model": (40, ["crates/sim", "crates/workload", "tests/predict"], [
+        ignored("flatwater", "^(sim_|predict)"),
+        ["env", "FLATWATER_SWARM=2000", CARGO, "nextest", "run", "-p", "flatwater", "--profile", "long", "-E", "test(/^swarm::/)"],
+    ]),
+    "fleet": (25, ["crates/fleet", "crates/recording", "crates/explain", "crates/experiment"], [
+        ["tools/s3.sh"],
+        [CARGO, "clippy", *FLEET, "--all-targets", "--", "-D", "warnings"],
+        [CARGO, "test", *FLEET],
+        [CARGO, "test", *FLEET, "--", "--ignored", "--skip", "ballista::"],
+    ]),
+    "fleet-engines": (45, ["crates/fleet/src/ask"], [
+        [CARGO, "clippy", *FLEET, "--all-targets", "--features", "ballista-cluster", "--", "-D", "warnings"],
+        [CARGO, "test", *FLEET, "--features", "ballista-cluster", "--lib", "cluster"],
+        [CARGO, "test", *FLEET, "--features", "ballista-cluster", "--test", "fleet", "--", "--ignored", "--test-threads", "1", "ballista::"],
+        [CARGO, "build", *FLEET],
+        [PYTHON, "crates/fleet/tests/engines.py", "duckdb", "spark", "clickhouse", "--fleet", "crates/fleet/target/debug/flatwater-fleet"],
+    ]),
+    "kernels": (60, ["crates/vm", "crates/host/bpf", "tests/matrix"], [
+        RELEASE, ["tools/matrix.sh"], ignored("flatwater", "^(vm_long|vm_cgroup2)"),
+    ]),
+    "power-cuts": (25, ["precursor"], [ignored("precursor", "")]),
+    "watch": (75, ["crates/watch", "crates/top"], [ignored("flatwater", "^watch")]),
+    "packages": (15, ["packaging", "tools/package.sh", "tools/install.sh"], [RELEASE, ignored("flatwater", "^(packages|supply_chain)")]),
+    "cross": (4, ["crates/host", "crates/vm"], [["tools/cross.sh"]]),
+    # 10,000 children, 5,000 threads, 200,000 calls a second: memory stays bounded, and lost events are counted.
+    "storms": (2, ["crates/host"], [RELEASE, ["python3", "tests/programs/storms.py", "--flatwater", FLATWATER]]),
+}
+
+
+def changed_paths():
+    """Paths that changed since the last commit that is 12 hours older than the newest one: what this day's work touched."""
+    def git(*arguments):
+        return subprocess.run(["git", *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+    newest = int(git("log", "-1", "--format=%ct"))
+    base = git("rev-list", "-1", f"--before={newest - 12 * 3600}", "HEAD")
+    return git("diff", "--name-only", base, "HEAD").splitlines() if base else []
+
+
+def chosen_parts(words):
+    if words == ["all"]:
+        return list(PARTS)
+    if words[:1] != ["--changed"]:
+        return words
+    minutes_left, paths, chosen = float(words[1]), changed_paths(), []
+    for name, (minutes, covers, _) in sorted(PARTS.items(), key=lambda part: part[1][0]):
+        if not any(path.startswith(cover) for path in paths for cover in covers):
+            continue
+        if minutes <= minutes_left:
+            minutes_left -= minutes
+            chosen.append(name)
+        else:
+            print(f"long: this change touches {', '.join(covers)}: run `make test-{name}` ({minutes} min), it does not fit here")
+    return chosen
+
+
+def main():
+    words = sys.argv[1:]
+    if not words or (words[0] == "--changed" and len(words) != 2):
+        sys.exit(__doc__)
+    names = chosen_parts(words)
+    unknown = [name for name in names if name not in PARTS]
+    if unknown:
+        print(f"long: there is no part {unknown[0]}; the parts are {', '.join(PARTS)}", file=sys.stderr)
+        return 2
+    os.environ["PATH"] = f"{os.getcwd()}/target/tools/bin:{os.environ['PATH']}"
+    failed = []
+    for name in names:
+        print(f"== {name}", flush=True)
+        begin = time.monotonic()
+        # Each command runs, so that one failure does not hide the next.
+        if not all([subprocess.run(command, check=False).returncode == 0 for command in PARTS[name][2]]):
+            failed.append(name)
+        print(f"== {name}: {(time.monotonic() - begin) / 60:.1f} min", flush=True)
+    print(f"long: failed: {', '.join(failed)}" if failed else "long: all parts passed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
