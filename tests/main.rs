@@ -25,6 +25,7 @@ mod score_logs;
 mod setup_apply;
 mod setup_kill9;
 mod setup_knobs;
+mod setup_script;
 mod setup_verify;
 mod sim_cases;
 mod sim_cgroup;

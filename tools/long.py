@@ -43,6 +43,7 @@ PARTS = {
         [CARGO, "build", *FLEET],
         [PYTHON, "crates/fleet/tests/engines.py", "duckdb", "spark", "clickhouse", "--fleet", "crates/fleet/target/debug/flatwater-fleet"],
     ]),
+    "import": (10, ["crates/import"], [["env", "FLATWATER_LONG=1", CARGO, "nextest", "run", "-p", "flatwater-import", "--profile", "long"]]),
     "kernels": (60, ["crates/vm", "crates/host/bpf", "tests/matrix"], [
         RELEASE, ["tools/matrix.sh"], ignored("flatwater", "^(vm_long|vm_cgroup2)"),
     ]),

@@ -215,10 +215,13 @@ fn cut_at_every_byte_nothing_panics_and_what_was_before_stays() {
     for path in inputs() {
         let bytes = std::fs::read(&path).expect("an input");
         let mut most = 0;
-        // Every byte of small files, every place of a line's end and a share of the others in large ones.
-        let step = 1 + bytes.len() / 1500;
+        let step = 1 + bytes.len() / places(1500, 60);
+        let lines_step = 1 + bytes.iter().filter(|byte| **byte == b'\n').count() / places(1500, 60);
+        let mut lines = 0;
         for end in 0..=bytes.len() {
-            let whole_lines = end == bytes.len() || bytes.get(end.wrapping_sub(1)) == Some(&b'\n');
+            let ends_line = bytes.get(end.wrapping_sub(1)) == Some(&b'\n');
+            lines += usize::from(ends_line);
+            let whole_lines = end == bytes.len() || (ends_line && lines % lines_step == 0);
             if end % step != 0 && !whole_lines {
                 continue;
             }
@@ -238,6 +241,11 @@ fn cut_at_every_byte_nothing_panics_and_what_was_before_stays() {
     }
 }
 
+/// How many places of each input are tried: all that the long form asks for (`make test-import`), or a sample.
+fn places(long: usize, short: usize) -> usize {
+    if std::env::var_os("FLATWATER_LONG").is_some() { long } else { short }
+}
+
 #[test]
 fn junk_in_any_line_is_a_problem_and_no_panic() {
     for path in inputs() {
@@ -246,7 +254,7 @@ fn junk_in_any_line_is_a_problem_and_no_panic() {
         let whole = items(import(&bytes));
         for junk in ["x", "-1", "99999999999999999999999", "1e308", "\u{1f980}", "\0", "NaN", ":", "{", "("] {
             let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-            for at in (0..lines.len()).step_by(1 + lines.len() / 40) {
+            for at in (0..lines.len()).step_by(1 + lines.len() / places(40, 6)) {
                 let old = lines[at].clone();
                 let mut words: Vec<&str> = old.split_whitespace().collect();
                 let place = words.len() / 2;
