@@ -185,7 +185,7 @@ fn a_real_programs_neighbour_is_named() {
     let out = Command::new("python3")
         .arg("-B")
         .arg(script)
-        .args(["--flatwater", env!("CARGO_BIN_EXE_flatwater"), "--short", "--runs", "6", "--image-mib", "1024"])
+        .args(["--flatwater", env!("CARGO_BIN_EXE_flatwater"), "--short", "--runs", "3", "--image-mib", "1024"])
         .args(["--only", "fio-psync", "--beside", "alone,lock-holder,full-cgroup"])
         .stdin(Stdio::null())
         .output()

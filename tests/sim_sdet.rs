@@ -85,6 +85,7 @@ fn on_2_2_3_buffers_fill_memory_and_the_work_waits_for_the_disk() {
 }
 
 #[test]
+#[ignore = "make test-model"]
 fn with_either_mend_and_without_orphaning_they_settle() {
     for (name, orphaning) in [("sdet-2.2.5", true), ("sdet-2.2.3-proposed", true), ("sdet-2.2.3", false)] {
         let came = come(name, orphaning, 300);

@@ -160,7 +160,7 @@ fn seeds() -> Vec<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     match number("FLATWATER_SEED") {
         Some(seed) => vec![seed],
-        None => (1..=number("FLATWATER_SWARM").unwrap_or(24)).collect(),
+        None => (1..=number("FLATWATER_SWARM").unwrap_or(8)).collect(),
     }
 }
 

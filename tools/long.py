@@ -44,6 +44,9 @@ PARTS = {
         [PYTHON, "crates/fleet/tests/engines.py", "duckdb", "spark", "clickhouse", "--fleet", "crates/fleet/target/debug/flatwater-fleet"],
     ]),
     "import": (10, ["crates/import"], [["env", "FLATWATER_LONG=1", CARGO, "nextest", "run", "-p", "flatwater-import", "--profile", "long"]]),
+    "kills": (10, ["crates/host/src/setup", "crates/safefs"], [
+        ["env", "FLATWATER_KILLS=0..300", CARGO, "nextest", "run", "-p", "flatwater", "--profile", "long", "-E", "test(/^setup_kill9::/)"],
+    ]),
     "kernels": (60, ["crates/vm", "crates/host/bpf", "tests/matrix"], [
         RELEASE, ["tools/matrix.sh"], ignored("flatwater", "^(vm_long|vm_cgroup2)"),
     ]),

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The matrix of kernels (tests/matrix, docs/kernels.md).
-#   tools/matrix.sh fetch     packages of the kernels into flatwater's cache, through apt, without installing them
+#   tools/matrix.sh fetch [NAME,NAME]   packages of the kernels into flatwater's cache, through apt, without installing them;
+#                             those that are there already are not fetched again
 #   tools/matrix.sh           boots each kernel that was fetched and writes docs/kernels.md
 #   tools/matrix.sh run NAME,NAME:stalls   only these make the stalls (5.10,7.3), or the foreign programs' alone (:stalls); the others
 #                             are asked for `check`
@@ -14,7 +15,13 @@ flatwater=${FLATWATER:-target/release/flatwater}
 # Suites of Debian that hold these kernels; the addresses are this machine's own.
 suites="bullseye bookworm bookworm-backports trixie trixie-backports"
 security="bullseye-security bookworm-security trixie-security"
-packages=$(grep -v '^#' tests/matrix/kernels.txt | awk '{ print $1 }')
+# packages_named NAME,NAME: of these kernels; of all where none is named.
+packages_named() {
+    awk -v names=",$1," '!/^#/ && (names == ",," || index(names, "," $2 ",")) { print $1 }' tests/matrix/kernels.txt
+}
+# Where flatwater itself looks: root's own place, whatever a user's environment says, else the user's.
+cache=/var/cache/flatwater
+[ "$(id -u)" -eq 0 ] || cache=${XDG_CACHE_HOME:-$HOME/.cache}/flatwater
 
 # In /bin of older packages, in /usr/bin of newer ones.
 program_in() {
@@ -22,7 +29,11 @@ program_in() {
 }
 
 fetch() {
-    local place uris uri
+    local place uris uri package packages=()
+    for package in $(packages_named "${1:-}"); do
+        [ -n "$(find "$cache/kernels/${package%%:*}" -name 'vmlinuz*' -print -quit 2>/dev/null)" ] || packages+=("$package")
+    done
+    [ ${#packages[@]} -gt 0 ] || [ ! -x "$cache/busybox" ] || return 0
     place=$(mktemp -d)
     trap 'rm -rf "$place"' RETURN
     mkdir -p "$place/lists/partial" "$place/archives/partial"
@@ -46,15 +57,12 @@ Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
 CONF
     export APT_CONFIG=$place/apt.conf
     apt-get update -qq
-    for package in $packages; do "$flatwater" vm fetch-kernel "$package"; done
+    for package in "${packages[@]}"; do "$flatwater" vm fetch-kernel "$package"; done
     # A static program of the guest's own: what the foreign programs of the matrix are.
     (cd "$place" && apt-get download -qq busybox-static && dpkg-deb -x busybox-static_*.deb busybox)
-    # Where flatwater itself looks: root's own place, whatever a user's environment says, else the user's.
-    local cache=/var/cache
-    [ "$(id -u)" -eq 0 ] || cache=${XDG_CACHE_HOME:-$HOME/.cache}
-    install -D -m 755 "$(program_in "$place/busybox")" "$cache/flatwater/busybox"
+    install -D -m 755 "$(program_in "$place/busybox")" "$cache/busybox"
     (cd "$place" && rm busybox-static_*.deb && apt-get download -qq busybox-static:arm64 && dpkg-deb -x busybox-static_*.deb arm64)
-    install -D -m 755 "$(program_in "$place/arm64")" "$cache/flatwater/busybox-aarch64"
+    install -D -m 755 "$(program_in "$place/arm64")" "$cache/busybox-aarch64"
 }
 
 # The static binaries that were built; FLATWATER_INIT_X86_64 and _AARCH64 name others.
@@ -74,7 +82,7 @@ statics() {
 }
 
 case ${1:-run} in
-fetch) fetch ;;
+fetch) fetch "${2:-}" ;;
 places)
     statics
     # The steps but the first are made on ext4.
@@ -87,5 +95,5 @@ run)
     FLATWATER_MATRIX=${2:-all} FLATWATER_BLESS=1 cargo test -p flatwater --test flatwater -- --ignored --nocapture matrix::
     echo "matrix: $((($(date +%s) - began + 30) / 60)) minutes"
     ;;
-*) echo "usage: tools/matrix.sh [fetch | run [NAME,NAME] | places [STEPS]]" >&2; exit 2 ;;
+*) echo "usage: tools/matrix.sh [fetch [NAME,NAME] | run [NAME,NAME] | places [STEPS]]" >&2; exit 2 ;;
 esac

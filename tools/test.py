@@ -2,7 +2,7 @@
 """Runs the stages of `make test` in order, then prints what each took and the ten slowest tests.
 
     tools/test.py            all stages
-    tools/test.py STAGE...   only these (format, lint, licences, build, tests, doctests, fleet)
+    tools/test.py STAGE...   only these
 
 A stage that fails does not stop the ones after it, except that nothing runs after a build that failed. The exit status is
 1 if any stage failed. target/test-times.json keeps the times for `make budgets`.
@@ -27,6 +27,8 @@ STAGES = {
     "lint": [["tools/web.sh"], [CARGO, "clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]],
     "licences": [["tools/deny.sh"]],
     "build": [[CARGO, "nextest", "run", "--workspace", "--no-run"]],
+    # One old and one new kernel for the tests in guests; the packages are fetched once.
+    "kernels": [["env", "FLATWATER=target/debug/flatwater", "tools/matrix.sh", "fetch", "5.10,7.3"]],
     "tests": [[CARGO, "nextest", "run", "--workspace"]],
     "doctests": [[CARGO, "test", "--workspace", "--doc", "--quiet"]],
 }
