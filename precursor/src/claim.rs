@@ -2,8 +2,8 @@
 //!
 //! Pure over its memory and its atomics, so that `tests/model_many.rs` runs this very file under loom.
 
-use crate::atomics::{AtomicU64, Ordering, fence};
-use crate::frame::{self, Word};
+use super::atomics::{AtomicU64, Ordering, fence};
+use super::frame::{self, Word};
 
 /// The ring's memory, by position.
 pub(crate) trait Places {

@@ -1,6 +1,6 @@
 //! The unsafe code of the append path on plain memory, with real threads and no system call, so that miri can run it:
 //!
-//!     cargo +nightly miri test -p precursor --test unsafe_code
+//!     cargo +nightly miri test -p precursor --test precursor unsafe_code::
 //!
 //! `src/lane.rs`, `claim.rs` and `frame.rs` are compiled here as they are.
 
