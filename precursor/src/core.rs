@@ -109,7 +109,8 @@ pub(crate) struct Core {
     /// descheduled helper might hold.
     pub(crate) next: AtomicPtr<DataFile>,
     pub(crate) durable: AtomicU64,
-    pub(crate) failed: AtomicBool,
+    /// Read by every append, and stored once: on a cache line of its own.
+    pub(crate) failed: Line<AtomicBool>,
     pub(crate) failure: OnceLock<Failure>,
     pub(crate) space: Space,
     pub(crate) closing: AtomicBool,
@@ -132,7 +133,7 @@ impl Core {
     pub(crate) fn fail(&self, what: &'static str, error: &io::Error) {
         // Only the first failure is kept: the later ones follow from it.
         let _ = self.failure.set(Failure { what, message: error.to_string() });
-        self.failed.store(true, Ordering::Release);
+        self.failed.0.store(true, Ordering::SeqCst);
     }
 
     /// For the tests of what happens when a helper panics.
@@ -161,10 +162,15 @@ impl Core {
         Ok(())
     }
 
+    /// What every append returns once something has failed.
+    pub(crate) fn failure(&self) -> Option<AppendError> {
+        self.failure.get().map(|f| AppendError::Failed { what: f.what, message: f.message.clone() })
+    }
+
     /// The reason why waiting for room would be in vain, if there is one.
     pub(crate) fn append_refusal(&self) -> Option<AppendError> {
-        if let Some(f) = self.failure.get() {
-            return Some(AppendError::Failed { what: f.what, message: f.message.clone() });
+        if let Some(failed) = self.failure() {
+            return Some(failed);
         }
         self.space.exhausted().map(|bytes_left| AppendError::OutOfSpace { bytes_left })
     }

@@ -85,11 +85,11 @@ pub enum AppendError {
         message: String,
     },
     /// `commit` of more than was reserved, or without a reservation.
-    #[error("commit of {len} bytes after a reservation of {reserved}")]
+    #[error("commit of {len} bytes, and {reserved} are reserved; reserve first, and commit before the next append")]
     NotReserved {
         /// Bytes committed.
         len: usize,
-        /// Bytes reserved.
+        /// Bytes reserved; 0 also without a reservation.
         reserved: usize,
     },
     /// This is a child that was forked after the appender was opened: it has neither the helper nor the memory.

@@ -28,7 +28,7 @@ impl Lane {
 
     #[inline(always)]
     pub(crate) fn room(&self) -> u64 {
-        self.limit - self.cursor
+        self.limit.saturating_sub(self.cursor)
     }
 
     /// Where the payload of the next record goes.

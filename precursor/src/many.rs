@@ -57,9 +57,6 @@ impl ManyAppender {
             return Err(AppendError::TooLong { len: bytes.len(), max: self.record_max });
         }
         let need = frame::framed_len(bytes.len()) as u64;
-        if self.core.roll_bytes != 0 && need > self.core.roll_room() {
-            return Err(AppendError::TooLong { len: bytes.len(), max: self.core.roll_room() as usize - frame::HEADER });
-        }
         let at = self.take_place(need)?;
         // SAFETY: taken just now for this record.
         unsafe { claim::fill(&*self.ring, at, bytes) };

@@ -191,7 +191,7 @@ fn core(
         files: Mutex::new(Files { current: Arc::new(current), older: Vec::new() }),
         next: AtomicPtr::new(std::ptr::null_mut()),
         durable: AtomicU64::new(place.base),
-        failed: AtomicBool::new(false),
+        failed: Line(AtomicBool::new(false)),
         failure: OnceLock::new(),
         space: Space::new(),
         closing: AtomicBool::new(false),

@@ -20,6 +20,7 @@ mod forked;
 mod hostile;
 mod kinds;
 mod limits;
+mod misuse;
 mod model_lane;
 mod model_many;
 mod modes;
