@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
+use crate::claim;
 use crate::core::{Core, lock};
 use crate::error::{AppendError, SyncError};
 use crate::fork::Born;
@@ -247,6 +248,9 @@ impl Appender {
     pub(crate) fn finish(&mut self) -> Result<Durable, SyncError> {
         if self.born.elsewhere() {
             return Err(SyncError::Forked);
+        }
+        if self.core.live.many() {
+            claim::seal(&self.core.live.reserved.0);
         }
         self.core.closing.store(true, Ordering::Release);
         self.core.wake_helper();

@@ -8,6 +8,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use crate::budget::Part;
+use crate::claim;
 use crate::error::{AppendError, SyncError};
 use crate::files::Names;
 use crate::fork::Born;
@@ -167,6 +168,12 @@ impl Core {
         self.failure.get().map(|f| AppendError::Failed { what: f.what, message: f.message.clone() })
     }
 
+    /// The same, at the price of one load while nothing has failed.
+    #[inline(always)]
+    pub(crate) fn failure_seen(&self) -> Option<AppendError> {
+        if self.failed.0.load(Ordering::SeqCst) { self.failure() } else { None }
+    }
+
     /// The reason why waiting for room would be in vain, if there is one.
     pub(crate) fn append_refusal(&self) -> Option<AppendError> {
         if let Some(failed) = self.failure() {
@@ -203,7 +210,7 @@ impl Core {
             return Err(SyncError::Forked);
         }
         let end = match self.live.many() {
-            true => self.live.reserved.0.load(Ordering::Acquire),
+            true => claim::end(&self.live.reserved.0),
             false => self.live.position.0.load(Ordering::Acquire),
         };
         if position > end {

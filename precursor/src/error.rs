@@ -76,7 +76,8 @@ pub enum AppendError {
         /// Bytes available to this user on the file system.
         bytes_left: u64,
     },
-    /// The helper or the device failed. What `sync_to` has called durable is; the rest is for recovery.
+    /// The helper or the device failed. What `sync_to` has called durable is; the rest is for recovery, which with many producers may
+    /// also find the record of the call that returned this.
     #[error("{what}: {message}; close, find the cause, and reopen to recover")]
     Failed {
         /// What was being done.

@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
+use crate::claim;
 use crate::error::RecoverError;
 use crate::files::{NameError, Names, scan_frames, zeros_from};
 use crate::frame;
@@ -214,7 +215,7 @@ fn from_live(names: &Names, entry: &Entry, live: &LiveMap, shm: &Dir, stem: &str
     let mut end = live.position.0.load(Ordering::Acquire);
     // Asked before anything is written. Behind the journalled file nothing says more than that it was left whole.
     let least = if seq == entry.seq { entry.len } else { 0 };
-    let most = if live.many() { live.reserved.0.load(Ordering::Acquire) } else { end };
+    let most = if live.many() { claim::end(&live.reserved.0) } else { end };
     if seq < entry.seq || most.checked_sub(base).is_none_or(|len| len < least) {
         return Err(foreign("the live block ends before the journalled durable position; nothing was changed"));
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::core::{Core, lock};
-use crate::error::SyncError;
+use crate::error::{AppendError, SyncError};
 use crate::live::remove_shm;
 use crate::options::Framing;
 use crate::plan::Mode;
@@ -25,6 +25,11 @@ impl Syncer {
     /// As [`crate::Appender::sync_to`], on the calling thread. Several callers share one sync of the device.
     pub fn sync_to(&self, position: Position) -> Result<Durable, SyncError> {
         self.core.sync_to(position.0).map(Durable)
+    }
+
+    /// As [`crate::Appender::failure`].
+    pub fn failure(&self) -> Option<AppendError> {
+        self.core.failure()
     }
 
     /// End of what was appended, as far as it can be seen from here.
