@@ -327,7 +327,7 @@ fn map_largest(file: &std::fs::File, len: u64) -> io::Result<sys::Mapping> {
 
 fn tuning(options: &Options, choice: &Choice) -> Tuning {
     let ahead_bytes = choice.budget.bytes - stage_bytes(options, choice);
-    let mut tuning = Tuning::new(choice.mode, ahead_bytes.max(4 * page_bytes()));
+    let mut tuning = Tuning::new(choice.mode, ahead_bytes.max(4 * page_bytes()), page_bytes());
     if let Some(window) = options.window_bytes {
         let most = tuning.ahead_bytes_max / 4;
         tuning.window_bytes = (window.clamp(page_bytes(), most.max(page_bytes())) / page_bytes()) * page_bytes();
