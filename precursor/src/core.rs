@@ -11,7 +11,7 @@ use crate::budget::Part;
 use crate::claim;
 use crate::error::{AppendError, SyncError};
 use crate::files::Names;
-use crate::fork::Born;
+use crate::fork::{Born, Locked};
 use crate::frame;
 use crate::handles::Dir;
 use crate::lasting::Removal;
@@ -36,12 +36,23 @@ pub(crate) struct DataFile {
     pub(crate) warm: AtomicU64,
     /// `prefetch`: end of the zeros. The helper writes them, so a writer that went beyond would find its data overwritten.
     pub(crate) zeroed: AtomicU64,
+    /// Keeps other appenders out; `None` after close.
+    lock: Mutex<Option<Locked>>,
 }
 
 impl DataFile {
-    pub(crate) fn new(seq: u64, file: File, map: Option<Mapping>, guarded: bool) -> DataFile {
+    /// Takes in file `seq`, unless another appender has it open.
+    pub(crate) fn new(
+        names: &Names,
+        seq: u64,
+        file: File,
+        map: Option<Mapping>,
+        guarded: bool,
+    ) -> io::Result<DataFile> {
+        let lock = Mutex::new(Some(names.lock(seq, &file)?));
         let guard = map.as_ref().filter(|_| guarded).map(|map| Guarded::new(map.base(), map.len()));
-        DataFile { seq, file: Arc::new(file), guard, map, warm: AtomicU64::new(0), zeroed: AtomicU64::new(0) }
+        let (warm, zeroed) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(DataFile { seq, file: Arc::new(file), guard, map, warm, zeroed, lock })
     }
 }
 
@@ -186,6 +197,13 @@ impl Core {
     pub(crate) fn roll_room(&self) -> u64 {
         let mark = if self.framing == Framing::Records { frame::END_MARK_LEN as u64 } else { 0 };
         self.roll_bytes.saturating_sub(mark)
+    }
+
+    /// Lets other appenders have the files: handles that outlive the appender keep them open.
+    pub(crate) fn unlock_files(&self) {
+        drop(self.take_next());
+        let current = Arc::clone(&lock(&self.files).current);
+        drop(lock(&current.lock).take());
     }
 
     /// Takes the prepared file, if it is ready.

@@ -25,8 +25,8 @@ pub enum OpenError {
         /// Why not.
         reason: String,
     },
-    /// Another process or another appender holds the file.
-    #[error("{path} is held by another appender; close that one first", path = .path.display())]
+    /// Another process or another appender has the file open, under this name or another.
+    #[error("another appender has {path} open, under this name or another; close that one first", path = .path.display())]
     Busy {
         /// The path or pattern as given.
         path: PathBuf,
@@ -163,6 +163,7 @@ impl RecoverError {
         let path = path.to_owned();
         move |source| match crate::handles::unfit(&source) {
             Some(unfit) => RecoverError::Foreign { path, problem: format!("not used: {unfit}") },
+            None if crate::files::in_use(&source) => RecoverError::Busy { path },
             None => RecoverError::Io { what, path, source },
         }
     }
@@ -173,6 +174,7 @@ impl OpenError {
         let path = path.to_owned();
         move |source| match crate::handles::unfit(&source) {
             Some(unfit) => RecoverError::Foreign { path, problem: format!("not used: {unfit}") }.into(),
+            None if crate::files::in_use(&source) => OpenError::Busy { path },
             None => OpenError::Io { what, path, source },
         }
     }

@@ -269,7 +269,7 @@ impl Flusher {
 
 impl Core {
     pub(crate) fn create_next(&self, seq: u64) -> io::Result<DataFile> {
-        Ok(DataFile::new(seq, self.names.open(seq)?, None, false))
+        DataFile::new(&self.names, seq, self.names.open(seq)?, None, false)
     }
 }
 

@@ -116,6 +116,36 @@ impl Locked {
         &self.file
     }
 
+    /// Keeps other appenders out of the file itself, by whatever name they reach it; false if one holds it.
+    ///
+    /// A lock for writing on one byte, which belongs to the open file description (fcntl(2), F_OFD_SETLK). Only a process that may
+    /// write to the file can hold such a lock. A reader's lock is none of an appender, and is passed over. So is a file system or
+    /// kernel (before 3.15) without these locks: there the lock beside the data remains.
+    pub(crate) fn try_lock_data(&self) -> std::io::Result<bool> {
+        let fd = self.file.as_raw_fd();
+        loop {
+            let mut lock = byte_lock(libc::F_WRLCK);
+            // SAFETY: an open descriptor and a lock that outlives the call.
+            if unsafe { libc::fcntl(fd, libc::F_OFD_SETLK, &raw const lock) } == 0 {
+                return Ok(true);
+            }
+            let refused = std::io::Error::last_os_error();
+            match refused.raw_os_error() {
+                Some(libc::EAGAIN | libc::EACCES) => {}
+                Some(libc::EINVAL | libc::ENOLCK | libc::ENOSYS | libc::EOPNOTSUPP) => return Ok(true),
+                _ => return Err(refused),
+            }
+            // SAFETY: as above; the answer replaces what was asked for.
+            if unsafe { libc::fcntl(fd, libc::F_OFD_GETLK, &raw mut lock) } != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            match i32::from(lock.l_type) {
+                libc::F_UNLCK => {}
+                kind => return Ok(kind == libc::F_RDLCK),
+            }
+        }
+    }
+
     /// Locks it; false if another holds it.
     pub(crate) fn try_lock(&self) -> std::io::Result<bool> {
         match rustix::fs::flock(&self.file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
@@ -131,9 +161,23 @@ impl Drop for Locked {
         if !self.born.elsewhere() {
             // First unlocked: a fork between the next two steps would otherwise leave the lock with the child.
             let _ = rustix::fs::flock(&self.file, rustix::fs::FlockOperation::Unlock);
+            let unlocked = byte_lock(libc::F_UNLCK);
+            // SAFETY: an open descriptor and a lock that outlives the call.
+            unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_SETLK, &raw const unlocked) };
             self.node.fd.store(NONE, Ordering::Release);
         }
     }
+}
+
+/// The byte of a data file that its appender locks: beyond all data.
+const LOCKED_AT: libc::off_t = libc::off_t::MAX - 1;
+
+fn byte_lock(kind: libc::c_int) -> libc::flock {
+    // SAFETY: plain numbers, for which zero is a value.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    (lock.l_type, lock.l_whence) = (kind as libc::c_short, libc::SEEK_SET as libc::c_short);
+    (lock.l_start, lock.l_len) = (LOCKED_AT, 1);
+    lock
 }
 
 fn first() -> Option<&'static Node> {

@@ -104,6 +104,8 @@ pub(crate) fn recover_names(names: &Names) -> Result<Recovered, RecoverError> {
         Taken::Busy => Err(RecoverError::Busy { path: names.given().to_owned() }),
         Taken::Ours(mut side) => {
             let was = side.entry().map_err(RecoverError::io("read", &names.sidecar()))?;
+            let journalled = was.as_ref().map(|entry| entry.seq);
+            let _locks = names.lock_from(journalled).map_err(RecoverError::io("lock a file of", names.given()))?;
             let ended = recover_held(names, &mut side)?;
             match was.filter(|_| names.rolls()) {
                 Some(was) if was.closed => {}

@@ -105,7 +105,8 @@ impl Core {
     /// a power cut brings back of it cuts nothing; and only then away with the means of recovery.
     pub(crate) fn finish(&self) -> Result<u64, SyncError> {
         if let Some(f) = self.failure.get() {
-            // The lock goes, everything else stays for recovery.
+            // The locks go, everything else stays for recovery.
+            self.unlock_files();
             drop(lock(&self.sidecar).take());
             return Err(SyncError::Failed {
                 what: f.what,
@@ -114,6 +115,7 @@ impl Core {
             });
         }
         let ended = self.end_files();
+        self.unlock_files();
         let sidecar = lock(&self.sidecar).take();
         let durable = self.durable.load(Ordering::Acquire);
         let failed = |e: io::Error| SyncError::Failed { what: "close", message: e.to_string(), durable };

@@ -26,6 +26,7 @@ mod model_many;
 mod modes;
 mod positions;
 mod power_cut;
+mod same_file;
 mod shared_memory;
 mod sigbus;
 mod unsafe_code;
