@@ -59,7 +59,7 @@ budgets:
 # The precursor's unsafe code on plain memory, under miri: wants `rustup component add --toolchain nightly miri`.
 miri:
 	@$(CARGO) +nightly miri --version >/dev/null 2>&1 || { echo "miri: this toolchain has none: rustup component add --toolchain nightly miri" >&2; exit 1; }
-	$(CARGO) +nightly miri test --package precursor --test unsafe_code
+	$(CARGO) +nightly miri test --package precursor --test precursor unsafe_code::
 
 # The same with real threads and memory: ThreadSanitizer, AddressSanitizer, valgrind (tools/sanitize.sh).
 sanitize:

@@ -6,7 +6,13 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- thread address memcheck
 host=$(rustc -vV | sed -n 's/^host: //p')
-supported=(--lib --test unsafe_code --test modes --test closing --test forked)
+supported=(unsafe_code:: modes:: closing:: forked::)
+
+# The unit tests, and those modules of tests/main.rs that a sanitizer supports.
+sanitized() {
+    cargo test --package precursor --target "$1" --lib -- --test-threads 1
+    cargo test --package precursor --target "$1" --test precursor -- --test-threads 1 "${supported[@]}"
+}
 
 for what in "$@"; do
     case $what in
@@ -16,12 +22,12 @@ for what in "$@"; do
         # A leak of a test that kills or forgets its writer is no finding.
         ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS="suppressions=$PWD/precursor/tests/thread-sanitizer.txt" \
             RUSTC_BOOTSTRAP=1 RUSTFLAGS="$flags" CARGO_TARGET_DIR="target/sanitize-$what" \
-            cargo test --package precursor --target "$host" "${supported[@]}" -- --test-threads 1
+            sanitized "$host"
         ;;
     memcheck)
-        program=$(cargo test --package precursor --test unsafe_code --no-run --message-format json |
-            sed -n 's/.*"executable":"\([^"]*unsafe_code[^"]*\)".*/\1/p' | head -n 1)
-        valgrind -q --error-exitcode=9 --leak-check=no "$program" --test-threads 1
+        program=$(cargo test --package precursor --test precursor --no-run --message-format json |
+            sed -n 's/.*"executable":"\([^"]*precursor-[^"]*\)".*/\1/p' | head -n 1)
+        valgrind -q --error-exitcode=9 --leak-check=no "$program" --test-threads 1 unsafe_code::
         ;;
     *) echo "usage: tools/sanitize.sh [thread|address|memcheck ...]" >&2; exit 2 ;;
     esac

@@ -304,7 +304,7 @@ impl Ahead {
             Some(map) => Some(map_file(&file, map.len())?),
             None => None,
         };
-        let next = Arc::new(DataFile::new(seq, file, map, self.current.guard.is_some()));
+        let next = Arc::new(DataFile::new(&self.core.names, seq, file, map, self.current.guard.is_some())?);
         self.next = Some(Arc::clone(&next));
         Ok(next)
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
+use crate::claim;
 use crate::core::{Core, lock};
 use crate::error::{AppendError, SyncError};
 use crate::fork::Born;
@@ -46,14 +47,13 @@ pub struct Appender {
 }
 
 impl Appender {
-    /// Appends a record. No allocation, lock or system call while there is room (`ring`, `window`); `plain` and `prefetch` make
-    /// one `pwrite`.
+    /// Appends a record, and drops a reservation that was not committed. No allocation, lock or system call while there is room
+    /// (`ring`, `window`); `plain` and `prefetch` make one `pwrite`.
     #[inline]
     pub fn append(&mut self, bytes: &[u8]) -> Result<Position, AppendError> {
-        if self.born.elsewhere() {
-            return Err(AppendError::Forked);
-        }
+        self.admit(bytes.len())?;
         let begun = if self.measure { self.timer.ticks() } else { 0 };
+        self.hot.reserved = None;
         let need = self.hot.lane.need(bytes.len());
         if need > self.hot.lane.room() {
             self.append_slowly(bytes, need)?;
@@ -64,19 +64,37 @@ impl Appender {
         Ok(self.publish(need, begun))
     }
 
+    /// Whether a record of that length may be appended, wherever the writer is.
+    #[inline(always)]
+    fn admit(&self, len: usize) -> Result<(), AppendError> {
+        if self.born.elsewhere() {
+            return Err(AppendError::Forked);
+        }
+        if len > self.record_max || self.core.failed.0.load(Ordering::Acquire) {
+            return Err(self.refusal(len));
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn refusal(&self, len: usize) -> AppendError {
+        self.core.failure().unwrap_or(AppendError::TooLong { len, max: self.record_max })
+    }
+
     /// Moves the cursor past a record that is in place, and lets readers and recovery see it.
     #[inline(always)]
     fn publish(&mut self, need: u64, begun: u64) -> Position {
+        debug_assert!(need <= self.hot.lane.room());
         self.hot.lane.cursor += need;
         self.core.live.position.0.store(self.hot.lane.cursor, Ordering::Release);
         self.hot.appends += 1;
-        let told = &self.core.live.position.1;
-        told.appends.store(self.hot.appends, Ordering::Relaxed);
+        let counters = &self.core.live.position.1;
+        counters.appends.store(self.hot.appends, Ordering::Relaxed);
         if self.measure {
             let took = self.timer.ticks().wrapping_sub(begun);
             if took > self.hot.worst_ticks {
                 self.hot.worst_ticks = took;
-                told.worst_ticks.store(took, Ordering::Relaxed);
+                counters.worst_ticks.store(took, Ordering::Relaxed);
             }
         }
         Position(self.hot.lane.cursor)
@@ -85,20 +103,12 @@ impl Appender {
     #[cold]
     #[inline(never)]
     fn append_slowly(&mut self, bytes: &[u8], need: u64) -> Result<(), AppendError> {
-        self.check_length(bytes.len(), need)?;
         if let Side::Written(side) = &mut self.side {
             return side.append(&self.core, &mut self.hot.lane, bytes);
         }
         self.make_room(need)?;
         // SAFETY: `make_room` returned, so there is room, and `side` holds the memory.
         unsafe { self.hot.lane.put(bytes) };
-        Ok(())
-    }
-
-    fn check_length(&self, len: usize, need: u64) -> Result<(), AppendError> {
-        if len > self.record_max || (self.core.roll_bytes != 0 && need > self.core.roll_room()) {
-            return Err(AppendError::TooLong { len, max: self.record_max });
-        }
         Ok(())
     }
 
@@ -111,28 +121,27 @@ impl Appender {
     }
 
     /// Gives `len` bytes of the file's own memory to fill in; [`Appender::commit`] appends them. Their contents are unspecified. A
-    /// further `reserve` or `append` forgets the reservation. (`plain` and `prefetch` lend a buffer.)
+    /// further `reserve` or `append` drops the reservation, also where it is refused. (`plain` and `prefetch` lend a buffer.)
     pub fn reserve(&mut self, len: usize) -> Result<&mut [u8], AppendError> {
-        if self.born.elsewhere() {
-            return Err(AppendError::Forked);
+        if !self.born.elsewhere() {
+            self.hot.reserved = None;
         }
+        self.admit(len)?;
         let need = self.hot.lane.need(len);
-        self.check_length(len, need)?;
-        self.hot.reserved = 0;
         if matches!(self.side, Side::Written(_)) {
             return Ok(self.lend(len));
         }
         if need > self.hot.lane.room() {
             self.make_room(need)?;
         }
-        self.hot.reserved = len;
+        self.hot.reserved = Some(len);
         // SAFETY: `need` bytes from the cursor on belong to this writer; they are mapped file or ring memory and so hold
         // initialised bytes; the borrow of self keeps others out until it ends.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.hot.lane.payload(), len) })
     }
 
     fn lend(&mut self, len: usize) -> &mut [u8] {
-        self.hot.reserved = len;
+        self.hot.reserved = Some(len);
         match &mut self.side {
             Side::Written(side) => {
                 side.record.clear();
@@ -143,16 +152,18 @@ impl Appender {
         }
     }
 
-    /// Appends the first `len` bytes of the reservation.
+    /// Appends the first `len` bytes of the reservation, and drops the reservation, also where it is refused: without one, for more
+    /// bytes than were reserved, or after a failure.
     pub fn commit(&mut self, len: usize) -> Result<Position, AppendError> {
         if self.born.elsewhere() {
             return Err(AppendError::Forked);
         }
         let begun = if self.measure { self.timer.ticks() } else { 0 };
-        let reserved = std::mem::take(&mut self.hot.reserved);
-        if len > reserved {
-            return Err(AppendError::NotReserved { len, reserved });
+        let reserved = self.hot.reserved.take();
+        if reserved.is_none_or(|reserved| len > reserved) {
+            return Err(AppendError::NotReserved { len, reserved: reserved.unwrap_or(0) });
         }
+        self.admit(len)?;
         let need = self.hot.lane.need(len);
         if let Side::Written(side) = &mut self.side {
             let mut record = std::mem::take(&mut side.record);
@@ -162,10 +173,16 @@ impl Appender {
             side.record = record;
             done?;
         } else if self.hot.lane.framed {
-            // SAFETY: `reserve` made this room and lent it; the borrow has ended, so the bytes are in place.
+            // SAFETY: `reserve` made this room and lent it, and no call since has moved the cursor: each drops the reservation. The
+            // borrow has ended, so the bytes are in place.
             unsafe { self.hot.lane.seal(len) };
         }
         Ok(self.publish(need, begun))
+    }
+
+    /// Why appends fail with [`AppendError::Failed`]; `None` while nothing has failed. The next `append` returns the same error.
+    pub fn failure(&self) -> Option<AppendError> {
+        self.core.failure()
     }
 
     /// End of what was appended; in a forked child of what was durable.
@@ -232,6 +249,9 @@ impl Appender {
         if self.born.elsewhere() {
             return Err(SyncError::Forked);
         }
+        if self.core.live.many() {
+            claim::seal(&self.core.live.reserved.0);
+        }
         self.core.closing.store(true, Ordering::Release);
         self.core.wake_helper();
         for thread in self.threads.drain(..) {
@@ -252,7 +272,7 @@ impl Drop for Appender {
             return;
         }
         if lock(&self.core.sidecar).is_some() {
-            // Nobody is left to report to; the type's documentation says so.
+            // The error is lost, as the type's documentation says.
             let _ = self.finish();
         }
     }

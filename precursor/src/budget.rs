@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use crate::fork::Born;
 
 /// What bounds the run-ahead, as read from the machine; `None` where there is no such limit or it could not be read.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// RLIMIT_MEMLOCK (soft), bytes; `None` = unlimited or CAP_IPC_LOCK held.
     pub memlock_bytes: Option<u64>,
@@ -15,6 +15,16 @@ pub struct Limits {
     pub dirty_bytes: Option<u64>,
     /// What this process's other appenders hold already, bytes.
     pub taken_bytes: u64,
+    /// Page size, bytes: memory is locked in whole pages.
+    pub page_bytes: u64,
+}
+
+/// No limit, on this machine's pages.
+impl Default for Limits {
+    fn default() -> Limits {
+        let page_bytes = crate::sys::page_bytes();
+        Limits { memlock_bytes: None, cgroup_bytes: None, dirty_bytes: None, taken_bytes: 0, page_bytes }
+    }
 }
 
 /// The share of each limit the precursor takes at most, per cent.
@@ -62,7 +72,7 @@ impl Bound {
 /// What may be held, and why not more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
-    /// Bytes, a whole number of 4 KiB pages.
+    /// Bytes, a whole number of pages.
     pub bytes: u64,
     /// What set it.
     pub bound: Bound,
@@ -87,7 +97,7 @@ pub fn budget(limits: &Limits, shares: &Shares, asked_bytes: u64, makes_dirty: b
             best = Budget { bytes, bound };
         }
     }
-    best.bytes = best.bytes / 4096 * 4096;
+    best.bytes -= best.bytes % limits.page_bytes;
     best
 }
 
@@ -132,6 +142,7 @@ mod tests {
             cgroup_bytes: Some(128 * MIB),
             dirty_bytes: Some(400 * MIB),
             taken_bytes: 0,
+            page_bytes: 4096,
         };
         let shares = Shares { memlock_percent: 50, cgroup_percent: 25, dirty_percent: 25 };
         let got = budget(&limits, &shares, 64 * MIB, true);
@@ -154,6 +165,17 @@ mod tests {
         let limits = Limits { dirty_bytes: Some(4 * MIB), ..Limits::default() };
         assert_eq!(budget(&limits, &Shares::default(), 8 * MIB, false), Budget { bytes: 8 * MIB, bound: Bound::Asked });
         assert_eq!(budget(&limits, &Shares::default(), 8 * MIB, true).bound, Bound::Dirty);
+    }
+
+    #[test]
+    fn a_budget_is_whole_pages_of_the_machine() {
+        for page_bytes in [4096, 16 << 10, 64 << 10] {
+            let limits = Limits { memlock_bytes: Some(8 * MIB + 4096), page_bytes, ..Limits::default() };
+            let got = budget(&limits, &Shares::default(), 64 * MIB, false).bytes;
+            assert!(got > 0 && got.is_multiple_of(page_bytes), "{got} of pages of {page_bytes}");
+            let asked = budget(&limits, &Shares::default(), MIB + 4096, false).bytes;
+            assert_eq!(asked, (MIB + 4096) / page_bytes * page_bytes);
+        }
     }
 
     #[test]

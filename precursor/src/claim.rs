@@ -2,8 +2,8 @@
 //!
 //! Pure over its memory and its atomics, so that `tests/model_many.rs` runs this very file under loom.
 
-use crate::atomics::{AtomicU64, Ordering, fence};
-use crate::frame::{self, Word};
+use super::atomics::{AtomicU64, Ordering, fence};
+use super::frame::{self, Word};
 
 /// The ring's memory, by position.
 pub(crate) trait Places {
@@ -23,20 +23,48 @@ pub(crate) trait Places {
     unsafe fn wipe(&self, at: u64, len: u64);
 }
 
-/// Takes `need` bytes of a ring of that capacity; none while the consumer has not given back enough.
+/// Set in `reserved` once the ring is sealed: no further place is taken.
+const SEALED: u64 = 1 << 63;
+
+/// The answer to a producer that asks for a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// The place's position.
+    At(u64),
+    /// The consumer has not given back enough.
+    Full,
+    /// The ring is sealed.
+    Sealed,
+}
+
+/// Takes `need` bytes of a ring of that capacity.
 #[inline]
-pub(crate) fn take(reserved: &AtomicU64, freed: &AtomicU64, capacity: u64, need: u64) -> Option<u64> {
+pub(crate) fn take(reserved: &AtomicU64, freed: &AtomicU64, capacity: u64, need: u64) -> Taken {
     let mut at = reserved.load(Ordering::Relaxed);
     loop {
+        if at & SEALED != 0 {
+            return Taken::Sealed;
+        }
         // Acquires the zeros that the consumer left there.
         if at + need > freed.load(Ordering::Acquire) + capacity {
-            return None;
+            return Taken::Full;
         }
         match reserved.compare_exchange_weak(at, at + need, Ordering::AcqRel, Ordering::Relaxed) {
-            Ok(_) => return Some(at),
+            Ok(_) => return Taken::At(at),
             Err(seen) => at = seen,
         }
     }
+}
+
+/// End of the places that were taken.
+#[inline]
+pub(crate) fn end(reserved: &AtomicU64) -> u64 {
+    reserved.load(Ordering::Acquire) & !SEALED
+}
+
+/// Lets no producer take a further place. `end` does not move afterwards.
+pub(crate) fn seal(reserved: &AtomicU64) {
+    reserved.fetch_or(SEALED, Ordering::AcqRel);
 }
 
 /// Fills a place and publishes it.

@@ -8,9 +8,10 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use crate::budget::Part;
+use crate::claim;
 use crate::error::{AppendError, SyncError};
 use crate::files::Names;
-use crate::fork::Born;
+use crate::fork::{Born, Locked};
 use crate::frame;
 use crate::handles::Dir;
 use crate::lasting::Removal;
@@ -35,12 +36,23 @@ pub(crate) struct DataFile {
     pub(crate) warm: AtomicU64,
     /// `prefetch`: end of the zeros. The helper writes them, so a writer that went beyond would find its data overwritten.
     pub(crate) zeroed: AtomicU64,
+    /// Keeps other appenders out; `None` after close.
+    lock: Mutex<Option<Locked>>,
 }
 
 impl DataFile {
-    pub(crate) fn new(seq: u64, file: File, map: Option<Mapping>, guarded: bool) -> DataFile {
+    /// Takes in file `seq`, unless another appender has it open.
+    pub(crate) fn new(
+        names: &Names,
+        seq: u64,
+        file: File,
+        map: Option<Mapping>,
+        guarded: bool,
+    ) -> io::Result<DataFile> {
+        let lock = Mutex::new(Some(names.lock(seq, &file)?));
         let guard = map.as_ref().filter(|_| guarded).map(|map| Guarded::new(map.base(), map.len()));
-        DataFile { seq, file: Arc::new(file), guard, map, warm: AtomicU64::new(0), zeroed: AtomicU64::new(0) }
+        let (warm, zeroed) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(DataFile { seq, file: Arc::new(file), guard, map, warm, zeroed, lock })
     }
 }
 
@@ -109,7 +121,8 @@ pub(crate) struct Core {
     /// descheduled helper might hold.
     pub(crate) next: AtomicPtr<DataFile>,
     pub(crate) durable: AtomicU64,
-    pub(crate) failed: AtomicBool,
+    /// Read by every append, and stored once: on a cache line of its own.
+    pub(crate) failed: Line<AtomicBool>,
     pub(crate) failure: OnceLock<Failure>,
     pub(crate) space: Space,
     pub(crate) closing: AtomicBool,
@@ -132,7 +145,7 @@ impl Core {
     pub(crate) fn fail(&self, what: &'static str, error: &io::Error) {
         // Only the first failure is kept: the later ones follow from it.
         let _ = self.failure.set(Failure { what, message: error.to_string() });
-        self.failed.store(true, Ordering::Release);
+        self.failed.0.store(true, Ordering::SeqCst);
     }
 
     /// For the tests of what happens when a helper panics.
@@ -161,10 +174,21 @@ impl Core {
         Ok(())
     }
 
+    /// What every append returns once something has failed.
+    pub(crate) fn failure(&self) -> Option<AppendError> {
+        self.failure.get().map(|f| AppendError::Failed { what: f.what, message: f.message.clone() })
+    }
+
+    /// The same, at the price of one load while nothing has failed.
+    #[inline(always)]
+    pub(crate) fn failure_seen(&self) -> Option<AppendError> {
+        if self.failed.0.load(Ordering::SeqCst) { self.failure() } else { None }
+    }
+
     /// The reason why waiting for room would be in vain, if there is one.
     pub(crate) fn append_refusal(&self) -> Option<AppendError> {
-        if let Some(f) = self.failure.get() {
-            return Some(AppendError::Failed { what: f.what, message: f.message.clone() });
+        if let Some(failed) = self.failure() {
+            return Some(failed);
         }
         self.space.exhausted().map(|bytes_left| AppendError::OutOfSpace { bytes_left })
     }
@@ -173,6 +197,13 @@ impl Core {
     pub(crate) fn roll_room(&self) -> u64 {
         let mark = if self.framing == Framing::Records { frame::END_MARK_LEN as u64 } else { 0 };
         self.roll_bytes.saturating_sub(mark)
+    }
+
+    /// Lets other appenders have the files: handles that outlive the appender keep them open.
+    pub(crate) fn unlock_files(&self) {
+        drop(self.take_next());
+        let current = Arc::clone(&lock(&self.files).current);
+        drop(lock(&current.lock).take());
     }
 
     /// Takes the prepared file, if it is ready.
@@ -197,7 +228,7 @@ impl Core {
             return Err(SyncError::Forked);
         }
         let end = match self.live.many() {
-            true => self.live.reserved.0.load(Ordering::Acquire),
+            true => claim::end(&self.live.reserved.0),
             false => self.live.position.0.load(Ordering::Acquire),
         };
         if position > end {

@@ -25,8 +25,8 @@ pub enum OpenError {
         /// Why not.
         reason: String,
     },
-    /// Another process or another appender holds the file.
-    #[error("{path} is held by another appender; close that one first", path = .path.display())]
+    /// Another process or another appender has the file open, under this name or another.
+    #[error("another appender has {path} open, under this name or another; close that one first", path = .path.display())]
     Busy {
         /// The path or pattern as given.
         path: PathBuf,
@@ -76,7 +76,8 @@ pub enum AppendError {
         /// Bytes available to this user on the file system.
         bytes_left: u64,
     },
-    /// The helper or the device failed. What `sync_to` has called durable is; the rest is for recovery.
+    /// The helper or the device failed. What `sync_to` has called durable is; the rest is for recovery, which with many producers may
+    /// also find the record of the call that returned this.
     #[error("{what}: {message}; close, find the cause, and reopen to recover")]
     Failed {
         /// What was being done.
@@ -85,11 +86,11 @@ pub enum AppendError {
         message: String,
     },
     /// `commit` of more than was reserved, or without a reservation.
-    #[error("commit of {len} bytes after a reservation of {reserved}")]
+    #[error("commit of {len} bytes, and {reserved} are reserved; reserve first, and commit before the next append")]
     NotReserved {
         /// Bytes committed.
         len: usize,
-        /// Bytes reserved.
+        /// Bytes reserved; 0 also without a reservation.
         reserved: usize,
     },
     /// This is a child that was forked after the appender was opened: it has neither the helper nor the memory.
@@ -162,6 +163,7 @@ impl RecoverError {
         let path = path.to_owned();
         move |source| match crate::handles::unfit(&source) {
             Some(unfit) => RecoverError::Foreign { path, problem: format!("not used: {unfit}") },
+            None if crate::files::in_use(&source) => RecoverError::Busy { path },
             None => RecoverError::Io { what, path, source },
         }
     }
@@ -172,6 +174,7 @@ impl OpenError {
         let path = path.to_owned();
         move |source| match crate::handles::unfit(&source) {
             Some(unfit) => RecoverError::Foreign { path, problem: format!("not used: {unfit}") }.into(),
+            None if crate::files::in_use(&source) => OpenError::Busy { path },
             None => OpenError::Io { what, path, source },
         }
     }

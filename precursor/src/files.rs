@@ -7,6 +7,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::OFlags;
+
+use crate::fork::Locked;
 use crate::frame;
 use crate::handles::Dir;
 
@@ -31,6 +34,21 @@ impl NameError {
         let path = path.to_owned();
         move |error| NameError::Folder { path, error }
     }
+}
+
+/// Another appender has the file open.
+#[derive(Debug, thiserror::Error)]
+#[error("another appender has the file open, perhaps under another name; close that one first")]
+struct InUse;
+
+/// Whether the error says that another appender has a file open.
+pub(crate) fn in_use(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<InUse>())
+}
+
+fn locked(file: File) -> io::Result<Locked> {
+    let lock = Locked::new(file);
+    if lock.try_lock_data()? { Ok(lock) } else { Err(io::Error::new(io::ErrorKind::WouldBlock, InUse)) }
 }
 
 /// A single file, or a pattern with `{}` for the sequence number, in a folder that is held open.
@@ -173,6 +191,21 @@ impl Names {
                 }
             }
         }
+    }
+
+    /// Keeps other appenders out of file `seq`, which was opened as `file`, by whatever name they reach it.
+    pub(crate) fn lock(&self, seq: u64, file: &File) -> io::Result<Locked> {
+        let replaced = || io::Error::other("it was replaced while it was being opened; try again");
+        // A description of its own: forked children keep copies of the one that is written through.
+        locked(self.dir.again(&self.name(seq), file, OFlags::empty()).ok_or_else(replaced)?)
+    }
+
+    /// The same for the files that are there from number `from` on, or for the last one where there are none.
+    pub(crate) fn lock_from(&self, from: Option<u64>) -> io::Result<Vec<Locked>> {
+        let present = self.present()?;
+        let from = from.into_iter().chain(present.last().copied()).min();
+        let later = present.into_iter().filter(|seq| from.is_some_and(|from| *seq >= from));
+        later.map(|seq| self.existing(seq).and_then(locked)).collect()
     }
 
     /// Length of file `seq`, 0 if it is not there.

@@ -19,6 +19,8 @@ use crate::turns;
 const RETRY: Duration = Duration::from_millis(50);
 /// Behind a writer that has paused the flusher sleeps longer and longer, up to this.
 const IDLE_NAP_NS_MAX: u64 = 5_000_000;
+/// How long `close` waits for a producer that does not publish its record: threads that live run within this time.
+const STALL: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
 
 #[derive(Debug)]
 pub(crate) struct Flusher {
@@ -31,11 +33,13 @@ pub(crate) struct Flusher {
     file: Arc<DataFile>,
     base: u64,
     allocated: u64,
-    /// Many producers: end of what was found committed, and the file's end met there.
+    /// Many producers: end of what was found committed, and the file's end found there.
     committed: u64,
     boundary: Option<u64>,
     retry_at: Option<Instant>,
     idle_rounds: u64,
+    /// Closing: where the flush is held up, and since when.
+    stalled: Option<(u64, Instant)>,
 }
 
 impl Flusher {
@@ -61,6 +65,7 @@ impl Flusher {
             boundary: None,
             retry_at: None,
             idle_rounds: 0,
+            stalled: None,
         }
     }
 
@@ -72,7 +77,11 @@ impl Flusher {
             let pending = self.pending_end();
             let flushed = self.core.live.flushed.0.load(Ordering::Relaxed);
             if closing && pending == flushed && self.boundary_at(flushed).is_none() {
-                return;
+                match self.unpublished() {
+                    false => return,
+                    true if self.gives_up(pending) => return,
+                    true => {}
+                }
             }
             if let Err(e) = self.turn(flushed, pending) {
                 if !crate::space::is_full(&e) {
@@ -81,7 +90,7 @@ impl Flusher {
                 }
                 self.out_of_space();
                 if closing {
-                    // Nobody will free space for us now: close reports it, and the ring keeps the bytes for recovery.
+                    // Close reports it, and the ring keeps the bytes for recovery.
                     self.core.fail("write", &e);
                     return;
                 }
@@ -94,7 +103,7 @@ impl Flusher {
         if !self.core.live.many() {
             return self.core.live.position.0.load(Ordering::Acquire);
         }
-        let reserved = self.core.live.reserved.0.load(Ordering::Acquire);
+        let reserved = claim::end(&self.core.live.reserved.0);
         while self.boundary.is_none() && self.committed < reserved {
             let Some(ring) = self.rings.front() else { break };
             let Some(end) = claim::published(&**ring, self.committed) else { break };
@@ -106,6 +115,28 @@ impl Flusher {
         }
         self.core.live.position.0.store(self.committed, Ordering::Release);
         self.committed
+    }
+
+    /// Many producers: one has taken its place and not yet published its record.
+    fn unpublished(&self) -> bool {
+        self.core.live.many() && self.committed < claim::end(&self.core.live.reserved.0)
+    }
+
+    /// Closing: whether a producer has held up the records behind its own for too long. The ring keeps them all for recovery.
+    fn gives_up(&mut self, pending: u64) -> bool {
+        let (at, since) = *self.stalled.get_or_insert_with(|| (pending, Instant::now()));
+        if at != pending {
+            self.stalled = None;
+        } else if since.elapsed() > STALL {
+            let waiting_bytes = claim::end(&self.core.live.reserved.0) - pending;
+            let problem = format!(
+                "a producer has been inside append for {} s, and {waiting_bytes} bytes wait behind it",
+                STALL.as_secs()
+            );
+            self.core.fail("close", &io::Error::other(problem));
+            return true;
+        }
+        false
     }
 
     fn boundary_at(&self, flushed: u64) -> Option<u64> {
@@ -138,7 +169,8 @@ impl Flusher {
             }
             Step::Allocate(_, span) => self.allocate(span.at, span.len),
             Step::Nap(ns) => {
-                self.idle_rounds = (self.idle_rounds + 1).min(1000);
+                // A record that is about to be published is not an idle writer.
+                self.idle_rounds = if self.unpublished() { 0 } else { (self.idle_rounds + 1).min(1000) };
                 let nap_ns = (ns / 2 + ns * self.idle_rounds / 64).min(IDLE_NAP_NS_MAX);
                 std::thread::park_timeout(Duration::from_nanos(nap_ns));
                 Ok(())
@@ -237,7 +269,7 @@ impl Flusher {
 
 impl Core {
     pub(crate) fn create_next(&self, seq: u64) -> io::Result<DataFile> {
-        Ok(DataFile::new(seq, self.names.open(seq)?, None, false))
+        DataFile::new(&self.names, seq, self.names.open(seq)?, None, false)
     }
 }
 

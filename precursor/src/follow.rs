@@ -192,7 +192,8 @@ impl Target {
         // Address space for a GiB beyond; a longer run is met by attaching again.
         let bytes = (len.max(found.position) + (1 << 30)).next_multiple_of(page_bytes());
         let map = map_file(&file, usize::try_from(bytes).unwrap_or(usize::MAX / 2)).map_err(io("map", &path))?;
-        let tuning = Tuning { allocate_bytes: 16 << 20, ..Tuning::new(Mode::Window, options.memory_bytes_max) };
+        let tuning =
+            Tuning { allocate_bytes: 16 << 20, ..Tuning::new(Mode::Window, options.memory_bytes_max, page_bytes()) };
         let mut target = Target {
             fd,
             path,

@@ -76,6 +76,43 @@ fn a_syncing_or_growing_thread_that_panics_fails_the_appender() {
     );
 }
 
+/// Long before a ring is full: an append that returned `Ok` after a failure would be accepted by nothing that works.
+#[test]
+fn a_failure_reaches_the_next_append_while_there_is_room() {
+    let refused = |answer: Result<crate::Position, AppendError>| {
+        assert!(
+            matches!(&answer, Err(AppendError::Failed { what: "write", message }) if message.contains("the device")),
+            "{answer:?}"
+        );
+    };
+    let fail = |core: &crate::core::Core| core.fail("write", &std::io::Error::other("the device is gone"));
+    for mode in [Mode::Ring, Mode::Window, Mode::Prefetch, Mode::Plain] {
+        let dir = tempfile::tempdir().unwrap();
+        let shm = tempfile::tempdir_in("/dev/shm").unwrap();
+        let mut log = Options::new(dir.path().join("log")).mode(mode).shm_dir(shm.path().to_owned()).open().unwrap();
+        log.append(b"accepted").unwrap();
+        log.reserve(10).unwrap().fill(1);
+        assert!(log.failure().is_none() && log.syncer().failure().is_none());
+        fail(&log.core);
+        refused(log.commit(10));
+        refused(log.append(b"refused"));
+        refused(log.reserve(10).map(|_| crate::Position(0)));
+        assert_eq!(log.position().bytes(), 8, "{mode:?}");
+        assert!(log.failure().is_some() && log.syncer().failure().is_some());
+        log.close().unwrap_err();
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let shm = tempfile::tempdir_in("/dev/shm").unwrap();
+    let options = Options::new(dir.path().join("log")).mode(Mode::Ring).shm_dir(shm.path().to_owned());
+    let log = options.open_many().unwrap();
+    log.append(b"accepted").unwrap();
+    assert!(log.failure().is_none());
+    fail(&log.syncer().core);
+    refused(log.append(b"refused"));
+    assert!(log.failure().is_some());
+    log.close().unwrap_err();
+}
+
 /// The sync that a panicking flusher leaves waiting, and not only one that comes after.
 #[test]
 fn a_sync_that_waits_for_the_flusher_is_told() {

@@ -16,7 +16,8 @@ pub(crate) struct Hot {
     pub(crate) lane: Lane,
     pub(crate) worst_ticks: u64,
     pub(crate) appends: u64,
-    pub(crate) reserved: usize,
+    /// Bytes that the last `reserve` lent and that no call has used or dropped since.
+    pub(crate) reserved: Option<usize>,
 }
 
 const _: () = assert!(size_of::<Hot>() <= 4096 && !std::mem::needs_drop::<Hot>());

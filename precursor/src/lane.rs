@@ -1,7 +1,7 @@
 //! The fast path: where the next byte goes, and how far the writer may go without asking.
 
-use crate::atomics::{AtomicU64, Ordering};
-use crate::frame;
+use super::atomics::{AtomicU64, Ordering};
+use super::frame;
 
 /// The writer's place. Between `cursor` and `limit` a store meets nothing: the bytes are present, writable and the writer's own.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Lane {
 
     #[inline(always)]
     pub(crate) fn room(&self) -> u64 {
-        self.limit - self.cursor
+        self.limit.saturating_sub(self.cursor)
     }
 
     /// Where the payload of the next record goes.

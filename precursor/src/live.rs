@@ -69,7 +69,7 @@ pub(crate) struct Live {
     boot: [AtomicU64; 2],
     /// End of what was accepted. One producer stores it; with many, the flusher does.
     pub(crate) position: Writer,
-    /// Many producers: end of what was handed out.
+    /// Many producers: end of the places taken, and whether further ones may be (`claim::seal`).
     pub(crate) reserved: Line<AtomicU64>,
     /// Ring: end of what was written to the file.
     pub(crate) flushed: Line<AtomicU64>,

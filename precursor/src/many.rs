@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 use crate::appender::{Appender, Side};
-use crate::claim;
+use crate::claim::{self, Taken};
 use crate::core::{Core, lock};
 use crate::error::{AppendError, SyncError};
 use crate::frame;
@@ -18,15 +18,20 @@ use crate::syncer::Syncer;
 
 /// Appends from many threads; clone it for each. Records are framed.
 ///
-/// A producer takes its place with one compare-and-swap, stores its record, and commits it by its frame's word: none waits for
-/// another. The flusher stops at the first record that is not committed, so a producer that is stopped for long inside
-/// `append` holds back the flush, not the others, until the ring is full. One that is ended there (by `pthread_cancel`, say) holds it
-/// back for good: then `sync_to` of later positions does not return, and recovery steps over its record.
+/// A producer takes its place with one compare-and-swap, stores its record, and commits it by its frame's word. While there is room
+/// no producer waits for another. The flusher does: files hold the records in the order of their places, and recovery reads a framed
+/// file up to the first frame that is not whole, so nothing behind a record that is not committed can be called durable. A producer
+/// that is descheduled inside `append`, between taking its place and committing it, therefore holds up the flush, each `sync_to` of
+/// a later position, `close`, and, once the ring is full, all other producers, for as long as it does not run. Choose a ring that
+/// holds what all producers append in that time.
+///
+/// A thread that is ended there (by `pthread_cancel`, say) holds them up for good: `sync_to` of later positions does not return, `close`
+/// gives up after 10 s with an error, and recovery steps over its record and keeps the others.
 #[derive(Debug, Clone)]
 pub struct ManyAppender {
     ring: Arc<RingMemory>,
     core: Arc<Core>,
-    /// The appender that owns the threads; taken by whoever closes.
+    /// The appender that owns the threads; `close` takes it.
     owner: Arc<Mutex<Option<Appender>>>,
     syncer: Syncer,
     record_max: usize,
@@ -53,18 +58,22 @@ impl ManyAppender {
         if self.core.born.elsewhere() {
             return Err(AppendError::Forked);
         }
+        if let Some(failed) = self.core.failure_seen() {
+            return Err(failed);
+        }
         if bytes.len() > self.record_max {
             return Err(AppendError::TooLong { len: bytes.len(), max: self.record_max });
         }
-        let need = frame::framed_len(bytes.len()) as u64;
-        if self.core.roll_bytes != 0 && need > self.core.roll_room() {
-            return Err(AppendError::TooLong { len: bytes.len(), max: self.core.roll_room() as usize - frame::HEADER });
-        }
-        let at = self.take_place(need)?;
+        let at = self.take_place(frame::framed_len(bytes.len()) as u64)?;
         // SAFETY: taken just now for this record.
         unsafe { claim::fill(&*self.ring, at, bytes) };
-        self.core.live.position.1.appends.fetch_add(1, Ordering::Relaxed);
-        Ok(Position(at + need))
+        // Between the record's word and the question whether something has failed.
+        self.core.live.position.1.appends.fetch_add(1, Ordering::SeqCst);
+        // A `close` that has given up on this producer has let go of the file: the record may not be in it.
+        match self.core.failure_seen() {
+            Some(failed) => Err(failed),
+            None => Ok(Position(at + frame::framed_len(bytes.len()) as u64)),
+        }
     }
 
     #[inline]
@@ -72,12 +81,10 @@ impl ManyAppender {
         let live = &self.core.live;
         let mut patience = Patience::new();
         loop {
-            if self.core.closing.load(Ordering::Relaxed) {
-                return Err(AppendError::Failed { what: "append", message: "the appender is closed".to_owned() });
-            }
             match claim::take(&live.reserved.0, &live.freed.0, self.ring.capacity, need) {
-                Some(at) => return Ok(at),
-                None => self.no_room(&mut patience)?,
+                Taken::At(at) => return Ok(at),
+                Taken::Full => self.no_room(&mut patience)?,
+                Taken::Sealed => return Err(self.core.failure().unwrap_or_else(closed)),
             }
         }
     }
@@ -89,8 +96,7 @@ impl ManyAppender {
         }
         if self.core.back_pressure == BackPressure::Fail {
             let live = &self.core.live;
-            let waiting =
-                live.reserved.0.load(Ordering::Relaxed).saturating_sub(live.flushed.0.load(Ordering::Relaxed));
+            let waiting = claim::end(&live.reserved.0).saturating_sub(live.flushed.0.load(Ordering::Relaxed));
             return Err(AppendError::Full { waiting_bytes: waiting });
         }
         patience.wait(&self.core);
@@ -100,6 +106,11 @@ impl ManyAppender {
     /// As [`Appender::sync_to`]; waits for the records of other producers that are before `position`.
     pub fn sync_to(&self, position: Position) -> Result<Durable, SyncError> {
         self.syncer.sync_to(position)
+    }
+
+    /// As [`Appender::failure`].
+    pub fn failure(&self) -> Option<AppendError> {
+        self.core.failure()
     }
 
     /// A handle that only syncs and looks.
@@ -117,7 +128,8 @@ impl ManyAppender {
         lock(&self.owner).as_ref().map(|a| a.reasons().to_vec()).unwrap_or_default()
     }
 
-    /// Closes for all producers. Call it when none is inside `append`; a later append is refused.
+    /// Closes for all producers, at any time: a later `append` is refused, and one that has taken its place is waited for, so that every
+    /// record for which `append` returns `Ok` is in the file. As [`Appender::close`] otherwise.
     pub fn close(self) -> Result<Durable, SyncError> {
         if self.core.born.elsewhere() {
             return Err(SyncError::Forked);
@@ -133,3 +145,11 @@ impl ManyAppender {
         }
     }
 }
+
+fn closed() -> AppendError {
+    AppendError::Failed { what: "append", message: "the appender is closed".to_owned() }
+}
+
+#[cfg(test)]
+#[path = "many_tests.rs"]
+mod tests;

@@ -119,6 +119,15 @@ fn prepare(options: &Options, many: bool, full: Option<String>) -> Result<(Arc<C
         Taken::Ours(sidecar) => sidecar,
         Taken::Busy => return Err(OpenError::Busy { path: path.clone() }),
     };
+    let journalled = sidecar.entry().map_err(OpenError::io("read the file beside", path))?.map(|entry| entry.seq);
+    // Until the appender locks the one it appends to: recovery and replacing change these.
+    let locks = match names.lock_from(journalled) {
+        Err(e) => {
+            let _ = forget_empty(&sidecar, &names);
+            return Err(OpenError::io("lock a file of", path)(e));
+        }
+        Ok(locks) => locks,
+    };
     let shm = Dir::named(&options.shm_dir);
     let facts = probe_names(&names, &shm).map_err(OpenError::io("probe the folder of", path))?;
     let facts = Facts { shm: facts.shm && full.is_none(), ..facts };
@@ -136,6 +145,7 @@ fn prepare(options: &Options, many: bool, full: Option<String>) -> Result<(Arc<C
     };
     choice.reasons.extend(full);
     let mut place = place(options, &names, &mut sidecar)?;
+    drop(locks);
     choice.reasons.extend(place.found.take());
     if let Ok(shm) = &shm {
         // Best effort: what stays is listed by the next line.
@@ -191,7 +201,7 @@ fn core(
         files: Mutex::new(Files { current: Arc::new(current), older: Vec::new() }),
         next: AtomicPtr::new(std::ptr::null_mut()),
         durable: AtomicU64::new(place.base),
-        failed: AtomicBool::new(false),
+        failed: Line(AtomicBool::new(false)),
         failure: OnceLock::new(),
         space: Space::new(),
         closing: AtomicBool::new(false),
@@ -311,7 +321,7 @@ fn data_file(options: &Options, names: &Names, mode: Mode, place: &Place) -> io:
         Mode::Window => Some(map_largest(&file, place.len)?),
         _ => None,
     };
-    Ok(DataFile::new(place.seq, file, map, options.handle_sigbus))
+    DataFile::new(names, place.seq, file, map, options.handle_sigbus)
 }
 
 /// Maps as much as the address space allows, so that one file may grow without being mapped again.
@@ -327,7 +337,7 @@ fn map_largest(file: &std::fs::File, len: u64) -> io::Result<sys::Mapping> {
 
 fn tuning(options: &Options, choice: &Choice) -> Tuning {
     let ahead_bytes = choice.budget.bytes - stage_bytes(options, choice);
-    let mut tuning = Tuning::new(choice.mode, ahead_bytes.max(4 * page_bytes()));
+    let mut tuning = Tuning::new(choice.mode, ahead_bytes.max(4 * page_bytes()), page_bytes());
     if let Some(window) = options.window_bytes {
         let most = tuning.ahead_bytes_max / 4;
         tuning.window_bytes = (window.clamp(page_bytes(), most.max(page_bytes())) / page_bytes()) * page_bytes();

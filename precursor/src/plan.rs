@@ -116,7 +116,9 @@ impl Ledger {
 pub struct Tuning {
     /// Method of writing.
     pub mode: Mode,
-    /// Unit of warming and releasing, bytes.
+    /// The machine's page size, bytes: steps that lock, populate or release begin on a page.
+    pub page_bytes: u64,
+    /// Unit of warming and releasing, bytes; whole pages.
     pub window_bytes: u64,
     /// Unit of allocation, bytes.
     pub allocate_bytes: u64,
@@ -137,11 +139,12 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// The defaults of a mode, bounded by a budget in bytes.
-    pub fn new(mode: Mode, ahead_bytes_max: u64) -> Tuning {
-        let window_bytes = (1 << 20).min((ahead_bytes_max / 4).max(PAGE)) / PAGE * PAGE;
+    /// The defaults of a mode, bounded by a budget in bytes, on a machine with pages of that many bytes.
+    pub fn new(mode: Mode, ahead_bytes_max: u64, page_bytes: u64) -> Tuning {
+        let window_bytes = (1 << 20).min((ahead_bytes_max / 4).max(page_bytes)) / page_bytes * page_bytes;
         Tuning {
             mode,
+            page_bytes,
             window_bytes,
             allocate_bytes: 64 << 20,
             ahead_bytes_min: (4 * window_bytes).min(ahead_bytes_max),
@@ -155,7 +158,8 @@ impl Tuning {
     }
 }
 
-const PAGE: u64 = 4096;
+/// Least stretch before the writer that is made writable again, bytes.
+const REFRESH_BYTES_MIN: u64 = 256 << 10;
 const SECOND_NS: u64 = 1_000_000_000;
 /// Floor of the write-back rate, so that an idle writer's last window still leaves memory.
 const WRITE_BACK_FLOOR_BYTES_PER_S: u64 = 16 << 20;
@@ -256,6 +260,10 @@ impl Planner {
         }
     }
 
+    fn page_start(&self, at: u64) -> u64 {
+        at - at % self.tuning.page_bytes
+    }
+
     fn file_end(&self) -> u64 {
         if self.tuning.roll_bytes == 0 { u64::MAX } else { self.tuning.roll_bytes }
     }
@@ -295,7 +303,7 @@ impl Planner {
             goal = goal.min(self.held_end_max(at.released, at.next_warm));
         }
         // A writer that overtook the helper is met at its position: warming what it has left would only be later still.
-        let from = at.warm.max(at.position / PAGE * PAGE);
+        let from = at.warm.max(self.page_start(at.position));
         self.stretch(Which::Current, at.allocated, from, goal)
     }
 
@@ -348,9 +356,9 @@ impl Planner {
         self.refreshed_ns = now_ns;
         // Sixteen times as far as the writer comes until the next refresh is due: on a busy machine the helper may not run for
         // a tenth of a second, and a page that is writable already costs it well under a microsecond.
-        let near = self.pace.bytes_in(16 * self.tuning.refresh_ns).max(64 * PAGE);
-        let from = at.position / PAGE * PAGE;
-        Some(Step::Refresh(Span { at: from, len: (near.next_multiple_of(PAGE)).min(at.warm - from) }))
+        let near = self.pace.bytes_in(16 * self.tuning.refresh_ns).max(REFRESH_BYTES_MIN);
+        let from = self.page_start(at.position);
+        Some(Step::Refresh(Span { at: from, len: (near.next_multiple_of(self.tuning.page_bytes)).min(at.warm - from) }))
     }
 
     fn behind_step(&mut self, now_ns: u64, at: &Ledger) -> Option<Step> {

@@ -63,9 +63,34 @@ fn drive(tuning: Tuning, rate_bytes_per_s: u64, duration_ns: u64) -> Outcome {
     Outcome { late, ahead_max, held_max, at }
 }
 
+/// A machine's madvise and mlock2 refuse a range that does not begin on a page.
+#[test]
+fn every_step_begins_on_a_page_of_the_machine() {
+    for page_bytes in [4096, 16 << 10, 64 << 10] {
+        for (mode, budget) in [(Mode::Window, 64 * MIB), (Mode::Window, 5 * page_bytes), (Mode::Prefetch, MIB)] {
+            let tuning = Tuning::new(mode, budget, page_bytes);
+            assert!(tuning.window_bytes > 0 && tuning.window_bytes.is_multiple_of(page_bytes), "{tuning:?}");
+            let mut planner = Planner::new(tuning);
+            let (mut now, mut at, mut spans) = (0, Ledger::default(), 0);
+            for _ in 0..20_000 {
+                planner.pace.on_position(now, at.position);
+                let step = planner.next(now, &at);
+                if let Step::Warm(_, span) | Step::Refresh(span) | Step::Release(span) | Step::WriteBack(span) = step {
+                    assert!(span.at.is_multiple_of(page_bytes) && span.len.is_multiple_of(page_bytes), "{step:?}");
+                    spans += 1;
+                }
+                now += perform(step, &mut at);
+                // Odd positions, and now and then beyond what is warm.
+                at.position = now / 97;
+            }
+            assert!(spans > 100, "{spans} steps of {tuning:?}");
+        }
+    }
+}
+
 #[test]
 fn a_slow_writer_is_never_met_late_and_costs_little_memory() {
-    let got = drive(Tuning::new(Mode::Window, 64 * MIB), 1_100_000, 3_000 * MS);
+    let got = drive(Tuning::new(Mode::Window, 64 * MIB, 4096), 1_100_000, 3_000 * MS);
     assert_eq!(got.late, 0);
     assert!(got.ahead_max <= 6 * MIB, "run-ahead {} for 1.1 MB/s", got.ahead_max);
     assert!(got.at.released > 0, "nothing behind was released: {:?}", got.at);
@@ -73,7 +98,7 @@ fn a_slow_writer_is_never_met_late_and_costs_little_memory() {
 
 #[test]
 fn a_fast_writer_gets_a_longer_run_ahead_within_the_budget() {
-    let tuning = Tuning::new(Mode::Window, 64 * MIB);
+    let tuning = Tuning::new(Mode::Window, 64 * MIB, 4096);
     let got = drive(tuning, 1_000_000_000, 1_000 * MS);
     assert_eq!(got.late, 0);
     assert!(got.ahead_max > 2 * MIB && got.ahead_max <= tuning.ahead_bytes_max, "{}", got.ahead_max);
@@ -82,18 +107,18 @@ fn a_fast_writer_gets_a_longer_run_ahead_within_the_budget() {
 #[test]
 fn a_writer_faster_than_the_helper_is_met_late_and_that_is_seen() {
     // One window of 1 MiB costs 200 us here, so no helper can serve 20 GB/s.
-    assert!(drive(Tuning::new(Mode::Window, 64 * MIB), 20_000_000_000, 200 * MS).late > 0);
+    assert!(drive(Tuning::new(Mode::Window, 64 * MIB, 4096), 20_000_000_000, 200 * MS).late > 0);
 }
 
 #[test]
 fn the_next_file_is_warm_before_the_roll() {
-    let tuning = Tuning { roll_bytes: 32 * MIB, ..Tuning::new(Mode::Window, 64 * MIB) };
+    let tuning = Tuning { roll_bytes: 32 * MIB, ..Tuning::new(Mode::Window, 64 * MIB, 4096) };
     assert_eq!(drive(tuning, 200_000_000, 2_000 * MS).late, 0);
 }
 
 #[test]
 fn a_small_budget_is_obeyed() {
-    let tuning = Tuning::new(Mode::Window, 64 * 1024);
+    let tuning = Tuning::new(Mode::Window, 64 * 1024, 4096);
     let got = drive(tuning, 1_100_000, 1_000 * MS);
     assert!(got.held_max <= 64 * 1024, "{}", got.held_max);
     assert_eq!(got.late, 0);
@@ -103,7 +128,7 @@ fn a_small_budget_is_obeyed() {
 #[test]
 fn a_flood_never_holds_more_than_the_budget() {
     for (budget, roll_bytes) in [(64 * MIB, 0), (64 * MIB, 32 * MIB), (8 * MIB, 0), (256 << 10, 0)] {
-        let tuning = Tuning { roll_bytes, ..Tuning::new(Mode::Window, budget) };
+        let tuning = Tuning { roll_bytes, ..Tuning::new(Mode::Window, budget, 4096) };
         let mut planner = Planner::new(tuning);
         let (mut at, mut held_max, mut total) = (Ledger::default(), 0, 0);
         for tick in 0..20_000u64 {
@@ -127,7 +152,7 @@ fn a_flood_never_holds_more_than_the_budget() {
 
 #[test]
 fn a_ring_flushes_before_it_naps_and_allocates_before_it_flushes() {
-    let mut planner = Planner::new(Tuning::new(Mode::Ring, 8 * MIB));
+    let mut planner = Planner::new(Tuning::new(Mode::Ring, 8 * MIB, 4096));
     let at = Ledger { position: 500, ..Ledger::default() };
     let first = planner.next(0, &at);
     assert!(matches!(first, Step::Allocate(Which::Current, Span { at: 0, .. })), "{first:?}");
@@ -139,7 +164,7 @@ fn a_ring_flushes_before_it_naps_and_allocates_before_it_flushes() {
 
 #[test]
 fn prefetch_reads_ahead_but_neither_refreshes_nor_releases() {
-    let mut planner = Planner::new(Tuning::new(Mode::Prefetch, 8 * MIB));
+    let mut planner = Planner::new(Tuning::new(Mode::Prefetch, 8 * MIB, 4096));
     let mut at = Ledger::default();
     for tick in 0..2000u64 {
         at.position = tick * 5_000;

@@ -88,7 +88,12 @@ pub(crate) fn random() -> u64 {
 
 /// The limits on memory that hold for this process; what cannot be read counts as no limit.
 pub fn limits() -> Limits {
-    Limits { memlock_bytes: memlock(), cgroup_bytes: cgroup_limit(), dirty_bytes: dirty_threshold(), taken_bytes: 0 }
+    Limits {
+        memlock_bytes: memlock(),
+        cgroup_bytes: cgroup_limit(),
+        dirty_bytes: dirty_threshold(),
+        ..Limits::default()
+    }
 }
 
 fn memlock() -> Option<u64> {

@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
+use crate::claim;
 use crate::error::RecoverError;
 use crate::files::{NameError, Names, scan_frames, zeros_from};
 use crate::frame;
@@ -103,6 +104,8 @@ pub(crate) fn recover_names(names: &Names) -> Result<Recovered, RecoverError> {
         Taken::Busy => Err(RecoverError::Busy { path: names.given().to_owned() }),
         Taken::Ours(mut side) => {
             let was = side.entry().map_err(RecoverError::io("read", &names.sidecar()))?;
+            let journalled = was.as_ref().map(|entry| entry.seq);
+            let _locks = names.lock_from(journalled).map_err(RecoverError::io("lock a file of", names.given()))?;
             let ended = recover_held(names, &mut side)?;
             match was.filter(|_| names.rolls()) {
                 Some(was) if was.closed => {}
@@ -214,7 +217,7 @@ fn from_live(names: &Names, entry: &Entry, live: &LiveMap, shm: &Dir, stem: &str
     let mut end = live.position.0.load(Ordering::Acquire);
     // Asked before anything is written. Behind the journalled file nothing says more than that it was left whole.
     let least = if seq == entry.seq { entry.len } else { 0 };
-    let most = if live.many() { live.reserved.0.load(Ordering::Acquire) } else { end };
+    let most = if live.many() { claim::end(&live.reserved.0) } else { end };
     if seq < entry.seq || most.checked_sub(base).is_none_or(|len| len < least) {
         return Err(foreign("the live block ends before the journalled durable position; nothing was changed"));
     }

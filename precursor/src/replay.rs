@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::claim;
 use crate::files::Names;
 use crate::frame::{self, Word};
 use crate::handles::Dir;
@@ -31,7 +32,7 @@ fn bad(problem: &str) -> io::Error {
 pub(crate) fn replay(names: &Names, shm: &Dir, stem: &str, live: &LiveMap, least: u64) -> io::Result<Replayed> {
     let from = live.flushed.0.load(Ordering::Acquire);
     let end = match live.many() {
-        true => live.reserved.0.load(Ordering::Acquire),
+        true => claim::end(&live.reserved.0),
         false => live.position.0.load(Ordering::Acquire),
     };
     let rings = find_rings(shm, stem, live, from, end)?;

@@ -221,7 +221,7 @@ impl RingSide {
             limit = limit.min(self.file_base + core.roll_room());
         }
         lane.limit = limit;
-        limit - lane.cursor >= need
+        lane.room() >= need
     }
 
     /// Announces that the file ends here, with its mark if it is framed.

@@ -30,7 +30,7 @@ pub(crate) fn start(options: &Options, core: Arc<Core>, plan: Plan) -> Result<Ap
     let cursor = plan.place.base + plan.place.len;
     let framed = options.framing == Framing::Records;
     let lane = Lane { base: std::ptr::null_mut(), mask: u64::MAX, cursor, limit: cursor, framed };
-    let hot = HotPage::new(Hot { lane, worst_ticks: 0, appends: 0, reserved: 0 })
+    let hot = HotPage::new(Hot { lane, worst_ticks: 0, appends: 0, reserved: None })
         .map_err(OpenError::io("make the writer's page of", path))?;
     let current = Arc::clone(&crate::core::lock(&core.files).current);
     let mut appender = Appender {
@@ -38,13 +38,14 @@ pub(crate) fn start(options: &Options, core: Arc<Core>, plan: Plan) -> Result<Ap
         hot,
         measure: options.measure,
         timer: Timer::calibrated(),
-        record_max: frame::LEN_MAX,
+        record_max: 0,
         side: Side::Written(WrittenSide::new(Arc::clone(&current), plan.place.base)),
         core,
         threads: Vec::new(),
         reasons: plan.choice.reasons.clone(),
         durability: options.durability,
     };
+    appender.record_max = record_max(&appender.core, u64::MAX);
     match plan.choice.mode {
         Mode::Plain => {}
         Mode::Ring => {
@@ -89,7 +90,7 @@ fn start_ring(options: &Options, appender: &mut Appender, plan: &Plan, file: Arc
         core.live.ring_count.store(1, Ordering::Release);
     }
     (appender.hot.lane.base, appender.hot.lane.mask) = (ring.base(), capacity - 1);
-    appender.record_max = (capacity / 2) as usize - frame::HEADER;
+    appender.record_max = record_max(&core, capacity / 2);
     let spare = Arc::new(Spare::none());
     let side = RingSide::new(Arc::clone(&ring), Arc::clone(&spare), appender.hot.lane.cursor, plan.place.base);
     appender.side = Side::Ring(side);
@@ -118,12 +119,26 @@ fn start_ahead(options: &Options, appender: &mut Appender, plan: &Plan, file: Ar
     if plan.choice.mode == Mode::Window {
         let window = WindowSide::enter(&appender.core, file, plan.place.base, &mut appender.hot.lane);
         appender.side = Side::Window(window);
-        let t = &plan.tuning;
-        let warm = t.ahead_bytes_min.saturating_sub(t.window_bytes).max(t.window_bytes / 2);
-        let ring = appender.core.stage.get().map_or(u64::MAX, |stage| stage.ring.capacity / 2);
-        appender.record_max = warm.min(ring) as usize - frame::HEADER;
     }
+    // What the helper prepares before a writer that waits for it; `prefetch` waits for its zeros.
+    let t = &plan.tuning;
+    let warm = t.ahead_bytes_min.saturating_sub(t.window_bytes).max(t.window_bytes / 2);
+    let ring = appender.core.stage.get().map_or(u64::MAX, |stage| stage.ring.capacity / 2);
+    appender.record_max = record_max(&appender.core, warm.min(ring));
     Ok(())
+}
+
+/// Longest record, bytes, of a mode that takes `bytes_max` at once, frame included: in one file, and of a length that a frame can state.
+fn record_max(core: &Core, bytes_max: u64) -> usize {
+    let file_max = if core.roll_bytes == 0 { u64::MAX } else { core.roll_room() };
+    longest_record(bytes_max.min(file_max), core.framing)
+}
+
+fn longest_record(bytes_max: u64, framing: Framing) -> usize {
+    let header = if framing == Framing::Records { frame::HEADER as u64 } else { 0 };
+    // Frames are multiples of the header's length.
+    let payload_max = bytes_max / frame::HEADER as u64 * frame::HEADER as u64 - header.min(bytes_max);
+    usize::try_from(payload_max).map_or(frame::LEN_MAX, |len| len.min(frame::LEN_MAX))
 }
 
 /// So that the first append finds its window; the rest is prepared behind the caller's back. On a throttled device even that takes
@@ -192,4 +207,27 @@ fn spawn(
     })?;
     appender.threads.push(thread);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::longest_record;
+    use crate::frame;
+    use crate::options::Framing;
+
+    /// A ring of 4 GiB takes half of its capacity at once; a longer length than a frame can state would set the bits of its state.
+    #[test]
+    fn no_record_is_longer_than_a_frame_can_state() {
+        for bytes_max in [1 << 30, 2 << 30, 1 << 39, u64::MAX] {
+            for framing in [Framing::None, Framing::Records] {
+                let len = longest_record(bytes_max, framing);
+                assert!(len <= frame::LEN_MAX, "{len} of {bytes_max}");
+                let whole = if framing == Framing::Records { frame::framed_len(len) } else { len };
+                assert!(whole as u64 <= bytes_max);
+                assert_eq!(frame::word(frame::reserved(len)), frame::Word::Reserved(len));
+            }
+        }
+        assert_eq!(longest_record(4088, Framing::Records), 4080);
+        assert_eq!(longest_record(4096, Framing::None), 4096);
+    }
 }

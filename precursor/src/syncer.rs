@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::core::{Core, lock};
-use crate::error::SyncError;
+use crate::error::{AppendError, SyncError};
 use crate::live::remove_shm;
 use crate::options::Framing;
 use crate::plan::Mode;
@@ -25,6 +25,11 @@ impl Syncer {
     /// As [`crate::Appender::sync_to`], on the calling thread. Several callers share one sync of the device.
     pub fn sync_to(&self, position: Position) -> Result<Durable, SyncError> {
         self.core.sync_to(position.0).map(Durable)
+    }
+
+    /// As [`crate::Appender::failure`].
+    pub fn failure(&self) -> Option<AppendError> {
+        self.core.failure()
     }
 
     /// End of what was appended, as far as it can be seen from here.
@@ -100,7 +105,8 @@ impl Core {
     /// a power cut brings back of it cuts nothing; and only then away with the means of recovery.
     pub(crate) fn finish(&self) -> Result<u64, SyncError> {
         if let Some(f) = self.failure.get() {
-            // The lock goes, everything else stays for recovery.
+            // The locks go, everything else stays for recovery.
+            self.unlock_files();
             drop(lock(&self.sidecar).take());
             return Err(SyncError::Failed {
                 what: f.what,
@@ -109,6 +115,7 @@ impl Core {
             });
         }
         let ended = self.end_files();
+        self.unlock_files();
         let sidecar = lock(&self.sidecar).take();
         let durable = self.durable.load(Ordering::Acquire);
         let failed = |e: io::Error| SyncError::Failed { what: "close", message: e.to_string(), durable };

@@ -2,7 +2,7 @@
 //!
 //! Pure over its atomics, so that `tests/model_lane.rs` runs this very file under loom.
 
-use crate::atomics::{AtomicU32, AtomicU64, Ordering};
+use super::atomics::{AtomicU32, AtomicU64, Ordering};
 
 const IDLE: u32 = 0;
 /// The writer stores into the ring.

@@ -28,7 +28,7 @@ fn the_header_is_what_the_code_says() {
     let committed = std::fs::read(&path).unwrap();
     assert!(
         committed == text,
-        "include/precursor.h is stale: run PRECURSOR_WRITE_HEADER=1 cargo test -p precursor --test c_abi"
+        "include/precursor.h is stale: run PRECURSOR_WRITE_HEADER=1 cargo test -p precursor --test precursor c_abi::"
     );
 }
 

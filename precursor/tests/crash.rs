@@ -13,14 +13,7 @@ use std::time::{Duration, Instant};
 
 use precursor::{Evidence, Leftover, Mode, Options, Owner, leftovers, records, recover};
 
-#[allow(dead_code, reason = "each test needs a part of it")]
-mod writer;
-use writer::{APPENDED, COUNT, Case, Chance, Ledger, Living, RECORD, SYNCED, contents, data_files, record};
-
-#[test]
-fn child() {
-    writer::live_if_told();
-}
+use crate::writer::{APPENDED, COUNT, Case, Chance, Ledger, Living, RECORD, SYNCED, contents, data_files, record};
 
 /// Starts the child, lets it live for a random while once it is open, and kills it.
 fn live_and_die(case: Case, dir: &Path, chance: &mut Chance) {

@@ -7,9 +7,7 @@ use std::path::{Path, PathBuf};
 
 use precursor::{AppendError, Evidence, Mode, Options, SyncError, recover};
 
-#[allow(dead_code, reason = "each test needs a part of it")]
-mod volume;
-use volume::said;
+use crate::volume::said;
 
 /// A file system on a device with room for less than it promises.
 struct Overcommitted {

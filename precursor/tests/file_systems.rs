@@ -4,9 +4,7 @@ use std::path::Path;
 
 use precursor::{Mode, Options};
 
-#[allow(dead_code, reason = "each test needs a part of it")]
-mod volume;
-use volume::Mounted;
+use crate::volume::Mounted;
 
 const MODES: [Mode; 4] = [Mode::Ring, Mode::Window, Mode::Prefetch, Mode::Plain];
 

@@ -3,6 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
+use crate::alone::alone;
 use precursor::{AppendError, Appender, Evidence, Mode, Options, RecoverError, SyncError, recover};
 
 const MODES: [Mode; 4] = [Mode::Ring, Mode::Window, Mode::Prefetch, Mode::Plain];
@@ -56,6 +57,10 @@ fn try_everything(mut log: Appender) -> i32 {
 
 #[test]
 fn a_child_is_refused_and_the_parent_goes_on() {
+    // A child of a process that runs other tests would keep their files open.
+    if !alone("forked::a_child_is_refused_and_the_parent_goes_on") {
+        return;
+    }
     for mode in MODES {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
@@ -111,7 +116,7 @@ fn a_child_that_only_exists_keeps_no_lock() {
     for mode in MODES {
         let dir = tempfile::tempdir().unwrap();
         let mut parent = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+            .args(["--exact", "forked::child", "--nocapture", "--test-threads=1"])
             .env("PRECURSOR_FORKED_DIR", dir.path())
             .env("PRECURSOR_FORKED_MODE", mode.name())
             .stdout(std::process::Stdio::piped())
@@ -143,4 +148,91 @@ fn a_child_that_only_exists_keeps_no_lock() {
         assert_eq!(opened.unwrap(), 100_000);
         assert!(begun.elapsed() < Duration::from_secs(20));
     }
+}
+
+/// As `closefrom(3)` does it, by a program that knows nothing of the library's descriptors.
+fn close_all_files() {
+    for fd in 3..256 {
+        // SAFETY: a plain number; what was open there is not used again, by this test's own choice.
+        unsafe { libc::close(fd) };
+    }
+}
+
+/// What each of the numbers is open on: device and inode.
+fn open_files() -> Vec<Option<(u64, u64)>> {
+    use std::os::unix::fs::MetadataExt;
+    let look = |fd| std::fs::metadata(format!("/proc/self/fd/{fd}")).ok().map(|m| (m.dev(), m.ino()));
+    (0..64).map(look).collect()
+}
+
+/// A daemon closes what it did not open; a number that the library once used is then the program's.
+#[test]
+fn a_child_keeps_the_files_that_took_the_place_of_closed_ones() {
+    if !alone("forked::a_child_keeps_the_files_that_took_the_place_of_closed_ones") {
+        return;
+    }
+    let (dir, shm) = (tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm").unwrap());
+    let open = |name: &str| {
+        Options::new(dir.path().join(name)).mode(Mode::Ring).shm_dir(shm.path().to_owned()).open().unwrap()
+    };
+    // Between two uses of the library, and while it has locked files open.
+    open("first").close().unwrap();
+    for still_open in [false, true] {
+        let log = still_open.then(|| std::mem::ManuallyDrop::new(open("second")));
+        close_all_files();
+        let own: Vec<std::fs::File> =
+            (0..40).map(|i| std::fs::File::create(dir.path().join(format!("own-{still_open}-{i}"))).unwrap()).collect();
+        let before = open_files();
+        assert!(before[3..43].iter().all(Option::is_some));
+        let later = open("third");
+        let own_numbers = before.len();
+        let status = in_child(|| {
+            let after = open_files();
+            let changed = (3..own_numbers).find(|fd| match before[*fd] {
+                Some(own) => after[*fd] != Some(own),
+                None => after[*fd].is_some() && before.contains(&after[*fd]),
+            });
+            changed.map_or(0, |fd| fd as i32)
+        });
+        assert_eq!(
+            status.code(),
+            Some(0),
+            "with an appender open: {still_open}; the number of a file that the child lost or got"
+        );
+        later.close().unwrap();
+        drop((own, log));
+    }
+}
+
+/// Where no more files may be opened the child gives its copy of the lock up all the same.
+#[test]
+fn a_child_that_may_open_no_file_keeps_no_lock() {
+    if !alone("forked::a_child_that_may_open_no_file_keeps_no_lock") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    let log = Options::new(&path).mode(Mode::Plain).open().unwrap();
+    // SAFETY: plain numbers; the child only sleeps.
+    let pid = unsafe {
+        let mut was: libc::rlimit = std::mem::zeroed();
+        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut was), 0);
+        let full = libc::rlimit { rlim_cur: 3, ..was };
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const full), 0);
+        let pid = libc::fork();
+        if pid == 0 {
+            std::thread::sleep(Duration::from_secs(60));
+            libc::_exit(0);
+        }
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const was), 0);
+        pid
+    };
+    log.close().unwrap();
+    let opened = Options::new(&path).mode(Mode::Plain).open().map(|log| log.close().is_ok());
+    // SAFETY: the child made above, which sleeps.
+    unsafe {
+        libc::kill(pid, libc::SIGKILL);
+        libc::waitpid(pid, std::ptr::null_mut(), 0);
+    }
+    assert!(opened.unwrap());
 }

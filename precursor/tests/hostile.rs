@@ -9,9 +9,7 @@ use std::process::Command;
 
 use precursor::{Evidence, Leftover, Mode, Options, Owner, leftovers, recover};
 
-#[allow(dead_code, reason = "each test needs a part of it")]
-mod forge;
-use forge::{Live, Side, secrets, stem_of, this_boot};
+use crate::forge::{Live, Side, secrets, stem_of, this_boot};
 
 const NOBODY: u32 = 65534;
 

@@ -9,9 +9,7 @@ use std::time::{Duration, Instant};
 
 use precursor::{Mode, records, recover};
 
-#[allow(dead_code, reason = "each test needs a part of it")]
-mod writer;
-use writer::{
+use crate::writer::{
     APPENDED, COUNT, Case, Chance, EVENTS, Ledger, Life, Living, RECORD, RETURNS, contents, data_files, record,
 };
 
@@ -19,11 +17,6 @@ use writer::{
 const OPENING_US: u64 = 30_000;
 /// Writers that live at a time.
 const BESIDE: u64 = 8;
-
-#[test]
-fn child() {
-    writer::live_if_told();
-}
 
 /// A folder for data and one for shared memory, both gone with it.
 struct Home {

@@ -55,7 +55,7 @@ struct Outcome {
 fn outcome(mode: Mode, memlock: Option<u64>, prepare: impl FnOnce(u32)) -> Outcome {
     let dir = tempfile::tempdir().unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "child", "--nocapture", "--test-threads=1"]);
+    command.args(["--exact", "limits::child", "--nocapture", "--test-threads=1"]);
     command.env("PRECURSOR_LIMITS_DIR", dir.path()).env("PRECURSOR_LIMITS_MODE", mode.name());
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     // SAFETY: prctl and setrlimit with plain numbers, both safe between fork and exec.

@@ -16,6 +16,7 @@ mod claim;
 mod frame;
 
 use atomics::{AtomicU64, Ordering};
+use claim::Taken;
 
 /// Each record: a word, and 8 bytes of payload.
 const RECORD: u64 = 16;
@@ -78,25 +79,29 @@ impl claim::Places for Ring {
     }
 }
 
-fn produce(ring: &Ring, producer: u64, records: u64) {
+/// Returns how many records were accepted.
+fn produce(ring: &Ring, producer: u64, records: u64) -> u64 {
     for i in 0..records {
         let bytes = (producer << 32 | i).to_le_bytes();
         let at = loop {
             match claim::take(&ring.reserved, &ring.freed, ring.capacity(), RECORD) {
-                Some(at) => break at,
-                None => loom::thread::yield_now(),
+                Taken::At(at) => break at,
+                Taken::Full => loom::thread::yield_now(),
+                Taken::Sealed => return i,
             }
         };
         // SAFETY: taken just now.
         unsafe { claim::fill(ring, at, &bytes) };
     }
+    records
 }
 
-/// Reads all records in order, giving back one at a time; each must be whole and its producer's next.
-fn consume(ring: &Ring, records: u64) {
+/// Reads the records in order, giving back one at a time, until it has all for which `wanted` returns the end; each must be whole and its
+/// producer's next. Returns how many records of each producer there were.
+fn consume(ring: &Ring, wanted: impl Fn() -> u64) -> [u64; 2] {
     let mut next = [0u64; 2];
     let mut at = 0;
-    while at < records * RECORD {
+    while at < wanted() {
         let Some(end) = claim::published(ring, at) else {
             loom::thread::yield_now();
             continue;
@@ -111,10 +116,11 @@ fn consume(ring: &Ring, records: u64) {
         unsafe { claim::give_back(ring, &ring.freed, at, end) };
         at = end;
     }
+    next
 }
 
-/// `each`: how many records either producer appends.
-fn model(slots: u64, each: [u64; 2], preemptions: usize) {
+/// `each`: how many records either producer appends. `sealing`: the consumer seals the ring at some moment, and then takes all that was accepted.
+fn model(slots: u64, each: [u64; 2], preemptions: usize, sealing: bool) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     // Producers that wait for room take turns with the consumer; a machine that is slow explores less, and says so.
@@ -131,8 +137,13 @@ fn model(slots: u64, each: [u64; 2], preemptions: usize) {
                 loom::thread::spawn(move || produce(&ring, producer as u64, each[producer]))
             })
             .collect();
-        consume(&ring, each[0] + each[1]);
-        producers.into_iter().for_each(|producer| producer.join().unwrap());
+        if sealing {
+            claim::seal(&ring.reserved);
+        }
+        let wanted = if sealing { None } else { Some((each[0] + each[1]) * RECORD) };
+        let found = consume(&ring, || wanted.unwrap_or_else(|| claim::end(&ring.reserved)));
+        let accepted: Vec<_> = producers.into_iter().map(|producer| producer.join().unwrap()).collect();
+        assert_eq!(accepted, found);
     });
     let models = models.load(std::sync::atomic::Ordering::Relaxed);
     println!("{slots} places, {each:?} records, {preemptions} preemptions: {models} interleavings");
@@ -141,17 +152,24 @@ fn model(slots: u64, each: [u64; 2], preemptions: usize) {
 
 #[test]
 fn two_producers_with_room_for_all() {
-    model(2, [1, 1], 3);
+    model(2, [1, 1], 3, false);
 }
 
 /// The ring is used again: a place is taken while its neighbour is still being filled.
 #[test]
 fn two_producers_on_a_ring_that_comes_round() {
-    model(2, [2, 1], 2);
+    model(2, [2, 1], 2, false);
 }
 
 /// The smallest ring: a producer must wait for the consumer.
 #[test]
 fn two_producers_on_one_place() {
-    model(1, [1, 1], 2);
+    model(1, [1, 1], 2, false);
+}
+
+/// As `close` does it: what a producer was given a place for is waited for, and nothing comes after it.
+#[test]
+fn a_sealed_ring_gives_up_every_accepted_record() {
+    model(2, [1, 1], 3, true);
+    model(1, [2, 1], 2, true);
 }

@@ -4,14 +4,7 @@ use std::path::{Path, PathBuf};
 
 use precursor::{Framing, Mode, Options, recover};
 
-#[allow(dead_code, reason = "each test needs a part of it")]
-mod writer;
-use writer::{Case, Living, contents, data_files};
-
-#[test]
-fn child() {
-    writer::live_if_told();
-}
+use crate::writer::{Case, Living, contents, data_files};
 
 fn open(dir: &Path, mode: Mode, framing: Framing) -> precursor::Appender {
     Options::new(dir.join("log-{}")).mode(mode).framing(framing).roll_bytes(64 << 10).open().unwrap()

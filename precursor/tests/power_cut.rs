@@ -14,17 +14,8 @@ use std::time::Duration;
 
 use precursor::{Mode, records, recover};
 
-#[allow(dead_code, reason = "each test needs a part of it")]
-mod volume;
-#[allow(dead_code, reason = "each test needs a part of it")]
-mod writer;
-use volume::{Mounted, said};
-use writer::{APPENDED, COUNT, Case, Chance, EVENTS, Ledger, Life, Living, RECORD, SYNCED, contents, record};
-
-#[test]
-fn child() {
-    writer::live_if_told();
-}
+use crate::volume::{Mounted, said};
+use crate::writer::{APPENDED, COUNT, Case, Chance, EVENTS, Ledger, Life, Living, RECORD, SYNCED, contents, record};
 
 static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 

@@ -4,9 +4,7 @@ use std::path::Path;
 
 use precursor::{After, BackPressure, Mode, OpenError, Options};
 
-#[allow(dead_code, reason = "each test needs a part of it")]
-mod volume;
-use volume::said;
+use crate::volume::said;
 
 /// A tmpfs of that size, as a container's /dev/shm is one of 64 MiB.
 struct Small(tempfile::TempDir);

@@ -1,6 +1,6 @@
 //! The unsafe code of the append path on plain memory, with real threads and no system call, so that miri can run it:
 //!
-//!     cargo +nightly miri test -p precursor --test unsafe_code
+//!     cargo +nightly miri test -p precursor --test precursor unsafe_code::
 //!
 //! `src/lane.rs`, `claim.rs` and `frame.rs` are compiled here as they are.
 
@@ -9,6 +9,7 @@ use std::sync::Arc;
 mod atomics {
     pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
 }
+#[allow(dead_code, reason = "the test needs a part of it")]
 #[path = "../src/claim.rs"]
 mod claim;
 #[allow(dead_code, reason = "the test needs a part of it")]
@@ -18,6 +19,7 @@ mod frame;
 mod lane;
 
 use atomics::{AtomicU64, Ordering};
+use claim::Taken;
 use lane::Lane;
 
 /// Memory for records, aligned to words.
@@ -141,8 +143,8 @@ fn producers_and_a_consumer_share_a_ring() {
                     let need = frame::framed_len(record.len()) as u64;
                     let at = loop {
                         match claim::take(&ring.reserved, &ring.freed, RING, need) {
-                            Some(at) => break at,
-                            None => std::thread::yield_now(),
+                            Taken::At(at) => break at,
+                            Taken::Full | Taken::Sealed => std::thread::yield_now(),
                         }
                     };
                     // SAFETY: taken just now for this record.

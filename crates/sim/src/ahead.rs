@@ -28,6 +28,8 @@ pub struct Ahead {
 
 pub type Aheads = KeyMap<InodeId, Rc<RefCell<Ahead>>>;
 
+const PAGE: u64 = 4096;
+
 constants! {
     /// Memory the helper may hold, bytes.
     const AHEAD_BYTES_MAX: u64 = assumed(64 << 20, "ample on the machines modelled");
@@ -135,7 +137,7 @@ async fn helper(m: Rc<Machine>, inode: InodeId, shared: Rc<RefCell<Ahead>>, node
         let ahead = shared.borrow();
         (ahead.mode, ahead.ledger.position)
     };
-    let mut planner = Planner::new(Tuning::new(mode, AHEAD_BYTES_MAX.get()));
+    let mut planner = Planner::new(Tuning::new(mode, AHEAD_BYTES_MAX.get(), PAGE));
     let mut task = Task::new(node, m.cpus.borrow().pick(Some(node), 1));
     task.bound_node = Some(node);
     shared.borrow_mut().ledger.warm = start;

@@ -1,6 +1,6 @@
 //! A program that writes through the precursor and notes what was acknowledged, for tests that end it.
 //!
-//! It is the test binary again (`child`), controlled by its environment; its notes are in a small mapped file of the
+//! It is the test binary again (`writer::child`), controlled by its environment; its notes are in a small mapped file of the
 //! test's own.
 
 use std::fs::{File, OpenOptions};
@@ -157,8 +157,9 @@ pub const COUNT: usize = 2;
 pub const EVENTS: usize = 4;
 pub const RETURNS: usize = 5;
 
-/// What the test binary's test named `child` must call.
-pub fn live_if_told() {
+/// The writer itself, in a test binary that [`Living::start`] starts; without its environment a test of nothing.
+#[test]
+fn child() {
     let Ok(case) = std::env::var("PRECURSOR_CHILD") else { return };
     let dir = PathBuf::from(std::env::var_os("PRECURSOR_DIR").unwrap());
     let case = Case::parse(&case);
@@ -250,7 +251,7 @@ impl Living {
     pub fn start(case: Case, dir: &Path) -> Living {
         use std::io::BufRead;
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+            .args(["--exact", "writer::child", "--nocapture", "--test-threads=1"])
             .env("PRECURSOR_CHILD", case.describe())
             .env("PRECURSOR_DIR", dir)
             .stdout(Stdio::piped())

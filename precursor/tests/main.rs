@@ -1,0 +1,34 @@
+//! The integration tests in one program, so that one is linked.
+//!
+//! Tests run in any order and in parallel. A test that changes its process (limits, signal handlers, forks) starts this program again.
+
+#![allow(
+    clippy::duplicate_mod,
+    reason = "the models and the tests of unsafe code compile the same files with other atomics"
+)]
+
+mod alone;
+mod c_abi;
+mod c_full;
+mod closing;
+mod corpus;
+mod crash;
+mod failing_device;
+mod file_systems;
+mod forge;
+mod forked;
+mod hostile;
+mod kinds;
+mod limits;
+mod misuse;
+mod model_lane;
+mod model_many;
+mod modes;
+mod positions;
+mod power_cut;
+mod same_file;
+mod shared_memory;
+mod sigbus;
+mod unsafe_code;
+mod volume;
+mod writer;

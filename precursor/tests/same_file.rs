@@ -1,0 +1,107 @@
+//! One file under several names has one appender: the lock beside the data goes by name, the one on the data by the file itself.
+
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use crate::volume::said;
+use precursor::{Appender, Mode, OpenError, Options, RecoverError, recover};
+
+const MODES: [Mode; 4] = [Mode::Ring, Mode::Window, Mode::Prefetch, Mode::Plain];
+
+fn open(path: &Path, mode: Mode) -> Result<Appender, OpenError> {
+    let roll_bytes = if path.to_str().unwrap().contains("{}") { 1 << 20 } else { 0 };
+    Options::new(path).mode(mode).roll_bytes(roll_bytes).memory_bytes_max(2 << 20).open()
+}
+
+/// While `first` is open `second` is refused, and afterwards it is not.
+fn one_at_a_time(first: &Path, second: &Path) {
+    for mode in MODES {
+        let mut log = open(first, mode).unwrap();
+        log.append(b"ours").unwrap();
+        let end = log.sync_to(log.position()).unwrap().bytes();
+        for other in MODES {
+            assert!(matches!(open(second, other), Err(OpenError::Busy { .. })), "{mode:?} {other:?}");
+        }
+        log.append(b"ours").unwrap();
+        let syncer = log.syncer();
+        assert_eq!(log.close().unwrap().bytes(), end + 4);
+        // A handle that outlives the appender keeps no lock.
+        let mut log = open(second, mode).unwrap();
+        log.append(b"ours").unwrap();
+        log.close().unwrap();
+        drop(syncer);
+    }
+}
+
+#[test]
+fn a_pattern_and_a_name_of_one_file_have_one_appender() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pattern, name) = (dir.path().join("log-{}"), dir.path().join("log-00000000"));
+    one_at_a_time(&pattern, &name);
+    one_at_a_time(&name, &pattern);
+    let bytes = std::fs::read(&name).unwrap();
+    assert!(bytes.len() == 2 * 4 * 12 && bytes.chunks(4).all(|record| record == b"ours"), "{} bytes", bytes.len());
+}
+
+/// Root only, as the file systems' tests.
+#[test]
+fn a_file_that_is_mounted_elsewhere_has_one_appender() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second) = (dir.path().join("log"), dir.path().join("elsewhere/log"));
+    std::fs::create_dir(second.parent().unwrap()).unwrap();
+    for path in [&first, &second] {
+        std::fs::write(path, b"").unwrap();
+    }
+    let (from, to) = (first.display().to_string(), second.display().to_string());
+    if let Err(e) = said("mount", &["--bind", &from, &to]) {
+        return needs::skip(needs::Need::Root, "same_file", e);
+    }
+    let tried = std::panic::catch_unwind(|| one_at_a_time(&first, &second));
+    said("umount", &[&to]).unwrap();
+    tried.unwrap();
+}
+
+/// A writer that died under one name, while another has the file open: recovery would cut it.
+#[test]
+fn recovery_keeps_off_a_file_that_is_open_under_another_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pattern, name) = (dir.path().join("log-{}"), dir.path().join("log-00000000"));
+    let mut dead = open(&name, Mode::Window).unwrap();
+    dead.append(b"dead").unwrap();
+    dead.sync_to(dead.position()).unwrap();
+    // As a death leaves it: the file beside stays, its lock goes.
+    let side = dir.path().join(".log-00000000.precursor");
+    let kept = std::fs::read(&side).unwrap();
+    dead.close().unwrap();
+    let mut log = open(&pattern, Mode::Window).unwrap();
+    log.append(b"ours").unwrap();
+    std::fs::write(&side, kept).unwrap();
+    std::fs::set_permissions(&side, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    assert!(matches!(recover(&name), Err(RecoverError::Busy { .. })));
+    assert!(matches!(open(&name, Mode::Plain), Err(OpenError::Busy { .. })));
+    log.append(b"ours").unwrap();
+    log.close().unwrap();
+    assert_eq!(std::fs::read(&name).unwrap(), b"deadoursours");
+}
+
+/// Who may read a file may lock it for reading, and by `flock` as a whole: neither keeps its writer out.
+#[test]
+fn a_reader_that_locks_the_file_keeps_no_appender_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("log");
+    std::fs::write(&path, b"").unwrap();
+    let reader = std::fs::File::open(&path).unwrap();
+    // SAFETY: an open descriptor, and a lock of the whole file for reading.
+    unsafe {
+        assert_eq!(libc::flock(reader.as_raw_fd(), libc::LOCK_EX), 0);
+        let mut lock: libc::flock = std::mem::zeroed();
+        (lock.l_type, lock.l_whence) = (libc::F_RDLCK as libc::c_short, libc::SEEK_SET as libc::c_short);
+        assert_eq!(libc::fcntl(reader.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock), 0);
+    }
+    for mode in MODES {
+        let mut log = open(&path, mode).unwrap();
+        log.append(b"ours").unwrap();
+        log.close().unwrap();
+    }
+    assert_eq!(std::fs::read(&path).unwrap(), b"ours".repeat(4));
+}
