@@ -59,8 +59,7 @@ pub fn claim_output(given: Option<PathBuf>, group: Option<&str>) -> anyhow::Resu
         let made = std::fs::create_dir_all(above);
         made.with_context(|| format!("cannot make {}: give another output directory with -o", above.display()))?;
     }
-    let claimed = Dir::claim(&path, group).and_then(|dir| dir.require_empty().map(|()| dir));
-    claimed.map_err(|refusal| match refusal {
+    Dir::claim(&path, group).map_err(|refusal| match refusal {
         Refusal::NotEmpty { .. } => anyhow::Error::new(Usage::new(refusal)),
         refusal => anyhow::Error::new(refusal).context("cannot use the output directory: give another with -o"),
     })

@@ -290,7 +290,7 @@ async fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         }
         Verb::Tables { fleet, engine } => {
             let place = Fleet::existing(&fleet)?.shown().to_owned();
-            print(tables::statements(engine, &place).as_bytes())?;
+            print(tables::statements(engine, &place)?.as_bytes())?;
         }
         Verb::Generate { fleet, hosts, hours, from, seed, compacted, like } => {
             let mut rows = Vec::new();

@@ -18,6 +18,7 @@ pub mod report;
 mod sent;
 pub mod store;
 pub mod tables;
+mod template;
 pub mod time;
 
 pub use error::FleetError;

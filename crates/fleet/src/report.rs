@@ -15,6 +15,7 @@ use crate::judge::facts::Kept;
 use crate::judge::rollout::Line;
 use crate::judge::{Changed, Facts, Findings, Rollout, findings, rollout};
 use crate::store::Fleet;
+use crate::template::{self, Markup};
 use crate::time::{self, Range};
 
 /// Causes that have a colour of their own; the others are one.
@@ -279,7 +280,6 @@ fn rendered(
     found: &Findings,
     judged: Option<&Rollout>,
 ) -> String {
-    let mut out = include_str!("report.html").to_owned();
     let missing = map.cells.iter().filter(|cell| **cell == NOT_OBSERVED).count();
     let mut list = String::new();
     for [host, hour, stall, place] in recordings {
@@ -292,38 +292,105 @@ fn rendered(
     for finding in &found.found {
         let _ = write!(facts, "<li>{}</li>", escaped(&finding.to_string()));
     }
-    let cells = format!("\"{}\"", BASE64_STANDARD.encode(&map.cells));
-    // In a script: no end tag and no line end of Unicode may come from a name.
-    let hosts = serde_json::json!(map.hosts).to_string().replace('<', "\\u003c").replace('\u{2028}', " ");
-    for (mark, with) in [
-        ("{{range}}", format!("{} to {} UTC", time::sql(range.from), time::sql(range.to))),
-        ("{{fleet}}", escaped(fleet.shown())),
-        ("{{hosts_count}}", map.hosts.len().to_string()),
-        ("{{missing}}", missing.to_string()),
-        ("{{cells_count}}", map.cells.len().to_string()),
-        ("{{facts}}", facts),
-        ("{{compared}}", format!("{} hosts, {} comparisons", found.hosts, found.comparisons)),
-        ("{{areas}}", areas(causes, range)),
-        ("{{rollout}}", judged.map(rollout_html).unwrap_or_default()),
-        ("{{recordings}}", list),
-        ("{{aside}}", escaped(&found.aside.to_string())),
-        ("{{hours}}", map.hours.to_string()),
-        ("{{from}}", range.from.epoch_s().to_string()),
-        ("{{cells}}", cells),
-        ("{{hosts}}", hosts),
-    ] {
-        out = out.replace(mark, &with);
-    }
-    out
+    let data = serde_json::json!({
+        "hours": map.hours, "from": range.from.epoch_s(), "hosts": map.hosts, "cells": BASE64_STANDARD.encode(&map.cells),
+    });
+    let compared = format!("{} hosts, {} comparisons", found.hosts, found.comparisons);
+    template::page(
+        include_str!("report.html"),
+        &[
+            ("policy", Markup::own(policy())),
+            ("range", Markup::text(&format!("{} to {} UTC", time::sql(range.from), time::sql(range.to)))),
+            ("fleet", Markup::text(fleet.shown())),
+            ("hosts_count", Markup::text(&map.hosts.len().to_string())),
+            ("missing", Markup::text(&missing.to_string())),
+            ("cells_count", Markup::text(&map.cells.len().to_string())),
+            ("facts", Markup::own(facts)),
+            ("compared", Markup::text(&compared)),
+            ("areas", Markup::own(areas(causes, range))),
+            ("rollout", Markup::own(judged.map(rollout_html).unwrap_or_default())),
+            ("recordings", Markup::own(list)),
+            ("aside", Markup::text(&found.aside.to_string())),
+            ("data", Markup::json(&data)),
+            ("script", Markup::own(SCRIPT)),
+        ],
+    )
+}
+
+const SCRIPT: &str = include_str!("report.js");
+/// SHA-256 of `report.js`, in base64: no other script runs in the page. A test computes it anew.
+const SCRIPT_SHA256: &str = "gRDxQSdkCD+5+KIk73JKpT8hj3U4hXcAPb5AhWSi/Bk=";
+
+fn policy() -> String {
+    format!(
+        "default-src 'none'; script-src 'sha256-{SCRIPT_SHA256}'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+    )
 }
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::prelude::BASE64_STANDARD;
+    use flatwater_recording::HourStart;
+
     use super::{NOT_OBSERVED, shade};
+    use crate::judge::Facts;
+    use crate::judge::facts::Kept;
+    use crate::store::Fleet;
+    use crate::time::Range;
 
     #[test]
     fn shades_rise_and_not_observed_is_none_of_them() {
         let shades = [0.0, 10.0, 1e3, 1e5, 1e7, 1e9, 1e12].map(shade);
         assert!(shades.is_sorted() && shades[0] == 0 && shades[6] < NOT_OBSERVED, "{shades:?}");
+    }
+
+    /// A policy may be stricter than the page only by mistake: the hash is of the script that the page has.
+    #[test]
+    fn only_the_pages_own_script_runs() {
+        let place = tempfile::tempdir().expect("a directory");
+        let script = place.path().join("report.js");
+        std::fs::write(&script, super::SCRIPT).expect("written");
+        let hashed = std::process::Command::new("openssl").args(["dgst", "-sha256", "-binary"]).arg(&script).output();
+        let hashed = hashed.expect("openssl");
+        assert!(hashed.status.success(), "{}", String::from_utf8_lossy(&hashed.stderr));
+        assert_eq!(BASE64_STANDARD.encode(hashed.stdout), super::SCRIPT_SHA256, "put this into SCRIPT_SHA256");
+    }
+
+    /// S2: red on 9232d20c, where the mark in one host's name became the names of all hosts, inside an attribute.
+    #[test]
+    fn s2_a_name_that_looks_like_a_mark_is_a_name() {
+        let place = tempfile::tempdir().expect("a directory");
+        let fleet = Fleet::directory(place.path().to_owned()).expect("a directory");
+        let range = Range { from: HourStart::of_hours(498_698), to: HourStart::of_hours(498_722) };
+        let names =
+            ["{{hosts}}", "{{data}}", "x onmouseover=alert(1) y", "</script><script>alert(1)</script>", "a\"'b"];
+        let kept =
+            |host: &&str| Kept { place: format!("v=1/recordings/{host}"), host: (*host).to_owned(), ..Kept::default() };
+        let facts = Facts {
+            range,
+            hosts: names.iter().map(|host| ((*host).to_owned(), Default::default())).collect(),
+            configs: Vec::new(),
+            causes: names.iter().map(|cause| (*cause).to_owned()).collect(),
+            aggressors: Vec::new(),
+            recordings: names.iter().map(|host| ((*host).to_owned(), kept(host))).collect(),
+            aside: Default::default(),
+            waiting: 0,
+        };
+        let page = super::page(&fleet, &facts, None, &super::Links::new());
+        for host in names {
+            assert!(page.contains(&format!("<tr data-host=\"{}\">", super::escaped(host))), "{host}");
+        }
+        assert!(!page.contains("=\"["), "JSON opened an attribute");
+        assert_eq!(page.matches("<script").count(), 2, "the data and the page's own");
+        assert!(!page.contains("<script>alert"));
+        // What a browser reads as the data: the names, unchanged.
+        let (_, data) = page.split_once("id=\"data\">").expect("data");
+        let (data, _) = data.split_once("</script>").expect("its end");
+        let data: serde_json::Value = serde_json::from_str(data).expect("JSON");
+        let hosts: Vec<&str> =
+            data["hosts"].as_array().expect("names").iter().filter_map(|name| name.as_str()).collect();
+        assert!(names.iter().all(|name| hosts.contains(name)), "{hosts:?}");
+        assert!(page.contains("Content-Security-Policy") && page.contains(super::SCRIPT_SHA256));
     }
 }

@@ -278,13 +278,20 @@ pub fn shard_of(host: &str, of: u32) -> u32 {
     crc32fast::hash(host.as_bytes()) % of.max(1)
 }
 
-/// A name that is safe in a key and in a file system: what else it has becomes %XX.
+/// Longest name in a key; most file systems take 255 bytes, of which the other parts need some.
+const PLAIN_MAX: usize = 100;
+
+/// A name that is safe in a key and in a file system, and another for every other name: other characters become `_XX`, as does
+/// a `_` before two characters that could be such an `XX`. A long name ends with its length and a sum of all of it.
 #[must_use]
 pub fn plain(name: &str) -> String {
+    let is_digit = |byte: Option<&u8>| byte.is_some_and(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let bytes = name.as_bytes();
     let mut out = String::with_capacity(name.len());
-    for byte in name.bytes().take(200) {
+    for (at, byte) in bytes.iter().enumerate() {
         match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => out.push(char::from(byte)),
+            b'_' if is_digit(bytes.get(at + 1)) && is_digit(bytes.get(at + 2)) => out.push_str("_5f"),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => out.push(char::from(*byte)),
             // A dot is safe but at the beginning.
             b'.' if !out.is_empty() => out.push('.'),
             _ => {
@@ -292,7 +299,30 @@ pub fn plain(name: &str) -> String {
             }
         }
     }
+    if out.len() > PLAIN_MAX {
+        out.truncate(PLAIN_MAX - 20);
+        // No other name has a `=`.
+        let _ = write!(out, "_={:x}-{:08x}", name.len(), crc32fast::hash(bytes));
+    }
     out
+}
+
+/// The name as versions before 0.3 wrote it, which is the same for some different names.
+#[must_use]
+pub fn name_of_before(row: &SummaryRow) -> String {
+    let plain = |name: &str| {
+        let mut out = String::new();
+        for byte in name.bytes().take(200) {
+            match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => out.push(char::from(byte)),
+                b'.' if !out.is_empty() => out.push('.'),
+                _ => _ = write!(out, "_{byte:02x}"),
+            }
+        }
+        out
+    };
+    let boot = row.boot.as_deref().unwrap_or("none");
+    format!("{}+{}+{}", plain(&row.host), plain(boot), row.sequence)
 }
 
 #[cfg(test)]
@@ -333,5 +363,18 @@ mod tests {
         let bucket = Fleet::open("s3://bucket/below/this").expect("a bucket");
         assert_eq!(bucket.url().map(String::from).as_deref(), Some("s3://bucket/"));
         assert_eq!(fleet.below(&fleet.key("v=1/in/x")), "v=1/in/x");
+    }
+
+    /// S11: red on 9232d20c, where a host could be named so that its objects replaced another host's.
+    #[test]
+    fn s11_two_names_are_two_objects() {
+        let names = ["a/", "a_2f", "a_5f2f", "a__2f", "_", "__", "_2f", "a_b_7", "db_01", ".", "_2e", "a+b", "a_2bb"];
+        let long = [format!("{}1", "x".repeat(300)), format!("{}2", "x".repeat(300)), "ä".repeat(60), "ä".repeat(61)];
+        let plain: std::collections::BTreeSet<String> =
+            names.iter().map(|name| plain(name)).chain(long.iter().map(|name| plain(name))).collect();
+        assert_eq!(plain.len(), names.len() + long.len(), "{plain:?}");
+        assert!(plain.iter().all(|name| name.len() <= super::PLAIN_MAX), "{plain:?}");
+        let kept = |name: &str| super::plain(name) == name;
+        assert!(kept("a_b_7") && kept("ip-10-0-0-7.eu-west-1.compute.internal"), "names of hosts stay as they are");
     }
 }

@@ -6,7 +6,9 @@ use std::fmt::Write;
 use arrow::datatypes::DataType;
 use flatwater_recording::summary;
 
+use crate::FleetError;
 use crate::compact::days;
+use crate::template::Literal;
 use crate::time::{self, Range};
 
 /// An engine that reads the fleet's files.
@@ -49,7 +51,7 @@ pub fn views_with_days(range: Range, twins: &BTreeSet<String>) -> Vec<String> {
     let (within, of_hours) = (within(Some(range)), days::of_hours());
     let columns: Vec<String> = days::schema().fields().iter().map(|field| field.name().clone()).collect();
     let columns = columns.join(", ");
-    let known: Vec<String> = twins.iter().map(|host| format!("'{}'", host.replace('\'', "''"))).collect();
+    let known: Vec<String> = twins.iter().map(|host| Literal::standard(host).to_string()).collect();
     let known = if known.is_empty() { String::new() } else { format!(" AND host NOT IN ({})", known.join(", ")) };
     let rows = |which: &str| format!("SELECT * FROM summary WHERE cause {which} AND {within}{known}");
     let sums = |which: &str, known: &str| {
@@ -70,26 +72,36 @@ pub fn views_with_days(range: Range, twins: &BTreeSet<String>) -> Vec<String> {
     ]
 }
 
-/// Everything that has to be said to this engine, for a fleet at this place.
-#[must_use]
-pub fn statements(engine: Engine, place: &str) -> String {
-    let place = place.trim_end_matches('/').replace('\'', "''");
-    let files = format!("{place}/v=1/table=summary/dt=*/hour=*/part-*.parquet");
+/// The statements that make this engine read a fleet at this place.
+pub fn statements(engine: Engine, place: &str) -> Result<String, FleetError> {
+    let place = place.trim_end_matches('/');
+    let literal = |text: String| match engine {
+        Engine::Duckdb => Ok(Literal::standard(&text)),
+        Engine::Spark | Engine::Clickhouse => Literal::text(&text).ok_or_else(|| {
+            FleetError::Usage(format!("{place}: no backslash may be in it; move the fleet's directory"))
+        }),
+    };
     let mut out = match engine {
         Engine::Duckdb => format!(
-            "CREATE OR REPLACE VIEW summary AS SELECT * EXCLUDE (v, \"table\", dt, hour) FROM read_parquet('{files}', hive_partitioning = true, \
-             union_by_name = true);\n"
+            "CREATE OR REPLACE VIEW summary AS SELECT * EXCLUDE (v, \"table\", dt, hour) FROM read_parquet({}, hive_partitioning = true, \
+             union_by_name = true);\n",
+            literal(format!("{place}/{FILES}"))?
         ),
         Engine::Spark => format!(
             "SET spark.sql.parquet.inferTimestampNTZ.enabled = true;\n\
              CREATE OR REPLACE TEMPORARY VIEW summary USING parquet\n\
-             OPTIONS (path '{place}/v=1/table=summary', mergeSchema 'true', pathGlobFilter 'part-*.parquet');\n"
+             OPTIONS (path {}, mergeSchema 'true', pathGlobFilter 'part-*.parquet');\n",
+            literal(format!("{place}/v=1/table=summary"))?
         ),
         // Without these a missing row of a join is 0 instead of null, and `sum(x) AS x` hides the column from WHERE.
         Engine::Clickhouse => format!(
             "SET join_use_nulls = 1, prefer_column_name_to_alias = 1;\nCREATE TABLE summary (\n{}) ENGINE = {};\n",
             columns(),
-            table_engine(&place)
+            match place.strip_prefix("s3://") {
+                Some(bucket) =>
+                    format!("S3({}, 'Parquet')", literal(format!("https://s3.amazonaws.com/{bucket}/{FILES}"))?),
+                None => format!("File(Parquet, {})", literal(format!("{place}/{FILES}"))?),
+            }
         ),
     };
     for view in views(None) {
@@ -99,16 +111,10 @@ pub fn statements(engine: Engine, place: &str) -> String {
         };
         let _ = writeln!(out, "{view};");
     }
-    out
+    Ok(out)
 }
 
-fn table_engine(place: &str) -> String {
-    let files = "v=1/table=summary/dt=*/hour=*/part-*.parquet";
-    match place.strip_prefix("s3://") {
-        Some(bucket) => format!("S3('https://s3.amazonaws.com/{bucket}/{files}', 'Parquet')"),
-        None => format!("File(Parquet, '{place}/{files}')"),
-    }
-}
+const FILES: &str = "v=1/table=summary/dt=*/hour=*/part-*.parquet";
 
 fn columns() -> String {
     let schema = summary::schema();
@@ -132,12 +138,14 @@ mod tests {
     #[test]
     fn every_engine_gets_the_table_and_both_views() {
         for engine in [Engine::Duckdb, Engine::Spark, Engine::Clickhouse] {
-            let text = statements(engine, "/srv/o'brien/");
+            let text = statements(engine, "/srv/o'brien/").expect("statements");
             assert!(text.contains("/srv/o''brien/v=1/table=summary"), "{text}");
             for view in ["hours", "stalls", "host_sums", "stall_sums", "boots"] {
                 assert!(text.contains(&format!("VIEW {view} AS ")), "{text}");
             }
         }
-        assert!(statements(Engine::Clickhouse, "s3://b/f").contains("S3('https://s3.amazonaws.com/b/f/v=1/"));
+        assert!(statements(Engine::Spark, "/srv/a\\").is_err() && statements(Engine::Duckdb, "/srv/a\\").is_ok());
+        let s3 = statements(Engine::Clickhouse, "s3://b/f").expect("statements");
+        assert!(s3.contains("S3('https://s3.amazonaws.com/b/f/v=1/"));
     }
 }

@@ -29,6 +29,7 @@ const SMALL_CALLS: u64 = 200;
 const ROUNDS: usize = 5;
 const DISK_PAGES: u64 = 64;
 const DIRECT: i32 = OFlags::DIRECT.bits() as i32;
+const NOFOLLOW: i32 = OFlags::NOFOLLOW.bits() as i32;
 
 /// Measures in this directory; leaves nothing there. The median of each figure counts, of `pageout_page_ns` the least, each round's as if
 /// the machine's pace had been the median of all.
@@ -101,12 +102,19 @@ fn timed(work: impl FnOnce() -> io::Result<()>) -> io::Result<u64> {
     Ok(monotonic_ns() - start_ns)
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)
+/// A file that was not there: in a directory of another user's a link or a file of this name could be planted.
+fn fresh(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// The same file again, empty.
+fn emptied(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).truncate(true).custom_flags(NOFOLLOW).open(path)
 }
 
 fn round(path: &Path) -> io::Result<Speed> {
-    let file = open(path)?;
+    let _ = std::fs::remove_file(path);
+    let file = fresh(path)?;
     // Allocated and not written: it reads as zeros and comes from no disk.
     fallocate(&file, FallocateFlags::empty(), 0, FILE_BYTES)?;
     let mut buffer = vec![0_u8; CALL_BYTES];
@@ -128,7 +136,7 @@ fn round(path: &Path) -> io::Result<Speed> {
     read_all()?;
     let drop_ns = timed(|| Ok(fadvise(&file, 0, None, Advice::DontNeed)?))?;
     drop(file);
-    let file = open(path)?;
+    let file = emptied(path)?;
     let write_ns = timed(|| all_calls(|at| file.write_all_at(&buffer, at)))?;
     let small_ns = timed(|| (0..SMALL_CALLS).try_for_each(|at| file.write_all_at(&[1], at)))?;
     // Truncated while it is dirty, so that nothing of it comes to the disk.
@@ -170,13 +178,13 @@ fn aligned(buffer: &mut [u8]) -> &mut [u8] {
 
 /// The median of single reads past the page cache.
 fn disk_call_ns(path: &Path) -> io::Result<u64> {
-    let file = open(path)?;
+    let file = emptied(path)?;
     let mut buffer = vec![0_u8; 2 * PAGE_BYTES as usize];
     for page in 0..DISK_PAGES {
         file.write_all_at(aligned(&mut buffer), page * PAGE_BYTES)?;
     }
     file.sync_all()?;
-    let file = OpenOptions::new().read(true).custom_flags(DIRECT).open(path)?;
+    let file = OpenOptions::new().read(true).custom_flags(DIRECT | NOFOLLOW).open(path)?;
     let one = |page: u64| timed(|| file.read_exact_at(aligned(&mut buffer), page * PAGE_BYTES));
     let mut all = (0..DISK_PAGES).map(one).collect::<io::Result<Vec<u64>>>()?;
     all.sort_unstable();
@@ -190,7 +198,24 @@ fn all_calls(mut call: impl FnMut(u64) -> io::Result<()>) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::measure;
+    use super::{emptied, fresh, measure};
+
+    /// S11: red on 9232d20c, whose open followed a link and emptied the file behind it.
+    #[test]
+    fn s11_a_planted_link_is_not_written_through() {
+        let place = tempfile::tempdir().expect("a directory");
+        let (victim, planted) = (place.path().join("victim"), place.path().join("planted"));
+        std::fs::write(&victim, "kept").expect("written");
+        std::os::unix::fs::symlink(&victim, &planted).expect("linked");
+        assert!(fresh(&planted).is_err() && emptied(&planted).is_err());
+        assert_eq!(std::fs::read(&victim).expect("there"), b"kept");
+        let ours = std::fs::read_dir(place.path()).expect("listed").count();
+        let name = format!(".flatwater-speed-{}", std::process::id());
+        std::os::unix::fs::symlink(&victim, place.path().join(name)).expect("linked");
+        measure(place.path()).expect("measured in a file of its own");
+        assert_eq!(std::fs::read(&victim).expect("there"), b"kept");
+        assert_eq!(std::fs::read_dir(place.path()).expect("listed").count(), ours, "nothing is left");
+    }
 
     #[test]
     fn every_figure_is_there_and_nothing_is_left() {

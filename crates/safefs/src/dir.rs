@@ -21,6 +21,9 @@ const PRIVATE_FILE: u32 = 0o600;
 const SHARED_DIR: u32 = 0o2750;
 const SHARED_FILE: u32 = 0o640;
 pub(crate) const OTHERS_WRITE: u32 = 0o022;
+pub(crate) const STICKY: u32 = 0o1000;
+/// Set-group-ID, and the group may write: a directory in which several people work.
+const TEAM: u32 = 0o2020;
 
 /// A directory held open. Cheap to clone: all clones are the same handle.
 #[derive(Clone, Debug)]
@@ -100,27 +103,47 @@ impl Dir {
         Dir::own(rustix::fs::CWD, path, path)
     }
 
-    /// The directory that output goes to: made, or one of ours. What is made in it is readable by us alone, and by
+    /// The directory that output goes to: made, or an empty one of ours. What is made in it is readable by us alone, and by
     /// `group` where one is given.
+    ///
+    /// A directory that was there is looked at first, and refused as it is where others share it (sticky, or a
+    /// group's own), where it has names, or where `group` is not its group already. Only an empty one of ours that others
+    /// could write is closed to them.
     pub fn claim(path: &Path, group: Option<u32>) -> Result<Dir, Refusal> {
         let (above, name) = split(path)?;
-        let made = mkdirat(&above, name.as_os_str(), Mode::from_raw_mode(PRIVATE_DIR));
-        if let Err(error) = made
-            && error != rustix::io::Errno::EXIST
-        {
-            return Err(Refusal::io("make", path)(error));
-        }
+        let is_new = match mkdirat(&above, name.as_os_str(), Mode::from_raw_mode(PRIVATE_DIR)) {
+            Ok(()) => true,
+            Err(rustix::io::Errno::EXIST) => false,
+            Err(error) => return Err(Refusal::io("make", path)(error)),
+        };
         let fd = openat(&above, name.as_os_str(), OFlags::RDONLY | OPEN_DIR, Mode::empty());
         let fd = Dir::from_open(fd, path)?;
         let stat = fstat(&fd).map_err(Refusal::io("look at", path))?;
-        let (owner, own) = (stat.st_uid, own_uid());
+        let (owner, own, mode) = (stat.st_uid, own_uid(), stat.st_mode & 0o7777);
         if owner != own {
             return Err(Refusal::Owner { path: path.to_owned(), owner, own });
         }
         let dir = Dir { share: group, ..Dir::held(fd, path) };
-        // Ours: others may no longer put something into it. Whoever asks whether it is empty asks after that.
-        if stat.st_mode & OTHERS_WRITE != 0 || group.is_some() {
-            dir.share_out(dir.as_fd(), SHARED_DIR, PRIVATE_DIR, path)?;
+        let is_ours = |group: u32| stat.st_gid == group && mode & OTHERS_WRITE == 0;
+        if is_new {
+            // Made by another process of ours in the meantime it could be anything: what is new is empty.
+            dir.require_empty()?;
+            if group.is_some() {
+                dir.share_out(dir.as_fd(), SHARED_DIR, PRIVATE_DIR, path)?;
+            }
+            return Ok(dir);
+        }
+        dir.require_empty()?;
+        if mode & STICKY != 0 || (mode & TEAM == TEAM) {
+            return Err(Refusal::Shared { path: path.to_owned(), mode });
+        }
+        if let Some(group) = group.filter(|group| !is_ours(*group)) {
+            return Err(Refusal::Group { path: path.to_owned(), group, has: stat.st_gid });
+        }
+        if group.is_none() && mode & OTHERS_WRITE != 0 {
+            fchmod(&dir, Mode::from_raw_mode(mode & !OTHERS_WRITE)).map_err(Refusal::io("set the mode of", path))?;
+            // What others put into it before that.
+            dir.require_empty()?;
         }
         Ok(dir)
     }
@@ -316,4 +339,79 @@ fn split(path: &Path) -> Result<(OwnedFd, PathBuf), Refusal> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = rustix::fs::open(above, flags, Mode::empty()).map_err(Refusal::io("open", above))?;
     Ok((fd, name.map_or_else(|| path.to_owned(), PathBuf::from)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{Permissions, create_dir, metadata, set_permissions, write};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+    use std::path::Path;
+
+    use super::Dir;
+    use crate::Refusal;
+
+    const GROUP: u32 = 65_534;
+
+    /// Mode and group.
+    fn looks(path: &Path) -> (u32, u32) {
+        let metadata = metadata(path).expect("there");
+        (metadata.permissions().mode() & 0o7777, metadata.gid())
+    }
+
+    fn made(above: &Path, name: &str, mode: u32, group: u32) -> std::path::PathBuf {
+        let path = above.join(name);
+        create_dir(&path).expect("made");
+        chown(&path, None, Some(group)).expect("given to the group, as root");
+        set_permissions(&path, Permissions::from_mode(mode)).expect("chmod");
+        path
+    }
+
+    /// S3: red on 9232d20c, where /tmp lost its mode 1777 and /etc got another group before either was refused.
+    #[test]
+    fn s3_a_directory_that_is_refused_keeps_its_mode_and_group() {
+        let place = tempfile::tempdir().expect("a directory");
+        for (name, mode, group, is_full) in [
+            ("like-tmp", 0o1777, 0, true),
+            ("empty-sticky", 0o1777, 0, false),
+            ("sticky-of-ours", 0o1755, 0, false),
+            ("like-etc", 0o755, 0, true),
+            ("writable-and-full", 0o777, 0, true),
+            ("of-a-team", 0o2775, 7, false),
+        ] {
+            let path = made(place.path(), name, mode, group);
+            if is_full {
+                write(path.join("passwd"), "kept").expect("written");
+            }
+            for share in [None, Some(GROUP)] {
+                let refused = Dir::claim(&path, share).expect_err(name);
+                match is_full {
+                    true => assert!(matches!(refused, Refusal::NotEmpty { .. }), "{refused}"),
+                    false => assert!(matches!(refused, Refusal::Shared { .. }), "{refused}"),
+                }
+                assert_eq!(looks(&path), (mode, group), "{name}");
+            }
+        }
+        let empty = made(place.path(), "empty", 0o755, 0);
+        let refused = Dir::claim(&empty, Some(GROUP)).expect_err("another group");
+        assert!(matches!(refused, Refusal::Group { .. }), "{refused}");
+        assert_eq!(looks(&empty), (0o755, 0));
+        Dir::claim(&empty, None).expect("one of ours");
+        assert_eq!(looks(&empty), (0o755, 0), "nothing had to change");
+    }
+
+    #[test]
+    fn an_empty_directory_of_ours_is_closed_to_others_and_a_new_one_is_shared_from_the_start() {
+        let place = tempfile::tempdir().expect("a directory");
+        let open = made(place.path(), "open", 0o777, 0);
+        Dir::claim(&open, None).expect("claimed");
+        assert_eq!(looks(&open), (0o755, 0));
+        let shared = place.path().join("shared");
+        Dir::claim(&shared, Some(GROUP)).expect("made");
+        assert_eq!(looks(&shared), (0o2750, GROUP));
+        Dir::claim(&shared, Some(GROUP)).expect("shared with this group already");
+        assert_eq!(looks(&shared), (0o2750, GROUP));
+        let new = place.path().join("new");
+        Dir::claim(&new, None).expect("made");
+        assert_eq!(looks(&new), (0o700, 0));
+    }
 }

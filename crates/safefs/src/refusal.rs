@@ -20,6 +20,13 @@ pub enum Refusal {
     Names { path: PathBuf, links: u64 },
     #[error("{} is not empty: give another directory, or empty it", path.display())]
     NotEmpty { path: PathBuf },
+    #[error("{} is shared with others (mode {mode:04o}): give a new directory in it", path.display())]
+    Shared { path: PathBuf, mode: u32 },
+    #[error(
+        "{} is there already and not of group {group} alone (it has group {has}): give a directory that is not there yet",
+        path.display()
+    )]
+    Group { path: PathBuf, group: u32, has: u32 },
     #[error("{} holds more than {most} bytes", path.display())]
     TooLong { path: PathBuf, most: u64 },
     #[error("'{name}' is no plain name of a file in {}", path.display())]

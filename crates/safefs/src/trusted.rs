@@ -8,13 +8,11 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{FileType, Mode, OFlags, fstat, mkdirat, open, openat, readlinkat};
 use rustix::io::Errno;
 
-use crate::dir::PRIVATE_DIR;
+use crate::dir::{OTHERS_WRITE, PRIVATE_DIR, STICKY};
 use crate::{Dir, Refusal};
 
 /// As the kernel's own limit (include/linux/namei.h: MAXSYMLINKS).
 const LINKS_MAX: usize = 40;
-const STICKY: u32 = 0o1000;
-const OTHERS_WRITE: u32 = 0o022;
 
 impl Dir {
     /// Opens a directory of our own every part of whose path belongs to root or to us, and can be written by nobody

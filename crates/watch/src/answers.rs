@@ -1,5 +1,6 @@
 //! What the daemon's loop and the threads of its connections share, and the answers that those threads give.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,10 +44,38 @@ impl NotRecorded {
 pub(crate) struct Shared {
     pub metrics: Metrics,
     pub status: serde_json::Value,
-    /// What `top` sees; computed while somebody asks.
+    /// What `top` sees; computed while it is asked for.
     pub now: Option<Now>,
     pub now_asked_ns: u64,
     pub dump: Option<SyncSender<Result<String, NotRecorded>>>,
+    /// The metrics of the present second, in each form that was asked for within it.
+    rendered: BTreeMap<Form, Arc<[u8]>>,
+}
+
+impl Shared {
+    pub fn new(metrics: Metrics) -> Shared {
+        let status = serde_json::Value::Null;
+        Shared { metrics, status, now: None, now_asked_ns: 0, dump: None, rendered: BTreeMap::new() }
+    }
+
+    /// The metrics have changed: they are rendered again when they are asked for.
+    pub fn next_second(&mut self) {
+        self.rendered.clear();
+    }
+
+    /// The metrics, encoded at most once in a second, however many ask.
+    fn rendered(&mut self, form: Form) -> Arc<[u8]> {
+        let metrics = &self.metrics;
+        let body = self.rendered.entry(form).or_insert_with(|| {
+            let bytes = match form {
+                Form::Protobuf => metrics.protobuf(),
+                Form::OpenMetrics => metrics.text().into_bytes(),
+                Form::Plain => metrics.plain().into_bytes(),
+            };
+            bytes.into()
+        });
+        Arc::clone(body)
+    }
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -57,50 +86,96 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) fn answerer(shared: &Arc<Mutex<Shared>>) -> Arc<Answerer> {
     let shared = shared.clone();
     Arc::new(move |asked| match asked {
-        Asked::Metrics(Form::Protobuf) => match lock(&shared).metrics.protobuf() {
-            Some(body) => Answer { status: 200, kind: http::PROTOBUF, body },
-            None => {
-                let body =
-                    b"the metrics cannot be encoded as protobuf: ask for application/openmetrics-text\n".to_vec();
-                Answer { status: 500, kind: http::TEXT, body }
-            }
-        },
-        Asked::Metrics(Form::OpenMetrics) => {
-            Answer { status: 200, kind: http::OPENMETRICS, body: lock(&shared).metrics.text().into_bytes() }
-        }
-        Asked::Metrics(Form::Plain) => {
-            Answer { status: 200, kind: http::PLAIN, body: lock(&shared).metrics.plain().into_bytes() }
+        Asked::Metrics(form) => {
+            let kind = match form {
+                Form::Protobuf => http::PROTOBUF,
+                Form::OpenMetrics => http::OPENMETRICS,
+                Form::Plain => http::PLAIN,
+            };
+            Answer { status: 200, kind, body: lock(&shared).rendered(form) }
         }
         // Until the hooks are attached there is nothing to say.
         Asked::Status if lock(&shared).status.is_null() => {
-            Answer { status: 503, kind: http::TEXT, body: b"flatwater watch is starting\n".to_vec() }
+            Answer { status: 503, kind: http::TEXT, body: (*b"flatwater watch is starting\n").into() }
         }
-        Asked::Status => Answer { status: 200, kind: http::JSON, body: lock(&shared).status.to_string().into_bytes() },
+        Asked::Status => {
+            Answer { status: 200, kind: http::JSON, body: lock(&shared).status.to_string().into_bytes().into() }
+        }
         Asked::Now => {
             let mut shared = lock(&shared);
             shared.now_asked_ns = monotonic_ns();
             match &shared.now {
                 Some(now) => match serde_json::to_vec(now) {
-                    Ok(body) => Answer { status: 200, kind: http::JSON, body },
-                    Err(error) => Answer { status: 500, kind: http::TEXT, body: format!("{error}\n").into_bytes() },
+                    Ok(body) => Answer { status: 200, kind: http::JSON, body: body.into() },
+                    Err(error) => {
+                        Answer { status: 500, kind: http::TEXT, body: format!("{error}\n").into_bytes().into() }
+                    }
                 },
                 // The next second has one.
-                None => Answer { status: 503, kind: http::TEXT, body: b"ask again in a second\n".to_vec() },
+                None => Answer { status: 503, kind: http::TEXT, body: (*b"ask again in a second\n").into() },
             }
         }
         Asked::Dump => {
             let (asker, answer) = mpsc::sync_channel(1);
-            if lock(&shared).dump.replace(asker).is_some() {
-                return Answer { status: 409, kind: http::TEXT, body: b"another dump is being made\n".to_vec() };
+            {
+                let mut shared = lock(&shared);
+                // The first asker keeps its place: its dump is being made.
+                if shared.dump.is_some() {
+                    return Answer { status: 409, kind: http::TEXT, body: (*b"another dump is being made\n").into() };
+                }
+                shared.dump = Some(asker);
             }
             let answered = answer.recv_timeout(DUMP_PATIENCE).unwrap_or(Err(NotRecorded::NoAnswer));
             match answered {
                 Ok(path) => {
                     let body = serde_json::json!({ "recording": path }).to_string().into_bytes();
-                    Answer { status: 200, kind: http::JSON, body }
+                    Answer { status: 200, kind: http::JSON, body: body.into() }
                 }
-                Err(why) => Answer { status: 500, kind: http::TEXT, body: format!("{why}\n").into_bytes() },
+                Err(why) => Answer { status: 500, kind: http::TEXT, body: format!("{why}\n").into_bytes().into() },
             }
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::{Shared, answerer, lock};
+    use crate::http::{Asked, Form};
+    use crate::metrics::Metrics;
+
+    /// S1: red on 9232d20c, which encoded the metrics for each request.
+    #[test]
+    fn s1_metrics_are_encoded_once_a_second_however_many_ask() {
+        let shared = Arc::new(Mutex::new(Shared::new(Metrics::new(10))));
+        let answerer = answerer(&shared);
+        for form in [Form::Protobuf, Form::OpenMetrics, Form::Plain] {
+            let first = answerer(Asked::Metrics(form)).body;
+            assert!(Arc::ptr_eq(&first, &answerer(Asked::Metrics(form)).body), "{form:?}");
+            lock(&shared).metrics.skipped("disk");
+            lock(&shared).next_second();
+            let next = answerer(Asked::Metrics(form)).body;
+            assert!(next != first && String::from_utf8_lossy(&next).contains("disk"), "{form:?}");
+        }
+    }
+
+    /// S11: red on 9232d20c, where the second asker was refused and the first got no answer.
+    #[test]
+    fn s11_a_second_dump_does_not_take_the_place_of_the_first() {
+        let shared = Arc::new(Mutex::new(Shared::new(Metrics::new(10))));
+        let answerer = answerer(&shared);
+        let first = std::thread::spawn({
+            let answerer = Arc::clone(&answerer);
+            move || answerer(Asked::Dump)
+        });
+        while lock(&shared).dump.is_none() {
+            std::thread::yield_now();
+        }
+        assert_eq!(answerer(Asked::Dump).status, 409);
+        let asker = lock(&shared).dump.take().expect("the first is waiting");
+        asker.send(Ok("/var/one".to_owned())).expect("it still waits");
+        let answer = first.join().expect("answered");
+        assert_eq!((answer.status, &*answer.body), (200, &b"{\"recording\":\"/var/one\"}"[..]));
+    }
 }

@@ -1,8 +1,8 @@
 //! What the daemon costs, measured by itself, and what it sheds when that is too much.
 //!
-//! Cost is the CPU time of this process and of its hooks (the kernel counts the time of each BPF program while
-//! somebody asks for it: kernel/bpf/syscall.c, bpf_enable_stats), as a share of one core. Steps go one at a time, in an
-//! order that loses the least first, and come back the same way when there is room again.
+//! Cost is the CPU time of this process, without the threads that answer scrapers, and of its hooks (the kernel counts the
+//! time of each BPF program on request: kernel/bpf/syscall.c, bpf_enable_stats), as a share of one core. Steps go one at a
+//! time, in an order that loses the least first, and come back the same way when there is room again.
 
 use std::fmt;
 
@@ -76,10 +76,13 @@ pub struct Cost {
     pub process_share: f64,
     /// Of the hooks; absent where the kernel does not count it.
     pub hooks_share: Option<f64>,
+    /// Of the answers to scrapers. Any user may ask, so that it is reported and nothing is shed for it.
+    pub answers_share: f64,
     pub rss_bytes: u64,
 }
 
 impl Cost {
+    /// What the budget bounds.
     #[must_use]
     pub fn share(&self) -> f64 {
         self.process_share + self.hooks_share.unwrap_or(0.0)
@@ -90,11 +93,18 @@ impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "uses {} of a core", share(self.share()))?;
         match self.hooks_share {
-            Some(hooks) => write!(f, ", {} of it in its hooks", share(hooks)),
-            None => f.write_str(" (without its hooks, which this kernel does not count)"),
+            Some(hooks) => write!(f, ", {} in its hooks", share(hooks))?,
+            None => f.write_str(" (without its hooks, which this kernel does not count)")?,
         }
+        if self.answers_share >= ANSWERS_NAMED {
+            write!(f, ", and {} to answer scrapers, which does not count", share(self.answers_share))?;
+        }
+        Ok(())
     }
 }
+
+/// Answers that cost less are not worth a word.
+const ANSWERS_NAMED: f64 = 0.000_5;
 
 fn share(share: f64) -> String {
     format!("{:.2} %", share * 100.0)
@@ -158,7 +168,7 @@ mod tests {
     use crate::config::Config;
 
     fn cost(share: f64) -> Cost {
-        Cost { process_share: share / 2.0, hooks_share: Some(share / 2.0), rss_bytes: 0 }
+        Cost { process_share: share / 2.0, hooks_share: Some(share / 2.0), ..Cost::default() }
     }
 
     #[test]
@@ -169,6 +179,14 @@ mod tests {
         assert_eq!(keeper.look(cost(0.004)), None, "under the budget, not far enough");
         let back: Vec<Step> = (0..150).filter_map(|_| keeper.look(cost(0.001))).collect();
         assert_eq!(back, [Step::Samples, Step::Requests, Step::ShortStalls, Step::FastSamples, Step::Nothing]);
+    }
+
+    /// S1: red on 9232d20c, where a loop over /metrics had all hooks shed within 150 s.
+    #[test]
+    fn s1_nothing_is_shed_for_what_scrapers_cost() {
+        let mut keeper = Keeper::new(Config::default().budget);
+        let scraped = Cost { answers_share: 0.9, ..cost(0.003) };
+        assert!((0..50).all(|_| keeper.look(scraped).is_none()));
     }
 
     #[test]
@@ -185,6 +203,9 @@ mod tests {
         let budget = Config::default().budget;
         let gap = Step::Hooks.gap(5, cost(0.02), &budget).expect("a gap");
         assert!(gap.why.contains("2.00 % of a core") && gap.why.contains("0.50 %"), "{gap:?}");
+        let scraped = Cost { answers_share: 0.7, ..cost(0.02) };
+        let gap = Step::Hooks.gap(5, scraped, &budget).expect("a gap");
+        assert!(gap.why.contains("70.00 % to answer scrapers"), "{gap:?}");
         assert_eq!(Step::Nothing.gap(5, cost(0.02), &budget), None);
     }
 }

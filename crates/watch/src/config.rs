@@ -113,6 +113,9 @@ pub enum ConfigError {
 /// Longest file that is read: a configuration of a megabyte is a mistake.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 const DAY_NS: u64 = 24 * 3_600_000_000_000;
+/// Why certificates are of no use to a build without TLS.
+pub(crate) const NO_TLS: &str = "certificate, key and token_file ask for TLS, and this flatwater was built without the cargo \
+                                 feature `tls` of flatwater-watch: build it with that feature, or listen on loopback without them";
 const PRESSURES: &[&str] = &["cpu", "memory", "io"];
 
 impl Default for Config {
@@ -384,6 +387,9 @@ impl MetricsText {
             Err(error) => return check.refuse(at, "metrics.listen", format_args!("{error}: give 127.0.0.1:9177")),
         };
         let given = [self.certificate.is_some(), self.key.is_some(), self.token_file.is_some()];
+        if given == [true; 3] && !cfg!(feature = "tls") {
+            return check.refuse(at, "metrics.listen", NO_TLS);
+        }
         if given == [true; 3] || (given == [false; 3] && address.ip().is_loopback()) {
             return Ok(address);
         }
@@ -486,6 +492,18 @@ mod tests {
         assert_eq!(config.triggers[0].name, "pg-fsync");
         assert_eq!(config.triggers[0].when, When::Stall { over_ns: 80_000_000 });
         assert_eq!(config.triggers[1].when, When::Pressure { resource: "io".to_owned(), some_avg10: 30.0 });
+    }
+
+    #[test]
+    fn tls_is_taken_where_it_was_built_in_and_else_refused_by_the_features_name() {
+        let text = "[metrics]\nlisten = \"0.0.0.0:9177\"\ncertificate = \"/c\"\nkey = \"/k\"\ntoken_file = \"/t\"\n";
+        let parsed = Config::parse(text);
+        if cfg!(feature = "tls") {
+            assert!(parsed.is_ok_and(|config| config.metrics.remote.is_some()));
+        } else {
+            let (line, why) = parsed.expect_err("no TLS");
+            assert!(line == 2 && why.contains("feature `tls` of flatwater-watch"), "{line}: {why}");
+        }
     }
 
     #[test]

@@ -64,17 +64,12 @@ const NOW_KEPT_NS: u64 = 5 * SECOND_NS;
 /// Watches until it is stopped. `tell` gets a line for the journal now and then.
 pub fn run(options: Options, tell: &mut dyn FnMut(&str)) -> Result<(), WatchError> {
     let Options { config, config_path, stop, reload } = options;
-    let shared = Arc::new(Mutex::new(Shared {
-        metrics: Metrics::new(config.metrics.label_values_max),
-        status: serde_json::Value::Null,
-        now: None,
-        now_asked_ns: 0,
-        dump: None,
-    }));
+    let shared = Arc::new(Mutex::new(Shared::new(Metrics::new(config.metrics.label_values_max))));
     let keys = config.metrics.remote.clone().map(Keys::read).transpose().map_err(http::ServeError::from)?.map(Arc::new);
     let metrics = &config.metrics;
     let server = Server::start(metrics.socket.as_deref(), metrics.listen, keys.clone(), answerer(&shared))?;
-    let mut daemon = Daemon::start(config, shared, tell);
+    let server = Arc::new(server);
+    let mut daemon = Daemon::start(config, shared, Arc::clone(&server), tell);
     // Everything is open now. What stays is what attaching again takes, whoever started it: the unit's bounds are not
     // everybody's.
     privileges::drop_on_all_threads(Needs { attaching: true, ..Needs::default() })?;
@@ -97,6 +92,9 @@ pub fn run(options: Options, tell: &mut dyn FnMut(&str)) -> Result<(), WatchErro
 struct Daemon {
     config: Config,
     shared: Arc<Mutex<Shared>>,
+    server: Arc<Server>,
+    /// CPU time of answers when the cost was last measured.
+    answering_ns: u64,
     sight: Sight,
     held: LookBack,
     triggers: Triggers,
@@ -117,7 +115,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    fn start(config: Config, shared: Arc<Mutex<Shared>>, tell: &mut dyn FnMut(&str)) -> Daemon {
+    fn start(config: Config, shared: Arc<Mutex<Shared>>, server: Arc<Server>, tell: &mut dyn FnMut(&str)) -> Daemon {
         let sight = Sight::open(&config);
         let now_ns = monotonic_ns();
         let mut daemon = Daemon {
@@ -138,6 +136,8 @@ impl Daemon {
             last_capture: None,
             sight,
             shared,
+            answering_ns: server.answering_ns(),
+            server,
             config,
         };
         daemon.open_store(tell);
@@ -358,8 +358,16 @@ impl Daemon {
     /// Measures what we cost, and lets something go if it is too much.
     fn weigh(&mut self, now_ns: u64, tell: &mut dyn FnMut(&str)) {
         let hooks_share = self.sight.programs.end();
-        let spent = std::mem::replace(&mut self.meter, OwnCostMeter::start()).finish(0);
-        self.cost = Cost { process_share: spent.cpu_share, hooks_share, rss_bytes: rss_bytes() };
+        let now_answering_ns = self.server.answering_ns();
+        let answering_ns = now_answering_ns - std::mem::replace(&mut self.answering_ns, now_answering_ns);
+        let meter = std::mem::replace(&mut self.meter, OwnCostMeter::start());
+        let (all, own) = (meter.finish(0), meter.finish(answering_ns));
+        self.cost = Cost {
+            process_share: own.cpu_share,
+            hooks_share,
+            answers_share: (all.cpu_share - own.cpu_share).max(0.0),
+            rss_bytes: rss_bytes(),
+        };
         let before = self.keeper.step();
         let armed = (self.armed_meanwhile || self.sight.is_armed()) && self.config.level == Level::Sleeps;
         if armed && self.cost.share() > self.config.budget.cpu_share * ARMED_TIMES {
@@ -488,6 +496,7 @@ impl Daemon {
         shared.metrics.own(self.cost, self.keeper.step(), self.sight.is_attached(), &losses);
         shared.metrics.silenced(&self.triggers.silenced);
         shared.status = status;
+        shared.next_second();
     }
 
     /// What `top` shows.

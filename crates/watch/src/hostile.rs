@@ -17,7 +17,7 @@ use crate::http::{Answer, Answerer, Asked, CONNECTIONS_MAX, Server, TEXT, ask};
 fn answerer() -> Arc<Answerer> {
     Arc::new(|asked| match asked {
         Asked::Status => panic!("a fault of ours"),
-        _ => Answer { status: 200, kind: TEXT, body: b"up 1\n".to_vec() },
+        _ => Answer { status: 200, kind: TEXT, body: (*b"up 1\n").into() },
     })
 }
 
@@ -76,6 +76,39 @@ fn ten_thousand_connections_of_nobody_leave_eight_threads_and_an_answer_for_othe
     // The other tests of this process answer by threads of that name too.
     assert!((1..=8 * CONNECTIONS_MAX).contains(&most), "{most} threads");
     until_served(&server);
+}
+
+/// S4: red on 9232d20c, where eight silent connections kept every scraper out for five seconds, and the next eight after that.
+#[test]
+fn s4_silent_connections_keep_nobody_out() {
+    let server = server(None);
+    let address = server.listening.expect("listens");
+    let silent = as_nobody(|| {
+        (0..3 * CONNECTIONS_MAX).filter_map(|_| TcpStream::connect(address).ok()).collect::<Vec<TcpStream>>()
+    });
+    assert_eq!(silent.len(), 3 * CONNECTIONS_MAX);
+    assert!(is_served(&server), "another user's connection is answered at once");
+    // Nor do a user's own: half of a request is none.
+    let mut half: Vec<TcpStream> =
+        (0..CONNECTIONS_MAX).map(|_| TcpStream::connect(address).expect("connects")).collect();
+    half.iter_mut().for_each(|stream| _ = stream.write_all(b"GET /met"));
+    assert!(is_served(&server), "a connection that asks is worth more than one that does not");
+    drop((silent, half));
+}
+
+/// S1: red on 9232d20c, which answered each of these requests.
+#[test]
+fn s1_a_loop_of_requests_is_answered_now_and_then_and_others_are_answered_all_the_time() {
+    let server = server(None);
+    let began = Instant::now();
+    let answered = as_nobody(|| {
+        // As many as the daemon refuses in less than a second.
+        (0..1_000).filter(|_| is_served(&server)).count() as u64
+    });
+    let most = 20 + 5 * (began.elapsed().as_secs() + 1);
+    assert!((1..=most).contains(&answered), "{answered} answers, at most {most}");
+    assert!(is_served(&server), "another user is answered at once");
+    assert!(server.answering_ns() > 0, "what answers cost is counted apart");
 }
 
 #[test]

@@ -28,7 +28,15 @@ pub mod lookback;
 pub mod metrics;
 pub mod now;
 pub mod owner;
+mod peer;
+mod places;
+mod registry;
+#[cfg(feature = "tls")]
 pub mod remote;
+#[cfg(not(feature = "tls"))]
+#[path = "remote_without_tls.rs"]
+pub mod remote;
+mod request;
 pub mod second;
 pub mod sight;
 pub mod store;

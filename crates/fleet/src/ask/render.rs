@@ -169,7 +169,8 @@ impl Answer {
         let (names, rows) = self.cells()?;
         let numeric = self.numeric();
         let mut out = format!(
-            "<!doctype html><meta charset=\"utf-8\"><title>{about}</title>\
+            "<!doctype html><meta charset=\"utf-8\"><meta http-equiv=\"Content-Security-Policy\" \
+             content=\"default-src 'none'; style-src 'unsafe-inline'\"><title>{about}</title>\
              <style>body{{font:15px system-ui;margin:2em}}td,th{{padding:.2em .8em;text-align:left}}\
              .n{{text-align:right;font-variant-numeric:tabular-nums}}tr:nth-child(even){{background:#f3f5f7}}</style>\
              <h1>{about}</h1><p>{range}</p><table><tr>",
@@ -244,7 +245,7 @@ fn for_spreadsheets(batch: &RecordBatch) -> Result<RecordBatch, FleetError> {
 }
 
 pub(crate) fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;").replace('\'', "&#39;")
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use super::days::column;
 use crate::FleetError;
 use crate::aside::Why;
 use crate::input::{self, Refused};
-use crate::store::{Fleet, name_of};
+use crate::store::{Fleet, name_of, name_of_before};
 
 /// Inputs that one thread reads before their rows are put together, and what they may have in bytes: hosts' files have some
 /// ten KiB, and a chunk of what somebody made large must not take all memory.
@@ -126,7 +126,7 @@ fn checked(meta: &ObjectMeta, bytes: Bytes, schema: &SchemaRef) -> Result<(Name,
     let row = first.and_then(|batch| summary::from_batch(&batch.slice(0, 1)).pop());
     let row: SummaryRow = row.ok_or_else(|| damaged("it has no rows".to_owned()))?;
     let named = meta.location.filename().unwrap_or_default();
-    let mut is_one = named == format!("{}.parquet", name_of(&row));
+    let mut is_one = [name_of(&row), name_of_before(&row)].iter().any(|name| named == format!("{name}.parquet"));
     let name = (row.host.clone(), row.boot.clone(), row.sequence);
     for batch in &batches {
         names(batch, |other| is_one &= other == name).map_err(|error| damaged(error.to_string()))?;

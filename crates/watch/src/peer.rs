@@ -1,0 +1,145 @@
+//! Who is at the other end of a connection: what a connection may take is shared among these.
+//!
+//! All users of a machine reach loopback from any address of 127.0.0.0/8, so the address says nothing about them. The
+//! kernel knows the user of each socket, and answers by sock_diag(7).
+
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Peer {
+    /// Of the Unix socket, which its owner alone can open.
+    Owner,
+    /// A user of this machine.
+    User(u32),
+    /// Another machine. Of IPv6 the first 64 bits: a machine can give itself any of the addresses behind them.
+    Machine(IpAddr),
+    /// On this machine; the kernel does not say whose.
+    Unknown,
+}
+
+/// Asks the kernel for the users of sockets.
+#[derive(Debug)]
+pub struct Peers {
+    /// Absent where the kernel has no sock_diag or a sandbox forbids it: then all users of the machine are one.
+    kernel: Option<OwnedFd>,
+}
+
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const NLM_F_REQUEST: u16 = 1;
+const TCP: u8 = 6;
+const ANSWER_BYTES: usize = 256;
+/// In `struct inet_diag_msg` behind `struct nlmsghdr` (linux/inet_diag.h).
+const UID_AT: usize = 80;
+const INODE_AT: usize = 84;
+
+impl Peers {
+    #[must_use]
+    pub fn open() -> Peers {
+        let flags = SocketFlags::CLOEXEC;
+        let kernel = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, Some(netlink::SOCK_DIAG)).ok();
+        Peers { kernel }
+    }
+
+    /// Who connected.
+    #[must_use]
+    pub fn of(&self, stream: &TcpStream) -> Peer {
+        let (Ok(theirs), Ok(ours)) = (stream.peer_addr(), stream.local_addr()) else { return Peer::Unknown };
+        let ip = theirs.ip().to_canonical();
+        if !ip.is_loopback() && ip != ours.ip().to_canonical() {
+            return Peer::Machine(network(ip));
+        }
+        self.user(theirs, ours).ok().flatten().map_or(Peer::Unknown, Peer::User)
+    }
+
+    /// The user of the socket that is bound to `from` and connected to `to`; absent once that is closed.
+    fn user(&self, from: SocketAddr, to: SocketAddr) -> io::Result<Option<u32>> {
+        let Some(kernel) = &self.kernel else { return Ok(None) };
+        send(kernel, &request(from, to), SendFlags::empty())?;
+        let mut answer = [0_u8; ANSWER_BYTES];
+        let (length, _) = recv(kernel, &mut answer[..], RecvFlags::empty())?;
+        let kind = u16::from_ne_bytes([answer[4], answer[5]]);
+        let word = |at: usize| answer[at..at + 4].try_into().map_or(0, u32::from_ne_bytes);
+        // Else it is an error: there is no such socket any more. A closed one has no inode, and root's uid.
+        let is_open = kind == SOCK_DIAG_BY_FAMILY && length >= INODE_AT + 4 && word(INODE_AT) != 0;
+        Ok(is_open.then(|| word(UID_AT)))
+    }
+}
+
+fn network(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => ip,
+        IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX))),
+    }
+}
+
+/// `struct nlmsghdr` and `struct inet_diag_req_v2`.
+fn request(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
+    const FAMILIES: [u8; 2] = [2, 10];
+    let (from_ip, to_ip) = (from.ip().to_canonical(), to.ip().to_canonical());
+    let mut out = Vec::with_capacity(72);
+    out.extend(72_u32.to_ne_bytes());
+    out.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    out.extend(NLM_F_REQUEST.to_ne_bytes());
+    out.extend([0; 8]);
+    out.extend([FAMILIES[usize::from(from_ip.is_ipv6())], TCP, 0, 0]);
+    // In any state.
+    out.extend(u32::MAX.to_ne_bytes());
+    out.extend(from.port().to_be_bytes());
+    out.extend(to.port().to_be_bytes());
+    for ip in [from_ip, to_ip] {
+        match ip {
+            IpAddr::V4(ip) => {
+                out.extend(ip.octets());
+                out.extend([0; 12]);
+            }
+            IpAddr::V6(ip) => out.extend(ip.octets()),
+        }
+    }
+    // Any interface, any cookie.
+    out.extend(0_u32.to_ne_bytes());
+    out.extend(u64::MAX.to_ne_bytes());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use needs::{NOBODY, as_nobody};
+
+    use super::{Peer, Peers, network};
+
+    #[test]
+    fn a_user_of_this_machine_is_known_from_any_of_its_addresses() {
+        let peers = Peers::open();
+        for at in ["127.0.0.1:0", "[::1]:0", "127.0.0.7:0"] {
+            let listener = TcpListener::bind(at).expect("listens");
+            let address = listener.local_addr().expect("an address");
+            let client = as_nobody(|| TcpStream::connect(address).expect("connects"));
+            let (stream, _) = listener.accept().expect("accepted");
+            assert_eq!(peers.of(&stream), Peer::User(NOBODY), "{at}");
+            drop(client);
+            // Closed: no longer of a user, and not of root.
+            assert_eq!(peers.of(&stream), Peer::Unknown, "{at}");
+        }
+    }
+
+    #[test]
+    fn without_sock_diag_all_users_are_one() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("listens");
+        let _client = TcpStream::connect(listener.local_addr().expect("an address")).expect("connects");
+        let (stream, _) = listener.accept().expect("accepted");
+        assert_eq!(Peers { kernel: None }.of(&stream), Peer::Unknown);
+    }
+
+    #[test]
+    fn a_machine_of_ipv6_is_its_network() {
+        let ip = |text: &str| text.parse().expect("an address");
+        assert_eq!(network(ip("2001:db8:1:2:3:4:5:6")), ip("2001:db8:1:2::"));
+        assert_eq!(network(ip("192.0.2.7")), ip("192.0.2.7"));
+    }
+}

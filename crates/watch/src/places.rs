@@ -1,0 +1,206 @@
+//! Connections that are served at one time, and answers in a second: shared fairly among those who connect.
+//!
+//! Where all places are taken, a newcomer gets one from the peer that holds most of them. A connection that has asked nothing
+//! goes before one that is being answered, and the oldest first: who connects and stays silent keeps others out of nothing.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crate::peer::Peer;
+
+/// Ends a connection from another thread than its own.
+pub type Close = Box<dyn Fn() + Send>;
+
+/// Answers that a peer may get at once, and in each second after that. A scraper needs one in several seconds.
+const BURST: f64 = 20.0;
+const PER_SECOND: f64 = 5.0;
+/// Peers whose answers are counted; those beyond it count as one.
+const PEERS_MAX: usize = 1_024;
+
+pub struct Places {
+    max: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    held: BTreeMap<u64, Held>,
+    allowed: BTreeMap<Peer, (f64, Instant)>,
+}
+
+struct Held {
+    peer: Peer,
+    has_asked: bool,
+    close: Close,
+}
+
+/// One of the connections that may be open; free again however its thread ends.
+pub struct Place {
+    places: Arc<Places>,
+    number: u64,
+}
+
+/// Why a connection is not served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoPlace {
+    /// All places are taken, and this peer has its share.
+    Full,
+    /// This peer had more answers than it may have.
+    TooOften,
+}
+
+impl Places {
+    pub fn new(max: usize) -> Arc<Places> {
+        Arc::new(Places { max, state: Mutex::default() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for a connection of this peer; another connection is ended where that must make room.
+    pub fn take(self: &Arc<Places>, peer: Peer, now: Instant, close: Close) -> Result<Place, NoPlace> {
+        let mut state = self.lock();
+        if peer != Peer::Owner && !state.may_ask(peer, now) {
+            return Err(NoPlace::TooOften);
+        }
+        if state.held.len() >= self.max {
+            let victim = state.victim(peer).ok_or(NoPlace::Full)?;
+            if let Some(held) = state.held.remove(&victim) {
+                (held.close)();
+            }
+        }
+        let number = state.next;
+        state.next += 1;
+        state.held.insert(number, Held { peer, has_asked: false, close });
+        Ok(Place { places: Arc::clone(self), number })
+    }
+}
+
+impl State {
+    fn may_ask(&mut self, peer: Peer, now: Instant) -> bool {
+        let left = |(tokens, at): (f64, Instant)| {
+            (tokens + now.saturating_duration_since(at).as_secs_f64() * PER_SECOND).min(BURST)
+        };
+        if self.allowed.len() >= PEERS_MAX && !self.allowed.contains_key(&peer) {
+            self.allowed.retain(|_, allowed| left(*allowed) < BURST);
+        }
+        let peer =
+            if self.allowed.len() < PEERS_MAX || self.allowed.contains_key(&peer) { peer } else { Peer::Unknown };
+        let allowed = self.allowed.entry(peer).or_insert((BURST, now));
+        let tokens = left(*allowed);
+        let may = tokens >= 1.0;
+        *allowed = (if may { tokens - 1.0 } else { tokens }, now);
+        may
+    }
+
+    /// The connection that makes room for one of this peer; absent where the peer has its share.
+    fn victim(&self, peer: Peer) -> Option<u64> {
+        let mut counts: BTreeMap<Peer, usize> = BTreeMap::new();
+        self.held.values().for_each(|held| *counts.entry(held.peer).or_default() += 1);
+        let own = counts.get(&peer).copied().unwrap_or(0);
+        let most = counts.iter().max_by_key(|(_, count)| **count).filter(|(_, count)| **count > own + 1);
+        let of = |whose: Option<Peer>, has_asked: bool| {
+            let mut all = self.held.iter().filter(|(_, held)| whose.is_none_or(|peer| held.peer == peer));
+            all.find(|(_, held)| held.has_asked == has_asked).map(|(number, _)| *number)
+        };
+        match most {
+            Some((most, _)) => of(Some(*most), false).or_else(|| of(Some(*most), true)),
+            None => of(Some(peer), false).or_else(|| of(None, false).filter(|_| own == 0)),
+        }
+    }
+}
+
+impl Place {
+    /// The connection has asked, and is worth more than one that has not.
+    pub fn has_asked(&self) {
+        if let Some(held) = self.places.lock().held.get_mut(&self.number) {
+            held.has_asked = true;
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.lock().held.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::{Duration, Instant};
+
+    use super::{NoPlace, PEERS_MAX, Place, Places};
+    use crate::peer::Peer;
+
+    struct Scene {
+        places: Arc<Places>,
+        closed: Arc<AtomicUsize>,
+        now: Instant,
+    }
+
+    impl Scene {
+        fn new() -> Scene {
+            Scene { places: Places::new(8), closed: Arc::default(), now: Instant::now() }
+        }
+
+        fn take(&self, peer: Peer) -> Result<Place, NoPlace> {
+            let closed = Arc::clone(&self.closed);
+            self.places.take(peer, self.now, Box::new(move || _ = closed.fetch_add(1, Ordering::Relaxed)))
+        }
+
+        fn held(&self, peer: Peer) -> usize {
+            self.places.lock().held.values().filter(|held| held.peer == peer).count()
+        }
+    }
+
+    #[test]
+    fn a_peer_that_holds_all_places_gives_some_to_others_and_not_more_than_their_share() {
+        let scene = Scene::new();
+        let mut held: Vec<Place> = (0..8).map(|_| scene.take(Peer::User(7)).expect("a place")).collect();
+        held.iter().for_each(Place::has_asked);
+        let others: Vec<_> = (0..8).filter_map(|_| scene.take(Peer::User(8)).ok()).collect();
+        assert_eq!((scene.held(Peer::User(7)), scene.held(Peer::User(8))), (4, 4));
+        others.iter().for_each(Place::has_asked);
+        assert!(matches!(scene.take(Peer::User(8)), Err(NoPlace::Full)), "all of its own are being answered");
+        assert!(scene.take(Peer::Machine([192, 0, 2, 1].into())).is_ok(), "a third one");
+        held.clear();
+        assert_eq!(scene.held(Peer::User(7)), 0, "a place that was taken away is not given back twice");
+    }
+
+    #[test]
+    fn a_silent_connection_makes_room_also_for_one_of_the_same_peer() {
+        let scene = Scene::new();
+        let answered: Vec<Place> = (0..4).map(|_| scene.take(Peer::User(7)).expect("a place")).collect();
+        answered.iter().for_each(Place::has_asked);
+        let _silent: Vec<Place> = (0..4).map(|_| scene.take(Peer::User(7)).expect("a place")).collect();
+        for number in 1..=4 {
+            scene.take(Peer::User(7)).expect("a place").has_asked();
+            assert!(scene.closed.load(Ordering::Relaxed) <= number);
+        }
+        assert_eq!(scene.places.lock().held.values().filter(|held| held.has_asked).count(), 4, "those stay");
+    }
+
+    #[test]
+    fn who_asks_without_end_is_answered_now_and_then_and_others_always() {
+        let mut scene = Scene::new();
+        let mut answered = 0;
+        for _ in 0..100 {
+            for _ in 0..100 {
+                answered += u32::from(scene.take(Peer::User(7)).is_ok());
+            }
+            scene.now += Duration::from_millis(200);
+            assert!(scene.take(Peer::User(8)).is_ok());
+        }
+        // 20 s of 5 in each, after the first 20.
+        assert!((100..=121).contains(&answered), "{answered}");
+        for number in 0..10 * PEERS_MAX as u32 {
+            let _ = scene.take(Peer::User(number));
+        }
+        assert!(scene.places.lock().allowed.len() <= PEERS_MAX + 1);
+    }
+}

@@ -1,0 +1,170 @@
+//! What a connection asks for: as little of HTTP/1.1 as a scraper needs, within a time and a length.
+
+use std::io;
+use std::net::IpAddr;
+use std::time::Instant;
+
+use crate::http::{PATIENCE, Stream};
+
+const REQUEST_BYTES_MAX: usize = 8 << 10;
+pub(crate) const HEADERS_MAX: usize = 64;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    Metrics(Form),
+    Dump,
+    Status,
+    /// Who waits now, for `top`.
+    Now,
+}
+
+/// In which form metrics are wanted, by the header `Accept`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Form {
+    /// With native histograms.
+    Protobuf,
+    /// With exemplars.
+    OpenMetrics,
+    /// What everything reads: Prometheus' text 0.0.4, which knows no exemplars.
+    Plain,
+}
+
+/// Who is answered, and what.
+#[derive(Clone, Debug)]
+pub(crate) enum Asker {
+    /// The socket's owner.
+    Owner,
+    /// Any user of this machine.
+    Local,
+    /// A client that sends this token.
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "TLS alone comes with a token"))]
+    Remote(String),
+}
+
+pub(crate) type Question = Result<Asked, (u16, &'static str)>;
+
+pub(crate) fn question(stream: &mut impl Stream, asker: &Asker) -> io::Result<Question> {
+    stream.until(Instant::now() + PATIENCE);
+    let mut held = Vec::new();
+    let mut buffer = [0_u8; 1024];
+    loop {
+        let count = stream.read(&mut buffer)?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        held.extend_from_slice(&buffer[..count]);
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+        let mut request = httparse::Request::new(&mut headers);
+        match request.parse(&held) {
+            Ok(httparse::Status::Complete(_)) => return Ok(understand(&request, asker)),
+            Ok(httparse::Status::Partial) if held.len() < REQUEST_BYTES_MAX => {}
+            Ok(httparse::Status::Partial) => return Ok(Err((400, "the request is too long"))),
+            Err(_) => return Ok(Err((400, "this is no HTTP/1.1 request"))),
+        }
+    }
+}
+
+fn understand(request: &httparse::Request<'_, '_>, asker: &Asker) -> Question {
+    let header = |name: &str| {
+        let found = request.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
+        found.map(|header| header.value)
+    };
+    if let Asker::Remote(token) = asker
+        && !is_token(token, header("authorization"))
+    {
+        return Err((401, "give the token of metrics.token_file: Authorization: Bearer TOKEN"));
+    }
+    if matches!(asker, Asker::Local) && !header("host").is_none_or(is_local_host) {
+        return Err((403, "ask by an address, localhost, or this machine's own name"));
+    }
+    let accept = header("accept").map(String::from_utf8_lossy).unwrap_or_default();
+    let path = request.path.unwrap_or_default();
+    let path = path.split('?').next().unwrap_or_default();
+    match (request.method.unwrap_or_default(), path) {
+        ("GET", "/metrics") => Ok(Asked::Metrics(form(&accept))),
+        ("GET", "/status") => Ok(Asked::Status),
+        ("GET", "/now") => Ok(Asked::Now),
+        ("POST", "/dump") => Ok(Asked::Dump),
+        (_, "/metrics" | "/status" | "/now" | "/dump") => Err((405, "GET /metrics, GET /status, GET /now, POST /dump")),
+        _ => Err((404, "there is /metrics, /status, /now and /dump")),
+    }
+}
+
+/// Whether a browser that sends this header asked for this machine. A page of another site can have its own name resolve to
+/// loopback (DNS rebinding), and would then read what is answered.
+fn is_local_host(host: &[u8]) -> bool {
+    let Ok(host) = std::str::from_utf8(host).map(str::trim) else { return false };
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    let own = rustix::system::uname();
+    bare.parse::<IpAddr>().is_ok()
+        || name.eq_ignore_ascii_case("localhost")
+        || name.eq_ignore_ascii_case(&own.nodename().to_string_lossy())
+}
+
+fn form(accept: &str) -> Form {
+    if accept.contains("io.prometheus.client.MetricFamily") {
+        Form::Protobuf
+    } else if accept.contains("application/openmetrics-text") {
+        Form::OpenMetrics
+    } else {
+        Form::Plain
+    }
+}
+
+/// Takes as long for a guess that is nearly right as for one that is wrong from its first character on.
+fn is_token(token: &str, header: Option<&[u8]>) -> bool {
+    let given = header.and_then(|header| header.strip_prefix(b"Bearer ")).unwrap_or_default();
+    let differs =
+        token.bytes().zip(given.iter().chain(std::iter::repeat(&0))).fold(0, |sum, (one, other)| sum | (one ^ other));
+    given.len() == token.len() && differs == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Form, form, is_local_host, is_token};
+
+    #[test]
+    fn a_scraper_gets_what_it_accepts() {
+        let prometheus = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.7,\
+                          application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.3";
+        assert_eq!(form(prometheus), Form::Protobuf);
+        assert_eq!(form("application/openmetrics-text;version=1.0.0,*/*;q=0.1"), Form::OpenMetrics);
+        assert_eq!((form("*/*"), form("")), (Form::Plain, Form::Plain));
+    }
+
+    /// S11: red on 9232d20c, which does not look at the header.
+    #[test]
+    fn s11_another_sites_name_is_no_name_of_this_machine() {
+        let own = rustix::system::uname();
+        let own = own.nodename().to_bytes();
+        for host in [&b"127.0.0.1:9177"[..], b"[::1]:9177", b"localhost", b"localhost:9177", b"10.0.0.7", own] {
+            assert!(is_local_host(host), "{}", String::from_utf8_lossy(host));
+        }
+        for host in [
+            &b"evil.example"[..],
+            b"evil.example:9177",
+            b"127.0.0.1.evil.example",
+            b"localhost.evil.example",
+            b"",
+            b"\xff",
+        ] {
+            assert!(!is_local_host(host), "{}", String::from_utf8_lossy(host));
+        }
+    }
+
+    #[test]
+    fn only_the_whole_token_is_the_token() {
+        let token = "0123456789abcdef";
+        assert!(is_token(token, Some(b"Bearer 0123456789abcdef")));
+        for wrong in [&b""[..], b"Bearer ", b"Bearer 0123456789abcde", b"Bearer 0123456789abcdefg", b"0123456789abcdef"]
+        {
+            assert!(!is_token(token, Some(wrong)), "{}", String::from_utf8_lossy(wrong));
+        }
+        assert!(!is_token(token, None));
+    }
+}
