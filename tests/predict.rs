@@ -329,10 +329,9 @@ fn every_published_row_gets_an_answer() {
         sources().iter().filter(|(own, _)| *own == name).for_each(|(_, of)| println!("{}", table_of(of).0));
         return;
     }
-    let path = root().join("target/predictions.md");
     let (table, [_, _, rows]) = table();
-    std::fs::write(&path, &table).expect("target/ can be written");
-    println!("{}: {}", path.display(), table.lines().next().unwrap_or_default());
+    println!("{}", table.lines().next().unwrap_or_default());
+    crate::common::write_result("predictions.md", &table);
     let listed: usize =
         sources().iter().map(|(_, of)| of.row.iter().filter(|row| row.standing.is_none()).count()).sum();
     assert_eq!(rows as usize, listed, "each row that counts has an outcome");

@@ -44,6 +44,15 @@ impl Drop for Scratch {
     }
 }
 
+/// Writes what a measurement found to `target/NAME` and prints the path.
+pub fn write_result(name: &str, text: &str) {
+    let folder = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target"));
+    std::fs::create_dir_all(folder).expect("target/");
+    let path = folder.join(name);
+    std::fs::write(&path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    println!("written: target/{name}");
+}
+
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

@@ -1,5 +1,5 @@
 //! The score: stalls of known cause made on this machine, recorded as a foreign process and as our own workload,
-//! and explained blind. `make score` runs it and writes its part of docs/score.md.
+//! and explained blind. `make score` runs it and writes target/score.md; docs/score.md has the result.
 //!
 //! The program under test sees a process called like this binary, files called `data` and `other0`, and its own
 //! journal: nothing that names a recipe.
@@ -54,11 +54,7 @@ fn kills() -> u64 {
     line.and_then(|count| count.parse().ok()).expect("oom_kill, counted since 4.13")
 }
 
-/// Around the generated part of docs/score.md; other sections are written by other tools.
-const BEGIN: &str = "<!-- injected: written by make score -->\n";
-const END: &str = "<!-- end of injected -->";
-
-/// What FLATWATER_SCORE_* asks for; `tools/score.sh` says what each means.
+/// FLATWATER_SCORE_* choose the runs; tools/score.sh lists them.
 #[test]
 #[ignore = "takes half an hour; `make score`"]
 fn score() {
@@ -68,11 +64,7 @@ fn score() {
     let page = table::page(&sofar.outcomes, &asked);
     println!("{page}");
     if asked.only.is_empty() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/score.md");
-        let whole = std::fs::read_to_string(path).expect("docs/score.md");
-        let (before, rest) = whole.split_once(BEGIN).expect("docs/score.md marks where the injected stalls begin");
-        let (_, after) = rest.split_once(END).expect("docs/score.md marks where the injected stalls end");
-        std::fs::write(path, format!("{before}{BEGIN}{page}{END}{after}")).expect("docs/score.md");
+        crate::common::write_result("score.md", &page);
     }
     assert!(sofar.outcomes.iter().any(|outcome| outcome.failure.is_none()), "nothing could be measured here");
 }

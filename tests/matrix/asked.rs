@@ -70,8 +70,8 @@ impl Steps {
     }
 }
 
-/// The stalls that are made, by the step's name, and the causes that may come first: several where the same stall has
-/// two ends, which docs/kernels.md explains.
+/// The stalls that are made, by the step's name, and the causes that may come first. docs/kernels.md says why a stall may have
+/// several.
 pub const STALLS: Stalls = &[
     (
         "memcg",

@@ -1,5 +1,5 @@
 #!/bin/busybox sh
-# What every kernel of the matrix is asked, inside its guest (tests/matrix/main.rs boots it). Each step leaves one file in
+# What every kernel of the matrix is asked, inside its guest (tests/matrix/mod.rs boots it). Each step leaves one file in
 # $OUT; a step that fails leaves its words instead, and the next one runs all the same.
 /bin/busybox --install -s /bin
 G=/sys/fs/cgroup

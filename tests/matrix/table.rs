@@ -1,4 +1,4 @@
-//! docs/kernels.md, from what the kernels answered.
+//! target/kernels.md: a table of what the kernels answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -35,19 +35,13 @@ fn header<'a>(out: &mut String, first: &str, all: impl IntoIterator<Item = &'a A
 
 const INTRODUCTION: &str = "# What each kernel shows
 
-After this page you know which causes, hooks, counters and stalls flatwater shows on your kernel. `make matrix-fetch` and
-`make matrix` ask all kernels again and write this page.
-
 Each kernel booted with one build in QEMU (software emulation, two CPUs, two nodes) and ran `tests/matrix/guest.sh`: `flatwater
 check`, three records of a foreign program, two scenarios, a `restore` after `kill -9`, and `watch` for a minute.
 
 exact: the time in it is measured. sampled: estimated from stacks of running threads. counters only: no call's time, but the
-machine's counters tell that it happened. absent: nothing tells.
+machine's counters show that it happened. absent: nothing shows it.
 
 ";
-
-/// What no table says: when and how they were asked, and why an answer is what it is. Written by hand.
-const REMARKS: &str = include_str!("remarks.md");
 
 /// The whole page; `others` could not be booted here.
 pub fn document(all: &[Asked], others: &[Kernel]) -> String {
@@ -58,7 +52,6 @@ pub fn document(all: &[Asked], others: &[Kernel]) -> String {
     }
     stalls(&mut out, all);
     shares(&mut out, all);
-    out.push_str(REMARKS);
     causes(&mut out, all);
     hooks(&mut out, all);
     counters(&mut out, all);
