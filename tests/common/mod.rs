@@ -69,7 +69,7 @@ pub fn tool(name: &str, arguments: &[&str]) -> Result<String, String> {
 }
 
 /// Waits until the machine as a whole has few dirty pages: over the global limits every writer is throttled, and a
-/// test that wants another stall would rightly be told of that one.
+/// test of another stall would find that throttling.
 pub fn wait_for_few_dirty_pages() -> Result<(), String> {
     let patience = std::time::Instant::now() + std::time::Duration::from_secs(30);
     loop {

@@ -28,8 +28,8 @@ fn a_full_memory_group_is_found_blind() {
         return skip(Need::Root, "ground truth", "not root");
     }
     let recipe = RECIPES.iter().find(|recipe| recipe.name == "memcg-dirty").expect("a recipe");
-    // Where the disk is slow all of the group is under writeback now and then, and the kernel kills: that run's truth is another,
-    // the kernel's own count says which, and both are found blind. On a disk where every run is like this nothing more can be had.
+    // On a slow disk all pages of the group are sometimes under writeback, and the kernel kills instead. The kernel's count of kills
+    // shows which of the two happened; the answer must match. On some disks every run ends with a kill.
     for made in 1..=RUNS_MAX {
         let before = kills();
         match measure::once(recipe, Mode::Foreign) {
@@ -42,12 +42,12 @@ fn a_full_memory_group_is_found_blind() {
             Err(why) => return skip(Need::Bpf, "ground truth", why),
         }
     }
-    println!("the kernel killed in each of {RUNS_MAX} runs, and was found to have");
+    println!("the kernel killed in each of {RUNS_MAX} runs, and each answer says so");
 }
 
 const RUNS_MAX: usize = 4;
 
-/// By the kernel's own count: what flatwater says of it proves nothing here.
+/// Kills for lack of memory since boot, by the kernel's count, which does not depend on flatwater.
 fn kills() -> u64 {
     let counters = std::fs::read_to_string("/proc/vmstat").expect("/proc/vmstat");
     let line = counters.lines().find_map(|line| line.strip_prefix("oom_kill "));
