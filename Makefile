@@ -65,7 +65,7 @@ miri:
 sanitize:
 	@tools/sanitize.sh
 
-# Each kernel of tests/matrix/kernels.txt in a guest with this build; docs/kernels.md is written from it. `matrix-fetch` takes
+# Boots each kernel of tests/matrix/kernels.txt in a guest with this build and writes target/kernels.md. `matrix-fetch` fetches
 # the kernels through apt first.
 matrix: setup-test
 	@tools/matrix.sh
@@ -109,13 +109,13 @@ soak: build
 	python3 tests/watch/soak.py --flatwater target/release/flatwater --hours $(SOAK_HOURS)
 	python3 tests/watch/soak.py --summary target/soak.csv
 
-# Published logs with a confirmed cause (tests/corpus), both halves, beside a rule of thumb for each format.
+# The score over published logs with a confirmed cause (tests/corpus) beside a rule of thumb: target/score-logs.md.
 score-logs:
-	FLATWATER_WRITE=1 $(CARGO) test -p flatwater --test flatwater -- --ignored --nocapture score_logs::score_of_both_halves
+	$(CARGO) test -p flatwater --test flatwater -- --ignored --nocapture score_logs::score_of_both_halves
 
-# The same logs pasted in a hundred other ways: whose answer survives? Minutes.
+# Which answers survive when the same logs are pasted in 98 other ways: target/score-pastes.md. Takes minutes.
 score-pastes:
-	FLATWATER_WRITE=1 $(CARGO) test -p flatwater --test flatwater -- --ignored --nocapture score_logs::answers_of_all_pastes
+	$(CARGO) test -p flatwater --test flatwater -- --ignored --nocapture score_logs::answers_of_all_pastes
 
 # The command, its completions and manual, the library with its header and pkg-config file, debug information beside
 # them, the licence texts and the bill of materials of everything that is linked in.

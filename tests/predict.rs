@@ -113,8 +113,8 @@ fn of_all_calls(recording: &Recording) -> f64 {
     bytes as f64 / 1e6 / (recording.header.duration_ns as f64 / 1e9)
 }
 
-/// The longest call of a kind by the threads in front, also one that has not returned, if it is over the scenario's threshold. None of
-/// either is no answer.
+/// The longest call of a kind by the threads in front, also one that has not returned, if it is over the scenario's threshold. NaN
+/// without such a call.
 fn longest_ms(recording: &Recording, op: OpKind) -> f64 {
     let own = recording.latency.iter().filter(|bucket| bucket.op == op && bucket.thread.is_empty());
     let cut_off = recording.calls.iter().filter(|call| call.still_under_way && call.op == op);
@@ -122,7 +122,7 @@ fn longest_ms(recording: &Recording, op: OpKind) -> f64 {
     all.max().map_or(f64::NAN, |ns| ns as f64 / 1e6)
 }
 
-/// Seconds from the first touch by the threads in front to so many of them; to the end where there were fewer.
+/// Seconds from the first touch by the threads in front to the `wanted`th; to the end of the run if there were fewer.
 fn seconds_of_touches(recording: &Recording, wanted: u64) -> f64 {
     let own = |bucket: &&flatwater_recording::LatencyBucket| bucket.op == OpKind::PageFault && bucket.thread.is_empty();
     let mut by_time: BTreeMap<u64, u64> = BTreeMap::new();
@@ -202,7 +202,7 @@ fn figure_of(of: &Source, recording: &Recording) -> f64 {
 struct Outcome {
     line: String,
     hit: bool,
-    /// Whether the present model has it right, which proves nothing.
+    /// Whether the present model hits, which proves nothing.
     now: bool,
     counts: bool,
 }
@@ -229,7 +229,7 @@ fn judge(of: &Source, row: &Row, known: &mut Known) -> Outcome {
     let got = [[&of.before, &row.before], [&of.after, &row.after]].map(|parts| figure(of, row, parts, known));
     let published = row.published[1] / row.published[0];
     let predicted = got[1] / got[0];
-    // As the page has it: a figure that is rounded in one place is rounded in the other.
+    // Rounded to two digits, as `first` is in the files.
     let first = row.first.unwrap_or((predicted * 100.0).round() / 100.0);
     let (hit, counts) = (is_hit(published, first), row.standing.is_none());
     let mut verdict = match (&row.standing, hit) {
@@ -329,10 +329,9 @@ fn every_published_row_gets_an_answer() {
         sources().iter().filter(|(own, _)| *own == name).for_each(|(_, of)| println!("{}", table_of(of).0));
         return;
     }
-    let path = root().join("target/predictions.md");
     let (table, [_, _, rows]) = table();
-    std::fs::write(&path, &table).expect("target/ can be written");
-    println!("{}: {}", path.display(), table.lines().next().unwrap_or_default());
+    println!("{}", table.lines().next().unwrap_or_default());
+    crate::common::write_result("predictions.md", &table);
     let listed: usize =
         sources().iter().map(|(_, of)| of.row.iter().filter(|row| row.standing.is_none()).count()).sum();
     assert_eq!(rows as usize, listed, "each row that counts has an outcome");

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The matrix of kernels (tests/matrix, docs/kernels.md).
+# The matrix of kernels (tests/matrix); docs/kernels.md has the result.
 #   tools/matrix.sh fetch [NAME,NAME]   packages of the kernels into flatwater's cache, through apt, without installing them;
 #                             those that are there already are not fetched again
-#   tools/matrix.sh           boots each kernel that was fetched and writes docs/kernels.md
+#   tools/matrix.sh           boots each kernel that was fetched and writes target/kernels.md
 #   tools/matrix.sh run NAME,NAME:stalls   only these make the stalls (5.10,7.3), or the foreign programs' alone (:stalls); the others
 #                             are asked for `check`
 #   tools/matrix.sh places [STEPS]   file systems and devices: all of tests/matrix/places.sh, or these steps ("crypt nfs")
@@ -92,7 +92,7 @@ places)
 run)
     statics
     began=$(date +%s)
-    FLATWATER_MATRIX=${2:-all} FLATWATER_BLESS=1 cargo test -p flatwater --test flatwater -- --ignored --nocapture matrix::
+    FLATWATER_MATRIX=${2:-all} cargo test -p flatwater --test flatwater -- --ignored --nocapture matrix::
     echo "matrix: $((($(date +%s) - began + 30) / 60)) minutes"
     ;;
 *) echo "usage: tools/matrix.sh [fetch [NAME,NAME] | run [NAME,NAME] | places [STEPS]]" >&2; exit 2 ;;

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Makes stalls of known cause, explains them blind and writes docs/score.md. Root; about half an hour.
+# Makes stalls of known cause, explains them blind and writes target/score.md. Needs root; takes about half an hour.
 #   FLATWATER_SCORE_RUNS=5 FLATWATER_SCORE_QUIET=100   runs of each kind, and of the quiet control
-#   FLATWATER_SCORE_ONLY=NAME[,NAME]                   recipes whose name holds one of these; only prints
-#   FLATWATER_SCORE_SECONDS=240                        a slice of the whole: continues where the last slice stopped, as
-#                                                      often as it is called; without it, all of it from the start
-#   FLATWATER_SCORE_RESULTS=FILE                       where the runs are kept, one line of JSON each
+#   FLATWATER_SCORE_ONLY=NAME[,NAME]                   recipes whose name contains one of these; prints, writes no file
+#   FLATWATER_SCORE_SECONDS=240                        runs at most this long and continues where the last call stopped;
+#                                                      without it, all runs start again
+#   FLATWATER_SCORE_RESULTS=FILE                       file of the runs, one line of JSON each
 set -eu
 cd "$(dirname "$0")/.."
 if [ "$(id -u)" != 0 ]; then

@@ -44,6 +44,15 @@ impl Drop for Scratch {
     }
 }
 
+/// Writes what a measurement found to `target/NAME` and prints the path.
+pub fn write_result(name: &str, text: &str) {
+    let folder = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target"));
+    std::fs::create_dir_all(folder).expect("target/");
+    let path = folder.join(name);
+    std::fs::write(&path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    println!("written: target/{name}");
+}
+
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -60,7 +69,7 @@ pub fn tool(name: &str, arguments: &[&str]) -> Result<String, String> {
 }
 
 /// Waits until the machine as a whole has few dirty pages: over the global limits every writer is throttled, and a
-/// test that wants another stall would rightly be told of that one.
+/// test of another stall would find that throttling.
 pub fn wait_for_few_dirty_pages() -> Result<(), String> {
     let patience = std::time::Instant::now() + std::time::Duration::from_secs(30);
     loop {

@@ -1,5 +1,5 @@
 //! The score: stalls of known cause made on this machine, recorded as a foreign process and as our own workload,
-//! and explained blind. `make score` runs it and writes its part of docs/score.md.
+//! and explained blind. `make score` runs it and writes target/score.md; docs/score.md has the result.
 //!
 //! The program under test sees a process called like this binary, files called `data` and `other0`, and its own
 //! journal: nothing that names a recipe.
@@ -28,8 +28,8 @@ fn a_full_memory_group_is_found_blind() {
         return skip(Need::Root, "ground truth", "not root");
     }
     let recipe = RECIPES.iter().find(|recipe| recipe.name == "memcg-dirty").expect("a recipe");
-    // Where the disk is slow all of the group is under writeback now and then, and the kernel kills: that run's truth is another,
-    // the kernel's own count says which, and both are found blind. On a disk where every run is like this nothing more can be had.
+    // On a slow disk all pages of the group are sometimes under writeback, and the kernel kills instead. The kernel's count of kills
+    // shows which of the two happened; the answer must match. On some disks every run ends with a kill.
     for made in 1..=RUNS_MAX {
         let before = kills();
         match measure::once(recipe, Mode::Foreign) {
@@ -42,23 +42,19 @@ fn a_full_memory_group_is_found_blind() {
             Err(why) => return skip(Need::Bpf, "ground truth", why),
         }
     }
-    println!("the kernel killed in each of {RUNS_MAX} runs, and was found to have");
+    println!("the kernel killed in each of {RUNS_MAX} runs, and each answer says so");
 }
 
 const RUNS_MAX: usize = 4;
 
-/// By the kernel's own count: what flatwater says of it proves nothing here.
+/// Kills for lack of memory since boot, by the kernel's count, which does not depend on flatwater.
 fn kills() -> u64 {
     let counters = std::fs::read_to_string("/proc/vmstat").expect("/proc/vmstat");
     let line = counters.lines().find_map(|line| line.strip_prefix("oom_kill "));
     line.and_then(|count| count.parse().ok()).expect("oom_kill, counted since 4.13")
 }
 
-/// Around the generated part of docs/score.md; other sections are written by other tools.
-const BEGIN: &str = "<!-- injected: written by make score -->\n";
-const END: &str = "<!-- end of injected -->";
-
-/// What FLATWATER_SCORE_* asks for; `tools/score.sh` says what each means.
+/// FLATWATER_SCORE_* choose the runs; tools/score.sh lists them.
 #[test]
 #[ignore = "takes half an hour; `make score`"]
 fn score() {
@@ -68,11 +64,7 @@ fn score() {
     let page = table::page(&sofar.outcomes, &asked);
     println!("{page}");
     if asked.only.is_empty() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/score.md");
-        let whole = std::fs::read_to_string(path).expect("docs/score.md");
-        let (before, rest) = whole.split_once(BEGIN).expect("docs/score.md marks where the injected stalls begin");
-        let (_, after) = rest.split_once(END).expect("docs/score.md marks where the injected stalls end");
-        std::fs::write(path, format!("{before}{BEGIN}{page}{END}{after}")).expect("docs/score.md");
+        crate::common::write_result("score.md", &page);
     }
     assert!(sofar.outcomes.iter().any(|outcome| outcome.failure.is_none()), "nothing could be measured here");
 }

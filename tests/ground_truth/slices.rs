@@ -1,5 +1,5 @@
-//! The score in slices: each run is appended to a file as it ends, so that half an hour of quiet machine may be had in
-//! pieces, and a pass that broke off loses nothing.
+//! The score in slices: each run is appended to a file as it ends, so that the half hour may be split over several calls, and an
+//! interrupted pass loses no run.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 use crate::ground_truth::measure::{self, Mode, Outcome};
 use crate::ground_truth::recipe::{RECIPES, Recipe};
 
-/// How long the longest run takes, with its stage: a slice that has less left starts none.
+/// Time of the longest run, its preparation included. A slice with less time left starts no run.
 const RUN_MAX: Duration = Duration::from_secs(20);
 
-/// What was asked for, from the environment.
+/// The requested runs, from the environment.
 pub struct Asked {
-    /// Runs of each recipe, as each kind.
+    /// Runs of each recipe in each mode.
     pub runs: usize,
-    /// Runs of the control of which a hundred are wanted.
+    /// Runs of the quiet control, 100 by default.
     pub quiet_runs: usize,
-    /// Only recipes whose name holds this; commas between several.
+    /// Only recipes whose name contains one of these, separated by commas.
     pub only: String,
-    /// Stop in time to take no longer than this.
+    /// Longest time that this call may take.
     pub slice: Option<Duration>,
     pub results: PathBuf,
 }
@@ -46,7 +46,7 @@ impl Asked {
         self.only.is_empty() || self.only.split(',').any(|part| recipe.name.contains(part.trim()))
     }
 
-    /// Runs wanted of this recipe as this kind; 0 where it cannot be shown so.
+    /// Requested runs of this recipe in this mode; 0 if the mode cannot show the recipe.
     pub fn repeats(&self, recipe: &Recipe, mode: Mode) -> usize {
         let possible = match mode {
             Mode::Foreign => recipe.foreign,
@@ -60,20 +60,20 @@ impl Asked {
     }
 }
 
-/// What has been measured so far, and the file that keeps it.
+/// The outcomes so far, and the file that keeps them.
 pub struct Sofar {
     pub outcomes: Vec<Outcome>,
     file: File,
 }
 
 impl Sofar {
-    /// With a slice asked for it continues where the last one stopped; else it starts again.
+    /// Continues where the last slice stopped; without a slice it starts again.
     pub fn open(asked: &Asked) -> Sofar {
         let mut outcomes = Vec::new();
         if asked.slice.is_some()
             && let Ok(file) = File::open(&asked.results)
         {
-            // A line that a killed pass left half written is one run less, no more.
+            // A killed pass may leave a torn line, which is skipped.
             let lines = BufReader::new(file).lines().map_while(Result::ok);
             outcomes.extend(lines.filter_map(|line| serde_json::from_str(&line).ok()));
         }
@@ -93,8 +93,7 @@ impl Sofar {
     }
 }
 
-/// Measures what is missing, each kind once and then again, so that a minute in which the machine was not quiet does
-/// not hit all the runs of one kind.
+/// Measures the missing runs, each kind once and then again, so that a noisy minute does not affect all runs of one kind.
 pub fn go_on(asked: &Asked, sofar: &mut Sofar) {
     let begun = Instant::now();
     let rounds = asked.runs.max(1);
@@ -102,7 +101,7 @@ pub fn go_on(asked: &Asked, sofar: &mut Sofar) {
         RECIPES.iter().flat_map(|recipe| [(recipe, Mode::Foreign), (recipe, Mode::Own)]).collect();
     for round in 1..=rounds {
         for &(recipe, mode) in &kinds {
-            // Of the hundred quiet runs each round has its share.
+            // Each round makes its share of the quiet runs.
             let target = (asked.repeats(recipe, mode) * round).div_ceil(rounds);
             while sofar.of(recipe, mode).count() < target && sofar.of(recipe, mode).all(|had| had.failure.is_none()) {
                 if asked.slice.is_some_and(|slice| begun.elapsed() + RUN_MAX > slice) {

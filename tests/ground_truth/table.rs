@@ -1,4 +1,4 @@
-//! The injected stalls of docs/score.md: the table of hits, the confusion matrix, and how they were measured.
+//! target/score.md: how the injected stalls were measured, the table of hits, and the confusion matrix.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -28,9 +28,9 @@ pub fn page(outcomes: &[Outcome], asked: &Asked) -> String {
     let cpus = std::thread::available_parallelism().map_or(0, usize::from);
     let _ = write!(
         out,
-        "## Injected stalls\n\nEach recipe (tests/ground_truth) injects a stall of known cause on this machine. 3 s of it (5 s of a \
+        "# Injected stalls\n\nEach recipe (tests/ground_truth) injects a stall of known cause on this machine. 3 s of the stall (5 s of a \
          control) are recorded\nat a threshold of 500 us, as a foreign process (`record -p`) and, where our journal workload \
-         can show it, as our own\n(`run`). The top finding counts. Recipes without CPU contention give the victim a real-time \
+         can show it, as our own\n(`run`). The first finding counts. Recipes without CPU contention give the victim a real-time \
          priority, so that other\nprograms on the machine do not count. The kinds alternate.\n\nkernel {}, {cpus} CPUs\n\n",
         kernel(),
     );
@@ -99,8 +99,7 @@ fn confusion(out: &mut String, measured: &[&Outcome]) {
     for outcome in measured {
         *counts.entry((outcome.recipe.as_str(), outcome.top())).or_default() += 1;
     }
-    let _ =
-        write!(out, "\n### Confusion matrix\n\nRows: the injected stall; columns: the top finding.\n\n| injected |");
+    let _ = write!(out, "\n## Confusion matrix\n\nRows: the injected stall; columns: the top finding.\n\n| injected |");
     for top in &tops {
         let _ = write!(out, " {top} |");
     }
@@ -118,7 +117,7 @@ fn confusion(out: &mut String, measured: &[&Outcome]) {
 fn wrong(out: &mut String, measured: &[&Outcome]) {
     let mut wrong = measured.iter().filter(|outcome| !outcome.is_right()).peekable();
     if wrong.peek().is_some() {
-        out.push_str("\n### Wrong answers\n\n");
+        out.push_str("\n## Wrong answers\n\n");
     }
     for outcome in wrong {
         let parts: String = outcome.parts.chars().take(300).collect();
@@ -130,7 +129,7 @@ fn wrong(out: &mut String, measured: &[&Outcome]) {
 fn failures(out: &mut String, outcomes: &[Outcome]) {
     let _ = write!(
         out,
-        "\n### Not measured\n\n- direct-reclaim by raised global watermarks: a high vm.min_free_kbytes would stall every program of the measuring machine\n\
+        "\n## Not measured\n\n- direct-reclaim by raised global watermarks: a high vm.min_free_kbytes would stall every program of the measuring machine\n\
          - memory.high: this machine's cgroup v2 has no memory controller, and v1 has no memory.high\n- swap-in: this machine has no swap\n\
          - cpu-quota as a foreign process: kernel 6.18 throttles a thread on its return to user space, so none of its calls is slow\n"
     );

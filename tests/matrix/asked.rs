@@ -1,4 +1,4 @@
-//! One kernel of the matrix: where it is, and what it answered.
+//! One kernel of the matrix: its image, its boot, and its answers.
 
 use std::cell::RefCell;
 use std::fs;
@@ -12,34 +12,33 @@ use serde_json::Value;
 
 pub const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/matrix");
 
-/// Where the answers are kept: a kernel that was asked already with the very same build is not booted again, so that a run
-/// that was interrupted continues.
+/// Folder of the answers. A kernel that answered the same build is not booted again, so an interrupted run continues.
 pub const ANSWERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/matrix");
 
 pub type Stalls = &'static [(&'static str, &'static str, &'static [&'static str])];
 
-/// How much a kernel is asked.
+/// The steps that a kernel runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Steps {
     /// `check` alone.
     Check,
-    /// And the three stalls of a foreign program.
+    /// `check` and the three stalls of a foreign program.
     Stalls,
-    /// And the scenarios, `restore` and `watch`: some four times as long.
+    /// `Stalls`, the scenarios, `restore` and `watch`; takes about four times as long.
     All,
 }
 
-/// Where the script's part about the stalls of foreign programs ends.
+/// The line of the script that ends the stalls of foreign programs.
 const SCENARIOS: &str = "\ncd /work || exit 1\n";
-/// The stalls of `STALLS` that are made before that.
+/// The stalls of `STALLS` before that line.
 const FOREIGN: &[&str] = &["memcg", "fsync", "throttle"];
 
-/// One of these must be among a stall's findings, whatever comes first: a device that is slow is so for every commit, and behind
-/// a group's own writeback its journal may wait longer than its writers do for room.
+/// One of these must be among a stall's findings, even if another cause comes first: a slow device delays every commit, and the
+/// journal may wait behind the group's writeback for longer than the writers wait for room.
 pub fn meant(stall: &str) -> &'static [&'static str] {
     match stall {
         "fsync" => &["journal-commit"],
-        // A group of version 2 pauses its writers at its own part of the dirty limit, before it is full.
+        // A group of version 2 pauses its writers at its share of the dirty limit, before it is full.
         "full-cgroup" => &["memcg-reclaim", "dirty-throttle"],
         _ => &[],
     }
@@ -70,8 +69,8 @@ impl Steps {
     }
 }
 
-/// The stalls that are made, by the step's name, and the causes that may come first: several where the same stall has
-/// two ends, which docs/kernels.md explains.
+/// The stalls that are made, by the step's name, and the causes that may come first. docs/kernels.md says why a stall may have
+/// several.
 pub const STALLS: Stalls = &[
     (
         "memcg",
@@ -188,13 +187,13 @@ impl Kernel {
     }
 }
 
-/// What came back.
+/// The answers of one kernel.
 pub struct Asked {
     pub kernel: Kernel,
     pub place: PathBuf,
     pub minutes: f64,
     pub steps: Steps,
-    /// What the boot said where it did not come to its end.
+    /// Standard error of a boot that failed.
     pub failed: Option<String>,
     full: RefCell<Option<Recording>>,
 }
@@ -205,7 +204,7 @@ fn binary(kernel: &Kernel) -> PathBuf {
     own.map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_flatwater")), PathBuf::from)
 }
 
-/// What an answer depends on: the build (size and time of its file) and the script.
+/// Identifies the build (size and time of the file) and the script that an answer depends on.
 fn stamp(kernel: &Kernel, script: &str) -> String {
     let of = |path: &Path| {
         let file = fs::metadata(path).ok()?;
@@ -217,10 +216,10 @@ fn stamp(kernel: &Kernel, script: &str) -> String {
     builds.filter_map(|path| of(&path)).collect::<String>() + script
 }
 
-/// What the kernel answered this very build before, or answers now.
+/// The kernel's earlier answers to this build, or else new ones.
 pub fn ask(kernel: &Kernel, steps: Steps) -> Asked {
     let text = fs::read_to_string(Path::new(HERE).join("guest.sh")).expect("guest.sh");
-    // The kernel hands no environment to a command of a guest: what is asked for stands in the script.
+    // A guest's command gets no environment, so the script contains the steps.
     let mut text = text.replacen('\n', &format!("\nMATRIX={}\n", steps.name()), 1);
     if steps == Steps::Stalls {
         text.truncate(text.find(SCENARIOS).expect("the scenarios begin with this line"));
@@ -237,7 +236,7 @@ pub fn ask(kernel: &Kernel, steps: Steps) -> Asked {
     fs::create_dir_all(&place).expect("a directory for the answers");
     let own = Boot { machine: Path::new(HERE).join("machine.toml"), modules: &[], with: Vec::new() };
     let (minutes, failed) = boot(kernel, &place, &text, &own);
-    // A kernel that failed is asked again; the others' answers need not be.
+    // Without a stamp a kernel that failed is booted again.
     if failed.is_none() {
         fs::write(place.join("stamp"), stamp).expect("written");
     }
@@ -245,15 +244,15 @@ pub fn ask(kernel: &Kernel, steps: Steps) -> Asked {
     Asked { kernel: kernel.clone(), place, minutes, steps, failed, full: RefCell::new(None) }
 }
 
-/// What a guest is made of beside its kernel.
+/// The parts of a guest other than the kernel.
 pub struct Boot {
     pub machine: PathBuf,
     pub modules: &'static [&'static str],
-    /// Files of this machine, and where the guest has them.
+    /// Files of this machine, each with the guest's path.
     pub with: Vec<(PathBuf, String)>,
 }
 
-/// Boots the kernel with the script; the minutes that this took, and what was said where it failed.
+/// Boots the kernel with the script. Returns the minutes that this took, and standard error if it failed.
 pub fn boot(kernel: &Kernel, place: &Path, text: &str, of: &Boot) -> (f64, Option<String>) {
     let script = place.join("guest.sh");
     fs::write(&script, text).expect("written");
@@ -274,30 +273,31 @@ pub fn boot(kernel: &Kernel, place: &Path, text: &str, of: &Boot) -> (f64, Optio
     }
     let output = command.arg("-o").arg(place.join("out")).args(["--", "/bin/busybox", "sh", "/guest.sh"]).output();
     let output = output.expect("flatwater runs");
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    println!("== {}\n{told}", kernel.name);
-    (began.elapsed().as_secs_f64() / 60.0, (!output.status.success()).then_some(told))
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    println!("== {}\n{errors}", kernel.name);
+    (began.elapsed().as_secs_f64() / 60.0, (!output.status.success()).then_some(errors))
 }
 
-/// Time on a processor, which emulation intervals out of all proportion.
+/// Time on a processor, which emulation stretches out of proportion.
 fn is_processor_time(cause: &str) -> bool {
     let is_work =
         |known: &Cause| known.spec().processor_time || matches!(known, Cause::PageAllocation | Cause::SlabRefill);
     Cause::ALL.iter().any(|known| known.name() == cause && is_work(known))
 }
 
-/// First finding of a stall that is no work of a processor, the share of lost time that has a name, and the lost time.
+/// The first finding of a stall that is not processor time, the share of lost time that has a name, and the lost time in ns.
 pub fn first_named(place: &Path, name: &str) -> Option<(String, Option<f64>, u64)> {
     let text = fs::read_to_string(place.join("out").join(format!("{name}.json"))).ok()?;
-    let told: Value = serde_json::from_str(&text).ok()?;
-    let mut causes = told["findings"].as_array()?.iter().filter_map(|finding| finding["cause"].as_str());
-    // What only counters tell has no time and cannot be first.
+    let explanation: Value = serde_json::from_str(&text).ok()?;
+    let mut causes = explanation["findings"].as_array()?.iter().filter_map(|finding| finding["cause"].as_str());
+    // A cause that only counters show has no time and cannot be first.
     let counted = |cause: &&str| name == "numa-spill" && *cause == "remote-spill";
     let first = match causes.clone().find(counted) {
         Some(cause) => cause.to_owned(),
         None => causes.find(|cause| !is_processor_time(cause))?.to_owned(),
     };
-    Some((first, told["slow"]["named_share"].as_f64(), told["slow"]["lost_ns"].as_u64().unwrap_or(0)))
+    let slow = &explanation["slow"];
+    Some((first, slow["named_share"].as_f64(), slow["lost_ns"].as_u64().unwrap_or(0)))
 }
 
 impl Asked {
@@ -307,15 +307,17 @@ impl Asked {
 
     /// Whether a stall's findings have this cause.
     pub fn names(&self, stall: &str, cause: &str) -> bool {
-        let told = self.json(&format!("{stall}.json"));
-        told["findings"].as_array().is_some_and(|findings| findings.iter().any(|finding| finding["cause"] == cause))
+        let explanation = self.json(&format!("{stall}.json"));
+        explanation["findings"]
+            .as_array()
+            .is_some_and(|findings| findings.iter().any(|finding| finding["cause"] == cause))
     }
 
     pub fn text(&self, file: &str) -> String {
         fs::read_to_string(self.place.join("out").join(file)).unwrap_or_default().trim().to_owned()
     }
 
-    /// Null where the step failed.
+    /// Null if the step failed.
     pub fn json(&self, file: &str) -> Value {
         serde_json::from_str(&self.text(file)).unwrap_or(Value::Null)
     }
@@ -324,10 +326,10 @@ impl Asked {
         self.text(&format!("{file}.status")).split(' ').next()?.parse().ok()
     }
 
-    /// Which stalls were not named rightly, and whether restore failed.
+    /// Stalls with a wrong answer, and steps that failed.
     pub fn wrong(&self) -> Vec<String> {
-        if let Some(told) = &self.failed {
-            return vec![format!("{}: {told}", self.kernel.name)];
+        if let Some(errors) = &self.failed {
+            return vec![format!("{}: {errors}", self.kernel.name)];
         }
         let mut wrong = Vec::new();
         for (name, _, right) in STALLS.iter().filter(|(name, ..)| self.steps.makes(name)) {
@@ -348,8 +350,8 @@ impl Asked {
         }
         for step in ["restore", "watch.json"] {
             if self.status(step) != Some(0) {
-                let (said, log) = (self.text(step), self.text(&format!("{step}.log")));
-                wrong.push(format!("{}: {step}: {said} {log}", self.kernel.name));
+                let (output, log) = (self.text(step), self.text(&format!("{step}.log")));
+                wrong.push(format!("{}: {step}: {output} {log}", self.kernel.name));
             }
         }
         wrong

@@ -1,10 +1,10 @@
 #!/bin/busybox sh
-# What every kernel of the matrix is asked, inside its guest (tests/matrix/main.rs boots it). Each step leaves one file in
-# $OUT; a step that fails leaves its words instead, and the next one runs all the same.
+# The steps that each kernel of the matrix runs in its guest (tests/matrix/mod.rs boots it). Each step writes its output to a file
+# in $OUT; if a step fails, the next one runs all the same.
 /bin/busybox --install -s /bin
 G=/sys/fs/cgroup
 
-# A guest that is silent for long is ended. On a busy host a step may be: it reports itself while it runs, for STEP_MAX_S at most.
+# `vm exec` ends a silent guest. On a busy host a step may be silent for long, so a heartbeat runs beside it, for STEP_MAX_S at most.
 STEP_MAX_S=900
 heartbeat() {
     beats=0
@@ -47,7 +47,7 @@ echo 40M >$G/pods/pod1/memory.max
 record memcg 6s "echo 0 >$G/pods/pod1/cgroup.procs; dd if=/dev/zero of=/work/big bs=128k count=800 2>/dev/null"
 rm -f /work/big
 
-# Small durable appends beside somebody who syncs a lot.
+# Small durable appends beside a program that syncs large writes.
 (while :; do dd if=/dev/zero of=/work/neighbour bs=64k count=24 conv=fsync 2>/dev/null; done) &
 neighbour=$!
 record fsync 6s 'while :; do dd if=/dev/zero of=/work/journal bs=4k count=1 oflag=append conv=notrunc,fsync 2>/dev/null; done'
@@ -63,7 +63,7 @@ record throttle 8s "echo 0 >$G/slow/cgroup.procs; dd if=/dev/zero of=/work/slow 
 rm -f /work/slow
 
 cd /work || exit 1
-# flatwater is in the group itself: of 40 MiB it filled so much that 5.10 killed it.
+# flatwater is in the group itself: with a limit of 40 MiB 5.10 killed it.
 # A guest on a busy host made one call of the stream and 39 of the journal in 8 s: the run lasts until the stream has filled the
 # group several times over. Appends of whole pages, so that the journal's own charges meet the limit too.
 step full-cgroup.json flatwater run full-cgroup -t 8s --stack-hz 0 --set cgroup.memory_limit=72MiB --set stream.file_size=160MiB --set stream.at_least=144MiB --set journal.bytes=16KiB --set journal.interval=2ms -O json -o /tmp/full
@@ -102,7 +102,7 @@ answers() {
     done
 }
 
-# The daemon for a minute, beside somebody who syncs: it must answer, seal a recording when asked, and end when told to.
+# A minute of the daemon beside a program that syncs: it must answer, seal a recording on request, and end on request.
 watch() {
     mkdir -p /run/flatwater /tmp/watch
     chmod 700 /run/flatwater /tmp/watch

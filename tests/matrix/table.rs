@@ -1,4 +1,4 @@
-//! docs/kernels.md, from what the kernels answered.
+//! target/kernels.md: a table of what the kernels answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -35,19 +35,13 @@ fn header<'a>(out: &mut String, first: &str, all: impl IntoIterator<Item = &'a A
 
 const INTRODUCTION: &str = "# What each kernel shows
 
-After this page you know which causes, hooks, counters and stalls flatwater shows on your kernel. `make matrix-fetch` and
-`make matrix` ask all kernels again and write this page.
-
 Each kernel booted with one build in QEMU (software emulation, two CPUs, two nodes) and ran `tests/matrix/guest.sh`: `flatwater
 check`, three records of a foreign program, two scenarios, a `restore` after `kill -9`, and `watch` for a minute.
 
 exact: the time in it is measured. sampled: estimated from stacks of running threads. counters only: no call's time, but the
-machine's counters tell that it happened. absent: nothing tells.
+machine's counters show that it happened. absent: nothing shows it.
 
 ";
-
-/// What no table says: when and how they were asked, and why an answer is what it is. Written by hand.
-const REMARKS: &str = include_str!("remarks.md");
 
 /// The whole page; `others` could not be booted here.
 pub fn document(all: &[Asked], others: &[Kernel]) -> String {
@@ -58,7 +52,6 @@ pub fn document(all: &[Asked], others: &[Kernel]) -> String {
     }
     stalls(&mut out, all);
     shares(&mut out, all);
-    out.push_str(REMARKS);
     causes(&mut out, all);
     hooks(&mut out, all);
     counters(&mut out, all);
@@ -91,12 +84,9 @@ fn machines(out: &mut String, all: &[Asked]) {
 
 fn stalls(out: &mut String, all: &[Asked]) {
     out.push_str(
-        "## Stalls made there, and what was named first\n\nThe first finding that is no work of a processor: emulation stretches \
-         that out of all proportion. In brackets: how much of\nthe stall time has a name, and the stall time. In a group of \
-         version 2 the kernel pauses writers at the group's own dirty\nlimit, so that a group that fills with dirty pages is \
-         dirty-throttle before it is memcg-reclaim. A group's\nown limit on a device is io-throttle, and where it is the \
-         flusher that is held back page-writeback or dirty-throttle.\nfull-cgroup appends 16 KiB every 2 ms to a slow disk, so that \
-         its journal's metadata blocks (journal-buffer,\ndevice-queue-starved) may cost more than memcg-reclaim or dirty-throttle, one of which has to be among the findings.\n\n",
+        "## Stalls made there, and what was named first\n\nThe first finding that is not processor time, which emulation \
+         stretches out of proportion. In brackets: the share of\nthe stall time that has a name, and the stall time. \
+         docs/kernels.md says why kernels differ.\n\n",
     );
     header(out, "stall", all);
     for (name, what, _) in STALLS {
@@ -112,7 +102,7 @@ fn stalls(out: &mut String, all: &[Asked]) {
                     format!("{first} ({named}, {:.2} s){meant}", lost_ns as f64 / 1e9)
                 }
                 None => {
-                    format!("failed: {}", asked.text(&format!("{name}.json.log")).lines().last().unwrap_or("no word"))
+                    format!("failed: {}", asked.text(&format!("{name}.json.log")).lines().last().unwrap_or("no output"))
                 }
             };
             let _ = write!(out, " {cell} |");
@@ -123,8 +113,8 @@ fn stalls(out: &mut String, all: &[Asked]) {
     for asked in all {
         let done = match asked.status("restore") {
             _ if asked.steps != Steps::All => NOT_MADE,
-            Some(0) => "put back",
-            _ => "not put back",
+            Some(0) => "restored",
+            _ => "not restored",
         };
         let _ = write!(out, " {done} |");
     }
@@ -139,23 +129,23 @@ fn meant_first(stall: &str, first: &str) -> bool {
     meant(stall).contains(&first)
 }
 
-/// A cause with less of a stall's time on every kernel is left out.
+/// The table leaves out a cause whose share is lower on every kernel.
 const SHARE_MIN: f64 = 0.1;
 
-/// Whether the kernels agree about where the time of the same stall went.
+/// A table of each stall's time by cause and kernel.
 fn shares(out: &mut String, all: &[Asked]) {
     let all: Vec<&Asked> = all.iter().filter(|asked| asked.steps >= Steps::Stalls).collect();
-    out.push_str("Share of the stall time, of each cause that has a tenth of it on some kernel:\n\n");
+    out.push_str("Share of the stall time, for each cause with at least a tenth of the time on one kernel:\n\n");
     header(out, "stall and cause", all.iter().copied());
     for (name, what, _) in STALLS.iter().filter(|(name, ..)| Steps::Stalls.makes(name)) {
-        let told: Vec<_> = all.iter().map(|asked| asked.json(&format!("{name}.json"))).collect();
-        let of = |told: &serde_json::Value| -> BTreeMap<String, f64> {
-            let causes = told["slow"]["causes"].as_array().into_iter().flatten();
+        let explanations: Vec<_> = all.iter().map(|asked| asked.json(&format!("{name}.json"))).collect();
+        let of = |explanation: &serde_json::Value| -> BTreeMap<String, f64> {
+            let causes = explanation["slow"]["causes"].as_array().into_iter().flatten();
             let share =
                 |cause: &serde_json::Value| Some((cause["cause"].as_str()?.to_owned(), cause["share"].as_f64()?));
             causes.filter_map(share).collect()
         };
-        let of_each: Vec<BTreeMap<String, f64>> = told.iter().map(of).collect();
+        let of_each: Vec<BTreeMap<String, f64>> = explanations.iter().map(of).collect();
         let some = of_each.iter().flatten().filter(|(_, share)| **share >= SHARE_MIN);
         for cause in some.map(|(cause, _)| cause).collect::<BTreeSet<_>>() {
             let _ = write!(out, "| {what}: {cause} |");
@@ -168,10 +158,10 @@ fn shares(out: &mut String, all: &[Asked]) {
     out.push('\n');
 }
 
-/// Of a kernel that was not asked for it.
+/// For a kernel that did not run the step.
 const NOT_MADE: &str = "not made";
 
-/// What the daemon said after its minute.
+/// The result of the daemon's minute.
 fn watched(asked: &Asked) -> String {
     if asked.steps != Steps::All {
         return NOT_MADE.to_owned();
@@ -213,7 +203,7 @@ fn causes(out: &mut String, all: &[Asked]) {
 fn hooks(out: &mut String, all: &[Asked]) {
     out.push_str("## Hooks\n\n");
     header(out, "hook", all);
-    // By the tracepoint or function: which kind of program sits on it is the variant's business.
+    // A row for each tracepoint or function, whatever kind of program the variant attaches.
     let mut rows: BTreeMap<String, BTreeMap<usize, (String, String)>> = BTreeMap::new();
     for (at, asked) in all.iter().enumerate() {
         let check = asked.json("check.json");
@@ -242,7 +232,7 @@ fn hooks(out: &mut String, all: &[Asked]) {
                 Some((state, why)) => format!("{state} [{}]", notes.number(why)),
                 None => format!(
                     "absent [{}]",
-                    notes.number("this kernel has the function by another name, which has a row of its own")
+                    notes.number("this kernel has the function by another name, which has another row")
                 ),
             };
             let _ = write!(out, " {cell} |");
@@ -269,7 +259,7 @@ fn counters(out: &mut String, all: &[Asked]) {
         flatwater_recording::schema::all().map(|column| ((column.table, column.name.to_owned()), column)).collect();
     let some: BTreeSet<&(Table, String)> = there.iter().flatten().collect();
     let by_all = |key: &(Table, String)| there.iter().all(|columns| columns.contains(key));
-    out.push_str("## Counters\n\nColumns of a recording of full-cgroup. A counter is exact wherever the kernel has it.\n\n| table | on every kernel that made the stalls |\n|---|---|\n");
+    out.push_str("## Counters\n\nColumns of a recording of full-cgroup. A counter is exact on each kernel that prints it.\n\n| table | on every kernel that made the stalls |\n|---|---|\n");
     for table in Table::ALL {
         let count = some.iter().filter(|key| key.0 == *table && by_all(key)).count();
         if count > 0 {

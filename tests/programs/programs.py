@@ -2,7 +2,7 @@
 
     programs.py [--flatwater PATH] [--only NAME,..] [--beside NAME,..] [--runs N] [--seconds S] [--out FILE]
                                     with --out, runs that the file has already are not done again
-    programs.py --table FILE..      the tables of docs/score.md from earlier results
+    programs.py --table FILE..      prints the tables of earlier results
     programs.py --results FILE..    tests/programs/results.csv, which confidences are counted from
 
 Truth is the injection, and the program's own log says whether it was felt. A run whose program felt nothing (its longest

@@ -1,5 +1,5 @@
-//! What the sample of pastes keeps: change, logs it applies to, and answers it loses. Measured on 2026-11-25;
-//! `answers_survive_pasting` prints the new figures where it fails.
+//! Floors of the sample of pastes: change, least number of logs that it applies to, most answers that it may lose. Measured on
+//! 2026-11-25; `answers_survive_pasting` prints the new figures if it fails.
 
 pub const FLOORS: &[(&str, u32, u32)] = &[
     ("joined", 0, 0),

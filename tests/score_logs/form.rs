@@ -1,4 +1,4 @@
-//! Whether the corpus keeps its own rules: complete, sourced, and tool output only.
+//! Checks the rules of the corpus: each log is listed once, has a source and contains output of tools only.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::score_logs::corpus::{self, Kind, Log};
 const LOGS_MIN: usize = 120;
 const CONTROLS_MIN: usize = 25;
 
-/// How people begin a sentence to each other; tools do not.
+/// Beginnings of sentences that people write and tools do not.
 const PROSE: &[&str] = &[
     "Hi ",
     "Hi,",
@@ -40,7 +40,7 @@ const PROSE: &[&str] = &[
     "--- ",
 ];
 
-/// Every breach, each with its place.
+/// Every breach of the rules, with the file and line or the name of the log.
 pub fn breaches(logs: &[Log]) -> Vec<String> {
     let mut found = counts(logs);
     for log in logs {
@@ -60,14 +60,14 @@ fn counts(logs: &[Log]) -> Vec<String> {
     let mut found = Vec::new();
     let controls = logs.iter().filter(|log| log.is_control()).count();
     if logs.len() < LOGS_MIN {
-        found.push(format!("{} logs, at least {LOGS_MIN} are wanted", logs.len()));
+        found.push(format!("{} logs, fewer than {LOGS_MIN}", logs.len()));
     }
     if controls < CONTROLS_MIN {
-        found.push(format!("{controls} controls, at least {CONTROLS_MIN} are wanted"));
+        found.push(format!("{controls} controls, fewer than {CONTROLS_MIN}"));
     }
     let names: BTreeSet<&str> = logs.iter().map(|log| log.name.as_str()).collect();
     if names.len() != logs.len() {
-        found.push("a name stands twice".to_owned());
+        found.push("a name is used twice".to_owned());
     }
     found
 }
@@ -79,7 +79,7 @@ fn entry(log: &Log, found: &mut Vec<String>) {
     let known = |cause: &str| flatwater_explain::cause::find(cause).is_some() || cause == "not-enough";
     let mut say = |what: String| found.push(format!("{}: {what}", log.name));
     if !word(&log.name) {
-        say("the name is no word of letters, digits and hyphens".to_owned());
+        say("the name has characters other than letters, digits and hyphens".to_owned());
     }
     let cause_known = match log.kind() {
         Kind::Other => word(log.cause.trim_start_matches("other:")),
@@ -98,10 +98,10 @@ fn entry(log: &Log, found: &mut Vec<String>) {
         say("no source".to_owned());
     }
     if !log.confirmed.ends_with('.') || log.confirmed.len() < 20 {
-        say("who confirmed it, in a sentence?".to_owned());
+        say("`confirmed` is not a sentence that says who confirmed the cause".to_owned());
     }
     if log.notes.len() > 200 {
-        say("the notes are an essay".to_owned());
+        say("the notes are longer than 200 bytes".to_owned());
     }
 }
 
@@ -120,12 +120,12 @@ fn content(file: &str, text: &str, found: &mut Vec<String>) {
     }
 }
 
-/// `somebody@host.tld`, but not systemd's `user@1000.service`.
+/// `user@host.tld`, but not systemd's `user@1000.service`.
 fn mail_address(line: &str) -> bool {
     line.split(|letter: char| !(letter.is_ascii_alphanumeric() || "@._-".contains(letter))).any(|word| {
-        let Some((somebody, host)) = word.split_once('@') else { return false };
+        let Some((user, host)) = word.split_once('@') else { return false };
         let end = host.rsplit('.').next().unwrap_or_default();
-        !somebody.is_empty()
+        !user.is_empty()
             && host.contains('.')
             && end != "service"
             && end.len() >= 2
@@ -142,7 +142,7 @@ fn unlisted(logs: &[Log], found: &mut Vec<String>) {
             if path.is_dir() {
                 folders.push(path);
             } else if !listed.contains(relative(&path, &root).as_str()) {
-                found.push(format!("{} stands in no entry", relative(&path, &root)));
+                found.push(format!("{}: no entry lists this file", relative(&path, &root)));
             }
         }
     }
@@ -153,8 +153,8 @@ fn relative(path: &Path, root: &Path) -> String {
 }
 
 #[test]
-fn addresses_are_told_from_units() {
-    assert!(mail_address("from somebody@example.org to"));
+fn mail_addresses_are_distinguished_from_units() {
+    assert!(mail_address("from user@example.org to"));
     assert!(!mail_address("/user.slice/user@1000.service/app.slice"));
     assert!(!mail_address("[user@host ~]$ uname -r"));
 }
