@@ -9,10 +9,10 @@ use crate::core::{Core, lock};
 use crate::error::{AppendError, SyncError};
 use crate::fork::Born;
 use crate::hot::HotPage;
-use crate::options::{Durability, Framing};
+use crate::options::Durability;
 use crate::plan::Mode;
 use crate::ring::RingSide;
-use crate::stats::{After, Durable, Position, Stats, Survival};
+use crate::stats::{Durable, Position, Stats, Survival};
 use crate::syncer::Syncer;
 use crate::timer::Timer;
 use crate::window::WindowSide;
@@ -212,19 +212,7 @@ impl Appender {
 
     /// What a record survives, and after which call, as this appender was opened.
     pub fn survival(&self) -> Survival {
-        // A page-cache write outlives the process by itself; the position of a preallocated file, and a ring, need the live
-        // block or frames to be found.
-        let by_itself = match self.core.mode {
-            Mode::Plain => true,
-            Mode::Ring => false,
-            // The ring that `window` falls back on is shared memory too.
-            Mode::Window => self.core.framing == Framing::Records && self.core.stage.get().is_none(),
-            Mode::Prefetch => self.core.framing == Framing::Records,
-        };
-        let removal = self.core.removal.filter(|_| !by_itself);
-        let found = by_itself || self.core.live.survives_process() && removal.is_none();
-        let process_death = if found { After::Append } else { After::SyncTo };
-        Survival { process_death, machine_death: After::SyncTo, removal }
+        self.core.survival()
     }
 
     /// What reaches the device unasked.
