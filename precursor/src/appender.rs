@@ -51,9 +51,12 @@ impl Appender {
     /// (`ring`, `window`); `plain` and `prefetch` make one `pwrite`.
     #[inline]
     pub fn append(&mut self, bytes: &[u8]) -> Result<Position, AppendError> {
-        self.admit(bytes.len())?;
+        if self.born.elsewhere() {
+            return Err(AppendError::Forked);
+        }
         let begun = if self.measure { self.timer.ticks() } else { 0 };
         self.hot.reserved = None;
+        self.admit(bytes.len())?;
         let need = self.hot.lane.need(bytes.len());
         if need > self.hot.lane.room() {
             self.append_slowly(bytes, need)?;
@@ -67,9 +70,6 @@ impl Appender {
     /// Whether a record of that length may be appended, wherever the writer is.
     #[inline(always)]
     fn admit(&self, len: usize) -> Result<(), AppendError> {
-        if self.born.elsewhere() {
-            return Err(AppendError::Forked);
-        }
         if len > self.record_max || self.core.failed.0.load(Ordering::Acquire) {
             return Err(self.refusal(len));
         }
@@ -123,9 +123,10 @@ impl Appender {
     /// Gives `len` bytes of the file's own memory to fill in; [`Appender::commit`] appends them. Their contents are unspecified. A
     /// further `reserve` or `append` drops the reservation, also where it is refused. (`plain` and `prefetch` lend a buffer.)
     pub fn reserve(&mut self, len: usize) -> Result<&mut [u8], AppendError> {
-        if !self.born.elsewhere() {
-            self.hot.reserved = None;
+        if self.born.elsewhere() {
+            return Err(AppendError::Forked);
         }
+        self.hot.reserved = None;
         self.admit(len)?;
         let need = self.hot.lane.need(len);
         if matches!(self.side, Side::Written(_)) {

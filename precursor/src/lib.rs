@@ -28,6 +28,8 @@
 //! and many producers, get their ring. [`Position`] is what was accepted; only `sync_to` and `close` make a [`Durable`].
 
 mod ahead;
+#[cfg(test)]
+mod any_order_tests;
 mod appender;
 mod atomics;
 mod behind;
