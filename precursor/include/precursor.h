@@ -127,8 +127,8 @@ typedef struct precursor_options {
   const char *shm_dir;
   // Not zero: `PRECURSOR_WINDOW` leaves the process's SIGBUS handler alone.
   uint32_t leave_sigbus;
-  // Zero.
-  uint32_t reserved;
+  // Not zero: `PRECURSOR_AUTO` may take a mode whose records survive the process only after `precursor_sync_to`.
+  uint32_t process_death_may_lose;
 } precursor_options;
 
 // Counters; see the Rust documentation of `Stats`.

@@ -9,10 +9,10 @@ use crate::core::{Core, lock};
 use crate::error::{AppendError, SyncError};
 use crate::fork::Born;
 use crate::hot::HotPage;
-use crate::options::{Durability, Framing};
+use crate::options::Durability;
 use crate::plan::Mode;
 use crate::ring::RingSide;
-use crate::stats::{After, Durable, Position, Stats, Survival};
+use crate::stats::{Durable, Position, Stats, Survival};
 use crate::syncer::Syncer;
 use crate::timer::Timer;
 use crate::window::WindowSide;
@@ -51,9 +51,12 @@ impl Appender {
     /// (`ring`, `window`); `plain` and `prefetch` make one `pwrite`.
     #[inline]
     pub fn append(&mut self, bytes: &[u8]) -> Result<Position, AppendError> {
-        self.admit(bytes.len())?;
+        if self.born.elsewhere() {
+            return Err(AppendError::Forked);
+        }
         let begun = if self.measure { self.timer.ticks() } else { 0 };
         self.hot.reserved = None;
+        self.admit(bytes.len())?;
         let need = self.hot.lane.need(bytes.len());
         if need > self.hot.lane.room() {
             self.append_slowly(bytes, need)?;
@@ -67,9 +70,6 @@ impl Appender {
     /// Whether a record of that length may be appended, wherever the writer is.
     #[inline(always)]
     fn admit(&self, len: usize) -> Result<(), AppendError> {
-        if self.born.elsewhere() {
-            return Err(AppendError::Forked);
-        }
         if len > self.record_max || self.core.failed.0.load(Ordering::Acquire) {
             return Err(self.refusal(len));
         }
@@ -123,9 +123,10 @@ impl Appender {
     /// Gives `len` bytes of the file's own memory to fill in; [`Appender::commit`] appends them. Their contents are unspecified. A
     /// further `reserve` or `append` drops the reservation, also where it is refused. (`plain` and `prefetch` lend a buffer.)
     pub fn reserve(&mut self, len: usize) -> Result<&mut [u8], AppendError> {
-        if !self.born.elsewhere() {
-            self.hot.reserved = None;
+        if self.born.elsewhere() {
+            return Err(AppendError::Forked);
         }
+        self.hot.reserved = None;
         self.admit(len)?;
         let need = self.hot.lane.need(len);
         if matches!(self.side, Side::Written(_)) {
@@ -212,19 +213,7 @@ impl Appender {
 
     /// What a record survives, and after which call, as this appender was opened.
     pub fn survival(&self) -> Survival {
-        // A page-cache write outlives the process by itself; the position of a preallocated file, and a ring, need the live
-        // block or frames to be found.
-        let by_itself = match self.core.mode {
-            Mode::Plain => true,
-            Mode::Ring => false,
-            // The ring that `window` falls back on is shared memory too.
-            Mode::Window => self.core.framing == Framing::Records && self.core.stage.get().is_none(),
-            Mode::Prefetch => self.core.framing == Framing::Records,
-        };
-        let removal = self.core.removal.filter(|_| !by_itself);
-        let found = by_itself || self.core.live.survives_process() && removal.is_none();
-        let process_death = if found { After::Append } else { After::SyncTo };
-        Survival { process_death, machine_death: After::SyncTo, removal }
+        self.core.survival()
     }
 
     /// What reaches the device unasked.

@@ -29,7 +29,7 @@ pub(crate) const DEFAULTS: precursor_options = precursor_options {
     sync_every_ms: 0,
     shm_dir: std::ptr::null(),
     leave_sigbus: 0,
-    reserved: 0,
+    process_death_may_lose: 0,
 };
 
 fn mode_of(code: u32) -> Result<Option<Mode>, Refusal> {
@@ -72,9 +72,6 @@ pub(crate) unsafe fn options_of(path: PathBuf, options: *const precursor_options
     }
     // SAFETY: by the contract.
     let c = unsafe { read_sized(options, DEFAULTS)? };
-    if c.reserved != 0 {
-        return Err(invalid("a reserved field is not zero"));
-    }
     let mut options = Options::new(path)
         .mode(mode_of(c.mode)?)
         .roll_bytes(c.roll_bytes)
@@ -84,6 +81,7 @@ pub(crate) unsafe fn options_of(path: PathBuf, options: *const precursor_options
         .readable_at_once(c.readable_at_once != 0)
         .measure(c.measure != 0)
         .handle_sigbus(c.leave_sigbus == 0)
+        .process_death_may_lose(c.process_death_may_lose != 0)
         .existing(match c.existing {
             PRECURSOR_CONTINUE => Existing::Continue,
             PRECURSOR_REPLACE => Existing::Replace,

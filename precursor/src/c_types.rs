@@ -93,8 +93,8 @@ pub struct precursor_options {
     pub shm_dir: *const c_char,
     /// Not zero: `PRECURSOR_WINDOW` leaves the process's SIGBUS handler alone.
     pub leave_sigbus: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Not zero: `PRECURSOR_AUTO` may take a mode whose records survive the process only after `precursor_sync_to`.
+    pub process_death_may_lose: u32,
 }
 
 /// Counters; see the Rust documentation of `Stats`.

@@ -1,6 +1,7 @@
 //! Which mode suits this machine, and why. Pure: [`crate::probe`] gathers the facts.
 
 use crate::budget::{Budget, Limits, Shares, budget};
+use crate::lasting::Removal;
 use crate::plan::Mode;
 
 /// The file systems that matter to the choice.
@@ -29,6 +30,8 @@ pub struct Facts {
     pub fallocate: bool,
     /// `/dev/shm` (or the chosen folder) takes a shared-memory file.
     pub shm: bool,
+    /// What may take that file away while the machine runs.
+    pub removal: Option<Removal>,
     /// Swap is on, so that unlocked memory may leave.
     pub swap: bool,
     /// Limits on memory.
@@ -45,6 +48,15 @@ pub enum ModeRefusal {
     /// Nothing outlives the process.
     #[error("no shared-memory file can be made, so the ring would die with the process")]
     NoSharedMemory,
+    /// What the process leaves in shared memory may be removed before it is recovered.
+    #[error("{sentence}; or allow it with process_death_may_lose", sentence = .0.sentence())]
+    Removable(Removal),
+    /// The end of an unframed file that is longer than its data is known from shared memory alone.
+    #[error(
+        "the process's death would lose the end of an unframed file: no shared memory that outlasts it; frame the records, \
+         or allow it with process_death_may_lose"
+    )]
+    Unframed,
     /// The ring's pages may leave for swap.
     #[error("its memory can neither be locked (RLIMIT_MEMLOCK) nor be kept otherwise, since swap is on")]
     MaySwap,
@@ -83,13 +95,17 @@ pub struct Wants {
     pub readable_at_once: bool,
     /// Several threads append.
     pub many_producers: bool,
+    /// Records carry their length and checksum.
+    pub framed: bool,
+    /// `auto` may take a mode whose records survive the process only after `sync_to`.
+    pub process_death_may_lose: bool,
     /// Ceiling on locked memory, bytes.
     pub memory_bytes: u64,
     /// Shares of the limits.
     pub shares: Shares,
 }
 
-/// A mode, whether its memory is locked, and the reasons in the order in which they were met.
+/// A mode, whether its memory is locked, and the reasons in the order in which they were found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
     /// The mode.
@@ -98,6 +114,10 @@ pub struct Choice {
     pub locked: bool,
     /// Memory it may hold.
     pub budget: Budget,
+    /// `window` may fall back on a ring, whose records survive the process only as shared memory does.
+    pub ring_beside: bool,
+    /// What may take its shared memory away while the machine runs.
+    pub removal: Option<Removal>,
     /// Sentences for people.
     pub reasons: Vec<String>,
 }
@@ -109,17 +129,23 @@ pub const LOCKED_BYTES_MIN: u64 = 256 << 10;
 /// storing to them, which it must not do where the writer may already be.
 const POPULATE_WRITE: (u32, u32) = (5, 14);
 
-/// Chooses for `auto`.
+/// Chooses for `auto`: never a mode whose records survive the process's death less than those of `write()`, unless the caller allows
+/// it. (Many producers ask for a ring: no other mode takes them.)
 pub fn choose(facts: &Facts, wants: &Wants) -> Choice {
     let mut reasons = Vec::new();
-    let ring = ring_refusal(facts, wants);
-    let window = window_refusal(facts, wants);
+    let may_lose = wants.process_death_may_lose || wants.many_producers;
+    let removable = facts.removal.filter(|_| !may_lose);
+    let ring = ring_refusal(facts, wants).or(removable.map(ModeRefusal::Removable));
+    // `window` and `prefetch` preallocate.
+    let endless = !may_lose && !wants.framed && (!facts.shm || facts.removal.is_some());
+    let unframed = endless.then_some(ModeRefusal::Unframed);
+    let window = window_refusal(facts, wants).or(unframed);
     let (mode, why) = match (&ring, &window) {
         (None, _) => {
             (Mode::Ring, "ring: the writer touches only its own memory, so neither reclaim nor throttling can reach it")
         }
         (Some(_), None) => (Mode::Window, "window: blocks, pages and write permission are there before the writer is"),
-        (Some(_), Some(_)) if old_cure_helps(facts) && !wants.many_producers => (
+        (Some(_), Some(_)) if old_cure_helps(facts) && !wants.many_producers && unframed.is_none() => (
             Mode::Prefetch,
             "prefetch: an old kernel without a cgroup limit is where reading ahead of the writer helps",
         ),
@@ -130,7 +156,7 @@ pub fn choose(facts: &Facts, wants: &Wants) -> Choice {
         reasons.extend(window.map(|r| format!("not window: {r}")));
     }
     reasons.push(why.to_owned());
-    finish(mode, facts, wants, reasons)
+    Choice { ring_beside: removable.is_none(), ..finish(mode, facts, wants, reasons) }
 }
 
 /// Examines a mode the caller asked for by name: the reason why it cannot be had, or the choice with its caveats.
@@ -169,7 +195,7 @@ fn finish(mode: Mode, facts: &Facts, wants: &Wants, mut reasons: Vec<String>) ->
     if needs_lock && budget.bytes < wants.memory_bytes {
         reasons.push(format!("run-ahead bounded to {} KiB by {}", budget.bytes >> 10, budget.bound.name()));
     }
-    Choice { mode, locked, budget, reasons }
+    Choice { mode, locked, budget, ring_beside: true, removal: facts.removal, reasons }
 }
 
 fn lockable(facts: &Facts, wants: &Wants) -> bool {

@@ -2,6 +2,7 @@
 
 use super::{Facts, FileSystem, Wants, choose, examine};
 use crate::budget::{Limits, Shares};
+use crate::lasting::Removal;
 use crate::plan::Mode;
 
 fn modern() -> Facts {
@@ -10,13 +11,21 @@ fn modern() -> Facts {
         file_system: FileSystem::InPlace,
         fallocate: true,
         shm: true,
+        removal: None,
         swap: false,
         limits: Limits::default(),
     }
 }
 
 fn wants() -> Wants {
-    Wants { readable_at_once: false, many_producers: false, memory_bytes: 8 << 20, shares: Shares::default() }
+    Wants {
+        readable_at_once: false,
+        many_producers: false,
+        framed: false,
+        process_death_may_lose: false,
+        memory_bytes: 8 << 20,
+        shares: Shares::default(),
+    }
 }
 
 #[test]
@@ -53,9 +62,11 @@ fn a_window_is_refused_where_its_promise_would_be_empty() {
 #[test]
 fn an_old_kernel_without_limits_gets_the_old_cure() {
     let old = Facts { kernel: (2, 6), shm: false, ..modern() };
-    assert_eq!(choose(&old, &wants()).mode, Mode::Prefetch);
+    assert_eq!(choose(&old, &Wants { framed: true, ..wants() }).mode, Mode::Prefetch);
+    assert_eq!(choose(&old, &Wants { process_death_may_lose: true, ..wants() }).mode, Mode::Prefetch);
+    assert_eq!(choose(&old, &wants()).mode, Mode::Plain);
     let limited = Facts { limits: Limits { cgroup_bytes: Some(1 << 30), ..Limits::default() }, ..old };
-    assert_eq!(choose(&limited, &wants()).mode, Mode::Plain);
+    assert_eq!(choose(&limited, &Wants { framed: true, ..wants() }).mode, Mode::Plain);
 }
 
 #[test]
@@ -75,4 +86,35 @@ fn many_producers_share_a_ring_or_nothing() {
     for mode in [Mode::Window, Mode::Prefetch, Mode::Plain] {
         assert!(examine(mode, &modern(), &many).is_err(), "{}", mode.name());
     }
+}
+
+/// Records that `write()` would have kept are kept by whatever `auto` takes, unless the caller allows less.
+#[test]
+fn auto_is_never_weaker_than_write_unasked() {
+    let framed = Wants { framed: true, ..wants() };
+    let allowed = Wants { process_death_may_lose: true, ..wants() };
+    let many = Wants { many_producers: true, ..wants() };
+    for removal in [Removal::Container, Removal::Logout] {
+        let facts = Facts { removal: Some(removal), ..modern() };
+        let unframed = choose(&facts, &wants());
+        assert_eq!(unframed.mode, Mode::Plain, "{:?}", unframed.reasons);
+        let reasons = unframed.reasons.join("; ");
+        assert!(reasons.contains("not ring") && reasons.contains("process_death_may_lose"), "{reasons}");
+        assert!(reasons.contains("not window") && reasons.contains("frame the records"), "{reasons}");
+        let window = choose(&facts, &framed);
+        assert_eq!((window.mode, window.ring_beside), (Mode::Window, false), "{:?}", window.reasons);
+        for wants in [allowed, many, Wants { framed: true, ..allowed }] {
+            assert_eq!(choose(&facts, &wants).mode, Mode::Ring);
+        }
+        let window = choose(&facts, &Wants { readable_at_once: true, ..allowed });
+        assert_eq!((window.mode, window.ring_beside), (Mode::Window, true));
+        // A mode asked for by name needs no leave.
+        for mode in [Mode::Ring, Mode::Window, Mode::Prefetch] {
+            assert_eq!(examine(mode, &facts, &wants()).unwrap().mode, mode);
+        }
+    }
+    let nowhere = Facts { shm: false, ..modern() };
+    assert_eq!(choose(&nowhere, &wants()).mode, Mode::Plain);
+    assert_eq!(choose(&nowhere, &framed).mode, Mode::Window);
+    assert_eq!(choose(&nowhere, &allowed).mode, Mode::Window);
 }

@@ -7,7 +7,7 @@
 //!
 //! let mut journal = Options::new(&path).open()?; // probes the machine and chooses a mode
 //! println!("{}: {}", journal.mode().name(), journal.reasons().join("; "));
-//! let position = journal.append(b"a record")?; // survives this process
+//! let position = journal.append(b"a record")?; // survives this process, as after write()
 //! journal.sync_to(position)?; // survives the machine
 //! journal.close()?; // the file has its exact length
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -22,10 +22,14 @@
 //! | `ring` | after `append`: reopening, or [`recover`], writes what the ring still held | after `sync_to` |
 //!
 //! The middle column needs a shared-memory file in `/dev/shm` (see [`Options::shm_dir`]). Where none can be made, or
-//! where it may go with a container or at a logout, [`Survival`] says `SyncTo` instead of `Append`. [`Position`] is
-//! what was accepted; only `sync_to` and `close` make a [`Durable`].
+//! where it may go with a container or at a logout, the records of a ring, and of an unframed window or prefetch, survive the process
+//! only after `sync_to`, and [`Survival`] says `SyncTo` instead of `Append`. Without a mode, `open` then takes another one, down to
+//! `plain`: never one that is weaker than `write()`, unless [`Options::process_death_may_lose`] allows it. A mode asked for by name,
+//! and many producers, get their ring. [`Position`] is what was accepted; only `sync_to` and `close` make a [`Durable`].
 
 mod ahead;
+#[cfg(test)]
+mod any_order_tests;
 mod appender;
 mod atomics;
 mod behind;

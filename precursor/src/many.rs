@@ -13,7 +13,7 @@ use crate::frame;
 use crate::options::BackPressure;
 use crate::patience::Patience;
 use crate::ring::RingMemory;
-use crate::stats::{Durable, Position, Stats};
+use crate::stats::{Durable, Position, Stats, Survival};
 use crate::syncer::Syncer;
 
 /// Appends from many threads; clone it for each. Records are framed.
@@ -121,6 +121,11 @@ impl ManyAppender {
     /// Counters; `worst_append_ns` is not measured here.
     pub fn stats(&self) -> Stats {
         self.syncer.stats()
+    }
+
+    /// What a record survives, and after which call.
+    pub fn survival(&self) -> Survival {
+        self.core.survival()
     }
 
     /// Why this mode, and what it had to do without.

@@ -7,14 +7,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 use crate::ahead::map_file;
 use crate::appender::Appender;
 use crate::budget::{Limits, Part};
-use crate::choose::{Choice, Facts, Wants, choose, examine};
+use crate::choose::{Choice, Facts, ModeRefusal, Wants, choose, examine};
 use crate::core::{Core, Counters, DataFile, Files};
 use crate::error::OpenError;
 use crate::files::Names;
 use crate::fork::Born;
 use crate::frame;
 use crate::handles::Dir;
-use crate::lasting::{in_container, removal};
 use crate::live::{Birth, Line, LiveMap, remove_shm};
 use crate::many::ManyAppender;
 use crate::options::{BackPressure, Existing, Framing, Options};
@@ -25,6 +24,7 @@ use crate::sidecar::{Sidecar, Taken};
 use crate::space::Space;
 use crate::stage::stage_bytes;
 use crate::start::start;
+use crate::stats::After;
 use crate::sys::{self, page_bytes};
 
 /// A window of one file for ever maps this much address space at first try; half, quarter ... where that is refused.
@@ -52,17 +52,35 @@ pub(crate) struct Plan {
 impl Options {
     /// Opens for one producer.
     pub fn open(self) -> Result<Appender, OpenError> {
-        match self.attempt(false, None) {
-            // Shared memory that ran full between the probe and here: only `auto` may do without.
-            Err(OpenError::Io { source, .. }) if self.mode.is_none() && source.kind() == io::ErrorKind::StorageFull => {
-                let dir = self.shm_dir.display();
-                self.attempt(false, Some(format!("not ring: no room for one in {dir}; enlarge it, or ask for less")))
-            }
-            other => other,
-        }
+        if self.mode.is_none() { self.open_auto() } else { self.attempt(false, None) }
     }
 
-    /// Opens for many producers: framed records in a ring.
+    fn open_auto(self) -> Result<Appender, OpenError> {
+        let opened = match self.attempt(false, None) {
+            // Shared memory that ran full between the probe and here.
+            Err(OpenError::Io { source, .. }) if source.kind() == io::ErrorKind::StorageFull => {
+                let dir = self.shm_dir.display();
+                self.attempt(false, Some(format!("not ring: no room for one in {dir}; enlarge it, or ask for less")))?
+            }
+            other => other?,
+        };
+        if self.process_death_may_lose || opened.survival().process_death == After::Append {
+            return Ok(opened);
+        }
+        // Not even the live block's page was to be had.
+        let mut reasons = opened.reasons().to_vec();
+        reasons.push(format!("not {}: {}", opened.mode().name(), ModeRefusal::Unframed));
+        // What there was to refuse was refused by the first attempt.
+        let existing = if self.existing == Existing::Refuse { Existing::Continue } else { self.existing };
+        let path = self.path.clone();
+        opened.close().map_err(|e| OpenError::io("close", &path)(io::Error::other(e.to_string())))?;
+        let mut opened = Options { mode: Some(Mode::Plain), existing, ..self }.attempt(false, None)?;
+        opened.reasons.splice(0..0, reasons);
+        Ok(opened)
+    }
+
+    /// Opens for many producers: framed records in a ring, whether or not its shared memory outlasts the process
+    /// ([`ManyAppender::survival`]).
     pub fn open_many(mut self) -> Result<ManyAppender, OpenError> {
         self.framing = Framing::Records;
         let appender = self.attempt(true, None)?;
@@ -181,7 +199,7 @@ fn core(
     let birth = Birth { token, boot: boot_id(), data: &data, framed, many, position, seq, base };
     let current = data_file(options, &names, mode, place).map_err(OpenError::io("open", path))?;
     let live = LiveMap::create(&shm, &stem, birth).map_err(OpenError::io("make the live block of", path))?;
-    let removal = removal_of(shm.as_ref().ok(), &live);
+    let removal = choice.removal.filter(|_| live.survives_process());
     Ok(Core {
         mode,
         locked: choice.locked,
@@ -214,19 +232,12 @@ fn core(
     })
 }
 
-/// What may take the live block away: asked of `/dev/shm`, and of any folder on its file system.
-fn removal_of(shm: Option<&Dir>, live: &LiveMap) -> Option<crate::lasting::Removal> {
-    let shm = shm.filter(|_| live.survives_process())?;
-    let usual = Dir::named(std::path::Path::new("/dev/shm")).and_then(|dir| dir.device()).ok();
-    let same = usual.is_some() && shm.device().ok() == usual;
-    let user = crate::handles::me();
-    if same { removal(std::path::Path::new("/"), user, in_container()) } else { None }
-}
-
 fn pick(options: &Options, facts: &Facts, many: bool) -> Result<Choice, OpenError> {
     let wants = Wants {
         readable_at_once: options.readable_at_once,
         many_producers: many,
+        framed: options.framing == Framing::Records,
+        process_death_may_lose: options.process_death_may_lose,
         memory_bytes: options.memory_bytes_max.max(page_bytes()),
         shares: options.shares,
     };

@@ -75,6 +75,7 @@ pub struct Options {
     pub(crate) shm_dir: PathBuf,
     pub(crate) write_back_bytes_per_s: u64,
     pub(crate) handle_sigbus: bool,
+    pub(crate) process_death_may_lose: bool,
 }
 
 macro_rules! setters {
@@ -105,6 +106,7 @@ impl Options {
             shm_dir: PathBuf::from("/dev/shm"),
             write_back_bytes_per_s: 0,
             handle_sigbus: true,
+            process_death_may_lose: false,
         }
     }
 
@@ -165,5 +167,8 @@ impl Options {
         /// refuses is an error of `append` and not the end of the process. Default: yes. A handler that the program installs
         /// later and that does not pass signals on undoes it.
         handle_sigbus: bool;
+        /// Lets `auto` take a mode whose records survive the death of this process only after `sync_to`, less than those of `write()`: a
+        /// ring in a container's own `/dev/shm`, for one. Default: no. A mode asked for by name needs no leave.
+        process_death_may_lose: bool;
     }
 }

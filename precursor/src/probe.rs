@@ -8,6 +8,7 @@ use crate::budget::Limits;
 use crate::choose::{Facts, FileSystem};
 use crate::files::Names;
 use crate::handles::Dir;
+use crate::lasting::{Removal, in_container, removal};
 
 /// Gathers the facts on which `auto` decides. What cannot be read counts as the more careful answer.
 pub fn probe(path: &Path, shm_dir: &Path) -> io::Result<Facts> {
@@ -16,11 +17,13 @@ pub fn probe(path: &Path, shm_dir: &Path) -> io::Result<Facts> {
 }
 
 pub(crate) fn probe_names(names: &Names, shm_dir: &io::Result<Dir>) -> io::Result<Facts> {
+    let shm = shm_dir.as_ref().ok().filter(|dir| takes_shm(dir));
     Ok(Facts {
         kernel: kernel(),
         file_system: file_system(names.dir().file_system()?),
         fallocate: allocates(names),
-        shm: shm_dir.as_ref().is_ok_and(takes_shm),
+        shm: shm.is_some(),
+        removal: shm.and_then(removal_of),
         swap: std::fs::read_to_string("/proc/swaps").is_ok_and(|s| s.lines().count() > 1),
         limits: limits(),
     })
@@ -63,6 +66,13 @@ fn allocates(names: &Names) -> bool {
     // At once, so that a process killed here leaves nothing.
     let _ = names.dir().remove(&name);
     crate::sys::allocate(&file, 0, 64 << 10, false).is_ok()
+}
+
+/// What may take files away from the folder: asked of `/dev/shm`, and of any folder on its file system.
+fn removal_of(shm: &Dir) -> Option<Removal> {
+    let usual = Dir::named(Path::new("/dev/shm")).and_then(|dir| dir.device()).ok();
+    let same = usual.is_some() && shm.device().ok() == usual;
+    if same { removal(Path::new("/"), crate::handles::me(), in_container()) } else { None }
 }
 
 /// Whether a page of shared memory can be had there by name.

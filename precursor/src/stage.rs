@@ -206,7 +206,8 @@ impl Core {
 /// rounded down to pages would give a quarter); 0 = none.
 pub(crate) fn stage_bytes(options: &Options, choice: &Choice) -> u64 {
     let most = options.ring_bytes.next_power_of_two().min(choice.budget.bytes / 8 * 5);
-    let wanted = choice.mode == Mode::Window && !options.readable_at_once && most >= STAGE_BYTES_MIN;
+    let wanted =
+        choice.mode == Mode::Window && choice.ring_beside && !options.readable_at_once && most >= STAGE_BYTES_MIN;
     if wanted { 1 << most.ilog2() } else { 0 }
 }
 
@@ -216,6 +217,8 @@ pub(crate) fn add_stage(options: &Options, appender: &mut Appender, choice: &Cho
     let capacity = stage_bytes(options, choice);
     let refusal = if options.readable_at_once {
         "readers must see each byte in the file at once".to_owned()
+    } else if !choice.ring_beside {
+        "its shared memory may be removed, and the records in it with it; process_death_may_lose allows it".to_owned()
     } else if capacity == 0 {
         format!("{} leaves no memory for one", choice.budget.bound.name())
     } else if !core.live.survives_process() {

@@ -1,6 +1,8 @@
 //! What an appender has done, and what each of its promises is worth.
 
+use crate::core::Core;
 use crate::lasting::Removal;
+use crate::options::Framing;
 use crate::plan::Mode;
 
 /// The end of an appended record: bytes since the first open of this file or pattern, over all its files, framing included, also
@@ -94,5 +96,23 @@ impl Stats {
     /// The writer knows its own room better than another thread does: it may not have read what is prepared.
     pub(crate) fn with_room(self, room: u64) -> Stats {
         Stats { run_ahead_bytes: self.run_ahead_bytes.max(room), ..self }
+    }
+}
+
+impl Core {
+    pub(crate) fn survival(&self) -> Survival {
+        // A page-cache write outlives the process by itself; the position of a preallocated file, and a ring, need the live
+        // block or frames to be found.
+        let by_itself = match self.mode {
+            Mode::Plain => true,
+            Mode::Ring => false,
+            // The ring that `window` falls back on is shared memory too.
+            Mode::Window => self.framing == Framing::Records && self.stage.get().is_none(),
+            Mode::Prefetch => self.framing == Framing::Records,
+        };
+        let removal = self.removal.filter(|_| !by_itself);
+        let found = by_itself || self.live.survives_process() && removal.is_none();
+        let process_death = if found { After::Append } else { After::SyncTo };
+        Survival { process_death, machine_death: After::SyncTo, removal }
     }
 }

@@ -188,12 +188,12 @@ fn what_a_killed_writer_leaves_is_found_and_cleared() {
     let mut chance = Chance(11);
     let (dir, ledger) = fresh(case, "left");
     let shm = dir.path().join("shm");
-    let living = Options::new(dir.path().join("living")).shm_dir(shm.clone()).open().unwrap();
+    let living = Options::new(dir.path().join("living")).mode(Mode::Ring).shm_dir(shm.clone()).open().unwrap();
 
     let dead = leave_something(case, dir.path(), &mut chance);
     assert_eq!(dead.owner, Owner::Dead(case.path(&dir.path().canonicalize().unwrap())));
     assert!(dead.bytes >= 128 << 10, "{dead:?}");
-    let other = Options::new(dir.path().join("other")).shm_dir(shm.clone()).open().unwrap();
+    let other = Options::new(dir.path().join("other")).mode(Mode::Ring).shm_dir(shm.clone()).open().unwrap();
     assert!(
         other.reasons().iter().any(|r| r.contains("dead writers") && r.contains("--clear")),
         "{:?}",

@@ -54,11 +54,11 @@ fn btrfs_gives_no_window_and_says_why() {
         }
         let refusal = tried(dir, Mode::Window).unwrap_err();
         assert!(refusal.contains("copies on write"), "{refusal}");
-        let log = Options::new(dir.join("auto")).open().unwrap();
+        let log = Options::new(dir.join("auto")).process_death_may_lose(true).open().unwrap();
         assert_eq!(log.mode(), Mode::Ring);
         log.close().unwrap();
         // Who must see each byte at once can have neither: refused, not silently slow.
-        let log = Options::new(dir.join("seen")).readable_at_once(true).open().unwrap();
+        let log = Options::new(dir.join("seen")).readable_at_once(true).process_death_may_lose(true).open().unwrap();
         let reasons = log.reasons().join("; ");
         assert_eq!(log.mode(), Mode::Plain, "{reasons}");
         assert!(reasons.contains("not ring") && reasons.contains("not window: the file system copies"), "{reasons}");

@@ -82,10 +82,16 @@ fn a_commit_needs_a_reservation_of_its_own() {
     });
 }
 
-/// A reservation that is refused leaves none, whatever was reserved before.
+/// A call that is refused leaves no reservation, whatever was reserved before.
 #[test]
-fn a_reservation_that_is_refused_drops_the_one_before() {
+fn a_refused_call_drops_the_reservation_before_it() {
     with_each(0, |log| {
+        let max = longest(log);
+        if max <= 16 << 20 {
+            log.reserve(10).unwrap().fill(1);
+            assert!(matches!(log.append(&vec![0; max + 1]), Err(AppendError::TooLong { .. })));
+            refused(log, 10, 0);
+        }
         log.reserve(10).unwrap().fill(1);
         assert!(matches!(log.reserve(usize::MAX), Err(AppendError::TooLong { .. })));
         refused(log, 10, 0);

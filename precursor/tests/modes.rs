@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use precursor::{AppendError, BackPressure, Evidence, Existing, Framing, Mode, OpenError, Options, records, recover};
+use precursor::{
+    After, AppendError, BackPressure, Evidence, Existing, Framing, Mode, OpenError, Options, records, recover,
+};
 
 const MODES: [Mode; 4] = [Mode::Ring, Mode::Window, Mode::Prefetch, Mode::Plain];
 
@@ -257,4 +259,27 @@ fn options_that_contradict_are_refused_in_words() {
         assert!(refusal.contains(word), "{refusal}");
     }
     assert_eq!(all_files(dir.path()), [] as [PathBuf; 0]);
+}
+
+/// Wherever this runs: in a container of its own /dev/shm a ring would be weaker.
+#[test]
+fn auto_is_as_strong_as_write_unless_less_is_allowed() {
+    for framing in [Framing::None, Framing::Records] {
+        for at_once in [false, true] {
+            let open = |name: &str, allowed| {
+                let dir = tempfile::tempdir().unwrap();
+                let options = Options::new(dir.path().join(name)).framing(framing).readable_at_once(at_once);
+                (options.existing(Existing::Refuse).process_death_may_lose(allowed).open().unwrap(), dir)
+            };
+            let (mut log, dir) = open("strict", false);
+            assert_eq!(log.survival().process_death, After::Append, "{:?}: {:?}", log.mode(), log.reasons());
+            log.append(b"a record").unwrap();
+            log.close().unwrap();
+            assert!(std::fs::metadata(dir.path().join("strict")).unwrap().len() >= 8);
+            let (log, _dir) = open("allowed", true);
+            let by_name = if at_once { Mode::Window } else { Mode::Ring };
+            assert_eq!(log.mode(), by_name, "{:?}", log.reasons());
+            log.close().unwrap();
+        }
+    }
 }

@@ -53,6 +53,7 @@ fn full_shared_memory_gives_auto_its_fallback() {
         let reasons = log.reasons().join("; ");
         assert_ne!(log.mode(), Mode::Ring, "{pages_left}: {reasons}");
         assert!(reasons.contains("not ring"), "{pages_left}: {reasons}");
+        assert_eq!(log.survival().process_death, After::Append, "{pages_left}: {reasons}");
         for _ in 0..1000 {
             log.append(&[1; 1000]).unwrap();
         }
