@@ -13,6 +13,7 @@
 //!                    +--> budget --> sight
 //! ```
 
+pub mod account;
 pub mod aggressor;
 mod answers;
 pub mod budget;
