@@ -20,7 +20,6 @@ pub mod budget;
 pub mod capture;
 pub mod config;
 pub mod daemon;
-pub mod glob;
 #[cfg(test)]
 mod hostile;
 pub mod hourly;

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use flatwater_recording::schema::pressure;
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Entity, LatencyBucket, PackedHistogram, Table};
+use wildmatch::WildMatch;
 
 use crate::account::Account;
 use crate::config::{Scope, Store, Trigger, When};
-use crate::glob;
 use crate::lookback::LookBack;
 use crate::second::{OwnedCall, Second};
 
@@ -226,9 +226,10 @@ fn percentile(held: &LookBack, whom: &Scope, percent: f64, over_ns: u64) -> Opti
 
 fn concerns(whom: &Scope, owned: &OwnedCall) -> bool {
     let owner = &owned.owner;
-    let of_group = |pattern: &String| glob::fits(pattern, &owner.cgroup) || glob::fits(pattern, &owner.container);
+    let fits = |pattern: &str, text: &str| WildMatch::new(pattern).matches(text);
+    let of_group = |pattern: &String| fits(pattern, &owner.cgroup) || fits(pattern, &owner.container);
     whom.cgroup.as_ref().is_none_or(of_group)
-        && whom.program.as_ref().is_none_or(|pattern| glob::fits(pattern, &owner.program))
+        && whom.program.as_ref().is_none_or(|pattern| fits(pattern, &owner.program))
         && whom.operation.is_none_or(|op| op == owned.call.op)
 }
 
@@ -321,6 +322,14 @@ mod tests {
             "another trigger has not been set off, and one more may be"
         );
         assert!(ask(&mut triggers, second(61, &[200])).is_none());
+    }
+
+    #[test]
+    fn a_pattern_made_to_backtrack_ends_and_a_star_is_any_text() {
+        let matches = |pattern: &str, text: &str| wildmatch::WildMatch::new(pattern).matches(text);
+        assert!(!matches(&("*a".repeat(40) + "b"), &"a".repeat(4096)));
+        assert!(matches("*postgres*", "/system.slice/postgresql@16-main.service") && matches("*", ""));
+        assert!(matches("/kubepods*/pod?-*", "/kubepods.slice/x/pod7-a") && !matches("a?", "a"));
     }
 
     /// S9: red on 9232d20c, where one user's stalls silenced the trigger for all and used up the recordings of the hour.
