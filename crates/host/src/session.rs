@@ -8,6 +8,7 @@ use super::error::HostError;
 use super::kernel_log::KernelLog;
 use super::machine;
 use super::own_cost::{OwnCostMeter, give_back_memory};
+use super::proc::mounts;
 use super::sampler::{Drained, Sampler, SamplerOptions};
 use super::tasks::{Tasks, Watched};
 use super::tracer::{Level, TraceError, TraceOptions, Traced, Tracer};
@@ -458,11 +459,8 @@ fn what_is_missing(tracer: &Tracer, whom: &Traced) -> Option<String> {
 
 /// Name of the file system that holds this path: the longest mount point above it.
 fn file_system_of(path: &str) -> Option<String> {
-    let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
     let path = std::fs::canonicalize(path).ok()?;
-    let fields = mounts.lines().map(|line| line.split_whitespace().skip(1).take(2).collect::<Vec<_>>());
-    let above = fields.filter(|fields| fields.len() == 2 && path.starts_with(fields[0]));
-    above.max_by_key(|fields| fields[0].len()).map(|fields| fields[1].to_owned())
+    mounts::above(&mounts::read().ok()?, &path).map(|mount| mount.kind.clone())
 }
 
 #[cfg(test)]

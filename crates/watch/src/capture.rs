@@ -160,7 +160,8 @@ mod tests {
             let under_way = vec![hanging(at + 1, 5), hanging(at + 1, 9)];
             held.push(Second { under_way, standing: standing(at + 1), ..second(at) }.into());
         }
-        let fired = Fired { name: "stall".into(), what: "a write hangs".into(), at_ns: 20 * S };
+        let fired =
+            Fired { name: "stall".into(), what: "a write hangs".into(), at_ns: 20 * S, account: Default::default() };
         let mut capture = Capture::begin(("one".into(), dir), Header::default(), &fired, &held, S).expect("begins");
         let last = Second { under_way: vec![hanging(21, 5)], standing: standing(21), ..second(20) };
         capture.add(&last).expect("added");
@@ -177,7 +178,12 @@ mod tests {
         let dir = Dir::claim(&place.path().join("one"), None).expect("claimed");
         let mut held = LookBack::new(60 * S, 1 << 24);
         (10..40).for_each(|at| held.push(second(at).into()));
-        let fired = Fired { name: "stall".into(), what: "a write took long".into(), at_ns: 40 * S };
+        let fired = Fired {
+            name: "stall".into(),
+            what: "a write took long".into(),
+            at_ns: 40 * S,
+            account: Default::default(),
+        };
         let mut capture = Capture::begin(("one".into(), dir), Header::default(), &fired, &held, 5 * S).expect("begins");
         for at in 40..45 {
             let next = second(at);

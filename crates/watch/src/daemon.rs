@@ -16,6 +16,7 @@ use flatwater_host::tracer::Level;
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{Clock, Gap, Header, OwnCost, Source, Target};
 
+use crate::account::Account;
 use crate::answers::{NotRecorded, Shared, answerer, lock};
 use crate::budget::{Cost, Keeper, Step};
 use crate::capture::Capture;
@@ -229,7 +230,8 @@ impl Daemon {
     /// A dump that somebody asked for: answered with its path, or why there is none.
     fn dump(&mut self, now_ns: u64, tell: &mut dyn FnMut(&str)) {
         let Some(asker) = lock(&self.shared).dump.take() else { return };
-        let fired = Fired { name: "dump".to_owned(), what: "asked for".to_owned(), at_ns: now_ns };
+        let fired =
+            Fired { name: "dump".to_owned(), what: "asked for".to_owned(), at_ns: now_ns, account: Account::machine() };
         // Who has gone away meanwhile does not get the answer.
         let _ = asker.try_send(self.fire(&fired, tell));
     }
@@ -274,8 +276,9 @@ impl Daemon {
             Full::Disk => NotRecorded::Full { keep_free_share: self.config.store.keep_free_share },
             Full::Unwritable => NotRecorded::Unwritable,
         })?;
-        let place =
-            store.begin(&fired.name, SystemTime::now()).map_err(|refusal| NotRecorded::Begin(refusal.into()))?;
+        let place = store
+            .begin(&fired.name, &fired.account, SystemTime::now())
+            .map_err(|refusal| NotRecorded::Begin(refusal.into()))?;
         let (name, shown) = (place.0.clone(), store.path().join(&place.0).display().to_string());
         let (header, gaps) = self.header();
         let capture = Capture::begin(place, header, fired, &self.held, self.config.after_ns);

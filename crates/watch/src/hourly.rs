@@ -1,8 +1,8 @@
 //! Each hour as the thin rows of a summary, for fleets: what each cause took from whom, and for how much of the hour calls were seen
 //! at all. An hour of which nothing was seen is null there, never zero.
 
-use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
+use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::time::SystemTime;
 
@@ -11,6 +11,7 @@ use flatwater_recording::{
 };
 use flatwater_safefs::Refusal;
 
+use crate::account::Account;
 use crate::aggressor::Share;
 use crate::owner::Owner;
 use crate::second::{OwnedCall, Second};
@@ -18,9 +19,11 @@ use crate::store::Store;
 
 /// Of one slow call at most so many aggressors are named.
 const NAMED_MAX: usize = 3;
-/// So many combinations of who waited and who made them wait are told apart in an hour; on a machine that starts containers by
-/// the thousand the rest are counted without names, and the daemon stays small.
+/// Pairs of a victim and its aggressors that an hour names; on a machine that starts containers by the thousand further ones
+/// are counted without names, and the daemon stays small.
 const NAMES_MAX: usize = 2_048;
+/// Of those the victims of one account have at most these.
+const NAMES_OF_ACCOUNT_MAX: usize = NAMES_MAX / 4;
 
 /// Why an hour has no file.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +43,7 @@ pub struct Hourly {
     hour: HourStart,
     wall_offset_ns: i64,
     names: HashSet<u64>,
+    by_account: HashMap<Account, usize>,
     hasher: RandomState,
 }
 
@@ -53,6 +57,7 @@ impl Hourly {
             hour: hour_of(start_ns, wall_offset_ns),
             wall_offset_ns,
             names: HashSet::new(),
+            by_account: HashMap::new(),
             hasher: RandomState::new(),
         }
     }
@@ -70,15 +75,17 @@ impl Hourly {
         for owned in &second.calls {
             let (mut whose, mut parts) = (whose(owned), parts(owned));
             let key = self.hasher.hash_one((&whose, parts.iter().map(|part| &part.1).collect::<Vec<_>>()));
-            if self.names.len() >= NAMES_MAX && !self.names.contains(&key) {
+            let own = self.by_account.entry(owned.account.clone()).or_default();
+            let is_known = self.names.contains(&key);
+            if !is_known && (self.names.len() >= NAMES_MAX || *own >= NAMES_OF_ACCOUNT_MAX) {
                 whose = Whose::default();
                 for (_, blame, _) in &mut parts {
                     if let Some(blame) = blame {
                         (blame.program, blame.cgroup) = (None, None);
                     }
                 }
-            } else {
-                self.names.insert(key);
+            } else if self.names.insert(key) {
+                *own += 1;
             }
             self.summary.add(&owned.call, &whose, &parts);
         }
@@ -241,9 +248,24 @@ mod tests {
     fn thousands_of_containers_are_counted_and_not_all_named() {
         let mut hourly = Hourly::begin(&header(Observed::timed(AccessKind::FileCalls, None)), 0);
         let calls = (0..NAMES_MAX as u64 + 500)
-            .map(|number| OwnedCall { owner: owner(&format!("pod-{number}")), ..call(number, 10, Vec::new()) });
+            .map(|number| OwnedCall::new(call(number, 10, Vec::new()).call, owner(&format!("pod-{number}"))));
         hourly.add(&second(0, calls.collect()), true);
         assert_eq!(hourly.names.len(), NAMES_MAX);
         assert_eq!(stall_ns(&hourly.finish()), Some((NAMES_MAX as i64 + 500) * 10_000_000));
+    }
+
+    /// S9: one user's groups do not take the names of others.
+    #[test]
+    fn s9_one_users_groups_leave_names_to_others() {
+        let mut hourly = Hourly::begin(&header(Observed::timed(AccessKind::FileCalls, None)), 0);
+        let his = (0..2 * NAMES_MAX as u64).map(|number| {
+            let cgroup = format!("/user.slice/user-1000.slice/{number}");
+            let owner = Owner { cgroup: cgroup.as_str().into(), program: "dd".into(), ..Owner::default() };
+            OwnedCall::new(call(number, 10, Vec::new()).call, owner)
+        });
+        hourly.add(&second(0, his.chain([call(7, 10, Vec::new())]).collect()), true);
+        let rows = hourly.finish();
+        assert!(rows.iter().any(|row| row.service.as_deref() == Some("postgres.service")));
+        assert_eq!(stall_ns(&rows), Some((2 * NAMES_MAX as i64 + 1) * 10_000_000));
     }
 }

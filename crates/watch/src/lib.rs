@@ -13,13 +13,13 @@
 //!                    +--> budget --> sight
 //! ```
 
+pub mod account;
 pub mod aggressor;
 mod answers;
 pub mod budget;
 pub mod capture;
 pub mod config;
 pub mod daemon;
-pub mod glob;
 #[cfg(test)]
 mod hostile;
 pub mod hourly;

@@ -3,11 +3,12 @@
 //! Label values come from other people's cgroups and programs, so their number is capped: what is beyond is counted
 //! under `other`, and how much that was is a metric itself.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use flatwater_recording::schema::{writeback, zones};
 use flatwater_recording::{Entity, Losses, Series, Table};
 
+use crate::account::Account;
 use crate::budget::{Cost, Step};
 use crate::registry::{self, About, Count, CountWithExemplar, Encodable, Family, Histogram, Labels, Level, Sum};
 use crate::second::{OwnedCall, Second};
@@ -41,10 +42,11 @@ pub struct Metrics {
     kept_bytes: Family<Level>,
 }
 
-/// Values of one label, up to a number.
+/// Values of one label, up to a number, of which no account has more than a quarter.
 #[derive(Debug)]
 struct Capped {
     known: BTreeSet<String>,
+    by_account: BTreeMap<Account, usize>,
     max: usize,
 }
 
@@ -56,12 +58,12 @@ const ENDED: &str = "ended";
 
 impl Capped {
     fn new(max: usize) -> Capped {
-        Capped { known: BTreeSet::new(), max }
+        Capped { known: BTreeSet::new(), by_account: BTreeMap::new(), max }
     }
 
     /// The value, or `other` where there are too many; and whether that was so.
-    fn of(&mut self, value: &str) -> (String, bool) {
-        // The name of a control group is its maker's choice, and as long as he likes: each is in many rows of every answer.
+    fn of(&mut self, value: &str, account: &Account) -> (String, bool) {
+        // The name of a control group is its maker's choice, of any length: each is in many rows of every answer.
         let value = match value.char_indices().nth(VALUE_CHARS_MAX) {
             Some((at, _)) => &format!("{}...", &value[..at]),
             None => value,
@@ -69,9 +71,11 @@ impl Capped {
         if self.known.contains(value) {
             return (value.to_owned(), false);
         }
-        if self.known.len() >= self.max {
+        let own = self.by_account.get(account).copied().unwrap_or(0);
+        if self.known.len() >= self.max || own >= self.max.div_ceil(4) {
             return (OTHER.to_owned(), true);
         }
+        self.by_account.insert(account.clone(), own + 1);
         self.known.insert(value.to_owned());
         (value.to_owned(), false)
     }
@@ -187,13 +191,13 @@ impl Metrics {
     }
 
     /// The value of a label, capped; what is beyond is counted.
-    fn capped(&mut self, label: &'static str, value: &str) -> String {
+    fn capped(&mut self, label: &'static str, value: &str, account: &Account) -> String {
         let values = match label {
             "aggressor" => &mut self.aggressors,
             "device" => &mut self.devices,
             _ => &mut self.cgroups,
         };
-        let (value, other) = values.of(value);
+        let (value, other) = values.of(value, account);
         if other {
             self.overflow.of(vec![("label", label.to_owned())]).add(1);
         }
@@ -202,7 +206,7 @@ impl Metrics {
 
     fn call(&mut self, owned: &OwnedCall) {
         let name = if owned.owner.name().is_empty() { ENDED } else { owned.owner.name() };
-        let cgroup = self.capped("cgroup", name);
+        let cgroup = self.capped("cgroup", name, &owned.account);
         let op = owned.call.op.name().to_owned();
         let by_op: Labels = vec![("operation", op.clone()), ("cgroup", cgroup.clone())];
         self.stalls.of(by_op).add(1);
@@ -213,7 +217,7 @@ impl Metrics {
             self.stall_seconds.of(labels).add(seconds(ns));
         }
         if let Some(device) = &owned.device {
-            let device = self.capped("device", device);
+            let device = self.capped("device", device, &Account::of(device, None));
             let labels = vec![("device", device), ("operation", op)];
             self.device_seconds.of(labels).add(seconds(owned.call.duration_ns));
         }
@@ -222,7 +226,8 @@ impl Metrics {
                 "" => share.who.program.to_string(),
                 name => format!("{} in {name}", share.who.program),
             };
-            let labels = vec![("aggressor", self.capped("aggressor", &who)), ("cgroup", cgroup.clone())];
+            let account = Account::of(&share.who.cgroup, None);
+            let labels = vec![("aggressor", self.capped("aggressor", &who, &account)), ("cgroup", cgroup.clone())];
             self.aggressor_seconds.of(labels).add(seconds(share.ns));
         }
     }
@@ -403,6 +408,17 @@ mod tests {
         assert!(text.contains(&format!("cgroup=\"{OTHER}\"")), "{text}");
         assert!(text.contains("flatwater_label_overflow_total{label=\"cgroup\"} 4990"), "{text}");
         assert!(text.len() < 64 << 10, "{}", text.len());
+    }
+
+    /// S9: red on 9232d20c, where a user who made as many groups as there are label values left none to others.
+    #[test]
+    fn s9_one_users_groups_leave_label_values_to_others() {
+        let mut metrics = Metrics::new(8);
+        let his = (0..1_000).map(|at| format!("/user.slice/user-1000.slice/session-1.scope/{at}"));
+        metrics.add(&second(his.chain(["/system.slice/postgresql.service".to_owned()])));
+        let text = metrics.text();
+        assert!(text.contains("cgroup=\"/system.slice/postgresql.service\""), "{text}");
+        assert!(text.contains("flatwater_label_overflow_total{label=\"cgroup\"} 998"), "{text}");
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use flatwater_host::proc::text;
 use flatwater_host::target::container_of;
 
+use crate::account::Account;
+
 /// Of one process, as it was when it was first seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner {
@@ -28,7 +30,7 @@ impl Owner {
 /// Remembers owners, so that a stalling program is not looked up for each of its calls.
 #[derive(Debug, Default)]
 pub struct Owners {
-    known: HashMap<u32, (u64, Owner)>,
+    known: HashMap<u32, (u64, Owner, Account)>,
 }
 
 /// A process id may be reused, and a process may be moved: asked again after this long.
@@ -36,33 +38,40 @@ const FRESH_NS: u64 = 10_000_000_000;
 const KNOWN_MAX: usize = 4_096;
 
 impl Owners {
-    /// `thread` stands for the program where the process has ended: most programs of one thread are named alike; `cgroup` is
-    /// what the kernel side saw when the call slept.
-    pub fn of(&mut self, pid: u32, thread: &str, cgroup: Option<&str>, now_ns: u64) -> Owner {
-        if let Some((asked_ns, owner)) = self.known.get(&pid) {
+    /// The owner of a call, and who answers for it. `thread` replaces the program's name where the process has ended: most
+    /// programs of one thread are named alike; `cgroup` is what the kernel side saw when the call slept.
+    pub fn of(&mut self, pid: u32, thread: &str, cgroup: Option<&str>, now_ns: u64) -> (Owner, Account) {
+        if let Some((asked_ns, owner, account)) = self.known.get(&pid) {
             // One that has ended cannot be asked again, and is what it was.
             if asked_ns.saturating_add(FRESH_NS) > now_ns {
-                return owner.clone();
+                return (owner.clone(), account.clone());
             }
         }
         let mut owner = look_up(pid);
         if owner.program.is_empty() {
             owner.program = thread.into();
         }
-        // Whoever has exited, and was not waited for, is in the root group by version 1's /proc.
+        // A process that has exited, and was not waited for, is in the root group by version 1's /proc.
         let better = |seen: &&str| owner.cgroup.is_empty() || (&*owner.cgroup == "/" && *seen != "/");
         if let Some(cgroup) = cgroup.filter(better) {
             owner.container = container_of(cgroup).map_or_else(|| "".into(), |name| name.to_string().into());
             owner.cgroup = cgroup.into();
         }
+        let account = Account::of(&owner.cgroup, real_uid(pid));
         if self.known.len() >= KNOWN_MAX {
-            self.known.retain(|_, (asked_ns, _)| asked_ns.saturating_add(FRESH_NS) > now_ns);
+            self.known.retain(|_, (asked_ns, ..)| asked_ns.saturating_add(FRESH_NS) > now_ns);
         }
         if self.known.len() < KNOWN_MAX {
-            self.known.insert(pid, (now_ns, owner.clone()));
+            self.known.insert(pid, (now_ns, owner.clone(), account.clone()));
         }
-        owner
+        (owner, account)
     }
+}
+
+/// The user that started a process. The owner of /proc/PID would be root where the process is not dumpable, which it may choose.
+fn real_uid(pid: u32) -> Option<u32> {
+    let status = text::read(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.parse().ok()
 }
 
 fn look_up(pid: u32) -> Owner {
@@ -108,12 +117,12 @@ mod tests {
 
     #[test]
     fn a_process_of_this_machine_has_an_owner() {
-        let owner = Owners::default().of(std::process::id(), "", None, 1);
+        let owner = Owners::default().of(std::process::id(), "", None, 1).0;
         assert!(owner.cgroup.starts_with('/'), "{owner:?}");
         assert!(!owner.program.is_empty());
-        let gone = Owners::default().of(u32::MAX, "dd", None, 1);
+        let gone = Owners::default().of(u32::MAX, "dd", None, 1).0;
         assert_eq!((&*gone.program, gone.name()), ("dd", ""));
-        let seen = Owners::default().of(u32::MAX, "dd", Some("/system.slice/cron.service"), 1);
+        let seen = Owners::default().of(u32::MAX, "dd", Some("/system.slice/cron.service"), 1).0;
         assert_eq!(seen.name(), "cron.service", "the kernel side saw it in time");
     }
 
@@ -124,7 +133,7 @@ mod tests {
         while !std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z ")) {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
-        let owner = Owners::default().of(child.id(), "true", Some("/jobs/backup"), 1);
+        let owner = Owners::default().of(child.id(), "true", Some("/jobs/backup"), 1).0;
         child.wait().expect("it has ended");
         // Version 2 remembers the group of the dead.
         let own = std::fs::read_to_string("/proc/self/cgroup").expect("our groups");
@@ -147,7 +156,7 @@ mod tests {
         while !named() && std::time::Instant::now() < until {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
-        let owner = Owners::default().of(child.id(), "thread", None, 1);
+        let owner = Owners::default().of(child.id(), "thread", None, 1).0;
         let watched = flatwater_host::target::Processes::read().expect("/proc").get(child.id()).cloned();
         child.kill().and_then(|()| child.wait()).expect("ended");
         assert!(owner.program.starts_with("evil\u{fffd}") && owner.cgroup.starts_with('/'), "{owner:?}");

@@ -7,6 +7,7 @@ use flatwater_recording::{
     StackId, Users, Wait, Waited,
 };
 
+use crate::account::Account;
 use crate::aggressor::Share;
 use crate::owner::Owner;
 
@@ -15,6 +16,7 @@ use crate::owner::Owner;
 pub struct OwnedCall {
     pub call: Call,
     pub owner: Owner,
+    pub account: Account,
     /// The device that its requests went to; absent where none was seen.
     pub device: Option<Arc<str>>,
     /// Their sum is the call's length at most; the rest is nobody's that was seen.
@@ -25,7 +27,8 @@ impl OwnedCall {
     /// A call of which no more is known.
     #[must_use]
     pub fn new(call: Call, owner: Owner) -> OwnedCall {
-        OwnedCall { call, owner, device: None, aggressors: Vec::new() }
+        let account = Account::of(&owner.cgroup, None);
+        OwnedCall { call, owner, account, device: None, aggressors: Vec::new() }
     }
 }
 

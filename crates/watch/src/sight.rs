@@ -5,6 +5,7 @@
 //! stay attached.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
@@ -329,11 +330,10 @@ impl Sight {
         self.requests.add(&found.waited.requests, &found.waited.ahead);
         let evidence = Evidence::of(&found.waited.waits, &found.waited.cpus, &self.requests);
         let owners = &mut self.owners;
-        let mut owned = |call: Call| OwnedCall {
-            owner: owners.of(call.pid, &call.thread, evidence.cgroup(&call), end_ns),
-            device: evidence.device(&call),
-            aggressors: evidence.shares(&call),
-            call,
+        let mut owned = |call: Call| {
+            let (owner, account) = owners.of(call.pid, &call.thread, evidence.cgroup(&call), end_ns);
+            let (device, aggressors) = (evidence.device(&call), evidence.shares(&call));
+            OwnedCall { call, owner, account, device, aggressors }
         };
         second.gaps.append(&mut found.gaps);
         second.calls = exact.into_iter().chain(found.calls).map(&mut owned).collect();
@@ -445,16 +445,12 @@ fn whole_machine() -> Option<PathBuf> {
 
 /// The devices below everything that is mounted from one.
 fn mounted_devices() -> Vec<BlockDevice> {
-    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let places = mounts.lines().filter_map(|line| {
-        let mut fields = line.split(' ');
-        let source = fields.next()?;
-        // Asking a network file system whose server is gone would hang us.
-        (source.starts_with("/dev/")).then(|| fields.next()).flatten()
-    });
+    // Asking a network file system whose server is gone would hang us.
+    let mounts = flatwater_host::proc::mounts::read().unwrap_or_default();
+    let places = mounts.iter().filter(|mount| mount.source.as_bytes().starts_with(b"/dev/")).map(|mount| &mount.point);
     let mut found: Vec<BlockDevice> = Vec::new();
     for place in places {
-        for device in devices_of(Path::new(place)) {
+        for device in devices_of(place) {
             if found.len() < DEVICES_MAX && !found.contains(&device) {
                 found.push(device);
             }

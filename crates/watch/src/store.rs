@@ -3,13 +3,15 @@
 //! The directory is held open, and whatever does not look like a recording of ours in it is left alone: a mistyped
 //! `directory` must not cost somebody's data.
 
-use std::ffi::OsStr;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use flatwater_recording::units::Bytes;
-use flatwater_safefs::{Dir, Refusal};
+use flatwater_safefs::{Dir, Limited, Refusal};
 
+use crate::account::Account;
 use crate::config;
 
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub struct Kept {
     pub name: String,
     pub bytes: u64,
     pub changed: SystemTime,
+    /// Whose calls set it off; empty where that is not known.
+    pub account: String,
 }
 
 /// Why nothing can be recorded now.
@@ -36,6 +40,9 @@ pub enum Full {
 }
 
 const PREFIX: &str = "flatwater-";
+/// In a recording: whose calls set it off.
+const ACCOUNT: &str = "set-off-by";
+const ACCOUNT_BYTES_MAX: u64 = 4_096;
 /// A recording of a minute and a half takes some MiB; this is made free before one begins.
 const ONE_RECORDING: Bytes = Bytes(16 << 20);
 /// What an hour's summary is called; `flatwater-fleet push` knows it by its end.
@@ -55,8 +62,8 @@ impl Store {
         self.dir.path()
     }
 
-    /// A name by its time, and a directory of that name.
-    pub fn begin(&self, trigger: &str, now: SystemTime) -> Result<(String, Dir), Refusal> {
+    /// A name by its time, and a directory of that name, which says whose calls set the recording off.
+    pub fn begin(&self, trigger: &str, account: &Account, now: SystemTime) -> Result<(String, Dir), Refusal> {
         let stamp = stamp(now);
         let mut count = 1;
         loop {
@@ -64,6 +71,7 @@ impl Store {
             let name = format!("{PREFIX}{stamp}-{trigger}{tail}");
             if !self.dir.exists(&name) {
                 let dir = self.dir.make_dir(&name)?;
+                dir.replace(ACCOUNT, account.as_str().as_bytes(), false)?;
                 return Ok((name, dir));
             }
             count += 1;
@@ -111,37 +119,53 @@ impl Store {
         // Of another owner, or a link: refused here, and so never removed.
         let dir = self.dir.dir(name).ok()?;
         let files = dir.names().ok()?;
-        if !files.is_empty() && !files.iter().any(|file| file == "header.json") {
+        let is_ours = |file: &OsString| file == "header.json" || file == ACCOUNT;
+        if !files.is_empty() && !files.iter().any(is_ours) {
             return None;
         }
-        let stats = files.iter().take(FILES_MAX).filter_map(|file| dir.stat(file.to_str()?).ok());
+        let stats = files.iter().take(FILES_MAX).filter_map(|file| Some((file, dir.stat(file.to_str()?).ok()?)));
         let mut bytes = 0_u64;
         let mut changed_s = 0_i64;
-        for stat in stats {
+        for (file, stat) in stats {
             bytes = bytes.saturating_add(u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512));
-            changed_s = changed_s.max(stat.st_mtime);
+            if file != ACCOUNT {
+                changed_s = changed_s.max(stat.st_mtime);
+            }
         }
         let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(changed_s).unwrap_or(0));
-        Some(Kept { name: name.to_owned(), bytes, changed })
+        let mut account = Vec::new();
+        let whole = dir.read(ACCOUNT).map(|file| Limited::new(file, ACCOUNT_BYTES_MAX).read_to_end(&mut account));
+        let account = if matches!(whole, Ok(Ok(true))) { account } else { Vec::new() };
+        Some(Kept { name: name.to_owned(), bytes, changed, account: String::from_utf8_lossy(&account).into_owned() })
     }
 
-    /// Removes what is too old, and the oldest until the rest leaves room for one more recording; never `current`.
-    /// Returns what went.
+    /// Removes what is too old; then, until there is room for one more recording, the oldest of the account that has most bytes;
+    /// never `current`. Returns what went.
     pub fn prune(&self, now: SystemTime, current: Option<&str>) -> Result<Vec<Kept>, Refusal> {
         self.prune_summaries(now)?;
         let mut kept = self.kept()?;
         let mut sum: u64 = kept.iter().map(|one| one.bytes).fold(0, u64::saturating_add);
+        let mut by_account: BTreeMap<String, u64> = BTreeMap::new();
+        for one in &kept {
+            *by_account.entry(one.account.clone()).or_default() += one.bytes;
+        }
         kept.retain(|one| Some(one.name.as_str()) != current);
         let age_max = Duration::from_nanos(self.limits.age_max_ns);
+        let is_old = |one: &Kept| now.duration_since(one.changed).is_ok_and(|age| age > age_max);
         let mut gone = Vec::new();
-        for one in kept {
-            let old = now.duration_since(one.changed).is_ok_and(|age| age > age_max);
+        loop {
             let much = sum.saturating_add(ONE_RECORDING.0.min(self.limits.bytes_max / 4)) > self.limits.bytes_max;
-            if !old && !much && !self.is_short() {
-                break;
-            }
+            let next = match kept.iter().position(is_old) {
+                None if much || self.is_short() => largest(&kept, &by_account),
+                old => old,
+            };
+            let Some(next) = next else { break };
+            let one = kept.remove(next);
             self.dir.remove_tree(&one.name)?;
             sum = sum.saturating_sub(one.bytes);
+            if let Some(bytes) = by_account.get_mut(&one.account) {
+                *bytes = bytes.saturating_sub(one.bytes);
+            }
             gone.push(one);
         }
         Ok(gone)
@@ -176,6 +200,13 @@ impl Store {
     }
 }
 
+/// The place of the oldest recording of the account that has most.
+fn largest(kept: &[Kept], by_account: &BTreeMap<String, u64>) -> Option<usize> {
+    let bytes = |one: &Kept| by_account.get(&one.account).copied().unwrap_or(0);
+    let most = kept.iter().map(bytes).max()?;
+    kept.iter().position(|one| bytes(one) == most)
+}
+
 /// `20261122-113340`, in UTC.
 fn stamp(now: SystemTime) -> String {
     let seconds = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -189,6 +220,7 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     use super::Store;
+    use crate::account::Account;
     use crate::config::Config;
 
     /// Under the working directory: /tmp belongs to everybody, and a store may not be there.
@@ -203,7 +235,7 @@ mod tests {
     }
 
     fn fill(store: &Store, trigger: &str, bytes: usize, age_s: u64) -> String {
-        let (name, dir) = store.begin(trigger, SystemTime::now()).expect("begins");
+        let (name, dir) = store.begin(trigger, &Account::machine(), SystemTime::now()).expect("begins");
         dir.replace("header.json", &vec![b' '; bytes], true).expect("written");
         let file = fs::File::open(dir.proc_path().join("header.json")).expect("there");
         file.set_modified(SystemTime::now() - Duration::from_secs(age_s)).expect("dated");
@@ -212,11 +244,33 @@ mod tests {
 
     #[test]
     fn the_oldest_go_first_and_the_current_one_never() {
-        let (_place, store) = store(|limits| limits.bytes_max = 4 << 20);
+        let (_place, store) = store(|limits| limits.bytes_max = (4 << 20) + (64 << 10));
         let names: Vec<String> = (0..6).map(|at| fill(&store, "stall", 1 << 20, 1_000 - at * 100)).collect();
         let gone = store.prune(SystemTime::now(), Some(&names[0])).expect("prunes");
         assert_eq!(gone.iter().map(|one| one.name.clone()).collect::<Vec<_>>(), names[1..4]);
         assert_eq!(store.kept().expect("listed").len(), 3);
+    }
+
+    /// S9: red on 9232d20c, where the recordings of a user's own stalls pushed out everybody's older ones.
+    #[test]
+    fn s9_a_users_recordings_push_out_his_own() {
+        let (_place, store) = store(|limits| limits.bytes_max = 8 << 20);
+        let fill = |account: &str, age_s: u64| {
+            let account = Account::of(&format!("/system.slice/{account}.service"), Some(0));
+            let (name, dir) = store.begin("stall", &account, SystemTime::now()).expect("begins");
+            dir.replace("header.json", &vec![b' '; 1 << 20], true).expect("written");
+            let file = fs::File::open(dir.proc_path().join("header.json")).expect("there");
+            file.set_modified(SystemTime::now() - Duration::from_secs(age_s)).expect("dated");
+            name
+        };
+        let database: Vec<String> = (0..2).map(|at| fill("postgresql", 9_000 - at)).collect();
+        for at in 0..20 {
+            fill("evil", 1_000 - at);
+            store.prune(SystemTime::now(), None).expect("prunes");
+        }
+        let kept: Vec<String> = store.kept().expect("listed").into_iter().map(|one| one.name).collect();
+        assert!(database.iter().all(|name| kept.contains(name)), "{kept:?}");
+        assert!((3..8).contains(&kept.len()), "{kept:?}");
     }
 
     #[test]
@@ -271,8 +325,8 @@ mod tests {
     fn two_of_one_second_have_two_names() {
         let (_place, store) = store(|_| {});
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_000_000);
-        let one = store.begin("stall", now).expect("begins").0;
-        let other = store.begin("stall", now).expect("begins").0;
+        let one = store.begin("stall", &Account::machine(), now).expect("begins").0;
+        let other = store.begin("stall", &Account::machine(), now).expect("begins").0;
         assert_eq!(
             (one.as_str(), other.as_str()),
             ("flatwater-20261118-110640-stall", "flatwater-20261118-110640-stall-2")

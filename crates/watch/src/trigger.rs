@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use flatwater_recording::schema::pressure;
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Entity, LatencyBucket, PackedHistogram, Table};
+use wildmatch::WildMatch;
 
+use crate::account::Account;
 use crate::config::{Scope, Store, Trigger, When};
-use crate::glob;
 use crate::lookback::LookBack;
 use crate::second::{OwnedCall, Second};
 
@@ -18,6 +19,8 @@ pub struct Fired {
     /// One sentence: what was seen, beside what was asked.
     pub what: String,
     pub at_ns: u64,
+    /// Whose share of the recordings it is.
+    pub account: Account,
 }
 
 /// The triggers of a configuration, with what each remembers.
@@ -26,8 +29,8 @@ pub struct Triggers {
     all: Vec<Armed>,
     cooldown_ns: u64,
     per_hour_max: u32,
-    /// When recordings of the last hour were set off.
-    fired_ns: Vec<u64>,
+    /// When recordings of the last hour were set off, and by whose calls.
+    fired: Vec<(u64, Account)>,
     /// Answered yes and were kept silent, by the reason.
     pub silenced: BTreeMap<Silence, u64>,
 }
@@ -42,24 +45,35 @@ pub enum Silence {
 #[derive(Debug)]
 struct Armed {
     trigger: Trigger,
-    fired_ns: Option<u64>,
-    /// Seconds in a row that were over the limit.
+    /// When it was last set off, by whose calls it was.
+    fired_ns: BTreeMap<Account, u64>,
+    /// Seconds in a row that all calls together were over the limit, and those of one account alone.
     row: u32,
+    rows: BTreeMap<Account, u32>,
+}
+
+impl Armed {
+    fn new(trigger: Trigger) -> Armed {
+        Armed { trigger, fired_ns: BTreeMap::new(), row: 0, rows: BTreeMap::new() }
+    }
 }
 
 const HOUR_NS: u64 = 3_600_000_000_000;
+/// Where the recordings of an hour are used up, an account that has had less than half as many gets some all the same, until
+/// there are this many times the limit.
+const BEYOND_TIMES: usize = 4;
 /// Fewer calls say nothing about a percentile.
 const CALLS_FOR_PERCENTILE: u64 = 100;
 
 impl Triggers {
     #[must_use]
     pub fn new(triggers: Vec<Trigger>, store: &Store) -> Triggers {
-        let all = triggers.into_iter().map(|trigger| Armed { trigger, fired_ns: None, row: 0 }).collect();
+        let all = triggers.into_iter().map(Armed::new).collect();
         Triggers {
             all,
             cooldown_ns: store.cooldown_ns,
             per_hour_max: store.captures_per_hour_max,
-            fired_ns: Vec::new(),
+            fired: Vec::new(),
             silenced: BTreeMap::new(),
         }
     }
@@ -69,83 +83,124 @@ impl Triggers {
         let mut known = std::mem::take(&mut self.all);
         let armed = |trigger: Trigger| {
             let same = known.iter().position(|armed| armed.trigger == trigger);
-            same.map_or(Armed { trigger, fired_ns: None, row: 0 }, |at| known.swap_remove(at))
+            same.map_or_else(|| Armed::new(trigger), |at| known.swap_remove(at))
         };
         self.all = triggers.into_iter().map(armed).collect();
         (self.cooldown_ns, self.per_hour_max) = (store.cooldown_ns, store.captures_per_hour_max);
     }
 
-    /// Asks each; the first that answers yes and may speak is returned. The look-back holds the second already.
+    /// Asks each; the first that answers yes, by the calls of an account that may have a recording, is returned. The
+    /// look-back holds the second already.
     pub fn ask(&mut self, second: &Second, held: &LookBack) -> Option<Fired> {
         let at_ns = second.end_ns;
-        self.fired_ns.retain(|fired_ns| fired_ns.saturating_add(HOUR_NS) > at_ns);
-        let full = self.fired_ns.len() >= self.per_hour_max as usize;
-        let mut chosen = None;
+        self.fired.retain(|(fired_ns, _)| fired_ns.saturating_add(HOUR_NS) > at_ns);
+        let mut chosen: Option<Fired> = None;
         for armed in &mut self.all {
+            armed.fired_ns.retain(|_, fired_ns| fired_ns.saturating_add(self.cooldown_ns) > at_ns);
             // Every one is asked, so that each counts its seconds in a row.
-            let Some(what) = armed.answer(second, held) else { continue };
-            let cooling = armed.fired_ns.is_some_and(|fired_ns| fired_ns.saturating_add(self.cooldown_ns) > at_ns);
-            let silence = match (cooling, full) {
-                (true, _) => Some(Silence::Cooldown),
-                (_, true) => Some(Silence::HourlyLimit),
-                _ => None,
+            let answers = armed.answers(second, held);
+            let silence = |account: &Account| match armed.fired_ns.contains_key(account) {
+                true => Some(Silence::Cooldown),
+                false if is_used_up(&self.fired, account, self.per_hour_max as usize) => Some(Silence::HourlyLimit),
+                false => None,
             };
-            match silence {
-                Some(silence) => *self.silenced.entry(silence).or_default() += 1,
-                None if chosen.is_none() => {
-                    armed.fired_ns = Some(at_ns);
-                    chosen = Some(Fired { name: armed.trigger.name.clone(), what, at_ns });
+            let Some((first, _)) = answers.first() else { continue };
+            let first = silence(first);
+            match answers.into_iter().find(|(account, _)| silence(account).is_none()) {
+                Some((account, what)) if chosen.is_none() => {
+                    armed.fired_ns.insert(account.clone(), at_ns);
+                    chosen = Some(Fired { name: armed.trigger.name.clone(), what, at_ns, account });
                 }
-                None => {}
+                Some(_) => {}
+                None => {
+                    if let Some(silence) = first {
+                        *self.silenced.entry(silence).or_default() += 1;
+                    }
+                }
             }
         }
-        if chosen.is_some() {
-            self.fired_ns.push(at_ns);
-        }
+        self.fired.extend(chosen.as_ref().map(|fired| (at_ns, fired.account.clone())));
         chosen
     }
 }
 
+/// Whether this account has had its recordings of the hour.
+fn is_used_up(fired: &[(u64, Account)], account: &Account, max: usize) -> bool {
+    let own = fired.iter().filter(|(_, whose)| whose == account).count();
+    let has_share = own >= max.div_ceil(2) || fired.len() >= max.saturating_mul(BEYOND_TIMES);
+    fired.len() >= max && has_share
+}
+
 impl Armed {
-    fn answer(&mut self, second: &Second, held: &LookBack) -> Option<String> {
+    /// Who gave reason to answer yes, with what was seen; the worst first.
+    fn answers(&mut self, second: &Second, held: &LookBack) -> Vec<(Account, String)> {
         let whom = &self.trigger.whom;
+        let of_machine = |what: Option<String>| what.map(|what| (Account::machine(), what)).into_iter().collect();
         match &self.trigger.when {
-            When::Stall { over_ns } => stall(second, whom, *over_ns),
+            When::Stall { over_ns } => stalls(second, whom, *over_ns),
             When::StallTime { per_second_ns, seconds } => {
-                let (sum_ns, over) = stall_time(second, whom, *per_second_ns);
-                self.row = if over { self.row + 1 } else { 0 };
-                (self.row >= *seconds).then(|| {
-                    let (sum, limit) = (Nanos(sum_ns), Nanos(*per_second_ns));
-                    format!("calls lost {sum} a second, {limit} or more for {} s", self.row)
-                })
+                let (limit_ns, seconds) = (*per_second_ns, *seconds);
+                let rates = stall_times(second, whom);
+                let sum_ns = rates.iter().map(|(_, ns)| *ns).fold(0, u64::saturating_add);
+                self.row = if sum_ns >= limit_ns { self.row + 1 } else { 0 };
+                let mut rows = std::mem::take(&mut self.rows);
+                let over = rates.iter().filter(|(_, ns)| *ns >= limit_ns);
+                self.rows = over.map(|(account, _)| (account.clone(), rows.remove(account).unwrap_or(0) + 1)).collect();
+                let what = |ns: u64, row: u32| {
+                    format!("calls lost {} a second, {} or more for {row} s", Nanos(ns), Nanos(limit_ns))
+                };
+                let all = rates.first().filter(|_| self.row >= seconds);
+                let all = all.map(|(account, _)| (account.clone(), what(sum_ns, self.row)));
+                let each = rates.iter().filter_map(|(account, ns)| {
+                    let row = self.rows.get(account).filter(|row| **row >= seconds)?;
+                    Some((account.clone(), what(*ns, *row)))
+                });
+                all.into_iter().chain(each).collect()
             }
-            When::Pressure { resource, some_avg10 } => pressure_of(second, resource, *some_avg10),
-            When::Percentile { percent, over_ns } => percentile(held, whom, *percent, *over_ns),
+            When::Pressure { resource, some_avg10 } => of_machine(pressure_of(second, resource, *some_avg10)),
+            When::Percentile { percent, over_ns } => of_machine(percentile(held, whom, *percent, *over_ns)),
         }
     }
 }
 
-fn stall(second: &Second, whom: &Scope, over_ns: u64) -> Option<String> {
-    let theirs = second.calls.iter().chain(&second.under_way).filter(|owned| concerns(whom, owned));
-    let worst = theirs.max_by_key(|owned| owned.call.duration_ns).filter(|owned| owned.call.duration_ns >= over_ns)?;
-    let (call, owner) = (&worst.call, worst.owner.name());
-    let (op, took) = (call.op.name(), Nanos(call.duration_ns));
-    let of = if owner.is_empty() { String::new() } else { format!(" in {owner}") };
-    let took = if call.still_under_way { format!("has taken {took} so far") } else { format!("took {took}") };
-    Some(format!("{op}() of {} (pid {}){of} {took}, limit {}", call.thread, call.pid, Nanos(over_ns)))
+/// The longest call of each account, if it took this long.
+fn stalls(second: &Second, whom: &Scope, over_ns: u64) -> Vec<(Account, String)> {
+    let mut worst: BTreeMap<&Account, &OwnedCall> = BTreeMap::new();
+    let slow = second.calls.iter().chain(&second.under_way).filter(|owned| owned.call.duration_ns >= over_ns);
+    for owned in slow.filter(|owned| concerns(whom, owned)) {
+        let known = worst.entry(&owned.account).or_insert(owned);
+        if owned.call.duration_ns > known.call.duration_ns {
+            *known = owned;
+        }
+    }
+    let mut worst: Vec<&OwnedCall> = worst.into_values().collect();
+    worst.sort_by_key(|owned| std::cmp::Reverse(owned.call.duration_ns));
+    let answer = |owned: &OwnedCall| {
+        let (call, owner) = (&owned.call, owned.owner.name());
+        let (op, took) = (call.op.name(), Nanos(call.duration_ns));
+        let of = if owner.is_empty() { String::new() } else { format!(" in {owner}") };
+        let took = if call.still_under_way { format!("has taken {took} so far") } else { format!("took {took}") };
+        let what = format!("{op}() of {} (pid {}){of} {took}, limit {}", call.thread, call.pid, Nanos(over_ns));
+        (owned.account.clone(), what)
+    };
+    worst.into_iter().map(answer).collect()
 }
 
-/// The time lost per second of it, and whether that is over the limit.
-fn stall_time(second: &Second, whom: &Scope, per_second_ns: u64) -> (u64, bool) {
-    let theirs = second.calls.iter().filter(|owned| concerns(whom, owned));
+/// The time that each account's calls lost per second, the most first.
+fn stall_times(second: &Second, whom: &Scope) -> Vec<(Account, u64)> {
     let width_ns = second.end_ns.saturating_sub(second.start_ns).max(1);
+    let ended = second.calls.iter().map(|owned| (owned, owned.call.duration_ns));
     // Of a call that has not ended what it lost within this second.
-    let hanging = second.under_way.iter().filter(|owned| concerns(whom, owned));
-    let lost_ns = theirs.map(|owned| owned.call.duration_ns);
-    let lost_ns = lost_ns.chain(hanging.map(|owned| owned.call.duration_ns.min(width_ns)));
-    let sum_ns: u64 = lost_ns.fold(0, u64::saturating_add);
-    let rate_ns = (u128::from(sum_ns) * 1_000_000_000 / u128::from(width_ns)) as u64;
-    (rate_ns, rate_ns >= per_second_ns)
+    let hanging = second.under_way.iter().map(|owned| (owned, owned.call.duration_ns.min(width_ns)));
+    let mut sums: BTreeMap<&Account, u64> = BTreeMap::new();
+    for (owned, ns) in ended.chain(hanging).filter(|(owned, _)| concerns(whom, owned)) {
+        let sum = sums.entry(&owned.account).or_default();
+        *sum = sum.saturating_add(ns);
+    }
+    let rate = |ns: u64| u64::try_from(u128::from(ns) * 1_000_000_000 / u128::from(width_ns)).unwrap_or(u64::MAX);
+    let mut rates: Vec<(Account, u64)> = sums.into_iter().map(|(account, ns)| (account.clone(), rate(ns))).collect();
+    rates.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));
+    rates
 }
 
 fn pressure_of(second: &Second, resource: &str, some_avg10: f64) -> Option<String> {
@@ -171,9 +226,10 @@ fn percentile(held: &LookBack, whom: &Scope, percent: f64, over_ns: u64) -> Opti
 
 fn concerns(whom: &Scope, owned: &OwnedCall) -> bool {
     let owner = &owned.owner;
-    let of_group = |pattern: &String| glob::fits(pattern, &owner.cgroup) || glob::fits(pattern, &owner.container);
+    let fits = |pattern: &str, text: &str| WildMatch::new(pattern).matches(text);
+    let of_group = |pattern: &String| fits(pattern, &owner.cgroup) || fits(pattern, &owner.container);
     whom.cgroup.as_ref().is_none_or(of_group)
-        && whom.program.as_ref().is_none_or(|pattern| glob::fits(pattern, &owner.program))
+        && whom.program.as_ref().is_none_or(|pattern| fits(pattern, &owner.program))
         && whom.operation.is_none_or(|op| op == owned.call.op)
 }
 
@@ -266,6 +322,44 @@ mod tests {
             "another trigger has not been set off, and one more may be"
         );
         assert!(ask(&mut triggers, second(61, &[200])).is_none());
+    }
+
+    #[test]
+    fn a_pattern_made_to_backtrack_ends_and_a_star_is_any_text() {
+        let matches = |pattern: &str, text: &str| wildmatch::WildMatch::new(pattern).matches(text);
+        assert!(!matches(&("*a".repeat(40) + "b"), &"a".repeat(4096)));
+        assert!(matches("*postgres*", "/system.slice/postgresql@16-main.service") && matches("*", ""));
+        assert!(matches("/kubepods*/pod?-*", "/kubepods.slice/x/pod7-a") && !matches("a?", "a"));
+    }
+
+    /// S9: red on 9232d20c, where one user's stalls silenced the trigger for all and used up the recordings of the hour.
+    #[test]
+    fn s9_a_users_own_stalls_take_no_recording_from_others() {
+        let text = "[[trigger]]\nstall = \"100ms\"\n";
+        let mut triggers = triggers(text, "cooldown = \"10s\"\ncaptures_per_hour = 2");
+        let of = |at_s: u64, whose: &[(&str, u64)]| {
+            let owned = |(group, ms): &(&str, u64)| {
+                let owner = Owner { cgroup: (*group).into(), ..Owner::default() };
+                OwnedCall::new(call(at_s * S, ms * MS), owner)
+            };
+            Second { calls: whose.iter().map(owned).collect(), ..second(at_s, &[]) }
+        };
+        let evil = "/user.slice/user-1000.slice/session-1.scope";
+        for at in 0..60 {
+            // As many groups below his own as he likes.
+            let his = format!("{evil}/{at}");
+            let fired = ask(&mut triggers, of(at, &[(&his, 900)]));
+            assert_eq!(fired.is_some(), at == 0 || at == 10, "{at}: he has the two of the hour");
+        }
+        let both = |at| of(at, &[(evil, 900), ("/system.slice/postgresql.service", 200)]);
+        let fired = ask(&mut triggers, both(61)).expect("the database's own share");
+        assert!(fired.what.contains("200 ms") && fired.account.as_str().contains("postgresql"), "{fired:?}");
+        assert!(ask(&mut triggers, both(80)).is_none(), "which is one, where the hour's are used up");
+        let mut triggers = self::triggers("[[trigger]]\nstall_time_per_s = \"300ms\"\nseconds = 2\n", "");
+        let fired = |at, triggers: &mut Triggers, whose: &[(&str, u64)]| ask(triggers, of(at, whose)).is_some();
+        assert!(!fired(1, &mut triggers, &[(evil, 900)]) && fired(2, &mut triggers, &[(evil, 900)]));
+        let both = [(evil, 900), ("/system.slice/postgresql.service", 400)];
+        assert!(!fired(3, &mut triggers, &both) && fired(4, &mut triggers, &both), "by itself over the limit, twice");
     }
 
     #[test]

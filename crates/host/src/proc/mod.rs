@@ -13,6 +13,7 @@ pub mod kpageflags;
 #[cfg(test)]
 mod lines;
 pub mod meminfo;
+pub mod mounts;
 pub mod pagetypeinfo;
 pub mod pressure;
 pub mod sheet;

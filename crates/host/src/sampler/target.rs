@@ -1,8 +1,12 @@
 //! Which devices and which cgroup a target uses.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use crate::proc::mounts::{self, Mount};
 
 /// A block device, `vda` with number `254:0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,11 +38,11 @@ fn follow(path: &Path, depth: usize, found: &mut Vec<BlockDevice>) {
         return;
     }
     // btrfs and overlayfs give their files numbers that belong to no device: the mount that holds the path tells more.
-    let Ok(mounts) = fs::read_to_string("/proc/self/mountinfo") else { return };
+    let Ok(mounts) = mounts::read() else { return };
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     match holder(&mounts, &path) {
         Some(Holder::Device(source)) => {
-            if let Some(device) = number_of_source(&source).and_then(|number| device_at(&number)) {
+            if let Some(device) = number_of(&source).and_then(|number| device_at(&number)) {
                 add(device, depth, found);
             }
         }
@@ -51,34 +55,19 @@ fn follow(path: &Path, depth: usize, found: &mut Vec<BlockDevice>) {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Holder {
     /// `/dev/sda2`.
-    Device(String),
+    Device(PathBuf),
     /// The folder of another file system: where an overlay keeps what is written.
     Folder(PathBuf),
 }
 
-/// What holds this path, by /proc/PID/mountinfo: of all mounts above it the deepest, of those at one place the last.
-fn holder(mounts: &str, path: &Path) -> Option<Holder> {
-    let parsed = mounts.lines().filter_map(|line| {
-        let (before, after) = line.split_once(" - ")?;
-        let point = PathBuf::from(unescaped(before.split(' ').nth(4)?));
-        Some((point, after)).filter(|(point, _)| path.starts_with(point))
-    });
-    let (_, after) = parsed.max_by_key(|(point, _)| point.components().count())?;
-    let mut fields = after.split(' ');
-    let (kind, source, options) = (fields.next()?, fields.next()?, fields.next().unwrap_or_default());
-    if kind == "overlay" {
-        let upper = options.split(',').find_map(|option| option.strip_prefix("upperdir="))?;
-        return Some(Holder::Folder(PathBuf::from(unescaped(upper))));
+/// What holds this path.
+fn holder(mounts: &[Mount], path: &Path) -> Option<Holder> {
+    let mount = mounts::above(mounts, path)?;
+    if mount.kind == "overlay" {
+        return mount.option("upperdir").map(|upper| Holder::Folder(upper.into()));
     }
-    source.starts_with("/dev/").then(|| Holder::Device(unescaped(source)))
-}
-
-/// mountinfo writes space, tab, newline and backslash as `\\040` and so on.
-fn unescaped(text: &str) -> String {
-    ["\\040", "\\011", "\\012", "\\134"]
-        .into_iter()
-        .zip([" ", "\t", "\n", "\\"])
-        .fold(text.to_owned(), |text, (escape, plain)| text.replace(escape, plain))
+    let source = PathBuf::from(&mount.source);
+    source.starts_with("/dev").then_some(Holder::Device(source))
 }
 
 fn add(device: BlockDevice, depth: usize, found: &mut Vec<BlockDevice>) {
@@ -94,8 +83,8 @@ fn add(device: BlockDevice, depth: usize, found: &mut Vec<BlockDevice>) {
             add(device, depth - 1, found);
         }
     }
-    if let Ok(backing) = fs::read_to_string(below.join("loop/backing_file")) {
-        follow(Path::new(backing.trim_end_matches('\n')), depth - 1, found);
+    if let Ok(backing) = fs::read(below.join("loop/backing_file")) {
+        follow(Path::new(OsStr::from_bytes(backing.strip_suffix(b"\n").unwrap_or(&backing))), depth - 1, found);
     }
 }
 
@@ -107,7 +96,7 @@ fn device_at(number: &str) -> Option<BlockDevice> {
     Some(BlockDevice { name: name(&place)?, number: number.to_owned(), disk: name(&disk)?, disk_number })
 }
 
-fn number_of_source(source: &str) -> Option<String> {
+fn number_of(source: &Path) -> Option<String> {
     let device = fs::metadata(source).ok()?.rdev();
     Some(format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device)))
 }
@@ -130,8 +119,7 @@ impl TargetCgroup {
     #[must_use]
     pub fn of_process(pid: u32) -> Option<TargetCgroup> {
         let membership = crate::proc::text::read(format!("/proc/{pid}/cgroup")).ok()?;
-        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-        TargetCgroup::from_texts(&membership, &mounts)
+        TargetCgroup::from_texts(&membership, &mounts::read().ok()?)
     }
 
     /// A directory that somebody named (`--cgroup`), or that was made for a run.
@@ -139,7 +127,7 @@ impl TargetCgroup {
     pub fn at(directory: &Path) -> Option<TargetCgroup> {
         let version = [(2, "memory.current"), (1, "memory.usage_in_bytes")];
         let (version, _) = version.into_iter().find(|(_, file)| directory.join(file).exists())?;
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let mounts = mounts::read().unwrap_or_default();
         let wanted = if version == 1 { Hierarchy::V1("memory") } else { Hierarchy::V2 };
         let name = mount_of(&mounts, wanted)
             .and_then(|(_, point)| directory.strip_prefix(point).ok().map(|below| format!("/{}", below.display())));
@@ -149,7 +137,7 @@ impl TargetCgroup {
         Some(TargetCgroup { name, version, memory: directory.to_owned(), cpu })
     }
 
-    fn from_texts(membership: &str, mounts: &str) -> Option<TargetCgroup> {
+    fn from_texts(membership: &str, mounts: &[Mount]) -> Option<TargetCgroup> {
         let member = |controller: &str| {
             membership.lines().find_map(|line| {
                 let mut fields = line.splitn(3, ':').skip(1);
@@ -162,8 +150,8 @@ impl TargetCgroup {
         let place = |path: &str, hierarchy: Hierarchy<'_>| {
             let (root, point) = mount_of(mounts, hierarchy)?;
             // In a container the mount shows a part of the hierarchy only.
-            let below = path.strip_prefix(root.as_str()).unwrap_or(path);
-            Some(point.join(below.trim_start_matches('/')))
+            let below = Path::new(path).strip_prefix(root).unwrap_or(Path::new(path.trim_start_matches('/')));
+            Some(point.join(below))
         };
         if let Some(path) = member("memory") {
             let cpu = member("cpu").and_then(|path| place(path, Hierarchy::V1("cpu")));
@@ -186,20 +174,12 @@ fn has(list: &str, item: &str) -> bool {
 }
 
 /// (root within the hierarchy, mount point) of a cgroup mount.
-fn mount_of(mounts: &str, hierarchy: Hierarchy<'_>) -> Option<(String, PathBuf)> {
-    mounts.lines().find_map(|line| {
-        let (before, after) = line.split_once(" - ")?;
-        let mut kind_source_options = after.split(' ');
-        let (kind, options) = (kind_source_options.next()?, kind_source_options.nth(1)?);
-        let wanted = match hierarchy {
-            Hierarchy::V1(controller) => kind == "cgroup" && has(options, controller),
-            Hierarchy::V2 => kind == "cgroup2",
-        };
-        let mut fields = before.split(' ').skip(3);
-        let (root, point) = (fields.next()?, fields.next()?);
-        let root = if root == "/" { "" } else { root };
-        wanted.then(|| (root.to_owned(), PathBuf::from(point)))
-    })
+fn mount_of<'a>(mounts: &'a [Mount], hierarchy: Hierarchy<'_>) -> Option<(&'a Path, &'a Path)> {
+    let found = mounts.iter().find(|mount| match hierarchy {
+        Hierarchy::V1(controller) => mount.kind == "cgroup" && mount.has(controller),
+        Hierarchy::V2 => mount.kind == "cgroup2",
+    });
+    found.map(|mount| (mount.root.as_path(), mount.point.as_path()))
 }
 
 #[cfg(test)]
@@ -207,6 +187,7 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     use super::{Holder, TargetCgroup, holder};
+    use crate::proc::mounts::of_mountinfo;
 
     const MOUNTS: &str = "\
 20 1 254:1 / / rw,relatime - ext4 /dev/vda1 rw
@@ -219,15 +200,12 @@ mod tests {
     /// Fault 5 of the kernels' matrix: no device was named for btrfs and overlay.
     #[test]
     fn files_without_a_device_of_their_own_have_that_of_their_mount() {
-        let held = |path: &str| holder(MOUNTS, Path::new(path));
-        assert_eq!(held("/srv/data/journal"), Some(Holder::Device("/dev/vdb".to_owned())));
+        let mounts = of_mountinfo(MOUNTS.as_bytes());
+        let held = |path: &str| holder(&mounts, Path::new(path));
+        assert_eq!(held("/srv/data/journal"), Some(Holder::Device("/dev/vdb".into())));
         let merged = "/var/lib/docker/overlay2/ab/merged/var/log";
         assert_eq!(held(merged), Some(Holder::Folder(PathBuf::from("/srv/data/up per"))));
-        assert_eq!(
-            held("/srv/database"),
-            Some(Holder::Device("/dev/vda1".to_owned())),
-            "a name that only begins alike"
-        );
+        assert_eq!(held("/srv/database"), Some(Holder::Device("/dev/vda1".into())), "a name that only begins alike");
         assert_eq!((held("/tmp/x"), held("/srv/data/nfs/x")), (None, None));
     }
 
@@ -240,7 +218,10 @@ mod tests {
 
     #[test]
     fn v1_v2_and_hybrid_are_told_apart() {
-        let hybrid = TargetCgroup::from_texts("4:memory:/jobs/feed\n1:cpu,cpuacct:/\n0::/jobs\n", V1_MOUNTS);
+        let hybrid = TargetCgroup::from_texts(
+            "4:memory:/jobs/feed\n1:cpu,cpuacct:/\n0::/jobs\n",
+            &of_mountinfo(V1_MOUNTS.as_bytes()),
+        );
         assert_eq!(
             hybrid,
             Some(TargetCgroup {
@@ -250,14 +231,15 @@ mod tests {
                 cpu: Some(PathBuf::from("/sys/fs/cgroup/cpu")),
             })
         );
-        let unified = TargetCgroup::from_texts("0::/docker/abc/app\n", V2_MOUNTS).expect("a cgroup");
+        let unified =
+            TargetCgroup::from_texts("0::/docker/abc/app\n", &of_mountinfo(V2_MOUNTS.as_bytes())).expect("a cgroup");
         assert_eq!((unified.version, unified.memory), (2, PathBuf::from("/sys/fs/cgroup/app")));
     }
 
     #[test]
     fn the_root_has_no_limits_to_watch() {
-        assert_eq!(TargetCgroup::from_texts("0::/\n", V2_MOUNTS), None);
-        assert_eq!(TargetCgroup::from_texts("4:memory:/\n0::/\n", V1_MOUNTS), None);
-        assert_eq!(TargetCgroup::from_texts("", ""), None);
+        assert_eq!(TargetCgroup::from_texts("0::/\n", &of_mountinfo(V2_MOUNTS.as_bytes())), None);
+        assert_eq!(TargetCgroup::from_texts("4:memory:/\n0::/\n", &of_mountinfo(V1_MOUNTS.as_bytes())), None);
+        assert_eq!(TargetCgroup::from_texts("", &[]), None);
     }
 }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::SetupError;
 use super::undo::{Undo, UndoLog};
+use crate::proc::mounts::{self, Mount};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Version {
@@ -111,7 +112,7 @@ pub struct Cgroups {
     made: Vec<Made>,
 }
 
-/// Where a controller is, as /proc/mounts and /proc/self/cgroup tell.
+/// Where a controller is, by the mounts and /proc/self/cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
     version: Version,
@@ -126,7 +127,7 @@ fn below(mount: &Path, path: &str) -> PathBuf {
     if own.is_dir() { own } else { mount.to_owned() }
 }
 
-fn place_of(controller: &str, mounts: &str, own: &str) -> Option<Place> {
+fn place_of(controller: &str, mounts: &[Mount], own: &str) -> Option<Place> {
     let own_path = |wanted: &dyn Fn(&str, &str) -> bool| {
         own.lines().find_map(|line| {
             let (number, rest) = line.split_once(':')?;
@@ -134,13 +135,9 @@ fn place_of(controller: &str, mounts: &str, own: &str) -> Option<Place> {
             wanted(number, controllers).then(|| path.to_owned())
         })
     };
-    let mount_of = |fstype: &str, option: Option<&str>| {
-        mounts.lines().find_map(|line| {
-            let fields: Vec<&str> = line.split(' ').collect();
-            let [_, mount, kind, options, ..] = fields[..] else { return None };
-            let has = option.is_none_or(|option| options.split(',').any(|one| one == option));
-            (kind == fstype && has).then(|| PathBuf::from(mount))
-        })
+    let mount_of = |kind: &str, option: Option<&str>| {
+        let found = mounts.iter().find(|mount| mount.kind == kind && option.is_none_or(|option| mount.has(option)));
+        found.map(|mount| mount.point.clone())
     };
     if let Some(mount) = mount_of("cgroup", Some(controller)) {
         let path = own_path(&|_, controllers| controllers.split(',').any(|one| one == controller))?;
@@ -155,8 +152,9 @@ fn place_of(controller: &str, mounts: &str, own: &str) -> Option<Place> {
 }
 
 fn place(controller: &str) -> Result<Place, SetupError> {
-    let read = |file: &str| std::fs::read_to_string(file).map_err(|source| SetupError::file("read", file, source));
-    let (mounts, own) = (read("/proc/mounts")?, read("/proc/self/cgroup")?);
+    let failed = |file: &'static str| move |source: io::Error| SetupError::file("read", file, source);
+    let mounts = mounts::read().map_err(failed("/proc/self/mountinfo"))?;
+    let own = std::fs::read_to_string("/proc/self/cgroup").map_err(failed("/proc/self/cgroup"))?;
     place_of(controller, &mounts, &own).ok_or_else(|| SetupError::Impossible {
         what: format!("limit {controller} with a cgroup"),
         why: format!("this kernel has no {controller} controller mounted, neither cgroup v1 nor v2"),
@@ -369,9 +367,9 @@ mod tests {
         assert_eq!(parent("jobs/a", &passing[1..]).as_deref(), Some("jobs"));
     }
 
-    const MOUNTS: &str = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n\
-        cgroup /tmp cgroup rw,relatime,cpu,cpuacct 0 0\n\
-        cgroup2 /nowhere cgroup2 rw 0 0\n";
+    const MOUNTS: &str = "30 1 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n\
+        31 30 0:27 / /tmp rw,relatime - cgroup cgroup rw,cpu,cpuacct\n\
+        34 30 0:30 / /nowhere rw - cgroup2 cgroup2 rw\n";
 
     #[test]
     fn a_journal_reaches_no_directory_but_cgroups_of_ours() {
@@ -389,9 +387,10 @@ mod tests {
 
     #[test]
     fn a_controller_is_found_by_its_mount_and_our_line() {
-        let place = place_of("cpu", MOUNTS, "2:cpu,cpuacct:/\n0::/user\n").expect("v1");
+        let mounts = crate::proc::mounts::of_mountinfo(MOUNTS.as_bytes());
+        let place = place_of("cpu", &mounts, "2:cpu,cpuacct:/\n0::/user\n").expect("v1");
         assert_eq!((place.version, place.mount.to_str()), (Version::V1, Some("/tmp")));
-        assert_eq!(place_of("memory", MOUNTS, "0::/user\n"), None, "v2 without cgroup.controllers");
-        assert_eq!(place_of("cpu", "", ""), None);
+        assert_eq!(place_of("memory", &mounts, "0::/user\n"), None, "v2 without cgroup.controllers");
+        assert_eq!(place_of("cpu", &[], ""), None);
     }
 }

@@ -11,6 +11,7 @@ use super::knobs::KnobFile;
 use super::place::{NotOurs, Place};
 use super::undo::{Age, Heir, KnobUndo, Undo, UndoLog};
 use super::{Log, knobs, state, volume};
+use crate::proc::mounts;
 
 /// How long to wait for what the kernel finishes later: a killed process, a busy mount, a loop device.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -269,9 +270,7 @@ fn detach(image: &Path) -> Outcome {
 }
 
 fn is_mounted(target: &Path) -> bool {
-    let target = target.display().to_string().replace(' ', "\\040");
-    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    mounts.lines().any(|line| line.split(' ').nth(1) == Some(target.as_str()))
+    mounts::read().unwrap_or_default().iter().any(|mount| mount.point == target)
 }
 
 fn unmount(place: &Place, age: Age, log: &Log) -> Outcome {
@@ -341,7 +340,7 @@ fn end_our_processes_in(dir: &Path) {
 mod tests {
     use std::path::{Path, PathBuf};
 
-    use super::{Outcome, take_back_knob};
+    use super::{Outcome, is_mounted, take_back_knob};
     use crate::setup::knobs::KnobFile;
     use crate::setup::undo::KnobUndo;
 
@@ -365,6 +364,23 @@ mod tests {
     fn in_dir(dir: &Path) -> impl Fn(&KnobFile) -> Option<PathBuf> {
         let dir = dir.to_owned();
         move |file| Some(dir.join(file.name()))
+    }
+
+    /// S8: red on 9232d20c, which left such a mount and its loop device for good.
+    #[test]
+    fn s8_a_mount_is_found_whatever_characters_its_path_has() {
+        use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+        let place = tempfile::tempdir().expect("a directory");
+        for name in ["plain", "a\\b", "a\\040b", "tab\there", "line\nend", "a b", "#"] {
+            let target = place.path().join(name);
+            std::fs::create_dir(&target).expect("made");
+            assert!(!is_mounted(&target), "{name:?}");
+            mount("none", &target, "tmpfs", MountFlags::empty(), None::<&std::ffi::CStr>).expect("mounted, as root");
+            let found = is_mounted(&target);
+            unmount(&target, UnmountFlags::DETACH).expect("unmounted");
+            assert!(found, "{name:?}");
+            assert!(!is_mounted(&target), "{name:?}");
+        }
     }
 
     #[test]

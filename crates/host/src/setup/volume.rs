@@ -1,8 +1,10 @@
 //! A loop device with a file system of its own, made for one run: what is throttled or filled there is nobody
 //! else's.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -183,10 +185,10 @@ fn attach(image: &Path, file: &File, log: &UndoLog) -> Result<String, SetupError
 /// The file behind `loopN`.
 #[must_use]
 pub fn backing_of(name: &str) -> Option<PathBuf> {
-    let text = std::fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).ok()?;
-    // The kernel marks a file that was removed while it is attached.
-    let path = text.trim_end_matches('\n');
-    Some(PathBuf::from(path.strip_suffix(" (deleted)").unwrap_or(path)))
+    let text = std::fs::read(format!("/sys/block/{name}/loop/backing_file")).ok()?;
+    // The kernel writes the path as it is, a line end, and marks a file that was removed while it is attached.
+    let path = text.strip_suffix(b"\n").unwrap_or(&text);
+    Some(PathBuf::from(OsStr::from_bytes(path.strip_suffix(b" (deleted)").unwrap_or(path))))
 }
 
 /// Every loop device backed by this image.

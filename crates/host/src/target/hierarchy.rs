@@ -4,37 +4,30 @@
 use std::io;
 use std::path::Path;
 
+use crate::proc::mounts::{self, Mount};
+
 /// Its number as the kernel counts them (`struct cgroup_root::hierarchy_id`, the first field of /proc/PID/cgroup); 0 is v2.
 pub fn hierarchy_of(directory: &Path) -> io::Result<u32> {
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+    let mounts = mounts::read()?;
     let own = std::fs::read_to_string("/proc/self/cgroup")?;
     let directory = std::fs::canonicalize(directory)?;
-    let directory = directory.to_string_lossy();
     find(&mounts, &own, &directory).ok_or_else(|| {
+        let directory = directory.display();
         io::Error::other(format!("{directory} is in no hierarchy that /proc/self/mountinfo and /proc/self/cgroup list"))
     })
 }
 
-/// `ID PARENT MAJ:MIN ROOT MOUNTPOINT OPTIONS [OPTIONAL]... - TYPE SOURCE SUPEROPTIONS` (proc(5)), beside
-/// `HIERARCHY:CONTROLLERS:PATH` (cgroups(7)).
-fn find(mounts: &str, own: &str, directory: &str) -> Option<u32> {
-    let above = mounts.lines().filter_map(|line| {
-        let (mount, source) = line.split_once(" - ")?;
-        let point = mount.split(' ').nth(4)?;
-        let below = directory.strip_prefix(point)?;
-        (below.is_empty() || below.starts_with('/')).then_some((point, source))
-    });
-    // Of two mounts at one point the later one hides the other.
-    let (_, source) = above.max_by_key(|(point, _)| point.len())?;
-    let mut fields = source.split(' ');
-    let (kind, options) = (fields.next()?, fields.nth(1)?);
-    match kind {
+/// Among lines of `HIERARCHY:CONTROLLERS:PATH` (cgroups(7)).
+fn find(mounts: &[Mount], own: &str, directory: &Path) -> Option<u32> {
+    let mount = mounts::above(mounts, directory)?;
+    match mount.kind.as_str() {
         "cgroup2" => Some(0),
         "cgroup" => own.lines().find_map(|line| {
             let mut fields = line.splitn(3, ':');
             let (number, controllers) = (fields.next()?, fields.next()?);
-            let has = |wanted: &str| options.split(',').any(|option| option == wanted);
-            (!controllers.is_empty() && controllers.split(',').all(has)).then(|| number.parse().ok()).flatten()
+            (!controllers.is_empty() && controllers.split(',').all(|controller| mount.has(controller)))
+                .then(|| number.parse().ok())
+                .flatten()
         }),
         _ => None,
     }
@@ -42,7 +35,10 @@ fn find(mounts: &str, own: &str, directory: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::find;
+    use crate::proc::mounts::of_mountinfo;
 
     const MOUNTS: &str = "\
 30 1 0:26 / /sys/fs/cgroup ro,nosuid - tmpfs tmpfs rw,mode=755
@@ -55,7 +51,8 @@ mod tests {
 
     #[test]
     fn each_hierarchy_has_its_number() {
-        let of = |directory| find(MOUNTS, OWN, directory);
+        let mounts = of_mountinfo(MOUNTS.as_bytes());
+        let of = |directory: &str| find(&mounts, OWN, Path::new(directory));
         assert_eq!(of("/sys/fs/cgroup/memory/a/b"), Some(9));
         assert_eq!(of("/sys/fs/cgroup/cpu,cpuacct"), Some(4));
         assert_eq!(of("/sys/fs/cgroup/systemd/user.slice"), Some(1));

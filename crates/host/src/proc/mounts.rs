@@ -1,0 +1,126 @@
+//! What is mounted, as /proc/self/mounts and /proc/self/mountinfo list it.
+//!
+//! The kernel writes a space, a tab, a line end, a backslash (and from 5.17 a `#`) in a path as a backslash with three octal
+//! digits (fs/proc_namespace.c: mangle). Only `decoded` undoes that; no other place reads these files.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// A mount of this process's namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mount {
+    /// The part of the file system that is mounted; from mountinfo alone.
+    pub root: PathBuf,
+    pub point: PathBuf,
+    pub kind: String,
+    /// A device, a server, or just a word.
+    pub source: OsString,
+    /// Of the file system, in mountinfo; with those of the mount, in mounts. Commas separate them, and each is still encoded.
+    options: OsString,
+}
+
+impl Mount {
+    /// Whether it has this option, a word.
+    #[must_use]
+    pub fn has(&self, option: &str) -> bool {
+        self.options.as_bytes().split(|byte| *byte == b',').any(|one| one == option.as_bytes())
+    }
+
+    /// The value of the option `key=value`.
+    #[must_use]
+    pub fn option(&self, key: &str) -> Option<OsString> {
+        let mut options = self.options.as_bytes().split(|byte| *byte == b',');
+        let value = options.find_map(|one| one.strip_prefix(key.as_bytes())?.strip_prefix(b"="));
+        value.map(decoded)
+    }
+}
+
+/// All mounts, in the order in which they were made.
+pub fn read() -> io::Result<Vec<Mount>> {
+    Ok(of_mountinfo(&std::fs::read("/proc/self/mountinfo")?))
+}
+
+/// The mount that holds this path: of those above it the deepest, of those at one point the last, which hides the others.
+#[must_use]
+pub fn above<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+    let above = mounts.iter().filter(|mount| path.starts_with(&mount.point));
+    above.max_by_key(|mount| mount.point.components().count())
+}
+
+/// `ID PARENT MAJ:MIN ROOT MOUNTPOINT OPTIONS [OPTIONAL]... - TYPE SOURCE SUPEROPTIONS` (proc(5)).
+#[must_use]
+pub fn of_mountinfo(text: &[u8]) -> Vec<Mount> {
+    let mounts = text.split(|byte| *byte == b'\n').filter_map(|line| {
+        let mut fields = line.split(|byte| *byte == b' ');
+        let (root, point) = (fields.nth(3)?, fields.next()?);
+        fields.find(|field| *field == b"-")?;
+        let (kind, source, options) = (fields.next()?, fields.next()?, fields.next().unwrap_or_default());
+        Some(Mount {
+            root: decoded(root).into(),
+            point: decoded(point).into(),
+            kind: String::from_utf8_lossy(kind).into_owned(),
+            source: decoded(source),
+            options: OsStr::from_bytes(options).to_owned(),
+        })
+    });
+    mounts.collect()
+}
+
+/// Undoes the kernel's `\NNN`.
+fn decoded(field: &[u8]) -> OsString {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((byte, after)) = rest.split_first() {
+        match (byte, after) {
+            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..]) => {
+                out.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                rest = after;
+            }
+            _ => {
+                out.push(*byte);
+                rest = after;
+            }
+        }
+    }
+    OsString::from_vec(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::Path;
+
+    use super::{above, decoded, of_mountinfo};
+
+    #[test]
+    fn every_character_that_the_kernel_encodes_is_decoded_once() {
+        for (encoded, plain) in [
+            (&b"/a\\040b"[..], &b"/a b"[..]),
+            (b"/a\\011b\\012c", b"/a\tb\nc"),
+            (b"/a\\134b", b"/a\\b"),
+            (b"/a\\134040", b"/a\\040"),
+            (b"/a\\043", b"/a#"),
+            (b"/\\303\\244\xff", b"/\xc3\xa4\xff"),
+            (b"/a\\8", b"/a\\8"),
+            (b"/a\\04", b"/a\\04"),
+        ] {
+            assert_eq!(decoded(encoded).as_bytes(), plain, "{}", String::from_utf8_lossy(encoded));
+        }
+    }
+
+    #[test]
+    fn the_deepest_and_last_mount_holds_a_path() {
+        let text = b"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n\
+                     2 1 8:2 / /mnt/a\\134b rw shared:1 master:2 - ext4 /dev/sdb rw\n\
+                     3 1 8:3 / /mnt/a\\134b rw - xfs /dev/sd\\040c rw,quota,upperdir=/u\\054v\nhalf a line\n";
+        let mounts = of_mountinfo(text);
+        let held = |path: &str| above(&mounts, Path::new(path)).expect("a mount");
+        let last = held("/mnt/a\\b/c");
+        assert_eq!((last.kind.as_str(), last.source.to_str()), ("xfs", Some("/dev/sd c")));
+        assert!(last.has("quota") && !last.has("quot"));
+        assert_eq!(last.option("upperdir").as_deref().and_then(std::ffi::OsStr::to_str), Some("/u,v"));
+        assert_eq!(held("/mnt/a\\bc").kind, "ext4", "a name that only begins alike");
+    }
+}
