@@ -41,6 +41,11 @@ impl Builder {
         }
     }
 
+    /// The kernel reported the state of memory.
+    pub fn memory_reported(&mut self) {
+        self.summary.memory_reported = true;
+    }
+
     /// A line of a known log that is taken without anything coming of it.
     pub fn pass_over(&mut self) {
         self.summary.passed_over += 1;
