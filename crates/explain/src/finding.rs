@@ -11,6 +11,9 @@ pub const SETTLE_RECORD: &str = "run `flatwater record -p PID -t 60s` as root wh
 /// What requests did is a finding of its own from this share of the lost time on.
 const REQUESTS_SHARE_MIN: f64 = 0.1;
 
+/// The confidence of a finding that claims nothing: absent in JSON and in reports.
+pub const NO_CONFIDENCE: f64 = f64::NAN;
+
 impl Finding {
     /// A finding from the parts of slow calls, with the figures that every such finding carries.
     #[must_use]

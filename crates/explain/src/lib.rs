@@ -5,6 +5,13 @@
 //! *counters* (what the sampled tables did meanwhile). A finding from counters alone is marked inferred, has
 //! a confidence, and says which one measurement would settle it.
 
+/// The key of a knob; one that the registry does not hold does not compile.
+macro_rules! knob {
+    ($key:literal) => {
+        const { flatwater_recording::knob::Key::of($key) }
+    };
+}
+
 pub mod aggressor;
 pub mod audit;
 pub mod cause;
@@ -47,6 +54,7 @@ pub use rank::{explain, explain_focused, explain_raw};
 pub use role::Role;
 pub use victim::Victim;
 
+use flatwater_recording::knob::Key;
 use serde::Serialize;
 
 use flatwater_recording::{Basis, CauseBasis, DurationBasis, Gap, Note, Observed, OwnCost, Setup, WorkloadOutcome};
@@ -165,6 +173,8 @@ pub struct Finding {
     /// How well it is known that it was this.
     pub cause_basis: CauseBasis,
     /// 0 to 1: how sure we are that this cause is at work, not how much it matters.
+    /// Absent (`NaN` here) where nothing is claimed: not-enough-to-judge.
+    #[serde(skip_serializing_if = "is_absent")]
     pub confidence: f64,
     /// Time lost to it, ns; `None` where counters cannot tell.
     pub lost_ns: Option<u64>,
@@ -185,6 +195,12 @@ pub struct Finding {
     /// Lines of the imported log that it rests on, in the order of the log; empty for what flatwater recorded itself.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub log_lines: Vec<LogLines>,
+}
+
+// By reference, as serde asks for it.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_absent(confidence: &f64) -> bool {
+    confidence.is_nan()
 }
 
 /// Lines of one file of an imported log, from the first to the last.
@@ -245,12 +261,12 @@ impl Fix {
 
     /// A fix made by one knob. A value the knob does not take is left out of `set` and stays in the text.
     #[must_use]
-    pub fn knob(text: impl Into<String>, key: &str, value: &str) -> Fix {
+    pub fn knob(text: impl Into<String>, key: Key, value: &str) -> Fix {
         let mut set = Setup::default();
-        let taken = set.set(key, value);
+        let taken = set.set(key.name(), value);
         // A recording may make a value absurd; a value that we chose may not be.
         #[cfg(test)]
-        assert!(taken.is_ok(), "{key}={value}: {taken:?}");
+        assert!(taken.is_ok(), "{}={value}: {taken:?}", key.name());
         drop(taken);
         Fix { text: text.into(), set }
     }

@@ -14,7 +14,7 @@ use super::{
     Conclusion, Explanation, Finding, Fix, Focus, Focused, confidence, lead, log_lines, lru, operations, profile,
     reasons, settings, sleepers, slow,
 };
-use flatwater_recording::{Note, Recording, Source};
+use flatwater_recording::{Gap, Note, Recording, Source};
 
 /// Version of the shape of `Explanation`.
 const EXPLANATION_VERSION: u32 = 1;
@@ -64,7 +64,7 @@ fn conclude(recording: &Recording, focus: &Focus) -> Explanation {
         conclusion: conclusion(&findings),
         findings,
         observed: recording.header.observed.clone(),
-        gaps: recording.gaps_found(),
+        gaps: gaps(facts),
         own_cost: recording.header.own_cost,
         workload: recording.outcomes.clone(),
         notes: notes(facts, judged.focused.as_ref()),
@@ -73,7 +73,17 @@ fn conclude(recording: &Recording, focus: &Focus) -> Explanation {
     }
 }
 
-/// From so many calls on a second thread is worth its start.
+/// What is missing from the recording, and from what was made of it.
+fn gaps(facts: &Facts<'_>) -> Vec<Gap> {
+    let mut gaps = facts.recording.gaps_found();
+    if facts.charges.cut {
+        let why = "more rows of waits, requests and their owners overlap than one explanation looks at";
+        gaps.push(Gap::new("who made some of the calls wait", why, "record for a shorter time"));
+    }
+    gaps
+}
+
+/// Above this many calls, use a second thread.
 const CALLS_FOR_TWO: usize = 20_000;
 
 /// The two passes over all calls that do not need each other.

@@ -99,7 +99,8 @@ pub fn fit(fix: Fix, finding: &Finding, recording: &Recording) -> Option<Fix> {
     };
     (further != now).then(|| {
         let text = format!("{} ({} is in force)", fix.text, shown(key, now));
-        Fix::knob(text, key, &further.to_string())
+        knob::Key::find(key)
+            .map_or_else(|_| Fix::advice(text.clone()), |key| Fix::knob(text.clone(), key, &further.to_string()))
     })
 }
 

@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn a_knob_that_the_kernel_lacks_is_replaced() {
-        let fix = || Fix::knob("start kswapd earlier", "vm.watermark_scale_factor", "200");
+        let fix = || Fix::knob("start kswapd earlier", knob!("vm.watermark_scale_factor"), "200");
         let old = Made::new().kernel("2.6.32-431.el6.x86_64").done();
         let told = fit(fix(), &Facts::of(&old));
         assert!(told.set.get("vm.watermark_scale_factor").is_none());
@@ -46,7 +46,7 @@ mod tests {
     #[test]
     fn a_kernel_that_is_not_known_is_no_old_one() {
         let unknown = Made::new().edit(|recording| recording.header.machine.kernel = None).done();
-        let fix = Fix::knob("write back early", "vm.dirty_background_bytes", "16MiB");
+        let fix = Fix::knob("write back early", knob!("vm.dirty_background_bytes"), "16MiB");
         assert_eq!(fit(fix.clone(), &Facts::of(&unknown)), fix);
     }
 }

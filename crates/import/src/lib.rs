@@ -392,7 +392,7 @@ fn read_sections(
             remember(format.0, builder, formats);
         } else if let Some(moment) = when::stamp(line.text) {
             builder.moment = Some(moment);
-            builder.understood_line();
+            builder.understood_line(&line);
             cursor.take();
         } else if is_break(line.text) {
             builder.elided = true;

@@ -47,6 +47,8 @@ fn gains(plain: Worth, whole: Worth) -> bool {
 /// What comes of a block.
 fn worth(mut text: Text) -> Worth {
     text.respace();
+    // A line that is joined from several is one: to join is no gain by itself.
+    text.count_joined_once();
     let (mut trial, mut unknown) = (Builder::default(), Unknown::default());
     read_sections(&text, &mut trial, &mut Vec::new(), &mut unknown, PREFIXES_MAX - 1);
     (trial.weight(), trial.summary().understood, unknown.lines)

@@ -67,6 +67,8 @@ struct Span {
     removed: u32,
     /// From 1; lines that were joined to the one before are missing.
     number: u32,
+    /// Lines of the file that this one was joined from.
+    lines: u32,
 }
 
 /// Lines of which a prefix was taken off.
@@ -90,6 +92,8 @@ pub struct Line<'a> {
     pub number: u32,
     pub text: &'a str,
     removed: u32,
+    /// Lines of the file that this one was joined from.
+    pub lines: u32,
 }
 
 /// A word of a line and where it stands.
@@ -213,7 +217,9 @@ impl Text {
             };
             match text.spans.last_mut().filter(|_| continued) {
                 Some(broken) => broken.end = end,
-                None => text.spans.push(Span { start, end, removed: u32::try_from(quote).unwrap_or(0), number }),
+                None => {
+                    text.spans.push(Span { start, end, removed: u32::try_from(quote).unwrap_or(0), number, lines: 1 })
+                }
             }
             text.clean.push('\n');
         }
@@ -235,6 +241,11 @@ impl Text {
         self.unwrap();
     }
 
+    /// Counts a line that was joined from several as one.
+    pub fn count_joined_once(&mut self) {
+        self.spans.iter_mut().for_each(|span| span.lines = 1);
+    }
+
     /// Puts together what a mail program broke, where a row or a frame says that it is not whole.
     fn unwrap(&mut self) {
         let mut joins = Joins::default();
@@ -254,6 +265,7 @@ impl Text {
                 // The end of the line above and what was taken off at this one's left.
                 cuts.push(last.end as usize..span.start as usize);
                 last.end = span.end;
+                last.lines = last.lines.saturating_add(span.lines);
             } else {
                 kept.push(span);
                 times.extend(self.times.get(at).copied());
@@ -324,7 +336,7 @@ impl Text {
             text.clean.push_str(line.get(cut..).unwrap_or_default());
             let (Ok(start), Ok(end)) = (u32::try_from(start), u32::try_from(text.clean.len())) else { break };
             let removed = span.removed.saturating_add(u32::try_from(cut).unwrap_or(0));
-            text.spans.push(Span { start, end, removed, number: span.number });
+            text.spans.push(Span { start, end, removed, ..*span });
             text.times.push(when);
             text.clean.push('\n');
             lines += 1;
@@ -363,7 +375,7 @@ impl Text {
     #[must_use]
     pub fn line(&self, index: usize) -> Option<Line<'_>> {
         let span = self.spans.get(index)?;
-        Some(Line { number: span.number, text: self.text_at(index)?, removed: span.removed })
+        Some(Line { number: span.number, text: self.text_at(index)?, removed: span.removed, lines: span.lines })
     }
 }
 
@@ -419,11 +431,11 @@ impl<'a> Cursor<'a> {
         self.at
     }
 
-    /// How many lines with anything on them lie between here and a later cursor of the same text.
+    /// How many lines of the file with anything on them lie between here and a later cursor of the same text.
     #[must_use]
     pub fn lines_to(&self, later: &Cursor<'_>) -> u64 {
         let lines = (self.at..later.at).filter_map(|at| self.text.line(at));
-        lines.filter(|line| !line.is_blank() && !is_break(line.text)).count() as u64
+        lines.filter(|line| !line.is_blank() && !is_break(line.text)).map(|line| u64::from(line.lines)).sum()
     }
 
     /// The numbers of the first and the last line from here to a later place.

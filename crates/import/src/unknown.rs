@@ -7,23 +7,23 @@ use super::{Unknown, settings};
 /// Typed text round the tables is no evidence lost: prompts are remembered, short separators forgotten.
 pub fn unknown_line(line: Line<'_>, blank_from: u32, builder: &mut Builder, unknown: &mut Unknown) {
     if let Some(command) = prompt(line.text) {
-        builder.understood_line();
+        builder.understood_line(&line);
         builder.command = Some(command.to_owned());
         return;
     }
     if settings::by_command(line.text, builder) {
-        builder.understood_line();
+        builder.understood_line(&line);
         return;
     }
     // head, tail and grep print the file's path over its lines.
     if let Some(command) = of_proc(line.text).or_else(|| typed(line.text)) {
-        builder.understood_line();
+        builder.understood_line(&line);
         builder.command = Some(command);
         return;
     }
     let path = line.text.trim().trim_start_matches("==>").trim_end_matches("<==").trim().trim_end_matches(':');
     if path.starts_with('/') && !path.contains(char::is_whitespace) {
-        builder.understood_line();
+        builder.understood_line(&line);
         builder.command = Some(format!("cat {path}"));
         return;
     }

@@ -16,6 +16,9 @@ pub struct ImportSummary {
     pub passed_over: u64,
     /// Lines that no importer knew, or that did not fit their format, in order; at most `NOT_UNDERSTOOD_MAX` ranges.
     pub not_understood: Vec<LineRange>,
+    /// A kernel's log in the text holds a report of the state of memory (Mem-Info).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub memory_reported: bool,
     /// Each file's formats, in the order in which they were met.
     pub formats: Vec<FormatRead>,
     /// Where each format stood, so that a finding can be shown in the log itself; at most `SECTIONS_MAX`.

@@ -48,7 +48,13 @@ fn is_layout(c: char) -> bool {
 fn colour_bytes(text: &str) -> usize {
     let Some(body) = text.strip_prefix("\u{1b}[") else { return 0 };
     let digits = body.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b';').count();
-    if body.as_bytes().get(digits) == Some(&b'm') { 2 + digits + 1 } else { 0 }
+    let known = body.get(..digits).unwrap_or_default().split(';').all(is_colour);
+    if known && body.as_bytes().get(digits) == Some(&b'm') { 2 + digits + 1 } else { 0 }
+}
+
+/// Reset, bold, dim, and colours of the foreground; not 8, which hides what follows, nor 7 or a background, which can.
+fn is_colour(code: &str) -> bool {
+    matches!(code, "" | "0" | "1" | "2" | "22") || matches!(code.parse(), Ok(30..=37_u8 | 39 | 90..=97))
 }
 
 fn replaced(text: &str, hostile: impl Fn(char) -> bool) -> Cow<'_, str> {
@@ -79,5 +85,6 @@ mod tests {
             "\u{fffd}[2J\u{1b}[31m\u{fffd}]52;c;x\u{fffd}\u{fffd}\n"
         );
         assert_eq!(output("end\u{1b}"), "end\u{fffd}");
+        assert_eq!(output("\u{1b}[8mhidden\u{1b}[1;7m"), "\u{fffd}[8mhidden\u{fffd}[1;7m");
     }
 }

@@ -13,6 +13,7 @@ use std::sync::{Arc, OnceLock};
 use arrow_array::Int64Array;
 use serde::{Deserialize, Serialize};
 
+use crate::Gap;
 use crate::schema::{self, ColumnKey};
 use crate::store::{ReadError, SealedTable};
 
@@ -106,8 +107,45 @@ pub(crate) struct Keys {
     /// Index into `entities`, one per row.
     pub(crate) owners: Vec<u16>,
     by_owner: OnceLock<RowsByOwner>,
-    /// Where each entity stands, once rows were added.
-    index_of: HashMap<Entity, u16>,
+    /// Place of each entity in `entities`.
+    index_of: OnceLock<HashMap<Entity, u16>>,
+}
+
+/// The most entities of one table: a row numbers its entity in 16 bits.
+pub const ENTITIES_MAX: usize = u16::MAX as usize;
+/// The most columns of one table: ten times as many as any kernel has counters in one file.
+pub const COLUMNS_MAX: usize = 4096;
+
+/// Rows and columns that a table had no place for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Refused {
+    /// Rows of entities beyond `ENTITIES_MAX`.
+    pub(crate) rows: u64,
+    /// There were columns beyond `COLUMNS_MAX`.
+    pub(crate) columns: bool,
+}
+
+impl Refused {
+    /// One gap for each limit that was reached.
+    pub(crate) fn gaps(self, table: Table) -> impl Iterator<Item = Gap> {
+        let name = table.name();
+        let rows = (self.rows > 0).then(|| {
+            let why =
+                format!("{} rows are of further entities than the {ENTITIES_MAX} that one table numbers", self.rows);
+            Gap::new(
+                format!("part of table {name}"),
+                why,
+                "record or import fewer cgroups, devices or caches at a time",
+            )
+        });
+        let columns = self.columns.then(|| {
+            let why = format!(
+                "it has more columns than the {COLUMNS_MAX} that one table holds; the further ones were left out"
+            );
+            Gap::new(format!("columns of table {name}"), why, "import the files one at a time")
+        });
+        rows.into_iter().chain(columns)
+    }
 }
 
 /// Rows of each entity, one entity behind the other.
@@ -117,8 +155,8 @@ struct RowsByOwner {
     rows: Vec<u32>,
 }
 
-/// Without the indexes: they follow from the rest, and a hash map prints in another order each time, while whoever holds two
-/// runs of one seed against each other compares what is printed.
+/// Without the indexes: they follow from the other fields, and a hash map prints in another order each time, while tests compare
+/// the printed forms of two runs of one seed.
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Keys");
@@ -135,7 +173,11 @@ impl Clone for Keys {
 
 impl Keys {
     pub(crate) fn new(entities: Vec<Entity>, at_ns: Vec<u64>, owners: Vec<u16>) -> Keys {
-        Keys { entities, at_ns, owners, by_owner: OnceLock::new(), index_of: HashMap::new() }
+        Keys { entities, at_ns, owners, by_owner: OnceLock::new(), index_of: OnceLock::new() }
+    }
+
+    fn index_of(&self) -> &HashMap<Entity, u16> {
+        self.index_of.get_or_init(|| self.entities.iter().cloned().zip(0..).collect())
     }
 
     fn rows_of(&self, owner: u16) -> &[u32] {
@@ -168,6 +210,9 @@ pub struct Series {
     pub table: Table,
     pub columns: Vec<SeriesColumn>,
     keys: KeysOf,
+    /// Place of each column by its name, as of some number of columns.
+    places: OnceLock<(usize, HashMap<String, usize>)>,
+    refused: Refused,
 }
 
 #[derive(Clone)]
@@ -207,9 +252,13 @@ impl fmt::Debug for Series {
 }
 
 impl Series {
+    fn of(table: Table, columns: Vec<SeriesColumn>, keys: KeysOf) -> Series {
+        Series { table, columns, keys, places: OnceLock::new(), refused: Refused::default() }
+    }
+
     #[must_use]
     pub fn new(table: Table) -> Series {
-        Series { table, columns: Vec::new(), keys: KeysOf::Memory(Keys::default()) }
+        Series::of(table, Vec::new(), KeysOf::Memory(Keys::default()))
     }
 
     /// A table from its rows: when each was taken, and which of the entities it is about.
@@ -221,12 +270,12 @@ impl Series {
         owners: Vec<u16>,
         columns: Vec<SeriesColumn>,
     ) -> Series {
-        Series { table, columns, keys: KeysOf::Memory(Keys::new(entities, at_ns, owners)) }
+        Series::of(table, columns, KeysOf::Memory(Keys::new(entities, at_ns, owners)))
     }
 
     /// A table whose rows stay in their file until they are asked for.
     pub(crate) fn sealed(table: Table, file: &Arc<SealedTable>) -> Series {
-        Series { table, columns: SealedTable::columns(file), keys: KeysOf::File(Arc::clone(file)) }
+        Series::of(table, SealedTable::columns(file), KeysOf::File(Arc::clone(file)))
     }
 
     fn keys(&self) -> &Keys {
@@ -286,7 +335,24 @@ impl Series {
     #[must_use]
     pub fn column(&self, key: impl ColumnKey) -> Option<&SeriesColumn> {
         debug_assert!(key.table().is_none_or(|table| table == self.table), "{} is not of {:?}", key.name(), self.table);
-        self.columns.iter().find(|column| column.name == key.name())
+        self.columns.get(self.find(key.name())?)
+    }
+
+    /// Place of the column of this name. `columns` is public: an index that no longer fits is not used.
+    fn find(&self, name: &str) -> Option<usize> {
+        let index =
+            || self.columns.iter().enumerate().rev().map(|(place, column)| (column.name.clone(), place)).collect();
+        let (of_columns, places) = self.places.get_or_init(|| (self.columns.len(), index()));
+        match places.get(name) {
+            Some(&place) if self.columns.get(place).is_some_and(|column| column.name == name) => Some(place),
+            None if *of_columns == self.columns.len() => None,
+            _ => self.columns.iter().position(|column| column.name == name),
+        }
+    }
+
+    /// What the table had no place for: rows of entities beyond `ENTITIES_MAX`, columns beyond `COLUMNS_MAX`.
+    pub fn gaps(&self) -> impl Iterator<Item = Gap> {
+        self.refused.gaps(self.table)
     }
 
     /// The columns that the schema does not know: what a newer kernel prints, or a newer flatwater writes.
@@ -310,19 +376,21 @@ impl Series {
         self.column(key).map(SeriesColumn::array).transpose()
     }
 
-    /// Index of the entity, adding it if it is new. More than 65 535 entities fold into the last.
-    pub fn entity_index(&mut self, entity: &Entity) -> u16 {
+    /// Index of the entity, added if it is new; `None` beyond `ENTITIES_MAX`.
+    pub(crate) fn entity_index(&mut self, entity: &Entity) -> Option<u16> {
         let keys = self.keys_mut();
-        if keys.index_of.len() != keys.entities.len() {
-            keys.index_of = keys.entities.iter().cloned().zip(0..).collect();
+        if let Some(index) = keys.index_of().get(entity) {
+            return Some(*index);
         }
-        if let Some(index) = keys.index_of.get(entity) {
-            return *index;
-        }
-        let Ok(index) = u16::try_from(keys.entities.len()) else { return u16::MAX };
+        let index = u16::try_from(keys.entities.len()).ok().filter(|index| usize::from(*index) < ENTITIES_MAX)?;
         keys.entities.push(entity.clone());
-        keys.index_of.insert(entity.clone(), index);
-        index
+        keys.index_of.get_mut()?.insert(entity.clone(), index);
+        Some(index)
+    }
+
+    /// Counts rows that `entity_index` had no place for.
+    pub(crate) fn refuse_rows(&mut self, rows: u64) {
+        self.refused.rows = self.refused.rows.saturating_add(rows);
     }
 
     /// Rows without any values; `SeriesColumn::extend_from` and `pad_columns` follow.
@@ -347,15 +415,22 @@ impl Series {
         self.columns.iter_mut().for_each(SeriesColumn::clear);
     }
 
+    /// Takes the entities away from a table without rows.
+    pub(crate) fn clear_entities(&mut self) {
+        let keys = self.keys_mut();
+        keys.entities.clear();
+        keys.index_of = OnceLock::new();
+    }
+
     /// Appends a row of columns by name, also of such that the schema does not know; columns not named become null,
     /// those that are new here are added (null above).
     pub fn push(&mut self, at_ns: u64, entity: &Entity, values: &[(&str, ColumnKind, Option<i64>)]) {
-        let index = self.entity_index(entity);
+        let Some(index) = self.entity_index(entity) else { return self.refuse_rows(1) };
         self.extend_keys([(at_ns, index)].into_iter());
         let rows = self.len();
         for &(name, kind, value) in values {
             let place = self.place_of(name, kind);
-            if let Some(column) = self.columns.get_mut(place) {
+            if let Some(column) = place.and_then(|place| self.columns.get_mut(place)) {
                 column.pad(rows - 1);
                 column.extend([value]);
             }
@@ -363,27 +438,47 @@ impl Series {
         self.pad_columns();
     }
 
-    /// Where the column stands, adding an empty one if it is new.
-    fn place_of(&mut self, name: &str, kind: ColumnKind) -> usize {
-        self.columns.iter().position(|column| column.name == name).unwrap_or_else(|| {
-            self.columns.push(SeriesColumn::new(name, kind, []));
-            self.columns.len() - 1
-        })
+    /// Place of the column, added empty if it is new; `None` beyond `COLUMNS_MAX`.
+    pub(crate) fn place_of(&mut self, name: &str, kind: ColumnKind) -> Option<usize> {
+        if let Some(place) = self.find(name) {
+            return Some(place);
+        }
+        if self.columns.len() >= COLUMNS_MAX {
+            self.refused.columns = true;
+            return None;
+        }
+        let place = self.columns.len();
+        self.columns.push(SeriesColumn::new(name, kind, []));
+        if let Some((of_columns, places)) = self.places.get_mut() {
+            if *of_columns == place {
+                places.insert(name.to_owned(), place);
+                *of_columns += 1;
+            } else {
+                self.places = OnceLock::new();
+            }
+        }
+        Some(place)
     }
 
     /// The other's rows after ours; tables and columns may differ, what one does not have is null.
     pub fn append(&mut self, other: &Series) {
         let before = self.len();
-        let places: Vec<u16> = other.entities().iter().map(|entity| self.entity_index(entity)).collect();
-        let owner = |index: &u16| places.get(usize::from(*index)).copied().unwrap_or(0);
-        self.extend_keys(other.at_ns().iter().copied().zip(other.owners().iter().map(owner)));
+        let places: Vec<Option<u16>> = other.entities().iter().map(|entity| self.entity_index(entity)).collect();
+        let owners = || other.owners().iter().map(|index| places.get(usize::from(*index)).copied().flatten());
+        let refused = owners().filter(Option::is_none).count();
+        self.refuse_rows(refused as u64);
+        let rows = other.at_ns().iter().copied().zip(owners());
+        self.extend_keys(rows.filter_map(|(at_ns, owner)| Some((at_ns, owner?))));
         for column in &other.columns {
             let place = self.place_of(&column.name, column.kind);
-            if let Some(ours) = self.columns.get_mut(place) {
+            if let Some(ours) = place.and_then(|place| self.columns.get_mut(place)) {
                 ours.pad(before);
-                ours.extend(column.values().iter());
+                let values = column.values();
+                ours.extend(owners().enumerate().filter(|(_, owner)| owner.is_some()).map(|(row, _)| values.get(row)));
             }
         }
+        self.refused.rows = self.refused.rows.saturating_add(other.refused.rows);
+        self.refused.columns |= other.refused.columns;
         self.pad_columns();
     }
 
@@ -391,7 +486,7 @@ impl Series {
     #[must_use]
     pub fn only(&self, columns: &[impl ColumnKey]) -> Series {
         let kept = self.columns.iter().filter(|column| columns.iter().any(|key| key.name() == column.name));
-        Series { table: self.table, columns: kept.cloned().collect(), keys: self.keys.clone() }
+        Series::of(self.table, kept.cloned().collect(), self.keys.clone())
     }
 
     /// Every other moment, whole: half the rows over the same interval.
@@ -419,7 +514,7 @@ impl Series {
             SeriesColumn::new(column.name.clone(), column.kind, rows.iter().map(|&row| values.get(row)))
         });
         let keys = Keys::new(self.entities().to_vec(), picked(self.at_ns(), rows), picked(self.owners(), rows));
-        Series { table: self.table, columns: columns.collect(), keys: KeysOf::Memory(keys) }
+        Series::of(self.table, columns.collect(), KeysOf::Memory(keys))
     }
 
     /// Brings rows into an order: by time, or by entity and then time (neighbouring values alike: small files).
@@ -436,8 +531,8 @@ impl Series {
 
     #[must_use]
     pub fn rows_of(&self, entity: &Entity) -> Option<Rows<'_>> {
-        let index = self.entities().iter().position(|known| known == entity)?;
-        Some(Rows { series: self, rows: self.keys().rows_of(u16::try_from(index).ok()?) })
+        let index = self.keys().index_of().get(entity)?;
+        Some(Rows { series: self, rows: self.keys().rows_of(*index) })
     }
 
     /// Each entity with its rows.
@@ -536,6 +631,31 @@ mod tests {
             }
         }
         series
+    }
+
+    #[test]
+    fn rows_and_columns_beyond_the_limits_are_counted_and_not_folded_into_others() {
+        let mut series = Series::new(Table::Slabs);
+        for cache in 0..=super::ENTITIES_MAX {
+            let value = i64::try_from(cache).ok();
+            series.push(0, &Entity::named(&cache.to_string()), &[("active_objs", ColumnKind::Gauge, value)]);
+        }
+        let last =
+            series.rows_of(&Entity::named(&(super::ENTITIES_MAX - 1).to_string())).expect("the last in its place");
+        assert_eq!(last.values("active_objs").collect::<Vec<_>>(), [(0, super::ENTITIES_MAX as i64 - 1)]);
+        assert_eq!(series.len(), super::ENTITIES_MAX);
+        let gaps: Vec<_> = series.gaps().collect();
+        assert!(matches!(&gaps[..], [gap] if gap.why.starts_with("1 rows are of further entities")), "{gaps:?}");
+
+        let mut wide = Series::new(Table::Vmstat);
+        let names: Vec<String> = (0..super::COLUMNS_MAX + 3).map(|name| format!("c{name}")).collect();
+        let values: Vec<_> = names.iter().map(|name| (name.as_str(), ColumnKind::Gauge, Some(1))).collect();
+        wide.push(0, &Entity::default(), &values);
+        assert_eq!(wide.columns.len(), super::COLUMNS_MAX);
+        let mut other = Series::new(Table::Vmstat);
+        other.append(&wide);
+        let gaps: Vec<_> = other.gaps().collect();
+        assert!(matches!(&gaps[..], [gap] if gap.why.contains("more columns than the 4096")), "{gaps:?}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::rows::{Interval, clock, day, grid};
 use super::{Format, Options, ReportError, facts};
 use flatwater_explain::Explanation;
 use flatwater_recording::schema::vmstat;
-use flatwater_recording::{Entity, Header, Recording, Table};
+use flatwater_recording::{Entity, Header, Recording, Table, printable};
 
 pub const FORMAT: Format =
     Format { name: "sar", sentence: "Paging as `sar -B` prints it, with %vmeff, from /proc/vmstat.", render };
@@ -50,8 +50,8 @@ fn render(recording: &Recording, _explanation: &Explanation, options: &Options) 
 /// sar's first line: readers of sar text take the date and the number of CPUs from it.
 pub fn banner(header: &Header) -> String {
     let machine = &header.machine;
-    let kernel = machine.kernel.as_deref().unwrap_or("-");
-    let host = machine.hostname.as_deref().unwrap_or("-");
+    let kernel = printable::line(machine.kernel.as_deref().unwrap_or("-"));
+    let host = printable::line(machine.hostname.as_deref().unwrap_or("-"));
     let day = day(header).unwrap_or_else(|| "-".to_owned());
     let cpus = machine.cpus.map(|cpus| format!("\t({cpus} CPU)")).unwrap_or_default();
     format!("Linux {kernel} ({host}) \t{day}{cpus}\n\n")
@@ -76,4 +76,18 @@ fn line(text: &mut String, time: &str, row: &Row) {
         }
     }
     text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use flatwater_recording::Header;
+
+    #[test]
+    fn names_of_the_host_are_printed_without_control_characters() {
+        let mut header = Header::default();
+        header.machine.hostname = Some("a\u{1b}]0;owned\u{7}\nLinux".to_owned());
+        header.machine.kernel = Some("6.1\u{1b}[8m".to_owned());
+        let banner = super::banner(&header);
+        assert!(!banner.contains(['\u{1b}', '\u{7}']) && banner.lines().count() == 2, "{banner:?}");
+    }
 }

@@ -65,6 +65,7 @@ const WITHOUT_EFFECT: &[&str] = &[
 fn missing_for(key: &str, value: &str) -> Option<&'static str> {
     let off = matches!(value, "0" | "never");
     match key {
+        ZONE_RECLAIM => (!off).then_some("reclaim of the local zone"),
         "kernel.numa_balancing" => (!off).then_some("NUMA balancing by faults"),
         "vm.compaction_proactiveness" => (!off).then_some("proactive compaction"),
         // mm/huge_memory.c: vma_thp_gfp_mask, 4.6 and later: both that defer wake kswapd for a fault, and it wakes kcompactd.
@@ -87,7 +88,22 @@ fn missing_for(key: &str, value: &str) -> Option<&'static str> {
 /// The knobs that the model of this kernel obeys; sweeping another would give the same each time.
 #[must_use]
 pub fn modelled_knobs(kernel: &str) -> &'static [&'static str] {
-    if kernel.starts_with("linux-2.2") { &[] } else { MODELLED }
+    if kernel.starts_with("linux-2.2") {
+        return &[];
+    }
+    match MODELLED {
+        [ZONE_RECLAIM, others @ ..] if lacks_zone_reclaim(kernel) => others,
+        all => all,
+    }
+}
+
+/// The first of `MODELLED`.
+const ZONE_RECLAIM: &str = "vm.zone_reclaim_mode";
+
+/// Linux has the knob from 2.6.16 on, and the models reclaim the local zone from 2.6.32 on.
+fn lacks_zone_reclaim(kernel: &str) -> bool {
+    let patch = kernel.strip_prefix("linux-2.6.").map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
+    patch.flatten().and_then(|patch| patch.parse::<u32>().ok()).is_some_and(|patch| patch < 32)
 }
 
 /// What the model would need to obey this setting, if it does not: a run that ignored it would be another machine's.
@@ -123,6 +139,17 @@ mod tests {
         assert_eq!(missing_mechanism("linux-6.12", "kernel.numa_balancing", "0"), None);
         assert_eq!(missing_mechanism("linux-2.2.5", "vm.dirty_ratio", "5"), Some("this setting"));
         assert_eq!(missing_mechanism("linux-6.12", "cgroup.memory_high", "1048576"), Some("memory.high of a cgroup"));
+    }
+
+    #[test]
+    fn reclaim_of_the_local_zone_is_refused_where_the_model_has_none() {
+        let why = |kernel, value| missing_mechanism(kernel, "vm.zone_reclaim_mode", value);
+        for kernel in ["linux-2.6.17", "linux-2.6.31"] {
+            assert_eq!(why(kernel, "1"), Some("reclaim of the local zone"), "{kernel}");
+            assert_eq!(why(kernel, "0"), None, "{kernel}");
+            assert!(!super::modelled_knobs(kernel).contains(&"vm.zone_reclaim_mode"));
+        }
+        assert_eq!([why("linux-2.6.32", "1"), why("linux-6.12", "1")], [None, None]);
     }
 
     #[test]

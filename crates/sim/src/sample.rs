@@ -189,12 +189,11 @@ fn cpu(table: &mut Series, m: &Machine, now: u64) {
         user += own;
     }
     let wall = now * cpus.len() as u64;
-    // A burst is charged when it ends, so idle time is what is left now; iowait is not separated from idle.
+    // A burst is charged when it ends, so idle time is what is left now. It holds the time waiting for I/O: iowait is absent.
     let values = [
         value(cpu::USER_NS, user.min(busy)),
         value(cpu::SYSTEM_NS, busy.saturating_sub(user)),
         value(cpu::IDLE_NS, wall.saturating_sub(busy)),
-        value(cpu::IOWAIT_NS, 0),
         value(cpu::CTXT, cpus.switches),
         value(cpu::PROCS_RUNNING, cpus.running()),
         value(cpu::PROCS_BLOCKED, u64::from(m.blocked.get())),

@@ -1,7 +1,11 @@
 //! To whom each interval of a stall is charged: wait chains followed to their end, device time by who was ahead.
 
+use std::collections::HashSet;
+
 use super::links::{Links, ender, is_kernel};
-use flatwater_recording::{Call, Cause, CpuOwner, MemoryScope, Request, RequestOp, Task, Wait, WakerKind};
+use flatwater_recording::{
+    Call, Cause, CpuOwner, Dirtier, MemoryScope, MemoryUser, Request, RequestOp, Task, Wait, WakerKind,
+};
 
 /// By which means somebody made others wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -93,6 +97,10 @@ impl Interval {
         self.to_ns.saturating_sub(self.from_ns)
     }
 
+    fn bounds(self) -> (u64, u64) {
+        (self.from_ns, self.to_ns)
+    }
+
     fn within(self, from_ns: u64, to_ns: u64) -> Interval {
         Interval { from_ns: self.from_ns.max(from_ns), to_ns: self.to_ns.min(to_ns) }
     }
@@ -103,8 +111,9 @@ pub fn segment<'a>(links: &Links<'a>, call: &Call, place: usize, mut charge: imp
     let Some(segment) = call.segments.get(place) else { return };
     let from_ns = call.start_ns.saturating_add(segment.offset_ns);
     let whole = Interval { from_ns, to_ns: from_ns.saturating_add(segment.ns) };
-    let mut put = |party, means, ns, bytes, file| {
+    let mut put = |party, means, ns, bytes, file: Option<&'a str>| {
         if ns > 0 {
+            links.spend(weight(&party, file));
             charge(Charge { party, means, ns, bytes, file });
         }
     };
@@ -145,8 +154,19 @@ pub fn segment<'a>(links: &Links<'a>, call: &Call, place: usize, mut charge: imp
     sleeps(links, call, whole, &mut put);
 }
 
-/// All requests of the queue are taken, and whoever completes one ends the wait by chance: those who had them answer, each for as
-/// long as it had how many.
+/// What a charge costs those who add it up: they copy the names of its party and of its file.
+fn weight(party: &Party<'_>, file: Option<&str>) -> usize {
+    let names = match party {
+        Party::Other(task) | Party::Own(task) | Party::Limit(task) | Party::Kernel(task) => {
+            task.name.len() + task.cgroup.as_ref().map_or(0, String::len)
+        }
+        Party::Device | Party::Flush | Party::Unknown => 0,
+    };
+    1 + (names + file.map_or(0, str::len)) / 64
+}
+
+/// All requests of the queue are taken, and the wait ends when any of them completes. Each holder is blamed in proportion to
+/// requests held x time.
 fn full_queue<'a>(links: &Links<'a>, call: &Call, whole: Interval, put: Put<'_, 'a>) {
     let holders = links.queue_holders(call, whole.from_ns, whole.to_ns);
     sleeps(links, call, whole, &mut |party, means, ns, bytes, file| match party {
@@ -161,12 +181,18 @@ fn full_queue<'a>(links: &Links<'a>, call: &Call, whole: Interval, put: Put<'_, 
 
 /// Follows each sleep within the interval to its end.
 fn sleeps<'a>(links: &Links<'a>, call: &Call, whole: Interval, put: Put<'_, 'a>) {
-    let mut covered_ns = 0;
-    for sleep in links.sleeps(call) {
-        let asleep = whole.within(sleep.start_ns, sleep.start_ns.saturating_add(sleep.duration_ns));
+    let mut covered_ns = 0_u64;
+    let mut at_ns = whole.from_ns;
+    for sleep in links.sleeps_within(call, whole.bounds()) {
+        // A thread sleeps once at a time: what overlaps is damaged.
+        let asleep = whole.within(sleep.start_ns.max(at_ns), sleep.start_ns.saturating_add(sleep.duration_ns));
         if asleep.ns() > 0 {
-            covered_ns += asleep.ns();
+            at_ns = asleep.to_ns;
+            covered_ns = asleep.ns().saturating_add(covered_ns);
             follow(links, call, sleep, asleep, put);
+        }
+        if at_ns >= whole.to_ns {
+            break;
         }
     }
     put(Party::Unknown, Means::Running, whole.ns().saturating_sub(covered_ns), 0, None);
@@ -176,8 +202,8 @@ fn sleeps<'a>(links: &Links<'a>, call: &Call, whole: Interval, put: Put<'_, 'a>)
 /// device works on for it. What was ahead in the queue, or held back, keeps its owner.
 fn journal<'a>(links: &Links<'a>, call: &Call, whole: Interval, put: Put<'_, 'a>) {
     let Some(content) = links.journal(call) else { return sleeps(links, call, whole, put) };
-    let of_others: u64 = content.others.iter().map(|(_, count, _)| count).sum();
-    let share = content.beyond_usual * of_others as f64 / (of_others + content.own) as f64;
+    let of_others: u64 = content.others.iter().fold(0, |sum, (_, count, _)| sum.saturating_add(*count));
+    let share = content.beyond_usual * of_others as f64 / of_others.saturating_add(content.own).max(1) as f64;
     sleeps(links, call, whole, &mut |party, means, ns, bytes, file| {
         let of_the_journal = match party {
             Party::Device | Party::Kernel(_) => true,
@@ -189,7 +215,7 @@ fn journal<'a>(links: &Links<'a>, call: &Call, whole: Interval, put: Put<'_, 'a>
         split(links, call, theirs_ns, Means::Journal, &content.others, &mut |party, means, ns, _, file| {
             put(party, means, ns, 0, file);
         });
-        put(party, means, ns - theirs_ns, bytes, file);
+        put(party, means, ns.saturating_sub(theirs_ns), bytes, file);
     });
 }
 
@@ -202,27 +228,28 @@ fn follow<'a>(links: &Links<'a>, call: &Call, wait: &'a Wait, within: Interval, 
     let Some(task) = ender(wait).filter(|_| matches!(wait.waker_kind, WakerKind::Task | WakerKind::Unknown)) else {
         return put(Party::Unknown, Means::Running, within.ns(), 0, None);
     };
-    let mut slept_ns = 0;
+    let mut slept_ns = 0_u64;
     let mut at_ns = within.from_ns;
-    let mut behind: Vec<&Wait> = links.behind(call, wait).collect();
-    behind.sort_by_key(|link| link.start_ns);
-    for link in behind {
+    for link in links.behind_within(call, wait, within.bounds()) {
         let asleep = within.within(link.start_ns.max(at_ns), link.start_ns.saturating_add(link.duration_ns));
         if asleep.ns() > 0 {
             at_ns = asleep.to_ns;
-            slept_ns += asleep.ns();
+            slept_ns = asleep.ns().saturating_add(slept_ns);
             follow(links, call, link, asleep, put);
+        }
+        if at_ns >= within.to_ns {
+            break;
         }
     }
     // The rest of the wait the thread ran, or waited for a CPU.
     let mut ran_ns = within.ns().saturating_sub(slept_ns);
     let (mut wait_at, mut unknown_ns) = (None, 0_u64);
-    for row in links.cpu_waits_of(call, task.tid) {
+    for row in links.cpu_waits_of(call, task.tid, within.bounds()) {
         // The rows of one wait stand together.
         if wait_at.replace((row.start_ns, row.duration_ns)) != Some((row.start_ns, row.duration_ns)) {
             let wait = within.within(row.start_ns, row.start_ns.saturating_add(row.duration_ns)).ns().min(ran_ns);
             ran_ns -= wait;
-            unknown_ns += wait;
+            unknown_ns = unknown_ns.saturating_add(wait);
         }
         let ns = row_ns(row, within).min(unknown_ns);
         if let Some(owner) = row.owner.as_ref().filter(|_| ns > 0) {
@@ -264,9 +291,8 @@ fn device<'a>(links: &Links<'a>, call: &Call, request: &'a Request, within: Inte
         _ => put(Party::Unknown, Means::Queue, before_ns, 0, None),
     }
     let served = within.within(since_ns, request.complete_ns);
-    let ahead = links.ahead(request);
     let late_ns = request.server_waited_ns.unwrap_or(0);
-    let known_ns: u64 = ahead.iter().fold(late_ns, |sum, row| sum.saturating_add(row.device_ns));
+    let known_ns: u64 = links.ahead(request).fold(late_ns, |sum, row| sum.saturating_add(row.device_ns));
     // `device_ns` is of the request's whole wait; of the interval at hand it has the same share.
     let wait_ns = request.complete_ns.saturating_sub(since_ns).max(known_ns).max(1);
     // Without whoever took the memory that held it, this read would not have been made, nor have waited in a queue.
@@ -278,9 +304,9 @@ fn device<'a>(links: &Links<'a>, call: &Call, request: &'a Request, within: Inte
     let served_ns = served.ns().saturating_sub(again_ns);
     let share = |ns: u64| (u128::from(served_ns) * u128::from(ns) / u128::from(wait_ns)) as u64;
     let mut charged_ns = 0;
-    for row in ahead {
+    for row in links.ahead(request) {
         let ns = share(row.device_ns);
-        charged_ns += ns;
+        charged_ns = ns.saturating_add(charged_ns);
         let owner = row.owner.as_ref().map(|owner| party(links, call, owner));
         let (whose, means) = match (row.op, owner) {
             (RequestOp::Flush, Some(Party::Other(owner))) if row.in_cache == Some(true) => {
@@ -296,7 +322,7 @@ fn device<'a>(links: &Links<'a>, call: &Call, request: &'a Request, within: Inte
     }
     // The device's own thread was not at work on it: it waited for a CPU.
     let mut unknown_ns = share(late_ns);
-    charged_ns += unknown_ns;
+    charged_ns = charged_ns.saturating_add(unknown_ns);
     for row in links.cpu_waits_for(request) {
         let ns = share(row.ran_ns).min(unknown_ns);
         if let Some(owner) = &row.owner {
@@ -324,7 +350,7 @@ pub type Share<'a> = (&'a Task, u64, Option<&'a str>);
 /// Splits an interval among shares in proportion to their weights; to nobody where there are none.
 fn split<'a>(links: &Links<'a>, call: &Call, ns: u64, means: Means, shares: &[Share<'a>], put: Put<'_, 'a>) {
     let all: u64 = shares.iter().fold(0, |sum, (_, weight, _)| sum.saturating_add(*weight));
-    if all == 0 {
+    if all == 0 || !links.spend(shares.len()) {
         return put(Party::Unknown, means, ns, 0, None);
     }
     for (task, weight, file) in shares {
@@ -340,11 +366,11 @@ fn dirtiers<'a>(links: &Links<'a>, call: &Call, within: Interval, put: Put<'_, '
 /// Who ran on the CPU meanwhile. While it idled, or ran what is not remembered, nobody is known.
 fn processor<'a>(links: &Links<'a>, call: &Call, whole: Interval, put: Put<'_, 'a>) {
     let mut known_ns = 0;
-    for row in links.cpu_owners(call) {
+    for row in links.cpu_owners(call, whole.bounds()) {
         // A wait may reach beyond the segment.
         let ns = row_ns(row, whole).min(whole.ns().saturating_sub(known_ns));
         let Some(owner) = row.owner.as_ref().filter(|_| ns > 0) else { continue };
-        known_ns += ns;
+        known_ns = ns.saturating_add(known_ns);
         put(party(links, call, owner), Means::Cpu, ns, 0, None);
     }
     put(Party::Unknown, Means::Cpu, whole.ns().saturating_sub(known_ns), 0, None);
@@ -353,20 +379,19 @@ fn processor<'a>(links: &Links<'a>, call: &Call, whole: Interval, put: Put<'_, '
 /// Bytes that each process made dirty: by the kernel's count of the process, or by its files. Processes that live for less
 /// than an interval are in no count: of them the devices wrote so much.
 fn dirtied<'a>(links: &Links<'a>, within: Interval) -> Vec<Share<'a>> {
-    let rows = links.dirtiers.meanwhile(within.from_ns, within.to_ns);
-    let whole = |owner: &Task| rows.iter().any(|row| row.inode.is_none() && row.owner.pid == owner.pid);
-    let counted = rows.iter().filter(|row| row.inode.is_none() || !whole(&row.owner));
+    let rows: Vec<&Dirtier> = links.dirtiers(within.bounds()).collect();
+    let whole: HashSet<u32> = rows.iter().filter(|row| row.inode.is_none()).map(|row| row.owner.pid).collect();
+    let counted = rows.iter().filter(|row| row.inode.is_none() || !whole.contains(&row.owner.pid));
     let mut shares: Vec<Share<'_>> =
         counted.filter_map(|row| Some((&row.owner, row.bytes?, row.file.as_deref()))).collect();
-    let known: Vec<u32> = shares.iter().map(|(task, ..)| task.pid).collect();
+    let known: HashSet<u32> = shares.iter().map(|(task, ..)| task.pid).collect();
     shares.extend(moved(links, within, RequestOp::Write).into_iter().filter(|(task, ..)| !known.contains(&task.pid)));
     shares
 }
 
 /// Bytes of each process that devices read or wrote.
 fn moved<'a>(links: &Links<'a>, within: Interval, op: RequestOp) -> Vec<Share<'a>> {
-    let rows = links.queue_owners.meanwhile(within.from_ns, within.to_ns);
-    let of_op = rows.into_iter().filter(|row| row.op == op);
+    let of_op = links.queue_owners(within.bounds()).filter(|row| row.op == op);
     of_op
         .filter_map(|row| Some((row.owner.as_ref().filter(|task| !is_kernel(task))?, row.bytes, row.file.as_deref())))
         .collect()
@@ -375,7 +400,7 @@ fn moved<'a>(links: &Links<'a>, within: Interval, op: RequestOp) -> Vec<Share<'a
 /// Who took memory meanwhile: pages allocated, files read and written. Of a cgroup's own limit only its members answer.
 fn memory<'a>(links: &Links<'a>, call: &Call, within: Interval, in_cgroup: bool, put: Put<'_, 'a>) {
     let page_bytes = links.recording().header.machine.page_size_bytes();
-    let users = links.memory_users.meanwhile(within.from_ns, within.to_ns);
+    let users: Vec<&MemoryUser> = links.memory_users(within.bounds()).collect();
     let own = links.own_cgroup(call).filter(|_| in_cgroup);
     let inside = |task: &Task| !in_cgroup || task.pid == call.pid || own.is_none() || task.cgroup.as_deref() == own;
     // Whoever asks for memory over a limit reclaims as much itself: that says who took it, exactly.
@@ -393,7 +418,7 @@ fn memory<'a>(links: &Links<'a>, call: &Call, within: Interval, in_cgroup: bool,
             (&row.owner, allocated.saturating_add(row.read_bytes.unwrap_or(0)), None)
         })
         .collect();
-    let known: Vec<u32> = shares.iter().map(|(task, ..)| task.pid).collect();
+    let known: HashSet<u32> = shares.iter().map(|(task, ..)| task.pid).collect();
     shares.extend(moved(links, within, RequestOp::Read).into_iter().filter(|(task, ..)| !known.contains(&task.pid)));
     shares.extend(dirtied(links, within));
     shares.retain(|(task, ..)| inside(task));

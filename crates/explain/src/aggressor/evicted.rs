@@ -3,7 +3,7 @@
 //! Two counts say it: the kernel's of evicted pages that came back (`workingset_refault_file`, mm/workingset.c), and that of
 //! the pages which each member had to reclaim, since it asked for memory over the limit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use flatwater_recording::schema::cgroup;
 use flatwater_recording::{Recording, RequestOp, Table, Task};
@@ -30,9 +30,9 @@ impl<'a> Evicted<'a> {
             return Evicted::default();
         };
         // Others read on the same devices too: only those who share the cgroup count.
+        let cgroups: HashSet<&str> = taken.values().filter_map(|(taker, _)| taker.cgroup.as_deref()).collect();
         let members = |task: &Task| {
-            taken.contains_key(&task.pid)
-                || taken.values().any(|(taker, _)| taker.cgroup.is_some() && taker.cgroup == task.cgroup)
+            taken.contains_key(&task.pid) || task.cgroup.as_deref().is_some_and(|cgroup| cgroups.contains(cgroup))
         };
         let reads = recording.queue_owners.iter().filter(|row| row.op == RequestOp::Read);
         let own = reads.filter(|row| row.owner.as_ref().is_some_and(members));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::charge::Share;
-use super::links::{is_kernel, most};
+use super::links::{Links, is_kernel, most};
 use flatwater_recording::{OpKind, QueueOwner, Recording, RequestOp, Task};
 
 /// Metadata a second up to which it does not matter whose changes they were, since a commit costs its writes and flushes in any case. Chosen, not measured.
@@ -71,13 +71,14 @@ impl<'a> Journals<'a> {
             return journals;
         }
         for row in recording.queue_owners.iter().filter(|row| is_metadata(row)) {
-            *journals.interval(row.start_ns, row.width_ns).metadata.entry(&row.device).or_default() += row.bytes;
+            let written = journals.interval(row.start_ns, row.width_ns).metadata.entry(&row.device).or_default();
+            *written = written.saturating_add(row.bytes);
         }
         for bucket in recording.latency.iter().filter(|bucket| CHANGES.contains(&bucket.op)) {
             // Intervals of both tables end together, but for the last: by the one that holds the middle.
             let middle_ns = bucket.start_ns.saturating_add(bucket.width_ns / 2);
             if let Some((_, interval)) = journals.intervals.range_mut(..=middle_ns).next_back() {
-                interval.own += bucket.from_start.count();
+                interval.own = interval.own.saturating_add(bucket.from_start.count());
             }
         }
         journals
@@ -92,21 +93,25 @@ impl<'a> Journals<'a> {
 
     /// What this device's journal wrote then; `None` where that was no more than usual, or nobody is known to have changed anything.
     #[must_use]
-    pub fn content(&self, device: &str, from_ns: u64, to_ns: u64) -> Option<Content<'a>> {
+    pub fn content(&self, links: &Links<'_>, device: &str, (from_ns, to_ns): (u64, u64)) -> Option<Content<'a>> {
         let from_ns = from_ns.saturating_sub(BEFORE_NS);
         let first_ns = from_ns.saturating_sub(self.width_ns_max);
         let (mut bytes, mut ns) = (0_u64, 0_u64);
         let mut content = Content { beyond_usual: 0.0, others: Vec::new(), own: 0 };
         let mut inodes: HashMap<(&str, Option<&str>), (&Task, u64)> = HashMap::new();
-        for (start_ns, interval) in self.intervals.range(first_ns..to_ns) {
+        for (start_ns, interval) in self.intervals.range(first_ns..to_ns.max(first_ns)) {
+            if !links.spend(1 + interval.inodes.len()) {
+                break;
+            }
             if start_ns.saturating_add(interval.width_ns) <= from_ns {
                 continue;
             }
             ns = ns.saturating_add(interval.width_ns);
             bytes = bytes.saturating_add(interval.metadata.get(device).copied().unwrap_or(0));
-            content.own += interval.own;
+            content.own = content.own.saturating_add(interval.own);
             for (who, (task, count)) in &interval.inodes {
-                inodes.entry(*who).or_insert((task, 0)).1 += count;
+                let sum = &mut inodes.entry(*who).or_insert((task, 0)).1;
+                *sum = sum.saturating_add(*count);
             }
         }
         content.others = most(inodes.into_values().map(|(task, count)| (task, count, None)).collect());

@@ -1,6 +1,6 @@
 //! The tables of wait chains and device requests, found by call and by request.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::path::Path;
 use std::rc::Rc;
@@ -8,6 +8,7 @@ use std::rc::Rc;
 use super::charge::Share;
 use super::evicted::Evicted;
 use super::journal::{Content, Journals};
+use super::spans::Spans;
 use flatwater_recording::{
     Call, CpuOwner, Dirtier, MemoryUser, QueueAhead, QueueOwner, Recording, Request, Segment, Stack, Task, Wait,
 };
@@ -52,14 +53,34 @@ impl Seconds {
     }
 }
 
+/// Rows that one explanation looks at to find who made calls wait. A recording of a day looks at a tenth; one whose rows all
+/// overlap would take hours.
+const STEPS_MAX: u64 = 100_000_000;
+
+/// A call by thread and start.
+type CallKey = (u32, u64);
+
+/// What is asked once for each charge of a call.
+#[derive(Clone, Copy, Debug)]
+struct OfCall<'a> {
+    call: (u32, CallKey, u64),
+    cgroup: Option<&'a str>,
+    device: Option<&'a str>,
+}
+
 /// What the recording holds of waits, by what it is asked for.
 #[derive(Debug)]
 pub struct Links<'a> {
     recording: &'a Recording,
-    by_call: HashMap<(u32, u64), Vec<&'a Wait>>,
+    steps: Cell<u64>,
+    latest: Cell<Option<OfCall<'a>>>,
+    by_call: HashMap<CallKey, Vec<&'a Wait>>,
+    /// By call, depth, and the thread that slept; 0 for the call's own sleeps.
+    links: Spans<'a, (CallKey, u32, u32), Wait>,
     requests: HashMap<u64, &'a Request>,
     ahead: HashMap<u64, Vec<&'a QueueAhead>>,
-    cpus: HashMap<(u32, u64), Vec<&'a CpuOwner>>,
+    /// By call, and the thread of the kernel that waited, if not the call's own did.
+    cpus: Spans<'a, (CallKey, Option<u32>), CpuOwner>,
     served: HashMap<u64, Vec<&'a CpuOwner>>,
     evicted: Evicted<'a>,
     journals: Journals<'a>,
@@ -68,36 +89,9 @@ pub struct Links<'a> {
     holders: RefCell<HashMap<(&'a str, Seconds), Rc<[Share<'a>]>>>,
     /// The processes of the target, with what each calls itself.
     watched: HashMap<u32, Option<&'a str>>,
-    pub dirtiers: Intervals<'a, Dirtier>,
-    pub memory_users: Intervals<'a, MemoryUser>,
-    pub queue_owners: Intervals<'a, QueueOwner>,
-}
-
-/// Rows of an interval table in order of time.
-#[derive(Debug)]
-pub struct Intervals<'a, R> {
-    rows: Vec<(u64, u64, &'a R)>,
-    width_ns_max: u64,
-}
-
-impl<'a, R> Intervals<'a, R> {
-    fn of(rows: &'a [R], span: impl Fn(&R) -> (u64, u64)) -> Intervals<'a, R> {
-        let spans = rows.iter().map(|row| (span(row), row));
-        let mut rows: Vec<_> = spans.map(|((start_ns, width_ns), row)| (start_ns, width_ns, row)).collect();
-        rows.sort_by_key(|(start_ns, ..)| *start_ns);
-        let width_ns_max = rows.iter().map(|(_, width_ns, _)| *width_ns).max().unwrap_or(0);
-        Intervals { rows, width_ns_max }
-    }
-
-    /// Those that reach into this interval.
-    #[must_use]
-    pub fn meanwhile(&self, from_ns: u64, to_ns: u64) -> Vec<&'a R> {
-        let earliest_ns = from_ns.saturating_sub(self.width_ns_max);
-        let first = self.rows.partition_point(|(start_ns, ..)| *start_ns < earliest_ns);
-        let rows = self.rows.get(first..).unwrap_or_default().iter().take_while(|(start_ns, ..)| *start_ns < to_ns);
-        let reaches = rows.filter(|(start_ns, width_ns, _)| start_ns.saturating_add(*width_ns) > from_ns);
-        reaches.map(|(.., row)| *row).collect()
-    }
+    dirtiers: Spans<'a, (), Dirtier>,
+    memory_users: Spans<'a, (), MemoryUser>,
+    queue_owners: Spans<'a, (), QueueOwner>,
 }
 
 impl<'a> Links<'a> {
@@ -111,20 +105,29 @@ impl<'a> Links<'a> {
         for row in &recording.queue_ahead {
             ahead.entry(row.request).or_default().push(row);
         }
-        let mut cpus: HashMap<(u32, u64), Vec<&CpuOwner>> = HashMap::new();
         let mut served: HashMap<u64, Vec<&CpuOwner>> = HashMap::new();
         for row in &recording.cpu_owners {
-            match row.request {
-                Some(request) => served.entry(request).or_default().push(row),
-                None => cpus.entry((row.call_tid, row.call_start_ns)).or_default().push(row),
+            if let Some(request) = row.request {
+                served.entry(request).or_default().push(row);
             }
         }
         let watched: HashMap<u32, Option<&str>> =
             recording.header.target.processes.iter().map(|one| (one.pid, one.title.as_deref())).collect();
         let journals = Journals::of(recording, |task| watched.contains_key(&task.pid) || is_in_target(recording, task));
+        let slept = |wait: &Wait| if wait.depth == 0 { 0 } else { wait.sleeper.tid };
+        let link_of = |wait: &Wait| {
+            (((wait.call_tid, wait.call_start_ns), wait.depth, slept(wait)), wait.start_ns, wait.duration_ns)
+        };
+        let cpu_of = |row: &CpuOwner| {
+            let waiter = row.waiter.as_ref().map(|waiter| waiter.tid);
+            (((row.call_tid, row.call_start_ns), waiter), row.start_ns, row.duration_ns)
+        };
         Links {
             recording,
-            cpus,
+            steps: Cell::new(0),
+            latest: Cell::new(None),
+            links: Spans::of(recording.waits.iter().filter(|wait| wait.depth <= DEPTH_MAX), link_of),
+            cpus: Spans::of(recording.cpu_owners.iter().filter(|row| row.request.is_none()), cpu_of),
             journals,
             served,
             contents: RefCell::default(),
@@ -134,10 +137,52 @@ impl<'a> Links<'a> {
             requests: recording.requests.iter().map(|request| (request.id, request)).collect(),
             ahead,
             watched,
-            dirtiers: Intervals::of(&recording.dirtiers, |row| (row.start_ns, row.width_ns)),
-            memory_users: Intervals::of(&recording.memory_users, |row| (row.start_ns, row.width_ns)),
-            queue_owners: Intervals::of(&recording.queue_owners, |row| (row.start_ns, row.width_ns)),
+            dirtiers: Spans::of(&recording.dirtiers, |row| ((), row.start_ns, row.width_ns)),
+            memory_users: Spans::of(&recording.memory_users, |row| ((), row.start_ns, row.width_ns)),
+            queue_owners: Spans::of(&recording.queue_owners, |row| ((), row.start_ns, row.width_ns)),
         }
+    }
+
+    /// Counts rows that are looked at; false once an explanation has looked at enough.
+    pub(super) fn spend(&self, steps: usize) -> bool {
+        self.steps.set(self.steps.get().saturating_add(steps as u64));
+        !self.is_spent()
+    }
+
+    /// Some of what the recording holds was not looked at.
+    #[must_use]
+    pub fn is_spent(&self) -> bool {
+        self.steps.get() > STEPS_MAX
+    }
+
+    fn meanwhile<'b, K: Copy + Ord, R>(
+        &'b self,
+        spans: &'b Spans<'a, K, R>,
+        key: K,
+        (from_ns, to_ns): (u64, u64),
+    ) -> impl Iterator<Item = &'a R> + 'b {
+        let near = spans.near(key, from_ns, to_ns).take_while(|_| self.spend(1));
+        near.filter(|near| near.reaches).map(|near| near.row)
+    }
+
+    /// Who made pages dirty in an interval.
+    pub(super) fn dirtiers(&self, within: (u64, u64)) -> impl Iterator<Item = &'a Dirtier> {
+        self.meanwhile(&self.dirtiers, (), within)
+    }
+
+    /// Who took memory in an interval.
+    pub(super) fn memory_users(&self, within: (u64, u64)) -> impl Iterator<Item = &'a MemoryUser> {
+        self.meanwhile(&self.memory_users, (), within)
+    }
+
+    /// Who had requests at devices in an interval.
+    pub(super) fn queue_owners(&self, within: (u64, u64)) -> impl Iterator<Item = &'a QueueOwner> {
+        self.meanwhile(&self.queue_owners, (), within)
+    }
+
+    /// The sleeps of a call itself that reach into an interval, in the order of time.
+    pub(super) fn sleeps_within(&self, call: &Call, within: (u64, u64)) -> impl Iterator<Item = &'a Wait> {
+        self.meanwhile(&self.links, ((call.tid, call.start_ns), 0, 0), within)
     }
 
     /// The sleeps of a call itself.
@@ -152,10 +197,18 @@ impl<'a> Links<'a> {
     }
 
     /// The sleeps, in the chains of the same call, of the thread that ended this one.
-    pub fn behind<'b>(&'b self, call: &Call, wait: &'b Wait) -> impl Iterator<Item = &'a Wait> + 'b {
-        let ender = ender(wait).map(|task| task.tid);
-        let links = self.by_call.get(&(call.tid, call.start_ns)).map_or(&[][..], Vec::as_slice);
-        links.iter().copied().filter(move |link| link.depth == wait.depth + 1 && Some(link.sleeper.tid) == ender)
+    pub fn behind(&self, call: &Call, wait: &Wait) -> impl Iterator<Item = &'a Wait> {
+        Links::key_behind(call, wait).into_iter().flat_map(|key| self.links.all(key))
+    }
+
+    /// Those of them that reach into an interval, in the order of time.
+    pub(super) fn behind_within(&self, call: &Call, wait: &Wait, within: (u64, u64)) -> impl Iterator<Item = &'a Wait> {
+        Links::key_behind(call, wait).into_iter().flat_map(move |key| self.meanwhile(&self.links, key, within))
+    }
+
+    fn key_behind(call: &Call, wait: &Wait) -> Option<(CallKey, u32, u32)> {
+        let ended_by = ender(wait)?.tid;
+        Some(((call.tid, call.start_ns), wait.depth.checked_add(1)?, ended_by))
     }
 
     #[must_use]
@@ -163,28 +216,26 @@ impl<'a> Links<'a> {
         self.requests.get(&wait.request?).copied()
     }
 
-    #[must_use]
-    pub fn ahead(&self, request: &Request) -> &[&'a QueueAhead] {
-        self.ahead.get(&request.id).map_or(&[], Vec::as_slice)
+    /// The requests that were ahead of this one.
+    pub fn ahead(&self, request: &Request) -> impl Iterator<Item = &'a QueueAhead> {
+        let rows = self.ahead.get(&request.id).map_or(&[][..], Vec::as_slice);
+        rows.iter().copied().take_while(|_| self.spend(1))
     }
 
-    /// Who ran while the call's thread waited for a CPU.
-    pub fn cpu_owners(&self, call: &Call) -> impl Iterator<Item = &'a CpuOwner> {
-        self.all_cpus(call).filter(|row| row.waiter.is_none())
+    /// Who ran while the call's thread waited for a CPU in an interval.
+    pub(super) fn cpu_owners(&self, call: &Call, within: (u64, u64)) -> impl Iterator<Item = &'a CpuOwner> {
+        self.meanwhile(&self.cpus, ((call.tid, call.start_ns), None), within)
     }
 
-    /// Who ran while this thread of the kernel, for which the call waited, waited for a CPU.
-    pub fn cpu_waits_of(&self, call: &Call, tid: u32) -> impl Iterator<Item = &'a CpuOwner> {
-        self.all_cpus(call).filter(move |row| row.waiter.as_ref().is_some_and(|waiter| waiter.tid == tid))
-    }
-
-    fn all_cpus(&self, call: &Call) -> impl Iterator<Item = &'a CpuOwner> {
-        self.cpus.get(&(call.tid, call.start_ns)).map_or(&[][..], Vec::as_slice).iter().copied()
+    /// Who ran while this thread of the kernel, for which the call waited, waited for a CPU in an interval.
+    pub(super) fn cpu_waits_of(&self, call: &Call, tid: u32, within: (u64, u64)) -> impl Iterator<Item = &'a CpuOwner> {
+        self.meanwhile(&self.cpus, ((call.tid, call.start_ns), Some(tid)), within)
     }
 
     /// Who ran while the threads that had this request to serve waited for a CPU.
-    pub fn cpu_waits_for(&self, request: &Request) -> impl Iterator<Item = &'a CpuOwner> {
-        self.served.get(&request.id).map_or(&[][..], Vec::as_slice).iter().copied()
+    pub(super) fn cpu_waits_for(&self, request: &Request) -> impl Iterator<Item = &'a CpuOwner> {
+        let rows = self.served.get(&request.id).map_or(&[][..], Vec::as_slice);
+        rows.iter().copied().take_while(|_| self.spend(1))
     }
 
     /// Of what was read, how much had been evicted from a full cgroup before, 0 to 1.
@@ -199,9 +250,31 @@ impl<'a> Links<'a> {
         self.evicted.takers.iter().map(|(task, pages)| (*task, *pages, None)).collect()
     }
 
+    /// The cgroup and the device of a call, found once for all its charges.
+    fn facts_of(&self, call: &Call) -> OfCall<'a> {
+        let key = (call.pid, (call.tid, call.start_ns), call.duration_ns);
+        if let Some(latest) = self.latest.get().filter(|latest| latest.call == key) {
+            return latest;
+        }
+        let first = self.of_call(call).iter().find_map(|wait| self.request(wait));
+        let device = first.map(|request| request.device.as_str());
+        let found = OfCall { call: key, cgroup: self.find_cgroup(call), device };
+        self.latest.set(Some(found));
+        found
+    }
+
+    fn find_cgroup(&self, call: &Call) -> Option<&'a str> {
+        let linked = self.sleeps(call).find_map(|wait| wait.sleeper.cgroup.as_deref());
+        let counted = || {
+            let mut users = self.memory_users((call.start_ns, call.end_ns().max(call.start_ns.saturating_add(1))));
+            users.find(|row| row.owner.pid == call.pid).and_then(|row| row.owner.cgroup.as_deref())
+        };
+        linked.or_else(counted)
+    }
+
     /// The device of the call's first request that is known.
     fn device(&self, call: &Call) -> Option<&'a str> {
-        self.of_call(call).iter().find_map(|wait| self.request(wait)).map(|request| request.device.as_str())
+        self.facts_of(call).device
     }
 
     /// Who had requests in the device's queue or at the device in those seconds, by how long, added up over their requests.
@@ -215,9 +288,9 @@ impl<'a> Links<'a> {
     }
 
     fn holders_of(&self, device: &str, seconds: Seconds) -> Rc<[Share<'a>]> {
-        let rows = self.queue_owners.meanwhile(seconds.start_ns(), seconds.end_ns());
+        let rows = self.queue_owners((seconds.start_ns(), seconds.end_ns()));
         let mut sums: HashMap<(&str, Option<&str>), Share<'a>> = HashMap::new();
-        for row in rows.into_iter().filter(|row| row.device == device) {
+        for row in rows.filter(|row| row.device == device) {
             let Some(owner) = &row.owner else { continue };
             let who = (owner.name.as_str(), owner.cgroup.as_deref());
             let sum = sums.entry(who).or_insert((owner, 0, row.file.as_deref()));
@@ -230,11 +303,9 @@ impl<'a> Links<'a> {
     /// (btrfs_async_reclaim_data_space, btrfs_async_reclaim_metadata_space, fs/btrfs/space-info.c).
     #[must_use]
     pub fn waits_for_reserved_space(&self, call: &Call, from_ns: u64, to_ns: u64) -> bool {
-        let meanwhile =
-            |wait: &&Wait| wait.start_ns < to_ns && wait.start_ns.saturating_add(wait.duration_ns) > from_ns;
         let frees =
             |wait: &Wait| wait.waker_doing.as_ref().is_some_and(|doing| doing.starts_with("btrfs_async_reclaim_"));
-        self.sleeps(call).filter(meanwhile).any(frees)
+        self.sleeps_within(call, (from_ns, to_ns)).any(frees)
     }
 
     /// What the journal wrote that this call waited for, by whose changes it was; `None` where they hardly matter.
@@ -244,14 +315,14 @@ impl<'a> Links<'a> {
         let mut known = self.contents.borrow_mut();
         let found = known
             .entry((device, seconds))
-            .or_insert_with(|| self.journals.content(device, seconds.start_ns(), seconds.end_ns()));
+            .or_insert_with(|| self.journals.content(self, device, (seconds.start_ns(), seconds.end_ns())));
         let mut content = found.clone()?;
         if self.watched.is_empty() {
             // All processes are watched: the caller's own are those of its name.
             let caller = self.sleeps(call).next().map(|wait| &wait.sleeper);
             let is_own = |task: &Task| caller.is_some_and(|own| own.name == task.name && own.cgroup == task.cgroup);
-            content.own +=
-                content.others.iter().filter(|(task, ..)| is_own(task)).map(|(_, count, _)| count).sum::<u64>();
+            let own = content.others.iter().filter(|(task, ..)| is_own(task));
+            content.own = own.fold(content.own, |sum, (_, count, _)| sum.saturating_add(*count));
             content.others.retain(|(task, ..)| !is_own(task));
         }
         Some(content)
@@ -286,12 +357,7 @@ impl<'a> Links<'a> {
     /// The cgroup of the thread that made the call, where a link or an interval names it.
     #[must_use]
     pub fn own_cgroup(&self, call: &Call) -> Option<&'a str> {
-        let linked = self.sleeps(call).find_map(|wait| wait.sleeper.cgroup.as_deref());
-        let counted = || {
-            let users = self.memory_users.meanwhile(call.start_ns, call.end_ns().max(call.start_ns.saturating_add(1)));
-            users.into_iter().find(|row| row.owner.pid == call.pid).and_then(|row| row.owner.cgroup.as_deref())
-        };
-        linked.or_else(counted)
+        self.facts_of(call).cgroup
     }
 
     #[must_use]

@@ -5,10 +5,13 @@ mod evicted;
 mod journal;
 mod links;
 mod places;
+mod spans;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tests_advice;
+#[cfg(test)]
+mod tests_costly;
 #[cfg(test)]
 mod tests_journal;
 
@@ -34,6 +37,11 @@ const NAMED_MAX: usize = 4;
 const RECLAIM: &[Cause] = &[Cause::MemcgReclaim, Cause::DirectReclaim, Cause::ReclaimThrottle, Cause::MemcgOverHigh];
 /// Process ids that are listed of one aggressor.
 const PIDS_MAX: usize = 8;
+
+/// Recorded times may be damaged: a sum stays at its largest value.
+fn add_to(sum: &mut u64, ns: u64) {
+    *sum = sum.saturating_add(ns);
+}
 
 /// Somebody who made the calls of a finding wait.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -184,6 +192,8 @@ pub struct Charges {
     places: Places,
     /// The groups of those who waited.
     own_cgroups: BTreeSet<String>,
+    /// Not all rows that say who made calls wait were looked at.
+    pub cut: bool,
 }
 
 impl Charges {
@@ -200,6 +210,7 @@ impl Charges {
         for (_, call) in recording.calls.iter().enumerate().filter(|(place, _)| keeps(*place)) {
             charges.add(&links, call);
         }
+        charges.cut = links.is_spent();
         charges
     }
 
@@ -209,20 +220,20 @@ impl Charges {
         }
         for (place, segment) in call.segments.iter().enumerate() {
             let sums = self.by_cause.entry(segment.cause).or_default();
-            sums.total_ns = sums.total_ns.saturating_add(segment.ns);
+            add_to(&mut sums.total_ns, segment.ns);
             let (late, again) = (&mut self.served_late, &mut self.again);
             charge::segment(links, call, place, |charge| {
                 sums.add(links, call, &charge);
                 match (charge.means, segment.cause) {
                     (Means::Cpu, Cause::RunQueue) => {}
                     (Means::Cpu, _) => {
-                        sums.served_late_ns += charge.ns;
-                        late.total_ns += charge.ns;
+                        add_to(&mut sums.served_late_ns, charge.ns);
+                        add_to(&mut late.total_ns, charge.ns);
                         late.add(links, call, &charge);
                     }
                     (Means::Memory, cause) if !RECLAIM.contains(&cause) => {
-                        sums.again_ns += charge.ns;
-                        again.total_ns += charge.ns;
+                        add_to(&mut sums.again_ns, charge.ns);
+                        add_to(&mut again.total_ns, charge.ns);
                         again.add(links, call, &charge);
                     }
                     _ => {}
@@ -292,11 +303,11 @@ impl Charges {
     pub fn device_time(&self) -> DeviceTime {
         let mut time = DeviceTime::default();
         for sums in self.by_cause.values() {
-            time.queued_ns += sums.others_queue_ns + sums.own_queue_ns;
-            time.queued_others_ns += sums.others_queue_ns;
-            time.device_ns += sums.device_ns;
-            time.flush_ns += sums.flush_ns;
-            time.limit_ns += sums.limit_ns;
+            add_to(&mut time.queued_ns, sums.others_queue_ns.saturating_add(sums.own_queue_ns));
+            add_to(&mut time.queued_others_ns, sums.others_queue_ns);
+            add_to(&mut time.device_ns, sums.device_ns);
+            add_to(&mut time.flush_ns, sums.flush_ns);
+            add_to(&mut time.limit_ns, sums.limit_ns);
         }
         time
     }
@@ -322,19 +333,22 @@ impl Sums {
                 let unnamed = task.is_only_a_cgroup();
                 let name = if unnamed { Task::SOME_PROGRAM.to_owned() } else { task.name.clone() };
                 let account = self.others.entry((name, task.cgroup.clone())).or_default();
-                account.ns += ns;
-                *account.by_means.entry(means).or_default() += ns;
+                add_to(&mut account.ns, ns);
+                add_to(account.by_means.entry(means).or_default(), ns);
                 account.pids.extend((!unnamed).then_some(task.pid));
                 account.bytes_max = account.bytes_max.max(bytes);
                 if let Some(file) = file {
-                    *account.files.entry(file.to_owned()).or_default() += ns;
+                    add_to(account.files.entry(file.to_owned()).or_default(), ns);
                 }
-                self.others_queue_ns +=
-                    if matches!(means, Means::Queue | Means::Beside | Means::Cache) { ns } else { 0 };
+                if matches!(means, Means::Queue | Means::Beside | Means::Cache) {
+                    add_to(&mut self.others_queue_ns, ns);
+                }
             }
             Party::Own(task) => {
-                self.own_ns += ns;
-                self.own_queue_ns += if matches!(means, Means::Queue | Means::Beside) { ns } else { 0 };
+                add_to(&mut self.own_ns, ns);
+                if matches!(means, Means::Queue | Means::Beside) {
+                    add_to(&mut self.own_queue_ns, ns);
+                }
                 let is_thread = task.pid == call.pid;
                 // The thread's own requests, and its process's where the thread is not known, accuse nobody else.
                 if task.is_only_a_cgroup() || is_thread && (task.tid == 0 || task.tid == call.tid) {
@@ -342,14 +356,14 @@ impl Sums {
                 }
                 let title = links.title(task.pid).filter(|_| !is_thread);
                 let part = self.own.entry((is_thread, title.unwrap_or(&task.name).to_owned())).or_default();
-                part.ns += ns;
+                add_to(&mut part.ns, ns);
                 part.pids.insert(task.pid);
             }
-            Party::Device => self.device_ns += ns,
-            Party::Flush => self.flush_ns += ns,
-            Party::Limit(_) => self.limit_ns += ns,
-            Party::Kernel(_) => self.kernel_ns += ns,
-            Party::Unknown => self.unknown_ns += ns,
+            Party::Device => add_to(&mut self.device_ns, ns),
+            Party::Flush => add_to(&mut self.flush_ns, ns),
+            Party::Limit(_) => add_to(&mut self.limit_ns, ns),
+            Party::Kernel(_) => add_to(&mut self.kernel_ns, ns),
+            Party::Unknown => add_to(&mut self.unknown_ns, ns),
         }
     }
 
@@ -358,11 +372,11 @@ impl Sums {
         let mut left = self.clone();
         let elsewhere = [Means::Cpu, Means::Memory];
         let taken = |account: &mut Account| -> u64 {
-            let ns = elsewhere.iter().filter_map(|means| account.by_means.remove(means)).sum();
+            let ns = elsewhere.iter().filter_map(|means| account.by_means.remove(means)).fold(0, u64::saturating_add);
             account.ns = account.ns.saturating_sub(ns);
             ns
         };
-        let of_others: u64 = left.others.values_mut().map(taken).sum();
+        let of_others: u64 = left.others.values_mut().map(taken).fold(0, u64::saturating_add);
         left.others.retain(|_, account| account.ns > 0);
         let elsewhere_ns = self.served_late_ns + self.again_ns;
         left.total_ns = left.total_ns.saturating_sub(elsewhere_ns);
@@ -377,25 +391,25 @@ impl Sums {
     }
 
     fn absorb(&mut self, other: &Sums) {
-        self.total_ns += other.total_ns;
+        add_to(&mut self.total_ns, other.total_ns);
         for (key, from) in &other.others {
             self.others.entry(key.clone()).or_default().absorb(from);
         }
         for (key, from) in &other.own {
             let part = self.own.entry(key.clone()).or_default();
-            part.ns += from.ns;
+            add_to(&mut part.ns, from.ns);
             part.pids.extend(&from.pids);
         }
-        self.own_ns += other.own_ns;
-        self.own_queue_ns += other.own_queue_ns;
-        self.others_queue_ns += other.others_queue_ns;
-        self.device_ns += other.device_ns;
-        self.flush_ns += other.flush_ns;
-        self.limit_ns += other.limit_ns;
-        self.kernel_ns += other.kernel_ns;
-        self.unknown_ns += other.unknown_ns;
-        self.served_late_ns += other.served_late_ns;
-        self.again_ns += other.again_ns;
+        add_to(&mut self.own_ns, other.own_ns);
+        add_to(&mut self.own_queue_ns, other.own_queue_ns);
+        add_to(&mut self.others_queue_ns, other.others_queue_ns);
+        add_to(&mut self.device_ns, other.device_ns);
+        add_to(&mut self.flush_ns, other.flush_ns);
+        add_to(&mut self.limit_ns, other.limit_ns);
+        add_to(&mut self.kernel_ns, other.kernel_ns);
+        add_to(&mut self.unknown_ns, other.unknown_ns);
+        add_to(&mut self.served_late_ns, other.served_late_ns);
+        add_to(&mut self.again_ns, other.again_ns);
     }
 
     fn answer(&self) -> Option<(Vec<Aggressor>, Answerable)> {
@@ -404,7 +418,7 @@ impl Sums {
             return None;
         }
         let share = |ns: u64| ns as f64 / self.total_ns as f64;
-        let all = self.told_together();
+        let all = self.joined_by_name();
         let mut others: Vec<_> = all.iter().filter(|(_, account)| share(account.ns) >= NAMED_SHARE_MIN).collect();
         others.sort_by_key(|(_, account)| std::cmp::Reverse(account.ns));
         let mut named: Vec<Aggressor> =
@@ -416,7 +430,7 @@ impl Sums {
             );
         }
         let answerable = Answerable {
-            others: share(self.others.values().map(|account| account.ns).sum()),
+            others: share(self.others.values().map(|account| account.ns).fold(0, u64::saturating_add)),
             own: share(self.own_ns),
             device: share(self.device_ns),
             flush: share(self.flush_ns),
@@ -428,25 +442,28 @@ impl Sums {
         Some((named, answerable))
     }
 
-    /// The accounts of others. Of a process that ended before anybody asked for its cgroup that is not known: it is told with those of
-    /// its name where all of them are of one cgroup, as the runs of a script's command are. So is what only a cgroup is charged for
-    /// with its only program.
-    fn told_together(&self) -> BTreeMap<(String, Option<String>), Account> {
+    /// The accounts of others. A process that ended before its cgroup was read has an account without a cgroup: it joins the
+    /// account of its name where all accounts of that name are of one cgroup, as the runs of a script's command are. What only a
+    /// cgroup is charged for joins the account of the cgroup's only program.
+    fn joined_by_name(&self) -> BTreeMap<(String, Option<String>), Account> {
         let mut all = self.others.clone();
-        let unnamed: Vec<_> = all.keys().filter(|(name, _)| name == Task::SOME_PROGRAM).cloned().collect();
-        for key in unnamed {
-            let mut known = all.keys().filter(|other| other.1 == key.1 && **other != key);
-            let (Some(only), None) = (known.next().cloned(), known.next()) else { continue };
-            if let Some(account) = all.remove(&key) {
-                all.entry(only).or_default().absorb(&account);
+        // The only program of each cgroup; `None` where there are several.
+        let mut only_of: BTreeMap<Option<&str>, Option<&String>> = BTreeMap::new();
+        for (name, cgroup) in self.others.keys().filter(|(name, _)| name != Task::SOME_PROGRAM) {
+            only_of.entry(cgroup.as_deref()).and_modify(|only| *only = None).or_insert(Some(name));
+        }
+        for key in self.others.keys().filter(|(name, _)| name == Task::SOME_PROGRAM) {
+            let Some(only) = only_of.get(&key.1.as_deref()).copied().flatten() else { continue };
+            if let Some(account) = all.remove(key) {
+                all.entry((only.clone(), key.1.clone())).or_default().absorb(&account);
             }
         }
-        let lost: Vec<String> =
-            all.keys().filter(|(_, cgroup)| cgroup.is_none()).map(|(name, _)| name.clone()).collect();
-        for name in lost {
-            let mut known = all.keys().filter(|(other, cgroup)| *other == name && cgroup.is_some());
+        let lost: Vec<(String, Option<String>)> = all.keys().filter(|(_, cgroup)| cgroup.is_none()).cloned().collect();
+        for key in lost {
+            // In the order of the keys an account without a cgroup comes before those of its name that have one.
+            let mut known = all.range(&key..).map(|(other, _)| other).skip(1).take_while(|(name, _)| *name == key.0);
             let (Some(only), None) = (known.next().cloned(), known.next()) else { continue };
-            if let Some(account) = all.remove(&(name, None)) {
+            if let Some(account) = all.remove(&key) {
                 all.entry(only).or_default().absorb(&account);
             }
         }
@@ -478,7 +495,9 @@ impl Sums {
                 groups.entry(path).or_default().push((program, account));
             }
         }
-        let ns = |members: &[(&String, &Account)]| members.iter().map(|(_, account)| account.ns).sum::<u64>();
+        let ns = |members: &[(&String, &Account)]| {
+            members.iter().map(|(_, account)| account.ns).fold(0, u64::saturating_add)
+        };
         let (path, members) = groups.into_iter().max_by_key(|(_, members)| ns(members))?;
         if (ns(&members) as f64) < NAMED_SHARE_MIN * self.total_ns as f64 {
             return None;
@@ -494,14 +513,14 @@ impl Sums {
 
 impl Account {
     fn absorb(&mut self, from: &Account) {
-        self.ns += from.ns;
+        add_to(&mut self.ns, from.ns);
         self.pids.extend(&from.pids);
         self.bytes_max = self.bytes_max.max(from.bytes_max);
         for (means, ns) in &from.by_means {
-            *self.by_means.entry(*means).or_default() += ns;
+            add_to(self.by_means.entry(*means).or_default(), *ns);
         }
         for (file, ns) in &from.files {
-            *self.files.entry(file.clone()).or_default() += ns;
+            add_to(self.files.entry(file.clone()).or_default(), *ns);
         }
     }
 

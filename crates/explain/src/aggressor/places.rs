@@ -45,7 +45,8 @@ impl Places {
                     None => continue,
                 },
             };
-            *(if same { &mut shares.same_ns } else { &mut shares.elsewhere_ns }) += row.device_ns;
+            let sum = if same { &mut shares.same_ns } else { &mut shares.elsewhere_ns };
+            *sum = sum.saturating_add(row.device_ns);
         }
         places
     }
@@ -61,8 +62,8 @@ impl Places {
     pub fn shared_by_all_of(&self, cgroup: &str) -> Option<bool> {
         let members = self.by_owner.iter().filter(|((_, path), _)| path.as_deref() == Some(cgroup));
         let sum = |sum: Shares, (_, one): (&Who, &Shares)| Shares {
-            same_ns: sum.same_ns + one.same_ns,
-            elsewhere_ns: sum.elsewhere_ns + one.elsewhere_ns,
+            same_ns: sum.same_ns.saturating_add(one.same_ns),
+            elsewhere_ns: sum.elsewhere_ns.saturating_add(one.elsewhere_ns),
         };
         members.fold(Shares::default(), sum).mostly_same()
     }
@@ -71,7 +72,7 @@ impl Places {
 impl Shares {
     /// `None` where nothing is known.
     fn mostly_same(self) -> Option<bool> {
-        (self.same_ns + self.elsewhere_ns > 0).then_some(self.same_ns >= self.elsewhere_ns)
+        (self.same_ns.max(self.elsewhere_ns) > 0).then_some(self.same_ns >= self.elsewhere_ns)
     }
 }
 

@@ -53,11 +53,12 @@ pub fn dirty_limits(snapshot: &Snapshot<'_>) -> Vec<Advice> {
     let background = (second / 4).max(8 << 20);
     let evidence = [Evidence::new(text, seconds, "s")];
     let weight = if measured.is_some() { Weight::Invites } else { Weight::Hint };
-    let limit =
-        Advice::knob(snapshot, "vm.dirty_bytes", &second.to_string(), "dirty-throttle", why).with(evidence.clone());
+    let limit = Advice::knob(snapshot, knob!("vm.dirty_bytes"), &second.to_string(), "dirty-throttle", why)
+        .with(evidence.clone());
     let early = "writeback starts only when much is dirty, and then comes in bursts";
-    let start = Advice::knob(snapshot, "vm.dirty_background_bytes", &background.to_string(), "dirty-burst", early)
-        .with(evidence);
+    let start =
+        Advice::knob(snapshot, knob!("vm.dirty_background_bytes"), &background.to_string(), "dirty-burst", early)
+            .with(evidence);
     [limit, start].into_iter().map(|advice| advice.weight(weight)).collect()
 }
 
@@ -66,7 +67,7 @@ pub fn flusher(snapshot: &Snapshot<'_>) -> Vec<Advice> {
         return Vec::new();
     }
     let why = "the periodic flusher is off: old dirty data waits until a limit is reached, and then comes in a burst";
-    vec![Advice::knob(snapshot, "vm.dirty_writeback_centisecs", "500", "dirty-burst", why)]
+    vec![Advice::knob(snapshot, knob!("vm.dirty_writeback_centisecs"), "500", "dirty-burst", why)]
 }
 
 /// Mean time of a read since boot from which a queue without a scheduler is suspect, ms.
@@ -87,6 +88,6 @@ pub fn scheduler(snapshot: &Snapshot<'_>) -> Vec<Advice> {
     let Some((name, mean_ms)) = slow else { return Vec::new() };
     let why = format!("reads queue behind writeback: {name} has no scheduler ({scheduler})");
     let text = format!("a read of {name} took {mean_ms:.0} ms on average since boot");
-    let advice = Advice::knob(snapshot, "queue.scheduler", "mq-deadline", "device-queue-starved", why);
+    let advice = Advice::knob(snapshot, knob!("queue.scheduler"), "mq-deadline", "device-queue-starved", why);
     vec![advice.with([Evidence::new(text, mean_ms, "ms")])]
 }

@@ -27,7 +27,7 @@ pub fn zone_reclaim(snapshot: &Snapshot<'_>) -> Vec<Advice> {
             "",
         ));
     }
-    let advice = Advice::knob(snapshot, "vm.zone_reclaim_mode", "0", "zone-reclaim-thrash", why).with(evidence);
+    let advice = Advice::knob(snapshot, knob!("vm.zone_reclaim_mode"), "0", "zone-reclaim-thrash", why).with(evidence);
     vec![advice.weight(if failed > 0 { Weight::Hurts } else { Weight::Invites })]
 }
 
@@ -44,10 +44,12 @@ pub fn watermarks(snapshot: &Snapshot<'_>) -> Vec<Advice> {
     let stalls = snapshot.allocstall().unwrap_or(0);
     let (key, proposed) = match snapshot.knob("vm.watermark_scale_factor") {
         Some(factor) if factor >= 100 => return Vec::new(),
-        Some(_) => ("vm.watermark_scale_factor", "200".to_owned()),
+        Some(_) => (knob!("vm.watermark_scale_factor"), "200".to_owned()),
         // Before 4.6: one percent of memory, at most 1 GiB, in KiB.
         None => match snapshot.memory_bytes() {
-            Some(bytes) => ("vm.min_free_kbytes", ((bytes / 100.0).min(1_073_741_824.0) as u64 / 1024).to_string()),
+            Some(bytes) => {
+                (knob!("vm.min_free_kbytes"), ((bytes / 100.0).min(1_073_741_824.0) as u64 / 1024).to_string())
+            }
             None => return Vec::new(),
         },
     };
@@ -74,7 +76,7 @@ pub fn vfs_cache_pressure(snapshot: &Snapshot<'_>) -> Vec<Advice> {
     match snapshot.knob("vm.vfs_cache_pressure") {
         Some(0) => {
             let why = "dentries and inodes are never reclaimed: they can fill memory until the OOM killer comes";
-            vec![Advice::knob(snapshot, "vm.vfs_cache_pressure", "50", "out-of-memory", why)]
+            vec![Advice::knob(snapshot, knob!("vm.vfs_cache_pressure"), "50", "out-of-memory", why)]
         }
         Some(pressure) if pressure > 200 => {
             let stolen = snapshot
@@ -83,7 +85,7 @@ pub fn vfs_cache_pressure(snapshot: &Snapshot<'_>) -> Vec<Advice> {
                 .saturating_add(snapshot.vmstat(vmstat::PGINODESTEAL).unwrap_or(0));
             let why = "inodes are evicted before pages, and take their files' page cache with them";
             let text = format!("{stolen} cached pages went with their inodes since boot");
-            let advice = Advice::knob(snapshot, "vm.vfs_cache_pressure", "100", "inode-cache-pressure", why);
+            let advice = Advice::knob(snapshot, knob!("vm.vfs_cache_pressure"), "100", "inode-cache-pressure", why);
             vec![advice.with((stolen > 0).then(|| Evidence::new(text, stolen as f64, "pages")))]
         }
         _ => Vec::new(),
@@ -99,7 +101,7 @@ pub fn huge_pages(snapshot: &Snapshot<'_>) -> Vec<Advice> {
     let stalls = snapshot.vmstat(vmstat::COMPACT_STALL).unwrap_or(0);
     let why = "every fault that could use a huge page may compact memory first";
     let text = format!("{stalls} callers compacted memory since boot (compact_stall)");
-    let advice = Advice::knob(snapshot, "thp.defrag", "defer+madvise", "thp-stall", why);
+    let advice = Advice::knob(snapshot, knob!("thp.defrag"), "defer+madvise", "thp-stall", why);
     let hurts = stalls > 0;
     let advice = advice.with(hurts.then(|| Evidence::new(text, stalls as f64, "")));
     vec![advice.weight(if hurts { Weight::Hurts } else { Weight::Invites })]
@@ -117,7 +119,7 @@ pub fn swap(snapshot: &Snapshot<'_>) -> Vec<Advice> {
     }
     let why = "programs wait for their own memory: reclaim swaps it out to keep page cache";
     let text = format!("{} read back from swap since boot", Bytes(bytes));
-    let advice = Advice::knob(snapshot, "vm.swappiness", "10", "swap-in", why);
+    let advice = Advice::knob(snapshot, knob!("vm.swappiness"), "10", "swap-in", why);
     vec![advice.with([Evidence::new(text, swapped as f64, "pages")]).weight(Weight::Hurts)]
 }
 

@@ -6,6 +6,7 @@
 mod io;
 mod memory;
 
+use flatwater_recording::knob::Key;
 use serde::Serialize;
 
 use super::{Evidence, Fix};
@@ -42,11 +43,11 @@ pub struct Advice {
 }
 
 impl Advice {
-    fn knob(snapshot: &Snapshot<'_>, key: &str, proposed: &str, cause: &'static str, why: impl Into<String>) -> Advice {
+    fn knob(snapshot: &Snapshot<'_>, key: Key, proposed: &str, cause: &'static str, why: impl Into<String>) -> Advice {
         let why = why.into();
         Advice {
-            setting: key.to_owned(),
-            old: snapshot.recording.header.setup.get(key).unwrap_or("unknown").to_owned(),
+            setting: key.name().to_owned(),
+            old: snapshot.recording.header.setup.get(key.name()).unwrap_or("unknown").to_owned(),
             proposed: proposed.to_owned(),
             weight: Weight::Invites,
             cause,

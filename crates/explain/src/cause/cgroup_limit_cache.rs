@@ -105,7 +105,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let raised = Bytes((full.limit * 1.5) as u64);
     let finding = finding.fix(Fix::knob(
         format!("raise the limit, for instance to {raised}"),
-        "cgroup.memory_limit",
+        knob!("cgroup.memory_limit"),
         &raised.0.to_string(),
     ));
     let finding =

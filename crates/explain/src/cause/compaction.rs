@@ -27,8 +27,8 @@ pub const ENTRY: CauseEntry = CauseEntry {
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     let fixes = [
-        Fix::knob("let huge-page faults defer compaction to kcompactd", "thp.defrag", "defer"),
-        Fix::knob("compact in the background", "vm.compaction_proactiveness", "40"),
+        Fix::knob("let huge-page faults defer compaction to kcompactd", knob!("thp.defrag"), "defer"),
+        Fix::knob("compact in the background", knob!("vm.compaction_proactiveness"), "40"),
     ];
     finding::from_spans(facts, Cause::Compaction, ENTRY.headline, fixes)
 }

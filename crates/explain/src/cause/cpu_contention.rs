@@ -64,7 +64,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let finding = Finding::inferred(ENTRY.name, confidence, ENTRY.headline).with(queued).with(pressed);
     let finding = finding.fix(Fix::knob(
         "a real-time priority for the thread with the deadline",
-        "placement.fifo_priority",
+        knob!("placement.fifo_priority"),
         "10",
     ));
     let finding = finding.fix(Fix::advice("a lower weight (cpu.weight, nice) or fewer threads for the batch work"));

@@ -55,7 +55,7 @@ fn from_requests(facts: &Facts<'_>) -> Option<Finding> {
         )));
     }
     Some(finding.fix(if mostly_reads(facts) {
-        Fix::knob("let reads pass", "queue.scheduler", "mq-deadline")
+        Fix::knob("let reads pass", knob!("queue.scheduler"), "mq-deadline")
     } else {
         Fix::advice(
             "let each process's own synchronous writes have their turn: queue.scheduler=bfq, where the kernel has it \
@@ -116,9 +116,12 @@ fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
             .against
             .push(Evidence::said("a batch job that keeps the queue full by design looks the same and does no harm"));
     }
-    let finding = finding.fix(Fix::knob("let reads and small writes pass", "queue.scheduler", "mq-deadline"));
-    let finding =
-        finding.fix(Fix::knob("write back earlier and in smaller amounts", "vm.dirty_background_bytes", "16MiB"));
+    let finding = finding.fix(Fix::knob("let reads and small writes pass", knob!("queue.scheduler"), "mq-deadline"));
+    let finding = finding.fix(Fix::knob(
+        "write back earlier and in smaller amounts",
+        knob!("vm.dirty_background_bytes"),
+        "16MiB",
+    ));
     Some(finding.settle("run `flatwater record -p PID -t 60s` as root for the program that must be fast: synchronous-read or journal-commit would show it"))
 }
 
@@ -175,7 +178,7 @@ fn behind_a_burst(facts: &Facts<'_>, device: &str) -> Option<Finding> {
             {usual:.1} ms otherwise ({few:.0} writes/s)"
     );
     let finding = Finding::inferred(ENTRY.name, 0.65, ENTRY.headline).with([Evidence::new(text, slow, "ms")]);
-    let finding = finding.fix(Fix::knob("let reads and small writes pass", "queue.scheduler", "mq-deadline"));
+    let finding = finding.fix(Fix::knob("let reads and small writes pass", knob!("queue.scheduler"), "mq-deadline"));
     Some(finding.settle("run `flatwater record -p PID -t 60s` as root for the program that must be fast: synchronous-read or journal-commit would show it"))
 }
 

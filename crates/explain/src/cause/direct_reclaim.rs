@@ -83,7 +83,7 @@ fn from_isolated(facts: &Facts<'_>) -> Option<Finding> {
 
 fn fixes() -> [Fix; 2] {
     [
-        Fix::knob("start kswapd earlier: watermarks further apart", "vm.watermark_scale_factor", "200"),
+        Fix::knob("start kswapd earlier: watermarks further apart", knob!("vm.watermark_scale_factor"), "200"),
         Fix::advice(
             "append through the precursor, so that no memory is allocated inside the call (`--set precursor=window`)",
         ),

@@ -66,8 +66,8 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     );
     let finding = Finding::inferred(ENTRY.name, if blamed { 0.65 } else { 0.5 }, ENTRY.headline);
     let finding = finding.with([Evidence::new(text, peak.value, "KiB/s").at(peak.at_ns)]).with(waiting);
-    let finding = finding.fix(Fix::knob("start writeback early", "vm.dirty_background_bytes", "16MiB"));
-    let finding = finding.fix(Fix::knob("do not let pages grow old", "vm.dirty_expire_centisecs", "500"));
+    let finding = finding.fix(Fix::knob("start writeback early", knob!("vm.dirty_background_bytes"), "16MiB"));
+    let finding = finding.fix(Fix::knob("do not let pages grow old", knob!("vm.dirty_expire_centisecs"), "500"));
     Some(finding.settle(
         "lower vm.dirty_background_bytes for some minutes: bo becomes steady, and the waits must end with the bursts",
     ))

@@ -48,9 +48,9 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 
 fn fixes() -> [Fix; 3] {
     [
-        Fix::knob("write back early", "vm.dirty_background_bytes", "16MiB"),
+        Fix::knob("write back early", knob!("vm.dirty_background_bytes"), "16MiB"),
         Fix::advice("bound the neighbour: its own device, O_DIRECT, io.max, or bdi max_bytes with strict_limit"),
-        Fix::knob("put the pause behind a ring", "precursor", "ring"),
+        Fix::knob("put the pause behind a ring", knob!("precursor"), "ring"),
     ]
 }
 

@@ -151,7 +151,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
             "1/s",
         ));
     }
-    let finding = finding.fix(Fix::knob("compact in the background", "vm.compaction_proactiveness", "40"));
+    let finding = finding.fix(Fix::knob("compact in the background", knob!("vm.compaction_proactiveness"), "40"));
     let finding =
         finding.fix(Fix::advice("a higher vm.min_free_kbytes; order-0 buffers in the driver that fails (smaller MTU)"));
     Some(finding.settle("watch compact_stall and compact_fail in /proc/vmstat for a minute while it is slow"))

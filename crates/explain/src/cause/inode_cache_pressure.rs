@@ -96,7 +96,8 @@ fn from_inodesteal(facts: &Facts<'_>) -> Option<Finding> {
             .evidence
             .push(Evidence::new(format!("cached inodes fell to {}", inodes.1), inodes.1 as f64, "inodes").at(inodes.0));
     }
-    let finding = finding.fix(Fix::knob("keep inodes and dentries longer than pages", "vm.vfs_cache_pressure", "50"));
+    let finding =
+        finding.fix(Fix::knob("keep inodes and dentries longer than pages", knob!("vm.vfs_cache_pressure"), "50"));
     Some(finding.settle("lower vm.vfs_cache_pressure for some minutes: pginodesteal and reads (bi) must fall together"))
 }
 

@@ -28,7 +28,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     let fixes = [
         Fix::advice("preallocate, so that appends change fewer metadata blocks"),
-        Fix::knob("keep timestamp updates out of the journal", "mount.options", "lazytime,noatime"),
+        Fix::knob("keep timestamp updates out of the journal", knob!("mount.options"), "lazytime,noatime"),
     ];
     finding::from_spans(facts, Cause::JournalBuffer, ENTRY.headline, fixes)
 }

@@ -58,7 +58,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         ),
     ];
     let finding = Finding::inferred(ENTRY.name, 0.6, ENTRY.headline).with(evidence);
-    let finding = finding.fix(Fix::knob("wake kswapd earlier", "vm.watermark_scale_factor", "200"));
+    let finding = finding.fix(Fix::knob("wake kswapd earlier", knob!("vm.watermark_scale_factor"), "200"));
     Some(
         finding.settle(
             "raise vm.watermark_scale_factor for a minute: pgscan_direct must go to 0 while pgscan_kswapd stays",

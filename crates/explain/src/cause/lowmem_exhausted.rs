@@ -94,7 +94,8 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     ];
     let finding = Finding::inferred(ENTRY.name, 0.85, ENTRY.headline).with(evidence);
     let finding = finding.fix(Fix::advice("a 64-bit kernel; 32-bit programs may stay"));
-    let finding = finding.fix(Fix::knob("until then keep more inodes and dentries", "vm.vfs_cache_pressure", "50"));
+    let finding =
+        finding.fix(Fix::knob("until then keep more inodes and dentries", knob!("vm.vfs_cache_pressure"), "50"));
     Some(finding.settle(
         "read /proc/zoneinfo while it is slow: Normal at its watermarks with HighMem far above them settles it",
     ))

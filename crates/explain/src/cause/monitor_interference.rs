@@ -71,7 +71,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     }
     let text = format!("{} calls waited in {}", blamed.calls, blamed.cause.name());
     finding.evidence.push(Evidence::new(text, blamed.calls as f64, ""));
-    let finding = finding.fix(Fix::knob("do not read slabinfo", "monitor.slabinfo_interval", "0"));
+    let finding = finding.fix(Fix::knob("do not read slabinfo", knob!("monitor.slabinfo_interval"), "0"));
     let finding =
         finding.fix(Fix::advice("stop the agent or lengthen its interval; kernels before 4.10 with SLAB: upgrade"));
     Some(finding.settle("stop the agent for ten minutes, or time `cat /proc/slabinfo`: its duration bounds each stall"))

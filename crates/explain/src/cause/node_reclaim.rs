@@ -42,8 +42,9 @@ const KSWAPD_SHARE_MAX: f64 = 0.5;
 const EFFICIENCY_PERCENT_MIN: f64 = 20.0;
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
-    let fix =
-        || Fix::knob("take pages from other nodes instead of reclaiming the local one", "vm.zone_reclaim_mode", "0");
+    let fix = || {
+        Fix::knob("take pages from other nodes instead of reclaiming the local one", knob!("vm.zone_reclaim_mode"), "0")
+    };
     finding::from_spans(facts, Cause::NodeReclaim, ENTRY.headline, [fix()])
         .or_else(|| from_counters(facts).map(|found| found.fix(fix())))
 }

@@ -2,8 +2,11 @@
 
 use super::CauseEntry;
 use crate::facts::Facts;
+use crate::finding::NO_CONFIDENCE;
+use crate::operations::operations;
 use crate::{Finding, exclude};
 use flatwater_recording::Source;
+use flatwater_recording::units::Nanos;
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "not-enough-to-judge",
@@ -26,13 +29,14 @@ pub const ENTRY: CauseEntry = CauseEntry {
 /// Answers for logs only, where nothing else was found. Programs that flatwater watched itself are not-observed.
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     if facts.recording.header.source != Source::Import {
-        return None;
+        return of_few_operations(facts);
     }
     let view = exclude::view(facts);
-    if view.is_quiet() {
+    let moment = is_moment_of_memory(facts, &view);
+    if view.is_quiet() && !moment {
         return None;
     }
-    let mut finding = Finding::inferred(ENTRY.name, 1.0, ENTRY.headline);
+    let mut finding = Finding::inferred(ENTRY.name, NO_CONFIDENCE, if moment { MOMENT } else { ENTRY.headline });
     finding.evidence.extend(exclude::basis(facts));
     finding.evidence.extend(view.excluded.iter().map(|one| one.evidence.clone()));
     finding.against.extend(view.suspicious.iter().map(|one| one.evidence.clone()));
@@ -40,11 +44,39 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding)
 }
 
+const MOMENT: &str = "not enough to judge: at one moment memory was not short; the figures show nothing of devices, journals, \
+                      CPU limits or locks";
+
+/// All that the log excludes is a lack of memory, by one reading of its levels.
+fn is_moment_of_memory(facts: &Facts<'_>, view: &exclude::View) -> bool {
+    let once = facts.recording.series.iter().all(|series| series.at_ns().first() == series.at_ns().last());
+    let levels = |shown: &exclude::Shown| shown.matter == exclude::Matter::Memory && shown.evidence.unit == "%";
+    once && !facts.timed() && view.is_quiet() && view.excluded.iter().all(levels)
+}
+
+/// Below either, a recording of this machine has seen too little to say that nothing is wrong.
+const OPERATIONS_MIN: u64 = 20;
+const RECORDED_NS_MIN: u64 = 1_000_000_000;
+
+/// A recording that timed a few operations, or for a moment.
+fn of_few_operations(facts: &Facts<'_>) -> Option<Finding> {
+    let of_host = facts.recording.header.source == Source::Host;
+    let all = operations(facts.recording);
+    let operations = all.iter().fold(0_u64, |sum, line| sum.saturating_add(line.count));
+    if !of_host || operations == 0 || (operations >= OPERATIONS_MIN && facts.duration_ns >= RECORDED_NS_MIN) {
+        return None;
+    }
+    let names: Vec<String> = all.iter().map(|line| format!("{} {}()", line.count, line.name)).collect();
+    let headline = format!("not enough to judge: {} in {}", names.join(", "), Nanos(facts.duration_ns));
+    let finding = Finding::inferred(ENTRY.name, NO_CONFIDENCE, headline);
+    Some(finding.settle("record for 10 s or longer, over the time at which the stall is reported"))
+}
+
 #[cfg(test)]
 mod tests {
     use crate::testing::Made;
     use crate::{Conclusion, Explanation};
-    use flatwater_recording::{Entity, Source, Table};
+    use flatwater_recording::{Entity, OpKind, Source, Table};
 
     fn pasted(made: Made) -> Explanation {
         made.edit(|recording| recording.header.source = Source::Import).explained()
@@ -56,6 +88,29 @@ mod tests {
         assert_eq!(explanation.conclusion, Conclusion::NotEnough);
         assert_eq!(explanation.findings[0].cause, "not-enough-to-judge");
         assert!(!explanation.findings[0].settle.is_empty(), "it names the measurement");
+    }
+
+    #[test]
+    fn one_reading_of_free_memory_is_not_quiet_and_has_no_confidence() {
+        let levels: [(&str, &[i64]); 2] = [("MemTotal_bytes", &[16 << 30]), ("MemAvailable_bytes", &[15 << 30])];
+        let explanation = pasted(Made::new().gauges(Table::Meminfo, &Entity::default(), &levels));
+        assert_eq!(explanation.conclusion, Conclusion::NotEnough);
+        let finding = &explanation.findings[0];
+        assert!(finding.headline.contains("memory was not short"), "{}", finding.headline);
+        assert!(finding.settle.contains("iostat"), "{}", finding.settle);
+        assert!(crate::is_absent(&finding.confidence), "it is not printed");
+    }
+
+    #[test]
+    fn one_open_in_110_ms_is_not_quiet() {
+        let made = |times: usize, ms: u64| {
+            let made = Made::new().bucket("", OpKind::Open, &vec![20_000; times]);
+            made.edit(|recording| recording.header.duration_ns = ms * 1_000_000).explained()
+        };
+        let few = made(1, 110);
+        assert_eq!(few.conclusion, Conclusion::NotEnough);
+        assert!(few.findings[0].headline.contains("1 open() in 110 ms"), "{}", few.findings[0].headline);
+        assert_eq!(made(500, 60_000).conclusion, Conclusion::Quiet);
     }
 
     #[test]

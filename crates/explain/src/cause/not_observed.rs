@@ -126,8 +126,8 @@ mod tests {
     }
 
     #[test]
-    fn one_timed_call_is_enough_to_be_quiet() {
-        let explanation = watched().bucket("", OpKind::Write, &[1000; 4]).explained();
+    fn timed_calls_are_enough_to_be_quiet() {
+        let explanation = watched().bucket("", OpKind::Write, &[1000; 40]).explained();
         assert_eq!(explanation.conclusion, Conclusion::Quiet);
         let explanation = watched().slow(OpKind::Write, &[(Cause::JournalCommit, 40.0)]).explained();
         assert_eq!(explanation.conclusion, Conclusion::Findings);

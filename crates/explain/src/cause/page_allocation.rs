@@ -26,6 +26,6 @@ pub const ENTRY: CauseEntry = CauseEntry {
 };
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
-    let fixes = [Fix::knob("allocate ahead of the writer", "precursor", "window")];
+    let fixes = [Fix::knob("allocate ahead of the writer", knob!("precursor"), "window")];
     finding::from_spans(facts, Cause::PageAllocation, ENTRY.headline, fixes)
 }

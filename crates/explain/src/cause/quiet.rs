@@ -64,6 +64,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         );
         finding.evidence.push(Evidence::new(text, line.from_start.max_ns as f64, "ns"));
     }
+    finding.evidence.extend(shortest(facts, seen));
     if !seen {
         finding.evidence.extend(levels(facts));
     }
@@ -72,7 +73,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         finding.evidence.extend(exclude::basis(facts));
         finding.evidence.extend(view.excluded.iter().map(|shown| shown.evidence.clone()));
         finding.headline =
-            "nothing in these figures points to a known cause, and they exclude the usual ones".to_owned();
+            "nothing in these figures points to a known cause of stalls as long as they could show".to_owned();
         finding.confidence = if seen { 0.8 } else { 0.4 + 0.1 * (view.matters().min(3) as f64) };
         if let Some(part) = exclude::unjudged(facts, &view) {
             finding.against.push(part.evidence());
@@ -86,6 +87,29 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         finding.confidence = 0.5;
     }
     Some(finding)
+}
+
+/// The shortest stall that would have been seen.
+fn shortest(facts: &Facts<'_>, seen: bool) -> Option<Evidence> {
+    if seen {
+        let timed = facts.recording.header.source != Source::Import && facts.threshold_ns > 0;
+        let text = || {
+            format!(
+                "each of these calls was timed for {}: one of {} or longer would be listed",
+                Nanos(facts.duration_ns),
+                Nanos(facts.threshold_ns)
+            )
+        };
+        return timed.then(|| Evidence::new(text(), facts.threshold_ns as f64, "ns"));
+    }
+    let step = |series: &flatwater_recording::Series| {
+        let at_ns = series.at_ns();
+        at_ns.windows(2).filter_map(|pair| pair[1].checked_sub(pair[0]).filter(|step| *step > 0)).min()
+    };
+    let step_ns = facts.recording.series.iter().filter_map(step).min()?;
+    let text =
+        format!("the figures are averages over {} and longer: a stall that is shorter does not show", Nanos(step_ns));
+    Some(Evidence::new(text, step_ns as f64, "ns"))
 }
 
 /// What a log without timed calls shows instead: memory, watermarks, processors, swap.

@@ -32,8 +32,12 @@ pub const ENTRY: CauseEntry = CauseEntry {
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     let fixes = [
-        Fix::knob("start writeback early, so that reclaim meets clean pages", "vm.dirty_background_bytes", "16MiB"),
-        Fix::knob("bound what may be dirty", "vm.dirty_bytes", "64MiB"),
+        Fix::knob(
+            "start writeback early, so that reclaim meets clean pages",
+            knob!("vm.dirty_background_bytes"),
+            "16MiB",
+        ),
+        Fix::knob("bound what may be dirty", knob!("vm.dirty_bytes"), "64MiB"),
     ];
     finding::from_spans(facts, Cause::ReclaimThrottle, ENTRY.headline, fixes)
 }

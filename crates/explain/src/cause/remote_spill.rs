@@ -162,7 +162,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
             .push(Evidence::said("no node was much emptier than the others: per-node dirty limits also cause misses"));
     }
     let fixes = [
-        Fix::knob("let kswapd keep more of each node free", "vm.watermark_scale_factor", "200"),
+        Fix::knob("let kswapd keep more of each node free", knob!("vm.watermark_scale_factor"), "200"),
         Fix::advice("bind the bulk work to another node, or bound its page cache with a memory cgroup"),
     ];
     finding.fixes.extend(fixes);

@@ -42,13 +42,13 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let by_wbt = held_by(&["wbt_wait", "rq_qos_wait"]);
     let mut fixes = Vec::new();
     if by_wbt || throttled {
-        fixes.push(Fix::knob("no writeback throttling in favour of reads", "queue.wbt_lat_usec", "0"));
+        fixes.push(Fix::knob("no writeback throttling in favour of reads", knob!("queue.wbt_lat_usec"), "0"));
     }
     if held_by(&["blk_throtl_bio", "__blk_throtl_bio"]) {
         fixes.push(Fix::advice("raise the cgroup's limit on the device (io.max, blkio.throttle.*), which holds it"));
     }
     if !by_wbt {
-        fixes.push(Fix::knob("a deeper queue", "queue.nr_requests", "256"));
+        fixes.push(Fix::knob("a deeper queue", knob!("queue.nr_requests"), "256"));
     }
     finding::from_spans(facts, Cause::RequestQueue, ENTRY.headline, fixes)
 }

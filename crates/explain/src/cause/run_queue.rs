@@ -38,7 +38,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         )]
     } else {
         vec![
-            Fix::knob("a real-time priority for the writer's thread", "placement.fifo_priority", "10"),
+            Fix::knob("a real-time priority for the writer's thread", knob!("placement.fifo_priority"), "10"),
             Fix::advice("keep a CPU free for it (cpuset, isolcpus), or lower the neighbours' weight"),
         ]
     };

@@ -28,7 +28,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     let fixes = [
-        Fix::knob("shrink dentries and inodes less eagerly than page cache", "vm.vfs_cache_pressure", "50"),
+        Fix::knob("shrink dentries and inodes less eagerly than page cache", knob!("vm.vfs_cache_pressure"), "50"),
         Fix::advice(
             "run what walks millions of files in a memory cgroup of its own, so that its inodes are reclaimed there",
         ),

@@ -28,7 +28,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     let fixes = [
-        Fix::knob("keep the page being filled out of writeback", "precursor", "ring"),
+        Fix::knob("keep the page being filled out of writeback", knob!("precursor"), "ring"),
         Fix::advice("turn the device's data digest off where another layer already checks the data"),
     ];
     finding::from_spans(facts, Cause::StablePage, ENTRY.headline, fixes)

@@ -27,7 +27,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     let fixes = [
         Fix::advice("lock the program's memory (mlockall with MCL_CURRENT | MCL_FUTURE)"),
-        Fix::knob("reclaim page cache before anonymous memory", "vm.swappiness", "1"),
+        Fix::knob("reclaim page cache before anonymous memory", knob!("vm.swappiness"), "1"),
     ];
     let found = finding::from_spans(facts, Cause::SwapIn, ENTRY.headline, fixes.clone()).or_else(|| {
         let what = "for pages to be read from swap (delay accounting)";

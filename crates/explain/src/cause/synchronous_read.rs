@@ -46,7 +46,8 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         finding.headline =
             "write() must read first: a page that it changes partly, or its metadata, is not in the page cache"
                 .to_owned();
-        finding = finding.fix(Fix::knob("keep the pages ahead of the writer locked in memory", "precursor", "window"));
+        finding =
+            finding.fix(Fix::knob("keep the pages ahead of the writer locked in memory", knob!("precursor"), "window"));
         finding = finding.fix(Fix::advice("write whole pages (4 KiB, aligned): nothing must then be read first"));
     } else {
         finding = finding

@@ -81,5 +81,5 @@ fn every_knob_that_a_fix_turns_takes_the_value() {
 #[test]
 #[should_panic(expected = "vm.zone_reclaim_mode")]
 fn a_value_that_a_knob_does_not_take_fails_the_test_that_meets_it() {
-    let _ = Fix::knob("off", "vm.zone_reclaim_mode", "off please");
+    let _ = Fix::knob("off", knob!("vm.zone_reclaim_mode"), "off please");
 }

@@ -52,7 +52,7 @@ fn since_boot(facts: &Facts<'_>) -> Option<Finding> {
     let finding = Finding::inferred(ENTRY.name, 0.4, ENTRY.headline)
         .with([Evidence::new(text, stalls as f64, "times"), Evidence::new(huge, given as f64, "faults")])
         .but([Evidence::said("one reading counts since the machine was started: it may have been long ago")]);
-    let finding = finding.fix(Fix::knob("huge pages only where a program asks", "thp.enabled", "madvise"));
+    let finding = finding.fix(Fix::knob("huge pages only where a program asks", knob!("thp.enabled"), "madvise"));
     Some(finding.settle("compact_stall and thp_fault_fallback of /proc/vmstat twice, a minute apart, while it is slow"))
 }
 
@@ -85,8 +85,8 @@ fn from_rates(facts: &Facts<'_>) -> Option<Finding> {
     if let Some(defrag) = facts.recording.header.setup.get("thp.defrag") {
         finding.evidence.push(Evidence::said(format!("thp.defrag is {defrag}")));
     }
-    let finding = finding.fix(Fix::knob("let the background do the compaction", "thp.defrag", "defer"));
-    let finding = finding.fix(Fix::knob("huge pages only where a program asks", "thp.enabled", "madvise"));
+    let finding = finding.fix(Fix::knob("let the background do the compaction", knob!("thp.defrag"), "defer"));
+    let finding = finding.fix(Fix::knob("huge pages only where a program asks", knob!("thp.enabled"), "madvise"));
     Some(finding.settle("set thp.defrag to defer for a minute: compact_stall must stop rising"))
 }
 

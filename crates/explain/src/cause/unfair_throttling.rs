@@ -79,8 +79,8 @@ pub fn delays(facts: &Facts<'_>) -> Option<Delays> {
             .iter()
             .filter(|segment| matches!(segment.cause, Cause::DirtyThrottle | Cause::RequestQueue | Cause::Unexplained))
             .map(|segment| segment.ns)
-            .sum();
-        waiting * 2 < call.duration_ns
+            .fold(0, u64::saturating_add);
+        waiting < call.duration_ns / 2
     };
     let other = calls.iter().filter(elsewhere).count();
     (!ns.is_empty() && other * 2 <= calls.len()).then_some(Delays { ns, traced })
@@ -121,7 +121,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
             "this kernel pauses writers one by one (3.2 and later): the unfairness is in the queue or the device",
         ));
     }
-    let finding = finding.fix(Fix::knob("throttle early and often", "vm.dirty_bytes", "8MiB"));
+    let finding = finding.fix(Fix::knob("throttle early and often", knob!("vm.dirty_bytes"), "8MiB"));
     let finding =
         finding.fix(Fix::advice("a kernel of 3.2 or later, which pauses each writer in proportion to its rate"));
     Some(finding.settle(

@@ -141,7 +141,7 @@ fn fix(facts: &Facts<'_>) -> Fix {
     if facts.kernel_from([4, 6, 0]) == Some(false) {
         return Fix::advice("vm.min_free_kbytes at about 1 % of memory (this kernel has no watermark_scale_factor)");
     }
-    Fix::knob("watermarks further apart", "vm.watermark_scale_factor", "200")
+    Fix::knob("watermarks further apart", knob!("vm.watermark_scale_factor"), "200")
 }
 
 /// An order-0 failure that was not allowed to wait: the reserve below min was used up.
@@ -158,7 +158,7 @@ fn atomic_failure(facts: &Facts<'_>) -> Option<Evidence> {
 fn from_log(failure: Evidence) -> Finding {
     let finding = Finding::inferred(ENTRY.name, 0.6, ENTRY.headline).with([failure]);
     finding
-        .fix(Fix::knob("watermarks further apart", "vm.watermark_scale_factor", "200"))
+        .fix(Fix::knob("watermarks further apart", knob!("vm.watermark_scale_factor"), "200"))
         .settle("compare min, low and free in /proc/zoneinfo while the burst runs")
 }
 

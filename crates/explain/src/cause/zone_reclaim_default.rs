@@ -56,7 +56,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     evidence.extend(low);
     let finding = Finding::inferred(ENTRY.name, if known { 0.9 } else { 0.35 }, ENTRY.headline)
         .with(evidence)
-        .fix(Fix::knob("set it off explicitly, whatever the firmware reports", "vm.zone_reclaim_mode", "0"))
+        .fix(Fix::knob("set it off explicitly, whatever the firmware reports", knob!("vm.zone_reclaim_mode"), "0"))
         .settle(
             "cat /proc/sys/vm/zone_reclaim_mode: anything but 0 confirms it; then `sar -B 1` shows whether it hurts",
         );

@@ -19,7 +19,7 @@ use super::facts::Facts;
 use super::operations::operations;
 use flatwater_recording::schema::{cgroup, cpu, meminfo, vmstat, workload};
 use flatwater_recording::units::{Bytes, Nanos};
-use flatwater_recording::{Cause, Column, FormatKind, Table};
+use flatwater_recording::{Cause, Column, Table};
 
 /// What a figure is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -378,9 +378,7 @@ fn memory(facts: &Facts<'_>, view: &mut View) {
 /// The kernel prints its memory when an allocation fails or a task is killed. A paste may lack the line that says which.
 fn printed_by_kernel(facts: &Facts<'_>, view: &mut View) {
     let import = facts.recording.header.import.as_ref();
-    let from_log = import.is_some_and(|import| import.formats.iter().any(|read| read.kind == FormatKind::KernelLog));
-    let state = [Table::Zones, Table::Vmstat].into_iter().any(|table| facts.recording.table(table).is_some());
-    if from_log && state {
+    if import.is_some_and(|import| import.memory_reported) {
         let text =
             "the kernel printed the state of memory, as it does when it fails to give some; why is not in the log";
         view.odd(Matter::Memory, Evidence::said(text));

@@ -92,3 +92,24 @@ fn dirty_pages_that_pile_up_at_one_moment_are_not_quiet() {
     assert_eq!(levels(&[("Dirty_bytes", &[80, 90, 120, 110, 95, 100])]), Conclusion::Quiet, "as ever");
     assert_eq!(levels(&[("Dirty_bytes", &[1, 1, 1, 20, 1, 1])]), Conclusion::Quiet, "20 MiB are nothing");
 }
+
+#[test]
+fn a_kernel_line_about_another_matter_does_not_change_what_vmstat_says() {
+    let idle = |reported: bool| {
+        let made = Made::new()
+            .counters(Table::Cpu, &Entity::named("all"), &[("idle_ns", &rising(990_000_000, 10))])
+            .counters(Table::Vmstat, &Entity::default(), &[("pswpin", &[0; 10]), ("pswpout", &[0; 10])]);
+        let made = made.edit(|recording| {
+            recording.header.source = Source::Import;
+            let mut import = ImportSummary::default();
+            import.understand("paste.txt", Some(("vmstat", FormatKind::Judged)), 12);
+            import.understand("paste.txt", Some(("kernel-log", FormatKind::KernelLog)), 1);
+            import.memory_reported = reported;
+            recording.header.import = Some(import);
+        });
+        made.explained()
+    };
+    assert_eq!(idle(false).conclusion, Conclusion::Quiet);
+    assert!(said(&idle(false).findings[0]).contains("a stall that is shorter does not show"));
+    assert_eq!(idle(true).conclusion, Conclusion::NotEnough);
+}

@@ -288,6 +288,11 @@ impl Builder {
         self.delay_ns_max = self.delay_ns_max.max(Some(ns));
     }
 
+    /// Something was left out, since an importer holds no more of its kind.
+    pub fn overflow(&mut self) {
+        self.overflowed = true;
+    }
+
     /// A kernel stack, innermost frame first.
     pub fn stack(&mut self, frames: Vec<String>) -> StackId {
         if let Some(&id) = self.stack_ids.get(&frames) {
@@ -364,7 +369,9 @@ impl Builder {
     /// What has been read, to compare two ways of reading the same lines: items, their values and frames.
     #[must_use]
     pub fn weight(&self) -> usize {
-        self.items() + self.cells.len() + self.stacks.iter().map(|stack| stack.frames.len()).sum::<usize>()
+        let frames = self.stacks.iter().map(|stack| stack.frames.len()).sum::<usize>();
+        let classes = self.latency.iter().map(|placed| placed.item.from_start.steps().count()).sum::<usize>();
+        self.items() + self.cells.len() + frames + classes
     }
 
     /// How much has been read: rows, calls, events and so on.

@@ -12,8 +12,8 @@ use flatwater_recording::{FormatKind, ImportSummary, SampledTask};
 
 impl Builder {
     /// A line that tells the importer something without being a row: a time, a prompt, a file's name.
-    pub fn understood_line(&mut self) {
-        self.summary.understand(&self.file, None, 1);
+    pub fn understood_line(&mut self, line: &Line<'_>) {
+        self.summary.understand(&self.file, None, u64::from(line.lines));
     }
 
     /// Lines of a section that the importer `format` took, less those that did not fit.
@@ -28,6 +28,7 @@ impl Builder {
     /// A line that no importer knows; `blank_from` is the first of the blank lines right above it, or its own number.
     pub fn missed_line(&mut self, line: &Line<'_>, blank_from: u32) {
         self.summary.miss(&self.file, line.number, blank_from, &shown(line.text));
+        self.summary.lines = self.summary.lines.saturating_add(u64::from(line.lines.saturating_sub(1)));
     }
 
     /// Keeps the beginning of the text for reports.
@@ -38,6 +39,11 @@ impl Builder {
             }
             self.kept_bytes = self.summary.keep(&self.file, line.number, line.text, self.kept_bytes);
         }
+    }
+
+    /// The kernel reported the state of memory.
+    pub fn memory_reported(&mut self) {
+        self.summary.memory_reported = true;
     }
 
     /// A line of a known log that is taken without anything coming of it.

@@ -243,6 +243,7 @@ impl Memory {
     }
 
     pub fn push(self, place: (Track, i64), b: &mut Builder) {
+        b.memory_reported();
         for (node, name, cells) in &self.zones {
             b.node(*node);
             b.row(place, Table::Zones, &Entity::on_node(*node, name), cells);

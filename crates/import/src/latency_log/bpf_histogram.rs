@@ -3,7 +3,7 @@
 //! A class is counted at its upper end, so that percentiles are never better than what was seen.
 
 use super::Counting;
-use crate::builder::Builder;
+use crate::builder::{Builder, Track};
 use crate::call_trace::op_of;
 use crate::error::ImportError;
 use crate::number::{count, nanos, number};
@@ -11,7 +11,8 @@ use crate::single_call::single_call;
 use crate::text::{Cursor, Line, Token};
 use crate::{FormatKind, Importer};
 use flatwater_recording::symbol::cause_of;
-use flatwater_recording::{Basis, OpKind};
+use flatwater_recording::units::Nanos;
+use flatwater_recording::{Basis, Cause, OpKind};
 
 pub const IMPORTER: Importer = Importer {
     name: "bpf-histogram",
@@ -20,6 +21,8 @@ pub const IMPORTER: Importer = Importer {
     detect: |cursor| match cursor.next_text() {
         text if bcc_header(text).is_some() => 95,
         text if text.starts_with("Tracing block device I/O") => 80,
+        // Above such a histogram, with a blank line between at most.
+        text if traced(text).is_some() && (1..=2).any(|at| is_header(cursor, at)) => 95,
         // Of other things than time: queue lengths, sizes.
         text if is_counts(text) && cursor.ahead(1).is_some_and(|line| line.text.contains(':')) => 70,
         text if is_ftrace(text) => 95,
@@ -38,6 +41,26 @@ fn bcc_header(text: &str) -> Option<f64> {
     }
     rest.trim_start().starts_with("count").then_some(())?;
     unit_ns(unit.trim())
+}
+
+fn is_header(cursor: &Cursor<'_>, at: usize) -> bool {
+    cursor.ahead(at).is_some_and(|line| bcc_header(line.text).is_some())
+}
+
+/// `Tracing 1 functions for "vfs_read"... Hit Ctrl-C to end.` of funclatency -> the function.
+fn traced(text: &str) -> Option<&str> {
+    let (counted, rest) = text.strip_prefix("Tracing ")?.split_once(" functions for \"")?;
+    let (function, _) = rest.split_once('"')?;
+    (counted.bytes().all(|c| c.is_ascii_digit()) && !function.is_empty()).then_some(function)
+}
+
+/// `avg = 71200 nsecs, total: 229477600 nsecs, count: 3223` below a histogram of bcc -> mean in ns, and how many.
+fn mean_of(text: &str) -> Option<(u64, u64)> {
+    let mut parts = text.trim().strip_prefix("avg = ")?.split(", ");
+    let mut mean = parts.next()?.split(' ');
+    let ns = nanos(number(mean.next()?)?.max(0.0), unit_ns(mean.next()?)?);
+    let of = parts.find_map(|part| part.strip_prefix("count: "))?;
+    Some((ns, count(of.trim())?.try_into().ok()?))
 }
 
 /// `     runqlen       : count     distribution`.
@@ -66,8 +89,19 @@ fn ftrace_class(text: &str) -> Option<(f64, u64)> {
     Some((end * unit, count(count_text)?.try_into().ok()?))
 }
 
-/// More calls of one function say no more.
+/// More calls of one class say no more: the histogram counts all of them.
 const CALLS_MAX: u64 = 200;
+
+/// Calls of a function of the kernel that took long, where the table of causes knows what the function waits for.
+fn slow_calls(b: &mut Builder, place: (Track, i64), function: &str, cause: Option<Cause>, (ns, count): (u64, u64)) {
+    let Some(cause) = cause.filter(|_| ns >= SLOW_NS) else { return };
+    if count > CALLS_MAX {
+        b.note(format!("of the calls of {function} in one class {CALLS_MAX} are kept one by one"));
+    }
+    for _ in 0..count.min(CALLS_MAX) {
+        b.call(place, single_call(0, function, OpKind::Other, ns, cause, Basis::Exact));
+    }
+}
 
 /// `perf ftrace latency -T ext4_mb_regular_allocator`: how long one function of the kernel took. Where the table of causes knows
 /// the function, each call that took long waited for that.
@@ -86,10 +120,7 @@ fn read_ftrace(cursor: &mut Cursor<'_>, b: &mut Builder) {
         }
         let ns = nanos(ns.max(0.0), 1.0);
         counting.add(ns, count);
-        let Some(cause) = cause.filter(|_| ns >= SLOW_NS) else { continue };
-        for _ in 0..count.min(CALLS_MAX) {
-            b.call(place, single_call(0, &function, OpKind::Other, ns, cause, Basis::Exact));
-        }
+        slow_calls(b, place, &function, cause, (ns, count));
     }
     b.note("latencies of perf ftrace are rounded up to the end of their class (a power of two)");
     counting.push(b, place, 0, OpKind::Other, &function, 0);
@@ -144,7 +175,9 @@ fn class(text: &str) -> Option<(f64, u64)> {
     }
     let (range, rest) = text.split_once(':')?;
     let (_, upper) = range.split_once("->")?;
-    Some((number(upper.trim())?, count(rest.split_whitespace().next()?)?.try_into().ok()?))
+    // Another row on the same line is a row that would be lost.
+    let upper = number(upper.trim()).filter(|_| !rest.contains("->"))?;
+    Some((upper, count(rest.split_whitespace().next()?)?.try_into().ok()?))
 }
 
 /// `512`, `1K`, `2M`: bpftrace writes powers of 1024.
@@ -178,13 +211,15 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         return Ok(());
     }
     let mut title = "block I/O".to_owned();
-    let (mut unit, mut op) = (None, OpKind::Other);
+    let (mut unit, mut op, mut cause) = (None, OpKind::Other, None);
     while let Some(line) = cursor.peek() {
         if unit.is_some() && !looks_like_class(&line) && bcc_header(line.text).is_none() {
             break;
         }
         if let Some(ns) = bcc_header(line.text) {
             unit = Some(ns);
+        } else if let Some(function) = traced(line.text).filter(|_| unit.is_none()) {
+            (title, cause) = (function.to_owned(), cause_of(function));
         } else if let Some(name) = disk(line.text) {
             name.clone_into(&mut title);
         } else if let Some((name, ns)) = map(line.text) {
@@ -203,13 +238,21 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     while let Some(line) = cursor.peek().filter(looks_like_class) {
         cursor.take();
         match class(line.text) {
-            Some((upper, count)) if count > 0 => counting.add(nanos(upper.max(0.0), unit), count),
+            Some((upper, count)) if count > 0 => {
+                let ns = nanos(upper.max(0.0), unit);
+                counting.add(ns, count);
+                slow_calls(b, place, &title, cause, (ns, count));
+            }
             Some(_) => {}
             None => {
                 let token = line.tokens().next().unwrap_or(Token { text: "", column: 1 });
                 b.problem(ImportError::at(&line, token, "'LOW -> HIGH : COUNT' or '[LOW, HIGH) COUNT'"));
             }
         }
+    }
+    if let Some((mean_ns, count)) = cursor.peek().and_then(|line| mean_of(line.text)) {
+        cursor.take();
+        b.note(format!("{title}: {count} calls, {} on average", Nanos(mean_ns)));
     }
     b.note("latencies from BPF histograms are rounded up to the end of their class (a power of two)");
     counting.push(b, place, 0, op, &title, 0);
@@ -220,6 +263,27 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
 mod tests {
     use crate::import_texts;
     use flatwater_recording::Cause;
+
+    #[test]
+    fn every_row_of_histograms_as_wide_as_mail_is_read() {
+        let text = include_str!("../../../../tests/golden/import/bpf-histogram/functions-by-name.txt");
+        let read = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
+        let counts: Vec<(&str, u64)> =
+            read.latency.iter().map(|bucket| (bucket.thread.as_str(), bucket.from_start.count())).collect();
+        assert_eq!(counts, [("ext4_sync_file", 3223), ("file_fdatawait_range", 3223), ("ext4_fc_commit", 3223)]);
+        assert!(read.calls.iter().all(|call| call.segments[0].cause == Cause::JournalCommit));
+        let summary = read.header.import.expect("of a log");
+        let written = text.lines().filter(|line| !line.trim().is_empty()).count() as u64;
+        assert_eq!((summary.lines, summary.understood), (written, written));
+    }
+
+    #[test]
+    fn two_rows_on_one_line_are_a_problem_and_not_one_row() {
+        let row = "   4194304 -> 8388607    : 310      |*****                                   |";
+        let rows = format!("     nsecs               : count     distribution\n{row}\n{row} {row}\n");
+        let read = import_texts(&[("f".to_owned(), rows.into())]).expect("read");
+        assert_eq!(read.problems.len(), 1, "{:?}", read.problems);
+    }
 
     #[test]
     fn a_function_of_the_kernel_that_the_table_knows_is_its_cause() {

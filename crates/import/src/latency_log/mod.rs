@@ -85,6 +85,7 @@ impl PerSecond {
         }
         let key = (name.to_owned(), op);
         if self.open.len() >= OPEN_MAX && !self.open.contains_key(&key) {
+            b.overflow();
             return;
         }
         let (counting, sum) = self.open.entry(key).or_default();

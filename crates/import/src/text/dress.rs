@@ -175,7 +175,7 @@ impl Text {
             text.clean.push_str(line.get(front..end).unwrap_or_default());
             let (Ok(start), Ok(end)) = (u32::try_from(start), u32::try_from(text.clean.len())) else { break };
             let removed = span.removed.saturating_add(u32::try_from(front).unwrap_or(0));
-            text.spans.push(Span { start, end, removed, number: span.number });
+            text.spans.push(Span { start, end, removed, ..*span });
             text.clean.push('\n');
             lines += 1;
         }

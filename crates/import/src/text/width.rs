@@ -166,12 +166,12 @@ impl Text {
         text
     }
 
-    fn push_group(&self, first: usize, end: usize, width: Width, text: &mut Text) {
+    fn push_group(&self, first: usize, end_line: usize, width: Width, text: &mut Text) {
         let Some(span) = self.spans.get(first) else { return };
         let start = text.clean.len();
-        for at in first..end {
+        for at in first..end_line {
             text.clean.push_str(self.text_at(at).unwrap_or_default());
-            if at + 1 < end {
+            if at + 1 < end_line {
                 let missing = match width {
                     Width::Letters(columns) => columns.saturating_sub(self.columns(at)),
                     _ => 1,
@@ -180,7 +180,10 @@ impl Text {
             }
         }
         let (Ok(start), Ok(end)) = (u32::try_from(start), u32::try_from(text.clean.len())) else { return };
-        text.spans.push(Span { start, end, ..*span });
+        let blank = |at: &usize| self.text_at(*at).is_none_or(|line| line.trim().is_empty());
+        let joined = (first + 1..end_line).filter(|at| !blank(at)).filter_map(|at| self.spans.get(at));
+        let lines = joined.fold(span.lines, |lines, span| lines.saturating_add(span.lines));
+        text.spans.push(Span { start, end, lines, ..*span });
         text.times.extend(self.times.get(first).copied());
         text.clean.push('\n');
     }

@@ -87,6 +87,61 @@ pub struct Knob {
     pub sentence: &'static str,
 }
 
+/// The key of a knob that is in the registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key(&'static str);
+
+impl Key {
+    /// In a constant, so that a key without a knob does not compile:
+    ///
+    /// ```
+    /// const SWAPPINESS: flatwater_recording::knob::Key = flatwater_recording::knob::Key::of("vm.swappiness");
+    /// assert_eq!(SWAPPINESS.name(), "vm.swappiness");
+    /// ```
+    ///
+    /// ```compile_fail
+    /// const MISSPELT: flatwater_recording::knob::Key = flatwater_recording::knob::Key::of("vm.swapiness");
+    /// ```
+    ///
+    /// # Panics
+    /// If no knob has this key.
+    #[must_use]
+    pub const fn of(key: &'static str) -> Key {
+        let mut at = 0;
+        while at < KNOBS.len() {
+            if is_same(KNOBS[at].key.as_bytes(), key.as_bytes()) {
+                return Key(key);
+            }
+            at += 1;
+        }
+        panic!("no knob has this key");
+    }
+
+    /// The key of a knob that is known only at run time.
+    pub fn find(key: &str) -> Result<Key, KnobError> {
+        find(key).map(|knob| Key(knob.key))
+    }
+
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.0
+    }
+}
+
+const fn is_same(one: &[u8], other: &[u8]) -> bool {
+    if one.len() != other.len() {
+        return false;
+    }
+    let mut at = 0;
+    while at < one.len() {
+        if one[at] != other[at] {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KnobError {
     #[error("there is no knob '{key}'{}; `flatwater scenarios --knobs` lists them", hint(.nearest))]

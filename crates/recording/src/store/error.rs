@@ -96,6 +96,7 @@ pub(super) fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space, or write it elsewhere with -o",
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => "choose a writable directory with -o",
+        io::ErrorKind::FileTooLarge => "import fewer files at a time, or record fewer processes",
         io::ErrorKind::NotFound => "create the parent directory, or choose another directory with -o",
         _ => "check the file system's state (dmesg), or choose another directory with -o",
     }

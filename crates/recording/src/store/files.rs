@@ -19,9 +19,6 @@ pub(super) const OUTCOMES: &str = "outcomes.json";
 pub(super) const MANIFEST: &str = "sealed.json";
 /// Space that is given up at the end, so that the last words fit on a full disk.
 pub(super) const RESERVE: &str = "reserve";
-/// No JSON file of a recording is larger.
-const JSON_BYTES_MAX: u64 = 64 << 20;
-
 /// Written last when a recording is sealed; from then on the Parquet files are the recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -72,7 +69,7 @@ pub(super) fn open(path: &Path, bytes_max: u64) -> io::Result<(File, u64)> {
         _ if kind.is_dir() => return Err(refused("a directory")),
         _ if kind.is_fifo() => return Err(refused("a FIFO")),
         _ if kind.is_char_device() || kind.is_block_device() => return Err(refused("a device")),
-        _ => return Err(refused("no regular file")),
+        _ => return Err(refused("a special file")),
     }
     let bytes = metadata.len();
     if bytes > bytes_max {
@@ -84,14 +81,6 @@ pub(super) fn open(path: &Path, bytes_max: u64) -> io::Result<(File, u64)> {
 
 fn refused(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, format!("it is {what}, not a regular file"))
-}
-
-pub(super) fn read_json_text(path: &Path) -> io::Result<Vec<u8>> {
-    let (file, bytes) = open(path, JSON_BYTES_MAX)?;
-    let mut text = Vec::with_capacity(usize::try_from(bytes).unwrap_or(0));
-    // It may grow while it is read.
-    file.take(JSON_BYTES_MAX).read_to_end(&mut text)?;
-    Ok(text)
 }
 
 /// CRC-32 of what is left of a file.
@@ -141,12 +130,6 @@ pub(super) fn replace(path: &Path, bytes: &[u8], durable: bool) -> io::Result<()
     write().inspect_err(|_| {
         let _ = fs::remove_file(&temporary);
     })
-}
-
-pub(super) fn replace_json(path: &Path, value: &impl Serialize, durable: bool) -> io::Result<()> {
-    let mut text = serde_json::to_vec_pretty(value).map_err(io::Error::other)?;
-    text.push(b'\n');
-    replace(path, &text, durable)
 }
 
 /// Makes renames in the directory survive a power cut.

@@ -20,6 +20,7 @@ mod error;
 mod files;
 pub(crate) mod flat;
 mod frames;
+mod json;
 mod parquet_in;
 mod reader;
 mod rows;

@@ -6,6 +6,7 @@
 //! read as views into the pages, so that a word that a million rows name stays one word. What the crate still cannot read
 //! without a panic ends the table, not the program.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Cursor;
 use std::os::unix::fs::FileExt;
@@ -134,13 +135,20 @@ impl ParquetFile {
 
     /// Place of the flat column of this name among the file's leaves, if its values are of this type.
     pub(super) fn leaf(&self, name: &str, physical: Physical) -> Option<usize> {
-        let leaves = self.parquet().file_metadata().schema_descr();
-        leaves.columns().iter().position(|leaf| {
-            leaf.path().parts() == [name]
-                && leaf.physical_type() == physical
-                && leaf.max_rep_level() == 0
-                && leaf.max_def_level() <= 1
-        })
+        self.leaves(physical).get(name).copied()
+    }
+
+    /// Places of all flat columns of this type among the file's leaves, by name.
+    pub(super) fn leaves(&self, physical: Physical) -> HashMap<&str, usize> {
+        let leaves = self.parquet().file_metadata().schema_descr().columns().iter().enumerate();
+        let flat = leaves.filter_map(|(place, leaf)| match leaf.path().parts() {
+            [name] if leaf.physical_type() == physical && leaf.max_rep_level() == 0 && leaf.max_def_level() <= 1 => {
+                Some((name.as_str(), place))
+            }
+            _ => None,
+        });
+        // Of two columns of one name the first counts.
+        flat.rev().collect()
     }
 
     /// Hands out the values of a flat column, some thousand rows at a time.

@@ -3,6 +3,7 @@
 //! It fails only where there is nothing to open. Everything else that is missing becomes a `Gap`. Whatever the files
 //! claim, no more is decoded than `Limits` allow.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -17,11 +18,13 @@ use super::parquet_in::ParquetFile;
 use super::rows::{self, Allowance};
 use super::sampled::{self, SealedTable, Shared};
 use super::writer::DROPPED;
-use super::{ReadError, TableError, TableFile, calls};
+use super::{ReadError, TableError, TableFile, calls, json};
 use crate::header::FORMAT_VERSION;
 use crate::{Gap, Header, Recording, Series, Table, latency, schema};
 
 pub(super) const DAMAGED_REMEDY: &str = "the rest of the recording is intact; if this file was copied, copy it again";
+/// Unknown tables, or columns of one table, that are named one by one.
+const NAMED_MAX: usize = 12;
 const FEWER_REMEDY: &str = "allow more with --max-decoded, or record for a shorter time";
 
 /// How much of a recording may be decoded. A file of a few hundred KB can claim to hold gigabytes.
@@ -124,7 +127,7 @@ struct Version {
 }
 
 fn check_version(dir: &Path, text: &[u8]) -> Result<(), ReadError> {
-    match serde_json::from_slice::<Version>(text) {
+    match json::parse::<Version>(text) {
         Ok(Version { format_version: found, written_by }) if found > FORMAT_VERSION => {
             let written_by = if written_by.is_empty() { "that wrote it".to_owned() } else { written_by };
             Err(ReadError::TooNew { path: dir.to_owned(), found, written_by })
@@ -135,16 +138,20 @@ fn check_version(dir: &Path, text: &[u8]) -> Result<(), ReadError> {
 
 fn read_header(dir: &Path, recording: &mut Recording) -> Result<bool, ReadError> {
     let path = dir.join(files::HEADER);
-    let text = match files::read_json_text(&path) {
+    let text = match json::read_text(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
         Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
             return Err(ReadError::Unusable { path, error });
         }
+        Err(error) if error.kind() == std::io::ErrorKind::FileTooLarge => {
+            recording.gaps.push(Gap::new("header.json", error.to_string(), DAMAGED_REMEDY));
+            return Ok(true);
+        }
         Err(_) => return Ok(false),
     };
     check_version(dir, &text)?;
-    match serde_json::from_slice::<Header>(&text) {
+    match json::parse::<Header>(&text) {
         Ok(header) => recording.header = header,
         Err(error) => recording.gaps.push(Gap::new("header.json", error.to_string(), DAMAGED_REMEDY)),
     }
@@ -152,7 +159,7 @@ fn read_header(dir: &Path, recording: &mut Recording) -> Result<bool, ReadError>
 }
 
 fn read_manifest(dir: &Path, recording: &mut Recording) -> Result<Option<Manifest>, ReadError> {
-    let text = match files::read_json_text(&dir.join(files::MANIFEST)) {
+    let text = match json::read_text(&dir.join(files::MANIFEST)) {
         Ok(text) => text,
         Err(error) => {
             say_unreadable("sealed.json", &error, recording);
@@ -160,7 +167,7 @@ fn read_manifest(dir: &Path, recording: &mut Recording) -> Result<Option<Manifes
         }
     };
     check_version(dir, &text)?;
-    let manifest = serde_json::from_slice::<Manifest>(&text);
+    let manifest = json::parse::<Manifest>(&text);
     if let Err(error) = &manifest {
         let gap = Gap::new("sealed.json", format!("{error}; its tables were read unchecked"), DAMAGED_REMEDY);
         recording.gaps.push(gap);
@@ -238,7 +245,10 @@ impl Reader<'_> {
         self.tell_unknown_columns(table, file.schema().fields().iter().map(|field| field.name().as_str()));
         match table {
             TableFile::Calls => {
-                let decode = |batch: &RecordBatch, into: &mut Vec<_>| calls::decode(batch, into, &allowance);
+                let decode = |batch: &RecordBatch, into: &mut Vec<_>| {
+                    rows::check_names(batch)?;
+                    calls::decode(batch, into, &allowance)
+                };
                 file.rows_beside(&decode, &mut self.recording.calls)
             }
             TableFile::Sampled(kind) => {
@@ -275,24 +285,38 @@ impl Reader<'_> {
     /// Columns that a newer flatwater wrote. Those of sampled tables are the kernel's, which has names of its own.
     fn tell_unknown_columns<'n>(&mut self, table: TableFile, names: impl Iterator<Item = &'n str>) {
         let Some(known) = rows::schema_of(table) else { return };
-        for name in names.filter(|name| known.field_with_name(name).is_err()) {
-            let gap = self.unknown(format!("column {name} of table {}", table.name()));
-            if !self.recording.gaps.contains(&gap) {
-                self.recording.gaps.push(gap);
-            }
-        }
+        let unknown: BTreeSet<&str> = names.filter(|name| known.field_with_name(name).is_err()).collect();
+        let gap = |reader: &Self, name: &str| reader.unknown(format!("column {name} of table {}", table.name()));
+        self.tell_first(&unknown, gap, |more| format!("{more} more columns of table {}", table.name()));
     }
 
     /// Tables that a newer flatwater wrote.
     fn tell_unknown(&mut self, manifest: Option<&Manifest>) {
         let listed = manifest.into_iter().flat_map(|manifest| manifest.tables.keys().cloned());
-        let mut names: Vec<String> = listed.chain(files::tables_in(self.dir)).collect();
+        let mut names: BTreeSet<String> = listed.chain(files::tables_in(self.dir)).collect();
         names.retain(|name| !TableFile::all().any(|known| known.name() == name));
-        names.sort();
-        names.dedup();
-        for name in names {
-            let gap = self.unknown(format!("table {name}"));
-            self.recording.gaps.push(gap);
+        let names: BTreeSet<&str> = names.iter().map(String::as_str).collect();
+        self.tell_first(
+            &names,
+            |reader, name| reader.unknown(format!("table {name}")),
+            |more| format!("{more} more tables"),
+        );
+    }
+
+    /// One gap for each of the first names, and one for all further names.
+    fn tell_first(
+        &mut self,
+        names: &BTreeSet<&str>,
+        gap: impl Fn(&Self, &str) -> Gap,
+        further: impl Fn(usize) -> String,
+    ) {
+        let first = names.iter().take(NAMED_MAX).map(|name| gap(self, name));
+        let more = names.len().checked_sub(NAMED_MAX).filter(|more| *more > 0);
+        let gaps: Vec<Gap> = first.chain(more.map(|more| self.unknown(further(more)))).collect();
+        for gap in gaps {
+            if !self.recording.gaps.contains(&gap) {
+                self.recording.gaps.push(gap);
+            }
         }
     }
 
@@ -311,6 +335,10 @@ fn absorb(
     into: &mut Recording,
     allowance: &Allowance<'_>,
 ) -> Result<(), TableError> {
+    // Texts of events and gaps may be long, and sampled tables have a limit of their own.
+    if !matches!(table, TableFile::Events | TableFile::Gaps | TableFile::Sampled(_)) {
+        rows::check_names(batch)?;
+    }
     match table {
         TableFile::Latency => rows::decode_latency(batch, &mut into.latency, allowance),
         TableFile::Calls => calls::decode(batch, &mut into.calls, allowance),
@@ -374,11 +402,11 @@ fn read_frames(
 }
 
 fn read_outcomes(dir: &Path, recording: &mut Recording) {
-    let text = match files::read_json_text(&dir.join(files::OUTCOMES)) {
+    let text = match json::read_text(&dir.join(files::OUTCOMES)) {
         Ok(text) => text,
         Err(error) => return say_unreadable("outcomes.json", &error, recording),
     };
-    match serde_json::from_slice(&text) {
+    match json::parse(&text) {
         Ok(outcomes) => recording.outcomes = outcomes,
         Err(error) => recording.gaps.push(Gap::new("outcomes.json", error.to_string(), DAMAGED_REMEDY)),
     }
@@ -399,6 +427,8 @@ fn complete(recording: &mut Recording, sealed: bool) {
     recording.memory_users.sort_by_key(|row| row.start_ns);
     recording.cpu_owners.sort_by_key(|row| (row.start_ns, row.call_tid));
     recording.async_calls.sort_by_key(|call| call.start_ns);
+    let refused: Vec<Gap> = recording.series.iter().flat_map(Series::gaps).collect();
+    recording.gaps.extend(refused);
     latency::join(&mut recording.latency);
     recording.events.sort_by_key(|event| event.at_ns);
     recording.stacks.sort_by_key(|stack| stack.id);

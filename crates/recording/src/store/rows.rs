@@ -255,6 +255,32 @@ impl<'a> Texts<'a> {
     }
 }
 
+/// The longest name in a row, bytes: four times PATH_MAX, since symbols of C++ may be longer than paths.
+pub(super) const NAME_BYTES_MAX: usize = 16 << 10;
+
+/// An error if a name in the columns is longer than `NAME_BYTES_MAX`. Readers compare and copy names for each row.
+pub(super) fn check_names(batch: &RecordBatch) -> Result<(), TableError> {
+    if batch.columns().iter().any(|column| has_long_name(column.as_ref())) {
+        return Err(TableError::damaged(format!("a name of more than {NAME_BYTES_MAX} bytes")));
+    }
+    Ok(())
+}
+
+fn has_long_name(array: &dyn Array) -> bool {
+    let any = array.as_any();
+    if let Some(texts) = any.downcast_ref::<StringViewArray>() {
+        texts.lengths().any(|bytes| bytes as usize > NAME_BYTES_MAX)
+    } else if let Some(texts) = any.downcast_ref::<StringArray>() {
+        (0..texts.len()).any(|row| usize::try_from(texts.value_length(row)).unwrap_or(0) > NAME_BYTES_MAX)
+    } else if let Some(fields) = any.downcast_ref::<StructArray>() {
+        fields.columns().iter().any(|column| has_long_name(column.as_ref()))
+    } else if let Some(lists) = any.downcast_ref::<ListArray>() {
+        has_long_name(lists.values().as_ref())
+    } else {
+        false
+    }
+}
+
 /// What the words of a column stand for. A million rows name a cause, and there are thirty causes: the last meanings are
 /// remembered by their view, which is the same for every row that names the same word of a page.
 pub(super) struct Meanings<'a, T> {

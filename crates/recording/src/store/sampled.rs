@@ -3,11 +3,11 @@
 //! Of a sealed table only the footer is read when a recording is opened. The keys of its rows come when anybody asks for
 //! rows, and each column when it is asked for: an hour has a hundred million bytes of them, and a report needs a tenth.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
+use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use arrow_buffer::{BooleanBuffer, NullBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use parquet::basic::Type as Physical;
@@ -17,7 +17,7 @@ use super::parquet_in::ParquetFile;
 use super::rows::{Allowance, Columns};
 use super::{ReadError, TableError};
 use crate::schema::find;
-use crate::series::{Keys, order_of};
+use crate::series::{COLUMNS_MAX, ENTITIES_MAX, Keys, Refused, order_of};
 use crate::{ColumnKind, Entity, Gap, Series, SeriesColumn, Table};
 
 /// Metadata of a column that says whether it is a counter; absent on the three that say when and what.
@@ -74,15 +74,6 @@ fn kind_name(kind: ColumnKind) -> &'static str {
     }
 }
 
-/// Where a column stands. Batches keep their order, so the place behind the last one is tried first: searching
-/// by name for each of some hundred columns of each batch took most of the time of reading one.
-fn place_of(columns: &[SeriesColumn], likely: usize, name: &str) -> Option<usize> {
-    match columns.get(likely) {
-        Some(column) if column.name == name => Some(likely),
-        _ => columns.iter().position(|column| column.name == name),
-    }
-}
-
 /// What kind of column a field is; `None` for those that say when and what, and for what is no number.
 fn kind_of(field: &Field) -> Option<ColumnKind> {
     let kind = field.metadata().get(KIND).filter(|_| field.data_type() == &DataType::Int64)?;
@@ -102,19 +93,22 @@ fn name_now(file: &Schema, table: Table, name: &str, kind: ColumnKind) -> (Strin
     }
 }
 
+/// Place of a field's column in the table, added if it is new; `None` where the table has no place left.
+fn place_of(schema: &Schema, field: &Field, kind: ColumnKind, likely: usize, into: &mut Series) -> Option<usize> {
+    // Batches keep their order, and a look-up of some hundred names for each batch took most of the time of reading it.
+    if into.columns.get(likely).is_some_and(|column| column.name == *field.name()) {
+        return Some(likely);
+    }
+    let (name, kind) = name_now(schema, into.table, field.name(), kind);
+    into.place_of(&name, kind)
+}
+
 /// The columns of a schema, without rows.
 pub(super) fn add_columns(schema: &Schema, into: &mut Series) {
     let mut likely = 0;
     for field in schema.fields() {
         let Some(kind) = kind_of(field) else { continue };
-        let place = place_of(&into.columns, likely, field.name()).unwrap_or_else(|| {
-            let (name, kind) = name_now(schema, into.table, field.name(), kind);
-            place_of(&into.columns, likely, &name).unwrap_or_else(|| {
-                into.columns.push(SeriesColumn::new(name, kind, []));
-                into.columns.len() - 1
-            })
-        });
-        likely = place + 1;
+        likely = place_of(schema, field, kind, likely, into).map_or(likely, |place| place + 1);
     }
 }
 
@@ -129,7 +123,7 @@ pub(super) fn decode(batch: &RecordBatch, into: &mut Series, allowance: &Allowan
     add_columns(&schema, into);
     allowance.take(batch.num_rows() * (KEY_BYTES + into.columns.len() * size_of::<i64>()))?;
     let before = into.len();
-    let mut latest: Option<(Option<u32>, &str, u16)> = None;
+    let mut latest: Option<(Option<u32>, &str, Option<u16>)> = None;
     let mut owners = Vec::with_capacity(batch.num_rows());
     for row in 0..batch.num_rows() {
         let owner = (node.get(row), name.or_empty(row));
@@ -147,20 +141,26 @@ pub(super) fn decode(batch: &RecordBatch, into: &mut Series, allowance: &Allowan
         latest = Some((owner.0, owner.1, index));
         owners.push(index);
     }
-    into.extend_keys((0..batch.num_rows()).map(|row| at_ns.or_default(row)).zip(owners));
+    let refused = owners.iter().filter(|owner| owner.is_none()).count();
+    into.refuse_rows(refused as u64);
+    let keep: Option<BooleanArray> = (refused > 0).then(|| owners.iter().map(|owner| Some(owner.is_some())).collect());
+    let rows = (0..batch.num_rows()).map(|row| at_ns.or_default(row)).zip(owners);
+    into.extend_keys(rows.filter_map(|(at_ns, owner)| Some((at_ns, owner?))));
     let mut likely = 0;
     for (field, array) in schema.fields().iter().zip(batch.columns()) {
-        let array = array.as_any().downcast_ref::<Int64Array>().filter(|_| kind_of(field).is_some());
-        let Some(array) = array else { continue };
-        let place = place_of(&into.columns, likely, field.name()).or_else(|| {
-            let (name, _) = name_now(&schema, into.table, field.name(), ColumnKind::Gauge);
-            place_of(&into.columns, likely, &name)
-        });
-        let Some(place) = place else { continue };
+        let array = array.as_any().downcast_ref::<Int64Array>();
+        let Some((array, kind)) = array.zip(kind_of(field)) else { continue };
+        let Some(place) = place_of(&schema, field, kind, likely, into) else { continue };
         likely = place + 1;
         if let Some(column) = into.columns.get_mut(place) {
             column.pad(before);
-            column.extend_from(array);
+            match &keep {
+                Some(keep) => {
+                    let kept = (array.iter().zip(keep)).filter(|(_, keep)| *keep == Some(true)).map(|(value, _)| value);
+                    column.extend_from(&kept.collect());
+                }
+                None => column.extend_from(array),
+            }
         }
     }
     into.pad_columns();
@@ -169,6 +169,8 @@ pub(super) fn decode(batch: &RecordBatch, into: &mut Series, allowance: &Allowan
 
 /// What a row takes in memory beside its values: instant, owner, order, and its place among the rows of its entity.
 const KEY_BYTES: usize = 8 + 2 + 4 + 4;
+/// Owner of a row for whose entity the table has no place: `ENTITIES_MAX` is below it.
+const NO_ENTITY: u16 = u16::MAX;
 /// PATH_MAX: a cgroup's path is the longest name.
 const NAME_BYTES_MAX: usize = 4096;
 /// Columns that were unpacked lately are kept up to this. More of them than that are unpacked again when they are asked
@@ -245,12 +247,20 @@ impl SealedTable {
         shared: &Arc<Shared>,
     ) -> Result<SealedTable, TableError> {
         let at_ns = file.leaf("at_ns", Physical::INT64).ok_or_else(|| TableError::damaged("rows without at_ns"))?;
+        let leaves = file.leaves(Physical::INT64);
+        let mut names = HashSet::new();
         let fields = file.schema().fields().iter();
         let columns = fields.filter_map(|field| {
             let (name, kind) = name_now(file.schema(), table, field.name(), kind_of(field)?);
-            Some((name, kind, file.leaf(field.name(), Physical::INT64)?))
+            // Of two columns of one name only the first could be asked for.
+            let leaf = leaves.get(field.name().as_str()).filter(|_| names.insert(name.clone()))?;
+            Some((name, kind, *leaf))
         });
-        let columns: Vec<_> = columns.collect();
+        let mut columns: Vec<_> = columns.collect();
+        if columns.len() > COLUMNS_MAX {
+            columns.truncate(COLUMNS_MAX);
+            locked(&shared.gaps).extend(Refused { rows: 0, columns: true }.gaps(table));
+        }
         // All keys, and one column while it is unpacked and put in order.
         let bytes = file.rows().saturating_mul((KEY_BYTES + 2 * size_of::<i64>()) as u64);
         allowance.take(usize::try_from(bytes).unwrap_or(usize::MAX))?;
@@ -314,9 +324,16 @@ impl SealedTable {
         if owners.len() != at_ns.len() {
             return Err(TableError::Contradiction);
         }
-        let Some(order) = order_of(&at_ns, &owners, false) else {
-            return Ok((Keys::new(entities, at_ns, owners), None));
-        };
+        let refused = owners.iter().filter(|owner| **owner == NO_ENTITY).count();
+        let mut order = order_of(&at_ns, &owners, false);
+        if refused > 0 {
+            let all = order.unwrap_or_else(|| (0..u32::try_from(at_ns.len()).unwrap_or(u32::MAX)).collect());
+            let kept = |row: &u32| owners.get(*row as usize).is_some_and(|owner| *owner != NO_ENTITY);
+            order = Some(all.into_iter().filter(kept).collect());
+            let refused = Refused { rows: refused as u64, columns: false };
+            locked(&self.shared.gaps).extend(refused.gaps(self.table));
+        }
+        let Some(order) = order else { return Ok((Keys::new(entities, at_ns, owners), None)) };
         fn ordered<T: Copy>(values: &[T], order: &[u32]) -> Vec<T> {
             order.iter().filter_map(|&row| values.get(row as usize).copied()).collect()
         }
@@ -341,11 +358,10 @@ impl SealedTable {
         // Rows of one entity stand together in each row group: this is asked once for each of them.
         let mut index_of = |node: Option<u32>, name: &ByteArray| match known.get(&(node, name.data().to_vec())) {
             Some(index) => *index,
-            // More than a row can number fold into the last.
-            None if entities.len() > usize::from(u16::MAX) => u16::MAX,
+            None if entities.len() >= ENTITIES_MAX => NO_ENTITY,
             None => {
                 entities.push(Entity { node, name: String::from_utf8_lossy(name.data()).into_owned() });
-                let index = u16::try_from(entities.len() - 1).unwrap_or(u16::MAX);
+                let index = u16::try_from(entities.len() - 1).unwrap_or(NO_ENTITY);
                 known.insert((node, name.data().to_vec()), index);
                 index
             }

@@ -29,9 +29,10 @@ use super::frames::{self, Frames, Item, Message};
 use super::rows::{self, Allowance, Rows};
 use super::sampled;
 use super::writer::write_header;
-use super::{TableFile, WriteError};
+use super::{TableFile, WriteError, json};
 use crate::header::FORMAT_VERSION;
-use crate::{Header, LatencyBucket, Recording, Series, latency};
+use crate::series::ENTITIES_MAX;
+use crate::{Gap, Header, LatencyBucket, Recording, Series, latency};
 
 /// Values of a sampled table that are in memory at a time, 16 bytes each, and make a row group. Fewer would make the
 /// file larger: each group says something of each of its columns.
@@ -71,7 +72,7 @@ fn seal_tables(dir: &Path, manifest: &mut Manifest) -> Result<(), WriteError> {
 fn publish(dir: &Path, manifest: &Manifest) -> Result<(), WriteError> {
     let path = dir.join(files::MANIFEST);
     files::sync_directory(dir)
-        .and_then(|()| files::replace_json(&path, manifest, true))
+        .and_then(|()| json::replace(&path, manifest, true))
         .and_then(|()| files::sync_directory(dir))
         .map_err(WriteError::at(path))
 }
@@ -113,6 +114,10 @@ fn seal_table(frames: &Path, table: TableFile, out: File) -> io::Result<u64> {
         }
         Ok(())
     })?;
+    if let Some(gap) = all.gaps().next() {
+        // The frames stay: they hold all of it.
+        return Err(io::Error::other(gap.why));
+    }
     let mut sink = SampledSink::new(out, all);
     each_message(frames, |message| match message {
         Message::Batch(batch) => sink.add(&batch),
@@ -188,6 +193,9 @@ impl SampledSink {
         self.rows.sort(true);
         let group = sampled::encode(&self.rows, None).map_err(io::Error::other)?;
         self.rows.clear_rows();
+        if self.rows.entities().len() + ROWS_TOGETHER > ENTITIES_MAX {
+            self.rows.clear_entities();
+        }
         self.out.write_flat(&group)
     }
 
@@ -208,15 +216,17 @@ pub fn write_whole(dir: &Path, recording: &Recording) -> Result<(), WriteError> 
     write_header(dir, &Header { complete: true, ..recording.header.clone() }, true)?;
     if !recording.outcomes.is_empty() {
         let path = dir.join(files::OUTCOMES);
-        files::replace_json(&path, &recording.outcomes, true).map_err(WriteError::at(path))?;
+        json::replace(&path, &recording.outcomes, true).map_err(WriteError::at(path))?;
     }
     let mut manifest = Manifest { format_version: FORMAT_VERSION, ..Manifest::default() };
+    let refused = recording.series.iter().flat_map(Series::gaps).filter(|gap| !recording.gaps.contains(gap));
+    let gaps: Vec<Gap> = recording.gaps.iter().cloned().chain(refused).collect();
     let fixed = [
         Rows::Latency(&recording.latency),
         Rows::Calls(&recording.calls),
         Rows::Stacks(&recording.stacks),
         Rows::Events(&recording.events),
-        Rows::Gaps(&recording.gaps),
+        Rows::Gaps(&gaps),
     ];
     let flat = FlatTable::ALL.iter().map(|&table| Rows::flat(table, table.rows(recording)));
     for rows in fixed.into_iter().chain(flat).chain(recording.series.iter().map(Rows::Sampled)) {

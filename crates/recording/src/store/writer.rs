@@ -17,7 +17,7 @@ use super::error::{TableError, WriteError, advice};
 use super::flat::FlatTable;
 use super::frames::{self, Packer};
 use super::rows::Rows;
-use super::{TableFile, files, seal};
+use super::{TableFile, files, json, seal};
 use crate::header::FORMAT_VERSION;
 use crate::{AsyncCall, Call, Event, Gap, Header, LatencyBucket, Series, Stack, Users, Waited, WorkloadOutcome};
 
@@ -148,6 +148,8 @@ impl RecordingWriter {
 
     /// Rows of one sampled table; columns may differ from earlier ones.
     pub fn append_series(&mut self, series: &Series) -> Result<(), WriteError> {
+        let refused: Vec<Gap> = series.gaps().collect();
+        self.append(Rows::Gaps(&refused))?;
         self.append(Rows::Sampled(series))
     }
 
@@ -164,7 +166,7 @@ impl RecordingWriter {
         self.outcomes.push(outcome);
         let _ = fs::remove_file(self.dir.join(files::RESERVE));
         let path = self.dir.join(files::OUTCOMES);
-        files::replace_json(&path, &self.outcomes, self.durable).map_err(WriteError::at(path))
+        json::replace(&path, &self.outcomes, self.durable).map_err(WriteError::at(path))
     }
 
     fn append(&mut self, rows: Rows<'_>) -> Result<(), WriteError> {
@@ -271,7 +273,7 @@ impl RecordingWriter {
 pub(super) fn write_header(dir: &Path, header: &Header, durable: bool) -> Result<(), WriteError> {
     let header = Header { format_version: FORMAT_VERSION, ..header.clone() };
     let path = dir.join(files::HEADER);
-    files::replace_json(&path, &header, durable).map_err(WriteError::at(path))
+    json::replace(&path, &header, durable).map_err(WriteError::at(path))
 }
 
 impl TableWriter {

@@ -127,7 +127,7 @@ fn of_request(links: &Links<'_>, request: &Request) -> String {
     } else {
         text.push_str(&format!(", {} in all", time(request.complete_ns.saturating_sub(request.insert_ns))));
     }
-    let mut ahead: Vec<&QueueAhead> = links.ahead(request).to_vec();
+    let mut ahead: Vec<&QueueAhead> = links.ahead(request).collect();
     if !ahead.is_empty() {
         ahead.sort_by_key(|row| std::cmp::Reverse(row.device_ns));
         let one = |row: &&QueueAhead| {

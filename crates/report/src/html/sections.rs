@@ -165,6 +165,7 @@ fn how_known(explanation: &Explanation, finding: &Finding) -> String {
             basis => format!("measured; the cause {}", basis.name()),
         },
         Basis::Sampled => "sampled: from kernel stacks".to_owned(),
+        Basis::Inferred if finding.confidence.is_nan() => "nothing is claimed".to_owned(),
         Basis::Inferred => format!("inferred from counters, confidence {:.0} %", finding.confidence * 100.0),
     });
     if finding.cause == "quiet" { String::new() } else { parts.join(" · ") }

@@ -152,7 +152,7 @@ fn one_finding(page: &mut Page, header: &Header, finding: &Finding) {
     if !finding.settle.is_empty() {
         labelled(page, "settle", &finding.settle);
     }
-    if finding.basis != flatwater_recording::Basis::Exact {
+    if finding.basis != flatwater_recording::Basis::Exact && !finding.confidence.is_nan() {
         let known = facts::how_known(finding.duration_basis, finding.cause_basis);
         labelled(page, "basis", &format!("{known}, confidence {:.0} %", finding.confidence * 100.0));
     }

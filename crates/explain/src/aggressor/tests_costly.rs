@@ -1,0 +1,69 @@
+//! Recordings whose rows all belong to one call, or all overlap. The bounds are far above the time of n log n, and far below
+//! the time of a square.
+
+use std::time::{Duration, Instant};
+
+use flatwater_recording::{Cause, OpKind, QueueOwner, Recording, Task, Wait, WakerKind};
+
+use crate::testing::Made;
+
+fn within_seconds(recording: &Recording) -> crate::Explanation {
+    let begin = Instant::now();
+    let explanation = crate::explain(recording);
+    assert!(begin.elapsed() < Duration::from_secs(60), "explained in {:?}", begin.elapsed());
+    explanation
+}
+
+#[test]
+fn two_hundred_thousand_waits_of_one_call_are_followed_at_once() {
+    let made = Made::new().slow(OpKind::Fsync, &[(Cause::Lock, 400.0)]).edit(|recording| {
+        let call = recording.calls[0].clone();
+        let wait = |at: u64, depth: u32, sleeper: u32, ender: u32| Wait {
+            call_tid: call.tid,
+            call_start_ns: call.start_ns,
+            depth,
+            start_ns: call.start_ns + at * 4_000,
+            duration_ns: 2_000,
+            sleeper: Task::new(sleeper, sleeper, "writer"),
+            waker: Some(Task::new(ender, ender, "holder")),
+            waker_kind: WakerKind::Task,
+            ..Wait::default()
+        };
+        let tid = call.tid;
+        recording.waits = (0..100_000).flat_map(|at| [wait(at, 0, tid, 9), wait(at, 1, 9, 10)]).collect();
+    });
+    let explanation = within_seconds(&made.done());
+    assert!(
+        !explanation.gaps.iter().any(|gap| gap.what.contains("made some of the calls wait")),
+        "{:?}",
+        explanation.gaps
+    );
+}
+
+#[test]
+fn rows_that_all_overlap_are_looked_at_within_a_bound_and_the_rest_is_a_gap() {
+    let mut made = Made::new();
+    for _ in 0..1_500 {
+        made = made.slow(OpKind::Write, &[(Cause::DirtyThrottle, 2.0)]);
+    }
+    let made = made.edit(|recording| {
+        let task = Task::new(77, 77, "dd");
+        recording.queue_owners = (0..100_000)
+            .map(|row| QueueOwner {
+                start_ns: row,
+                width_ns: u64::MAX,
+                bytes: u64::MAX,
+                owner: Some(task.clone()),
+                op: flatwater_recording::RequestOp::Write,
+                ..QueueOwner::default()
+            })
+            .collect();
+        recording.dirtiers = vec![flatwater_recording::Dirtier { owner: task, ..Default::default() }];
+    });
+    let explanation = within_seconds(&made.done());
+    assert!(
+        explanation.gaps.iter().any(|gap| gap.what.contains("made some of the calls wait")),
+        "{:?}",
+        explanation.gaps
+    );
+}
