@@ -5,6 +5,9 @@
 //! knows, with their units; producers write and readers read by its constants.
 
 mod column;
+mod refused;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,6 +21,8 @@ use crate::schema::{self, ColumnKey};
 use crate::store::{ReadError, SealedTable};
 
 pub use column::{SeriesColumn, Values};
+pub(crate) use refused::Refused;
+pub use refused::{COLUMNS_MAX, ENTITIES_MAX};
 
 macro_rules! tables {
     ($($(#[$doc:meta])* $variant:ident => $name:literal),* $(,)?) => {
@@ -109,43 +114,6 @@ pub(crate) struct Keys {
     by_owner: OnceLock<RowsByOwner>,
     /// Place of each entity in `entities`.
     index_of: OnceLock<HashMap<Entity, u16>>,
-}
-
-/// The most entities of one table: a row numbers its entity in 16 bits.
-pub const ENTITIES_MAX: usize = u16::MAX as usize;
-/// The most columns of one table: ten times as many as any kernel has counters in one file.
-pub const COLUMNS_MAX: usize = 4096;
-
-/// Rows and columns that a table had no place for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Refused {
-    /// Rows of entities beyond `ENTITIES_MAX`.
-    pub(crate) rows: u64,
-    /// There were columns beyond `COLUMNS_MAX`.
-    pub(crate) columns: bool,
-}
-
-impl Refused {
-    /// One gap for each limit that was reached.
-    pub(crate) fn gaps(self, table: Table) -> impl Iterator<Item = Gap> {
-        let name = table.name();
-        let rows = (self.rows > 0).then(|| {
-            let why =
-                format!("{} rows are of further entities than the {ENTITIES_MAX} that one table numbers", self.rows);
-            Gap::new(
-                format!("part of table {name}"),
-                why,
-                "record or import fewer cgroups, devices or caches at a time",
-            )
-        });
-        let columns = self.columns.then(|| {
-            let why = format!(
-                "it has more columns than the {COLUMNS_MAX} that one table holds; the further ones were left out"
-            );
-            Gap::new(format!("columns of table {name}"), why, "import the files one at a time")
-        });
-        rows.into_iter().chain(columns)
-    }
 }
 
 /// Rows of each entity, one entity behind the other.
@@ -615,62 +583,5 @@ impl<'a> Rows<'a> {
             // A counter that fell was reset (reboot, cgroup recreated): there is no rate.
             (seconds > 0.0 && value >= from).then(|| (from_ns, at_ns, (value as f64 - from as f64) / seconds))
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{ColumnKind, Entity, Series, Table};
-
-    fn two_zones(moments: u64) -> Series {
-        let mut series = Series::new(Table::Zones);
-        for at_ns in 0..moments {
-            for node in 0..2 {
-                let free = (at_ns != 1).then_some(at_ns as i64);
-                series.push(at_ns, &Entity::on_node(node, "Normal"), &[("free", ColumnKind::Gauge, free)]);
-            }
-        }
-        series
-    }
-
-    #[test]
-    fn rows_and_columns_beyond_the_limits_are_counted_and_not_folded_into_others() {
-        let mut series = Series::new(Table::Slabs);
-        for cache in 0..=super::ENTITIES_MAX {
-            let value = i64::try_from(cache).ok();
-            series.push(0, &Entity::named(&cache.to_string()), &[("active_objs", ColumnKind::Gauge, value)]);
-        }
-        let last =
-            series.rows_of(&Entity::named(&(super::ENTITIES_MAX - 1).to_string())).expect("the last in its place");
-        assert_eq!(last.values("active_objs").collect::<Vec<_>>(), [(0, super::ENTITIES_MAX as i64 - 1)]);
-        assert_eq!(series.len(), super::ENTITIES_MAX);
-        let gaps: Vec<_> = series.gaps().collect();
-        assert!(matches!(&gaps[..], [gap] if gap.why.starts_with("1 rows are of further entities")), "{gaps:?}");
-
-        let mut wide = Series::new(Table::Vmstat);
-        let names: Vec<String> = (0..super::COLUMNS_MAX + 3).map(|name| format!("c{name}")).collect();
-        let values: Vec<_> = names.iter().map(|name| (name.as_str(), ColumnKind::Gauge, Some(1))).collect();
-        wide.push(0, &Entity::default(), &values);
-        assert_eq!(wide.columns.len(), super::COLUMNS_MAX);
-        let mut other = Series::new(Table::Vmstat);
-        other.append(&wide);
-        let gaps: Vec<_> = other.gaps().collect();
-        assert!(matches!(&gaps[..], [gap] if gap.why.contains("more columns than the 4096")), "{gaps:?}");
-    }
-
-    #[test]
-    fn thinning_keeps_whole_moments_and_appending_keeps_nulls() {
-        let thin = two_zones(5).thinned();
-        assert_eq!(thin.at_ns(), [0, 0, 2, 2, 4, 4]);
-        let zones = two_zones(2);
-        assert_eq!((zones.only(&["free"]), zones.only(&["low"]).columns.len()), (zones.clone(), 0));
-        let mut both = zones;
-        let mut other = Series::new(Table::Zones);
-        other.push(9, &Entity::on_node(1, "DMA"), &[("low", ColumnKind::Gauge, Some(3))]);
-        both.append(&other);
-        let rows = both.rows_of(&Entity::on_node(1, "DMA")).expect("added");
-        assert_eq!((rows.last("low"), rows.last("free"), both.len()), (Some(3), None, 5));
-        let normal = both.rows_of(&Entity::on_node(0, "Normal")).expect("kept");
-        assert_eq!(normal.values("free").collect::<Vec<_>>(), [(0, 0)], "a failed reading is no zero");
     }
 }
