@@ -1,16 +1,13 @@
 //! What another user of the machine (uid 65534) does to a daemon that listens on loopback: asks without end (S1), and connects
 //! and stays silent (S4). Needs root, and says so.
 
-#[path = "common/exploit.rs"]
-mod exploit;
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use exploit::{Yard, flatwater, text};
+use crate::common::exploit::{Yard, flatwater, text};
 use needs::as_nobody;
 
 /// Three looks at the cost, of ten seconds each, shed a first part of the work; some time beyond that.

@@ -6,6 +6,7 @@ mod cli;
 mod common;
 mod ground_truth;
 mod host_scenarios;
+mod hostile_watch;
 mod import_cases;
 mod kill_run;
 mod kill_writer;

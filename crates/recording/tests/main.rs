@@ -2,6 +2,7 @@
 
 mod bounded;
 mod columns;
+mod costly;
 mod example;
 mod hostile;
 mod roundtrip;
