@@ -48,6 +48,11 @@ const KERNELS: [&str; 19] = [
     "linux-5.10",
 ];
 
+/// This mode of vm.zone_reclaim_mode, or 0 for a kernel whose model has none.
+fn reclaims_locally(kernel: &str, mode: &'static str) -> &'static str {
+    if sim::modelled_knobs(kernel).contains(&"vm.zone_reclaim_mode") { mode } else { "0" }
+}
+
 fn scenario(seed: u64) -> Scenario {
     let mut draw = Draw(seed);
     let kernel = draw.of(&KERNELS);
@@ -92,7 +97,7 @@ fn scenario(seed: u64) -> Scenario {
         draw.of(&["2s", "4s"]),
         draw.of(&["2", "4", "8"]),
         draw.of(&["20", "40"]),
-        draw.of(&["0", "1", "3"]),
+        reclaims_locally(kernel, draw.of(&["0", "1", "3"])),
         draw.of(&["0s", "100ms"]),
         draw.of(&["0", "50", "100"]),
         draw.of(&["0", "0", "500"]),

@@ -85,19 +85,20 @@ const fn about(name: &'static str, unit: Option<&'static str>, help: &'static st
     About { name, help, unit }
 }
 
+const AGGRESSOR: &str =
+    "The part of that time that somebody else's requests, locks or work made them wait, by who that was";
+const DEVICE: &str = "The same time by the block device that the call's requests went to, where one was seen";
+const OVERFLOW: &str =
+    "Stalls of which this label is counted as 'other', since metrics.label_values others were seen before";
+const DIRTY: &str = "Dirty and written-back page cache, and the limits at which writers are paused";
+const SHED: &str = "1 for each part of the work that is shed to stay within the budget (docs/watch.md)";
+
 const SECONDS: Option<&str> = Some("seconds");
 const BYTES: Option<&str> = Some("bytes");
 
 impl Metrics {
     #[must_use]
     pub fn new(label_values_max: usize) -> Metrics {
-        let aggressor =
-            "The part of that time that somebody else's requests, locks or work made them wait, by who that was";
-        let device = "The same time by the block device that the call's requests went to, where one was seen";
-        let overflow =
-            "Stalls of which this label is counted as 'other', since metrics.label_values others were seen before";
-        let dirty = "Dirty and written-back page cache, and the limits at which writers are paused";
-        let shed = "1 for each part of the work that is shed to stay within the budget (docs/watch.md)";
         let mut metrics = Metrics {
             cgroups: Capped::new(label_values_max),
             aggressors: Capped::new(label_values_max),
@@ -107,28 +108,28 @@ impl Metrics {
                 SECONDS,
                 "Stall time of system calls on files over the threshold, by cause",
             )),
-            aggressor_seconds: Family::new(about("aggressor_stall", SECONDS, aggressor)),
-            device_seconds: Family::new(about("device_stall", SECONDS, device)),
+            aggressor_seconds: Family::new(about("aggressor_stall", SECONDS, AGGRESSOR)),
+            device_seconds: Family::new(about("device_stall", SECONDS, DEVICE)),
             stalls: Family::new(about("stalls", None, "System calls on files that took longer than the threshold")),
             latency: Family::new(about(
                 "stall_duration",
                 SECONDS,
                 "How long those system calls took, from call to return",
             )),
-            overflow: Family::new(about("label_overflow", None, overflow)),
+            overflow: Family::new(about("label_overflow", None, OVERFLOW)),
             watermark_pages: Family::new(about(
                 "watermark_distance_pages",
                 None,
                 "Free pages of a zone above this watermark; below zero reclaim runs",
             )),
-            dirty_bytes: Family::new(about("page_cache_dirty", BYTES, dirty)),
+            dirty_bytes: Family::new(about("page_cache_dirty", BYTES, DIRTY)),
             own_share: Family::new(about(
                 "own_cpu_ratio",
                 None,
                 "CPU time that flatwater itself takes, as a share of one core",
             )),
             own_rss: Family::single(about("own_rss", BYTES, "Resident memory of flatwater itself")),
-            shed: Family::new(about("shed", None, shed)),
+            shed: Family::new(about("shed", None, SHED)),
             seen: Family::single(about(
                 "calls_seen",
                 None,
