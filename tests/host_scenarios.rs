@@ -64,7 +64,13 @@ fn run(dir: &Path, out: &Path, scenario: &str, options: &[&str]) {
     }
     let begun = Instant::now();
     let output = command.args(options).output().expect("the command runs");
-    assert!(output.status.success(), "{scenario}: {}", String::from_utf8_lossy(&output.stderr));
+    // 4: so short a run may be too little to judge.
+    assert!(
+        matches!(output.status.code(), Some(0 | 4)),
+        "{scenario}: {} {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
     assert!(begun.elapsed() < LONGEST, "{scenario} took {:?}", begun.elapsed());
 }
 
