@@ -41,7 +41,8 @@ test: setup-test
 	@tools/test.py
 
 lint: setup-test
-	@tools/test.py format lint
+	@tools/test.py format page
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
 # What `make test` leaves out, in parts that can be run alone. FLEET_PYTHON has duckdb, pyspark and chdb for test-fleet.
 FLEET = --manifest-path crates/fleet/Cargo.toml
