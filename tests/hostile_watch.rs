@@ -11,7 +11,7 @@ use crate::common::exploit::{Yard, flatwater, text};
 use needs::as_nobody;
 
 /// Three looks at the cost, of ten seconds each, shed a first part of the work; some time beyond that.
-const ATTACK: Duration = Duration::from_secs(45);
+const ATTACK: Duration = Duration::from_secs(33);
 
 /// A daemon on a port of loopback, ended with its test.
 struct Daemon {

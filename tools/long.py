@@ -51,6 +51,7 @@ PARTS = {
         RELEASE, ["tools/matrix.sh"], ignored("flatwater", "^(vm_long|vm_cgroup2)"),
     ]),
     "power-cuts": (25, ["precursor"], [ignored("precursor", "")]),
+    "verify": (8, ["crates/experiment", "crates/host"], [ignored("flatwater", "^(setup_verify|record_targets)")]),
     "watch": (75, ["crates/watch", "crates/top"], [ignored("flatwater", "^watch")]),
     "packages": (15, ["packaging", "tools/package.sh", "tools/install.sh"], [RELEASE, ignored("flatwater", "^(packages|supply_chain)")]),
     "cross": (4, ["crates/host", "crates/vm"], [["tools/cross.sh"]]),

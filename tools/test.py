@@ -34,6 +34,8 @@ STAGES = {
     # One old and one new kernel for the tests in guests; the packages are fetched once.
     "kernels": [["env", "FLATWATER=target/debug/flatwater", "tools/matrix.sh", "fetch", "5.10,7.3"]],
     "tests": [[CARGO, "nextest", "run", "--workspace"]],
+    # Without DataFusion, whose build takes longer than all of this: `make test-fleet` asks the questions on it.
+    "fleet": [[CARGO, "nextest", "run", *FLEET, "--target-dir", "target", "--no-default-features"]],
     "doctests": [[CARGO, "test", "--workspace", "--doc", "--quiet"]],
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use proptest::prelude::{Just, Strategy, ProptestConfig, prop_oneof, proptest};
+use proptest::prelude::{Just, ProptestConfig, Strategy, prop_oneof, proptest};
 
 use crate::frame;
 use crate::{
