@@ -54,7 +54,8 @@ fn a_better_fix_is_proven_with_status_0() {
         return skip(Need::Root, "verify", "not root");
     }
     let dir = tempfile::tempdir().expect("a directory");
-    let (code, output, errors) = verify(dir.path(), &["--fix", "faster", "--limit", "120s"]);
+    let (code, output, errors) =
+        verify(dir.path(), &["--fix", "faster", "--block", "3s", "--settle", "500ms", "--limit", "120s"]);
     if code == Some(1) && errors.contains("controller") {
         return skip(Need::Loop, "verify", errors);
     }

@@ -36,6 +36,10 @@ PARTS = {
         [CARGO, "test", *FLEET],
         [CARGO, "test", *FLEET, "--", "--ignored", "--skip", "ballista::"],
     ]),
+    # The fleet without DataFusion: pushes, compaction, findings and rollouts, hostile hosts.
+    "fleet-hosts": (4, ["crates/fleet", "crates/recording", "crates/explain", "crates/experiment"], [
+        [CARGO, "nextest", "run", *FLEET, "--target-dir", "target", "--no-default-features"],
+    ]),
     "fleet-engines": (45, ["crates/fleet/src/ask"], [
         [CARGO, "clippy", *FLEET, "--all-targets", "--features", "ballista-cluster", "--", "-D", "warnings"],
         [CARGO, "test", *FLEET, "--features", "ballista-cluster", "--lib", "cluster"],

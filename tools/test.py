@@ -29,13 +29,11 @@ STAGES = {
     "format": [[CARGO, "fmt", "--all", "--check"], [CARGO, "fmt", *FLEET, "--check"]],
     "licences": [["tools/deny.sh"]],
     "page": [["tools/web.sh"]],
-    # Compiles everything once, benches and examples included, and lints it on the way (see LINT).
-    "build": [[CARGO, "build", "--workspace", "--all-targets", "--quiet"]],
+    # Compiles everything once, and lints it on the way (see LINT). `make lint` lints benches and examples too.
+    "build": [[CARGO, "build", "--workspace", "--bins", "--tests", "--quiet"]],
     # One old and one new kernel for the tests in guests; the packages are fetched once.
     "kernels": [["env", "FLATWATER=target/debug/flatwater", "tools/matrix.sh", "fetch", "5.10,7.3"]],
     "tests": [[CARGO, "nextest", "run", "--workspace"]],
-    # Without DataFusion, whose build takes longer than all of this: `make test-fleet` asks the questions on it.
-    "fleet": [[CARGO, "nextest", "run", *FLEET, "--target-dir", "target", "--no-default-features"]],
     "doctests": [[CARGO, "test", "--workspace", "--doc", "--quiet"]],
 }
 

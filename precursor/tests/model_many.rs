@@ -125,7 +125,7 @@ fn model(slots: u64, each: [u64; 2], preemptions: usize, sealing: bool) {
     builder.preemption_bound = Some(preemptions);
     // Producers that wait for room take turns with the consumer; a machine that is slow explores less, and says so.
     builder.max_branches = 20_000;
-    builder.max_duration = Some(std::time::Duration::from_secs(20));
+    builder.max_duration = Some(std::time::Duration::from_secs(8));
     let models = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
     let count = std::sync::Arc::clone(&models);
     builder.check(move || {

@@ -215,7 +215,7 @@ fn cut_at_every_byte_nothing_panics_and_what_was_before_stays() {
     for path in inputs() {
         let bytes = std::fs::read(&path).expect("an input");
         let mut most = 0;
-        let step = 1 + bytes.len() / places(1500, 60);
+        let step = 1 + bytes.len() / places(1500, 30);
         let lines_step = 1 + bytes.iter().filter(|byte| **byte == b'\n').count() / places(1500, 60);
         let mut lines = 0;
         for end in 0..=bytes.len() {
@@ -254,7 +254,7 @@ fn junk_in_any_line_is_a_problem_and_no_panic() {
         let whole = items(import(&bytes));
         for junk in ["x", "-1", "99999999999999999999999", "1e308", "\u{1f980}", "\0", "NaN", ":", "{", "("] {
             let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-            for at in (0..lines.len()).step_by(1 + lines.len() / places(40, 6)) {
+            for at in (0..lines.len()).step_by(1 + lines.len() / places(40, 3)) {
                 let old = lines[at].clone();
                 let mut words: Vec<&str> = old.split_whitespace().collect();
                 let place = words.len() / 2;

@@ -156,11 +156,11 @@ fn cgroup_limits(m: &Machine) -> Option<Limits> {
     Some(Limits::new(available * knobs.background_ratio / 100, throttle))
 }
 
-/// Whether a device's flusher has to write (wb_over_bg_thresh; up to 3.0 by the machine's limit alone).
+/// Whether a device's flusher has to write (wb_over_bg_thresh; up to 3.1 by the machine's limit alone).
 pub fn over_background(m: &Machine, device: DeviceId) -> bool {
     let all = limits(m);
     let own = m.mm.borrow().by_device[device.index()].dirty;
-    let over_own = || m.profile.throttle.knows_bandwidth() && own > shares(m, device, all).background;
+    let over_own = || m.profile.device_background && own > shares(m, device, all).background;
     all_over_background(m, all) || over_own()
 }
 

@@ -197,6 +197,7 @@ const PROFILE: Profile = Profile {
     },
     request_pages: crate::block::REQUEST_PAGES,
     jbd_writes_sync: false,
+    device_background: false,
     fdatasync_skips: true,
     page_tables: true,
     leaks_journalled_pages: false,

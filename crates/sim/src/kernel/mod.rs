@@ -441,6 +441,9 @@ pub struct Profile {
     /// jbd writes the data and the log of every commit as if somebody waited for it (fs/jbd/commit.c: journal_commit_transaction with
     /// WRITE_SYNC, 3.0 and 3.1; 3.4: "jbd: Refine commit writeout logic").
     pub jbd_writes_sync: bool,
+    /// Whether a device's flusher also writes when the device is over its share of the background limit
+    /// (mm/page-writeback.c: over_bground_thresh, 3.2).
+    pub device_background: bool,
     /// fdatasync of what only overwrote blocks waits for no commit (ext3, ext4: 2.6.26 and later).
     pub fdatasync_skips: bool,
     pub batches: Batches,

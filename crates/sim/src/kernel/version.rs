@@ -153,6 +153,7 @@ const CHANGES: &[Change] = &[
         profile.shrink.winds_up = false;
     }),
     change([3, 2, 0], "writeback: IO-less balance_dirty_pages()", |profile| profile.throttle = Throttle::IoLess),
+    change([3, 2, 0], "writeback: per-bdi background threshold", |profile| profile.device_background = true),
     change([3, 2, 0], "mm: vmscan: do not writeback filesystem pages in direct reclaim", |profile| {
         profile.reclaim_writes = ReclaimWrites::Kswapd;
     }),
