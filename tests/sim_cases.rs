@@ -22,6 +22,7 @@ fn bulk(recording: &Recording) -> (u64, usize, f64, f64) {
     let delays: Vec<u64> =
         recording.calls.iter().map(|call| call.duration_ns).filter(|ns| *ns > 3_000_000_000).collect();
     let cpu = recording.table(Table::Cpu).expect("cpu").rows_of(&Entity::named("all")).expect("all");
+    assert!(cpu.last("iowait_ns").is_none(), "the model does not separate it from idle time: missing is not zero");
     let busy = cpu.rise("user_ns").expect("user") + cpu.rise("system_ns").expect("system");
     (all.len(), delays.len(), delays.iter().max().copied().unwrap_or(0) as f64 / 1e9, busy as f64 / 1e9)
 }

@@ -42,6 +42,7 @@ pub fn profile() -> Profile {
         slabinfo_walks_all: false,
         journal: true,
         batches: Batches { ext3: Batch::No, ext4: Batch::No },
+        device_background: true,
         ext3_barriers: true,
         md_barriers: true,
         queue: QueueRule {

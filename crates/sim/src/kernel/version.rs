@@ -513,6 +513,9 @@ mod tests {
         let all = history();
         assert!(all.windows(2).all(|pair| parse(&pair[0].0) <= parse(&pair[1].0)), "{all:?}");
         assert!(all.contains(&("linux-4.10".to_owned(), "block: hook up writeback throttling")));
+        assert!(all.contains(&("linux-3.2".to_owned(), "writeback: per-bdi background threshold")));
+        let by_device = |name: &str| between(name).expect("known").device_background;
+        assert_eq!(["linux-3.1", "linux-3.2", "linux-3.10", "linux-6.12"].map(by_device), [false, true, true, true]);
     }
 
     #[test]
@@ -547,7 +550,7 @@ mod tests {
                         profile.queues_commands,
                         profile.ext3_barriers,
                         profile.md_barriers,
-                        profile.jbd_writes_sync
+                        (profile.jbd_writes_sync, profile.device_background)
                     ),
                     (profile.batches, profile.files_by_ratio, profile.scan_sees_refaults, profile.xfs_barrier_options),
                     (
