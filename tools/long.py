@@ -58,9 +58,9 @@ PARTS = {
     "verify": (8, ["crates/experiment", "crates/host"], [ignored("flatwater", "^(setup_verify|record_targets)")]),
     "watch": (75, ["crates/watch", "crates/top"], [ignored("flatwater", "^watch")]),
     "packages": (15, ["packaging", "tools/package.sh", "tools/install.sh"], [RELEASE, ignored("flatwater", "^(packages|supply_chain)")]),
-    "cross": (4, ["crates/host", "crates/vm"], [["tools/cross.sh"]]),
+    "cross": (5, ["crates/host", "crates/vm"], [["tools/cross.sh"]]),
     # 10,000 children, 5,000 threads, 200,000 calls a second: memory stays bounded, and lost events are counted.
-    "storms": (2, ["crates/host"], [RELEASE, ["python3", "tests/programs/storms.py", "--flatwater", FLATWATER]]),
+    "storms": (12, ["crates/host"], [RELEASE, ["python3", "tests/programs/storms.py", "--flatwater", FLATWATER]]),
 }
 
 

@@ -41,11 +41,11 @@ fn killed_at_random(name: &str, times: usize) {
         let _ = asking.wait();
         for path in daemon.recordings() {
             let names = fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.file_name());
-            let written_files = names.filter(|name| name != "header.tmp").count();
+            let written_files: Vec<_> = names.filter(|name| name != "header.tmp").collect();
             match read(&path) {
                 Ok(recording) => written += usize::from(recording.header.complete || recording.header.duration_ns > 0),
                 // Killed before its first byte: nothing was written, so nothing is lost.
-                Err(error) => assert_eq!(written_files, 0, "round {round}: {}: {error}", path.display()),
+                Err(error) => assert!(written_files.is_empty(), "round {round}: {written_files:?}: {error}"),
             }
             fs::remove_dir_all(&path).expect("removed");
         }
@@ -55,8 +55,8 @@ fn killed_at_random(name: &str, times: usize) {
 }
 
 #[test]
-fn killed_at_twenty_instants_every_recording_is_read() {
-    killed_at_random("watch-kill", 20);
+fn killed_at_eight_instants_every_recording_is_read() {
+    killed_at_random("watch-kill", 8);
 }
 
 #[test]
