@@ -1,6 +1,6 @@
 """Asks every named question of a fleet on other engines, and compares the answers with those of flatwater-fleet.
 
-    make test-fleet-long FLEET_PYTHON=/path/to/python3
+    make test-fleet-engines FLEET_PYTHON=/path/to/python3
     python3 crates/fleet/tests/engines.py duckdb spark clickhouse --fleet crates/fleet/target/debug/flatwater-fleet
     python3 crates/fleet/tests/engines.py duckdb --fleet flatwater-fleet --place /srv/fleet --from 2026-11-19 --to 2026-11-21
 

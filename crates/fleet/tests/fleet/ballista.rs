@@ -168,7 +168,7 @@ async fn assert_alike(fleet: &Fleet, range: Range, cluster: &Cluster) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "make test-fleet-long: wants the feature ballista-cluster"]
+#[ignore = "make test-fleet-engines: wants the feature ballista-cluster"]
 async fn every_question_is_answered_by_a_cluster_as_by_this_process() {
     let folder = tempfile::tempdir().expect("a folder");
     let (fleet, _) = made(folder.path(), &options(60, 49, true)).await;
@@ -189,7 +189,7 @@ async fn every_question_is_answered_by_a_cluster_as_by_this_process() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "make test-fleet-long: wants the feature ballista-cluster"]
+#[ignore = "make test-fleet-engines: wants the feature ballista-cluster"]
 async fn what_is_damaged_is_named_by_a_cluster_too_and_the_rest_answers() {
     let folder = tempfile::tempdir().expect("a folder");
     let (fleet, _) = made(folder.path(), &options(10, 3, true)).await;
@@ -260,7 +260,7 @@ fn assert_right_or_said(output: &Output, right: &[u8]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "make test-fleet-long: wants the feature ballista-cluster"]
+#[ignore = "make test-fleet-engines: wants the feature ballista-cluster"]
 async fn an_executor_that_is_killed_and_a_scheduler_that_is_started_anew_spoil_no_answer() {
     let folder = tempfile::tempdir().expect("a folder");
     made(folder.path(), &options(60, 49, true)).await;
@@ -288,7 +288,7 @@ async fn an_executor_that_is_killed_and_a_scheduler_that_is_started_anew_spoil_n
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "make test-fleet-long: wants the feature ballista-cluster"]
+#[ignore = "make test-fleet-engines: wants the feature ballista-cluster"]
 async fn a_cluster_that_is_none_or_has_no_executor_is_said_in_time() {
     let folder = tempfile::tempdir().expect("a folder");
     made(folder.path(), &options(3, 3, true)).await;
@@ -305,7 +305,7 @@ async fn a_cluster_that_is_none_or_has_no_executor_is_said_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "make test-fleet-long: wants the feature ballista-cluster"]
+#[ignore = "make test-fleet-engines: wants the feature ballista-cluster"]
 async fn executors_read_s3_by_themselves() {
     let Some(server) = Server::start("executors_read_s3_by_themselves") else { return };
     let folder = tempfile::tempdir().expect("a folder");

@@ -100,13 +100,13 @@ async fn what_was_planted_is_found_and_nothing_else() {
 
 /// `make test-long`: 10 000 hosts, two days; and twenty fleets of 900, of which one may claim something false.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "minutes: make test-long"]
+#[ignore = "minutes: make test-fleet"]
 async fn what_was_planted_in_ten_thousand_hosts_is_found_and_nothing_else() {
     whole(&options(10_000, 48, true)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "minutes: make test-long"]
+#[ignore = "minutes: make test-fleet"]
 async fn one_fleet_of_twenty_may_claim_something_false_and_no_more() {
     let mut wrong = 0;
     for seed in 0..20 {
