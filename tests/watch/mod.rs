@@ -171,13 +171,14 @@ fn a_dump_is_a_recording_of_the_last_seconds_also_when_nothing_is_wrong() {
     }
     let _alone = alone();
     let place = Scratch::new("watch-dump");
-    let daemon = Daemon::start(place.path(), "after = \"1s\"\n---\n");
+    // Long enough that the daemon is killed before the second recording is complete, also on a busy machine.
+    let daemon = Daemon::start(place.path(), "after = \"8s\"\n---\n");
     std::thread::sleep(Duration::from_secs(3));
     let answer = daemon.ask(&["dump"]);
     assert!(answer.status.success(), "{answer:?}");
     let answer: serde_json::Value = serde_json::from_slice(&answer.stdout).expect("JSON");
     let path = PathBuf::from(answer["recording"].as_str().expect("a path"));
-    until("sealed", Duration::from_secs(20), || complete(&path).is_some());
+    until("sealed", Duration::from_secs(40), || complete(&path).is_some());
     let recording = complete(&path).expect("complete");
     assert!(recording.header.duration_ns > 2_000_000_000);
     // Killed while it writes the next one: what was written is readable, and the next daemon takes the socket over.
