@@ -48,9 +48,15 @@ fn lowmem_not_memory_limits_the_32_bit_mail_server() {
     let normal = zones.rows_of(&Entity::on_node(0, "Normal")).expect("Normal");
     assert!(normal.last("free").expect("free") < 3 * normal.last("high").expect("high"), "lowmem is used up");
     let stolen = pae.table(Table::Vmstat).and_then(|table| table.rows_of(&Entity::default())?.rise("pginodesteal"));
-    assert!(stolen.expect("pginodesteal") > 0, "cache dies with its inodes");
+    assert!(stolen.expect("pginodesteal") > 0, "the shrinker drops pages with their inodes");
+}
+
+#[test]
+#[ignore = "make test-model"]
+fn without_the_lowmem_limit_the_cache_of_the_32_bit_mail_server_doubles() {
+    let with = held(&run("maildir-pae", None, Ablations::default()));
     let without = held(&run("maildir-pae", None, Ablations { lowmem_limit: false, ..Ablations::default() }));
-    assert!(without.cached > with.cached * 2.0, "without the limit the cache goes on growing: {without:?}");
+    assert!(without.cached > with.cached * 2.0, "without the limit the cache grows on: {without:?}");
 }
 
 #[test]

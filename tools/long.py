@@ -54,7 +54,10 @@ PARTS = {
     "kernels": (60, ["crates/vm", "crates/host/bpf", "tests/matrix"], [
         RELEASE, ["tools/matrix.sh"], ignored("flatwater", "^(vm_long|vm_cgroup2)"),
     ]),
-    "power-cuts": (25, ["precursor"], [ignored("precursor", "")]),
+    "power-cuts": (25, ["precursor"], [
+        ["env", "PRECURSOR_MODEL_SECONDS=60", CARGO, "nextest", "run", "-p", "precursor", "--profile", "long", "-E", "test(/^model_/)"],
+        ignored("precursor", ""),
+    ]),
     "verify": (8, ["crates/experiment", "crates/host"], [ignored("flatwater", "^(setup_verify|record_targets)")]),
     "watch": (75, ["crates/watch", "crates/top"], [ignored("flatwater", "^watch")]),
     "packages": (15, ["packaging", "tools/package.sh", "tools/install.sh"], [RELEASE, ignored("flatwater", "^(packages|supply_chain)")]),

@@ -123,9 +123,11 @@ fn consume(ring: &Ring, wanted: impl Fn() -> u64) -> [u64; 2] {
 fn model(slots: u64, each: [u64; 2], preemptions: usize, sealing: bool) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
-    // Producers that wait for room take turns with the consumer; a machine that is slow explores less, and says so.
+    // Producers that wait for room take turns with the consumer.
     builder.max_branches = 20_000;
-    builder.max_duration = Some(std::time::Duration::from_secs(8));
+    // A slow machine explores fewer interleavings; the test prints how many. `make test-power-cuts` gives each model a minute.
+    let seconds = std::env::var("PRECURSOR_MODEL_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(2);
+    builder.max_duration = Some(std::time::Duration::from_secs(seconds));
     let models = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
     let count = std::sync::Arc::clone(&models);
     builder.check(move || {

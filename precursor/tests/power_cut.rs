@@ -251,7 +251,7 @@ fn of_every_kind(writers: u64) {
 #[test]
 fn every_kind_survives_a_power_cut() {
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    of_every_kind(std::env::var("PRECURSOR_KINDS").ok().and_then(|n| n.parse().ok()).unwrap_or(48));
+    of_every_kind(std::env::var("PRECURSOR_KINDS").ok().and_then(|n| n.parse().ok()).unwrap_or(24));
 }
 
 #[test]

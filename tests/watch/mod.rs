@@ -145,6 +145,7 @@ fn a_stall_of_others_seals_a_recording_that_begins_before_it() {
     let recording = complete(&path).expect("complete");
     let slow = recording.calls.iter().find(|call| call.op == OpKind::Fsync && call.thread == "dd").expect("dd's fsync");
     assert!(slow.duration_ns > 150_000_000 && slow.tiles(), "{slow:?}");
+    let slow_ns = slow.duration_ns;
     let before_ns = slow.start_ns - recording.header.clock.start_ns;
     assert!(before_ns > 2_000_000_000, "it reaches back {before_ns} ns");
     assert!(recording.table(Table::Vmstat).is_some_and(|table| table.len() >= 4), "counters of before, too");
@@ -152,7 +153,12 @@ fn a_stall_of_others_seals_a_recording_that_begins_before_it() {
     assert!(asleep && !recording.requests.is_empty(), "who made it wait: {} waits", recording.waits.len());
     let first = recording.header.notes.first().expect("a note").to_string();
     assert!(first.starts_with("set off by stall: fsync() of dd"), "{first}");
+    // The look-back was at level 0: the table of operations must not look like a count of all calls (T8).
+    let partly = flatwater_explain::explain(&recording).partly_timed.expect("not every call was timed");
+    assert!(partly.every_call_ns < partly.duration_ns, "{partly:?}");
+    assert!(partly.slow_only.iter().any(|slow| slow.name == "fsync" && slow.max_ns >= slow_ns), "{partly:?}");
     let explained = tool(env!("CARGO_BIN_EXE_flatwater"), &["explain", &path.display().to_string()]).expect("explains");
+    assert!(explained.contains("Slow calls in the other"), "{explained}");
     assert!(explained.contains("set off by stall"), "{explained}");
     let metrics = daemon.metrics();
     assert!(metrics.contains("operation=\"fsync\"") && metrics.contains("flatwater_calls_seen 1"), "{metrics}");

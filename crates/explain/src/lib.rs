@@ -69,6 +69,9 @@ pub struct Explanation {
     pub seed: u64,
     pub duration_ns: u64,
     pub operations: Vec<Operation>,
+    /// Absent where every call was timed: then `operations` counts all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partly_timed: Option<PartlyTimed>,
     /// Who waited: threads that clients wait for first; empty for flatwater's own workloads.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub victims: Vec<Victim>,
@@ -108,6 +111,25 @@ pub enum Conclusion {
     NotObserved,
     /// A log shows no cause, and no figure that excludes one.
     NotEnough,
+}
+
+/// Every call was timed for a part of the recording; in the other part only slow calls were found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PartlyTimed {
+    /// The part to which `operations` refers.
+    pub every_call_ns: u64,
+    pub duration_ns: u64,
+    /// The slow calls of the other part, by operation.
+    pub slow_only: Vec<SlowOnly>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct SlowOnly {
+    pub name: String,
+    pub calls: u64,
+    pub max_ns: u64,
 }
 
 #[derive(Clone, Debug, Serialize)]

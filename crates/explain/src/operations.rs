@@ -1,12 +1,12 @@
-//! Latencies of all operations, merged over the recording's time buckets.
+//! Latencies of all operations, merged over the recording's time buckets, and for how long every operation was timed.
 
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
-use super::{Operation, Percentiles};
+use super::{Operation, PartlyTimed, Percentiles, SlowOnly};
 use flatwater_recording::latency::histogram;
-use flatwater_recording::{LatencyBucket, OpKind, Recording};
+use flatwater_recording::{EventKind, LatencyBucket, OpKind, Recording};
 
 struct Merged {
     from_start: Histogram<u64>,
@@ -38,6 +38,47 @@ pub fn operations(recording: &Recording) -> Vec<Operation> {
     lines
 }
 
+/// For how long every call was timed, and the slow calls of the other time; absent where the recording timed every call, or
+/// does not say.
+#[must_use]
+pub fn partly_timed(recording: &Recording) -> Option<PartlyTimed> {
+    let clock = recording.header.clock;
+    let end_ns = clock.start_ns.saturating_add(recording.header.duration_ns);
+    let mut changes = Vec::new();
+    for event in &recording.events {
+        if let EventKind::Timing { every_call } = event.kind {
+            changes.push((event.at_ns.clamp(clock.start_ns, end_ns), every_call));
+        }
+    }
+    changes.sort_by_key(|(at_ns, _)| *at_ns);
+    let ends = changes.iter().skip(1).map(|(at_ns, _)| *at_ns).chain([end_ns]);
+    let spans: Vec<(u64, u64)> = changes
+        .iter()
+        .zip(ends)
+        .filter(|((_, every), _)| *every)
+        .map(|((from_ns, _), to_ns)| (*from_ns, to_ns))
+        .collect();
+    let every_call_ns = spans.iter().fold(0_u64, |sum, (from_ns, to_ns)| sum.saturating_add(to_ns - from_ns));
+    if changes.is_empty() || every_call_ns >= recording.header.duration_ns {
+        return None;
+    }
+    let mut slow_only: BTreeMap<OpKind, SlowOnly> = BTreeMap::new();
+    for call in &recording.calls {
+        if spans.iter().any(|(from_ns, to_ns)| (*from_ns..*to_ns).contains(&call.start_ns)) {
+            continue;
+        }
+        let entry = slow_only.entry(call.op).or_insert_with(|| SlowOnly {
+            name: call.op.name().to_owned(),
+            calls: 0,
+            max_ns: 0,
+        });
+        entry.calls += 1;
+        entry.max_ns = entry.max_ns.max(call.duration_ns);
+    }
+    let slow_only = slow_only.into_values().collect();
+    Some(PartlyTimed { every_call_ns, duration_ns: recording.header.duration_ns, slow_only })
+}
+
 impl Merged {
     fn new() -> Merged {
         Merged { from_start: histogram(), from_due: None, worst_from_start_ns: 0, worst_from_due_ns: None }
@@ -62,9 +103,9 @@ fn percentiles(histogram: &Histogram<u64>, worst_ns: u64) -> Percentiles {
 
 #[cfg(test)]
 mod tests {
-    use super::operations;
+    use super::{operations, partly_timed};
     use crate::testing::Made;
-    use flatwater_recording::OpKind;
+    use flatwater_recording::{Cause, Event, EventKind, OpKind};
 
     #[test]
     fn buckets_are_merged_and_neighbours_stay_apart() {
@@ -76,6 +117,28 @@ mod tests {
         assert_eq!((lines[0].from_start.p50_ns / 100, lines[0].from_start.max_ns), (20, 9_000));
         assert_eq!((lines[1].thread.as_str(), lines[1].from_start.max_ns), ("stream", 70_000_000));
         assert!(lines[0].from_due.is_none(), "a closed loop has no due times, and none must be invented");
+    }
+
+    #[test]
+    fn t8_slow_calls_of_the_time_in_which_not_every_call_was_timed_are_listed_apart() {
+        let whole = Made::new().bucket("", OpKind::Write, &[164_000]).slow(OpKind::Fsync, &[(Cause::RunQueue, 410.0)]);
+        assert!(partly_timed(&whole.done()).is_none(), "a recording without such events timed every call");
+        let made = Made::new().bucket("", OpKind::Write, &[164_000]).slow(OpKind::Fsync, &[(Cause::RunQueue, 410.0)]);
+        let recording = made
+            .edit(|recording| {
+                let start_ns = recording.header.clock.start_ns;
+                let first_ns = recording.calls.iter().map(|call| call.end_ns()).max().unwrap_or(0) - start_ns;
+                let timing = |at_ns, every_call| Event::new(start_ns + at_ns, EventKind::Timing { every_call });
+                recording.events.push(timing(0, false));
+                recording.events.push(timing(first_ns, true));
+                recording.events.push(timing(first_ns + 2_000_000_000, false));
+            })
+            .done();
+        let partly = partly_timed(&recording).expect("two seconds");
+        assert_eq!((partly.every_call_ns, partly.duration_ns), (2_000_000_000, recording.header.duration_ns));
+        assert_eq!(partly.slow_only.len(), 1);
+        assert_eq!((partly.slow_only[0].name.as_str(), partly.slow_only[0].calls), ("fsync", 1));
+        assert!(partly.slow_only[0].max_ns >= 410_000_000, "{:?}", partly.slow_only);
     }
 
     #[test]

@@ -59,6 +59,7 @@ fn conclude(recording: &Recording, focus: &Focus) -> Explanation {
         seed: recording.header.seed,
         duration_ns: facts.duration_ns,
         operations: operations::operations(recording),
+        partly_timed: operations::partly_timed(recording),
         slow: slow::summary(summed),
         lead: lead::sentence(facts, &groups, &findings),
         conclusion: conclusion(&findings),

@@ -175,6 +175,9 @@ fn watch(
     let what = session.header.target.what.clone();
     session.header.clock = Clock { start_ns, wall_offset_ns: Some(wall_offset_ns()) };
     session.event(start_ns, EventKind::Start(what.clone()))?;
+    if session.level() == Level::Sleeps {
+        session.event(start_ns, EventKind::Timing { every_call: false })?;
+    }
     session.publish_header()?;
     let mut status = None;
     let mut bucket_ns = start_ns;

@@ -28,6 +28,11 @@ pub enum EventKind {
     },
     /// A moment worth a line in a chart.
     Mark(String),
+    /// From here on every system call is timed, or only slow ones are found. A recording without such an event is of one
+    /// kind from its start to its end.
+    Timing {
+        every_call: bool,
+    },
     /// The kernel killed a process for want of memory.
     OutOfMemory {
         /// The limit of a memory cgroup was reached, not the machine's.
@@ -198,6 +203,10 @@ impl Event {
     }
 }
 
+/// Names of the two kinds of `EventKind::Timing` in a table.
+const EVERY_CALL: &str = "every-call-timed";
+const SLOW_CALLS: &str = "slow-calls-found";
+
 impl EventKind {
     /// As tables and CSV spell it.
     #[must_use]
@@ -206,6 +215,8 @@ impl EventKind {
             EventKind::Start(_) => "start",
             EventKind::SetupChange { .. } => "setup-change",
             EventKind::Mark(_) => "mark",
+            EventKind::Timing { every_call: true } => EVERY_CALL,
+            EventKind::Timing { every_call: false } => SLOW_CALLS,
             EventKind::OutOfMemory { .. }
             | EventKind::CachesDropped { .. }
             | EventKind::AllocationFailure { .. }
@@ -224,6 +235,8 @@ impl EventKind {
             "start" => EventKind::Start(owned),
             "mark" => EventKind::Mark(owned),
             "end" => EventKind::End(owned),
+            EVERY_CALL => EventKind::Timing { every_call: true },
+            SLOW_CALLS => EventKind::Timing { every_call: false },
             "report" => EventKind::report(owned),
             "setup-change" => match text.split_once(": ").and_then(|(key, rest)| Some((key, rest.split_once(" -> ")?)))
             {
@@ -348,6 +361,8 @@ impl fmt::Display for EventKind {
             | EventKind::AllocationFailure { line: text, .. }
             | EventKind::Device { line: text, .. }
             | EventKind::Other { text, .. } => f.write_str(text),
+            EventKind::Timing { every_call: true } => f.write_str("every system call is timed from here on"),
+            EventKind::Timing { every_call: false } => f.write_str("only slow calls are found from here on"),
             EventKind::SetupChange { key, old, new } => write!(f, "{key}: {} -> {new}", old.as_deref().unwrap_or("?")),
         }
     }
@@ -414,6 +429,8 @@ mod tests {
             change(Some("40")),
             change(None),
             EventKind::Mark("cgroup full".to_owned()),
+            EventKind::Timing { every_call: true },
+            EventKind::Timing { every_call: false },
             EventKind::report("Memory cgroup out of memory: Killed process 12 (fio)"),
             EventKind::report("swapper/0: page allocation failure: order:0, mode:0x20"),
             EventKind::report("the machine was restarted"),

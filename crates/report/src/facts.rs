@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::numbers::{quantity, share, size, time};
+use super::numbers::{counted, quantity, share, size, time};
 use super::rows;
 use flatwater_explain::{Evidence, Explanation, Fix, Slow};
 use flatwater_recording::{
@@ -17,6 +17,25 @@ pub fn fact_text(fact: &Evidence) -> String {
         }
         _ => fact.text.clone(),
     }
+}
+
+/// What the table of operations counts, where it does not count every call of the recording.
+pub fn partly_timed(explanation: &Explanation) -> Option<String> {
+    let partly = explanation.partly_timed.as_ref()?;
+    let other_ns = partly.duration_ns.saturating_sub(partly.every_call_ns);
+    let of_slow = |slow: &flatwater_explain::SlowOnly| {
+        format!("{}() {}, longest {}", slow.name, counted(slow.calls, "call", "calls"), time(slow.max_ns))
+    };
+    let slow: Vec<String> = partly.slow_only.iter().map(of_slow).collect();
+    let slow = if slow.is_empty() { "none".to_owned() } else { slow.join("; ") };
+    Some(match partly.every_call_ns {
+        0 => format!("Only slow calls were found, in {}: {slow}.", time(other_ns)),
+        ns => format!(
+            "The table counts the {} in which every call was timed. Slow calls in the other {}: {slow}.",
+            time(ns),
+            time(other_ns)
+        ),
+    })
 }
 
 /// What ran where: the parts of the first line.

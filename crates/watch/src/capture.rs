@@ -19,6 +19,8 @@ pub struct Capture {
     under_way: Vec<Call>,
     /// The same of requests.
     standing: Vec<Request>,
+    /// What the recording says of its last second; absent before the first.
+    every_call: Option<bool>,
     stacks_told: std::collections::BTreeSet<flatwater_recording::StackId>,
     /// Held, so that the directory cannot be exchanged under the writer.
     _dir: Dir,
@@ -46,6 +48,7 @@ impl Capture {
             until_ns: fired.at_ns.saturating_add(after_ns),
             under_way: Vec::new(),
             standing: Vec::new(),
+            every_call: None,
             stacks_told: Default::default(),
             _dir: dir,
         };
@@ -61,6 +64,11 @@ impl Capture {
 
     /// One more second.
     pub fn add(&mut self, second: &Second) -> Result<(), WriteError> {
+        if self.every_call != Some(second.every_call) {
+            self.every_call = Some(second.every_call);
+            let timing = EventKind::Timing { every_call: second.every_call };
+            self.writer.append_events(&[Event::new(second.start_ns, timing)])?;
+        }
         for series in &second.series {
             self.writer.append_series(series)?;
         }

@@ -37,6 +37,8 @@ impl OwnedCall {
 pub struct Second {
     pub start_ns: u64,
     pub end_ns: u64,
+    /// Every system call was timed from `start_ns` to `end_ns`; otherwise only slow ones were found.
+    pub every_call: bool,
     pub series: Vec<Series>,
     pub calls: Vec<OwnedCall>,
     /// Calls that had not ended, with their time so far: each second's anew, and once more among `calls` when they end.

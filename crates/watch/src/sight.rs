@@ -18,9 +18,7 @@ use flatwater_host::sampler::{BlockDevice, Probe, SamplerOptions, Spare, devices
 use flatwater_host::sight::refused;
 use flatwater_host::tracer::{Level, Targets, TraceOptions, Tracer};
 use flatwater_host::waits::machine::{MachineTracer, MachineWaits};
-use flatwater_recording::{
-    AccessKind, Call, Event, EventKind, Gap, HookStatus, Losses, Observed, Request, Stack, StackId,
-};
+use flatwater_recording::{AccessKind, Call, Event, Gap, HookStatus, Losses, Observed, Request, Stack, StackId};
 
 use crate::aggressor::{Evidence, Requests};
 use crate::config::Config;
@@ -43,6 +41,8 @@ pub struct Sight {
     machine: Option<MachineTracer>,
     /// Hooks on system calls.
     exact: Option<Exact>,
+    /// Since when `exact` is there.
+    exact_since_ns: u64,
     /// They are being loaded: that takes half a second, in which nothing else may wait.
     arming: Option<Receiver<Armed>>,
     armed_until_ns: u64,
@@ -117,6 +117,7 @@ impl Sight {
             exact: None,
             arming: None,
             armed_until_ns: 0,
+            exact_since_ns: 0,
             timed: VecDeque::new(),
             hanging: Vec::new(),
             standing: Vec::new(),
@@ -201,7 +202,6 @@ impl Sight {
         let (_, _, losses) = exact.tracer.finish();
         self.before = self.before.and(losses);
         self.stacks.split_off(&StackId(EXACT_IDS));
-        self.events.push(Event::new(monotonic_ns(), EventKind::Mark(DISARMED.to_owned())));
         give_back_memory();
     }
 
@@ -212,8 +212,8 @@ impl Sight {
     }
 
     fn take_exact(&mut self, tracer: Tracer, hooks: Vec<HookStatus>) {
+        self.exact_since_ns = monotonic_ns();
         self.exact = Some(Exact { tracer, hooks, stacks_told: 0, first_id: self.next_exact_id });
-        self.events.push(Event::new(monotonic_ns(), EventKind::Mark(ARMED.to_owned())));
     }
 
     fn look_at_arming(&mut self, now_ns: u64) {
@@ -313,6 +313,7 @@ impl Sight {
             ..Second::default()
         };
         second.gaps.extend(drained.gaps);
+        second.every_call = self.exact.is_some() && self.exact_since_ns <= self.since_ns;
         let exact = self.take_timed(&mut second);
         let memory = busy || (end_ns / 1_000_000_000).is_multiple_of(MEMORY_EVERY);
         let mut found = match &mut self.machine {
@@ -424,9 +425,6 @@ fn still_hanging<'a, Ended: Iterator<Item = &'a Call>>(
     });
     before
 }
-
-const ARMED: &str = "system calls are hooked from here on: calls are timed exactly";
-const DISARMED: &str = "system calls are hooked no more: calls are found by their sleeps";
 
 fn system_calls(threshold_ns: u64) -> TraceOptions {
     let targets = Targets { pids: Vec::new(), cgroup: whole_machine(), faults: false };

@@ -2,7 +2,7 @@
 
 use super::CauseEntry;
 use crate::facts::{Facts, LOST_SHARE_MIN};
-use crate::operations::operations;
+use crate::operations::{operations, partly_timed};
 use crate::{Evidence, Finding, exclude};
 use flatwater_recording::schema::{cpu, disks, meminfo, nodes, vmstat, zones};
 use flatwater_recording::units::{Bytes, Nanos};
@@ -93,12 +93,18 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 fn shortest(facts: &Facts<'_>, seen: bool) -> Option<Evidence> {
     if seen {
         let timed = facts.recording.header.source != Source::Import && facts.threshold_ns > 0;
-        let text = || {
-            format!(
+        let text = || match partly_timed(facts.recording) {
+            None => format!(
                 "each of these calls was timed for {}: one of {} or longer would be listed",
                 Nanos(facts.duration_ns),
                 Nanos(facts.threshold_ns)
-            )
+            ),
+            Some(partly) => format!(
+                "every call was timed for {} of {}; in the other time a call that waited for {} or longer would be listed",
+                Nanos(partly.every_call_ns),
+                Nanos(partly.duration_ns),
+                Nanos(facts.threshold_ns)
+            ),
         };
         return timed.then(|| Evidence::new(text(), facts.threshold_ns as f64, "ns"));
     }

@@ -83,7 +83,8 @@ pub fn findings(html: &mut Html, recording: &Recording, explanation: &Explanatio
 fn key_figures(html: &mut Html, recording: &Recording, explanation: &Explanation) {
     let slow = &explanation.slow;
     let returned = explanation.operations.iter().filter(|op| op.thread.is_empty()).map(|op| op.from_start.max_ns);
-    let worst = returned.chain((slow.still_under_way > 0).then_some(slow.under_way_ns_max)).max();
+    let slow_only = explanation.partly_timed.iter().flat_map(|partly| &partly.slow_only).map(|slow| slow.max_ns);
+    let worst = returned.chain(slow_only).chain((slow.still_under_way > 0).then_some(slow.under_way_ns_max)).max();
     let mut figures: Vec<(String, String)> = Vec::new();
     if recording.latency.is_empty() && slow.calls == 0 {
         figures.push(("not seen".to_owned(), "calls one by one".to_owned()));
@@ -294,6 +295,10 @@ fn causes(html: &mut Html, explanation: &Explanation, palette: &Palette) {
 }
 
 fn operations(html: &mut Html, recording: &Recording, explanation: &Explanation) {
+    let partly = facts::partly_timed(explanation);
+    if let Some(partly) = &partly {
+        html.leaf("p", &[("class", "note")], partly);
+    }
     if explanation.operations.is_empty() {
         let why = facts::why_missing(&recording.gaps, &["latency", "call"]);
         html.leaf("p", &[("class", "empty")], &format!("No operation was timed: {why}."));
@@ -308,7 +313,11 @@ fn operations(html: &mut Html, recording: &Recording, explanation: &Explanation)
         ("p99.99", true),
         ("worst", true),
     ];
-    scrolled(html, "Latency of every call, slow or not", |html| {
+    let title = match partly {
+        None => "Latency of every call, slow or not",
+        Some(_) => "Latency of every call, slow or not, while every call was timed",
+    };
+    scrolled(html, title, |html| {
         heading(html, &columns);
         html.tag("tbody", &[], |html| {
             for operation in &explanation.operations {

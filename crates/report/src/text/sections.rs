@@ -62,8 +62,12 @@ pub fn victims(page: &mut Page, explanation: &Explanation) {
 }
 
 pub fn operations(page: &mut Page, explanation: &Explanation) {
+    let partly = facts::partly_timed(explanation);
     if explanation.operations.is_empty() {
-        page.line("no operation was timed");
+        match partly {
+            Some(partly) => page.wrapped("", None, &partly),
+            None => page.line("no operation was timed"),
+        }
         return;
     }
     let mut rows = Vec::new();
@@ -85,6 +89,9 @@ pub fn operations(page: &mut Page, explanation: &Explanation) {
     let columns =
         [("", false), ("count", true), ("p50", true), ("p99", true), ("p99.9", true), ("p99.99", true), ("max", true)];
     grid(page, &columns, &rows);
+    if let Some(partly) = partly {
+        page.wrapped("", None, &partly);
+    }
 }
 
 pub fn slow(page: &mut Page, recording: &Recording, explanation: &Explanation) {
