@@ -36,7 +36,8 @@ fn time(text: &str) -> Option<When> {
     })
 }
 
-/// The checkpointer spreads its writes over minutes and syncs each file once; from this length on sessions wait beside it.
+/// The checkpointer spreads its writes over minutes and syncs each file once; from this length on sessions wait beside
+/// it.
 const SYNC_NOTICED_NS: u64 = 100_000_000;
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
@@ -59,7 +60,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         let when = time(line.text).or(b.moment).unwrap_or_else(|| {
             b.gap(
                 "time of the checkpoints",
-                "the lines carry no time: one second between them is assumed",
+                "the lines have no times: one second between them is assumed",
                 "log_line_prefix = '%m '",
             );
             When::new(Zero::Start, ordinal * SECOND_NS)
