@@ -25,7 +25,7 @@ pub const SMART: Importer = Importer {
 
 pub const MDSTAT: Importer = Importer {
     name: "mdstat",
-    sentence: "/proc/mdstat: arrays that resynchronise, rebuild or miss a disk.",
+    sentence: "/proc/mdstat: arrays that resynchronise, rebuild or lack a disk.",
     kind: FormatKind::DeviceState,
     detect: |cursor| match cursor.next_text().trim() {
         text if text.starts_with("Personalities :") => 95,
@@ -183,7 +183,7 @@ fn read_mdstat(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportErr
             let line = format!("md: {kind} of RAID array {array}: {text}");
             b.event(place, EventKind::Device { trouble: DeviceTrouble::Array, line });
         } else if is_degraded(text) {
-            let line = format!("md: {array} misses a disk: {text}");
+            let line = format!("md: {array} lacks a disk: {text}");
             b.event(place, EventKind::Device { trouble: DeviceTrouble::Array, line });
         } else if !line.is_blank() {
             b.pass_over();
