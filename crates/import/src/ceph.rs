@@ -1,5 +1,5 @@
-//! Reads Ceph: `ceph osd perf` (commit latency of each OSD), and blocked requests in `ceph -s` and `ceph health
-//! detail`.
+//! Reads Ceph: `ceph osd perf` (commit latency of each OSD), and blocked requests in `ceph -s` and
+//! `ceph health detail`.
 
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
@@ -70,9 +70,9 @@ fn read_perf(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError
     Ok(())
 }
 
-/// `256 slow ops, oldest one blocked for 3285 sec`, `24 ops are blocked > 32.768 sec on osd.15`, `150 requests are
-/// blocked > 32 sec`, `17 slow metadata IOs are blocked > 30 secs, oldest blocked for 3065 secs`: the duration in ns,
-/// and the slow daemon.
+/// `256 slow ops, oldest one blocked for 3285 sec`, `24 ops are blocked > 32.768 sec on osd.15`,
+/// `150 requests are blocked > 32 sec`, `17 slow metadata IOs are blocked > 30 secs, oldest blocked for 3065 secs`: the
+/// duration in ns, and the slow daemon.
 fn blocked(text: &str) -> Option<(u64, &str)> {
     if !text.contains(" blocked ") {
         return None;

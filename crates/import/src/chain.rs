@@ -1,5 +1,5 @@
-//! Reads stacks that people write in one line: `io_schedule <- wbt_wait <- submit_bio`, `vfs_write ->
-//! ext4_file_write_iter -> ...`.
+//! Reads stacks that people write in one line: `io_schedule <- wbt_wait <- submit_bio`,
+//! `vfs_write -> ext4_file_write_iter -> ...`.
 
 use super::builder::Builder;
 use super::error::ImportError;

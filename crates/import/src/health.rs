@@ -103,8 +103,8 @@ fn error_log(text: &str) -> Option<bool> {
     HEADS.iter().any(|head| text.starts_with(head)).then_some(false)
 }
 
-/// Whether the line shows registers: `40 51 08 39 e0 24 e0`, or a preceding command, `c8 00 08 39 e0 24 e0 00
-/// 08:20:28.000  READ DMA`.
+/// Whether the line shows registers: `40 51 08 39 e0 24 e0`, or a preceding command,
+/// `c8 00 08 39 e0 24 e0 00  08:20:28.000  READ DMA`.
 fn is_registers(text: &str) -> bool {
     let words = text.split_whitespace().take_while(|word| word.len() == 2 && u8::from_str_radix(word, 16).is_ok());
     words.count() >= 7

@@ -19,8 +19,8 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// Whether the line is `LAST SEEN  TYPE  REASON  OBJECT  MESSAGE`, or describe's `Events:` or `Type  Reason  Age  From
-/// Message`.
+/// Whether the line is `LAST SEEN  TYPE  REASON  OBJECT  MESSAGE`, or describe's `Events:` or
+/// `Type  Reason  Age  From  Message`.
 fn is_header(text: &str) -> bool {
     if !["REASON", "Reason", "Events:"].iter().any(|word| text.contains(word)) {
         return false;

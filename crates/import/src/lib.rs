@@ -324,11 +324,11 @@ struct Unknown {
     rows: Vec<u32>,
 }
 
-/// After this many unknown lines in a row, importers are only asked about lines that contain a word of some format,
+/// After this many unknown lines in a row, importers are asked only about lines that contain a word of some format,
 const RUN_MAX: u32 = 2000;
-/// about this many rows of figures for each number of columns,
+/// and about rows of figures: about this many rows for each number of columns,
 const ROWS_MAX: u32 = 64;
-/// and then about one in this many: asking is slow, since figures may belong to any importer.
+/// then about one row in this many. Figures may belong to any importer, so all of them would be asked.
 const ROWS_SELDOM: u32 = 64;
 const COLUMNS_MAX: usize = 64;
 

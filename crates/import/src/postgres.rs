@@ -1,7 +1,7 @@
 //! Reads the lines of PostgreSQL's log_checkpoints.
 //!
 //! A checkpoint spreads its writes on purpose; only its sync phase makes sessions wait. `flush` is the time of write
-//! and sync, `critical` the rest of the total time.
+//! and sync, `critical` the total time minus `flush`.
 
 use super::builder::Builder;
 use super::error::ImportError;
@@ -93,8 +93,8 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Parses `wrote 1234 buffers (7.5%); ... write=269.456 s, sync=0.123 s, total=270.001 s; sync files=9, longest=0.05 s,
-/// ...`.
+/// Parses
+/// `wrote 1234 buffers (7.5%); ... write=269.456 s, sync=0.123 s, total=270.001 s; sync files=9, longest=0.05 s, ...`.
 fn row(line: &Line<'_>) -> Result<(CheckpointRow, u64), ImportError> {
     let seconds = |key: &str| -> Result<u64, ImportError> {
         let Some((_, rest)) = line.text.split_once(key) else {

@@ -22,8 +22,8 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// Whether the line is `# Overhead  Command  Shared Object  Symbol`, `# Children  Self  Samples ...`, `samples  pcnt
-/// function  DSO`, `PerfTop:   16096 irqs/sec  kernel:92.6%` or `Samples: 12K of event 'cycles'`.
+/// Whether the line is `# Overhead  Command  Shared Object  Symbol`, `# Children  Self  Samples ...`,
+/// `samples  pcnt function  DSO`, `PerfTop:   16096 irqs/sec  kernel:92.6%` or `Samples: 12K of event 'cycles'`.
 fn is_header(text: &str) -> bool {
     let words = |all: &[&str]| all.iter().all(|word| text.contains(word));
     words(&["Symbol", "Overhead"])
@@ -70,8 +70,9 @@ const IDLE: &[&str] = &[
 /// From this share on, idle time is excluded from the total.
 const IDLE_MIN_PERCENT: f64 = 10.0;
 
-/// Parses `24.91%  0.00%  0  exe  [kernel.kallsyms]  [k] try_charge`, `223182.00 93.8% _spin_lock_irq
-/// [kernel.kallsyms]` and `13.63% try_charge;try_to_free_mem_cgroup_pages;...` (callers first).
+/// Parses `24.91%  0.00%  0  exe  [kernel.kallsyms]  [k] try_charge`,
+/// `223182.00 93.8% _spin_lock_irq  [kernel.kallsyms]` and `13.63% try_charge;try_to_free_mem_cgroup_pages;...` (callers
+/// first).
 fn row(text: &str) -> Option<Row<'_>> {
     if text.len() > 4096 {
         return None;
@@ -120,8 +121,8 @@ fn row(text: &str) -> Option<Row<'_>> {
     Some(Row { percent: own.1, task, frames, children, with_children, branches: 0 })
 }
 
-/// Adds the caller on a line of the tree below a row: `|--11.91%--ext4_mb_prefetch`, `---vfs_write`, `|         
-/// ext4_map_blocks`. Follows only the first branch, which is the largest.
+/// Adds the caller on a line of the tree below a row: `|--11.91%--ext4_mb_prefetch`, `---vfs_write`,
+/// `|          ext4_map_blocks`. Follows only the first branch, which is the largest.
 fn callers<'a>(row: &mut Row<'a>, text: &'a str) {
     let text = text.trim();
     let branch = text.contains("--");

@@ -13,7 +13,7 @@ use super::{app, kernel_log};
 
 /// Shorter chunks are not skimmed.
 pub const CHUNK_BYTES_MIN: usize = 4 << 20;
-/// Lines kept before and after a line with a strong word: the rest of its report or table.
+/// Lines kept before and after a line with a strong word: they belong to the same report or table.
 const BEFORE: usize = 8;
 const AFTER: usize = 48;
 /// Minimum share of letters after a time: with fewer the line may be a row of a table and is kept.

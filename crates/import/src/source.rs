@@ -12,7 +12,7 @@ use super::{foreign, known, skim};
 const CHUNK_BYTES: usize = 32 << 20;
 /// The end of a chunk in which the beginning of a section is searched.
 const TAIL_BYTES: usize = 256 << 10;
-/// The rest of a longer file is a gap.
+/// Maximum bytes of a file that are read; the bytes after them are a gap.
 pub const SOURCE_BYTES_MAX: u64 = 16 << 30;
 
 /// A file that is read chunk by chunk.

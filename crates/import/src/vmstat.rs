@@ -43,8 +43,8 @@ fn is_groups(text: &str) -> bool {
     text.starts_with("procs") && text.contains("memory")
 }
 
-/// The columns of a row without a header: integers, the last of which sum to 100 %. Since 2.6 a row ends with `us sy id
-/// wa`, `st` and `gu`; older ones have `w` and end with `us sy id`. A time may follow.
+/// The columns of a row without a header: integers, the last of which sum to 100 %. Since 2.6 a row ends with
+/// `us sy id wa`, `st` and `gu`; older ones have `w` and end with `us sy id`. A time may follow.
 fn usual(text: &str) -> Option<Vec<&'static str>> {
     const NAMES: [&str; 18] = [
         "r", "b", "swpd", "free", "buff", "cache", "si", "so", "bi", "bo", "in", "cs", "us", "sy", "id", "wa", "st",

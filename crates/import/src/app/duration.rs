@@ -2,8 +2,8 @@
 
 use crate::number::{nanos, number};
 
-/// The first duration of a text in ns: `1.134771573s`, `20632ms`, `1m2.5s`, `[1.4s]`, `"took":"1.2s"`, `500 ms`, `0.14
-/// secs`. A number without a unit is multiplied by `bare_ns`; if that is 0, it is not a duration.
+/// The first duration of a text in ns: `1.134771573s`, `20632ms`, `1m2.5s`, `[1.4s]`, `"took":"1.2s"`, `500 ms`,
+/// `0.14 secs`. A number without a unit is multiplied by `bare_ns`; if that is 0, it is not a duration.
 #[must_use]
 pub fn first(text: &str, bare_ns: f64) -> Option<u64> {
     let start = text.find(|c: char| c.is_ascii_digit())?;

@@ -66,8 +66,8 @@ const LINES: &[&str] = &[
 ];
 
 /// Kind and number of pending operations on a line: syncs (`Pending flushes (fsync) log: 1; buffer pool: 2`), writes of
-/// the log (`1 pending log flushes, 0 pending chkp writes`), page writes (`Pending writes: LRU 0, flush list 6, single
-/// page 0`; `Pending normal aio reads: [0, 3] , aio writes: [32, 49] ,`).
+/// the log (`1 pending log flushes, 0 pending chkp writes`), page writes
+/// (`Pending writes: LRU 0, flush list 6, single page 0`; `Pending normal aio reads: [0, 3] , aio writes: [32, 49] ,`).
 fn pending(text: &str) -> Option<(&'static str, i64)> {
     let text = text.trim();
     let sum = |text: &str| text.split(|c: char| !c.is_ascii_digit()).filter_map(count).sum::<i64>();

@@ -53,8 +53,9 @@ fn event<'a>(cursor: &Cursor<'a>) -> Option<(&'a str, [i64; 3])> {
     Some((name, [integer(1)?, integer(2)?, integer(3)?]))
 }
 
-/// Parses `1. aof-write: 3 latency spikes (average 123ms, mean deviation 4ms, period 5.00 sec). Worst all time event
-/// 250ms.` as name and worst ms.
+/// Parses
+/// `1. aof-write: 3 latency spikes (average 123ms, mean deviation 4ms, period 5.00 sec). Worst all time event 250ms.`
+/// as name and worst ms.
 fn doctor(text: &str) -> Option<(&str, u64)> {
     let (name, rest) = text.trim().split_once(". ")?.1.split_once(": ")?;
     rest.contains("latency spikes (average").then_some(())?;

@@ -292,7 +292,7 @@ impl Builder {
         self.overflowed = true;
     }
 
-    /// Adds a kernel stack, innermost frame first.
+    /// Adds a kernel stack, innermost frame first, and returns its id. Equal stacks share one id.
     pub fn stack(&mut self, frames: Vec<String>) -> StackId {
         if let Some(&id) = self.stack_ids.get(&frames) {
             return id;
@@ -359,7 +359,7 @@ impl Builder {
         }
     }
 
-    /// Whether rows or calls have reached their limit: the rest of the log cannot add any.
+    /// Whether rows or calls have reached their limit, so that later lines of the log cannot add any.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.cells.len() + FULL_ROW >= CELLS_MAX || self.calls.len() >= ITEMS_MAX

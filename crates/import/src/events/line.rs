@@ -66,8 +66,8 @@ fn thread(who: &str) -> Option<(&str, u32)> {
     Some((task.trim(), tid.trim().parse().ok()?))
 }
 
-/// Whether the line is a frame below an event: `ffffffff8128f4b0 shrink_slab+0x120 ([kernel.kallsyms])`, ` =>
-/// shrink_slab`.
+/// Whether the line is a frame below an event: `ffffffff8128f4b0 shrink_slab+0x120 ([kernel.kallsyms])`,
+/// ` => shrink_slab`.
 #[must_use]
 pub fn is_stack(text: &str) -> bool {
     let text = text.trim_start();

@@ -1,6 +1,6 @@
 //! Reads files of a cgroup as people paste them from a container: with the name of the file before each line or before
-//! all its values (`memory.events:high 423774`, `memory.events: low 0 high 0 ...`, `memory.max: 1947172864  
-//! memory.high: ...`), and lines of cpu.stat, whose keys are unique.
+//! all its values (`memory.events:high 423774`, `memory.events: low 0 high 0 ...`,
+//! `memory.max: 1947172864   memory.high: ...`), and lines of cpu.stat, whose keys are unique.
 
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;

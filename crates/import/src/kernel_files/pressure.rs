@@ -1,5 +1,5 @@
-//! Reads /proc/pressure/*. The resource is in the path before the lines, or follows from the order of `cat
-//! /proc/pressure/*`.
+//! Reads /proc/pressure/*. The resource is in the path before the lines, or follows from the order of
+//! `cat /proc/pressure/*`.
 
 use super::without_path;
 use crate::builder::{Builder, Cell};

@@ -56,8 +56,8 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Whether this is a line of a zone: `pages free 12`, `min 3`, `protection: (...)`, `nr_free_pages 5`, `per-node
-/// stats`.
+/// Whether this is a line of a zone: `pages free 12`, `min 3`, `protection: (...)`, `nr_free_pages 5`,
+/// `per-node stats`.
 fn is_inside(line: &Line<'_>) -> bool {
     let mut words = line.text.split_whitespace();
     let first = words.next().unwrap_or_default();

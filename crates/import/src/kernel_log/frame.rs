@@ -16,7 +16,7 @@
 //! | `#0 [<c0b420ec>] (f) from [<c0b423c8>]` | crash, of 32-bit ARM |
 //! | `[ffff9e334e3e7b58] f at ffffffff85ea7ed3`, `START: f at ffffffff85ea4cc6` | `bt -t` of crash |
 //! | `08f9f9a0:  [<0805d8cb>] f+0x1/0x2` | User-mode Linux of 2.6 |
-//! | `(f) from (g+0x3/0x4)` | the same, after a page or a mail program removed the addresses |
+//! | `(f) from (g+0x3/0x4)` | 32-bit ARM, after a page or a mail program removed the addresses |
 //! | `Call Trace: f+0x1/0x2 g+0x3/0x4 [mod] ? h+0x5/0x6` | a page that joined the lines of a report: `flattened` |
 //! | `Call Trace: [f+12/34] [<c6abefa1>] [g+56/78]`, `Trace; c0106f3c <f+5c/c0>` | klogd and ksymoops of 2.4 |
 //! | `#1  f+0x1/0x2`, `#1  f (kernel/sched/core.c:5381:2)` | drgn |
@@ -37,8 +37,9 @@ pub struct Frame<'a> {
 const REGISTERS: &[&str] =
     &["RIP: 0010:", "RIP: ", "EIP: 0060:", "EIP: ", "EIP is at ", "PC is at ", "LR is at ", "pc : ", "lr : "];
 
-/// The frames of a line with several: of 2.4, as klogd decodes it (`Call Trace: [schedule+969/1504] [<c6abefa1>]
-/// [kupdate+317/336]`; addresses of modules stay addresses), and of x86-64 before 2.6.18
+/// The frames of a line with several: of 2.4, as klogd decodes it
+/// (`Call Trace: [schedule+969/1504] [<c6abefa1>] [kupdate+317/336]`; addresses of modules stay addresses), and of
+/// x86-64 before 2.6.18
 /// (`<ffffffff80269f87>{xfs_qm_dqunpin_wait+220} <ffffffff80140e74>{debug_mutex_free_waiter+141}`).
 pub fn side_by_side(text: &str) -> impl Iterator<Item = &str> {
     let text = text.trim();
@@ -49,8 +50,8 @@ pub fn side_by_side(text: &str) -> impl Iterator<Item = &str> {
     text.split_whitespace().filter(move |_| whole).filter_map(|word| beside(word).flatten())
 }
 
-/// The frames of a line with two, as x86 printed them in 2.6.16 and 2.6.17: `<c01369e2> __alloc_pages+0x1f2/0x2d0
-/// <c0149c92> kmem_getpages+0x32/0xa0 [mod]`.
+/// The frames of a line with two, as x86 printed them in 2.6.16 and 2.6.17:
+/// `<c01369e2> __alloc_pages+0x1f2/0x2d0  <c0149c92> kmem_getpages+0x32/0xa0 [mod]`.
 pub fn in_pairs(text: &str) -> impl Iterator<Item = &str> {
     let text = text.trim();
     let whole = text.starts_with('<') && text.len() <= 400 && text.contains("+0x") && text.matches('<').count() > 1;

@@ -59,8 +59,8 @@ fn is_old(text: &str) -> bool {
         || text.starts_with(|c: char| c.is_ascii_digit()) && ENDS.iter().any(|end| text.ends_with(end))
 }
 
-/// Whether the line is the second part of a zone's line that a mail program broke: `present:16384kB pages_scanned:4446
-/// all_unreclaimable? yes`.
+/// Whether the line is the second part of a zone's line that a mail program broke:
+/// `present:16384kB pages_scanned:4446 all_unreclaimable? yes`.
 fn is_zone_rest(text: &str) -> bool {
     let mut words = text.split_whitespace();
     let first = words.next().unwrap_or_default();

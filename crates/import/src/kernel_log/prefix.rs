@@ -12,8 +12,8 @@ pub struct Split<'a> {
     pub kernel: bool,
 }
 
-/// Splits `[  123.456] m`, `<4>[ 123.4] m`, `Nov 21 08:00:01 host kernel: [ 12.3] m`, `2026-11-21T08:00:01+00:00 host
-/// kernel: m`, `[Sat Nov 21 08:00:01 2026] m` or `kern  :warn  : [ 123.4] m`.
+/// Splits `[  123.456] m`, `<4>[ 123.4] m`, `Nov 21 08:00:01 host kernel: [ 12.3] m`,
+/// `2026-11-21T08:00:01+00:00 host kernel: m`, `[Sat Nov 21 08:00:01 2026] m` or `kern  :warn  : [ 123.4] m`.
 #[must_use]
 pub fn split(text: &str) -> Split<'_> {
     let mut rest = text.trim_start();

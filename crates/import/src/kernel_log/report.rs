@@ -75,8 +75,8 @@ pub fn begins(message: &str) -> Option<Report> {
         };
         Some(new(kind, task, Some(message.trim().to_owned()), seconds))
     };
-    // kernel/hung_task.c: `INFO: task kworker/u8:1:123 blocked for more than 120 seconds.`; since 6.17: `blocked in I/O
-    // wait for more than`.
+    // kernel/hung_task.c: `INFO: task kworker/u8:1:123 blocked for more than 120 seconds.`; since 6.17:
+    // `blocked in I/O wait for more than`.
     if let Some((who, rest)) = message.strip_prefix("INFO: task ").and_then(|rest| rest.split_once(" blocked "))
         && let Some((_, rest)) = rest.split_once("for more than ")
     {

@@ -45,9 +45,9 @@ fn of_state(text: &str) -> Option<Task> {
     Some(Task::new(ReportedBy::TaskList, name.trim(), number_after(rest, " pid:"), Some(state)))
 }
 
-/// Parses `java          D 0000000000000001     0  1234      1 0x00000080` (until 5.8), `pdflush  D ffff810012 0 183 23
-/// 184 182 (L-TLB)` (until 2.6.18) or `kswapd0   D c1234567  0  4  1` (2.4): a name, the state, and only numbers after
-/// it.
+/// Parses `java          D 0000000000000001     0  1234      1 0x00000080` (until 5.8),
+/// `pdflush  D ffff810012 0 183 23 184 182 (L-TLB)` (until 2.6.18) or `kswapd0   D c1234567  0  4  1` (2.4): a name,
+/// the state, and only numbers after it.
 fn of_columns(text: &str) -> Option<Task> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let states = ["R", "S", "D", "T", "t", "Z", "X", "I", "W", "K", "P"];
@@ -75,8 +75,8 @@ fn of_columns(text: &str) -> Option<Task> {
     Some(Task::new(ReportedBy::TaskList, &words.get(..at)?.join(" "), pid, state))
 }
 
-/// Parses `PID: 140316  TASK: ffff882101dbeaa0  CPU: 20  COMMAND: "oracle"`, also after `[0 00:01:02.345] [UN]` of `ps
-/// -m`.
+/// Parses `PID: 140316  TASK: ffff882101dbeaa0  CPU: 20  COMMAND: "oracle"`, also after `[0 00:01:02.345] [UN]` of
+/// `ps -m`.
 fn of_crash(text: &str) -> Option<Task> {
     let at = text.find("PID: ").filter(|_| text.contains("TASK: ") && text.contains("COMMAND: "))?;
     let (before, rest) = text.split_at_checked(at)?;

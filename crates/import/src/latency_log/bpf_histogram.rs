@@ -72,8 +72,8 @@ fn is_counts(text: &str) -> bool {
     })
 }
 
-/// Whether the line is `#   DURATION     |      COUNT | GRAPH                                  |` of `perf ftrace
-/// latency`.
+/// Whether the line is `#   DURATION     |      COUNT | GRAPH                                  |` of
+/// `perf ftrace latency`.
 fn is_ftrace(text: &str) -> bool {
     let mut columns = text.trim_start_matches(['#', ' ']).split('|').map(str::trim);
     columns.next() == Some("DURATION") && columns.next() == Some("COUNT") && columns.next() == Some("GRAPH")

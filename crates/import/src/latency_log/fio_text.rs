@@ -41,8 +41,8 @@ struct Side {
     steps: Vec<(f64, f64)>,
 }
 
-/// Parses `  write: IOPS=1234, BW=5MiB/s (5MB/s)(100MiB/20001msec)`, `  write: io=102400KB, bw=5120.0KB/s, iops=1280,
-/// runt= 20000msec` or `  fsync/fdatasync/sync_file_range:`.
+/// Parses `  write: IOPS=1234, BW=5MiB/s (5MB/s)(100MiB/20001msec)`,
+/// `  write: io=102400KB, bw=5120.0KB/s, iops=1280, runt= 20000msec` or `  fsync/fdatasync/sync_file_range:`.
 fn direction(text: &str) -> Option<Side> {
     let (name, rest) = text.trim_start().split_once(':')?;
     let op = match name.trim() {

@@ -1,5 +1,5 @@
-//! Reads the brief lines of collectl and `pcp collectl`: a row for each interval below `#cpu sys inter  ctxsw KBRead
-//! ...`.
+//! Reads the brief lines of collectl and `pcp collectl`: a row for each interval below
+//! `#cpu sys inter  ctxsw KBRead ...`.
 
 use super::interval::Intervals;
 use super::scaled;

@@ -58,8 +58,8 @@ fn of_ax(text: &str) -> Option<(u32, char, &str)> {
     Some((pid.parse().ok()?, letter, words.next()?))
 }
 
-/// Pid, state and command of `root  21629  0.0  0.0  42336  1784 ?  D  May15  0:00 /sbin/mount.nfs ...`: `ps aux |
-/// grep` drops the header.
+/// Pid, state and command of `root  21629  0.0  0.0  42336  1784 ?  D  May15  0:00 /sbin/mount.nfs ...`:
+/// `ps aux | grep` drops the header.
 fn of_aux(text: &str) -> Option<(u32, char, &str)> {
     let words: Vec<&str> = text.split_whitespace().take(11).collect();
     let [_, pid, cpu, memory, virtual_kib, resident_kib, terminal, state, _, time, command] = words.as_slice() else {
