@@ -71,8 +71,8 @@ const IDLE: &[&str] = &[
 const IDLE_MIN_PERCENT: f64 = 10.0;
 
 /// Parses `24.91%  0.00%  0  exe  [kernel.kallsyms]  [k] try_charge`,
-/// `223182.00 93.8% _spin_lock_irq  [kernel.kallsyms]` and `13.63% try_charge;try_to_free_mem_cgroup_pages;...` (callers
-/// first).
+/// `223182.00 93.8% _spin_lock_irq  [kernel.kallsyms]` and `13.63% try_charge;try_to_free_mem_cgroup_pages;...`
+/// (callers first).
 fn row(text: &str) -> Option<Row<'_>> {
     if text.len() > 4096 {
         return None;
