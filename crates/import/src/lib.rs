@@ -89,7 +89,7 @@ use text::{Bare, Cursor, Text, is_break};
 /// One text format.
 #[derive(Clone, Copy)]
 pub struct Importer {
-    /// Unique name, used by `--as` and in messages.
+    /// Unique name, used in messages and by `flatwater import --list`.
     pub name: &'static str,
     /// What the format is, for the documentation.
     pub sentence: &'static str,
