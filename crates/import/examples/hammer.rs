@@ -1,6 +1,6 @@
-//! Imports mutated logs, millions of them, and reports the slowest, the largest and any panic. It starts from the inputs
-//! under tests/golden/import: cut, doubled, spliced with each other, with words, digits and bytes changed. Unlike
-//! `fuzz/fuzz_targets/import.rs` it needs no nightly compiler, and is not guided by coverage.
+//! Imports millions of mutated logs, and reports the slowest import, the largest memory use and any panic. The inputs
+//! are the files under tests/golden/import: cut, doubled, spliced with each other, with words, digits and bytes
+//! changed. Unlike `fuzz/fuzz_targets/import.rs` it needs no nightly compiler, and is not guided by coverage.
 //!
 //! `cargo run -p flatwater-import --example hammer -- EXECUTIONS [SEED]`
 
@@ -11,24 +11,24 @@ use std::time::{Duration, Instant};
 
 use flatwater_import::import_texts;
 
-/// The system's allocator, with the bytes that are held counted.
+/// The system's allocator, which also counts allocated bytes.
 struct Counting;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call is passed on to the system's allocator with the same arguments; only counters change besides.
+// SAFETY: every call is passed to the system's allocator with the same arguments; only counters change.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let held = HELD.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
         MOST.fetch_max(held, Ordering::Relaxed);
-        // SAFETY: the caller keeps alloc's contract.
+        // SAFETY: the caller upholds the contract of alloc.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps dealloc's contract.
+        // SAFETY: the caller upholds the contract of dealloc.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -36,7 +36,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// xorshift64*: the same mutations for the same seed.
+/// xorshift64*: the same seed gives the same mutations.
 struct Dice(u64);
 
 impl Dice {
@@ -72,7 +72,7 @@ const WORDS: &[&str] = &[
 fn mutate(inputs: &[Vec<u8>], dice: &mut Dice) -> Vec<u8> {
     let pick = |dice: &mut Dice| inputs.get(dice.below(inputs.len())).map_or(&[][..], Vec::as_slice);
     let base = pick(dice);
-    // A window of a large input, so that each execution is short.
+    // A window of a large input keeps each execution short.
     let from = if base.len() > LENGTH_MAX { dice.below(base.len() - LENGTH_MAX) } else { 0 };
     let mut bytes: Vec<u8> = base.iter().skip(from).take(1 + dice.below(LENGTH_MAX)).copied().collect();
     for _ in 0..1 + dice.below(6) {

@@ -1,5 +1,5 @@
-//! Reads logs as `flatwater import` does, and prints what was understood, how long it took, and how much memory. With
-//! `--lines` the lines that were not understood follow.
+//! Reads logs as `flatwater import` does, and prints how much was understood, the time and the memory. `--lines` also
+//! prints the lines that were not understood.
 //!
 //! `cargo run --release -p flatwater-import --example read_log -- [--lines] FILE...`
 
@@ -60,7 +60,7 @@ fn main() {
     }
 }
 
-/// The largest resident size so far, by the kernel's own count.
+/// Peak resident size in MiB (VmHWM).
 fn peak_mib() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

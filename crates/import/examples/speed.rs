@@ -1,5 +1,5 @@
-//! How fast logs are read, by kind, beside `wc -l` and `grep -c` over the same file. CPU time counts, since others may use
-//! the machine.
+//! Measures how fast logs of each kind are imported, compared to `wc -l` and `grep -c` on the same file. Measures CPU
+//! time, since other processes may use the machine.
 //!
 //! `cargo run --release -p flatwater-import --example speed -- [MIB] [KIND...]`
 
@@ -10,7 +10,7 @@ use std::process::Command;
 
 use flatwater_import::import_files;
 
-/// splitmix64: the same log for the same kind.
+/// splitmix64: the same kind gives the same log.
 struct Dice(u64);
 
 impl Dice {
@@ -68,7 +68,7 @@ fn dmesg(out: &mut String, at: u64, dice: &mut Dice) {
     };
 }
 
-/// Reports of hung tasks, one behind the other: every frame is looked up.
+/// Consecutive reports of hung tasks: every frame is looked up.
 fn hung_tasks(out: &mut String, at: u64, dice: &mut Dice) {
     const FRAMES: [&str; 12] = [
         "__schedule+0x2e3/0x740",
@@ -168,7 +168,7 @@ fn prose(out: &mut String, _: u64, dice: &mut Dice) {
     out.push_str(match dice.below(3) {
         0 => "The quick brown fox jumps over the lazy dog and runs away again.\n",
         1 => "It was the best of times, it was the worst of times, he said.\n",
-        _ => "Nothing in this line is of any use to somebody who reads logs.\n",
+        _ => "Nothing in this line is of any use to people who read logs.\n",
     });
 }
 
@@ -176,12 +176,12 @@ fn code(out: &mut String, at: u64, dice: &mut Dice) {
     let _ = match dice.below(4) {
         0 => writeln!(out, "    let x = foo(bar, {at});"),
         1 => writeln!(out, "    if (a[i] == {at}) {{ return; }}"),
-        2 => writeln!(out, "    // what follows is not for everybody"),
+        2 => writeln!(out, "    // the next lines are not for everybody"),
         _ => writeln!(out, "}}"),
     };
 }
 
-/// User and system time of this process and of the children that it waited for, in seconds.
+/// User and system time in seconds, of this process and of its children that were waited for.
 fn cpu_seconds() -> (f64, f64) {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<f64> = stat
@@ -208,7 +208,7 @@ fn write_log(path: &Path, mib: u64, line: Writes) -> std::io::Result<()> {
     file.flush()
 }
 
-/// CPU seconds of a command over the file.
+/// CPU seconds of a command on the file.
 fn rival(command: &str, arguments: &[&str], path: &Path) -> f64 {
     let before = cpu_seconds().1;
     let _ = Command::new(command).args(arguments).arg(path).output();

@@ -1,5 +1,5 @@
-//! blktrace: the lines of blkparse, and btt's table of all devices. A request's time is from its issue (D) to its
-//! completion (C); what it waited before the issue is counted beside it.
+//! Reads blktrace: the lines of blkparse, and btt's table of all devices. The latency of a request is the time from its
+//! queueing (Q, G or I) to its completion (C).
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use flatwater_recording::{Column, Entity, OpKind, Table};
 
 pub const BLKPARSE: Importer = Importer {
     name: "blkparse",
-    sentence: "blktrace's events as blkparse prints them.",
+    sentence: "Events of blktrace, as blkparse prints them.",
     kind: FormatKind::Judged,
     detect: |cursor| if event(cursor.next_text()).is_some() { 88 } else { 0 },
     read: read_events,
@@ -59,13 +59,13 @@ fn event(text: &str) -> Option<Event<'_>> {
     Some(Event { device, at_ns: (seconds * SECOND_NS as f64) as i64, action, kind, sector, sectors })
 }
 
-/// Requests under way that are kept; a trace that begins in the middle has completions without their issue.
+/// Maximum open requests. If the trace begins in the middle, completions without an issue are ignored.
 const OPEN_MAX: usize = 65_536;
 
 fn read_events(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let (track, origin) = b.origin("blkparse");
     let mut latency = PerSecond::new(track);
-    // By device and sector: when it was inserted or queued, and when issued.
+    // By device and sector: the times of queueing and of issue.
     let mut open: HashMap<(String, i64), (i64, Option<i64>)> = HashMap::new();
     let mut begun: Vec<String> = Vec::new();
     while let Some(line) = cursor.peek() {
@@ -101,9 +101,7 @@ fn read_events(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportErr
                     times.iter().map(|(column, value)| (*column, Cell::Rise(*value))).collect();
                 b.row((track, at), Table::Disks, &entity, &cells);
                 if whole > at_device.saturating_mul(4) && whole > SECOND_NS / 100 {
-                    b.note(
-                        "requests waited far longer before they were issued (Q or G to D) than at the device (D to C)",
-                    );
+                    b.note("requests waited much longer before issue (Q or G to D) than at the device (D to C)");
                 }
             }
             _ => {}
@@ -113,7 +111,7 @@ fn read_events(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportErr
     Ok(())
 }
 
-/// `D2C  0.000041231  0.001123212  0.082312321  23412`: (name, mean, longest in seconds, number).
+/// `D2C  0.000041231  0.001123212  0.082312321  23412`: name, mean and maximum in seconds, number of requests.
 fn phase(text: &str) -> Option<(&str, f64, f64, u64)> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let [name, least, mean, longest, number_of] = words.as_slice() else { return None };
@@ -128,7 +126,7 @@ fn read_btt(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError>
     while let Some(line) = cursor.peek() {
         if let Some((name, mean, longest, times)) = phase(line.text) {
             phases.push((name, mean));
-            // From the queue to the completion: what whoever waits for the request sees.
+            // From queueing to completion: the time that the submitter waits.
             if name == "Q2C" && times > 0 {
                 let mut counting = Counting::default();
                 counting.add(nanos(longest.max(0.0), 1e9), 1);
@@ -143,7 +141,7 @@ fn read_btt(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError>
     let of = |name: &str| phases.iter().find(|(known, _)| *known == name).map_or(0.0, |(_, mean)| *mean);
     let (waits, device) = (of("Q2G") + of("G2I") + of("I2D") + of("Q2D"), of("D2C"));
     if waits > 4.0 * device && waits > 0.005 {
-        b.note("requests waited far longer before they were issued (Q or G to D) than at the device (D to C)");
+        b.note("requests waited much longer before issue (Q or G to D) than at the device (D to C)");
     }
     Ok(())
 }
@@ -164,7 +162,7 @@ mod tests {
     use flatwater_recording::{OpKind, Table};
 
     #[test]
-    fn a_request_lasts_from_the_queue_to_its_completion() {
+    fn a_requests_latency_is_from_queueing_to_completion() {
         let text = "  8,0    1        1     0.000000000   697  G   W 223490 + 8 [kjournald]\n\
             \x20 8,0    1        3     0.000035697   697  D   W 223490 + 8 [kjournald]\n\
             \x20 8,0    1        4     0.105212345     0  C   W 223490 + 8 [0]\n\
@@ -177,12 +175,12 @@ mod tests {
     }
 
     #[test]
-    fn btt_tells_the_queue_from_the_device() {
+    fn btt_separates_queue_time_from_device_time() {
         let text = "==================== All Devices ====================\n\n            ALL           MIN           AVG           MAX           N\n--------------- -------------\nI2D               0.000000321   0.112301232   0.942312321       23412\nD2C               0.000041231   0.001123212   0.082312321       23412\nQ2C               0.000050123   0.113426132   0.942912321       23412\n";
         let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
         assert_eq!(made.latency.first().map(|bucket| bucket.worst_from_start_ns), Some(942_912_321));
         assert!(
-            made.header.notes.iter().any(|note| note.to_string().contains("before they were issued")),
+            made.header.notes.iter().any(|note| note.to_string().contains("before issue")),
             "{:?}",
             made.header.notes
         );

@@ -1,5 +1,5 @@
-//! Values that stand alone on their line: what they are only the command above them tells (`cat memory.usage_in_bytes`,
-//! `nproc`), or their form (/proc/loadavg).
+//! Reads values that are alone on their line. The command above names them (`cat memory.usage_in_bytes`, `nproc`), or
+//! their form does (/proc/loadavg).
 
 use super::builder::{Builder, Cell};
 use super::kernel_files::cgroup_file;
@@ -7,7 +7,7 @@ use super::number::{count, rounded};
 use flatwater_recording::schema::cpu;
 use flatwater_recording::{Entity, FormatKind, Table};
 
-/// Takes the line if it is such a value; the name and kind of its format.
+/// Reads the line if it is such a value, and returns the name and kind of its format.
 pub fn value(text: &str, b: &mut Builder) -> Option<(&'static str, FormatKind)> {
     let text = text.trim();
     if text.len() > 64 || !text.starts_with(|c: char| c.is_ascii_digit()) && text != "max" {
@@ -16,7 +16,7 @@ pub fn value(text: &str, b: &mut Builder) -> Option<(&'static str, FormatKind)> 
     load_average(text, b).or_else(|| of_cgroup(text, b)).or_else(|| processors(text, b))
 }
 
-/// `0.04 0.11 0.06 9/147 7494`: means over 1, 5 and 15 minutes, tasks that run or are ready, of how many, the last pid.
+/// `0.04 0.11 0.06 9/147 7494`: load over 1, 5 and 15 minutes, runnable tasks, all tasks, last pid.
 fn load_average(text: &str, b: &mut Builder) -> Option<(&'static str, FormatKind)> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let [one, five, fifteen, tasks, pid] = *words.as_slice() else { return None };
@@ -28,7 +28,7 @@ fn load_average(text: &str, b: &mut Builder) -> Option<(&'static str, FormatKind
         (cpu::LOAD1_CENTI, centi(load(one)?)),
         (cpu::LOAD5_CENTI, centi(load(five)?)),
         (cpu::LOAD15_CENTI, centi(load(fifteen)?)),
-        // The reader itself runs.
+        // The reading process itself is runnable.
         (cpu::PROCS_RUNNING, Cell::Gauge((ready - 1).max(0))),
     ];
     let place = b.snapshot("loadavg");
@@ -36,7 +36,7 @@ fn load_average(text: &str, b: &mut Builder) -> Option<(&'static str, FormatKind
     Some(("loadavg", FormatKind::Judged))
 }
 
-/// The value of a cgroup's file, below `cat` of it.
+/// Reads the value of a cgroup's file, below the command that printed the file.
 fn of_cgroup(text: &str, b: &mut Builder) -> Option<(&'static str, FormatKind)> {
     let command = b.command.as_deref()?;
     let path = command.split_whitespace().find(|word| cgroup_file(word).is_some())?;
@@ -44,9 +44,9 @@ fn of_cgroup(text: &str, b: &mut Builder) -> Option<(&'static str, FormatKind)> 
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let folder = folder.strip_prefix("/sys/fs/cgroup").unwrap_or(folder);
     let entity = Entity::named(if folder.is_empty() { "/" } else { folder });
-    // `max` is no limit, and so is v1's largest number of pages.
+    // `max` means no limit, and so does the largest number of pages in v1.
     let value = count(text).filter(|value| *value < i64::MAX - (1 << 20));
-    // `cat memory.max memory.current` prints one line for each.
+    // `cat memory.max memory.current` prints one line for each file.
     let rest: Vec<&str> = command.split_whitespace().filter(|word| *word != path).collect();
     b.command = rest.iter().any(|word| cgroup_file(word).is_some()).then(|| rest.join(" "));
     if let Some(value) = value {
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_a_gib_is_no_time_and_one_command_may_print_two_values() {
+    fn a_limit_of_1_gib_is_not_a_time_and_one_command_prints_two_values() {
         let text = "/ # cat /sys/fs/cgroup/memory.max\n1073741824\n/ # cat /sys/fs/cgroup/memory.current\n1073737728\n";
         let both = "$ cat memory.max memory.current\n1073741824\n1073737728\n";
         for text in [text, both] {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_alone_is_nothing() {
+    fn a_number_without_a_command_is_ignored() {
         assert!(import_texts(&[("f".to_owned(), b"12\n13\n1.0 2.0 3.0 4 5\n".to_vec())]).is_err());
     }
 }

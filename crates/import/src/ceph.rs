@@ -1,5 +1,5 @@
-//! Ceph: `ceph osd perf` (how long each disk's daemon takes to commit) and what `ceph -s` and `ceph health detail` say of
-//! requests that are blocked.
+//! Reads Ceph: `ceph osd perf` (commit latency of each OSD), and blocked requests in `ceph -s` and
+//! `ceph health detail`.
 
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
@@ -13,7 +13,7 @@ use flatwater_recording::{Basis, Cause, Column, Entity, OpKind, Table};
 
 pub const OSD_PERF: Importer = Importer {
     name: "ceph-osd-perf",
-    sentence: "ceph osd perf: how long the daemon of each disk takes to commit.",
+    sentence: "ceph osd perf: the commit latency of each OSD.",
     kind: FormatKind::Judged,
     detect: |cursor| if is_perf_header(cursor.next_text()) { 94 } else { 0 },
     read: read_perf,
@@ -54,7 +54,7 @@ fn read_perf(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError
         let [osd, commit, apply] = words.as_slice() else { break };
         let (Ok(osd), Some(commit), Some(apply)) = (osd.parse::<u32>(), number(commit), number(apply)) else { break };
         cursor.take();
-        // A time without a count: one write that took as long, since the figures are means.
+        // A mean without a count: one write with this duration.
         let ms = commit.max(apply).clamp(0.0, 1e9);
         let entity = Entity::named(&format!("osd.{osd}"));
         let zeros: [(Column, Cell); 2] = [(disks::WRITES, Cell::Rise(0.0)), (disks::WRITE_NS, Cell::Rise(0.0))];
@@ -64,14 +64,15 @@ fn read_perf(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError
     }
     b.gap(
         "the number of writes of each OSD",
-        "ceph osd perf prints mean times only; each counts as that of one write",
+        "ceph osd perf prints only mean times; each counts as one write",
         "iostat -x 1 on the hosts",
     );
     Ok(())
 }
 
-/// `256 slow ops, oldest one blocked for 3285 sec`, `24 ops are blocked > 32.768 sec on osd.15`, `150 requests are blocked > 32
-/// sec`, `17 slow metadata IOs are blocked > 30 secs, oldest blocked for 3065 secs`: how long, and who is said to be slow.
+/// `256 slow ops, oldest one blocked for 3285 sec`, `24 ops are blocked > 32.768 sec on osd.15`,
+/// `150 requests are blocked > 32 sec`, `17 slow metadata IOs are blocked > 30 secs, oldest blocked for 3065 secs`: the
+/// duration in ns, and the slow daemon.
 fn blocked(text: &str) -> Option<(u64, &str)> {
     if !text.contains(" blocked ") {
         return None;
@@ -83,12 +84,12 @@ fn blocked(text: &str) -> Option<(u64, &str)> {
     Some(((seconds.clamp(0.0, 1e9) * 1e9) as u64, who.unwrap_or("ceph")))
 }
 
-/// A line of a daemon's log: application logs read those, with their times.
+/// Whether this is a line of a daemon's log. The importer of application logs reads those, with their times.
 fn is_logged(text: &str) -> bool {
     text.contains("cluster [") || text.starts_with("20") && text.contains(':') && text.contains(" log_channel")
 }
 
-/// What the lines of `ceph -s` and `ceph health detail` begin with.
+/// Beginnings of the lines of `ceph -s` and `ceph health detail`.
 const SECTIONS: &[&str] = &[
     "cluster:",
     "id:",
@@ -150,7 +151,7 @@ fn read_health(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportErr
         }
         cursor.take();
         match told {
-            // It is under way still: so long at least, and no reason.
+            // The request is still under way: the time is its minimum, and the cause is unknown.
             Some((ns, who)) => {
                 let call = single_call(0, who, OpKind::Other, ns, Cause::Unexplained, Basis::Inferred);
                 b.call((place.0, place.1.saturating_sub(i64::try_from(ns).unwrap_or(0))), call);
@@ -170,7 +171,7 @@ mod tests {
     use flatwater_recording::schema::disks;
 
     #[test]
-    fn blocked_requests_of_all_versions() {
+    fn blocked_requests_of_all_versions_are_recognized() {
         assert_eq!(blocked("24 ops are blocked > 32.768 sec on osd.15"), Some((32_768_000_000, "osd.15")));
         assert_eq!(
             blocked("2 slow ops, oldest one blocked for 77757 sec, daemons [osd.1,osd.2] have slow ops."),
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_and_the_times_of_disks() {
+    fn a_status_and_a_latency_table_are_both_read() {
         let text = "  cluster:\n    id:     40b9\n    health: HEALTH_WARN\n            2 slow ops, oldest one blocked for 77 sec, osd.1 has slow ops\n\n  services:\n    mon: 3 daemons, quorum a,b,c (age 22h)\n    osd: 3 osds: 3 up (since 21h), 3 in (since 22h)\n\n  data:\n    pools:   2 pools, 33 pgs\n    pgs:     31 active+clean\n             2  active+clean+laggy\n\nosd  commit_latency(ms)  apply_latency(ms)\n  2                 954                954\n  0                   3                  3\n";
         let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
         assert_eq!(made.calls.len(), 1);

@@ -1,4 +1,5 @@
-//! Stacks that people write in one line: `io_schedule <- wbt_wait <- submit_bio`, `vfs_write -> ext4_file_write_iter -> ...`.
+//! Reads stacks that people write in one line: `io_schedule <- wbt_wait <- submit_bio`,
+//! `vfs_write -> ext4_file_write_iter -> ...`.
 
 use super::builder::Builder;
 use super::error::ImportError;
@@ -16,21 +17,21 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// What stands between callee and caller, and between caller and callee.
+/// Arrows between callee and caller, and between caller and callee.
 const OUTWARDS: &[&str] = &["\u{2190}", "<-", "<="];
 const INWARDS: &[&str] = &["\u{2192}", "->", "=>"];
 const FRAMES_MIN: usize = 3;
 
-/// `336 flush_work+0x5c/0x80 <= ...`: how many tasks have the stack, before it.
+/// Splits off the leading number of tasks with this stack: `336 flush_work+0x5c/0x80 <= ...`.
 fn counted(text: &str) -> (u32, &str) {
     let text = text.trim();
     let split = text.split_once([' ', '\t']).and_then(|(count, rest)| Some((count.parse().ok()?, rest.trim_start())));
     split.filter(|(count, _)| *count > 0).unwrap_or((1, text))
 }
 
-/// The functions, innermost first. Names of functions alone, and at least one that says what is waited for.
+/// The functions, innermost first. `None` unless all parts are function names and at least one of them implies a cause.
 fn chain(text: &str) -> Option<Vec<&str>> {
-    // Every arrow holds one of these, and few lines do.
+    // Every arrow contains one of these bytes, and few lines do.
     if !text.bytes().any(|byte| matches!(byte, b'<' | b'>') || byte >= 0x80) {
         return None;
     }
@@ -77,7 +78,7 @@ mod tests {
     use flatwater_recording::Cause;
 
     #[test]
-    fn arrows_both_ways() {
+    fn arrows_in_both_directions_are_read() {
         let out = ["io_schedule", "wbt_wait", "submit_bio"];
         assert_eq!(chain("- io_schedule <- wbt_wait <- submit_bio").as_deref(), Some(&out[..]));
         assert_eq!(chain("submit_bio -> wbt_wait -> io_schedule()").as_deref(), Some(&out[..]));

@@ -1,5 +1,5 @@
-//! What container tools print of memory: docker stats, and how a container ended (kubectl describe, get -o yaml or json,
-//! docker inspect).
+//! Reads what container tools print about memory: docker stats, and how a container ended (kubectl describe, get -o
+//! yaml or json, docker inspect).
 
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
@@ -11,7 +11,7 @@ use flatwater_recording::{Entity, EventKind, Table};
 
 pub const DOCKER_STATS: Importer = Importer {
     name: "docker-stats",
-    sentence: "docker stats, podman stats: memory of each container beside its limit.",
+    sentence: "docker stats, podman stats: memory and limit of each container.",
     kind: FormatKind::Group,
     detect: |cursor| if is_header(cursor.next_text()) { 94 } else { 0 },
     read: read_stats,
@@ -40,7 +40,7 @@ fn read_stats(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportErro
         let Some((name, usage, limit)) = usage(&line) else { break };
         cursor.take();
         let mut cells = vec![(cgroup::USAGE_BYTES, Cell::Gauge(usage))];
-        // Without a limit docker prints the memory of the machine, which no group is charged against; 0 is unknown.
+        // Without a limit docker prints the machine's memory, which is not charged to a group; 0 means unknown.
         cells.extend((limit > 0).then_some((cgroup::LIMIT_BYTES, Cell::Gauge(limit))));
         if usage > 0 {
             b.row(place, Table::Cgroup, &Entity::named(name), &cells);
@@ -48,16 +48,16 @@ fn read_stats(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportErro
             b.pass_over();
         }
     }
-    b.note("docker stats counts page cache only partly (it subtracts inactive_file), so usage near the limit is anonymous memory");
+    b.note("docker stats subtracts inactive_file from the page cache, so usage near the limit is anonymous memory");
     Ok(())
 }
 
-/// `1286a6e7a1b3  es01  98.12%  1.999GiB / 2GiB  99.95%  ...`: (name, bytes used, limit).
+/// `1286a6e7a1b3  es01  98.12%  1.999GiB / 2GiB  99.95%  ...`: name, bytes used, limit in bytes.
 fn usage<'a>(line: &Line<'a>) -> Option<(&'a str, i64, i64)> {
     let words = line.words();
     let slash = words.iter().position(|word| *word == "/").filter(|at| *at >= 2)?;
     let name = if words.get(1).is_some_and(|word| word.ends_with('%')) { words.first()? } else { words.get(1)? };
-    // Docker 1.x put a blank before the unit: `1.12 GB / 1.928 GB`.
+    // Docker 1.x printed a blank before the unit: `1.12 GB / 1.928 GB`.
     let (before, after) = (words.get(slash - 1)?, words.get(slash + 1)?);
     let bytes = |value: &str, unit: &str| size(&format!("{value}{unit}"), 1.0);
     if before.bytes().all(|c| c.is_ascii_alphabetic()) {
@@ -66,7 +66,7 @@ fn usage<'a>(line: &Line<'a>) -> Option<(&'a str, i64, i64)> {
     Some((*name, size(before, 1.0)?, size(after, 1.0)?))
 }
 
-/// A line that tells that a container ended, or why.
+/// Whether the line says that a container ended, or why.
 fn ended(text: &str) -> bool {
     let text = text.trim();
     ["OOMKilled", "OOM Killed"].iter().any(|word| text.contains(word))
@@ -76,7 +76,7 @@ fn ended(text: &str) -> bool {
         || text.starts_with("LastState:")
 }
 
-/// Other lines of the same listings.
+/// Whether the line is another line of these listings.
 fn describes(text: &str) -> bool {
     const KEYS: &[&str] = &[
         "Name",
@@ -137,7 +137,7 @@ fn read_state(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportErro
     while let Some(line) = cursor.peek() {
         let text = line.text.trim();
         let brace = !text.is_empty() && text.bytes().all(|c| b"{}[],".contains(&c));
-        // A container's own name stands alone before a colon: `app:`.
+        // The name of a container is alone before a colon: `app:`.
         let titled = text.strip_suffix(':').filter(|name| !name.is_empty() && !name.contains(char::is_whitespace));
         if !(ended(text) || describes(text) || brace || titled.is_some()) {
             break;
@@ -149,7 +149,7 @@ fn read_state(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportErro
             titled.clone_into(&mut name);
         }
         let killed = text.contains("OOMKilled") || text.contains("OOM Killed");
-        // docker inspect says so of every container.
+        // docker inspect prints `"OOMKilled": false` for every other container.
         let denied = text.contains("OOMKilled") && text.contains("false");
         if killed && !denied {
             let whose = if name.is_empty() { "a container".to_owned() } else { format!("container {name}") };
@@ -168,7 +168,7 @@ mod tests {
     use flatwater_recording::{EventKind, Table};
 
     #[test]
-    fn a_container_that_was_killed_for_its_memory() {
+    fn an_oom_killed_container_is_an_event() {
         let text = "Name:         app-5d8\n    State:          Waiting\n      Reason:       CrashLoopBackOff\n    Last State:     Terminated\n      Reason:       OOMKilled\n      Exit Code:    137\n    Ready:          False\n";
         let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
         let killed =
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_beside_the_limit() {
+    fn usage_and_limit_are_read() {
         let text = "CONTAINER ID   NAME      CPU %     MEM USAGE / LIMIT     MEM %     NET I/O           BLOCK I/O         PIDS\n1286a6e7a1b3   es01      98.12%    1.5GiB / 2GiB       75%    1.2GB / 3.1GB     812GB / 12GB      77\n";
         let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
         let (_, rows) = made.table(Table::Cgroup).expect("a table").by_entity().next().expect("a container");
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn docker_before_17_put_a_blank_before_the_unit() {
+    fn a_blank_before_the_unit_is_read_as_docker_before_17_prints_it() {
         let text = "CONTAINER           CPU %               MEM USAGE / LIMIT    MEM %               NET I/O             BLOCK I/O\nfd49d51e1c82        0.00%               1.12 GiB / 2 GiB     58.12%              1.192 kB / 648 B    3.502 MB / 0 B\n";
         let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
         let (_, rows) = made.table(Table::Cgroup).expect("a table").by_entity().next().expect("a container");

@@ -1,8 +1,8 @@
-//! What could not be read, and where.
+//! Errors with a position in a log.
 
 use super::text::{Line, Token, shown};
 
-/// One thing in one file that did not fit its format. What was read before it stays.
+/// A part of a file that does not fit its format. Everything read before it is kept.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: expected {expected}, found {found}")]
 pub struct ImportError {
@@ -22,7 +22,7 @@ impl ImportError {
         ImportError { line: line.number, column: token.column, expected: expected.into(), found }
     }
 
-    /// About the line as a whole.
+    /// An error about the whole line.
     #[must_use]
     pub fn line(line: &Line<'_>, expected: impl Into<String>) -> ImportError {
         let first = line.tokens().next();
@@ -31,7 +31,7 @@ impl ImportError {
         ImportError { line: line.number, column, expected: expected.into(), found }
     }
 
-    /// Something should have followed on this line.
+    /// An error about missing text at the end of the line.
     #[must_use]
     pub fn short(line: &Line<'_>, expected: impl Into<String>) -> ImportError {
         let found = "the end of the line".to_owned();

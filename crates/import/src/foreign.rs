@@ -1,6 +1,6 @@
-//! What is often handed in and cannot be read as it is: said with the way to make it readable.
+//! Recognizes files that cannot be imported directly, and says how to convert them.
 
-/// What a file of this beginning is, and what to do with it.
+/// What a file with this beginning is, and how to convert it.
 #[must_use]
 pub fn of_bytes(bytes: &[u8]) -> Option<&'static str> {
     // (offset, magic, what to do)
@@ -17,45 +17,45 @@ pub fn of_bytes(bytes: &[u8]) -> Option<&'static str> {
         (0, b"BZh", "it is compressed with bzip2: `bzcat FILE | flatwater import -`"),
     ];
     let found = known.iter().find(|(at, magic, _)| bytes.get(*at..).is_some_and(|rest| rest.starts_with(magic)));
-    found.map(|(_, _, say)| *say).or_else(|| is_binary(bytes).then_some("it is binary: logs are read as text"))
+    found.map(|(_, _, say)| *say).or_else(|| is_binary(bytes).then_some("it is binary: only text can be imported"))
 }
 
-/// Text of two bytes a letter, by its byte order mark.
+/// Whether the text is UTF-16, by its byte order mark.
 #[must_use]
 pub fn is_wide(bytes: &[u8]) -> bool {
     matches!(bytes, [0xff, 0xfe, ..] | [0xfe, 0xff, ..])
 }
 
-/// Bytes that are no text of any kind: many of them are control characters.
+/// Whether the bytes are not text: they contain many control characters or invalid sequences.
 #[must_use]
 pub fn is_binary(bytes: &[u8]) -> bool {
     let head = bytes.get(..bytes.len().min(65_536)).unwrap_or_default();
     let odd = head.iter().filter(|byte| **byte == 0 || **byte < 8 || (14..27).contains(*byte)).count();
-    // Compressed or encrypted bytes are no characters either; text in an older encoding has one now and then.
+    // Compressed or encrypted bytes contain many invalid sequences, text in an older encoding a few.
     let garbled = String::from_utf8_lossy(head).chars().filter(|c| *c == char::REPLACEMENT_CHARACTER).count();
     !is_wide(bytes) && (odd * 10 > head.len() || garbled * 5 > head.len())
 }
 
-/// What a line of this kind is, and what would be read instead.
+/// What a line shows about its file, and what to import instead.
 #[must_use]
 pub fn of_line(text: &str) -> Option<&'static str> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let fields = text.split(';').count();
     Some(match words.as_slice() {
         _ if text.starts_with("# hostname;") || (fields > 5 && text.contains(" UTC;")) => {
-            "this is `sadf -d`: `sadf -j` of the same file is read"
+            "this is `sadf -d`: import `sadf -j` of the same file instead"
         }
-        [_, _, _, _, "UTC", ..] if words.len() >= 8 => "this is `sadf -p`: `sadf -j` of the same file is read",
-        ["<?xml" | "<sysstat", ..] => "this is XML: `sadf -j` of the same file is read",
-        [_, "reads", "read", "sectors", ..] => "this is `vmstat -p`: `vmstat -d` or `iostat -x` is read",
+        [_, _, _, _, "UTC", ..] if words.len() >= 8 => "this is `sadf -p`: import `sadf -j` of the same file instead",
+        ["<?xml" | "<sysstat", ..] => "this is XML: import `sadf -j` of the same file instead",
+        [_, "reads", "read", "sectors", ..] => "this is `vmstat -p`: import `vmstat -d` or `iostat -x` instead",
         [number, "disks"] | [number, "forks"] if number.parse::<u64>().is_ok() => {
-            "this is `vmstat -D` or `-f`, sums since boot: `vmstat -s` and `-d`, taken twice, are read"
+            "this is `vmstat -D` or `-f`, sums since boot: import two outputs of `vmstat -s` or `-d` instead"
         }
-        ["kthr" | "procs", ..] if text.contains("page") => "this is the vmstat of another system than Linux",
+        ["kthr" | "procs", ..] if text.contains("page") => "this is vmstat of an operating system other than Linux",
         [_, "UID", "PID", ..] | [_, "UID", "TGID", ..] => {
-            "this is pidstat without -d: `pidstat -d` (what each process reads and writes) is read"
+            "this is pidstat without -d: import `pidstat -d` (reads and writes of each process) instead"
         }
-        ["top", "-", ..] => "this is top: `vmstat -t 1`, `pidstat -d 1` and `sar` are read",
+        ["top", "-", ..] => "this is top: import `vmstat -t 1`, `pidstat -d 1` or `sar` instead",
         _ => return None,
     })
 }
@@ -65,7 +65,7 @@ mod tests {
     use crate::import_texts;
 
     #[test]
-    fn what_cannot_be_read_is_told_how_it_could_be() {
+    fn files_that_cannot_be_read_are_refused_with_a_remedy() {
         let refuse = |bytes: &[u8]| import_texts(&[("f".to_owned(), bytes.to_vec())]).expect_err("refused").to_string();
         for (bytes, say) in [
             (&b"\x96\xd5\x75\x21\x0c\x06"[..], "sadf -j"),

@@ -1,4 +1,5 @@
-//! free: the old table with `-/+ buffers/cache`, the new one with `buff/cache` and `available`, `-w`, `-l`, `-t`, `-h`.
+//! Reads free: the old table with `-/+ buffers/cache`, the new one with `buff/cache` and `available`, `-w`, `-l`, `-t`,
+//! `-h`.
 
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
@@ -21,7 +22,8 @@ fn is_header(text: &str) -> bool {
     words.next() == Some("total") && words.next() == Some("used") && words.next() == Some("free")
 }
 
-/// A header in another language: six or seven words over `Label:` with as many numbers, and a row of swap.
+/// Whether this is a header in another language: three to seven words above `Label:` with at least six numbers, and a
+/// row of swap.
 fn is_translated(cursor: &Cursor<'_>) -> bool {
     let labelled = |line: Line<'_>, numbers: usize| {
         let mut words = line.text.split_whitespace();
@@ -47,12 +49,12 @@ fn detect(cursor: &Cursor<'_>) -> u8 {
     }
 }
 
-/// The rows of one table: label, its cells.
+/// The rows of one table: label, line, cells.
 type Rows<'a> = Vec<(&'a str, Line<'a>, Vec<Token<'a>>)>;
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let Some(header) = cursor.take() else { return Ok(()) };
-    // Translations keep the order; the old table has buffers and cached, and a second row.
+    // Translations keep the order of columns; the old table has buffers and cached, and a second row.
     let old = (1..4).filter_map(|ahead| cursor.ahead(ahead)).any(|line| line.text.starts_with("-/+"));
     let english = is_header(header.text);
     let columns = match english {
@@ -93,7 +95,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
 /// `-/+ buffers/cache: 2885520 9410404` -> label and values.
 fn split<'a>(line: &Line<'a>, translated: bool) -> Option<(&'a str, Vec<Token<'a>>)> {
     let (label, _) = line.text.split_once(':')?;
-    // busybox without the cached column leaves the word out too.
+    // busybox without the cached column omits the word too.
     let label = if label.starts_with("-/+") { "-/+ buffers/cache" } else { label.trim() };
     let label = if translated { "Mem" } else { label };
     let known = ["Mem", "Swap", "-/+ buffers/cache", "Low", "High", "Total", "Comm"];
@@ -102,7 +104,7 @@ fn split<'a>(line: &Line<'a>, translated: bool) -> Option<(&'a str, Vec<Token<'a
     Some((label, values))
 }
 
-/// Bytes in one unit, where the numbers have no suffix. free prints whole pages in KiB, so multiples of 4.
+/// Bytes of one unit, if the numbers have no suffix. free prints whole pages in KiB, so multiples of 4.
 fn unit(b: &mut Builder, rows: &Rows<'_>) -> f64 {
     if let Some(unit) = b.command.as_deref().and_then(unit_of_command) {
         return unit;
@@ -114,7 +116,7 @@ fn unit(b: &mut Builder, rows: &Rows<'_>) -> f64 {
     let (unit, name) = match () {
         () if multiple(4096.0) && largest >= 4.0 * 1024.0 * 1024.0 * 1024.0 => (1.0, "bytes (-b)"),
         () if multiple(4.0) && largest >= 16_384.0 => return 1024.0,
-        // Odd sums in KiB are possible where a kernel reserves part of a page; only small totals are MiB or GiB.
+        // Other sums in KiB occur where the kernel reserves part of a page; only small totals are MiB or GiB.
         () if largest >= 4_194_304.0 => return 1024.0,
         () if largest >= 200.0 => (1_048_576.0, "MiB (-m)"),
         () => (1_073_741_824.0, "GiB (-g)"),
@@ -155,7 +157,7 @@ fn push(
     columns: &[&str],
     unit: f64,
 ) -> Result<(), ImportError> {
-    // The second row of the old table has two columns of its own.
+    // The second row of the old table has its own two columns.
     let own = ["used", "free"];
     let columns: &[&str] = if label == "-/+ buffers/cache" { &own } else { columns };
     if values.is_empty() {
@@ -170,7 +172,7 @@ fn push(
             ("Mem", "free") => meminfo::MEM_FREE_BYTES,
             ("Mem", "shared") => meminfo::SHMEM_BYTES,
             ("Mem", "buffers") => meminfo::BUFFERS_BYTES,
-            // With `-w` this is Cached alone; since procps 3.3.10 it counts reclaimable slab too.
+            // With `-w` this is only Cached; since procps 3.3.10 it includes reclaimable slab.
             ("Mem", "cached" | "cache") => meminfo::CACHED_BYTES,
             ("Mem", "buff/cache") => meminfo::BUFFERS_CACHED_BYTES,
             ("Mem", "available") => meminfo::MEM_AVAILABLE_BYTES,

@@ -1,5 +1,5 @@
-//! The health of disks and arrays as their own tools print it: smartctl's attributes and error log, `nvme smart-log`, and
-//! /proc/mdstat. What is worn out, failing or rebuilding becomes an event; healthy values say nothing.
+//! Reads the health of disks and arrays: smartctl's attributes and error log, `nvme smart-log`, and /proc/mdstat. Worn
+//! out, failing or rebuilding devices become events; healthy values yield nothing.
 
 use super::builder::Builder;
 use super::error::ImportError;
@@ -10,7 +10,7 @@ use flatwater_recording::{DeviceTrouble, EventKind};
 
 pub const SMART: Importer = Importer {
     name: "smart",
-    sentence: "smartctl -A and -a, nvme smart-log: attributes and errors that tell of a failing disk.",
+    sentence: "smartctl -A and -a, nvme smart-log: attributes and errors of failing disks.",
     kind: FormatKind::DeviceState,
     detect: |cursor| match cursor.next_text() {
         text if text.starts_with("ID#") && text.contains("ATTRIBUTE_NAME") => 95,
@@ -36,7 +36,7 @@ pub const MDSTAT: Importer = Importer {
     read: read_mdstat,
 };
 
-/// Attributes whose raw value counts sectors or commands that failed.
+/// Attributes whose raw value counts failed sectors or commands.
 const FAILING: &[&str] = &[
     "Reallocated_Sector_Ct",
     "Reported_Uncorrect",
@@ -47,7 +47,7 @@ const FAILING: &[&str] = &[
     "Media_Wearout_Indicator_Failed",
 ];
 
-/// `197 Current_Pending_Sector 0x0012 100 100 000 Old_age Always - 16`: (name, raw value, failed at some time).
+/// `197 Current_Pending_Sector 0x0012 100 100 000 Old_age Always - 16`: name, raw value, whether it ever failed.
 fn attribute(text: &str) -> Option<(&str, u64, bool)> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let [id, name, flag, value, worst, threshold, _, _, failed, raw, ..] = words.as_slice() else { return None };
@@ -56,7 +56,8 @@ fn attribute(text: &str) -> Option<(&str, u64, bool)> {
     Some((*name, leading(raw)?.0, *failed != "-"))
 }
 
-/// `media_errors : 812`, `percentage_used : 121%`, `critical_warning : 0x4` of nvme-cli; the same in words of smartctl.
+/// `media_errors : 812`, `percentage_used : 121%`, `critical_warning : 0x4` of nvme-cli, or smartctl's spelling of
+/// them.
 fn nvme(text: &str) -> Option<(&'static str, u64)> {
     const KEYS: &[(&str, &str)] = &[
         ("critical_warning", "critical_warning"),
@@ -77,7 +78,7 @@ fn nvme(text: &str) -> Option<(&'static str, u64)> {
     Some((known.1, value))
 }
 
-/// A line of smartctl's log of errors, or of its log of self-tests: whether it tells of a sector that could not be read.
+/// Recognizes a line of smartctl's error log or self-test log, and returns whether it reports an error of the disk.
 fn error_log(text: &str) -> Option<bool> {
     const HEADS: &[&str] = &[
         "SMART Error Log Version",
@@ -102,7 +103,8 @@ fn error_log(text: &str) -> Option<bool> {
     HEADS.iter().any(|head| text.starts_with(head)).then_some(false)
 }
 
-/// `40 51 08 39 e0 24 e0`, and the commands before, `c8 00 08 39 e0 24 e0 00  08:20:28.000  READ DMA`.
+/// Whether the line shows registers: `40 51 08 39 e0 24 e0`, or a preceding command,
+/// `c8 00 08 39 e0 24 e0 00  08:20:28.000  READ DMA`.
 fn is_registers(text: &str) -> bool {
     let words = text.split_whitespace().take_while(|word| word.len() == 2 && u8::from_str_radix(word, 16).is_ok());
     words.count() >= 7
@@ -119,7 +121,7 @@ fn read_smart(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportErro
             (None, None) if error_log(text) == Some(true) => true,
             (None, None) => text.contains("FAILED!") || text.contains("FAILING_NOW"),
         };
-        // smartctl and nvme print `key: value` and sections; anything else ends the listing.
+        // smartctl and nvme print `key: value` and section titles; any other line ends the listing.
         let own = attribute(text).is_some()
             || error_log(text).is_some()
             || is_registers(text)
@@ -146,14 +148,14 @@ fn is_array(text: &str) -> bool {
     text.starts_with("md") && text.split_whitespace().nth(1) == Some(":") && text.contains("active")
 }
 
-/// `[=>....]  resync =  8.1% (79292800/976759936) finish=412.1min speed=36290K/sec`: what it does.
+/// `[=>....]  resync =  8.1% (79292800/976759936) finish=412.1min speed=36290K/sec`: the kind of rebuild.
 fn progress(text: &str) -> Option<&'static str> {
     let kinds = ["resync", "recovery", "check", "reshape"];
     let kind = kinds.iter().find(|kind| text.contains(&format!("{kind} =")))?;
     (text.contains("finish=") || text.contains("speed=")).then_some(kind)
 }
 
-/// `[4/3] [UUU_]`: a disk is missing.
+/// Whether a disk is missing: `[4/3] [UUU_]`.
 fn is_degraded(text: &str) -> bool {
     let members = text.rsplit('[').next().and_then(|rest| rest.strip_suffix(']'));
     members.is_some_and(|members| members.contains('_') && members.bytes().all(|c| c == b'U' || c == b'_'))
@@ -219,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_that_the_disk_remembers() {
+    fn errors_in_the_logs_of_the_disk_are_trouble() {
         let text = "Error 12 occurred at disk power-on lifetime: 1711 hours (71 days + 7 hours)\n\
             \n  After command completion occurred, registers were:\n  ER ST SC SN CL CH DH\n  -- -- -- -- -- -- --\n\
             \x20 40 51 00 18 2a 0b 01  Error: UNC at LBA = 0x010b2a18 = 17508888\n\n\
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn an_array_that_resynchronises() {
+    fn a_resync_and_a_missing_disk_are_events() {
         let text = "Personalities : [raid1] [raid6] [raid5] [raid4]\nmd0 : active raid5 sdd1[3] sdc1[2] sdb1[1]\n      2930279808 blocks level 5, 64k chunk, algorithm 2 [4/3] [UUU_]\n      [=>...................]  resync =  8.1% (79292800/976759936) finish=412.1min speed=36290K/sec\n\nunused devices: <none>\n";
         assert_eq!(troubles(text), [DeviceTrouble::Array, DeviceTrouble::Array]);
         assert!(is_degraded("[4/3] [UUU_]") && !is_degraded("[4/4] [UUUU]"));

@@ -1,6 +1,5 @@
-//! Informix `onstat -g ckp`: checkpoints with the time from the request until every thread had left its critical
-//! section
-//! (Ckpt Time), apart from the time of flushing.
+//! Reads checkpoints of Informix (`onstat -g ckp`). Ckpt Time is the time from the request until every thread had left
+//! its critical section; the time of flushing is separate.
 
 use super::builder::Builder;
 use super::error::ImportError;
@@ -49,8 +48,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
                 }
                 latest = day * DAY_NS + ns;
                 b.checkpoint((track, latest), row);
-                let why =
-                    "the table counts pages of a size that it does not name: 2 KiB, Informix' on Linux, is assumed";
+                let why = "the table does not state its page size: 2 KiB, the default on Linux, is assumed";
                 b.gap("bytes that the checkpoints flushed", why, "");
             }
             Err(error) => b.problem(error),
@@ -60,7 +58,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// The tables of log and flush rates after the checkpoints.
+/// Skips the tables of log and flush rates after the checkpoints.
 fn skip_other_tables(cursor: &mut Cursor<'_>) {
     let known = ["Physical Log", "Dskflu", "/Sec", "Max Plog", "pages/sec", "Based on", "Logical Log"];
     while let Some(line) = cursor.peek() {
@@ -73,9 +71,8 @@ fn skip_other_tables(cursor: &mut Cursor<'_>) {
     }
 }
 
-/// `5  18:46:21 RTO  13:188  54.8  54.2  0.0  30  0.6  0.4  0.6  68232 ...`; the trigger may stick to the clock
-/// (`18:42:44*User`)
-/// or be absent.
+/// Parses `5  18:46:21 RTO  13:188  54.8  54.2  0.0  30  0.6  0.4  0.6  68232 ...`. The trigger may be missing, or
+/// follow the clock without a blank (`18:42:44*User`).
 fn row(line: &Line<'_>) -> Result<(i64, CheckpointRow), ImportError> {
     let tokens: Vec<Token<'_>> = line.tokens().collect();
     let Some(time) = tokens.get(1) else { return Err(ImportError::short(line, "a clock time")) };

@@ -1,4 +1,4 @@
-//! ioping: one request after another, each with its time. 0.5 to 1.3.
+//! Reads ioping 0.5 to 1.3: the time of each request.
 
 use super::builder::Builder;
 use super::error::ImportError;
@@ -11,14 +11,14 @@ use flatwater_recording::OpKind;
 
 pub const IMPORTER: Importer = Importer {
     name: "ioping",
-    sentence: "ioping: the time of one request after another.",
+    sentence: "ioping: the time of each request.",
     kind: FormatKind::Judged,
     detect: |cursor| if request(cursor.next_text()).is_some() { 93 } else { 0 },
     read,
 };
 
-/// `4.0 KiB from /t (ext4 /dev/sda1): request=28 time=186.9 ms`, `4 KiB >>> /t (...): request=1 time=2.1 ms (slow)`: what it
-/// does, and ns; nothing for the warm-up.
+/// `4.0 KiB from /t (ext4 /dev/sda1): request=28 time=186.9 ms`, `4 KiB >>> /t (...): request=1 time=2.1 ms (slow)`:
+/// operation and ns; no ns for the warm-up.
 fn request(text: &str) -> Option<(OpKind, Option<u64>)> {
     let (before, rest) = text.split_once(": request=")?;
     let time = rest.split_once(" time=")?.1;
@@ -40,7 +40,7 @@ fn request(text: &str) -> Option<(OpKind, Option<u64>)> {
     (value >= 0.0).then_some((op, (!rest.contains("(warmup)")).then(|| nanos(value, unit))))
 }
 
-/// The summary below the requests.
+/// Whether this is a line of the summary below the requests.
 fn is_summary(text: &str) -> bool {
     text.starts_with("min/avg/max/mdev")
         || text.starts_with("---") && text.contains("ioping statistics")
@@ -55,7 +55,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         match request(line.text) {
             Some((op, Some(ns))) => {
                 latency.add(b, at.div_euclid(SECOND_NS), "ioping", op, ns, 0);
-                // It waits a second between two requests, or until the last one is done.
+                // ioping waits a second between two requests, or until the last one is done.
                 at = at.saturating_add(SECOND_NS.max(i64::try_from(ns).unwrap_or(i64::MAX)));
             }
             Some((_, None)) => b.pass_over(),
@@ -75,7 +75,7 @@ mod tests {
     use flatwater_recording::OpKind;
 
     #[test]
-    fn lines_of_all_versions() {
+    fn requests_of_all_versions_parse() {
         let ns = |text: &str| request(text).expect(text);
         assert_eq!(ns("4.0 KiB from /t/1m (zfs t): request=31 time=1.5 min"), (OpKind::Other, Some(90_000_000_000)));
         assert_eq!(ns("4096 bytes from . (ext4 /dev/sda1): request=2 time=0.2 ms"), (OpKind::Other, Some(200_000)));

@@ -1,8 +1,7 @@
-//! iostat with and without -x, -t, -k, -m, of sysstat 9 to 12.
+//! Reads iostat with and without -x, -t, -k, -m, of sysstat 9 to 12.
 //!
-//! Its first report holds averages since boot (unless `-y` was given, which the text does not say): it gives 0 for
-//! every counter and no more. Where it is the only one, its averages are better than nothing: they count as one
-//! interval, and a gap says what they are.
+//! The first report holds averages since boot (unless `-y` was given, which the text does not show). It only sets every
+//! counter to 0. If it is the only report, its averages count as one interval, and a gap reports it.
 
 use super::builder::{Builder, Cell, Track};
 use super::error::ImportError;
@@ -32,26 +31,26 @@ pub const IMPORTER: Importer = Importer {
 };
 
 fn is_cpu_header(text: &str) -> bool {
-    // The label is lost where the table was pasted into another.
+    // The label is missing if the table was pasted into another.
     let alone = || text.contains("%iowait") && text.split_whitespace().all(|word| word.starts_with('%'));
     text.contains("%idle") && (text.trim_start().starts_with("avg-cpu:") || alone())
 }
 
 fn is_device_header(text: &str) -> bool {
-    // With -h the name comes last, and reads, writes and the queue have tables of their own.
+    // With -h the name is the last column, and reads, writes and the queue have separate tables.
     is_first_header(text) || (text.trim_end().ends_with("Device") && (text.contains("/s") || text.contains("aqu-sz")))
 }
 
-/// The table of devices that a report has, or begins with.
+/// Whether this is the header of a report's only or first device table.
 fn is_first_header(text: &str) -> bool {
     let named = text.trim_start_matches(['#', ' ']).starts_with("Device") || text.trim_end().ends_with("Device");
-    // With -h the name comes last, and %util stands in the last of several tables.
+    // With -h the name is the last column, and %util is in the last of several tables.
     let alone = || text.contains("%util") && !text.trim_end().ends_with("Device");
     named && (text.contains("r/s") || text.contains("tps") || text.contains("r_await") || alone())
 }
 
-/// The columns of each age of `iostat -x`, by their number behind the device's name: sysstat up to 9, 10 to 11.5, 11.6 to 12.0,
-/// 12.1, and from 12.2 on with flushes.
+/// The columns of `iostat -x` after the device's name, by version of sysstat: up to 9, 10 to 11.5, 11.6 to 12.0, 12.1,
+/// and from 12.2 on with flushes. Each version has a different number of columns.
 const AGES: [&str; 5] = [
     "rrqm/s wrqm/s r/s w/s rsec/s wsec/s avgrq-sz avgqu-sz await svctm %util",
     "rrqm/s wrqm/s r/s w/s rkB/s wkB/s avgrq-sz avgqu-sz await r_await w_await svctm %util",
@@ -62,8 +61,9 @@ const AGES: [&str; 5] = [
         dareq-sz f/s f_await aqu-sz %util",
 ];
 
-/// The columns of a row of `iostat -x` without its header: a disk's name, and as many decimals as one age of sysstat prints, the
-/// last of them a share of time. Of the oldest the unit of bytes is not known (-k), which changes nothing for times.
+/// The columns of a row of `iostat -x` without its header: a disk's name, as many numbers with decimals as one version
+/// of sysstat prints, and plausible percentages. The unit of bytes of the oldest version is unknown (-k), but its times
+/// are not affected.
 fn headless(text: &str) -> Option<Vec<String>> {
     const DISKS: [&str; 8] = ["sd", "vd", "xvd", "hd", "nvme", "dm-", "md", "mmcblk"];
     let mut words = text.split_whitespace();
@@ -80,22 +80,22 @@ fn headless(text: &str) -> Option<Vec<String>> {
 
 struct State {
     track: Track,
-    /// Of the report being read.
+    /// Time of the current report.
     at: i64,
     reports: u32,
     step: i64,
-    /// The reports carry times.
+    /// The reports have times.
     stamped: bool,
-    /// Time of the report before; none in the first.
+    /// Time of the report before; `None` in the first.
     before: Option<i64>,
-    /// The log holds one report and no more.
+    /// The log has only one report.
     only: bool,
-    /// Devices that have a row in the report under way.
+    /// Devices that have a row in the current report.
     named: Vec<String>,
 }
 
 impl State {
-    /// A report begins: at the stamp before it, or one interval on.
+    /// Begins a report, at the stamp before it or one interval after the last report.
     fn begin(&mut self, b: &Builder) {
         let before = self.at;
         self.named.clear();
@@ -104,14 +104,14 @@ impl State {
             self.at = before.saturating_add(self.step);
             self.before = Some(before);
         } else if self.reports > 1 {
-            // A time that stands over several reports is the first one's.
+            // One stamp above several reports is the time of the first.
             let moment = b.moment.filter(|moment| self.stamped && moment.ns > before);
             self.at = moment.map_or(before.saturating_add(self.step), |moment| moment.ns);
             self.before = Some(before);
         }
     }
 
-    /// A second row of one device is the next report's, whose header `grep` left out.
+    /// Begins the next report if the device already has a row: `grep` has dropped the headers.
     fn names(&mut self, device: &str, b: &Builder) {
         if self.named.iter().any(|known| known == device) {
             self.begin(b);
@@ -125,7 +125,7 @@ impl State {
         self.before.map_or(0, |before| self.at.saturating_sub(before).max(0))
     }
 
-    /// A row of rises, and before the only one the zeros that it rose from.
+    /// Adds a row of increases; for the only report also zeros before it.
     fn row(&self, b: &mut Builder, table: Table, entity: &Entity, cells: &[(Column, Cell)]) {
         if let Some(before) = self.before.filter(|_| self.only) {
             let zeros: Vec<(Column, Cell)> = cells.iter().map(|(column, _)| (*column, Cell::Rise(0.0))).collect();
@@ -135,14 +135,14 @@ impl State {
     }
 }
 
-/// Whether no other report follows the one that begins at the cursor.
+/// Whether the report at the cursor is the only one.
 fn is_only(cursor: &Cursor<'_>) -> bool {
     let opens = if is_cpu_header(cursor.next_text()) { is_cpu_header } else { is_first_header };
     let mut below = (1..LINES_AHEAD).map_while(|ahead| cursor.ahead(ahead));
     !below.any(|line| opens(line.text)) && !repeats(cursor)
 }
 
-/// Whether a device has several rows below the header at the cursor: the rows of many reports, picked out by `grep`.
+/// Whether a device has several rows below the header at the cursor: `grep` selected the rows of several reports.
 fn repeats(cursor: &Cursor<'_>) -> bool {
     let mut names: Vec<&str> = Vec::new();
     if cursor.next_text().split_whitespace().last().is_some_and(|last| last.starts_with("Device")) {
@@ -164,7 +164,7 @@ fn repeats(cursor: &Cursor<'_>) -> bool {
     false
 }
 
-/// Whether a device has a second row below those without a header.
+/// Whether the first device of rows without a header appears again, or a header follows.
 fn headless_repeats(cursor: &Cursor<'_>) -> bool {
     let name = |text: &str| text.split_whitespace().next().map(str::to_owned);
     let first = name(cursor.next_text());
@@ -172,13 +172,13 @@ fn headless_repeats(cursor: &Cursor<'_>) -> bool {
     below.any(|line| is_cpu_header(line.text) || is_first_header(line.text) || name(line.text) == first)
 }
 
-/// A report has a line for each device: more than this no machine has.
+/// Maximum lines of one report, which has a line for each device.
 const LINES_AHEAD: usize = 4096;
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut state: Option<State> = None;
     let mut columns: Vec<String> = Vec::new();
-    // The CPU's header opens a report where there is one, else the devices' header does.
+    // The CPU's header begins a report; without it the header of the devices does.
     let mut opened = false;
     while let Some(line) = cursor.peek() {
         let text = line.text;
@@ -208,7 +208,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         } else if let (None, Some(age)) = (&state, headless(text)) {
             b.gap(
                 "the header of iostat's rows",
-                "cut off: the columns are taken for those of the age of sysstat that prints as many",
+                "missing: the columns are those of the sysstat version that prints as many",
                 "paste the header with the rows",
             );
             let only = !headless_repeats(cursor);
@@ -219,7 +219,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             if line.tokens().nth(1).is_none_or(|token| human(token.text).is_none()) {
                 break;
             }
-            // With -h the name stands last, and a report has several tables.
+            // With -h the name is the last column, and a report has several tables.
             let named = columns.first().is_some_and(|column| column.starts_with("Device"));
             if let Some(device) = line.tokens().next().filter(|_| named) {
                 state.names(device.text, b);
@@ -243,14 +243,14 @@ fn first(only: bool, b: &mut Builder) -> State {
     });
     if only {
         b.gap(
-            "the time that iostat's report is about",
-            "there is one report only: its figures are means since boot (unless -y was given)",
+            "interval of iostat's report",
+            "there is only one report: its values are means since boot (unless -y was given)",
             "iostat -x 1 while it is slow",
         );
     } else if !stamped && interval.is_none() {
         b.gap(
             "interval of iostat",
-            "the reports carry no time: one second between them is assumed",
+            "the reports have no times: one second between them is assumed",
             "run iostat with -t",
         );
     }
@@ -267,13 +267,13 @@ fn first(only: bool, b: &mut Builder) -> State {
     }
 }
 
-/// A number, also as -h prints it: `62.9%`, `12.6k` and `3.7M` (KiB are the unit of the column).
+/// A number, also as -h prints it: `62.9%`, `12.6k` and `3.7M` (the unit of the column is KiB).
 fn human(text: &str) -> Option<f64> {
     let plain = text.trim_end_matches('%');
     number(plain).or_else(|| size(plain, 1.0).map(|bytes| bytes as f64 / 1024.0))
 }
 
-/// The values under `avg-cpu:`.
+/// Reads the values below `avg-cpu:`.
 fn cpu(cursor: &mut Cursor<'_>, columns: &[String], state: &Option<State>, b: &mut Builder) {
     let (Some(line), Some(state)) = (cursor.peek(), state) else { return };
     let tokens: Vec<Token<'_>> = line.tokens().collect();
@@ -290,7 +290,7 @@ fn cpu(cursor: &mut Cursor<'_>, columns: &[String], state: &Option<State>, b: &m
     state.row(b, Table::Cpu, &Entity::named("all"), &cells);
 }
 
-/// No device has so many requests, bytes or milliseconds in a second, in whichever unit.
+/// No device reaches this many requests, bytes or milliseconds per second, in any unit.
 const IMPOSSIBLE: f64 = 1e13;
 
 fn device(line: &Line<'_>, columns: &[String], state: &State, b: &mut Builder) -> Result<(), ImportError> {
@@ -310,18 +310,18 @@ fn device(line: &Line<'_>, columns: &[String], state: &State, b: &mut Builder) -
         values.push((column, value));
     }
     if values.iter().any(|(_, value)| *value >= IMPOSSIBLE) {
-        return Err(ImportError::line(line, "figures that a device can have: its counters have wrapped"));
+        return Err(ImportError::line(line, "possible figures: the counters of this device wrapped"));
     }
     let passed = state.passed();
     let seconds = passed as f64 / 1e9;
     let of = |name: &str| values.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
     let mut cells: Vec<(Column, Cell)> = Vec::new();
-    // Rates cut off: as many requests complete each second as the queue holds, divided by how long each stays (Little).
+    // The rates are missing: by Little's law the rate is the queue length divided by the time per request.
     if let (None, None, None, Some(queue)) = (of("r"), of("w"), of("tps"), of("aqu-sz").or_else(|| of("avgqu-sz"))) {
         let waits = [of("await"), of("r_await"), of("w_await")];
         let each_ms = waits.iter().flatten().copied().fold(0.0, f64::max);
         let rate = if each_ms > 0.0 { queue * 1e3 / each_ms } else { 0.0 };
-        // The tables of `-h` name the queue where no wait stands: nothing is computed from it alone.
+        // The tables of `-h` have a queue without a wait; the queue alone gives no rate.
         if waits.iter().any(Option::is_some) {
             cells.push((disks::REQUESTS, Cell::Rise(rate * seconds)));
             cells.push((disks::REQUEST_NS, Cell::Rise(rate * each_ms * 1e6 * seconds)));
@@ -342,13 +342,13 @@ fn device(line: &Line<'_>, columns: &[String], state: &State, b: &mut Builder) -
             "wsec" | "Blk_wrtn" => (disks::WRITE_BYTES, 512.0),
             "aqu-sz" | "avgqu-sz" => (disks::QUEUE_NS, 1e9),
             "util" => (disks::IO_NS, 1e7),
-            // Milliseconds per request, times the requests.
+            // Milliseconds per request, times requests per second.
             "r_await" => (disks::READ_NS, of("r").unwrap_or(0.0) * 1e6),
             "w_await" => (disks::WRITE_NS, of("w").unwrap_or(0.0) * 1e6),
             "await" => (disks::REQUEST_NS, (of("r").unwrap_or(0.0) + of("w").unwrap_or(0.0)) * 1e6),
             _ => continue,
         };
-        // `kB_read/s` comes before the total `kB_read`: the first of a name is the rate.
+        // `kB_read/s` comes before the total `kB_read`: the first column with a name is the rate.
         if cells.iter().all(|(known, _)| *known != per_second.0) {
             cells.push((per_second.0, Cell::Rise(value * per_second.1 * seconds)));
         }
@@ -364,7 +364,7 @@ mod tests {
     use flatwater_recording::schema::disks;
 
     #[test]
-    fn counters_that_wrapped_are_no_figures() {
+    fn rows_with_wrapped_counters_are_ignored() {
         let text = "Device: rrqm/s wrqm/s r/s w/s rkB/s wkB/s avgrq-sz avgqu-sz await svctm %util\n\
             sda 0.00 0.00 10.00 5.00 1.0 1.0 17.0 2.0 0.3 0.1 90.0\n\
             sdb 0.00 0.00 10.00 5.00 18446744073709551.00 1.0 17.0 2.0 250.3 0.1 90.0\n";
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_without_their_header_are_known_by_their_number() {
+    fn rows_without_header_are_known_by_their_number_of_columns() {
         let reads = |text: &str| {
             let made = import_texts(&[("f".to_owned(), text.into())]).ok()?.recording;
             let (_, rows) = made.table(Table::Disks)?.by_entity().next()?;
@@ -386,11 +386,11 @@ mod tests {
         let new = "sda 273.00 32568.00 0.00 0.00 8.00 119.30 0.00 0.00 0.00 0.00 0.00 0.00 0.00 0.00 0.00 0.00 0.00 0.00 \
             0.00 0.00 1.16 97.20\n";
         assert_eq!(reads(new), Some((273, 2_184_000_000)));
-        assert_eq!(reads("sda 10.0 5.0 3.0 2.0 1.0\n"), None, "of plain iostat the columns are not sure");
+        assert_eq!(reads("sda 10.0 5.0 3.0 2.0 1.0\n"), None, "the columns of plain iostat are ambiguous");
     }
 
     #[test]
-    fn rows_that_grep_picked_out_are_a_series() {
+    fn rows_selected_by_grep_are_a_series() {
         let text = "Device: rrqm/s wrqm/s r/s w/s rMB/s wMB/s avgrq-sz avgqu-sz await r_await w_await svctm %util\n\
             sda 0.00 0.00 10.00 5.00 1.0 1.0 17.0 2.0 0.3 0.2 2.5 0.1 90.0\n\
             sda 0.00 0.00 20.00 5.00 1.0 1.0 17.0 2.0 0.3 0.2 2.5 0.1 90.0\n\
@@ -398,10 +398,6 @@ mod tests {
         let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
         let table = made.table(Table::Disks).expect("disks");
         let (_, rows) = table.by_entity().next().expect("sda");
-        assert_eq!(
-            rows.last(disks::READS),
-            Some(50),
-            "the first row is the mean since boot, as that of any first report"
-        );
+        assert_eq!(rows.last(disks::READS), Some(50), "the first row is the mean since boot, as in any first report");
     }
 }

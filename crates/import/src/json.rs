@@ -1,4 +1,4 @@
-//! JSON inside logs: found at the cursor, read even if its end is missing.
+//! Reads JSON inside logs: finds the document at the cursor and reads it even if its end is missing.
 
 use serde_json::Value;
 
@@ -6,20 +6,20 @@ use super::builder::Builder;
 use super::error::ImportError;
 use super::text::{Cursor, Line};
 
-/// One document, and whether its end was missing and had to be supplied.
+/// One document, and the problem if its end was missing and had to be added.
 pub struct Document {
     pub value: Value,
     pub cut: Option<ImportError>,
 }
 
-/// How surely a document that begins at the cursor is the one with this key in its first lines.
+/// Scores a document that has this key in its first three lines.
 pub fn detect(cursor: &Cursor<'_>, key: &str) -> u8 {
     let begins = cursor.next_text().trim_start().starts_with('{');
     let named = (0..3).filter_map(|ahead| cursor.ahead(ahead)).any(|line| line.text.contains(key));
     if begins && named { 95 } else { 0 }
 }
 
-/// The document at the cursor; that its end was missing is a problem of the import.
+/// The document at the cursor. Reports a missing end as a problem.
 pub fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<Value, ImportError> {
     let document = take(cursor)?;
     if let Some(cut) = document.cut {
@@ -28,7 +28,7 @@ pub fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<Value, ImportErr
     Ok(document.value)
 }
 
-/// Reads the document at the cursor and takes its lines. Of one that was cut off, all complete elements are kept.
+/// Reads the document at the cursor and consumes its lines. If it was cut off, keeps all complete elements.
 pub fn take(cursor: &mut Cursor<'_>) -> Result<Document, ImportError> {
     let Some(first) = cursor.peek() else {
         return Ok(Document { value: Value::Null, cut: None });
@@ -67,7 +67,7 @@ fn place(first: &Line<'_>, error: &serde_json::Error) -> ImportError {
     }
 }
 
-/// The text up to its last complete element, with the brackets that are open closed.
+/// The text up to its last complete element, with the open brackets closed.
 fn mended(text: &str) -> Option<String> {
     let mut open: Vec<char> = Vec::new();
     let mut safe: Option<(usize, Vec<char>)> = None;
@@ -92,11 +92,11 @@ fn mended(text: &str) -> Option<String> {
                 }
                 safe = Some((at + 1, open.clone()));
             }
-            // Before a comma an element is complete.
+            // The element before a comma is complete.
             ',' => safe = Some((at, open.clone())),
             _ => {}
         }
-        // Deeper than serde_json reads.
+        // serde_json reads no deeper.
         if open.len() > 128 {
             break;
         }
@@ -113,16 +113,16 @@ mod tests {
     use crate::text::{Cursor, Text};
 
     #[test]
-    fn a_cut_document_keeps_what_was_complete() {
+    fn a_cut_document_keeps_its_complete_elements() {
         let text = Text::new(b"{\"a\": [1, 2, {\"b\": \"x,y]\", \"c\": 3");
-        let document = take(&mut Cursor::new(&text)).expect("mended");
+        let document = take(&mut Cursor::new(&text)).expect("the complete elements");
         assert_eq!(document.value.to_string(), r#"{"a":[1,2,{"b":"x,y]"}]}"#);
         let cut = document.cut.expect("a problem");
         assert_eq!((cut.line, cut.found.as_str()), (1, "the end of the file"));
     }
 
     #[test]
-    fn what_is_no_json_has_a_place() {
+    fn invalid_json_is_reported_with_its_position() {
         let text = Text::new(b"{\"a\" 1}\n");
         let error = take(&mut Cursor::new(&text)).err().expect("an error");
         assert_eq!((error.line, error.column), (1, 6));

@@ -1,4 +1,5 @@
-//! Events of Kubernetes (`kubectl get events`, the end of `kubectl describe`): kills and evictions for want of memory.
+//! Reads events of Kubernetes (`kubectl get events`, the end of `kubectl describe`): OOM kills and evictions for lack
+//! of memory.
 
 use super::builder::Builder;
 use super::error::ImportError;
@@ -8,7 +9,7 @@ use flatwater_recording::EventKind;
 
 pub const IMPORTER: Importer = Importer {
     name: "kube-events",
-    sentence: "kubectl get events, kubectl describe: OOM kills and evictions for want of memory.",
+    sentence: "kubectl get events, kubectl describe: OOM kills and evictions for lack of memory.",
     kind: FormatKind::Unjudged,
     detect: |cursor| match cursor.next_text() {
         text if is_header(text) => 90,
@@ -18,7 +19,8 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// `LAST SEEN  TYPE  REASON  OBJECT  MESSAGE`; below `Events:` of describe `Type  Reason  Age  From  Message`.
+/// Whether the line is `LAST SEEN  TYPE  REASON  OBJECT  MESSAGE`, or describe's `Events:` or
+/// `Type  Reason  Age  From  Message`.
 fn is_header(text: &str) -> bool {
     if !["REASON", "Reason", "Events:"].iter().any(|word| text.contains(word)) {
         return false;
@@ -29,7 +31,7 @@ fn is_header(text: &str) -> bool {
         || words == ["Events:"]
 }
 
-/// A row tells its type and reason, and is no sentence that holds the word.
+/// Whether the line is a row: it has a type and a reason, unlike a sentence that contains `Warning`.
 fn is_row(text: &str) -> bool {
     if !(text.contains("Warning ") || text.contains("Normal ")) {
         return false;
@@ -80,7 +82,7 @@ mod tests {
     use flatwater_recording::EventKind;
 
     #[test]
-    fn kills_and_evictions_are_told_and_others_are_known() {
+    fn kills_and_evictions_are_events_and_other_rows_are_known() {
         let text = "LAST SEEN   TYPE      REASON        OBJECT        MESSAGE\n2m          Normal    Pulled        pod/web-1     Container image already present on machine\n1m          Warning   OOMKilling    node/n1       Memory cgroup out of memory: Killed process 1 (java)\n30s         Warning   Evicted       pod/web-1     The node was low on resource: memory. Container web was using 2Gi\n10s         Warning   Evicted       pod/log-1     The node was low on resource: ephemeral-storage.\n";
         let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
         let kills = made.events.iter().filter(|event| matches!(event.kind, EventKind::OutOfMemory { .. })).count();

@@ -1,7 +1,7 @@
-//! `kubectl top pods` and `kubectl top nodes`: the working set of each pod, or node.
+//! Reads `kubectl top pods` and `kubectl top nodes`: the working set of each pod or node.
 //!
-//! The working set is what is used without the inactive page cache. Of a node it is neither what is free nor what the kernel
-//! would have to reclaim: its rows are passed over, and a note says so.
+//! The working set is used memory without inactive page cache. For a node it says neither how much memory is free nor
+//! how much the kernel would have to reclaim, so rows of nodes are passed over, and a note says why.
 
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
@@ -13,7 +13,7 @@ use flatwater_recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "kubectl-top",
-    sentence: "kubectl top pods, with or without --containers and namespaces; of top nodes it is known that it is no evidence.",
+    sentence: "kubectl top pods, with or without --containers and namespaces; top nodes is recognized, but is not evidence.",
     kind: FormatKind::Unjudged,
     detect: |cursor| if is_header(cursor.next_text()) { 94 } else { 0 },
     read,
@@ -48,10 +48,10 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         }
     }
     b.note(if nodes {
-        "kubectl top nodes compares the working set, active page cache included, with what pods may take: it says \
-            nothing of free memory"
+        "kubectl top nodes prints the working set, which includes active page cache, and the share of it in the memory \
+            that pods may use: free memory is unknown"
     } else {
-        "kubectl top pods counts the working set, active page cache included, and names no limit"
+        "kubectl top pods prints the working set, which includes active page cache, and no limit"
     });
     Ok(())
 }
@@ -63,13 +63,13 @@ mod tests {
     use flatwater_recording::schema::cgroup;
 
     #[test]
-    fn pods_are_groups_and_nodes_are_no_evidence() {
+    fn pods_are_groups_and_nodes_are_not_evidence() {
         let pods = "NAMESPACE   NAME      CPU(cores)   MEMORY(bytes)\nkafka       kafka-0   412m         1536Mi\nkafka       kafka-1   <unknown>    <unknown>\n";
         let made = import_texts(&[("f".to_owned(), pods.into())]).expect("read").recording;
         let groups = made.table(Table::Cgroup).expect("a table");
         let (entity, rows) = groups.by_entity().next().expect("a pod");
         assert_eq!((entity.name.as_str(), rows.last(cgroup::USAGE_BYTES)), ("kafka/kafka-0", Some(3 << 29)));
-        assert_eq!(groups.by_entity().count(), 1, "what is unknown is not 0");
+        assert_eq!(groups.by_entity().count(), 1, "unknown is not 0");
         let nodes = "NAME   CPU(cores)   CPU%   MEMORY(bytes)   MEMORY%\nn1     1072m        2%     127894Mi        100%\n$ nproc\n4\n";
         let made = import_texts(&[("f".to_owned(), nodes.into())]).expect("read").recording;
         assert!(made.table(Table::Cgroup).is_none());

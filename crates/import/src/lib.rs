@@ -1,13 +1,18 @@
-//! Logs that people already have, as recordings.
+//! Imports logs of other tools as recordings: [`import_files`] and [`import_texts`] return [`Imported`].
 //!
-//! Each format is one file (or one folder for a family) with two functions: `detect` says how surely the lines at
-//! the cursor begin that format, `read` takes the lines it understands and stops at the first that is not its own. So
-//! one file may hold many tables one after another, with prompts, blank lines and breaks between them.
+//! An [`Importer`] reads one text format. Its `detect` scores how likely the lines at the [`text::Cursor`] begin that
+//! format; its `read` consumes the lines that it understands and stops at the first other line. One file may therefore
+//! hold many tables, separated by prompts, blank lines and breaks. [`IMPORTERS`] lists the formats; each is one file,
+//! or one folder for a family.
+//!
+//! [`text::Text`] is a file without what pasting adds: mail quotes, wrapped rows, collectors' prefixes.
+//!
+//! [`Builder`] collects rows, calls, latencies and events; `finish` places them on one time axis.
 //!
 //! Invariants
-//! - No input panics, and what is held is bounded (`text`, `builder` say how).
-//! - Reading never gives up on what it has: a line that does not fit is a problem with its place, and a gap.
-//! - Nothing is guessed in silence: an assumed interval, unit or clock is a gap or a note.
+//! - No input panics, and memory is bounded (see `source`, `text` and `builder`).
+//! - A line that does not parse becomes a problem with its position, and a gap; reading continues.
+//! - An assumed interval, unit or clock is always reported as a gap or a note.
 
 pub mod builder;
 pub mod error;
@@ -84,16 +89,16 @@ use text::{Bare, Cursor, Text, is_break};
 /// One text format.
 #[derive(Clone, Copy)]
 pub struct Importer {
-    /// Unique; what `--as` and messages call it.
+    /// Unique name, used in messages and by `flatwater import --list`.
     pub name: &'static str,
-    /// What it reads, for the documentation.
+    /// What the format is, for the documentation.
     pub sentence: &'static str,
-    /// Who speaks in it, and whether its figures show that all is well.
+    /// What the format describes, and whether its figures can show that nothing is wrong.
     pub kind: FormatKind,
-    /// How surely the lines at the cursor begin this format: 0 not at all, 100 nothing else looks like it.
+    /// Scores how likely the lines at the cursor begin this format: 0 is no, 100 is certain.
     pub detect: fn(&Cursor<'_>) -> u8,
-    /// Takes the lines it understands. An error is for what stops the whole table; single bad lines are
-    /// `Builder::problem`s.
+    /// Consumes the lines that it understands. An error means that the whole table cannot be read; a single bad line is
+    /// a `Builder::problem` instead.
     pub read: fn(&mut Cursor<'_>, &mut Builder) -> Result<(), ImportError>,
 }
 
@@ -103,17 +108,17 @@ impl std::fmt::Debug for Importer {
     }
 }
 
-/// What came of an import.
+/// The result of an import.
 #[derive(Debug)]
 pub struct Imported {
     pub recording: Recording,
-    /// File and format, in the order in which they were met; each pair once.
+    /// Pairs of file and format in the order of first appearance, without duplicates.
     pub formats: Vec<(String, &'static str)>,
-    /// File and problem. They are gaps of the recording too.
+    /// Pairs of file and problem. The problems are also gaps of the recording.
     pub problems: Vec<(String, ImportError)>,
 }
 
-/// Why nothing could be imported at all.
+/// Why an import produced no recording.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportFailure {
     #[error("cannot read {}: {error}", path.display())]
@@ -131,7 +136,7 @@ pub enum ImportFailure {
     NothingRead { files: String, format: &'static str, first: ImportError },
 }
 
-/// Reads files (`-` is standard input) and joins them.
+/// Reads files (`-` is standard input) into one recording.
 pub fn import_files(paths: &[PathBuf]) -> Result<Imported, ImportFailure> {
     let mut sources = Vec::new();
     for path in paths {
@@ -149,38 +154,38 @@ fn open(path: &Path) -> std::io::Result<Source<'static>> {
     open_regular(path).map(Source::new)
 }
 
-/// Opens a log that somebody named. Without O_NONBLOCK the mere opening of a FIFO that nobody writes would hang; a device
-/// may have no end.
+/// Opens a log. Refuses everything but regular files: opening a FIFO without O_NONBLOCK blocks until a writer appears,
+/// and a device may have no end.
 fn open_regular(path: &Path) -> std::io::Result<std::fs::File> {
     use std::os::unix::fs::OpenOptionsExt;
     let file = std::fs::OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path)?;
     if file.metadata()?.is_file() {
         return Ok(file);
     }
-    let what = "it is no regular file; pipe it in instead (`... | flatwater explain -`)";
+    let what = "not a regular file; pipe its content instead (`... | flatwater explain -`)";
     Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, what))
 }
 
-/// include/uapi/asm-generic/fcntl.h; the same on x86 and arm64.
+/// From include/uapi/asm-generic/fcntl.h; x86 and arm64 use the same value.
 const O_NONBLOCK: i32 = 0o4000;
 
-/// Joins texts, each with its name, into one recording.
+/// Reads texts, each with a name, into one recording.
 pub fn import_texts(texts: &[(String, Vec<u8>)]) -> Result<Imported, ImportFailure> {
     let sources = texts.iter().map(|(name, bytes)| (name.clone(), PathBuf::from(name), Source::new(bytes.as_slice())));
     import_sources(sources.collect())
 }
 
-/// What is known of all files while they are read.
+/// State that is shared by all files of an import.
 #[derive(Debug, Default)]
 struct Reading {
     builder: Builder,
     formats: Vec<(String, &'static str)>,
     unknown: Option<(u32, String)>,
-    /// The first line with anything on it: of paths and prompts alone no line is unknown, and yet nothing was read.
+    /// The first line that is not blank. `unknown` does not cover paths and prompts, from which nothing is read either.
     begins: Option<(u32, String)>,
     binary: Option<(String, &'static str)>,
     hint: Option<&'static str>,
-    /// Chunks of fewer bytes are read whole; `skim::CHUNK_BYTES_MIN` unless a test says otherwise.
+    /// Minimum size of a chunk to skim; `skim::CHUNK_BYTES_MIN` unless a test sets it.
     skim_from_bytes: Option<usize>,
 }
 
@@ -239,7 +244,7 @@ impl Reading {
                 None => Text::from_line(&bytes, number),
             };
             if number == 1 && text.cut_copy() {
-                let why = "the same lines again: pasted twice, and read once";
+                let why = "it repeats the first half: the text was pasted twice and is read once";
                 self.builder.gap(format!("the second half of {name}"), why, "");
             }
             if self.begins.is_none() {
@@ -251,7 +256,7 @@ impl Reading {
                 let told = (0..5).filter_map(|at| text.line(at)).find_map(|line| foreign::of_line(line.text));
                 self.hint = self.hint.or(told);
             }
-            // A chunk ends with the end of a line: the empty one after it belongs to the next.
+            // A chunk ends with a newline; the empty line after that newline is the first line of the next chunk.
             number = next.unwrap_or_else(|| text.next_number().saturating_sub(1).max(1));
             (cut_lines, cut_file) = (cut_lines + text.cut_lines, cut_file | text.cut_file);
             self.builder.keep_text(&text);
@@ -266,7 +271,7 @@ impl Reading {
         }
         self.skimmed(name, dropped, &mut unknown);
         if unread > 0 {
-            let why = "the recording is full: only reports of the kernel were looked for in them";
+            let why = "the recording is full: these lines were only searched for reports of the kernel";
             self.builder.gap(format!("{unread} lines of {name}"), why, "import the log in parts");
         }
         if let Some((line, shown)) = &unknown.first
@@ -282,7 +287,7 @@ impl Reading {
 }
 
 impl Reading {
-    /// Lines that were dropped unread are of a log that was recognised, or of nothing known.
+    /// Counts the lines that skimming dropped: as passed over if the file has a known format, else as unknown.
     fn skimmed(&mut self, name: &str, (lines, first): (u64, Option<(u32, String)>), unknown: &mut Unknown) {
         let Some((number, shown)) = first else { return };
         if self.formats.iter().any(|(file, _)| file == name) {
@@ -296,7 +301,7 @@ impl Reading {
     }
 }
 
-/// A format was recognised and nothing came of it: to explain that would say `quiet` of rows that nobody could read.
+/// Whether no data was read. Explaining such a recording would conclude `quiet`, although no row was readable.
 fn is_empty(recording: &Recording) -> bool {
     let Recording { header, latency, calls, stacks, series, events, outcomes, .. } = recording;
     let nothing = latency.is_empty()
@@ -308,27 +313,27 @@ fn is_empty(recording: &Recording) -> bool {
     nothing && events.is_empty() && series.iter().all(flatwater_recording::Series::is_empty)
 }
 
-/// Lines that no importer knows.
+/// Counts the lines that no importer knows.
 #[derive(Debug, Default)]
 struct Unknown {
     lines: u32,
     first: Option<(u32, String)>,
-    /// So many of them stand one after another, up to here.
+    /// Length of the current run of unknown lines.
     run: u32,
-    /// Rows of figures in this run behind its first lines, by their number of columns.
+    /// Rows of figures in this run after its first `RUN_MAX` lines, indexed by number of columns.
     rows: Vec<u32>,
 }
 
-/// After so many lines of something else each further one must hold a word that some format is known by.
+/// After this many unknown lines in a row, importers are asked only about lines that contain a word of some format,
 const RUN_MAX: u32 = 2000;
-/// Or be a row of figures, of which as many of the same number of columns are asked about one by one,
+/// and about rows of figures: about this many rows for each number of columns,
 const ROWS_MAX: u32 = 64;
-/// and then one of so many: every importer is asked, since figures look like each of theirs.
+/// then about one row in this many. Figures may belong to any importer, so all of them would be asked.
 const ROWS_SELDOM: u32 = 64;
 const COLUMNS_MAX: usize = 64;
 
 impl Unknown {
-    /// Whether to ask about a line so far behind the last one that somebody knew.
+    /// Whether to ask the importers about this line, which follows `RUN_MAX` unknown lines or more.
     fn asks(&mut self, text: &str) -> bool {
         match skim::tells(text) {
             skim::Tells::Words => true,
@@ -343,17 +348,17 @@ impl Unknown {
         }
     }
 
-    /// Somebody knows a line again.
+    /// Ends the run of unknown lines.
     fn end_run(&mut self) {
         self.run = 0;
         self.rows.clear();
     }
 }
 
-/// A prefix within a prefix within a prefix: a container's lines, collected, and searched with grep.
+/// Maximum depth of nested prefixes, such as a container's lines that a collector forwards and `grep` prints.
 const PREFIXES_MAX: usize = 3;
 
-/// Reads the sections of a text, or of lines of which a collector's prefix was taken off (`depth` times).
+/// Reads all sections of a text. `depth` is the number of prefixes that were removed from its lines.
 fn read_sections(
     text: &Text,
     builder: &mut Builder,
@@ -362,9 +367,9 @@ fn read_sections(
     depth: usize,
 ) {
     let mut cursor = Cursor::new(text);
-    // The first of the blank lines right above.
+    // Number of the first blank line directly above the cursor.
     let mut blank_from = None;
-    // Lines before this one have been looked at without their prefix, in vain.
+    // Lines before this position were already read without their prefix, and no format was found.
     let mut prefixed_until = 0;
     let mut tried = undress::Tried::default();
     while let Some(line) = cursor.peek() {
@@ -386,7 +391,7 @@ fn read_sections(
             read_bare(&bare, builder, formats, unknown, depth);
             cursor.take_lines(bare.lines);
         } else if let Some(format) = by_command::value(line.text, builder) {
-            // Before times: a limit of a GiB looks like a second of 2004.
+            // Before `when::stamp`: a limit of 1 GiB (1073741824) is also a time in 2004.
             cursor.take();
             builder.end_section(format, 1, (line.number, line.number));
             remember(format.0, builder, formats);
@@ -420,7 +425,7 @@ fn read_sections(
     }
 }
 
-/// Each pair of file and format once.
+/// Adds the pair of file and format unless it is already there.
 fn remember(read: &'static str, builder: &Builder, formats: &mut Vec<(String, &'static str)>) {
     let name = builder.file_name();
     if !formats.iter().any(|(file, format)| file == name && *format == read) {
@@ -428,8 +433,8 @@ fn remember(read: &'static str, builder: &Builder, formats: &mut Vec<(String, &'
     }
 }
 
-/// Reads the lines from here on that share a collector's prefix, without it, if a format shows then: how many lines have
-/// the prefix, and whether they were read.
+/// Reads the lines from the cursor on that share a collector's prefix, without the prefix, if any of them has a known
+/// format. Returns the number of lines with the prefix and whether they were read.
 fn read_prefixed(
     cursor: &Cursor<'_>,
     builder: &mut Builder,
@@ -450,7 +455,7 @@ fn read_prefixed(
     (bare.lines, known)
 }
 
-/// Reads lines without what they were dressed in.
+/// Reads lines whose prefix or marks were removed.
 fn read_bare(
     bare: &Bare,
     builder: &mut Builder,
@@ -471,23 +476,23 @@ fn best(cursor: &Cursor<'_>) -> Option<&'static Importer> {
     known(cursor).map(|(_, importer)| importer)
 }
 
-/// The importer that knows the lines at the cursor best, and how well.
+/// The importer with the highest score for the lines at the cursor, and that score.
 fn known(cursor: &Cursor<'_>) -> Option<(u8, &'static Importer)> {
-    // In logs that several importers share each of them asks whose the next line is, and then the reader of sections does.
+    // In mixed logs each importer asks which importer the next line belongs to, and so does `read_sections`.
     cursor.text().asked_once(cursor.position(), is_of_line_alone, || {
         let scores = IMPORTERS.iter().map(|importer| ((importer.detect)(cursor), importer));
-        // The first of equals: the registry's order decides.
+        // `max_by_key` returns the last maximum: reversed, the importer that is first in the registry wins.
         scores.rev().max_by_key(|(score, _)| *score).filter(|(score, _)| *score > 0)
     })
 }
 
-/// Answers that follow from the line alone, whatever stands around it: of a long log most lines are such, and many differ in
-/// their figures only.
+/// Whether a score depends on the line alone, not on its neighbours, and is therefore the same for all lines of one
+/// shape. Most lines of a long log are such lines, and many differ only in their figures.
 fn is_of_line_alone(score: u8, importer: &Importer) -> bool {
     (importer.name == app::IMPORTER.name || importer.name == kernel_log::IMPORTER.name) && score >= 70
 }
 
-/// Runs one importer and makes sure that it moved.
+/// Runs one importer, then makes sure that the cursor moved.
 pub fn read_section(importer: &Importer, cursor: &mut Cursor<'_>, builder: &mut Builder) {
     let before = cursor.position();
     if let Err(error) = (importer.read)(cursor, builder) {
@@ -511,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_is_refused_with_its_place() {
+    fn an_unknown_format_is_refused_with_its_line() {
         let refuse = |text: &str| import_texts(&[("f".to_owned(), text.into())]).expect_err(text).to_string();
         assert!(refuse("\nDear list,\n").contains("line 2: 'Dear list,'"), "{}", refuse("\nDear list,\n"));
         assert!(refuse("\n\n").contains("is empty"));
@@ -520,12 +525,12 @@ mod tests {
     }
 
     #[test]
-    fn far_behind_the_last_known_line_rows_of_figures_are_asked_about_seldom() {
+    fn after_a_long_unknown_run_importers_see_few_rows_of_figures() {
         let mut unknown = Unknown::default();
         let asked = |unknown: &mut Unknown, row: &str, rows: u32| (0..rows).filter(|_| unknown.asks(row)).count();
         assert_eq!(asked(&mut unknown, "1 2 3 4 5 6", 64_000), 64 + 999);
         assert_eq!(asked(&mut unknown, "1 0 0 500000 40000", 60), 60, "other columns are another table");
-        assert_eq!(asked(&mut unknown, "procs swpd 1 2 3 4", 900), 900, "and what holds a word is asked about");
+        assert_eq!(asked(&mut unknown, "procs swpd 1 2 3 4", 900), 900, "known words are always asked about");
         unknown.end_run();
         assert_eq!(asked(&mut unknown, "1 2 3 4 5 6", 64), 64);
     }

@@ -1,5 +1,5 @@
-//! Reports of means: tools such as iostat print first the mean since boot (or since a mount, or an import), then one report
-//! for each interval. Rows are collected and written as rises of counters.
+//! Reports of means: tools such as `zpool iostat` first print the mean since boot, mount or import of the pool, then
+//! one report for each interval. The rows are collected and written as increases of counters.
 
 use std::collections::BTreeMap;
 
@@ -7,23 +7,23 @@ use super::builder::{Builder, Cell};
 use super::when::SECOND_NS;
 use flatwater_recording::{Column, Entity, Table};
 
-/// More devices than a machine has, times more reports than anybody pastes.
+/// Maximum rows: more than a paste has.
 const ROWS_MAX: usize = 1_000_000;
 
-/// One line: a device in one report, with values for each second of the report's interval.
+/// A device in one report, with values per second of the report's interval.
 #[derive(Debug)]
 pub struct Mean {
     pub name: String,
     pub cells: Vec<(Column, f64)>,
 }
 
-/// What a tool of this kind printed so far.
+/// All rows of one tool so far.
 #[derive(Debug, Default)]
 pub struct Means {
     rows: Vec<Mean>,
 }
 
-/// What to say where there is one report only.
+/// The gap to report if there is only one report.
 #[derive(Clone, Copy, Debug)]
 pub struct Alone {
     pub what: &'static str,
@@ -32,7 +32,7 @@ pub struct Alone {
 }
 
 impl Means {
-    /// Whether there was room for it.
+    /// Adds a row and returns true, or returns false if there is no room.
     pub fn push(&mut self, row: Mean) -> bool {
         let room = self.rows.len() < ROWS_MAX;
         if room {
@@ -41,14 +41,14 @@ impl Means {
         room
     }
 
-    /// Adds to the last row of this name, as of a device whose reads and writes stand on lines of their own.
+    /// Adds cells to the last row if it has this name: some tools print reads and writes of a device on separate lines.
     pub fn extend_last(&mut self, name: &str, cells: impl IntoIterator<Item = (Column, f64)>) {
         if let Some(row) = self.rows.last_mut().filter(|row| row.name == name) {
             row.cells.extend(cells);
         }
     }
 
-    /// Writes the rows: of several reports the first is the mean since the beginning, and no interval.
+    /// Writes the rows. If a device has several, the first is the mean since the beginning and is skipped.
     pub fn write(self, b: &mut Builder, format: &'static str, tool: &str, alone: Alone) {
         let step = interval_s(b.command.as_deref(), tool).unwrap_or(1) * SECOND_NS;
         let (track, at) = b.origin(format);
@@ -75,7 +75,7 @@ impl Means {
     }
 }
 
-/// `$ zpool iostat -l 5 10`: the first number after the tool's name.
+/// The interval of a command such as `$ zpool iostat -l 5 10`: the first number after the tool's name.
 fn interval_s(command: Option<&str>, tool: &str) -> Option<i64> {
     let words = command?.split_whitespace().skip_while(|word| !word.ends_with(tool)).skip(1);
     words.filter_map(|word| word.parse::<i64>().ok()).find(|seconds| (1..=86_400).contains(seconds))

@@ -1,7 +1,7 @@
-//! What an NFS client counts of its mounts: nfsiostat, /proc/self/mountstats and the tool of that name, nfsstat.
+//! Reads the counters of an NFS client's mounts: nfsiostat, /proc/self/mountstats and the tool `mountstats`, nfsstat.
 //!
-//! A mount is a device whose requests travel: `exe` is the time of an operation from the client's queue to its answer, as
-//! iostat's await is. Operations that had to be sent again are trouble of the server or of the way to it.
+//! A mount is stored as a device. `exe` is the time of an operation from the client's queue to the reply, like iostat's
+//! await. Many retransmissions mean trouble with the server or the network.
 
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
@@ -37,7 +37,7 @@ pub const MOUNTSTATS: Importer = Importer {
     read: read_mountstats,
 };
 
-/// Operations sent again, of all, from which on somebody does not answer in time; and so many at least.
+/// Minimum share and number of retransmitted operations to report that the server does not reply in time.
 const RESENT_SHARE_MIN: f64 = 0.01;
 const RESENT_MIN: f64 = 50.0;
 
@@ -45,7 +45,7 @@ fn has(cursor: &Cursor<'_>, ahead: usize, is: fn(&str) -> bool) -> bool {
     cursor.ahead(ahead).is_some_and(|line| is(line.text))
 }
 
-/// `server:/export mounted on /mnt:`: the export.
+/// The export in `server:/export mounted on /mnt:`.
 fn mount(text: &str) -> Option<&str> {
     let (export, place) = text.trim().split_once(" mounted on ")?;
     (export.contains(':') && !export.contains(' ') && place.starts_with('/') && !place.contains(' ')).then_some(export)
@@ -55,7 +55,8 @@ fn is_backlog(text: &str) -> bool {
     text.contains("rpc bklog")
 }
 
-/// `read:   ops/s  kB/s  kB/op  retrans  avg RTT (ms)  avg exe (ms)`: whether it writes, and what stands behind the header.
+/// `read:   ops/s  kB/s  kB/op  retrans  avg RTT (ms)  avg exe (ms)`: whether the rows are writes, and the text after
+/// the label.
 fn kind(text: &str) -> Option<(bool, &str)> {
     let text = text.trim_start();
     let (writes, rest) = text
@@ -93,7 +94,7 @@ fn read_nfsiostat(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), Import
                     begun = true;
                     means.extend_last(&name, cells);
                 }
-                // Below `rpc bklog`: operations and the backlog.
+                // Below `rpc bklog`: operations per second and backlog.
                 (None, Some([_, _])) => {}
                 _ => break,
             }
@@ -101,8 +102,8 @@ fn read_nfsiostat(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), Import
         cursor.take();
     }
     let alone = Alone {
-        what: "the time that nfsiostat's report is about",
-        why: "there is one report only: its figures are means since the mount",
+        what: "interval of nfsiostat's report",
+        why: "there is only one report: its values are means since the mount",
         remedy: "nfsiostat 1 while it is slow",
     };
     means.write(b, "nfsiostat", "nfsiostat", alone);
@@ -110,7 +111,7 @@ fn read_nfsiostat(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), Import
     Ok(())
 }
 
-/// Figures alone on a line, without the share in brackets.
+/// The numbers of a line that holds nothing else, without percentages in parentheses.
 fn values(text: &str) -> Option<Vec<f64>> {
     let words = text.split_whitespace().filter(|word| !word.starts_with('('));
     let values: Option<Vec<f64>> = words.map(number).collect();
@@ -120,7 +121,7 @@ fn values(text: &str) -> Option<Vec<f64>> {
 fn sent_again(b: &mut Builder, name: &str, (resent, all): (f64, f64)) {
     if resent >= RESENT_MIN && resent >= RESENT_SHARE_MIN * all {
         let place = b.snapshot("nfsstat");
-        let line = format!("nfs: {name}: {resent:.0} of {all:.0} operations had to be sent again: no answer in time");
+        let line = format!("nfs: {name}: {resent:.0} of {all:.0} operations were retransmitted: no answer in time");
         b.event(place, EventKind::Device { trouble: DeviceTrouble::NotResponding, line });
     }
 }
@@ -147,7 +148,7 @@ fn read_mountstats(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), Impor
         } else if let Some((kind, counts)) = of_operation(text) {
             of = Some(kind);
             match counts.as_slice() {
-                // operations, sent, timeouts, bytes sent, bytes received, queue, round trip, whole: times in ms.
+                // operations, sent, timeouts, bytes sent, bytes received, queue, round trip, total; times in ms.
                 [all, sent, _, out, into, _, _, whole_ms, ..] => {
                     resent = (resent.0 + (sent - all).max(0.0), resent.1 + all);
                     add(&mut totals, kind, *all, if kind == Kind::Read { *into } else { *out }, whole_ms * 1e6);
@@ -182,7 +183,7 @@ enum Kind {
     Other,
 }
 
-/// `WRITE: 1200 1200 0 83886080 172800 120 40000 40250`, or the name alone.
+/// `WRITE: 1200 1200 0 83886080 172800 120 40000 40250`, or only the name.
 fn of_operation(text: &str) -> Option<(Kind, Vec<f64>)> {
     let (name, rest) = text.split_once(':')?;
     let upper = name.len() >= 3 && name.bytes().all(|c| c.is_ascii_uppercase() || c == b'_' || c.is_ascii_digit());
@@ -209,7 +210,7 @@ fn add(totals: &mut Vec<(Column, f64)>, kind: Kind, operations: f64, bytes: f64,
     }
 }
 
-/// Totals since the mount.
+/// Writes the totals since the mount.
 fn write_totals(b: &mut Builder, place: (super::builder::Track, i64), name: &str, totals: &mut Vec<(Column, f64)>) {
     let cells: Vec<(Column, Cell)> = totals.drain(..).map(|(column, value)| (column, Cell::Rise(value))).collect();
     if cells.is_empty() {
@@ -219,14 +220,14 @@ fn write_totals(b: &mut Builder, place: (super::builder::Track, i64), name: &str
     let (track, at) = place;
     b.row((track, at.saturating_sub(super::when::SECOND_NS)), Table::Disks, &Entity::named(name), &zeros);
     b.row(place, Table::Disks, &Entity::named(name), &cells);
-    b.gap("the time that the counts of NFS mounts are about", "they are totals since the mount", "nfsiostat 1");
+    b.gap("interval of the counters of NFS mounts", "they are totals since the mount", "nfsiostat 1");
 }
 
 fn after(text: &str, key: &str) -> Option<f64> {
     text.split_once(key)?.1.split_whitespace().next().and_then(number)
 }
 
-/// The other lines of these listings.
+/// Whether this is another line of these listings.
 fn is_own(text: &str) -> bool {
     const KEYS: &[&str] = &[
         "opts",
@@ -270,7 +271,7 @@ fn is_own(text: &str) -> bool {
         .any(|word| text.contains(word))
 }
 
-/// `null         getattr      setattr      lookup` of nfsstat: operations by name, their counts in the line below.
+/// Whether the line is `null         getattr      setattr      lookup` of nfsstat; the counts are on the next line.
 fn is_names(text: &str) -> bool {
     const NAMES: &[&str] = &[
         "null",
@@ -290,7 +291,7 @@ fn is_names(text: &str) -> bool {
         && words.all(|word| word.bytes().all(|c| c.is_ascii_lowercase() || c == b'_'))
 }
 
-/// `0         0% 1200     31%`, or without the shares.
+/// Whether the line is `0         0% 1200     31%`, with or without percentages.
 fn is_counts(text: &str) -> bool {
     let mut words = text.split_whitespace();
     words.all(|word| number(word.trim_end_matches('%')).is_some())
@@ -306,7 +307,7 @@ mod tests {
         import_texts(&[("f".to_owned(), text.into())]).expect("read").recording
     }
 
-    /// Operations of writes, and the ms of each.
+    /// Number of writes, and ms per write.
     fn writes(made: &Recording) -> (i64, i64) {
         let (_, rows) = made.table(Table::Disks).expect("disks").by_entity().next().expect("a mount");
         let count = rows.rise(disks::WRITES).expect("writes");
@@ -314,20 +315,20 @@ mod tests {
     }
 
     #[test]
-    fn reports_of_both_generations() {
+    fn old_and_new_reports_are_read() {
         let old = "filer:/vol mounted on /mnt:\n\n   op/s\t\trpc bklog\n  59.00 \t   0.00\nread:             ops/s\t\t   kB/s\t\t  kB/op\t\tretrans\t\tavg RTT (ms)\tavg exe (ms)\n\t\t  0.000 \t  0.000 \t  0.000 \t       0 (0.0%) \t  0.000 \t  0.000\nwrite:            ops/s\t\t   kB/s\t\t  kB/op\t\tretrans\t\tavg RTT (ms)\tavg exe (ms)\n\t\t  40.000 \t 800.000 \t 20.000 \t       0 (0.0%) \t 80.000 \t 400.000\n";
         assert_eq!(writes(&read(old)), (40, 400));
         let new = old
             .replace("avg exe (ms)", "avg exe (ms)  avg queue (ms)  errors")
             .replace("400.000\n", "400.000 320.000 0 (0.0%)\n");
         assert_eq!(writes(&read(&new)), (40, 400));
-        // Of two reports the first is the mean since the mount.
+        // The first of two reports is the mean since the mount.
         let twice = format!("{old}\n{}", old.replace("400.000\n", "10.000\n"));
         assert_eq!(writes(&read(&twice)), (40, 10));
     }
 
     #[test]
-    fn what_follows_nfsstat_is_not_its_own() {
+    fn a_table_after_nfsstat_is_read_by_its_importer() {
         let text = "Client rpc stats:\ncalls      retrans    authrefrsh\n29103      12         29110\n\nClient nfs v4:\nnull         read         write        commit\n1         0% 20        0% 300       1% 2         0%\nprocs -----------memory---------- ---swap-- -----io---- -system-- ----cpu----\n r  b   swpd   free   buff  cache   si   so    bi    bo   in   cs us sy id wa\n 2  0 152388 226112  11092 1087072    0    0     1     1    0    1 47 22 27  1\n";
         let made = read(text);
         assert!(made.table(Table::Meminfo).is_some());
@@ -336,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_since_the_mount_and_what_was_sent_again() {
+    fn totals_and_retransmissions_are_read() {
         let file = "device filer:/vol mounted on /mnt with fstype nfs4 statvers=1.1\n\topts:\trw,vers=4.1\n\tage:\t99\n\tper-op statistics\n\t        NULL: 1 1 0 44 24 0 0 0 0\n\t        READ: 10 10 0 1000 20000 1 50 52 0\n\t       WRITE: 1000 1100 3 83886080 172800 120 40000 40250 0\n";
         let made = read(file);
         assert_eq!(writes(&made), (1000, 40));

@@ -1,4 +1,4 @@
-//! Prometheus text of node_exporter: memory, vmstat, CPU, disks, pressure, NUMA, buddy, slab.
+//! Reads the Prometheus text of node_exporter: memory, vmstat, CPU, disks, pressure, NUMA, buddy, slab.
 
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
@@ -11,7 +11,7 @@ use flatwater_recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "node-exporter",
-    sentence: "The text that node_exporter serves, once or in a series.",
+    sentence: "Metrics of node_exporter, one scrape or several.",
     kind: FormatKind::Judged,
     detect: |cursor| match cursor.next_text() {
         text if text.starts_with("# HELP ") || text.starts_with("# TYPE ") => 90,
@@ -45,7 +45,7 @@ fn parse(text: &str) -> Option<Sample<'_>> {
     let mut words = rest.split_whitespace();
     let value = words.next().and_then(number).filter(|_| plain)?;
     let at = words.next().and_then(epoch).map(|when| when.ns);
-    // Label values that hold a comma are cut: no label read here has one.
+    // Label values with a comma are cut; no label that is used here has one.
     let labels = labels.split(',').filter_map(|label| label.split_once('='));
     let labels = labels.map(|(key, value)| (key.trim(), value.trim().trim_matches('"'))).collect();
     Some(Sample { name, labels, value, at })
@@ -65,7 +65,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             cursor.take();
             continue;
         }
-        // Histograms have an importer of their own.
+        // `latency_log::prometheus` reads histograms.
         if line.text.contains("_seconds_bucket{") {
             break;
         }
@@ -78,7 +78,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             break;
         };
         let key = (sample.name.to_owned(), format!("{:?}", sample.labels));
-        // The first metric again is the next scrape.
+        // A repeated first metric begins the next scrape.
         if first.as_ref() == Some(&key) {
             break;
         }

@@ -1,4 +1,4 @@
-//! `numactl -H`: nodes, their CPUs and memory, and the distances between them; the parts in any order.
+//! Reads `numactl -H`: nodes, their CPUs and memory, and the distances between them, in any order.
 
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
@@ -85,7 +85,7 @@ fn node_value(
     }
     let Some(&token) = values.first() else { return Err(ImportError::short(line, "a size")) };
     let megabytes = count(token.text).ok_or_else(|| ImportError::at(line, token, "a number of MB"))?;
-    // numactl.c: print_node_cpus divides by 1024 * 1024 and calls it MB.
+    // numactl.c (print_node_cpus) divides by 1024 * 1024 and prints MB.
     let bytes = megabytes.saturating_mul(1 << 20);
     if what == "free" {
         free.push((node, bytes));
@@ -97,7 +97,7 @@ fn node_value(
     Ok(())
 }
 
-/// The matrix: a line of node numbers, then `0: 10 21 21 21`.
+/// Reads the matrix: a line of node numbers, then rows such as `0: 10 21 21 21`.
 fn distances(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let Some(header) = cursor.peek() else { return Ok(()) };
     if !header.text.trim().starts_with("node ") {
@@ -120,7 +120,7 @@ fn distances(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError
                 b.problem(ImportError::at(&line, token, "a distance"));
                 break;
             };
-            // Nodes without memory are left out of the matrix: the place in it is not the number of the node.
+            // Nodes without memory are omitted: the column is not the node number.
             let Some(to) = to.filter(|to| *to < 1024) else { continue };
             row.resize(row.len().max(to as usize + 1), 0);
             if let Some(slot) = row.get_mut(to as usize) {

@@ -1,4 +1,4 @@
-//! numastat: the counters by node, `-n` (the same in MB), `-m` (meminfo by node), `-p` (processes by node).
+//! Reads numastat: counters by node, `-n` (the same in MB), `-m` (meminfo by node), `-p` (processes by node).
 
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
@@ -25,18 +25,18 @@ const MB: f64 = 1_048_576.0;
 
 #[derive(Clone, PartialEq)]
 enum What {
-    /// Pages, counted since boot.
+    /// Pages since boot.
     Counters,
-    /// The same in MB of 4 KiB pages.
+    /// Pages since boot, as MB.
     CountersInMb,
     Meminfo,
-    /// Of one process, by kind of memory.
+    /// One process, by kind of memory.
     Process(String),
-    /// A row for each process.
+    /// One row for each process.
     Processes,
 }
 
-/// The columns of a heading: `node0 node1`, `Node 0 Node 1 Total`; None is a total.
+/// The columns of a header (`node0 node1`, `Node 0 Node 1 Total`); `None` is a total.
 fn heads(text: &str) -> Option<Vec<Option<u32>>> {
     let text = text.trim().strip_prefix("PID").unwrap_or(text);
     let mut heads = Vec::new();
@@ -59,7 +59,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let place = b.snapshot("numastat");
     let mut what = What::Counters;
     let mut columns: Vec<Option<u32>> = Vec::new();
-    // numastat folds wide machines: the same rows again under further nodes.
+    // On machines with many nodes numastat prints the rows again for the next nodes.
     while let Some(line) = cursor.peek() {
         let text = line.text;
         if text.starts_with("Per-node ") {
@@ -75,7 +75,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         } else if let Some(heads) = heads(text) {
             columns = heads;
         } else if is_rule(text) || line.is_blank() || text.starts_with("Token ") {
-            // Rules, and what numastat says of meminfo lines newer than itself.
+            // Rules, and numastat's messages about meminfo lines that it does not know.
         } else if columns.is_empty() || !is_row(&line) {
             break;
         } else if let Err(error) = row(&line, &what, &columns, place, b) {
@@ -86,7 +86,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// The row of `numastat -p` as a column.
+/// The column for a row of `numastat -p`.
 fn of_process(name: &str) -> String {
     let mut columns = nodes::OF_TOOLS.columns.iter().map(|column| column.name);
     let known = columns.find(|column| column.strip_suffix("_bytes") == Some(name));
@@ -105,7 +105,7 @@ fn row(
     b: &mut Builder,
 ) -> Result<(), ImportError> {
     let tokens: Vec<Token<'_>> = line.tokens().collect();
-    // Names may hold blanks (`1234 (my app)`): the numbers are counted from the right.
+    // Names may contain blanks (`1234 (my app)`): count the numbers from the right.
     let Some(first) = tokens.len().checked_sub(columns.len()).filter(|first| *first > 0) else {
         return Err(ImportError::short(line, format!("a name and {} numbers", columns.len())));
     };

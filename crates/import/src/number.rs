@@ -1,6 +1,6 @@
-//! Numbers as tools print them: decimal commas, units, suffixes.
+//! Parses numbers as tools print them: decimal commas, units, suffixes.
 
-/// A finite number; a decimal comma (sar under a German or French locale) is taken as a point.
+/// A finite number. A decimal comma (sar in a German or French locale) counts as a point.
 #[must_use]
 pub fn number(text: &str) -> Option<f64> {
     let first = text.as_bytes().first()?;
@@ -16,7 +16,7 @@ pub fn number(text: &str) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-/// `1,234,567` and `1,234.5` without the commas: groups of three digits, as people and `perf stat` print them.
+/// Removes the commas of `1,234,567` and `1,234.5`: groups of three digits, as people and `perf stat` print them.
 fn ungrouped(text: &str) -> Option<String> {
     let (whole, fraction) = text.split_once('.').map_or((text, None), |(whole, fraction)| (whole, Some(fraction)));
     let mut groups = whole.split(',');
@@ -26,7 +26,7 @@ fn ungrouped(text: &str) -> Option<String> {
     fits.then(|| text.replace(',', ""))
 }
 
-/// A number from zero up, as an i64; `1,234` has no decimals here.
+/// A non-negative integer, saturating at `i64::MAX`. `1,234` is 1234.
 #[must_use]
 pub fn count(text: &str) -> Option<i64> {
     if text.contains(',') {
@@ -35,21 +35,21 @@ pub fn count(text: &str) -> Option<i64> {
     text.parse::<u64>().ok().map(|value| i64::try_from(value).unwrap_or(i64::MAX))
 }
 
-/// Rounds into the range of an i64.
+/// Rounds to an i64, saturating.
 #[must_use]
 pub fn rounded(value: f64) -> i64 {
-    // `as` saturates, and NaN becomes 0; callers only pass finite values.
+    // `as` saturates, and NaN becomes 0; callers pass only finite values.
     value.round() as i64
 }
 
-/// A duration of this many units of `unit_ns`, never negative.
+/// Converts this many units of `unit_ns` to ns; negative values become 0.
 #[must_use]
 pub fn nanos(value: f64, unit_ns: f64) -> u64 {
     (value * unit_ns).round().clamp(0.0, 9.2e18) as u64
 }
 
-/// `12.5Gi`, `310M`, `4.0K`, `0B`, `1024`: bytes, with powers of 1024 whatever the spelling (free -h, slabtop);
-/// a bare number is multiplied by `bare`.
+/// Bytes: `12.5Gi`, `310M`, `4.0K`, `0B`, `1024`. All suffixes are powers of 1024 (free -h, slabtop); a number without
+/// a suffix is multiplied by `bare`.
 #[must_use]
 pub fn size(text: &str, bare: f64) -> Option<i64> {
     let end = text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | ',' | '-' | '+'))).unwrap_or(text.len());
@@ -67,7 +67,7 @@ pub fn size(text: &str, bare: f64) -> Option<i64> {
     Some(rounded(value * factor))
 }
 
-/// The leading decimal digits of a text as a number, and what follows.
+/// The leading decimal digits of a text as a number, and the text after them.
 #[must_use]
 pub fn leading(text: &str) -> Option<(u64, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -80,7 +80,7 @@ mod tests {
     use super::{count, leading, number, size};
 
     #[test]
-    fn numbers_of_every_locale_and_nothing_else() {
+    fn numbers_of_all_locales_parse_and_words_do_not() {
         assert_eq!(number("951.42"), Some(951.42));
         assert_eq!(number("951,42"), Some(951.42));
         assert_eq!((number("1,234,567"), number("1,234.5")), (Some(1_234_567.0), Some(1234.5)));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_carry_their_unit() {
+    fn sizes_parse_with_their_unit() {
         assert_eq!(size("1.5Gi", 1.0), Some(3 << 29));
         assert_eq!(size("310M", 1.0), Some(310 << 20));
         assert_eq!(size("0B", 1024.0), Some(0));

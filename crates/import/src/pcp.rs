@@ -1,5 +1,5 @@
-//! Performance Co-Pilot's pmrep and pmval. pmrep shortens names (`kernel.all.cpu.wait.total` is `k.a.c.wait.total`) and
-//! prints units under them; values are rates already, or levels.
+//! Reads pmrep and pmval of Performance Co-Pilot. pmrep shortens names (`kernel.all.cpu.wait.total` is
+//! `k.a.c.wait.total`) and prints units below them. Values are rates or levels.
 
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
@@ -23,7 +23,7 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// (metric, column, how much of the column's unit one of the metric's is). Rates are per second.
+/// Metric, column, and factor from the metric's unit to the column's. Rates are per second.
 const METRICS: &[(&str, Column, f64)] = &[
     ("kernel.all.runnable", cpu::PROCS_RUNNING, 1.0),
     ("kernel.all.blocked", cpu::PROCS_BLOCKED, 1.0),
@@ -56,10 +56,11 @@ const METRICS: &[(&str, Column, f64)] = &[
     ("disk.dev.util", disks::IO_NS, 1e7),
 ];
 
-/// What pmval prints over its values besides the metric.
+/// Lines that pmval prints above its values, besides the metric.
 const PMVAL: &[&str] = &["host:", "semantics:", "units:", "samples:", "interval:", "archive:", "start:", "end:"];
 
-/// A name as pmrep prints it, whole or with all but its last parts as initials.
+/// Looks up a metric as pmrep prints it: in full, or with only the initials of all parts but the last. The inner `None`
+/// is a metric that is not used.
 fn metric(name: &str) -> Option<Option<(Column, f64)>> {
     let parts: Vec<&str> = name.split('.').collect();
     (parts.len() >= 3
@@ -80,7 +81,7 @@ fn metric(name: &str) -> Option<Option<(Column, f64)>> {
     (known.is_some() || parts.first().is_some_and(|first| root.contains(first))).then_some(known)
 }
 
-/// The header of a pmrep table: nothing but metrics, of which at least one is known.
+/// The columns of a pmrep header: only metrics, at least one of them used here.
 fn names(text: &str) -> Option<Vec<Option<(Column, f64)>>> {
     let words = text.split_whitespace().filter(|word| *word != "Time");
     let found: Option<Vec<Option<(Column, f64)>>> = words.map(metric).collect();
@@ -117,7 +118,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
                 intervals.row(b, column.table, &entity, &[(column, cell)]);
             }
         } else if is_words(text) && (of_pmval.is_some() || !columns.is_empty()) {
-            // Instances, or units (`ms/s`, `Kbyte`).
+            // Instances, or units such as `ms/s` and `Kbyte`.
             let units = text
                 .split_whitespace()
                 .any(|word| word.contains('/') || matches!(word, "Kbyte" | "util" | "none" | "count" | "byte"));
@@ -133,7 +134,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// A row of values, `N/A` and `No values available` among them, with a time before it where there is one.
+/// A row of values, which may include `N/A` and `?`, with its time if it has one.
 fn values(line: &Line<'_>) -> Option<(Option<When>, Vec<Option<f64>>)> {
     let words = line.words();
     let time = words.first().and_then(|word| clock(word)).map(|ns| When::new(Zero::Day, ns));
@@ -158,16 +159,16 @@ mod tests {
     use flatwater_recording::{Entity, Table};
 
     #[test]
-    fn names_are_known_in_both_lengths() {
+    fn full_and_short_metric_names_are_known() {
         assert!(metric("mem.util.dirty").flatten().is_some() && metric("m.u.dirty").flatten().is_some());
-        assert_eq!(metric("k.a.c.wait.total"), Some(None), "a metric, and none that is used");
+        assert_eq!(metric("k.a.c.wait.total"), Some(None), "a metric that is not used");
         assert!(metric("example.org.").is_none() && metric("a.b").is_none());
         assert!(names("k.a.c.wait.total  d.a.total  m.u.dirty").is_some());
         assert!(names("see www.example.com for more").is_none());
     }
 
     #[test]
-    fn pmrep_and_pmval() {
+    fn pmrep_and_pmval_are_read() {
         let text = "  d.a.total  m.u.dirty\n    count/s      Kbyte\n        N/A     120340\n    230.020     180200\n    228.980     190220\n";
         let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
         let rows = made.table(Table::Disks).and_then(|table| table.rows_of(&Entity::named("all"))).expect("disks");

@@ -1,4 +1,4 @@
-//! `perf lock report` and `perf lock contention`: waits by lock, with their number, mean, largest and least.
+//! Reads `perf lock report` and `perf lock contention`: number, mean, maximum and minimum of the waits for each lock.
 
 use super::builder::{Builder, Track};
 use super::error::ImportError;
@@ -18,9 +18,9 @@ pub const IMPORTER: Importer = Importer {
 
 #[derive(Clone, Copy, PartialEq)]
 enum Layout {
-    /// Name acquired contended [avg wait] total wait max wait min wait, in ns.
+    /// Name, acquired, contended, [avg wait], total wait, max wait, min wait; in ns.
     Report { average: bool },
-    /// contended, total wait, max wait, avg wait with units, type, caller.
+    /// Contended, total wait, max wait, avg wait, each with a unit; type; caller.
     Contention,
 }
 
@@ -58,9 +58,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             Err(error) => b.problem(error),
         }
     }
-    b.note(
-        "perf lock gives the number, mean and extremes of the waits for each lock: the shape between them is not known",
-    );
+    b.note("perf lock prints number, mean and extremes of the waits for each lock: the distribution is unknown");
     Ok(())
 }
 
@@ -73,7 +71,8 @@ struct Waits {
 }
 
 impl Waits {
-    /// The extremes once each, all others at what is left for each of them, so that the sum is the log's.
+    /// Records the maximum and the minimum once each, and the mean of the remaining time for all other waits, so that
+    /// the sum is that of the log.
     fn push(self, b: &mut Builder, place: (Track, i64)) {
         let mut waits = histogram();
         let mut add = |ns: u64, count: u64| waits.saturating_record_n(ns.clamp(1, HIGHEST_NS), count.min(1 << 40));
@@ -109,7 +108,7 @@ fn unsigned(line: &Line<'_>, token: Token<'_>) -> Result<u64, ImportError> {
 fn report_row(line: &Line<'_>, average: bool) -> Result<Option<Waits>, ImportError> {
     let tokens: Vec<Token<'_>> = line.tokens().collect();
     let columns = 5 + usize::from(average);
-    // Names may hold blanks: the numbers are counted from the right.
+    // Names may contain blanks: count the numbers from the right.
     let Some(first) = tokens.len().checked_sub(columns).filter(|first| *first > 0) else {
         return Err(ImportError::short(line, format!("a name and {columns} numbers")));
     };
@@ -124,7 +123,7 @@ fn report_row(line: &Line<'_>, average: bool) -> Result<Option<Waits>, ImportErr
     Ok((count > 0).then_some(Waits { name, count, mean_ns: mean, max_ns: max, min_ns: min.min(max) }))
 }
 
-/// `172      1.51 ms    154.14 us      8.79 us      rwsem:R   do_mmap+0x1`.
+/// Parses `172      1.51 ms    154.14 us      8.79 us      rwsem:R   do_mmap+0x1`.
 fn contention_row(line: &Line<'_>) -> Result<Option<Waits>, ImportError> {
     let tokens: Vec<Token<'_>> = line.tokens().collect();
     let [contended, total, total_unit, max, max_unit, mean, mean_unit, rest @ ..] = tokens.as_slice() else {

@@ -1,6 +1,6 @@
-//! `perf sched latency` and `perf sched timehist`: how long tasks that could run had to wait for a CPU.
+//! Reads `perf sched latency` and `perf sched timehist`: how long runnable tasks waited for a CPU.
 //!
-//! latency prints each task's longest delay: a call of that length, in which the task was ready and did not run.
+//! The longest delay of each task in `latency` becomes a call of that length with the cause run-queue.
 
 use super::builder::Builder;
 use super::error::ImportError;
@@ -30,7 +30,7 @@ fn is_timehist(text: &str) -> bool {
     text.contains("task name") && text.contains("sch delay") && text.contains("run time")
 }
 
-/// A delay under this is what any switch takes.
+/// Shorter delays are the cost of a context switch.
 const DELAY_NS_MIN: u64 = 1_000;
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
@@ -49,7 +49,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         }
         let found = if of_latency { latency_row(text) } else { timehist_row(&line) };
         let Some(delay) = found else {
-            // `TOTAL:  |  123.4 ms |  456 |` ends the table; other lines under it are of another matter.
+            // `TOTAL:  |  123.4 ms |  456 |` ends the table. Other lines belong to other formats.
             if text.starts_with("TOTAL:") || text.starts_with("INFO:") {
                 cursor.take();
                 continue;
@@ -68,7 +68,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     }
     if of_latency {
         b.note(
-            "perf sched latency gives each task's longest wait for a CPU, and of the others their number and mean only",
+            "perf sched latency prints the longest wait for a CPU of each task; of the other waits only number and mean",
         );
     }
     Ok(())
@@ -81,12 +81,12 @@ struct Delay<'a> {
     at_ns: Option<i64>,
 }
 
-/// `raftstore-4:82059 | 3568.419 ms | 9713 | avg: 0.025 ms | max: 12.974 ms | max at: 9394868.547878 s`; since 5.12
-/// `max start: ... s | max end: ... s`.
+/// `raftstore-4:82059 | 3568.419 ms | 9713 | avg: 0.025 ms | max: 12.974 ms | max at: 9394868.547878 s`; since Linux
+/// 5.12 `max start: ... s | max end: ... s`.
 fn latency_row(text: &str) -> Option<Delay<'_>> {
     let mut cells = text.split('|').map(str::trim);
     let (task, pid) = cells.next()?.rsplit_once(':')?;
-    // `tidb-ycsb:(63)`: the number of threads of that name.
+    // `tidb-ycsb:(63)` has the number of threads with that name instead of a pid.
     let pid = pid.trim_matches(['(', ')']);
     pid.bytes().all(|c| c.is_ascii_digit()).then_some(())?;
     let pid = if text.contains(":(") { 0 } else { pid.parse().ok()? };
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn each_switch_of_timehist_has_its_delay() {
+    fn timehist_delays_become_calls() {
         let text = "           time    cpu  task name                       wait time  sch delay   run time\n\
             \x20                       [tid/pid]                          (msec)     (msec)     (msec)\n\
             --------------- ------  ------------------------------  ---------  ---------  ---------\n\

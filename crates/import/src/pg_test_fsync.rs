@@ -1,4 +1,4 @@
-//! pg_test_fsync: how many syncs a second the disk below PostgreSQL's log does, by each method. 9.0 to 18.
+//! Reads pg_test_fsync 9.0 to 18: how many syncs per second the disk of PostgreSQL's log performs, by method.
 
 use super::builder::Builder;
 use super::error::ImportError;
@@ -10,7 +10,7 @@ use flatwater_recording::OpKind;
 
 pub const IMPORTER: Importer = Importer {
     name: "pg-test-fsync",
-    sentence: "pg_test_fsync: the mean time of writes that are synced by each method.",
+    sentence: "pg_test_fsync: the mean time of synced writes, by method.",
     kind: FormatKind::Judged,
     detect: |cursor| match cursor.next_text() {
         text if row(text).is_some() => 93,
@@ -20,10 +20,10 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// How long it tries each method, unless told otherwise (-s).
+/// Default duration of the test of each method (-s).
 const SECONDS: f64 = 5.0;
 
-/// `fdatasync   329.207 ops/sec    3038 usecs/op`: method, operations a second, ns of each.
+/// `fdatasync   329.207 ops/sec    3038 usecs/op`: method, operations per second, ns per operation.
 fn row(text: &str) -> Option<(&str, f64, u64)> {
     let (before, each) = text.trim().split_once(" ops/sec")?;
     let (method, rate) = before.rsplit_once(char::is_whitespace)?;
@@ -31,7 +31,7 @@ fn row(text: &str) -> Option<(&str, f64, u64)> {
     Some((method.trim(), number(rate).filter(|rate| *rate >= 0.0)?, nanos(us.max(0.0), 1e3)))
 }
 
-/// What it prints between its rows.
+/// Whether this is a line between the rows.
 fn is_title(text: &str) -> bool {
     let text = text.trim();
     [
@@ -79,7 +79,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         }
         cursor.take();
     }
-    b.note("pg_test_fsync prints means: the longest of its syncs are not known");
+    b.note("pg_test_fsync prints means: the longest syncs are unknown");
     Ok(())
 }
 
@@ -90,7 +90,7 @@ mod tests {
     use flatwater_recording::OpKind;
 
     #[test]
-    fn rows_of_all_methods() {
+    fn rows_of_all_methods_parse() {
         assert_eq!(
             row("        fdatasync              329.207 ops/sec    3038 usecs/op"),
             Some(("fdatasync", 329.207, 3_038_000))

@@ -1,4 +1,4 @@
-//! `pidstat -d`: what each process reads and writes, and how long it waited for I/O.
+//! Reads `pidstat -d`: bytes that each process reads and writes, and its I/O delay.
 
 use std::collections::HashMap;
 
@@ -31,7 +31,7 @@ pub const IMPORTER: Importer = Importer {
 fn header<'a>(line: &Line<'a>) -> Option<Vec<&'a str>> {
     let words: Vec<&str> = match timed(line).or_else(|| since_1970(line)) {
         Some((_, tokens)) => tokens.iter().map(|token| token.text).collect(),
-        // `-h`: `# Time UID PID ...`.
+        // `-h` prints `# Time UID PID ...`.
         None => line.text.strip_prefix('#')?.split_whitespace().skip(1).collect(),
     };
     let known =
@@ -39,7 +39,7 @@ fn header<'a>(line: &Line<'a>) -> Option<Vec<&'a str>> {
     known.then_some(words)
 }
 
-/// A line of `-H`, or of `-h` in old versions: seconds since 1970, and the words after.
+/// Splits a line of `-H`, or of `-h` in old versions: ns since 1970, and the words after the time.
 fn since_1970<'a>(line: &Line<'a>) -> Option<(i64, Vec<Token<'a>>)> {
     let tokens: Vec<Token<'a>> = line.tokens().collect();
     let (first, rest) = tokens.split_first()?;
@@ -115,13 +115,13 @@ fn row(line: &Line<'_>, columns: &[&str], tokens: &[Token<'_>]) -> Result<(Strin
             "kB_rd/s" => (workload::READ_BYTES, 1024.0),
             "kB_wr/s" => (workload::WRITE_BYTES, 1024.0),
             "kB_ccwr/s" => (workload::CANCELLED_WRITE_BYTES, 1024.0),
-            // Clock ticks of 1/100 s in the whole interval; a rate only over one second, sysstat's usual one.
+            // Clock ticks of 1/100 s in the whole interval: a rate only if the interval is one second, as usual.
             "iodelay" => (workload::IO_DELAY_NS, 1e7),
             _ => continue,
         };
         let value =
             number(token.text).ok_or_else(|| ImportError::at(line, *token, format!("a number for '{name}'")))?;
-        // -1 stands for what the kernel does not tell.
+        // -1 means that the kernel does not provide the value.
         if value >= 0.0 {
             values.push((column.0, value * column.1));
         }

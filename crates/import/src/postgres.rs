@@ -1,7 +1,7 @@
-//! PostgreSQL's log_checkpoints lines.
+//! Reads the lines of PostgreSQL's log_checkpoints.
 //!
-//! A checkpoint spreads its writes on purpose; what hurts is the sync phase. `flush` here is write and sync, `critical`
-//! the rest of the total: the time in which it did neither.
+//! A checkpoint spreads its writes on purpose; only its sync phase makes sessions wait. `flush` is the time of write
+//! and sync, `critical` the total time minus `flush`.
 
 use super::builder::Builder;
 use super::error::ImportError;
@@ -26,7 +26,7 @@ fn is_ours(text: &str) -> bool {
     said.iter().any(|said| text.contains(said)) || text.contains("checkpoints are occurring too frequently")
 }
 
-/// The time in log_line_prefix (%m, %t), wherever it stands before the message: syslog puts its own words first.
+/// The time of log_line_prefix (%m, %t) anywhere before the message: syslog adds its own prefix.
 fn time(text: &str) -> Option<When> {
     let before = text.split_once("LOG:").map_or(text, |(before, _)| before);
     let words: Vec<&str> = before.split_whitespace().take(12).map(|word| word.trim_matches(['[', ']', ','])).collect();
@@ -36,7 +36,8 @@ fn time(text: &str) -> Option<When> {
     })
 }
 
-/// The checkpointer spreads its writes over minutes and syncs each file once; from this length on sessions wait beside it.
+/// Minimum duration of a sync to report. The checkpointer syncs each file once; sessions only notice syncs of this
+/// length.
 const SYNC_NOTICED_NS: u64 = 100_000_000;
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
@@ -46,7 +47,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             cursor.take();
             continue;
         }
-        // Between checkpoints the log holds everything else a server says.
+        // The log has all other messages of the server between the checkpoints.
         if !is_ours(line.text) {
             let more = (1..200).map_while(|ahead| cursor.ahead(ahead)).any(|line| is_ours(line.text));
             if more && (line.text.contains("LOG:") || line.text.contains("STATEMENT:") || time(line.text).is_some()) {
@@ -59,7 +60,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         let when = time(line.text).or(b.moment).unwrap_or_else(|| {
             b.gap(
                 "time of the checkpoints",
-                "the lines carry no time: one second between them is assumed",
+                "the lines have no times: one second between them is assumed",
                 "log_line_prefix = '%m '",
             );
             When::new(Zero::Start, ordinal * SECOND_NS)
@@ -76,10 +77,9 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             match row(&line) {
                 Ok((row, longest_ns)) => {
                     b.checkpoint((track, when.ns), row);
-                    // The one slowest fsync is a call whose length is known; one that no session notices is no news.
+                    // The log states only the longest fsync, so it becomes a call.
                     if longest_ns >= SYNC_NOTICED_NS {
-                        // What an fsync() of a data file waits for is known, though nobody looked: that its dirty
-                        // pages are written.
+                        // An fsync() of a data file waits for its dirty pages to be written: the cause is inferred.
                         let (cause, basis) = (Cause::PageWriteback, Basis::Inferred);
                         let call = single_call(0, "checkpointer", OpKind::Fsync, longest_ns, cause, basis);
                         let start = when.ns.saturating_sub(i64::try_from(longest_ns).unwrap_or(0));
@@ -93,6 +93,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     Ok(())
 }
 
+/// Parses
 /// `wrote 1234 buffers (7.5%); ... write=269.456 s, sync=0.123 s, total=270.001 s; sync files=9, longest=0.05 s, ...`.
 fn row(line: &Line<'_>) -> Result<(CheckpointRow, u64), ImportError> {
     let seconds = |key: &str| -> Result<u64, ImportError> {
@@ -111,7 +112,7 @@ fn row(line: &Line<'_>) -> Result<(CheckpointRow, u64), ImportError> {
         at_ns: 0,
         critical_ns: total.saturating_sub(flush_ns),
         flush_ns,
-        // Buffers of the default 8 KiB.
+        // Assumes the default buffer size of 8 KiB.
         bytes: buffers.saturating_mul(8192),
         waited_for_thread: None,
         waited_for_call: None,

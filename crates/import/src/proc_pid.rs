@@ -1,4 +1,4 @@
-//! /proc/PID/status and /proc/PID/io: whether a process is in state D, and what it read and wrote.
+//! Reads /proc/PID/status and /proc/PID/io: whether a process is in state D, and how much it read and wrote.
 
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
@@ -24,7 +24,8 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// Lines of /proc/PID/io that are of the file system; rchar and wchar count pipes and sockets too.
+/// Lines of /proc/PID/io, and the column of those that count I/O of the file system; rchar and wchar also count pipes
+/// and sockets.
 const IO: &[(&str, Option<Column>)] = &[
     ("rchar", None),
     ("wchar", None),
@@ -41,7 +42,8 @@ fn io(text: &str) -> Option<(Option<Column>, i64)> {
     Some((*column, count(value.trim())?))
 }
 
-/// `VmRSS:   900000 kB`: keys are single words that begin with a capital letter (fs/proc/array.c).
+/// Whether the line is `VmRSS:   900000 kB` or similar: keys are words that begin with a capital letter
+/// (fs/proc/array.c).
 fn is_of_status(text: &str) -> bool {
     text.split_once(": ").is_some_and(|(key, _)| {
         key.starts_with(|c: char| c.is_ascii_uppercase()) && key.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_')
@@ -68,7 +70,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             "Pid" => task.pid = value.and_then(|value| value.parse().ok()),
             _ => match io(line.text) {
                 Some((column, value)) => cells.extend(column.map(|column| (column, Cell::of(column.kind, value)))),
-                // Further lines of status.
+                // Other lines of status.
                 None if task.state.is_some() && !line.is_blank() && is_of_status(line.text) => b.pass_over(),
                 None => break,
             },

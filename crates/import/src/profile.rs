@@ -1,5 +1,5 @@
-//! CPU profiles: perf top and perf report. Each row says which share of the samples was taken in one function, or in one
-//! chain of functions: tasks that run, `count` of 10 000 each.
+//! Reads CPU profiles: perf top and perf report. Each row has the share of samples in one function or one call chain,
+//! and becomes a running task with a count in 1/10 000 of the samples.
 
 use super::builder::Builder;
 use super::error::ImportError;
@@ -12,7 +12,7 @@ use flatwater_recording::{Cause, ReportedBy, SampledTask};
 
 pub const IMPORTER: Importer = Importer {
     name: "cpu-profile",
-    sentence: "perf top and perf report: shares of the samples by function or by chain of calls.",
+    sentence: "perf top and perf report: share of the samples by function or call chain.",
     kind: FormatKind::Unjudged,
     detect: |cursor| match cursor.next_text() {
         text if is_header(text) => 92,
@@ -22,8 +22,8 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// `# Overhead  Command  Shared Object  Symbol`, `# Children  Self  Samples ...`, `samples  pcnt function  DSO`,
-/// `PerfTop:   16096 irqs/sec  kernel:92.6%`, `Samples: 12K of event 'cycles'`.
+/// Whether the line is `# Overhead  Command  Shared Object  Symbol`, `# Children  Self  Samples ...`,
+/// `samples  pcnt function  DSO`, `PerfTop:   16096 irqs/sec  kernel:92.6%` or `Samples: 12K of event 'cycles'`.
 fn is_header(text: &str) -> bool {
     let words = |all: &[&str]| all.iter().all(|word| text.contains(word));
     words(&["Symbol", "Overhead"])
@@ -33,20 +33,20 @@ fn is_header(text: &str) -> bool {
         || (text.contains("Samples: ") && text.contains(" of event"))
 }
 
-/// A share in percent with its functions, innermost first.
+/// A share in percent, and its functions, innermost first.
 struct Row<'a> {
     percent: f64,
     task: &'a str,
     frames: Vec<&'a str>,
-    /// The row's first share includes what the function called.
+    /// The first share of the row includes called functions.
     children: bool,
-    /// That share, in percent.
+    /// The first share of the row, in percent.
     with_children: f64,
-    /// Branches of the tree of callers below it, so far.
+    /// Number of branches of the caller tree below the row so far.
     branches: u32,
 }
 
-/// Where a CPU stands that has nothing to do.
+/// Functions of idle CPUs.
 const IDLE: &[&str] = &[
     "native_safe_halt",
     "pv_native_safe_halt",
@@ -67,11 +67,12 @@ const IDLE: &[&str] = &[
     "plpar_hcall_norets",
     "snooze_loop",
 ];
-/// From this share on the idle time is no part of what was done.
+/// From this share on, idle time is excluded from the total.
 const IDLE_MIN_PERCENT: f64 = 10.0;
 
-/// `24.91%  0.00%  0  exe  [kernel.kallsyms]  [k] try_charge`, `223182.00 93.8% _spin_lock_irq  [kernel.kallsyms]`,
-/// `13.63% try_charge;try_to_free_mem_cgroup_pages;...` (callers first).
+/// Parses `24.91%  0.00%  0  exe  [kernel.kallsyms]  [k] try_charge`,
+/// `223182.00 93.8% _spin_lock_irq  [kernel.kallsyms]` and `13.63% try_charge;try_to_free_mem_cgroup_pages;...`
+/// (callers first).
 fn row(text: &str) -> Option<Row<'_>> {
     if text.len() > 4096 {
         return None;
@@ -102,7 +103,7 @@ fn row(text: &str) -> Option<Row<'_>> {
             branches: 0,
         });
     }
-    // `[k] f` and `[.] f` of newer versions; else the function stands before its image.
+    // Newer versions print `[k] f` and `[.] f`; older ones print the function before its image.
     let marked = rest.iter().position(|word| matches!(*word, "[k]" | "[.]" | "[g]" | "[u]" | "[H]"));
     let in_kernel = marked.map_or_else(
         || rest.iter().any(|word| word.contains("[kernel") || word.contains(".ko")),
@@ -120,8 +121,8 @@ fn row(text: &str) -> Option<Row<'_>> {
     Some(Row { percent: own.1, task, frames, children, with_children, branches: 0 })
 }
 
-/// A line of the tree below a row names a caller: `|--11.91%--ext4_mb_prefetch`, `---vfs_write`, `|          ext4_map_blocks`.
-/// Of several branches the first, and largest, is taken.
+/// Adds the caller on a line of the tree below a row: `|--11.91%--ext4_mb_prefetch`, `---vfs_write`,
+/// `|          ext4_map_blocks`. Follows only the first branch, which is the largest.
 fn callers<'a>(row: &mut Row<'a>, text: &'a str) {
     let text = text.trim();
     let branch = text.contains("--");
@@ -136,11 +137,11 @@ fn callers<'a>(row: &mut Row<'a>, text: &'a str) {
 
 const FRAMES_MAX: usize = 64;
 
-/// More than any profile has; perf prints some thousands.
+/// Maximum rows; perf prints some thousands.
 const ROWS_MAX: usize = 10_000;
 
-/// A table of children gives each function what it called too: of the functions of one cause the outermost counts, whole, and
-/// those inside it no second time.
+/// Removes double counts from a table with children, where the share of a function includes the functions that it
+/// calls. Of all functions with the same cause only the outermost counts, with its whole share.
 fn inclusive(rows: &mut [(u32, Row<'_>)]) {
     let cause = |row: &Row<'_>| row.frames.first().and_then(|name| cause_of(name)).filter(|_| row.children);
     let mut largest: Vec<(Cause, f64)> = Vec::new();
@@ -190,7 +191,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         }
     }
     inclusive(&mut rows);
-    // Shares are of what was done: a machine of many processors idles most of the time.
+    // Shares refer to busy time: a machine with many CPUs is idle most of the time.
     let scale = if (IDLE_MIN_PERCENT..100.0).contains(&idle) { 100.0 / (100.0 - idle) } else { 1.0 };
     for (line, row) in rows {
         let count = ((row.percent * scale).min(100.0) * 100.0).round() as u32;
@@ -204,7 +205,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         b.sampled_task(place, sample, row.frames.iter().map(|frame| (*frame).to_owned()).collect());
     }
     b.note(
-        "a CPU profile counts samples of what runs: `count` of a sampled task is its share in hundredths of a percent",
+        "a CPU profile counts samples of running code: `count` of a sampled task is its share in hundredths of a percent",
     );
     Ok(())
 }
@@ -216,7 +217,7 @@ mod tests {
     use flatwater_recording::Cause;
 
     #[test]
-    fn rows_of_every_version() {
+    fn rows_of_all_versions_parse() {
         for (text, percent, frames) in [
             ("223182.00 93.8% _spin_lock_irq    [kernel.kallsyms]", 93.8, &["_spin_lock_irq"][..]),
             ("  45.10%  [kernel]  [k] isolate_freepages_block", 45.1, &["isolate_freepages_block"]),
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn of_nested_functions_the_outermost_counts_once_and_idle_time_is_no_work() {
+    fn only_the_outermost_function_of_a_cause_counts_and_idle_time_is_excluded() {
         let text = "Samples: 1M of event 'cpu-clock', Event count (approx.): 3\n  Children      Self  Command  Shared Object  Symbol\n\
             +   80.00%    80.00%  swapper      [kernel.kallsyms]  [k] native_safe_halt\n\
             +   19.00%     0.00%  kworker/u16  [kernel.kallsyms]  [k] btrfs_reserve_extent\n\
@@ -251,11 +252,11 @@ mod tests {
             .filter(|task| task.cause == Some(Cause::BlockAllocation))
             .map(|task| task.count)
             .sum();
-        assert!((9_000..=9_500).contains(&counts), "{counts}: 18 or 19 of the 20 % that were no idling");
+        assert!((9_000..=9_500).contains(&counts), "{counts}: 18 or 19 of the 20 % that were busy");
     }
 
     #[test]
-    fn a_chain_is_a_stack_of_a_task_that_runs() {
+    fn a_chain_is_a_stack_of_a_running_task() {
         let text = "# Overhead  Command  Shared Object  Symbol\n13.63% try_charge;try_to_free_mem_cgroup_pages;do_try_to_free_pages;shrink_node\n";
         let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
         let task = made.header.sampled_tasks.first().expect("a sample");
@@ -263,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_below_a_row_are_its_stack() {
+    fn callers_below_a_row_extend_its_stack() {
         let text = "# Overhead  Command  Shared Object  Symbol\n# ........  .......  .............  ......\n#\n    32.09%  kworker/u400:20  [kernel.kallsyms]  [k] ext4_get_group_info\n            |          \n            |--11.91%--ext4_mb_prefetch\n            |          ext4_mb_regular_allocator\n            |          ext4_mb_new_blocks\n            |          \n            |--7.23%--other_caller\n            |          vfs_write\n";
         let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
         let task = made.header.sampled_tasks.first().expect("a sample");

@@ -1,6 +1,5 @@
-//! Settings of the kernel as people paste them (sysctl, files of /proc/sys and /sys), and what tells which machine it is
-//! (uname). df, mount, lsblk and the like are known and passed over: which lines of a paste were not understood should
-//! not name them.
+//! Reads kernel settings as people paste them (sysctl, files of /proc/sys and /sys), and uname. Output of df, mount,
+//! lsblk and lscpu is passed over, so that it is not reported as not understood.
 
 use super::builder::Builder;
 use super::error::ImportError;
@@ -57,7 +56,8 @@ fn observe(key: &str, value: &str, b: &mut Builder) {
     }
 }
 
-/// The value of a setting's file that the command before it named (`cat /proc/sys/vm/swappiness`); true if it was one.
+/// Reads the value of a setting's file that the last command printed (`cat /proc/sys/vm/swappiness`). Returns whether
+/// the line was such a value.
 pub fn by_command(text: &str, b: &mut Builder) -> bool {
     let path = b.command.as_deref().and_then(|command| command.split_whitespace().find(|word| word.starts_with('/')));
     let Some(key) = path.and_then(key_of) else { return false };
@@ -66,7 +66,7 @@ pub fn by_command(text: &str, b: &mut Builder) -> bool {
         value.len() <= 120 && (value.starts_with(|c: char| c.is_ascii_digit() || c == '-') || value.contains('['));
     if plain {
         observe(&key, value, b);
-        // Further lines are not this file's.
+        // The file has only one line.
         b.command = None;
     }
     plain
@@ -81,7 +81,7 @@ fn release(text: &str) -> Option<&str> {
     build.then_some(if is_release(first) { first } else { second }).filter(|word| is_release(word))
 }
 
-/// What stands over lists of file systems, disks and CPUs.
+/// Whether the line is the header of a list of file systems, disks or CPUs.
 fn is_listing_head(text: &str) -> bool {
     let text = text.trim_start();
     (text.starts_with("Filesystem ") && text.contains("Mounted on"))
@@ -125,7 +125,7 @@ mod tests {
     use crate::import_texts;
 
     #[test]
-    fn settings_of_every_form() {
+    fn settings_of_all_forms_parse() {
         for text in
             ["vm.dirty_ratio = 20", "vm.dirty_ratio=20 # ours", "  vm.dirty_ratio: 20", "/proc/sys/vm/dirty_ratio:20"]
         {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_a_prompt_names() {
+    fn a_value_below_a_cat_command_is_a_setting() {
         let text = "# cat /proc/sys/vm/swappiness\n60\n# cat /sys/kernel/mm/transparent_hugepage/enabled\nalways [madvise] never\nvm.dirty_ratio = 20\n";
         let setup = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording.header.setup;
         assert_eq!((setup.get("vm.swappiness"), setup.get("thp.enabled")), (Some("60"), Some("madvise")));

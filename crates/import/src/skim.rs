@@ -1,9 +1,9 @@
-//! Long logs: lines that cannot say anything are dropped by their bytes, before anybody asks what format they are.
+//! Drops lines of long logs that no importer can use, before any importer sees them.
 //!
-//! A gigabyte of syslog holds a few lines about stalls. A line is dropped if it is prose (or carries a log's time and
-//! prose behind it), holds none of the words that any importer looks for, and stands away from lines that do. Rows of
-//! figures and everything without letters stay. Only long files are skimmed, so that a paste is read whole. Once a
-//! recording holds as many values as it may, rows that it could not keep are dropped too.
+//! A gigabyte of syslog contains a few lines about stalls. A line is dropped if it is prose (or a log's time followed
+//! by prose), contains no word that an importer looks for, and is not near a line with such a word. Rows of figures and
+//! lines without letters stay. Only long files are skimmed; a paste is read whole. Once the recording is full, rows
+//! that it could not keep are dropped as well.
 
 use std::sync::LazyLock;
 
@@ -11,18 +11,18 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, Input};
 
 use super::{app, kernel_log};
 
-/// Chunks shorter than this are read whole.
+/// Shorter chunks are not skimmed.
 pub const CHUNK_BYTES_MIN: usize = 4 << 20;
-/// Lines that stay before and after one that says something: the rest of its report.
+/// Lines kept before and after a line with a strong word: they belong to the same report or table.
 const BEFORE: usize = 8;
 const AFTER: usize = 48;
-/// Share of letters from which on what follows a time is prose and no row of a table.
+/// Minimum share of letters after a time: with fewer the line may be a row of a table and is kept.
 const LETTERS_MIN: f64 = 0.35;
-/// A line without a time is prose if it has so many words and letters.
+/// Minimum words and share of letters of a line of prose without a time.
 const WORDS_MIN: usize = 5;
 const PROSE_LETTERS_MIN: f64 = 0.7;
 
-/// What tables and the other formats are known by, apart from the kernel's and the servers' own words.
+/// Words that identify tables and other formats, apart from the words of `kernel_log` and `app`.
 const WORDS: &[&str] = &[
     // Headers and keys of tables.
     "procs",
@@ -190,34 +190,34 @@ const WORDS: &[&str] = &[
     "Critical Sections",
 ];
 
-/// One table for all words: one look-up a byte, for a few megabytes of memory.
+/// Builds a DFA: one lookup per byte, at the cost of a few megabytes.
 fn automaton(words: impl Iterator<Item = &'static str>) -> Option<AhoCorasick> {
     AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(words).ok()
 }
 
-/// Words whose lines belong together: reports and tables.
+/// Words of reports and tables: the lines around them belong to them.
 static STRONG: LazyLock<Option<AhoCorasick>> =
     LazyLock::new(|| automaton(WORDS.iter().copied().chain(kernel_log::words())));
-/// Words whose lines say all that there is to say: errors of devices, complaints of servers.
+/// Words whose lines are complete by themselves: device errors, servers' messages.
 static WEAK: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| automaton(kernel_log::line_words().chain(app::words())));
-/// The words of the kernel's reports alone: what a full recording still has room for.
+/// The words of kernel reports alone: a full recording still takes these.
 static REPORTS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| automaton(kernel_log::words()));
 
 /// Why an importer may want a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tells {
     Nothing,
-    /// It is mostly figures.
+    /// Mostly figures.
     Figures,
-    /// It holds a word that a format is known by, or begins as one.
+    /// The line contains a word of a format, or begins as a format does.
     Words,
 }
 
-/// Why any importer may want this line, which no format was recognised before.
+/// Why an importer may want this line, if the lines before it are unknown.
 #[must_use]
 pub fn tells(line: &str) -> Tells {
     let digits = line.bytes().filter(u8::is_ascii_digit).count();
-    // `//` and `/*` begin comments, and no path.
+    // `//` and `/*` begin comments, not paths.
     let path = line.strip_prefix('/').is_some_and(|rest| !rest.starts_with(['/', '*', ' ']));
     let worded = path
         || line.starts_with(['$', '['])
@@ -236,30 +236,31 @@ pub fn may_tell(line: &str) -> bool {
     tells(line) != Tells::Nothing
 }
 
-/// What a chunk is skimmed for.
+/// What to keep of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum For {
-    /// Everything that any importer reads.
+    /// Every line that an importer may read.
     All,
-    /// Reports of the kernel: there is no room for more rows and calls.
+    /// Only reports of the kernel: the recording has no room for more rows and calls.
     Reports,
 }
 
-/// What is left of a chunk.
+/// The lines of a chunk that were kept.
 #[derive(Debug, Default)]
 pub struct Skimmed {
-    /// The lines that stay, each with its end.
+    /// The kept lines with their line ends.
     pub bytes: Vec<u8>,
-    /// Their numbers.
+    /// The number of each kept line.
     pub numbers: Vec<u32>,
-    /// The number of the line that the next chunk begins with.
+    /// The number of the first line of the next chunk.
     pub next: u32,
-    /// Lines with anything on them that were dropped, and the first of them.
+    /// How many lines were dropped, and the number and text of the first one.
     pub dropped: u64,
     pub first_dropped: Option<(u32, String)>,
 }
 
-/// Drops what cannot say anything from a chunk whose first line has the number `first`; `None` where nothing is dropped.
+/// Drops lines that no importer can use from a chunk whose first line has the number `first`. `None` if no line is
+/// dropped.
 #[must_use]
 pub fn skim(bytes: &[u8], first: u32, wanted: For) -> Option<Skimmed> {
     let strong = if wanted == For::All { STRONG.as_ref()? } else { REPORTS.as_ref()? };
@@ -271,7 +272,7 @@ pub fn skim(bytes: &[u8], first: u32, wanted: For) -> Option<Skimmed> {
         let start = line.checked_sub(1).map_or(0, |above| ends.get(above).copied().unwrap_or(bytes.len()));
         bytes.get(start..ends.get(line).copied().unwrap_or(bytes.len())).unwrap_or_default()
     };
-    // The next line from one on that holds a word.
+    // The first line from `line` on that contains one of the words.
     let next = |words: &AhoCorasick, line: usize| {
         let from = line.checked_sub(1).map_or(0, |above| ends.get(above).copied().unwrap_or(bytes.len()));
         let found = words.find(Input::new(bytes).range(from..))?;
@@ -280,7 +281,7 @@ pub fn skim(bytes: &[u8], first: u32, wanted: For) -> Option<Skimmed> {
     let next_line = first.saturating_add(u32::try_from(ends.len()).unwrap_or(u32::MAX));
     let mut kept = Skimmed { next: next_line, ..Skimmed::default() };
     let (mut telling, mut saying) = (next(strong, 0), weak.and_then(|weak| next(weak, 0)));
-    // Up to where the report of the last telling line reaches.
+    // One past the last line of the current report.
     let mut until = 0;
     for line in 0..lines {
         let text = span(line);
@@ -341,10 +342,10 @@ fn is_prose(line: &[u8]) -> bool {
         && words.take(WORDS_MIN).count() >= WORDS_MIN
 }
 
-/// What stands behind the time at the beginning of a log's line, of whichever log.
+/// The text after the time at the beginning of a log's line.
 fn after_time(line: &[u8]) -> Option<&[u8]> {
     let line = line.trim_ascii();
-    // A server that logs JSON.
+    // One JSON object a line.
     if line.starts_with(b"{\"") {
         return line.get(2..);
     }
@@ -371,7 +372,7 @@ fn after_time(line: &[u8]) -> Option<&[u8]> {
     (dated && digits(line, 11..13) && line.get(13) == Some(&b':')).then(|| line.get(19..)).flatten()
 }
 
-/// Without `<6>`.
+/// Removes a syslog level such as `<6>`.
 fn level(line: &[u8]) -> Option<&[u8]> {
     let inner = line.strip_prefix(b"<")?;
     let end = memchr::memchr(b'>', inner.get(..inner.len().min(4))?)?;
@@ -387,7 +388,7 @@ mod tests {
         for line in [
             "Nov 22 10:11:12 db1 sshd[12]: Accepted publickey for deploy from 10.1.2.3 port 22 ssh2",
             "<6>[   12.345678] input: Power Button as /devices/LNXSYSTM:00",
-            "2026-11-22T10:11:12.123Z INFO server: request served for somebody",
+            "2026-11-22T10:11:12.123Z INFO server: request served for client 7",
             "I1122 10:11:12.123456 1 controller.go:12] synced the endpoint",
             "{\"level\":\"info\",\"msg\":\"published local member\"}",
             "the quick brown fox jumps over the lazy dog",
@@ -409,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn source_code_tells_nothing_and_every_format_may() {
+    fn source_code_has_no_words_of_formats_and_tables_have() {
         for line in
             ["    let x = foo(bar, 12);", "}", "int main(void) {", "the quick brown fox", "// a comment", "/* so */"]
         {
@@ -427,8 +428,8 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_around_a_telling_line_stays_with_its_number() {
-        let line = "Nov 22 10:11:12 db1 sshd[12]: session opened for user deploy by somebody\n";
+    fn lines_around_a_report_are_kept_with_their_numbers() {
+        let line = "Nov 22 10:11:12 db1 sshd[12]: session opened for user deploy by root\n";
         let told = "Nov 22 10:11:12 db1 kernel: INFO: task db:4711 blocked for more than 120 seconds.\n";
         let text = format!("{}{told}{}", line.repeat(500), line.repeat(500));
         let left = skim(text.as_bytes(), 11, For::All).expect("most of it is dropped");
@@ -439,7 +440,7 @@ mod tests {
         let lines: Vec<&str> = std::str::from_utf8(&left.bytes).expect("text").lines().collect();
         assert_eq!(lines[BEFORE], told.trim_end());
         assert!(skim(told.as_bytes(), 1, For::All).is_none(), "nothing to drop");
-        // What one line says stands alone, and a full recording has no room for it.
+        // A weak word keeps its own line only, and a full recording drops that line too.
         let said = "Nov 22 10:11:12 db1 mysqld[9]: InnoDB: page_cleaner: 1000ms intended loop took 5223ms.\n";
         let text = format!("{}{said}{}", line.repeat(50), line.repeat(50));
         assert_eq!(skim(text.as_bytes(), 1, For::All).expect("dropped").numbers, [51]);

@@ -1,4 +1,4 @@
-//! The fast path over text that is no log against the slow one: what is skimmed must leave the same recording.
+//! Compares skimming with reading every line: both must give the same recording.
 
 use std::path::{Path, PathBuf};
 
@@ -7,8 +7,8 @@ use flatwater_recording::Recording;
 use crate::source::Source;
 use crate::{Reading, import_with};
 
-/// Lines that no format knows, before and behind each log.
-const PROSE: &str = "the quick brown fox jumps over the lazy dog and nobody says why\n";
+/// A line that no format knows, put before and after each log.
+const PROSE: &str = "the quick brown fox jumps over the lazy dog and then it rests\n";
 const LINES: usize = 70;
 
 fn inputs() -> Vec<PathBuf> {
@@ -27,7 +27,7 @@ fn import(text: &[u8], skim_from_bytes: usize) -> Option<Recording> {
     import_with(reading, sources).ok().map(|imported| imported.recording)
 }
 
-/// Everything that a rule can read; not how many lines were passed over, which differs on purpose.
+/// All data that a rule can read. The number of lines that were passed over differs on purpose and is left out.
 fn evidence(recording: &Recording) -> Vec<String> {
     let header = &recording.header;
     let mut said = vec![
@@ -44,7 +44,7 @@ fn evidence(recording: &Recording) -> Vec<String> {
 }
 
 #[test]
-fn a_skimmed_log_leaves_what_a_log_that_is_read_line_by_line_leaves() {
+fn a_skimmed_log_gives_the_same_recording_as_the_whole_log() {
     let (mut compared, mut differ) = (0, Vec::new());
     for path in inputs() {
         let log = std::fs::read(&path).expect("a golden input");
@@ -57,6 +57,6 @@ fn a_skimmed_log_leaves_what_a_log_that_is_read_line_by_line_leaves() {
             differ.push(path.display().to_string());
         }
     }
-    assert!(differ.is_empty(), "skimmed, these say something else:\n{}", differ.join("\n"));
+    assert!(differ.is_empty(), "these logs give another recording when skimmed:\n{}", differ.join("\n"));
     assert!(compared >= 80, "{compared} logs compared");
 }

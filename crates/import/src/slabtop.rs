@@ -1,4 +1,4 @@
-//! slabtop (`-o`, or pasted from the screen).
+//! Reads slabtop (`-o`, or copied from the screen).
 
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
@@ -10,7 +10,7 @@ use flatwater_recording::{Column, Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "slabtop",
-    sentence: "slabtop, once or again and again.",
+    sentence: "slabtop, one or several screens.",
     kind: FormatKind::Unjudged,
     detect: |cursor| match cursor.next_text().trim() {
         text if is_header(text) => 95,
@@ -26,7 +26,8 @@ fn is_header(text: &str) -> bool {
     words.next() == Some("OBJS") && words.next() == Some("ACTIVE")
 }
 
-/// A row is known without its header: two numbers, a share, a size, two numbers, a size in KiB, and a name.
+/// Whether the line is a row, also without a header: two numbers, a percentage, a size, two numbers, a size in KiB, a
+/// name.
 fn is_row(text: &str) -> bool {
     let words: Vec<&str> = text.split_whitespace().collect();
     let [objects, active, used, object, slabs, each, cache, name] = words.as_slice() else { return false };
@@ -79,7 +80,7 @@ fn cells<'a>(line: &Line<'a>) -> Result<(&'a str, Vec<(Column, Cell)>), ImportEr
     let cells = vec![
         (slabs::ACTIVE_OBJS, Cell::Gauge(number(active)?)),
         (slabs::NUM_OBJS, Cell::Gauge(number(objects)?)),
-        // Rounded to 10 bytes by slabtop itself.
+        // slabtop rounds it to 10 bytes.
         (slabs::OBJSIZE_BYTES, Cell::Gauge(bytes(object)?)),
         (slabs::NUM_SLABS, Cell::Gauge(number(slabs)?)),
         (slabs::SIZE_BYTES, Cell::Gauge(bytes(cache)?)),

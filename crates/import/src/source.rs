@@ -1,24 +1,24 @@
-//! A file in chunks, so that a log of any length is read in bounded memory.
+//! Reads a file in chunks, so that memory is bounded for a log of any length.
 //!
-//! A chunk ends where a section begins, so that no table loses its header: at the line, among the last ones of the chunk,
-//! that an importer knows best. JSON is one document and is taken whole, up to `text::FILE_BYTES_MAX`.
+//! A chunk ends where a section begins, so that no table loses its header: before the line with the highest score of
+//! any importer among the last `TAIL_BYTES`. A JSON document is one chunk, up to `text::FILE_BYTES_MAX`.
 
 use std::io::Read;
 
 use super::text::{Cursor, FILE_BYTES_MAX, Text};
 use super::{foreign, known, skim};
 
-/// Bytes that are read at once.
+/// Size of a chunk.
 const CHUNK_BYTES: usize = 32 << 20;
-/// Where the beginning of a section is looked for: this many bytes before the chunk's end.
+/// The end of a chunk in which the beginning of a section is searched.
 const TAIL_BYTES: usize = 256 << 10;
-/// A file is read up to here; what follows is a gap.
+/// Maximum bytes of a file that are read; the bytes after them are a gap.
 pub const SOURCE_BYTES_MAX: u64 = 16 << 30;
 
-/// Bytes of one file, a chunk at a time.
+/// A file that is read chunk by chunk.
 pub struct Source<'a> {
     reader: Box<dyn Read + 'a>,
-    /// Read and not yet handed out.
+    /// Bytes that were read and not yet returned.
     held: Vec<u8>,
     ended: bool,
     handed: u64,
@@ -39,7 +39,7 @@ impl<'a> Source<'a> {
         Source { reader: Box::new(reader), held: Vec::new(), ended: false, handed: 0, cut: false, document: false }
     }
 
-    /// The first bytes, without taking them.
+    /// The first bytes of the file, without consuming them.
     pub fn head(&mut self) -> std::io::Result<&[u8]> {
         self.fill(CHUNK_BYTES)?;
         Ok(&self.held)
@@ -48,7 +48,7 @@ impl<'a> Source<'a> {
     /// The next chunk; `None` at the end.
     pub fn next(&mut self) -> std::io::Result<Option<Vec<u8>>> {
         self.fill(CHUNK_BYTES)?;
-        // One document, or text of two bytes a letter, whose lines nobody can find yet.
+        // One JSON document, or UTF-16, whose line ends cannot be found before decoding.
         if self.handed == 0 && (is_document(&self.held) || foreign::is_wide(&self.held)) {
             self.fill(FILE_BYTES_MAX + 1)?;
             self.document = is_document(&self.held);
@@ -68,7 +68,7 @@ impl<'a> Source<'a> {
         Ok(Some(chunk))
     }
 
-    /// Reads until so many bytes are held, or the file ends.
+    /// Reads until `held` has this many bytes or the file ends.
     fn fill(&mut self, bytes: usize) -> std::io::Result<()> {
         while !self.ended && self.held.len() < bytes {
             let wanted = (bytes - self.held.len()) as u64;
@@ -81,18 +81,19 @@ impl<'a> Source<'a> {
 
 fn is_document(bytes: &[u8]) -> bool {
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace() && **byte < 0x80);
-    // Servers log a JSON object a line; a document's first line is short or endless.
+    // Servers log one JSON object a line, so `}` ends the first line. A document's first line is `{` or does not end
+    // so.
     first == Some(&b'{') && {
         let line = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
         line < 3 || !bytes.get(..line).is_some_and(|line| line.trim_ascii_end().ends_with(b"}"))
     }
 }
 
-/// Where the chunk ends that these bytes begin.
+/// The length of the chunk at the beginning of these bytes.
 fn end_of_chunk(bytes: &[u8]) -> usize {
     let from = bytes.len().saturating_sub(TAIL_BYTES);
     let tail = bytes.get(from..).unwrap_or_default();
-    // The last line may be cut.
+    // The last line may be incomplete.
     let Some(whole) = tail.iter().rposition(|byte| *byte == b'\n') else { return bytes.len() };
     let starts: Vec<usize> =
         tail.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1).collect();
@@ -100,8 +101,7 @@ fn end_of_chunk(bytes: &[u8]) -> usize {
     let mut cursor = Cursor::new(&text);
     let mut best: Option<(u8, u32)> = None;
     while let Some(line) = cursor.peek() {
-        // The first of the tail may have lost its beginning.
-        // What holds no word of any format begins no section.
+        // The first line of the tail may be incomplete, and a line without a word of any format begins no section.
         if line.number > 1 && !line.is_blank() && skim::may_tell(line.text) {
             let score = known(&cursor).map_or(0, |(score, _)| score);
             if score > 0 && best.is_none_or(|(so_far, _)| score >= so_far) {

@@ -1,7 +1,7 @@
-//! System calls with their durations: `strace -T` (also with -f, -t, -tt, -ttt, -r, -y) and `perf trace`.
+//! Reads system calls with durations: `strace -T` (also with -f, -t, -tt, -ttt, -r, -y) and `perf trace`.
 //!
-//! Read are calls that reach files: the rest may wait for a network or for a peer, which is no stall. A read() or write()
-//! without its file's path is kept only if it writes: most reads without a path are of sockets and pipes.
+//! Only calls on files are kept: others may wait for the network or a peer, which is not a stall. A read() without the
+//! path of its file is dropped, because most such reads are from sockets and pipes; a write() without a path is kept.
 
 use super::builder::{Builder, Track};
 use super::call_trace::op_of;
@@ -22,7 +22,7 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// Calls from this length on stand one by one; all are counted.
+/// Minimum duration of a call to keep it individually; all calls are counted.
 const SLOW_NS: u64 = 1_000_000;
 
 #[derive(Debug, PartialEq)]
@@ -54,7 +54,7 @@ fn of_strace(text: &str) -> Option<Called<'_>> {
         (pid, head) = (inner.trim().parse().ok()?, after.trim_start());
     }
     let mut when = None;
-    // The pid of -f into a file, and one or two times.
+    // The pid (-f with an output file) and one or two times.
     for _ in 0..3 {
         let Some((word, after)) = head.split_once(' ') else { break };
         if let Some(ns) = clock(word).filter(|_| word.matches(':').count() == 2) {
@@ -98,7 +98,7 @@ fn plain(name: &str) -> bool {
         && name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_')
 }
 
-/// The file behind the first descriptor: `3</data/wal>, ...`.
+/// The path after the first descriptor: `3</data/wal>, ...`.
 fn path_of(arguments: &str) -> Option<&str> {
     let (before, rest) = arguments.split_once('<')?;
     let first = !before.contains(',');
@@ -119,7 +119,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut at = 0_i64;
     while let Some(line) = cursor.peek() {
         let Some(call) = parse(line.text) else {
-            // Calls under way, signals and exits.
+            // Unfinished calls, signals and exits.
             let text = line.text.trim_end();
             let of_strace = text.ends_with("<unfinished ...>")
                 || text.contains("+++ exited")
@@ -142,7 +142,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             (when.zero, track, PerSecond::new(track))
         });
         let ns = i64::try_from(call.ns).unwrap_or(i64::MAX);
-        // strace prints when a call began; without any time calls follow one another.
+        // strace prints the time at which a call began; without times, each call follows the one before.
         let start = if call.when.is_some() && when.zero == *zero { when.ns } else { at };
         at = start.saturating_add(ns);
         let op = op_of(call.name);
@@ -169,7 +169,7 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn lines_of_strace_and_perf() {
+    fn lines_of_strace_and_perf_parse() {
         for (line, name, pid, us, file) in [
             ("fsync(5)                                = 0 <0.123456>", "fsync", 0, 123_456, None),
             ("12345 10:20:30.123456 fdatasync(5</data/wal>) = 0 <0.001>", "fdatasync", 12_345, 1000, Some("/data/wal")),

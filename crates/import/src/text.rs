@@ -1,5 +1,5 @@
-//! The text of one file, cleaned of what pasting adds (CRLF, terminal colours, mail quotes, wrapped rows), and a cursor
-//! over its lines. Cleaning keeps line numbers, and columns but for escape sequences and entities.
+//! The lines of one file without what pasting adds (CRLF, terminal colours, mail quotes, wrapped rows), and a cursor
+//! over them. Line numbers stay those of the file, and so do columns, except after escape sequences and entities.
 
 mod comment;
 pub mod dress;
@@ -17,33 +17,34 @@ use super::Importer;
 use super::when::When;
 use wrapped::Joins;
 
-/// Longer lines are cut: no format read here has them, bar JSON on one line.
+/// Longer lines are cut. Among the formats only JSON on one line is longer, and JSON is not cut.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
-/// Lines after these are cut off.
+/// Lines after this many are dropped.
 pub const LINES_MAX: usize = 8_000_000;
-/// Larger files are cut, and a gap says so.
+/// Larger files are cut, and a gap reports it.
 pub const FILE_BYTES_MAX: usize = 256 << 20;
 
-/// A cleaned file. Lines are spans of one buffer, so that JSON readers can have the rest of it in one piece.
+/// A cleaned file. All lines are spans of one buffer, so that JSON readers can take the remaining text in one piece.
 #[derive(Debug, Default)]
 pub struct Text {
     clean: String,
     spans: Vec<Span>,
-    /// Lines that were cut at `LINE_BYTES_MAX`.
+    /// Number of lines that were cut at `LINE_BYTES_MAX`.
     pub cut_lines: u32,
-    /// The file was longer than `FILE_BYTES_MAX`.
+    /// The file was longer than `FILE_BYTES_MAX` or had more than `LINES_MAX` lines.
     pub cut_file: bool,
-    /// The time in each line's prefix, where one was taken off.
+    /// The time in the prefix that was removed from each line.
     times: Vec<Option<When>>,
     asked: Cell<Option<(usize, Known)>>,
-    /// Answers that hold for every line of the same shape, each at its hash modulo `SHAPES`.
+    /// Importers that are known for all lines of a shape, at index hash modulo `SHAPES`.
     shapes: RefCell<Vec<Option<(u64, (u8, &'static Importer))>>>,
 }
 
-/// As many shapes of lines are remembered.
+/// Number of line shapes in the cache.
 const SHAPES: usize = 64;
 
-/// FNV-1a of a line with each run of digits as one: lines of the same hash differ in their figures only.
+/// FNV-1a of a line in which each run of digits counts as one digit. Lines with the same hash differ only in their
+/// figures.
 fn shape(text: &str) -> u64 {
     let (mut hash, mut in_digits) = (0xcbf2_9ce4_8422_2325_u64, false);
     for byte in text.bytes() {
@@ -56,56 +57,56 @@ fn shape(text: &str) -> u64 {
     hash
 }
 
-/// Which importer knows a line best, and how well.
+/// The best importer for a line, with its score.
 type Known = Option<(u8, &'static Importer)>;
 
 #[derive(Clone, Copy, Debug)]
 struct Span {
     start: u32,
     end: u32,
-    /// Columns removed at the left (mail quotes).
+    /// Columns removed on the left (mail quotes, prefixes, margins).
     removed: u32,
-    /// From 1; lines that were joined to the one before are missing.
+    /// From 1. Lines that were joined to the line above have no span.
     number: u32,
-    /// Lines of the file that this one was joined from.
+    /// Number of lines of the file that were joined into this one.
     lines: u32,
 }
 
-/// Lines of which a prefix was taken off.
+/// Lines without the prefix or marks that they had.
 #[derive(Debug)]
 pub struct Bare {
     pub text: Text,
     /// The time in the first prefix.
     pub when: Option<When>,
-    /// The file that `grep` names.
+    /// The file named by the prefix, as `grep` prints it.
     pub file: Option<String>,
-    /// How many lines of the whole text these are.
+    /// Number of lines of the original text.
     pub lines: usize,
-    /// What was taken off are the numbers of the lines, one after the other.
+    /// The prefix was a line number that rises by one from line to line.
     pub numbered: bool,
 }
 
-/// One line, without its end.
+/// One line, without its line end.
 #[derive(Clone, Copy, Debug)]
 pub struct Line<'a> {
     /// From 1.
     pub number: u32,
     pub text: &'a str,
     removed: u32,
-    /// Lines of the file that this one was joined from.
+    /// Number of lines of the file that were joined into this one.
     pub lines: u32,
 }
 
-/// A word of a line and where it stands.
+/// A word of a line and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token<'a> {
     pub text: &'a str,
-    /// From 1, in characters that were in the file before the quotes were removed.
+    /// From 1, in characters of the line in the file, including removed quotes.
     pub column: u32,
 }
 
 impl<'a> Line<'a> {
-    /// The column (from 1) of a piece of this line's text.
+    /// The column (from 1) of a slice of this line's text.
     #[must_use]
     pub fn column_of(&self, piece: &str) -> u32 {
         let offset = (piece.as_ptr() as usize).checked_sub(self.text.as_ptr() as usize);
@@ -117,7 +118,7 @@ impl<'a> Line<'a> {
         let line = *self;
         let (mut before, mut column) = (0, self.removed);
         line.text.split_whitespace().map(move |text| {
-            // Counted on from the token before: lines may be long.
+            // Counted from the token before: long lines would otherwise cost quadratic time.
             let offset = (text.as_ptr() as usize).saturating_sub(line.text.as_ptr() as usize);
             let passed = line.text.get(before..offset).map_or(0, |passed| passed.chars().count());
             column = column.saturating_add(u32::try_from(passed).unwrap_or(u32::MAX));
@@ -136,14 +137,14 @@ impl<'a> Line<'a> {
         self.text.trim().is_empty()
     }
 
-    /// First column after the line, where something is missing.
+    /// The first column after the line, for errors about missing text.
     #[must_use]
     pub fn end_column(&self) -> u32 {
         self.removed + u32::try_from(self.text.chars().count()).unwrap_or(u32::MAX - self.removed - 1) + 1
     }
 }
 
-/// The text of a file that begins with a byte order mark of UTF-16, as Windows' editors and shells write it.
+/// Decodes a file that begins with a UTF-16 byte order mark, as editors and shells on Windows write it.
 fn utf16(bytes: &[u8]) -> Option<String> {
     let unit: fn([u8; 2]) -> u16 = match bytes {
         [0xff, 0xfe, ..] => u16::from_le_bytes,
@@ -156,26 +157,26 @@ fn utf16(bytes: &[u8]) -> Option<String> {
 }
 
 impl Text {
-    /// Never fails: what is not UTF-8 becomes U+FFFD, which no format expects.
+    /// Cleans a whole file. Never fails: bytes that are not UTF-8 become U+FFFD, which no format contains.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Text {
         Text::from_line(bytes, 1)
     }
 
-    /// The same, of a part of a file whose first line has this number.
+    /// As `new`, for a part of a file whose first line has this number.
     #[must_use]
     pub fn from_line(bytes: &[u8], first: u32) -> Text {
         Text::numbered(bytes, first..=u32::MAX)
     }
 
-    /// The same, of lines with these numbers.
+    /// As `new`, for lines with these numbers.
     #[must_use]
     pub fn numbered(bytes: &[u8], numbers: impl IntoIterator<Item = u32>) -> Text {
         let cut_file = bytes.len() > FILE_BYTES_MAX;
         let bytes = bytes.get(..FILE_BYTES_MAX).unwrap_or(bytes);
         let raw = utf16(bytes).map_or_else(|| String::from_utf8_lossy(bytes), std::borrow::Cow::Owned);
         let mut text = Text { cut_file, ..Text::default() };
-        // Text in JSON may not be cut, and has no quotes or colours.
+        // JSON may not be cut, and has no mail quotes or colours.
         let json = raw.trim_start().starts_with('{')
             && !paste::is_fence(raw.trim_start().lines().next().unwrap_or_default().trim());
         let printable = !json && paste::is_quoted_printable(&raw);
@@ -199,12 +200,12 @@ impl Text {
             }
             let whole = text.clean.len();
             paste::clean(line.get(quote..).unwrap_or_default(), json, &mut text.clean);
-            // Colours, entities and tags may stand before the marks of a quote.
+            // The marks of a quote may follow colours, entities or tags.
             let inner =
                 if json || continued { 0 } else { paste::quote_bytes(text.clean.get(whole..).unwrap_or_default()) };
             let (quote, start) = (quote + inner, whole + inner);
             let written = text.clean.get(start..).unwrap_or_default();
-            // Before a soft break a blank belongs to the line.
+            // Before a soft break, trailing blanks belong to the line.
             let kept = if goes_on { written.len() } else { written.trim_end().len() };
             text.clean.truncate(start + kept);
             if text.spans.len() >= LINES_MAX {
@@ -235,18 +236,18 @@ impl Text {
         text
     }
 
-    /// Takes margins off, and puts broken lines together.
+    /// Removes margins and joins broken lines.
     pub fn respace(&mut self) {
         self.dedent();
         self.unwrap();
     }
 
-    /// Counts a line that was joined from several as one.
+    /// Makes lines that were joined from several count as one.
     pub fn count_joined_once(&mut self) {
         self.spans.iter_mut().for_each(|span| span.lines = 1);
     }
 
-    /// Puts together what a mail program broke, where a row or a frame says that it is not whole.
+    /// Joins lines that a mail program broke, where a row or frame is visibly incomplete.
     fn unwrap(&mut self) {
         let mut joins = Joins::default();
         let mut kept: Vec<Span> = Vec::new();
@@ -262,7 +263,7 @@ impl Text {
                 _ => joins.continues("", line),
             };
             if joined && let Some(last) = kept.last_mut().filter(|last| last.end < span.start) {
-                // The end of the line above and what was taken off at this one's left.
+                // The end of the line above, and the columns that were removed on the left of this line.
                 cuts.push(last.end as usize..span.start as usize);
                 last.end = span.end;
                 last.lines = last.lines.saturating_add(span.lines);
@@ -274,7 +275,7 @@ impl Text {
         if cuts.is_empty() {
             return;
         }
-        // They lie within a span now: as blanks they are a space between words.
+        // These bytes now lie within a span: blanks make them a space between words.
         let mut clean = std::mem::take(&mut self.clean).into_bytes();
         for cut in cuts {
             clean.get_mut(cut).unwrap_or_default().fill(b' ');
@@ -283,7 +284,7 @@ impl Text {
         (self.spans, self.times) = (kept, times);
     }
 
-    /// Whose the line is; the answer for the last one asked about is kept, and those that hold for all lines of a shape.
+    /// The importer for a line. Caches the answer for the last index, and answers that hold for all lines of a shape.
     pub fn asked_once(
         &self,
         index: usize,
@@ -318,8 +319,8 @@ impl Text {
         self.clean.get(span.start as usize..span.end as usize)
     }
 
-    /// The lines from `from` on that carry the prefix of the first one (a log collector's time and name, `grep`'s file),
-    /// without it; `None` where the line at `from` has none.
+    /// The lines from `from` on that have the same kind of prefix as the first one (a log collector's time and name,
+    /// `grep`'s file), without the prefix. `None` if the line at `from` has no prefix.
     #[must_use]
     pub fn without_prefix(&self, from: usize) -> Option<Bare> {
         let first = prefix::of(self.text_at(from)?)?;
@@ -379,7 +380,7 @@ impl Text {
     }
 }
 
-/// Where reading has got to. Importers peek to recognise and take what they understand.
+/// A position in the text. Importers peek at lines to detect a format, and take the lines that they understand.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor<'a> {
     text: &'a Text,
@@ -397,13 +398,13 @@ impl<'a> Cursor<'a> {
         self.ahead(0)
     }
 
-    /// The line `lines` after the next one.
+    /// The line that is `lines` lines after the next one.
     #[must_use]
     pub fn ahead(&self, lines: usize) -> Option<Line<'a>> {
         self.text.line(self.at.checked_add(lines)?)
     }
 
-    /// The next line's text, empty at the end.
+    /// The text of the next line; empty at the end.
     #[must_use]
     pub fn next_text(&self) -> &'a str {
         self.peek().map_or("", |line| line.text)
@@ -420,7 +421,7 @@ impl<'a> Cursor<'a> {
         self.text
     }
 
-    /// The time that stood before the next line, where a prefix was taken off.
+    /// The time in the prefix that was removed from the next line.
     #[must_use]
     pub fn when(&self) -> Option<When> {
         self.text.times.get(self.at).copied().flatten()
@@ -431,14 +432,14 @@ impl<'a> Cursor<'a> {
         self.at
     }
 
-    /// How many lines of the file with anything on them lie between here and a later cursor of the same text.
+    /// Number of lines of the file between here and a later cursor of the same text, without blank lines and breaks.
     #[must_use]
     pub fn lines_to(&self, later: &Cursor<'_>) -> u64 {
         let lines = (self.at..later.at).filter_map(|at| self.text.line(at));
         lines.filter(|line| !line.is_blank() && !is_break(line.text)).map(|line| u64::from(line.lines)).sum()
     }
 
-    /// The numbers of the first and the last line from here to a later place.
+    /// The numbers of the first line and the last non-blank line between here and a later cursor.
     #[must_use]
     pub fn numbers_to(&self, later: &Cursor<'_>) -> (u32, u32) {
         let number = |at: usize| self.text.spans.get(at).map_or(0, |span| span.number);
@@ -447,14 +448,14 @@ impl<'a> Cursor<'a> {
         (number(self.at), number(last))
     }
 
-    /// Everything from the next line on, in one piece.
+    /// The whole text from the next line on.
     #[must_use]
     pub fn rest(&self) -> &'a str {
         let start = self.text.spans.get(self.at).map_or(self.text.clean.len(), |span| span.start as usize);
         self.text.clean.get(start..).unwrap_or_default()
     }
 
-    /// Lines to take to get past a break (`...`, with blank lines round it); none if there is no break here.
+    /// Number of lines in the break at the cursor (`...` and blank lines around it). `None` if there is no break.
     #[must_use]
     pub fn lines_of_break(&self) -> Option<usize> {
         let lines = (0..64).take_while(|&at| self.ahead(at).is_some_and(|line| line.is_blank() || is_break(line.text)));
@@ -471,7 +472,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// `...` and what else stands for lines left out.
+/// Whether a line marks omitted lines: `...`, `[snip]` and the like.
 #[must_use]
 pub fn is_break(text: &str) -> bool {
     if text.len() > 80 {
@@ -501,7 +502,7 @@ mod tests {
     use super::{Cursor, Text};
 
     #[test]
-    fn what_pasting_adds_is_removed_and_columns_stay() {
+    fn quotes_and_colours_are_removed_and_columns_stay() {
         let text = Text::new(b"> > r b\r\n>\n\x1b[1;31mred\x1b[0m\tx\n> > 1 oops");
         let lines: Vec<&str> = (0..text.len()).filter_map(|at| text.line(at)).map(|line| line.text).collect();
         assert_eq!(lines, ["r b", "", "red x", "1 oops"]);
@@ -510,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_mail_program_broke_is_whole_again() {
+    fn lines_that_a_mail_program_broke_are_joined() {
         let text = Text::new(
             b"Device: rrqm/s wrqm/s r/s w/s rkB/s wkB/s avgrq-sz\navgqu-sz await svctm %util\nsda 0.00 1.00 2.00 3.00 4.00 5.00\n6.00 7.00 8.00 9.00 10.00\n\n[<ffffffff81>]\nio_schedule+0x73/0xc0\n",
         );
@@ -543,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_asked_about_once() {
+    fn the_importer_of_a_line_is_asked_for_once() {
         let text = Text::new(b"a\nb");
         let asked = std::cell::Cell::new(0);
         let ask = |index| {
@@ -560,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_differ_in_figures_are_asked_about_once_where_that_may_be() {
+    fn the_importer_of_a_line_shape_is_cached_if_allowed() {
         let text = Text::new(b"took 12 ms\ntook 7 ms\ntook 7 s\ntook 123 ms");
         let asked = |of_shape: bool| {
             let count = std::cell::Cell::new(0);

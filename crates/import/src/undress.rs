@@ -1,7 +1,7 @@
-//! Whether a block is read without what each of its lines is dressed in: if more comes of it.
+//! Reads a block without the additions of its lines (prefixes, numbers, marks) if that yields more.
 //!
-//! Many prefixes look like what tools print themselves: sar's rows begin with a clock, SMART's with a number, servers'
-//! lines with a date. So the first lines of the block are read both ways, and what is read decides.
+//! Many prefixes look like output of a tool: rows of sar begin with a clock, rows of SMART with a number, lines of
+//! servers with a date. So the first lines of a block are read both ways and the results compared.
 
 use std::cmp::Reverse;
 
@@ -10,24 +10,24 @@ use super::text::dress::{Kind, candidates};
 use super::text::{Bare, Cursor, Text};
 use super::{PREFIXES_MAX, Unknown, read_sections};
 
-/// Lines that are read both ways.
+/// Number of lines that are read both ways.
 const SAMPLE_LINES: usize = 120;
-/// A block has so many lines at least.
+/// Minimum lines of a block with the same addition.
 const DRESSED_MIN: usize = 3;
-/// The interval after which a kind is tried again becomes so many times as long each time, as a power of two; and that power's limit.
+/// After each failed trial of a kind the wait until the next is multiplied by 2^LONGER, up to 2^LONGER_MAX in total.
 const LONGER: u32 = 3;
 const LONGER_MAX: u32 = 18;
 
-/// After so many sections that no dress was taken off, only one line in `SELDOM` is looked at: long logs have no dress, or
-/// one from their first line on.
+/// After this many sections without an addition only one line in `SELDOM` is examined: long logs have no additions, or
+/// have them from the first line on.
 const PATIENCE: usize = 200;
 const SELDOM: usize = 64;
 
-/// Kinds that were tried in vain, with the line from which on they are tried again.
+/// Kinds that were tried without success, each with the position of the next trial and the number of failures so far.
 #[derive(Debug, Default)]
 pub struct Tried {
     kinds: Vec<(Kind, usize, u32)>,
-    /// Sections since the last block that was read without its dress.
+    /// Sections since the last block that was read without its additions.
     bare: usize,
 }
 
@@ -36,7 +36,8 @@ impl Tried {
         self.kinds.iter().find(|(known, ..)| known == kind).map_or(0, |(_, from, _)| *from)
     }
 
-    /// The next trial is much farther away than the last one was, so that a long log costs no more for it.
+    /// Postpones the next trial of this kind. The wait grows with each failure, so that trials stay cheap in a long
+    /// log.
     fn in_vain(&mut self, kind: &Kind, at: usize) {
         let wait = |doublings: u32| SAMPLE_LINES << (doublings * LONGER).min(LONGER_MAX);
         if let Some((_, from, doublings)) = self.kinds.iter_mut().find(|(known, ..)| known == kind) {
@@ -47,7 +48,7 @@ impl Tried {
     }
 }
 
-/// The block at the cursor without its dress, if more is read of it so.
+/// The block at the cursor without its additions, if that yields more.
 pub fn better(cursor: &Cursor<'_>, builder: &Builder, tried: &mut Tried, depth: usize) -> Option<Bare> {
     let (text, at) = (cursor.text(), cursor.position());
     tried.bare = tried.bare.saturating_add(1);
@@ -81,11 +82,13 @@ pub fn better(cursor: &Cursor<'_>, builder: &Builder, tried: &mut Tried, depth: 
     Some(text.undressed(at, &kind, usize::MAX).0)
 }
 
-/// What comes of lines: few of them that nobody knows or takes anything from, first; then many values, frames, calls and so on.
+/// The value of a reading: first, how few lines are unknown or yield nothing; then the number of values, frames, calls
+/// and so on.
 type Worth = (Reverse<u64>, usize);
 
-/// Whether to read the lines without their dress. Less of a log may not come of it, however little is left unknown: sar's rows
-/// without their clock are known as well. Lines that are numbered one by one are the exception: the numbers count as values.
+/// Whether to read the lines without their additions. Fewer unknown lines do not justify losing data: rows of sar
+/// without their clock are known as well. Line numbers are the exception, since they count as values in the plain
+/// reading.
 fn gains(plain: Worth, bare: Worth, numbered: bool) -> bool {
     if numbered {
         return bare.0 >= plain.0 && bare.1 > 0;

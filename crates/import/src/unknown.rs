@@ -1,10 +1,11 @@
-//! Lines that no importer knows: prompts, commands and paths say what follows, sentences nothing.
+//! Handles lines that no importer knows. Prompts, commands and paths announce the lines below them; sentences are
+//! ignored.
 
 use super::builder::Builder;
 use super::text::{Line, shown};
 use super::{Unknown, settings};
 
-/// Typed text round the tables is no evidence lost: prompts are remembered, short separators forgotten.
+/// Remembers prompts, ignores separators and prose, and counts everything else as not understood.
 pub fn unknown_line(line: Line<'_>, blank_from: u32, builder: &mut Builder, unknown: &mut Unknown) {
     if let Some(command) = prompt(line.text) {
         builder.understood_line(&line);
@@ -15,7 +16,7 @@ pub fn unknown_line(line: Line<'_>, blank_from: u32, builder: &mut Builder, unkn
         builder.understood_line(&line);
         return;
     }
-    // head, tail and grep print the file's path over its lines.
+    // head, tail and grep print the path of the file above its lines.
     if let Some(command) = of_proc(line.text).or_else(|| typed(line.text)) {
         builder.understood_line(&line);
         builder.command = Some(command);
@@ -27,9 +28,8 @@ pub fn unknown_line(line: Line<'_>, blank_from: u32, builder: &mut Builder, unkn
         builder.command = Some(format!("cat {path}"));
         return;
     }
-    // trace-cmd and perf print the number of CPUs first.
-    // bcc and bpftrace say what they do and echo the key that ended them.
-    // journalctl says where it begins and where the machine was restarted.
+    // Status lines: trace-cmd and perf print the number of CPUs first; bcc and bpftrace announce what they do and echo
+    // the key that ended them; journalctl says where the journal begins and where the machine rebooted.
     let said = [
         "-- Logs begin",
         "-- Journal begins",
@@ -60,7 +60,7 @@ pub fn unknown_line(line: Line<'_>, blank_from: u32, builder: &mut Builder, unkn
     unknown.first.get_or_insert_with(|| (line.number, shown(line.text)));
 }
 
-/// A sentence that somebody wrote round the log: words without any figure.
+/// Whether the line is a sentence that a person wrote around the log: words without figures.
 fn is_prose(text: &str) -> bool {
     let letters = text.chars().filter(|c| c.is_alphabetic()).count();
     let written = text.chars().filter(|c| !c.is_whitespace()).count();
@@ -69,7 +69,7 @@ fn is_prose(text: &str) -> bool {
         && letters * 10 >= written * 9
 }
 
-/// `/proc/4350/comm = xfs_io`, `/proc/4350/stack : ...` without more: whose stack follows.
+/// `/proc/4350/comm = xfs_io` or `/proc/4350/stack : ...`: the process whose stack follows.
 fn of_proc(text: &str) -> Option<String> {
     let path = text.trim().strip_prefix("/proc/")?.split([' ', ':', '=']).next()?;
     let (pid, file) = path.split_once('/')?;
@@ -77,7 +77,7 @@ fn of_proc(text: &str) -> Option<String> {
     (known && pid.bytes().all(|c| c.is_ascii_digit())).then(|| format!("cat /proc/{pid}/stack"))
 }
 
-/// A command without its prompt, alone on its line.
+/// A command without a prompt, alone on its line.
 fn typed(text: &str) -> Option<String> {
     const TOOLS: &[&str] = &[
         "cat",
@@ -157,7 +157,7 @@ mod tests {
             assert!(is_break(text), "{text}");
         }
         assert!(!is_break("a..."));
-        assert!(is_prose("our shop has been slow since last week, and nobody knows why"));
+        assert!(is_prose("our shop has been slow since last week, without a known cause"));
         assert!(
             !is_prose("Device rrqm/s wrqm/s r/s w/s rkB/s") && !is_prose("total used free") && !is_prose("a b c d 1")
         );

@@ -1,12 +1,10 @@
-//! vmstat of every age: the layout of 1999 (`r b w swpd free ... id`), with and without `-n -t -w -a`, steal and guest
-//! columns.
+//! Reads vmstat of all versions: the layout of 1999 (`r b w swpd free ... id`), `-n -t -w -a`, steal and guest columns.
 //!
-//! Its first row after the start holds averages since boot in the rate columns, with `-n` too (which only
-//! keeps the header from coming again); its levels are of the moment. So that row gives the levels at the start
-//! and 0 for every counter, and its averages are kept as a mark.
+//! The rate columns of the first row are averages since boot, also with `-n` (which only prints the header once); its
+//! levels are current. So the first row gives levels, sets every counter to 0, and keeps the averages as a mark.
 //!
-//! bi and bo are blocks of 1 KiB in every version: they are /proc's pgpgin and pgpgout (before 2.4, those of
-//! /proc/stat's `page` line), and `-S` does not touch them. swpd ... cache, si and so follow `-S`, KiB by default.
+//! bi and bo are blocks of 1 KiB in all versions: pgpgin and pgpgout of /proc/vmstat (before 2.4 the `page` line of
+//! /proc/stat), independent of `-S`. swpd to cache, si and so follow `-S`; their default unit is KiB.
 
 use super::builder::{Builder, Cell, Track};
 use super::error::ImportError;
@@ -25,11 +23,11 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// A row as read: values by column, and the time of `-t`.
+/// A row: values by column, and the time of `-t`.
 struct Row {
     values: Vec<f64>,
     stamp: Option<i64>,
-    /// Rows before this one were left out of the log.
+    /// The log omits rows before this one.
     after_hole: bool,
 }
 
@@ -39,14 +37,14 @@ fn is_header(text: &str) -> bool {
     begins && ["swpd", "free", "si", "bi"].iter().all(|name| words().any(|word| word == *name))
 }
 
-/// The line of group names over the header.
+/// Whether this is the line of group names above the header.
 fn is_groups(text: &str) -> bool {
     let text = text.trim_start().trim_start_matches("--time--").trim_start().trim_start_matches('-');
     text.starts_with("procs") && text.contains("memory")
 }
 
-/// The columns of a row without a header, if it can be one: whole numbers, of which the last ones add up to 100 %. Those of
-/// 2.6 on have `us sy id wa`, `st` and `gu`; those before have `w`, and end with `us sy id`. A time may stand behind them.
+/// The columns of a row without a header: integers, the last of which sum to 100 %. Since 2.6 a row ends with
+/// `us sy id wa`, `st` and `gu`; older ones have `w` and end with `us sy id`. A time may follow.
 fn usual(text: &str) -> Option<Vec<&'static str>> {
     const NAMES: [&str; 18] = [
         "r", "b", "swpd", "free", "buff", "cache", "si", "so", "bi", "bo", "in", "cs", "us", "sy", "id", "wa", "st",
@@ -69,7 +67,7 @@ fn usual(text: &str) -> Option<Vec<&'static str>> {
     }
 }
 
-/// vmstat of BSD, Solaris and macOS: other columns, other units.
+/// Whether this is a header of BSD, Solaris or macOS, with other columns and units.
 fn is_foreign(text: &str) -> bool {
     let mut words = text.split_whitespace();
     let begins = words.next() == Some("r") && words.next() == Some("b");
@@ -81,7 +79,7 @@ fn detect(cursor: &Cursor<'_>) -> u8 {
     match () {
         () if is_header(text) => 95,
         () if is_groups(text) && cursor.ahead(1).is_some_and(|line| is_header(line.text)) => 95,
-        // The line of names was lost.
+        // The header is missing below the group names.
         () if is_groups(text) && cursor.ahead(1).is_some_and(|line| usual(line.text).is_some()) => 90,
         () if usual(text).is_some() && cursor.ahead(1).is_some_and(|line| usual(line.text).is_some()) => 35,
         () if is_foreign(text) => 60,
@@ -99,14 +97,17 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         None => first,
     };
     if is_foreign(header.text) {
-        return Err(ImportError::line(&header, "the columns of Linux' vmstat (this is another system's)"));
+        return Err(ImportError::line(
+            &header,
+            "the columns of vmstat on Linux: this is from another operating system",
+        ));
     }
-    // A header under `-t` ends with the name of the zone, `UTC`.
+    // With `-t` the header ends with the name of the zone, `UTC`.
     let mut columns: Vec<&str> = header.tokens().map(|token| token.text).take_while(|name| is_column(name)).collect();
     if let Some(usual) = cursor.peek().and_then(|line| usual(line.text)).filter(|_| columns.len() < 10) {
         b.gap(
             "the names of vmstat's columns",
-            "their line was cut off: taken as those that procps prints since 2.6",
+            "the header is missing: the columns are assumed from their number",
             "paste the header with the rows",
         );
         columns = usual;
@@ -139,7 +140,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// After a break the table continues, with its header again or without.
+/// Whether this line, after a break, continues the table, with or without a header.
 fn goes_on(line: Option<Line<'_>>, header: &Line<'_>) -> bool {
     let Some(line) = line else { return false };
     let row =
@@ -153,7 +154,7 @@ fn is_column(name: &str) -> bool {
 
 fn row(line: &Line<'_>, columns: &[&str]) -> Result<Row, ImportError> {
     let mut tokens: Vec<Token<'_>> = line.tokens().collect();
-    // ExaWatcher and others put the time before the row.
+    // ExaWatcher and other collectors put the time before the row; the time is dropped.
     let clocked = tokens.first().is_some_and(|first| first.text.contains(':') && clock(first.text).is_some());
     if clocked && tokens.len() == columns.len() + 1 {
         tokens.remove(0);
@@ -176,16 +177,16 @@ fn row(line: &Line<'_>, columns: &[&str]) -> Result<Row, ImportError> {
     Ok(Row { values, stamp, after_hole: false })
 }
 
-/// Where the value of a column goes.
+/// The meaning of a column.
 #[derive(Clone, Copy)]
 enum Meaning {
     Level(Column),
     /// Memory, in the unit of `-S`.
     Memory(Column),
     PerSecond(Column),
-    /// Memory per second, to become pages.
+    /// Memory per second; converted to pages.
     Swap(Column),
-    /// Percent of all CPUs' time.
+    /// Percentage of the time of all CPUs.
     Time(Column),
 }
 
@@ -214,7 +215,8 @@ fn meaning(name: &str) -> Option<Meaning> {
     })
 }
 
-/// Bytes in one unit of the memory columns. The text does not say it, but KiB are whole pages, so multiples of 4.
+/// Bytes per unit of the memory columns. The log does not state the unit, but values in KiB are whole pages, so
+/// multiples of 4.
 fn memory_unit(b: &mut Builder, columns: &[&str], rows: &[Row]) -> f64 {
     if let Some(unit) = b.command.as_deref().and_then(unit_of_command) {
         return unit;
@@ -227,17 +229,17 @@ fn memory_unit(b: &mut Builder, columns: &[&str], rows: &[Row]) -> f64 {
     if memory().all(|value| value % 4.0 == 0.0) {
         return 1024.0;
     }
-    // Without `wa` it is older than -S: what is no multiple was edited by somebody.
+    // vmstat without `wa` is older than -S: values that are not multiples of 4 were edited.
     if !columns.contains(&"wa") {
         return 1024.0;
     }
-    // Below 16 MiB in KiB there is no such machine any more; buffers of 5 GiB are rare; -S k (1000 bytes) keeps the
-    // numbers large.
+    // No machine has less than 16 MiB, and buffers of 5 GiB are rare, so small values are MiB; -S k (1000 bytes) keeps
+    // the values large.
     let largest = memory().fold(0.0, f64::max);
     let few_buffers = of(|name| name == "buff").fold(0.0, f64::max) < 5_000.0;
     let megabytes = largest < 16_384.0 || (largest < 4_000_000.0 && few_buffers);
     let (unit, name) = if megabytes { (1_048_576.0, "MiB (-S M)") } else { (1000.0, "1000 bytes (-S k)") };
-    let why = format!("its memory columns are not multiples of a page in KiB, so {name} is assumed");
+    let why = format!("the memory columns are not multiples of 4 KiB, so {name} is assumed");
     b.gap("unit of vmstat", why, "keep the command line in the log");
     unit
 }
@@ -263,7 +265,7 @@ fn unit_of_command(command: &str) -> Option<f64> {
     })
 }
 
-/// Seconds between rows as the prompt's `vmstat -n 5 100` has them.
+/// Seconds between rows, from a command such as `vmstat -n 5 100`.
 fn interval_of_command(command: &str) -> Option<i64> {
     let words = command.split_whitespace().skip_while(|word| !word.ends_with("vmstat")).skip(1);
     let seconds: i64 = words.filter_map(|word| word.parse().ok()).next()?;
@@ -290,7 +292,7 @@ fn emit(b: &mut Builder, columns: &[&str], rows: &[Row]) {
     if rows.iter().any(|row| row.after_hole) {
         b.gap(
             "some rows of vmstat",
-            "left out in the log ('...'): the rows after are put right after those before",
+            "the log omits them ('...'): the rows after the hole directly follow those before it",
             "",
         );
     }
@@ -307,7 +309,7 @@ fn emit(b: &mut Builder, columns: &[&str], rows: &[Row]) {
     }
 }
 
-/// The first row: levels, zero counters, and a mark with its averages.
+/// Writes the first row: levels, counters of 0, and a mark with its averages.
 fn first_row(b: &mut Builder, place: (Track, i64), columns: &[&str], rows: &[Row], unit: f64) {
     let Some(row) = rows.first() else { return };
     push(b, place, columns, row, unit, 0);

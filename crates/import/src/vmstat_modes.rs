@@ -1,5 +1,5 @@
-//! vmstat's other tables: `-s` (totals since boot), `-d` (disks) and `-m` (slab caches). They are totals and levels of one
-//! moment; repeated, they become counters.
+//! Reads vmstat's other tables: `-s` (totals since boot), `-d` (disks) and `-m` (slab caches). Repeated outputs become
+//! counters.
 
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
@@ -95,7 +95,8 @@ fn numbers<'a, const N: usize>(line: &Line<'a>, names: [&str; N]) -> Result<(&'a
     Ok((tokens.first().map_or("", |token| token.text), values))
 }
 
-/// Requests, merged, sectors of 512 bytes and ms, of reads and of writes; requests under way, seconds with any.
+/// Reads `vmstat -d`: requests, merged requests, sectors of 512 bytes and ms, of reads and of writes; requests in
+/// flight, seconds with any.
 fn disk<'a>(line: &Line<'a>) -> Row<'a> {
     let names = ["reads", "merged", "sectors", "ms", "writes", "merged", "sectors", "ms", "cur", "sec"];
     let (name, [reads, _, read_sectors, read_ms, writes, _, write_sectors, write_ms, current, seconds]) =
@@ -114,7 +115,8 @@ fn disk<'a>(line: &Line<'a>) -> Row<'a> {
     Ok((name, cells))
 }
 
-/// Objects in use, objects, bytes of each. `Pages` is objects per slab in some versions, so it is left out.
+/// Reads `vmstat -m`: objects in use, objects, bytes per object. `Pages` means objects per slab in some versions and is
+/// ignored.
 fn slab<'a>(line: &Line<'a>) -> Row<'a> {
     let (name, [active, total, bytes]) = numbers(line, ["Num", "Total", "Size"])?;
     let cells = vec![
@@ -135,7 +137,7 @@ fn totals(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         }
         cursor.take();
         let value = i64::try_from(value).unwrap_or(i64::MAX);
-        // The unit of -S stands before the name; a name has no word of one letter.
+        // The unit of -S is before the name; no name begins with a word of one letter.
         let (unit, name) = match rest.trim().split_once(' ') {
             Some((unit, name)) if unit.len() == 1 => (unit, name.trim()),
             _ => ("", rest.trim()),
@@ -169,7 +171,7 @@ fn total(name: &str, value: i64, unit: &str) -> Option<(Column, Cell)> {
         "inactive memory" => Some(meminfo::INACTIVE_BYTES),
         "free memory" => Some(meminfo::MEM_FREE_BYTES),
         "buffer memory" => Some(meminfo::BUFFERS_BYTES),
-        // What vmstat calls so is the page cache.
+        // vmstat's name for the page cache.
         "swap cache" => Some(meminfo::CACHED_BYTES),
         "total swap" => Some(meminfo::SWAP_TOTAL_BYTES),
         "used swap" => Some(meminfo::SWAP_USED_BYTES),
@@ -192,7 +194,7 @@ fn total(name: &str, value: i64, unit: &str) -> Option<(Column, Cell)> {
         "interrupts" => (cpu::INTR, 1),
         "CPU context switches" => (cpu::CTXT, 1),
         "forks" => (cpu::PROCESSES, 1),
-        // KiB in all versions; procps 4 says `K paged in`.
+        // KiB in all versions; procps 4 prints `K paged in`.
         "pages paged in" | "paged in" => (vmstat::PGPGIN, 1),
         "pages paged out" | "paged out" => (vmstat::PGPGOUT, 1),
         "pages swapped in" => (vmstat::PSWPIN, 1),

@@ -1,4 +1,4 @@
-//! Times as logs write them. Text without a zone is read as UTC: what matters is the distance between rows.
+//! Parses times as logs print them. Text without a zone is read as UTC: the distance between rows matters most.
 
 use chrono::{DateTime, Datelike, NaiveDate};
 
@@ -7,18 +7,18 @@ use super::number::number;
 pub const SECOND_NS: i64 = 1_000_000_000;
 pub const DAY_NS: i64 = 86_400 * SECOND_NS;
 
-/// Which zero an instant counts from. Tracks of one zero are joined exactly; others as well as can be.
+/// The zero that an instant counts from. Tracks with the same zero are joined exactly, others approximately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Zero {
     /// 1970-01-01.
     Epoch,
-    /// The first of January of a year that the text does not name (syslog), counted in 1972, a leap year.
+    /// January 1 of a year that the text does not name (syslog). Counted in 1972, a leap year.
     Year,
     /// Midnight of a day that the text does not name.
     Day,
-    /// The machine's boot (printk, ftrace).
+    /// The boot of the machine (printk, ftrace).
     Boot,
-    /// The start of the log itself.
+    /// The start of the log.
     Start,
 }
 
@@ -36,7 +36,7 @@ impl When {
     }
 }
 
-/// Days since 1970-01-01 of a date of the Gregorian calendar; `None` if there is no such day.
+/// Days from 1970-01-01 to a Gregorian date; `None` if the date does not exist or is not in 1970 to 2200.
 #[must_use]
 pub fn days(year: i64, month: i64, day: i64) -> Option<i64> {
     let (month, day) = (u32::try_from(month).ok()?, u32::try_from(day).ok()?);
@@ -45,13 +45,13 @@ pub fn days(year: i64, month: i64, day: i64) -> Option<i64> {
     Some(date.signed_duration_since(NaiveDate::default()).num_days())
 }
 
-/// The year that an instant since 1970 falls in.
+/// The year of an instant in ns since 1970.
 #[must_use]
 pub fn year_of(epoch_ns: i64) -> i64 {
     i64::from(DateTime::from_timestamp_nanos(epoch_ns).year())
 }
 
-/// `10:30:55`, `10:30:55.123456`, `10:30:55,123` and `10:30`: ns since midnight.
+/// Parses `10:30:55`, `10:30:55.123456`, `10:30:55,123` and `10:30` as ns since midnight.
 #[must_use]
 pub fn clock(text: &str) -> Option<i64> {
     let mut fields = text.split(':');
@@ -69,7 +69,7 @@ pub fn clock(text: &str) -> Option<i64> {
     whole.then(|| (hours * 3600 + minutes * 60) * SECOND_NS + (seconds * 1e9).round() as i64)
 }
 
-/// Turns an hour of the 12-hour clock round; `None` if the word is neither AM nor PM.
+/// Converts a time of the 12-hour clock to the 24-hour clock; `None` if the word is neither AM nor PM.
 #[must_use]
 pub fn half_day(ns: i64, word: &str) -> Option<i64> {
     let noon = DAY_NS / 2;
@@ -80,8 +80,8 @@ pub fn half_day(ns: i64, word: &str) -> Option<i64> {
     }
 }
 
-/// A date of any order that tools print: `2026-11-21`, `11/21/2026`, `11/21/26`, `21.11.2026`. Days since 1970.
-/// With slashes the month comes first (sar's default), unless it cannot be one.
+/// Parses a date as tools print it: `2026-11-21`, `11/21/2026`, `11/21/26`, `21.11.2026`. Days since 1970.
+/// With slashes the month comes first (sar's default), unless the number is too large for a month.
 #[must_use]
 pub fn date(text: &str) -> Option<i64> {
     let separator = text.chars().find(|c| !c.is_ascii_digit())?;
@@ -122,7 +122,7 @@ pub fn month(text: &str) -> Option<i64> {
     (whole && text.len() <= 9).then_some(place as i64 + 1)
 }
 
-/// `+01:00`, `-0500`, `Z`, `UTC`, `GMT`: seconds east; names of other zones are not distinguished and count as UTC.
+/// Seconds east of UTC: `+01:00`, `-0500`, `Z`, `UTC`, `GMT`. Names of other zones count as UTC.
 fn zone(text: &str) -> Option<i64> {
     let (sign, digits) = match text.as_bytes().first()? {
         b'+' => (1, text.get(1..)?),
@@ -139,7 +139,7 @@ fn zone(text: &str) -> Option<i64> {
     Some(sign * (hours * 3600 + minutes * 60))
 }
 
-/// `2026-11-21T08:19:55.123+01:00` and the like; the time may be absent for nothing.
+/// Parses `2026-11-21T08:19:55.123+01:00` and similar forms.
 #[must_use]
 pub fn iso(text: &str) -> Option<When> {
     let (day, rest) = text.split_once(['T', ' '])?;
@@ -152,7 +152,7 @@ pub fn iso(text: &str) -> Option<When> {
     Some(When::new(Zero::Epoch, day * DAY_NS + clock(time)? - offset * SECOND_NS))
 }
 
-/// Seconds, milliseconds, microseconds or nanoseconds since 1970, distinguished by their size (1995 to 2100).
+/// Parses seconds, milliseconds, microseconds or nanoseconds since 1970; the size gives the unit (1995 to 2100).
 #[must_use]
 pub fn epoch(text: &str) -> Option<When> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
@@ -171,7 +171,7 @@ pub fn epoch(text: &str) -> Option<When> {
     Some(When::new(Zero::Epoch, value.checked_mul(unit)? + (part * unit as f64).round() as i64))
 }
 
-/// What `date` prints: `Sat Nov 21 08:19:55 UTC 2026`, `Sat 21 Nov 2026 08:19:55 AM UTC`.
+/// Parses the output of `date`: `Sat Nov 21 08:19:55 UTC 2026`, `Sat 21 Nov 2026 08:19:55 AM UTC`.
 fn date_command(text: &str) -> Option<When> {
     let words: Vec<&str> = text.split_whitespace().collect();
     if !(4..=7).contains(&words.len()) {
@@ -202,8 +202,8 @@ fn date_command(text: &str) -> Option<When> {
     Some(When::new(Zero::Epoch, day * DAY_NS + half.or(time)? - offset * SECOND_NS))
 }
 
-/// A line that is nothing but a time, as loops print between snapshots: `== 2026-01-01 10:00:00 ==`, the output of
-/// `date`, seconds since 1970, OSWatcher's `zzz ***`, `time: 10:00:00`.
+/// The time of a line that contains only a time, as loops print it between snapshots: `== 2026-01-01 10:00:00 ==`,
+/// output of `date`, seconds since 1970, OSWatcher's `zzz ***`, `time: 10:00:00`.
 #[must_use]
 pub fn stamp(line: &str) -> Option<When> {
     if line.len() > 80 {
@@ -217,7 +217,7 @@ pub fn stamp(line: &str) -> Option<When> {
         }
     }
     let inner = inner.trim_end_matches(':');
-    // iostat -t, and logs of the United States.
+    // iostat -t, and logs in the US locale.
     let slashed = || {
         let words: Vec<&str> = inner.split_whitespace().collect();
         let (day, time) = (date(words.first()?)?, clock(words.get(1)?)?);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn both_clocks() {
+    fn times_of_12_and_24_hour_clocks_parse() {
         assert_eq!(clock("10:30:55"), Some(37_855 * SECOND_NS));
         assert_eq!(half_day(clock("12:00:01").expect("a time"), "AM"), Some(SECOND_NS));
         assert_eq!(half_day(clock("12:00:01").expect("a time"), "PM"), Some(43_201 * SECOND_NS));
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_a_time() {
+    fn lines_that_contain_only_a_time_are_stamps() {
         let when = |ns| Some(When::new(Zero::Epoch, ns));
         let ns = days(2026, 11, 21).expect("a day") * DAY_NS + clock("08:19:55").expect("a time");
         for text in [

@@ -1,4 +1,4 @@
-//! What a writer that watches itself prints: `6582 - Delayed 4806 ms.`, `Max write delay: 14968 ms.`.
+//! Reads logs of writers that time themselves: `6582 - Delayed 4806 ms.`, `Max write delay: 14968 ms.`.
 
 use super::builder::Builder;
 use super::error::ImportError;
@@ -40,12 +40,12 @@ fn parse(text: &str) -> Option<Said> {
         return Some(Said::Max { ns: milliseconds(rest)? });
     }
     let (pid, rest) = text.split_once(" - Delayed")?;
-    // Loggers put their own words before the pid.
+    // Loggers add a prefix before the pid.
     let pid = pid.split_whitespace().last()?.trim_matches(['[', ']', ':']).parse().ok()?;
     Some(Said::Delayed { pid, ns: milliseconds(rest)? })
 }
 
-/// ` 4806 ms.` -> ns; up to an hour, above which nothing is a delay.
+/// Parses ` 4806 ms.` as ns; `None` from one hour on, which is not a delay.
 fn milliseconds(text: &str) -> Option<u64> {
     let mut words = text.split_whitespace();
     let (value, unit) = (words.next()?, words.next().unwrap_or("ms"));
@@ -76,12 +76,12 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             Said::Writing => {}
             Said::Max { ns } => b.delay_max(ns),
             Said::Delayed { pid, ns } => {
-                // A delay is printed when it is over, and the log says no more about when that was.
+                // The writer prints a delay when it ends; the log has no other time.
                 at = at.saturating_add(i64::try_from(ns).unwrap_or(0)).saturating_add(SECOND_NS / 1000);
                 told = true;
                 let start = at.saturating_sub(i64::try_from(ns).unwrap_or(0));
                 b.delay((track, at), BulkDelay { pid, at_ns: 0, delay_ns: ns });
-                // All of it is unexplained: the writer knows how long it waited, not for what.
+                // The cause is unexplained: the writer knows how long it waited, but not why.
                 let thread = format!("writer {pid}");
                 let call = single_call(pid, &thread, OpKind::Write, ns, Cause::Unexplained, Basis::Exact);
                 b.call((track, start), call);
@@ -89,13 +89,13 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         }
     }
     if told {
-        let why = "the lines carry no time: they are put one after another, in the order of the log";
+        let why = "the lines have no times: they are placed one after another, in the order of the log";
         b.gap("time of the writers' delays", why, "let the writers print the time with each delay");
     }
     Ok(())
 }
 
-/// A line that was a delay before it was cut off.
+/// Whether the line was a delay before it was cut off.
 fn looks_cut(line: &Line<'_>) -> bool {
     line.text.contains(" - Delayed") || line.text.starts_with("Max write delay")
 }
@@ -105,7 +105,7 @@ mod tests {
     use super::{Said, parse};
 
     #[test]
-    fn the_three_lines() {
+    fn all_kinds_of_lines_parse() {
         assert_eq!(parse("6582 - Delayed 4806 ms."), Some(Said::Delayed { pid: 6582, ns: 4_806_000_000 }));
         assert_eq!(parse("[6582] - Delayed 4806 ms."), Some(Said::Delayed { pid: 6582, ns: 4_806_000_000 }));
         assert_eq!(parse("Max write delay: 14968 ms."), Some(Said::Max { ns: 14_968_000_000 }));

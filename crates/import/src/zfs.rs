@@ -1,5 +1,5 @@
-//! ZFS's other tools: `zpool status` (members that fail or are slow, resilver and scrub), and arcstat, arc_summary and the
-//! files of /proc/spl/kstat, which are known and say nothing of stalls.
+//! Reads `zpool status` (failing or slow members, resilver, scrub). arcstat, arc_summary and the files of
+//! /proc/spl/kstat are recognized, but they are not evidence of stalls.
 
 use super::builder::Builder;
 use super::error::ImportError;
@@ -10,7 +10,7 @@ use flatwater_recording::{DeviceTrouble, EventKind};
 
 pub const STATUS: Importer = Importer {
     name: "zpool-status",
-    sentence: "zpool status, -s: members that fail or are slow, and what runs beside (resilver, scrub).",
+    sentence: "zpool status, -s: failing or slow members, running resilvers and scrubs.",
     kind: FormatKind::Unjudged,
     detect: |cursor| match cursor.next_text().trim() {
         text if text.starts_with("pool: ") && (1..3).any(|ahead| has(cursor, ahead, "state: ")) => 94,
@@ -23,7 +23,7 @@ pub const STATUS: Importer = Importer {
 
 pub const ARC: Importer = Importer {
     name: "zfs-arc",
-    sentence: "arcstat, arc_summary, /proc/spl/kstat: the cache of ZFS; known, and says nothing of stalls.",
+    sentence: "arcstat, arc_summary, /proc/spl/kstat: the cache of ZFS; recognized, but not evidence of stalls.",
     kind: FormatKind::Judged,
     detect: |cursor| match cursor.next_text() {
         text if is_arcstat(text) => 92,
@@ -43,12 +43,12 @@ fn has(cursor: &Cursor<'_>, ahead: usize, start: &str) -> bool {
     cursor.ahead(ahead).is_some_and(|line| line.text.trim_start().starts_with(start))
 }
 
-/// `NAME  STATE  READ WRITE CKSUM`, with SLOW under `-s`.
+/// Whether the line is `NAME  STATE  READ WRITE CKSUM`, followed by SLOW with `-s`.
 fn is_member_header(text: &str) -> bool {
     text.starts_with("NAME") && text.split_whitespace().take(5).eq(["NAME", "STATE", "READ", "WRITE", "CKSUM"])
 }
 
-/// `sdb  ONLINE  0  3  0  12`: what is wrong with it.
+/// Parses `sdb  ONLINE  0  3  0  12`: the trouble of the member, if any. `None` if the line is not a member.
 fn member(text: &str) -> Option<Option<DeviceTrouble>> {
     const STATES: &[&str] = &["ONLINE", "DEGRADED", "FAULTED", "OFFLINE", "UNAVAIL", "REMOVED", "AVAIL", "INUSE"];
     let words: Vec<&str> = text.split_whitespace().collect();
@@ -60,7 +60,7 @@ fn member(text: &str) -> Option<Option<DeviceTrouble>> {
     let slow = counts.get(3).is_some_and(|slow| *slow > 0.0);
     Some(match () {
         () if failed => Some(DeviceTrouble::Error),
-        // A request that took longer than zio_slow_io_ms, 30 s.
+        // Requests that took longer than zio_slow_io_ms (30 s).
         () if slow => Some(DeviceTrouble::Timeout),
         () if *state == "DEGRADED" => Some(DeviceTrouble::Array),
         () => None,
@@ -78,7 +78,7 @@ fn read_status(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportErr
         let text = line.text.trim();
         let of_member = member(text);
         let keyed = KEYS.iter().any(|key| text.starts_with(key));
-        // Status and action run over several lines, as does the progress of a scan.
+        // Status, action and the progress of a scan continue on further lines.
         let goes_on = sentence && !line.is_blank() && line.text.starts_with([' ', '\t']);
         if !(keyed || of_member.is_some() || is_member_header(text) || goes_on || line.is_blank()) {
             break;
@@ -99,7 +99,7 @@ fn read_status(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportErr
     Ok(())
 }
 
-/// `    time  read  miss  miss%  dmis  dm%  pmis  pm%  mmis  mm%  arcsz     c`
+/// Whether the line is `    time  read  miss  miss%  dmis  dm%  pmis  pm%  mmis  mm%  arcsz     c`.
 fn is_arcstat(text: &str) -> bool {
     if !text.trim_start().starts_with("time") {
         return false;
@@ -110,7 +110,7 @@ fn is_arcstat(text: &str) -> bool {
         && (words.contains(&"arcsz") || words.contains(&"size") && words.contains(&"c"))
 }
 
-/// `6 1 0x01 91 4368 6329068452 55247022853839`, the first line of such a file.
+/// Whether the line is `6 1 0x01 91 4368 6329068452 55247022853839`, the first line of a kstat file.
 fn is_kstat(text: &str) -> bool {
     if !text.starts_with(|c: char| c.is_ascii_digit()) || !text.contains(" 0x") {
         return false;
@@ -147,7 +147,7 @@ fn read_arc(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError>
         }
     }
     b.note(
-        "the cache of ZFS says whether reads hit; who waits is in zpool iostat -l and /proc/spl/kstat/zfs/POOL/txgs",
+        "statistics of ZFS's cache only show whether reads hit; zpool iostat -l and /proc/spl/kstat/zfs/POOL/txgs show waits",
     );
     Ok(())
 }
@@ -169,13 +169,13 @@ mod tests {
     }
 
     #[test]
-    fn members_that_fail_or_are_slow() {
+    fn failing_and_slow_members_are_events() {
         let text = "  pool: tank\n state: ONLINE\nstatus: One or more devices has experienced an unrecoverable error.  An\n\tattempt was made to correct the error.\n  scan: resilver in progress since Sun Mar  3 10:00:00 2024\n\t1.02T scanned at 512M/s\nconfig:\n\n\tNAME        STATE     READ WRITE CKSUM  SLOW\n\ttank        ONLINE       0     0     0     -\n\t  mirror-0  ONLINE       0     0     0     -\n\t    sda     ONLINE       0     0     0     0\n\t    sdb     ONLINE       0     0     0    17\n\t    sdc     ONLINE       0     3     0     0\n\nerrors: No known data errors\n";
         assert_eq!(troubles(text), [DeviceTrouble::Array, DeviceTrouble::Timeout, DeviceTrouble::Error]);
     }
 
     #[test]
-    fn the_cache_is_known_and_says_nothing() {
+    fn cache_statistics_are_known_and_yield_no_event() {
         let text = "6 1 0x01 91 4368 6329068452 55247022853839\nname                            type data\nhits                            4    297557532\nmisses                          4    41666862\nmemory_throttle_count           4    0\n\n    time  read  miss  miss%  dmis  dm%  pmis  pm%  mmis  mm%  arcsz     c\n16:00:01    12     0      0     0    0     0    0     0    0   3.9G  4.0G\n\nprocs -----------memory---------- ---swap-- -----io---- -system-- ----cpu----\n r  b   swpd   free   buff  cache   si   so    bi    bo   in   cs us sy id wa\n 2  0 152388 226112  11092 1087072    0    2     1     1    0    1 47 22 27  1\n";
         assert_eq!(troubles(text), []);
     }

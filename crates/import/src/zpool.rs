@@ -1,6 +1,6 @@
-//! `zpool iostat`, with `-v` and `-l`: operations and bytes of pools and their members, and how long requests take.
+//! Reads `zpool iostat`, with `-v` and `-l`: operations, bytes and waits of pools and their members.
 //!
-//! The first report is the mean since the pool was imported, as iostat's is.
+//! As with iostat, the first report is a mean, here since the import of the pool.
 
 use super::builder::Builder;
 use super::error::ImportError;
@@ -18,13 +18,13 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// `              capacity     operations     bandwidth    total_wait     disk_wait ...`
+/// Whether the line is `              capacity     operations     bandwidth    total_wait     disk_wait ...`.
 fn is_header(text: &str) -> bool {
     let mut words = text.split_whitespace();
     words.next() == Some("capacity") && words.next() == Some("operations") && words.next() == Some("bandwidth")
 }
 
-/// `pool        alloc   free   read  write ...`, and the rule below it.
+/// Whether the line is `pool        alloc   free   read  write ...`, or the rule below it.
 fn is_rest_of_header(text: &str) -> bool {
     text.starts_with("pool ") && text.contains("alloc") || text.starts_with("---")
 }
@@ -43,21 +43,21 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         cursor.take();
     }
     let alone = Alone {
-        what: "the time that zpool iostat's report is about",
-        why: "there is one report only: its figures are means since the pool was imported",
+        what: "interval of zpool iostat's report",
+        why: "there is only one report: its values are means since the pool was imported",
         remedy: "zpool iostat -l 1 while it is slow",
     };
     means.write(b, "zpool-iostat", "iostat", alone);
     Ok(())
 }
 
-/// `tank  5.44T  1.81T  12  310  102K  22.1M  15ms  450ms ...`; a dash stands for nothing.
+/// Parses `tank  5.44T  1.81T  12  310  102K  22.1M  15ms  450ms ...`; a dash is a missing value.
 fn row(line: &Line<'_>, timed: bool) -> Option<Mean> {
     let words: Vec<&str> = line.text.split_whitespace().collect();
     let (name, rest) = words.split_first()?;
     let value = |at: usize| rest.get(at).copied();
     let bytes = |at: usize| value(at).and_then(|text| size(text, 1.0)).map(|bytes| bytes as f64);
-    // `1.2K` operations are 1200 of them.
+    // `1.2K` operations are 1200.
     let many = |at: usize| {
         let text = value(at)?;
         text.strip_suffix('K').and_then(number).map(|thousands| thousands * 1e3).or_else(|| number(text))
@@ -78,7 +78,7 @@ fn row(line: &Line<'_>, timed: bool) -> Option<Mean> {
     Some(Mean { name: (*name).to_owned(), cells })
 }
 
-/// `450ms`, `1us`, `2s`, `12ns`.
+/// Parses `450ms`, `1us`, `2s` or `12ns`.
 fn span_ns(text: &str) -> Option<f64> {
     let units = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
     units.iter().find_map(|(unit, ns)| Some(number(text.strip_suffix(unit)?)? * ns))
@@ -89,7 +89,7 @@ mod tests {
     use super::span_ns;
 
     #[test]
-    fn spans_have_units() {
+    fn spans_parse_with_their_unit() {
         assert_eq!((span_ns("450ms"), span_ns("2s"), span_ns("-")), (Some(450e6), Some(2e9), None));
         assert_eq!((span_ns("12us"), span_ns("7ns"), span_ns("ms")), (Some(12e3), Some(7.0), None));
     }

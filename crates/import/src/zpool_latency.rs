@@ -1,6 +1,8 @@
-//! `zpool iostat -w`: how many requests took how long, of a pool or a member, since its import or in an interval.
+//! Reads `zpool iostat -w`: latency histograms of the requests of a pool or member, since its import or for an
+//! interval.
 //!
-//! `disk_wait` is the time at the device; `total_wait` adds ZFS' own queues, in which asynchronous writes are meant to lie.
+//! `disk_wait` is the time at the device; `total_wait` includes ZFS's queues, where asynchronous writes wait on
+//! purpose.
 
 use super::builder::{Builder, Track};
 use super::error::ImportError;
@@ -12,26 +14,27 @@ use flatwater_recording::OpKind;
 
 pub const IMPORTER: Importer = Importer {
     name: "zpool-latency",
-    sentence: "zpool iostat -w: counts of a ZFS pool's requests by how long its devices took.",
+    sentence: "zpool iostat -w: latency histograms of the requests of a ZFS pool.",
     kind: FormatKind::Judged,
     detect: |cursor| if title(cursor.next_text()).is_some() { 93 } else { 0 },
     read,
 };
 
-/// `tank  total_wait  disk_wait  syncq_wait  asyncq_wait`: whose the table is. Until 2.0 the queues were called sync_queue.
+/// The pool or member in `tank  total_wait  disk_wait  syncq_wait  asyncq_wait`. Until 2.0 the queues were called
+/// sync_queue.
 fn title(text: &str) -> Option<&str> {
     let mut words = text.split_whitespace();
     let name = words.next()?;
     (words.next() == Some("total_wait") && words.next() == Some("disk_wait")).then_some(name)
 }
 
-/// `latency  read  write  read  write ...` and the rule.
+/// Whether the line is `latency  read  write  read  write ...`, or the rule below it.
 fn is_rest_of_header(text: &str) -> bool {
     let text = text.trim();
     text.starts_with("latency ") && text.contains("read") || text.starts_with("---")
 }
 
-/// Counts carry a suffix of thousands: `6.11K`, `1.2M`.
+/// Parses a count with a decimal suffix: `6.11K`, `1.2M`.
 fn many(text: &str) -> Option<u64> {
     let (digits, factor) = match text.as_bytes().last()? {
         b'K' => (text.strip_suffix('K')?, 1e3),
@@ -42,7 +45,7 @@ fn many(text: &str) -> Option<u64> {
     number(digits).filter(|value| *value >= 0.0).map(|value| (value * factor).round().min(1e15) as u64)
 }
 
-/// `33ms  0  12  0  9 ...`: (upper end in ns, reads and writes that took so long at the disk). `-p` prints full counts.
+/// Parses `33ms  0  12  0  9 ...`: upper bound in ns, reads and writes with that disk_wait. `-p` prints full counts.
 fn row(text: &str) -> Option<(u64, u64, u64)> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let (upper, rest) = words.split_first()?;
@@ -75,14 +78,14 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     }
     push(b, place, &name, (reads, writes));
     b.note(
-        "zpool iostat -w: requests at the disks (disk_wait), rounded up to the end of their class; without an interval \
-        they are of all the time since the pool was imported",
+        "zpool iostat -w: latencies at the disks (disk_wait), rounded up to the bound of their class; without an interval \
+        they cover the time since the pool was imported",
     );
     Ok(())
 }
 
 fn push(b: &mut Builder, place: (Track, i64), name: &str, (reads, writes): (Counting, Counting)) {
-    // Requests, not calls: who waited for them is not known.
+    // These are requests, not calls: the log does not show which calls waited for them.
     reads.push(b, place, 0, OpKind::Other, &format!("{name} reads at the disk"), 0);
     writes.push(b, place, 0, OpKind::Other, &format!("{name} writes at the disk"), 0);
 }
@@ -93,7 +96,7 @@ mod tests {
     use crate::import_texts;
 
     #[test]
-    fn classes_have_an_upper_end_and_counts_a_suffix() {
+    fn upper_bounds_and_suffixed_counts_parse() {
         assert_eq!((many("6.11K"), many("12"), many("1.5M"), many("x")), (Some(6110), Some(12), Some(1_500_000), None));
         assert_eq!(row("33ms    0     0      4    210     0      0      0      0      0"), Some((33_000_000, 4, 210)));
         assert_eq!(row("1s  1 2"), None);

@@ -1,11 +1,11 @@
-//! Logs fill the same columns, of the same kind, as a recording of the machine would.
+//! Logs fill the same columns, with the same kinds, as a recording of the machine.
 
 use flatwater_import::import_texts;
 use flatwater_recording::schema::{cgroup, vmstat};
 use flatwater_recording::{ColumnKind, Table};
 
 #[test]
-fn a_v1_limit_that_was_met_and_tlb_flushes_are_the_hosts_columns() {
+fn v1_limits_and_tlb_flushes_fill_the_hosts_columns() {
     let log = "==> /sys/fs/cgroup/memory/db/memory.limit_in_bytes <==\n536870912\n\n==> /sys/fs/cgroup/memory/db/memory.failcnt <==\n41\n";
     let imported = import_texts(&[("cgroup.txt".to_owned(), log.as_bytes().to_vec())]).expect("read");
     let groups = imported.recording.table(Table::Cgroup).expect("cgroups");

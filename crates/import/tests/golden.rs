@@ -1,6 +1,6 @@
-//! Golden files: each input under tests/golden/import is imported, and what came of it is compared, line by line, with
-//! the file beside it. `FLATWATER_BLESS=1 cargo test -p flatwater-import golden::` rewrites those; read the
-//! difference before you commit it.
+//! Golden files: imports each input under tests/golden/import, and compares the result line by line with the file
+//! beside it. `FLATWATER_BLESS=1 cargo test -p flatwater-import golden::` rewrites those files; review the difference
+//! before you commit it.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ fn import(bytes: &[u8]) -> Option<Imported> {
     import_texts(&[("input".to_owned(), bytes.to_vec())]).ok()
 }
 
-/// Everything in a recording that an importer can fill, in a form that people can review.
+/// Everything in a recording that an importer can fill, as text for reviewers.
 fn render(imported: &Imported) -> String {
     let Recording { header, latency, calls, series, events, gaps, outcomes, .. } = &imported.recording;
     let mut out = String::new();
@@ -164,7 +164,7 @@ fn render_latency(bucket: &LatencyBucket, out: &mut String) {
 }
 
 #[test]
-fn what_is_read_is_what_was_reviewed() {
+fn imports_match_the_golden_files() {
     let bless = std::env::var_os("FLATWATER_BLESS").is_some();
     let mut wrong = Vec::new();
     for path in inputs() {
@@ -180,7 +180,7 @@ fn what_is_read_is_what_was_reviewed() {
     assert!(wrong.is_empty(), "not as expected:\n{}", wrong.join("\n"));
 }
 
-/// The folder is the format's name: every importer has at least one input, and reads it.
+/// Every importer has an input in the folder with its name, and reads it.
 #[test]
 fn every_importer_has_a_golden_file_that_it_reads() {
     let inputs = inputs();
@@ -207,11 +207,10 @@ fn items(imported: Option<Imported>) -> usize {
     rows + sampled + recording.calls.len() + recording.latency.len() + recording.events.len()
 }
 
-/// Cut anywhere, a log gives what stood before the cut. JSON is a tree that says what it holds at the end of each
-/// branch, so
-/// only the growth to the whole is asserted there.
+/// A log that is cut anywhere yields everything before the cut. JSON gives its content only at the end of each branch,
+/// so the result may only grow.
 #[test]
-fn cut_at_every_byte_nothing_panics_and_what_was_before_stays() {
+fn logs_cut_at_any_byte_keep_everything_before_the_cut() {
     for path in inputs() {
         let bytes = std::fs::read(&path).expect("an input");
         let mut most = 0;
@@ -227,8 +226,8 @@ fn cut_at_every_byte_nothing_panics_and_what_was_before_stays() {
             }
             let found = items(import(&bytes[..end]));
             if whole_lines {
-                // One item may turn into part of another when the rest of it comes, and the only report of iostat, which
-                // counts as an interval, into the first of several, which does not.
+                // The next bytes may turn one item into part of another. The only report of iostat counts as an
+                // interval; when it becomes the first of several, it does not.
                 let first_of_iostat = path.to_string_lossy().contains("/iostat/");
                 assert!(
                     found + 2 >= most || first_of_iostat,
@@ -241,13 +240,13 @@ fn cut_at_every_byte_nothing_panics_and_what_was_before_stays() {
     }
 }
 
-/// How many places of each input are tried: all that the long form asks for (`make test-import`), or a sample.
+/// How many places of each input to try: all in the long form (`make test-import`), else a sample.
 fn places(long: usize, short: usize) -> usize {
     if std::env::var_os("FLATWATER_LONG").is_some() { long } else { short }
 }
 
 #[test]
-fn junk_in_any_line_is_a_problem_and_no_panic() {
+fn junk_in_any_line_does_not_panic() {
     for path in inputs() {
         let bytes = std::fs::read(&path).expect("an input");
         let text = String::from_utf8_lossy(&bytes).into_owned();

@@ -1,4 +1,4 @@
-//! What is no log at all, or a log of which nothing can be read, is refused at once: explained, it would be `quiet`.
+//! Inputs that are not logs, and logs without a readable row, are refused: explained, they would be `quiet`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,13 +15,13 @@ fn a_fifo_and_a_device_are_refused_at_once() {
     let began = Instant::now();
     for path in [fifo, PathBuf::from("/dev/zero")] {
         let why = import_files(&[path]).expect_err("refused").to_string();
-        assert!(why.contains("no regular file"), "{why}");
+        assert!(why.contains("not a regular file"), "{why}");
     }
-    assert!(began.elapsed() < Duration::from_secs(5), "nothing was waited for");
+    assert!(began.elapsed() < Duration::from_secs(5), "the refusal did not block");
 }
 
 #[test]
-fn a_table_of_which_no_row_can_be_read_is_refused() {
+fn a_table_without_readable_rows_is_refused() {
     let header = "procs -----------memory---------- ---swap-- -----io---- -system-- ------cpu-----\n \
                   r  b   swpd   free   buff  cache   si   so    bi    bo   in   cs us sy id wa st\n";
     let text = format!("{header} one two three\n four five six\n");
@@ -32,9 +32,9 @@ fn a_table_of_which_no_row_can_be_read_is_refused() {
     assert!(import_texts(&[("paste".to_owned(), row.into_bytes())]).is_ok());
 }
 
-/// S17: red on 3c238a6, which clamped them and explained "8589934592 GiB dirty".
+/// Regression test (S17): 3c238a6 clamped these values and explained "8589934592 GiB dirty".
 #[test]
-fn values_near_2_to_the_64_are_gaps_and_not_the_largest_number() {
+fn values_near_2_to_the_64_are_reported_as_gaps() {
     let text = "MemTotal: 16384000 kB\nMemFree: 1000000 kB\nMemAvailable: 1200000 kB\nBuffers: 20000 kB\nCached: 500000 kB\n\
                 Active: 400000 kB\nInactive: 300000 kB\nDirty: 18446744073709551615 kB\nWriteback: 18014398509481984 kB\n\
                 Slab: 100000 kB\n";

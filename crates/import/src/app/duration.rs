@@ -1,9 +1,9 @@
-//! Durations as programs write them.
+//! Parses durations as programs write them.
 
 use crate::number::{nanos, number};
 
-/// The first duration of a text: `1.134771573s`, `20632ms`, `1m2.5s`, `[1.4s]`, `"took":"1.2s"`, `500 ms`, `0.14 secs`;
-/// a bare number counts in `bare_ns`, where that is not 0.
+/// The first duration of a text in ns: `1.134771573s`, `20632ms`, `1m2.5s`, `[1.4s]`, `"took":"1.2s"`, `500 ms`,
+/// `0.14 secs`. A number without a unit is multiplied by `bare_ns`; if that is 0, it is not a duration.
 #[must_use]
 pub fn first(text: &str, bare_ns: f64) -> Option<u64> {
     let start = text.find(|c: char| c.is_ascii_digit())?;
@@ -11,7 +11,7 @@ pub fn first(text: &str, bare_ns: f64) -> Option<u64> {
     let mut total = 0.0;
     let mut any = false;
     let mut rest = rest;
-    // `1h2m3.5s`: units follow one another without blanks.
+    // `1h2m3.5s`: several units without blanks between them.
     for _ in 0..4 {
         let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(rest.len());
         let (digits, after) = rest.split_at_checked(end)?;
@@ -52,7 +52,7 @@ mod tests {
     use super::first;
 
     #[test]
-    fn what_programs_print() {
+    fn durations_of_programs_parse() {
         for (text, ms) in [
             ("of 1.5s, expected", 1500.0),
             ("took 20632ms which", 20632.0),

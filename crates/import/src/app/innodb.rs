@@ -1,7 +1,6 @@
-//! SHOW ENGINE INNODB STATUS: threads that wait for a semaphore, syncs and writes that are pending.
+//! Reads SHOW ENGINE INNODB STATUS: threads that wait for a semaphore, pending syncs and writes.
 //!
-//! A reading shows what is under way at one moment. That a sync is pending says that the disk has something to do; how long
-//! each takes it does not print.
+//! The status shows one moment. A pending sync shows that the disk is busy; the status does not contain its duration.
 
 use super::duration;
 use crate::builder::Builder;
@@ -14,7 +13,7 @@ use flatwater_recording::{Basis, Cause, EventKind, OpKind};
 
 pub const IMPORTER: Importer = Importer {
     name: "innodb-status",
-    sentence: "SHOW ENGINE INNODB STATUS, whole or parts of it: semaphore waits, pending syncs, writes and reads.",
+    sentence: "SHOW ENGINE INNODB STATUS, complete or in parts: semaphore waits, pending syncs, writes and reads.",
     kind: FormatKind::Unjudged,
     detect: |cursor| match cursor.next_text() {
         text if text.contains(BANNER) => 95,
@@ -27,10 +26,10 @@ pub const IMPORTER: Importer = Importer {
 
 const BANNER: &str = "INNODB MONITOR OUTPUT";
 const END: &str = "END OF INNODB MONITOR OUTPUT";
-/// A server with thousands of transactions prints no more of them.
+/// Maximum lines of one status, including the transactions of a server with thousands of them.
 const LINES_MAX: usize = 20_000;
 
-/// Lines by which parts of it are known.
+/// Words that identify lines of the status.
 const LINES: &[&str] = &[
     "BACKGROUND THREAD",
     "SEMAPHORES",
@@ -66,9 +65,9 @@ const LINES: &[&str] = &[
     "--Thread ",
 ];
 
-/// How many of a kind a line calls pending: syncs (`Pending flushes (fsync) log: 1; buffer pool: 2`), the log's writes (`1
-/// pending log flushes, 0 pending chkp writes`), pages (`Pending writes: LRU 0, flush list 6, single page 0`), reads and
-/// writes that the kernel was handed (`Pending normal aio reads: [0, 3] , aio writes: [32, 49] ,`).
+/// Kind and number of pending operations on a line: syncs (`Pending flushes (fsync) log: 1; buffer pool: 2`), writes of
+/// the log (`1 pending log flushes, 0 pending chkp writes`), page writes
+/// (`Pending writes: LRU 0, flush list 6, single page 0`; `Pending normal aio reads: [0, 3] , aio writes: [32, 49] ,`).
 fn pending(text: &str) -> Option<(&'static str, i64)> {
     let text = text.trim();
     let sum = |text: &str| text.split(|c: char| !c.is_ascii_digit()).filter_map(count).sum::<i64>();
@@ -121,7 +120,7 @@ mod tests {
     use crate::import_texts;
 
     #[test]
-    fn what_is_pending_is_told_and_waits_are_calls() {
+    fn pending_operations_are_events_and_waits_are_calls() {
         assert_eq!(pending("Pending flushes (fsync) log: 1; buffer pool: 27"), Some(("syncs", 28)));
         assert_eq!(pending("Pending normal aio reads: [9, 0] , aio writes: [32, 0, 49] ,"), Some(("page writes", 81)));
         assert_eq!(pending("1 pending log flushes, 0 pending chkp writes"), Some(("writes of the log", 1)));

@@ -1,8 +1,8 @@
-//! GC logs of the JVM: unified (`-Xlog:gc*`, 9 and later) and older (`-XX:+PrintGCDetails`).
+//! Reads GC logs of the JVM: unified (`-Xlog:gc*`, 9 and later) and older (`-XX:+PrintGCDetails`).
 //!
-//! A collector computes, and that is no stall of the kernel's. `[Times: user=0.14 sys=0.01, real=37.70 secs]` tells which
-//! pause was something else: real time far above the CPU time of all its threads was spent waiting, and much of sys in the
-//! kernel. So every pause is counted, and one that waited is a slow call as well.
+//! Computing during a collection is not a kernel stall. `[Times: user=0.14 sys=0.01, real=37.70 secs]` shows which
+//! pause waited: its real time exceeds the CPU time of all its threads. A high sys time was spent in the kernel. Every
+//! pause is counted; a pause that waited is also a slow call.
 
 use super::{duration, time};
 use crate::builder::{Builder, Cell};
@@ -23,7 +23,7 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// A wait shorter than this is the scheduler's, or the rounding of the three figures.
+/// Minimum wait of a pause: shorter ones may be scheduling, or rounding of the three values.
 const WAITED_MIN_NS: u64 = 100_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,13 +31,13 @@ enum Said {
     Pause {
         ns: u64,
     },
-    /// User, system and real time of the pause just printed.
+    /// User, system and real time of the last pause.
     Times {
         user_ns: u64,
         system_ns: u64,
         real_ns: u64,
     },
-    /// What a server says of its own JVM, in one line.
+    /// A server's own message about its JVM, in one line.
     Overhead {
         ns: u64,
     },
@@ -70,7 +70,7 @@ fn said(text: &str) -> Option<Said> {
     older.then(|| Said::Pause { ns: crate::number::nanos(seconds.max(0.0), 1e9) })
 }
 
-/// `[Times: user=0.14 sys=0.01, real=37.70 secs]` and unified `User=0.14s Sys=0.01s Real=37.70s`.
+/// Parses `[Times: user=0.14 sys=0.01, real=37.70 secs]` and unified `User=0.14s Sys=0.01s Real=37.70s`.
 fn times(text: &str) -> Option<Said> {
     let value = |keys: [&str; 2]| {
         let rest = keys.iter().find_map(|key| text.split_once(key)).map(|(_, rest)| rest)?;
@@ -81,7 +81,7 @@ fn times(text: &str) -> Option<Said> {
     Some(Said::Times { user_ns, system_ns, real_ns: value(["real=", "Real="])? })
 }
 
-/// Lines of a collection that say nothing here.
+/// Whether this is another line of a collection.
 fn is_inside(text: &str) -> bool {
     let text = text.trim_start();
     let begins = [
@@ -120,7 +120,7 @@ fn is_inside(text: &str) -> bool {
 
 #[derive(Default)]
 struct Totals {
-    /// The pause whose times are printed next.
+    /// Duration of the last pause, whose times follow; 0 if there is none.
     open_ns: u64,
 }
 
@@ -157,7 +157,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// `506146.808: [GC pause`, `[12.345s][info][gc]`: seconds since the JVM began.
+/// Parses seconds since the JVM started: `506146.808: [GC pause`, `[12.345s][info][gc]`.
 fn uptime(text: &str) -> Option<When> {
     let text = text.trim_start().trim_start_matches('[');
     let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.'))?;
@@ -192,7 +192,7 @@ fn tell(found: Said, place: (crate::builder::Track, i64), totals: &mut Totals, b
     b.row(place, Table::Workload, &Entity::named("jvm gc"), &cells);
 }
 
-/// A pause that lasted longer than all its threads computed together: at least the difference was spent waiting.
+/// A pause that was longer than the CPU time of all its threads: it waited for at least the difference.
 fn waiting_pause(real_ns: u64, waited_ns: u64) -> flatwater_recording::Call {
     let mut call = single_call(0, "jvm gc", OpKind::Other, real_ns, Cause::Unexplained, Basis::Exact);
     let busy_ns = real_ns - waited_ns;
@@ -216,7 +216,7 @@ mod tests {
     use super::{Said, said};
 
     #[test]
-    fn pauses_and_times_of_both_generations() {
+    fn pauses_and_times_of_both_log_formats_parse() {
         for (line, expected) in [
             ("506146.808: [GC pause (G1 Evacuation Pause) (mixed), 8.5 secs]", Said::Pause { ns: 8_500_000_000 }),
             ("[12.3s][info][gc] GC(12) Pause Young (Normal) 24M->4M(256M) 3.5ms", Said::Pause { ns: 3_500_000 }),

@@ -1,8 +1,8 @@
-//! Logs of servers that time their own writes and syncs, one line at a time.
+//! Reads logs of servers that time their own writes and syncs, line by line.
 //!
-//! `rules` is the table: the words by which a line is known, and where its duration stands. A line becomes a slow call of
-//! which only the length is known, by the program's own clock. What needs more than one line, or says more than a
-//! duration, has a file of its own.
+//! `rules` is the table of words that identify a line, and of the position of its duration. A line becomes a slow call
+//! with a known length, by the server's clock, and an unknown cause. Logs that need several lines, or contain more than
+//! a duration, have separate files.
 
 mod duration;
 mod innodb;
@@ -31,7 +31,7 @@ use rules::Said;
 
 pub const IMPORTER: Importer = Importer {
     name: "application-log",
-    sentence: "Lines in which servers time their syncs and writes: etcd, ZooKeeper, Kafka, Redis, MySQL, MongoDB, \
+    sentence: "Lines of servers about their own syncs and writes: etcd, ZooKeeper, Kafka, Redis, MySQL, MongoDB, \
         Elasticsearch, PostgreSQL, RocksDB, Cassandra, HBase, HDFS, CockroachDB, Ceph and others.",
     kind: FormatKind::ServerLog,
     detect: |cursor| {
@@ -41,7 +41,7 @@ pub const IMPORTER: Importer = Importer {
             rules::is_logged(text) && below.any(|line| rules::said(line.text).is_some())
         };
         match () {
-            // Over 70: a date in brackets is printk's too, and these words are nobody else's.
+            // Above 70: printk also prints a date in brackets, but these words identify servers.
             () if rules::said(text).is_some() => 72,
             () if soon() => 10,
             () => 0,
@@ -50,11 +50,11 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// Lines of a server's log before the first that says something, if it comes so soon.
+/// Maximum lines of a server's log before its first line with a known message.
 const BEFORE_MAX: usize = 20;
 
-/// A line of the server's log that says nothing here. To ask every importer about each would take too long; what begins with a
-/// time is the server's, unless it is plainly the kernel's or the JVM's.
+/// Whether this is a line of the server's log without a known message. Asking all importers about each line would be
+/// slow, so a line that begins with a time belongs to the server, unless it is clearly from the kernel or a JVM.
 fn is_other_line(line: &Line<'_>, cursor: &Cursor<'_>) -> bool {
     let plain = time::of_line(line.text).is_some()
         && !["kernel: ", "[gc", "[GC", "rocksdb."].iter().any(|word| line.text.contains(word));
@@ -65,7 +65,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut ordinal = 0;
     while let Some(line) = cursor.peek() {
         let Some(found) = rules::said(line.text) else {
-            // A server's log holds everything else that it does.
+            // Most lines of a server's log are not about stalls.
             if line.is_blank() || is_other_line(&line, cursor) {
                 if !line.is_blank() {
                     b.pass_over();
@@ -77,7 +77,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         };
         cursor.take();
         let when = time::of_line(line.text).or(b.moment).unwrap_or_else(|| {
-            let why = "they carry no time: one second between them is assumed";
+            let why = "they have no times: one second between them is assumed";
             b.gap("time of the lines of servers' logs", why, "keep the time at the beginning of each line");
             When::new(Zero::Start, ordinal * SECOND_NS)
         });

@@ -1,4 +1,4 @@
-//! redis-cli's latency reports: `--latency-history`, `LATENCY LATEST`, `LATENCY DOCTOR`.
+//! Reads latency reports of redis-cli: `--latency-history`, `LATENCY LATEST`, `LATENCY DOCTOR`.
 
 use crate::builder::Builder;
 use crate::error::ImportError;
@@ -40,7 +40,8 @@ fn history(text: &str) -> Option<History> {
     Some(History { max_ms: value("max:")?, mean_ms: value("avg:")?, samples, seconds })
 }
 
-/// An event's name in quotes after a position (`1) 1) "aof-write"`), and three integers below: when, latest and worst ms.
+/// The quoted name of an event after its position (`1) 1) "aof-write"`), and the three integers below it: time, latest
+/// and worst ms.
 fn event<'a>(cursor: &Cursor<'a>) -> Option<(&'a str, [i64; 3])> {
     let text = cursor.next_text().trim();
     let name = text.split_once('"')?.1.strip_suffix('"')?;
@@ -52,7 +53,9 @@ fn event<'a>(cursor: &Cursor<'a>) -> Option<(&'a str, [i64; 3])> {
     Some((name, [integer(1)?, integer(2)?, integer(3)?]))
 }
 
+/// Parses
 /// `1. aof-write: 3 latency spikes (average 123ms, mean deviation 4ms, period 5.00 sec). Worst all time event 250ms.`
+/// as name and worst ms.
 fn doctor(text: &str) -> Option<(&str, u64)> {
     let (name, rest) = text.trim().split_once(". ")?.1.split_once(": ")?;
     rest.contains("latency spikes (average").then_some(())?;
@@ -77,7 +80,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             let width = (seconds.clamp(0.0, 1e6) * SECOND_NS as f64) as i64;
             counting.push(b, (track, at), width.unsigned_abs(), OpKind::Other, "redis-cli ping", 0);
             at = at.saturating_add(width);
-            b.note("redis-cli prints mean and maximum of its pings only; latencies between are counted at the mean");
+            b.note("redis-cli prints only mean and maximum of its pings; all other pings count as the mean");
             cursor.take();
         } else if let Some((name, [seconds, _, worst_ms])) = event(cursor) {
             let ns = u64::try_from(worst_ms).unwrap_or(0).saturating_mul(1_000_000);

@@ -1,8 +1,8 @@
-//! Redis' INFO: what its persistence did since it started, and is doing now.
+//! Reads Redis' INFO: what its persistence has done since the start, and is doing now.
 //!
-//! src/aof.c (flushAppendOnlyFile) counts in `aof_delayed_fsync` each write() that it made although a background fsync had
-//! been under way for two seconds: each is a sync of at least that length. `latest_fork_usec` is the last fork(), in which
-//! the server answers nobody.
+//! `aof_delayed_fsync` counts the write() calls that Redis made although a background fsync had been running for two
+//! seconds (src/aof.c, flushAppendOnlyFile): each is a sync of at least that length. `latest_fork_usec` is the duration
+//! of the last fork(), during which the server does not respond.
 
 use crate::builder::Builder;
 use crate::error::ImportError;
@@ -14,7 +14,7 @@ use flatwater_recording::{Basis, Cause, DurationBasis, EventKind, OpKind};
 
 pub const IMPORTER: Importer = Importer {
     name: "redis-info",
-    sentence: "Redis INFO (Valkey, KeyDB): delayed and pending syncs, saves under way and failed, the last fork.",
+    sentence: "Redis INFO (Valkey, KeyDB): delayed and pending syncs, running and failed saves, the last fork.",
     kind: FormatKind::Unjudged,
     detect: |cursor| match cursor.next_text().trim() {
         text if pair(text).is_some_and(|(key, _)| KNOWN.contains(&key)) => 90,
@@ -40,7 +40,7 @@ const KNOWN: &[&str] = &[
     "latest_fork_usec",
 ];
 
-/// `# Persistence`, one of INFO's sections.
+/// Whether the line is the title of a section of INFO, such as `# Persistence`.
 fn is_head(text: &str) -> bool {
     const HEADS: &[&str] = &[
         "Server",
@@ -61,7 +61,7 @@ fn is_head(text: &str) -> bool {
     text.strip_prefix("# ").is_some_and(|head| HEADS.contains(&head))
 }
 
-/// `aof_delayed_fsync:13`, with what somebody wrote behind it.
+/// Key and value of `aof_delayed_fsync:13`, without a remark after the value.
 fn pair(text: &str) -> Option<(&str, &str)> {
     let (key, value) = text.split_once(':')?;
     let plain = key.len() > 2 && key.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_');
@@ -69,9 +69,9 @@ fn pair(text: &str) -> Option<(&str, &str)> {
     plain.then_some((key, value))
 }
 
-/// Syncs of one reading beyond these say no more.
+/// Maximum calls from the delayed syncs of one INFO: more add no information.
 const DELAYED_MAX: i64 = 16;
-/// flushAppendOnlyFile() waits so long for the sync under way.
+/// Time for which flushAppendOnlyFile() waits for a running sync.
 const DELAYED_NS: u64 = 2_000_000_000;
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {

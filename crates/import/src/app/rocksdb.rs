@@ -1,7 +1,8 @@
-//! RocksDB's LOG: the statistics that it dumps, of which the histograms of syncs and writes tell of stalls, and the time in
-//! which writers were stalled.
+//! Reads RocksDB's LOG: latency histograms of syncs, writes and reads in the statistics dump, and the time for which
+//! writers were stalled.
 //!
-//! `rocksdb.wal.file.sync.micros P50 : 1.2 P95 : 3.4 P99 : 5.6 P100 : 789.0 COUNT : 12 SUM : 345` (monitoring/statistics.cc).
+//! `rocksdb.wal.file.sync.micros P50 : 1.2 P95 : 3.4 P99 : 5.6 P100 : 789.0 COUNT : 12 SUM : 345`
+//! (monitoring/statistics.cc).
 
 use crate::builder::Builder;
 use crate::error::ImportError;
@@ -23,7 +24,7 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// A histogram's name and its steps: (share of all, us), and the number counted.
+/// A histogram: name, steps as (share of all, us), and number of values.
 struct Histogram<'a> {
     name: &'a str,
     steps: Vec<(f64, f64)>,
@@ -46,7 +47,7 @@ fn histogram(text: &str) -> Option<Histogram<'_>> {
     Some(Histogram { name, steps, count: value("COUNT").map_or(0, |count| count.clamp(0.0, 1e15) as u64) })
 }
 
-/// `Interval stall: 00:00:1.234 H:M:S, 12.3 percent` -> seconds of it.
+/// The stall time in ns: `Interval stall: 00:00:1.234 H:M:S, 12.3 percent`.
 fn stall(text: &str) -> Option<u64> {
     let (_, rest) = text.split_once("Interval stall: ")?;
     let time = rest.split_whitespace().next()?;
@@ -76,12 +77,12 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
                 let mut told = 0;
                 for (share, us) in &found.steps {
                     let upto = (found.count as f64 * share).ceil() as u64;
-                    // What is between two percentiles is counted at the upper one.
+                    // Values between two percentiles count as the upper one.
                     counting.add(nanos(us.max(0.0), 1e3), upto.saturating_sub(told));
                     told = told.max(upto);
                 }
                 counting.push(b, (track, at), 0, op, found.name, 0);
-                b.note("RocksDB prints percentiles only: latencies between two of them are counted at the upper one");
+                b.note("RocksDB prints only percentiles: latencies between two of them count as the upper one");
             }
         } else if let Some(ns) = stall(line.text) {
             let track = b.shared_track("rocksdb-log", when.zero);
@@ -100,7 +101,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Other lines of the statistics dump.
+/// Whether this is another line of the statistics dump.
 fn is_dump(text: &str) -> bool {
     let text = text.trim();
     [

@@ -1,7 +1,7 @@
-//! Which lines of which servers say that a sync, a write or a request took long.
+//! The table of lines in which servers report that a sync, a write or a request took long.
 //!
-//! Each rule names the source file or the message of the program that prints the line. Duration is what follows the key;
-//! where a program only says that something takes too long, its own threshold bounds it from below.
+//! Each rule names the source file or the message of the program. The duration follows the key. If a program only
+//! reports that something takes too long, the duration is the program's threshold, as a lower bound.
 
 use std::sync::LazyLock;
 
@@ -11,25 +11,25 @@ use flatwater_recording::{DurationBasis, OpKind};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// All of these stand in the line.
+    /// The line contains all of these words.
     words: &'static [&'static str],
     length: Length,
-    /// Program and thread, as the recording calls who waited.
+    /// Program and thread: the caller in the recording.
     pub thread: &'static str,
     pub op: OpKind,
-    /// The kind of file, where the program has one for the purpose.
+    /// The kind of file, if the program uses a dedicated file for this.
     pub file: Option<&'static str>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Length {
-    /// After this key; a bare number is in these ns.
+    /// After this key; a number without a unit is in units of this many ns.
     After(&'static str, f64),
     /// At the end of the line, in this unit.
     Last(&'static str),
-    /// Not printed; at least this, by the program's code.
+    /// Not in the line; at least this many ns, by the program's code.
     AtLeast(u64),
-    /// No call: the line itself is the evidence.
+    /// No call: only the line is recorded.
     Nothing,
 }
 
@@ -62,14 +62,14 @@ const RULES: &[Rule] = &[
     took(&["etcdserver", "trace[", "duration:"], "duration:", "etcd request", OpKind::Other),
     says(&["failed to send out heartbeat on time"], "etcd"),
     says(&["leader failed to send out heartbeat"], "etcd"),
-    // ZooKeeper's FileTxnLog.java
+    // ZooKeeper: FileTxnLog.java
     in_file(millis(&["fsync-ing the write ahead log", "took "], "took ", "zookeeper SyncThread", OpKind::Fsync), "log"),
-    // Kafka: UnifiedLog.scala rolls under a lock; LogCleaner and others do not hurt.
+    // Kafka: UnifiedLog.scala rolls under a lock. The work of LogCleaner and others does not block clients.
     millis(&["Rolled new log segment at offset", " in "], " in ", "kafka log roll", OpKind::Other),
     millis(&["log segment", "Flushed", " in "], " in ", "kafka flush", OpKind::Fsync),
     // RocketMQ: store/src/main/java/org/apache/rocketmq/store/CommitLog.java
     millis(&["putMessage in lock cost time(ms)="], "cost time(ms)=", "rocketmq commit log", OpKind::Write),
-    // Redis aof.c: after two seconds it writes although the fsync is still under way.
+    // Redis: aof.c writes after two seconds although the fsync is still running.
     Rule {
         words: &["Asynchronous AOF fsync is taking too long"],
         length: Length::AtLeast(2_000_000_000),
@@ -85,7 +85,7 @@ const RULES: &[Rule] = &[
     says(&["InnoDB: ", "long semaphore wait"], "InnoDB"),
     took(&["InnoDB: Long wait (", "seconds"], "(", "InnoDB thread", OpKind::Other),
     took(&["A long wait (", "was observed"], "(", "InnoDB thread", OpKind::Other),
-    // MongoDB: 4.4 and later as JSON, before as text.
+    // MongoDB: JSON since 4.4, text before.
     millis(&["\"msg\":\"Slow query\"", "\"durationMillis\":"], "\"durationMillis\":", "mongod", OpKind::Other),
     millis(&["flushing mmaps took "], "took ", "mongod flush", OpKind::Msync),
     millis(&["serverStatus was very slow", "at end: "], "at end: ", "mongod", OpKind::Other),
@@ -142,9 +142,9 @@ const RULES: &[Rule] = &[
     // nats-server, TiKV, Scylla
     took(&["[WARN]", "slow", "fsync", "took"], "took", "server", OpKind::Fsync),
     took(&["Reactor stalled for "], "stalled for ", "seastar reactor", OpKind::Other),
-    // Oracle's log writer, in its trace file.
+    // Oracle: trace file of the log writer.
     took(&["log write elapsed time "], "elapsed time ", "oracle lgwr", OpKind::Write),
-    // SQL Server: how many, not how long; its limit is 15 s.
+    // SQL Server: states the number of requests, not their duration; the threshold is 15 s.
     Rule {
         words: &["occurrence(s) of I/O requests taking longer than"],
         length: Length::AtLeast(15_000_000_000),
@@ -155,7 +155,7 @@ const RULES: &[Rule] = &[
     // Dovecot: mail-transaction-log.c
     took(&["transaction log file", " was locked for "], "locked for ", "dovecot", OpKind::Other),
     took(&["Transaction log file", " was locked for "], "locked for ", "dovecot", OpKind::Other),
-    // Programs that notice by their own clock that they did not run: corosync, keepalived, ctdb; Elasticsearch's
+    // Programs that detect by their own clock that they did not run: corosync, keepalived, ctdb; Elasticsearch's
     // ThreadPool, Hadoop's JvmPauseMonitor, HikariCP's housekeeper.
     took(&["main process was not scheduled for "], "scheduled for ", "corosync", OpKind::Other),
     took(&["thread timer expired ", " seconds ago"], "expired ", "keepalived", OpKind::Other),
@@ -163,14 +163,14 @@ const RULES: &[Rule] = &[
     took(&["timer thread slept for ["], "slept for [", "elasticsearch timer", OpKind::Other),
     took(&["Detected pause in JVM or host machine", "pause of approximately "], "approximately ", "jvm", OpKind::Other),
     took(&["starvation or clock leap detected", "delta="], "delta=", "jvm", OpKind::Other),
-    // Anything else that names an fsync and how long it took.
+    // Other programs that print the duration of an fsync.
     took(&["fsync took "], "fsync took ", "server", OpKind::Fsync),
     took(&["fdatasync took "], "fdatasync took ", "server", OpKind::Fdatasync),
     took(&["sync took "], "sync took ", "server", OpKind::Fsync),
     took(&["fsync", " took "], " took ", "server", OpKind::Fsync),
 ];
 
-/// What a line says.
+/// The meaning of a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Said {
     Took { ns: u64, basis: DurationBasis },
@@ -183,11 +183,11 @@ pub struct Found {
     pub said: Said,
 }
 
-/// One pass over a line tells whether any rule can hold.
+/// Finds all words of `words` in one pass over a line.
 static FIRST: LazyLock<Option<AhoCorasick>> =
     LazyLock::new(|| AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(words()).ok());
 
-/// Of each rule the longest word: a line without any says nothing.
+/// The longest word of each rule: a line without any of them matches no rule.
 pub fn words() -> impl Iterator<Item = &'static str> {
     RULES.iter().filter_map(|rule| rule.words.iter().max_by_key(|word| word.len()).copied())
 }
@@ -197,7 +197,7 @@ pub fn said(text: &str) -> Option<Found> {
     if text.len() < 20 || text.len() > 8192 {
         return None;
     }
-    // Each rule's longest word is a pattern of the same number: only rules whose word stands in the line are asked.
+    // Patterns are numbered like rules: only rules whose longest word is in the line are checked.
     let mut met = u128::MAX;
     if let Some(first) = FIRST.as_ref() {
         met = first.find_overlapping_iter(text).fold(0, |met, found| met | 1 << found.pattern().as_usize().min(127));
@@ -227,7 +227,7 @@ impl Length {
     }
 }
 
-/// A line of any server's log: it begins with a time or a level.
+/// Whether this is a line of some server's log: it contains a time near its beginning, or a level.
 #[must_use]
 pub fn is_logged(text: &str) -> bool {
     let levels = [
@@ -252,7 +252,7 @@ mod tests {
     use flatwater_recording::OpKind;
 
     #[test]
-    fn what_servers_say_of_their_disks() {
+    fn messages_of_servers_about_slow_disks_match_their_rules() {
         for (line, op, ms) in [
             ("2026-11-22 10:20:30.1 W | wal: sync duration of 1.5s, expected less than 1s", OpKind::Fdatasync, 1500),
             (

@@ -1,12 +1,12 @@
-//! When a server's line was written: in whichever form stands near its beginning.
+//! Finds the time of a server's log line, in any format near the beginning of the line.
 
 use crate::when::{DAY_NS, When, Zero, clock, date, days, epoch, iso, month};
 
-/// Keys of JSON lines that hold the time.
+/// Keys of the time in JSON lines.
 const KEYS: &[&str] =
     &["\"ts\":\"", "\"$date\":\"", "\"time\":\"", "\"timestamp\":\"", "\"@timestamp\":\"", "\"t\":\"", "\"ts\":"];
 
-/// Words at the beginning of a line in which its time is looked for.
+/// Maximum words at the beginning of a line to search for a time.
 const WORDS_MAX: usize = 10;
 
 #[must_use]
@@ -58,7 +58,7 @@ mod tests {
     use crate::when::{SECOND_NS, Zero};
 
     #[test]
-    fn every_servers_form() {
+    fn times_of_all_servers_are_found() {
         for (line, zero) in [
             ("2026-11-22 10:20:30.185438 W | wal: sync", Zero::Epoch),
             ("[2026-11-22T10:20:30,052][WARN ][o.e.m.j]", Zero::Epoch),

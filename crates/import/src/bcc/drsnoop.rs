@@ -1,4 +1,4 @@
-//! drsnoop: direct reclaims, each with its thread, latency and pages.
+//! Reads drsnoop: direct reclaims with thread, latency and pages.
 
 use crate::builder::Builder;
 use crate::error::ImportError;
@@ -11,7 +11,7 @@ use flatwater_recording::{Basis, Call, Cause, OpKind};
 
 pub const IMPORTER: Importer = Importer {
     name: "drsnoop",
-    sentence: "drsnoop of bcc, with -T, -U and -v too.",
+    sentence: "drsnoop of bcc, also with -T, -U and -v.",
     kind: FormatKind::Judged,
     detect: |cursor| if header(cursor.next_text()).is_some() { 97 } else { 0 },
     read,
@@ -31,7 +31,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     if !timed {
         b.gap(
             "time of the direct reclaims",
-            "the lines carry no time: they are put one after another",
+            "the lines have no times: they are placed one after another",
             "run drsnoop -T",
         );
     }
@@ -44,7 +44,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         match row(&line, &columns) {
             Ok((seconds, call)) => {
                 let ns = i64::try_from(call.duration_ns).unwrap_or(0);
-                // The time is that of the end, since the first line.
+                // TIME is the end of the reclaim, relative to the first line.
                 let start = seconds.map_or(at, |seconds| {
                     origin.saturating_add((seconds * SECOND_NS as f64) as i64).saturating_sub(ns)
                 });
@@ -59,7 +59,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
 
 fn row(line: &Line<'_>, columns: &[&str]) -> Result<(Option<f64>, Call), ImportError> {
     let tokens: Vec<Token<'_>> = line.tokens().collect();
-    // COMM may hold blanks; what stands on either side of it does not.
+    // COMM may contain blanks; the columns around it do not.
     let comm = columns.iter().position(|name| *name == "COMM").unwrap_or(0);
     let extra = tokens.len().checked_sub(columns.len());
     let Some(extra) = extra else { return Err(ImportError::short(line, format!("{} columns", columns.len()))) };
@@ -76,7 +76,7 @@ fn row(line: &Line<'_>, columns: &[&str]) -> Result<(Option<f64>, Call), ImportE
     let pid = value("PID")?.unwrap_or(0.0).clamp(0.0, 4e9) as u32;
     let unit = if columns.contains(&"LAT(us)") { 1e3 } else { 1e6 };
     let Some(latency) = value("LAT(")?.filter(|latency| *latency >= 0.0) else {
-        return Err(ImportError::line(line, "a latency from zero up"));
+        return Err(ImportError::line(line, "a latency of zero or more"));
     };
     let call = single_call(pid, &thread, OpKind::Other, nanos(latency, unit), Cause::DirectReclaim, Basis::Exact);
     Ok((value("TIME")?, call))

@@ -1,4 +1,4 @@
-//! Tools of bcc and bpftrace that print one line per slow thing.
+//! Tools of bcc and bpftrace that print one line per slow operation, and their tables.
 
 mod drsnoop;
 mod slower;

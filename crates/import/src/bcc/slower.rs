@@ -1,6 +1,7 @@
-//! ext4slower, xfsslower, btrfsslower, nfsslower, zfsslower, fsslower, fileslower: file operations over a threshold.
+//! Reads ext4slower, xfsslower, btrfsslower, nfsslower, zfsslower, fsslower, fileslower: file operations over a
+//! threshold.
 //!
-//! They time the whole operation and not what it waited for: all of it is unexplained.
+//! These tools time the whole operation, not its waits, so the whole time is unexplained.
 
 use crate::builder::Builder;
 use crate::error::ImportError;
@@ -79,9 +80,9 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
 }
 
 enum Time {
-    /// Wall clock of the end.
+    /// Wall clock at the end of the operation.
     Day(i64),
-    /// Since the tool began.
+    /// Time since the start of the tool.
     Since(i64),
 }
 
@@ -96,7 +97,7 @@ fn op(letter: &str) -> Option<OpKind> {
     })
 }
 
-/// `2014-04-13 20:40:43.973 cksum  read  2 /mnt/file`, of sysdig's chisel.
+/// Parses `2014-04-13 20:40:43.973 cksum  read  2 /mnt/file` of sysdig's chisel.
 fn sysdig_row(line: &Line<'_>) -> Result<(Time, Call), ImportError> {
     let tokens: Vec<Token<'_>> = line.tokens().collect();
     let kind = |text: &str| match text {
@@ -105,7 +106,7 @@ fn sysdig_row(line: &Line<'_>) -> Result<(Time, Call), ImportError> {
         "open" | "openat" | "creat" => Some(OpKind::Open),
         _ => None,
     };
-    // A process' name may hold blanks.
+    // The name of a process may contain blanks.
     let anchor = tokens.iter().position(|token| kind(token.text).is_some()).filter(|anchor| *anchor >= 3);
     let (Some(anchor), Some(time)) = (anchor, tokens.get(1)) else {
         return Err(ImportError::line(line, "date, time, PROCESS, TYPE, LAT(ms), FILE"));
@@ -122,10 +123,10 @@ fn sysdig_row(line: &Line<'_>) -> Result<(Time, Call), ImportError> {
     Ok((Time::Day(when), call))
 }
 
-/// `06:35:01 cron  16464  R 1249  0  16.05 common-auth`; fileslower has no OFF_KB.
+/// Parses `06:35:01 cron  16464  R 1249  0  16.05 common-auth`; fileslower has no OFF_KB.
 fn row(line: &Line<'_>, header: &str) -> Result<(Time, Call), ImportError> {
     let tokens: Vec<Token<'_>> = line.tokens().collect();
-    // COMM may hold blanks: the letter after a number is the anchor.
+    // COMM may contain blanks: look for a number followed by the letter of an operation.
     let anchor = tokens
         .windows(2)
         .position(|pair| matches!(pair, [pid, letter] if count(pid.text).is_some() && op(letter.text).is_some()));
@@ -159,7 +160,7 @@ fn row(line: &Line<'_>, header: &str) -> Result<(Time, Call), ImportError> {
     Ok((when, call))
 }
 
-/// `-j`: ENDTIME_us,TASK,PID,TYPE,BYTES,OFFSET_b,LATENCY_us,FILE.
+/// Parses `-j`: ENDTIME_us,TASK,PID,TYPE,BYTES,OFFSET_b,LATENCY_us,FILE.
 fn comma_row(line: &Line<'_>) -> Result<(Time, Call), ImportError> {
     let fields: Vec<&str> = line.text.split(',').collect();
     let [end, task, pid, kind, bytes, offset, latency, file, ..] = fields.as_slice() else {

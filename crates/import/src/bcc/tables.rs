@@ -1,5 +1,5 @@
-//! Tools of bcc, bpftrace and perf-tools that print a row for each event or each second under a header: one entry of
-//! `TOOLS` each. Their columns are found by name, since they changed over the years and with options.
+//! Reads tools of bcc, bpftrace and perf-tools that print a row per event or second below a header. Each tool is an
+//! entry of `TOOLS`. Columns are found by name, since versions and options change them.
 
 use crate::builder::{Builder, Cell, Track};
 use crate::error::ImportError;
@@ -25,7 +25,7 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// What a tool's header holds (all of these words), and what becomes of a row.
+/// All words that the header of a tool contains, and the function that reads a row.
 struct Tool {
     words: &'static [&'static str],
     row: fn(&Row<'_>, &mut Reading, &mut Builder) -> Option<()>,
@@ -35,7 +35,7 @@ const TOOLS: &[Tool] = &[
     Tool { words: &["DISK", "T", "BYTES", "LAT(ms)"], row: request },
     Tool { words: &["DISK", "COMM", "PID", "LAT(ms)"], row: request },
     Tool { words: &["TYPE", "DEV", "BLOCK", "BYTES", "LATms"], row: request },
-    // disksnoop: of all disks.
+    // disksnoop: all disks together.
     Tool { words: &["TIME(s)", "T", "BYTES", "LAT(ms)"], row: request },
     Tool { words: &["COMM", "PID", "LATms", "FD", "FILE"], row: timed_sync },
     Tool { words: &["HARDIRQ", "TOTAL_usecs"], row: nothing },
@@ -57,10 +57,10 @@ const TOOLS: &[Tool] = &[
     Tool { words: &["TIME", "PID", "COMM", "DEVICE"], row: nothing },
 ];
 
-/// biosnoop's columns, and a row of it alone: `fgrep sdb` leaves no header.
+/// biosnoop's columns, for rows without a header (selected by `grep`).
 const BIOSNOOP: &[&str] = &["TIME(s)", "COMM", "PID", "DISK", "T", "SECTOR", "BYTES", "LAT(ms)"];
 
-/// `4.338511000    fio       17553  sdb     W  0         4096       0.27`.
+/// Whether the line is a row of biosnoop: `4.338511000    fio       17553  sdb     W  0         4096       0.27`.
 fn is_request(text: &str) -> bool {
     if !text.starts_with(|c: char| c.is_ascii_digit()) {
         return false;
@@ -80,11 +80,11 @@ fn header(text: &str) -> Option<(&'static Tool, Vec<&str>)> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let plain = words.len() >= 2 && words.iter().all(|word| number(word).is_none());
     let tool = TOOLS.iter().find(|tool| tool.words.iter().all(|word| words.contains(word))).filter(|_| plain)?;
-    // strace writes `% time` in two words over one column.
+    // strace prints `% time`, two words, above one column.
     Some((tool, words.into_iter().filter(|word| *word != "%" && *word != "(us)").collect()))
 }
 
-/// A row under its header. One column may hold blanks (COMM): what stands on either side of it does not.
+/// A row below its header. Only COMM may contain blanks.
 struct Row<'a> {
     columns: &'a [&'a str],
     words: Vec<&'a str>,
@@ -96,7 +96,7 @@ impl<'a> Row<'a> {
     fn of(line: &Line<'a>, columns: &'a [&'a str]) -> Option<Row<'a>> {
         let words = line.words();
         let wide = columns.iter().position(|name| *name == "COMM").unwrap_or(columns.len());
-        // The errors column of strace -c is blank where there were none.
+        // The errors column of strace -c is blank if there was no error.
         let blank = columns.contains(&"errors") && words.len() + 1 == columns.len();
         let extra = if blank { 0 } else { words.len().checked_sub(columns.len())? };
         (extra == 0 || wide < columns.len()).then_some(Row { columns, words, wide, extra })
@@ -105,7 +105,7 @@ impl<'a> Row<'a> {
     fn text(&self, name: &str) -> Option<&'a str> {
         let at = self.columns.iter().position(|column| *column == name)?;
         let at = if at > self.wide { at + self.extra } else { at };
-        // The last column stays the last where one before it is blank.
+        // The last column is the last word even if a column before it is blank.
         let last = self.columns.last() == Some(&name);
         if last { self.words.last().copied() } else { self.words.get(at).copied() }
     }
@@ -119,19 +119,19 @@ impl<'a> Row<'a> {
     }
 }
 
-/// What is known while a table is read.
+/// State of the current table.
 struct Reading {
     track: Track,
     origin: i64,
-    /// Where the last row ended.
+    /// End of the last row.
     at: i64,
-    /// Counters that began.
+    /// Counters that already have a zero row.
     begun: Vec<String>,
     latency: PerSecond,
 }
 
 impl Reading {
-    /// When the row's event ended: by its own column, else right after the row before.
+    /// The end of the row's event: from its time column, else 1 ms after the last row.
     fn time(&mut self, row: &Row<'_>) -> i64 {
         let seconds = row
             .value("TIME(s)")
@@ -165,7 +165,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             table = Some((tool, BIOSNOOP.to_vec(), begin(BIOSNOOP, b)));
         }
         if let Some((tool, columns)) = header(line.text) {
-            // The next second's header, or another tool's.
+            // The header of the next second, or of another tool.
             let state = match table.take() {
                 Some((before, _, mut state)) if std::ptr::eq(before, tool) => {
                     state.at =
@@ -235,7 +235,7 @@ fn request(row: &Row<'_>, table: &mut Reading, b: &mut Builder) -> Option<()> {
     Some(())
 }
 
-/// fsyncsnoop of perf-tools: every fsync() with its length.
+/// fsyncsnoop of perf-tools: each fsync() with its duration.
 fn timed_sync(row: &Row<'_>, table: &mut Reading, b: &mut Builder) -> Option<()> {
     let ns = nanos(row.value("LATms").filter(|ms| *ms >= 0.0)?, 1e6);
     let end = table.time(row);
@@ -243,7 +243,7 @@ fn timed_sync(row: &Row<'_>, table: &mut Reading, b: &mut Builder) -> Option<()>
     Some(())
 }
 
-/// cachestat: pages of the page cache in one second.
+/// cachestat: hits, misses and dirtied pages of the page cache in one second.
 fn cache(row: &Row<'_>, table: &mut Reading, b: &mut Builder) -> Option<()> {
     table.at = table.at.saturating_add(SECOND_NS);
     let counts =
@@ -264,7 +264,7 @@ fn cache(row: &Row<'_>, table: &mut Reading, b: &mut Builder) -> Option<()> {
     Some(())
 }
 
-/// compactsnoop: a direct compaction, exact.
+/// compactsnoop: a direct compaction, measured.
 fn compaction(row: &Row<'_>, table: &mut Reading, b: &mut Builder) -> Option<()> {
     let ns = nanos(row.value("LAT(ms)").filter(|ms| *ms >= 0.0)?, 1e6);
     let pid = row.value("PID").map_or(0, |pid| pid.clamp(0.0, 4e9) as u32);
@@ -275,7 +275,7 @@ fn compaction(row: &Row<'_>, table: &mut Reading, b: &mut Builder) -> Option<()>
     Some(())
 }
 
-/// runqslower: how long a task that could run waited for a processor.
+/// runqslower: how long a runnable task waited for a CPU.
 fn run_queue(row: &Row<'_>, table: &mut Reading, b: &mut Builder) -> Option<()> {
     let ns = nanos(row.value("LAT(us)").filter(|us| *us >= 0.0)?, 1e3);
     let pid = row.value("PID").or_else(|| row.value("TID")).map_or(0, |pid| pid.clamp(0.0, 4e9) as u32);
@@ -306,7 +306,7 @@ fn sync(row: &Row<'_>, table: &mut Reading, b: &mut Builder) -> Option<()> {
     Some(())
 }
 
-/// syscount, strace -c: calls by kind, with the time in them where it was taken.
+/// syscount, strace -c: calls by kind, and their time if it was measured.
 fn system_call(row: &Row<'_>, table: &mut Reading, b: &mut Builder) -> Option<()> {
     let name = row.text("SYSCALL").or_else(|| row.text("syscall"))?;
     if name == "total" {
@@ -327,7 +327,7 @@ fn slab(row: &Row<'_>, table: &mut Reading, b: &mut Builder) -> Option<()> {
     Some(())
 }
 
-/// biotop, filetop: what each program read and wrote.
+/// biotop, filetop: bytes that each program read and wrote.
 fn process_io(row: &Row<'_>, table: &mut Reading, b: &mut Builder) -> Option<()> {
     let entity = Entity::named(&format!("pid {} ({})", row.text("PID").or_else(|| row.text("TID"))?, row.comm()));
     let kib = |name: &str| row.value(name).map(|value| value * 1024.0);
@@ -339,7 +339,7 @@ fn process_io(row: &Row<'_>, table: &mut Reading, b: &mut Builder) -> Option<()>
         .filter_map(|(column, value)| Some((column, value?)))
         .collect();
     table.rise(b, Table::Workload, &entity, &cells);
-    // biotop: how many requests, and how long each took on average.
+    // biotop: the number of requests and their mean duration.
     if let (Some(disk), Some(requests), Some(each_ms)) = (row.text("DISK"), row.value("I/O"), row.value("AVGms")) {
         let cells = [(disks::REQUESTS, requests), (disks::REQUEST_NS, requests * each_ms * 1e6)];
         table.rise(b, Table::Disks, &Entity::named(disk), &cells);
@@ -357,13 +357,13 @@ fn vfs(row: &Row<'_>, table: &mut Reading, b: &mut Builder) -> Option<()> {
     Some(())
 }
 
-/// Known, and nothing of it tells of stalls.
+/// A table that is recognized but contains nothing about stalls.
 fn nothing(_: &Row<'_>, _: &mut Reading, b: &mut Builder) -> Option<()> {
     b.pass_over();
     Some(())
 }
 
-/// `21:03:39 Triggered by PID 3297 ("ntpd"), OOM kill of PID 22516 ("perl"), 3850642 pages, loadavg: 0.99 ...`.
+/// Parses `21:03:39 Triggered by PID 3297 ("ntpd"), OOM kill of PID 22516 ("perl"), 3850642 pages, loadavg: 0.99 ...`.
 fn oom_kill(text: &str) -> Option<String> {
     let at = text.find("Triggered by PID ")?;
     let told = text.get(at..)?;
@@ -378,7 +378,7 @@ mod tests {
     use flatwater_recording::{Cause, Table};
 
     #[test]
-    fn headers_of_all_and_of_none() {
+    fn headers_of_tools_are_recognized() {
         for text in [
             "TIME(s)     COMM           PID    DISK    T SECTOR     BYTES   LAT(ms)",
             "    HITS   MISSES  DIRTIES HITRATIO   BUFFERS_MB  CACHED_MB",
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_biosnoop_without_their_header() {
+    fn rows_of_biosnoop_without_header_are_read() {
         let rows = "0.000000000    fio  17553  sdb     R  0         4096       0.23\n4.338511000    fio  17553  sdb     W  0         4096       80.27\n";
         let made = import_texts(&[("f".to_owned(), rows.into())]).expect("rows").recording;
         assert_eq!(made.latency.len(), 2);

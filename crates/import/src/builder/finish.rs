@@ -1,4 +1,4 @@
-//! The last step: everything on one axis, in one recording.
+//! Puts everything on one time axis and builds the recording.
 
 use super::place::{Places, places};
 use super::{Builder, outcome, rows, understood};
@@ -6,7 +6,7 @@ use flatwater_recording::header::FORMAT_VERSION;
 use flatwater_recording::{Call, Clock, Event, Gap, Header, LatencyBucket, Note, Recording, Source, Target};
 
 impl Builder {
-    /// The recording that all files together make.
+    /// Builds one recording from all files.
     #[must_use]
     pub fn finish(mut self, files: &[String]) -> Recording {
         let places = places(&mut self);
@@ -16,7 +16,7 @@ impl Builder {
             (calls(&mut self, &places), latency(&mut self, &places), events(&mut self, &places));
         let sampled_tasks = understood::sampled_tasks(&mut self, &places);
         if self.overflowed {
-            self.gap("part of the files", "more than an import holds", "import a shorter part of the log");
+            self.gap("part of the files", "more than an import can hold", "import a shorter part of the log");
         }
         let mut gaps = std::mem::take(&mut self.gaps);
         gaps.extend(self.problems.iter().map(|(file, error)| {

@@ -1,5 +1,5 @@
-//! What importers fill: rows, calls, latencies and events, each on a track with its own zero of time. `finish`
-//! joins the tracks by time into one recording.
+//! Collects rows, calls, latencies and events of all importers. Each item is on a track, which has its own zero of
+//! time; `finish` merges the tracks into one recording.
 
 mod finish;
 mod outcome;
@@ -17,16 +17,16 @@ use flatwater_recording::{
     SampledTask, Setup, Stack, StackId, Table, schema,
 };
 
-/// Cells (values of sampled tables) that one import may hold; about 200 MB.
+/// Maximum cells (values of sampled tables) of one import; about 200 MB.
 pub const CELLS_MAX: usize = 8_000_000;
-/// Calls, events and histograms that one import may hold, each.
+/// Maximum calls, events and histograms of one import, each.
 pub const ITEMS_MAX: usize = 500_000;
-/// Problems reported one by one for each file; further ones are counted.
+/// Problems that are reported one by one for each file; the others are counted.
 pub const PROBLEMS_MAX: usize = 20;
-/// Values of the widest row.
+/// Number of values of the widest row.
 const FULL_ROW: usize = 64;
 const NODES_MAX: u32 = 1024;
-/// Lines of one section that are counted as not understood though an importer took them.
+/// Maximum lines of one section that are counted as not understood although an importer consumed them.
 const STUMBLED_MAX: usize = 100_000;
 const TRACKS_MAX: usize = 10_000;
 
@@ -35,15 +35,15 @@ const TRACKS_MAX: usize = 10_000;
 pub enum Cell {
     /// A level.
     Gauge(i64),
-    /// A total that the log itself gives.
+    /// A total that the log itself prints.
     Counter(i64),
-    /// How far a counter rose since the row before, where the log gives rates or differences. `finish` sums
-    /// these from 0, in the order of time, over all tracks that carry the column.
+    /// The increase of a counter since the row before, from a log that prints rates or differences. `finish` sums the
+    /// increases from 0 in order of time, over all tracks with that column.
     Rise(f64),
 }
 
 impl Cell {
-    /// A value as the log gives it, of a column of this kind.
+    /// A value as the log prints it, in a column of this kind.
     #[must_use]
     pub fn of(kind: ColumnKind, value: i64) -> Cell {
         match kind {
@@ -52,7 +52,7 @@ impl Cell {
         }
     }
 
-    /// As the schema has the column: files of plain numbers mark neither counters nor levels.
+    /// Takes the kind from the schema: files of plain numbers do not say which values are counters.
     fn in_column(self, column: Option<Column>) -> Cell {
         match (column, self) {
             (Some(column), Cell::Gauge(value) | Cell::Counter(value)) => Cell::of(column.kind, value),
@@ -61,14 +61,14 @@ impl Cell {
     }
 }
 
-/// Rows with one zero of time, from one interval of one file.
+/// A group of rows with the same zero of time, from one section or file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Track(u32);
 
 #[derive(Clone, Debug)]
 struct TrackInfo {
     zero: Zero,
-    /// The format and the file, for messages.
+    /// Format and file, for messages.
     what: String,
 }
 
@@ -78,12 +78,12 @@ struct Row {
     at: i64,
     table: Table,
     entity: u32,
-    /// Into `cells`.
+    /// Index into `cells`.
     first: u32,
     count: u32,
 }
 
-/// Anything but a row, with its track and time.
+/// An item that is not a row, with its track and time.
 #[derive(Clone, Debug)]
 struct Placed<T> {
     track: Track,
@@ -91,10 +91,10 @@ struct Placed<T> {
     item: T,
 }
 
-/// Gathers what the importers read. Bounded: beyond its limits it drops, and a gap says so.
+/// Collects what the importers read. Items beyond the limits are dropped, and a gap reports it.
 #[derive(Debug, Default)]
 pub struct Builder {
-    /// Name of the file being read.
+    /// Name of the current file.
     file: String,
     tracks: Vec<TrackInfo>,
     rows: Vec<Row>,
@@ -114,33 +114,33 @@ pub struct Builder {
     gaps: Vec<Gap>,
     problems: Vec<(String, ImportError)>,
     problems_in_file: usize,
-    /// Lines of the section being read that did not fit, until `end_section` counts them.
+    /// Lines of the current section that did not parse; `end_section` counts and clears them.
     stumbled: Vec<(u32, String)>,
     /// How much of the text was understood.
     summary: ImportSummary,
-    /// Bytes of the text that the summary keeps.
+    /// Bytes of text that the summary keeps.
     kept_bytes: usize,
     sampled: Vec<Placed<SampledTask>>,
     overflowed: bool,
-    /// Snapshots without a time, by what they are of.
+    /// Number of the last snapshot without a time, by format and name.
     untimed: HashMap<(&'static str, String), i64>,
     pub machine: Machine,
     pub setup: Setup,
     pub notes: Vec<String>,
-    /// The time that the last stamp line in this file gave.
+    /// The time of the last stamp line in this file.
     pub moment: Option<When>,
-    /// The line before was `...`: what follows continues with the table before, after a hole.
+    /// The last line was `...`: the next table continues the one before, after a hole.
     pub elided: bool,
-    /// The command typed at the last prompt seen in this file, such as `vmstat 5`.
+    /// The command at the last prompt in this file, such as `vmstat 5`.
     pub command: Option<String>,
-    /// The day that a header in this file gave (sar, iostat), days since 1970.
+    /// The day from a header in this file (sar, iostat), days since 1970.
     pub date: Option<i64>,
-    /// Where the last table of each format in this file ended, so that it can continue after a break.
+    /// Track and last time of each format's last table in this file, so that a table can continue after a break.
     resume: HashMap<&'static str, (Track, i64)>,
 }
 
 impl Builder {
-    /// Begins a file; what was said by lines of the one before (times, prompts) no longer holds.
+    /// Begins a file. Forgets the times, prompts and tables of the file before.
     pub fn begin_file(&mut self, name: &str) {
         name.clone_into(&mut self.file);
         self.moment = None;
@@ -166,7 +166,7 @@ impl Builder {
         Track(u32::try_from(self.tracks.len() - 1).unwrap_or(u32::MAX))
     }
 
-    /// The track that a table of this format continues with after a break, and its last time.
+    /// The track on which a table of this format continues after a break, and its last time.
     #[must_use]
     pub fn resumed(&self, format: &'static str) -> Option<(Track, i64)> {
         self.resume.get(format).copied()
@@ -176,7 +176,7 @@ impl Builder {
         self.resume.insert(format, (track, last));
     }
 
-    /// One track for all that a format reads from this file with this zero.
+    /// The one track for everything that a format reads from this file with this zero of time.
     pub fn shared_track(&mut self, format: &'static str, zero: Zero) -> Track {
         match self.resume.get(format) {
             Some(&(track, _)) if self.tracks.get(track.0 as usize).is_some_and(|info| info.zero == zero) => track,
@@ -188,13 +188,12 @@ impl Builder {
         }
     }
 
-    /// Where a snapshot of something belongs: at the last time that the file gave, else one second after the
-    /// snapshot of the same thing before it.
+    /// Track and time of a snapshot: the last time that the file gave, else one second after the snapshot before it.
     pub fn snapshot(&mut self, format: &'static str) -> (Track, i64) {
         self.snapshot_of(format, "")
     }
 
-    /// The same, where one moment has several tables of a format, each with a name.
+    /// As `snapshot`, for formats with several named tables at one moment.
     pub fn snapshot_of(&mut self, format: &'static str, name: &str) -> (Track, i64) {
         if let Some(moment) = self.moment {
             return (self.shared_track(format, moment.zero), moment.ns);
@@ -210,15 +209,15 @@ impl Builder {
         (self.shared_track(format, Zero::Start), at)
     }
 
-    /// Where a log that counts from its own start belongs.
+    /// Track and time of the start of a log that counts from its own start.
     pub fn origin(&mut self, format: &'static str) -> (Track, i64) {
         let moment = self.moment.unwrap_or(When::new(Zero::Start, 0));
         (self.track(format, moment.zero), moment.ns)
     }
 
-    /// The column for this name, which may be one that another tool or an older kernel has for it.
+    /// The column for this name. Names of other tools and older kernels map to the same column.
     fn column(&mut self, table: Table, name: &str) -> (u32, Option<Column>) {
-        // Looked up by an owned key: the map is small and rows are wide, so clarity wins over one allocation.
+        // The owned key costs an allocation per lookup; a borrowed key would complicate the map.
         if let Some(&found) = self.columns.get(&(table, name.to_owned())) {
             return found;
         }
@@ -244,7 +243,7 @@ impl Builder {
         id
     }
 
-    /// Adds a row; rows of one table, entity and moment become one, whichever track they came from.
+    /// Adds a row. `finish` merges rows of the same table, entity and moment, also across tracks.
     pub fn row<N: ColumnKey>(&mut self, (track, at): (Track, i64), table: Table, entity: &Entity, cells: &[(N, Cell)]) {
         if cells.is_empty() {
             return;
@@ -288,12 +287,12 @@ impl Builder {
         self.delay_ns_max = self.delay_ns_max.max(Some(ns));
     }
 
-    /// Something was left out, since an importer holds no more of its kind.
+    /// Reports that an importer dropped an item because it holds no more of that kind.
     pub fn overflow(&mut self) {
         self.overflowed = true;
     }
 
-    /// A kernel stack, innermost frame first.
+    /// Adds a kernel stack, innermost frame first, and returns its id. Equal stacks share one id.
     pub fn stack(&mut self, frames: Vec<String>) -> StackId {
         if let Some(&id) = self.stack_ids.get(&frames) {
             return id;
@@ -308,7 +307,7 @@ impl Builder {
         id
     }
 
-    /// The shape of one node, added if it is new; node numbers beyond reason are refused.
+    /// The shape of a node, which is added if it is new. `None` for node numbers from `NODES_MAX` on.
     pub fn node(&mut self, node: u32) -> Option<&mut NodeShape> {
         if node >= NODES_MAX {
             return None;
@@ -321,7 +320,7 @@ impl Builder {
         nodes.get_mut(place)
     }
 
-    /// Says once that something is missing or was assumed.
+    /// Reports that something is missing or was assumed. Duplicates, and gaps after the first 1000, are ignored.
     pub fn gap(&mut self, what: impl Into<String>, why: impl Into<String>, remedy: impl Into<String>) {
         let gap = Gap::new(what, why, remedy);
         if !self.gaps.contains(&gap) && self.gaps.len() < 1000 {
@@ -336,7 +335,7 @@ impl Builder {
         }
     }
 
-    /// A part of the file that did not fit; reading continues.
+    /// Reports a part of the file that did not parse; reading continues.
     pub fn problem(&mut self, error: ImportError) {
         self.problems_in_file += 1;
         if self.stumbled.len() < STUMBLED_MAX && self.stumbled.last().is_none_or(|(line, _)| *line != error.line) {
@@ -352,7 +351,7 @@ impl Builder {
         &self.problems
     }
 
-    /// Ends a file: problems beyond those reported one by one become one gap.
+    /// Ends a file: problems beyond `PROBLEMS_MAX` become one gap.
     pub fn end_file(&mut self) {
         if let Some(more) = self.problems_in_file.checked_sub(PROBLEMS_MAX + 1) {
             let what = self.file.clone();
@@ -360,13 +359,13 @@ impl Builder {
         }
     }
 
-    /// No more rows, or no more calls, are kept: what a long log still holds of them is dropped.
+    /// Whether rows or calls have reached their limit, so that later lines of the log cannot add any.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.cells.len() + FULL_ROW >= CELLS_MAX || self.calls.len() >= ITEMS_MAX
     }
 
-    /// What has been read, to compare two ways of reading the same lines: items, their values and frames.
+    /// Number of items, values and frames read, to compare two ways of reading the same lines.
     #[must_use]
     pub fn weight(&self) -> usize {
         let frames = self.stacks.iter().map(|stack| stack.frames.len()).sum::<usize>();
@@ -374,7 +373,7 @@ impl Builder {
         self.items() + self.cells.len() + frames + classes
     }
 
-    /// How much has been read: rows, calls, events and so on.
+    /// Number of items read: rows, calls, events and so on.
     #[must_use]
     pub fn items(&self) -> usize {
         let placed = self.calls.len() + self.events.len() + self.latency.len();

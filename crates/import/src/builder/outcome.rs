@@ -1,4 +1,4 @@
-//! What logs say of workloads: delays by writer, checkpoints.
+//! Outcomes of workloads from logs: delays by writer, checkpoints.
 
 use super::Builder;
 use super::place::Places;
@@ -19,10 +19,10 @@ fn bulk(builder: &Builder, places: &Places) -> Option<BulkOutcome> {
         .collect();
     delays.sort_by_key(|delay| delay.at_ns);
     let seen = delays.iter().map(|delay| delay.delay_ns);
-    // These logs print delays over some threshold that they do not state; the least one printed bounds it.
+    // These logs print delays over a threshold that they do not state; the smallest delay is its upper bound.
     let threshold_ns = seen.clone().min().unwrap_or(0);
     let delay_ns_max = seen.max().max(builder.delay_ns_max).unwrap_or(0);
-    // No `writers`: how much each wrote is not in such a log, and a 0 would be a lie.
+    // No `writers`: such logs do not say how much each writer wrote, and 0 would be false.
     Some(BulkOutcome { threshold_ns, delays, delay_ns_max, ..BulkOutcome::default() })
 }
 

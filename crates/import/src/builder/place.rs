@@ -1,4 +1,4 @@
-//! Where each track is on the recording's own axis.
+//! Places each track on the time axis of the recording.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,14 +6,14 @@ use super::{Builder, Track};
 use crate::when::{DAY_NS, Zero, days, year_of};
 use flatwater_recording::Table;
 
-/// What was decided: what to add to a track's times, and where the axis' zero lies.
+/// The offset of each track, and the zero of the axis.
 #[derive(Debug, Default)]
 pub struct Places {
     shift: Vec<i64>,
-    /// Axis of the earliest instant; it becomes 0 in the recording.
+    /// The earliest instant on the axis; the recording's instants count from it.
     base: i64,
     end: i64,
-    /// The axis counts from 1970.
+    /// Whether the axis counts from 1970.
     pub wall: bool,
 }
 
@@ -30,7 +30,7 @@ impl Span {
 }
 
 impl Places {
-    /// The instant on the recording's clock, ns from its start.
+    /// Converts a track's time to the recording's clock, ns from its start.
     #[must_use]
     pub fn at_ns(&self, track: Track, at: i64) -> u64 {
         let shift = self.shift.get(track.0 as usize).copied().unwrap_or(0);
@@ -48,7 +48,7 @@ impl Places {
     }
 }
 
-/// Every (track, first, last instant) that an item covers.
+/// The track, first and last instant of every item.
 fn instants(builder: &Builder) -> impl Iterator<Item = (Track, i64, i64)> {
     let rows = builder.rows.iter().map(|row| (row.track, row.at, row.at));
     let calls = builder.calls.iter().map(|call| (call.track, call.at, ends(call.at, call.item.duration_ns)));
@@ -64,7 +64,7 @@ fn ends(at: i64, ns: u64) -> i64 {
     at.saturating_add(i64::try_from(ns).unwrap_or(i64::MAX))
 }
 
-/// A date without its year, moved from 1972 to this one.
+/// Moves a date without a year from 1972 to this year.
 fn into_year(ns: i64, year: i64) -> i64 {
     let (Some(from), Some(to)) = (days(1972, 1, 1), days(year, 1, 1)) else { return ns };
     let day = ns.div_euclid(DAY_NS) - from;
@@ -112,7 +112,7 @@ pub fn places(builder: &mut Builder) -> Places {
     places
 }
 
-/// Tracks without a clock begin together, unless they fill the same rows: then one follows the other.
+/// Places tracks without a clock: all at the start, but tracks that fill the same rows one after the other.
 fn line_up(builder: &Builder, places: &mut Places, spans: &[Option<Span>], start: i64) {
     let mut fills: HashMap<Track, HashSet<(Table, u32)>> = HashMap::new();
     for row in &builder.rows {
@@ -124,7 +124,7 @@ fn line_up(builder: &Builder, places: &mut Places, spans: &[Option<Span>], start
         let filled = u32::try_from(index).ok().and_then(|index| fills.get(&Track(index)));
         let keys = || filled.into_iter().flatten();
         let from = keys().filter_map(|key| free_from.get(key).copied()).max().unwrap_or(start);
-        // Times of such a track count from its own first row.
+        // The times of such a track count from the start of its log.
         let shift = from.saturating_sub(span.first.min(0));
         if let Some(place) = places.shift.get_mut(index) {
             *place = shift;

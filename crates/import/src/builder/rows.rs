@@ -1,4 +1,4 @@
-//! From loose rows to sampled tables: sorted, merged by moment, rates summed into counters.
+//! Turns rows into sampled tables: sorts them, merges rows of one moment, and sums rates into counters.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -7,7 +7,7 @@ use super::{Builder, Cell, Row, Track};
 use crate::number::rounded;
 use flatwater_recording::{ColumnKind, Series, SeriesColumn, Table};
 
-/// Values (rows times columns) that one table may take; beyond it rows are dropped and a gap says so.
+/// Maximum values (rows times columns) of one table. Further rows are dropped, and a gap reports it.
 const VALUES_MAX: usize = 32 << 20;
 
 #[derive(Debug)]
@@ -15,11 +15,11 @@ struct Claim {
     track: Track,
     first: u64,
     last: u64,
-    /// A total of the log's own is better than a sum of its rates.
+    /// The log prints totals, which are better than sums of rates.
     total: bool,
 }
 
-/// Columns that one track must not fill, since another fills them over the same time.
+/// Columns that a track must not fill, because another track fills them at the same time.
 type Refused = HashSet<(Table, u32, u32, Track)>;
 
 pub fn series(builder: &mut Builder, places: &Places) -> Vec<Series> {
@@ -31,7 +31,7 @@ pub fn series(builder: &mut Builder, places: &Places) -> Vec<Series> {
     let mut tables = Vec::new();
     let mut lost = Lost::default();
     for (table, mut rows) in by_table {
-        // Stable: within one moment and entity the track read first comes first and wins.
+        // A stable sort: for one moment and entity the track that was read first wins.
         rows.sort_by_key(|(at_ns, row)| (*at_ns, row.entity));
         tables.push(fill(builder, table, &rows, &refused, &mut lost));
     }
@@ -44,25 +44,25 @@ pub fn series(builder: &mut Builder, places: &Places) -> Vec<Series> {
     tables
 }
 
-/// What was in the logs and is not in the tables.
+/// Values of the logs that are not in the tables.
 #[derive(Debug, Default)]
 struct Lost {
     dropped: Vec<&'static str>,
-    /// How often, by table and column.
+    /// Number of values near 2^64, by table and column.
     beyond: BTreeMap<(&'static str, String), u64>,
 }
 
-/// What a number of more than 63 bits is read as (`number::count`, `number::rounded`), and stays in every unit.
+/// `number::count` and `number::rounded` return this for larger numbers.
 const LARGEST: i64 = i64::MAX;
-const BEYOND: &str =
-    "they stand near 2^64, as a counter of the kernel does that went below zero; no value is taken from them";
+const BEYOND: &str = "values near 2^64 are ignored: a kernel counter that fell below zero looks like this";
 
 fn cells<'a>(builder: &'a Builder, row: &Row) -> &'a [(u32, Cell)] {
     let first = row.first as usize;
     builder.cells.get(first..first + row.count as usize).unwrap_or_default()
 }
 
-/// Two logs that count one thing over the same time (vmstat's bi and sar's pgpgin) must not be added up.
+/// Finds columns that two logs count at the same time (vmstat's bi and sar's pgpgin): their counts must not be added
+/// up.
 fn refused(builder: &mut Builder, places: &Places) -> Refused {
     let mut claims: HashMap<(Table, u32, u32), Vec<Claim>> = HashMap::new();
     for row in &builder.rows {
@@ -158,7 +158,7 @@ fn fill(builder: &Builder, table: Table, rows: &[(u64, Row)], refused: &Refused,
                 Cell::Rise(rise) => {
                     let sum = sums.entry((row.entity, *column)).or_insert(0.0);
                     let next = *sum + rise.max(0.0);
-                    // One reading that cannot be true does not spoil those after it.
+                    // An impossible increase does not spoil the values after it.
                     if next < LARGEST as f64 {
                         *sum = next;
                     }

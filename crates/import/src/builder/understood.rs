@@ -1,4 +1,4 @@
-//! How much of the text was understood, and the tasks that it shows at one moment.
+//! Counts how much of the text was understood, and collects sampled tasks.
 
 use std::collections::HashMap;
 
@@ -11,12 +11,12 @@ use flatwater_recording::symbol::meaning;
 use flatwater_recording::{FormatKind, ImportSummary, SampledTask};
 
 impl Builder {
-    /// A line that tells the importer something without being a row: a time, a prompt, a file's name.
+    /// Counts a line that is not a row but informs the importers: a time, a prompt, a file's name.
     pub fn understood_line(&mut self, line: &Line<'_>) {
         self.summary.understand(&self.file, None, u64::from(line.lines));
     }
 
-    /// Lines of a section that the importer `format` took, less those that did not fit.
+    /// Counts the lines of a section that the importer `format` consumed, and those of them that did not parse.
     pub fn end_section(&mut self, (format, kind): (&str, FormatKind), lines: u64, (first, last): (u32, u32)) {
         self.summary.understand(&self.file, Some((format, kind)), lines);
         self.summary.locate(&self.file, format, first, last);
@@ -25,7 +25,8 @@ impl Builder {
         }
     }
 
-    /// A line that no importer knows; `blank_from` is the first of the blank lines right above it, or its own number.
+    /// Counts a line that no importer knows. `blank_from` is the first of the blank lines directly above it, or its own
+    /// number.
     pub fn missed_line(&mut self, line: &Line<'_>, blank_from: u32) {
         self.summary.miss(&self.file, line.number, blank_from, &shown(line.text));
         self.summary.lines = self.summary.lines.saturating_add(u64::from(line.lines.saturating_sub(1)));
@@ -41,17 +42,17 @@ impl Builder {
         }
     }
 
-    /// The kernel reported the state of memory.
+    /// Records that the kernel reported the state of memory.
     pub fn memory_reported(&mut self) {
         self.summary.memory_reported = true;
     }
 
-    /// A line of a known log that is taken without anything coming of it.
+    /// Counts a line of a known log that was consumed without adding data.
     pub fn pass_over(&mut self) {
         self.summary.passed_over += 1;
     }
 
-    /// Lines of a long log that were dropped by their bytes: they hold no word that any importer looks for.
+    /// Counts lines of a long log that skimming dropped: they contain no word that an importer looks for.
     pub fn skimmed_lines(&mut self, lines: u64) {
         self.summary.understand(&self.file, None, lines);
         self.summary.passed_over += lines;
@@ -62,7 +63,7 @@ impl Builder {
         &self.summary
     }
 
-    /// A task's stack (innermost frame first, may be empty) at one moment; `at` is absent where no time is known.
+    /// Adds a task at one moment, with its stack (innermost frame first, may be empty).
     pub fn sampled_task(&mut self, (track, at): (Track, i64), mut task: SampledTask, frames: Vec<String>) {
         if let Some(meaning) = meaning(&frames) {
             (task.cause, task.frame) = (Some(meaning.cause), Some(meaning.frame.to_owned()));
@@ -75,14 +76,14 @@ impl Builder {
     }
 }
 
-/// The samples in the order of the log; those of one name, state, stack and report are one, with their number.
+/// The samples in the order of the log. Samples with the same name, state, stack and report are merged and counted.
 pub fn sampled_tasks(builder: &mut Builder, places: &Places) -> Vec<SampledTask> {
     let mut tasks: Vec<SampledTask> = Vec::new();
     let mut known: HashMap<(String, Option<char>, u32, u8), usize> = HashMap::new();
     for placed in std::mem::take(&mut builder.sampled) {
         let mut task = placed.item;
         task.at_ns = Some(places.at_ns(placed.track, placed.at));
-        // Who holds or waits for a named lock stands alone.
+        // Tasks that hold or wait for a named lock are not merged.
         let plain = task.holds.is_empty() && task.waits_for.is_none() && task.owner.is_none();
         let key = (task.task.clone(), task.state, task.stack.map_or(u32::MAX, |id| id.0), task.reported_by as u8);
         let same = known.get(&key).copied().filter(|_| plain && !task.task.is_empty());

@@ -1,8 +1,8 @@
-//! ftrace's function_graph tracer: /sys/kernel/tracing/trace with or without process and absolute time, and
-//! `trace-cmd report` of it.
+//! Reads ftrace's function_graph tracer: /sys/kernel/tracing/trace with or without process and absolute time, and
+//! `trace-cmd report`.
 //!
-//! Without absolute times only durations are known; the order of a function's own time and its children's is then
-//! not, and its own is put first.
+//! Without absolute times the order of a function's own time and its children's is unknown; its own time is placed
+//! first.
 
 use std::collections::HashMap;
 
@@ -43,7 +43,7 @@ struct Step<'a> {
     what: What<'a>,
 }
 
-/// ` 0)   0.500 us    |    rw_verify_area();` and its relatives.
+/// Parses ` 0)   0.500 us    |    rw_verify_area();` and its variants.
 fn parse(text: &str) -> Option<Step<'_>> {
     let (left, code) = text.rsplit_once('|')?;
     let code = code.trim();
@@ -77,7 +77,7 @@ fn parse(text: &str) -> Option<Step<'_>> {
     Some(Step { cpu: cpu?, task, at_ns, took_ns, what })
 }
 
-/// `bash-1234  [000]  123.456789` and `entry: + 12.3 us `.
+/// Parses `bash-1234  [000]  123.456789` and `entry: + 12.3 us `.
 fn trace_cmd<'a>(who: &str, event: &str, what: What<'a>) -> Option<Step<'a>> {
     let (task, rest) = who.split_once('[')?;
     let (name, tid) = task.trim().rsplit_once('-')?;
@@ -88,7 +88,7 @@ fn trace_cmd<'a>(who: &str, event: &str, what: What<'a>) -> Option<Step<'a>> {
     Some(Step { cpu: cpu.trim().parse().ok()?, task, at_ns: Some(nanos(number(time)?, 1e9)), took_ns, what })
 }
 
-/// `! 123.4 us`, `0.500 us`: the marks (+ ! # * @ $) only say how slow it was.
+/// Parses `! 123.4 us` or `0.500 us` as ns. The marks (+ ! # * @ $) only classify the duration.
 fn duration(text: &str) -> Option<u64> {
     let text = text.trim_start_matches(['+', '!', '#', '*', '@', '$', ' ']);
     let (value, unit) = text.split_once(char::is_whitespace)?;
@@ -96,14 +96,14 @@ fn duration(text: &str) -> Option<u64> {
     number(value).filter(|value| *value >= 0.0).map(|value| nanos(value, 1e3))
 }
 
-/// `vfs_write() ` -> `vfs_write`; `/* comment */` is none.
+/// The name in `vfs_write() `; `None` for `/* comment */`.
 fn function(code: &str) -> Option<&str> {
     let name = code.trim().split('(').next()?.trim();
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.');
     (code.contains("()") && !name.is_empty() && name.chars().all(plain)).then_some(name)
 }
 
-/// ` 0)   bash-1234  =>  foo-99`: what ran on the CPU before is not what runs now.
+/// The CPU and the next task of a context switch: ` 0)   bash-1234  =>  foo-99`.
 fn switch(text: &str) -> Option<(u32, Task)> {
     let (left, right) = text.split_once("=>")?;
     let (cpu, _) = leading(left.trim_start()).filter(|(_, rest)| rest.starts_with(')'))?;
@@ -114,7 +114,7 @@ fn switch(text: &str) -> Option<(u32, Task)> {
 struct Reader {
     track: Track,
     at: i64,
-    /// With absolute times calls stand where they were.
+    /// The trace has absolute times, so calls have their real start.
     timed: bool,
     stacks: HashMap<(u32, Option<Task>), Stack>,
     running: HashMap<u32, Task>,
@@ -145,7 +145,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     }
     reader.finish_open(b);
     if !timed {
-        let why = "the trace prints no absolute time: a function's own time is put before that of what it called";
+        let why = "the trace has no absolute times: a function's own time is placed before the time of the functions that it called";
         b.gap("order of the segments inside a call", why, "echo funcgraph-abstime > trace_options");
     }
     Ok(())
@@ -170,7 +170,7 @@ impl Reader {
             }
             What::Leaf(name) => {
                 stack.enter(name, start);
-                // A leaf's line is printed with the time of its entry.
+                // The time on the line of a leaf is its entry.
                 let end = start.zip(step.took_ns).map(|(start, took)| start.saturating_add(took));
                 stack.leave(None, end, step.took_ns)
             }
@@ -206,7 +206,7 @@ mod tests {
     use super::{Task, What, parse, switch};
 
     #[test]
-    fn every_shape_of_a_line() {
+    fn all_formats_of_lines_parse() {
         let bare = parse(" 0)   0.500 us    |    rw_verify_area();").expect("a leaf");
         assert_eq!((bare.cpu, bare.took_ns, bare.at_ns), (0, Some(500), None));
         assert_eq!(bare.what, What::Leaf("rw_verify_area"));

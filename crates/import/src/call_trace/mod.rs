@@ -1,7 +1,7 @@
-//! Traces of function calls and returns, as slow calls whose segments are what each function spent itself.
+//! Reads traces of function calls and returns as slow calls. Each segment is the time that a function spent itself.
 //!
-//! The functions that were open make the stack of each segment, so that one can say how much of a call was spent inside
-//! a function, and what came before what.
+//! The stack of a segment consists of the functions that were open, so the recording shows how long a call was inside a
+//! function, and in which order.
 
 mod function_graph;
 mod systemtap;
@@ -14,18 +14,17 @@ use super::builder::{Builder, Track};
 use flatwater_recording::{Call, OpKind};
 use tree::Node;
 
-/// Who made the call, as traces name it.
+/// The task that made the call, as the trace names it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Task {
     name: String,
     tid: u32,
 }
 
-/// The kind of call that a function at the root of a trace serves.
+/// The kind of operation that the root function of a trace performs.
 #[must_use]
 pub fn op_of(function: &str) -> OpKind {
-    // `__x64_sys_pwrite64`, `ksys_write`, `do_sys_openat2`, `vfs_fsync_range`: what stands before the verb says
-    // nothing here.
+    // Remove prefixes: `__x64_sys_pwrite64`, `ksys_write`, `do_sys_openat2`, `vfs_fsync_range`.
     let mut bare = function;
     for prefix in ["__x64_", "__arm64_", "__se_", "__", "do_", "ksys_", "SyS_", "SYSC_", "sys_", "vfs_", "do_"] {
         bare = bare.strip_prefix(prefix).unwrap_or(bare);
@@ -67,7 +66,7 @@ pub fn op_of(function: &str) -> OpKind {
     }
 }
 
-/// Adds the call that a finished root is.
+/// Adds a call for a finished root.
 fn push_call(b: &mut Builder, place: (Track, i64), task: &Task, root: &Node, damaged: bool) {
     let segments = tree::segments(root, b);
     let mut call = Call::new(op_of(&root.name), 0, root.ns, segments).by(task.tid, task.tid, task.name.as_str());
@@ -81,7 +80,7 @@ mod tests {
     use flatwater_recording::OpKind;
 
     #[test]
-    fn roots_name_their_call() {
+    fn root_functions_determine_the_operation() {
         for (root, op) in [
             ("vfs_write", OpKind::Write),
             ("ksys_write", OpKind::Write),

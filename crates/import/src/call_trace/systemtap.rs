@@ -1,6 +1,6 @@
-//! SystemTap call traces with `thread_indent`: `44 java(3238): -> cache_alloc_refill`, `<- ... (took 9 us)`.
+//! Reads SystemTap call traces with `thread_indent`: `44 java(3238): -> cache_alloc_refill`, `<- ... (took 9 us)`.
 //!
-//! The number in front is microseconds since the thread entered its outermost function.
+//! The number at the beginning is the time in us since the thread entered its outermost function.
 
 use std::collections::HashMap;
 
@@ -34,12 +34,12 @@ struct Step<'a> {
     took_ns: Option<u64>,
 }
 
-/// `Top Latency in this bucket: 40571`: what such scripts print over each trace.
+/// Whether the line is a heading that such scripts print above each trace: `Top Latency in this bucket: 40571`.
 fn heading(text: &str) -> bool {
     text.trim_end().ends_with(|c: char| c.is_ascii_digit() || c == ':') && text.to_ascii_lowercase().contains("latency")
 }
 
-/// `44 java(3238): -> cache_alloc_refill`.
+/// Parses `44 java(3238): -> cache_alloc_refill`.
 fn parse(text: &str) -> Option<Step<'_>> {
     let text = text.trim_start();
     let (at_us, rest) = leading(text)?;
@@ -51,7 +51,7 @@ fn parse(text: &str) -> Option<Step<'_>> {
     let call = call.get(2..)?.trim_start();
     let end = call.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '@'))).unwrap_or(call.len());
     let (function, rest) = call.split_at_checked(end)?;
-    // `function@file:line` of the default probe point names.
+    // Probe points are named `function@file:line` by default.
     let function = function.split('@').next().filter(|name| !name.is_empty())?;
     let took_ns = rest.split_once("(took ").and_then(|(_, took)| {
         let mut words = took.split_whitespace();
@@ -80,7 +80,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
                 cursor.take_lines(lines);
                 b.gap(
                     "a fragment of a call trace",
-                    "left out in the log ('...'): its time counts for the function that was open",
+                    "the log omits it ('...'): its time counts for the function that was open",
                     "",
                 );
                 continue;
@@ -107,7 +107,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
 
 struct Reader {
     track: Track,
-    /// Where the next call begins: the traces count each from its own start.
+    /// Start of the next call: each trace counts from its own start.
     at: i64,
     threads: HashMap<Task, Stack>,
 }
@@ -148,7 +148,7 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn entries_returns_and_what_is_neither() {
+    fn entries_and_returns_parse_and_other_lines_do_not() {
         let step = parse(" 40528 java(3238):   <- cache_grow (took 9 us)").expect("a return");
         assert_eq!((step.at_us, step.thread, step.tid, step.enters), (40_528, "java", 3238, false));
         assert_eq!((step.function, step.took_ns), ("cache_grow", Some(9000)));

@@ -1,18 +1,18 @@
-//! From entries and returns to a tree of calls, and from the tree to the segments of one slow call.
+//! Builds a tree of calls from entries and returns, and the segments of a slow call from the tree.
 
 use crate::builder::Builder;
 use flatwater_recording::symbol::meaning;
 use flatwater_recording::{Cause, Segment};
 
-/// Deeper calls and further functions of one call are counted as their caller's own time.
+/// Deeper calls, and functions beyond `NODES_MAX` in one call, count as their caller's own time.
 const DEPTH_MAX: usize = 256;
 const NODES_MAX: usize = 100_000;
 
-/// A function that has returned.
+/// A function call that has returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     pub name: String,
-    /// When it was entered; absent in traces that print durations only.
+    /// Time of entry; `None` in traces with durations only.
     pub start_ns: Option<u64>,
     pub ns: u64,
     pub children: Vec<Node>,
@@ -25,14 +25,14 @@ struct Open {
     children: Vec<Node>,
 }
 
-/// The functions that one thread is in.
+/// The open function calls of one thread.
 #[derive(Debug, Default)]
 pub struct Stack {
     open: Vec<Open>,
-    /// Functions entered beyond the limits, whose return must be passed over too.
+    /// Number of open calls beyond the limits; their returns are ignored as well.
     ignored: usize,
     nodes: usize,
-    /// An entry or return is missing.
+    /// An entry or a return is missing.
     pub damaged: bool,
     latest_ns: u64,
 }
@@ -63,7 +63,7 @@ impl Stack {
         self.open.push(Open { name: name.to_owned(), start_ns: at_ns, children: Vec::new() });
     }
 
-    /// Closes the innermost function, or the innermost of this name; gives the root if it was that.
+    /// Closes the innermost call, or the innermost call of this name. Returns the root if that was closed.
     pub fn leave(&mut self, name: Option<&str>, at_ns: Option<u64>, took_ns: Option<u64>) -> Option<Node> {
         self.latest_ns = self.latest_ns.max(at_ns.unwrap_or(0));
         if self.ignored > 0 {
@@ -74,7 +74,7 @@ impl Stack {
             Some(name) => self.open.iter().rposition(|open| open.name == name),
             None => self.open.len().checked_sub(1),
         };
-        // A return without its entry: tracing began inside the function.
+        // A return without an entry: tracing began inside the function.
         let place = place?;
         while self.open.len() > place + 1 {
             self.damaged = true;
@@ -83,7 +83,7 @@ impl Stack {
         self.close(at_ns, took_ns)
     }
 
-    /// The trace ends here: what is open ends with it.
+    /// Ends the trace: closes all open calls at the last time.
     pub fn cut(&mut self) -> Option<Node> {
         self.damaged = true;
         self.ignored = 0;
@@ -98,7 +98,7 @@ impl Stack {
         let open = self.open.pop()?;
         let inner: u64 = open.children.iter().fold(0, |sum, child| sum.saturating_add(child.ns));
         let elapsed = at_ns.zip(open.start_ns).map(|(end, start)| end.saturating_sub(start));
-        // The printed duration is the tracer's own; the printed times include its overhead.
+        // The printed duration is the tracer's own; the difference of times includes its overhead.
         let ns = took_ns.or(elapsed).unwrap_or(inner).min(1 << 62);
         let start_ns = match (at_ns, took_ns) {
             (Some(end), Some(took)) => Some(end.saturating_sub(took)),
@@ -115,7 +115,7 @@ impl Stack {
     }
 }
 
-/// The segments of a call: for each interval the innermost function, with all that were open as its stack.
+/// The segments of a call: each interval belongs to the innermost open function, with all open functions as its stack.
 pub fn segments(root: &Node, b: &mut Builder) -> Vec<Segment> {
     let mut tiles = Tiles { b, frames: Vec::new(), segments: Vec::new() };
     tiles.add(root, 0, root.ns);
@@ -134,7 +134,7 @@ impl Tiles<'_> {
     fn add(&mut self, node: &Node, from: u64, to: u64) {
         self.frames.push(node.name.clone());
         let mut at = from;
-        // Without times only the durations are known: the function's own time is put before its children's.
+        // Without times the order is unknown: the function's own time is placed before its children.
         let timed = node.start_ns.filter(|_| node.children.iter().all(|child| child.start_ns.is_some()));
         if timed.is_none() {
             let inner = node.children.iter().fold(0_u64, |sum, child| sum.saturating_add(child.ns));
@@ -169,7 +169,7 @@ mod tests {
     use crate::builder::Builder;
 
     #[test]
-    fn parts_tile_and_keep_the_order() {
+    fn segments_tile_the_call_and_keep_the_order() {
         let mut stack = Stack::default();
         stack.enter("vfs_write", Some(0));
         stack.enter("inner", Some(100));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_alone_tile_too() {
+    fn segments_tile_the_call_without_times() {
         let mut stack = Stack::default();
         stack.enter("vfs_write", None);
         for took in [30, 40] {

@@ -1,4 +1,4 @@
-//! Block requests: issued to completed, by device and direction.
+//! Pairs issue and completion of block requests, by device and sector.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,12 +13,12 @@ pub struct Requests {
     track: Track,
     pending: HashMap<(String, u64), i64>,
     seconds: PerSecond,
-    /// Requests, bytes and ns of the second being read, by device and direction.
+    /// Requests, bytes and ns of the current second, by device and operation.
     sums: BTreeMap<(String, OpKind), [f64; 3]>,
     second: i64,
 }
 
-/// `8,0 W 4096 () 12345 + 8 [java]`; a completion has no bytes: `8,0 W () 12345 + 8 [0]`.
+/// Parses `8,0 W 4096 () 12345 + 8 [java]`; a completion has no bytes: `8,0 W () 12345 + 8 [0]`.
 fn parse(fields: &str) -> Option<(&str, OpKind, u64, u64)> {
     let mut words = fields.split_whitespace();
     let (device, flags) = (words.next()?, words.next()?);
@@ -63,7 +63,7 @@ impl Requests {
             self.second = second;
         }
         let bytes = sectors.saturating_mul(512);
-        // A request is not a call of a program: it must not be counted among write()s.
+        // A request is not a call of a program, so it must not be counted with write().
         self.seconds.add(b, second, &format!("{device} {}", op.name()), OpKind::Other, ns, bytes);
         if self.sums.len() < 1024 {
             let sums = self.sums.entry((key.0, op)).or_default();
@@ -73,7 +73,7 @@ impl Requests {
         }
     }
 
-    /// Ends the second being read.
+    /// Writes the sums of the current second.
     pub fn flush(&mut self, b: &mut Builder) {
         self.seconds.flush(b);
         let at = self.second.saturating_mul(1_000_000_000);

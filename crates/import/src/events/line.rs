@@ -1,4 +1,4 @@
-//! One event of one line, whoever printed it.
+//! Parses a line with one event, as perf, trace-cmd or ftrace print it.
 
 use crate::number::number;
 
@@ -7,13 +7,13 @@ pub struct Event<'a> {
     pub task: &'a str,
     pub tid: u32,
     pub at_ns: i64,
-    /// Without the subsystem.
+    /// Name without the subsystem.
     pub name: &'a str,
     pub fields: &'a str,
 }
 
 impl<'a> Event<'a> {
-    /// The value of `key=value` among the fields.
+    /// The value of `key=value` in the fields.
     #[must_use]
     pub fn field(&self, key: &str) -> Option<&'a str> {
         let words = self.fields.split([' ', ',']).filter(|word| !word.is_empty());
@@ -31,7 +31,7 @@ impl<'a> Event<'a> {
 #[must_use]
 pub fn parse(text: &str) -> Option<Event<'_>> {
     let text = text.trim_start();
-    // The CPU in brackets parts the thread from the rest; perf leaves it out without -a.
+    // The CPU in brackets separates thread and time; perf without -a omits it.
     let (who, rest) = match text.split_once(" [") {
         Some((who, rest)) if rest.split_once(']').is_some_and(|(cpu, _)| cpu.trim().parse::<u32>().is_ok()) => {
             (who, rest.split_once(']')?.1)
@@ -46,7 +46,7 @@ pub fn parse(text: &str) -> Option<Event<'_>> {
     let time = time.split_whitespace().last()?;
     let seconds = number(time).filter(|seconds| time.contains('.') && (0.0..9e9).contains(seconds))?;
     let (name, fields) = rest.trim_start().split_once(':').filter(|(name, _)| !name.contains(' '))?;
-    // `vmscan:mm_vmscan_...: fields`: the subsystem has no blank after its colon.
+    // `vmscan:mm_vmscan_...: fields`: no blank follows the colon of the subsystem.
     let (name, fields) = match fields.split_once(':') {
         Some((inner, rest)) if !fields.starts_with(' ') && !inner.contains(' ') => (inner, rest),
         _ => (name, fields),
@@ -56,7 +56,7 @@ pub fn parse(text: &str) -> Option<Event<'_>> {
     plain.then_some(Event { task, tid, at_ns: (seconds * 1e9).round() as i64, name, fields: fields.trim() })
 }
 
-/// `java 3238`, `java 3238/3240`, `my-app-512`, `my app-512 (500)`.
+/// Parses `java 3238`, `java 3238/3240`, `my-app-512` and `my app-512 (500)`.
 fn thread(who: &str) -> Option<(&str, u32)> {
     let who = who.strip_suffix(')').and_then(|who| who.rsplit_once(" (")).map_or(who, |(who, _)| who.trim());
     let (task, tid) = match who.rsplit_once(char::is_whitespace) {
@@ -66,7 +66,8 @@ fn thread(who: &str) -> Option<(&str, u32)> {
     Some((task.trim(), tid.trim().parse().ok()?))
 }
 
-/// A frame under an event: `ffffffff8128f4b0 shrink_slab+0x120 ([kernel.kallsyms])`, ` => shrink_slab`.
+/// Whether the line is a frame below an event: `ffffffff8128f4b0 shrink_slab+0x120 ([kernel.kallsyms])`,
+/// ` => shrink_slab`.
 #[must_use]
 pub fn is_stack(text: &str) -> bool {
     let text = text.trim_start();
@@ -81,7 +82,7 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn all_three_printers() {
+    fn events_of_perf_trace_cmd_and_ftrace_parse() {
         for text in [
             "my app  3238/3240 [001] 12345.678901: vmscan:mm_vmscan_direct_reclaim_begin: order=0 gfp_flags=GFP_KERNEL",
             "  my app-3240  [001] 12345.678901: mm_vmscan_direct_reclaim_begin: order=0 gfp_flags=GFP_KERNEL",

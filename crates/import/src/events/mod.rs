@@ -1,7 +1,7 @@
-//! Trace events as text: `perf script`, `trace-cmd report`, ftrace's trace file.
+//! Reads trace events as text: `perf script`, `trace-cmd report`, ftrace's trace file.
 //!
-//! Begin and end events of one thread bracket a cause; inside a traced syscall they are its parts, else calls of their
-//! own. Block requests pair by device and sector.
+//! Begin and end events of one thread bracket a cause: a segment inside a traced system call, otherwise a separate
+//! call. Block requests are paired by device and sector.
 
 mod block;
 mod line;

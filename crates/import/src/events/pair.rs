@@ -1,4 +1,4 @@
-//! Brackets of one thread.
+//! Pairs begin and end events of each thread.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::call_trace::tree::{Node, Stack, segments};
 use crate::single_call::single_call;
 use flatwater_recording::{Basis, Cause, OpKind};
 
-/// Begin event, end event, the function that both stand in (its name tells the cause).
+/// Begin event, end event, and the function that contains both and determines the cause.
 const BRACKETS: &[(&str, &str, &str)] = &[
     ("mm_vmscan_direct_reclaim_begin", "mm_vmscan_direct_reclaim_end", "try_to_free_pages"),
     ("mm_vmscan_memcg_reclaim_begin", "mm_vmscan_memcg_reclaim_end", "try_to_free_mem_cgroup_pages"),
@@ -20,7 +20,7 @@ const BRACKETS: &[(&str, &str, &str)] = &[
     ("contention_begin", "contention_end", "__mutex_lock"),
 ];
 
-/// Events that say themselves how long the thread slept, in us (pause: ms).
+/// Events with the duration of a sleep: event, field, ns per unit of the field (us; `pause`: ms), cause.
 const SLEEPS: &[(&str, &str, f64, Cause)] = &[
     ("mm_vmscan_throttled", "usec_delayed", 1e3, Cause::ReclaimThrottle),
     ("writeback_congestion_wait", "usec_delayed", 1e3, Cause::ReclaimThrottle),
@@ -44,7 +44,7 @@ pub struct Threads {
     open: HashMap<u32, (String, Stack)>,
 }
 
-/// Beyond this, new threads are not followed.
+/// Maximum number of threads; further ones are ignored.
 const THREADS_MAX: usize = 100_000;
 
 impl Threads {
@@ -56,7 +56,7 @@ impl Threads {
         event.task.clone_into(task);
         let at = u64::try_from(event.at_ns).ok();
         if let Some(syscall) = event.name.strip_prefix("sys_enter_") {
-            // A thread is in one syscall at a time: an exit was lost, and what is open belongs to it.
+            // A thread is in one system call at a time. If a call is open, its exit was lost; the call is dropped.
             *stack = Stack::default();
             stack.enter(&format!("sys_{syscall}"), at);
             return;
@@ -81,7 +81,7 @@ impl Threads {
             let Some(ns) = event.number(field).map(|value| (value * unit_ns) as u64).filter(|ns| *ns > 0) else {
                 continue;
             };
-            // balance_dirty_pages says what it is about to sleep, the others what they slept.
+            // balance_dirty_pages precedes the sleep, the other events follow it.
             let before = if *name == "balance_dirty_pages" { 0 } else { i64::try_from(ns).unwrap_or(0) };
             let call = single_call(event.tid, event.task, sleeper(stack), ns.min(1 << 62), *cause, Basis::Exact);
             b.call((track, event.at_ns.saturating_sub(before)), call);
@@ -98,7 +98,7 @@ impl Threads {
         b.call((track, at), call);
     }
 
-    /// What never ended in the log ends with it.
+    /// Closes the calls that have no end in the log.
     pub fn finish(self, track: Track, b: &mut Builder) {
         let mut open: Vec<(u32, (String, Stack))> =
             self.open.into_iter().filter(|(_, (_, stack))| !stack.is_empty()).collect();
@@ -111,7 +111,8 @@ impl Threads {
     }
 }
 
-/// A throttled thread with no syscall in the trace is a writer: only write() paths are throttled on dirty pages.
+/// The operation of a throttled thread: without a system call in the trace a write, since only writers are throttled on
+/// dirty pages.
 fn sleeper(stack: &Stack) -> OpKind {
     stack.outermost().map_or(OpKind::Write, op_of)
 }

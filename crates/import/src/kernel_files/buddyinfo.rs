@@ -1,4 +1,4 @@
-//! /proc/buddyinfo: free blocks of each order, by zone.
+//! Reads /proc/buddyinfo: free blocks of each order, by zone.
 
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
@@ -8,7 +8,7 @@ use crate::{FormatKind, Importer};
 use flatwater_recording::schema::buddy;
 use flatwater_recording::{Entity, Table};
 
-/// Orders beyond any kernel's MAX_ORDER.
+/// Orders that the schema does not know are ignored.
 pub const IMPORTER: Importer = Importer {
     name: "buddyinfo",
     sentence: "/proc/buddyinfo.",
@@ -17,7 +17,7 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// `Node 0, zone   Normal  12  5 ...` -> node, zone.
+/// Node and zone of `Node 0, zone   Normal  12  5 ...`.
 fn zone(text: &str) -> Option<(u32, &str)> {
     let (node, rest) = text.trim().strip_prefix("Node ")?.split_once(", zone")?;
     let mut words = rest.split_whitespace();
@@ -38,7 +38,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         cursor.take();
         b.node(node);
         let values: Vec<Token<'_>> = line.tokens().skip_while(|token| count(token.text).is_none()).collect();
-        // `Node 0,` is no number (its comma), so the first number is order 0.
+        // `0,` in `Node 0,` does not parse as a number, so the first number is order 0.
         let mut cells = Vec::new();
         for (column, token) in buddy::ALL.columns.iter().zip(values) {
             match count(token.text) {

@@ -1,6 +1,6 @@
-//! Files of a cgroup as people paste them from a container: the file's name before each line or before all of its values
-//! (`memory.events:high 423774`, `memory.events: low 0 high 0 ...`, `memory.max: 1947172864   memory.high: ...`), and the
-//! lines of cpu.stat, which no other file has.
+//! Reads files of a cgroup as people paste them from a container: with the name of the file before each line or before
+//! all its values (`memory.events:high 423774`, `memory.events: low 0 high 0 ...`,
+//! `memory.max: 1947172864   memory.high: ...`), and lines of cpu.stat, whose keys are unique.
 
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
@@ -12,7 +12,7 @@ use flatwater_recording::{Column, Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "cgroup-files",
-    sentence: "A cgroup's files with their names on the line, several in a line, and cpu.stat; v1 and v2.",
+    sentence: "Files of a cgroup with their names on the line, also several per line, and cpu.stat; v1 and v2.",
     kind: FormatKind::Group,
     detect: |cursor| match cursor.next_text() {
         text if !text.contains("rbytes=") && pairs(text, "").is_some_and(|pairs| !pairs.is_empty()) => 86,
@@ -21,7 +21,7 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// Names of files below a cgroup, with the key of their only value; `None`: keys and values.
+/// Files of a cgroup, and the column of their value. `None`: the file has keys and values, or its value is not kept.
 const FILES: &[(&str, Option<Column>)] = &[
     ("memory.current", Some(cgroup::USAGE_BYTES)),
     ("memory.usage_in_bytes", Some(cgroup::USAGE_BYTES)),
@@ -53,7 +53,7 @@ const FILES: &[(&str, Option<Column>)] = &[
     ("memory.oom.group", None),
 ];
 
-/// Lines of cpu.stat: (key, column, ns or number in one).
+/// Lines of cpu.stat: key, column, factor from the key's unit to the column's.
 const CPU: &[(&str, Column, f64)] = &[
     ("usage_usec", cgroup::CPU_USAGE_NS, 1000.0),
     ("nr_periods", cgroup::CPU_PERIODS, 1.0),
@@ -62,23 +62,23 @@ const CPU: &[(&str, Column, f64)] = &[
     ("throttled_time", cgroup::CPU_THROTTLED_NS, 1.0),
 ];
 
-/// (file, key, value); a file's only value has no key.
+/// File, key, value. The key is empty for files with one value.
 type Pair<'a> = (&'a str, &'a str, &'a str);
 
-/// The known file that a word names, with `:` or `=` behind it.
+/// The known file that a word names, also with a trailing `:` or `=`.
 fn file_of(word: &str) -> Option<&'static str> {
     let word = word.trim_end_matches([':', '=']);
     let base = word.rsplit('/').next().unwrap_or(word);
     FILES.iter().find(|(name, _)| *name == base).map(|(name, _)| *name)
 }
 
-/// The column of a file that holds one value, by its name with or without a path.
+/// The column of a file with one value, by the file's name with or without a path.
 pub fn cgroup_file(word: &str) -> Option<Column> {
     let base = word.rsplit('/').next().unwrap_or(word);
     FILES.iter().find(|(name, _)| *name == base).and_then(|(_, column)| *column)
 }
 
-/// The values of a line, whose file may have been named above it; `None` for what is no such line.
+/// The values of a line. `above` is the file that a line above named. `None` if this is not a line of a cgroup's file.
 fn pairs<'a>(text: &'a str, above: &'a str) -> Option<Vec<Pair<'a>>> {
     let text = without_remark(text);
     let mut words = text.split_whitespace().flat_map(split_name).filter(|word| !matches!(*word, "=" | ":")).peekable();
@@ -102,7 +102,7 @@ fn pairs<'a>(text: &'a str, above: &'a str) -> Option<Vec<Pair<'a>>> {
             count(value)?;
             found.push((file, word, value));
         } else if !file.is_empty() {
-            // Known, and nothing of it is kept.
+            // A known file whose values are not kept.
             found.push((file, "-", word));
         } else {
             return None;
@@ -111,14 +111,14 @@ fn pairs<'a>(text: &'a str, above: &'a str) -> Option<Vec<Pair<'a>>> {
     Some(found)
 }
 
-/// What somebody wrote behind the values: `nr_throttled 89  <- of 120`, `memory.max 1073741824  # 1 GiB`.
+/// Removes a remark after the values: `nr_throttled 89  <- of 120`, `memory.max 1073741824  # 1 GiB`.
 pub fn without_remark(text: &str) -> &str {
     const ARROWS: &[&str] = &[" #", " //", "←", "<-", "⟵", "→", "-->"];
     let at = ARROWS.iter().filter_map(|arrow| text.find(arrow)).filter(|at| *at > 0).min();
     at.and_then(|at| text.get(..at)).unwrap_or(text).trim_end()
 }
 
-/// `memory.events:low` is two words.
+/// Splits `memory.events:low` into two words.
 fn split_name(word: &str) -> impl Iterator<Item = &str> {
     let at = word.find(':').filter(|at| *at + 1 < word.len() && file_of(word.get(..*at).unwrap_or_default()).is_some());
     let (first, rest) = at.and_then(|at| word.split_at_checked(at + 1)).unwrap_or((word, ""));
@@ -149,14 +149,15 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut cells: Vec<(String, Cell)> = Vec::new();
     let mut above = "";
     while let Some(line) = cursor.peek() {
-        // io.stat has a reader of its own.
+        // `io_stat` reads io.stat.
         if line.text.contains("rbytes=") {
             break;
         }
         let Some(found) = pairs(line.text, above).filter(|found| !found.is_empty()) else { break };
         above = found.last().map_or("", |(file, ..)| *file);
         let news: Vec<(String, Cell)> = found.iter().filter_map(|pair| cell(*pair)).collect();
-        // The same again is the next snapshot; memory.events.local repeats memory.events where nothing is below.
+        // A repeated key begins the next snapshot. memory.events.local repeats memory.events if the cgroup has no
+        // children.
         let local = found.iter().any(|(file, ..)| *file == "memory.events.local");
         if !local && news.iter().any(|(name, _)| cells.iter().any(|(known, _)| known == name)) {
             break;
@@ -178,7 +179,7 @@ mod tests {
     use flatwater_recording::schema::cgroup;
 
     #[test]
-    fn names_on_the_line_and_several_in_one() {
+    fn names_on_the_line_and_several_files_per_line_are_read() {
         let text = "memory.max: 1000000   memory.high: 900000   memory.current: 800000\nmemory.events: low 0 high 12 max 3 oom 0\ncpu.stat: usage_usec 100  user_usec 60\n          nr_periods 9  nr_throttled 4  throttled_usec 77\nio.stat: 254:0 rbytes=1 wbytes=2\n";
         let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
         let (_, rows) = made.table(Table::Cgroup).expect("a table").by_entity().next().expect("a cgroup");

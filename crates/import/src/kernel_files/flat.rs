@@ -1,4 +1,4 @@
-//! Files of `name value` lines: /proc/vmstat, and a cgroup's memory.stat and memory.events.
+//! Reads files of `name value` lines: /proc/vmstat, and memory.stat and memory.events of a cgroup.
 
 use super::without_path;
 use crate::builder::{Builder, Cell};
@@ -11,7 +11,7 @@ use flatwater_recording::{Entity, Table};
 
 pub const VMSTAT_FILE: Importer = Importer {
     name: "proc-vmstat",
-    sentence: "/proc/vmstat from 2.6 on, whole or some lines.",
+    sentence: "/proc/vmstat from 2.6 on, complete or in parts.",
     kind: FormatKind::Unjudged,
     detect: |cursor| if parse(cursor.next_text()).is_some_and(|(_, name, _)| is_vmstat(name)) { 70 } else { 0 },
     read: |cursor, b| read(cursor, b, File::Vmstat),
@@ -30,7 +30,7 @@ pub const CGROUP: Importer = Importer {
     read: |cursor, b| read(cursor, b, File::Cgroup),
 };
 
-/// More lines than any kernel's file has.
+/// Maximum lines of a file; no kernel has more.
 const LINES_MAX: usize = 1000;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -39,7 +39,7 @@ enum File {
     Cgroup,
 }
 
-/// `pgfault 12`, also behind `/proc/vmstat:` -> (path, name, value).
+/// Parses `pgfault 12`, also after `/proc/vmstat:`, as path, name and value.
 fn parse(text: &str) -> Option<(&str, &str, &str)> {
     let (path, text) = without_path(text.trim());
     // People write `key = 12 # note`, and `key: 12`.
@@ -67,7 +67,8 @@ fn is_vmstat(name: &str) -> bool {
         )
 }
 
-/// memory.stat begins with `anon` (v2) or `cache` (v1); its second line keeps other two-word lines out.
+/// Whether memory.stat begins here, with `anon` (v2) or `cache` (v1). The second line excludes other files of two-word
+/// lines.
 fn begins_stat(cursor: &Cursor<'_>, name: &str) -> bool {
     let second = cursor.ahead(1).and_then(|line| parse(line.text).map(|(_, name, _)| name));
     match name {
@@ -82,13 +83,14 @@ fn begins_events(cursor: &Cursor<'_>, name: &str) -> bool {
     name == "low" && cursor.ahead(1).is_some_and(|line| line.text.trim().starts_with("high "))
 }
 
-/// `==> /sys/fs/cgroup/jobs/memory.stat <==` of head and tail, `/sys/fs/cgroup/jobs/memory.stat:`, or a path alone.
+/// The path in `==> /sys/fs/cgroup/jobs/memory.stat <==` of head and tail, `/sys/fs/cgroup/jobs/memory.stat:`, or
+/// alone.
 pub fn path_line(text: &str) -> Option<&str> {
     let inner = text.trim().trim_start_matches("==>").trim_end_matches("<==").trim().trim_end_matches(':');
     (inner.starts_with('/') && !inner.contains(char::is_whitespace) && inner.contains("/memory.")).then_some(inner)
 }
 
-/// `/sys/fs/cgroup/memory/jobs/feed/memory.stat` -> `/jobs/feed`.
+/// The cgroup of a path: `/sys/fs/cgroup/memory/jobs/feed/memory.stat` is in `/jobs/feed`.
 fn cgroup_of(path: &str) -> String {
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let inner = folder.strip_prefix("/sys/fs/cgroup").unwrap_or(folder);
@@ -138,7 +140,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder, file: File) -> Result<(), Impo
             own_path.clone_into(&mut path);
         }
         let column = if is_event(name, &cells, &path) { format!("events_{name}") } else { name.to_owned() };
-        // The first name again is the next snapshot.
+        // A repeated name begins the next snapshot.
         if cells.len() >= LINES_MAX || cells.iter().any(|(known, _)| *known == column) {
             break;
         }
@@ -161,7 +163,7 @@ fn is_event(name: &str, cells: &[(String, Cell)], path: &str) -> bool {
     known && (path.contains("memory.events") || name == "low" || cells.iter().any(|(known, _)| known == "events_low"))
 }
 
-/// The one value of a limit file, under its path.
+/// Reads the value of a limit file, on the line below its path.
 fn limit(cursor: &mut Cursor<'_>, path: &str) -> Option<(String, Cell)> {
     let line = cursor.peek()?;
     let cell = limit_cell(path, line.text.trim())?;
@@ -178,7 +180,7 @@ fn limit_cell(path: &str, value: &str) -> Option<(String, Cell)> {
         "memory.failcnt" => cgroup::EVENTS_MAX,
         _ => return None,
     };
-    // `max` is no limit, and so is v1's largest number of pages.
+    // `max` means no limit, and so does the largest number of pages in v1.
     let value = count(value).filter(|value| *value < i64::MAX - (1 << 20))?;
     Some((column.name.to_owned(), Cell::of(column.kind, value)))
 }

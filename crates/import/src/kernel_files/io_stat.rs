@@ -1,5 +1,5 @@
-//! A cgroup's io.stat: a line for each device. Bytes and requests say who used it; of waiting tell only the keys of the
-//! controllers: `cost.wait` and `cost.indelay` (blk-iocost), `use_delay` and `delay_nsec` (blk-iolatency).
+//! Reads io.stat of a cgroup: a line for each device. Bytes and requests only show usage; waits are shown by the keys
+//! of controllers: `cost.wait` and `cost.indelay` (blk-iocost), `use_delay` and `delay_nsec` (blk-iolatency).
 
 use super::without_path;
 use crate::builder::{Builder, Cell};
@@ -12,13 +12,13 @@ use flatwater_recording::{Column, Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "io-stat",
-    sentence: "A cgroup's io.stat: bytes and requests by device, and how long blk-iocost and blk-iolatency held it back.",
+    sentence: "A cgroup's io.stat: bytes and requests by device, and delays by blk-iocost and blk-iolatency.",
     kind: FormatKind::Unjudged,
     detect: |cursor| if line(cursor.next_text()).is_some() { 92 } else { 0 },
     read,
 };
 
-/// (key, column, ns or number in one). `cost.wait` counts µs: block/blk-iocost.c, ioc_pd_stat().
+/// Key, column, factor from the key's unit to the column's. `cost.wait` is in us: block/blk-iocost.c, ioc_pd_stat().
 const KEYS: &[(&str, Column, i64)] = &[
     ("rbytes", cgroup::IO_READ_BYTES, 1),
     ("wbytes", cgroup::IO_WRITE_BYTES, 1),
@@ -30,8 +30,8 @@ const KEYS: &[(&str, Column, i64)] = &[
     ("use_delay", cgroup::IO_USE_DELAY, 1),
 ];
 
-/// The keys of a line `8:0 rbytes=1 wbytes=2 ...`, with the file's name or path before it, or two devices (5.16 to 5.18
-/// printed those without figures in the same line); the path, if any.
+/// The path (may be empty) and the keys of a line `8:0 rbytes=1 wbytes=2 ...`, also after the name or path of the file,
+/// and with several devices (5.16 to 5.18 printed devices without values on the same line).
 fn line(text: &str) -> Option<(&str, Vec<(&str, &str)>)> {
     let (path, text) = without_path(text.trim());
     let text = text.strip_prefix("io.stat").map_or(text, |rest| rest.trim_start_matches([':', ' ', '\t']));
@@ -52,7 +52,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut sums: Vec<(Column, i64)> = Vec::new();
     while let Some((path, pairs)) = cursor.peek().and_then(|next| line(next.text)) {
         if !path.is_empty() && path != group {
-            // Another group begins: `grep . */io.stat`.
+            // Another cgroup begins (`grep . */io.stat`).
             if !sums.is_empty() {
                 break;
             }
@@ -84,7 +84,7 @@ mod tests {
     use flatwater_recording::schema::cgroup;
 
     #[test]
-    fn devices_are_added_up_and_controllers_are_heard() {
+    fn values_of_devices_are_added_and_controllers_are_read() {
         let text = "$ cat /sys/fs/cgroup/db/io.stat\n8:16 rbytes=4096 wbytes=1000 rios=1 wios=2 dbytes=0 dios=0 cost.usage=50 cost.wait=7000000 cost.indebt=0 cost.indelay=3\n\
             9:0 8:0 rbytes=96 wbytes=24 rios=1 wios=1 dbytes=0 dios=0 use_delay=12 delay_nsec=0 depth=1 avg_lat=11526 win=800\n";
         let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;

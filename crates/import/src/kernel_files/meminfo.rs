@@ -1,4 +1,4 @@
-//! /proc/meminfo from 2.4 to 6.x, also a few lines of it, and a node's own (`Node 0 MemFree: ...`).
+//! Reads /proc/meminfo of 2.4 to 6.x, complete or in parts, and the file of a node (`Node 0 MemFree: ...`).
 
 use super::without_path;
 use crate::builder::{Builder, Cell};
@@ -11,11 +11,11 @@ use flatwater_recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "meminfo",
-    sentence: "/proc/meminfo from 2.4 on, whole or some lines, and /sys/devices/system/node/node*/meminfo.",
+    sentence: "/proc/meminfo from 2.4 on, complete or in parts, and /sys/devices/system/node/node*/meminfo.",
     kind: FormatKind::Judged,
     detect: |cursor| {
         let known = parse(cursor.next_text()).is_some_and(|(_, name, value)| {
-            // Any line of the file with its unit, and those that alone would be taken for something else.
+            // Any known line with a unit, and lines of `KNOWN`, which other importers would claim.
             KNOWN.contains(&name) || value.ends_with("kB") && find(Table::Meminfo, &format!("{name}_bytes")).is_some()
         });
         if known || is_old_header(cursor.next_text()) { 85 } else { 0 }
@@ -23,7 +23,7 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// Names that begin a piece of the file; further lines may carry any name.
+/// Names that may begin a part of the file; further lines may have any name.
 const KNOWN: &[&str] = &[
     "MemTotal",
     "MemFree",
@@ -55,13 +55,13 @@ const KNOWN: &[&str] = &[
     "PageTables",
 ];
 
-/// The table that 2.4 printed before the lines: `        total:    used:    free:`.
+/// Whether this is the header of the table that 2.4 printed before the lines: `        total:    used:    free:`.
 fn is_old_header(text: &str) -> bool {
     let mut words = text.split_whitespace();
     words.next() == Some("total:") && words.next() == Some("used:")
 }
 
-/// `Node 0 MemFree:  12 kB` -> (node, name, value).
+/// Parses `Node 0 MemFree:  12 kB` as node, name and value.
 fn parse(text: &str) -> Option<(Option<u32>, &str, &str)> {
     let (_, text) = without_path(text.trim());
     let (name, value) = text.split_once(':')?;
@@ -85,7 +85,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             cursor.take();
             continue;
         }
-        // 2.4 repeats the totals in bytes; the lines below have the same in kB.
+        // 2.4 also prints totals in bytes; the lines below contain them in kB.
         if line.text.starts_with("Mem: ") || line.text.starts_with("Swap: ") {
             cursor.take();
             continue;
@@ -102,7 +102,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
                 cells
             }
         };
-        // The first line again is the next snapshot.
+        // A repeated line begins the next snapshot.
         if cells.len() >= 1000 || cells.iter().any(|(known, _)| known.strip_suffix("_bytes").unwrap_or(known) == name) {
             break;
         }
@@ -159,7 +159,7 @@ mod tests {
     use flatwater_recording::schema::meminfo;
 
     #[test]
-    fn a_heading_before_a_reading_is_no_average_of_sar() {
+    fn a_heading_before_a_reading_is_not_an_average_of_sar() {
         let text = "MemFree:          374572 kB\nCached:          5550972 kB\n\nAfter:\nMemFree:         3477168 kB\nCached:          2724504 kB\n";
         let made = import_texts(&[("f".to_owned(), text.into())]).expect("read");
         assert!(made.formats.iter().all(|(_, format)| *format == "meminfo"), "{:?}", made.formats);

@@ -1,4 +1,4 @@
-//! Files of /proc and /sys, once or in a series with a time before each.
+//! Reads files of /proc and /sys, single or in a series with times between them.
 
 mod buddyinfo;
 mod cgroup_files;
@@ -19,7 +19,8 @@ pub use pressure::IMPORTER as PRESSURE;
 pub use slabinfo::IMPORTER as SLABINFO;
 pub use zoneinfo::ZONEINFO;
 
-/// `/proc/pressure/io:some avg10=...` as `grep . FILE...` prints it -> path and line; the path is empty without one.
+/// Splits `/proc/pressure/io:some avg10=...` (output of `grep . FILE...`) into path and line. The path is empty if
+/// there is none.
 pub(super) fn without_path(text: &str) -> (&str, &str) {
     if !text.starts_with('/') {
         return ("", text);

@@ -1,4 +1,5 @@
-//! /proc/pressure/*: the resource stands in the path before the lines, or in the order of `cat /proc/pressure/*`.
+//! Reads /proc/pressure/*. The resource is in the path before the lines, or follows from the order of
+//! `cat /proc/pressure/*`.
 
 use super::without_path;
 use crate::builder::{Builder, Cell};
@@ -25,7 +26,7 @@ fn is_pressure(text: &str) -> bool {
     text.starts_with("some avg10=") || text.starts_with("full avg10=")
 }
 
-/// The resource in a path, a command or a word: `cat /proc/pressure/io`, `==> memory.pressure <==`, `io:`.
+/// The resource in a path or command: `cat /proc/pressure/io`, `==> memory.pressure <==`.
 fn resource(text: &str) -> Option<&'static str> {
     ["cpu", "io", "memory", "irq"].into_iter().find(|name| {
         let path = format!("pressure/{name}");
@@ -33,7 +34,7 @@ fn resource(text: &str) -> Option<&'static str> {
     })
 }
 
-/// A line that names the resource of the lines below.
+/// The resource named by a line that precedes the values.
 fn label(text: &str) -> Option<&'static str> {
     let bare = text.trim().trim_matches(|c: char| "=<>-:# ".contains(c));
     let word = ["cpu", "io", "memory", "irq"].into_iter().find(|name| bare.eq_ignore_ascii_case(name));
@@ -65,7 +66,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         }
         let (path, text) = without_path(line.text.trim());
         let begins = text.starts_with("some");
-        // `some` opens the next file; cat's order is that of the alphabet.
+        // `some` begins the next file; cat prints the files in alphabetical order.
         let ordinal = if begins { rows.len() } else { rows.len().saturating_sub(1) };
         let by_order = from_command.get(ordinal).copied();
         let known = resource(path).or(named).or(by_order);
@@ -87,12 +88,12 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     if assumed && rows.len() == 1 {
         b.gap(
             "the resource of the pressure lines",
-            "it is not named, and there is one block of lines only",
+            "it is not named, and there is only one block of lines",
             "keep the path: grep . /proc/pressure/*",
         );
         rows[0].0 = "unnamed";
     } else if assumed {
-        b.gap("the resource of the pressure lines", "not named: taken as cpu, io, memory in this order", "");
+        b.gap("the resource of the pressure lines", "they are not named: the order cpu, io, memory is assumed", "");
     }
     for (name, cells) in &rows {
         b.row(place, Table::Pressure, &Entity::named(name), cells);
@@ -100,8 +101,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// `some avg10=0.16 avg60=0.37 avg300=1.15 total=51639225`.
-/// Line, key, column.
+/// Line, key and column of `some avg10=0.16 avg60=0.37 avg300=1.15 total=51639225`.
 const COLUMNS: [(&str, &str, Column); 8] = [
     ("some", "avg10", pressure::SOME_AVG10_CENTIPERCENT),
     ("some", "avg60", pressure::SOME_AVG60_CENTIPERCENT),
@@ -116,7 +116,7 @@ const COLUMNS: [(&str, &str, Column); 8] = [
 fn cells(line: &Line<'_>, text: &str) -> Result<Vec<(String, Cell)>, ImportError> {
     let (mut kind, mut cells) = ("", Vec::new());
     for word in text.split_whitespace() {
-        // Both lines of a file are pasted as one, too.
+        // People also paste both lines of a file as one.
         if matches!(word, "some" | "full") {
             kind = word;
             continue;
@@ -128,7 +128,7 @@ fn cells(line: &Line<'_>, text: &str) -> Result<Vec<(String, Cell)>, ImportError
         cells.push(match known {
             Some((_, "total", column)) => (column.name.to_owned(), Cell::Counter(rounded(value))),
             Some((_, _, column)) => (column.name.to_owned(), Cell::Gauge(rounded(value * 100.0))),
-            // A window that no kernel has today.
+            // A window of averages that no kernel has yet.
             None => (format!("{kind}_{name}_centipercent"), Cell::Gauge(rounded(value * 100.0))),
         });
     }
@@ -142,7 +142,7 @@ mod tests {
     use flatwater_recording::schema::pressure;
 
     #[test]
-    fn both_lines_of_a_file_as_one_behind_its_path() {
+    fn both_lines_of_a_file_on_one_line_with_its_path_are_read() {
         let text = "/proc/pressure/cpu:     some avg10=98.72 avg60=97.89 avg300=96.02\n\
                     /proc/pressure/memory:  some avg10=0.50        full avg10=0.25\n";
         let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;

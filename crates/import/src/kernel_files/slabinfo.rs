@@ -1,4 +1,4 @@
-//! /proc/slabinfo 1.1 (2.4), 2.0 and 2.1 (2.6 to 6.x).
+//! Reads /proc/slabinfo 1.1 (2.4), 2.0 and 2.1 (2.6 to 6.x).
 
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;

@@ -1,4 +1,4 @@
-//! /proc/zoneinfo of 2.6 to 6.x, whole or a piece.
+//! Reads /proc/zoneinfo of 2.6 to 6.x, complete or in parts.
 
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
@@ -9,13 +9,13 @@ use flatwater_recording::{Entity, Table};
 
 pub const ZONEINFO: Importer = Importer {
     name: "zoneinfo",
-    sentence: "/proc/zoneinfo of 2.6 to 6.x, whole or only some zones and lines.",
+    sentence: "/proc/zoneinfo of 2.6 to 6.x, complete or only some zones and lines.",
     kind: FormatKind::Unjudged,
     detect: |cursor| if zone(cursor.next_text()).is_some() && !cursor.next_text().contains("order") { 90 } else { 0 },
     read,
 };
 
-/// `Node 1, zone   Normal`.
+/// Parses `Node 1, zone   Normal`.
 fn zone(text: &str) -> Option<(u32, &str)> {
     let (node, zone) = text.trim().strip_prefix("Node ")?.split_once(", zone")?;
     let zone = zone.trim();
@@ -28,7 +28,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut seen = Vec::new();
     while let Some(header) = cursor.peek() {
         let Some((node, name)) = zone(header.text) else { break };
-        // The same zone again is the next snapshot.
+        // A zone that was already read begins the next snapshot.
         if seen.len() >= 4096 || seen.contains(&(node, name)) {
             break;
         }
@@ -56,7 +56,8 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Lines of a zone: `pages free 12`, `min 3`, `protection: (...)`, `nr_free_pages 5`, `per-node stats`.
+/// Whether this is a line of a zone: `pages free 12`, `min 3`, `protection: (...)`, `nr_free_pages 5`,
+/// `per-node stats`.
 fn is_inside(line: &Line<'_>) -> bool {
     let mut words = line.text.split_whitespace();
     let first = words.next().unwrap_or_default();
@@ -67,12 +68,12 @@ fn is_inside(line: &Line<'_>) -> bool {
         || line.text.trim_start().starts_with(['(', '['])
 }
 
-/// The column and value of a line; nothing for lines that carry none.
+/// The column and value of a line; `None` for lines without a value.
 fn value<'a>(line: &Line<'a>, per_cpu: &mut bool) -> Result<Option<(&'a str, Cell)>, ImportError> {
     let tokens: Vec<_> = line.tokens().collect();
     let names_and_value = match tokens.as_slice() {
         [pages, name, value, ..] if pages.text == "pages" => Some((name.text, *value)),
-        // 2.6.32 prints `scanned  0 (aa: 0 ia: 0)`, newer ones one number.
+        // 2.6.32 prints `scanned  0 (aa: 0 ia: 0)`, later kernels one number.
         [name, value, ..] if !name.text.ends_with(':') && name.text != "pages" => Some((name.text, *value)),
         [name, value] => Some((name.text.trim_end_matches(':'), *value)),
         [name] if !name.text.ends_with(':') && name.text != "pagesets" && !name.text.starts_with('(') => {
@@ -81,7 +82,7 @@ fn value<'a>(line: &Line<'a>, per_cpu: &mut bool) -> Result<Option<(&'a str, Cel
         _ => None,
     };
     let Some((name, token)) = names_and_value else { return Ok(None) };
-    // `cpu: 0` opens a per-CPU block, whose `count`, `high` and `batch` are not the zone's.
+    // `cpu: 0` opens a per-CPU block, whose `count`, `high` and `batch` do not belong to the zone.
     if name == "cpu" {
         *per_cpu = true;
         return Ok(None);

@@ -1,5 +1,5 @@
-//! Lines in which the kernel says that a device, an array or a server is in trouble. Which kind of trouble is for
-//! `EventKind::report` to tell.
+//! Recognizes messages of the kernel about a device, an array or a server in trouble. `EventKind::report` determines
+//! the kind of trouble.
 
 use flatwater_recording::event::is_device_trouble;
 

@@ -1,6 +1,6 @@
-//! One frame of a kernel stack, in every form in which kernels since 2.2 and the tools that read them print it.
+//! Parses a frame of a kernel stack in every format of kernels since 2.2 and of tools that print their stacks.
 //!
-//! | form | printed by |
+//! | format | printed by |
 //! |---|---|
 //! | `[<ffffffff8110>] io_schedule+0x73/0xc0 [mod]`, `? f+0x1/0x2` | x86 2.6 to 4.9, and most others |
 //! | `[<ffffffff8110>] :ext3:ext3_sync_file+0x10/0x20` | x86-64 2.6.18 to 2.6.26 |
@@ -11,34 +11,35 @@
 //! | `[<c0123456>] (f+0x1/0x2) from [<c0654321>] (g+0x3/0x4)`, ` f from g+0x3/0x4` | 32-bit ARM |
 //! | `[c0000000f123] [c00000000012] .f+0x1/0x2 (unreliable)` | PowerPC |
 //! | `([<0000000012345678>] f+0x1/0x2)` | s390 |
-//! | `RIP: 0010:f+0x1/0x2`, `pc : f+0x1/0x2`, `EIP is at f+0x1/0x2`, `NIP [c0] f+0x1/0x2` | where a CPU was |
+//! | `RIP: 0010:f+0x1/0x2`, `pc : f+0x1/0x2`, `EIP is at f+0x1/0x2`, `NIP [c0] f+0x1/0x2` | registers of a CPU |
 //! | ` #3 [ffff883ad675b3b8] f at ffffffff8104fa60 [mod]` | crash |
 //! | `#0 [<c0b420ec>] (f) from [<c0b423c8>]` | crash, of 32-bit ARM |
 //! | `[ffff9e334e3e7b58] f at ffffffff85ea7ed3`, `START: f at ffffffff85ea4cc6` | `bt -t` of crash |
 //! | `08f9f9a0:  [<0805d8cb>] f+0x1/0x2` | User-mode Linux of 2.6 |
-//! | `(f) from (g+0x3/0x4)` | the same, where a page or a mail took the addresses away |
-//! | `Call Trace: f+0x1/0x2 g+0x3/0x4 [mod] ? h+0x5/0x6` | a page that put a whole report in one line: `flattened` |
+//! | `(f) from (g+0x3/0x4)` | 32-bit ARM, after a page or a mail program removed the addresses |
+//! | `Call Trace: f+0x1/0x2 g+0x3/0x4 [mod] ? h+0x5/0x6` | a page that joined the lines of a report: `flattened` |
 //! | `Call Trace: [f+12/34] [<c6abefa1>] [g+56/78]`, `Trace; c0106f3c <f+5c/c0>` | klogd and ksymoops of 2.4 |
 //! | `#1  f+0x1/0x2`, `#1  f (kernel/sched/core.c:5381:2)` | drgn |
 //! | `f (fs/ext4/inode.c:123 fs/ext4/inode.c:45) ext4` | scripts/decode_stacktrace.sh |
-//! | `f+12` and `f` alone | bpftrace and bcc: only as a run of lines (`Frames`) |
+//! | only `f+12` or `f` | bpftrace and bcc: only in a run of such lines (`is_run`) |
 
 use flatwater_recording::symbol::cause_of;
 
-/// A function, and whether the unwinder vouches for it: x86 marks what it merely found on the stack with `?`, PowerPC
-/// with `(unreliable)`.
+/// A function, and whether the unwinder is sure of it. x86 marks addresses that it only found on the stack with `?`,
+/// PowerPC with `(unreliable)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     pub name: &'a str,
     pub trusted: bool,
 }
 
-/// What stands before the function in lines that say where a CPU was.
+/// Text before the function in lines that show the registers of a CPU.
 const REGISTERS: &[&str] =
     &["RIP: 0010:", "RIP: ", "EIP: 0060:", "EIP: ", "EIP is at ", "PC is at ", "LR is at ", "pc : ", "lr : "];
 
-/// The frames of a line that holds several: of 2.4, as klogd decodes it (`Call Trace: [schedule+969/1504] [<c6abefa1>]
-/// [kupdate+317/336]`; addresses of modules stay addresses), and of x86-64 before 2.6.18
+/// The frames of a line with several: of 2.4, as klogd decodes it
+/// (`Call Trace: [schedule+969/1504] [<c6abefa1>] [kupdate+317/336]`; addresses of modules stay addresses), and of
+/// x86-64 before 2.6.18
 /// (`<ffffffff80269f87>{xfs_qm_dqunpin_wait+220} <ffffffff80140e74>{debug_mutex_free_waiter+141}`).
 pub fn side_by_side(text: &str) -> impl Iterator<Item = &str> {
     let text = text.trim();
@@ -49,8 +50,8 @@ pub fn side_by_side(text: &str) -> impl Iterator<Item = &str> {
     text.split_whitespace().filter(move |_| whole).filter_map(|word| beside(word).flatten())
 }
 
-/// Two frames a line, as x86 printed them in 2.6.16 and 2.6.17: `<c01369e2> __alloc_pages+0x1f2/0x2d0  <c0149c92>
-/// kmem_getpages+0x32/0xa0 [mod]`.
+/// The frames of a line with two, as x86 printed them in 2.6.16 and 2.6.17:
+/// `<c01369e2> __alloc_pages+0x1f2/0x2d0  <c0149c92> kmem_getpages+0x32/0xa0 [mod]`.
 pub fn in_pairs(text: &str) -> impl Iterator<Item = &str> {
     let text = text.trim();
     let whole = text.starts_with('<') && text.len() <= 400 && text.contains("+0x") && text.matches('<').count() > 1;
@@ -61,8 +62,8 @@ pub fn in_pairs(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// All frames of a line that holds a whole stack, and whether the unwinder vouches for each: pages and bug trackers join the
-/// lines of a report. Two functions in one line are a frame of ARM, three are no single frame of any kernel.
+/// The frames of a line with a whole stack, as web pages and bug trackers join the lines of a report. Requires three
+/// functions: a line with two is a frame of ARM, and no kernel prints three in one frame.
 pub fn flattened(text: &str) -> impl Iterator<Item = Frame<'_>> {
     let words = || text.split_whitespace();
     let whole = text.len() <= FLAT_MAX && words().filter(|word| is_symbol(word)).count() > 2;
@@ -71,10 +72,10 @@ pub fn flattened(text: &str) -> impl Iterator<Item = Frame<'_>> {
     frames.filter_map(|(word, before)| named(word, before != "?"))
 }
 
-/// A stack of 128 frames in one line.
+/// Maximum length of such a line: about 128 frames.
 const FLAT_MAX: usize = 8192;
 
-/// `Some(None)`: an address without a name.
+/// The function in a word of such a line. `Some(None)` is an address without a name.
 fn beside(word: &str) -> Option<Option<&str>> {
     let decimal = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
     if let Some((at, inner)) = word.strip_prefix('<').and_then(|rest| rest.split_once(">{")) {
@@ -83,7 +84,7 @@ fn beside(word: &str) -> Option<Option<&str>> {
         let (name, offset) = inner.split_once('+')?;
         return Some(Some(identifier(name).filter(|_| decimal(offset))?));
     }
-    // A page that takes what stands in angle brackets for markup leaves `{f+123}`.
+    // A page that treats angle brackets as markup leaves `{f+123}`.
     if let Some(inner) = word.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
         let (name, offset) = inner.split_once('+')?;
         return Some(Some(identifier(name).filter(|_| decimal(offset))?));
@@ -97,8 +98,8 @@ fn beside(word: &str) -> Option<Option<&str>> {
     Some(Some(identifier(name).filter(|_| decimal(offset) && decimal(size))?))
 }
 
-/// Whether a line is a frame in its commonest form, `io_schedule+0x46/0x70 [ext4]`, and so nothing else: most lines of a long log
-/// of stacks are, and need not be asked what report they begin. Its name.
+/// The function of a line in the commonest format, `io_schedule+0x46/0x70 [ext4]`. Nothing else has that format, so the
+/// slower checks can be skipped: most lines of a long log of stacks have it.
 #[must_use]
 pub fn plain(text: &str) -> Option<&str> {
     with_offset(text.trim()).filter(|frame| frame.trusted && is_plain(text)).map(|frame| frame.name)
@@ -123,7 +124,7 @@ pub fn is_plain(text: &str) -> bool {
         && !module.contains(' ')
 }
 
-/// The frame that a line is, or `None`: whatever else stands in a log.
+/// The frame on a line; `None` if the line is not a frame.
 #[must_use]
 pub fn frame(text: &str) -> Option<Frame<'_>> {
     let text = text.trim();
@@ -137,7 +138,7 @@ pub fn frame(text: &str) -> Option<Frame<'_>> {
     if let Some((_, rest)) = text.strip_prefix("Trace; ").and_then(|rest| rest.split_once('<')) {
         return named(rest.split(['>', ' ']).next()?, true);
     }
-    // Where crash's `bt -t` begins: `START: __schedule at ffffffff85ea4cc6`.
+    // The start of crash's `bt -t`: `START: __schedule at ffffffff85ea4cc6`.
     let text = text.strip_prefix("START: ").unwrap_or(text);
     let register = REGISTERS.iter().find_map(|register| text.strip_prefix(register));
     let text = register.unwrap_or(text);
@@ -153,8 +154,8 @@ pub fn frame(text: &str) -> Option<Frame<'_>> {
         .or_else(|| at_address(text))
 }
 
-/// A frame as tracers print it, `ffffffffb4e2c1a1 io_schedule+0x11 ([kernel.kallsyms])`: it says where a thread was when
-/// something was traced, asleep or not.
+/// A frame as tracers print it, `ffffffffb4e2c1a1 io_schedule+0x11 ([kernel.kallsyms])`. The thread was traced there,
+/// and did not necessarily sleep.
 #[must_use]
 pub fn traced(text: &str) -> Option<Frame<'_>> {
     let (at, rest) = text.trim().split_once(' ')?;
@@ -168,7 +169,7 @@ pub fn traced(text: &str) -> Option<Frame<'_>> {
     (kernel && image && symbol.contains("+0x")).then(|| named(symbol, true))?
 }
 
-/// `invalidate_inodes at ffffffff8f3b4784`: crash's, with the number and the stack's address cut off.
+/// Parses `invalidate_inodes at ffffffff8f3b4784`, a frame of crash without its number and stack address.
 fn at_address(text: &str) -> Option<Frame<'_>> {
     let mut words = text.split_whitespace();
     let (name, at, place) = (words.next()?, words.next()?, words.next()?);
@@ -177,14 +178,14 @@ fn at_address(text: &str) -> Option<Frame<'_>> {
     kernel.then_some(Frame { name: identifier(name)?, trusted: true })
 }
 
-/// A line that says where the instruction pointer of a CPU stood, before the stack proper.
+/// Whether the line shows the instruction pointer of a CPU, which precedes the stack.
 #[must_use]
 pub fn is_register(text: &str) -> bool {
     let text = text.trim();
     REGISTERS.iter().any(|register| text.starts_with(register)) || text.starts_with("NIP [")
 }
 
-/// The same, and it stood in the kernel.
+/// Whether the line shows an instruction pointer in the kernel.
 #[must_use]
 pub fn is_kernels(text: &str) -> bool {
     let text = text.trim();
@@ -197,13 +198,13 @@ fn hex(text: &str) -> bool {
     !text.is_empty() && text.len() <= 16 && text.bytes().all(|c| c.is_ascii_hexdigit())
 }
 
-/// An address in the kernel: long enough to be no number of something.
+/// Whether the text is an address, with or without `0x`: at least 8 hexadecimal digits.
 fn address(text: &str) -> bool {
     let text = text.strip_prefix("0x").unwrap_or(text);
     hex(text) && text.len() >= 8
 }
 
-/// A name as the kernel's symbols have it; compilers add dots (`f.isra.0`), PowerPC puts one before.
+/// The text if it can be the name of a kernel symbol. Compilers append dots (`f.isra.0`), PowerPC puts one before.
 #[must_use]
 pub fn identifier(text: &str) -> Option<&str> {
     let text = text.strip_prefix('.').unwrap_or(text);
@@ -214,7 +215,7 @@ pub fn identifier(text: &str) -> Option<&str> {
     plain.then_some(text)
 }
 
-/// `#3 [ffff883ad675b3b8] f at ffffffff8104fa60` of crash, `#1  f+0x1/0x2` and `#1  f (kernel/x.c:1:2)` of drgn.
+/// Parses `#3 [ffff883ad675b3b8] f at ffffffff8104fa60` of crash, `#1  f+0x1/0x2` and `#1  f (kernel/x.c:1:2)` of drgn.
 fn numbered(text: &str) -> Option<Frame<'_>> {
     let (number, rest) = text.strip_prefix('#')?.split_once(' ')?;
     if !number.bytes().all(|c| c.is_ascii_digit()) {
@@ -224,7 +225,7 @@ fn numbered(text: &str) -> Option<Frame<'_>> {
     let Some((inner, rest)) = rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) else {
         return with_offset(rest).or_else(|| decoded(rest));
     };
-    // `#0 [<c0b420ec>] (f) from [<c0b423c8>]`: of 32-bit ARM.
+    // 32-bit ARM: `#0 [<c0b420ec>] (f) from [<c0b423c8>]`.
     if let Some((name, rest)) = rest.trim_start().strip_prefix('(').and_then(|rest| rest.split_once(')')) {
         let at = inner.strip_prefix('<').and_then(|at| at.strip_suffix('>')).filter(|at| address(at));
         return at.filter(|_| rest.trim_start().starts_with("from [<")).and_then(|_| named(name, true));
@@ -236,8 +237,8 @@ fn numbered(text: &str) -> Option<Frame<'_>> {
     Some(Frame { name: identifier(name)?, trusted: true })
 }
 
-/// What stands behind one or more addresses in brackets; in User-mode Linux behind the stack's own too (`08f9f9a0:  [<0805d8cb>]
-/// f+0x3b/0x83`).
+/// Parses the function after one or more addresses in brackets. User-mode Linux prints the stack address first
+/// (`08f9f9a0:  [<0805d8cb>] f+0x3b/0x83`).
 fn addressed(text: &str) -> Option<Frame<'_>> {
     let of_uml = text.split_once(": ").filter(|(at, _)| at.len() >= 8 && hex(at)).map(|(_, rest)| rest.trim_start());
     let text = of_uml.filter(|rest| rest.starts_with("[<")).unwrap_or(text);
@@ -250,7 +251,7 @@ fn addressed(text: &str) -> Option<Frame<'_>> {
         else {
             break;
         };
-        // `[1234]` alone is a pid, `[<0>]` is /proc/PID/stack.
+        // `[1234]` alone is a pid; `[<0>]` is from /proc/PID/stack.
         any |= rest.starts_with("[<") || inner.trim().len() >= 8;
         rest = after.trim_start();
     }
@@ -274,21 +275,21 @@ fn addressed(text: &str) -> Option<Frame<'_>> {
     if symbol.contains('+') || rest.contains("[kernel]") || rest == symbol { named(symbol, trusted) } else { None }
 }
 
-/// `:ext3:f+0x1/0x2`, `f+12`, `f`.
+/// Parses `:ext3:f+0x1/0x2`, `f+12` or `f`.
 fn named(symbol: &str, trusted: bool) -> Option<Frame<'_>> {
     let symbol = symbol.strip_prefix(':').and_then(|rest| rest.split_once(':')).map_or(symbol, |(_, name)| name);
     let name = symbol.split_once('+').map_or(symbol, |(name, _)| name);
-    // The end of an old /proc/PID/stack: `[<ffffffffffffffff>] 0xffffffffffffffff`.
+    // An old /proc/PID/stack ends with `[<ffffffffffffffff>] 0xffffffffffffffff`.
     Some(Frame { name: identifier(name).filter(|name| !name.starts_with("0x"))?, trusted })
 }
 
-/// `f+0x1/0x2 [mod]`, `? f+0x1/0x2`, `f from g+0x3/0x4`.
+/// Parses `f+0x1/0x2 [mod]`, `? f+0x1/0x2` or `f from g+0x3/0x4`.
 fn with_offset(text: &str) -> Option<Frame<'_>> {
     let trusted = !text.starts_with('?') && !text.contains("(unreliable)");
     let text = text.trim_start_matches(['?', ' ']);
     let mut words = text.split_whitespace();
     let symbol = words.next()?.trim_end_matches([',', ')']);
-    // A function of a module has the module's name in brackets behind it: `f [cifs] from g+0x3/0x4 [cifs]`.
+    // The name of a module follows its function in brackets: `f [cifs] from g+0x3/0x4 [cifs]`.
     let mut behind = words.skip_while(|word| word.starts_with('[') && word.ends_with(']'));
     if let (Some(name), Some("from"), Some(caller)) = (identifier(symbol), behind.next(), behind.next()) {
         return is_symbol(caller).then_some(Frame { name, trusted });
@@ -296,7 +297,7 @@ fn with_offset(text: &str) -> Option<Frame<'_>> {
     is_symbol(symbol).then(|| named(symbol, trusted))?
 }
 
-/// `(f) from (g+0x3/0x4)`.
+/// Parses `(f) from (g+0x3/0x4)`.
 fn without_addresses(text: &str) -> Option<Frame<'_>> {
     let (callee, caller) = text.strip_prefix('(')?.split_once(") from (")?;
     let name = callee.split(['+', ' ']).next()?;
@@ -304,7 +305,7 @@ fn without_addresses(text: &str) -> Option<Frame<'_>> {
     Some(Frame { name: identifier(name)?, trusted: true })
 }
 
-/// `f+0x1/0x2`: nothing else looks like it.
+/// Whether the text is `f+0x1/0x2`, a format that only kernel symbols have.
 fn is_symbol(text: &str) -> bool {
     let Some((name, offset)) = text.split_once("+0x") else { return false };
     let Some((offset, size)) = offset.split_once("/0x") else { return false };
@@ -313,7 +314,7 @@ fn is_symbol(text: &str) -> bool {
     identifier(name).is_some() && hex(offset) && hex(size)
 }
 
-/// `f (fs/ext4/inode.c:123 (discriminator 3)) ext4`: a C file and a line in brackets.
+/// Parses `f (fs/ext4/inode.c:123 (discriminator 3)) ext4`: a C file and a line in parentheses.
 fn decoded(text: &str) -> Option<Frame<'_>> {
     let trusted = !text.starts_with('?');
     let (name, rest) = text.trim_start_matches(['?', ' ']).split_once(" (")?;
@@ -324,8 +325,8 @@ fn decoded(text: &str) -> Option<Frame<'_>> {
     Some(Frame { name: identifier(name.trim())?, trusted })
 }
 
-/// A line that is nothing but a function, as bpftrace (`f+12`) and bcc (`f`, `b'f'`) print stacks, and perf with its address
-/// alone (`ffffffffa722aa06 f`). By itself it may be any word: `is_run` tells.
+/// A line with only a function, as bpftrace (`f+12`), bcc (`f`, `b'f'`) and perf with addresses (`ffffffffa722aa06 f`)
+/// print stacks. A single such line may be any word: `is_run` checks a run of them.
 #[must_use]
 pub fn bare(text: &str) -> Option<&str> {
     let text = text.trim().trim_end_matches(',');
@@ -338,7 +339,7 @@ pub fn bare(text: &str) -> Option<&str> {
     identifier(name).filter(|_| hex(offset))
 }
 
-/// How names begin that only kernels have.
+/// Prefixes of names that occur only in kernels.
 const KERNEL: &[&str] = &[
     "btrfs_",
     "ext4_",
@@ -357,8 +358,8 @@ const KERNEL: &[&str] = &[
     "vfs_",
 ];
 
-/// Whether these lines, one after the other, are a stack of bare functions: three or more, most of them with the
-/// underscores of the kernel's names, and one that the symbol rules know or that every call begins with.
+/// Whether these consecutive lines are a stack of bare functions: at least three, two thirds of them with an
+/// underscore, and one that implies a cause, has a prefix of `KERNEL`, or is at the root of many stacks.
 pub fn is_run<'a>(lines: impl Iterator<Item = &'a str>) -> bool {
     let (mut all, mut underscored, mut known) = (0, 0, false);
     for name in lines.map_while(bare).take(64) {
@@ -384,9 +385,9 @@ pub fn is_run<'a>(lines: impl Iterator<Item = &'a str>) -> bool {
 mod tests {
     use super::{bare, frame, is_plain, is_run, plain, side_by_side, traced};
 
-    /// The short way says of a line what the long one does, and nothing of what is no frame alone.
+    /// `plain` agrees with `frame` on frames, and rejects all other lines.
     #[test]
-    fn the_commonest_form_is_read_as_the_others_are() {
+    fn the_fast_path_for_the_commonest_format_agrees_with_the_full_parser() {
         for line in [" io_schedule+0x46/0x70", "ext4_sync_file+0x21a/0x3c0 [ext4]", "__switch_to.isra.0+0x2/0x90"] {
             assert_eq!(plain(line), frame(line).filter(|frame| frame.trusted).map(|frame| frame.name), "{line}");
             assert!(plain(line).is_some(), "{line}");
@@ -406,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kernels_and_tools_form_of_a_frame() {
+    fn frames_of_all_kernels_and_tools_parse() {
         for (line, name, trusted) in [
             ("[<ffffffff81>] io_schedule+0x73/0xc0", "io_schedule", true),
             ("Call Trace: [schedule+969/1504] [<c6abefa1>] [xfs_sync+21/32]", "schedule", true),
@@ -448,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_several_frames() {
+    fn lines_with_several_frames_parse() {
         let all = |line| side_by_side(line).collect::<Vec<_>>();
         assert_eq!(all("Call Trace: [schedule+969/1504] [<c6abefa1>] [xfs_sync+21/32]"), ["schedule", "xfs_sync"]);
         let old = "   <ffffffff80269f87>{xfs_qm_dqunpin_wait+220} <ffffffff80140e74>{:xfs:xfs_trans_read_buf+141}";
@@ -457,19 +458,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame() {
+    fn other_lines_are_not_frames() {
         for line in [
             "",
             "a+b",
             "[1234] hello",
             "[a+b/c] [d]",
-            "[1+2/3] of it",
+            "[1+2/3] of text",
             "[<ffffffffffffffff>] 0xffffffffffffffff",
             "[sda] Write cache: enabled",
             "#3 is the worst",
             "see mm/vmscan.c:123",
             "[   12.345678] ext4: mounted",
-            // perf script: samples of a CPU, which events of their own name.
+            // perf script: samples of a CPU; events are named on their own line.
             "ffffffffb4e2c1a1 io_schedule+0x11 ([kernel.kallsyms])",
             "deadbeef 12 (x)",
             "Nov 22 10:00:00 host sshd[12]: x",
@@ -479,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn tracers_frames_are_told_apart() {
+    fn frames_of_tracers_are_recognized() {
         let found = traced("ffffffffb4e2c1a1 io_schedule+0x11 ([kernel.kallsyms])").expect("a frame");
         assert_eq!(found.name, "io_schedule");
         assert_eq!(traced("7f1234567890 read+0x10 (/usr/lib/libc.so.6)"), None);
@@ -492,6 +493,6 @@ mod tests {
         assert_eq!((bare("7f1234567890abcd main_loop"), bare("ffff main_loop")), (None, None));
         assert!(is_run(["  btrfs_tree_read_lock_nested", "btrfs_search_slot", "  down_read"].into_iter()));
         assert!(!is_run(["user_name", "pass_word", "home_page"].into_iter()), "no kernel function");
-        assert!(!is_run(["io_schedule", "vfs_write"].into_iter()), "two lines are no stack");
+        assert!(!is_run(["io_schedule", "vfs_write"].into_iter()), "two lines are not a stack");
     }
 }

@@ -1,5 +1,5 @@
-//! The memory state that page allocation failures and out-of-memory reports print (mm/show_mem.c, once mm/page_alloc.c:
-//! show_free_areas), and a cgroup's under its own.
+//! Reads the memory state in page allocation failures and out-of-memory reports (mm/show_mem.c, earlier
+//! mm/page_alloc.c: show_free_areas), and that of a cgroup in its reports.
 
 use crate::builder::{Builder, Cell, Track};
 use crate::error::ImportError;
@@ -17,7 +17,7 @@ pub struct Memory {
     cgroup_cells: Vec<(String, Cell)>,
 }
 
-/// Lines that belong to such a report, for logs without prefixes.
+/// Whether the line belongs to such a report, for logs without prefixes.
 #[must_use]
 pub fn is_memory(message: &str) -> bool {
     let text = message.trim();
@@ -37,7 +37,7 @@ pub fn is_memory(message: &str) -> bool {
         || is_totals(text)
 }
 
-/// What kernels before 2.6.32 print around their zones (mm/page_alloc.c: show_free_areas), and 2.4 too.
+/// Whether kernels before 2.6.32 (mm/page_alloc.c: show_free_areas), including 2.4, print this line near the zones.
 fn is_old(text: &str) -> bool {
     let per_cpu = ["hot:", "cold:", "hi:"].iter().any(|key| text.contains(key))
         && ["cpu ", "CPU "].iter().any(|start| text.starts_with(start));
@@ -59,11 +59,12 @@ fn is_old(text: &str) -> bool {
         || text.starts_with(|c: char| c.is_ascii_digit()) && ENDS.iter().any(|end| text.ends_with(end))
 }
 
-/// The rest of a zone's line that a mail program broke: `present:16384kB pages_scanned:4446 all_unreclaimable? yes`.
+/// Whether the line is the second part of a zone's line that a mail program broke:
+/// `present:16384kB pages_scanned:4446 all_unreclaimable? yes`.
 fn is_zone_rest(text: &str) -> bool {
     let mut words = text.split_whitespace();
     let first = words.next().unwrap_or_default();
-    // A console cuts lines at its width: `pages_scanned:1o`, `pages`.
+    // Consoles cut lines at their width: `pages_scanned:1o`, `pages`.
     let last = text.split_whitespace().next_back().unwrap_or_default();
     let cut = |word: &str| {
         word == last && word.len() >= 4 && (word.starts_with("pages_s") || "pages_scanned:".starts_with(word))
@@ -75,7 +76,8 @@ fn is_zone_rest(text: &str) -> bool {
     of_zone && words.all(known)
 }
 
-/// Free blocks of a zone by order: `DMA: 1*4kB 0*8kB = 4kB`, `Normal: empty`, or the rest of such a line.
+/// Whether the line lists free blocks of a zone by order: `DMA: 1*4kB 0*8kB = 4kB`, `Normal: empty`, or the second part
+/// of such a line.
 fn is_free_list(text: &str) -> bool {
     let block = |word: &str| {
         word.split_once('*').is_some_and(|(count, size)| count.parse::<u64>().is_ok() && size.ends_with("kB"))
@@ -89,7 +91,7 @@ fn is_free_list(text: &str) -> bool {
     begins && words.all(|word| block(word) || other(word))
 }
 
-/// `Node 0 Normal`, `HighMem`.
+/// Whether the text is `Node 0 Normal` or `HighMem`.
 fn is_zone_name(text: &str) -> bool {
     let name = text.strip_prefix("Node ").and_then(|rest| rest.split_once(' ')).map_or(text, |(_, name)| name);
     ZONES.contains(&name)
@@ -97,8 +99,8 @@ fn is_zone_name(text: &str) -> bool {
 
 const ZONES: [&str; 6] = ["DMA", "DMA32", "Normal", "HighMem", "Movable", "Device"];
 
-/// A line of machine-wide totals. From 4.x on they are one message of several lines, so that all but the first
-/// carry no time.
+/// Whether the line has machine-wide totals. Since 4.x they are one message of several lines, of which only the first
+/// has a time.
 fn is_totals(text: &str) -> bool {
     const FIRST: [&str; 18] = [
         "active",
@@ -126,7 +128,7 @@ fn is_totals(text: &str) -> bool {
         && words.all(|word| pair(word).is_some())
 }
 
-/// `Node 0 Normal free:1234kB min:...` and, before NUMA, `Normal free:...`.
+/// Parses `Node 0 Normal free:1234kB min:...` and, before NUMA, `Normal free:...`.
 fn zone(text: &str) -> Option<(u32, &str, &str)> {
     let (node, rest) = match text.strip_prefix("Node ") {
         Some(rest) => {
@@ -139,7 +141,7 @@ fn zone(text: &str) -> Option<(u32, &str, &str)> {
     (ZONES.contains(&name) && fields.trim_start().starts_with("free:")).then_some((node, name, fields))
 }
 
-/// `min:12kB`, `active_anon:34` -> name, value, whether it is in kB.
+/// Name, value, and whether it is in kB: `min:12kB`, `active_anon:34`.
 fn pair(word: &str) -> Option<(&str, i64, bool)> {
     let (name, value) = word.split_once(':')?;
     let kib = value.ends_with("kB") || value.ends_with("KB");
@@ -148,7 +150,7 @@ fn pair(word: &str) -> Option<(&str, i64, bool)> {
 }
 
 impl Memory {
-    /// A line of memory.stat under `Memory cgroup stats for`.
+    /// Whether a line of memory.stat is expected, below `Memory cgroup stats for`, and this is one.
     #[must_use]
     pub fn expects(&self, message: &str) -> bool {
         let mut words = message.split_whitespace();
@@ -171,12 +173,12 @@ impl Memory {
                 self.zones.push((node, name.to_owned(), cells));
             }
         } else if is_zone_rest(text) {
-            // More than any kernel prints of a zone: a line repeated without end.
+            // No kernel prints more values of a zone: the line is repeated endlessly.
             if let Some((_, _, cells)) = self.zones.last_mut().filter(|(_, _, cells)| cells.len() < 128) {
                 cells.extend(zone_cells(text));
             }
         } else if is_old(text) || is_free_list(text) {
-            // Known, and of no use.
+            // Known lines whose values are not used.
         } else if let Some(rest) = text.strip_prefix("Free swap").filter(|rest| rest.contains('=')) {
             self.swap.extend(after_equals(rest).map(|bytes| (meminfo::SWAP_FREE_BYTES, Cell::Gauge(bytes))));
         } else if let Some(rest) = text.strip_prefix("Total swap") {
@@ -184,7 +186,7 @@ impl Memory {
         } else if let Some(rest) = text.strip_prefix("memory: usage ") {
             self.usage(rest);
         } else if let Some(rest) = text.strip_prefix("Memory cgroup stats for ") {
-            // Before 5.x the figures stand on the same line: `/jobs: cache:12KB rss:34KB`.
+            // Before 5.x the values are on the same line: `/jobs: cache:12KB rss:34KB`.
             let (name, fields) = rest.split_once(':').unwrap_or((rest, ""));
             self.cgroup = Some(name.trim().to_owned());
             for (field, value, kib) in fields.split_whitespace().filter_map(pair) {
@@ -192,7 +194,7 @@ impl Memory {
                 self.cgroup_cells.push((field.to_owned(), Cell::Gauge(value)));
             }
         } else if let Some((name, value)) = text.split_once(' ').filter(|_| self.cgroup.is_some()) {
-            // From 5.x on memory.stat follows, a line each.
+            // Since 5.x memory.stat follows, one value per line.
             let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
             if let Some(value) = count(value.trim()).filter(|_| plain && self.cgroup_cells.len() < 256) {
                 self.cgroup_cells.push((name.to_owned(), Cell::Gauge(value)));
@@ -205,7 +207,7 @@ impl Memory {
         Ok(())
     }
 
-    /// `active_anon:12 inactive_anon:3 isolated_anon:0`: pages of the whole machine.
+    /// Reads `active_anon:12 inactive_anon:3 isolated_anon:0`, pages of the whole machine.
     fn totals(&mut self, text: &str) {
         let pairs: Vec<(&str, i64, bool)> = text.split_whitespace().filter_map(pair).collect();
         if pairs.len() != text.split_whitespace().count() || pairs.iter().any(|(_, _, kib)| *kib) {
@@ -214,7 +216,7 @@ impl Memory {
         for (name, value, _) in pairs {
             let name = name.to_ascii_lowercase();
             let column = match name.as_str() {
-                // Until 2.6.18 slab was not counted in two parts.
+                // Until 2.6.18 slab was one value.
                 "slab" => vmstat::NR_SLAB.name.to_owned(),
                 "free" => vmstat::NR_FREE_PAGES.name.to_owned(),
                 "mapped" | "shmem" | "dirty" | "writeback" | "unstable" | "slab_reclaimable" | "slab_unreclaimable"
@@ -230,7 +232,7 @@ impl Memory {
         }
     }
 
-    /// `524288kB, limit 524288kB, failcnt 123`.
+    /// Reads `524288kB, limit 524288kB, failcnt 123`.
     fn usage(&mut self, rest: &str) {
         let value = |text: &str| leading(text.trim()).and_then(|(value, _)| i64::try_from(value).ok());
         let mut push = |column: Column, value: Option<i64>| {
@@ -257,7 +259,7 @@ impl Memory {
     }
 }
 
-/// `free:1234kB min:12kB ...` in pages, as in /proc/zoneinfo, and under its names.
+/// Reads `free:1234kB min:12kB ...` as pages of 4 KiB, with the names of /proc/zoneinfo.
 fn zone_cells(fields: &str) -> Vec<(String, Cell)> {
     let mut cells = Vec::new();
     for word in fields.split_whitespace() {
@@ -273,7 +275,7 @@ fn zone_cells(fields: &str) -> Vec<(String, Cell)> {
     cells
 }
 
-/// `  = 1234kB` -> bytes.
+/// The bytes in `  = 1234kB`.
 fn after_equals(text: &str) -> Option<i64> {
     let value = text.split_once('=')?.1.trim();
     let kib = number(value.trim_end_matches("kB").trim())?;
@@ -285,7 +287,7 @@ mod tests {
     use super::{Memory, is_memory};
     use crate::text::{Cursor, Text};
 
-    /// What 2.6.10 prints, broken by a mail program.
+    /// Output of 2.6.10, broken by a mail program.
     const OLD: [&str; 11] = [
         "DMA per-cpu:",
         "cpu 0 hot: low 2, high 6, batch 1",
@@ -301,7 +303,7 @@ mod tests {
     ];
 
     #[test]
-    fn reports_of_old_kernels_are_known_line_by_line() {
+    fn all_lines_of_an_old_kernels_report_are_known() {
         let mut memory = Memory::default();
         let text = Text::new(OLD.join("\n").as_bytes());
         let mut cursor = Cursor::new(&text);
@@ -316,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_a_console_cut_are_read_as_far_as_they_go() {
+    fn lines_that_a_console_cut_are_read_up_to_the_cut() {
         let text =
             Text::new(b"Normal free:21604kB min:3756kB active:276kB\ninactive:188kB present:901120kB pages_scanned:1o");
         let (mut memory, mut cursor) = (Memory::default(), Cursor::new(&text));
@@ -329,8 +331,8 @@ mod tests {
     }
 
     #[test]
-    fn prose_is_no_memory() {
-        for text in ["yes we can", "no", "DMA: what it is", "12 pages of RAM disks", "Active: yes", "a 4*4kB table"] {
+    fn prose_is_not_a_memory_report() {
+        for text in ["yes we can", "no", "DMA: a zone", "12 pages of RAM disks", "Active: yes", "a 4*4kB table"] {
             assert!(!is_memory(text), "{text}");
         }
     }

@@ -1,9 +1,9 @@
-//! Kernel logs: dmesg (plain, -T, -x), syslog and journald lines, serial consoles; and stacks of tasks wherever else they
-//! are printed (/proc/PID/stack, crash, drgn, bcc).
+//! Reads kernel logs: dmesg (plain, -T, -x), syslog and journald lines, serial consoles; and stacks of tasks from other
+//! sources (/proc/PID/stack, crash, drgn, bcc).
 //!
-//! Read are hung-task, lockup and lock reports with their stacks, lists of tasks, page allocation failures and
-//! out-of-memory reports (global and of a memory cgroup) with the memory state under them, and what the kernel says of
-//! devices in trouble. All other lines are passed over.
+//! Reads hung-task, lockup and lock reports with their stacks, task lists, page allocation failures and out-of-memory
+//! reports (global and of a memory cgroup) with their memory state, and messages about devices in trouble. All other
+//! lines are passed over.
 
 mod device;
 mod frame;
@@ -55,41 +55,41 @@ pub const TASK_STACK: Importer = Importer {
     read,
 };
 
-/// The words of which every line of a kernel's reports holds one.
+/// Words of kernel reports: each line of a report contains at least one of them.
 pub fn words() -> impl Iterator<Item = &'static str> {
     words::of_reports()
 }
 
-/// Those of lines that stand alone: devices in trouble.
+/// Words of messages that are complete in one line: devices in trouble.
 pub fn line_words() -> impl Iterator<Item = &'static str> {
     flatwater_recording::event::device_words()
 }
 
-/// The process whose file below /proc a command names.
+/// The process in a command that names a file below /proc/PID.
 #[must_use]
 pub fn pid_of_path(command: &str) -> Option<u32> {
     task::pid_of_path(command)
 }
 
-/// Whether a line is a frame of a kernel stack, in any of its forms.
+/// Whether a line is a frame of a kernel stack, in any format.
 #[must_use]
 pub fn is_frame(text: &str) -> bool {
     frame::frame(text).is_some()
 }
 
-/// Whether a line begins as only lines of a kernel's log do, or with the address of a frame.
+/// Whether a line has the prefix of a kernel log, or begins with the address of a frame.
 #[must_use]
 pub fn is_prefixed(text: &str) -> bool {
     prefix::split(text).kernel || text.trim_start().starts_with("[<")
 }
 
-/// A name as the kernel's symbols have it.
+/// The text if it can be the name of a kernel symbol.
 #[must_use]
 pub fn identifier(text: &str) -> Option<&str> {
     frame::identifier(text)
 }
 
-/// A stack of functions without anything else begins here.
+/// Whether a stack of bare function names begins at the cursor.
 fn opens_run(cursor: &Cursor<'_>) -> bool {
     frame::bare(cursor.next_text()).is_some()
         && frame::is_run((0..64).map_while(|ahead| cursor.ahead(ahead)).map(|line| line.text))
@@ -98,13 +98,13 @@ fn opens_run(cursor: &Cursor<'_>) -> bool {
 struct Reader {
     zero: Zero,
     track: Option<Track>,
-    /// Of the last line that had one.
+    /// Time of the last line that had one.
     at: i64,
     open: Option<Report>,
-    /// When the report under way began; its memory state is of that moment.
+    /// Time at which the open report began; its memory state is from that moment.
     began: Option<i64>,
     memory: memory::Memory,
-    /// The kernel's own registers stood above the stack to come: whatever ran there faulted or warned, and did not sleep.
+    /// Registers of kernel code preceded the next stack: that code faulted or warned, and did not sleep.
     ran: bool,
 }
 
@@ -132,7 +132,8 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
                 reader.run(cursor, b);
                 continue;
             }
-            // Between the kernel's lines a syslog holds everybody's; another format among them is read as such.
+            // A syslog contains lines of all programs between those of the kernel. Lines of another format are left to
+            // it.
             if prefix::is_logged(line.text) && best(cursor).is_none() {
                 b.pass_over();
                 cursor.take();
@@ -158,14 +159,14 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Every report says which kernel it is of: `Not tainted 5.15.0-91-generic #101-Ubuntu`, `Tainted: G W 4.18.0 #1`.
+/// The kernel release in a report: `Not tainted 5.15.0-91-generic #101-Ubuntu`, `Tainted: G W 4.18.0 #1`.
 fn release(message: &str) -> Option<&str> {
     let (_, rest) = message.split_once("Not tainted").or_else(|| message.split_once("Tainted: "))?;
     let mut words = rest.split_whitespace();
     words.find(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.'))
 }
 
-/// Whether a message is a line of some report, whatever stands above it.
+/// Whether a message is a line of a report, independent of the lines above it.
 fn is_of_report(message: &str) -> bool {
     frame::is_plain(message)
         || report::begins(message).is_some()
@@ -178,7 +179,7 @@ fn is_of_report(message: &str) -> bool {
 }
 
 impl Reader {
-    /// Whether this line is one that a kernel prints, or part of the report under way.
+    /// Whether the kernel prints such a line, or the line belongs to the open report.
     fn knows(&self, line: &Line<'_>, split: &prefix::Split<'_>) -> bool {
         let message = split.message;
         if line.is_blank() {
@@ -191,7 +192,7 @@ impl Reader {
             || self.open.is_some() && (report::belongs(message) || task::likely_owner(message).is_some())
     }
 
-    /// A line that says nothing by itself, and does where the one before asks for it.
+    /// Whether the open report or memory state expects this line, which has no meaning by itself.
     fn wants(&self, message: &str) -> bool {
         self.memory.expects(message)
             || self.open.as_ref().is_some_and(Report::wants_frames) && frame::bare(message).is_some()
@@ -204,8 +205,7 @@ impl Reader {
         }
     }
 
-    /// Of several clocks in a line or file the first kind met holds; a bare boot clock among dated lines is no step
-    /// back.
+    /// Takes over the time. If a file has several clocks, the first kind is used and the others are ignored.
     fn time(&mut self, when: When) {
         if self.track.is_none() && self.zero != when.zero {
             self.zero = when.zero;
@@ -228,7 +228,7 @@ impl Reader {
         self.open = Some(report);
     }
 
-    /// Whether the line said anything.
+    /// Handles one message. Returns whether it had any meaning.
     fn line(&mut self, line: &Line<'_>, message: &str, b: &mut Builder) -> bool {
         if let Some(report) = self.open.as_mut().filter(|_| frame::is_plain(message)) {
             report.line(message);
@@ -286,14 +286,14 @@ impl Reader {
         }
     }
 
-    /// A task was just named, and at least two functions alone follow.
+    /// Whether a task was just named, and at least two bare function names follow.
     fn awaits_run(&self, cursor: &Cursor<'_>) -> bool {
         let function =
             |ahead| cursor.ahead(ahead).and_then(|line| frame::bare(line.text)).is_some_and(|name| name.contains('_'));
         self.open.as_ref().is_some_and(Report::wants_frames) && function(0) && function(1)
     }
 
-    /// A stack of functions without anything else, over or under the line that names the task.
+    /// Reads a stack of bare function names above or below the line that names its task.
     fn run(&mut self, cursor: &mut Cursor<'_>, b: &mut Builder) {
         if let Some(line) = cursor.peek().filter(|_| self.open.as_ref().is_none_or(Report::ends_with_blank)) {
             self.begin(stack_of(b).at_line(line.number), b);
@@ -323,8 +323,8 @@ impl Reader {
     }
 }
 
-/// What offcputime prints below a stack, and below the frames of user code: `-  java (1234)`, and the microseconds that
-/// such stacks slept; with the number of lines to there.
+/// What offcputime prints below a kernel stack and the user frames: `-  java (1234)`, and the total time in us that
+/// tasks slept with that stack. Returns the number of lines, name, pid and us.
 fn below_run<'a>(cursor: &Cursor<'a>) -> Option<(usize, &'a str, u32, u64)> {
     let lines = (0..64).map_while(|ahead| cursor.ahead(ahead)).take_while(|line| !line.is_blank());
     let (at, line) = lines.enumerate().find(|(_, line)| line.text.trim_start().starts_with("- "))?;
@@ -333,7 +333,7 @@ fn below_run<'a>(cursor: &Cursor<'a>) -> Option<(usize, &'a str, u32, u64)> {
     Some((at + 2, name, pid.parse().ok()?, us))
 }
 
-/// A stack whose task only the file's name over it may tell.
+/// A new stack report. Its task is known only if the last command named a file of /proc/PID.
 fn stack_of(b: &Builder) -> Report {
     let pid = b.command.as_deref().and_then(task::pid_of_path);
     Report::of_stack(if pid.is_some() { ReportedBy::ProcStack } else { ReportedBy::BareFrames }, pid)

@@ -1,20 +1,19 @@
-//! What stands before a kernel message.
+//! Splits the prefix off a kernel message.
 
 use crate::number::number;
 use crate::when::{DAY_NS, When, Zero, clock, days, iso, month, stamp};
 
-/// A line, taken apart.
+/// A line, split into prefix and message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Split<'a> {
     pub when: Option<When>,
     pub message: &'a str,
-    /// The prefix is one that only kernel messages have.
+    /// Only kernel messages have this prefix.
     pub kernel: bool,
 }
 
-/// `[  123.456] m`, `<4>[ 123.4] m`, `Nov 21 08:00:01 host kernel: [ 12.3] m`, `2026-11-21T08:00:01+00:00 host kernel:
-/// m`,
-/// `[Sat Nov 21 08:00:01 2026] m`, `kern  :warn  : [ 123.4] m`.
+/// Splits `[  123.456] m`, `<4>[ 123.4] m`, `Nov 21 08:00:01 host kernel: [ 12.3] m`,
+/// `2026-11-21T08:00:01+00:00 host kernel: m`, `[Sat Nov 21 08:00:01 2026] m` or `kern  :warn  : [ 123.4] m`.
 #[must_use]
 pub fn split(text: &str) -> Split<'_> {
     let mut rest = text.trim_start();
@@ -28,20 +27,20 @@ pub fn split(text: &str) -> Split<'_> {
         (rest, kernel) = (after.trim_start(), true);
     }
     if let Some(after) = rest.strip_prefix("kern ").and_then(|rest| rest.split_once(" : ").or(rest.split_once(": ["))) {
-        // The bracket was part of the separator where the level has no blanks after it.
+        // If no blank follows the level, the bracket was part of the separator.
         let inner = after.1.trim_start();
         kernel = true;
         rest =
             if inner.starts_with('[') { inner } else { rest.find('[').and_then(|at| rest.get(at..)).unwrap_or(inner) };
     }
     let mut when = None;
-    // Syslog and journald: the host's words up to `kernel:`.
+    // Syslog and journald: time and host precede `kernel:`.
     if let Some((before, after)) = rest.split_once("kernel: ")
         && let Some(found) = logged(before)
     {
         (when, rest, kernel) = (Some(found), after, true);
     }
-    // rsyslog's short form, and netconsole's: the host, and then at once the time since boot.
+    // rsyslog's short format, and netconsole: the time since boot follows the host.
     if !kernel
         && let Some((before, after)) = rest.split_once(" [")
         && after.split_once(']').is_some_and(|(inner, _)| {
@@ -52,13 +51,13 @@ pub fn split(text: &str) -> Split<'_> {
     {
         (when, rest, kernel) = (Some(found), rest.get(before.len() + 1..).unwrap_or_default(), true);
     }
-    // `journalctl -o cat` with the name kept, or a date cut off by whoever pasted it.
+    // `journalctl -o cat` with the identifier, or a line whose date was removed.
     if let Some(after) = rest.strip_prefix("kernel: ") {
         (rest, kernel) = (after, true);
     }
     if let Some((inner, after)) = rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         let inner = inner.trim();
-        // `dmesg -H`: the minute where it changes, and seconds since the line before.
+        // `dmesg -H`: the minute when it changes, otherwise the seconds since the last line.
         let since = inner.starts_with('+') && inner.contains('.') && number(inner).is_some();
         let human = minute(inner);
         if since || human.is_some() {
@@ -70,7 +69,7 @@ pub fn split(text: &str) -> Split<'_> {
         if boot.is_some() || dated.is_some() {
             let found = boot.map(|seconds| When::new(Zero::Boot, (seconds * 1e9).round() as i64)).or(dated);
             (when, rest, kernel) = (when.or(found), after.strip_prefix(' ').unwrap_or(after), true);
-            // printk with caller: `[  12.3][ T1234] m`.
+            // printk with caller id: `[  12.3][ T1234] m`.
             if let Some((_, after)) = rest.strip_prefix('[').and_then(|rest| rest.split_once(']'))
                 && !rest.starts_with("[<")
             {
@@ -81,7 +80,7 @@ pub fn split(text: &str) -> Split<'_> {
     Split { when, message: rest, kernel }
 }
 
-/// `Sep11 18:40`, `Sep 1 08:05`.
+/// Parses `Sep11 18:40` or `Sep 1 08:05`.
 fn minute(text: &str) -> Option<When> {
     let (name, rest) = text.split_at_checked(3)?;
     let (day, time) = rest.trim_start().split_once(' ')?;
@@ -89,7 +88,7 @@ fn minute(text: &str) -> Option<When> {
     (time.len() == 5).then(|| When::new(Zero::Year, ns))
 }
 
-/// A record of /dev/kmsg: `6,339,5140900,-;text`, level, sequence, microseconds since boot and flags before the text.
+/// Parses a record of /dev/kmsg, `6,339,5140900,-;text`: level, sequence, us since boot and flags precede the text.
 fn kmsg(text: &str) -> Option<(i64, &str)> {
     if !text.starts_with(|c: char| c.is_ascii_digit()) {
         return None;
@@ -102,7 +101,7 @@ fn kmsg(text: &str) -> Option<(i64, &str)> {
     Some((us.parse().ok()?, message))
 }
 
-/// A line of syslog, whoever wrote it: `Nov 21 08:00:01 db1 sshd[12]: m`.
+/// Whether the line is from a syslog, of any program: `Nov 21 08:00:01 db1 sshd[12]: m`.
 #[must_use]
 pub fn is_logged(text: &str) -> bool {
     text.split_once(": ").is_some_and(|(before, _)| before.len() < 200 && logged(before).is_some())
@@ -113,7 +112,7 @@ fn logged(before: &str) -> Option<When> {
     let words: Vec<&str> = before.split_whitespace().collect();
     match words.as_slice() {
         [first, ..] if first.len() >= 19 => iso(first),
-        // The date was cut off.
+        // The date was removed.
         [time] | [time, _] if time.matches(':').count() == 2 => Some(When::new(Zero::Day, clock(time)?)),
         [name, day, time, ..] => {
             let day = days(1972, month(name)?, day.parse().ok()?)?;
@@ -129,7 +128,7 @@ mod tests {
     use crate::when::Zero;
 
     #[test]
-    fn every_prefix_is_taken_off() {
+    fn all_prefixes_are_split_off() {
         for (text, zero) in [
             ("[  123.456000] INFO: x", Some(Zero::Boot)),
             ("<6>[  123.456000] INFO: x", Some(Zero::Boot)),

@@ -1,4 +1,4 @@
-//! Reports of several lines: who, for how long, and the stack.
+//! Collects reports of several lines: the task, the duration, and the stack.
 
 use super::frame::{Frame, flattened, frame, in_pairs, is_register, plain, side_by_side, traced};
 use super::task::{Task, held_lock, holder};
@@ -11,7 +11,7 @@ use flatwater_recording::{Basis, Cause, OpKind, ReportedBy, SampledTask};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A task and its stack; the kind of report is the task's.
+    /// A task and its stack; `Task::reported_by` has the kind of report.
     Sampled,
     AllocationFailure,
     AllocationStall,
@@ -21,14 +21,14 @@ enum Kind {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Report {
     kind: Kind,
-    /// The first line, where it is an event of its own.
+    /// The first line, if it is also an event.
     first: Option<String>,
     task: Task,
     seconds: u64,
-    /// Of all tasks with this stack together, where the log sums it up.
+    /// Total sleep of all tasks with this stack, if the log prints it.
     slept_ns: Option<u64>,
     frames: Vec<String>,
-    /// Frames marked `?`, which the unwinder found on the stack and does not trust.
+    /// Frames marked `?`, which the unwinder found on the stack but is not sure of.
     doubted: Vec<String>,
     holds: Vec<String>,
     waits_for: Option<String>,
@@ -36,7 +36,7 @@ pub struct Report {
     line: u32,
 }
 
-/// How the kernel's own warnings begin that print a stack.
+/// First words of kernel warnings that print a stack.
 const WARNINGS: &[&str] = &[
     "WARNING: CPU:",
     "WARNING: at ",
@@ -52,9 +52,9 @@ const WARNINGS: &[&str] = &[
     "BUG: Bad page",
 ];
 
-/// More frames than any kernel prints.
+/// Maximum frames; no kernel prints more.
 const FRAMES_MAX: usize = 128;
-/// More locks than any task holds (kernel/locking/lockdep.c: MAX_LOCK_DEPTH is 48).
+/// Maximum locks of a task (kernel/locking/lockdep.c: MAX_LOCK_DEPTH is 48).
 const HELD_MAX: usize = 64;
 
 fn new(kind: Kind, task: Task, first: Option<String>, seconds: u64) -> Report {
@@ -62,7 +62,7 @@ fn new(kind: Kind, task: Task, first: Option<String>, seconds: u64) -> Report {
     Report { kind, first, task, seconds, slept_ns: None, frames, doubted, holds, waits_for: None, owner: None, line: 0 }
 }
 
-/// The first line of a report.
+/// The report that this line begins.
 #[must_use]
 pub fn begins(message: &str) -> Option<Report> {
     let report = |kind, by, name: &str, pid: u32, seconds| {
@@ -75,8 +75,8 @@ pub fn begins(message: &str) -> Option<Report> {
         };
         Some(new(kind, task, Some(message.trim().to_owned()), seconds))
     };
-    // kernel/hung_task.c: `INFO: task kworker/u8:1:123 blocked for more than 120 seconds.`; 6.17: `blocked in I/O wait for
-    // more than`.
+    // kernel/hung_task.c: `INFO: task kworker/u8:1:123 blocked for more than 120 seconds.`; since 6.17:
+    // `blocked in I/O wait for more than`.
     if let Some((who, rest)) = message.strip_prefix("INFO: task ").and_then(|rest| rest.split_once(" blocked "))
         && let Some((_, rest)) = rest.split_once("for more than ")
     {
@@ -120,13 +120,13 @@ pub fn begins(message: &str) -> Option<Report> {
     of_memory(message)
 }
 
-/// What the page allocator and the killer print first.
+/// The report that a first line of the page allocator or the OOM killer begins.
 fn of_memory(message: &str) -> Option<Report> {
     let report = |kind, name: &str, seconds| {
         let task = Task { name: name.to_owned(), pid: None, state: None, reported_by: ReportedBy::Warning, count: 1 };
         Some(new(kind, task, Some(message.trim().to_owned()), seconds))
     };
-    // mm/page_alloc.c: `java: page allocation failure: order:4, mode:0x...`; until 3.x a full stop before `order`.
+    // mm/page_alloc.c: `java: page allocation failure: order:4, mode:0x...`; until 3.x with a full stop before `order`.
     // 4.10 to 4.14: `java: page allocation stalls for 10080ms, order:0, mode:0x...`
     if let Some((task, rest)) = message.split_once("page allocation stalls for ") {
         let (ms, _) = leading(rest)?;
@@ -136,8 +136,8 @@ fn of_memory(message: &str) -> Option<Report> {
     if let Some((task, _)) = message.split_once(": page allocation failure") {
         return report(Kind::AllocationFailure, task.trim(), 0);
     }
-    // mm/oom_kill.c: `java invoked oom-killer: gfp_mask=..., order=0, oom_score_adj=0`
-    // Until 2.6.16 without its name; 2.4: `__alloc_pages: 0-order allocation failed (gfp=0x1d2/0)`.
+    // mm/oom_kill.c: `java invoked oom-killer: gfp_mask=..., order=0, oom_score_adj=0`, until 2.6.16 without the name.
+    // 2.4: `__alloc_pages: 0-order allocation failed (gfp=0x1d2/0)`.
     if message.starts_with("oom-killer: gfp_mask=") {
         return report(Kind::OutOfMemory, "", 0);
     }
@@ -150,7 +150,7 @@ fn of_memory(message: &str) -> Option<Report> {
     None
 }
 
-/// Lines that are events by themselves.
+/// The event of a line that is an event by itself.
 #[must_use]
 pub fn single(message: &str) -> Option<String> {
     if !super::words::can_tell(message) {
@@ -167,8 +167,8 @@ pub fn single(message: &str) -> Option<String> {
     told.then(|| message.trim().to_owned()).or_else(|| slab_failure(message))
 }
 
-/// `  cache: TCP, object size: 1728, order: 1` below `SLAB: Unable to allocate memory on node 0`; SLUB prints the default and the
-/// least order, and asks for the least in the end (mm/slab.c, mm/slub.c: slab_out_of_memory).
+/// Parses `  cache: TCP, object size: 1728, order: 1` below `SLAB: Unable to allocate memory on node 0`. SLUB prints
+/// the default and the minimum order; its last attempt uses the minimum (mm/slab.c, mm/slub.c: slab_out_of_memory).
 fn slab_failure(message: &str) -> Option<String> {
     let rest = message.trim().strip_prefix("cache: ")?;
     let (cache, rest) = rest.split_once(", object size: ")?;
@@ -177,7 +177,7 @@ fn slab_failure(message: &str) -> Option<String> {
     Some(format!("slab cache {cache}: page allocation failure: order:{order}"))
 }
 
-/// How lines inside a report begin, where lines carry no prefix.
+/// Beginnings of lines inside a report, for logs without prefixes.
 const INSIDE: &[&str] = &[
     "Not tainted",
     "Tainted:",
@@ -264,7 +264,7 @@ const INSIDE: &[&str] = &[
     "stack backtrace:",
     "Kernel panic",
     "handlers:",
-    // Lockdep's report is prose between its stacks.
+    // lockdep prints prose between its stacks.
     "-> #",
     "----",
     "=====",
@@ -279,7 +279,7 @@ const INSIDE: &[&str] = &[
     "CPU0 ",
 ];
 
-/// What lockdep prints of tasks and locks.
+/// Whether lockdep prints such a line about tasks and locks.
 fn of_lockdep(text: &str) -> bool {
     text.contains(" Tainted: ")
         || text.contains(" Not tainted")
@@ -290,7 +290,7 @@ fn of_lockdep(text: &str) -> bool {
         || text.starts_with('&') && text.contains(" --> ")
 }
 
-/// A line inside a report, where lines carry no prefix.
+/// Whether the line is inside a report, for logs without prefixes.
 #[must_use]
 pub fn belongs(message: &str) -> bool {
     let text = message.trim();
@@ -301,7 +301,8 @@ pub fn belongs(message: &str) -> bool {
         || is_registers(text)
 }
 
-/// Values of registers, where a line of them was broken: `ORIG_RAX: 0000000000000001`, `00007f994fe7c483`.
+/// Whether the line has only values of registers, part of a broken line: `ORIG_RAX: 0000000000000001`,
+/// `00007f994fe7c483`.
 fn is_registers(text: &str) -> bool {
     let name = |word: &str| {
         word.ends_with(':')
@@ -313,7 +314,7 @@ fn is_registers(text: &str) -> bool {
         && text.split_whitespace().any(value)
 }
 
-/// Lines over a list of tasks, and between its tasks.
+/// Whether the line is above or between the tasks of a list.
 #[must_use]
 pub fn is_heading(message: &str) -> bool {
     let text = message.trim();
@@ -327,19 +328,19 @@ pub fn is_heading(message: &str) -> bool {
 }
 
 impl Report {
-    /// Of a task whose line was just read.
+    /// A report about a task that a line names.
     #[must_use]
     pub fn of_task(task: Task) -> Report {
         new(Kind::Sampled, task, None, 0)
     }
 
-    /// Of a stack whose task nobody named.
+    /// A report of a stack without the name of its task.
     #[must_use]
     pub fn of_stack(reported_by: ReportedBy, pid: Option<u32>) -> Report {
         Report::of_task(Task { name: String::new(), pid, state: None, reported_by, count: 1 })
     }
 
-    /// Of the locks that a task holds.
+    /// A report of the locks that a task holds.
     #[must_use]
     pub fn of_locks(message: &str) -> Option<Report> {
         let (name, pid) = holder(message)?;
@@ -354,13 +355,14 @@ impl Report {
         self
     }
 
-    /// What the first line says, where it is an event.
+    /// The first line, if it is also an event.
     #[must_use]
     pub fn told(&self) -> Option<String> {
         self.first.clone()
     }
 
-    /// Whether this line names the task of this very report: a hung task's comes after the report's first line.
+    /// Whether a line with this task belongs to this report: the line of a hung task follows the first line of its
+    /// report.
     #[must_use]
     pub fn awaits(&self, task: &Task) -> bool {
         let unnamed = self.task.name.is_empty() && self.task.reported_by != ReportedBy::ProcStack;
@@ -376,13 +378,13 @@ impl Report {
         }
     }
 
-    /// A task was named, and its stack is to come.
+    /// Whether a task was named and its stack has not begun.
     #[must_use]
     pub fn wants_frames(&self) -> bool {
         self.kind == Kind::Sampled && self.frames.is_empty() && self.doubted.is_empty()
     }
 
-    /// Nothing of this report stands below a blank line.
+    /// Whether a blank line ends this report.
     #[must_use]
     pub fn ends_with_blank(&self) -> bool {
         let own = [
@@ -399,24 +401,25 @@ impl Report {
         (self.waits_for, self.owner) = (Some(lock.to_owned()), Some(owner.to_owned()));
     }
 
-    /// Who slept there, and for how long in all.
+    /// Sets the task that slept with this stack, and the total time in us.
     pub fn slept(&mut self, name: &str, pid: u32, us: u64) {
         name.clone_into(&mut self.task.name);
         (self.task.pid, self.task.reported_by) = (Some(pid), ReportedBy::OffCpu);
         self.slept_ns = Some(us.saturating_mul(1000));
     }
 
-    /// Takes a line of the report; true if it said something.
+    /// Reads a line of the report. Returns whether it had any meaning.
     pub fn line(&mut self, message: &str) -> bool {
         let text = message.trim();
         if let Some(name) = plain(text) {
-            // Where a lock was taken stands on a line of its own in mail: the task does not sleep there.
+            // A mail program may put the place where a lock was taken on a separate line; the task does not sleep
+            // there.
             if self.task.reported_by != ReportedBy::HeldLocks {
                 self.push_frame(name, true);
             }
             return true;
         }
-        // The last line of a warning or an oops: a stack whose head is missing was that of a task that ran.
+        // The last line of a warning or an oops: a stack without a beginning belongs to a running task.
         if text.starts_with("---[ end trace") && self.task.reported_by == ReportedBy::BareFrames {
             self.task.reported_by = ReportedBy::Warning;
         }
@@ -424,14 +427,15 @@ impl Report {
             if self.holds.len() < HELD_MAX && !self.holds.iter().any(|known| known == lock) {
                 self.holds.push(lock.to_owned());
             }
-            // A list has no stack: of all places where locks are taken, only that of a freeze says what the task does there.
+            // A list of locks has no stack. Of the places where locks are taken, only that of a freeze shows what the
+            // task does.
             let place = text.rsplit_once("at: ").map(|(_, place)| base_name(place));
             if let Some(place) = place.filter(|place| cause_of(place) == Some(Cause::FsFreeze)) {
                 self.push_frame(place, true);
             }
             return true;
         }
-        // `Pid: 1234, comm: java ...` and `CPU: 0 PID: 1234 Comm: java` name the thread that the first line does not.
+        // `Pid: 1234, comm: java ...` and `CPU: 0 PID: 1234 Comm: java` name the thread if the first line does not.
         let pid = ["PID: ", "Pid: "].iter().find_map(|key| text.split_once(key)).and_then(|(_, rest)| leading(rest));
         if let Some((pid, _)) = pid.filter(|_| self.task.pid.is_none()) {
             self.task.pid = u32::try_from(pid).ok();
@@ -441,7 +445,7 @@ impl Report {
                 comm.clone_into(&mut self.task.name);
             }
         }
-        // Where a CPU was is the innermost frame of what ran there; of a sleeping task it is the user's code.
+        // The registers are the innermost frame of code that was running; for a sleeping task they are in user code.
         if is_register(text) && self.task.reported_by != ReportedBy::Lockup {
             return false;
         }
@@ -465,11 +469,12 @@ impl Report {
         }
     }
 
-    /// The sample; and a call, where the report says how long the task had been there when it was made. What a call
-    /// waited for is known from the one stack that was taken, so it counts as sampled. (A hung task has not run once in
-    /// all that time, says kernel/hung_task.c: check_hung_task, so it slept in one place.)
+    /// Adds the sample, and a call if the report states how long the task had been blocked. The cause of the call comes
+    /// from a single stack, so it counts as sampled. (A hung task did not run in all that time, so it slept in one
+    /// place: kernel/hung_task.c, check_hung_task.)
     pub fn push(mut self, (track, at): (Track, i64), b: &mut Builder) {
-        // Kernels without frame pointers or ORC (until 4.14, and many 2.6 ones) doubt every frame of some stacks.
+        // Kernels without frame pointers or ORC (until 4.14, and many 2.6 ones) mark every frame of some stacks with
+        // `?`.
         if meaning(&self.frames).is_none() && meaning(&self.doubted).is_some() {
             self.frames = std::mem::take(&mut self.doubted);
         }
@@ -511,15 +516,15 @@ impl Report {
         b.sampled_task(place, task, self.frames.clone());
     }
 
-    /// The outermost function that names a call.
+    /// The operation of the outermost function that has one.
     fn op(&self) -> OpKind {
         let known = self.frames.iter().rev().map(|frame| op_of(frame));
         known.into_iter().find(|op| *op != OpKind::Other).unwrap_or(OpKind::Other)
     }
 }
 
-/// What a request goes round in for seconds (mm/page_alloc.c: __alloc_pages_slowpath, 4.9 to 4.14): reclaim up to the order
-/// that the kernel insists on (PAGE_ALLOC_COSTLY_ORDER), compaction above it.
+/// The loop in which an allocation spent its time (mm/page_alloc.c: __alloc_pages_slowpath, 4.9 to 4.14): reclaim up to
+/// PAGE_ALLOC_COSTLY_ORDER, compaction above.
 fn stalled_in(first: &str) -> Cause {
     let order = first.split_once("order:").and_then(|(_, rest)| leading(rest)).map_or(0, |(order, _)| order);
     if order <= 3 { Cause::DirectReclaim } else { Cause::Compaction }
@@ -532,7 +537,7 @@ mod tests {
     use flatwater_recording::Cause;
 
     #[test]
-    fn a_list_of_locks_says_who_freezes() {
+    fn a_list_of_locks_shows_the_freezing_task() {
         let text = "2 locks held by fio/647:\n #0: ffff9fd5 (&ctx->uring_lock){+.+.}-{3:3}, at: __do_sys_io_uring_enter+0x5/0x8\n\
             #1: ffff9fd4 (sb_writers#15){++++}-{0:0}, at: io_issue_sqe+0x9c/0x780\n1 lock held by fsfreeze/696:\n \
             #0: ffff9fd4 (sb_writers#15){++++}-{0:0}, at: freeze_super+0x20a/0x600\n";
@@ -542,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_go_round_for_seconds() {
+    fn allocation_stalls_and_lustre_watchdogs_begin_reports() {
         let line = "cp: page allocation stalls for 12040ms, order:2, mode:0x14000c0(GFP_KERNEL)";
         assert_eq!((stalled_in(line), begins(line).expect(line).seconds), (Cause::DirectReclaim, 12));
         let broken = "page allocation stalls for 11000ms, order:9, mode:0x47000c0";
@@ -552,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn slab_allocators_that_get_no_memory() {
+    fn slab_allocation_failures_are_events() {
         let told = |line: &str| single(line).expect(line);
         assert_eq!(
             told("  cache: TCP, object size: 1728, order: 1"),
@@ -564,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn first_lines() {
+    fn first_lines_begin_reports() {
         for line in [
             "INFO: task kworker/u8:1:123 blocked for more than 120 seconds.",
             "INFO: task kworker/u8:1:123 blocked in I/O wait for more than 120 seconds.",

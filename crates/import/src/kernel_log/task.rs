@@ -1,17 +1,17 @@
-//! The lines that name a task over its stack: of SysRq-w and -t and the hung-task report, of crash, of files below
+//! Parses lines that name a task above its stack: of SysRq-w and -t, the hung-task report, crash, and files below
 //! /proc.
 
 use crate::number::leading;
 use flatwater_recording::ReportedBy;
 
-/// Who, and in which state.
+/// A task and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     pub name: String,
     pub pid: Option<u32>,
     pub state: Option<char>,
     pub reported_by: ReportedBy,
-    /// Tasks that share what follows; scripts that sort stacks print how many.
+    /// Number of tasks with the following stack; scripts that sort stacks print it.
     pub count: u32,
 }
 
@@ -21,7 +21,7 @@ impl Task {
     }
 }
 
-/// The task that a line names, if it is such a line.
+/// The task that a line names.
 #[must_use]
 pub fn task(message: &str) -> Option<Task> {
     let text = message.trim();
@@ -36,8 +36,8 @@ fn number_after(text: &str, key: &str) -> Option<u32> {
     u32::try_from(leading(rest.trim_start())?.0).ok()
 }
 
-/// `task:kworker/u8:1 state:D stack:    0 pid:  123 ppid:     2 flags:0x00004000` (kernel/sched/core.c: sched_show_task,
-/// 5.9 and later; its words changed their order since).
+/// Parses `task:kworker/u8:1 state:D stack:    0 pid:  123 ppid:     2 flags:0x00004000` (kernel/sched/core.c:
+/// sched_show_task, since 5.9; later kernels changed the order).
 fn of_state(text: &str) -> Option<Task> {
     let rest = text.strip_prefix("task:")?;
     let (name, rest) = rest.split_once(" state:")?;
@@ -45,8 +45,9 @@ fn of_state(text: &str) -> Option<Task> {
     Some(Task::new(ReportedBy::TaskList, name.trim(), number_after(rest, " pid:"), Some(state)))
 }
 
-/// `java          D 0000000000000001     0  1234      1 0x00000080` (until 5.8), `pdflush  D ffff810012 0 183 23 184 182
-/// (L-TLB)` (until 2.6.18), `kswapd0   D c1234567  0  4  1` (2.4): a name, the state, and numbers to the end.
+/// Parses `java          D 0000000000000001     0  1234      1 0x00000080` (until 5.8),
+/// `pdflush  D ffff810012 0 183 23 184 182 (L-TLB)` (until 2.6.18) or `kswapd0   D c1234567  0  4  1` (2.4): a name,
+/// the state, and only numbers after it.
 fn of_columns(text: &str) -> Option<Task> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let states = ["R", "S", "D", "T", "t", "Z", "X", "I", "W", "K", "P"];
@@ -64,7 +65,8 @@ fn of_columns(text: &str) -> Option<Task> {
         rest.iter().any(|word| word.starts_with("0x") || (word.len() >= 8 && word.starts_with(['f', 'c', '0'])))
             || rest.last().is_some_and(|word| word.ends_with("TLB)"));
     (numbers >= 3 && ends && marked).then_some(())?;
-    // An address of the stack or the free stack first, then pid and parent; old kernels print siblings after.
+    // An address of the stack or the free stack comes first, then pid and parent; old kernels print siblings after
+    // them.
     let decimal: Vec<u64> = (plain.iter().take(numbers))
         .filter(|word| !word.starts_with("0x") && word.len() < 8)
         .filter_map(|word| word.parse().ok())
@@ -73,7 +75,8 @@ fn of_columns(text: &str) -> Option<Task> {
     Some(Task::new(ReportedBy::TaskList, &words.get(..at)?.join(" "), pid, state))
 }
 
-/// `PID: 140316  TASK: ffff882101dbeaa0  CPU: 20  COMMAND: "oracle"`, also behind `[0 00:01:02.345] [UN]` of `ps -m`.
+/// Parses `PID: 140316  TASK: ffff882101dbeaa0  CPU: 20  COMMAND: "oracle"`, also after `[0 00:01:02.345] [UN]` of
+/// `ps -m`.
 fn of_crash(text: &str) -> Option<Task> {
     let at = text.find("PID: ").filter(|_| text.contains("TASK: ") && text.contains("COMMAND: "))?;
     let (before, rest) = text.split_at_checked(at)?;
@@ -87,7 +90,7 @@ fn of_crash(text: &str) -> Option<Task> {
     Some(Task::new(ReportedBy::Crash, name, number_after(rest, "PID:"), state))
 }
 
-/// `214 hits state D, R comms dd`: a script that counts equal stacks.
+/// Parses `214 hits state D, R comms dd`, output of a script that counts equal stacks.
 fn of_hits(text: &str) -> Option<Task> {
     let (count, rest) = leading(text)?;
     let rest = rest.trim_start().strip_prefix("hits")?;
@@ -97,7 +100,7 @@ fn of_hits(text: &str) -> Option<Task> {
     Some(Task { count: u32::try_from(count).ok().filter(|count| *count > 0)?, ..task })
 }
 
-/// `cat /proc/31872/task/31873/stack` -> the thread.
+/// The thread in `cat /proc/31872/task/31873/stack`.
 #[must_use]
 pub fn pid_of_path(command: &str) -> Option<u32> {
     let (_, rest) = command.split_once("/proc/")?;
@@ -106,7 +109,7 @@ pub fn pid_of_path(command: &str) -> Option<u32> {
     u32::try_from(thread).ok()
 }
 
-/// `3 locks held by kworker/u8:1/123:` -> the task and its pid.
+/// The task and pid in `3 locks held by kworker/u8:1/123:`.
 #[must_use]
 pub fn holder(text: &str) -> Option<(&str, u32)> {
     let (count, rest) = leading(text.trim())?;
@@ -115,7 +118,7 @@ pub fn holder(text: &str) -> Option<(&str, u32)> {
     (count > 0).then_some((name, leading(pid)?.0.try_into().ok()?))
 }
 
-/// ` #0: ffff888003a4 (&type->s_umount_key#43){++++}-{3:3}, at: iterate_supers+0x89/0x1a0` -> the lock's name.
+/// The lock in ` #0: ffff888003a4 (&type->s_umount_key#43){++++}-{3:3}, at: iterate_supers+0x89/0x1a0`.
 #[must_use]
 pub fn held_lock(text: &str) -> Option<&str> {
     let (number, rest) = text.trim().strip_prefix('#')?.split_once(':')?;
@@ -125,7 +128,7 @@ pub fn held_lock(text: &str) -> Option<&str> {
     (!inner.is_empty()).then_some(inner)
 }
 
-/// `INFO: task a:1 is blocked on a mutex likely owned by task b:2.` -> (`mutex`, `b:2`). 6.15 and later.
+/// Lock and owner (`mutex`, `b:2`) in `INFO: task a:1 is blocked on a mutex likely owned by task b:2.`, since 6.15.
 #[must_use]
 pub fn likely_owner(text: &str) -> Option<(&str, &str)> {
     let (_, rest) = text.split_once(" blocked on a")?;
@@ -140,7 +143,7 @@ mod tests {
     use flatwater_recording::ReportedBy;
 
     #[test]
-    fn task_lines_of_every_kernel() {
+    fn task_lines_of_all_kernels_parse() {
         for (line, name, pid, state) in [
             ("task:kworker/u8:1 state:D stack:    0 pid:  123 ppid:     2 flags:0x00004000", "kworker/u8:1", 123, 'D'),
             (
@@ -173,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_proc_and_lists_of_locks() {
+    fn paths_below_proc_and_lists_of_locks_name_their_task() {
         assert_eq!(pid_of_path("cat /proc/31872/task/31873/stack"), Some(31_873));
         assert_eq!(pid_of_path("cat /proc/12/stack"), Some(12));
         assert_eq!(pid_of_path("cat /proc/meminfo"), None);

@@ -1,13 +1,13 @@
-//! Which lines of a kernel's log are relevant, found in one pass: most are not, and a log may have millions.
+//! Finds relevant lines of a kernel log in one pass: most lines are irrelevant, and a log may have millions.
 
 use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use flatwater_recording::event::{device_words, holds_device_trouble};
 
-/// Every line that `report`, `task`, `frame` or `memory` reads holds one of these (the troubles of devices apart).
+/// Every line that `report`, `task`, `frame` or `memory` reads contains one of these, except messages about devices.
 const WORDS: &[&str] = &[
-    // Reports, and lines that are events by themselves.
+    // Reports, and events of one line.
     "INFO: ",
     "BUG: ",
     "WARNING: ",
@@ -23,7 +23,7 @@ const WORDS: &[&str] = &[
     "deadlock",
     "Linux version",
     "ainted",
-    // The third line of a hung task's report.
+    // The third line of a hung-task report.
     "hung_task_timeout_secs",
     "locks held",
     "lock held",
@@ -89,23 +89,23 @@ const WORDS: &[&str] = &[
     "Memory cgroup",
 ];
 
-/// A table of states, as every line of a kernel's log is asked.
+/// A DFA, since every line of a kernel log is searched.
 static KNOWN: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(of_reports().chain(device_words())).ok()
 });
 
-/// The words of reports, tasks and memory, of which every line of them holds one.
+/// The words of reports, tasks and memory: each of their lines contains at least one.
 pub fn of_reports() -> impl Iterator<Item = &'static str> {
     WORDS.iter().copied()
 }
 
-/// Whether a message can say anything.
+/// Whether a message can be relevant.
 #[must_use]
 pub fn can_tell(message: &str) -> bool {
     KNOWN.as_ref().is_none_or(|known| {
         known.find_overlapping_iter(message).any(|found| {
-            // Behind the words of reports stand those of devices, of which each is only a part of what a trouble is known by:
-            // every new USB device is announced with one.
+            // The patterns after those of reports are words of devices. Each is only part of what identifies trouble:
+            // the kernel announces every new USB device with one.
             let device = found.pattern().as_usize().checked_sub(WORDS.len());
             device.is_none_or(|number| holds_device_trouble(number, message))
         })
@@ -117,7 +117,7 @@ mod tests {
     use super::can_tell;
 
     #[test]
-    fn most_lines_say_nothing_and_reports_do() {
+    fn reports_are_relevant_and_most_other_lines_are_not() {
         for line in [
             "input: Power Button as /devices/LNXSYSTM:00/input0",
             "audit: type=1400 audit(1.2:3): apparmor=x",

@@ -1,6 +1,6 @@
-//! Histograms by powers of two that BPF tools print: bcc's biolatency and similar, bpftrace's maps.
+//! Reads power-of-two histograms that BPF tools print: biolatency and others of bcc, maps of bpftrace.
 //!
-//! A class is counted at its upper end, so that percentiles are never better than what was seen.
+//! Each class counts as its upper bound, so that percentiles are never better than the measured ones.
 
 use super::Counting;
 use crate::builder::{Builder, Track};
@@ -21,9 +21,9 @@ pub const IMPORTER: Importer = Importer {
     detect: |cursor| match cursor.next_text() {
         text if bcc_header(text).is_some() => 95,
         text if text.starts_with("Tracing block device I/O") => 80,
-        // Above such a histogram, with a blank line between at most.
+        // The line above such a histogram, with at most one blank line between.
         text if traced(text).is_some() && (1..=2).any(|at| is_header(cursor, at)) => 95,
-        // Of other things than time: queue lengths, sizes.
+        // Histograms of other values than time: queue lengths, sizes.
         text if is_counts(text) && cursor.ahead(1).is_some_and(|line| line.text.contains(':')) => 70,
         text if is_ftrace(text) => 95,
         text if (disk(text).is_some() || map(text).is_some()) && next_opens(cursor) => 95,
@@ -32,7 +32,7 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// `     usecs               : count     distribution` -> ns in one unit.
+/// ns per unit of `     usecs               : count     distribution`.
 fn bcc_header(text: &str) -> Option<f64> {
     let (unit, rest) = text.split_once(':')?;
     // perf-tools: `  >=(ms) .. <(ms)   : I/O      |Distribution`.
@@ -47,14 +47,14 @@ fn is_header(cursor: &Cursor<'_>, at: usize) -> bool {
     cursor.ahead(at).is_some_and(|line| bcc_header(line.text).is_some())
 }
 
-/// `Tracing 1 functions for "vfs_read"... Hit Ctrl-C to end.` of funclatency -> the function.
+/// The function in funclatency's `Tracing 1 functions for "vfs_read"... Hit Ctrl-C to end.`.
 fn traced(text: &str) -> Option<&str> {
     let (counted, rest) = text.strip_prefix("Tracing ")?.split_once(" functions for \"")?;
     let (function, _) = rest.split_once('"')?;
     (counted.bytes().all(|c| c.is_ascii_digit()) && !function.is_empty()).then_some(function)
 }
 
-/// `avg = 71200 nsecs, total: 229477600 nsecs, count: 3223` below a histogram of bcc -> mean in ns, and how many.
+/// Mean in ns and count of `avg = 71200 nsecs, total: 229477600 nsecs, count: 3223` below a histogram of bcc.
 fn mean_of(text: &str) -> Option<(u64, u64)> {
     let mut parts = text.trim().strip_prefix("avg = ")?.split(", ");
     let mut mean = parts.next()?.split(' ');
@@ -63,7 +63,7 @@ fn mean_of(text: &str) -> Option<(u64, u64)> {
     Some((ns, count(of.trim())?.try_into().ok()?))
 }
 
-/// `     runqlen       : count     distribution`.
+/// Whether the line is `     runqlen       : count     distribution`.
 fn is_counts(text: &str) -> bool {
     text.split_once(':').is_some_and(|(name, rest)| {
         name.trim().bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_')
@@ -72,13 +72,14 @@ fn is_counts(text: &str) -> bool {
     })
 }
 
-/// `#   DURATION     |      COUNT | GRAPH                                  |` of `perf ftrace latency`.
+/// Whether the line is `#   DURATION     |      COUNT | GRAPH                                  |` of
+/// `perf ftrace latency`.
 fn is_ftrace(text: &str) -> bool {
     let mut columns = text.trim_start_matches(['#', ' ']).split('|').map(str::trim);
     columns.next() == Some("DURATION") && columns.next() == Some("COUNT") && columns.next() == Some("GRAPH")
 }
 
-/// `    64 - 128  ms |         85 | ####  |`, `     1 - ...   s |  0 |  |`: (upper end in ns, count).
+/// Upper bound in ns and count of `    64 - 128  ms |         85 | ####  |` or `     1 - ...   s |  0 |  |`.
 fn ftrace_class(text: &str) -> Option<(f64, u64)> {
     let mut columns = text.split('|');
     let (range, count_text) = (columns.next()?, columns.next()?.trim());
@@ -89,22 +90,22 @@ fn ftrace_class(text: &str) -> Option<(f64, u64)> {
     Some((end * unit, count(count_text)?.try_into().ok()?))
 }
 
-/// More calls of one class say no more: the histogram counts all of them.
+/// Maximum calls per class; the histogram counts all of them.
 const CALLS_MAX: u64 = 200;
 
-/// Calls of a function of the kernel that took long, where the table of causes knows what the function waits for.
+/// Adds the slow calls of a kernel function, if the table of causes knows what the function waits for.
 fn slow_calls(b: &mut Builder, place: (Track, i64), function: &str, cause: Option<Cause>, (ns, count): (u64, u64)) {
     let Some(cause) = cause.filter(|_| ns >= SLOW_NS) else { return };
     if count > CALLS_MAX {
-        b.note(format!("of the calls of {function} in one class {CALLS_MAX} are kept one by one"));
+        b.note(format!("of the calls of {function} in one class only {CALLS_MAX} are kept individually"));
     }
     for _ in 0..count.min(CALLS_MAX) {
         b.call(place, single_call(0, function, OpKind::Other, ns, cause, Basis::Exact));
     }
 }
 
-/// `perf ftrace latency -T ext4_mb_regular_allocator`: how long one function of the kernel took. Where the table of causes knows
-/// the function, each call that took long waited for that.
+/// Reads `perf ftrace latency -T ext4_mb_regular_allocator`: the duration of one kernel function. If the table of
+/// causes knows the function, each slow call has that cause.
 fn read_ftrace(cursor: &mut Cursor<'_>, b: &mut Builder) {
     cursor.take();
     let command = b.command.clone().unwrap_or_default();
@@ -122,11 +123,11 @@ fn read_ftrace(cursor: &mut Cursor<'_>, b: &mut Builder) {
         counting.add(ns, count);
         slow_calls(b, place, &function, cause, (ns, count));
     }
-    b.note("latencies of perf ftrace are rounded up to the end of their class (a power of two)");
+    b.note("latencies of perf ftrace are rounded up to the upper bound of their class (a power of two)");
     counting.push(b, place, 0, OpKind::Other, &function, 0);
 }
 
-/// Nothing shorter is anybody's stall.
+/// Minimum duration of a slow call.
 const SLOW_NS: u64 = 1_000_000;
 
 fn unit_ns(name: &str) -> Option<f64> {
@@ -140,14 +141,14 @@ fn unit_ns(name: &str) -> Option<f64> {
     })
 }
 
-/// `disk = 'sda'`, `flags = Sync-Write`.
+/// The value of `disk = 'sda'` or `flags = Sync-Write`.
 fn disk(text: &str) -> Option<&str> {
     let (key, value) = text.trim().split_once('=')?;
     let known = matches!(key.trim(), "disk" | "flags" | "operation" | "file system" | "mode");
     known.then(|| value.trim().trim_matches(['\'', '"', ' ']))
 }
 
-/// `@usecs:`, `@us[vda]:`, `@write_ns:` -> name and ns in one unit.
+/// Name and ns per unit of `@usecs:`, `@us[vda]:` or `@write_ns:`.
 fn map(text: &str) -> Option<(&str, f64)> {
     let name = text.trim().strip_prefix('@')?.strip_suffix(':')?;
     let bare = name.split('[').next().unwrap_or(name);
@@ -159,7 +160,7 @@ fn next_opens(cursor: &Cursor<'_>) -> bool {
     cursor.ahead(1).is_some_and(|line| bcc_header(line.text).is_some() || class(line.text).is_some())
 }
 
-/// (upper end, count) of `64 -> 127 : 12 |**|` or `[512, 1K)   98 |@@|`, in units.
+/// Upper bound and count, in units, of `64 -> 127 : 12 |**|` or `[512, 1K)   98 |@@|`.
 fn class(text: &str) -> Option<(f64, u64)> {
     let text = text.trim();
     if let Some(rest) = text.strip_prefix(['[', '(']) {
@@ -168,19 +169,19 @@ fn class(text: &str) -> Option<(f64, u64)> {
         let upper = match range.split_once(',') {
             Some((lower, "..." | " ...")) => scaled(lower)?,
             Some((_, upper)) => scaled(upper)? - 1.0,
-            // `[0]` and `[1]` are classes of one value.
+            // `[0]` and `[1]` are classes with a single value.
             None => scaled(range)?,
         };
         return Some((upper, count.try_into().ok()?));
     }
     let (range, rest) = text.split_once(':')?;
     let (_, upper) = range.split_once("->")?;
-    // Another row on the same line is a row that would be lost.
+    // A second row on the same line would be lost.
     let upper = number(upper.trim()).filter(|_| !rest.contains("->"))?;
     Some((upper, count(rest.split_whitespace().next()?)?.try_into().ok()?))
 }
 
-/// `512`, `1K`, `2M`: bpftrace writes powers of 1024.
+/// Parses `512`, `1K` or `2M`; bpftrace prints powers of 1024.
 fn scaled(text: &str) -> Option<f64> {
     let text = text.trim();
     let (digits, factor) = match text.as_bytes().last()? {
@@ -254,7 +255,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         cursor.take();
         b.note(format!("{title}: {count} calls, {} on average", Nanos(mean_ns)));
     }
-    b.note("latencies from BPF histograms are rounded up to the end of their class (a power of two)");
+    b.note("latencies from BPF histograms are rounded up to the upper bound of their class (a power of two)");
     counting.push(b, place, 0, op, &title, 0);
     Ok(())
 }
@@ -265,7 +266,7 @@ mod tests {
     use flatwater_recording::Cause;
 
     #[test]
-    fn every_row_of_histograms_as_wide_as_mail_is_read() {
+    fn all_rows_of_histograms_of_the_width_of_mail_are_read() {
         let text = include_str!("../../../../tests/golden/import/bpf-histogram/functions-by-name.txt");
         let read = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
         let counts: Vec<(&str, u64)> =
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn two_rows_on_one_line_are_a_problem_and_not_one_row() {
+    fn two_rows_on_one_line_are_a_problem() {
         let row = "   4194304 -> 8388607    : 310      |*****                                   |";
         let rows = format!("     nsecs               : count     distribution\n{row}\n{row} {row}\n");
         let read = import_texts(&[("f".to_owned(), rows.into())]).expect("read");
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_of_the_kernel_that_the_table_knows_is_its_cause() {
+    fn a_kernel_function_in_the_table_of_causes_is_the_cause() {
         let table = |function: &str| {
             let text = format!(
                 "$ sudo perf ftrace latency -b -p 50 -T {function} -- sleep 10\n#   DURATION     |      COUNT | GRAPH      |\n     0 - 1    us |        130 |            |\n    64 - 128  ms |         85 | ########## |\n     1 - ...   s |          0 |            |\n"

@@ -1,4 +1,5 @@
-//! `fio --output-format=json` and json+: a histogram per job and direction, whole with json+, by percentiles without.
+//! Reads `fio --output-format=json` and json+: a histogram per job and direction, complete with json+, from percentiles
+//! otherwise.
 
 use serde_json::Value;
 
@@ -30,7 +31,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             [("read", OpKind::Read), ("write", OpKind::Write), ("trim", OpKind::Other), ("sync", OpKind::Fsync)]
         {
             let Some(side) = job.get(key) else { continue };
-            // The stamp is that of the end.
+            // The timestamp is the end of the run.
             let ran_ms = run_ms(side).max(0);
             let place =
                 ended_ms.map(|end| When::new(Zero::Epoch, end.saturating_sub(ran_ms).saturating_mul(1_000_000)));
@@ -43,7 +44,8 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
 }
 
 fn side_of(b: &mut Builder, place: (Track, i64), side: &Value, ran_ms: i64, op: OpKind, name: &str) {
-    // fio 3 has `lat_ns`; fio 2 `lat` and `clat` in us. Percentiles stand with the completion latency, by default.
+    // fio 3 has `lat_ns`; fio 2 has `lat` and `clat` in us. By default percentiles are given for the completion
+    // latency.
     let candidates = [("lat_ns", 1.0), ("clat_ns", 1.0), ("lat", 1e3), ("clat", 1e3)];
     let counted = |(key, _): &(&str, f64)| side.get(key).is_some_and(|lat| spread(lat).next().is_some());
     let Some(&(key, unit_ns)) = candidates.iter().find(|candidate| counted(candidate)) else { return };
@@ -62,14 +64,14 @@ fn side_of(b: &mut Builder, place: (Track, i64), side: &Value, ran_ms: i64, op: 
         steps.sort_by(|a, b| a.0.total_cmp(&b.0));
         for (percent, value) in steps {
             let upto = (total as f64 * percent / 100.0).round() as u64;
-            // What is between two percentiles is counted at the upper one.
+            // Values between two percentiles count as the upper one.
             counting.add(nanos(value.max(0.0), unit_ns), upto.saturating_sub(told).max(u64::from(told == 0)));
             told = told.max(upto);
         }
         if let Some(max) = lat.get("max").and_then(Value::as_f64) {
             counting.add(nanos(max.max(0.0), unit_ns), total.saturating_sub(told).max(1));
         }
-        b.note("fio's JSON holds percentiles only: latencies between two of them are counted at the upper one (json+ holds all)");
+        b.note("fio's JSON has only percentiles: latencies between two of them count as the upper one (json+ has all latencies)");
     }
     if let Some(max) = lat.get("max").and_then(Value::as_f64) {
         counting.worst_ns = nanos(max.max(0.0), unit_ns);
@@ -78,7 +80,7 @@ fn side_of(b: &mut Builder, place: (Track, i64), side: &Value, ran_ms: i64, op: 
     counting.push(b, place, u64::try_from(ran_ms).unwrap_or(0).saturating_mul(1_000_000), op, name, bytes);
 }
 
-/// (percent, latency) of `"percentile": {"99.000000": 1234}`, or the bins as such.
+/// Pairs of percent and latency in `"percentile": {"99.000000": 1234}`, or the bins.
 fn spread(lat: &Value) -> impl Iterator<Item = (f64, f64)> + '_ {
     let bins = lat.get("bins").and_then(Value::as_object).filter(|bins| !bins.is_empty());
     let list = bins.or(lat.get("percentile").and_then(Value::as_object));

@@ -1,6 +1,7 @@
-//! fio's latency logs (`*_lat.N.log`, `*_clat`, `*_slat`): time ms, latency, direction, block size, offset, priority.
+//! Reads fio's latency logs (`*_lat.N.log`, `*_clat`, `*_slat`): time in ms, latency, direction, block size, offset,
+//! priority.
 //!
-//! fio 3 writes ns and five columns or more, fio 2 us and four.
+//! fio 3 prints ns and at least five columns, fio 2 prints us and four columns.
 
 use super::PerSecond;
 use crate::builder::Builder;
@@ -35,7 +36,7 @@ fn parse(line: &Line<'_>) -> Result<Entry, ImportError> {
     let mut numbers: Vec<u64> = Vec::new();
     for field in line.text.split(',').take(8) {
         let text = field.trim();
-        // A priority may be printed as 0x0.
+        // The priority may be printed as 0x0.
         let value = text.strip_prefix("0x").map_or_else(|| count(text), |hex| i64::from_str_radix(hex, 16).ok());
         let value = value.and_then(|value| u64::try_from(value).ok());
         let token = || Token { text, column: line.column_of(field) };
@@ -56,7 +57,7 @@ fn parse(line: &Line<'_>) -> Result<Entry, ImportError> {
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let file = b.file_name().to_owned();
     let other = ["_bw", "_iops"].iter().any(|kind| file.contains(kind));
-    // Absolute times (log_unix_epoch) show in the first line.
+    // The first line shows whether times are absolute (log_unix_epoch).
     let first = cursor.peek().and_then(|line| parse(&line).ok());
     let epochal =
         first.is_some_and(|entry| epoch(&entry.at_ms.to_string()).is_some() && entry.at_ms > 1_000_000_000_000);
@@ -82,7 +83,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     }
     seconds.flush(b);
     if other {
-        b.gap(file, "a bandwidth or IOPS log of fio: it holds no latencies", "import the _lat or _clat log");
+        b.gap(file, "a bandwidth or IOPS log of fio, which has no latencies", "import the _lat or _clat log");
         return Ok(());
     }
     if micro {

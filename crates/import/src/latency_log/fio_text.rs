@@ -1,4 +1,4 @@
-//! fio's output for people, versions 2 and 3: latencies of each direction and of its fsyncs, by percentiles.
+//! Reads fio's normal output, versions 2 and 3: percentiles of the latencies of each direction and of fsyncs.
 
 use super::Counting;
 use crate::builder::{Builder, Track};
@@ -21,7 +21,7 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// `randwrite: (groupid=0, jobs=1): err= 0: pid=1234: Sun Nov 22 10:20:30 2026` -> its name and when it ended.
+/// Name and end of `randwrite: (groupid=0, jobs=1): err= 0: pid=1234: Sun Nov 22 10:20:30 2026`.
 fn job(text: &str) -> Option<(&str, Option<When>)> {
     let (name, rest) = text.split_once(": (g")?;
     let (_, rest) = rest.split_once("pid=")?;
@@ -29,20 +29,20 @@ fn job(text: &str) -> Option<(&str, Option<When>)> {
     Some((name.trim(), ended))
 }
 
-/// One direction of a job, as it is put together.
+/// One direction of a job.
 struct Side {
     op: OpKind,
     operations: f64,
     bytes: u64,
     ran_ms: u64,
-    /// us, ns or ms of the figures that follow.
+    /// Mean latency, ns.
     mean_ns: Option<f64>,
     worst_ns: Option<f64>,
     steps: Vec<(f64, f64)>,
 }
 
-/// `  write: IOPS=1234, BW=5MiB/s (5MB/s)(100MiB/20001msec)`, `  write: io=102400KB, bw=5120.0KB/s, iops=1280, runt= 20000msec`,
-/// `  fsync/fdatasync/sync_file_range:`.
+/// Parses `  write: IOPS=1234, BW=5MiB/s (5MB/s)(100MiB/20001msec)`,
+/// `  write: io=102400KB, bw=5120.0KB/s, iops=1280, runt= 20000msec` or `  fsync/fdatasync/sync_file_range:`.
 fn direction(text: &str) -> Option<Side> {
     let (name, rest) = text.trim_start().split_once(':')?;
     let op = match name.trim() {
@@ -66,7 +66,7 @@ fn direction(text: &str) -> Option<Side> {
     let bytes = after("io=")
         .and_then(|rest| size(rest.split(',').next()?.trim(), 1.0))
         .and_then(|bytes| u64::try_from(bytes).ok());
-    // fio counts thousands in IOPS=12.3k by 1000.
+    // The k in IOPS=12.3k is 1000.
     let thousands =
         after("iops=").and_then(|rest| rest.split([',', ' ']).next()).is_some_and(|word| word.ends_with('k'));
     let rate = rate.map_or(0.0, |rate| rate as f64 * if thousands { 1000.0 / 1024.0 } else { 1.0 });
@@ -74,7 +74,7 @@ fn direction(text: &str) -> Option<Side> {
     Some(Side { op, operations, bytes: bytes.unwrap_or(0), ran_ms, mean_ns: None, worst_ns: None, steps: Vec::new() })
 }
 
-/// `clat (usec)`, `sync percentiles (nsec)` -> ns in one unit.
+/// ns per unit of `clat (usec)` or `sync percentiles (nsec)`.
 fn unit_ns(text: &str) -> Option<f64> {
     let (_, rest) = text.split_once('(')?;
     Some(match rest.split(')').next()? {
@@ -87,7 +87,7 @@ fn unit_ns(text: &str) -> Option<f64> {
 }
 
 impl Side {
-    /// Takes a line below the direction; false if it is none of its own.
+    /// Reads a line below the direction. Returns false if the line does not belong to it.
     fn line(&mut self, text: &str, percentile_ns: &mut Option<f64>) -> bool {
         let text = text.trim();
         if text.contains(" percentiles (") {
@@ -131,7 +131,7 @@ impl Side {
         self.steps.sort_by(|one, other| one.0.total_cmp(&other.0));
         for (percent, ns) in &self.steps {
             let upto = (operations as f64 * percent / 100.0).floor() as u64;
-            // What is between two percentiles is counted at the upper one.
+            // Values between two percentiles count as the upper one.
             counting.add(nanos(ns.max(0.0), 1.0), upto.saturating_sub(told));
             told = told.max(upto);
         }
@@ -140,7 +140,7 @@ impl Side {
             counting.add(nanos(self.mean_ns.unwrap_or(worst_ns).max(0.0), 1.0), told);
         }
         counting.add(nanos(worst_ns.max(0.0), 1.0), operations.saturating_sub(told).max(1));
-        b.note("fio's output holds percentiles only: latencies between two of them are counted at the upper one");
+        b.note("fio's output has only percentiles: latencies between two of them count as the upper one");
         let width = i64::try_from(self.ran_ms).unwrap_or(0).saturating_mul(1_000_000);
         counting.push(b, (track, end.saturating_sub(width)), width.unsigned_abs(), self.op, name, self.bytes);
     }
@@ -163,7 +163,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             job.clone_into(&mut name);
             ended = when.unwrap_or(ended);
         } else if let Some(found) = direction(text) {
-            // The fsyncs of a job are as many as its writes at most, and ran as long.
+            // The fsyncs of a job are assumed to be as many as its writes, and to run as long.
             let before = side.as_ref().map(|side| (side.operations, side.ran_ms));
             flush(&mut side, ended, &name, b);
             let mut found = found;
@@ -185,7 +185,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Other lines of fio's output.
+/// Whether this is another line of fio's output.
 fn is_inside(text: &str) -> bool {
     let text = text.trim();
     let begins = [
@@ -218,7 +218,7 @@ mod tests {
     use flatwater_recording::OpKind;
 
     #[test]
-    fn both_generations() {
+    fn outputs_of_fio_2_and_3_are_read() {
         let three = "w: (groupid=0, jobs=1): err= 0: pid=12: Sun Nov 22 10:20:30 2026\n  write: IOPS=100, BW=400KiB/s (410kB/s)(4000KiB/10000msec); 0 zone resets\n    clat (usec): min=1, max=90000, avg=50.0, stdev=1.0\n    clat percentiles (usec):\n     |  1.00th=[    5], 50.00th=[   10], 99.00th=[  400], 99.99th=[80000]\n  fsync/fdatasync/sync_file_range:\n    sync (msec): min=1, max=80, avg=5.0, stdev=1.0\n";
         let two = "w: (groupid=0, jobs=1): err= 0: pid=12: Sun Nov 22 10:20:30 2026\n  write: io=4000KB, bw=400KB/s, iops=100, runt= 10000msec\n    clat (usec): min=1, max=90000, avg=50.0, stdev=1.0\n";
         for (text, kinds) in [(three, 2), (two, 1)] {

@@ -1,4 +1,4 @@
-//! HdrHistogram's percentile table (`.hgrm`), as jHiccup, wrk2 and many load generators print it.
+//! Reads HdrHistogram's percentile table (`.hgrm`), as jHiccup, wrk2 and many load generators print it.
 
 use super::Counting;
 use crate::builder::Builder;
@@ -16,7 +16,8 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// `Value   Percentile   TotalCount 1/(1-Percentile)`, perhaps `Value(us)`: ns in one unit, if it is said.
+/// Parses `Value   Percentile   TotalCount 1/(1-Percentile)`, also with `Value(us)`: ns per unit, if the header states
+/// the unit.
 fn header(text: &str) -> Option<Option<f64>> {
     let mut words = text.trim().trim_start_matches('"').split([' ', '"', ',', '\t']).filter(|word| !word.is_empty());
     let value = words.next().filter(|word| word.starts_with("Value"))?;
@@ -73,7 +74,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Value and the count up to it.
+/// The value, and the number of values up to it.
 fn row(line: &Line<'_>) -> Result<(f64, u64), ImportError> {
     let fields = line.text.split([' ', ',', '\t']).filter(|field| !field.is_empty()).take(4);
     let tokens: Vec<Token<'_>> = fields.map(|text| Token { text, column: line.column_of(text) }).collect();

@@ -1,4 +1,4 @@
-//! HdrHistogram interval logs: lines of start, length, largest value and a compressed histogram, with tags.
+//! Reads HdrHistogram interval logs: lines of start, length, largest value and a compressed histogram, with tags.
 
 use std::io::Read as _;
 
@@ -16,7 +16,7 @@ use crate::{FormatKind, Importer};
 use flatwater_recording::latency::{HIGHEST_NS, histogram};
 use flatwater_recording::{LatencyBucket, OpKind, PackedHistogram};
 
-/// With padding or without: logs are cut to size by whoever pastes them.
+/// Accepts payloads with and without padding: people cut off the ends of lines.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -35,7 +35,7 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// The counts of a decoded payload; large ones are refused, for no honest log has them.
+/// Maximum size of a decompressed payload; no valid log has larger ones.
 const PAYLOAD_BYTES_MAX: u64 = 4 << 20;
 const COMPRESSED_COOKIE: u32 = 0x1c84_9304;
 const V2_COOKIE: u32 = 0x1c84_9303;
@@ -67,7 +67,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// `Tag=A,0.127,1.007,2.769,HISTFAAA...`.
+/// Reads `Tag=A,0.127,1.007,2.769,HISTFAAA...`.
 fn interval(line: &Line<'_>, (track, base): (Track, i64), b: &mut Builder) -> Result<(), ImportError> {
     let tokens: Vec<Token<'_>> =
         line.text.split(',').take(6).map(|text| Token { text: text.trim(), column: line.column_of(text) }).collect();
@@ -86,8 +86,8 @@ fn interval(line: &Line<'_>, (track, base): (Track, i64), b: &mut Builder) -> Re
         .decode(payload.text)
         .ok()
         .and_then(|bytes| decode(&bytes))
-        .ok_or_else(|| ImportError::at(line, *payload, "a compressed HdrHistogram (V2) in base64, whole"))?;
-    // Values have no unit; the printed maximum is in ms by convention, which tells theirs.
+        .ok_or_else(|| ImportError::at(line, *payload, "a complete compressed HdrHistogram (V2) in base64"))?;
+    // Values have no unit. The printed maximum is in ms by convention, which gives their unit.
     let highest = counts.iter().map(|(value, _)| *value).max().unwrap_or(0) as f64;
     let unit_ns = match highest / max.max(1e-9) {
         ratio if ratio > 3e4 => 1.0,
@@ -101,7 +101,7 @@ fn interval(line: &Line<'_>, (track, base): (Track, i64), b: &mut Builder) -> Re
     if counting.is_empty() {
         return Ok(());
     }
-    // Starts may be absolute, or since the base.
+    // The start is absolute, or relative to the base time.
     let absolute = start > 7.8e8;
     let at = if absolute { (start * 1e9) as i64 } else { base.saturating_add(nanos(start, 1e9) as i64) };
     let track = if absolute && base == 0 { b.shared_track("hdr-interval-log", Zero::Epoch) } else { track };
@@ -124,9 +124,9 @@ fn be_u32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// (highest value of the class, count) of each class that holds any.
+/// The highest value and the count of each class that is not empty.
 fn decode(bytes: &[u8]) -> Option<Vec<(u64, u64)>> {
-    // The second nibble of a cookie is the word size, of which V2 has no use.
+    // The second nibble of a cookie is the word size, which V2 does not use.
     let cookie = |bytes: &[u8]| be_u32(bytes, 0).map(|cookie| cookie & !0xf0);
     let plain = match cookie(bytes)? {
         COMPRESSED_COOKIE => {
@@ -142,7 +142,7 @@ fn decode(bytes: &[u8]) -> Option<Vec<(u64, u64)>> {
     let length = be_u32(&plain, 4)? as usize;
     let digits = be_u32(&plain, 12).filter(|digits| *digits <= 5)?;
     let lowest = u64::from_be_bytes(plain.get(16..24)?.try_into().ok()?).max(1);
-    // HdrHistogram: the least power of two that keeps so many digits.
+    // HdrHistogram: the smallest power of two with this precision.
     let largest_single = 2 * 10_u64.pow(digits);
     let magnitude = 64 - (largest_single - 1).leading_zeros();
     let unit = 63 - lowest.leading_zeros();
@@ -169,7 +169,7 @@ fn decode(bytes: &[u8]) -> Option<Vec<(u64, u64)>> {
     Some(counts)
 }
 
-/// HDR's LEB128: seven bits a byte, the ninth carries eight; then zig-zag.
+/// Decodes HDR's LEB128: seven bits per byte, the ninth byte has eight; then zig-zag.
 fn zigzag(bytes: &[u8]) -> Option<(i64, &[u8])> {
     let mut value = 0_u64;
     for (place, byte) in bytes.iter().enumerate().take(9) {
@@ -194,9 +194,9 @@ mod tests {
 
     use super::decode;
 
-    /// HdrHistogram's own writer is the oracle, for several shapes.
+    /// Compares with HdrHistogram's own writer, for several ranges and precisions.
     #[test]
-    fn what_hdrhistogram_writes_is_read() {
+    fn payloads_of_hdrhistograms_own_writer_are_decoded() {
         for (lowest, highest, digits) in [(1, 3_600_000_000_000, 3), (1, 1000, 2), (1000, 60_000_000_000, 2)] {
             let mut written = Histogram::<u64>::new_with_bounds(lowest, highest, digits).expect("bounds");
             for value in [1, 2, 900, 901, 70_000, 5_000_000, 41_200_000] {

@@ -1,4 +1,4 @@
-//! Latencies that other tools have measured: fio, HdrHistogram, histograms of BPF tools.
+//! Reads latencies that other tools have measured: fio, HdrHistogram, histograms of BPF tools.
 
 mod bpf_histogram;
 mod fio_json;
@@ -25,7 +25,7 @@ use super::builder::{Builder, Track};
 use flatwater_recording::latency::{HIGHEST_NS, histogram};
 use flatwater_recording::{LatencyBucket, OpKind, PackedHistogram};
 
-/// Latencies gathered until they are a bucket.
+/// Collects the latencies of one bucket.
 pub struct Counting {
     histogram: Histogram<u64>,
     worst_ns: u64,
@@ -43,7 +43,7 @@ impl Counting {
         self.worst_ns = self.worst_ns.max(ns);
     }
 
-    /// Adds the bucket, if anything was counted.
+    /// Adds the bucket unless it is empty.
     pub fn push(self, b: &mut Builder, place: (Track, i64), width_ns: u64, op: OpKind, thread: &str, bytes: u64) {
         if self.histogram.is_empty() {
             return;
@@ -63,14 +63,14 @@ impl Counting {
     }
 }
 
-/// Latencies by second. Only the second being read is held open: a histogram takes a quarter of a megabyte.
+/// Collects latencies by second. Only the current second is in memory: a histogram takes a quarter of a megabyte.
 pub struct PerSecond {
     track: Track,
     second: i64,
     open: BTreeMap<(String, OpKind), (Counting, u64)>,
 }
 
-/// More names than this in one second are left out.
+/// Maximum pairs of name and operation in one second; more are dropped, and a gap reports it.
 const OPEN_MAX: usize = 256;
 
 impl PerSecond {

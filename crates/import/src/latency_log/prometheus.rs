@@ -1,4 +1,4 @@
-//! Histograms in Prometheus text: `etcd_disk_wal_fsync_duration_seconds_bucket{le="0.008"} 3190`.
+//! Reads histograms in Prometheus text: `etcd_disk_wal_fsync_duration_seconds_bucket{le="0.008"} 3190`.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// (name with its other labels, upper end in seconds, how many at most so long).
+/// Name with the other labels, upper bound in seconds, and cumulative count.
 fn bucket(text: &str) -> Option<(String, f64, u64)> {
     let (name, rest) = text.trim().split_once("_seconds_bucket{")?;
     let (labels, value) = rest.rsplit_once('}')?;
@@ -53,7 +53,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         match bucket(line.text) {
             Some((name, upper, count)) => {
                 let steps = histograms.entry(name).or_default();
-                // The first bucket again is the next scrape.
+                // A repeated bucket begins the next scrape.
                 if steps.iter().any(|(known, _)| *known == upper) {
                     break;
                 }
@@ -71,7 +71,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         let mut counting = Counting::default();
         let (mut told, mut last) = (0, 0.0);
         for (upper, count) in steps {
-            // Beyond the last bound nothing is known but that it was longer.
+            // Values above the last bound count as twice that bound.
             let at = if upper.is_finite() { upper } else { last * 2.0 };
             if count > told {
                 counting.add(nanos(at.max(0.0), 1e9), count - told);
@@ -81,7 +81,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         let place = b.snapshot_of("prometheus-histogram", &name);
         counting.push(b, place, 0, op_of(&name), &name, 0);
     }
-    b.note("latencies from Prometheus histograms are rounded up to the end of their bucket");
+    b.note("latencies from Prometheus histograms are rounded up to the upper bound of their bucket");
     Ok(())
 }
 

@@ -1,22 +1,22 @@
-//! What sysstat's columns mean, for `sar` text and `sadf -j` alike.
+//! The meaning of sysstat's columns, for text of `sar` and `sadf -j`.
 
 use flatwater_recording::Column;
 use flatwater_recording::schema::{cpu, disks, meminfo, pressure, vmstat, workload};
 
-/// What a value is, and what makes it the recording's.
+/// How a value is converted to the recording's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
-    /// A level, times this factor.
+    /// A level, multiplied by this factor.
     Level(f64),
-    /// Per second; the counter rises by rate x seconds x factor.
+    /// Per second: the counter rises by rate x seconds x factor.
     Rate(f64),
-    /// Percent of the time between two rows; the counter rises by that share of it in units of so many ns.
+    /// Percentage of the time between two rows: the counter rises by that time, in units of this many ns.
     Share(f64),
-    /// Milliseconds per request; the counter rises by that times the requests.
+    /// Milliseconds per request: the counter rises by that, multiplied by this column's number of requests.
     PerRequest(&'static str),
 }
 
-/// Which of sar's reports a header belongs to, by a column that no other has.
+/// A report of sar. A column that no other report has identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
     Paging,
@@ -32,7 +32,7 @@ pub enum Report {
 }
 
 impl Report {
-    /// Of a header's column names, in the normal form of `normal`.
+    /// The report with these columns, in the normal form of `normal`.
     #[must_use]
     pub fn of(columns: &[String]) -> Option<Report> {
         let has = |name: &str| columns.iter().any(|column| column == name);
@@ -54,7 +54,8 @@ impl Report {
     }
 }
 
-/// A column's name without what differs between versions and between text and JSON: `pgpgin/s`, `%usr`, `kbmemfree`.
+/// The name of a column without what differs between versions, or between text and JSON: `pgpgin/s`, `%usr`,
+/// `kbmemfree`.
 #[must_use]
 pub fn normal(name: &str) -> String {
     let name = name.strip_suffix("/s").or(name.strip_suffix("-percent")).unwrap_or(name);
@@ -63,7 +64,7 @@ pub fn normal(name: &str) -> String {
     kib.unwrap_or(name).to_owned()
 }
 
-/// Column and kind of a normal column of a report.
+/// The recording's column for a normal column name of a report, and the conversion.
 #[must_use]
 pub fn meaning(report: Report, column: &str) -> Option<(Column, Kind)> {
     match report {
@@ -89,7 +90,7 @@ fn paging(column: &str) -> Option<(Column, Kind)> {
         "fault" => vmstat::PGFAULT,
         "majflt" => vmstat::PGMAJFAULT,
         "pgfree" => vmstat::PGFREE,
-        // sar adds up the zones of 2.6 and 3.x; node reclaim scans count as direct (mm/vmscan.c: shrink_inactive_list).
+        // sar sums the zones of 2.6 and 3.x; scans of node reclaim count as direct (mm/vmscan.c: shrink_inactive_list).
         "pgscank" => vmstat::PGSCAN_KSWAPD,
         "pgscand" => vmstat::PGSCAN_DIRECT,
         "pgsteal" => vmstat::PGSTEAL,
@@ -127,19 +128,19 @@ fn memory(column: &str) -> Option<Column> {
 fn disk(column: &str) -> Option<(Column, Kind)> {
     Some(match column {
         "tps" => (disks::REQUESTS, Kind::Rate(1.0)),
-        // Of other monitors, which tell reads from writes.
+        // From other monitors, which separate reads and writes.
         "r" => (disks::READS, Kind::Rate(1.0)),
         "w" => (disks::WRITES, Kind::Rate(1.0)),
         "rkB" => (disks::READ_BYTES, Kind::Rate(1024.0)),
         "wkB" => (disks::WRITE_BYTES, Kind::Rate(1024.0)),
         "dkB" => (disks::DISCARD_BYTES, Kind::Rate(1024.0)),
-        // Sectors, until 11.7.
+        // Sectors until 11.7.
         "rd_sec" => (disks::READ_BYTES, Kind::Rate(512.0)),
         "wr_sec" => (disks::WRITE_BYTES, Kind::Rate(512.0)),
         "await" => (disks::REQUEST_NS, Kind::PerRequest("tps")),
         "r_await" => (disks::READ_NS, Kind::PerRequest("r")),
         "w_await" => (disks::WRITE_NS, Kind::PerRequest("w")),
-        // A mean queue of n for a second is n seconds in the queue: diskstats' weighted time.
+        // A mean queue length of n for one second is n seconds of queueing, the weighted time of diskstats.
         "aqu-sz" | "avgqu-sz" => (disks::QUEUE_NS, Kind::Rate(1e9)),
         "util" => (disks::IO_NS, Kind::Share(1.0)),
         _ => return None,
@@ -184,7 +185,7 @@ fn kernel(column: &str) -> Option<Column> {
 }
 
 fn pressure(column: &str) -> Option<(Column, Kind)> {
-    // `scpu-10`, `fmem-300`, `sio`; in JSON `some_avg10`, `full_avg`.
+    // Text has `scpu-10`, `fmem-300`, `sio`; JSON has `some_avg10`, `full_avg`.
     let full = column.starts_with('f');
     let window = column.rsplit_once("avg").map_or_else(|| column.split_once('-').map_or("", |(_, w)| w), |(_, w)| w);
     Some(match (full, window) {
@@ -202,7 +203,7 @@ mod tests {
     use flatwater_recording::schema::{cpu, meminfo, pressure, vmstat};
 
     #[test]
-    fn one_meaning_for_text_and_json() {
+    fn columns_of_text_and_json_have_the_same_meaning() {
         for name in ["pgpgin/s", "pgpgin"] {
             let found = meaning(Report::Paging, &normal(name));
             assert_eq!(found, Some((vmstat::PGPGIN, Kind::Rate(1.0))), "{name}");

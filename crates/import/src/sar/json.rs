@@ -1,4 +1,4 @@
-//! `sadf -j`: the same reports as `sar` text, with the interval of each reading in the document; `iostat -o JSON` and
+//! Reads `sadf -j`, the same reports as text of `sar` with an interval in each reading, and `iostat -o JSON` and
 //! `mpstat -o JSON`, whose readings have no date.
 
 use serde_json::Value;
@@ -44,7 +44,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             let Some(at) = instant(stamp) else { continue };
             let interval =
                 stamp.get("interval").and_then(Value::as_i64).map(|seconds| seconds.saturating_mul(SECOND_NS));
-            // The interval is printed in whole seconds: between readings the times say it better.
+            // The interval is in whole seconds; the difference between the times is more precise.
             let exact = before.map(|before| at.saturating_sub(before)).filter(|step| *step > 0);
             let from = at.saturating_sub(exact.or(interval).unwrap_or(0));
             reports(reading, b, track, (from, at), &mut seen);
@@ -54,7 +54,8 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Readings without a date, of iostat and mpstat: as far apart as a second is assumed, and the first of several a mean since boot.
+/// Reads readings without a date, of iostat and mpstat. They are assumed to be one second apart; the first of several
+/// is a mean since boot and is skipped.
 fn undated(host: &Value, b: &mut Builder) {
     let readings: Vec<&Value> = host.get("statistics").and_then(Value::as_array).into_iter().flatten().collect();
     let dated = |reading: &&Value| reading.get("timestamp").and_then(instant).is_some();
@@ -62,7 +63,7 @@ fn undated(host: &Value, b: &mut Builder) {
         return;
     }
     let why =
-        "the readings carry no date: one second between them is assumed, and the first of several is a mean since boot";
+        "the readings have no date: one second between them is assumed, and the first of several is a mean since boot";
     b.gap("interval of the JSON's readings", why, "sadf -j of the same file");
     let (track, mut seen) = (b.track("sadf-json", Zero::Start), Vec::new());
     for (at, reading) in readings.iter().enumerate().skip(usize::from(readings.len() > 1)) {
@@ -71,7 +72,7 @@ fn undated(host: &Value, b: &mut Builder) {
     }
 }
 
-/// `{"date": "2026-11-21", "time": "08:30:52", "utc": 1}`.
+/// Parses `{"date": "2026-11-21", "time": "08:30:52", "utc": 1}`.
 fn instant(stamp: &Value) -> Option<i64> {
     let day = stamp.get("date").and_then(Value::as_str).and_then(date)?;
     Some(day * DAY_NS + clock(stamp.get("time")?.as_str()?)?)
@@ -129,7 +130,7 @@ fn reports(reading: &Value, b: &mut Builder, track: Track, (from, to): (i64, i64
     }
 }
 
-/// Newer versions print a disk's figures under the old names too.
+/// Whether this is the old name of a value that newer versions also print under the new name.
 fn doubled(report: Report, name: &str, value: &Value) -> bool {
     let twin = match name {
         "rd_sec" => "rkB",

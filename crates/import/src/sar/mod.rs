@@ -1,8 +1,8 @@
-//! sar's text, of sysstat 10 to 12, in the 12- and the 24-hour clock, and its JSON (`json`).
+//! Reads text of sar (sysstat 10 to 12), with 12- and 24-hour clocks, and its JSON (`json`).
 //!
-//! Every row's rates are means since the row before, so they become counters that begin with 0 at the time in the
-//! header, which is that of the reading before the first row. `Average:` lines (in any language) are skipped;
-//! `LINUX RESTART` is a gap. A header's date holds for what follows; past midnight the day goes up.
+//! The rates of a row are means since the row before. They become counters that are 0 at the time in the header, which
+//! is the time of the reading before the first row. `Average:` lines (in any language) are skipped; `LINUX RESTART` is
+//! a gap. The date of a banner applies to the rows below it; after midnight the day advances.
 
 pub mod columns;
 mod json;
@@ -30,7 +30,7 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// A line that begins with a time, in either clock: ns of the day, and the words after.
+/// Splits a line that begins with a time, in either clock: ns of the day, and the words after the time.
 pub(super) fn timed<'a>(line: &Line<'a>) -> Option<(i64, Vec<Token<'a>>)> {
     let tokens: Vec<Token<'a>> = line.tokens().collect();
     let (first, rest) = tokens.split_first()?;
@@ -43,7 +43,7 @@ pub(super) fn timed<'a>(line: &Line<'a>) -> Option<(i64, Vec<Token<'a>>)> {
     Some((ns, rest.to_vec()))
 }
 
-/// Some locales print the time zone behind each time.
+/// Whether the word is a time zone, which some locales print after each time.
 fn is_zone(word: &str) -> bool {
     const ZONES: &[&str] = &[
         "UTC", "GMT", "IST", "CET", "CEST", "EET", "EEST", "WET", "WEST", "MSK", "BST", "EST", "EDT", "CST", "CDT",
@@ -56,12 +56,12 @@ fn names(tokens: &[Token<'_>]) -> Vec<String> {
     tokens.iter().map(|token| normal(token.text)).collect()
 }
 
-/// `Linux 6.1.0-18-amd64 (host) 11/21/26 _x86_64_ (2 CPU)`: over sar's and iostat's output.
+/// Whether the line is `Linux 6.1.0-18-amd64 (host) 11/21/26 _x86_64_ (2 CPU)`, the banner of sar and iostat.
 pub fn is_banner(text: &str) -> bool {
     text.starts_with("Linux ") && text.contains('(') && text.split_whitespace().any(|word| date(word).is_some())
 }
 
-/// Takes kernel, host, CPUs and date from a banner.
+/// Reads kernel, host, CPUs and date from a banner.
 pub fn banner(text: &str, b: &mut Builder) {
     let mut words = text.split_whitespace().skip(1);
     let kernel = words.next().map(str::to_owned);
@@ -78,7 +78,7 @@ fn is_header(line: &Line<'_>) -> bool {
     timed(line).is_some_and(|(_, tokens)| Report::of(&names(&tokens)).is_some())
 }
 
-/// A header of one of sar's other reports (network, tty): nothing for us, but no surprise either.
+/// Whether the line is the header of a report of sar that is not imported (network, tty).
 fn is_other_header(line: &Line<'_>) -> bool {
     timed(line).is_some_and(|(_, tokens)| {
         let telling = |text: &str| text.ends_with("/s") || text.starts_with('%') || text.starts_with("kb");
@@ -93,7 +93,7 @@ fn detect(cursor: &Cursor<'_>) -> u8 {
     let Some(line) = cursor.peek() else { return 0 };
     match () {
         () if is_header(&line) => 90,
-        // iostat and pidstat have the same banner: what follows decides.
+        // iostat and pidstat print the same banner; the lines below decide.
         () if is_banner(line.text) => {
             let of_sar = |line: Line<'_>| {
                 let pids = line.tokens().any(|token| matches!(token.text, "PID" | "TGID"));
@@ -112,7 +112,7 @@ fn detect(cursor: &Cursor<'_>) -> u8 {
     }
 }
 
-/// The columns of `sar -u` and mpstat rows whose header was cut off: a time, a CPU, and shares that sum up to 100 %.
+/// The columns of `sar -u` and mpstat rows without a header: a time, a CPU, and percentages that sum to 100.
 fn headless(line: &Line<'_>) -> Option<&'static [&'static str]> {
     const WITH_STEAL: &[&str] = &["CPU", "user", "nice", "system", "iowait", "steal", "idle"];
     const BEFORE: &[&str] = &["CPU", "user", "nice", "system", "iowait", "idle"];
@@ -134,10 +134,10 @@ fn is_restart(line: &Line<'_>) -> bool {
     line.text.contains("LINUX RESTART")
 }
 
-/// `Average:`, `Moyenne :`, `Durchschn.:`, `平均时间:` before names or numbers.
+/// Whether the line begins with `Average:`, `Moyenne :`, `Durchschn.:` or `平均时间:` before names or numbers.
 fn is_average(text: &str) -> bool {
     let mut words = text.split_whitespace();
-    // `After:` is somebody's heading, and `MemTotal:  16423116 kB` another file's line.
+    // `After:` may be a heading, and `MemTotal:  16423116 kB` is from another file.
     if words.clone().count() < 3 || text.trim_end().ends_with(" kB") {
         return false;
     }
@@ -146,20 +146,20 @@ fn is_average(text: &str) -> bool {
     !word.is_empty() && word.chars().all(|c| c.is_alphabetic() || c == '.')
 }
 
-/// What is known while one file's reports are read.
+/// State of the current output of sar.
 struct State {
     track: Track,
-    /// Days, 0 where no date is known; from the banner on.
+    /// Days since 1970, from the banner on; without a date the days since the first row.
     day: i64,
     report: Option<Report>,
     columns: Vec<String>,
-    /// Time of the reading before, by entity of the current report.
+    /// Time of the last row of each entity of the current report.
     last: HashMap<String, i64>,
-    /// Time in the header: when the first interval began.
+    /// Time in the header: the beginning of the first interval.
     began: i64,
-    /// The last time seen, to notice midnight.
+    /// The last time, to detect midnight.
     latest: i64,
-    /// Length of the last interval, ns, for the row after rows that the log leaves out.
+    /// Length of the last interval, ns; used for the row after omitted rows.
     step: i64,
 }
 
@@ -180,7 +180,7 @@ impl State {
         }
     }
 
-    /// The instant of a time of day; a report that goes back by more than half a day has passed midnight.
+    /// The instant of a time of day. A step back by more than half a day means that midnight has passed.
     fn at(&mut self, ns: i64) -> i64 {
         let at = self.day * DAY_NS + ns;
         if at < self.latest.saturating_sub(DAY_NS / 2) {
@@ -211,7 +211,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             state = None;
             cursor.take();
         } else if let Some((ns, tokens)) = timed(&line) {
-            // pidstat's rows are timed too.
+            // Rows of pidstat also begin with a time.
             if tokens.iter().any(|token| matches!(token.text, "PID" | "TGID")) {
                 break;
             }
@@ -231,12 +231,12 @@ fn read_timed(line: &Line<'_>, ns: i64, tokens: &[Token<'_>], state: &mut State,
     if is_restart(line) {
         let at = state.at(ns);
         b.event((state.track, at), EventKind::Report("the machine was restarted (LINUX RESTART)".to_owned()));
-        b.gap("sar's rows round a restart", "the machine was restarted: counters restarted at 0", "");
+        b.gap("sar's rows around a restart", "the machine was restarted: counters restarted at 0", "");
         state.last.clear();
         return;
     }
     if let Some(report) = Report::of(&names(tokens)) {
-        // Each report of a file begins again at the first hour of the day that the banner named.
+        // Each report of a file begins again on the day that the banner names.
         if state.report != Some(report) {
             state.day = b.date.unwrap_or(0);
             state.latest = i64::MIN;
@@ -250,8 +250,8 @@ fn read_timed(line: &Line<'_>, ns: i64, tokens: &[Token<'_>], state: &mut State,
         let columns: Vec<&str> = tokens.iter().map(|token| token.text).take(4).collect();
         b.gap(
             format!("sar's report of {}", columns.join(", ")),
-            "not one of those that are read",
-            "sar -B, -r, -S, -W, -d, -q, -u, -w and -v are",
+            "it is not imported",
+            "sar -B, -r, -S, -W, -d, -q, -u, -w or -v",
         );
         state.report = None;
         return;
@@ -263,7 +263,7 @@ fn read_timed(line: &Line<'_>, ns: i64, tokens: &[Token<'_>], state: &mut State,
         state.began = i64::MIN;
         b.gap(
             "the header of sar's rows",
-            "cut off: shares that sum up to 100 % are taken for those of `sar -u` or mpstat",
+            "missing: percentages that sum to 100 are assumed to be those of `sar -u` or mpstat",
             "",
         );
     }
@@ -308,7 +308,7 @@ fn row(
         Report::Paging | Report::Swapping | Report::Memory | Report::Swap => Entity::default(),
     };
     let known = state.last.insert(entity.name.clone(), at);
-    // After a hole nobody says when the interval began: it was as long as the last one.
+    // After omitted rows the beginning of the interval is unknown; its length is taken from the last one.
     let fresh = if state.began == i64::MIN { at.saturating_sub(state.step) } else { state.began };
     let began = known.unwrap_or(fresh);
     state.step = at.saturating_sub(began);

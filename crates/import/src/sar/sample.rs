@@ -1,4 +1,4 @@
-//! One reading of one sysstat report, as rows of the recording.
+//! Converts one reading of a sysstat report to rows of the recording.
 
 use super::columns::{Kind, Report, meaning};
 use crate::builder::{Builder, Cell, Track};
@@ -7,23 +7,23 @@ use crate::when::DAY_NS;
 use flatwater_recording::schema::meminfo;
 use flatwater_recording::{Column, Entity};
 
-/// The time that a reading's means are over.
+/// The interval over which a reading is a mean.
 #[derive(Clone, Copy, Debug)]
 pub struct Interval {
-    /// Nothing was read before: the counters begin at `from`.
+    /// The first reading of its entity: the counters begin at `from`.
     pub first: bool,
     pub from: i64,
     pub to: i64,
 }
 
-/// (column, cell) of each value that means something to us.
+/// The columns and cells of all values with a meaning.
 #[must_use]
 pub fn cells(report: Report, values: &[(&str, f64)], passed_ns: i64) -> Vec<(Column, Cell)> {
     let seconds = passed_ns as f64 / 1e9;
     let mut cells = Vec::new();
     for &(name, value) in values {
         let Some((column, kind)) = meaning(report, name) else { continue };
-        // The share of it, behind the column of the same name.
+        // A percentage of the same name follows its column.
         if cells.iter().any(|(known, _): &(Column, Cell)| *known == column) {
             continue;
         }
@@ -42,8 +42,8 @@ pub fn cells(report: Report, values: &[(&str, f64)], passed_ns: i64) -> Vec<(Col
     cells
 }
 
-/// The size of memory, which `sar -r` does not print: what is used and its share of all. Both columns have one name here, the
-/// share stands second. Until 11.7 used and free add up to it, and are exact.
+/// The size of memory in bytes, which `sar -r` does not print, from used memory and its percentage. Both have the same
+/// normal name; the percentage is second. Until 11.7 used and free sum to the exact size.
 fn total(report: Report, values: &[(&str, f64)]) -> Option<f64> {
     let mut used = values.iter().filter(|(name, _)| *name == "memused").map(|(_, value)| *value);
     let (kib, percent) = (used.next()?, used.next().filter(|percent| *percent >= 1.0)?);

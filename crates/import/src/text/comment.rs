@@ -1,20 +1,19 @@
-//! Pastes that stand in a comment of a script or a source file.
+//! Removes comment marks, for logs pasted into a comment of a script or source file.
 
 use super::Text;
 
-/// What comments begin with: of scripts, of C and Java, of SQL and assemblers.
+/// Comment marks of scripts, C and Java, SQL and assemblers.
 const COMMENTS: &[&str] = &["#", "*", "//", "--", ";"];
-/// Lines of a text that is a comment, at least.
+/// Minimum number of lines of a commented text.
 const COMMENTED_MIN: usize = 3;
 
 impl Text {
-    /// Takes off what makes lines a comment, where all of the text is one: a script or a source file holds the paste. Whether
-    /// it was.
+    /// Removes the comment mark from each line if every line has the same one. Returns whether it did.
     pub(super) fn uncomment(&mut self) -> bool {
         let begins = |line: &str, leader: &str| {
             line.trim_start().strip_prefix(leader).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
         };
-        // The first line that does not begin so ends the search: most logs' first line.
+        // The search ends at the first line without the mark: in most logs that is the first line.
         let written = || (0..self.spans.len()).filter_map(|at| self.text_at(at)).filter(|line| !line.trim().is_empty());
         let first = written().next().unwrap_or_default();
         let Some(leader) = COMMENTS.iter().find(|leader| begins(first, leader)) else { return false };
@@ -47,9 +46,9 @@ mod tests {
         };
         assert_eq!(lines(" * r b swpd\n *  1 0 0\n\n *  2 0 0\n")[..4], ["r b swpd", " 1 0 0", "", " 2 0 0"]);
         assert_eq!(lines("# top - 1\n# Tasks: 1\n#   1 a\n")[..3], ["top - 1", "Tasks: 1", "  1 a"]);
-        // A prompt is none, and neither is a report's own head.
+        // A prompt is not a comment, and neither is a report's heading.
         assert_eq!(lines("# vmstat 1\n 1 0 0\n# uptime\n")[..3], ["# vmstat 1", " 1 0 0", "# uptime"]);
         assert_eq!(lines("# a\n# b\n")[..2], ["# a", "# b"]);
-        assert_eq!(lines("// a\n//\n// b\n")[..3], ["a", "", "b"], "a blank line of it");
+        assert_eq!(lines("// a\n//\n// b\n")[..3], ["a", "", "b"], "an empty comment line");
     }
 }

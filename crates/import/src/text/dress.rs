@@ -1,53 +1,53 @@
-//! How the lines of a block may be dressed by whoever pasted them: a collector's prefix, numbers, marks of a list or of a
-//! comment, marks at both ends. Some of these look like what tools print themselves; who reads the block decides by what
-//! comes of it (`crate::undress`).
+//! Finds what a paste may have added to every line of a block: a collector's prefix, line numbers, marks of a list or a
+//! comment, marks at both ends. Some of these look like output of a tool; `crate::undress` reads the block both ways
+//! and decides by the result.
 
 use super::{Bare, Span, Text, prefix};
 use crate::when::{When, clock, days, month};
 
-/// What the lines of a block have in common.
+/// The kind of addition that the lines of a block share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     Collector(prefix::Kind),
-    /// `Nov 22 10:11:12 text` without a host and a unit, though the text may begin like one.
+    /// `Nov 22 10:11:12 text` without host and unit, also where the text could be read as a host.
     Stamp,
     /// `Nov 22 10:11:12 host text`.
     Host(String),
-    /// `10:11:12 text`, whatever the text is.
+    /// `10:11:12 text` with any text.
     Clock,
-    /// A number that rises from line to line, and what separates it: `12:text`, `12  text`.
+    /// A number that rises from line to line, and its separator: `12:text`, `12  text`.
     Counted(&'static str),
-    /// Marks at both ends, of `PAIRS`.
+    /// Marks at both ends, from `PAIRS`.
     Pair(&'static str),
-    /// A mark at the line's head, of `LEADERS`.
+    /// A mark at the beginning, from `LEADERS`.
     Leader(&'static str),
 }
 
-/// One line's.
+/// What was added to one line.
 #[derive(Clone, Debug)]
 pub struct Dress {
     pub kind: Kind,
-    /// Bytes at the line's head and at its end.
+    /// Bytes at the beginning and at the end of the line.
     front: usize,
     back: usize,
     when: Option<When>,
     number: Option<u64>,
 }
 
-/// Marks of Markdown, Jira and wikis that make a line bold or code.
+/// Marks of Markdown, Jira and wikis for bold text and code.
 const PAIRS: &[(&str, &str)] = &[("```", "```"), ("`", "`"), ("**", "**"), ("{{", "}}"), ("'''", "'''"), ("\"", "\"")];
 /// Marks of lists and comments.
 const LEADERS: &[&str] = &["- ", "* ", "+ ", "# ", "// ", "-- ", "; ", "\u{2022} ", "\u{b7} ", "! "];
-/// What separates a line's number from the line, the longer ones first.
+/// Separators after a line number, longer ones first.
 const SEPARATORS: &[&str] = &[": ", ":", " | ", "| ", ") ", ". ", "- ", "  ", " "];
-/// So many numbers one after the other are no column of a table.
+/// This many consecutive numbers are line numbers, not a column of a table.
 const NUMBERED_MIN: usize = 5;
-/// A line that was broken is not shorter than this.
+/// Minimum length of a line that a mail program broke.
 const BROKEN_MIN: usize = 50;
-/// Parts of one line, at most.
+/// Maximum number of parts of one broken line.
 const PARTS_MAX: usize = 4;
 
-/// All that a line may be dressed in.
+/// All additions that a line may have.
 #[must_use]
 pub fn candidates(line: &str) -> Vec<Dress> {
     let text = line.trim_start();
@@ -71,7 +71,8 @@ impl Dress {
         Dress { kind, front, back: 0, when: None, number: None }
     }
 
-    /// Whether lines so dressed may stand one below the other: numbers at their heads may be figures of one row.
+    /// Whether a line with this addition may follow a line with the other. Line numbers must rise by one: other numbers
+    /// may be figures of a row.
     #[must_use]
     pub fn follows(&self, above: &Dress) -> bool {
         let counts = self.number.is_none() || above.number.is_some_and(|above| self.number == Some(above + 1));
@@ -83,7 +84,7 @@ impl Dress {
     }
 }
 
-/// The dress of this kind; of a line of which nothing else is left too.
+/// The addition of this kind. Also recognizes a line that consists of the addition only.
 fn of_kind(line: &str, kind: &Kind) -> Option<Dress> {
     let find = |line: &str| candidates(line).into_iter().find(|dress| dress.kind == *kind);
     find(line).or_else(|| {
@@ -126,7 +127,7 @@ fn counted(text: &str) -> Vec<Dress> {
         .collect()
 }
 
-/// `web-1  | ` of docker compose before a line that holds bars itself.
+/// `web-1  | ` of docker compose before a line that contains bars itself.
 fn composed(text: &str) -> Option<Dress> {
     let (name, rest) = text.split_once(" | ")?;
     let bare = name.trim_end();
@@ -139,7 +140,7 @@ fn composed(text: &str) -> Option<Dress> {
 
 fn marked(text: &str) -> Option<Dress> {
     if let Some(leader) = LEADERS.iter().find(|leader| text.starts_with(**leader)) {
-        // A rule of dashes is none.
+        // A rule of dashes has no blank after its first dash and does not match.
         return Some(Dress::new(Kind::Leader(leader), leader.len()));
     }
     let (open, close) =
@@ -149,7 +150,7 @@ fn marked(text: &str) -> Option<Dress> {
 }
 
 impl Text {
-    /// The lines from `from` on, `most` at most, that are dressed in this kind, without it; and how many of them are.
+    /// Takes up to `most` lines from `from` on without this addition. Returns them and how many of them had it.
     #[must_use]
     pub fn undressed(&self, from: usize, kind: &Kind, most: usize) -> (Bare, usize) {
         let (mut text, mut lines, mut dressed) = (Text::default(), 0, 0);
@@ -190,7 +191,7 @@ impl Text {
         (Bare { text, when, file, lines, numbered }, dressed)
     }
 
-    /// A line without a dress that a mail program broke off the one above, which has it.
+    /// Whether a mail program broke this line off the one above: it has no addition, the lines around it have.
     fn is_rest_of(&self, at: usize, kind: &Kind) -> bool {
         let is_dressed = |at: usize| self.text_at(at).is_some_and(|line| of_kind(line, kind).is_some());
         let above = (1..PARTS_MAX).filter_map(|back| at.checked_sub(back)).find(|above| is_dressed(*above));
@@ -198,7 +199,7 @@ impl Text {
         long && (1..PARTS_MAX).any(|ahead| is_dressed(at + ahead))
     }
 
-    /// A copy of so many lines.
+    /// A copy of this many lines.
     #[must_use]
     pub fn part(&self, from: usize, lines: usize) -> Text {
         let mut text = Text::default();

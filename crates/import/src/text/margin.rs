@@ -1,14 +1,14 @@
-//! What stands at the left of all lines, or between them: margins, the marks of quotes behind them, blank lines.
+//! Removes common margins, the mail quotes behind them, and blank lines after every line.
 
 use super::{Span, Text, paste};
 
-/// Of blocks of code in Markdown.
+/// Margin of a code block in Markdown.
 const MARGIN_MIN: usize = 4;
-/// Lines of a text with a blank line behind each, at least.
+/// Minimum lines of a text with a blank line after each.
 const SPACED_MIN: usize = 4;
 
 impl Text {
-    /// Takes away the blank lines of a text that has one behind each line, as some pages and mail programs print it.
+    /// Removes the blank lines if there is one after each line, as some web pages and mail programs print text.
     pub(super) fn single_space(&mut self) {
         let blank = |span: &Span| {
             self.clean.get(span.start as usize..span.end as usize).is_none_or(|line| line.trim().is_empty())
@@ -32,7 +32,7 @@ impl Text {
         }
     }
 
-    /// Takes off the margin that all lines have in common.
+    /// Removes the margin that all lines have in common.
     pub(super) fn unmargin(&mut self) {
         let margin = |line: &str| {
             line.get(..line.len() - line.trim_start_matches([' ', '\t']).len()).unwrap_or_default().to_owned()
@@ -63,7 +63,7 @@ impl Text {
         self.unquote();
     }
 
-    /// Takes off the marks of a quote that stood behind a margin or a prefix.
+    /// Removes the marks of a mail quote that follow a margin or a prefix.
     pub(super) fn unquote(&mut self) {
         for at in 0..self.spans.len() {
             let quote = self.text_at(at).map_or(0, paste::quote_bytes);
@@ -73,8 +73,8 @@ impl Text {
         }
     }
 
-    /// Takes the margin off blocks that are indented as Markdown's code is: below a blank line or at the top, every line of
-    /// them by four columns or more.
+    /// Removes the margin of code blocks as Markdown indents them: the block is at the top or below a blank line, and
+    /// each of its lines is indented by four columns or more.
     pub(super) fn dedent(&mut self) {
         let (mut at, mut any) = (0, false);
         while at < self.spans.len() {
@@ -127,7 +127,7 @@ mod tests {
         let code = "so:\n\n    avg-cpu:  %user %idle\n               1 99\n\n    Device: tps\nend\n";
         assert_eq!(lines(code)[2..6], ["avg-cpu:  %user %idle", "           1 99", "", "Device: tps"]);
         let nested = "State:\n    Running:\n        since: today\n";
-        assert_eq!(lines(nested)[1..3], ["    Running:", "        since: today"], "it is the structure");
+        assert_eq!(lines(nested)[1..3], ["    Running:", "        since: today"], "the indentation is the structure");
         assert_eq!(lines("\n              total used\nMem: 1 2\n")[1], "              total used", "one line");
     }
 }

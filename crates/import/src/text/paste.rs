@@ -1,6 +1,6 @@
-//! What editors, mail programs, browsers and terminals add to a line, taken off again.
+//! Removes what editors, mail programs, browsers and terminals add to a line.
 
-/// Entities that pages put instead of characters, and what they stand for.
+/// HTML entities and their characters.
 const ENTITIES: &[(&str, char)] = &[
     ("&lt;", '<'),
     ("&gt;", '>'),
@@ -17,17 +17,17 @@ const ENTITIES: &[(&str, char)] = &[
     ("&#124;", '|'),
 ];
 
-/// Columns between two marks of a quote, at most.
+/// Maximum columns between two marks of a quote.
 const QUOTE_GAP: usize = 2;
 
-/// Length of the mail quote (`> `, `>> `, `> > `, `| `) at the start of the line, bytes.
+/// Length in bytes of the mail quote (`> `, `>> `, `> > `, `| `) at the start of the line.
 #[must_use]
 pub fn quote_bytes(line: &str) -> usize {
     let trimmed = line.trim_end();
-    // A table drawn with bars, and the closing bar of a histogram's row, are no quote.
+    // Table rows drawn with bars and the closing bar of a histogram's row are not quotes.
     let barred = trimmed.starts_with("| ") && trimmed.matches('|').count() == 1;
     let mut end = 0;
-    // Mailers that name whom they quote: `Jane> [ 1.2] INFO: ...`. Prompts of programs are not written so.
+    // Some mailers name the quoted person: `Jane> [ 1.2] INFO: ...`. Prompts of programs do not have this form.
     if let Some((name, _)) = line.split_once('>') {
         let written = name.len() >= 3
             && name.len() <= 20
@@ -41,7 +41,7 @@ pub fn quote_bytes(line: &str) -> usize {
         match c {
             '>' => end = at + 1,
             '|' if barred => end = at + 1,
-            // Mailers that quote by hand leave a column: `>  > text`.
+            // Manual quotes may have extra columns: `>  > text`.
             ' ' if end > 0
                 && at < end + QUOTE_GAP
                 && line.get(at..).is_some_and(|rest| rest.trim_start().starts_with('>')) => {}
@@ -52,12 +52,12 @@ pub fn quote_bytes(line: &str) -> usize {
     if end > 0 && line.as_bytes().get(end) == Some(&b' ') { end + 1 } else { end }
 }
 
-/// Appends the line without escape sequences and control characters, with blanks for tabs; entities and typographic
-/// quotes as the characters that the tool printed. The fences of Markdown and Jira become blank lines. JSON keeps its
-/// entities: they are part of its strings.
+/// Appends the line without escape sequences and control characters, with blanks for tabs, and with entities and
+/// typographic quotes replaced by ASCII. Fences of Markdown and Jira become blank lines. JSON keeps its entities, which
+/// are part of its strings.
 pub fn clean(line: &str, json: bool, out: &mut String) {
     let line = if json { line } else { untagged(line) };
-    // JSON has no columns; elsewhere a tab is as good as a blank, and takes as many columns of the text.
+    // JSON has no columns. Elsewhere a tab becomes one blank, so that columns are counted in characters.
     let plain = line.bytes().all(|byte| (b' '..0x7f).contains(&byte) || json && byte == b'\t');
     if plain && (json || !line.contains(['&', '`', '{', '~', '|'])) {
         out.push_str(line);
@@ -68,7 +68,7 @@ pub fn clean(line: &str, json: bool, out: &mut String) {
     }
     if !json && is_table_row(line.trim()) {
         let cells = line.replace("**", "").replace('|', " ");
-        // The line under a table's head.
+        // Skip the rule under a table's header.
         if !cells.bytes().all(|c| matches!(c, b'-' | b':' | b' ')) {
             out.push_str(&cells);
         }
@@ -88,7 +88,7 @@ pub fn clean(line: &str, json: bool, out: &mut String) {
         match c {
             '\u{1b}' => rest = after_escape(rest),
             '\t' => out.push(if json { '\t' } else { ' ' }),
-            // sar and date print narrow and no-break spaces in some locales; pages pad with wide ones.
+            // sar and date print narrow and no-break spaces in some locales; web pages pad with wide spaces.
             '\u{a0}' | '\u{202f}' | '\u{feff}' | '\u{2002}'..='\u{200a}' => out.push(' '),
             '\u{200b}'..='\u{200f}' => {}
             '\u{2018}' | '\u{2019}' | '\u{201a}' => out.push('\''),
@@ -102,7 +102,7 @@ pub fn clean(line: &str, json: bool, out: &mut String) {
     }
 }
 
-/// Names of the tags of pages and forums that stand round a paste, or at the ends of its lines.
+/// HTML and forum tags that surround a paste or end its lines.
 const TAGS: &[&str] = &[
     "code",
     "pre",
@@ -122,7 +122,7 @@ const TAGS: &[&str] = &[
     "log",
 ];
 
-/// The line without the tags at its ends: `[code]`, `<pre class="x">`, `</code></pre>`, `<br/>`.
+/// Removes tags at both ends of the line: `[code]`, `<pre class="x">`, `</code></pre>`, `<br/>`.
 fn untagged(line: &str) -> &str {
     let mut text = line;
     while let Some(rest) = text.trim_start().strip_prefix(['<', '[']) {
@@ -144,7 +144,7 @@ fn is_tag(inner: &str) -> bool {
     written && TAGS.iter().any(|tag| name.eq_ignore_ascii_case(tag)) && !inner.contains(['[', '<'])
 }
 
-/// What follows an escape sequence: parameters and intermediates up to the final byte, as ECMA-48 has it.
+/// The text after an ECMA-48 escape sequence: skips parameters, intermediates and the final byte.
 fn after_escape(rest: &str) -> &str {
     let Some(inner) = rest.strip_prefix('[') else { return rest };
     let end = inner.find(|c: char| !('\u{20}'..'\u{40}').contains(&c)).unwrap_or(inner.len());
@@ -155,7 +155,7 @@ fn after_escape(rest: &str) -> &str {
     }
 }
 
-/// `| a | b |`, as Markdown and Jira write tables. A histogram's bar has no second cell.
+/// Whether the line is `| a | b |`, a table row of Markdown or Jira. A histogram's bar has no second cell.
 fn is_table_row(text: &str) -> bool {
     text.len() > 2
         && text.starts_with('|')
@@ -164,20 +164,20 @@ fn is_table_row(text: &str) -> bool {
         && !text.contains('@')
 }
 
-/// ```` ``` ````, ```` ```text ````, `~~~`, `{noformat}`, `{code:title=x}`.
+/// Whether the line is ```` ``` ````, ```` ```text ````, `~~~`, `{noformat}` or `{code:title=x}`.
 pub fn is_fence(text: &str) -> bool {
     let word = |rest: &str| rest.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
     let fenced = text.strip_prefix("```").or(text.strip_prefix("~~~")).is_some_and(word);
     fenced || (text.ends_with('}') && ["{noformat", "{code", "{quote"].iter().any(|start| text.starts_with(start)))
 }
 
-/// Columns of a line that quoted-printable mail breaks with `=` at its end: 76 at most, and no tool prints such a line.
+/// Length of a line that ends in a soft break (`=`) in quoted-printable mail: 76 at most. No tool prints such lines.
 const SOFT_BREAK: std::ops::RangeInclusive<usize> = 56..=76;
 
-/// Whether the text is a mail's body as it was sent, quoted-printable: some line ends in a soft break.
+/// Whether the text is the raw quoted-printable body of a mail: some line ends in a soft break.
 #[must_use]
 pub fn is_quoted_printable(raw: &str) -> bool {
-    // Arrows, rules of `=`, and the sums of the kernel's free lists end so too.
+    // Other line ends with `=`: arrows, rules, and the sums of the kernel's free lists.
     const OTHERS: &[&str] = &["<=", ">=", "==", "!=", "-=", "kB ="];
     let soft = |line: &str| {
         SOFT_BREAK.contains(&line.len()) && line.ends_with('=') && !OTHERS.iter().any(|end| line.ends_with(end))
@@ -185,7 +185,8 @@ pub fn is_quoted_printable(raw: &str) -> bool {
     raw.contains('=') && raw.split('\n').take(20_000).any(|line| soft(line.trim_end_matches('\r')))
 }
 
-/// One line of such a body: without its soft break, and `=3D` as the character that was meant. Whether it goes on in the next.
+/// Decodes one quoted-printable line: removes its soft break and decodes `=3D`. Also returns whether it had a soft
+/// break.
 #[must_use]
 pub fn quoted_printable(line: &str) -> (String, bool) {
     let line = line.trim_end_matches('\r');
@@ -197,7 +198,7 @@ pub fn quoted_printable(line: &str) -> (String, bool) {
         let coded = after.get(..2).filter(|hex| hex.bytes().all(|c| c.is_ascii_digit() || (b'A'..=b'F').contains(&c)));
         let byte = coded.and_then(|hex| u8::from_str_radix(hex, 16).ok());
         match byte {
-            // What is not ASCII is a dash or a quote of the mailer's, or prose.
+            // Bytes beyond ASCII are a mailer's dashes and quotes, or prose.
             Some(byte) if byte.is_ascii() => out.push(char::from(byte)),
             Some(0xa0) => out.push(' '),
             Some(_) => {}
@@ -214,7 +215,7 @@ mod tests {
     use super::{clean, is_quoted_printable, quote_bytes, quoted_printable};
 
     #[test]
-    fn bodies_of_mail_as_they_were_sent() {
+    fn quoted_printable_bodies_are_found_and_decoded() {
         let broken = "> 1200264 1197433  99%    0.30K  46164       26    369312K =";
         assert!(!is_quoted_printable("vm.swappiness =\n10"), "too short for a break");
         assert!(!is_quoted_printable("DMA: 0*16kB 0*32kB 1*64kB 0*128kB 0*256kB 0*512kB 0*1024kB 0*2048kB =\n68kB"));
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_pages_and_editors_add_is_taken_off() {
+    fn additions_of_pages_and_editors_are_removed() {
         for (line, expected) in [
             ("&lt;6&gt;[  1.0] a &amp;&amp; b", "<6>[  1.0] a && b"),
             ("\u{201c}oracle\u{201d}", "\"oracle\""),
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_of_mail_and_nothing_else() {
+    fn only_mail_quotes_are_quotes() {
         for (line, bytes) in [
             ("> a", 2),
             (">> a", 3),

@@ -1,11 +1,11 @@
-//! What log collectors and `grep` put before each line.
+//! Finds the prefixes that log collectors and `grep` add to each line.
 
 use crate::when::{DAY_NS, When, Zero, clock, days, epoch, iso, month};
 
-/// Who put the prefix there. Lines of one kind are read together.
+/// Form of a prefix. Lines with the same kind are read together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// `2026-11-22T10:11:12.123456789Z text`, with `stdout F` of a container runtime behind it.
+    /// `2026-11-22T10:11:12.123456789Z text`; container runtimes add `stdout F` before the text.
     Time,
     /// `1700000000.123 text`.
     Epoch,
@@ -15,9 +15,9 @@ pub enum Kind {
     Name(String),
     /// `/path/to/file:text`, `file.log:123:text`.
     File(String),
-    /// `03384 text`: a line's number (`cat -n`, `nl`), or a console's seconds since its start.
+    /// `03384 text`: a line number (`cat -n`, `nl`), or the seconds since a console's start.
     Number,
-    /// `10:11:12 text`, `10:11:12,123 text`: a terminal's clock, without a day.
+    /// `10:11:12 text`, `10:11:12,123 text`: a terminal's clock without a date.
     Clock,
     /// `node01: text` (pdsh, ansible, clush), `[node01] text`.
     Host(String),
@@ -26,12 +26,12 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prefix {
     pub kind: Kind,
-    /// Length with the separator behind it.
+    /// Length including the separator.
     pub bytes: usize,
     pub when: Option<When>,
 }
 
-/// The prefix of a line, if it has one and something stands behind it.
+/// The prefix of a line, if it has one.
 #[must_use]
 pub fn of(line: &str) -> Option<Prefix> {
     let indent = line.len() - line.trim_start().len();
@@ -51,7 +51,7 @@ fn time(text: &str) -> Option<Prefix> {
     let inner = word.trim_matches(['[', ']', ':', ',']);
     let bytes = word.len() + 1;
     if let Some(when) = iso(inner).filter(|_| inner.len() >= 19) {
-        // Of an empty line the blank behind it is lost.
+        // An empty line has lost the blank after the prefix.
         let runtime = ["stdout F", "stderr F", "stdout P", "stderr P"]
             .iter()
             .find(|start| rest.strip_prefix(**start).is_some_and(|text| text.is_empty() || text.starts_with(' ')));
@@ -80,7 +80,7 @@ fn named(text: &str) -> Option<Prefix> {
     let bare = name.trim_end();
     let plain =
         !bare.is_empty() && bare.len() <= 64 && bare.bytes().all(|c| c.is_ascii_alphanumeric() || b"_-./".contains(&c));
-    // A row of figures between bars is a table's.
+    // More bars mean a row of a table.
     let container = name.ends_with(' ') && bare.contains(|c: char| c.is_ascii_lowercase()) && !rest.contains('|');
     (plain && container).then(|| Prefix {
         kind: Kind::Name(bare.to_owned()),
@@ -94,12 +94,12 @@ fn syslog(text: &str) -> Option<Prefix> {
     let (name, day, time) = (words.next()?, words.next()?, words.next()?);
     let ns = days(1972, month(name)?, day.parse().ok()?)? * DAY_NS + clock(time)?;
     let mut bytes = text.find(time)? + time.len() + 1;
-    // The host and who logged: `db1 etcd[123]: `.
+    // Host and program: `db1 etcd[123]: `.
     if let (Some(host), Some(tag)) = (words.next(), words.next())
         && tag.ends_with(':')
         && !host.ends_with(':')
     {
-        // The kernel's own lines are read with their prefix.
+        // `kernel_log` reads kernel lines with their prefix.
         if tag == "kernel:" {
             return None;
         }
@@ -114,7 +114,7 @@ fn file(text: &str) -> Option<Prefix> {
     let (base, folder) = (path.rsplit('/').next().unwrap_or(path), path.contains('/'));
     let log = [".log", ".txt", ".out", ".gz", ".1"].iter().any(|end| base.ends_with(end));
     (plain && (folder && !path.contains("//") || log)).then_some(())?;
-    // With -n the number of the line follows.
+    // `grep -n` adds the line number.
     let number = rest
         .split_once([':', '-'])
         .map(|(number, _)| number)
@@ -123,7 +123,7 @@ fn file(text: &str) -> Option<Prefix> {
     Some(Prefix { kind: Kind::File(path.to_owned()), bytes, when: None })
 }
 
-/// A number or a clock alone before words: rows of figures go on with figures.
+/// A lone number or clock before words. Rows of figures have figures there.
 fn counted(text: &str) -> Option<Prefix> {
     let (word, rest) = text.split_once([' ', '\t'])?;
     let said = rest.trim_start();
@@ -136,11 +136,11 @@ fn counted(text: &str) -> Option<Prefix> {
         () if inner.len() >= 8 && clock(&inner.replace(',', ".")).is_some() => Kind::Clock,
         () => return None,
     };
-    // Frames are indented behind it, and need no margin.
+    // The frames behind it are indented; the margin is removed as well.
     Some(Prefix { kind, bytes: text.len() - said.len(), when: None })
 }
 
-/// Who printed the line, as programs that ask many hosts put it before each.
+/// The host name that pdsh, ansible and similar programs put before each line.
 fn host(text: &str) -> Option<Prefix> {
     let (name, rest) = match text.strip_prefix('[') {
         Some(inner) => inner.split_once("] ")?,
@@ -149,7 +149,7 @@ fn host(text: &str) -> Option<Prefix> {
     let plain = name.len() <= 64
         && name.starts_with(|c: char| c.is_ascii_alphabetic())
         && name.bytes().all(|c| c.is_ascii_alphanumeric() || b"-._".contains(&c));
-    // Hosts are numbered or have a domain; `Dirty: 12 kB` and `Mem: 1 2` are a file's own words.
+    // Hosts have a digit or a domain; `Dirty: 12 kB` and `Mem: 1 2` are words of a file.
     let numbered = name.contains(|c: char| c.is_ascii_digit()) && name.contains(|c: char| c.is_ascii_lowercase());
     let domain = name.contains('.') && !name.ends_with('.');
     (plain && (numbered || domain) && !rest.trim().is_empty()).then(|| Prefix {
@@ -164,7 +164,7 @@ mod tests {
     use super::of;
 
     #[test]
-    fn every_collectors_prefix() {
+    fn all_prefixes_of_collectors_are_found() {
         for (line, rest) in [
             ("2026-11-22T10:11:12.123456789Z stdout F r b swpd", "r b swpd"),
             ("2026-11-22T10:11:12.123456789Z stderr F", ""),

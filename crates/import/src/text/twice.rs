@@ -1,15 +1,16 @@
-//! A paste that somebody pasted twice.
+//! Detects a text that was pasted twice.
 
 use super::Text;
 
-/// Longer texts are a collector's.
+/// Longer texts come from a collector.
 const LINES_MAX: usize = 20_000;
-/// Lines with anything on them of each half, at least.
+/// Minimum non-blank lines of each half.
 const HALF_MIN: usize = 3;
 
 impl Text {
-    /// Takes the second half off where it is the first one again, line by line: two readings of one moment would say that nothing
-    /// moved in between. Whether it was. Rows that are all the same are an idle machine's.
+    /// Removes the second half if it repeats the first line by line, and returns whether it did. Reading both halves
+    /// would show that no value changed between them. Rows that are all equal may come from an idle machine and are
+    /// kept.
     pub fn cut_copy(&mut self) -> bool {
         if self.spans.len() > LINES_MAX {
             return false;
@@ -41,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_lines_again_are_read_once() {
+    fn a_text_pasted_twice_is_read_once() {
         assert_eq!(cut("a 1\nb 2\nc 3\n\na 1\nb 2\nc 3\n"), (true, 4));
         assert!(!cut("a 1\nb 2\nc 3\na 1\nb 2\nc 4\n").0, "a second reading");
         assert!(!cut("0 0\n0 0\n0 0\n0 0\n0 0\n0 0\n").0, "an idle machine's rows");

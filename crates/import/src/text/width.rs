@@ -1,39 +1,39 @@
-//! Lines that were broken at a column: by a mail program between words, by a terminal anywhere.
+//! Joins lines that were broken at a column: by a mail program between words, by a terminal anywhere.
 //!
-//! Where every line is as short as mail or a terminal wants it, and a line could not have held the first word of the next
-//! one, the next one may be its rest, or simply the next. Who reads them decides by what comes of it (`crate::rewrap`).
+//! If no line is wider than mail or a terminal, and a line had no room for the first word of the next, the next line
+//! may be its continuation. `crate::rewrap` reads the lines both ways and decides by the result.
 
 use super::dress::candidates;
 use super::{Span, Text};
 
-/// How lines may be put together again.
+/// How lines may have been broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
-    /// Broken between words: this column was never passed.
+    /// Between words, before they pass this column.
     Words(usize),
-    /// The same in a table: rows have as many words as the head.
+    /// As `Words`, in a table: rows have as many words as the header.
     Table(usize),
-    /// Broken anywhere: the terminal had so many columns.
+    /// Anywhere, by a terminal with this many columns.
     Letters(usize),
 }
 
-/// Columns at which mail programs and people break.
+/// Columns at which mail programs and people break lines.
 const COLUMNS: std::ops::RangeInclusive<usize> = 56..=100;
-/// A terminal's.
+/// Widths of terminals.
 const TERMINAL: std::ops::RangeInclusive<usize> = 70..=250;
-/// Blanks at the end of a terminal's row that nobody copied, at most.
+/// Maximum blanks at the end of a terminal's row that the copy lost.
 const BLANKS_MAX: usize = 4;
-/// Lines that one line becomes, at most.
+/// Maximum number of parts of one line.
 const PARTS_MAX: usize = 12;
 
 impl Text {
-    /// The ways in which lines of this text may have been broken. `None` for a text with longer lines, as most logs are.
+    /// The ways in which lines of this text may have been broken. Empty if a line is wider than any terminal.
     #[must_use]
     pub fn widths(&self) -> Vec<Width> {
         let (mut longest, mut as_long) = (0, 0);
         for at in 0..self.spans.len() {
             let columns = self.columns(at);
-            // A word alone cannot be broken.
+            // A single word cannot be broken.
             if columns > *COLUMNS.end() && self.words_at(at) < 2 {
                 continue;
             }
@@ -55,13 +55,13 @@ impl Text {
         found
     }
 
-    /// Columns of a line, with what was taken off at its left.
+    /// Number of columns of a line, including what was removed on the left.
     fn columns(&self, at: usize) -> usize {
         let removed = self.spans.get(at).map_or(0, |span| span.removed as usize);
         removed + self.text_at(at).map_or(0, |line| line.chars().count())
     }
 
-    /// First and last line of each block between blank lines that has two and more.
+    /// First and last line of each block of at least two lines between blank lines; the end is exclusive.
     #[must_use]
     pub fn blocks(&self) -> Vec<(usize, usize)> {
         let blank = |at: usize| self.text_at(at).is_none_or(|line| line.trim().is_empty());
@@ -76,8 +76,8 @@ impl Text {
         found
     }
 
-    /// Lines of a block, each with those that may be its rest; `None` if there are none, or so many that it is a table or
-    /// prose of that width.
+    /// Groups each line of a block with its possible continuations. `None` if no line has one, or if a line would have
+    /// more than `PARTS_MAX` parts: then the block is a table or prose of that width.
     #[must_use]
     pub fn groups(&self, (from, to): (usize, usize), width: Width) -> Option<Vec<(usize, usize)>> {
         let mut groups: Vec<(usize, usize)> = Vec::new();
@@ -98,7 +98,7 @@ impl Text {
                 }
                 continue;
             }
-            // The head of a table holds names; what follows has as many words.
+            // A table's header holds names; its rows have as many words.
             if std::mem::take(&mut named) && *end > *first + 1 && !self.has_figures(*first, *end) {
                 head = words(*first, *end);
             }
@@ -116,7 +116,7 @@ impl Text {
         words.any(|word| word.starts_with(|c: char| c.is_ascii_digit()))
     }
 
-    /// Whether the line above had no room for this one's first word.
+    /// Whether the line above had no room for the first word of this line.
     fn may_go_on(&self, at: usize, width: Width) -> bool {
         let above = at.checked_sub(1).map_or(0, |above| self.columns(above));
         match width {
@@ -128,13 +128,14 @@ impl Text {
         }
     }
 
-    /// Both lines begin with a time, a name or a number, as all lines of a log do: none is the other's rest.
+    /// Whether both lines begin with a time, a name or a number, as lines of a log do: then neither continues the
+    /// other.
     fn begins_like(&self, at: usize, first: usize) -> bool {
         let (Some(line), Some(first)) = (self.text_at(at), self.text_at(first)) else { return false };
         if crate::kernel_log::is_prefixed(line) {
             return true;
         }
-        // `5 down+0x43/0x60 <= ...`: how many tasks share the stack that begins here.
+        // `5 down+0x43/0x60 <= ...` begins a stack with the number of its tasks.
         let mut words = line.split_whitespace();
         let counted = words.next().is_some_and(|word| word.bytes().all(|c| c.is_ascii_digit()));
         if counted && words.next().is_some_and(|word| word.contains("+0x")) {
@@ -144,7 +145,7 @@ impl Text {
         !kinds.is_empty() && candidates(line).iter().any(|one| kinds.iter().any(|other| one.follows(other)))
     }
 
-    /// A copy of these lines, in which the lines of each group are one.
+    /// A copy of these groups, with each group joined into one line.
     #[must_use]
     pub fn grouped(&self, groups: &[(usize, usize)], width: Width) -> Text {
         let mut text = Text::default();
@@ -152,7 +153,7 @@ impl Text {
         text
     }
 
-    /// A copy of the whole text, in which the lines of each group are one.
+    /// A copy of the whole text, with each group joined into one line.
     #[must_use]
     pub fn with_groups(&self, groups: &[(usize, usize, Width)]) -> Text {
         let mut text = Text { cut_lines: self.cut_lines, cut_file: self.cut_file, ..Text::default() };
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn words_letters_and_tables() {
+    fn broken_words_letters_and_tables_are_joined() {
         assert_eq!(joined("aaaa bbbb\ncccc\nd\n", Width::Words(10)), ["aaaa bbbb cccc", "d"]);
         assert_eq!(joined("aaaa bbbbb\nccc\nd\n", Width::Letters(10)), ["aaaa bbbbbccc", "d"]);
         let table = "name one\ntwo\nsda 1234\n5\nsdb 12 3\nsdc 12 3\n";

@@ -1,15 +1,15 @@
-//! Rows that a mail program broke at its right edge: when does a line continue with the next?
+//! Recognizes rows and sentences that a mail program broke: whether a line continues with the next.
 
 use crate::kernel_log::is_frame;
 
-/// What is known of the table that is being passed.
+/// State of the table at the current line.
 #[derive(Debug, Default)]
 pub struct Joins {
-    /// Words of a row of the table under way whose header was broken; 0 outside of such a table.
+    /// Words per row of the current table if its header was broken; 0 otherwise.
     columns: usize,
 }
 
-/// Wide tables: how the header begins, and its last word.
+/// Wide tables: the first words of the header, and its possible last words.
 const TABLES: &[(&str, &[&str])] = &[
     ("Device", &["%util", "svctm", "kB_wrtn", "Blk_wrtn", "MB_wrtn", "kB_dscd"]),
     ("avg-cpu:", &["%idle"]),
@@ -19,13 +19,13 @@ const TABLES: &[(&str, &[&str])] = &[
     ("%Device", &["%util"]),
 ];
 
-/// Mail programs break no line that is shorter than this.
+/// Mail programs do not break shorter lines.
 const SHORTEST: usize = 40;
-/// Nor does anything read here put a row into more than this.
+/// No row that is read here is longer.
 const LONGEST: usize = 2000;
 
 impl Joins {
-    /// Whether `line` is the rest of the line `above`.
+    /// Whether `line` continues the line `above`.
     pub fn continues(&mut self, above: &str, line: &str) -> bool {
         if line.trim().is_empty() {
             self.columns = 0;
@@ -42,14 +42,14 @@ impl Joins {
             || of_report(above, line)
     }
 
-    /// The second part of a table's header.
+    /// Whether `line` is the second part of a table's header.
     fn of_header(&mut self, above: &str, line: &str) -> bool {
         let Some(ends) = table(above) else { return false };
         let whole = |text: &str| text.split_whitespace().last().is_some_and(|last| ends.contains(&last));
         let named = line.split_whitespace().all(|word| !word.starts_with(|c: char| c.is_ascii_digit()));
         if !whole(above) && whole(line) && named {
             self.columns = above.split_whitespace().count() + line.split_whitespace().count();
-            // `avg-cpu:` stands over no column.
+            // `avg-cpu:` names no column.
             self.columns -= usize::from(above.starts_with("avg-cpu:"));
             // slabtop's `OBJ SIZE` and `CACHE SIZE` are one column each.
             self.columns -= if above.trim_start().starts_with("OBJS") { 2 } else { 0 };
@@ -58,13 +58,13 @@ impl Joins {
         false
     }
 
-    /// The second part of a row below a header that was broken.
+    /// Whether `line` is the second part of a row below a broken header.
     fn of_row(&mut self, above: &str, line: &str) -> bool {
         if self.columns == 0 {
             return false;
         }
         let (have, more) = (above.split_whitespace().count(), line.split_whitespace().count());
-        // Names stand first (iostat) or last (slabtop): a row that is whole with this line needs no other proof.
+        // The row's name is first (iostat) or last (slabtop). If the words add up to a whole row, that is enough.
         let whole = have + more == self.columns && above.trim_start().starts_with(|c: char| c.is_ascii_digit());
         let numeric = whole
             || line
@@ -105,7 +105,7 @@ fn table(text: &str) -> Option<&'static [&'static str]> {
     found.map(|(_, ends)| *ends)
 }
 
-/// A row of slabinfo has three groups of figures, `: tunables` and `: slabdata` between them.
+/// Whether `line` continues a row of slabinfo: three groups of figures, separated by `: tunables` and `: slabdata`.
 fn of_slab(above: &str, line: &str) -> bool {
     let line = line.trim_start();
     let slabdata = above.split_once(": slabdata").map(|(_, rest)| rest.split_whitespace().count());
@@ -121,9 +121,9 @@ fn of_slab(above: &str, line: &str) -> bool {
     }
 }
 
-/// Rows of buddyinfo (11 orders behind four words) and lists of CPUs by node; the bar of a histogram's class.
+/// Whether `line` continues a row of buddyinfo (four words and 11 orders), a node's CPU list, or a histogram's bar.
 fn of_node(above: &str, line: &str) -> bool {
-    // `     2 -> 3     : 0        |` and the bar's end.
+    // `     2 -> 3     : 0        |` and the end of the bar.
     if line.ends_with('|') && above.contains(" -> ") && above.contains(" : ") {
         return line.trim().bytes().all(|c| matches!(c, b'|' | b'@' | b' ' | b'*'));
     }
@@ -138,7 +138,8 @@ fn of_node(above: &str, line: &str) -> bool {
     digits && (above.contains(" cpus:") || (above.contains(", zone") && have + more <= 15))
 }
 
-/// A stack in one line, broken at an arrow: `f+0x1/0x2 <=` and the next function, or the arrow first.
+/// Whether `line` continues a stack that was broken at an arrow: `f+0x1/0x2 <=` and the next function, or the arrow
+/// first.
 fn of_chain(above: &str, line: &str) -> bool {
     let arrow = |word: Option<&str>| matches!(word, Some("<=" | "<-" | "->" | "=>"));
     let chain =
@@ -147,7 +148,7 @@ fn of_chain(above: &str, line: &str) -> bool {
     ends != begins && chain(above) && (chain(line) || line.split_whitespace().count() <= 2)
 }
 
-/// Sentences of logs: (how the rest of one begins or ends, what the line above holds, what it does not hold yet).
+/// Broken sentences of logs: (how the second part begins, what the first part contains, what the first part lacks).
 const SENTENCES: &[(&str, &str, &str)] = &[
     ("than ", "INFO: task ", "seconds"),
     ("more than ", "INFO: task ", "seconds"),
@@ -173,7 +174,7 @@ const SENTENCES: &[(&str, &str, &str)] = &[
     ("Tainted:", "PID:", "ainted"),
 ];
 
-/// `#0: ffff888103b5f2f8`, behind the prefix of a log.
+/// Whether the text contains a held lock such as `#0: ffff888103b5f2f8`, also after a log's prefix.
 fn is_held_lock(text: &str) -> bool {
     text.split_once('#').and_then(|(_, rest)| rest.split_once(": ")).is_some_and(|(number, lock)| {
         !number.is_empty()
@@ -182,16 +183,16 @@ fn is_held_lock(text: &str) -> bool {
     })
 }
 
-/// Frames (the address on one line, the function or the module on the next) and sentences of logs.
+/// Whether `line` continues a frame (address on one line, function or module on the next) or a sentence of a log.
 fn of_report(above: &str, line: &str) -> bool {
     let line = line.trim();
-    // crash on 32-bit ARM ends each line so: `#0 [<c0b420ec>] (__schedule) from [<c0b423c8>]`.
+    // crash on 32-bit ARM ends complete lines like this: `#0 [<c0b420ec>] (__schedule) from [<c0b423c8>]`.
     let numbered = above.trim_start().starts_with('#') && above.contains(" from [<");
     if !numbered && (above.ends_with(">]") || above.ends_with(">] ?")) {
         let address = above.rsplit("[<").next().unwrap_or_default().trim_end_matches([']', '>', ' ', '?']);
         return address.bytes().all(|c| c.is_ascii_hexdigit()) && is_frame(line) && !line.starts_with("[<");
     }
-    // The prefix alone, of a log whose lines were broken behind it: `host kernel:`, `host kernel:  ?`.
+    // Only a prefix, in a log that was broken after it: `host kernel:`, `host kernel:  ?`.
     let prefix = above.trim_end_matches(['?', ' ']);
     if prefix.ends_with(" kernel:") || (prefix.len() < above.len() && prefix.ends_with(']') && prefix.starts_with('['))
     {
@@ -200,7 +201,7 @@ fn of_report(above: &str, line: &str) -> bool {
     if above.ends_with("INFO: task") {
         return line.contains(" blocked for");
     }
-    // A held lock of lockdep's: `#2: ffff888103 (&sbi->s_writepages_rwsem){++++}-{0:0}, at:` and the function below it.
+    // A lock held in lockdep's list: `#2: ffff888103 (&sbi->s_writepages_rwsem){++++}-{0:0}, at:`, then the function.
     if is_held_lock(above) && !above.contains(", at: ") {
         return above.ends_with(", at:") && is_frame(line)
             || line.starts_with('(') && line.contains("){")
@@ -212,7 +213,7 @@ fn of_report(above: &str, line: &str) -> bool {
             && module.contains(|c: char| c.is_ascii_lowercase());
         return named && is_frame(above);
     }
-    // Before the path stands less of the sentence than mail leaves of others.
+    // A sentence broken before the path is shorter than the other broken lines.
     (above.len() >= SHORTEST || above.ends_with("\"echo 0 >"))
         && SENTENCES
             .iter()
@@ -299,7 +300,7 @@ mod tests {
                 2,
             ),
             (&["         0 -> 1          : 0        |", "|", "  2 -> 3 : 65 |***", "|"], 2),
-            (&["text that says nothing", "more of it"], 2),
+            (&["text without a table", "more text"], 2),
         ] {
             assert_eq!(joined(lines).len(), left, "{:?}", joined(lines));
         }

@@ -1,8 +1,8 @@
-//! atop and PCP's `pcp atop`: the lines of resources, `CPU | sys 3% | user 9% | ...`. Versions differ in which fields
-//! they print and in their order, so fields are read by name.
+//! Reads atop and PCP's `pcp atop`: the lines of resources, `CPU | sys 3% | user 9% | ...`. Fields and their order
+//! differ between versions, so fields are read by name.
 //!
-//! Counts are per interval, or per second where they end in `/s`; percentages of the CPU add up to 100 times the
-//! number of CPUs. `avio` is busy time by request, which the busy time and the requests already tell.
+//! Counts are per interval, or per second if they end in `/s`; percentages of the CPU sum to 100 times the number of
+//! CPUs. `avio` is ignored: it is busy time per request, and both are printed as well.
 
 use super::interval::Intervals;
 use super::scaled;
@@ -40,7 +40,7 @@ fn label(text: &str) -> Option<&'static str> {
     rest.contains('|').then_some(label)
 }
 
-/// `ATOP - host   2020/01/02  10:20:30   ------   10s elapsed`: the end of the interval and its length.
+/// End and length of the interval in `ATOP - host   2020/01/02  10:20:30   ------   10s elapsed`.
 fn header(text: &str) -> Option<(Option<When>, Option<i64>)> {
     let words: Vec<&str> = text.split_whitespace().collect();
     (*words.first()? == "ATOP").then_some(())?;
@@ -56,7 +56,7 @@ fn header(text: &str) -> Option<(Option<When>, Option<i64>)> {
     Some((when, elapsed))
 }
 
-/// `10s`, `1m0s`, `2h3m4s`.
+/// Parses `10s`, `1m0s` or `2h3m4s`.
 fn elapsed_ns(text: &str) -> Option<i64> {
     let (mut rest, mut seconds) = (text, 0_i64);
     while !rest.is_empty() {
@@ -75,7 +75,7 @@ fn elapsed_ns(text: &str) -> Option<i64> {
     seconds.checked_mul(SECOND_NS).filter(|ns| *ns > 0)
 }
 
-/// The fields of a line: name, value with its unit.
+/// The fields of a line: name, and value with its unit.
 fn fields(text: &str) -> Vec<(&str, &str)> {
     let cells = text.split('|').skip(1).map(str::trim).filter(|cell| !cell.is_empty());
     cells
@@ -83,7 +83,7 @@ fn fields(text: &str) -> Vec<(&str, &str)> {
         .collect()
 }
 
-/// A count within the interval: `8002/s` is a rate, `47` is not. `1e5` and `12K` occur where the field is narrow.
+/// A count within the interval: `8002/s` is a rate, `47` is a count. Narrow fields may contain `1e5` or `12K`.
 fn counted(value: &str, seconds: f64) -> Option<f64> {
     match value.strip_suffix("/s") {
         Some(rate) => Some(number(rate).or_else(|| scaled(rate, 1.0))? * seconds),
@@ -107,7 +107,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             seen = vec!["header".to_owned()];
         } else if let Some(label) = label(text) {
             let fields = fields(text);
-            // A device and a label come once in an interval.
+            // A repeated device or label begins the next interval.
             let name = fields.first().filter(|(_, value)| value.is_empty()).map_or("", |(name, _)| name);
             let key = format!("{label} {name}");
             if seen.is_empty() || (label != "cpu" && label != "NET" && seen.contains(&key)) {
@@ -126,8 +126,8 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     if !stamped {
         b.gap(
             "interval of atop",
-            "no header gives the interval: 10 s are assumed, atop's default",
-            "paste the line ATOP - ... elapsed with it",
+            "no header states the interval: 10 s are assumed, atop's default",
+            "include the line ATOP - ... elapsed",
         );
     }
     intervals.leave(b, "atop");
@@ -156,7 +156,7 @@ fn resource(
             ];
             let values: Vec<(&str, f64)> =
                 names.iter().filter_map(|(atop, name)| Some((*name, percent(atop)?))).collect();
-            // All CPUs together: brought to the share of one.
+            // The sum of all CPUs: divided to get the mean of one CPU.
             let cpus = (values.iter().map(|(_, value)| value).sum::<f64>() / 100.0).round().max(1.0);
             if values.len() < 3 {
                 return Err(ImportError::line(line, "sys, user and idle in percent"));
@@ -236,7 +236,7 @@ fn levels(names: &[(&str, Column)], fields: &[(&str, &str)], intervals: &mut Int
     intervals.row(b, Table::Meminfo, &Entity::default(), &cells);
 }
 
-/// `DSK | sda | busy 84% | read 0/s | write 1845/s | MBr/s 0.0 | MBw/s 7.2 | avq 1.49 | avio 0.45 ms`.
+/// Reads `DSK | sda | busy 84% | read 0/s | write 1845/s | MBr/s 0.0 | MBw/s 7.2 | avq 1.49 | avio 0.45 ms`.
 fn device(
     line: &Line<'_>,
     fields: &[(&str, &str)],
@@ -255,7 +255,7 @@ fn device(
     values.extend(writes.map(|value| ("w", value)));
     values.extend(of("busy").and_then(|value| number(value.trim_end_matches('%'))).map(|value| ("util", value)));
     values.extend(of("avq").and_then(number).map(|value| ("aqu-sz", value)));
-    // Mebibytes by second; versions before 2.0 have only the size of a request, in KiB.
+    // MiB per second; versions before 2.0 only print the size of a request, in KiB.
     let megabytes = |key: &str| of(key).and_then(number).map(|value| value * 1024.0);
     let by_size = |key: &str, rate: Option<f64>| Some(of(key).and_then(number)? * rate?);
     values.extend(megabytes("MBr/s").or_else(|| by_size("KiB/r", reads)).map(|value| ("rkB", value)));
@@ -269,7 +269,7 @@ mod tests {
     use super::{counted, elapsed_ns, header, label};
 
     #[test]
-    fn headers_labels_and_values() {
+    fn headers_labels_and_values_parse() {
         let (when, elapsed) = header("ATOP - db1   2026/11/22  10:20:30   ------   1m10s elapsed").expect("a header");
         assert!(when.is_some());
         assert_eq!(elapsed, Some(70_000_000_000));

@@ -1,4 +1,4 @@
-//! systemd-cgtop: memory and processor time of each control group. It prints no limit and no wait, so that it excludes nothing.
+//! Reads systemd-cgtop: memory of each control group. It prints no limits and no waits, so it cannot exclude a cause.
 
 use super::scaled;
 use crate::builder::{Builder, Cell};
@@ -11,7 +11,7 @@ use flatwater_recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "systemd-cgtop",
-    sentence: "systemd-cgtop: memory of each control group; its rates of processor time and I/O are passed over.",
+    sentence: "systemd-cgtop: memory of each control group; its CPU and I/O rates are passed over.",
     kind: FormatKind::Unjudged,
     detect: |cursor| if is_header(cursor.next_text()) { 94 } else { 0 },
     read,
@@ -24,8 +24,8 @@ fn is_header(text: &str) -> bool {
         && text.contains("Memory")
 }
 
-/// `/system.slice/db.service   33   70.2   1.0G   1.0M   86.0M`: (group, its memory); `-` is unknown. Old versions call the
-/// tasks `Proc` and leave out the last columns.
+/// Group and memory of `/system.slice/db.service   33   70.2   1.0G   1.0M   86.0M`; `-` is unknown. Old versions call
+/// the tasks `Proc` and omit the last columns.
 fn row(text: &str) -> Option<(&str, Option<i64>)> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let [group, tasks, cpu, memory, ..] = *words.as_slice() else { return None };
@@ -60,13 +60,13 @@ mod tests {
     use flatwater_recording::schema::cgroup;
 
     #[test]
-    fn groups_with_their_memory() {
+    fn memory_of_groups_is_read() {
         let text = "Control Group                 Tasks   %CPU   Memory  Input/s Output/s\n/                      312   95.1     3.1G     1.2M    88.4M\n/init.scope              1      -        -        -        -\nsystem.slice/db.service 33   70.2     1.0G     1.0M    86.0M\n";
         let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
         let table = made.table(Table::Cgroup).expect("a table");
         let found: Vec<_> =
             table.by_entity().map(|(entity, rows)| (entity.name.clone(), rows.last(cgroup::USAGE_BYTES))).collect();
         assert!(found.contains(&("system.slice/db.service".to_owned(), Some(1 << 30))), "{found:?}");
-        assert_eq!(found.len(), 2, "what is unknown is not 0");
+        assert_eq!(found.len(), 2, "unknown is not 0");
     }
 }

@@ -1,4 +1,5 @@
-//! collectl's brief lines, and `pcp collectl`'s: a row for each interval under `#cpu sys inter  ctxsw KBRead ...`.
+//! Reads the brief lines of collectl and `pcp collectl`: a row for each interval below
+//! `#cpu sys inter  ctxsw KBRead ...`.
 
 use super::interval::Intervals;
 use super::scaled;
@@ -24,12 +25,12 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// `#<--------CPU--------><----------Disks----------->`.
+/// Whether the line is `#<--------CPU--------><----------Disks----------->`.
 fn is_groups(text: &str) -> bool {
     text.starts_with('#') && text.contains("<--") && text.contains("-->")
 }
 
-/// The names below the groups; `cpu` and `KBRead` tell collectl's from others'.
+/// The names of the columns, below the groups; `cpu`, `KBRead` or `Free` identify collectl.
 fn columns(text: &str) -> Option<Vec<&str>> {
     let words: Vec<&str> = text.trim().strip_prefix('#')?.split_whitespace().collect();
     let known = ["cpu", "KBRead", "Free"].iter().any(|name| words.contains(name)) && words.len() >= 4;
@@ -61,7 +62,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     if !timed {
         b.gap(
             "interval of collectl",
-            "the rows carry no time: one second between them is assumed, collectl's own",
+            "the rows have no times: one second between them is assumed, collectl's default",
             "collectl -oT",
         );
     }
@@ -92,7 +93,7 @@ fn row(line: &Line<'_>, names: &[&str], intervals: &mut Intervals, b: &mut Build
     });
     intervals.next(when, None);
     if let (Some(busy), Some(system)) = (value("cpu"), value("sys")) {
-        // `cpu` is all but idle and wait; how those two share the rest is not printed.
+        // `cpu` is the time that is neither idle nor iowait; the line does not separate these two.
         let values = [("system", system), ("user", (busy - system).max(0.0)), ("idle", (100.0 - busy).max(0.0))];
         intervals.report(b, Report::Cpu, &Entity::named("all"), &values);
         b.gap("time in which CPUs waited for I/O", "collectl's brief lines count it as idle", "collectl -sC, vmstat 1");

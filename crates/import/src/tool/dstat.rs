@@ -1,4 +1,4 @@
-//! dstat (and pcp-dstat, dool): groups of columns between bars, under a line that names the groups.
+//! Reads dstat, pcp dstat and dool: groups of columns between bars, below a line that names the groups.
 
 use super::interval::Intervals;
 use super::scaled;
@@ -23,7 +23,7 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// `----total-usage---- -dsk/total- ---paging--` -> the names without their lines.
+/// The names of groups in `----total-usage---- -dsk/total- ---paging--`.
 fn groups(text: &str) -> Option<Vec<&str>> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let ruled = words.iter().all(|word| word.starts_with('-') || word.ends_with('-'));
@@ -31,7 +31,7 @@ fn groups(text: &str) -> Option<Vec<&str>> {
         .then(|| words.iter().map(|word| word.trim_matches('-')).collect())
 }
 
-/// The names between bars.
+/// The names of columns in each group.
 fn columns(text: &str) -> Option<Vec<Vec<&str>>> {
     let groups: Vec<Vec<&str>> = text.split(['|', ':']).map(|group| group.split_whitespace().collect()).collect();
     let named = groups
@@ -51,7 +51,7 @@ fn columns(text: &str) -> Option<Vec<Vec<&str>>> {
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut intervals = Intervals::new(b, "dstat", SECOND_NS);
     let (mut titles, mut names): (Vec<&str>, Vec<Vec<&str>>) = (Vec::new(), Vec::new());
-    // The first row is of the time since boot.
+    // The first row is a mean since boot.
     let mut first = true;
     while let Some(line) = cursor.peek() {
         if let Some(found) = groups(line.text) {
@@ -124,7 +124,7 @@ fn group(title: &str, pairs: &[(&str, f64)], intervals: &mut Intervals, b: &mut 
         };
         intervals.report(b, Report::Disk, &device, &values);
     } else if let (Some(read), Some(written)) = (of("in"), of("out")) {
-        // Bytes by second; the kernel counts pages.
+        // Bytes per second; the kernel counts pages.
         let page_bytes = b.machine.page_size_bytes() as f64;
         let pages = |bytes: f64| Cell::Rise(bytes * seconds / page_bytes);
         intervals.row(
@@ -170,7 +170,7 @@ mod tests {
     use super::{columns, groups};
 
     #[test]
-    fn the_two_lines_over_the_rows() {
+    fn groups_and_columns_above_the_rows_parse() {
         assert_eq!(
             groups("----total-usage---- -dsk/total- ---paging--"),
             Some(vec!["total-usage", "dsk/total", "paging"])

@@ -1,7 +1,6 @@
-//! The head of htop as text: meters of memory and swap, load averages. Its processes are read as those of `ps`.
+//! Reads the head of htop as text: meters of memory and swap, load averages. `processes` reads the list below.
 //!
-//! The bars of processors show computing alone, or waiting for I/O with it, by a setting that the text does not tell: they are
-//! passed over.
+//! The bars of CPUs are passed over: a setting that the text does not show decides whether they include I/O wait.
 
 use super::interval::Intervals;
 use super::scaled;
@@ -27,7 +26,7 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// `Mem[|||||||||2.91G/7.76G]` -> bytes used, of how many.
+/// Used and total bytes of `Mem[|||||||||2.91G/7.76G]`.
 fn meter(text: &str, name: &str) -> Option<(i64, i64)> {
     let (_, rest) = text.split_once(name)?;
     let inner = rest.strip_prefix('[')?.split(']').next()?;
@@ -35,7 +34,7 @@ fn meter(text: &str, name: &str) -> Option<(i64, i64)> {
     Some((rounded(scaled(used, 1.0)?), rounded(scaled(total, 1.0)?)))
 }
 
-/// `  1[||||||    35.2%]   Tasks: 95, 240 thr; 2 running`, `CPU[||   4.0%]`.
+/// Whether the line is `  1[||||||    35.2%]   Tasks: 95, 240 thr; 2 running` or `CPU[||   4.0%]`.
 fn is_cpu(text: &str) -> bool {
     let Some((name, rest)) = text.trim_start().split_once('[') else { return false };
     let name = name.trim();
@@ -64,7 +63,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             break;
         }
         cursor.take();
-        // What htop calls used leaves the cache out: the rest can be had.
+        // htop's used memory excludes the cache, so everything else is available.
         if let Some((used, total)) = memory {
             let cells = [
                 (meminfo::MEM_TOTAL_BYTES, Cell::Gauge(total)),
@@ -100,14 +99,14 @@ mod tests {
     use flatwater_recording::schema::{cpu, meminfo};
 
     #[test]
-    fn meters_are_told_from_other_brackets() {
+    fn meters_are_distinguished_from_other_brackets() {
         assert_eq!(meter("  Mem[|||||||||512M/2.00G]   Uptime: 12 days", "Mem"), Some((1 << 29, 1 << 31)));
         assert!(is_cpu("    0[||||||   35.2%]   Tasks: 95, 240 thr") && !is_cpu("[   12.3] usb 1-1: 4%"));
         assert!(!is_cpu("Call Trace: [schedule+969/1504]"));
     }
 
     #[test]
-    fn the_head_is_memory_swap_and_load() {
+    fn memory_swap_and_load_of_the_head_are_read() {
         let text = "    0[||||      35.2%]   Tasks: 95, 240 thr; 2 running\n    1[||         4.1%]   Load average: 8.02 7.45 6.33\n  Mem[||||||||512M/2.00G]   Uptime: 12 days, 03:22:11\n  Swp[|       128M/1.00G]\n\n    PID USER      PRI  NI  VIRT   RES   SHR S CPU% MEM%   TIME+  Command\n   1234 mysql      20   0 3412M 1890M 12044 D 12.0 23.8  8h12:33 /usr/sbin/mysqld\n";
         let made = import_texts(&[("f".to_owned(), text.into())]).expect("read").recording;
         let (_, rows) = made.table(Table::Meminfo).expect("memory").by_entity().next().expect("a row");

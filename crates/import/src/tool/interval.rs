@@ -1,4 +1,4 @@
-//! Rows that are means over an interval: when each begins and ends.
+//! Determines beginning and end of the interval of rows that are means.
 
 use std::collections::HashMap;
 
@@ -8,18 +8,19 @@ use crate::sar::{Interval, push};
 use crate::when::{SECOND_NS, When};
 use flatwater_recording::{ColumnKey, Entity, Table};
 
-/// One interval of a monitor's output.
+/// The intervals of a monitor's output.
 pub struct Intervals {
     track: Track,
-    /// End of the interval under way.
+    /// End of the current interval.
     at: i64,
     step: i64,
-    /// What had a row already: its counters began.
+    /// Tables and entities that already have a row, so that their counters have begun.
     begun: HashMap<(&'static str, String), i64>,
 }
 
 impl Intervals {
-    /// Begins at the time that the file gave, or at its own start; `step_ns` is how long an interval is where nothing says.
+    /// Begins at the last time in the file, else at the start of the log. `step_ns` is the default length of an
+    /// interval.
     pub fn new(b: &mut Builder, format: &'static str, step_ns: i64) -> Intervals {
         if let Some((track, last)) = b.resumed(format).filter(|_| b.moment.is_none()) {
             return Intervals { track, at: last, step: step_ns, begun: HashMap::new() };
@@ -32,7 +33,7 @@ impl Intervals {
         Intervals { track, at, step: step_ns, begun: HashMap::new() }
     }
 
-    /// The next interval ends at `when`, where the row says so, or one step on.
+    /// Begins the next interval, which ends at `when` if that is later, otherwise one step later.
     pub fn next(&mut self, when: Option<When>, step_ns: Option<i64>) {
         self.step = step_ns.filter(|step| *step > 0).unwrap_or(self.step);
         self.at = match when {
@@ -46,14 +47,14 @@ impl Intervals {
         self.step as f64 / SECOND_NS as f64
     }
 
-    /// Values of sysstat's names for a report.
+    /// Adds values with sysstat's names for a report.
     pub fn report(&mut self, b: &mut Builder, report: Report, entity: &Entity, values: &[(&str, f64)]) {
         let first = self.begun.insert((kind(report), entity.name.clone()), self.at).is_none();
         let interval = Interval { first, from: self.at.saturating_sub(self.step), to: self.at };
         push(b, self.track, &interval, report, entity, values);
     }
 
-    /// Levels, or rises within this interval, of columns of the schema.
+    /// Adds levels, or increases within this interval, with columns of the schema.
     pub fn row<N: ColumnKey + Copy>(&mut self, b: &mut Builder, table: Table, entity: &Entity, cells: &[(N, Cell)]) {
         let first = self.begun.insert((table.name(), entity.name.clone()), self.at).is_none();
         if first {
@@ -64,7 +65,7 @@ impl Intervals {
         b.row((self.track, self.at), table, entity, cells);
     }
 
-    /// What follows after a break continues from here.
+    /// Lets the table continue here after a break.
     pub fn leave(self, b: &mut Builder, format: &'static str) {
         b.leave(format, self.track, self.at);
     }

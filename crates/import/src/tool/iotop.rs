@@ -1,4 +1,4 @@
-//! iotop in batch mode (`-b`, `-o`, `-P`, `-a`): what each program read and wrote, and how much of its time it waited for I/O.
+//! Reads iotop in batch mode (`-b`, `-o`, `-P`, `-a`): reads, writes and I/O wait of each program.
 
 use super::interval::Intervals;
 use super::scaled;
@@ -13,7 +13,7 @@ use flatwater_recording::{Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "iotop",
-    sentence: "iotop -b: reads, writes and the share of time in which each program waited for I/O.",
+    sentence: "iotop -b: reads, writes and percentage of I/O wait of each program.",
     kind: FormatKind::Judged,
     detect: |cursor| match cursor.next_text() {
         text if is_total(text) || is_header(text) => 94,
@@ -22,7 +22,8 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// `Total DISK READ :  0.00 B/s | Total DISK WRITE :  455.14 K/s`, `Actual DISK READ: ...`, with a time before it by `-t`.
+/// Whether the line is `Total DISK READ :  0.00 B/s | Total DISK WRITE :  455.14 K/s` or `Actual DISK READ: ...`; `-t`
+/// puts a time before it.
 fn is_total(text: &str) -> bool {
     (text.contains("Total DISK READ") || text.contains("Actual DISK READ") || text.contains("Current DISK READ"))
         && text.contains("DISK WRITE")
@@ -36,7 +37,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut intervals = Intervals::new(b, "iotop", SECOND_NS);
     let accumulated = b.command.as_deref().is_some_and(|command| command.split_whitespace().any(|word| word == "-a"));
     if accumulated {
-        b.note("iotop -a sums up from its start: bytes and shares of the last report are those of the whole time");
+        b.note("iotop -a sums from its start: bytes and percentages of the last report cover the whole time");
     }
     let mut begun = false;
     while let Some(line) = cursor.peek() {
@@ -56,7 +57,8 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
                 (workload::READ_BYTES, Cell::Rise(row.read * seconds)),
                 (workload::WRITE_BYTES, Cell::Rise(row.written * seconds)),
             ];
-            // Delay accounting: shares of the interval. 4.19 and later print `?unavailable?` unless it is switched on.
+            // Delay accounting, in percent of the interval. Kernels since 4.19 print `?unavailable?` unless it is
+            // enabled.
             cells.extend(row.io.map(|share| (workload::IO_DELAY_NS, Cell::Rise(share * 1e7 * seconds))));
             cells.extend(row.swap_in.map(|share| (workload::SWAP_IN_DELAY_NS, Cell::Rise(share * 1e7 * seconds))));
             intervals.row(b, Table::Workload, &entity, &cells);
@@ -78,7 +80,7 @@ struct Row<'a> {
     command: &'a str,
 }
 
-/// `9842 be/4 root  0.00 B/s  227.57 K/s  0.00 % 99.99 % agent`; a time before it by `-t`.
+/// Parses `9842 be/4 root  0.00 B/s  227.57 K/s  0.00 % 99.99 % agent`; `-t` puts a time before it.
 fn row<'a>(line: &Line<'a>) -> Option<Row<'a>> {
     let mut words = line.words();
     if words.first().is_some_and(|word| clock(word).is_some()) {
@@ -88,7 +90,7 @@ fn row<'a>(line: &Line<'a>) -> Option<Row<'a>> {
         words.iter().position(|word| ["be/", "rt/", "idle", "?dif", "?sys"].iter().any(|p| word.starts_with(p)))?;
     let pid = words.get(priority.checked_sub(1)?)?;
     pid.bytes().all(|c| c.is_ascii_digit()).then_some(())?;
-    // The user's name may hold blanks: the first pair of a number and a unit is what it read.
+    // The name of a user may contain blanks: the first number with a unit is the read rate.
     let rate = |at: usize| {
         let unit = words.get(at + 1)?.trim_end_matches("/s");
         scaled(&format!("{}{unit}", words.get(at)?), 1.0).filter(|_| matches!(unit, "B" | "K" | "M" | "G" | "T"))
@@ -102,7 +104,7 @@ fn row<'a>(line: &Line<'a>) -> Option<Row<'a>> {
     Some(Row { pid, read: rate(first)?, written: rate(first + 2)?, swap_in, io, command })
 }
 
-/// A row's command on a line of its own, where a mail program broke the row.
+/// Whether the line is only the command of a row, which a mail program broke.
 fn is_wrapped_command(text: &str) -> bool {
     let text = text.trim();
     text.starts_with('[') && text.ends_with(']') && !text.contains(' ')
@@ -115,7 +117,7 @@ mod tests {
     use flatwater_recording::schema::workload;
 
     #[test]
-    fn rows_with_and_without_a_command_or_delays() {
+    fn rows_without_command_or_delays_are_read_too() {
         let text = "Total DISK READ :       0.00 B/s | Total DISK WRITE :     455.14 K/s\n\
             Actual DISK READ:       0.00 B/s | Actual DISK WRITE:     227.57 K/s\n\
             \x20 TID  PRIO  USER     DISK READ  DISK WRITE  SWAPIN      IO    COMMAND\n\

@@ -1,5 +1,5 @@
-//! Monitors that print many resources at once, one file each; `interval` turns their means into the recording's counters
-//! as sar's are.
+//! Monitors that print several resources at once, one file each. `interval` turns their means into counters, as `sar`
+//! does.
 
 mod atop;
 mod cgtop;
@@ -23,7 +23,8 @@ pub use nmon::IMPORTER as NMON;
 pub use processes::IMPORTER as PROCESSES;
 pub use top::IMPORTER as TOP;
 
-/// `251.4G`, `28.7M`, `512K`, `12`: a number with a decimal factor of 1024, in `bare` units where it has none.
+/// Parses a number with a suffix that is a power of 1024: `251.4G`, `28.7M`, `512K`; a number without a suffix is
+/// multiplied by `bare`.
 fn scaled(text: &str, bare: f64) -> Option<f64> {
     crate::number::size(text, bare).map(|value| value as f64)
 }

@@ -1,4 +1,5 @@
-//! nmon's files (`nmon -f`): a line of names for each kind, then values by `T0001`, whose time a ZZZZ line gives.
+//! Reads nmon's files (`nmon -f`): a line of names for each kind, then values for `T0001`, whose time is in a ZZZZ
+//! line.
 
 use std::collections::HashMap;
 
@@ -29,7 +30,7 @@ fn is_line(text: &str) -> bool {
     fields.next().is_some_and(|kind| KINDS.contains(&kind)) && fields.next().is_some()
 }
 
-/// `ZZZZ,T0001,10:00:00,22-NOV-2026`.
+/// Parses `ZZZZ,T0001,10:00:00,22-NOV-2026`.
 fn stamp(fields: &[&str]) -> Option<When> {
     let time = clock(fields.get(2)?)?;
     let mut day = fields.get(3)?.split('-');
@@ -49,7 +50,7 @@ const MEMORY: &[(&str, Column)] = &[
     ("swapcached", meminfo::SWAP_CACHED_BYTES),
 ];
 
-/// Of VM: counts within the interval, under the names of /proc/vmstat.
+/// Columns of VM: counts within the interval, with the names of /proc/vmstat.
 const PAGING: &[(&str, Column)] = &[
     ("pgpgin", vmstat::PGPGIN),
     ("pgpgout", vmstat::PGPGOUT),
@@ -115,7 +116,7 @@ fn tell(kind: &str, values: &[(&str, f64)], intervals: &mut Intervals, b: &mut B
             let shares: Vec<(&str, f64)> = known.iter().filter_map(|(nmon, name)| Some((*name, of(nmon)?))).collect();
             intervals.report(b, Report::Cpu, &Entity::named("all"), &shares);
         }
-        // MB, of 2^20 bytes.
+        // MB of 2^20 bytes.
         "MEM" => {
             let cells = named(MEMORY, &|value| Cell::Gauge(rounded(value * 1_048_576.0)));
             intervals.row(b, Table::Meminfo, &Entity::default(), &cells);

@@ -1,7 +1,7 @@
-//! ps and top's list of processes: which tasks are in state D, and in which wait channel.
+//! Reads the process lists of ps and top: tasks in state D, and their wait channels.
 //!
-//! Columns are found by the header's names; a list without a header is taken for `ps ax`. The other columns say nothing
-//! about stalls.
+//! Columns are found by the names in the header; a list without a header is read as `ps ax`, `ps aux`, top or `ps -o`.
+//! Other columns contain nothing about stalls.
 
 use crate::builder::Builder;
 use crate::error::ImportError;
@@ -28,7 +28,7 @@ struct Header {
     pid: usize,
     state: Option<usize>,
     channel: Option<usize>,
-    /// Share of a processor (top).
+    /// CPU usage in percent (top).
     share: Option<usize>,
     command: usize,
 }
@@ -44,11 +44,11 @@ fn header(text: &str) -> Option<Header> {
         command: at(&["COMMAND", "CMD", "COMM", "Command"])?,
     };
     let upper = words.iter().filter(|word| word.chars().all(|c| c.is_ascii_uppercase() || "%+_/".contains(c))).count();
-    // A process list has little else than capitals over it; bcc's tools have COMM and PID too.
+    // Headers of process lists are mostly capitals; tools of bcc print COMM and PID too.
     ((header.state.is_some() || header.channel.is_some()) && upper * 4 >= words.len() * 3).then_some(header)
 }
 
-/// `  1348 pts/0    D      0:33 dd if=/dev/zero`: pid, state, command.
+/// Pid, state and command of `  1348 pts/0    D      0:33 dd if=/dev/zero`.
 fn of_ax(text: &str) -> Option<(u32, char, &str)> {
     let mut words = text.split_whitespace();
     let (pid, terminal, state, time) = (words.next()?, words.next()?, words.next()?, words.next()?);
@@ -58,7 +58,8 @@ fn of_ax(text: &str) -> Option<(u32, char, &str)> {
     Some((pid.parse().ok()?, letter, words.next()?))
 }
 
-/// `root  21629  0.0  0.0  42336  1784 ?  D  May15  0:00 /sbin/mount.nfs ...`, which `ps aux | grep` leaves without its header.
+/// Pid, state and command of `root  21629  0.0  0.0  42336  1784 ?  D  May15  0:00 /sbin/mount.nfs ...`:
+/// `ps aux | grep` drops the header.
 fn of_aux(text: &str) -> Option<(u32, char, &str)> {
     let words: Vec<&str> = text.split_whitespace().take(11).collect();
     let [_, pid, cpu, memory, virtual_kib, resident_kib, terminal, state, _, time, command] = words.as_slice() else {
@@ -71,10 +72,10 @@ fn of_aux(text: &str) -> Option<(u32, char, &str)> {
     Some((pid.parse().ok()?, letter, command))
 }
 
-/// Columns of top's list as it comes: PID USER PR NI VIRT RES SHR S %CPU %MEM TIME+ COMMAND.
+/// The default columns of top: PID USER PR NI VIRT RES SHR S %CPU %MEM TIME+ COMMAND.
 const OF_TOP: Header = Header { pid: 0, state: Some(7), channel: None, share: Some(8), command: 11 };
 
-/// `3326 root  20  0  0  0  0 R 100.0  0.0  0:16.40 kswapd4`, which `grep` and whoever pastes leave without its header.
+/// Whether the line is `3326 root  20  0  0  0  0 R 100.0  0.0  0:16.40 kswapd4`, a row of top without its header.
 fn is_of_top(text: &str) -> bool {
     let words: Vec<&str> = text.split_whitespace().take(12).collect();
     let [pid, _, priority, nice, virtual_kib, resident_kib, shared_kib, state, cpu, memory, time, _] = words.as_slice()
@@ -89,8 +90,8 @@ fn is_of_top(text: &str) -> bool {
     pid.parse::<u32>().is_ok() && sizes && ranks && shares && letter && time.contains(':') && time.contains('.')
 }
 
-/// A row of `ps -o` in any order and without a header: a task in D, its number, and a function of the kernel that it sleeps
-/// in. State, pid, channel, command.
+/// State, pid, wait channel and command of a row of `ps -o` without a header, with its columns in any order: a task in
+/// D, its pid, and a kernel function in which it sleeps.
 fn of_shape(text: &str) -> Option<(u32, char, &str, &str)> {
     let words: Vec<&str> = text.split_whitespace().take(WORDS_MAX + 1).collect();
     if !(4..=WORDS_MAX).contains(&words.len()) {
@@ -102,14 +103,14 @@ fn of_shape(text: &str) -> Option<(u32, char, &str, &str)> {
     let state = words.iter().position(|word| is_waiting(word))?;
     let channel = words.iter().position(|word| is_channel(word))?;
     let pid = words.iter().find_map(|word| word.parse::<u32>().ok())?;
-    // Where ps prints the arguments too they stand last; a name stands before or behind the figures.
+    // Arguments are last if ps prints them; a name is before or after the numbers.
     let is_name =
         |at: usize, word: &str| at != state && at != channel && word.starts_with(|c: char| c.is_ascii_alphabetic());
     let command = words.iter().enumerate().rev().find(|(at, word)| is_name(*at, word) && !word.contains('='))?.1;
     Some((pid, 'D', *words.get(channel)?, command))
 }
 
-/// Columns of a list of processes whose order is not known.
+/// Maximum words of a row with unknown columns.
 const WORDS_MAX: usize = 16;
 
 fn is_state(letter: char) -> bool {
@@ -150,7 +151,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// kswapd while it computes: how much of a processor reclaim in the background takes.
+/// A sample of kswapd while it runs: the CPU usage of background reclaim.
 fn reclaimer(line: &Line<'_>, header: Header, pid: u32, command: &str) -> Option<SampledTask> {
     let name = command.trim_matches(['[', ']']);
     name.starts_with("kswapd").then_some(())?;
@@ -175,7 +176,7 @@ mod tests {
     use super::{header, is_of_top, of_aux, of_ax, of_shape};
 
     #[test]
-    fn headers_and_lists_without_one() {
+    fn headers_and_rows_of_ps_without_header_parse() {
         for text in [
             "  PID STAT WCHAN  COMMAND",
             "USER PID %CPU %MEM VSZ RSS TTY STAT START TIME COMMAND",
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_without_a_header_in_any_order() {
+    fn rows_of_top_and_of_unknown_columns_parse() {
         assert!(is_of_top("   41 root      20   0       0      0      0 R  97.0   0.0   3:16.40 kswapd0"));
         assert!(is_of_top("  912 db        20   0   12.3g   9.1g   4096 S   1.3  55.0  99:16.40 mysqld"));
         assert!(!is_of_top("  912 db 20 0 12.3g 9.1g 4096 sda 1.3 55.0 99 mysqld"));

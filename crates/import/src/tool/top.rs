@@ -1,4 +1,4 @@
-//! top and htop in batch mode: the lines over the processes, and which of those are in state D.
+//! Reads the head of top in batch mode, and of uptime. `processes` reads the list below.
 
 use super::interval::Intervals;
 use super::scaled;
@@ -14,7 +14,7 @@ use flatwater_recording::{Column, Entity, Table};
 
 pub const IMPORTER: Importer = Importer {
     name: "top",
-    sentence: "top's and uptime's head: load, CPU, memory and swap; top's processes in state D.",
+    sentence: "The head of top and uptime: load, CPU, memory and swap; processes of top in state D.",
     kind: FormatKind::Judged,
     detect: |cursor| match cursor.next_text().trim_start() {
         text if text.starts_with("top - ") => 90,
@@ -25,19 +25,19 @@ pub const IMPORTER: Importer = Importer {
     read,
 };
 
-/// `Tasks: 123 total, 1 running, ...`, `Threads: ...`.
+/// Whether the line is `Tasks: 123 total, 1 running, ...` or `Threads: ...`.
 fn is_tasks(text: &str) -> bool {
     ["Tasks:", "Threads:"].iter().any(|start| text.starts_with(start))
         && text.contains(" total")
         && text.contains("running")
 }
 
-/// `%Cpu(s):  1.2 us, ...`, `Cpu(s):  1.2%us, ...`, `%Cpu0  : ...`.
+/// Whether the line is `%Cpu(s):  1.2 us, ...`, `Cpu(s):  1.2%us, ...` or `%Cpu0  : ...`.
 fn is_cpu(text: &str) -> bool {
     (text.starts_with("%Cpu") || text.starts_with("Cpu")) && text.contains(':') && text.contains("id")
 }
 
-/// `load average: 0.10, 0.20, 0.30` and `load averages: 2.091 2.048 1.947`, with a time before it.
+/// Parses `load average: 0.10, 0.20, 0.30` and `load averages: 2.091 2.048 1.947`, with the time before it.
 fn load(text: &str) -> Option<(Option<i64>, [f64; 3])> {
     let (before, rest) = text.split_once("load average")?;
     let rest = rest.trim_start_matches('s').strip_prefix(':')?;
@@ -46,7 +46,8 @@ fn load(text: &str) -> Option<(Option<i64>, [f64; 3])> {
     Some((before.split_whitespace().find_map(|word| clock(word).filter(|_| word.matches(':').count() == 2)), loads))
 }
 
-/// `KiB Mem : 16384 total, 512 free, ...`, `MiB Swap: ...`, `Mem:  16384k total, ...`: swap or not, (bytes, name).
+/// Parses `KiB Mem : 16384 total, 512 free, ...`, `MiB Swap: ...` or `Mem:  16384k total, ...`: whether it is swap, and
+/// pairs of bytes and name.
 fn memory(text: &str) -> Option<(bool, Vec<(f64, &str)>)> {
     let (head, rest) = text.split_once(':')?;
     let mut words = head.split_whitespace();
@@ -91,7 +92,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
                 intervals.next(None, None);
                 begun = true;
             }
-            // A line for each CPU (`1` in top) stands instead of that of all.
+            // With `1`, top prints a line for each CPU instead of one for all.
             if text.starts_with("%Cpu(s)") || text.starts_with("Cpu(s)") {
                 let values = shares(text);
                 intervals.report(b, Report::Cpu, &Entity::named("all"), &values);
@@ -120,7 +121,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Shares of all processors together, from a line of each. A screen may show some of them only: of those, then.
+/// The mean of the lines of single CPUs. A screen may show only some of the CPUs.
 fn mean(each: &[Vec<(&'static str, f64)>]) -> Vec<(&'static str, f64)> {
     let mut sums: Vec<(&'static str, f64)> = Vec::new();
     for (name, value) in each.iter().flatten() {
@@ -132,7 +133,7 @@ fn mean(each: &[Vec<(&'static str, f64)>]) -> Vec<(&'static str, f64)> {
     sums.iter().map(|(name, sum)| (*name, sum / each.len() as f64)).collect()
 }
 
-/// `1.2 us,  3.4 sy` and `1.2%us,  3.4%sy` in sysstat's names.
+/// Parses `1.2 us,  3.4 sy` and `1.2%us,  3.4%sy`, with sysstat's names.
 fn shares(text: &str) -> Vec<(&'static str, f64)> {
     let names = [
         ("us", "user"),
@@ -177,7 +178,7 @@ mod tests {
     use flatwater_recording::schema::cpu;
 
     #[test]
-    fn a_line_for_each_processor_is_the_mean_of_all() {
+    fn lines_of_single_cpus_are_averaged() {
         let screen = "top - 12:02:15 up 6 days,  8:05,  1 user,  load average: 0.66, 0.72, 0.59\n\
             %Cpu0  :  0.0 us,  2.0 sy,  0.0 ni, 36.0 id, 62.0 wa,  0.0 hi,  0.0 si,  0.0 st\n\
             %Cpu1  :  0.0 us,  0.0 sy,  0.0 ni, 86.0 id, 14.0 wa,  0.0 hi,  0.0 si,  0.0 st\n";
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lines_of_both_generations() {
+    fn lines_of_old_and_new_versions_parse() {
         assert_eq!(
             load("top - 10:20:30 up 1 day,  load average: 0.10, 0.20, 0.30").map(|found| found.1),
             Some([0.1, 0.2, 0.3])
