@@ -22,7 +22,9 @@ pub enum HostError {
         "{path} is not a cgroup: {why}; give a directory under /sys/fs/cgroup, or the path that /proc/PID/cgroup shows"
     )]
     NoCgroup { path: String, why: String },
-    #[error("no process runs {program}: `ps -e -o pid,comm` lists the running programs; give the name of the executable")]
+    #[error(
+        "no process runs {program}: `ps -e -o pid,comm` lists the running programs; give the name of the executable"
+    )]
     NoProgram { program: String },
     #[error(transparent)]
     Cgroup(#[from] super::target::CgroupError),

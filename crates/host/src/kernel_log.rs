@@ -114,8 +114,7 @@ impl KernelLog {
         let parts = [
             (left_out > 0).then(|| format!("left out {left_out} lines, after the first {LINES_MAX}")),
             (unread > 0).then(|| format!("{unread} reads failed: the line was overwritten first, or an error")),
-            self.is_behind
-                .then(|| format!("the kernel logged more than {READ_AT_ONCE_MAX} lines a second; the last were not read")),
+            self.is_behind.then(|| format!("more than {READ_AT_ONCE_MAX} lines a second; the last were not read")),
         ];
         let why = parts.into_iter().flatten().collect::<Vec<_>>().join("; ");
         (!why.is_empty()).then(|| Gap::new(WHAT, why, "`dmesg` shows the missing lines"))

@@ -37,7 +37,7 @@ const PAGE_TYPES_REMEDY: &str =
     "run as root; without it `agree` assumes that one block of each zone's free pages belongs to the kernel";
 const PAGE_FLAGS_REMEDY: &str = "run as root, on a kernel with CONFIG_PROC_PAGE_MONITOR; without it `agree` counts pieces of several blocks together";
 const SPEED_REMEDY: &str =
-    "give the work directory 3 MiB of free space on ext4 or xfs; without it `agree` fits one CPU speed to the work done";
+    "give the work directory 3 MiB free on ext4 or xfs; without it `agree` fits one CPU speed to the work done";
 const PACE_REMEDY: &str =
     "allow /dev/zero and one more thread; without it `agree` uses the speed measured before the scenario";
 

@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(held("/srv/data/journal"), Some(Holder::Device("/dev/vdb".into())));
         let merged = "/var/lib/docker/overlay2/ab/merged/var/log";
         assert_eq!(held(merged), Some(Holder::Folder(PathBuf::from("/srv/data/up per"))));
-        assert_eq!(held("/srv/database"), Some(Holder::Device("/dev/vda1".into())), "only the beginning of the name matches");
+        assert_eq!(held("/srv/database"), Some(Holder::Device("/dev/vda1".into())), "only the prefix matches");
         assert_eq!((held("/tmp/x"), held("/srv/data/nfs/x")), (None, None));
     }
 

@@ -258,7 +258,11 @@ mod tests {
         let bases = |stretches: &[Stretch], ns| segments(stretches, &facts(ns), &mut table()).0[0].cause_basis;
         assert_eq!(bases(&within, 6_000), CauseBasis::Bracketed, "the bracket is more specific than the page");
         assert_eq!(bases(&journal, 5_000), CauseBasis::Stack);
-        assert_eq!(bases(&[stretch(5_000, kind::ASLEEP, 0, 2)], 5_000), CauseBasis::Elimination, "no rule knows the stack");
+        assert_eq!(
+            bases(&[stretch(5_000, kind::ASLEEP, 0, 2)], 5_000),
+            CauseBasis::Elimination,
+            "no rule knows the stack"
+        );
     }
 
     #[test]

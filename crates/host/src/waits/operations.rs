@@ -393,7 +393,11 @@ mod tests {
         let times = |ledger: &Ledger| -> Vec<(u64, u64)> {
             sleeps_of(&record, ledger).iter().map(|sleep| (sleep.start_ns, sleep.end_ns)).collect()
         };
-        assert_eq!(times(&ledger), [(1_100, 4_000)], "the second one ended after the operation: it belongs to another one");
+        assert_eq!(
+            times(&ledger),
+            [(1_100, 4_000)],
+            "the second one ended after the operation: it belongs to another one"
+        );
         let mut of_program = Ledger::default();
         of_program.add_sleep(asleep(1_100, 4_000, 0, libc::SYS_openat as i32));
         assert_eq!(times(&of_program), [], "the program slept in a call of its own");
