@@ -95,7 +95,7 @@ static __always_inline void leaves_cpu(void *ctx, struct task_struct *task, stru
 	}
 }
 
-/* Closes a wait for a CPU; the part that the group's quota may explain becomes a stretch of its own. */
+/* Closes a wait for a CPU; the part that the group's quota may explain becomes a separate stretch. */
 static __always_inline void close_wait(void *ctx, struct call_state *s, u64 now, u64 quota_ns, u32 kind, int stack)
 {
 	u64 from = s->last_ns;

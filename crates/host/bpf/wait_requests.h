@@ -3,7 +3,7 @@
 #ifndef FLATWATER_WAIT_REQUESTS_H
 #define FLATWATER_WAIT_REQUESTS_H
 
-/* What is known only when the request begins; the other fields of its record are read when it ends. An unfinished
+/* What is known only when the request begins; the other fields of the record are read when it ends. An unfinished
  * request is reported from this state alone. */
 struct request_state {
 	u64 insert_ns, issue_ns, function, sector;
@@ -83,7 +83,7 @@ static __always_inline struct page *head_page_of(struct bio_vec *vector)
 	return (void *)(head - 1);
 }
 
-/* The inode of the first bio: that of its page or of the direct I/O. Anonymous pages have none. Pointers of known type
+/* The inode of the first bio: that of the bio's page or of the direct I/O. Anonymous pages have none. Pointers of known type
  * are dereferenced directly; untyped pointers, or those with flags in their low bits, are read through a helper. */
 static __always_inline struct inode *inode_of(struct bio *bio, u64 *iocb)
 {
@@ -236,7 +236,7 @@ static __always_inline u64 next_sequence(u64 now)
 }
 
 /* The kernel thread that completes a request, and the thread that woke it: ksoftirqd, for example, was woken by the
- * worker that did the I/O. An interrupt, or a softirq right after it, runs in no thread of its own. */
+ * worker that did the I/O. An interrupt, or a softirq right after it, does not run in a thread. */
 static __always_inline void describe_completion(struct request_record *r)
 {
 	struct task_struct *me = this_task();

@@ -15,7 +15,7 @@ struct waiter {
 	u64 since_ns;                   /* kernel thread: when it was last woken from idle */
 	u64 since_request;
 	u64 bracket_ns;                 /* start of the outermost open bracket */
-	u64 call_key, call_start_ns;    /* the call of the last sleep, and the start of its first sleep */
+	u64 call_key, call_start_ns;    /* the call of the last sleep, and the start of the call's first sleep */
 	u64 call_switches;              /* voluntary switches of the thread at the last sleep */
 	u64 told_ns;                    /* end of the last reported sleep of that call */
 	u32 bracket;                    /* enum bracket; 0 none */

@@ -70,7 +70,7 @@ static __always_inline bool has_call(const volatile u64 *set, long number)
 
 enum cgroup_subsys_id { memory_cgrp_id };
 
-/* The id of the task's cgroup of the memory controller, which exists in both versions; else of its cgroup of version 2.
+/* The id of the task's cgroup of the memory controller, which exists in both versions; else of the version 2 cgroup.
  */
 static __always_inline u64 cgroup_id_of(struct task_struct *task)
 {
@@ -96,7 +96,7 @@ static __always_inline u32 name_of_file(struct file *file, char *name, u64 *inod
 	return BPF_CORE_READ(inode, i_sb, s_dev);
 }
 
-/* The registers with which a thread entered the kernel, at the top of its kernel stack. The helper exists since 5.15.
+/* The registers with which a thread entered the kernel, at the top of the kernel stack. The helper exists since 5.15.
  */
 static __always_inline struct pt_regs___waits *regs_of(struct task_struct *task)
 {

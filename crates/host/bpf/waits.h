@@ -67,7 +67,7 @@ struct sleep_record {
 	unsigned long long waker_since_ns;     /* waker is a kernel thread: when it was last woken, and by which thread */
 	unsigned int waker_by_tid, waker_depth;
 	char waker_by_comm[16];
-	unsigned long long asynchronous;              /* io-wq worker: address of its io_uring operation */
+	unsigned long long asynchronous;              /* io-wq worker: address of the worker's io_uring operation */
 	unsigned int depth;
 	unsigned int target;                   /* whether the sleeper was a target when it woke; it may have ended since */
 	unsigned long long frames[WAIT_FRAMES], waker_frames[WAIT_FRAMES];

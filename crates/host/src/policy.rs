@@ -53,7 +53,7 @@ pub fn obstacles(root: &Path, statuses: &[HookStatus]) -> Vec<Gap> {
         );
     }
     if !root.join("sys/kernel/btf/vmlinux").exists() {
-        let why = "this kernel has no type information of its own (CONFIG_DEBUG_INFO_BTF)";
+        let why = "this kernel was built without type information (CONFIG_DEBUG_INFO_BTF)";
         add(
             "hooks",
             why,

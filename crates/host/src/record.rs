@@ -236,7 +236,7 @@ fn with_killed(mut listed: Vec<WatchedProcess>, killed: Vec<(u32, String)>) -> V
     listed
 }
 
-/// Replaces the worst latency of each bucket by the exact duration of its slowest call. The BPF program counts
+/// Replaces the worst latency of each bucket by the slowest call's exact duration. The BPF program counts
 /// latencies in classes an eighth wide.
 fn with_worst(mut buckets: Vec<LatencyBucket>, worst: &mut BTreeMap<OpKind, u64>) -> Vec<LatencyBucket> {
     for bucket in &mut buckets {
@@ -276,7 +276,7 @@ fn first_header(options: &RecordOptions) -> Header {
     }
 }
 
-/// The directory where the target most likely writes: the working directory of its first process, or this process's for
+/// The directory where the target most likely writes: the first process's working directory, or this process's for
 /// a command.
 fn working_directory(options: &RecordOptions, cgroup: Option<&Path>, watched: &WatchedSet) -> io::Result<PathBuf> {
     let of_cgroup = || first_process(cgroup?);

@@ -213,7 +213,7 @@ mod tests {
         let ours = std::fs::read_dir(place.path()).expect("listed").count();
         let name = format!(".flatwater-speed-{}", std::process::id());
         std::os::unix::fs::symlink(&victim, place.path().join(name)).expect("linked");
-        measure(place.path()).expect("measured in a file of its own");
+        measure(place.path()).expect("measured in another file");
         assert_eq!(std::fs::read(&victim).expect("there"), b"kept");
         assert_eq!(std::fs::read_dir(place.path()).expect("listed").count(), ours, "nothing is left");
     }

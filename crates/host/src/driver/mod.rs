@@ -1,4 +1,4 @@
-//! The driver performs the workloads of a scenario with real calls, and collects the timings of its actors.
+//! The driver performs the workloads of a scenario with real calls, and collects the actors' timings.
 //!
 //! It knows nothing of kernels, recordings on disk or explanations; `host/run.rs` connects it with these.
 

@@ -17,7 +17,7 @@ const BUFFER_MAX: usize = 16 << 20;
 pub struct KernelFile {
     path: PathBuf,
     file: File,
-    /// The number of reads that the whole text took last time, and the beginning of its last line.
+    /// The number of reads that the whole text took last time, and the beginning of the last line.
     reads: u32,
     ending: Vec<u8>,
 }

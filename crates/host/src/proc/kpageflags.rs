@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_last_block_is_not_whole_even_if_all_its_frames_are_free() {
+    fn a_short_last_block_is_not_whole_even_if_all_frames_are_free() {
         let block = partial(&frames(&[(0, 464)], 464)).expect("free in part");
         assert_eq!(block, PartialBlock { free: vec![0, 0, 0, 0, 1, 0, 1, 1, 1], listed_pages: 0, whole: false });
     }

@@ -29,7 +29,7 @@ struct Slot {
 struct Row {
     at_ns: u64,
     entity: u16,
-    /// Index of its first cell; a row has as many cells as there were columns when it was opened.
+    /// Index of the row's first cell; a row has as many cells as there were columns when it was opened.
     start: usize,
 }
 
@@ -46,7 +46,7 @@ pub struct Sheet {
     entities: Vec<Entity>,
     slots: Vec<Slot>,
     filled: Filled,
-    /// Index of the open row, and the range of its cells.
+    /// Index of the open row, and the range of the row's cells.
     current: usize,
     start: usize,
     end: usize,

@@ -1,4 +1,4 @@
-//! Takes one sample: reads each file and fills the rows of its table.
+//! Takes one sample: reads each file and fills the rows of the file's table.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

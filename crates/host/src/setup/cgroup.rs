@@ -55,7 +55,7 @@ pub fn is_cgroup(path: &Path) -> bool {
 }
 
 impl CgroupDir {
-    /// The directories of the cgroup and of its origin; `None` if the name is not one that flatwater creates.
+    /// The directories of the cgroup and the origin; `None` if the name is not one that flatwater creates.
     #[must_use]
     pub fn paths(&self) -> Option<(PathBuf, PathBuf)> {
         let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -97,7 +97,7 @@ impl Throttle {
     }
 }
 
-/// A cgroup that the run made, and one of its controllers.
+/// A cgroup that the run made, and the controller.
 #[derive(Clone, Debug)]
 struct Made {
     dir: PathBuf,
@@ -363,7 +363,7 @@ mod tests {
         let delegated = [("", ALL), ("system.slice", ALL), ("system.slice/run-1.scope", ALL)];
         let own = parent("system.slice/run-1.scope/main", &delegated);
         assert_eq!(own.as_deref(), Some("system.slice/run-1.scope"));
-        // A container whose root has processes of its own, and one that was prepared.
+        // A container whose root has processes, and one that was prepared.
         assert_eq!(parent("", &[]), None);
         assert_eq!(parent("", &[("", "memory")]).as_deref(), Some(""));
     }

@@ -235,7 +235,7 @@ impl Applied {
             return Err(SetupError::Impossible {
                 what: format!("set {}", knob.key),
                 why: format!("{} is not on a block device", self.work_dir.display()),
-                next: "choose another directory with -d, or give the scenario a volume of its own (mount.size)"
+                next: "choose another directory with -d, or give the scenario its own volume (mount.size)"
                     .to_owned(),
             });
         };
@@ -277,7 +277,7 @@ impl Applied {
             let device = self.device.as_ref().filter(|device| device.own).ok_or_else(|| SetupError::Impossible {
                 what: format!("set {}", knob.key),
                 why: "a device that others use would be throttled for them too".to_owned(),
-                next: "give the scenario a device of its own: mount.file_system and mount.size".to_owned(),
+                next: "give the scenario its own device with mount.file_system and mount.size".to_owned(),
             })?;
             self.cgroups.throttle(knob.key, value, &device.number, journal)?;
         } else {
@@ -305,7 +305,7 @@ impl Applied {
     }
 
     /// The files to which the workload's process writes its id before it begins. In v1 the memory of all threads of a
-    /// process is charged to the cgroup of its main thread (mm/memcontrol.c: mem_cgroup_from_task of mm->owner), so
+    /// process is charged to the main thread's cgroup (mm/memcontrol.c: mem_cgroup_from_task of mm->owner), so
     /// threads cannot be moved one by one.
     #[must_use]
     pub fn cgroup_procs(&self) -> Vec<PathBuf> {

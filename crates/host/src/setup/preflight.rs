@@ -8,7 +8,7 @@ use flatwater_workload::params::SCALE;
 use flatwater_workload::scenario::Scenario;
 use flatwater_workload::{Footprint, ParamError};
 
-/// Share of disk and memory to leave free: a full file system causes stalls of its own.
+/// Share of disk and memory to leave free: a full file system itself causes stalls.
 const LEFT_FREE: f64 = 0.05;
 
 #[derive(Debug, thiserror::Error)]

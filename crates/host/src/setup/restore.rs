@@ -47,7 +47,7 @@ enum Outcome {
     Failed(String),
 }
 
-/// Undoes everything in the journal, last first, and removes the journal if all of it worked.
+/// Undoes everything in the journal, last first, and removes the journal if everything worked.
 pub fn undo_all(journal: UndoLog, age: Age, log: &Log) -> Restored {
     undo(journal, age, false, log)
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use flatwater_safefs::Dir;
 
-/// Replaces all other candidates; for tests. Like every candidate it is used only if no part of its path is under the
+/// Replaces all other candidates; for tests. Like every candidate it is used only if no part of the path is under the
 /// control of another user (except root).
 pub const STATE_VARIABLE: &str = "FLATWATER_STATE";
 /// Root's only candidate: with sudo, HOME and the XDG variables often belong to the calling user.

@@ -23,7 +23,7 @@ const DEFAULT_BYTES: u64 = 1 << 30;
 
 #[derive(Clone, Debug)]
 pub struct Volume {
-    /// The root directory of its file system.
+    /// The root directory of the volume's file system.
     pub work: Dir,
     /// `None` for tmpfs.
     pub device: Option<Device>,

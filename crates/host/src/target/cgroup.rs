@@ -1,4 +1,4 @@
-//! Finds the cgroup of a systemd unit, or of a container by the first digits of its id.
+//! Finds the cgroup of a systemd unit, or of a container by the first digits of the id.
 
 use std::collections::BTreeMap;
 use std::fs;

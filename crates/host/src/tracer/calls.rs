@@ -185,7 +185,7 @@ pub fn name_of(number: i32) -> Option<&'static str> {
 /// Size of tables that are indexed by system call number; the kernel's numbers are lower.
 pub const CALLS: usize = 512;
 
-/// Constants for the BPF programs: a bit for each timed call, and per call the index + 1 of its arguments (0: none).
+/// Constants for the BPF programs: a bit for each timed call, and per call the index + 1 of each argument (0: none).
 #[derive(Clone, Copy, Debug)]
 pub struct CallTables {
     pub wanted: [u64; 8],

@@ -1,4 +1,4 @@
-//! Why the tracer or a part of it is not available.
+//! Why tracing, or a part of the tracer, is not available.
 
 use std::path::PathBuf;
 

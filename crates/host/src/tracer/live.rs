@@ -1,4 +1,4 @@
-//! The loaded BPF object: its maps, the reader of its ring buffer, and its counters.
+//! The loaded BPF object, with its maps, its counters and the reader of the ring buffer.
 
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -314,7 +314,7 @@ fn of_cgroup<E: std::fmt::Display>(path: &Path) -> impl FnOnce(E) -> TraceError 
     move |error| TraceError::Cgroup { path, why: error.to_string() }
 }
 
-/// A cgroup's kernfs id: the inode number of its directory.
+/// A cgroup's kernfs id: the inode number of the directory.
 fn cgroup_id(path: &Path) -> Result<u64, TraceError> {
     let data = std::fs::metadata(path).map_err(of_cgroup(path))?;
     Ok(data.ino())

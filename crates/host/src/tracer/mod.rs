@@ -7,7 +7,7 @@
 //!
 //! Invariants
 //! - `Tracer::start` never fails. If the kernel refuses all hooks, the tracer reports a gap with the reason, and the
-//!   time of its calls is unexplained.
+//!   time of all calls is unexplained.
 //! - The segments of every call tile it (`Call::tiles`).
 //! - No hook stays attached after the tracer is dropped.
 

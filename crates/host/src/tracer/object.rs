@@ -104,7 +104,7 @@ pub fn unsafe_storage() -> Option<Refusal> {
 /// Whether creating the storage of a task is safe in any hook: its memory is preallocated
 /// (kernel/bpf/bpf_local_storage.c: struct bpf_local_storage_map: `storage_ma`, 6.4) or allocated without a lock
 /// (`use_kmalloc_nolock`, its successor). Before, bpf_map_kzalloc() called the slab allocator wherever the hook ran. In
-/// a wakeup of kswapd, which holds the lock of its wait queue, the allocation reached wake_all_kswapds(), which spins
+/// a wakeup of kswapd, which holds its wait queue's lock, the allocation reached wake_all_kswapds(), which spins
 /// on the same lock with interrupts off (seen on 6.1.0-56). Distribution kernels backport such changes, so the types
 /// are checked instead of the version.
 fn storage_has_reserve(types: &[u8]) -> bool {

@@ -196,7 +196,7 @@ impl Assembler {
             call.after_exit_ns += state.after_exit_ns;
             return;
         }
-        // The call was fast or has been handed out: record the wait as a call of its own.
+        // The call was fast or has been handed out: record the wait as a separate call.
         let known = calls::find(state.number);
         let ns = state.after_exit_ns;
         let segment = over_high(ns, state, stacks);
@@ -396,7 +396,7 @@ mod tests {
         }
         let calls = assembler.cut_off(2_000_001_000, &mut stacks);
         let told: Vec<_> = calls.iter().map(|call| (call.start_ns, call.duration_ns, call.segments[0].cause)).collect();
-        assert_eq!(told, [(1_000, 2_000_000_000, Cause::MemcgOverHigh)], "the other sleeps in code of its own");
+        assert_eq!(told, [(1_000, 2_000_000_000, Cause::MemcgOverHigh)], "the other sleep is not one over memory.high");
     }
 
     #[test]

@@ -180,7 +180,7 @@ fn class_bounds(class: usize) -> (u64, u64) {
     (lowest, lowest + width - 1)
 }
 
-/// The row of each system call for the BPF programs: the index of its `OpKind` in `OpKind::ALL`.
+/// The row of each system call for the BPF programs: the index of the call's `OpKind` in `OpKind::ALL`.
 #[must_use]
 pub fn rows() -> [u8; 512] {
     let mut rows = [0; 512];

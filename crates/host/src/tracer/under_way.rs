@@ -2,7 +2,7 @@
 //! frozen file system or a full device returns only when that state ends.
 //!
 //! The BPF programs keep the state of each thread's call. The states are read after the hooks are detached, so they no
-//! longer change. A thread that left the CPU at the last event of its state is still off the CPU.
+//! longer change. A thread that left the CPU at the last event is still off the CPU.
 
 use std::collections::HashSet;
 use std::fs::File;

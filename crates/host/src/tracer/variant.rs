@@ -3,9 +3,9 @@
 //!
 //! | variant | needs | first kernel |
 //! |---|---|---|
-//! | `task_storage` | task storage, a ring buffer, tracepoints with types, arrays that can be mapped | 6.4 (`object::unsafe_storage`) |
-//! | `hash` | a ring buffer, tracepoints with types, arrays that can be mapped | 5.8 |
-//! | `raw` | arrays that can be mapped | 5.5, or without BTF of its own |
+//! | `task_storage` | task storage, a ring buffer, typed tracepoints, arrays that can be mapped | 6.4 (`object::unsafe_storage`) |
+//! | `hash` | a ring buffer, typed tracepoints, arrays that can be mapped | 5.8 |
+//! | `raw` | arrays that can be mapped | 5.5, or no BTF of the kernel |
 //! | `raw_unshared` | raw tracepoints, global data | 5.4 |
 //!
 //! Each variant is tried, since distribution kernels backport features and the version does not show them.

@@ -82,7 +82,7 @@ struct Step {
 }
 
 impl Chains<'_> {
-    /// Builds the chains of a call: each of its sleeps in order of time, followed by the sleeps of its waker.
+    /// Builds the chains of a call: each sleep in order of time, followed by its waker's sleeps.
     pub fn of_call(&mut self, call: &Call, sleeps: &[Rc<SleepRecord>]) -> CallChain {
         let mut chain = CallChain::default();
         let mut followed = BTreeSet::new();

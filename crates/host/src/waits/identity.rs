@@ -97,7 +97,7 @@ impl Identities {
         self.named(tid, process_of_thread(tid).unwrap_or(tid), comm)
     }
 
-    /// A whole process. `comm` is the name of one of its threads, in case the process has ended.
+    /// A whole process. `comm` is the name of one thread, in case the process has ended.
     pub fn owner(&mut self, tid: u32, tgid: u32, comm: &str) -> Task {
         let mut process = self.process(tgid, comm);
         // The main thread's name is the process's name, and newer than the cached one: a shell becomes dd by execve().
@@ -148,7 +148,7 @@ impl Identities {
         self.processes.retain(|tgid, _| Path::new(&format!("/proc/{tgid}")).exists());
     }
 
-    /// The path of a cgroup, by its kernfs id (the inode number of its directory).
+    /// The path of a cgroup, by its kernfs id (the directory's inode number).
     fn group(&mut self, of: Controller, id: u64, now_ns: u64) -> Option<String> {
         if id == 0 {
             return None;

@@ -1,7 +1,7 @@
 //! Finds who made a slow call wait: its sleeps and the threads that ended them, the device requests that it waited for
 //! and their owners, operations of io_uring and libaio, and the processes that make pages dirty.
 //!
-//! The BPF object bpf/waits.bpf.c sends long sleeps of all threads of the machine and all requests of its devices. This
+//! The BPF object bpf/waits.bpf.c sends long sleeps of all threads of the machine and all requests of block devices. This
 //! module keeps the recent ones and joins them with a slow call once that is known. Only libaio, which has no
 //! tracepoints, needs hooks on system calls.
 //!
@@ -57,7 +57,7 @@ use reader::Reader;
 use reclaimers::Reclaimers;
 use runners::Runners;
 
-/// An operation is held back this long after its end, until the sleeps of its worker, which ran on another CPU, have
+/// An operation is held back this long after its end, until the worker's sleeps, which ran on another CPU, have
 /// arrived.
 const SETTLE_NS: u64 = 100_000_000;
 /// Keep at most this many slow operations until they are reported; beyond that new ones are dropped and counted.
@@ -151,7 +151,7 @@ impl std::fmt::Debug for WaitTracer {
     }
 }
 
-/// The thread that ended a sleep, with the time of the sleep, if that thread ran or waited for a CPU for part of it.
+/// The thread that ended a sleep, with the time of the sleep, if that thread ran or waited for a CPU in part of that time.
 fn ran_for_it(link: &Wait) -> Option<(&Task, u64, u64)> {
     let waker = link.waker.as_ref().filter(|_| link.waker_kind == WakerKind::Task && link.waker_ran_ns > Some(0))?;
     Some((waker, link.start_ns, link.start_ns.saturating_add(link.duration_ns)))

@@ -79,7 +79,7 @@ pub struct Operation {
     pub more: AsyncCall,
     /// Sleeps of the thread that performed it, where its wait chains begin.
     pub sleeps: Vec<Rc<SleepRecord>>,
-    /// The waits for the requests of its direct I/O, one after the other.
+    /// The waits for the operation's direct I/O requests, one after the other.
     pub waits: Vec<Wait>,
 }
 
@@ -123,7 +123,7 @@ impl OperationNames {
     }
 
     /// The path of the operation's file, through a descriptor of the process that refers to the same inode; else the
-    /// last component of its name, which the BPF program read.
+    /// last component of the name, which the BPF program read.
     fn path(&mut self, record: &AsyncRecord) -> Option<String> {
         let name = || Some(text(&record.file)).filter(|name| !name.is_empty());
         if record.inode == 0 {
@@ -251,7 +251,7 @@ fn thread_name(record: &AsyncRecord, names: &mut Identities) -> String {
     }
 }
 
-/// The sleeps for an operation: those of its worker; without a worker, those of the submitting thread within the call
+/// The sleeps for an operation: those of the worker; without a worker, those of the submitting thread within the call
 /// that submits. A ring's own thread (IORING_SETUP_SQPOLL) submits without a call.
 fn sleeps_of(record: &AsyncRecord, ledger: &Ledger) -> Vec<Rc<SleepRecord>> {
     if record.punted != 0 {
@@ -400,7 +400,7 @@ mod tests {
         );
         let mut of_program = Ledger::default();
         of_program.add_sleep(asleep(1_100, 4_000, 0, libc::SYS_openat as i32));
-        assert_eq!(times(&of_program), [], "the program slept in a call of its own");
+        assert_eq!(times(&of_program), [], "the program slept in another call");
     }
 
     #[test]

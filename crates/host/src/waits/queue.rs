@@ -21,7 +21,7 @@ const CACHED_ROWS_MAX: usize = 8;
 /// The work function that submits requests held back by blkio throttling (block/blk-throttle.c).
 const THROTTLE_WORK: &str = "blk_throtl_dispatch_work_fn";
 
-/// An awaited request, the requests ahead of it and beside it, and the processes that had the CPU that the device's
+/// An awaited request, the requests ahead and beside, and the processes that had the CPU that the device's
 /// threads waited for.
 #[derive(Debug)]
 pub struct Awaited {
@@ -137,7 +137,7 @@ fn served_late<'a>(runners: &'a Runners, record: &RequestRecord, below: &[Reques
     found
 }
 
-/// Whether a limit of its cgroup held the request back before it was inserted.
+/// Whether a cgroup's limit held the request back before it was inserted.
 pub fn is_throttled(record: &RequestRecord, symbol: &dyn Fn(u64) -> Option<String>) -> bool {
     symbol(record.function).is_some_and(|name| name == THROTTLE_WORK)
 }

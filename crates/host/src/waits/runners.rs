@@ -1,7 +1,7 @@
 //! Finds the processes that ran on a CPU while a thread of a slow call, or a kernel thread that it waited for, was
 //! runnable there.
 //!
-//! Invariant: at most `WAITS_MAX` waits are kept, each with the last `RUNS_KEPT` runs of its CPU.
+//! Invariant: at most `WAITS_MAX` waits are kept, each with the CPU's last `RUNS_KEPT` runs.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 

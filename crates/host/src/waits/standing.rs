@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn a_thread_sleeps_for_a_request_of_its_own_call() {
         let requests = numbered(vec![state(4, 3_000, 3_500), state(4, 3_200, 0), state(9, 2_000, 2_000)], 1, &SPAN);
-        assert_eq!(own_request(&asleep(4, 2_500, 2), &requests), 2, "the older of its two");
+        assert_eq!(own_request(&asleep(4, 2_500, 2), &requests), 2, "the older of two");
         assert_eq!(own_request(&asleep(4, 3_100, 2), &requests), 3, "an earlier call submitted the other one");
         assert_eq!(own_request(&asleep(5, 0, 2), &requests), 0);
         assert_eq!(own_request(&asleep(4, 2_500, 1), &requests), 0, "the sleep is interruptible");
