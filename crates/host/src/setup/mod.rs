@@ -235,8 +235,7 @@ impl Applied {
             return Err(SetupError::Impossible {
                 what: format!("set {}", knob.key),
                 why: format!("{} is not on a block device", self.work_dir.display()),
-                next: "choose another directory with -d, or give the scenario its own volume (mount.size)"
-                    .to_owned(),
+                next: "choose another directory with -d, or give the scenario its own volume (mount.size)".to_owned(),
             });
         };
         let undo = knobs::undo_of(knob, &file, value, self.device.as_ref())

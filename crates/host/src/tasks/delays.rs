@@ -53,7 +53,7 @@ impl Delays {
             block_io_ns: field(40)?,
             swap_in_ns: field(56)?,
             reclaim_ns: field(320)?,
-            // In version 9 and 11 and later.
+            // Added in versions 9 and 11.
             thrashing_ns: field(336).unwrap_or(0),
             compaction_ns: field(360).unwrap_or(0),
         })

@@ -25,8 +25,8 @@ pub struct TraceOptions {
 /// Which hooks are used, and therefore which programs are slowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Hooks of the scheduler and the block layer only; no system call is slowed. Calls are found by their sleeps, so
-    /// calls that did not sleep, and time on the CPU, are not seen.
+    /// Hooks of the scheduler, reclaim and the block layer only; no system call is slowed. Calls are found by their
+    /// sleeps, so calls that did not sleep, and time on the CPU, are not seen.
     Sleeps,
     /// Also hooks on the functions of file system calls: exact times and histograms; other system calls are not slowed.
     /// Not every kernel allows hooks on functions.

@@ -80,7 +80,7 @@ pub struct WaitOptions {
     pub threshold_ns: u64,
     /// Find calls by their sleeps, because no hook on system calls reports them.
     pub detect_calls: bool,
-    /// Follow every process, with hooks of the scheduler and the block layer only.
+    /// Follow every process, with hooks of the scheduler, reclaim and the block layer only.
     pub whole_machine: bool,
     /// Follow the requests of block devices, and name their owners.
     pub requests: bool,
