@@ -1,9 +1,9 @@
 //! Finds who made a slow call wait: its sleeps and the threads that ended them, the device requests that it waited for
 //! and their owners, operations of io_uring and libaio, and the processes that make pages dirty.
 //!
-//! The BPF object bpf/waits.bpf.c sends long sleeps of all threads of the machine and all requests of block devices. This
-//! module keeps the recent ones and joins them with a slow call once that is known. Only libaio, which has no
-//! tracepoints, needs hooks on system calls.
+//! The BPF object bpf/waits.bpf.c sends long sleeps of all threads and all requests of block devices. This module keeps
+//! the recent ones and joins them with a slow call once that is known. Only libaio, which has no tracepoints, needs
+//! hooks on system calls.
 //!
 //! Invariants
 //! - Memory is bounded whatever the machine does: see `ledger`, `queue`, `identity`. Records that find no room are
@@ -151,7 +151,8 @@ impl std::fmt::Debug for WaitTracer {
     }
 }
 
-/// The thread that ended a sleep, with the time of the sleep, if that thread ran or waited for a CPU in part of that time.
+/// The thread that ended a sleep, with the time of the sleep, if that thread ran or waited for a CPU during some of
+/// that time.
 fn ran_for_it(link: &Wait) -> Option<(&Task, u64, u64)> {
     let waker = link.waker.as_ref().filter(|_| link.waker_kind == WakerKind::Task && link.waker_ran_ns > Some(0))?;
     Some((waker, link.start_ns, link.start_ns.saturating_add(link.duration_ns)))

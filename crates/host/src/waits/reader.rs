@@ -69,7 +69,7 @@ impl Reader {
         lock(&self.held).unread
     }
 
-    /// Removes and returns all records sent so far.
+    /// Removes and returns the records received so far, and reads those in the ring buffer up to the limit.
     pub fn take(&self) -> Vec<Record> {
         let mut held = lock(&self.held);
         let mut taken = std::mem::take(&mut held.records);
