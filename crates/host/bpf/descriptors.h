@@ -1,8 +1,8 @@
-/* What a descriptor of a thread stands for, for both objects. SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* Finds the file of a thread's descriptor; used by both objects. SPDX-License-Identifier: GPL-2.0 OR MIT */
 #ifndef FLATWATER_DESCRIPTORS_H
 #define FLATWATER_DESCRIPTORS_H
 
-/* NULL where no file is open under that number. */
+/* NULL if no file is open under that number. */
 static __always_inline struct file *file_at(struct task_struct *task, u64 argument)
 {
 	u32 fd = argument;

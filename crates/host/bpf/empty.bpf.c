@@ -1,5 +1,5 @@
-/* A program that does nothing: what the kernel counts for it is what counting costs (src/bpf_stats.rs). It is attached
- * nowhere. SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* An empty program: the time that the kernel counts for it is the cost of counting (src/bpf_stats.rs). It is never
+ * attached. SPDX-License-Identifier: GPL-2.0 OR MIT */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 

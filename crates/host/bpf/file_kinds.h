@@ -1,9 +1,9 @@
-/* Whether an inode's calls can wait for a disk, for both objects. SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* Whether calls on an inode can wait for a disk; used by both objects. SPDX-License-Identifier: GPL-2.0 OR MIT */
 #ifndef FLATWATER_FILE_KINDS_H
 #define FLATWATER_FILE_KINDS_H
 
-/* What a descriptor is open on. Pipes, sockets, terminals and the kernel's own file systems make nobody wait for a disk:
- * their calls are not timed. */
+/* What a descriptor refers to. Calls on pipes, sockets, terminals and the kernel's virtual file systems (FILE_OTHER)
+ * never wait for a disk and are not timed. */
 enum file_kind { FILE_UNKNOWN, FILE_STORED, FILE_MEMORY, FILE_OTHER };
 
 /* include/uapi/linux/stat.h */

@@ -1,24 +1,24 @@
-/* Which file a call of another program is about, and whether it is one whose calls are timed.
- * SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* Finds the file of a call of another program, and whether calls on this file are timed. SPDX-License-Identifier:
+ * GPL-2.0 OR MIT */
 #ifndef FLATWATER_FILES_H
 #define FLATWATER_FILES_H
 
 #include "file_kinds.h"
 #include "descriptors.h"
 
-#define CALLS 512 /* system call numbers that are known */
+#define CALLS 512 /* size of tables indexed by system call number */
 
-/* Which argument is what, by system call; 0 none, else its index and one. */
-const volatile u8 file_arg[CALLS] = {0};   /* the descriptor that the call is about */
-const volatile u8 file_arg_2[CALLS] = {0}; /* splice(): the other end; one of the two must be a file */
+/* Tables by system call: the index + 1 of an argument; 0: none. */
+const volatile u8 file_arg[CALLS] = {0};   /* the descriptor of the call's file */
+const volatile u8 file_arg_2[CALLS] = {0}; /* splice(): the other end; one of both must be a file */
 const volatile u8 path_arg[CALLS] = {0};
-/* mmap() is timed only if one of these flags is set: it then reads, or locks, before it returns. */
+/* mmap() is timed only with one of these flags, with which it reads or locks before it returns. */
 const volatile u64 map_number = 0;
 const volatile u64 map_flags = 0;
-/* The descriptor is gone when close() returns. */
+/* close() is named at its begin, because its descriptor is gone when it returns. */
 const volatile u64 close_number = 0;
 
-/* How often targets made a call that is not timed, by number; in one row, like the latencies. */
+/* Number of calls of targets that are not timed, by system call number; one row, as for the latencies. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, SHARED_MEMORY);
@@ -35,8 +35,8 @@ static __always_inline void count_untimed(long number)
 		__sync_fetch_and_add(&row->calls[number & (CALLS - 1)], 1);
 }
 
-/* The inode's address tells whether what was learnt at the thread's last call still holds: a descriptor, and the file
- * behind it, are used again at once for something of another kind. */
+/* The inode's address shows whether the kind found at the thread's last call is still valid: a descriptor, and the
+ * struct file behind it, can be reused at once for another kind of file. */
 static __always_inline u8 learn_kind(struct call_state *s, struct file *file)
 {
 	struct inode *inode = BPF_CORE_READ(file, f_inode);
@@ -56,7 +56,8 @@ static __always_inline void name_file(struct call_state *s, struct file *file)
 	s->file_named = 1;
 }
 
-/* Whether the call that begins is one on a file. Calls by path are: what they name is known only once it is found. */
+/* Whether the call that begins is on a file. Calls with a path count, because the kind of file is not known before the
+ * lookup. */
 static __always_inline bool concerns_a_file(struct call_state *s, struct task_struct *task)
 {
 	u32 number = s->number;

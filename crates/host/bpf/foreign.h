@@ -1,4 +1,4 @@
-/* Programs that exist already: system calls and page faults are bracketed by hooks of the whole machine.
+/* Follows programs that already exist: system calls and page faults are bracketed by hooks that run for all programs.
  * SPDX-License-Identifier: GPL-2.0 OR MIT */
 #ifndef FLATWATER_FOREIGN_H
 #define FLATWATER_FOREIGN_H
@@ -11,7 +11,7 @@ static __always_inline bool has_bit(const volatile u64 *set, long number)
 	return number >= 0 && number < 512 && (set[(number >> 6) & 7] >> (number & 63)) & 1;
 }
 
-/* The state of the thread that runs, made if its process is a target. */
+/* The state of the running thread; created if its process is a target. */
 static __always_inline struct call_state *of_target(struct task_struct *task)
 {
 	struct call_state *s = state_of(task);
@@ -58,13 +58,13 @@ static __always_inline void describe_call(struct call_state *s, struct task_stru
 	u32 which = file_arg[number];
 	struct file *file = which ? file_at(task, s->arg[(which - 1) & 3]) : NULL;
 	if (!file || (u64)BPF_CORE_READ(file, f_inode) != s->inode)
-		return; /* closed meanwhile, or another file by now */
+		return; /* closed, or reopened on another file */
 	s->position = BPF_CORE_READ(file, f_pos);
 	s->has_position = 1;
 	name_file(s, file);
 }
 
-/* A target begins a call that is timed. */
+/* A target begins a timed call. */
 static __always_inline void call_begins(void *ctx, struct call_state *s, struct task_struct *task, struct pt_regs *regs, long number)
 {
 	if (s->active == 2)
@@ -134,8 +134,9 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long result)
 	return 0;
 }
 
-/* The same at the functions of the system calls that are timed, where the kernel lets us: no other call pays. One program
- * serves all of them, since each has the registers for its argument; it is loaded once for each (tracer/functions.rs). */
+/* The same, as hooks on the functions of the timed system calls, where the kernel allows them: other system calls are
+ * not slowed. One program serves all functions, since each has the registers as its argument; it is loaded once for
+ * each (tracer/functions.rs). */
 #ifndef RAW_TRACEPOINTS
 SEC("fentry/__x64_sys_write")
 int BPF_PROG(on_call_begin, struct pt_regs *regs)
@@ -158,8 +159,9 @@ int BPF_PROG(on_call_end, struct pt_regs *regs, long result)
 }
 #endif
 
-/* There is no tracepoint at the end of a fault. Where its count (on_fault_end) cannot be hooked either, it lasts to the last
- * sleep or bracket seen before user code shows itself again (its next system call, its next fault, long on the CPU). */
+/* There is no tracepoint at the end of a fault. If its count (on_fault_end) cannot be hooked either, the fault lasts up
+ * to the last sleep or bracket before user code is seen to run (its next system call, its next fault, or a long time on
+ * the CPU). */
 HOOK_AT(page_fault_user)
 int BPF_PROG(on_page_fault_user, unsigned long address)
 {
@@ -176,8 +178,8 @@ int BPF_PROG(on_page_fault_user, unsigned long address)
 	return 0;
 }
 
-/* The kernel counts a fault as minor or major when it is done with it (mm/memory.c: mm_account_fault, since 5.9): the end of
- * the fault, to the nanosecond. */
+/* The kernel counts a fault as minor or major when it has handled the fault (mm/memory.c: mm_account_fault, since 5.9):
+ * the exact end of the fault. */
 SEC("perf_event")
 int on_fault_end(void *ctx)
 {
@@ -201,9 +203,9 @@ int on_fault_end(void *ctx)
 	return 0;
 }
 
-/* Which threads are within a call, or wait on its way out: run once for each thread of the machine, by whoever reads the
- * iterator (5.8), when the hooks are gone and nothing changes the states any more. The hash of the other variants is read by user
- * space itself. */
+/* Sends the threads that are within a call, or wait on its way out. Runs once for each thread of the machine when user
+ * space reads the iterator (5.8), after the hooks are detached, when the states no longer change. In the variants with
+ * a hash, user space reads the hash instead. */
 #ifndef HASH_BY_TID
 SEC("iter/task")
 int under_way_now(struct bpf_iter__task *ctx)
@@ -227,8 +229,8 @@ static __always_inline u64 kernfs_id(struct cgroup *group)
 	return BPF_CORE_READ(old, id.id);
 }
 
-/* Whether a cgroup is the watched one or is below it: at most eight levels, which a pod's path has room in. In version 1
- * each hierarchy counts its ids for itself: an equal one of another hierarchy is another group. */
+/* Whether a cgroup is the target or lies at most seven levels below it, enough for a pod's path. In version 1 each
+ * hierarchy has its own ids: an equal id in another hierarchy is another cgroup. */
 static __always_inline bool in_target_cgroup(struct cgroup *group)
 {
 	if ((u32)BPF_CORE_READ(group, root, hierarchy_id) != target_hierarchy)

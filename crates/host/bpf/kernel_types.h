@@ -1,5 +1,5 @@
-/* The few fields of kernel structures that we read, relocated at load time (CO-RE). A flavour (`___name`) is
- * the same structure as another kernel version has it. SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* The fields of kernel structures that the programs read, relocated at load time (CO-RE). A flavour (`___name`) is the
+ * same structure in another kernel version. SPDX-License-Identifier: GPL-2.0 OR MIT */
 #ifndef FLATWATER_KERNEL_TYPES_H
 #define FLATWATER_KERNEL_TYPES_H
 
@@ -14,7 +14,7 @@ typedef __s32 s32;
 typedef __s64 s64;
 
 struct kernfs_node { u64 id; } RELOCATED;
-/* Before 5.5 the number is one view of a union. */
+/* Before 5.5 the id is a member of a union. */
 union kernfs_node_id { u64 id; } RELOCATED;
 struct kernfs_node___before_5_5 { union kernfs_node_id id; } RELOCATED;
 struct cgroup;
@@ -48,11 +48,11 @@ struct task_struct {
 	struct css_set *cgroups;        /* absent without CONFIG_CGROUPS */
 	char comm[16];
 } RELOCATED;
-/* What a program is given that is run for each thread. */
+/* The context of an iterator program that runs for each thread. */
 struct bpf_iter_meta;
 struct bpf_iter__task { struct bpf_iter_meta *meta; struct task_struct *task; };
 struct task_struct___before_5_14 { long state; } RELOCATED;
-/* 6.18 throttles tasks one by one on their way to user space and says so in the task. */
+/* 6.18 throttles each task on its way to user space and sets a flag in the task. */
 struct task_struct___since_6_18 { bool throttled; } RELOCATED;
 
 #if defined(__TARGET_ARCH_x86)
@@ -77,7 +77,7 @@ struct trace_event_raw_balance_dirty_pages {
 	unsigned long limit, dirty, wb_setpoint, wb_dirty;
 	long pause;
 } RELOCATED;
-/* Up to 6.1 or so the per-device fields are named after the bdi. */
+/* Up to about 6.1 the per-device fields are named after the bdi. */
 struct trace_event_raw_balance_dirty_pages___bdi { unsigned long bdi_setpoint, bdi_dirty; } RELOCATED;
 
 #endif

@@ -1,5 +1,5 @@
-/* Latency classes: 0..7 ns one each, then 8 to each power of two, so that a class is at most 1/8 wide.
- * SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* Latency classes: one per ns up to 7 ns, then 8 per power of two, so that the width of a class is at most 1/8 of the
+ * value. SPDX-License-Identifier: GPL-2.0 OR MIT */
 #ifndef FLATWATER_LATENCY_CLASS_H
 #define FLATWATER_LATENCY_CLASS_H
 

@@ -1,7 +1,7 @@
-/* Where the time of a slow call goes: brackets, sleeps with their kernel stacks, waits for a CPU.
+/* Records where the time of a slow call goes: brackets, sleeps with their kernel stacks, and waits for a CPU.
  *
- * Every program is loaded and attached by itself and may be missing; the others still add up, since time that
- * nobody brackets stays in the interval that surrounds it. SPDX-License-Identifier: GPL-2.0 OR MIT */
+ * Each program is loaded and attached by itself and may be missing. The times still add up, since time without a
+ * bracket stays in the stretch around it. SPDX-License-Identifier: GPL-2.0 OR MIT */
 #include <linux/bpf.h>
 #include <linux/types.h>
 #include <bpf/bpf_helpers.h>
@@ -28,7 +28,7 @@ static __always_inline bool runnable(struct task_struct *task)
 	return BPF_CORE_READ(old, state) == 0;
 }
 
-/* Asleep for the kernel's own purposes, whatever a program waits for. */
+/* Whether the thread sleeps uninterruptibly: for the kernel's own purposes, not for an event of user space. */
 static __always_inline bool uninterruptible(struct task_struct *task)
 {
 	if (bpf_core_field_exists(task->__state))
@@ -37,7 +37,7 @@ static __always_inline bool uninterruptible(struct task_struct *task)
 	return BPF_CORE_READ(old, state) & 2;
 }
 
-/* NULL without CONFIG_FAIR_GROUP_SCHED: groups then have no queue of their own, and no quota. */
+/* NULL without CONFIG_FAIR_GROUP_SCHED: then cgroups have no run queue of their own, and no quota. */
 static __always_inline struct cfs_rq *queue_of(struct task_struct *task)
 {
 	if (!bpf_core_field_exists(task->se.cfs_rq))
@@ -56,8 +56,8 @@ static __always_inline bool throttled(struct task_struct *task)
 	return 0;
 }
 
-/* How long the task's groups have been throttled so far. The kernel sums over CPUs, so a rise bounds what one
- * thread may have lost to it; it is not that loss. */
+/* How long the task's groups have been throttled so far. The kernel adds up all CPUs, so an increase is an upper bound
+ * of what one thread may have lost, not the loss itself. */
 static __always_inline u64 throttled_total(struct task_struct *task)
 {
 	struct cfs_rq *queue = queue_of(task);
@@ -86,7 +86,7 @@ static __always_inline void leaves_cpu(void *ctx, struct task_struct *task, stru
 	s->throttled_ns = throttled_total(task);
 	if (waits) {
 		s->off = throttled(task) ? THROTTLED : PREEMPTED;
-		/* Whether a page fault was still under way only the stack can tell. */
+		/* Only the stack shows whether a page fault was still under way. */
 		if (s->active == 2)
 			s->sleep_stack = take_stack(ctx);
 	} else {
@@ -95,7 +95,7 @@ static __always_inline void leaves_cpu(void *ctx, struct task_struct *task, stru
 	}
 }
 
-/* A wait for a CPU, less what the group's quota took of it. */
+/* Closes a wait for a CPU; the part that the group's quota may explain becomes a separate stretch. */
 static __always_inline void close_wait(void *ctx, struct call_state *s, u64 now, u64 quota_ns, u32 kind, int stack)
 {
 	u64 from = s->last_ns;
@@ -126,8 +126,8 @@ static __always_inline void gets_cpu(void *ctx, struct task_struct *task, struct
 	close_wait(ctx, s, now, quota_ns, WOKEN, -1);
 }
 
-/* Sleeps after the return of a call and before user code: over memory.high the kernel lets the thread wait
- * there, uninterruptibly. Which sleep it was its stack says, in user space. */
+/* Follows sleeps between the return of a call and user code: a thread over memory.high is made to wait there,
+ * uninterruptibly. User space finds from the stack whether it was this wait. */
 static __always_inline void after_exit_switch(void *ctx, struct task_struct *prev, struct task_struct *next, bool preempt)
 {
 	struct call_state *s = state_of(prev);
@@ -175,7 +175,7 @@ int BPF_PROG(on_sched_wakeup, struct task_struct *task)
 	struct call_state *s = under_way(task);
 	if (s && s->off == ASLEEP && !s->wake_ns) {
 		s->wake_ns = bpf_ktime_get_ns();
-		/* What the group was throttled while the thread slept cost it nothing. */
+		/* Throttled time of the group during the sleep did not delay the thread. */
 		s->throttled_ns = throttled_total(task);
 	}
 	return 0;
@@ -195,7 +195,7 @@ int BPF_PROG(on_contention_begin, void *lock, unsigned int flags)
 	if (!s)
 		return 0;
 	u32 depth = s->depth & (DEPTH - 1);
-	/* A mutex that first spins and then sleeps says begin twice and end once. */
+	/* A mutex that first spins and then sleeps has two begin events and one end event. */
 	if (depth && s->lock[depth] == (u64)lock)
 		return 0;
 	u32 bracket = flags & 16 ? B_LOCK_PERCPU : ((flags & 1) && !(flags & 32) ? B_LOCK_SPIN : B_LOCK_SLEEP);
@@ -260,7 +260,7 @@ int on_cpu_clock(void *ctx)
 	return 0;
 }
 
-/* A bonus where the kernel lets us: functions without tracepoints. */
+/* Functions without tracepoints, where the kernel allows hooks on functions. */
 #ifndef RAW_TRACEPOINTS
 #define AROUND(function, bracket)                                                                                      \
 	SEC("fentry/" #function) int BPF_PROG(enter_##function) { return enter_here(ctx, bracket); }                   \

@@ -1,23 +1,23 @@
-/* A thread's call under way: finding it, adding intervals to it, sending it.
- * SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* The state of a thread's call: finding it, adding stretches to it, sending it. SPDX-License-Identifier: GPL-2.0 OR MIT
+ */
 #ifndef FLATWATER_STATE_H
 #define FLATWATER_STATE_H
 
 /* Set by user space before the object is loaded. */
-const volatile u32 own_tgid = 0;          /* not 0: only our own threads, which time themselves */
+const volatile u32 own_tgid = 0;          /* not 0: trace only threads of this process, which time themselves */
 const volatile u64 threshold_ns = 1000000;
-/* A call younger than this has no stack sampled: nearly every call ends before, and a stack costs it a few us. */
+/* A call younger than this has no stack sampled: nearly every call ends earlier, and a stack costs a few us. */
 const volatile u64 sample_after_ns = 100000;
-const volatile u64 wanted_calls[8] = {0}; /* system calls to time, one bit each */
-const volatile u32 target_hierarchy = 0;  /* number of the hierarchy that it is in; 0 is v2 */
+const volatile u64 wanted_calls[8] = {0}; /* the timed system calls, one bit each */
+const volatile u32 target_hierarchy = 0;  /* number of target_cgroup's hierarchy; 0 is v2 */
 const volatile u64 target_cgroup = 0;     /* threads moved into this cgroup (kernfs id) become targets */
 
 #define EFAULT 14
 
-/* Stretches on the CPU shorter than this are joined to what follows: fast shrinkers would otherwise fill a
- * call with thousands of intervals that nobody can distinguish. */
+/* Shorter stretches on the CPU are joined to the next one. Otherwise fast shrinkers would fill a call with thousands of
+ * indistinguishable stretches. */
 #define GRAIN_NS 500
-/* User code after a page fault has no tracepoint of its own: that long on the CPU means that the fault is over. */
+/* User code after a page fault has no tracepoint: after this long on the CPU, the fault must be over. */
 #define FAULT_OVER_NS 2000000
 
 #ifdef PERF_BUFFER
@@ -31,7 +31,8 @@ struct {
 	__type(key, u32);
 	__type(value, u64);
 } counters SEC(".maps");
-/* Two tables: an id is a hash cut to the table's size, so two stacks that collide in one seldom do in both. */
+/* Two tables: an id is a hash cut to the table's size, so two stacks that collide in one table rarely collide in both.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_STACK_TRACE);
 	__uint(max_entries, 8192);
@@ -51,18 +52,20 @@ struct {
 	__type(key, u32);
 	__type(value, u32);
 } targets SEC(".maps");
-/* Those of them that ended by SIGKILL, with their names: whom the kernel's log says it killed may be one. */
+/* Targets that ended by SIGKILL, with their names: a process that the kernel's log names as killed may be one of them.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 256);
 	__type(key, u32);
 	__type(value, char[16]);
 } killed SEC(".maps");
-/* Threads of targets at once where a hash holds their states, 2 KiB each. Those beyond it are counted (C_NO_STATE). */
+/* Number of threads of targets where a hash holds their states, 2 KiB each. Further threads are counted (C_NO_STATE).
+ */
 #define THREADS_BY_TID 4096
-/* The state of a thread; none: it is no target, or made no call yet. */
+/* The state of a thread; absent if the thread is not a target's or has made no call yet. */
 PER_TASK(others, state, struct call_state, THREADS_BY_TID)
-/* Our own threads: tid to slot, and the slots, which user space maps. */
+/* flatwater's own threads: tid to slot, and the slots, which user space maps. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, OWN_SLOTS);
@@ -143,7 +146,7 @@ static __always_inline void send(void *ctx, struct call_state *s, u8 record)
 	s->stretches = 0;
 }
 
-/* Out of line: called from every hook, and the verifier follows each copy by itself. */
+/* Not inlined: called from every hook, and the verifier would check each copy. */
 static __noinline int add_stretch(void *ctx, struct call_state *s, u64 ns, u32 kind, int stack)
 {
 	if (!s)
@@ -173,7 +176,7 @@ static __noinline int add_stretch(void *ctx, struct call_state *s, u64 ns, u32 k
 	return 0;
 }
 
-/* Everything since the last event was spent like this. */
+/* Adds the time since the last event as a stretch of this kind. */
 static __always_inline void close_stretch(void *ctx, struct call_state *s, u64 now, u32 kind, int stack)
 {
 	u64 last = s->last_ns;
@@ -193,7 +196,7 @@ static __always_inline int take_stack(void *ctx)
 		if (id >= 0)
 			return id | STACK_SECOND;
 	}
-	/* A sample of user code has no kernel stack: nothing went wrong. */
+	/* A sample of user code has no kernel stack; this is not an error. */
 	if (id == -EFAULT)
 		return -1;
 	count(C_STACK_ERROR);
@@ -202,7 +205,7 @@ static __always_inline int take_stack(void *ctx)
 
 static __always_inline void enter_bracket(void *ctx, struct call_state *s, u32 bracket, u64 lock)
 {
-	/* An interrupt's hook may find another hook of the same thread half way. */
+	/* The hook of an interrupt may run while another hook changes the state of the same thread. */
 	if (s->busy) {
 		count(C_BUSY);
 		return;
@@ -236,16 +239,17 @@ static __always_inline void leave_bracket(void *ctx, struct call_state *s, u32 b
 	} else if (depth > 0) {
 		count(C_UNBALANCED);
 		s->damaged = 1;
-		/* The end of an inner bracket was missed: if ours is just below, both are over. */
+		/* The end of an inner bracket was missed. If the bracket below is the one that ends, both are over. */
 		if (depth >= 2 && s->bracket[(depth - 1) & (DEPTH - 1)] == bracket)
 			s->depth = depth - 2;
 	}
-	/* At depth 0 the bracket was open before the call was: nothing to end. */
+	/* At depth 0 the bracket was entered before the call began: nothing to leave. */
 	s->busy = 0;
 }
 
-/* A page fault has no end that we see: user code may have run for long when an interrupt comes. Its hooks would close all
- * of that time into the fault, so interrupts count only where a bracket shows that the fault is still in the kernel. */
+/* The end of a page fault is not seen: when an interrupt comes, user code may have run for long. The interrupt's hooks
+ * would add all that time to the fault, so they count only where an open bracket shows that the fault is still in the
+ * kernel. */
 static __always_inline bool may_be_user_code(struct call_state *s, u32 bracket)
 {
 	return s->active == 2 && s->depth == 0 && (bracket == B_HARD_IRQ || bracket == B_SOFT_IRQ);

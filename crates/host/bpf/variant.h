@@ -1,12 +1,13 @@
-/* What kernels allow BPF programs differs; this is all that differs in our source. build.rs compiles the object once for
- * each set of these switches (crates/host/build.rs: VARIANTS), and user space takes the first that the kernel accepts.
+/* Macros for the differences between the variants of our BPF objects, since kernels differ in what they allow BPF
+ * programs. build.rs compiles the object once for each set of these switches (crates/host/build.rs: VARIANTS), and user
+ * space uses the first variant that the kernel accepts.
  *
- *   HASH_BY_TID       a hash by thread id in place of task storage (tracing programs have that since 5.12; safe
- *                     to make from any hook since 6.4)
- *   PERF_BUFFER       a perf buffer per CPU in place of the ring buffer (5.8)
- *   RAW_TRACEPOINTS   raw tracepoints, whose arguments are plain numbers to the verifier, in place of those with the
- *                     types of the kernel's own BTF (5.5); no fentry either
- *   NO_SHARED_MEMORY  arrays that user space cannot map (5.5)
+ *     HASH_BY_TID       a hash keyed by thread id instead of task storage (available to tracing programs since 5.12; safe
+ *                       to create from any hook since 6.4)
+ *     PERF_BUFFER       a perf buffer per CPU instead of the ring buffer (5.8)
+ *     RAW_TRACEPOINTS   raw tracepoints, whose arguments are plain numbers to the verifier, instead of typed ones (5.5);
+ *                       no fentry either
+ *     NO_SHARED_MEMORY  arrays that user space cannot map (mapping needs 5.5)
  *
  * SPDX-License-Identifier: GPL-2.0 OR MIT */
 #ifndef FLATWATER_VARIANT_H
@@ -18,8 +19,8 @@
 #define HOOK_AT(tracepoint) SEC("tp_btf/" #tracepoint)
 #endif
 
-/* bpf_get_current_task_btf() came with task storage. What the older helper returns, and what a raw tracepoint hands
- * over, may only be read through a helper. */
+/* bpf_get_current_task_btf() came with task storage. Memory behind the pointer that the older helper returns, or that a
+ * raw tracepoint passes, must be read through a helper. */
 #ifdef HASH_BY_TID
 #define FIELD(pointer, field) BPF_CORE_READ(pointer, field)
 #define CHAIN(pointer, ...) BPF_CORE_READ(pointer, __VA_ARGS__)
@@ -30,9 +31,10 @@
 #define this_task() bpf_get_current_task_btf()
 #endif
 
-/* One value for each thread, of zeros at first: NAME_of(task) finds it or returns NULL, NAME_made(task) makes it where there is
- * none, NAME_ended(task) is for the thread's exit. Hash entries are allocated beforehand, since a hook may run where the
- * kernel must not allocate, and a new one is copied from MAP_zero: a value may be too large for a program's stack. */
+/* One zeroed value per thread. NAME_of(task) finds it or returns NULL, NAME_made(task) creates it if it does not exist,
+ * NAME_ended(task) is called when the thread exits. Hash entries are preallocated, since a hook may run where the
+ * kernel must not allocate. A new entry is copied from MAP_zero, because a value may be too large for a BPF program's
+ * stack. */
 #ifdef HASH_BY_TID
 #define PER_TASK(map, name, value_type, threads)                                                                       \
 	struct {                                                                                                       \
@@ -69,7 +71,7 @@
 		bpf_map_delete_elem(&map, &tid);                                                                       \
 	}
 #else
-/* Task storage ends with its task by itself. */
+/* The kernel frees task storage together with its task. */
 #define PER_TASK(map, name, value_type, threads)                                                                       \
 	struct {                                                                                                       \
 		__uint(type, BPF_MAP_TYPE_TASK_STORAGE);                                                               \

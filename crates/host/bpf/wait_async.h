@@ -1,10 +1,10 @@
-/* Operations of io_uring and libaio, from submission to completion. All of the targets are counted by latency; the slow
- * ones are told. SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* Operations of io_uring and libaio, from submission to completion. All operations of targets are counted by latency;
+ * slow ones are reported. SPDX-License-Identifier: GPL-2.0 OR MIT */
 #ifndef FLATWATER_WAIT_ASYNC_H
 #define FLATWATER_WAIT_ASYNC_H
 
 #define NO_ROW 255
-/* The row of each opcode of io_uring; NO_ROW: it does not concern a file (sockets, timers, polls). */
+/* The row of each io_uring opcode; NO_ROW for opcodes that do not concern a file (sockets, timers, polls). */
 const volatile u8 uring_row[64] = {0};
 /* System calls of libaio. */
 const volatile u64 io_submit_number = 0, io_getevents_number = 0, io_pgetevents_number = 0;
@@ -16,7 +16,8 @@ struct async_operation {
 	u8 row, hashed, punted, libaio;
 	u32 unused;
 };
-/* libaio's are known by their process and the address of the program's iocb, io_uring's by the kernel's request. */
+/* The key of an operation: for libaio the process and the address of the program's iocb, for io_uring the address of
+ * the kernel's request. */
 struct async_key {
 	u64 address;
 	u64 tgid;
@@ -94,7 +95,7 @@ int BPF_PROG(wait_uring_submit, struct io_kiocb *request)
 	return submitted(request);
 }
 
-/* Its name before 6.4. */
+/* The tracepoint's name before 6.4. */
 SEC("tp_btf/io_uring_submit_sqe")
 int BPF_PROG(wait_uring_submit_old, struct io_kiocb *request)
 {
@@ -114,14 +115,14 @@ int BPF_PROG(wait_uring_punt, struct io_kiocb *request, int hashed)
 	return 0;
 }
 
-/* Pipes, sockets and their like make nobody wait for a disk. */
+/* Operations on pipes, sockets and the like never wait for a disk. */
 static __always_inline bool stored(struct file *file)
 {
 	u32 type = BPF_CORE_READ(file, f_inode, i_mode) & 0170000;
 	return type == 0100000 || type == 0040000 || type == 0060000;
 }
 
-/* The types of the arguments changed between 6.1 and 6.18; the request is the second of each. */
+/* The types of the arguments changed between 6.1 and 6.18; the request is always the second argument. */
 SEC("tp_btf/io_uring_complete")
 int wait_uring_complete(u64 *ctx)
 {
@@ -151,7 +152,7 @@ int wait_uring_complete(u64 *ctx)
 	return 0;
 }
 
-/* include/uapi/linux/aio_abi.h: the part that is read of it. */
+/* The fields of include/uapi/linux/aio_abi.h that are read. */
 struct user_iocb {
 	u64 data;
 	u32 key, flags;
@@ -227,7 +228,7 @@ static __always_inline void aio_complete(struct task_struct *task, long count, u
 	}
 }
 
-/* libaio has no tracepoints: its operations are those that the program hands to io_submit() and gets back. */
+/* libaio has no tracepoints: its operations are those that the program passes to io_submit() and gets back. */
 SEC("tp_btf/sys_enter")
 int BPF_PROG(wait_aio_enter, struct pt_regs *regs, long number)
 {

@@ -1,5 +1,6 @@
-/* Reclaim and compaction that a thread does itself: it runs and sleeps there by turns, so that its sleeps alone would show
- * little of it. Only the outermost bracket is told, and only if it was long enough. SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* Reclaim and compaction that a thread does itself. It alternates between running and sleeping, so that its sleeps
+ * alone would show only a small part. Only the outermost bracket is reported, and only if it is long enough.
+ * SPDX-License-Identifier: GPL-2.0 OR MIT */
 #ifndef FLATWATER_WAIT_BRACKETS_H
 #define FLATWATER_WAIT_BRACKETS_H
 
@@ -9,7 +10,7 @@ static __always_inline int bracket_begins(u32 bracket)
 	if (FIELD((struct task_struct___waits *)me, flags) & PF_KTHREAD)
 		return 0;
 	struct waiter *w = waiter_made(me);
-	/* One of the same kind has lost its end: the tracepoint was attached within it. */
+	/* A bracket of the same kind is open: its end was missed, because the tracepoint was attached within it. */
 	if (!w || (w->bracket && w->bracket != bracket))
 		return 0;
 	w->bracket = bracket;
@@ -42,7 +43,8 @@ static __always_inline int bracket_ends(void *ctx, u32 bracket)
 	SEC("tp_btf/" #begin) int wait_##begin(void *ctx) { return bracket_begins(bracket); }                          \
 	SEC("tp_btf/" #end) int wait_##end(void *ctx) { return bracket_ends(ctx, bracket); }
 
-/* Those that the specs call seldom: not the shrinkers', of which dozens lie in each of these, most for microseconds. */
+/* Only the brackets that the specs mark as seldom: each may contain dozens of shrinker brackets, most of them
+ * microseconds long. */
 EACH_SELDOM_BRACKET(WAIT_BRACKET)
 
 #endif

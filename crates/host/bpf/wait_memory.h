@@ -1,5 +1,6 @@
-/* Who takes memory at a limit: a thread that asks for pages over it reclaims as many itself, so the pages that each process
- * had to reclaim are those that it took. No hook is paid where there is no reclaim. SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* Counts who takes memory at a limit. A thread that allocates over the limit reclaims about as many pages itself, so
+ * the pages that a process had to reclaim are those that it took. Without reclaim no hook runs.
+ * SPDX-License-Identifier: GPL-2.0 OR MIT */
 #ifndef FLATWATER_WAIT_MEMORY_H
 #define FLATWATER_WAIT_MEMORY_H
 

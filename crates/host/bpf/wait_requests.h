@@ -1,9 +1,10 @@
-/* Requests of every block device from insertion to completion, and who makes inodes dirty.
+/* Requests of all block devices from insertion to completion, and the processes that make inodes dirty.
  * SPDX-License-Identifier: GPL-2.0 OR MIT */
 #ifndef FLATWATER_WAIT_REQUESTS_H
 #define FLATWATER_WAIT_REQUESTS_H
 
-/* What only its beginning shows; the rest is read when it ends. */
+/* What is known only when the request begins; the other fields of the record are read when it ends. An unfinished
+ * request is reported from this state alone. */
 struct request_state {
 	u64 insert_ns, issue_ns, function, sector;
 	u32 tid, tgid, task_flags, bytes;
@@ -17,8 +18,8 @@ struct {
 	__type(key, u64);
 	__type(value, struct request_state);
 } requests SEC(".maps");
-/* What a device has queued and in flight, by its queue's number: a request queue has a small one for as long as it is
- * there. Beyond the last the loads of two devices are added up. */
+/* Requests queued and in flight, and their size, by the number of the request queue. A queue keeps its small number as
+ * long as it exists. Queues whose numbers are equal modulo DEVICE_LOADS are added up. */
 struct device_load {
 	u64 queued, in_flight, kib;
 };
@@ -29,7 +30,7 @@ struct {
 	__type(key, u32);
 	__type(value, struct device_load);
 } device_loads SEC(".maps");
-/* Whoever made an inode dirty last: told again only when it changes. */
+/* The process that made an inode dirty last; reported again only when it changes. */
 struct dirtier_key {
 	u64 inode;
 	u32 tgid, unused;
@@ -58,7 +59,7 @@ static __always_inline u32 device_of(struct request *request)
 	if (!disk)
 		return 0;
 #ifndef HASH_BY_TID
-	/* Followed directly where the verifier knows the type: a load each, where a helper costs 20 to 40 ns. */
+	/* Direct loads, where the verifier knows the type: a helper would cost 20 to 40 ns each. */
 	if (bpf_core_field_exists(request->q->disk))
 		return (u32)disk->major << 20 | disk->first_minor;
 #endif
@@ -76,14 +77,14 @@ static __always_inline struct page *head_page_of(struct bio_vec *vector)
 		head = BPF_CORE_READ(page, compound_head);
 	if (!(head & 1))
 		return page;
-	/* The verifier allows no mask on a pointer that it knows: a helper reads it as a number. */
+	/* The verifier allows no mask on a pointer of known type, so a helper reads it as a number. */
 	if (head >= HEAD_MASK_MIN)
 		return (void *)((u64)BPF_CORE_READ(vector, bv_page) & head);
 	return (void *)(head - 1);
 }
 
-/* The file that the first bio is about: its page's, or that of the direct I/O. Anonymous pages have none.
- * Pointers of known type are followed directly; what has no type, or flags in its low bits, is read through a helper. */
+/* The inode of the first bio: that of the bio's page or of the direct I/O. Anonymous pages have none. Pointers of known type
+ * are dereferenced directly; untyped pointers, or those with flags in their low bits, are read through a helper. */
 static __always_inline struct inode *inode_of(struct bio *bio, u64 *iocb)
 {
 	struct bio_vec *vector = FIELD(bio, bi_io_vec);
@@ -92,7 +93,7 @@ static __always_inline struct inode *inode_of(struct bio *bio, u64 *iocb)
 	if (direct_end && (u64)FIELD(bio, bi_end_io) == direct_end) {
 		struct iomap_dio *direct = FIELD(bio, bi_private);
 		struct kiocb *control = BPF_CORE_READ(direct, iocb);
-		/* libaio's operations are known by the address that the program gave. */
+		/* A libaio operation is known by the address of the program's iocb. */
 		bool libaio = aio_end && (u64)BPF_CORE_READ(control, ki_complete) == aio_end;
 		*iocb = libaio ? BPF_CORE_READ((struct aio_kiocb *)control, ki_res.obj) : (u64)control;
 		return BPF_CORE_READ(control, ki_filp, f_inode);
@@ -118,7 +119,7 @@ static __always_inline void begin_request(struct request *request, bool issued)
 	r.task_flags = FIELD(known, flags);
 	r.function = 0;
 	r.ahead = r.ahead_kib = r.in_flight = r.unused = 0;
-	/* Of one that never completes nothing else is told. */
+	/* Needed for a request that never completes, which is reported from this state alone. */
 	r.device = device_of(request);
 	r.flags = FIELD(request, cmd_flags);
 	r.sector = FIELD(request, __sector);
@@ -134,7 +135,7 @@ static __always_inline void begin_request(struct request *request, bool issued)
 		r.ahead_kib = load->kib;
 		r.in_flight = load->in_flight;
 	}
-	/* Requeued by the driver: it is known, and stays as it was. Else there is no room. */
+	/* The update fails if the driver requeued the request, which then keeps its state, or if the map is full. */
 	if (bpf_map_update_elem(&requests, &key, &r, BPF_NOEXIST)) {
 		if (!bpf_map_lookup_elem(&requests, &key))
 			wait_count(WC_REQUESTS_FULL);
@@ -165,7 +166,7 @@ int BPF_PROG(wait_request_issue, struct request *request)
 	if (r->issue_ns)
 		return 0; /* requeued by the driver */
 	r->issue_ns = bpf_ktime_get_ns();
-	u32 bytes = FIELD(request, __data_len); /* it may have grown by merges */
+	u32 bytes = FIELD(request, __data_len); /* merges may have enlarged it */
 	struct device_load *load = load_of(request);
 	if (load) {
 		__sync_fetch_and_add(&load->queued, -1);
@@ -187,7 +188,7 @@ static __always_inline void leave_device(struct request *request, struct request
 	__sync_fetch_and_add(&load->kib, -(u64)(r->bytes >> 10));
 }
 
-/* Merged into another that was queued before it. */
+/* Merged into a request that was queued before. */
 SEC("tp_btf/block_rq_merge")
 int BPF_PROG(wait_request_merge, struct request *request)
 {
@@ -216,7 +217,8 @@ static __always_inline void describe_bio(struct request_record *r, struct reques
 	if (!inode)
 		return;
 	u32 device = BPF_CORE_READ(inode, i_sb, s_dev);
-	/* A block device's own page, of a journal or of a file system's blocks, belongs to no file; the block device says whose. */
+	/* A block device's own page (of a journal, or of a file system's metadata) belongs to no file; record the block
+	 * device. */
 	if (!(device >> 20) && (BPF_CORE_READ(inode, i_mode) & 0170000) == 0060000)
 		device = BPF_CORE_READ(inode, i_rdev);
 	else
@@ -227,14 +229,14 @@ static __always_inline void describe_bio(struct request_record *r, struct reques
 static __always_inline u64 next_sequence(u64 now)
 {
 #ifdef HASH_BY_TID
-	return now; /* an atomic that returns a value is of 5.12 */
+	return now; /* an atomic that returns a value needs 5.12 */
 #else
 	return __sync_fetch_and_add(&next_request, 1) + 1;
 #endif
 }
 
-/* The thread of the kernel that completes a request, and who gave it the work: a softirq's thread has it from the worker that
- * did the I/O. An interrupt, or a softirq on its heels, is nobody's thread. */
+/* The kernel thread that completes a request, and the thread that woke it: ksoftirqd, for example, was woken by the
+ * worker that did the I/O. An interrupt, or a softirq right after it, does not run in a thread. */
 static __always_inline void describe_completion(struct request_record *r)
 {
 	struct task_struct *me = this_task();
@@ -267,7 +269,7 @@ int BPF_PROG(wait_request_complete, struct request *request, int error, unsigned
 		last->task = (u64)this_task();
 		last->request = sequence;
 	}
-	/* The reader looks often enough: waking it for each request would cost more than the request's record. */
+	/* User space polls often enough: waking it for each request would cost more than the record. */
 	struct request_record *r = bpf_ringbuf_reserve(&wait_records, sizeof(*r), 0);
 	if (r) {
 		r->kind = W_REQUEST;
@@ -298,8 +300,8 @@ int BPF_PROG(wait_request_complete, struct request *request, int error, unsigned
 	return 0;
 }
 
-/* Once for each inode that joins the list of dirty inodes, not once a page. The flusher, which puts inodes back on its
- * list, is no dirtier. */
+/* Runs once for each inode that joins the list of dirty inodes, not once per page. The flusher puts inodes back on the
+ * list; this does not make it a dirtier. */
 SEC("tp_btf/writeback_dirty_inode_enqueue")
 int BPF_PROG(wait_dirty_inode, struct inode *inode)
 {

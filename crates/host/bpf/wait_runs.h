@@ -1,15 +1,16 @@
-/* Waits for a CPU, and who had it meanwhile. Each CPU remembers its last switches, which costs a switch a few stores; only a
- * thread that waited long has them told: a target's, one within a call on files, or one of the kernel's, which serves devices and
- * journals: for whom is known only later. SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* Waits for a CPU, and the threads that had the CPU at that time. Each CPU keeps its last switches, which costs a few
+ * stores per switch. They are sent only for a thread that waited long: a target's, one within a call on files, or a
+ * kernel thread that serves devices and journals, where it is known only later which call waited for it.
+ * SPDX-License-Identifier: GPL-2.0 OR MIT */
 #ifndef FLATWATER_WAIT_RUNS_H
 #define FLATWATER_WAIT_RUNS_H
 
 struct cpu_runs {
-	u64 since_ns;                   /* of the thread that has the CPU now; 0 not known */
+	u64 since_ns;                   /* since when the current thread has the CPU; 0: unknown */
 	u64 count;
 	struct run run[RUNS_KEPT];
 };
-/* By CPU; user space sets how many there are. */
+/* One entry per CPU; user space sets the number. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -48,7 +49,8 @@ static __always_inline bool is_program(struct task_struct *task)
 	return FIELD(task, pid) && !(FIELD((struct task_struct___waits *)task, flags) & PF_KTHREAD);
 }
 
-/* How many threads that share a place wait for a CPU: spares a switch to any other thread the search for what is known of it. */
+/* The number of threads with the same `pid & (WAITING_PLACES - 1)` that wait for a CPU. If it is 0, a switch need not
+ * look up the thread's waiter. */
 #define WAITING_PLACES 4096
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -63,7 +65,7 @@ static __always_inline u64 *waiting_at(struct task_struct *task)
 	return bpf_map_lookup_elem(&waiting, &place);
 }
 
-/* `in_call`: within the call that note_call() was told of. */
+/* `in_call`: the wait is within the call that note_call() noted last. */
 static __always_inline void begins_to_wait(struct waiter *w, struct task_struct *task, bool in_call, u64 now)
 {
 	u64 *count = waiting_at(task);
@@ -73,7 +75,7 @@ static __always_inline void begins_to_wait(struct waiter *w, struct task_struct 
 	w->runnable_in_call = in_call;
 }
 
-/* Reads and writes of pipes and sockets wait for a CPU like any other call; they are no calls on files. */
+/* Whether the thread's call is on a file: calls on pipes and sockets wait for a CPU as well, but are not timed. */
 static __always_inline bool is_on_file(struct task_struct *task)
 {
 	struct pt_regs___waits *regs = regs_of(task);
@@ -86,7 +88,7 @@ static __always_inline bool is_on_file(struct task_struct *task)
 	return inode && kind_of(inode) != FILE_OTHER;
 }
 
-/* Calls that are found by their sleeps are found by these waits, too. */
+/* Reports a wait for a CPU as part of a call, for the calls that are found by their sleeps. */
 static __always_inline void tell_runnable(struct waiter *w, struct task_struct *task, u64 start, u64 now)
 {
 	struct sleep_record *r = begin_sleep(task, w, start, now);
@@ -98,11 +100,11 @@ static __always_inline void tell_runnable(struct waiter *w, struct task_struct *
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 }
 
-/* It was preempted, or gave the CPU up, and waits for one from now on. */
+/* The thread was preempted or yielded the CPU, and waits for a CPU from now on. */
 static __always_inline void loses_cpu(struct task_struct *task, u64 now)
 {
 	if (!is_program(task)) {
-		/* Where every process is followed nobody pays for these. */
+		/* With whole_machine, waits of kernel threads are not followed, to keep switches cheap. */
 		struct waiter *k = whole_machine || !FIELD(task, pid) ? NULL : waiter_of(task);
 		if (k)
 			begins_to_wait(k, task, 0, now);
@@ -142,7 +144,7 @@ static __always_inline void gets_cpu(struct cpu_runs *runs, struct task_struct *
 		tell_runnable(w, task, start, now);
 }
 
-/* `prev_runnable`: it waits for a CPU from now on. */
+/* `prev_runnable`: prev waits for a CPU from now on. */
 static __always_inline void switch_runs(struct task_struct *prev, struct task_struct *next, bool prev_runnable, u64 now)
 {
 	u32 cpu = bpf_get_smp_processor_id();

@@ -1,33 +1,34 @@
-/* Long sleeps, told by the wake-up that ends them: short ones, which are nearly all, never pay for a stack.
+/* Long sleeps, recorded by the wake-up that ends them, so that short sleeps, nearly all, never pay for a stack.
  *
- * Uninterruptible sleeps are told of every thread, since a chain leads to anybody; interruptible ones only of targets
- * within calls that take a lock: what sleeps interruptibly otherwise waits for work, not for a disk. Where the whole machine
- * is followed nobody pays for those: nearly every context switch is one.
+ * Uninterruptible sleeps are recorded for every thread, since a wait chain may lead to any thread. Interruptible ones
+ * are recorded only for targets within calls that take a lock: other interruptible sleeps wait for work, not for a
+ * disk. With whole_machine they are not recorded at all, since nearly every context switch is one.
  * SPDX-License-Identifier: GPL-2.0 OR MIT */
 #ifndef FLATWATER_WAIT_SLEEPS_H
 #define FLATWATER_WAIT_SLEEPS_H
 
 struct waiter {
-	u64 start_ns;                   /* of the sleep under way; 0 none */
-	u64 runnable_ns;                /* since when it waits for a CPU; 0 it does not, or nobody asks */
+	u64 start_ns;                   /* start of the current sleep; 0: none */
+	u64 runnable_ns;                /* start of the current wait for a CPU; 0: none, or not followed */
 	u64 lock, lock_since_ns;
 	u64 awaited_inode;
-	u64 since_ns;                   /* a kernel thread: when it was last woken from idleness */
+	u64 since_ns;                   /* kernel thread: when it was last woken from idle */
 	u64 since_request;
-	u64 bracket_ns;                 /* of the outermost bracket under way */
-	u64 call_key, call_start_ns;    /* the call in which it slept last, and its first sleep */
-	u64 call_switches;              /* voluntary switches of the thread when it did */
-	u64 told_ns;                    /* up to when that call's sleeps have been told */
+	u64 bracket_ns;                 /* start of the outermost open bracket */
+	u64 call_key, call_start_ns;    /* the call of the last sleep, and the start of the call's first sleep */
+	u64 call_switches;              /* voluntary switches of the thread at the last sleep */
+	u64 told_ns;                    /* end of the last reported sleep of that call */
 	u32 bracket;                    /* enum bracket; 0 none */
-	u32 runnable_in_call;           /* that wait began within the call that was noted last */
+	u32 runnable_in_call;           /* the wait for a CPU began within the call noted last */
 	u32 since_by, lock_flags, holder_tid, holder_tgid;
 	char since_by_comm[16], holder_comm[16];
 };
-/* Threads at once, where a hash holds them, that slept long, were kernel threads, or are a target's. */
+/* Number of threads where a hash holds these: those that slept long, kernel threads, and threads of targets. */
 #define WAITERS_BY_TID 16384
 PER_TASK(waiters, waiter, struct waiter, WAITERS_BY_TID)
 
-/* The request whose completion this CPU works on: wake-ups by the same thread, soon after, are its doing. */
+/* The request that a thread on this CPU completed last: wake-ups by the same thread soon afterwards are caused by it.
+ */
 struct completion {
 	u64 at_ns, task, request;
 };
@@ -54,7 +55,7 @@ static __always_inline u32 state_of(struct task_struct *task)
 	return BPF_CORE_READ((struct task_struct___before_5_14 *)task, state);
 }
 
-/* TASK_UNINTERRUPTIBLE without TASK_NOLOAD: idle threads of the kernel have both. The bits are those of 4.14 and later. */
+/* TASK_UNINTERRUPTIBLE without TASK_NOLOAD: idle kernel threads have both. The bits are those of 4.14 and later. */
 static __always_inline bool uninterruptible(u32 state)
 {
 	return (state & 0x402) == 2;
@@ -69,7 +70,7 @@ static __always_inline bool takes_lock(struct task_struct *task)
 	return has_call(lock_calls, CALL_OF(regs));
 }
 
-/* Paths that differ make calls with the same arguments differ: a program walks a tree with one buffer. */
+/* Distinguishes calls with the same arguments but different paths: a program that walks a tree reuses one buffer. */
 static __always_inline u64 path_key(struct pt_regs___waits *regs, long number)
 {
 	u32 which = of_call(call_path_arg, number);
@@ -82,9 +83,9 @@ static __always_inline u64 path_key(struct pt_regs___waits *regs, long number)
 	return key;
 }
 
-/* The current thread is about to sleep, or to work for the kernel: within the same call as the last time? Then its registers
- * are the same, the number of reads and writes (or page faults) that it has finished is, and it slept nowhere else in
- * between. */
+/* Called when the current thread is about to sleep or enters reclaim: is it in the same call as at its last sleep? Then
+ * its registers are equal, it has finished no read or write (or page fault) in between, and it has not slept elsewhere.
+ */
 static __always_inline void note_call(struct waiter *w, struct task_struct *task, u64 now)
 {
 	struct task_struct___waits *known = (void *)task;
@@ -103,7 +104,7 @@ static __always_inline void note_call(struct waiter *w, struct task_struct *task
 	w->call_start_ns = w->told_ns = now;
 }
 
-/* Whether a sleep, or a bracket, that ends now is told. */
+/* Whether a sleep or bracket that ends now is reported. */
 static __always_inline bool worth_telling(struct waiter *w, u64 start, u64 now)
 {
 	if (now - start < sleep_ns_min &&
@@ -155,8 +156,8 @@ static __always_inline void fill_sleeper(struct sleep_record *r, struct task_str
 	r->awaited_inode = w->awaited_inode;
 }
 
-/* A record of what `task` did from `start` to `now`, without who ended it: the caller adds that, and submits it. NULL: the
- * ring is full, which is counted. */
+/* Begins a record of what `task` did from `start` to `now`, without the waker; the caller completes and submits it.
+ * NULL if the ring buffer is full, which is counted. */
 static __always_inline struct sleep_record *begin_sleep(struct task_struct *task, struct waiter *w, u64 start, u64 now)
 {
 	struct sleep_record *r = bpf_ringbuf_reserve(&wait_records, sizeof(*r), 0);
@@ -211,7 +212,7 @@ int BPF_PROG(wait_switch, bool preempt, struct task_struct *prev, struct task_st
 	return 0;
 }
 
-/* A kernel thread that was idle: who gave it work. */
+/* Notes which thread gave work to an idle kernel thread. */
 static __always_inline void note_work(struct task_struct *task)
 {
 	struct waiter *w = waiter_made(task);
@@ -241,7 +242,8 @@ int BPF_PROG(wait_waking, struct task_struct *task)
 		if (w && !whole_machine)
 			begins_to_wait(w, task, 0, bpf_ktime_get_ns());
 	} else {
-		/* Nearly every wake-up ends an interruptible sleep: where all processes are followed those pay for nothing more. */
+		/* Nearly every wake-up ends an interruptible sleep: with whole_machine these must cost no more than
+		 * this check. */
 		if (whole_machine && !uninterruptible(state))
 			return 0;
 		bool target = !whole_machine && is_target(FIELD(task, tgid));
@@ -271,9 +273,10 @@ int BPF_PROG(wait_waking, struct task_struct *task)
 	return 0;
 }
 
-/* Mutexes (LCB_F_MUTEX 32) and rwsems (READ 2, WRITE 4; not SPIN 1, PERCPU 16) name their holder in a word whose low three bits
- * are flags (kernel/locking/mutex.c, rwsem.c). With PREEMPT_RT all of them, and spinlocks that sleep, are LCB_F_RT (8) and
- * given as what they are made of (rtmutex.c, rwbase_rt.c); elsewhere that is a lock of futexes and drivers. */
+/* Mutexes (LCB_F_MUTEX 32) and rwsems (READ 2, WRITE 4; not SPIN 1, PERCPU 16) store their holder in a word whose low
+ * three bits are flags (kernel/locking/mutex.c, rwsem.c). With PREEMPT_RT all of these, and sleeping spinlocks, have
+ * LCB_F_RT (8), and the event has the address of the rt_mutex or rwbase inside (rtmutex.c, rwbase_rt.c); otherwise
+ * LCB_F_RT is a lock of futexes and drivers. */
 static __always_inline u64 owner_of(void *lock, unsigned int flags)
 {
 	if (bpf_core_type_exists(struct rwbase_rt)) {
@@ -328,8 +331,9 @@ int BPF_PROG(wait_writeback, struct folio *folio, struct address_space *mapping)
 	return 0;
 }
 
-/* The sleeps that have not ended: of every thread those that would be told, since a chain leads to anybody; of targets those too
- * that began before the hooks came. Run once for each thread, by whoever reads the iterator. */
+/* Sends unfinished sleeps: of every thread those that would be reported, since a wait chain may lead to any thread; of
+ * targets also those that began before the hooks were attached. Runs once for each thread when user space reads the
+ * iterator. */
 SEC("iter/task")
 int wait_under_way(struct bpf_iter__task *ctx)
 {

@@ -1,4 +1,4 @@
-/* The maps, and what is known of a thread. SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* The maps of the second object, and what it reads of a thread. SPDX-License-Identifier: GPL-2.0 OR MIT */
 #ifndef FLATWATER_WAIT_TASKS_H
 #define FLATWATER_WAIT_TASKS_H
 
@@ -7,16 +7,17 @@
 #include "variant.h"
 
 /* Set by user space before the object is loaded. */
-const volatile u64 sleep_ns_min = 500000;  /* shorter sleeps are not told */
-const volatile u32 whole_machine = 0;      /* every process is followed, without a table of targets */
-const volatile u64 async_ns_min = 1000000; /* quicker operations are only counted */
-/* Not 0: calls are found by their sleeps, and one that has lasted this long is told even if each of its sleeps was short. */
+const volatile u64 sleep_ns_min = 500000;  /* shorter sleeps are not reported */
+const volatile u32 whole_machine = 0;      /* follow every process, without a table of targets */
+const volatile u64 async_ns_min = 1000000; /* faster operations are only counted */
+/* If not 0, calls are found by their sleeps, and a call that has lasted this long is reported even if each sleep was
+ * short. */
 const volatile u64 call_ns_min = 0;
-const volatile u8 call_path_arg[512] = {0}; /* which argument of a system call is a path: its index and one */
-const volatile u8 call_file_arg[512] = {0}; /* which argument of a system call is a descriptor: its index and one */
-const volatile u64 file_calls[8] = {0};    /* system calls that are timed */
-const volatile u64 lock_calls[8] = {0};    /* system calls whose interruptible sleeps are told: flock, futex */
-const volatile u64 stack_bytes = 16384;    /* of a thread's stack in the kernel (THREAD_SIZE) */
+const volatile u8 call_path_arg[512] = {0}; /* index + 1 of a system call's path argument; 0: none */
+const volatile u8 call_file_arg[512] = {0}; /* index + 1 of a system call's descriptor argument; 0: none */
+const volatile u64 file_calls[8] = {0};    /* the timed system calls */
+const volatile u64 lock_calls[8] = {0};    /* system calls whose interruptible sleeps are reported: flock, fcntl, futex */
+const volatile u64 stack_bytes = 16384;    /* size of a thread's kernel stack (THREAD_SIZE) */
 const volatile u64 direct_end = 0;         /* address of iomap_dio_bio_end_io: the end of direct I/O */
 const volatile u64 aio_end = 0;            /* address of aio_complete_rw: the end of libaio's reads and writes */
 
@@ -51,8 +52,8 @@ static __always_inline bool is_target(u32 tgid)
 	return whole_machine || bpf_map_lookup_elem(&wait_targets, &tgid) != NULL;
 }
 
-/* What a table of calls has of this one; 0 for a number that is no call. The compiler may not conclude that the mask does
- * nothing: the verifier of 6.1 does not learn that from the comparisons. */
+/* The entry of a table of calls; 0 for a number that is out of range. The asm keeps the compiler from dropping the
+ * mask, because the verifier of 6.1 does not derive the bound from the comparison. */
 static __always_inline u32 of_call(const volatile u8 *table, long number)
 {
 	u64 place = number;
@@ -69,7 +70,8 @@ static __always_inline bool has_call(const volatile u64 *set, long number)
 
 enum cgroup_subsys_id { memory_cgrp_id };
 
-/* The group of the memory controller, which exists on both versions; else that of version 2. */
+/* The id of the task's cgroup of the memory controller, which exists in both versions; else of the version 2 cgroup.
+ */
 static __always_inline u64 cgroup_id_of(struct task_struct *task)
 {
 	struct css_set___waits *set = BPF_CORE_READ((struct task_struct___waits *)task, cgroups);
@@ -94,7 +96,8 @@ static __always_inline u32 name_of_file(struct file *file, char *name, u64 *inod
 	return BPF_CORE_READ(inode, i_sb, s_dev);
 }
 
-/* The registers with which a thread came into the kernel: at the top of its stack. The helper is of 5.15. */
+/* The registers with which a thread entered the kernel, at the top of the kernel stack. The helper exists since 5.15.
+ */
 static __always_inline struct pt_regs___waits *regs_of(struct task_struct *task)
 {
 #ifdef HASH_BY_TID
@@ -116,13 +119,13 @@ static __always_inline void copy_comm(char *into, struct task_struct *task)
 #endif
 }
 
-/* `place`: the argument's index and one, as the tables of calls have it. */
+/* `place` is the argument's index + 1, as in the tables of calls. */
 static __always_inline u64 argument_at(struct pt_regs___waits *regs, u32 place)
 {
 	return place == 1 ? CALL_ARG0(regs) : place == 2 ? CALL_ARG1(regs) : CALL_ARG2(regs);
 }
 
-/* Out of line: it is needed twice for each record. */
+/* Not inlined: needed twice per record. */
 static __noinline int describe_task(struct task_struct *task, struct wait_task *into)
 {
 	if (!task || !into)

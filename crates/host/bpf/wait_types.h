@@ -1,5 +1,5 @@
-/* Fields of kernel structures that the second object reads, beyond those of kernel_types.h.
- * SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* Kernel structures that only the second object reads, in addition to kernel_types.h. SPDX-License-Identifier: GPL-2.0
+ * OR MIT */
 #ifndef FLATWATER_WAIT_TYPES_H
 #define FLATWATER_WAIT_TYPES_H
 
@@ -20,8 +20,8 @@ struct task_struct___waits {
 	char comm[16];
 } RELOCATED;
 
-/* Before 5.17 (kernel/kthread.c, fs/io-wq.c): what a kernel thread knows of itself hangs at `set_child_tid`; an io_uring
- * worker's own structure at `pf_io_worker`, before 5.12 at its kernel thread's data. */
+/* Before 5.17 (kernel/kthread.c, fs/io-wq.c) a kernel thread's struct kthread is at `set_child_tid`. The structure of
+ * an io_uring worker is at `pf_io_worker`, before 5.12 at its kthread's data. */
 struct task_struct___before_5_17 { int *set_child_tid; void *pf_io_worker; } RELOCATED;
 /* `read` is FIELD or BPF_CORE_READ. */
 #define KTHREAD_OF(task, read) ({ \
@@ -40,17 +40,18 @@ struct hlist_head { struct hlist_node *first; } RELOCATED;
 struct inode___waits { struct hlist_head i_dentry; } RELOCATED;
 union dentry_links { struct hlist_node d_alias; } RELOCATED;
 struct dentry___waits { union dentry_links d_u; } RELOCATED;
-struct dentry___unnamed { struct hlist_node d_alias; } RELOCATED; /* in 7.3 the union has no name */
+struct dentry___unnamed { struct hlist_node d_alias; } RELOCATED; /* in 7.3 the union is anonymous */
 
 struct address_space { struct inode *host; } RELOCATED;
 struct page { unsigned long compound_head; struct address_space *mapping; } RELOCATED;
-/* In 7.3 a tail page has the lowest bit set and its head's address or, where all heads are aligned, a mask for its own
- * address (_compound_head, include/linux/page-flags.h). No page's structure lies as high as a mask does. */
+/* In 7.3 a tail page has the lowest bit set, and in the other bits its head's address or, where all heads are aligned,
+ * a mask for its own address (_compound_head, include/linux/page-flags.h). A mask is higher than the address of any
+ * struct page. */
 struct page___info { unsigned long compound_info; } RELOCATED;
 #define HEAD_MASK_MIN 0xffffffff00000000ULL
 struct folio;
 struct gendisk { int major, first_minor; } RELOCATED;
-struct request_queue { int id; struct gendisk *disk; } RELOCATED; /* the disk since 5.15 */
+struct request_queue { int id; struct gendisk *disk; } RELOCATED; /* disk: since 5.15 */
 struct bvec_iter { unsigned int bi_size; } RELOCATED;
 struct bio_vec { struct page *bv_page; } RELOCATED;
 struct blkcg { struct cgroup_subsys_state css; } RELOCATED;
@@ -72,7 +73,7 @@ struct request {
 	u64 __sector;
 	struct bio *bio;
 } RELOCATED;
-/* The disk moved from the request to its queue in 5.16. */
+/* In 5.16 the disk moved from the request to its queue. */
 struct request___before_5_17 { struct gendisk *rq_disk; } RELOCATED;
 
 struct io_cqe { u64 user_data; s32 res; } RELOCATED;
@@ -82,7 +83,7 @@ struct io_kiocb { struct file *file; u8 opcode; struct io_cqe cqe; struct io_wq_
 typedef struct { long counter; } atomic_long_t;
 struct mutex { atomic_long_t owner; } RELOCATED;
 struct rw_semaphore { atomic_long_t owner; } RELOCATED;
-/* What both are made of with PREEMPT_RT. */
+/* With PREEMPT_RT both lock types contain these. */
 struct rt_mutex_base { struct task_struct *owner; } RELOCATED;
 struct rwbase_rt { struct rt_mutex_base rtmutex; } RELOCATED;
 
@@ -91,11 +92,12 @@ struct pt_regs___waits {
 	unsigned long di, si, dx, orig_ax, ip, sp, bx, bp, cx, r8, r9, r10, r12, r13, r14, r15;
 } RELOCATED;
 #ifdef HASH_BY_TID
-/* Through a helper each: those that a call's arguments are in. */
+/* Each value needs a helper, so only the registers of a call's arguments. */
 #define KEY_OF(r)                                                                                                      \
 	(BPF_CORE_READ(r, orig_ax) * 31 + CALL_ARG0(r) * 37 + CALL_ARG1(r) * 41 + CALL_ARG2(r) * 43 + CALL_IP(r) * 47 + CALL_SP(r))
 #else
-/* All that a loop may count in, by plain loads: the verifier knows the type. The kernel leaves them alone within a call. */
+/* Plain loads, since the verifier knows the type: all registers in which a loop of the program may count. The kernel
+ * does not change them during a call. */
 #define KEY_OF(r)                                                                                                      \
 	((r)->orig_ax * 31 + (r)->di * 37 + (r)->si * 41 + (r)->dx * 43 + (r)->ip * 47 + (r)->sp + (r)->bx * 53 +      \
 	 (r)->bp * 59 + (r)->cx * 61 + (r)->r8 * 67 + (r)->r9 * 71 + (r)->r10 * 73 + (r)->r12 * 79 + (r)->r13 * 83 +   \

@@ -1,8 +1,8 @@
-/* Who made a thread wait: long sleeps of the whole machine with the thread that ended each, the requests of block
- * devices with their submitters and files, who makes inodes dirty, and the operations of io_uring and libaio.
+/* Finds who made a thread wait: long sleeps of all threads with the thread that ended each, the requests of block
+ * devices with their submitters and files, the processes that make inodes dirty, and operations of io_uring and libaio.
  *
- * Nothing here is hooked into system calls but libaio's four, and those only where they are asked for. Every program is
- * loaded and attached by itself and may be missing. SPDX-License-Identifier: GPL-2.0 OR MIT */
+ * Only libaio's system calls need hooks on system calls, which are attached only on request. Each program is loaded and
+ * attached by itself and may be missing. SPDX-License-Identifier: GPL-2.0 OR MIT */
 #include <linux/bpf.h>
 #include <linux/types.h>
 #include <bpf/bpf_helpers.h>

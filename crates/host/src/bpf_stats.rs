@@ -1,8 +1,8 @@
-//! What our hooks cost, as the kernel counts it: the time of each BPF program, while somebody asks for that.
+//! Measures the cost of flatwater's hooks: the CPU time of each BPF program, as the kernel counts it on request.
 //!
-//! Counting costs two reads of the clock for each run of any BPF program of the machine (kernel/bpf/trampoline.c and
-//! include/linux/filter.h: `bpf_stats_enabled_key`), so it is asked for in short intervals only, and what a program that
-//! does nothing is charged is taken off again: that is paid while somebody counts, and not otherwise.
+//! Counting adds two clock readings to each run of every BPF program on the machine (kernel/bpf/trampoline.c and
+//! include/linux/filter.h: `bpf_stats_enabled_key`), so it is enabled only for short intervals. The time that the
+//! kernel counts for an empty program is subtracted, because it is spent only while counting is enabled.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -13,17 +13,17 @@ use aya::{EbpfLoader, include_bytes_aligned};
 
 use super::clock::monotonic_ns;
 
-/// A program that does nothing, empty where this build has no clang.
+/// The empty program; no bytes if this build had no clang.
 const EMPTY: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/empty.any.bpf.o"));
-/// It is run so often, in batches; the median of the batches counts, since an interrupt spoils one.
+/// The empty program runs in this many batches of `RUNS`. The median batch counts, since an interrupt can spoil one.
 const BATCHES: usize = 9;
 const RUNS: u64 = 200;
 
-/// The programs that one of us has loaded.
+/// The BPF programs that one of flatwater's tracers has loaded.
 #[derive(Debug, Default)]
 pub struct OwnPrograms {
     ids: BTreeSet<u32>,
-    /// What counting adds to each run; 0 where that cannot be found out, which makes our own cost look larger.
+    /// What counting adds to each run, ns. 0 if that could not be measured, which makes flatwater's cost look larger.
     counting_ns: f64,
     counting: Option<Counting>,
 }
@@ -32,17 +32,17 @@ pub struct OwnPrograms {
 struct Counting {
     since_ns: u64,
     runs: Runs,
-    /// The kernel counts for as long as this is open.
+    /// The kernel counts while this descriptor is open.
     _asked: OwnedFd,
 }
 
-/// The ids of all programs that are loaded now; empty where that may not be asked.
+/// The ids of all BPF programs loaded now; empty if this process may not list them.
 #[must_use]
 pub fn loaded_ids() -> BTreeSet<u32> {
     loaded_programs().filter_map(Result::ok).map(|info| info.id()).collect()
 }
 
-/// How often programs ran, and for how long by the kernel's count.
+/// Number and total time of program runs, as the kernel counts them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Runs {
     count: u64,
@@ -59,8 +59,9 @@ impl Runs {
     }
 }
 
-/// What the kernel counts for a run of a program that does nothing. `None` before Linux 5.10, which does not run a program
-/// of a tracepoint on request (net/bpf/test_run.c: bpf_prog_test_run_raw_tp), without CAP_SYS_ADMIN, and without an object.
+/// The time that the kernel counts for one run of an empty program, ns. `None` without an object, without
+/// CAP_SYS_ADMIN, and before Linux 5.10, which cannot run a tracepoint program on request (net/bpf/test_run.c:
+/// bpf_prog_test_run_raw_tp).
 #[must_use]
 pub fn counting_ns() -> Option<f64> {
     let mut object = EbpfLoader::new().load(EMPTY).ok()?;
@@ -83,25 +84,25 @@ pub fn counting_ns() -> Option<f64> {
 }
 
 impl OwnPrograms {
-    /// Those that were loaded since `before` was listed.
+    /// The programs loaded since `before` was listed.
     #[must_use]
     pub fn since(before: &BTreeSet<u32>) -> OwnPrograms {
         let ids = loaded_ids().difference(before).copied().collect();
         OwnPrograms { ids, counting_ns: counting_ns().unwrap_or(0.0), counting: None }
     }
 
-    /// Those that were loaded since `before` was listed are ours, too.
+    /// Adds the programs loaded since `before` was listed.
     pub fn add_since(&mut self, before: &BTreeSet<u32>) {
         self.ids.extend(loaded_ids().difference(before));
     }
 
-    /// Begins to count. Needs Linux 5.8 and CAP_SYS_ADMIN; without them `end` has nothing to say.
+    /// Starts counting. Needs Linux 5.8 and CAP_SYS_ADMIN; without them `end` returns `None`.
     pub fn begin(&mut self) {
         let Ok(asked) = enable_stats(Stats::RunTime) else { return };
         self.counting = Some(Counting { since_ns: monotonic_ns(), runs: self.runs(), _asked: asked });
     }
 
-    /// Their CPU time since `begin` as a share of one core, less what counting took.
+    /// Stops counting. Returns the programs' CPU time since `begin` as a share of one core, less the cost of counting.
     pub fn end(&mut self) -> Option<f64> {
         let counting = self.counting.take()?;
         let wall_ns = monotonic_ns().saturating_sub(counting.since_ns).max(1);
@@ -132,7 +133,7 @@ mod tests {
         }
         let counting_ns = counting_ns().expect("Linux 5.10 and later run a program on request");
         println!("counting adds {counting_ns:.0} ns to a run");
-        // Two reads of the clock: some 50 ns here, more where the clock is slow, and never nothing.
+        // Two clock readings: some 50 ns on our machine, more if the clock source is slow, never 0.
         assert!((1.0..20_000.0).contains(&counting_ns), "{counting_ns}");
     }
 }

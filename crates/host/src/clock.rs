@@ -1,9 +1,9 @@
-//! CLOCK_MONOTONIC, the clock of every instant in a host recording (and of `bpf_ktime_get_ns`).
+//! CLOCK_MONOTONIC: the clock of all times in a host recording, and of `bpf_ktime_get_ns`.
 
 use rustix::thread::{ClockId, NanosleepRelativeResult, Timespec, clock_nanosleep_absolute, nanosleep};
 use rustix::time::clock_gettime;
 
-/// Now, ns. Served by the vDSO: no syscall on the machines we know.
+/// The current time, ns. The vDSO reads the clock without a system call on all machines that we know.
 #[inline]
 #[must_use]
 pub fn monotonic_ns() -> u64 {
@@ -11,8 +11,8 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Wall time minus monotonic time, ns; taken between two monotonic readings so that it is off by at most
-/// half their distance.
+/// Wall time minus monotonic time, ns. The wall clock is read between two readings of the monotonic clock, so the error
+/// is at most half of their distance.
 #[must_use]
 pub fn wall_offset_ns() -> i64 {
     let before = monotonic_ns();
@@ -22,14 +22,14 @@ pub fn wall_offset_ns() -> i64 {
     i64::try_from(wall_ns - i128::from(before.midpoint(after))).unwrap_or_default()
 }
 
-/// Sleeps until the instant or until a signal arrives, whichever is first.
+/// Sleeps until `at_ns` or until a signal arrives.
 pub fn sleep_until(at_ns: u64) {
     let at = Timespec { tv_sec: (at_ns / 1_000_000_000) as i64, tv_nsec: (at_ns % 1_000_000_000) as i64 };
-    // EINTR is an early end, which every caller treats as a reason to look at its stop flag.
+    // EINTR ends the sleep early; every caller then checks its stop flag.
     let _ = clock_nanosleep_absolute(ClockId::Monotonic, &at);
 }
 
-/// Sleeps for the length or until a signal arrives.
+/// Sleeps for `ns` or until a signal arrives.
 pub fn sleep_ns(ns: u64) {
     let length = Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 };
     match nanosleep(&length) {

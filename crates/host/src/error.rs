@@ -1,4 +1,4 @@
-//! What can keep a run on this machine from starting or from ending well.
+//! Why a run or a recording on this machine cannot start, or did not end cleanly.
 
 use std::path::PathBuf;
 
@@ -12,17 +12,19 @@ pub enum HostError {
     Directory { path: PathBuf, why: String },
     #[error("{} is on a read-only file system; give another directory with -d", path.display())]
     ReadOnly { path: PathBuf },
-    #[error("CPU {cpu} cannot be pinned to: we may run on {allowed}; give one of these with --cpu")]
+    #[error("cannot pin to CPU {cpu}: this process may run on {allowed}; give one of these with --cpu")]
     NoCpu { cpu: u32, allowed: String },
     #[error("cannot start the workload: {0}")]
     Workload(std::io::Error),
-    #[error("process {pid} is not there (any more): give the id of one that runs")]
+    #[error("process {pid} does not exist (any more): give the id of a running process")]
     NoProcess { pid: u32 },
     #[error(
         "{path} is not a cgroup: {why}; give a directory under /sys/fs/cgroup, or the path that /proc/PID/cgroup shows"
     )]
     NoCgroup { path: String, why: String },
-    #[error("no process runs {program}: `ps -e -o pid,comm` lists those that run; give the name of the executable")]
+    #[error(
+        "no process runs {program}: `ps -e -o pid,comm` lists the running programs; give the name of the executable"
+    )]
     NoProgram { program: String },
     #[error(transparent)]
     Cgroup(#[from] super::target::CgroupError),
@@ -31,8 +33,8 @@ pub enum HostError {
     #[error("cannot follow calls of other programs: {why}")]
     NoTracing { why: super::tracer::TraceError },
     #[error(
-        "--level 1 cannot be had: this kernel allows no hooks on functions ({why}); record with --level 2 (as exact, and every \
-         system call of the machine costs some {added_ns} ns more) or --level 0 (no system call pays, calls are found by their \
+        "--level 1 is not available: this kernel allows no hooks on functions ({why}); use --level 2 (as exact, but every \
+         system call of the machine takes about {added_ns} ns longer) or --level 0 (no cost per system call; finds calls by their \
          sleeps)"
     )]
     NoFunctions { why: super::tracer::TraceError, added_ns: u64 },

@@ -1,4 +1,4 @@
-//! Kernel addresses to symbol names, from /proc/kallsyms.
+//! Maps kernel addresses to symbol names, from /proc/kallsyms.
 
 use std::io::{BufRead, BufReader, Read};
 
@@ -16,14 +16,14 @@ pub enum KallsymsError {
 #[derive(Debug, Default)]
 pub struct Kallsyms {
     addresses: Vec<u64>,
-    /// Where each name begins in `names`; one more than there are addresses.
+    /// The offset of each name in `names`, and one more for the end of the last.
     starts: Vec<u32>,
     names: String,
 }
 
 impl Kallsyms {
-    /// Fails where the file cannot be read, and where it hides the addresses (they are all 0 without the right to
-    /// see them, `kernel.kptr_restrict`).
+    /// Reads /proc/kallsyms. Fails if the file cannot be read, or if it hides the addresses: without the right to see
+    /// them (`kernel.kptr_restrict`) they are all 0.
     pub fn read() -> Result<Kallsyms, KallsymsError> {
         let table = Kallsyms::parse(std::fs::File::open("/proc/kallsyms")?)?;
         if table.addresses.is_empty() {
@@ -32,7 +32,7 @@ impl Kallsyms {
         Ok(table)
     }
 
-    /// Lines that are no symbol of code are skipped.
+    /// Parses the format of /proc/kallsyms. Lines that do not name a code symbol are skipped.
     pub fn parse(text: impl Read) -> std::io::Result<Kallsyms> {
         let mut found: Vec<(u64, u32, u32)> = Vec::new();
         let mut names = String::new();
@@ -57,14 +57,14 @@ impl Kallsyms {
         Ok(table)
     }
 
-    /// Where a function begins; `None` where there is none, or several, of this name.
+    /// The start address of a function; `None` if no function or more than one has this name.
     #[must_use]
     pub fn address_of(&self, function: &str) -> Option<u64> {
         let mut found = self.addresses.iter().filter(|&&address| self.name_of(address) == Some(function));
         found.next().copied().filter(|_| found.next().is_none())
     }
 
-    /// The function that an address is in; `None` below the first symbol.
+    /// The function that contains an address; `None` below the first symbol.
     #[must_use]
     pub fn name_of(&self, address: u64) -> Option<&str> {
         let after = self.addresses.partition_point(|&start| start <= address);
@@ -74,7 +74,7 @@ impl Kallsyms {
     }
 }
 
-/// `ffffffff81000000 T _text` and `... t name [module]`: address and name of code.
+/// Parses `ffffffff81000000 T _text` or `... t name [module]` into address and name, for code symbols only.
 fn code_symbol(line: &str) -> Option<(u64, &str)> {
     let mut words = line.split_whitespace();
     let address = u64::from_str_radix(words.next()?, 16).ok().filter(|&address| address != 0)?;

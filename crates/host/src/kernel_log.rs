@@ -1,8 +1,9 @@
-//! The kernel's log while a recording runs: whom it killed for want of memory, which device is in trouble, who hangs. Of all
-//! other lines nothing is kept.
+//! Follows the kernel's log during a recording. Keeps the lines that explain a stall: OOM kills, device errors and hung
+//! tasks.
 //!
-//! /dev/kmsg gives one record for each read (Documentation/ABI/testing/dev-kmsg). What a program writes there is never of the
-//! facility `kern` (devkmsg_write, kernel/printk/printk.c), so that nobody can make the kernel say something.
+//! A read of /dev/kmsg returns one record (Documentation/ABI/testing/dev-kmsg). The kernel never gives the facility
+//! `kern` to a line that a program writes there (devkmsg_write, kernel/printk/printk.c), so programs cannot forge
+//! kernel lines.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
@@ -15,33 +16,33 @@ use flatwater_recording::{Event, EventKind, Gap};
 
 const LOG: &str = "/dev/kmsg";
 const WHAT: &str = "the kernel's log";
-/// CONSOLE_EXT_LOG_MAX and more: a record that does not fit is refused.
+/// More than CONSOLE_EXT_LOG_MAX: the read of a record fails if the buffer is too small.
 const RECORD_BYTES_MAX: usize = 16 << 10;
 const LINE_CHARS_MAX: usize = 400;
-/// Lines that are kept at once, and one more a second from then on: a dying disk fills the log for hours.
+/// Keep at most this many lines at once, and then one more per `LINE_EVERY_NS`: a dying disk fills the log for hours.
 const LINES_MAX: u64 = 256;
 const LINE_EVERY_NS: u64 = 1_000_000_000;
-/// Records that are read at once: somebody else has the processor too.
+/// Read at most this many records per call, to leave the CPU to others.
 const READ_AT_ONCE_MAX: u32 = 4096;
 
-/// Of what is no trouble with a device or with memory: tasks and processors that do not get on.
+/// Parts of lines about hung tasks and CPUs, which are neither device errors nor OOM kills.
 const STUCK: &[&str] = &["blocked for more than", "soft lockup - CPU", "hard LOCKUP", "self-detected stall"];
 
 #[derive(Debug)]
 pub struct KernelLog {
     file: File,
-    /// Lines that may be kept, and since when that is so.
+    /// Lines that may still be kept, and the time up to which `room` was refilled.
     room: u64,
     since_ns: u64,
     left_out: u64,
-    /// Times that records could not be read: overwritten before, or an error.
+    /// Failed reads: the record was overwritten first, or an error.
     unread: u64,
-    /// More had been said than is read at once.
+    /// The last `take` stopped at `READ_AT_ONCE_MAX` records.
     is_behind: bool,
 }
 
 impl KernelLog {
-    /// From now on; a gap where it may not be read.
+    /// Opens the log at its end. Returns a gap if it cannot be read.
     pub fn open() -> Result<KernelLog, Gap> {
         let nonblock = OFlags::NONBLOCK.bits().cast_signed();
         let open = || {
@@ -60,14 +61,14 @@ impl KernelLog {
         open().map(log).map_err(|error: std::io::Error| {
             Gap::new(
                 WHAT,
-                format!("{LOG}: {error}: killed processes and devices in trouble are not seen"),
+                format!("{LOG}: {error}: killed processes and device errors are not recorded"),
                 "run as root or with CAP_SYSLOG, or `sysctl kernel.dmesg_restrict=0`",
             )
         })
     }
 
-    /// What it has said since it was asked last. The times are those of the asking: the log's own clock is not steered as the
-    /// monotonic one is, and is seconds from it after weeks.
+    /// Returns the lines logged since the last call. Their time is the time of this call: the log's own clock is not
+    /// adjusted as CLOCK_MONOTONIC is, and differs from it by seconds after weeks.
     pub fn take(&mut self) -> Vec<Event> {
         let now_ns = monotonic_ns();
         let more = now_ns.saturating_sub(self.since_ns) / LINE_EVERY_NS;
@@ -95,7 +96,7 @@ impl KernelLog {
                     break;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // EPIPE: overwritten meanwhile; the next read gives the oldest that there is.
+                // EPIPE: the record was overwritten; the next read returns the oldest remaining one.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => self.unread += 1,
                 Err(_) => {
                     self.unread += 1;
@@ -107,34 +108,33 @@ impl KernelLog {
         events
     }
 
-    /// What is missing since this was asked last.
+    /// What was lost since the last call, as a gap.
     pub fn missing(&mut self) -> Option<Gap> {
         let (left_out, unread) = (std::mem::take(&mut self.left_out), std::mem::take(&mut self.unread));
         let parts = [
-            (left_out > 0).then(|| format!("{left_out} lines after {LINES_MAX} others were left out")),
-            (unread > 0).then(|| format!("lines could not be read {unread} times: overwritten before, or an error")),
-            self.is_behind
-                .then(|| format!("more than {READ_AT_ONCE_MAX} lines a second were said, the last were not reached")),
+            (left_out > 0).then(|| format!("left out {left_out} lines, after the first {LINES_MAX}")),
+            (unread > 0).then(|| format!("{unread} reads failed: the line was overwritten first, or an error")),
+            self.is_behind.then(|| format!("more than {READ_AT_ONCE_MAX} lines a second; the last were not read")),
         ];
         let why = parts.into_iter().flatten().collect::<Vec<_>>().join("; ");
-        (!why.is_empty()).then(|| Gap::new(WHAT, why, "`dmesg` has the rest"))
+        (!why.is_empty()).then(|| Gap::new(WHAT, why, "`dmesg` shows the missing lines"))
     }
 }
 
-/// The text of a record `PRIORITY,SEQUENCE,MICROSECONDS,FLAGS;TEXT`, if the kernel itself wrote it: a priority is eight times
-/// the facility and the level, and the kernel's facility is 0.
+/// The text of a record `PRIORITY,SEQUENCE,MICROSECONDS,FLAGS;TEXT`, if the kernel itself wrote it. The priority is 8 *
+/// facility + level; the kernel's facility is 0.
 fn of_kernel(record: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(record);
     let (head, rest) = text.split_once(';')?;
     let priority: u32 = head.split(',').next()?.parse().ok()?;
-    // Lines after the first are the record's properties.
+    // The record's properties follow on further lines.
     let line = rest.lines().next()?;
     (priority >> 3 == 0).then(|| line.chars().take(LINE_CHARS_MAX).collect())
 }
 
 fn worth(line: String) -> Option<EventKind> {
     match EventKind::report(line) {
-        // One of the ten lines of a report on it: the one that says who.
+        // Of the ten lines of an OOM report, keep the one that names the process.
         EventKind::OutOfMemory { line, .. } if !line.contains("Killed process") => None,
         EventKind::Report(line) if !STUCK.iter().any(|words| line.contains(words)) => None,
         kind => Some(kind),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_log_only_what_explains_a_stall_is_kept() {
+    fn only_lines_that_explain_a_stall_are_kept() {
         let timeout = kept("4,812,99123456,-;nvme nvme0: I/O 12 QID 3 timeout, aborting\n SUBSYSTEM=nvme\n");
         assert!(
             matches!(&timeout, Some(EventKind::Device { trouble: DeviceTrouble::Timeout, line }) if line.ends_with("aborting")),
@@ -166,8 +166,8 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_writes_into_the_log_is_not_the_kernels() {
-        // Facility 1, `user`, is what the kernel makes of a line without one.
+    fn lines_written_by_programs_are_ignored() {
+        // The kernel gives facility 1, `user`, to a line without one.
         assert_eq!(kept("12,1,2,-;Out of memory: Killed process 12 (fio)"), None);
         for damaged in ["", ";", "x,1;Killed process", "4", "-4,1,2,-;Out of memory: Killed process 12 (fio)"] {
             assert_eq!(kept(damaged), None, "{damaged}");
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_before_is_not_told() {
+    fn lines_from_before_the_start_are_not_returned() {
         match KernelLog::open() {
             Ok(mut log) => {
                 assert!(log.take().is_empty() && log.missing().is_none());

@@ -1,4 +1,4 @@
-//! The command that `record -- CMD` starts: held back until it is watched, and run as the requested user.
+//! Starts the command of `record -- CMD`: holds it back until the tracer follows it, and runs it as the requested user.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -10,8 +10,8 @@ use super::error::HostError;
 use super::privileges::User;
 use super::session::Session;
 
-/// A command that was held before its first instruction until the tracer had it as a target. If it still runs when we
-/// stop watching, it continues: it is the user's, not ours.
+/// A started command, held back before its first instruction until the tracer has it as a target. If it still runs when
+/// the recording ends, it keeps running.
 #[derive(Debug)]
 pub struct Launched(Child);
 
@@ -28,8 +28,8 @@ impl Launched {
         let mut command = Command::new(program);
         command.args(arguments);
         let (tell_pid, wait_go) = (pid_writer.as_raw_fd(), go_reader.as_raw_fd());
-        // SAFETY: between fork and exec the closure makes plain reads, writes and closes on descriptors that
-        // the child has inherited, and allocates nothing.
+        // SAFETY: between fork and exec the closure only reads, writes and closes descriptors that the child has
+        // inherited, and allocates nothing.
         unsafe {
             command.pre_exec(move || {
                 let pid = rustix::process::getpid().as_raw_nonzero().get().to_ne_bytes();
@@ -42,7 +42,7 @@ impl Launched {
         if let Some(user) = user {
             user.become_in(&mut command);
         }
-        // `spawn` returns only after the exec, which waits for us: so it waits on a thread of its own.
+        // `spawn` returns only after the exec, and the exec waits for this function, so `spawn` needs its own thread.
         let spawning = std::thread::spawn(move || {
             let spawned = command.spawn();
             drop((pid_writer, go_reader));

@@ -1,8 +1,8 @@
-//! The noise floor: what a thread loses that makes no syscalls and touches no memory.
+//! Measures the noise floor: the time that a thread loses although it makes no system calls and touches no memory.
 //!
-//! Interrupts and the hypervisor take its CPU from it. Nothing shorter than that can be blamed on the kernel's
-//! memory management. Waits for a CPU that other threads hold are taken off: in a call the scheduler's own events
-//! measure those exactly, so they cannot be taken for anything else there.
+//! Interrupts and the hypervisor take the CPU from such a thread. A delay shorter than the noise floor cannot be blamed
+//! on memory management. Time in which the thread waited for the CPU while other threads ran is subtracted: in a call,
+//! scheduler events measure this time exactly.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,10 +13,10 @@ use super::clock::monotonic_ns;
 use super::proc::stat;
 use flatwater_recording::Noise;
 
-/// A gap between two clock readings that is worth counting; the reading itself takes some tens of ns.
+/// The shortest gap between two clock readings that counts as noise. A reading itself takes some tens of ns.
 const GAP_NS: u64 = 10_000;
 
-/// Spins for this long, on the CPU given if it can be pinned there, in a thread of its own.
+/// Spins for `length` in a new thread, on `cpu` if the thread can be pinned to that CPU.
 #[must_use]
 pub fn measure(cpu: Option<u32>, length: Duration) -> Noise {
     let before_ns = steal_ns(Path::new("/proc/stat"));
@@ -24,7 +24,7 @@ pub fn measure(cpu: Option<u32>, length: Duration) -> Noise {
         if let Some(cpu) = cpu.map(|cpu| cpu as usize).filter(|&cpu| cpu < rustix::thread::CpuSet::MAX_CPU) {
             let mut set = rustix::thread::CpuSet::new();
             set.set(cpu);
-            // Without the right to pin, the floor of wherever we run is still a floor.
+            // Without permission to pin, the noise floor of any CPU is better than none.
             let _ = rustix::thread::sched_setaffinity(None, &set);
         }
         spin(length)
@@ -51,7 +51,7 @@ fn spin(length: Duration) -> Noise {
             let waited_after_ns = waited_ns();
             gap_ns = gap_ns.saturating_sub(waited_after_ns.saturating_sub(waited_before_ns));
             waited_before_ns = waited_after_ns;
-            // The reading just made is no gap of the machine's.
+            // The read of schedstat above must not count as a gap of the machine.
             last = monotonic_ns();
         }
         if gap_ns > GAP_NS {
@@ -64,7 +64,7 @@ fn spin(length: Duration) -> Noise {
     noise
 }
 
-/// The second number of schedstat: time runnable but not running. `None` where the kernel does not count it.
+/// The second number of schedstat: time runnable but not running. `None` if the kernel does not count it.
 fn run_delay_ns(file: &File) -> Option<u64> {
     let mut bytes = [0; 96];
     let got = file.read_at(&mut bytes, 0).ok()?;
@@ -84,7 +84,7 @@ mod tests {
     use super::{measure, run_delay_ns};
 
     #[test]
-    fn the_wait_for_a_cpu_is_read_from_schedstat() {
+    fn run_delay_is_read_from_schedstat() {
         let file = std::fs::File::open("/proc/thread-self/schedstat");
         if let Ok(file) = file {
             assert!(run_delay_ns(&file).is_some());

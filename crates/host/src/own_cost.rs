@@ -1,4 +1,4 @@
-//! What we ourselves cost the machine: CPU time of all but the workload's threads, and resident memory.
+//! What flatwater itself costs the machine: the CPU time of all threads but the workload's, and resident memory.
 
 use rustix::thread::ClockId;
 use rustix::time::clock_gettime;
@@ -6,7 +6,7 @@ use rustix::time::clock_gettime;
 use super::clock::monotonic_ns;
 use flatwater_recording::OwnCost;
 
-/// Started when the measured part begins.
+/// Measures the cost from the start of the measured part.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnCostMeter {
     started_ns: u64,
@@ -19,8 +19,8 @@ impl OwnCostMeter {
         OwnCostMeter { started_ns: monotonic_ns(), cpu_ns: cpu_ns(ClockId::ProcessCPUTime) }
     }
 
-    /// The cost since the start. `workload_cpu_ns` is what the measured threads of this process used (each asks
-    /// `thread_cpu_ns` when it ends); children are not counted in the first place.
+    /// Returns the cost since the start. `workload_cpu_ns` is the CPU time of this process's workload threads (each
+    /// calls `thread_cpu_ns` when it ends). The process clock does not include child processes.
     #[must_use]
     pub fn finish(&self, workload_cpu_ns: u64) -> OwnCost {
         let used_ns = cpu_ns(ClockId::ProcessCPUTime).saturating_sub(self.cpu_ns).saturating_sub(workload_cpu_ns);
@@ -40,9 +40,9 @@ fn cpu_ns(clock: ClockId) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Has the C library ask the kernel for each larger piece of memory by itself, and give it back when it is freed. Left to
-/// itself glibc raises the size from which it does so to the largest piece that was freed (M_MMAP_THRESHOLD in
-/// mallopt(3)), and what long runs free in between stays with the process. Call it first of all.
+/// Makes glibc map each allocation of 128 KiB or more separately, so that `free` returns its memory to the kernel. By
+/// default glibc raises this threshold (M_MMAP_THRESHOLD in mallopt(3)) to the size of the largest freed mapping, and a
+/// long-running process keeps what it frees. Call this before any other thread starts.
 pub fn keep_memory_small() {
     #[cfg(target_env = "gnu")]
     // SAFETY: takes no pointer; no other thread runs yet.
@@ -51,8 +51,8 @@ pub fn keep_memory_small() {
     }
 }
 
-/// Gives memory that was freed back to the kernel. Reading the kernel's type information to load the hooks takes
-/// much for a moment, and so does sealing; the C library may keep it for as long as we run.
+/// Returns freed memory to the kernel. Loading the hooks (which reads the kernel's BTF) and sealing a recording
+/// allocate much memory for a short time, and the C library would keep it until the process ends.
 pub fn give_back_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: takes no pointer and may be called from any thread at any time (malloc_trim(3)).
@@ -61,7 +61,7 @@ pub fn give_back_memory() {
     }
 }
 
-/// The most memory that was resident so far; 0 only if /proc is not mounted.
+/// Peak resident memory of this process (VmHWM), bytes; 0 if /proc is not mounted.
 #[must_use]
 pub fn rss_bytes_max() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -77,7 +77,7 @@ mod tests {
     use super::{OwnCostMeter, thread_cpu_ns};
 
     #[test]
-    fn the_workloads_share_is_not_ours() {
+    fn the_workloads_cpu_time_is_subtracted() {
         let meter = OwnCostMeter::start();
         let worker = std::thread::spawn(|| {
             let mut sum = 0_u64;

@@ -1,4 +1,4 @@
-//! What of the machine's configuration stands in the tracer's way, each with what would remove it.
+//! Finds the parts of the machine's configuration that prevent tracing, each with its remedy.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ const CAP_SYS_ADMIN: u32 = 21;
 const CAP_PERFMON: u32 = 38;
 const CAP_BPF: u32 = 39;
 
-/// Looks at the files below `root`, and at what became of the hooks.
+/// Checks the files below `root` and the states of the hooks.
 #[must_use]
 pub fn obstacles(root: &Path, statuses: &[HookStatus]) -> Vec<Gap> {
     let text = |path: &str| fs::read_to_string(root.join(path)).ok();
@@ -35,7 +35,7 @@ pub fn obstacles(root: &Path, statuses: &[HookStatus]) -> Vec<Gap> {
             "run as root, or: setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_dac_read_search+ep flatwater",
         );
         if let Some(level @ 2..) = number("proc/sys/kernel/perf_event_paranoid") {
-            let why = format!("kernel.perf_event_paranoid is {level}: samples of the kernel are root's");
+            let why = format!("kernel.perf_event_paranoid is {level}: only root may sample the kernel");
             add("samples", &why, "sysctl kernel.perf_event_paranoid=1, or CAP_PERFMON");
         }
     }
@@ -53,7 +53,7 @@ pub fn obstacles(root: &Path, statuses: &[HookStatus]) -> Vec<Gap> {
         );
     }
     if !root.join("sys/kernel/btf/vmlinux").exists() {
-        let why = "this kernel has no type information of its own (CONFIG_DEBUG_INFO_BTF)";
+        let why = "this kernel was built without type information (CONFIG_DEBUG_INFO_BTF)";
         add(
             "hooks",
             why,
@@ -88,7 +88,7 @@ mod tests {
 
     const ALL: &str = "CapEff:\t000001ffffffffff\nSeccomp:\t0\n";
 
-    /// What stands in the way on a machine with these files.
+    /// The obstacles on a machine with these files.
     fn told(files: &[(&str, &str)], hooks: &[(&str, HookState)]) -> Vec<String> {
         let root = tempfile::tempdir().expect("a directory");
         for (path, content) in files {

@@ -1,4 +1,4 @@
-//! `record`: the same watch over programs that exist already, or that are started for it.
+//! `record`: follows programs that already run, or one that it starts.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -28,41 +28,42 @@ use flatwater_recording::{
 };
 use flatwater_safefs::Dir;
 
-/// Whom to watch, and how.
+/// The target, and how to record it.
 #[derive(Clone, Debug)]
 pub struct RecordOptions {
     pub out: Dir,
-    /// Each with everything below it.
+    /// Process ids; each stands for the process and all its descendants.
     pub pids: Vec<u32>,
-    /// All processes that run a program of this name, also those that start later.
+    /// Names of programs: all processes that run one of them, also those that start later.
     pub programs: Vec<String>,
     /// A directory under /sys/fs/cgroup, the path that /proc/PID/cgroup shows, or the first digits of a container's id.
     pub cgroup: Option<PathBuf>,
     /// A systemd unit.
     pub unit: Option<String>,
-    /// Started once everything is attached; the recording ends with it.
+    /// The command to start once the hooks are attached; the recording ends when the command ends.
     pub command: Vec<OsString>,
-    /// Whom the command runs as; ourselves by default.
+    /// The user to run the command as; by default the user of this process.
     pub user: Option<User>,
-    /// Keep the command's arguments as they are, whatever secrets they hold.
+    /// Record the command's arguments unchanged, even if they may contain secrets.
     pub keep_arguments: bool,
-    /// `None`: until the targets end or the user says so.
+    /// `None`: until the targets end or the user stops the recording.
     pub duration: Option<Duration>,
     pub threshold_ns: u64,
     pub sample_hz: u32,
     pub stack_hz: u32,
-    /// Page faults of the targets too; costs a hook on each fault of the machine.
+    /// Also time page faults of the targets. The hook runs on each page fault of the machine.
     pub faults: bool,
-    /// Which hooks are used; `None`: the exact ones that cost least here.
+    /// The hooks to use; `None`: the cheapest level with exact times that this kernel supports.
     pub level: Option<Level>,
 }
 
 const NOISE_LENGTH: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(100);
-/// Rounds in which processes that were forked while the hooks were attached are looked for.
+/// Look at most this many times for processes that were forked while the hooks were attached.
 const FORK_ROUNDS_MAX: usize = 5;
 
-/// Watches until the targets end, the time is over or the flag is raised. Returns the command's exit status.
+/// Records until the targets end, `duration` is over, or `stop` is set. Returns the exit status of the command, if it
+/// has ended.
 pub fn record(
     options: &RecordOptions,
     stop: &AtomicBool,
@@ -104,16 +105,16 @@ pub fn record(
         let why = format!("the target's working directory cannot be read: {error}");
         session.gaps(&[Gap::new("the device that the target writes to", why, "run as root")])?;
     }
-    // What the hooks have seen while they were attached is of no recording.
+    // Drop what the hooks saw while they were being attached.
     let start_ns = monotonic_ns();
     session.forget_before(start_ns)?;
     let mut command = match options.command.split_first() {
         Some((program, arguments)) => Some(Launched::start(program, arguments, options.user.as_ref(), &mut session)?),
         None => None,
     };
-    // The command has started: nothing that is left to do takes more than this.
+    // The command has started; nothing after this point needs more privileges.
     privileges::drop_on_all_threads(Needs { counting_tasks: session.counts_tasks(), ..Needs::default() })?;
-    // What was forked between the first look and the hooks: a few rounds, since these fork as well.
+    // Adds processes that were forked between the first look and the hooks. Repeated, because these fork as well.
     for _ in 0..FORK_ROUNDS_MAX {
         if watched.adopt_new(&mut session)? == 0 {
             break;
@@ -127,8 +128,8 @@ pub fn record(
     Ok(status)
 }
 
-/// The level that was asked for, else exact times at the least cost that this kernel allows; with what every system call pays,
-/// where it does.
+/// Returns the requested level, or by default the level with exact times that costs least on this kernel. The second
+/// value is the measured cost of a hook on every system call, for level 2 only.
 fn level_and_cost(asked: Option<Level>) -> Result<(Level, Option<Result<HookCost, TraceError>>), HostError> {
     let refused = match asked {
         Some(Level::Sleeps) => return Ok((Level::Sleeps, None)),
@@ -139,26 +140,27 @@ fn level_and_cost(asked: Option<Level>) -> Result<(Level, Option<Result<HookCost
         },
     };
     match (refused, measure_hook_cost()) {
-        // Others of this kernel's hooks are to be had: nothing would be timed, and the user can choose.
+        // Function hooks are refused, but other hooks work here. Fail, since otherwise no call would be timed and the
+        // user can choose another level.
         (Some(why), Ok(cost)) => Err(HostError::NoFunctions { why, added_ns: cost.added_ns }),
         (_, cost) => Ok((Level::Calls, Some(cost))),
     }
 }
 
-/// What the recording costs the machine, for its user; without a cost not all system calls are hooked.
+/// Describes what the recording costs the machine. `cost` is `None` if not every system call is hooked.
 fn who_pays(level: Level, cost: Option<&Result<HookCost, TraceError>>) -> String {
     match cost {
         None if level == Level::Files => {
-            "system calls on files cost some ns more while this records, whoever makes them; no other system call pays".to_owned()
+            "while this records, system calls on files take some ns longer, for all programs; other system calls are not slowed".to_owned()
         }
-        None => "no system call of this machine pays: calls are found by their sleeps, so what they did on the CPU is not seen"
+        None => "no system call is slowed: calls are found by their sleeps, so their time on the CPU is not recorded"
             .to_owned(),
         Some(Ok(cost)) => format!(
-            "while this records, every system call of this machine costs about {} ns more (measured now: {} ns without, {} ns with)",
+            "while this records, every system call of this machine takes about {} ns longer (measured now: {} ns without, {} ns with)",
             cost.added_ns, cost.without_ns, cost.with_ns
         ),
         Some(Err(why)) => {
-            format!("calls of other programs cannot be followed here ({why}); recording the kernel's counters alone")
+            format!("cannot follow calls of other programs here ({why}); recording only the kernel's counters")
         }
     }
 }
@@ -217,7 +219,7 @@ fn watch(
         session.gaps(&[gap])?;
     }
     session.header.duration_ns = end_ns - start_ns;
-    // Without a length a signal is how one ends it.
+    // Without a planned length, a signal is the normal end.
     if stop.load(Ordering::Relaxed) && session.header.duration_ns < total_ns {
         session.interrupted(end_ns, total_ns)?;
     }
@@ -225,7 +227,7 @@ fn watch(
     Ok(status)
 }
 
-/// Some live too briefly to be found in /proc.
+/// Adds the targets that SIGKILL ended (the OOM killer, for example); some lived too briefly to be found in /proc.
 fn with_killed(mut listed: Vec<WatchedProcess>, killed: Vec<(u32, String)>) -> Vec<WatchedProcess> {
     for (pid, name) in killed {
         if !listed.iter().any(|process| process.pid == pid) {
@@ -237,11 +239,13 @@ fn with_killed(mut listed: Vec<WatchedProcess>, killed: Vec<(u32, String)>) -> V
     listed
 }
 
-/// The kernel counts latencies in classes an eighth wide; the worst of a slow one is known exactly from its call.
+/// Replaces the worst latency of each bucket by the slowest call's exact duration. The BPF program counts
+/// latencies in classes an eighth wide.
 fn with_worst(mut buckets: Vec<LatencyBucket>, worst: &mut BTreeMap<OpKind, u64>) -> Vec<LatencyBucket> {
     for bucket in &mut buckets {
         let exact_ns = worst.remove(&bucket.op).unwrap_or(0);
-        // Only if the slowest class holds that very call: it may have been drained in another bucket's second.
+        // Only if the bucket's slowest class contains that call: the call may have been drained in the second of
+        // another bucket.
         if exact_ns <= bucket.worst_from_start_ns && exact_ns + exact_ns / 7 >= bucket.worst_from_start_ns {
             bucket.worst_from_start_ns = exact_ns;
         }
@@ -275,7 +279,8 @@ fn first_header(options: &RecordOptions) -> Header {
     }
 }
 
-/// Where the target most likely writes: the working directory of its first process, or ours for a command.
+/// The directory where the target most likely writes: the first process's working directory, or this process's for
+/// a command.
 fn working_directory(options: &RecordOptions, cgroup: Option<&Path>, watched: &WatchedSet) -> io::Result<PathBuf> {
     let of_cgroup = || first_process(cgroup?);
     match watched.first().or_else(of_cgroup) {
@@ -285,18 +290,18 @@ fn working_directory(options: &RecordOptions, cgroup: Option<&Path>, watched: &W
     }
 }
 
-/// How many operations there were, by how they are made, and the worst of each kind since its last bucket.
+/// Counts the operations by how they were made, and keeps the longest of each kind since its last bucket.
 #[derive(Debug, Default)]
 struct OperationCounts {
     calls: u64,
     io_uring: u64,
     libaio: u64,
     worst: BTreeMap<OpKind, u64>,
-    /// When the recording began.
+    /// The start of the recording.
     start_ns: u64,
 }
 
-/// Calls of the recording: what lay before its beginning is left out.
+/// Cuts off the parts of calls before `start_ns` and drops calls that are then below the threshold.
 fn within(start_ns: u64, threshold_ns: u64, mut calls: Vec<Call>) -> Vec<Call> {
     calls.iter_mut().for_each(|call| call.begin_at(start_ns));
     calls.retain(|call| call.duration_ns.max(call.after_exit_ns) >= threshold_ns);
@@ -304,7 +309,7 @@ fn within(start_ns: u64, threshold_ns: u64, mut calls: Vec<Call>) -> Vec<Call> {
 }
 
 impl OperationCounts {
-    /// Records the slow calls that have ended. `all`: nothing more will come.
+    /// Records the slow calls that have ended. `all`: no more calls will follow.
     fn take_calls(&mut self, session: &mut Session, all: bool) -> Result<(), HostError> {
         let calls = within(self.start_ns, session.header.threshold_ns, session.tracer.drain());
         session.calls(&calls)?;
@@ -316,7 +321,7 @@ impl OperationCounts {
         Ok(())
     }
 
-    /// Records the latencies of an interval that ends now, and what else was counted in it.
+    /// Records the latencies of the interval that ends now, and the other counts of the interval.
     fn take_interval(&mut self, session: &mut Session, start_ns: u64, end_ns: u64) -> Result<(), HostError> {
         let latencies = with_worst(session.tracer.latencies(start_ns, end_ns), &mut self.worst);
         session.latency(&latencies)?;
@@ -337,19 +342,19 @@ impl OperationCounts {
     }
 }
 
-/// How many operations the kernel side counted.
+/// The number of operations that the BPF program counted.
 fn counted(latencies: &[LatencyBucket]) -> u64 {
     latencies.iter().map(|bucket| bucket.from_start.count()).sum()
 }
 
-/// What of the targets was seen, by the ways in which programs reach their files.
+/// For each kind of access: whether the targets' operations were timed, and how many there were.
 fn observed(
     session: &Session,
     options: &RecordOptions,
     watched: &WatchedSet,
     counts: &OperationCounts,
 ) -> Vec<Observed> {
-    // Found by their sleeps, the calls that did not sleep are not counted: their number is not known.
+    // At level 0, calls that did not sleep are not seen, so the number of calls is unknown.
     let level = session.level();
     let timed = (level != Level::Sleeps).then_some(counts.calls);
     let blind = session.tracer.gaps().first().filter(|_| !session.tracer.sees());
@@ -378,13 +383,13 @@ fn observed(
         seen.push(Observed::missed(AccessKind::OtherCalls, shown.join(", "), "").counted(total));
     }
     for (access, count) in [(AccessKind::IoUring, counts.io_uring), (AccessKind::LinuxAio, counts.libaio)] {
-        // libaio has no tracepoints: it is timed where system calls are.
+        // libaio has no tracepoints: its operations are timed only if system calls are (level 2).
         let timed = session.sees_waits() && (access == AccessKind::IoUring || level == Level::Calls);
         let pids = watched.users_of(access);
         if timed && (count > 0 || !pids.is_empty()) {
             seen.push(Observed::timed(access, Some(count)).of(pids));
         } else if !pids.is_empty() {
-            let why = format!("{} are handed to the kernel past the system calls that are timed", access.noun());
+            let why = format!("{} do not pass through the timed system calls", access.noun());
             let remedy = match level {
                 Level::Sleeps | Level::Files => "record with --level 2",
                 Level::Calls => {
@@ -401,7 +406,7 @@ fn comm(pid: u32) -> String {
     proc::text::read(format!("/proc/{pid}/comm")).map(|name| name.trim().to_owned()).unwrap_or_default()
 }
 
-/// Fewer digits of a container's id are taken for a mistyped path.
+/// Shorter words of hexadecimal digits are taken for a path.
 const ID_DIGITS_MIN: usize = 4;
 
 /// Accepts a directory, the path within the hierarchy that /proc/PID/cgroup shows, or the first digits of a container's
@@ -410,7 +415,7 @@ fn cgroup_directory(given: &Path) -> Result<PathBuf, HostError> {
     let relative = given.strip_prefix("/").unwrap_or(given);
     let bases = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/memory"];
     let candidates = [given.to_owned()].into_iter().chain(bases.iter().map(|base| Path::new(base).join(relative)));
-    // By the file system, not by its files: anybody can make a directory with a cgroup.procs in it.
+    // Checks the file system, not only the files: any user can create a directory that contains cgroup.procs.
     if let Some(found) = candidates.into_iter().find(|path| is_cgroup(path) && path.join("cgroup.procs").is_file()) {
         return Ok(found);
     }
@@ -419,7 +424,7 @@ fn cgroup_directory(given: &Path) -> Result<PathBuf, HostError> {
     if let Some(digits) = digits {
         return Ok(find_cgroup(digits)?);
     }
-    let why = "it is no directory of a control group's file system".to_owned();
+    let why = "it is not a directory on a cgroup file system".to_owned();
     Err(HostError::NoCgroup { path: given.display().to_string(), why })
 }
 
@@ -431,9 +436,10 @@ mod tests {
 
     use super::{RecordOptions, WatchedSet, working_directory};
 
-    /// The directory decides of which file system and device the counters are read: it was flatwater's own.
+    /// The directory selects the file system and device whose counters are read. An earlier version took flatwater's
+    /// own directory.
     #[test]
-    fn a_group_writes_where_its_first_process_is_and_not_where_we_are() {
+    fn the_directory_of_a_cgroup_is_that_of_its_first_process() {
         let (out, place, group) = (tempfile::tempdir(), tempfile::tempdir(), tempfile::tempdir());
         let (out, place, group) = (out.expect("made"), place.expect("made"), group.expect("made"));
         let mut options = RecordOptions {

@@ -1,4 +1,5 @@
-//! `run` on this machine: the driver and the session side by side, from the first noise probe to the seal.
+//! `run` on this machine: performs a scenario with a [`Driver`] and records it with a [`Session`], from the first noise
+//! measurement to the sealed recording.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -29,63 +30,63 @@ use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
 const KEPT: &str = "the duration is over, but a workload has yet to move its `at_least`: the run continues";
-/// What holds where it could not be measured.
 const PAGE_TYPES: &str = "/proc/pagetypeinfo";
 const PAGE_FLAGS: &str = "/proc/kpageflags";
 const ZONES: &str = "/proc/zoneinfo";
 const PAGE_TYPES_REMEDY: &str =
-    "root can read it; until then `agree` takes a block's worth of each zone's free pages for the kernel's";
-const PAGE_FLAGS_REMEDY: &str = "root can read it where the kernel has CONFIG_PROC_PAGE_MONITOR; until then `agree` counts pieces of several blocks together";
+    "run as root; without it `agree` assumes that one block of each zone's free pages belongs to the kernel";
+const PAGE_FLAGS_REMEDY: &str = "run as root, on a kernel with CONFIG_PROC_PAGE_MONITOR; without it `agree` counts pieces of several blocks together";
 const SPEED_REMEDY: &str =
-    "give the work directory 3 MiB of room on ext4 or xfs; until then `agree` fits one CPU speed to the work done";
+    "give the work directory 3 MiB free on ext4 or xfs; without it `agree` fits one CPU speed to the work done";
 const PACE_REMEDY: &str =
-    "give it /dev/zero and another thread; until then `agree` takes the speed that was measured before the scenario";
+    "allow /dev/zero and one more thread; without it `agree` uses the speed measured before the scenario";
 
-/// How to perform a scenario here.
+/// How to perform a scenario on this machine.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// The scenario's files go into a fresh directory under this one.
+    /// The scenario's files are created in a new directory below this one.
     pub directory: PathBuf,
-    /// The recording; must be empty.
+    /// The directory of the recording; must be empty.
     pub out: Dir,
     pub sample_hz: u32,
     pub stack_hz: u32,
     pub cpu: Option<u32>,
-    /// `Host`, or `Vm` when we are the guest of one.
+    /// `Host`, or `Vm` if this process runs in the guest that `vm` has started.
     pub source: Source,
     pub time_distorted: bool,
-    /// Of a guest whose time is counted in instructions, 2^so many ns each.
+    /// For a guest whose clock counts instructions (QEMU's icount): an instruction takes 2^icount ns.
     pub icount: Option<u32>,
     /// Keep the scenario's files.
     pub keep: bool,
-    /// Leave to set knobs that the whole machine shares.
+    /// Permission to change settings that the whole machine shares (`--apply`).
     pub apply: bool,
-    /// Drop what rights are not needed any more once the hooks are attached. Not where this process performs another run
-    /// after this one: that has to attach and set up again.
+    /// Drop privileges once the hooks are attached. `false` if this process performs another run afterwards, which has
+    /// to attach hooks and apply settings again.
     pub drop_rights: bool,
 }
 
-/// What a run says while it runs.
+/// Reported to the user during a run.
 #[derive(Clone, Copy, Debug)]
 pub enum Progress<'a> {
     Said(&'a str),
     Measuring { elapsed_ns: u64, total_ns: u64, slow_calls: u64, lost_ns: u64 },
 }
 
-/// Before and after the measured part.
+/// Length of the noise measurements before and after the measured part.
 const NOISE_LENGTH: Duration = Duration::from_secs(1);
-/// Interval between two checks of the inbox.
+/// Interval of the main loop.
 const TICK: Duration = Duration::from_millis(100);
-/// A slow call is attributed this long after its end: by then the tracer has heard of all of it.
+/// A slow call is attributed this long after its end, when the BPF programs' records of the threads that it waited for
+/// have arrived. The tracers' own settle times are shorter: 300 ms in tracer/ring.rs, 100 ms in waits/mod.rs.
 const SETTLE_NS: u64 = 500_000_000;
-/// Interval between two checks of slabinfo, where they are wanted: a look takes each slab's lock for a moment.
+/// Interval of slabinfo readings, if wanted: a reading briefly takes the lock of each slab cache.
 const SLABS_NS: u64 = 1_000_000_000;
-/// Interval of the rows that say whose requests the devices worked on, and who made pages dirty.
+/// Interval of the rows that name the processes behind device requests and dirty pages.
 const OWNERS_NS: u64 = 1_000_000_000;
-/// Actors begin this long after the driver was started, so that every thread is there.
+/// Actors begin this long after the driver was started, so that all threads exist by then.
 const LEAD_NS: u64 = 50_000_000;
 
-/// A thread's place with the tracer, or none.
+/// The slot in which a thread marks its operations for the tracer, if it has one.
 #[derive(Debug)]
 pub struct Mark(Option<OpSlot>);
 
@@ -105,7 +106,7 @@ impl OpMark for Mark {
     }
 }
 
-/// Lines of the setup for the user, until the run loop tells them.
+/// Lines that the setup logs for the user, kept until the run loop reports them.
 type Lines = Arc<Mutex<Vec<String>>>;
 
 fn tell_lines(lines: &Lines, tell: &mut dyn FnMut(Progress<'_>)) {
@@ -113,13 +114,15 @@ fn tell_lines(lines: &Lines, tell: &mut dyn FnMut(Progress<'_>)) {
     told.iter().for_each(|line| tell(Progress::Said(line)));
 }
 
-/// The story of many small files is what the kernel keeps of them, and only slabinfo tells it. A guest is what models are held to.
+/// Whether to read slabinfo: the kernel's cache of inodes matters to scenarios with many small files, and `agree`
+/// compares it with the simulator in guests.
 fn counts_inodes(scenario: &Scenario, options: &RunOptions) -> bool {
     let many_files = scenario.workloads.iter().any(|spec| spec.entry.name == maildir::ENTRY.name);
     many_files || options.source == Source::Vm
 }
 
-/// Performs the scenario and leaves a sealed recording in `options.out`.
+/// Performs the scenario and leaves a sealed recording in `options.out`. Fails with `NotRestored` if a setting could
+/// not be restored; the recording is complete even so.
 pub fn run(
     scenario: &Scenario,
     options: &RunOptions,
@@ -130,7 +133,7 @@ pub fn run(
     let sink = lines.clone();
     let log: setup::Log =
         Arc::new(move |line| sink.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_owned()));
-    // Another run may have been killed: what it left would be measured as if it were the machine's.
+    // A killed run may have left settings behind, which would be measured as the machine's own.
     setup::recover(&log);
     tell_lines(&lines, tell);
     check_directory(&options.directory)?;
@@ -148,7 +151,7 @@ pub fn run(
     tell(Progress::Said("measuring the machine's noise floor, one second"));
     let mut header = first_header(scenario, options, &applied);
     header.noise_before = Some(noise::measure(options.cpu, NOISE_LENGTH));
-    // A guest is what models are held to.
+    // Only in guests: `agree` compares them with the simulator, which needs the speed of the machine.
     let speed_place = applied.work()?.proc_path();
     let speed = (options.source == Source::Vm).then(|| speed::measure(&speed_place)).transpose();
     header.speed = speed.as_ref().ok().copied().flatten();
@@ -177,7 +180,7 @@ pub fn run(
     if let Some((speed, pace)) = session.header.speed.as_mut().zip(pace.ok().flatten()) {
         speed.run_pace_ns = pace.finish();
     }
-    // Before the recording is sealed: sealing is not to happen within the limits that were made for the workload.
+    // Restore before sealing: sealing must not run within the limits meant for the workload.
     let restored = applied.restore();
     tell_lines(&lines, tell);
     let collector = measured?;
@@ -189,7 +192,8 @@ pub fn run(
 
 const BLOCK_READINGS: usize = 16;
 
-/// What /proc/pagetypeinfo says, with each block where /proc/kpageflags could be read with it: without those it is known all the same.
+/// Reads /proc/pagetypeinfo, and the kind of each block if /proc/kpageflags is readable. If only the latter fails,
+/// returns the zones with a gap.
 fn page_blocks() -> (Vec<ZoneBlocks>, Option<Gap>) {
     let kinds = match page_kinds() {
         Ok(kinds) => kinds,
@@ -207,7 +211,8 @@ fn page_kinds() -> std::io::Result<Vec<ZoneBlocks>> {
     std::fs::read(PAGE_TYPES).map(|text| pagetypeinfo::read(&text))
 }
 
-/// Between two files' readings the kernel allocates: they stand together where the kinds read before are those read behind it.
+/// The kernel may allocate pages between the readings of two files. The readings belong together if pagetypeinfo is the
+/// same before and after.
 fn block_by_block(mut before: Vec<ZoneBlocks>) -> std::io::Result<Option<Vec<ZoneBlocks>>> {
     let (flags, spans) = (File::open(PAGE_FLAGS)?, std::fs::read(ZONES)?);
     for _ in 0..BLOCK_READINGS {
@@ -251,13 +256,13 @@ fn check_cpu(cpu: u32) -> Result<(), HostError> {
     Err(HostError::NoCpu { cpu, allowed: names.join(", ") })
 }
 
-/// Says early and clearly what `mkdir` would say late. A file without a name is the probe: a run that is killed here has
-/// made nothing, so there is nothing that its journal of changes would have to name.
+/// Fails early, and with a clear reason, if files cannot be created in `path`. Probes with O_TMPFILE: a run that is
+/// killed here leaves no file, so the journal of changes need not name one.
 fn check_directory(path: &Path) -> Result<(), HostError> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let probed = match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {
-        // No such files here: NFS, FUSE, and (EISDIR) kernels up to 3.10. Permission is what can be asked without a trace; root has it
-        // even where there are no blocks to write to, as in /proc.
+        // O_TMPFILE is not supported: NFS, FUSE, and kernels up to 3.10 (EISDIR). Checks permissions instead. For root
+        // these are granted even on a file system without blocks, such as /proc.
         Err(error @ (Errno::OPNOTSUPP | Errno::ISDIR)) => match rustix::fs::statvfs(path) {
             Ok(place) if place.f_blocks == 0 => Err(error),
             _ => rustix::fs::accessat(CWD, path, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS),
@@ -297,7 +302,7 @@ fn first_header(scenario: &Scenario, options: &RunOptions, applied: &Applied) ->
     }
 }
 
-/// What holds at the start; what the hooks have seen until now is of no recording.
+/// Records the settings at the start, and drops what the hooks saw before.
 fn begin(scenario: &Scenario, applied: &Applied, session: &mut Session, start_ns: u64) -> Result<(), HostError> {
     session.header.clock = Clock { start_ns, wall_offset_ns: Some(wall_offset_ns()) };
     session.event(start_ns, EventKind::Start(scenario.name.clone()))?;
@@ -309,7 +314,7 @@ fn begin(scenario: &Scenario, applied: &Applied, session: &mut Session, start_ns
     session.publish_header()
 }
 
-/// The measured part: from the actors' start to their end.
+/// The measured part: from the start of the actors to their end.
 fn measure(
     scenario: &Scenario,
     options: &RunOptions,
@@ -380,7 +385,7 @@ fn measure(
     Ok(collector)
 }
 
-/// That the machine was too slow for the work that the scenario must do at least.
+/// The note for a run that lasted longer than planned because the machine was too slow for the scenario's `at_least`.
 fn kept_note(lasted_ns: u64, planned_ns: u64) -> Note {
     let (lasted, planned) = (Nanos(lasted_ns), Nanos(planned_ns));
     let end =
@@ -397,7 +402,7 @@ fn change_now(set: &Setup, applied: &mut Applied, session: &mut Session) -> Resu
     Ok(())
 }
 
-/// What the actors are to do, and where.
+/// What the actors do, and where.
 fn plan_of(scenario: &Scenario, options: &RunOptions, root: Dir, start_ns: u64) -> Plan {
     let placed = |key| scenario.setup.number(key).and_then(|number| u32::try_from(number).ok());
     Plan {
@@ -414,7 +419,7 @@ fn plan_of(scenario: &Scenario, options: &RunOptions, root: Dir, start_ns: u64) 
     }
 }
 
-/// The scenario's settings without those that there was no leave for.
+/// The scenario's settings without those that needed `--apply` and did not get it.
 fn in_force(scenario: &Scenario, applied: &Applied) -> Setup {
     let mut setup = Setup::default();
     for (key, value) in scenario.setup.iter().filter(|(key, _)| applied.withheld().iter().all(|one| one.key != *key)) {
@@ -428,7 +433,7 @@ fn withheld_note(applied: &Applied) -> Option<String> {
     (!told.is_empty()).then(|| format!("without --apply these were not set: {}", told.join("; ")))
 }
 
-/// What the recording is to say of the run as a whole: what failed, what was not kept, how it was done.
+/// Records the failures of the workload and notes about the run, and stops sampling.
 fn conclude(
     scenario: &Scenario,
     collector: &Collector,
@@ -443,7 +448,7 @@ fn conclude(
     if collector.foreign_slow() > 0 {
         let (count, threshold) = (collector.foreign_slow(), Nanos(scenario.threshold.0));
         session.header.notes.push(Note::Text(format!(
-            "{count} calls over {threshold} of processes that the workload started are counted in the latencies and \
+            "{count} calls over {threshold} of processes that the workload started are counted in the latencies but \
              not kept one by one: only threads of the run itself are traced"
         )));
     }
@@ -454,7 +459,7 @@ fn conclude(
     session.stop_sampling(collector.workload_cpu_ns())
 }
 
-/// The recording's time begins when all is prepared; what the counters did before that stays before its start.
+/// Moves the start of the recording to the end of the preparation; counter rows from before then lie before the start.
 fn begin_after_preparing(session: &mut Session, start_ns: u64, prepared_ns: u64) -> Result<(), HostError> {
     session.header.clock.start_ns = start_ns + prepared_ns;
     session.header.notes.retain(|note| !matches!(note, Note::Prepared { .. }));
@@ -462,7 +467,8 @@ fn begin_after_preparing(session: &mut Session, start_ns: u64, prepared_ns: u64)
     session.publish_header()
 }
 
-/// Passes on what is complete: latency buckets, and slow calls with their parts.
+/// Passes complete latency buckets and settled slow calls, with their segments, to the session. `now_ns` is `None` at
+/// the end, when everything is complete.
 fn hand_on(collector: &mut Collector, session: &mut Session, now_ns: Option<u64>) -> Result<(), HostError> {
     session.latency(&collector.ready(now_ns))?;
     let limit_ns = now_ns.map_or(u64::MAX, |now_ns| now_ns.saturating_sub(SETTLE_NS));
@@ -484,8 +490,8 @@ fn hand_on(collector: &mut Collector, session: &mut Session, now_ns: Option<u64>
         calls.push(call.into_call(found.segments, 0, found.damaged));
     }
     session.calls(&calls)?;
-    // Without a slow call, too: what the kernel side reports must be taken in before its ring is full. The run's own operations
-    // are timed by themselves, so that none is found here.
+    // Called even without a slow call, so that the ring buffer of the waits does not fill up. Finds no calls, since the
+    // workload times its own operations.
     session.waits(&calls, now_ns.is_none())?;
     Ok(())
 }
@@ -498,7 +504,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn a_directory_is_probed_without_a_name_that_a_killed_run_would_leave() {
+    fn the_probe_of_a_directory_creates_no_name() {
         let dir = tempfile::tempdir().expect("a directory");
         let watch = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC).expect("inotify");
         inotify::add_watch(&watch, dir.path(), inotify::WatchFlags::CREATE).expect("watched");
@@ -508,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_directory_and_what_has_no_files_of_ours_is_said_at_once() {
+    fn unusable_directories_are_refused_early() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let of_a_file = check_directory(file.path()).expect_err("a file is no directory").to_string();
         assert!(of_a_file.contains(&file.path().display().to_string()), "{of_a_file}");

@@ -1,4 +1,4 @@
-//! One recording while it is made: the writer, the tracer and the sampler beside whatever is measured.
+//! A recording in progress: the writer, the tracers and the sampler.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +21,8 @@ use flatwater_recording::{
 use flatwater_safefs::Dir;
 use flatwater_workload::outcome::levels;
 
-/// Rows of a table that are kept for a workload's outcome (levels of memory); of a longer run one in many.
+/// Keep at most this many rows of a table for a workload's outcome (levels of memory); in longer runs every second row
+/// is dropped as often as needed.
 const KEPT_ROWS_MAX: usize = 1 << 14;
 const SAMPLES_EVERY: Duration = Duration::from_secs(1);
 
@@ -37,29 +38,29 @@ pub struct SessionOptions {
 pub struct Session {
     pub header: Header,
     level: Level,
-    /// Shared with the workload's threads until they have ended.
+    /// Shared with the workload's threads until they end.
     pub tracer: Arc<Tracer>,
-    /// Who makes slow calls wait.
+    /// Finds the processes that made slow calls wait.
     waits: Option<WaitTracer>,
     writer: RecordingWriter,
-    /// Where it writes: by this handle, whatever becomes of the path.
+    /// The output directory. The handle stays valid if the path is renamed.
     out: Dir,
     sampler: Option<Sampler>,
     cost: OwnCostMeter,
     stacks_written: usize,
     kept: Vec<Series>,
-    /// Only where no hook could be attached.
+    /// Only if no hook could be attached.
     tasks: Option<Tasks>,
-    /// Absent where it may not be read.
+    /// `None` if the log cannot be read.
     kernel_log: Option<KernelLog>,
     slow_calls: u64,
     lost_ns: u64,
     trouble_told: bool,
-    /// When samples were last taken in.
+    /// When samples were last written.
     sampled: Instant,
-    /// Latencies or calls wait to be written out.
+    /// There are latencies or calls that have not been flushed.
     unwritten: bool,
-    /// Ended before the time that was asked for.
+    /// The recording ended before the requested time.
     interrupted: bool,
 }
 
@@ -147,13 +148,13 @@ impl Session {
         Ok(self.writer.append_calls(calls)?)
     }
 
-    /// No hook could be attached, so what threads wait for is asked of the kernel's own accounts.
+    /// Whether the kernel's per-thread delay accounts are read, because no hook could be attached.
     #[must_use]
     pub fn counts_tasks(&self) -> bool {
         self.tasks.is_some()
     }
 
-    /// Joins slow calls with who made them wait, and takes in the calls that were found by their waits: those are returned.
+    /// Adds to slow calls who made them wait. Records and returns the calls that were found by their waits.
     pub fn waits(&mut self, calls: &[Call], all: bool) -> Result<Vec<Call>, HostError> {
         let Some(waits) = &mut self.waits else { return Ok(Vec::new()) };
         let told = self.tracer.with_stacks(|stacks| waits.tell(calls, stacks, all));
@@ -167,8 +168,8 @@ impl Session {
         Ok(told.calls)
     }
 
-    /// The calls that were under way when the recording ended, with why they waited: the longest of all may be among them. Those
-    /// that have returned since are whole; the others are cut at the end, and say so.
+    /// Records the calls under way at the end of the recording, with their waits; the longest call may be among them.
+    /// Calls that have returned by now are complete; the others are cut at the end and marked as still under way.
     fn last_calls(&mut self) -> Result<(), HostError> {
         let span = span_of(&self.header);
         let mut calls = begun_within(&self.header, self.tracer.drain_all());
@@ -191,7 +192,7 @@ impl Session {
         Ok(())
     }
 
-    /// Drops what was seen before the recording begins.
+    /// Drops what was seen before the recording began.
     pub fn forget_before(&mut self, start_ns: u64) -> Result<(), HostError> {
         drop(self.tracer.drain());
         drop(self.tracer.latencies(start_ns, start_ns));
@@ -202,8 +203,8 @@ impl Session {
         Ok(())
     }
 
-    /// What operations took, whose requests the devices worked on and who made pages dirty, in an interval that ends now;
-    /// the latencies of operations are returned.
+    /// Records the users of devices and dirty pages in an interval that ends now. Returns the latencies of asynchronous
+    /// operations in the interval.
     pub fn interval(&mut self, start_ns: u64, end_ns: u64) -> Result<Vec<LatencyBucket>, HostError> {
         let Some(waits) = &mut self.waits else { return Ok(Vec::new()) };
         let interval = waits.interval(start_ns, end_ns);
@@ -211,7 +212,7 @@ impl Session {
         Ok(interval.latencies)
     }
 
-    /// Which hooks are used.
+    /// The level of hooks in use.
     #[must_use]
     pub fn level(&self) -> Level {
         self.level
@@ -233,7 +234,7 @@ impl Session {
         self.lost_ns
     }
 
-    /// A process that began after we did: its calls are followed, or at least what its threads wait for.
+    /// Follows a process that began after the recording: its calls, or without hooks its delay accounts.
     pub fn add_process(&mut self, pid: u32) -> Result<(), HostError> {
         self.header.target.pids.push(pid);
         match &mut self.tasks {
@@ -246,22 +247,22 @@ impl Session {
         Ok(())
     }
 
-    /// Has slabinfo read once, at the sampler's next tick.
+    /// Makes the sampler read slabinfo once, at its next tick.
     pub fn request_slabs(&self) {
         if let Some(sampler) = &self.sampler {
             sampler.request_slabs();
         }
     }
 
-    /// Writes the header as it stands: what a reader finds after kill -9.
+    /// Writes the current header, which a reader finds if this process is killed.
     pub fn publish_header(&mut self) -> Result<(), HostError> {
         Ok(self.writer.header(&self.header)?)
     }
 
-    /// Writes out latencies and calls that were handed on, and once a second takes in the samples and writes them too;
-    /// call it often. Returns trouble with writing, once.
+    /// Flushes latencies and calls, and once a second also the samples; call this often. Returns a write error the
+    /// first time that one occurs.
     pub fn tick(&mut self) -> Result<Option<Gap>, HostError> {
-        // Once a second: a batch of a few hundred columns costs the same with one row as with ten.
+        // Not more often: a batch of a few hundred columns costs the same with one row as with ten.
         if self.sampled.elapsed() >= SAMPLES_EVERY {
             self.sampled = Instant::now();
             self.unwritten = true;
@@ -319,13 +320,13 @@ impl Session {
         Ok(())
     }
 
-    /// What was sampled, for outcomes.
+    /// The sampled rows kept for outcomes.
     #[must_use]
     pub fn sampled(&self) -> &[Series] {
         &self.kept
     }
 
-    /// Stops sampling, while what is measured still stands, and takes stock of what we cost meanwhile.
+    /// Stops sampling while the target still exists, and computes flatwater's own cost.
     pub fn stop_sampling(&mut self, workload_cpu_ns: u64) -> Result<(), HostError> {
         let syscall_ns = self.header.own_cost.syscall_ns;
         self.header.own_cost = OwnCost { syscall_ns, ..self.cost.finish(workload_cpu_ns) };
@@ -338,19 +339,19 @@ impl Session {
         self.drained(end.drained)
     }
 
-    /// The user ended it before its time: what was seen until then is recorded, and the recording says that it is not all.
+    /// Notes that the user ended the recording early, and that it is incomplete.
     pub fn interrupted(&mut self, at_ns: u64, total_ns: u64) -> Result<(), HostError> {
         self.interrupted = true;
         let seen = Nanos(self.header.duration_ns);
-        let note = format!("interrupted after {seen} of {}: what would have come later is not in it", Nanos(total_ns));
+        let note = format!("interrupted after {seen} of {}: the recording is incomplete", Nanos(total_ns));
         self.event(at_ns, EventKind::Mark(note.clone()))?;
         self.header.notes.push(Note::Text(note));
         Ok(())
     }
 
-    /// Detaches, writes the rest and seals.
+    /// Detaches the hooks, writes the remaining calls, and seals the recording.
     pub fn finish(mut self, outcomes: Vec<WorkloadOutcome>) -> Result<Finished, HostError> {
-        // Calls first: what ends while their waits are put away would have none.
+        // Stop tracing calls before waits: a call that ended in between would have no waits.
         if let Some(tracer) = Arc::get_mut(&mut self.tracer) {
             tracer.stop();
         }
@@ -359,7 +360,7 @@ impl Session {
         let Session { mut header, tracer, mut writer, out, stacks_written, interrupted, waits, .. } = self;
         let wait_losses = waits.as_ref().map(WaitTracer::losses).unwrap_or_default();
         drop(waits);
-        // The last thread that held it has ended; if one were left, its slots would be all that is lost.
+        // Normally the last user of the tracer has ended. If not, only the calls that its slots still hold are lost.
         let (calls, stacks, losses) = match Arc::try_unwrap(tracer) {
             Ok(tracer) => tracer.finish(),
             Err(shared) => (shared.drain(), shared.stacks_from(0), shared.losses()),
@@ -367,7 +368,7 @@ impl Session {
         writer.append_calls(&begun_within(&header, calls))?;
         writer.append_stacks(stacks.get(stacks_written..).unwrap_or_default())?;
         for outcome in outcomes {
-            // On a full disk the rest of the recording is still worth having.
+            // If the disk is full, keep the rest of the recording.
             if let Err(error) = writer.outcome(outcome) {
                 writer.append_gaps(&[Gap::new("outcomes of workloads", error.to_string(), "")])?;
             }
@@ -381,14 +382,14 @@ impl Session {
     }
 }
 
-/// What the hooks saw after the end, while the recording was put away, is no part of it.
+/// Drops calls that began after the end of the recording.
 fn begun_within(header: &Header, mut calls: Vec<Call>) -> Vec<Call> {
     let end_ns = end_of(header);
     calls.retain(|call| call.start_ns < end_ns);
     calls
 }
 
-/// Of calls that have not returned what lies within the recording.
+/// Cuts calls that have not returned to the span of the recording, and drops those that are then below the threshold.
 fn cut_off(span: &Span, mut calls: Vec<Call>) -> Vec<Call> {
     for call in &mut calls {
         call.begin_at(span.start_ns);
@@ -402,7 +403,7 @@ fn span_of(header: &Header) -> Span {
     Span { start_ns: header.clock.start_ns, end_ns: end_of(header), threshold_ns: header.threshold_ns }
 }
 
-/// The end of what is recorded; `u64::MAX` where it was killed before its length was known.
+/// The end of the recording; `u64::MAX` if the length is unknown (the recording was killed).
 fn end_of(header: &Header) -> u64 {
     match header.duration_ns {
         0 => u64::MAX,
@@ -410,7 +411,7 @@ fn end_of(header: &Header) -> u64 {
     }
 }
 
-/// Starts the tracer of waits beside that of calls; what it cannot see is a gap.
+/// Starts the tracer of waits after the tracer of calls. A failure becomes a gap.
 fn start_waits(
     wanted: &WaitOptions,
     tracer: &Tracer,
@@ -435,7 +436,7 @@ fn start_waits(
     }
 }
 
-/// Whose threads are counted where no hook can be attached.
+/// The threads whose delay accounts are read if no hook can be attached.
 fn watched(whom: &Traced) -> Watched {
     match whom {
         Traced::Own => Watched::Threads(Vec::new()),
@@ -446,18 +447,18 @@ fn watched(whom: &Traced) -> Watched {
     }
 }
 
-/// What stands at the top of every report when calls cannot be looked into.
+/// The note at the top of the report if no hook could be attached.
 fn what_is_missing(tracer: &Tracer, whom: &Traced) -> Option<String> {
     let gap = tracer.gaps().first().filter(|_| !tracer.sees())?;
     let how = if gap.remedy.is_empty() { String::new() } else { format!("; to allow it, {}", gap.remedy) };
     let so = match whom {
         Traced::Own => "slow calls are timed, but without segments",
-        Traced::Others(_) => "no call of the target is timed; this report rests on the kernel's counters",
+        Traced::Others(_) => "no call of the target is timed; this report uses only the kernel's counters",
     };
     Some(format!("ran without kernel tracing, so {so} ({}){how}", gap.why))
 }
 
-/// Name of the file system that holds this path: the longest mount point above it.
+/// The type of the file system that contains `path`: that of the deepest mount point above it.
 fn file_system_of(path: &str) -> Option<String> {
     let path = std::fs::canonicalize(path).ok()?;
     mounts::above(&mounts::read().ok()?, &path).map(|mount| mount.kind.clone())
@@ -469,7 +470,7 @@ mod tests {
     use flatwater_recording::{Call, Clock, Header, OpKind, Segment};
 
     #[test]
-    fn of_calls_that_have_not_returned_what_lies_within_the_recording_is_kept() {
+    fn calls_under_way_are_cut_to_the_recording() {
         let call = |start_ns, ns| Call::new(OpKind::Write, start_ns, ns, vec![Segment::unexplained(ns)]);
         let clock = Clock { start_ns: 1_000, ..Clock::default() };
         let header = Header { clock, duration_ns: 100, threshold_ns: 20, ..Header::default() };
@@ -479,7 +480,7 @@ mod tests {
         assert_eq!(
             told,
             [(1_000, 100, true), (1_050, 50, true)],
-            "10 ns are not slow, and what began later is no part"
+            "10 ns are not slow, and the last call began after the end"
         );
     }
 
@@ -493,7 +494,7 @@ mod tests {
             .map(|call| call.start_ns)
             .collect();
         assert_eq!(kept, [1_000, 1_090]);
-        // Killed before its length was known.
+        // A recording that was killed has no length.
         assert_eq!(begun_within(&Header { duration_ns: 0, ..header }, vec![call(9_000)]).len(), 1);
     }
 }

@@ -1,4 +1,5 @@
-//! What a recording made here can show: each cause exact, sampled, by counters alone, or not at all, with the reason.
+//! How well a recording made on this machine can show each cause: exactly, sampled, by counters only, or not at all,
+//! and why.
 
 use std::fs;
 use std::path::Path;
@@ -8,15 +9,15 @@ use flatwater_recording::schema::{cgroup, vmstat};
 use flatwater_recording::{Cause, Gap, HookState, HookStatus};
 use serde::Serialize;
 
-/// How well a cause can be seen, best first.
+/// How well a cause can be seen; best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Visibility {
-    /// The time in it is measured.
+    /// The time in the cause is measured.
     Exact,
-    /// Estimated from stacks of running threads.
+    /// The time is estimated from stacks of running threads.
     Sampled,
-    /// No call's time; the machine's or the group's counters tell that it happened.
+    /// Counters of the machine or the cgroup show that it happened, but not in which call.
     CountersOnly,
     Absent,
 }
@@ -36,18 +37,18 @@ impl Visibility {
     }
 }
 
-/// One cause on this machine.
+/// The visibility of one cause on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Sight {
     pub cause: &'static str,
     pub seen: Visibility,
-    /// The hook or counter that shows it.
+    /// The hook or counter that shows the cause.
     pub by: String,
-    /// Why it is not seen exactly; empty where it is.
+    /// Why the cause is not seen exactly; empty if it is.
     pub why: String,
 }
 
-/// What the kernel counts of a cause: a file, and a word in it.
+/// The kernel's counters of this cause: files, and the word that a file contains if it has the counter.
 fn counter_of(cause: Cause) -> &'static [(&'static str, &'static str)] {
     match cause {
         Cause::DirectReclaim => &[("proc/vmstat", "allocstall")],
@@ -74,7 +75,7 @@ fn counter_of(cause: Cause) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// Every cause but `unexplained`, as these hooks and the counters below `root` show it.
+/// Returns the visibility of every cause but `unexplained`, given these hooks and the counters below `root`.
 #[must_use]
 pub fn sights(statuses: &[HookStatus], root: &Path) -> Vec<Sight> {
     let named = Cause::ALL.iter().filter(|cause| **cause != Cause::Unexplained);
@@ -88,11 +89,11 @@ fn sight(cause: Cause, statuses: &[HookStatus], root: &Path) -> Sight {
     if let Some(hook) = own().find(|status| status.state == HookState::Exact) {
         return of(Visibility::Exact, &hook.hook, String::new());
     }
-    // Where the object as a whole is refused, no hook has a status of its own.
+    // If the whole BPF object was refused, its hooks have no status of their own.
     let whole = || statuses.iter().filter(|status| status.hook == "bpf");
     let refused = own().chain(whole()).find(|status| status.state == HookState::Unavailable);
     let refused = refused.map(|status| status.reason.clone());
-    // No stack and no event distinguishes a slow device from a long queue in front of it.
+    // No stack and no event separates a slow device from a long queue in front of the device.
     let has_event = !spec.brackets.is_empty() || !spec.hooks.is_empty();
     let why = match refused.filter(|_| has_event) {
         Some(reason) => reason,
@@ -117,12 +118,12 @@ fn sight(cause: Cause, statuses: &[HookStatus], root: &Path) -> Sight {
     of(Visibility::Absent, "", why)
 }
 
-/// For a recording: what is missing because a hook was refused, one line per reason.
+/// For a recording: one gap per reason for which hooks were refused, with all causes that lost their exact times.
 #[must_use]
 pub fn refused(statuses: &[HookStatus]) -> Vec<Gap> {
     let mut by_reason: Vec<(&str, Vec<&str>)> = Vec::new();
     for status in statuses.iter().filter(|status| status.state == HookState::Unavailable) {
-        // Another name of the same function is attached, or another pair of the same cause.
+        // The cause is still exact if another name of the same function, or another pair of tracepoints, is attached.
         let whole = |name: &str| {
             statuses
                 .iter()
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_that_shows_a_cause_counts() {
+    fn a_cause_has_the_visibility_of_its_best_hook() {
         let root = tempfile::tempdir().expect("a directory");
         std::fs::create_dir_all(root.path().join("proc")).expect("made");
         std::fs::write(root.path().join("proc/vmstat"), "compact_stall 0\n").expect("written");
@@ -180,19 +181,19 @@ mod tests {
         let mut sampled = statuses.to_vec();
         sampled.push(hook("perf_event/cpu-clock", &["samples"], HookState::Sampled, "sampled by design"));
         assert_eq!(seen(&sampled, root.path(), "slab-refill"), (Visibility::Sampled, refusal.to_owned()));
-        // Nobody is busy throttling: a sample cannot show it.
+        // Throttled threads sleep, so samples of running threads cannot show it.
         assert_eq!(seen(&sampled, root.path(), "dirty-throttle").0, Visibility::Absent);
     }
 
     #[test]
-    fn every_cause_is_listed_and_has_a_reason_where_it_is_not_exact() {
+    fn every_cause_is_listed_with_a_reason_if_it_is_not_exact() {
         let all = sights(&[], Path::new("/nonexistent"));
         assert_eq!(all.len() + 1, flatwater_recording::Cause::ALL.len());
         assert!(all.iter().all(|sight| sight.seen == Visibility::Absent && !sight.why.is_empty()), "{all:?}");
     }
 
     #[test]
-    fn a_refusal_is_one_gap_and_none_where_another_hook_does_the_same() {
+    fn refused_hooks_are_one_gap_unless_another_hook_serves_the_cause() {
         let statuses = [
             hook("fentry/__alloc_pages", &["page-allocation"], HookState::Unavailable, "no such function"),
             hook("fentry/__alloc_pages_noprof", &["page-allocation"], HookState::Exact, ""),

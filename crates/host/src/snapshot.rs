@@ -1,5 +1,5 @@
-//! One look at this machine, as a recording: settings, one row of each table, every memory cgroup with a limit.
-//! For `flatwater check`; changes nothing.
+//! Reads this machine once, as a recording: settings, one row of each table, and every memory cgroup with a limit.
+//! `flatwater check` uses it. Changes nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -11,10 +11,10 @@ use super::sampler::{Probe, SamplerOptions, Spare, TargetCgroup, devices_of};
 use super::setup::knobs::{self, Device};
 use flatwater_recording::{Header, Machine, Recording, Series, Table, Target};
 
-/// On hosts with more cgroups than this only a part is read; the audit is about the large ones anyway.
+/// Read at most this many cgroups.
 const CGROUPS_MAX: usize = 4096;
 
-/// What can be read here now; `directory` tells which device is meant.
+/// Takes the snapshot. `directory` selects the device whose counters are read.
 #[must_use]
 pub fn take(directory: &Path, machine: Machine) -> Recording {
     let device = Device::of(directory, false);
@@ -39,7 +39,7 @@ pub fn take(directory: &Path, machine: Machine) -> Recording {
     Recording { header, series, gaps, ..Recording::default() }
 }
 
-/// The memory files of every cgroup that has a limit.
+/// The memory files of each cgroup that has a limit; at most `CGROUPS_MAX` cgroups are visited.
 fn cgroups() -> Option<Series> {
     let roots = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].map(PathBuf::from);
     let root =
@@ -69,14 +69,14 @@ fn cgroups() -> Option<Series> {
 fn has_limit(target: &TargetCgroup) -> bool {
     let file = if target.version == 1 { "memory.limit_in_bytes" } else { "memory.max" };
     let limit = std::fs::read_to_string(target.memory.join(file)).ok().and_then(|text| text.trim().parse::<u64>().ok());
-    // v1 writes the largest page-aligned number for "none".
+    // For "no limit", v1 shows the largest page-aligned number.
     limit.is_some_and(|limit| limit < 1 << 60)
 }
 
 fn read(target: &TargetCgroup, sheet: &mut Sheet, buffer: &mut Vec<u8>) {
     sheet.open(monotonic_ns(), None, target.name.as_bytes());
     for &(file, meaning) in if target.version == 1 { cgroup::V1 } else { cgroup::V2 } {
-        // A cgroup may go while we look; what it still had stays.
+        // The cgroup may be removed while it is read; values read before that are kept.
         if let Ok(text) = KernelFile::open(&target.memory.join(file))
             .as_mut()
             .map_err(|_| ())

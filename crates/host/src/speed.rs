@@ -1,6 +1,6 @@
-//! How long this machine takes over the elementary things: a read from the page cache, a fault, a touch. Under software
-//! emulation the kernel's own code is slowed far more than a copy or a load, so that no single number says how fast such
-//! a machine is. Measured in the work directory before the scenario, in about half a second of an emulated guest.
+//! Measures how long elementary operations take on this machine: a read from the page cache, a page fault, a memory
+//! access. Software emulation slows the kernel's code far more than a copy or a load, so one number cannot describe
+//! such a machine. Runs in the work directory before the scenario; takes about half a second in an emulated guest.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -19,11 +19,11 @@ mod pace;
 
 pub use pace::{Pace, Watch};
 
-/// 512 pages: little beside the smallest guest's memory, and a timer interrupt is little beside it.
+/// 512 pages: small beside the smallest guest's memory, but long enough that a timer interrupt does not matter.
 const FILE_BYTES: u64 = 2 << 20;
 const PAGE_BYTES: u64 = 4096;
 const PAGES: u64 = FILE_BYTES / PAGE_BYTES;
-/// Bytes of one large call, as the streams make them.
+/// The size of a large call, as the stream workloads make them.
 const CALL_BYTES: usize = 128 << 10;
 const SMALL_CALLS: u64 = 200;
 const ROUNDS: usize = 5;
@@ -31,8 +31,8 @@ const DISK_PAGES: u64 = 64;
 const DIRECT: i32 = OFlags::DIRECT.bits() as i32;
 const NOFOLLOW: i32 = OFlags::NOFOLLOW.bits() as i32;
 
-/// Measures in this directory; leaves nothing there. The median of each figure counts, of `pageout_page_ns` the least, each round's as if
-/// the machine's pace had been the median of all.
+/// Measures in `directory`, and removes its files. Each figure is the median of the rounds, `pageout_page_ns` the
+/// minimum. Each round is first scaled to the median pace of all rounds.
 pub fn measure(directory: &Path) -> io::Result<Speed> {
     let path = directory.join(format!(".flatwater-speed-{}", std::process::id()));
     let rounds = of_rounds(&path);
@@ -43,8 +43,8 @@ pub fn measure(directory: &Path) -> io::Result<Speed> {
         *one = Speed { run_pace_ns: pace_ns, ..*one }.while_it_ran();
     }
     let median = |figure| median(&rounds, figure);
-    // Whoever unmaps a page waits until the other CPUs have forgotten it, and an emulated CPU has its turn first: the rounds are of two kinds, of
-    // which the shorter is the work.
+    // Unmapping a page waits for the TLB flush on the other CPUs. Under emulation these may have to run first, so the
+    // rounds fall into two groups; the shorter times are the work itself.
     let pageout_page_ns = rounds.iter().filter_map(|one| one.pageout_page_ns).min();
     Ok(Speed {
         call_ns: median(|one| one.call_ns),
@@ -77,7 +77,7 @@ fn median(rounds: &[Speed], figure: fn(&Speed) -> Option<u64>) -> Option<u64> {
     all.get(all.len() / 2).copied()
 }
 
-/// All that is measured, with the pace at which each part was.
+/// All rounds, each with the pace of the machine at that time.
 fn of_rounds(path: &Path) -> io::Result<Vec<Speed>> {
     let mut pace = Pace::open()?;
     let mut before_ns = pace.measure()?;
@@ -87,7 +87,7 @@ fn of_rounds(path: &Path) -> io::Result<Vec<Speed>> {
         Ok(Speed { pace_ns: Some(both_ns / 2), ..measured? })
     };
     let mut all = (0..ROUNDS).map(|_| at_its_pace(round(path))).collect::<io::Result<Vec<Speed>>>()?;
-    // Not every file system has direct I/O.
+    // Not every file system supports direct I/O; without it this figure is absent.
     all.extend(at_its_pace(disk_call_ns(path).map(|ns| Speed { disk_call_ns: Some(ns), ..Speed::default() })));
     for _ in 0..ROUNDS {
         all.extend(at_its_pace(process_ns().map(|ns| Speed { process_ns: Some(ns), ..Speed::default() })));
@@ -102,12 +102,13 @@ fn timed(work: impl FnOnce() -> io::Result<()>) -> io::Result<u64> {
     Ok(monotonic_ns() - start_ns)
 }
 
-/// A file that was not there: in a directory of another user's a link or a file of this name could be planted.
+/// Creates the file; fails if the path exists. In a directory of another user, a link or file of this name could be
+/// planted.
 fn fresh(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// The same file again, empty.
+/// Opens the same file again and truncates it.
 fn emptied(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).truncate(true).custom_flags(NOFOLLOW).open(path)
 }
@@ -115,7 +116,7 @@ fn emptied(path: &Path) -> io::Result<File> {
 fn round(path: &Path) -> io::Result<Speed> {
     let _ = std::fs::remove_file(path);
     let file = fresh(path)?;
-    // Allocated and not written: it reads as zeros and comes from no disk.
+    // Allocated but not written: reads return zeros and need no device.
     fallocate(&file, FallocateFlags::empty(), 0, FILE_BYTES)?;
     let mut buffer = vec![0_u8; CALL_BYTES];
     let mut read_all = || timed(|| all_calls(|at| file.read_exact_at(&mut buffer, at)));
@@ -139,12 +140,12 @@ fn round(path: &Path) -> io::Result<Speed> {
     let file = emptied(path)?;
     let write_ns = timed(|| all_calls(|at| file.write_all_at(&buffer, at)))?;
     let small_ns = timed(|| (0..SMALL_CALLS).try_for_each(|at| file.write_all_at(&[1], at)))?;
-    // Truncated while it is dirty, so that nothing of it comes to the disk.
+    // Truncates the file while its pages are dirty, so that none of them is written to the disk.
     file.set_len(0)?;
     Ok(Speed {
         call_ns: Some(small_ns / SMALL_CALLS),
         copy_byte_ps: Some(warm_ns * 1000 / FILE_BYTES),
-        // A cold pass that was no slower than the warm one was disturbed: it tells nothing, and is not 0.
+        // If the cold pass was not slower than the warm one, it was disturbed: the figure is unknown, not 0.
         cache_page_ns: cold_ns.checked_sub(warm_ns).map(|ns| ns / PAGES),
         drop_page_ns: Some(drop_ns / PAGES),
         write_page_ns: Some(write_ns / PAGES),
@@ -156,27 +157,27 @@ fn round(path: &Path) -> io::Result<Speed> {
     })
 }
 
-/// Has the file's cached pages reclaimed while they are mapped; nothing where the kernel has no such advice (before 5.4).
+/// Reclaims the file's cached pages while they are mapped. `None` if the kernel has no MADV_PAGEOUT (before 5.4).
 fn pageout_ns(file: &File) -> io::Result<Option<u64>> {
     let mapping = Mapping::new(file, FILE_BYTES)?;
     mapping.touch(0, FILE_BYTES, false);
     Ok(timed(|| mapping.page_out()).ok())
 }
 
-/// An actor's process that is given no order.
+/// The time to start and end an actor's process that gets no orders.
 fn process_ns() -> io::Result<u64> {
     let mut own = Command::new("/proc/self/exe");
     own.arg("__actor").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     timed(|| own.status().map(drop))
 }
 
-/// Where in a buffer for direct I/O a page begins.
+/// The first page-aligned page of a buffer for direct I/O.
 fn aligned(buffer: &mut [u8]) -> &mut [u8] {
     let skip = buffer.as_ptr().align_offset(PAGE_BYTES as usize);
     buffer.get_mut(skip..skip + PAGE_BYTES as usize).unwrap_or_default()
 }
 
-/// The median of single reads past the page cache.
+/// The median time of one direct read of a page.
 fn disk_call_ns(path: &Path) -> io::Result<u64> {
     let file = emptied(path)?;
     let mut buffer = vec![0_u8; 2 * PAGE_BYTES as usize];
@@ -191,7 +192,7 @@ fn disk_call_ns(path: &Path) -> io::Result<u64> {
     all.get(all.len() / 2).copied().ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 
-/// One call for each range of the file.
+/// Calls `call` with the offset of each `CALL_BYTES` range of the file.
 fn all_calls(mut call: impl FnMut(u64) -> io::Result<()>) -> io::Result<()> {
     (0..FILE_BYTES).step_by(CALL_BYTES).try_for_each(&mut call)
 }
@@ -200,7 +201,7 @@ fn all_calls(mut call: impl FnMut(u64) -> io::Result<()>) -> io::Result<()> {
 mod tests {
     use super::{emptied, fresh, measure};
 
-    /// S11: red on 9232d20c, whose open followed a link and emptied the file behind it.
+    /// S11: fails on 9232d20c, which followed a planted link and emptied the file behind it.
     #[test]
     fn s11_a_planted_link_is_not_written_through() {
         let place = tempfile::tempdir().expect("a directory");
@@ -212,13 +213,13 @@ mod tests {
         let ours = std::fs::read_dir(place.path()).expect("listed").count();
         let name = format!(".flatwater-speed-{}", std::process::id());
         std::os::unix::fs::symlink(&victim, place.path().join(name)).expect("linked");
-        measure(place.path()).expect("measured in a file of its own");
+        measure(place.path()).expect("measured in another file");
         assert_eq!(std::fs::read(&victim).expect("there"), b"kept");
         assert_eq!(std::fs::read_dir(place.path()).expect("listed").count(), ours, "nothing is left");
     }
 
     #[test]
-    fn every_figure_is_there_and_nothing_is_left() {
+    fn every_figure_is_measured_and_no_file_is_left() {
         let directory = std::env::temp_dir().join(format!("flatwater-speed-test-{}", std::process::id()));
         std::fs::create_dir(&directory).expect("a fresh directory");
         let speed = measure(&directory).expect("a file system with fallocate");

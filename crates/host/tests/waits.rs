@@ -1,4 +1,4 @@
-//! Operations of io_uring against fio's own figures, and slow calls that are found without hooks on system calls.
+//! Compares operations of io_uring with fio's figures, and finds slow calls without hooks on system calls.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +24,7 @@ fn can_trace(test: &str) -> bool {
     able
 }
 
-/// A folder on a disk: /tmp may be memory.
+/// A directory on a disk; /tmp may be in memory.
 fn on_disk() -> tempfile::TempDir {
     tempfile::tempdir_in("/var/tmp").expect("a folder on the disk")
 }
@@ -53,7 +53,7 @@ fn recorded(options: &RecordOptions) -> Recording {
     Recording::open(options.out.path()).expect("a recording")
 }
 
-/// The same; the load begins once everything is attached and the recording has begun.
+/// Like `recorded`, with a load that starts after the hooks are attached and the recording has begun.
 fn recorded_beside(options: &RecordOptions, load: impl FnOnce() -> Started) -> Recording {
     let (mut load, mut started) = (Some(load), None);
     let begin = &mut |progress: Progress<'_>| {
@@ -69,7 +69,7 @@ fn words(command: &str) -> Vec<std::ffi::OsString> {
     command.split_whitespace().map(Into::into).collect()
 }
 
-/// Count, median, 99th percentile and worst, ns.
+/// Count, and median, 99th percentile and maximum in ns.
 #[derive(Clone, Copy, Debug)]
 struct Figures {
     count: u64,
@@ -102,20 +102,21 @@ fn fios(section: &serde_json::Value, latency: &str) -> Figures {
 fn assert_alike(what: &str, ours: Figures, theirs: Figures) {
     eprintln!("{what}: flatwater {ours:?}, fio {theirs:?}");
     assert_eq!(ours.count, theirs.count, "{what}");
-    // fio also counts the time until it has reaped the operation: a microsecond or two, and a wait for a CPU.
+    // fio's latency includes the time until it reaps the operation: a microsecond or two, and possibly a wait for a
+    // CPU.
     let near = |name: &str, ours: std::ops::RangeInclusive<u64>, theirs: u64| {
         let slack_ns = theirs / 10 + 3_000;
         let fits = theirs.saturating_sub(slack_ns) <= *ours.end() && *ours.start() <= theirs + slack_ns;
         assert!(fits, "{what} {name}: {ours:?} ns, fio says {theirs} ns");
     };
-    // The kernel side counts in classes an eighth wide, and a percentile is the upper end of one.
+    // The BPF program counts in classes an eighth wide; a percentile is the upper end of a class.
     let class = |upper_ns: u64| upper_ns * 8 / 9..=upper_ns;
     near("p50", class(ours.p50_ns), theirs.p50_ns);
     near("p99", class(ours.p99_ns), theirs.p99_ns);
     near("max", ours.max_ns..=ours.max_ns, theirs.max_ns);
 }
 
-/// Runs fio under `record`; its own figures of the job, and the recording.
+/// Runs fio under `record`; returns fio's figures and the recording.
 fn fio(engine: &str, more: &str, place: &Path) -> (serde_json::Value, Recording) {
     let json = place.join("fio.json");
     let command = format!(
@@ -125,7 +126,7 @@ fn fio(engine: &str, more: &str, place: &Path) -> (serde_json::Value, Recording)
         json.display()
     );
     let options = options(&place.join("rec"));
-    // A quick disk's slowest sync takes less than a millisecond.
+    // On a fast disk the slowest sync takes less than a millisecond.
     let options = RecordOptions { command: words(&command), duration: None, threshold_ns: 100_000, ..options };
     let recording = recorded(&options);
     let text = fs::read_to_string(json).expect("fio's figures");
@@ -147,7 +148,7 @@ fn timed(recording: &Recording, access: AccessKind) -> u64 {
 }
 
 #[test]
-fn io_uring_operations_take_what_fio_says_they_take() {
+fn io_uring_latencies_agree_with_fio() {
     if !has_fio("io_uring against fio") {
         return;
     }
@@ -186,13 +187,13 @@ fn level_0_finds_slow_calls_without_a_hook_on_system_calls() {
 }
 
 #[test]
-fn level_0_finds_a_write_that_waited_for_a_cpu_and_names_who_had_it() {
+fn level_0_finds_a_write_that_waited_for_a_cpu_and_names_the_process_that_had_it() {
     if !can_trace("level 0 beside CPU hogs") {
         return;
     }
     let place = on_disk();
-    fs::copy("/bin/dash", place.path().join("hog")).expect("a shell under a name of its own");
-    // It never sleeps in a write, so that nothing but the CPU can keep it.
+    fs::copy("/bin/dash", place.path().join("hog")).expect("a shell under another name");
+    // The write never sleeps, so only the wait for a CPU can make it slow.
     let write = "while :; do taskset -c 0 dd if=/dev/zero of=victim bs=16M count=8 conv=notrunc; done";
     let victim = Started::shell(write, place.path());
     let hogs = "for i in 1 2 3; do timeout --foreground 60 taskset -c 0 ./hog -c 'while :; do :; done' & done; wait";
@@ -207,17 +208,17 @@ fn level_0_finds_a_write_that_waited_for_a_cpu_and_names_who_had_it() {
     for row in &recording.cpu_owners {
         *by_name.entry(row.owner.as_ref().map_or("", |owner| &owner.name)).or_default() += row.ran_ns;
     }
-    // Whatever else this machine does has the CPU as well, and on a busy one for longer.
+    // Other processes of this machine have the CPU as well, and on a busy machine for longer.
     assert!(by_name.get("hog").is_some_and(|ran_ns| *ran_ns > 1_000_000), "{by_name:?}");
 }
 
 #[test]
-fn the_flushers_writes_are_charged_to_whoever_made_the_pages_dirty() {
+fn the_flushers_writes_are_charged_to_the_dirtier_of_the_pages() {
     if !can_trace("flusher's owner") {
         return;
     }
     let place = on_disk();
-    fs::copy("/bin/dd", place.path().join("dirtier")).expect("dd under a name of its own");
+    fs::copy("/bin/dd", place.path().join("dirtier")).expect("dd under another name");
     let victim = Started::shell("sleep 60", place.path());
     let load = || Started::shell("./dirtier if=/dev/zero of=dirty bs=1M count=64; sync; sleep 60", place.path());
     let wanted = RecordOptions { pids: vec![victim.pid()], ..options(&place.path().join("rec")) };
@@ -263,7 +264,7 @@ fn a_neighbour_that_syncs_is_ahead_in_the_queue() {
         return;
     }
     let place = on_disk();
-    fs::copy("/bin/dd", place.path().join("streamer")).expect("dd under a name of its own");
+    fs::copy("/bin/dd", place.path().join("streamer")).expect("dd under another name");
     let victim = "while :; do dd if=/dev/zero of=victim bs=4k count=2 conv=notrunc,fsync; sleep 0.02; done";
     let victim = Started::shell(victim, place.path());
     let stream = "while :; do ./streamer if=/dev/zero of=stream bs=1M count=200 conv=notrunc,fsync; done";

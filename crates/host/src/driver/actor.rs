@@ -1,4 +1,4 @@
-//! One actor as a thread: it draws operations from its stream, performs them and hands on what it saw.
+//! Runs one actor on a thread: takes operations from its stream, performs them, and sends their timings in batches.
 
 use std::io;
 use std::sync::Arc;
@@ -19,38 +19,38 @@ use crate::clock::{monotonic_ns, sleep_until};
 use crate::own_cost::thread_cpu_ns;
 use flatwater_workload::{Op, Stream};
 
-/// One operation, as performed.
+/// A performed operation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Performed {
     pub op: Op,
     pub start_ns: u64,
     pub duration_ns: u64,
-    /// When an open-loop actor meant to make it.
+    /// When an open-loop actor had planned to begin it.
     pub due_ns: Option<u64>,
     pub bytes: u64,
     pub measured: bool,
 }
 
-/// What one thread saw, in the order of time.
+/// Timings of one thread, in order of time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Batch {
-    /// Index of the workload in the scenario, and of the actor in the workload.
+    /// Indexes of the workload in the scenario and of the actor in the workload.
     pub workload: usize,
     pub actor: usize,
     pub pid: u32,
     pub tid: u32,
     pub seen: Vec<Performed>,
-    /// Why the actor gave up, if it did.
+    /// Why the actor ended early, if it did.
     pub failure: Option<Failure>,
-    /// The actor's last batch.
+    /// Whether this is the actor's last batch.
     pub ended: bool,
-    /// CPU time of the actor's thread, reported in its last batch; 0 for processes, which account for their own.
+    /// CPU time of the actor's thread, in its last batch; 0 for child processes, whose CPU time is not this process's.
     pub cpu_ns: u64,
-    /// What the precursor did, reported in the last batch.
+    /// The precursor's report, in the last batch.
     pub precursor: Option<PrecursorReport>,
 }
 
-/// An operation that could not be performed.
+/// An operation that failed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Failure {
     pub what: String,
@@ -58,15 +58,15 @@ pub struct Failure {
     pub storage_full: bool,
 }
 
-/// Operations held back before they are handed on: 100 ms or this many, whichever comes first.
+/// A batch is sent when it has this many operations or is this old.
 const BATCH: usize = 1024;
 const BATCH_NS: u64 = 100_000_000;
-/// Between two looks at whether others still prepare.
+/// Interval between two checks whether other actors still prepare.
 const WAIT: Duration = Duration::from_nanos(LOOK_NS);
-/// Longest sleep without a check of the stop flag.
+/// The longest sleep between two checks of the stop flag.
 const NAP_NS: u64 = 100_000_000;
 
-/// What an actor's thread works with.
+/// Everything that an actor's thread needs.
 pub struct ActorContext<M> {
     pub workload: usize,
     pub actor: usize,
@@ -77,11 +77,12 @@ pub struct ActorContext<M> {
     pub mark: M,
     pub out: Sender<Batch>,
     pub stop: Arc<AtomicBool>,
-    /// Instants that the stream speaks of count from here, once the measured part has begun for all from then on.
+    /// The stream's times count from here. Moved to the begin of the measured part when that is known.
     pub start_ns: u64,
-    /// Whether it begins with the run, and others wait to hear whether it prepares (`MeasuredPart::expect`).
+    /// Whether the actor begins with the run, so that others wait until it has decided whether to prepare
+    /// (`MeasuredPart::expect`).
     pub expected: bool,
-    /// No operation begins after this, put off by the time that `measured` gives.
+    /// No operation begins after this time, postponed as `measured` says.
     pub end_ns: u64,
     pub measured: Arc<MeasuredPart>,
     pub seed: u64,
@@ -108,7 +109,7 @@ struct Outbox<'a> {
 }
 
 impl Outbox<'_> {
-    /// Of the calling thread.
+    /// An outbox of the calling thread.
     fn new(workload: usize, actor: usize, out: &Sender<Batch>) -> Outbox<'_> {
         let tid = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
         let seen = Vec::with_capacity(BATCH);
@@ -124,18 +125,18 @@ impl Outbox<'_> {
         }
     }
 
-    /// `last` is reported with the actor's last batch.
+    /// `last` is `Some` in the actor's last batch, with the precursor's report.
     fn send(&mut self, failure: Option<Failure>, last: Option<Option<PrecursorReport>>) {
         let seen = std::mem::replace(&mut self.seen, Vec::with_capacity(BATCH));
         let Outbox { workload, actor, pid, tid, .. } = *self;
-        // The receiver is gone only when the run itself is ending; then nobody wants it.
+        // Sending fails only if the run is ending, when the batch is no longer needed.
         let ended = last.is_some();
         let (cpu_ns, precursor) = (if ended { thread_cpu_ns() } else { 0 }, last.flatten());
         let _ = self.out.send(Batch { workload, actor, pid, tid, seen, failure, ended, cpu_ns, precursor });
     }
 }
 
-/// What an actor has asked of the run and not taken back.
+/// Which of the two requests to the run this actor has made and not withdrawn.
 #[derive(Debug, Default)]
 struct Asked {
     prepares: bool,
@@ -159,8 +160,8 @@ impl Asked {
 }
 
 impl<M> ActorContext<M> {
-    /// The first operation, drawn before the run begins: it decides whether the actor prepares. Who does not waits for those who
-    /// do.
+    /// Draws the first operation before the run begins, because it decides whether the actor prepares. An actor that
+    /// does not prepare waits for those that do.
     fn first(&mut self, asked: &mut Asked) -> Option<Op> {
         let op = self.stream.next(0);
         let prepares = op == Some(Op::Measure { on: false });
@@ -174,7 +175,7 @@ impl<M> ActorContext<M> {
         op
     }
 
-    /// The measured part begins for all at one instant, from which their own count.
+    /// Waits until the measured part begins for all actors, and moves `start_ns` there.
     fn begin(&mut self) {
         if !std::mem::take(&mut self.expected) {
             return;
@@ -188,7 +189,7 @@ impl<M> ActorContext<M> {
     }
 }
 
-/// Runs the actor to its end: the stream's, the scenario's, the stop flag's or its first failure.
+/// Runs the actor until its stream ends, the scenario ends, the stop flag is set, or an operation fails.
 pub fn run<M: OpMark>(mut context: ActorContext<M>) {
     let mut executor = Executor::new(context.files.clone(), context.locks.clone(), context.seed, context.method);
     let out = context.out.clone();
@@ -241,7 +242,7 @@ pub fn run<M: OpMark>(mut context: ActorContext<M>) {
                 duration_ns: timing.duration_ns,
                 due_ns: due_ns.take(),
                 bytes: bytes_of(&op),
-                // What others do beside a preparation is no part of the run either.
+                // Operations beside another actor's preparation are not part of the run either.
                 measured: !asked.prepares && !context.measured.is_preparing(),
             }),
             Err(error) if forgiven(&op, &error) => {}
@@ -256,7 +257,8 @@ pub fn run<M: OpMark>(mut context: ActorContext<M>) {
     outbox.send(failure, Some(report));
 }
 
-/// In a tree that others change, a name may be gone (or there) already: mail stores live with that.
+/// Errors to ignore: in a tree that other actors change, a name may already be gone (or exist), as in a real mail
+/// store.
 fn forgiven(op: &Op, error: &io::Error) -> bool {
     match op {
         Op::Stat { .. } | Op::Unlink { .. } | Op::Rmdir { .. } | Op::Rename { .. } | Op::List { .. } => {
@@ -285,7 +287,7 @@ fn bytes_of(op: &Op) -> u64 {
     }
 }
 
-/// Sleeps in naps, so that a stop is heard.
+/// Sleeps in short naps, to notice the stop flag.
 fn nap_until(at_ns: u64, end_ns: u64, stop: &AtomicBool) {
     let at_ns = at_ns.min(end_ns);
     loop {

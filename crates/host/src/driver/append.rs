@@ -1,4 +1,4 @@
-//! Appends through the precursor: what `precursor = "ring"` (window, prefetch, plain, auto) means on the host.
+//! Appends through the precursor: implements `precursor = "ring"` (window, prefetch, plain, auto) on the host.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,24 +10,24 @@ use serde::{Deserialize, Serialize};
 
 use flatwater_workload::FileId;
 
-/// How an actor appends.
+/// The method with which an actor appends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AppendMethod {
-    /// write(), as any program would.
+    /// With write(), as an ordinary program does.
     #[default]
     Write,
-    /// The precursor, in the mode of this name; `None` lets it choose.
+    /// With the precursor in this mode; `None` lets it choose.
     Precursor(Option<ModeName>),
 }
 
-/// A mode of the precursor by its place in `MODES`, so that an order to a child process can carry it.
+/// A mode of the precursor as an index into `MODES`, which can be serialized in an order to a child process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModeName(usize);
 
 const MODES: [&str; 4] = ["plain", "prefetch", "window", "ring"];
 
 impl AppendMethod {
-    /// From the value of the knob `precursor`.
+    /// Parses the value of the knob `precursor`.
     #[must_use]
     pub fn of_knob(value: Option<&str>) -> AppendMethod {
         match value {
@@ -37,11 +37,11 @@ impl AppendMethod {
     }
 }
 
-/// What the precursor did for an actor, reported with its last batch.
+/// The precursor's figures for an actor, sent with its last batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrecursorReport {
     pub mode: String,
-    /// Why this mode, and what it could not have.
+    /// Why this mode was chosen, and which others were not possible.
     pub reasons: Vec<String>,
     pub appends: u64,
     pub bytes: u64,
@@ -63,7 +63,7 @@ impl Appenders {
         Appenders { method, ..Appenders::default() }
     }
 
-    /// The appender of this file, opened before the clock starts; `None` where write() is asked for.
+    /// The appender of this file, opened before the clock starts; `None` if the method is write().
     pub fn of(&mut self, file: FileId, path: &Path) -> io::Result<Option<&mut Appender>> {
         let AppendMethod::Precursor(mode) = self.method else { return Ok(None) };
         if let Entry::Vacant(place) = self.open.entry(file) {
@@ -80,7 +80,7 @@ impl Appenders {
         self.open.get(&file)
     }
 
-    /// Closes one file, so that it has its exact length.
+    /// Closes one file, which truncates it to its exact length, and adds its figures to the report.
     pub fn close(&mut self, file: FileId) -> io::Result<()> {
         let Some(appender) = self.open.remove(&file) else { return Ok(()) };
         let stats = appender.stats();
@@ -94,7 +94,7 @@ impl Appenders {
         appender.close().map(|_| ()).map_err(|error| io::Error::other(error.to_string()))
     }
 
-    /// Closes all of them and says what they did.
+    /// Closes all files and returns the report.
     pub fn finish(&mut self) -> (Option<PrecursorReport>, io::Result<()>) {
         let files: Vec<FileId> = self.open.keys().copied().collect();
         let closed = files.into_iter().map(|file| self.close(file)).fold(Ok(()), io::Result::and);

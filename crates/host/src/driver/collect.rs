@@ -1,4 +1,4 @@
-//! Gathers what the actors saw: histograms by second, slow calls one by one, the workloads' own tables.
+//! Collects the actors' timings: histograms per second, individual slow calls, and the workloads' own tables.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +14,18 @@ use flatwater_workload::observe::{Observation, Observe};
 
 /// Width of a latency bucket.
 pub const BUCKET_NS: u64 = 1_000_000_000;
-/// Latencies are handed on this often, a bucket in several rows if need be: what is held back, a kill takes.
+/// Latencies are passed on this often, if necessary a bucket in several rows, because a kill loses what has not been
+/// passed on.
 const READY_EVERY_NS: u64 = 500_000_000;
 
-/// What the collector knows of an actor.
+/// The name and role of an actor.
 #[derive(Clone, Debug)]
 pub struct ActorName {
     pub thread: String,
     pub foreground: bool,
 }
 
-/// A slow call before its parts are known.
+/// A slow call before its segments are known.
 #[derive(Clone, Debug)]
 pub struct SlowCall {
     pub pid: u32,
@@ -36,7 +37,7 @@ pub struct SlowCall {
 }
 
 impl SlowCall {
-    /// The call with these segments, or wholly unexplained where nobody could tell.
+    /// Makes the call with these segments; if they are empty or do not tile it, the whole call is unexplained.
     #[must_use]
     pub fn into_call(self, segments: Vec<Segment>, after_exit_ns: u64, damaged: bool) -> Call {
         let whole = Segment::unexplained(self.seen.duration_ns);
@@ -58,7 +59,7 @@ impl SlowCall {
     }
 }
 
-/// A bucket while it counts.
+/// A bucket that is still counting.
 struct Counting {
     bytes: u64,
     from_start: Histogram<u64>,
@@ -73,14 +74,15 @@ impl Counting {
     }
 }
 
-/// Histograms that were packed, to be used again. One has 264 KiB, which the C library takes from the kernel each time it is
-/// asked: made anew twice a second for each kind of operation they were most of what a run took from its own memory cgroup (750
-/// pages a second, each a charge that may meet the limit).
+/// Empty histograms for reuse. A histogram takes 264 KiB, which the C library gets from the kernel on each allocation.
+/// Allocating one twice a second per kind of operation took most of what a run charged to its own memory cgroup (750
+/// pages a second, each of which may hit the limit).
 #[derive(Default)]
 struct Spare(Vec<Histogram<u64>>);
 
 impl Spare {
-    /// More than a run has kinds of operations in its foreground; many neighbours at once must not keep their memory.
+    /// Enough for the kinds of operations in a run's foreground; the memory of many simultaneous neighbours is not
+    /// kept.
     const KEPT: usize = 8;
 
     fn take(&mut self) -> Histogram<u64> {
@@ -111,7 +113,7 @@ impl Spare {
     }
 }
 
-/// Start, operation, thread.
+/// Start, kind of operation, thread.
 type BucketKey = (u64, OpKind, String);
 
 pub struct Collector {
@@ -119,7 +121,8 @@ pub struct Collector {
     names: Vec<Vec<ActorName>>,
     observers: Vec<Option<Box<dyn Observe>>>,
     buckets: BTreeMap<BucketKey, Counting>,
-    /// The bucket that the last operation went into, taken out of the map: the next one mostly follows it there.
+    /// The bucket of the last operation, taken out of the map, because the next operation is usually in the same
+    /// bucket.
     open: Option<(BucketKey, Counting)>,
     spare: Spare,
     ready_ns: u64,
@@ -127,9 +130,9 @@ pub struct Collector {
     pub failures: Vec<Failure>,
     ended: usize,
     cpu_ns: u64,
-    /// What the precursor did, by actor.
+    /// The precursor's reports, one per actor.
     report: Vec<PrecursorReport>,
-    /// Slow calls of processes that actors started: counted, not kept.
+    /// Slow calls of processes that actors started; counted only.
     foreign_slow: u64,
 }
 
@@ -159,7 +162,7 @@ impl Collector {
         }
     }
 
-    /// Takes a batch; `file_name` tells the path of a slow call's file.
+    /// Takes in a batch; `file_name` returns the path of a slow call's file.
     pub fn take(&mut self, batch: Batch, file_name: &dyn Fn(usize, &Op) -> Option<String>) {
         let Some(name) = self.names.get(batch.workload).and_then(|names| names.get(batch.actor)).cloned() else {
             return;
@@ -193,8 +196,8 @@ impl Collector {
                     seen: *seen,
                 });
             } else {
-                // No hook learns when another process is within an operation: its call could only be listed as
-                // unexplained, which would say of the machine what is only our blindness.
+                // No hook is marked when another process begins an operation, so such a call could only be listed as
+                // unexplained, which would be wrong about the machine.
                 self.foreign_slow += 1;
             }
         }
@@ -207,7 +210,7 @@ impl Collector {
     fn count(&mut self, kind: OpKind, name: &ActorName, seen: &Performed) {
         let end_ns = seen.start_ns + seen.duration_ns;
         let start_ns = end_ns - end_ns % BUCKET_NS;
-        // The foreground stands together; each neighbour stands apart under its name.
+        // Foreground actors share a row; each neighbour has its own, under its name.
         let thread = if name.foreground { "" } else { &name.thread };
         let (bucket, spare) = self.bucket(start_ns, kind, thread);
         bucket.bytes += seen.bytes;
@@ -239,7 +242,7 @@ impl Collector {
         }
     }
 
-    /// All that was counted since the last time, if that was a while ago; at the end all in any case.
+    /// What was counted since the last call, if that was long enough ago; at the end (`None`) in any case.
     pub fn ready(&mut self, now_ns: Option<u64>) -> Vec<LatencyBucket> {
         if now_ns.is_some_and(|now_ns| now_ns.saturating_sub(self.ready_ns) < READY_EVERY_NS) {
             return Vec::new();
@@ -250,7 +253,7 @@ impl Collector {
         all.into_iter().map(|(key, counting)| self.spare.bucket(key, counting)).collect()
     }
 
-    /// Slow calls that ended before this instant, in order of their start.
+    /// Removes and returns the slow calls that ended before `limit_ns`, in order of their start.
     pub fn slow_before(&mut self, limit_ns: u64) -> Vec<SlowCall> {
         let (mut ready, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.slow)
             .into_iter()
@@ -265,25 +268,25 @@ impl Collector {
         self.ended
     }
 
-    /// Why the precursor took the mode that it took; empty where it was not asked for.
+    /// Why the precursor chose its mode; empty if it was not used.
     #[must_use]
     pub fn precursor_reasons(&self) -> &[String] {
         self.report.first().map_or(&[], |report| &report.reasons)
     }
 
-    /// Slow calls of child processes: in the latencies, but not among the slow calls.
+    /// The number of slow calls of child processes: these are in the latencies, but not among the slow calls.
     #[must_use]
     pub fn foreign_slow(&self) -> u64 {
         self.foreign_slow
     }
 
-    /// CPU time that the actors' threads have used: the workload's, not ours.
+    /// CPU time that the actors' threads have used, which is not flatwater's own cost.
     #[must_use]
     pub fn workload_cpu_ns(&self) -> u64 {
         self.cpu_ns
     }
 
-    /// The workloads' own tables, once every actor has ended.
+    /// The workloads' own tables; call it after all actors have ended.
     #[must_use]
     pub fn outcomes(self, sampled: &[Series]) -> Vec<WorkloadOutcome> {
         let observers = self.observers.into_iter().flatten();
@@ -304,7 +307,7 @@ impl Collector {
     }
 }
 
-/// All appenders of the run as one row.
+/// Sums the reports of all appenders of the run.
 fn precursor_outcome(report: &[PrecursorReport]) -> Option<JournalOutcome> {
     let first = report.first()?;
     Some(JournalOutcome {
@@ -324,7 +327,7 @@ mod tests {
     use flatwater_recording::latency::histogram;
 
     #[test]
-    fn a_histogram_is_used_again_empty_and_few_are_kept() {
+    fn histograms_are_reused_empty_and_few_are_kept() {
         let mut spare = Spare::default();
         let bucket = |spare: &mut Spare, latencies: &[u64]| {
             let mut counting = Counting::new(spare.take());

@@ -1,4 +1,4 @@
-//! The files of one workload: opened when first used, shared by its actors, mapped where asked.
+//! The files of one workload: opened on first use, shared by its actors, mapped on request.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,14 +13,14 @@ use rustix::mm::Advice;
 
 use flatwater_workload::{DirId, FileId, OpenHow, Workload};
 
-/// One open file. The mapping is behind a lock of its own because graphdb maps a new one instead of the old.
+/// An open file. The mapping has its own lock, because graphdb replaces it by a new one.
 #[derive(Debug)]
 pub struct OpenFile {
     pub file: File,
     pub mapping: RwLock<Option<Arc<Mapping>>>,
 }
 
-/// A shared mapping of a file from offset 0; unmapped when the last user drops it.
+/// A shared mapping of a file from offset 0; unmapped when its last user drops it.
 #[derive(Debug)]
 pub struct Mapping {
     memory: MmapRaw,
@@ -32,21 +32,21 @@ impl Mapping {
         Ok(Mapping { memory: MmapOptions::new().len(bytes).map_raw(file)? })
     }
 
-    /// Has the kernel reclaim all of it (mm/madvise.c: madvise_pageout, 5.4 and later).
+    /// Makes the kernel reclaim all its pages (mm/madvise.c: madvise_pageout, since 5.4).
     pub fn page_out(&self) -> io::Result<()> {
-        // SAFETY: the range is the mapping's own, and pages of a file come back with their contents when they are touched.
+        // SAFETY: the range is the mapping's own, and the kernel reads pages of a file again when they are touched.
         Ok(unsafe { rustix::mm::madvise(self.memory.as_mut_ptr().cast(), self.memory.len(), Advice::LinuxPageOut) }?)
     }
 
-    /// Loads (or stores) one byte in each page of the range, clipped to the mapping. A file truncated under
-    /// its mapping would raise SIGBUS; no workload truncates a mapped file.
+    /// Reads (or also writes) one byte in each page of the range, clipped to the mapping. Truncating a mapped file
+    /// would cause SIGBUS; no workload does that.
     pub fn touch(&self, offset_bytes: u64, bytes: u64, write: bool) {
         let page_bytes = rustix::param::page_size();
         let end = usize::try_from(offset_bytes.saturating_add(bytes)).unwrap_or(usize::MAX).min(self.memory.len());
         let mut at = usize::try_from(offset_bytes).unwrap_or(usize::MAX);
         while at < end {
-            // SAFETY: `at` is below the mapping's length, which stays mapped while `self` lives. Every access is a volatile
-            // load or store of one byte, and races on the content are what a shared mapping is.
+            // SAFETY: `at` is below the mapping's length, and `self` keeps the mapping alive. Each access is a volatile
+            // load or store of one byte; concurrent changes of the content are allowed in a shared mapping.
             unsafe {
                 let place = self.memory.as_mut_ptr().add(at);
                 let byte = place.read_volatile();
@@ -59,8 +59,8 @@ impl Mapping {
     }
 }
 
-/// All open files of a workload. Names are resolved below the handle of a directory that only we can write: whatever
-/// becomes of the path that led there, nothing else is touched.
+/// All open files of a workload. Names are resolved below the handle of a directory that only this user can write, so
+/// that no other file is touched even if the path to it changes.
 pub struct Files {
     root: Dir,
     workload: Arc<dyn Workload>,
@@ -79,7 +79,7 @@ impl Files {
         Files { root, workload, open: Mutex::new(HashMap::new()) }
     }
 
-    /// For messages.
+    /// The path of a file, for messages.
     #[must_use]
     pub fn path(&self, file: FileId) -> PathBuf {
         self.root.path().join(self.workload.path(file))
@@ -96,7 +96,7 @@ impl Files {
 
     pub fn make_directory(&self, dir: DirId) -> io::Result<()> {
         match rustix::fs::mkdirat(&self.root, self.workload.directory_path(dir), Mode::from_raw_mode(0o700)) {
-            // Several actors may each make sure that a directory is there.
+            // Several actors may try to create the same directory.
             Err(rustix::io::Errno::EXIST) => Ok(()),
             made => Ok(made?),
         }
@@ -126,7 +126,7 @@ impl Files {
     }
 
     fn table(&self) -> std::sync::MutexGuard<'_, HashMap<FileId, Arc<OpenFile>>> {
-        // A panic in another actor leaves the map whole: every change is one insert or remove.
+        // A panic in another actor leaves the map consistent: each change is a single insert or remove.
         self.open.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
@@ -135,7 +135,7 @@ impl Files {
         self.table().get(&file).cloned()
     }
 
-    /// The open file, opened for reading and writing (created if it is not there) when it is new.
+    /// The open file; opens it for reading and writing, and creates it if necessary, on first use.
     pub fn get(&self, file: FileId) -> io::Result<Arc<OpenFile>> {
         if let Some(open) = self.known(file) {
             return Ok(open);
@@ -161,7 +161,7 @@ impl Files {
         Ok(open)
     }
 
-    /// Takes the file out of the table; it closes when its last user lets go of it.
+    /// Removes the file from the table; it is closed when its last user drops it.
     pub fn take(&self, file: FileId) -> Option<Arc<OpenFile>> {
         self.table().remove(&file)
     }

@@ -1,5 +1,5 @@
-//! The readers-writer locks of a workload. Fair to writers: once one waits, new readers queue behind it, so
-//! that a checkpoint is not starved by critical sections that keep coming.
+//! Readers-writer locks of a workload. Fair to writers: new readers queue behind a waiting writer, so that continuous
+//! readers cannot starve a checkpoint.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -53,7 +53,7 @@ impl RwGate {
     }
 }
 
-/// The gates of one workload, made when first named.
+/// The locks of one workload, created on first use.
 #[derive(Debug, Default)]
 pub struct Locks {
     gates: Mutex<HashMap<LockId, Arc<RwGate>>>,
@@ -75,7 +75,7 @@ mod tests {
     use super::RwGate;
 
     #[test]
-    fn writers_exclude_everybody_and_readers_only_writers() {
+    fn writers_exclude_all_and_readers_only_writers() {
         let (gate, inside) = (Arc::new(RwGate::default()), Arc::new(AtomicU32::new(0)));
         let threads: Vec<_> = (0..6)
             .map(|index| {

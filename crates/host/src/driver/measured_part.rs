@@ -1,5 +1,5 @@
-//! When a run's measured part begins and ends: preparing (loading a store, building trees) is not measured, and the
-//! scenario's duration counts from the instant that nobody prepares any longer.
+//! Determines when the measured part of a run begins and ends. Preparation (loading a store, building trees) is not
+//! measured: the scenario's duration counts from the time when no actor prepares any more.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -7,30 +7,30 @@ use std::sync::{Mutex, PoisonError};
 use super::{KEEP_NS_MAX, PREPARE_NS_MAX};
 use crate::clock::{monotonic_ns, sleep_until};
 
-/// Between two looks at whether somebody still prepares, at least.
+/// Shortest interval between two checks whether an actor still prepares.
 pub const LOOK_NS: u64 = 1_000_000;
-/// From the end of the last preparation to the beginning of the measured part: until then everybody has looked.
+/// Time from the end of the last preparation to the begin of the measured part, in which all actors have checked.
 const LEAD_NS: u64 = 2 * LOOK_NS;
 
-/// Shared by all actors of a run. An end that was planned for an instant is put off by the time spent preparing.
+/// Shared by all actors of a run. A planned end is postponed by the time spent preparing.
 #[derive(Debug, Default)]
 pub struct MeasuredPart(Mutex<State>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     preparing: usize,
-    /// Actors of which it is not known yet whether they prepare.
+    /// Actors that have not yet decided whether they prepare.
     undecided: usize,
     since_ns: u64,
     shift_ns: u64,
-    /// Actors that have yet to do what the run must not end without.
+    /// Actors with work without which the run must not end.
     kept_by: usize,
 }
 
 impl State {
     fn shift_ns(&self, now_ns: u64) -> u64 {
         let under_way_ns = if self.preparing > 0 { now_ns.saturating_sub(self.since_ns) } else { 0 };
-        // A preparation that never ends must not keep a run from ending.
+        // A preparation that never ends must not keep the run from ending.
         self.shift_ns.saturating_add(under_way_ns).min(PREPARE_NS_MAX)
     }
 }
@@ -40,23 +40,23 @@ impl MeasuredPart {
         look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// So many actors begin with the run, and may prepare.
+    /// Announces this many actors that begin with the run and may prepare.
     pub fn expect(&self, actors: usize) {
         self.with(|state| state.undecided += actors);
     }
 
-    /// One of them prepares, or does not.
+    /// One of these actors has decided whether it prepares.
     pub fn decided(&self) {
         self.with(|state| state.undecided = state.undecided.saturating_sub(1));
     }
 
-    /// Everybody has decided, and nobody prepares.
+    /// Whether all actors have decided and none prepares.
     #[must_use]
     pub fn is_begun(&self) -> bool {
         self.with(|state| state.undecided == 0 && state.preparing == 0)
     }
 
-    /// One more actor prepares.
+    /// An actor begins to prepare.
     pub fn begin(&self, now_ns: u64) {
         self.with(|state| {
             if state.preparing == 0 {
@@ -66,7 +66,7 @@ impl MeasuredPart {
         });
     }
 
-    /// An actor that prepared is ready, or has given up.
+    /// An actor has finished preparing, or has given up.
     pub fn ready(&self, now_ns: u64) {
         self.with(|state| {
             if state.preparing == 1 {
@@ -76,13 +76,14 @@ impl MeasuredPart {
         });
     }
 
-    /// By how much planned instants are put off by now.
+    /// By how much planned times are postponed at `now_ns`.
     #[must_use]
     pub fn shift_ns(&self, now_ns: u64) -> u64 {
         self.with(|state| state.shift_ns(now_ns))
     }
 
-    /// An instant of the plan, once it is known by how much it is put off: instants count from the beginning of the measured part.
+    /// Waits until the measured part has begun and the postponed time is reached, and returns that time. Planned times
+    /// count from the begin of the measured part.
     pub fn put_off(&self, planned_ns: u64, stop: &AtomicBool) -> u64 {
         loop {
             let now_ns = monotonic_ns();
@@ -95,7 +96,7 @@ impl MeasuredPart {
         }
     }
 
-    /// When operations begin no more, of a run that was planned to end at this instant.
+    /// The time after which no operation begins, for a planned end.
     #[must_use]
     pub fn end_ns(&self, planned_ns: u64, now_ns: u64) -> u64 {
         self.with(|state| {
@@ -104,7 +105,7 @@ impl MeasuredPart {
         })
     }
 
-    /// One more actor, or one less, for which the run does not end.
+    /// Adds (or removes) an actor for which the run does not end.
     pub fn keep(&self, on: bool) {
         self.with(|state| {
             state.kept_by = if on { state.kept_by + 1 } else { state.kept_by.saturating_sub(1) };
@@ -127,7 +128,7 @@ mod tests {
     use super::{KEEP_NS_MAX, LEAD_NS, MeasuredPart, PREPARE_NS_MAX};
 
     #[test]
-    fn time_in_which_anybody_prepares_puts_the_end_off_once() {
+    fn preparation_time_postpones_the_end_once() {
         let measured = MeasuredPart::default();
         measured.begin(100);
         measured.begin(150);
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn it_begins_when_all_have_decided_and_the_last_is_ready() {
+    fn the_measured_part_begins_when_all_are_ready() {
         let measured = MeasuredPart::default();
         measured.expect(2);
         measured.decided();
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_kept_for_as_long_as_an_actor_asks_and_not_for_ever() {
+    fn an_actor_prolongs_a_run_up_to_a_limit() {
         let measured = MeasuredPart::default();
         assert_eq!(measured.end_ns(1000, 10), 1000);
         measured.keep(true);

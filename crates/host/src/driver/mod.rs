@@ -1,6 +1,6 @@
-//! The driver: performs the workloads of a scenario with real calls and hands on what its actors saw.
+//! The driver performs the workloads of a scenario with real calls, and collects the actors' timings.
 //!
-//! It knows nothing of kernels, recordings on disk or explanations: `host/run.rs` puts those beside it.
+//! It knows nothing of kernels, recordings on disk or explanations; `host/run.rs` connects it with these.
 
 pub mod actor;
 pub mod append;
@@ -34,33 +34,33 @@ use flatwater_safefs::Dir;
 use flatwater_workload::scenario::WorkloadSpec;
 use flatwater_workload::{Actor, ActorStart, Op, Role, Workload};
 
-/// What the driver is to do.
+/// What the driver performs.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub workloads: Vec<WorkloadSpec>,
     pub seed: u64,
-    /// Every file is under here.
+    /// All files of the workloads are below this directory.
     pub root: Dir,
     pub threshold_ns: u64,
-    /// CLOCK_MONOTONIC instants between which operations begin.
+    /// CLOCK_MONOTONIC times between which operations begin.
     pub start_ns: u64,
     pub end_ns: u64,
-    /// CPU that the foreground is pinned to, unless a workload says otherwise.
+    /// The CPU for the foreground, unless a workload has its own.
     pub cpu: Option<u32>,
-    /// NUMA node that all threads are bound to, unless a workload says otherwise.
+    /// The NUMA node for all threads, unless a workload has its own.
     pub node: Option<u32>,
-    /// SCHED_FIFO priority of the foreground, unless a workload says otherwise.
+    /// SCHED_FIFO priority of the foreground, unless a workload has its own.
     pub fifo_priority: Option<u32>,
-    /// How workloads that append do it.
+    /// The method with which workloads append.
     pub method: append::AppendMethod,
 }
 
-/// Longest time that preparing may put the end off: a run stays bounded.
+/// Preparation may postpone the end by at most this, so that a run is bounded.
 pub const PREPARE_NS_MAX: u64 = 300_000_000_000;
-/// Longest time that an actor may keep a run whose duration is over.
+/// Actors may prolong a run beyond its duration by at most this.
 pub const KEEP_NS_MAX: u64 = 300_000_000_000;
 
-/// Running actors.
+/// The running actors.
 pub struct Driver {
     pub collector: Collector,
     files: Vec<Arc<Files>>,
@@ -78,12 +78,11 @@ impl std::fmt::Debug for Driver {
     }
 }
 
-/// Makes a thread's mark; called on the thread itself, once its id exists.
+/// Makes the tracer's mark of a thread; called on that thread with its tid.
 pub type MarkMaker<M> = Arc<dyn Fn(u32, Role) -> M + Send + Sync>;
 
 impl Driver {
-    /// Starts every actor that is to start by itself. `enter` is called on each thread before it begins
-    /// (to join a cgroup), `mark` makes the tracer's mark for it.
+    /// Starts all actors but those that another actor spawns. `mark` makes the tracer's mark for each thread.
     pub fn start<M: OpMark + 'static>(plan: &Plan, mark: MarkMaker<M>) -> io::Result<Driver> {
         let stop = Arc::new(AtomicBool::new(false));
         let (out, inbox) = channel();
@@ -113,7 +112,7 @@ impl Driver {
             let context = Context { plan, spec, index, seed, root, files, pipe: writer.clone(), out: out.clone() };
             all.push((context, actors));
         }
-        // Before any of them can wait for the others.
+        // Set before the first actor can wait for the others.
         let with_the_run = all.iter().filter(|(context, _)| context.spec.start.0 == 0).flat_map(|(_, actors)| actors);
         driver.measured.expect(with_the_run.filter(|actor| actor.start == ActorStart::Immediately).count());
         for (context, actors) in all {
@@ -181,19 +180,20 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether some actor prepares, so that nothing is measured, and by how much that has put planned instants off.
+    /// Whether an actor is preparing, so that nothing is measured, and by how much preparation has postponed planned
+    /// times so far.
     #[must_use]
     pub fn preparing(&self, now_ns: u64) -> (bool, u64) {
         (self.measured.is_preparing(), self.measured.shift_ns(now_ns))
     }
 
-    /// Whether some actor has yet to do what the run must not end without.
+    /// Whether an actor still has work without which the run must not end.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         self.measured.is_kept()
     }
 
-    /// Takes in what the actors have handed on, for at most this long.
+    /// Collects batches from the actors for at most `patience`.
     pub fn gather(&mut self, patience: Duration) {
         let until = std::time::Instant::now() + patience;
         loop {
@@ -211,7 +211,7 @@ impl Driver {
         }
     }
 
-    /// Every actor that started by itself has ended.
+    /// Whether every actor that the driver started has ended.
     #[must_use]
     pub fn all_ended(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)
@@ -222,8 +222,8 @@ impl Driver {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Waits for the actors and takes in the last batches. A thread inside a slow call is waited for: its
-    /// time is what the user came to see.
+    /// Waits for the actors, also for a thread within a slow call (whose time is what the run is about), and collects
+    /// the last batches.
     pub fn finish(mut self) -> Collector {
         self.stop();
         while !self.all_ended() {
@@ -272,13 +272,13 @@ impl Context<'_> {
     }
 }
 
-/// Each workload draws from a stream of its own: adding one does not change the others.
+/// Gives each workload its own random stream, so that adding a workload does not change the others.
 #[must_use]
 pub fn workload_seed(seed: u64, index: usize) -> u64 {
     seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(index as u64)
 }
 
-/// Workloads that share a scenario get a directory each.
+/// The directory of a workload: `root` if it is the only one, else a subdirectory.
 fn workload_root(root: &Dir, workloads: usize, label: &str) -> io::Result<Dir> {
     Ok(if workloads == 1 { root.clone() } else { root.make_dir(label)? })
 }

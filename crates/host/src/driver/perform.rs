@@ -1,4 +1,4 @@
-//! One `Op` as the real call it stands for, timed as closely as it can be.
+//! Performs one `Op` as a real call, and times it.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -15,20 +15,20 @@ use flatwater_workload::{FileId, LockId, Op};
 const READ_PIECE_BYTES: usize = 1 << 20;
 const OWN_PIECE_BYTES: u64 = 64 << 20;
 
-/// What a call took.
+/// Start and length of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
     pub start_ns: u64,
     pub duration_ns: u64,
 }
 
-/// Tells the tracer when this thread is inside a measured call: two stores, no syscall.
+/// Marks for the tracer when this thread is within a measured call: two stores, no system call.
 pub trait OpMark {
     fn enter(&mut self, start_ns: u64);
     fn leave(&mut self, end_ns: u64);
 }
 
-/// Where nothing is traced.
+/// A mark for untraced threads; does nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct NoMark;
 
@@ -37,7 +37,7 @@ impl OpMark for NoMark {
     fn leave(&mut self, _end_ns: u64) {}
 }
 
-/// Performs the operations of one thread: its files and locks, one buffer, the file it used last.
+/// Performs the operations of one thread, with its files and locks, one buffer, and the file used last.
 #[derive(Debug)]
 pub struct Executor {
     files: Arc<Files>,
@@ -45,9 +45,9 @@ pub struct Executor {
     buffer: Vec<u8>,
     last: Option<(FileId, Arc<OpenFile>)>,
     held: Vec<(LockId, bool)>,
-    /// Memory that `Op::ReadKept` filled.
+    /// Memory filled by `Op::ReadKept`.
     kept: Vec<Vec<u8>>,
-    /// Memory of `Op::TouchOwn`, in pieces by their place: untouched parts of one are not there yet.
+    /// Memory of `Op::TouchOwn`, as pieces by their index; untouched pages of a piece have no memory yet.
     own: std::collections::BTreeMap<u64, Vec<u8>>,
     appenders: Appenders,
 }
@@ -67,7 +67,7 @@ impl Executor {
         }
     }
 
-    /// The open file, found before the clock starts: a lookup of ours is not the kernel's time.
+    /// The open file. Looked up before the clock starts, since the lookup is not part of the call.
     fn file(&mut self, file: FileId) -> io::Result<Arc<OpenFile>> {
         if let Some((known, open)) = &self.last
             && *known == file
@@ -94,7 +94,7 @@ impl Executor {
         self.files.take(file)
     }
 
-    /// Performs a timed operation. Those that are no calls (sleeps, marks) are the actor's business.
+    /// Performs a timed operation. The actor itself handles sleeps and marks.
     pub fn perform(&mut self, op: Op, mark: &mut impl OpMark) -> io::Result<Timing> {
         match op {
             Op::Append { .. } | Op::Write { .. } | Op::Read { .. } => self.transfer(op, mark),
@@ -130,7 +130,7 @@ impl Executor {
         let (Op::Append { file, bytes } | Op::Write { file, bytes, .. } | Op::Read { file, bytes, .. }) = op else {
             return Err(io::ErrorKind::Unsupported.into());
         };
-        // Only appends: a neighbour's writes and reads at an offset must not be appended as well.
+        // Only appends go through the precursor; writes and reads at an offset do not.
         if matches!(op, Op::Append { .. })
             && let Some(timing) = self.append(file, bytes, mark)?
         {
@@ -142,7 +142,7 @@ impl Executor {
         let done = match op {
             Op::Append { .. } => timed_count(mark, || rustix::io::write(fd, buffer))?,
             Op::Write { offset_bytes, .. } => timed_count(mark, || rustix::io::pwrite(fd, buffer, offset_bytes))?,
-            // A short read is the end of the file, which a reader may meet.
+            // A short read means the end of the file, which a reader may reach.
             Op::Read { offset_bytes, .. } => {
                 return timed(mark, || {
                     rustix::io::pread(fd, buffer, offset_bytes).map(|_| ()).map_err(io::Error::from)
@@ -151,11 +151,11 @@ impl Executor {
             _ => return Err(io::ErrorKind::Unsupported.into()),
         };
         let (timing, written) = done;
-        // A short write on a regular file is a full disk (or quota) met in the middle: say so as such.
+        // A short write on a regular file means that the disk (or quota) became full.
         if written < length { Err(io::ErrorKind::StorageFull.into()) } else { Ok(timing) }
     }
 
-    /// Fresh memory is touched for the first time as the kernel copies into it.
+    /// Reads into new memory, which is touched for the first time when the kernel copies into it.
     fn read_kept(&mut self, file: FileId, offset_bytes: u64, bytes: u64, mark: &mut impl OpMark) -> io::Result<Timing> {
         let open = self.file(file)?;
         let length = usize::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
@@ -165,7 +165,8 @@ impl Executor {
             let mut done = 0;
             while done < bytes {
                 let from = memory.len();
-                // A call moves 2 GiB at most; smaller pieces keep what is zeroed ahead of the copy in the cache.
+                // A call moves at most 2 GiB; smaller pieces keep the memory that is zeroed before the copy in the
+                // cache.
                 memory.resize((from + READ_PIECE_BYTES).min(length), 0);
                 let read = rustix::io::pread(open.file.as_fd(), &mut memory[from..], offset_bytes + done)?;
                 if read == 0 {
@@ -180,7 +181,7 @@ impl Executor {
         Ok(timing)
     }
 
-    /// One byte of each page; a zeroed piece is mapped by the kernel only where it is touched.
+    /// Touches one byte of each page. The kernel maps a page of a zeroed piece only when it is touched.
     fn touch_own(&mut self, offset_bytes: u64, bytes: u64, write: bool, mark: &mut impl OpMark) -> io::Result<Timing> {
         let last = offset_bytes + bytes.max(1) - 1;
         for piece in offset_bytes / OWN_PIECE_BYTES..=last / OWN_PIECE_BYTES {
@@ -202,7 +203,7 @@ impl Executor {
         })
     }
 
-    /// Through the precursor, if that is how this actor appends.
+    /// Appends through the precursor; returns `None` if this actor appends with write().
     fn append(&mut self, file: FileId, bytes: u64, mark: &mut impl OpMark) -> io::Result<Option<Timing>> {
         let length = self.buffer(bytes);
         let Some(appender) = self.appenders.of(file, &self.files.path(file))? else { return Ok(None) };
@@ -259,7 +260,7 @@ impl Executor {
         })
     }
 
-    /// Operations on names: no open file is needed for them.
+    /// Operations on names, which need no open file.
     fn names(&mut self, op: Op, mark: &mut impl OpMark) -> io::Result<Timing> {
         match op {
             Op::Create { file } => timed(mark, || self.files.create(file).map(|_| ())),
@@ -302,8 +303,8 @@ impl Executor {
         })
     }
 
-    /// At the actor's end: what it still holds would keep the others waiting for ever, and files that the precursor
-    /// keeps get their exact length.
+    /// Called when the actor ends: releases its locks, for which others would wait forever, and closes the precursor's
+    /// files, which truncates them to their exact length.
     pub fn let_go(&mut self) -> (Option<PrecursorReport>, io::Result<()>) {
         for (lock, exclusive) in std::mem::take(&mut self.held) {
             self.locks.gate(lock).unlock(exclusive);
@@ -312,7 +313,7 @@ impl Executor {
     }
 }
 
-/// Pseudo-random bytes, so that no file system or device gains from compressing or deduplicating them.
+/// Pseudo-random bytes, which file systems and devices cannot compress or deduplicate.
 fn fill(seed: u64, bytes: usize) -> Vec<u8> {
     use rand_core::{Rng as _, SeedableRng as _};
     let mut buffer = vec![0; bytes.max(4096)];

@@ -1,20 +1,21 @@
-//! Where a thread runs, and with which priority.
+//! CPU, NUMA node and priority of a thread.
 
 use std::fs;
 
 use rustix::thread::CpuSet;
 
-/// Best effort: a thread that cannot have its place still runs, and its latencies say so.
+/// Applied as far as possible: a thread that cannot be placed still runs, with the latencies that result.
 #[derive(Clone, Copy, Debug)]
 pub struct Placement {
     pub cpu: Option<u32>,
-    /// Its CPUs; memory follows, since the kernel allocates on the node of the CPU by default.
+    /// The thread runs on the node's CPUs. Memory follows, since the kernel by default allocates on the node of the
+    /// CPU.
     pub node: Option<u32>,
     pub fifo_priority: Option<u32>,
 }
 
 impl Placement {
-    /// Applies it to the calling thread.
+    /// Applies the placement to the calling thread.
     pub fn take(self) {
         let cpus = match (self.cpu, self.node) {
             (Some(cpu), _) => vec![cpu as usize],
@@ -27,9 +28,10 @@ impl Placement {
             let _ = rustix::thread::sched_setaffinity(None, &set);
         }
         if let Some(priority) = self.fifo_priority.filter(|priority| *priority > 0) {
-            // The kernel's struct sched_param is one int. Not by way of libc: musl's has more fields, and refuses the call.
+            // The kernel's struct sched_param is one int. Calls the kernel directly, because musl's struct has more
+            // fields and musl refuses the call.
             let priority: libc::c_int = priority.cast_signed();
-            // SAFETY: a valid pointer to what the kernel reads; 0 is the calling thread.
+            // SAFETY: a valid pointer to the int that the kernel reads; 0 is the calling thread.
             let _ = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_FIFO, &raw const priority) };
         }
     }

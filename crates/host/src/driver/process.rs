@@ -1,8 +1,8 @@
-//! Actors that are processes of their own: `flatwater __actor` with an order on its standard input.
+//! Actors that run as processes: `flatwater __actor` with an order on its standard input.
 //!
-//! The child builds the same pure workload from the same parameters and seed, performs its actor, and
-//! writes batches as lines to its standard output, which is one pipe shared by all children down the tree:
-//! lines are at most PIPE_BUF long, so that the kernel keeps each whole.
+//! The child builds the same pure workload from the same parameters and seed, performs its actor, and writes batches as
+//! lines to its standard output. That is one pipe shared by all children and their children; a line is at most PIPE_BUF
+//! long, so that the kernel writes it atomically.
 
 use std::io::{self, BufRead, Read, Write};
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ use super::perform::{NoMark, Timing};
 use crate::clock::{monotonic_ns, sleep_ns};
 use flatwater_workload::{self as workload, Params};
 
-/// What a child process is to do.
+/// The order to a child process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Order {
     /// Index of the workload in the scenario.
@@ -41,7 +41,7 @@ pub struct Order {
 #[derive(Debug)]
 pub struct Children {
     order: Order,
-    /// The write end of the shared pipe; `None` in a child, whose own standard output it is.
+    /// The write end of the shared pipe; `None` in a child, where it is the standard output.
     pipe: Option<Arc<io::PipeWriter>>,
     running: Vec<Child>,
 }
@@ -52,7 +52,7 @@ impl Children {
         Children { order, pipe, running: Vec::new() }
     }
 
-    /// fork + exec, timed as the one call that it is to its user. The child begins no operation after `end_ns`.
+    /// Starts a child with fork and exec, timed as one call. The child begins no operation after `end_ns`.
     pub fn spawn(&mut self, actor: usize, start_ns: u64, end_ns: u64) -> io::Result<Timing> {
         let order = Order { actor, end_ns, ..self.order.clone() };
         let stdout = match &self.pipe {
@@ -72,7 +72,7 @@ impl Children {
         report.map(|()| Timing { start_ns, duration_ns })
     }
 
-    /// Waits for all of them; a stop ends the wait (and `end` ends the children).
+    /// Waits for all children until the stop flag is set (then `end` ends them).
     pub fn wait(&mut self, start_ns: u64, stop: &AtomicBool) -> io::Result<Timing> {
         while !self.running.is_empty() && !stop.load(Ordering::Relaxed) {
             self.running.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
@@ -83,7 +83,7 @@ impl Children {
         Ok(Timing { start_ns, duration_ns: monotonic_ns().saturating_sub(start_ns) })
     }
 
-    /// No child outlives its actor: those still running are asked to end, then made to.
+    /// Ends the children, which must not outlive their actor: with SIGTERM, and after 2 s with SIGKILL.
     pub fn end(&mut self) {
         for child in &self.running {
             if let Some(pid) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
@@ -115,20 +115,20 @@ impl Drop for Children {
 pub fn relay(pipe: io::PipeReader, out: &Sender<Batch>) {
     let mut lines = io::BufReader::new(pipe).split(b'\n');
     while let Some(Ok(line)) = lines.next() {
-        // A child killed in the middle of a line leaves half of one; the rest of its batches are whole.
+        // A killed child may leave part of a line; its other batches are complete.
         if let Ok(batch) = serde_json::from_slice::<Batch>(&line) {
             let _ = out.send(batch);
         }
     }
 }
 
-/// Entry of `flatwater __actor`: reads the order from standard input and performs it.
+/// Entry point of `flatwater __actor`: reads the order from standard input and performs it.
 pub fn serve() -> io::Result<()> {
-    // A terminal's ^C reaches the whole group; the parent decides when its children stop.
+    // ^C in a terminal signals the whole process group, so a child stops on SIGINT as well as on its parent's SIGTERM.
     let stop = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGTERM, stop.clone())?;
     signal_hook::flag::register(signal_hook::consts::SIGINT, stop.clone())?;
-    // Dies with its parent, also when that is killed with -9.
+    // Ends when the parent dies, even from SIGKILL.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
     let mut text = String::new();
     io::stdin().take(1 << 20).read_to_string(&mut text)?;
@@ -169,7 +169,7 @@ pub fn serve() -> io::Result<()> {
 const LINE_BYTES_MAX: usize = 4096;
 
 fn write_lines(batch: &Batch) -> io::Result<()> {
-    // Twelve operations of at most ~300 bytes each stay under the limit with room to spare.
+    // Twelve operations of at most ~300 bytes each fit within the limit.
     let chunks = batch.seen.chunks(12).collect::<Vec<_>>();
     let count = chunks.len().max(1);
     for index in 0..count {
@@ -185,7 +185,7 @@ fn write_lines(batch: &Batch) -> io::Result<()> {
         let mut line = serde_json::to_vec(&part).map_err(io::Error::other)?;
         line.push(b'\n');
         if line.len() > LINE_BYTES_MAX {
-            return Err(io::Error::other("a batch is longer than a pipe keeps whole"));
+            return Err(io::Error::other("a batch is longer than an atomic write to a pipe"));
         }
         io::stdout().lock().write_all(&line)?;
         io::stdout().lock().flush()?;

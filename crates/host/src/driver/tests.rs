@@ -1,4 +1,4 @@
-//! The driver on a real directory: short runs, real files.
+//! Tests of the driver with short runs on real files.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,12 +35,12 @@ fn run(text: &str, length_ns: u64) -> (tempfile::TempDir, super::Collector, u64)
 }
 
 #[test]
-fn a_journal_appends_at_its_rate_and_every_call_is_seen() {
+fn a_journal_appends_at_its_rate_and_every_call_is_timed() {
     let text = "name='t'\nsentence='T.'\n[[workload]]\nuse='journal'\ninterval='2ms'\nbytes='100'\n";
     let (root, mut collector, start_ns) = run(text, 200_000_000);
     let writes: Vec<_> = collector.slow_before(u64::MAX).into_iter().filter(|c| c.seen.due_ns.is_some()).collect();
-    // One append each 2 ms for 200 ms; what a busy machine has not let us begin by the end is not made. The rate stands in the
-    // instants that they were due, below.
+    // One append each 2 ms for 200 ms. A busy machine may not let the last ones begin in time; the due times below show
+    // the rate.
     assert!((1..=100).contains(&writes.len()), "{} appends", writes.len());
     let length = std::fs::metadata(root.path().join("journal-0.0")).expect("the journal's file").len();
     assert_eq!(length, 100 * writes.len() as u64);
@@ -81,9 +81,9 @@ fn a_full_disk_ends_the_actor_and_names_the_file() {
     assert!(failure.storage_full && failure.what.contains("stream-0"), "{failure:?}");
 }
 
-/// A store is loaded first; nothing else happens meanwhile, and what is to begin later counts from then.
+/// A store is loaded first; nothing else happens during that time, and later starts count from its end.
 #[test]
-fn who_does_not_prepare_waits_for_who_does() {
+fn actors_wait_for_those_that_prepare() {
     let text = "name='t'\nsentence='T.'\n\
         [[workload]]\nuse='maildir'\nmailboxes=10\nmessages=100\n\
         [[workload]]\nuse='journal'\ninterval='2ms'\nbytes='100'\n\

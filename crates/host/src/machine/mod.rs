@@ -1,4 +1,4 @@
-//! The shape of the machine that we run on, for the recording's header.
+//! Describes this machine for the recording's header.
 
 mod hypervisor;
 
@@ -8,7 +8,7 @@ use std::path::Path;
 use super::proc::text::Scan;
 use flatwater_recording::{Endianness, Machine, NodeShape};
 
-/// What is known about this machine; the unknown is absent.
+/// Describes this machine; unknown fields are `None`.
 #[must_use]
 pub fn describe() -> Machine {
     let mut machine = describe_at(Path::new("/"));
@@ -16,13 +16,13 @@ pub fn describe() -> Machine {
     machine
 }
 
-/// Whether the CPU is software: its time runs unlike a real machine's, however long a wait takes.
+/// Whether the CPU is emulated in software, so that times cannot be compared with a real machine's.
 #[must_use]
 pub fn is_emulated(machine: &Machine) -> bool {
     machine.hypervisor.as_deref() == Some("qemu-tcg")
 }
 
-/// The same from files below another root, for tests; no hypervisor, since that is asked of the CPU.
+/// Describes the machine whose files are below `root`; `hypervisor` is `None`, because only the CPU knows it.
 fn describe_at(root: &Path) -> Machine {
     let text = |path: &str| fs::read_to_string(root.join(path)).ok();
     let line = |path: &str| text(path).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
@@ -61,7 +61,7 @@ fn cpu_model(cpuinfo: &str) -> Option<String> {
     value("model name").or_else(|| value("CPU part").map(|part| format!("CPU part {part}")))
 }
 
-/// The size after this word, in bytes.
+/// The number after `word`, which is in KiB, as bytes.
 fn kib(text: &str, word: &str) -> Option<u64> {
     let (_, rest) = text.split_once(word)?;
     rest.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
@@ -84,14 +84,14 @@ fn nodes(root: &Path) -> Vec<NodeShape> {
         .collect()
 }
 
-/// `0-3,8` as numbers.
+/// Parses a list like `0-3,8`.
 fn cpu_list(text: &str) -> Vec<u32> {
     let mut cpus = Vec::new();
     for range in text.trim().split(',') {
         let mut scan = Scan::new(range.as_bytes());
         let Some(first) = scan.number() else { continue };
         let last = if scan.take(b"-") { scan.number().unwrap_or(first) } else { first };
-        // No machine has more CPUs than Linux can be built for.
+        // Linux supports at most 8192 CPUs (CONFIG_NR_CPUS).
         cpus.extend((first..=last.min(first.saturating_add(8191))).filter_map(|cpu| u32::try_from(cpu).ok()));
     }
     cpus
@@ -103,7 +103,7 @@ mod tests {
     use flatwater_recording::{Machine, NodeShape};
 
     #[test]
-    fn a_processor_of_software_is_known_by_its_hypervisor() {
+    fn only_qemu_tcg_is_emulated() {
         let on = |name: &str| is_emulated(&Machine { hypervisor: Some(name.to_owned()), ..Machine::default() });
         assert!(on("qemu-tcg") && !on("kvm") && !is_emulated(&Machine::default()));
     }

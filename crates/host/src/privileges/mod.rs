@@ -1,9 +1,10 @@
-//! Which capabilities this process keeps once its hooks are attached, and as which user a command runs.
+//! Drops the capabilities that this process does not need after its hooks are attached. [`User`] selects the user of a
+//! command.
 //!
-//! Capabilities belong to threads (capabilities(7)), and the hooks can only be attached by a process that already has
-//! threads: the one that waits for signals, the reader of the ring buffer, the sampler. Dropping before these start
-//! would mean to attach without rights. So each thread is sent a signal and drops its own capabilities in the handler,
-//! as libcap's psx does; afterwards /proc/self/task is read, and the threads' state is checked rather than assumed.
+//! Capabilities belong to threads (capabilities(7)), and hooks are attached by a process that already has several: the
+//! signal thread, the reader of the ring buffer, the sampler. Dropping before these start would mean attaching without
+//! capabilities. So each thread is sent a signal and drops its own capabilities in the handler, like libcap's psx.
+//! Afterwards the state of all threads is checked in /proc/self/task.
 
 mod user;
 
@@ -27,43 +28,43 @@ pub enum PrivilegeError {
     Kept { tid: i32, name: String },
 }
 
-/// What following programs takes after the hooks are attached: updates of BPF maps (on kernels where these are not for
-/// everybody), the readings of /proc/PID that ptrace's rules guard, and directories of other users on the way there.
+/// Needed to follow programs after the hooks are attached: for updates of BPF maps (on kernels where these are
+/// privileged), files of /proc/PID with ptrace access checks, and access through directories of other users.
 const WATCHING: CapabilitySet = CapabilitySet::BPF
     .union(CapabilitySet::PERFMON)
     .union(CapabilitySet::SYS_PTRACE)
     .union(CapabilitySet::DAC_READ_SEARCH);
-/// What taking back a run's setup needs on top: umount and loop devices; directories and files below a directory of
-/// another user that was named with `-d`; the locked pages and the scheduling of its workloads.
+/// Also needed to restore a run's setup: for umount and loop devices, for files below another user's directory given
+/// with `-d`, and for locked pages and scheduling of the workloads.
 const RESTORING: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::FOWNER)
     .union(CapabilitySet::IPC_LOCK)
     .union(CapabilitySet::SYS_NICE)
     .union(CapabilitySet::SYS_RESOURCE);
-/// Delay accounting is asked over netlink (kernel/taskstats.c: GENL_ADMIN_PERM).
+/// Needed for delay accounting over netlink (kernel/taskstats.c: GENL_ADMIN_PERM).
 const COUNTING_TASKS: CapabilitySet = CapabilitySet::NET_ADMIN;
-/// What attaching again takes on top, as a daemon does it for a new threshold or a smaller budget: the counts of the
-/// kernel's BPF statistics and its list of programs (kernel/bpf/syscall.c: bpf_enable_stats, bpf_obj_get_next_id),
-/// memory that maps lock before 5.11, addresses in /proc/kallsyms.
+/// Also needed to attach hooks again, as the daemon does for a new threshold or a smaller budget: for the kernel's BPF
+/// statistics and list of programs (kernel/bpf/syscall.c: bpf_enable_stats, bpf_obj_get_next_id), for maps' locked
+/// memory before 5.11, and for addresses in /proc/kallsyms.
 const ATTACHING: CapabilitySet =
     CapabilitySet::SYS_ADMIN.union(CapabilitySet::SYS_RESOURCE).union(CapabilitySet::SYSLOG);
-/// The first capability that a kernel before 5.8 does not know (include/uapi/linux/capability.h: CAP_PERFMON).
+/// The last capability of kernels before 5.8 (include/uapi/linux/capability.h: CAP_PERFMON is 38).
 const LAST_BEFORE_PERFMON: u32 = 37;
 
 /// What the process still has to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Take back a setup: only `run`.
+    /// Restore a setup; only `run`.
     pub restoring: bool,
-    /// No hook could be attached: threads are counted instead.
+    /// Read delay accounting, because no hook could be attached.
     pub counting_tasks: bool,
-    /// Attach other hooks later, and ask what they cost: only `watch`.
+    /// Attach other hooks later, and measure their cost; only `watch`.
     pub attaching: bool,
 }
 
 impl Needs {
-    /// The capabilities to keep, of those that the process has.
+    /// The capabilities to keep, if the process has them.
     #[must_use]
     pub fn capabilities(self) -> CapabilitySet {
         let mut keep = WATCHING;
@@ -77,7 +78,7 @@ impl Needs {
             keep |= ATTACHING;
         }
         if last_capability() <= LAST_BEFORE_PERFMON {
-            // There BPF and PERFMON are a part of it.
+            // On these kernels CAP_SYS_ADMIN includes BPF and PERFMON.
             keep |= CapabilitySet::SYS_ADMIN;
         }
         keep
@@ -89,18 +90,18 @@ fn last_capability() -> u32 {
     text.trim().parse().unwrap_or(u32::MAX)
 }
 
-/// Interval between two checks of threads that were sent the signal.
+/// Interval between two checks of the signalled threads.
 const LOOK: Duration = Duration::from_millis(1);
-/// A thread in uninterruptible sleep hears its signal late: one that reads /proc of a stuck machine, for instance.
+/// A thread in uninterruptible sleep handles its signal late, for example one that reads /proc on a hung machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// For the handler, which may only touch atomics and make system calls.
+/// For the signal handler, which may only use atomics and system calls.
 static KEEP: AtomicU64 = AtomicU64::new(0);
 static FAILED: AtomicI32 = AtomicI32::new(0);
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Drops, on every thread, all capabilities that are not needed any more, and the way back to them: with no_new_privs a
-/// program that root executes has no more than this process has (security/commoncap.c: cap_bprm_creds_from_file).
+/// Drops, on every thread, all capabilities that are not needed any more. Sets no_new_privs, so that a program that
+/// root executes cannot regain them (security/commoncap.c: cap_bprm_creds_from_file).
 pub fn drop_on_all_threads(needs: Needs) -> Result<(), PrivilegeError> {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let failed = |what| move |source: io::Error| PrivilegeError::System { what, source };
@@ -113,7 +114,7 @@ pub fn drop_on_all_threads(needs: Needs) -> Result<(), PrivilegeError> {
     let until = Instant::now() + PATIENCE;
     let mut asked = BTreeSet::new();
     loop {
-        // A thread that was made meanwhile by one that still had its rights is met in the next round.
+        // A thread that another thread created before it dropped its own is found in the next round.
         let having = threads_beyond(keep).map_err(failed("/proc/self/task"))?;
         let Some(&tid) = having.first() else { break };
         if let error @ 1.. = FAILED.load(Ordering::SeqCst) {
@@ -134,20 +135,20 @@ pub fn drop_on_all_threads(needs: Needs) -> Result<(), PrivilegeError> {
     Ok(())
 }
 
-/// Threads of ours that may still do more than this, or could get it back by executing something.
+/// Threads of this process that have more capabilities than `keep`, or could regain them by exec.
 fn threads_beyond(keep: CapabilitySet) -> io::Result<Vec<i32>> {
     let mut beyond = Vec::new();
     for entry in std::fs::read_dir("/proc/self/task")? {
         let entry = entry?;
         let Some(tid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        // Gone meanwhile: it has no rights any more.
+        // The thread has ended.
         let Ok(status) = std::fs::read_to_string(entry.path().join("status")) else { continue };
         let field = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
         let permitted = field("CapPrm:").and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(u64::MAX);
         let inheritable = field("CapInh:").and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(u64::MAX);
-        // NoNewPrivs is shown since 4.10: where it is not, the handler's own result has to do.
+        // NoNewPrivs is shown since 4.10; before, rely on the handler's own result.
         let closed = field("NoNewPrivs:").is_none_or(|value| value == "1");
-        // A zombie has rights that nobody can use.
+        // A zombie cannot use its capabilities.
         let ended = field("State:").is_some_and(|state| state.starts_with(['Z', 'X']));
         if !ended && ((permitted | inheritable) & !keep.bits() != 0 || !closed) {
             beyond.push(tid);
@@ -166,7 +167,7 @@ extern "C" fn drop_own(_signal: libc::c_int) {
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// System calls alone, and nothing allocated: it runs in a signal handler.
+/// Makes only system calls and does not allocate, because it runs in a signal handler.
 fn drop_on_this_thread(keep: CapabilitySet) -> rustix::io::Result<()> {
     rustix::thread::set_no_new_privs(true)?;
     let has = rustix::thread::capabilities(None)?;
@@ -178,7 +179,7 @@ fn drop_on_this_thread(keep: CapabilitySet) -> rustix::io::Result<()> {
     rustix::thread::set_capabilities(None, left)
 }
 
-/// The handler as long as it is needed; then the signal is what it was.
+/// The installed handler; dropping it restores the signal's previous action.
 struct Handler {
     signal: libc::c_int,
     before: libc::sigaction,
@@ -187,8 +188,8 @@ struct Handler {
 impl Handler {
     fn set(signal: libc::c_int) -> io::Result<Handler> {
         let handler: extern "C" fn(libc::c_int) = drop_own;
-        // SAFETY: all fields of `sigaction` may be zero; the handler makes system calls and touches atomics alone, and
-        // both structures outlive the call.
+        // SAFETY: all fields of `sigaction` may be zero; the handler only makes system calls and uses atomics, and both
+        // structures outlive the call.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = handler as libc::sighandler_t;
@@ -204,8 +205,8 @@ impl Handler {
 
 impl Drop for Handler {
     fn drop(&mut self) {
-        // A thread that hears of the signal only now must not end the process: its default action would.
-        // SAFETY: both structures outlive the calls.
+        // A thread that receives the signal only now must not end the process, as the default action would. SAFETY:
+        // both structures outlive the calls.
         unsafe {
             if self.before.sa_sigaction == libc::SIG_DFL {
                 self.before.sa_sigaction = libc::SIG_IGN;
@@ -215,10 +216,10 @@ impl Drop for Handler {
     }
 }
 
-/// A real-time signal that nobody handles.
+/// A real-time signal without a handler.
 fn free_signal() -> Option<libc::c_int> {
     (libc::SIGRTMIN()..=libc::SIGRTMAX()).rev().find(|&signal| {
-        // SAFETY: a zeroed structure is filled by the call, which changes nothing.
+        // SAFETY: the call fills a zeroed structure and changes nothing.
         unsafe {
             let mut now: libc::sigaction = std::mem::zeroed();
             let read = libc::sigaction(signal, std::ptr::null(), &raw mut now) == 0;
@@ -228,7 +229,7 @@ fn free_signal() -> Option<libc::c_int> {
 }
 
 fn send(tid: i32, signal: libc::c_int) {
-    // SAFETY: takes no pointer. A thread that has ended meanwhile is no error: the next look does not find it.
+    // SAFETY: passes no pointer. If the thread has ended, the call fails, and the next round does not find the thread.
     unsafe { libc::syscall(libc::SYS_tgkill, std::process::id(), tid, signal) };
 }
 
@@ -238,7 +239,7 @@ mod tests {
     use rustix::thread::CapabilitySet;
 
     #[test]
-    fn a_recording_keeps_what_watching_takes_and_no_more() {
+    fn a_recording_keeps_only_the_capabilities_to_follow_programs() {
         let old = if super::last_capability() <= 37 { CapabilitySet::SYS_ADMIN } else { CapabilitySet::empty() };
         assert_eq!(Needs::default().capabilities(), WATCHING | old);
         assert_eq!(WATCHING.bits(), (1 << 39) | (1 << 38) | (1 << 19) | (1 << 2), "capability.h");

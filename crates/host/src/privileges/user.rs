@@ -1,4 +1,4 @@
-//! The user that a command is run as: looked up once, by root, and become between fork and exec.
+//! The user that a command runs as: looked up once, as root, and switched to between fork and exec.
 
 use std::ffi::{CStr, CString, OsString};
 use std::io;
@@ -9,41 +9,41 @@ use std::process::Command;
 use rustix::fs::{Gid, Uid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-/// Why a command cannot be run as a user.
+/// Why a command cannot run as a user.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UserError {
-    #[error("there is no user '{name}': `getent passwd` lists those that this machine knows")]
+    #[error("unknown user '{name}': `getent passwd` lists the users of this machine")]
     Unknown { name: String },
     #[error("only root can run a command as another user: run as root, or omit --user")]
     NotRoot,
-    #[error("the user '{name}' cannot be looked up: {source}")]
+    #[error("cannot look up the user '{name}': {source}")]
     Lookup { name: String, source: io::Error },
 }
 
-/// A user as the system's user database has it, with all groups.
+/// A user from the system's user database, with all groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     pub name: OsString,
     pub uid: u32,
     pub gid: u32,
-    /// The user's own group among them.
+    /// All groups, including the user's primary group.
     pub groups: Vec<u32>,
     pub home: OsString,
     pub shell: OsString,
 }
 
-/// Entries of the user database are larger than this only by mistake.
+/// An entry of the user database larger than this is an error.
 const ENTRY_BYTES_MAX: usize = 1 << 20;
 /// NGROUPS_MAX (include/uapi/linux/limits.h).
 const GROUPS_MAX: usize = 65_536;
-/// What a login gives (login.defs: ENV_PATH); root's own may lead into directories of root.
+/// The PATH of a login (login.defs: ENV_PATH); root's PATH may contain root's directories.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/games:/usr/games";
-/// What of the environment is no secret of root's and what programs misbehave without.
+/// Environment variables to keep: they contain no secrets of root's, and programs misbehave without them.
 const KEPT: [&str; 4] = ["TERM", "LANG", "TZ", "LC_ALL"];
 
 impl User {
-    /// By name, or by number where no user has that name. Refuses where we may not become anybody.
+    /// Finds a user by name, or by number if no user has that name. Fails if this process may not switch users.
     pub fn find(name: &str) -> Result<User, UserError> {
         let user = look_up(name)?;
         if !rustix::process::geteuid().is_root() {
@@ -52,8 +52,8 @@ impl User {
         Ok(user)
     }
 
-    /// Has the command run as this user: with the user's groups and environment, and with no descriptor of ours but the
-    /// standard three. Call it after every other `pre_exec`, which then still runs as root.
+    /// Makes the command run as this user, with the user's groups and environment and without any descriptor above the
+    /// standard three. Call this after all other `pre_exec`, which then still run as root.
     pub fn become_in(&self, command: &mut Command) {
         let kept: Vec<(&str, OsString)> =
             KEPT.iter().filter_map(|name| Some((*name, std::env::var_os(name)?))).collect();
@@ -62,13 +62,13 @@ impl User {
         let groups: Vec<Gid> = self.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
         let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
         let own_terminal = terminal_takes_input_from_others();
-        // SAFETY: between fork and exec the closure makes system calls alone, on values made before, and allocates
+        // SAFETY: between fork and exec the closure only makes system calls on values made before, and allocates
         // nothing.
         unsafe {
             command.pre_exec(move || {
                 close_all_on_exec()?;
                 if own_terminal {
-                    // Else the command could type into root's shell (ioctl TIOCSTI) once we have ended.
+                    // Otherwise the command could type into root's shell (ioctl TIOCSTI) after this process has ended.
                     rustix::process::setsid()?;
                 }
                 rustix::thread::set_thread_groups(&groups)?;
@@ -86,34 +86,34 @@ impl User {
     }
 }
 
-/// What root's session keyring holds is for its possessors (session-keyring(7)), and a child possesses it.
+/// Starts a new session keyring: a child would possess root's, and with it the keys in it (session-keyring(7)).
 fn new_session_keyring() -> io::Result<()> {
     let nameless: *const libc::c_char = std::ptr::null();
     // SAFETY: the name may be a null pointer.
     let joined = unsafe { libc::syscall(libc::SYS_keyctl, libc::KEYCTL_JOIN_SESSION_KEYRING, nameless) };
     match io::Error::last_os_error().raw_os_error() {
         _ if joined >= 0 => Ok(()),
-        // A kernel without keys, or a container that forbids them: there is none to hand on.
+        // The kernel has no keys, or the container forbids them: there is no keyring to inherit.
         Some(libc::ENOSYS | libc::EPERM | libc::EOPNOTSUPP) => Ok(()),
         code => Err(io::Error::from_raw_os_error(code.unwrap_or(libc::EIO))),
     }
 }
 
-/// Every descriptor above the standard three is closed by exec, whoever opened it and however.
+/// Makes exec close every descriptor above the standard three.
 fn close_all_on_exec() -> io::Result<()> {
-    // SAFETY: takes numbers alone.
+    // SAFETY: passes only numbers.
     let marked = unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     if marked == 0 {
         return Ok(());
     }
-    // Before 5.11. As far as descriptors can be.
-    // SAFETY: the limit is filled by the call; fcntl takes numbers alone, and a descriptor that is none is no error here.
+    // Before 5.11: up to the highest possible descriptor. SAFETY: the call fills the limit; fcntl gets only numbers,
+    // and an unused descriptor is only an error that is ignored.
     unsafe {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) != 0 {
             return Err(io::Error::last_os_error());
         }
-        // The hard limit: whoever opened them may have lowered the soft one since.
+        // The hard limit, because the soft limit may have been lowered since a descriptor was opened.
         let end = i32::try_from(limit.rlim_max).unwrap_or(i32::MAX).min(1 << 20);
         for descriptor in 3..end {
             libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC);
@@ -122,11 +122,10 @@ fn close_all_on_exec() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a process on our terminal could type into it: kernels before 6.2, and later ones with
-/// dev.tty.legacy_tiocsti.
+/// Whether a process on this terminal could type into it: on kernels before 6.2, and later with dev.tty.legacy_tiocsti.
 fn terminal_takes_input_from_others() -> bool {
     let terminal = [libc::STDIN_FILENO, libc::STDOUT_FILENO, libc::STDERR_FILENO].into_iter().any(|descriptor| {
-        // SAFETY: takes a number alone.
+        // SAFETY: passes only a number.
         unsafe { libc::isatty(descriptor) == 1 }
     });
     terminal && std::fs::read_to_string("/proc/sys/dev/tty/legacy_tiocsti").map_or(true, |value| value.trim() != "0")
@@ -137,7 +136,7 @@ fn look_up(name: &str) -> Result<User, UserError> {
     let unknown = || UserError::Unknown { name: name.to_owned() };
     let c_name = CString::new(name).map_err(|_| unknown())?;
     let by_name = entry(|passwd, buffer, bytes, found| {
-        // SAFETY: all pointers are valid for the call, the buffer for as many bytes as are said.
+        // SAFETY: all pointers are valid during the call; `bytes` is the size of the buffer.
         unsafe { libc::getpwnam_r(c_name.as_ptr(), passwd, buffer, bytes, found) }
     });
     if let Some(user) = by_name.map_err(failed)? {
@@ -153,7 +152,7 @@ fn look_up(name: &str) -> Result<User, UserError> {
 
 type Fill<'a> = dyn Fn(*mut libc::passwd, *mut libc::c_char, usize, *mut *mut libc::passwd) -> libc::c_int + 'a;
 
-/// One entry of the user database, in a buffer that grows as the C library asks.
+/// An entry of the user database, in a buffer that grows on ERANGE.
 fn entry(
     fill: impl Fn(*mut libc::passwd, *mut libc::c_char, usize, *mut *mut libc::passwd) -> libc::c_int,
 ) -> io::Result<Option<User>> {
@@ -166,7 +165,7 @@ fn entry(
         match fill(&raw mut passwd, buffer.as_mut_ptr(), buffer.len(), &raw mut found) {
             0 if found.is_null() => return Ok(None),
             0 => {
-                // SAFETY: the call succeeded, so the fields are strings in `buffer`, which is still there.
+                // SAFETY: the call succeeded, so the fields are strings in `buffer`, which is still alive.
                 let text = |field: *const libc::c_char| unsafe { CStr::from_ptr(field) }.to_owned();
                 let name = text(passwd.pw_name);
                 let groups = groups_of(&name, passwd.pw_gid)?;
@@ -181,26 +180,26 @@ fn entry(
                 }));
             }
             libc::ERANGE if buffer.len() < ENTRY_BYTES_MAX => buffer.resize(buffer.len() * 2, 0),
-            // What the C library says where there is no such user or no database.
+            // What the C library returns if there is no such user or no database.
             libc::ENOENT | libc::ESRCH => return Ok(None),
             code => return Err(io::Error::from_raw_os_error(code)),
         }
     }
 }
 
-/// As initgroups(3) sets them.
+/// The groups that initgroups(3) would set.
 fn groups_of(name: &CStr, gid: u32) -> io::Result<Vec<u32>> {
     let mut groups: Vec<libc::gid_t> = vec![0; 64];
     loop {
         let mut count = i32::try_from(groups.len()).unwrap_or(i32::MAX);
-        // SAFETY: the name is a string, and there is room for as many groups as are said.
+        // SAFETY: the name is a C string, and there is room for `count` groups.
         let written = unsafe { libc::getgrouplist(name.as_ptr(), gid, groups.as_mut_ptr(), &raw mut count) };
         if written >= 0 {
             groups.truncate(usize::try_from(written).unwrap_or(0));
             return Ok(groups);
         }
         if groups.len() >= GROUPS_MAX {
-            return Err(io::Error::other("it is in more groups than a process can have"));
+            return Err(io::Error::other("the user is in more groups than a process can have"));
         }
         groups.resize(groups.len() * 2, 0);
     }
@@ -211,7 +210,7 @@ mod tests {
     use super::{User, UserError, look_up};
 
     #[test]
-    fn users_are_found_by_name_and_by_number_and_unknown_ones_are_refused() {
+    fn users_are_found_by_name_and_number() {
         let root = look_up("root").expect("root is everywhere");
         assert_eq!((root.uid, root.gid, root.groups.first()), (0, 0, Some(&0)));
         assert!(!root.home.is_empty());

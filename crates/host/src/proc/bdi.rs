@@ -1,11 +1,11 @@
-//! /sys/kernel/debug/bdi/MAJ:MIN/stats: how much of the dirty limit is this device's, and how fast it writes.
+//! /sys/kernel/debug/bdi/MAJ:MIN/stats: the device's share of the dirty limit, and its write bandwidth.
 
 use super::sheet::Sheet;
 use super::text::Scan;
 use flatwater_recording::Column;
 use flatwater_recording::schema::writeback;
 
-/// Line, our column, factor to bytes. `BdiWriteBandwidth` is kBps; the lists count inodes.
+/// Line, column, and factor to bytes. `BdiWriteBandwidth` is in kBps; the lists count inodes.
 const LINES: [(&[u8], Column, i64); 10] = [
     (b"BdiWriteback:", writeback::WRITEBACK_BYTES, 1024),
     (b"BdiReclaimable:", writeback::DIRTY_BYTES, 1024),
@@ -19,7 +19,7 @@ const LINES: [(&[u8], Column, i64); 10] = [
     (b"b_dirty_time:", writeback::INODES_DIRTY_TIME, 1),
 ];
 
-/// Puts the lines we know into the open row; the global thresholds that the file repeats are left out.
+/// Puts known lines into the open row, except the global thresholds, which other files have.
 pub fn read(text: &[u8], sheet: &mut Sheet) {
     let mut scan = Scan::new(text);
     while !scan.is_empty() {

@@ -1,4 +1,4 @@
-//! /proc/buddyinfo: free blocks of each zone by order.
+//! /proc/buddyinfo: free blocks of each zone, by order.
 
 use super::sheet::Sheet;
 use super::text::Scan;

@@ -1,4 +1,4 @@
-//! A memory cgroup's files, v1 and v2, under names that are the same for both.
+//! The files of a memory cgroup, v1 and v2, under common column names.
 
 use super::flat;
 use super::sheet::Sheet;
@@ -6,14 +6,14 @@ use super::text::{Scan, single_number};
 use flatwater_recording::Column;
 use flatwater_recording::schema::{self, stored};
 
-/// One file of a cgroup and what becomes of it.
+/// The kind of a cgroup file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgroupFile {
-    /// One number. A limit that is `max`, or v1's largest number, is no limit: null.
+    /// One number. The limit `max` (v1: the largest number) means no limit and is stored as null.
     Single(Column),
-    /// memory.stat under the kernel's own names.
+    /// memory.stat, under the kernel's names.
     MemoryStat,
-    /// memory.events: `low`, `high`, `max`, `oom`, `oom_kill` with `events_` before them.
+    /// memory.events, with `events_` before its names (`low`, `high`, `max`, `oom`, `oom_kill`).
     MemoryEvents,
     /// memory.pressure.
     Pressure,
@@ -21,7 +21,7 @@ pub enum CgroupFile {
     CpuStat,
 }
 
-/// (file, meaning) of a v2 cgroup.
+/// Files of a v2 cgroup.
 pub const V2: &[(&str, CgroupFile)] = &[
     ("memory.current", CgroupFile::Single(schema::cgroup::USAGE_BYTES)),
     ("memory.max", CgroupFile::Single(schema::cgroup::LIMIT_BYTES)),
@@ -33,7 +33,7 @@ pub const V2: &[(&str, CgroupFile)] = &[
     ("cpu.stat", CgroupFile::CpuStat),
 ];
 
-/// (file, meaning) of a v1 memory cgroup; its cpu controller is another hierarchy.
+/// Files of a v1 memory cgroup; its cpu controller is another hierarchy.
 pub const V1: &[(&str, CgroupFile)] = &[
     ("memory.usage_in_bytes", CgroupFile::Single(schema::cgroup::USAGE_BYTES)),
     ("memory.limit_in_bytes", CgroupFile::Single(schema::cgroup::LIMIT_BYTES)),
@@ -42,13 +42,13 @@ pub const V1: &[(&str, CgroupFile)] = &[
     ("memory.stat", CgroupFile::MemoryStat),
 ];
 
-/// Files that older kernels lack, or lack the controller for, without anything being wrong.
+/// Whether an older kernel, or one without the controller, normally lacks this file.
 #[must_use]
 pub fn is_optional(file: &str) -> bool {
     matches!(file, "memory.swap.current" | "memory.pressure" | "cpu.stat")
 }
 
-/// No memory limit is this high: v1 writes the largest page-aligned number for "none".
+/// Higher than any memory limit: for "no limit", v1 shows the largest page-aligned number.
 const NO_LIMIT: i64 = 1 << 60;
 
 /// Puts the file into the open row.
@@ -67,7 +67,7 @@ pub fn read(text: &[u8], file: CgroupFile, sheet: &mut Sheet) {
     }
 }
 
-/// v1 says `throttled_time` in ns, v2 `throttled_usec`; both become `throttled_ns`.
+/// Converts v1's `throttled_time` (ns) and v2's `throttled_usec` to `throttled_ns`.
 fn cpu_stat(text: &[u8], sheet: &mut Sheet) {
     let mut scan = Scan::new(text);
     while !scan.is_empty() {
@@ -136,13 +136,13 @@ mod tests {
         ] {
             assert_eq!(both(&series, column), Some(vec![Some(value); 2]), "{column}");
         }
-        assert_eq!(both(&series, "high_bytes"), None, "no limit is no number");
+        assert_eq!(both(&series, "high_bytes"), None, "a missing limit has no value");
         assert_eq!(both(&series, "events_max"), Some(vec![Some(41); 2]));
         assert_eq!(series.column("pgscan").map(|column| column.kind), Some(ColumnKind::Counter));
         assert_eq!(series.column("anon").map(|column| column.kind), Some(ColumnKind::Gauge));
     }
 
-    /// All that 6.1 prints for a group with a memory.high, a swap and a CPU quota.
+    /// All lines that 6.1 prints for a cgroup with memory.high, swap and a CPU quota.
     #[test]
     fn v2_of_6_1_in_full() {
         let stat = "anon 85524480\nfile 178257920\nkernel 8650752\nkernel_stack 147456\npagetables 589824\n\

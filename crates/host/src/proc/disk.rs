@@ -1,12 +1,12 @@
-//! /sys/dev/block/MAJ:MIN/stat: one device's line of /proc/diskstats, without walking all the others.
+//! /sys/dev/block/MAJ:MIN/stat: one device's line of /proc/diskstats, without the other devices.
 
 use super::sheet::Sheet;
 use super::text::Scan;
 use flatwater_recording::Column;
 use flatwater_recording::schema::disks;
 
-/// Column and factor of each field (Documentation/admin-guide/iostats.rst); older kernels print the first 11.
-/// Sectors are 512 bytes whatever the device's own are.
+/// Column and factor of each field (Documentation/admin-guide/iostats.rst); older kernels print only the first 11. A
+/// sector is 512 bytes, whatever the device's sector size.
 const FIELDS: [(Column, i64); 17] = [
     (disks::READS, 1),
     (disks::READS_MERGED, 1),

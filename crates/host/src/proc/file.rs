@@ -1,4 +1,4 @@
-//! A kernel file that is opened once and read again and again with pread.
+//! A kernel file that is opened once and read repeatedly with pread.
 
 use std::fs::File;
 use std::io;
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use super::text::same;
 
-/// Where reading starts; one that overflows it is doubled for good.
+/// Initial size of the read buffer; it is doubled, and stays so, when a file does not fit.
 pub const BUFFER_BYTES: usize = 32 << 10;
-/// No file that we read is larger, on any machine.
+/// Larger than any file that is read, on any machine.
 const BUFFER_MAX: usize = 16 << 20;
 
 /// A file under /proc or /sys.
@@ -17,7 +17,7 @@ const BUFFER_MAX: usize = 16 << 20;
 pub struct KernelFile {
     path: PathBuf,
     file: File,
-    /// Reads that the whole text took the last time it was read to its end, and its last line's first bytes.
+    /// The number of reads that the whole text took last time, and the beginning of the last line.
     reads: u32,
     ending: Vec<u8>,
 }
@@ -32,11 +32,11 @@ impl KernelFile {
         &self.path
     }
 
-    /// The whole text as it is now, in `buffer`.
+    /// Reads the whole current text into `buffer`.
     ///
-    /// A read that returns 0 would be the plain sign of the end, but for files like /proc/vmstat the kernel
-    /// sums all its per-CPU counters at every read, that one too (`vmstat_start`). So after the first time
-    /// the text is taken to be whole when as many reads as then gave a text whose last line begins the same.
+    /// A read that returns 0 shows the end, but for files like /proc/vmstat the kernel adds up all per-CPU counters on
+    /// every read, including that one (`vmstat_start`). So after the first time the text counts as complete if the same
+    /// number of reads returned a text whose last line begins as before.
     pub fn read<'a>(&mut self, buffer: &'a mut Vec<u8>) -> io::Result<&'a [u8]> {
         let (mut filled, mut reads) = (0, 0);
         loop {
@@ -70,7 +70,7 @@ impl KernelFile {
     }
 }
 
-/// The last line up to its first digit: what stays the same while its number changes.
+/// The last line up to its first digit, which stays the same when the number changes.
 fn last_line_key(text: &[u8]) -> &[u8] {
     let body = text.strip_suffix(b"\n").unwrap_or(text);
     let start = memchr::memrchr(b'\n', body).map_or(0, |at| at + 1);
@@ -84,7 +84,7 @@ mod tests {
     use super::KernelFile;
 
     #[test]
-    fn growth_and_shrinkage_are_seen() {
+    fn a_file_that_grows_or_shrinks_is_read_whole() {
         let place = tempfile::NamedTempFile::new().expect("temporary file");
         let mut file = KernelFile::open(place.path()).expect("opened");
         let mut buffer = Vec::new();

@@ -1,16 +1,16 @@
-//! Files of `key value` lines: vmstat, numastat, memory.stat, memory.events, cpu.stat.
+//! Reads files of `key value` lines: vmstat, numastat, memory.stat, memory.events, cpu.stat.
 
 use super::sheet::Sheet;
 use super::text::Scan;
 use flatwater_recording::schema::stored;
 use flatwater_recording::{ColumnKind, Table};
 
-/// Puts every line into the open row. `from` tells apart equal keys of files that share a row.
+/// Puts every line into the open row. `from` distinguishes equal keys of files that share a row.
 pub fn read(text: &[u8], from: &'static str, sheet: &mut Sheet) {
     read_as(text, from, sheet, stored);
 }
 
-/// The same, with a name for each key of the file's own.
+/// Like `read`, with `describe` to name the columns.
 pub fn read_as(text: &[u8], from: &'static str, sheet: &mut Sheet, describe: fn(Table, &str) -> (String, ColumnKind)) {
     let table = sheet.table();
     let mut scan = Scan::new(text);

@@ -1,5 +1,5 @@
-//! /proc/kpageflags: which frames are free, and so which page blocks are free in part. A flag word a frame, by frame number
-//! (Documentation/admin-guide/mm/pagemap.rst); where a zone begins and ends is /proc/zoneinfo's to say.
+//! /proc/kpageflags: which page frames are free, and therefore which page blocks are partly free. The file has one word
+//! of flags per frame (Documentation/admin-guide/mm/pagemap.rst); /proc/zoneinfo has the boundaries of zones.
 
 use std::fs::File;
 use std::io;
@@ -17,10 +17,10 @@ const FREE: u64 = 1 << 10;
 const BLOCK_ORDER: u32 = 9;
 const BLOCK_FRAMES: u64 = 1 << BLOCK_ORDER;
 const WORD_BYTES: usize = size_of::<u64>();
-/// No guest that a model is held to has more memory: 64 GiB.
+/// 64 GiB, more memory than any guest that is compared with the simulator.
 const FRAMES_MAX: u64 = 16 << 20;
 
-/// The frames of a zone: the first, and the one behind the last.
+/// The frames of a zone, from `start` up to but not including `end`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Span {
     node: u32,
@@ -29,7 +29,7 @@ struct Span {
     end: u64,
 }
 
-/// Adds to each zone its blocks that are free in part.
+/// Adds to each zone its partly free blocks.
 pub fn read(flags: &File, zoneinfo: &[u8], zones: &mut [ZoneBlocks]) -> io::Result<()> {
     for span in spans(zoneinfo) {
         let known = zones.iter_mut().find(|zone| zone.node == span.node && zone.zone.as_bytes() == span.zone);
@@ -37,7 +37,7 @@ pub fn read(flags: &File, zoneinfo: &[u8], zones: &mut [ZoneBlocks]) -> io::Resu
         let first = span.start - span.start % BLOCK_FRAMES;
         for block in (first..span.end).step_by(BLOCK_FRAMES as usize) {
             let mut bytes = [0; BLOCK_FRAMES as usize * WORD_BYTES];
-            // The file ends with the last frame of memory, which may be within a block.
+            // The file ends with the last frame of memory, which may be in the middle of a block.
             let read = flags.read_at(&mut bytes, block * WORD_BYTES as u64)?;
             let words = bytes[..read].as_chunks::<WORD_BYTES>().0.iter().map(|word| u64::from_ne_bytes(*word));
             let own = |frame: &(u64, u64)| (span.start..span.end).contains(&frame.0);
@@ -48,7 +48,7 @@ pub fn read(flags: &File, zoneinfo: &[u8], zones: &mut [ZoneBlocks]) -> io::Resu
     Ok(())
 }
 
-/// What the frames of one block say of it; none where none of it is free, or all.
+/// The partly free block of these frames; `None` if none of them or all of them are free.
 fn partial(frames: &[(u64, u64)]) -> Option<PartialBlock> {
     let free: Vec<u64> = frames.iter().filter(|(_, flags)| flags & FREE != 0).map(|(frame, _)| *frame).collect();
     if free.is_empty() || free.len() as u64 == BLOCK_FRAMES {
@@ -58,7 +58,7 @@ fn partial(frames: &[(u64, u64)]) -> Option<PartialBlock> {
     for run in free.chunk_by(|one, next| one + 1 == *next) {
         let (mut frame, mut left) = (run[0], run.len() as u64);
         while left > 0 {
-            // Free neighbours merge as far as their address allows (mm/page_alloc.c: __free_one_page).
+            // Free neighbours are merged as far as their address allows (mm/page_alloc.c: __free_one_page).
             let order = frame.trailing_zeros().min(left.ilog2());
             pieces[order as usize] += 1;
             (frame, left) = (frame + (1 << order), left - (1 << order));
@@ -69,7 +69,7 @@ fn partial(frames: &[(u64, u64)]) -> Option<PartialBlock> {
     Some(PartialBlock { free: pieces, listed_pages: listed as u64, whole })
 }
 
-/// The spans of the zones that have memory.
+/// The frames of each zone; an empty zone has an empty span.
 fn spans(zoneinfo: &[u8]) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     let (mut scan, mut spanned) = (Scan::new(zoneinfo), 0);
@@ -105,7 +105,7 @@ mod tests {
         Node 1, zone    DMA32\n        spanned  700\n  pagesets\n    cpu: 0\n  start_pfn:           4096\n";
 
     #[test]
-    fn where_zones_begin_and_end_is_read() {
+    fn the_boundaries_of_zones_are_read() {
         let dma = Span { node: 0, zone: b"DMA".to_vec(), start: 1, end: 4096 };
         let none = Span { node: 0, zone: b"DMA32".to_vec(), start: 0, end: 0 };
         let normal = Span { node: 1, zone: b"DMA32".to_vec(), start: 4096, end: 4796 };
@@ -115,7 +115,7 @@ mod tests {
         assert!(spans(b"").is_empty() && spans(b"start_pfn: 3\nNode 0, zone DMA\n start_pfn: x\n").is_empty());
     }
 
-    /// Frames 8192 and on, of which those are free that lie in one of these runs.
+    /// Frames from 8192 on, of which those in the given runs are free.
     fn frames(free: &[(u64, u64)], end: u64) -> Vec<(u64, u64)> {
         let is_in = |at: u64| free.iter().any(|(from, to)| (*from..*to).contains(&at));
         let flags = |at: u64| if is_in(at) { FREE } else { LISTED };
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn runs_of_free_frames_are_pieces_by_address() {
-        // 3; 4 to 7; 8 to 9; then 256 to 511.
+        // Pieces: 3; 4 to 7; 8 to 9; 256 to 511.
         let block = partial(&frames(&[(3, 10), (256, 512)], BLOCK_FRAMES)).expect("free in part");
         assert_eq!(block.free, [1, 1, 1, 0, 0, 0, 0, 0, 1]);
         assert_eq!((block.listed_pages, block.whole), (512 - 7 - 256, true));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_block_of_a_zone_is_not_whole_even_if_all_of_it_is_free() {
+    fn a_short_last_block_is_not_whole_even_if_all_frames_are_free() {
         let block = partial(&frames(&[(0, 464)], 464)).expect("free in part");
         assert_eq!(block, PartialBlock { free: vec![0, 0, 0, 0, 1, 0, 1, 1, 1], listed_pages: 0, whole: false });
     }
@@ -151,7 +151,7 @@ mod tests {
         read(&file, ZONEINFO, &mut zones).expect("read");
         let free = |at: usize| -> Vec<Vec<u64>> { zones[at].partial.iter().map(|block| block.free.clone()).collect() };
         assert_eq!(free(0), [vec![1, 0, 0, 0, 0, 0, 0, 0, 0]]);
-        // 4700 to 4703, to 4735, to 4799 of which 4796 are there: 4 + 32 + 32 + 16 + 8 + 4.
+        // Free: 4700 to 4795, in pieces of 4 + 32 + 32 + 16 + 8 + 4.
         assert_eq!(free(1), [vec![0, 0, 2, 1, 1, 2, 0, 0, 0]]);
         assert!(!zones[1].partial[0].whole && zones[2].partial.is_empty());
     }

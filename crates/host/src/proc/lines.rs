@@ -1,4 +1,4 @@
-//! Proof that the readers of whole files keep each line that the schema has, under its column and kind.
+//! Tests that the readers of whole files store each line of the schema in its column, with its kind.
 
 use super::cgroup::{self, CgroupFile};
 use super::sheet::{Filled, Sheet};
@@ -12,7 +12,7 @@ fn series(mut sheet: Sheet) -> Series {
     sheet.series(&filled)
 }
 
-/// `NAME 7` for each column, or as meminfo prints it.
+/// A line `NAME 7` for each column, or in the format of meminfo.
 fn lines(group: &Group, line: impl Fn(&str) -> String) -> String {
     group.columns.iter().map(|column| line(column.name)).collect()
 }
@@ -24,7 +24,7 @@ fn opened(table: Table, read: impl FnOnce(&mut Sheet)) -> Series {
     series(sheet)
 }
 
-/// What the host makes of a file that has every line of the group.
+/// Reads a file that contains every line of the group.
 fn read(group: &Group) -> Series {
     let plain = |name: &str| format!("{name} 7\n");
     let sizes = |name: &str| match name.strip_suffix("_bytes") {

@@ -30,7 +30,7 @@ pub fn read(text: &[u8], from: &'static str, sheet: &mut Sheet) {
     }
 }
 
-/// The value, and whether it is a size (then in bytes).
+/// The value, in bytes if it is a size, and whether it is a size.
 fn size(scan: &mut Scan<'_>) -> (Option<i64>, bool) {
     let value = scan.number();
     scan.blanks();
@@ -45,7 +45,7 @@ mod tests {
     use flatwater_recording::{Entity, Table};
 
     #[test]
-    fn sizes_are_bytes_and_counts_are_counts() {
+    fn only_sizes_are_converted_to_bytes() {
         let machine = "MemTotal:       24684092 kB\nActive(anon):      1556 kB\nHugePages_Total:       3\nHugepagesize:       2048 kB\n";
         let node = "Node 1 MemFree:         3192188 kB\nNode 1 HugePages_Free:      7\n";
         let mut sheet = Sheet::new(Table::Nodes);

@@ -1,7 +1,8 @@
-//! One reader per kernel file: pure functions from its bytes to rows, without allocation once a file's shape is known.
+//! Readers of kernel files, one module per file: pure functions from the file's bytes to rows, which do not allocate
+//! once the file's shape is known.
 //!
-//! What a kernel does not print has no column, and what a reader cannot make sense of it skips: kernels add and
-//! drop lines in every release, and none of these files is worth failing over.
+//! A line that the kernel does not print has no column, and a line that a reader does not understand is skipped:
+//! kernels add and drop lines in every release, and none of these files is worth failing over.
 
 pub mod bdi;
 pub mod buddyinfo;

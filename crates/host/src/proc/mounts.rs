@@ -1,28 +1,28 @@
-//! What is mounted, as /proc/self/mounts and /proc/self/mountinfo list it.
+//! Reads the mounts of this process from /proc/self/mountinfo.
 //!
-//! The kernel writes a space, a tab, a line end, a backslash (and from 5.17 a `#`) in a path as a backslash with three octal
-//! digits (fs/proc_namespace.c: mangle). Only `decoded` undoes that; no other place reads these files.
+//! In a path, the kernel writes a space, tab, newline or backslash (since 5.17 also `#`) as a backslash with three
+//! octal digits (fs/proc_namespace.c: mangle). Only `decoded` reverses this; no other code parses this file.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// A mount of this process's namespace.
+/// A mount in this process's namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mount {
-    /// The part of the file system that is mounted; from mountinfo alone.
+    /// The directory of the file system that is mounted.
     pub root: PathBuf,
     pub point: PathBuf,
     pub kind: String,
-    /// A device, a server, or just a word.
+    /// A device, a server, or any word.
     pub source: OsString,
-    /// Of the file system, in mountinfo; with those of the mount, in mounts. Commas separate them, and each is still encoded.
+    /// The file system's options, separated by commas; each is still encoded.
     options: OsString,
 }
 
 impl Mount {
-    /// Whether it has this option, a word.
+    /// Whether this option, a word, is set.
     #[must_use]
     pub fn has(&self, option: &str) -> bool {
         self.options.as_bytes().split(|byte| *byte == b',').any(|one| one == option.as_bytes())
@@ -37,19 +37,20 @@ impl Mount {
     }
 }
 
-/// All mounts, in the order in which they were made.
+/// All mounts, oldest first.
 pub fn read() -> io::Result<Vec<Mount>> {
     Ok(of_mountinfo(&std::fs::read("/proc/self/mountinfo")?))
 }
 
-/// The mount that holds this path: of those above it the deepest, of those at one point the last, which hides the others.
+/// The mount that contains this path: the deepest above it; of several at one mount point the last, which hides the
+/// others.
 #[must_use]
 pub fn above<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     let above = mounts.iter().filter(|mount| path.starts_with(&mount.point));
     above.max_by_key(|mount| mount.point.components().count())
 }
 
-/// `ID PARENT MAJ:MIN ROOT MOUNTPOINT OPTIONS [OPTIONAL]... - TYPE SOURCE SUPEROPTIONS` (proc(5)).
+/// Parses lines `ID PARENT MAJ:MIN ROOT MOUNTPOINT OPTIONS [OPTIONAL]... - TYPE SOURCE SUPEROPTIONS` (proc(5)).
 #[must_use]
 pub fn of_mountinfo(text: &[u8]) -> Vec<Mount> {
     let mounts = text.split(|byte| *byte == b'\n').filter_map(|line| {
@@ -68,7 +69,7 @@ pub fn of_mountinfo(text: &[u8]) -> Vec<Mount> {
     mounts.collect()
 }
 
-/// Undoes the kernel's `\NNN`.
+/// Decodes the kernel's `\NNN`.
 fn decoded(field: &[u8]) -> OsString {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_deepest_and_last_mount_holds_a_path() {
+    fn the_deepest_and_last_mount_contains_a_path() {
         let text = b"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n\
                      2 1 8:2 / /mnt/a\\134b rw shared:1 master:2 - ext4 /dev/sdb rw\n\
                      3 1 8:3 / /mnt/a\\134b rw - xfs /dev/sd\\040c rw,quota,upperdir=/u\\054v\nhalf a line\n";
@@ -121,6 +122,6 @@ mod tests {
         assert_eq!((last.kind.as_str(), last.source.to_str()), ("xfs", Some("/dev/sd c")));
         assert!(last.has("quota") && !last.has("quot"));
         assert_eq!(last.option("upperdir").as_deref().and_then(std::ffi::OsStr::to_str), Some("/u,v"));
-        assert_eq!(held("/mnt/a\\bc").kind, "ext4", "a name that only begins alike");
+        assert_eq!(held("/mnt/a\\bc").kind, "ext4", "only the beginning of the name matches");
     }
 }

@@ -1,11 +1,12 @@
-//! /proc/pagetypeinfo: which free pages lie in page blocks that kernel allocations have claimed. The kernel holds each zone's
-//! lock while it counts (mm/vmstat.c: pagetypeinfo_showfree_print), so it is read once, where no workload runs yet.
+//! /proc/pagetypeinfo: the free pages in page blocks that kernel allocations have claimed. The kernel holds each zone's
+//! lock while it counts (mm/vmstat.c: pagetypeinfo_showfree_print), so the file is read once, before the workload
+//! starts.
 
 use super::text::{Scan, name_of};
 use super::zoneinfo::zone_header;
 use flatwater_recording::ZoneBlocks;
 
-/// A row a zone, in the order of the file.
+/// One row per zone, in the order of the file.
 #[must_use]
 pub fn read(text: &[u8]) -> Vec<ZoneBlocks> {
     let mut zones: Vec<ZoneBlocks> = Vec::new();
@@ -32,11 +33,11 @@ pub fn read(text: &[u8]) -> Vec<ZoneBlocks> {
     zones
 }
 
-/// A line's numbers, as many as there are orders.
+/// The numbers of a line, one per order.
 fn pieces(scan: &mut Scan<'_>) -> Vec<u64> {
     let number = || {
         scan.blanks();
-        // More of them than the kernel counts (5.4 and later).
+        // Since 5.4 the kernel stops counting at a maximum and prints `>`.
         scan.take(b">");
         scan.number().map(|pieces| u64::try_from(pieces).unwrap_or(0))
     };
@@ -48,7 +49,7 @@ mod tests {
     use super::read;
 
     #[test]
-    fn pieces_of_the_kernels_blocks_are_read_by_zone() {
+    fn free_pages_of_unmovable_and_reclaimable_blocks_are_read() {
         let text = b"Page block order: 9\nPages per block:  512\n\n\
             Free pages count per migrate type at order       0      1      2      3      4      5      6      7      8      9     10 \n\
             Node    0, zone    DMA32, type    Unmovable      3      1      0      0      0      0      0      0      1      1      0 \n\
@@ -61,7 +62,7 @@ mod tests {
         let unmovable: Vec<_> = zones.iter().map(|zone| (zone.node, zone.zone.as_str(), &zone.unmovable[..])).collect();
         let normal = [100_000, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         let both = [(0, "DMA32", &[3, 1, 0, 0, 0, 0, 0, 0, 1, 1, 0][..]), (1, "Normal", &normal[..])];
-        assert_eq!(unmovable, both, "whole blocks, too, that keep their kind");
+        assert_eq!(unmovable, both, "includes whole blocks that keep their kind");
         assert_eq!(zones[0].reclaimable, [0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert!(zones[1].reclaimable.is_empty() && read(b"").is_empty());
         assert!(read(b"Page block order: 9\nNode 0, zone DMA, type Unmovable x\n")[0].unmovable.is_empty());

@@ -1,11 +1,11 @@
-//! /proc/pressure/{cpu,memory,io} and a cgroup's *.pressure.
+//! /proc/pressure/{cpu,memory,io}, and a cgroup's *.pressure.
 
 use super::sheet::Sheet;
 use super::text::Scan;
 use flatwater_recording::Column;
 use flatwater_recording::schema::{cgroup, pressure};
 
-/// Average and total of the lines `some` and `full`.
+/// The columns of average and total, for the lines `some` and `full`.
 pub type Columns = [[Column; 2]; 2];
 
 pub const OF_MACHINE: Columns = [
@@ -17,7 +17,8 @@ pub const OF_CGROUP: Columns = [
     [cgroup::FULL_AVG10_CENTIPERCENT, cgroup::FULL_TOTAL_US],
 ];
 
-/// Puts `some avg10=0.12 avg60=... total=345` into the open row as `some_avg10_centipercent` and `some_total_us`.
+/// Puts a line `some avg10=0.12 avg60=... total=345` into the open row, as `some_avg10_centipercent` and
+/// `some_total_us`.
 pub fn read(text: &[u8], sheet: &mut Sheet, &[some, full]: &Columns) {
     let mut scan = Scan::new(text);
     while !scan.is_empty() {
@@ -41,7 +42,7 @@ pub fn read(text: &[u8], sheet: &mut Sheet, &[some, full]: &Columns) {
     }
 }
 
-/// `12.34` as 1234.
+/// Parses `12.34` as 1234.
 fn centi(scan: &mut Scan<'_>) -> Option<i64> {
     let whole = scan.number()?;
     let hundredths = if scan.take(b".") { scan.number()? } else { 0 };

@@ -1,24 +1,24 @@
-//! Rows of one sampled table between two drains, filled without allocation.
+//! Collects the rows of one sampled table between two drains, without allocation.
 //!
-//! Kernel files print the same lines in the same order every time, so a sheet expects the key that followed
-//! last time and looks it up only when another one comes.
+//! Kernel files print the same lines in the same order each time, so a sheet expects the key that followed last time,
+//! and searches only if another one comes.
 
 use super::text::same;
 use flatwater_recording::schema::stored;
 use flatwater_recording::{Column, ColumnKey, ColumnKind, Entity, Series, SeriesColumn, Table};
 
-/// A cell that no reading filled. No kernel counter has this value.
+/// Marks a cell without a value. No kernel counter has this value.
 const ABSENT: i64 = i64::MIN;
-/// What a number of more than 63 bits is read as (`text::Scan::number`), and stays in every unit: a counter of the kernel that
-/// went below zero. It is no value.
+/// The value of a number above 63 bits (`text::Scan::number`), in every unit: a kernel counter that fell below zero. It
+/// is not stored.
 const BEYOND: i64 = i64::MAX;
-/// A file that makes more columns or entities than this is not one that we know.
+/// Limits on columns and entities; a file that exceeds them is not one that flatwater knows.
 const COLUMNS_MAX: usize = 4096;
 const ENTITIES_MAX: usize = 16_384;
 
 #[derive(Debug)]
 struct Slot {
-    /// Which file the key comes from, where several fill one row.
+    /// The file that the key comes from, if several files fill one row.
     from: &'static str,
     key: Box<[u8]>,
     name: String,
@@ -29,11 +29,11 @@ struct Slot {
 struct Row {
     at_ns: u64,
     entity: u16,
-    /// Where its cells begin; it has as many as there were columns when it was opened.
+    /// Index of the row's first cell; a row has as many cells as there were columns when it was opened.
     start: usize,
 }
 
-/// Rows that were filled; `Sheet::swap` trades them for an empty set.
+/// Filled rows; `Sheet::swap` exchanges them for empty ones.
 #[derive(Debug, Default)]
 pub struct Filled {
     rows: Vec<Row>,
@@ -46,13 +46,13 @@ pub struct Sheet {
     entities: Vec<Entity>,
     slots: Vec<Slot>,
     filled: Filled,
-    /// The open row, and where its cells begin and end.
+    /// Index of the open row, and the range of the row's cells.
     current: usize,
     start: usize,
     end: usize,
     expected: usize,
     expected_entity: usize,
-    /// Columns that had such a value, each once.
+    /// Columns with a value of `BEYOND`, each once.
     beyond: Vec<usize>,
 }
 
@@ -79,7 +79,7 @@ impl Sheet {
         self.table
     }
 
-    /// Opens the row of this moment and entity; continues with it if another file has begun it.
+    /// Opens the row of this time and entity, or reopens it if another file has begun it.
     pub fn open(&mut self, at_ns: u64, node: Option<u32>, name: &[u8]) {
         let entity = self.entity(node, name);
         self.expected = 0;
@@ -97,7 +97,7 @@ impl Sheet {
         (self.start, self.end) = (start, self.filled.cells.len());
     }
 
-    /// The cells of the open row.
+    /// The range of the open row's cells.
     fn bounds(&self) -> Option<(usize, usize)> {
         let start = self.filled.rows.get(self.current)?.start;
         let end = self.filled.rows.get(self.current + 1).map_or(self.filled.cells.len(), |next| next.start);
@@ -120,32 +120,32 @@ impl Sheet {
         u16::try_from(place).unwrap_or(u16::MAX)
     }
 
-    /// The key that most likely comes next: callers compare it with their text instead of cutting a word out.
+    /// The key that most likely comes next; callers compare it with their text instead of parsing a word.
     #[inline]
     #[must_use]
     pub fn expected(&self, from: &'static str) -> Option<&[u8]> {
         self.slots.get(self.expected).filter(|slot| same(slot.from.as_bytes(), from.as_bytes())).map(|slot| &*slot.key)
     }
 
-    /// Puts a value under the key that `expected` gave.
+    /// Sets the value of the key that `expected` returned.
     #[inline]
     pub fn put_expected(&mut self, value: Option<i64>) {
         self.set(self.expected, value);
     }
 
-    /// Puts a value of a column of the schema into the open row.
+    /// Sets the value of a schema column in the open row.
     pub fn put_column(&mut self, from: &'static str, column: Column, value: Option<i64>) {
         debug_assert!(column.table == self.table, "{column} is not of {:?}", self.table);
         self.put(from, column.name.as_bytes(), value);
     }
 
-    /// Puts a value into the open row under the name that the schema has for this key of the kernel's.
+    /// Sets a value in the open row, under the schema's name for this kernel key.
     pub fn put(&mut self, from: &'static str, key: &[u8], value: Option<i64>) {
         let table = self.table;
         self.put_as(from, key, value, |name| stored(table, name));
     }
 
-    /// Puts a value into the open row; `describe` names the column if it is new.
+    /// Sets a value in the open row; `describe` names the column if it is new.
     pub fn put_as(
         &mut self,
         from: &'static str,
@@ -200,13 +200,13 @@ impl Sheet {
         }
     }
 
-    /// Names of the columns in which a value stood near 2^64 since the last time this was asked.
+    /// Removes and returns the names of columns with values near 2^64.
     pub fn take_beyond(&mut self) -> Vec<String> {
         let places = std::mem::take(&mut self.beyond);
         places.into_iter().filter_map(|place| self.slots.get(place).map(|slot| slot.name.clone())).collect()
     }
 
-    /// The open row was opened before this column was known; false if none is open.
+    /// Adds cells to the open row, which was opened before this column was known; `false` if no row is open.
     #[cold]
     fn widen(&mut self, to: usize) -> bool {
         if self.filled.rows.get(self.current).is_none() {
@@ -221,14 +221,14 @@ impl Sheet {
         true
     }
 
-    /// The value put into this column of the open row.
+    /// The value of this column in the open row.
     #[must_use]
     pub fn value(&self, column: impl ColumnKey) -> Option<i64> {
         let place = self.slots.iter().position(|slot| slot.name == column.name())?;
         self.filled.cells.get(self.start..self.end)?.get(place).copied().filter(|&value| value != ABSENT)
     }
 
-    /// Takes the last row back.
+    /// Removes the last row.
     pub fn withdraw(&mut self) {
         if let Some(row) = self.filled.rows.pop() {
             self.filled.cells.truncate(row.start);
@@ -247,7 +247,7 @@ impl Sheet {
         self.filled.rows.is_empty()
     }
 
-    /// Trades the filled rows for an empty set whose memory is used again.
+    /// Exchanges the filled rows for an empty set, whose memory is reused.
     pub fn swap(&mut self, empty: &mut Filled) {
         empty.rows.clear();
         empty.cells.clear();
@@ -255,7 +255,7 @@ impl Sheet {
         std::mem::swap(&mut self.filled, empty);
     }
 
-    /// Makes room so that this many times the present rows fit without allocation.
+    /// Reserves memory for this many times the present rows.
     pub fn reserve(&mut self, spare: &mut Filled, times: usize) {
         let (rows, cells) = (self.filled.rows.len() * times, self.filled.cells.len() * times);
         for filled in [&mut self.filled, spare] {
@@ -264,7 +264,7 @@ impl Sheet {
         }
     }
 
-    /// Rows that were swapped out, as a table. Columns that no row has filled are left out.
+    /// Converts rows that were swapped out to a table, without columns that have no value.
     #[must_use]
     pub fn series(&self, filled: &Filled) -> Series {
         let ends = filled.rows.iter().skip(1).map(|row| row.start).chain([filled.cells.len()]);
@@ -320,9 +320,9 @@ mod tests {
         }
     }
 
-    /// S17: they were clamped to 2^63 - 1, and "8589934592 GiB dirty" was explained.
+    /// S17: these values were clamped to 2^63 - 1, and a report explained "8589934592 GiB dirty".
     #[test]
-    fn a_value_near_2_to_the_64_is_no_value_and_its_column_is_named() {
+    fn a_value_near_2_to_the_64_is_ignored_and_its_column_reported() {
         let mut sheet = Sheet::new(Table::Meminfo);
         sheet.open(1, None, b"");
         crate::proc::meminfo::read(b"Dirty: 18446744073709551611 kB\nMemFree: 8 kB\nSlab: 7 kB\n", "", &mut sheet);
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_read_is_null_and_a_withdrawn_row_is_gone() {
+    fn unread_values_are_null_and_a_withdrawn_row_is_gone() {
         let mut sheet = Sheet::new(Table::Vmstat);
         sheet.open(1, None, b"");
         sheet.put("", b"there", Some(1));

@@ -1,11 +1,11 @@
-//! /proc/slabinfo. Its reader takes each cache's list lock with interrupts off (mm/slab.c: s_show; mm/slub.c:
-//! get_slabinfo), so it is read at the start, at the end and on request, never at a rate.
+//! /proc/slabinfo. Reading it takes each cache's list lock with interrupts off (mm/slab.c: s_show; mm/slub.c:
+//! get_slabinfo), so it is read at the start, at the end and on request, never periodically.
 
 use super::sheet::Sheet;
 use super::text::Scan;
 use flatwater_recording::schema::slabs;
 
-/// Puts each cache into a row: `buffer_head 12 39 104 39 1 : tunables ... : slabdata 1 1 0`.
+/// Puts each cache into a row. A line is `buffer_head 12 39 104 39 1 : tunables ... : slabdata 1 1 0`.
 pub fn read(text: &[u8], at_ns: u64, sheet: &mut Sheet) {
     let mut scan = Scan::new(text);
     while !scan.is_empty() {

@@ -1,4 +1,4 @@
-//! /proc/stat: CPU time by kind, for all CPUs and each, and the machine's event counters.
+//! /proc/stat: CPU time by state, for all CPUs together and each CPU, and event counters of the machine.
 
 use super::sheet::Sheet;
 use super::text::Scan;
@@ -19,7 +19,7 @@ const STATES: [Column; 10] = [
     cpu::GUEST_NICE_NS,
 ];
 
-/// Lines of one number (`intr` and `softirq` continue with one per source) that go into the row of `all`.
+/// Lines whose first number goes into the row `all` (`intr` and `softirq` continue with one number per source).
 const COUNTERS: [(&[u8], Column); 6] = [
     (b"intr", cpu::INTR),
     (b"ctxt", cpu::CTXT),
@@ -29,11 +29,11 @@ const COUNTERS: [(&[u8], Column); 6] = [
     (b"softirq", cpu::SOFTIRQ),
 ];
 
-/// Puts the machine into the row `all` and, if asked for, each CPU into its own. Times are ns (the kernel counts
-/// ticks of `tick_ns`).
+/// Puts the machine into the row `all` and, if `each_cpu`, each CPU into its own row. Converts the kernel's ticks of
+/// `tick_ns` to ns.
 pub fn read(text: &[u8], at_ns: u64, tick_ns: i64, each_cpu: bool, sheet: &mut Sheet) {
     let mut scan = Scan::new(text);
-    // The first lines are `cpu`, then `cpu0` ...; the counters follow and belong to `all`.
+    // The first lines are `cpu`, `cpu0` and so on; the counters after them belong to `all`.
     let mut counters_of_all = false;
     while !scan.is_empty() {
         let key = scan.word();
@@ -62,7 +62,7 @@ fn times(scan: &mut Scan<'_>, tick_ns: i64, sheet: &mut Sheet) {
     }
 }
 
-/// Steal of all CPUs together, ns; none where the kernel does not count it.
+/// Steal time of all CPUs, ns; `None` if the kernel does not count it.
 #[must_use]
 pub fn steal_ns(text: &[u8], tick_ns: i64) -> Option<u64> {
     let mut scan = Scan::new(text);

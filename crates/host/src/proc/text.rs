@@ -1,10 +1,10 @@
-//! Walking over a kernel's text: words, whole numbers, lines.
+//! Scans the text of kernel files: words, integers, lines.
 
 use std::io;
 use std::path::Path;
 
-/// A file of /proc whose names are somebody else's choice. A process may call itself, its files and its control groups by
-/// any bytes: what is no UTF-8 becomes U+FFFD, and hides nothing of the rest.
+/// Reads a file of /proc that contains names chosen by other processes. The name of a process, file or cgroup may
+/// contain any bytes; invalid UTF-8 becomes U+FFFD, and the rest of the text is kept.
 pub fn read(path: impl AsRef<Path>) -> io::Result<String> {
     std::fs::read(path).map(|bytes| match String::from_utf8(bytes) {
         Ok(text) => text,
@@ -12,10 +12,10 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<String> {
     })
 }
 
-/// So many digits fit whatever they are.
+/// A number with this many digits always fits into an i64.
 const DIGITS_SAFE: usize = 18;
 
-/// A place in a text.
+/// A position in a text.
 #[derive(Clone, Copy, Debug)]
 pub struct Scan<'a> {
     rest: &'a [u8],
@@ -45,7 +45,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Steps over these bytes if they are next.
+    /// Skips these bytes if they come next.
     #[inline]
     pub fn take(&mut self, expected: &[u8]) -> bool {
         match self.rest.strip_prefix(expected) {
@@ -66,7 +66,7 @@ impl<'a> Scan<'a> {
         word
     }
 
-    /// A whole number, after blanks. One that is larger than 63 bits counts as the largest.
+    /// An integer, after blanks. A number above 63 bits is returned as `i64::MAX`.
     #[inline]
     pub fn number(&mut self) -> Option<i64> {
         self.blanks();
@@ -82,13 +82,13 @@ impl<'a> Scan<'a> {
         }
         self.rest = rest;
         if digits > DIGITS_SAFE {
-            // Rare enough for a second look.
+            // Rare enough to parse again.
             value = std::str::from_utf8(number).ok()?.parse().unwrap_or(i64::MAX);
         }
         Some(if negative { -value } else { value })
     }
 
-    /// Goes to the start of the next line.
+    /// Moves to the start of the next line.
     #[inline]
     pub fn next_line(&mut self) {
         self.rest = match self.rest {
@@ -97,29 +97,29 @@ impl<'a> Scan<'a> {
         };
     }
 
-    /// Goes to the next line that starts with what follows the newline in `start`, or to the end.
+    /// Moves to the next line that starts with the bytes after the newline in `start`, or to the end.
     pub fn next_line_with(&mut self, start: &[u8]) {
         let at = memchr::memmem::find(self.rest, start);
         self.rest = at.and_then(|at| self.rest.get(at + 1..)).unwrap_or(&[]);
     }
 }
 
-/// Whether two words are the same, without asking memcmp about empty ones: their slices point to no memory, where
-/// glibc 2.36 (`__memcmp_evex_movbe`, masked loads) took 206 to 237 ns against 1.3 to 3.4 ns for 13 equal
-/// bytes. A profile of sampling had a fifth of its time in memcmp.
+/// Whether two words are equal. Avoids memcmp for empty words, whose slices point to no mapped memory: there memcmp of
+/// glibc 2.36 (`__memcmp_evex_movbe`, masked loads) took 206 to 237 ns, against 1.3 to 3.4 ns for 13 equal bytes. In a
+/// profile of the sampler a fifth of the time was in memcmp.
 #[inline]
 #[must_use]
 pub fn same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && (one.is_empty() || std::ptr::eq(one, other) || one == other)
 }
 
-/// The text as UTF-8, for names; what is not becomes a question mark.
+/// The bytes as UTF-8, for names; invalid bytes become U+FFFD.
 #[must_use]
 pub fn name_of(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A small file's one number (`memory.current`), `max` and the like being none.
+/// The number in a file like `memory.current`; `None` for `max` and the like.
 #[must_use]
 pub fn single_number(text: &[u8]) -> Option<i64> {
     Scan::new(text).number()

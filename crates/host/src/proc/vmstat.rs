@@ -1,10 +1,10 @@
-//! /proc/vmstat, and the machine's dirty pages and limits in it.
+//! /proc/vmstat, including the machine's dirty pages and their limits.
 
 use super::flat;
 use super::sheet::Sheet;
 use flatwater_recording::schema;
 
-/// Reads the text into a row of `vmstat`, and the global dirty state, in bytes, into one of `writeback`.
+/// Puts the text into a row of `vmstat`, and the machine's dirty state, in bytes, into a row of `writeback`.
 pub fn read(text: &[u8], at_ns: u64, page_bytes: u64, vmstat: &mut Sheet, writeback: &mut Sheet) {
     vmstat.open(at_ns, None, b"");
     flat::read(text, "", vmstat);

@@ -1,9 +1,9 @@
-//! /proc/zoneinfo: watermarks and page counts of each zone, and, since 4.8, statistics of each node.
+//! /proc/zoneinfo: watermarks and page counts of each zone and, since 4.8, statistics of each node.
 
 use super::sheet::Sheet;
 use super::text::Scan;
 
-/// Puts each populated zone into a row of `zones`, and a node's own statistics into its row of `nodes`.
+/// Puts each populated zone into a row of `zones`, and the statistics of a node into a row of `nodes`.
 pub fn read(text: &[u8], at_ns: u64, zones: &mut Sheet, nodes: &mut Sheet) {
     let mut scan = Scan::new(text);
     while !scan.is_empty() {
@@ -14,7 +14,7 @@ pub fn read(text: &[u8], at_ns: u64, zones: &mut Sheet, nodes: &mut Sheet) {
     }
 }
 
-/// `Node 0, zone   Normal`.
+/// Parses `Node 0, zone   Normal`.
 pub(super) fn zone_header<'a>(scan: &mut Scan<'a>) -> Option<(u32, &'a [u8])> {
     if !scan.take(b"Node ") {
         return None;
@@ -42,7 +42,7 @@ fn read_zone(scan: &mut Scan<'_>, at_ns: u64, node: u32, name: &[u8], zones: &mu
             of_node = false;
             populated |= line(scan, zones);
         } else if scan.take(b"pagesets") {
-            // Three to six lines per CPU of allocator caches, then the zone's last lines.
+            // The rest of the zone: three to six lines of allocator caches per CPU, and some last lines.
             scan.next_line_with(b"\nNode ");
             break;
         } else if of_node {
@@ -52,13 +52,13 @@ fn read_zone(scan: &mut Scan<'_>, at_ns: u64, node: u32, name: &[u8], zones: &mu
         }
         scan.next_line();
     }
-    // A zone without pages (Movable, mostly) is printed with watermarks that nothing enforces.
+    // A zone without pages (usually Movable) is printed with watermarks that have no effect.
     if !populated {
         zones.withdraw();
     }
 }
 
-/// One `name value` line; true if it says that the zone has pages.
+/// Stores one `name value` line; returns whether it shows that the zone has pages.
 fn line(scan: &mut Scan<'_>, sheet: &mut Sheet) -> bool {
     let expected = sheet.expected("").and_then(|key| Some((key, scan.rest().strip_prefix(key)?)));
     if let Some((key, after @ [b' ', ..])) = expected {
@@ -70,7 +70,7 @@ fn line(scan: &mut Scan<'_>, sheet: &mut Sheet) -> bool {
     }
     let key = scan.word();
     let value = scan.number();
-    // `protection: (0, 3019)` and per-zone copies of numastat, which the nodes' own files tell.
+    // Skips `protection: (0, 3019)`, and per-zone copies of numastat, which is read from the nodes' own files.
     if key.is_empty() || key.ends_with(b":") || key.starts_with(b"numa_") || value.is_none() {
         return false;
     }
@@ -101,7 +101,7 @@ mod tests {
         series.rows_of(entity)?.last(column)
     }
 
-    /// The shape of 2.6.32, with the watermarks of a 64 GiB node.
+    /// The format of 2.6.32, with the watermarks of a 64 GiB node.
     const OLD: &str = "\
 Node 0, zone      DMA
   pages free     3926
@@ -167,7 +167,8 @@ Node 1, zone   Normal
         assert!(zones.column("count:").is_none() && zones.column("protection:").is_none());
     }
 
-    /// The shape of 4.14 to 6.x: the node's part first, zones without pages, `boost` and `promo` in newer ones.
+    /// The format of 4.14 to 6.x: the node's statistics first, zones without pages, and `boost` and `promo` in newer
+    /// ones.
     const NEW: &str = "\
 Node 0, zone      DMA
   per-node stats
@@ -240,7 +241,7 @@ Node 1, zone   Normal
     }
 
     #[test]
-    fn a_cut_text_gives_what_it_has() {
+    fn a_truncated_text_is_read_as_far_as_it_goes() {
         for end in 0..NEW.len() {
             let (zones, _) = parsed(&NEW[..end]);
             assert!(zones.len() <= 4);

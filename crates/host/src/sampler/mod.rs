@@ -1,8 +1,8 @@
-//! The sampler: a thread of its own that reads the kernel's counters at a steady rate.
+//! The sampler: a thread that reads the kernel's counters at a constant rate.
 //!
-//! It keeps every file open, reads into one buffer and parses into rows whose memory is used again, so that
-//! in steady state it allocates nothing: a sampler that needs memory to look at a machine short of memory
-//! would join the queue that it came to measure.
+//! It keeps all files open, reads into one buffer, and parses into rows whose memory is reused, so that in steady state
+//! it allocates nothing: on a machine short of memory, an allocating sampler would wait in the same queue that it
+//! measures.
 
 mod options;
 mod probe;
@@ -23,7 +23,7 @@ use crate::clock::monotonic_ns;
 use crate::own_cost::thread_cpu_ns;
 use flatwater_recording::{Gap, Series};
 
-/// Rows wait for at most this long to be drained; then samples are dropped and counted.
+/// Rows are kept until they are drained, at most this long; then samples are dropped and counted.
 const BACKLOG_S: u32 = 60;
 
 #[derive(Debug)]
@@ -41,26 +41,26 @@ struct Shared {
     late: AtomicU64,
 }
 
-/// Rows since the last drain, and what went missing meanwhile.
+/// The rows and gaps since the last drain.
 #[derive(Debug, Default)]
 pub struct Drained {
     pub series: Vec<Series>,
     pub gaps: Vec<Gap>,
 }
 
-/// What is left when sampling ends.
+/// The result of the sampler when it stops.
 #[derive(Debug, Default)]
 pub struct SamplerEnd {
     pub drained: Drained,
     pub samples: u64,
-    /// Samples that were not taken in time: the machine did not let us run, or nobody drained.
+    /// Samples not taken in time, because the thread did not run or the rows were not drained.
     pub samples_late: u64,
     /// CPU time of the sampling thread.
     pub cpu_ns: u64,
 }
 
 impl Sampler {
-    /// Opens the files, takes the first sample and the first look at slabinfo, and starts the thread.
+    /// Opens the files, takes the first sample, reads slabinfo once, and starts the thread.
     #[must_use]
     pub fn start(options: &SamplerOptions) -> Sampler {
         let mut probe = Probe::open(options);
@@ -88,7 +88,7 @@ impl Sampler {
         Sampler { shared, spare, thread: thread.ok() }
     }
 
-    /// The rows since the last call; call it once a second.
+    /// Returns the rows since the last call; call it once a second.
     pub fn drain(&mut self) -> Drained {
         self.shared.lock().drain(&mut self.spare)
     }
@@ -98,7 +98,7 @@ impl Sampler {
         self.shared.slabs_wanted.store(true, Ordering::Relaxed);
     }
 
-    /// Ends sampling: a last look at slabinfo, and all rows that are left.
+    /// Stops sampling, reads slabinfo once more, and returns all remaining rows.
     #[must_use]
     pub fn stop(mut self) -> SamplerEnd {
         let cpu_ns = self.join();
@@ -132,7 +132,7 @@ impl Shared {
     }
 }
 
-/// Samples at each multiple of the period after `first_ns`; returns the CPU time that it took.
+/// Samples at each multiple of the period after `first_ns`; returns the CPU time used.
 fn run(shared: &Shared, rate: u32, first_ns: u64) -> u64 {
     let period_ns = 1_000_000_000 / u64::from(rate);
     let mut due_ns = first_ns + period_ns;
@@ -142,7 +142,7 @@ fn run(shared: &Shared, rate: u32, first_ns: u64) -> u64 {
             std::thread::park_timeout(Duration::from_nanos(due_ns - now));
             continue;
         }
-        // Skipped moments are counted and not made up for: two samples at once tell nothing new.
+        // Missed times are counted and not made up for: two samples at once show nothing new.
         let missed = (now - due_ns) / period_ns;
         due_ns += (missed + 1) * period_ns;
         let mut probe = shared.lock();
@@ -159,7 +159,7 @@ fn run(shared: &Shared, rate: u32, first_ns: u64) -> u64 {
     thread_cpu_ns()
 }
 
-/// Keeps this thread off the CPUs that the measured threads are pinned to, if others are left.
+/// Keeps this thread off the CPUs that measured threads are pinned to, if other CPUs are left.
 fn stay_off(avoid: &[u32]) {
     let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return };
     let mut ours = allowed;

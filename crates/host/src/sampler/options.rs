@@ -1,23 +1,23 @@
-//! What to sample and how often.
+//! Options of the sampler.
 
 use std::path::PathBuf;
 
 use super::target::{BlockDevice, TargetCgroup};
 
-/// Faster than this the sampler would be a load of its own.
+/// At a higher rate the sampler would itself be a load.
 pub const HZ_MAX: u32 = 100;
 
 #[derive(Clone, Debug)]
 pub struct SamplerOptions {
-    /// Samples a second, 1 to 100.
+    /// Samples per second, 1 to 100.
     pub hz: u32,
-    /// The target's devices, the one under its file system first.
+    /// The target's devices; the one that holds its file system first.
     pub devices: Vec<BlockDevice>,
     /// The target's memory cgroup, unless it is the root.
     pub cgroup: Option<TargetCgroup>,
-    /// CPUs that measured threads are pinned to: the sampler stays off them where it can.
+    /// CPUs with pinned threads of the workload, which the sampler avoids if it can.
     pub avoid_cpus: Vec<u32>,
-    /// Where /proc and /sys are; `/` but for tests.
+    /// The root of /proc and /sys; other than `/` only in tests.
     pub root: PathBuf,
 }
 

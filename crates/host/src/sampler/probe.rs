@@ -1,4 +1,4 @@
-//! Takes one sample of everything: reads each file and fills the rows of its table.
+//! Takes one sample: reads each file and fills the rows of the file's table.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -13,8 +13,8 @@ use crate::proc::{
 };
 use flatwater_recording::{Gap, Series, Table};
 
-const BEYOND: &str = "values near 2^64, as of a counter that went below zero; no value is taken from them";
-/// With more CPUs than this, each CPU's own line is kept once a second instead of at every sample.
+const BEYOND: &str = "values near 2^64, as from a counter that fell below zero; they are ignored";
+/// With more CPUs than this, the line of each CPU is read once a second instead of in every sample.
 const CPUS_EACH_TIME: usize = 16;
 
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct Probe {
     slabinfo: Option<KernelFile>,
     buffer: Vec<u8>,
     sheets: Sheets,
-    /// Columns of which was said that they stood near 2^64.
+    /// Columns for which values near 2^64 have been reported.
     beyond: BTreeSet<(Table, String)>,
     pub(super) gaps: Vec<Gap>,
     samples: u64,
@@ -33,7 +33,7 @@ pub struct Probe {
     tick_ns: i64,
 }
 
-/// Emptied rows, whose memory the next drain uses again.
+/// Emptied rows, whose memory the next drain reuses.
 #[derive(Debug, Default)]
 pub struct Spare {
     filled: [Filled; SHEETS],
@@ -120,13 +120,13 @@ impl Probe {
         self.samples
     }
 
-    /// The files that are read at every sample.
+    /// The files that are read in every sample.
     #[must_use]
     pub fn paths(&self) -> Vec<PathBuf> {
         self.sources.iter().map(|source| source.file.path().to_owned()).collect()
     }
 
-    /// Reads everything but slabinfo. All rows of one sample carry the same instant.
+    /// Reads all files but slabinfo. All rows of a sample have the same time.
     pub fn sample(&mut self, at_ns: u64) {
         let each_cpu = self.cpus <= CPUS_EACH_TIME || self.samples.is_multiple_of(self.rate);
         self.samples += 1;
@@ -161,20 +161,20 @@ impl Probe {
         }
     }
 
-    /// Makes room for this many samples like those taken so far.
+    /// Reserves memory for this many samples like those taken so far.
     pub fn reserve(&mut self, spare: &mut Spare, samples: usize) {
         for (sheet, filled) in self.sheets.all().into_iter().zip(&mut spare.filled) {
             sheet.reserve(filled, samples);
         }
     }
 
-    /// Whether this many moments are not yet waiting to be drained.
+    /// Whether fewer than `moments` samples wait to be drained.
     #[must_use]
     pub fn has_room(&self, moments: usize) -> bool {
         self.sheets.meminfo.len().max(self.sheets.vmstat.len()) < moments
     }
 
-    /// Takes the rows and gaps that came since the last time.
+    /// Returns the rows and gaps since the last call.
     pub fn drain(&mut self, spare: &mut Spare) -> Drained {
         let mut series: Vec<Series> = Vec::new();
         for (sheet, filled) in self.sheets.all().into_iter().zip(&mut spare.filled) {
@@ -184,7 +184,7 @@ impl Probe {
             }
             let table = sheet.table();
             for column in sheet.take_beyond() {
-                // Once for each column: a counter that went below zero mostly stays there.
+                // Once per column: a counter that fell below zero usually stays there.
                 if self.beyond.insert((table, column.clone())) {
                     self.gaps.push(Gap::new(format!("{}: {column}", table.name()), BEYOND, ""));
                 }
@@ -194,7 +194,7 @@ impl Probe {
     }
 }
 
-/// What all readers of one sample share.
+/// The values that all readers of one sample share.
 struct Moment {
     at_ns: u64,
     each_cpu: bool,

@@ -1,4 +1,4 @@
-//! The list of files to sample on this machine, and what to say about those that it does not have.
+//! Lists the files to sample on this machine, and the gaps for those that it does not have.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::proc::cgroup::{self, CgroupFile};
 use flatwater_recording::schema::writeback;
 use flatwater_recording::{Column, Gap};
 
-/// What a file is, and the row that it fills.
+/// The kind of a file, with the entity whose row it fills.
 #[derive(Clone, Debug)]
 pub(super) enum Reads {
     Zoneinfo,
@@ -23,7 +23,7 @@ pub(super) enum Reads {
     NodeMeminfo(u32),
     Disk(String),
     BdiStats(String),
-    /// A size in /sys/class/bdi that follows the global limit.
+    /// A size in /sys/class/bdi that is derived from the global limit.
     BdiSize(String, Column),
     Cgroup(String, CgroupFile),
 }
@@ -32,14 +32,14 @@ pub(super) enum Reads {
 pub(super) struct Source {
     pub(super) reads: Reads,
     pub(super) file: KernelFile,
-    /// Its failure has been reported.
+    /// Whether its failure has been reported.
     pub(super) failing: bool,
 }
 
-/// Ancestors of the target's cgroup are watched too where they have a limit; deeper nests than this are rare.
+/// Ancestors of the target's cgroup are sampled if they have a limit; cgroups nested deeper than this are rare.
 const ANCESTORS_MAX: usize = 6;
 
-/// Opens everything that is there; the rest becomes gaps.
+/// Opens all files that exist; the others become gaps unless they are optional.
 pub(super) fn open(options: &SamplerOptions) -> (Vec<Source>, Vec<Gap>) {
     let (mut sources, mut gaps) = (Vec::new(), Vec::new());
     for (path, reads, optional) in wanted(options) {
@@ -52,7 +52,7 @@ pub(super) fn open(options: &SamplerOptions) -> (Vec<Source>, Vec<Gap>) {
     (sources, gaps)
 }
 
-/// (path, what it is, whether its absence is nothing to mention).
+/// Triples of (path, kind, whether the file is optional).
 fn wanted(options: &SamplerOptions) -> Vec<(PathBuf, Reads, bool)> {
     let at = |path: &str| options.root.join(path);
     let mut all = vec![
@@ -81,7 +81,7 @@ fn wanted(options: &SamplerOptions) -> Vec<(PathBuf, Reads, bool)> {
     for number in numbers {
         let bdi = at("sys/class/bdi").join(number);
         for (file, column) in [("max_bytes", writeback::MAX_BYTES), ("min_bytes", writeback::MIN_BYTES)] {
-            // Since 6.2; before, max_ratio in the setup says the same.
+            // Since 6.2; before, max_ratio in the setup has the same information.
             all.push((bdi.join(file), Reads::BdiSize(number.to_owned(), column), true));
         }
         let stats = at("sys/kernel/debug/bdi").join(number).join("stats");
@@ -91,7 +91,7 @@ fn wanted(options: &SamplerOptions) -> Vec<(PathBuf, Reads, bool)> {
     all
 }
 
-/// NUMA nodes that are online; none where the kernel has no NUMA support.
+/// The online NUMA nodes; empty if the kernel has no NUMA support.
 pub(crate) fn nodes(root: &Path) -> Vec<u32> {
     let entries = std::fs::read_dir(root.join("sys/devices/system/node"));
     let names = entries.into_iter().flatten().flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -128,17 +128,17 @@ fn has_limit(place: &Path, version: u32) -> bool {
     let files: &[&str] = if version == 1 { &["memory.limit_in_bytes"] } else { &["memory.max", "memory.high"] };
     files.iter().any(|file| {
         let text = std::fs::read_to_string(place.join(file)).unwrap_or_default();
-        // v1 writes the largest page-aligned number for "none", v2 writes `max`.
+        // For "no limit", v1 shows the largest page-aligned number and v2 `max`.
         text.trim().parse::<i64>().is_ok_and(|limit| limit < 1 << 60)
     })
 }
 
-/// What to tell about a file that cannot be opened or read.
+/// The gap for a file that cannot be opened or read.
 pub(super) fn gap(path: &Path, reads: &Reads, error: &io::Error) -> Gap {
     let denied = error.kind() == io::ErrorKind::PermissionDenied;
     let remedy = match reads {
         _ if denied => "run as root",
-        Reads::Pressure(_) => "needs Linux 4.20 with CONFIG_PSI; where it is compiled in but off, boot with psi=1",
+        Reads::Pressure(_) => "needs Linux 4.20 with CONFIG_PSI; if it is compiled in but disabled, boot with psi=1",
         Reads::BdiStats(_) => "as root: mount -t debugfs none /sys/kernel/debug",
         Reads::Numastat(_) | Reads::NodeMeminfo(_) => "needs a kernel with CONFIG_NUMA",
         Reads::Cgroup(..) => "the cgroup was removed, or its memory controller is off; see cgroup.controllers",

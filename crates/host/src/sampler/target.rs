@@ -1,4 +1,4 @@
-//! Which devices and which cgroup a target uses.
+//! Finds the devices and the cgroup of a target.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,20 +8,21 @@ use std::path::{Path, PathBuf};
 
 use crate::proc::mounts::{self, Mount};
 
-/// A block device, `vda` with number `254:0`.
+/// A block device, such as `vda` with number `254:0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockDevice {
     pub name: String,
     pub number: String,
-    /// The whole disk, whose queue and bdi settings apply: `vda` for `vda1`.
+    /// The whole disk, to which queue and bdi settings apply: `vda` for `vda1`.
     pub disk: String,
     pub disk_number: String,
 }
 
-/// Devices below devices (device-mapper, RAID, loop files) are followed this deep.
+/// Follow stacked devices (device-mapper, RAID, loop files) at most this deep.
 const DEPTH_MAX: usize = 4;
 
-/// The device that holds this path, and those that it is made of, if any device does (not tmpfs, not NFS).
+/// The device that holds this path, followed by the devices below it; empty for file systems without a device (tmpfs,
+/// NFS).
 #[must_use]
 pub fn devices_of(path: &Path) -> Vec<BlockDevice> {
     let mut found = Vec::new();
@@ -37,7 +38,7 @@ fn follow(path: &Path, depth: usize, found: &mut Vec<BlockDevice>) {
         add(device, depth, found);
         return;
     }
-    // btrfs and overlayfs give their files numbers that belong to no device: the mount that holds the path tells more.
+    // btrfs and overlayfs use device numbers of no device; use the mount that contains the path.
     let Ok(mounts) = mounts::read() else { return };
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     match holder(&mounts, &path) {
@@ -51,16 +52,16 @@ fn follow(path: &Path, depth: usize, found: &mut Vec<BlockDevice>) {
     }
 }
 
-/// What a mount's files are on.
+/// Where the files of a mount are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Holder {
     /// `/dev/sda2`.
     Device(PathBuf),
-    /// The folder of another file system: where an overlay keeps what is written.
+    /// A directory on another file system: the upper directory of an overlay.
     Folder(PathBuf),
 }
 
-/// What holds this path.
+/// Where this path is stored.
 fn holder(mounts: &[Mount], path: &Path) -> Option<Holder> {
     let mount = mounts::above(mounts, path)?;
     if mount.kind == "overlay" {
@@ -104,25 +105,25 @@ fn number_of(source: &Path) -> Option<String> {
 /// The memory cgroup of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetCgroup {
-    /// As /proc/PID/cgroup has it, `/jobs/feed`.
+    /// The path in /proc/PID/cgroup, such as `/jobs/feed`.
     pub name: String,
-    /// 1 or 2.
+    /// The cgroup version, 1 or 2.
     pub version: u32,
-    /// Directory with the memory.* files.
+    /// The directory with the memory.* files.
     pub memory: PathBuf,
-    /// Directory with cpu.stat, where the cpu controller is another hierarchy (v1).
+    /// The directory with cpu.stat, if the cpu controller is in another hierarchy (v1).
     pub cpu: Option<PathBuf>,
 }
 
 impl TargetCgroup {
-    /// The memory cgroup of a process; none if it is in the root, where there are no limits.
+    /// The memory cgroup of a process; `None` for the root cgroup, which has no limits.
     #[must_use]
     pub fn of_process(pid: u32) -> Option<TargetCgroup> {
         let membership = crate::proc::text::read(format!("/proc/{pid}/cgroup")).ok()?;
         TargetCgroup::from_texts(&membership, &mounts::read().ok()?)
     }
 
-    /// A directory that somebody named (`--cgroup`), or that was made for a run.
+    /// The memory cgroup of a directory that the user named (`--cgroup`) or that was made for a run.
     #[must_use]
     pub fn at(directory: &Path) -> Option<TargetCgroup> {
         let version = [(2, "memory.current"), (1, "memory.usage_in_bytes")];
@@ -149,7 +150,7 @@ impl TargetCgroup {
         };
         let place = |path: &str, hierarchy: Hierarchy<'_>| {
             let (root, point) = mount_of(mounts, hierarchy)?;
-            // In a container the mount shows a part of the hierarchy only.
+            // In a container the mount shows only a part of the hierarchy.
             let below = Path::new(path).strip_prefix(root).unwrap_or(Path::new(path.trim_start_matches('/')));
             Some(point.join(below))
         };
@@ -173,7 +174,7 @@ fn has(list: &str, item: &str) -> bool {
     list.split(',').any(|one| one == item)
 }
 
-/// (root within the hierarchy, mount point) of a cgroup mount.
+/// The pair (root within the hierarchy, mount point) of a cgroup mount.
 fn mount_of<'a>(mounts: &'a [Mount], hierarchy: Hierarchy<'_>) -> Option<(&'a Path, &'a Path)> {
     let found = mounts.iter().find(|mount| match hierarchy {
         Hierarchy::V1(controller) => mount.kind == "cgroup" && mount.has(controller),
@@ -197,15 +198,15 @@ mod tests {
 43 20 0:33 / /srv/data/nfs rw - nfs4 server:/x rw
 ";
 
-    /// Fault 5 of the kernels' matrix: no device was named for btrfs and overlay.
+    /// Fault 5 of the kernel matrix: no device was found for btrfs and overlay.
     #[test]
-    fn files_without_a_device_of_their_own_have_that_of_their_mount() {
+    fn btrfs_and_overlay_have_the_device_of_their_mount() {
         let mounts = of_mountinfo(MOUNTS.as_bytes());
         let held = |path: &str| holder(&mounts, Path::new(path));
         assert_eq!(held("/srv/data/journal"), Some(Holder::Device("/dev/vdb".into())));
         let merged = "/var/lib/docker/overlay2/ab/merged/var/log";
         assert_eq!(held(merged), Some(Holder::Folder(PathBuf::from("/srv/data/up per"))));
-        assert_eq!(held("/srv/database"), Some(Holder::Device("/dev/vda1".into())), "a name that only begins alike");
+        assert_eq!(held("/srv/database"), Some(Holder::Device("/dev/vda1".into())), "only the prefix matches");
         assert_eq!((held("/tmp/x"), held("/srv/data/nfs/x")), (None, None));
     }
 
@@ -217,7 +218,7 @@ mod tests {
     const V2_MOUNTS: &str = "26 20 0:23 /docker/abc /sys/fs/cgroup ro,nosuid - cgroup2 cgroup rw,nsdelegate\n";
 
     #[test]
-    fn v1_v2_and_hybrid_are_told_apart() {
+    fn v1_v2_and_hybrid_are_distinguished() {
         let hybrid = TargetCgroup::from_texts(
             "4:memory:/jobs/feed\n1:cpu,cpuacct:/\n0::/jobs\n",
             &of_mountinfo(V1_MOUNTS.as_bytes()),
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_has_no_limits_to_watch() {
+    fn the_root_cgroup_is_not_sampled() {
         assert_eq!(TargetCgroup::from_texts("0::/\n", &of_mountinfo(V2_MOUNTS.as_bytes())), None);
         assert_eq!(TargetCgroup::from_texts("4:memory:/\n0::/\n", &of_mountinfo(V1_MOUNTS.as_bytes())), None);
         assert_eq!(TargetCgroup::from_texts("", &[]), None);

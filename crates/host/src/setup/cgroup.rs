@@ -1,6 +1,6 @@
-//! Control groups made for one run: created, limited, entered, and removed when the run ends.
+//! Creates cgroups for one run, sets their limits, and moves processes into them.
 //!
-//! Both generations, controller by controller: machines exist that have memory in v1 and cpu in v2.
+//! Versions 1 and 2 are handled per controller, since some machines have memory in v1 and cpu in v2.
 
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -17,34 +17,35 @@ pub enum Version {
     V2,
 }
 
-/// A cgroup that we made, as a journal names it: within the mount of a controller, wherever that is when it is undone.
+/// A cgroup made by a run, as a journal names it: relative to the mount of a controller, wherever that is mounted when
+/// it is undone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CgroupDir {
     controller: String,
     parent: PathBuf,
     name: String,
-    /// The one that our process came from.
+    /// The cgroup that the run's process came from.
     origin: PathBuf,
 }
 
-/// A limit of a device that we set, as a journal names it.
+/// A device limit set by a run, as a journal names it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Throttle {
     key: String,
     device: String,
-    /// v2: the cgroup whose `io.max` holds it; v1: the root's own file.
+    /// In v2 the cgroup whose `io.max` contains the limit; in v1 `None`, for the root cgroup's file.
     cgroup: Option<CgroupDir>,
 }
 
-/// `below` under `mount`, if it leads nowhere else and is a control group's directory.
+/// The path `below` under `mount`, if it has only plain components and is a cgroup directory (or does not exist).
 fn within(mount: &Path, below: &Path) -> Option<PathBuf> {
     let plain = below.components().all(|part| matches!(part, Component::Normal(_)));
     let path = mount.join(below);
     (plain && (!path.exists() || is_cgroup(&path))).then_some(path)
 }
 
-/// Whether this directory is one of a control group's file system, v1 or v2: anybody can make a directory with a file
-/// called `cgroup.procs`.
+/// Whether this directory is on a cgroup file system, v1 or v2. Its files prove nothing: any user can create a
+/// directory with a file named `cgroup.procs`.
 #[must_use]
 pub fn is_cgroup(path: &Path) -> bool {
     /// include/uapi/linux/magic.h.
@@ -54,7 +55,7 @@ pub fn is_cgroup(path: &Path) -> bool {
 }
 
 impl CgroupDir {
-    /// Its directory and that of its origin; `None` where the journal names no cgroup of ours.
+    /// The directories of the cgroup and the origin; `None` if the name is not one that flatwater creates.
     #[must_use]
     pub fn paths(&self) -> Option<(PathBuf, PathBuf)> {
         let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -67,7 +68,7 @@ impl CgroupDir {
     }
 }
 
-/// `cgroup.write_bps` and the like: the v1 file, and the v2 word.
+/// The v1 file and the v2 key of `cgroup.write_bps` and the like.
 fn throttle_names(key: &str) -> Option<(&'static str, &'static str)> {
     Some(match key {
         "cgroup.write_bps" => ("blkio.throttle.write_bps_device", "wbps"),
@@ -79,7 +80,7 @@ fn throttle_names(key: &str) -> Option<(&'static str, &'static str)> {
 }
 
 impl Throttle {
-    /// The file that holds the limit, and the line that takes it out; `None` where the journal names none.
+    /// The file with the limit and the line that removes it; `None` if the record is malformed or the cgroup is gone.
     #[must_use]
     pub fn clearing(&self) -> Option<(PathBuf, String)> {
         let (v1_name, v2_key) = throttle_names(&self.key)?;
@@ -96,34 +97,34 @@ impl Throttle {
     }
 }
 
-/// A directory that we made, and for which controllers.
+/// A cgroup that the run made, and the controller.
 #[derive(Clone, Debug)]
 struct Made {
     dir: PathBuf,
-    /// As a journal names it.
+    /// As named in the journal.
     named: CgroupDir,
     version: Version,
     controller: String,
 }
 
-/// The cgroups of one run: one in v2 at most, one for each controller's hierarchy in v1.
+/// The cgroups of one run: at most one in v2, one per controller's hierarchy in v1.
 #[derive(Clone, Debug, Default)]
 pub struct Cgroups {
     made: Vec<Made>,
 }
 
-/// Where a controller is, by the mounts and /proc/self/cgroup.
+/// Where a controller is mounted, from the mounts and /proc/self/cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
     version: Version,
     mount: PathBuf,
-    /// The cgroup that this process is in.
+    /// The cgroup of this process.
     own: PathBuf,
 }
 
 fn below(mount: &Path, path: &str) -> PathBuf {
     let own = mount.join(path.trim_start_matches('/'));
-    // In a container the path may be named from another root than the mount's.
+    // In a container the path may be relative to another root than the mount's.
     if own.is_dir() { own } else { mount.to_owned() }
 }
 
@@ -163,7 +164,7 @@ fn place(controller: &str) -> Result<Place, SetupError> {
 }
 
 impl Cgroups {
-    /// The cgroup of this controller, made now if this run has none yet. `blkio` is `io` in v2.
+    /// The cgroup for this controller, created now if the run has none yet. `blkio` is `io` in v2.
     fn ensure(&mut self, controller: &str, log: &mut UndoLog) -> Result<Made, SetupError> {
         if let Some(made) = self.made.iter().find(|made| made.controller == controller) {
             return Ok(made.clone());
@@ -179,7 +180,7 @@ impl Cgroups {
         Ok(made)
     }
 
-    /// Sets a limit that belongs to the cgroup itself. `value` is in the knob's unit; 0 is no limit.
+    /// Sets a limit of the cgroup. `value` is in the knob's unit; 0 means no limit.
     pub fn set(&mut self, key: &str, value: &str, log: &mut UndoLog) -> Result<PathBuf, SetupError> {
         let controller = if key == "cgroup.cpu_quota_us" { "cpu" } else { "memory" };
         let made = self.ensure(controller, log)?;
@@ -189,7 +190,7 @@ impl Cgroups {
             ("cgroup.memory_limit", Version::V1) => ("memory.limit_in_bytes", or("-1")),
             ("cgroup.memory_limit", Version::V2) => ("memory.max", or("max")),
             ("cgroup.memory_high", Version::V2) => ("memory.high", or("max")),
-            // Protection, where no limit is none at all.
+            // Protection, for which 0 means none.
             ("cgroup.memory_low", Version::V2) => ("memory.low", value.to_owned()),
             ("cgroup.memory_min", Version::V2) => ("memory.min", value.to_owned()),
             ("cgroup.soft_limit", Version::V1) => ("memory.soft_limit_in_bytes", or("-1")),
@@ -210,15 +211,15 @@ impl Cgroups {
         Ok(file)
     }
 
-    /// Limits I/O to a device. v1 throttles at the root, because writeback is done by kernel threads that are in
-    /// the root cgroup there: so only a device that is ours alone may be throttled.
+    /// Limits the I/O to a device. v1 throttles in the root cgroup, because kernel threads there do the writeback; so
+    /// only a device that belongs to the run may be throttled.
     pub fn throttle(&mut self, key: &str, value: &str, device: &str, log: &mut UndoLog) -> Result<(), SetupError> {
         let Some((v1_name, v2_key)) = throttle_names(key) else { return Ok(()) };
         let place = place("blkio")?;
         let (file, line, cgroup) = match place.version {
             Version::V1 => (place.mount.join(v1_name), format!("{device} {value}"), None),
             Version::V2 => {
-                // Writeback is charged to the owner of the pages only where both controllers are on (cgwb).
+                // Writeback is charged to the owner of the pages only if both controllers are enabled (cgwb).
                 self.ensure("memory", log)?;
                 let made = self.ensure("blkio", log)?;
                 let limit = if value == "0" { "max" } else { value };
@@ -229,7 +230,7 @@ impl Cgroups {
             let parent = file.parent().and_then(Path::parent).unwrap_or(&place.mount);
             return Err(SetupError::Impossible {
                 what: format!("set {key}"),
-                why: format!("{} passes no io controller on", parent.display()),
+                why: format!("{} does not enable the io controller for its children", parent.display()),
                 next: format!("run `echo +io > {}/cgroup.subtree_control`", parent.display()),
             });
         }
@@ -238,7 +239,7 @@ impl Cgroups {
         std::fs::write(&file, line).map_err(|source| SetupError::file("write", &file, source))
     }
 
-    /// The `cgroup.procs` files that a process writes its id into to join.
+    /// The `cgroup.procs` files to which a process writes its id to join.
     #[must_use]
     pub fn procs(&self) -> Vec<PathBuf> {
         let mut files: Vec<PathBuf> = self.made.iter().map(|made| made.dir.join("cgroup.procs")).collect();
@@ -257,7 +258,7 @@ fn record(log: &mut UndoLog, undo: Undo) -> Result<(), SetupError> {
     log.record(undo).map_err(|source| SetupError::file("write", path, source))
 }
 
-/// Lowering a limit under what is in use has to reclaim first and may be refused for a moment.
+/// Writes a limit. Lowering it below the current use must reclaim first and may fail with EBUSY for a while.
 fn write_limit(file: &Path, text: &str) -> io::Result<()> {
     let mut last = Ok(());
     for _ in 0..20 {
@@ -274,7 +275,7 @@ fn write_limit(file: &Path, text: &str) -> io::Result<()> {
 
 fn make(place: &Place, controller: &str, log: &mut UndoLog) -> Result<(PathBuf, CgroupDir), SetupError> {
     let parent = match place.version {
-        // Inside our own, so that a limit that was put on us continues holding.
+        // Inside the process's own cgroup, so that existing limits on it still apply.
         Version::V1 => place.own.clone(),
         Version::V2 => v2_parent(place)?,
     };
@@ -290,23 +291,26 @@ fn make(place: &Place, controller: &str, log: &mut UndoLog) -> Result<(PathBuf, 
     Ok((dir, named))
 }
 
-/// Controllers that a group of ours may be asked for.
+/// The controllers that a run's cgroup may need.
 const CONTROLLERS: [&str; 3] = ["memory", "io", "cpu"];
 
-/// In v2 a cgroup with processes of its own cannot pass controllers on (the root can): so ours is made beside the one we are in, at
-/// the nearest place that passes them on. Slices are systemd's own: it alone makes groups there, and takes away what it does not
-/// know. A scope or service that has groups below it was handed over with all that is in it (Delegate=), and so was the root of
-/// a container.
+/// Selects the parent of a v2 cgroup. A v2 cgroup with processes cannot enable controllers for its children (except the
+/// root), so the new cgroup is created beside this process's own, at the nearest ancestor that enables them. Slices are
+/// skipped: only systemd creates cgroups there, and it removes unknown ones. A scope or service with child cgroups was
+/// delegated with everything in it (Delegate=), as was the root of a container.
 fn v2_parent(place: &Place) -> Result<PathBuf, SetupError> {
     let passed_on = |dir: &Path| std::fs::read_to_string(dir.join("cgroup.subtree_control")).unwrap_or_default();
     parent_of(place, passed_on).ok_or_else(|| SetupError::Impossible {
         what: "make a memory cgroup".to_owned(),
-        why: format!("no cgroup above {}, slices apart, passes the memory controller on", place.own.display()),
+        why: format!(
+            "no cgroup above {} (except slices) enables the memory controller for its children",
+            place.own.display()
+        ),
         next: format!("run `echo +memory +io +cpu > {}/cgroup.subtree_control`", place.mount.display()),
     })
 }
 
-/// The nearest that passes all controllers on, else the nearest that passes memory on.
+/// The nearest ancestor that enables all controllers, else the nearest that enables memory.
 fn parent_of(place: &Place, passed_on: impl Fn(&Path) -> String) -> Option<PathBuf> {
     let above = if place.own == place.mount { place.own.as_path() } else { place.own.parent().unwrap_or(&place.mount) };
     let is_slice = |dir: &Path| dir != place.mount && dir.extension().is_some_and(|extension| extension == "slice");
@@ -330,7 +334,7 @@ mod tests {
 
     use super::{Place, Version, parent_of, place_of};
 
-    /// Where a group of ours is made for a process in `own`, if these cgroups pass these controllers on.
+    /// The parent of a new cgroup for a process in `own`, if these cgroups enable these controllers.
     fn parent(own: &str, passing: &[(&str, &str)]) -> Option<String> {
         let mount = PathBuf::from("/cg");
         let place = Place { version: Version::V2, own: mount.join(own), mount: mount.clone() };
@@ -344,24 +348,28 @@ mod tests {
     const ALL: &str = "cpuset cpu io memory pids";
 
     #[test]
-    fn systemds_slices_are_left_alone() {
+    fn slices_of_systemd_are_skipped() {
         let machine = [("", ALL), ("user.slice", ALL), ("user.slice/user-0.slice", ALL)];
         assert_eq!(parent("user.slice/user-0.slice/session-1.scope", &machine).as_deref(), Some(""));
-        assert_eq!(parent("system.slice/cron.service", &[("system.slice", ALL)]), None, "the root passes nothing on");
+        assert_eq!(
+            parent("system.slice/cron.service", &[("system.slice", ALL)]),
+            None,
+            "the root enables no controller"
+        );
     }
 
     #[test]
-    fn what_was_handed_over_is_not_left() {
+    fn a_delegated_cgroup_is_used() {
         let delegated = [("", ALL), ("system.slice", ALL), ("system.slice/run-1.scope", ALL)];
         let own = parent("system.slice/run-1.scope/main", &delegated);
         assert_eq!(own.as_deref(), Some("system.slice/run-1.scope"));
-        // A container whose root has processes of its own, and one that was prepared.
+        // A container whose root has processes, and one that was prepared.
         assert_eq!(parent("", &[]), None);
         assert_eq!(parent("", &[("", "memory")]).as_deref(), Some(""));
     }
 
     #[test]
-    fn a_place_that_passes_all_controllers_on_is_preferred() {
+    fn an_ancestor_that_enables_all_controllers_is_preferred() {
         let passing = [("", ALL), ("jobs", "memory pids")];
         assert_eq!(parent("jobs/a", &passing).as_deref(), Some(""));
         assert_eq!(parent("jobs/a", &passing[1..]).as_deref(), Some("jobs"));
@@ -372,7 +380,7 @@ mod tests {
         34 30 0:30 / /nowhere rw - cgroup2 cgroup2 rw\n";
 
     #[test]
-    fn a_journal_reaches_no_directory_but_cgroups_of_ours() {
+    fn a_journal_can_name_only_cgroups_of_flatwater() {
         let dir = |parent: &str, name: &str| {
             let (controller, origin) = ("memory".to_owned(), "".into());
             super::CgroupDir { controller, parent: parent.into(), name: name.to_owned(), origin }.paths()
@@ -386,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_is_found_by_its_mount_and_our_line() {
+    fn a_controller_is_found_by_its_mount_and_own_cgroup() {
         let mounts = crate::proc::mounts::of_mountinfo(MOUNTS.as_bytes());
         let place = place_of("cpu", &mounts, "2:cpu,cpuacct:/\n0::/user\n").expect("v1");
         assert_eq!((place.version, place.mount.to_str()), (Version::V1, Some("/tmp")));

@@ -1,4 +1,4 @@
-//! Knobs as files: where each lies, what it holds, how it is set.
+//! Knobs that are files: their paths, their values, and how to set and restore them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,18 +17,18 @@ pub struct Device {
     pub number: String,
     /// `loop3`.
     pub name: String,
-    /// A loop device made for this run: nobody else uses it.
+    /// Whether this is a loop device made for this run, which no other program uses.
     pub own: bool,
 }
 
 impl Device {
-    /// The device that holds this directory; `None` where there is none (tmpfs, overlay, btrfs).
+    /// The device of this directory's file system; `None` if it has none (tmpfs, overlay, btrfs).
     #[must_use]
     pub fn of(dir: &Path, own: bool) -> Option<Device> {
         let stat = rustix::fs::stat(dir).ok()?;
         let number = format!("{}:{}", rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
         let link = std::fs::canonicalize(Path::new("/sys/dev/block").join(&number)).ok()?;
-        // Queue and bdi belong to the whole disk, not to its partition.
+        // Queue and bdi belong to the whole disk, not to the partition.
         let disk = if link.join("partition").exists() { link.parent()?.to_owned() } else { link };
         let number = std::fs::read_to_string(disk.join("dev")).ok()?.trim().to_owned();
         let name = disk.file_name()?.to_string_lossy().into_owned();
@@ -36,7 +36,7 @@ impl Device {
     }
 }
 
-/// The file of a knob; `None` for places that are no file of the running kernel.
+/// The file of a knob; `None` for knobs that are not files of the running kernel.
 #[must_use]
 pub fn file_of(knob: &Knob, device: Option<&Device>) -> Option<PathBuf> {
     let tail = knob.key.split_once('.').map_or(knob.key, |(_, tail)| tail);
@@ -50,14 +50,14 @@ pub fn file_of(knob: &Knob, device: Option<&Device>) -> Option<PathBuf> {
     }
 }
 
-/// A knob's file, by the knob: the only files that a journal can have written are those of this list.
+/// A knob's file, identified by the knob, so that a journal can name only files of this list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnobFile {
     key: String,
-    /// `7:3`, for knobs of a device.
+    /// The device number, such as `7:3`, for knobs of a device.
     #[serde(default)]
     device: Option<String>,
-    /// The neighbour that keeps the knob's value in parts of a million.
+    /// The neighbouring file with the knob's value in parts per million.
     #[serde(default)]
     fine: bool,
 }
@@ -68,7 +68,7 @@ impl KnobFile {
         KnobFile { key: key.to_owned(), device: device.map(|device| device.number.clone()), fine: false }
     }
 
-    /// `None` where the knob is unknown, has no file, or its device is none.
+    /// `None` if the knob is unknown or has no file, or if the device number is malformed.
     #[must_use]
     pub fn path(&self) -> Option<PathBuf> {
         let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -84,7 +84,7 @@ impl KnobFile {
         if self.fine { fine_of(&self.key).map(|name| file.with_file_name(name)) } else { Some(file) }
     }
 
-    /// Its last part, for people.
+    /// The file name, for messages.
     #[must_use]
     pub fn name(&self) -> String {
         let path = self.path().unwrap_or_default();
@@ -100,7 +100,8 @@ fn fine_of(key: &str) -> Option<&'static str> {
     }
 }
 
-/// What a knob's file holds, in the spelling that it takes: the chosen word of `a [b] c`, tabs as spaces.
+/// Reads the value of a knob's file, in the form in which it can be written: the selected word of `a [b] c`, tabs as
+/// spaces.
 pub fn read(file: &Path) -> io::Result<String> {
     let text = std::fs::read_to_string(file)?;
     let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(chosen, _)| chosen);
@@ -108,12 +109,12 @@ pub fn read(file: &Path) -> io::Result<String> {
 }
 
 pub fn write(file: &Path, value: &str) -> io::Result<()> {
-    // One write() of the whole value: sysfs takes each call as a value of its own.
+    // A single write(), because sysfs takes each write as a complete value.
     std::fs::write(file, value)
 }
 
-/// Every knob that can be read on this machine, for the recording's header. A knob that this kernel does not
-/// have is absent; one that exists and cannot be read is a gap.
+/// Reads every knob on this machine, for the recording's header. A knob that this kernel does not have is absent; one
+/// that exists but cannot be read becomes a gap.
 #[must_use]
 pub fn observe(device: Option<&Device>) -> (Setup, Vec<Gap>) {
     let (mut setup, mut gaps) = (Setup::default(), Vec::new());
@@ -128,8 +129,8 @@ pub fn observe(device: Option<&Device>) -> (Setup, Vec<Gap>) {
     (setup, gaps)
 }
 
-/// Knobs of which the kernel keeps only one: setting either clears the other, and 0 cannot be written to the
-/// one in bytes (mm/page-writeback.c: dirty_bytes_handler, dirty_bytes_min is two pages).
+/// Pairs of knobs of which the kernel uses only one: setting one clears the other, and 0 cannot be written to the one
+/// in bytes (mm/page-writeback.c: dirty_bytes_handler, dirty_bytes_min is two pages).
 const COUPLED: &[(&str, &str)] =
     &[("vm.dirty_bytes", "vm.dirty_ratio"), ("vm.dirty_background_bytes", "vm.dirty_background_ratio")];
 
@@ -137,7 +138,7 @@ fn partner(key: &str) -> Option<&'static str> {
     COUPLED.iter().find_map(|&(a, b)| if a == key { Some(b) } else { (b == key).then_some(a) })
 }
 
-/// How to take back setting `knob` from what it holds now to `new`.
+/// How to undo setting `knob` from its current value to `new`.
 pub fn undo_of(knob: &Knob, file: &Path, new: &str, device: Option<&Device>) -> io::Result<KnobUndo> {
     let own = device.is_some_and(|device| device.own) && matches!(knob.place, KnobPlace::Queue | KnobPlace::Bdi);
     let held = read(file)?;
@@ -157,8 +158,8 @@ pub fn undo_of(knob: &Knob, file: &Path, new: &str, device: Option<&Device>) -> 
         undo.old = read(&file)?;
         undo.restore_file = KnobFile::of(knob.key, device);
     }
-    // Kept as a share of the dirty limit (mm/page-writeback.c: bdi_set_max_bytes, 6.2): reading max_bytes back
-    // gives another number whenever memory changes, and max_ratio rounds. Parts of a million are exact.
+    // The kernel keeps this limit as a share of the dirty limit (mm/page-writeback.c: bdi_set_max_bytes, 6.2).
+    // max_bytes reads back differently whenever memory changes, and max_ratio is rounded; parts per million are exact.
     if let Some(file) = fine_of(knob.key).map(|name| file.with_file_name(name)).filter(|file| file.exists()) {
         undo.old = read(&file)?;
         undo.restore_file = KnobFile { fine: true, ..KnobFile::of(knob.key, device) };
@@ -166,11 +167,11 @@ pub fn undo_of(knob: &Knob, file: &Path, new: &str, device: Option<&Device>) -> 
     Ok(undo)
 }
 
-/// What the journal is to say once the knob is set, if the kernel made something else of the value: it rounds some
-/// (nr_requests), fills others up (lowmem_reserve_ratio), and keeps max_bytes as a share of the dirty limit. Else
-/// its own rounding would look like somebody else's change.
+/// The journal's amendment after a knob was set, if the kernel stored another value: it rounds some (nr_requests),
+/// completes others (lowmem_reserve_ratio), and keeps max_bytes as a share of the dirty limit. Without it, the kernel's
+/// rounding would look like another process's change.
 pub fn amendment(undo: &KnobUndo) -> io::Result<Option<KnobUndo>> {
-    // Where the share is what is restored, the share is what tells another's change.
+    // If the share is restored, the share also shows whether another process changed it.
     let by_share = undo.restore_file != undo.file && undo.key.starts_with("bdi.");
     let file = if by_share { &undo.restore_file } else { &undo.file };
     let holds = read(&file.path().ok_or(io::ErrorKind::NotFound)?)?;
@@ -178,7 +179,7 @@ pub fn amendment(undo: &KnobUndo) -> io::Result<Option<KnobUndo>> {
     Ok(differs.then(|| KnobUndo { file: file.clone(), new: holds, amends: true, ..undo.clone() }))
 }
 
-/// A value for people: sizes as sizes, the rest as the kernel spells it.
+/// A value for messages: sizes with units, others as the kernel prints them.
 #[must_use]
 pub fn told(key: &str, value: &str) -> String {
     let size = flatwater_recording::knob::find(key).ok().filter(|knob| matches!(knob.kind, KnobKind::Size { .. }));
@@ -194,7 +195,7 @@ mod tests {
     use flatwater_recording::knob::find;
 
     #[test]
-    fn the_chosen_word_is_the_value_and_tabs_are_spaces() {
+    fn the_selected_word_is_the_value_and_tabs_are_spaces() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("knob");
         for (held, value) in
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_in_bytes_is_taken_back_through_the_ratio_that_it_replaced() {
+    fn a_limit_in_bytes_is_undone_through_the_ratio_that_it_replaced() {
         let knob = find("vm.dirty_bytes").expect("a knob");
         let file = file_of(knob, None).expect("a sysctl");
         if std::fs::read_to_string(&file).is_ok_and(|held| held.trim() == "0") {
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_reaches_no_file_but_those_of_knobs() {
+    fn a_journal_can_name_only_files_of_knobs() {
         let file = |key: &str, device: Option<&str>, fine| {
             KnobFile { key: key.into(), device: device.map(str::to_owned), fine }.path()
         };

@@ -1,12 +1,13 @@
-//! The only part of flatwater that changes the machine: settings, cgroups, loop devices, mounts, and the directory that
-//! a run's files are in.
+//! The only module that changes the machine: settings, cgroups, loop devices, mounts, and the directory with a run's
+//! files.
 //!
-//! Every change is printed and journalled to disk before it is made. Everything is taken back, last first, when
-//! an `Applied` is restored or dropped (also on errors and signals, which end the run in order), and after
-//! kill -9 by `recover` at the next start. What somebody else changed meanwhile is left alone, loudly.
+//! Each change is printed, and recorded in a journal on disk, before it is made. All changes are undone, last first,
+//! when an `Applied` is restored or dropped (also after errors and signals, which end the run in order), and after kill
+//! -9 by `recover` at the next start. A setting that another process has changed in between is left alone, with a
+//! message.
 //!
-//! Knobs that the whole machine shares are set only with `--apply`; a cgroup, loop device or mount made for the
-//! run touches nothing that exists and needs no leave.
+//! Settings that the whole machine shares need `--apply`. A cgroup, loop device or mount made for the run affects
+//! nothing else and needs no permission.
 
 pub mod cgroup;
 pub mod knobs;
@@ -58,30 +59,30 @@ impl SetupError {
     }
 }
 
-/// What a setup is made for.
+/// Where and how a setup is applied.
 #[derive(Clone, Debug)]
 pub struct SetupContext {
-    /// Directory in which the run's own is made (and its loop device's image).
+    /// The directory in which the run's own directory (and its loop device's image) is created.
     pub dir: PathBuf,
-    /// Of the scenario: part of the names of what is made.
+    /// The scenario's name, which becomes part of the names of created files.
     pub name: String,
-    /// Leave to set knobs that the whole machine shares.
+    /// Permission to change settings that the whole machine shares (`--apply`).
     pub apply: bool,
-    /// Leave the run's files where they are.
+    /// Keep the run's files.
     pub keep: bool,
 }
 
-/// A knob's change, made or withheld.
+/// A change of a setting, made or withheld.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     pub key: String,
-    /// What it held before; `None` for what did not exist before (a limit of a new cgroup).
+    /// The value before; `None` if the setting did not exist (a limit of a new cgroup).
     pub old: Option<String>,
     pub new: String,
 }
 
 impl Change {
-    /// The change as a recording keeps it.
+    /// The change as an event of a recording.
     #[must_use]
     pub fn event(&self) -> EventKind {
         let old = knobs::told(&self.key, self.old.as_deref().unwrap_or("none"));
@@ -99,18 +100,18 @@ impl std::fmt::Display for Change {
     }
 }
 
-/// A setup in force. Dropping it restores everything.
+/// An applied setup. Dropping it restores everything.
 pub struct Applied {
     journal: Option<UndoLog>,
     cgroups: Cgroups,
     device: Option<Device>,
-    /// `None` only until it is made, and while all is taken back: a handle would keep its mount busy.
+    /// `None` until the directory is made and after everything is undone: an open handle would keep its mount busy.
     work: Option<Dir>,
     work_dir: PathBuf,
     apply: bool,
     changes: Vec<Change>,
     withheld: Vec<Change>,
-    /// What the user asked to keep, for the last line.
+    /// The files that the user asked to keep, for the last message.
     kept: Option<PathBuf>,
     log: Log,
 }
@@ -125,11 +126,11 @@ impl std::fmt::Debug for Applied {
 }
 
 impl Applied {
-    /// Makes what the setup asks for: work directory, volume, cgroup, knobs, in this order. On an error
-    /// everything made so far is taken back.
+    /// Creates what the setup requests, in this order: volume, work directory, cgroup, knobs. After an error everything
+    /// made so far is undone.
     pub fn apply(setup: &Setup, context: &SetupContext, log: Log) -> Result<Applied, SetupError> {
         std::fs::create_dir_all(&context.dir).map_err(|source| SetupError::file("make", &context.dir, source))?;
-        // Absolute: a restore after kill -9 runs from somewhere else.
+        // Absolute, because a restore after kill -9 runs in another directory.
         let dir =
             std::fs::canonicalize(&context.dir).map_err(|source| SetupError::file("find", &context.dir, source))?;
         let dir = Dir::open(&dir)?;
@@ -150,7 +151,7 @@ impl Applied {
         };
         let (cgroups, apply) = (Cgroups::default(), context.apply);
         let image = dir.path().join(format!("{name}.img"));
-        // On a volume all of it goes with the volume.
+        // On a volume, all files go away with the volume.
         let (parent, work_name, device, recorded) = match volume {
             Some(volume) => (volume.work, "work".to_owned(), volume.device, false),
             None => {
@@ -178,7 +179,7 @@ impl Applied {
         Ok(applied)
     }
 
-    /// Lets go of `parent`: on an error what was made so far is taken back next, and a handle keeps a mount busy.
+    /// Consumes `parent`: after an error everything is undone next, and an open handle would keep a mount busy.
     fn make_work_dir(&mut self, parent: Dir, name: &str, recorded: bool) -> Result<(), SetupError> {
         if recorded {
             self.record(Undo::RemoveTree { place: Place::new(&parent, name)? })?;
@@ -187,15 +188,15 @@ impl Applied {
         Ok(())
     }
 
-    /// The kernel keeps a loop device's limits after it was detached: whoever had this number before us may
-    /// have left some.
+    /// Resets the limits of a new loop device: the kernel keeps those of an earlier user of this number after the
+    /// device was detached.
     fn start_afresh(&mut self) -> Result<(), SetupError> {
         if !self.device.as_ref().is_some_and(|device| device.own) {
             return Ok(());
         }
         for (key, value) in [("bdi.strict_limit", "0"), ("bdi.max_ratio", "100"), ("queue.read_ahead_kb", "128")] {
             let Ok(knob) = knob::find(key) else { continue };
-            // What a kernel lacks nobody can have left (bdi/strict_limit is of 6.2).
+            // A file that this kernel lacks cannot have been changed (bdi/strict_limit exists since 6.2).
             if knobs::file_of(knob, self.device.as_ref()).is_some_and(|file| file.exists()) {
                 self.set_file(knob, value, false)?;
             }
@@ -210,8 +211,8 @@ impl Applied {
         journal.record(undo).map_err(|source| SetupError::file("write", path, source))
     }
 
-    /// Sets these knobs, at the beginning or in the middle of a run (a scenario's timeline). Returns what was
-    /// changed, as `events` of the recording tell it.
+    /// Sets these knobs, at the start or during a run (a scenario's timeline). Returns the changes, for `events` of the
+    /// recording.
     pub fn change(&mut self, set: &Setup) -> Result<Vec<Change>, SetupError> {
         let before = self.changes.len();
         for (key, value) in set.iter() {
@@ -221,7 +222,8 @@ impl Applied {
                     self.set_file(knob, value, true)?;
                 }
                 KnobPlace::Cgroup => self.set_cgroup(knob, value)?,
-                // A volume is made at the start, placement and the precursor are the driver's, models the simulator's.
+                // Volumes are made at the start; the driver handles placement and the precursor, the simulator its
+                // model.
                 KnobPlace::Mount | KnobPlace::Placement | KnobPlace::Precursor | KnobPlace::Model => {}
             }
         }
@@ -233,8 +235,7 @@ impl Applied {
             return Err(SetupError::Impossible {
                 what: format!("set {}", knob.key),
                 why: format!("{} is not on a block device", self.work_dir.display()),
-                next: "choose another directory with -d, or give the scenario a volume of its own (mount.size)"
-                    .to_owned(),
+                next: "choose another directory with -d, or give the scenario its own volume (mount.size)".to_owned(),
             });
         };
         let undo = knobs::undo_of(knob, &file, value, self.device.as_ref())
@@ -245,7 +246,7 @@ impl Applied {
             return Ok(());
         }
         if !self.apply && !undo.unchecked {
-            (self.log)(&format!("would set {change}: not without --apply, since the whole machine shares it"));
+            (self.log)(&format!("not set: {change} (needs --apply, since the whole machine shares it)"));
             self.withheld.push(change);
             return Ok(());
         }
@@ -275,7 +276,7 @@ impl Applied {
             let device = self.device.as_ref().filter(|device| device.own).ok_or_else(|| SetupError::Impossible {
                 what: format!("set {}", knob.key),
                 why: "a device that others use would be throttled for them too".to_owned(),
-                next: "give the scenario a device of its own: mount.file_system and mount.size".to_owned(),
+                next: "give the scenario its own device with mount.file_system and mount.size".to_owned(),
             })?;
             self.cgroups.throttle(knob.key, value, &device.number, journal)?;
         } else {
@@ -285,13 +286,13 @@ impl Applied {
         Ok(())
     }
 
-    /// Where the run's files go: for messages.
+    /// The directory with the run's files, for messages.
     #[must_use]
     pub fn work_dir(&self) -> &Path {
         &self.work_dir
     }
 
-    /// The same, held open: what is opened there is opened below it.
+    /// The open handle of that directory; files are opened below it.
     pub fn work(&self) -> Result<&Dir, SetupError> {
         self.work.as_ref().ok_or_else(|| SetupError::file("open", &self.work_dir, io::ErrorKind::NotFound.into()))
     }
@@ -302,9 +303,9 @@ impl Applied {
         self.device.as_ref()
     }
 
-    /// Files that the process of the workload writes its id into before it begins. In v1 the memory of all
-    /// threads of a process is charged to the cgroup of its main thread (mm/memcontrol.c: mem_cgroup_from_task
-    /// of mm->owner), so threads cannot be moved one by one.
+    /// The files to which the workload's process writes its id before it begins. In v1 the memory of all threads of a
+    /// process is charged to the main thread's cgroup (mm/memcontrol.c: mem_cgroup_from_task of mm->owner), so
+    /// threads cannot be moved one by one.
     #[must_use]
     pub fn cgroup_procs(&self) -> Vec<PathBuf> {
         self.cgroups.procs()
@@ -325,19 +326,19 @@ impl Applied {
         self.cgroups.memory()
     }
 
-    /// Every change made so far, in order.
+    /// All changes made so far, in order.
     #[must_use]
     pub fn changes(&self) -> &[Change] {
         &self.changes
     }
 
-    /// What would have been set with `--apply`.
+    /// The changes that need `--apply`.
     #[must_use]
     pub fn withheld(&self) -> &[Change] {
         &self.withheld
     }
 
-    /// Takes everything back and says how that went.
+    /// Undoes everything and returns the outcome.
     pub fn restore(mut self) -> Restored {
         let restored = self.undo();
         if let Some(kept) = &self.kept {
@@ -361,7 +362,7 @@ impl Drop for Applied {
     }
 }
 
-/// A name that nothing in the directory has yet.
+/// A name that is not used in the directory.
 fn free_name(dir: &Dir, scenario: &str) -> String {
     let clean: String = scenario.chars().filter(|c| c.is_ascii_alphanumeric() || "-_".contains(*c)).take(40).collect();
     let pid = std::process::id();

@@ -1,5 +1,6 @@
-//! Where a run made something in a directory that may belong to anyone: the directory's identity, and a plain name of
-//! ours in it. A journal holds nothing else of the file system, so that no journal can name another file.
+//! The place of something that a run created in a directory that may belong to any user: the directory's identity, and
+//! a plain name with flatwater's prefix. A journal contains nothing else about the file system, so it cannot name other
+//! files.
 
 use std::path::PathBuf;
 
@@ -8,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::undo::Age;
 
-/// Everything that a run makes is called so.
+/// Prefix of the names of everything that a run creates.
 const PREFIX: &str = "flatwater-";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,12 +20,12 @@ pub struct Place {
     name: String,
 }
 
-/// Why something is left where it is.
+/// Why something is left unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum NotOurs {
-    #[error("'{0}' is no name that flatwater gives")]
+    #[error("'{0}' is not a name that flatwater creates")]
     Name(String),
-    #[error("{} is another directory than the one that the run worked in", .0.display())]
+    #[error("{} is not the directory that the run used", .0.display())]
     Moved(PathBuf),
     #[error("{} belongs to uid {owner}", path.display())]
     Owner { path: PathBuf, owner: u32 },
@@ -47,13 +48,13 @@ impl Place {
         &self.name
     }
 
-    /// For messages, and to compare with what the kernel says of mounts and loop devices.
+    /// The path, for messages and for comparison with the kernel's lists of mounts and loop devices.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.directory.join(&self.name)
     }
 
-    /// The directory, if it is still the one; `None` if it is gone.
+    /// The directory, if it is still the same; `None` if it no longer exists.
     pub fn open(&self, age: Age) -> Result<Option<Dir>, NotOurs> {
         if !is_ours(&self.name) {
             return Err(NotOurs::Name(self.name.clone()));
@@ -64,12 +65,12 @@ impl Place {
             Err(refusal) => return Err(refusal.into()),
         };
         let (device, inode) = directory.identity()?;
-        // After another boot a disk may have another number.
+        // After a reboot a disk may have another device number.
         let same = inode == self.inode && (device == self.device || age == Age::OlderBoot);
         if same { Ok(Some(directory)) } else { Err(NotOurs::Moved(self.directory.clone())) }
     }
 
-    /// As `open`, where something of that name is there and belongs to us.
+    /// Like `open`, but `None` unless the name exists, and an error if another user owns it.
     pub fn open_with_ours(&self, age: Age) -> Result<Option<Dir>, NotOurs> {
         let Some(directory) = self.open(age)? else { return Ok(None) };
         match directory.stat(&self.name) {
@@ -89,7 +90,7 @@ mod tests {
     use crate::setup::undo::Age;
 
     #[test]
-    fn only_what_we_made_in_the_very_directory_is_touched() {
+    fn only_own_names_in_the_same_directory_are_touched() {
         let root = tempfile::tempdir().expect("a directory");
         let (work, other) = (root.path().join("work"), root.path().join("other"));
         for path in [&work, &other] {

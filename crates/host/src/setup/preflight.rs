@@ -1,4 +1,4 @@
-//! Whether a scenario fits: what its workloads will take, compared with what is free, before anything is made.
+//! Checks, before anything is created, whether a scenario fits: compares what its workloads need with what is free.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use flatwater_workload::params::SCALE;
 use flatwater_workload::scenario::Scenario;
 use flatwater_workload::{Footprint, ParamError};
 
-/// Left free on the disk and in memory, as a share: a full file system makes stalls of its own.
+/// Share of disk and memory to leave free: a full file system itself causes stalls.
 const LEFT_FREE: f64 = 0.05;
 
 #[derive(Debug, thiserror::Error)]
@@ -16,15 +16,15 @@ pub enum Misfit {
     #[error(transparent)]
     Workload(#[from] ParamError),
     #[error(
-        "scenario '{scenario}' wants '{device}' beside its disk, and a run on this machine has one directory; the model has \
-         several devices (--on sim)"
+        "scenario '{scenario}' uses the device '{device}' in addition to its disk, but a run on this machine has one directory; \
+         the simulator has several devices (--on sim)"
     )]
     Devices { scenario: String, device: String },
-    #[error("scenario '{scenario}' does not fit: it takes {} and there is room for {}{}", amount(*.need, .what), amount(*.free, .what), scale_hint(*.scale))]
+    #[error("scenario '{scenario}' does not fit: it needs {}, but only {} are free{}", amount(*.need, .what), amount(*.free, .what), scale_hint(*.scale))]
     TooLarge { scenario: String, what: &'static str, need: u64, free: u64, scale: Option<f64> },
 }
 
-/// `200 GiB on disk`, `12 threads and processes`.
+/// An amount such as `200 GiB on disk` or `12 threads and processes`.
 fn amount(number: u64, what: &str) -> String {
     match what.strip_prefix("bytes ") {
         Some(where_) => format!("{} {where_}", Bytes(number)),
@@ -41,7 +41,7 @@ fn scale_hint(scale: Option<f64>) -> String {
     }
 }
 
-/// What all workloads of the scenario take together over its duration.
+/// What all workloads of the scenario need together, over its duration.
 pub fn footprint(scenario: &Scenario) -> Result<Footprint, ParamError> {
     let mut sum = Footprint::default();
     for (index, spec) in scenario.workloads.iter().enumerate() {
@@ -61,7 +61,7 @@ pub fn footprint(scenario: &Scenario) -> Result<Footprint, ParamError> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Free {
     pub disk_bytes: u64,
-    /// `None` where the file system makes inodes as they are needed.
+    /// `None` if the file system creates inodes on demand.
     pub files: Option<u64>,
     pub memory_bytes: Option<u64>,
     /// Threads and processes together.
@@ -69,7 +69,7 @@ pub struct Free {
 }
 
 impl Free {
-    /// Reads what is free; what cannot be read does not stand in the way.
+    /// Reads what is free. A value that cannot be read is not checked.
     #[must_use]
     pub fn at(dir: &Path) -> Free {
         let existing = dir.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("/"));
@@ -87,7 +87,7 @@ impl Free {
     }
 }
 
-/// Refuses a scenario that does not fit in `dir`, with the `--scale` that would.
+/// Refuses a scenario that does not fit in `dir`, with the `--scale` that would fit.
 pub fn check(scenario: &Scenario, dir: &Path) -> Result<Footprint, Misfit> {
     if let Some(device) = scenario.machine.devices.first() {
         return Err(Misfit::Devices { scenario: scenario.name.clone(), device: device.name.clone() });
@@ -95,7 +95,7 @@ pub fn check(scenario: &Scenario, dir: &Path) -> Result<Footprint, Misfit> {
     let (need, mut free) = (footprint(scenario)?, Free::at(dir));
     let volume = volume::Spec::of(&scenario.setup);
     if let Some(volume) = &volume {
-        // The files go onto the volume; the directory has to hold its image.
+        // The files go onto the volume, whose image must fit into the directory.
         fit(scenario, "bytes on disk for its volume", volume.bytes, free.disk_bytes, None)?;
         free = Free { disk_bytes: volume.bytes, files: None, ..free };
     }
@@ -106,7 +106,7 @@ pub fn check(scenario: &Scenario, dir: &Path) -> Result<Footprint, Misfit> {
 fn compare(scenario: &Scenario, need: &Footprint, free: &Free) -> Result<(), Misfit> {
     let scalable = scenario.workloads.iter().any(|spec| spec.entry.params.iter().any(|one| one.name == SCALE.name));
     let scale_for = |need: u64, free: u64| {
-        // What the user has scaled by already is part of the new figure.
+        // The figures include a scale that the user has set.
         let now = scenario.workloads.iter().filter_map(|spec| {
             let known = spec.params.iter().find(|(name, _)| *name == SCALE.name)?;
             known.1.parse::<f64>().ok()
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scenario_of_several_devices_is_refused_and_told_where_it_runs() {
+    fn a_scenario_with_several_devices_is_refused_with_a_hint() {
         let one = scenario("use = 'journal'");
         assert!(check(&one, std::path::Path::new("/")).is_ok());
         let several = scenario("use = 'journal'\n[[machine.device]]\nname = 'usb'");
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_counts_for_as_long_as_the_scenario_lasts() {
+    fn growth_counts_for_the_scenarios_duration() {
         let need = footprint(&scenario("use = 'journal'")).expect("its footprint");
         assert_eq!(need.disk_bytes, 10 * 5000 * 220);
     }

@@ -1,4 +1,4 @@
-//! Taking changes back: at the end of a run, and after a run that could not.
+//! Undoes changes at the end of a run, and after a run that was killed.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,16 @@ use super::undo::{Age, Heir, KnobUndo, Undo, UndoLog};
 use super::{Log, knobs, state, volume};
 use crate::proc::mounts;
 
-/// How long to wait for what the kernel finishes later: a killed process, a busy mount, a loop device.
+/// How long to wait for the kernel to finish with a killed process, a busy mount, or a loop device.
 const PATIENCE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(20);
 
-/// What undoing did, for the user.
+/// What was undone, for the user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
-    /// `vm.swappiness: 10 -> 60`, `unmounted ...`.
+    /// Lines such as `restored vm.swappiness: 10 -> 60` or `unmounted ...`.
     pub done: Vec<String>,
-    /// Left as they are, because somebody else changed them after us.
+    /// Settings left unchanged because another process changed them after the run did.
     pub stepped_back: Vec<String>,
     pub failed: Vec<String>,
 }
@@ -47,7 +47,7 @@ enum Outcome {
     Failed(String),
 }
 
-/// Undoes everything in the journal, last first, and removes it if all of it worked.
+/// Undoes everything in the journal, last first, and removes the journal if everything worked.
 pub fn undo_all(journal: UndoLog, age: Age, log: &Log) -> Restored {
     undo(journal, age, false, log)
 }
@@ -55,7 +55,7 @@ pub fn undo_all(journal: UndoLog, age: Age, log: &Log) -> Restored {
 fn undo(journal: UndoLog, age: Age, recovering: bool, log: &Log) -> Restored {
     let mut restored = Restored::default();
     for undo in journal.last_first() {
-        // A later boot has other values and devices of the same names: only files are still ours.
+        // After a reboot the same names belong to other values and devices; only the files are still the run's.
         let survives_boot = matches!(undo, Undo::Remove { .. } | Undo::RemoveTree { .. });
         if age == Age::SameBoot || survives_boot {
             restored.add(take_back(&undo, age, recovering, log), log);
@@ -77,7 +77,7 @@ pub fn recover(log: &Log) -> Restored {
     recover_as(Heir::Stranger, log)
 }
 
-/// As `recover`, for a process that was the run itself before its exec.
+/// Like `recover`, for a process that was the run itself before an exec.
 pub fn recover_as_successor(log: &Log) -> Restored {
     recover_as(Heir::Successor, log)
 }
@@ -89,13 +89,13 @@ fn recover_as(heir: Heir, log: &Log) -> Restored {
             Ok(state) => state,
             Err(refusal) if refusal.is_missing() => continue,
             Err(refusal) => {
-                // Whoever could write there could have us change settings.
+                // A user who can write there could make flatwater change settings.
                 all.add(Outcome::SteppedBack(format!("not searched for undo journals: {refusal}")), log);
                 continue;
             }
         };
         if let Err(error) = UndoLog::remove_begun(&state) {
-            let text = format!("cannot clear what killed runs began in {}: {error}", place.display());
+            let text = format!("cannot remove unfinished journals of killed runs in {}: {error}", place.display());
             all.add(Outcome::Failed(text), log);
         }
         for name in UndoLog::names_in(&state).unwrap_or_default() {
@@ -109,7 +109,7 @@ fn recover_as(heir: Heir, log: &Log) -> Restored {
                     all.stepped_back.extend(restored.stepped_back);
                     all.failed.extend(restored.failed);
                 }
-                // Finished by its owner meanwhile.
+                // Its owner has finished and removed it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => all.add(Outcome::Failed(format!("cannot use {}: {error}", shown.display())), log),
             }
@@ -131,7 +131,7 @@ fn take_back(undo: &Undo, age: Age, recovering: bool, log: &Log) -> Outcome {
                 end_our_processes_in(&place.path());
                 retry(|| Ok(dir.remove_tree(place.name())?))
             });
-            // At the end of a run that is what everybody expects; after a killed one somebody may look for them.
+            // At the end of a run this is expected; after a killed run a user may look for the files.
             if recovering && matches!(outcome, Outcome::Nothing) {
                 return Outcome::Done(format!("removed {} and its content", place.path().display()));
             }
@@ -140,7 +140,7 @@ fn take_back(undo: &Undo, age: Age, recovering: bool, log: &Log) -> Outcome {
     }
 }
 
-/// Does it in the directory that a run worked in, if that is still the one and what is there is ours.
+/// Runs `then` in the directory that a run used, if it is still the same and the name belongs to this user.
 fn in_place(place: &Place, opened: Result<Option<Dir>, NotOurs>, then: impl FnOnce(&Dir) -> io::Result<()>) -> Outcome {
     match opened {
         Ok(Some(dir)) => removed(&place.path(), then(&dir)),
@@ -150,7 +150,7 @@ fn in_place(place: &Place, opened: Result<Option<Dir>, NotOurs>, then: impl FnOn
 }
 
 fn lift(throttle: &Throttle) -> Outcome {
-    // The cgroup or the device is gone, and the limit with it.
+    // The cgroup or the device is gone, and with it the limit.
     let Some((file, clear)) = throttle.clearing() else { return Outcome::Nothing };
     match std::fs::write(&file, clear) {
         Ok(()) => Outcome::Nothing,
@@ -167,7 +167,7 @@ fn take_back_knob(knob: &KnobUndo, path_of: &dyn Fn(&KnobFile) -> Option<PathBuf
     let KnobUndo { key, file, new, held, restore_file, old, unchecked, amends: _ } = knob;
     let failed = |error: io::Error| Outcome::Failed(format!("cannot restore {key} to {old}: {error}"));
     let (Some(path), Some(restore_path)) = (path_of(file), path_of(restore_file)) else {
-        return Outcome::Failed(format!("cannot restore {key}: it is no knob that this flatwater knows"));
+        return Outcome::Failed(format!("cannot restore {key}: this version does not know the knob"));
     };
     let current = match knobs::read(&path) {
         Ok(current) => current,
@@ -186,7 +186,7 @@ fn take_back_knob(knob: &KnobUndo, path_of: &dyn Fn(&KnobFile) -> Option<PathBuf
         return Outcome::SteppedBack(text);
     }
     match knobs::write(&restore_path, old) {
-        // A device that was made for the run goes away too: nobody asks what the kernel remembers of its number.
+        // A device made for the run is removed as well, so its settings do not matter.
         Ok(()) if *unchecked => Outcome::Nothing,
         Ok(()) => {
             let before = if held.is_empty() { old } else { held };
@@ -198,7 +198,7 @@ fn take_back_knob(knob: &KnobUndo, path_of: &dyn Fn(&KnobFile) -> Option<PathBuf
     }
 }
 
-/// Repeats until it works, it cannot work, or patience ends.
+/// Repeats until the attempt succeeds, fails with another error, or `PATIENCE` is over.
 fn retry(mut attempt: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -230,7 +230,7 @@ fn remove(place: &Place, age: Age) -> Outcome {
 
 fn remove_cgroup(cgroup: &CgroupDir) -> Outcome {
     let Some((dir, origin)) = cgroup.paths() else {
-        return Outcome::Failed("cannot remove a cgroup: the journal names none of ours".to_owned());
+        return Outcome::Failed("cannot remove a cgroup: the journal does not name one that flatwater made".to_owned());
     };
     let procs = dir.join("cgroup.procs");
     let emptied = retry(|| {
@@ -239,7 +239,8 @@ fn remove_cgroup(cgroup: &CgroupDir) -> Outcome {
             if is_ours(pid) && pid.parse() != Ok(std::process::id()) {
                 kill(pid);
             } else {
-                // Ourselves at the end of a run, or somebody who was put there: back to where we came from.
+                // This process at the end of a run, or a foreign process that was moved here: back to the original
+                // cgroup.
                 let _ = std::fs::write(origin.join("cgroup.procs"), pid);
             }
         }
@@ -258,7 +259,7 @@ fn detach(image: &Path) -> Outcome {
         }
         for name in &loops {
             last = Some(match volume::detach(name) {
-                Ok(()) => format!("detached {name}, and with it the limits that were set on it"),
+                Ok(()) => format!("detached {name}, which also removes its limits"),
                 Err(error) => format!("{name}: {error}"),
             });
         }
@@ -285,7 +286,7 @@ fn unmount(place: &Place, age: Age, log: &Log) -> Outcome {
             return Outcome::SteppedBack(format!("Not restored: {}: {why}; left mounted", target.display()));
         }
     };
-    // Below the handle, and no link of the last name is followed: what is unmounted is what was mounted there.
+    // Below the handle and without following a link, so that only what was mounted there is unmounted.
     let held = dir.proc_path().join(place.name());
     let result = retry(|| {
         let result = rustix::mount::unmount(&held, rustix::mount::UnmountFlags::NOFOLLOW).map_err(io::Error::from);
@@ -307,7 +308,7 @@ fn unmount(place: &Place, age: Age, log: &Log) -> Outcome {
     }
 }
 
-/// Runs our own program: a workload's process that outlived the run that started it.
+/// Whether the process runs this program: a workload's process that outlived its run.
 fn is_ours(pid: &str) -> bool {
     let exe = |pid: &str| std::fs::read_link(format!("/proc/{pid}/exe")).ok();
     pid.bytes().all(|byte| byte.is_ascii_digit()) && exe(pid).is_some() && exe(pid) == exe("self")
@@ -320,7 +321,7 @@ fn kill(pid: &str) {
     }
 }
 
-/// Ends processes of ours, other than this one, that hold something open under `dir`.
+/// Kills processes of this program, other than this one, that have a file open under `dir`.
 fn end_our_processes_in(dir: &Path) {
     let Ok(processes) = std::fs::read_dir("/proc") else { return };
     let own = std::process::id().to_string();
@@ -360,15 +361,15 @@ mod tests {
         }
     }
 
-    /// Files of the same names in a directory of the test's.
+    /// Maps knobs to files of the same names in a directory of the test.
     fn in_dir(dir: &Path) -> impl Fn(&KnobFile) -> Option<PathBuf> {
         let dir = dir.to_owned();
         move |file| Some(dir.join(file.name()))
     }
 
-    /// S8: red on 9232d20c, which left such a mount and its loop device for good.
+    /// S8: fails on 9232d20c, which left such a mount and its loop device forever.
     #[test]
-    fn s8_a_mount_is_found_whatever_characters_its_path_has() {
+    fn s8_a_mount_is_found_with_any_characters_in_its_path() {
         use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
         let place = tempfile::tempdir().expect("a directory");
         for name in ["plain", "a\\b", "a\\040b", "tab\there", "line\nend", "a b", "#"] {
@@ -384,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_knob_is_written_back_only_if_it_still_holds_what_we_set() {
+    fn a_knob_is_restored_only_if_it_still_has_the_value_that_was_set() {
         let dir = tempfile::tempdir().expect("a directory");
         let held = || std::fs::read_to_string(dir.path().join("swappiness")).expect("readable");
         assert!(matches!(take_back_knob(&knob(dir.path(), "10\n"), &in_dir(dir.path())), Outcome::Done(_)));
@@ -398,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn the_coupled_file_is_written_where_the_kernel_clears_one_by_the_other() {
+    fn a_coupled_knob_is_restored_through_the_other_file() {
         let dir = tempfile::tempdir().expect("a directory");
         let mut undo = knob(dir.path(), "10\n");
         undo.restore_file = KnobFile::of("vm.dirty_ratio", None);

@@ -1,17 +1,17 @@
-//! Where flatwater keeps what must outlive a kill -9: the journals of changed settings.
+//! The directories that keep the journals of changes, which must survive kill -9.
 
 use std::io;
 use std::path::PathBuf;
 
 use flatwater_safefs::Dir;
 
-/// Overrides every other place; the tests use it. Like every place it is used only where nobody but us (and root) had
-/// a say in any part of its path.
+/// Replaces all other candidates; for tests. Like every candidate it is used only if no part of the path is under the
+/// control of another user (except root).
 pub const STATE_VARIABLE: &str = "FLATWATER_STATE";
-/// Root's only place: HOME and the XDG variables are often those of whoever called sudo.
+/// Root's only candidate: with sudo, HOME and the XDG variables often belong to the calling user.
 const OF_ROOT: &str = "/var/lib/flatwater";
 
-/// Every place where an earlier run may have left a journal, best first.
+/// All directories in which an earlier run may have left a journal, best first.
 #[must_use]
 pub fn candidates() -> Vec<PathBuf> {
     if let Some(given) = std::env::var_os(STATE_VARIABLE).filter(|given| !given.is_empty()) {
@@ -28,9 +28,9 @@ pub fn candidates() -> Vec<PathBuf> {
     places
 }
 
-/// The first place that can be used, made if it is missing.
+/// The first usable candidate, created if necessary.
 pub fn directory() -> io::Result<Dir> {
-    let mut last = io::Error::other("no directory for flatwater's state is known");
+    let mut last = io::Error::other("there is no directory for flatwater's state");
     for place in candidates() {
         match Dir::make_trusted(&place) {
             Ok(dir) => return Ok(dir),

@@ -1,8 +1,8 @@
-//! The journal of changes: one record, on disk and synced, before each change to the machine.
+//! The journal of changes: one record, written and synced, before each change to the machine.
 //!
-//! Invariant: whatever instant the process is killed at, the records on disk name everything that may have
-//! been changed. A record may therefore describe a change that never came to be, and undoing it finds nothing
-//! to do. Records are undone last first.
+//! Invariant: at any time at which the process may be killed, the records on disk name everything that may have been
+//! changed. So a record may describe a change that was not made; undoing it then does nothing. Records are undone last
+//! first.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -21,60 +21,62 @@ use super::place::Place;
 
 /// How long a mkfs of a dead run may still take.
 const PROGRAM_PATIENCE: Duration = Duration::from_secs(60);
-/// Version 1 named files by any path; what it says is not believed.
+/// Version 1 named files by any path, so its records are not trusted.
 const FORMAT: u32 = 2;
 const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 const ENDING: &str = ".journal";
-/// Of a journal without its head: nothing has been changed yet.
+/// Suffix of a journal without its head: nothing has been changed yet.
 const BEGUN: &str = ".begun";
 
-/// How to take one change back. It names a knob, a cgroup, or a name of ours in a directory: never a path to write.
+/// How to undo one change. Names a knob, a cgroup, or a name of flatwater's in a directory, but never an arbitrary
+/// path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "undo", rename_all = "kebab-case")]
 pub enum Undo {
     Knob(KnobUndo),
     /// A device's limit in a throttle file.
     Throttle(Throttle),
-    /// A cgroup that we made, with the one that our process came from.
+    /// A cgroup that the run made, with the cgroup that its process came from.
     Cgroup(CgroupDir),
-    /// A loop device, known by its backing file: the device's number is not known before it exists.
+    /// A loop device, identified by its backing file: its number is unknown before it exists.
     Loop {
         image: Place,
     },
     Mount {
         target: Place,
     },
-    /// An image file or an empty directory of ours.
+    /// An image file or empty directory of the run.
     Remove {
         place: Place,
     },
-    /// A directory of ours with all that is in it.
+    /// A directory of the run with its content.
     RemoveTree {
         place: Place,
     },
 }
 
-/// A knob: written back if it still holds what we set.
+/// A knob, which is written back only if it still has the value that the run set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnobUndo {
     pub key: String,
-    /// Holds `new` if nobody has changed it after us.
+    /// The file that contains `new`, unless another process has changed it.
     pub file: KnobFile,
     pub new: String,
-    /// What `file` held before us, for people; empty in journals that did not say so.
+    /// The value of `file` before, for messages; empty in journals of older versions.
     #[serde(default)]
     pub held: String,
-    /// Where `old` is written: another knob where the kernel couples two (dirty_ratio and dirty_bytes).
+    /// Where `old` is written: another knob's file if the kernel couples two (dirty_ratio and dirty_bytes).
     pub restore_file: KnobFile,
     pub old: String,
-    /// Nobody else can have changed it: a device that is ours.
+    /// Do not check for other changes: the device belongs to the run.
     pub unchecked: bool,
-    /// Stands for the record of this knob before it: what the kernel made of the value is only known once it is set.
+    /// Replaces the previous record of this knob, since the value that the kernel stores is known only after setting
+    /// it.
     #[serde(default)]
     pub amends: bool,
 }
 
-/// Without the records that a later one of the same knob stands for.
+/// Removes records that a later record of the same knob replaces.
 fn amended(records: impl Iterator<Item = Undo>) -> Vec<Undo> {
     let mut kept: Vec<Undo> = Vec::new();
     for record in records {
@@ -95,11 +97,11 @@ fn amended(records: impl Iterator<Item = Undo>) -> Vec<Undo> {
 struct Head {
     flatwater_journal: u32,
     pid: u32,
-    /// After another boot knobs, mounts, loop devices and cgroups are gone by themselves.
+    /// After a reboot knobs, mounts, loop devices and cgroups no longer exist.
     boot: String,
 }
 
-/// The journal of a running setup. Its file is locked for as long as its owner lives.
+/// The journal of a running setup. Its file is locked while its owner lives.
 #[derive(Debug)]
 pub struct UndoLog {
     file: File,
@@ -109,15 +111,15 @@ pub struct UndoLog {
     records: Vec<Undo>,
 }
 
-/// The kernel's name for this boot; empty where it cannot be read.
+/// The kernel's id of this boot; empty if it cannot be read.
 fn boot_id() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     id.trim().to_owned()
 }
 
 impl UndoLog {
-    /// A new journal. Until it is locked and its head is on disk it has no name that `recover` looks at: a run that is
-    /// just beginning is never taken for a dead one.
+    /// Creates a journal. It gets the name that `recover` looks for only when it is locked and its head is on disk, so
+    /// that a starting run is never mistaken for a dead one.
     pub fn create(state: &Dir) -> io::Result<UndoLog> {
         let pid = std::process::id();
         for number in 0..10_000 {
@@ -126,10 +128,11 @@ impl UndoLog {
                 continue;
             }
             let begun = format!("setup-{pid}-{number}{BEGUN}");
-            // Of a process of our number that died in these few lines, on another day.
+            // Left by an earlier process with the same id that died during these lines.
             let _ = state.remove(&begun);
             let file = state.create(&begun)?;
-            // Somebody who does not see our process (another pid namespace) may be taking it away: the next number.
+            // A process in another pid namespace does not see this one and may be removing the file: try the next
+            // number.
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Err(rustix::io::Errno::WOULDBLOCK) => continue,
                 locked => locked?,
@@ -141,7 +144,7 @@ impl UndoLog {
                 Err(gone) if gone.is_missing() => continue,
                 renamed => renamed?,
             }
-            // The entry itself must survive too.
+            // The directory entry must survive as well.
             state.sync()?;
             return Ok(log);
         }
@@ -155,21 +158,21 @@ impl UndoLog {
         self.file.sync_data()
     }
 
-    /// Returns when the record is on disk; only then may the change be made.
+    /// Writes a record; returns when it is on disk. Only then may the change be made.
     pub fn record(&mut self, undo: Undo) -> io::Result<()> {
         self.line(&undo)?;
         self.records.push(undo);
         Ok(())
     }
 
-    /// What is to be undone, last change first.
+    /// The records to undo, last change first.
     pub fn last_first(&self) -> Vec<Undo> {
         let mut records = amended(self.records.iter().cloned());
         records.reverse();
         records
     }
 
-    /// The locked journal, for a program that we start to keep it locked until that program has ended too.
+    /// The locked file, for a started program that must keep it locked until it ends.
     #[must_use]
     pub fn descriptor(&self) -> std::os::fd::RawFd {
         self.file.as_raw_fd()
@@ -180,18 +183,18 @@ impl UndoLog {
         &self.path
     }
 
-    /// Everything is undone: the journal goes.
+    /// Removes the journal after everything is undone.
     pub fn finish(self) -> io::Result<()> {
         Ok(self.dir.remove(&self.name)?)
     }
 
-    /// Names of journals in a place.
+    /// The names of the journals in a directory.
     pub fn names_in(state: &Dir) -> io::Result<Vec<String>> {
         let names = state.names()?.into_iter().map(|name| name.to_string_lossy().into_owned());
         Ok(names.filter(|name| name.ends_with(ENDING)).collect())
     }
 
-    /// Removes what processes left that died before their journal had its name: they had changed nothing.
+    /// Removes the files of processes that died before their journal got its name; these had changed nothing.
     pub fn remove_begun(state: &Dir) -> io::Result<()> {
         for name in state.names()? {
             let name = name.to_string_lossy();
@@ -211,7 +214,7 @@ impl UndoLog {
         Ok(())
     }
 
-    /// A journal that a dead process left; `None` while its owner lives.
+    /// Takes over a journal of a dead process; `None` if its owner lives.
     pub fn adopt(state: &Dir, name: &str, heir: Heir) -> io::Result<Option<(UndoLog, Age)>> {
         let mut file = state.append(name)?;
         match lock_of_the_dead(&file, heir)? {
@@ -219,14 +222,14 @@ impl UndoLog {
             Lock::OwnerLives => return Ok(None),
             Lock::ProgramRuns => {
                 let why = format!(
-                    "the run that wrote it is dead, but a program that it had started (mkfs, mount, losetup) has not \
-                     ended in {} s: run `flatwater restore` when it has",
+                    "the run that wrote it is dead, but a program that it started (mkfs, mount, losetup) still runs \
+                     after {} s: run `flatwater restore` when it has ended",
                     PROGRAM_PATIENCE.as_secs()
                 );
                 return Err(io::Error::new(io::ErrorKind::TimedOut, why));
             }
         }
-        // Its owner may have finished and removed it between our open and our lock.
+        // The owner may have finished and removed the file between the open and the lock.
         if file.metadata()?.nlink() == 0 {
             return Ok(None);
         }
@@ -234,34 +237,34 @@ impl UndoLog {
         Read::by_ref(&mut file).take(JOURNAL_BYTES_MAX).read_to_string(&mut text)?;
         let mut lines = text.lines();
         let head = lines.next().and_then(|line| serde_json::from_str::<Head>(line).ok());
-        let head = head.ok_or_else(|| io::Error::other("it has no head, so no flatwater wrote it: remove it"))?;
+        let head = head.ok_or_else(|| io::Error::other("it has no head, so flatwater did not write it: remove it"))?;
         if head.flatwater_journal != FORMAT {
             let why = format!(
-                "it is in format {} of another flatwater, and this one undoes format {FORMAT}: use that one's \
+                "it has format {} of another version, and this version undoes format {FORMAT}: use that version's \
                  `restore`, or restore by hand what it lists, then remove it",
                 head.flatwater_journal
             );
             return Err(io::Error::other(why));
         }
         let age = if head.boot == boot_id() { Age::SameBoot } else { Age::OlderBoot };
-        // A torn last line is a change that had not been made.
+        // An incomplete last line belongs to a change that had not been made.
         let records = lines.map_while(|line| serde_json::from_str(line).ok()).collect();
         let path = state.path().join(name);
         Ok(Some((UndoLog { file, dir: state.clone(), name: name.to_owned(), path, records }, age)))
     }
 }
 
-/// What became of a wait for a journal's lock.
+/// The result of waiting for a journal's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lock {
     Taken,
     OwnerLives,
-    /// The owner is dead and something that it started holds the lock on: nothing can be undone beside it yet.
+    /// The owner is dead, but a program that it started has the lock: nothing can be undone yet.
     ProgramRuns,
 }
 
-/// Takes the lock if the journal's owner is dead. A mkfs or mount that it had started may continue for a moment and
-/// holds the lock too: undoing beside it would miss what it is about to make, so it is waited for.
+/// Takes the lock if the journal's owner is dead. A mkfs or mount that the owner started may still run and have the
+/// lock: undoing now would miss what it is about to make, so this waits for it.
 fn lock_of_the_dead(file: &File, heir: Heir) -> io::Result<Lock> {
     let until = Instant::now() + PROGRAM_PATIENCE;
     loop {
@@ -286,11 +289,11 @@ fn lock_of_the_dead(file: &File, heir: Heir) -> io::Result<Lock> {
     }
 }
 
-/// Who takes over a journal.
+/// Which process takes over a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heir {
     Stranger,
-    /// The process that wrote it, after an exec: of its own number, and yet the writer is gone.
+    /// The process that wrote the journal, after an exec: it has the same id, but the writer is gone.
     Successor,
 }
 
@@ -311,7 +314,7 @@ mod tests {
     use crate::setup::place::Place;
 
     #[test]
-    fn a_journal_is_adopted_only_after_its_owner_is_gone_and_without_a_torn_line() {
+    fn a_journal_is_adopted_after_its_owner_is_gone_without_a_torn_line() {
         let place = tempfile::tempdir().expect("a directory");
         let state = Dir::open_own(place.path()).expect("ours");
         let mut log = UndoLog::create(&state).expect("a journal");
@@ -331,10 +334,10 @@ mod tests {
         assert!(!state.exists(&name));
     }
 
-    /// S18: between the making of a journal's name and its lock there was room for another run's `recover`, which
-    /// adopted it, found nothing to undo and removed it; its owner continued writing into a file without a name.
+    /// S18: between creating a journal's name and locking it, another run's `recover` could adopt the journal, find
+    /// nothing to undo, and remove it; its owner went on writing to an unlinked file.
     #[test]
-    fn no_journal_of_a_run_that_begins_is_ever_adopted() {
+    fn no_journal_of_a_starting_run_is_adopted() {
         let place = tempfile::tempdir().expect("a directory");
         let state = Dir::open_own(place.path()).expect("ours");
         let done = std::sync::atomic::AtomicBool::new(false);
@@ -343,7 +346,7 @@ mod tests {
                 while !done.load(std::sync::atomic::Ordering::Relaxed) {
                     for name in UndoLog::names_in(&state).expect("listed") {
                         if let Ok(Some((stolen, _))) = UndoLog::adopt(&state, &name, Heir::Stranger) {
-                            // What recover does with an empty one.
+                            // What recover does with an empty journal.
                             stolen.finish().expect("removed");
                         }
                     }
@@ -351,20 +354,20 @@ mod tests {
             });
             for _ in 0..300 {
                 let log = UndoLog::create(&state).expect("a journal");
-                assert!(state.exists(&log.name), "somebody took it for a dead run's");
+                assert!(state.exists(&log.name), "it was adopted as a dead run's");
                 log.finish().expect("removed");
             }
             done.store(true, std::sync::atomic::Ordering::Relaxed);
         });
     }
 
-    /// Seen in CI: a kill 5 ms after the start left `setup-PID-0.begun` for good.
+    /// From CI: a kill 5 ms after the start left `setup-PID-0.begun` forever.
     #[test]
-    fn what_a_process_left_that_died_before_its_journal_had_a_name_goes() {
+    fn files_of_a_process_that_died_before_naming_its_journal_are_removed() {
         let place = tempfile::tempdir().expect("a directory");
         let state = Dir::open_own(place.path()).expect("ours");
         let ours = format!("setup-{}-0.begun", std::process::id());
-        // No process has a number above the kernel's PID_MAX_LIMIT (include/linux/threads.h).
+        // No process id is above the kernel's PID_MAX_LIMIT (include/linux/threads.h).
         let (dead, named_by_hand) = ("setup-4194305-3.begun", "setup-notes-0.begun");
         for name in [dead, &ours, named_by_hand, "notes.begun"] {
             drop(state.create(name).expect("made"));
@@ -374,12 +377,12 @@ mod tests {
         UndoLog::remove_begun(&state).expect("looked through");
         assert!(!state.exists(dead));
         for kept in [ours.as_str(), named_by_hand, "notes.begun", "setup-4194306-0.begun"] {
-            assert!(state.exists(kept), "{kept} is nobody's leftover");
+            assert!(state.exists(kept), "{kept} must be kept");
         }
     }
 
     #[test]
-    fn a_journal_that_names_paths_is_not_believed() {
+    fn a_journal_that_names_paths_is_refused() {
         let place = tempfile::tempdir().expect("a directory");
         let state = Dir::open_own(place.path()).expect("ours");
         let old = format!("{{\"flatwater_journal\":1,\"pid\":1,\"boot\":\"{}\"}}\n", super::boot_id());
@@ -392,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn an_amendment_stands_for_the_last_record_of_its_knob_only() {
+    fn an_amendment_replaces_only_the_last_record_of_its_knob() {
         let knob = |key: &str, new: &str, old: &str, amends| {
             let (file, held) = (KnobFile::of("vm.swappiness", None), String::new());
             let (key, new, old, restore_file) = (key.to_owned(), new.to_owned(), old.to_owned(), file.clone());

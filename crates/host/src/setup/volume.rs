@@ -1,5 +1,5 @@
-//! A loop device with a file system of its own, made for one run: what is throttled or filled there is nobody
-//! else's.
+//! A loop device with its own file system, made for one run, so that limits and a full file system affect no other
+//! program.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -18,18 +18,18 @@ use super::undo::{Undo, UndoLog};
 use flatwater_recording::Setup;
 use flatwater_recording::units::Bytes;
 
-/// Size if the scenario says a file system but no size.
+/// Size of a volume if the scenario does not set one.
 const DEFAULT_BYTES: u64 = 1 << 30;
 
 #[derive(Clone, Debug)]
 pub struct Volume {
-    /// The root of its file system.
+    /// The root directory of the volume's file system.
     pub work: Dir,
     /// `None` for tmpfs.
     pub device: Option<Device>,
 }
 
-/// What the scenario asks for.
+/// The volume that the scenario requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
     file_system: String,
@@ -59,7 +59,7 @@ impl Spec {
 
     fn mkfs_arguments(&self) -> Vec<String> {
         let own: &[&str] = match self.file_system.as_str() {
-            // Without lazy initialisation: a kernel thread would write inode tables while we measure.
+            // Without lazy initialisation, since a kernel thread would write inode tables during the measurement.
             "ext4" => &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
             "ext2" => &["-q", "-F"],
             _ => &["-q", "-f"],
@@ -68,8 +68,8 @@ impl Spec {
     }
 }
 
-/// Runs a program to its end. It inherits the locked journal: if we are killed meanwhile, whoever restores waits
-/// for it.
+/// Runs a program to its end. The program inherits the locked journal, so that a restore waits for it if this process
+/// is killed.
 fn run(program: &str, arguments: &[&str], log: Option<&UndoLog>) -> Result<String, SetupError> {
     let line = || format!("{program} {}", arguments.join(" "));
     let failed = |why: String| SetupError::Impossible {
@@ -79,7 +79,7 @@ fn run(program: &str, arguments: &[&str], log: Option<&UndoLog>) -> Result<Strin
     };
     let mut command = Command::new(program);
     if let Some(journal) = log.map(UndoLog::descriptor) {
-        // SAFETY: fcntl is async-signal-safe and the descriptor is open for as long as `log` is borrowed.
+        // SAFETY: fcntl is async-signal-safe, and the descriptor is open while `log` is borrowed.
         unsafe {
             command.pre_exec(move || match libc::fcntl(journal, libc::F_SETFD, 0) {
                 -1 => Err(std::io::Error::last_os_error()),
@@ -95,8 +95,8 @@ fn run(program: &str, arguments: &[&str], log: Option<&UndoLog>) -> Result<Strin
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Makes image, loop device, file system and mount, each recorded before it is made. All are named below the
-/// directory's handle: whoever may rename there cannot have us format, mount or write anything else.
+/// Creates image, loop device, file system and mount, each recorded before it is made. All names are resolved below the
+/// directory's handle, so that another user who can rename there cannot redirect formatting, mounting or writing.
 pub fn make(dir: &Dir, name: &str, spec: &Spec, keep: bool, log: &mut UndoLog) -> Result<Volume, SetupError> {
     let record = |log: &mut UndoLog, undo: Undo| {
         let path = log.path().to_owned();
@@ -108,7 +108,7 @@ pub fn make(dir: &Dir, name: &str, spec: &Spec, keep: bool, log: &mut UndoLog) -
     let point = dir.make_dir(&mount_name)?;
     if spec.file_system == "tmpfs" {
         record(log, Undo::Mount { target: place })?;
-        // Ours alone, as the root of a file system that mkfs makes.
+        // Accessible only to this user, as the root directory of a file system made by mkfs.
         let size = format!("size={},mode=0700", spec.bytes);
         let options = if spec.options.is_empty() { size } else { format!("{size},{}", spec.options) };
         mount("tmpfs", &options, "flatwater", &point, log)?;
@@ -135,25 +135,25 @@ pub fn make(dir: &Dir, name: &str, spec: &Spec, keep: bool, log: &mut UndoLog) -
     Ok(Volume { work: mounted(dir, &mount_name)?, device: Some(device) })
 }
 
-/// A path by which a program that we start reaches what we hold.
+/// A path through which a started program reaches an open file of this process.
 fn path_for_others(fd: impl AsFd) -> String {
     format!("/proc/{}/fd/{}", std::process::id(), fd.as_fd().as_raw_fd())
 }
 
 fn mount(kind: &str, options: &str, source: &str, point: &Dir, log: &UndoLog) -> Result<(), SetupError> {
     let point = path_for_others(point);
-    // Without -c mount(8) would resolve the handle to a path, and mount on whatever is there a moment later.
+    // Without -c mount(8) resolves the handle to a path, and would mount on whatever is at that path a moment later.
     run("mount", &["-c", "-t", kind, "-o", options, source, &point], Some(log)).map(|_| ())
 }
 
-/// The root of what was just mounted on a directory of ours: the handle from before leads below the mount.
+/// Opens the root of the mounted file system; the handle from before the mount leads to the directory below it.
 fn mounted(dir: &Dir, name: &str) -> Result<Dir, SetupError> {
     Ok(dir.dir(name)?)
 }
 
 fn make_image(dir: &Dir, image: &Place, bytes: u64) -> Result<File, SetupError> {
     let file = dir.create(image.name())?;
-    // Allocated ahead, so that the device under test does not wait for the block allocation of the one below.
+    // Allocated ahead, so that the device under test does not wait for block allocation in the file system below.
     let allocated = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes);
     match allocated {
         Ok(()) => {}
@@ -165,10 +165,11 @@ fn make_image(dir: &Dir, image: &Place, bytes: u64) -> Result<File, SetupError> 
     Ok(file)
 }
 
-/// `/dev/loopN` for this image; checked to be backed by it before anything is written there.
+/// Attaches a loop device to the image and returns `/dev/loopN`; checks that the image backs it before anything is
+/// written.
 fn attach(image: &Path, file: &File, log: &UndoLog) -> Result<String, SetupError> {
     let text = path_for_others(file);
-    // Direct I/O: otherwise every page is cached twice, and the lower cache hides the device's speed.
+    // Direct I/O: otherwise every page is cached twice, and the lower cache hides the speed of the device.
     let attached = run("losetup", &["--find", "--show", "--direct-io=on", &text], Some(log))
         .or_else(|_| run("losetup", &["--find", "--show", &text], Some(log)))?;
     let name = attached.trim_start_matches("/dev/");
@@ -186,12 +187,12 @@ fn attach(image: &Path, file: &File, log: &UndoLog) -> Result<String, SetupError
 #[must_use]
 pub fn backing_of(name: &str) -> Option<PathBuf> {
     let text = std::fs::read(format!("/sys/block/{name}/loop/backing_file")).ok()?;
-    // The kernel writes the path as it is, a line end, and marks a file that was removed while it is attached.
+    // The kernel prints the raw path and a newline, and ` (deleted)` after it if the file was removed.
     let path = text.strip_suffix(b"\n").unwrap_or(&text);
     Some(PathBuf::from(OsStr::from_bytes(path.strip_suffix(b" (deleted)").unwrap_or(path))))
 }
 
-/// Every loop device backed by this image.
+/// All loop devices backed by this image.
 #[must_use]
 pub fn loops_of(image: &Path) -> Vec<String> {
     let Ok(blocks) = std::fs::read_dir("/sys/block") else { return Vec::new() };
@@ -209,7 +210,7 @@ mod tests {
     use flatwater_recording::Setup;
 
     #[test]
-    fn a_volume_is_made_only_if_the_scenario_says_something_about_it() {
+    fn a_volume_is_made_only_with_mount_knobs() {
         let mut setup = Setup::default();
         setup.set("cgroup.memory_limit", "1GiB").expect("a knob");
         assert_eq!(Spec::of(&setup), None);

@@ -1,4 +1,4 @@
-//! Operations on names: what a mail store does all day, and no read or write tells the time of.
+//! Measures operations on names, which a mail store does all day and which the times of reads and writes do not show.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use super::timed;
 use flatwater_recording::Speed;
 
-/// As many as a mailbox of the built-in scenarios has.
+/// The number of messages in a mailbox of the built-in scenarios.
 const NAMES: u64 = 64;
 
-/// Times of one round in a directory of its own, which is gone afterwards.
+/// Measures one round in a new directory and removes the directory.
 pub fn round(directory: &Path) -> io::Result<Speed> {
     DirBuilder::new().mode(0o700).create(directory)?;
     let found = inside(directory);
@@ -40,7 +40,7 @@ fn inside(directory: &Path) -> io::Result<Speed> {
     })
 }
 
-/// Opens all, then closes all: the time of each of the two.
+/// Opens all files, then closes all; returns the time of each.
 fn opened(paths: &[PathBuf], how: &OpenOptions) -> io::Result<(u64, u64)> {
     let mut files: Vec<File> = Vec::with_capacity(paths.len());
     let open = timed(|| paths.iter().try_for_each(|path| how.open(path).map(|file| files.push(file))))?;

@@ -1,5 +1,6 @@
-//! Whether the machine is as fast while a scenario runs as when its speed was measured. An emulated guest is as fast as its host, and a host
-//! whose cores other machines share is twice as slow for seconds or minutes, without a trace in the guest.
+//! Measures whether the machine is as fast during a scenario as when its speed was measured. An emulated guest is as
+//! fast as its host, and a host that shares its cores can be twice as slow for seconds or minutes, invisibly to the
+//! guest.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,9 +10,9 @@ use std::time::Duration;
 
 use super::timed;
 
-/// Calls that take the kernel's code to make and end, and no page of the cache. Long ones would tell how fast memory is cleared.
+/// Short system calls that touch no page of the cache. Long reads would measure how fast memory is cleared.
 const CALLS: usize = 64;
-/// Of so many times the shortest: the others were interrupted, or their CPU had to wait for its turn.
+/// Takes the minimum of this many passes: the others were interrupted, or waited for a CPU.
 const TIMES: usize = 5;
 const INTERVAL: Duration = Duration::from_millis(250);
 
@@ -25,7 +26,7 @@ impl Pace {
         Ok(Pace { zeros: File::open("/dev/zero")? })
     }
 
-    /// 64 read() calls of a zero each, ns.
+    /// The time of 64 read() calls of one byte from /dev/zero, ns.
     pub fn measure(&mut self) -> io::Result<u64> {
         let mut least = u64::MAX;
         for _ in 0..TIMES {
@@ -35,7 +36,7 @@ impl Pace {
     }
 }
 
-/// Measures again and again until it is asked for what it found.
+/// Repeats the measurement on a thread until `finish`.
 #[derive(Debug)]
 pub struct Watch {
     stop: Sender<()>,
@@ -55,14 +56,14 @@ impl Watch {
         Ok(Watch { stop, measures })
     }
 
-    /// As long as one took that did as much in all; none if there was no time for any.
+    /// Stops, and returns the average time of a measurement (see `even_ns`); `None` if there was time for none.
     pub fn finish(self) -> Option<u64> {
         drop(self.stop);
         self.measures.join().ok().and_then(|all| even_ns(&all))
     }
 }
 
-/// The harmonic mean: what a machine does in a time is the sum of its speeds.
+/// The harmonic mean, ns: the average speed over the time.
 fn even_ns(all: &[u64]) -> Option<u64> {
     let speeds: f64 = all.iter().map(|&ns| 1.0 / ns.max(1) as f64).sum();
     (!all.is_empty()).then(|| (all.len() as f64 / speeds).round() as u64)
@@ -74,7 +75,7 @@ mod tests {
 
     /// Half of the time at 100 ns and half at 200 ns: 10 and 5 in 1000 ns each, so 15 in 2000 ns.
     #[test]
-    fn half_of_the_time_twice_as_slow_is_three_quarters_of_the_work() {
+    fn the_mean_is_harmonic() {
         assert_eq!(even_ns(&[100, 200]), Some(133));
         assert_eq!(even_ns(&[]), None);
     }

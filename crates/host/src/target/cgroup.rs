@@ -1,4 +1,4 @@
-//! The cgroup of a systemd unit, or of a container whose id begins with given digits.
+//! Finds the cgroup of a systemd unit, or of a container by the first digits of the id.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,22 +10,23 @@ use super::container::container_id;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CgroupError {
-    #[error("no container's id begins with {prefix}; `find /sys/fs/cgroup -name '*{prefix}*'` shows what there is")]
+    #[error("no container id begins with {prefix}; try `find /sys/fs/cgroup -name '*{prefix}*'`")]
     NoContainer { prefix: String },
     #[error("{count} containers have ids that begin with {prefix}: {first} and {second}; give more digits")]
     Ambiguous { prefix: String, count: usize, first: String, second: String },
-    #[error("there is no cgroup of {unit}: is it running? (`systemctl status {unit}`)")]
+    #[error("{unit} has no cgroup; is the unit running? (`systemctl status {unit}`)")]
     NoUnit { unit: String },
 }
 
-/// Where hierarchies are mounted: v2, or v1's, of which the one with memory limits comes first.
+/// Mount points of hierarchies: v2, then v1's; the memory controller's comes before systemd's.
 const HIERARCHIES: [&str; 4] =
     ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/memory", "/sys/fs/cgroup/systemd"];
 
-/// Groups below this depth are not searched: kubepods nest to six.
+/// Do not search below this depth; Kubernetes nests cgroups six deep.
 const DEPTH_MAX: usize = 10;
 
-/// The cgroup of the one container whose id begins with `prefix` (at least 4 hexadecimal digits).
+/// The cgroup of the container whose id begins with `prefix` (at least 4 hexadecimal digits). Fails unless exactly one
+/// matches.
 pub fn find_cgroup(prefix: &str) -> Result<PathBuf, CgroupError> {
     find_cgroup_below(HIERARCHIES.map(Path::new).into_iter(), prefix)
 }
@@ -36,7 +37,7 @@ fn find_cgroup_below<'a>(roots: impl Iterator<Item = &'a Path>, prefix: &str) ->
         let mut found: BTreeMap<String, PathBuf> = BTreeMap::new();
         walk(root, 0, &mut |name, path| {
             if let Some(id) = container_id(name).filter(|id| id.starts_with(&wanted)) {
-                // The manager's own group may hold one for the payload below it: the outermost has all tasks.
+                // Container managers may nest a second cgroup with the same id; the outermost one has all tasks.
                 found.entry(id).or_insert_with(|| path.to_owned());
             }
         });
@@ -53,7 +54,7 @@ fn find_cgroup_below<'a>(roots: impl Iterator<Item = &'a Path>, prefix: &str) ->
     Err(CgroupError::NoContainer { prefix: prefix.to_owned() })
 }
 
-/// The cgroup of a systemd unit; `.service` may be left out.
+/// The cgroup of a systemd unit; the suffix `.service` is optional.
 pub fn find_unit(unit: &str) -> Result<PathBuf, CgroupError> {
     find_unit_below(HIERARCHIES.map(Path::new).into_iter(), unit)
 }
@@ -74,14 +75,16 @@ fn find_unit_below<'a>(roots: impl Iterator<Item = &'a Path>, unit: &str) -> Res
     Err(CgroupError::NoUnit { unit })
 }
 
-/// Calls `visit` for each group below, outer groups first. Groups that vanish meanwhile are left out.
+/// Calls `visit` for each cgroup below `directory`, outer ones first. Cgroups that are removed during the walk are
+/// skipped.
 fn walk(directory: &Path, depth: usize, visit: &mut dyn FnMut(&str, &Path)) {
     if depth > DEPTH_MAX {
         return;
     }
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
-        // Only groups: hierarchies of v1 are mounted side by side in a tmpfs, which has no cgroup.procs of its own.
+        // Skip directories that are not cgroups: v1 hierarchies are mounted side by side in a tmpfs without
+        // cgroup.procs.
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) && path.join("cgroup.procs").is_file() {
             visit(&entry.file_name().to_string_lossy(), &path);
             walk(&path, depth + 1, visit);
@@ -89,7 +92,7 @@ fn walk(directory: &Path, depth: usize, visit: &mut dyn FnMut(&str, &Path)) {
     }
 }
 
-/// A process of the group, else of one below it: a pod's own group is empty, its containers' are not.
+/// The first process in the cgroup or in one below it: a pod's own cgroup is empty, its containers' cgroups are not.
 #[must_use]
 pub fn first_process(group: &Path) -> Option<u32> {
     let mut waiting = std::collections::VecDeque::from([group.to_owned()]);
@@ -108,7 +111,7 @@ pub fn first_process(group: &Path) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_pods_first_process_may_be_in_a_group_below_it() {
+    fn first_process_searches_cgroups_below() {
         let pod = tempfile::tempdir().expect("a directory");
         assert_eq!(super::first_process(pod.path()), None);
         std::fs::create_dir_all(pod.path().join("container/inner")).expect("made");
@@ -138,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_found_by_the_beginning_of_its_id() {
+    fn a_container_is_found_by_the_first_digits_of_its_id() {
         let (a, b) = (id("8f3b0c"), id("8f3b11"));
         let docker = format!("system.slice/docker-{a}.scope/payload");
         let root = hierarchy(&[&docker, &format!("kubepods.slice/cri-containerd-{b}.scope")]);

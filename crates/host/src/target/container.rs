@@ -1,18 +1,18 @@
-//! Which container, pod or unit a cgroup belongs to, from its path.
+//! Finds the container, pod or systemd unit of a cgroup from the cgroup's path.
 //!
-//! The paths are those that the managers choose: systemd (`system.slice/NAME.service`), Docker (`docker-ID.scope`,
-//! `docker/ID`), containerd and CRI-O under Kubernetes (`kubepods.../cri-containerd-ID.scope`, `crio-ID.scope`,
-//! `kubepods/burstable/podUID/ID`), Podman (`libpod-ID.scope`).
+//! The managers choose these paths: systemd `system.slice/NAME.service`; Docker `docker-ID.scope` or `docker/ID`;
+//! containerd and CRI-O under Kubernetes `kubepods.../cri-containerd-ID.scope`, `crio-ID.scope` or
+//! `kubepods/burstable/podUID/ID`; Podman `libpod-ID.scope`.
 
 use std::fmt;
 
-/// What runs in a cgroup, as its owner calls it.
+/// A systemd unit or a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Container {
     /// `postgresql.service`.
     Unit(String),
-    /// 64 hexadecimal digits, and the pod's uid where Kubernetes made it.
+    /// A container: its id (64 hexadecimal digits), and the pod's uid if Kubernetes made it.
     Container { id: String, pod: Option<String> },
 }
 
@@ -28,10 +28,10 @@ impl fmt::Display for Container {
     }
 }
 
-/// Digits of a whole container id.
+/// The number of digits of a full container id.
 const ID_DIGITS: usize = 64;
 
-/// The container or unit of a cgroup's path within its hierarchy, the innermost one that is named.
+/// The container or unit of a cgroup, from the path within its hierarchy; the innermost one.
 #[must_use]
 pub fn container_of(path: &str) -> Option<Container> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
@@ -42,7 +42,7 @@ pub fn container_of(path: &str) -> Option<Container> {
     Some(Container::Unit((*unit).to_owned()))
 }
 
-/// `docker-ID.scope`, `cri-containerd-ID.scope`, `ID`: the id.
+/// The container id in `docker-ID.scope`, `cri-containerd-ID.scope` or `ID`.
 pub(super) fn container_id(part: &str) -> Option<String> {
     let bare = part.strip_suffix(".scope").unwrap_or(part);
     let id = bare.rsplit('-').next()?;
@@ -50,7 +50,8 @@ pub(super) fn container_id(part: &str) -> Option<String> {
     whole.then(|| id.to_ascii_lowercase())
 }
 
-/// `kubepods-burstable-podUID.slice` (systemd, `-` of the uid written as `_`) or `podUID` (cgroupfs).
+/// The pod's uid in `kubepods-burstable-podUID.slice` (systemd; `-` in the uid is written as `_`) or `podUID`
+/// (cgroupfs).
 fn pod_uid(part: &str) -> Option<String> {
     let bare = part.strip_suffix(".slice").unwrap_or(part);
     let uid = match bare.starts_with("kubepods") {
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn each_manager_s_path_names_its_container() {
+    fn the_paths_of_each_manager_are_parsed() {
         let systemd_pod = UID.replace('-', "_");
         let kube = format!("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{systemd_pod}.slice");
         assert_eq!(container_of(&format!("/system.slice/docker-{ID}.scope")), container(None));
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn people_read_the_first_twelve_digits() {
+    fn a_container_is_shown_with_twelve_digits() {
         let container = container_of(&format!("/docker/{ID}")).expect("a container");
         assert_eq!(container.to_string(), "container 8f3b0c1d2e4f");
     }

@@ -1,12 +1,13 @@
-//! The hierarchy of control groups that a directory is in: in v1 each has its own, and an id of a group says nothing in
-//! another.
+//! Finds the cgroup hierarchy of a directory. In v1 each controller has its own hierarchy, and a cgroup id is valid
+//! only in one of them.
 
 use std::io;
 use std::path::Path;
 
 use crate::proc::mounts::{self, Mount};
 
-/// Its number as the kernel counts them (`struct cgroup_root::hierarchy_id`, the first field of /proc/PID/cgroup); 0 is v2.
+/// The kernel's number of the hierarchy (`struct cgroup_root::hierarchy_id`, the first field of /proc/PID/cgroup); 0 is
+/// v2.
 pub fn hierarchy_of(directory: &Path) -> io::Result<u32> {
     let mounts = mounts::read()?;
     let own = std::fs::read_to_string("/proc/self/cgroup")?;
@@ -17,7 +18,7 @@ pub fn hierarchy_of(directory: &Path) -> io::Result<u32> {
     })
 }
 
-/// Among lines of `HIERARCHY:CONTROLLERS:PATH` (cgroups(7)).
+/// Finds the number in `own`, the lines `HIERARCHY:CONTROLLERS:PATH` of /proc/self/cgroup (cgroups(7)).
 fn find(mounts: &[Mount], own: &str, directory: &Path) -> Option<u32> {
     let mount = mounts::above(mounts, directory)?;
     match mount.kind.as_str() {

@@ -1,5 +1,5 @@
-//! Whom to watch, as people think of it: a process with everything below it, a program by name, a systemd unit, a
-//! container by the beginning of its id. Resolved to processes and one cgroup, which is what the kernel side follows.
+//! Resolves the target as a user names it (a process with its descendants, a program name, a systemd unit, the first
+//! digits of a container id) to processes and one cgroup, which the BPF programs can follow.
 
 mod cgroup;
 mod container;
@@ -15,12 +15,12 @@ pub use watched::WatchedSet;
 
 use std::collections::BTreeSet;
 
-/// Processes that are watched, found again as often as it is asked: who joined since is new.
+/// The processes that the user asked for. `processes` may be called again to find new ones.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// Each with all that it has forked, at any depth.
+    /// Process ids; each stands for the process and its descendants.
     pub pids: Vec<u32>,
-    /// Every process that runs a program of one of these names.
+    /// Program names; each stands for every process that runs it, with its descendants.
     pub programs: Vec<String>,
 }
 
@@ -30,7 +30,7 @@ impl Selection {
         self.pids.is_empty() && self.programs.is_empty()
     }
 
-    /// The processes that belong to the selection now, in the order of their ids.
+    /// The processes that match the selection now, in the order of their ids.
     #[must_use]
     pub fn processes(&self, processes: &Processes) -> Vec<Process> {
         let mut chosen: BTreeSet<u32> = BTreeSet::new();
@@ -45,7 +45,7 @@ impl Selection {
     }
 }
 
-/// One line for people: `postgres (pid 812) and 6 processes below it`.
+/// One line for people: `postgres (pid 812), with 6 processes below, 31 threads`.
 #[must_use]
 pub fn describe(processes: &[Process]) -> String {
     let ids: BTreeSet<u32> = processes.iter().map(|process| process.pid).collect();
@@ -76,7 +76,7 @@ mod tests {
     use super::{Selection, describe};
 
     #[test]
-    fn a_process_stands_for_everything_below_it() {
+    fn a_pid_selects_its_descendants() {
         let processes =
             made(&[(1, 0, "init"), (10, 1, "postgres"), (11, 10, "walwriter"), (12, 11, "deep"), (20, 1, "sh")]);
         let selection = Selection { pids: vec![10], programs: Vec::new() };
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_stands_for_each_process_that_runs_it() {
+    fn a_program_name_selects_each_process_that_runs_it() {
         let processes =
             made(&[(1, 0, "init"), (10, 1, "redis-server"), (11, 10, "bio"), (20, 1, "redis-server"), (30, 1, "sh")]);
         let selection = Selection { pids: Vec::new(), programs: vec!["redis-server".to_owned()] };
@@ -96,8 +96,8 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_its_own_ancestor_ends_nothing() {
-        // Ids are reused while /proc is read: the parents of two moments may form a circle.
+    fn a_cycle_of_parents_does_not_loop() {
+        // Process ids may be reused while /proc is read, so that the parents form a cycle.
         let processes = made(&[(10, 11, "a"), (11, 10, "b")]);
         let selection = Selection { pids: vec![10], programs: Vec::new() };
         assert_eq!(selection.processes(&processes).len(), 2);

@@ -1,4 +1,4 @@
-//! The processes of the machine at one moment, with their parents.
+//! Reads the processes of the machine and their parents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,18 +12,18 @@ use crate::proc::text;
 pub struct Process {
     pub pid: u32,
     pub parent: u32,
-    /// `comm`: at most 15 bytes, and what the process calls itself.
+    /// `comm`: at most 15 bytes; the process can change it.
     pub name: String,
-    /// File name of the executable; absent for kernel threads and where we may not look.
+    /// File name of the executable; `None` for kernel threads, and if this process may not read the link.
     pub executable: Option<String>,
     pub threads: usize,
-    /// A zombie: it does nothing any more.
+    /// The process is a zombie (or dead).
     pub ended: bool,
 }
 
 impl Process {
-    /// Whether people would call it by this name: its executable, or what it calls itself (cut to 15 bytes by the
-    /// kernel, so a longer name is compared as far as that).
+    /// Whether this is the name of the executable or of the process. The kernel cuts `comm` to 15 bytes, so only as
+    /// much of a longer name is compared.
     #[must_use]
     pub fn is_program(&self, name: &str) -> bool {
         let cut = name.char_indices().take_while(|(at, c)| at + c.len_utf8() <= COMM_BYTES).map(|(_, c)| c);
@@ -31,10 +31,10 @@ impl Process {
     }
 }
 
-/// `TASK_COMM_LEN` less its terminator (include/linux/sched.h).
+/// `TASK_COMM_LEN` without the terminating zero (include/linux/sched.h).
 const COMM_BYTES: usize = 15;
 
-/// All processes, by id.
+/// All processes, by process id.
 #[derive(Clone, Debug, Default)]
 pub struct Processes {
     by_pid: BTreeMap<u32, Process>,
@@ -42,7 +42,7 @@ pub struct Processes {
 }
 
 impl Processes {
-    /// Reads /proc. Processes that end meanwhile are left out.
+    /// Reads /proc. Skips processes that end during the read.
     pub fn read() -> io::Result<Processes> {
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc")?.flatten() {
@@ -71,7 +71,7 @@ impl Processes {
         self.by_pid.values()
     }
 
-    /// A process and everything below it; empty if there is no such process.
+    /// A process and all its descendants; empty if the process does not exist.
     #[must_use]
     pub fn tree(&self, root: u32) -> BTreeSet<u32> {
         let mut tree = BTreeSet::new();
@@ -85,7 +85,7 @@ impl Processes {
     }
 }
 
-/// The process that a thread is of; `None` if /proc does not know it (any more).
+/// The process that the thread belongs to; `None` if /proc does not list the thread.
 pub fn process_of_thread(tid: u32) -> Option<u32> {
     let status = text::read(format!("/proc/{tid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())
@@ -96,13 +96,14 @@ fn read_process(directory: &Path, pid: u32) -> Option<Process> {
     let executable = fs::read_link(directory.join("exe")).ok();
     let executable = executable.as_deref().and_then(Path::file_name).map(|name| {
         let name = name.to_string_lossy();
-        // An upgraded binary: the process still runs the file that was unlinked.
+        // The executable was replaced (an upgrade): the process still runs the unlinked file.
         name.strip_suffix(" (deleted)").unwrap_or(&name).to_owned()
     });
     parse_stat(&stat, pid).map(|process| Process { executable, ..process })
 }
 
-/// `PID (comm) STATE PPID ... num_threads` (fs/proc/array.c: do_task_stat). The name may hold spaces and parentheses.
+/// Parses `PID (comm) STATE PPID ... num_threads` (fs/proc/array.c: do_task_stat). The name may contain spaces and
+/// parentheses.
 fn parse_stat(stat: &str, pid: u32) -> Option<Process> {
     let (open, close) = (stat.find('(')?, stat.rfind(')')?);
     let name = stat.get(open + 1..close)?.to_owned();
@@ -117,7 +118,7 @@ fn parse_stat(stat: &str, pid: u32) -> Option<Process> {
 pub(super) mod tests {
     use super::{Process, Processes, parse_stat};
 
-    /// (pid, parent, name), each with one thread.
+    /// Processes from (pid, parent, name), each with one thread.
     pub fn made(list: &[(u32, u32, &str)]) -> Processes {
         let process = |&(pid, parent, name): &(u32, u32, &str)| Process {
             pid,
@@ -130,7 +131,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_name_may_hold_spaces_and_parentheses() {
+    fn a_name_may_contain_spaces_and_parentheses() {
         let stat = "812 (a) b (c) S 7 812 812 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 31 0 100 0 0";
         let process = parse_stat(stat, 812).expect("a process");
         assert_eq!((process.name.as_str(), process.parent, process.threads), ("a) b (c", 7, 31));
@@ -140,7 +141,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_program_is_its_executable_or_its_name_as_far_as_the_kernel_keeps_it() {
+    fn a_program_matches_by_executable_or_by_its_truncated_name() {
         let process =
             Process { name: "elasticsearch-l".to_owned(), executable: Some("java".to_owned()), ..Process::default() };
         assert!(process.is_program("java") && process.is_program("elasticsearch-long-name"));
@@ -148,7 +149,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn this_process_is_among_those_of_the_machine() {
+    fn this_process_is_found() {
         let processes = Processes::read().expect("/proc");
         let own = processes.get(std::process::id()).expect("ourselves");
         assert!(own.executable.is_some() && own.threads >= 1 && !own.ended);

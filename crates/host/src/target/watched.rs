@@ -1,4 +1,5 @@
-//! The processes that a recording follows, found again each second: programs may start after it did.
+//! The processes that a recording follows. The list is updated each second, because programs may start after the
+//! recording.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,25 +11,25 @@ use crate::record::RecordOptions;
 use crate::session::Session;
 use flatwater_recording::{AccessKind, Gap, WatchedProcess};
 
-/// Processes whose descriptors and mappings are read to learn whether they use io_uring or libaio: reading those of ten
-/// thousand would cost seconds.
+/// Read the descriptors and mappings of at most this many processes to find users of io_uring and libaio: reading those
+/// of ten thousand would take seconds.
 const LOOKED_INTO_MAX: usize = 256;
-/// Processes that the header names: a program that forks ten thousand children must not fill it.
+/// List at most this many processes in the header: a program that forks ten thousand children must not fill it.
 const LISTED_MAX: usize = 1024;
 
-/// The selection and the processes that were found for it so far.
+/// The selection and the processes found for it so far.
 #[derive(Debug)]
 pub struct WatchedSet {
     selection: Selection,
-    /// Those of the first look.
+    /// The processes found first, when the recording began.
     pub processes: Vec<Process>,
-    /// All that were seen, each as it was then, for the report.
+    /// All processes found so far, as they were when found, for the report.
     listed: Vec<WatchedProcess>,
     known: BTreeSet<u32>,
 }
 
 impl WatchedSet {
-    /// Looks for the processes that were asked for; each must be there.
+    /// Finds the requested processes. Fails if a process or program is not running.
     pub fn find(options: &RecordOptions) -> Result<WatchedSet, HostError> {
         let selection = Selection { pids: options.pids.clone(), programs: options.programs.clone() };
         if selection.is_empty() {
@@ -58,14 +59,15 @@ impl WatchedSet {
         self.known.iter().copied().collect()
     }
 
-    /// The process that was named first, or the first that runs the program.
+    /// The first process id that the user named, or the lowest id that runs a named program.
     #[must_use]
     pub fn first(&self) -> Option<u32> {
         self.selection.pids.first().copied().or_else(|| self.known.first().copied())
     }
 
-    /// Has the session follow those that have joined; how many they are. The kernel side follows forks by itself: this
-    /// finds programs that were started by others, and forks that fell between the first look and the hooks.
+    /// Makes the session follow new processes of the selection; returns their number. The BPF programs follow forks by
+    /// themselves, so this finds programs that other processes started, and forks between the first look and the
+    /// attachment of the hooks.
     pub fn adopt_new(&mut self, session: &mut Session) -> Result<usize, HostError> {
         if self.selection.is_empty() {
             return Ok(0);
@@ -84,34 +86,35 @@ impl WatchedSet {
         Ok(new)
     }
 
-    /// All that were named by their id have ended. A program may start again, so its end ends nothing.
+    /// Whether all processes that were named by id have ended. `false` if a program was named, because it may start
+    /// again.
     #[must_use]
     pub fn ended(&self) -> bool {
         let named = &self.selection;
         named.programs.is_empty() && !named.pids.is_empty() && !named.pids.iter().any(|&pid| alive(pid))
     }
 
-    /// For the header: those that were there and those that were found later, at most `LISTED_MAX`.
+    /// For the header: the processes found first and later, at most `LISTED_MAX`.
     #[must_use]
     pub fn listed(&self) -> Vec<WatchedProcess> {
         self.listed.clone()
     }
 
-    /// Those that hold a ring of io_uring, or one of libaio.
+    /// The processes that have a ring of io_uring or of libaio; looks at no more than `LOOKED_INTO_MAX`.
     #[must_use]
     pub fn users_of(&self, access: AccessKind) -> Vec<u32> {
         self.known.iter().copied().take(LOOKED_INTO_MAX).filter(|&pid| uses(pid, access)).collect()
     }
 
-    /// Processes that `users_of` leaves out, if there are any.
+    /// A gap if `users_of` does not look at all processes.
     #[must_use]
     pub fn not_looked_into(&self) -> Option<Gap> {
         let beyond = self.known.len().checked_sub(LOOKED_INTO_MAX).filter(|beyond| *beyond > 0)?;
         let what = format!("whether {beyond} of {} processes use io_uring or libaio", self.known.len());
         let why = format!(
-            "the descriptors and mappings of {LOOKED_INTO_MAX} processes are read, since those of all would take seconds"
+            "only {LOOKED_INTO_MAX} processes are examined, since reading the descriptors and mappings of all would take seconds"
         );
-        Some(Gap::new(what, why, "watch fewer processes; operations that were timed are counted of all of them"))
+        Some(Gap::new(what, why, "select fewer processes; timed operations of all processes are counted"))
     }
 }
 
@@ -126,8 +129,8 @@ fn listed(process: &Process) -> WatchedProcess {
     listed
 }
 
-/// The title that a process wrote over its command line: one string with spaces, where a command line has a string for
-/// each argument. Arguments are never recorded: they may hold passwords.
+/// The title that a process wrote over its command line: a single string that contains spaces. A command line has one
+/// string per argument; arguments are never recorded, since they may contain passwords.
 fn title(command_line: &[u8]) -> Option<String> {
     let end = command_line.iter().rposition(|byte| !matches!(byte, 0 | b' ')).map_or(0, |last| last + 1);
     let text = command_line.get(..end)?;
@@ -135,7 +138,8 @@ fn title(command_line: &[u8]) -> Option<String> {
     one.then(|| String::from_utf8_lossy(text).into_owned())
 }
 
-/// io_uring is a descriptor (`anon_inode:[io_uring]`); libaio's ring is a mapping (`/[aio]`, fs/aio.c: aio_setup_ring).
+/// Whether the process uses io_uring (a descriptor `anon_inode:[io_uring]`) or libaio (a mapping `/[aio]`, fs/aio.c:
+/// aio_setup_ring).
 fn uses(pid: u32, access: AccessKind) -> bool {
     match access {
         AccessKind::IoUring => {
@@ -150,7 +154,7 @@ fn uses(pid: u32, access: AccessKind) -> bool {
     }
 }
 
-/// There, and not a zombie that waits for its parent.
+/// Whether the process exists and is not a zombie.
 fn alive(pid: u32) -> bool {
     let stat = proc::text::read(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());
@@ -162,7 +166,7 @@ mod tests {
     use super::title;
 
     #[test]
-    fn a_title_is_one_string_and_arguments_are_none() {
+    fn a_title_is_recorded_and_arguments_are_not() {
         let checkpointer = b"postgres: 16/main: checkpointer \0\0\0\0";
         assert_eq!(title(checkpointer).as_deref(), Some("postgres: 16/main: checkpointer"));
         assert_eq!(title(b"mariadb\0-u\0root\0-psecret\0"), None);

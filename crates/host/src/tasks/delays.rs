@@ -1,4 +1,4 @@
-//! The kernel's delay accounting of a thread, asked over netlink (Documentation/accounting/taskstats.rst).
+//! Reads the kernel's delay accounting of a thread over netlink (Documentation/accounting/taskstats.rst).
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -10,7 +10,7 @@ pub const WHAT: &str = "what the target's threads waited for (delay accounting)"
 pub const REMEDY: &str = "as root: sysctl kernel.task_delayacct=1 (since 5.14; before, boot with delayacct), on a \
                           kernel with CONFIG_TASK_DELAY_ACCT";
 
-/// Time of one thread since it began, ns.
+/// Delays of one thread since it began, ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delays {
     pub block_io_ns: u64,
@@ -41,8 +41,8 @@ impl Delays {
         }
     }
 
-    /// From the bytes of `struct taskstats`; fields are only ever added at its end, but for version 15, whose new
-    /// ones stood in the middle.
+    /// Parses `struct taskstats`. New versions only append fields, except version 15, which inserted some in the
+    /// middle.
     fn parse(stats: &[u8]) -> Option<Delays> {
         let version = u16::from_ne_bytes(stats.get(..2)?.try_into().ok()?);
         let field = |at: usize| Some(u64::from_ne_bytes(stats.get(at..at + 8)?.try_into().ok()?));
@@ -53,7 +53,7 @@ impl Delays {
             block_io_ns: field(40)?,
             swap_in_ns: field(56)?,
             reclaim_ns: field(320)?,
-            // Since versions 9 and 11.
+            // Added in versions 9 and 11.
             thrashing_ns: field(336).unwrap_or(0),
             compaction_ns: field(360).unwrap_or(0),
         })
@@ -73,20 +73,20 @@ const NLM_F_REQUEST: u16 = 1;
 const NLMSG_ERROR: u16 = 2;
 const HEADER_BYTES: usize = 16 + 4;
 
-/// Why delays cannot be asked for.
+/// Why delays cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DelaysError {
-    /// All sums would be 0, and a 0 says that nothing was waited for.
-    #[error("it is off (kernel.task_delayacct is 0)")]
+    /// All sums would be 0, which would mean that nothing was waited for.
+    #[error("delay accounting is off (kernel.task_delayacct is 0)")]
     SwitchedOff,
     #[error("this kernel has no TASKSTATS family")]
     NoFamily,
-    #[error("the kernel cannot be asked over netlink: {0}")]
+    #[error("the netlink request failed: {0}")]
     Netlink(#[from] io::Error),
 }
 
-/// A socket to the kernel.
+/// A netlink socket for delay accounting.
 #[derive(Debug)]
 pub struct Asker {
     socket: OwnedFd,
@@ -99,12 +99,12 @@ impl Asker {
         if switch.trim() == "0" {
             return Err(DelaysError::SwitchedOff);
         }
-        // SAFETY: takes no pointer.
+        // SAFETY: passes no pointer.
         let fd = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_GENERIC) };
         if fd < 0 {
             return Err(io::Error::last_os_error().into());
         }
-        // SAFETY: the descriptor was just made and nobody else has it.
+        // SAFETY: the descriptor is new and has no other owner.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         let mut asker = Asker { socket, family: GENL_ID_CTRL };
         let reply = asker.ask(CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_NAME, b"TASKSTATS\0")?;
@@ -125,7 +125,7 @@ impl Asker {
         Ok(stats.and_then(Delays::parse))
     }
 
-    /// The attributes of the answer to a request with one attribute.
+    /// Sends a request with one attribute; returns the attributes of the answer.
     fn ask(&self, command: u8, kind: u16, value: &[u8]) -> io::Result<Vec<u8>> {
         let message = request(self.family, command, kind, value);
         // SAFETY: reads `message.len()` bytes of a live buffer.
@@ -183,7 +183,7 @@ mod tests {
     use super::{Asker, Delays, attribute, request};
 
     #[test]
-    fn attributes_are_found_and_torn_ones_are_not() {
+    fn attributes_are_found_unless_truncated() {
         let message = request(16, 3, 2, b"abcde");
         assert_eq!(message.len(), 20 + 12);
         let mut two = message[20..].to_vec();
@@ -195,11 +195,11 @@ mod tests {
         for end in 0..two.len() - 2 {
             assert!(attribute(&two[..end], 7).is_none());
         }
-        assert_eq!(attribute(&[0, 0, 2, 0, 1], 9), None, "a length of nothing ends the search");
+        assert_eq!(attribute(&[0, 0, 2, 0, 1], 9), None, "a length of 0 ends the search");
     }
 
     #[test]
-    fn versions_that_we_do_not_know_tell_nothing() {
+    fn unknown_versions_are_not_parsed() {
         let mut stats = vec![0_u8; 400];
         stats[40] = 9;
         stats[321] = 1;
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_answers_or_says_why_not() {
+    fn delays_are_read_or_the_error_has_a_reason() {
         match Asker::new() {
             Ok(asker) => assert!(asker.delays_of(std::process::id()).is_some()),
             Err(why) => assert!(!why.to_string().is_empty()),

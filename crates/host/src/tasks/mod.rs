@@ -1,7 +1,7 @@
-//! What the scheduler counts of the target's threads, for where no hook may be attached: time on a CPU, time waiting
-//! for one (schedstat), page faults, and, for whoever may ask the kernel (CAP_NET_ADMIN), its delay accounting.
+//! Reads the scheduler's accounts of the target's threads, where no hook can be attached: time on the CPU, time waiting
+//! for a CPU (schedstat), page faults, and with CAP_NET_ADMIN the kernel's delay accounting.
 //!
-//! None of it tells which call was slow; all of it tells what the threads waited for meanwhile.
+//! These show what the threads waited for, but not in which call.
 
 mod delays;
 
@@ -14,20 +14,21 @@ use delays::{Asker, Delays};
 use flatwater_recording::schema::workload;
 use flatwater_recording::{Column, Entity, Gap, Series, Table};
 
-/// Whose threads.
+/// Whose threads are read.
 #[derive(Clone, Debug)]
 pub enum Watched {
-    /// Processes and the children that they make.
+    /// Processes and the children that they fork.
     Processes(Vec<u32>),
-    /// Processes of a cgroup's directory.
+    /// The processes of a cgroup's directory.
     Cgroup(PathBuf),
-    /// Threads of our own process.
+    /// Threads of this process.
     Threads(Vec<u32>),
 }
 
-/// A row each at most; a target with more processes than this is summed over those seen first.
+/// At most this many processes, with one row each; further processes are ignored.
 const PROCESSES_MAX: usize = 256;
-/// Between two looks, at least; and this many times what a look takes, so that it stays under one percent.
+/// The shortest interval between two readings. The interval is also at least `PERIOD_PER_LOOK` times the duration of a
+/// reading, so that reading takes less than one percent of the time.
 const PERIOD_NS: u64 = 200_000_000;
 const PERIOD_PER_LOOK: u64 = 100;
 
@@ -41,20 +42,20 @@ struct Counts {
     delays: Option<Delays>,
 }
 
-/// The watch over a target's threads.
+/// Reads the accounts of a target's threads.
 #[derive(Debug)]
 pub struct Tasks {
     watched: Watched,
     root: PathBuf,
     asker: Option<Asker>,
-    /// What each thread had at the last look: the sums must not fall when a thread ends.
+    /// Counts of each thread at the last reading: the sums must not fall when a thread ends.
     last: HashMap<u32, Counts>,
     sums: BTreeMap<u32, (String, Counts)>,
     due_ns: u64,
 }
 
 impl Tasks {
-    /// The gaps list what is not known about them.
+    /// Returns the reader, and a gap if delay accounting is not available.
     #[must_use]
     pub fn watch(watched: Watched) -> (Option<Tasks>, Vec<Gap>) {
         let (asker, gap) = match Asker::new() {
@@ -69,7 +70,7 @@ impl Tasks {
         Tasks { watched, root, asker, last: HashMap::new(), sums: BTreeMap::new(), due_ns: 0 }
     }
 
-    /// Our own threads begin when they begin.
+    /// Updates the list of own threads, which start during the run.
     pub fn follow_threads(&mut self, threads: impl FnOnce() -> Vec<u32>) {
         if let Watched::Threads(tids) = &mut self.watched {
             *tids = threads();
@@ -82,7 +83,7 @@ impl Tasks {
         }
     }
 
-    /// A row for each process (for our own threads, for each of them), if the next look is due.
+    /// One row per process (per thread for own threads), if the next reading is due.
     pub fn sample(&mut self, at_ns: u64, now_ns: impl Fn() -> u64) -> Option<Series> {
         if at_ns < self.due_ns {
             return None;
@@ -114,7 +115,7 @@ impl Tasks {
         }
     }
 
-    /// (who gets the row, its threads).
+    /// Pairs of (the process or thread that gets the row, its threads).
     fn threads(&self) -> Vec<(u32, Vec<u32>)> {
         let of_process = |pid: u32| (pid, numbers_in(&self.root.join(format!("{pid}/task"))));
         match &self.watched {
@@ -127,7 +128,7 @@ impl Tasks {
         }
     }
 
-    /// Where the kernel tells no children (without CONFIG_PROC_CHILDREN), the processes alone.
+    /// The processes and their children. Without CONFIG_PROC_CHILDREN the kernel lists no children.
     fn with_children(&self, pids: &[u32]) -> Vec<u32> {
         let (mut found, mut known): (Vec<u32>, HashSet<u32>) = (pids.to_vec(), pids.iter().copied().collect());
         let mut at = 0;
@@ -157,7 +158,8 @@ impl Tasks {
     }
 }
 
-/// Name, minor and major faults: fields 2, 10 and 12 of proc(5). The name may hold anything, `)` and blanks too.
+/// Parses name, minor and major faults: fields 2, 10 and 12 in proc(5). The name may contain any character, even `)`
+/// and spaces.
 fn of_stat(text: &str) -> Option<(&str, u64, u64)> {
     let (before, after) = text.rsplit_once(')')?;
     let (_, name) = before.split_once('(')?;
@@ -185,7 +187,7 @@ impl Counts {
     }
 
     fn minus(&self, before: &Counts) -> Counts {
-        // A thread's id may have been given to another that started again.
+        // A thread id may have been reused by a thread that started from 0.
         self.with(before, u64::saturating_sub)
     }
 
@@ -229,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_over_threads_do_not_fall_and_children_are_found() {
+    fn sums_do_not_fall_when_a_thread_ends_and_children_are_found() {
         let place = tempfile::tempdir().expect("a directory");
         thread(place.path(), 7, 7, "9 \n", "1000 50 3\n");
         thread(place.path(), 7, 8, "\n", "500 20 3\n");
@@ -238,7 +240,7 @@ mod tests {
         let first = tasks.sample(1, || 1).expect("due");
         assert_eq!((last(&first, "a) b(7)", "run_delay_ns"), last(&first, "a) b(9)", "cpu_ns")), (Some(70), Some(10)));
         assert_eq!(last(&first, "a) b(7)", "major_faults"), Some(40));
-        assert!(first.column("block_io_delay_ns").is_none(), "nobody could be asked");
+        assert!(first.column("block_io_delay_ns").is_none(), "no delay accounting");
         assert!(tasks.sample(2, || 2).is_none(), "not due");
         fs::remove_dir_all(place.path().join("proc/7/task/8")).expect("it ended");
         thread(place.path(), 7, 7, "\n", "1100 60 3\n");
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_look_puts_the_next_one_off() {
+    fn a_slow_reading_postpones_the_next_one() {
         let place = tempfile::tempdir().expect("a directory");
         thread(place.path(), 7, 7, "\n", "1000 50 3\n");
         let mut tasks = Tasks::at(Watched::Processes(vec![7]), place.path(), None);
@@ -260,18 +262,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_stat_is_nothing() {
+    fn a_malformed_stat_is_ignored() {
         assert_eq!(of_stat(""), None);
         assert_eq!(of_stat("7 (x"), None);
         assert_eq!(of_stat("7 (x) S 1 2"), None);
     }
 
     #[test]
-    fn our_own_threads_are_found_here() {
+    fn own_threads_are_read() {
         let tid = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
         let mut tasks = Tasks::at(Watched::Threads(vec![tid]), Path::new("/"), None);
         let Some(series) = tasks.sample(1, || 1) else {
-            assert!(!Path::new("/proc/self/schedstat").exists(), "a thread of ours has a row");
+            assert!(!Path::new("/proc/self/schedstat").exists(), "an own thread has a row");
             return;
         };
         assert_eq!(series.len(), 1);

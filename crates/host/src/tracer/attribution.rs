@@ -1,33 +1,33 @@
-//! From what the hooks saw to the segments that tile a call.
+//! Turns the records of the hooks into segments that tile a call.
 //!
-//! Every nanosecond gets one cause, and the kind of evidence behind it:
-//! - in a bracket (reclaim, a lock, ...): the bracket's cause, unless a sleep's stack knows better; exact.
-//! - asleep: what the stack says; exact. Runnable but not running: run-queue or cpu-quota; exact.
-//! - on the CPU up to a sample: what the sample's stack says, else `compute`; sampled.
-//! - on the CPU otherwise: nothing was in the thread's way as far as the scheduler knows. That is `compute`, inferred,
-//!   as long as it is no more than such a call may well take, or is between two samples that came on time; past that it
-//!   is `unexplained`, since a hypervisor could have held the CPU, which must not be blamed on memory management.
+//! Each nanosecond gets one cause, with the kind of evidence for it:
+//! - in a bracket (reclaim, a lock, ...): the bracket's cause, unless the stack of a sleep is more specific; exact.
+//! - asleep: the cause that the stack names; exact. Runnable but not running: `run-queue` or `cpu-quota`; exact.
+//! - on the CPU up to a sample: the cause that the sample's stack names, else `compute`; sampled.
+//! - on the CPU otherwise: the scheduler saw no interruption. This is `compute`, inferred, if it is no longer than such
+//!   a call may need, or if it lies between two samples that came on time. Longer time is `unexplained`: a hypervisor
+//!   may have held the CPU, which must not be blamed on memory management.
 
 use super::layout::{Stretch, kind};
 use super::stacks::StackTable;
 use flatwater_recording::{Cause, CauseBasis, DurationBasis, Segment, StackId};
 
-/// More segments than this are joined, the shortest first.
+/// If there are more segments, the shortest are joined to their predecessors.
 pub const SEGMENTS_MAX: usize = 256;
-/// Copying a byte to the page cache takes well under this.
+/// Upper bound for copying a byte to or from the page cache.
 const COPY_NS_PER_BYTE: u64 = 1;
 
-/// However rarely samples are taken, no longer interval than this is let pass because it is between two of them.
+/// An interval between two samples counts as `compute` only up to this length, even if samples are rare.
 const BETWEEN_SAMPLES_NS_MAX: u64 = 1_500_000;
 
-/// What is known about the call beside its stretches.
+/// What is known about a call beside its stretches.
 #[derive(Clone, Copy, Debug)]
 pub struct CallFacts {
     pub duration_ns: u64,
     pub bytes: Option<u64>,
     /// See `TraceOptions::plain_cpu_ns`.
     pub plain_cpu_ns: u64,
-    /// Time between samples; 0 if none are taken.
+    /// Time between two samples, ns; 0 if none are taken.
     pub sample_period_ns: u64,
 }
 
@@ -62,7 +62,7 @@ fn name(stretch: &Stretch, stacks: &mut StackTable) -> Option<Named> {
                 Some(cause) => Named::measured(cause, CauseBasis::Bracketed, stack),
                 None => {
                     let cause = stacks.cause(stretch.stack, None).filter(|cause| cause.spec().can_run);
-                    // A sample without a stack says no more than that the thread ran.
+                    // A sample without a stack shows only that the thread ran.
                     match cause {
                         Some(cause) => Named::sampled(cause, CauseBasis::Stack, stack),
                         None => stack.and_then(|_| Named::sampled(Cause::Compute, CauseBasis::Elimination, stack)),
@@ -89,13 +89,13 @@ fn name(stretch: &Stretch, stacks: &mut StackTable) -> Option<Named> {
     }
 }
 
-/// The segments of a call, and how many intervals had to be joined because they were too many.
+/// Returns the segments of a call, and the number of segments that were joined because there were too many.
 pub fn segments(stretches: &[Stretch], facts: &CallFacts, stacks: &mut StackTable) -> (Vec<Segment>, u64) {
     let mut segments: Vec<Segment> = Vec::new();
     let mut at = 0;
     let left = plain_cpu_left(stretches, facts);
     let running = |ns: u64| {
-        // Short intervals between sleeps are the call's own work, whatever else it suffers from.
+        // Short intervals between sleeps are the call's own work, whatever the rest of the call waited for.
         let between_samples = (facts.sample_period_ns + facts.sample_period_ns / 2).min(BETWEEN_SAMPLES_NS_MAX);
         if left || ns <= between_samples.max(facts.plain_cpu_ns / 4) {
             Named::inferred(Cause::Compute, CauseBasis::Elimination)
@@ -119,8 +119,8 @@ pub fn segments(stretches: &[Stretch], facts: &CallFacts, stacks: &mut StackTabl
         let count = u32::from(stretch.count.max(1));
         match name(stretch, stacks) {
             Some(named) if named.duration == DurationBasis::Sampled => {
-                // A sample speaks for one period. More than that without one means that the timer could not
-                // fire: interrupts off, or the whole CPU away.
+                // A sample covers one period. A longer interval before it means that the timer could not fire:
+                // interrupts were off, or the whole CPU was away.
                 let spoken = sampled_ns(stretch.ns, facts.sample_period_ns);
                 push(&mut segments, &mut at, stretch.ns - spoken, running(stretch.ns - spoken), 1);
                 push(&mut segments, &mut at, spoken, named, count);
@@ -139,7 +139,7 @@ fn sampled_ns(ns: u64, period_ns: u64) -> u64 {
     if period_ns > 0 && ns > 2 * period_ns { period_ns } else { ns }
 }
 
-/// Whether all the time on the CPU that nothing names is no more than the call may well need.
+/// Whether all CPU time without a named cause is short enough to be the call's own work.
 fn plain_cpu_left(stretches: &[Stretch], facts: &CallFacts) -> bool {
     let seen: u64 = stretches.iter().map(|stretch| stretch.ns).sum();
     let plain_ns = |stretch: &Stretch| match stretch.kind {
@@ -154,12 +154,12 @@ fn plain_cpu_left(stretches: &[Stretch], facts: &CallFacts) -> bool {
     plain.saturating_add(tail) <= facts.plain_cpu_ns.saturating_add(copy)
 }
 
-/// The same cause, known equally well.
+/// Whether two segments have the same cause and the same kinds of evidence.
 fn alike(last: &Segment, segment: &Segment) -> bool {
     (last.cause, last.duration_basis, last.cause_basis) == (segment.cause, segment.duration_basis, segment.cause_basis)
 }
 
-/// Appends, or lengthens the last segment if it says the same.
+/// Appends the segment, or adds it to the last one if that has the same cause, evidence and stack.
 fn join(segments: &mut Vec<Segment>, segment: Segment) {
     if let Some(last) = segments.last_mut()
         && alike(last, &segment)
@@ -172,8 +172,9 @@ fn join(segments: &mut Vec<Segment>, segment: Segment) {
     segments.push(segment);
 }
 
-/// Brings the segments down to `PARTS_MAX`: first those that differ in their stack only, which loses no cause; then
-/// ever longer segments give themselves up to the segment before. Returns how many were lost that way.
+/// Reduces the segments to `SEGMENTS_MAX`. First joins neighbours that differ only in their stacks, which loses no
+/// cause; then joins ever longer segments to their predecessors. Returns the number of segments lost in the second
+/// step.
 fn shorten(segments: &mut Vec<Segment>) -> u64 {
     if segments.len() <= SEGMENTS_MAX {
         return 0;
@@ -188,7 +189,8 @@ fn shorten(segments: &mut Vec<Segment>) -> u64 {
     (before - segments.len()) as u64
 }
 
-/// Adds each segment that `joins` the one before to it; the longer of two alike keeps its stack.
+/// Adds each segment for which `joins` holds to its predecessor. Of two segments with one cause, the longer keeps its
+/// stack.
 fn merge(segments: &mut Vec<Segment>, joins: impl Fn(&Segment, &Segment) -> bool) {
     let mut kept: Vec<Segment> = Vec::with_capacity(segments.len());
     for segment in segments.drain(..) {
@@ -214,7 +216,7 @@ mod tests {
     use crate::tracer::stacks::{Frames, StackTable};
     use flatwater_recording::{Cause, CauseBasis, DurationBasis, Segment};
 
-    /// Stack 0 waits for a page, stack 1 for a commit, stack 2 runs code that no rule knows.
+    /// Stack 0 waits for a page, stack 1 for a commit; stack 2 runs code that no rule knows.
     struct Fixed;
     impl Frames for Fixed {
         fn frames(&self, id: i32) -> Option<Vec<u64>> {
@@ -242,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_within_reclaim_is_reclaims_and_elsewhere_its_own() {
+    fn a_page_wait_within_reclaim_is_reclaim() {
         let within = [stretch(5_000, kind::ASLEEP, 2, 0), stretch(1_000, kind::WOKEN, 2, -1)];
         let expected = vec![
             (5_000, Cause::MemcgReclaim, DurationBasis::Measured),
@@ -254,13 +256,17 @@ mod tests {
         let journal = [stretch(5_000, kind::ASLEEP, 2, 1)];
         assert_eq!(told(&journal, &facts(5_000)), vec![(5_000, Cause::JournalCommit, DurationBasis::Measured)]);
         let bases = |stretches: &[Stretch], ns| segments(stretches, &facts(ns), &mut table()).0[0].cause_basis;
-        assert_eq!(bases(&within, 6_000), CauseBasis::Bracketed, "the bracket says more than the page");
+        assert_eq!(bases(&within, 6_000), CauseBasis::Bracketed, "the bracket is more specific than the page");
         assert_eq!(bases(&journal, 5_000), CauseBasis::Stack);
-        assert_eq!(bases(&[stretch(5_000, kind::ASLEEP, 0, 2)], 5_000), CauseBasis::Elimination, "a stack of nobody");
+        assert_eq!(
+            bases(&[stretch(5_000, kind::ASLEEP, 0, 2)], 5_000),
+            CauseBasis::Elimination,
+            "no rule knows the stack"
+        );
     }
 
     #[test]
-    fn running_undisturbed_is_the_calls_own_work_only_as_far_as_that_is_likely() {
+    fn cpu_time_is_compute_only_up_to_the_plausible_length() {
         assert_eq!(told(&[], &facts(150_000)), vec![(150_000, Cause::Compute, DurationBasis::Inferred)]);
         assert_eq!(told(&[], &facts(9_000_000)), vec![(9_000_000, Cause::Unexplained, DurationBasis::Inferred)]);
         let copying = CallFacts { bytes: Some(8 << 20), ..facts(8_000_000) };
@@ -268,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_speaks_for_one_period() {
+    fn a_sample_covers_one_period() {
         let sampled = CallFacts { sample_period_ns: 1_000_000, ..facts(9_000_000) };
         let late = [stretch(9_000_000, kind::SAMPLED, 0, 2)];
         let expected = vec![

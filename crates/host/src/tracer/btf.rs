@@ -1,5 +1,5 @@
-//! The types of a BPF object, as its BTF describes them (Documentation/bpf/btf.rst): enough for the tests to hold the
-//! mirror in `layout` against what was compiled.
+//! Reads the types of a BPF object from its BTF (Documentation/bpf/btf.rst), as far as the tests need them to compare
+//! the mirror in `layout` with the compiled object.
 
 use object::{Object, ObjectSection};
 
@@ -19,7 +19,7 @@ pub struct Structure {
     pub members: Vec<Member>,
 }
 
-/// One type as it stands in the section; the numbers in it are ids of other types.
+/// One type as stored in the section; `u32` fields are ids of other types.
 #[derive(Debug)]
 enum Kind {
     /// Integers, floats.
@@ -42,11 +42,11 @@ enum Kind {
     Other,
 }
 
-/// In the order of their ids, which begin with 1.
+/// The types in the order of their ids, which start at 1.
 #[derive(Debug)]
 pub struct Types(Vec<(String, Kind)>);
 
-/// Reads little-endian words from a section, one after the other.
+/// Reads consecutive little-endian words.
 struct Words<'a>(&'a [u8]);
 
 impl Words<'_> {
@@ -58,7 +58,7 @@ impl Words<'_> {
 }
 
 impl Types {
-    /// `None` where the object has no BTF, or one that is cut short.
+    /// `None` if the object has no BTF or truncated BTF.
     #[must_use]
     pub fn of_object(object: &[u8]) -> Option<Types> {
         let file = object::File::parse(object).ok()?;
@@ -93,7 +93,7 @@ impl Types {
         Some(Structure { size: *size, members: members.iter().map(member).collect::<Option<_>>()? })
     }
 
-    /// Names and values, in the order of the source.
+    /// Names and values of an enum, in the order of the source.
     #[must_use]
     pub fn enumeration(&self, name: &str) -> Option<Vec<(String, i64)>> {
         match self.find(name, |kind| matches!(kind, Kind::Enumeration { .. }))? {
@@ -102,7 +102,7 @@ impl Types {
         }
     }
 
-    /// Holds a mirror of a structure, its size and members, against the object.
+    /// Checks that the mirror of a structure has the size and members of the object's.
     pub fn assert_struct(&self, name: &str, size: usize, members: &[layout::Member]) {
         let original = self.structure(name).unwrap_or_else(|| panic!("the object has no struct {name}"));
         let theirs: Vec<(&str, usize, usize)> =
@@ -111,8 +111,8 @@ impl Types {
         assert_eq!(original.size, size, "struct {name}");
     }
 
-    /// Holds a mirror of an enum against the object, whose constants carry a prefix. `number_of`: the constant that only counts
-    /// the others, of use to the kernel side alone.
+    /// Checks that the mirror of an enum matches the object's, whose constants have a prefix. `number_of` is the
+    /// constant that counts the others; only the BPF programs use it.
     pub fn assert_enum(&self, name: &str, prefix: &str, ours: &[(&str, i64)], number_of: &str) {
         let original = self.enumeration(name).unwrap_or_else(|| panic!("the object has no enum {name}"));
         let ours: Vec<(String, i64)> =
@@ -138,7 +138,7 @@ fn text(texts: &[u8], at: u32) -> Option<String> {
     Some(String::from_utf8_lossy(&rest[..end]).into_owned())
 }
 
-/// What follows the three words that every type begins with depends on its kind.
+/// Reads the part of a type after the three common words; it depends on the kind.
 fn kind(info: u32, size_or_type: u32, words: &mut Words<'_>, texts: &[u8]) -> Option<Kind> {
     let (kind, count) = (info >> 24 & 0x1f, info & 0xffff);
     let size = size_or_type as usize;
@@ -156,7 +156,8 @@ fn kind(info: u32, size_or_type: u32, words: &mut Words<'_>, texts: &[u8]) -> Op
             let (of, _index, count) = (words.next()?, words.next()?, words.next()?);
             Kind::Array { of, count: count as usize }
         }
-        // BTF_KIND_STRUCT, BTF_KIND_UNION. The offset holds a bit field's width above 24 bits; we have none.
+        // BTF_KIND_STRUCT, BTF_KIND_UNION. The upper 8 bits of an offset are the width of a bit field; our structures
+        // have none.
         4 | 5 => {
             let mut members = Vec::new();
             for _ in 0..count {

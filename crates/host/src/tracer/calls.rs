@@ -1,41 +1,41 @@
-//! The system calls that are timed in other programs, and what their arguments mean.
+//! The system calls that are timed in other programs, and the meaning of their arguments.
 
 use flatwater_recording::OpKind;
 
 use super::layout::CallState;
 
-/// Where a call's file stands.
+/// Which argument names the file of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileArg {
-    /// This argument is a file descriptor.
+    /// A file descriptor in this argument.
     Descriptor(usize),
-    /// The first is the descriptor it is about, unless that is a pipe: then the second.
+    /// Two descriptors. The first is the file of the call, unless it is a pipe; then the second is.
     Descriptors(usize, usize),
     /// A path in this argument, relative to the working directory.
     Path(usize),
-    /// A path in this argument, relative to the directory that the argument before it is open on.
+    /// A path in this argument, relative to the directory descriptor in the argument before it.
     PathAt(usize),
     /// Argument 0 is an address within a mapping.
     Address,
-    /// None: sync() is about all files.
+    /// No argument: sync() concerns all files.
     Nothing,
 }
 
-/// Where the number of bytes stands.
+/// Where the number of bytes comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BytesArg {
     None,
     At(usize),
-    /// A vector whose sum only the result tells.
+    /// A vector; only the call's result gives the sum.
     Result,
 }
 
-/// Where the offset in the file stands.
+/// Where the file offset comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OffsetArg {
     None,
     At(usize),
-    /// The file position, which has moved on by the result when we read it.
+    /// The file position, which has advanced by the result when it is read.
     Position,
 }
 
@@ -105,7 +105,7 @@ pub static TIMED: &[TimedCall] = &timed! {
     SYS_io_submit "io_submit" IoSubmit Nothing, NoBytes, NoOffset;
 };
 
-/// Calls that newer architectures do not have.
+/// System calls that newer architectures do not have.
 #[cfg(target_arch = "x86_64")]
 pub static TIMED_OLD: &[TimedCall] = &timed! {
     SYS_open "open" Open Path(0), NoBytes, NoOffset;
@@ -123,7 +123,7 @@ pub static TIMED_OLD: &[TimedCall] = &timed! {
 #[cfg(not(target_arch = "x86_64"))]
 pub static TIMED_OLD: &[TimedCall] = &[];
 
-/// Calls that reach files and are not timed: how often targets made them is counted and reported.
+/// File system calls that are not timed; the targets' uses are counted and reported.
 pub static UNTIMED: &[(i64, &str)] = &[
     (libc::SYS_vmsplice, "vmsplice"),
     (libc::SYS_tee, "tee"),
@@ -147,7 +147,7 @@ pub static UNTIMED: &[(i64, &str)] = &[
     (libc::SYS_io_uring_enter, "io_uring_enter"),
 ];
 
-/// Calls that only have a name here: those in which a thread that others wait for is often found.
+/// System calls that are only named here; threads that others wait for are often in one of them.
 const NAMED: &[(i64, &str)] = &[
     (libc::SYS_futex, "futex"),
     (libc::SYS_nanosleep, "nanosleep"),
@@ -172,7 +172,7 @@ const NAMED: &[(i64, &str)] = &[
     (libc::SYS_ioctl, "ioctl"),
 ];
 
-/// The name of a system call, if it is one that we know.
+/// The name of a system call, if known.
 #[must_use]
 pub fn name_of(number: i32) -> Option<&'static str> {
     let timed = find(number).map(|call| call.name);
@@ -182,11 +182,10 @@ pub fn name_of(number: i32) -> Option<&'static str> {
     timed.or_else(|| listed(UNTIMED)).or_else(|| listed(NAMED))
 }
 
-/// Numbers of system calls that are known; the kernel's stay below.
+/// Size of tables that are indexed by system call number; the kernel's numbers are lower.
 pub const CALLS: usize = 512;
 
-/// What the kernel side is loaded with: which calls are timed, one bit each, and which of their arguments is what, as its
-/// index and one (0 is none).
+/// Constants for the BPF programs: a bit for each timed call, and per call the index + 1 of each argument (0: none).
 #[derive(Clone, Copy, Debug)]
 pub struct CallTables {
     pub wanted: [u64; 8],
@@ -228,7 +227,7 @@ impl CallTables {
 }
 
 impl TimedCall {
-    /// The address of the path that the call was given.
+    /// The user space address of the call's path.
     #[must_use]
     pub fn path_of(&self, state: &CallState) -> Option<u64> {
         match self.file {
@@ -246,10 +245,10 @@ impl TimedCall {
         }
     }
 
-    /// What the call failed with.
+    /// The errno of a failed call, as the program saw it.
     #[must_use]
     pub fn errno_of(&self, state: &CallState) -> Option<u32> {
-        // include/linux/err.h: MAX_ERRNO; include/linux/errno.h: ERESTARTSYS and what follows never reach a program.
+        // include/linux/err.h: MAX_ERRNO; include/linux/errno.h: ERESTARTSYS and its successors never reach a program.
         const ERRNO_MAX: u32 = 4_095;
         const RESTARTS: std::ops::RangeInclusive<u32> = 512..=516;
         let errno = u32::try_from(state.result.checked_neg()?).ok().filter(|errno| (1..=ERRNO_MAX).contains(errno))?;
@@ -287,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_call_failed_with_is_told_as_its_program_saw_it() {
+    fn the_errno_is_the_one_that_the_program_saw() {
         let write = find(libc::SYS_write as i32).expect("a timed call");
         let told = |result: i64| {
             let mut state = CallState::from_record(&[0; HEAD_BYTES]).expect("a head");
@@ -296,11 +295,11 @@ mod tests {
         };
         assert_eq!((told(-5), told(0), told(4096)), (Some(5), None, None));
         assert_eq!(told(-512), Some(libc::EINTR as u32));
-        assert_eq!((told(-4096), told(i64::MIN)), (None, None), "an address, or rubbish");
+        assert_eq!((told(-4096), told(i64::MIN)), (None, None), "an address or garbage");
     }
 
     #[test]
-    fn the_kernel_side_learns_which_argument_is_the_file() {
+    fn the_tables_give_the_arguments_that_name_files() {
         let tables = CallTables::of_all();
         let at = |number: i64| {
             let number = number as usize;

@@ -1,4 +1,4 @@
-//! What the system call hooks cost every program of the machine while they are attached, measured on it.
+//! Measures on this machine what the system call hooks cost every program while they are attached.
 
 use std::hint::black_box;
 
@@ -8,25 +8,25 @@ use super::hooks;
 use super::object::{self, Constants};
 use super::variant;
 
-/// Rounds with and without, interleaved, so that a slow moment of the machine hits both.
+/// Rounds with and without hooks alternate, so that a disturbance affects both.
 const ROUNDS: usize = 7;
 const CALLS_PER_ROUND: u32 = 20_000;
 
-/// Nanoseconds of CPU per system call of a thread that is not traced, each from its quietest round: other programs
-/// can only add to it.
+/// CPU time per system call of a thread that is not traced, ns, each from the quietest round: other programs can only
+/// add time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HookCost {
     pub without_ns: u64,
     pub with_ns: u64,
     pub added_ns: u64,
-    /// Between the smallest and the largest difference of a round: how noisy the machine was meanwhile.
+    /// Largest minus smallest difference of a round: how noisy the machine was during the measurement.
     pub spread_ns: u64,
 }
 
-/// Times a cheap system call with the two hooks attached and not. Takes about a second.
+/// Times a cheap system call with and without the two hooks. Takes about a second.
 pub fn measure_hook_cost() -> Result<HookCost, TraceError> {
     let btf = object::kernel_types()?;
-    // Loaded once: that takes a kernel longer than all rounds together.
+    // Loaded once, because loading takes longer than all rounds together.
     let constants = Constants { own_tgid: 0, threshold_ns: u64::MAX, target_cgroup: 0, target_hierarchy: 0 };
     let (mut ebpf, ..) = variant::first_accepted(&object::without(), |variant| {
         let mut ebpf = object::load(variant, &btf, constants, &CallTables::of_all())?;
@@ -40,7 +40,7 @@ pub fn measure_hook_cost() -> Result<HookCost, TraceError> {
     let mut added: Vec<i64> = Vec::new();
     for _ in 0..ROUNDS {
         let plain = call_ns();
-        // With no target: what a bystander pays.
+        // Without a target: the cost for programs that are not traced.
         let hooked = hooks::with_calls(&mut ebpf, call_ns)?;
         without.push(plain);
         with.push(hooked);
@@ -60,7 +60,7 @@ fn call_ns() -> u64 {
     cpu_ns().saturating_sub(start) / u64::from(CALLS_PER_ROUND)
 }
 
-/// This thread's time on the CPU.
+/// CPU time of this thread.
 fn cpu_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     (now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64)

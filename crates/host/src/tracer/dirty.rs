@@ -1,11 +1,11 @@
-//! The numbers behind dirty throttling, as the kernel saw them when it made a writer pause.
+//! Events with the numbers of dirty throttling that the kernel used when it paused a writer.
 
 use super::layout::DirtyNumbers;
 use flatwater_recording::{Event, EventKind};
 
-/// A writer under throttle pauses many times a second; one line of evidence in this time is enough.
+/// A throttled writer pauses many times a second; keep at most one event per this time.
 const EVERY_NS: u64 = 500_000_000;
-/// Lines that nobody fetched; more say nothing new.
+/// Keep at most this many unread events.
 const KEPT_MAX: usize = 4_096;
 
 #[derive(Debug, Default)]

@@ -1,13 +1,13 @@
-//! Why the tracer, or a part of it, is missing on a machine.
+//! Why tracing, or a part of the tracer, is not available.
 
 use std::path::PathBuf;
 
-/// What failed, and on what. A kernel's refusal is kept in the kernel's own words (`hooks::reason`).
+/// Why tracing failed. Refusals by the kernel keep the kernel's message (`hooks::reason`).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
     #[error(
-        "this flatwater was built without its kernel tracer (no clang then): install clang and build again, or build with \
+        "this flatwater was built without its kernel tracer (clang was missing): install clang and build again, or build with \
          FLATWATER_BPF_OBJECTS=<folder of prebuilt objects>"
     )]
     NotBuilt,
@@ -21,40 +21,40 @@ pub enum TraceError {
     Refused(String),
     #[error("the object has no map {name}")]
     NoMap { name: String },
-    #[error("the map {name} is no array but {found}")]
+    #[error("the map {name} is not an array but {found}")]
     NotAnArray { name: &'static str, found: String },
     #[error("the object has no such program")]
     NoProgram,
-    #[error("the object has another kind of program here: {found}")]
+    #[error("the BPF object has a program of another type: {found}")]
     OtherProgram { found: String },
-    #[error("without the kernel's own types functions cannot be hooked (fentry, 5.5)")]
+    #[error("hooks on functions (fentry, 5.5) need the kernel's own type information")]
     NoFunctionHooks,
-    #[error("threads of our own cannot be seen without arrays that user space maps (5.5)")]
+    #[error("tracing flatwater's own threads needs arrays that user space can map (5.5)")]
     NoSharedArrays,
-    #[error("tracefs is not mounted and cannot be: {why}")]
+    #[error("tracefs is not mounted, and mounting it failed: {why}")]
     NoTracefs { why: String },
-    #[error("the online CPUs cannot be listed: {why}")]
+    #[error("cannot list the online CPUs: {why}")]
     NoCpus { why: String },
-    #[error("the thread that attaches panicked")]
+    #[error("the thread that attaches hooks panicked")]
     Panicked,
     #[error("no hook could be attached: {why}")]
     NoHook { why: String },
     #[error("cgroup {}: {why}", path.display())]
     Cgroup { path: PathBuf, why: String },
-    #[error("{0} is not to be used")]
+    #[error("{0} is switched off")]
     SwitchedOff(&'static str),
     #[error(
-        "the kernel's types do not say that memory for task storage is put aside (6.4): without that a hook may ask for memory \
-         under a lock that the allocation waits for, and the machine would stand still"
+        "this kernel's task storage has no preallocated memory (6.4): a hook could allocate under a lock that the \
+         allocation waits for, which would hang the machine"
     )]
     StorageAllocates,
     #[error("{}", joined(.0))]
     EveryVariant(Vec<Refusal>),
-    #[error("nothing is traced here")]
+    #[error("no hook is attached")]
     NotTracing,
 }
 
-/// What one variant of the tracer failed with.
+/// The error of one variant of the tracer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub variant: &'static str,
@@ -81,7 +81,7 @@ mod tests {
     use super::{Refusal, TraceError};
 
     #[test]
-    fn what_all_variants_were_told_is_said_once() {
+    fn a_reason_shared_by_all_variants_is_printed_once() {
         let refused = |variant, why: &str| Refusal { variant, why: TraceError::Refused(why.to_owned()) };
         let same = TraceError::EveryVariant(vec![refused("a", "not permitted"), refused("b", "not permitted")]);
         assert_eq!(same.to_string(), "not permitted");

@@ -1,4 +1,4 @@
-//! Which file a descriptor or an address of another process belongs to.
+//! Finds the path of a call's file, from a descriptor, path or address of another process.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,14 +8,14 @@ use std::path::Path;
 use super::calls::{FileArg, TimedCall};
 use super::layout::{CallState, text};
 
-/// Paths read from /proc, kept for the case that the process or the descriptor is gone when its call is resolved. A
-/// path belongs to an inode, not to a descriptor: that is open on another file as soon as it is closed.
+/// Paths read from /proc, cached for calls whose process or descriptor is gone when the call is resolved. The key is
+/// the inode, because a descriptor can be reused for another file as soon as it is closed.
 #[derive(Debug, Default)]
 pub struct FileNames {
     known: HashMap<(u64, u64), String>,
 }
 
-/// Enough for any sane number of open files; past it the cache starts again.
+/// The cache is cleared when it reaches this size.
 const KNOWN_MAX: usize = 65_536;
 
 impl FileNames {
@@ -30,7 +30,7 @@ impl FileNames {
         }
     }
 
-    /// Of a call that has not ended: its descriptor is still open on its file.
+    /// The file of a call that has not returned: its descriptor is still open.
     pub fn open_now(&mut self, call: &TimedCall, state: &CallState) -> Option<String> {
         let open = |index: usize| {
             let link = fs::read_link(format!("/proc/{}/fd/{}", state.tgid, state.arg[index & 3] as u32)).ok()?;
@@ -43,8 +43,8 @@ impl FileNames {
         }
     }
 
-    /// The path of the file that the call was about: of the descriptor if that is still open on the same inode, else of
-    /// an earlier call on that inode, else only the last part of its name, as the kernel gave it.
+    /// The path of the call's file: from the descriptor if it still refers to the same inode, else from an earlier call
+    /// on that inode, else only the last component of the name, which the BPF program read.
     fn descriptor(&mut self, state: &CallState, arguments: &[usize]) -> Option<String> {
         if state.file_named == 0 {
             return None;
@@ -73,7 +73,7 @@ impl FileNames {
     }
 }
 
-/// `7f00-7f10 r--p 00000000 fe:00 123   /path`: the path, if the address is in the range.
+/// Parses `7f00-7f10 r--p 00000000 fe:00 123   /path`: the path, if the address is in the range.
 fn mapped_file(line: &str, address: u64) -> Option<String> {
     let (range, rest) = line.split_once(' ')?;
     let (start, end) = range.split_once('-')?;
@@ -83,7 +83,7 @@ fn mapped_file(line: &str, address: u64) -> Option<String> {
     (start <= address && address < end).then(|| path.to_owned())
 }
 
-/// A path as the program gave it, made absolute where possible.
+/// The path argument, made absolute if possible.
 fn absolute(state: &CallState, directory: Option<usize>) -> Option<String> {
     let path = text(&state.path);
     if path.is_empty() {

@@ -1,7 +1,7 @@
-//! Level 1: hooks at the functions of the system calls that are timed, so that no other system call pays.
+//! Level 1: hooks on the functions of the timed system calls, so that other system calls are not slowed.
 //!
-//! One program for all beginnings and one for all ends is loaded again for each function: the kernel checks a program against
-//! the one function that it is for.
+//! One program for all entries and one for all exits are loaded once per function, because the kernel verifies a
+//! program for one function.
 
 use aya::programs::links::FdLink;
 use aya::programs::{FEntry, FExit, ProgramError};
@@ -14,7 +14,7 @@ use super::object::{self, Constants};
 use super::variant;
 use flatwater_recording::{HookState, HookStatus};
 
-/// How the kernel's functions of system calls begin (arch/*/include/asm/syscall_wrapper.h).
+/// Prefix of the kernel's system call functions (arch/*/include/asm/syscall_wrapper.h).
 #[cfg(target_arch = "x86_64")]
 const PREFIX: &str = "__x64_sys_";
 #[cfg(target_arch = "aarch64")]
@@ -22,10 +22,11 @@ const PREFIX: &str = "__arm64_sys_";
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const PREFIX: &str = "sys_";
 
-/// Without these a recording would miss what people record for.
+/// A kernel without one of these functions is refused, because users record mainly these calls.
 const NEEDED: &[&str] = &["read", "write", "pwrite64", "fsync", "fdatasync"];
 
-/// The function of a system call: some have another name than their call, for the sake of older versions of it.
+/// The function of a system call. Some are named differently from their call, because an older version of the call has
+/// the name.
 fn function_of(call: &str) -> String {
     let name = match call {
         "stat" => "newstat",
@@ -39,7 +40,7 @@ fn function_of(call: &str) -> String {
 }
 
 fn both(ebpf: &mut Ebpf, btf: &Btf, function: &str) -> Result<[FdLink; 2], ProgramError> {
-    // The end first: an end without a begin is ignored, a begin without an end is not.
+    // The end first: an end without a begin is ignored, but a begin without an end is not.
     let exit: &mut FExit = ebpf.program_mut("on_call_end").ok_or(ProgramError::NotLoaded)?.try_into()?;
     exit.load(function, btf)?;
     let at_exit = exit.attach().and_then(|link| exit.take_link(link));
@@ -52,7 +53,7 @@ fn both(ebpf: &mut Ebpf, btf: &Btf, function: &str) -> Result<[FdLink; 2], Progr
     Ok([at_entry?.into(), at_exit.into()])
 }
 
-/// Attaches to the functions of all calls that are timed. The links hold the programs: they are gone with them.
+/// Attaches to the functions of all timed calls. Dropping the links detaches and unloads the programs.
 pub fn attach(ebpf: &mut Ebpf, btf: &Btf) -> Result<(Vec<FdLink>, HookStatus), TraceError> {
     let (mut links, mut missing) = (Vec::new(), Vec::new());
     let mut attached = 0;
@@ -75,7 +76,7 @@ pub fn attach(ebpf: &mut Ebpf, btf: &Btf) -> Result<(Vec<FdLink>, HookStatus), T
     Ok((links, HookStatus::new(hook, vec!["calls".to_owned()], HookState::Exact, reason)))
 }
 
-/// Whether this kernel allows it: both programs are attached to one function for an instant.
+/// Checks whether this kernel allows these hooks, by attaching both programs briefly to one function.
 pub fn allowed() -> Result<(), TraceError> {
     let btf = object::kernel_types()?;
     let constants = Constants { own_tgid: 0, threshold_ns: u64::MAX, target_cgroup: 0, target_hierarchy: 0 };
@@ -91,7 +92,7 @@ mod tests {
     use super::{NEEDED, function_of};
     use crate::tracer::calls;
 
-    /// Where the running kernel lists its functions, each call that is timed has one of the name that we ask for.
+    /// Compares with the function names of the running kernel.
     #[test]
     fn every_timed_call_has_a_function_in_this_kernel() {
         let Ok(symbols) = std::fs::read_to_string("/proc/kallsyms") else { panic!("/proc/kallsyms cannot be read") };
@@ -99,7 +100,7 @@ mod tests {
             symbols.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
         let missing: Vec<&str> =
             calls::all().map(|call| call.name).filter(|name| !known.contains(function_of(name).as_str())).collect();
-        assert_eq!(missing, [""; 0], "a wrong name would leave the call unseen");
+        assert_eq!(missing, [""; 0], "a call with a wrong name would not be traced");
         assert!(NEEDED.iter().all(|name| calls::all().any(|call| call.name == *name)));
     }
 }

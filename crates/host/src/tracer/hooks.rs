@@ -1,4 +1,5 @@
-//! The kernel's hooks, each loaded and attached by itself: what a kernel refuses costs us that one cause.
+//! The kernel hooks. Each is loaded and attached by itself, so that a refused hook costs only the causes that it
+//! serves.
 
 use aya::programs::links::FdLink;
 use aya::programs::perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
@@ -14,18 +15,18 @@ use flatwater_recording::{Cause, HookState, HookStatus};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// A tracepoint, with the types of its arguments or raw: as the object at hand has it.
+    /// A tracepoint, typed or raw as in the loaded variant.
     Plain,
-    /// A tracepoint through tracefs, for its formatted fields.
+    /// A tracepoint through tracefs, for its formatted fields. Holds the tracepoint's category.
     Formatted(&'static str),
     Entry,
     Exit,
     CpuClock,
-    /// The kernel's count of page faults that it has done with: minor and major ones.
+    /// The perf event that counts completed page faults, minor and major.
     FaultCount,
 }
 
-/// When a hook is wanted.
+/// When a hook is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
     Always,
@@ -45,20 +46,20 @@ struct Hook {
     when: When,
 }
 
-/// What the caller of `attach` wants beyond the hooks that are always wanted.
+/// What the caller of `attach` wants beyond the hooks that are always attached.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted {
     pub others: bool,
-    /// Of others: system calls. Without them only who is a target is followed.
+    /// For other programs: trace system calls. Without this, only forks and exits of targets are followed.
     pub calls: bool,
-    /// Of others: calls at their functions, in place of all system calls.
+    /// For other programs: hook the functions of the timed calls instead of every system call.
     pub functions: bool,
     pub faults: bool,
     pub cgroup: bool,
     pub hz: u32,
 }
 
-/// The causes that one hook of many can show, by name.
+/// The names of the causes that this hook shows, if it serves several.
 fn shown_by(hook: Shows) -> impl Iterator<Item = &'static str> {
     Cause::ALL.iter().filter(move |cause| cause.spec().hooks.contains(&hook)).map(|cause| cause.name())
 }
@@ -67,7 +68,7 @@ fn single(place: Place, at: &'static str, program: &str, serves: Vec<&'static st
     Hook { place, at, program: program.to_owned(), serves, when }
 }
 
-/// Hooks that stand by themselves.
+/// The hooks that need no partner.
 fn singles() -> Vec<Hook> {
     let sleeps = shown_by(Shows::SchedSwitch).collect();
     let samples = std::iter::once("samples").chain(shown_by(Shows::CpuClock)).collect();
@@ -98,7 +99,7 @@ fn singles() -> Vec<Hook> {
     ]
 }
 
-/// The hooks of the causes' brackets, a begin and its end: one without the other is worse than neither.
+/// The hooks of the causes' brackets, as pairs: a begin without its end would be worse than neither.
 fn bracket_pairs() -> Vec<(Hook, Hook)> {
     let mut pairs: Vec<(Hook, Hook)> = Vec::new();
     for (_, cause, bracket) in brackets() {
@@ -113,7 +114,7 @@ fn bracket_pairs() -> Vec<(Hook, Hook)> {
     pairs
 }
 
-/// Of each bracket that functions make: the pair for each name that kernels gave the function.
+/// For each bracket that is a function: one pair of hooks for each name that kernels gave the function.
 fn function_pairs() -> Vec<Vec<(Hook, Hook)>> {
     let of_bracket = |(_, cause, bracket): (_, Cause, &Bracket)| {
         let Ends::Function(names) = bracket.ends else { return None };
@@ -131,7 +132,7 @@ fn call_pair() -> (Hook, Hook) {
     (hook("sys_enter", "on_sys_enter"), hook("sys_exit", "on_sys_exit"))
 }
 
-/// Loads and attaches what is wanted, and says of each hook what became of it.
+/// Loads and attaches the wanted hooks, and returns the status of each.
 pub fn attach(ebpf: &mut Ebpf, btf: &Btf, variant: &Variant, wanted: Wanted) -> Vec<HookStatus> {
     let tracepoints = if variant.has(Means::TypedTracepoints) { "tp_btf" } else { "raw_tp" };
     let status = |hook: &Hook, outcome: &Result<(), TraceError>| status(hook, tracepoints, outcome);
@@ -159,7 +160,7 @@ pub fn attach(ebpf: &mut Ebpf, btf: &Btf, variant: &Variant, wanted: Wanted) -> 
         let tried = names.iter().map(|(begin, end)| attach_pair(ebpf, btf, [begin, end], wanted, &status));
         states.extend(most_telling(tried.collect()).into_iter().flatten());
     }
-    // Last: from here on each system call of the machine pays.
+    // Last, because this slows down every system call of the machine.
     if wanted.others && !wanted.functions {
         let (enter, exit) = call_pair();
         states.extend(attach_pair(ebpf, btf, [&enter, &exit], wanted, &status));
@@ -167,8 +168,8 @@ pub fn attach(ebpf: &mut Ebpf, btf: &Btf, variant: &Variant, wanted: Wanted) -> 
     states
 }
 
-/// A kernel has the function by one of its names: the pair that is attached, else the one that was refused for another
-/// reason than that name.
+/// Of the names of one function, returns the pair that is attached, or else a pair that was refused for another reason
+/// than an unknown name.
 fn most_telling(tried: Vec<[HookStatus; 2]>) -> Option<[HookStatus; 2]> {
     let rank = |pair: &[HookStatus; 2]| match pair {
         pair if pair.iter().all(|status| status.state == HookState::Exact) => 0,
@@ -178,7 +179,7 @@ fn most_telling(tried: Vec<[HookStatus; 2]>) -> Option<[HookStatus; 2]> {
     tried.into_iter().min_by_key(rank)
 }
 
-/// The hook that most causes are seen by: a variant without it is of little use.
+/// The hook that most causes need; a variant without it is of little use.
 #[must_use]
 pub fn of_sleeps(states: &[HookStatus]) -> Option<&HookStatus> {
     states.iter().find(|status| status.hook.ends_with("/sched_switch"))
@@ -189,13 +190,13 @@ pub fn sees_sleeps(states: &[HookStatus]) -> bool {
     of_sleeps(states).is_some_and(|status| status.state == HookState::Exact)
 }
 
-/// Why the first of them is not attached.
+/// The reason of the first status.
 #[must_use]
 pub fn first_reason(states: &[HookStatus]) -> String {
     states.first().map_or("no hook is known", |status| &status.reason).to_owned()
 }
 
-/// Only the two system call hooks: what their cost is measured with.
+/// Loads only the two system call hooks, to measure their cost.
 pub fn load_calls(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), TraceError> {
     let (enter, exit) = call_pair();
     for hook in [&enter, &exit] {
@@ -209,7 +210,7 @@ pub fn load_calls(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), TraceError> {
     Ok(())
 }
 
-/// Attaches them, once loaded, for as long as `during` takes.
+/// Attaches the two loaded system call hooks while `during` runs.
 pub fn with_calls<T>(ebpf: &mut Ebpf, during: impl FnOnce() -> T) -> Result<T, TraceError> {
     let (enter, exit) = call_pair();
     let tell = |error: aya::programs::ProgramError| refused(&error);
@@ -232,7 +233,7 @@ pub fn with_calls<T>(ebpf: &mut Ebpf, during: impl FnOnce() -> T) -> Result<T, T
     Ok(done)
 }
 
-/// A typed tracepoint, the program for it, and what it serves: loaded and attached by itself.
+/// Attaches a typed tracepoint, given as its name, program and what it serves; returns its status.
 pub fn attach_tracepoint(
     ebpf: &mut Ebpf,
     btf: &Btf,
@@ -250,7 +251,7 @@ fn attach_pair(
     wanted: Wanted,
     status: &dyn Fn(&Hook, &Result<(), TraceError>) -> HookStatus,
 ) -> [HookStatus; 2] {
-    // The end first: an end without a begin is ignored, a begin without an end is not.
+    // The end first: an end without a begin is ignored, but a begin without an end is not.
     let end_outcome = attach_one(ebpf, btf, end, wanted);
     let begin_outcome = match &end_outcome {
         Ok(()) => attach_one(ebpf, btf, begin, wanted),
@@ -304,10 +305,10 @@ fn attach_one(ebpf: &mut Ebpf, btf: &Btf, hook: &Hook, wanted: Wanted) -> Result
     Ok(())
 }
 
-/// By CPU, not by thread: a thread's own clock would have to be armed at each of its context switches.
+/// Attaches per CPU rather than per thread: a per-thread clock would have to be armed at each context switch.
 fn attach_software(program: &mut Program, event: SoftwareEvent, policy: SamplePolicy) -> Result<(), TraceError> {
     let program: &mut PerfEvent = program.try_into().map_err(|error: aya::programs::ProgramError| refused(&error))?;
-    // A program that serves two events is loaded for the first.
+    // A program that serves two events is loaded for the first one.
     if program.fd().is_err() {
         program.load().map_err(|error| refused(&error))?;
     }
@@ -319,8 +320,8 @@ fn attach_software(program: &mut Program, event: SoftwareEvent, policy: SamplePo
     Ok(())
 }
 
-/// Formatted tracepoints are found through tracefs. Where that is not mounted, the thread that attaches gets a mount
-/// that nobody else sees: a tool that only looks must not change the machine.
+/// Formatted tracepoints are looked up in tracefs. If tracefs is not mounted, mounts it in a private mount namespace of
+/// the attaching thread, since a tool that only observes must not change the machine.
 fn with_tracefs<T: Send>(attach: impl FnOnce() -> Result<T, TraceError> + Send) -> Result<T, TraceError> {
     const TRACEFS: &str = "/sys/kernel/tracing";
     if std::path::Path::new(TRACEFS).join("events").exists() {
@@ -362,17 +363,17 @@ fn status(hook: &Hook, tracepoints: &str, outcome: &Result<(), TraceError>) -> H
 
 const NO_SUCH: &str = "this kernel has no such tracepoint or function";
 
-/// The CPUs that can have events.
+/// The CPUs on which perf events can be opened.
 pub(super) fn online_cpus() -> Result<Vec<u32>, TraceError> {
     aya::util::online_cpus().map_err(|(what, error)| TraceError::NoCpus { why: format!("{what}: {error}") })
 }
 
-/// That the kernel refused, with its `reason`.
+/// The error for a refusal by the kernel.
 pub fn refused(error: &dyn std::error::Error) -> TraceError {
     TraceError::Refused(reason(error))
 }
 
-/// The whole chain of an error in one line, without a verifier log of several pages.
+/// The whole chain of an error in one line of at most 200 characters, without the verifier's log.
 pub fn reason(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -383,12 +384,12 @@ pub fn reason(error: &dyn std::error::Error) -> String {
         }
         next = cause.source();
     }
-    // A typed tracepoint is unknown by its type's name, a raw one when it is attached.
+    // An unknown typed tracepoint fails by its type's name; a raw one fails when it is attached.
     let no_tracepoint = text.contains("raw_tracepoint_open") && text.contains("os error 2)");
     if text.contains("unknown BTF type") || no_tracepoint {
         return NO_SUCH.to_owned();
     }
-    // What follows is the verifier's log, which is empty where the kernel refused outright.
+    // The rest is the verifier's log, which is empty if the kernel refused outright.
     let line = text.lines().next().unwrap_or_default();
     let line = line.split("Verifier output").next().unwrap_or_default().trim_end_matches(['.', ' ', ':']);
     let line: String = line.chars().take(200).collect();
@@ -409,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_counts_by_the_name_that_this_kernel_has() {
+    fn the_status_is_of_the_function_name_that_this_kernel_has() {
         let told = |tried: Vec<[HookStatus; 2]>| most_telling(tried).expect("a name")[0].hook.clone();
         let old = || pair("__alloc_pages_nodemask", HookState::Unavailable, NO_SUCH);
         let refused = || pair("__alloc_frozen_pages_noprof", HookState::Unavailable, "not permitted");

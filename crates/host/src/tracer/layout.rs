@@ -1,9 +1,9 @@
-//! The kernel side's structures and constants as Rust has them: a mirror of bpf/slow_calls.h. The tests hold each member and
-//! each constant against the BTF of the object that was built.
+//! Rust mirror of the structures and constants of bpf/slow_calls.h. The tests compare each member and constant with the
+//! BTF of the compiled object.
 
 use std::mem::{offset_of, size_of};
 
-/// Constants of the header, and the same as a table that the tests hold against the object.
+/// Mirrors enums of the header: constants, and a table of them for the tests.
 macro_rules! mirror_enum {
     ($($(#[$doc:meta])* $module:ident: $type:ty = $original:literal { $($name:ident = $value:literal),* $(,)? })*) => {
         $($(#[$doc])*
@@ -38,7 +38,7 @@ mirror_enum! {
 #[cfg(test)]
 pub type Member = (&'static str, usize, usize);
 
-/// A structure of the header, and its members as a table that the tests hold against the object.
+/// Mirrors structures of the header, with a table of members for the tests.
 macro_rules! mirror_struct {
     ($($(#[$attribute:meta])* $noun:ident = $original:literal {
         $($(#[$doc:meta])* $field:ident: $type:ty,)*
@@ -61,11 +61,11 @@ macro_rules! mirror_struct {
 pub(crate) use mirror_struct;
 
 mirror_struct! {
-    /// An interval of a call's time, in the order in which it was spent.
+    /// An interval of a call's time. A call's stretches are in order of time.
     #[derive(Default, PartialEq, Eq)]
     Stretch = "stretch" {
         ns: u64,
-        /// Negative: none.
+        /// Id of a kernel stack; negative if there is none.
         stack: i32,
         kind: u8,
         bracket: u8,
@@ -81,7 +81,7 @@ mirror_struct! {
         wb_setpoint_pages: u64,
         pauses: u64,
     }
-    /// A thread's call under way, as the kernel side keeps it and sends it.
+    /// The state of a thread's call, as the BPF programs keep and send it.
     CallState = "call_state" {
         op_start_ns: u64,
         start_ns: u64,
@@ -123,15 +123,15 @@ mirror_struct! {
     }
 }
 
-// SAFETY: integers and arrays of integers: any bytes are a value.
+// SAFETY: only integers and arrays of integers: every bit pattern is valid.
 unsafe impl aya::Pod for CallState {}
 
-/// Bytes before the stretches: what every record holds.
+/// Bytes before the stretches, which every record contains.
 pub const HEAD_BYTES: usize = offset_of!(CallState, stretch);
 
 impl CallState {
-    /// A record as it came through the ring buffer: the head and as many stretches as it says. `None` if the
-    /// bytes are too few.
+    /// Parses a record from the ring buffer: the head, and as many stretches as it contains. `None` if it is shorter
+    /// than the head.
     #[must_use]
     pub fn from_record(bytes: &[u8]) -> Option<CallState> {
         if bytes.len() < HEAD_BYTES {
@@ -139,8 +139,8 @@ impl CallState {
         }
         let take = bytes.len().min(size_of::<CallState>());
         let mut state = std::mem::MaybeUninit::<CallState>::zeroed();
-        // SAFETY: `take` is at most the size of the destination and of the source, which cannot overlap; every
-        // bit pattern is a valid CallState, since it holds integers only.
+        // SAFETY: `take` is at most the size of the source and of the destination, which cannot overlap; every bit
+        // pattern is a valid CallState, since it contains only integers.
         let mut state = unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), state.as_mut_ptr().cast::<u8>(), take);
             state.assume_init()
@@ -171,11 +171,11 @@ mod tests {
     use crate::tracer::variant;
     use flatwater_recording::cause::brackets;
 
-    /// Of each variant of the object.
+    /// The types of each variant of the object.
     fn types() -> Vec<Types> {
         let of = |variant: &variant::Variant| {
             let built = !variant.object.is_empty();
-            assert!(built, "built without clang: nothing says that the two sides of the tracer agree");
+            assert!(built, "built without clang: the mirror cannot be compared with the object");
             Types::of_object(variant.object).expect("an object with BTF")
         };
         variant::ALL.iter().map(of).collect()
@@ -189,14 +189,14 @@ mod tests {
     ];
 
     #[test]
-    fn every_member_is_where_the_object_has_it() {
+    fn structures_match_the_object() {
         for (types, (name, size, members)) in types().iter().flat_map(|types| STRUCTS.map(|known| (types, known))) {
             types.assert_struct(name, size, members);
         }
     }
 
     #[test]
-    fn every_constant_is_the_objects() {
+    fn constants_match_the_object() {
         let types = types().remove(0);
         for (name, prefix, ours) in [
             (size::ORIGINAL, "", size::ALL),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bracket_of_the_object_is_of_a_cause() {
+    fn brackets_match_the_object() {
         let types = types().remove(0);
         let original = types.enumeration("bracket").expect("enum bracket");
         let ours = brackets().map(|(number, _, bracket)| (format!("B_{}", bracket.name), i64::from(number)));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_record_is_refused_and_a_lying_count_is_cut() {
+    fn a_short_record_is_refused_and_a_wrong_count_is_limited() {
         assert!(CallState::from_record(&[0; 10]).is_none());
         let state = CallState::from_record(&[0xff; HEAD_BYTES + 16]).expect("a head and one stretch");
         assert_eq!(state.stretches().len(), 1);

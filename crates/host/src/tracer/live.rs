@@ -1,4 +1,4 @@
-//! The loaded kernel side: its maps, the reader of its ring buffer, its counters.
+//! The loaded BPF object, with its maps, its counters and the reader of the ring buffer.
 
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -29,25 +29,25 @@ use crate::kallsyms::Kallsyms;
 use crate::target::{hierarchy_of, process_of_thread};
 use flatwater_recording::{Gap, HookState, HookStatus, LatencyBucket, Losses};
 
-/// How long the reader sleeps if the kernel has nothing to say.
+/// The longest time that the reader sleeps if no record arrives.
 const IDLE_MS: i64 = 250;
 
 pub struct Live {
     ebpf: Mutex<Option<Ebpf>>,
-    /// Hooks at functions of system calls, whose programs they hold.
+    /// Hooks on the functions of system calls; these links keep their programs loaded.
     functions: Mutex<Vec<FdLink>>,
     ring: Arc<Mutex<Records>>,
     own_threads: Mutex<HashMap<MapData, u32, u32>>,
     targets: Mutex<HashMap<MapData, u32, u32>>,
     killed: HashMap<MapData, u32, [u8; 16]>,
-    /// Kept open also where it cannot be mapped: programs that use it are loaded later, by its descriptor.
+    /// Kept open even if it cannot be mapped: programs that are loaded later refer to its descriptor.
     slots: MapData,
     shared: bool,
-    /// Of other programs; of ours they stay empty.
+    /// For other programs only; empty if the own threads are traced.
     totals: Mutex<Totals>,
     untimed: Mutex<Untimed>,
     counters: PerCpuArray<MapData, u64>,
-    /// Of other programs' threads, for what has not ended when the recording does.
+    /// The states of other programs' threads, for the calls under way at the end of the recording.
     states: Mutex<States>,
     stop: Arc<AtomicBool>,
     reader: Option<JoinHandle<()>>,
@@ -108,7 +108,7 @@ impl Live {
                 statuses.push(status);
             }
             if wanted.functions {
-                // Last: from here on calls on files pay.
+                // Last, because this slows down calls on files.
                 let (links, status) = functions::attach(&mut ebpf, &btf)?;
                 live.functions = Mutex::new(links);
                 statuses.push(status);
@@ -120,11 +120,11 @@ impl Live {
             live.ebpf = Mutex::new(Some(ebpf));
             Ok((live, stacks, statuses))
         };
-        // Without the hook that sees sleeps only where no variant has it.
+        // Prefer a variant with the hook that sees sleeps; do without only if no variant has it.
         let tried = variant::first_accepted(&without, |variant| attempt(variant, true));
         let tried = tried.or_else(|_| variant::first_accepted(&without, |variant| attempt(variant, false)));
         let ((live, stacks, mut statuses), variant, refusals) = tried?;
-        // Some tens of MB: gone before the names are read, so that the two do not add up.
+        // The BTF takes some tens of MB: free it before the symbol names are read, so that both do not add up.
         drop(btf);
         let refusals: Vec<Refusal> = object::unsafe_storage().into_iter().chain(refusals).collect();
         statuses.insert(0, of_variant(variant, &refusals));
@@ -135,7 +135,7 @@ impl Live {
         Ok((live, StackTable::new(Some(Box::new(stacks)), symbols), statuses))
     }
 
-    /// The maps of one variant, with its programs not yet loaded.
+    /// Creates the maps of a variant; its programs are not loaded yet.
     fn load(variant: &Variant, btf: &Btf, constants: Constants) -> Result<(Live, KernelStacks, Ebpf), TraceError> {
         let mut ebpf = object::load(variant, btf, constants, &CallTables::of_all())?;
         let shared = variant.has(Means::SharedArrays);
@@ -175,16 +175,16 @@ impl Live {
                 lock(&shared).assembler.tick();
             }
         });
-        // Without the thread, `pump` on demand does the same, only later.
+        // Without the thread, `pump` on demand still empties the ring buffer, only later.
         self.reader = reader.ok();
     }
 
-    /// Takes in everything that the kernel side has sent so far.
+    /// Processes all records that the BPF programs have sent so far.
     pub fn pump(&self, shared: &Mutex<Shared>) {
         pump(&self.ring, shared);
     }
 
-    /// Takes in the calls that have not ended; returns what could not be read. Once, and when the hooks are detached.
+    /// Reads the calls that have not ended; returns a gap if that failed. Call it once, after the hooks are detached.
     pub fn take_under_way(&self, shared: &Mutex<Shared>) -> Option<Gap> {
         let (states, gap) = lock(&self.states).read();
         self.pump(shared);
@@ -199,7 +199,7 @@ impl Live {
         SlotMemory::shared(self.slots.fd().as_fd())
     }
 
-    /// From now on this thread's operations are seen. Errors are none of its business: it is timed all the same.
+    /// Traces this thread's operations from now on. An error is only logged, since the thread is timed even so.
     pub fn adopt(&self, tid: u32, slot: u32) {
         if let Err(error) = lock(&self.own_threads).insert(tid, slot, 0) {
             tracing::warn!("thread {tid} cannot be traced: {error}");
@@ -210,12 +210,12 @@ impl Live {
         lock(&self.targets).insert(process_of_thread(pid).unwrap_or(pid), 1, 0).map_err(told)
     }
 
-    /// Processes that are followed now.
+    /// The processes followed now.
     pub fn target_pids(&self) -> Vec<u32> {
         lock(&self.targets).keys().flatten().collect()
     }
 
-    /// Processes that were followed until SIGKILL ended them, with their names.
+    /// Followed processes that SIGKILL ended, with their names.
     pub fn killed(&self) -> Vec<(u32, String)> {
         self.killed.iter().flatten().map(|(pid, name)| (pid, text(&name))).collect()
     }
@@ -228,12 +228,12 @@ impl Live {
         pids.iter().try_for_each(|&pid| self.add_target(pid))
     }
 
-    /// Latencies of all calls that ended since the last time.
+    /// Latencies of all calls that ended since the last call.
     pub fn latencies(&self, start_ns: u64, end_ns: u64) -> Vec<LatencyBucket> {
         lock(&self.totals).since_last(start_ns, end_ns)
     }
 
-    /// Calls of targets that reach files and were not timed, with their number.
+    /// File system calls of targets that are not timed, with their number.
     pub fn untimed(&self) -> Vec<(&'static str, u64)> {
         lock(&self.untimed).counts()
     }
@@ -250,7 +250,7 @@ impl Live {
         }
     }
 
-    /// Detaches every hook and ends the reader; maps stay readable.
+    /// Detaches all hooks and ends the reader; the maps stay readable.
     pub fn stop(&mut self) {
         lock(&self.functions).clear();
         drop(lock(&self.ebpf).take());
@@ -278,7 +278,7 @@ fn pump(ring: &Mutex<Records>, shared: &Mutex<Shared>) {
 
 fn wait_readable(ring: &Mutex<Records>) {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    // Polling on copies of the descriptors, so that nobody who wants the records waits for us.
+    // Polls copies of the descriptors, so that the lock is free for other readers.
     let Ok(descriptors) = lock(ring).descriptors() else {
         std::thread::sleep(std::time::Duration::from_millis(IDLE_MS as u64));
         return;
@@ -288,7 +288,7 @@ fn wait_readable(ring: &Mutex<Records>) {
     let _ = poll(&mut waiting, Some(&timeout));
 }
 
-/// The way to the states of threads: the hash itself, else an iterator over the threads that have them.
+/// How to read the states of threads: from the hash, or with an iterator over all threads.
 fn states(ebpf: &mut Ebpf, btf: &Btf, variant: &Variant) -> (States, HookStatus) {
     const SERVES: &str = "calls (not ended when the recording is)";
     if variant.has(Means::TaskStorage) {
@@ -301,7 +301,7 @@ fn states(ebpf: &mut Ebpf, btf: &Btf, variant: &Variant) -> (States, HookStatus)
     (hash.map_or(States::Refused, States::Hash), status)
 }
 
-/// How this kernel is traced, and what it refused.
+/// The status that names the variant in use and the variants that the kernel refused.
 fn of_variant(variant: &Variant, refusals: &[Refusal]) -> HookStatus {
     let told: Vec<String> = refusals.iter().map(Refusal::to_string).collect();
     let refused = if told.is_empty() { String::new() } else { format!(" (refused: {})", told.join("; ")) };
@@ -314,18 +314,18 @@ fn of_cgroup<E: std::fmt::Display>(path: &Path) -> impl FnOnce(E) -> TraceError 
     move |error| TraceError::Cgroup { path, why: error.to_string() }
 }
 
-/// A cgroup's kernfs id is its directory's inode number.
+/// A cgroup's kernfs id: the inode number of the directory.
 fn cgroup_id(path: &Path) -> Result<u64, TraceError> {
     let data = std::fs::metadata(path).map_err(of_cgroup(path))?;
     Ok(data.ino())
 }
 
-/// In which hierarchy that id means anything.
+/// The hierarchy in which the cgroup's id is valid.
 fn hierarchy(path: &Path) -> Result<u32, TraceError> {
     hierarchy_of(path).map_err(of_cgroup(path))
 }
 
-/// Processes of a cgroup and of the groups below it.
+/// Adds the processes of a cgroup and of the cgroups below it.
 fn collect_pids(path: &Path, pids: &mut Vec<u32>, depth: u32) -> Result<(), TraceError> {
     let file = path.join("cgroup.procs");
     let text = std::fs::read_to_string(&file).map_err(of_cgroup(&file))?;
@@ -336,7 +336,7 @@ fn collect_pids(path: &Path, pids: &mut Vec<u32>, depth: u32) -> Result<(), Trac
     let below = std::fs::read_dir(path).map_err(of_cgroup(path))?;
     for entry in below.flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            // A group may be removed while we look: its processes went elsewhere first.
+            // The cgroup may be removed during the walk; its processes have moved elsewhere by then.
             let _ = collect_pids(&entry.path(), pids, depth + 1);
         }
     }

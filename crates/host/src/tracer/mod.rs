@@ -1,15 +1,15 @@
-//! The tracer: finds slow calls and says where their time went.
+//! Finds slow calls and attributes their time.
 //!
-//! Kernel hooks (bpf/slow_calls.bpf.c) note, for threads that are within a call, every bracket that the kernel
-//! opens (reclaim, compaction, locks), every sleep with its kernel stack, and every wait for a CPU; here that
-//! becomes segments that tile the call. Our own threads say themselves when a call begins and ends (`OpSlot`);
-//! other programs are followed through system call hooks, which the whole machine pays for (`cost`).
+//! BPF programs (bpf/slow_calls.bpf.c) record, for threads that are within a call, every bracket that the kernel opens
+//! (reclaim, compaction, locks), every sleep with its kernel stack, and every wait for a CPU. This module turns them
+//! into segments that tile the call. flatwater's own threads mark the begin and end of their calls in shared memory
+//! ([`OpSlot`]); other programs are followed through hooks on system calls, whose cost `cost` measures.
 //!
 //! Invariants
-//! - `Tracer::start` never fails: where the kernel refuses, the tracer is blind, says why, and hands out calls
-//!   whose time is unexplained.
+//! - `Tracer::start` never fails. If the kernel refuses all hooks, the tracer reports a gap with the reason, and the
+//!   time of all calls is unexplained.
 //! - The segments of every call tile it (`Call::tiles`).
-//! - Nothing is attached after the tracer is dropped.
+//! - No hook stays attached after the tracer is dropped.
 
 mod attribution;
 #[cfg(test)]
@@ -52,34 +52,34 @@ use ring::Assembler;
 use slots::{Inbox, SlotMemory};
 use stacks::StackTable;
 
-/// A call that one of our own threads has timed.
+/// A call that one of flatwater's own threads has timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallTiming {
     pub tid: u32,
-    /// What was given to `OpSlot::enter`.
+    /// The value passed to `OpSlot::enter`.
     pub start_ns: u64,
-    /// When it returned, read just before `OpSlot::leave`.
+    /// The time of the return, read just before `OpSlot::leave`.
     pub end_ns: u64,
-    /// Bytes asked for, if the call carries any: copying them is not a stall.
+    /// The size of the transfer, if the call has one; copying the bytes takes time that is not a stall.
     pub bytes: Option<u64>,
 }
 
-/// Where the time of a call went.
+/// The segments of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attribution {
-    /// They tile the call.
+    /// These tile the call.
     pub segments: Vec<Segment>,
     pub damaged: bool,
 }
 
-/// Everything that the ring's reader and the askers share.
+/// State shared by the thread that reads the ring buffer and the users of the tracer.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub assembler: Assembler,
     pub stacks: StackTable,
 }
 
-/// A running tracer; stops and detaches when it is dropped.
+/// A running tracer; dropping it detaches the hooks.
 #[derive(Debug)]
 pub struct Tracer {
     options: TraceOptions,
@@ -88,17 +88,17 @@ pub struct Tracer {
     shared: Arc<Mutex<Shared>>,
     live: Option<Live>,
     gaps: Vec<Gap>,
-    /// Threads that got a slot.
+    /// Threads that have a slot.
     watched: Mutex<HashSet<u32>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A thread that panicked while it held one of our tables leaves it usable: each is changed in one step.
+    // A thread that panicked while holding a lock leaves the table consistent: each change is a single step.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Tracer {
-    /// Attaches what this kernel allows; the statuses say what that is.
+    /// Attaches the hooks that this kernel allows; the returned statuses list them all.
     #[must_use]
     pub fn start(options: TraceOptions) -> (Tracer, Vec<HookStatus>) {
         let mut gaps = Vec::new();
@@ -128,26 +128,26 @@ impl Tracer {
         let shared = self.live.as_ref().map(Live::slot_memory);
         match shared {
             Some(Ok(memory)) => return Some(memory),
-            Some(Err(why)) => self.gaps.push(Gap::new("operations of our own threads", why.to_string(), "")),
+            Some(Err(why)) => self.gaps.push(Gap::new("operations of flatwater's own threads", why.to_string(), "")),
             None => {}
         }
         SlotMemory::private().ok()
     }
 
-    /// What could not be seen, for the recording.
+    /// The gaps of this tracer, for the recording.
     #[must_use]
     pub fn gaps(&self) -> &[Gap] {
         &self.gaps
     }
 
-    /// Whether hooks are attached at all.
+    /// Whether any hook is attached.
     #[must_use]
     pub fn sees(&self) -> bool {
         self.live.is_some()
     }
 
-    /// A place for one of our own threads (its kernel tid) to say when it is within an operation. At most 256 at a
-    /// time are seen; further ones are timed only.
+    /// A slot in which a thread of this process (given by its kernel tid) marks its operations. At most 256 threads at
+    /// a time are traced; the operations of further threads are only timed.
     #[must_use]
     pub fn op_slot(&self, tid: u32) -> Option<OpSlot> {
         let memory = self.memory.clone()?;
@@ -161,24 +161,24 @@ impl Tracer {
         Some(OpSlot::new(memory, self.inbox.clone(), slot, tid, self.options.threshold_ns))
     }
 
-    /// Those that got a slot.
+    /// The threads that have a slot.
     #[must_use]
     pub fn own_threads(&self) -> Vec<u32> {
         lock(&self.watched).iter().copied().collect()
     }
 
-    /// For whoever reads stacks of their own.
+    /// Gives other readers of kernel stacks access to the table of stacks.
     pub(crate) fn with_stacks<T>(&self, read: impl FnOnce(&mut StackTable) -> T) -> T {
         read(&mut lock(&self.shared).stacks)
     }
 
-    /// Processes that the kernel side follows now: those that were given, and their children.
+    /// The processes that the BPF programs follow now: the given ones and their children.
     #[must_use]
     pub fn targets(&self) -> Vec<u32> {
         self.live.as_ref().map(Live::target_pids).unwrap_or_default()
     }
 
-    /// Processes that were followed until SIGKILL ended them, with their names.
+    /// Followed processes that SIGKILL ended, with their names.
     #[must_use]
     pub fn killed(&self) -> Vec<(u32, String)> {
         self.live.as_ref().map(Live::killed).unwrap_or_default()
@@ -192,12 +192,12 @@ impl Tracer {
         }
     }
 
-    /// Where the time of a slow operation of ours went. Ask once, and after its thread has called `leave`: what
-    /// was seen is handed over.
+    /// Attributes the time of a slow operation of this process. Call it once per operation, after its thread has called
+    /// `leave`: the slot's record is consumed.
     #[must_use]
     pub fn attribute(&self, call: &CallTiming) -> Attribution {
         let seen = lock(&self.inbox).take(call.tid, call.start_ns);
-        // A thread that had no slot left nothing, and neither did one that no hook ever met.
+        // Without a record and without a slot, or if no hook ever ran for the thread, nothing is known about the call.
         let watched = self.live.is_some() && (seen.is_some() || lock(&self.watched).contains(&call.tid));
         if let (Some(live), true) = (&self.live, seen.as_ref().is_some_and(|seen| seen.pieces > 0)) {
             live.pump(&self.shared);
@@ -206,7 +206,7 @@ impl Tracer {
         let Shared { assembler, stacks } = &mut *shared;
         let mut facts = assembler.facts(call.end_ns.saturating_sub(call.start_ns), call.bytes);
         if !watched {
-            // Not even that it was running is known.
+            // It is not even known whether the thread was running.
             facts.plain_cpu_ns = 0;
             facts.bytes = None;
         }
@@ -218,19 +218,19 @@ impl Tracer {
         Attribution { segments, damaged: !watched || seen.is_some_and(|seen| seen.damaged) }
     }
 
-    /// Latencies of all calls of other programs that ended since the last time, slow or not.
+    /// Latencies of all calls of other programs, slow or not, that ended since the last call.
     #[must_use]
     pub fn latencies(&self, start_ns: u64, end_ns: u64) -> Vec<LatencyBucket> {
         self.live.as_ref().map(|live| live.latencies(start_ns, end_ns)).unwrap_or_default()
     }
 
-    /// Calls of other programs that reach files and are not timed, with their number, most often first.
+    /// File system calls of other programs that are not timed, with their number, most frequent first.
     #[must_use]
     pub fn untimed(&self) -> Vec<(&'static str, u64)> {
         self.live.as_ref().map(Live::untimed).unwrap_or_default()
     }
 
-    /// Slow calls of other programs that have finished since the last time, in order of their end.
+    /// Slow calls of other programs that have settled since the last call, in order of their end.
     #[must_use]
     pub fn drain(&self) -> Vec<Call> {
         if let Some(live) = &self.live {
@@ -239,8 +239,8 @@ impl Tracer {
         lock(&self.shared).assembler.drain(monotonic_ns())
     }
 
-    /// Calls of other programs that have not returned, with their time up to now. Ask once, after `stop`: until then they
-    /// change. With what could not be read of them.
+    /// Calls of other programs that have not returned, with their time up to now, and a gap if they could not be read.
+    /// Call it once, after `stop`: until then these calls change.
     #[must_use]
     pub fn under_way(&self) -> (Vec<Call>, Option<Gap>) {
         let Some(live) = &self.live else { return (Vec::new(), None) };
@@ -250,14 +250,14 @@ impl Tracer {
         (assembler.cut_off(monotonic_ns(), stacks), gap)
     }
 
-    /// Detaches everything; what the hooks have seen so far can still be drained.
+    /// Detaches all hooks. What they have recorded can still be drained.
     pub fn stop(&mut self) {
         if let Some(live) = &mut self.live {
             live.stop();
         }
     }
 
-    /// The same as `drain`, of calls too whose last pieces may still come.
+    /// Like `drain`, but includes calls that have not settled.
     pub fn drain_all(&self) -> Vec<Call> {
         if let Some(live) = &self.live {
             live.pump(&self.shared);
@@ -265,14 +265,14 @@ impl Tracer {
         lock(&self.shared).assembler.drain(u64::MAX)
     }
 
-    /// Lines of evidence that came with slow calls since the last time: what the kernel saw as dirty when it made a
-    /// writer pause.
+    /// Events that came with slow calls since the last call: the dirty page numbers that the kernel used when it paused
+    /// a writer.
     #[must_use]
     pub fn drain_events(&self) -> Vec<Event> {
         lock(&self.shared).assembler.dirty.take()
     }
 
-    /// Stacks found so far; their ids are their places, so that a writer may ask for those from a place on.
+    /// The stacks found so far, from index `first`; the id of a stack is its index.
     #[must_use]
     pub fn stacks_from(&self, first: usize) -> Vec<Stack> {
         lock(&self.shared).stacks.stacks().get(first..).unwrap_or_default().to_vec()
@@ -289,7 +289,7 @@ impl Tracer {
         losses
     }
 
-    /// Detaches everything. What is left of other programs' calls, all stacks, and what was lost.
+    /// Detaches all hooks. Returns the remaining calls of other programs, all stacks, and the losses.
     #[must_use]
     pub fn finish(mut self) -> (Vec<Call>, Vec<Stack>, Losses) {
         if let Some(live) = &mut self.live {
@@ -309,7 +309,7 @@ fn nothing(why: &str) -> HookStatus {
     HookStatus::new("bpf", vec!["calls".to_owned()], HookState::Unavailable, why)
 }
 
-/// What each hook would do here: attaches everything for an instant.
+/// The status of every hook on this machine: attaches all of them for an instant.
 #[must_use]
 pub fn hooks() -> Vec<HookStatus> {
     let targets = Targets { pids: Vec::new(), cgroup: None, faults: true };
@@ -317,7 +317,8 @@ pub fn hooks() -> Vec<HookStatus> {
     if tracer.sees() {
         let wanted = WaitOptions {
             threshold_ns: u64::MAX,
-            // All of the kernel side, as levels 0 and 2 ask for it: a kernel may accept the one and refuse the other.
+            // Attach everything that levels 0 and 2 use: a kernel may accept the hooks of one level and refuse those of
+            // the other.
             detect_calls: true,
             whole_machine: false,
             requests: true,

@@ -1,4 +1,4 @@
-//! The kernel side's objects: embedded at build time, given their constants, loaded.
+//! Loads the BPF objects that build.rs embeds, with their constants.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -10,37 +10,37 @@ use super::error::{Refusal, TraceError};
 use super::hooks::{reason, refused};
 use super::variant::{self, Means, Variant};
 
-/// The constants that the kernel side is loaded with; the verifier then drops the code they switch off.
+/// Constants for the BPF programs; the verifier drops the code that they switch off.
 #[derive(Clone, Copy, Debug)]
 pub struct Constants {
-    /// Not 0: only our own threads.
+    /// If not 0, only threads of this process are traced.
     pub own_tgid: u32,
     pub threshold_ns: u64,
     pub target_cgroup: u64,
-    /// The hierarchy that it is in; 0 is v2.
+    /// The hierarchy of `target_cgroup`; 0 is v2.
     pub target_hierarchy: u32,
 }
 
-/// How old a call must be before a sample takes its stack. Of the calls that a sample meets nearly all are quick, and
-/// the few us that a stack takes would stand among the slowest of them. What a slow call loses is no time: a sample
-/// describes the interval before it.
+/// A sample takes a stack only in calls at least this old. Most sampled calls are short, and the few microseconds that
+/// a stack takes would make them some of the slowest. Slow calls lose no time, because a sample describes the interval
+/// before it.
 const SAMPLE_AFTER_NS: u64 = 100_000;
 
-/// Bytes of the ring buffer. It is mapped twice and resident from the start. Where only our own threads are followed it
-/// takes nothing but the batches of calls that are too long for their slot.
+/// Size of the ring buffer. It is mapped twice and stays resident. If only own threads are traced, it carries nothing
+/// but the batches of calls that are too long for their slot.
 const RING_BYTES_OWN: u32 = 1 << 20;
 const RING_BYTES_OTHERS: u32 = 1 << 21;
 
-/// The kernel's types as a file gave them, where the kernel has none of its own. Read once: what was judged is what is
-/// used, whatever becomes of the file meanwhile.
+/// BTF of the kernel from a file, for kernels without their own. Read once, so that the checked bytes are the ones
+/// used, even if the file changes.
 static TYPES: OnceLock<(PathBuf, Vec<u8>)> = OnceLock::new();
-/// A kernel's types take 4 to 10 MB, those of one with all its drivers built in some 30.
+/// The BTF of a kernel takes 4 to 10 MB, with all drivers built in some 30 MB.
 const TYPES_BYTES_MAX: u64 = 256 << 20;
 const OWN_TYPES: &str = "/sys/kernel/btf/vmlinux";
 /// Documentation/bpf/btf.rst.
 const BTF_MAGIC: u16 = 0xeb9f;
 
-/// Why a file cannot stand for the kernel's own types.
+/// Why a file cannot be used as the kernel's BTF.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{} does not hold the types of a kernel: {why}; make it from that kernel's vmlinux with debug information: `pahole -J --btf_encode_detached=FILE vmlinux`", path.display()
@@ -50,30 +50,30 @@ pub struct TypesError {
     why: String,
 }
 
-/// From now on the types of the kernel are those in this file (BTF, as in /sys/kernel/btf/vmlinux).
+/// Makes the tracer use the BTF in this file (format as in /sys/kernel/btf/vmlinux).
 pub fn use_types_of(path: &Path) -> Result<(), TypesError> {
     let bytes = types_in(path)?;
-    // A second file in one process would be a mistake of ours; the first stays.
+    // Calling this twice is a bug; the first file stays in use.
     let _ = TYPES.set((path.to_owned(), bytes));
     Ok(())
 }
 
-/// The content of a regular file, if it is BTF and that of a kernel.
+/// Reads a regular file and checks that it is the BTF of a kernel.
 fn types_in(path: &Path) -> Result<Vec<u8>, TypesError> {
     let failed = |why: String| TypesError { path: path.to_owned(), why };
     let bytes = flatwater_safefs::read_regular(path, TYPES_BYTES_MAX).map_err(|refusal| failed(refusal.to_string()))?;
     if !bytes.starts_with(&BTF_MAGIC.to_ne_bytes()) {
-        return Err(failed("it does not begin as BTF of this machine does".to_owned()));
+        return Err(failed("it does not begin with the BTF magic number in this machine's byte order".to_owned()));
     }
     drop(Btf::parse(&bytes, Endianness::default()).map_err(|error| failed(reason(&error)))?);
-    // A module's types, and those of an empty file with a header, are BTF too.
+    // The BTF of a module, or of a header without types, parses as well.
     if memchr::memmem::find(&bytes, b"\0task_struct\0").is_none() {
-        return Err(failed("there is no task_struct in it".to_owned()));
+        return Err(failed("it has no task_struct".to_owned()));
     }
     Ok(bytes)
 }
 
-/// What the running kernel says of its types: tens of MB while it is held.
+/// The types of the running kernel; takes tens of MB until dropped.
 pub fn kernel_types() -> Result<Btf, TraceError> {
     if variant::ALL.iter().all(|variant| variant.object.is_empty()) {
         return Err(TraceError::NotBuilt);
@@ -85,7 +85,7 @@ pub fn kernel_types() -> Result<Btf, TraceError> {
     Btf::from_sys_fs().map_err(|error| TraceError::NoTypes { why: reason(&error) })
 }
 
-/// Means that are not to be tried.
+/// Means that must not be tried.
 pub fn without() -> Vec<Means> {
     let mut means = variant::without(TYPES.get().is_some());
     if unsafe_storage().is_some() && !means.contains(&Means::TaskStorage) {
@@ -94,29 +94,30 @@ pub fn without() -> Vec<Means> {
     means
 }
 
-/// Why task storage is not used on this kernel, if that is so.
+/// Why task storage is not used on this kernel; `None` if it is safe.
 pub fn unsafe_storage() -> Option<Refusal> {
     static ALLOCATES: OnceLock<bool> = OnceLock::new();
     let allocates = *ALLOCATES.get_or_init(|| !std::fs::read(OWN_TYPES).is_ok_and(|types| storage_has_reserve(&types)));
     allocates.then_some(Refusal { variant: "task_storage", why: TraceError::StorageAllocates })
 }
 
-/// Whether storage of a task that has none yet comes from memory that was put aside (kernel/bpf/bpf_local_storage.c: struct
-/// bpf_local_storage_map: `storage_ma`, 6.4), or is asked for without taking a lock (`use_kmalloc_nolock`, which took its place).
-/// Before, bpf_map_kzalloc() asked the slab allocator wherever the hook was. From a wakeup of kswapd, which holds the lock of its wait
-/// queue, that ended in wake_all_kswapds(), which waits for the same lock with interrupts off (seen on 6.1.0-56). A distribution's kernel
-/// has what its number does not tell, so its types are asked.
+/// Whether creating the storage of a task is safe in any hook: its memory is preallocated
+/// (kernel/bpf/bpf_local_storage.c: struct bpf_local_storage_map: `storage_ma`, 6.4) or allocated without a lock
+/// (`use_kmalloc_nolock`, its successor). Before, bpf_map_kzalloc() called the slab allocator wherever the hook ran. In
+/// a wakeup of kswapd, which holds its wait queue's lock, the allocation reached wake_all_kswapds(), which spins
+/// on the same lock with interrupts off (seen on 6.1.0-56). Distribution kernels backport such changes, so the types
+/// are checked instead of the version.
 fn storage_has_reserve(types: &[u8]) -> bool {
     [b"\0storage_ma\0".as_slice(), b"\0use_kmalloc_nolock\0"]
         .iter()
         .any(|member| memchr::memmem::find(types, member).is_some())
 }
 
-/// Maps exist and programs are known afterwards; nothing is attached yet.
+/// Loads a variant: creates its maps and makes its programs known. Attaches nothing.
 pub fn load(variant: &Variant, btf: &Btf, constants: Constants, tables: &CallTables) -> Result<Ebpf, TraceError> {
     raise_locked_memory();
     let mut loader = EbpfLoader::new();
-    // Task storage is unknown to the loader's user side; we never touch it from here.
+    // The loader's user side does not know task storage; user space never accesses it.
     loader.allow_unsupported_maps().btf(Some(btf));
     loader.override_global("own_tgid", &constants.own_tgid, true);
     loader.override_global("threshold_ns", &constants.threshold_ns, true);
@@ -139,8 +140,8 @@ pub fn load(variant: &Variant, btf: &Btf, constants: Constants, tables: &CallTab
     loader.load(variant.object).map_err(|error| refused(&error))
 }
 
-/// Before 5.11 maps count as memory that their user has locked, of which 64 KiB are allowed by default. Where the limit
-/// may not be raised, the kernel says so itself when a map is made.
+/// Raises the limit of locked memory. Before 5.11 maps count against it, and it is 64 KiB by default. If raising it
+/// fails, creating a map fails with the kernel's own message.
 fn raise_locked_memory() {
     use rustix::process::{Resource, Rlimit, setrlimit};
     let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
@@ -152,22 +153,22 @@ mod tests {
 
     use super::{storage_has_reserve, types_in};
 
-    /// Members of struct bpf_local_storage_map in BTF's strings: of 6.1, of 6.4, and of what came after.
+    /// BTF strings with members of struct bpf_local_storage_map: of 6.1, of 6.4, and of a later kernel.
     #[test]
-    fn task_storage_is_used_where_its_memory_was_put_aside() {
+    fn task_storage_is_used_only_if_it_does_not_allocate_under_locks() {
         let known = [&b"\0cache_idx\0"[..], b"\0selem_ma\0storage_ma\0bpf_ma\0", b"\0use_kmalloc_nolock\0"];
         assert_eq!(known.map(storage_has_reserve), [false, true, true]);
-        assert!(!storage_has_reserve(b"\0my_storage_ma\0"), "another name's end");
+        assert!(!storage_has_reserve(b"\0my_storage_ma\0"), "the end of another name");
     }
 
     #[test]
-    fn only_a_regular_file_with_a_kernels_types_is_taken() {
+    fn only_a_regular_file_with_kernel_btf_is_accepted() {
         let place = tempfile::tempdir().expect("a directory");
         let refused = |path: &Path, word: &str| {
             let why = types_in(path).expect_err("refused").to_string();
             assert!(why.contains(word), "{}: {why}", path.display());
         };
-        // Neither waits for a writer, nor reads for ever.
+        // Opening must not wait for a writer, and reading must end.
         let pipe = place.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a pipe");
         refused(&pipe, "a named pipe");
@@ -175,19 +176,19 @@ mod tests {
         let file = place.path().join("types");
         let given = |bytes: &[u8]| std::fs::write(&file, bytes).expect("written");
         given(b"\x7fELF");
-        refused(&file, "does not begin as BTF");
-        // A header alone, which the kernel's loader takes for types too.
+        refused(&file, "BTF magic");
+        // A header without types, which the loader accepts as BTF.
         let header: Vec<u8> = [0x0001_eb9f_u32, 24, 0, 0, 0, 1].iter().flat_map(|word| word.to_ne_bytes()).collect();
         given(&[&header[..], &[0]].concat());
         refused(&file, "no task_struct");
     }
 
-    /// Whatever stands in the words of a small one: an answer, never a panic, and never for long.
+    /// Corrupted BTF must be refused or accepted, without a panic or a long loop.
     #[test]
-    fn types_that_lie_are_refused() {
+    fn corrupted_btf_is_refused() {
         let place = tempfile::tempdir().expect("a directory");
         let file = place.path().join("types");
-        // One struct of one member, one integer, and their names.
+        // One struct with one member, one integer, and their names.
         let names = b"\0task_struct\0pid\0int\0";
         let types = [1_u32, 4 << 24 | 1, 4, 13, 2, 0, 17, 1 << 24, 4, 1 << 24 | 32];
         let header = [0x0001_eb9f, 24, 0, types.len() as u32 * 4, types.len() as u32 * 4, names.len() as u32];
@@ -197,7 +198,7 @@ mod tests {
             std::fs::write(&file, [&body[..], names].concat()).expect("written");
         };
         write(&words, names);
-        types_in(&file).expect("a kernel's types, as far as is asked");
+        types_in(&file).expect("it has the checked names");
         let mut refused = 0;
         for at in 0..words.len() {
             for lie in [0, 1, 0x7fff_ffff, 0xffff_fffc, u32::MAX, words[at] ^ 1, words[at].swap_bytes()] {

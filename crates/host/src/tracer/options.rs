@@ -1,37 +1,37 @@
-//! What a tracer is asked for.
+//! Options of the tracer.
 
 use std::path::PathBuf;
 
 use flatwater_recording::Noise;
 
-/// Samples per second and CPU, by default. A prime, so that it does not run in step with timers; low, since each takes
-/// a few microseconds from whatever runs, our own measured calls among them.
+/// Default samples per second and CPU. A prime, so that samples do not run in step with timers. Low, because each
+/// sample takes a few microseconds from the running thread, which may be a measured call.
 pub const DEFAULT_HZ: u32 = 199;
 
 #[derive(Clone, Debug)]
 pub struct TraceOptions {
     pub whom: Traced,
-    /// Only calls of at least this are kept.
+    /// Only calls of at least this length are kept.
     pub threshold_ns: u64,
-    /// CPU-clock samples per second; 0 takes none.
+    /// CPU-clock samples per second; 0 for none.
     pub hz: u32,
-    /// How long a thread may stay on the CPU with nothing in its way before we call that unexplained: the noise
-    /// floor of the machine (largest gap of a spinning thread), at least the default.
+    /// How long a thread may stay on the CPU without a named cause before that time is `unexplained`: the noise floor
+    /// of the machine (the largest gap of a spinning thread), but at least the default.
     pub plain_cpu_ns: u64,
-    /// Of other programs; our own threads need no hook on system calls.
+    /// For other programs; own threads need no hook on system calls.
     pub level: Level,
 }
 
-/// Which hooks are used, and so who pays for the tracing.
+/// Which hooks are used, and therefore which programs are slowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// The scheduler's and the block layer's: no system call pays. Calls are found by their sleeps, so what a call did on
-    /// the CPU is not seen, nor are calls that did not sleep.
+    /// Hooks of the scheduler, reclaim and the block layer only; no system call is slowed. Calls are found by their
+    /// sleeps, so calls that did not sleep, and time on the CPU, are not seen.
     Sleeps,
-    /// The functions of the system calls on files too: exact times and histograms, and no other system call pays. Not every
-    /// kernel allows hooks on functions.
+    /// Also hooks on the functions of file system calls: exact times and histograms; other system calls are not slowed.
+    /// Not every kernel allows hooks on functions.
     Files,
-    /// Every system call: exact times and histograms, and every system call of the machine pays.
+    /// Hooks on every system call: exact times and histograms; every system call of the machine is slowed.
     #[default]
     Calls,
 }
@@ -39,18 +39,18 @@ pub enum Level {
 /// Whose calls are traced.
 #[derive(Clone, Debug)]
 pub enum Traced {
-    /// Our own threads, which time themselves and call `OpSlot::enter` and `leave`.
+    /// Threads of this process, which time their own operations and call `OpSlot::enter` and `leave`.
     Own,
-    /// Processes that exist already, with the children they make from now on.
+    /// Processes that already exist, and the children that they fork later.
     Others(Targets),
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Targets {
     pub pids: Vec<u32>,
-    /// A directory under /sys/fs/cgroup; its processes, those of the groups below, and those that join later.
+    /// A directory under /sys/fs/cgroup: its processes, those of the cgroups below it, and those that join later.
     pub cgroup: Option<PathBuf>,
-    /// Page faults of user code too (a hook on each of the machine's page faults).
+    /// Also trace page faults of user code (a hook on every page fault of the machine).
     pub faults: bool,
 }
 
@@ -65,7 +65,8 @@ impl TraceOptions {
         TraceOptions { whom: Traced::Others(targets), ..TraceOptions::own(threshold_ns) }
     }
 
-    /// Lets a thread run without a sign for as long as this machine takes from any thread, before that needs a name.
+    /// Raises `plain_cpu_ns` to the largest gap of the noise measurement, since this machine takes that long from any
+    /// thread.
     #[must_use]
     pub fn above(mut self, noise: &Noise) -> TraceOptions {
         self.plain_cpu_ns = self.plain_cpu_ns.max(noise.gap_ns_max);

@@ -1,4 +1,4 @@
-//! The way of records from the kernel side: a ring buffer, or where the kernel has none a perf buffer per CPU.
+//! Receives the records of the BPF programs: from a ring buffer, or on kernels without one from a perf buffer per CPU.
 
 use std::mem::offset_of;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,12 +10,12 @@ use super::error::TraceError;
 use super::hooks::{online_cpus, refused};
 use super::layout::CallState;
 
-/// Of each CPU's perf buffer, a power of two: 256 KiB with pages of 4 KiB.
+/// Pages per CPU's perf buffer, a power of two: 256 KiB with 4 KiB pages.
 const PERF_PAGES: usize = 64;
 
 pub enum Records {
     Ring(RingBuf<MapData>),
-    /// The buffers' map is kept by each of them. What the kernel could not put into one is counted.
+    /// The buffers keep their map open. Records that did not fit are counted in `lost`.
     Perf {
         buffers: Vec<PerfEventArrayBuffer<MapData>>,
         lost: u64,
@@ -35,7 +35,7 @@ impl Records {
         }
     }
 
-    /// Hands out all records that are there, those of one thread in the order in which they were sent.
+    /// Passes all available records to `take`; the records of one thread come in the order in which they were sent.
     pub fn drain(&mut self, mut take: impl FnMut(&[u8])) {
         match self {
             Records::Ring(ring) => {
@@ -57,7 +57,7 @@ impl Records {
         }
     }
 
-    /// Records that found their perf buffer full. The ring buffer's are counted on the kernel side.
+    /// Records lost because their perf buffer was full. For the ring buffer, the BPF programs count them.
     pub fn lost(&self) -> u64 {
         match self {
             Records::Ring(_) => 0,
@@ -65,7 +65,7 @@ impl Records {
         }
     }
 
-    /// Copies of the descriptors that become readable when there is a record.
+    /// Copies of the descriptors that become readable when a record arrives.
     pub fn descriptors(&self) -> std::io::Result<Vec<OwnedFd>> {
         match self {
             Records::Ring(ring) => Ok(vec![ring.as_fd().try_clone_to_owned()?]),
@@ -74,8 +74,8 @@ impl Records {
     }
 }
 
-/// A thread that changes its CPU leaves the batches of its call in several buffers. What a batch covers ends where the
-/// next one begins, so the time to which each record reaches orders them.
+/// Sorts records by the time up to which they reach (`last_ns`). A thread that migrates leaves the batches of a call in
+/// several buffers; a batch ends where the next one begins.
 fn in_order(records: &mut [Vec<u8>]) {
     const REACHES: usize = offset_of!(CallState, last_ns);
     records.sort_by_key(|record| {
@@ -92,14 +92,14 @@ mod tests {
     use crate::tracer::layout::CallState;
 
     #[test]
-    fn pieces_of_a_call_that_changed_its_cpu_come_in_order() {
+    fn the_pieces_of_a_call_that_migrated_come_in_order() {
         let record = |last_ns: u64| {
             let mut bytes = vec![0; 64];
             let at = offset_of!(CallState, last_ns);
             bytes[at..at + 8].copy_from_slice(&last_ns.to_ne_bytes());
             bytes
         };
-        // The end was on CPU 0, which is drained first, a batch before it on CPU 1.
+        // The call ended on CPU 0, which is drained first; an earlier batch is on CPU 1.
         let mut records = vec![record(300), record(100), record(200)];
         in_order(&mut records);
         assert_eq!(records, [record(100), record(200), record(300)]);

@@ -1,4 +1,4 @@
-//! Records from the kernel side, put together to calls.
+//! Assembles calls from the records of the BPF programs.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,14 +12,14 @@ use super::steal::StealLedger;
 use super::under_way::{Patience, describe, since_last_event};
 use flatwater_recording::{Call, Cause, CauseBasis, DurationBasis, OpKind, Segment};
 
-/// Calls whose first batches came and whose end has not. A fast call with very many intervals leaves some behind.
+/// Keep the pieces of at most this many unfinished calls. A call that turns out fast leaves its pieces behind.
 const OPEN_MAX: usize = 4_096;
-/// A finished call waits this long for news of the way back to user space before it is handed out.
+/// A finished call is held back this long, because an `AFTER_EXIT` record may still add to it.
 const SETTLE_NS: u64 = 300_000_000;
-/// Calls waiting to be drained; beyond it the oldest are lost, and counted.
+/// Keep at most this many finished calls; beyond that the oldest are dropped and counted.
 const PENDING_MAX: usize = 1 << 20;
 
-/// Functions that are only on the stack while the kernel handles a page fault.
+/// Functions that are on the stack only while the kernel handles a page fault.
 const FAULT_FRAMES: &[&str] = &[
     "exc_page_fault",
     "do_user_addr_fault",
@@ -31,7 +31,7 @@ const FAULT_FRAMES: &[&str] = &[
 ];
 const OVER_HIGH_FRAMES: &[&str] = &["mem_cgroup_handle_over_high", "__mem_cgroup_handle_over_high"];
 
-/// What one call is known by.
+/// Thread id and start of a call.
 type Key = (u32, u64);
 
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub struct Assembler {
     files: FileNames,
     steal: StealLedger,
     pub dirty: DirtyNotes,
-    /// States of threads whose call has not ended: asked for once, at the end.
+    /// States of threads whose calls have not ended; read once, at the end.
     pub under_way: Vec<CallState>,
     plain_cpu_ns: u64,
     sample_period_ns: u64,
@@ -94,12 +94,12 @@ impl Assembler {
         self.open.entry(key).or_default().extend_from_slice(state.stretches());
     }
 
-    /// The batches sent ahead of a call, and no longer kept here.
+    /// Removes and returns the pieces of a call that came before its final record.
     fn pieces(&mut self, key: Key) -> Vec<Stretch> {
         self.open.remove(&key).unwrap_or_default()
     }
 
-    /// Segments of an operation of our own: batches that came through the ring, then what its slot held.
+    /// The segments of an operation of this process: pieces from the ring buffer, then the stretches of the slot.
     pub fn own_segments(
         &mut self,
         tid: u32,
@@ -126,7 +126,7 @@ impl Assembler {
         segments
     }
 
-    /// Whatever is to be read from time to time.
+    /// Periodic work: reads the steal counter.
     pub fn tick(&mut self) {
         self.steal.tick();
     }
@@ -153,7 +153,7 @@ impl Assembler {
         self.hold(call);
     }
 
-    /// Its end was seen: everything since its begin is the fault's.
+    /// The end of the fault was seen, so all stretches since its begin belong to it.
     fn finish_whole_fault(&mut self, state: &CallState, stacks: &mut StackTable) {
         let mut stretches = self.pieces((state.tid, state.start_ns));
         stretches.extend_from_slice(state.stretches());
@@ -165,7 +165,7 @@ impl Assembler {
         self.hold(call);
     }
 
-    /// Where the fault ended is not known: it lasts as long as its intervals show it in the kernel.
+    /// The end of the fault is unknown: the fault lasts until the last stretch that shows the kernel handling it.
     fn finish_fault(&mut self, state: &CallState, stacks: &mut StackTable) {
         let mut stretches = self.pieces((state.tid, state.start_ns));
         stretches.extend_from_slice(state.stretches());
@@ -173,7 +173,7 @@ impl Assembler {
             stretch.bracket != 0 || stacks.holds(stretch.stack, FAULT_FRAMES)
         };
         let last = stretches.iter().rposition(|stretch| in_fault(stretch, stacks));
-        // What follows a sleep of the fault is the wait to run again, which is the fault's as well.
+        // After a sleep of the fault, the wait for a CPU belongs to the fault as well.
         let end = last.map_or(0, |last| (last + 2).min(stretches.len()));
         stretches.truncate(end);
         let duration_ns = stretches.iter().map(|stretch| stretch.ns).sum();
@@ -186,7 +186,7 @@ impl Assembler {
         self.hold(call_of(state, OpKind::PageFault, state.start_ns, duration_ns, segments).on(file, None, None));
     }
 
-    /// Sleeps after a call returned: over memory.high the kernel makes the thread wait there.
+    /// Adds a sleep after the return of a call: a thread over memory.high is made to wait there.
     fn after_exit(&mut self, state: &CallState, stacks: &mut StackTable) {
         if !stacks.holds(state.sleep_stack, OVER_HIGH_FRAMES) {
             return;
@@ -196,7 +196,7 @@ impl Assembler {
             call.after_exit_ns += state.after_exit_ns;
             return;
         }
-        // The call itself was fast, or has been handed out: the wait stands for itself.
+        // The call was fast or has been handed out: record the wait as a separate call.
         let known = calls::find(state.number);
         let ns = state.after_exit_ns;
         let segment = over_high(ns, state, stacks);
@@ -206,7 +206,7 @@ impl Assembler {
         self.hold(call_of(state, op, state.end_ns, ns, vec![segment]).on(file, bytes, None));
     }
 
-    /// The calls that have not returned, with their time up to now.
+    /// The calls that have not returned, with their time up to `now_ns`.
     pub fn cut_off(&mut self, now_ns: u64, stacks: &mut StackTable) -> Vec<Call> {
         let states = std::mem::take(&mut self.under_way);
         let mut patience = Patience::default();
@@ -228,7 +228,7 @@ impl Assembler {
         let within = Within::of(state, stacks)?;
         let known = calls::find(state.number).filter(|_| within != Within::Fault);
         if within != Within::WayBack {
-            // Those are of the thread's last call that has ended.
+            // These fields still belong to the thread's previous call.
             (state.result, state.has_position) = (-1, 0);
         }
         describe(state, known.and_then(|call| call.path_of(state)), patience);
@@ -270,7 +270,7 @@ impl Assembler {
         self.pending.push_back(call);
     }
 
-    /// Calls that have settled by `now_ns`.
+    /// Removes and returns the calls that have settled by `now_ns`.
     pub fn drain(&mut self, now_ns: u64) -> Vec<Call> {
         let settled = |call: &Call| call.end_ns().saturating_add(SETTLE_NS) <= now_ns;
         let count = self.pending.iter().take_while(|call| settled(call)).count();
@@ -278,12 +278,12 @@ impl Assembler {
     }
 }
 
-/// What a thread whose call has not ended was in.
+/// What a thread with an unfinished call is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Within {
     Call,
     Fault,
-    /// The call has returned; on its way back to user space the thread waits over memory.high.
+    /// The call has returned; on its way back to user space the thread waits because its cgroup is over memory.high.
     WayBack,
 }
 
@@ -295,14 +295,15 @@ impl Within {
                 let waits = state.after_exit != 0 && state.off == kind::ASLEEP && asleep_in(OVER_HIGH_FRAMES);
                 waits.then_some(Within::WayBack)
             }
-            // That a fault is over is not always seen: one under way shows the kernel at work on it.
+            // The end of a fault is not always seen: require a bracket or a stack that shows the kernel handling the
+            // fault.
             2 => (state.depth != 0 || asleep_in(FAULT_FRAMES)).then_some(Within::Fault),
             _ => Some(Within::Call),
         }
     }
 }
 
-/// The wait over memory.high of the state's thread.
+/// The segment of the thread's wait over memory.high.
 fn over_high(ns: u64, state: &CallState, stacks: &mut StackTable) -> Segment {
     let stack = stacks.id(state.sleep_stack);
     Segment::new(0, ns, Cause::MemcgOverHigh, DurationBasis::Measured, CauseBasis::Stack).with_stack(stack)
@@ -323,7 +324,7 @@ mod tests {
     use crate::kallsyms::Kallsyms;
     use flatwater_recording::{Cause, OpKind};
 
-    /// Stack 0 is the wait over memory.high, 1 an ordinary sleep.
+    /// Stack 0 is the wait over memory.high, stack 1 an ordinary sleep.
     struct Fixed;
     impl Frames for Fixed {
         fn frames(&self, id: i32) -> Option<Vec<u64>> {
@@ -364,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_has_not_returned_lasts_until_now() {
+    fn an_unfinished_call_lasts_until_now() {
         let (mut assembler, mut stacks) = (Assembler::new(200_000, 0), stacks());
         let number = i32::try_from(libc::SYS_fsync).expect("small");
         let asleep = |active, start_ns, last_ns, sleep_stack| {
@@ -372,7 +373,7 @@ mod tests {
             bytes(&CallState { tid: 7, tgid: 7, start_ns, last_ns, sleep_stack, ..state })
         };
         assembler.take_in(&asleep(1, 1_000_000, 3_000_000, 1), &mut stacks);
-        // A fault whose end nobody saw: its thread sleeps somewhere else by now.
+        // A fault whose end was not seen: its thread now sleeps elsewhere.
         assembler.take_in(&asleep(2, 1_000_000, 3_000_000, 1), &mut stacks);
         assert!(assembler.drain(u64::MAX).is_empty(), "none has ended");
         let calls = assembler.cut_off(900_000_000, &mut stacks);
@@ -382,11 +383,11 @@ mod tests {
         );
         assert!(calls[0].still_under_way && calls[0].tiles(), "{calls:?}");
         assert!(calls[0].segments.iter().any(|segment| segment.ns == 897_000_000), "{calls:?}");
-        assert!(assembler.cut_off(u64::MAX, &mut stacks).is_empty(), "told once");
+        assert!(assembler.cut_off(u64::MAX, &mut stacks).is_empty(), "returned once");
     }
 
     #[test]
-    fn a_wait_over_memory_high_that_has_not_ended_stands_for_itself() {
+    fn an_unfinished_wait_over_memory_high_is_a_call_of_its_own() {
         let (mut assembler, mut stacks) = (Assembler::new(200_000, 0), stacks());
         for sleep_stack in [0, 1] {
             let number = i32::try_from(libc::SYS_write).expect("small");
@@ -395,11 +396,11 @@ mod tests {
         }
         let calls = assembler.cut_off(2_000_001_000, &mut stacks);
         let told: Vec<_> = calls.iter().map(|call| (call.start_ns, call.duration_ns, call.segments[0].cause)).collect();
-        assert_eq!(told, [(1_000, 2_000_000_000, Cause::MemcgOverHigh)], "the other sleeps in code of its own");
+        assert_eq!(told, [(1_000, 2_000_000_000, Cause::MemcgOverHigh)], "the other sleep is not one over memory.high");
     }
 
     #[test]
-    fn after_a_fast_call_it_stands_for_itself_and_other_sleeps_are_nothing() {
+    fn a_wait_over_memory_high_after_a_fast_call_is_a_call_of_its_own() {
         let (mut assembler, mut stacks) = (Assembler::new(200_000, 0), stacks());
         assembler.take_in(&write(record::AFTER_EXIT, 2_000, 80_000_000, 1), &mut stacks);
         assert!(assembler.drain(u64::MAX).is_empty(), "user code's own sleep");

@@ -1,6 +1,6 @@
-//! Our own threads time themselves: a thread writes into memory that it shares with the kernel's hooks when an
-//! operation begins and that it has ended, and reads there what the hooks saw in between. No system call, no
-//! hook on system calls, nothing at all while the thread is between operations.
+//! Slots in which flatwater's own threads mark their operations. A thread writes the start of an operation into memory
+//! that it shares with the BPF programs, and after the end reads from there what the hooks recorded. This needs no
+//! system call and no hook on system calls, and the hooks skip the thread between operations.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::size_of;
@@ -13,10 +13,10 @@ use memmap2::{MmapMut, MmapOptions, MmapRaw};
 
 use super::layout::{CallState, DirtyNumbers, Stretch, size};
 
-/// Slow operations kept until somebody asks for their parts; the oldest go first.
+/// Keep at most this many slow operations until they are attributed; the oldest are dropped.
 const KEPT_MAX: usize = 65_536;
 
-/// The slots, shared with the kernel side (or with nobody, where there is none).
+/// The slots, shared with the BPF programs (or private memory if there are none).
 #[derive(Debug)]
 pub struct SlotMemory {
     memory: MmapRaw,
@@ -24,7 +24,7 @@ pub struct SlotMemory {
 }
 
 impl SlotMemory {
-    /// Maps the kernel side's array.
+    /// Maps the array map `own_slots`.
     pub fn shared(map: BorrowedFd<'_>) -> std::io::Result<SlotMemory> {
         Ok(SlotMemory::over(MmapOptions::new().len(mapped_bytes()).map_raw(&map)?))
     }
@@ -50,9 +50,9 @@ impl SlotMemory {
     fn state(&self, slot: u32) -> NonNull<CallState> {
         debug_assert!((slot as usize) < size::OWN_SLOTS);
         let base = NonNull::new(self.memory.as_mut_ptr().cast()).expect("a mapping is never at address 0");
-        // SAFETY: slots come from `take`, so they are within the mapping, which is aligned to a page. Each slot is
-        // handed to one `OpSlot` at a time, which holds an Arc of us; what the kernel writes into it is read only after
-        // the operation has ended.
+        // SAFETY: slots come from `take`, so they are within the mapping, which is aligned to a page. Each slot belongs
+        // to one `OpSlot` at a time, which holds an Arc of `self`; data that the kernel writes into the slot is read
+        // only after the operation has ended.
         unsafe { base.add(slot as usize) }
     }
 }
@@ -62,19 +62,19 @@ fn mapped_bytes() -> usize {
     (size::OWN_SLOTS * size_of::<CallState>()).div_ceil(page) * page
 }
 
-/// What the hooks saw of one slow operation.
+/// What the hooks recorded about one slow operation.
 #[derive(Clone, Debug)]
 pub struct SlotRecord {
     pub tid: u32,
     pub start_ns: u64,
     pub stretches: Vec<Stretch>,
-    /// Batches of it that went through the ring buffer, before these stretches.
+    /// The number of batches that went through the ring buffer before these stretches.
     pub pieces: u32,
     pub damaged: bool,
     pub dirty: Option<DirtyNumbers>,
 }
 
-/// Slow operations by thread and start.
+/// Records of slow operations, by thread and start.
 #[derive(Debug, Default)]
 pub struct Inbox {
     kept: HashMap<(u32, u64), SlotRecord>,
@@ -99,7 +99,7 @@ impl Inbox {
     }
 }
 
-/// One thread's place for its operation under way. Belongs to the thread whose id it was taken for.
+/// The slot of one thread for its current operation. Only the thread whose id it was taken for may use it.
 #[derive(Debug)]
 pub struct OpSlot {
     memory: Arc<SlotMemory>,
@@ -111,12 +111,12 @@ pub struct OpSlot {
     start_ns: u64,
 }
 
-// SAFETY: the pointer leads into `memory`, which is Send and kept alive by the Arc; an OpSlot is not Clone, so
-// one thread at a time uses it.
+// SAFETY: the pointer leads into `memory`, which is Send and kept alive by the Arc. An OpSlot is not Clone, so only one
+// thread uses it at a time.
 unsafe impl Send for OpSlot {}
 
 impl OpSlot {
-    /// `slot` is `None` when all are taken: then operations are timed, but nothing is seen of them.
+    /// `slot` is `None` if all slots are in use: then operations are timed but not traced.
     pub(super) fn new(
         memory: Arc<SlotMemory>,
         inbox: Arc<Mutex<Inbox>>,
@@ -124,12 +124,12 @@ impl OpSlot {
         tid: u32,
         threshold_ns: u64,
     ) -> OpSlot {
-        // Without a slot the pointer is never followed: `word` checks.
+        // Without a slot the pointer is never dereferenced: `write` and `leave` check.
         let state = memory.state(slot.unwrap_or(0));
         let made = OpSlot { memory, inbox, state, slot, tid, threshold_ns, start_ns: 0 };
         made.write(0);
         if made.slot.is_some() {
-            // SAFETY: the slot is ours and no operation is under way, so the kernel side does not touch it.
+            // SAFETY: this thread owns the slot and no operation is under way, so the BPF programs do not touch it.
             unsafe { (*made.state.as_ptr()).tid = tid };
         }
         made
@@ -138,32 +138,32 @@ impl OpSlot {
     #[inline]
     fn write(&self, start_ns: u64) {
         if self.slot.is_some() {
-            // SAFETY: `op_start_ns` is the first, 8-byte aligned word of a slot that is ours alone on this side;
-            // the kernel side reads it as one word.
+            // SAFETY: `op_start_ns` is the first, 8-byte aligned word of a slot that only this OpSlot writes in user
+            // space; the BPF programs read it as one word.
             let word = unsafe { AtomicU64::from_ptr(self.state.as_ptr().cast::<u64>()) };
-            // The hooks run on this thread's own CPU, or while it does not run: order among our own
-            // instructions is all that is needed.
+            // The hooks run on this thread's own CPU, or while the thread does not run, so only the compiler's order of
+            // this thread's instructions matters.
             compiler_fence(Ordering::SeqCst);
             word.store(start_ns, Ordering::Relaxed);
             compiler_fence(Ordering::SeqCst);
         }
     }
 
-    /// An operation of this thread begins; `start_ns` is CLOCK_MONOTONIC, read just before.
+    /// Marks the begin of an operation; `start_ns` is CLOCK_MONOTONIC, read just before.
     #[inline]
     pub fn enter(&mut self, start_ns: u64) {
         self.start_ns = start_ns;
         self.write(start_ns);
     }
 
-    /// It has ended, at `end_ns`. Keeps what the hooks saw, if it was slow.
+    /// Marks the end of the operation at `end_ns`. If the operation was slow, keeps what the hooks recorded.
     #[inline]
     pub fn leave(&mut self, end_ns: u64) {
         self.write(0);
         if self.slot.is_some() {
-            // SAFETY: an aligned word of our own slot; the hooks do not write to it any more.
+            // SAFETY: an aligned word of this OpSlot's slot; after `write(0)` no hook writes to it.
             let seen_ns = unsafe { (&raw const (*self.state.as_ptr()).start_ns).read_volatile() };
-            // Equal only if a hook has met this very operation, which is true of few.
+            // Equal only if a hook ran during this very operation, which is rare.
             if seen_ns == self.start_ns && end_ns.saturating_sub(seen_ns) >= self.threshold_ns {
                 self.keep();
             }
@@ -207,9 +207,9 @@ mod tests {
 
     use super::{Inbox, OpSlot, SlotMemory, Stretch};
 
-    /// What a hook would do within an operation.
+    /// Simulates a hook that runs within an operation.
     fn hook(own: &OpSlot, start_ns: u64) {
-        // SAFETY: nobody else uses the slot in this test.
+        // SAFETY: nothing else uses the slot in this test.
         let state = unsafe { &mut *own.state.as_ptr() };
         assert_eq!(state.op_start_ns, start_ns);
         state.start_ns = start_ns;
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn only_slow_operations_that_a_hook_saw_are_kept_and_slots_are_given_back() {
+    fn only_slow_operations_seen_by_a_hook_are_kept() {
         let memory = Arc::new(SlotMemory::private().expect("memory"));
         let inbox = Arc::new(Mutex::new(Inbox::default()));
         let slot = memory.take();

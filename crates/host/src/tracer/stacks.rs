@@ -1,4 +1,4 @@
-//! Kernel stacks by the ids that the hooks hand out: resolved once, numbered densely, read for their meaning.
+//! Resolves the stack ids of the BPF programs to kernel functions, numbers distinct stacks, and finds their causes.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -10,13 +10,13 @@ use crate::kallsyms::Kallsyms;
 use flatwater_recording::symbol::{cause_of, lock_taker, meaning_inside};
 use flatwater_recording::{Cause, Stack, StackId};
 
-/// The tracing's own frames are innermost, up to one of these. Inside of it is our program's machine code, whose
-/// address has no symbol, or the wrong one.
+/// Functions of tracing itself. Frames inside of the outermost of these are dropped; they include the BPF program's
+/// machine code, whose address has no symbol or a wrong one.
 const OURS: &[&str] = &["bpf_trace_run", "__bpf_trace_", "__traceiter_", "trace_event_raw_event_", "perf_trace_"];
 
-/// Where stacks come from: the kernel's two tables, or a test's.
+/// Source of stacks: the BPF object's two tables, or a test's.
 pub trait Frames: Send {
-    /// Addresses, innermost first; `None` if the table has lost them.
+    /// Addresses, innermost first; `None` if the table no longer has the stack.
     fn frames(&self, id: i32) -> Option<Vec<u64>>;
 }
 
@@ -34,14 +34,14 @@ impl Frames for KernelStacks {
     }
 }
 
-/// Stacks seen so far.
+/// The stacks seen so far.
 pub struct StackTable {
     source: Option<Box<dyn Frames>>,
     symbols: Kallsyms,
     known: HashMap<i32, Option<usize>>,
     meanings: HashMap<(usize, Option<Cause>), Option<Cause>>,
     stacks: Vec<Stack>,
-    /// Places of stacks by a hash of their functions, so that these are not kept twice.
+    /// Indexes of stacks by a hash of their function names, to store each stack once.
     by_frames: HashMap<u64, Vec<usize>>,
     hasher: RandomState,
     pub unresolved: u64,
@@ -88,7 +88,7 @@ impl StackTable {
         self.add(&addresses)
     }
 
-    /// The id of a stack of these addresses, innermost first; `None` if none of them has a name.
+    /// The id of a stack with these addresses, innermost first; `None` if no address has a name.
     pub fn of_addresses(&mut self, addresses: &[u64]) -> Option<StackId> {
         self.add(addresses).map(|place| StackId(place as u32))
     }
@@ -99,13 +99,13 @@ impl StackTable {
         self.stacks.get(id.0 as usize).map_or(&[], |stack| &stack.frames)
     }
 
-    /// Where a function begins.
+    /// The start address of a function.
     #[must_use]
     pub fn address_of(&self, function: &str) -> Option<u64> {
         self.symbols.address_of(function)
     }
 
-    /// The function that an address is in.
+    /// The function that contains an address.
     #[must_use]
     pub fn symbol(&self, address: u64) -> Option<&str> {
         self.symbols.name_of(address)
@@ -119,7 +119,7 @@ impl StackTable {
         if names.is_empty() {
             return None;
         }
-        // The same functions at other addresses within them are the same stack to a reader.
+        // Stacks with the same functions at different addresses count as one.
         let alike = self.by_frames.entry(self.hasher.hash_one(names)).or_default();
         if let Some(&same) = alike.iter().find(|&&place| self.stacks[place].frames == names) {
             return Some(same);
@@ -131,17 +131,17 @@ impl StackTable {
         Some(place)
     }
 
-    /// The dense id of a stack, if it could be resolved.
+    /// The dense id of a kernel stack id, if it could be resolved.
     pub fn id(&mut self, id: i32) -> Option<StackId> {
         self.place(id).map(|place| StackId(place as u32))
     }
 
-    /// What a thread with this stack is about, inside of a bracket or not.
+    /// The cause that a stack names, inside `bracket` or outside of brackets.
     pub fn cause(&mut self, id: i32, bracket: Option<Cause>) -> Option<Cause> {
         self.place(id).and_then(|place| self.cause_at(place, bracket))
     }
 
-    /// The same of a stack that has an id already.
+    /// Like `cause`, for a stack that already has a dense id.
     pub fn cause_of(&mut self, id: StackId) -> Option<Cause> {
         self.cause_at(id.0 as usize, None)
     }
@@ -153,7 +153,7 @@ impl StackTable {
         let frames = &self.stacks.get(place)?.frames;
         let mut cause = meaning_inside(frames, bracket).map(|told| told.cause);
         if cause.or(bracket) == Some(Cause::Lock) {
-            // A journal that waits for room, or for a commit, makes threads queue on a mutex of its own.
+            // A journal that waits for space or for a commit makes threads queue on its mutex.
             let journal = lock_taker(frames).and_then(cause_of);
             cause = journal.filter(|&why| matches!(why, Cause::JournalFull | Cause::JournalCommit)).or(cause);
         }
@@ -165,11 +165,11 @@ impl StackTable {
     pub fn holds(&mut self, id: i32, functions: &[&str]) -> bool {
         let Some(place) = self.place(id) else { return false };
         let frames = self.stacks.get(place).map_or(&[][..], |stack| &stack.frames);
-        // Compilers append `.constprop.0` and the like.
+        // Compilers append suffixes such as `.constprop.0`.
         frames.iter().any(|frame| functions.contains(&frame.split('.').next().unwrap_or_default()))
     }
 
-    /// Lets go of every stack; the next one gets the first id again.
+    /// Drops all stacks; ids start again at 0.
     pub fn forget(&mut self) {
         self.known.clear();
         self.meanings.clear();
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_frames_go_and_equal_stacks_share_an_id() {
+    fn frames_of_tracing_are_dropped_and_equal_stacks_share_an_id() {
         let mut table = table();
         assert_eq!(table.id(0), Some(StackId(0)));
         assert_eq!(table.id(1), Some(StackId(0)));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mutex_of_the_journal_is_the_journal() {
+    fn a_wait_for_a_mutex_of_the_journal_is_journal_full() {
         assert_eq!(table().cause(2, Some(Cause::Lock)), Some(Cause::JournalFull));
     }
 

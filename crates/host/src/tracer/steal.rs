@@ -1,7 +1,8 @@
-//! Time that the hypervisor took from this machine's CPUs, as far as /proc/stat tells.
+//! Attributes time to the hypervisor (steal), from /proc/stat.
 //!
-//! The kernel counts it in ticks of 10 ms over all CPUs: it can say that an interval on the CPU which nothing else
-//! explains may have been stolen, and never that it surely was. Hence `inferred`, and never more than was counted.
+//! The kernel counts steal in ticks of 10 ms. The sum over all CPUs shows that an otherwise unexplained interval on the
+//! CPU may have been stolen, but not that it was. So the cause is `inferred`, and no more time is attributed than was
+//! counted.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -11,14 +12,14 @@ use std::os::unix::fs::FileExt;
 use crate::clock::monotonic_ns;
 use flatwater_recording::{Cause, CauseBasis, DurationBasis, Segment};
 
-/// /proc/stat counts in USER_HZ, which is 100 on every architecture that we know.
+/// /proc/stat counts in USER_HZ, 100 on all supported architectures.
 const TICK_NS: u64 = 10_000_000;
-/// Time between readings; one costs some ten microseconds.
+/// Time between readings; a reading costs some ten microseconds.
 const EVERY_NS: u64 = 200_000_000;
-/// Readings kept: calls are asked about soon after they end.
+/// Keep this many readings; calls are attributed soon after they end.
 const KEPT: usize = 512;
 
-/// Readings of the steal counter.
+/// The readings of the steal counter.
 #[derive(Debug, Default)]
 pub struct StealLedger {
     file: Option<File>,
@@ -30,9 +31,9 @@ pub struct StealLedger {
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     at_ns: u64,
-    /// Stolen since boot, ns.
+    /// Time stolen since boot, ns.
     total_ns: u64,
-    /// Of what was stolen since the reading before this one: what no call has been given yet.
+    /// The part of the time stolen since the previous reading that no call has been given yet, ns.
     left_ns: u64,
 }
 
@@ -44,7 +45,7 @@ impl StealLedger {
         ledger
     }
 
-    /// Reads again if the last reading is old enough.
+    /// Reads the counter if the last reading is old enough.
     pub fn tick(&mut self) {
         let due = self.readings.back().is_none_or(|last| monotonic_ns().saturating_sub(last.at_ns) >= EVERY_NS);
         if due {
@@ -68,8 +69,8 @@ impl StealLedger {
         self.readings.push_back(Reading { at_ns, total_ns, left_ns });
     }
 
-    /// The readings that end the intervals in which a call from `start_ns` to `end_ns` ran: from the first after the last
-    /// reading before it to the first after its end. Empty where the readings do not reach round it.
+    /// The readings that end the intervals in which a call from `start_ns` to `end_ns` ran: from the first one after
+    /// `start_ns` to the first one at or after `end_ns`. Empty if the readings do not surround the call.
     fn around(&mut self, start_ns: u64, end_ns: u64) -> Range<usize> {
         if self.readings.back().is_none_or(|last| last.at_ns < end_ns) {
             self.read();
@@ -79,8 +80,8 @@ impl StealLedger {
         before.zip(after).map_or(0..0, |(before, after)| before + 1..(after + 1).max(before + 1))
     }
 
-    /// Gives intervals on the CPU that are unexplained to the hypervisor, as far as it took that much from all CPUs and
-    /// no other call was given it.
+    /// Gives unexplained intervals on the CPU the cause `steal`, if all CPUs together lost that much time around the
+    /// call and no other call has been given it.
     pub fn name_stolen(&mut self, start_ns: u64, segments: &mut [Segment]) {
         let unexplained = |segment: &Segment| {
             segment.cause == Cause::Unexplained && segment.duration_basis == DurationBasis::Inferred
@@ -98,7 +99,7 @@ impl StealLedger {
         }
     }
 
-    /// Takes this much of what was stolen in these intervals, if that much is left there.
+    /// Takes `ns` from the stolen time of these intervals, if that much is left.
     fn take(&mut self, around: Range<usize>, ns: u64) -> bool {
         let left = |reading: &Reading| reading.left_ns;
         if self.readings.range(around.clone()).map(left).fold(0, u64::saturating_add) < ns {
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_stolen_in_that_time_is_given_to_the_hypervisor() {
+    fn only_time_stolen_during_the_call_is_attributed() {
         let whole = || {
             vec![
                 segment(0, 5, Cause::MemcgReclaim, DurationBasis::Measured),
@@ -163,9 +164,9 @@ mod tests {
         assert_eq!(earlier[1].cause, Cause::Unexplained);
     }
 
-    /// One CPU was taken for 10 ms, and ten threads lost 9 ms each at that time: nine of them lost it to something else.
+    /// One CPU was stolen for 10 ms while ten threads lost 9 ms each: only one of them lost it to the hypervisor.
     #[test]
-    fn what_was_stolen_is_given_out_once() {
+    fn stolen_time_is_attributed_once() {
         let mut ledger = ledger(&[(100, 0), (20_000_000, 10_000_000), (40_000_000, 10_000_000)]);
         let mut given = 0;
         for thread in 0..10 {
@@ -176,6 +177,6 @@ mod tests {
         assert_eq!(given, 1);
         let mut rest = vec![segment(0, 1_000_000, Cause::Unexplained, DurationBasis::Inferred)];
         ledger.name_stolen(1_000, &mut rest);
-        assert_eq!(rest[0].cause, Cause::Steal, "a tenth of it is left");
+        assert_eq!(rest[0].cause, Cause::Steal, "a tenth is left");
     }
 }

@@ -1,4 +1,4 @@
-//! Latencies of all calls of other programs, counted by the kernel side: a mirror of bpf/latency.h.
+//! Reads the latencies of all calls of other programs, which the BPF programs count: a mirror of bpf/latency.h.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,11 +18,11 @@ const ROWS: usize = 64;
 
 type Row = [u64; CLASSES];
 
-/// An array map of rows that the kernel side counts in.
+/// An array map of rows in which the BPF programs count.
 enum CountedRows {
-    /// Mapped, so that reading it takes no system call.
+    /// Mapped into this process: reading needs no system call.
     Mapped(Mapping),
-    /// Before 5.5: a system call a row.
+    /// Before 5.5: one system call per row.
     Asked(Array<MapData, Row>),
 }
 
@@ -36,7 +36,7 @@ impl std::fmt::Debug for CountedRows {
 struct Mapping {
     memory: MmapRaw,
     rows: usize,
-    /// Kept open: programs that use the map are loaded later, by its descriptor.
+    /// Kept open: programs that are loaded later refer to the map's descriptor.
     _map: MapData,
 }
 
@@ -51,7 +51,7 @@ impl CountedRows {
         }
     }
 
-    /// Zeros for a row that cannot be read.
+    /// The counts of a row; zeros if it cannot be read.
     fn row(&self, row: usize) -> Row {
         match self {
             CountedRows::Mapped(mapping) => std::array::from_fn(|word| mapping.at(row * CLASSES + word)),
@@ -69,13 +69,13 @@ impl Mapping {
     fn at(&self, index: usize) -> u64 {
         debug_assert!(index < self.rows * CLASSES);
         let words = self.memory.as_mut_ptr().cast::<u64>();
-        // SAFETY: the callers stay within the rows of the mapping, which is aligned to a page and only read here; the kernel
-        // adds to the words atomically.
+        // SAFETY: the callers stay within the rows of the mapping, which is aligned to a page and only read here; the
+        // BPF programs add to the words atomically.
         unsafe { AtomicU64::from_ptr(words.add(index)) }.load(Ordering::Relaxed)
     }
 }
 
-/// How often targets made each call that reaches files and is not timed.
+/// Counts of file system calls of targets that are not timed, by call.
 #[derive(Debug)]
 pub struct Untimed(CountedRows);
 
@@ -84,7 +84,7 @@ impl Untimed {
         Ok(Untimed(CountedRows::of(map, 1, shared)?))
     }
 
-    /// Those that were made at all, most often first.
+    /// The calls with a count above 0, most frequent first.
     pub fn counts(&self) -> Vec<(&'static str, u64)> {
         let known = calls::UNTIMED.iter().filter_map(|(number, name)| Some((usize::try_from(*number).ok()?, *name)));
         let row = self.0.row(0);
@@ -95,24 +95,24 @@ impl Untimed {
     }
 }
 
-/// Counts of latencies by row and class, and what they were when they were last read.
+/// Latency counts by row and class, with their values at the last reading.
 #[derive(Debug)]
 pub struct ClassCounts {
     rows: CountedRows,
     before: Vec<Row>,
-    /// Empty between two readings. A histogram has a quarter of a MiB: a new one for each row and reading would make the machine's free
-    /// memory go and come, which on a full one raises its watermarks and wakes kswapd.
+    /// Empty between readings. A histogram takes a quarter of a MiB; allocating one per row and reading would make free
+    /// memory fluctuate, which on a full machine raises watermarks and wakes kswapd.
     counting: Histogram<u64>,
 }
 
 impl ClassCounts {
-    /// `count` rows of this map; `shared`: user space may map it.
+    /// Wraps a map with `count` rows; `shared` if user space can map it.
     pub fn of(map: Map, count: usize, shared: bool) -> Result<ClassCounts, TraceError> {
         let rows = CountedRows::of(map, count, shared)?;
         Ok(ClassCounts { rows, before: vec![[0; CLASSES]; count], counting: histogram() })
     }
 
-    /// What these rows counted since the last time, one bucket for each that counted anything.
+    /// What these rows counted since the last call: one bucket per row with a count.
     pub fn since_last(
         &mut self,
         rows: impl Iterator<Item = (usize, OpKind)>,
@@ -151,7 +151,7 @@ impl ClassCounts {
     }
 }
 
-/// The kernel side's counts of system calls and page faults.
+/// The BPF programs' counts of system calls and page faults.
 #[derive(Debug)]
 pub struct Totals(ClassCounts);
 
@@ -160,7 +160,7 @@ impl Totals {
         Ok(Totals(ClassCounts::of(map, ROWS, shared)?))
     }
 
-    /// What was counted since the last time, one bucket for each kind of call that was made.
+    /// What was counted since the last call: one bucket per kind of call.
     pub fn since_last(&mut self, start_ns: u64, end_ns: u64) -> Vec<LatencyBucket> {
         self.0.since_last(OpKind::ALL.iter().copied().enumerate().take(ROWS), start_ns, end_ns)
     }
@@ -180,7 +180,7 @@ fn class_bounds(class: usize) -> (u64, u64) {
     (lowest, lowest + width - 1)
 }
 
-/// The row of each system call, for the kernel side: the place of its kind in `OpKind::ALL`.
+/// The row of each system call for the BPF programs: the index of the call's `OpKind` in `OpKind::ALL`.
 #[must_use]
 pub fn rows() -> [u8; 512] {
     let mut rows = [0; 512];
@@ -190,7 +190,7 @@ pub fn rows() -> [u8; 512] {
             *row = place as u8;
         }
     }
-    // Page faults have no number: bpf/foreign.h counts them as -1, which is the last place.
+    // Page faults have no system call number: bpf/foreign.h counts them as -1, the last index.
     if let (Some(row), Some(place)) = (rows.last_mut(), OpKind::ALL.iter().position(|op| *op == OpKind::PageFault)) {
         *row = place as u8;
     }
@@ -203,7 +203,7 @@ mod tests {
     use flatwater_recording::OpKind;
 
     #[test]
-    fn classes_join_without_holes_and_are_an_eighth_wide() {
+    fn classes_have_no_holes_and_are_at_most_an_eighth_wide() {
         for class in 1..400 {
             let (before, now) = (class_bounds(class - 1), class_bounds(class));
             assert_eq!(before.1 + 1, now.0, "class {class}");

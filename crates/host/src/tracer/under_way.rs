@@ -1,8 +1,8 @@
-//! Calls that had not returned when the recording ended. The longest of all may be among them: a writer behind a frozen file
-//! system or a full device returns when that ends, not when somebody stops watching.
+//! Finds calls that had not returned when the recording ended. The longest call may be among them: a writer behind a
+//! frozen file system or a full device returns only when that state ends.
 //!
-//! The kernel side keeps the state of each thread's call; it is read once the hooks are detached, so that nothing changes it
-//! any more. What happened since a state's last event follows from it: a thread that left the CPU is still away.
+//! The BPF programs keep the state of each thread's call. The states are read after the hooks are detached, so they no
+//! longer change. A thread that left the CPU at the last event is still off the CPU.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -20,27 +20,28 @@ use super::hooks::refused;
 use super::layout::{CallState, Stretch, kind, size};
 use flatwater_recording::{Gap, HookState, HookStatus};
 
-/// Where the states of threads are.
+/// Access to the states of threads.
 pub enum States {
-    /// An iterator over all threads, whose program sends the states through the ring: task storage has no other way out for
-    /// threads that do not lead their process (a pidfd of those is of 6.9).
+    /// An iterator over all threads, whose BPF program sends the states through the ring buffer. Task storage cannot be
+    /// read in another way for threads that are not thread group leaders (their pidfd needs 6.9).
     Threads(File),
-    /// The hash that has them.
+    /// The hash map that contains the states.
     Hash(HashMap<MapData, u32, CallState>),
-    /// Why they cannot be read.
+    /// The states cannot be read.
     Refused,
 }
 
-/// The program's name in both objects' iterators, and the kind of thing that they go through.
+/// The iterator's target: `iter/task`, used by both BPF objects.
 const EACH_TASK: &str = "task";
 
-/// Loads an iterator over all threads and opens it. Reading the file runs the program, once: no capability is needed for that.
+/// Loads an iterator over all threads and opens it. Reading the file runs the program once per thread, which needs no
+/// capability.
 pub fn iterator(ebpf: &mut Ebpf, btf: &aya::Btf, program: &str) -> Result<File, TraceError> {
     iter_program(ebpf, program)?.load(EACH_TASK, btf).map_err(|error| refused(&error))?;
     open(ebpf, program)
 }
 
-/// Opens an iterator that was loaded, to run it once more.
+/// Opens a loaded iterator again, to run it once more.
 pub fn open(ebpf: &mut Ebpf, program: &str) -> Result<File, TraceError> {
     let tell = |error: ProgramError| refused(&error);
     let iter = iter_program(ebpf, program)?;
@@ -53,7 +54,7 @@ fn iter_program<'a>(ebpf: &'a mut Ebpf, program: &str) -> Result<&'a mut Iter, T
     program.try_into().map_err(|error: ProgramError| refused(&error))
 }
 
-/// What became of a way to what has not ended, as of a hook.
+/// The status of an access to unfinished calls or sleeps, in the form of a hook's status.
 pub fn status<T>(name: &str, serves: &str, outcome: &Result<T, TraceError>) -> HookStatus {
     let (state, reason) = match outcome {
         Ok(_) => (HookState::Exact, String::new()),
@@ -62,23 +63,24 @@ pub fn status<T>(name: &str, serves: &str, outcome: &Result<T, TraceError>) -> H
     HookStatus::new(name, vec![serves.to_owned()], state, reason)
 }
 
-/// What the recording lacks where the states of threads could not be read.
+/// Names of gaps: records that are missing because the states could not be read.
 const CALLS: &str = "calls that had not returned when the recording ended";
-pub const SLEEPS: &str = "sleeps that had not ended when the recording did";
+pub const SLEEPS: &str = "sleeps that had not ended when the recording ended";
 
-/// The longest stall of all may be what is missing.
+/// A gap for states that could not be read; the longest stall may be missing.
 pub fn unread(what: &str, error: &dyn std::error::Error) -> Gap {
-    let remedy = "record again, and for longer than the stall lasts: a call that returns is recorded without them";
+    let remedy = "record again for longer than the stall lasts; calls that return are recorded without these states";
     Gap::new(what, format!("the kernel's states of threads could not be read: {error}"), remedy)
 }
 
-/// Runs the iterator's program for each thread; it writes nothing here.
+/// Runs the iterator's program for each thread; the program prints nothing.
 pub fn run(iterator: &mut File) -> std::io::Result<()> {
     iterator.read_to_end(&mut Vec::new()).map(drop)
 }
 
 impl States {
-    /// Those that the hash holds; an iterator's come through the ring. With what could not be read.
+    /// Reads the states from the hash map; those of an iterator come through the ring buffer. Returns a gap if reading
+    /// failed.
     pub fn read(&mut self) -> (Vec<CallState>, Option<Gap>) {
         match self {
             States::Threads(iterator) => (Vec::new(), run(iterator).err().map(|error| unread(CALLS, &error))),
@@ -92,13 +94,13 @@ impl States {
                 }
                 (read, gap)
             }
-            // `check` and the header's hooks say so.
+            // `check` and the header's list of hooks report this.
             States::Refused => (Vec::new(), None),
         }
     }
 }
 
-/// How the thread has spent the time since its last event.
+/// The stretches from the last event of the state to `now_ns`.
 pub fn since_last_event(state: &CallState, now_ns: u64) -> Vec<Stretch> {
     let bracket = state.bracket[usize::from(state.depth) & (size::DEPTH - 1)];
     let stretch = |ns, kind, stack| Stretch { ns, stack, kind, bracket, count: 1 };
@@ -118,12 +120,12 @@ pub fn since_last_event(state: &CallState, now_ns: u64) -> Vec<Stretch> {
     parts.into_iter().filter(|part| part.ns > 0).collect()
 }
 
-/// What processes that may hang are asked at a recording's end: one that hangs may hang whoever asks for its memory or its
-/// mappings. An answer that takes longer is none, and whoever gave none is not asked again.
+/// Limits how long flatwater waits for reads of /proc of processes that may hang: a read of their memory or mappings
+/// may hang as well. A read that takes longer counts as failed, and its process is not read again.
 #[derive(Debug)]
 pub struct Patience {
     each: Duration,
-    /// For all together: a server's thousand threads may hang at once.
+    /// Total for all processes: a thousand threads of a server may hang at once.
     left: Duration,
     silent: HashSet<u32>,
 }
@@ -142,7 +144,8 @@ impl Patience {
         let (answer, answered) = mpsc::channel();
         let asking = std::thread::Builder::new().name("flatwater-ask".to_owned());
         let since = Instant::now();
-        // Both waits of the kernel end when we do (mmap_read_lock_killable), so that a thread left behind holds up nobody.
+        // Both waits in the kernel (mmap_read_lock_killable) end when this process exits, so an abandoned thread does
+        // no harm.
         asking.spawn(move || answer.send(ask())).ok()?;
         let told = answered.recv_timeout(self.each.min(self.left));
         self.left = self.left.saturating_sub(since.elapsed());
@@ -157,14 +160,14 @@ fn path_in(tgid: u32, address: u64) -> Option<[u8; size::PATH_BYTES]> {
     let mut path = [0; size::PATH_BYTES];
     let memory = File::open(format!("/proc/{tgid}/mem")).ok()?;
     let read = memory.read_at(&mut path[..size::PATH_BYTES - 1], address).ok()?;
-    // Cut short by the end of a mapping it would be another path.
+    // Cut off by the end of a mapping, the path would name another file.
     let end = path[..read].iter().position(|byte| *byte == 0).or((read == size::PATH_BYTES - 1).then_some(read))?;
     path[end..].fill(0);
     Some(path)
 }
 
-/// What a call that has ended brings along by itself: the path that it was given, which its thread's memory still holds, and
-/// the thread's name.
+/// Fills in what a finished call's record contains: the path argument, read from the thread's memory, and the thread's
+/// name.
 pub fn describe(state: &mut CallState, path_at: Option<u64>, patience: &mut Patience) {
     let comm = std::fs::read(format!("/proc/{}/task/{}/comm", state.tgid, state.tid)).unwrap_or_default();
     state.comm = [0; 16];
@@ -182,9 +185,9 @@ mod tests {
     use super::super::layout::{CallState, HEAD_BYTES, kind};
     use super::{Patience, States, describe, since_last_event};
 
-    /// A folder stands for an iterator that fails: it can be opened, and reading it is an error.
+    /// A directory serves as an iterator that fails: it can be opened, but reading it is an error.
     #[test]
-    fn an_iterator_that_fails_leaves_a_gap_and_no_silence() {
+    fn a_failing_iterator_leaves_a_gap() {
         let broken = std::fs::File::open("/").expect("a folder");
         let (read, gap) = States::Threads(broken).read();
         assert!(read.is_empty());
@@ -203,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_left_the_cpu_is_still_away() {
+    fn a_thread_that_left_the_cpu_is_still_off_it() {
         let parts = |off, wake_ns| -> Vec<(u64, u8, i32, u8)> {
             let parts = since_last_event(&state(off, wake_ns), 1_000);
             parts.iter().map(|part| (part.ns, part.kind, part.stack, part.bracket)).collect()
@@ -215,23 +218,23 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_passed_since_an_event_after_the_moment() {
+    fn an_event_after_the_end_adds_no_stretch() {
         assert!(since_last_event(&state(kind::ASLEEP, 0), 150).is_empty());
     }
 
     #[test]
-    fn a_process_that_does_not_answer_is_not_waited_for() {
+    fn a_process_that_does_not_answer_is_skipped() {
         let (hold, held) = std::sync::mpsc::channel::<()>();
         let mut patience = Patience::default();
         assert_eq!(patience.ask(7, move || held.recv().ok().map(|()| 1)), None);
         drop(hold);
         assert_eq!(patience.ask(8, || Some(2)), Some(2));
-        assert_eq!(patience.ask(7, || Some(3)), None, "it was asked once");
+        assert_eq!(patience.ask(7, || Some(3)), None, "it is not asked again");
     }
 
-    /// A thousand processes that hang are not a thousand waits.
+    /// The total wait is bounded, even for a thousand hanging processes.
     #[test]
-    fn all_that_hang_together_are_waited_for_once() {
+    fn the_total_wait_for_hanging_processes_is_bounded() {
         let (hold, held) = std::sync::mpsc::channel::<()>();
         let held = std::sync::Arc::new(std::sync::Mutex::new(held));
         let mut patience = Patience::default();
@@ -245,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn path_and_name_are_those_of_the_thread() {
+    fn describe_reads_path_and_name_of_the_thread() {
         let path = c"/srv/journal/a";
         let mut state = state(kind::ASLEEP, 0);
         (state.tgid, state.tid) = (std::process::id(), std::process::id());

@@ -1,28 +1,28 @@
-//! What kernels allow BPF differs: the kernel side is compiled in variants (bpf/variant.h), and the kernel at hand is given
-//! the first that it accepts.
+//! Selects the variant of the BPF object. Kernels differ in the BPF features that they allow, so build.rs compiles
+//! several variants (bpf/variant.h), and the first that the kernel accepts is used.
 //!
 //! | variant | needs | first kernel |
 //! |---|---|---|
-//! | `task_storage` | task storage, a ring buffer, tracepoints with types, arrays that can be mapped | 6.4 (`object::unsafe_storage`) |
-//! | `hash` | a ring buffer, tracepoints with types, arrays that can be mapped | 5.8 |
-//! | `raw` | arrays that can be mapped | 5.5, or without BTF of its own |
+//! | `task_storage` | task storage, a ring buffer, typed tracepoints, arrays that can be mapped | 6.4 (`object::unsafe_storage`) |
+//! | `hash` | a ring buffer, typed tracepoints, arrays that can be mapped | 5.8 |
+//! | `raw` | arrays that can be mapped | 5.5, or no BTF of the kernel |
 //! | `raw_unshared` | raw tracepoints, global data | 5.4 |
 //!
-//! A distribution's kernel has means that its number does not tell, so each is tried.
+//! Each variant is tried, since distribution kernels backport features and the version does not show them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::error::{Refusal, TraceError};
 
-/// For trying what older kernels get: means named here, separated by commas, count as refused.
+/// Environment variable for tests of older kernels' variants: a comma-separated list of means that count as refused.
 pub const WITHOUT: &str = "FLATWATER_TRACER_WITHOUT";
 
-/// Something that a variant needs.
+/// A kernel feature that a variant needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Means {
     TaskStorage,
     RingBuffer,
-    /// Programs whose arguments have the types of the kernel's own BTF: tp_btf, fentry.
+    /// BPF programs with typed arguments from the kernel's BTF: tp_btf, fentry.
     TypedTracepoints,
     SharedArrays,
 }
@@ -68,7 +68,7 @@ pub static ALL: [Variant; 4] = [
     Variant { name: "raw_unshared", object: object!("raw_unshared"), needs: &[] },
 ];
 
-/// The place of the variant that this kernel accepted last: the next attempt begins there.
+/// Index of the variant that the kernel accepted last; the next attempt starts there.
 static ACCEPTED: AtomicUsize = AtomicUsize::new(0);
 
 impl Variant {
@@ -77,18 +77,18 @@ impl Variant {
         self.needs.contains(&means)
     }
 
-    /// The first of its needs that is refused without asking the kernel.
+    /// The first needed means that is in `without`.
     fn refused(&self, without: &[Means]) -> Option<Means> {
         self.needs.iter().copied().find(|means| without.contains(means))
     }
 
-    /// In words, for whoever asks how the kernel is traced.
+    /// A description of the variant for users.
     #[must_use]
     pub fn describe(&self) -> String {
         let either = |means, has: &str, lacks: &str| if self.has(means) { has.to_owned() } else { lacks.to_owned() };
         let parts = [
             either(Means::TypedTracepoints, "tp_btf", "raw tracepoints"),
-            either(Means::TaskStorage, "task storage", "a hash by thread"),
+            either(Means::TaskStorage, "task storage", "a hash keyed by thread id"),
             either(Means::RingBuffer, "a ring buffer", "a perf buffer per CPU"),
             either(Means::SharedArrays, "arrays shared with user space", "arrays read by system calls"),
         ];
@@ -96,8 +96,8 @@ impl Variant {
     }
 }
 
-/// Means that are not to be used: those that the environment names, and typed tracepoints where the kernel's types come
-/// from a file.
+/// Means that must not be used: those named in the environment variable `WITHOUT`, and typed tracepoints if the
+/// kernel's types come from a file.
 pub fn without(types_from_file: bool) -> Vec<Means> {
     let named = std::env::var(WITHOUT).unwrap_or_default();
     let all = [Means::TaskStorage, Means::RingBuffer, Means::TypedTracepoints, Means::SharedArrays];
@@ -109,7 +109,7 @@ pub fn without(types_from_file: bool) -> Vec<Means> {
         .collect()
 }
 
-/// Tries the variants, newest first, until one is accepted; what the kernel said to those before it comes along.
+/// Tries the variants, newest first, until one is accepted. Returns it with the refusals of the variants before it.
 pub fn first_accepted<T>(
     without: &[Means],
     mut attempt: impl FnMut(&'static Variant) -> Result<T, TraceError>,
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_is_accepted_is_taken_and_the_refusals_are_kept() {
+    fn the_first_accepted_variant_is_used_and_the_refusals_are_kept() {
         let without = [Means::TaskStorage];
         let (name, variant, refusals) = first_accepted(&without, |variant| match variant.name {
             "task_storage" => panic!("switched off"),

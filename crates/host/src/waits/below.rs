@@ -1,12 +1,14 @@
-//! What the disk below a loop device did with an awaited request, and for whom else it worked meanwhile.
+//! Describes what the disk below a loop device did with an awaited request, and the other requests that it served at
+//! that time.
 
 use super::layout::RequestRecord;
 use super::queue::{Known, by_owner};
 use super::sharing::{joined, shared_device_ns, stuck};
 use flatwater_recording::{QueueAhead, Request};
 
-/// Describes the disk below, and divides the time that the upper device's own requests do not account for (`charged_ns` they do)
-/// among those who shared the disk below with it. `lower`: what was made of this request, in order of time.
+/// Fills in the lower disk of `request`. Divides the part of the wait that the upper device's own requests do not
+/// account for (they account for `charged_ns`) among the requests that shared the lower disk. `lower`: the lower
+/// requests made from this one, in order of time.
 pub fn describe(
     known: &mut Known<'_>,
     request: &mut Request,
@@ -22,7 +24,7 @@ pub fn describe(
     let left_ns = wait_ns.saturating_sub(charged_ns);
     let of_upper = made_beside(known, record);
     let mut shares: Vec<(RequestRecord, u64)> = Vec::new();
-    // Of several parts side by side the longest is the one that was waited for.
+    // Of several lower requests side by side, the longest determined the wait.
     let Some(longest) = lower.iter().max_by_key(|one| one.done_ns.saturating_sub(one.insert_ns)) else {
         return Vec::new();
     };
@@ -30,11 +32,11 @@ pub fn describe(
         other.device == longest.device && !lower.iter().any(|one| one.sequence == other.sequence)
     };
     let others: Vec<RequestRecord> = known.ledger.requests_since(longest.insert_ns).filter(on_disk).copied().collect();
-    // A disk that does nothing for most of the time is slow for everybody, whoever else waits there.
+    // A disk that completes nothing for most of the time is slow for everyone; other waiters are not to blame.
     if stuck(longest, others.iter()) {
         return Vec::new();
     }
-    // Other requests of the same upper device were divided there already.
+    // Requests that other requests of the same upper device made have been charged at the upper device.
     let foreign = |other: &&RequestRecord| {
         other.issue_ns < longest.done_ns && other.done_ns > longest.insert_ns && !of_upper.made(other)
     };
@@ -50,7 +52,8 @@ pub fn describe(
     rows
 }
 
-/// Where the driver's data of an upper device's requests lies, by which its requests to the disk below are known.
+/// Addresses of the driver's data of an upper device's requests, by which the lower requests that they made are
+/// recognized.
 struct Uppers(Vec<u64>);
 
 impl Uppers {
@@ -90,7 +93,8 @@ mod tests {
         RequestRecord { sequence, device, bytes: 4096, flags: 1, tid, tgid, ..at }
     }
 
-    /// A request of the loop device from 0 to 10 000, the one made of it from 500 to 9 500, and these beside.
+    /// Awaits a request of the loop device from 0 to 10,000 ns, from which the driver made a lower one from 500 to
+    /// 9,500 ns; `others` run beside them.
     fn described(others: &[RequestRecord]) -> Awaited {
         let mut ledger = Ledger::default();
         let lower = RequestRecord { iocb: DATA + 40, task_flags: PF_KTHREAD, ..request(90, DISK, 500, 9_500) };
@@ -104,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_keeps_the_disk_below_busy_answers_for_it() {
+    fn requests_that_keep_the_lower_disk_busy_are_charged() {
         let busy: Vec<RequestRecord> =
             (0..9).map(|at| request(at + 1, DISK, 500 + at * 1_000, 1_500 + at * 1_000)).collect();
         let found = described(&busy);
@@ -116,13 +120,13 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_below_that_stands_still_is_nobodys_doing() {
+    fn nothing_is_charged_if_the_lower_disk_is_stuck() {
         let found = described(&[request(1, DISK, 400, 9_400), request(2, DISK, 450, 9_450)]);
         assert_eq!((found.ahead.len(), found.request.below_ns), (0, Some(9_000)));
     }
 
     #[test]
-    fn what_the_same_loop_device_asked_for_is_not_counted_twice() {
+    fn requests_of_the_same_loop_device_are_charged_once() {
         let other = |at: u64| {
             let (upper, iocb) = (DATA + 4_096 * (at + 1), DATA + 4_096 * (at + 1) + 40);
             let (issue, done) = (500 + at * 1_000, 1_500 + at * 1_000);
@@ -137,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_of_a_disk_has_nothing_below() {
+    fn a_request_of_a_disk_has_no_lower_device() {
         let mut ledger = Ledger::default();
         ledger.add_request(request(1, DISK, 0, 100));
         let (names, runners) = (&mut Identities::default(), &Runners::default());

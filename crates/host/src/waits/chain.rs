@@ -1,4 +1,5 @@
-//! Wait chains: from the sleeps of a slow call to whoever ended them, and to what those waited for meanwhile.
+//! Builds wait chains: from the sleeps of a slow call to the threads that ended them, and to what those threads waited
+//! for at that time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -11,14 +12,14 @@ use crate::tracer::layout::text;
 use crate::tracer::stacks::StackTable;
 use flatwater_recording::{Call, StackId, Wait, WakerBasis, WakerKind};
 
-/// Links of one call, and how far a chain is followed.
+/// Maximum links of one call, and depth of a chain.
 const LINKS_MAX: usize = 48;
 const DEPTH_MAX: u32 = 6;
-/// Sleeps of one waker that are followed: the longest.
+/// Follow at most this many sleeps of one waker, the longest ones.
 const SIDE_BY_SIDE_MAX: usize = 4;
 
-/// Frames of a waker that show in which context it ran: an interrupt or softirq interrupts anybody, so the thread that it
-/// interrupted is not the waker.
+/// Functions that show that the waker was in an interrupt or softirq. These interrupt any thread, so the interrupted
+/// thread is not the waker.
 const INTERRUPT_FRAMES: &[&str] = &[
     "common_interrupt",
     "asm_common_interrupt",
@@ -50,18 +51,18 @@ const COMPLETION_FRAMES: &[&str] = &[
     "blk_done_softirq",
     "blk_mq_end_request_batch",
 ];
-/// Everything that a chain is read from.
+/// The data from which chains are built.
 pub struct Chains<'a> {
     pub ledger: &'a Ledger,
     pub names: &'a mut Identities,
     pub stacks: &'a mut StackTable,
 }
 
-/// The links of one call, and the requests that they lead to.
+/// The links of one call, and the requests at their ends.
 #[derive(Debug, Default)]
 pub struct CallChain {
     pub links: Vec<Wait>,
-    /// By sequence number; since when each was waited for.
+    /// Sequence number of each request, and the time from which it was waited for.
     pub requests: BTreeMap<u64, u64>,
 }
 
@@ -74,14 +75,14 @@ impl CallChain {
     }
 }
 
-/// A sleep to be recorded, with what is known about the path to it.
+/// A sleep to record, and its depth in the chain.
 struct Step {
     sleep: Rc<SleepRecord>,
     depth: u32,
 }
 
 impl Chains<'_> {
-    /// The chains of a call: of each of its sleeps in order of time, each followed by those of its waker.
+    /// Builds the chains of a call: each sleep in order of time, followed by its waker's sleeps.
     pub fn of_call(&mut self, call: &Call, sleeps: &[Rc<SleepRecord>]) -> CallChain {
         let mut chain = CallChain::default();
         let mut followed = BTreeSet::new();
@@ -173,7 +174,7 @@ impl Chains<'_> {
         }
     }
 
-    /// What ended the sleep, and the request whose completion did.
+    /// What ended the sleep, and the request whose completion ended it.
     fn kind(&self, sleep: &SleepRecord, waker_stack: Option<StackId>) -> (WakerKind, Option<u64>) {
         if sleep.kind == record::UNDER_WAY && sleep.request != 0 {
             return (WakerKind::Device, Some(sleep.request));
@@ -182,7 +183,8 @@ impl Chains<'_> {
         if sleep.request != 0 && (completes || self.in_interrupt(waker_stack)) {
             return (WakerKind::Device, Some(sleep.request));
         }
-        // A worker that continues after a completion, such as the end of a direct write, wakes on its request's behalf.
+        // A kernel worker that continues after a completion (the end of a direct write, for example) wakes the sleeper
+        // on behalf of the request.
         if sleep.request != 0 && sleep.waker.flags & PF_KTHREAD != 0 {
             return (WakerKind::Device, Some(sleep.request));
         }
@@ -208,15 +210,15 @@ impl Chains<'_> {
         self.holds(stack, INTERRUPT_FRAMES) || self.holds(stack, SOFTIRQ_FRAMES)
     }
 
-    /// A kernel thread that was idle when the sleep began: who gave it the work, and when.
+    /// For a kernel thread that was idle when the sleep began: who gave it work, and when.
     fn idle_until(&self, sleep: &SleepRecord) -> Option<(u32, u64)> {
         let within = sleep.start_ns < sleep.waker_since_ns && sleep.waker_since_ns < sleep.end_ns;
         (sleep.waker.flags & PF_KTHREAD != 0 && within && sleep.waker_by_tid != 0)
             .then_some((sleep.waker_by_tid, sleep.waker_since_ns))
     }
 
-    /// The link that says that a kernel thread got its work late: until then it was idle, and somebody else was the one to
-    /// be waited for.
+    /// Adds the link that shows that a kernel thread was idle until it got its work, so that the call waited for the
+    /// thread that gave the work.
     fn handed_over(&mut self, call: &Call, step: &Step, (by, at_ns): (u32, u64), chain: &mut CallChain) {
         let sleep = &step.sleep;
         if by == sleep.sleeper.tid || chain.links.len() >= LINKS_MAX {
@@ -240,7 +242,7 @@ impl Chains<'_> {
         chain.leads_to(Some(sleep.waker_request).filter(|&request| request != 0), sleep.start_ns);
     }
 
-    /// A system call, a kworker's function, or what else a thread is about.
+    /// What a thread is doing: the function of a kworker, an io_uring worker, a page fault, or a system call.
     fn doing(&self, task: &WaitTask) -> Option<String> {
         if task.function != 0 {
             return self.stacks.symbol(task.function).map(str::to_owned);

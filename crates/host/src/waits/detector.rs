@@ -1,8 +1,8 @@
-//! Slow calls without a hook on system calls: a thread that falls asleep, or loses its CPU to another, shows by its saved
-//! registers in which call it is, and the kernel side says which waits are of the same call (bpf/wait_sleeps.h: note_call).
+//! Finds slow calls without a hook on system calls. The saved registers of a thread that falls asleep or loses its CPU
+//! show its call, and the BPF program reports which waits belong to the same call (bpf/wait_sleeps.h: note_call).
 //!
-//! What such a call did on the CPU before its first wait and after its last is not seen, so its length is the least that
-//! it can have been; and calls that neither wait nor reclaim memory are not seen at all.
+//! The time on the CPU before the first wait of a call and after its last is not seen, so a call's length is a lower
+//! bound. Calls that neither wait nor reclaim memory are not seen.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -13,20 +13,20 @@ use crate::tracer::layout::text;
 use crate::tracer::stacks::StackTable;
 use flatwater_recording::{Call, Cause, CauseBasis, DurationBasis, OpKind, Segment};
 
-/// A call is over when its thread has slept nowhere in it for so long.
+/// A call is over if its thread has not slept in it for this long, ns.
 const OVER_NS: u64 = 1_000_000_000;
-/// Threads whose call is under way; beyond them the oldest are told as they stand.
+/// Follow the calls of at most this many threads; beyond that the oldest is dropped.
 const THREADS_MAX: usize = 8_192;
-/// Sleeps of one call that are kept apart; of a call of more the last is kept, so that its length is right.
+/// Keep at most this many sleeps of a call. Of further sleeps the last is kept, so that the length is right.
 const SLEEPS_MAX: usize = 512;
 
 #[derive(Debug)]
 struct UnderWay {
-    /// The call's first sleep, by which it is known.
+    /// Start of the call's first sleep, which identifies the call.
     start_ns: u64,
-    /// In the order of their ends: a bracket comes after the sleeps within it.
+    /// In the order of their ends; a bracket comes after the sleeps within it.
     sleeps: Vec<Rc<SleepRecord>>,
-    /// When its thread was last seen asleep in it.
+    /// When the thread was last seen asleep in the call.
     seen_ns: u64,
 }
 
@@ -43,7 +43,7 @@ pub struct Detector {
     under_way: HashMap<u32, UnderWay>,
 }
 
-/// A call that was found, with its sleeps.
+/// A found call, with its sleeps.
 #[derive(Debug)]
 pub struct Found {
     pub call: Call,
@@ -56,7 +56,8 @@ impl Detector {
         Detector { threshold_ns, under_way: HashMap::new() }
     }
 
-    /// Takes in a sleep, or a bracket, of a target; the call before it, if that is over by it and was slow.
+    /// Takes in a sleep or bracket of a target. Returns the thread's previous call, if this sleep shows that it is over
+    /// and it was slow.
     pub fn add(&mut self, sleep: &Rc<SleepRecord>, stacks: &mut StackTable) -> Option<Found> {
         if !concerns(sleep) {
             return None;
@@ -82,8 +83,8 @@ impl Detector {
         found
     }
 
-    /// The call in which a thread sleeps now, with its time so far. Nothing of it is kept, since the sleep comes again when it
-    /// ends; only that the call is not over is remembered.
+    /// The call in which a thread sleeps now, with its time so far. Does not keep the sleep, which is reported again
+    /// when it ends; notes only that the call is not over.
     pub fn so_far(&mut self, sleep: &Rc<SleepRecord>, stacks: &mut StackTable) -> Option<Call> {
         if !concerns(sleep) {
             return None;
@@ -97,7 +98,7 @@ impl Detector {
         self.found(call, stacks).map(|found| found.call)
     }
 
-    /// Calls whose last sleep is so long ago that they must have returned.
+    /// Removes and returns the calls whose last sleep is so long ago that they must have returned.
     pub fn over(&mut self, now_ns: u64, stacks: &mut StackTable) -> Vec<Found> {
         let last_ns = |call: &UnderWay| call.sleeps.last().map_or(0, |last| last.end_ns).max(call.seen_ns);
         let ended = |call: &UnderWay| last_ns(call).saturating_add(OVER_NS) <= now_ns;
@@ -106,7 +107,7 @@ impl Detector {
         calls.into_iter().filter_map(|call| self.found(call, stacks)).collect()
     }
 
-    /// The call in which a thread slept already when the hooks came, and sleeps still.
+    /// The call of a thread that slept before the hooks were attached and still sleeps.
     pub fn asleep_throughout(&self, sleep: &Rc<SleepRecord>, stacks: &mut StackTable) -> Option<Found> {
         self.found(UnderWay::began(sleep.start_ns, sleep), stacks)
     }
@@ -138,29 +139,29 @@ impl Detector {
     }
 }
 
-/// A wait of a program's own thread that may make a call slow.
+/// Whether this is a wait of a program's own thread that can make a call slow.
 fn concerns(sleep: &SleepRecord) -> bool {
     sleep.sleeper.flags & (PF_KTHREAD | PF_IO_WORKER) == 0 && (sleep.bracket != 0 || sleep.uninterruptible())
 }
 
-/// The thread was runnable, and another had the CPU.
+/// Whether the thread was runnable while another one had the CPU.
 fn is_for_cpu(wait: &SleepRecord) -> bool {
     wait.bracket as usize == size::WAIT_FOR_CPU
 }
 
-/// Where a thread on its way back to its program gives up the CPU that others want. exit_to_user_mode_loop() in
-/// kernel/entry/common.c from 5.12 on, exit_to_user_mode_prepare() in 5.10, exit_to_usermode_loop() before;
+/// Functions in which a thread on its way back to user space gives up the CPU: exit_to_user_mode_loop() in
+/// kernel/entry/common.c since 5.12, exit_to_user_mode_prepare() in 5.10, exit_to_usermode_loop() before;
 /// do_notify_resume() on arm64.
 const EXITS: &[&str] = &["exit_to_user", "do_notify_resume", "syscall_exit_to_user_mode"];
 
-/// The call had returned: what the thread waits for then is its next instruction.
+/// Whether the call had returned when the thread lost the CPU; such a wait is not part of the call.
 fn is_after_exit(wait: &SleepRecord, stacks: &StackTable) -> bool {
     let on_exit =
         |address: &u64| stacks.symbol(*address).is_some_and(|symbol| EXITS.iter().any(|exit| symbol.starts_with(exit)));
     is_for_cpu(wait) && wait.frames().iter().any(on_exit)
 }
 
-/// The time of a call: its sleeps, by what their stacks say, and its waits for a CPU; between them the brackets.
+/// Tiles the time of a call: sleeps by their stacks, waits for a CPU, and brackets in between.
 struct Tiles<'a> {
     start_ns: u64,
     brackets: &'a [Rc<SleepRecord>],
@@ -184,8 +185,8 @@ impl Tiles<'_> {
         tiles
     }
 
-    /// What lies between two sleeps that were told: brackets, and what no hook saw: it ran, waited for a CPU, or slept too
-    /// briefly to be told.
+    /// Tiles the time between two reported sleeps: brackets, and time that no hook saw, in which the thread ran, waited
+    /// for a CPU, or slept too briefly to be reported.
     fn between(&mut self, mut at_ns: u64, to_ns: u64, tiles: &mut Vec<Segment>) {
         for bracket in self.brackets {
             let (from_ns, until_ns) = (bracket.start_ns.max(at_ns), bracket.end_ns.min(to_ns));
@@ -276,12 +277,12 @@ mod tests {
         assert_eq!((found.call.op, found.call.duration_ns, found.sleeps.len()), (OpKind::Fsync, 9 * MS, 3));
         assert!(found.call.tiles());
         assert_eq!(found.call.by_cause()[&Cause::JournalCommit], 7 * MS);
-        // The second was 1 ms long: not slow.
+        // The second call was 1 ms long: not slow.
         assert!(detector.over(u64::MAX, &mut stacks).is_empty());
     }
 
     #[test]
-    fn reclaim_on_the_cpu_is_the_bracket_s_and_a_sleep_within_it_its_own() {
+    fn a_sleep_within_reclaim_has_its_own_cause() {
         let (mut detector, mut stacks) = (Detector::new(5 * MS), stacks());
         let number = brackets().find(|(_, cause, _)| *cause == Cause::MemcgReclaim).expect("a bracket").0;
         detector.add(&sleep(libc::SYS_write, MS, 3 * MS, 5 * MS), &mut stacks);
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_for_a_cpu_is_the_run_queue_s_also_within_reclaim() {
+    fn a_wait_for_a_cpu_within_reclaim_is_run_queue() {
         let (mut detector, mut stacks) = (Detector::new(5 * MS), stacks());
         let number = brackets().find(|(_, cause, _)| *cause == Cause::MemcgReclaim).expect("a bracket").0;
         assert!(brackets().all(|(number, ..)| usize::from(number) != size::WAIT_FOR_CPU));
@@ -309,14 +310,14 @@ mod tests {
         detector.add(&interval(size::WAIT_FOR_CPU, 7, 8), &mut stacks);
         detector.add(&interval(usize::from(number), 6, 9), &mut stacks);
         let found = detector.over(u64::MAX, &mut stacks).remove(0);
-        assert!(found.call.tiles() && found.sleeps.len() == 1, "a wait for a CPU is no sleep of a chain: {found:?}");
+        assert!(found.call.tiles() && found.sleeps.len() == 1, "a wait for a CPU is not a sleep of a chain: {found:?}");
         assert_eq!((found.call.start_ns, found.call.duration_ns), (MS, 8 * MS));
         assert_eq!(found.call.by_cause()[&Cause::RunQueue], 4 * MS);
         assert_eq!(found.call.by_cause()[&Cause::MemcgReclaim], 2 * MS);
     }
 
     #[test]
-    fn a_wait_for_a_cpu_after_the_call_s_end_is_none_of_its_time() {
+    fn a_wait_for_a_cpu_after_the_end_is_not_part_of_the_call() {
         let (mut detector, mut stacks) = (Detector::new(5 * MS), stacks());
         let mut after = SleepRecord::clone(&sleep(libc::SYS_fsync, 0, 8 * MS, 60 * MS));
         (after.bracket, after.state) = (size::WAIT_FOR_CPU as u32, 0);
@@ -327,11 +328,11 @@ mod tests {
         let found = detector.over(u64::MAX, &mut stacks).remove(0);
         assert_eq!((found.call.duration_ns, found.sleeps.len()), (7 * MS, 1));
         detector.add(&after, &mut stacks);
-        assert!(detector.over(u64::MAX, &mut stacks).is_empty(), "nothing of it was a call's");
+        assert!(detector.over(u64::MAX, &mut stacks).is_empty(), "it was not part of a call");
     }
 
     #[test]
-    fn short_sleeps_that_were_not_told_lie_before_the_first_that_was() {
+    fn unreported_short_sleeps_count_from_the_start_of_the_call() {
         let (mut detector, mut stacks) = (Detector::new(5 * MS), stacks());
         detector.add(&sleep(libc::SYS_fsync, 2 * MS, 9 * MS, 10 * MS), &mut stacks);
         let found = detector.over(u64::MAX, &mut stacks).remove(0);
@@ -341,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_of_very_many_sleeps_is_one_call_of_its_whole_length() {
+    fn a_call_with_many_sleeps_keeps_its_length() {
         let (mut detector, mut stacks) = (Detector::new(5 * MS), stacks());
         for at in 0..2_000 {
             assert!(detector.add(&sleep(libc::SYS_fsync, 0, at * MS, (at + 1) * MS), &mut stacks).is_none());
@@ -352,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_in_which_a_thread_sleeps_is_told_so_far_and_once_when_it_has_ended() {
+    fn an_unfinished_call_is_reported_so_far_and_once_at_its_end() {
         let (mut detector, mut stacks) = (Detector::new(5 * MS), stacks());
         let asleep = |until_ms| {
             let sleep = SleepRecord::clone(&sleep(libc::SYS_fsync, 0, 3 * MS, until_ms * MS));
@@ -373,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_nobody_times_is_no_slow_call() {
+    fn calls_that_are_not_timed_are_ignored() {
         let (mut detector, mut stacks) = (Detector::new(MS), stacks());
         assert!(detector.add(&sleep(libc::SYS_getppid, 0, 0, 50 * MS), &mut stacks).is_none());
         assert!(detector.over(u64::MAX, &mut stacks).is_empty());

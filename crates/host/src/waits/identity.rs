@@ -1,4 +1,4 @@
-//! Names for the numbers that the kernel side sends: processes, cgroups, devices, and who made an inode dirty.
+//! Names the processes, cgroups and devices whose numbers the BPF programs send, and finds who made an inode dirty.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,19 +12,19 @@ use crate::target::process_of_thread;
 use crate::tracer::layout::text;
 use flatwater_recording::{OwnerBasis, RequestOp, Task};
 
-/// Past this the cache of processes starts again.
+/// The cache of processes is cleared when it reaches this size.
 const PROCESSES_MAX: usize = 4_096;
-/// Past this the older half of the inodes is forgotten: their pages have been written, most likely.
+/// At this size the older half of the inodes is dropped; most likely their pages have been written.
 const INODES_MAX: usize = 16_384;
-/// Groups that are read to learn their ids.
+/// Read at most this many cgroups to learn their ids.
 const GROUPS_MAX: usize = 16_384;
-/// A group that was not found is looked for again after this.
+/// Search for an unknown cgroup again after this time.
 const LOOK_AGAIN_NS: u64 = 1_000_000_000;
-/// Of the time, looking takes one part in so many at most.
+/// Searching takes at most one part in this many of the time.
 const LOOKING_PART: u64 = 500;
 
-/// A task's group is that of the memory controller, a request's that of the block controller. On version 1 each is in a hierarchy
-/// of its own, and numbers its groups from one: an id of the one says nothing in the other.
+/// The controller whose cgroup an id belongs to: the memory controller for tasks, the block controller for requests. In
+/// version 1 each has its own hierarchy with its own ids, so an id of one is meaningless in the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Controller {
     Memory,
@@ -34,14 +34,14 @@ enum Controller {
 impl Controller {
     const BOTH: [Controller; 2] = [Controller::Memory, Controller::Block];
 
-    /// Where its groups are, below this mount point.
+    /// The root of the controller's hierarchy below the mount point `mounted`.
     fn root(self, mounted: &Path) -> PathBuf {
         let version_1 = mounted.join(match self {
             Controller::Memory => "memory",
             Controller::Block => "blkio",
         });
         let unified = mounted.join("unified");
-        // On version 2 a group may be called as a controller is.
+        // In version 2 a cgroup may have the name of a controller, so check for version 2 first.
         match mounted.join("cgroup.controllers").exists() {
             true => mounted.to_owned(),
             false if version_1.join("cgroup.procs").exists() => version_1,
@@ -50,7 +50,7 @@ impl Controller {
     }
 }
 
-/// The file of an inode and who made it dirty.
+/// Who made an inode dirty, and the inode's file name.
 #[derive(Clone, Debug)]
 pub struct Dirtied {
     pub owner: Task,
@@ -58,7 +58,7 @@ pub struct Dirtied {
     pub at_ns: u64,
 }
 
-/// What is known so far.
+/// Caches of the names found so far.
 #[derive(Debug, Default)]
 pub struct Identities {
     processes: HashMap<u32, Process>,
@@ -75,7 +75,7 @@ struct Process {
 }
 
 impl Identities {
-    /// A thread; its group by the kernel's id, or as /proc has it.
+    /// A thread, with the cgroup of the kernel's id, or else the one in /proc.
     pub fn task(&mut self, task: &WaitTask, now_ns: u64) -> Task {
         self.thread(task.tid, task.tgid, &text(&task.comm), task.cgroup, now_ns)
     }
@@ -86,21 +86,21 @@ impl Identities {
         Task::new(tgid, tid, comm).in_cgroup(cgroup)
     }
 
-    /// Only a thread's id and name are known.
+    /// A thread of which only id, process and name are known.
     pub fn named(&mut self, tid: u32, tgid: u32, comm: &str) -> Task {
         let cgroup = self.process(tgid, comm).cgroup;
         Task::new(tgid, tid, comm).in_cgroup(cgroup)
     }
 
-    /// Only the thread's id and name are known, not its process.
+    /// A thread of which only id and name are known.
     pub fn by_thread(&mut self, tid: u32, comm: &str) -> Task {
         self.named(tid, process_of_thread(tid).unwrap_or(tid), comm)
     }
 
-    /// A whole process; `comm` is that of a thread of it, in case it has ended.
+    /// A whole process. `comm` is the name of one thread, in case the process has ended.
     pub fn owner(&mut self, tid: u32, tgid: u32, comm: &str) -> Task {
         let mut process = self.process(tgid, comm);
-        // The first thread's name is the process's, and newer than what was read: a shell becomes dd by execve().
+        // The main thread's name is the process's name, and newer than the cached one: a shell becomes dd by execve().
         if tid == tgid && process.name != comm {
             comm.clone_into(&mut process.name);
             self.processes.insert(tgid, process.clone());
@@ -108,7 +108,7 @@ impl Identities {
         Task::new(tgid, 0, process.name).in_cgroup(process.cgroup)
     }
 
-    /// A whole process, with the group that the kernel side names for it: it may have ended since.
+    /// A whole process, with the cgroup that the BPF program read; the process may have ended since.
     pub fn in_group(&mut self, tid: u32, tgid: u32, comm: &str, group: u64, now_ns: u64) -> Task {
         let mut owner = self.owner(tid, tgid, comm);
         owner.cgroup = self.group(Controller::Memory, group, now_ns).or(owner.cgroup);
@@ -122,7 +122,8 @@ impl Identities {
         let read = |file: &str| proc::text::read(format!("/proc/{tgid}/{file}")).ok();
         let name = read("comm").map_or_else(|| comm.to_owned(), |name| name.trim_end().to_owned());
         let cgroup = read("cgroup").and_then(|membership| memory_group(&membership));
-        // One that has exited and was not waited for is in the root group (cgroup_exit, kernel/cgroup/cgroup.c, version 1).
+        // In version 1 an exited process that has not been waited for is in the root cgroup (cgroup_exit,
+        // kernel/cgroup/cgroup.c).
         let cgroup = cgroup.filter(|path| path != "/" || !read("stat").is_some_and(|stat| has_exited(&stat)));
         let process = Process { name, cgroup };
         if self.processes.len() >= PROCESSES_MAX {
@@ -132,7 +133,7 @@ impl Identities {
         process
     }
 
-    /// All processes that were met and not forgotten.
+    /// All cached processes, ordered by id.
     pub fn processes_met(&self) -> impl Iterator<Item = Task> + use<> {
         let met = |(&tgid, process): (&u32, &Process)| {
             Task::new(tgid, 0, process.name.clone()).in_cgroup(process.cgroup.clone())
@@ -142,12 +143,12 @@ impl Identities {
         all.into_iter()
     }
 
-    /// Ids are used again: what a process that has ended was called is forgotten.
+    /// Drops ended processes from the cache, because ids are reused.
     pub fn forget_ended(&mut self) {
         self.processes.retain(|tgid, _| Path::new(&format!("/proc/{tgid}")).exists());
     }
 
-    /// The path of a cgroup, by the number that is also its directory's inode.
+    /// The path of a cgroup, by its kernfs id (the directory's inode number).
     fn group(&mut self, of: Controller, id: u64, now_ns: u64) -> Option<String> {
         if id == 0 {
             return None;
@@ -157,7 +158,7 @@ impl Identities {
             let began_ns = monotonic_ns();
             self.look_for_groups(Path::new("/sys/fs/cgroup"));
             let took_ns = monotonic_ns().saturating_sub(began_ns);
-            // Thousands of groups that come and go must not keep us looking.
+            // Bounds the time spent searching if thousands of cgroups come and go.
             self.look_again_ns = Some(now_ns.saturating_add(LOOK_AGAIN_NS.max(took_ns.saturating_mul(LOOKING_PART))));
         }
         self.groups.get(&(of, id)).cloned()
@@ -218,8 +219,9 @@ impl Identities {
         self.inodes.iter().filter(move |(_, dirtied)| dirtied.at_ns >= since_ns)
     }
 
-    /// Whose a request is. A thread's own reads, direct writes and the writes within its fsync are its own. What a kernel
-    /// thread submits belongs to whoever made the inode dirty, else to the cgroup that the kernel charges.
+    /// The owner of a request. A thread's own reads, direct writes, and writes within its fsync belong to the thread. A
+    /// request that a kernel thread submits belongs to the process that made the inode dirty, or else to the cgroup
+    /// that the kernel charges.
     pub fn owner_of(&mut self, record: &RequestRecord) -> (Option<Task>, OwnerBasis) {
         if record.task_flags & PF_KTHREAD == 0 {
             return (Some(self.owner(record.tid, record.tgid, &text(&record.comm))), OwnerBasis::Submitter);
@@ -233,7 +235,7 @@ impl Identities {
         }
     }
 
-    /// `vda` for a device number of `major << 20 | minor`.
+    /// The name (such as `vda`) of a device number `major << 20 | minor`.
     pub fn device(&mut self, number: u32) -> String {
         let name = || {
             let numbers = format!("{}:{}", number >> 20, number & 0xf_ffff);
@@ -244,13 +246,13 @@ impl Identities {
     }
 }
 
-/// By its state in /proc/PID/stat, after the name, which may hold anything.
+/// Whether /proc/PID/stat shows a zombie or dead process. The state follows the name, which may contain any character.
 fn has_exited(stat: &str) -> bool {
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
     matches!(state, Some("Z" | "X" | "x"))
 }
 
-/// The path of the memory controller's group, which is the only one on version 2.
+/// The cgroup of the memory controller in /proc/PID/cgroup; in version 2 the only cgroup.
 fn memory_group(membership: &str) -> Option<String> {
     let mut unified = None;
     for line in membership.lines() {
@@ -264,7 +266,7 @@ fn memory_group(membership: &str) -> Option<String> {
     unified
 }
 
-/// include/linux/blk_types.h: enum req_op, the low eight bits of a request's flags.
+/// The operation in the low eight bits of a request's flags (include/linux/blk_types.h: enum req_op).
 #[must_use]
 pub fn operation(flags: u32) -> RequestOp {
     match flags & 0xff {
@@ -289,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_controllers_group_counts_where_there_are_several() {
+    fn the_cgroup_of_the_memory_controller_is_preferred() {
         let both = "9:name=systemd:/a\n4:cpu,memory:/jobs/backup\n0::/b\n";
         assert_eq!(memory_group(both).as_deref(), Some("/jobs/backup"));
         assert_eq!(memory_group("0::/user.slice\n").as_deref(), Some("/user.slice"));
@@ -307,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_looked_up_in_its_controllers_own_hierarchy_on_version_1() {
+    fn version_1_ids_belong_to_their_controllers_hierarchy() {
         let mounted = made(&["memory", "memory/jobs", "blkio", "blkio/backup", "cpu/other"]);
         let mut known = Identities::default();
         known.look_for_groups(mounted.path());
@@ -321,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn on_version_2_there_is_one_and_a_group_may_be_called_memory() {
+    fn a_version_2_cgroup_may_be_named_memory() {
         let mounted = made(&["memory", "jobs"]);
         std::fs::write(mounted.path().join("cgroup.controllers"), "io memory").expect("version 2");
         let mut known = Identities::default();
@@ -335,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_exited_is_in_no_group_that_says_anything() {
+    fn the_root_cgroup_of_an_exited_process_is_ignored() {
         let states =
             [("812 (dd) Z 1 812", true), ("812 (a) Z) S 1", false), ("812 (dd) X 1", true), ("812 (dd", false)];
         for (stat, exited) in states {
@@ -352,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flushers_write_belongs_to_whoever_made_the_inode_dirty() {
+    fn the_flushers_write_belongs_to_the_dirtier_of_the_inode() {
         let mut known = Identities::default();
         let dirtier =
             DirtierRecord { inode: 7, inode_device: 3, tgid: u32::MAX, comm: comm("dd"), ..DirtierRecord::default() };
@@ -368,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn of_more_inodes_than_are_kept_the_newer_half_stays_known() {
+    fn the_newer_half_of_the_inodes_is_kept() {
         let mut known = Identities::default();
         for inode in 1..=INODES_MAX as u64 + 1 {
             let record =
@@ -383,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_request_does_stands_in_its_low_bits() {
+    fn the_operation_is_in_the_low_bits() {
         assert_eq!(operation(0x800 | 1), RequestOp::Write);
         assert_eq!(operation(3), RequestOp::Discard);
         assert_eq!(operation(34), RequestOp::Other);

@@ -1,5 +1,5 @@
-//! The second object's structures and constants as Rust has them: a mirror of bpf/waits.h. The tests hold each member
-//! and each constant against the BTF of the object that was built.
+//! Rust mirror of the structures and constants of bpf/waits.h. The tests compare each member and constant with the BTF
+//! of the compiled objects.
 
 #[cfg(test)]
 use crate::tracer::layout::Member;
@@ -26,7 +26,7 @@ pub const PF_KTHREAD: u32 = 0x20_0000;
 pub const PF_IO_WORKER: u32 = 0x10;
 
 mirror_struct! {
-    /// A thread at the moment of an event.
+    /// A thread at the time of an event.
     #[derive(Default, PartialEq, Eq)]
     WaitTask = "wait_task" {
         tid: u32,
@@ -39,7 +39,7 @@ mirror_struct! {
         comm: [u8; 16],
         file: [u8; size::WAIT_NAME_BYTES],
     }
-    /// A sleep that was long enough, with what ended it.
+    /// A long sleep, with the thread that ended it.
     #[derive(Default, PartialEq, Eq)]
     SleepRecord = "sleep_record" {
         kind: u32,
@@ -59,7 +59,8 @@ mirror_struct! {
         lock_flags: u32,
         holder_tid: u32,
         holder_tgid: u32,
-        /// Not 0: no sleep but an interval within this bracket, or one without a CPU (`size::WAIT_FOR_CPU`).
+        /// If not 0, the record is not a sleep but an interval within this bracket, or a wait for a CPU
+        /// (`size::WAIT_FOR_CPU`).
         bracket: u32,
         holder_comm: [u8; 16],
         awaited_inode: u64,
@@ -75,7 +76,7 @@ mirror_struct! {
         frames: [u64; size::WAIT_FRAMES],
         waker_frames: [u64; size::WAIT_FRAMES],
     }
-    /// A finished request to a block device.
+    /// A completed request to a block device.
     #[derive(Default, PartialEq, Eq)]
     RequestRecord = "request_record" {
         kind: u32,
@@ -105,7 +106,7 @@ mirror_struct! {
         unused: u32,
         comm: [u8; 16],
     }
-    /// A request that has not completed, as the kernel side keeps it.
+    /// A request that has not completed, as the BPF programs keep it.
     #[derive(Default, PartialEq, Eq)]
     RequestState = "request_state" {
         insert_ns: u64,
@@ -124,7 +125,7 @@ mirror_struct! {
         unused: u32,
         comm: [u8; 16],
     }
-    /// Somebody made an inode dirty.
+    /// A process made an inode dirty.
     #[derive(Default, PartialEq, Eq)]
     DirtierRecord = "dirtier_record" {
         kind: u32,
@@ -162,7 +163,7 @@ mirror_struct! {
         comm: [u8; 16],
         file: [u8; size::WAIT_NAME_BYTES],
     }
-    /// By what an operation under way is known: the kernel's request of io_uring, or libaio's iocb with its process.
+    /// The key of an operation under way: the address of the kernel's io_uring request, or libaio's iocb and process.
     #[derive(Default, PartialEq, Eq)]
     AsyncKey = "async_key" {
         address: u64,
@@ -185,7 +186,7 @@ mirror_struct! {
         libaio: u8,
         unused: u32,
     }
-    /// What a process had to reclaim so far.
+    /// What a process has reclaimed so far.
     #[derive(Default, PartialEq, Eq)]
     Reclaimer = "reclaimer" {
         pages: u64,
@@ -195,7 +196,7 @@ mirror_struct! {
         unused: u32,
         comm: [u8; 16],
     }
-    /// A thread had a CPU until then.
+    /// A thread had a CPU from `from_ns` to `to_ns`.
     #[derive(Default, PartialEq, Eq)]
     Run = "run" {
         from_ns: u64,
@@ -204,7 +205,7 @@ mirror_struct! {
         tgid: u32,
         comm: [u8; 16],
     }
-    /// A thread got a CPU after it had waited for one; who ran there meanwhile, the newest first.
+    /// A thread got a CPU after waiting for it; `run` lists the threads that ran there during the wait, newest first.
     RunnableRecord = "runnable_record" {
         kind: u32,
         cpu: u32,
@@ -218,7 +219,7 @@ mirror_struct! {
     }
 }
 
-// SAFETY: integers and an array of integers without padding: any bytes are a value.
+// SAFETY: integers and an array of integers without padding: every bit pattern is valid.
 unsafe impl aya::Pod for Reclaimer {}
 // SAFETY: as above.
 unsafe impl aya::Pod for AsyncKey {}
@@ -227,7 +228,7 @@ unsafe impl aya::Pod for AsyncOperation {}
 // SAFETY: as above.
 unsafe impl aya::Pod for RequestState {}
 
-/// A record as it came through the ring buffer.
+/// A record from the ring buffer.
 #[derive(Clone, Debug)]
 pub enum Record {
     Sleep(Box<SleepRecord>),
@@ -240,7 +241,7 @@ pub enum Record {
 }
 
 impl Record {
-    /// `None` where the bytes are none of ours, or too few.
+    /// `None` if the bytes are too few or of an unknown kind.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Record> {
         let kind = u32::from_ne_bytes(*bytes.first_chunk::<4>()?);
@@ -256,7 +257,7 @@ impl Record {
     }
 }
 
-/// Structures of which any bytes are a value: integers and arrays of integers.
+/// Structures for which every bit pattern is valid: integers and arrays of integers.
 trait Plain: Copy {}
 impl Plain for SleepRecord {}
 impl Plain for RequestRecord {}
@@ -268,7 +269,7 @@ fn copied<T: Plain>(bytes: &[u8]) -> Option<T> {
     if bytes.len() < size_of::<T>() {
         return None;
     }
-    // SAFETY: there are enough bytes, and whatever they are, they are a value of a `Plain` structure.
+    // SAFETY: there are enough bytes, and every bit pattern is valid for a `Plain` structure.
     Some(unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast::<T>()) })
 }
 
@@ -278,7 +279,7 @@ impl SleepRecord {
         self.end_ns.saturating_sub(self.start_ns)
     }
 
-    /// Where it slept, innermost first.
+    /// The sleeper's stack, innermost function first.
     #[must_use]
     pub fn frames(&self) -> &[u64] {
         &self.frames[..(self.depth as usize).min(size::WAIT_FRAMES)]
@@ -297,7 +298,7 @@ impl SleepRecord {
 }
 
 impl RunnableRecord {
-    /// Who ran meanwhile, the newest first.
+    /// The threads that ran during the wait, newest first.
     #[must_use]
     pub fn runs(&self) -> &[Run] {
         &self.run[..(self.runs as usize).min(size::RUNS_KEPT)]
@@ -329,13 +330,13 @@ mod tests {
 
     fn types() -> impl Iterator<Item = Types> {
         VARIANTS.iter().map(|variant| {
-            assert!(!variant.object.is_empty(), "built without clang: nothing says that the two sides agree");
+            assert!(!variant.object.is_empty(), "built without clang: the mirror cannot be compared with the object");
             Types::of_object(variant.object).expect("an object with BTF")
         })
     }
 
     #[test]
-    fn every_member_is_where_the_objects_have_it() {
+    fn structures_match_the_objects() {
         for types in types() {
             for (name, size, members) in STRUCTS {
                 types.assert_struct(name, size, members);
@@ -344,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn every_constant_is_the_objects() {
+    fn constants_match_the_objects() {
         let mirrored = [
             (size::ORIGINAL, "", size::ALL),
             (record::ORIGINAL, "W_", record::ALL),
@@ -359,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_record_are_refused() {
+    fn bytes_of_no_known_record_are_refused() {
         assert!(Record::read(&[]).is_none());
         assert!(Record::read(&[9; 600]).is_none());
         assert!(Record::read(&record::REQUEST.to_ne_bytes()).is_none());

@@ -1,5 +1,5 @@
-//! The flight recorder: sleeps and requests of the last moments, kept so that a slow call, which is known only once it has
-//! ended, can be joined with what happened while it waited.
+//! Keeps recent sleeps and requests, because a slow call is known only after its end and is then joined with what
+//! happened while it waited.
 
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -8,27 +8,28 @@ use super::identity::operation;
 use super::layout::{RequestRecord, SleepRecord};
 use flatwater_recording::RequestOp;
 
-/// What is kept at most; the oldest go first. A sleep is a little over half a KiB, a request 128 bytes.
+/// Limits of the ledger; the oldest entries are dropped. A sleep takes a little over half a KiB, a request 128 bytes.
 const SLEEPS_MAX: usize = 16_384;
 const REQUESTS_MAX: usize = 65_536;
-/// Older sleeps than this explain nothing that ends now.
+/// Older sleeps cannot explain a call that ends now.
 const KEPT_NS: u64 = 60_000_000_000;
 
-/// Of `struct loop_cmd`, which lies behind a loop device's request, and less than to the next request.
+/// Upper bound for the size of `struct loop_cmd`, the driver's data behind a loop device's request; the next request
+/// lies further away.
 pub const DRIVER_DATA_BYTES: u64 = 256;
 
-/// Of a daemon, which has a budget of memory: some 5 MiB and 2 MiB.
+/// Limits of sleeps and requests for a daemon with a memory budget: some 5 MiB and 2 MiB.
 const SMALL: (usize, usize) = (6_144, 16_384);
 
-/// Sleeps by thread, requests by device.
+/// Sleeps by thread, and requests.
 #[derive(Debug)]
 pub struct Ledger {
     sleeps_max: usize,
     requests_max: usize,
-    /// Of each thread in the order of their ends.
+    /// Each thread's sleeps, in the order of their ends.
     sleeps: HashMap<u32, VecDeque<Rc<SleepRecord>>>,
     order: VecDeque<(u32, u64)>,
-    /// In the order of their completion, which is that of their sequence numbers but for CPUs that overtake each other.
+    /// In the order of completion. This is the order of sequence numbers, except where one CPU overtook another.
     requests: VecDeque<RequestRecord>,
 }
 
@@ -84,7 +85,7 @@ impl Ledger {
         of_thread.iter().skip(first).take_while(|sleep| sleep.start_ns < to_ns).map(Rc::clone).collect()
     }
 
-    /// Sleeps of workers for one operation of io_uring, in order of time.
+    /// Sleeps of workers for one io_uring operation, in order of time.
     pub fn sleeps_for(&self, operation: u64, from_ns: u64, to_ns: u64) -> Vec<Rc<SleepRecord>> {
         let all = self.sleeps.values().flatten();
         let within = |sleep: &&Rc<SleepRecord>| {
@@ -95,7 +96,7 @@ impl Ledger {
         found
     }
 
-    /// Above the numbers of all requests that are known.
+    /// A number above those of all known requests.
     #[must_use]
     pub fn next_sequence(&self) -> u64 {
         self.requests.iter().map(|request| request.sequence).max().unwrap_or(0).saturating_add(1)
@@ -108,15 +109,15 @@ impl Ledger {
         self.requests.range(window).find(|request| request.sequence == sequence)
     }
 
-    /// Requests that were completed after an instant, the newest first.
+    /// Requests completed after `since_ns`, newest first.
     pub fn requests_since(&self, since_ns: u64) -> impl Iterator<Item = &RequestRecord> {
-        /// Records of several CPUs come nearly in order.
+        /// Records of different CPUs are nearly in order.
         const SLACK_NS: u64 = 10_000_000;
         self.requests.iter().rev().take_while(move |request| request.done_ns.saturating_add(SLACK_NS) > since_ns)
     }
 
-    /// Requests to the disks below that a loop device made of this one, by the address of its iocb, which lies in the driver's
-    /// data behind the request; in order of time.
+    /// The requests to lower disks that a loop device made from this one, in order of time. They are recognized by the
+    /// address of their iocb, which lies in the driver's data behind the upper request.
     pub fn made_of(&self, upper: &RequestRecord) -> Vec<RequestRecord> {
         let own = |iocb: u64| iocb >= upper.data && iocb - upper.data < DRIVER_DATA_BYTES;
         let below = |lower: &&RequestRecord| {
@@ -131,8 +132,8 @@ impl Ledger {
         found
     }
 
-    /// When the flush before this one of the same device was issued, and the writes that the device had done before this one
-    /// was, the newest first; of the last `FLUSHED_MAX` requests.
+    /// The issue time of the previous flush of the same device (0 if unknown), and the writes that the device completed
+    /// between the two flushes, newest first. Looks at no more than `FLUSHED_MAX` requests.
     pub fn written_before(&self, flush: &RequestRecord) -> (u64, Vec<RequestRecord>) {
         const FLUSHED_MAX: usize = 4_096;
         let mut writes = Vec::new();
@@ -147,7 +148,7 @@ impl Ledger {
         (0, writes)
     }
 
-    /// Direct I/O of one operation of io_uring or libaio, in order of time.
+    /// Requests of direct I/O of one io_uring or libaio operation, in order of time.
     pub fn requests_for(&self, iocb: u64, from_ns: u64, to_ns: u64) -> Vec<RequestRecord> {
         let within =
             |request: &&RequestRecord| request.iocb == iocb && request.insert_ns >= from_ns && request.done_ns <= to_ns;
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_overlaps_an_interval_is_found_and_what_touches_it_is_not() {
+    fn sleeps_that_overlap_an_interval_are_found() {
         let mut ledger = Ledger::default();
         for (start, end) in [(0, 10), (10, 20), (25, 40), (50, 60)] {
             ledger.add_sleep(sleep(1, start, end));
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_storm_takes_bounded_memory() {
+    fn memory_is_bounded() {
         let mut ledger = Ledger::default();
         for at in 0..(SLEEPS_MAX as u64 * 2) {
             ledger.add_sleep(sleep((at % 5_000) as u32, at, at + 1));

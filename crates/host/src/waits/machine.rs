@@ -1,5 +1,5 @@
-//! Level 0 for a daemon: the slow calls of every process of this machine, with who made them wait, by hooks of the
-//! scheduler, of reclaim and of the block layer alone. No system call pays.
+//! Level 0 for a daemon: finds the slow calls of all processes and who made them wait, with hooks of the scheduler, of
+//! reclaim and of the block layer only. System calls are not slowed.
 
 use super::{WaitOptions, WaitTracer};
 use crate::clock::monotonic_ns;
@@ -9,65 +9,64 @@ use crate::tracer::stacks::StackTable;
 use crate::tracer::under_way;
 use flatwater_recording::{Call, Gap, HookStatus, Losses, Request, Stack, StackId, Users, Waited};
 
-/// More kernel stacks than this, some 1.5 KiB each, and their table begins anew, with ids that were not given before.
+/// At this many kernel stacks (some 1.5 KiB each) the table is cleared; new stacks get ids that were not used before.
 const STACKS_MAX: u32 = 1_024;
 
-/// Why nothing is seen.
+/// Why the machine cannot be traced.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MachineError {
-    #[error("sleeps cannot be followed: {0}")]
+    #[error("cannot trace sleeps: {0}")]
     Symbols(#[from] KallsymsError),
-    #[error("sleeps cannot be followed: {0}")]
+    #[error("cannot trace sleeps: {0}")]
     Tracer(#[from] TraceError),
 }
 
-/// Everything since the last time.
+/// Everything since the last `take`.
 #[derive(Clone, Debug, Default)]
 pub struct MachineWaits {
-    /// Calls that were found by their sleeps.
+    /// Calls found by their sleeps.
     pub calls: Vec<Call>,
-    /// Calls that have not ended, with their time so far: they are told again, by whatever comes first of `calls` and the next
-    /// time.
-    /// `None`: nobody was asked this time.
+    /// Calls that have not ended, with their time so far. Each is reported again: in `calls` when it has ended, or in
+    /// the next list. `None` if threads were not examined this time.
     pub under_way: Option<Vec<Call>>,
-    /// Where there are such calls: requests that devices have not completed for a second or longer.
+    /// If there are such calls: requests that devices have not completed for a second or longer.
     pub standing: Vec<Request>,
-    /// Of these calls, and of those that were handed in.
+    /// The waits of `calls` and of the calls that were passed in.
     pub waited: Waited,
     pub users: Users,
-    /// Those that were not told before.
+    /// Stacks that have not been returned before.
     pub stacks: Vec<Stack>,
-    /// Stacks with lower ids are referred to no more.
+    /// Stacks with lower ids are not used any more.
     pub stacks_from: StackId,
     /// What could not be read.
     pub gaps: Vec<Gap>,
 }
 
-/// The hooks, and what they have told.
+/// The hooks, and the records received so far.
 #[derive(Debug)]
 pub struct MachineTracer {
     waits: WaitTracer,
     stacks: StackTable,
-    /// Ids below are of tables that were let go.
+    /// Lower ids belong to tables that were cleared.
     first_id: u32,
     told: usize,
-    /// Threads are asked for the sleeps that they are in from then on.
+    /// Threads are examined for unfinished sleeps again from this time on.
     ask_ns: u64,
 }
 
-/// `ask_ns` of who was asked in vain: nobody is asked again.
+/// `ask_ns` after a failure: threads are not examined again.
 const NEVER: u64 = u64::MAX;
-/// Asking every thread takes a millisecond or so for a thousand of them: after it nobody is asked for so many times as long.
+/// Examining a thousand threads takes about a millisecond. After it, pause for this many times as long.
 const ASK_AGAIN_TIMES: u64 = 500;
-/// But a hang is found this soon, however many threads there are.
+/// The longest pause: a hang is found this soon, however many threads there are.
 const ASK_AGAIN_NS_MAX: u64 = 20_000_000_000;
-/// How often `take` is called, about.
+/// The usual interval between calls of `take`.
 const LOOK_NS: u64 = 1_000_000_000;
 
 impl MachineTracer {
-    /// Attaches what this kernel allows; the statuses say what that is.
-    /// `requests`: whose requests the block devices work on, too.
+    /// Attaches the hooks that this kernel allows; the returned statuses list them. `requests`: also follow the
+    /// requests of block devices.
     pub fn start(threshold_ns: u64, requests: bool) -> Result<(MachineTracer, Vec<HookStatus>), MachineError> {
         let symbols = Kallsyms::read()?;
         let stacks = StackTable::new(None, symbols);
@@ -83,19 +82,19 @@ impl MachineTracer {
         Ok((MachineTracer { waits, stacks, first_id: 0, told: 0, ask_ns: 0 }, statuses))
     }
 
-    /// Whether a call that has not ended is seen; an empty `MachineWaits::under_way` says nothing where it is not.
+    /// Whether unfinished calls are seen. If not, an empty `MachineWaits::under_way` means nothing.
     #[must_use]
     pub fn sees_hangs(&self) -> bool {
         self.ask_ns != NEVER && self.waits.sees_hangs()
     }
 
-    /// Empties the kernel's buffer: it holds some ten thousand requests.
+    /// Empties the kernel's buffer, which holds some ten thousand requests.
     pub fn pump(&mut self) {
         self.waits.pump(&mut self.stacks);
     }
 
-    /// Everything since the last time, and why these calls waited, which somebody else has timed. `memory`: also who made
-    /// pages dirty and took memory, which costs some 20 us for each process that was met.
+    /// Returns everything since the last call, and the waits of `exact`, calls that the caller has timed. `memory`:
+    /// also return who made pages dirty and took memory, which costs some 20 us per known process.
     pub fn take(&mut self, exact: &[Call], start_ns: u64, end_ns: u64, memory: bool) -> MachineWaits {
         let (under_way, mut gaps) = self.under_way();
         let mut standing = Vec::new();
@@ -130,7 +129,7 @@ impl MachineTracer {
         taken
     }
 
-    /// The calls in which threads sleep now: a hang ends long after somebody would want to know of it.
+    /// The calls in which threads sleep now, so that a hang is reported before it ends.
     fn under_way(&mut self) -> (Option<Vec<Call>>, Vec<Gap>) {
         let since_ns = monotonic_ns();
         if since_ns < self.ask_ns {
@@ -140,7 +139,7 @@ impl MachineTracer {
             Ok(calls) => {
                 let now_ns = monotonic_ns();
                 let rest_ns = now_ns.saturating_sub(since_ns).saturating_mul(ASK_AGAIN_TIMES).min(ASK_AGAIN_NS_MAX);
-                // A look each second is due a little sooner or later than the one before.
+                // Successive calls of `take` are not exactly a second apart.
                 self.ask_ns = if rest_ns < LOOK_NS { 0 } else { now_ns.saturating_add(rest_ns) };
                 (Some(calls), Vec::new())
             }
@@ -151,7 +150,7 @@ impl MachineTracer {
         }
     }
 
-    /// Ids of this table follow those of the tables before it.
+    /// Makes the ids of this table follow those of the earlier tables.
     fn number(&self, taken: &mut MachineWaits) {
         let renamed = |id: &mut StackId| id.0 = id.0.wrapping_add(self.first_id);
         taken.stacks.iter_mut().for_each(|stack| renamed(&mut stack.id));

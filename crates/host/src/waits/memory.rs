@@ -1,7 +1,7 @@
-//! Who made pages dirty and who took memory: the kernel's own counts of the processes that were met, once an interval.
+//! Finds who made pages dirty and who took memory, from the kernel's own counts of known processes, once per interval.
 //!
-//! /proc/PID/io counts what a process made dirty (`write_bytes`, include/linux/task_io_accounting.h), which costs the writer
-//! nothing; counting each page as it becomes dirty would cost 176 ns a page.
+//! /proc/PID/io counts the bytes that a process made dirty (`write_bytes`, include/linux/task_io_accounting.h), at no
+//! cost to the writer. Counting each page with a hook as it becomes dirty would cost 176 ns a page.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,12 +10,12 @@ use super::identity::Identities;
 use crate::proc;
 use flatwater_recording::{Dirtier, MemoryScope, MemoryUser, Task};
 
-/// Processes that are read; some 20 us each.
+/// Read at most this many processes, at some 20 us each.
 const PROCESSES_MAX: usize = 512;
 
 #[derive(Clone, Debug, Default)]
 struct Counts {
-    /// What the process is called now: a shell that was met between fork() and execve() is its command since.
+    /// The current name: a process seen between fork() and execve() had the shell's name.
     name: String,
     dirtied_bytes: u64,
     read_bytes: u64,
@@ -23,7 +23,7 @@ struct Counts {
     resident_pages: u64,
 }
 
-/// What the processes had done at the last reading.
+/// The counts of the processes at the last reading.
 #[derive(Debug, Default)]
 pub struct MemoryLedger {
     before: HashMap<u32, Counts>,
@@ -31,8 +31,8 @@ pub struct MemoryLedger {
 }
 
 impl MemoryLedger {
-    /// Rows of the interval since the last time, the first time since `began_ns`. Whoever was not met before is a row from the
-    /// next time on.
+    /// Rows for the interval since the last call (the first time: since `began_ns`). A new process gets rows from the
+    /// next call on.
     pub fn take(&mut self, names: &mut Identities, began_ns: u64, now_ns: u64) -> (Vec<Dirtier>, Vec<MemoryUser>) {
         if self.looked_ns == 0 {
             self.looked_ns = began_ns;
@@ -68,7 +68,7 @@ impl MemoryLedger {
         for (&(device, inode), dirtied) in names.dirtied_since(start_ns) {
             dirtiers.push(Dirtier {
                 inode: Some(inode),
-                // As the kernel encodes it: include/linux/kdev_t.h, 20 bits of minor.
+                // The kernel's device number: 20 bits of minor (include/linux/kdev_t.h).
                 device: Some(format!("{}:{}", device >> 20, device & 0xf_ffff)),
                 file: dirtied.file.clone(),
                 bytes: None,
@@ -92,7 +92,7 @@ fn counts(pid: u32) -> Option<Counts> {
 
 fn read_counts(io: &str, stat: &str) -> Option<Counts> {
     let of = |name: &str| io.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
-    // After the name, which may hold anything: state, then minflt is the 8th, majflt the 10th, rss the 22nd.
+    // The name may contain any character. After it: state first, minflt 8th, majflt 10th, rss 22nd.
     let (before, after) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = after.split_whitespace().collect();
     let field = |place: usize| fields.get(place).and_then(|text| text.parse::<u64>().ok());
@@ -112,7 +112,7 @@ mod tests {
     use crate::waits::layout::DirtierRecord;
 
     #[test]
-    fn the_kernels_counts_are_read_behind_any_name() {
+    fn counts_are_parsed_after_any_name() {
         let io = "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 50\nwrite_bytes: 60\ncancelled_write_bytes: 7\n";
         let stat =
             "812 (a) b (c) S 7 812 812 0 -1 4194560 100 2 30 4 5 6 7 8 20 0 31 0 100 9999 555 18446744073709551615";
@@ -138,26 +138,26 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_writes_is_a_dirtier_from_the_second_look_on() {
+    fn a_process_that_writes_is_a_dirtier_from_the_second_reading_on() {
         let mut names = Identities::default();
         let pid = std::process::id();
-        // Met between fork() and execve().
+        // As if seen between fork() and execve().
         names.owner(pid, pid, "sh");
         let mut ledger = MemoryLedger::default();
         let folder = tempfile::tempdir().expect("a folder");
         assert!(ledger.take(&mut names, 500, 1_000).0.is_empty());
-        // Larger than what the allocator keeps: its pages are new ones.
+        // Larger than what the allocator keeps, so its pages are new.
         let bytes = vec![7_u8; 48 << 20];
         std::fs::write(folder.path().join("file"), &bytes).expect("written");
         let (dirtiers, users) = ledger.take(&mut names, 1_000, 2_000);
         assert!(users.iter().any(|user| user.owner.pid == pid), "it has faulted pages in");
-        // On tmpfs nothing is written back, and nothing is counted as dirty.
+        // On tmpfs nothing is written back or counted as dirty.
         if !folder.path().starts_with("/dev/shm") {
             let own = dirtiers.iter().find(|row| row.owner.pid == pid).expect("it made pages dirty");
             assert!(own.bytes.expect("a count") >= 4 << 20, "{own:?}");
             assert_eq!((own.start_ns, own.width_ns), (1_000, 1_000));
             let now = std::fs::read_to_string("/proc/self/comm").expect("a name");
-            assert_eq!(own.owner.name, now.trim_end(), "not what it was called before");
+            assert_eq!(own.owner.name, now.trim_end(), "the current name");
         }
     }
 }

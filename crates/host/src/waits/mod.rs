@@ -1,13 +1,15 @@
-//! Who made a slow call wait: its sleeps with whoever ended them, the device requests it waited for with their owners,
-//! operations of io_uring and libaio, and who makes pages dirty.
+//! Finds who made a slow call wait: its sleeps and the threads that ended them, the device requests that it waited for
+//! and their owners, operations of io_uring and libaio, and the processes that make pages dirty.
 //!
-//! The kernel side (bpf/waits.bpf.c) tells long sleeps of the whole machine and every request of its devices; here the
-//! last moments of both are kept, and joined with a slow call once that is known. Nothing of it needs a hook on system
-//! calls, but for libaio, which has no tracepoints.
+//! The BPF object bpf/waits.bpf.c sends long sleeps of all threads and all requests of block devices. This module keeps
+//! the recent ones and joins them with a slow call once that is known. Only libaio, which has no tracepoints, needs
+//! hooks on system calls.
 //!
 //! Invariants
-//! - Memory is bounded whatever the machine does: see `ledger`, `queue`, `identity`. What finds no room is counted.
-//! - `WaitTracer::start` fails as a whole only where no object can be loaded; each missing hook is a status.
+//! - Memory is bounded whatever the machine does: see `ledger`, `queue`, `identity`. Records that find no room are
+//!   counted.
+//! - `WaitTracer::start` fails only if no object can be loaded or no usable hook attached; each missing hook has a
+//!   status.
 
 mod below;
 mod chain;
@@ -55,38 +57,40 @@ use reader::Reader;
 use reclaimers::Reclaimers;
 use runners::Runners;
 
-/// An operation waits this long for the sleeps of its worker, which come from another CPU.
+/// An operation is held back this long after its end, until the worker's sleeps, which ran on another CPU, have
+/// arrived.
 const SETTLE_NS: u64 = 100_000_000;
-/// Slow operations that wait to be told; beyond it the oldest are lost, and counted.
+/// Keep at most this many slow operations until they are reported; beyond that new ones are dropped and counted.
 const PENDING_MAX: usize = 65_536;
-/// Requests that were told already, so that no second call tells them again; beyond it some may be told twice.
+/// Remember at most this many reported requests, so that no second call reports them again. When full, the list is
+/// cleared, and some requests may be reported twice.
 const TOLD_MAX: usize = 65_536;
-/// Records that nobody took yet, beside those in the kernel's buffer; a daemon has to do with less.
+/// Memory for records that have left the kernel's buffer and have not been taken; a daemon gets less.
 const HELD_BYTES: usize = 64 << 20;
 const HELD_BYTES_OF_DAEMON: usize = 8 << 20;
-/// The program that tells the sleeps that have not ended.
+/// The iterator program that reports unfinished sleeps.
 const UNENDED: &str = "wait_under_way";
-/// Names of processes that have ended are forgotten this often.
+/// How often cached names of ended processes are dropped.
 const FORGET_EVERY_NS: u64 = 5_000_000_000;
 
-/// What is asked for.
+/// Options of the tracer of waits.
 #[derive(Clone, Copy, Debug)]
 pub struct WaitOptions {
-    /// Calls at or over this are slow.
+    /// Calls of at least this length are slow.
     pub threshold_ns: u64,
-    /// Calls are found by their sleeps, since no hook on system calls tells them.
+    /// Find calls by their sleeps, because no hook on system calls reports them.
     pub detect_calls: bool,
-    /// Of every process, at the scheduler's and the block layer's hooks alone.
+    /// Follow every process, with hooks of the scheduler, reclaim and the block layer only.
     pub whole_machine: bool,
-    /// The requests of block devices, with their owners.
+    /// Follow the requests of block devices, and name their owners.
     pub requests: bool,
-    /// Operations of io_uring, each by itself; our own workloads time theirs.
+    /// Report each slow operation of io_uring. Off for flatwater's own workloads, which time theirs.
     pub operations: bool,
-    /// libaio too, which takes hooks on every system call.
+    /// Also follow libaio, which needs hooks on every system call.
     pub libaio: bool,
 }
 
-/// The time that a recording covers, and from when on a call is slow.
+/// The time that a recording covers, and its threshold for slow calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     pub start_ns: u64,
@@ -94,24 +98,24 @@ pub struct Span {
     pub threshold_ns: u64,
 }
 
-/// What is known of slow calls, for the recording.
+/// Records about slow calls, for the recording.
 #[derive(Debug, Default)]
 pub struct SlowRecords {
-    /// Calls that were found here: operations of io_uring and libaio, and calls that were detected by their sleeps.
+    /// Calls found here: operations of io_uring and libaio, and calls detected by their sleeps.
     pub calls: Vec<Call>,
     pub async_calls: Vec<AsyncCall>,
-    /// Of these calls, and of those that were handed in.
+    /// The waits of these calls and of the calls that were passed in.
     pub waited: Waited,
 }
 
-/// Rows of one interval.
+/// The rows of one interval.
 #[derive(Debug, Default)]
 pub struct Interval {
     pub latencies: Vec<LatencyBucket>,
     pub users: Users,
 }
 
-/// The loaded second object and what it has told so far.
+/// The loaded second object, with the records received so far.
 pub struct WaitTracer {
     ebpf: Ebpf,
     reader: Reader,
@@ -126,14 +130,14 @@ pub struct WaitTracer {
     reclaimers: Reclaimers,
     operations: OperationNames,
     pending: Vec<AsyncRecord>,
-    /// Requests that have not completed: read once, at the end.
+    /// Requests that have not completed; read once, at the end.
     requests_under_way: HashMap<MapData, u64, RequestState>,
     standing: Vec<RequestRecord>,
-    /// Operations that have not ended: read once, at the end.
+    /// Operations that have not ended; read once, at the end.
     operations_under_way: HashMap<MapData, AsyncKey, AsyncOperation>,
     detector: Option<Detector>,
     found: Vec<detector::Found>,
-    /// For the sleeps that have not ended, which are asked for once, at the end.
+    /// The iterator over unfinished sleeps; used once, at the end.
     unended: Option<File>,
     sleeping: Vec<SleepRecord>,
     told: BTreeSet<u64>,
@@ -147,7 +151,8 @@ impl std::fmt::Debug for WaitTracer {
     }
 }
 
-/// The thread that ended a sleep, if it did not sleep itself for all of it: it ran, or waited for a CPU.
+/// The thread that ended a sleep, with the time of the sleep, if that thread ran or waited for a CPU during some of
+/// that time.
 fn ran_for_it(link: &Wait) -> Option<(&Task, u64, u64)> {
     let waker = link.waker.as_ref().filter(|_| link.waker_kind == WakerKind::Task && link.waker_ran_ns > Some(0))?;
     Some((waker, link.start_ns, link.start_ns.saturating_add(link.duration_ns)))
@@ -162,10 +167,11 @@ fn told<E: std::error::Error>(error: E) -> TraceError {
 }
 
 impl WaitTracer {
-    /// Loads the object and attaches what this kernel allows; the statuses say what that is.
+    /// Loads the object and attaches the hooks that this kernel allows; the returned statuses list them.
     pub fn start(options: &WaitOptions, stacks: &StackTable) -> Result<(WaitTracer, Vec<HookStatus>), TraceError> {
         let btf = crate::tracer::object::kernel_types()?;
-        // A call that is found by its sleeps may be made of several; of many short ones the kernel side keeps account.
+        // A call found by its sleeps may consist of several: lower the minimum length of a reported sleep. The BPF
+        // program adds up the shorter ones.
         let part = match (options.detect_calls, options.whole_machine) {
             (true, false) => 8,
             (true, true) => 4,
@@ -195,7 +201,7 @@ impl WaitTracer {
         if statuses.iter().all(|status| status.state == HookState::Unavailable) {
             return Err(TraceError::NoHook { why: first_reason(&statuses) });
         }
-        // Calls that are found by their sleeps are not found at all without it: 6.1 once refused it, and was called quiet.
+        // Without this hook calls cannot be found by their sleeps: 6.1 once refused it, and the report said "quiet".
         if options.detect_calls && !sees_sleeps(&statuses) {
             let why = of_sleeps(&statuses).map_or_else(String::new, |hook| format!("{}: {}", hook.hook, hook.reason));
             return Err(TraceError::NoHook { why });
@@ -237,7 +243,7 @@ impl WaitTracer {
         self.targets.insert(pid, 1, 0).map_err(told)
     }
 
-    /// Takes in everything that the kernel side has sent so far.
+    /// Processes all records that the BPF programs have sent so far.
     pub fn pump(&mut self, stacks: &mut StackTable) {
         for record in self.reader.take() {
             match record {
@@ -260,9 +266,9 @@ impl WaitTracer {
         }
     }
 
-    /// Takes in the sleeps that have not ended, as far as they lie within the recording. `calls` are those of which it is known
-    /// already that they are under way; a target that slept before the hooks came has made its call unseen.
-    /// Returns what could not be read or judged.
+    /// Takes in unfinished sleeps and operations, cut to the recording. `calls` are the calls already known to be under
+    /// way; a target that slept before the hooks were attached is in a call that no hook saw. Returns gaps for what
+    /// could not be read or judged.
     pub fn take_unended(&mut self, calls: &[Call], recording: &Span, stacks: &mut StackTable) -> Vec<Gap> {
         let mut gaps = Vec::new();
         if let Some(mut iterator) = self.unended.take()
@@ -277,13 +283,13 @@ impl WaitTracer {
         gaps
     }
 
-    /// Whether `under_way` can tell anything: it asks an iterator over threads, which old kernels refuse.
+    /// Whether `under_way` can return calls: it needs an iterator over threads, which old kernels refuse.
     #[must_use]
     pub fn sees_hangs(&self) -> bool {
         self.unended.is_some() && self.detector.is_some()
     }
 
-    /// The calls in which threads sleep now, with their time so far; none where `sees_hangs` is false.
+    /// The calls in which threads sleep now, with their time so far; empty if `sees_hangs` is false.
     pub fn under_way(&mut self, stacks: &mut StackTable) -> Result<Vec<Call>, TraceError> {
         if self.unended.is_none() {
             return Ok(Vec::new());
@@ -296,7 +302,7 @@ impl WaitTracer {
         Ok(sleeping.filter_map(|sleep| detector.so_far(&Rc::new(sleep), stacks)).collect())
     }
 
-    /// Requests that devices have not completed for a second or longer, the oldest first, as if they ended now.
+    /// Requests that devices have not completed for a second or longer, oldest first, as if they ended now.
     pub fn standing(&mut self) -> (Vec<Request>, Option<Gap>) {
         let (found, gap) = standing::read(&self.requests_under_way, standing::FIRST_ID, &standing::now());
         let oldest = standing::to_tell(found, &BTreeSet::new());
@@ -337,8 +343,8 @@ impl WaitTracer {
         }
     }
 
-    /// Operations of io_uring that a worker sleeps for are slow calls up to the recording's end; whether the others wait for
-    /// anything but their program is not known, so that those are a gap.
+    /// Reports io_uring operations for which a worker sleeps as slow calls up to the end of the recording. For the
+    /// others it is unknown whether they wait for anything but their program, so they become a gap.
     fn add_unended_operations(&mut self, recording: &Span) -> Option<Gap> {
         let mut left = Left::default();
         for operation in self.operations_under_way.iter() {
@@ -368,7 +374,8 @@ impl WaitTracer {
         self.found.extend(found);
     }
 
-    /// Why these calls waited, and those that were found here. `all`: nothing more will come, so nothing is waited for.
+    /// Returns why these calls waited, and the calls found here. `all`: no more records will come, so nothing is held
+    /// back.
     pub fn tell(&mut self, calls: &[Call], stacks: &mut StackTable, all: bool) -> SlowRecords {
         self.pump(stacks);
         let now_ns = if all { u64::MAX } else { monotonic_ns() };
@@ -389,7 +396,7 @@ impl WaitTracer {
         self.pending = pending;
         for record in &settled {
             let mut operation = self.operations.operation(record, &self.ledger, &mut self.names, stacks);
-            // Only what the kernel side sends has ended.
+            // Only records that the BPF program itself sends belong to finished operations.
             operation.call.still_under_way = record.kind != layout::record::ASYNC;
             let requests = operation.waits.iter().filter_map(|wait| Some((wait.request?, wait.start_ns))).collect();
             told.waited.waits.extend(operation.waits);
@@ -440,7 +447,7 @@ impl WaitTracer {
         told.waited.cpus.extend(self.runners.of_call(call, &mut self.names));
     }
 
-    /// What happened in an interval that ends now.
+    /// The rows of an interval that ends now.
     pub fn interval(&mut self, start_ns: u64, end_ns: u64) -> Interval {
         if end_ns.saturating_sub(self.forgot_ns) >= FORGET_EVERY_NS {
             self.forgot_ns = end_ns;
@@ -452,7 +459,8 @@ impl WaitTracer {
         Interval { latencies, users: Users { owners: self.owners.take(start_ns, end_ns), dirtiers, memory } }
     }
 
-    /// Whose requests the devices worked on, without asking each process for its memory, which costs some 20 us each.
+    /// The owners of device requests in the interval, without reading each process's memory counters, which costs some
+    /// 20 us per process.
     pub fn owners(&mut self, start_ns: u64, end_ns: u64) -> Vec<QueueOwner> {
         self.owners.take(start_ns, end_ns)
     }

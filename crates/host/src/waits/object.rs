@@ -1,4 +1,4 @@
-//! The second object: embedded at build time, given its constants, loaded, attached hook by hook.
+//! Loads the second BPF object, which build.rs embeds, and attaches its hooks one by one.
 
 use aya::{Btf, Ebpf, EbpfLoader};
 
@@ -10,7 +10,7 @@ use crate::tracer::{Refusal, TraceError};
 use flatwater_recording::cause::{Bracket, Ends, brackets};
 use flatwater_recording::{Cause, HookStatus};
 
-/// The object as one kind of kernel accepts it.
+/// A variant of the object, for one range of kernels.
 #[derive(Debug)]
 pub(crate) struct Variant {
     pub name: &'static str,
@@ -18,7 +18,7 @@ pub(crate) struct Variant {
     needs: &'static [Means],
 }
 
-/// Newest first. Both need the ring buffer (5.8) and tracepoints with the kernel's own types.
+/// Newest first. Both need the ring buffer (5.8) and typed tracepoints.
 pub(crate) static VARIANTS: [Variant; 2] = [
     Variant {
         name: "task_storage",
@@ -32,31 +32,32 @@ pub(crate) static VARIANTS: [Variant; 2] = [
     },
 ];
 
-/// Bytes of the ring buffer: nobody is woken for a record, so it holds what comes between two looks, some 40 000 requests.
+/// Size of the ring buffer. Records wake no reader, so it holds what arrives between two readings, some 40,000
+/// requests.
 const RING_BYTES: u32 = 4 << 20;
 /// An opcode that does not concern a file (bpf/wait_async.h: NO_ROW).
 const NO_ROW: u8 = 255;
 
-/// The libc crate does not know it.
+/// Missing in the libc crate.
 const IO_PGETEVENTS: u64 = if cfg!(target_arch = "x86_64") { 333 } else { 292 };
 
-/// What the kernel side is loaded with.
+/// Constants for the BPF programs.
 #[derive(Clone, Copy, Debug)]
 pub struct WaitConstants {
-    /// Shorter sleeps are not told.
+    /// Shorter sleeps are not reported.
     pub sleep_ns_min: u64,
-    /// Quicker operations of io_uring and libaio are only counted.
+    /// Faster operations of io_uring and libaio are only counted.
     pub async_ns_min: u64,
-    /// Every process is followed.
+    /// Follow every process.
     pub whole_machine: bool,
-    /// Not 0: calls are found by their sleeps, and are slow from here on.
+    /// If not 0, calls are found by their sleeps and are slow from this length on.
     pub call_ns_min: u64,
 }
 
-/// Interruptible sleeps within these are told, since they end with somebody else's doing.
+/// Interruptible sleeps within these calls are reported, because another thread ends them.
 const LOCK_CALLS: &[i64] = &[libc::SYS_flock, libc::SYS_fcntl, libc::SYS_futex];
 
-/// include/uapi/linux/io_uring.h: enum io_uring_op, by number; those that concern a file.
+/// Opcodes of io_uring that concern a file (include/uapi/linux/io_uring.h: enum io_uring_op), with their row.
 pub const URING_OPCODES: &[(u8, &str, u32)] = &[
     (1, "IORING_OP_READV", row::URING_READ),
     (2, "IORING_OP_WRITEV", row::URING_WRITE),
@@ -106,12 +107,13 @@ fn bits(numbers: &[i64]) -> [u64; 8] {
     set
 }
 
-/// Bytes of a thread's stack in the kernel (THREAD_SIZE): four pages on x86; on arm64 16 KiB, or a page where that is larger.
+/// Size of a thread's kernel stack (THREAD_SIZE): four pages on x86; on arm64 16 KiB, or a page if that is larger.
 fn stack_bytes() -> u64 {
     (rustix::param::page_size() as u64).max(16 << 10)
 }
 
-/// Maps exist and programs are known afterwards; nothing is attached yet. The variant's name comes along.
+/// Loads the first variant that the kernel accepts: creates its maps, makes its programs known, and attaches nothing.
+/// Returns the variant's name as well.
 pub fn load(
     btf: &Btf,
     constants: WaitConstants,
@@ -169,23 +171,24 @@ fn load_variant(
     loader.load(variant.object).map_err(|error| refused(&error))
 }
 
-/// CPUs that may ever come on line.
+/// The number of CPUs that may ever be online.
 fn possible_cpus() -> u32 {
     aya::util::nr_cpus().ok().and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1)
 }
 
-/// Which parts of the object are wanted.
+/// Which parts of the object to attach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitHooks {
-    /// libaio, which takes hooks on every system call.
+    /// libaio, which needs hooks on every system call.
     pub libaio: bool,
-    /// For every process: neither operations of io_uring, of which each would pay, nor a table of targets.
+    /// Follow every process: without io_uring operations, whose hooks would slow each one, and without a table of
+    /// targets.
     pub whole_machine: bool,
-    /// The block layer's, of which each request pays some 2 us.
+    /// The hooks of the block layer, which cost each request some 2 us.
     pub requests: bool,
 }
 
-/// Tracepoint, program, and what is not seen without it.
+/// Tracepoint, program, and what needs it.
 const HOOKS: &[(&str, &str, &str)] = &[
     ("sched_waking", "wait_waking", "waits (who ended a sleep)"),
     ("sched_switch", "wait_switch", "waits (who ended a sleep, who ran meanwhile)"),
@@ -193,7 +196,7 @@ const HOOKS: &[(&str, &str, &str)] = &[
     ("contention_begin", "wait_contention_begin", "waits (who held a lock)"),
     ("folio_wait_writeback", "wait_writeback", "waits (which file's writeback)"),
 ];
-/// The brackets that are followed in every process, the end before its beginning (bpf/wait_brackets.h).
+/// The brackets that are followed in every process; each end comes before its begin (bpf/wait_brackets.h).
 fn of_brackets() -> impl Iterator<Item = (&'static str, String, &'static str)> {
     let both = |(_, cause, bracket): (u8, Cause, &Bracket)| match bracket.ends {
         Ends::Tracepoints { begin, end } if bracket.seldom => {
@@ -204,7 +207,7 @@ fn of_brackets() -> impl Iterator<Item = (&'static str, String, &'static str)> {
     brackets().flat_map(both)
 }
 
-/// Whose requests a device works on.
+/// The hooks that follow requests and their owners.
 const OF_REQUESTS: &[(&str, &str, &str)] = &[
     ("block_rq_complete", "wait_request_complete", "requests"),
     ("block_rq_merge", "wait_request_merge", "requests"),
@@ -214,14 +217,14 @@ const OF_REQUESTS: &[(&str, &str, &str)] = &[
     ("mm_vmscan_memcg_reclaim_end", "wait_memcg_reclaim", "memory users (of a cgroup's limit)"),
     ("mm_vmscan_direct_reclaim_end", "wait_direct_reclaim", "memory users (of the machine)"),
 ];
-/// Those that are for targets only.
+/// The hooks that follow only targets.
 const OF_TARGETS: &[(&str, &str, &str)] = &[
     ("sched_process_fork", "wait_fork", "waits (children)"),
     ("sched_process_exit", "wait_exit", "waits"),
     ("io_uring_complete", "wait_uring_complete", "io_uring"),
     ("io_uring_queue_async_work", "wait_uring_punt", "io_uring (workers)"),
 ];
-/// Two names of one tracepoint: each kernel has one of them.
+/// Two names of one tracepoint; each kernel has one of them.
 const URING_SUBMIT: [(&str, &str, &str); 2] = [
     ("io_uring_submit_req", "wait_uring_submit", "io_uring"),
     ("io_uring_submit_sqe", "wait_uring_submit_old", "io_uring (before 6.4)"),
@@ -229,7 +232,7 @@ const URING_SUBMIT: [(&str, &str, &str); 2] = [
 const LIBAIO: [(&str, &str, &str); 2] =
     [("sys_exit", "wait_aio_exit", "libaio"), ("sys_enter", "wait_aio_enter", "libaio")];
 
-/// Attaches each hook by itself; the statuses say which this kernel has. An end comes before its beginning.
+/// Attaches each hook by itself and returns the statuses. An end is attached before its begin.
 pub fn attach(ebpf: &mut Ebpf, btf: &Btf, wanted: WaitHooks) -> Vec<HookStatus> {
     let mut statuses: Vec<HookStatus> = HOOKS.iter().map(|hook| hooks::attach_tracepoint(ebpf, btf, *hook)).collect();
     for (at, program, cause) in of_brackets() {
@@ -257,7 +260,7 @@ mod tests {
     use super::{NO_ROW, URING_OPCODES, bits, uring_rows};
 
     #[test]
-    fn sockets_and_timers_are_no_files() {
+    fn opcodes_for_sockets_and_timers_have_no_row() {
         let rows = uring_rows();
         assert_eq!(rows.iter().filter(|row| **row != NO_ROW).count(), URING_OPCODES.len());
         // IORING_OP_NOP, TIMEOUT, ACCEPT, SEND.

@@ -1,5 +1,5 @@
-//! Operations of io_uring and libaio: slow ones as calls whose segments are those of the worker, the thread or the device
-//! that performed them; all of them as latencies.
+//! Turns operations of io_uring and libaio into records: slow ones into calls, with the segments of the worker, thread
+//! or device that performed them; all of them into latency counts.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -25,12 +25,12 @@ use flatwater_recording::{
     WakerBasis, WakerKind,
 };
 
-/// Paths of inodes that were found; past it the cache starts again.
+/// The cache of paths is cleared when it reaches this size.
 const PATHS_MAX: usize = 4_096;
-/// Descriptors of a process that are looked through for a file.
+/// Examine at most this many descriptors of a process to find a file.
 const DESCRIPTORS_MAX: usize = 1_024;
 
-/// The kind of operation that each row of the kernel side counts.
+/// The kind of operation that each row of the BPF programs counts.
 pub const ROWS: [(u32, OpKind); 7] = [
     (row::URING_READ, OpKind::UringRead),
     (row::URING_WRITE, OpKind::UringWrite),
@@ -66,7 +66,7 @@ fn opcode_name(record: &AsyncRecord) -> String {
     known.map_or_else(|| format!("IORING_OP {}", record.opcode), |(_, name, _)| (*name).to_owned())
 }
 
-/// Names of files and threads of operations.
+/// Cached paths of the operations' files.
 #[derive(Debug, Default)]
 pub struct OperationNames {
     paths: HashMap<(u32, u64), Option<String>>,
@@ -77,14 +77,14 @@ pub struct OperationNames {
 pub struct Operation {
     pub call: Call,
     pub more: AsyncCall,
-    /// Sleeps of whoever performed it: where its wait chains begin.
+    /// Sleeps of the thread that performed it, where its wait chains begin.
     pub sleeps: Vec<Rc<SleepRecord>>,
-    /// The waits for the requests of its direct I/O, one after the other.
+    /// The waits for the operation's direct I/O requests, one after the other.
     pub waits: Vec<Wait>,
 }
 
 impl OperationNames {
-    /// Puts together what is known of a slow operation.
+    /// Assembles what is known about a slow operation.
     pub fn operation(
         &mut self,
         record: &AsyncRecord,
@@ -122,8 +122,8 @@ impl OperationNames {
         Operation { call, more, sleeps, waits }
     }
 
-    /// The path of the operation's file, through a descriptor of the process that is open on the same inode; else the last
-    /// part of its name, as the kernel has it.
+    /// The path of the operation's file, through a descriptor of the process that refers to the same inode; else the
+    /// last component of the name, which the BPF program read.
     fn path(&mut self, record: &AsyncRecord) -> Option<String> {
         let name = || Some(text(&record.file)).filter(|name| !name.is_empty());
         if record.inode == 0 {
@@ -136,7 +136,7 @@ impl OperationNames {
             let descriptors = std::fs::read_dir(format!("/proc/{}/fd", record.tgid)).ok()?;
             let mut open = descriptors.flatten().take(DESCRIPTORS_MAX).map(|entry| entry.path());
             let same = open.find(|link| {
-                // The name tells most of them apart without asking the file system.
+                // Compare names first: this excludes most descriptors without a stat call.
                 let target = std::fs::read_link(link).unwrap_or_default();
                 target.file_name().is_some_and(|last| last.to_string_lossy().starts_with(&text(&record.file)))
                     && std::fs::metadata(link).is_ok_and(|data| data.ino() == record.inode)
@@ -147,14 +147,14 @@ impl OperationNames {
     }
 }
 
-/// A request of direct I/O, and since when it was waited for.
+/// A request of direct I/O, and the time from which it was waited for.
 type Awaited = (u64, RequestRecord);
 
-/// What is missing where operations under way cannot be read or judged.
-pub const OPERATIONS: &str = "operations of io_uring and libaio that had not ended when the recording did";
+/// Name of the gap for unfinished operations that cannot be read or judged.
+pub const OPERATIONS: &str = "operations of io_uring and libaio that had not ended when the recording ended";
 
 impl AsyncOperation {
-    /// As if it ended with the recording.
+    /// The record of the operation as if it ended with the recording.
     pub fn until(&self, key: AsyncKey, recording: &Span) -> AsyncRecord {
         AsyncRecord {
             row: u32::from(self.row),
@@ -175,13 +175,13 @@ impl AsyncOperation {
     }
 }
 
-/// Whether a worker of io_uring sleeps for it at its end.
+/// Whether an io_uring worker still sleeps for the operation at its end.
 pub fn is_worked_on(record: &AsyncRecord, ledger: &Ledger) -> bool {
     record.punted != 0 && sleeps_of(record, ledger).iter().any(|sleep| sleep.end_ns >= record.end_ns)
 }
 
-/// Operations that had not ended and that no worker sleeps for: the device may have them, or a pipe that nobody writes to, or
-/// they are done and the program has not asked.
+/// Unfinished operations for which no worker sleeps. The device may have them, they may wait for a pipe without a
+/// writer, or they are complete and the program has not collected them.
 #[derive(Debug, Default)]
 pub struct Left {
     count: u64,
@@ -201,15 +201,16 @@ impl Left {
         let so_far = Nanos(oldest.end_ns.saturating_sub(oldest.submit_ns));
         let (opcode, tgid) = (opcode_name(oldest), oldest.tgid);
         let why = format!(
-            "{} were submitted and not completed, the longest {so_far} ago ({opcode} of process {tgid}); whether they wait \
-             for a file, for another program, or only to be collected is not known",
+            "{} were submitted and not completed, the longest {so_far} ago ({opcode} of process {tgid}); it is unknown whether \
+             they wait for a file, for another program, or only to be collected",
             self.count
         );
-        Some(Gap::new(OPERATIONS, why, "record again, and for longer: an operation that completes is recorded"))
+        Some(Gap::new(OPERATIONS, why, "record again for longer; operations that complete are recorded"))
     }
 }
 
-/// From its insertion on, or, where a limit held it back, from the operation's submission on; each after the one before it.
+/// The requests of the operation's direct I/O. Each is waited for from its insertion on (from the submission of the
+/// operation if a limit held it back), but not before the previous one completed.
 fn direct_io(record: &AsyncRecord, ledger: &Ledger, stacks: &StackTable) -> Vec<Awaited> {
     let symbol = |address: u64| stacks.symbol(address).map(str::to_owned);
     let mut at_ns = record.submit_ns;
@@ -225,7 +226,7 @@ fn direct_io(record: &AsyncRecord, ledger: &Ledger, stacks: &StackTable) -> Vec<
     found
 }
 
-/// They stand for the sleeps that nobody slept: the program did something else meanwhile.
+/// The waits for these requests, in the form of sleeps. No thread slept: the program did something else at that time.
 fn waits(record: &AsyncRecord, call: &Call, requests: &[Awaited], names: &mut Identities) -> Vec<Wait> {
     let wait = |(from_ns, request): &Awaited| Wait {
         call_tid: call.tid,
@@ -241,7 +242,8 @@ fn waits(record: &AsyncRecord, call: &Call, requests: &[Awaited], names: &mut Id
     requests.iter().map(wait).collect()
 }
 
-/// Of the thread that submitted it: who completed it, which the record names, may be anybody.
+/// The name of the thread that submitted the operation. The record names the thread that completed it, which may be
+/// any.
 fn thread_name(record: &AsyncRecord, names: &mut Identities) -> String {
     match proc::text::read(format!("/proc/{}/task/{}/comm", record.tgid, record.tid)) {
         Ok(name) => name.trim_end().to_owned(),
@@ -249,8 +251,8 @@ fn thread_name(record: &AsyncRecord, names: &mut Identities) -> String {
     }
 }
 
-/// Sleeps for the operation: of the worker that says so, or, where no worker had it, of the thread that submitted it while
-/// it was within the call that submits. A ring's own thread (IORING_SETUP_SQPOLL) submits without a call.
+/// The sleeps for an operation: those of the worker; without a worker, those of the submitting thread within the call
+/// that submits. A ring's own thread (IORING_SETUP_SQPOLL) submits without a call.
 fn sleeps_of(record: &AsyncRecord, ledger: &Ledger) -> Vec<Rc<SleepRecord>> {
     if record.punted != 0 {
         return ledger.sleeps_for(record.key, record.submit_ns, record.end_ns);
@@ -260,14 +262,14 @@ fn sleeps_of(record: &AsyncRecord, ledger: &Ledger) -> Vec<Rc<SleepRecord>> {
     sleeps.retain(|sleep| {
         sleep.uninterruptible()
             && (i64::from(sleep.sleeper.call) == inside || sleep.sleeper.flags & PF_IO_WORKER != 0)
-            // A wait for other operations to end is none of this one's.
+            // A wait for other operations to end is not part of this one.
             && sleep.start_ns >= record.submit_ns
             && sleep.end_ns <= record.end_ns
     });
     sleeps
 }
 
-/// Where the time went: sleeps by their stack, direct I/O by the device's events; the rest nobody saw.
+/// The segments: sleeps by their stacks, direct I/O by the device's events, and the remaining time as unexplained.
 fn segments(
     record: &AsyncRecord,
     sleeps: &[Rc<SleepRecord>],
@@ -315,7 +317,7 @@ fn segments(
     tiles
 }
 
-/// The kernel side's counts of latencies.
+/// The BPF programs' latency counts.
 #[derive(Debug)]
 pub struct AsyncTotals(ClassCounts);
 
@@ -324,7 +326,7 @@ impl AsyncTotals {
         Ok(AsyncTotals(ClassCounts::of(map, size::ASYNC_ROWS, true)?))
     }
 
-    /// What was counted since the last time, one bucket for each kind of operation that there was.
+    /// What was counted since the last call: one bucket per kind of operation.
     pub fn since_last(&mut self, start_ns: u64, end_ns: u64) -> Vec<LatencyBucket> {
         let rows = ROWS.iter().map(|(row, op)| (*row as usize, *op));
         self.0.since_last(rows, start_ns, end_ns)
@@ -366,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn direct_io_is_the_devices() {
+    fn direct_io_is_device_wait() {
         let record = AsyncRecord { submit_ns: 100, end_ns: 1_000, ..AsyncRecord::default() };
         let request = RequestRecord { insert_ns: 150, done_ns: 900, ..RequestRecord::default() };
         let tiles = segments(&record, &[], &[(150, request)], &mut table());
@@ -377,9 +379,9 @@ mod tests {
         assert_eq!(segments(&record, &[], &[], &mut table()).len(), 1);
     }
 
-    /// Seen with fio: direct writes of a ring with a thread of its own had four fifths of their time unexplained.
+    /// From a run of fio: four fifths of the time of direct writes with an SQPOLL ring were unexplained.
     #[test]
-    fn what_the_rings_own_thread_sleeps_for_before_the_request_is_the_operations() {
+    fn sleeps_of_the_sqpoll_thread_belong_to_the_operation() {
         let record = AsyncRecord { key: 7, tid: 40, submit_ns: 1_000, end_ns: 9_000, ..AsyncRecord::default() };
         let asleep = |start_ns, end_ns, flags, call| {
             let sleeper = WaitTask { tid: 40, flags, call, ..WaitTask::default() };
@@ -391,14 +393,18 @@ mod tests {
         let times = |ledger: &Ledger| -> Vec<(u64, u64)> {
             sleeps_of(&record, ledger).iter().map(|sleep| (sleep.start_ns, sleep.end_ns)).collect()
         };
-        assert_eq!(times(&ledger), [(1_100, 4_000)], "the second one ended after the operation: it is another's");
+        assert_eq!(
+            times(&ledger),
+            [(1_100, 4_000)],
+            "the second one ended after the operation: it belongs to another one"
+        );
         let mut of_program = Ledger::default();
         of_program.add_sleep(asleep(1_100, 4_000, 0, libc::SYS_openat as i32));
-        assert_eq!(times(&of_program), [], "the program slept in a call of its own");
+        assert_eq!(times(&of_program), [], "the program slept in another call");
     }
 
     #[test]
-    fn of_operations_under_way_those_that_a_worker_sleeps_for_are_told_and_the_others_are_a_gap() {
+    fn unfinished_operations_without_a_sleeping_worker_are_a_gap() {
         let span = Span { start_ns: 500, end_ns: 2_000_000_000, threshold_ns: 1_000 };
         let write =
             AsyncOperation { submit_ns: 100, punted: 1, opcode: 23, row: 1, tgid: 9, ..AsyncOperation::default() };
@@ -434,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_is_of_an_interface_that_is_not_a_system_call() {
+    fn every_row_is_an_operation_of_io_uring_or_libaio() {
         for (row, op) in ROWS {
             assert_eq!(op_of(row), op);
             assert!(matches!(op.access(), AccessKind::IoUring | AccessKind::LinuxAio));

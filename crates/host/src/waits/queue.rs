@@ -1,4 +1,5 @@
-//! What a device's queue held while a request waited in it, and what the device did in an interval, by owner.
+//! Describes what a device's queue held while a request waited in it, and sums by owner what devices did in an
+//! interval.
 
 use std::collections::HashMap;
 
@@ -11,16 +12,17 @@ use super::sharing::{Interval, joined, shared_device_ns, stuck};
 use crate::tracer::layout::text;
 use flatwater_recording::{CpuOwner, OwnerBasis, QueueAhead, QueueOwner, Request, RequestOp, Task};
 
-/// Rows of one interval; what comes beyond is counted without its file, and beyond twice as many without its owner.
+/// Rows of one interval. Beyond this, requests are counted without their file; beyond twice this, without their owner.
 const ROWS_MAX: usize = 1_024;
 /// include/linux/blk_types.h: REQ_SYNC is bit 11 since 4.10 (8 bits of operation, then the flags).
 const REQ_SYNC: u32 = 1 << 11;
-/// Owners of a device's cache that are told apart: those with the most bytes.
+/// Name at most this many owners of a device's cache, those with the most bytes.
 const CACHED_ROWS_MAX: usize = 8;
-/// The work function that submits what a blkio throttle held back (block/blk-throttle.c).
+/// The work function that submits requests held back by blkio throttling (block/blk-throttle.c).
 const THROTTLE_WORK: &str = "blk_throtl_dispatch_work_fn";
 
-/// One awaited request, with what was ahead of it and beside it, and who had the CPU that its device's threads waited for.
+/// An awaited request, the requests ahead and beside, and the processes that had the CPU that the device's
+/// threads waited for.
 #[derive(Debug)]
 pub struct Awaited {
     pub request: Request,
@@ -28,7 +30,7 @@ pub struct Awaited {
     pub cpus: Vec<CpuOwner>,
 }
 
-/// What an awaited request is described from.
+/// The data from which an awaited request is described.
 pub struct Known<'a> {
     pub ledger: &'a Ledger,
     pub runners: &'a Runners,
@@ -36,14 +38,15 @@ pub struct Known<'a> {
     pub symbol: &'a dyn Fn(u64) -> Option<String>,
 }
 
-/// Describes the request of this sequence number, if it is still known. `since_ns`: when it began to be waited for.
+/// Describes the request with this sequence number, if it is still known. `since_ns` is the time from which it was
+/// waited for.
 pub fn awaited(known: &mut Known<'_>, (sequence, since_ns): (u64, u64)) -> Option<Awaited> {
     let (ledger, runners) = (known.ledger, known.runners);
     let Known { names, symbol, .. } = known;
     let record = *ledger.request(sequence)?;
     let of_device = |other: &&RequestRecord| other.device == record.device && other.sequence != sequence;
     let throttled = is_throttled(&record, symbol);
-    // What a limit held back was no matter of the queue.
+    // While a limit held the request back, the queue did not matter.
     let from_ns = if throttled { record.insert_ns } else { since_ns.min(record.insert_ns) };
     let others: Vec<&RequestRecord> = ledger.requests_since(from_ns).filter(of_device).collect();
     let overtaken =
@@ -55,8 +58,9 @@ pub fn awaited(known: &mut Known<'_>, (sequence, since_ns): (u64, u64)) -> Optio
     let waits = served_late(runners, &record, &lower);
     let late = joined(waits.iter().map(|wait| wait.part).collect());
     request.server_waited_ns = (!waits.is_empty()).then(|| late.iter().map(|part| part.1 - part.0).sum());
-    // Served before it, from the instant on at which it was waited for; and what came later and shared the device with it. A
-    // flush's own time goes to whoever filled the cache.
+    // `before`: requests issued before this one that were still in the device when the wait began. `later`: requests
+    // issued after it that shared the device with it. A flush's own time is charged to the processes that filled the
+    // device's cache.
     let before = |other: &&RequestRecord| other.issue_ns <= record.issue_ns && other.done_ns > from_ns;
     let shares = !is_flush(&record) && !stuck(&record, others.iter().copied());
     let later = |other: &&RequestRecord| shares && other.issue_ns > record.issue_ns && other.issue_ns < record.done_ns;
@@ -87,17 +91,17 @@ pub fn awaited(known: &mut Known<'_>, (sequence, since_ns): (u64, u64)) -> Optio
     Some(Awaited { request, ahead: rows, cpus })
 }
 
-/// One that its device has not completed and of which no more is asked.
+/// The record of a request that its device has not completed, without its queue.
 pub fn standing(record: &RequestRecord, names: &mut Identities) -> Request {
     let (owner, basis) = names.owner_of(record);
     request_of(record, names, owner, basis, 0, false)
 }
 
-/// A thread of the kernel's that had this request to serve waited for a CPU.
+/// A kernel thread that had to serve this request waited for a CPU.
 struct ServedLate<'a> {
     waited: &'a Waited,
     tid: u32,
-    /// Within the request's time at the device.
+    /// The part of the wait that lies within the request's time at the device.
     part: Interval,
 }
 
@@ -109,9 +113,9 @@ impl ServedLate<'_> {
     }
 }
 
-/// Waits for a CPU of the threads that took this request to the disk below, or completed it. The requests below show whose
-/// turn it was: up to the first of them the worker's that made them, after the last that of whoever handed the completion on,
-/// and of the thread that completes.
+/// Waits for a CPU of the threads that passed this request to the lower disk, or completed it. The lower requests show
+/// whose turn it was: before the first of them, the worker that made them; after the last, the thread that handed on
+/// the completion, then the thread that completed the request.
 fn served_late<'a>(runners: &'a Runners, record: &RequestRecord, below: &[RequestRecord]) -> Vec<ServedLate<'a>> {
     let begun_ns = below.first().map_or(record.issue_ns, |first| first.insert_ns);
     let ended_ns = below.iter().map(|lower| lower.done_ns).max().unwrap_or(record.issue_ns);
@@ -133,7 +137,7 @@ fn served_late<'a>(runners: &'a Runners, record: &RequestRecord, below: &[Reques
     found
 }
 
-/// Whether a limit of its cgroup held the request back before it was inserted.
+/// Whether a cgroup's limit held the request back before it was inserted.
 pub fn is_throttled(record: &RequestRecord, symbol: &dyn Fn(u64) -> Option<String>) -> bool {
     symbol(record.function).is_some_and(|name| name == THROTTLE_WORK)
 }
@@ -142,9 +146,9 @@ fn is_flush(record: &RequestRecord) -> bool {
     operation(record.flags) == RequestOp::Flush
 }
 
-/// What a flush had to write out: the writes that the device had reported as done since the flush before it, which its cache
-/// still held. The flush's time is divided among their owners, by bytes. Nothing where nobody wrote: then the flush is the
-/// device's own affair.
+/// The writes that a flush had to write out: those that the device had completed since the previous flush, and still
+/// held in its cache. The flush's time is divided among their owners by bytes. Empty if nothing was written; then the
+/// time is the device's own.
 fn cached(ledger: &Ledger, sequence: u64, flush: &RequestRecord, ns: u64, names: &mut Identities) -> Vec<QueueAhead> {
     let (since_ns, writes) = ledger.written_before(flush);
     let mut rows: HashMap<(Option<Task>, OwnerBasis, u32), QueueAhead> = HashMap::new();
@@ -214,7 +218,7 @@ fn file_of(device: u32, inode: u64, names: &Identities) -> Option<String> {
     names.dirtied(device, inode).and_then(|dirtied| dirtied.file.clone())
 }
 
-/// `259:1`, as /proc/self/mountinfo numbers file systems.
+/// The device number of the file system, in the form of /proc/self/mountinfo (`259:1`).
 fn file_system_of(record: &RequestRecord) -> Option<String> {
     let number = record.inode_device;
     (number != 0).then(|| format!("{}:{}", number >> 20, number & 0xf_ffff))
@@ -253,7 +257,7 @@ pub fn by_owner(
 
 type OwnerKey = (u32, Option<Task>, OwnerBasis, RequestOp, u64);
 
-/// What devices did since the last time it was asked.
+/// Sums by owner of what devices did since the last `take`.
 #[derive(Debug, Default)]
 pub struct QueueOwners {
     rows: HashMap<OwnerKey, QueueOwner>,
@@ -264,7 +268,7 @@ impl QueueOwners {
         let (mut owner, mut basis) = names.owner_of(record);
         let op = operation(record.flags);
         let mut inode = record.inode;
-        // Thousands of files or of processes in a second are told together.
+        // With thousands of files or processes in an interval, requests are summed without file or owner.
         if self.rows.len() >= ROWS_MAX && !self.rows.contains_key(&(record.device, owner.clone(), basis, op, inode)) {
             inode = 0;
         }
@@ -287,7 +291,7 @@ impl QueueOwners {
         row.device_ns += record.done_ns.saturating_sub(record.issue_ns.max(record.insert_ns));
     }
 
-    /// The rows of an interval that ends now, the busiest first.
+    /// The rows of an interval that ends now, busiest first.
     pub fn take(&mut self, start_ns: u64, end_ns: u64) -> Vec<QueueOwner> {
         let mut rows: Vec<QueueOwner> = std::mem::take(&mut self.rows).into_values().collect();
         for row in &mut rows {
@@ -327,10 +331,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_served_before_is_ahead_and_what_came_later_overtook() {
+    fn requests_served_before_are_ahead_and_later_ones_overtook() {
         let mut ledger = Ledger::default();
         for record in [
-            request(1, 0, 10, 90),     // done before the victim came
+            request(1, 0, 10, 90),     // done before the victim was inserted
             request(2, 0, 20, 300),    // ahead
             request(3, 150, 160, 250), // inserted later, served before
             request(4, 100, 350, 500), // the victim
@@ -346,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_waited_for_before_it_was_inserted_counts_whoever_had_the_device() {
+    fn requests_served_before_the_insertion_count_while_it_is_awaited() {
         let mut ledger = Ledger::default();
         ledger.add_request(request(1, 0, 10, 300));
         ledger.add_request(request(2, 350, 350, 400));
@@ -354,13 +358,13 @@ mod tests {
         assert_eq!((late.request.awaited_ns, late.ahead.len(), late.ahead[0].device_ns), (Some(100), 1, 200));
         let at_once = awaited(&ledger, (2, 350), &|_| None).expect("it is known");
         assert_eq!((at_once.request.awaited_ns, at_once.ahead.len()), (None, 0));
-        // A limit held it back: who had the device meanwhile is no matter.
+        // If a limit held the request back, the requests at the device do not matter.
         let held = awaited(&ledger, (2, 100), &|_| Some(super::THROTTLE_WORK.to_owned()));
         assert_eq!(held.map(|held| (held.request.awaited_ns, held.ahead.len())), Some((None, 0)));
     }
 
     #[test]
-    fn what_shares_the_device_with_it_is_told_apart_from_what_was_ahead() {
+    fn requests_beside_are_separate_from_those_ahead() {
         let mut ledger = Ledger::default();
         for at in 0..8 {
             ledger.add_request(request(10 + at, 100 * at + 1, 100 * at + 1, 100 * at + 101));
@@ -369,8 +373,8 @@ mod tests {
         let found = awaited(&ledger, (30, 0), &|_| None).expect("it is known");
         assert!(found.ahead.iter().all(|row| row.beside == Some(true)), "{:?}", found.ahead);
         let theirs: u64 = found.ahead.iter().map(|row| row.device_ns).sum();
-        assert!((390..=400).contains(&theirs), "as many reads of one size one after the other: {theirs}");
-        // A device that then does nothing for as long again is stuck, whoever came later.
+        assert!((390..=400).contains(&theirs), "reads of the same size, one after the other: {theirs}");
+        // A device that then completes nothing for as long again is stuck; later requests are not to blame.
         ledger.add_request(request(40, 0, 0, 1_700));
         assert!(
             awaited(&ledger, (40, 0), &|_| None)
@@ -406,17 +410,17 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_is_charged_to_whoever_filled_the_devices_cache() {
+    fn a_flush_is_charged_to_those_who_filled_the_devices_cache() {
         let mut ledger = Ledger::default();
         let flush = |record: RequestRecord| RequestRecord { flags: 2, bytes: 0, task_flags: PF_KTHREAD, ..record };
         let large = RequestRecord { bytes: 3 * 4096, ..request(3, 60, 60, 120) };
         for record in [
-            request(1, 0, 5, 20), // flushed by the one before
+            request(1, 0, 5, 20), // flushed by the previous flush
             flush(request(2, 30, 30, 50)),
             large,
             request(4, 60, 70, 130),
             flush(request(5, 150, 150, 550)),
-            request(6, 160, 160, 170), // too late for it
+            request(6, 160, 160, 170), // after the flush
         ] {
             ledger.add_request(record);
         }
@@ -427,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_with_very_many_files_takes_bounded_rows() {
+    fn the_rows_of_an_interval_are_bounded() {
         let (mut owners, mut names) = (QueueOwners::default(), Identities::default());
         for inode in 0..(4 * ROWS_MAX as u64) {
             let record = RequestRecord { inode: inode + 1, task_flags: PF_KTHREAD, ..request(1, 0, 10, 20) };

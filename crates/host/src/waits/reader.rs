@@ -1,5 +1,5 @@
-//! The thread that empties the kernel side's ring buffer: whoever writes the recording may stand before a disk for seconds,
-//! for that is what is recorded.
+//! A thread that empties the BPF programs' ring buffer, because the thread that writes the recording may itself wait
+//! for a disk for seconds.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,12 +10,12 @@ use aya::maps::{MapData, RingBuf};
 
 use super::layout::Record;
 
-/// The ring holds what a fast device makes in some 0.4 s.
+/// The ring buffer holds the records that a fast device causes in some 0.4 s.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Records are of a few hundred bytes each.
+/// A record takes a few hundred bytes.
 const RECORD_BYTES: usize = 512;
 
-/// What the ring held, until somebody takes it.
+/// Holds the records from the ring buffer until `take`.
 pub struct Reader {
     held: Arc<Mutex<Held>>,
     stop: Arc<AtomicBool>,
@@ -26,12 +26,13 @@ struct Held {
     ring: RingBuf<MapData>,
     records: Vec<Record>,
     most: usize,
-    /// Records that are none of ours, or too short.
+    /// Records of an unknown kind, or too short.
     unread: u64,
 }
 
 impl Held {
-    /// Beyond the most that is held records stay in the ring: what does not fit there the kernel side counts.
+    /// Reads records up to the limit. Further records stay in the ring buffer; the BPF programs count those that do not
+    /// fit there.
     fn fill(&mut self) {
         while self.records.len() < self.most {
             let Some(bytes) = self.ring.next() else { return };
@@ -48,7 +49,7 @@ fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
 }
 
 impl Reader {
-    /// Holds so many bytes of records at most, beside those in the ring.
+    /// Starts the reader. It holds at most `bytes_max` bytes of records beside those in the ring buffer.
     pub fn start(ring: RingBuf<MapData>, bytes_max: usize) -> Reader {
         let held = Arc::new(Mutex::new(Held { ring, records: Vec::new(), most: bytes_max / RECORD_BYTES, unread: 0 }));
         let stop = Arc::new(AtomicBool::new(false));
@@ -59,16 +60,16 @@ impl Reader {
                 std::thread::park_timeout(LOOK_EVERY);
             }
         });
-        // Without the thread `take` does the same, only later.
+        // Without the thread, `take` still empties the ring buffer, only later.
         Reader { held, stop, thread: thread.ok() }
     }
 
-    /// What was sent and could not be understood: lost.
+    /// The number of records that could not be parsed and are lost.
     pub fn unread(&self) -> u64 {
         lock(&self.held).unread
     }
 
-    /// Everything that the kernel side has sent so far.
+    /// Removes and returns the records received so far, and reads those in the ring buffer up to the limit.
     pub fn take(&self) -> Vec<Record> {
         let mut held = lock(&self.held);
         let mut taken = std::mem::take(&mut held.records);

@@ -1,5 +1,5 @@
-//! Who had to reclaim memory, interval by interval: a process that asks for pages over a limit, or where the machine has none
-//! left, reclaims as many itself. It lives as long as it may: the counts outlive the process.
+//! Counts, per interval, the memory that each process had to reclaim: a process that allocates over a limit, or while
+//! the machine has no free memory, reclaims about as much itself. The counts outlive the process.
 
 use aya::maps::{HashMap, Map, MapData};
 
@@ -10,7 +10,7 @@ use crate::tracer::hooks::refused;
 use crate::tracer::layout::text;
 use flatwater_recording::{MemoryScope, MemoryUser};
 
-/// The kernel side's counts, and what they were the last time. The kernel side bounds their number (RECLAIMERS_MAX).
+/// The BPF programs' counts, with their values at the last reading; they bound the number of entries (RECLAIMERS_MAX).
 #[derive(Debug)]
 pub struct Reclaimers {
     counts: HashMap<MapData, u64, Reclaimer>,
@@ -23,9 +23,10 @@ impl Reclaimers {
         Ok(Reclaimers { counts, before: std::collections::HashMap::new() })
     }
 
-    /// One row for each process that reclaimed since the last time.
+    /// One row for each process that reclaimed since the last call.
     pub fn since_last(&mut self, names: &mut Identities, start_ns: u64, end_ns: u64) -> Vec<MemoryUser> {
-        // An entry that was put out while we read comes again, or is lost: it was the one used least.
+        // The map evicts the least recently used entry. An entry evicted during the reading comes again later, or is
+        // lost.
         let now: std::collections::HashMap<u64, Reclaimer> = self.counts.iter().filter_map(Result::ok).collect();
         let rows = now.iter().filter_map(|(&key, count)| {
             let user = row(key, count, self.before.get(&key), names, end_ns)?;
@@ -38,7 +39,8 @@ impl Reclaimers {
     }
 }
 
-/// `key`: the process in the low half; the high half is 1 where the whole machine lacked memory (struct reclaimer_key).
+/// `key` holds the process id in the low half; the high half is 1 if the whole machine lacked memory (struct
+/// reclaimer_key).
 fn row(
     key: u64,
     now: &Reclaimer,
@@ -47,7 +49,7 @@ fn row(
     now_ns: u64,
 ) -> Option<MemoryUser> {
     let tgid = u32::try_from(key & 0xffff_ffff).unwrap_or(0);
-    // A count that fell is another process of the same number.
+    // If the count fell, the process id has been reused.
     let before = before.filter(|before| before.calls <= now.calls && before.tid == now.tid);
     let (pages, calls) = before.map_or((0, 0), |before| (before.pages, before.calls));
     let (pages, calls) = (now.pages.saturating_sub(pages), now.calls.saturating_sub(calls));
@@ -68,7 +70,7 @@ mod tests {
     use crate::waits::layout::Reclaimer;
 
     #[test]
-    fn only_what_was_reclaimed_since_the_last_time_counts() {
+    fn only_reclaim_since_the_last_reading_counts() {
         let mut names = Identities::default();
         let tgid = u32::MAX - 9;
         let count = |pages, calls| Reclaimer {
@@ -85,7 +87,7 @@ mod tests {
         assert_eq!(of(count(96, 3), None), Some(("dd".to_owned(), Some(96), Some(3))));
         assert_eq!(of(count(128, 4), Some(count(96, 3))), Some(("dd".to_owned(), Some(32), Some(1))));
         assert_eq!(of(count(96, 3), Some(count(96, 3))), None);
-        // The number was given to another process, which has begun again.
+        // The process id has been reused, and the new process started from 0.
         assert_eq!(of(count(32, 1), Some(count(96, 3))), Some(("dd".to_owned(), Some(32), Some(1))));
     }
 }

@@ -1,6 +1,7 @@
-//! Who ran on a CPU while a thread of a slow call, or one of the kernel's that it waited for, was runnable there.
+//! Finds the processes that ran on a CPU while a thread of a slow call, or a kernel thread that it waited for, was
+//! runnable there.
 //!
-//! Invariant: at most `WAITS_MAX` waits are kept, each with what the kernel side remembers of a CPU (`RUNS_KEPT` runs).
+//! Invariant: at most `WAITS_MAX` waits are kept, each with the CPU's last `RUNS_KEPT` runs.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -9,12 +10,12 @@ use super::layout::{Run, RunnableRecord, size};
 use crate::tracer::layout::text;
 use flatwater_recording::{Call, CpuOwner, Task};
 
-/// Waits for a CPU that are kept until the call they were in is known; the oldest go first.
+/// Keep at most this many waits for a CPU until their call is known; the oldest are dropped.
 const WAITS_MAX: usize = 4_096;
-/// Rows of one wait: the processes that ran longest. What others ran is then known of nobody.
+/// Rows per wait: the processes that ran longest. The time of the others has no owner.
 const ROWS_MAX: usize = 16;
 
-/// A thread waited for a CPU.
+/// A thread's wait for a CPU.
 #[derive(Debug)]
 pub struct Waited {
     cpu: u32,
@@ -23,7 +24,7 @@ pub struct Waited {
     runs: Vec<Run>,
 }
 
-/// Waits by thread, each thread's in order of time.
+/// Waits by thread; each thread's are in order of time.
 #[derive(Debug, Default)]
 pub struct Runners {
     waits: HashMap<u32, VecDeque<Waited>>,
@@ -51,7 +52,7 @@ impl Runners {
         }
     }
 
-    /// Rows of the waits for a CPU that lie within a call.
+    /// Rows of the waits for a CPU within a call.
     pub fn of_call(&self, call: &Call, names: &mut Identities) -> Vec<CpuOwner> {
         let end_ns = call.end_ns().saturating_add(call.after_exit_ns);
         let within = self.of_thread(call.tid, call.start_ns, end_ns);
@@ -59,7 +60,7 @@ impl Runners {
         within.flat_map(|waited| waited.rows((waited.start_ns, waited.end_ns), names)).map(of_call).collect()
     }
 
-    /// Rows of the waits of a thread of the kernel, cut to an interval in which this call waited for it.
+    /// Rows of the waits of a kernel thread, cut to the interval in which the call waited for that thread.
     pub fn of_kernel(&self, call: &Call, waiter: &Task, part: (u64, u64), names: &mut Identities) -> Vec<CpuOwner> {
         let of_call = |row: CpuOwner| CpuOwner {
             call_tid: call.tid,
@@ -72,7 +73,7 @@ impl Runners {
         within.flat_map(|waited| waited.rows(cut(waited), names)).map(of_call).collect()
     }
 
-    /// A thread's waits for a CPU that reach into an interval, in order of time.
+    /// A thread's waits for a CPU that overlap an interval, in order of time.
     pub fn of_thread(&self, tid: u32, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &Waited> {
         let of_thread = self.waits.get(&tid).into_iter().flatten();
         of_thread.skip_while(move |waited| waited.end_ns <= from_ns).take_while(move |waited| waited.start_ns < to_ns)
@@ -80,15 +81,14 @@ impl Runners {
 }
 
 impl Waited {
-    /// One row for each process that ran in this part of the wait, those that ran longest first; of no call. A CPU remembers
-    /// its last switches: of a wait that is longer than those, the part before them is taken to be like the one that is
-    /// remembered.
+    /// One row for each process that ran in this part of the wait, longest first, without a call. A CPU remembers only
+    /// its last switches: the earlier part of a longer wait is assumed to be like the remembered one.
     pub fn rows(&self, (from_ns, to_ns): (u64, u64), names: &mut Identities) -> Vec<CpuOwner> {
         let remembered_ns = match self.runs.last() {
             Some(oldest) if self.runs.len() >= size::RUNS_KEPT => oldest.from_ns.max(self.start_ns),
             _ => self.start_ns,
         };
-        // What is asked for began before: all that is remembered stands for it.
+        // The requested part began before the remembered runs: use all of them as a sample.
         let sample = if from_ns < remembered_ns { (remembered_ns, self.end_ns) } else { (from_ns, to_ns) };
         let sampled_ns = u128::from(sample.1.saturating_sub(sample.0).max(1));
         let mut by_process: BTreeMap<u32, (u64, u32, &Run)> = BTreeMap::new();
@@ -119,7 +119,7 @@ impl Waited {
     }
 }
 
-/// A wait of a thread in which these processes ran one after the other, 10 ns each, the last one up to its end.
+/// A wait of a thread in which these processes ran one after the other for 10 ns each, up to its end.
 #[cfg(test)]
 pub fn made(tid: u32, start_ns: u64, ran: &[u32]) -> RunnableRecord {
     use super::layout::record;
@@ -152,7 +152,7 @@ mod tests {
     const OTHER: u32 = u32::MAX - 6;
 
     #[test]
-    fn each_process_has_the_time_that_it_ran_within_the_wait() {
+    fn each_process_is_charged_its_time_within_the_wait() {
         let (mut runners, mut names) = (Runners::default(), Identities::default());
         let mut early = waited(100, &[HOG, OTHER, HOG, HOG]);
         // It had the CPU before the wait began.
@@ -164,14 +164,14 @@ mod tests {
             rows.iter().map(|row| (row.owner.as_ref().map_or(0, |owner| owner.pid), row.ran_ns, row.runs)).collect();
         assert_eq!(times, [(HOG, 30, 3), (OTHER, 10, 1)]);
         assert!(rows.iter().all(|row| (row.start_ns, row.duration_ns, row.call_start_ns) == (100, 40, 90)));
-        assert!(runners.of_call(&call(200, 700), &mut names).is_empty(), "between the two");
+        assert!(runners.of_call(&call(200, 700), &mut names).is_empty(), "between the two waits");
     }
 
     #[test]
-    fn what_a_cpu_remembers_of_a_long_wait_stands_for_all_of_it() {
+    fn the_remembered_runs_are_a_sample_of_a_long_wait() {
         let (mut runners, mut names) = (Runners::default(), Identities::default());
         let runs: Vec<u32> = (0..size::RUNS_KEPT).map(|at| if at % 4 == 0 { OTHER } else { HOG }).collect();
-        // It began ten times as long ago as the CPU remembers.
+        // The wait is ten times as long as the remembered runs.
         let all_ns = 10 * runs.len() as u64;
         let long = RunnableRecord { start_ns: 100_000 - 9 * all_ns, ..waited(100_000, &runs) };
         runners.add(&long);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_storm_takes_bounded_memory() {
+    fn memory_is_bounded() {
         let mut runners = Runners::default();
         for at in 0..(2 * WAITS_MAX as u64) {
             runners.add(&RunnableRecord { tid: (at % 300) as u32, ..waited(100 * at, &[HOG]) });

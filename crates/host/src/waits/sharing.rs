@@ -1,18 +1,19 @@
-//! To whom a device's time goes while a request waits: divided among what is in flight side by side.
+//! Divides a device's time among the requests in flight, to find whom a waiting request waited for.
 
 use super::layout::RequestRecord;
 
-/// What a request costs a device beside its bytes, as bytes: on an SSD some 64 KiB, on a disk 1 MiB.
+/// The fixed cost of a request, expressed in bytes: on an SSD some 64 KiB, on a disk 1 MiB.
 const FIXED_BYTES: f64 = 131_072.0;
-/// A device that completes nothing for so much of a request's time is stuck: what came later is not to blame.
+/// A device that completes nothing for more than this share of a request's time is stuck; later requests are not to
+/// blame.
 const STUCK_SHARE_MIN: f64 = 0.5;
 
-/// A part of a wait, ns.
+/// Start and end of a part of a wait, ns.
 pub type Interval = (u64, u64);
 
-/// For how much of the time that `record` was waited for, from `from_ns` on, the device worked on each of the others: an
-/// instant is divided among all that are in the device then, `record` included, by what they cost. So the sum is at most the
-/// wait. `without`: parts of the wait in which the device could do nothing, in order of time.
+/// For how long the device worked on each of `others` while `record` was waited for, from `from_ns` on. Each instant is
+/// divided among all requests in the device, `record` included, in proportion to their cost, so the sum is at most the
+/// wait. `without`: parts of the wait in which the device could not work, in order of time.
 pub fn shared_device_ns(
     record: &RequestRecord,
     from_ns: u64,
@@ -21,7 +22,7 @@ pub fn shared_device_ns(
 ) -> Vec<u64> {
     let clip = |at: u64| at.clamp(from_ns.min(record.done_ns), record.done_ns);
     let mut changes: Vec<(u64, bool, usize)> = Vec::with_capacity(others.len() * 2 + 2);
-    // The request itself is the last of them.
+    // The request itself comes last.
     for (place, request) in others.iter().copied().chain([record]).enumerate() {
         let (from, to) = (clip(request.issue_ns), clip(request.done_ns));
         if to > from {
@@ -31,7 +32,7 @@ pub fn shared_device_ns(
     }
     changes.sort_unstable();
     let cost = |place: usize| FIXED_BYTES + f64::from(others.get(place).copied().unwrap_or(record).bytes);
-    // The integral of dt/cost(t): what each gets is its cost times the rise while it was in the device.
+    // The integral of dt/cost(t): each request gets its cost times the increase while it was in the device.
     let (mut sum, mut last, mut inside) = (0.0_f64, 0, 0.0_f64);
     let mut at_begin = vec![0.0_f64; others.len() + 1];
     let mut shares = vec![0_u64; others.len()];
@@ -58,7 +59,7 @@ fn worked_ns(from_ns: u64, to_ns: u64, without: &[Interval]) -> u64 {
     to_ns.saturating_sub(from_ns).saturating_sub(lost)
 }
 
-/// Whether the device completed nothing for most of this request's time at it.
+/// Whether the device completed nothing for most of this request's time in it.
 pub fn stuck<'a>(record: &RequestRecord, others: impl Iterator<Item = &'a RequestRecord>) -> bool {
     let within = |at: &u64| *at > record.issue_ns && *at < record.done_ns;
     let mut ends: Vec<u64> = others.map(|other| other.done_ns).filter(within).collect();
@@ -69,7 +70,7 @@ pub fn stuck<'a>(record: &RequestRecord, others: impl Iterator<Item = &'a Reques
     longest as f64 > STUCK_SHARE_MIN * record.done_ns.saturating_sub(record.issue_ns) as f64
 }
 
-/// Intervals in order of time, those that touch made one.
+/// Sorts intervals, and merges those that overlap or touch.
 pub fn joined(mut intervals: Vec<Interval>) -> Vec<Interval> {
     intervals.sort_unstable();
     let mut joined: Vec<Interval> = Vec::with_capacity(intervals.len());
@@ -95,17 +96,17 @@ mod tests {
     fn time_of_requests_side_by_side_is_divided_among_them() {
         let victim = RequestRecord { insert_ns: 100, ..request(400, 500, 4096) };
         let (one, two) = (request(50, 300, 4096), request(200, 400, 4096));
-        // 100 to 200 one alone, 200 to 300 both, 300 to 400 two alone.
+        // 100 to 200: `one` alone; 200 to 300: both; 300 to 400: `two` alone.
         assert_eq!(shared_device_ns(&victim, 100, &[&one, &two], &[]), [150, 150]);
-        // Waited for from 60 on: the first had the device alone for 40 more.
+        // Waited for from 60 on: `one` had the device alone for another 40.
         assert_eq!(shared_device_ns(&victim, 60, &[&one, &two], &[]), [190, 150]);
         assert_eq!(shared_device_ns(&victim, 100, &[], &[]), [0; 0]);
     }
 
     #[test]
-    fn a_neighbour_that_keeps_the_device_busy_answers_for_its_part() {
+    fn a_neighbour_is_charged_for_its_share_of_the_device() {
         let victim = request(0, 900, 8_192);
-        // Reads of the same size beside it, one after the other: half of the time is theirs.
+        // Reads of the same size beside it, one after the other: half of the time is charged to them.
         let beside: Vec<RequestRecord> = (0..9).map(|at| request(at * 100, at * 100 + 100, 8_192)).collect();
         let beside: Vec<&RequestRecord> = beside.iter().collect();
         assert_eq!(shared_device_ns(&victim, 0, &beside, &[]).iter().sum::<u64>(), 450);
@@ -113,7 +114,7 @@ mod tests {
         let large = request(0, 900, 1 << 20);
         let its = shared_device_ns(&victim, 0, &[&large], &[])[0];
         assert!((780..820).contains(&its), "{its}");
-        // Nothing was done while the device's own thread had no CPU.
+        // While the device's own thread had no CPU, no request is charged.
         assert_eq!(shared_device_ns(&victim, 0, &beside, &[(0, 700)]).iter().sum::<u64>(), 100);
     }
 

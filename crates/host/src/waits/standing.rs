@@ -1,4 +1,4 @@
-//! Requests that a device had not completed when the recording ended: what a call that hangs waits for.
+//! Requests that a device had not completed when the recording ended, for which a hanging call waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,16 +11,18 @@ use crate::tracer::under_way;
 use flatwater_recording::Gap;
 
 const REQUESTS: &str = "requests that were not completed when the recording ended";
-/// No device that works takes so long: these are told even if no call is known to wait for them, the oldest first.
+/// No working device takes this long: older requests are reported even if no call is known to wait for them, oldest
+/// first.
 const STANDING_NS_MIN: u64 = 1_000_000_000;
 const TOLD_MAX: usize = 64;
-/// Several times what the kernel side has room for.
+/// Read at most this many entries, several times the map's capacity.
 const LOOKS_MAX: usize = 16_384;
-/// While the kernel side counts on, theirs are numbers that it never comes to.
+/// First id of unfinished requests while the tracer runs; the BPF programs' sequence numbers never reach it.
 pub const FIRST_ID: u64 = 1 << 63;
 
 impl RequestState {
-    /// As if it ended with the recording. One that no driver was given has been in the queue until then.
+    /// The record of the request as if it ended with the recording. Until then a request without an issue time was
+    /// queued.
     fn until(&self, sequence: u64, recording: &Span) -> RequestRecord {
         RequestRecord {
             kind: record::UNDER_WAY,
@@ -45,14 +47,15 @@ impl RequestState {
     }
 }
 
-/// Those that have been under way for as long as a slow call, oldest first, numbered from `first` on.
+/// Requests that have been under way for at least the threshold, oldest first, numbered from `first` on.
 pub fn read(
     requests: &HashMap<MapData, u64, RequestState>,
     first: u64,
     recording: &Span,
 ) -> (Vec<RequestRecord>, Option<Gap>) {
     let mut found = BTreeMap::new();
-    // Where the entry that was read last is gone the kernel begins again: some come twice, and it must end.
+    // If the entry read last was deleted, the kernel's iteration starts again: entries may come twice, and the loop
+    // must end.
     for request in requests.iter().take(LOOKS_MAX) {
         match request {
             Ok((address, state)) if is_old(&state, recording) => _ = found.insert(address, state),
@@ -65,7 +68,7 @@ pub fn read(
     (numbered(found.into_values(), first, recording), None)
 }
 
-/// Up to now, for as long as only a device that stands still takes.
+/// A span up to now, with the threshold for a device that is stuck.
 pub fn now() -> Span {
     Span { start_ns: 0, end_ns: monotonic_ns(), threshold_ns: STANDING_NS_MIN }
 }
@@ -80,7 +83,7 @@ fn numbered(found: impl IntoIterator<Item = RequestState>, first: u64, recording
     (first..).zip(found).map(|(sequence, state)| state.until(sequence, recording)).collect()
 }
 
-/// Those that stand still and that no wait has told already.
+/// The requests that are stuck and have not been reported with a wait.
 pub fn to_tell(standing: Vec<RequestRecord>, told: &BTreeSet<u64>) -> Vec<RequestRecord> {
     let still = |request: &RequestRecord| {
         request.done_ns.saturating_sub(request.insert_ns) >= STANDING_NS_MIN && !told.contains(&request.sequence)
@@ -88,8 +91,8 @@ pub fn to_tell(standing: Vec<RequestRecord>, told: &BTreeSet<u64>) -> Vec<Reques
     standing.into_iter().filter(still).take(TOLD_MAX).collect()
 }
 
-/// The oldest request that the sleeper had submitted within its call and that is not done: a thread that reads, writes
-/// directly, or commits a journal sleeps for its own. 0: none.
+/// The oldest unfinished request that the sleeper submitted within its call: a thread that reads, writes directly, or
+/// commits a journal sleeps for its own request. 0 if there is none.
 pub fn own_request(sleep: &SleepRecord, requests: &[RequestRecord]) -> u64 {
     let own = |request: &&RequestRecord| {
         request.tid == sleep.sleeper.tid && request.insert_ns >= sleep.call_start_ns && request.insert_ns < sleep.end_ns
@@ -116,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn they_end_with_the_recording_and_one_without_a_driver_was_queued_until_then() {
+    fn unfinished_requests_end_with_the_recording() {
         let found = numbered(vec![state(5, 4_000, 0), state(4, 3_000, 3_500)], 90, &SPAN);
         let told: Vec<_> = found.iter().map(|one| (one.sequence, one.tid, one.issue_ns, one.done_ns)).collect();
         assert_eq!(told, [(90, 4, 3_500, 10_000), (91, 5, 10_000, 10_000)]);
@@ -125,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_stands_still_is_told_without_a_wait_and_once() {
+    fn stuck_requests_are_reported_once() {
         let end_ns = 5 * STANDING_NS_MIN;
         let span = Span { end_ns, ..SPAN };
         let states = vec![state(4, 1_000, 0), state(4, 2_000, 0), state(5, end_ns - STANDING_NS_MIN + 1, 0)];
@@ -138,9 +141,9 @@ mod tests {
     #[test]
     fn a_thread_sleeps_for_a_request_of_its_own_call() {
         let requests = numbered(vec![state(4, 3_000, 3_500), state(4, 3_200, 0), state(9, 2_000, 2_000)], 1, &SPAN);
-        assert_eq!(own_request(&asleep(4, 2_500, 2), &requests), 2, "the older of its two");
-        assert_eq!(own_request(&asleep(4, 3_100, 2), &requests), 3, "the other was submitted by a call before");
+        assert_eq!(own_request(&asleep(4, 2_500, 2), &requests), 2, "the older of two");
+        assert_eq!(own_request(&asleep(4, 3_100, 2), &requests), 3, "an earlier call submitted the other one");
         assert_eq!(own_request(&asleep(5, 0, 2), &requests), 0);
-        assert_eq!(own_request(&asleep(4, 2_500, 1), &requests), 0, "it waits for a signal or a program");
+        assert_eq!(own_request(&asleep(4, 2_500, 1), &requests), 0, "the sleep is interruptible");
     }
 }
