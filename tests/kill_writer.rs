@@ -1,4 +1,4 @@
-//! A recording's writer is killed at random instants, and runs out of space: what it had flushed is there.
+//! Kills the writer of a recording at random instants: all flushed rows can be read.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,7 +11,7 @@ use flatwater_recording::{
 };
 use rand_core::{Rng, SeedableRng};
 
-/// Set in the child: where to write.
+/// Environment variable of the child: the directory of the recording.
 const CHILD: &str = "FLATWATER_TEST_KILL_DIR";
 const KILLS: u64 = 24;
 
@@ -29,7 +29,7 @@ fn samples(number: u64) -> Series {
     series
 }
 
-/// The child: writes round after round and says after each flush how far it came.
+/// The child: writes in rounds and prints each round that it has flushed.
 #[test]
 fn child_writes_until_it_is_killed() {
     let Some(dir) = std::env::var_os(CHILD) else { return };
@@ -43,13 +43,13 @@ fn child_writes_until_it_is_killed() {
             writer.header(&Header { seed: round, ..Header::default() }).expect("written");
         }
     }
-    // Half of the kills are meant to hit the seal.
+    // Half of the kills aim at the seal.
     println!("sealing");
     let finished = writer.finish(&Header { complete: true, ..Header::default() }).expect("finished");
     assert!(finished.sealed, "{finished:?}");
 }
 
-/// Numbers 0, 1, 2 ... without holes: what was flushed, in order; returns how many.
+/// Checks that calls and samples are numbered 0, 1, 2 ... without holes, and returns their counts.
 fn whole_rounds(recording: &Recording) -> (usize, usize) {
     let calls: Vec<u64> = recording.calls.iter().map(|call| call.start_ns).collect();
     assert!(calls.iter().copied().eq(0..calls.len() as u64), "calls have holes");
@@ -73,7 +73,7 @@ fn a_killed_recording_has_all_that_was_flushed() {
             .spawn()
             .expect("spawned");
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok);
-        // Some die while they write, some while they seal.
+        // Kill odd rounds while they seal, even ones while they write.
         let until = if kill % 2 == 0 { format!("flushed {}", random.next_u64() % 700) } else { "sealing".to_owned() };
         assert!(lines.any(|line| line == until), "the child ended before '{until}'");
         std::thread::sleep(Duration::from_micros(random.next_u64() % 12_000));
@@ -86,7 +86,7 @@ fn a_killed_recording_has_all_that_was_flushed() {
 
         let recording = read(&dir).unwrap_or_else(|error| panic!("kill {kill}: {error}"));
         let (calls, sampled) = whole_rounds(&recording);
-        assert!(calls >= flushed && sampled >= flushed, "kill {kill}: {flushed} flushed, {calls} and {sampled} there");
+        assert!(calls >= flushed && sampled >= flushed, "kill {kill}: {flushed} flushed, but {calls} calls and {sampled} samples read");
         if recording.header.complete {
             finished += 1;
         } else {
@@ -103,6 +103,6 @@ fn a_killed_recording_has_all_that_was_flushed() {
     }
     assert!(
         unfinished > 0 && finished > 0,
-        "{unfinished} unfinished, {finished} finished: the kills hit one place only"
+        "{unfinished} unfinished, {finished} finished: all kills hit the same phase"
     );
 }

@@ -1,4 +1,4 @@
-//! Replays the fuzz corpus, and hostile texts beside it: nothing in there may panic.
+//! Replays the fuzz corpus and random mutations of it. No input may panic.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use proptest::prelude::{any, prop, proptest};
 
 use flatwater_import::IMPORTERS;
 
-/// Long enough for a heading and some rows.
+/// Enough for a heading and a few rows.
 const SEED_BYTES_MAX: usize = 4096;
 
 #[path = "../fuzz/fuzz_targets/feed.rs"]
@@ -46,8 +46,8 @@ fn the_corpus_of_logs() {
     }
 }
 
-/// `cargo test -p flatwater recording_corpus:: -- --ignored` after an importer was added: a seed for each, its number before
-/// the smallest of its golden inputs.
+/// Writes a seed for each importer: its number, then the smallest of its golden inputs. Run `cargo test -p flatwater
+/// recording_corpus:: -- --ignored` after adding an importer.
 #[test]
 #[ignore = "writes fuzz/corpus"]
 fn writes_the_seeds_of_the_importers() {

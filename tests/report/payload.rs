@@ -1,4 +1,4 @@
-//! The page's data against its TypeScript types: the two files that must say the same.
+//! Compares the page's data with the TypeScript types that describe it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::common::fixture::{self, explained::explanation};
 
 const TYPES: &str = include_str!("../../crates/report/web/src/payload.ts");
 
-/// Interface -> its fields.
+/// The fields of each interface.
 fn interfaces() -> BTreeMap<String, BTreeSet<String>> {
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut inside = None;
@@ -83,7 +83,7 @@ fn every_line_is_as_long_as_its_time_axis() {
     }
 }
 
-/// A log shows what its tools count: charts of that, the tasks that it lists, and nothing empty in between.
+/// The page of a log has charts of the log's counters and the tasks that it lists, and no empty sections.
 #[test]
 fn an_imported_log_shows_only_what_it_holds() {
     let mut log = fixture::imported();
@@ -95,7 +95,7 @@ fn an_imported_log_shows_only_what_it_holds() {
     let body = page(&log);
     assert!(body.contains("id=\"chart-board\"") && !body.contains("id=\"call-table\""), "no call is in the log");
     assert!(!body.contains("No operation was timed") && !body.contains("id=\"tasks\""));
-    // A paste of stacks alone has no series: the tasks take the charts' place.
+    // A log with stacks only has no series, so the page shows the tasks instead of charts.
     log.series.clear();
     let mut task = SampledTask::new(ReportedBy::HungTask);
     task.task = "jbd2/sda1-8".to_owned();
@@ -120,7 +120,7 @@ fn the_hours_page_is_small_and_says_what_it_leaves_out() {
     assert!(page.len() < 4 << 20, "{} bytes", page.len());
 }
 
-/// Recordings come from anywhere: extreme numbers and tables whose columns do not fit must not panic.
+/// Recordings may come from anywhere: extreme numbers and inconsistent columns must not panic.
 #[test]
 fn no_recording_makes_a_format_panic() {
     let explained = flatwater_explain::explain(&fixture::full_cgroup());
@@ -158,7 +158,7 @@ fn extreme() -> Recording {
     recording
 }
 
-/// Columns shorter than their table, an entity that is not there, instants out of order.
+/// Columns shorter than their table, a missing entity, and instants out of order.
 fn torn() -> Recording {
     let mut recording = fixture::full_cgroup();
     for series in &mut recording.series {
