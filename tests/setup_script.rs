@@ -1,18 +1,18 @@
-//! tools/setup.sh on machines that lack something: one sentence says what is missing and which command installs it.
+//! tools/setup.sh on incomplete machines: one sentence names what is missing and the command that installs it.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-/// A machine whose PATH holds these commands: the real ones by name, and scripts.
+/// A fake machine: a PATH with links to real commands and with scripts.
 struct Machine {
     bin: tempfile::TempDir,
 }
 
-/// What the script itself runs.
+/// The commands that the script itself runs.
 const TOOLS: &[&str] = &["awk", "bash", "cat", "dirname", "env", "head", "id", "ls", "sort", "timeout"];
-/// What it looks for, apart from Rust and the files of packages.
+/// The programs that the script checks for, apart from Rust and packaged files.
 const PROGRAMS: &[&str] = &["cc", "clang", "llvm-strip", "npm", "node", "make", "objcopy", "python3"];
 
 impl Machine {
@@ -44,7 +44,7 @@ impl Machine {
         self
     }
 
-    /// The one line that the script ends with.
+    /// Runs the script and returns its single line of output.
     fn refusal(&self, want: &str) -> String {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let mut command = Command::new("/bin/bash");

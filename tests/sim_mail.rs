@@ -1,5 +1,5 @@
-//! The mail servers of 12 GiB on 2.6.20: what lowmem holds and what dies with it. Tolerances are the case study's figures
-//! +-20 %. docs/simulator.md lists the published figures that the model misses.
+//! The mail servers with 12 GiB on 2.6.20: what lowmem limits. Tolerances are the case study's figures +-20 %.
+//! docs/simulator.md lists the published figures that the model misses.
 
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Entity, Recording, Table};
@@ -48,9 +48,9 @@ fn lowmem_not_memory_limits_the_32_bit_mail_server() {
     let normal = zones.rows_of(&Entity::on_node(0, "Normal")).expect("Normal");
     assert!(normal.last("free").expect("free") < 3 * normal.last("high").expect("high"), "lowmem is used up");
     let stolen = pae.table(Table::Vmstat).and_then(|table| table.rows_of(&Entity::default())?.rise("pginodesteal"));
-    assert!(stolen.expect("pginodesteal") > 0, "cache dies with its inodes");
+    assert!(stolen.expect("pginodesteal") > 0, "reclaiming inodes drops page cache");
     let without = held(&run("maildir-pae", None, Ablations { lowmem_limit: false, ..Ablations::default() }));
-    assert!(without.cached > with.cached * 2.0, "without the limit the cache goes on growing: {without:?}");
+    assert!(without.cached > with.cached * 2.0, "without the limit the cache keeps growing: {without:?}");
 }
 
 #[test]
@@ -77,7 +77,8 @@ fn on_64_bit_the_same_server_fills_its_memory() {
     assert!((1600.0..=2400.0).contains(&wide.inodes), "published two million, +-20 %: {wide:?}");
 }
 
-/// MB of page cache of a machine with two nodes in the second half of a run, and its pages that went with their inodes.
+/// For a machine with two nodes: mean page cache in the second half of the run, MB, and pages dropped with their
+/// inodes.
 fn of_small_files(kernel: &str, mode: u32) -> (i64, i64) {
     let text = format!(
         "name = 'x'\nsentence = 'X.'\nduration = '30s'\nthreshold = '10s'\nkernel = '{kernel}'\n\
@@ -96,8 +97,9 @@ fn of_small_files(kernel: &str, mode: u32) -> (i64, i64) {
     (late.iter().sum::<i64>() / late.len() as i64 / 1_000_000, stolen)
 }
 
-/// mm/vmscan.c: __zone_reclaim, 2.6.32, has every shrinker asked for all that it may (`order` stands where lru_pages belongs), and
-/// fs/inode.c: prune_icache drops the pages of an inode with it, of whichever node: memory stays free.
+/// mm/vmscan.c: __zone_reclaim(), 2.6.32, makes every shrinker scan as much as possible, because it passes `order` in
+/// place of lru_pages. fs/inode.c: prune_icache() drops the pages of an inode with it, on any node, so memory stays
+/// free.
 #[test]
 #[ignore = "make test-model"]
 fn zone_reclaim_takes_the_cache_of_small_files_with_their_inodes() {
