@@ -1,4 +1,4 @@
-//! What-if as a user meets it: a grid on a model, refusals, and a machine taken from a real recording.
+//! `flatwater whatif` for users: a grid on a model, refusals, and a machine from a real recording.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -12,7 +12,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A writer of 40 MB/s for seconds on a disk of 15 MB/s: it stalls as soon as its dirty limit is reached.
+/// A writer of 40 MB/s for 4 s on a disk of 15 MB/s. It stalls when it reaches the dirty limit.
 const SCENARIO: &str = "name = 'burst'\nsentence = 'A burst.'\nduration = '4s'\nthreshold = '5ms'\nkernel = 'linux-6.18'\n\
     [machine]\ncpus = 2\nnodes = ['1GiB']\ndisk = { write_bps = '15MB', iops = 5000 }\n\
     [[workload]]\nuse = 'journal'\nbytes = '8KiB'\ninterval = '200us'\n";
@@ -29,18 +29,18 @@ fn a_grid_names_the_choice_and_draws_it() {
     assert!(ran.status.success(), "{progress}");
     assert!(progress.contains("5 of 5 runs"), "{progress}");
     assert!(said.contains("vm.dirty_bytes (down) and vm.dirty_background_bytes (across)"), "{said}");
-    // 160 MB of writes fit under a limit of 512 MiB, and cannot under one of 16 MiB.
+    // The 160 MB of writes fit under a limit of 512 MiB, but not under one of 16 MiB.
     let verdict = said.lines().find(|line| line.starts_with("choose") || line.starts_with("leave")).expect("a choice");
     assert!(!verdict.contains("vm.dirty_bytes=16MiB"), "{said}");
     for value in ["vm.dirty_bytes=16MiB", "vm.dirty_bytes=512MiB"] {
         assert!(said.contains(value), "{said}");
     }
     let page = std::fs::read_to_string(directory.path().join("map.html")).expect("a page");
-    assert_eq!(page.matches("<rect").count(), 4, "a cell a combination");
+    assert_eq!(page.matches("<rect").count(), 4, "one cell per combination");
     assert!(page.contains("What to choose") && page.contains("All runs"));
 }
 
-/// The writer's last call has not returned when the run ends, and no other took longer.
+/// The writer's last call has not returned when the run ends, and it is the longest.
 #[test]
 fn a_call_that_has_not_returned_counts_as_long_as_it_has_lasted() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -89,9 +89,8 @@ fn a_recording_gives_machine_settings_and_operations() {
     }
 }
 
-/// What a copy of the warm machine continues with is what the machine itself would have done: the same settings give
-/// the same figures whether they stand alone or beside others, and the settings that change nothing give the warm
-/// machine's own.
+/// A copy of the warm machine continues as the machine itself would. The same setting gives the same figures alone and
+/// beside other settings.
 #[test]
 fn each_setting_goes_on_from_the_same_warm_machine() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -107,7 +106,7 @@ fn each_setting_goes_on_from_the_same_warm_machine() {
         assert!(ran.status.success(), "{}", text(&ran.stderr));
         text(&ran.stdout)
     };
-    // Figures of the row that ends with this setting, without the mark of the choice.
+    // The row's figures, without its setting and without the mark of the choice.
     let row = |said: &str, value: &str| {
         let line =
             said.lines().find(|line| line.ends_with(value)).unwrap_or_else(|| panic!("no row of {value} in {said}"));
@@ -121,7 +120,7 @@ fn each_setting_goes_on_from_the_same_warm_machine() {
     assert!(text(&failed.stderr).contains("no read was measured"), "{}", text(&failed.stderr));
 }
 
-/// A guest's own kernel is what the model is of, not the one that the scenario was written for; unless the caller says so.
+/// `agree` models the kernel that the guest booted, not the scenario's, unless the caller chooses one.
 #[test]
 fn agree_takes_the_model_of_the_kernel_that_the_guest_booted() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -1,5 +1,5 @@
-//! The daemon in trouble: killed at any instant, with more cgroups than anybody has, with a scraper that never reads, for a
-//! thousand recordings. The long ones are for `make test-long`.
+//! The daemon under stress: killed at any instant, with 5000 cgroups, with scrapers that never read, after a thousand
+//! recordings. The long tests are part of `make test-long`.
 
 use std::fs;
 use std::io::Write;
@@ -18,7 +18,7 @@ use needs::{Need, skip};
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
-/// Kills a daemon that is writing at instants of this seed's choice, and reads what is left each time.
+/// Kills a writing daemon at random instants (FLATWATER_SEED), and reads the recordings each time.
 fn killed_at_random(name: &str, times: usize) {
     if !can_trace(name) {
         return;
@@ -34,7 +34,7 @@ fn killed_at_random(name: &str, times: usize) {
         let mut asking = Command::new(env!("CARGO_BIN_EXE_flatwater"));
         asking.args(["watch", "-c"]).arg(&daemon.config).arg("dump");
         let mut asking = asking.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("asks");
-        // From before it begins to write until after it has sealed.
+        // From before it begins to write until after it seals.
         std::thread::sleep(Duration::from_millis(u64::from(random.next_u32() % 4_000)));
         daemon.signal(rustix::process::Signal::KILL);
         daemon.child.wait().expect("ended");
@@ -44,13 +44,13 @@ fn killed_at_random(name: &str, times: usize) {
             let written_files: Vec<_> = names.filter(|name| name != "header.tmp").collect();
             match read(&path) {
                 Ok(recording) => written += usize::from(recording.header.complete || recording.header.duration_ns > 0),
-                // Killed before its first byte: nothing was written, so nothing is lost.
+                // Killed before its first byte, so nothing is lost.
                 Err(error) => assert!(written_files.is_empty(), "round {round}: {written_files:?}: {error}"),
             }
             fs::remove_dir_all(&path).expect("removed");
         }
     }
-    assert!(written * 4 >= times, "{written} of {times} left a recording: the kills came too early to prove anything");
+    assert!(written * 4 >= times, "{written} of {times} left a recording: the kills came too early");
     println!("{times} kills, {written} recordings, each was read");
 }
 
@@ -65,7 +65,7 @@ fn killed_at_two_hundred_instants_every_recording_is_read() {
     killed_at_random("watch-kills", 200);
 }
 
-/// Of a process, in MiB.
+/// Resident memory of a process, MiB.
 fn rss_mib(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let kib =
@@ -95,7 +95,7 @@ fn a_thousand_recordings_leave_memory_and_the_quota_as_they_were() {
         if made == 50 {
             first_mib = rss_mib(daemon.child.id());
         }
-        // The store's quota is proven elsewhere; here the disk of the tests must not fill up.
+        // Other tests check the store's quota. Here the test's disk must not fill up.
         fs::remove_dir_all(&path).expect("removed");
         last = path;
     }
@@ -113,7 +113,7 @@ fn whoever_never_reads_takes_nothing_from_those_who_do() {
     let _alone = alone();
     let place = Scratch::new("watch-deaf");
     let daemon = Daemon::start(place.path(), "---\n");
-    // Fewer than are served at one time: each has its thread, until its patience ends.
+    // Fewer than the daemon serves at a time. Each occupies a thread until its timeout.
     let deaf: Vec<UnixStream> = (0..6)
         .map(|_| {
             let mut stream = UnixStream::connect(place.path().join("watch.sock")).expect("connects");
@@ -123,7 +123,7 @@ fn whoever_never_reads_takes_nothing_from_those_who_do() {
         .collect();
     until("the others are answered", Duration::from_secs(30), || daemon.metrics().contains("flatwater_calls_seen"));
     drop(deaf);
-    // And a second daemon finds its socket in use, and says so.
+    // A second daemon reports that the socket is in use.
     let second = Command::new(env!("CARGO_BIN_EXE_flatwater"))
         .args(["watch", "-c"])
         .arg(&daemon.config)
@@ -135,7 +135,7 @@ fn whoever_never_reads_takes_nothing_from_those_who_do() {
     daemon.stop();
 }
 
-/// Each group has a process that writes, syncs and ends.
+/// Each cgroup has a process that writes, syncs and exits.
 #[test]
 #[ignore = "two minutes and five thousand groups: make test-long"]
 fn five_thousand_cgroups_in_a_minute_stay_within_the_budget_of_memory() {
@@ -144,7 +144,7 @@ fn five_thousand_cgroups_in_a_minute_stay_within_the_budget_of_memory() {
     }
     let _alone = alone();
     let Ok(parent) = MemoryGroup::new(1 << 30) else {
-        return skip(Need::Memcg, "five thousand groups", "no memory cgroup can be made");
+        return skip(Need::Memcg, "five thousand groups", "no memory cgroup can be created");
     };
     let disk = LoopDisk::ext4("watch-groups", 64).expect("a disk");
     let place = Scratch::new("watch-groups");
@@ -163,7 +163,7 @@ fn five_thousand_cgroups_in_a_minute_stay_within_the_budget_of_memory() {
         let status = shell.args(["-c", &script]).stderr(Stdio::null()).status().expect("runs");
         assert!(status.success(), "{at}");
         let gone = Instant::now() + Duration::from_secs(5);
-        // Its last process may still be on its way out.
+        // The group's last process may still be exiting.
         while fs::remove_dir(&group).is_err() {
             assert!(Instant::now() < gone, "{} cannot be removed", group.display());
         }
@@ -179,7 +179,8 @@ fn five_thousand_cgroups_in_a_minute_stay_within_the_budget_of_memory() {
     daemon.stop();
 }
 
-/// Nobody wants to learn of a hang when it is over. Beside it a device does not answer, since its file is frozen as well.
+/// A hang is recorded while it lasts. In addition, the file of a loop device is frozen, so that the device does not
+/// answer.
 #[test]
 fn a_frozen_file_system_is_recorded_while_it_is_frozen() {
     if !can_trace("a hang that the daemon sees") {
@@ -207,7 +208,7 @@ fn a_frozen_file_system_is_recorded_while_it_is_frozen() {
     until("sealed", Duration::from_secs(90), || {
         daemon.recordings().first().is_some_and(|path| complete(path).is_some())
     });
-    assert_eq!(writer.try_wait().expect("asked"), None, "it hangs still");
+    assert_eq!(writer.try_wait().expect("asked"), None, "dd still hangs");
     let recording = complete(&daemon.recordings().remove(0)).expect("complete");
     let hung = |call: &&Call| call.still_under_way && call.tid == writer.id();
     let [call] = recording.calls.iter().filter(hung).collect::<Vec<_>>()[..] else {

@@ -1,4 +1,4 @@
-//! `flatwater top` as its user sees it: by the screen of a terminal multiplexer.
+//! `flatwater top` on the screen of a terminal multiplexer.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::common::loopdisk::LoopDisk;
 use crate::common::{Scratch, alone, tool};
 use needs::{Need, skip};
 
-/// A tmux server of its own, which ends with the test.
+/// A separate tmux server, killed on drop.
 struct Screen {
     socket: String,
 }
@@ -76,7 +76,7 @@ fn who_waits_is_on_the_screen_and_the_keys_work() {
     let command = format!("{} top -c {}", env!("CARGO_BIN_EXE_flatwater"), daemon.config.display());
     let screen = Screen::start(&place.path().join("tmux"), 80, 24, &command);
     screen.shows(&["attached to", "CALLS", "MADE BY", "q"]);
-    // Its rows reach back ten seconds: a stall each few seconds keeps them there.
+    // Rows cover the last ten seconds, so more than one stall is needed.
     let mut loads = Vec::new();
     let mut keep_stalling = || {
         let file = format!("of={}", disk.path().join(format!("v{}", loads.len())).display());
@@ -88,7 +88,7 @@ fn who_waits_is_on_the_screen_and_the_keys_work() {
     keep_stalling();
     screen.press("p");
     screen.shows(&["PROGRAM", "dd", "fsync"]);
-    // A call that is still under way shows no device yet: frozen is a moment at which one has returned.
+    // A call under way does not show its device yet, so freeze the screen after one has returned.
     screen.press("d");
     screen.shows(&["DEVICE", "loop"]);
     screen.press("f");
@@ -97,7 +97,7 @@ fn who_waits_is_on_the_screen_and_the_keys_work() {
     screen.shows(&["FROZEN", "dd"]);
     screen.press("d");
     screen.shows(&["DEVICE", "loop"]);
-    // Whichever is on top: on a busy machine that need not be ours.
+    // Any device may be at the top on a busy machine.
     screen.press("Enter");
     screen.shows(&["device = "]);
     screen.press("BSpace");
