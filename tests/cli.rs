@@ -49,7 +49,7 @@ the fix
 }
 
 #[test]
-fn wrong_input_is_usage_and_says_what_would_be_right() {
+fn invalid_arguments_are_refused_with_a_hint() {
     let directory = empty();
     let cases: &[(&[&str], i32, &str)] = &[
         (&["run", "jurnal"], 2, "did you mean 'journal'?"),
@@ -104,7 +104,7 @@ fn a_run_ends_with_a_summary_a_recording_and_a_page() {
 
 /// Kernel versions without a modeled change between them behave the same in the model, and the run prints a note.
 #[test]
-fn a_kernel_of_which_the_model_knows_nothing_says_which_one_it_is() {
+fn an_unmodelled_kernel_version_is_reported_as_the_modelled_one() {
     let directory = empty();
     let run = |kernel: &str, to: &str| {
         let set = format!("kernel={kernel}");
@@ -128,7 +128,7 @@ fn a_kernel_of_which_the_model_knows_nothing_says_which_one_it_is() {
 }
 
 #[test]
-fn killed_in_the_middle_it_leaves_a_recording_that_opens() {
+fn a_killed_run_leaves_a_readable_recording() {
     for round in 0..5_u32 {
         let directory = empty();
         let mut child = Command::new(env!("CARGO_BIN_EXE_flatwater"))
@@ -216,7 +216,7 @@ fn nobodys() -> tempfile::TempDir {
 }
 
 #[test]
-fn without_root_a_run_measures_and_says_what_it_cannot_see() {
+fn without_root_a_run_measures_and_reports_what_is_missing() {
     let directory = nobodys();
     let Some(output) = as_nobody(&["run", "-t", "2s", "-o", "rec"], directory.path()) else { return };
     assert!(output.status.success(), "{}", told(&output));
@@ -244,7 +244,7 @@ fn without_root_a_command_is_recorded_from_counters() {
 }
 
 #[test]
-fn without_root_check_says_so() {
+fn without_root_check_names_the_remedy() {
     let directory = nobodys();
     let Some(output) = as_nobody(&["check"], directory.path()) else { return };
     assert!(output.status.success(), "{}", told(&output));
@@ -252,7 +252,7 @@ fn without_root_check_says_so() {
 }
 
 #[test]
-fn a_second_signal_ends_at_once_and_what_was_recorded_can_be_explained() {
+fn after_a_second_signal_the_recording_can_be_explained() {
     let directory = empty();
     let mut child = Command::new(env!("CARGO_BIN_EXE_flatwater"))
         .args(["run", "-t", "60s", "-o", "rec"])

@@ -87,7 +87,7 @@ fn left_behind(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn each_scenario_ends_tells_its_story_and_leaves_nothing() {
+fn each_scenario_reports_its_results_and_leaves_nothing() {
     if !rustix::process::geteuid().is_root() {
         return skip(Need::Root, "host scenarios", "not root");
     }
@@ -96,16 +96,25 @@ fn each_scenario_ends_tells_its_story_and_leaves_nothing() {
         let out = outs.path().join("out");
         run(work.path(), &out, case.scenario, case.options);
         let recording = read(&out).expect("a sealed recording");
-        assert!(recording.outcomes.iter().any(case.story), "{}: no such outcome in {:?}", case.scenario, recording.outcomes);
+        assert!(
+            recording.outcomes.iter().any(case.story),
+            "{}: no such outcome in {:?}",
+            case.scenario,
+            recording.outcomes
+        );
         let own = recording.header.target.pids.clone();
-        assert!(recording.calls.iter().all(|call| own.contains(&call.pid)), "{}: calls of processes outside the target", case.scenario);
+        assert!(
+            recording.calls.iter().all(|call| own.contains(&call.pid)),
+            "{}: calls of processes outside the target",
+            case.scenario
+        );
         let name = case.scenario;
         assert_eq!(left_behind(work.path()), Vec::<String>::new(), "{name} left something");
     }
 }
 
 #[test]
-fn the_neighbours_journal_is_measured_and_its_volume_goes() {
+fn the_journal_beside_neighbours_is_measured_and_its_volume_removed() {
     if !rustix::process::geteuid().is_root() {
         return skip(Need::Root, "host scenarios", "not root");
     }

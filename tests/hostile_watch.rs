@@ -76,7 +76,7 @@ fn is_served(address: SocketAddr) -> bool {
 
 /// S1: fails on 9232d20c, which shed every hook within 150 s of this attack.
 #[test]
-fn s1_a_loop_over_the_metrics_blinds_nobody() {
+fn s1_a_loop_over_the_metrics_sheds_no_hook() {
     let daemon = Daemon::start();
     let (over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|threads| {
@@ -107,7 +107,7 @@ fn s1_a_loop_over_the_metrics_blinds_nobody() {
 
 /// S4: fails on 9232d20c, where 24 such connections blocked every scraper.
 #[test]
-fn s4_silent_connections_keep_no_scraper_out() {
+fn s4_silent_connections_block_no_scraper() {
     let daemon = Daemon::start();
     let silent: Vec<TcpStream> =
         as_nobody(|| (0..24).map(|_| TcpStream::connect(daemon.address).expect("connects")).collect());

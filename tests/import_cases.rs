@@ -82,7 +82,7 @@ fn nodes_and_distances() {
 }
 
 #[test]
-fn free_of_old() {
+fn free_with_the_old_columns() {
     let Some(folder) = cases() else { return };
     let imported = read(&folder, "maildir-leak-free.txt");
     let memory = rows(&imported, Table::Meminfo, &Entity::default());
@@ -94,7 +94,7 @@ fn free_of_old() {
 }
 
 #[test]
-fn the_traced_write() {
+fn a_write_traced_by_systemtap() {
     let Some(folder) = cases() else { return };
     let recording = read(&folder, "journal-stap.txt").recording;
     let [call] = recording.calls.as_slice() else { panic!("one call, not {}", recording.calls.len()) };

@@ -26,7 +26,7 @@ fn written(dir: &Path) -> u64 {
 }
 
 #[test]
-fn a_killed_run_lacks_at_most_its_last_moment() {
+fn a_killed_run_loses_at_most_its_last_seconds() {
     let mut random = rand_pcg::Pcg64::seed_from_u64(3);
     for kill in 0..KILLS {
         let (work, outs) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));

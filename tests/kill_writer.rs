@@ -60,7 +60,7 @@ fn whole_rounds(recording: &Recording) -> (usize, usize) {
 }
 
 #[test]
-fn a_killed_recording_has_all_that_was_flushed() {
+fn a_killed_writer_keeps_all_flushed_rows() {
     let place = tempfile::tempdir().expect("temporary directory");
     let mut random = rand_pcg::Pcg64::seed_from_u64(1);
     let (mut unfinished, mut finished) = (0, 0);
@@ -86,7 +86,10 @@ fn a_killed_recording_has_all_that_was_flushed() {
 
         let recording = read(&dir).unwrap_or_else(|error| panic!("kill {kill}: {error}"));
         let (calls, sampled) = whole_rounds(&recording);
-        assert!(calls >= flushed && sampled >= flushed, "kill {kill}: {flushed} flushed, but {calls} calls and {sampled} samples read");
+        assert!(
+            calls >= flushed && sampled >= flushed,
+            "kill {kill}: {flushed} flushed, but {calls} calls and {sampled} samples read"
+        );
         if recording.header.complete {
             finished += 1;
         } else {

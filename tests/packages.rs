@@ -28,7 +28,7 @@ fn has(tools: &[&str]) -> bool {
 }
 
 #[test]
-fn the_unit_is_right_and_its_sandbox_is_tight() {
+fn the_unit_is_valid_and_its_sandbox_is_tight() {
     if !has(&["systemd-analyze"]) {
         return skip(Need::Systemd, "the unit", "systemd-analyze is not installed");
     }
@@ -50,7 +50,7 @@ fn the_unit_is_right_and_its_sandbox_is_tight() {
 
 /// The manifest's capabilities are those of the unit, each with a reason, and nothing is privileged.
 #[test]
-fn a_pod_may_do_what_the_unit_may_and_no_more() {
+fn a_pod_has_the_capabilities_of_the_unit() {
     let manifest = text("packaging/kubernetes/flatwater.yaml");
     let unit = text("packaging/systemd/flatwater-watch.service");
     let bounds = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).expect("a bounding set");
@@ -233,7 +233,7 @@ fn an_rpm_is_installed_upgraded_and_erased() {
 
 #[test]
 #[ignore = "makes an image: make test-long"]
-fn an_image_is_whole_reproducible_and_its_command_runs() {
+fn an_image_is_complete_reproducible_and_its_command_runs() {
     if !can_make_roots("an image", &["python3", "chroot"]) {
         return;
     }

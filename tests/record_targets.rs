@@ -41,7 +41,7 @@ fn json(output: &Output) -> serde_json::Value {
 const POOL: &str = "(i=0; while [ $i -lt 20000 ]; do dd if=/dev/zero of=worker bs=4k count=64 conv=notrunc,fsync; i=$((i+1)); done) & wait";
 
 #[test]
-fn a_pid_stands_for_the_workers_that_are_there_already() {
+fn a_pid_includes_its_running_children() {
     if !can_trace("workers of a pid") {
         return;
     }
@@ -95,7 +95,7 @@ fn record_script(script: &str, directory: &Path) -> flatwater_recording::Recordi
 }
 
 #[test]
-fn a_wait_for_a_pipe_is_no_stall() {
+fn a_wait_for_a_pipe_is_not_a_stall() {
     if !can_trace("pipes") {
         return;
     }
@@ -129,7 +129,7 @@ fn calls_beside_read_and_write_are_timed() {
 }
 
 #[test]
-fn a_target_that_does_nothing_is_not_observed_and_never_quiet() {
+fn an_idle_target_is_not_observed_rather_than_quiet() {
     if !can_trace("an idle target") {
         return;
     }
@@ -146,7 +146,7 @@ fn a_target_that_does_nothing_is_not_observed_and_never_quiet() {
 /// A victim that syncs little, beside a neighbour that syncs much: the neighbour is named. Without the neighbour, it is
 /// not.
 #[test]
-fn who_fills_the_disk_is_named_and_nobody_is_where_nobody_does() {
+fn a_neighbour_that_fills_the_disk_is_named() {
     if !can_trace("a neighbour named") {
         return;
     }

@@ -65,7 +65,7 @@ fn create(dir: &Path) -> RecordingWriter {
 }
 
 #[test]
-fn all_that_fitted_is_kept_and_the_rest_is_a_gap() {
+fn a_full_disk_keeps_what_was_written_and_records_a_gap() {
     on_small_disk(|root| {
         let dir = root.join("rec");
         let mut writer = create(&dir);
@@ -91,7 +91,7 @@ fn all_that_fitted_is_kept_and_the_rest_is_a_gap() {
 }
 
 #[test]
-fn recording_goes_on_when_there_is_room_again() {
+fn recording_continues_when_there_is_space_again() {
     on_small_disk(|root| {
         let filler = root.join("filler");
         fs::write(&filler, vec![1; 600 << 10]).expect("written");
@@ -115,7 +115,7 @@ fn recording_goes_on_when_there_is_room_again() {
 }
 
 #[test]
-fn places_that_cannot_hold_a_recording_are_refused_in_words() {
+fn unusable_directories_are_refused_with_a_reason() {
     let place = tempfile::tempdir().expect("temporary directory");
     let refusal = |dir: &Path| RecordingWriter::create(dir, &Header::default()).expect_err("refused").to_string();
     let missing = refusal(&place.path().join("no/such/parent"));

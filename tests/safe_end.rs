@@ -39,7 +39,7 @@ fn recorded(out: &Path) -> Recording {
 
 /// S10: a run overrode `nohup`'s ignored SIGHUP, and an interrupted run was marked complete.
 #[test]
-fn s10_a_hangup_that_was_ignored_from_the_start_ends_nothing() {
+fn s10_an_ignored_hangup_does_not_end_a_run() {
     let _one = ONE.lock();
     let place = tempfile::tempdir().expect("a directory");
     let out = place.path().join("out");
@@ -62,7 +62,7 @@ fn s10_a_hangup_that_was_ignored_from_the_start_ends_nothing() {
 }
 
 #[test]
-fn s10_an_interrupted_run_says_so_in_recording_text_and_exit_status() {
+fn s10_an_interrupted_run_is_marked_in_recording_text_and_status() {
     let _one = ONE.lock();
     let place = tempfile::tempdir().expect("a directory");
     let out = place.path().join("out");

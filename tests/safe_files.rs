@@ -26,7 +26,7 @@ fn evil_journal(dir: &Path, victim: &Path) {
 
 /// S3: the directory was checked and its journals opened by path, so a loop that exchanged directories won the race.
 #[test]
-fn s3_no_journal_that_somebody_else_wrote_is_undone() {
+fn s3_a_journal_of_another_user_is_not_undone() {
     let yard = Yard::new();
     let state = yard.theirs().join("state");
     as_nobody(|| create_dir(&state).expect("made"));
@@ -63,7 +63,7 @@ fn s3_no_journal_that_somebody_else_wrote_is_undone() {
 }
 
 #[test]
-fn s3_a_state_directory_that_others_can_influence_is_not_used_at_all() {
+fn s3_a_state_directory_that_others_can_influence_is_not_used() {
     let yard = Yard::new();
     let state = yard.theirs().join("flatwater");
     // The directory belongs to root and is private, but another user owns its parent and may replace it.
@@ -78,7 +78,7 @@ fn s3_a_state_directory_that_others_can_influence_is_not_used_at_all() {
 
 /// S4: another user could put links into an empty directory of theirs while root used it for output.
 #[test]
-fn s4_output_never_goes_into_a_directory_of_somebody_else() {
+fn s4_output_never_goes_into_another_users_directory() {
     let yard = Yard::new();
     let (log, out) = (yard.path().join("vmstat.log"), yard.theirs().join("out"));
     log_file(&log);
@@ -109,7 +109,7 @@ fn s4_output_never_goes_into_a_directory_of_somebody_else() {
 
 /// S4: the owner of the parent moves and replaces a directory that root has made.
 #[test]
-fn s4_output_goes_where_it_began_whatever_stands_at_its_path() {
+fn s4_output_stays_in_the_opened_directory_after_a_swap() {
     let yard = Yard::new();
     let (log, out, away) = (yard.path().join("vmstat.log"), yard.theirs().join("out"), yard.theirs().join("away"));
     log_file(&log);
@@ -145,7 +145,10 @@ fn s4_output_goes_where_it_began_whatever_stands_at_its_path() {
             assert_eq!(metadata(&away).expect("there").uid(), 0);
             if swaps == 1 {
                 let names: Vec<_> = read_dir(&away).expect("listed").flatten().map(|entry| entry.file_name()).collect();
-                assert!(names.iter().any(|name| name == "header.json"), "all output is in the moved directory: {names:?}");
+                assert!(
+                    names.iter().any(|name| name == "header.json"),
+                    "all output is in the moved directory: {names:?}"
+                );
             }
         }
         let _ = std::fs::remove_dir_all(&out);
@@ -156,7 +159,7 @@ fn s4_output_goes_where_it_began_whatever_stands_at_its_path() {
 
 /// S4: the output directory is a symbolic link.
 #[test]
-fn s4_a_link_is_no_output_directory() {
+fn s4_a_link_is_not_an_output_directory() {
     let yard = Yard::new();
     let (log, mine, out) = (yard.path().join("vmstat.log"), yard.path().join("mine"), yard.theirs().join("out"));
     log_file(&log);
@@ -170,7 +173,7 @@ fn s4_a_link_is_no_output_directory() {
 
 /// S5: recordings contain names from private directories, arguments and slabinfo, and were readable by all users.
 #[test]
-fn s5_a_recording_is_its_owners_alone_unless_it_is_shared() {
+fn s5_a_recording_is_private_unless_shared() {
     let yard = Yard::new();
     let log = yard.path().join("vmstat.log");
     log_file(&log);

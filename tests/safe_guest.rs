@@ -63,7 +63,7 @@ fn children_peak_bytes(mut command: Command) -> (std::process::Output, u64) {
 
 /// S6: serial output without a newline was kept as one line: 2.7 GiB after 1.5 s.
 #[test]
-fn s6_a_guest_that_never_ends_its_line_does_not_take_the_hosts_memory() {
+fn s6_an_endless_line_of_a_guest_does_not_fill_the_hosts_memory() {
     let stage = Stage::new("head -c 1200000000 /dev/zero");
     let (ended, peak_bytes) = children_peak_bytes(stage.run());
     assert!(peak_bytes < 300 << 20, "{} MiB: {}", peak_bytes >> 20, text(&ended.stderr));
@@ -72,7 +72,7 @@ fn s6_a_guest_that_never_ends_its_line_does_not_take_the_hosts_memory() {
 
 /// S6: the console log grew without limit.
 #[test]
-fn s6_the_console_that_is_kept_is_bounded() {
+fn s6_the_console_log_is_bounded() {
     let stage = Stage::new(
         "for word in \"$@\"; do case $word in file:*) console=${word#file:};; esac; done\n\
          head -c 100000000 /dev/urandom | base64 > \"$console\"; echo panic >> \"$console\"; exit 1",
@@ -84,7 +84,7 @@ fn s6_the_console_that_is_kept_is_bounded() {
 
 /// S12: files for a guest are read into memory, so pipes (which may block) and devices (which may not end) are refused.
 #[test]
-fn s12_what_a_guest_is_given_is_a_regular_file() {
+fn s12_only_regular_files_are_given_to_a_guest() {
     let stage = Stage::new("exit 1");
     let pipe = stage.0.path().join("pipe");
     let made = Command::new("mkfifo").arg(&pipe).status().expect("mkfifo starts");
@@ -123,7 +123,7 @@ fn s6_qemu_runs_as_nobody_in_its_sandbox() {
 
 /// S11: without HOME, root used a kernel from a directory below /var/tmp that any user could create.
 #[test]
-fn s11_root_boots_no_kernel_from_where_anybody_could_have_put_it() {
+fn s11_root_boots_no_kernel_that_another_user_planted() {
     let planted = Path::new("/var/tmp/flatwater/kernels/linux-image-9.9/boot");
     assert!(!Path::new("/var/tmp/flatwater").exists(), "/var/tmp/flatwater already exists");
     let _yard = Yard::new();
@@ -140,7 +140,7 @@ fn s11_root_boots_no_kernel_from_where_anybody_could_have_put_it() {
 
 /// S15: `run --on vm` downloaded a kernel without asking.
 #[test]
-fn s15_a_kernel_is_fetched_only_when_asked() {
+fn s15_a_kernel_is_fetched_only_on_request() {
     let stage = Stage::new("exit 1");
     let (bin, theirs) = (stage.bin(), stage.0.theirs());
     for program in ["apt-get", "apt-cache"] {

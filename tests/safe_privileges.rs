@@ -52,8 +52,8 @@ fn threads_once(child: &Child, enough: impl Fn(&[(String, [u64; 3], bool)]) -> b
 
 /// S13: fails on 3c238a6, whose threads keep all capabilities of root.
 #[test]
-fn s13_every_thread_keeps_what_watching_takes_and_no_more() {
-    if !can_trace("s13_every_thread_keeps_what_watching_takes_and_no_more") {
+fn s13_every_thread_keeps_only_the_capabilities_for_watching() {
+    if !can_trace("s13_every_thread_keeps_only_the_capabilities_for_watching") {
         return;
     }
     let yard = Yard::new();
@@ -99,7 +99,7 @@ fn s13_every_thread_keeps_what_watching_takes_and_no_more() {
 
 /// S13: `run` also keeps the capabilities that restoring its setup needs, and restores it.
 #[test]
-fn s13_run_keeps_what_restoring_takes() {
+fn s13_run_keeps_the_capabilities_for_restoring() {
     let yard = Yard::new();
     let out = yard.path().join("out");
     let mut command = flatwater();
@@ -135,8 +135,8 @@ impl Drop for Daemon {
 /// S13: a daemon runs for months. Even without a unit that limits it, it keeps only the capabilities that attaching
 /// hooks again needs, and can attach them again.
 #[test]
-fn s13_the_daemon_keeps_what_attaching_anew_takes() {
-    if !can_trace("s13_the_daemon_keeps_what_attaching_anew_takes") {
+fn s13_the_daemon_keeps_the_capabilities_for_attaching() {
+    if !can_trace("s13_the_daemon_keeps_the_capabilities_for_attaching") {
         return;
     }
     let yard = Yard::new();
@@ -224,7 +224,7 @@ fn s13_a_command_runs_as_the_user_and_inherits_nothing() {
 }
 
 #[test]
-fn s13_who_cannot_be_anybody_is_told_so() {
+fn s13_an_impossible_user_is_refused() {
     let yard = Yard::new();
     let refused = |command: &mut Command| {
         let out = yard.path().join("refused");
@@ -243,7 +243,7 @@ fn s13_who_cannot_be_anybody_is_told_so() {
 
 /// S13: fails on 3c238a6, which stores the arguments unchanged.
 #[test]
-fn s13_secrets_among_the_arguments_are_neither_kept_nor_printed() {
+fn s13_secrets_in_arguments_are_neither_stored_nor_printed() {
     let yard = Yard::new();
     let (hidden, kept) = (yard.path().join("hidden"), yard.path().join("kept"));
     let command = [

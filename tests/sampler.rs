@@ -117,12 +117,16 @@ fn a_machine_of_two_nodes() {
     ] {
         assert_eq!(last(all, which, &entity, column), Some(value), "{which:?} {column}");
     }
-    assert_eq!(last(all, Table::Cgroup, &Entity::named("/jobs/feed"), "limit_bytes"), None, "`max` is null, not a number");
+    assert_eq!(
+        last(all, Table::Cgroup, &Entity::named("/jobs/feed"), "limit_bytes"),
+        None,
+        "`max` is null, not a number"
+    );
     assert_eq!(table(all, Table::Nodes).len(), 4, "one row per node and sample");
 }
 
 #[test]
-fn what_is_not_there_is_a_gap_with_a_remedy_and_no_rows() {
+fn a_missing_file_is_a_gap_with_a_remedy_and_no_rows() {
     let place = tempfile::tempdir().expect("temporary directory");
     let mut probe = Probe::open(&two_nodes(place.path()));
     probe.sample(1);
@@ -183,7 +187,7 @@ fn a_steady_sample_allocates_nothing() {
 }
 
 #[test]
-fn this_machine_as_the_procfs_crate_sees_it() {
+fn samples_match_the_procfs_crate() {
     let mut probe = Probe::open(&here());
     probe.sample(monotonic_ns());
     let all = probe.drain(&mut Spare::default()).series;

@@ -53,7 +53,7 @@ fn entries(dir: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_shared_knob_is_only_set_with_leave_and_restored_on_drop() {
+fn a_shared_knob_is_set_only_with_apply_and_restored_on_drop() {
     let _one = ONE.lock();
     let knob = Path::new("/proc/sys/vm/compaction_proactiveness");
     let held = || std::fs::read_to_string(knob).expect("a knob").trim().to_owned();
@@ -78,7 +78,7 @@ fn a_shared_knob_is_only_set_with_leave_and_restored_on_drop() {
 }
 
 #[test]
-fn it_steps_back_from_a_knob_that_somebody_else_changed() {
+fn a_knob_that_another_process_changed_is_not_restored() {
     let _one = ONE.lock();
     if !is_root() {
         return;
@@ -99,7 +99,7 @@ fn it_steps_back_from_a_knob_that_somebody_else_changed() {
 }
 
 #[test]
-fn a_volume_with_limits_is_made_used_and_gone() {
+fn a_volume_with_limits_is_created_used_and_removed() {
     let _one = ONE.lock();
     if !is_root() {
         return;
@@ -149,7 +149,7 @@ fn a_volume_with_limits_is_made_used_and_gone() {
 }
 
 #[test]
-fn an_impossible_setup_leaves_nothing_behind_and_says_what_to_do() {
+fn an_impossible_setup_leaves_nothing_and_names_the_remedy() {
     let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a directory");
     let (log, _) = listening();

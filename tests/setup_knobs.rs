@@ -56,7 +56,7 @@ fn held(files: &[(&'static Knob, PathBuf)]) -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn every_knob_of_the_machine_is_set_and_put_back() {
+fn every_knob_of_the_machine_is_set_and_restored() {
     if !is_root() {
         return;
     }
@@ -154,7 +154,7 @@ fn every_knob_of_a_volume_and_its_cgroup_is_in_force() {
 }
 
 #[test]
-fn what_the_kernel_rounds_is_not_taken_for_somebody_elses_change() {
+fn a_value_that_the_kernel_completes_is_not_a_foreign_change() {
     if !is_root() {
         return;
     }

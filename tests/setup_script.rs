@@ -82,7 +82,7 @@ fn a_full_disk_is_named_with_what_is_free_and_what_is_needed() {
 }
 
 #[test]
-fn without_a_network_it_says_how_to_bring_the_crates() {
+fn without_a_network_it_names_cargo_fetch() {
     let machine = Machine::new();
     machine.script("cargo", "exit 101");
     let text = machine.refusal("build");

@@ -64,7 +64,7 @@ fn a_better_fix_is_proven_with_status_0() {
 
 #[test]
 #[ignore = "make test-verify"]
-fn worse_and_not_proven_have_a_status_each() {
+fn worse_and_not_proven_have_their_own_statuses() {
     if !rustix::process::geteuid().is_root() {
         return skip(Need::Root, "verify", "not root");
     }

@@ -22,7 +22,10 @@ fn bulk(recording: &Recording) -> (u64, usize, f64, f64) {
     let delays: Vec<u64> =
         recording.calls.iter().map(|call| call.duration_ns).filter(|ns| *ns > 3_000_000_000).collect();
     let cpu = recording.table(Table::Cpu).expect("cpu").rows_of(&Entity::named("all")).expect("all");
-    assert!(cpu.last("iowait_ns").is_none(), "the model does not separate iowait from idle time, so it is missing, not 0");
+    assert!(
+        cpu.last("iowait_ns").is_none(),
+        "the model does not separate iowait from idle time, so it is missing, not 0"
+    );
     let busy = cpu.rise("user_ns").expect("user") + cpu.rise("system_ns").expect("system");
     (all.len(), delays.len(), delays.iter().max().copied().unwrap_or(0) as f64 / 1e9, busy as f64 / 1e9)
 }
@@ -115,7 +118,7 @@ fn dirty_node(mode: u64) -> Recording {
 }
 
 #[test]
-fn mode_3_writes_the_dirty_pages_that_zone_reclaim_meets_and_mode_1_leaves_them_to_others() {
+fn zone_reclaim_writes_dirty_pages_in_mode_3_but_not_in_mode_1() {
     let written = |recording: &Recording| {
         let vmstat = recording.table(Table::Vmstat).expect("vmstat").rows_of(&Entity::default()).expect("rows");
         vmstat.rise("nr_vmscan_write").expect("nr_vmscan_write")

@@ -44,7 +44,7 @@ fn disk_written_bytes(recording: &Recording) -> i64 {
 }
 
 #[test]
-fn a_cgroup_of_v1_fills_with_dirty_pages_until_its_reclaim_has_them_written() {
+fn a_v1_cgroup_fills_with_dirty_pages_until_reclaim_wakes_the_flusher() {
     let recording = run("linux-6.18", "1");
     // The global dirty limits, a tenth of 24 GiB, are not reached, and no page is old enough for the periodic flusher.
     let dirty = recording.table(Table::Vmstat).expect("vmstat").rows_of(&Entity::default()).expect("rows");
@@ -60,7 +60,7 @@ fn a_cgroup_of_v1_fills_with_dirty_pages_until_its_reclaim_has_them_written() {
 }
 
 #[test]
-fn a_cgroup_of_v2_has_dirty_limits_of_its_own() {
+fn a_v2_cgroup_has_its_own_dirty_limits() {
     let recording = run("linux-6.18", "2");
     let unclean = unclean_percent_max(&recording);
     assert!((10..=25).contains(&unclean), "dirty_ratio of the cgroup's memory is 20 %, not {unclean}");
@@ -101,7 +101,7 @@ fn memory_of_programs_is_charged_and_leaves_the_rest_to_files() {
 
 /// Memory of the cgroup's other processes is charged from the given instants on (`machine.cgroup_grows`).
 #[test]
-fn what_processes_hold_beside_the_workloads_is_charged_from_when_they_have_it() {
+fn memory_of_other_processes_is_charged_from_its_time_on() {
     let recording = run_text(
         "name = 'x'\nsentence = 'X.'\nduration = '3s'\nkernel = 'linux-6.18'\n[machine]\ncpus = 2\nnodes = ['2GiB']\n\
          disk = { write_bps = '1GB', latency = '50us' }\n[setup]\n'cgroup.memory_limit' = '64MiB'\n\

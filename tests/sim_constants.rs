@@ -36,7 +36,7 @@ fn few_constants_are_fitted_to_published_rows() {
 }
 
 #[test]
-fn the_command_lists_constants_with_where_they_come_from_and_runs_nothing() {
+fn the_command_lists_constants_with_their_sources_and_runs_nothing() {
     let directory = tempfile::tempdir().expect("a directory");
     let list = |scenario: &str, on: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
@@ -85,7 +85,7 @@ const REPRESENTATION: &[&str] = &[
 ];
 
 #[test]
-fn no_module_has_a_number_that_does_not_say_where_it_comes_from() {
+fn every_number_of_the_model_declares_its_source() {
     let mut files = Vec::new();
     let mut folders = vec![root().join("crates/sim/src")];
     while let Some(folder) = folders.pop() {

@@ -74,7 +74,7 @@ fn a_slow_device_stalls_the_writer_of_a_fast_one_until_limits_are_by_device() {
 
 /// A writer whose only slow call has not returned must not be reported as quiet.
 #[test]
-fn a_writer_that_is_held_when_the_run_ends_is_in_the_recording() {
+fn a_writer_throttled_at_the_end_of_the_run_is_recorded() {
     let recording = run_for("30s", "linux-2.6.23", "");
     let hung: Vec<_> = recording.calls.iter().filter(|call| call.still_under_way).collect();
     let [call] = hung[..] else { panic!("not one call under way: {hung:?}") };
@@ -88,7 +88,7 @@ fn a_writer_that_is_held_when_the_run_ends_is_in_the_recording() {
 }
 
 #[test]
-fn a_devices_most_of_the_limit_keeps_the_dirty_pages_low_that_wait_for_it() {
+fn max_ratio_bounds_the_dirty_pages_of_a_device() {
     // In the first 9 s only the stick is written. Without max_ratio it gets nearly the whole dirty limit.
     let dirty = |stick: &str| {
         let recording = run("linux-6.12", stick);
@@ -137,7 +137,7 @@ fn read_beside_a_writer(kernel: &str, setup: &str) -> f64 {
 }
 
 #[test]
-fn from_5_0_on_a_writer_leaves_a_reader_its_disk_unasked() {
+fn from_5_0_on_writeback_beside_a_reader_is_throttled_by_default() {
     let off = "'queue.wbt_lat_usec' = 0";
     let (before, unasked, by_hand) = (
         read_beside_a_writer("linux-4.20", "'queue.scheduler' = 'deadline'"),
@@ -155,7 +155,7 @@ fn from_5_0_on_a_writer_leaves_a_reader_its_disk_unasked() {
 /// mm/swap_state.c: swap_backing_dev_info is never congested, so reclaim waits for a request instead of skipping the
 /// page and scanning on.
 #[test]
-fn who_pages_out_to_swap_waits_for_a_request() {
+fn reclaim_to_swap_waits_for_a_request() {
     for kernel in ["linux-2.6.20-x86_64", "linux-3.10", "linux-4.8"] {
         let recording = on_an_arm(
             kernel,
@@ -213,7 +213,7 @@ fn read_p99_ms(kernel: &str, scheduler: &str) -> u64 {
 /// nvme uses blk-mq since 3.19, and its writeback is throttled since 4.10: a read waits for a few writes, not for the
 /// whole queue.
 #[test]
-fn a_queue_without_a_scheduler_is_blk_mqs_before_5_0_too() {
+fn a_queue_without_a_scheduler_uses_blk_mq_before_5_0() {
     let [plain, throttled] =
         [("linux-4.9", "none"), ("linux-4.18", "none")].map(|(kernel, name)| read_p99_ms(kernel, name));
     assert!(plain > 200 && throttled < 40, "4.9: {plain} ms, 4.18: {throttled} ms");

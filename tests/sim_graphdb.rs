@@ -69,7 +69,7 @@ fn a_mapped_database_scans_millions_and_frees_nothing_once_zone_reclaim_is_on() 
 }
 
 #[test]
-fn without_zone_reclaim_nobody_scans() {
+fn without_zone_reclaim_nothing_is_scanned() {
     let without = run(300, Ablations { zone_reclaim: false, ..Ablations::default() });
     assert!(rise(&without, "pgscan_direct", 300, 390) < 1000.0);
     let longest = longest_s(slow(&without, 300, 390));

@@ -86,7 +86,7 @@ fn longest_at(recording: &Recording, frames: &[&str]) -> (f64, usize) {
 }
 
 #[test]
-fn the_lock_stands_before_cache_grow_in_cache_alloc_refill_as_in_the_published_trace() {
+fn the_list_lock_delays_cache_alloc_refill_as_in_the_published_trace() {
     // mm/slab.c, 2.6.32: cache_alloc_refill() takes its node's list lock before cache_grow(). If cache_grow() fails,
     // ____cache_alloc_node() takes the same lock, and fallback_alloc() that of another node.
     let (recording, _) = plain("journal-2.6.32");
@@ -175,13 +175,13 @@ fn explain_tells_the_readers_lock_from_reclaim_by_the_writer() {
 }
 
 #[test]
-fn ahead_of_the_writer_it_stays_flat() {
+fn latency_with_the_precursor_stays_flat() {
     flat_for(1200);
 }
 
 #[test]
 #[ignore = "ten simulated hours; part of `make test-long`"]
-fn ahead_of_the_writer_it_stays_flat_for_ten_hours() {
+fn latency_with_the_precursor_stays_flat_for_ten_hours() {
     flat_for(36_000);
 }
 

@@ -62,7 +62,7 @@ fn asking_the_shrinkers_for_less_helps_a_little() {
 
 #[test]
 #[ignore = "make test-model"]
-fn with_the_leak_memory_is_used_up_by_pages_of_no_file() {
+fn the_leak_fills_memory_with_pages_of_no_file() {
     let leak = held(&run("maildir-pae-leak", None, Ablations::default()));
     assert!(leak.free < 0.5, "published 0.05 GB: {leak:?}");
 }

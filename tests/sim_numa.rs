@@ -40,7 +40,7 @@ fn inodes(recording: &Recording) -> (i64, i64) {
 }
 
 #[test]
-fn with_zone_reclaim_the_stream_reclaims_at_home_and_only_a_boost_wakes_kswapd() {
+fn with_zone_reclaim_the_stream_reclaims_on_its_node_and_only_a_boost_wakes_kswapd() {
     let spilt = run("numa-spill", 16, &[]);
     // A guest without huge pages. khugepaged would raise min_free_kbytes elevenfold, and free pages of both migrate
     // types would remain at the low watermark.
@@ -60,7 +60,7 @@ fn with_zone_reclaim_the_stream_reclaims_at_home_and_only_a_boost_wakes_kswapd()
 
 /// mm/vmscan.c: lru_gen_shrink_node(), since 6.3: "if (!sc->may_writepage || !sc->may_unmap) goto done".
 #[test]
-fn generations_reclaim_at_home_only_for_who_may_write_and_unmap() {
+fn mglru_reclaims_on_a_node_only_with_write_and_unmap() {
     let counts = |kernel: &str, mode: &str| {
         let kept = run_on(
             Some(kernel),
@@ -84,7 +84,10 @@ fn generations_reclaim_at_home_only_for_who_may_write_and_unmap() {
 fn kswapd_balances_a_node_as_a_whole() {
     let spilt = run("numa-spill", 16, &[]);
     let (wakes, stolen) = (rise(&spilt, "pageoutrun"), rise(&spilt, "pgsteal_kswapd"));
-    assert!(wakes > 10 && stolen > 50 * wakes, "{stolen} pages in {wakes} rounds: each to the high watermark or beyond");
+    assert!(
+        wakes > 10 && stolen > 50 * wakes,
+        "{stolen} pages in {wakes} rounds: each to the high watermark or beyond"
+    );
     assert_eq!(rise(&spilt, "allocstall"), 0);
 }
 
@@ -124,7 +127,7 @@ fn a_set_up_ends_though_the_log_block_is_written_while_its_writer_works() {
 
 /// Memory that a guest's recorder allocates is taken from the page cache, and returned when it is freed.
 #[test]
-fn what_other_processes_take_the_page_cache_is_without() {
+fn memory_of_other_processes_is_missing_in_the_page_cache() {
     let cached = |grows: &str| {
         let mut scenario = Scenario::load("bulk-slow-disk").expect("built in");
         for assignment in ["duration=40s", grows].into_iter().filter(|text| !text.is_empty()) {

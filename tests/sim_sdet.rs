@@ -86,7 +86,7 @@ fn on_2_2_3_buffers_fill_memory_and_the_work_waits_for_the_disk() {
 
 #[test]
 #[ignore = "make test-model"]
-fn with_either_mend_and_without_orphaning_they_settle() {
+fn memory_settles_with_either_fix_and_without_orphaning() {
     for (name, orphaning) in [("sdet-2.2.5", true), ("sdet-2.2.3-proposed", true), ("sdet-2.2.3", false)] {
         let came = come(name, orphaning, 300);
         let (middle, late) = (came.stretch(150, 200), came.stretch(250, 299));

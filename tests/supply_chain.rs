@@ -40,7 +40,7 @@ fn linked() -> BTreeSet<String> {
 
 /// A reader of recordings has few dependencies, none of them a kernel tracer or a command line parser.
 #[test]
-fn the_recording_alone_needs_few_crates_and_no_compiler_of_c_for_kernels() {
+fn the_recording_crate_needs_few_crates_and_no_bpf_compiler() {
     const CRATES_MAX: usize = 60;
     let tree = ["tree", "--locked", "--offline", "-e", "normal,build", "--prefix", "none", "-p", "flatwater-recording"];
     let out = Command::new(env!("CARGO")).args(tree).current_dir(root()).output().expect("cargo runs");

@@ -278,7 +278,7 @@ fn with_more_time(seed: u64) -> u64 {
 }
 
 #[test]
-fn every_run_holds_and_explain_names_what_happened() {
+fn every_run_is_consistent_and_explain_names_its_causes() {
     let (mut stalls, mut right, mut told, mut agreed) = (0u64, 0u64, 0u64, 0u64);
     // Seeds with a stall whose cause was reported wrongly.
     let mut wrong = std::collections::BTreeSet::new();
@@ -349,7 +349,7 @@ fn developers(seed: u64) -> Scenario {
 }
 
 #[test]
-fn the_old_kernels_account_for_every_frame_too() {
+fn runs_on_2_2_kernels_advance_and_are_deterministic() {
     for seed in seeds() {
         let run = || sim::run(&developers(seed)).unwrap_or_else(|error| panic!("{error}; {}", replay(seed)));
         let (recording, truth) = run();

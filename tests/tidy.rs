@@ -269,7 +269,7 @@ fn every_scenario_file_is_built_in() {
 }
 
 #[test]
-fn every_file_opens_by_saying_what_it_is() {
+fn every_file_begins_with_a_doc_comment() {
     let files = ["crates", "precursor/src", "tests", "bench"].into_iter().flat_map(rust_files);
     let silent = files.filter(|path| !text(path).starts_with("//!"));
     let breaches: Vec<String> = silent.map(|path| shown(&path)).collect();

@@ -132,7 +132,7 @@ fn busy_neighbours_are_the_run_queue() {
 }
 
 #[test]
-fn a_page_fault_that_reads_is_seen_with_its_file() {
+fn page_faults_that_read_are_timed() {
     let _alone = alone();
     let scratch = Scratch::new("foreign-fault");
     let file = scratch.path().join("mapped");
@@ -160,7 +160,7 @@ fn a_page_fault_that_reads_is_seen_with_its_file() {
 
 /// The kernel does not report the end of a fault. User code that runs after it, through interrupts, must not count.
 #[test]
-fn the_time_of_user_code_after_a_fault_is_no_part_of_it() {
+fn user_time_after_a_fault_is_not_part_of_the_fault() {
     let _alone = alone();
     let mut victim = Neighbour::start(&Task::Spin, TIME / 2);
     let targets = Targets { pids: vec![victim.pid()], cgroup: None, faults: true };
@@ -208,7 +208,7 @@ fn processes_that_join_a_group_are_followed() {
 }
 
 #[test]
-fn what_the_hooks_cost_is_measured() {
+fn the_cost_of_the_hooks_is_measured() {
     let _alone = alone();
     match measure_hook_cost() {
         Ok(cost) => {
@@ -283,7 +283,7 @@ fn not_returned(recording: &Recording, file: &str) -> f64 {
 /// One writer blocks on a frozen file system before the recording starts, another one later; neither returns. Repeated
 /// with each kind of hook.
 #[test]
-fn a_call_that_does_not_return_is_no_quiet() {
+fn a_call_that_does_not_return_is_recorded() {
     let test = "calls that have not returned";
     let _alone = alone();
     if measure_hook_cost().is_err() {
@@ -355,7 +355,7 @@ fn completed_reads(device: &str) -> u64 {
 /// The recording's file system is frozen while another device completes twice as many requests as the kernel's buffer
 /// holds. No request is lost.
 #[test]
-fn what_the_hooks_tell_while_the_recordings_own_disk_stands_still_is_not_lost() {
+fn events_are_not_lost_while_the_recordings_disk_is_frozen() {
     let test = "a recording's own disk stands still";
     let _alone = alone();
     if measure_hook_cost().is_err() {
@@ -400,7 +400,7 @@ fn what_the_hooks_tell_while_the_recordings_own_disk_stands_still_is_not_lost() 
 
 /// The OOM killer ends the program; the causes of its last calls are not the reason.
 #[test]
-fn a_program_that_is_killed_for_memory_is_said_to_have_been() {
+fn an_oom_kill_of_the_program_is_reported() {
     let test = "a killed program";
     let _alone = alone();
     let group = match MemoryGroup::new(24 << 20) {
@@ -461,7 +461,7 @@ fn a_call_that_failed_is_recorded_with_its_error() {
 /// A write to a device that does not complete it, because the loop device's file is on a frozen file system. A direct
 /// write is the writer's own request; that of a sync may be the flusher's.
 #[test]
-fn a_device_that_does_not_answer_is_named_with_what_it_was_given() {
+fn a_device_that_does_not_answer_is_named_with_its_request() {
     let test = "a device that does not answer";
     let _alone = alone();
     if !rustix::process::geteuid().is_root() {

@@ -135,7 +135,7 @@ fn busy_neighbours_are_the_run_queue() {
 }
 
 #[test]
-fn a_quota_is_the_quota() {
+fn a_cpu_quota_is_named() {
     let _alone = alone();
     let scratch = Scratch::new("own-quota");
     let (tracer, group) = match (tracer(), CpuGroup::new(5)) {
@@ -149,11 +149,7 @@ fn a_quota_is_the_quota() {
     let mut blame = victim::run(&tracer, &file, Turn::AppendMuch, Duration::ZERO, TIME / 2, THRESHOLD_NS);
     group.remove(me);
     if group.throttled_ns() < 200_000_000 {
-        return skip(
-            Need::Idle,
-            "own CPU quota",
-            "the machine is so busy that the group did not use up its quota",
-        );
+        return skip(Need::Idle, "own CPU quota", "the machine is so busy that the group did not use up its quota");
     }
     check(tracer, &mut blame, "own, CPU quota", Cause::CpuQuota);
 }

@@ -116,7 +116,7 @@ fn failed_run(scenario: &str, scratch: &Path, more: &[&str]) -> String {
 }
 
 #[test]
-fn a_kernel_of_garbage_is_refused_with_qemus_words() {
+fn a_garbage_kernel_is_refused_with_qemus_message() {
     if !has_qemu() {
         skip(Need::Qemu, "guest", "no qemu-system-x86_64 on the PATH");
         return;
@@ -181,7 +181,7 @@ fn a_panic_is_named_and_the_last_lines_of_the_console_are_shown() {
 }
 
 #[test]
-fn a_guest_that_runs_out_of_memory_says_so() {
+fn a_guest_that_runs_out_of_memory_is_reported() {
     if !can_boot() {
         return;
     }
@@ -193,7 +193,7 @@ fn a_guest_that_runs_out_of_memory_says_so() {
 }
 
 #[test]
-fn a_module_that_is_nowhere_is_named() {
+fn a_missing_module_is_named() {
     if !can_boot() {
         return;
     }
@@ -215,7 +215,7 @@ fn a_module_that_is_nowhere_is_named() {
 }
 
 #[test]
-fn a_guest_that_says_nothing_is_ended() {
+fn a_silent_guest_is_ended() {
     if !has_qemu() {
         skip(Need::Qemu, "guest", "no qemu-system-x86_64 on the PATH");
         return;
@@ -246,7 +246,7 @@ fn a_kernel_of_another_architecture_is_named_with_what_it_needs() {
 }
 
 #[test]
-fn no_qemu_and_no_kernel_are_said() {
+fn missing_qemu_and_missing_kernel_are_reported() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let kernel = scratch.path().join("kernel");
     fs::write(&kernel, b"any").expect("written");
@@ -269,7 +269,7 @@ fn no_qemu_and_no_kernel_are_said() {
 }
 
 #[test]
-fn a_killed_run_leaves_no_guest_and_the_next_start_clears_up() {
+fn a_killed_run_leaves_no_guest_and_the_next_run_cleans_up() {
     if !can_boot() {
         return;
     }

@@ -65,7 +65,7 @@ fn scratch() -> (tempfile::TempDir, PathBuf) {
 
 #[test]
 #[ignore = "boots two guests"]
-fn zone_reclaim_keeps_at_home_what_spills_without_it() {
+fn zone_reclaim_keeps_pages_on_their_node() {
     if !can_boot() {
         return;
     }

@@ -42,7 +42,7 @@ fn a_grid_names_the_choice_and_draws_it() {
 
 /// The writer's last call has not returned when the run ends, and it is the longest.
 #[test]
-fn a_call_that_has_not_returned_counts_as_long_as_it_has_lasted() {
+fn a_call_under_way_at_the_end_counts() {
     let directory = tempfile::tempdir().expect("a directory");
     let held = "name = 'held'\nsentence = 'A stick fills the dirty limit.'\nduration = '30s'\nkernel = 'linux-2.6.23'\n\
         [machine]\ncpus = 2\nnodes = ['1GiB']\ndisk = { write_bps = '60MB', seek = '8ms', file_system = 'ext2' }\n\
@@ -60,7 +60,7 @@ fn a_call_that_has_not_returned_counts_as_long_as_it_has_lasted() {
 }
 
 #[test]
-fn what_the_model_would_not_notice_is_refused() {
+fn settings_that_the_model_ignores_are_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     for (arguments, wanted) in [
         (["whatif", "journal-2.6.32", "--sweep", "kernel.numa_balancing=0..1"], "does not know kernel.numa_balancing"),
@@ -92,7 +92,7 @@ fn a_recording_gives_machine_settings_and_operations() {
 /// A copy of the warm machine continues as the machine itself would. The same setting gives the same figures alone and
 /// beside other settings.
 #[test]
-fn each_setting_goes_on_from_the_same_warm_machine() {
+fn each_setting_starts_from_the_same_warm_machine() {
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::write(directory.path().join("burst.toml"), SCENARIO).expect("written");
     let whatif = |warm: &str, goal: &str, values: &str| {

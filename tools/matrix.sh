@@ -87,7 +87,7 @@ places)
     statics
     # The steps but the first are made on ext4.
     if [ -n "${2:-}" ]; then export FLATWATER_PLACES_STEPS=$2 FLATWATER_PLACES_ON=ext4; fi
-    cargo test -p flatwater --test flatwater -- --ignored --nocapture matrix::file_systems_devices
+    cargo test -p flatwater --test flatwater -- --ignored --nocapture matrix::stalls_of_file_systems
     ;;
 run)
     statics

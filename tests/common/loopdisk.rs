@@ -8,7 +8,7 @@ use super::{Scratch, tool};
 /// A mounted loop device; unmounted, detached and deleted when dropped.
 pub struct LoopDisk {
     device: String,
-        /// Major and minor number, for example `7:3`.
+    /// Major and minor number, for example `7:3`.
     number: String,
     mount: PathBuf,
     mounted: bool,
@@ -16,13 +16,13 @@ pub struct LoopDisk {
 }
 
 impl LoopDisk {
-        /// Makes an ext4 of this size on a new loop device.
+    /// Makes an ext4 of this size on a new loop device.
     pub fn ext4(name: &str, mib: u64) -> Result<LoopDisk, String> {
-                // Lazy initialisation would write at any later time and disturb the measurement.
+        // Lazy initialisation would write at any later time and disturb the measurement.
         LoopDisk::made(name, mib, "mkfs.ext4", &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"])
     }
 
-        /// Makes a file system of this size with `mkfs` on a new loop device and mounts it.
+    /// Makes a file system of this size with `mkfs` on a new loop device and mounts it.
     pub fn made(name: &str, mib: u64, mkfs: &str, options: &[&str]) -> Result<LoopDisk, String> {
         let scratch = Scratch::new(name);
         let image = scratch.path().join("disk.img");
@@ -49,13 +49,13 @@ impl LoopDisk {
         Ok(disk)
     }
 
-        /// Resets the settings of the loop device. They outlive its file, and those of an earlier user would cause
-        /// stalls here.
+    /// Resets the settings of the loop device. They outlive its file, and those of an earlier user would cause
+    /// stalls here.
     fn as_new(&self) {
         for (knob, value) in [("strict_limit", "0"), ("max_ratio", "100"), ("min_ratio", "0")] {
             let _ = fs::write(format!("/sys/class/bdi/{}/{knob}", self.number), value);
         }
-                // A device that has no scheduler, or rejects the value, already has its defaults.
+        // A device that has no scheduler, or rejects the value, already has its defaults.
         for (knob, value) in [("scheduler", "none"), ("nr_requests", "128")] {
             let _ = self.queue(knob, value);
         }
@@ -65,7 +65,7 @@ impl LoopDisk {
         &self.mount
     }
 
-        /// Limits the dirty pages of this device, so that the kernel throttles its writers early.
+    /// Limits the dirty pages of this device, so that the kernel throttles its writers early.
     pub fn bound_dirty(&self, bytes: u64) -> Result<(), String> {
         for (knob, value) in [("strict_limit", "1".to_owned()), ("max_bytes", bytes.to_string())] {
             let path = format!("/sys/class/bdi/{}/{knob}", self.number);
@@ -74,18 +74,18 @@ impl LoopDisk {
         Ok(())
     }
 
-        /// Limits writes to the device; undone on drop.
+    /// Limits writes to the device; undone on drop.
     pub fn slow_writes(&self, bytes_per_s: u64) -> Result<(), String> {
         self.limit("write_bps", bytes_per_s)
     }
 
-        /// Limits `read_bps`, `write_bps`, `read_iops` or `write_iops` of the device; undone on drop.
+    /// Limits `read_bps`, `write_bps`, `read_iops` or `write_iops` of the device; undone on drop.
     pub fn limit(&self, what: &str, per_s: u64) -> Result<(), String> {
         let path = format!("/sys/fs/cgroup/blkio/blkio.throttle.{what}_device");
         fs::write(&path, format!("{} {per_s}", self.number)).map_err(|error| format!("{path}: {error}"))
     }
 
-        /// Changes a setting of the device's queue; undone on drop.
+    /// Changes a setting of the device's queue; undone on drop.
     pub fn queue(&self, knob: &str, value: &str) -> Result<(), String> {
         let path = format!("/sys/block/{}/queue/{knob}", self.device.trim_start_matches("/dev/"));
         fs::write(&path, value).map_err(|error| format!("{path} = {value}: {error}"))
@@ -94,8 +94,8 @@ impl LoopDisk {
 
 impl Drop for LoopDisk {
     fn drop(&mut self) {
-                // 0 removes the limit. With it, unmounting would be slow, and the next user of the device would inherit
-                // it.
+        // 0 removes the limit. With it, unmounting would be slow, and the next user of the device would inherit
+        // it.
         for what in ["read_bps", "write_bps", "read_iops", "write_iops"] {
             if !self.number.is_empty() {
                 let _ = self.limit(what, 0);
@@ -147,7 +147,7 @@ impl BareLoop {
         if behind.trim() == image { Ok(made) } else { Err(format!("{} is backed by {behind}", made.0)) }
     }
 
-        /// The device, for example `/dev/loop3`.
+    /// The device, for example `/dev/loop3`.
     pub fn path(&self) -> &str {
         &self.0
     }

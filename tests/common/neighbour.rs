@@ -14,17 +14,17 @@ const TASK: &str = "FLATWATER_NEIGHBOUR";
 /// The work of a neighbour.
 #[derive(Clone, Debug)]
 pub enum Task {
-        /// Streams dirty pages to a file in writes of 256 KiB; rewinds after 256 MiB.
+    /// Streams dirty pages to a file in writes of 256 KiB; rewinds after 256 MiB.
     Stream(PathBuf),
-        /// Repeatedly appends 4 KiB and calls fsync.
+    /// Repeatedly appends 4 KiB and calls fsync.
     Sync(PathBuf),
     /// Burns CPU.
     Spin,
     /// Appends 220 bytes every 200 us.
     Journal(PathBuf),
-        /// Appends 220 bytes and calls fdatasync, every 5 ms.
+    /// Appends 220 bytes and calls fdatasync, every 5 ms.
     SyncedJournal(PathBuf),
-        /// Drops a file from the page cache, maps it and reads a byte of each MiB, once.
+    /// Drops a file from the page cache, maps it and reads a byte of each MiB, once.
     MapRead(PathBuf),
 }
 
@@ -58,8 +58,8 @@ impl Task {
 pub struct Neighbour(Child);
 
 impl Neighbour {
-        /// Starts this binary's test `neighbour_process`. The process waits for `release`, so that it can be moved into
-        /// a group first.
+    /// Starts this binary's test `neighbour_process`. The process waits for `release`, so that it can be moved into
+    /// a group first.
     pub fn start(task: &Task, time: Duration) -> Neighbour {
         let (name, path) = task.words();
         let mut command = Command::new(std::env::current_exe().expect("our own binary"));
@@ -74,8 +74,8 @@ impl Neighbour {
             });
         }
         let child = command.spawn().expect("our own binary starts");
-                // If all pages of a full group are under writeback, the OOM killer chooses a victim: prefer this
-                // process.
+        // If all pages of a full group are under writeback, the OOM killer chooses a victim: prefer this
+        // process.
         let _ = std::fs::write(format!("/proc/{}/oom_score_adj", child.id()), "1000");
         Neighbour(child)
     }
@@ -117,7 +117,7 @@ pub fn run_if_asked() {
     std::io::stdin().read_line(&mut line).expect("the line that release() writes");
     let end = Instant::now() + Duration::from_millis(ms);
     perform(&task, end);
-        // Exit, so that this process does not run the other tests.
+    // Exit, so that this process does not run the other tests.
     std::process::exit(0);
 }
 

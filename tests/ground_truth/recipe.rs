@@ -174,7 +174,7 @@ pub const RECIPES: &[Recipe] = &[
 ];
 
 #[test]
-fn there_are_enough_kinds_and_no_two_alike() {
+fn recipes_are_unique_and_their_causes_exist() {
     let names: std::collections::BTreeSet<&str> = RECIPES.iter().map(|recipe| recipe.name).collect();
     assert_eq!(names.len(), RECIPES.len());
     assert!(names.len() >= 15);

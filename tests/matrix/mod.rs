@@ -138,7 +138,7 @@ fn level_0_without_its_hook_has_not_observed_anything() {
 }
 
 #[test]
-fn a_file_without_types_is_refused_with_the_command_that_makes_one() {
+fn a_file_without_btf_is_refused_with_the_command_that_makes_one() {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_flatwater"));
     let output = command.args(["check", "--btf", "/etc/passwd"]).output().expect("runs");
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -156,7 +156,7 @@ fn without_types(place: &Path, arguments: &[&str]) -> serde_json::Value {
 }
 
 #[test]
-fn a_kernel_without_types_of_its_own_is_traced_with_those_of_a_file() {
+fn a_kernel_without_btf_is_traced_with_btf_from_a_file() {
     let place = tempfile::tempdir().expect("a directory");
     let types = place.path().join("vmlinux.btf");
     let copied = fs::copy("/sys/kernel/btf/vmlinux", &types);
@@ -212,7 +212,7 @@ fn every_kernel_names_the_same_stalls() {
 /// commas), FLATWATER_PLACES_STEPS the steps of places.sh (separated by spaces).
 #[test]
 #[ignore = "boots three guests"]
-fn file_systems_devices_and_pods_name_their_stalls() {
+fn stalls_of_file_systems_devices_and_pods_are_named() {
     let name = std::env::var("FLATWATER_PLACES").unwrap_or_else(|_| "6.12".to_owned());
     let file_systems = std::env::var("FLATWATER_PLACES_ON").unwrap_or_else(|_| "xfs,btrfs,ext4".to_owned());
     let there = kernels();

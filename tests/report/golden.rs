@@ -27,7 +27,7 @@ fn text_of_a_full_cgroup() {
 }
 
 #[test]
-fn text_of_who_waited_and_who_made_them_wait() {
+fn text_of_victims_and_aggressors() {
     let recording = fixture::chains::who_waited();
     let explained = flatwater_explain::explain(&recording);
     let text = report::render("text", &recording, &explained, &Options::default()).expect("text");
@@ -144,7 +144,7 @@ fn csv_of_every_table_is_rectangular() {
 }
 
 #[test]
-fn what_cannot_be_printed_says_what_can() {
+fn unsupported_formats_name_the_supported_ones() {
     let recording = fixture::imported();
     let refuse = |format: &str, options: &Options| {
         report::render(format, &recording, &explanation(&recording), options).expect_err("refused").to_string()

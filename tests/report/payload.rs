@@ -85,7 +85,7 @@ fn every_line_is_as_long_as_its_time_axis() {
 
 /// The page of a log has charts of the log's counters and the tasks that it lists, and no empty sections.
 #[test]
-fn an_imported_log_shows_only_what_it_holds() {
+fn the_page_of_a_log_has_no_empty_sections() {
     let mut log = fixture::imported();
     let payload = html::payload(&log, &explanation(&log));
     assert!(!payload.charts.is_empty() && payload.charts.iter().all(|chart| chart.missing.is_none()));
@@ -109,7 +109,7 @@ fn an_imported_log_shows_only_what_it_holds() {
 }
 
 #[test]
-fn the_hours_page_is_small_and_says_what_it_leaves_out() {
+fn the_page_of_one_hour_is_small_and_counts_omitted_calls() {
     let recording = fixture::one_hour();
     let payload = html::payload(&recording, &explanation(&recording));
     assert_eq!(payload.calls.total, 12_000);

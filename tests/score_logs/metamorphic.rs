@@ -267,7 +267,7 @@ pub fn as_floors(trials: &[Trial<'_>]) -> String {
 }
 
 #[test]
-fn a_lost_answer_is_told_by_its_change() {
+fn fates_are_counted_and_compared_with_floors() {
     let tally = |kept: u32| Tally { applied: 3, kept, ..Tally::default() };
     assert!(tally(3).row().contains("3 (100.0 %)"));
     let mut counted = Tally::default();

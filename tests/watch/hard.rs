@@ -106,7 +106,7 @@ fn a_thousand_recordings_leave_memory_and_the_quota_as_they_were() {
 }
 
 #[test]
-fn whoever_never_reads_takes_nothing_from_those_who_do() {
+fn scrapers_that_never_read_do_not_block_others() {
     if !can_trace("a scraper that never reads") {
         return;
     }

@@ -126,7 +126,7 @@ fn stall(disk: &LoopDisk) {
 }
 
 #[test]
-fn a_stall_of_others_seals_a_recording_that_begins_before_it() {
+fn a_stall_seals_a_recording_that_begins_before_it() {
     if !can_trace("a stall that the daemon sees") {
         return;
     }
@@ -166,7 +166,7 @@ fn a_stall_of_others_seals_a_recording_that_begins_before_it() {
 }
 
 #[test]
-fn a_dump_is_a_recording_of_the_last_seconds_also_when_nothing_is_wrong() {
+fn a_dump_records_the_last_seconds_without_a_trigger() {
     if !can_trace("a dump") {
         return;
     }
@@ -197,7 +197,7 @@ fn a_dump_is_a_recording_of_the_last_seconds_also_when_nothing_is_wrong() {
 }
 
 #[test]
-fn what_is_wrong_with_a_configuration_is_said_and_the_old_one_stays() {
+fn a_wrong_configuration_is_reported_and_the_old_one_kept() {
     let _alone = alone();
     let place = Scratch::new("watch-wrong");
     let path = place.path().join("watch.toml");

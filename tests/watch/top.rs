@@ -64,7 +64,7 @@ fn has_tmux(test: &str) -> bool {
 }
 
 #[test]
-fn who_waits_is_on_the_screen_and_the_keys_work() {
+fn the_screen_shows_stalls_and_the_keys_work() {
     if !has_tmux("top on a screen") || !can_trace("top on a screen") {
         return;
     }
@@ -122,7 +122,7 @@ fn who_waits_is_on_the_screen_and_the_keys_work() {
 }
 
 #[test]
-fn without_a_daemon_it_stands_alone_and_without_a_terminal_it_says_so() {
+fn top_runs_without_a_daemon_but_not_without_a_terminal() {
     let output = Command::new(env!("CARGO_BIN_EXE_flatwater"))
         .args(["top", "--socket", "/nonexistent/watch.sock"])
         .stdin(Stdio::null())
