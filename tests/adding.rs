@@ -74,7 +74,7 @@ fn every_line_that_the_page_shows_as_present_is_present() {
     }
 }
 
-/// The folder of cause specs has no dependencies, so a copy of it compiles alone.
+/// The folder of cause specs has no dependencies, so its copy compiles alone.
 #[test]
 fn the_pages_cause_compiles_and_has_its_bracket() {
     let folder = tempfile::tempdir().expect("a folder");

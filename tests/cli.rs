@@ -14,7 +14,7 @@ fn flatwater(arguments: &[&str], directory: &Path) -> Output {
         .current_dir(directory)
         .stdin(Stdio::null())
         .output()
-        .expect("the command starts")
+        .expect("the command runs")
 }
 
 fn told(output: &Output) -> String {
@@ -137,7 +137,7 @@ fn a_killed_run_leaves_a_readable_recording() {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .expect("the command starts");
+            .expect("the command runs");
         let latency = directory.path().join("rec/latency.frames");
         let patience = Instant::now() + Duration::from_secs(60);
         while !latency.exists() && Instant::now() < patience {
@@ -175,7 +175,7 @@ fn an_interrupt_ends_a_run_with_its_summary() {
             Ok(())
         });
     }
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts");
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
     let began = Instant::now();
     let patience = Instant::now() + Duration::from_secs(60);
     while !directory.path().join("rec/latency.frames").exists() && Instant::now() < patience {
@@ -207,10 +207,10 @@ fn as_nobody(arguments: &[&str], directory: &Path) -> Option<Output> {
 /// directory.
 fn nobodys() -> tempfile::TempDir {
     let directory = empty();
-    std::fs::copy(env!("CARGO_BIN_EXE_flatwater"), directory.path().join("flatwater")).expect("copied");
+    std::fs::copy(env!("CARGO_BIN_EXE_flatwater"), directory.path().join("flatwater")).expect("copy");
     for path in [directory.path().to_owned(), directory.path().join("flatwater")] {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-        std::fs::set_permissions(path, mode).expect("ours to change");
+        std::fs::set_permissions(path, mode).expect("chmod");
     }
     directory
 }
@@ -224,7 +224,7 @@ fn without_root_a_run_measures_and_reports_what_is_missing() {
     let top = text.split("write()").next().unwrap_or_default();
     assert!(top.contains("ran without kernel tracing") && top.contains("run as root"), "{text}");
     let recording = flatwater_recording::read(&directory.path().join("rec")).expect("a recording");
-    let counted = recording.table(flatwater_recording::Table::Workload).expect("what the threads waited for");
+    let counted = recording.table(flatwater_recording::Table::Workload).expect("a table of the threads");
     assert!(counted.by_entity().any(|(_, rows)| rows.rise("cpu_ns").is_some_and(|ns| ns > 0)), "{counted:?}");
 }
 
@@ -238,7 +238,7 @@ fn without_root_a_command_is_recorded_from_counters() {
     assert!(told(&output).contains("not-observed"), "{}", told(&output));
     assert!(told(&output).contains("no call of the target is timed"), "{}", told(&output));
     let recording = flatwater_recording::read(&directory.path().join("rec")).expect("a recording");
-    let counted = recording.table(flatwater_recording::Table::Workload).expect("what the command waited for");
+    let counted = recording.table(flatwater_recording::Table::Workload).expect("a table of the command");
     assert!(counted.entities().iter().any(|entity| entity.name.starts_with("sh(")), "{:?}", counted.entities());
     assert!(recording.table(flatwater_recording::Table::Vmstat).is_some());
 }
@@ -260,7 +260,7 @@ fn after_a_second_signal_the_recording_can_be_explained() {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .expect("the command starts");
+        .expect("the command runs");
     let patience = Instant::now() + Duration::from_secs(60);
     while !directory.path().join("rec/latency.frames").exists() && Instant::now() < patience {
         sleep(Duration::from_millis(50));

@@ -33,7 +33,7 @@ impl Daemon {
             store.display(),
             socket.display()
         );
-        std::fs::write(yard.path().join("watch.toml"), config).expect("written");
+        std::fs::write(yard.path().join("watch.toml"), config).expect("write");
         let log = std::fs::File::create(yard.path().join("log")).expect("a log");
         let mut command = flatwater();
         command.arg("watch").arg("-c").arg(yard.path().join("watch.toml")).stdout(Stdio::null()).stderr(log);

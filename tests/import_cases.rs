@@ -124,7 +124,7 @@ fn zones_and_writers() {
     assert!(outcome.contains("delay_ns_max: 14968000000") && outcome.contains("pid: 6582"), "{outcome}");
 }
 
-/// For each table, the cause of the first finding, and words of its evidence.
+/// For each table, the cause of the first finding, and words in the evidence.
 #[test]
 fn each_table_alone_leads_to_its_cause() {
     let Some(folder) = cases() else { return };

@@ -46,8 +46,8 @@ fn a_killed_run_loses_at_most_its_last_seconds() {
             std::thread::sleep(Duration::from_millis(20));
         }
         std::thread::sleep(Duration::from_millis(random.next_u64() % 3_000));
-        child.kill().expect("killed");
-        child.wait().expect("waited for");
+        child.kill().expect("kill");
+        child.wait().expect("wait");
         let recording = read(&out).expect("a recording");
         let writes = recording.latency.iter().filter(|bucket| bucket.op == OpKind::Write);
         let recorded: u64 = writes.map(|bucket| bucket.from_start.count()).sum();

@@ -33,19 +33,19 @@ fn samples(number: u64) -> Series {
 #[test]
 fn child_writes_until_it_is_killed() {
     let Some(dir) = std::env::var_os(CHILD) else { return };
-    let mut writer = RecordingWriter::create(Path::new(&dir), &Header::default()).expect("created");
+    let mut writer = RecordingWriter::create(Path::new(&dir), &Header::default()).expect("create");
     for round in 0..800_u64 {
-        writer.append_calls(&[call(round)]).expect("appended");
-        writer.append_series(&samples(round)).expect("appended");
+        writer.append_calls(&[call(round)]).expect("append");
+        writer.append_series(&samples(round)).expect("append");
         writer.flush_now();
         println!("flushed {round}");
         if round % 200 == 199 {
-            writer.header(&Header { seed: round, ..Header::default() }).expect("written");
+            writer.header(&Header { seed: round, ..Header::default() }).expect("write");
         }
     }
     // Half of the kills aim at the seal.
     println!("sealing");
-    let finished = writer.finish(&Header { complete: true, ..Header::default() }).expect("finished");
+    let finished = writer.finish(&Header { complete: true, ..Header::default() }).expect("finish");
     assert!(finished.sealed, "{finished:?}");
 }
 
@@ -71,14 +71,14 @@ fn a_killed_writer_keeps_all_flushed_rows() {
             .env(CHILD, &dir)
             .stdout(Stdio::piped())
             .spawn()
-            .expect("spawned");
-        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok);
+            .expect("spawn");
+        let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
         // Kill odd rounds while they seal, even ones while they write.
         let until = if kill % 2 == 0 { format!("flushed {}", random.next_u64() % 700) } else { "sealing".to_owned() };
         assert!(lines.any(|line| line == until), "the child ended before '{until}'");
         std::thread::sleep(Duration::from_micros(random.next_u64() % 12_000));
-        child.kill().expect("killed");
-        child.wait().expect("waited for");
+        child.kill().expect("kill");
+        child.wait().expect("wait");
         let said: Vec<String> = lines.collect();
         let last =
             said.iter().rev().chain([&until]).find_map(|line| line.strip_prefix("flushed ")?.parse::<usize>().ok());
@@ -102,7 +102,7 @@ fn a_killed_writer_keeps_all_flushed_rows() {
         }
         let damage: Vec<&Gap> = recording.gaps.iter().filter(|gap| gap.what.contains("table")).collect();
         assert!(damage.is_empty(), "kill {kill}: {damage:?}");
-        fs::remove_dir_all(&dir).expect("removed");
+        fs::remove_dir_all(&dir).expect("remove");
     }
     assert!(
         unfinished > 0 && finished > 0,

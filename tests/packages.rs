@@ -38,7 +38,7 @@ fn the_unit_is_valid_and_its_sandbox_is_tight() {
     let shipped = text("packaging/systemd/flatwater-watch.service");
     let ours = shipped.replace("/usr/bin/flatwater", env!("CARGO_BIN_EXE_flatwater"));
     assert_ne!(shipped, ours);
-    fs::write(&unit, ours).expect("written");
+    fs::write(&unit, ours).expect("write");
     let verified = run(Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&unit));
     let of_ours: Vec<&str> = verified.lines().filter(|line| line.contains("flatwater")).collect();
     assert!(of_ours.is_empty(), "{verified}");
@@ -73,11 +73,12 @@ fn a_pod_has_the_capabilities_of_the_unit() {
         assert!(before.into_iter().any(|above| above.trim_start().starts_with('#')), "without a reason: {line}");
     }
     // The daemon accepts the configuration in the manifest.
-    let config = manifest.split("  watch.toml: |\n").nth(1).expect("a configuration").split("---").next().expect("it");
+    let config =
+        manifest.split("  watch.toml: |\n").nth(1).expect("a configuration").split("---").next().expect("its end");
     let config: String = config.lines().map(|line| line.trim_start().to_owned() + "\n").collect();
     let place = tempfile::tempdir().expect("a directory");
     let file = place.path().join("watch.toml");
-    fs::write(&file, config).expect("written");
+    fs::write(&file, config).expect("write");
     run(Command::new(env!("CARGO_BIN_EXE_flatwater")).args(["watch", "--check", "-c"]).arg(&file));
 }
 
@@ -121,7 +122,7 @@ impl Root {
     /// Copies a file into the root, and returns its path there.
     fn bring(&self, file: &Path) -> String {
         let name = file.file_name().expect("a name").to_string_lossy().into_owned();
-        fs::copy(file, self.path.join("tmp").join(&name)).expect("copied");
+        fs::copy(file, self.path.join("tmp").join(&name)).expect("copy");
         format!("/tmp/{name}")
     }
 }
@@ -177,11 +178,11 @@ fn a_deb_is_installed_started_upgraded_removed_and_purged() {
     starts(&root);
     // An upgrade keeps the administrator's changes and the recordings.
     let config = root.path.join("etc/flatwater/watch.toml");
-    fs::write(&config, "threshold = \"7ms\"\n").expect("changed");
-    fs::create_dir_all(root.path.join("var/lib/flatwater/recordings/kept")).expect("made");
+    fs::write(&config, "threshold = \"7ms\"\n").expect("change");
+    fs::create_dir_all(root.path.join("var/lib/flatwater/recordings/kept")).expect("create");
     root.inside(&["dpkg", "-i", "--force-confold", &root.bring(&new)]);
     assert!(root.inside(&["dpkg-query", "-W", "-f", "${Version}", "flatwater"]).contains("0.2.1"));
-    assert_eq!(fs::read_to_string(&config).expect("there"), "threshold = \"7ms\"\n");
+    assert_eq!(fs::read_to_string(&config).expect("readable"), "threshold = \"7ms\"\n");
     starts(&root);
     root.inside(&["dpkg", "--remove", "flatwater"]);
     assert!(!root.has("usr/bin/flatwater") && root.has("etc/flatwater/watch.toml"));
@@ -210,7 +211,7 @@ fn an_rpm_is_installed_upgraded_and_erased() {
     let new = packages(out.path(), "0.2.1", "rpm");
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let root = place.path().join("root");
-    fs::create_dir(&root).expect("made");
+    fs::create_dir(&root).expect("create");
     let rpm = |words: &[&str]| run(Command::new("rpm").arg("--root").arg(&root).args(words));
     // The root is empty: without a C library and a shell, dependencies and scripts (which only call systemd) must be
     // skipped.
@@ -222,10 +223,10 @@ fn an_rpm_is_installed_upgraded_and_erased() {
     assert!(rpm(&["-qR", "flatwater"]).contains("libc.so.6(GLIBC_"));
     assert!(rpm(&["-V", bare[0], "flatwater"]).trim().is_empty(), "no file differs from the package");
     let config = root.join("etc/flatwater/watch.toml");
-    fs::write(&config, "threshold = \"7ms\"\n").expect("changed");
+    fs::write(&config, "threshold = \"7ms\"\n").expect("change");
     rpm(&["-U", bare[0], bare[1], &new.display().to_string()]);
     assert!(rpm(&["-q", "flatwater"]).contains("0.2.1"));
-    assert_eq!(fs::read_to_string(&config).expect("there"), "threshold = \"7ms\"\n");
+    assert_eq!(fs::read_to_string(&config).expect("readable"), "threshold = \"7ms\"\n");
     rpm(&["-e", bare[0], bare[1], "flatwater"]);
     assert!(!root.join("usr/bin/flatwater").exists() && !config.exists());
     assert!(root.join("etc/flatwater/watch.toml.rpmsave").exists(), "the administrator's configuration is kept");
@@ -240,12 +241,12 @@ fn an_image_is_complete_reproducible_and_its_command_runs() {
     let out = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let image = packages(out.path(), "0.2.0", "oci");
     let again = packages(&out.path().join("again"), "0.2.0", "oci");
-    assert!(fs::read(&image).expect("there") == fs::read(&again).expect("there"), "the image is reproducible");
+    assert!(fs::read(&image).expect("readable") == fs::read(&again).expect("readable"), "the image is reproducible");
     let layout = out.path().join("layout");
-    fs::create_dir(&layout).expect("made");
+    fs::create_dir(&layout).expect("create");
     run(Command::new("tar").arg("-xf").arg(&image).arg("-C").arg(&layout));
     let json = |path: &Path| -> serde_json::Value {
-        serde_json::from_str(&fs::read_to_string(path).expect("there")).expect("JSON")
+        serde_json::from_str(&fs::read_to_string(path).expect("readable")).expect("JSON")
     };
     assert_eq!(json(&layout.join("oci-layout"))["imageLayoutVersion"], "1.0.0");
     let blob = |digest: &serde_json::Value| -> PathBuf {
@@ -258,7 +259,7 @@ fn an_image_is_complete_reproducible_and_its_command_runs() {
     let config = json(&blob(&manifest["config"]["digest"]));
     assert_eq!(config["config"]["Entrypoint"][0], "/usr/bin/flatwater");
     let root = out.path().join("root");
-    fs::create_dir(&root).expect("made");
+    fs::create_dir(&root).expect("create");
     let layer = blob(&manifest["layers"][0]["digest"]);
     run(Command::new("tar").arg("-xzf").arg(&layer).arg("-C").arg(&root));
     // Running it shows that the image has all libraries.

@@ -1,4 +1,4 @@
-//! Replays the fuzz corpus and random mutations of it. No input may panic.
+//! Replays the fuzz corpus, unchanged and randomly mutated. No input may panic.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ fn the_corpus_of_logs() {
     }
 }
 
-/// Writes a seed for each importer: its number, then the smallest of its golden inputs. Run `cargo test -p flatwater
+/// Writes a seed for each importer: its number, then the smallest golden input. Run `cargo test -p flatwater
 /// recording_corpus:: -- --ignored` after adding an importer.
 #[test]
 #[ignore = "writes fuzz/corpus"]
@@ -64,9 +64,9 @@ fn writes_the_seeds_of_the_importers() {
             two.extend(&smallest);
         }
         let seed = [vec![number], smallest].concat();
-        fs::write(root.join("fuzz/corpus/import_each").join(importer.name), seed).expect("written");
+        fs::write(root.join("fuzz/corpus/import_each").join(importer.name), seed).expect("write");
     }
-    fs::write(root.join("fuzz/corpus/import/two-formats"), two).expect("written");
+    fs::write(root.join("fuzz/corpus/import/two-formats"), two).expect("write");
 }
 
 fn mutated(target: &str, which: prop::sample::Index, changes: &[(prop::sample::Index, u8)]) -> Vec<u8> {

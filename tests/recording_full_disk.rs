@@ -18,7 +18,7 @@ fn on_small_disk(test: fn(PathBuf)) {
         }
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
         mount_change("/", private).expect("private mounts");
-        mount("tmpfs", &root, "tmpfs", MountFlags::empty(), c"size=1m").expect("mounted");
+        mount("tmpfs", &root, "tmpfs", MountFlags::empty(), c"size=1m").expect("mount");
         test(root);
     });
     run.join().expect("the test passes");
@@ -61,7 +61,7 @@ fn rounds(recording: &Recording) -> Vec<u64> {
 }
 
 fn create(dir: &Path) -> RecordingWriter {
-    RecordingWriter::create(dir, &Header::default()).expect("created")
+    RecordingWriter::create(dir, &Header::default()).expect("create")
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_full_disk_keeps_what_was_written_and_records_a_gap() {
         // The gap is recorded at once, so that it survives a kill.
         assert!(read(&dir).expect("readable").gaps.iter().any(|gap| gap.why.contains("No space left")));
         let header = Header { complete: true, seed: 7, ..Header::default() };
-        let finished = writer.finish(&header).expect("finished");
+        let finished = writer.finish(&header).expect("finish");
         assert!(!finished.sealed && finished.gaps.len() == 2, "{finished:?}");
         let recording = read(&dir).expect("a recording");
         let kept = rounds(&recording);
@@ -94,17 +94,17 @@ fn a_full_disk_keeps_what_was_written_and_records_a_gap() {
 fn recording_continues_when_there_is_space_again() {
     on_small_disk(|root| {
         let filler = root.join("filler");
-        fs::write(&filler, vec![1; 600 << 10]).expect("written");
+        fs::write(&filler, vec![1; 600 << 10]).expect("write");
         let mut writer = create(&root.join("rec"));
         let fitted = fill(&mut writer);
         for number in fitted + 1..fitted + 50 {
             round(&mut writer, number);
         }
-        fs::remove_file(&filler).expect("removed");
+        fs::remove_file(&filler).expect("remove");
         for number in 500..520 {
             round(&mut writer, number);
         }
-        let finished = writer.finish(&Header { complete: true, ..Header::default() }).expect("finished");
+        let finished = writer.finish(&Header { complete: true, ..Header::default() }).expect("finish");
         let recording = read(&root.join("rec")).expect("a recording");
         let kept = rounds(&recording);
         assert!(kept.iter().copied().take(fitted as usize).eq(0..fitted), "{kept:?}");
@@ -121,7 +121,7 @@ fn unusable_directories_are_refused_with_a_reason() {
     let missing = refusal(&place.path().join("no/such/parent"));
     assert!(missing.contains("no/such/parent") && missing.contains("create the parent"), "{missing}");
     let file = place.path().join("file");
-    fs::write(&file, "").expect("written");
+    fs::write(&file, "").expect("write");
     assert!(refusal(&file).contains("file"));
     let taken = place.path().join("taken");
     drop(create(&taken));

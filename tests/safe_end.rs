@@ -17,7 +17,7 @@ static ONE: Mutex<()> = Mutex::new(());
 
 fn send(child: &Child, signal: Signal) {
     let pid = Pid::from_raw(child.id().cast_signed()).expect("a process");
-    kill_process(pid, signal).expect("sent");
+    kill_process(pid, signal).expect("kill");
 }
 
 fn wait_for(what: &str, there: impl Fn() -> bool) {
@@ -55,7 +55,7 @@ fn s10_an_ignored_hangup_does_not_end_a_run() {
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
     wait_for("the measured part", || is_measuring(&out));
     send(&child, Signal::HUP);
-    let ended = child.wait_with_output().expect("waited for");
+    let ended = child.wait_with_output().expect("wait");
     assert!(ended.status.success(), "{}", text(&ended.stderr));
     let recording = recorded(&out);
     assert!(recording.header.complete && recording.header.duration_ns >= 3_900_000_000, "{:?}", recording.header);
@@ -71,7 +71,7 @@ fn s10_an_interrupted_run_is_marked_in_recording_text_and_status() {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     wait_for("the measured part", || is_measuring(&out));
     send(&child, Signal::INT);
-    let ended = child.wait_with_output().expect("waited for");
+    let ended = child.wait_with_output().expect("wait");
     assert_eq!(ended.status.code(), Some(130), "{}", text(&ended.stderr));
     assert!(text(&ended.stdout).contains("interrupted after"), "{}", text(&ended.stdout));
     let recording = recorded(&out);
@@ -92,7 +92,7 @@ fn s10_a_second_signal_still_restores() {
     let other = if before.trim() == "23" { "24" } else { "23" };
     let (place, state) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let (work, out) = (place.path().join("work"), place.path().join("out"));
-    std::fs::create_dir(&work).expect("made");
+    std::fs::create_dir(&work).expect("create");
     let mut command = flatwater();
     command
         .args(["run", "journal", "-t", "60s", "--apply", "--set"])
@@ -109,7 +109,7 @@ fn s10_a_second_signal_still_restores() {
     send(&child, Signal::INT);
     std::thread::sleep(Duration::from_millis(5));
     send(&child, Signal::INT);
-    let ended = child.wait_with_output().expect("waited for");
+    let ended = child.wait_with_output().expect("wait");
     let after = read_to_string(KNOB).expect("a knob");
     write(KNOB, &before).expect("restored");
     let (said, left) = (text(&ended.stderr), names(&work));
@@ -156,11 +156,11 @@ fn s9_a_full_disk_leaves_a_summary_and_an_openable_recording() {
     command.args(["run", "journal", "-t", "4s", "-d"]).arg(work.path()).arg("-o").arg(&out);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     wait_for("the measured part", || is_measuring(&out));
-    let mut filler = std::fs::File::create(disk.0.path().join("filler")).expect("created");
+    let mut filler = std::fs::File::create(disk.0.path().join("filler")).expect("create");
     for bytes in [64 << 10, 4096, 1] {
         while filler.write_all(&vec![0; bytes]).is_ok() {}
     }
-    let ended = child.wait_with_output().expect("waited for");
+    let ended = child.wait_with_output().expect("wait");
     let (said, printed) = (text(&ended.stderr), text(&ended.stdout));
     assert!(ended.status.success(), "{said}");
     assert!(printed.contains("journal") && printed.contains("write"), "no summary: {printed} {said}");

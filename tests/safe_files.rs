@@ -21,7 +21,7 @@ fn boot_id() -> String {
 fn evil_journal(dir: &Path, victim: &Path) {
     let head = format!("{{\"flatwater_journal\":1,\"pid\":4194303,\"boot\":\"{}\"}}\n", boot_id());
     let record = format!("{{\"undo\":\"remove\",\"path\":\"{}\"}}\n", victim.display());
-    write(dir.join("setup-4194303-0.journal"), head + &record).expect("planted");
+    write(dir.join("setup-4194303-0.journal"), head + &record).expect("write");
 }
 
 /// S3: the directory was checked and its journals opened by path, so a loop that exchanged directories won the race.
@@ -29,13 +29,13 @@ fn evil_journal(dir: &Path, victim: &Path) {
 fn s3_a_journal_of_another_user_is_not_undone() {
     let yard = Yard::new();
     let state = yard.theirs().join("state");
-    as_nobody(|| create_dir(&state).expect("made"));
+    as_nobody(|| create_dir(&state).expect("create"));
     // An earlier `sudo -E` leaves a directory of root in the user's home.
     let (good, evil) = (state.join("flatwater"), state.join("evil"));
-    create_dir(&good).expect("made");
+    create_dir(&good).expect("create");
     set_permissions(&good, Permissions::from_mode(0o700)).expect("chmod");
     as_nobody(|| {
-        create_dir(&evil).expect("made");
+        create_dir(&evil).expect("create");
         evil_journal(&evil, &yard.victim());
     });
     let (done, exchanged) = (AtomicBool::new(false), AtomicU32::new(0));
@@ -43,7 +43,7 @@ fn s3_a_journal_of_another_user_is_not_undone() {
         threads.spawn(|| {
             as_nobody(|| {
                 while !done.load(Ordering::Relaxed) {
-                    renameat_with(CWD, &good, CWD, &evil, RenameFlags::EXCHANGE).expect("the user may rename both");
+                    renameat_with(CWD, &good, CWD, &evil, RenameFlags::EXCHANGE).expect("rename");
                     exchanged.fetch_add(1, Ordering::Relaxed);
                 }
             });
@@ -67,7 +67,7 @@ fn s3_a_state_directory_that_others_can_influence_is_not_used() {
     let yard = Yard::new();
     let state = yard.theirs().join("flatwater");
     // The directory belongs to root and is private, but another user owns its parent and may replace it.
-    create_dir(&state).expect("made");
+    create_dir(&state).expect("create");
     set_permissions(&state, Permissions::from_mode(0o700)).expect("chmod");
     evil_journal(&state, &yard.victim());
     let out = within(LONG, flatwater().arg("restore").env("FLATWATER_STATE", &state)).expect("restore ends");
@@ -86,7 +86,7 @@ fn s4_output_never_goes_into_another_users_directory() {
     for _ in 0..20 {
         as_nobody(|| {
             let _ = std::fs::remove_dir_all(&out);
-            create_dir(&out).expect("made");
+            create_dir(&out).expect("create");
         });
         let done = AtomicBool::new(false);
         std::thread::scope(|threads| {
@@ -142,9 +142,10 @@ fn s4_output_stays_in_the_opened_directory_after_a_swap() {
         yard.assert_victim_unharmed("root wrote through a link in a directory that replaced its own");
         if away.exists() {
             swaps += 1;
-            assert_eq!(metadata(&away).expect("there").uid(), 0);
+            assert_eq!(metadata(&away).expect("readable").uid(), 0);
             if swaps == 1 {
-                let names: Vec<_> = read_dir(&away).expect("listed").flatten().map(|entry| entry.file_name()).collect();
+                let names: Vec<_> =
+                    read_dir(&away).expect("readable").flatten().map(|entry| entry.file_name()).collect();
                 assert!(
                     names.iter().any(|name| name == "header.json"),
                     "all output is in the moved directory: {names:?}"
@@ -163,11 +164,11 @@ fn s4_a_link_is_not_an_output_directory() {
     let yard = Yard::new();
     let (log, mine, out) = (yard.path().join("vmstat.log"), yard.path().join("mine"), yard.theirs().join("out"));
     log_file(&log);
-    create_dir(&mine).expect("made");
-    as_nobody(|| symlink(&mine, &out).expect("linked"));
+    create_dir(&mine).expect("create");
+    as_nobody(|| symlink(&mine, &out).expect("symlink"));
     let done = within(LONG, flatwater().arg("import").arg(&log).arg("-o").arg(&out)).expect("import ends");
     assert!(!done.status.success(), "root filled a directory that another user chose");
-    assert_eq!(read_dir(&mine).expect("listed").count(), 0);
+    assert_eq!(read_dir(&mine).expect("readable").count(), 0);
     assert!(text(&done.stderr).contains("symbolic link"), "{}", text(&done.stderr));
 }
 
@@ -177,13 +178,13 @@ fn s5_a_recording_is_private_unless_shared() {
     let yard = Yard::new();
     let log = yard.path().join("vmstat.log");
     log_file(&log);
-    let mode = |path: &Path| metadata(path).expect("there").permissions().mode() & 0o7777;
+    let mode = |path: &Path| metadata(path).expect("readable").permissions().mode() & 0o7777;
     let out = yard.path().join("private");
     let import = within(LONG, flatwater().arg("import").arg(&log).arg("-o").arg(&out)).expect("import ends");
     assert!(import.status.success(), "{}", text(&import.stderr));
     assert_eq!(mode(&out), 0o700);
     let mut files = 0;
-    for entry in read_dir(&out).expect("listed").flatten() {
+    for entry in read_dir(&out).expect("readable").flatten() {
         files += 1;
         assert_eq!(mode(&entry.path()), 0o600, "{}", entry.path().display());
     }
@@ -193,8 +194,8 @@ fn s5_a_recording_is_private_unless_shared() {
     run.args(["run", "journal-2.6.32", "--on", "sim", "-t", "1s", "--group", &NOBODY.to_string(), "-o"]).arg(&shared);
     let ran = within(LONG, &mut run).expect("run ends");
     assert!(ran.status.success(), "{}", text(&ran.stderr));
-    assert_eq!((mode(&shared), metadata(&shared).expect("there").gid()), (0o2750, NOBODY));
-    for entry in read_dir(&shared).expect("listed").flatten() {
+    assert_eq!((mode(&shared), metadata(&shared).expect("readable").gid()), (0o2750, NOBODY));
+    for entry in read_dir(&shared).expect("readable").flatten() {
         assert_eq!(mode(&entry.path()), 0o640, "{}", entry.path().display());
     }
     as_nobody(|| flatwater_recording::read(&shared).expect("the group can read it"));
@@ -216,10 +217,10 @@ fn s4_workload_files_are_opened_below_the_directory_that_the_run_made() {
                         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("flatwater-"))
                     });
                     if let Some(made) = made {
-                        rename(&made, theirs.join("away")).expect("the user may rename it");
+                        rename(&made, theirs.join("away")).expect("rename");
                         create_dir(&made).expect("the user's directory");
                         for file in ["journal-0.0", "journal-0", "stream-0", "journal-0.1"] {
-                            symlink(&victim, made.join(file)).expect("planted");
+                            symlink(&victim, made.join(file)).expect("write");
                         }
                         swapped.store(true, Ordering::Relaxed);
                         return;
@@ -237,10 +238,10 @@ fn s4_workload_files_are_opened_below_the_directory_that_the_run_made() {
     yard.assert_victim_unharmed("a workload wrote through a link");
     // The run must not remove the replacement, and must have created nothing in it.
     let left = read_dir(&theirs)
-        .expect("listed")
+        .expect("readable")
         .flatten()
         .filter(|entry| entry.file_name().to_string_lossy().starts_with("flatwater-"));
     for entry in left {
-        assert_eq!(entry.metadata().expect("there").uid(), NOBODY);
+        assert_eq!(entry.metadata().expect("readable").uid(), NOBODY);
     }
 }

@@ -19,10 +19,10 @@ impl Stage {
     fn new(script: &str) -> Stage {
         let stage = Stage(Yard::new());
         let program = stage.bin().join("qemu-system-x86_64");
-        create_dir_all(stage.bin()).expect("made");
-        write(&program, format!("#!/bin/sh\n{script}\n")).expect("written");
+        create_dir_all(stage.bin()).expect("create");
+        write(&program, format!("#!/bin/sh\n{script}\n")).expect("write");
         set_permissions(&program, Permissions::from_mode(0o755)).expect("chmod");
-        write(stage.kernel(), "no kernel").expect("written");
+        write(stage.kernel(), "no kernel").expect("write");
         stage
     }
 
@@ -54,11 +54,11 @@ fn children_peak_bytes(mut command: Command) -> (std::process::Output, u64) {
         let now = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0);
         peak_kib = peak_kib.max(now);
         if peak_kib > 1 << 20 {
-            child.kill().expect("killed");
+            child.kill().expect("kill");
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    (child.wait_with_output().expect("ended"), peak_kib << 10)
+    (child.wait_with_output().expect("wait"), peak_kib << 10)
 }
 
 /// S6: serial output without a newline was kept as one line: 2.7 GiB after 1.5 s.
@@ -128,12 +128,12 @@ fn s11_root_boots_no_kernel_that_another_user_planted() {
     assert!(!Path::new("/var/tmp/flatwater").exists(), "/var/tmp/flatwater already exists");
     let _yard = Yard::new();
     as_nobody(|| {
-        create_dir_all(planted).expect("anybody may");
-        write(planted.join("vmlinuz-9.9-cloud"), "evil").expect("planted");
+        create_dir_all(planted).expect("create");
+        write(planted.join("vmlinuz-9.9-cloud"), "evil").expect("write");
     });
     let mut command = flatwater();
     let found = within(LONG, command.args(["vm", "kernel"]).env_remove("HOME").env_remove("XDG_CACHE_HOME"));
-    std::fs::remove_dir_all("/var/tmp/flatwater").expect("it is ours to remove");
+    std::fs::remove_dir_all("/var/tmp/flatwater").expect("remove");
     let found = found.expect("it ends");
     assert!(!text(&found.stdout).contains("/var/tmp"), "{}", text(&found.stdout));
 }
@@ -145,14 +145,14 @@ fn s15_a_kernel_is_fetched_only_on_request() {
     let (bin, theirs) = (stage.bin(), stage.0.theirs());
     for program in ["apt-get", "apt-cache"] {
         let script = format!("#!/bin/sh\necho called >> {}/called\nexit 1\n", theirs.display());
-        write(bin.join(program), script).expect("written");
+        write(bin.join(program), script).expect("write");
         set_permissions(bin.join(program), Permissions::from_mode(0o755)).expect("chmod");
     }
     let home = theirs.join("home");
-    as_nobody(|| create_dir_all(&home).expect("made"));
+    as_nobody(|| create_dir_all(&home).expect("create"));
     // Run as uid 65534, whose cache is empty, from a directory that this user can reach.
     let copy = bin.join("flatwater");
-    std::fs::copy(flatwater().get_program(), &copy).expect("copied");
+    std::fs::copy(flatwater().get_program(), &copy).expect("copy");
     let mut command = Command::new(&copy);
     std::os::unix::process::CommandExt::uid(&mut command, NOBODY);
     std::os::unix::process::CommandExt::gid(&mut command, NOBODY);

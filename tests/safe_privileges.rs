@@ -116,7 +116,7 @@ fn s13_run_keeps_the_capabilities_for_restoring() {
     let output = child.wait_with_output().expect("it ends");
     assert!(output.status.success(), "{}", text(&output.stderr));
     let left: Vec<_> =
-        std::fs::read_dir(yard.path()).expect("listed").flatten().map(|entry| entry.file_name()).collect();
+        std::fs::read_dir(yard.path()).expect("readable").flatten().map(|entry| entry.file_name()).collect();
     assert!(left.iter().all(|name| !name.to_string_lossy().contains("journal")), "{left:?}");
     let mounts = read_to_string("/proc/self/mounts").expect("mounts");
     assert!(!mounts.contains(&yard.path().display().to_string()), "{mounts}");
@@ -148,7 +148,7 @@ fn s13_the_daemon_keeps_the_capabilities_for_attaching() {
             store.display(),
             socket.display()
         );
-        write(&config, text).expect("written");
+        write(&config, text).expect("write");
     };
     configure("100ms");
     let mut command = flatwater();
@@ -157,7 +157,7 @@ fn s13_the_daemon_keeps_the_capabilities_for_attaching() {
     let daemon = Daemon(command.stderr(file).spawn().expect("it starts"));
     let said = || read_to_string(&log).unwrap_or_default();
     let ask = |what: &str| {
-        let output = flatwater().args(["watch", "-c"]).arg(&config).arg(what).output().expect("asks");
+        let output = flatwater().args(["watch", "-c"]).arg(&config).arg(what).output().expect("flatwater starts");
         output.status.success().then(|| text(&output.stdout))
     };
     let until = Instant::now() + LONG;
@@ -178,7 +178,7 @@ fn s13_the_daemon_keeps_the_capabilities_for_attaching() {
     // A new threshold makes the daemon attach its hooks again. The remaining capabilities suffice.
     configure("200ms");
     let pid = rustix::process::Pid::from_child(&daemon.0);
-    rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("signalled");
+    rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("kill");
     let anew = |status: &str| status.contains("200000000") && status.contains("\"calls_seen\":true");
     while !ask("status").is_some_and(|status| anew(&status)) {
         assert!(Instant::now() < until + LONG, "{:?}: {}", ask("status"), said());
@@ -291,7 +291,7 @@ impl Group {
     }
 
     fn enter(&self, pid: u32) {
-        write(self.0.join("cgroup.procs"), pid.to_string()).expect("moved");
+        write(self.0.join("cgroup.procs"), pid.to_string()).expect("write");
     }
 }
 
@@ -365,8 +365,8 @@ fn s14_a_group_of_another_hierarchy_is_another_group() {
         std::thread::sleep(Duration::from_millis(300));
         entered.enter(writing.id());
         recorder.wait_with_output().expect("it ends");
-        writing.kill().expect("killed");
-        writing.wait().expect("waited for");
+        writing.kill().expect("kill");
+        writing.wait().expect("wait");
         *count = counted(&read(&out).expect("a recording"));
     }
     let [in_twin, in_target] = observed;

@@ -46,8 +46,8 @@ fn allocations() -> u64 {
 
 fn write(root: &Path, path: &str, text: &str) {
     let path = root.join(path);
-    fs::create_dir_all(path.parent().expect("has a parent")).expect("created");
-    fs::write(path, text).expect("written");
+    fs::create_dir_all(path.parent().expect("a parent")).expect("create");
+    fs::write(path, text).expect("write");
 }
 
 /// A machine with two nodes and a 4.x kernel: no PSI, no sizes of bdi limits, and a v2 cgroup below one with a limit.
@@ -145,7 +145,7 @@ fn a_file_that_goes_away_leaves_no_values_and_one_gap() {
     let options = two_nodes(place.path());
     let mut probe = Probe::open(&options);
     probe.sample(1);
-    // A truncated file stands in for a removed cgroup: reading returns nothing.
+    // A truncated file represents a removed cgroup: reading returns nothing.
     write(place.path(), "cg/jobs/feed/memory.current", "");
     write(place.path(), "proc/vmstat", "");
     probe.sample(2);

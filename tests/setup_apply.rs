@@ -62,12 +62,12 @@ fn a_shared_knob_is_set_only_with_apply_and_restored_on_drop() {
     let wanted = setup(&[("vm.compaction_proactiveness", other)]);
     let dir = tempfile::tempdir().expect("a directory");
     let (log, said) = listening();
-    let applied = Applied::apply(&wanted, &context(dir.path(), false), log.clone()).expect("applied");
+    let applied = Applied::apply(&wanted, &context(dir.path(), false), log.clone()).expect("apply");
     assert_eq!((applied.withheld().len(), held()), (1, before.clone()));
-    assert!(said.lock().expect("said").iter().any(|line| line.contains("--apply")));
+    assert!(said.lock().expect("not poisoned").iter().any(|line| line.contains("--apply")));
     drop(applied);
     if is_root() {
-        let applied = Applied::apply(&wanted, &context(dir.path(), true), log).expect("applied");
+        let applied = Applied::apply(&wanted, &context(dir.path(), true), log).expect("apply");
         assert_eq!(held(), other);
         assert_eq!(applied.changes()[0].old.as_deref(), Some(before.as_str()));
         assert_eq!(journals().len(), 1, "the journal is on disk while the setup is applied");
@@ -88,14 +88,14 @@ fn a_knob_that_another_process_changed_is_not_restored() {
     let dir = tempfile::tempdir().expect("a directory");
     let (log, said) = listening();
     let wanted = setup(&[("vm.compaction_proactiveness", "31")]);
-    let applied = Applied::apply(&wanted, &context(dir.path(), true), log).expect("applied");
-    std::fs::write(knob, "47").expect("written");
+    let applied = Applied::apply(&wanted, &context(dir.path(), true), log).expect("apply");
+    std::fs::write(knob, "47").expect("write");
     let restored = applied.restore();
     let after = std::fs::read_to_string(knob).expect("a knob");
     std::fs::write(knob, before).expect("restored");
     assert_eq!(after.trim(), "47");
     assert_eq!((restored.stepped_back.len(), restored.failed.len()), (1, 0));
-    assert!(said.lock().expect("said").iter().any(|line| line.contains("another process")));
+    assert!(said.lock().expect("not poisoned").iter().any(|line| line.contains("another process")));
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn cgroups() -> BTreeSet<PathBuf> {
     found
 }
 
-/// The traces that a run may leave: mounts, loop devices and files of its directory, journals, and settings.
+/// The traces that a run may leave: mounts, loop devices and files in the test's directory, journals, and settings.
 #[derive(Debug, PartialEq, Eq)]
 struct Left {
     knobs: Vec<String>,
@@ -98,7 +98,7 @@ fn killed_at_many_instants_it_restores_everything() {
     }
     let (dir, state) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let scenario = dir.path().join("kill.toml");
-    std::fs::write(&scenario, SCENARIO).expect("written");
+    std::fs::write(&scenario, SCENARIO).expect("write");
     let before = left(dir.path(), state.path());
     let cgroups_before = cgroups();
     let began = Instant::now();
@@ -111,8 +111,8 @@ fn killed_at_many_instants_it_restores_everything() {
         // Pseudorandom waits that cover start, mkfs, mount, limits, measuring, sealing, restoring and the next run.
         let wait = 5 + round.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 2_000;
         std::thread::sleep(Duration::from_millis(wait));
-        child.kill().expect("killed");
-        child.wait().expect("waited for");
+        child.kill().expect("kill");
+        child.wait().expect("wait");
         caught += usize::from(left(dir.path(), state.path()) != before);
         let restored =
             flatwater(state.path()).arg("restore").stderr(Stdio::piped()).output().expect("flatwater starts");

@@ -142,7 +142,7 @@ fn every_knob_of_a_volume_and_its_cgroup_is_in_force() {
     let line = mounts.lines().find(|line| line.contains(&dir.path().display().to_string())).expect("the mount");
     assert!(line.contains("noatime") && line.contains("ext4"), "{line}");
     // A change during a run, as from a timeline. The limit is raised, so that nothing is reclaimed.
-    let changes = applied.change(&one("cgroup.memory_limit", "96MiB")).expect("changed");
+    let changes = applied.change(&one("cgroup.memory_limit", "96MiB")).expect("change");
     assert_eq!(changes[0].old.as_deref(), Some("67108864"));
     let limit = applied.memory_cgroup().map(|cgroup| {
         let v1 = std::fs::read_to_string(cgroup.join("memory.limit_in_bytes"));
@@ -165,7 +165,7 @@ fn a_value_that_the_kernel_completes_is_not_a_foreign_change() {
     };
     let dir = tempfile::tempdir().expect("a directory");
     let applied = Applied::apply(&one("vm.lowmem_reserve_ratio", "255"), &context(dir.path()), silent());
-    let restored = applied.expect("applied").restore();
+    let restored = applied.expect("apply").restore();
     assert!(restored.failed.is_empty() && restored.stepped_back.is_empty(), "{restored:?}");
     assert_eq!(read(file).expect("readable"), before);
 }

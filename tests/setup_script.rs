@@ -21,7 +21,7 @@ impl Machine {
         for tool in TOOLS {
             let real =
                 ["/usr/bin", "/bin"].iter().map(|folder| Path::new(folder).join(tool)).find(|path| path.exists());
-            symlink(real.unwrap_or_else(|| panic!("no {tool}")), machine.bin.path().join(tool)).expect("linked");
+            symlink(real.unwrap_or_else(|| panic!("no {tool}")), machine.bin.path().join(tool)).expect("symlink");
         }
         for program in PROGRAMS {
             machine.script(program, "exit 0");
@@ -34,13 +34,13 @@ impl Machine {
 
     fn script(&self, name: &str, body: &str) -> &Machine {
         let path = self.bin.path().join(name);
-        fs::write(&path, format!("#!/bin/bash\n{body}\n")).expect("written");
+        fs::write(&path, format!("#!/bin/bash\n{body}\n")).expect("write");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
         self
     }
 
     fn without(&self, name: &str) -> &Machine {
-        fs::remove_file(self.bin.path().join(name)).expect("removed");
+        fs::remove_file(self.bin.path().join(name)).expect("remove");
         self
     }
 

@@ -37,7 +37,7 @@ set = { "cgroup.write_bps" = "40MiB" }
 
 fn verify(dir: &Path, options: &[&str]) -> (Option<i32>, String, String) {
     let scenario = dir.join("speed.toml");
-    std::fs::write(&scenario, SCENARIO).expect("written");
+    std::fs::write(&scenario, SCENARIO).expect("write");
     let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
     command.arg("verify").arg(&scenario).args(["-O", "json", "-d"]).arg(dir).args(options).stdin(Stdio::null());
     let begun = Instant::now();

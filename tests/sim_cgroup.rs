@@ -26,7 +26,7 @@ fn rows<'a>(recording: &'a Recording, column: &'a str) -> impl Iterator<Item = i
     table.rows_of(&Entity::named("/flatwater")).expect("its rows").values(column).map(|(_, value)| value)
 }
 
-/// The largest dirty and writeback memory of the cgroup, in percent of its limit.
+/// The largest dirty and writeback memory of the cgroup, in percent of the limit.
 fn unclean_percent_max(recording: &Recording) -> i64 {
     let sums = rows(recording, "file_dirty").zip(rows(recording, "file_writeback")).map(|(dirty, under)| dirty + under);
     sums.max().unwrap_or(0) * 100 / LIMIT_BYTES
@@ -95,7 +95,7 @@ fn memory_of_programs_is_charged_and_leaves_the_rest_to_files() {
     let last = |column| rows(&recording, column).last().expect("a sample") >> 20;
     assert_eq!(last("anon"), 72);
     let (usage, file) = (last("usage_bytes"), last("file"));
-    assert!((120..=128).contains(&usage) && (45..=56).contains(&file), "{usage} MiB used, {file} of it by files");
+    assert!((120..=128).contains(&usage) && (45..=56).contains(&file), "{usage} MiB used, {file} MiB by files");
     assert!(rows(&recording, "events_max").last() > Some(100), "the cgroup reaches its limit");
 }
 

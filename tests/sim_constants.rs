@@ -41,7 +41,7 @@ fn the_command_lists_constants_with_their_sources_and_runs_nothing() {
     let list = |scenario: &str, on: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
         command.args(["run", scenario, "--on", on, "--constants"]).current_dir(directory.path());
-        command.output().expect("the command starts")
+        command.output().expect("the command runs")
     };
     let listed = list("journal-2.6.32", "sim");
     let text = String::from_utf8(listed.stdout).expect("text");

@@ -246,7 +246,7 @@ fn md_drives(scenario: &str) -> u64 {
 }
 
 /// Pages are dirtied above the limit only between two checks: by each CPU its rate limit (1/32 of the limit for all
-/// CPUs, 4 MiB per CPU up to 2.6.32), by each thread the pages of its interval, and by as much as the limit falls in
+/// CPUs, 4 MiB per CPU up to 2.6.32), by each thread the pages of an interval, and by as much as the limit falls in
 /// that time.
 fn dirty_pages_keep_to_the_limit(recording: &Recording, truth: &Truth, seed: u64) {
     let (over, limit) = truth.over_limit;

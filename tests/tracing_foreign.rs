@@ -293,7 +293,7 @@ fn a_call_that_does_not_return_is_recorded() {
         Ok(disk) => disk,
         Err(why) => return skip(Need::Loop, test, why),
     };
-    let scratch = Scratch::new("foreign-frozen-told");
+    let scratch = Scratch::new("foreign-frozen-begin");
     let writer = |name: &str| {
         let file = disk.path().join(name);
         std::fs::write(&file, "x").expect("a file");
@@ -304,7 +304,7 @@ fn a_call_that_does_not_return_is_recorded() {
             scratch.path(),
         )
     };
-    let begin = |name: &str| std::fs::write(scratch.path().join(format!("begin-{name}")), "").expect("told");
+    let begin = |name: &str| std::fs::write(scratch.path().join(format!("begin-{name}")), "").expect("write");
     let (early, late) = (writer("early"), writer("late"));
     let _frozen = Frozen::of(disk.path()).expect("the disk is frozen");
     begin("early");
@@ -356,7 +356,7 @@ fn completed_reads(device: &str) -> u64 {
 /// holds. No request is lost.
 #[test]
 fn events_are_not_lost_while_the_recordings_disk_is_frozen() {
-    let test = "a recording's own disk stands still";
+    let test = "a recording's frozen disk";
     let _alone = alone();
     if measure_hook_cost().is_err() {
         return skip(Need::Bpf, test, "no hook on system calls can be attached");
@@ -398,7 +398,7 @@ fn events_are_not_lost_while_the_recordings_disk_is_frozen() {
     assert_eq!(recording.header.losses.lost, 0);
 }
 
-/// The OOM killer ends the program; the causes of its last calls are not the reason.
+/// The OOM killer ends the program; the causes of the last calls are not the reason.
 #[test]
 fn an_oom_kill_of_the_program_is_reported() {
     let test = "a killed program";
@@ -409,7 +409,7 @@ fn an_oom_kill_of_the_program_is_reported() {
     };
     let scratch = Scratch::new("foreign-killed");
     let out = scratch.path().join("recording");
-    // The input has no newline, so tail buffers all of it.
+    // The input has no newline, so tail buffers everything.
     let script =
         format!("echo $$ >{}/cgroup.procs; head -c 200M /dev/zero | tail -n 1 >/dev/null", group.path().display());
     let (told, recording) = recorded("100us", &out, &["sh", "-c", &script]);
@@ -442,7 +442,7 @@ fn a_call_that_failed_is_recorded_with_its_error() {
         Ok(device) => device,
         Err(why) => return skip(Need::Loop, test, why),
     };
-    std::fs::File::options().write(true).open(&image).and_then(|file| file.set_len(0)).expect("it is cut");
+    std::fs::File::options().write(true).open(&image).and_then(|file| file.set_len(0)).expect("truncate");
     let out = scratch.path().join("recording");
     let input = format!("if={}", device.path());
     let (told, recording) = recorded("1us", &out, &["dd", "iflag=direct", "bs=4k", "count=1", &input, "of=/dev/null"]);
@@ -474,7 +474,7 @@ fn a_device_that_does_not_answer_is_named_with_its_request() {
     let image = disk.path().join("inner.img");
     std::fs::write(&image, vec![0; 8 << 20]).expect("an image");
     let device = BareLoop::over(&image).expect("a loop device over the image");
-    let scratch = Scratch::new("foreign-hung-told");
+    let scratch = Scratch::new("foreign-hung-begin");
     let begin = scratch.path().join("begin");
     let writer = |how: &str| {
         let wait = format!("while [ ! -e {} ]; do sleep 0.05; done", begin.display());
@@ -488,7 +488,7 @@ fn a_device_that_does_not_answer_is_named_with_its_request() {
     let out = scratch.path().join("rec");
     let mut recorder = recording_of([direct.pid(), synced.pid()], ("2", ""), &out);
     wait_until("the recording's beginning", || out.join("header.json").exists());
-    std::fs::write(&begin, "").expect("told");
+    std::fs::write(&begin, "").expect("write");
     wait_until("the writers' waits", || sleeps_in_the_kernel(&direct) && sleeps_in_the_kernel(&synced));
     std::thread::sleep(Duration::from_millis(2_500));
     let pid = rustix::process::Pid::from_child(&recorder);
@@ -502,8 +502,8 @@ fn a_device_that_does_not_answer_is_named_with_its_request() {
     let of_direct =
         hung.iter().find(|request| request.submitter.pid == direct.pid()).expect("the direct writer's request");
     assert_eq!((of_direct.device.as_str(), of_direct.bytes, of_direct.op), (name, 4_096, RequestOp::Write), "{hung:?}");
-    assert!(of_direct.complete_ns - of_direct.issue_ns.expect("the driver has it") >= 1_000_000_000, "{of_direct:?}");
-    let wait = recording.waits.iter().find(|wait| wait.request == Some(of_direct.id)).expect("what it sleeps for");
+    assert!(of_direct.complete_ns - of_direct.issue_ns.expect("an issued request") >= 1_000_000_000, "{of_direct:?}");
+    let wait = recording.waits.iter().find(|wait| wait.request == Some(of_direct.id)).expect("its wait");
     assert_eq!((wait.call_tid, wait.basis), (direct.pid(), WakerBasis::OwnRequest), "{wait:?}");
     let explanation = flatwater_explain::explain(&recording);
     let top = &explanation.findings[0];

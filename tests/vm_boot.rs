@@ -82,7 +82,7 @@ fn two_nodes_boot_and_the_spill_is_explained() {
     let out = scratch.path().join("rec");
     let output = flatwater().args(run_arguments(&out)).args(["--set", PAUSE]).output().expect("runs");
     assert!(output.status.success(), "{}", said(&output));
-    let recording = flatwater_recording::read(&out).expect("a recording was handed back");
+    let recording = flatwater_recording::read(&out).expect("a recording");
     assert!(recording.header.time_distorted || said(&output).contains("under kvm"));
     let nodes = recording.table(flatwater_recording::Table::Nodes).expect("nodes were sampled");
     assert_eq!(nodes.entities().len(), 2);
@@ -123,7 +123,7 @@ fn a_garbage_kernel_is_refused_with_qemus_message() {
     }
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let kernel = scratch.path().join("vmlinuz-garbage");
-    fs::write(&kernel, [0xa5; 1 << 16]).expect("written");
+    fs::write(&kernel, [0xa5; 1 << 16]).expect("write");
     let words = failed(scratch.path(), &["--kernel", &kernel.display().to_string()]);
     assert!(words.contains("ended before it was done (qemu"), "{words}");
     assert!(words.contains("garbage did not boot"), "{words}");
@@ -174,7 +174,7 @@ fn a_panic_is_named_and_the_last_lines_of_the_console_are_shown() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let kernel = scratch.path().join("vmlinuz-panics");
     let text = "[1.0] about to fail\n[1.1] Kernel panic - not syncing: nothing works\n";
-    fs::write(&kernel, kernel_that_says(text)).expect("written");
+    fs::write(&kernel, kernel_that_says(text)).expect("write");
     let words = failed(scratch.path(), &["--kernel", &kernel.display().to_string()]);
     assert!(words.contains("ended before it was done (its kernel panicked"), "{words}");
     assert!(words.contains("about to fail") && words.contains("nothing works"), "{words}");
@@ -205,10 +205,10 @@ fn a_missing_module_is_named() {
     });
     // A copy of the kernel elsewhere has no modules, and the scenario needs xfs.
     let kernel = scratch.path().join("vmlinuz-0.0.0-alone");
-    fs::copy(image.expect("an image is named"), &kernel).expect("copied");
+    fs::copy(image.expect("an image is named"), &kernel).expect("copy");
     let scenario = scratch.path().join("xfs.toml");
     let text = include_str!("../scenarios/numa-spill.toml").replace("\"ext4\"", "\"xfs\"");
-    fs::write(&scenario, text).expect("written");
+    fs::write(&scenario, text).expect("write");
     let kernel = kernel.display().to_string();
     let words = failed_run(&scenario.display().to_string(), scratch.path(), &["--kernel", &kernel]);
     assert!(words.contains("module xfs is not under lib/modules/0.0.0-alone"), "{words}");
@@ -222,9 +222,9 @@ fn a_silent_guest_is_ended() {
     }
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let kernel = scratch.path().join("vmlinuz-hangs");
-    fs::write(&kernel, kernel_that_hangs()).expect("written");
+    fs::write(&kernel, kernel_that_hangs()).expect("write");
     let words = failed(scratch.path(), &["--kernel", &kernel.display().to_string(), "--patience", "6s"]);
-    assert!(words.contains("was silent for 3 s and was ended"), "half of its patience is for the boot: {words}");
+    assert!(words.contains("was silent for 3 s and was ended"), "half of the patience is for the boot: {words}");
     assert!(words.contains("hangs did not boot") && words.contains("vm fetch-kernel"), "what to do next: {words}");
 }
 
@@ -239,7 +239,7 @@ fn a_kernel_of_another_architecture_is_named_with_what_it_needs() {
         false => ("x86_64", "aarch64", (0x38, b"ARM\x64")),
     };
     image[mark.0..mark.0 + mark.1.len()].copy_from_slice(mark.1);
-    fs::write(&kernel, image).expect("written");
+    fs::write(&kernel, image).expect("write");
     let words = failed(scratch.path(), &["--kernel", &kernel.display().to_string()]);
     assert!(words.contains(&format!("is a kernel for {other}, and this flatwater is for {own}")), "{words}");
     assert!(words.contains("--init") && words.contains("cargo build"), "what to do next: {words}");
@@ -249,7 +249,7 @@ fn a_kernel_of_another_architecture_is_named_with_what_it_needs() {
 fn missing_qemu_and_missing_kernel_are_reported() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let kernel = scratch.path().join("kernel");
-    fs::write(&kernel, b"any").expect("written");
+    fs::write(&kernel, b"any").expect("write");
     let without = flatwater()
         .args(run_arguments(&scratch.path().join("a")))
         .arg("--kernel")

@@ -179,7 +179,7 @@ fn the_simulator_agrees_on_signs_and_orderings() {
         let orders: Vec<_> = judged["orderings"].as_array().expect("a list").iter().filter(reached).collect();
         assert!(orders.iter().all(|order| order["same"] == true), "{scenario}: {orders:?}");
     }
-    let left = fs::read_dir("/var/tmp").expect("there").flatten();
+    let left = fs::read_dir("/var/tmp").expect("readable").flatten();
     let own = format!("flatwater-vm-{}", std::process::id());
     assert!(left.into_iter().all(|entry| entry.file_name().to_string_lossy() != own));
 }

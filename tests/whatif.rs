@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 fn flatwater(arguments: &[&str], directory: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
-    command.args(arguments).current_dir(directory).stdin(Stdio::null()).output().expect("the command starts")
+    command.args(arguments).current_dir(directory).stdin(Stdio::null()).output().expect("the command runs")
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -20,7 +20,7 @@ const SCENARIO: &str = "name = 'burst'\nsentence = 'A burst.'\nduration = '4s'\n
 #[test]
 fn a_grid_names_the_choice_and_draws_it() {
     let directory = tempfile::tempdir().expect("a directory");
-    std::fs::write(directory.path().join("burst.toml"), SCENARIO).expect("written");
+    std::fs::write(directory.path().join("burst.toml"), SCENARIO).expect("write");
     let sweeps = ["--sweep", "vm.dirty_bytes=16MiB,512MiB", "--sweep", "vm.dirty_background_bytes=8MiB,256MiB"];
     let arguments: Vec<&str> =
         ["whatif", "burst.toml", "--goal", "write.p999", "-o", "map.html"].into_iter().chain(sweeps).collect();
@@ -50,7 +50,7 @@ fn a_call_under_way_at_the_end_counts() {
         [[workload]]\nuse = 'stream'\nlabel = 'copy'\nrole = 'neighbour'\ndevice = 'usb'\nthreads = 8\ndirection = 'write'\n\
         [[workload]]\nuse = 'stream'\nlabel = 'work'\nrole = 'foreground'\nstart = '10s'\nbytes = '64KiB'\npause = '20ms'\n\
         direction = 'write'\n";
-    std::fs::write(directory.path().join("held.toml"), held).expect("written");
+    std::fs::write(directory.path().join("held.toml"), held).expect("write");
     let ask = ["whatif", "held.toml", "--sweep", "vm.dirty_ratio=40,80", "--goal", "write.max", "-o", "map.html"];
     let ran = flatwater(&ask, directory.path());
     let said = text(&ran.stdout);
@@ -94,7 +94,7 @@ fn a_recording_gives_machine_settings_and_operations() {
 #[test]
 fn each_setting_starts_from_the_same_warm_machine() {
     let directory = tempfile::tempdir().expect("a directory");
-    std::fs::write(directory.path().join("burst.toml"), SCENARIO).expect("written");
+    std::fs::write(directory.path().join("burst.toml"), SCENARIO).expect("write");
     let whatif = |warm: &str, goal: &str, values: &str| {
         let sweep = format!("vm.dirty_bytes={values}");
         let arguments =
@@ -124,14 +124,14 @@ fn each_setting_starts_from_the_same_warm_machine() {
 #[test]
 fn agree_takes_the_model_of_the_kernel_that_the_guest_booted() {
     let directory = tempfile::tempdir().expect("a directory");
-    std::fs::write(directory.path().join("burst.toml"), SCENARIO.replace("4s", "1s")).expect("written");
+    std::fs::write(directory.path().join("burst.toml"), SCENARIO.replace("4s", "1s")).expect("write");
     let ran = flatwater(&["run", "burst.toml", "--on", "sim", "-o", "guest"], directory.path());
     assert!(ran.status.success(), "{}", text(&ran.stderr));
     let path = directory.path().join("guest/header.json");
     let mut header: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).expect("a header")).expect("JSON");
     header["source"] = "vm".into();
     header["machine"]["kernel"] = "6.1.0-56-cloud-amd64".into();
-    std::fs::write(&path, header.to_string()).expect("written");
+    std::fs::write(&path, header.to_string()).expect("write");
     let compared = flatwater(&["agree", "guest", "--on", "sim"], directory.path());
     assert!(text(&compared.stdout).contains("B: sim (linux-6.1)\n"), "{}", text(&compared.stdout));
     assert!(text(&compared.stderr).contains("compared with the model of linux-6.1 "), "{}", text(&compared.stderr));

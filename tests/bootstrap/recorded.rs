@@ -100,7 +100,7 @@ fn trials_of_recorded_blocks_alarm_in_at_most_one_of_twenty() {
     assert!(of >= 4 * 3 * TRIALS && rate <= 0.05, "{rate}");
 }
 
-/// A recording whose level changed twice, each time for ten seconds and more. Two of its intervals really differ, which
+/// A recording whose level changed twice, each time for ten seconds and more. Two intervals really differ, which
 /// no interval alone shows. This is why `verify` interleaves; docs/scenarios.md has the figure.
 const UNSTEADY: &str = "cgroup-noisy";
 
@@ -179,5 +179,5 @@ fn make_the_fixture() {
             text.push_str(&format!("{name} {}\n", steps.join(" ")));
         }
     }
-    std::fs::write(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(FIXTURE), text).expect("written");
+    std::fs::write(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(FIXTURE), text).expect("write");
 }

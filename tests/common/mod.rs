@@ -29,7 +29,7 @@ pub struct Scratch(PathBuf);
 impl Scratch {
     pub fn new(name: &str) -> Scratch {
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a directory under the build's");
+        std::fs::create_dir_all(&path).expect("a directory below target/");
         Scratch(path)
     }
 

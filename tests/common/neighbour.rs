@@ -85,7 +85,7 @@ impl Neighbour {
     }
 
     pub fn release(&mut self) {
-        let _ = self.0.stdin.as_mut().expect("piped").write_all(b"go\n");
+        let _ = self.0.stdin.as_mut().expect("a pipe").write_all(b"go\n");
     }
 
     pub fn started(task: &Task, time: Duration) -> Neighbour {
@@ -158,10 +158,10 @@ fn map_read(path: &Path) {
     let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
     // SAFETY: a new private mapping of a file that only this test uses; reads stay within its length.
     let sum = unsafe {
-        let base = mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::PRIVATE, &file, 0).expect("maps");
+        let base = mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::PRIVATE, &file, 0).expect("mmap");
         let touched = (0..bytes).step_by(1 << 20).map(|at| u64::from(base.cast::<u8>().add(at).read_volatile()));
         let sum: u64 = touched.sum();
-        munmap(base, bytes).expect("unmaps");
+        munmap(base, bytes).expect("munmap");
         sum
     };
     std::hint::black_box(sum);

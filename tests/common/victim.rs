@@ -1,4 +1,4 @@
-//! A thread of the test whose operations are timed and traced, and the causes of its slow ones.
+//! A thread of the test whose operations are timed and traced, and the causes of slow operations.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;

@@ -104,7 +104,7 @@ impl Actor {
     }
 
     pub fn release(&mut self) {
-        let _ = self.0.stdin.as_mut().expect("piped").write_all(b"go\n");
+        let _ = self.0.stdin.as_mut().expect("a pipe").write_all(b"go\n");
     }
 }
 
@@ -124,7 +124,7 @@ pub fn act_if_asked() {
     let realtime = words.next() == Some("1");
     let file = words.next().expect("a path that start() wrote").to_owned();
     let mut line = String::new();
-    std::io::stdin().read_line(&mut line).expect("the word to go");
+    std::io::stdin().read_line(&mut line).expect("a line from release()");
     if !realtime {
         // A neighbour without CPU time causes no stall, so its priority is raised. Spinning neighbours must outweigh a
         // victim that mostly sleeps, which the scheduler would otherwise run at once. Failure is ignored.

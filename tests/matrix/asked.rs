@@ -241,9 +241,9 @@ pub fn ask(kernel: &Kernel, steps: Steps) -> Asked {
     let (minutes, failed) = boot(kernel, &place, &text, &own);
     // A failed kernel gets no stamp, so that it is booted again.
     if failed.is_none() {
-        fs::write(place.join("stamp"), stamp).expect("written");
+        fs::write(place.join("stamp"), stamp).expect("write");
     }
-    fs::write(place.join("minutes"), format!("{minutes:.2}\n")).expect("written");
+    fs::write(place.join("minutes"), format!("{minutes:.2}\n")).expect("write");
     Asked { kernel: kernel.clone(), place, minutes, steps, failed, full: RefCell::new(None) }
 }
 
@@ -258,7 +258,7 @@ pub struct Boot {
 /// Boots the kernel with the script. Returns the minutes that this took, and standard error if it failed.
 pub fn boot(kernel: &Kernel, place: &Path, text: &str, of: &Boot) -> (f64, Option<String>) {
     let script = place.join("guest.sh");
-    fs::write(&script, text).expect("written");
+    fs::write(&script, text).expect("write");
     let began = Instant::now();
     let mut command = Command::new(binary(kernel));
     command.args(["vm", "exec", "--console", "--patience", "150s", "--kernel"]).arg(kernel.image().expect("can_boot"));

@@ -38,7 +38,7 @@ pub fn ask(kernel: &Kernel) -> Vec<String> {
     // More memory for the scenarios, and no write limit, so that they prepare quickly.
     let machine =
         machine.replace("\"288MiB\", \"160MiB\"", "\"512MiB\", \"256MiB\"").replace("write_bps", "# write_bps");
-    fs::write(place.join("machine.toml"), machine).expect("written");
+    fs::write(place.join("machine.toml"), machine).expect("write");
     // From util-linux, because busybox has no `mount -c`.
     let tools = ["/usr/sbin/losetup", "/usr/sbin/mkfs.ext4", "/usr/bin/mount", "/usr/bin/umount"];
     let boot = asked::Boot {

@@ -55,7 +55,7 @@ fn refused(check: &serde_json::Value, kernel: &str) {
         let name = hook["hook"].as_str().unwrap_or_default();
         // Before 5.19 the arguments of this tracepoint do not include the request (include/trace/events/io_uring.h).
         let known = name == "tp_btf/io_uring_complete" && kernel == "5.10";
-        // If the second object is not loaded, a `bpf/` line reports it instead of its hooks.
+        // If the second object is not loaded, a `bpf/` line reports it instead of the hooks.
         let ours = name.starts_with("tp_btf/") || name.starts_with("bpf/");
         if ours && hook["state"] == "unavailable" && !known {
             let why = hook["reason"].as_str().unwrap_or_default();
@@ -131,7 +131,7 @@ fn level_0_without_its_hook_has_not_observed_anything() {
     command.env("FLATWATER_TRACER_WITHOUT", "task-storage,ring-buffer,typed-tracepoints").current_dir(place.path());
     let output = command.output().expect("runs");
     let explained: serde_json::Value = serde_json::from_slice(&output.stdout).expect("an explanation");
-    let observed = explained["observed"].as_array().expect("what was observed");
+    let observed = explained["observed"].as_array().expect("`observed`");
     let timed = observed.iter().filter(|access| access["timed"] == true).count();
     assert!(!observed.is_empty() && timed == 0, "{observed:?}");
     assert_eq!(explained["findings"][0]["cause"], "not-observed", "{}", explained["findings"]);
@@ -163,7 +163,7 @@ fn a_kernel_without_btf_is_traced_with_btf_from_a_file() {
     if copied.is_err() || !rustix::process::geteuid().is_root() {
         return skip(Need::Bpf, "a kernel without BTF", "this kernel has no BTF, or we are not root");
     }
-    let types = types.to_str().expect("a path of ours");
+    let types = types.to_str().expect("a UTF-8 path");
     let bare = without_types(place.path(), &["check", "-O", "json"]);
     let seen = |check: &serde_json::Value, cause: &str| {
         let sights = check["sights"].as_array().expect("sights").clone();

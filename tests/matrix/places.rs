@@ -9,7 +9,7 @@ use super::asked::{self, Kernel, Stalls};
 /// The steps of places.sh for every file system, and the causes that may come first.
 const EACH: Stalls = &[("fsync", "appends beside an fsync neighbour", BESIDE)];
 
-/// The commit of its log, its own pages, or the neighbour's requests ahead of both in the device's queue.
+/// The commit of the log, the writer's own pages, or the neighbour's requests ahead of both in the device's queue.
 const BESIDE: &[&str] = &["journal-commit", "page-writeback", "device-queue-starved", "device-slow", "device-wait"];
 
 /// The steps of the ext4 guest only.
@@ -57,7 +57,7 @@ fn machine(place: &Path, file_system: &str) -> PathBuf {
     let text = fs::read_to_string(Path::new(asked::HERE).join("machine.toml")).expect("machine.toml");
     let path = place.join("machine.toml");
     let own = format!("file_system = \"{file_system}\"");
-    fs::write(&path, text.replace("file_system = \"ext4\"", &own)).expect("written");
+    fs::write(&path, text.replace("file_system = \"ext4\"", &own)).expect("write");
     path
 }
 

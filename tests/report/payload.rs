@@ -33,7 +33,7 @@ fn keys(value: &Value) -> BTreeSet<String> {
 #[test]
 fn rust_and_typescript_agree_on_every_field() {
     let recording = fixture::full_cgroup();
-    let page = serde_json::to_value(html::payload(&recording, &explanation(&recording))).expect("plain data");
+    let page = serde_json::to_value(html::payload(&recording, &explanation(&recording))).expect("serializable data");
     let chart = &page["charts"][0];
     let shapes = [
         ("Payload", &page),
@@ -62,7 +62,7 @@ fn rust_and_typescript_agree_on_every_field() {
 fn every_line_is_as_long_as_its_time_axis() {
     for recording in [fixture::full_cgroup(), fixture::one_hour(), fixture::imported()] {
         let payload = html::payload(&recording, &explanation(&recording));
-        let charts = serde_json::to_value(&payload.charts).expect("plain data");
+        let charts = serde_json::to_value(&payload.charts).expect("serializable data");
         for chart in charts.as_array().expect("charts") {
             let instants = chart["t"].as_array().expect("t");
             let rising = instants.windows(2).all(|pair| pair[0].as_f64() < pair[1].as_f64());

@@ -89,19 +89,19 @@ pub fn trials(logs: &[Right], wanted: impl Fn(&Log, &Change) -> bool + Sync) -> 
         for _ in 0..threads {
             scope.spawn(|| {
                 loop {
-                    let Some((at, right)) = next.lock().expect("no panic").next() else { break };
+                    let Some((at, right)) = next.lock().expect("not poisoned").next() else { break };
                     let changes = CHANGES.iter().filter(|change| wanted(&right.log, change));
                     let tried = changes.map(|change| {
                         let after = answer(right, change).map(|(_, after)| after);
                         Trial { right, change, fate: fate(right, after.as_ref()), after }
                     });
                     let tried: Vec<Trial<'_>> = tried.collect();
-                    found.lock().expect("no panic").push((at, tried));
+                    found.lock().expect("not poisoned").push((at, tried));
                 }
             });
         }
     });
-    let mut found = found.into_inner().expect("no panic");
+    let mut found = found.into_inner().expect("not poisoned");
     found.sort_by_key(|(at, _)| *at);
     found.into_iter().flat_map(|(_, trials)| trials).collect()
 }

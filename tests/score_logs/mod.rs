@@ -1,5 +1,5 @@
 //! The score over published logs with a confirmed cause (tests/corpus). `make score-logs` writes target/score-logs.md
-//! and `make score-pastes` target/score-pastes.md; docs/score.md has the result. The hash of its name puts a log into
+//! and `make score-pastes` target/score-pastes.md; docs/score.md has the result. The hash of the name puts a log into
 //! the half `work` or the half `held`; rules are written for `work` only.
 
 mod corpus;

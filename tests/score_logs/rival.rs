@@ -3,7 +3,7 @@
 //! These are the rules of runbooks: the top known frame, the highest `%util`, swap in use, the largest pressure. They
 //! do not weigh evidence and never abstain, so the difference to flatwater is flatwater's judgement.
 
-/// A rule: returns the cause if the text is of its format.
+/// A rule: returns the cause if the text has the rule's format.
 type Rule = fn(&str) -> Option<&'static str>;
 
 const RULES: &[Rule] =

@@ -24,7 +24,7 @@ pub struct Answer {
     pub findings: Vec<String>,
     /// The formats that the import recognized.
     pub formats: BTreeSet<&'static str>,
-    /// The uncalibrated confidence of the first finding, and the class of its evidence.
+    /// The uncalibrated confidence of the first finding, and the finding's class of evidence.
     pub raw: f64,
     pub class: Class,
     /// Lines that were understood, and all lines that are not blank.

@@ -33,11 +33,12 @@ fn killed_at_random(name: &str, times: usize) {
         let mut daemon = Daemon::start(place.path(), "look_back = \"5s\"\nafter = \"1s\"\n---\n");
         let mut asking = Command::new(env!("CARGO_BIN_EXE_flatwater"));
         asking.args(["watch", "-c"]).arg(&daemon.config).arg("dump");
-        let mut asking = asking.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("asks");
+        let mut asking =
+            asking.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("flatwater starts");
         // From before it begins to write until after it seals.
         std::thread::sleep(Duration::from_millis(u64::from(random.next_u32() % 4_000)));
         daemon.signal(rustix::process::Signal::KILL);
-        daemon.child.wait().expect("ended");
+        daemon.child.wait().expect("wait");
         let _ = asking.wait();
         for path in daemon.recordings() {
             let names = fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.file_name());
@@ -47,7 +48,7 @@ fn killed_at_random(name: &str, times: usize) {
                 // Killed before its first byte, so nothing is lost.
                 Err(error) => assert!(written_files.is_empty(), "round {round}: {written_files:?}: {error}"),
             }
-            fs::remove_dir_all(&path).expect("removed");
+            fs::remove_dir_all(&path).expect("remove");
         }
     }
     assert!(written * 4 >= times, "{written} of {times} left a recording: the kills came too early");
@@ -96,7 +97,7 @@ fn a_thousand_recordings_leave_memory_and_the_quota_as_they_were() {
             first_mib = rss_mib(daemon.child.id());
         }
         // Other tests check the store's quota. Here the test's disk must not fill up.
-        fs::remove_dir_all(&path).expect("removed");
+        fs::remove_dir_all(&path).expect("remove");
         last = path;
     }
     let last_mib = rss_mib(daemon.child.id());
@@ -117,7 +118,7 @@ fn scrapers_that_never_read_do_not_block_others() {
     let deaf: Vec<UnixStream> = (0..6)
         .map(|_| {
             let mut stream = UnixStream::connect(place.path().join("watch.sock")).expect("connects");
-            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").expect("asked");
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").expect("write");
             stream
         })
         .collect();
@@ -191,10 +192,10 @@ fn a_frozen_file_system_is_recorded_while_it_is_frozen() {
     let image = disk.path().join("inner.img");
     fs::write(&image, vec![0; 1 << 20]).expect("an image");
     let device = BareLoop::over(&image).expect("a loop device over the image");
-    let place = Scratch::new("watch-frozen-told");
+    let place = Scratch::new("watch-frozen-daemon");
     let triggers = "look_back = \"20s\"\nafter = \"2s\"\n---\n[[trigger]]\nstall = \"2s\"\nprogram = \"dd\"\n";
     let daemon = Daemon::start(place.path(), triggers);
-    let frozen = Frozen::of(disk.path()).expect("frozen");
+    let frozen = Frozen::of(disk.path()).expect("freeze");
     let file = format!("of={}", disk.path().join("victim").display());
     let mut dd = Command::new("dd");
     let mut writer = dd.args(["if=/dev/zero", &file, "bs=4k", "count=1"]).spawn().expect("dd starts");
@@ -208,7 +209,7 @@ fn a_frozen_file_system_is_recorded_while_it_is_frozen() {
     until("sealed", Duration::from_secs(90), || {
         daemon.recordings().first().is_some_and(|path| complete(path).is_some())
     });
-    assert_eq!(writer.try_wait().expect("asked"), None, "dd still hangs");
+    assert_eq!(writer.try_wait().expect("wait"), None, "dd still hangs");
     let recording = complete(&daemon.recordings().remove(0)).expect("complete");
     let hung = |call: &&Call| call.still_under_way && call.tid == writer.id();
     let [call] = recording.calls.iter().filter(hung).collect::<Vec<_>>()[..] else {

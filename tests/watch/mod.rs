@@ -45,7 +45,7 @@ impl Daemon {
             Daemon { child: command.spawn().expect("flatwater starts"), config: path, place: place.into() };
         let until = Instant::now() + Duration::from_secs(60);
         while !daemon.ask(&["status"]).status.success() {
-            assert!(daemon.child.try_wait().expect("asked").is_none(), "the daemon ended: {}", daemon.log());
+            assert!(daemon.child.try_wait().expect("wait").is_none(), "the daemon ended: {}", daemon.log());
             assert!(Instant::now() < until, "no answer within 60 s: {}", daemon.log());
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -54,7 +54,13 @@ impl Daemon {
 
     fn ask(&self, what: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
-        command.args(["watch", "-c"]).arg(&self.config).args(what).stdin(Stdio::null()).output().expect("asks")
+        command
+            .args(["watch", "-c"])
+            .arg(&self.config)
+            .args(what)
+            .stdin(Stdio::null())
+            .output()
+            .expect("flatwater starts")
     }
 
     fn metrics(&self) -> String {
@@ -67,7 +73,7 @@ impl Daemon {
 
     fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).expect("signalled");
+        rustix::process::kill_process(pid, signal).expect("kill");
     }
 
     /// The recordings that the daemon has sealed or is writing.
@@ -122,7 +128,7 @@ fn complete(path: &Path) -> Option<Recording> {
 /// An fsync of 2 MiB on a disk that writes 4 MiB/s.
 fn stall(disk: &LoopDisk) {
     let file = format!("of={}", disk.path().join("victim").display());
-    tool("dd", &["if=/dev/zero", &file, "bs=64k", "count=32", "conv=fsync"]).expect("dd runs");
+    tool("dd", &["if=/dev/zero", &file, "bs=64k", "count=32", "conv=fsync"]).expect("dd starts");
 }
 
 #[test]
@@ -137,7 +143,7 @@ fn a_stall_seals_a_recording_that_begins_before_it() {
     let daemon = Daemon::start(place.path(), triggers);
     std::thread::sleep(Duration::from_secs(3));
     assert!(daemon.recordings().is_empty(), "recorded without a stall: {}", daemon.log());
-    disk.slow_writes(4 << 20).expect("slowed");
+    disk.slow_writes(4 << 20).expect("limit");
     stall(&disk);
     until("sealed", Duration::from_secs(90), || {
         daemon.recordings().first().is_some_and(|path| complete(path).is_some())
@@ -206,7 +212,7 @@ fn a_wrong_configuration_is_reported_and_the_old_one_kept() {
         ("[store]\nsize = \"1MiB\"\n", "smaller than one recording"),
         ("[metrics]\nlisten = \"0.0.0.0:9177\"\n", "can be reached from other machines"),
     ] {
-        fs::write(&path, text).expect("written");
+        fs::write(&path, text).expect("write");
         let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
         let output = command.args(["watch", "--check", "-c"]).arg(&path).output().expect("runs");
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -220,11 +226,11 @@ fn a_wrong_configuration_is_reported_and_the_old_one_kept() {
         return;
     }
     let daemon = Daemon::start(place.path(), "---\n");
-    let right = fs::read_to_string(&daemon.config).expect("there");
-    fs::write(&daemon.config, format!("nonsense = 1\n{right}")).expect("written");
+    let right = fs::read_to_string(&daemon.config).expect("readable");
+    fs::write(&daemon.config, format!("nonsense = 1\n{right}")).expect("write");
     daemon.signal(rustix::process::Signal::HUP);
     until("refused", Duration::from_secs(10), || daemon.log().contains("the configuration of before stays"));
-    fs::write(&daemon.config, format!("threshold = \"7ms\"\n{right}")).expect("written");
+    fs::write(&daemon.config, format!("threshold = \"7ms\"\n{right}")).expect("write");
     daemon.signal(rustix::process::Signal::HUP);
     until("read again", Duration::from_secs(10), || daemon.log().contains("configuration read again"));
     until("in force", Duration::from_secs(10), || {
@@ -235,11 +241,11 @@ fn a_wrong_configuration_is_reported_and_the_old_one_kept() {
     let until_then = Instant::now() + Duration::from_secs(2);
     while Instant::now() < until_then {
         let text = if sent % 2 == 0 { "nonsense = 1\n".to_owned() } else { right.clone() };
-        fs::write(&daemon.config, text).expect("written");
+        fs::write(&daemon.config, text).expect("write");
         daemon.signal(rustix::process::Signal::HUP);
         sent += 1;
     }
-    fs::write(&daemon.config, format!("threshold = \"9ms\"\n{right}")).expect("written");
+    fs::write(&daemon.config, format!("threshold = \"9ms\"\n{right}")).expect("write");
     daemon.signal(rustix::process::Signal::HUP);
     until("in force after the storm", Duration::from_secs(20), || {
         String::from_utf8_lossy(&daemon.ask(&["status"]).stdout).contains("\"threshold_ns\":9000000")
@@ -266,7 +272,7 @@ impl Prometheus {
             keys.certificate.display(),
             keys.token.display()
         );
-        fs::write(&config, text).expect("written");
+        fs::write(&config, text).expect("write");
         let (config, data) = (config.display().to_string(), place.join("data").display().to_string());
         let mut command = Command::new(of_prometheus("prometheus"));
         command.arg(format!("--config.file={config}")).arg(format!("--storage.tsdb.path={data}"));
@@ -316,7 +322,7 @@ impl Keys {
                      -addext subjectAltName=IP:127.0.0.1";
         let words: Vec<&str> = words.split_whitespace().chain(["-out", &out, "-keyout", &keyout]).collect();
         tool("openssl", &words).expect("a certificate");
-        fs::write(&token, "a-token-of-the-tests-0123456789\n").expect("written");
+        fs::write(&token, "a-token-of-the-tests-0123456789\n").expect("write");
         for path in [&key, &token] {
             fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("chmod");
         }
@@ -330,13 +336,13 @@ impl Keys {
 
     /// The answer with its header, from curl.
     fn get(&self, port: u16, with_token: bool) -> String {
-        let token = fs::read_to_string(&self.token).expect("there");
+        let token = fs::read_to_string(&self.token).expect("readable");
         let header = format!("Authorization: Bearer {}", if with_token { token.trim() } else { "guessed-wrong" });
         let url = format!("https://127.0.0.1:{port}/metrics");
         let certificate = self.certificate.display().to_string();
         let accept = "Accept: text/plain";
         let words = ["-s", "-i", "--http1.1", "--cacert", &certificate, "-H", &header, "-H", accept, &url];
-        tool("curl", &words).expect("curl is answered")
+        tool("curl", &words).expect("an answer")
     }
 }
 
@@ -366,7 +372,7 @@ fn a_real_prometheus_scrapes_and_answers() {
     }
     let _alone = alone();
     let disk = LoopDisk::ext4("watch-prom", 64).expect("a disk");
-    disk.slow_writes(4 << 20).expect("slowed");
+    disk.slow_writes(4 << 20).expect("limit");
     let place = Scratch::new("watch-prometheus");
     let (ours, theirs) = (free_port(), free_port());
     // With a certificate and a token, as for clients on other machines.
@@ -384,7 +390,7 @@ fn a_real_prometheus_scrapes_and_answers() {
     assert!(head.contains(" 200 "), "{head}");
     assert!(keys.get(ours, false).contains(" 401 "), "without the token");
     assert!(get(ours, "/metrics").is_none_or(|answer| !answer.contains("flatwater_")), "metrics without TLS");
-    std::io::Write::write_all(&mut check.stdin.take().expect("a pipe"), body.as_bytes()).expect("written");
+    std::io::Write::write_all(&mut check.stdin.take().expect("a pipe"), body.as_bytes()).expect("write");
     let output = check.wait_with_output().expect("promtool ends");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!said.contains("error"), "{said}");
@@ -398,7 +404,7 @@ fn a_real_prometheus_scrapes_and_answers() {
     let count = query("histogram_count(flatwater_stall_duration_seconds)");
     assert!(count.contains("\"value\""), "{count}");
     let board = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/grafana/flatwater.json");
-    let board: serde_json::Value = serde_json::from_str(&fs::read_to_string(board).expect("there")).expect("JSON");
+    let board: serde_json::Value = serde_json::from_str(&fs::read_to_string(board).expect("readable")).expect("JSON");
     let panels = board["panels"].as_array().expect("panels").iter();
     let asked: Vec<&str> = panels
         .flat_map(|panel| panel["targets"].as_array().expect("targets"))

@@ -70,7 +70,7 @@ fn the_screen_shows_stalls_and_the_keys_work() {
     }
     let _alone = alone();
     let disk = LoopDisk::ext4("watch-top", 64).expect("a disk");
-    disk.slow_writes(4 << 20).expect("slowed");
+    disk.slow_writes(4 << 20).expect("limit");
     let place = Scratch::new("watch-top");
     let daemon = Daemon::start(place.path(), "after = \"1s\"\n---\n");
     let command = format!("{} top -c {}", env!("CARGO_BIN_EXE_flatwater"), daemon.config.display());
@@ -82,7 +82,7 @@ fn the_screen_shows_stalls_and_the_keys_work() {
         let file = format!("of={}", disk.path().join(format!("v{}", loads.len())).display());
         let mut dd = Command::new("dd");
         dd.args(["if=/dev/zero", &file, "bs=64k", "count=32", "conv=fsync"]);
-        loads.push(dd.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("dd runs"));
+        loads.push(dd.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("dd starts"));
     };
     stall(&disk);
     keep_stalling();
