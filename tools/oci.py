@@ -112,7 +112,7 @@ def main():
         "org.opencontainers.image.title": "flatwater",
         "org.opencontainers.image.version": args.version,
         "org.opencontainers.image.licenses": "MIT OR Apache-2.0",
-        "org.opencontainers.image.description": "Finds stalled file writes, and who made them wait",
+        "org.opencontainers.image.description": "Finds stalled file writes and their causes",
     }
     config = blob(as_json({
         "created": created,
