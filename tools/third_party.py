@@ -102,8 +102,8 @@ def texts_in(directory):
     return texts
 
 
-    """The text for the few crates that name a licence but ship no text."""
-    """For the few crates that name a licence and ship no text: ours is the same licence."""
+def standard_text(package):
+    """The text for the few crates that name a licence but ship no text: ours, because it is the same licence."""
     licence = package["license"] or ""
     if "Apache-2.0" in licence:
         with open("LICENSE-APACHE", encoding="utf-8") as file:
@@ -150,7 +150,7 @@ def script_text(name):
         texts = texts_in(place) if os.path.isdir(place) else []
         if texts:
             return texts[0]
-    sys.exit(f"third_party: the text of {name}'s licence is not there: run npm ci in {WEB}, or build first")
+    sys.exit(f"third_party: the text of {name}'s licence is missing: run npm ci in {WEB}, or build first")
 
 
 def component(package, checksum):
@@ -194,7 +194,7 @@ def sbom():
     document = {
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
-        # Of the locked dependencies, not of the moment: two builds of the same sources have the same bill.
+        # Derived from the locked dependencies, not from the time, so that the bill is reproducible.
         "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, content)}",
         "version": 1,
         "metadata": {
