@@ -158,7 +158,7 @@ fn make_the_fixture() {
     let dir = std::env::var("FLATWATER_RECORDINGS").expect("FLATWATER_RECORDINGS");
     let mut text = String::from(
         "# Write latencies of the foreground (from when they were due), second by second: ns:calls ...\n\
-         # Recorded by this project on a 2-core guest, kernel 6.18; see tests/bootstrap_recorded.rs.\n",
+         # Recorded by this project on a 2-core guest, kernel 6.18; see tests/bootstrap/recorded.rs.\n",
     );
     let mut places: Vec<_> = std::fs::read_dir(dir).expect("readable").flatten().map(|entry| entry.path()).collect();
     places.sort();
