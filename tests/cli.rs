@@ -102,7 +102,7 @@ fn a_run_ends_with_a_summary_a_recording_and_a_page() {
     assert!(again.status.success() && told(&again).contains("journal on host"), "{}", told(&again));
 }
 
-/// Kernel versions without a modeled change between them behave the same in the model, and the run prints a note.
+/// Kernel versions without a modelled change between them behave the same in the model, and the run prints a note.
 #[test]
 fn an_unmodelled_kernel_version_is_reported_as_the_modelled_one() {
     let directory = empty();

@@ -214,7 +214,7 @@ fn is_hit(published: f64, predicted: f64) -> bool {
     same_sign && (predicted / published).ln().abs() <= 1.15_f64.ln()
 }
 
-/// Whether the model sees no difference between both sides, for example two kernel versions without a modeled change
+/// Whether the model sees no difference between both sides, for example two kernel versions without a modelled change
 /// between them.
 fn is_same(of: &Source, row: &Row) -> bool {
     let [before, after] = [[&of.before, &row.before], [&of.after, &row.after]].map(|parts| {

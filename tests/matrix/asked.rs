@@ -288,7 +288,7 @@ fn is_processor_time(cause: &str) -> bool {
     Cause::ALL.iter().any(|known| known.name() == cause && is_work(known))
 }
 
-/// The first finding of a stall that is not processor time, the share of lost time that has a name, and the lost time in ns.
+/// The first finding of a stall that is not processor time, the named share of the lost time, and the lost time in ns.
 pub fn first_named(place: &Path, name: &str) -> Option<(String, Option<f64>, u64)> {
     let text = fs::read_to_string(place.join("out").join(format!("{name}.json"))).ok()?;
     let explanation: Value = serde_json::from_str(&text).ok()?;
