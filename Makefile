@@ -1,5 +1,5 @@
-# flatwater: `make demo` shows what it is for, `make test` proves it. Each target installs what it lacks.
-# docs/development.md says what each one covers and how long it takes.
+# flatwater: `make demo` shows a stall and its cause, `make test` runs the tests. Each target installs what it needs.
+# docs/development.md says what each target covers and how long it takes.
 
 PREFIX  ?= /usr/local
 DESTDIR ?=
@@ -11,15 +11,15 @@ export CARGO CARGO_TERM_COLOR
 	test-watch test-packages test-cross test-storms lint budgets matrix matrix-fetch cross bench programs score score-logs \
 	score-pastes soak fuzz sbom miri sanitize
 
-# What is shipped does not say where it was built: panics and debug information name /build, /cargo and /rust.
+# Shipped files do not reveal where they were built: panics and debug information name /build, /cargo and /home.
 CARGO_HOME ?= $(HOME)/.cargo
 TRIM = --remap-path-prefix=$(CURDIR)=/build --remap-path-prefix=$(CARGO_HOME)=/cargo \
 	--remap-path-prefix=$(HOME)=/home
 build install: export RUSTFLAGS += $(TRIM)
 build install: export CFLAGS += -ffile-prefix-map=$(CURDIR)=/build -ffile-prefix-map=$(CARGO_HOME)=/cargo
 
-# A stall made on purpose: the journal beside a neighbour that fills their common memory cgroup. The build leaves out what
-# the demo does not use (the model, the daemon, `top`).
+# Causes a stall: a journal beside a neighbour that fills their common memory cgroup. The build omits what the demo does not
+# use (the model, the daemon, `top`).
 demo: setup
 	@tools/timed.py demo target/demo $(CARGO) build --locked --profile demo --no-default-features --bin flatwater
 	target/demo/flatwater run full-cgroup
@@ -27,7 +27,7 @@ demo: setup
 build: setup
 	$(CARGO) build --locked --release --bin flatwater
 
-# The program for fleets: a build of its own, with DataFusion, in crates/fleet/target/release/flatwater-fleet.
+# The program for fleets, a separate workspace with DataFusion: crates/fleet/target/release/flatwater-fleet.
 build-fleet: setup
 	$(CARGO) build --locked --release $(FLEET)
 
@@ -44,7 +44,7 @@ lint: setup-test
 	@tools/test.py format page
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
-# What `make test` leaves out, in parts that can be run alone. FLEET_PYTHON has duckdb, pyspark and chdb for test-fleet.
+# The tests that `make test` omits, in parts that run alone. FLEET_PYTHON has duckdb, pyspark and chdb for test-fleet.
 FLEET = --manifest-path crates/fleet/Cargo.toml
 FLEET_PYTHON ?= python3
 export FLEET_PYTHON
@@ -53,16 +53,16 @@ test-long: setup-test
 test-model test-fleet test-fleet-hosts test-fleet-engines test-import test-kernels test-kills test-power-cuts test-verify test-watch test-packages test-cross test-storms: setup-test
 	@tools/long.py $(@:test-%=%)
 
-# The budgets of this project beside today's figures.
+# The project's budgets and the present figures.
 budgets:
 	@tools/budgets.py
 
-# The precursor's unsafe code on plain memory, under miri: wants `rustup component add --toolchain nightly miri`.
+# The precursor's unsafe code on plain memory, under miri. Needs `rustup component add --toolchain nightly miri`.
 miri:
-	@$(CARGO) +nightly miri --version >/dev/null 2>&1 || { echo "miri: this toolchain has none: rustup component add --toolchain nightly miri" >&2; exit 1; }
+	@$(CARGO) +nightly miri --version >/dev/null 2>&1 || { echo "miri: not installed; run: rustup component add --toolchain nightly miri" >&2; exit 1; }
 	$(CARGO) +nightly miri test --package precursor --test precursor unsafe_code::
 
-# The same with real threads and memory: ThreadSanitizer, AddressSanitizer, valgrind (tools/sanitize.sh).
+# The same with real threads and memory: ThreadSanitizer, AddressSanitizer and valgrind (tools/sanitize.sh).
 sanitize:
 	@tools/sanitize.sh
 
@@ -74,17 +74,17 @@ matrix: setup-test
 matrix-fetch: build
 	@tools/matrix.sh fetch
 
-# Whether it compiles for arm64, kernel side included, and against musl.
+# Checks that flatwater compiles for arm64, BPF programs included, and with musl.
 cross:
 	@tools/cross.sh
 
-# Every claim about speed, each beside its rival; needs a quiet machine.
+# Benchmarks for every claim about speed, each beside a rival; needs a quiet machine.
 bench: setup-test build
 	$(CARGO) bench --workspace
 	python3 bench/level_cost.py --flatwater target/release/flatwater
 
-# Hostile bytes for the reader, the kernel files and the importers (fuzz/README.md); wants `cargo install cargo-fuzz`. Each
-# target with its longest input: what reaches its limits; longer ones only take longer. FUZZ_RUNS=10000000 ends by count.
+# Fuzzes the reader, the parsers of kernel files and the importers (fuzz/README.md); needs `cargo install cargo-fuzz`. The number
+# after each target is the length of its longest input: enough to reach the target's limits. FUZZ_RUNS=10000000 ends by count.
 FUZZ_SECONDS ?= 60
 FUZZ_RUNS ?= -1
 FUZZ_TARGETS ?= reader:65536 kernel_files:65536 import:65536 import_each:65536 precursor_sidecar:1100 \
@@ -98,37 +98,37 @@ fuzz:
 score: build setup-test
 	@tools/score.sh
 
-# Real programs (fio, PostgreSQL, Redis, SQLite, RocksDB, etcd, MariaDB: those that are installed), each alone and beside
-# neighbours of known kind. Makes stalls on a loop device; root; about 20 s a run.
+# Records real programs (fio, PostgreSQL, Redis, SQLite, RocksDB, etcd, MariaDB: the installed ones), each alone and beside known
+# neighbours. Causes stalls on a loop device; needs root; about 20 s per run.
 PROGRAMS_RUNS ?= 5
 programs: build
 	python3 tests/programs/programs.py --flatwater target/release/flatwater --runs $(PROGRAMS_RUNS)
 
-# The daemon in real time for so many hours: each step adds its minutes to target/soak.csv, and all are shown. Root.
+# Runs the daemon for SOAK_HOURS in real time, appends the figures of each minute to target/soak.csv, and prints them. Needs root.
 SOAK_HOURS ?= 8
 soak: build
 	python3 tests/watch/soak.py --flatwater target/release/flatwater --hours $(SOAK_HOURS)
 	python3 tests/watch/soak.py --summary target/soak.csv
 
-# The score over published logs with a confirmed cause (tests/corpus) beside a rule of thumb: target/score-logs.md.
+# Scores published logs with a confirmed cause (tests/corpus), with a rule of thumb as rival: target/score-logs.md.
 score-logs:
 	$(CARGO) test -p flatwater --test flatwater -- --ignored --nocapture score_logs::score_of_both_halves
 
-# Which answers survive when the same logs are pasted in 98 other ways: target/score-pastes.md. Takes minutes.
+# Checks which answers survive when the same logs are pasted in 98 other ways: target/score-pastes.md. Takes minutes.
 score-pastes:
 	$(CARGO) test -p flatwater --test flatwater -- --ignored --nocapture score_logs::answers_of_all_pastes
 
-# The command, its completions and manual, the library with its header and pkg-config file, debug information beside
-# them, the licence texts and the bill of materials of everything that is linked in.
+# Installs the command, its completions and manual, the library with header and pkg-config file, separate debug information, the
+# licence texts, and the bill of materials of all linked crates.
 install: build
 	$(CARGO) build --release --package precursor
 	tools/install.sh "$(DESTDIR)$(PREFIX)" "$(PREFIX)"
 
-# A deb, an rpm and an OCI image of the command and its daemon, in target/packages; an rpm wants `apt-get install rpm`.
+# Builds a deb, an rpm and an OCI image of the command and its daemon in target/packages. The rpm needs `apt-get install rpm`.
 package: build
 	tools/package.sh target/release/flatwater target/packages
 
-# What of other people's is linked into what we ship: CycloneDX 1.5.
+# The bill of materials of the third-party code in our binaries (CycloneDX 1.5).
 sbom:
 	@mkdir -p target
 	tools/third_party.py sbom >target/flatwater.cdx.json

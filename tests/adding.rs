@@ -1,5 +1,5 @@
-//! docs/adding.md, held to the tree: the files that it names exist, the lines that it shows as present are present, and the
-//! cheapest of what it describes is done.
+//! Compares docs/adding.md with the tree: the files that it names and the lines that it shows as present exist, and its
+//! shortest examples work.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,7 +23,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Lines to add to a file, and the line before which they belong.
+/// Lines to add to a file, and the existing line that they go before.
 struct Addition {
     file: String,
     added: Vec<String>,
@@ -55,7 +55,7 @@ fn every_file_that_the_page_names_exists() {
     let of_tree = |text: &&str| ["crates/", "tests/", "docs/", "scenarios/"].iter().any(|top| text.starts_with(top));
     let mut named = 0;
     for path in quoted.filter(of_tree) {
-        // NAME is the reader's own: the folder that it goes to must be there.
+        // NAME is the reader's choice; the folder before it must exist.
         let known = path.split("NAME").next().unwrap_or_default();
         assert!(root().join(known).exists(), "{path}");
         named += 1;
@@ -74,7 +74,7 @@ fn every_line_that_the_page_shows_as_present_is_present() {
     }
 }
 
-/// The folder of the specs uses nothing else, so that a copy of it compiles by itself.
+/// The folder of cause specs has no dependencies, so its copy compiles alone.
 #[test]
 fn the_pages_cause_compiles_and_has_its_bracket() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -152,5 +152,5 @@ fn an_importer_reads_lines_and_nothing_else() {
     assert_eq!((IMPORTER.detect)(&cursor), 90);
     read_section(&IMPORTER, &mut cursor, &mut builder);
     assert_eq!(builder.notes, ["a huge page was zeroed"]);
-    assert_eq!(cursor.next_text(), "something else", "what follows is left to the next importer");
+    assert_eq!(cursor.next_text(), "something else", "the importer leaves other lines to the next one");
 }

@@ -1,4 +1,4 @@
-//! The command as a user meets it: helps, wrong inputs, exit statuses, a real short run, kill -9 in the middle.
+//! The command line: help texts, invalid arguments, exit statuses, short runs, signals and kill -9.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -14,14 +14,14 @@ fn flatwater(arguments: &[&str], directory: &Path) -> Output {
         .current_dir(directory)
         .stdin(Stdio::null())
         .output()
-        .expect("the command starts")
+        .expect("the command runs")
 }
 
 fn told(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout)
 }
 
-/// Leaves what `read` may have to fail as well: a directory that holds nothing else.
+/// An empty directory, so that a test can check which files a command leaves.
 fn empty() -> tempfile::TempDir {
     tempfile::tempdir().expect("a directory")
 }
@@ -49,7 +49,7 @@ the fix
 }
 
 #[test]
-fn wrong_input_is_usage_and_says_what_would_be_right() {
+fn invalid_arguments_are_refused_with_a_hint() {
     let directory = empty();
     let cases: &[(&[&str], i32, &str)] = &[
         (&["run", "jurnal"], 2, "did you mean 'journal'?"),
@@ -76,7 +76,7 @@ fn wrong_input_is_usage_and_says_what_would_be_right() {
         assert!(told(&output).contains(hint), "{arguments:?} does not say '{hint}': {}", told(&output));
     }
     let left: Vec<_> = std::fs::read_dir(directory.path()).expect("readable").flatten().collect();
-    assert!(left.is_empty(), "a refused command leaves nothing behind: {left:?}");
+    assert!(left.is_empty(), "a refused command leaves no files: {left:?}");
 }
 
 #[test]
@@ -88,23 +88,23 @@ fn a_run_ends_with_a_summary_a_recording_and_a_page() {
     assert_eq!((json["flatwater"].as_u64(), json["kind"].as_str()), (Some(1), Some("explanation")));
     let write = json["operations"].as_array().and_then(|all| all.iter().find(|one| one["name"] == "write"));
     let count = write.and_then(|one| one["count"].as_u64()).expect("writes were timed");
-    // Open loop: 5000 a second are due, however slow the machine; the last ones may still be under way at the end.
+    // Open loop: 5000 writes a second are due on any machine. The last ones may be under way at the end.
     assert!((9_000..=10_000).contains(&count), "{count} writes in 2 s");
     assert!(write.is_some_and(|one| one["from_due"]["p50_ns"].as_u64() >= one["p50_ns"].as_u64()));
     let page = std::fs::read_to_string(directory.path().join("rec/report.html")).expect("the page");
-    // It loads nothing: an address may stand in its text (SVG's namespace is one), never in a place that fetches.
+    // Text may contain addresses (SVG's namespace is one), but no attribute may load one.
     let fetches = ["src=\"http", "href=\"http", "url(http", "@import"];
     assert!(page.contains("<html") && !fetches.iter().any(|place| page.contains(place)), "self-contained");
     let names = |left: std::fs::ReadDir| left.flatten().map(|entry| entry.file_name()).collect::<Vec<_>>();
     let left = names(std::fs::read_dir(directory.path()).expect("readable"));
-    assert_eq!(left, ["rec"], "the scenario's own files are gone");
+    assert_eq!(left, ["rec"], "the scenario removes its files");
     let again = flatwater(&["explain", "rec"], directory.path());
     assert!(again.status.success() && told(&again).contains("journal on host"), "{}", told(&again));
 }
 
-/// Two versions between which the model knows of no change are one kernel to it, and whoever compares them is told.
+/// Kernel versions without a modelled change between them behave the same in the model, and the run prints a note.
 #[test]
-fn a_kernel_of_which_the_model_knows_nothing_says_which_one_it_is() {
+fn an_unmodelled_kernel_version_is_reported_as_the_modelled_one() {
     let directory = empty();
     let run = |kernel: &str, to: &str| {
         let set = format!("kernel={kernel}");
@@ -128,7 +128,7 @@ fn a_kernel_of_which_the_model_knows_nothing_says_which_one_it_is() {
 }
 
 #[test]
-fn killed_in_the_middle_it_leaves_a_recording_that_opens() {
+fn a_killed_run_leaves_a_readable_recording() {
     for round in 0..5_u32 {
         let directory = empty();
         let mut child = Command::new(env!("CARGO_BIN_EXE_flatwater"))
@@ -137,13 +137,13 @@ fn killed_in_the_middle_it_leaves_a_recording_that_opens() {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .expect("the command starts");
+            .expect("the command runs");
         let latency = directory.path().join("rec/latency.frames");
         let patience = Instant::now() + Duration::from_secs(60);
         while !latency.exists() && Instant::now() < patience {
             sleep(Duration::from_millis(20));
         }
-        // Not always at the same distance from a flush.
+        // Vary the distance to the last flush.
         sleep(Duration::from_millis(u64::from(round) * 237 + 1100));
         child.kill().expect("it still runs");
         child.wait().expect("it ends");
@@ -152,8 +152,8 @@ fn killed_in_the_middle_it_leaves_a_recording_that_opens() {
         let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
         let writes = json["operations"].as_array().into_iter().flatten().filter(|one| one["name"] == "write");
         let count: u64 = writes.filter_map(|one| one["count"].as_u64()).sum();
-        assert!(count > 0, "round {round}: what was written before is there");
-        // The next start takes back what the killed one had made.
+        assert!(count > 0, "round {round}: the writes before the kill are counted");
+        // `restore` removes the files of the killed run.
         let next = flatwater(&["restore"], directory.path());
         assert!(next.status.success(), "{}", told(&next));
         let left: Vec<_> = std::fs::read_dir(directory.path()).expect("readable").flatten().collect();
@@ -167,15 +167,15 @@ fn an_interrupt_ends_a_run_with_its_summary() {
     let directory = empty();
     let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
     command.args(["run", "-t", "60s", "-o", "rec"]).current_dir(directory.path());
-    // A shell starts what runs in its background with SIGINT ignored, and flatwater respects that.
-    // SAFETY: signal is async-signal-safe, and touches nothing of the parent.
+    // A shell starts background jobs with SIGINT ignored, and flatwater respects that.
+    // SAFETY: signal(2) is async-signal-safe and does not affect the parent.
     unsafe {
         command.pre_exec(|| {
             libc::signal(libc::SIGINT, libc::SIG_DFL);
             Ok(())
         });
     }
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts");
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
     let began = Instant::now();
     let patience = Instant::now() + Duration::from_secs(60);
     while !directory.path().join("rec/latency.frames").exists() && Instant::now() < patience {
@@ -185,17 +185,17 @@ fn an_interrupt_ends_a_run_with_its_summary() {
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it still runs");
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(130), "{}", told(&output));
-    assert!(began.elapsed() < Duration::from_secs(50), "it ran to its planned end");
+    assert!(began.elapsed() < Duration::from_secs(50), "the run did not end early");
     assert!(told(&output).contains("journal on host"), "{}", told(&output));
     assert!(directory.path().join("rec/report.html").exists());
 }
 
-/// As nobody, who may attach no hook: everything still runs, and the top says what is missing and how to get it.
+/// Runs the command as uid 65534, which may not attach hooks. `None` without root or setpriv(1).
 fn as_nobody(arguments: &[&str], directory: &Path) -> Option<Output> {
     let root = rustix::process::geteuid().is_root();
     let able = Command::new("setpriv").arg("--version").output().is_ok();
     if !(root && able) {
-        skip(Need::Root, "as nobody", "needs root and setpriv(1) to become somebody else");
+        skip(Need::Root, "as nobody", "needs root and setpriv(1) to become another user");
         return None;
     }
     let mut command = Command::new("setpriv");
@@ -203,19 +203,20 @@ fn as_nobody(arguments: &[&str], directory: &Path) -> Option<Output> {
     Some(command.current_dir(directory).stdin(Stdio::null()).output().expect("setpriv starts"))
 }
 
-/// A directory of nobody's with the command in it: the build's own may lie where nobody may look.
+/// A directory writable by all users with a copy of the command: uid 65534 may not be able to read the build's
+/// directory.
 fn nobodys() -> tempfile::TempDir {
     let directory = empty();
-    std::fs::copy(env!("CARGO_BIN_EXE_flatwater"), directory.path().join("flatwater")).expect("copied");
+    std::fs::copy(env!("CARGO_BIN_EXE_flatwater"), directory.path().join("flatwater")).expect("copy");
     for path in [directory.path().to_owned(), directory.path().join("flatwater")] {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-        std::fs::set_permissions(path, mode).expect("ours to change");
+        std::fs::set_permissions(path, mode).expect("chmod");
     }
     directory
 }
 
 #[test]
-fn without_root_a_run_measures_and_says_what_it_cannot_see() {
+fn without_root_a_run_measures_and_reports_what_is_missing() {
     let directory = nobodys();
     let Some(output) = as_nobody(&["run", "-t", "2s", "-o", "rec"], directory.path()) else { return };
     assert!(output.status.success(), "{}", told(&output));
@@ -223,7 +224,7 @@ fn without_root_a_run_measures_and_says_what_it_cannot_see() {
     let top = text.split("write()").next().unwrap_or_default();
     assert!(top.contains("ran without kernel tracing") && top.contains("run as root"), "{text}");
     let recording = flatwater_recording::read(&directory.path().join("rec")).expect("a recording");
-    let counted = recording.table(flatwater_recording::Table::Workload).expect("what the threads waited for");
+    let counted = recording.table(flatwater_recording::Table::Workload).expect("a table of the threads");
     assert!(counted.by_entity().any(|(_, rows)| rows.rise("cpu_ns").is_some_and(|ns| ns > 0)), "{counted:?}");
 }
 
@@ -232,18 +233,18 @@ fn without_root_a_command_is_recorded_from_counters() {
     let directory = nobodys();
     let arguments = ["record", "-o", "rec", "--", "sh", "-c", "for i in 1 2 3 4; do echo $i > x; sleep 0.5; done"];
     let Some(output) = as_nobody(&arguments, directory.path()) else { return };
-    // Nothing was observed, so nothing can be judged: never 0, which scripts take for quiet.
+    // Without observed calls the status is 4, not 0, which scripts take for quiet.
     assert_eq!(output.status.code(), Some(4), "{}", told(&output));
     assert!(told(&output).contains("not-observed"), "{}", told(&output));
     assert!(told(&output).contains("no call of the target is timed"), "{}", told(&output));
     let recording = flatwater_recording::read(&directory.path().join("rec")).expect("a recording");
-    let counted = recording.table(flatwater_recording::Table::Workload).expect("what the command waited for");
+    let counted = recording.table(flatwater_recording::Table::Workload).expect("a table of the command");
     assert!(counted.entities().iter().any(|entity| entity.name.starts_with("sh(")), "{:?}", counted.entities());
     assert!(recording.table(flatwater_recording::Table::Vmstat).is_some());
 }
 
 #[test]
-fn without_root_check_says_so() {
+fn without_root_check_names_the_remedy() {
     let directory = nobodys();
     let Some(output) = as_nobody(&["check"], directory.path()) else { return };
     assert!(output.status.success(), "{}", told(&output));
@@ -251,7 +252,7 @@ fn without_root_check_says_so() {
 }
 
 #[test]
-fn a_second_signal_ends_at_once_and_what_was_recorded_can_be_explained() {
+fn after_a_second_signal_the_recording_can_be_explained() {
     let directory = empty();
     let mut child = Command::new(env!("CARGO_BIN_EXE_flatwater"))
         .args(["run", "-t", "60s", "-o", "rec"])
@@ -259,7 +260,7 @@ fn a_second_signal_ends_at_once_and_what_was_recorded_can_be_explained() {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .expect("the command starts");
+        .expect("the command runs");
     let patience = Instant::now() + Duration::from_secs(60);
     while !directory.path().join("rec/latency.frames").exists() && Instant::now() < patience {
         sleep(Duration::from_millis(50));

@@ -1,5 +1,5 @@
-//! Every host scenario end to end, small and short: it ends, tells its own story, and leaves nothing behind.
-//! Needs root; without it the test says so.
+//! Short, small runs of every host scenario: each ends, reports its results, and leaves nothing behind. Without root
+//! the tests are skipped.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use flatwater_recording::{Wait, WorkloadOutcome, read};
 use needs::{Need, skip};
 
-/// Each takes a second or two to measure; the rest is for machines that are busy with other tests.
+/// Each run measures for one or two seconds; the rest allows for other tests on the machine.
 const LONGEST: Duration = Duration::from_secs(120);
 
 struct Case {
@@ -64,7 +64,7 @@ fn run(dir: &Path, out: &Path, scenario: &str, options: &[&str]) {
     }
     let begun = Instant::now();
     let output = command.args(options).output().expect("the command runs");
-    // 4: so short a run may be too little to judge.
+    // Status 4: a run this short may be too little to judge.
     assert!(
         matches!(output.status.code(), Some(0 | 4)),
         "{scenario}: {} {}",
@@ -87,7 +87,7 @@ fn left_behind(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn each_scenario_ends_tells_its_story_and_leaves_nothing() {
+fn each_scenario_reports_its_results_and_leaves_nothing() {
     if !rustix::process::geteuid().is_root() {
         return skip(Need::Root, "host scenarios", "not root");
     }
@@ -96,16 +96,25 @@ fn each_scenario_ends_tells_its_story_and_leaves_nothing() {
         let out = outs.path().join("out");
         run(work.path(), &out, case.scenario, case.options);
         let recording = read(&out).expect("a sealed recording");
-        assert!(recording.outcomes.iter().any(case.story), "{}: no story in {:?}", case.scenario, recording.outcomes);
+        assert!(
+            recording.outcomes.iter().any(case.story),
+            "{}: no such outcome in {:?}",
+            case.scenario,
+            recording.outcomes
+        );
         let own = recording.header.target.pids.clone();
-        assert!(recording.calls.iter().all(|call| own.contains(&call.pid)), "{}: calls nobody traced", case.scenario);
+        assert!(
+            recording.calls.iter().all(|call| own.contains(&call.pid)),
+            "{}: calls of processes outside the target",
+            case.scenario
+        );
         let name = case.scenario;
         assert_eq!(left_behind(work.path()), Vec::<String>::new(), "{name} left something");
     }
 }
 
 #[test]
-fn the_neighbours_journal_is_measured_and_its_volume_goes() {
+fn the_journal_beside_neighbours_is_measured_and_its_volume_removed() {
     if !rustix::process::geteuid().is_root() {
         return skip(Need::Root, "host scenarios", "not root");
     }
@@ -114,7 +123,7 @@ fn the_neighbours_journal_is_measured_and_its_volume_goes() {
     run(work.path(), &out, "journal-neighbours", &["--set", "mount.size=256MiB"]);
     let recording = read(&out).expect("a sealed recording");
     assert!(recording.latency.iter().any(|bucket| bucket.from_due.is_some()), "no latency of the journal");
-    // The neighbours' syncs wait for the journal's thread, which waits for the device: both links are recorded.
+    // The neighbours' syncs wait for jbd2, which waits for the device. The recording has both links.
     let of_slow_call = |wait: &&Wait| {
         recording.calls.iter().any(|call| (call.tid, call.start_ns) == (wait.call_tid, wait.call_start_ns))
     };

@@ -1,5 +1,5 @@
-//! What another user of the machine (uid 65534) does to a daemon that listens on loopback: asks without end (S1), and connects
-//! and stays silent (S4). Needs root, and says so.
+//! Attacks of an unprivileged user (uid 65534) on a daemon that listens on loopback: endless requests (S1), and silent
+//! connections (S4). Needs root.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use crate::common::exploit::{Yard, flatwater, text};
 use needs::as_nobody;
 
-/// Three looks at the cost, of ten seconds each, shed a first part of the work; some time beyond that.
+/// The daemon checks its cost every 10 s and sheds after three checks; this is a little longer.
 const ATTACK: Duration = Duration::from_secs(33);
 
-/// A daemon on a port of loopback, ended with its test.
+/// A daemon that listens on a loopback port, killed on drop.
 struct Daemon {
     child: Child,
     address: SocketAddr,
@@ -27,20 +27,20 @@ impl Daemon {
         let address = free.local_addr().expect("an address");
         drop(free);
         let (store, socket) = (yard.path().join("store"), yard.path().join("run/watch.sock"));
-        // A build for tests is slow: a fifth of a core is more than it takes by itself, and less than this attack took.
+        // A test build is slow: a fifth of a core is more than it needs, and less than this attack once cost.
         let config = format!(
             "[budget]\ncpu_share = 0.2\n[store]\ndirectory = \"{}\"\nkeep_free = 0.0\n[metrics]\nsocket = \"{}\"\nlisten = \"{address}\"\n",
             store.display(),
             socket.display()
         );
-        std::fs::write(yard.path().join("watch.toml"), config).expect("written");
+        std::fs::write(yard.path().join("watch.toml"), config).expect("write");
         let log = std::fs::File::create(yard.path().join("log")).expect("a log");
         let mut command = flatwater();
         command.arg("watch").arg("-c").arg(yard.path().join("watch.toml")).stdout(Stdio::null()).stderr(log);
         let daemon = Daemon { child: command.spawn().expect("it starts"), address, yard };
         let until = Instant::now() + Duration::from_secs(60);
         while daemon.status().is_none() {
-            assert!(Instant::now() < until, "it never answered: {}", daemon.log());
+            assert!(Instant::now() < until, "no answer within 60 s: {}", daemon.log());
             std::thread::sleep(Duration::from_millis(100));
         }
         daemon
@@ -50,7 +50,7 @@ impl Daemon {
         std::fs::read_to_string(self.yard.path().join("log")).unwrap_or_default()
     }
 
-    /// By its socket, which no other user reaches.
+    /// Asks through the daemon's socket, which other users cannot reach.
     fn status(&self) -> Option<serde_json::Value> {
         let mut command = flatwater();
         command.arg("watch").arg("-c").arg(self.yard.path().join("watch.toml")).arg("status");
@@ -74,9 +74,9 @@ fn is_served(address: SocketAddr) -> bool {
     answer.starts_with(b"HTTP/1.1 200")
 }
 
-/// S1: red on 9232d20c, which shed every hook within 150 s of this.
+/// S1: fails on 9232d20c, which shed every hook within 150 s of this attack.
 #[test]
-fn s1_a_loop_over_the_metrics_blinds_nobody() {
+fn s1_a_loop_over_the_metrics_sheds_no_hook() {
     let daemon = Daemon::start();
     let (over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|threads| {
@@ -96,7 +96,7 @@ fn s1_a_loop_over_the_metrics_blinds_nobody() {
             std::thread::sleep(Duration::from_secs(3));
         }
         over.store(true, Ordering::Relaxed);
-        assert_eq!(refused, 0, "another user's scraper is answered each time");
+        assert_eq!(refused, 0, "every scrape of another client is answered");
     });
     let status = daemon.status().expect("it answers");
     assert_eq!(status["shed"], "nothing", "{status}\n{}", daemon.log());
@@ -105,9 +105,9 @@ fn s1_a_loop_over_the_metrics_blinds_nobody() {
     assert!(answered > 0 && answered <= most, "{answered} answers, at most {most}");
 }
 
-/// S4: red on 9232d20c, where 24 such connections kept every scraper out.
+/// S4: fails on 9232d20c, where 24 such connections blocked every scraper.
 #[test]
-fn s4_silent_connections_keep_no_scraper_out() {
+fn s4_silent_connections_block_no_scraper() {
     let daemon = Daemon::start();
     let silent: Vec<TcpStream> =
         as_nobody(|| (0..24).map(|_| TcpStream::connect(daemon.address).expect("connects")).collect());

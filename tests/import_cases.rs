@@ -1,4 +1,4 @@
-//! The published tables, where they stand beside the clone: read whole, and explained as their authors explained them.
+//! The published tables in ../shared/cases: each imports completely and is explained as its author explained it.
 
 use std::path::{Path, PathBuf};
 
@@ -7,13 +7,13 @@ use flatwater_recording::series::Rows;
 use flatwater_recording::{Entity, Table};
 use needs::{Need, skip};
 
-/// The folder of the published tables, or none, said loudly.
+/// The folder of the published tables; skips the test if there is none.
 fn cases() -> Option<PathBuf> {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-    // Beside the clone; beside the folder of worktrees.
+    // Beside the clone, or beside the folder of worktrees.
     let found = ["../shared/cases", "../../shared/cases"].iter().map(|path| root.join(path)).find(|path| path.is_dir());
     if found.is_none() {
-        skip(Need::Shared, "published tables", "../shared/cases is not there");
+        skip(Need::Shared, "published tables", "../shared/cases does not exist");
     }
     found
 }
@@ -82,7 +82,7 @@ fn nodes_and_distances() {
 }
 
 #[test]
-fn free_of_old() {
+fn free_with_the_old_columns() {
     let Some(folder) = cases() else { return };
     let imported = read(&folder, "maildir-leak-free.txt");
     let memory = rows(&imported, Table::Meminfo, &Entity::default());
@@ -94,7 +94,7 @@ fn free_of_old() {
 }
 
 #[test]
-fn the_traced_write() {
+fn a_write_traced_by_systemtap() {
     let Some(folder) = cases() else { return };
     let recording = read(&folder, "journal-stap.txt").recording;
     let [call] = recording.calls.as_slice() else { panic!("one call, not {}", recording.calls.len()) };
@@ -124,7 +124,7 @@ fn zones_and_writers() {
     assert!(outcome.contains("delay_ns_max: 14968000000") && outcome.contains("pid: 6582"), "{outcome}");
 }
 
-/// What each published table, alone, must lead to: the first finding's cause, and words that its figures show.
+/// For each table, the cause of the first finding, and words in the evidence.
 #[test]
 fn each_table_alone_leads_to_its_cause() {
     let Some(folder) = cases() else { return };
@@ -133,7 +133,7 @@ fn each_table_alone_leads_to_its_cause() {
         ("sdet-2.2.5-vmstat.txt", &["quiet"], &[]),
         ("graphdb-mode1-sar-B.txt", &["zone-reclaim-thrash"], &["6222811"]),
         ("maildir-leak-free.txt", &["page-leak"], &["9.92 GiB"]),
-        // One reading of `free` shows no stall and excludes none.
+        // One reading of `free` neither shows a stall nor rules one out.
         ("maildir-64bit-free.txt", &["not-enough-to-judge"], &[]),
         ("journal-stap.txt", &["slab-refill"], &["99.8 %", "cache_alloc_refill", "cache_grow"]),
         ("graphdb-numactl.txt", &["zone-reclaim-default"], &["3.16", "21"]),

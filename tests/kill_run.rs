@@ -1,5 +1,5 @@
-//! A run is killed at random instants: the recording opens, and lacks at most the last moment of what was done. What was
-//! done the journal's own file tells, which a kill does not take back.
+//! Kills `flatwater run` at random instants: the recording opens and lacks at most the last writes. The size of the
+//! journal's file, which survives the kill, is the number of writes.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,10 +11,10 @@ use rand_core::{Rng, SeedableRng};
 const KILLS: u64 = 4;
 const RECORD_BYTES: u64 = 220;
 const WRITES_PER_S: u64 = 5_000;
-/// It is meant to lack less than one second; the rest is for machines that are busy with other tests.
+/// The goal is less than 1 s; the rest allows for other tests on the machine.
 const LACKING_S_MAX: u64 = 3;
 
-/// Writes that stand in the journal's files under this directory.
+/// The number of writes in the journal's files below this directory.
 fn written(dir: &Path) -> u64 {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let sizes = entries.map(|entry| match entry.metadata() {
@@ -26,7 +26,7 @@ fn written(dir: &Path) -> u64 {
 }
 
 #[test]
-fn a_killed_run_lacks_at_most_its_last_moment() {
+fn a_killed_run_loses_at_most_its_last_seconds() {
     let mut random = rand_pcg::Pcg64::seed_from_u64(3);
     for kill in 0..KILLS {
         let (work, outs) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
@@ -46,17 +46,17 @@ fn a_killed_run_lacks_at_most_its_last_moment() {
             std::thread::sleep(Duration::from_millis(20));
         }
         std::thread::sleep(Duration::from_millis(random.next_u64() % 3_000));
-        child.kill().expect("killed");
-        child.wait().expect("waited for");
+        child.kill().expect("kill");
+        child.wait().expect("wait");
         let recording = read(&out).expect("a recording");
         let writes = recording.latency.iter().filter(|bucket| bucket.op == OpKind::Write);
         let recorded: u64 = writes.map(|bucket| bucket.from_start.count()).sum();
         let done = written(work.path());
         eprintln!("kill {kill}: {recorded} of {done} writes are recorded");
-        assert!(recorded <= done, "kill {kill}: {recorded} writes are recorded and {done} were made");
+        assert!(recorded <= done, "kill {kill}: {recorded} writes recorded, but only {done} made");
         assert!(done - recorded <= LACKING_S_MAX * WRITES_PER_S, "kill {kill}: {recorded} of {done} are recorded");
         let starts: Vec<(u64, OpKind)> = recording.latency.iter().map(|bucket| (bucket.start_ns, bucket.op)).collect();
-        assert!(starts.windows(2).all(|pair| pair[0] < pair[1]), "a bucket stands twice: {starts:?}");
+        assert!(starts.windows(2).all(|pair| pair[0] < pair[1]), "duplicate bucket: {starts:?}");
         assert!(recording.gaps.iter().any(|gap| gap.what.contains("end of this recording")), "{:?}", recording.gaps);
     }
 }

@@ -1,4 +1,4 @@
-//! A recording's writer is killed at random instants, and runs out of space: what it had flushed is there.
+//! Kills the writer of a recording at random instants: all flushed rows can be read.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,7 +11,7 @@ use flatwater_recording::{
 };
 use rand_core::{Rng, SeedableRng};
 
-/// Set in the child: where to write.
+/// Environment variable of the child: the directory of the recording.
 const CHILD: &str = "FLATWATER_TEST_KILL_DIR";
 const KILLS: u64 = 24;
 
@@ -29,27 +29,27 @@ fn samples(number: u64) -> Series {
     series
 }
 
-/// The child: writes round after round and says after each flush how far it came.
+/// The child: writes in rounds and prints each round that it has flushed.
 #[test]
 fn child_writes_until_it_is_killed() {
     let Some(dir) = std::env::var_os(CHILD) else { return };
-    let mut writer = RecordingWriter::create(Path::new(&dir), &Header::default()).expect("created");
+    let mut writer = RecordingWriter::create(Path::new(&dir), &Header::default()).expect("create");
     for round in 0..800_u64 {
-        writer.append_calls(&[call(round)]).expect("appended");
-        writer.append_series(&samples(round)).expect("appended");
+        writer.append_calls(&[call(round)]).expect("append");
+        writer.append_series(&samples(round)).expect("append");
         writer.flush_now();
         println!("flushed {round}");
         if round % 200 == 199 {
-            writer.header(&Header { seed: round, ..Header::default() }).expect("written");
+            writer.header(&Header { seed: round, ..Header::default() }).expect("write");
         }
     }
-    // Half of the kills are meant to hit the seal.
+    // Half of the kills aim at the seal.
     println!("sealing");
-    let finished = writer.finish(&Header { complete: true, ..Header::default() }).expect("finished");
+    let finished = writer.finish(&Header { complete: true, ..Header::default() }).expect("finish");
     assert!(finished.sealed, "{finished:?}");
 }
 
-/// Numbers 0, 1, 2 ... without holes: what was flushed, in order; returns how many.
+/// Checks that calls and samples are numbered 0, 1, 2 ... without holes, and returns their counts.
 fn whole_rounds(recording: &Recording) -> (usize, usize) {
     let calls: Vec<u64> = recording.calls.iter().map(|call| call.start_ns).collect();
     assert!(calls.iter().copied().eq(0..calls.len() as u64), "calls have holes");
@@ -60,7 +60,7 @@ fn whole_rounds(recording: &Recording) -> (usize, usize) {
 }
 
 #[test]
-fn a_killed_recording_has_all_that_was_flushed() {
+fn a_killed_writer_keeps_all_flushed_rows() {
     let place = tempfile::tempdir().expect("temporary directory");
     let mut random = rand_pcg::Pcg64::seed_from_u64(1);
     let (mut unfinished, mut finished) = (0, 0);
@@ -71,14 +71,14 @@ fn a_killed_recording_has_all_that_was_flushed() {
             .env(CHILD, &dir)
             .stdout(Stdio::piped())
             .spawn()
-            .expect("spawned");
-        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok);
-        // Some die while they write, some while they seal.
+            .expect("spawn");
+        let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
+        // Kill odd rounds while they seal, even ones while they write.
         let until = if kill % 2 == 0 { format!("flushed {}", random.next_u64() % 700) } else { "sealing".to_owned() };
         assert!(lines.any(|line| line == until), "the child ended before '{until}'");
         std::thread::sleep(Duration::from_micros(random.next_u64() % 12_000));
-        child.kill().expect("killed");
-        child.wait().expect("waited for");
+        child.kill().expect("kill");
+        child.wait().expect("wait");
         let said: Vec<String> = lines.collect();
         let last =
             said.iter().rev().chain([&until]).find_map(|line| line.strip_prefix("flushed ")?.parse::<usize>().ok());
@@ -86,7 +86,10 @@ fn a_killed_recording_has_all_that_was_flushed() {
 
         let recording = read(&dir).unwrap_or_else(|error| panic!("kill {kill}: {error}"));
         let (calls, sampled) = whole_rounds(&recording);
-        assert!(calls >= flushed && sampled >= flushed, "kill {kill}: {flushed} flushed, {calls} and {sampled} there");
+        assert!(
+            calls >= flushed && sampled >= flushed,
+            "kill {kill}: {flushed} flushed, but {calls} calls and {sampled} samples read"
+        );
         if recording.header.complete {
             finished += 1;
         } else {
@@ -99,10 +102,10 @@ fn a_killed_recording_has_all_that_was_flushed() {
         }
         let damage: Vec<&Gap> = recording.gaps.iter().filter(|gap| gap.what.contains("table")).collect();
         assert!(damage.is_empty(), "kill {kill}: {damage:?}");
-        fs::remove_dir_all(&dir).expect("removed");
+        fs::remove_dir_all(&dir).expect("remove");
     }
     assert!(
         unfinished > 0 && finished > 0,
-        "{unfinished} unfinished, {finished} finished: the kills hit one place only"
+        "{unfinished} unfinished, {finished} finished: all kills hit the same phase"
     );
 }

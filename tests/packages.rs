@@ -1,5 +1,5 @@
-//! What is shipped beside the command: the unit's sandbox, the Kubernetes manifests, and (in `make test-long`) a deb, an rpm and
-//! an image that are made, installed, started, upgraded, removed and purged in roots of their own.
+//! The packaging: the sandbox of the systemd unit, the Kubernetes manifests, and (in `make test-long`) a deb, an rpm
+//! and an image that are built, installed, started, upgraded, removed and purged in separate root directories.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +15,7 @@ fn text(path: &str) -> String {
     fs::read_to_string(Path::new(ROOT).join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// What a command prints, standard error included; fails the test with it where the command fails.
+/// Returns the output of a command, standard error included. Panics with it if the command fails.
 fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -28,17 +28,17 @@ fn has(tools: &[&str]) -> bool {
 }
 
 #[test]
-fn the_unit_is_right_and_its_sandbox_is_tight() {
+fn the_unit_is_valid_and_its_sandbox_is_tight() {
     if !has(&["systemd-analyze"]) {
         return skip(Need::Systemd, "the unit", "systemd-analyze is not installed");
     }
     let place = tempfile::tempdir().expect("a directory");
     let unit = place.path().join("flatwater-watch.service");
-    // `verify` wants the command to be there.
+    // `verify` requires that the command exists.
     let shipped = text("packaging/systemd/flatwater-watch.service");
     let ours = shipped.replace("/usr/bin/flatwater", env!("CARGO_BIN_EXE_flatwater"));
     assert_ne!(shipped, ours);
-    fs::write(&unit, ours).expect("written");
+    fs::write(&unit, ours).expect("write");
     let verified = run(Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&unit));
     let of_ours: Vec<&str> = verified.lines().filter(|line| line.contains("flatwater")).collect();
     assert!(of_ours.is_empty(), "{verified}");
@@ -48,9 +48,9 @@ fn the_unit_is_right_and_its_sandbox_is_tight() {
     assert!(exposure <= EXPOSURE_MAX, "{exposure}: {judged}");
 }
 
-/// The rights that the manifests ask for are those of the unit, each with its reason, and nothing is privileged.
+/// The manifest's capabilities are those of the unit, each with a reason, and nothing is privileged.
 #[test]
-fn a_pod_may_do_what_the_unit_may_and_no_more() {
+fn a_pod_has_the_capabilities_of_the_unit() {
     let manifest = text("packaging/kubernetes/flatwater.yaml");
     let unit = text("packaging/systemd/flatwater-watch.service");
     let bounds = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).expect("a bounding set");
@@ -72,16 +72,17 @@ fn a_pod_may_do_what_the_unit_may_and_no_more() {
         let before = all[..at].iter().rev().take(3);
         assert!(before.into_iter().any(|above| above.trim_start().starts_with('#')), "without a reason: {line}");
     }
-    // The configuration in it is one that the daemon takes.
-    let config = manifest.split("  watch.toml: |\n").nth(1).expect("a configuration").split("---").next().expect("it");
+    // The daemon accepts the configuration in the manifest.
+    let config =
+        manifest.split("  watch.toml: |\n").nth(1).expect("a configuration").split("---").next().expect("its end");
     let config: String = config.lines().map(|line| line.trim_start().to_owned() + "\n").collect();
     let place = tempfile::tempdir().expect("a directory");
     let file = place.path().join("watch.toml");
-    fs::write(&file, config).expect("written");
+    fs::write(&file, config).expect("write");
     run(Command::new(env!("CARGO_BIN_EXE_flatwater")).args(["watch", "--check", "-c"]).arg(&file));
 }
 
-/// Packages of the binary under test; `which` of deb, rpm, oci.
+/// Builds packages of the binary under test; `which`: deb, rpm or oci.
 fn packages(out: &Path, version: &str, which: &str) -> PathBuf {
     let mut command = Command::new("tools/package.sh");
     command.arg(env!("CARGO_BIN_EXE_flatwater")).arg(out).arg(version).current_dir(ROOT);
@@ -89,7 +90,7 @@ fn packages(out: &Path, version: &str, which: &str) -> PathBuf {
     PathBuf::from(said.lines().rfind(|line| line.starts_with('/')).expect("a path"))
 }
 
-/// A root with what its distribution calls essential; unmounted and removed at the end.
+/// A root directory with the distribution's essential packages; unmounted and removed on drop.
 struct Root {
     _place: tempfile::TempDir,
     path: PathBuf,
@@ -118,10 +119,10 @@ impl Root {
         self.path.join(path).symlink_metadata().is_ok()
     }
 
-    /// Brings a file in, and returns its path inside.
+    /// Copies a file into the root, and returns its path there.
     fn bring(&self, file: &Path) -> String {
         let name = file.file_name().expect("a name").to_string_lossy().into_owned();
-        fs::copy(file, self.path.join("tmp").join(&name)).expect("copied");
+        fs::copy(file, self.path.join("tmp").join(&name)).expect("copy");
         format!("/tmp/{name}")
     }
 }
@@ -142,7 +143,7 @@ fn can_make_roots(test: &str, tools: &[&str]) -> bool {
     able
 }
 
-/// The daemon as installed answers in its root, and ends when it is told to.
+/// Checks that the installed daemon starts, answers, and ends on SIGTERM.
 fn starts(root: &Root) {
     let script = "flatwater watch & pid=$!; for _ in $(seq 300); do flatwater watch status && break; sleep 0.2; done; \
                   kill $pid; wait $pid";
@@ -175,13 +176,13 @@ fn a_deb_is_installed_started_upgraded_removed_and_purged() {
     assert!(root.inside(&["flatwater", "--version"]).contains("flatwater"));
     assert!(root.has("etc/systemd/system/multi-user.target.wants/flatwater-watch.service"), "enabled");
     starts(&root);
-    // What the administrator changed stays, and so does what was recorded.
+    // An upgrade keeps the administrator's changes and the recordings.
     let config = root.path.join("etc/flatwater/watch.toml");
-    fs::write(&config, "threshold = \"7ms\"\n").expect("changed");
-    fs::create_dir_all(root.path.join("var/lib/flatwater/recordings/kept")).expect("made");
+    fs::write(&config, "threshold = \"7ms\"\n").expect("change");
+    fs::create_dir_all(root.path.join("var/lib/flatwater/recordings/kept")).expect("create");
     root.inside(&["dpkg", "-i", "--force-confold", &root.bring(&new)]);
     assert!(root.inside(&["dpkg-query", "-W", "-f", "${Version}", "flatwater"]).contains("0.2.1"));
-    assert_eq!(fs::read_to_string(&config).expect("there"), "threshold = \"7ms\"\n");
+    assert_eq!(fs::read_to_string(&config).expect("readable"), "threshold = \"7ms\"\n");
     starts(&root);
     root.inside(&["dpkg", "--remove", "flatwater"]);
     assert!(!root.has("usr/bin/flatwater") && root.has("etc/flatwater/watch.toml"));
@@ -210,41 +211,42 @@ fn an_rpm_is_installed_upgraded_and_erased() {
     let new = packages(out.path(), "0.2.1", "rpm");
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let root = place.path().join("root");
-    fs::create_dir(&root).expect("made");
+    fs::create_dir(&root).expect("create");
     let rpm = |words: &[&str]| run(Command::new("rpm").arg("--root").arg(&root).args(words));
-    // The root is empty: no C library to depend on, no shell for the scripts, which ask for systemd only.
+    // The root is empty: without a C library and a shell, dependencies and scripts (which only call systemd) must be
+    // skipped.
     let bare = ["--nodeps", "--noscripts"];
     rpm(&["-i", bare[0], bare[1], &old.display().to_string()]);
     assert!(root.join("usr/bin/flatwater").exists());
     let listed = rpm(&["-qlc", "flatwater"]);
-    assert_eq!(listed.trim(), "/etc/flatwater/watch.toml", "the configuration is marked as such");
+    assert_eq!(listed.trim(), "/etc/flatwater/watch.toml", "the only file marked as configuration");
     assert!(rpm(&["-qR", "flatwater"]).contains("libc.so.6(GLIBC_"));
-    assert!(rpm(&["-V", bare[0], "flatwater"]).trim().is_empty(), "as packed");
+    assert!(rpm(&["-V", bare[0], "flatwater"]).trim().is_empty(), "no file differs from the package");
     let config = root.join("etc/flatwater/watch.toml");
-    fs::write(&config, "threshold = \"7ms\"\n").expect("changed");
+    fs::write(&config, "threshold = \"7ms\"\n").expect("change");
     rpm(&["-U", bare[0], bare[1], &new.display().to_string()]);
     assert!(rpm(&["-q", "flatwater"]).contains("0.2.1"));
-    assert_eq!(fs::read_to_string(&config).expect("there"), "threshold = \"7ms\"\n");
+    assert_eq!(fs::read_to_string(&config).expect("readable"), "threshold = \"7ms\"\n");
     rpm(&["-e", bare[0], bare[1], "flatwater"]);
     assert!(!root.join("usr/bin/flatwater").exists() && !config.exists());
-    assert!(root.join("etc/flatwater/watch.toml.rpmsave").exists(), "what the administrator wrote is kept");
+    assert!(root.join("etc/flatwater/watch.toml.rpmsave").exists(), "the administrator's configuration is kept");
 }
 
 #[test]
 #[ignore = "makes an image: make test-long"]
-fn an_image_is_whole_reproducible_and_its_command_runs() {
+fn an_image_is_complete_reproducible_and_its_command_runs() {
     if !can_make_roots("an image", &["python3", "chroot"]) {
         return;
     }
     let out = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let image = packages(out.path(), "0.2.0", "oci");
     let again = packages(&out.path().join("again"), "0.2.0", "oci");
-    assert!(fs::read(&image).expect("there") == fs::read(&again).expect("there"), "the same bytes twice");
+    assert!(fs::read(&image).expect("readable") == fs::read(&again).expect("readable"), "the image is reproducible");
     let layout = out.path().join("layout");
-    fs::create_dir(&layout).expect("made");
+    fs::create_dir(&layout).expect("create");
     run(Command::new("tar").arg("-xf").arg(&image).arg("-C").arg(&layout));
     let json = |path: &Path| -> serde_json::Value {
-        serde_json::from_str(&fs::read_to_string(path).expect("there")).expect("JSON")
+        serde_json::from_str(&fs::read_to_string(path).expect("readable")).expect("JSON")
     };
     assert_eq!(json(&layout.join("oci-layout"))["imageLayoutVersion"], "1.0.0");
     let blob = |digest: &serde_json::Value| -> PathBuf {
@@ -257,10 +259,10 @@ fn an_image_is_whole_reproducible_and_its_command_runs() {
     let config = json(&blob(&manifest["config"]["digest"]));
     assert_eq!(config["config"]["Entrypoint"][0], "/usr/bin/flatwater");
     let root = out.path().join("root");
-    fs::create_dir(&root).expect("made");
+    fs::create_dir(&root).expect("create");
     let layer = blob(&manifest["layers"][0]["digest"]);
     run(Command::new("tar").arg("-xzf").arg(&layer).arg("-C").arg(&root));
-    // Whatever the image lacks of libraries this would show.
+    // Running it shows that the image has all libraries.
     let said = run(Command::new("chroot").arg(&root).args(["/usr/bin/flatwater", "--version"]));
     assert!(said.contains("flatwater"), "{said}");
     assert!(root.join("usr/share/doc/flatwater/THIRD-PARTY-LICENCES.txt").exists());

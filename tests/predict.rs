@@ -1,9 +1,10 @@
-//! Published measurements before and after one kernel patch or setting, beside the model's: tests/predict/*.toml, one file
-//! per source.
+//! Published measurements before and after a kernel patch or setting, compared with the model: tests/predict/*.toml,
+//! one file per source.
 //!
-//! No counted row was used while the mechanisms were built. A row is a hit if the model's ratio of after to before is within
-//! 15 % of the published one and, where the published change is 5 % or more, has its sign. The first answer that a row got
-//! is kept in its file (`first`) and counts, whatever the model answers since. docs/predictions.md has the result.
+//! No counted row was used while the mechanisms were built. A row is a hit if the model's ratio of after to before is
+//! within 15 % of the published one and, for published changes of 5 % or more, has its sign. The first answer of the
+//! model is stored in the row (`first`) and is the one that counts, even if the model answers differently now.
+//! docs/predictions.md has the result.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -22,10 +23,10 @@ type Values = BTreeMap<String, String>;
 #[serde(deny_unknown_fields)]
 struct Source {
     source: String,
-    /// The day on which the model was first asked, of sources from 2026-11-27 on.
+    /// The date of the first answers; only in sources added since 2026-11-27.
     asked: Option<String>,
     figure: String,
-    /// A scenario file with places like {kernel}, which a row's values fill.
+    /// A scenario file with placeholders like {kernel}, filled from a row's values.
     scenario: String,
     #[serde(default)]
     common: Values,
@@ -47,11 +48,11 @@ struct Row {
     #[serde(default)]
     after: Values,
     published: [f64; 2],
-    /// The ratio that the model gave when it was first asked.
+    /// The model's ratio when it first answered.
     first: Option<f64>,
     /// `calibration` or `seen`: the row does not count.
     standing: Option<String>,
-    /// Why it is missed, or does not count.
+    /// Why the row is missed or does not count.
     why: Option<String>,
 }
 
@@ -68,19 +69,19 @@ fn text(of: &Source, row: &Row, parts: [&Values; 2]) -> String {
     text
 }
 
-/// Values that name an implementation, not a part of the scenario.
+/// Options of the model in a row's values, which are not part of the scenario: the throttling algorithm.
 fn options(parts: [&Values; 2]) -> Options {
     let named = parts.into_iter().rev().find_map(|values| values.get("throttle"));
     let throttle = named.map(|name| match name.as_str() {
         "2.6.32" => Throttle::DoublingPauses,
         "3.1" => Throttle::GoodAreas,
         "3.2" => Throttle::IoLess,
-        other => panic!("a throttling that the harness does not know: {other}"),
+        other => panic!("unknown throttle: {other}"),
     });
     Options { ablations: Ablations { throttle, ..Ablations::default() }, ..Options::default() }
 }
 
-/// The rate of a counter of all disks, without the first fifth of the time, millions a second.
+/// The mean rate of a counter of all disks after the first fifth of the run, in millions per second.
 fn of_disks(recording: &Recording, column: &str) -> f64 {
     let disks = recording.table(Table::Disks).expect("a disk");
     let after_ns = recording.header.clock.start_ns + recording.header.duration_ns / 5;
@@ -93,7 +94,7 @@ fn of_disks(recording: &Recording, column: &str) -> f64 {
     rates.sum()
 }
 
-/// Calls of one kind by the threads in front: how many a second, MB a second, and seconds of a mean one.
+/// Calls of one kind by foreground threads: calls per second, MB/s, and the mean duration in seconds.
 fn of_calls(recording: &Recording, op: OpKind) -> [f64; 3] {
     let own = || recording.latency.iter().filter(|bucket| bucket.op == op && bucket.thread.is_empty());
     let calls: u64 = own().map(|bucket| bucket.from_start.count()).sum();
@@ -106,15 +107,15 @@ fn of_calls(recording: &Recording, op: OpKind) -> [f64; 3] {
     [calls as f64 / seconds, bytes as f64 / 1e6 / seconds, mean_s]
 }
 
-/// MB a second read and written by the calls of all threads, also of neighbours.
+/// MB/s read and written by the calls of all threads, including neighbours.
 fn of_all_calls(recording: &Recording) -> f64 {
     let moves = |op: OpKind| matches!(op, OpKind::Read | OpKind::Write);
     let bytes: u64 = recording.latency.iter().filter(|bucket| moves(bucket.op)).map(|bucket| bucket.bytes).sum();
     bytes as f64 / 1e6 / (recording.header.duration_ns as f64 / 1e9)
 }
 
-/// The longest call of a kind by the threads in front, also one that has not returned, if it is over the scenario's threshold. NaN
-/// without such a call.
+/// The longest call of a kind by a foreground thread, in ms. Includes calls still under way at the end, if they are
+/// over the scenario's threshold. NaN without such a call.
 fn longest_ms(recording: &Recording, op: OpKind) -> f64 {
     let own = recording.latency.iter().filter(|bucket| bucket.op == op && bucket.thread.is_empty());
     let cut_off = recording.calls.iter().filter(|call| call.still_under_way && call.op == op);
@@ -122,7 +123,8 @@ fn longest_ms(recording: &Recording, op: OpKind) -> f64 {
     all.max().map_or(f64::NAN, |ns| ns as f64 / 1e6)
 }
 
-/// Seconds from the first touch by the threads in front to the `wanted`th; to the end of the run if there were fewer.
+/// Seconds from the first page fault of the foreground threads to the `wanted`th, or to the end of the run if there
+/// were fewer.
 fn seconds_of_touches(recording: &Recording, wanted: u64) -> f64 {
     let own = |bucket: &&flatwater_recording::LatencyBucket| bucket.op == OpKind::PageFault && bucket.thread.is_empty();
     let mut by_time: BTreeMap<u64, u64> = BTreeMap::new();
@@ -139,13 +141,13 @@ fn seconds_of_touches(recording: &Recording, wanted: u64) -> f64 {
     (at_ns - from_ns) as f64 / 1e9
 }
 
-/// An event of /proc/vmstat, from the beginning to the end.
+/// The final value of a counter in /proc/vmstat.
 fn counted(recording: &Recording, name: &str) -> f64 {
     let rows = recording.table(Table::Vmstat).and_then(|table| table.rows_of(&Entity::default()));
     rows.and_then(|rows| rows.last(name)).expect(name) as f64
 }
 
-/// A column of meminfo in the second half of the run, on average.
+/// The mean of a column of meminfo in the second half of the run, MB.
 fn meminfo_mb(recording: &Recording, column: &str) -> f64 {
     let meminfo = recording.table(Table::Meminfo).expect("meminfo");
     let rows = meminfo.rows_of(&Entity::default()).expect("its rows");
@@ -154,7 +156,7 @@ fn meminfo_mb(recording: &Recording, column: &str) -> f64 {
     late.iter().sum::<i64>() as f64 / late.len().max(1) as f64 / 1e6
 }
 
-/// Figures by scenario and implementations: rows often share what they are compared with.
+/// Figures by scenario text and options, because many rows share one side of their comparison.
 type Known = BTreeMap<String, f64>;
 
 fn figure(of: &Source, row: &Row, parts: [&Values; 2], known: &mut Known) -> f64 {
@@ -195,14 +197,14 @@ fn figure_of(of: &Source, recording: &Recording) -> f64 {
         "reclaimable_slab_mb" => meminfo_mb(recording, "SReclaimable_bytes"),
         "cached_mb" => meminfo_mb(recording, "Cached_bytes"),
         "slab_to_cache" => meminfo_mb(recording, "SReclaimable_bytes") / meminfo_mb(recording, "Cached_bytes"),
-        other => panic!("a figure that the harness does not compute: {other}"),
+        other => panic!("unknown figure: {other}"),
     }
 }
 
 struct Outcome {
     line: String,
     hit: bool,
-    /// Whether the present model hits, which proves nothing.
+    /// Whether the present model hits. Proves nothing, because mechanisms may have been written since.
     now: bool,
     counts: bool,
 }
@@ -212,7 +214,8 @@ fn is_hit(published: f64, predicted: f64) -> bool {
     same_sign && (predicted / published).ln().abs() <= 1.15_f64.ln()
 }
 
-/// Whether both sides are the same to the model: two versions between which it knows of no change.
+/// Whether the model sees no difference between both sides, for example two kernel versions without a modelled change
+/// between them.
 fn is_same(of: &Source, row: &Row) -> bool {
     let [before, after] = [[&of.before, &row.before], [&of.after, &row.after]].map(|parts| {
         let text = text(of, row, parts);
@@ -229,7 +232,7 @@ fn judge(of: &Source, row: &Row, known: &mut Known) -> Outcome {
     let got = [[&of.before, &row.before], [&of.after, &row.after]].map(|parts| figure(of, row, parts, known));
     let published = row.published[1] / row.published[0];
     let predicted = got[1] / got[0];
-    // Rounded to two digits, as `first` is in the files.
+    // Rounded to two digits like `first` in the files.
     let first = row.first.unwrap_or((predicted * 100.0).round() / 100.0);
     let (hit, counts) = (is_hit(published, first), row.standing.is_none());
     let mut verdict = match (&row.standing, hit) {
@@ -266,7 +269,7 @@ fn sources() -> Vec<(String, Source)> {
     files.into_iter().map(read).collect()
 }
 
-/// Rows that count: first answers that were right, present ones that are, and all.
+/// Among the rows that count: first answers that hit, present answers that hit, and all.
 type Score = [u32; 3];
 
 fn table_of(of: &Source) -> (String, Score) {
@@ -296,7 +299,7 @@ fn table() -> (String, Score) {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut all: Vec<(usize, (String, Score))> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().flat_map(|worker| worker.join().expect("every source is asked")).collect()
+        workers.into_iter().flat_map(|worker| worker.join().expect("a worker does not panic")).collect()
     });
     all.sort_by_key(|(place, _)| *place);
     let (mut tables, mut score, mut by_day) = (Vec::new(), [0; 3], BTreeMap::<&str, Score>::new());
@@ -321,9 +324,10 @@ fn table() -> (String, Score) {
     (text, score)
 }
 
-/// `make test-model`. Writes the table into target/predictions.md; `FLATWATER_PREDICT=NAME` prints the rows of one file.
+/// Run by `make test-model`. Writes the table to target/predictions.md; `FLATWATER_PREDICT=NAME` prints the rows of one
+/// file instead.
 #[test]
-#[ignore = "runs the model some five hundred times: make test-model"]
+#[ignore = "runs the model about 500 times: make test-model"]
 fn every_published_row_gets_an_answer() {
     if let Ok(name) = std::env::var("FLATWATER_PREDICT") {
         sources().iter().filter(|(own, _)| *own == name).for_each(|(_, of)| println!("{}", table_of(of).0));

@@ -1,5 +1,5 @@
-//! Whom `record` watches, with programs that are not ours: a tree whose workers are there already, a program by name, and
-//! one that does nothing.
+//! The targets of `record` with other programs: a process tree whose workers already run, a program by name, and one
+//! that makes no calls.
 
 use std::fs;
 use std::path::Path;
@@ -28,7 +28,7 @@ fn wait_for(what: impl Fn() -> bool) {
     while !what() && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert!(what(), "the program under test did not get going");
+    assert!(what(), "the program under test did not start within 10 s");
 }
 
 fn json(output: &Output) -> serde_json::Value {
@@ -37,11 +37,11 @@ fn json(output: &Output) -> serde_json::Value {
     })
 }
 
-/// The parent only waits; a worker that was there before writes, as PostgreSQL's do.
+/// The parent only waits; a worker that started before the recording writes, as in PostgreSQL.
 const POOL: &str = "(i=0; while [ $i -lt 20000 ]; do dd if=/dev/zero of=worker bs=4k count=64 conv=notrunc,fsync; i=$((i+1)); done) & wait";
 
 #[test]
-fn a_pid_stands_for_the_workers_that_are_there_already() {
+fn a_pid_includes_its_running_children() {
     if !can_trace("workers of a pid") {
         return;
     }
@@ -72,7 +72,7 @@ fn a_program_is_watched_by_its_name() {
     let endless = "exec ./fw-logger if=/dev/zero of=log bs=512 count=100000000 oflag=append conv=notrunc";
     let _first = Started::shell(endless, directory.path());
     wait_for(|| directory.path().join("log").exists());
-    // It ends with its process group, when `_first` is dropped.
+    // The program ends with its process group when `_first` is dropped.
     let out = directory.path().join("rec");
     let output = record(&["--program", "fw-logger"], &out);
     assert_ne!(json(&output)["conclusion"], "not-observed");
@@ -95,7 +95,7 @@ fn record_script(script: &str, directory: &Path) -> flatwater_recording::Recordi
 }
 
 #[test]
-fn a_wait_for_a_pipe_is_no_stall() {
+fn a_wait_for_a_pipe_is_not_a_stall() {
     if !can_trace("pipes") {
         return;
     }
@@ -105,7 +105,7 @@ fn a_wait_for_a_pipe_is_no_stall() {
     assert!(slow.is_empty(), "{slow:?}");
     let worst =
         recording.latency.iter().filter(|bucket| bucket.op == OpKind::Read).map(|b| b.worst_from_start_ns).max();
-    assert!(worst.is_none_or(|worst_ns| worst_ns < 1_000_000_000), "a read of {worst:?} ns stands in the histogram");
+    assert!(worst.is_none_or(|worst_ns| worst_ns < 1_000_000_000), "a read of {worst:?} ns is in the histogram");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn calls_beside_read_and_write_are_timed() {
 }
 
 #[test]
-fn a_target_that_does_nothing_is_not_observed_and_never_quiet() {
+fn an_idle_target_is_not_observed_rather_than_quiet() {
     if !can_trace("an idle target") {
         return;
     }
@@ -143,14 +143,15 @@ fn a_target_that_does_nothing_is_not_observed_and_never_quiet() {
     assert!(explained["findings"].as_array().expect("findings").iter().all(|finding| finding["cause"] != "quiet"));
 }
 
-/// A victim that syncs little, beside a neighbour that syncs much: the neighbour is named. By itself, nobody is.
+/// A victim that syncs little, beside a neighbour that syncs much: the neighbour is named. Without the neighbour, it is
+/// not.
 #[test]
-fn who_fills_the_disk_is_named_and_nobody_is_where_nobody_does() {
+fn a_neighbour_that_fills_the_disk_is_named() {
     if !can_trace("a neighbour named") {
         return;
     }
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory on the disk");
-    fs::copy("/bin/dd", place.path().join("streamer")).expect("dd under a name of its own");
+    fs::copy("/bin/dd", place.path().join("streamer")).expect("a copy of dd");
     let victim = "while :; do dd if=/dev/zero of=victim bs=64k count=64 conv=notrunc,fsync; sleep 0.02; done";
     let stream = "while :; do ./streamer if=/dev/zero of=stream bs=1M count=200 conv=notrunc,fsync; done";
     let victim = Started::shell(victim, place.path());
@@ -161,14 +162,15 @@ fn who_fills_the_disk_is_named_and_nobody_is_where_nobody_does() {
         let named = findings.flat_map(|finding| finding["aggressors"].as_array().cloned().unwrap_or_default());
         named.map(|aggressor| aggressor["program"].as_str().unwrap_or_default().to_owned()).collect()
     };
-    assert!(!blamed("alone").contains(&"streamer".to_owned()), "it does not run yet");
+    assert!(!blamed("alone").contains(&"streamer".to_owned()), "the neighbour does not run yet");
     let _stream = Started::shell(stream, place.path());
     wait_for(|| place.path().join("stream").exists());
     let blamed = blamed("beside");
     assert!(blamed.contains(&"streamer".to_owned()), "{blamed:?}");
 }
 
-/// The short form of `make programs`: a real fio whose file another writer locks, and one whose memory cgroup another fills.
+/// The short form of `make programs`: a real fio with a neighbour that locks its file, and one with a neighbour that
+/// fills its memory cgroup.
 #[test]
 #[ignore = "make test-verify"]
 fn a_real_programs_neighbour_is_named() {
@@ -180,7 +182,7 @@ fn a_real_programs_neighbour_is_named() {
         return skip(Need::Fio, test, "fio is not installed");
     }
     if !Path::new("/sys/fs/cgroup/memory/cgroup.procs").exists() {
-        return skip(Need::Memcg, test, "no memory controller of version 1");
+        return skip(Need::Memcg, test, "no memory controller in cgroup v1");
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/programs/programs.py");
     let out = Command::new("python3")

@@ -1,4 +1,4 @@
-//! Replays the fuzz corpus, and hostile texts beside it: nothing in there may panic.
+//! Replays the fuzz corpus, unchanged and randomly mutated. No input may panic.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use proptest::prelude::{any, prop, proptest};
 
 use flatwater_import::IMPORTERS;
 
-/// Long enough for a heading and some rows.
+/// Enough for a heading and a few rows.
 const SEED_BYTES_MAX: usize = 4096;
 
 #[path = "../fuzz/fuzz_targets/feed.rs"]
@@ -46,8 +46,8 @@ fn the_corpus_of_logs() {
     }
 }
 
-/// `cargo test -p flatwater recording_corpus:: -- --ignored` after an importer was added: a seed for each, its number before
-/// the smallest of its golden inputs.
+/// Writes a seed for each importer: its number, then the smallest golden input. Run `cargo test -p flatwater
+/// recording_corpus:: -- --ignored` after adding an importer.
 #[test]
 #[ignore = "writes fuzz/corpus"]
 fn writes_the_seeds_of_the_importers() {
@@ -64,9 +64,9 @@ fn writes_the_seeds_of_the_importers() {
             two.extend(&smallest);
         }
         let seed = [vec![number], smallest].concat();
-        fs::write(root.join("fuzz/corpus/import_each").join(importer.name), seed).expect("written");
+        fs::write(root.join("fuzz/corpus/import_each").join(importer.name), seed).expect("write");
     }
-    fs::write(root.join("fuzz/corpus/import/two-formats"), two).expect("written");
+    fs::write(root.join("fuzz/corpus/import/two-formats"), two).expect("write");
 }
 
 fn mutated(target: &str, which: prop::sample::Index, changes: &[(prop::sample::Index, u8)]) -> Vec<u8> {

@@ -1,4 +1,5 @@
-//! A disk that fills keeps all that was recorded, says what is missing, and takes more once there is room.
+//! A full disk: the recording keeps what was written before, reports what is missing, and continues when there is space
+//! again.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,24 +7,24 @@ use std::path::{Path, PathBuf};
 use flatwater_recording::{ColumnKind, Entity, Header, Recording, RecordingWriter, Series, Table, read};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 
-/// Runs on a file system of 1 MiB that nobody else sees; without the right to make one there is nothing to test.
+/// Runs the test on a 1 MiB tmpfs in a private mount namespace; skips it without the right to mount.
 fn on_small_disk(test: fn(PathBuf)) {
     let place = tempfile::tempdir().expect("temporary directory");
     let root = place.path().to_owned();
     let run = std::thread::spawn(move || {
-        // SAFETY: gives this thread a mount table of its own; nothing of it is shared with other threads.
+        // SAFETY: gives this thread a private mount namespace and affects no other thread.
         if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
             return needs::skip(needs::Need::Root, "a full disk", "no right to mount");
         }
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-        mount_change("/", private).expect("mounts of our own");
-        mount("tmpfs", &root, "tmpfs", MountFlags::empty(), c"size=1m").expect("mounted");
+        mount_change("/", private).expect("private mounts");
+        mount("tmpfs", &root, "tmpfs", MountFlags::empty(), c"size=1m").expect("mount");
         test(root);
     });
     run.join().expect("the test passes");
 }
 
-/// Some KiB of noise that no compressor makes small.
+/// About 3 KiB of noise that does not compress.
 fn samples(round: u64) -> Series {
     let mut series = Series::new(Table::Workload);
     let mut noise = round + 1;
@@ -40,7 +41,7 @@ fn round(writer: &mut RecordingWriter, number: u64) {
     writer.flush_now();
 }
 
-/// Writes until the disk is full; returns how many rounds went well.
+/// Writes until the disk is full. Returns the number of complete rounds.
 fn fill(writer: &mut RecordingWriter) -> u64 {
     for number in 0..1000 {
         round(writer, number);
@@ -60,11 +61,11 @@ fn rounds(recording: &Recording) -> Vec<u64> {
 }
 
 fn create(dir: &Path) -> RecordingWriter {
-    RecordingWriter::create(dir, &Header::default()).expect("created")
+    RecordingWriter::create(dir, &Header::default()).expect("create")
 }
 
 #[test]
-fn all_that_fitted_is_kept_and_the_rest_is_a_gap() {
+fn a_full_disk_keeps_what_was_written_and_records_a_gap() {
     on_small_disk(|root| {
         let dir = root.join("rec");
         let mut writer = create(&dir);
@@ -72,10 +73,10 @@ fn all_that_fitted_is_kept_and_the_rest_is_a_gap() {
         for number in fitted..fitted + 200 {
             round(&mut writer, number);
         }
-        // Should it be killed now, the gap is there already.
+        // The gap is recorded at once, so that it survives a kill.
         assert!(read(&dir).expect("readable").gaps.iter().any(|gap| gap.why.contains("No space left")));
         let header = Header { complete: true, seed: 7, ..Header::default() };
-        let finished = writer.finish(&header).expect("finished");
+        let finished = writer.finish(&header).expect("finish");
         assert!(!finished.sealed && finished.gaps.len() == 2, "{finished:?}");
         let recording = read(&dir).expect("a recording");
         let kept = rounds(&recording);
@@ -90,20 +91,20 @@ fn all_that_fitted_is_kept_and_the_rest_is_a_gap() {
 }
 
 #[test]
-fn recording_goes_on_when_there_is_room_again() {
+fn recording_continues_when_there_is_space_again() {
     on_small_disk(|root| {
         let filler = root.join("filler");
-        fs::write(&filler, vec![1; 600 << 10]).expect("written");
+        fs::write(&filler, vec![1; 600 << 10]).expect("write");
         let mut writer = create(&root.join("rec"));
         let fitted = fill(&mut writer);
         for number in fitted + 1..fitted + 50 {
             round(&mut writer, number);
         }
-        fs::remove_file(&filler).expect("removed");
+        fs::remove_file(&filler).expect("remove");
         for number in 500..520 {
             round(&mut writer, number);
         }
-        let finished = writer.finish(&Header { complete: true, ..Header::default() }).expect("finished");
+        let finished = writer.finish(&Header { complete: true, ..Header::default() }).expect("finish");
         let recording = read(&root.join("rec")).expect("a recording");
         let kept = rounds(&recording);
         assert!(kept.iter().copied().take(fitted as usize).eq(0..fitted), "{kept:?}");
@@ -114,13 +115,13 @@ fn recording_goes_on_when_there_is_room_again() {
 }
 
 #[test]
-fn places_that_cannot_hold_a_recording_are_refused_in_words() {
+fn unusable_directories_are_refused_with_a_reason() {
     let place = tempfile::tempdir().expect("temporary directory");
     let refusal = |dir: &Path| RecordingWriter::create(dir, &Header::default()).expect_err("refused").to_string();
     let missing = refusal(&place.path().join("no/such/parent"));
     assert!(missing.contains("no/such/parent") && missing.contains("create the parent"), "{missing}");
     let file = place.path().join("file");
-    fs::write(&file, "").expect("written");
+    fs::write(&file, "").expect("write");
     assert!(refusal(&file).contains("file"));
     let taken = place.path().join("taken");
     drop(create(&taken));

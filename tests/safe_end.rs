@@ -1,4 +1,4 @@
-//! How a run ends on a signal, or when its disk is full (S9, S10). Each ran red on 3c238a6. Needs root.
+//! How a run ends on a signal and on a full disk (S9, S10). Each test fails on 3c238a6. Needs root.
 
 use std::fs::{read_to_string, write};
 use std::io::Write;
@@ -12,23 +12,23 @@ use crate::common::exploit::{flatwater, text};
 use flatwater_recording::{Recording, read};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// One at a time: they measure what they wait for.
+/// Serializes these tests, because they wait for a measurement to start.
 static ONE: Mutex<()> = Mutex::new(());
 
 fn send(child: &Child, signal: Signal) {
     let pid = Pid::from_raw(child.id().cast_signed()).expect("a process");
-    kill_process(pid, signal).expect("sent");
+    kill_process(pid, signal).expect("kill");
 }
 
 fn wait_for(what: &str, there: impl Fn() -> bool) {
     let until = Instant::now() + Duration::from_secs(30);
     while !there() {
-        assert!(Instant::now() < until, "{what} never came");
+        assert!(Instant::now() < until, "{what} did not begin within 30 s");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// The measured part has begun: its latencies are being written.
+/// Whether the measurement has begun, that is, latencies are being written.
 fn is_measuring(out: &Path) -> bool {
     out.join("latency.frames").metadata().is_ok_and(|meta| meta.len() > 0)
 }
@@ -37,15 +37,15 @@ fn recorded(out: &Path) -> Recording {
     read(out).expect("an openable recording")
 }
 
-/// S10: `nohup` was overridden, and what was cut short called itself complete.
+/// S10: a run overrode `nohup`'s ignored SIGHUP, and an interrupted run was marked complete.
 #[test]
-fn s10_a_hangup_that_was_ignored_from_the_start_ends_nothing() {
+fn s10_an_ignored_hangup_does_not_end_a_run() {
     let _one = ONE.lock();
     let place = tempfile::tempdir().expect("a directory");
     let out = place.path().join("out");
     let mut command = flatwater();
     command.args(["run", "journal", "-t", "4s", "-d"]).arg(place.path()).arg("-o").arg(&out);
-    // SAFETY: signal is async-signal-safe, and touches nothing of the parent.
+    // SAFETY: signal(2) is async-signal-safe and does not affect the parent.
     unsafe {
         command.pre_exec(|| {
             libc::signal(libc::SIGHUP, libc::SIG_IGN);
@@ -55,14 +55,14 @@ fn s10_a_hangup_that_was_ignored_from_the_start_ends_nothing() {
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
     wait_for("the measured part", || is_measuring(&out));
     send(&child, Signal::HUP);
-    let ended = child.wait_with_output().expect("waited for");
+    let ended = child.wait_with_output().expect("wait");
     assert!(ended.status.success(), "{}", text(&ended.stderr));
     let recording = recorded(&out);
     assert!(recording.header.complete && recording.header.duration_ns >= 3_900_000_000, "{:?}", recording.header);
 }
 
 #[test]
-fn s10_an_interrupted_run_says_so_in_recording_text_and_exit_status() {
+fn s10_an_interrupted_run_is_marked_in_recording_text_and_status() {
     let _one = ONE.lock();
     let place = tempfile::tempdir().expect("a directory");
     let out = place.path().join("out");
@@ -71,7 +71,7 @@ fn s10_an_interrupted_run_says_so_in_recording_text_and_exit_status() {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     wait_for("the measured part", || is_measuring(&out));
     send(&child, Signal::INT);
-    let ended = child.wait_with_output().expect("waited for");
+    let ended = child.wait_with_output().expect("wait");
     assert_eq!(ended.status.code(), Some(130), "{}", text(&ended.stderr));
     assert!(text(&ended.stdout).contains("interrupted after"), "{}", text(&ended.stdout));
     let recording = recorded(&out);
@@ -84,7 +84,7 @@ fn s10_an_interrupted_run_says_so_in_recording_text_and_exit_status() {
 
 const KNOB: &str = "/proc/sys/vm/compaction_proactiveness";
 
-/// S10: a second ^C left every knob, cgroup and file as the run had set it.
+/// S10: a second ^C left every setting, cgroup and file of the run in place.
 #[test]
 fn s10_a_second_signal_still_restores() {
     let _one = ONE.lock();
@@ -92,7 +92,7 @@ fn s10_a_second_signal_still_restores() {
     let other = if before.trim() == "23" { "24" } else { "23" };
     let (place, state) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let (work, out) = (place.path().join("work"), place.path().join("out"));
-    std::fs::create_dir(&work).expect("made");
+    std::fs::create_dir(&work).expect("create");
     let mut command = flatwater();
     command
         .args(["run", "journal", "-t", "60s", "--apply", "--set"])
@@ -109,12 +109,12 @@ fn s10_a_second_signal_still_restores() {
     send(&child, Signal::INT);
     std::thread::sleep(Duration::from_millis(5));
     send(&child, Signal::INT);
-    let ended = child.wait_with_output().expect("waited for");
+    let ended = child.wait_with_output().expect("wait");
     let after = read_to_string(KNOB).expect("a knob");
-    write(KNOB, &before).expect("as it was");
+    write(KNOB, &before).expect("restored");
     let (said, left) = (text(&ended.stderr), names(&work));
     let restored = flatwater().arg("restore").env("FLATWATER_STATE", state.path()).output().expect("it starts");
-    assert_eq!(set.trim(), other, "the run had set it: {said}");
+    assert_eq!(set.trim(), other, "the run changed the setting: {said}");
     assert_eq!(after, before, "{said}");
     assert!(said.contains("stopping at once"), "{said}");
     assert!(left.is_empty() && names(state.path()).is_empty(), "{left:?} {said}");
@@ -126,7 +126,7 @@ fn names(dir: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
-/// A tmpfs of a few MB, unmounted when dropped.
+/// A tmpfs of 4 MiB, unmounted when dropped.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -145,7 +145,8 @@ impl Drop for SmallDisk {
     }
 }
 
-/// S9: on a full disk outcomes.json was written before the reserve was given up: no summary, no report, nothing sealed.
+/// S9: on a full disk outcomes.json was written before the reserve was released, so there was no summary, no report,
+/// and nothing was sealed.
 #[test]
 fn s9_a_full_disk_leaves_a_summary_and_an_openable_recording() {
     let _one = ONE.lock();
@@ -155,11 +156,11 @@ fn s9_a_full_disk_leaves_a_summary_and_an_openable_recording() {
     command.args(["run", "journal", "-t", "4s", "-d"]).arg(work.path()).arg("-o").arg(&out);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     wait_for("the measured part", || is_measuring(&out));
-    let mut filler = std::fs::File::create(disk.0.path().join("filler")).expect("created");
+    let mut filler = std::fs::File::create(disk.0.path().join("filler")).expect("create");
     for bytes in [64 << 10, 4096, 1] {
         while filler.write_all(&vec![0; bytes]).is_ok() {}
     }
-    let ended = child.wait_with_output().expect("waited for");
+    let ended = child.wait_with_output().expect("wait");
     let (said, printed) = (text(&ended.stderr), text(&ended.stdout));
     assert!(ended.status.success(), "{said}");
     assert!(printed.contains("journal") && printed.contains("write"), "no summary: {printed} {said}");

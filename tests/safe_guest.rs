@@ -1,5 +1,5 @@
-//! A guest is a stranger, and so is whoever may put a kernel where root looks for one (S6, S11, S15). Each ran red on
-//! 3c238a6. QEMU is played by a script that says what a hostile guest would. Needs root.
+//! Hostile guests, and kernels planted where root looks for one (S6, S11, S15). Each test fails on 3c238a6. A script
+//! plays QEMU with a hostile guest. Needs root.
 
 use std::fs::{Permissions, create_dir_all, read_to_string, set_permissions, write};
 use std::os::unix::fs::PermissionsExt;
@@ -12,17 +12,17 @@ use needs::as_nobody;
 
 const LONG: Duration = Duration::from_secs(120);
 
-/// A place with a kernel that is none, and a QEMU that does what `script` says.
+/// A directory with a fake kernel, and a fake QEMU that runs `script`.
 struct Stage(Yard);
 
 impl Stage {
     fn new(script: &str) -> Stage {
         let stage = Stage(Yard::new());
         let program = stage.bin().join("qemu-system-x86_64");
-        create_dir_all(stage.bin()).expect("made");
-        write(&program, format!("#!/bin/sh\n{script}\n")).expect("written");
+        create_dir_all(stage.bin()).expect("create");
+        write(&program, format!("#!/bin/sh\n{script}\n")).expect("write");
         set_permissions(&program, Permissions::from_mode(0o755)).expect("chmod");
-        write(stage.kernel(), "no kernel").expect("written");
+        write(stage.kernel(), "no kernel").expect("write");
         stage
     }
 
@@ -43,7 +43,7 @@ impl Stage {
     }
 }
 
-/// The most memory that any child of this process has had, in bytes.
+/// Runs the command and returns its peak resident memory in bytes; kills it above 1 GiB.
 fn children_peak_bytes(mut command: Command) -> (std::process::Output, u64) {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let status = format!("/proc/{}/status", child.id());
@@ -54,25 +54,25 @@ fn children_peak_bytes(mut command: Command) -> (std::process::Output, u64) {
         let now = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0);
         peak_kib = peak_kib.max(now);
         if peak_kib > 1 << 20 {
-            child.kill().expect("killed before it takes the machine");
+            child.kill().expect("kill");
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    (child.wait_with_output().expect("ended"), peak_kib << 10)
+    (child.wait_with_output().expect("wait"), peak_kib << 10)
 }
 
 /// S6: serial output without a newline was kept as one line: 2.7 GiB after 1.5 s.
 #[test]
-fn s6_a_guest_that_never_ends_its_line_does_not_take_the_hosts_memory() {
+fn s6_an_endless_line_of_a_guest_does_not_fill_the_hosts_memory() {
     let stage = Stage::new("head -c 1200000000 /dev/zero");
     let (ended, peak_bytes) = children_peak_bytes(stage.run());
     assert!(peak_bytes < 300 << 20, "{} MiB: {}", peak_bytes >> 20, text(&ended.stderr));
     assert!(text(&ended.stderr).contains("ended before it was done"), "{}", text(&ended.stderr));
 }
 
-/// S6: the console went to a file for as long as the guest talked.
+/// S6: the console log grew without limit.
 #[test]
-fn s6_the_console_that_is_kept_is_bounded() {
+fn s6_the_console_log_is_bounded() {
     let stage = Stage::new(
         "for word in \"$@\"; do case $word in file:*) console=${word#file:};; esac; done\n\
          head -c 100000000 /dev/urandom | base64 > \"$console\"; echo panic >> \"$console\"; exit 1",
@@ -82,9 +82,9 @@ fn s6_the_console_that_is_kept_is_bounded() {
     assert!(log.is_ok_and(|meta| meta.len() < 8 << 20), "{}", text(&ended.stderr));
 }
 
-/// What is put into a guest is read whole into memory first: a pipe is not waited for, a device not read to its end.
+/// S12: files for a guest are read into memory, so pipes (which may block) and devices (which may not end) are refused.
 #[test]
-fn s12_what_a_guest_is_given_is_a_regular_file() {
+fn s12_only_regular_files_are_given_to_a_guest() {
     let stage = Stage::new("exit 1");
     let pipe = stage.0.path().join("pipe");
     let made = Command::new("mkfifo").arg(&pipe).status().expect("mkfifo starts");
@@ -105,7 +105,7 @@ fn s12_what_a_guest_is_given_is_a_regular_file() {
     }
 }
 
-/// S6: QEMU ran as root, without a sandbox, with what descriptors we had.
+/// S6: QEMU ran as root, without a sandbox, and inherited open descriptors.
 #[test]
 fn s6_qemu_runs_as_nobody_in_its_sandbox() {
     let stage = Stage::new(
@@ -114,45 +114,45 @@ fn s6_qemu_runs_as_nobody_in_its_sandbox() {
     );
     within(LONG, &mut stage.run()).expect("the run ends");
     let told = |name: &str| read_to_string(stage.0.theirs().join(name)).unwrap_or_default();
-    assert_eq!(told("uid").trim(), NOBODY.to_string(), "as whom it ran");
+    assert_eq!(told("uid").trim(), NOBODY.to_string(), "the uid of QEMU");
     assert!(told("groups").split_whitespace().all(|group| group != "0"), "{}", told("groups"));
     assert!(told("arguments").contains("-sandbox on"), "{}", told("arguments"));
     let status = told("status");
     assert!(status.contains("NoNewPrivs:\t1") && !status.contains("CapEff:\t000001"), "{status}");
 }
 
-/// S11: without HOME root took a kernel from a folder under /var/tmp that anybody could make.
+/// S11: without HOME, root used a kernel from a directory below /var/tmp that any user could create.
 #[test]
-fn s11_root_boots_no_kernel_from_where_anybody_could_have_put_it() {
+fn s11_root_boots_no_kernel_that_another_user_planted() {
     let planted = Path::new("/var/tmp/flatwater/kernels/linux-image-9.9/boot");
-    assert!(!Path::new("/var/tmp/flatwater").exists(), "somebody's /var/tmp/flatwater is in the way");
+    assert!(!Path::new("/var/tmp/flatwater").exists(), "/var/tmp/flatwater already exists");
     let _yard = Yard::new();
     as_nobody(|| {
-        create_dir_all(planted).expect("anybody may");
-        write(planted.join("vmlinuz-9.9-cloud"), "evil").expect("planted");
+        create_dir_all(planted).expect("create");
+        write(planted.join("vmlinuz-9.9-cloud"), "evil").expect("write");
     });
     let mut command = flatwater();
     let found = within(LONG, command.args(["vm", "kernel"]).env_remove("HOME").env_remove("XDG_CACHE_HOME"));
-    std::fs::remove_dir_all("/var/tmp/flatwater").expect("it is ours to remove");
+    std::fs::remove_dir_all("/var/tmp/flatwater").expect("remove");
     let found = found.expect("it ends");
     assert!(!text(&found.stdout).contains("/var/tmp"), "{}", text(&found.stdout));
 }
 
 /// S15: `run --on vm` downloaded a kernel without asking.
 #[test]
-fn s15_a_kernel_is_fetched_only_when_asked() {
+fn s15_a_kernel_is_fetched_only_on_request() {
     let stage = Stage::new("exit 1");
     let (bin, theirs) = (stage.bin(), stage.0.theirs());
     for program in ["apt-get", "apt-cache"] {
         let script = format!("#!/bin/sh\necho called >> {}/called\nexit 1\n", theirs.display());
-        write(bin.join(program), script).expect("written");
+        write(bin.join(program), script).expect("write");
         set_permissions(bin.join(program), Permissions::from_mode(0o755)).expect("chmod");
     }
     let home = theirs.join("home");
-    as_nobody(|| create_dir_all(&home).expect("made"));
-    // A binary where nobody can reach it; and nobody, whose cache is empty.
+    as_nobody(|| create_dir_all(&home).expect("create"));
+    // Run as uid 65534, whose cache is empty, from a directory that this user can reach.
     let copy = bin.join("flatwater");
-    std::fs::copy(flatwater().get_program(), &copy).expect("copied");
+    std::fs::copy(flatwater().get_program(), &copy).expect("copy");
     let mut command = Command::new(&copy);
     std::os::unix::process::CommandExt::uid(&mut command, NOBODY);
     std::os::unix::process::CommandExt::gid(&mut command, NOBODY);
@@ -166,8 +166,8 @@ fn s15_a_kernel_is_fetched_only_when_asked() {
         .flatten()
         .any(|entry| entry.file_name().to_string_lossy().starts_with("vmlinuz-"))
     {
-        return assert!(!theirs.join("called").exists(), "there is a kernel in /boot, and yet apt was asked");
+        return assert!(!theirs.join("called").exists(), "apt was called although /boot has a kernel");
     }
-    assert!(!theirs.join("called").exists(), "apt was called without being asked for");
+    assert!(!theirs.join("called").exists(), "apt was called without a request");
     assert!(text(&ended.stderr).contains("vm fetch-kernel"), "{}", text(&ended.stderr));
 }

@@ -1,5 +1,5 @@
-//! What `record` may do once it watches, as whom it runs a command, what it keeps of that command's arguments (S13), and
-//! that a group of another hierarchy is another group (S14). Needs root, and says so.
+//! The capabilities of `record` while it watches, the user that it runs a command as, the command's arguments that it
+//! stores (S13), and cgroups with equal ids in two hierarchies (S14). Needs root.
 
 use std::collections::BTreeSet;
 use std::fs::{create_dir, metadata, read_to_string, remove_dir, write};
@@ -38,7 +38,7 @@ fn rights_of(pid: u32) -> Vec<(String, [u64; 3], bool)> {
     rights.collect()
 }
 
-/// The threads of a running command, as soon as `enough` holds of them, or as they are when time is up.
+/// Waits until the command's threads satisfy `enough`, at most 30 s, and returns them.
 fn threads_once(child: &Child, enough: impl Fn(&[(String, [u64; 3], bool)]) -> bool) -> Vec<(String, [u64; 3], bool)> {
     let until = Instant::now() + Duration::from_secs(30);
     loop {
@@ -50,17 +50,17 @@ fn threads_once(child: &Child, enough: impl Fn(&[(String, [u64; 3], bool)]) -> b
     }
 }
 
-/// S13: red on 3c238a6, whose threads keep every capability of root to the end.
+/// S13: fails on 3c238a6, whose threads keep all capabilities of root.
 #[test]
-fn s13_every_thread_keeps_what_watching_takes_and_no_more() {
-    if !can_trace("s13_every_thread_keeps_what_watching_takes_and_no_more") {
+fn s13_every_thread_keeps_only_the_capabilities_for_watching() {
+    if !can_trace("s13_every_thread_keeps_only_the_capabilities_for_watching") {
         return;
     }
     let yard = Yard::new();
     let out = yard.path().join("out");
     let mut command = flatwater();
     command.args(["record", "--group", &NOBODY.to_string(), "-o"]).arg(&out).args(["-O", "json", "--"]);
-    // The command itself is started as root, with root's rights: it writes what only root may.
+    // The command itself runs with all capabilities of root.
     command.args(["sh", "-c", "sleep 4; grep CapEff /proc/self/status"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let dropped = |threads: &[(String, [u64; 3], bool)]| {
@@ -83,23 +83,23 @@ fn s13_every_thread_keeps_what_watching_takes_and_no_more() {
     let said = text(&output.stdout);
     let own = said.lines().find_map(|line| line.strip_prefix("CapEff:")).expect("the command's rights");
     let own = u64::from_str_radix(own.trim(), 16).expect("a mask");
-    assert!(own & (1 << 21) != 0, "what root starts runs with root's rights: {own:x}");
+    assert!(own & (1 << 21) != 0, "a command started by root keeps root's capabilities: {own:x}");
     let recording = read(&out).expect("a recording");
     assert!(recording.header.complete && recording.header.hooks.iter().any(|hook| hook.hook.contains("sys_enter")));
-    // Sharing with the group and the report come after the rights are gone.
+    // The capabilities suffice to share the recording with the group and to write the report at the end.
     for name in ["header.json", "report.html"] {
         let file = metadata(out.join(name)).expect(name);
         assert_eq!((file.gid(), file.permissions().mode() & 0o7777), (NOBODY, 0o640), "{name}");
     }
-    // Hooks are loaded while all rights are there: what the kernel refuses then it refuses to everybody.
+    // Hooks are loaded with all capabilities; refusals at that time have other reasons.
     let later = recording.gaps.iter().filter(|gap| !gap.why.contains("BPF_PROG_LOAD"));
     let denied: Vec<_> = later.filter(|gap| gap.why.contains("ermission") || gap.why.contains("permitted")).collect();
     assert!(denied.is_empty(), "{denied:?}");
 }
 
-/// S13: `run` keeps what taking back its setup takes on top, and takes it back.
+/// S13: `run` also keeps the capabilities that restoring its setup needs, and restores it.
 #[test]
-fn s13_run_keeps_what_restoring_takes() {
+fn s13_run_keeps_the_capabilities_for_restoring() {
     let yard = Yard::new();
     let out = yard.path().join("out");
     let mut command = flatwater();
@@ -116,13 +116,13 @@ fn s13_run_keeps_what_restoring_takes() {
     let output = child.wait_with_output().expect("it ends");
     assert!(output.status.success(), "{}", text(&output.stderr));
     let left: Vec<_> =
-        std::fs::read_dir(yard.path()).expect("listed").flatten().map(|entry| entry.file_name()).collect();
+        std::fs::read_dir(yard.path()).expect("readable").flatten().map(|entry| entry.file_name()).collect();
     assert!(left.iter().all(|name| !name.to_string_lossy().contains("journal")), "{left:?}");
     let mounts = read_to_string("/proc/self/mounts").expect("mounts");
     assert!(!mounts.contains(&yard.path().display().to_string()), "{mounts}");
 }
 
-/// A daemon, ended with its test.
+/// A daemon, killed on drop.
 struct Daemon(Child);
 
 impl Drop for Daemon {
@@ -132,11 +132,11 @@ impl Drop for Daemon {
     }
 }
 
-/// S13: a daemon watches for months: it keeps what attaching again takes, also where no unit bounds it, and still
-/// attaches again.
+/// S13: a daemon runs for months. Even without a unit that limits it, it keeps only the capabilities that attaching
+/// hooks again needs, and can attach them again.
 #[test]
-fn s13_the_daemon_keeps_what_attaching_anew_takes() {
-    if !can_trace("s13_the_daemon_keeps_what_attaching_anew_takes") {
+fn s13_the_daemon_keeps_the_capabilities_for_attaching() {
+    if !can_trace("s13_the_daemon_keeps_the_capabilities_for_attaching") {
         return;
     }
     let yard = Yard::new();
@@ -148,7 +148,7 @@ fn s13_the_daemon_keeps_what_attaching_anew_takes() {
             store.display(),
             socket.display()
         );
-        write(&config, text).expect("written");
+        write(&config, text).expect("write");
     };
     configure("100ms");
     let mut command = flatwater();
@@ -157,7 +157,7 @@ fn s13_the_daemon_keeps_what_attaching_anew_takes() {
     let daemon = Daemon(command.stderr(file).spawn().expect("it starts"));
     let said = || read_to_string(&log).unwrap_or_default();
     let ask = |what: &str| {
-        let output = flatwater().args(["watch", "-c"]).arg(&config).arg(what).output().expect("asks");
+        let output = flatwater().args(["watch", "-c"]).arg(&config).arg(what).output().expect("flatwater starts");
         output.status.success().then(|| text(&output.stdout))
     };
     let until = Instant::now() + LONG;
@@ -165,7 +165,7 @@ fn s13_the_daemon_keeps_what_attaching_anew_takes() {
         assert!(Instant::now() < until, "it does not answer: {}", said());
         std::thread::sleep(Duration::from_millis(100));
     }
-    // SYS_ADMIN, SYS_RESOURCE, SYSLOG beside what watching takes.
+    // SYS_ADMIN, SYS_RESOURCE and SYSLOG, in addition to those for watching.
     let kept = WATCHING | (1 << 21) | (1 << 24) | (1 << 34);
     let holds = |threads: &[(String, [u64; 3], bool)]| {
         !threads.is_empty()
@@ -175,10 +175,10 @@ fn s13_the_daemon_keeps_what_attaching_anew_takes() {
     };
     let threads = threads_once(&daemon.0, holds);
     assert!(holds(&threads), "{threads:?}");
-    // Another threshold: the hooks are attached again, with what is left. Nothing of that is denied.
+    // A new threshold makes the daemon attach its hooks again. The remaining capabilities suffice.
     configure("200ms");
     let pid = rustix::process::Pid::from_child(&daemon.0);
-    rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("signalled");
+    rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("kill");
     let anew = |status: &str| status.contains("200000000") && status.contains("\"calls_seen\":true");
     while !ask("status").is_some_and(|status| anew(&status)) {
         assert!(Instant::now() < until + LONG, "{:?}: {}", ask("status"), said());
@@ -191,7 +191,7 @@ fn s13_the_daemon_keeps_what_attaching_anew_takes() {
     assert!(holds(&rights_of(daemon.0.id())), "{:?}", rights_of(daemon.0.id()));
 }
 
-/// S13: red on 3c238a6, where the command runs as root and --user is unknown.
+/// S13: fails on 3c238a6, where the command runs as root and --user is unknown.
 #[test]
 fn s13_a_command_runs_as_the_user_and_inherits_nothing() {
     let yard = Yard::new();
@@ -201,7 +201,7 @@ fn s13_a_command_runs_as_the_user_and_inherits_nothing() {
         yard.victim().display(),
         said.display()
     );
-    // A descriptor that whoever started flatwater had left open, and a secret in root's environment.
+    // An inherited open descriptor, and a secret in root's environment.
     let mut command = Command::new("sh");
     let inner = flatwater();
     command.args(["-c", "exec 9<\"$1\"; shift; exec \"$@\"", "sh"]).arg(yard.victim()).arg(inner.get_program());
@@ -224,13 +224,13 @@ fn s13_a_command_runs_as_the_user_and_inherits_nothing() {
 }
 
 #[test]
-fn s13_who_cannot_be_anybody_is_told_so() {
+fn s13_an_impossible_user_is_refused() {
     let yard = Yard::new();
     let refused = |command: &mut Command| {
         let out = yard.path().join("refused");
         let output = within(LONG, command.arg("-o").arg(&out).args(["--", "true"])).expect("it ends");
         assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
-        assert!(!out.exists(), "a directory was made for nothing");
+        assert!(!out.exists(), "a refused command made a directory");
         text(&output.stderr)
     };
     let unknown = refused(flatwater().args(["record", "--user", "no-such-user"]));
@@ -241,9 +241,9 @@ fn s13_who_cannot_be_anybody_is_told_so() {
     assert!(denied.contains("only root"), "{denied}");
 }
 
-/// S13: red on 3c238a6, which keeps the arguments as they are.
+/// S13: fails on 3c238a6, which stores the arguments unchanged.
 #[test]
-fn s13_secrets_among_the_arguments_are_neither_kept_nor_printed() {
+fn s13_secrets_in_arguments_are_neither_stored_nor_printed() {
     let yard = Yard::new();
     let (hidden, kept) = (yard.path().join("hidden"), yard.path().join("kept"));
     let command = [
@@ -277,7 +277,7 @@ fn s13_secrets_among_the_arguments_are_neither_kept_nor_printed() {
     }
 }
 
-/// A directory of a v1 hierarchy, gone at the end.
+/// A directory of a v1 hierarchy, removed on drop.
 struct Group(PathBuf);
 
 impl Group {
@@ -291,7 +291,7 @@ impl Group {
     }
 
     fn enter(&self, pid: u32) {
-        write(self.0.join("cgroup.procs"), pid.to_string()).expect("moved");
+        write(self.0.join("cgroup.procs"), pid.to_string()).expect("write");
     }
 }
 
@@ -306,7 +306,8 @@ impl Drop for Group {
     }
 }
 
-/// Two groups of one id in two hierarchies: each counts for itself, so one follows the other until they meet.
+/// Makes two groups with the same id in two hierarchies. Ids are counted per hierarchy, so the lower one is recreated
+/// until they are equal.
 fn twins() -> Option<(Group, Group)> {
     let mut count = 0;
     let mut make = |hierarchy: &str| {
@@ -330,7 +331,7 @@ fn twins() -> Option<(Group, Group)> {
 }
 
 fn writer(directory: &Path) -> Child {
-    // Bounded: it ends by itself if the test does not get that far.
+    // Bounded, so that it ends even if the test fails early.
     let script = "i=0; while [ $i -lt 3000 ]; do echo x >>file; i=$((i+1)); sleep 0.01; done";
     Command::new("sh").args(["-c", script]).current_dir(directory).stdin(Stdio::null()).spawn().expect("sh")
 }
@@ -339,7 +340,8 @@ fn counted(recording: &Recording) -> u64 {
     recording.latency.iter().map(|bucket| bucket.from_start.count()).sum()
 }
 
-/// S14: red on 3c238a6, which takes a process that joins a group of the same id elsewhere for one of the target.
+/// S14: fails on 3c238a6, which counts a process that joins a group with the same id in another hierarchy as part of
+/// the target.
 #[test]
 fn s14_a_group_of_another_hierarchy_is_another_group() {
     let test = "s14_a_group_of_another_hierarchy_is_another_group";
@@ -347,7 +349,7 @@ fn s14_a_group_of_another_hierarchy_is_another_group() {
         return;
     }
     let Some((target, twin)) = twins() else {
-        skip(Need::Memcg, test, "no two v1 hierarchies in which groups of one id could be made");
+        skip(Need::Memcg, test, "no two v1 hierarchies with groups of equal id");
         return;
     };
     let yard = Yard::new();
@@ -358,13 +360,13 @@ fn s14_a_group_of_another_hierarchy_is_another_group() {
         command.arg("record").arg("--cgroup").arg(&target.0).args(["-t", "3s", "-o"]).arg(&out);
         let recorder = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
         let mut writing = writer(yard.path());
-        // The hooks hear of who enters: it has to be after they were attached.
+        // The process must enter after the hooks are attached, because they only see it enter.
         threads_once(&recorder, |threads| threads.iter().any(|(name, ..)| name == "sampler"));
         std::thread::sleep(Duration::from_millis(300));
         entered.enter(writing.id());
         recorder.wait_with_output().expect("it ends");
-        writing.kill().expect("killed");
-        writing.wait().expect("waited for");
+        writing.kill().expect("kill");
+        writing.wait().expect("wait");
         *count = counted(&read(&out).expect("a recording"));
     }
     let [in_twin, in_target] = observed;

@@ -1,4 +1,4 @@
-//! The sampler on made-up machines, against the procfs crate on this one, and without allocation.
+//! The sampler on fake machines, compared with the procfs crate on this one, and without allocation.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -17,16 +17,16 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: hands everything on to the system allocator unchanged.
+// SAFETY: every call goes to the system allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise about `layout` is the system allocator's too.
+        // SAFETY: the caller's guarantees for `layout` are those that the system allocator requires.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: `memory` came from `alloc` above, which is the system allocator's.
+        // SAFETY: `alloc` above returned `memory` from the system allocator.
         unsafe { System.dealloc(memory, layout) }
     }
 
@@ -46,11 +46,11 @@ fn allocations() -> u64 {
 
 fn write(root: &Path, path: &str, text: &str) {
     let path = root.join(path);
-    fs::create_dir_all(path.parent().expect("has a parent")).expect("created");
-    fs::write(path, text).expect("written");
+    fs::create_dir_all(path.parent().expect("a parent")).expect("create");
+    fs::write(path, text).expect("write");
 }
 
-/// A machine of two nodes with a 4.x kernel: no pressure, no bdi sizes, a v2 cgroup below one with a limit.
+/// A machine with two nodes and a 4.x kernel: no PSI, no sizes of bdi limits, and a v2 cgroup below one with a limit.
 fn two_nodes(root: &Path) -> SamplerOptions {
     let zone = |node: u32, free: u32| {
         format!(
@@ -117,12 +117,16 @@ fn a_machine_of_two_nodes() {
     ] {
         assert_eq!(last(all, which, &entity, column), Some(value), "{which:?} {column}");
     }
-    assert_eq!(last(all, Table::Cgroup, &Entity::named("/jobs/feed"), "limit_bytes"), None, "no limit is no number");
-    assert_eq!(table(all, Table::Nodes).len(), 4, "one row for each node and moment");
+    assert_eq!(
+        last(all, Table::Cgroup, &Entity::named("/jobs/feed"), "limit_bytes"),
+        None,
+        "`max` is null, not a number"
+    );
+    assert_eq!(table(all, Table::Nodes).len(), 4, "one row per node and sample");
 }
 
 #[test]
-fn what_is_not_there_is_a_gap_with_a_remedy_and_no_rows() {
+fn a_missing_file_is_a_gap_with_a_remedy_and_no_rows() {
     let place = tempfile::tempdir().expect("temporary directory");
     let mut probe = Probe::open(&two_nodes(place.path()));
     probe.sample(1);
@@ -141,7 +145,7 @@ fn a_file_that_goes_away_leaves_no_values_and_one_gap() {
     let options = two_nodes(place.path());
     let mut probe = Probe::open(&options);
     probe.sample(1);
-    // Truncation is the nearest that a plain file comes to a cgroup that is gone.
+    // A truncated file represents a removed cgroup: reading returns nothing.
     write(place.path(), "cg/jobs/feed/memory.current", "");
     write(place.path(), "proc/vmstat", "");
     probe.sample(2);
@@ -168,7 +172,7 @@ fn a_steady_sample_allocates_nothing() {
     let mut spare = Spare::default();
     let before = allocations();
     probe.sample(monotonic_ns());
-    assert!(allocations() > before, "the counter counts");
+    assert!(allocations() > before, "the first sample allocates");
     probe.reserve(&mut spare, 40);
     drop(probe.drain(&mut spare));
     for _ in 0..3 {
@@ -183,16 +187,16 @@ fn a_steady_sample_allocates_nothing() {
 }
 
 #[test]
-fn this_machine_as_the_procfs_crate_sees_it() {
+fn samples_match_the_procfs_crate() {
     let mut probe = Probe::open(&here());
     probe.sample(monotonic_ns());
     let all = probe.drain(&mut Spare::default()).series;
     let theirs = procfs::Meminfo::current().expect("meminfo");
     let none = Entity::default();
-    // What does not change from one moment to the next.
+    // Values that do not change.
     assert_eq!(last(&all, Table::Meminfo, &none, "MemTotal_bytes"), i64::try_from(theirs.mem_total).ok());
     assert_eq!(last(&all, Table::Meminfo, &none, "CommitLimit_bytes"), theirs.commit_limit.map(|limit| limit as i64));
-    // Counters: ours was read first.
+    // Counters: flatwater read them before procfs did.
     let stat = procfs::KernelStats::current().expect("stat");
     let ours = last(&all, Table::Cpu, &Entity::named("all"), "ctxt").expect("ctxt");
     assert!((0..=stat.ctxt as i64).contains(&ours));
@@ -222,7 +226,7 @@ fn populated_zones_have_rows_and_their_free_blocks_add_up() {
     let populated =
         theirs.lines().filter(|line| line.trim_start().starts_with("present") && !line.ends_with(" 0")).count();
     assert_eq!(table(&all, Table::Zones).len(), populated);
-    // Free blocks stand for free pages, up to what the per-CPU lists hold and what changed meanwhile.
+    // Free blocks add up to the free pages, except for the per-CPU lists and changes between the two reads.
     for (entity, rows) in table(&all, Table::Buddy).by_entity() {
         let blocks: i64 = (0..=10).filter_map(|order| rows.last(format!("order_{order}")).map(|n| n << order)).sum();
         let free = last(&all, Table::Zones, entity, "free").expect("free");

@@ -1,5 +1,4 @@
-//! Setup on the real machine: what is made is there, and nothing is left when it ends. Needs root; without it
-//! the tests say so and check what they can.
+//! The setup on the real machine: it takes effect, and nothing remains afterwards. Without root only parts are checked.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -8,7 +7,7 @@ use flatwater_host::setup::{Applied, Log, SetupContext, recover, state};
 use flatwater_recording::Setup;
 use needs::{Need, skip};
 
-/// One at a time: they share the process's state directory and the machine.
+/// Serializes these tests, because they share the process's state directory and the machine.
 static ONE: Mutex<()> = Mutex::new(());
 
 fn setup(pairs: &[(&str, &str)]) -> Setup {
@@ -54,7 +53,7 @@ fn entries(dir: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_shared_knob_is_only_set_with_leave_and_restored_on_drop() {
+fn a_shared_knob_is_set_only_with_apply_and_restored_on_drop() {
     let _one = ONE.lock();
     let knob = Path::new("/proc/sys/vm/compaction_proactiveness");
     let held = || std::fs::read_to_string(knob).expect("a knob").trim().to_owned();
@@ -63,15 +62,15 @@ fn a_shared_knob_is_only_set_with_leave_and_restored_on_drop() {
     let wanted = setup(&[("vm.compaction_proactiveness", other)]);
     let dir = tempfile::tempdir().expect("a directory");
     let (log, said) = listening();
-    let applied = Applied::apply(&wanted, &context(dir.path(), false), log.clone()).expect("applied");
+    let applied = Applied::apply(&wanted, &context(dir.path(), false), log.clone()).expect("apply");
     assert_eq!((applied.withheld().len(), held()), (1, before.clone()));
-    assert!(said.lock().expect("said").iter().any(|line| line.contains("--apply")));
+    assert!(said.lock().expect("not poisoned").iter().any(|line| line.contains("--apply")));
     drop(applied);
     if is_root() {
-        let applied = Applied::apply(&wanted, &context(dir.path(), true), log).expect("applied");
+        let applied = Applied::apply(&wanted, &context(dir.path(), true), log).expect("apply");
         assert_eq!(held(), other);
         assert_eq!(applied.changes()[0].old.as_deref(), Some(before.as_str()));
-        assert_eq!(journals().len(), 1, "what to undo is on disk while it is in force");
+        assert_eq!(journals().len(), 1, "the journal is on disk while the setup is applied");
         drop(applied);
         assert_eq!(held(), before);
     }
@@ -79,7 +78,7 @@ fn a_shared_knob_is_only_set_with_leave_and_restored_on_drop() {
 }
 
 #[test]
-fn it_steps_back_from_a_knob_that_somebody_else_changed() {
+fn a_knob_that_another_process_changed_is_not_restored() {
     let _one = ONE.lock();
     if !is_root() {
         return;
@@ -89,18 +88,18 @@ fn it_steps_back_from_a_knob_that_somebody_else_changed() {
     let dir = tempfile::tempdir().expect("a directory");
     let (log, said) = listening();
     let wanted = setup(&[("vm.compaction_proactiveness", "31")]);
-    let applied = Applied::apply(&wanted, &context(dir.path(), true), log).expect("applied");
-    std::fs::write(knob, "47").expect("somebody else");
+    let applied = Applied::apply(&wanted, &context(dir.path(), true), log).expect("apply");
+    std::fs::write(knob, "47").expect("write");
     let restored = applied.restore();
     let after = std::fs::read_to_string(knob).expect("a knob");
-    std::fs::write(knob, before).expect("as it was");
+    std::fs::write(knob, before).expect("restored");
     assert_eq!(after.trim(), "47");
     assert_eq!((restored.stepped_back.len(), restored.failed.len()), (1, 0));
-    assert!(said.lock().expect("said").iter().any(|line| line.contains("another process")));
+    assert!(said.lock().expect("not poisoned").iter().any(|line| line.contains("another process")));
 }
 
 #[test]
-fn a_volume_with_limits_is_made_used_and_gone() {
+fn a_volume_with_limits_is_created_used_and_removed() {
     let _one = ONE.lock();
     if !is_root() {
         return;
@@ -126,7 +125,7 @@ fn a_volume_with_limits_is_made_used_and_gone() {
     ]);
     let applied = match Applied::apply(&wanted, &context(dir.path(), false), log) {
         Ok(applied) => applied,
-        // A machine without loop devices, or without a blkio controller, says so.
+        // The machine has no loop devices or no blkio controller.
         Err(error) => return skip(Need::Loop, "a volume with limits", error),
     };
     let device = applied.device().cloned().expect("a loop device");
@@ -150,7 +149,7 @@ fn a_volume_with_limits_is_made_used_and_gone() {
 }
 
 #[test]
-fn an_impossible_setup_leaves_nothing_behind_and_says_what_to_do() {
+fn an_impossible_setup_leaves_nothing_and_names_the_remedy() {
     let _one = ONE.lock();
     let dir = tempfile::tempdir().expect("a directory");
     let (log, _) = listening();

@@ -1,5 +1,5 @@
-//! kill -9 at random instants in the middle of `verify`: after the next start every knob, cgroup, loop device,
-//! mount and file is as it was. Needs root and a blkio and memory controller; says so where it cannot run.
+//! Kills `verify` with SIGKILL at random instants: after `restore` every setting, cgroup, loop device, mount and file
+//! is as before. Needs root and the blkio and memory controllers.
 
 use needs::{Need, skip};
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const SCENARIO: &str = r#"
 name = "kill"
-sentence = "A run that changes all that can be changed."
+sentence = "A run that changes every kind of setting."
 duration = "1s"
 
 [setup]
@@ -43,7 +43,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
-/// Directories named as our cgroups are, below the memory hierarchy that we are in.
+/// Directories below /sys/fs/cgroup that are named like flatwater's cgroups.
 fn cgroups() -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     let mut todo = vec![PathBuf::from("/sys/fs/cgroup")];
@@ -60,7 +60,7 @@ fn cgroups() -> BTreeSet<PathBuf> {
     found
 }
 
-/// What a run of ours could have left: lines that name our directory, and the knobs.
+/// The traces that a run may leave: mounts, loop devices and files in the test's directory, journals, and settings.
 #[derive(Debug, PartialEq, Eq)]
 struct Left {
     knobs: Vec<String>,
@@ -84,7 +84,7 @@ fn left(dir: &Path, state: &Path) -> Left {
     }
 }
 
-/// `FLATWATER_KILLS=1000..1400` tries other instants (`make test-kills` tries 300).
+/// `FLATWATER_KILLS=1000..1400` selects other instants (`make test-kills` tries 300).
 fn rounds() -> std::ops::Range<u64> {
     let named = std::env::var("FLATWATER_KILLS").unwrap_or_else(|_| "0..16".to_owned());
     let parsed = named.split_once("..").and_then(|(from, to)| Some(from.parse().ok()?..to.parse().ok()?));
@@ -98,7 +98,7 @@ fn killed_at_many_instants_it_restores_everything() {
     }
     let (dir, state) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let scenario = dir.path().join("kill.toml");
-    std::fs::write(&scenario, SCENARIO).expect("written");
+    std::fs::write(&scenario, SCENARIO).expect("write");
     let before = left(dir.path(), state.path());
     let cgroups_before = cgroups();
     let began = Instant::now();
@@ -108,11 +108,11 @@ fn killed_at_many_instants_it_restores_everything() {
         verify.arg("verify").arg(&scenario).arg("--set").arg("cgroup.memory_limit=96MiB").arg("--apply");
         verify.args(["--block", "300ms", "--settle", "50ms", "-d"]).arg(dir.path());
         let mut child = verify.spawn().expect("flatwater starts");
-        // Spread over start, mkfs, mount, limits, measuring, sealing, restoring and the next run, unevenly.
+        // Pseudorandom waits that cover start, mkfs, mount, limits, measuring, sealing, restoring and the next run.
         let wait = 5 + round.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 2_000;
         std::thread::sleep(Duration::from_millis(wait));
-        child.kill().expect("killed");
-        child.wait().expect("waited for");
+        child.kill().expect("kill");
+        child.wait().expect("wait");
         caught += usize::from(left(dir.path(), state.path()) != before);
         let restored =
             flatwater(state.path()).arg("restore").stderr(Stdio::piped()).output().expect("flatwater starts");
@@ -120,7 +120,7 @@ fn killed_at_many_instants_it_restores_everything() {
         assert!(restored.status.success(), "{told}{:?}", left(dir.path(), state.path()));
         assert_eq!(left(dir.path(), state.path()), before, "{told}");
     }
-    // Other runs on this machine may come and go meanwhile: only what stays is ours.
+    // Other runs on this machine may come and go, so only cgroups of dead processes count.
     let until = Instant::now() + Duration::from_secs(20);
     let own = |set: BTreeSet<PathBuf>| set.difference(&cgroups_before).filter(|dir| is_dead(dir)).count();
     while own(cgroups()) > 0 && Instant::now() < until {
@@ -129,10 +129,10 @@ fn killed_at_many_instants_it_restores_everything() {
     assert_eq!(own(cgroups()), 0, "{:?}", cgroups());
     let kills = rounds().count();
     println!("{kills} kills in {:?}, {caught} of them in the middle of changes", began.elapsed());
-    assert!(caught * 2 >= kills, "only {caught} of {kills} kills met a run with anything to restore");
+    assert!(caught * 2 >= kills, "only {caught} of {kills} kills left anything to restore");
 }
 
-/// A cgroup named after a process that is gone.
+/// Whether a cgroup is named after a process that has ended.
 fn is_dead(dir: &Path) -> bool {
     let name = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let pid = name.split('-').nth(1).map(str::to_owned).unwrap_or_default();

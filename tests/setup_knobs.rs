@@ -1,4 +1,4 @@
-//! Every knob that this kernel has, set to another value and put back, for real. Needs root; says what it left out.
+//! Sets every knob that this kernel has to another value and restores it. Needs root.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn is_root() -> bool {
     root
 }
 
-/// Another value than the one held, near it, so that nothing on the machine notices.
+/// A value close to the present one, so that the change has no visible effect on the machine.
 fn another(knob: &Knob, held: &str) -> Option<String> {
     let near = |min: i128, max: i128| {
         let now: i128 = held.parse().ok()?;
@@ -50,13 +50,13 @@ fn one(key: &str, value: &str) -> Setup {
     setup
 }
 
-/// All that the kernel holds in these files.
+/// The present values of all files.
 fn held(files: &[(&'static Knob, PathBuf)]) -> Vec<(&'static str, String)> {
     files.iter().filter_map(|(knob, file)| Some((knob.key, read(file).ok()?))).collect()
 }
 
 #[test]
-fn every_knob_of_the_machine_is_set_and_put_back() {
+fn every_knob_of_the_machine_is_set_and_restored() {
     if !is_root() {
         return;
     }
@@ -75,7 +75,7 @@ fn every_knob_of_the_machine_is_set_and_put_back() {
         let Some(value) = another(knob, &now) else { continue };
         let applied = match Applied::apply(&one(knob.key, &value), &context(dir.path()), silent()) {
             Ok(applied) => applied,
-            // Some kernels have the file and refuse to change it.
+            // Some kernels have the file but refuse the write.
             Err(SetupError::File { source, .. }) => {
                 eprintln!("left out: {}={value}: {source}", knob.key);
                 continue;
@@ -141,8 +141,8 @@ fn every_knob_of_a_volume_and_its_cgroup_is_in_force() {
     let mounts = std::fs::read_to_string("/proc/self/mounts").expect("mounts");
     let line = mounts.lines().find(|line| line.contains(&dir.path().display().to_string())).expect("the mount");
     assert!(line.contains("noatime") && line.contains("ext4"), "{line}");
-    // In the middle of a run, as a timeline does it: raised, so that nothing has to be reclaimed.
-    let changes = applied.change(&one("cgroup.memory_limit", "96MiB")).expect("changed");
+    // A change during a run, as from a timeline. The limit is raised, so that nothing is reclaimed.
+    let changes = applied.change(&one("cgroup.memory_limit", "96MiB")).expect("change");
     assert_eq!(changes[0].old.as_deref(), Some("67108864"));
     let limit = applied.memory_cgroup().map(|cgroup| {
         let v1 = std::fs::read_to_string(cgroup.join("memory.limit_in_bytes"));
@@ -154,18 +154,18 @@ fn every_knob_of_a_volume_and_its_cgroup_is_in_force() {
 }
 
 #[test]
-fn what_the_kernel_rounds_is_not_taken_for_somebody_elses_change() {
+fn a_value_that_the_kernel_completes_is_not_a_foreign_change() {
     if !is_root() {
         return;
     }
-    // The kernel fills up what is missing at the end and keeps it: 2 numbers in, as many as there are zones out.
+    // The kernel accepts fewer numbers than there are zones and keeps the old values of the others.
     let file = Path::new("/proc/sys/vm/lowmem_reserve_ratio");
     let Ok(before) = read(file) else {
         return skip(Need::Root, "lowmem_reserve_ratio", format!("no {}", file.display()));
     };
     let dir = tempfile::tempdir().expect("a directory");
     let applied = Applied::apply(&one("vm.lowmem_reserve_ratio", "255"), &context(dir.path()), silent());
-    let restored = applied.expect("applied").restore();
+    let restored = applied.expect("apply").restore();
     assert!(restored.failed.is_empty() && restored.stepped_back.is_empty(), "{restored:?}");
     assert_eq!(read(file).expect("readable"), before);
 }

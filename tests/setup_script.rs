@@ -1,18 +1,18 @@
-//! tools/setup.sh on machines that lack something: one sentence says what is missing and which command installs it.
+//! tools/setup.sh on incomplete machines: one sentence names what is missing and the command that installs it.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-/// A machine whose PATH holds these commands: the real ones by name, and scripts.
+/// A fake machine: a PATH with links to real commands and with scripts.
 struct Machine {
     bin: tempfile::TempDir,
 }
 
-/// What the script itself runs.
+/// The commands that the script itself runs.
 const TOOLS: &[&str] = &["awk", "bash", "cat", "dirname", "env", "head", "id", "ls", "sort", "timeout"];
-/// What it looks for, apart from Rust and the files of packages.
+/// The programs that the script checks for, apart from Rust and packaged files.
 const PROGRAMS: &[&str] = &["cc", "clang", "llvm-strip", "npm", "node", "make", "objcopy", "python3"];
 
 impl Machine {
@@ -21,7 +21,7 @@ impl Machine {
         for tool in TOOLS {
             let real =
                 ["/usr/bin", "/bin"].iter().map(|folder| Path::new(folder).join(tool)).find(|path| path.exists());
-            symlink(real.unwrap_or_else(|| panic!("no {tool}")), machine.bin.path().join(tool)).expect("linked");
+            symlink(real.unwrap_or_else(|| panic!("no {tool}")), machine.bin.path().join(tool)).expect("symlink");
         }
         for program in PROGRAMS {
             machine.script(program, "exit 0");
@@ -34,17 +34,17 @@ impl Machine {
 
     fn script(&self, name: &str, body: &str) -> &Machine {
         let path = self.bin.path().join(name);
-        fs::write(&path, format!("#!/bin/bash\n{body}\n")).expect("written");
+        fs::write(&path, format!("#!/bin/bash\n{body}\n")).expect("write");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
         self
     }
 
     fn without(&self, name: &str) -> &Machine {
-        fs::remove_file(self.bin.path().join(name)).expect("removed");
+        fs::remove_file(self.bin.path().join(name)).expect("remove");
         self
     }
 
-    /// The one line that the script ends with.
+    /// Runs the script and returns its single line of output.
     fn refusal(&self, want: &str) -> String {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let mut command = Command::new("/bin/bash");
@@ -82,7 +82,7 @@ fn a_full_disk_is_named_with_what_is_free_and_what_is_needed() {
 }
 
 #[test]
-fn without_a_network_it_says_how_to_bring_the_crates() {
+fn without_a_network_it_names_cargo_fetch() {
     let machine = Machine::new();
     machine.script("cargo", "exit 101");
     let text = machine.refusal("build");

@@ -1,5 +1,5 @@
-//! The exit statuses of `verify`, each from real runs: 0 proven better, 3 not proven, 4 proven worse. The change is one
-//! that nobody can doubt: the speed of the device. Needs root and a blkio controller; says so where it cannot run.
+//! The exit statuses of `verify` in real runs: 0 proven better, 3 not proven, 4 proven worse. The change has an obvious
+//! effect: the speed of the device. Needs root and a blkio controller.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use needs::{Need, skip};
 
 const SCENARIO: &str = r#"
 name = "speed"
-sentence = "Writers that are held to the speed of their device."
+sentence = "Writers limited by the speed of their device."
 duration = "2s"
 judge = "rate"
 block = "1500ms"
@@ -37,12 +37,12 @@ set = { "cgroup.write_bps" = "40MiB" }
 
 fn verify(dir: &Path, options: &[&str]) -> (Option<i32>, String, String) {
     let scenario = dir.join("speed.toml");
-    std::fs::write(&scenario, SCENARIO).expect("written");
+    std::fs::write(&scenario, SCENARIO).expect("write");
     let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
     command.arg("verify").arg(&scenario).args(["-O", "json", "-d"]).arg(dir).args(options).stdin(Stdio::null());
     let begun = Instant::now();
     let output = command.output().expect("flatwater starts");
-    // The promise is five minutes; this is far less work.
+    // The documented limit is five minutes; this is far less work.
     assert!(begun.elapsed() < Duration::from_secs(300), "{options:?} took {:?}", begun.elapsed());
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
@@ -64,7 +64,7 @@ fn a_better_fix_is_proven_with_status_0() {
 
 #[test]
 #[ignore = "make test-verify"]
-fn worse_and_not_proven_have_a_status_each() {
+fn worse_and_not_proven_have_their_own_statuses() {
     if !rustix::process::geteuid().is_root() {
         return skip(Need::Root, "verify", "not root");
     }
@@ -72,11 +72,11 @@ fn worse_and_not_proven_have_a_status_each() {
     let slower = ["--with", "cgroup.write_bps=40MiB", "--set", "cgroup.write_bps=4MiB", "--limit", "120s"];
     let (code, said, told) = verify(dir.path(), &slower);
     assert_eq!((code, said.contains("\"verdict\": \"worse\"")), (Some(4), true), "{said}{told}");
-    // Nobody reads: a limit on reading changes nothing.
+    // The workload does not read, so a limit on reading changes nothing.
     let (code, said, told) = verify(dir.path(), &["--set", "cgroup.read_bps=900MiB", "--limit", "30s"]);
     assert_eq!((code, said.contains("\"verdict\": \"not-proven\"")), (Some(3), true), "{said}{told}");
     let left: Vec<_> = std::fs::read_dir(dir.path()).expect("readable").flatten().map(|one| one.file_name()).collect();
-    assert_eq!(left, ["speed.toml"], "something was left");
+    assert_eq!(left, ["speed.toml"], "files are left");
 }
 
 #[test]

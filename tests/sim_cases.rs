@@ -1,5 +1,5 @@
-//! The other case studies on their modelled kernels: what comes out, as far as it does. Where the model does not reach
-//! a published figure the test states what it gives instead, and docs/simulator.md says so.
+//! The other case studies on their modelled kernels. Where the model misses a published figure, the test checks the
+//! model's own figure, and docs/simulator.md lists the difference.
 
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Cause, Entity, PackedHistogram, Recording, Table, WorkloadOutcome};
@@ -15,21 +15,25 @@ fn run(name: &str, seconds: Option<u64>, options: &Options) -> Recording {
     sim::run_with(&scenario, options, |_| true).expect(name).0
 }
 
-/// (calls, calls over 3 s, the longest in s, CPU seconds).
+/// (calls, calls over 3 s, longest call in s, CPU seconds).
 fn bulk(recording: &Recording) -> (u64, usize, f64, f64) {
     let buckets = recording.latency.iter().filter(|bucket| bucket.op.name() == "write" && bucket.thread.is_empty());
     let all = PackedHistogram::merged(buckets.map(|bucket| &bucket.from_start));
     let delays: Vec<u64> =
         recording.calls.iter().map(|call| call.duration_ns).filter(|ns| *ns > 3_000_000_000).collect();
     let cpu = recording.table(Table::Cpu).expect("cpu").rows_of(&Entity::named("all")).expect("all");
-    assert!(cpu.last("iowait_ns").is_none(), "the model does not separate it from idle time: missing is not zero");
+    assert!(
+        cpu.last("iowait_ns").is_none(),
+        "the model does not separate iowait from idle time, so it is missing, not 0"
+    );
     let busy = cpu.rise("user_ns").expect("user") + cpu.rise("system_ns").expect("system");
     (all.len(), delays.len(), delays.iter().max().copied().unwrap_or(0) as f64 / 1e9, busy as f64 / 1e9)
 }
 
 #[test]
 fn ten_writers_on_2_6_17_few_calls_wait_for_very_long() {
-    // 63 of 2000 calls took over 3 s, and the longest of three runs were 4.8, 15.0 and 26 s: seeds differ as much.
+    // Published: 63 of 2000 calls took over 3 s; the longest calls of three runs took 4.8, 15.0 and 26 s. Seeds vary as
+    // much.
     let runs: Vec<Recording> =
         (1..=5).map(|seed| run("bulk-2.6.17", None, &Options { seed: Some(seed), ..Options::default() })).collect();
     let mut longest: Vec<f64> = runs.iter().map(|recording| bulk(recording).2).collect();
@@ -37,42 +41,43 @@ fn ten_writers_on_2_6_17_few_calls_wait_for_very_long() {
     let shares: Vec<f64> = runs.iter().map(bulk).map(|(all, over, ..)| over as f64 / all as f64).collect();
     println!("longest {longest:?} s, over 3 s {shares:?}");
     assert!((4.8 * 0.8..=26.0 * 1.2).contains(&longest[2]), "the median longest call: {longest:?} s");
-    assert!(shares.iter().all(|&share| share > 0.0), "long delays occur with each seed: {shares:?}");
+    assert!(shares.iter().all(|&share| share > 0.0), "every seed has long delays: {shares:?}");
     for recording in &runs {
-        assert_eq!(bulk(recording).0, 2000, "every writer got through");
+        assert_eq!(bulk(recording).0, 2000, "every writer finishes");
         let queue = |call: &flatwater_recording::Call| call.by_cause().get(&Cause::RequestQueue).copied().unwrap_or(0);
         let lost: u64 = recording.calls.iter().map(queue).sum();
-        assert!(lost * 10 > recording.lost_ns() * 7, "most of it is waiting for a request");
+        assert!(lost * 10 > recording.lost_ns() * 7, "most time is spent waiting for a request");
         assert!(recording.outcomes.iter().any(|outcome| matches!(outcome, WorkloadOutcome::Bulk(_))));
     }
 }
 
-/// The arithmetic of the case study: each of ten writers pays for every fourth call, as long as ten times 4 MiB take a
-/// device of 15 MiB a second.
+/// The arithmetic of the case study: each of ten writers pays for every fourth call, for as long as a device of 15
+/// MiB/s takes to write ten times 4 MiB.
 fn computed_s() -> f64 {
     10.0 * 4.0 / 15.0
 }
 
 #[test]
 fn with_the_throttling_of_3_2_in_its_place_no_call_waits_longer_than_computed() {
-    // balance_dirty_pages of 3.2 pauses each writer for its own pages and lets nobody write a chunk: the long delays go with
-    // the 2.6.17 algorithm, which is what they are put down to.
-    assert!((computed_s() - 2.667).abs() < 0.001, "the published figure is arithmetic");
+    // balance_dirty_pages() of 3.2 pauses each writer for its own pages and makes no writer write a chunk. The long
+    // delays vanish with the algorithm of 2.6.17 and are therefore due to it.
+    assert!((computed_s() - 2.667).abs() < 0.001, "the published figure is this arithmetic");
     let (calls, _, own, _) = bulk(&run("bulk-2.6.17", None, &Options::default()));
     let ablations = Ablations { throttle: Some(Throttle::IoLess), ..Ablations::default() };
     let (same, over, longest, _) = bulk(&run("bulk-2.6.17", None, &Options { ablations, ..Options::default() }));
-    assert_eq!((calls, same), (2000, 2000), "every writer got through");
+    assert_eq!((calls, same), (2000, 2000), "every writer finishes");
     println!("own {own} s, of 3.2 {longest} s, {over} over 3 s");
     assert!(over == 0 && longest < computed_s() && longest * 3.0 < own, "{over}: {longest} s against {own} s");
 }
 
 #[test]
 fn with_a_rate_limit_of_16_pages_the_longest_delay_falls_to_a_quarter_and_the_processor_pays() {
-    // The longest of one run is chance: of five seeds the sum of those over 3 s, the middle one, and CPU time.
+    // The longest call of one run is random: compare, over five seeds, the sum of calls over 3 s, the median longest
+    // call, and CPU time.
     let of_seeds = |name: &str| {
         let seeded = |seed: u64| Options { seed: Some(seed), ..Options::default() };
         let runs: Vec<_> = (1..=5).map(|seed| bulk(&run(name, None, &seeded(seed)))).collect();
-        assert!(runs.iter().all(|(calls, ..)| *calls == 2000), "every writer got through");
+        assert!(runs.iter().all(|(calls, ..)| *calls == 2000), "every writer finishes");
         let mut longest: Vec<f64> = runs.iter().map(|(_, _, longest, _)| *longest).collect();
         longest.sort_by(f64::total_cmp);
         let over: usize = runs.iter().map(|(_, over, ..)| over).sum();
@@ -99,7 +104,7 @@ fn with_a_rate_limit_of_16_pages_the_longest_delay_falls_to_a_quarter_and_the_pr
     assert!(evenness(&small) > evenness(&large), "{} against {}", evenness(&small), evenness(&large));
 }
 
-/// A writer on node 1 of two that dirties memory faster than its disk takes it.
+/// Records a writer on node 1 of two that dirties memory faster than its disk can write it.
 fn dirty_node(mode: u64) -> Recording {
     let text = format!(
         "name = 'dirty-node'\nsentence = 'A writer fills its node.'\nduration = '20s'\nthreshold = '10ms'\n\
@@ -113,7 +118,7 @@ fn dirty_node(mode: u64) -> Recording {
 }
 
 #[test]
-fn mode_3_writes_the_dirty_pages_that_zone_reclaim_meets_and_mode_1_leaves_them_to_others() {
+fn zone_reclaim_writes_dirty_pages_in_mode_3_but_not_in_mode_1() {
     let written = |recording: &Recording| {
         let vmstat = recording.table(Table::Vmstat).expect("vmstat").rows_of(&Entity::default()).expect("rows");
         vmstat.rise("nr_vmscan_write").expect("nr_vmscan_write")
@@ -130,8 +135,8 @@ fn mode_3_writes_the_dirty_pages_that_zone_reclaim_meets_and_mode_1_leaves_them_
         misses(&one),
         misses(&three)
     );
-    // zone_pagecache_reclaimable, 2.6.32: without RECLAIM_WRITE dirty pages do not count as reclaimable; with it they are
-    // written one by one (pageout), and the writer stays on its node.
+    // zone_pagecache_reclaimable(), 2.6.32: without RECLAIM_WRITE dirty pages do not count as reclaimable. With it
+    // pageout() writes them one by one, and the writer stays on its node.
     assert!(written(&three) > 2 * written(&one), "{} and {}", written(&three), written(&one));
     assert!(misses(&three) < misses(&one), "{} and {}", misses(&three), misses(&one));
 }

@@ -1,4 +1,5 @@
-//! A journal beside a dirty stream in one memory cgroup, on a device of 4 GB/s: cgroup v1 and v2, large folios and small ones.
+//! A journal beside a dirty stream in one memory cgroup on a device of 4 GiB/s: cgroup v1 and v2, large and small
+//! folios.
 
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Entity, OpKind, Recording, Table};
@@ -25,13 +26,13 @@ fn rows<'a>(recording: &'a Recording, column: &'a str) -> impl Iterator<Item = i
     table.rows_of(&Entity::named("/flatwater")).expect("its rows").values(column).map(|(_, value)| value)
 }
 
-/// The most that was dirty or under writeback in it at once, as a share of its limit, percent.
+/// The largest dirty and writeback memory of the cgroup, in percent of the limit.
 fn unclean_percent_max(recording: &Recording) -> i64 {
     let sums = rows(recording, "file_dirty").zip(rows(recording, "file_writeback")).map(|(dirty, under)| dirty + under);
     sums.max().unwrap_or(0) * 100 / LIMIT_BYTES
 }
 
-/// Seconds in which a hundredth of the journal's calls took longer.
+/// Seconds in which the 99th percentile of the journal's writes exceeded the limit.
 fn seconds_with_p99_over(recording: &Recording, limit_ns: u64) -> usize {
     let own = recording.latency.iter().filter(|bucket| bucket.op == OpKind::Write && bucket.thread.is_empty());
     own.filter(|bucket| bucket.from_start.unpack().value_at_quantile(0.99) > limit_ns).count()
@@ -43,9 +44,9 @@ fn disk_written_bytes(recording: &Recording) -> i64 {
 }
 
 #[test]
-fn a_cgroup_of_v1_fills_with_dirty_pages_until_its_reclaim_has_them_written() {
+fn a_v1_cgroup_fills_with_dirty_pages_until_reclaim_wakes_the_flusher() {
     let recording = run("linux-6.18", "1");
-    // The machine's own limits, a tenth of 24 GiB, are never reached, and nothing is old enough for the periodic flusher.
+    // The global dirty limits, a tenth of 24 GiB, are not reached, and no page is old enough for the periodic flusher.
     let dirty = recording.table(Table::Vmstat).expect("vmstat").rows_of(&Entity::default()).expect("rows");
     assert!(dirty.max("nr_dirty").expect("nr_dirty").1 < (24 << 30) / 4096 / 10);
     assert!(
@@ -53,21 +54,21 @@ fn a_cgroup_of_v1_fills_with_dirty_pages_until_its_reclaim_has_them_written() {
         "reclaim wakes the flusher: {}",
         disk_written_bytes(&recording)
     );
-    assert!(unclean_percent_max(&recording) > 80, "nothing holds the writer back but reclaim");
+    assert!(unclean_percent_max(&recording) > 80, "only reclaim slows the writer down");
     let usage = rows(&recording, "usage_bytes").max().expect("usage");
-    assert!(usage <= LIMIT_BYTES, "never over its limit: {usage}");
+    assert!(usage <= LIMIT_BYTES, "usage stays below the limit: {usage}");
 }
 
 #[test]
-fn a_cgroup_of_v2_has_dirty_limits_of_its_own() {
+fn a_v2_cgroup_has_its_own_dirty_limits() {
     let recording = run("linux-6.18", "2");
     let unclean = unclean_percent_max(&recording);
     assert!((10..=25).contains(&unclean), "dirty_ratio of the cgroup's memory is 20 %, not {unclean}");
     assert!(disk_written_bytes(&recording) > 20 * LIMIT_BYTES);
 }
 
-/// A folio of 64 pages is charged as a whole: where it does not fit, a journal's page mostly does. Page by page the stream
-/// leaves no room, and every new page of the journal has to reclaim.
+/// A folio of 64 pages is charged as a whole. If it does not fit, a single page of the journal usually still does. With
+/// single pages the stream leaves no room, so every new page of the journal has to reclaim.
 #[test]
 fn large_folios_leave_room_for_single_pages() {
     let (large, small) = (run("linux-6.18", "1"), run("linux-6.1", "1"));
@@ -82,7 +83,7 @@ fn run_text(text: &str) -> Recording {
     sim::run(&scenario).unwrap_or_else(|error| panic!("{error}")).0
 }
 
-/// Of a program's own 72 MiB nothing can go where there is no swap: the file that is read has the rest of 128 MiB.
+/// Without swap the 72 MiB of a program cannot be reclaimed, so the file being read gets the rest of the 128 MiB.
 #[test]
 fn memory_of_programs_is_charged_and_leaves_the_rest_to_files() {
     let recording = run_text(
@@ -94,13 +95,13 @@ fn memory_of_programs_is_charged_and_leaves_the_rest_to_files() {
     let last = |column| rows(&recording, column).last().expect("a sample") >> 20;
     assert_eq!(last("anon"), 72);
     let (usage, file) = (last("usage_bytes"), last("file"));
-    assert!((120..=128).contains(&usage) && (45..=56).contains(&file), "{usage} MiB used, {file} of it by files");
-    assert!(rows(&recording, "events_max").last() > Some(100), "it meets its limit");
+    assert!((120..=128).contains(&usage) && (45..=56).contains(&file), "{usage} MiB used, {file} MiB by files");
+    assert!(rows(&recording, "events_max").last() > Some(100), "the cgroup reaches its limit");
 }
 
-/// What else its processes hold is charged too, from the instants on that are told (`machine.cgroup_grows`).
+/// Memory of the cgroup's other processes is charged from the given instants on (`machine.cgroup_grows`).
 #[test]
-fn what_processes_hold_beside_the_workloads_is_charged_from_when_they_have_it() {
+fn memory_of_other_processes_is_charged_from_its_time_on() {
     let recording = run_text(
         "name = 'x'\nsentence = 'X.'\nduration = '3s'\nkernel = 'linux-6.18'\n[machine]\ncpus = 2\nnodes = ['2GiB']\n\
          disk = { write_bps = '1GB', latency = '50us' }\n[setup]\n'cgroup.memory_limit' = '64MiB'\n\

@@ -1,4 +1,4 @@
-//! Where the numbers of the model come from: the command lists them, and no module has a number outside the list.
+//! The sources of the model's numbers: the command lists them, and every number is in the list.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Scenarios whose inputs are listed.
+/// Case studies whose inputs are listed.
 const STUDIES: &[&str] = &[
     "journal-2.6.32",
     "journal-2.6.32-zone-reclaim",
@@ -36,12 +36,12 @@ fn few_constants_are_fitted_to_published_rows() {
 }
 
 #[test]
-fn the_command_lists_constants_with_where_they_come_from_and_runs_nothing() {
+fn the_command_lists_constants_with_their_sources_and_runs_nothing() {
     let directory = tempfile::tempdir().expect("a directory");
     let list = |scenario: &str, on: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
         command.args(["run", scenario, "--on", on, "--constants"]).current_dir(directory.path());
-        command.output().expect("the command starts")
+        command.output().expect("the command runs")
     };
     let listed = list("journal-2.6.32", "sim");
     let text = String::from_utf8(listed.stdout).expect("text");
@@ -49,12 +49,12 @@ fn the_command_lists_constants_with_where_they_come_from_and_runs_nothing() {
     assert!(listed.status.success());
     assert!(line("block::deadline::FIFO_BATCH").ends_with("block/deadline-iosched.c: fifo_batch, 2.6.18"), "{text}");
     assert!(line("model.process_memory").contains("fitted"), "{text}");
-    assert!(!text.contains("v6::"), "2.6.32 does not use them: {text}");
-    assert_eq!(std::fs::read_dir(directory.path()).expect("read").count(), 0, "nothing was run");
+    assert!(!text.contains("v6::"), "2.6.32 does not use constants of v6: {text}");
+    assert_eq!(std::fs::read_dir(directory.path()).expect("read").count(), 0, "the command runs nothing");
     assert_eq!(list("journal-2.6.32", "host").status.code(), Some(2));
 }
 
-/// Numbers that are the model's representation or units, not properties of a kernel or machine.
+/// Numbers that are units or part of the model's representation, not properties of a kernel or machine.
 const REPRESENTATION: &[&str] = &[
     "NONE",
     "WINDOW_PAGES",
@@ -85,7 +85,7 @@ const REPRESENTATION: &[&str] = &[
 ];
 
 #[test]
-fn no_module_has_a_number_that_does_not_say_where_it_comes_from() {
+fn every_number_of_the_model_declares_its_source() {
     let mut files = Vec::new();
     let mut folders = vec![root().join("crates/sim/src")];
     while let Some(folder) = folders.pop() {

@@ -1,12 +1,12 @@
-//! A slow device beside a fast one: what the writer of the fast one waits for, by kernel.
+//! A slow device beside a fast one: the stalls of the fast one's writer, by kernel.
 
 use flatwater_explain::explain;
 use flatwater_recording::{Cause, Entity, OpKind, Recording, Table};
 use flatwater_sim as sim;
 use flatwater_workload::scenario::Scenario;
 
-/// Eight copies to a USB stick of 2 MB/s, and after 10 s a writer of 3 MB/s to a disk of 60 MB/s. `stick` are more lines of the
-/// stick's table.
+/// Eight copies to a USB stick of 2 MB/s, and from 10 s on a writer of 3 MB/s to a disk of 60 MB/s. `stick` has more
+/// lines for the stick's table.
 fn run(kernel: &str, stick: &str) -> Recording {
     run_for("60s", kernel, stick)
 }
@@ -28,7 +28,7 @@ fn run_for(duration: &str, kernel: &str, stick: &str) -> Recording {
     sim::run(&scenario).unwrap_or_else(|error| panic!("{kernel}: {error}")).0
 }
 
-/// Seconds that the writer to the disk was held by the dirty limits, and its longest write().
+/// Seconds for which the dirty limits throttled the disk's writer, and its longest write() in seconds.
 fn stalls(recording: &Recording) -> (f64, f64) {
     let own = recording.calls.iter().filter(|call| call.thread.starts_with("work"));
     let held = own.flat_map(|call| &call.segments).filter(|segment| segment.cause == Cause::DirtyThrottle);
@@ -49,7 +49,7 @@ fn written(recording: &Recording) -> [f64; 2] {
 
 #[test]
 fn a_slow_device_stalls_the_writer_of_a_fast_one_until_limits_are_by_device() {
-    // The same kernel but for "mm: per device dirty threshold".
+    // These kernels differ by "mm: per device dirty threshold".
     let (before, after) = (run("linux-2.6.23", ""), run("linux-2.6.24", ""));
     let ((held, worst), (held_after, worst_after)) = (stalls(&before), stalls(&after));
     assert!(held > 25.0 && worst > 5.0, "2.6.23: held for {held} s of 50, the longest for {worst} s");
@@ -57,11 +57,12 @@ fn a_slow_device_stalls_the_writer_of_a_fast_one_until_limits_are_by_device() {
     let ([disk, stick], [disk_after, stick_after]) = (written(&before), written(&after));
     assert!(disk_after > 5.0 * disk, "to the disk {disk} MB before, {disk_after} MB after");
     for stick in [stick, stick_after] {
-        assert!((stick - 120.0).abs() < 6.0, "the stick is busy all the time: {stick} MB in 60 s");
+        assert!((stick - 120.0).abs() < 6.0, "the stick is always busy: {stick} MB in 60 s");
     }
-    // Throttling with pauses, and pauses by bandwidth.
+    // Later kernels: throttling with pauses, and pauses computed from the bandwidth.
     for kernel in ["linux-2.6.32", "linux-3.2", "linux-4.18", "linux-6.12"] {
-        // drivers/usb/storage/scsiglue.c: 240 sectors; the 1280 KiB that a queue of 4.3 and later may have take such a stick 0.6 s.
+        // drivers/usb/storage/scsiglue.c: 240 sectors. The 1280 KiB that a queue may use since 4.3 would take this
+        // stick 0.6 s.
         let (held_later, worst) = stalls(&run(kernel, "set = { 'queue.max_sectors_kb' = 120 }"));
         println!("{kernel}: held for {held_later} s, the longest for {worst} s");
         assert!(
@@ -71,12 +72,12 @@ fn a_slow_device_stalls_the_writer_of_a_fast_one_until_limits_are_by_device() {
     }
 }
 
-/// Nobody may read "quiet" of a writer whose only slow call has not returned.
+/// A writer whose only slow call has not returned must not be reported as quiet.
 #[test]
-fn a_writer_that_is_held_when_the_run_ends_is_in_the_recording() {
+fn a_writer_throttled_at_the_end_of_the_run_is_recorded() {
     let recording = run_for("30s", "linux-2.6.23", "");
     let hung: Vec<_> = recording.calls.iter().filter(|call| call.still_under_way).collect();
-    let [call] = hung[..] else { panic!("of one writer: {hung:?}") };
+    let [call] = hung[..] else { panic!("not one call under way: {hung:?}") };
     let held: u64 = call.segments.iter().filter(|part| part.cause == Cause::DirtyThrottle).map(|part| part.ns).sum();
     assert!(call.thread.starts_with("work") && call.tiles(), "{}", call.thread);
     assert_eq!(call.end_ns(), recording.header.duration_ns);
@@ -87,8 +88,8 @@ fn a_writer_that_is_held_when_the_run_ends_is_in_the_recording() {
 }
 
 #[test]
-fn a_devices_most_of_the_limit_keeps_the_dirty_pages_low_that_wait_for_it() {
-    // Nothing but the stick is written to at first: without a bound it has nearly all of the limit.
+fn max_ratio_bounds_the_dirty_pages_of_a_device() {
+    // In the first 9 s only the stick is written. Without max_ratio it gets nearly the whole dirty limit.
     let dirty = |stick: &str| {
         let recording = run("linux-6.12", stick);
         let vmstat = recording.table(Table::Vmstat).expect("vmstat");
@@ -99,7 +100,7 @@ fn a_devices_most_of_the_limit_keeps_the_dirty_pages_low_that_wait_for_it() {
     };
     let strict = "set = { bdi.max_ratio = 5, bdi.strict_limit = 1 }";
     let (free, bound) = (dirty(""), dirty(strict));
-    // 5 % of a fifth of 1 GiB are 10 MB.
+    // 5 % of the limit, which is a fifth of 1 GiB, is 10 MB.
     assert!(free > 80.0 && bound < 15.0, "{free} MB dirty without a bound, {bound} MB with 5 %");
 }
 
@@ -110,7 +111,7 @@ fn two_runs_of_two_devices_are_the_same() {
     }
 }
 
-/// A disk of 100 MB/s with an arm, in a machine of 1 GiB.
+/// A hard disk of 100 MB/s in a machine of 1 GiB.
 fn on_an_arm(kernel: &str, rest: &str) -> Recording {
     let text = format!(
         "name = 'arm'\nsentence = 'A disk with an arm.'\nduration = '20s'\nthreshold = '10s'\nkernel = '{kernel}'\n\
@@ -121,7 +122,7 @@ fn on_an_arm(kernel: &str, rest: &str) -> Recording {
     sim::run(&scenario).unwrap_or_else(|error| panic!("{kernel}: {error}")).0
 }
 
-/// MB read by calls beside a writer.
+/// MB read in 20 s beside a writer.
 fn read_beside_a_writer(kernel: &str, setup: &str) -> f64 {
     let recording = on_an_arm(
         kernel,
@@ -136,24 +137,25 @@ fn read_beside_a_writer(kernel: &str, setup: &str) -> f64 {
 }
 
 #[test]
-fn from_5_0_on_a_writer_leaves_a_reader_its_disk_unasked() {
+fn from_5_0_on_writeback_beside_a_reader_is_throttled_by_default() {
     let off = "'queue.wbt_lat_usec' = 0";
     let (before, unasked, by_hand) = (
         read_beside_a_writer("linux-4.20", "'queue.scheduler' = 'deadline'"),
         read_beside_a_writer("linux-5.0", ""),
         read_beside_a_writer("linux-5.0", off),
     );
-    assert!(before > 1.0 && by_hand > 1.0, "the reader is slow, and goes on: {before} MB, {by_hand} MB");
+    assert!(before > 1.0 && by_hand > 1.0, "the reader is slow but advances: {before} MB, {by_hand} MB");
     assert!(before < 40.0 && by_hand < 40.0, "the queue is full of writes: {before} MB, {by_hand} MB");
     assert!(unasked > 5.0 * by_hand, "{unasked} MB, {by_hand} MB without throttling of writeback");
-    // bfq throttles by turns, and keeps half of the tags for reads.
+    // bfq schedules by time slices, and reserves half of the tags for reads.
     let by_turns = read_beside_a_writer("linux-6.1", "'queue.scheduler' = 'bfq'");
     assert!(by_turns > 300.0, "{by_turns} MB of 2000 in 20 s");
 }
 
-/// mm/swap_state.c: swap_backing_dev_info is never congested, so that nobody passes pages over and scans on.
+/// mm/swap_state.c: swap_backing_dev_info is never congested, so reclaim waits for a request instead of skipping the
+/// page and scanning on.
 #[test]
-fn who_pages_out_to_swap_waits_for_a_request() {
+fn reclaim_to_swap_waits_for_a_request() {
     for kernel in ["linux-2.6.20-x86_64", "linux-3.10", "linux-4.8"] {
         let recording = on_an_arm(
             kernel,
@@ -168,7 +170,8 @@ fn who_pages_out_to_swap_waits_for_a_request() {
     }
 }
 
-/// KiB of a write request while 4000 messages of 4 KiB and less, in 400 directories, go to flash that takes 4096 KiB at once.
+/// Mean size of a write request in KiB while 4000 messages of up to 4 KiB in 400 directories go to flash that takes
+/// requests of up to 4096 KiB.
 fn request_kib(kernel: &str) -> i64 {
     let text = format!(
         "name = 'x'\nsentence = 'X.'\nduration = '40s'\nkernel = '{kernel}'\n[machine]\ncpus = 2\nnodes = ['1GiB']\n\
@@ -182,9 +185,9 @@ fn request_kib(kernel: &str) -> i64 {
     (rows.rise("write_bytes").expect("bytes") >> 10) / rows.rise("writes").expect("writes").max(1)
 }
 
-/// fs/ext4/mballoc.c puts small files behind one another whatever their directories, and a plug makes one request of them: where each file has
-/// its own it is 6 KiB, the journal's among them. On a host with 6.18 the flusher's requests for 20 000 messages at once, and
-/// a stream's pages, had 175 KiB.
+/// fs/ext4/mballoc.c allocates small files one after another, whatever their directories, and a plug merges their
+/// writes. If each file had its own request, the mean with the journal would be 6 KiB. On a host with 6.18 the
+/// flusher's requests for 20 000 messages at once, and those for a stream, had 175 KiB.
 #[test]
 fn small_files_go_to_the_disk_in_large_requests() {
     for kernel in ["linux-3.10", "linux-5.15", "linux-6.18"] {
@@ -193,7 +196,7 @@ fn small_files_go_to_the_disk_in_large_requests() {
     }
 }
 
-/// How long the slowest hundredth of a reader's calls takes beside two writers on flash, ms.
+/// The 99th percentile of a reader's calls beside two writers on flash, ms.
 fn read_p99_ms(kernel: &str, scheduler: &str) -> u64 {
     let text = format!(
         "name = 'x'\nsentence = 'X.'\nduration = '15s'\nkernel = '{kernel}'\n[machine]\ncpus = 4\nnodes = ['2GiB']\n\
@@ -207,12 +210,13 @@ fn read_p99_ms(kernel: &str, scheduler: &str) -> u64 {
     all.value_at_quantile(0.99) / 1_000_000
 }
 
-/// nvme has been blk-mq's since 3.19, and its writeback is throttled since 4.10: a read waits for a few writes, not for all that are queued.
+/// nvme uses blk-mq since 3.19, and its writeback is throttled since 4.10: a read waits for a few writes, not for the
+/// whole queue.
 #[test]
-fn a_queue_without_a_scheduler_is_blk_mqs_before_5_0_too() {
+fn a_queue_without_a_scheduler_uses_blk_mq_before_5_0() {
     let [plain, throttled] =
         [("linux-4.9", "none"), ("linux-4.18", "none")].map(|(kernel, name)| read_p99_ms(kernel, name));
     assert!(plain > 200 && throttled < 40, "4.9: {plain} ms, 4.18: {throttled} ms");
     let noop = read_p99_ms("linux-4.18", "noop");
-    assert!(noop > 200, "no queue of blk-mq's: {noop} ms");
+    assert!(noop > 200, "noop does not use blk-mq: {noop} ms");
 }

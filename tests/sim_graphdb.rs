@@ -8,7 +8,7 @@ use flatwater_workload::scenario::Scenario;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// The mode is switched on at `switched_s`; the run continues for two minutes.
+/// Runs the scenario: mode 1 from `switched_s` on, for two minutes.
 fn run(switched_s: u64, ablations: Ablations) -> Recording {
     let mut scenario = Scenario::load("graphdb-zone-reclaim").expect("built in");
     scenario.timeline[0].at = Nanos::from_secs(switched_s);
@@ -16,7 +16,7 @@ fn run(switched_s: u64, ablations: Ablations) -> Recording {
     sim::run_with(&scenario, &Options { ablations, ..Options::default() }, |_| true).expect("runs").0
 }
 
-/// How much a counter of /proc/vmstat rose from one second to another.
+/// The rise of a counter of /proc/vmstat between two instants.
 fn rise(recording: &Recording, column: &str, from_s: u64, to_s: u64) -> f64 {
     let rows = recording.table(Table::Vmstat).and_then(|table| table.rows_of(&Entity::default())).expect("vmstat");
     let at =
@@ -54,21 +54,21 @@ fn scans_millions_after(minutes: u64) {
     let recording = run(on, Ablations::default());
     let rise = |column: &str, from_s, to_s| rise(&recording, column, from_s, to_s);
     assert!(rise("pgscan_direct", 0, on) < 1000.0, "mode 0: pgscand is mostly 0");
-    assert!(rise("pgpgin", 0, on) / on as f64 <= 1024.0, "mode 0: all that is read is in memory");
+    assert!(rise("pgpgin", 0, on) / on as f64 <= 1024.0, "mode 0: nearly all reads are cached");
     let (over, most) = (minutes_over(&recording, minutes, 100), longest_s(slow(&recording, 0, on)));
     println!("mode 0: {over} minutes, {most} s");
-    assert!(over > 0, "mode 0: over 100 ms at times");
+    assert!(over > 0, "mode 0: some calls over 100 ms");
     let commits =
         |call: &&Call| call.by_cause().get(&Cause::JournalBuffer).is_some_and(|ns| *ns * 2 > call.duration_ns);
     let (waited, all) = (slow(&recording, 0, on).filter(commits).count(), slow(&recording, 0, on).count());
-    assert!(waited * 10 > all * 9, "they wait for the journal's commit: {waited} of {all}");
+    assert!(waited * 10 > all * 9, "slow calls wait for the journal's commit: {waited} of {all}");
     let within = |column: &str, from_s: u64, seconds: u64| rise(column, on + from_s, on + from_s + seconds);
     let fastest = (0..6).map(|step| within("pgscan_direct", step * 5, 5) / 5.0).fold(0.0, f64::max);
     println!("mode 1: {fastest} pages/s");
     assert!(fastest > 1e6, "mode 1: over a million pages a second within 30 s: {fastest}");
     let (scanned, freed) = (within("pgscan_direct", 0, 90), within("pgsteal_direct", 0, 90));
     assert!(freed < scanned / 100.0, "%vmeff under 1: {freed} of {scanned}");
-    assert!(within("pgscan_kswapd", 0, 90) < 1000.0, "kswapd sleeps: some node is above its mark");
+    assert!(within("pgscan_kswapd", 0, 90) < 1000.0, "kswapd sleeps, because a node is above its watermark");
     let done = slow(&recording, on, on + 90).filter(|call| call.end_ns() < (on + 90) * SECOND);
     let after = longest_s(done);
     println!("mode 1: {after} s");
@@ -79,10 +79,10 @@ fn scans_millions_after(minutes: u64) {
 }
 
 #[test]
-fn without_zone_reclaim_nobody_scans() {
+fn without_zone_reclaim_nothing_is_scanned() {
     let without = run(300, Ablations { zone_reclaim: false, ..Ablations::default() });
     assert!(rise(&without, "pgscan_direct", 300, 390) < 1000.0);
     let longest = longest_s(slow(&without, 300, 390));
-    // Mode 0's own longest call in an hour is 0.9 s.
+    // The longest call with mode 0 in an hour takes 0.9 s.
     assert!(longest < 1.0, "as with mode 0: {longest} s");
 }

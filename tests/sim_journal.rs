@@ -1,4 +1,4 @@
-//! The trading journal on a modelled 2.6.32: what must come out, and what must vanish with its mechanism.
+//! The trading journal on a modelled 2.6.32: the published behaviour, and its absence when its mechanism is ablated.
 
 use flatwater_explain as explain;
 use flatwater_recording::units::Nanos;
@@ -16,7 +16,7 @@ fn plain(name: &str) -> (Recording, Truth) {
     run(name, &Options::default(), |_| ())
 }
 
-/// Per minute: slow calls and the longest, ms.
+/// Per minute: the number of slow calls and the longest, ms.
 fn by_minute(recording: &Recording) -> Vec<(u64, f64)> {
     let mut minutes = vec![(0, 0.0); 10];
     for call in &recording.calls {
@@ -66,12 +66,12 @@ fn two_states_and_the_bad_one_lasts_as_long_as_pages_come_from_node_0() {
     let per_minute = |(ns, calls): (u64, u64)| calls as f64 * 60e9 / ns.max(1) as f64;
     let (good, bad) = (per_minute(states[0]), per_minute(states[1]));
     assert!(states.iter().all(|(ns, _)| *ns > 60_000_000_000), "both states last for minutes: {states:?}");
-    assert!((1.0..30.0).contains(&good), "now and then a spike: {good} a minute");
+    assert!((1.0..30.0).contains(&good), "occasional spikes: {good} a minute");
     assert!(bad > 60.0 && bad > 5.0 * good, "elevated: {bad} a minute against {good}");
     assert!(truth.stalls.iter().all(|stall| stall.culprit == Culprit::Monitor));
 }
 
-/// The longest segment with this innermost stack, ms, and how many there are of over 1 ms.
+/// The longest segment with these innermost frames, ms, and the number of such segments over 1 ms.
 fn longest_at(recording: &Recording, frames: &[&str]) -> (f64, usize) {
     let segments = recording.calls.iter().flat_map(|call| &call.segments);
     let at = segments.filter(|segment| {
@@ -86,9 +86,9 @@ fn longest_at(recording: &Recording, frames: &[&str]) -> (f64, usize) {
 }
 
 #[test]
-fn the_lock_stands_before_cache_grow_in_cache_alloc_refill_as_in_the_published_trace() {
-    // mm/slab.c, 2.6.32: cache_alloc_refill takes its node's list lock before cache_grow; where that fails,
-    // ____cache_alloc_node takes the same lock, and fallback_alloc another node's.
+fn the_list_lock_delays_cache_alloc_refill_as_in_the_published_trace() {
+    // mm/slab.c, 2.6.32: cache_alloc_refill() takes its node's list lock before cache_grow(). If cache_grow() fails,
+    // ____cache_alloc_node() takes the same lock, and fallback_alloc() that of another node.
     let (recording, _) = plain("journal-2.6.32");
     let refill = ["_spin_lock", "cache_alloc_refill", "kmem_cache_alloc", "alloc_buffer_head"];
     let fallback = ["_spin_lock", "____cache_alloc_node", "fallback_alloc", "kmem_cache_alloc", "alloc_buffer_head"];
@@ -97,7 +97,7 @@ fn the_lock_stands_before_cache_grow_in_cache_alloc_refill_as_in_the_published_t
     assert!(recording.calls.iter().all(flatwater_recording::Call::tiles));
     assert!(own > 20 && remote > 20, "the reader holds both nodes' locks: {own} and {remote}");
     assert!((32.39..48.58).contains(&own_ms), "40.487 ms were published for this frame, +-20 %: {own_ms}");
-    assert!(remote_ms > own_ms, "node 0's list is the longer one; nothing was published for it: {remote_ms} ms");
+    assert!(remote_ms > own_ms, "node 0's list is longer; no figure was published for it: {remote_ms} ms");
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn zone_reclaim_ends_the_elevated_period_shortens_the_walk_and_leaves_node_0_alo
     let (elevated, steady) = (by_minute(&mode0), by_minute(&mode1));
     assert!(elevated.iter().any(|(calls, _)| *calls > 80), "{elevated:?}");
     assert!(steady.iter().all(|(calls, _)| *calls < 30), "no elevated minute: {steady:?}");
-    // Not none: frames that zone reclaim frees go to the CPU's list first, and the watermark is checked before it.
+    // Not zero: zone reclaim frees pages to the per-CPU list first, and the watermark check does not count that list.
     let share = remote_pages(&mode1) as f64 / local_pages(&mode1) as f64;
     assert!(share < 0.02 && remote_pages(&mode1) * 30 < remote_pages(&mode0), "{} pages", remote_pages(&mode1));
     let (begin, end) = free_bytes(&mode1, 0);
@@ -139,7 +139,7 @@ fn a_process_takes_its_memory_from_its_own_node_only_where_that_is_reclaimed() {
         let nodes = recording.table(Table::Nodes).expect("nodes");
         nodes.rows_of(&Entity::on_node(node, "")).and_then(|rows| rows.first("SReclaimable_bytes")).expect("slabs")
     };
-    assert!(buffer_slabs(&mode0, 1) > 2 * buffer_slabs(&mode1, 1), "so that node 1's slab lists are short");
+    assert!(buffer_slabs(&mode0, 1) > 2 * buffer_slabs(&mode1, 1), "node 1's slab lists are short with mode 1");
     let options =
         Options { ablations: Ablations { zone_reclaim: false, ..Ablations::default() }, ..Options::default() };
     let without = short("journal-2.6.32-zone-reclaim", &options);
@@ -175,13 +175,13 @@ fn explain_tells_the_readers_lock_from_reclaim_by_the_writer() {
 }
 
 #[test]
-fn ahead_of_the_writer_it_stays_flat() {
+fn latency_with_the_precursor_stays_flat() {
     flat_for(1200);
 }
 
 #[test]
 #[ignore = "ten simulated hours; part of `make test-long`"]
-fn ahead_of_the_writer_it_stays_flat_for_ten_hours() {
+fn latency_with_the_precursor_stays_flat_for_ten_hours() {
     flat_for(36_000);
 }
 

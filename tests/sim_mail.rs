@@ -1,5 +1,5 @@
-//! The mail servers of 12 GiB on 2.6.20: what lowmem holds and what dies with it. Tolerances are the case study's figures
-//! +-20 %. docs/simulator.md lists the published figures that the model misses.
+//! The mail servers with 12 GiB on 2.6.20: what lowmem limits. Tolerances are the case study's figures +-20 %.
+//! docs/simulator.md lists the published figures that the model misses.
 
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Entity, Recording, Table};
@@ -56,7 +56,7 @@ fn lowmem_not_memory_limits_the_32_bit_mail_server() {
 fn without_the_lowmem_limit_the_cache_of_the_32_bit_mail_server_doubles() {
     let with = held(&run("maildir-pae", None, Ablations::default()));
     let without = held(&run("maildir-pae", None, Ablations { lowmem_limit: false, ..Ablations::default() }));
-    assert!(without.cached > with.cached * 2.0, "without the limit the cache grows on: {without:?}");
+    assert!(without.cached > with.cached * 2.0, "without the limit the cache keeps growing: {without:?}");
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn asking_the_shrinkers_for_less_helps_a_little() {
 
 #[test]
 #[ignore = "make test-model"]
-fn with_the_leak_memory_is_used_up_by_pages_of_no_file() {
+fn the_leak_fills_memory_with_pages_of_no_file() {
     let leak = held(&run("maildir-pae-leak", None, Ablations::default()));
     assert!(leak.free < 0.5, "published 0.05 GB: {leak:?}");
 }
@@ -83,7 +83,8 @@ fn on_64_bit_the_same_server_fills_its_memory() {
     assert!((1600.0..=2400.0).contains(&wide.inodes), "published two million, +-20 %: {wide:?}");
 }
 
-/// MB of page cache of a machine with two nodes in the second half of a run, and its pages that went with their inodes.
+/// For a machine with two nodes: mean page cache in the second half of the run, MB, and pages dropped with their
+/// inodes.
 fn of_small_files(kernel: &str, mode: u32) -> (i64, i64) {
     let text = format!(
         "name = 'x'\nsentence = 'X.'\nduration = '30s'\nthreshold = '10s'\nkernel = '{kernel}'\n\
@@ -102,8 +103,9 @@ fn of_small_files(kernel: &str, mode: u32) -> (i64, i64) {
     (late.iter().sum::<i64>() / late.len() as i64 / 1_000_000, stolen)
 }
 
-/// mm/vmscan.c: __zone_reclaim, 2.6.32, has every shrinker asked for all that it may (`order` stands where lru_pages belongs), and
-/// fs/inode.c: prune_icache drops the pages of an inode with it, of whichever node: memory stays free.
+/// mm/vmscan.c: __zone_reclaim(), 2.6.32, makes every shrinker scan as much as possible, because it passes `order` in
+/// place of lru_pages. fs/inode.c: prune_icache() drops the pages of an inode with it, on any node, so memory stays
+/// free.
 #[test]
 #[ignore = "make test-model"]
 fn zone_reclaim_takes_the_cache_of_small_files_with_their_inodes() {

@@ -1,4 +1,4 @@
-//! The machines of the vm's scenarios on the modelled 6.1: what must come out, and what must vanish with its mechanism.
+//! The machines of the vm scenarios on the modelled 6.1: the expected behaviour, and its absence without its mechanism.
 
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Entity, Recording, Table};
@@ -9,7 +9,7 @@ fn run(name: &str, seconds: u64, set: &[(&str, &str)]) -> Recording {
     run_on(None, name, seconds, set)
 }
 
-/// On this kernel, or the scenario's own.
+/// Runs on this kernel, or on the scenario's own.
 fn run_on(kernel: Option<&str>, name: &str, seconds: u64, set: &[(&str, &str)]) -> Recording {
     let mut scenario = Scenario::load(name).expect(name);
     scenario.kernel = kernel.map(str::to_owned).or(scenario.kernel);
@@ -40,10 +40,10 @@ fn inodes(recording: &Recording) -> (i64, i64) {
 }
 
 #[test]
-fn with_zone_reclaim_the_stream_reclaims_at_home_and_only_a_boost_wakes_kswapd() {
+fn with_zone_reclaim_the_stream_reclaims_on_its_node_and_only_a_boost_wakes_kswapd() {
     let spilt = run("numa-spill", 16, &[]);
-    // A guest without huge pages: khugepaged would raise it elevenfold, and leave free pages of both kinds at the low
-    // watermark.
+    // A guest without huge pages. khugepaged would raise min_free_kbytes elevenfold, and free pages of both migrate
+    // types would remain at the low watermark.
     let plain = ("vm.min_free_kbytes", "1940");
     let kept = run("numa-zone-reclaim", 16, &[plain]);
     assert!(misses(&spilt) > 10_000, "{}", misses(&spilt));
@@ -51,16 +51,16 @@ fn with_zone_reclaim_the_stream_reclaims_at_home_and_only_a_boost_wakes_kswapd()
     let (scanned, stolen) = (rise(&kept, "pgscan_direct"), rise(&kept, "pgsteal_direct"));
     assert!(scanned > 5_000 && stolen * 2 > scanned, "{scanned} scanned, {stolen} stolen");
     assert_eq!(rise(&kept, "allocstall"), 0);
-    assert!(rise(&kept, "pgscan_kswapd") > 0, "a page block of the other kind was taken");
-    // The callers keep the node at its low watermark by themselves: without boosts nobody calls kswapd.
+    assert!(rise(&kept, "pgscan_kswapd") > 0, "an allocation took a pageblock of the other migrate type");
+    // Direct reclaim keeps the node at its low watermark. Without boosts no allocation wakes kswapd.
     let unboosted = run("numa-zone-reclaim", 16, &[plain, ("vm.watermark_boost_factor", "0")]);
     assert_eq!((rise(&unboosted, "pgscan_kswapd"), rise(&unboosted, "pageoutrun")), (0, 0));
     assert!(rise(&unboosted, "pgscan_direct") > 5_000);
 }
 
-/// mm/vmscan.c: lru_gen_shrink_node, 6.3 and later: "if (!sc->may_writepage || !sc->may_unmap) goto done".
+/// mm/vmscan.c: lru_gen_shrink_node(), since 6.3: "if (!sc->may_writepage || !sc->may_unmap) goto done".
 #[test]
-fn generations_reclaim_at_home_only_for_who_may_write_and_unmap() {
+fn mglru_reclaims_on_a_node_only_with_write_and_unmap() {
     let counts = |kernel: &str, mode: &str| {
         let kept = run_on(
             Some(kernel),
@@ -72,18 +72,22 @@ fn generations_reclaim_at_home_only_for_who_may_write_and_unmap() {
     };
     for mode in ["1", "3", "5"] {
         let [stolen, failed] = counts("linux-6.12", mode);
-        // node_reclaim steals nothing. Where both nodes are full an allocation may reclaim directly: 126 pages in one of six guests.
+        // node_reclaim() steals nothing. If both nodes are full an allocation may reclaim directly: 126 pages in one of
+        // six guests.
         assert!(failed > 1_000 && stolen * 50 < failed, "mode {mode}: {stolen} stolen, {failed} in vain");
     }
     assert!(counts("linux-6.12", "7")[0] > 5_000);
-    assert!(counts("linux-6.2", "1")[0] > 5_000, "before 6.3 lists of a node were scanned for anybody");
+    assert!(counts("linux-6.2", "1")[0] > 5_000, "before 6.3 node reclaim had no such condition");
 }
 
 #[test]
 fn kswapd_balances_a_node_as_a_whole() {
     let spilt = run("numa-spill", 16, &[]);
     let (wakes, stolen) = (rise(&spilt, "pageoutrun"), rise(&spilt, "pgsteal_kswapd"));
-    assert!(wakes > 10 && stolen > 50 * wakes, "{stolen} pages in {wakes} rounds: each to the high mark and beyond");
+    assert!(
+        wakes > 10 && stolen > 50 * wakes,
+        "{stolen} pages in {wakes} rounds: each to the high watermark or beyond"
+    );
     assert_eq!(rise(&spilt, "allocstall"), 0);
 }
 
@@ -92,7 +96,7 @@ fn tree_nodes_stay_when_the_pages_of_a_stream_go() {
     let spilt = run("numa-spill", 16, &[]);
     let slabs = spilt.table(Table::Slabs).expect("sampled");
     let nodes = slabs.rows_of(&Entity::named("radix_tree_node")).and_then(|rows| rows.last("active_objs"));
-    // A node for 64 pages of every MiB read.
+    // One radix-tree node for every 64 pages read.
     let read: u64 = spilt.latency.iter().map(|bucket| bucket.bytes).sum();
     let expected = (read / (64 * 4096)) as i64;
     assert!(nodes.is_some_and(|nodes| (expected * 9 / 10..=expected * 11 / 10).contains(&nodes)), "{nodes:?}");
@@ -108,8 +112,8 @@ fn the_set_up_leaves_its_inodes_in_memory_and_the_pressure_decides_how_many_stay
     assert!(kept > 15_000 && evicted_to + 2_000 < kept, "{kept} with a pressure of 1, {evicted_to} with 1000");
 }
 
-/// A store whose pages take so long to fill that the log block is written while the writer of its set-up still works: who then
-/// joined the queue of those that wait for the block was woken by nobody, and the set-up never ended.
+/// A store whose pages take so long to fill that the log block is written while the writer of the set-up is still
+/// running. A writer that then joined the block's wait queue was never woken, so the set-up did not end.
 #[test]
 fn a_set_up_ends_though_the_log_block_is_written_while_its_writer_works() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/held-out/maildir-pressure-large.toml");
@@ -121,9 +125,9 @@ fn a_set_up_ends_though_the_log_block_is_written_while_its_writer_works() {
     assert!(truth.operations > 500 && recording.header.duration_ns == 2_000_000_000, "{}", truth.operations);
 }
 
-/// Memory that a guest's recorder takes is missing in the page cache, and what it gives back comes back.
+/// Memory that a guest's recorder allocates is taken from the page cache, and returned when it is freed.
 #[test]
-fn what_other_processes_take_the_page_cache_is_without() {
+fn memory_of_other_processes_is_missing_in_the_page_cache() {
     let cached = |grows: &str| {
         let mut scenario = Scenario::load("bulk-slow-disk").expect("built in");
         for assignment in ["duration=40s", grows].into_iter().filter(|text| !text.is_empty()) {

@@ -1,5 +1,5 @@
-//! The developers of 2.2.3: what bforget does to memory, and memory to the work, run after run. Bounds are the published
-//! figures where the model reaches them; docs/simulator.md lists those that it misses.
+//! The developers of 2.2.3: the effect of bforget() on memory, and of memory on the work, run after run. Bounds are the
+//! published figures where the model reaches them; docs/simulator.md lists those that it misses.
 
 use flatwater_explain as explain;
 use flatwater_recording::{Recording, Table, WorkloadOutcome};
@@ -7,15 +7,15 @@ use flatwater_sim::{Ablations, Options, run_with};
 use flatwater_workload::scenario::Scenario;
 
 const MIB: i64 = 1 << 20;
-/// Sleep and set-up at the beginning, no work.
+/// Seconds of sleep and set-up at the beginning, without work.
 const REST_S: u64 = 75;
 
-/// What an interval of the run looked like.
+/// Means over an interval of the run.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     buffers_mib: f64,
     free_mib: f64,
-    /// KiB/s, as vmstat's bi.
+    /// KiB/s, vmstat's `bi`.
     read: f64,
     idle: f64,
     blocked: f64,
@@ -32,7 +32,7 @@ impl Came {
         series.column(name).expect(name).values().iter().map(|value| value.expect("read")).collect()
     }
 
-    /// Samples are a second apart.
+    /// Means from sample `from` to sample `to`; samples are 1 s apart.
     fn stretch(&self, from: usize, to: usize) -> Stretch {
         let mean = |values: Vec<i64>| values[from..to].iter().sum::<i64>() as f64 / (to - from) as f64;
         let rate = |values: Vec<i64>| (values[to] - values[from]) as f64 / (to - from) as f64;
@@ -77,7 +77,7 @@ fn on_2_2_3_buffers_fill_memory_and_the_work_waits_for_the_disk() {
     assert!((310.0..=466.0).contains(&late.buffers_mib), "published 388 MB, +-20 %: {late:?}");
     assert!(late.free_mib <= 16.0, "free at the floor: {late:?}");
     assert!(late.idle >= 0.7, "published idle 70 % or more: {late:?}");
-    assert!(late.blocked >= 55.0, "published 78 to 122 blocked, the model a fifth less: {late:?}");
+    assert!(late.blocked >= 55.0, "published 78 to 122 blocked, the model has a fifth less: {late:?}");
     assert!(late.read >= 300.0, "published 320 to 480 blocks of 1 KiB a second: {late:?}");
     let (first, last) = (came.per_hour.first().expect("runs"), came.per_hour.last().expect("runs"));
     assert!(last * 1.5 < *first, "throughput falls: {:?}", came.per_hour);
@@ -86,12 +86,12 @@ fn on_2_2_3_buffers_fill_memory_and_the_work_waits_for_the_disk() {
 
 #[test]
 #[ignore = "make test-model"]
-fn with_either_mend_and_without_orphaning_they_settle() {
+fn memory_settles_with_either_fix_and_without_orphaning() {
     for (name, orphaning) in [("sdet-2.2.5", true), ("sdet-2.2.3-proposed", true), ("sdet-2.2.3", false)] {
         let came = come(name, orphaning, 300);
         let (middle, late) = (came.stretch(150, 200), came.stretch(250, 299));
         assert!((late.buffers_mib - middle.buffers_mib).abs() <= 1.0, "{name} settled: {middle:?} {late:?}");
-        // As vmstat prints it: 89 232 to 91 856 kB of 1024 bytes.
+        // vmstat printed 89 232 to 91 856 kB of 1024 bytes.
         let kb = late.buffers_mib * 1.024;
         assert!((81.0..=101.0).contains(&kb), "{name}, published 89 to 92 MB, +-10 %: {kb}");
         println!("{name}: {late:?}");

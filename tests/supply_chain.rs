@@ -1,4 +1,5 @@
-//! What of other people's is in our binaries: the bill of materials, the licence texts, and what `make install` ships.
+//! Third-party code in our binaries: the bill of materials, the licence texts, and the files that `make install`
+//! installs.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ fn third_party(what: &str) -> String {
     String::from_utf8(made.stdout).expect("UTF-8")
 }
 
-/// What cargo itself says is linked into the command and the library, as `name version`.
+/// The crates that cargo links into the command and the library, as `name version`.
 fn linked() -> BTreeSet<String> {
     let tree =
         ["tree", "--locked", "--offline", "-e", "normal", "--prefix", "none", "--target", "x86_64-unknown-linux-gnu"];
@@ -31,15 +32,15 @@ fn linked() -> BTreeSet<String> {
     let named = text.lines().filter_map(|line| {
         let mut words = line.split(' ');
         let (name, version) = (words.next()?, words.next()?.strip_prefix('v')?);
-        // A macro runs in the compiler: what it depends on is in no binary. It is listed all the same.
+        // Procedural macros are listed too, although they run in the compiler and are in no binary.
         Some(format!("{name} {version}"))
     });
     named.collect()
 }
 
-/// A reader of recordings compiles little, and nothing that belongs to making them: no kernel tracer, no command line.
+/// A reader of recordings has few dependencies, none of them a kernel tracer or a command line parser.
 #[test]
-fn the_recording_alone_needs_few_crates_and_no_compiler_of_c_for_kernels() {
+fn the_recording_crate_needs_few_crates_and_no_bpf_compiler() {
     const CRATES_MAX: usize = 60;
     let tree = ["tree", "--locked", "--offline", "-e", "normal,build", "--prefix", "none", "-p", "flatwater-recording"];
     let out = Command::new(env!("CARGO")).args(tree).current_dir(root()).output().expect("cargo runs");
@@ -89,7 +90,7 @@ fn the_bill_of_materials_names_what_cargo_links_and_is_the_same_each_time() {
     let known: BTreeSet<&str> = components.iter().map(|component| text(component, "bom-ref")).collect();
     for edge in bill["dependencies"].as_array().expect("dependencies") {
         for to in edge["dependsOn"].as_array().expect("a list") {
-            assert!(known.contains(to.as_str().expect("a reference")), "{to} is no component");
+            assert!(known.contains(to.as_str().expect("a reference")), "{to} is not a component");
         }
     }
 }
@@ -108,7 +109,7 @@ fn every_linked_crate_has_its_licence_text() {
     );
 }
 
-/// Builds for release: minutes.
+/// Takes minutes, because it builds for release.
 #[test]
 #[ignore = "builds for release"]
 fn what_is_installed_is_small_names_no_builder_and_finds_its_debug_information() {

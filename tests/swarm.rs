@@ -1,14 +1,14 @@
-//! Many seeds on random small machines: every page is accounted for, time never runs backwards, nobody gets stuck, the
-//! same seed gives the same bytes, and explain names what really happened.
+//! Many seeds on random small machines: page counts are consistent, time never runs backwards, every run advances, the
+//! same seed gives the same bytes, and explain names the true causes.
 //!
-//! `FLATWATER_SWARM=5000 cargo test --release -p flatwater swarm::` for thousands; `FLATWATER_SEED=N` replays one.
+//! `FLATWATER_SWARM=5000 cargo test --release -p flatwater swarm::` runs thousands; `FLATWATER_SEED=N` replays one.
 
 use flatwater_explain::explain;
 use flatwater_recording::{Cause, Entity, Recording, Table};
 use flatwater_sim::{self as sim, Truth};
 use flatwater_workload::scenario::Scenario;
 
-/// A small generator of its own, so that the test draws nothing from what it tests (splitmix64).
+/// A separate generator (splitmix64), so that the test does not depend on the generator under test.
 struct Draw(u64);
 
 impl Draw {
@@ -38,7 +38,7 @@ const KERNELS: [&str; 19] = [
     "linux-6.12",
     "linux-6.18",
     "linux-6.18-lru-gen",
-    // Versions between those with a profile of their own.
+    // Versions between those that have a profile.
     "linux-2.6.24",
     "linux-2.6.29",
     "linux-3.1",
@@ -48,7 +48,7 @@ const KERNELS: [&str; 19] = [
     "linux-5.10",
 ];
 
-/// This mode of vm.zone_reclaim_mode, or 0 for a kernel whose model has none.
+/// This vm.zone_reclaim_mode, or 0 for a kernel whose model does not have the knob.
 fn reclaims_locally(kernel: &str, mode: &'static str) -> &'static str {
     if sim::modelled_knobs(kernel).contains(&"vm.zone_reclaim_mode") { mode } else { "0" }
 }
@@ -57,7 +57,7 @@ fn scenario(seed: u64) -> Scenario {
     let mut draw = Draw(seed);
     let kernel = draw.of(&KERNELS);
     let nodes = draw.of(&["'256MiB'", "'1GiB'", "'256MiB', '256MiB'", "'300MiB', '512MiB'"]);
-    // 32-bit profiles are of one node.
+    // 32-bit profiles have one node.
     let nodes = if kernel.contains("pae") { "'1536MiB'" } else { nodes };
     let disk = draw.of(&["write_bps = '15MB'", "write_bps = '60MB', iops = 2000", "write_bps = '5MB', seek = '2ms'"]);
     let cgroup = if kernel.starts_with("linux-6") { draw.of(&["", "'cgroup.memory_limit' = '64MiB'"]) } else { "" };
@@ -68,7 +68,7 @@ fn scenario(seed: u64) -> Scenario {
     let jbd = ["ext3", "ext4"].contains(&file_system);
     let options =
         more.of(if jbd { &["", "noatime", "data=writeback", "data=journal,commit=2"] } else { &["", "strictatime"] });
-    // Programs that need more memory than there is, where the kernel can swap for them.
+    // Programs that need more memory than the machine has, if the kernel's model can swap.
     let swaps =
         cgroup.is_empty() && !profile.lru_gen && more.next().is_multiple_of(3) && !file_system.starts_with("nfs");
     let (swap, programs) = if swaps {
@@ -108,8 +108,8 @@ fn scenario(seed: u64) -> Scenario {
     Scenario::parse("swarm", &text).unwrap_or_else(|error| panic!("seed {seed}: {error}\n{text}"))
 }
 
-/// A memory cgroup on every kernel whose lists are by node, of both versions, and generations where they can be turned on, with
-/// the cgroup and without: more lines of the setup.
+/// More lines of the setup: a memory cgroup, v1 or v2, on every kernel with per-node LRU lists; MGLRU where it can be
+/// enabled, with and without the cgroup.
 fn cgroup_and_generations(profile: &sim::kernel::Profile, more: &mut Draw, (in_cgroup, swaps): (bool, bool)) -> String {
     let limit = more.of(&["", "'cgroup.memory_limit' = '48MiB'\n"]);
     let version = more.of(&["", "'model.cgroup_version' = 1\n"]);
@@ -120,7 +120,7 @@ fn cgroup_and_generations(profile: &sim::kernel::Profile, more: &mut Draw, (in_c
     [limit, version, generations].concat()
 }
 
-/// Two machines of five have a second device, where the bulk writers' files lie: its table, and their line.
+/// A second device with the bulk writers' files, on two machines of five: its table, and the workload's line.
 fn device_of(profile: &sim::kernel::Profile, seed: u64, has_cgroup: bool) -> (String, &'static str) {
     let mut more = Draw(seed ^ 0xdec);
     if has_cgroup || profile.buffer_cache.is_some() || more.next() % 5 > 1 {
@@ -136,7 +136,7 @@ fn device_of(profile: &sim::kernel::Profile, seed: u64, has_cgroup: bool) -> (St
     )
 }
 
-/// Several such disks as one, of each kind.
+/// Lines that turn the disk into an array of each kind, or disable its write cache.
 fn array_of(profile: &sim::kernel::Profile, more: &mut Draw, disk: &str) -> &'static str {
     let array = more.of(&[
         "",
@@ -169,12 +169,13 @@ fn seeds() -> Vec<u64> {
     }
 }
 
-/// The cause that took most of a call.
+/// The cause with the largest share of a call.
 fn top(call: &flatwater_recording::Call) -> Option<Cause> {
     call.by_cause().into_iter().max_by_key(|(_, ns)| *ns).map(|(cause, _)| cause)
 }
 
-/// One row of vmstat at a time, no page more than the machine has, and each zone's lists within the zone.
+/// Checks that vmstat has one row per instant, no count exceeds the machine's pages, and each zone's lists fit into the
+/// zone.
 fn pages_fit(recording: &Recording, seed: u64) {
     let machine = recording.header.machine.memory_bytes.expect("a size") / 4096;
     let vmstat = recording.table(Table::Vmstat).expect("vmstat");
@@ -193,7 +194,8 @@ fn pages_fit(recording: &Recording, seed: u64) {
     }
 }
 
-/// The intervals inside a mechanism; one that begins where another ends continues it, as the ledger has it.
+/// The intervals inside a mechanism. An interval that begins at the end of the previous one continues it, as in the
+/// recording.
 fn together(inside: &[(sim::task::Mechanism, u64, u64)], mechanism: sim::task::Mechanism) -> Vec<(u64, u64)> {
     let mut all: Vec<(u64, u64)> = Vec::new();
     for &(_, enter, leave) in inside.iter().filter(|(of, ..)| *of == mechanism) {
@@ -205,13 +207,13 @@ fn together(inside: &[(sim::task::Mechanism, u64, u64)], mechanism: sim::task::M
     all
 }
 
-/// What the recording says of a call by its ledger, held against the instants at which the thread entered and left the
-/// mechanism by the clock: time of a cause is inside the mechanism that makes it.
+/// Checks that each segment of a cause lies within the instants at which the thread entered and left the mechanism of
+/// that cause.
 fn causes_lie_inside(recording: &Recording, truth: &Truth, seed: u64) {
     use flatwater_sim::task::Mechanism;
     let of = |cause: Cause| match cause {
         Cause::DirtyThrottle => Some(Mechanism::DirtyThrottle),
-        // The allocator also waits between two tries of reclaim (__alloc_pages_slowpath): no bracket has that.
+        // Not bracketed: the allocator also waits between two tries of reclaim (__alloc_pages_slowpath()).
         Cause::DirectReclaim => Some(Mechanism::DirectReclaim),
         Cause::NodeReclaim => Some(Mechanism::NodeReclaim),
         Cause::MemcgReclaim => Some(Mechanism::MemcgReclaim),
@@ -235,7 +237,7 @@ fn causes_lie_inside(recording: &Recording, truth: &Truth, seed: u64) {
     }
 }
 
-/// Disks with a queue of their own.
+/// The number of disks with their own queue.
 fn md_drives(scenario: &str) -> u64 {
     let line =
         scenario.lines().find(|line| line.starts_with("disk = ") && !line.contains("controller")).unwrap_or_default();
@@ -243,18 +245,19 @@ fn md_drives(scenario: &str) -> u64 {
     drives.map_or(1, |drives| drives.parse().expect("a number of drives"))
 }
 
-/// A page can be dirtied above the limit only between two checks: by each CPU its rate limit (a 32nd of the limit for all of
-/// them, 4 MiB a CPU up to 2.6.32), by each thread the pages of its interval; and by whatever the limit fell meanwhile.
+/// Pages are dirtied above the limit only between two checks: by each CPU its rate limit (1/32 of the limit for all
+/// CPUs, 4 MiB per CPU up to 2.6.32), by each thread the pages of an interval, and by as much as the limit falls in
+/// that time.
 fn dirty_pages_keep_to_the_limit(recording: &Recording, truth: &Truth, seed: u64) {
     let (over, limit) = truth.over_limit;
     let cpus = recording.header.machine.cpus.map_or(8, u64::from);
     let kernel = recording.header.machine.kernel.clone().unwrap_or_default();
     let between_checks = if kernel.starts_with("linux-2.6") { cpus * 1024 } else { limit / 32 + cpus * 64 + 5 * 1024 };
-    // Memory that slabs and processes take while the pages wait to be written lowers the limit: by a quarter at most here.
+    // The limit falls when slabs and processes take memory while pages wait to be written: here by at most a quarter.
     let mut most = between_checks + limit / 4;
     let text = recording.header.scenario_text.as_deref().unwrap_or_default();
     if text.contains("swap = ") {
-        // Programs take most of memory, and with it of the limit, while pages wait; what is written to swap counts as well: 128
+        // Programs take most of the memory, and thereby of the limit, while pages wait. Swap writes count as well: 128
         // requests of 128 pages for each of md's drives.
         let machine = recording.header.machine.memory_bytes.unwrap_or(0) / 4096;
         most = between_checks + (machine * 2 / 5).saturating_sub(limit) + 128 * 128 * md_drives(text);
@@ -267,7 +270,7 @@ fn dirty_pages_keep_to_the_limit(recording: &Recording, truth: &Truth, seed: u64
     );
 }
 
-/// Operations of the same run in ten times its duration, a tenth of them: as many are wanted of each part as of a run.
+/// A tenth of the operations of the same scenario with ten times the duration, comparable with those of one run.
 fn with_more_time(seed: u64) -> u64 {
     let mut longer = scenario(seed);
     longer.duration.0 *= 10;
@@ -275,16 +278,16 @@ fn with_more_time(seed: u64) -> u64 {
 }
 
 #[test]
-fn every_run_holds_and_explain_names_what_happened() {
+fn every_run_is_consistent_and_explain_names_its_causes() {
     let (mut stalls, mut right, mut told, mut agreed) = (0u64, 0u64, 0u64, 0u64);
     // Seeds with a stall whose cause was reported wrongly.
     let mut wrong = std::collections::BTreeSet::new();
     for seed in seeds() {
         let (recording, truth) = run(seed);
-        // A disk of 5 MB/s behind a full memory cgroup takes 20 MB in 4 s: some tens of operations. What a set-up leaves in its
-        // queue can take as long as the run, so that nobody gets further; with more time everybody does.
+        // A disk of 5 MB/s behind a full memory cgroup writes 20 MB in 4 s: a few dozen operations. The set-up's
+        // requests in its queue can take as long as the run. With more time every run advances.
         let operations = if truth.operations > 40 { truth.operations } else { with_more_time(seed) };
-        assert!(operations > 40, "somebody is stuck: {operations} operations; {}", replay(seed));
+        assert!(operations > 40, "a task is stuck: {operations} operations; {}", replay(seed));
         for call in &recording.calls {
             assert!(call.tiles() && !call.damaged, "{call:?}; {}", replay(seed));
             let end_ns = recording.header.clock.start_ns + recording.header.duration_ns;
@@ -313,7 +316,7 @@ fn every_run_holds_and_explain_names_what_happened() {
         let Some(worst) = lost.into_iter().max_by_key(|(_, ns)| *ns) else { continue };
         let explained = explain(&recording);
         let first = explained.slow.causes.first().map(|share| share.cause);
-        // By stalls, as the claim is: a run with two of them must not weigh as much as one with two thousand.
+        // Weighted by stalls: a run with two stalls must not count as much as one with two thousand.
         let count = truth.stalls.len() as u64;
         let names_it = first == Some(worst.0.name());
         (told, agreed) = (told + count, agreed + if names_it { count } else { 0 });
@@ -327,7 +330,7 @@ fn every_run_holds_and_explain_names_what_happened() {
     assert!(agreed * 100 >= told * 95, "explain's top cause is the true one for {agreed} of {told} stalls{replays}");
 }
 
-/// The 2.2 kernels have a memory of their own: developers on small machines.
+/// Developers on small machines with 2.2 kernels, whose memory management has a separate model.
 fn developers(seed: u64) -> Scenario {
     let mut draw = Draw(seed ^ 0x22);
     let kernel = draw.of(&["linux-2.2.3", "linux-2.2.3-proposed-bforget", "linux-2.2.5"]);
@@ -346,11 +349,11 @@ fn developers(seed: u64) -> Scenario {
 }
 
 #[test]
-fn the_old_kernels_account_for_every_frame_too() {
+fn runs_on_2_2_kernels_advance_and_are_deterministic() {
     for seed in seeds() {
         let run = || sim::run(&developers(seed)).unwrap_or_else(|error| panic!("{error}; {}", replay(seed)));
         let (recording, truth) = run();
-        assert!(truth.operations > 100, "somebody is stuck: {} operations; {}", truth.operations, replay(seed));
+        assert!(truth.operations > 100, "a task is stuck: {} operations; {}", truth.operations, replay(seed));
         for series in &recording.series {
             assert!(series.at_ns().is_sorted(), "{:?} runs backwards; {}", series.table, replay(seed));
         }

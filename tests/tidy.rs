@@ -1,19 +1,19 @@
-//! The house rules that cargo cannot see: which crates may name which, how long a file and a function may be, and that
-//! no file stands unlisted.
+//! House rules that cargo does not check: dependencies between crates, the length of files and functions, and files
+//! that no module lists.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// 400 is the guide; up to this where one file is one idea, which cutting in two would hide.
+/// The guide is 400 lines. Up to this limit a file may contain one idea that should not be split.
 const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 70;
 const LINE_CHARS_MAX: usize = 160;
 
-/// Crates that may use the crate `precursor`; `cli` may use everything. Cargo enforces who may use whom; this is the
-/// one dependency that a crate could add without anybody noticing that the precursor must stay independent.
+/// Crates that may use the crate `precursor`; `cli` may use everything. The precursor must stay independent, and cargo
+/// would not report such a dependency.
 const MAY_USE_PRECURSOR: &[&str] = &["host", "sim", "cli"];
 
-/// crate -> crates of ours that it may name in its Cargo.toml. ARCHITECTURE.md shows the same table.
+/// Crate -> our crates that its Cargo.toml may name. ARCHITECTURE.md has the same table.
 const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("safefs", &[]),
     ("recording", &[]),
@@ -72,12 +72,12 @@ fn text(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Fails with all breaches at once, each with its place.
+/// Fails with the rule and all its breaches, each with its place.
 fn none(rule: &str, breaches: &[String]) {
     assert!(breaches.is_empty(), "{rule}\n  {}", breaches.join("\n  "));
 }
 
-/// Cargo forbids an import that no manifest names; this forbids the manifest that would allow it.
+/// Cargo forbids imports that are not in the manifest; this test forbids the entries in the manifest.
 #[test]
 fn crates_depend_only_on_what_the_table_allows() {
     let mut breaches = Vec::new();
@@ -101,7 +101,7 @@ fn crates_depend_only_on_what_the_table_allows() {
     none("a crate depends on what ARCHITECTURE.md forbids it:", &breaches);
 }
 
-/// What each `Result<T, E>` of the text has as E.
+/// The error type E of each `Result<T, E>` in the text, with its line.
 fn error_types(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     for (at, _) in text.match_indices("Result<") {
@@ -126,14 +126,14 @@ fn error_types(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// A text cannot be matched on, and says what to do next only by luck.
+/// Callers cannot match on an error that is a string.
 #[test]
 fn errors_are_types() {
     let told: Vec<&str> = error_types("fn a() -> Result<Vec<(u8, String)>, fn() -> X> {} fn b() -> Result<u8, String>")
         .into_iter()
         .map(|(_, error)| error)
         .collect();
-    assert_eq!(told, ["fn() -> X", "String"], "the search itself");
+    assert_eq!(told, ["fn() -> X", "String"], "error_types() itself");
     let mut breaches = Vec::new();
     for path in source_folders().iter().flat_map(|folder| rust_files(folder)) {
         let text = text(&path);
@@ -155,8 +155,8 @@ fn files_are_short() {
     none("a file is over 600 lines: split it by idea", &breaches);
 }
 
-/// (first line, length, name) of each function: from `fn` to the line that closes its indentation. rustfmt
-/// keeps the shape that this relies on.
+/// (first line, length, name) of each function: from `fn` to the line that closes its indentation. Relies on rustfmt's
+/// layout.
 fn function_lengths(text: &str) -> Vec<(usize, usize, String)> {
     let heads = ["fn ", "pub fn ", "pub(crate) fn ", "pub(super) fn ", "const fn ", "pub const fn ", "unsafe fn "];
     let lines: Vec<&str> = text.lines().collect();
@@ -219,7 +219,7 @@ fn every_file_is_listed_by_a_module() {
         let texts: Vec<String> = files.iter().map(|path| text(path)).collect();
         let manifest = text(&root().join(&folder).with_file_name("Cargo.toml"));
         for path in &files {
-            // A program of its own.
+            // A binary with its own root file.
             let below = path.strip_prefix(root().join(&folder)).unwrap_or(path).display().to_string();
             if manifest.contains(&format!("path = \"src/{below}\"")) {
                 continue;
@@ -236,11 +236,11 @@ fn every_file_is_listed_by_a_module() {
             }
         }
     }
-    none("a file that no module lists (dead, or forgotten in a registry):", &breaches);
+    none("files that no module lists (unused, or missing in a registry):", &breaches);
 }
 
-/// The command line wires stages together. What computes belongs to a stage, where it is tested without a process:
-/// statistics and models need fractions, wiring does not.
+/// The command line only connects stages. Computations belong to a stage, where tests need no process. Statistics and
+/// models use floating point; connecting stages does not.
 #[test]
 fn the_command_line_computes_nothing() {
     const VERB_LINES_MAX: usize = 250;
@@ -255,7 +255,7 @@ fn the_command_line_computes_nothing() {
             breaches.push(format!("{}: over {VERB_LINES_MAX} lines", shown(&path)));
         }
     }
-    none("logic in the command line: move it to a stage", &breaches);
+    none("computations in the command line: move them to a stage", &breaches);
 }
 
 #[test]
@@ -269,9 +269,9 @@ fn every_scenario_file_is_built_in() {
 }
 
 #[test]
-fn every_file_opens_by_saying_what_it_is() {
+fn every_file_begins_with_a_doc_comment() {
     let files = ["crates", "precursor/src", "tests", "bench"].into_iter().flat_map(rust_files);
     let silent = files.filter(|path| !text(path).starts_with("//!"));
     let breaches: Vec<String> = silent.map(|path| shown(&path)).collect();
-    none("a file without a first line that says what it is (`//! ...`):", &breaches);
+    none("files that do not begin with a doc comment (`//! ...`):", &breaches);
 }

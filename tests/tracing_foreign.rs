@@ -1,4 +1,4 @@
-//! Real stalls of processes that know nothing of us: the right cause on top, little unexplained, the file named.
+//! Real stalls of other processes: the right cause comes first, nearly all time has a cause, and the file is named.
 
 #[allow(dead_code)]
 use std::path::Path;
@@ -21,7 +21,7 @@ fn tracer(targets: Targets) -> Result<Tracer, String> {
     if tracer.sees() { Ok(tracer) } else { Err(tracer.gaps().first().map_or(String::new(), |gap| gap.why.clone())) }
 }
 
-/// Follows a victim that has not been released yet until it ends; its slow calls.
+/// Follows a victim that has not been released yet until it ends. Returns its slow calls.
 fn follow(mut victim: Neighbour, title: &str) -> Result<Vec<Call>, String> {
     let targets = Targets { pids: vec![victim.pid()], cgroup: None, faults: false };
     let tracer = tracer(targets)?;
@@ -40,7 +40,7 @@ fn follow(mut victim: Neighbour, title: &str) -> Result<Vec<Call>, String> {
 
 fn check(calls: &[Call], cause: Cause, file: &Path) {
     let mut blame = Blame::of_calls(calls);
-    assert!(blame.calls > 0, "the stall did not come about");
+    assert!(blame.calls > 0, "the stall did not happen");
     assert!(blame.named_share() >= 0.95, "named: {:.3}", blame.named_share());
     blame.by_cause.remove(&Cause::RunQueue);
     assert_eq!(blame.top(), Some(cause));
@@ -132,7 +132,7 @@ fn busy_neighbours_are_the_run_queue() {
 }
 
 #[test]
-fn a_page_fault_that_reads_is_seen_with_its_file() {
+fn page_faults_that_read_are_timed() {
     let _alone = alone();
     let scratch = Scratch::new("foreign-fault");
     let file = scratch.path().join("mapped");
@@ -151,16 +151,16 @@ fn a_page_fault_that_reads_is_seen_with_its_file() {
     let faults: Vec<Call> = calls.into_iter().filter(|call| call.op == OpKind::PageFault).collect();
     Blame::of_calls(&faults).print("foreign, page faults");
     assert!(faults.iter().all(Call::tiles));
-    // The mapping is gone by the time we look, except for the first faults: any that is named must be named right.
+    // Only the first faults can be named, because the mapping is gone when the tracer looks it up.
     let reads = faults.iter().filter(|call| call.by_cause().contains_key(&Cause::SynchronousRead));
-    // Readahead takes most of the file in with a few of the faults.
+    // Readahead reads most of the file in a few of the faults.
     assert!(reads.count() >= 2, "{} faults, {losses:?}", faults.len());
     eprintln!("  {} name the file", faults.iter().filter(|call| call.file.as_deref() == Some(&*path)).count());
 }
 
-/// A fault has no end that the kernel shows: user code that runs for long after it, through interrupts, is not part of it.
+/// The kernel does not report the end of a fault. User code that runs after it, through interrupts, must not count.
 #[test]
-fn the_time_of_user_code_after_a_fault_is_no_part_of_it() {
+fn user_time_after_a_fault_is_not_part_of_the_fault() {
     let _alone = alone();
     let mut victim = Neighbour::start(&Task::Spin, TIME / 2);
     let targets = Targets { pids: vec![victim.pid()], cgroup: None, faults: true };
@@ -208,7 +208,7 @@ fn processes_that_join_a_group_are_followed() {
 }
 
 #[test]
-fn what_the_hooks_cost_is_measured() {
+fn the_cost_of_the_hooks_is_measured() {
     let _alone = alone();
     match measure_hook_cost() {
         Ok(cost) => {
@@ -219,7 +219,7 @@ fn what_the_hooks_cost_is_measured() {
     }
 }
 
-/// Seen on a kernel without hooks on functions: `--level 1` was taken, said that system calls on files paid, and timed nothing.
+/// On a kernel that does not allow hooks on functions, `--level 1` was accepted and timed nothing.
 #[test]
 fn level_1_is_refused_where_it_would_time_nothing() {
     let test = "level 1 refused";
@@ -248,7 +248,7 @@ fn level_1_is_refused_where_it_would_time_nothing() {
 fn wait_until(what: &str, holds: impl Fn() -> bool) {
     let until = Instant::now() + Duration::from_secs(60);
     while !holds() {
-        assert!(Instant::now() < until, "{what} did not come about in a minute");
+        assert!(Instant::now() < until, "{what} did not happen within a minute");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -258,7 +258,7 @@ fn sleeps_in_the_kernel(process: &Started) -> bool {
     stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('D'))
 }
 
-/// `record` of two processes until it is told to end, by one level and with some means of the kernel switched off.
+/// Starts `record` for two processes at this level, with some features of the kernel disabled.
 fn recording_of(pids: [u32; 2], (level, without): (&str, &str), out: &Path) -> std::process::Child {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_flatwater"));
     let pids = pids.map(|pid| pid.to_string());
@@ -268,7 +268,7 @@ fn recording_of(pids: [u32; 2], (level, without): (&str, &str), out: &Path) -> s
     command.stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn().expect("flatwater starts")
 }
 
-/// Of a call that had not returned: by the name of its file, the share of the recording that it lasted.
+/// Checks the only call on this file, which has not returned, and returns its share of the recording's duration.
 fn not_returned(recording: &Recording, file: &str) -> f64 {
     let own = |call: &&Call| call.file.as_deref().is_some_and(|path| path.rsplit('/').next() == Some(file));
     let calls: Vec<&Call> = recording.calls.iter().filter(own).collect();
@@ -280,10 +280,10 @@ fn not_returned(recording: &Recording, file: &str) -> f64 {
     call.duration_ns as f64 / recording.header.duration_ns as f64
 }
 
-/// One writer stands behind a frozen file system before anybody records, another comes to stand there later, and neither returns
-/// while it is recorded: by each way of the kernel to tell it.
+/// One writer blocks on a frozen file system before the recording starts, another one later; neither returns. Repeated
+/// with each kind of hook.
 #[test]
-fn a_call_that_does_not_return_is_no_quiet() {
+fn a_call_that_does_not_return_is_recorded() {
     let test = "calls that have not returned";
     let _alone = alone();
     if measure_hook_cost().is_err() {
@@ -293,7 +293,7 @@ fn a_call_that_does_not_return_is_no_quiet() {
         Ok(disk) => disk,
         Err(why) => return skip(Need::Loop, test, why),
     };
-    let scratch = Scratch::new("foreign-frozen-told");
+    let scratch = Scratch::new("foreign-frozen-begin");
     let writer = |name: &str| {
         let file = disk.path().join(name);
         std::fs::write(&file, "x").expect("a file");
@@ -304,7 +304,7 @@ fn a_call_that_does_not_return_is_no_quiet() {
             scratch.path(),
         )
     };
-    let begin = |name: &str| std::fs::write(scratch.path().join(format!("begin-{name}")), "").expect("told");
+    let begin = |name: &str| std::fs::write(scratch.path().join(format!("begin-{name}")), "").expect("write");
     let (early, late) = (writer("early"), writer("late"));
     let _frozen = Frozen::of(disk.path()).expect("the disk is frozen");
     begin("early");
@@ -327,7 +327,7 @@ fn a_call_that_does_not_return_is_no_quiet() {
         let recording = flatwater_recording::read(&out(at)).expect("a recording");
         eprintln!("{:?}: {} calls", ways[at], recording.calls.len());
         assert!(not_returned(&recording, "late") > 0.0);
-        // Without typed tracepoints only hooks on system calls are left, and its call began before they came.
+        // Without typed tracepoints only system calls are hooked, and this call began before the hooks were attached.
         if at < 3 {
             assert!(not_returned(&recording, "early") > 0.99);
         }
@@ -337,7 +337,7 @@ fn a_call_that_does_not_return_is_no_quiet() {
     }
 }
 
-/// What `record` prints of a command, and its recording.
+/// Records a command. Returns the printed explanation and the recording.
 fn recorded(min: &str, out: &Path, words: &[&str]) -> (serde_json::Value, Recording) {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_flatwater"));
     command.args(["record", "-m", min, "-O", "json", "-o"]).arg(out).arg("--").args(words);
@@ -346,17 +346,17 @@ fn recorded(min: &str, out: &Path, words: &[&str]) -> (serde_json::Value, Record
     (told, flatwater_recording::read(out).expect("a recording"))
 }
 
-/// Reads that a device has completed (Documentation/block/stat.rst).
+/// Reads completed by a device (Documentation/block/stat.rst).
 fn completed_reads(device: &str) -> u64 {
     let stat = std::fs::read_to_string(format!("/sys/block/{device}/stat")).expect("its counters");
     stat.split_whitespace().next().and_then(|reads| reads.parse().ok()).expect("a number")
 }
 
-/// The recording lies on a file system that is frozen while another device completes twice as many requests as the kernel's buffer
-/// holds: who made whom wait is known all the same.
+/// The recording's file system is frozen while another device completes twice as many requests as the kernel's buffer
+/// holds. No request is lost.
 #[test]
-fn what_the_hooks_tell_while_the_recordings_own_disk_stands_still_is_not_lost() {
-    let test = "a recording's own disk stands still";
+fn events_are_not_lost_while_the_recordings_disk_is_frozen() {
+    let test = "a recording's frozen disk";
     let _alone = alone();
     if measure_hook_cost().is_err() {
         return skip(Need::Bpf, test, "no hook on system calls can be attached");
@@ -369,7 +369,7 @@ fn what_the_hooks_tell_while_the_recordings_own_disk_stands_still_is_not_lost() 
     let image = scratch.path().join("load.img");
     std::fs::write(&image, vec![0; 16 << 20]).expect("an image");
     let device = BareLoop::over(&image).expect("a loop device over the image");
-    // Some 16 000 a second at most, lest more come than anybody could hold.
+    // At most about 16 000 requests per second, so that user space can buffer them.
     let load = format!(
         "while :; do dd if={} of=/dev/null bs=4k count=400 iflag=direct 2>/dev/null; sleep 0.02; done",
         device.path()
@@ -381,7 +381,7 @@ fn what_the_hooks_tell_while_the_recordings_own_disk_stands_still_is_not_lost() 
     std::thread::sleep(Duration::from_millis(500));
     let name = device.path().trim_start_matches("/dev/");
     let frozen = Frozen::of(disk.path()).expect("the disk is frozen");
-    // The first write that the recorder waits for is due within a second.
+    // Within a second the recorder blocks in its first write to the frozen file system.
     std::thread::sleep(Duration::from_millis(1_200));
     let before = completed_reads(name);
     wait_until("60 000 requests", || completed_reads(name) - before > 60_000);
@@ -398,9 +398,9 @@ fn what_the_hooks_tell_while_the_recordings_own_disk_stands_still_is_not_lost() 
     assert_eq!(recording.header.losses.lost, 0);
 }
 
-/// The kernel ends it, and whatever its last calls waited for is not the reason.
+/// The OOM killer ends the program; the causes of the last calls are not the reason.
 #[test]
-fn a_program_that_is_killed_for_memory_is_said_to_have_been() {
+fn an_oom_kill_of_the_program_is_reported() {
     let test = "a killed program";
     let _alone = alone();
     let group = match MemoryGroup::new(24 << 20) {
@@ -409,7 +409,7 @@ fn a_program_that_is_killed_for_memory_is_said_to_have_been() {
     };
     let scratch = Scratch::new("foreign-killed");
     let out = scratch.path().join("recording");
-    // There is no end of a line in it, so that tail keeps all.
+    // The input has no newline, so tail buffers everything.
     let script =
         format!("echo $$ >{}/cgroup.procs; head -c 200M /dev/zero | tail -n 1 >/dev/null", group.path().display());
     let (told, recording) = recorded("100us", &out, &["sh", "-c", &script]);
@@ -418,7 +418,7 @@ fn a_program_that_is_killed_for_memory_is_said_to_have_been() {
     }
     let victims: Vec<&str> =
         recording.events.iter().filter_map(|event| event.kind.killed()).map(|(_, name)| name).collect();
-    // Now and then the kernel takes `head`, too, before the memory of the first is free.
+    // Sometimes the kernel also kills `head`, before the memory of `tail` is free.
     assert!(matches!(victims[..], ["tail"] | ["tail", "head"]), "{:?}", recording.events);
     let killed = &told["findings"][0];
     assert_eq!(killed["cause"], "out-of-memory", "{}", told["findings"]);
@@ -427,7 +427,7 @@ fn a_program_that_is_killed_for_memory_is_said_to_have_been() {
     assert!(told["notes"].to_string().contains("the kernel killed tail"), "{}", told["notes"]);
 }
 
-/// The file below a loop device is cut: a read of the device fails, and the recording says with what.
+/// The file under a loop device is truncated, so a read of the device fails. The recording has the error.
 #[test]
 fn a_call_that_failed_is_recorded_with_its_error() {
     let test = "a call that failed";
@@ -442,11 +442,11 @@ fn a_call_that_failed_is_recorded_with_its_error() {
         Ok(device) => device,
         Err(why) => return skip(Need::Loop, test, why),
     };
-    std::fs::File::options().write(true).open(&image).and_then(|file| file.set_len(0)).expect("it is cut");
+    std::fs::File::options().write(true).open(&image).and_then(|file| file.set_len(0)).expect("truncate");
     let out = scratch.path().join("recording");
     let input = format!("if={}", device.path());
     let (told, recording) = recorded("1us", &out, &["dd", "iflag=direct", "bs=4k", "count=1", &input, "of=/dev/null"]);
-    // dd may have ended before its whole path could be asked for.
+    // dd may end before its whole path is looked up.
     let last = |path: &str| path.rsplit('/').next().map(str::to_owned);
     let of_device =
         |call: &&Call| call.op == OpKind::Read && call.file.as_deref().and_then(last) == last(device.path());
@@ -455,13 +455,13 @@ fn a_call_that_failed_is_recorded_with_its_error() {
     let note = "failed in the end: 1 read() with Input/output error (os error 5)";
     assert!(told["notes"].to_string().contains(note), "{}", told["notes"]);
     let opened = recording.calls.iter().filter(|call| call.op == OpKind::Open && call.errno.is_none());
-    assert!(opened.count() > 0, "what succeeded has no error");
+    assert!(opened.count() > 0, "successful calls have no error");
 }
 
-/// A write to a device that does not complete it: the loop device's file lies in a frozen file system. Direct, the request is
-/// the writer's own; of a sync the flusher's or the writer's.
+/// A write to a device that does not complete it, because the loop device's file is on a frozen file system. A direct
+/// write is the writer's own request; that of a sync may be the flusher's.
 #[test]
-fn a_device_that_does_not_answer_is_named_with_what_it_was_given() {
+fn a_device_that_does_not_answer_is_named_with_its_request() {
     let test = "a device that does not answer";
     let _alone = alone();
     if !rustix::process::geteuid().is_root() {
@@ -474,7 +474,7 @@ fn a_device_that_does_not_answer_is_named_with_what_it_was_given() {
     let image = disk.path().join("inner.img");
     std::fs::write(&image, vec![0; 8 << 20]).expect("an image");
     let device = BareLoop::over(&image).expect("a loop device over the image");
-    let scratch = Scratch::new("foreign-hung-told");
+    let scratch = Scratch::new("foreign-hung-begin");
     let begin = scratch.path().join("begin");
     let writer = |how: &str| {
         let wait = format!("while [ ! -e {} ]; do sleep 0.05; done", begin.display());
@@ -488,7 +488,7 @@ fn a_device_that_does_not_answer_is_named_with_what_it_was_given() {
     let out = scratch.path().join("rec");
     let mut recorder = recording_of([direct.pid(), synced.pid()], ("2", ""), &out);
     wait_until("the recording's beginning", || out.join("header.json").exists());
-    std::fs::write(&begin, "").expect("told");
+    std::fs::write(&begin, "").expect("write");
     wait_until("the writers' waits", || sleeps_in_the_kernel(&direct) && sleeps_in_the_kernel(&synced));
     std::thread::sleep(Duration::from_millis(2_500));
     let pid = rustix::process::Pid::from_child(&recorder);
@@ -502,8 +502,8 @@ fn a_device_that_does_not_answer_is_named_with_what_it_was_given() {
     let of_direct =
         hung.iter().find(|request| request.submitter.pid == direct.pid()).expect("the direct writer's request");
     assert_eq!((of_direct.device.as_str(), of_direct.bytes, of_direct.op), (name, 4_096, RequestOp::Write), "{hung:?}");
-    assert!(of_direct.complete_ns - of_direct.issue_ns.expect("the driver has it") >= 1_000_000_000, "{of_direct:?}");
-    let wait = recording.waits.iter().find(|wait| wait.request == Some(of_direct.id)).expect("what it sleeps for");
+    assert!(of_direct.complete_ns - of_direct.issue_ns.expect("an issued request") >= 1_000_000_000, "{of_direct:?}");
+    let wait = recording.waits.iter().find(|wait| wait.request == Some(of_direct.id)).expect("its wait");
     assert_eq!((wait.call_tid, wait.basis), (direct.pid(), WakerBasis::OwnRequest), "{wait:?}");
     let explanation = flatwater_explain::explain(&recording);
     let top = &explanation.findings[0];

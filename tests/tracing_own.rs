@@ -1,4 +1,4 @@
-//! Real stalls of our own threads, made on purpose: the right cause comes out on top and little is unexplained.
+//! Real stalls of our own threads: the right cause comes first, and nearly all time has a cause.
 
 #[allow(dead_code)]
 use std::time::Duration;
@@ -13,12 +13,12 @@ use flatwater_recording::{Cause, HookState};
 use needs::{Need, skip};
 
 const THRESHOLD_NS: u64 = 1_000_000;
-/// Of a sync. On a fast disk one lasts half a millisecond: over `THRESHOLD_NS` are a handful in four seconds, and what befell
-/// those few decides. Over this one is each of them.
+/// The threshold for a sync. On a fast disk a sync takes 0.5 ms, so only a handful in four seconds exceed
+/// `THRESHOLD_NS`, and their causes are random. Every sync exceeds this threshold.
 const SYNC_THRESHOLD_NS: u64 = 100_000;
 const TIME: Duration = Duration::from_secs(4);
 
-/// A tracer of our own threads, or the reason why there is none here.
+/// A tracer of our own threads, or why there is none.
 fn tracer() -> Result<Tracer, String> {
     tracer_over(THRESHOLD_NS)
 }
@@ -31,13 +31,13 @@ fn tracer_over(threshold_ns: u64) -> Result<Tracer, String> {
     if tracer.sees() { Ok(tracer) } else { Err(tracer.gaps().first().map_or(String::new(), |gap| gap.why.clone())) }
 }
 
-/// What holds for every stall, whatever its cause. Other programs may keep the CPUs busy while tests run, so
-/// waiting for one is no verdict unless that is what the stall is about.
+/// The checks of every stall. Other programs may keep the CPUs busy, so run-queue time counts only if the stall is
+/// about it.
 fn check(tracer: Tracer, blame: &mut Blame, title: &str, cause: Cause) {
     blame.print(title);
     let (_, stacks, losses) = tracer.finish();
     eprintln!("  {} stacks, {losses:?}", stacks.len());
-    assert!(blame.calls > 0, "the stall did not come about");
+    assert!(blame.calls > 0, "the stall did not happen");
     assert_eq!(blame.not_tiling, 0, "parts must tile their call");
     assert!(blame.named_share() >= 0.95, "named: {:.3}", blame.named_share());
     if cause != Cause::RunQueue {
@@ -59,7 +59,7 @@ fn a_full_memory_group_is_memcg_reclaim() {
         (Err(why), _) => return skip(Need::Bpf, "own memcg", why),
         (_, Err(why)) => return skip(Need::Memcg, "own memcg", why),
     };
-    // Charges go by the process: the whole of us joins, and leaves again.
+    // Memory is charged by process, so the whole test process joins the group and leaves it again.
     let me = std::process::id();
     group.add(me).expect("joins its own group");
     let mut stream = Neighbour::start(&Task::Stream(scratch.path().join("stream")), TIME);
@@ -90,7 +90,7 @@ fn a_slow_disk_with_few_dirty_pages_is_dirty_throttle() {
         drop(stream);
         blame
     };
-    // Who of the two is made to pause is the kernel's choice: now and then it is the neighbour alone.
+    // The kernel chooses which writer to pause; sometimes it is only the neighbour.
     let mut blame = stalls();
     for _ in 0..2 {
         if blame.calls == 0 {
@@ -103,7 +103,7 @@ fn a_slow_disk_with_few_dirty_pages_is_dirty_throttle() {
 #[test]
 fn neighbours_that_sync_make_journal_commits() {
     let _alone = alone();
-    // A disk of our own: the machine's may have a file system without a journal.
+    // A separate disk, because the machine's file system may have no journal.
     let (tracer, disk) = match (tracer_over(SYNC_THRESHOLD_NS), LoopDisk::ext4("own-sync", 1024)) {
         (Ok(tracer), Ok(disk)) => (tracer, disk),
         (Err(why), _) => return skip(Need::Bpf, "own fsync", why),
@@ -114,7 +114,7 @@ fn neighbours_that_sync_make_journal_commits() {
     let file = disk.path().join("journal");
     let mut blame = victim::run(&tracer, &file, Turn::Sync, Duration::from_millis(5), TIME, SYNC_THRESHOLD_NS);
     drop(neighbours);
-    assert!(blame.calls > 100, "{} of some 800 syncs were slow: too few to tell by", blame.calls);
+    assert!(blame.calls > 100, "{} of some 800 syncs were slow: too few to judge", blame.calls);
     check(tracer, &mut blame, "own, neighbours sync", Cause::JournalCommit);
 }
 
@@ -128,14 +128,14 @@ fn busy_neighbours_are_the_run_queue() {
     };
     let neighbours: Vec<Neighbour> = (0..8).map(|_| Neighbour::started(&Task::Spin, TIME)).collect();
     let file = scratch.path().join("journal");
-    // No pause between the writes: a thread that sleeps much is let run at once.
+    // No pause between the writes, because the scheduler favours a thread that sleeps.
     let mut blame = victim::run(&tracer, &file, Turn::AppendMuch, Duration::ZERO, TIME / 2, THRESHOLD_NS);
     drop(neighbours);
     check(tracer, &mut blame, "own, CPUs busy", Cause::RunQueue);
 }
 
 #[test]
-fn a_quota_is_the_quota() {
+fn a_cpu_quota_is_named() {
     let _alone = alone();
     let scratch = Scratch::new("own-quota");
     let (tracer, group) = match (tracer(), CpuGroup::new(5)) {
@@ -149,11 +149,7 @@ fn a_quota_is_the_quota() {
     let mut blame = victim::run(&tracer, &file, Turn::AppendMuch, Duration::ZERO, TIME / 2, THRESHOLD_NS);
     group.remove(me);
     if group.throttled_ns() < 200_000_000 {
-        return skip(
-            Need::Idle,
-            "own CPU quota",
-            "the machine is so busy that the group never got to use its quota up",
-        );
+        return skip(Need::Idle, "own CPU quota", "the machine is so busy that the group did not use up its quota");
     }
     check(tracer, &mut blame, "own, CPU quota", Cause::CpuQuota);
 }

@@ -1,4 +1,4 @@
-//! A real guest of two nodes, and the ways in which booting one can fail. What cannot run here says so: `skipped:`.
+//! A real guest with two nodes, and the errors of booting one. Without QEMU or a kernel the tests are skipped.
 
 use needs::{Need, skip};
 use std::fs;
@@ -15,7 +15,7 @@ fn has_qemu() -> bool {
     asked.is_ok_and(|status| status.success())
 }
 
-/// There is QEMU and a kernel, the latter fetched through apt where need be.
+/// Whether there are QEMU and a kernel, which is fetched through apt if needed.
 fn can_boot() -> bool {
     if !has_qemu() {
         skip(Need::Qemu, "guest", "no qemu-system-x86_64 on the PATH");
@@ -24,7 +24,7 @@ fn can_boot() -> bool {
     let ok = |arguments: &[&str]| flatwater().args(arguments).output().is_ok_and(|output| output.status.success());
     let kernel = ok(&["vm", "kernel"]) || ok(&["vm", "fetch-kernel"]);
     if !kernel {
-        skip(Need::Qemu, "guest", "no kernel to boot, and apt fetches none");
+        skip(Need::Qemu, "guest", "no kernel to boot, and apt cannot fetch one");
     }
     kernel
 }
@@ -33,8 +33,8 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Of the stream. With 10 ms, as the scenario has it, kswapd keeps pace with a slow guest's stream in one boot of ten, and next to
-/// nothing spills.
+/// The stream's pause. With the scenario's 10 ms kswapd keeps up with a slow guest's stream in one boot of ten, so that
+/// almost nothing spills.
 const PAUSE: &str = "stream.pause=1ms";
 
 fn run_arguments(out: &Path) -> Vec<String> {
@@ -43,7 +43,7 @@ fn run_arguments(out: &Path) -> Vec<String> {
     arguments
 }
 
-/// What the paths of a run's directories begin with; a number of its own follows.
+/// The common prefix of a run's directories; a number follows.
 fn directory_of(pid: u32) -> PathBuf {
     PathBuf::from(format!("/var/tmp/flatwater-vm-{pid}-"))
 }
@@ -54,7 +54,7 @@ fn is_there(begins: &Path) -> bool {
     entries.map(|entry| entry.file_name()).any(|entry| entry.to_string_lossy().starts_with(&name))
 }
 
-/// QEMUs whose command line names this directory.
+/// The number of QEMU processes whose command line names this directory.
 fn guests_in(directory: &Path) -> usize {
     let name = directory.display().to_string();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -82,13 +82,13 @@ fn two_nodes_boot_and_the_spill_is_explained() {
     let out = scratch.path().join("rec");
     let output = flatwater().args(run_arguments(&out)).args(["--set", PAUSE]).output().expect("runs");
     assert!(output.status.success(), "{}", said(&output));
-    let recording = flatwater_recording::read(&out).expect("a recording was handed back");
+    let recording = flatwater_recording::read(&out).expect("a recording");
     assert!(recording.header.time_distorted || said(&output).contains("under kvm"));
     let nodes = recording.table(flatwater_recording::Table::Nodes).expect("nodes were sampled");
     assert_eq!(nodes.entities().len(), 2);
     let misses: i64 = nodes.by_entity().filter_map(|(_, rows)| rows.rise("numa_miss")).sum();
     assert!(misses > 0, "no page came from the other node");
-    // No hook makes a thread's storage where the kernel would ask for memory under the hook's locks (docs/tracing.md).
+    // A hook must not create task storage if the kernel would allocate it under the hook's locks (docs/tracing.md).
     let kernel = recording.header.machine.kernel.as_deref().unwrap_or_default();
     let allocates = ["5.", "6.0.", "6.1.", "6.2.", "6.3."].iter().any(|old| kernel.starts_with(old));
     let variant = |name: &str| recording.header.hooks.iter().any(|status| status.hook == name);
@@ -98,7 +98,7 @@ fn two_nodes_boot_and_the_spill_is_explained() {
     assert!(explained.findings.iter().any(|finding| finding.cause == "remote-spill"), "{:?}", explained.findings);
 }
 
-/// Of a run that must fail: its words. Nothing of it may be left.
+/// Runs a scenario that must fail, and returns its standard error. Checks that nothing is left.
 fn failed(scratch: &Path, more: &[&str]) -> String {
     failed_run("numa-spill", scratch, more)
 }
@@ -116,14 +116,14 @@ fn failed_run(scenario: &str, scratch: &Path, more: &[&str]) -> String {
 }
 
 #[test]
-fn a_kernel_of_garbage_is_refused_with_qemus_words() {
+fn a_garbage_kernel_is_refused_with_qemus_message() {
     if !has_qemu() {
         skip(Need::Qemu, "guest", "no qemu-system-x86_64 on the PATH");
         return;
     }
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let kernel = scratch.path().join("vmlinuz-garbage");
-    fs::write(&kernel, [0xa5; 1 << 16]).expect("written");
+    fs::write(&kernel, [0xa5; 1 << 16]).expect("write");
     let words = failed(scratch.path(), &["--kernel", &kernel.display().to_string()]);
     assert!(words.contains("ended before it was done (qemu"), "{words}");
     assert!(words.contains("garbage did not boot"), "{words}");
@@ -131,11 +131,11 @@ fn a_kernel_of_garbage_is_refused_with_qemus_words() {
 }
 
 const LOADED_AT: u32 = 0x0010_0000;
-/// Where in a made image its text lies, and bytes that stay 0.
+/// Offsets of the text and of bytes that stay 0 in the image.
 const TEXT_AT: u32 = 1024;
 const ZEROS_AT: u32 = 4096;
 
-/// A multiboot image (the a.out kludge of its header names the addresses) of this code and text.
+/// A multiboot image with this code and text. Its header uses the a.out kludge to give the addresses.
 fn kernel_of(code: &[u8], text: &str) -> Vec<u8> {
     let (magic, flags) = (0x1bad_b002_u32, 0x0001_0000_u32);
     let entry = LOADED_AT + 32;
@@ -153,7 +153,7 @@ fn kernel_that_hangs() -> Vec<u8> {
     kernel_of(&[0xfa, 0xf4, 0xeb, 0xfc], "") // cli; hlt; jmp to itself
 }
 
-/// Writes the text to the first serial port, then takes a trap without a table of handlers: the machine resets.
+/// Writes the text to the first serial port, then triple-faults: an exception without an IDT resets the machine.
 fn kernel_that_says(text: &str) -> Vec<u8> {
     let mut code = vec![0xfa, 0xbe]; // cli; mov esi, text
     code.extend((LOADED_AT + TEXT_AT).to_le_bytes());
@@ -174,26 +174,26 @@ fn a_panic_is_named_and_the_last_lines_of_the_console_are_shown() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let kernel = scratch.path().join("vmlinuz-panics");
     let text = "[1.0] about to fail\n[1.1] Kernel panic - not syncing: nothing works\n";
-    fs::write(&kernel, kernel_that_says(text)).expect("written");
+    fs::write(&kernel, kernel_that_says(text)).expect("write");
     let words = failed(scratch.path(), &["--kernel", &kernel.display().to_string()]);
     assert!(words.contains("ended before it was done (its kernel panicked"), "{words}");
     assert!(words.contains("about to fail") && words.contains("nothing works"), "{words}");
 }
 
 #[test]
-fn a_guest_that_runs_out_of_memory_says_so() {
+fn a_guest_that_runs_out_of_memory_is_reported() {
     if !can_boot() {
         return;
     }
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    // A reserve as large as the machine: the next allocation finds nothing, and there is nobody but init to kill.
+    // The reserve is as large as the machine, so the next allocation fails and init is the only process to kill.
     let words = failed(scratch.path(), &["--set", "vm.min_free_kbytes=230000"]);
     assert!(words.contains("ran out of memory"), "{words}");
     assert!(words.contains("the last lines of its console") && words.contains("Kernel panic"), "{words}");
 }
 
 #[test]
-fn a_module_that_is_nowhere_is_named() {
+fn a_missing_module_is_named() {
     if !can_boot() {
         return;
     }
@@ -203,32 +203,32 @@ fn a_module_that_is_nowhere_is_named() {
         let path = line.strip_prefix("image")?.trim();
         Some(path.to_owned())
     });
-    // Away from its modules, of which xfs is one.
+    // A copy of the kernel elsewhere has no modules, and the scenario needs xfs.
     let kernel = scratch.path().join("vmlinuz-0.0.0-alone");
-    fs::copy(image.expect("an image is named"), &kernel).expect("copied");
+    fs::copy(image.expect("an image is named"), &kernel).expect("copy");
     let scenario = scratch.path().join("xfs.toml");
     let text = include_str!("../scenarios/numa-spill.toml").replace("\"ext4\"", "\"xfs\"");
-    fs::write(&scenario, text).expect("written");
+    fs::write(&scenario, text).expect("write");
     let kernel = kernel.display().to_string();
     let words = failed_run(&scenario.display().to_string(), scratch.path(), &["--kernel", &kernel]);
     assert!(words.contains("module xfs is not under lib/modules/0.0.0-alone"), "{words}");
 }
 
 #[test]
-fn a_guest_that_says_nothing_is_ended() {
+fn a_silent_guest_is_ended() {
     if !has_qemu() {
         skip(Need::Qemu, "guest", "no qemu-system-x86_64 on the PATH");
         return;
     }
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let kernel = scratch.path().join("vmlinuz-hangs");
-    fs::write(&kernel, kernel_that_hangs()).expect("written");
+    fs::write(&kernel, kernel_that_hangs()).expect("write");
     let words = failed(scratch.path(), &["--kernel", &kernel.display().to_string(), "--patience", "6s"]);
-    assert!(words.contains("was silent for 3 s and was ended"), "half of its patience is for the boot: {words}");
+    assert!(words.contains("was silent for 3 s and was ended"), "half of the patience is for the boot: {words}");
     assert!(words.contains("hangs did not boot") && words.contains("vm fetch-kernel"), "what to do next: {words}");
 }
 
-/// Before anything boots: an image of arm64 (arch/arm64/kernel/head.S: the magic at 0x38) without a build for it.
+/// Refuses an arm64 image (arch/arm64/kernel/head.S: magic at 0x38) without a flatwater for arm64, before booting.
 #[test]
 fn a_kernel_of_another_architecture_is_named_with_what_it_needs() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -239,17 +239,17 @@ fn a_kernel_of_another_architecture_is_named_with_what_it_needs() {
         false => ("x86_64", "aarch64", (0x38, b"ARM\x64")),
     };
     image[mark.0..mark.0 + mark.1.len()].copy_from_slice(mark.1);
-    fs::write(&kernel, image).expect("written");
+    fs::write(&kernel, image).expect("write");
     let words = failed(scratch.path(), &["--kernel", &kernel.display().to_string()]);
     assert!(words.contains(&format!("is a kernel for {other}, and this flatwater is for {own}")), "{words}");
     assert!(words.contains("--init") && words.contains("cargo build"), "what to do next: {words}");
 }
 
 #[test]
-fn no_qemu_and_no_kernel_are_said() {
+fn missing_qemu_and_missing_kernel_are_reported() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let kernel = scratch.path().join("kernel");
-    fs::write(&kernel, b"any").expect("written");
+    fs::write(&kernel, b"any").expect("write");
     let without = flatwater()
         .args(run_arguments(&scratch.path().join("a")))
         .arg("--kernel")
@@ -269,7 +269,7 @@ fn no_qemu_and_no_kernel_are_said() {
 }
 
 #[test]
-fn a_killed_run_leaves_no_guest_and_the_next_start_clears_up() {
+fn a_killed_run_leaves_no_guest_and_the_next_run_cleans_up() {
     if !can_boot() {
         return;
     }
@@ -282,8 +282,8 @@ fn a_killed_run_leaves_no_guest_and_the_next_start_clears_up() {
     run.wait().expect("ends");
     assert!(booted, "no guest was started");
     assert!(wait_until(|| guests_in(&left) == 0), "the guest outlived its run");
-    assert!(is_there(&left), "a killed run cannot clear up itself");
-    // Clearing up comes first, so that a run that then fails does it too.
+    assert!(is_there(&left), "a killed run cannot clean up after itself");
+    // Cleaning up comes first, even in a run that then fails.
     let next = flatwater()
         .args(run_arguments(&scratch.path().join("next")))
         .args(["--kernel", "/nonexistent/vmlinuz"])

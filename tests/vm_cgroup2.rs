@@ -1,4 +1,5 @@
-//! cgroup v2 for real: the guest of `--on vm` has nothing else. A minute under emulation: `make test-long`.
+//! cgroup v2 on a real kernel: guests of `--on vm` have no v1. Takes a minute under emulation; part of `make
+//! test-long`.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,7 +17,7 @@ fn can_boot() -> bool {
     qemu.is_ok_and(|status| status.success()) && kernel.is_ok_and(|output| output.status.success())
 }
 
-/// Boots full-cgroup in a guest whose group may hold so much before its writers are made to pay for it.
+/// Boots full-cgroup in a guest with this memory.high.
 fn run_in_guest(place: &Path, high: &str) -> Recording {
     let out = place.join("out");
     let output = Command::new(env!("CARGO_BIN_EXE_flatwater"))
@@ -47,15 +48,16 @@ fn a_group_over_memory_high_is_sampled_and_its_reclaim_named() {
         assert!(rows.rise(counter).is_some_and(|rise| rise > 0), "{counter}: {:?}", rows.rise(counter));
     }
     assert_eq!(rows.rise("events_oom"), Some(0));
-    // What is over memory.high is reclaimed by the writers themselves on their way out of the kernel.
+    // The writers themselves reclaim the memory over memory.high on return to user space.
     let reclaims = recording.calls.iter().filter(|call| {
         call.segments.iter().any(|segment| matches!(segment.cause, Cause::MemcgReclaim | Cause::MemcgOverHigh))
     });
-    assert!(reclaims.count() > 0, "{} slow calls, none held reclaim of the group", recording.calls.len());
+    assert!(reclaims.count() > 0, "{} slow calls, none with reclaim of the group", recording.calls.len());
 }
 
-/// What a process itself takes of the kernel cannot be reclaimed: with a limit below that each charge leaves the group over it,
-/// and whoever made it sleeps on its way to user space, up to 2 s (mm/memcontrol.c: mem_cgroup_handle_over_high, 6.1).
+/// Kernel memory of a process cannot be reclaimed. With a lower memory.high every charge leaves the group over the
+/// limit, and the task that charged sleeps up to 2 s on return to user space (mm/memcontrol.c:
+/// mem_cgroup_handle_over_high(), 6.1).
 #[test]
 #[ignore = "boots a guest"]
 fn the_sleep_over_memory_high_is_part_of_the_call_that_it_delays() {

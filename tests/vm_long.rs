@@ -1,5 +1,5 @@
-//! The five things that must be seen on a real kernel, each in a guest of its own, and the agreement table. Minutes under
-//! emulation: `make test-long`. Counters are judged, not milliseconds: emulated time is uneven.
+//! Five effects on a real kernel, each in a separate guest, and the table of agreement with the model. Minutes under
+//! emulation: `make test-long`. Tests judge counters, not milliseconds, because emulated time is uneven.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ fn names(explanation: &Explanation) -> Vec<&'static str> {
     explanation.findings.iter().map(|finding| finding.cause).collect()
 }
 
-/// Rise of a counter of /proc/vmstat within the measured part.
+/// The rise of a counter of /proc/vmstat during the measurement.
 fn rise(recording: &Recording, column: &str) -> i64 {
     let rows = recording.table(Table::Vmstat).expect("sampled");
     rows.by_entity().filter_map(|(_, rows)| rows.rise(column)).sum()
@@ -65,7 +65,7 @@ fn scratch() -> (tempfile::TempDir, PathBuf) {
 
 #[test]
 #[ignore = "boots two guests"]
-fn zone_reclaim_keeps_at_home_what_spills_without_it() {
+fn zone_reclaim_keeps_pages_on_their_node() {
     if !can_boot() {
         return;
     }
@@ -76,7 +76,7 @@ fn zone_reclaim_keeps_at_home_what_spills_without_it() {
     assert!(misses(&kept) * 20 < misses(&spilt), "{} against {}", misses(&kept), misses(&spilt));
     let (scanned, stolen) = (rise(&kept, "pgscan_direct"), rise(&kept, "pgsteal_direct"));
     assert!(scanned > 5_000 && stolen * 2 > scanned, "{scanned} scanned, {stolen} stolen");
-    assert_eq!(allocstalls(&kept), 0, "node_reclaim is no stall of the allocator");
+    assert_eq!(allocstalls(&kept), 0, "node_reclaim() is not counted as allocstall");
     assert!(names(&explained(&spilt)).contains(&"remote-spill"), "{:?}", names(&explained(&spilt)));
     assert!(names(&explained(&kept)).contains(&"node-reclaim"), "{:?}", names(&explained(&kept)));
 }
@@ -91,8 +91,8 @@ fn mapped_files_under_zone_reclaim_make_a_scan_storm() {
     let storm = run("vm", "numa-graphdb", &[], &at.join("on"));
     let calm = run("vm", "numa-graphdb", &["vm.zone_reclaim_mode=0"], &at.join("off"));
     let (scanned, stolen) = (rise(&storm, "pgscan_direct"), rise(&storm, "pgsteal_direct"));
-    // How long the storm lasts before node 0 is full as well is chance: on an idle host 12 to 72 million pages in six boots, 0.6
-    // to 5.1 % of them stolen; a guest that other work starved had 1.4 million and 14.9 %.
+    // The duration of the storm until node 0 is full as well is random: on an idle host 12 to 72 million pages in six
+    // boots, 0.6 to 5.1 % of them stolen; in a starved guest 1.4 million and 14.9 %.
     assert!(scanned > 1_000_000 && stolen * 5 < scanned, "{scanned} scanned, {stolen} stolen");
     assert!(rise(&calm, "pgscan_direct") * 20 < scanned, "{}", rise(&calm, "pgscan_direct"));
     assert!(names(&explained(&storm)).contains(&"zone-reclaim-thrash"), "{:?}", names(&explained(&storm)));
@@ -119,7 +119,7 @@ fn ten_writers_share_fairly_and_a_small_limit_cuts_their_worst_call() {
     assert_eq!(small.header.setup.number("vm.dirty_bytes"), Some(4 << 20));
     let (fair_small, worst_small_ns) = fairness_and_worst_ns(&small);
     assert!(fair > 0.9 && fair_small > 0.9, "{fair} and {fair_small}");
-    // 3.6 times on an idle host; a busy one stretches the short waits most.
+    // 3.6 times on an idle host. A busy host stretches short waits most.
     assert!(worst_small_ns * 2 < worst_ns, "{worst_small_ns} against {worst_ns} ns");
 }
 
@@ -140,7 +140,7 @@ fn cache_pressure_decides_how_many_inodes_stay() {
     assert!(kept[0] > kept[1] && kept[1] > kept[2], "{kept:?}");
 }
 
-/// As a user asks for it: the guest measures its machine, and the model is given that.
+/// Runs `agree` as a user would: the guest measures its machine, and the model uses the result.
 fn agreement(scenario: &str, out: &Path) -> serde_json::Value {
     let mut command = flatwater();
     command.args(["agree", scenario, "--on", "vm,sim", "-O", "json", "-o"]).arg(out);
@@ -170,7 +170,8 @@ fn the_simulator_agrees_on_signs_and_orderings() {
             let metric = judged["metrics"].as_array()?.iter().find(|metric| metric["name"] == name)?;
             metric["other"].as_array()?.last()?.as_f64()
         };
-        // A starved guest may do so little that the model, held to its work, has not come to reclaim yet: no order to judge.
+        // A starved guest may do so little work that the model, limited to the same work, does not reclaim: skip the
+        // order.
         let reached = |order: &&serde_json::Value| {
             let of = |end: &str| order[end].as_str().and_then(last_of).unwrap_or(0.0);
             of("larger_in_reference") > 0.0 || of("smaller_in_reference") > 0.0
@@ -178,7 +179,7 @@ fn the_simulator_agrees_on_signs_and_orderings() {
         let orders: Vec<_> = judged["orderings"].as_array().expect("a list").iter().filter(reached).collect();
         assert!(orders.iter().all(|order| order["same"] == true), "{scenario}: {orders:?}");
     }
-    let left = fs::read_dir("/var/tmp").expect("there").flatten();
+    let left = fs::read_dir("/var/tmp").expect("readable").flatten();
     let own = format!("flatwater-vm-{}", std::process::id());
     assert!(left.into_iter().all(|entry| entry.file_name().to_string_lossy() != own));
 }

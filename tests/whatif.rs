@@ -1,18 +1,18 @@
-//! What-if as a user meets it: a grid on a model, refusals, and a machine taken from a real recording.
+//! `flatwater whatif` for users: a grid on a model, refusals, and a machine from a real recording.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 fn flatwater(arguments: &[&str], directory: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
-    command.args(arguments).current_dir(directory).stdin(Stdio::null()).output().expect("the command starts")
+    command.args(arguments).current_dir(directory).stdin(Stdio::null()).output().expect("the command runs")
 }
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A writer of 40 MB/s for seconds on a disk of 15 MB/s: it stalls as soon as its dirty limit is reached.
+/// A writer of 40 MB/s for 4 s on a disk of 15 MB/s. It stalls when it reaches the dirty limit.
 const SCENARIO: &str = "name = 'burst'\nsentence = 'A burst.'\nduration = '4s'\nthreshold = '5ms'\nkernel = 'linux-6.18'\n\
     [machine]\ncpus = 2\nnodes = ['1GiB']\ndisk = { write_bps = '15MB', iops = 5000 }\n\
     [[workload]]\nuse = 'journal'\nbytes = '8KiB'\ninterval = '200us'\n";
@@ -20,7 +20,7 @@ const SCENARIO: &str = "name = 'burst'\nsentence = 'A burst.'\nduration = '4s'\n
 #[test]
 fn a_grid_names_the_choice_and_draws_it() {
     let directory = tempfile::tempdir().expect("a directory");
-    std::fs::write(directory.path().join("burst.toml"), SCENARIO).expect("written");
+    std::fs::write(directory.path().join("burst.toml"), SCENARIO).expect("write");
     let sweeps = ["--sweep", "vm.dirty_bytes=16MiB,512MiB", "--sweep", "vm.dirty_background_bytes=8MiB,256MiB"];
     let arguments: Vec<&str> =
         ["whatif", "burst.toml", "--goal", "write.p999", "-o", "map.html"].into_iter().chain(sweeps).collect();
@@ -29,20 +29,20 @@ fn a_grid_names_the_choice_and_draws_it() {
     assert!(ran.status.success(), "{progress}");
     assert!(progress.contains("5 of 5 runs"), "{progress}");
     assert!(said.contains("vm.dirty_bytes (down) and vm.dirty_background_bytes (across)"), "{said}");
-    // 160 MB of writes fit under a limit of 512 MiB, and cannot under one of 16 MiB.
+    // The 160 MB of writes fit under a limit of 512 MiB, but not under one of 16 MiB.
     let verdict = said.lines().find(|line| line.starts_with("choose") || line.starts_with("leave")).expect("a choice");
     assert!(!verdict.contains("vm.dirty_bytes=16MiB"), "{said}");
     for value in ["vm.dirty_bytes=16MiB", "vm.dirty_bytes=512MiB"] {
         assert!(said.contains(value), "{said}");
     }
     let page = std::fs::read_to_string(directory.path().join("map.html")).expect("a page");
-    assert_eq!(page.matches("<rect").count(), 4, "a cell a combination");
+    assert_eq!(page.matches("<rect").count(), 4, "one cell per combination");
     assert!(page.contains("What to choose") && page.contains("All runs"));
 }
 
-/// The writer's last call has not returned when the run ends, and no other took longer.
+/// The writer's last call has not returned when the run ends, and it is the longest.
 #[test]
-fn a_call_that_has_not_returned_counts_as_long_as_it_has_lasted() {
+fn a_call_under_way_at_the_end_counts() {
     let directory = tempfile::tempdir().expect("a directory");
     let held = "name = 'held'\nsentence = 'A stick fills the dirty limit.'\nduration = '30s'\nkernel = 'linux-2.6.23'\n\
         [machine]\ncpus = 2\nnodes = ['1GiB']\ndisk = { write_bps = '60MB', seek = '8ms', file_system = 'ext2' }\n\
@@ -50,7 +50,7 @@ fn a_call_that_has_not_returned_counts_as_long_as_it_has_lasted() {
         [[workload]]\nuse = 'stream'\nlabel = 'copy'\nrole = 'neighbour'\ndevice = 'usb'\nthreads = 8\ndirection = 'write'\n\
         [[workload]]\nuse = 'stream'\nlabel = 'work'\nrole = 'foreground'\nstart = '10s'\nbytes = '64KiB'\npause = '20ms'\n\
         direction = 'write'\n";
-    std::fs::write(directory.path().join("held.toml"), held).expect("written");
+    std::fs::write(directory.path().join("held.toml"), held).expect("write");
     let ask = ["whatif", "held.toml", "--sweep", "vm.dirty_ratio=40,80", "--goal", "write.max", "-o", "map.html"];
     let ran = flatwater(&ask, directory.path());
     let said = text(&ran.stdout);
@@ -60,7 +60,7 @@ fn a_call_that_has_not_returned_counts_as_long_as_it_has_lasted() {
 }
 
 #[test]
-fn what_the_model_would_not_notice_is_refused() {
+fn settings_that_the_model_ignores_are_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     for (arguments, wanted) in [
         (["whatif", "journal-2.6.32", "--sweep", "kernel.numa_balancing=0..1"], "does not know kernel.numa_balancing"),
@@ -89,13 +89,12 @@ fn a_recording_gives_machine_settings_and_operations() {
     }
 }
 
-/// What a copy of the warm machine continues with is what the machine itself would have done: the same settings give
-/// the same figures whether they stand alone or beside others, and the settings that change nothing give the warm
-/// machine's own.
+/// A copy of the warm machine continues as the machine itself would. The same setting gives the same figures alone and
+/// beside other settings.
 #[test]
-fn each_setting_goes_on_from_the_same_warm_machine() {
+fn each_setting_starts_from_the_same_warm_machine() {
     let directory = tempfile::tempdir().expect("a directory");
-    std::fs::write(directory.path().join("burst.toml"), SCENARIO).expect("written");
+    std::fs::write(directory.path().join("burst.toml"), SCENARIO).expect("write");
     let whatif = |warm: &str, goal: &str, values: &str| {
         let sweep = format!("vm.dirty_bytes={values}");
         let arguments =
@@ -107,7 +106,7 @@ fn each_setting_goes_on_from_the_same_warm_machine() {
         assert!(ran.status.success(), "{}", text(&ran.stderr));
         text(&ran.stdout)
     };
-    // Figures of the row that ends with this setting, without the mark of the choice.
+    // The row's figures, without its setting and without the mark of the choice.
     let row = |said: &str, value: &str| {
         let line =
             said.lines().find(|line| line.ends_with(value)).unwrap_or_else(|| panic!("no row of {value} in {said}"));
@@ -121,18 +120,18 @@ fn each_setting_goes_on_from_the_same_warm_machine() {
     assert!(text(&failed.stderr).contains("no read was measured"), "{}", text(&failed.stderr));
 }
 
-/// A guest's own kernel is what the model is of, not the one that the scenario was written for; unless the caller says so.
+/// `agree` models the kernel that the guest booted, not the scenario's, unless the caller chooses one.
 #[test]
 fn agree_takes_the_model_of_the_kernel_that_the_guest_booted() {
     let directory = tempfile::tempdir().expect("a directory");
-    std::fs::write(directory.path().join("burst.toml"), SCENARIO.replace("4s", "1s")).expect("written");
+    std::fs::write(directory.path().join("burst.toml"), SCENARIO.replace("4s", "1s")).expect("write");
     let ran = flatwater(&["run", "burst.toml", "--on", "sim", "-o", "guest"], directory.path());
     assert!(ran.status.success(), "{}", text(&ran.stderr));
     let path = directory.path().join("guest/header.json");
     let mut header: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).expect("a header")).expect("JSON");
     header["source"] = "vm".into();
     header["machine"]["kernel"] = "6.1.0-56-cloud-amd64".into();
-    std::fs::write(&path, header.to_string()).expect("written");
+    std::fs::write(&path, header.to_string()).expect("write");
     let compared = flatwater(&["agree", "guest", "--on", "sim"], directory.path());
     assert!(text(&compared.stdout).contains("B: sim (linux-6.1)\n"), "{}", text(&compared.stdout));
     assert!(text(&compared.stderr).contains("compared with the model of linux-6.1 "), "{}", text(&compared.stderr));

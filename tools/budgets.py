@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Prints the project's budgets beside today's figures. Counts are made now; times are those that the last `make test`, and
-the last timed `make demo`, left in target/. A figure over its budget is marked, and the exit status is then 1."""
+"""Prints the project's budgets and the present figures. Counts are taken now; times are from the last `make test` and the last
+timed `make demo`, stored in target/. Figures over budget are marked, and make the exit status 1."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def words(paths):
 
 
 def listed_words(paths):
-    """Words of shared/style.md's list in comments, strings and prose."""
+    """Number of words from the style guide's list in comments, strings and prose."""
     pattern = re.compile(r"\b(" + "|".join(WORDS) + r")\b", re.IGNORECASE)
     found = 0
     for path in paths:
@@ -45,7 +45,7 @@ def listed_words(paths):
 
 
 def minutes(name, kind):
-    """Of the last recorded times of `make NAME`: a list of stages, or one."""
+    """Minutes of the last recorded `make NAME`, whose file has a list of stages or a single entry."""
     try:
         stages = json.loads(text(f"target/{name}-times.json"))
     except (OSError, ValueError):
@@ -61,7 +61,7 @@ def main():
         ("`make test`, wall", minutes("test", "wall_s"), 15, "min"),
         ("Rust lines, tests included", lines(rust), 150_000, ""),
         ("crates/sim, lines", lines(tracked("crates/sim/*.rs")), 18_000, ""),
-        ("words in docs/ that a person wrote", words(path for path in docs if path not in GENERATED), 35_000, ""),
+        ("hand-written words in docs/", words(path for path in docs if path not in GENERATED), 35_000, ""),
         ("words in CHANGELOG.md", words(["CHANGELOG.md"]), 2_500, ""),
         ("words on the style list", listed_words(rust + docs + ["README.md", "ARCHITECTURE.md", "SECURITY.md"]), 0, ""),
         ("static binary", os.path.getsize(BINARY) / 1e6 if os.path.exists(BINARY) else None, 16, "MB"),

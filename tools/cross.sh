@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Whether flatwater compiles for the machines that this one is not: arm64 with its own kernel side, and a static binary.
-# `cargo check`: no linking, a few minutes the first time. Installs a cross compiler (for zstd's C) and Rust's targets.
+# Checks that flatwater compiles for other machines: arm64 with its BPF programs, and as a static binary. Uses `cargo check`, so
+# nothing is linked; takes a few minutes the first time. Installs a cross compiler (for zstd's C code) and Rust's targets.
 #   tools/cross.sh            check aarch64 and musl
-#   tools/cross.sh test       check aarch64, as a part of `make test`: where Rust's target cannot be had, that is said
-#   tools/cross.sh static     build the static binary for this machine: target/x86_64-unknown-linux-musl/release/flatwater
+#   tools/cross.sh test       check aarch64, for `make test`; skipped with a message if Rust's target cannot be installed
+#   tools/cross.sh static     build a static binary for this machine: target/x86_64-unknown-linux-musl/release/flatwater
 #   tools/cross.sh aarch64    build a static binary for arm64: target/aarch64-unknown-linux-gnu/release/flatwater
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# What `make test` cannot do here is left out, unless FLATWATER_REQUIRE names it, as with tests.
+# Skips the check if this machine cannot run it; fails if FLATWATER_REQUIRE names `cross`.
 leave_out() {
     case ,${FLATWATER_REQUIRE:-}, in
     *,cross,*) echo "cross: $1" >&2; exit 1 ;;
@@ -40,13 +40,13 @@ if command -v rustup >/dev/null; then
     rustup target add aarch64-unknown-linux-gnu x86_64-unknown-linux-musl 2>/dev/null ||
         [ "${1:-}" != test ] || leave_out "rustup cannot add the target aarch64-unknown-linux-gnu"
 elif [ "${1:-}" = test ] && [ ! -d "$(rustc --print sysroot)/lib/rustlib/aarch64-unknown-linux-gnu" ]; then
-    leave_out "this Rust has no target aarch64-unknown-linux-gnu, and there is no rustup to add it"
+    leave_out "this Rust lacks the target aarch64-unknown-linux-gnu, and rustup is not installed"
 fi
 
 export CC_x86_64_unknown_linux_musl=musl-gcc CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc
 case ${1:-check} in
 check | test)
-    # A warning of build.rs would mean that the kernel side was left out.
+    # build.rs warns if it omits the BPF programs.
     log=$(mktemp)
     trap 'rm -f "$log"' EXIT
     targets=(aarch64-unknown-linux-gnu)
@@ -59,14 +59,14 @@ check | test)
 static)
     CARGO_PROFILE_RELEASE_STRIP=symbols cargo build --release --target x86_64-unknown-linux-musl --bin flatwater
     file=target/x86_64-unknown-linux-musl/release/flatwater
-    # What the linker was asked to leave out is there all the same.
+    # CARGO_PROFILE_RELEASE_STRIP does not remove everything.
     strip "$file"
     bytes=$(stat -c %s "$file")
     echo "cross: $file: $((bytes / 1000000)) MB"
     [ "$bytes" -lt 20000000 ] || { echo "cross: larger than 20 MB" >&2; exit 1; }
     ;;
 aarch64)
-    # glibc, linked in whole: the musl of this target would need a C compiler of its own for zstd.
+    # glibc, statically linked: musl for this target would need a separate C compiler for zstd.
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-C target-feature=+crt-static"
     CARGO_PROFILE_RELEASE_STRIP=symbols cargo build --release --target aarch64-unknown-linux-gnu --bin flatwater

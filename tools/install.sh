@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# tools/install.sh INTO PREFIX: copies what `make install` has built. INTO is DESTDIR + PREFIX; PREFIX is what the
-# pkg-config file will say.
+# tools/install.sh INTO PREFIX: installs the files that `make install` has built. INTO is DESTDIR + PREFIX; PREFIX goes into
+# the pkg-config file.
 set -euo pipefail
 into=${1:?where to install} prefix=${2:?the prefix}
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 binary_bytes_max=20000000
 
-# Copies a binary without its debug information, which goes to lib/debug, where gdb and perf look for it by the link that
-# is left in the binary.
+# Installs a binary without debug information. That goes to lib/debug, where gdb and perf find it through the binary's
+# .gnu_debuglink.
 stripped() {
     local from=$1 mode=$2 to=$3
     local debug="$into/lib/debug/${to#"$into/"}.debug"
@@ -19,13 +19,13 @@ stripped() {
     objcopy --add-gnu-debuglink="$debug" "$to"
 }
 
-# Nothing that is shipped says who built it, and where.
+# Fails if a shipped file contains the builder's paths.
 anonymous() {
     local at
     for at in "$HOME/" "${CARGO_HOME:-$HOME/.cargo}" "$PWD/"; do
         [ "$at" != / ] || continue
         if grep -qaF -- "$at" "$1"; then
-            echo "install: $1 holds the builder's path $at: build it with make, which trims paths" >&2
+            echo "install: $1 contains the builder's path $at: build it with make, which trims paths" >&2
             exit 1
         fi
     done
@@ -40,7 +40,7 @@ strip --strip-debug "$into/lib/libprecursor.a"
 for shipped in "$into/bin/flatwater" "$into/lib/libprecursor.so.1" "$into/lib/libprecursor.a"; do anonymous "$shipped"; done
 bytes=$(stat -c %s "$into/bin/flatwater")
 if [ "$bytes" -ge $binary_bytes_max ]; then
-    echo "install: the command has $bytes bytes, more than the $binary_bytes_max that we want it to have at most" >&2
+    echo "install: the command has $bytes bytes, more than the limit of $binary_bytes_max" >&2
 fi
 install -D -m 644 precursor/include/precursor.h "$into/include/precursor.h"
 mkdir -p "$into/lib/pkgconfig" "$into/share/bash-completion/completions" "$into/share/zsh/site-functions" \

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The tests that `make test` leaves out, in parts.
+"""The tests that `make test` omits, in parts.
 
     tools/long.py all                 every part
     tools/long.py PART...             these parts (docs/development.md lists them with their times)
-    tools/long.py --changed MINUTES   the parts whose crates changed since yesterday's last commit, as far as they fit
+    tools/long.py --changed MINUTES   the parts whose crates changed today, as far as they fit into MINUTES
 """
 
 import os
@@ -36,7 +36,7 @@ PARTS = {
         [CARGO, "test", *FLEET],
         [CARGO, "test", *FLEET, "--", "--ignored", "--skip", "ballista::"],
     ]),
-    # The fleet without DataFusion: pushes, compaction, findings and rollouts, hostile hosts.
+    # The fleet without DataFusion: pushes, compaction, findings, rollouts and hostile hosts.
     "fleet-hosts": (4, ["crates/fleet", "crates/recording", "crates/explain", "crates/experiment"], [
         [CARGO, "nextest", "run", *FLEET, "--target-dir", "target", "--no-default-features"],
     ]),
@@ -62,13 +62,13 @@ PARTS = {
     "watch": (75, ["crates/watch", "crates/top"], [ignored("flatwater", "^watch")]),
     "packages": (15, ["packaging", "tools/package.sh", "tools/install.sh"], [RELEASE, ignored("flatwater", "^(packages|supply_chain)")]),
     "cross": (5, ["crates/host", "crates/vm"], [["tools/cross.sh"]]),
-    # 10,000 children, 5,000 threads, 200,000 calls a second: memory stays bounded, and lost events are counted.
+    # 10,000 children, 5,000 threads, 200,000 calls per second: memory stays bounded, and lost events are counted.
     "storms": (12, ["crates/host"], [RELEASE, ["python3", "tests/programs/storms.py", "--flatwater", FLATWATER]]),
 }
 
 
 def changed_paths():
-    """Paths that changed since the last commit that is 12 hours older than the newest one: what this day's work touched."""
+    """Paths that changed since the newest commit that is at least 12 hours older than HEAD: today's work."""
     def git(*arguments):
         return subprocess.run(["git", *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
@@ -90,7 +90,7 @@ def chosen_parts(words):
             minutes_left -= minutes
             chosen.append(name)
         else:
-            print(f"long: this change touches {', '.join(covers)}: run `make test-{name}` ({minutes} min), it does not fit here")
+            print(f"long: this change touches {', '.join(covers)}: run `make test-{name}` ({minutes} min), which does not fit here")
     return chosen
 
 
@@ -101,7 +101,7 @@ def main():
     names = chosen_parts(words)
     unknown = [name for name in names if name not in PARTS]
     if unknown:
-        print(f"long: there is no part {unknown[0]}; the parts are {', '.join(PARTS)}", file=sys.stderr)
+        print(f"long: unknown part {unknown[0]}; the parts are {', '.join(PARTS)}", file=sys.stderr)
         return 2
     os.environ["PATH"] = f"{os.getcwd()}/target/tools/bin:{os.environ['PATH']}"
     failed = []

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Makes an OCI image (image-spec 1.1: a tar of an image layout) from a tree, without a daemon and without a network.
+"""Builds an OCI image (image-spec 1.1: a tar of an image layout) from a tree, without a daemon and without a network.
 
-The one layer holds the command, its default configuration and licences and, where the command is linked dynamically, the
-libraries that the loader gives it here, with their copyright files. `podman load -i`, `skopeo copy oci-archive:` and
-`ctr image import` take it. The same input and SOURCE_DATE_EPOCH give the same bytes."""
+The single layer has the command, its default configuration and licences. If the command is linked dynamically, it also has the
+shared libraries that the loader finds here, with their copyright files. `podman load -i`, `skopeo copy oci-archive:` and
+`ctr image import` accept the image. The same input and SOURCE_DATE_EPOCH give the same bytes."""
 
 import argparse
 import gzip
@@ -17,12 +17,12 @@ import tarfile
 import time
 
 WHEN = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
-# What the image needs of the tree: neither man pages nor completions nor units.
+# The parts of the tree in the image: no man pages, completions or units.
 KEPT = ("usr/bin/flatwater", "etc/flatwater/", "usr/share/doc/flatwater/")
 
 
 def libraries(binary):
-    """Paths that the loader takes, each with where it is really; none for a static binary."""
+    """The paths that the loader uses, with their real paths; empty for a static binary."""
     run = subprocess.run(["ldd", binary], capture_output=True, text=True, check=False)
     found = {}
     for line in run.stdout.splitlines():
@@ -33,8 +33,8 @@ def libraries(binary):
 
 
 def copyright_of(library):
-    """Debian's copyright file of the package that a library is of."""
-    # The package may list it as of before /lib became a link to /usr/lib.
+    """Debian's copyright file of the package that contains the library."""
+    # The package may list the path from before /lib became a link to /usr/lib.
     for name in (library, library.removeprefix("/usr")):
         run = subprocess.run(["dpkg", "-S", name], capture_output=True, text=True, check=False)
         path = f"/usr/share/doc/{run.stdout.split(':')[0]}/copyright"
@@ -44,7 +44,7 @@ def copyright_of(library):
 
 
 def entries(tree):
-    """What is in the layer: name in it, file here, mode."""
+    """The files of the layer: name in the layer -> (path here, mode)."""
     wanted = {}
     for folder, _, files in os.walk(tree):
         for file in files:
@@ -67,7 +67,7 @@ def member(name, size, mode, kind=tarfile.REGTYPE):
 
 
 def layer(tree):
-    """The layer's tar, before compression."""
+    """The uncompressed tar of the layer."""
     wanted = entries(tree)
     folders = {"var/lib/flatwater": 0o700, "run/flatwater": 0o700, "tmp": 0o1777}
     for name in list(wanted) + list(folders):
@@ -112,7 +112,7 @@ def main():
         "org.opencontainers.image.title": "flatwater",
         "org.opencontainers.image.version": args.version,
         "org.opencontainers.image.licenses": "MIT OR Apache-2.0",
-        "org.opencontainers.image.description": "Finds stalled file writes, and who made them wait",
+        "org.opencontainers.image.description": "Finds stalled file writes and their causes",
     }
     config = blob(as_json({
         "created": created,

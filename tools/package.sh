@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# tools/package.sh BINARY OUT [VERSION]: a deb, an rpm and an OCI image of the command and its daemon, from a binary that is
-# built already. With Debian's own tools alone (dpkg-deb, rpmbuild, python3): no daemon, no network. The same binary and
-# SOURCE_DATE_EPOCH give the same bytes of the deb and the image.
-#   FLATWATER_PACKAGES="deb rpm oci"   which of them
+# tools/package.sh BINARY OUT [VERSION]: builds a deb, an rpm and an OCI image of the command and its daemon from an existing
+# binary. Uses only dpkg-deb, rpmbuild and python3: no daemon and no network. The deb and the image are reproducible from the
+# same binary and SOURCE_DATE_EPOCH.
+#   FLATWATER_PACKAGES="deb rpm oci"   the packages to build
 set -euo pipefail
 cd "$(dirname "$0")/.."
 binary=${1:?the built command} out=${2:?where the packages go}
@@ -22,17 +22,17 @@ have() {
     }
 }
 
-# ELF machine: deb and rpm have names of their own for it.
+# The ELF machine, by the names that deb and rpm use.
 case $(od -An -t u2 -j 18 -N 2 "$binary" | tr -d ' ') in
 62) deb_arch=amd64 rpm_arch=x86_64 oci_arch=amd64 ;;
 183) deb_arch=arm64 rpm_arch=aarch64 oci_arch=arm64 ;;
 *)
-    echo "package: $binary is for a machine that flatwater knows nothing of" >&2
+    echo "package: $binary is for an unsupported architecture" >&2
     exit 1
     ;;
 esac
 
-# The newest version of the C library whose symbols the binary asks for; empty where it is linked statically.
+# The newest version of glibc symbols in the binary; empty if it is linked statically.
 glibc=$(objdump -T "$binary" 2>/dev/null | sed -n 's/.*GLIBC_\([0-9.]*\).*/\1/p' | sort -Vu | tail -n 1 || true)
 
 stage() {
@@ -102,7 +102,7 @@ for which in $wanted; do
     rpm) rpm_package ;;
     oci) oci ;;
     *)
-        echo "package: FLATWATER_PACKAGES: $which is none of deb, rpm, oci" >&2
+        echo "package: FLATWATER_PACKAGES: $which is not one of deb, rpm, oci" >&2
         exit 2
         ;;
     esac

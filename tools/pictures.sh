@@ -1,6 +1,6 @@
 #!/bin/sh
-# Draws the pictures of docs/simulator.md: each case study performed by the model, its published figures as level lines.
-# tools/pictures.sh [DIRECTORY [NAME ...]]: names as below (journal, bulk, sdet, graphdb, maildir); all of them by default.
+# Draws the pictures of docs/simulator.md: each case study as run by the model, with lines at the published figures.
+# tools/pictures.sh [DIRECTORY [NAME ...]]: names as below (journal, bulk, sdet, graphdb, maildir); default: all.
 set -eu
 
 out=${1:-docs/pictures}
@@ -10,7 +10,7 @@ flatwater=${FLATWATER:-target/release/flatwater}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# performed SCENARIO [OPTION ...]: its recording
+# performed SCENARIO [OPTION ...]: runs the scenario, unless its recording exists
 performed() {
     scenario=$1
     shift

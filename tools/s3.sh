@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Puts an S3 server for tests (moto, from PyPI) below target/s3, with what it needs. It is started on loopback with
+# Installs an S3 server for tests (moto, from PyPI) with its dependencies into target/s3. Tests start it on loopback with
 #   PYTHONPATH=target/s3 python3 -m moto.server -H 127.0.0.1 -p PORT
-# Prints nothing when it is there. Without PyPI its tests are skipped, and say so.
+# Prints nothing if it is already installed. Without PyPI its tests are skipped with a message.
 set -euo pipefail
 place=target/s3
 [ -e "$place/moto/server.py" ] && exit 0

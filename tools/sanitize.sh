@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The precursor's tests under ThreadSanitizer and AddressSanitizer, and its unsafe code under valgrind: with real threads and
-# real memory, where miri (`make miri`) would interpret plain memory alone. A stable compiler does it with RUSTC_BOOTSTRAP.
+# Runs the precursor's tests under ThreadSanitizer and AddressSanitizer, and its unsafe code under valgrind: with real threads
+# and memory, while miri (`make miri`) interprets plain memory only. RUSTC_BOOTSTRAP allows this with a stable compiler.
 #   tools/sanitize.sh [thread|address|memcheck ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 host=$(rustc -vV | sed -n 's/^host: //p')
 supported=(unsafe_code:: modes:: closing:: forked::)
 
-# The unit tests, and those modules of tests/main.rs that a sanitizer supports.
+# The unit tests, and the modules of tests/main.rs that sanitizers support.
 sanitized() {
     cargo test --package precursor --target "$1" --lib -- --test-threads 1
     cargo test --package precursor --target "$1" --test precursor -- --test-threads 1 "${supported[@]}"
@@ -17,9 +17,9 @@ sanitized() {
 for what in "$@"; do
     case $what in
     thread | address)
-        # The standard library that rustup ships is not instrumented, hence the permission to mix, and the suppressions.
+        # rustup's standard library is not instrumented, hence the permission to mix ABIs, and the suppressions.
         flags="-Zsanitizer=$what -Cunsafe-allow-abi-mismatch=sanitizer -Copt-level=1"
-        # A leak of a test that kills or forgets its writer is no finding.
+        # Tests that kill or forget their writer leak; ignore leaks.
         ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS="suppressions=$PWD/precursor/tests/thread-sanitizer.txt" \
             RUSTC_BOOTSTRAP=1 RUSTFLAGS="$flags" CARGO_TARGET_DIR="target/sanitize-$what" \
             sanitized "$host"

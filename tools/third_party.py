@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What of other people is in our binaries: their licence texts, or a bill of materials (CycloneDX 1.5, JSON).
+"""Third-party code in our binaries: its licence texts, or a bill of materials (CycloneDX 1.5, JSON).
 
     tools/third_party.py licences > THIRD-PARTY-LICENCES.txt
     tools/third_party.py sbom > flatwater.cdx.json
 
-Read from Cargo.lock and the crates' own files, without a network. The same sources give the same bytes.
+Reads Cargo.lock and the crates' own files, without a network. The same sources give the same bytes.
 """
 
 import hashlib
@@ -16,11 +16,11 @@ import sys
 import uuid
 
 TARGET = "x86_64-unknown-linux-gnu"
-# What is shipped: the command, and the library for C.
+# The shipped packages: the command, and the library for C.
 ROOTS = ("flatwater", "precursor")
 TEXT_FILES = re.compile(r"^(licen[cs]e|copying|copyright|unlicense|notice)", re.IGNORECASE)
 TEXT_BYTES_MAX = 256 << 10
-# Bundled into report.html by crates/report/web; what only builds the bundle is not shipped.
+# Bundled into report.html by crates/report/web. Packages that only build the bundle are not shipped.
 SCRIPTS = ("uplot",)
 WEB = "crates/report/web"
 
@@ -35,7 +35,7 @@ def metadata():
 
 
 def linked():
-    """(name, version) of what is linked in. `cargo metadata` alone adds what only features of the tests ask for."""
+    """(name, version) of the linked crates. `cargo metadata` alone would add crates that only tests enable."""
     roots = [part for root in ROOTS for part in ("-p", root)]
     tree = cargo("tree", "--locked", "-e", "normal", "--prefix", "none", "--target", TARGET, *roots)
     words = [line.split(" ") for line in tree.splitlines() if line]
@@ -43,7 +43,7 @@ def linked():
 
 
 def shipped(meta):
-    """Packages that are linked into what we ship, with what each depends on; build scripts and tests are not."""
+    """The packages linked into shipped binaries with their dependencies, without build scripts and tests; and all packages."""
     nodes = {node["id"]: node for node in meta["resolve"]["nodes"]}
     packages = {package["id"]: package for package in meta["packages"]}
     waiting = [package["id"] for package in meta["packages"] if package["source"] is None and package["name"] in ROOTS]
@@ -86,7 +86,7 @@ def checksums():
 
 
 def scripts():
-    """What npm's lock file pins of the page's script."""
+    """The versions of SCRIPTS in npm's lock file."""
     with open(f"{WEB}/package-lock.json", encoding="utf-8") as lock:
         packages = json.load(lock)["packages"]
     return [(name, packages[f"node_modules/{name}"]) for name in SCRIPTS]
@@ -103,7 +103,7 @@ def texts_in(directory):
 
 
 def standard_text(package):
-    """For the few crates that name a licence and ship no text: ours is the same licence."""
+    """The text for the few crates that name a licence but ship no text: ours, because it is the same licence."""
     licence = package["license"] or ""
     if "Apache-2.0" in licence:
         with open("LICENSE-APACHE", encoding="utf-8") as file:
@@ -138,7 +138,7 @@ def licences():
 
 
 def script_text(name):
-    """From wherever npm put it: beside the sources, or where the build did."""
+    """The licence text of a script, from node_modules beside the sources or in the build's output."""
     places = [f"{WEB}/node_modules/{name}"]
     for base, directories, _ in os.walk("target"):
         depth = base.count(os.sep)
@@ -150,7 +150,7 @@ def script_text(name):
         texts = texts_in(place) if os.path.isdir(place) else []
         if texts:
             return texts[0]
-    sys.exit(f"third_party: the text of {name}'s licence is not there: run npm ci in {WEB}, or build first")
+    sys.exit(f"third_party: the text of {name}'s licence is missing: run npm ci in {WEB}, or build first")
 
 
 def component(package, checksum):
@@ -194,7 +194,7 @@ def sbom():
     document = {
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
-        # Of the locked dependencies, not of the moment: two builds of the same sources have the same bill.
+        # Derived from the locked dependencies, not from the time, so that the bill is reproducible.
         "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, content)}",
         "version": 1,
         "metadata": {

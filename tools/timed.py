@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs a build and keeps its wall and CPU time for `make budgets`, if it was a build from nothing.
+"""Runs a build. Stores its wall and CPU time for `make budgets` if it built from scratch.
 
     tools/timed.py NAME TARGET_FOLDER COMMAND...
 """

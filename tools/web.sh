@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The report's page: installs what its tests need and checks its types. The bundle itself is made by cargo
-# (crates/report/build.rs), so that `cargo build` alone is enough.
+# Installs what the tests of the report's page need and checks the page's types. cargo itself makes the bundle
+# (crates/report/build.rs), so `cargo build` alone is enough.
 set -euo pipefail
 cd "$(dirname "$0")/../crates/report/web"
 if ! command -v npm >/dev/null; then

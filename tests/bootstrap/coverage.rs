@@ -1,5 +1,5 @@
-//! How often the interval holds the truth, and how wide it is for that, on series whose truth is known: autoregressive
-//! ones of mean 0, from independent windows to such as remember 95 % of the one before. The promise is 95 %.
+//! How often the interval contains the true mean, and how wide it is, for autoregressive series of known mean 0.
+//! Memory, the correlation of neighbouring windows, is 0 to 0.95. The promise is 95 %.
 //!
 //! `cargo test -p flatwater-experiment coverage:: -- --nocapture` prints the table of docs/report.md.
 
@@ -10,13 +10,13 @@ use rand_pcg::Pcg64;
 
 const LEVEL: f64 = 0.95;
 
-/// Normal deviates, Box and Muller.
+/// Normal deviates (Box and Muller).
 fn normal(dice: &mut Pcg64) -> f64 {
     let mut share = || ((dice.next_u64() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
     (-2.0 * share().ln()).sqrt() * (std::f64::consts::TAU * share()).cos()
 }
 
-/// AR(1) of variance 1 and mean 0.
+/// An AR(1) series of variance 1 and mean 0.
 fn remembering(dice: &mut Pcg64, windows: usize, memory: f64) -> Vec<f64> {
     let mut state = normal(dice);
     let mut next = || {
@@ -33,7 +33,7 @@ fn true_error(windows: usize, memory: f64) -> f64 {
     ((1.0 + lags.sum::<f64>()) / n).sqrt()
 }
 
-/// (share of intervals that hold 0, their mean half-width as a multiple of the one that knows the truth).
+/// (share of intervals that contain 0, mean half-width relative to that of an interval with the known standard error).
 fn seen(windows: usize, memory: f64, trials: u64) -> (f64, f64) {
     let mut dice = Pcg64::new(20_261_122, windows as u128);
     let ideal = 1.96 * true_error(windows, memory);
@@ -48,15 +48,16 @@ fn seen(windows: usize, memory: f64, trials: u64) -> (f64, f64) {
     (f64::from(held) / trials as f64, width / trials as f64)
 }
 
-/// Least share of the intervals that must hold the truth: the promise less three standard errors of the count itself.
+/// Minimum share of intervals that contain the mean: the promise less three standard errors of the count.
 fn held_min(trials: u64) -> f64 {
     LEVEL - 3.0 * (LEVEL * (1.0 - LEVEL) / trials as f64).sqrt()
 }
 
-/// Most of them that may, of five minutes and more: 97 %, and three standard errors of the count. Shorter series have at least
-/// four blocks of at most 30 windows and hold the truth in 98 to 99.9 %, on purpose: with twelve shorter blocks these would be
-/// 96 to 99 %, but A against A of skewed, correlated latencies (`bootstrap_false_alarms`) would differ in 6 to 7 % of all trials,
-/// not in 5 %. How wide they may be stands below.
+/// Maximum share of intervals that contain the mean, for series of at least 300 windows: 97 % and three standard errors
+/// of the count. Shorter series have at least four blocks of at most 30 windows, and 98 to 99.9 % of their intervals
+/// contain the mean. This is intended: twelve shorter blocks would give 96 to 99 %, but then A against A of skewed,
+/// correlated latencies (`false_alarms`) would differ in 6 to 7 % of all trials instead of 5 %. The test limits their
+/// width separately.
 fn held_max(windows: usize, trials: u64) -> f64 {
     const MOST: f64 = 0.97;
     if windows < 300 { 1.0 } else { MOST + 3.0 * (MOST * (1.0 - MOST) / trials as f64).sqrt() }
@@ -65,7 +66,7 @@ fn held_max(windows: usize, trials: u64) -> f64 {
 #[test]
 fn intervals_of_autoregressive_series_hold_the_truth() {
     println!("windows  memory  nominal  seen    width (1: the truth known)");
-    // (windows, memory, widest that the interval may be)
+    // (windows, memory, maximum relative width)
     for (windows, memory, width_max) in [
         (30, 0.0, 2.5),
         (30, 0.5, 3.0),
@@ -90,6 +91,6 @@ fn intervals_of_autoregressive_series_hold_the_truth() {
         assert!(held >= least, "{windows} windows, memory {memory}: only {held} of the intervals hold the truth");
         let most = held_max(windows, trials);
         assert!(held <= most, "{windows} windows, memory {memory}: {held} of the intervals hold the truth, too wide");
-        assert!(width <= width_max, "{windows} windows, memory {memory}: {width} times as wide as need be");
+        assert!(width <= width_max, "{windows} windows, memory {memory}: {width} times the ideal width");
     }
 }

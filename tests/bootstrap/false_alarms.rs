@@ -1,5 +1,5 @@
-//! How often the comparison calls two samples of the same thing different. The promise is at most 5 % at the 95 %
-//! level, for independent and for strongly autocorrelated latencies.
+//! How often the comparison finds a difference between two samples of the same distribution. The promise is at most 5 %
+//! at the 95 % level, for independent and for strongly autocorrelated latencies.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use rand_pcg::Pcg64;
 
 const LEVEL: f64 = 0.95;
 
-/// Normal deviates by the polar method.
+/// Normal deviates (polar method).
 struct Normal(Pcg64);
 
 impl Normal {
@@ -28,7 +28,7 @@ impl Normal {
         }
     }
 
-    /// A series in which each window remembers `memory` of the one before.
+    /// A series in which neighbouring windows have the correlation `memory`.
     fn remembering(&mut self, n: usize, memory: f64) -> Vec<f64> {
         let mut state = self.draw();
         let mut next = || {
@@ -39,7 +39,7 @@ impl Normal {
     }
 }
 
-/// Share of `trials` in which A against A was called a difference.
+/// The share of `trials` in which A against A differs.
 fn false_alarms(trials: u64, mut once: impl FnMut(&mut Normal) -> Option<bool>) -> f64 {
     let mut normal = Normal(Pcg64::new(20_261_121, 7));
     let alarms = (0..trials).filter(|_| once(&mut normal) == Some(true)).count();
@@ -50,7 +50,7 @@ fn false_alarms(trials: u64, mut once: impl FnMut(&mut Normal) -> Option<bool>) 
 fn means_of_autocorrelated_windows() {
     for (windows, memory) in [(30, 0.0), (30, 0.5), (60, 0.7), (120, 0.8), (300, 0.9)] {
         let rate = false_alarms(2000, |normal| {
-            // Time lost per window is never negative and has a long tail.
+            // Time lost per window is not negative and has a long tail.
             let mut sample = |seed| {
                 let values: Vec<f64> = normal.remembering(windows, memory).into_iter().map(f64::exp).collect();
                 estimate(&Mean::new(&values, |mean| mean.ln()), seed)
@@ -68,7 +68,7 @@ fn quantiles_of_operations_whose_tail_comes_in_spells() {
     for (windows, memory) in [(30, 0.0), (60, 0.6), (120, 0.8)] {
         let rate = false_alarms(600, |normal| {
             let mut sample = |seed| {
-                // Each window has 500 operations; how many are slow follows the spell that it is in.
+                // Each window has 500 operations; its number of slow ones depends on the correlated series.
                 let spells = normal.remembering(windows, memory);
                 let operations: Vec<Vec<(u64, u64)>> = spells
                     .into_iter()

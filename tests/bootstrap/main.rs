@@ -1,4 +1,4 @@
-//! Error rates of the statistics behind `compare` and `verify`: coverage of the intervals and false alarms.
+//! Error rates of the statistics of `compare` and `verify`: coverage of the intervals, and false alarms.
 
 mod coverage;
 mod false_alarms;

@@ -1,8 +1,8 @@
-//! False alarms on what was really recorded: blocks of one recording against other blocks of the same one. Generated
-//! series have the autocorrelation that we gave them; these have the machine's.
+//! False alarms on real recordings: blocks of a recording against other blocks of the same one. Generated series have a
+//! chosen autocorrelation; these have that of a machine.
 //!
-//! `tests/fixtures/a-against-a.txt` holds, for each second of each recording, how many calls took how long (rounded to
-//! a sixteenth of an octave). `make_the_fixture` wrote it from recordings of this project's own machine.
+//! `tests/fixtures/a-against-a.txt` has, for each second of each recording, the number of calls by duration (rounded to
+//! a sixteenth of an octave). `make_the_fixture` wrote it from recordings of this project's machine.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,10 +17,10 @@ use rand_core::Rng;
 use rand_pcg::Pcg64;
 
 const FIXTURE: &str = "tests/fixtures/a-against-a.txt";
-/// The promise: at the 95 % level.
+/// The promised confidence level.
 const LEVEL: f64 = 0.95;
 
-/// (duration in ns, calls) of a second.
+/// (duration in ns, calls) in one second.
 type Second = Vec<(u64, u64)>;
 
 fn recordings() -> BTreeMap<String, Vec<Second>> {
@@ -42,7 +42,7 @@ fn worst(seconds: &[Second]) -> f64 {
     seconds.iter().flatten().map(|(ns, _)| *ns).max().unwrap_or(1) as f64
 }
 
-/// Time in calls over 100 us, ns a second: recordings of a quiet machine have hardly a call over 1 ms.
+/// Time in calls over 100 us, ns per second. Recordings of a quiet machine hardly have a call over 1 ms.
 fn lost(seconds: &[Second]) -> f64 {
     let slow = seconds.iter().flatten().filter(|(ns, _)| *ns >= 100_000);
     slow.map(|(ns, count)| (ns * count) as f64).sum::<f64>() / seconds.len().max(1) as f64
@@ -57,7 +57,7 @@ type Figure = (&'static str, fn(&[Second]) -> f64);
 
 const FIGURES: [Figure; 3] = [("worst", worst), ("lost", lost), ("p99.9", p999)];
 
-/// A look at a trial whose runs are blocks of the recording, in the order given.
+/// Whether a trial whose runs are these blocks, in this order, alarms at any look.
 fn alarms(blocks: &[&[Second]], figure: fn(&[Second]) -> f64, looks: usize) -> bool {
     let mut trial = Trial::new(looks, true);
     blocks.iter().take(4 * looks).enumerate().any(|(number, block)| {
@@ -76,12 +76,11 @@ fn trials_of_recorded_blocks_alarm_in_at_most_one_of_twenty() {
         for (figure_name, figure) in FIGURES {
             let mut count = 0;
             for _ in 0..TRIALS {
-                // As verify has it: blocks as long as they come, each run after the other; where the first begins
-                // and how long a run is are drawn.
+                // As in verify: consecutive blocks of equal length. The length and the first block are random.
                 let length = 2 + (dice.next_u64() % 2) as usize;
                 let mut blocks: Vec<&[Second]> = seconds.chunks_exact(length).collect();
                 if dice.next_u64().is_multiple_of(2) {
-                    // Runs are further apart than seconds of one recording are: their order is drawn.
+                    // Runs are further apart than seconds of one recording, so their order is random.
                     for place in (1..blocks.len()).rev() {
                         blocks.swap(place, (dice.next_u64() % (place as u64 + 1)) as usize);
                     }
@@ -101,8 +100,8 @@ fn trials_of_recorded_blocks_alarm_in_at_most_one_of_twenty() {
     assert!(of >= 4 * 3 * TRIALS && rate <= 0.05, "{rate}");
 }
 
-/// A recording whose level changed twice, for ten seconds and more each time: two intervals of it differ in truth, and
-/// nothing within either says so. That is why `verify` interleaves; docs/scenarios.md gives the figure.
+/// A recording whose level changed twice, each time for ten seconds and more. Two intervals really differ, which
+/// no interval alone shows. This is why `verify` interleaves; docs/scenarios.md has the figure.
 const UNSTEADY: &str = "cgroup-noisy";
 
 #[test]
@@ -110,7 +109,7 @@ fn comparisons_of_recorded_halves_alarm_in_at_most_one_of_twenty() {
     let (mut count, mut of) = (0_u32, 0_u32);
     for (name, seconds) in recordings() {
         let (mut own, mut own_of) = (0, 0);
-        // Every way to take two intervals that do not meet.
+        // All pairs of disjoint intervals.
         for length in [12, 16, 20] {
             for begin in 0..seconds.len().saturating_sub(2 * length - 1) {
                 let (a, rest) = seconds[begin..].split_at(length);
@@ -141,25 +140,25 @@ fn comparisons_of_recorded_halves_alarm_in_at_most_one_of_twenty() {
         }
     }
     let rate = f64::from(count) / f64::from(of.max(1));
-    println!("steady ones: {:.2} % false alarms of {of} comparisons", 100.0 * rate);
+    println!("steady recordings: {:.2} % false alarms of {of} comparisons", 100.0 * rate);
     assert!(of >= 100 && rate <= 0.05, "{rate}");
 }
 
-/// Rounded up to a sixteenth of an octave: the tail keeps its shape, the fixture stays small.
+/// Rounds up to a sixteenth of an octave, which keeps the shape of the tail and the fixture small.
 fn coarse(ns: u64) -> u64 {
     let step = (ns.max(1).ilog2()).saturating_sub(4);
     ((ns >> step) + 1) << step
 }
 
-/// `FLATWATER_RECORDINGS=DIR cargo test -p flatwater-experiment make_the_fixture -- --ignored` writes the fixture from
-/// every recording below DIR.
+/// Writes the fixture from all recordings in DIR: `FLATWATER_RECORDINGS=DIR cargo test -p flatwater-experiment
+/// make_the_fixture -- --ignored`.
 #[test]
 #[ignore = "writes the fixture that the other tests read"]
 fn make_the_fixture() {
     let dir = std::env::var("FLATWATER_RECORDINGS").expect("FLATWATER_RECORDINGS");
     let mut text = String::from(
         "# Write latencies of the foreground (from when they were due), second by second: ns:calls ...\n\
-         # Recorded by this project on a 2-core guest, kernel 6.18; see tests/bootstrap_recorded.rs.\n",
+         # Recorded by this project on a 2-core guest, kernel 6.18; see tests/bootstrap/recorded.rs.\n",
     );
     let mut places: Vec<_> = std::fs::read_dir(dir).expect("readable").flatten().map(|entry| entry.path()).collect();
     places.sort();
@@ -173,12 +172,12 @@ fn make_the_fixture() {
             let histogram = bucket.from_due.as_ref().unwrap_or(&bucket.from_start);
             histogram.steps().for_each(|(_, ns, count)| *second.entry(coarse(ns)).or_default() += count);
         }
-        // The first and the last second are not whole.
+        // The first and the last second are incomplete.
         let whole = seconds.len().saturating_sub(2);
         for second in seconds.into_values().skip(1).take(whole) {
             let steps: Vec<String> = second.into_iter().map(|(ns, count)| format!("{ns}:{count}")).collect();
             text.push_str(&format!("{name} {}\n", steps.join(" ")));
         }
     }
-    std::fs::write(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(FIXTURE), text).expect("written");
+    std::fs::write(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(FIXTURE), text).expect("write");
 }

@@ -1,5 +1,5 @@
-//! How often a whole trial (A B B A, checked several times) calls A better or worse than A. The promise is at most 5 %
-//! for the trial, not for each look.
+//! How often a whole trial (A B B A, checked several times) finds A better or worse than A. The promise of at most 5 %
+//! holds for the trial, not for each look.
 
 use flatwater_experiment::trial::{Arm, Trial, arm_of};
 use flatwater_experiment::verdict::Verdict;
@@ -13,14 +13,14 @@ impl Dice {
         ((self.0.next_u64() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
     }
 
-    /// Box and Muller.
+    /// A normal deviate (Box and Muller).
     fn normal(&mut self) -> f64 {
         (-2.0 * self.share().ln()).sqrt() * (std::f64::consts::TAU * self.share()).cos()
     }
 }
 
-/// A run's logarithm of its largest delay: seconds that remember each other, a luck of its own, a machine that
-/// drifts from run to run.
+/// The logarithm of a run's largest delay: correlated seconds, plus a random part per run, plus a drift from run to
+/// run.
 fn run(dice: &mut Dice, memory: f64, luck: f64, drift: f64) -> f64 {
     let mut state = dice.normal();
     let mut worst = f64::NEG_INFINITY;

@@ -1,4 +1,4 @@
-//! Control groups of our own, v1 or v2, removed when dropped.
+//! Temporary control groups, v1 or v2, removed when dropped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// Where a controller's groups live, and whether they are of version 2.
+/// The directory of a controller's groups, and whether it is cgroup v2.
 fn place(controller: &str) -> Result<(PathBuf, bool), String> {
     let v1 = Path::new("/sys/fs/cgroup").join(controller);
     if v1.join("tasks").exists() {
@@ -15,7 +15,7 @@ fn place(controller: &str) -> Result<(PathBuf, bool), String> {
     let v2 = PathBuf::from("/sys/fs/cgroup");
     let offered = fs::read_to_string(v2.join("cgroup.controllers")).unwrap_or_default();
     if !offered.split_whitespace().any(|name| name == controller) {
-        return Err(format!("no {controller} controller, of version 1 or 2"));
+        return Err(format!("no {controller} controller in cgroup v1 or v2"));
     }
     let control = v2.join("cgroup.subtree_control");
     fs::write(&control, format!("+{controller}")).map_err(|error| format!("{}: {error}", control.display()))?;
@@ -54,7 +54,7 @@ impl Drop for Group {
         for pid in fs::read_to_string(self.path.join("cgroup.procs")).unwrap_or_default().lines() {
             let _ = fs::write(self.root.join("cgroup.procs"), pid);
         }
-        // A group cannot be removed while a process that has just ended is still being buried.
+        // rmdir fails until the kernel has released a process that has just exited.
         for _ in 0..50 {
             if fs::remove_dir(&self.path).is_ok() {
                 return;
@@ -97,7 +97,7 @@ impl MemoryGroup {
     }
 }
 
-/// A CPU cgroup that may use `percent` of one CPU, in periods of 100 ms.
+/// A CPU cgroup with a quota of `percent` of one CPU, in periods of 100 ms.
 pub struct CpuGroup(Group);
 
 impl CpuGroup {
@@ -121,14 +121,14 @@ impl CpuGroup {
         self.0.remove(pid);
     }
 
-    /// How long the group has been kept from running by its quota, ns.
+    /// Time for which the quota kept the group from running, ns.
     pub fn throttled_ns(&self) -> u64 {
         let text = fs::read_to_string(self.0.path.join("cpu.stat")).unwrap_or_default();
         let number = |name: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(name));
             line.and_then(|rest| rest.trim().parse::<u64>().ok())
         };
-        // Version 1 counts in ns, version 2 in us.
+        // cgroup v1 counts ns, v2 us.
         number("throttled_time ").or_else(|| number("throttled_usec ").map(|us| us * 1_000)).unwrap_or(0)
     }
 }

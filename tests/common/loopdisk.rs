@@ -1,14 +1,14 @@
-//! A small disk of our own: a file system on a loop device on a file.
+//! A small disk for one test: a file system on a loop device on a file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{Scratch, tool};
 
-/// Unmounted, detached and deleted when dropped.
+/// A mounted loop device; unmounted, detached and deleted when dropped.
 pub struct LoopDisk {
     device: String,
-    /// `7:3`.
+    /// Major and minor number, for example `7:3`.
     number: String,
     mount: PathBuf,
     mounted: bool,
@@ -16,13 +16,13 @@ pub struct LoopDisk {
 }
 
 impl LoopDisk {
-    /// An ext4 of this size on a fresh loop device.
+    /// Makes an ext4 of this size on a new loop device.
     pub fn ext4(name: &str, mib: u64) -> Result<LoopDisk, String> {
-        // Lazy initialisation would write on its own time and confuse what is measured.
+        // Lazy initialisation would write at any later time and disturb the measurement.
         LoopDisk::made(name, mib, "mkfs.ext4", &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"])
     }
 
-    /// A file system of this size, made by this tool, on a fresh loop device.
+    /// Makes a file system of this size with `mkfs` on a new loop device and mounts it.
     pub fn made(name: &str, mib: u64, mkfs: &str, options: &[&str]) -> Result<LoopDisk, String> {
         let scratch = Scratch::new(name);
         let image = scratch.path().join("disk.img");
@@ -35,7 +35,7 @@ impl LoopDisk {
         let mut disk = LoopDisk { number: String::new(), device, mount, mounted: false, _scratch: scratch };
         let behind = tool("losetup", &["-n", "-O", "BACK-FILE", &disk.device])?;
         if behind.trim() != image {
-            return Err(format!("{} is backed by {behind}, not by {image}: left alone", disk.device));
+            return Err(format!("{} is backed by {behind}, not by {image}: not touched", disk.device));
         }
         let short = disk.device.trim_start_matches("/dev/").to_owned();
         disk.number = fs::read_to_string(format!("/sys/block/{short}/dev"))
@@ -49,12 +49,13 @@ impl LoopDisk {
         Ok(disk)
     }
 
-    /// A loop device keeps its settings when its file goes: those of an earlier owner would make stalls in this one.
+    /// Resets the settings of the loop device. They outlive its file, and those of an earlier user would cause
+    /// stalls here.
     fn as_new(&self) {
         for (knob, value) in [("strict_limit", "0"), ("max_ratio", "100"), ("min_ratio", "0")] {
             let _ = fs::write(format!("/sys/class/bdi/{}/{knob}", self.number), value);
         }
-        // Where a device has no scheduler to choose, or takes no more requests, it has its own defaults already.
+        // A device that has no scheduler, or rejects the value, already has its defaults.
         for (knob, value) in [("scheduler", "none"), ("nr_requests", "128")] {
             let _ = self.queue(knob, value);
         }
@@ -64,7 +65,7 @@ impl LoopDisk {
         &self.mount
     }
 
-    /// Few dirty pages of this device are let live: its writers are throttled early.
+    /// Limits the dirty pages of this device, so that the kernel throttles its writers early.
     pub fn bound_dirty(&self, bytes: u64) -> Result<(), String> {
         for (knob, value) in [("strict_limit", "1".to_owned()), ("max_bytes", bytes.to_string())] {
             let path = format!("/sys/class/bdi/{}/{knob}", self.number);
@@ -73,18 +74,18 @@ impl LoopDisk {
         Ok(())
     }
 
-    /// Writes to the device go at this speed at most; undone when the device goes.
+    /// Limits writes to the device; undone on drop.
     pub fn slow_writes(&self, bytes_per_s: u64) -> Result<(), String> {
         self.limit("write_bps", bytes_per_s)
     }
 
-    /// `read_bps`, `write_bps`, `read_iops` or `write_iops` of the device; undone when the device goes.
+    /// Limits `read_bps`, `write_bps`, `read_iops` or `write_iops` of the device; undone on drop.
     pub fn limit(&self, what: &str, per_s: u64) -> Result<(), String> {
         let path = format!("/sys/fs/cgroup/blkio/blkio.throttle.{what}_device");
         fs::write(&path, format!("{} {per_s}", self.number)).map_err(|error| format!("{path}: {error}"))
     }
 
-    /// A setting of the device's queue; taken back when dropped.
+    /// Changes a setting of the device's queue; undone on drop.
     pub fn queue(&self, knob: &str, value: &str) -> Result<(), String> {
         let path = format!("/sys/block/{}/queue/{knob}", self.device.trim_start_matches("/dev/"));
         fs::write(&path, value).map_err(|error| format!("{path} = {value}: {error}"))
@@ -93,7 +94,8 @@ impl LoopDisk {
 
 impl Drop for LoopDisk {
     fn drop(&mut self) {
-        // 0 takes the rule away: else unmounting would crawl, and the next owner of the device inherit it.
+        // 0 removes the limit. With it, unmounting would be slow, and the next user of the device would inherit
+        // it.
         for what in ["read_bps", "write_bps", "read_iops", "write_iops"] {
             if !self.number.is_empty() {
                 let _ = self.limit(what, 0);
@@ -114,7 +116,7 @@ impl Drop for LoopDisk {
     }
 }
 
-/// A mount point whose file system is frozen until this is dropped.
+/// A frozen file system; thawed when dropped.
 #[derive(Debug)]
 pub struct Frozen(String);
 
@@ -134,7 +136,7 @@ impl Drop for Frozen {
     }
 }
 
-/// A loop device with nothing on it; detached when dropped.
+/// A loop device without a file system; detached when dropped.
 pub struct BareLoop(String);
 
 impl BareLoop {
@@ -145,7 +147,7 @@ impl BareLoop {
         if behind.trim() == image { Ok(made) } else { Err(format!("{} is backed by {behind}", made.0)) }
     }
 
-    /// `/dev/loop3`.
+    /// The device, for example `/dev/loop3`.
     pub fn path(&self) -> &str {
         &self.0
     }

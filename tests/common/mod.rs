@@ -1,10 +1,10 @@
-//! Stalls made on purpose, with everything cleaned up on the way out, also by a panic.
+//! Helpers that cause stalls and remove their resources when dropped, also after a panic.
 //!
-//! - `MemoryGroup`: a memory cgroup of its own (v1 or v2) with a limit; processes are put in and taken out.
+//! - `MemoryGroup`: a memory cgroup (v1 or v2) with a limit.
 //! - `CpuGroup`: a CPU cgroup with a quota.
-//! - `LoopDisk`: a file system on a loop device on a file, which may be slowed down.
-//! - `Neighbour`: a process of ours that loads the machine for a bounded time and ends with us.
-//! - `Victim`: a thread of ours whose operations are timed and traced.
+//! - `LoopDisk`: a file system on a loop device on a file; its speed can be limited.
+//! - `Neighbour`: a process that loads the machine for a bounded time and ends with the test.
+//! - `Victim`: a thread of the test whose operations are timed and traced.
 
 pub mod exploit;
 pub mod fixture;
@@ -18,18 +18,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Stalls disturb each other: tests of one binary take turns.
+/// Serializes the stalls of one test binary, because they disturb each other.
 pub fn alone() -> MutexGuard<'static, ()> {
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A fresh directory on the disk that the build lives on (not a tmpfs), removed when dropped.
+/// A new directory on the disk of the build (not a tmpfs), removed when dropped.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
     pub fn new(name: &str) -> Scratch {
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a directory under the build's");
+        std::fs::create_dir_all(&path).expect("a directory below target/");
         Scratch(path)
     }
 
@@ -44,7 +44,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Writes what a measurement found to `target/NAME` and prints the path.
+/// Writes the result of a measurement to `target/NAME` and prints the path.
 pub fn write_result(name: &str, text: &str) {
     let folder = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target"));
     std::fs::create_dir_all(folder).expect("target/");
@@ -57,7 +57,7 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Runs a tool and returns what it printed, or why it failed.
+/// Runs a tool. Returns its standard output, or its standard error if it fails.
 pub fn tool(name: &str, arguments: &[&str]) -> Result<String, String> {
     let output =
         std::process::Command::new(name).args(arguments).output().map_err(|error| format!("{name}: {error}"))?;
@@ -68,8 +68,10 @@ pub fn tool(name: &str, arguments: &[&str]) -> Result<String, String> {
     }
 }
 
-/// Waits until the machine as a whole has few dirty pages: over the global limits every writer is throttled, and a
-/// test of another stall would find that throttling.
+/// Waits until the machine has few dirty pages. Above the global limits the kernel throttles every writer, and a test
+/// of another stall would find that throttling instead.
+///
+/// Fails after 30 s.
 pub fn wait_for_few_dirty_pages() -> Result<(), String> {
     let patience = std::time::Instant::now() + std::time::Duration::from_secs(30);
     loop {

@@ -1,5 +1,6 @@
-//! Processes of ours beside the one that is measured: this test binary again, asked by its environment to do one
-//! thing for a bounded time. They are killed when dropped, and by the kernel if we die first.
+//! Processes that load the machine beside the measured one: this test binary again, with a task in its environment.
+//! They run for a bounded time. Dropping a [`Neighbour`] kills the process, and so does the kernel if the test dies
+//! first.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, Write};
@@ -10,20 +11,20 @@ use std::time::{Duration, Instant};
 
 const TASK: &str = "FLATWATER_NEIGHBOUR";
 
-/// What a neighbour does.
+/// The work of a neighbour.
 #[derive(Clone, Debug)]
 pub enum Task {
-    /// Streams dirty pages to a file in writes of 256 KiB, starting again each 256 MiB.
+    /// Streams dirty pages to a file in writes of 256 KiB; rewinds after 256 MiB.
     Stream(PathBuf),
-    /// Appends 4 KiB and calls fsync, again and again.
+    /// Repeatedly appends 4 KiB and calls fsync.
     Sync(PathBuf),
     /// Burns CPU.
     Spin,
     /// Appends 220 bytes every 200 us.
     Journal(PathBuf),
-    /// Appends 220 bytes and syncs them, every 5 ms.
+    /// Appends 220 bytes and calls fdatasync, every 5 ms.
     SyncedJournal(PathBuf),
-    /// Drops a file from the page cache and touches a page in each MiB of it through a mapping, once.
+    /// Drops a file from the page cache, maps it and reads a byte of each MiB, once.
     MapRead(PathBuf),
 }
 
@@ -57,8 +58,8 @@ impl Task {
 pub struct Neighbour(Child);
 
 impl Neighbour {
-    /// The test binary must have a test `neighbour_process` that calls `run_if_asked`. It waits until `release`, so
-    /// that it can be put into a group first.
+    /// Starts this binary's test `neighbour_process`. The process waits for `release`, so that it can be moved into
+    /// a group first.
     pub fn start(task: &Task, time: Duration) -> Neighbour {
         let (name, path) = task.words();
         let mut command = Command::new(std::env::current_exe().expect("our own binary"));
@@ -73,7 +74,8 @@ impl Neighbour {
             });
         }
         let child = command.spawn().expect("our own binary starts");
-        // In a full group whose pages are all under writeback the kernel kills somebody: it shall not be the test.
+        // If all pages of a full group are under writeback, the OOM killer chooses a victim: prefer this
+        // process.
         let _ = std::fs::write(format!("/proc/{}/oom_score_adj", child.id()), "1000");
         Neighbour(child)
     }
@@ -83,7 +85,7 @@ impl Neighbour {
     }
 
     pub fn release(&mut self) {
-        let _ = self.0.stdin.as_mut().expect("piped").write_all(b"go\n");
+        let _ = self.0.stdin.as_mut().expect("a pipe").write_all(b"go\n");
     }
 
     pub fn started(task: &Task, time: Duration) -> Neighbour {
@@ -104,7 +106,7 @@ impl Drop for Neighbour {
     }
 }
 
-/// The other side: returns at once in a run of the tests.
+/// Performs the task in the environment and exits; returns at once if there is none, as in a normal run of the tests.
 pub fn run_if_asked() {
     let Ok(asked) = std::env::var(TASK) else { return };
     let mut words = asked.splitn(3, '|');
@@ -112,10 +114,10 @@ pub fn run_if_asked() {
     let task = Task::from_words(name.unwrap_or(""), path.unwrap_or("")).expect("a task that start() wrote");
     let ms = ms.and_then(|ms| ms.parse().ok()).expect("a time that start() wrote");
     let mut line = String::new();
-    std::io::stdin().read_line(&mut line).expect("the word to go");
+    std::io::stdin().read_line(&mut line).expect("the line that release() writes");
     let end = Instant::now() + Duration::from_millis(ms);
     perform(&task, end);
-    // The tests of this binary are not ours to run.
+    // Exit, so that this process does not run the other tests.
     std::process::exit(0);
 }
 
@@ -154,12 +156,12 @@ fn map_read(path: &Path) {
     let file = File::open(path).expect("the file to read");
     let bytes = file.metadata().expect("its size").len() as usize;
     let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
-    // SAFETY: a fresh private mapping of a file that only this test knows; read within its length only.
+    // SAFETY: a new private mapping of a file that only this test uses; reads stay within its length.
     let sum = unsafe {
-        let base = mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::PRIVATE, &file, 0).expect("maps");
+        let base = mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::PRIVATE, &file, 0).expect("mmap");
         let touched = (0..bytes).step_by(1 << 20).map(|at| u64::from(base.cast::<u8>().add(at).read_volatile()));
         let sum: u64 = touched.sum();
-        munmap(base, bytes).expect("unmaps");
+        munmap(base, bytes).expect("munmap");
         sum
     };
     std::hint::black_box(sum);
@@ -179,7 +181,7 @@ fn stream(path: &Path, end: Instant) {
     }
 }
 
-/// Open loop: an operation that is late does not move the ones after it.
+/// Runs the operation once per period, open loop: a late operation does not delay the schedule.
 fn paced(end: Instant, period: Duration, mut operation: impl FnMut()) {
     let mut due = Instant::now();
     while due < end {
@@ -189,7 +191,7 @@ fn paced(end: Instant, period: Duration, mut operation: impl FnMut()) {
     }
 }
 
-/// The process that a [`Neighbour`] starts: this test executable again. Without the variable it ends at once.
+/// The entry point of the process that a [`Neighbour`] starts. Passes at once without the variable.
 #[test]
 fn neighbour_process() {
     run_if_asked();

@@ -1,4 +1,4 @@
-//! A thread of ours whose operations are timed and traced, and what became of its slow ones.
+//! A thread of the test whose operations are timed and traced, and the causes of slow operations.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use flatwater_host::tracer::{CallTiming, Tracer};
 use flatwater_recording::{Call, Cause, DurationBasis, Segment};
 
-/// What the victim does at each turn.
+/// The operation that the victim repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// Appends 64 KiB.
@@ -18,7 +18,7 @@ pub enum Turn {
     Sync,
 }
 
-/// Slow calls of a run, by cause.
+/// Slow calls of a run, with their time by cause.
 #[derive(Debug, Default)]
 pub struct Blame {
     pub calls: usize,
@@ -79,7 +79,7 @@ fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Runs the victim on a thread of its own for `time`; operations slower than `threshold_ns` come back attributed.
+/// Runs the victim on its own thread for `time` and attributes the operations of at least `threshold_ns`.
 pub fn run(tracer: &Tracer, path: &Path, turn: Turn, period: Duration, time: Duration, threshold_ns: u64) -> Blame {
     let slow: Vec<CallTiming> = std::thread::scope(|scope| {
         let victim = scope.spawn(|| act(tracer, path, turn, period, time, threshold_ns));

@@ -1,4 +1,4 @@
-//! What victims and neighbours do: this binary again, as a process of its own, for a bounded time.
+//! The work of victims and neighbours: this binary as a separate process, for a bounded time.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -11,40 +11,39 @@ use std::time::{Duration, Instant};
 
 const ACT: &str = "FLATWATER_ACT";
 
-/// One kind of work; the name is passed to the child.
+/// One kind of work. Its debug output is passed to the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// Appends so many bytes every so many microseconds.
+    /// Appends `bytes` every `every_us` microseconds.
     Append {
         bytes: usize,
         every_us: u64,
     },
-    /// Writes 64 KiB every 2 ms over a file that holds them already, so that no blocks are allocated.
+    /// Overwrites 64 KiB of an allocated file every 2 ms, so that no blocks are allocated.
     Overwrite,
     /// Appends 220 bytes and syncs, every 5 ms.
     Sync,
-    /// Writes 4 MiB over the same place and syncs.
+    /// Writes 4 MiB to the same place and syncs, every 50 ms.
     BigSync,
-    /// Reads 4 KiB at random places of a file that is kept out of the page cache.
+    /// Reads 4 KiB at pseudorandom offsets of a file that is kept out of the page cache.
     ColdRead,
-    /// The same through a mapping.
+    /// Like `ColdRead`, through a mapping.
     ColdTouch,
-    /// Writes 64 KiB with O_DIRECT at random places.
+    /// Writes 64 KiB with O_DIRECT at pseudorandom offsets, on eight threads.
     Direct,
-    /// Writes 220 bytes into a preallocated file whose pages another thread reads ahead.
+    /// Writes 220 bytes at a time into a preallocated file, while another thread reads it ahead.
     Prefetched,
-    /// Stores into a mapped, populated and locked window, and syncs nothing.
+    /// Writes to a mapped, populated and locked window without syncing.
     Locked,
-    /// Streams dirty pages, 256 MiB around.
+    /// Streams dirty pages; starts again after 256 MiB.
     Stream,
-    /// Reads a file of 384 MiB again and again.
+    /// Reads the file again and again.
     ReadStream,
-    /// Touches anonymous memory of 128 MiB again and again: less than its group may hold, since nothing can be
-    /// swapped out.
+    /// Touches 128 MiB of anonymous memory again and again: less than the group's limit, because there may be no swap.
     Anonymous,
-    /// Writes 32 MiB at a time into the file that the victim appends to.
+    /// Writes 32 MiB at a time to the file that the victim appends to.
     Shared,
-    /// Creates, renames and unlinks files, syncing the directory now and then.
+    /// Creates, renames and unlinks files.
     Churn,
     Spin,
 }
@@ -80,11 +79,11 @@ impl Act {
     }
 }
 
-/// A process at work; killed when dropped, and by the kernel if we die first.
+/// A working process; killed on drop, and by the kernel if the test dies first.
 pub struct Actor(Child);
 
 impl Actor {
-    /// `file` is what it works on. It waits for `release`, so that it can be put into groups first.
+    /// Starts the process, which works on `file`. It waits for `release`, so that it can be moved into groups first.
     pub fn start(act: Act, file: &Path, time: Duration, realtime: bool) -> Actor {
         let mut command = Command::new(std::env::current_exe().expect("our own binary"));
         command.args(["--exact", "ground_truth::actor", "--nocapture", "--test-threads=1"]);
@@ -105,7 +104,7 @@ impl Actor {
     }
 
     pub fn release(&mut self) {
-        let _ = self.0.stdin.as_mut().expect("piped").write_all(b"go\n");
+        let _ = self.0.stdin.as_mut().expect("a pipe").write_all(b"go\n");
     }
 }
 
@@ -116,7 +115,7 @@ impl Drop for Actor {
     }
 }
 
-/// The child's side; returns at once in an ordinary run of the tests.
+/// Performs the act in the environment and exits; returns at once if there is none, as in a normal run of the tests.
 pub fn act_if_asked() {
     let Ok(asked) = std::env::var(ACT) else { return };
     let mut words = asked.splitn(4, '|');
@@ -125,17 +124,17 @@ pub fn act_if_asked() {
     let realtime = words.next() == Some("1");
     let file = words.next().expect("a path that start() wrote").to_owned();
     let mut line = String::new();
-    std::io::stdin().read_line(&mut line).expect("the word to go");
+    std::io::stdin().read_line(&mut line).expect("a line from release()");
     if !realtime {
-        // A neighbour that is starved of CPU makes no stall; failure leaves it as it was. Those that spin must
-        // weigh more than a thread that sleeps most of the time, which the scheduler would let by at once.
+        // A neighbour without CPU time causes no stall, so its priority is raised. Spinning neighbours must outweigh a
+        // victim that mostly sleeps, which the scheduler would otherwise run at once. Failure is ignored.
         let nice = if act == Act::Spin { -5 } else { -10 };
-        // SAFETY: numbers only.
+        // SAFETY: the arguments are numbers.
         unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
     }
     if realtime {
         let priority = libc::sched_param { sched_priority: 10 };
-        // SAFETY: the structure lives over the call; failure leaves the normal scheduler.
+        // SAFETY: the structure outlives the call; failure keeps the normal scheduler.
         unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) };
     }
     perform(act, Path::new(&file), Instant::now() + Duration::from_millis(ms));
@@ -194,7 +193,7 @@ fn perform(act: Act, path: &Path, end: Instant) {
     }
 }
 
-/// Open loop: a turn that is late does not move the ones after it, but lost turns are not made up for.
+/// Runs `turn` once per period, open loop. A late turn does not delay later ones, but lost turns are not repeated.
 fn paced(end: Instant, period: Duration, mut turn: impl FnMut(u64)) {
     let mut due = Instant::now();
     for number in 0.. {
@@ -207,7 +206,7 @@ fn paced(end: Instant, period: Duration, mut turn: impl FnMut(u64)) {
     }
 }
 
-/// Places spread over the file without repeating soon: a stride that has no factor in common with the size.
+/// A block of the file for this turn, without early repetition: the stride is coprime to the number of blocks.
 fn place(number: u64, blocks: u64) -> u64 {
     number.wrapping_mul(7_919) % blocks.max(1)
 }
@@ -217,7 +216,7 @@ fn length(file: &File) -> u64 {
 }
 
 pub fn forget(file: &File) {
-    // SAFETY: posix_fadvise takes a descriptor and numbers only.
+    // SAFETY: posix_fadvise takes only a descriptor and numbers.
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
 }
 
@@ -237,7 +236,7 @@ struct Map {
 
 impl Map {
     fn new(file: &File, bytes: usize) -> Map {
-        // SAFETY: a fresh shared mapping of our own file; checked below.
+        // SAFETY: a new shared mapping of our own file; the result is checked below.
         let at = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -258,7 +257,7 @@ impl Map {
     }
 
     fn write(&self, at: usize) {
-        // SAFETY: as above; nobody else reads these bytes.
+        // SAFETY: as above; no other thread reads these bytes.
         unsafe { self.at.add(at % self.bytes).write_volatile(1) };
     }
 }
@@ -268,10 +267,10 @@ fn cold_touch(path: &Path, end: Instant) {
     let bytes = length(&file) as usize;
     paced(end, Duration::from_millis(2), |number| {
         let map = Map::new(&file, bytes);
-        // SAFETY: advice for our own mapping: no readahead, so that each touch is one read.
+        // SAFETY: our own mapping. MADV_RANDOM disables readahead, so that each touch is one read.
         unsafe { libc::madvise(map.at.cast(), bytes, libc::MADV_RANDOM) };
         let _ = map.read(place(number, bytes as u64 / 4096) as usize * 4096);
-        // SAFETY: the mapping made above, not used after this.
+        // SAFETY: the mapping from above, which is not used afterwards.
         unsafe { libc::munmap(map.at.cast(), bytes) };
         forget(&file);
     });
@@ -327,7 +326,7 @@ fn prefetched(path: &Path, end: Instant) {
 fn locked(path: &Path, end: Instant) {
     let file = open(path, 0);
     let map = Map::new(&file, 8 << 20);
-    // SAFETY: our own mapping; both only make its pages present and keep them so.
+    // SAFETY: our own mapping; both calls only make its pages resident.
     unsafe {
         libc::madvise(map.at.cast(), map.bytes, libc::MADV_POPULATE_WRITE);
         libc::mlock(map.at.cast(), map.bytes);
@@ -356,7 +355,7 @@ fn read_stream(path: &Path, end: Instant) {
 fn anonymous(end: Instant) {
     let mut memory = vec![1_u8; 128 << 20];
     while Instant::now() < end {
-        // In pieces with pauses: it is memory that it takes from the others, not the CPU.
+        // In pieces with pauses, because it should take memory from the others, not CPU time.
         for piece in memory.chunks_mut(1 << 20) {
             piece.iter_mut().step_by(4096).for_each(|byte| *byte = byte.wrapping_add(1));
             std::thread::sleep(Duration::from_millis(1));

@@ -1,4 +1,4 @@
-//! One run of one recipe: the stage, the program under test, and what it concluded.
+//! One run of one recipe: the stage, the program under test, and its conclusion.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,10 +11,10 @@ use crate::ground_truth::act::Actor;
 use crate::ground_truth::recipe::{RECIPES, Recipe};
 use crate::ground_truth::stage::Set;
 
-/// Length of what is recorded: of a control, and of a stall, which shows itself sooner.
+/// Recorded time of a control, and of a stall, which needs less.
 const CONTROL_RECORDED: Duration = Duration::from_secs(5);
 const STALL_RECORDED: Duration = Duration::from_secs(3);
-/// A run that takes longer than this hangs. Actors are ended with their run, and live so long at most.
+/// A run that takes longer hangs. Also the maximum life of an actor, which normally ends with its run.
 const PATIENCE: Duration = Duration::from_secs(60);
 const THRESHOLD: &str = "500us";
 
@@ -34,19 +34,19 @@ impl Mode {
     }
 }
 
-/// One run and what was concluded of it. Which conclusions are right stands in the recipe alone.
+/// One run and its conclusions. The recipe knows which are right.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {
     pub recipe: String,
     pub mode: Mode,
-    /// In the order of the explanation.
+    /// The causes of the findings, in the order of the explanation.
     pub findings: Vec<String>,
     pub slow_calls: u64,
     pub lost_ns: u64,
     pub named_share: Option<f64>,
-    /// Where the time went, most first, for the one who reads the log.
+    /// For readers of the log: the five largest causes with their time, notes, and evidence.
     pub parts: String,
-    /// Why it could not be measured.
+    /// Why the run failed.
     pub failure: Option<String>,
 }
 
@@ -95,7 +95,7 @@ impl Outcome {
     }
 }
 
-/// The program under test: the one that cargo built, or another (`make score` gives the release build).
+/// The program under test: `FLATWATER_BIN` (`make score` sets it to the release build), or the one that cargo built.
 fn flatwater() -> PathBuf {
     std::env::var_os("FLATWATER_BIN").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_flatwater")), PathBuf::from)
 }
@@ -111,7 +111,7 @@ pub fn once(recipe: &'static Recipe, mode: Mode) -> Result<Outcome, String> {
             set.enter(victim.pid())?;
             set.begin();
             victim.release();
-            // What is measured is the steady state, not the opening of files.
+            // Skip the opening of files, to measure the steady state.
             std::thread::sleep(Duration::from_millis(700));
             let pid = victim.pid().to_string();
             let seconds = format!("{}s", recorded.as_secs());
@@ -150,7 +150,7 @@ fn scenario_text(recipe: &Recipe) -> String {
     )
 }
 
-/// Runs it to its end and returns what it printed.
+/// Runs a command to its end and returns its standard output. Calls `started` with its pid.
 fn finish(command: &mut Command, started: impl Fn(u32) -> Result<(), String>) -> Result<String, String> {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null()).spawn();
     let mut child = child.map_err(|error| format!("{}: {error}", flatwater().display()))?;
@@ -208,11 +208,11 @@ fn parts(json: &Value) -> String {
     said.extend(json["notes"].as_array().into_iter().flatten().filter_map(|note| note.as_str().map(str::to_owned)));
     let evidence = json["findings"][0]["evidence"].as_array().into_iter().flatten();
     said.extend(evidence.filter_map(|evidence| evidence["text"].as_str().map(str::to_owned)));
-    // Where the stage lay is nobody's business but this machine's.
+    // Hide the local path of the stage.
     said.join("; ").replace(env!("CARGO_TARGET_TMPDIR"), "STAGE")
 }
 
-/// For messages.
+/// The kernel's release.
 #[must_use]
 pub fn kernel() -> String {
     std::fs::read_to_string(Path::new("/proc/sys/kernel/osrelease")).unwrap_or_default().trim().to_owned()

@@ -1,8 +1,8 @@
-//! The score: stalls of known cause made on this machine, recorded as a foreign process and as our own workload,
-//! and explained blind. `make score` runs it and writes target/score.md; docs/score.md has the result.
+//! The score: known stalls are caused on this machine, recorded as a foreign process and as our own workload, and
+//! explained without knowing the cause. `make score` writes target/score.md; docs/score.md has the result.
 //!
-//! The program under test sees a process called like this binary, files called `data` and `other0`, and its own
-//! journal: nothing that names a recipe.
+//! The program under test sees only a process named like this binary, files named `data` and `other0`, and its own
+//! journal. No name gives the recipe away.
 
 mod act;
 #[allow(dead_code)]
@@ -21,15 +21,16 @@ fn actor() {
     act::act_if_asked();
 }
 
-/// One recipe, once: the machinery works end to end, and the most certain of all causes is found.
+/// One run of one recipe checks the whole chain with the most reliable cause.
 #[test]
 fn a_full_memory_group_is_found_blind() {
     if !crate::common::is_root() {
         return skip(Need::Root, "ground truth", "not root");
     }
     let recipe = RECIPES.iter().find(|recipe| recipe.name == "memcg-dirty").expect("a recipe");
-    // On a slow disk all pages of the group are sometimes under writeback, and the kernel kills instead. The kernel's count of kills
-    // shows which of the two happened; the answer must match. On some disks every run ends with a kill.
+    // On a slow disk all pages of the group are sometimes under writeback, and the kernel kills a process instead. The
+    // kernel's count of OOM kills shows which happened, and the answer must agree. On some disks every run ends with a
+    // kill.
     for made in 1..=RUNS_MAX {
         let before = kills();
         match measure::once(recipe, Mode::Foreign) {
@@ -42,19 +43,19 @@ fn a_full_memory_group_is_found_blind() {
             Err(why) => return skip(Need::Bpf, "ground truth", why),
         }
     }
-    println!("the kernel killed in each of {RUNS_MAX} runs, and each answer says so");
+    println!("the kernel killed in each of {RUNS_MAX} runs, and each answer names it");
 }
 
 const RUNS_MAX: usize = 4;
 
-/// Kills for lack of memory since boot, by the kernel's count, which does not depend on flatwater.
+/// OOM kills since boot, counted by the kernel.
 fn kills() -> u64 {
     let counters = std::fs::read_to_string("/proc/vmstat").expect("/proc/vmstat");
     let line = counters.lines().find_map(|line| line.strip_prefix("oom_kill "));
     line.and_then(|count| count.parse().ok()).expect("oom_kill, counted since 4.13")
 }
 
-/// FLATWATER_SCORE_* choose the runs; tools/score.sh lists them.
+/// FLATWATER_SCORE_* select the runs; tools/score.sh lists them.
 #[test]
 #[ignore = "takes half an hour; `make score`"]
 fn score() {

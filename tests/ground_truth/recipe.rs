@@ -1,35 +1,35 @@
-//! The recipes: for each known cause the stage, the victim, its neighbours, and which names are right.
+//! The recipes: for each known cause the stage, the victim, its neighbours, and the right answers.
 
 use crate::ground_truth::act::Act;
 
-/// Where the victim works.
+/// The environment of the victim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stage {
     pub disk: Disk,
-    /// A memory cgroup of this size for victim and neighbours; 0 is none.
+    /// Limit of the memory cgroup for victim and neighbours; 0 means no group.
     pub memory_mib: u64,
-    /// A CPU cgroup with this much of one CPU; 0 is none.
+    /// Quota of the CPU cgroup in percent of one CPU; 0 means no group.
     pub cpu_percent: u32,
-    /// The file system is frozen for 150 ms, again and again.
+    /// Whether the file system is frozen for 150 ms, twice a second.
     pub freeze: bool,
-    /// The victim's file holds this much from the start.
+    /// Initial size of the victim's file.
     pub file_mib: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Disk {
-    /// The disk that the build lives on.
+    /// The disk of the build.
     #[default]
     Host,
     Ext4,
-    /// ext4 with the smallest journal there is, 1024 blocks.
+    /// ext4 with the smallest possible journal, 1024 blocks.
     Ext4SmallJournal,
     Xfs,
-    /// ext4 whose dirty pages are bound to 4 MiB, written at 8 MB/s.
+    /// ext4 with at most 4 MiB of dirty pages, written at 8 MiB/s.
     FewDirty,
-    /// ext4 that takes 25 reads and 50 writes a second.
+    /// ext4 with 25 reads and 50 writes per second.
     Slow,
-    /// ext4 on a queue of few requests, 30 MB/s.
+    /// ext4 on a queue of 4 requests.
     ShortQueue,
 }
 
@@ -40,23 +40,23 @@ pub struct Recipe {
     pub stage: Stage,
     pub victim: Act,
     pub neighbours: &'static [Act],
-    /// Causes that say the truth about it; `quiet` for the controls.
+    /// The right answers; `quiet` for the controls.
     pub right: &'static [&'static str],
-    /// Other programs must not count: the victim gets a real-time priority.
+    /// Whether the victim gets a real-time priority, so that other programs do not count.
     pub realtime: bool,
-    /// Whether calls of a foreign process can show it.
+    /// Whether calls of a foreign process can show the stall.
     pub foreign: bool,
-    /// Parameters of our own journal workload that make the same stall; none where it cannot.
+    /// Parameters of our journal workload that cause the same stall; `None` if it cannot.
     pub own: Option<&'static str>,
 }
 
 const HOST: Stage = Stage { disk: Disk::Host, memory_mib: 0, cpu_percent: 0, freeze: false, file_mib: 0 };
 const APPEND: Act = Act::Append { bytes: 220, every_us: 200 };
 const APPEND_MUCH: Act = Act::Append { bytes: 64 << 10, every_us: 2000 };
-/// A page a millisecond: half of what the slow disk of `FewDirty` writes, so that the limits concern it.
+/// One page per millisecond: half the speed of the disk of `FewDirty`, so that the dirty limits apply.
 const APPEND_PAGES: Act = Act::Append { bytes: 4 << 10, every_us: 1000 };
 const JOURNAL_PAGES: Option<&str> = Some("bytes = \"4KiB\"\ninterval = \"1ms\"");
-/// Wants more of a CPU than is its share beside three neighbours of more weight.
+/// Needs more CPU time than its share beside neighbours of higher weight.
 const JOURNAL_BUSY: Option<&str> = Some("bytes = \"220\"\ninterval = \"20us\"");
 const JOURNAL: Option<&str> = Some("bytes = \"220\"\ninterval = \"200us\"");
 const JOURNAL_MUCH: Option<&str> = Some("bytes = \"64KiB\"\ninterval = \"2ms\"");
@@ -174,7 +174,7 @@ pub const RECIPES: &[Recipe] = &[
 ];
 
 #[test]
-fn there_are_enough_kinds_and_no_two_alike() {
+fn recipes_are_unique_and_their_causes_exist() {
     let names: std::collections::BTreeSet<&str> = RECIPES.iter().map(|recipe| recipe.name).collect();
     assert_eq!(names.len(), RECIPES.len());
     assert!(names.len() >= 15);

@@ -1,5 +1,5 @@
-//! The score in slices: each run is appended to a file as it ends, so that the half hour may be split over several calls, and an
-//! interrupted pass loses no run.
+//! The score in slices. Each run is appended to a file when it ends, so that the half hour can be split over several
+//! calls, and an interrupted pass keeps its runs.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::ground_truth::measure::{self, Mode, Outcome};
 use crate::ground_truth::recipe::{RECIPES, Recipe};
 
-/// Time of the longest run, its preparation included. A slice with less time left starts no run.
+/// Maximum time of a run with its preparation. A slice with less time left starts no run.
 const RUN_MAX: Duration = Duration::from_secs(20);
 
 /// The requested runs, from the environment.
@@ -18,9 +18,9 @@ pub struct Asked {
     pub runs: usize,
     /// Runs of the quiet control, 100 by default.
     pub quiet_runs: usize,
-    /// Only recipes whose name contains one of these, separated by commas.
+    /// Only recipes whose name contains one of these strings, separated by commas.
     pub only: String,
-    /// Longest time that this call may take.
+    /// Maximum time of this call.
     pub slice: Option<Duration>,
     pub results: PathBuf,
 }
@@ -67,13 +67,13 @@ pub struct Sofar {
 }
 
 impl Sofar {
-    /// Continues where the last slice stopped; without a slice it starts again.
+    /// Opens the file. With a slice, continues with its outcomes; otherwise truncates it.
     pub fn open(asked: &Asked) -> Sofar {
         let mut outcomes = Vec::new();
         if asked.slice.is_some()
             && let Ok(file) = File::open(&asked.results)
         {
-            // A killed pass may leave a torn line, which is skipped.
+            // Skips a torn line of a killed pass.
             let lines = BufReader::new(file).lines().map_while(Result::ok);
             outcomes.extend(lines.filter_map(|line| serde_json::from_str(&line).ok()));
         }
@@ -93,7 +93,7 @@ impl Sofar {
     }
 }
 
-/// Measures the missing runs, each kind once and then again, so that a noisy minute does not affect all runs of one kind.
+/// Measures the missing runs. All kinds take turns, so that a noisy minute does not affect all runs of one kind.
 pub fn go_on(asked: &Asked, sofar: &mut Sofar) {
     let begun = Instant::now();
     let rounds = asked.runs.max(1);
@@ -101,7 +101,7 @@ pub fn go_on(asked: &Asked, sofar: &mut Sofar) {
         RECIPES.iter().flat_map(|recipe| [(recipe, Mode::Foreign), (recipe, Mode::Own)]).collect();
     for round in 1..=rounds {
         for &(recipe, mode) in &kinds {
-            // Each round makes its share of the quiet runs.
+            // Each round performs its share of the quiet runs.
             let target = (asked.repeats(recipe, mode) * round).div_ceil(rounds);
             while sofar.of(recipe, mode).count() < target && sofar.of(recipe, mode).all(|had| had.failure.is_none()) {
                 if asked.slice.is_some_and(|slice| begun.elapsed() + RUN_MAX > slice) {

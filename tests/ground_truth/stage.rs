@@ -1,4 +1,4 @@
-//! Sets a recipe's stage up and takes it down again, also when something fails on the way.
+//! Sets up the stage of a recipe and takes it down, also after an error.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::common::{Scratch, tool};
 use crate::ground_truth::act::{Act, Actor, forget};
 use crate::ground_truth::recipe::{Disk, Recipe};
 
-/// Everything that must go again; fields are dropped in this order.
+/// A stage that was set up. Its fields are dropped in this order.
 pub struct Set {
     pub neighbours: Vec<Actor>,
     freezer: Option<Freezer>,
@@ -23,7 +23,7 @@ pub struct Set {
     scratch: Scratch,
 }
 
-/// Freezes a file system for 150 ms twice a second, and leaves it thawed.
+/// Freezes a file system for 150 ms twice a second; thaws it on drop.
 struct Freezer {
     stop: Arc<AtomicBool>,
     mount: PathBuf,
@@ -57,7 +57,7 @@ impl Drop for Freezer {
 }
 
 impl Set {
-    /// The stage with its neighbours, held until `begin`.
+    /// Sets up the stage. The neighbours wait until `begin`.
     pub fn up(recipe: &Recipe, time: Duration) -> Result<Set, String> {
         let stage = recipe.stage;
         let scratch = Scratch::new("stage");
@@ -79,7 +79,7 @@ impl Set {
             scratch,
         };
         for (number, act) in recipe.neighbours.iter().enumerate() {
-            // Those that read or write the victim's own file, or fight over its directory, share it.
+            // Neighbours that use the victim's file or compete for its directory share the path.
             let fights = *act == Act::Churn && recipe.right.contains(&"lock");
             let shares = matches!(act, Act::ReadStream | Act::Shared) || fights;
             let file = set.path().join(if shares { "data".to_owned() } else { format!("other{number}") });
@@ -93,8 +93,7 @@ impl Set {
         Ok(set)
     }
 
-    /// Lets the neighbours go, and waits until a memory group is full, as it is for nearly all its life, or until
-    /// they hold all that they want.
+    /// Starts the neighbours, and waits until the memory group is 90 % full or its usage stops growing, at most 15 s.
     pub fn begin(&mut self) {
         self.neighbours.iter_mut().for_each(Actor::release);
         let Some(group) = &self.memory else { return };
@@ -116,12 +115,12 @@ impl Set {
         self.disk.as_ref().map_or_else(|| self.scratch.path().to_owned(), |disk| disk.path().to_owned())
     }
 
-    /// Where recordings go: never on the stage's own disk.
+    /// The directory for recordings, which is never on the stage's disk.
     pub fn outside(&self) -> &Path {
         self.scratch.path()
     }
 
-    /// Puts a process into the stage's groups.
+    /// Moves a process into the stage's groups.
     pub fn enter(&self, pid: u32) -> Result<(), String> {
         self.memory.as_ref().map_or(Ok(()), |group| group.add(pid))?;
         self.cpu.as_ref().map_or(Ok(()), |group| group.add(pid))
@@ -157,7 +156,8 @@ fn throttle(kind: Disk, disk: Option<&LoopDisk>) -> Result<(), String> {
     }
 }
 
-/// `cold`: what we wrote is in our own cgroup's cache, and a victim that overwrites it must be charged for its pages itself.
+/// Writes the victim's file. `cold` drops it from the cache, where it is charged to our own cgroup, so that a victim
+/// that overwrites it is charged for its pages.
 fn fill(path: &Path, mib: u64, cold: bool) -> Result<(), String> {
     use std::io::Write;
     let mut file = std::fs::File::create(path).map_err(|error| error.to_string())?;

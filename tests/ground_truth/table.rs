@@ -1,4 +1,4 @@
-//! target/score.md: how the injected stalls were measured, the table of hits, and the confusion matrix.
+//! target/score.md: the method, the table of right answers, and the confusion matrix.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

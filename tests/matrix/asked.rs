@@ -33,12 +33,12 @@ const SCENARIOS: &str = "\ncd /work || exit 1\n";
 /// The stalls of `STALLS` before that line.
 const FOREIGN: &[&str] = &["memcg", "fsync", "throttle"];
 
-/// One of these must be among a stall's findings, even if another cause comes first: a slow device delays every commit, and the
-/// journal may wait behind the group's writeback for longer than the writers wait for room.
+/// One of these causes must be among the findings of a stall, but need not be first: a slow device delays every commit,
+/// and the journal may wait longer for the group's writeback than the writers wait for memory.
 pub fn meant(stall: &str) -> &'static [&'static str] {
     match stall {
         "fsync" => &["journal-commit"],
-        // A group of version 2 pauses its writers at its share of the dirty limit, before it is full.
+        // cgroup v2 throttles the writers at the group's share of the dirty limit, before the group is full.
         "full-cgroup" => &["memcg-reclaim", "dirty-throttle"],
         _ => &[],
     }
@@ -53,7 +53,8 @@ impl Steps {
         }
     }
 
-    /// As it is asked for: `7.3` for all, `7.3:stalls`; all of every kernel where nothing is.
+    /// The steps of a kernel according to `list`, which has items such as `7.3` (all steps) and `7.3:stalls`. An empty
+    /// list selects all steps of every kernel.
     pub fn wanted(kernel: &Kernel, list: &str) -> Steps {
         let asked = |item: &str| item == kernel.name || item == "all" || list.is_empty();
         let stalls = |item: &str| item.strip_suffix(":stalls").is_some_and(asked);
@@ -69,16 +70,17 @@ impl Steps {
     }
 }
 
-/// The stalls that are made, by the step's name, and the causes that may come first. docs/kernels.md says why a stall may have
-/// several.
+/// The stalls: name of the step, description, and the causes that may come first. docs/kernels.md explains why some
+/// stalls have several.
 pub const STALLS: Stalls = &[
     (
         "memcg",
         "page cache fills a memory cgroup",
-        // On 6.18 the writer is killed where others are paused.
+        // 6.18 kills the writer, where other kernels pause it.
         &["memcg-reclaim", "dirty-throttle", "memcg-over-high", "cgroup-full", "out-of-memory"],
     ),
-    // Its own page goes out before its commit begins: behind the neighbour's requests the one may take longer than the other.
+    // The writer's own page is written before its commit begins. Behind the neighbour's requests either may take
+    // longer.
     ("fsync", "appends beside an fsync neighbour", &["journal-commit", "device-slow", "page-writeback"]),
     (
         "throttle",
@@ -97,18 +99,18 @@ pub const STALLS: Stalls = &[
 pub struct Kernel {
     pub package: String,
     pub name: String,
-    /// Where it is not one of the list.
+    /// The image of a kernel that is not in kernels.txt.
     image: Option<PathBuf>,
 }
 
-/// Those of kernels.txt, oldest first.
+/// The kernels of kernels.txt, oldest first.
 pub fn listed() -> Vec<Kernel> {
     let text = fs::read_to_string(Path::new(HERE).join("kernels.txt")).expect("kernels.txt");
     let rows = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(' '));
     rows.map(|(package, name)| Kernel { package: package.to_owned(), name: name.to_owned(), image: None }).collect()
 }
 
-/// The one kernel that this machine has or gets by itself, where none of the list was fetched.
+/// The kernel that `vm kernel` or `vm fetch-kernel` provides, if none of the list was fetched.
 pub fn any() -> Option<Kernel> {
     let ok = |arguments: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_flatwater")).args(arguments).output();
@@ -122,7 +124,7 @@ pub fn any() -> Option<Kernel> {
     Some(Kernel { package: String::new(), name, image: Some(image) })
 }
 
-/// The guest's own static program: beside the kernels, or Debian's busybox-static.
+/// The guest's static shell: fetched with the kernels, or Debian's busybox-static.
 fn busybox() -> PathBuf {
     let cache = kernel::cache_directory().unwrap_or_default();
     let fetched = cache.parent().unwrap_or(Path::new("/")).join("busybox");
@@ -147,7 +149,8 @@ impl Kernel {
         self.arch() == Arch::OWN
     }
 
-    /// For another processor FLATWATER_INIT_<ARCH> names a static build, and FLATWATER_BUSYBOX_<ARCH> its busybox.
+    /// The static build (FLATWATER_INIT_<ARCH>) or the busybox (FLATWATER_BUSYBOX_<ARCH>) for the kernel's
+    /// architecture.
     fn named(&self, what: &str) -> Option<PathBuf> {
         std::env::var_os(format!("FLATWATER_{what}_{}", self.arch().name().to_uppercase())).map(PathBuf::from)
     }
@@ -164,7 +167,7 @@ impl Kernel {
         self.missing().is_empty()
     }
 
-    /// What a boot would need and is not there, with what makes it; empty where nothing is missing.
+    /// Why this kernel cannot boot, with the command that provides what is missing; empty if it can.
     pub fn missing(&self) -> String {
         let arch = self.arch();
         let qemu = Command::new(arch.qemu()).arg("--version").output().is_ok_and(|output| output.status.success());
@@ -180,7 +183,7 @@ impl Kernel {
                 arch.name()
             )
         } else if !self.busybox().is_file() {
-            "no busybox-static lies beside the kernels (`make matrix-fetch`)".to_owned()
+            "no busybox-static beside the kernels (`make matrix-fetch`)".to_owned()
         } else {
             String::new()
         }
@@ -216,7 +219,7 @@ fn stamp(kernel: &Kernel, script: &str) -> String {
     builds.filter_map(|path| of(&path)).collect::<String>() + script
 }
 
-/// The kernel's earlier answers to this build, or else new ones.
+/// Returns the stored answers of this build and kernel, or boots the kernel for new ones.
 pub fn ask(kernel: &Kernel, steps: Steps) -> Asked {
     let text = fs::read_to_string(Path::new(HERE).join("guest.sh")).expect("guest.sh");
     // A guest's command gets no environment, so the script contains the steps.
@@ -236,11 +239,11 @@ pub fn ask(kernel: &Kernel, steps: Steps) -> Asked {
     fs::create_dir_all(&place).expect("a directory for the answers");
     let own = Boot { machine: Path::new(HERE).join("machine.toml"), modules: &[], with: Vec::new() };
     let (minutes, failed) = boot(kernel, &place, &text, &own);
-    // Without a stamp a kernel that failed is booted again.
+    // A failed kernel gets no stamp, so that it is booted again.
     if failed.is_none() {
-        fs::write(place.join("stamp"), stamp).expect("written");
+        fs::write(place.join("stamp"), stamp).expect("write");
     }
-    fs::write(place.join("minutes"), format!("{minutes:.2}\n")).expect("written");
+    fs::write(place.join("minutes"), format!("{minutes:.2}\n")).expect("write");
     Asked { kernel: kernel.clone(), place, minutes, steps, failed, full: RefCell::new(None) }
 }
 
@@ -255,7 +258,7 @@ pub struct Boot {
 /// Boots the kernel with the script. Returns the minutes that this took, and standard error if it failed.
 pub fn boot(kernel: &Kernel, place: &Path, text: &str, of: &Boot) -> (f64, Option<String>) {
     let script = place.join("guest.sh");
-    fs::write(&script, text).expect("written");
+    fs::write(&script, text).expect("write");
     let began = Instant::now();
     let mut command = Command::new(binary(kernel));
     command.args(["vm", "exec", "--console", "--patience", "150s", "--kernel"]).arg(kernel.image().expect("can_boot"));
@@ -278,14 +281,14 @@ pub fn boot(kernel: &Kernel, place: &Path, text: &str, of: &Boot) -> (f64, Optio
     (began.elapsed().as_secs_f64() / 60.0, (!output.status.success()).then_some(errors))
 }
 
-/// Time on a processor, which emulation stretches out of proportion.
+/// Whether the cause is time on a processor, which emulation stretches out of proportion.
 fn is_processor_time(cause: &str) -> bool {
     let is_work =
         |known: &Cause| known.spec().processor_time || matches!(known, Cause::PageAllocation | Cause::SlabRefill);
     Cause::ALL.iter().any(|known| known.name() == cause && is_work(known))
 }
 
-/// The first finding of a stall that is not processor time, the share of lost time that has a name, and the lost time in ns.
+/// The first finding of a stall that is not processor time, the named share of the lost time, and the lost time in ns.
 pub fn first_named(place: &Path, name: &str) -> Option<(String, Option<f64>, u64)> {
     let text = fs::read_to_string(place.join("out").join(format!("{name}.json"))).ok()?;
     let explanation: Value = serde_json::from_str(&text).ok()?;

@@ -1,4 +1,4 @@
-//! The scenarios that use a cgroup, on version 2 in a guest: whether they run, and where they make their group.
+//! The scenarios that use a cgroup, on cgroup v2 in a guest: whether they run, and where they create their group.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use super::asked::{self, Kernel};
 use super::places::with_libraries;
 
-/// Those that run from a session's scope, whose slices are systemd's.
+/// The scenarios that run from a session's scope. systemd owns the parent slices.
 const SCENARIOS: &[&str] = &[
     "bulk",
     "checkpoint",
@@ -18,7 +18,7 @@ const SCENARIOS: &[&str] = &[
     "maildir",
 ];
 
-/// Each in turn with the directory in which its group has to be.
+/// Each step with the directory in which its group must be.
 fn expected() -> impl Iterator<Item = (&'static str, &'static str)> {
     let others = [
         ("delegated", "/sys/fs/cgroup/system.slice/run-1.scope"),
@@ -28,18 +28,18 @@ fn expected() -> impl Iterator<Item = (&'static str, &'static str)> {
     SCENARIOS.iter().map(|name| (*name, "/sys/fs/cgroup")).chain(others)
 }
 
-/// What went wrong, by step.
+/// Boots the kernel and returns the failures, one per step.
 pub fn ask(kernel: &Kernel) -> Vec<String> {
     let text = fs::read_to_string(Path::new(asked::HERE).join("groups.sh")).expect("groups.sh");
     let place = Path::new(asked::ANSWERS).join(format!("groups-{}", kernel.name));
     let _ = fs::remove_dir_all(&place);
     fs::create_dir_all(&place).expect("a directory for the answers");
     let machine = fs::read_to_string(Path::new(asked::HERE).join("machine.toml")).expect("machine.toml");
-    // Room for the scenarios, and a disk that does not make their preparation long.
+    // More memory for the scenarios, and no write limit, so that they prepare quickly.
     let machine =
         machine.replace("\"288MiB\", \"160MiB\"", "\"512MiB\", \"256MiB\"").replace("write_bps", "# write_bps");
-    fs::write(place.join("machine.toml"), machine).expect("written");
-    // Of util-linux: busybox has no `mount -c`.
+    fs::write(place.join("machine.toml"), machine).expect("write");
+    // From util-linux, because busybox has no `mount -c`.
     let tools = ["/usr/sbin/losetup", "/usr/sbin/mkfs.ext4", "/usr/bin/mount", "/usr/bin/umount"];
     let boot = asked::Boot {
         machine: place.join("machine.toml"),
@@ -63,7 +63,7 @@ pub fn ask(kernel: &Kernel) -> Vec<String> {
         let slow = told.as_ref().and_then(|told| told["findings"][0]["cause"].as_str()).unwrap_or("nothing");
         println!("   {name}: {slow}; groups: {}", groups.trim().replace('\n', " "));
         let log = read(format!("{name}.json.log"));
-        // Before 6.2 a device has no dirty limit of its own; without version 1 of the memory controller there are not both.
+        // Before 6.2 a device has no dirty limit. The hybrid steps need the memory controller of v1.
         let lacking = log.contains("/sys/class/bdi") && log.contains("does not have it");
         if lacking || (name.starts_with("hybrid") && log.is_empty() && told.is_none()) {
             println!(

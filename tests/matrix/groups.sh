@@ -1,12 +1,12 @@
 #!/bin/busybox sh
-# What one guest is asked about the scenarios that use a cgroup (tests/matrix/groups.rs): on version 2 as systemd lays it out, in a
-# scope that was handed over, and with both versions on one machine. As in guest.sh each step leaves one file.
+# The scenarios that use a cgroup, in one guest (booted by tests/matrix/groups.rs): on cgroup v2 laid out as by systemd, in a
+# delegated scope, and with v1 and v2 on one machine. As in guest.sh each step leaves a file.
 /bin/busybox --install -s /bin
 export PATH=/sbin:/bin
 G=/sys/fs/cgroup
 cd /work || exit 1
 
-# run NAME WHERE SCENARIO ARGUMENTS...: the scenario from within the group WHERE, and which groups of ours there were meanwhile
+# run NAME WHERE SCENARIO ARGUMENTS...: runs the scenario from within the group WHERE, and lists flatwater's groups during the run
 run() {
     name=$1 where=$2
     shift 2
@@ -33,12 +33,12 @@ run() {
     rm -rf "/tmp/$name"
 }
 
-# Both versions: memory in one of its own, io and cpu in version 2. In a boot of its own ($ONLY): the controller is not free for version 1
-# for as long as pages of a group of version 2 are left, and those of groups that are gone can be for minutes.
+# v1 and v2: memory in v1, io and cpu in v2. In a separate boot ($ONLY), because v1 cannot mount the controller while pages of a v2
+# group remain, and those of removed groups may remain for minutes.
 if [ "$ONLY" = hybrid ]; then
     SESSION=$G/user.slice/user-0.slice/session-1.scope
     mkdir /cg1
-    # What the guest starts with passes memory on in version 2.
+    # The guest initially enables memory in v2.
     for group in $(find $G -name cgroup.subtree_control | sort -r); do echo -memory >"$group"; done
     tries=0
     until mount -t cgroup -o memory memory /cg1 2>"$OUT/hybrid.log" || [ $tries -gt 20 ]; do
@@ -54,7 +54,7 @@ if [ "$ONLY" = hybrid ]; then
     exit 0
 fi
 
-# As systemd has it: slices pass the controllers on, and a session's processes are in a scope.
+# As with systemd: slices pass the controllers on, and the processes of a session are in a scope.
 SESSION=$G/user.slice/user-0.slice/session-1.scope
 mkdir -p $SESSION
 for level in $G $G/user.slice $G/user.slice/user-0.slice; do echo "+memory +io +cpu" >$level/cgroup.subtree_control; done
@@ -71,7 +71,7 @@ ls -R $G | grep ':$' | sort >/tmp/after
 diff /tmp/before /tmp/after >"$OUT/left"
 losetup -a >>"$OUT/left"
 
-# A scope that was handed over (Delegate=): its manager is in a group below it.
+# A delegated scope (Delegate=), whose manager is in a group below it.
 SCOPE=$G/system.slice/run-1.scope
 mkdir -p $SCOPE/main
 for level in $G/system.slice $SCOPE; do echo "+memory +io +cpu" >$level/cgroup.subtree_control; done

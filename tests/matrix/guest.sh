@@ -1,10 +1,10 @@
 #!/bin/busybox sh
-# The steps that each kernel of the matrix runs in its guest (tests/matrix/mod.rs boots it). Each step writes its output to a file
-# in $OUT; if a step fails, the next one runs all the same.
+# The steps that each kernel of the matrix runs in its guest (booted by tests/matrix/mod.rs). Each step writes its output to a
+# file in $OUT. A failed step does not stop the next one.
 /bin/busybox --install -s /bin
 G=/sys/fs/cgroup
 
-# `vm exec` ends a silent guest. On a busy host a step may be silent for long, so a heartbeat runs beside it, for STEP_MAX_S at most.
+# `vm exec` ends a silent guest. On a busy host a step may be silent for long, so a heartbeat prints beside it, for up to STEP_MAX_S.
 STEP_MAX_S=900
 heartbeat() {
     beats=0
@@ -29,7 +29,7 @@ step() {
     echo "$name: status $status after $(($(cut -d. -f1 /proc/uptime) - began)) s"
 }
 
-# record NAME SECONDS SCRIPT: a foreign program under `flatwater record`; its report as JSON
+# record NAME SECONDS SCRIPT: runs a foreign program under `flatwater record`, with the report as JSON
 record() {
     step "$1.json" flatwater record -t "$2" --stack-hz 0 --hz 4 -m 1ms -O json -o "/tmp/$1" -- /bin/sh -c "$3"
 }
@@ -40,7 +40,7 @@ cat /sys/kernel/mm/lru_gen/enabled >"$OUT/lru_gen" 2>/dev/null || echo absent >"
 step check.json flatwater check -O json
 [ "$MATRIX" = check ] && exit 0
 
-# Page cache fills a group of a pod's kind (nested), whose tasks join by themselves.
+# Page cache fills a nested group, as of a pod. The writer joins the group itself.
 mkdir -p $G/pods/pod1
 echo +memory >$G/pods/cgroup.subtree_control
 echo 40M >$G/pods/pod1/memory.max
@@ -55,7 +55,7 @@ kill $neighbour
 sleep 1
 rm -f /work/neighbour /work/journal
 
-# A writer whose group may write 2 MB/s to the device.
+# A writer whose group is limited to 2 MB/s on the device.
 device=$(cat "/sys/class/block/$(grep ' /work ' /proc/mounts | cut -d' ' -f1 | sed 's,.*/,,')/dev")
 mkdir -p $G/slow
 echo "$device wbps=2000000" >$G/slow/io.max
@@ -63,15 +63,15 @@ record throttle 8s "echo 0 >$G/slow/cgroup.procs; dd if=/dev/zero of=/work/slow 
 rm -f /work/slow
 
 cd /work || exit 1
-# flatwater is in the group itself: with a limit of 40 MiB 5.10 killed it.
-# A guest on a busy host made one call of the stream and 39 of the journal in 8 s: the run lasts until the stream has filled the
-# group several times over. Appends of whole pages, so that the journal's own charges meet the limit too.
+# flatwater itself is in the group: with a limit of 40 MiB the OOM killer of 5.10 killed it.
+# A guest on a busy host made only one call of the stream and 39 of the journal in 8 s, so the run lasts until the stream has
+# filled the group twice. The journal appends whole pages, so that its own charges reach the limit too.
 step full-cgroup.json flatwater run full-cgroup -t 8s --stack-hz 0 --set cgroup.memory_limit=72MiB --set stream.file_size=160MiB --set stream.at_least=144MiB --set journal.bytes=16KiB --set journal.interval=2ms -O json -o /tmp/full
 tar cf "$OUT/full-cgroup.tar" -C /tmp/full .
-# Its stream keeps the run until it has read 160 MiB, as much as the node that it is pinned to holds.
+# The run lasts until the stream has read 160 MiB, the size of the node that it is pinned to.
 step numa-spill.json flatwater run numa-spill -t 8s --stack-hz 0 --apply --set stream.pause=0ns -O json -o /tmp/spill
 
-# A run that is killed leaves a knob set and a group made; restore puts both back.
+# A killed run leaves a changed knob and a group. `restore` must undo both.
 restore() {
     before=$(cat /proc/sys/vm/dirty_bytes)
     flatwater run full-cgroup -t 60s --stack-hz 0 --set stream.file_size=128MiB --set vm.dirty_bytes=33554432 --apply -o /tmp/killed &
@@ -92,7 +92,7 @@ restore() {
 }
 step restore restore
 
-# answers COMMAND...: until it does; the daemon starts in its own time, and is busy while it seals.
+# answers COMMAND...: repeats the command until it succeeds, because the daemon is slow to start and busy while it seals.
 answers() {
     tries=0
     until "$@"; do
@@ -102,7 +102,7 @@ answers() {
     done
 }
 
-# A minute of the daemon beside a program that syncs: it must answer, seal a recording on request, and end on request.
+# Runs the daemon for a minute beside a program that syncs. It must answer, seal a recording on request, and end on SIGTERM.
 watch() {
     mkdir -p /run/flatwater /tmp/watch
     chmod 700 /run/flatwater /tmp/watch

@@ -1,6 +1,6 @@
-//! The matrix of kernels: each boots in QEMU with this build and runs guest.sh; tools/matrix.sh writes the answers to
-//! target/kernels.md, and docs/kernels.md has the result. `tools/matrix.sh fetch` fetches the kernels through apt. The short
-//! form boots the oldest and the newest fetched kernel and only runs `check`.
+//! The matrix of kernels. Each boots in QEMU with this build and runs guest.sh. tools/matrix.sh writes the answers to
+//! target/kernels.md, and docs/kernels.md has the result. `tools/matrix.sh fetch` fetches the kernels through apt. The
+//! short form boots the oldest and the newest fetched kernel and only runs `check`.
 
 mod asked;
 mod groups;
@@ -22,7 +22,7 @@ fn kernels() -> Vec<Kernel> {
     there
 }
 
-/// What must hold on every kernel.
+/// Checks that must hold on every kernel.
 fn judge(asked: &Asked) {
     let name = &asked.kernel.name;
     assert!(asked.failed.is_none(), "{name}: {}", asked.failed.as_deref().unwrap_or_default());
@@ -46,15 +46,16 @@ fn judge(asked: &Asked) {
     }
 }
 
-/// A kernel accepts the hook of each tracepoint that it has. If it does not, our structures differ from those of that version: for one
-/// field 5.10 refused the hooks of tasks, requests and two of memory, and no neighbour had a name there.
+/// Checks that the kernel accepts the hook of each tracepoint that it has. A refusal means that our structures differ
+/// from those of that version: for one wrong field, 5.10 refused the hooks of tasks, of requests and two of memory, and
+/// no neighbour had a name.
 fn refused(check: &serde_json::Value, kernel: &str) {
     let hooks = check["hooks"].as_array().unwrap_or_else(|| panic!("{kernel}: no hooks"));
     for hook in hooks {
         let name = hook["hook"].as_str().unwrap_or_default();
-        // Before 5.19 the arguments of this tracepoint name no request (include/trace/events/io_uring.h).
+        // Before 5.19 the arguments of this tracepoint do not include the request (include/trace/events/io_uring.h).
         let known = name == "tp_btf/io_uring_complete" && kernel == "5.10";
-        // If the second object is not loaded, `bpf/` reports it in place of its hooks.
+        // If the second object is not loaded, a `bpf/` line reports it instead of the hooks.
         let ours = name.starts_with("tp_btf/") || name.starts_with("bpf/");
         if ours && hook["state"] == "unavailable" && !known {
             let why = hook["reason"].as_str().unwrap_or_default();
@@ -78,7 +79,7 @@ fn the_oldest_and_the_newest_kernel_are_traced() {
     }
 }
 
-/// The variants for older kernels, tested here by refusing what those kernels lack.
+/// Tests the tracer's variants for older kernels by disabling the features that those kernels lack.
 #[test]
 fn each_variant_of_the_tracer_sees_the_same_program() {
     let place = tempfile::tempdir().expect("a directory");
@@ -101,7 +102,7 @@ fn each_variant_of_the_tracer_sees_the_same_program() {
             return skip(Need::Bpf, "the tracer's variants", "no hook can be attached");
         };
         if without == "none" && variant != expected {
-            return skip(Need::Bpf, "the tracer's variants", "this kernel is an old one itself");
+            return skip(Need::Bpf, "the tracer's variants", "this kernel itself is old");
         }
         assert_eq!(variant, expected, "without {without}");
         let script = "exec dd if=/dev/zero of=x bs=4k count=200 oflag=sync status=none";
@@ -111,7 +112,7 @@ fn each_variant_of_the_tracer_sees_the_same_program() {
         let writes = operations.iter().find(|operation| operation["name"] == "write").expect("it wrote");
         assert!(writes["count"].as_u64() >= Some(200), "{variant}: {writes}");
         assert!(explained["slow"]["calls"].as_u64() >= Some(200), "{variant}: {}", explained["slow"]);
-        // Each sync write waits for the device; only sleeps and their stacks give that time a name.
+        // Each sync write waits for the device. Only sleeps with their stacks give that time a cause.
         assert!(explained["slow"]["named_share"].as_f64() >= Some(0.9), "{variant}: {}", explained["slow"]);
         let recording = flatwater_recording::read(&place.path().join(&out)).expect("a recording");
         assert_eq!(recording.header.losses.lost, 0, "{variant}");
@@ -119,7 +120,8 @@ fn each_variant_of_the_tracer_sees_the_same_program() {
     }
 }
 
-/// 6.1 refused the scheduler's hook of level 0; a minute of slow syncs was reported as timed, and none was recorded.
+/// 6.1 refused the scheduler's hook of level 0. A minute of slow syncs was then reported as timed, but none was
+/// recorded.
 #[test]
 fn level_0_without_its_hook_has_not_observed_anything() {
     let place = tempfile::tempdir().expect("a directory");
@@ -129,21 +131,21 @@ fn level_0_without_its_hook_has_not_observed_anything() {
     command.env("FLATWATER_TRACER_WITHOUT", "task-storage,ring-buffer,typed-tracepoints").current_dir(place.path());
     let output = command.output().expect("runs");
     let explained: serde_json::Value = serde_json::from_slice(&output.stdout).expect("an explanation");
-    let observed = explained["observed"].as_array().expect("what was observed");
+    let observed = explained["observed"].as_array().expect("`observed`");
     let timed = observed.iter().filter(|access| access["timed"] == true).count();
     assert!(!observed.is_empty() && timed == 0, "{observed:?}");
     assert_eq!(explained["findings"][0]["cause"], "not-observed", "{}", explained["findings"]);
 }
 
 #[test]
-fn a_file_without_types_is_refused_with_the_command_that_makes_one() {
+fn a_file_without_btf_is_refused_with_the_command_that_makes_one() {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_flatwater"));
     let output = command.args(["check", "--btf", "/etc/passwd"]).output().expect("runs");
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && errors.contains("/etc/passwd") && errors.contains("pahole"), "{errors}");
 }
 
-/// Runs flatwater where /sys/kernel/btf is empty, in a mount namespace of its own.
+/// Runs flatwater in a mount namespace where /sys/kernel/btf is empty.
 fn without_types(place: &Path, arguments: &[&str]) -> serde_json::Value {
     let mut command = std::process::Command::new("unshare");
     command.args(["--mount", "sh", "-c", "mount -t tmpfs none /sys/kernel/btf && exec \"$@\"", "sh"]);
@@ -154,14 +156,14 @@ fn without_types(place: &Path, arguments: &[&str]) -> serde_json::Value {
 }
 
 #[test]
-fn a_kernel_without_types_of_its_own_is_traced_with_those_of_a_file() {
+fn a_kernel_without_btf_is_traced_with_btf_from_a_file() {
     let place = tempfile::tempdir().expect("a directory");
     let types = place.path().join("vmlinux.btf");
     let copied = fs::copy("/sys/kernel/btf/vmlinux", &types);
     if copied.is_err() || !rustix::process::geteuid().is_root() {
-        return skip(Need::Bpf, "a kernel without types", "this kernel has none itself, or we are not root");
+        return skip(Need::Bpf, "a kernel without BTF", "this kernel has no BTF, or we are not root");
     }
-    let types = types.to_str().expect("a path of ours");
+    let types = types.to_str().expect("a UTF-8 path");
     let bare = without_types(place.path(), &["check", "-O", "json"]);
     let seen = |check: &serde_json::Value, cause: &str| {
         let sights = check["sights"].as_array().expect("sights").clone();
@@ -175,7 +177,7 @@ fn a_kernel_without_types_of_its_own_is_traced_with_those_of_a_file() {
 
     let given = without_types(place.path(), &["check", "--btf", types, "-O", "json"]);
     if asked::variant(&given).is_none() {
-        return skip(Need::Bpf, "types from a file", "no hook can be attached");
+        return skip(Need::Bpf, "BTF from a file", "no hook can be attached");
     }
     assert_eq!(seen(&given, "journal-commit")["seen"], "exact");
     let writes = ["dd", "if=/dev/zero", "of=x", "bs=4k", "count=100", "oflag=sync", "status=none"];
@@ -185,11 +187,11 @@ fn a_kernel_without_types_of_its_own_is_traced_with_those_of_a_file() {
     assert!(explained["slow"]["named_share"].as_f64() >= Some(0.9), "{}", explained["slow"]);
 }
 
-/// The whole matrix, about two minutes a kernel under emulation.
+/// The whole matrix: about two minutes per kernel under emulation.
 #[test]
 #[ignore = "boots every kernel: tools/matrix.sh"]
 fn every_kernel_names_the_same_stalls() {
-    // FLATWATER_MATRIX names the kernels that run more than `check`.
+    // FLATWATER_MATRIX lists the kernels that run more than `check`.
     let wanted = std::env::var("FLATWATER_MATRIX").unwrap_or_default();
     let ask = |kernel: &Kernel| asked::ask(kernel, Steps::wanted(kernel, &wanted));
     let all: Vec<Asked> = kernels().iter().map(ask).collect();
@@ -205,12 +207,12 @@ fn every_kernel_names_the_same_stalls() {
     all.iter().for_each(judge);
 }
 
-/// One kernel on each of three file systems, on ext4 with the devices, NFS and cgroups; some three and eight minutes a boot under
-/// emulation. FLATWATER_PLACES names another kernel, FLATWATER_PLACES_ON the file systems, FLATWATER_PLACES_STEPS the steps
-/// of places.sh, between spaces.
+/// One kernel on xfs, btrfs and ext4; the ext4 guest also has the devices, NFS and cgroups. Three to eight minutes per
+/// boot under emulation. FLATWATER_PLACES names another kernel, FLATWATER_PLACES_ON the file systems (separated by
+/// commas), FLATWATER_PLACES_STEPS the steps of places.sh (separated by spaces).
 #[test]
 #[ignore = "boots three guests"]
-fn file_systems_devices_and_pods_name_their_stalls() {
+fn stalls_of_file_systems_devices_and_pods_are_named() {
     let name = std::env::var("FLATWATER_PLACES").unwrap_or_else(|_| "6.12".to_owned());
     let file_systems = std::env::var("FLATWATER_PLACES_ON").unwrap_or_else(|_| "xfs,btrfs,ext4".to_owned());
     let there = kernels();
@@ -220,8 +222,8 @@ fn file_systems_devices_and_pods_name_their_stalls() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The scenarios that use a cgroup, on version 2; with both versions where the kernel has them (FLATWATER_PLACES=6.1). Some ten
-/// minutes under emulation.
+/// The scenarios that use a cgroup, on cgroup v2, and on both versions if the kernel has them (FLATWATER_PLACES=6.1).
+/// About ten minutes under emulation.
 #[test]
 #[ignore = "boots a guest"]
 fn the_scenarios_with_a_cgroup_run_on_version_2() {

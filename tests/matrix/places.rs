@@ -1,4 +1,4 @@
-//! File systems, devices and nested cgroups in guests: for each the stall that it is known for, and what is named.
+//! File systems, devices and nested cgroups in guests: one typical stall for each, and its causes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,13 +6,13 @@ use std::process::Command;
 
 use super::asked::{self, Kernel, Stalls};
 
-/// The steps of places.sh that every file system gets, and the causes that may come first.
+/// The steps of places.sh for every file system, and the causes that may come first.
 const EACH: Stalls = &[("fsync", "appends beside an fsync neighbour", BESIDE)];
 
-/// Its log's commit, its own pages, or what stands ahead of both in the device's queue: the neighbour's.
+/// The commit of the log, the writer's own pages, or the neighbour's requests ahead of both in the device's queue.
 const BESIDE: &[&str] = &["journal-commit", "page-writeback", "device-queue-starved", "device-slow", "device-wait"];
 
-/// Those of one guest alone, on ext4.
+/// The steps of the ext4 guest only.
 const ONCE: Stalls = &[
     ("overlay", "the same on overlayfs", BESIDE),
     ("pod", "a container two levels down, past memory.high", &["memcg-over-high", "memcg-reclaim", "dirty-throttle"]),
@@ -26,7 +26,7 @@ const ONCE: Stalls = &[
 
 const SLOW_DEVICE: &[&str] = &["page-writeback", "device-wait", "device-slow", "request-queue"];
 
-/// What a program of this machine needs to run in a guest: itself and the shared objects that `ldd` lists.
+/// The files that a program of this machine needs in a guest: itself and the shared objects that `ldd` lists.
 pub fn with_libraries(program: &str) -> Vec<(PathBuf, String)> {
     let Ok(output) = Command::new("ldd").arg(program).output() else { return Vec::new() };
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -43,7 +43,7 @@ const MODULES: &[&str] = &[
     "dm-crypt",
     "xts",
     "aesni-intel",
-    // md_run() asks modprobe for its personality, and the guest has none.
+    // md_run() loads the personality's module through modprobe, which the guest does not have.
     "raid1",
     "dm-raid",
     "nfsd",
@@ -52,16 +52,16 @@ const MODULES: &[&str] = &[
     "scsi_debug",
 ];
 
-/// Of the matrix's machine, with another file system.
+/// Writes the matrix's machine with another file system.
 fn machine(place: &Path, file_system: &str) -> PathBuf {
     let text = fs::read_to_string(Path::new(asked::HERE).join("machine.toml")).expect("machine.toml");
     let path = place.join("machine.toml");
     let own = format!("file_system = \"{file_system}\"");
-    fs::write(&path, text.replace("file_system = \"ext4\"", &own)).expect("written");
+    fs::write(&path, text.replace("file_system = \"ext4\"", &own)).expect("write");
     path
 }
 
-/// Boots one kernel for each file system; what was named wrongly, by step. `steps`: only these, where any are named.
+/// Boots the kernel once per file system and returns the wrong answers. `steps` selects steps; all if empty.
 pub fn ask(kernel: &Kernel, file_systems: &[&str], steps: &str) -> Vec<String> {
     let asked = |name: &str| steps.is_empty() || steps.split(' ').any(|step| step == name);
     let text = fs::read_to_string(Path::new(asked::HERE).join("places.sh")).expect("places.sh");

@@ -1,10 +1,10 @@
 #!/bin/busybox sh
-# What one guest is asked about file systems, devices and cgroups of version 2 (tests/matrix/places.rs boots it once for each
-# file system, which is /work). As in guest.sh each step leaves one file, and a step that fails does not stop the next.
+# File systems, devices and cgroup v2 in guests (tests/matrix/places.rs boots one per file system, mounted at /work). As in guest.sh
+# each step leaves a file, and a failed step does not stop the next one.
 /bin/busybox --install -s /bin
 G=/sys/fs/cgroup
 
-# wants STEP: whether it was asked for, by name or with all.
+# wants STEP: whether $STEPS contains this step or `all`.
 wants() {
     case " $STEPS " in
     *" $1 "* | *" all "*) return 0 ;;
@@ -12,13 +12,13 @@ wants() {
     esac
 }
 
-# record NAME SECONDS ARGUMENTS -- COMMAND...: the report as JSON, while the guest says that it is alive
+# record NAME SECONDS ARGUMENTS -- COMMAND...: records with the report as JSON, while a heartbeat prints
 record() {
     name=$1 seconds=$2
     shift 2
     (for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 20; echo "$name: running"; done) &
     beating=$!
-    # A command goes on after its recording, and would write to the devices of the next step.
+    # A command outlives its recording, and would disturb the devices of the next step.
     if [ "$1" = -- ]; then
         shift
         set -- -- timeout -s KILL "$((${seconds%s} + 2))" "$@"
@@ -32,7 +32,7 @@ record() {
     echo "$name: status $status"
 }
 
-# Durable appends beside somebody who syncs a lot, both below DIRECTORY.
+# Durable appends beside a program that syncs large writes, both below DIRECTORY.
 fsync_beside() {
     (while :; do dd if=/dev/zero of="$2/neighbour" bs=64k count=24 conv=fsync 2>/dev/null; done) &
     neighbour=$!
@@ -51,7 +51,7 @@ if wants overlay && mount -t overlay overlay -o lowerdir=/work/lower,upperdir=/w
 fi
 
 if wants pod; then
-    # A pod as kubelet makes it, watched from its own level; the container's task joins two levels below, and writes past memory.high.
+    # A pod as made by kubelet, recorded at its own level. The container's task joins one level below and exceeds memory.high.
     POD=$G/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0f1e2d3c.slice
     mkdir -p "$POD/cri-containerd-ab12.scope"
     for level in "$G" "$G/kubepods.slice" "$G/kubepods.slice/kubepods-burstable.slice" "$POD"; do
@@ -71,8 +71,8 @@ if wants pod; then
     rm -f /work/big
 fi
 
-# Swap in memory: a task copies a file of a tmpfs through a buffer that is larger than its group may be, again and again. No disk
-# has a part in it: on one that is slow, the stall was the disk's.
+# Swapping to memory: a task repeatedly copies a file of a tmpfs through a buffer that is larger than its group's memory.high. No
+# disk is involved, because on a slow disk the stall would be the disk's.
 if wants zram && [ -e /sys/block/zram0/disksize ]; then
     echo 160M >/sys/block/zram0/disksize
     mkswap /dev/zram0 >/dev/null
@@ -88,7 +88,7 @@ if wants zram && [ -e /sys/block/zram0/disksize ]; then
     swapoff /dev/zram0
 fi
 
-# A SCSI disk in memory, of 8 MiB, that takes 60 ms for each command.
+# A SCSI disk of 8 MiB in memory that takes 60 ms per command.
 SCSI=/sys/bus/pseudo/drivers/scsi_debug
 if wants scsi && [ -e $SCSI/ndelay ]; then
     echo 60000000 >$SCSI/ndelay
@@ -100,7 +100,7 @@ if wants scsi && [ -e $SCSI/ndelay ]; then
     record scsi 8s -- /bin/sh -c "while :; do dd if=/dev/zero of=/dev/sda bs=64k count=2 conv=notrunc,fsync 2>/dev/null; done"
 fi
 
-# The devices: two disks of 48 MiB on files, of which dm-delay makes the first take 60 ms more for each request.
+# The devices: two disks of 48 MiB on files. dm-delay adds 60 ms to each request of the first.
 disk() {
     dd if=/dev/zero of="/work/disk$1" bs=1M count=48 2>/dev/null
     losetup "/dev/loop$1" "/work/disk$1"
@@ -108,14 +108,14 @@ disk() {
 made() {
     [ -e "/dev/mapper/$1" ] || dmsetup mknodes
 }
-# The last dd of a recording may hold it for some more writes.
+# The last dd of a recording may still use the device for a few writes.
 gone() {
     for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
         dmsetup remove "$1" && return
         sleep 1
     done
 }
-# Durable writes to a device of the device mapper.
+# Durable writes to a device-mapper device.
 writes_to() {
     record "$1" 8s -- /bin/sh -c \
         "while :; do dd if=/dev/zero of=/dev/mapper/$2 bs=64k count=2 conv=notrunc,fsync 2>/dev/null; done"
@@ -134,14 +134,14 @@ if [ -x /sbin/dmsetup ] && { wants delay || wants crypt || wants raid || wants n
         gone secret
     fi
 
-    # MD's RAID 1 through the device mapper; without metadata and initial synchronisation.
+    # MD RAID 1 through the device mapper, without metadata and initial synchronisation.
     if wants raid && echo "0 98304 raid raid1 4 0 nosync region_size 1024 2 - /dev/mapper/slow - /dev/loop1" | dmsetup create mirror 2>"$OUT/raid.json.log"; then
         made mirror
         writes_to raid mirror
         gone mirror
     fi
 
-    # A server on loopback, whose answers to the kernel's questions (who is this, what may he have) stand ready.
+    # An NFS server on loopback. Its answers to the kernel's upcalls (client, export, file handle) are written in advance.
     if wants nfs && /bin/busybox mke2fs /dev/mapper/slow >/dev/null 2>&1; then
         mkdir -p /srv/exported /imported
         ip link set lo up

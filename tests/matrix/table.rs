@@ -1,4 +1,4 @@
-//! target/kernels.md: a table of what the kernels answered.
+//! target/kernels.md: the answers of all kernels as tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use super::asked::{Asked, Kernel, STALLS, Steps, meant, variant};
 use flatwater_recording::schema::Column;
 use flatwater_recording::{Cause, Table};
 
-/// Reasons, numbered in the order of their first use.
+/// Footnotes, numbered in the order of their first use.
 #[derive(Default)]
 struct Notes(Vec<String>);
 
@@ -43,7 +43,7 @@ machine's counters show that it happened. absent: nothing shows it.
 
 ";
 
-/// The whole page; `others` could not be booted here.
+/// The whole page. `others` are the kernels that cannot boot here.
 pub fn document(all: &[Asked], others: &[Kernel]) -> String {
     let mut out = String::from(INTRODUCTION);
     machines(&mut out, all);
@@ -158,7 +158,7 @@ fn shares(out: &mut String, all: &[Asked]) {
     out.push('\n');
 }
 
-/// For a kernel that did not run the step.
+/// The cell of a step that the kernel did not run.
 const NOT_MADE: &str = "not made";
 
 /// The result of the daemon's minute.
@@ -203,7 +203,7 @@ fn causes(out: &mut String, all: &[Asked]) {
 fn hooks(out: &mut String, all: &[Asked]) {
     out.push_str("## Hooks\n\n");
     header(out, "hook", all);
-    // A row for each tracepoint or function, whatever kind of program the variant attaches.
+    // One row per tracepoint or function, for every program type that a variant attaches.
     let mut rows: BTreeMap<String, BTreeMap<usize, (String, String)>> = BTreeMap::new();
     for (at, asked) in all.iter().enumerate() {
         let check = asked.json("check.json");
@@ -243,7 +243,7 @@ fn hooks(out: &mut String, all: &[Asked]) {
     notes.list(out);
 }
 
-/// Columns of the schema that a recording made there holds.
+/// The schema's columns in this kernel's recording of full-cgroup.
 fn columns_of(asked: &Asked) -> BTreeSet<(Table, String)> {
     let read = asked.with_full(|recording| {
         let series = recording.series.iter();
@@ -266,7 +266,7 @@ fn counters(out: &mut String, all: &[Asked]) {
             let _ = writeln!(out, "| {} | {count} exact |", table.name());
         }
     }
-    out.push_str("\nThose that some kernels lack:\n\n");
+    out.push_str("\nCounters that some kernels lack:\n\n");
     header(out, "counter", all.iter().copied());
     for key in some.into_iter().filter(|key| !by_all(key)) {
         let _ = write!(out, "| {}.{} |", key.0.name(), key.1);

@@ -6,7 +6,7 @@ import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 
-/** KafkaWriter BROKER SECONDS OUT: a record of 1 KiB each 4 ms, acknowledged by all; writes when each reply came (s) and how many ms it took. */
+/** KafkaWriter BROKER SECONDS OUT: a record of 1 KiB every 4 ms, acknowledged by all. Writes when each reply came (s) and its duration in ms. */
 public final class KafkaWriter {
     private static final int WARM_UP = 200;
 
@@ -19,7 +19,7 @@ public final class KafkaWriter {
         byte[] value = new byte[1024];
         ConcurrentLinkedQueue<String> took = new ConcurrentLinkedQueue<>();
         try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(settings)) {
-            // The topic is made, and the code compiled, before the clock runs.
+            // Create the topic and compile the code before the measurement.
             for (int count = 0; count < WARM_UP; count++) {
                 producer.send(new ProducerRecord<>("t", value)).get();
             }

@@ -5,7 +5,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
 
-/** MappedWriter FILE SECONDS OUT: a store of 4 KiB into a mapped file each 2 ms, a force() each 100 ms; writes when each ended (s) and how many ms it took. */
+/** MappedWriter FILE SECONDS OUT: a store of 4 KiB to a mapped file every 2 ms, a force() every 100 ms. Writes when each ended (s) and its duration in ms. */
 public final class MappedWriter {
     private static final int RECORD = 4096;
     private static final int SIZE = 256 << 20;

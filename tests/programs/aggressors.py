@@ -1,36 +1,36 @@
-"""Neighbours of known kind. Each knows which answers are right: truth is what was injected, never what the tool says."""
+"""Known neighbours. Each lists the right answers, which follow from what it does, not from what flatwater reports."""
 
 import os
 import subprocess
 
 from stage import Unavailable, thaw
 
-# Each makes its stall in the groups and on the disk of its stage alone.
+# Neighbours affect only the groups and the disk of their stage.
 SH = "/bin/sh"
-# What the kernel calls a writer that waits for its data to be on the disk, whatever stands in its way there.
-# A queue that the neighbour keeps full has no free request: that is the neighbour's doing as well.
+# The causes of a writer that waits for its data to reach the disk, whatever the obstacle. A queue kept full by the neighbour has no
+# free request, so that cause is right as well.
 SYNC_WAITS = {"journal-commit", "page-writeback", "device-queue-starved", "lock", "journal-buffer", "request-queue"}
 
 
 class Aggressor:
-    """`causes`: top findings that are right. `named`: whether a process is to blame (else a limit, or nobody)."""
+    """`causes`: the right top findings. `named`: whether a process is to blame, rather than a limit or nothing."""
 
     name, causes, named = "alone", set(), False
-    # What `--fixed` changes: the fix that a report proposes for it, in the words of docs/recipes.
+    # The change of `--fixed`: the fix that a report proposes, in the words of docs/recipes.
     fix = ""
-    # Run only where it is asked for by name.
+    # Whether it runs only if it is named on the command line.
     optional = False
-    # It has no more weight than the program, the kernel's threads included: see Stage.
+    # Whether it competes for CPUs, so that the stage must not outweigh it: see Stage.
     takes_cpus = False
 
     def __init__(self, stage, fixed=False):
         self.stage, self.fixed, self.children = stage, fixed, []
 
     def prepare(self, victim):
-        """Before the victim starts."""
+        """Runs before the victim starts."""
 
     def start(self, victim):
-        """While the victim runs."""
+        """Runs while the victim runs."""
 
     def stop(self):
         for child in self.children:
@@ -54,7 +54,7 @@ class Aggressor:
 
 
 class FsyncStream(Aggressor):
-    """Three writers that write 32 MiB and fsync it, again and again, as a backup does."""
+    """Three writers that repeatedly write 32 MiB and fsync, like a backup."""
 
     name, causes, named = "fsync-stream", SYNC_WAITS, True
     programs = {"dd"}
@@ -67,7 +67,7 @@ class FsyncStream(Aggressor):
 
 
 class BoundFsyncStream(FsyncStream):
-    """The same, and its fix is the obvious one, which does not help within one journal: a limit on its I/O."""
+    """Like FsyncStream, with the obvious fix: a limit on its I/O. It does not help within one journal."""
 
     name, optional = "fsync-stream-limit", True
     fix = "blkio.throttle.write_bps_device of the neighbour's cgroup: 4 MiB/s"
@@ -80,11 +80,11 @@ class BoundFsyncStream(FsyncStream):
 
 
 class DirtyStream(Aggressor):
-    """Two writers that dirty pages as fast as they may, on a device whose dirty pages are bounded to 24 MiB."""
+    """Two writers that dirty pages as fast as possible, on a device limited to 24 MiB of dirty pages."""
 
     name, causes, named = "dirty-stream", {"dirty-throttle"} | SYNC_WAITS, True
     programs = {"dd"}
-    fix = "the neighbour writes with O_DIRECT, past the page cache, at 4 MiB/s by its cgroup's limit"
+    fix = "the neighbour writes with O_DIRECT, limited to 4 MiB/s by its cgroup"
 
     def start(self, victim):
         self.stage.disk.bound_dirty(24)
@@ -100,12 +100,12 @@ class DirtyStream(Aggressor):
 
 
 class FullCgroup(Aggressor):
-    """A writer in the victim's own memory cgroup, which fills it with dirty pages: its limit is reached."""
+    """A writer in the victim's memory cgroup that fills it to its limit with dirty pages."""
 
     name, named = "full-cgroup", True
     causes = {"memcg-reclaim", "reclaim-throttle", "cgroup-limit-cache"}
     programs = {"dd"}
-    fix = "the neighbour gets a memory cgroup of its own, of 128 MiB"
+    fix = "the neighbour gets a separate memory cgroup of 128 MiB"
 
     def start(self, victim):
         group = self.stage.group("memory", "victim")
@@ -123,14 +123,14 @@ class CacheReader(Aggressor):
     name, named = "cache-reader", True
     causes = {"synchronous-read", "memcg-reclaim", "page-fault", "reclaim-throttle", "device-queue-starved", "cgroup-limit-cache"}
     programs = {"dd"}
-    fix = "the neighbour gets a memory cgroup of its own, of 64 MiB"
+    fix = "the neighbour gets a separate memory cgroup of 64 MiB"
 
     def prepare(self, victim):
         file = self.stage.disk.mount / "aggressor-big"
         with open(file, "wb") as big:
             for _ in range(768):
                 big.write(os.urandom(1 << 20))
-            # Whoever reads it first is charged for its pages: it must not be cached on our account.
+            # Drop it from the cache, so that its pages are charged to the reader and not to this process.
             big.flush()
             os.fsync(big.fileno())
             os.posix_fadvise(big.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -147,7 +147,7 @@ class CacheReader(Aggressor):
 
 
 class Throttle(Aggressor):
-    """The victim's own blkio limit, below what it writes: nobody but a setting is to blame."""
+    """A blkio limit on the victim that is below what it writes; no process is to blame."""
 
     name, causes, named = "device-throttle", {"io-throttle"}, False
     fix = "the limit is raised to 64 MiB/s"
@@ -166,11 +166,11 @@ class Throttle(Aggressor):
 
 
 class LockHolder(Aggressor):
-    """A writer of 32 MiB at a time to the very file that the victim writes: it holds the inode's lock meanwhile."""
+    """A writer that writes 32 MiB at a time to the victim's file, and holds the inode lock during each write."""
 
     name, causes, named = "lock-holder", {"lock"}, True
     programs = {"dd"}
-    fix = "the neighbour writes a file of its own"
+    fix = "the neighbour writes to another file"
 
     def start(self, victim):
         target = "own-file" if self.fixed else victim.lock_target()
@@ -186,7 +186,7 @@ class CpuHog(Aggressor):
     fix = "cpu.shares of the neighbour's cgroup: 2"
 
     def start(self, victim):
-        # Its fix is a group of its own; without one it shares the victim's, as on a host that bounds no CPU.
+        # The fix is a separate group. Without it the hog shares the victim's, as on a host without CPU limits.
         group = self.stage.group("cpu", "aggressor" if self.fixed else "victim")
         if self.fixed:
             group.set("cpu.shares", 2)
@@ -195,12 +195,12 @@ class CpuHog(Aggressor):
 
 
 class DirectWriter(Aggressor):
-    """fio's own direct writes, sixteen of half a MiB at a time: no page cache, no journal, only the device's queue."""
+    """fio with sixteen direct writes of 512 KiB in flight: no page cache, no journal, only the device's queue."""
 
     name, named = "direct-writer", True
     causes = SYNC_WAITS | {"synchronous-read"}
     programs = {"fio"}
-    fix = "the neighbour's depth is 1"
+    fix = "the neighbour's queue depth is 1"
 
     def start(self, victim):
         depth = 1 if self.fixed else 16
@@ -209,7 +209,7 @@ class DirectWriter(Aggressor):
 
 
 class TreeCopier(Aggressor):
-    """Copies a tree, syncs the file system and removes it again: data, metadata and the journal."""
+    """Copies a tree, syncs the file system and removes the copy: data, metadata and the journal."""
 
     name, causes, named = "tree-copier", {"dirty-throttle"} | SYNC_WAITS, True
     programs = {"cp", "sync", "rm"}
@@ -229,11 +229,11 @@ class TreeCopier(Aggressor):
 
 
 class MmapDirtier(Aggressor):
-    """Two processes that store into mapped files, on a device whose dirty pages are bounded to 24 MiB."""
+    """Two processes that write to mapped files, on a device limited to 24 MiB of dirty pages."""
 
     name, causes, named = "mmap-dirtier", {"dirty-throttle"} | SYNC_WAITS, True
     programs = {"python3", "python3.11"}
-    fix = "the neighbour's files lie on another file system"
+    fix = "the neighbour's files are on another file system"
 
     def start(self, victim):
         disk = self.stage.second_disk() if self.fixed else self.stage.disk
@@ -249,7 +249,7 @@ class MmapDirtier(Aggressor):
 
 
 class Freezer(Aggressor):
-    """Freezes the file system for half a second, again and again, as somebody does who takes snapshots."""
+    """Repeatedly freezes the file system for half a second, as for snapshots."""
 
     name, causes, named = "freezer", {"fs-freeze"}, True
     programs = {"fsfreeze"}
@@ -261,16 +261,16 @@ class Freezer(Aggressor):
 
     def stop(self):
         super().stop()
-        # It may have been ended between the two.
+        # It may have been killed while the file system was frozen.
         thaw(self.stage.disk.mount)
 
 
 class Unlinker(Aggressor):
-    """Makes three thousand small files and removes them: metadata alone."""
+    """Creates and removes three thousand small files: only metadata."""
 
     name, causes, named = "unlinker", {"journal-full", "block-allocation"} | SYNC_WAITS, True
     programs = {"python3", "python3.11", "rm", "sh"}
-    fix = "the neighbour's files lie on another file system on the same disk"
+    fix = "the neighbour's files are on another file system on the same disk"
 
     def start(self, victim):
         directory = (self.stage.second_disk() if self.fixed else self.stage.disk).mount
@@ -281,7 +281,7 @@ class Unlinker(Aggressor):
 
 
 class SyncCaller(Aggressor):
-    """Little is written, and the whole file system synced each tenth of a second."""
+    """Writes little and syncs the whole file system ten times a second."""
 
     name, causes, named = "sync-caller", SYNC_WAITS, True
     programs = {"sync", "dd", "sh"}
@@ -293,12 +293,12 @@ class SyncCaller(Aggressor):
 
 
 class RawReader(Aggressor):
-    """Reads the device itself, past the file system, as a backup of images does."""
+    """Reads the block device directly, past the file system, like a backup of images."""
 
     name, named = "raw-reader", True
     causes = SYNC_WAITS | {"synchronous-read"}
     programs = {"dd"}
-    fix = "the neighbour reads at 8 MiB/s by its cgroup's limit"
+    fix = "the neighbour's cgroup limits it to reading 8 MiB/s"
 
     def start(self, victim):
         if self.fixed:
@@ -308,12 +308,12 @@ class RawReader(Aggressor):
 
 
 class MemoryHog(Aggressor):
-    """Anonymous memory in the victim's own cgroup, written again and again: what is left for the page cache is little."""
+    """Anonymous memory in the victim's cgroup, rewritten again and again, which leaves little for the page cache."""
 
     name, named = "memory-hog", True
     causes = {"memcg-reclaim", "reclaim-throttle", "synchronous-read", "page-fault", "cgroup-limit-cache"}
     programs = {"python3", "python3.11"}
-    fix = "the neighbour gets a memory cgroup of its own, of 256 MiB"
+    fix = "the neighbour gets a separate memory cgroup of 256 MiB"
 
     def start(self, victim):
         group = self.stage.group("memory", "victim")
@@ -324,12 +324,12 @@ class MemoryHog(Aggressor):
             group = self.stage.group("memory", "aggressor")
             group.set("memory.limit_in_bytes", 256 << 20)
         take = (f"import time\nwhile True:\n m=bytearray({hog})\n for at in range(0,{hog},4096): m[at]=1\n time.sleep(0.05)")
-        # If the kernel must kill somebody here, then not the program.
+        # The OOM killer should choose this process, not the program.
         self.shell(f"echo 1000 >/proc/self/oom_score_adj; exec /usr/bin/python3 -c \"{take}\"", [group])
 
 
 class Snapshots(Aggressor):
-    """Snapshots of a subvolume of btrfs, made and deleted, each with a commit of the whole file system."""
+    """Creates and deletes snapshots of a btrfs subvolume, each with a commit of the whole file system."""
 
     name, causes, named = "snapshots", {"block-allocation"} | SYNC_WAITS, True
     programs = {"btrfs", "btrfs-cleaner", "btrfs-transaction", "btrfs-transacti", "dd", "sh"}
@@ -337,7 +337,7 @@ class Snapshots(Aggressor):
 
     def prepare(self, victim):
         if self.stage.disk.filesystem != "btrfs":
-            raise Unavailable("snapshots are btrfs's")
+            raise Unavailable("snapshots need btrfs")
 
     def start(self, victim):
         pause_s = 10 if self.fixed else 0
@@ -347,7 +347,7 @@ class Snapshots(Aggressor):
 
 
 class CacheDropper(Aggressor):
-    """Somebody's idea of freeing memory: the page cache is dropped every half second. It is the whole machine's."""
+    """Drops the page cache of the whole machine every half second, in the belief that this frees memory."""
 
     name, causes, named = "cache-dropper", {"cache-dropped", "synchronous-read", "page-fault"}, True
     programs = {"sh"}
@@ -359,11 +359,11 @@ class CacheDropper(Aggressor):
 
 
 class Puncher(Aggressor):
-    """Two files of 256 MiB whose blocks are allocated, punched out and allocated again in small pieces: extents and bitmaps, no data."""
+    """Two files of 256 MiB whose blocks are allocated, punched out in small pieces and allocated again: extents and bitmaps, no data."""
 
     name, causes, named = "puncher", {"journal-full", "block-allocation"} | SYNC_WAITS, True
     programs = {"python3", "python3.11"}
-    fix = "the neighbour's files lie on another file system on the same disk"
+    fix = "the neighbour's files are on another file system on the same disk"
 
     def start(self, victim):
         directory = (self.stage.second_disk() if self.fixed else self.stage.disk).mount
@@ -375,12 +375,12 @@ class Puncher(Aggressor):
 
 
 class Trimmer(Aggressor):
-    """A file is written and removed, and what is free is discarded, again and again."""
+    """Repeatedly writes and removes a file, and discards the free space."""
 
     name, named = "trimmer", True
     causes = SYNC_WAITS | {"synchronous-read", "device-slow"}
     programs = {"fstrim", "dd", "rm", "sync", "sh"}
-    fix = "what is free is discarded once in ten seconds"
+    fix = "the free space is discarded once in ten seconds"
 
     def start(self, victim):
         pause_s = 10 if self.fixed else 0
@@ -388,16 +388,16 @@ class Trimmer(Aggressor):
 
 
 class Scrubber(Aggressor):
-    """btrfs reads all its data and checks it."""
+    """btrfs reads and checks all its data."""
 
     name, named = "scrubber", True
     causes = SYNC_WAITS | {"synchronous-read"}
     programs = {"btrfs", "sh"}
-    fix = "a scrub every ten seconds, of which the file system limits the rate to 16 MiB/s"
+    fix = "a scrub every ten seconds, limited to 16 MiB/s"
 
     def prepare(self, victim):
         if self.stage.disk.filesystem != "btrfs":
-            raise Unavailable("scrubs are btrfs's")
+            raise Unavailable("scrubs need btrfs")
         with open(self.stage.disk.mount / "aggressor-scrubbed", "wb") as file:
             for _ in range(512):
                 file.write(os.urandom(1 << 20))
@@ -413,12 +413,12 @@ class Scrubber(Aggressor):
 
     def stop(self):
         super().stop()
-        # Its thread of the kernel's goes on without it.
+        # The kernel's scrub continues without the process.
         subprocess.run(["btrfs", "-q", "scrub", "cancel", self.stage.disk.mount], capture_output=True, check=False)
 
 
 class Alone(Aggressor):
-    """Nobody else: a finding may be made, since the disk is not fast, and no process may be named."""
+    """No neighbour. A finding is allowed, because the disk is not fast, but it must not name a process."""
 
 
 ALL = [Alone, FsyncStream, BoundFsyncStream, DirtyStream, FullCgroup, CacheReader, Throttle, LockHolder, CpuHog, DirectWriter, TreeCopier, MmapDirtier,

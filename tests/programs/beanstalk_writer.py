@@ -1,5 +1,5 @@
-"""beanstalk_writer.py PORT SECONDS OUT: a job of 2 KiB put each 10 ms, and one taken and deleted for every second one; writes when each was answered
-and how many ms it took."""
+"""beanstalk_writer.py PORT SECONDS OUT: puts a job of 2 KiB every 10 ms, and reserves and deletes one for every second job. Writes when each
+was answered and its duration in ms."""
 
 import json
 import pathlib

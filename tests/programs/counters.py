@@ -1,13 +1,13 @@
-"""The baseline: the one counter that deviates most from its value in a run alone, and what people would take it for.
+"""The baseline: the counter that deviates most from its value in runs alone, read as the cause that people associate with it.
 
-It knows nothing of calls, threads or requests. It names a cause by the counter, and the process with the most of it."""
+It has no data about calls, threads or requests. It blames the process with the most I/O or CPU time."""
 
 import os
 import pathlib
 import threading
 import time
 
-# Counter: the cause that it stands for.
+# Counter: the cause that people associate with it.
 MEANING = {
     "allocstall": "direct-reclaim", "pgscan_direct": "memcg-reclaim", "nr_dirty": "dirty-throttle",
     "workingset_refault_file": "synchronous-read", "disk_write_ns": "device-slow", "disk_queue_ns": "device-queue-starved",
@@ -17,7 +17,7 @@ MEANING = {
 
 
 def read(device, group):
-    """Rates and levels of now."""
+    """The present values of all counters."""
     values = {}
     for line in pathlib.Path("/proc/vmstat").read_text().splitlines():
         name, value = line.split()
@@ -38,7 +38,7 @@ LEVELS = {"nr_dirty", "procs_running", "procs_blocked"}
 
 
 def io_of_processes(own):
-    """Bytes written and read, and CPU ticks, of each process that is not of the target."""
+    """Bytes written and read, and CPU ticks, of each process outside the target."""
     found = {}
     for entry in pathlib.Path("/proc").glob("[0-9]*"):
         try:
@@ -55,7 +55,7 @@ def io_of_processes(own):
 
 
 def machine():
-    """CPU seconds that the machine was busy with programs and kernel, and MiB written to all of its real disks."""
+    """CPU seconds of user space and kernel, and MiB written to all physical disks."""
     fields = pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     user, nice, system = (int(field) for field in fields[:3])
     written = 0
@@ -70,7 +70,7 @@ def written_mib(devices):
 
 
 class Others:
-    """What the rest of the machine did meanwhile: whether a run was about the neighbour that was injected."""
+    """The load of the rest of the machine during a run, to tell whether the run was about the injected neighbour."""
 
     def __init__(self, stage):
         self.stage = stage
@@ -82,14 +82,14 @@ class Others:
         return time.monotonic(), busy_s - self.stage.cpu_seconds(), mib - written_mib(disks)
 
     def so_far(self):
-        """CPUs that others kept busy, and MiB that they wrote."""
+        """CPUs kept busy and MiB written by others."""
         (from_s, from_cpu, from_mib), (to_s, to_cpu, to_mib) = self.began, self.now()
         return {"cpus": round(max(to_cpu - from_cpu, 0) / max(to_s - from_s, 0.1), 2), "mib": round(max(to_mib - from_mib, 0), 1)}
 
 
 class Below(threading.Thread):
-    """Whether the disk below the stage's loop device answers: for how long at a time it completed nothing while it had requests, by its
-    own counters, fifty times a second. A disk of a virtual machine that stands still is nobody's doing on this machine."""
+    """How long at a time the disk below the stage's loop device had requests but completed none, from its counters, sampled fifty times
+    a second. If the disk of a virtual machine hangs, no process on this machine is to blame."""
 
     def __init__(self, image):
         super().__init__(daemon=True)
@@ -120,8 +120,8 @@ class Below(threading.Thread):
 
 
 class Watch(threading.Thread):
-    """Samples counters ten times a second until it is stopped, and processes every two seconds: all of /proc takes a tenth of a
-    second of a CPU, which the program would go without."""
+    """Samples counters ten times a second until it is stopped, and processes every two seconds, because reading all of /proc takes
+    100 ms of CPU time that the program would lack."""
 
     PROCESSES_EVERY = 20
 
@@ -148,7 +148,7 @@ class Watch(threading.Thread):
         self.look_at_processes()
 
     def means(self):
-        """Mean level, or rise each second, of every counter."""
+        """The mean of each level, and the rise per second of each counter."""
         (from_s, first), (to_s, last) = self.samples[0], self.samples[-1]
         seconds = max(to_s - from_s, 0.1)
         mean = {}
@@ -168,7 +168,7 @@ class Watch(threading.Thread):
 
 
 def rule(means, alone):
-    """The counter that rose the most over its value alone, at least threefold; quiet where none did."""
+    """The cause of the counter that rose most over its value alone, if it rose at least threefold; otherwise quiet."""
     def ratio(name):
         return (means[name] + 1) / (max((run[name] for run in alone), default=0) + 1)
     worst = max(means, key=ratio)

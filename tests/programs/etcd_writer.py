@@ -1,4 +1,4 @@
-"""etcd_writer.py HOST PORT SECONDS OUT: a put each 10 ms over etcd's JSON gateway; writes when each ended and how many ms it took."""
+"""etcd_writer.py HOST PORT SECONDS OUT: a put every 10 ms through etcd's JSON gateway. Writes when each ended and its duration in ms."""
 
 import http.client
 import json

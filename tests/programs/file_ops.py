@@ -1,5 +1,5 @@
-"""file_ops.py KIND DIRECTORY SECONDS OUT: one operation on files after the other, each timed; writes when each ended and how many
-ms it took. Each kind reaches the file system another way."""
+"""file_ops.py KIND DIRECTORY SECONDS OUT: times one file operation after another. Writes when each ended and its duration in ms. Each kind
+uses the file system in a different way."""
 
 import json
 import mmap
@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 
 def sqlite_delete(home):
-    """A commit with a rollback journal: two files synced, one of them unlinked."""
+    """A commit with a rollback journal: two files are synced, and one is unlinked."""
     connection = sqlite3.connect(home / "app.db", isolation_level=None, timeout=60)
     connection.execute("pragma journal_mode=delete")
     connection.execute("pragma synchronous=full")
@@ -32,7 +32,7 @@ def lmdb_commit(home):
 
 
 def msync(home):
-    """Stores into a mapped file, 64 KiB at a time, and forces them out."""
+    """Writes to a mapped file, 64 KiB at a time, with msync."""
     with open(home / "mapped", "wb") as file:
         file.write(bytes(32 * MIB))
         os.fsync(file.fileno())
@@ -47,7 +47,7 @@ def msync(home):
 
 
 def copy_range(home):
-    """copy_file_range within the page cache, a MiB at a time."""
+    """copy_file_range() within the page cache, 1 MiB at a time."""
     (home / "from").write_bytes(os.urandom(8 * MIB))
     source, sink = os.open(home / "from", os.O_RDONLY), os.open(home / "to", os.O_RDWR | os.O_CREAT)
 
@@ -57,7 +57,7 @@ def copy_range(home):
 
 
 def sendfile(home):
-    """sendfile of a cached file into another, 256 KiB at a time."""
+    """sendfile() from a cached file to another, 256 KiB at a time."""
     (home / "from").write_bytes(os.urandom(8 * MIB))
     source, sink = os.open(home / "from", os.O_RDONLY), os.open(home / "to", os.O_RDWR | os.O_CREAT)
 
@@ -68,7 +68,7 @@ def sendfile(home):
 
 
 def truncate(home):
-    """A file of 8 MiB made, synced, cut to nothing and removed."""
+    """Creates, syncs, truncates and removes a file of 8 MiB."""
     data = bytes(8 * MIB)
 
     def make(number):
@@ -83,7 +83,7 @@ def truncate(home):
 
 
 def fallocate(home):
-    """Room for 4 MiB, a block written into it and synced with the sizes."""
+    """Allocates 4 MiB, writes a block into it, and syncs."""
     handle = os.open(home / "log", os.O_RDWR | os.O_CREAT)
 
     def extend(number):
@@ -97,7 +97,7 @@ def fallocate(home):
 
 
 def rename(home):
-    """The way of every careful editor: written beside, synced, renamed over, the directory synced."""
+    """Saves like a careful editor: writes a new file, syncs it, renames it over the old one, and syncs the directory."""
     directory = os.open(home, os.O_RDONLY)
 
     def save(number):

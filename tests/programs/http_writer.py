@@ -1,5 +1,5 @@
-"""http_writer.py PORT METHOD PATH BODY_BYTES PAUSE_S SECONDS OUT: one request after the other over one connection; writes when each was
-answered and how many ms it took. A body is a line of InfluxDB's protocol."""
+"""http_writer.py PORT METHOD PATH BODY_BYTES PAUSE_S SECONDS OUT: one request after another over one connection. Writes when each was
+answered and its duration in ms. The body is a line of InfluxDB's protocol."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""fio's own latencies beside those of a recording that holds the whole of its run (`record -- fio ...`)."""
+"""Compares fio's own latencies with those of a recording of its whole run (`record -- fio ...`)."""
 
 import json
 import subprocess
@@ -10,12 +10,12 @@ SECONDS = 8
 ENGINES = [("psync", ("--fsync=16",)), ("pvsync2", ("--fsync=16",)), ("io_uring", ("--iodepth=4", "--fsync=16")),
            ("libaio", ("--iodepth=4", "--direct=1")), ("psync", ("--rw=randread", "--invalidate=1")),
            ("mmap", ("--rw=randread", "--invalidate=1"))]
-# Their calls do the work.
+# Engines whose calls do the work themselves.
 SYNCHRONOUS = {"psync", "pvsync2", "mmap"}
 
 
 def one(options, stage, engine, more):
-    """Of each kind of operation: fio's figures and ours."""
+    """Yields fio's figures and ours for each kind of operation."""
     home = stage.disk.mount / "victim"
     home.mkdir(exist_ok=True)
     subprocess.run(["dd", "if=/dev/zero", f"of={home}/victim.0.0", "bs=1M", "count=128", "conv=fsync"], check=True, stderr=subprocess.DEVNULL)
@@ -27,12 +27,12 @@ def one(options, stage, engine, more):
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120)
     if done.returncode not in (0, 4):
         raise RuntimeError(f"flatwater record: {done.stderr.strip()[-600:]}")
-    # fio's few words on the recording's standard output come first.
+    # fio's own output comes first on standard output.
     explained = json.loads(done.stdout[done.stdout.index('{\n  "flatwater"'):])
     own = victims.fio_kinds(result.read_text(), engine in SYNCHRONOUS)
     lines = [line for line in explained["operations"] if not line.get("thread")]
     for kind, figures in own.items():
-        # What reads a mapped file is no call but a fault, and most reads of a page that is there are neither.
+        # Reads of a mapped file are faults, not calls, and most reads of a cached page are neither.
         names = ("page-fault",) if engine == "mmap" else score.OURS[kind]
         ours = [line for line in lines if line["name"] in names]
         if ours:
@@ -40,7 +40,7 @@ def one(options, stage, engine, more):
 
 
 def table(options, stage, rounds):
-    """Medians over the rounds of ours / fio's; a count is of the last round."""
+    """Medians over the rounds of ours / fio's; counts are those of the last round."""
     found = {}
     for _ in range(rounds):
         for engine, more in ENGINES:

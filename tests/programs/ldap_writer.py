@@ -1,4 +1,4 @@
-"""ldap_writer.py URL SECONDS OUT: an entry added each 10 ms; writes when each was answered and how many ms it took."""
+"""ldap_writer.py URL SECONDS OUT: adds an entry every 10 ms. Writes when each was answered and its duration in ms."""
 
 import json
 import pathlib

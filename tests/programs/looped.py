@@ -1,5 +1,5 @@
-"""looped.py SECONDS OUT COMMAND: runs a shell command again and again; writes when each run ended and how many ms it took. The
-command finds the number of the run in $n."""
+"""looped.py SECONDS OUT COMMAND: runs a shell command repeatedly. Writes when each run ended and its duration in ms. $n is the number of
+the run."""
 
 import json
 import os

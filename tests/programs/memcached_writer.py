@@ -1,5 +1,5 @@
-"""memcached_writer.py SOCKET SECONDS OUT: a set and a get of 16 KiB each 2 ms, over more keys than its memory holds; writes when each
-pair ended and how many ms it took."""
+"""memcached_writer.py SOCKET SECONDS OUT: a set and a get of 16 KiB every 2 ms, over more keys than fit into its memory. Writes when
+each pair ended and its duration in ms."""
 
 import json
 import pathlib

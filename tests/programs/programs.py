@@ -1,12 +1,12 @@
-"""Real programs, each alone and beside a neighbour of known kind, recorded with `record -p` and explained blind.
+"""Records real programs with `record -p`, alone and beside known neighbours, and explains the recordings without knowing the cause.
 
     programs.py [--flatwater PATH] [--only NAME,..] [--beside NAME,..] [--runs N] [--seconds S] [--out FILE]
-                                    with --out, runs that the file has already are not done again
+                                    with --out, skips runs that the file already contains
     programs.py --table FILE..      prints the tables of earlier results
-    programs.py --results FILE..    tests/programs/results.csv, which confidences are counted from
+    programs.py --results FILE..    prints tests/programs/results.csv, from which confidences are counted
 
-Truth is the injection, and the program's own log says whether it was felt. A run whose program felt nothing (its longest
-operation is under twice the longest of its runs alone, and under 50 ms) is listed as such and asked nothing."""
+The truth is the injected neighbour. The program's own log says whether the program felt it. If the program's longest operation is
+under twice the longest of its runs alone, and under 50 ms, the run is listed as not felt and is not judged."""
 
 import argparse
 import json
@@ -29,7 +29,7 @@ from score import aggressor_right, cause_right, felt, named, reliability, result
 from stage import Canary, Images, Stage, Unavailable
 
 SETTLE_S = 2
-# The program runs so much longer than it is recorded: a recorder on a busy machine takes a few seconds to begin.
+# The program runs this much longer than it is recorded, because a recorder on a busy machine needs a few seconds to start.
 MARGIN_S = 4
 
 
@@ -38,9 +38,9 @@ class TooLong(RuntimeError):
 
 
 def bounded(seconds, run):
-    """Calls `run`, which raises if it takes longer; its stage is taken away all the same."""
+    """Calls `run`; raises TooLong after `seconds`. The run's stage is removed in any case."""
     def late(*_):
-        raise TooLong(f"not over after {seconds} s")
+        raise TooLong(f"not finished after {seconds} s")
 
     signal.signal(signal.SIGALRM, late)
     signal.alarm(seconds)
@@ -51,7 +51,7 @@ def bounded(seconds, run):
 
 
 def begun(out):
-    """When the recording in this directory began, as a clock on the wall says it; None while it has not."""
+    """The wall clock time at which the recording in this directory began; None before that."""
     try:
         clock = json.loads((out / "header.json").read_text())["clock"]
     except (OSError, ValueError, KeyError):
@@ -60,8 +60,8 @@ def begun(out):
 
 
 def record(options, victim, out, aggress):
-    """The explanation, and from when to when it was recorded. The neighbour starts when the recording has begun: the
-    program's own log is then of the same seconds."""
+    """Returns the explanation, and the recorded interval. The neighbour starts once the recording has begun, so that the recording and
+    the program's log cover the same seconds."""
     words = [options.flatwater, "record", "-t", f"{options.seconds}s", "-O", "json", "-o", out]
     for pid in victim.pids():
         words += ["-p", str(pid)]
@@ -87,14 +87,14 @@ def record(options, victim, out, aggress):
 
 
 def one(options, images, victim_type, aggressor_type, number):
-    """One run on a stage of its own."""
+    """One run on a new stage."""
     stage = Stage(images, options.image_mib, aggressor_type.takes_cpus, victim_type.filesystem)
     try:
         lasts = options.seconds + SETTLE_S + MARGIN_S
         victim, aggressor = victim_type(stage, lasts), aggressor_type(stage, options.fixed)
         aggressor.prepare(victim)
         victim.prepare()
-        # What it wrote to get ready is no part of the run.
+        # Flush what the preparation wrote, which is not part of the run.
         os.sync()
         victim.load()
         time.sleep(SETTLE_S)
@@ -103,7 +103,7 @@ def one(options, images, victim_type, aggressor_type, number):
         watch = counters.Watch(stage.disk.device.split("/")[-1], stage.group("memory", "victim").path, set(victim.pids()))
         kept = pathlib.Path(options.keep or stage.scratch) / f"{victim.name}-{aggressor.name}-{number}"
         if kept.exists():
-            # Of a run that did not come to its end: it has no row.
+            # Left by a run that failed and has no row.
             shutil.rmtree(kept)
         try:
             explained, window = record(options, victim, kept, lambda: aggressor.start(victim))
@@ -129,7 +129,7 @@ def found(explained):
 
 
 def again(options, rows):
-    """The same runs, their kept recordings judged by the build at hand."""
+    """The same runs, explained again from their kept recordings by this build."""
     for row in rows:
         kept = pathlib.Path(options.keep) / f"{row['program']}-{row['beside']}-{row['run']}"
         done = subprocess.run([options.flatwater, "explain", "-O", "json", kept], capture_output=True, text=True)
@@ -140,7 +140,7 @@ def again(options, rows):
 
 
 def row(victim, aggressor, number, explained, own, watch):
-    """What is kept of a run."""
+    """The stored results of a run."""
     by_cpu = aggressor.name == "cpu-hog"
     return {"fixed": aggressor.fix if aggressor.fixed else None, "program": victim.name, "beside": aggressor.name, "run": number,
             "own": own, "findings": found(explained),
@@ -151,7 +151,7 @@ def row(victim, aggressor, number, explained, own, watch):
 
 
 def matrix(options, done=frozenset()):
-    """Each program beside each aggressor that can hurt it, taking turns so that a change of the machine hits all."""
+    """Each program beside each aggressor that can affect it. They take turns, so that changes of the machine affect all alike."""
     wanted = lambda names, name: not names or name in names
     for number in range(options.runs):
         for victim in victims.ALL + victims_more.MORE + victims_other.OTHER:
@@ -171,17 +171,17 @@ def main():
     parser.add_argument("--beside", type=names, default=set())
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--seconds", type=int, default=6)
-    parser.add_argument("--bound", type=int, default=180, help="a run that takes longer has failed (seconds)")
+    parser.add_argument("--bound", type=int, default=180, help="seconds after which a run has failed")
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--keep", help="directory for the recordings")
-    parser.add_argument("--fixed", action="store_true", help="each neighbour as its fix leaves it: is it felt any more?")
+    parser.add_argument("--fixed", action="store_true", help="apply each neighbour's fix, to see whether it is still felt")
     parser.add_argument("--short", action="store_true",
-                        help="fail unless each cell was felt and judged rightly in one of --runs attempts; skips nothing")
-    parser.add_argument("--image-mib", type=int, default=2048, help="size of the file system that they run on")
-    parser.add_argument("--latencies", action="store_true", help="fio's own latencies beside ours, --runs rounds")
+                        help="fail unless each pair was felt and judged correctly in one of --runs attempts")
+    parser.add_argument("--image-mib", type=int, default=2048, help="size of the file system of the programs")
+    parser.add_argument("--latencies", action="store_true", help="compare fio's own latencies with ours, in --runs rounds")
     parser.add_argument("--table", nargs="+", type=pathlib.Path)
-    parser.add_argument("--again", nargs="+", type=pathlib.Path, help="earlier results, judged again from their recordings in --keep")
-    parser.add_argument("--results", nargs="+", type=pathlib.Path, help="results.csv from earlier results, and how reliable they are")
+    parser.add_argument("--again", nargs="+", type=pathlib.Path, help="explain the runs of earlier results again from their recordings in --keep")
+    parser.add_argument("--results", nargs="+", type=pathlib.Path, help="print results.csv from earlier results, and their reliability")
     options = parser.parse_args()
     if options.again:
         for judged in again(options, [json.loads(line) for file in options.again for line in file.read_text().splitlines()]):
@@ -195,7 +195,7 @@ def main():
         print(results(read(options.results)))
         print(reliability(read(options.results)), file=sys.stderr)
         return 0
-    # Asked to end, it takes its stage away first.
+    # On SIGTERM, remove the stage first.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     images = Images()
     try:
@@ -238,18 +238,18 @@ def perform(options, images):
               f"slow calls, {top['cause']}, {[one['program'] for one in top['aggressors']]}, others {result['others']}", flush=True)
     print(table(rows))
     if failed:
-        print(f"programs: {failed} runs failed, which the table leaves out", file=sys.stderr)
+        print(f"programs: {failed} runs failed and are not in the table", file=sys.stderr)
     if options.short:
         asked = {(victim.name, aggressor.name) for victim, aggressor, _ in matrix(options)}
         open_cells = sorted(cell for cell in asked if not passed(rows, *cell))
         for program, beside in open_cells:
-            print(f"programs: {program} beside {beside}: in no run both felt and judged rightly", file=sys.stderr)
+            print(f"programs: {program} beside {beside}: no run was both felt and judged correctly", file=sys.stderr)
         return 1 if open_cells or not asked else 0
     return 0
 
 
 def passed(rows, program, beside):
-    """Whether a run of this cell was felt by the program and judged rightly; alone, whether nobody was named."""
+    """Whether a run of this pair was felt by the program and judged correctly; alone, whether one named no process."""
     of_cell = [row for row in rows if (row["program"], row["beside"]) == (program, beside)]
     if beside == "alone":
         return any(not named(row) for row in of_cell)

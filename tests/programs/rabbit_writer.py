@@ -1,4 +1,4 @@
-"""rabbit_writer.py PORT SECONDS OUT: a durable message each 10 ms, each confirmed; writes when each was and how many ms it took."""
+"""rabbit_writer.py PORT SECONDS OUT: a durable message every 10 ms, each confirmed. Writes when each was confirmed and its duration in ms."""
 
 import json
 import pathlib

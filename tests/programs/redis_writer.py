@@ -1,4 +1,4 @@
-"""redis_writer.py SOCKET SECONDS OUT: a SET of 2 KiB each 2 ms; writes when each reply came and how many ms it took."""
+"""redis_writer.py SOCKET SECONDS OUT: a SET of 2 KiB every 2 ms. Writes when each reply arrived and its duration in ms."""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""Who was right: tables, the confusion matrix, false alarms and the baseline, from the rows of runs."""
+"""Tables of right answers, the confusion matrix, false alarms and the baseline, from the rows of runs."""
 
 from collections import Counter, defaultdict
 
@@ -9,13 +9,13 @@ KINDS = {kind.name: kind for kind in aggressors.ALL}
 HARM_RATIO, HARM_MS = 2.0, 50.0
 
 
-# A run is not counted where a thread of the stage that only sleeps was woken so late (95th percentile): the machine was
-# saturated by others. Nor is one alone where others wrote so much to the disk below meanwhile: it was not alone.
+# A run does not count if a thread of the stage that only sleeps woke this late (95th percentile), because others saturated the machine.
+# A run alone does not count if others wrote this much to the disk below during the run.
 LATE_MS_MAX, OTHERS_MIB_MAX = 8.0, 64.0
-# The disk below, of a virtual machine, completed nothing at all for most of the program's longest operation: what the program's log
-# shows is then that, whoever else was there. Such runs count, and are told apart.
+# The disk below, of a virtual machine, completed nothing for at least this share of the program's longest operation. The program's log
+# then shows this hang, whatever the neighbour did. Such runs count, but are listed separately.
 STOOD_MS_MIN, STOOD_SHARE_MIN = 100.0, 0.5
-# Others outside the stage that kept so many CPUs busy may be named for it in a run alone: that is no false alarm.
+# In a run alone, naming processes outside the stage that kept this many CPUs busy is not a false alarm.
 OTHERS_CPUS_MIN = 0.5
 
 
@@ -31,7 +31,7 @@ def stood_still(row):
 
 
 def outsiders(row):
-    """Whether all that a run alone names are processes outside the stage, at a time when such were busy."""
+    """Whether a run alone names only processes outside the stage, while such processes were busy."""
     top = row["findings"][0]["aggressors"]
     outside = all("programs-" not in (one["cgroup"] or "") for one in top)
     return row["beside"] == "alone" and bool(top) and outside and row.get("others", {}).get("cpus", 0) >= OTHERS_CPUS_MIN
@@ -42,7 +42,7 @@ def alone_of(rows, program):
 
 
 def felt(row, rows):
-    """The program's own log shows harm: twice its longest operation alone, or 50 ms where it never took so long."""
+    """Whether the program's log shows harm: twice its usual longest operation alone, or 50 ms if it never took so long alone."""
     if row["beside"] == "alone":
         return True
     alone = [other["own"]["worst_ms"] for other in alone_of(rows, row["program"]) if not stood_still(other)]
@@ -55,7 +55,7 @@ def cause_right(row):
 
 
 def named(row):
-    """Programs that the top finding names, worst first."""
+    """The programs that the top finding names, worst first."""
     return [one["program"] for one in row["findings"][0]["aggressors"]]
 
 
@@ -71,7 +71,7 @@ def abstained(row):
     return row["findings"][0]["cause"] in ("quiet", "not-observed", "unexplained", "device-wait")
 
 
-# What a finding rests on: the classes of crates/explain/src/confidence.rs.
+# The class of a finding's evidence, as in crates/explain/src/confidence.rs.
 def evidence_class(finding):
     duration, cause = finding.get("basis") or (None, None)
     if finding["cause"] in ("not-enough-to-judge", "not-observed", "unexplained"):
@@ -84,12 +84,12 @@ def evidence_class(finding):
 
 
 def counted(rows):
-    """The rows that the table counts."""
+    """The rows that count."""
     return [row for row in rows if not row.get("fixed") and not disturbed(row) and not outsiders(row)]
 
 
 def results(rows):
-    """tests/programs/results.csv: one line a run."""
+    """tests/programs/results.csv: one line per run."""
     every, rows = [row for row in rows if not row.get("fixed")], counted(rows)
     lines = ["program,beside,run,asked,cause,class,cause_right,aggressor_right,named,load"]
     for row in rows:
@@ -103,11 +103,11 @@ def results(rows):
 
 
 def reliability(rows):
-    """What is claimed, by class of evidence, and how often it was right."""
+    """By class of evidence: the confidence claimed, and how often it was right."""
     every, rows = [row for row in rows if not row.get("fixed")], counted(rows)
     asked = [row for row in rows if row["beside"] != "alone" and felt(row, every)]
     lines = ["| first finding rests on | runs | claimed | right |", "|---|---:|---:|---:|"]
-    # What counters alone suggest keeps its finder's figure.
+    # Findings from counters alone keep their own confidence.
     for kind in sorted({evidence_class(row["findings"][0]) for row in asked} & {"Traced", "Stacks"}):
         of_kind = [row for row in asked if evidence_class(row["findings"][0]) == kind]
         right = sum(map(cause_right, of_kind))
@@ -128,7 +128,7 @@ OURS = {"write": ("write", "io-uring-write", "aio-write"), "read": ("read", "io-
 
 
 def fixes(rows):
-    """Before and after, by the programs' own logs."""
+    """Before and after the fix, from the programs' own logs."""
     lines = []
     for row in (row for row in rows if row.get("fixed")):
         same = [other for other in rows if not other.get("fixed") and (other["program"], other["beside"]) == (row["program"], row["beside"])]
@@ -141,15 +141,15 @@ def fixes(rows):
 
 
 def apart(rows, every, stood):
-    """Causes right of those runs in which the disk below stood still, or of the others."""
+    """Share of right causes in runs in which the disk below hung, or in the others."""
     asked = [row for row in rows if row["beside"] != "alone" and felt(row, every) and stood_still(row) == stood]
     return percent(sum(map(cause_right, asked)), len(asked))
 
 
 def table(rows):
-    """The page's part in Markdown."""
+    """The result as Markdown."""
     after, rows = fixes(rows), [row for row in rows if not row.get("fixed")]
-    # How long operations take alone, every run alone says, whoever it names.
+    # All runs alone show how long operations usually take, even if they named a process.
     every = rows
     whole, rows = len(rows), [row for row in rows if not disturbed(row)]
     foreign = [row for row in rows if outsiders(row)]
@@ -164,7 +164,7 @@ def table(rows):
         means = [row["means"] for row in alone_of(every, program)]
         if beside == "alone":
             quiet = [row for row in asked if not named(row)]
-            out.append(f"| {program} | alone | {len(group)} | | | nobody named: {len(quiet)} | | |")
+            out.append(f"| {program} | alone | {len(group)} | | | no process named: {len(quiet)} | | |")
             sums["alone"] += len(asked)
             sums["nobody"] += len(quiet)
             sums["alone_s"] += sum(row["seconds"] for row in group)
@@ -188,19 +188,19 @@ def table(rows):
     hours = sums["alone_s"] / 3600
     wrong = sums["alone"] - sums["nobody"]
     cpus = sorted(row.get("others", {}).get("cpus", 0) for row in rows)
-    head = [f"- {len(rows)} runs; {whole - len(rows) - len(foreign)} more are not counted, since others saturated the machine or wrote "
-            f"to its disk, and {len(foreign)} alone, since programs outside the stage, which were busy, were named",
+    head = [f"- {len(rows)} runs; {whole - len(rows) - len(foreign)} more do not count, because others saturated the machine or wrote "
+            f"to its disk, and {len(foreign)} alone, because they name busy programs outside the stage",
             f"- others kept {cpus[len(cpus) // 2] if cpus else 0:.1f} CPUs busy in the median run",
             f"- cause right: {percent(sums['cause'], sums['asked'])}; the rule of thumb: {percent(sums['rule'], sums['asked'])}",
             f"- aggressor right: {percent(sums['aggressor'], sums['named'])}; the rule's busiest process: "
             f"{percent(sums['rule_aggressor'], sums['named'])}",
-            f"- alone, nobody named: {percent(sums['nobody'], sums['alone'])}"
-            + (f"; {wrong / hours:.1f} false accusations an hour over {hours * 60:.1f} minutes" if hours else ""),
-            f"- the disk below stood still for most of the program's longest operation: {apart(rows, every, True)}; the others: "
+            f"- alone, no process named: {percent(sums['nobody'], sums['alone'])}"
+            + (f"; {wrong / hours:.1f} false accusations per hour over {hours * 60:.1f} minutes" if hours else ""),
+            f"- the disk below hung for most of the program's longest operation: {apart(rows, every, True)}; the others: "
             f"{apart(rows, every, False)}",
             f"- abstained (quiet, not observed, unexplained, device-wait): {percent(sums['abstained'], sums['asked'])}", ""]
     causes = sorted({cause for row in confusion.values() for cause in row})
-    matrix = ["", "Rows: what was injected; columns: the top finding.", "", "| beside | " + " | ".join(causes) + " |",
+    matrix = ["", "Rows: the injected neighbour; columns: the top finding.", "", "| beside | " + " | ".join(causes) + " |",
               "|---|" + "---:|" * len(causes)]
     for beside in sorted(confusion):
         matrix.append(f"| {beside} | " + " | ".join(str(confusion[beside][cause] or "") for cause in causes) + " |")

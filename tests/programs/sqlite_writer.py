@@ -1,4 +1,4 @@
-"""sqlite_writer.py DATABASE SECONDS OUT: a commit each 5 ms; writes when each ended and how many ms it took."""
+"""sqlite_writer.py DATABASE SECONDS OUT: a commit every 5 ms. Writes when each ended and its duration in ms."""
 
 import json
 import pathlib

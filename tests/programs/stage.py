@@ -1,4 +1,4 @@
-"""The stage of a run: a file system of its own on a loop device, memory and I/O groups, children that end with us."""
+"""The stage of a run: a file system on a loop device, memory and I/O groups, and child processes that end with this one."""
 
 import contextlib
 import ctypes
@@ -22,15 +22,15 @@ MIB = 1 << 20
 
 
 def short_slices():
-    """A thread of ours that wakes up has the CPU after so much of somebody else's slice, not after all 3 ms of it (since 6.12; an
-    older kernel ignores it)."""
+    """Shortens this thread's time slice, so that it gets the CPU soon after it wakes instead of after another thread's slice of 3 ms.
+    Needs 6.12; older kernels ignore it."""
     attributes = struct.pack("<IIQiIQQQ", 48, 0, 0, 0, 0, SLICE_NS, 0, 0)
     LIBC.syscall(SYS_SCHED_SETATTR, 0, attributes, 0)
 
 
 @contextlib.contextmanager
 def undisturbed():
-    """Whoever asks us to end, or finds that a run takes too long, waits until what was begun here is done."""
+    """Defers SIGTERM and SIGALRM until the block is done."""
     asked = []
     before = {one: signal.signal(one, lambda number, _: asked.append(number)) for one in (signal.SIGTERM, signal.SIGALRM)}
     try:
@@ -43,11 +43,11 @@ def undisturbed():
 
 
 class Unavailable(Exception):
-    """Something that a run needs is not on this machine."""
+    """A requirement of the run that this machine does not meet."""
 
 
 def tool(*words):
-    """Runs a tool to its end and returns what it printed; an error holds what it complained of."""
+    """Runs a tool and returns its standard output; the error contains its messages."""
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(map(str, words))}: {done.stderr.strip() or done.stdout.strip()}")
@@ -55,12 +55,12 @@ def tool(*words):
 
 
 class Group:
-    """A group of one version 1 controller, removed with everything in it."""
+    """A group of one v1 controller, removed with its content."""
 
     def __init__(self, controller, name, above=None):
         root = pathlib.Path("/sys/fs/cgroup") / controller
         if not (root / "cgroup.procs").exists():
-            raise Unavailable(f"no version 1 {controller} controller")
+            raise Unavailable(f"no cgroup v1 {controller} controller")
         self.root, self.path = root, (above.path if above else root) / f"programs-{os.getpid()}-{name}"
         self.path.mkdir()
 
@@ -86,8 +86,8 @@ class Group:
 
 
 class Images:
-    """Files for loop devices, each written once and used by one run after the other: a write then changes no extents of the
-    file system below, whose journal would stand between the disk and ours."""
+    """Files for loop devices, written once and reused by all runs. Writes to them then change no extents of the file system below, so
+    its journal is not involved."""
 
     def __init__(self):
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="flatwater-programs-images-", dir="/var/tmp"))
@@ -102,14 +102,14 @@ class Images:
         shutil.rmtree(self.directory)
 
 
-# How each file system is made, with what it would leave to do for later.
+# The mkfs of each file system, without deferred initialization.
 MAKE = {"ext4": ("mkfs.ext4", "-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"),
         "xfs": ("mkfs.xfs", "-q", "-f", "-K"), "btrfs": ("mkfs.btrfs", "-q", "-f", "-K")}
 
 
 class Disk:
-    """A file system of its own on a loop device on a file, past the page cache of the file system below: a flush of the device is
-    then a flush, and nothing of the neighbours' data."""
+    """A file system on a loop device on a file with direct I/O. Because it bypasses the page cache below, a flush of the device does not
+    write the neighbours' data."""
 
     def __init__(self, directory, image, filesystem="ext4"):
         if not shutil.which(MAKE[filesystem][0]):
@@ -123,7 +123,7 @@ class Disk:
         try:
             behind = tool("losetup", "-n", "-O", "BACK-FILE", self.device).strip()
             if behind != str(self.image):
-                raise RuntimeError(f"{self.device} is backed by {behind}: left alone")
+                raise RuntimeError(f"{self.device} is backed by {behind}: not touched")
             self.number = pathlib.Path(f"/sys/block/{self.device.split('/')[-1]}/dev").read_text().strip()
             self.bound_dirty(None)
             tool(*MAKE[filesystem], self.device)
@@ -134,7 +134,7 @@ class Disk:
             raise
 
     def bound_dirty(self, mib):
-        """Writers of this device are throttled at so many dirty MiB; None takes the bound away."""
+        """Limits the device's dirty memory to `mib`; None removes the limit."""
         bdi = pathlib.Path(f"/sys/class/bdi/{self.number}")
         (bdi / "strict_limit").write_text("0" if mib is None else "1")
         if mib is None:
@@ -144,10 +144,10 @@ class Disk:
 
     def close(self):
         if self.mounted:
-            # A run that failed may have left it frozen.
+            # A failed run may have left it frozen.
             thaw(self.mount)
             self.bound_dirty(None)
-            # A process that was killed in the middle of a sync ends only when that is done.
+            # A process killed in a sync only exits when the sync is done.
             for patience in range(60):
                 try:
                     tool("umount", self.mount)
@@ -160,12 +160,12 @@ class Disk:
 
 
 def thaw(mount):
-    """A file system that somebody was ended before he had thawed it; one that is not frozen stays as it is."""
+    """Thaws a file system that a killed process left frozen; does nothing if it is not frozen."""
     subprocess.run(["fsfreeze", "-u", mount], stderr=subprocess.DEVNULL, check=False)
 
 
 class Canary:
-    """A thread of the stage that sleeps 5 ms again and again: how late it wakes is what others on the machine cost."""
+    """A process of the stage that repeatedly sleeps 5 ms. It wakes late if others keep the CPUs busy."""
 
     SCRIPT = """
 import signal, time
@@ -183,22 +183,22 @@ print(late[int(len(late) * 0.95)] * 1e3 if late else 0.0)
         self.child = subprocess.Popen(["python3", "-c", self.SCRIPT], stdout=subprocess.PIPE, text=True)
 
     def late_ms(self):
-        """The 95th percentile."""
+        """The 95th percentile of the delay, ms."""
         self.child.send_signal(signal.SIGTERM)
         return float(self.child.communicate(timeout=20)[0] or 0.0)
 
 
 class Stage:
-    """All that a run makes on the machine; `close` takes every bit of it away again.
+    """Everything that a run creates on the machine; `close` removes all of it.
 
-    Everything on it, this process too, has many times the CPU weight of a single other thread of the machine, and the kernel's own
-    threads that do its I/O have a real-time priority, since on a busy machine each wake-up of theirs waits for somebody's slice
-    of 3 ms, whatever their weight: a run is about the neighbour that was injected, not about whoever else works here.
-    Where the neighbour takes CPUs it has eight times the weight, and the kernel's threads their usual one: that those go short
-    too is part of what it does. Within the stage the weights are the usual ones."""
+    The stage, including this process, has many times the CPU weight of other threads, and the kernel threads that do its I/O get a
+    real-time priority. Otherwise each of their wake-ups on a busy machine would wait for another thread's slice of 3 ms, whatever
+    their weight, and the run would be about the other load instead of the injected neighbour.
+    If the neighbour competes for CPUs, the stage has eight times the usual weight, and the kernel threads keep their priority,
+    because their delay is part of the neighbour's effect. Within the stage all weights are the usual ones."""
 
     CPU_SHARES, CPU_SHARES_OF_HOGS = 32_768, 8_192
-    # The workers of loop devices and of writeback, those of completions, and the journals'.
+    # Kernel threads of loop devices, writeback, completions and journals.
     WORKERS = re.compile(r"^(kworker/|ksoftirqd/|jbd2/loop|xfsaild/loop|btrfs-|loop\d)")
 
     def __init__(self, images, mib=2048, takes_cpus=False, filesystem="ext4"):
@@ -228,11 +228,11 @@ class Stage:
         return self.groups[key]
 
     def cpu_seconds(self):
-        """CPU time of everything on the stage so far."""
+        """CPU time of the whole stage so far."""
         return int((self.accounted.path / "cpuacct.usage").read_text()) / 1e9
 
     def second_disk(self):
-        """Another file system, on the same disk below."""
+        """Another file system on the same disk below."""
         if self.second is None:
             directory = self.scratch / "second"
             directory.mkdir()
@@ -240,7 +240,7 @@ class Stage:
         return self.second
 
     def start(self, words, groups=(), user=None, log=None, directory=None, environment=None):
-        """Starts a program in these groups; it dies with us."""
+        """Starts a program in these groups; it dies with this process."""
         before = os.getpid()
 
         def first():
@@ -253,7 +253,7 @@ class Stage:
                 short_slices()
 
         if user:
-            # After the groups are joined, which only root may; a change of user clears the death signal.
+            # Only root may join the groups, so change the user afterwards. That clears the death signal, so set it again.
             words = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--pdeathsig=KILL", *words]
         out = open(log, "ab") if log else subprocess.DEVNULL
         child = subprocess.Popen([str(word) for word in words], preexec_fn=first, stdin=subprocess.DEVNULL, stdout=out,
@@ -263,7 +263,7 @@ class Stage:
         return child
 
     def prefer_its_workers(self):
-        """From now on, until it is closed: a busy kernel starts new workers all the time."""
+        """Raises the priority of the kernel threads until the stage is closed, also of new ones, which a busy kernel keeps starting."""
         if not self.takes_cpus:
             self.preferring = threading.Thread(target=self.prefer, daemon=True)
             self.preferring.start()
@@ -295,7 +295,7 @@ class Stage:
         self.preferred = {}
 
     def end(self, child, sig=signal.SIGTERM, patience_s=20):
-        """Ends a child and everything that it forked."""
+        """Ends a child and all its descendants in its process group."""
         if child.poll() is None:
             try:
                 os.kill(child.pid, sig)

@@ -1,7 +1,7 @@
-/* The loads of storms.py: storm KIND SECONDS DIRECTORY; prints how many calls it made.
- *   forks    10 000 children, 200 at once, each appends once to a file of its own and ends
- *   threads  5 000 threads, each appends to one file again and again
- *   calls    reads of 4 KiB from the page cache on every CPU, as fast as they go
+/* The loads of storms.py: storm KIND SECONDS DIRECTORY; prints the number of calls made.
+ *   forks    10 000 children, 200 at once; each appends once to its own file and exits
+ *   threads  5 000 threads, each repeatedly appends to one common file
+ *   calls    reads of 4 KiB from the page cache on every CPU, as fast as possible
  * SPDX-License-Identifier: GPL-2.0 OR MIT */
 #define _GNU_SOURCE
 #include <fcntl.h>

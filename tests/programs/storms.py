@@ -1,10 +1,10 @@
-"""Programs that fork, start threads and make calls by the thousand, recorded: memory stays bounded, every call is counted or said
-to be lost.
+"""Records programs that fork, start threads and make calls by the thousand: memory stays bounded, and every call is counted or reported
+as lost.
 
     storms.py --flatwater PATH [--only forks,threads,calls] [--level N]
 
-Each load runs in a memory cgroup of 1 GiB. Fails where the recorder took more than 192 MiB, where the recording cannot be
-read, or where calls are missing and no loss is said. Needs root and cc."""
+Each load runs in a memory cgroup of 1 GiB. Fails if the recorder uses more than 192 MiB, if the recording cannot be read, or if calls
+are missing without a reported loss. Needs root and cc."""
 
 import argparse
 import json
@@ -52,7 +52,7 @@ def storm(options, kind, group, folder):
             time.sleep(0.05)
         took = time.monotonic() - started
         made = int(load.stdout.read())
-        # It ends by itself, since what it watches has.
+        # The recorder ends because its target has ended.
         said, complained = recorder.communicate(timeout=120)
     finally:
         for child in (load, recorder):
@@ -66,8 +66,8 @@ def storm(options, kind, group, folder):
     losses = {name: count for name, count in header["losses"].items() if count}
     noted = [note for note in map(str, explained["notes"]) if "lost" in note or "not followed" in note or "state" in note]
     fine = peak <= RSS_MIB_MAX and recorder.returncode in (0, 4) and (counted >= 0.99 * made or bool(losses and noted))
-    print(f"{kind}: {made} calls in {took:.1f} s ({made / took:.0f} a second), {counted} counted, recorder's peak {peak:.0f} MiB, "
-          f"losses {losses or 'none'}, said: {noted or 'nothing'}{'' if fine else '  FAILED'}", flush=True)
+    print(f"{kind}: {made} calls in {took:.1f} s ({made / took:.0f} per second), {counted} counted, recorder's peak {peak:.0f} MiB, "
+          f"losses {losses or 'none'}, notes: {noted or 'none'}{'' if fine else '  FAILED'}", flush=True)
     return fine
 
 

@@ -1,4 +1,4 @@
-"""Real programs, each with a load of its own and its own log of how long its operations took."""
+"""Real programs, each with its own load and its own log of operation times."""
 
 import json
 import pathlib
@@ -23,14 +23,14 @@ def wait_until(what, seconds, why):
 
 
 class Victim:
-    """`worst_ms` is from the program's own log: the longest operation that its client saw. `harmed` compares it."""
+    """A program under test. Its own log gives `worst_ms`, the longest operation that its client saw; score.felt() judges it."""
 
     name, needs = "", ()
     # A limit on its I/O that is below what it writes.
     limit_kib_per_s = 256
-    # What can hurt it: a writer that never syncs does not feel a slow device, one that syncs feels little else.
+    # The neighbours that can affect it. A program that never syncs does not feel a slow device; one that syncs feels little else.
     beside = ("fsync-stream", "dirty-stream", "device-throttle", "cpu-hog")
-    # On which it runs.
+    # The file system that it runs on.
     filesystem = "ext4"
 
     def __init__(self, stage, seconds):
@@ -50,7 +50,7 @@ class Victim:
         return self.stage.scratch / f"{self.name}.log"
 
     def prepare(self):
-        """Makes its data and starts its server."""
+        """Creates its data and starts its server."""
 
     def load(self):
         """Starts its clients; they run for `seconds`."""
@@ -59,19 +59,19 @@ class Victim:
         raise NotImplementedError
 
     def own_log(self, window):
-        """What the program says of the operations that ended within these two times: the longest and the 99th percentile in ms,
-        their number, and its own complaints. Programs that log no times say it of the whole run (`whole`)."""
+        """The program's own figures for the operations that ended in this window: the longest and the 99th percentile in ms, their
+        number, and its own complaints. Programs that log no times give figures of the whole run (`whole`)."""
         raise NotImplementedError
 
     def stop(self):
-        """Ends what still runs."""
+        """Ends the processes that still run."""
 
 
 def summed(operations, window):
-    """Of (end, ms) those that ended in the window."""
+    """Figures of the (end, ms) pairs that ended in the window."""
     took = sorted(ms for end_s, ms in operations if window[0] <= end_s <= window[1])
     if not took:
-        # Not one operation was completed: the one that was under way took longer than the window.
+        # No operation completed: the one under way took longer than the window.
         took = sorted(ms for end_s, ms in operations if end_s > window[1] and end_s - ms / 1e3 < window[1])
     if not took:
         raise RuntimeError("the program completed no operation while it was recorded")
@@ -79,8 +79,8 @@ def summed(operations, window):
 
 
 def fio_kinds(text, synchronous=False):
-    """fio's own latencies by kind of operation. Those of an engine whose calls do the work begin with the call (`clat`); those of one
-    that submits hold the time within the call that submits, as ours do (`lat`)."""
+    """fio's own latencies by kind of operation: `clat` for engines whose calls do the work, `lat` for engines that submit. `lat` includes
+    the time in the submitting call, like our latencies."""
     job = json.loads(text[text.index("{"):])["jobs"][0]
     figure = "clat_ns" if synchronous else "lat_ns"
     kinds = {"read": job["read"][figure], "write": job["write"][figure], "fsync": job["sync"]["lat_ns"]}
@@ -91,7 +91,7 @@ def fio_kinds(text, synchronous=False):
 
 
 class Fio(Victim):
-    """fio, rate bound, with an fsync each 16 writes: `clat` is its own word."""
+    """fio with a limited rate and an fsync every 16 writes, measured by fio's own latencies."""
 
     needs = ("fio",)
     options = ()
@@ -104,7 +104,7 @@ class Fio(Victim):
         self.child = self.stage.start(words, self.groups())
 
     def prepare(self):
-        # By a process of the victim's group, so that its page cache is charged there.
+        # A process in the victim's group writes the file, so that its page cache is charged there.
         file = self.home / "victim.0.0"
         words = ["dd", "if=/dev/zero", f"of={file}", "bs=1M", "count=128", "conv=fsync"]
         self.stage.start(words, self.groups()).wait()
@@ -119,7 +119,7 @@ class Fio(Victim):
         self.child.wait(60)
         own = fio_kinds(self.out.read_text())
         if "fsync" not in own:
-            # Its log of each operation: when it ended (ms), how long it took (ns). Of syncs it has none.
+            # fio's log of operations: end (ms), duration (ns). Syncs are not in it.
             rows = [line.split(",") for line in (self.stage.scratch / "fio_lat.1.log").read_text().splitlines()]
             return {**summed([(int(row[0]) / 1e3, int(row[1]) / 1e6) for row in rows], window), "kinds": own}
         return {"whole": True, "worst_ms": max(kind["max_ns"] for kind in own.values()) / 1e6,
@@ -131,40 +131,40 @@ class Fio(Victim):
 
 
 class FioPsync(Fio):
-    """Buffered writes without a sync: memory, dirty limits, locks and CPUs are all that can hold them up."""
+    """Buffered writes without sync, which only memory, dirty limits, locks and CPUs can delay."""
 
     name, options = "fio-psync", ("--ioengine=psync",)
     beside = ("dirty-stream", "full-cgroup", "lock-holder", "cpu-hog")
 
 
 class FioPvsync2(Fio):
-    """An fsync each 16 writes."""
+    """An fsync every 16 writes."""
 
     name, options, beside = "fio-pvsync2", ("--ioengine=pvsync2", "--fsync=16"), ("fsync-stream", "device-throttle")
 
 
 class FioUring(Fio):
-    """The same through io_uring."""
+    """An fsync every 16 writes, through io_uring."""
 
     name, options = "fio-io_uring", ("--ioengine=io_uring", "--iodepth=4", "--fsync=16")
     beside = ("fsync-stream", "device-throttle")
 
 
 class FioLibaio(Fio):
-    """Direct I/O: it holds no page cache, and dirties nothing."""
+    """Direct I/O: no page cache and no dirty pages."""
 
     name, options = "fio-libaio", ("--ioengine=libaio", "--iodepth=4", "--direct=1")
     beside = ("fsync-stream", "device-throttle")
 
 
 class FioMmap(Fio):
-    """Stores into a mapped file."""
+    """Writes to a mapped file."""
 
     name, options, beside = "fio-mmap", ("--ioengine=mmap", "--invalidate=0"), ("full-cgroup", "cache-reader", "cpu-hog")
 
 
 class FioRead(Fio):
-    """Reads of a file that the page cache holds, for as long as nobody evicts it."""
+    """Reads of a cached file, which are fast until its pages are evicted."""
 
     name, options, beside = "fio-read", ("--ioengine=psync", "--rw=randread", "--invalidate=0"), ("cache-reader", "cpu-hog")
 
@@ -174,7 +174,7 @@ class FioRead(Fio):
 
 
 class Postgres(Victim):
-    """pgbench's own update transactions, four clients at 100 a second; its log has each one's latency."""
+    """pgbench's update transactions, four clients at 100 per second. Its log has the latency of each."""
 
     name = "postgresql"
 
@@ -213,7 +213,7 @@ class Postgres(Victim):
 
     def own_log(self, window):
         self.bench.wait(60)
-        # client, transaction, latency in us, script, epoch s, epoch us, lag in us.
+        # Fields: client, transaction, latency in us, script, epoch s, epoch us, lag in us.
         rows = [line.split() for file in self.stage.scratch.glob("pgbench.[0-9]*") for line in file.read_text().splitlines()]
         took = [(int(row[4]) + int(row[5]) / 1e6, (int(row[2]) - int(row[6] if len(row) > 6 else 0)) / 1e3) for row in rows]
         return summed(took, window)
@@ -224,7 +224,7 @@ class Postgres(Victim):
 
 
 class Redis(Victim):
-    """Append-only file, synced each second, some 400 sets of 2 KiB a second; the writer times the replies."""
+    """Append-only file synced every second, about 400 sets of 2 KiB per second. The writer times the replies."""
 
     name, needs = "redis", ("redis-server", "redis-cli")
     beside = ("fsync-stream", "dirty-stream", "full-cgroup", "device-throttle", "cpu-hog")
@@ -257,7 +257,7 @@ class Redis(Victim):
 
 
 class Sqlite(Victim):
-    """One commit each 5 ms in a database with a write-ahead log and synchronous=FULL; the writer times its commits."""
+    """One commit every 5 ms to a database with a write-ahead log and synchronous=FULL. The writer times its commits."""
 
     name, needs = "sqlite", ("python3",)
 
@@ -278,7 +278,7 @@ class Sqlite(Victim):
 
 
 class RocksDb(Victim):
-    """db_bench, fillrandom with a synced log; its histogram has the longest write."""
+    """db_bench, fillrandom with a synced log. Its histogram has the longest write."""
 
     name, needs = "rocksdb", ("db_bench",)
 
@@ -304,7 +304,7 @@ class RocksDb(Victim):
 
 
 class Etcd(Victim):
-    """etcd with puts through etcdctl's benchmark-like loop; it complains of slow syncs by itself."""
+    """etcd with a loop of puts. etcd itself logs slow syncs."""
 
     name, needs = "etcd", ("etcd", "etcdctl")
 
@@ -340,7 +340,7 @@ class Etcd(Victim):
 
 
 class MariaDb(Victim):
-    """MariaDB with one commit after the other, each synced (innodb_flush_log_at_trx_commit=1)."""
+    """MariaDB with one commit after another, each synced (innodb_flush_log_at_trx_commit=1)."""
 
     name, needs = "mariadb", ("mariadbd", "mariadb", "mariadb-install-db")
     limit_kib_per_s = 48
@@ -382,7 +382,7 @@ class MariaDb(Victim):
 
 
 class JavaMapped(Victim):
-    """A Java program that stores into a mapped file and forces it ten times a second; it times both."""
+    """A Java program that writes to a mapped file and forces it ten times a second; it times both."""
 
     name, needs = "java-mapped", ("java", "javac")
     beside = ("fsync-stream", "dirty-stream", "full-cgroup")
@@ -412,7 +412,7 @@ def listens(port):
 
 
 class Kafka(Victim):
-    """One broker that syncs its log each 100 messages; the producer times the acknowledgements. The jars come by Maven, once."""
+    """One broker that syncs its log every 100 messages. The producer times the acknowledgements. Maven downloads the jars once."""
 
     name, needs = "kafka", ("java", "mvn")
     beside = ("fsync-stream", "dirty-stream", "full-cgroup", "device-throttle")
@@ -424,7 +424,7 @@ class Kafka(Victim):
             try:
                 tool("mvn", "-q", "-B", "-f", pom, "dependency:copy-dependencies", f"-DoutputDirectory={self.jars}")
             except RuntimeError as why:
-                raise Unavailable(f"Kafka's jars cannot be had: {why}") from why
+                raise Unavailable(f"cannot download Kafka's jars: {why}") from why
         self.java = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", f"{self.jars}/*"]
         settings = self.stage.scratch / "kafka.properties"
         settings.write_text(

@@ -1,4 +1,4 @@
-"""More programs, which no rule was made with: tools that copy and pack, other databases and servers, rarer system calls."""
+"""More programs, with which no rule was developed: tools that copy and pack, other databases and servers, rarer system calls."""
 
 import json
 import os
@@ -77,7 +77,7 @@ class Rename(FileOps):
 
 
 class Looped(FileOps):
-    """A command of a shell, again and again, in a directory with a tree of 400 files of 32 KiB."""
+    """A repeated shell command in a directory with a tree of 400 files of 32 KiB."""
 
     command = ""
     tree = True
@@ -107,7 +107,7 @@ class Rsync(Looped):
 
 
 class Git(Looped):
-    """A commit with fsync of every object, and each fourth time a repack."""
+    """A commit with fsync of every object, and a repack every fourth time."""
 
     name, needs, limit_kib_per_s = "git", ("git",), 128
     command = ("for i in 1 2 3; do echo $n.$i > tree/d0/f0-$i; done; git add tree/d0 && git -c user.name=a -c user.email=a@b commit -qm $n"
@@ -132,7 +132,7 @@ class Copy(Looped):
 
 
 class Dpkg(Looped):
-    """dpkg unpacks and configures a package of its own making in a root of its own; it syncs each file."""
+    """dpkg unpacks and configures a generated package in a separate root; it syncs each file."""
 
     name, needs, limit_kib_per_s = "dpkg", ("dpkg", "dpkg-deb"), 256
     command = "dpkg --root=root --force-not-root --force-architecture --log=/dev/null -i app.deb"
@@ -153,7 +153,7 @@ class Dpkg(Looped):
 
 
 class FioSqpoll(Fio):
-    """Direct writes, submitted by a thread of the kernel's, with registered files and buffers."""
+    """Direct writes submitted by a kernel thread, with registered files and buffers."""
 
     name = "fio-sqpoll"
     options = ("--ioengine=io_uring", "--iodepth=4", "--sqthread_poll=1", "--registerfiles=1", "--fixedbufs=1", "--direct=1")
@@ -161,7 +161,7 @@ class FioSqpoll(Fio):
 
 
 class FioFsync32(Fio):
-    """Larger buffered writes, a sync after each 32."""
+    """Larger buffered writes, with a sync every 32."""
 
     name, options = "fio-fsync32", ("--ioengine=sync", "--bs=64k", "--fsync=32", "--rate_iops=100")
     limit_kib_per_s = 2048
@@ -169,14 +169,14 @@ class FioFsync32(Fio):
 
 
 class FioDirectRead(Fio):
-    """Direct reads, as a database with a cache of its own makes them."""
+    """Direct reads, as by a database with its own cache."""
 
     name, options = "fio-direct-read", ("--ioengine=libaio", "--rw=randread", "--direct=1", "--iodepth=2")
     beside = ("direct-writer", "dirty-stream", "device-throttle")
 
 
 class PostgresVacuum(Postgres):
-    """Small WAL, so that checkpoints and full pages come often, and autovacuum each second."""
+    """Small WAL, so that checkpoints and full-page writes are frequent, and autovacuum every second."""
 
     name = "postgresql-wal"
     beside = ("fsync-stream", "tree-copier", "device-throttle", "full-cgroup")
@@ -190,7 +190,7 @@ class PostgresVacuum(Postgres):
 
 
 class Served(Victim):
-    """A server and a writer that times its answers."""
+    """A server, and a writer that times its answers."""
 
     def serve(self, words, ready, what, **more):
         self.server = self.stage.start(words, self.groups(), log=self.log(), **more)
@@ -214,7 +214,7 @@ class Served(Victim):
 
 
 class Nginx(Served):
-    """An access log that is written for each request."""
+    """An access log that is written for every request."""
 
     name, needs = "nginx", ("nginx",)
     beside = ("dirty-stream", "full-cgroup", "cpu-hog")
@@ -233,7 +233,7 @@ class Nginx(Served):
 
 
 class Influx(Served):
-    """A line each 10 ms into its write-ahead log, which it syncs."""
+    """A line every 10 ms into its write-ahead log, which it syncs."""
 
     name, needs = "influxdb", ("influxd",)
     limit_kib_per_s = 64
@@ -252,7 +252,7 @@ class Influx(Served):
 
 
 class Memcached(Served):
-    """External storage: values that its 64 MiB of memory do not hold go to a file, and come back from it."""
+    """External storage: values that do not fit into its 64 MiB of memory go to a file and are read back from it."""
 
     name, needs = "memcached", ("memcached",)
     limit_kib_per_s = 2048
@@ -268,7 +268,7 @@ class Memcached(Served):
 
 
 class Rabbit(Served):
-    """Durable messages, each confirmed once it is on the disk."""
+    """Durable messages, each confirmed once it is on disk."""
 
     name, needs = "rabbitmq", ("rabbitmq-server", "erl", "epmd")
     limit_kib_per_s = 64
@@ -286,7 +286,7 @@ class Rabbit(Served):
                        "RABBITMQ_NODE_PORT": "25671", "RABBITMQ_NODENAME": "flatwater@localhost", "RABBITMQ_DIST_PORT": "25670", "HOME": str(self.stage.scratch),
                        "RABBITMQ_PID_FILE": str(self.stage.scratch / "rabbit.pid"), "ERL_EPMD_ADDRESS": "127.0.0.1", "RABBITMQ_ENABLED_PLUGINS_FILE": "/dev/null",
                        "ERL_EPMD_PORT": "24369"}
-        # Erlang's directory of nodes, which the server would start as a daemon that outlives it.
+        # Erlang's epmd. The server would start it as a daemon that outlives the run.
         self.directory = self.stage.start(["epmd", "-address", "127.0.0.1", "-port", "24369"])
         wait_until(lambda: listens(24369), 10, "epmd did not start")
         self.serve(["/usr/lib/rabbitmq/bin/rabbitmq-server"], lambda: listens(25671), "rabbitmq", environment=environment)

@@ -1,4 +1,4 @@
-"""Programs on file systems other than ext4, and stores of other makes."""
+"""Programs on file systems other than ext4, and other stores."""
 
 import subprocess
 
@@ -53,7 +53,7 @@ class RsyncBtrfs(Rsync):
 
 
 class Xapian(FileOps):
-    """A document a commit, as a mail index does."""
+    """One document per commit, as a mail index does."""
 
     name = kind = module = "xapian"
     beside = ("fsync-stream", "unlinker", "raw-reader", "memory-hog")
@@ -65,14 +65,14 @@ class Gdbm(FileOps):
 
 
 class Append(FileOps):
-    """A log that is never synced: 4 KiB each 2 ms."""
+    """A log that is never synced: 4 KiB every 2 ms."""
 
     name = kind = "append"
     beside = ("freezer", "memory-hog", "unlinker")
 
 
 class Maildir(FileOps):
-    """A delivery: a file of 8 KiB written and synced in tmp, linked into new, the directory synced; then the oldest read and removed."""
+    """A delivery: a file of 8 KiB is written and synced in tmp and linked into new, the directory is synced, and the oldest file is removed."""
 
     name = kind = "maildir"
     beside = ("unlinker", "sync-caller", "raw-reader", "freezer", "tree-copier", "puncher")
@@ -93,7 +93,7 @@ class Beanstalk(Served):
 
 
 class Slapd(Served):
-    """Entries added to a directory, each a commit of LMDB."""
+    """Entries added to a directory, each with a commit of LMDB."""
 
     name, needs = "slapd", ("slapd", "slapadd")
     limit_kib_per_s = 64

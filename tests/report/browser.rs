@@ -1,12 +1,12 @@
-//! Opens the pages in headless Chromium (`web/test/browser.mjs` says what it checks).
+//! Opens the pages in headless Chromium (`web/test/browser.mjs` lists the checks).
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::report::pages;
 
-/// Needs node, npm and Chromium, which `make test` installs. Where they cannot be had,
-/// `cargo test -- --skip in_a_browser` leaves it out and says so.
+/// Needs node, npm and Chromium, which `make test` installs. `cargo test -- --skip in_a_browser` skips the test on
+/// machines that cannot have them.
 #[test]
 fn pages_work_in_a_browser() {
     let web = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../crates/report/web"));

@@ -1,4 +1,4 @@
-//! What each format prints, word for word.
+//! The exact output of each format.
 
 use flatwater_recording::Recording;
 use flatwater_report::{self as report, Options, ReportError};
@@ -6,7 +6,7 @@ use flatwater_report::{self as report, Options, ReportError};
 use crate::common::fixture::{self, explained::explanation};
 
 fn printed(format: &str, recording: &Recording, options: &Options) -> String {
-    report::render(format, recording, &explanation(recording), options).expect("this recording has what it takes")
+    report::render(format, recording, &explanation(recording), options).expect("the format can render this recording")
 }
 
 fn keep(name: &str, text: &str) {
@@ -27,10 +27,10 @@ fn text_of_a_full_cgroup() {
 }
 
 #[test]
-fn text_of_who_waited_and_who_made_them_wait() {
+fn text_of_victims_and_aggressors() {
     let recording = fixture::chains::who_waited();
     let explained = flatwater_explain::explain(&recording);
-    let text = report::render("text", &recording, &explained, &Options::default()).expect("a text needs nothing");
+    let text = report::render("text", &recording, &explained, &Options::default()).expect("text");
     let flowing = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in [
         "redis-server: 12 write() calls, up to 95 ms, waited for i_rwsem of the file that its own thread bio_aof held in \
@@ -41,7 +41,7 @@ fn text_of_who_waited_and_who_made_them_wait() {
     ] {
         assert!(flowing.contains(part), "'{part}' is not in: {text}");
     }
-    let json = report::render("json", &recording, &explained, &Options::default()).expect("so does JSON");
+    let json = report::render("json", &recording, &explained, &Options::default()).expect("JSON");
     for part in ["\"victims\"", "\"aggressors\"", "\"answerable\"", "\"lead\"", "\"focus\""] {
         assert!(json.contains(part), "{part}");
     }
@@ -81,7 +81,7 @@ fn colour_changes_nothing_but_colour() {
     let recording = fixture::full_cgroup();
     let plain = printed("text", &recording, &Options::default());
     let coloured = printed("text", &recording, &Options { colour: true, ..Options::default() });
-    assert!(!plain.contains('\u{1b}'), "no escapes unless asked for");
+    assert!(!plain.contains('\u{1b}'), "no escapes by default");
     let mut stripped = coloured.clone();
     for code in ["\u{1b}[1m", "\u{1b}[2m", "\u{1b}[1;31m", "\u{1b}[1;32m", "\u{1b}[0m"] {
         stripped = stripped.replace(code, "");
@@ -144,7 +144,7 @@ fn csv_of_every_table_is_rectangular() {
 }
 
 #[test]
-fn what_cannot_be_printed_says_what_can() {
+fn unsupported_formats_name_the_supported_ones() {
     let recording = fixture::imported();
     let refuse = |format: &str, options: &Options| {
         report::render(format, &recording, &explanation(&recording), options).expect_err("refused").to_string()

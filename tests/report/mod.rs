@@ -1,4 +1,4 @@
-//! Every format against recordings made by hand. `tests/golden/report` holds what they print;
+//! Every format with hand-made recordings. `tests/golden/report` holds the expected output;
 //! `INSTA_UPDATE=always cargo test -p flatwater report::` rewrites it.
 
 mod browser;

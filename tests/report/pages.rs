@@ -1,4 +1,4 @@
-//! The pages that the browser test opens, written where it finds them.
+//! Writes the pages that the browser test opens.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,13 +9,13 @@ use flatwater_report::{self as report, Options};
 use crate::common::fixture::{self, explained::explanation};
 
 pub fn page(recording: &Recording) -> String {
-    report::render("html", recording, &explanation(recording), &Options::default()).expect("a page needs nothing")
+    report::render("html", recording, &explanation(recording), &Options::default()).expect("a page")
 }
 
 /// Writes each page as `NAME.html` and returns their directory.
 pub fn written() -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("report-pages");
-    fs::create_dir_all(&folder).expect("the test's directory can be made");
+    fs::create_dir_all(&folder).expect("a directory");
     let mut workloads = fixture::quiet();
     {
         use fixture::outcomes::{bulk, checkpoint, graphdb, journal, maildir, sdet};
@@ -32,10 +32,10 @@ pub fn written() -> PathBuf {
     for (name, recording) in all {
         fs::write(folder.join(format!("{name}.html")), page(&recording)).expect("the page can be written");
     }
-    // Judged by what explain itself finds: who waited for whom is its answer, not a format's.
+    // Wait chains come from explain itself, so this page has no hand-made explanation.
     let chains = fixture::chains::who_waited();
     let explained = flatwater_explain::explain(&chains);
-    let page = report::render("html", &chains, &explained, &Options::default()).expect("a page needs nothing");
+    let page = report::render("html", &chains, &explained, &Options::default()).expect("a page");
     fs::write(folder.join("who-waited.html"), page).expect("the page can be written");
     folder
 }

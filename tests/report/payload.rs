@@ -1,4 +1,4 @@
-//! The page's data against its TypeScript types: the two files that must say the same.
+//! Compares the page's data with the TypeScript types that describe it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use crate::common::fixture::{self, explained::explanation};
 
 const TYPES: &str = include_str!("../../crates/report/web/src/payload.ts");
 
-/// Interface -> its fields.
+/// The fields of each interface.
 fn interfaces() -> BTreeMap<String, BTreeSet<String>> {
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut inside = None;
@@ -33,7 +33,7 @@ fn keys(value: &Value) -> BTreeSet<String> {
 #[test]
 fn rust_and_typescript_agree_on_every_field() {
     let recording = fixture::full_cgroup();
-    let page = serde_json::to_value(html::payload(&recording, &explanation(&recording))).expect("plain data");
+    let page = serde_json::to_value(html::payload(&recording, &explanation(&recording))).expect("serializable data");
     let chart = &page["charts"][0];
     let shapes = [
         ("Payload", &page),
@@ -62,7 +62,7 @@ fn rust_and_typescript_agree_on_every_field() {
 fn every_line_is_as_long_as_its_time_axis() {
     for recording in [fixture::full_cgroup(), fixture::one_hour(), fixture::imported()] {
         let payload = html::payload(&recording, &explanation(&recording));
-        let charts = serde_json::to_value(&payload.charts).expect("plain data");
+        let charts = serde_json::to_value(&payload.charts).expect("serializable data");
         for chart in charts.as_array().expect("charts") {
             let instants = chart["t"].as_array().expect("t");
             let rising = instants.windows(2).all(|pair| pair[0].as_f64() < pair[1].as_f64());
@@ -83,9 +83,9 @@ fn every_line_is_as_long_as_its_time_axis() {
     }
 }
 
-/// A log shows what its tools count: charts of that, the tasks that it lists, and nothing empty in between.
+/// The page of a log has charts of the log's counters and the tasks that it lists, and no empty sections.
 #[test]
-fn an_imported_log_shows_only_what_it_holds() {
+fn the_page_of_a_log_has_no_empty_sections() {
     let mut log = fixture::imported();
     let payload = html::payload(&log, &explanation(&log));
     assert!(!payload.charts.is_empty() && payload.charts.iter().all(|chart| chart.missing.is_none()));
@@ -95,7 +95,7 @@ fn an_imported_log_shows_only_what_it_holds() {
     let body = page(&log);
     assert!(body.contains("id=\"chart-board\"") && !body.contains("id=\"call-table\""), "no call is in the log");
     assert!(!body.contains("No operation was timed") && !body.contains("id=\"tasks\""));
-    // A paste of stacks alone has no series: the tasks take the charts' place.
+    // A log with stacks only has no series, so the page shows the tasks instead of charts.
     log.series.clear();
     let mut task = SampledTask::new(ReportedBy::HungTask);
     task.task = "jbd2/sda1-8".to_owned();
@@ -109,7 +109,7 @@ fn an_imported_log_shows_only_what_it_holds() {
 }
 
 #[test]
-fn the_hours_page_is_small_and_says_what_it_leaves_out() {
+fn the_page_of_one_hour_is_small_and_counts_omitted_calls() {
     let recording = fixture::one_hour();
     let payload = html::payload(&recording, &explanation(&recording));
     assert_eq!(payload.calls.total, 12_000);
@@ -120,7 +120,7 @@ fn the_hours_page_is_small_and_says_what_it_leaves_out() {
     assert!(page.len() < 4 << 20, "{} bytes", page.len());
 }
 
-/// Recordings come from anywhere: extreme numbers and tables whose columns do not fit must not panic.
+/// Recordings may come from anywhere: extreme numbers and inconsistent columns must not panic.
 #[test]
 fn no_recording_makes_a_format_panic() {
     let explained = flatwater_explain::explain(&fixture::full_cgroup());
@@ -158,7 +158,7 @@ fn extreme() -> Recording {
     recording
 }
 
-/// Columns shorter than their table, an entity that is not there, instants out of order.
+/// Columns shorter than their table, a missing entity, and instants out of order.
 fn torn() -> Recording {
     let mut recording = fixture::full_cgroup();
     for series in &mut recording.series {

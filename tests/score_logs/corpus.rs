@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-/// One published log: a paste, in one or several files, and what was the matter.
+/// One published log: a paste of one or more files, and its cause.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Log {
@@ -16,10 +16,10 @@ pub struct Log {
     #[serde(default)]
     pub also: Vec<String>,
     pub confirmed: String,
-    /// Logs that came together are one batch; each batch was scored once before anybody mended a rule for it.
+    /// Logs that were added together form a batch. Each batch was scored once before any rule was changed for it.
     #[serde(default = "first_batch")]
     pub batch: u32,
-    /// What is odd about the format; for people only.
+    /// Peculiarities of the format, for readers.
     #[serde(default)]
     pub notes: String,
 }
@@ -28,7 +28,7 @@ fn first_batch() -> u32 {
     1
 }
 
-/// Scored cold as wholes, then read as wholes.
+/// Batches that were first scored without being seen, and then read completely.
 const READ_WHOLE: std::ops::RangeInclusive<u32> = 6..=21;
 
 #[derive(Debug, Deserialize)]
@@ -36,25 +36,25 @@ struct Corpus {
     log: Vec<Log>,
 }
 
-/// What a log's cause asks of an answer.
+/// The kind of answer that a log requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A cause of the catalogue.
+    /// A cause in the catalogue.
     Cause,
     /// Nothing in the log explains a stalled write.
     Quiet,
-    /// The cause lies outside the catalogue.
+    /// A cause outside the catalogue.
     Other,
-    /// Nobody could say from this log.
+    /// The log does not show the cause.
     NotEnough,
 }
 
-/// The half that a log belongs to.
+/// The half of the corpus that a log belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// To work with.
+    /// For writing rules.
     Work,
-    /// To score only; nobody reads its logs one by one.
+    /// For scoring only; its logs are not read individually.
     Held,
 }
 
@@ -77,13 +77,13 @@ impl Log {
         }
     }
 
-    /// Quiet logs and those whose cause is none of ours.
+    /// Whether the log is quiet or has a cause outside the catalogue.
     pub fn is_control(&self) -> bool {
         matches!(self.kind(), Kind::Quiet | Kind::Other)
     }
 
-    /// FNV-1a, 64 bits, of the name, modulo 2: fixed before anybody has seen a result. Batches whose every failure was read
-    /// while rules were mended are to work with, all of them.
+    /// The half: the parity of the name's 64-bit FNV-1a hash, so that it does not depend on results. Batches whose
+    /// failures were all read while rules were changed belong to `Work`.
     pub fn part(&self) -> Part {
         if READ_WHOLE.contains(&self.batch) {
             return Part::Work;
@@ -99,7 +99,7 @@ impl Log {
         self.files.iter().map(|file| folder().join("logs").join(file)).collect()
     }
 
-    /// All files, one after another.
+    /// The text of all files, concatenated.
     pub fn text(&self) -> String {
         self.paths().iter().map(|path| std::fs::read_to_string(path).expect("a log of the corpus")).collect()
     }

@@ -1,5 +1,5 @@
-//! Floors of the sample of pastes: change, least number of logs that it applies to, most answers that it may lose. Measured on
-//! 2026-11-25; `answers_survive_pasting` prints the new figures if it fails.
+//! Floors of the sample of pastes: change, minimum number of logs that it applies to, maximum number of answers that it
+//! may lose. Measured on 2026-11-25; a failing `answers_survive_pasting` prints the new figures.
 
 pub const FLOORS: &[(&str, u32, u32)] = &[
     ("joined", 0, 0),

@@ -8,7 +8,7 @@ use crate::score_logs::corpus::{self, Kind, Log};
 const LOGS_MIN: usize = 120;
 const CONTROLS_MIN: usize = 25;
 
-/// Beginnings of sentences that people write and tools do not.
+/// Beginnings of sentences that people write but tools do not print.
 const PROSE: &[&str] = &[
     "Hi ",
     "Hi,",
@@ -40,7 +40,7 @@ const PROSE: &[&str] = &[
     "--- ",
 ];
 
-/// Every breach of the rules, with the file and line or the name of the log.
+/// All breaches of the rules, with file and line, or the name of the log.
 pub fn breaches(logs: &[Log]) -> Vec<String> {
     let mut found = counts(logs);
     for log in logs {

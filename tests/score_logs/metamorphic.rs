@@ -1,7 +1,7 @@
-//! Metamorphic tests: a log whose answer is right must keep it, however the log is pasted.
+//! Metamorphic tests: a correctly answered log keeps its answer however it is pasted.
 //!
-//! Only the working half is used. Each change of `paste` is applied to each log that is answered rightly as it stands;
-//! the answer survives if the first cause is the same, or if both abstain and the log is not refused.
+//! Only the working half is used. Each change of `paste` is applied to each log that is answered correctly unchanged.
+//! The answer survives if the first cause is the same, or if both answers abstain and the log is not refused.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,30 +11,30 @@ use crate::score_logs::corpus::{Log, Part};
 use crate::score_logs::paste::{CHANGES, Change, Files, Paste};
 use crate::score_logs::score::{self, Answer, CONFIDENT};
 
-/// What became of an answer.
+/// The effect of a change on an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// The change does not apply to the log.
     Skipped,
     Kept,
     Refused,
-    /// Something was claimed before, and nothing now.
+    /// The original answer named a cause, and the new one does not.
     Abstained,
-    /// Another claim, which the corpus calls right too.
+    /// Another cause that is also right.
     OtherRight,
     OtherWrong,
-    /// Another claim, wrong, and with confidence.
+    /// Another cause that is wrong, with high confidence.
     ConfidentWrong,
 }
 
-/// A log that is answered rightly as it stands, with its text and its answer.
+/// A log that is answered correctly unchanged, with its text and answer.
 pub struct Right {
     pub log: Log,
     pub files: Files,
     pub answer: Answer,
 }
 
-/// Those of the working half.
+/// The correctly answered logs of the working half.
 pub fn right_logs(logs: &[Log]) -> Vec<Right> {
     let work = logs.iter().filter(|log| log.part() == Part::Work);
     let read = work.map(|log| {
@@ -50,7 +50,7 @@ fn bytes(files: &[(String, String)]) -> Vec<(String, Vec<u8>)> {
     files.iter().map(|(name, text)| (name.clone(), text.clone().into_bytes())).collect()
 }
 
-/// The changed log's answer beside the one before; `None` where the change does not apply.
+/// The changed files and their answer; `None` if the change does not apply.
 pub fn answer(right: &Right, change: &Change) -> Option<(Files, Answer)> {
     let paste = Paste { log: &right.log, files: &right.files, decided: &right.answer.decided };
     let files = change.of(&paste)?;
@@ -72,7 +72,7 @@ pub fn fate(right: &Right, after: Option<&Answer>) -> Fate {
     }
 }
 
-/// One change of one log.
+/// One change applied to one log.
 pub struct Trial<'a> {
     pub right: &'a Right,
     pub change: &'static Change,
@@ -80,7 +80,7 @@ pub struct Trial<'a> {
     pub after: Option<Answer>,
 }
 
-/// All trials that are wanted, on as many threads as there are processors, in the order of logs and changes.
+/// Runs all wanted trials on one thread per processor. Returns them in the order of logs and changes.
 pub fn trials(logs: &[Right], wanted: impl Fn(&Log, &Change) -> bool + Sync) -> Vec<Trial<'_>> {
     let next = Mutex::new(logs.iter().enumerate());
     let found = Mutex::new(Vec::new());
@@ -89,24 +89,24 @@ pub fn trials(logs: &[Right], wanted: impl Fn(&Log, &Change) -> bool + Sync) -> 
         for _ in 0..threads {
             scope.spawn(|| {
                 loop {
-                    let Some((at, right)) = next.lock().expect("no panic").next() else { break };
+                    let Some((at, right)) = next.lock().expect("not poisoned").next() else { break };
                     let changes = CHANGES.iter().filter(|change| wanted(&right.log, change));
                     let tried = changes.map(|change| {
                         let after = answer(right, change).map(|(_, after)| after);
                         Trial { right, change, fate: fate(right, after.as_ref()), after }
                     });
                     let tried: Vec<Trial<'_>> = tried.collect();
-                    found.lock().expect("no panic").push((at, tried));
+                    found.lock().expect("not poisoned").push((at, tried));
                 }
             });
         }
     });
-    let mut found = found.into_inner().expect("no panic");
+    let mut found = found.into_inner().expect("not poisoned");
     found.sort_by_key(|(at, _)| *at);
     found.into_iter().flat_map(|(_, trials)| trials).collect()
 }
 
-/// How often each fate was met.
+/// The number of trials by fate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     pub skipped: u32,
@@ -153,7 +153,7 @@ impl Tally {
     }
 }
 
-/// By change.
+/// The tally of each change.
 pub fn by_change(trials: &[Trial<'_>]) -> BTreeMap<&'static str, Tally> {
     let mut tallies: BTreeMap<&'static str, Tally> = BTreeMap::new();
     trials.iter().for_each(|trial| tallies.entry(trial.change.name).or_default().add(trial.fate));
@@ -163,7 +163,7 @@ pub fn by_change(trials: &[Trial<'_>]) -> BTreeMap<&'static str, Tally> {
 const HEAD: &str =
     "skipped | changed | kept | refused | abstains | another, right | another, wrong | confident wrong |";
 
-/// Both tables: by change, and by format with the changes that cost it most.
+/// Two tables: by change, and by format with the changes that lost most answers.
 pub fn tables(trials: &[Trial<'_>]) -> String {
     let tallies = by_change(trials);
     let mut page = format!("| change | | {HEAD}\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|\n");
@@ -187,7 +187,7 @@ pub fn tables(trials: &[Trial<'_>]) -> String {
     page.trim_end().to_owned()
 }
 
-/// Logs, their fates, and the changes that lost answers, of one format.
+/// For one format: its logs, its tally, and the answers lost by change.
 type OfFormat = (usize, Tally, BTreeMap<&'static str, u32>);
 
 fn by_format<'a>(trials: &'a [Trial<'_>]) -> BTreeMap<&'a str, OfFormat> {
@@ -206,7 +206,7 @@ fn by_format<'a>(trials: &'a [Trial<'_>]) -> BTreeMap<&'a str, OfFormat> {
     rows
 }
 
-/// Each answer that did not survive: for whoever mends it. Only logs of the working half come here.
+/// Lists the lost answers. All are of the working half.
 pub fn lost(trials: &[Trial<'_>]) -> String {
     let mut page = String::new();
     for trial in trials {
@@ -227,10 +227,10 @@ pub fn lost(trials: &[Trial<'_>]) -> String {
     page
 }
 
-/// One trial in so many is part of every run of the tests.
+/// One of this many trials is in the sample that every test run checks.
 const SAMPLE: u64 = 20;
 
-/// FNV-1a, 64 bits, of both names.
+/// Whether the 64-bit FNV-1a hash of both names selects the trial for the sample.
 pub fn in_sample(log: &Log, change: &Change) -> bool {
     let bytes = log.name.bytes().chain([b' ']).chain(change.name.bytes());
     let hash = bytes
@@ -238,7 +238,7 @@ pub fn in_sample(log: &Log, change: &Change) -> bool {
     (hash >> 16) % SAMPLE == 0
 }
 
-/// Where the sample keeps less than `floors` says: a change that applies to fewer logs, or that loses more answers.
+/// Changes that apply to fewer logs of the sample, or lose more answers, than `floors` allows.
 pub fn below_floors(trials: &[Trial<'_>], floors: &[(&str, u32, u32)]) -> Vec<String> {
     let tallies = by_change(trials);
     let mut found = Vec::new();
@@ -256,7 +256,7 @@ pub fn below_floors(trials: &[Trial<'_>], floors: &[(&str, u32, u32)]) -> Vec<St
     found
 }
 
-/// The sample's counts as `floors` holds them.
+/// The counts of the sample, formatted like `floors`.
 pub fn as_floors(trials: &[Trial<'_>]) -> String {
     let tallies = by_change(trials);
     let rows = CHANGES.iter().map(|change| {
@@ -267,7 +267,7 @@ pub fn as_floors(trials: &[Trial<'_>]) -> String {
 }
 
 #[test]
-fn a_lost_answer_is_told_by_its_change() {
+fn fates_are_counted_and_compared_with_floors() {
     let tally = |kept: u32| Tally { applied: 3, kept, ..Tally::default() };
     assert!(tally(3).row().contains("3 (100.0 %)"));
     let mut counted = Tally::default();

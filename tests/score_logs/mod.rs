@@ -1,6 +1,6 @@
-//! The score over published logs with a confirmed cause (tests/corpus). `make score-logs` writes target/score-logs.md and
-//! `make score-pastes` target/score-pastes.md; docs/score.md has the result. A hash of the name puts a log into the half
-//! `work` or the half `held`; rules are written while looking at `work` only.
+//! The score over published logs with a confirmed cause (tests/corpus). `make score-logs` writes target/score-logs.md
+//! and `make score-pastes` target/score-pastes.md; docs/score.md has the result. The hash of the name puts a log into
+//! the half `work` or the half `held`; rules are written for `work` only.
 
 mod corpus;
 mod floors;
@@ -19,10 +19,10 @@ fn the_corpus_is_well_formed() {
     assert!(breaches.is_empty(), "{} breaches:\n{}", breaches.len(), breaches.join("\n"));
 }
 
-/// Logs whose cause comes first, at least. One log fewer than measured on 2026-11-25; raise them with the score.
+/// Minimum number of logs whose cause comes first: one less than measured on 2026-11-25. Raise them with the score.
 const FLOORS: [(Part, usize); 2] = [(Part::Work, 568), (Part::Held, 138)];
 
-/// In percent of a part.
+/// Maximum share of confident wrong answers in a half, percent.
 const CONFIDENT_WRONG_AT_MOST: usize = 10;
 
 #[test]
@@ -41,7 +41,7 @@ fn the_score_does_not_fall() {
     }
 }
 
-/// Room for logs whose answer changes before the table is counted again.
+/// Tolerance for changed answers, so that the table need not be counted again at once.
 const TABLE_OFF_AT_MOST: u32 = 4;
 
 #[test]
@@ -58,7 +58,7 @@ fn confidence_is_the_frequency_of_the_held_half() {
         let (right, of) = counted[&(*class, *high)];
         assert!(
             flatwater_explain::confidence::TABLE.iter().any(known) || of <= TABLE_OFF_AT_MOST,
-            "{class:?} {high}: {right} of {of}, and no row"
+            "{class:?} {high}: {right} of {of}, without a row"
         );
     }
 }
@@ -88,7 +88,7 @@ fn answers_survive_pasting() {
 }
 
 #[test]
-#[ignore = "33 000 pastes, minutes: `make score-pastes`"]
+#[ignore = "33 000 pastes take minutes: `make score-pastes`"]
 fn answers_of_all_pastes() {
     let right = metamorphic::right_logs(&corpus::read());
     let trials = metamorphic::trials(&right, |_, _| true);

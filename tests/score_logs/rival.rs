@@ -1,9 +1,9 @@
-//! The rival: what a rule of thumb makes of the same text, one rule per format, the first that fits.
+//! The rival: the answer of a rule of thumb to the same text, one rule per format, the first that applies.
 //!
-//! These are the rules that runbooks print: the top frame that has a name, the highest `%util`, swap in use, the
-//! largest pressure. Nothing is weighed and nothing is refused, so the difference to flatwater is its judgement.
+//! These are the rules of runbooks: the top known frame, the highest `%util`, swap in use, the largest pressure. They
+//! do not weigh evidence and never abstain, so the difference to flatwater is flatwater's judgement.
 
-/// A rule: the cause it reads out of the text, if the text is of its format.
+/// A rule: returns the cause if the text has the rule's format.
 type Rule = fn(&str) -> Option<&'static str>;
 
 const RULES: &[Rule] =
@@ -13,13 +13,13 @@ pub fn answer(text: &str) -> &'static str {
     RULES.iter().find_map(|rule| rule(text)).unwrap_or("quiet")
 }
 
-/// The figure in the column of that name, of each row below a header that has it.
+/// The values of the named column in the rows below a header that contains it.
 fn column(text: &str, name: &str) -> Vec<f64> {
     let (mut at, mut found) = (None, Vec::new());
     for line in text.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
         if let Some(position) = words.iter().position(|word| *word == name) {
-            // From the right, since times and names at the left are of any number of words.
+            // Count from the right, because times and names at the left have any number of words.
             at = Some(words.len() - position);
         } else if let Some(from_right) = at
             && let Some(value) = words.len().checked_sub(from_right).and_then(|index| words.get(index))
@@ -35,7 +35,7 @@ fn largest(values: &[f64]) -> Option<f64> {
     values.iter().copied().reduce(f64::max)
 }
 
-/// The number after `key` (`MemTotal:`, `avg10=`), where it first stands.
+/// The number after the first `key` (`MemTotal:`, `avg10=`).
 fn after(text: &str, key: &str) -> Option<f64> {
     let rest = text[text.find(key)? + key.len()..].trim_start();
     let end = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(rest.len());
@@ -47,7 +47,7 @@ fn out_of_memory(text: &str) -> Option<&'static str> {
     killed.then_some("out-of-memory")
 }
 
-/// The first frame, from the top, that a runbook has a name for.
+/// The first frame from the top that runbooks name.
 fn stack(text: &str) -> Option<&'static str> {
     const FRAMES: &[(&str, &str)] = &[
         ("balance_dirty_pages", "dirty-throttle"),
@@ -157,7 +157,7 @@ fn free(text: &str) -> Option<&'static str> {
     Some(if used > total / 2.0 { "swap-storm" } else { "quiet" })
 }
 
-/// Applications that complain of a sync, and histograms with a bucket of ten milliseconds or more.
+/// Applications that report slow syncs, and histograms with a bucket of 10 ms or more.
 fn latency(text: &str) -> Option<&'static str> {
     let complaint = ["took too long", "taking too long", "sync duration", "fsync-ing", "slow fdatasync"];
     if complaint.iter().any(|words| text.contains(words)) {

@@ -1,4 +1,4 @@
-//! Answers against the truth, counted.
+//! Compares answers with confirmed causes and counts them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -9,27 +9,27 @@ use flatwater_import::import_texts;
 use crate::score_logs::corpus::{Kind, Log, Part};
 use crate::score_logs::rival;
 
-/// From here on a wrong claim is a confident one.
+/// Confidence from which a wrong answer counts as confidently wrong.
 pub const CONFIDENT: f64 = 0.8;
 
-/// Answers that claim nothing. `refused`: the import understood no line.
+/// Answers that name no cause. `refused`: the import recognized no line.
 const ABSTAINED: &[&str] = &["refused", "not-enough", "not-enough-to-judge", "not-observed", "unexplained"];
 
-/// What was made of one log.
+/// The answer to one log.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub cause: String,
     pub confidence: f64,
-    /// All findings' causes, the first among them.
+    /// The causes of all findings, including the first.
     pub findings: Vec<String>,
-    /// The formats that the import found.
+    /// The formats that the import recognized.
     pub formats: BTreeSet<&'static str>,
-    /// The finders' own figure, before it was calibrated, and what it rests on.
+    /// The uncalibrated confidence of the first finding, and the finding's class of evidence.
     pub raw: f64,
     pub class: Class,
-    /// Lines that were understood, of how many.
+    /// Lines that were understood, and all lines that are not blank.
     pub lines: (u64, u64),
-    /// What the first finding rests on: file, first and last line.
+    /// The lines that the first finding rests on: file, first and last line.
     pub decided: Vec<(String, u32, u32)>,
 }
 
@@ -38,7 +38,7 @@ pub fn flatwater(log: &Log) -> Answer {
     answer(&log.files.iter().cloned().zip(read).collect::<Vec<_>>())
 }
 
-/// The answer about a paste of these files.
+/// Answers a paste of these files.
 pub fn answer(texts: &[(String, Vec<u8>)]) -> Answer {
     let lines = |text: &[u8]| String::from_utf8_lossy(text).lines().filter(|line| !line.trim().is_empty()).count();
     let refused = || Answer {
@@ -71,7 +71,7 @@ pub fn answer(texts: &[(String, Vec<u8>)]) -> Answer {
 
 pub fn thumb(log: &Log) -> Answer {
     let cause = rival::answer(&log.text()).to_owned();
-    // A runbook has no doubts.
+    // A rule of thumb is always certain.
     Answer {
         findings: vec![cause.clone()],
         cause,
@@ -90,7 +90,7 @@ pub fn abstains(cause: &str) -> bool {
 
 /// Whether this one cause is a right answer for the log.
 pub fn is_right(log: &Log, cause: &str) -> bool {
-    // The corpus calls it `not-enough`; whoever abstains says so in one of several words.
+    // `not-enough` in the corpus matches every form of abstention.
     let may_abstain = log.also.iter().any(|also| also == "not-enough") && abstains(cause);
     let listed = cause == log.cause || may_abstain || log.also.iter().any(|also| also == cause);
     match log.kind() {
@@ -100,7 +100,7 @@ pub fn is_right(log: &Log, cause: &str) -> bool {
     }
 }
 
-/// The counts of one part.
+/// The counts of one half.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Score {
     pub logs: usize,
@@ -127,7 +127,7 @@ impl Score {
     }
 }
 
-/// Logs with their answers, of one who answers.
+/// All logs with the answers of one contestant.
 pub struct Sheet {
     pub who: &'static str,
     pub rows: Vec<(Log, Answer)>,
@@ -138,7 +138,7 @@ impl Sheet {
         Sheet { who, rows: logs.iter().map(|log| (log.clone(), answer(log))).collect() }
     }
 
-    /// The rows of one batch alone.
+    /// The rows of one batch.
     pub fn of_batch(&self, batch: u32) -> Sheet {
         let rows = self.rows.iter().filter(|(log, _)| log.batch == batch).cloned().collect();
         Sheet { who: self.who, rows }
@@ -151,10 +151,10 @@ impl Sheet {
     }
 }
 
-/// Both parts of each sheet, side by side.
+/// A table of both halves for each sheet.
 pub fn table(sheets: &[Sheet]) -> String {
     let mut page = String::from(
-        "| part | who | logs | cause first | among findings | confident wrong | quiet where not | abstained | controls right |\n\
+        "| part | who | logs | cause first | among findings | confident wrong | wrongly quiet | abstained | controls right |\n\
          |---|---|---:|---:|---:|---:|---:|---:|---:|\n",
     );
     for part in [Part::Work, Part::Held] {
@@ -180,7 +180,7 @@ pub fn table(sheets: &[Sheet]) -> String {
     page
 }
 
-/// Rows: what was the matter; behind it what was answered, most frequent first. Of one part.
+/// The answers to each cause in one half, most frequent first.
 pub fn confusion(sheet: &Sheet, part: Part) -> String {
     let mut rows: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
     for (log, answer) in sheet.rows.iter().filter(|(log, _)| log.part() == part) {
@@ -196,8 +196,8 @@ pub fn confusion(sheet: &Sheet, part: Part) -> String {
     page
 }
 
-/// By the format that the corpus names: how many logs hold it, the share of their lines that the import understood (of
-/// the whole log, where it holds several formats), and who puts the cause first.
+/// By format: the number of logs, the share of their lines that the import understood (of the whole log if it has
+/// several formats), and how often each contestant puts the cause first.
 pub fn coverage(sheet: &Sheet, rival: &Sheet) -> String {
     let mut rows: BTreeMap<&str, [u64; 5]> = BTreeMap::new();
     for ((log, answer), (_, other)) in sheet.rows.iter().zip(&rival.rows) {
@@ -217,10 +217,10 @@ pub fn coverage(sheet: &Sheet, rival: &Sheet) -> String {
     page
 }
 
-/// Ranges of confidence, from each to the next.
+/// Lower bounds of the ranges of confidence.
 const RANGES: [f64; 7] = [0.0, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
 
-/// Claims by their confidence, of both parts: how many, the mean that was claimed, and the share that was right.
+/// By half and range of confidence: the number of claims, their mean confidence, and the share that was right.
 pub fn reliability(sheet: &Sheet) -> String {
     let mut page = String::from("| part | confidence | claims | mean | right |\n|---|---|---:|---:|---:|\n");
     for part in [Part::Work, Part::Held] {
@@ -246,15 +246,15 @@ pub fn reliability(sheet: &Sheet) -> String {
     page
 }
 
-/// Confidence, and whether it was right, of each answer about these logs that is no abstention and claims this much.
+/// Confidence and correctness of each answer to these logs that does not abstain and is in this range.
 fn claims(sheet: &Sheet, (from, to): (f64, f64), of: impl Fn(&Log) -> bool) -> Vec<(f64, bool)> {
     let rows = sheet.rows.iter().filter(|(log, _)| of(log));
     let inside = rows.filter(|(_, answer)| !abstains(&answer.cause) && (from..to).contains(&answer.confidence));
     inside.map(|(log, answer)| (answer.confidence, is_right(log, &answer.cause))).collect()
 }
 
-/// The reliability diagram: for each range of confidence in both parts together, what was claimed (`o`) and what was
-/// right (`#`, with the range that two standard errors of so few claims leave, `-`).
+/// The reliability diagram of both halves: for each range, the mean confidence (`o`), the share that was right (`#`),
+/// and plus or minus two standard errors (`-`).
 pub fn diagram(sheet: &Sheet) -> String {
     const WIDTH: f64 = 50.0;
     let mut page = String::from("```text\nclaimed  claims  0.0       0.2       0.4       0.6       0.8       1.0\n");
@@ -266,7 +266,7 @@ pub fn diagram(sheet: &Sheet) -> String {
         }
         let count = claims.len() as f64;
         let mean = claims.iter().map(|(confidence, _)| confidence).sum::<f64>() / count;
-        // After Agresti and Coull: so that none wrong of three does not look certain.
+        // Agresti and Coull, so that zero wrong answers of three do not look certain.
         let share = (claims.iter().filter(|(_, right)| *right).count() as f64 + 2.0) / (count + 4.0);
         let error = 2.0 * (share * (1.0 - share) / (count + 4.0)).sqrt();
         let column = |value: f64| (value.clamp(0.0, 1.0) * WIDTH).round() as usize;
@@ -277,11 +277,11 @@ pub fn diagram(sheet: &Sheet) -> String {
         let bar: String = bar.into_iter().collect();
         let _ = writeln!(page, "{mean:>7.2}  {:>6}  |{}|", claims.len(), bar);
     }
-    page.push_str("```\n\n`o` claimed, `#` right, `@` both, `-` what chance leaves open (two standard errors).\n");
+    page.push_str("```\n\n`o` claimed, `#` right, `@` both, `-` plus or minus two standard errors.\n");
     page
 }
 
-/// What `confidence::TABLE` is made of: claims of a half by class and range, right and all.
+/// The counts behind `confidence::TABLE`: right answers and all answers of a half, by class and range.
 pub fn counted(sheet: &Sheet, part: Part) -> BTreeMap<(Class, bool), (u32, u32)> {
     let mut rows: BTreeMap<(Class, bool), (u32, u32)> = BTreeMap::new();
     for (log, answer) in sheet.rows.iter().filter(|(log, _)| log.part() == part) {
@@ -295,7 +295,7 @@ pub fn counted(sheet: &Sheet, part: Part) -> BTreeMap<(Class, bool), (u32, u32)>
     rows
 }
 
-/// The logs of the working half that were answered wrongly; the other half stays unseen.
+/// Lists the wrong answers in the working half. The other half stays unseen.
 pub fn wrong_in_work(sheet: &Sheet) -> String {
     let mut page = String::new();
     for (log, answer) in sheet.rows.iter().filter(|(log, _)| log.part() == Part::Work) {

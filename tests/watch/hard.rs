@@ -1,5 +1,5 @@
-//! The daemon in trouble: killed at any instant, with more cgroups than anybody has, with a scraper that never reads, for a
-//! thousand recordings. The long ones are for `make test-long`.
+//! The daemon under stress: killed at any instant, with 5000 cgroups, with scrapers that never read, after a thousand
+//! recordings. The long tests are part of `make test-long`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,7 +19,7 @@ use needs::{Need, skip};
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
-/// Kills a daemon that is writing at instants of this seed's choice, and reads what is left each time.
+/// Kills a writing daemon at random instants (FLATWATER_SEED), and reads the recordings each time.
 fn killed_at_random(name: &str, times: usize) {
     if !can_trace(name) {
         return;
@@ -34,11 +34,12 @@ fn killed_at_random(name: &str, times: usize) {
         let mut daemon = Daemon::start(place.path(), "look_back = \"5s\"\nafter = \"1s\"\n---\n");
         let mut asking = Command::new(env!("CARGO_BIN_EXE_flatwater"));
         asking.args(["watch", "-c"]).arg(&daemon.config).arg("dump");
-        let mut asking = asking.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("asks");
-        // From before it begins to write until after it has sealed.
+        let mut asking =
+            asking.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("flatwater starts");
+        // From before it begins to write until after it seals.
         std::thread::sleep(Duration::from_millis(u64::from(random.next_u32() % 4_000)));
         daemon.signal(rustix::process::Signal::KILL);
-        daemon.child.wait().expect("ended");
+        daemon.child.wait().expect("wait");
         let _ = asking.wait();
         for path in daemon.recordings() {
             let names = fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.file_name());
@@ -50,10 +51,10 @@ fn killed_at_random(name: &str, times: usize) {
                 // Killed before the header was complete: no row was written, so none is lost.
                 Err(error) => assert!(written_files.is_empty(), "round {round}: {written_files:?}: {error}"),
             }
-            fs::remove_dir_all(&path).expect("removed");
+            fs::remove_dir_all(&path).expect("remove");
         }
     }
-    assert!(written * 4 >= times, "{written} of {times} left a recording: the kills came too early to prove anything");
+    assert!(written * 4 >= times, "{written} of {times} left a recording: the kills came too early");
     println!("{times} kills, {written} recordings, each was read");
 }
 
@@ -68,7 +69,7 @@ fn killed_at_two_hundred_instants_every_recording_is_read() {
     killed_at_random("watch-kills", 200);
 }
 
-/// Of a process, in MiB.
+/// Resident memory of a process, MiB.
 fn rss_mib(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let kib =
@@ -98,8 +99,8 @@ fn a_thousand_recordings_leave_memory_and_the_quota_as_they_were() {
         if made == 50 {
             first_mib = rss_mib(daemon.child.id());
         }
-        // The store's quota is proven elsewhere; here the disk of the tests must not fill up.
-        fs::remove_dir_all(&path).expect("removed");
+        // Other tests check the store's quota. Here the test's disk must not fill up.
+        fs::remove_dir_all(&path).expect("remove");
         last = path;
     }
     let last_mib = rss_mib(daemon.child.id());
@@ -109,24 +110,24 @@ fn a_thousand_recordings_leave_memory_and_the_quota_as_they_were() {
 }
 
 #[test]
-fn whoever_never_reads_takes_nothing_from_those_who_do() {
+fn scrapers_that_never_read_do_not_block_others() {
     if !can_trace("a scraper that never reads") {
         return;
     }
     let _alone = alone();
     let place = Scratch::new("watch-deaf");
     let daemon = Daemon::start(place.path(), "---\n");
-    // Fewer than are served at one time: each has its thread, until its patience ends.
+    // Fewer than the daemon serves at a time. Each occupies a thread until its timeout.
     let deaf: Vec<UnixStream> = (0..6)
         .map(|_| {
             let mut stream = UnixStream::connect(place.path().join("watch.sock")).expect("connects");
-            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").expect("asked");
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").expect("write");
             stream
         })
         .collect();
     until("the others are answered", Duration::from_secs(30), || daemon.metrics().contains("flatwater_calls_seen"));
     drop(deaf);
-    // And a second daemon finds its socket in use, and says so.
+    // A second daemon reports that the socket is in use.
     let second = Command::new(env!("CARGO_BIN_EXE_flatwater"))
         .args(["watch", "-c"])
         .arg(&daemon.config)
@@ -138,7 +139,7 @@ fn whoever_never_reads_takes_nothing_from_those_who_do() {
     daemon.stop();
 }
 
-/// Each group has a process that writes, syncs and ends.
+/// Each cgroup has a process that writes, syncs and exits.
 #[test]
 #[ignore = "two minutes and five thousand groups: make test-long"]
 fn five_thousand_cgroups_in_a_minute_stay_within_the_budget_of_memory() {
@@ -147,7 +148,7 @@ fn five_thousand_cgroups_in_a_minute_stay_within_the_budget_of_memory() {
     }
     let _alone = alone();
     let Ok(parent) = MemoryGroup::new(1 << 30) else {
-        return skip(Need::Memcg, "five thousand groups", "no memory cgroup can be made");
+        return skip(Need::Memcg, "five thousand groups", "no memory cgroup can be created");
     };
     let disk = LoopDisk::ext4("watch-groups", 64).expect("a disk");
     let place = Scratch::new("watch-groups");
@@ -166,7 +167,7 @@ fn five_thousand_cgroups_in_a_minute_stay_within_the_budget_of_memory() {
         let status = shell.args(["-c", &script]).stderr(Stdio::null()).status().expect("runs");
         assert!(status.success(), "{at}");
         let gone = Instant::now() + Duration::from_secs(5);
-        // Its last process may still be on its way out.
+        // The group's last process may still be exiting.
         while fs::remove_dir(&group).is_err() {
             assert!(Instant::now() < gone, "{} cannot be removed", group.display());
         }
@@ -182,7 +183,8 @@ fn five_thousand_cgroups_in_a_minute_stay_within_the_budget_of_memory() {
     daemon.stop();
 }
 
-/// Nobody wants to learn of a hang when it is over. Beside it a device does not answer, since its file is frozen as well.
+/// A hang is recorded while it lasts. In addition, the file of a loop device is frozen, so that the device does not
+/// answer.
 #[test]
 fn a_frozen_file_system_is_recorded_while_it_is_frozen() {
     if !can_trace("a hang that the daemon sees") {
@@ -193,10 +195,10 @@ fn a_frozen_file_system_is_recorded_while_it_is_frozen() {
     let image = disk.path().join("inner.img");
     fs::write(&image, vec![0; 1 << 20]).expect("an image");
     let device = BareLoop::over(&image).expect("a loop device over the image");
-    let place = Scratch::new("watch-frozen-told");
+    let place = Scratch::new("watch-frozen-daemon");
     let triggers = "look_back = \"20s\"\nafter = \"2s\"\n---\n[[trigger]]\nstall = \"2s\"\nprogram = \"dd\"\n";
     let daemon = Daemon::start(place.path(), triggers);
-    let frozen = Frozen::of(disk.path()).expect("frozen");
+    let frozen = Frozen::of(disk.path()).expect("freeze");
     let file = format!("of={}", disk.path().join("victim").display());
     let mut dd = Command::new("dd");
     let mut writer = dd.args(["if=/dev/zero", &file, "bs=4k", "count=1"]).spawn().expect("dd starts");
@@ -210,7 +212,7 @@ fn a_frozen_file_system_is_recorded_while_it_is_frozen() {
     until("sealed", Duration::from_secs(90), || {
         daemon.recordings().first().is_some_and(|path| complete(path).is_some())
     });
-    assert_eq!(writer.try_wait().expect("asked"), None, "it hangs still");
+    assert_eq!(writer.try_wait().expect("wait"), None, "dd still hangs");
     let recording = complete(&daemon.recordings().remove(0)).expect("complete");
     let hung = |call: &&Call| call.still_under_way && call.tid == writer.id();
     let [call] = recording.calls.iter().filter(hung).collect::<Vec<_>>()[..] else {

@@ -1,5 +1,5 @@
-//! `flatwater watch`, as it is run: a stall of somebody else's seals a recording from before it, the metrics say so to a
-//! real Prometheus, and neither a wrong configuration nor kill -9 loses what was there.
+//! `flatwater watch` as a process: a stall of another process seals a recording that begins before it, a real
+//! Prometheus gets the metrics, and neither a wrong configuration nor kill -9 loses data.
 
 #[allow(dead_code)]
 mod hard;
@@ -17,7 +17,7 @@ use crate::common::{Scratch, alone, is_root, tool};
 use flatwater_recording::{OpKind, Recording, Table, read};
 use needs::{Need, skip};
 
-/// A daemon that ends with its test.
+/// A daemon, killed on drop.
 struct Daemon {
     child: Child,
     config: PathBuf,
@@ -25,7 +25,8 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Starts one with this configuration, its store and socket in `place`, and waits until it answers.
+    /// Starts a daemon with this configuration, its store and socket in `place`, and waits until it answers. Text after
+    /// a line `---` goes into the section `[metrics]`.
     fn start(place: &Path, config: &str) -> Daemon {
         let path = place.join("watch.toml");
         let (store, socket) = (place.join("store"), place.join("watch.sock"));
@@ -44,8 +45,8 @@ impl Daemon {
             Daemon { child: command.spawn().expect("flatwater starts"), config: path, place: place.into() };
         let until = Instant::now() + Duration::from_secs(60);
         while !daemon.ask(&["status"]).status.success() {
-            assert!(daemon.child.try_wait().expect("asked").is_none(), "it ended: {}", daemon.log());
-            assert!(Instant::now() < until, "it never answered: {}", daemon.log());
+            assert!(daemon.child.try_wait().expect("wait").is_none(), "the daemon ended: {}", daemon.log());
+            assert!(Instant::now() < until, "no answer within 60 s: {}", daemon.log());
             std::thread::sleep(Duration::from_millis(100));
         }
         daemon
@@ -53,7 +54,13 @@ impl Daemon {
 
     fn ask(&self, what: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
-        command.args(["watch", "-c"]).arg(&self.config).args(what).stdin(Stdio::null()).output().expect("asks")
+        command
+            .args(["watch", "-c"])
+            .arg(&self.config)
+            .args(what)
+            .stdin(Stdio::null())
+            .output()
+            .expect("flatwater starts")
     }
 
     fn metrics(&self) -> String {
@@ -66,12 +73,12 @@ impl Daemon {
 
     fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).expect("signalled");
+        rustix::process::kill_process(pid, signal).expect("kill");
     }
 
-    /// The recordings that it has sealed or is writing.
+    /// The recordings that the daemon has sealed or is writing.
     fn recordings(&self) -> Vec<PathBuf> {
-        // When an hour ends its summary is put beside them, a file.
+        // Hourly summaries are files in the same directory.
         let entries = fs::read_dir(self.place.join("store")).into_iter().flatten().flatten();
         let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
         found.sort();
@@ -86,7 +93,7 @@ impl Daemon {
     }
 }
 
-/// What stands before the first line `---`, or behind it.
+/// The part of the configuration before or after the first `---`.
 fn section(config: &str, which: usize) -> &str {
     config.split("---").nth(which).unwrap_or_default()
 }
@@ -118,14 +125,14 @@ fn complete(path: &Path) -> Option<Recording> {
     read(path).ok().filter(|recording| recording.header.complete)
 }
 
-/// An fsync of 2 MiB on a disk that writes 4 MiB a second.
+/// An fsync of 2 MiB on a disk that writes 4 MiB/s.
 fn stall(disk: &LoopDisk) {
     let file = format!("of={}", disk.path().join("victim").display());
-    tool("dd", &["if=/dev/zero", &file, "bs=64k", "count=32", "conv=fsync"]).expect("dd runs");
+    tool("dd", &["if=/dev/zero", &file, "bs=64k", "count=32", "conv=fsync"]).expect("dd starts");
 }
 
 #[test]
-fn a_stall_of_others_seals_a_recording_that_begins_before_it() {
+fn a_stall_seals_a_recording_that_begins_before_it() {
     if !can_trace("a stall that the daemon sees") {
         return;
     }
@@ -135,8 +142,8 @@ fn a_stall_of_others_seals_a_recording_that_begins_before_it() {
     let triggers = "look_back = \"20s\"\nafter = \"5s\"\n---\n[[trigger]]\nstall = \"150ms\"\nprogram = \"dd\"\n";
     let daemon = Daemon::start(place.path(), triggers);
     std::thread::sleep(Duration::from_secs(3));
-    assert!(daemon.recordings().is_empty(), "nothing happened: {}", daemon.log());
-    disk.slow_writes(4 << 20).expect("slowed");
+    assert!(daemon.recordings().is_empty(), "recorded without a stall: {}", daemon.log());
+    disk.slow_writes(4 << 20).expect("limit");
     stall(&disk);
     until("sealed", Duration::from_secs(90), || {
         daemon.recordings().first().is_some_and(|path| complete(path).is_some())
@@ -147,10 +154,10 @@ fn a_stall_of_others_seals_a_recording_that_begins_before_it() {
     assert!(slow.duration_ns > 150_000_000 && slow.tiles(), "{slow:?}");
     let slow_ns = slow.duration_ns;
     let before_ns = slow.start_ns - recording.header.clock.start_ns;
-    assert!(before_ns > 2_000_000_000, "it reaches back {before_ns} ns");
-    assert!(recording.table(Table::Vmstat).is_some_and(|table| table.len() >= 4), "counters of before, too");
+    assert!(before_ns > 2_000_000_000, "it begins {before_ns} ns before");
+    assert!(recording.table(Table::Vmstat).is_some_and(|table| table.len() >= 4), "counters from before the stall");
     let asleep = recording.waits.iter().any(|wait| wait.call_tid == slow.tid && wait.call_start_ns == slow.start_ns);
-    assert!(asleep && !recording.requests.is_empty(), "who made it wait: {} waits", recording.waits.len());
+    assert!(asleep && !recording.requests.is_empty(), "the waits of the call: {} waits", recording.waits.len());
     let first = recording.header.notes.first().expect("a note").to_string();
     assert!(first.starts_with("set off by stall: fsync() of dd"), "{first}");
     // The look-back was at level 0: the table of operations must not look like a count of all calls (T8).
@@ -166,12 +173,12 @@ fn a_stall_of_others_seals_a_recording_that_begins_before_it() {
     assert!(metrics.contains("flatwater_device_stall_seconds_total{device=\"loop"), "{metrics}");
     let level = recording.header.hooks.iter().any(|hook| hook.hook.ends_with("/sys_enter"));
     let sleeps = recording.header.hooks.iter().any(|hook| hook.hook.ends_with("/sched_waking"));
-    assert!(sleeps && !level, "no system call was hooked when it began: {:?}", recording.header.hooks);
+    assert!(sleeps && !level, "without hooks on system calls: {:?}", recording.header.hooks);
     daemon.stop();
 }
 
 #[test]
-fn a_dump_is_a_recording_of_the_last_seconds_also_when_nothing_is_wrong() {
+fn a_dump_records_the_last_seconds_without_a_trigger() {
     if !can_trace("a dump") {
         return;
     }
@@ -187,21 +194,22 @@ fn a_dump_is_a_recording_of_the_last_seconds_also_when_nothing_is_wrong() {
     until("sealed", Duration::from_secs(40), || complete(&path).is_some());
     let recording = complete(&path).expect("complete");
     assert!(recording.header.duration_ns > 2_000_000_000);
-    // Killed while it writes the next one: what was written is readable, and the next daemon takes the socket over.
+    // Kill the daemon during the next recording: the written part is readable, and the next daemon takes over the
+    // socket.
     assert!(daemon.ask(&["dump"]).status.success());
     let cut = daemon.recordings().into_iter().find(|one| *one != path).expect("a second one");
     daemon.signal(rustix::process::Signal::KILL);
     drop(daemon);
     let torn = read(&cut).expect("readable");
     assert!(!torn.header.complete);
-    assert!(torn.table(Table::Vmstat).is_some_and(|table| table.len() >= 2), "what led to it was written at once");
+    assert!(torn.table(Table::Vmstat).is_some_and(|table| table.len() >= 2), "the look-back was written at once");
     let next = Daemon::start(place.path(), "---\n");
     assert_eq!(next.recordings().len(), 2, "the old ones are kept");
     next.stop();
 }
 
 #[test]
-fn what_is_wrong_with_a_configuration_is_said_and_the_old_one_stays() {
+fn a_wrong_configuration_is_reported_and_the_old_one_kept() {
     let _alone = alone();
     let place = Scratch::new("watch-wrong");
     let path = place.path().join("watch.toml");
@@ -210,7 +218,7 @@ fn what_is_wrong_with_a_configuration_is_said_and_the_old_one_stays() {
         ("[store]\nsize = \"1MiB\"\n", "smaller than one recording"),
         ("[metrics]\nlisten = \"0.0.0.0:9177\"\n", "can be reached from other machines"),
     ] {
-        fs::write(&path, text).expect("written");
+        fs::write(&path, text).expect("write");
         let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
         let output = command.args(["watch", "--check", "-c"]).arg(&path).output().expect("runs");
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -224,26 +232,26 @@ fn what_is_wrong_with_a_configuration_is_said_and_the_old_one_stays() {
         return;
     }
     let daemon = Daemon::start(place.path(), "---\n");
-    let right = fs::read_to_string(&daemon.config).expect("there");
-    fs::write(&daemon.config, format!("nonsense = 1\n{right}")).expect("written");
+    let right = fs::read_to_string(&daemon.config).expect("readable");
+    fs::write(&daemon.config, format!("nonsense = 1\n{right}")).expect("write");
     daemon.signal(rustix::process::Signal::HUP);
     until("refused", Duration::from_secs(10), || daemon.log().contains("the configuration of before stays"));
-    fs::write(&daemon.config, format!("threshold = \"7ms\"\n{right}")).expect("written");
+    fs::write(&daemon.config, format!("threshold = \"7ms\"\n{right}")).expect("write");
     daemon.signal(rustix::process::Signal::HUP);
     until("read again", Duration::from_secs(10), || daemon.log().contains("configuration read again"));
     until("in force", Duration::from_secs(10), || {
         String::from_utf8_lossy(&daemon.ask(&["status"]).stdout).contains("\"threshold_ns\":7000000")
     });
-    // As many signals as can be sent in two seconds, while the file is right and wrong in turns.
+    // Send as many signals as possible in two seconds, while the file is alternately right and wrong.
     let mut sent = 0;
     let until_then = Instant::now() + Duration::from_secs(2);
     while Instant::now() < until_then {
         let text = if sent % 2 == 0 { "nonsense = 1\n".to_owned() } else { right.clone() };
-        fs::write(&daemon.config, text).expect("written");
+        fs::write(&daemon.config, text).expect("write");
         daemon.signal(rustix::process::Signal::HUP);
         sent += 1;
     }
-    fs::write(&daemon.config, format!("threshold = \"9ms\"\n{right}")).expect("written");
+    fs::write(&daemon.config, format!("threshold = \"9ms\"\n{right}")).expect("write");
     daemon.signal(rustix::process::Signal::HUP);
     until("in force after the storm", Duration::from_secs(20), || {
         String::from_utf8_lossy(&daemon.ask(&["status"]).stdout).contains("\"threshold_ns\":9000000")
@@ -256,11 +264,11 @@ fn what_is_wrong_with_a_configuration_is_said_and_the_old_one_stays() {
     daemon.stop();
 }
 
-/// A Prometheus of Debian's that ends with its test.
+/// A Prometheus server, killed on drop.
 struct Prometheus(Child);
 
 impl Prometheus {
-    /// Answers on port `at`, and asks the daemon on port `from` once a second.
+    /// Listens on port `at`, and scrapes the daemon on port `from` once a second.
     fn scraping(place: &Path, from: u16, at: u16, keys: &Keys) -> Prometheus {
         let config = place.join("prometheus.yml");
         let text = format!(
@@ -270,7 +278,7 @@ impl Prometheus {
             keys.certificate.display(),
             keys.token.display()
         );
-        fs::write(&config, text).expect("written");
+        fs::write(&config, text).expect("write");
         let (config, data) = (config.display().to_string(), place.join("data").display().to_string());
         let mut command = Command::new(of_prometheus("prometheus"));
         command.arg(format!("--config.file={config}")).arg(format!("--storage.tsdb.path={data}"));
@@ -304,7 +312,7 @@ fn get(port: u16, path: &str) -> Option<String> {
     Some(answer)
 }
 
-/// What the daemon shows to other machines, and what they must know.
+/// The daemon's certificate and key, and the token that clients need.
 struct Keys {
     certificate: PathBuf,
     key: PathBuf,
@@ -320,9 +328,9 @@ impl Keys {
                      -addext subjectAltName=IP:127.0.0.1";
         let words: Vec<&str> = words.split_whitespace().chain(["-out", &out, "-keyout", &keyout]).collect();
         tool("openssl", &words).expect("a certificate");
-        fs::write(&token, "a-token-of-the-tests-0123456789\n").expect("written");
+        fs::write(&token, "a-token-of-the-tests-0123456789\n").expect("write");
         for path in [&key, &token] {
-            fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("its owner's alone");
+            fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("chmod");
         }
         Keys { certificate, key, token }
     }
@@ -332,26 +340,26 @@ impl Keys {
         format!("certificate = {certificate:?}\nkey = {key:?}\ntoken_file = {token:?}\n")
     }
 
-    /// The answer with its head, as curl has it.
+    /// The answer with its header, from curl.
     fn get(&self, port: u16, with_token: bool) -> String {
-        let token = fs::read_to_string(&self.token).expect("there");
+        let token = fs::read_to_string(&self.token).expect("readable");
         let header = format!("Authorization: Bearer {}", if with_token { token.trim() } else { "guessed-wrong" });
         let url = format!("https://127.0.0.1:{port}/metrics");
         let certificate = self.certificate.display().to_string();
         let accept = "Accept: text/plain";
         let words = ["-s", "-i", "--http1.1", "--cacert", &certificate, "-H", &header, "-H", accept, &url];
-        tool("curl", &words).expect("curl is answered")
+        tool("curl", &words).expect("an answer")
     }
 }
 
-/// On the PATH, or where `tools/prometheus.sh` unpacks it.
+/// The program unpacked by `tools/prometheus.sh`, or else the one on the PATH.
 fn of_prometheus(name: &str) -> String {
     let unpacked = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/prometheus/usr/bin/");
     let unpacked = format!("{unpacked}{name}");
     if Path::new(&unpacked).exists() { unpacked } else { name.to_owned() }
 }
 
-/// For a query string.
+/// Percent-encodes the text for a query string.
 fn encoded(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
@@ -363,32 +371,32 @@ fn a_real_prometheus_scrapes_and_answers() {
         return skip(Need::Prometheus, "metrics in Prometheus", "promtool is not installed");
     }
     let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/prometheus");
-    tool(&promtool, &["check", "rules", &format!("{rules}/alerts.yml")]).expect("the alert rules are right");
+    tool(&promtool, &["check", "rules", &format!("{rules}/alerts.yml")]).expect("the alert rules are valid");
     tool(&promtool, &["test", "rules", &format!("{rules}/alerts_test.yml")]).expect("the alert rules fire");
     if !can_trace("metrics in Prometheus") {
         return;
     }
     let _alone = alone();
     let disk = LoopDisk::ext4("watch-prom", 64).expect("a disk");
-    disk.slow_writes(4 << 20).expect("slowed");
+    disk.slow_writes(4 << 20).expect("limit");
     let place = Scratch::new("watch-prometheus");
     let (ours, theirs) = (free_port(), free_port());
-    // As from another machine: with a certificate, and a token.
+    // With a certificate and a token, as for clients on other machines.
     let keys = Keys::make(place.path());
     let daemon = Daemon::start(place.path(), &format!("---\nlisten = \"127.0.0.1:{ours}\"\n{}", keys.configuration()));
     stall(&disk);
     until("counted", Duration::from_secs(10), || daemon.metrics().contains("operation=\"fsync\""));
     let check = Command::new(&promtool).args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut check = check.expect("promtool starts");
-    // What a client gets that asks for nothing in particular.
+    // The format for clients that do not ask for a specific one.
     let told = keys.get(ours, true);
     let (head, body) = told.split_once("\r\n\r\n").expect("a head");
-    // What a tool prints is without its last line break here.
+    // tool() removed the last newline.
     let body = format!("{body}\n");
     assert!(head.contains(" 200 "), "{head}");
     assert!(keys.get(ours, false).contains(" 401 "), "without the token");
-    assert!(get(ours, "/metrics").is_none_or(|answer| !answer.contains("flatwater_")), "in the clear");
-    std::io::Write::write_all(&mut check.stdin.take().expect("a pipe"), body.as_bytes()).expect("written");
+    assert!(get(ours, "/metrics").is_none_or(|answer| !answer.contains("flatwater_")), "metrics without TLS");
+    std::io::Write::write_all(&mut check.stdin.take().expect("a pipe"), body.as_bytes()).expect("write");
     let output = check.wait_with_output().expect("promtool ends");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!said.contains("error"), "{said}");
@@ -398,11 +406,11 @@ fn a_real_prometheus_scrapes_and_answers() {
         query("flatwater_stall_seconds_total").contains("\"operation\":\"fsync\"")
     });
     assert!(query("flatwater_calls_seen").contains("\"1\""), "{}", query("flatwater_calls_seen"));
-    // Scraped as protobuf, the histogram is native: it has a count without having buckets.
+    // Scraped as protobuf, the histogram is native: it has a count but no buckets.
     let count = query("histogram_count(flatwater_stall_duration_seconds)");
     assert!(count.contains("\"value\""), "{count}");
     let board = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/grafana/flatwater.json");
-    let board: serde_json::Value = serde_json::from_str(&fs::read_to_string(board).expect("there")).expect("JSON");
+    let board: serde_json::Value = serde_json::from_str(&fs::read_to_string(board).expect("readable")).expect("JSON");
     let panels = board["panels"].as_array().expect("panels").iter();
     let asked: Vec<&str> = panels
         .flat_map(|panel| panel["targets"].as_array().expect("targets"))

@@ -1,11 +1,11 @@
-"""The daemon for hours in real time, in as many steps as there are sessions: is its memory flat, is no recording lost?
+"""Runs the daemon for hours in real time, in any number of steps, and checks that its memory is flat and no recording is lost.
 
-    soak.py --flatwater PATH --hours H --out FILE.csv     one step; its rows are added to FILE
-    soak.py --summary FILE.csv                            all steps together
+    soak.py --flatwater PATH --hours H --out FILE.csv     one step; appends its rows to FILE
+    soak.py --summary FILE.csv                            a summary of all steps
 
-The daemon runs with the default configuration but for a small store (so that retention works all the time), a lower limit
-of the stall that triggers (so that the machine's own load does) and more recordings an hour. Every ten minutes a recording
-is also asked for. Each recording is opened once it is sealed; one that cannot be is lost. Root; ends what it started."""
+The daemon runs with the default configuration except for a small store (so that retention is always at work), a lower threshold of the
+stall trigger (so that the machine's normal load triggers it) and more recordings per hour. Every ten minutes a recording is requested
+as well. Each sealed recording is opened; one that cannot be opened is lost. Needs root; ends the processes that it started."""
 
 import argparse
 import csv
@@ -47,7 +47,7 @@ class Daemon:
         return subprocess.run([self.flatwater, "watch", "-c", str(self.configuration), *words], capture_output=True, text=True, timeout=120, check=False)
 
     def open_sealed(self):
-        """Each recording once. One that is still being written, or that retention removed meanwhile, is not lost."""
+        """Opens each sealed recording once. A recording being written, or removed by retention in the meantime, is not lost."""
         for header in self.store.glob("*/header.json"):
             try:
                 complete = json.loads(header.read_text()).get("complete")
@@ -122,12 +122,12 @@ def summary(path):
     rows = rows_of(path)
     if not rows:
         raise SystemExit(f"{path}: no rows; run a step first")
-    print("| step | minutes | recordings | lost | RSS first, median, last, most (MiB) | its last half, MiB an hour | CPU of the process |")
+    print("| step | minutes | recordings | lost | RSS first, median, last, most (MiB) | slope of the last half, MiB per hour | CPU of the process |")
     print("|---:|---:|---:|---:|---|---:|---:|")
     for number in sorted({int(row["step"]) for row in rows}):
         mine = [row for row in rows if int(row["step"]) == number]
         rss = [float(row["rss_mib"]) for row in mine]
-        # From the second half, when the look-back is full: the slope of the line through all its points.
+        # The second half, when the look-back is full: the slope of a linear regression.
         half = mine[len(mine) // 2 :]
         slope = "-"
         if len(half) > 2:

@@ -1,4 +1,4 @@
-//! `flatwater top` as its user sees it: by the screen of a terminal multiplexer.
+//! `flatwater top` on the screen of a terminal multiplexer.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::common::loopdisk::LoopDisk;
 use crate::common::{Scratch, alone, tool};
 use needs::{Need, skip};
 
-/// A tmux server of its own, which ends with the test.
+/// A separate tmux server, killed on drop.
 struct Screen {
     socket: String,
 }
@@ -64,31 +64,31 @@ fn has_tmux(test: &str) -> bool {
 }
 
 #[test]
-fn who_waits_is_on_the_screen_and_the_keys_work() {
+fn the_screen_shows_stalls_and_the_keys_work() {
     if !has_tmux("top on a screen") || !can_trace("top on a screen") {
         return;
     }
     let _alone = alone();
     let disk = LoopDisk::ext4("watch-top", 64).expect("a disk");
-    disk.slow_writes(4 << 20).expect("slowed");
+    disk.slow_writes(4 << 20).expect("limit");
     let place = Scratch::new("watch-top");
     let daemon = Daemon::start(place.path(), "after = \"1s\"\n---\n");
     let command = format!("{} top -c {}", env!("CARGO_BIN_EXE_flatwater"), daemon.config.display());
     let screen = Screen::start(&place.path().join("tmux"), 80, 24, &command);
     screen.shows(&["attached to", "CALLS", "MADE BY", "q"]);
-    // Its rows reach back ten seconds: a stall each few seconds keeps them there.
+    // Rows cover the last ten seconds, so more than one stall is needed.
     let mut loads = Vec::new();
     let mut keep_stalling = || {
         let file = format!("of={}", disk.path().join(format!("v{}", loads.len())).display());
         let mut dd = Command::new("dd");
         dd.args(["if=/dev/zero", &file, "bs=64k", "count=32", "conv=fsync"]);
-        loads.push(dd.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("dd runs"));
+        loads.push(dd.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("dd starts"));
     };
     stall(&disk);
     keep_stalling();
     screen.press("p");
     screen.shows(&["PROGRAM", "dd", "fsync"]);
-    // A call that is still under way shows no device yet: frozen is a moment at which one has returned.
+    // A call under way does not show its device yet, so freeze the screen after one has returned.
     screen.press("d");
     screen.shows(&["DEVICE", "loop"]);
     screen.press("f");
@@ -97,7 +97,7 @@ fn who_waits_is_on_the_screen_and_the_keys_work() {
     screen.shows(&["FROZEN", "dd"]);
     screen.press("d");
     screen.shows(&["DEVICE", "loop"]);
-    // Whichever is on top: on a busy machine that need not be ours.
+    // Any device may be at the top on a busy machine.
     screen.press("Enter");
     screen.shows(&["device = "]);
     screen.press("BSpace");
@@ -122,7 +122,7 @@ fn who_waits_is_on_the_screen_and_the_keys_work() {
 }
 
 #[test]
-fn without_a_daemon_it_stands_alone_and_without_a_terminal_it_says_so() {
+fn top_runs_without_a_daemon_but_not_without_a_terminal() {
     let output = Command::new(env!("CARGO_BIN_EXE_flatwater"))
         .args(["top", "--socket", "/nonexistent/watch.sock"])
         .stdin(Stdio::null())

@@ -1,6 +1,6 @@
-//! What a test needs of the machine, and what happens where the machine lacks it.
+//! The requirements of tests, and what happens on machines that do not meet them.
 //!
-//! A developer without root still wants a green run, so a test whose need is not met prints `SKIPPED` and returns. In CI
+//! A developer without root wants a green run, so a test with an unmet requirement prints `SKIPPED` and returns. In CI
 //! that would let a broken tracer pass. `FLATWATER_REQUIRE=bpf,memcg,loop` turns a skip for one of those needs into a
 //! failure; `FLATWATER_REQUIRE=all` does so for every need. `.ci/run` sets it.
 
@@ -10,38 +10,38 @@ use std::fmt;
 
 pub use started::Started;
 
-/// One thing that a test needs and that some machines lack.
+/// One requirement of a test that some machines do not meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// Effective user 0, to set knobs and to become somebody else.
+    /// Effective user 0, to change settings and to become another user.
     Root,
-    /// Kernel hooks that load: BTF, CAP_BPF, an object that was compiled.
+    /// Loadable kernel hooks: BTF, CAP_BPF and a compiled BPF object.
     Bpf,
-    /// A memory cgroup that can be made, on v1 or v2.
+    /// A memory controller, cgroup v1 or v2, in which a group can be created.
     Memcg,
     /// A CPU cgroup with a quota.
     Cpucg,
-    /// Loop devices, with mkfs and a disk that can be slowed or failed.
+    /// Loop devices, mkfs, and a disk that can be slowed down or made to fail.
     Loop,
     /// QEMU and a kernel package to boot in it.
     Qemu,
-    /// fio with io_uring and libaio, to hold our latencies against its own.
+    /// fio with io_uring and libaio, to compare its latencies with ours.
     Fio,
-    /// Chromium with node, for the pages.
+    /// Chromium and node, for tests of the HTML page.
     Chromium,
-    /// Prometheus and promtool, which `tools/setup.sh test` unpacks.
+    /// Prometheus and promtool, installed by `tools/setup.sh test`.
     Prometheus,
-    /// An S3 server, which `tools/setup.sh test` puts below target.
+    /// An S3 server, installed below target/ by `tools/setup.sh test`.
     S3,
-    /// tmux, in which `top` is shown.
+    /// tmux, the terminal in which the tests of `top` run.
     Tmux,
-    /// systemd-analyze, for the unit; it needs no systemd that runs.
+    /// systemd-analyze, to check the units; systemd itself need not run.
     Systemd,
-    /// mmdebstrap, rpm and rpmbuild, for packages in roots of their own.
+    /// mmdebstrap, rpm and rpmbuild, to install packages in separate root directories.
     Packages,
-    /// An idle enough machine: where a neighbour takes all CPU time, the stall under test does not arise.
+    /// An idle machine: if a neighbour takes all CPU time, the stall under test does not happen.
     Idle,
-    /// `../shared`, which lies beside a checkout of the team only.
+    /// `../shared`, a directory that exists only beside the team's checkouts.
     Shared,
 }
 
@@ -65,7 +65,7 @@ impl Need {
         Need::Shared,
     ];
 
-    /// The word for it in `FLATWATER_REQUIRE`.
+    /// The name of the need in `FLATWATER_REQUIRE`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -88,16 +88,16 @@ impl Need {
     }
 }
 
-/// Reports that a test could not run here; fails it where `FLATWATER_REQUIRE` names the need.
+/// Reports that a test cannot run here; fails it if `FLATWATER_REQUIRE` names the need.
 ///
 /// # Panics
-/// If the need is required, or if `FLATWATER_REQUIRE` holds a word that is no need: a misspelt word would require
-/// nothing and nobody would notice.
+/// If the need is required, or if `FLATWATER_REQUIRE` contains an unknown word: a misspelt need would silently require
+/// nothing.
 pub fn skip(need: Need, test: &str, why: impl fmt::Display) {
     let required = std::env::var("FLATWATER_REQUIRE").unwrap_or_default();
     match is_required(need, &required) {
-        Err(word) => panic!("FLATWATER_REQUIRE: '{word}' is no need; known: all, {}", known()),
-        Ok(true) => panic!("{test} needs {} and FLATWATER_REQUIRE forbids to skip it: {why}", need.name()),
+        Err(word) => panic!("FLATWATER_REQUIRE: '{word}' is not a need; known: all, {}", known()),
+        Ok(true) => panic!("{test} needs {} and FLATWATER_REQUIRE forbids skipping it: {why}", need.name()),
         Ok(false) => eprintln!("\n*** SKIPPED {test}: needs {}: {why}\n", need.name()),
     }
 }
@@ -106,7 +106,10 @@ fn known() -> String {
     Need::ALL.map(Need::name).join(", ")
 }
 
-/// Whether the list names this need; the first unknown word otherwise.
+/// Whether the list names this need.
+///
+/// # Errors
+/// The first unknown word.
 fn is_required(need: Need, list: &str) -> Result<bool, String> {
     let words = list.split(',').map(str::trim).filter(|word| !word.is_empty());
     let mut required = false;
@@ -121,10 +124,10 @@ fn is_required(need: Need, list: &str) -> Result<bool, String> {
     Ok(required)
 }
 
-/// The other user of the machine, who wants root to do something for him.
+/// The unprivileged user of the exploits.
 pub const NOBODY: u32 = 65_534;
 
-/// Does something as nobody: Linux has credentials per thread, and threads made by it inherit them.
+/// Runs `work` as `NOBODY` on a new thread. Linux credentials belong to a thread, and its new threads inherit them.
 pub fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     assert!(rustix::process::geteuid().is_root(), "these exploits are against root: run the tests as root");
     std::thread::scope(|threads| {
@@ -157,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_required_need_fails_the_test_that_would_skip() {
-        // In a process of its own: the environment belongs to all tests of this one.
+        // In a separate process, because all tests of this one share the environment.
         let own = std::env::current_exe().expect("the test's own binary");
         let run = |value: &str| {
             let mut command = std::process::Command::new(&own);

@@ -1,19 +1,19 @@
-//! A program that a test starts, and that ends with the test, with everything that it started.
+//! A program that a test starts. It is killed at the end of the test, together with its children.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// The leader of a process group of its own.
+/// The leader of a new process group; the group is killed on drop.
 #[derive(Debug)]
 pub struct Started(Child);
 
 impl Started {
-    /// This script, in this directory, without input or output.
+    /// Starts this shell script in this directory, without input or output.
     ///
     /// # Panics
-    /// Where sh cannot be started.
+    /// If sh cannot be started.
     #[must_use]
     pub fn shell(script: &str, directory: &Path) -> Started {
         use std::os::unix::process::CommandExt;

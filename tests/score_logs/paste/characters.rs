@@ -1,4 +1,4 @@
-//! What editors, browsers, terminals and locales do to characters.
+//! Changes of characters by editors, browsers, terminals and locales.
 
 use super::{Files, Paste};
 
@@ -14,7 +14,7 @@ pub fn bom(paste: &Paste<'_>) -> Option<Files> {
     paste.texts(|text| format!("\u{feff}{text}"))
 }
 
-/// As `grep --color` and `dmesg -L` colour: the line's head and its end.
+/// Colours as in `grep --color` and `dmesg -L`: the head and the end of the line.
 pub fn ansi(paste: &Paste<'_>) -> Option<Files> {
     paste.written(|_, line| {
         let half = (line.len() / 2..=line.len()).find(|at| line.is_char_boundary(*at)).unwrap_or(0);
@@ -37,10 +37,10 @@ pub fn zero_width(paste: &Paste<'_>) -> Option<Files> {
     paste.written(|_, line| format!("\u{200b}{line}"))
 }
 
-/// Columns of a tab.
+/// Columns per tab.
 const TAB: usize = 8;
 
-/// `unexpand -a`: blanks up to a tab stop, two and more, become a tab.
+/// Like `unexpand -a`: two or more spaces before a tab stop become a tab.
 pub fn unexpand(paste: &Paste<'_>) -> Option<Files> {
     paste.lines(|_, line| {
         let (mut out, mut blanks, mut column) = (String::new(), 0, 0);
@@ -117,7 +117,7 @@ pub fn typographic(paste: &Paste<'_>) -> Option<Files> {
     })
 }
 
-/// As RFC 2045 has it: lines of 76 columns at most, soft breaks, `=` as =3D.
+/// Quoted-printable (RFC 2045): lines of at most 76 columns, soft breaks, `=` as =3D.
 pub fn printable(paste: &Paste<'_>) -> Option<Files> {
     let files = paste.lines(|_, line| {
         let (mut out, mut column) = (String::new(), 0);
@@ -137,11 +137,11 @@ pub fn printable(paste: &Paste<'_>) -> Option<Files> {
         }
         out
     })?;
-    // Without a soft break nothing shows how the mail was sent.
+    // Without a soft break the encoding cannot be recognized.
     files.iter().any(|(_, text)| text.contains("=\n")).then_some(files)
 }
 
-/// Tables of these follow the locale.
+/// Only for tools whose tables follow the locale.
 pub fn decimal_comma(paste: &Paste<'_>) -> Option<Files> {
     if !paste.log.formats.iter().all(|format| ["iostat", "sar", "pidstat", "mpstat", "top"].contains(&format.as_str()))
     {
@@ -162,7 +162,7 @@ fn digits(text: &str) -> bool {
     text.bytes().all(|c| c.is_ascii_digit())
 }
 
-/// Of `name: 123456 kB` and `name 123456`, as people make them readable.
+/// Groups the digits of `name: 123456 kB` and `name 123456` for readers.
 pub fn thousands(paste: &Paste<'_>) -> Option<Files> {
     if !paste.is_of(&["meminfo", "cgroup", "proc-vmstat", "node-exporter"]) {
         return None;

@@ -1,8 +1,8 @@
-//! What stands before a kernel's message, and how its stacks are printed.
+//! Prefixes of kernel messages, and formats of kernel stacks.
 
 use super::{Files, Paste};
 
-/// Logs of which every line is the kernel's, and has no host and no day yet.
+/// Changes logs that consist of kernel lines only and do not have a host or date yet.
 fn lines(paste: &Paste<'_>, change: impl Fn(usize, Option<&str>, &str) -> String) -> Option<Files> {
     let kernels = ["kernel-log", "proc-stack", "frames"];
     if !paste.log.formats.iter().all(|format| kernels.contains(&format.as_str())) {
@@ -10,7 +10,7 @@ fn lines(paste: &Paste<'_>, change: impl Fn(usize, Option<&str>, &str) -> String
     }
     let bare = |line: &str| {
         let line = line.trim_start();
-        // `dmesg -T` has a day.
+        // `dmesg -T` prints the date.
         let dated = line.strip_prefix('[').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_alphabetic()));
         line.is_empty() || line.starts_with('[') && !dated || !logged(line) && !dated
     };
@@ -23,7 +23,7 @@ fn lines(paste: &Paste<'_>, change: impl Fn(usize, Option<&str>, &str) -> String
     })
 }
 
-/// Whether a collector's or a kernel's prefix stands there already.
+/// Whether the line already has a collector's or kernel's prefix.
 fn logged(line: &str) -> bool {
     let day = line.len() > 15 && line.as_bytes()[3] == b' ' && line[..15].matches(':').count() == 2;
     let iso = line.len() > 19 && line.starts_with("20") && line.as_bytes()[4] == b'-';
@@ -33,7 +33,7 @@ fn logged(line: &str) -> bool {
     day || iso || clock || kernels || level || line.starts_with(['>', '|', '#', '$'])
 }
 
-/// The time since boot and the message: `[   12.345678] m`.
+/// Splits `[   12.345678] m` into the time since boot and the message.
 fn timed(line: &str) -> (Option<&str>, &str) {
     let inner = line.trim_start().strip_prefix('[').and_then(|rest| rest.split_once(']'));
     match inner {
@@ -44,7 +44,7 @@ fn timed(line: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// Of a line that has none.
+/// The line's time, or a made-up one.
 fn time_of(at: usize, time: Option<&str>) -> String {
     time.map_or_else(|| format!("1234.{:06}", 567 + at), str::to_owned)
 }
@@ -90,7 +90,7 @@ pub fn caller(paste: &Paste<'_>) -> Option<Files> {
     lines(paste, |at, time, message| format!("[{:>12}][ T1234] {message}", time_of(at, time)))
 }
 
-/// Replaces what stands between `[<` and `>]`, with or without the `] ` behind it.
+/// Replaces each `[<address>]` of at least 8 hexadecimal digits by `change(address)`.
 fn addresses(paste: &Paste<'_>, change: impl Fn(&str) -> String) -> Option<Files> {
     paste.lines(|_, line| {
         let mut out = String::new();
@@ -110,7 +110,7 @@ fn addresses(paste: &Paste<'_>, change: impl Fn(&str) -> String) -> Option<Files
 }
 
 pub fn short_addresses(paste: &Paste<'_>) -> Option<Files> {
-    // Registers and tasks' pointers are of 32 bits as well.
+    // Registers and task pointers become 32 bits wide as well.
     let short = addresses(paste, |inner| format!("[<c{}>]", &inner[inner.len() - 7..]))?;
     let files = Paste { files: &short, log: paste.log, decided: paste.decided };
     let all = files.lines(|_, line| {
@@ -137,7 +137,7 @@ pub fn no_addresses(paste: &Paste<'_>) -> Option<Files> {
     addresses(paste, |_| String::new())
 }
 
-/// Each function of the form `name+0x1/0x2` through a function.
+/// Applies `change` to the function names in `name+0x1/0x2`.
 fn functions(paste: &Paste<'_>, change: impl Fn(&str) -> String) -> Option<Files> {
     paste.lines(|_, line| {
         let words = line.split(' ').map(|word| match word.split_once("+0x") {

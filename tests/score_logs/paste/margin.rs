@@ -1,18 +1,18 @@
-//! Marks of mail, Markdown, Jira, HTML and forums round a paste or at its lines.
+//! Markup of mail, Markdown, Jira, HTML and forums around a paste or its lines.
 
 use super::{Files, Paste};
 
-/// Marks before each line, without trailing blanks.
+/// Puts a mark before each line and removes trailing spaces.
 fn before(paste: &Paste<'_>, mark: &str) -> Option<Files> {
     paste.lines(|_, line| format!("{mark}{line}").trim_end().to_owned())
 }
 
-/// A line above and one below each file.
+/// Puts text above and below each file.
 fn around(paste: &Paste<'_>, above: &str, below: &str) -> Option<Files> {
     paste.texts(|text| format!("{above}{}{below}", text.trim_end_matches('\n')))
 }
 
-/// Marks at both ends of each line that holds something.
+/// Puts marks at both ends of each line that is not blank.
 fn between(paste: &Paste<'_>, open: &str, close: &str) -> Option<Files> {
     paste.written(|_, line| format!("{open}{}{close}", line.trim_end()))
 }

@@ -1,4 +1,4 @@
-//! The ways in which people paste a log. Each changes how a text looks, and nothing that it tells.
+//! The ways in which people paste a log. A change affects the look of a text, not its content.
 
 mod characters;
 mod kernel;
@@ -9,24 +9,24 @@ mod wrap;
 
 use crate::score_logs::corpus::Log;
 
-/// Files of a paste: name and text.
+/// The files of a paste: name and text.
 pub type Files = Vec<(String, String)>;
 
-/// A log as it stands in the corpus, or already changed by an earlier step.
+/// A log from the corpus, or the result of an earlier step.
 pub struct Paste<'a> {
     pub log: &'a Log,
     pub files: &'a [(String, String)],
-    /// What the answer rests on: file, first and last line (from 1).
+    /// The lines that decided the answer: file, first and last line (from 1).
     pub decided: &'a [(String, u32, u32)],
 }
 
-/// One step of a change; `None` where it does not apply to this log.
+/// One step of a change; `None` if it does not apply to this log.
 type Step = fn(&Paste<'_>) -> Option<Files>;
 
-/// Something that people, mail programs or collectors do to a log.
+/// A change that people, mail programs or collectors make to a log.
 pub struct Change {
     pub name: &'static str,
-    /// For the table.
+    /// Description in the table.
     pub say: &'static str,
     pub steps: &'static [Step],
 }
@@ -35,40 +35,40 @@ const fn change(name: &'static str, say: &'static str, steps: &'static [Step]) -
     Change { name, say, steps }
 }
 
-/// All of them, by what they touch.
+/// All changes, in groups.
 pub const CHANGES: &[Change] = &[
     change("joined", "several files in one paste", &[whole::joined]),
-    change("prompts", "a prompt and a command before each file, a prompt behind", &[whole::prompts]),
-    change("prose", "sentences before and behind, blank lines between", &[whole::prose]),
+    change("prompts", "a prompt and a command before each file, a prompt after it", &[whole::prompts]),
+    change("prose", "sentences before and after, blank lines between", &[whole::prose]),
     change("prose-tight", "the same without blank lines", &[whole::prose_tight]),
     change("other-tools", "`lsblk`, `df -h` and `uname` in front", &[whole::other_tools]),
     change("idle-vmstat", "an idle `vmstat` in front of logs without one", &[whole::idle_vmstat]),
     change("twice", "pasted twice", &[whole::twice]),
     change("head-lost", "the first 10 % of the lines are lost", &[whole::head_lost]),
     change("tail-lost", "the last 10 % of the lines are lost", &[whole::tail_lost]),
-    change("no-banner", "the line above a table's head is lost", &[whole::no_banner]),
-    change("no-header", "a table's first head is lost", &[whole::no_header]),
-    change("two-zones", "every second time is of another time zone", &[whole::two_zones]),
-    change("double-spaced", "a blank line behind each line", &[whole::double_spaced]),
+    change("no-banner", "the line above a table's header is lost", &[whole::no_banner]),
+    change("no-header", "a table's first header is lost", &[whole::no_header]),
+    change("two-zones", "every second timestamp is in another time zone", &[whole::two_zones]),
+    change("double-spaced", "a blank line after each line", &[whole::double_spaced]),
     change("no-blank-lines", "blank lines are lost", &[whole::no_blank_lines]),
     change("quote", "`> `", &[margin::quote]),
     change("quote-2", "`>> `", &[margin::quote_twice]),
     change("quote-spaced", "`> > `", &[margin::quote_spaced]),
-    change("quote-bare", "`>` without a blank", &[margin::quote_bare]),
+    change("quote-bare", "`>` without a space", &[margin::quote_bare]),
     change("quote-bar", "`| `", &[margin::quote_bar]),
-    change("indent-2", "2 blanks", &[margin::indent_2]),
-    change("indent-4", "4 blanks (Markdown)", &[margin::indent_4]),
+    change("indent-2", "2 spaces", &[margin::indent_2]),
+    change("indent-4", "4 spaces (Markdown)", &[margin::indent_4]),
     change("indent-tab", "a tab", &[margin::indent_tab]),
     change("comment", "`# `", &[margin::comment]),
     change("comment-slashes", "`// `", &[margin::comment_slashes]),
     change("fence", "```` ``` ````", &[margin::fence]),
-    change("details", "HTML's details and a fence within", &[margin::details]),
+    change("details", "HTML's details with a fence inside", &[margin::details]),
     change("noformat", "Jira's {noformat}", &[margin::noformat]),
     change("jira-code", "Jira's {code}", &[margin::jira_code]),
     change("bbcode", "[code] and [/code] on the lines themselves", &[margin::bbcode]),
     change("pre", "HTML's pre on the lines themselves", &[margin::pre]),
     change("break-tags", "<br> at each line's end", &[margin::break_tags]),
-    change("backticks", "each line between backticks", &[margin::backticks]),
+    change("backticks", "each line in backticks", &[margin::backticks]),
     change("bold", "each line between `**`", &[margin::bold]),
     change("jira-mono", "each line between {{ and }}", &[margin::jira_mono]),
     change("bullets", "each line an item of a list", &[margin::bullets]),
@@ -77,7 +77,7 @@ pub const CHANGES: &[Change] = &[
     change("levels", "`<4>[   12.345678] `", &[kernel::levels]),
     change("dmesg-x", "`kern  :warn  : [   12.345678] `", &[kernel::decoded]),
     change("dmesg-T", "`[Sat Nov 21 08:00:01 2026] `", &[kernel::human]),
-    change("dmesg-t", "times since boot are taken off", &[kernel::untimed]),
+    change("dmesg-t", "times since boot are removed", &[kernel::untimed]),
     change("kmsg", "`4,1234,12345678,-;` (/dev/kmsg)", &[kernel::records]),
     change("caller", "`[   12.345678][ T1234] `", &[kernel::caller]),
     change("addresses-32", "addresses of 32 bits", &[kernel::short_addresses]),
@@ -85,7 +85,7 @@ pub const CHANGES: &[Change] = &[
     change("addresses-hidden", "`[<0>]`", &[kernel::hidden_addresses]),
     change("addresses-none", "frames without addresses", &[kernel::no_addresses]),
     change("suffix", "functions with a compiler's suffix (`.isra.0`)", &[kernel::suffixes]),
-    change("dots", "functions with a dot before (PowerPC)", &[kernel::dots]),
+    change("dots", "functions with a leading dot (PowerPC)", &[kernel::dots]),
     change("unit", "`Nov 21 08:00:01 db1 collect[123]: `", &[prefix::unit]),
     change("kubernetes", "`2026-11-21T08:00:01.123456789Z stderr F `", &[prefix::kubernetes]),
     change("docker-t", "`2026-11-21T08:00:01.123456789Z `", &[prefix::docker]),
@@ -101,19 +101,19 @@ pub const CHANGES: &[Change] = &[
     change("cat-n", "`    12<tab>`", &[prefix::cat_n]),
     change("numbers", "`12: `", &[prefix::numbers]),
     change("pdsh", "`node01: `", &[prefix::pdsh]),
-    change("crlf", "ends of lines as Windows has them", &[characters::crlf]),
-    change("trailing", "blanks at the ends of lines", &[characters::trailing]),
+    change("crlf", "Windows line ends", &[characters::crlf]),
+    change("trailing", "spaces at the ends of lines", &[characters::trailing]),
     change("bom", "a byte order mark", &[characters::bom]),
     change("ansi", "colours", &[characters::ansi]),
     change("nbsp", "no-break spaces", &[characters::nbsp]),
-    change("wide-margin", "U+2003 for each leading pair of blanks", &[characters::wide_margin]),
-    change("zero-width", "U+200B at each line's head", &[characters::zero_width]),
-    change("unexpand", "tabs for blanks (`unexpand -a`)", &[characters::unexpand]),
-    change("expand", "blanks for tabs (`expand`)", &[characters::expand]),
-    change("tab-separated", "one tab for each run of two blanks and more", &[characters::tab_separated]),
-    change("collapsed", "one blank for each run of blanks, no margin", &[characters::collapsed]),
+    change("wide-margin", "U+2003 for each leading pair of spaces", &[characters::wide_margin]),
+    change("zero-width", "U+200B at the beginning of each line", &[characters::zero_width]),
+    change("unexpand", "tabs for spaces (`unexpand -a`)", &[characters::unexpand]),
+    change("expand", "spaces for tabs (`expand`)", &[characters::expand]),
+    change("tab-separated", "one tab for each run of two or more spaces", &[characters::tab_separated]),
+    change("collapsed", "one space for each run of spaces, no margin", &[characters::collapsed]),
     change("entities", "&gt; &lt; &amp; &quot;", &[characters::entities]),
-    change("entities-nbsp", "&nbsp; for each second blank", &[characters::entities_nbsp]),
+    change("entities-nbsp", "&nbsp; for each second space", &[characters::entities_nbsp]),
     change("typographic", "an editor's quotes, dashes and dots", &[characters::typographic]),
     change("printable", "quoted-printable", &[characters::printable]),
     change("decimal-comma", "a decimal comma (sysstat, top)", &[characters::decimal_comma]),
@@ -133,12 +133,12 @@ pub const CHANGES: &[Change] = &[
     change("grep-ts", "`ts`, then `grep -R`", &[prefix::ts, prefix::grep_r]),
     change("prompts-numbers", "prompts, then line numbers, CRLF", &[whole::prompts, prefix::cat_n, characters::crlf]),
     change("prose-indent", "an indented block in prose", &[margin::indent_4, whole::prose]),
-    change("collapsed-prose", "blanks collapsed, prose around it", &[characters::collapsed, whole::prose_tight]),
+    change("collapsed-prose", "spaces collapsed, prose around it", &[characters::collapsed, whole::prose_tight]),
     change("ansi-prompts-crlf", "a terminal's session", &[whole::prompts, characters::ansi, characters::crlf]),
 ];
 
 impl Change {
-    /// The changed files; `None` where a step does not apply, or nothing is changed.
+    /// The changed files; `None` if a step does not apply or changes nothing.
     pub fn of(&self, paste: &Paste<'_>) -> Option<Files> {
         let mut files = paste.files.to_vec();
         for step in self.steps {
@@ -149,23 +149,24 @@ impl Change {
 }
 
 impl Paste<'_> {
-    /// Whether the corpus names one of these formats for it.
+    /// Whether the corpus lists one of these formats for the log.
     fn is_of(&self, formats: &[&str]) -> bool {
         self.log.formats.iter().any(|format| formats.contains(&format.as_str()))
     }
 
-    /// Each file's text through a function; `None` if that changes nothing.
+    /// Applies `change` to each file; `None` if nothing changes.
     fn texts(&self, change: impl Fn(&str) -> String) -> Option<Files> {
         let files: Files = self.files.iter().map(|(name, text)| (name.clone(), change(text))).collect();
         (files != self.files).then_some(files)
     }
 
-    /// Each line, with its number from 0, through a function. JSON is one document and has no lines.
+    /// Applies `change` to each line with its number (from 0). JSON files are skipped, because they have no lines.
     fn lines(&self, change: impl Fn(usize, &str) -> String) -> Option<Files> {
         self.timed_lines(|_, at, line| change(at, line))
     }
 
-    /// The same with the number of the file too: each was collected a minute after the one before.
+    /// Like `lines`, with the number of the file, so that each file can have a timestamp one minute after the previous
+    /// one.
     fn timed_lines(&self, change: impl Fn(usize, usize, &str) -> String) -> Option<Files> {
         let mut files = self.files.to_vec();
         for (file, (_, text)) in files.iter_mut().enumerate().filter(|(_, (_, text))| !is_json(text)) {
@@ -175,12 +176,12 @@ impl Paste<'_> {
         (files != self.files).then_some(files)
     }
 
-    /// The same for lines that hold something; the others stay.
+    /// Like `lines`, but skips blank lines.
     fn written(&self, change: impl Fn(usize, &str) -> String) -> Option<Files> {
         self.lines(|at, line| if line.trim().is_empty() { line.to_owned() } else { change(at, line) })
     }
 
-    /// Lines that pass; `None` if all do or none.
+    /// Removes lines; `None` if none is removed or a file becomes empty.
     fn kept(&self, keep: impl Fn(usize, &str) -> bool) -> Option<Files> {
         let files = self.texts(|text| {
             let lines = text.lines().enumerate().filter(|(at, line)| keep(*at, line));

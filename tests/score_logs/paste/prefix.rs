@@ -1,11 +1,11 @@
-//! What collectors, `grep`, `ts` and `cat -n` put before each line.
+//! Prefixes of lines from collectors, `grep`, `ts` and `cat -n`.
 
 use super::{Files, Paste};
 
 /// 2026-11-21 08:00:01 UTC, a Saturday.
 const EPOCH_S: usize = 1_795_248_001;
 
-/// Where in its second the line of this number was collected, microseconds.
+/// The microseconds of the timestamp of line `at`.
 fn us(at: usize) -> usize {
     123_456 + at * 37 % 800_000
 }

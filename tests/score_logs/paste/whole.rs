@@ -1,9 +1,9 @@
-//! What stands round a paste, and what is missing of it.
+//! Text around a paste, and missing parts of a paste.
 
 use super::{Files, Paste};
 use crate::score_logs::corpus::Kind;
 
-/// All files, one after another, in the first one's name.
+/// Concatenates all files under the first name.
 pub fn joined(paste: &Paste<'_>) -> Option<Files> {
     let (name, _) = paste.files.first().filter(|_| paste.files.len() > 1)?;
     let texts: Vec<&str> = paste.files.iter().map(|(_, text)| text.as_str()).collect();
@@ -50,7 +50,7 @@ const IDLE: &str = "$ vmstat 1 4\n\
     0  0      0 6120312  81232 1203316    0    0     0     8  101  166  0  0 100  0  0\n \
     0  0      0 6120312  81232 1203316    0    0     0     0   95  158  0  0 100  0  0\n";
 
-/// Of logs that hold trouble: of one in which nothing could be judged the idle machine would be evidence.
+/// Only for logs with a cause: for a log that cannot be judged, an idle machine would be evidence.
 pub fn idle_vmstat(paste: &Paste<'_>) -> Option<Files> {
     let counters = ["vmstat", "sar", "mpstat", "top", "iostat", "dstat", "atop", "collectl", "free", "meminfo"];
     if paste.log.kind() != Kind::Cause || paste.is_of(&counters) {
@@ -66,7 +66,7 @@ pub fn twice(paste: &Paste<'_>) -> Option<Files> {
     paste.texts(|text| format!("{text}\n{text}"))
 }
 
-/// Lines of the deciding file before and behind which nothing decides.
+/// Removes lines of a single-file log at its head or end, if none of them decided the answer.
 fn lost(paste: &Paste<'_>, keep: impl Fn(usize, usize) -> std::ops::Range<usize>) -> Option<Files> {
     let [(name, text)] = paste.files else { return None };
     let count = text.lines().count();
@@ -89,7 +89,7 @@ pub fn tail_lost(paste: &Paste<'_>) -> Option<Files> {
     lost(paste, |count, tenth| 0..count - tenth)
 }
 
-/// The first line of those that begin so.
+/// Removes the first matching line.
 fn without_first(paste: &Paste<'_>, is: impl Fn(&str, &str) -> bool) -> Option<Files> {
     let files = paste.texts(|text| {
         let found = text.lines().position(|line| is(line, text));
@@ -108,7 +108,8 @@ pub fn no_banner(paste: &Paste<'_>) -> Option<Files> {
     })
 }
 
-/// Rows of these tables tell by themselves what they are; those of iostat and sar by a later head.
+/// Removes a header that readers can do without: the rows of these tables are recognizable, and iostat and sar repeat
+/// theirs.
 pub fn no_header(paste: &Paste<'_>) -> Option<Files> {
     without_first(paste, |line, text| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -119,7 +120,7 @@ pub fn no_header(paste: &Paste<'_>) -> Option<Files> {
     })
 }
 
-/// Times with a zone, every second one as of a zone 5 h 30 min east.
+/// Moves every second timestamp that has a zone into a zone 5 h 30 min east.
 pub fn two_zones(paste: &Paste<'_>) -> Option<Files> {
     paste.lines(|at, line| {
         let Some((word, rest)) = line.split_once(' ') else { return line.to_owned() };
@@ -132,7 +133,7 @@ pub fn two_zones(paste: &Paste<'_>) -> Option<Files> {
     })
 }
 
-/// `2026-11-21T08:00:01.123` 5 h 30 min later; `None` where that is the next day.
+/// Adds 5 h 30 min to `2026-11-21T08:00:01.123`; `None` if that is on the next day.
 fn chrono_like(local: &str) -> Option<String> {
     let (day, clock) = local.split_once('T')?;
     let (hour, rest) = clock.split_once(':')?;

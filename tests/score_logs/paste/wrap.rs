@@ -1,8 +1,8 @@
-//! Lines that a mail program or a terminal broke.
+//! Lines wrapped by a mail program or a terminal.
 
 use super::{Files, Paste};
 
-/// Breaks lines at the last blank before a column; a word that is longer stands alone.
+/// Breaks lines at the last space before a column. A longer word gets its own line.
 fn at(paste: &Paste<'_>, columns: usize) -> Option<Files> {
     paste.lines(|_, line| wrapped(line, columns))
 }
@@ -32,7 +32,7 @@ pub fn at_78(paste: &Paste<'_>) -> Option<Files> {
     at(paste, 78)
 }
 
-/// Copied from a terminal of 80 columns whose program draws its lines itself.
+/// A copy from an 80-column terminal whose program draws its lines itself, so that they break within words.
 pub fn terminal(paste: &Paste<'_>) -> Option<Files> {
     paste.lines(|_, line| {
         let letters: Vec<char> = line.chars().collect();
