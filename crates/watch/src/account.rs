@@ -1,5 +1,5 @@
-//! Accounts: the user, container or unit that a slow call counts for. Recordings, their share of the disk and label values are limited per
-//! account, so that one user's stalls do not use up the limits of others.
+//! Accounts: the user, container or unit that a slow call counts for. Recordings, their share of the disk and label
+//! values are limited per account, so that one user's stalls do not use up the limits of others.
 
 use std::sync::Arc;
 
