@@ -51,7 +51,7 @@ pub struct Aside {
     found: BTreeMap<Why, BTreeMap<String, String>>,
 }
 
-/// Most names per reason in text; JSON has all of them.
+/// Maximum number of names per reason in text; JSON has all of them.
 const NAMED_MAX: usize = 3;
 
 impl Aside {

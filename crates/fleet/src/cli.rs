@@ -43,7 +43,7 @@ enum Verb {
         /// Also copy the recordings themselves.
         #[arg(long)]
         recordings: bool,
-        /// Most bytes per second (4MiB).
+        /// Maximum bytes per second (4MiB).
         #[arg(long, value_name = "SIZE")]
         bandwidth: Option<Bytes>,
     },
@@ -194,13 +194,13 @@ struct AnswerArgs {
     /// Write to this file.
     #[arg(short = 'o', long = "out", value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Most memory for a question.
+    /// Maximum memory for a question.
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     memory: Bytes,
     /// Answer on a cluster: Ballista's scheduler, df://HOST:PORT.
     #[arg(long, value_name = "URL")]
     on: Option<String>,
-    /// Most time for the cluster.
+    /// Maximum time for the cluster.
     #[arg(long, value_name = "TIME", default_value = "10m", requires = "on")]
     wait: Nanos,
 }

@@ -17,14 +17,14 @@ use crate::aside::Why;
 use crate::compact::days::{self, PARTS_KEY};
 use crate::store::Fleet;
 
-/// Most rows of a host's hour.
+/// Maximum number of rows in a host's hour.
 const ROWS_MAX: i64 = 100_000;
-/// Largest input; ten rows take about ten KiB.
+/// Maximum size of an input; ten rows take about ten KiB.
 pub const BYTES_MAX: u64 = 64 << 20;
-/// Largest decoded input.
+/// Maximum size of a decoded input.
 const DECODED_BYTES_MAX: u64 = 256 << 20;
 const TOO_MUCH: &str = "it takes more than 256 MiB of memory";
-/// Largest accepted error of a host's clock.
+/// Maximum error of a host's clock.
 pub const CLOCK_ERROR_MAX_S: i64 = 600;
 
 /// Why an input is refused.
@@ -149,7 +149,7 @@ async fn last(fleet: &Fleet, file: &ObjectMeta, bytes: u64) -> Result<Bytes, Fle
     Ok(fleet.store.get_opts(&file.location, options).await?.bytes().await?)
 }
 
-/// Largest accepted stall time: an hour of 65,536 threads.
+/// Maximum stall time of a row: an hour of 65,536 threads.
 const STALL_NS_MAX: i64 = 3_600_000_000_000 * 65_536;
 
 /// Whether the measured values are plausible. One made-up value must not make a sum over the fleet wrong, or overflow

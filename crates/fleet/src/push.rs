@@ -31,7 +31,7 @@ const SEALED: &str = "sealed.json";
 pub struct Options {
     /// Whether to copy whole recordings, and not only summaries.
     pub recordings: bool,
-    /// Most bytes per second.
+    /// Maximum bytes per second.
     pub bandwidth: Option<u64>,
 }
 

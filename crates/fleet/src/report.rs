@@ -25,7 +25,7 @@ const COLOURS: [&str; 9] =
     ["#3b6ea5", "#c8553d", "#588157", "#e0a526", "#7b5ea7", "#2a9d8f", "#b56576", "#6d6875", "#b8bec6"];
 /// The map's value for an hour without observation.
 const NOT_OBSERVED: u8 = 255;
-/// Most recordings that are listed.
+/// Maximum number of listed recordings.
 const RECORDINGS_MAX: usize = 200;
 
 /// The page of a range; with a rollout if one is given.

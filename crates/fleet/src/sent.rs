@@ -12,7 +12,7 @@ use flatwater_safefs::{Dir, Limited, Refusal};
 
 /// The name of the list.
 pub const NAME: &str = ".flatwater-pushed";
-/// Largest list, enough for a hundred years of hours. A larger one is started anew.
+/// Maximum size of the list, enough for a hundred years of hours. A larger list is removed.
 const BYTES_MAX: u64 = 64 << 20;
 
 /// What was pushed from one directory to one store.

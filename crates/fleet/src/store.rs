@@ -29,7 +29,7 @@ use crate::time::Range;
 
 /// Inputs of one hour are spread over this many prefixes, by a hash of the host.
 pub const SHARDS: u32 = 64;
-/// Most files of one table and hour.
+/// Maximum number of files of one table and hour.
 pub const PARTS_MAX: u32 = 64;
 
 /// An object store, and the fleet's prefix in it.
@@ -279,7 +279,7 @@ pub fn shard_of(host: &str, of: u32) -> u32 {
     crc32fast::hash(host.as_bytes()) % of.max(1)
 }
 
-/// Longest name in a key; most file systems allow 255 bytes, and a key has other parts.
+/// Maximum length of a name in a key; most file systems allow 255 bytes, and a key has other parts.
 const PLAIN_MAX: usize = 100;
 
 /// Encodes a name so that it is safe in keys and file systems, and different for different names. Other characters

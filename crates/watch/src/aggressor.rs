@@ -18,7 +18,7 @@ pub struct Share {
     pub ns: u64,
 }
 
-/// Most requests that are kept. The kernel side reports a request once, and several calls may wait for it.
+/// Maximum number of requests kept. The kernel side reports a request once, and several calls may wait for it.
 const REQUESTS_MAX: usize = 4_096;
 
 /// Recent requests, each with the owners of the requests ahead of it in the device's queue.

@@ -119,7 +119,8 @@ impl Capture {
     }
 }
 
-/// Longest recording, in multiples of `after`. On a machine that stalls continuously, the next recording follows.
+/// Maximum length of a recording, in multiples of `after`. On a machine that stalls continuously, the next recording
+/// follows.
 const LENGTH_MAX: u64 = 10;
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ pub struct Metrics {
     pub listen: Option<std::net::SocketAddr>,
     /// If absent, only loopback addresses are accepted in `listen`.
     pub remote: Option<Remote>,
-    /// Most values of one label; further values are counted together as `other`.
+    /// Maximum number of values of one label; further values are counted together as `other`.
     pub label_values_max: usize,
 }
 
@@ -111,7 +111,7 @@ pub enum ConfigError {
     Wrong { path: PathBuf, line: usize, why: String },
 }
 
-/// Largest configuration file, bytes.
+/// Maximum size of the file, bytes.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 const DAY_NS: u64 = 24 * 3_600_000_000_000;
 /// The error of a build without TLS.

@@ -19,10 +19,10 @@ use crate::store::Store;
 
 /// Name at most this many aggressors per slow call.
 const NAMED_MAX: usize = 3;
-/// Most combinations of a victim and its aggressors that an hour names. On a machine that starts containers by the
-/// thousand, further combinations are counted without names, so that the daemon stays small.
+/// Maximum number of combinations of a victim and its aggressors that an hour names. On a machine that starts
+/// containers by the thousand, further combinations are counted without names, so that the daemon stays small.
 const NAMES_MAX: usize = 2_048;
-/// Most combinations for the victims of one account.
+/// Maximum number of combinations for the victims of one account.
 const NAMES_OF_ACCOUNT_MAX: usize = NAMES_MAX / 4;
 
 /// Why an hour has no summary file.

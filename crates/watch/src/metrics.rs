@@ -51,7 +51,7 @@ struct Capped {
 }
 
 const OTHER: &str = "other";
-/// Longest value of a label, characters. Names of systemd and Kubernetes are shorter.
+/// Maximum length of a label value, characters. Names of systemd and Kubernetes are shorter.
 const VALUE_CHARS_MAX: usize = 200;
 /// The cgroup label of a process that ended before its cgroup was read.
 const ENDED: &str = "ended";

@@ -50,7 +50,7 @@ pub struct Now {
     pub rows_left_out: u64,
 }
 
-/// Most rows in the answer, those with the most stall time first.
+/// Maximum number of rows in the answer, those with the most stall time first.
 const ROWS_MAX: usize = 200;
 /// How far back `top` looks.
 pub const SPAN_NS: u64 = 10_000_000_000;

@@ -47,7 +47,7 @@ const ACCOUNT_BYTES_MAX: u64 = 4_096;
 const ONE_RECORDING: Bytes = Bytes(16 << 20);
 /// The end of an hourly summary's name; `flatwater-fleet push` recognizes summaries by it.
 const SUMMARY: &str = "-hour.summary.parquet";
-/// Most files of one recording that are counted; a recording has about twenty.
+/// Maximum number of files counted per recording; a recording has about twenty.
 const FILES_MAX: usize = 256;
 
 impl Store {

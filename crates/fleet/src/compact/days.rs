@@ -1,8 +1,9 @@
 //! Files of days: the hours of a finished day, added up, so that a query over a month reads one row instead of 24.
 //!
-//! A day's file is made only from the parts of the day's hours, and contains their names, sizes and tags. Readers compare
-//! these with the current parts. If they differ (after a late arrival, or if a compactor was killed between the two),
-//! the hours are read instead. So a day's file can be missing or old, but never wrong, and can be removed at any time.
+//! A day's file is made only from the parts of the day's hours, and contains their names, sizes and tags. Readers
+//! compare these with the current parts. If they differ (after a late arrival, or if a compactor was killed between the
+//! two), the hours are read instead. So a day's file can be missing or old, but never wrong, and can be removed at any
+//! time.
 
 use std::collections::HashMap;
 use std::fmt::Write;

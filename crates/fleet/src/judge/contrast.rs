@@ -10,7 +10,8 @@ use super::facts::Config;
 use super::hosts::HostSums;
 use super::strata::{Compared, HOSTS_MIN, Host, compare};
 
-/// Least observed time of a host, as a share of the best observed host. Part of a day is a different mixture of hours.
+/// Minimum observed time of a host, as a share of the best observed host. Part of a day is a different mixture of
+/// hours.
 const OBSERVED_SHARE_MIN: f64 = 0.75;
 /// Causes on fewer hosts are not compared.
 const HOSTS_WITH_CAUSE_MIN: usize = 5;

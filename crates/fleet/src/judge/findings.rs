@@ -16,9 +16,9 @@ use crate::aside::Aside;
 use crate::time;
 
 const LEVEL: f64 = 0.95;
-/// Least share of the time that aggressors caused for one to be named.
+/// Minimum share of the time caused by aggressors, for one of them to be named.
 const AGGRESSOR_SHARE_MIN: f64 = 0.01;
-/// Least factor between one hour of the day and the other hours for a job to be named. Load that follows the time of
+/// Minimum factor between one hour of the day and the other hours for a job to be named. Load that follows the time of
 /// day is not a job.
 const JOB_RATIO_MIN: f64 = 3.0;
 /// A host is dark if it pushed nothing for this many hours.
