@@ -221,7 +221,7 @@ fn what_is_wrong_with_a_configuration_is_said_and_the_old_one_stays() {
     let right = fs::read_to_string(&daemon.config).expect("there");
     fs::write(&daemon.config, format!("nonsense = 1\n{right}")).expect("written");
     daemon.signal(rustix::process::Signal::HUP);
-    until("refused", Duration::from_secs(10), || daemon.log().contains("the configuration of before stays"));
+    until("refused", Duration::from_secs(10), || daemon.log().contains("the previous configuration stays"));
     fs::write(&daemon.config, format!("threshold = \"7ms\"\n{right}")).expect("written");
     daemon.signal(rustix::process::Signal::HUP);
     until("read again", Duration::from_secs(10), || daemon.log().contains("configuration read again"));

@@ -146,5 +146,5 @@ fn without_a_daemon_it_stands_alone_and_without_a_terminal_it_says_so() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
     let output = command.args(["top", "--alone"]).stdin(Stdio::null()).output().expect("runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("needs a terminal"), "{said}");
+    assert!(!output.status.success() && said.contains("requires a terminal"), "{said}");
 }

@@ -60,7 +60,7 @@ fn ten_thousand_connections_of_one_user_leave_eight_threads_and_an_answer_for_ot
         let mut most = 0;
         let mut held = Vec::new();
         for number in 0..10_000 {
-            // Some hundred stay open for a while; every third sends bytes that never end a line.
+            // Up to 200 of them stay open; every third connection sends bytes that never end a line.
             let Ok(mut stream) = TcpStream::connect(address) else { continue };
             if number % 3 == 0 {
                 let _ = stream.write_all(&[0xff; 512]);

@@ -139,8 +139,9 @@ impl Store {
         Some(Kept { name: name.to_owned(), bytes, changed, account: String::from_utf8_lossy(&account).into_owned() })
     }
 
-    /// Removes recordings that are too old. Then, until there is room for one more, removes the oldest recording of the
-    /// account that uses most bytes. Never removes `current`. Returns the removed recordings.
+    /// Removes recordings that are too old. Then, until there is room for one more recording and `keep_free` is free,
+    /// removes the oldest recording of the account that uses most bytes. Never removes `current`. Returns the removed
+    /// recordings.
     pub fn prune(&self, now: SystemTime, current: Option<&str>) -> Result<Vec<Kept>, Refusal> {
         self.prune_summaries(now)?;
         let mut kept = self.kept()?;
