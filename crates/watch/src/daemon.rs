@@ -72,8 +72,8 @@ pub fn run(options: Options, tell: &mut dyn FnMut(&str)) -> Result<(), WatchErro
     let server = Server::start(metrics.socket.as_deref(), metrics.listen, keys.clone(), answerer(&shared))?;
     let server = Arc::new(server);
     let mut daemon = Daemon::start(config, shared, Arc::clone(&server), tell);
-    // Everything is open now. Keep only the capabilities that attaching hooks again requires, however the
-    // daemon: not every installation has the limits of the systemd unit.
+    // Everything is open now. Keep only the capabilities that attaching hooks again requires: not every installation
+    // has the limits of the systemd unit.
     privileges::drop_on_all_threads(Needs { attaching: true, ..Needs::default() })?;
     notify("READY=1");
     while !stop.load(Ordering::Relaxed) {
