@@ -1,7 +1,7 @@
 -- New stalls: causes with aggressor and kernel that cost time since a given time, and none before it in the range.
 -- range 192h
 -- since time 24h: start of the new time, before the end of the range
--- limit int 20: most rows
+-- limit int 20: maximum number of rows
 WITH fresh AS (
   SELECT cause, aggressor, kernel, sum(stall_ns) AS stall_ns, sum(calls) AS calls,
          count(DISTINCT host) AS hosts, min(first_stall) AS first_hour

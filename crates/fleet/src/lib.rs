@@ -3,8 +3,8 @@
 //!
 //! Hosts [`push`] summaries of their hours into an object store ([`store`] has the keys). [`compact`] merges them into
 //! a few sorted files per hour. [`ask`] answers named questions in SQL, [`judge`] computes what differs between hosts
-//! and by how much, and [`report`] writes one HTML page of both. [`generate`] makes a synthetic fleet with known facts,
-//! for tests. docs/fleet.md describes the use.
+//! and by how much, and [`report`] writes one HTML page. [`generate`] makes a synthetic fleet with known facts, for
+//! tests. docs/fleet.md describes the use.
 
 pub mod aside;
 pub mod ask;

@@ -3,7 +3,7 @@
 //! ```text
 //! -- Which causes cost most stall time, and on how many hosts.
 //! -- range 192h
-//! -- limit int 20: most rows
+//! -- limit int 20: maximum number of rows
 //! SELECT ... LIMIT {limit}
 //! ```
 //!
@@ -129,7 +129,7 @@ impl Question {
             } else {
                 parameters.push(
                     Parameter::parse(line).ok_or_else(|| {
-                        wrong(format!("'{line}' is not a parameter, as in `limit int 20: most rows`"))
+                        wrong(format!("'{line}' is not a parameter, as in `limit int 20: maximum number of rows`"))
                     })?,
                 );
             }
@@ -163,7 +163,7 @@ impl Question {
 }
 
 impl Parameter {
-    /// Parses `limit int 20: most rows` or `host text: its name`.
+    /// Parses `limit int 20: maximum number of rows` or `host text: its name`.
     fn parse(line: &str) -> Option<Parameter> {
         let (head, meaning) = line.split_once(':')?;
         let mut words = head.split_whitespace();
