@@ -128,9 +128,8 @@ impl Question {
                 range_hours = Some(hours.ok_or_else(|| wrong(format!("'{line}': give hours, as in 'range 192h'")))?);
             } else {
                 parameters.push(
-                    Parameter::parse(line).ok_or_else(|| {
-                        wrong(format!("'{line}' is not a parameter, as in `limit int 20: maximum number of rows`"))
-                    })?,
+                    Parameter::parse(line)
+                        .ok_or_else(|| wrong(format!("'{line}' is not a parameter, as in `n int 20: rows`")))?,
                 );
             }
         }
