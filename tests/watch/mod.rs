@@ -235,7 +235,7 @@ fn a_wrong_configuration_is_reported_and_the_old_one_kept() {
     let right = fs::read_to_string(&daemon.config).expect("readable");
     fs::write(&daemon.config, format!("nonsense = 1\n{right}")).expect("write");
     daemon.signal(rustix::process::Signal::HUP);
-    until("refused", Duration::from_secs(10), || daemon.log().contains("the configuration of before stays"));
+    until("refused", Duration::from_secs(10), || daemon.log().contains("the previous configuration stays"));
     fs::write(&daemon.config, format!("threshold = \"7ms\"\n{right}")).expect("write");
     daemon.signal(rustix::process::Signal::HUP);
     until("read again", Duration::from_secs(10), || daemon.log().contains("configuration read again"));

@@ -146,5 +146,5 @@ fn top_runs_without_a_daemon_but_not_without_a_terminal() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
     let output = command.args(["top", "--alone"]).stdin(Stdio::null()).output().expect("runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("needs a terminal"), "{said}");
+    assert!(!output.status.success() && said.contains("requires a terminal"), "{said}");
 }

@@ -1,12 +1,12 @@
-//! A month of a large fleet: how fast it is compacted, and how long each named question takes, with the most memory that it had.
+//! A month of a large fleet: the speed of compaction, and the time and peak memory of each named question.
 //!
 //! ```text
 //! cargo bench --manifest-path crates/fleet/Cargo.toml --bench month -- --place /some/disk [--hosts 10000] [--days 30] [--keep]
 //! ```
 //!
-//! Questions are asked of a sixteenth, a quarter and all of the days, so that what grows with the data can be seen. Each runs in a
-//! process of its own with two threads; files are in the page cache, as they are for the second person who asks. CPU time is told
-//! beside the time that passed: where others use the machine, the one hardly changes.
+//! Questions cover a sixteenth, a quarter and all of the days, to show how cost grows with the data. Each runs in a
+//! process of its own with two threads; files are in the page cache, as for a second user. CPU time is printed beside
+//! elapsed time, because it depends little on other load.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,7 +19,7 @@ use flatwater_fleet::generate::{Options, generate};
 use flatwater_fleet::time::Range;
 use flatwater_recording::HourStart;
 
-/// 2026-10-01 00:00: the month is over.
+/// 2026-10-01 00:00; the month is over.
 const FROM: HourStart = HourStart::of_hours(497_448);
 /// Hours whose inputs are compacted.
 const INPUT_HOURS: i64 = 3;
@@ -29,7 +29,7 @@ struct Given {
     hosts: u32,
     days: i64,
     keep: bool,
-    /// In the processes that ask: which question, of how many days.
+    /// In the child processes: the question, and the number of days.
     ask: Option<(String, i64)>,
 }
 
@@ -45,7 +45,7 @@ fn given() -> Given {
             "--days" => given.days = number(all.next()),
             "--keep" => given.keep = true,
             "--ask" => given.ask = Some((all.next().expect("a question"), number(all.next()))),
-            // cargo's own.
+            // Passed by cargo.
             "--bench" => {}
             other => panic!("{other} is not known"),
         }
@@ -62,7 +62,7 @@ fn main() {
     }
 }
 
-/// One question, in this process: seconds, CPU seconds, rows, and the most memory.
+/// Answers one question in this process; prints seconds, seconds to open, CPU seconds, rows, and peak memory in MiB.
 async fn ask(place: &Path, name: &str, days: i64) {
     let fleet = Fleet::directory(place.to_owned()).expect("a directory");
     let range = Range { from: FROM, to: HourStart::of_hours(FROM.hours() + 24 * days) };
@@ -79,10 +79,10 @@ async fn ask(place: &Path, name: &str, days: i64) {
     println!("{seconds:.2} {opened:.2} {:.2} {count} {}", cpu_seconds(), most_memory_mib());
 }
 
-/// Of all threads of this process, in user and kernel mode.
+/// CPU time of all threads, in user and kernel mode, seconds.
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").expect("/proc");
-    // The command's name may have blanks; after it the 12th and 13th are in ticks, of which Linux tells 100 a second.
+    // The command's name may have blanks. After it, fields 12 and 13 are in ticks, 100 per second on Linux.
     let (_, rest) = stat.rsplit_once(')').expect("a name");
     let ticks = rest.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("ticks"));
     ticks.sum::<u64>() as f64 / 100.0
@@ -136,7 +136,7 @@ async fn month(given: &Given) {
     }
 }
 
-/// Inputs as hosts push them, into parts.
+/// Compacts inputs as hosts push them.
 async fn compaction(given: &Given) {
     println!();
     for hosts in [given.hosts / 16, given.hosts / 4, given.hosts].into_iter().filter(|hosts| *hosts > 0) {

@@ -1,5 +1,5 @@
--- Who makes others wait: program and cgroup, how much, where, and the hour of the day with most of it.
--- limit int 20: rows at the most
+-- Which programs and cgroups make others wait, for how long, on how many hosts, and mostly in which hour of the day.
+-- limit int 20: maximum number of rows
 WITH by_hour AS (
   SELECT aggressor, aggressor_cgroup, host, extract(hour FROM hour_start) AS hour_of_day,
          sum(stall_ns) AS stall_ns, sum(calls) AS calls

@@ -1,5 +1,5 @@
 -- Which causes cost most stall time, and on how many hosts.
--- limit int 20: rows at the most
+-- limit int 20: maximum number of rows
 WITH by_host AS (
   SELECT cause, host, sum(stall_ns) AS stall_ns, sum(calls) AS calls, max(worst_ns) AS worst_ns
   FROM stall_sums GROUP BY cause, host

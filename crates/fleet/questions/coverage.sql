@@ -1,4 +1,4 @@
--- What was observed at all: hosts and hours, hour by hour, and what was not timed in them.
+-- What was observed in each hour: hosts, observed hours, and hosts on which something was not timed.
 SELECT hour_start, count(*) AS summaries, sum(CASE WHEN observed_ms > 0 THEN 1 ELSE 0 END) AS observed,
        sum(CASE WHEN stall_ns IS NULL THEN 1 ELSE 0 END) AS not_observed,
        sum(CASE WHEN not_observed IS NOT NULL THEN 1 ELSE 0 END) AS partly,

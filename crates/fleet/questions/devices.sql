@@ -1,5 +1,5 @@
--- Which devices calls wait for, by scheduler: stall time, and how many calls took 100 ms and longer.
--- limit int 20: rows at the most
+-- Stall time by device and I/O scheduler, and the number of calls of 100 ms and longer.
+-- limit int 20: maximum number of rows
 WITH by_device AS (
   SELECT device, queue_scheduler, sum(stall_ns) AS stall_ns, sum(calls) AS calls,
          sum(calls_over_100ms) AS calls_over_100ms, sum(calls_over_1s) AS calls_over_1s, max(worst_ns) AS worst_ns

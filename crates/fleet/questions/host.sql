@@ -1,5 +1,5 @@
--- One host's history, hour by hour: null stall time is an hour that was not observed, null observed time one that nothing came of.
--- host text: its name
+-- One host's history by hour: null stall time means not observed, null observed time means that the host pushed nothing.
+-- host text: the host's name
 WITH seen AS (
   SELECT hour_start FROM hours WHERE hour_start >= {from} AND hour_start < {to} GROUP BY hour_start
 ), own AS (

@@ -1,6 +1,6 @@
--- Which hosts lose most time to a cause, or to all: stall time per hour that was observed.
+-- Which hosts lose most time to a cause, or to all causes: stall time per observed hour.
 -- cause text '': only this cause
--- limit int 20: rows at the most
+-- limit int 20: maximum number of rows
 WITH lost AS (
   SELECT host, sum(stall_ns) AS stall_ns, sum(calls) AS calls, max(worst_ns) AS worst_ns
   FROM stall_sums WHERE {cause} = '' OR cause = {cause} GROUP BY host

@@ -1,4 +1,4 @@
--- Stall time per observed hour by kernel and machine shape: compare kernels within a shape, since shapes differ by themselves.
+-- Stall time per observed hour by kernel and machine shape: compare kernels only within a shape.
 -- cause text '': only this cause
 WITH lines AS (
   SELECT kernel, shape, host, observed_ms, CAST(0 AS BIGINT) AS stall_ns, CAST(0 AS BIGINT) AS calls FROM host_sums

@@ -1,7 +1,7 @@
--- What is new: causes with their aggressor and kernel that cost time since then, and cost none before within the range.
+-- New stalls: causes with aggressor and kernel that cost time since a given time, and none before it in the range.
 -- range 192h
--- since time 24h: where the new time begins, before the end of the range
--- limit int 20: rows at the most
+-- since time 24h: start of the new time, before the end of the range
+-- limit int 20: maximum number of rows
 WITH fresh AS (
   SELECT cause, aggressor, kernel, sum(stall_ns) AS stall_ns, sum(calls) AS calls,
          count(DISTINCT host) AS hosts, min(first_stall) AS first_hour
@@ -10,7 +10,7 @@ WITH fresh AS (
   GROUP BY cause, aggressor, kernel
   HAVING min(first_stall) >= {since}
 ), seen AS (
-  -- On a kernel that is new itself, every cause is.
+  -- On a new kernel every cause is new.
   SELECT coalesce(kernel, '') AS kernel, min(first_hour) AS first_hour
   FROM host_sums WHERE hours_observed > 0 GROUP BY coalesce(kernel, '')
 )

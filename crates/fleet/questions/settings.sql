@@ -1,4 +1,4 @@
--- Settings against stall time: each value beside other values on hosts of the same kernel and shape; hosts without such others are confounded.
+-- Stall time by setting: each value compared with other values on hosts of the same kernel and shape; others are confounded.
 -- cause text '': only this cause
 WITH lines AS (
   SELECT host, kernel, shape,
@@ -15,7 +15,7 @@ WITH lines AS (
          CAST(0 AS BIGINT) AS observed_ms, stall_ns
   FROM stall_sums WHERE {cause} = '' OR cause = {cause}
 ), setups AS (
-  -- A host whose settings changed counts under each of them, with the time that it had it.
+  -- A host whose settings changed counts under each setup, for the time that it had this setup.
   SELECT host, kernel, shape,
          vm_dirty_ratio, vm_dirty_background_ratio, vm_dirty_bytes, vm_dirty_background_bytes, vm_dirty_expire_centisecs,
          vm_zone_reclaim_mode, vm_swappiness, vm_min_free_kbytes, vm_watermark_scale_factor, vm_vfs_cache_pressure,
@@ -68,7 +68,7 @@ WITH lines AS (
          sum(CASE WHEN other_hosts > 0 THEN hosts ELSE 0 END) AS comparable,
          sum(CASE WHEN other_hosts > 0 THEN hours ELSE 0 END) AS hours,
          sum(CASE WHEN other_hosts > 0 THEN stall_ms ELSE 0 END) AS stall_ms,
-         -- What the others of each stratum would have had in the hours that this value was observed in.
+         -- The stall time that the other hosts of the stratum would have had in the observed hours of this value.
          sum(CASE WHEN other_hosts > 0 THEN hours * other_stall_ms / other_hours ELSE 0 END) AS stall_ms_of_others
   FROM beside GROUP BY setting, value
 )

@@ -1,23 +1,23 @@
-//! What was found and not used: named, counted, and shown with every answer that had to do without it.
+//! Objects and hosts that are left out of an answer, with reasons. Every answer lists them.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use flatwater_recording::printable;
 
-/// Why an object, or a host's rows, take no part.
+/// Why an object, or the rows of a host, are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Why {
-    /// It cannot be read as Parquet, or not as a summary.
+    /// The object is not valid Parquet, or not a summary.
     Damaged,
     /// A newer flatwater wrote it.
     Newer,
-    /// The host's clock was off by more than ten minutes when it pushed, or the rows are of the future.
+    /// The host's clock was wrong by more than ten minutes when it pushed, or the rows are of the future.
     Clock,
-    /// Two machines have this name: their times since boot overlap.
+    /// Two machines have this hostname: their times since boot overlap.
     TwoOfOneName,
-    /// Another user made it, or may have: a link, a pipe, a file that others can write.
+    /// Another user made or could have made it: a link, a pipe, or a file that others can write.
     Foreign,
 }
 
@@ -37,21 +37,21 @@ impl Why {
         match self {
             Why::Damaged => "cannot be read",
             Why::Newer => "written by a newer flatwater: update this one",
-            Why::Clock => "from hosts whose clock is wrong: set it, new summaries are taken again",
+            Why::Clock => "from hosts whose clock is wrong: correct the clock; new summaries are accepted",
             Why::TwoOfOneName => "two machines share this hostname: rename one",
-            Why::Foreign => "that another user made or could change: push it as its owner",
+            Why::Foreign => "made by another user, or writable by others: push as the owner",
         }
     }
 }
 
-/// All of it, by reason.
+/// Everything that is left out, by reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Aside {
-    /// What it is (an object's key, a host), and what exactly is wrong with it.
+    /// The object's key or the host, and what exactly is wrong.
     found: BTreeMap<Why, BTreeMap<String, String>>,
 }
 
-/// So many are named in text; all are in JSON.
+/// Maximum number of names per reason in text; JSON has all of them.
 const NAMED_MAX: usize = 3;
 
 impl Aside {
@@ -75,7 +75,7 @@ impl Aside {
         self.found.get(&why).map_or(0, BTreeMap::len)
     }
 
-    /// What is aside for this reason, and what exactly is wrong.
+    /// What is left out for this reason, and what exactly is wrong.
     pub fn named(&self, why: Why) -> impl Iterator<Item = (&str, &str)> {
         self.found.get(&why).into_iter().flatten().map(|(what, exactly)| (what.as_str(), exactly.as_str()))
     }

@@ -1,4 +1,4 @@
-//! The command line: one verb for each thing that is done with a fleet. Exit status 0 done, 1 could not, 2 usage, 3 not proven.
+//! The command line, one verb per operation. Exit status: 0 done, 1 failed, 2 usage, 3 not proven.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use crate::tables::Engine;
 use crate::time::{self, Range};
 use crate::{Fleet, FleetError, compact, generate, input, push, report, tables};
 
-/// Which hosts, kernels and settings stall from what, and whether a rollout helped.
+/// Find which hosts, kernels and settings stall and why, and whether a rollout helped.
 #[derive(Debug, Parser)]
 #[command(name = "flatwater-fleet", version, max_term_width = 80)]
 struct Cli {
@@ -33,30 +33,30 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Put summaries and recordings of this host into the store.
+    /// Copy summaries and recordings of this host into the store.
     Push {
         /// A directory, or s3://bucket/prefix, gs://..., az://...
         fleet: String,
         /// Summaries, recordings, and directories of them (/var/lib/flatwater/recordings).
         #[arg(required = true)]
         paths: Vec<PathBuf>,
-        /// The recordings themselves too.
+        /// Also copy the recordings themselves.
         #[arg(long)]
         recordings: bool,
-        /// Most bytes a second (4MiB).
+        /// Maximum bytes per second (4MiB).
         #[arg(long, value_name = "SIZE")]
         bandwidth: Option<Bytes>,
     },
-    /// Merge what hosts pushed into a few sorted files for each hour.
+    /// Merge the summaries that hosts pushed into a few sorted files per hour.
     Compact {
         fleet: String,
         #[command(flatten)]
         range: RangeArgs,
-        /// Remove compacted rows and recordings that are older (400d).
+        /// Remove compacted rows and recordings that are older than this (400d).
         #[arg(long, value_name = "AGE")]
         keep: Option<String>,
     },
-    /// Answer a named question; without a name, list them.
+    /// Answer a named question; without a name, list the questions.
     #[cfg(feature = "ask")]
     Ask {
         fleet: String,
@@ -65,7 +65,7 @@ enum Verb {
         #[command(flatten)]
         answer: AnswerArgs,
     },
-    /// Answer SQL of yours over `stalls`, `hours`, `stall_sums`, `host_sums` and `summary`.
+    /// Answer your own SQL over `stalls`, `hours`, `stall_sums`, `host_sums` and `summary`.
     #[cfg(feature = "ask")]
     Sql {
         fleet: String,
@@ -75,27 +75,28 @@ enum Verb {
         #[command(flatten)]
         answer: AnswerArgs,
     },
-    /// Print the SQL of a named question, for an engine of yours; without a name, list them.
+    /// Print the SQL of a named question, for another engine; without a name, list the questions.
     Questions(QuestionArgs),
-    /// Everything that holds at 95 %: kernels and settings that cost time, jobs that make others wait, dark hosts.
+    /// Print everything that is significant at 95 %: kernels and settings that cost time, jobs that make others wait,
+    /// dark hosts.
     Findings {
         fleet: String,
         #[command(flatten)]
         range: RangeArgs,
-        /// Text or json.
+        /// Format: text or json.
         #[arg(short = 'O', long = "output", value_enum, default_value = "text")]
         format: Format,
     },
-    /// Better, worse or not proven: changed hosts before and after, beside hosts that did not change.
+    /// Judge a rollout as better, worse or not proven: changed hosts before and after, compared with unchanged hosts.
     Rollout {
         fleet: String,
         #[command(flatten)]
         change: ChangeArgs,
-        /// Text or json.
+        /// Format: text or json.
         #[arg(short = 'O', long = "output", value_enum, default_value = "text")]
         format: Format,
     },
-    /// One HTML page: hosts by hour, causes over time, a rollout.
+    /// Write one HTML page: hosts by hour, causes over time, a rollout.
     Report {
         fleet: String,
         /// Write to this file.
@@ -103,7 +104,7 @@ enum Verb {
         out: PathBuf,
         #[command(flatten)]
         range: RangeArgs,
-        /// Where a browser finds the store (https://bucket.example/fleet), for links to recordings' own reports.
+        /// The store's URL in a browser (https://bucket.example/fleet), for links to the reports of recordings.
         #[arg(long, value_name = "URL")]
         link: Option<String>,
         /// A rollout to show: what changed.
@@ -113,13 +114,13 @@ enum Verb {
         #[arg(long, requires = "changed", value_name = "TIME")]
         at: Option<String>,
     },
-    /// Print the statements that make the tables in another engine.
+    /// Print the statements that create the tables in another engine.
     Tables {
         fleet: String,
         #[arg(long, value_enum)]
         engine: Engine,
     },
-    /// Write a synthetic fleet, and print what is true of it as JSON.
+    /// Write a synthetic fleet, and print the facts planted in it as JSON.
     Generate {
         fleet: String,
         #[arg(long, default_value_t = 100)]
@@ -131,10 +132,10 @@ enum Verb {
         from: String,
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Straight into sorted files, instead of as hosts push them.
+        /// Write compacted files instead of the summaries that hosts push.
         #[arg(long)]
         compacted: bool,
-        /// Summaries of recordings: calls cost what they cost there.
+        /// Summaries of recordings from which to take the duration of calls.
         #[arg(long, value_name = "FILE")]
         like: Vec<PathBuf>,
     },
@@ -142,39 +143,39 @@ enum Verb {
 
 #[derive(Debug, clap::Args)]
 struct RangeArgs {
-    /// The first hour: 2026-11-22, 2026-11-22T02:00, 36h or 7d ago [default: a day before the end].
+    /// First hour: 2026-11-22, 2026-11-22T02:00, 36h or 7d ago [default: a day before the end].
     #[arg(long, value_name = "TIME")]
     from: Option<String>,
-    /// Up to here [default: now].
+    /// End of the range [default: now].
     #[arg(long, value_name = "TIME")]
     to: Option<String>,
 }
 
-// Which question, and of when: for `ask`, which answers it, as for `questions`, which prints it. (A doc comment here would take the
-// place of the verbs' own.)
+// A question and its range: `ask` answers it, `questions` prints it. (A doc comment here would replace those of the
+// verbs.)
 #[derive(Debug, clap::Args)]
 struct QuestionArgs {
     question: Option<String>,
-    /// Its parameters, name=value.
+    /// Parameters, name=value.
     parameters: Vec<String>,
     #[command(flatten)]
     range: RangeArgs,
-    /// Questions of your own: NAME.sql in this directory.
+    /// Directory with your own questions, NAME.sql.
     #[arg(long, value_name = "DIR")]
     questions: Option<PathBuf>,
 }
 
 /// A question with its parameters filled in.
 struct Asked {
-    #[cfg_attr(not(feature = "ask"), expect(dead_code, reason = "printed beside answers"))]
+    #[cfg_attr(not(feature = "ask"), expect(dead_code, reason = "used only to print answers"))]
     about: String,
     sql: String,
-    #[cfg_attr(not(feature = "ask"), expect(dead_code, reason = "what is opened to answer"))]
+    #[cfg_attr(not(feature = "ask"), expect(dead_code, reason = "used only to answer"))]
     range: Range,
 }
 
 impl QuestionArgs {
-    /// Absent where no question was named.
+    /// `None` if no question is named.
     fn asked(&self) -> Result<Option<Asked>, FleetError> {
         let Some(name) = &self.question else { return Ok(None) };
         let question = Question::find(name, self.questions.as_deref())?;
@@ -187,29 +188,30 @@ impl QuestionArgs {
 #[cfg(feature = "ask")]
 #[derive(Debug, clap::Args)]
 struct AnswerArgs {
-    /// How the answer is written.
+    /// Format of the answer.
     #[arg(short = 'O', long = "output", value_enum, default_value = "text")]
     format: Format,
     /// Write to this file.
     #[arg(short = 'o', long = "out", value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Most memory that a question may take.
+    /// Maximum memory for a question.
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     memory: Bytes,
-    /// Let a cluster answer: Ballista's scheduler, df://HOST:PORT.
+    /// Answer on a cluster: Ballista's scheduler, df://HOST:PORT.
     #[arg(long, value_name = "URL")]
     on: Option<String>,
-    /// Most time that the cluster may take.
+    /// Maximum time for the cluster.
     #[arg(long, value_name = "TIME", default_value = "10m", requires = "on")]
     wait: Nanos,
 }
 
 #[derive(Debug, clap::Args)]
 struct ChangeArgs {
-    /// A setting (vm.dirty_bytes, or vm.dirty_bytes=268435456), kernel, kernel=6.12.9, or a file with a host on each line.
+    /// A setting (vm.dirty_bytes, or vm.dirty_bytes=268435456), kernel, kernel=6.12.9, or a file with one host per
+    /// line.
     #[arg(long, value_name = "WHAT")]
     changed: String,
-    /// When: the hours before it are compared with the hours from it on.
+    /// Time of the change: the hours before are compared with the hours after.
     #[arg(long, value_name = "TIME")]
     at: String,
     /// Hours before.
@@ -220,7 +222,7 @@ struct ChangeArgs {
     after: i64,
 }
 
-/// The whole program.
+/// Runs the program.
 #[must_use]
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -231,7 +233,7 @@ pub fn main() -> ExitCode {
         if pipe.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe) {
             return ExitCode::SUCCESS;
         }
-        // Names in it may be a stranger's.
+        // The message may contain names from other hosts.
         for line in format!("flatwater-fleet: {error:#}").lines() {
             eprintln!("{}", printable::line(line));
         }
@@ -247,7 +249,7 @@ async fn run(verb: Verb) -> anyhow::Result<ExitCode> {
             let pushed = push::push(&Fleet::open(&fleet)?, &paths, &options).await?;
             eprint!("{}", pushed.aside);
             print_json(&pushed)?;
-            // What was refused must not be taken for pushed.
+            // A refused file must not look pushed.
             return Ok(ExitCode::from(u8::from(!pushed.aside.is_empty())));
         }
         Verb::Compact { fleet, range, keep } => {
@@ -310,7 +312,7 @@ async fn run(verb: Verb) -> anyhow::Result<ExitCode> {
 async fn ask(fleet: &str, (about, sql): (String, &str), range: Range, given: &AnswerArgs) -> anyhow::Result<ExitCode> {
     use std::io::IsTerminal;
     if given.format == Format::Parquet && given.out.is_none() && std::io::stdout().is_terminal() {
-        return Err(FleetError::Usage("Parquet is nothing for a terminal: give -o FILE".to_owned()).into());
+        return Err(FleetError::Usage("refusing to write Parquet to a terminal; use -o FILE".to_owned()).into());
     }
     let limits = Limits { memory_bytes: usize::try_from(given.memory.0).unwrap_or(usize::MAX), threads: None };
     let fleet = Fleet::existing(fleet)?;
@@ -324,7 +326,7 @@ async fn ask(fleet: &str, (about, sql): (String, &str), range: Range, given: &An
         Some(out) => flatwater_safefs::write_output(out, &bytes)?,
         None => print(&bytes)?,
     }
-    // These formats have rows and nothing else: what has to be known beside them is said here.
+    // These formats contain only rows, so the notes go to stderr.
     if matches!(given.format, Format::Csv | Format::Parquet) {
         eprint!("{}", answer.said());
     }
@@ -339,7 +341,7 @@ async fn on_cluster(fleet: &Fleet, range: Range, limits: Limits, on: &str, wait:
 #[cfg(all(feature = "ask", not(feature = "ballista")))]
 async fn on_cluster(_: &Fleet, _: Range, _: Limits, on: &str, _: Nanos) -> Result<Session, FleetError> {
     let how = "cargo build --release --manifest-path crates/fleet/Cargo.toml --features ballista";
-    Err(FleetError::Usage(format!("--on {on}: this flatwater-fleet was built without Ballista: {how}")))
+    Err(FleetError::Usage(format!("--on {on}: this flatwater-fleet was built without Ballista; build it with {how}")))
 }
 
 async fn judge(fleet: &str, change: &ChangeArgs, format: Format) -> anyhow::Result<ExitCode> {
@@ -370,7 +372,8 @@ fn list(folder: Option<&Path>) -> anyhow::Result<ExitCode> {
 
 fn pairs(given: &[String]) -> Result<Vec<(String, String)>, FleetError> {
     let split = |text: &String| text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let wrong = |text: &String| FleetError::Usage(format!("'{text}': give parameters as name=value"));
+    let wrong =
+        |text: &String| FleetError::Usage(format!("'{text}' is not a parameter; give parameters as name=value"));
     given.iter().map(|text| split(text).ok_or_else(|| wrong(text))).collect()
 }
 
@@ -403,7 +406,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn no_two_options_have_one_name() {
+    fn option_names_are_unique() {
         super::Cli::command().debug_assert();
     }
 }

@@ -1,4 +1,4 @@
-//! Why something about a fleet could not be done.
+//! The errors of this crate.
 
 use std::path::PathBuf;
 
@@ -8,21 +8,21 @@ use flatwater_recording::summary::SummaryError;
 #[non_exhaustive]
 pub enum FleetError {
     #[error(
-        "{at} is no place for a fleet: {why}; give a directory, or a URL that begins with s3://, gs://, az:// or file://"
+        "{at} cannot be a fleet's store: {why}; give a directory, or a URL that begins with s3://, gs://, az:// or file://"
     )]
     Place { at: String, why: String },
     #[error("the store: {0}")]
     Store(#[from] object_store::Error),
     #[error("{}: {error}", path.display())]
     File { path: PathBuf, error: std::io::Error },
-    #[error("another compactor changed {key} meanwhile; nothing was lost: run compact again")]
+    #[error("another compactor changed {key} at the same time; nothing was lost; run compact again")]
     Raced { key: String },
-    #[error("another compactor is at work in this store (it holds {}); let it end, or stop it", path.display())]
+    #[error("another compactor is running in this store (it holds {}); wait for its end, or stop it", path.display())]
     Busy { path: PathBuf },
-    #[error("there is no question '{name}'{}: ask one of {known}", meaning(.meant.as_deref()))]
+    #[error("unknown question '{name}'{}; the questions are {known}", meaning(.meant.as_deref()))]
     NoQuestion {
         name: String,
-        /// The nearest, if any is near.
+        /// The closest known name, if there is one.
         meant: Option<String>,
         known: String,
     },
@@ -30,18 +30,18 @@ pub enum FleetError {
     Question { name: String, why: String },
     #[error("{name}={given}: {why}")]
     Parameter { name: String, given: String, why: String },
-    #[error("there is no directory {}: give the fleet's, or make one by push", path.display())]
+    #[error("the directory {} does not exist; give the fleet's directory, or create it with push", path.display())]
     NoDirectory { path: PathBuf },
-    #[error("'{given}' is no time: give 2026-11-22, 2026-11-22T02:00, or so long ago as 36h or 7d")]
+    #[error("'{given}' is not a time; give 2026-11-22, 2026-11-22T02:00, or a time before now such as 36h or 7d")]
     Time { given: String },
-    #[error("no hour is compacted between {from} and {to}: push summaries, then run compact")]
+    #[error("no hour between {from} and {to} is compacted; push summaries, then run compact")]
     NothingThere { from: String, to: String },
     #[error(transparent)]
     Refused(#[from] flatwater_safefs::Refusal),
     #[error("cannot be encoded: {0}")]
     Encode(String),
     #[cfg(feature = "ask")]
-    // Not as its source: the message has it, and a chain of sources would say it once more.
+    // Not as a source: the message contains the error, and a chain of sources would repeat it.
     #[error("the question could not be answered: {}{}", .0, advice(.0))]
     Query(Box<datafusion::error::DataFusionError>),
     #[cfg(feature = "ballista")]
@@ -72,12 +72,12 @@ fn meaning(meant: Option<&str>) -> String {
 #[cfg(feature = "ask")]
 fn advice(error: &datafusion::error::DataFusionError) -> &'static str {
     match error.find_root() {
-        datafusion::error::DataFusionError::ResourcesExhausted(_) => "; give it more with --memory, or a shorter range",
+        datafusion::error::DataFusionError::ResourcesExhausted(_) => "; raise --memory, or give a shorter range",
         _ => "",
     }
 }
 
-/// Whether the SQL is wrong, and not what it met.
+/// Whether the SQL is wrong, rather than the data or the machine.
 #[cfg(feature = "ask")]
 pub(crate) fn is_of_sql(error: &datafusion::error::DataFusionError) -> bool {
     use datafusion::error::DataFusionError as E;
@@ -97,7 +97,7 @@ impl FleetError {
         move |error| FleetError::File { path, error }
     }
 
-    /// Whether it is the user's to mend on the command line.
+    /// Whether the user can correct the error on the command line.
     #[must_use]
     pub fn is_usage(&self) -> bool {
         #[cfg(feature = "ask")]

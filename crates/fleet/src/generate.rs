@@ -1,7 +1,9 @@
-//! A fleet whose truth is known: hosts that stall as recordings of the simulator do, with facts planted and honest noise.
+//! Generates a synthetic fleet for tests: hosts that stall like recordings of the simulator, with known facts and
+//! realistic noise.
 //!
-//! What a call costs is from recordings (`TEMPLATES`, or the summaries of any others); how often it happens differs from host to
-//! host, hour to hour and shape to shape, and some hours are lost. Nothing else differs, so that any other claim is false.
+//! The duration of a call is from recordings (`TEMPLATES`, or other summaries). The number of calls differs from host
+//! to host, hour to hour and shape to shape, and some hours are lost. Nothing else differs, so any other finding is
+//! false.
 
 use std::sync::Arc;
 
@@ -16,21 +18,22 @@ use serde::Serialize;
 use crate::store::{Fleet, input_key, partition};
 use crate::{FleetError, compact, time};
 
-/// What a cause costs where it occurs.
+/// The cost of a cause, if it occurs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Template {
     pub cause: String,
     pub operation: String,
     pub service: &'static str,
-    /// Mean of a slow call's time in it, ns.
+    /// Mean time of a slow call in this cause, ns.
     pub call_ns: f64,
-    /// On an ordinary host, in an ordinary hour.
+    /// Slow calls per hour, on an average host in an average hour.
     pub calls_per_hour: f64,
 }
 
-/// Cause, operation, service, mean ns of a call: lost time over calls as `flatwater run SCENARIO --on sim -O json` reported it on
-/// 2026-11-22 (journal-durable, full-cgroup, dirty-bytes, maildir, checkpoint), calls an hour as a hundredth of an hour of that
-/// load. The simulator has neither page-writeback waits inside write() nor node reclaim in these: theirs are 20 and 15 ms.
+/// Cause, operation, service, mean ns of a call, calls per hour. The mean is lost time over calls as `flatwater run
+/// SCENARIO --on sim -O json` reported it on 2026-11-22 (journal-durable, full-cgroup, dirty-bytes, maildir,
+/// checkpoint). The calls are a hundredth of an hour of that load. In these scenarios the simulator has neither waits
+/// for page writeback inside write() nor node reclaim; they are set to 20 and 15 ms.
 const TEMPLATES: &[(&str, &str, &str, f64, f64)] = &[
     ("journal-commit", "fsync", "postgresql.service", 848_000.0, 1_200.0),
     ("journal-buffer", "write", "kafka.service", 72_600_000.0, 6.0),
@@ -43,13 +46,13 @@ const TEMPLATES: &[(&str, &str, &str, f64, f64)] = &[
 ];
 
 pub const KERNELS: [&str; 3] = ["6.1.0-26", "6.6.58", "6.12.8"];
-/// The kernel with more of this cause, and how many times as much.
+/// A kernel with more stall time of this cause, and the factor.
 const BAD_KERNEL: (&str, &str, f64) = (KERNELS[2], "page-writeback", 2.0);
-/// Zone reclaim is on in so many of a hundred hosts, and makes so many times the node reclaim.
+/// The share of hosts with zone reclaim, its cause, and the factor of stall time.
 const ZONE_RECLAIM: (f64, &str, f64) = (0.03, "node-reclaim", 12.0);
-/// The backup of so many of a hundred hosts, in this hour.
+/// The share of hosts with a backup, its program and cgroup, and its hour of the day.
 const BACKUP: (f64, &str, &str, u32) = (0.4, "restic", "/system.slice/backup.service", 2);
-/// The fix: its column's new value, and what is left of the cause.
+/// The fix: the new value of the column, its cause, and the remaining share of stall time.
 const FIX: (i64, &str, f64) = (268_435_456, "dirty-throttle", 0.5);
 const SHAPES: [(u32, i64, u32, &str, f64); 3] =
     [(16, 64, 1, "16c-64g-1n-kvm", 1.0), (32, 128, 2, "32c-128g-2n-metal", 1.6), (8, 32, 1, "8c-32g-1n-kvm", 0.7)];
@@ -60,13 +63,13 @@ pub struct Options {
     pub hours: i64,
     pub from: HourStart,
     pub seed: u64,
-    /// Straight into sorted parts, as a compactor leaves them; else as hosts push them.
+    /// Whether to write sorted parts, as a compactor leaves them, instead of inputs.
     pub compacted: bool,
-    /// What calls cost, from these rows instead of ours.
+    /// Rows from which to take the duration of calls.
     pub like: Vec<SummaryRow>,
 }
 
-/// What was planted.
+/// The facts that are planted in the fleet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Truth {
     pub rows: u64,
@@ -82,7 +85,7 @@ pub struct Truth {
     pub fix_at: String,
     pub fixed_hosts: u32,
     pub dark_hosts: Vec<String>,
-    /// Host-hours that nobody observed: lost, blind or dark.
+    /// Host-hours without observation: lost, blind or dark.
     pub hours_not_observed: u64,
 }
 
@@ -95,9 +98,9 @@ struct Machine {
     zone_reclaim: bool,
     backup: bool,
     fixed: bool,
-    /// From this hour of the range on nothing comes.
+    /// From this hour of the range on the host pushes nothing.
     dark_from: Option<i64>,
-    /// Each template's rate on this host.
+    /// The factor of each template on this host.
     factors: Vec<f64>,
 }
 
@@ -105,7 +108,7 @@ fn uniform(dice: &mut Pcg64) -> f64 {
     (dice.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// About normal.
+/// Approximately normal.
 fn normal(dice: &mut Pcg64) -> f64 {
     (0..12).map(|_| uniform(dice)).sum::<f64>() - 6.0
 }
@@ -122,7 +125,7 @@ fn poisson(mean: f64, dice: &mut Pcg64) -> f64 {
     count
 }
 
-/// The hour, counted from the beginning, in which the fix arrives: the middle, at a whole day where there is room for one.
+/// The hour of the fix, counted from the beginning: the middle, at the start of a day if the range is long enough.
 #[must_use]
 pub fn fix_hour(hours: i64) -> i64 {
     if hours >= 48 { hours / 2 / 24 * 24 } else { hours / 2 }
@@ -131,7 +134,7 @@ pub fn fix_hour(hours: i64) -> i64 {
 fn machine(number: u32, options: &Options, templates: &[Template]) -> Machine {
     let mut dice = Pcg64::new(u128::from(options.seed), u128::from(number) << 64 | 0x686f_7374);
     let shape = SHAPES[number as usize % SHAPES.len()];
-    // New machines get the new kernel more often: a confounder, not a fact.
+    // Large machines get the new kernel more often: a confounder, not a fact.
     let new = if shape.0 == 32 { 0.35 } else { 0.15 };
     let draw = uniform(&mut dice);
     let kernel = if draw < new {
@@ -161,7 +164,7 @@ fn machine(number: u32, options: &Options, templates: &[Template]) -> Machine {
     }
 }
 
-/// What calls cost, from rows of recordings: each cause and operation that had any.
+/// The cost of each cause, with the mean duration taken from these rows if they have calls of that cause.
 #[must_use]
 pub fn templates(like: &[SummaryRow]) -> Vec<Template> {
     let built_in = TEMPLATES.iter().map(|(cause, operation, service, call_ns, calls_per_hour)| Template {
@@ -218,7 +221,7 @@ impl Machine {
         }
     }
 
-    /// The rows of one hour; nothing where nothing came.
+    /// The rows of one hour; none if the host pushed nothing.
     fn hour(&self, hour: i64, options: &Options, templates: &[Template]) -> Vec<SummaryRow> {
         let stream = u128::from(crc32fast::hash(self.name.as_bytes())) << 64 | hour as u128;
         let mut dice = Pcg64::new(u128::from(options.seed) ^ 0x686f_7572, stream);
@@ -237,7 +240,7 @@ impl Machine {
         let mut rows =
             vec![SummaryRow { calls: Some(0), stall_ns: Some(0), observed_ms: Some(observed_ms), ..common.clone() }];
         let of_day = common.hour_start.map_or(0, |start| start.civil().3);
-        // Busy in the daytime.
+        // More load in the daytime.
         let load = 1.0 - 0.2 * (f64::from(of_day) / 24.0 * std::f64::consts::TAU).cos();
         for (template, own) in templates.iter().zip(&self.factors) {
             let noise = (0.3 * normal(&mut dice)).exp();
@@ -250,7 +253,7 @@ impl Machine {
                 * self.effect(template, hour, options);
             let calls = poisson(rate, &mut dice);
             rows.extend(filled(&common, template, calls, None, &mut dice));
-            // Who makes them wait is mostly nobody else; now and then a neighbour without a rhythm.
+            // Mostly without another aggressor; sometimes a neighbour without a fixed hour.
             if template.cause == "request-queue" && uniform(&mut dice) < 0.15 {
                 let neighbour =
                     [("dockerd", "/system.slice/docker.service"), ("fstrim", "/system.slice/fstrim.service")];
@@ -308,7 +311,7 @@ fn filled(
         aggressor_means: Some(if aggressor.is_some() { "queue" } else { "data" }.to_owned()),
         calls: Some(calls as i64),
         stall_ns: Some((calls * mean_ns) as i64),
-        // Of exponential waits the longest of n is about ln n + 0.6 means.
+        // The longest of n exponential waits is about ln n + 0.6 means.
         worst_ns: Some((mean_ns * (calls.ln() + 0.6)) as i64),
         calls_over_1ms: over[0],
         calls_over_3ms: over[1],
@@ -322,21 +325,21 @@ fn filled(
     })
 }
 
-/// What every hour of a fleet is made from.
+/// What every hour of the fleet is generated from.
 struct Plan {
     options: Options,
     templates: Vec<Template>,
     machines: Vec<Machine>,
 }
 
-/// Objects of one hour, and what is in them.
+/// The objects of one hour, and the size of their content.
 struct Made {
     objects: Vec<(String, Vec<u8>)>,
     rows: u64,
     hosts_seen: u64,
 }
 
-/// Hours do not depend on each other: as many are made at a time as there are CPUs.
+/// Generates one hour. Hours are independent, so one per CPU is generated at a time.
 fn hour(plan: &Plan, hour: i64) -> Result<Made, FleetError> {
     let by_host = plan.machines.iter().map(|machine| machine.hour(hour, &plan.options, &plan.templates));
     let by_host: Vec<Vec<SummaryRow>> = by_host.filter(|rows| !rows.is_empty()).collect();
@@ -354,7 +357,7 @@ fn hour(plan: &Plan, hour: i64) -> Result<Made, FleetError> {
     Ok(Made { objects, rows, hosts_seen })
 }
 
-/// Writes the fleet into the store, and says what is true of it.
+/// Writes the fleet into the store; returns the planted facts.
 pub async fn generate(fleet: &Fleet, options: &Options) -> Result<Truth, FleetError> {
     let templates = templates(&options.like);
     let machines: Vec<Machine> = (0..options.hosts).map(|number| machine(number, options, &templates)).collect();

@@ -1,4 +1,4 @@
-//! An object that a host pushed, read with suspicion.
+//! Reads and checks objects that hosts pushed, without trusting them.
 
 use arrow::array::AsArray;
 use arrow::compute::{max, min};
@@ -17,17 +17,17 @@ use crate::aside::Why;
 use crate::compact::days::{self, PARTS_KEY};
 use crate::store::Fleet;
 
-/// No host's hour has more rows.
+/// Maximum number of rows in a host's hour.
 const ROWS_MAX: i64 = 100_000;
-/// No input is larger: ten rows take some ten KiB.
+/// Maximum size of an input; ten rows take about ten KiB.
 pub const BYTES_MAX: u64 = 64 << 20;
-/// Nor takes more in memory: ten rows take some ten KiB.
+/// Maximum size of a decoded input.
 const DECODED_BYTES_MAX: u64 = 256 << 20;
 const TOO_MUCH: &str = "it takes more than 256 MiB of memory";
-/// A clock may be off by this much.
+/// Maximum error of a host's clock.
 pub const CLOCK_ERROR_MAX_S: i64 = 600;
 
-/// Why an input takes no part.
+/// Why an input is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     pub why: Why,
@@ -46,20 +46,20 @@ pub fn decode(bytes: Bytes) -> Result<Vec<SummaryRow>, Refused> {
     Ok(batches.iter().flat_map(summary::from_batch).collect())
 }
 
-/// The batches of a summary's file whose version is known. Damage anywhere is an error here, not in a query later.
+/// The batches of a summary's file of a known version. Damage anywhere is an error here, not later in a query.
 pub fn batches(bytes: Bytes) -> Result<Vec<RecordBatch>, Refused> {
     guarded(|| read(bytes, ROWS_MAX))
 }
 
-/// The same of a part, which has as many rows as its hosts sent.
+/// Like `batches`, for a part: it can have any number of rows.
 pub fn batches_of_any_size(bytes: Bytes) -> Result<Vec<RecordBatch>, Refused> {
     guarded(|| read(bytes, i64::MAX))
 }
 
-/// What the Parquet crate does not check ends in a panic of its own: an input from anywhere must not end the compactor.
+/// The Parquet crate panics on some invalid files; an input must not end the compactor.
 fn guarded<T>(read: impl FnOnce() -> Result<T, Refused>) -> Result<T, Refused> {
     let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(read));
-    read.unwrap_or_else(|_| Err(Refused::new(Why::Damaged, "it contradicts itself")))
+    read.unwrap_or_else(|_| Err(Refused::new(Why::Damaged, "its content is inconsistent")))
 }
 
 /// Whether a file of this version can be read.
@@ -81,7 +81,8 @@ fn read(bytes: Bytes, rows_max: i64) -> Result<Vec<RecordBatch>, Refused> {
         return Err(Refused::new(Why::Damaged, format!("{} rows", file.num_rows())));
     }
     let decoded_max = if rows_max == i64::MAX { u64::MAX } else { DECODED_BYTES_MAX };
-    // Of a dictionary of one long word each row is a copy: no more rows at a time than are surely held.
+    // Each row that refers to a long word of a dictionary becomes a copy, so read only as many rows at a time as surely
+    // fit.
     let chunks = builder.metadata().row_groups().iter().flat_map(|group| group.columns());
     let largest = chunks.map(|chunk| u64::try_from(chunk.uncompressed_size()).unwrap_or(u64::MAX)).max().unwrap_or(0);
     if largest > decoded_max {
@@ -101,17 +102,17 @@ fn read(bytes: Bytes, rows_max: i64) -> Result<Vec<RecordBatch>, Refused> {
     Ok(batches)
 }
 
-/// The last bytes of a file: mostly all of its footer.
+/// Bytes to read from the end of a file; mostly the whole footer.
 const TAIL_BYTES: u64 = 64 << 10;
 
-/// What the footer of a file says.
+/// The content of a file's footer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Footer {
-    /// Of a day's file: the parts that it was made of.
+    /// The parts that a day's file was made from.
     pub parts: Option<String>,
 }
 
-/// Reads the footer of a file: whether it has one, of a version that we know. What the store fails at is an error.
+/// Reads the footer of a file, and checks that its version is known. An error of the store is an error.
 pub async fn look(fleet: &Fleet, file: &ObjectMeta) -> Result<Result<Footer, Refused>, FleetError> {
     let damaged = |exactly: String| Ok(Err(Refused::new(Why::Damaged, exactly)));
     if file.size < 12 {
@@ -124,7 +125,7 @@ pub async fn look(fleet: &Fleet, file: &ObjectMeta) -> Result<Result<Footer, Ref
         Err(error) => return damaged(error.to_string()),
     };
     if footer_bytes + 8 > file.size {
-        return damaged("its footer is longer than it is".to_owned());
+        return damaged("its footer is longer than the file".to_owned());
     }
     let tail = if footer_bytes + 8 > tail.len() as u64 { last(fleet, file, footer_bytes + 8).await? } else { tail };
     Ok(guarded(|| footer(&tail, footer_bytes as usize)))
@@ -148,26 +149,27 @@ async fn last(fleet: &Fleet, file: &ObjectMeta, bytes: u64) -> Result<Bytes, Fle
     Ok(fleet.store.get_opts(&file.location, options).await?.bytes().await?)
 }
 
-/// No hour's stall time is longer: an hour of as many threads as a busy machine has.
+/// Maximum stall time of a row: an hour of 65,536 threads.
 const STALL_NS_MAX: i64 = 3_600_000_000_000 * 65_536;
 
-/// Whether the measures can be true. One number that a host made up must not make a sum over the fleet wrong, or overflow.
+/// Whether the measured values are plausible. One made-up value must not make a sum over the fleet wrong, or overflow
+/// it.
 pub fn check_measures(batch: &RecordBatch) -> Result<(), Refused> {
     for name in days::measures() {
         let Some(column) = batch.column_by_name(name) else { continue };
         let Some(column) = column.as_primitive_opt::<Int64Type>() else {
-            return Err(Refused::new(Why::Damaged, format!("its column {name} has no numbers")));
+            return Err(Refused::new(Why::Damaged, format!("its column {name} is not a number")));
         };
         let (least, most) = (min(column).unwrap_or(0), max(column).unwrap_or(0));
         let wrong = if least < 0 { least } else { most };
         if least < 0 || most > STALL_NS_MAX {
-            return Err(Refused::new(Why::Damaged, format!("{name} {wrong} cannot be")));
+            return Err(Refused::new(Why::Damaged, format!("{name} {wrong} is impossible")));
         }
     }
     Ok(())
 }
 
-/// Whether the clock that the rows' times are from was right, as far as it can be told. `stored` is when the store took them.
+/// Whether the host's clock was right, as far as that can be determined. `stored` is when the store received the rows.
 pub fn check_clock(row: &SummaryRow, stored: DateTime<Utc>) -> Result<(), Refused> {
     let off = |seconds: i64, which: &str| Refused::new(Why::Clock, format!("{}: {seconds} s {which}", row.host));
     if let Some(error_s) = row.clock_error_s
@@ -179,6 +181,6 @@ pub fn check_clock(row: &SummaryRow, stored: DateTime<Utc>) -> Result<(), Refuse
         return Ok(());
     };
     let ahead = start - stored;
-    // The past may be late; the future cannot be early.
+    // Rows may arrive late, but never before their hour.
     if ahead > TimeDelta::seconds(CLOCK_ERROR_MAX_S) { Err(off(ahead.num_seconds(), "in the future")) } else { Ok(()) }
 }

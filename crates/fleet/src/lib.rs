@@ -1,9 +1,10 @@
-//! Many recordings, one question: which hosts, kernels and settings stall from what, who makes it so, and whether a rollout
-//! helped. Hosts push thin summaries into a store of objects; they are compacted by the hour and judged.
+//! Answers questions over the recordings of many hosts: which hosts, kernels and settings stall and why, which programs
+//! cause it, and whether a rollout helped.
 //!
-//! `store` (where objects lie, and their names), `push`, `compact`, `ask` (named
-//! questions), `judge` (what differs, and by how much), `report`, `generate` (a fleet whose truth is known). docs/fleet.md says
-//! how they are used.
+//! Hosts [`push`] summaries of their hours into an object store ([`store`] has the keys). [`compact`] merges them into
+//! a few sorted files per hour. [`ask`] answers named questions in SQL, [`judge`] computes what differs between hosts
+//! and by how much, and [`report`] writes one HTML page. [`generate`] makes a synthetic fleet with known facts, for
+//! tests. docs/fleet.md describes the use.
 
 pub mod aside;
 pub mod ask;

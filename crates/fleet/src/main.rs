@@ -1,4 +1,4 @@
-//! `flatwater-fleet`: one verb for each thing that is done with a fleet (`flatwater_fleet::cli`).
+//! The program `flatwater-fleet`; see `flatwater_fleet::cli`.
 
 use std::process::ExitCode;
 

@@ -1,6 +1,6 @@
-//! From a host into the store: summaries, and whole recordings where they are wanted.
+//! Copies summaries, and optionally whole recordings, from a host into the store.
 //!
-//! What is there already is left alone, so that a push that was stopped goes on where it was. Nothing is ever removed here.
+//! Objects that the store has are skipped, so a push that was stopped continues where it was. Push removes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -22,16 +22,16 @@ use crate::store::{Fleet, day, input_key, name_of, plain};
 use crate::{FleetError, input};
 
 const SUFFIX: &str = ".summary.parquet";
-/// Larger files go up in parts of this size (S3 wants 5 MiB at the least).
+/// Larger files are uploaded in parts of this size (S3 requires at least 5 MiB).
 const PART_BYTES: usize = 8 << 20;
 const HEADER: &str = "header.json";
 const SEALED: &str = "sealed.json";
 
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Whole recordings too, not only their summaries.
+    /// Whether to copy whole recordings, and not only summaries.
     pub recordings: bool,
-    /// Bytes a second, at the most.
+    /// Maximum bytes per second.
     pub bandwidth: Option<u64>,
 }
 
@@ -40,25 +40,25 @@ pub struct Pushed {
     pub summaries: u64,
     pub recordings: u64,
     pub bytes: u64,
-    /// Objects that were there already.
+    /// Objects that the store already had.
     pub there: u64,
-    /// Recordings that are not sealed yet: next time.
+    /// Recordings that are not sealed yet; the next push copies them.
     pub unfinished: u64,
     #[serde(skip)]
     pub aside: Aside,
 }
 
-/// Something to push of a directory, by its name there. Opened only when its turn comes: a directory may have thousands.
+/// The name of a file or directory to push. It is opened only in its turn, because a directory may have thousands.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     Summary(String),
     Recording(String),
 }
 
-/// Pushes these files and directories: summaries, recordings, and directories of them (as `watch` fills one).
+/// Pushes these files and directories: summaries, recordings, and directories of them, such as that of `watch`.
 ///
-/// A file that is named is read wherever it lies. Of what is found in a directory, only files of the user's own or of root's
-/// are pushed, and no links are followed: another user who can put something there does not get other files read.
+/// A file given by name is read wherever it is. Of a directory's content, only files of the user or of root are pushed,
+/// and links are not followed: another user who can create names there must not get other files read.
 pub async fn push(fleet: &Fleet, paths: &[PathBuf], options: &Options) -> Result<Pushed, FleetError> {
     let mut pusher = Pusher {
         fleet,
@@ -74,16 +74,16 @@ pub async fn push(fleet: &Fleet, paths: &[PathBuf], options: &Options) -> Result
     Ok(pusher.pushed)
 }
 
-/// What is to be pushed of a directory, in the order of names.
+/// The content of a directory to push, ordered by name.
 fn sources(dir: &Dir) -> Result<Vec<Source>, FleetError> {
     let mut found = BTreeSet::new();
     for name in dir.names()? {
-        // What is pushed was named by flatwater; a name that is no text is none of its.
+        // flatwater's names are UTF-8; others are not flatwater's.
         let Some(name) = name.to_str() else { continue };
         let Ok(stat) = dir.stat(name) else { continue };
         let of = name.strip_suffix(SUFFIX);
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-            // What cannot be looked into is refused in its turn, and named.
+            // A directory that cannot be opened is refused in its turn, and reported.
             if dir.dir(name).map_or(true, |dir| dir.exists(HEADER)) {
                 found.insert(Source::Recording(name.to_owned()));
             }
@@ -91,7 +91,7 @@ fn sources(dir: &Dir) -> Result<Vec<Source>, FleetError> {
             found.insert(Source::Summary(name.to_owned()));
         }
     }
-    // A recording brings its own.
+    // A summary beside its recording is pushed with the recording.
     let brought = |name: &str| {
         let of = name.strip_suffix(SUFFIX).map(|of| Source::Recording(of.to_owned()));
         of.is_some_and(|of| found.contains(&of))
@@ -103,7 +103,7 @@ struct Pusher<'a> {
     fleet: &'a Fleet,
     recordings: bool,
     limiter: Limiter,
-    /// By host and boot: how far its clock is from the store's, s.
+    /// Offset of the host's clock from the store's, s, by host and boot.
     clocks: BTreeMap<(String, Option<String>), i64>,
     pushed: Pushed,
 }
@@ -111,7 +111,7 @@ struct Pusher<'a> {
 impl Pusher<'_> {
     async fn path(&mut self, path: &Path) -> Result<(), FleetError> {
         if std::fs::metadata(path).map_err(FleetError::file(path))?.is_dir() {
-            // Links on the way to it are the choice of whoever names it.
+            // Links in the path are the user's choice.
             let whole = path.canonicalize().map_err(FleetError::file(path))?;
             if let (Some(above), Some(name)) = (whole.parent(), whole.file_name().and_then(OsStr::to_str))
                 && whole.join(HEADER).symlink_metadata().is_ok()
@@ -151,7 +151,7 @@ impl Pusher<'_> {
         Ok(())
     }
 
-    /// Not pushed, and said so.
+    /// Notes a file that is not pushed.
     fn refused(&mut self, dir: &Dir, name: &str, refusal: &Refusal) -> bool {
         let why =
             if matches!(refusal, Refusal::Io { .. } | Refusal::TooLong { .. }) { Why::Damaged } else { Why::Foreign };
@@ -159,7 +159,7 @@ impl Pusher<'_> {
         false
     }
 
-    /// Whether all of it is in the store now; so for the others.
+    /// Pushes a summary. Returns whether the store now has it completely, as do the following functions.
     async fn summary(&mut self, bytes: Vec<u8>, shown: &str) -> Result<bool, FleetError> {
         match input::decode(Bytes::from(bytes)) {
             Ok(rows) => self.rows(rows, None).await.map(|()| true),
@@ -182,7 +182,7 @@ impl Pusher<'_> {
         let beside = bounded(above, &format!("{name}{SUFFIX}"));
         let rows = match beside.ok().and_then(|bytes| input::decode(Bytes::from(bytes)).ok()) {
             Some(rows) => rows,
-            // By its handle: whatever has its path by now.
+            // By its handle, because the path may have been replaced.
             None => match Recording::open(dir.proc_path()) {
                 Ok(recording) => flatwater_explain::summary::of(&recording),
                 Err(error) => {
@@ -204,7 +204,8 @@ impl Pusher<'_> {
         Ok(whole)
     }
 
-    /// The files of a recording; the one that says that it is whole goes last, and only if all the others went.
+    /// Copies the files of a recording. The manifest, which marks it as complete, is last, and only if all others were
+    /// copied.
     async fn files(&mut self, dir: &Dir, below: &str) -> Result<bool, FleetError> {
         let mut names = dir.names()?;
         names.sort_by_key(|name| name == SEALED);
@@ -229,7 +230,7 @@ impl Pusher<'_> {
     async fn file(&mut self, mut file: File, shown: &Path, key: &str) -> Result<(), FleetError> {
         let location = self.fleet.key(key);
         let bytes = file.metadata().map_err(FleetError::file(shown))?.len();
-        // A sealed recording does not change: what has its name and its size is it.
+        // A sealed recording does not change: a file of the same name and size is the same.
         if self.size_of(&location).await? == Some(bytes) {
             self.pushed.there += 1;
             return Ok(());
@@ -242,7 +243,7 @@ impl Pusher<'_> {
             self.pushed.bytes += bytes;
             return Ok(());
         }
-        // Nothing is seen of an object in parts until all of them are there.
+        // An object uploaded in parts becomes visible only when it is complete.
         let mut upload = self.fleet.store.put_multipart(&location).await?;
         let mut left = bytes;
         while left > 0 {
@@ -276,7 +277,7 @@ impl Pusher<'_> {
         }
     }
 
-    /// A summary: an object for each of its hours.
+    /// Stores a summary, one object per hour.
     async fn rows(&mut self, rows: Vec<SummaryRow>, recording: Option<String>) -> Result<(), FleetError> {
         let mut by_key: BTreeMap<String, Vec<SummaryRow>> = BTreeMap::new();
         for mut row in rows {
@@ -299,7 +300,7 @@ impl Pusher<'_> {
         Ok(())
     }
 
-    /// How many seconds the clock here is ahead of the store's: what it says of an object that was put just now.
+    /// How far this clock is ahead of the store's, in seconds: puts an object and reads its time in the store.
     async fn clock(&mut self, row: &SummaryRow) -> Result<i64, FleetError> {
         let who = (row.host.clone(), row.boot.clone());
         if let Some(known) = self.clocks.get(&who) {
@@ -320,7 +321,7 @@ impl Pusher<'_> {
     }
 }
 
-/// Never more than so many bytes a second, over any stretch longer than one object or part.
+/// Limits bytes per second, over any interval longer than one object or part.
 #[derive(Debug)]
 struct Limiter {
     bytes_per_s: Option<u64>,
@@ -342,7 +343,7 @@ impl Limiter {
     }
 }
 
-/// A file of a directory, if it is no longer than a summary can be.
+/// Reads a file of a directory that is not larger than a summary can be.
 fn bounded(dir: &Dir, name: &str) -> Result<Vec<u8>, Refusal> {
     let path = dir.path().join(name);
     let mut bytes = Vec::new();

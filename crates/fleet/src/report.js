@@ -9,7 +9,7 @@ const colour = v => {
 };
 const css = v => `rgb(${colour(v).map(Math.round).join(",")})`;
 const time = hour => new Date((from + hour * 3600) * 1000).toISOString().slice(0, 16).replace("T", " ");
-// A line of the picture is one host, or several where there are more hosts than lines: then the worst of them.
+// A line of the picture is one host, or the worst of several if there are more hosts than lines.
 const lines = Math.max(Math.min(hosts.length, 700), 1), first = line => Math.ceil(line * hosts.length / lines);
 const worst = (line, hour) => {
   let most = -1;
@@ -26,7 +26,7 @@ for (let line = 0; line < lines; line++)
   for (let hour = 0; hour < hours; hour++) image.data.set([...colour(worst(line, hour)), 255], 4 * (line * hours + hour));
 context.putImageData(image, 0, 0);
 if (hosts.length > lines) get("each").textContent = `Each line is the worst of ${Math.ceil(hosts.length / lines)} hosts`;
-const key = [[0, "nothing stalled"], [1, "1 us in a second"], [84, "100 us"], [125, "1 ms"], [167, "10 ms"], [208, "100 ms"], [250, "1 s and more"], [GREY, "not observed"]];
+const key = [[0, "nothing stalled"], [1, "1 us per second"], [84, "100 us"], [125, "1 ms"], [167, "10 ms"], [208, "100 ms"], [250, "1 s or more"], [GREY, "not observed"]];
 for (const [v, text] of key) {
   const span = document.createElement("span"), box = document.createElement("i");
   box.style.background = css(v);
@@ -50,7 +50,7 @@ const names = line => hosts.slice(first(line), first(line + 1));
 map.addEventListener("mousemove", event => {
   const [hour, line] = at(event), v = worst(line, hour), of = names(line);
   if (!of.length) return;
-  const rate = v === GREY ? "not observed" : v === 0 ? "nothing stalled" : "about " + (10 ** ((v - 1) / 249 * 6) / 1000).toPrecision(2) + " ms in a second";
+  const rate = v === GREY ? "not observed" : v === 0 ? "nothing stalled" : "about " + (10 ** ((v - 1) / 249 * 6) / 1000).toPrecision(2) + " ms per second";
   where.textContent = (of.length > 1 ? `${of[0]} and ${of.length - 1} more, the worst` : of[0]) + `, ${time(hour)} UTC: ${rate}`;
 });
 const show = host => {

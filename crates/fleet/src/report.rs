@@ -1,4 +1,5 @@
-//! One HTML page: every host by hour as a heat map, causes over time, a rollout with its interval, and the way down to recordings.
+//! The HTML page of a fleet: a heat map of hosts by hour, causes over time, a rollout with its interval, and links to
+//! recordings.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -18,16 +19,16 @@ use crate::store::Fleet;
 use crate::template::{self, Markup};
 use crate::time::{self, Range};
 
-/// Causes that have a colour of their own; the others are one.
+/// Causes with a colour of their own; the rest share one.
 const CAUSES_MAX: usize = 8;
 const COLOURS: [&str; 9] =
     ["#3b6ea5", "#c8553d", "#588157", "#e0a526", "#7b5ea7", "#2a9d8f", "#b56576", "#6d6875", "#b8bec6"];
-/// In the map: nothing was observed.
+/// The map's value for an hour without observation.
 const NOT_OBSERVED: u8 = 255;
-/// Recordings that are listed.
+/// Maximum number of listed recordings.
 const RECORDINGS_MAX: usize = 200;
 
-/// The page of a range; with a rollout where one is asked for.
+/// The page of a range; with a rollout if one is given.
 #[must_use]
 pub fn page(fleet: &Fleet, facts: &Facts, change: Option<(Changed, HourStart)>, links: &Links) -> String {
     let judged = change.map(|(changed, at)| rollout(facts, &changed, at));
@@ -42,7 +43,7 @@ pub fn page(fleet: &Fleet, facts: &Facts, change: Option<(Changed, HourStart)>, 
     )
 }
 
-/// A cell for each host and hour: the logarithm of stall time per observed second.
+/// One cell per host and hour: the logarithm of stall time per observed second.
 struct Map {
     hosts: Vec<String>,
     hours: usize,
@@ -53,7 +54,7 @@ fn hours_of(facts: &Facts) -> usize {
     facts.range.hours().clamp(1, 24 * 366) as usize
 }
 
-/// The hour's place in the range.
+/// The index of the hour in the range.
 fn place(facts: &Facts, hour: i64) -> Option<usize> {
     usize::try_from(hour - facts.range.from.hours()).ok().filter(|place| *place < hours_of(facts))
 }
@@ -63,7 +64,7 @@ fn map(facts: &Facts) -> Map {
     let mut rows: Vec<(i64, &String, Vec<u8>)> = Vec::with_capacity(facts.hosts.len());
     for (name, host) in &facts.hosts {
         let (mut sum, mut cells) = (0_i64, vec![NOT_OBSERVED; hours]);
-        // Nothing of an hour, or nothing observed in it, is not 0.
+        // An hour without observation is not 0.
         for (hour, of) in host.hours.iter().filter(|(_, of)| of.observed_ms > 0) {
             let stall_ns = of.by_cause.iter().fold(0_i64, |sum, (_, ns)| sum.saturating_add(*ns));
             if let Some(cell) = place(facts, *hour).and_then(|place| cells.get_mut(place)) {
@@ -78,7 +79,7 @@ fn map(facts: &Facts) -> Map {
     Map { hosts: rows.into_iter().map(|(_, name, _)| name.clone()).collect(), hours, cells }
 }
 
-/// 0 for none, then 1 to 250 from 1 us to 1 s in a second, by logarithm.
+/// 0 for none, then 1 to 250 for 1 us to 1 s per second, on a logarithmic scale.
 fn shade(ns_per_s: f64) -> u8 {
     if ns_per_s < 1_000.0 {
         u8::from(ns_per_s > 0.0)
@@ -116,7 +117,7 @@ fn causes(facts: &Facts) -> Causes {
     Causes { names, by_hour }
 }
 
-/// The recordings that were pushed, the worst first.
+/// The recordings in the store, those with the most stall time first.
 fn worst_kept(facts: &Facts) -> Vec<&Kept> {
     let mut all: Vec<&Kept> = facts.recordings.values().collect();
     all.sort_by(|one, other| other.stall_ns.cmp(&one.stall_ns).then_with(|| one.place.cmp(&other.place)));
@@ -124,10 +125,11 @@ fn worst_kept(facts: &Facts) -> Vec<&Kept> {
     all
 }
 
-/// Where the reports of recordings can be opened, by the recording's place in the store.
+/// The URLs of the reports of recordings, by the recording's key.
 pub type Links = BTreeMap<String, String>;
 
-/// Looks which recordings were pushed with a report of their own. `base` is where a browser finds the store; a directory needs none.
+/// Finds the recordings that were pushed with their own report. `base` is the store's URL in a browser; a directory
+/// needs none.
 pub async fn links(fleet: &Fleet, facts: &Facts, base: Option<&str>) -> Result<Links, FleetError> {
     let own = fleet.directory.as_ref().map(|directory| format!("file://{}", directory.display()));
     let Some(base) = base.map(str::to_owned).or(own) else { return Ok(Links::new()) };
@@ -143,7 +145,7 @@ pub async fn links(fleet: &Fleet, facts: &Facts, base: Option<&str>) -> Result<L
     Ok(links)
 }
 
-/// Host, hour, stall time and place, as cells.
+/// The cells host, hour, stall time and key.
 fn recordings(facts: &Facts, links: &Links) -> Vec<[String; 4]> {
     let shown = worst_kept(facts).into_iter().map(|kept| {
         let place = escaped(&kept.place);
@@ -157,13 +159,13 @@ fn recordings(facts: &Facts, links: &Links) -> Vec<[String; 4]> {
     shown.collect()
 }
 
-/// The drawing of the causes, and the space on its left and below for what its axes say.
+/// Size of the chart of causes, and the space for its axes on the left and below.
 const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 240.0;
 const LEFT: f64 = 56.0;
 const BELOW: f64 = 20.0;
 
-/// Stacked areas of the causes.
+/// The chart of causes as stacked areas.
 fn areas(causes: &Causes, range: Range) -> String {
     let hours = causes.by_hour.first().map_or(0, Vec::len);
     let total = |at: usize| causes.by_hour.iter().map(|of| of[at]).sum::<f64>();
@@ -200,11 +202,11 @@ fn areas(causes: &Causes, range: Range) -> String {
         let sum: f64 = of.iter().sum();
         let _ = write!(out, "<span><i style=\"background:{colour}\"></i>{} {sum:.0} s</span> ", escaped(name));
     }
-    out.push_str("</p><p>Seconds of stall time in each hour, on all hosts together.</p>");
+    out.push_str("</p><p>Seconds of stall time per hour, summed over all hosts.</p>");
     out
 }
 
-/// Lines at round numbers of seconds, and the time below.
+/// Lines at round numbers of seconds, and the times below.
 fn axes(hours: usize, range: Range, most: f64, x: &impl Fn(usize) -> f64, y: &impl Fn(f64) -> f64) -> String {
     let mut out = String::new();
     let power = 10_f64.powf((most / 4.0).log10().floor());
@@ -233,7 +235,7 @@ fn axes(hours: usize, range: Range, most: f64, x: &impl Fn(usize) -> f64, y: &im
     out
 }
 
-/// A line of a rollout: the interval on a scale from a quarter to four times.
+/// A line of a rollout, with the interval on a scale from a quarter to four times.
 fn whisker(line: &Line) -> String {
     let Ratio { value, low, high } = line.ratio;
     let x = |ratio: f64| 150.0 + 75.0 * ratio.max(1e-9).log2().clamp(-2.0, 2.0);
@@ -251,7 +253,7 @@ fn whisker(line: &Line) -> String {
 
 fn rollout_html(judged: &Rollout) -> String {
     let mut out = format!(
-        "<h2>Rollout: {} at {}</h2><p>{} changed hosts beside {} others, {} strata of kernel and shape.</p>\
+        "<h2>Rollout: {} at {}</h2><p>{} changed hosts, compared with {} others, in {} strata of kernel and shape.</p>\
          <table><tr><th>stall time of</th><th>after to before</th><th>interval</th><th>verdict</th><th>a quarter to four times</th></tr>",
         escaped(&judged.what),
         judged.at,
@@ -264,8 +266,8 @@ fn rollout_html(judged: &Rollout) -> String {
     }
     let _ = write!(
         out,
-        "</table><p>Not observed: {} host-hours of these hosts; {} hosts not before or not after; {} changed otherwise; {} without \
-         a like.</p>",
+        "</table><p>Not observed: {} host-hours of these hosts; {} hosts not observed before or not after; {} changed otherwise; {} without \
+         a similar host.</p>",
         judged.hours_not_observed, judged.not_observed, judged.otherwise, judged.alone
     );
     out
@@ -318,8 +320,8 @@ fn rendered(
 }
 
 const SCRIPT: &str = include_str!("report.js");
-/// SHA-256 of `report.js`, in base64: no other script runs in the page. A test computes it anew.
-const SCRIPT_SHA256: &str = "gRDxQSdkCD+5+KIk73JKpT8hj3U4hXcAPb5AhWSi/Bk=";
+/// SHA-256 of `report.js` in base64: the policy allows no other script. A test recomputes it.
+const SCRIPT_SHA256: &str = "dH4bHDPFIIXcyplRjgXw0+Brnt6SDo82C9R7BKg7vnU=";
 
 fn policy() -> String {
     format!(
@@ -340,14 +342,14 @@ mod tests {
     use crate::time::Range;
 
     #[test]
-    fn shades_rise_and_not_observed_is_none_of_them() {
+    fn shades_rise_and_not_observed_has_its_own_value() {
         let shades = [0.0, 10.0, 1e3, 1e5, 1e7, 1e9, 1e12].map(shade);
         assert!(shades.is_sorted() && shades[0] == 0 && shades[6] < NOT_OBSERVED, "{shades:?}");
     }
 
-    /// A policy may be stricter than the page only by mistake: the hash is of the script that the page has.
+    /// The hash in the policy must be that of the page's script.
     #[test]
-    fn only_the_pages_own_script_runs() {
+    fn the_policy_allows_only_the_pages_script() {
         let place = tempfile::tempdir().expect("a directory");
         let script = place.path().join("report.js");
         std::fs::write(&script, super::SCRIPT).expect("written");
@@ -357,9 +359,10 @@ mod tests {
         assert_eq!(BASE64_STANDARD.encode(hashed.stdout), super::SCRIPT_SHA256, "put this into SCRIPT_SHA256");
     }
 
-    /// S2: red on 9232d20c, where the mark in one host's name became the names of all hosts, inside an attribute.
+    /// S2: fails on 9232d20c, where a mark in one host's name was replaced by the names of all hosts, inside an
+    /// attribute.
     #[test]
-    fn s2_a_name_that_looks_like_a_mark_is_a_name() {
+    fn s2_a_name_that_looks_like_a_mark_stays_text() {
         let place = tempfile::tempdir().expect("a directory");
         let fleet = Fleet::directory(place.path().to_owned()).expect("a directory");
         let range = Range { from: HourStart::of_hours(498_698), to: HourStart::of_hours(498_722) };
@@ -384,7 +387,7 @@ mod tests {
         assert!(!page.contains("=\"["), "JSON opened an attribute");
         assert_eq!(page.matches("<script").count(), 2, "the data and the page's own");
         assert!(!page.contains("<script>alert"));
-        // What a browser reads as the data: the names, unchanged.
+        // The browser must read the names unchanged.
         let (_, data) = page.split_once("id=\"data\">").expect("data");
         let (data, _) = data.split_once("</script>").expect("its end");
         let data: serde_json::Value = serde_json::from_str(data).expect("JSON");

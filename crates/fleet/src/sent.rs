@@ -1,8 +1,8 @@
-//! Remembers, beside the recordings, what was pushed where, so that what a compactor took away is not sent again. Best effort:
-//! without it, things are only sent twice, and counted once.
+//! A list beside the recordings of what was pushed to which store, so that objects which a compactor has removed are
+//! not sent again. Best effort: without the list objects are sent twice, and still counted once.
 //!
-//! The directory may be another user's, who can put any file and any name there: the list is a file of ours or none, and a
-//! name in it is one word.
+//! Another user may own the directory and put any file and name there. So the list is used only if it is this user's
+//! file, and each name in it is encoded as one word.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -10,12 +10,12 @@ use std::io::Write as _;
 
 use flatwater_safefs::{Dir, Limited, Refusal};
 
-/// The list; beside the recordings.
+/// The name of the list.
 pub const NAME: &str = ".flatwater-pushed";
-/// Of a hundred years of hours. A longer one is begun anew.
+/// Maximum size of the list, enough for a hundred years of hours. A larger list is removed.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// What of one directory is in one store.
+/// What was pushed from one directory to one store.
 #[derive(Debug)]
 pub struct Sent<'a> {
     dir: &'a Dir,
@@ -24,7 +24,7 @@ pub struct Sent<'a> {
 }
 
 impl Sent<'_> {
-    /// The list of a directory; `to` is the store, as it is shown.
+    /// Reads the list of a directory; `to` is the store, as it is shown.
     pub fn read<'a>(dir: &'a Dir, to: &str) -> Sent<'a> {
         let mut text = Vec::new();
         let whole = dir.read(NAME).map(|file| Limited::new(file, BYTES_MAX).read_to_end(&mut text));
@@ -58,7 +58,7 @@ impl Sent<'_> {
     }
 }
 
-/// One word of visible ASCII: everything else becomes %XX.
+/// Encodes text as one word of visible ASCII: everything else becomes %XX.
 fn word(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -80,12 +80,12 @@ mod tests {
     fn a_name_is_one_word_whatever_is_in_it() {
         assert_eq!(word("flatwater-2026-11-22"), "flatwater-2026-11-22");
         assert_eq!(word("a\n* * * * * root sh\t%\u{202e}"), "a%0A*%20*%20*%20*%20*%20root%20sh%09%25%E2%80%AE");
-        // Two long names are two.
+        // Long names stay different.
         assert_ne!(word(&("x".repeat(300) + "1")), word(&("x".repeat(300) + "2")));
     }
 
     #[test]
-    fn what_was_added_is_known_for_its_store_alone() {
+    fn an_entry_counts_only_for_its_store() {
         let place = tempfile::tempdir().expect("a directory");
         let dir = Dir::open(place.path()).expect("opened");
         Sent::read(&dir, "s3://one").add("summary", "a\nb");

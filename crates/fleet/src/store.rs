@@ -1,14 +1,14 @@
-//! Where a fleet's objects lie, and how they are named.
+//! The store of a fleet, and the keys of the objects in it.
 //!
 //! ```text
 //! v=1/in/table=summary/dt=2026-11-22/hour=02/shard=17/HOST+BOOT+SEQUENCE.parquet   as hosts push them
 //! v=1/table=summary/dt=2026-11-22/hour=02/part-00-of-04.parquet                    compacted
 //! v=1/table=days/dt=2026-11-22/day.parquet                                         a day's hours added up
 //! v=1/recordings/dt=2026-11-22/HOST+BOOT+SEQUENCE/...                              whole recordings
-//! v=1/hosts/HOST+BOOT.json                                                         who pushed, and its clock
+//! v=1/hosts/HOST+BOOT.json                                                         hosts and their clocks
 //! ```
 //!
-//! A key follows from what it holds, so that whoever pushes twice writes the same object twice.
+//! A key follows from the object's content, so pushing twice writes the same object twice.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -27,24 +27,25 @@ use url::Url;
 use crate::FleetError;
 use crate::time::Range;
 
-/// Inputs of one hour are spread over so many prefixes, by a hash of the host.
+/// Inputs of one hour are spread over this many prefixes, by a hash of the host.
 pub const SHARDS: u32 = 64;
-/// Files of one table and hour, at the most.
+/// Maximum number of files of one table and hour.
 pub const PARTS_MAX: u32 = 64;
 
-/// A store of objects, and the place in it where a fleet lies.
+/// An object store, and the fleet's prefix in it.
 #[derive(Clone, Debug)]
 pub struct Fleet {
     pub store: Arc<dyn ObjectStore>,
     root: Path,
-    /// The directory, where the store is one.
+    /// The directory, if the store is one.
     pub directory: Option<PathBuf>,
     shown: String,
 }
 
 impl Fleet {
-    /// A directory, or the URL of a bucket and prefix. Credentials and endpoints come from the environment, as the clouds' own
-    /// tools read them (AWS_ACCESS_KEY_ID, AWS_ENDPOINT, GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_KEY ...).
+    /// Opens a directory, or the URL of a bucket and prefix. Credentials and endpoints come from the environment, as
+    /// for the clouds' own tools (AWS_ACCESS_KEY_ID, AWS_ENDPOINT, GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_KEY
+    /// ...).
     pub fn open(at: &str) -> Result<Fleet, FleetError> {
         let wrong = |why: String| FleetError::Place { at: at.to_owned(), why };
         let url = match at.contains("://") {
@@ -60,12 +61,12 @@ impl Fleet {
             "s3" | "s3a" => Arc::new(AmazonS3Builder::from_env().with_url(at).build()?),
             "gs" => Arc::new(GoogleCloudStorageBuilder::from_env().with_url(at).build()?),
             "az" | "azure" | "abfs" | "abfss" => Arc::new(MicrosoftAzureBuilder::from_env().with_url(at).build()?),
-            other => return Err(wrong(format!("'{other}' is not known"))),
+            other => return Err(wrong(format!("the scheme '{other}' is unknown"))),
         };
         Ok(Fleet { store, root, directory: None, shown: at.trim_end_matches('/').to_owned() })
     }
 
-    /// The same for what only reads: a directory that is missing is a slip of the keyboard, and is not made.
+    /// Like `open`, for operations that only read: a missing directory is an error, and is not made.
     pub fn existing(at: &str) -> Result<Fleet, FleetError> {
         let path = match at.contains("://") {
             false => Some(PathBuf::from(at)),
@@ -77,7 +78,7 @@ impl Fleet {
         Fleet::open(at)
     }
 
-    /// A fleet in this directory, which is made where it is missing.
+    /// Opens a fleet in this directory, which is made if it is missing.
     pub fn directory(path: PathBuf) -> Result<Fleet, FleetError> {
         std::fs::create_dir_all(&path).map_err(FleetError::file(&path))?;
         let path = path.canonicalize().map_err(FleetError::file(&path))?;
@@ -86,19 +87,19 @@ impl Fleet {
         Ok(Fleet { store, root: Path::default(), directory: Some(path), shown })
     }
 
-    /// A fleet in this store: one that fails on purpose, for tests.
+    /// The same fleet over another store: in tests, one that fails on purpose.
     #[must_use]
     pub fn over(&self, store: Arc<dyn ObjectStore>) -> Fleet {
         Fleet { store, ..self.clone() }
     }
 
-    /// As the user gave it.
+    /// The store as the user gave it.
     #[must_use]
     pub fn shown(&self) -> &str {
         &self.shown
     }
 
-    /// The URL of the whole store, under which other processes find it by themselves: `file:///srv/fleet/`, `s3://bucket/`.
+    /// The URL of the whole store, as other processes open it: `file:///srv/fleet/`, `s3://bucket/`.
     #[must_use]
     pub fn url(&self) -> Option<Url> {
         match &self.directory {
@@ -112,15 +113,15 @@ impl Fleet {
         Path::from_iter(self.root.parts().chain(Path::from(below).parts()))
     }
 
-    /// The part of a key below the fleet's place.
+    /// The part of a key below the fleet's prefix.
     #[must_use]
     pub fn below(&self, key: &Path) -> String {
         let below = key.prefix_match(&self.root).map(|parts| parts.collect::<Path>());
         below.unwrap_or_else(|| key.clone()).to_string()
     }
 
-    /// Before anything is written or removed: as root only in a directory of root's that nobody else can write. In another
-    /// user's he could put links to where nothing of a fleet belongs.
+    /// Must be called before anything is written or removed. Root writes only in a directory of root that no other user
+    /// can write: otherwise that user could plant links to other places.
     pub fn require_own(&self) -> Result<(), FleetError> {
         let Some(directory) = &self.directory else { return Ok(()) };
         if rustix::process::geteuid().is_root() {
@@ -129,27 +130,27 @@ impl Fleet {
         Ok(())
     }
 
-    /// Whether a link is on the way to an object, where the store is a directory. What is beyond it is none of the fleet's,
-    /// and is neither counted nor removed.
+    /// Whether the path of an object has a link, if the store is a directory. Files beyond a link do not belong to the
+    /// fleet, and are neither counted nor removed.
     #[must_use]
     pub fn is_beyond_link(&self, key: &Path) -> bool {
         let Some(directory) = &self.directory else { return false };
         let mut at = directory.clone();
-        // No name of ours has a sign that a path writes as %XX.
+        // flatwater's names have no character that a path encodes as %XX.
         key.parts().any(|part| {
             at.push(part.as_ref());
             part.as_ref().contains('%') || at.is_symlink()
         })
     }
 
-    /// Everything below a prefix, in the order of the keys.
+    /// All objects below a prefix, ordered by key.
     pub async fn list(&self, below: &str) -> Result<Vec<ObjectMeta>, FleetError> {
         let mut all: Vec<ObjectMeta> = self.store.list(Some(&self.key(below))).try_collect().await?;
         all.sort_by(|one, other| one.location.cmp(&other.location));
         if let Some(directory) = &self.directory {
             let mut folder: Option<(Path, bool)> = None;
             all.retain(|meta| {
-                // Objects of one folder stand together: the way to it is looked at once, and not for each of ten thousand.
+                // Objects of one folder are adjacent: check its path once, and not for each of ten thousand objects.
                 let parent = meta.location.parent().unwrap_or_default();
                 let is_beyond = match &folder {
                     Some((known, is_beyond)) if *known == parent => *is_beyond,
@@ -165,7 +166,7 @@ impl Fleet {
         Ok(all)
     }
 
-    /// The days that have something below a prefix and hours in the range, `dt=2026-11-22`, in order.
+    /// The days with objects below a prefix and hours in the range, `dt=2026-11-22`, in order.
     pub async fn days(&self, below: &str, range: Option<Range>) -> Result<Vec<String>, FleetError> {
         let prefixes = self.store.list_with_delimiter(Some(&self.key(below))).await?.common_prefixes;
         let names = prefixes.iter().filter_map(|day| day.filename());
@@ -177,7 +178,7 @@ impl Fleet {
         Ok(days)
     }
 
-    /// The hours that have something below a prefix, with the prefix of each.
+    /// The hours with objects below a prefix, with the prefix of each.
     pub async fn hours(&self, below: &str, range: Option<Range>) -> Result<Vec<Hour>, FleetError> {
         let mut hours = Vec::new();
         for day in self.days(below, range).await? {
@@ -200,14 +201,14 @@ fn ending(hour: &Path) -> String {
     parts[parts.len().saturating_sub(2)..].join("/")
 }
 
-/// The hour that a prefix `.../dt=2026-11-22/hour=02` is about.
+/// The hour of a prefix `.../dt=2026-11-22/hour=02`.
 fn hour_at(prefix: &Path) -> Option<HourStart> {
     let below = ending(prefix);
     let (date, hour) = below.strip_prefix("dt=")?.split_once("/hour=")?;
     hour_of(date, hour)
 }
 
-/// The hour that an object lies in.
+/// The hour of an object's key.
 #[must_use]
 pub fn hour_of_object(key: &Path) -> Option<HourStart> {
     let parts: Vec<_> = key.parts().collect();
@@ -215,23 +216,23 @@ pub fn hour_of_object(key: &Path) -> Option<HourStart> {
     hour_at(&folder.iter().cloned().collect())
 }
 
-/// The first and the hour after the last of `dt=2026-11-22`.
+/// The hours of `dt=2026-11-22`.
 #[must_use]
 pub fn hours_of_day(day: &str) -> Option<Range> {
     let from = hour_of(day.strip_prefix("dt=")?, "00")?;
     Some(Range { from, to: HourStart::of_hours(from.hours() + 24) })
 }
 
-/// An hour that has objects.
+/// An hour with objects.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Hour {
-    /// Absent for what has no wall time.
+    /// `None` for objects without wall time.
     pub start: Option<HourStart>,
     /// `dt=2026-11-22/hour=02`.
     pub below: String,
 }
 
-/// Whether the day of this name has hours of the range.
+/// Whether this day has hours of the range.
 fn may_hold(range: Range, date: &str) -> bool {
     hour_of(date, "00").is_some_and(|first| {
         let last = HourStart::of_hours(first.hours() + 24);
@@ -244,7 +245,7 @@ fn hour_of(date: &str, hour: &str) -> Option<HourStart> {
     Some(HourStart::of_hours(at.and_utc().timestamp().div_euclid(3_600)))
 }
 
-/// `dt=2026-11-22/hour=02`; `dt=none/hour=none` where no wall time exists.
+/// `dt=2026-11-22/hour=02`; `dt=none/hour=none` without wall time.
 #[must_use]
 pub fn partition(hour: Option<HourStart>) -> String {
     let Some(hour) = hour else { return "dt=none/hour=none".to_owned() };
@@ -258,31 +259,32 @@ pub fn day(hour: Option<HourStart>) -> String {
     partition(hour).split('/').next().unwrap_or_default().to_owned()
 }
 
-/// HOST+BOOT+SEQUENCE: the name of one summary.
+/// The name of a summary: HOST+BOOT+SEQUENCE.
 #[must_use]
 pub fn name_of(row: &SummaryRow) -> String {
     let boot = row.boot.as_deref().unwrap_or("none");
     format!("{}+{}+{}", plain(&row.host), plain(boot), row.sequence)
 }
 
-/// The key of an input below `v=1/in`.
+/// The key of an input, below `v=1/in`.
 #[must_use]
 pub fn input_key(row: &SummaryRow) -> String {
     let shard = shard_of(&row.host, SHARDS);
     format!("v=1/in/table=summary/{}/shard={shard:02}/{}.parquet", partition(row.hour_start), name_of(row))
 }
 
-/// Which of so many this host belongs to.
+/// The shard of a host, of this many.
 #[must_use]
 pub fn shard_of(host: &str, of: u32) -> u32 {
     crc32fast::hash(host.as_bytes()) % of.max(1)
 }
 
-/// Longest name in a key; most file systems take 255 bytes, of which the other parts need some.
+/// Maximum length of a name in a key; most file systems allow 255 bytes, and a key has other parts.
 const PLAIN_MAX: usize = 100;
 
-/// A name that is safe in a key and in a file system, and another for every other name: other characters become `_XX`, as does
-/// a `_` before two characters that could be such an `XX`. A long name ends with its length and a sum of all of it.
+/// Encodes a name so that it is safe in keys and file systems, and different for different names. Other characters
+/// become `_XX`, as does a `_` before two characters that could be such an `XX`. A long name ends with its length and
+/// checksum.
 #[must_use]
 pub fn plain(name: &str) -> String {
     let is_digit = |byte: Option<&u8>| byte.is_some_and(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
@@ -292,7 +294,7 @@ pub fn plain(name: &str) -> String {
         match byte {
             b'_' if is_digit(bytes.get(at + 1)) && is_digit(bytes.get(at + 2)) => out.push_str("_5f"),
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => out.push(char::from(*byte)),
-            // A dot is safe but at the beginning.
+            // A dot is safe except at the beginning.
             b'.' if !out.is_empty() => out.push('.'),
             _ => {
                 let _ = write!(out, "_{byte:02x}");
@@ -307,7 +309,7 @@ pub fn plain(name: &str) -> String {
     out
 }
 
-/// The name as versions before 0.3 wrote it, which is the same for some different names.
+/// The name as versions before 0.3 wrote it; some different names were encoded as the same one.
 #[must_use]
 pub fn name_of_before(row: &SummaryRow) -> String {
     let plain = |name: &str| {
@@ -347,8 +349,8 @@ mod tests {
     }
 
     #[test]
-    fn places_that_are_none_are_refused_by_name() {
-        let refused = Fleet::open("ftp://host/x").expect_err("no store");
+    fn invalid_stores_are_refused_by_name() {
+        let refused = Fleet::open("ftp://host/x").expect_err("not a store");
         assert!(refused.to_string().contains("s3://") && refused.is_usage(), "{refused}");
         let folder = tempfile::tempdir().expect("a folder");
         let new = folder.path().join("new");
@@ -365,9 +367,9 @@ mod tests {
         assert_eq!(fleet.below(&fleet.key("v=1/in/x")), "v=1/in/x");
     }
 
-    /// S11: red on 9232d20c, where a host could be named so that its objects replaced another host's.
+    /// S11: fails on 9232d20c, where a host could choose a name so that its objects replaced another host's.
     #[test]
-    fn s11_two_names_are_two_objects() {
+    fn s11_different_names_are_different_objects() {
         let names = ["a/", "a_2f", "a_5f2f", "a__2f", "_", "__", "_2f", "a_b_7", "db_01", ".", "_2e", "a+b", "a_2bb"];
         let long = [format!("{}1", "x".repeat(300)), format!("{}2", "x".repeat(300)), "ä".repeat(60), "ä".repeat(61)];
         let plain: std::collections::BTreeSet<String> =

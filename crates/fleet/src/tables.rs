@@ -1,4 +1,4 @@
-//! The same files for other engines: the statements that make the tables and the views.
+//! SQL for other engines: the statements that create the tables and views over the fleet's files.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use crate::compact::days;
 use crate::template::Literal;
 use crate::time::{self, Range};
 
-/// An engine that reads the fleet's files.
+/// An engine that can read the fleet's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Engine {
     Duckdb,
@@ -19,7 +19,7 @@ pub enum Engine {
     Clickhouse,
 }
 
-/// Rows of the range, without what recordings within the daemon's hours counted twice.
+/// A condition for rows of the range. It excludes recordings within the daemon's hours, which would count calls twice.
 fn within(range: Option<Range>) -> String {
     let within = range.map_or(String::new(), |range| {
         let (from, to) = (time::sql(range.from), time::sql(range.to));
@@ -32,7 +32,7 @@ fn view(name: &str, select: &str) -> String {
     format!("CREATE OR REPLACE VIEW {name} AS {select}")
 }
 
-/// The two kinds of rows; their sums, here each row for itself; and what tells two machines of one name.
+/// The views: `hours` and `stalls`, their sums (here one per row), and `boots`, which shows two machines of one name.
 #[must_use]
 pub fn views(range: Option<Range>) -> Vec<String> {
     let (within, sums) = (within(range), days::of_hours());
@@ -45,7 +45,7 @@ pub fn views(range: Option<Range>) -> Vec<String> {
     ]
 }
 
-/// The same where days have sums: `days` are their files, and `rest` the hours of the other days.
+/// The same views if days have sums: `days` are their files, and `rest` the hours of the other days.
 #[must_use]
 pub fn views_with_days(range: Range, twins: &BTreeSet<String>) -> Vec<String> {
     let (within, of_hours) = (within(Some(range)), days::of_hours());
@@ -78,7 +78,7 @@ pub fn statements(engine: Engine, place: &str) -> Result<String, FleetError> {
     let literal = |text: String| match engine {
         Engine::Duckdb => Ok(Literal::standard(&text)),
         Engine::Spark | Engine::Clickhouse => Literal::text(&text).ok_or_else(|| {
-            FleetError::Usage(format!("{place}: no backslash may be in it; move the fleet's directory"))
+            FleetError::Usage(format!("{place}: the path must not contain a backslash; move the fleet's directory"))
         }),
     };
     let mut out = match engine {
@@ -93,7 +93,8 @@ pub fn statements(engine: Engine, place: &str) -> Result<String, FleetError> {
              OPTIONS (path {}, mergeSchema 'true', pathGlobFilter 'part-*.parquet');\n",
             literal(format!("{place}/v=1/table=summary"))?
         ),
-        // Without these a missing row of a join is 0 instead of null, and `sum(x) AS x` hides the column from WHERE.
+        // Without these settings a missing row of a join is 0 instead of null, and `sum(x) AS x` hides the column from
+        // WHERE.
         Engine::Clickhouse => format!(
             "SET join_use_nulls = 1, prefer_column_name_to_alias = 1;\nCREATE TABLE summary (\n{}) ENGINE = {};\n",
             columns(),

@@ -1,6 +1,6 @@
-//! Text with marks, filled in a single pass: a value is never searched for marks, whatever a host put into it.
+//! Fills templates in a single pass: values are never searched for marks, whatever a host put into them.
 
-/// Replaces each `open NAME close` in the template by the value of that name. What has no value stays as it is.
+/// Replaces each `open NAME close` in the template by the value of that name. Marks without a value stay unchanged.
 pub fn fill(template: &str, (open, close): (&str, &str), value: impl Fn(&str) -> Option<String>) -> String {
     let mut out = String::with_capacity(template.len());
     let mut rest = template;
@@ -14,7 +14,7 @@ pub fn fill(template: &str, (open, close): (&str, &str), value: impl Fn(&str) ->
                 out.push_str(&value);
                 rest = &inside[name.len() + close.len()..];
             }
-            // A mark may begin within these characters.
+            // Another mark may begin within these characters.
             None => {
                 out.push_str(&from_mark[..1]);
                 rest = &from_mark[1..];
@@ -25,22 +25,22 @@ pub fn fill(template: &str, (open, close): (&str, &str), value: impl Fn(&str) ->
     out
 }
 
-/// HTML that is safe to put between tags or, from `text`, into an attribute in double quotes.
+/// HTML that is safe between tags and, if made by `text`, in an attribute in double quotes.
 #[derive(Clone, Debug)]
 pub struct Markup(String);
 
 impl Markup {
-    /// Text from anywhere.
+    /// Escapes text from any source.
     pub fn text(text: &str) -> Markup {
         Markup(crate::ask::escaped(text))
     }
 
-    /// A value for a `<script type="application/json">`: no end tag and no start of a comment can come from it.
+    /// A value for a `<script type="application/json">`; it cannot contain an end tag or the start of a comment.
     pub fn json(value: &serde_json::Value) -> Markup {
         Markup(value.to_string().replace('<', "\\u003c"))
     }
 
-    /// Markup of this program's own, in which each text from elsewhere is escaped already.
+    /// Markup of this program; text from other sources in it must already be escaped.
     pub fn own(markup: impl Into<String>) -> Markup {
         Markup(markup.into())
     }
@@ -54,7 +54,7 @@ pub fn page(template: &str, values: &[(&str, Markup)]) -> String {
     })
 }
 
-/// A literal of SQL. Questions go to several engines as text, so that their parameters cannot be bound.
+/// An SQL literal. Questions are text for several engines, so their parameters cannot be bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Literal(String);
 
@@ -63,12 +63,12 @@ impl Literal {
         Literal(value.to_string())
     }
 
-    /// Absent for a text with a backslash, which Spark and ClickHouse read as the start of an escape and others do not.
+    /// `None` for text with a backslash, which Spark and ClickHouse read as an escape, unlike others.
     pub fn text(value: &str) -> Option<Literal> {
         (!value.contains('\\')).then(|| Literal::standard(value))
     }
 
-    /// A text for engines that read a backslash as itself, as the SQL standard does: DataFusion and DuckDB.
+    /// Text for engines that read a backslash literally, as in standard SQL: DataFusion and DuckDB.
     pub fn standard(value: &str) -> Literal {
         Literal(format!("'{}'", value.replace('\'', "''")))
     }
@@ -98,13 +98,13 @@ mod tests {
     use super::{Literal, Markup, page, sql};
 
     #[test]
-    fn a_value_is_never_searched_for_marks() {
+    fn values_are_never_searched_for_marks() {
         let values = [("a", Markup::text("{{b}}")), ("b", Markup::text("\"x\""))];
         assert_eq!(page("{{a}} {{b}} {{{b}} {{c}} {{", &values), "{{b}} &quot;x&quot; {&quot;x&quot; {{c}} {{");
     }
 
     #[test]
-    fn json_in_a_page_has_no_tag() {
+    fn json_in_a_page_contains_no_tag() {
         let Markup(json) = Markup::json(&serde_json::json!(["</script><!--", "\u{2028}"]));
         assert!(!json.contains('<'), "{json}");
         let read: Vec<String> = serde_json::from_str(&json).expect("JSON");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_literal_of_sql_stays_one_literal() {
+    fn an_sql_literal_stays_one_literal() {
         let text = Literal::text("x' OR '1'='1").expect("a literal");
         assert_eq!(text.to_string(), "'x'' OR ''1''=''1'");
         assert_eq!(Literal::text("a\\' OR 1=1 --"), None);

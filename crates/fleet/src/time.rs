@@ -1,11 +1,11 @@
-//! Times as people give them, and as keys and SQL have them. All are UTC.
+//! Parses times from the command line and formats them for keys and SQL. All times are UTC.
 
 use chrono::{DateTime, NaiveDate, NaiveDateTime, TimeDelta, Utc};
 use flatwater_recording::HourStart;
 
 use crate::FleetError;
 
-/// A range of hours, from the first to before the last.
+/// A range of hours, without `to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     pub from: HourStart,
@@ -13,7 +13,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// As given on the command line; by default the 24 hours before this one.
+    /// Parses the command line's range; by default the last 24 hours including the current one.
     pub fn parse(from: Option<&str>, to: Option<&str>, now: DateTime<Utc>) -> Result<Range, FleetError> {
         let to = to.map_or(Ok(now), |text| parse(text, now))?;
         let from = from.map_or(Ok(to - TimeDelta::hours(24)), |text| parse(text, now))?;
@@ -40,7 +40,7 @@ fn hour_of(at: DateTime<Utc>) -> HourStart {
     HourStart::of_hours(at.timestamp().div_euclid(3_600))
 }
 
-/// `2026-11-22`, `2026-11-22T02:00`, `36h`, `7d`, `now`.
+/// Parses `2026-11-22`, `2026-11-22T02:00`, `36h`, `7d` or `now`.
 pub fn parse(given: &str, now: DateTime<Utc>) -> Result<DateTime<Utc>, FleetError> {
     let wrong = || FleetError::Time { given: given.to_owned() };
     if given == "now" {

@@ -1,12 +1,12 @@
-"""Asks every named question of a fleet on other engines, and compares the answers with those of flatwater-fleet.
+"""Runs every named question of a fleet on other engines, and compares the answers with those of flatwater-fleet.
 
     make test-fleet-engines FLEET_PYTHON=/path/to/python3
     python3 crates/fleet/tests/engines.py duckdb spark clickhouse --fleet crates/fleet/target/debug/flatwater-fleet
     python3 crates/fleet/tests/engines.py duckdb --fleet flatwater-fleet --place /srv/fleet --from 2026-11-19 --to 2026-11-21
 
-Without --place it makes a fleet of 300 hosts and 48 hours. The tables are made by what `flatwater-fleet tables --engine` prints, and
-the questions are what `flatwater-fleet questions` prints. Wants duckdb, pyspark (with a Java; it runs as a local cluster of two
-workers, each a process) and chdb from PyPI. Ends with 1 where an answer differs.
+Without --place it generates a fleet of 300 hosts and 48 hours. `flatwater-fleet tables --engine` prints the statements that create the
+tables, and `flatwater-fleet questions` the questions. Requires duckdb, pyspark (with Java; it runs as a local cluster of two workers,
+each a process) and chdb from PyPI. Exits with status 1 if an answer differs.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import time
 
 
 def plain(value):
-    """A value as every engine means it: their types of whole numbers, times and fractions differ."""
+    """A value in a common form: the engines use different types for whole numbers, times and fractions."""
     if value is None or value == "" or value == "\\N":
         return None
     if isinstance(value, str):
@@ -41,8 +41,8 @@ def plain(value):
 
 
 def alike(ours, theirs):
-    """Whole numbers and text are equal. Fractions are rounded to a tenth or a hundredth, and what is added up in another order
-    may end up on the other side of a half: they may differ by a tenth."""
+    """Whole numbers and text must be equal. Fractions are rounded to a tenth or a hundredth, and a sum in another order may be
+    rounded the other way: they may differ by a tenth."""
     if isinstance(ours, float) or isinstance(theirs, float):
         numbers = all(isinstance(one, (int, float)) for one in (ours, theirs))
         return numbers and math.isclose(ours, theirs, rel_tol=1e-12, abs_tol=0.1000001)
@@ -75,7 +75,7 @@ def duckdb(fleet, place):
 
 def spark(fleet, place):
     from pyspark.sql import SparkSession
-    # Two workers of one core, each a process of its own.
+    # Two workers of one core, each a separate process.
     builder = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
     builder = builder.config("spark.sql.session.timeZone", "UTC").config("spark.sql.timestampType", "TIMESTAMP_NTZ")
@@ -105,21 +105,21 @@ def first_difference(ours, theirs):
 
 
 def differing(given, place):
-    """How many answers differ."""
+    """The number of answers that differ."""
     within = ["--from", given.begin, "--to", given.end]
     names = [line.split()[0] for line in run(given.fleet, "questions").splitlines() if not line.startswith(" ")]
     wrong = 0
     for engine in given.engines:
         ask = {"duckdb": duckdb, "spark": spark, "clickhouse": clickhouse}[engine](given.fleet, place)
         for question in names:
-            # Everything is new since the beginning.
+            # In `new`, everything is new since the beginning.
             parameters = {"host": ["host=host-00003"], "new": [f"since={given.begin}"]}.get(question, [])
             ours = of_csv(run(given.fleet, "ask", place, question, *parameters, *within, "-O", "csv"))
             sql = run(given.fleet, "questions", question, *parameters, *within)
             began = time.monotonic()
             try:
                 theirs = ask(sql)
-            except Exception as error:  # Each engine has its own.
+            except Exception as error:  # Each engine has its own exceptions.
                 wrong += 1
                 print(f"{engine:<11} {question:<12} FAILED {str(error)[:600]}", flush=True)
                 continue
@@ -143,7 +143,7 @@ def main():
     with tempfile.TemporaryDirectory() as made:
         if given.place is None:
             run(given.fleet, "generate", made, "--hosts", "300", "--hours", "48", "--from", given.begin, "--compacted")
-            # Days are added up: what the others have from hours must be what these say.
+            # Add up days: the other engines' sums of hours must equal these.
             run(given.fleet, "compact", made)
         sys.exit(1 if differing(given, given.place or made) else 0)
 

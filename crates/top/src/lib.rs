@@ -1,7 +1,10 @@
-//! `flatwater top`: who waits and who makes them wait, now, on one screen.
+//! `flatwater top`: victims and aggressors of the last seconds, on one screen.
+//!
+//! A [`source::Source`] delivers the table: a running daemon over its socket, or hooks of this process. [`view::View`]
+//! groups the rows, filters them, and can freeze them. [`screen::draw`] draws the view.
 //!
 //! ```text
-//! source (the daemon's socket, or hooks of our own) --> view (grouped, narrowed down, frozen) --> screen
+//! source (socket of the daemon, or own hooks) --> view (grouped, filtered, frozen) --> screen
 //! ```
 
 pub mod screen;
@@ -20,27 +23,27 @@ use view::{Group, View};
 #[derive(Debug, thiserror::Error)]
 pub enum TopError {
     #[error(
-        "top needs a terminal: for a program, `flatwater watch status` and `flatwater watch metrics` print the same"
+        "top requires a terminal; for programs, `flatwater watch status` and `flatwater watch metrics` print the same data"
     )]
     NoTerminal,
     #[error("the terminal cannot be used: {0}")]
     Terminal(#[from] io::Error),
 }
 
-/// Interval between two checks of the source, and at the keyboard.
+/// Interval between two requests to the source.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const KEY_PATIENCE: Duration = Duration::from_millis(200);
 
-/// Before hooks are attached for nobody to look at.
+/// Returns an error unless stdin and stdout are terminals. Call it before attaching hooks, which would be useless.
 pub fn require_terminal() -> Result<(), TopError> {
     let both = io::stdout().is_terminal() && io::stdin().is_terminal();
     both.then_some(()).ok_or(TopError::NoTerminal)
 }
 
-/// Shows the source until the user has seen enough, or the flag is raised.
+/// Shows the source until the user quits or the flag is set.
 pub fn run(mut source: Box<dyn Source>, stop: &AtomicBool) -> Result<(), TopError> {
     require_terminal()?;
-    // Gives the terminal back also after a panic.
+    // Also restores the terminal after a panic.
     let mut terminal = ratatui::try_init()?;
     let shown = show(&mut terminal, source.as_mut(), stop);
     ratatui::restore();
@@ -74,7 +77,7 @@ fn show(terminal: &mut ratatui::DefaultTerminal, source: &mut dyn Source, stop: 
     Ok(())
 }
 
-/// What a key does; false: the user has seen enough.
+/// Handles a key. Returns false if the user quits.
 fn act(key: KeyEvent, view: &mut View, source: &mut dyn Source) -> bool {
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     match key.code {
@@ -89,7 +92,7 @@ fn act(key: KeyEvent, view: &mut View, source: &mut dyn Source) -> bool {
         KeyCode::Char('f' | ' ') => view.freeze(),
         KeyCode::Char('D') => {
             source.dump();
-            view.say("asked for a recording".to_owned());
+            view.say("recording requested".to_owned());
         }
         KeyCode::Down | KeyCode::Char('j') => view.select(1),
         KeyCode::Up | KeyCode::Char('k') => view.select(-1),
@@ -140,7 +143,7 @@ mod tests {
         assert!(press(&mut view, KeyCode::Backspace));
         assert!(view.narrowed.is_empty());
         assert!(press(&mut view, KeyCode::Char('D')));
-        assert!(view.said.contains("asked for a recording"), "{}", view.said);
+        assert!(view.said.contains("recording requested"), "{}", view.said);
         assert!(press(&mut view, KeyCode::Char('?')) && view.help);
         assert!(press(&mut view, KeyCode::Esc) && !view.help);
         assert!(!press(&mut view, KeyCode::Char('q')));

@@ -1,4 +1,5 @@
-//! The screen: a head, who waits, who makes them wait, the keys. Columns that matter least go first where it is narrow.
+//! Draws the screen: two lines of status, the victims, the aggressors, and the keys. On a narrow terminal the less
+//! important columns are left out.
 
 use flatwater_recording::units::Nanos;
 use ratatui::Frame;
@@ -9,33 +10,34 @@ use ratatui::widgets::{Block, Borders, Clear, Paragraph, Row, Table, TableState}
 
 use crate::view::{Line, View};
 
-/// Below this nothing that helps has room.
+/// Smallest terminal.
 const COLUMNS_MIN: u16 = 30;
 const ROWS_MIN: u16 = 8;
-/// From these widths on a column is shown.
+/// Widths from which a column is shown.
 const WITH_WORST: u16 = 60;
 const WITH_CALL: u16 = 70;
 const WITH_CAUSE: u16 = 50;
-/// From here on the longest names of causes have room.
+/// Width from which the longest names of causes fit.
 const WIDE: u16 = 110;
 
 const HELP: &[&str] = &[
     "c p d u  group by cgroup, program, device, cause",
-    "j k      next line, line before (arrows too)",
+    "j k      next line, previous line (also arrows)",
     "Enter    only this line's calls;  Backspace: back",
-    "f        freeze, and go on",
-    "D        seal a recording of the last minute",
-    "?        this;  q: leave",
+    "f        freeze, or continue",
+    "D        make a recording of the last minute",
+    "?        this help;  q: quit",
     "",
-    "STALL is the time that calls over the threshold took in",
-    "the last seconds; MADE BY is charged with the most of it.",
-    "Nobody is named where nobody was seen.",
+    "STALL is the duration of calls over the threshold in the",
+    "last seconds; MADE BY is charged with most of that time.",
+    "If no aggressor was observed, the column shows -.",
 ];
 
 pub fn draw(frame: &mut Frame<'_>, view: &View) {
     let area = frame.area();
     if area.width < COLUMNS_MIN || area.height < ROWS_MIN {
-        let text = format!("flatwater top: {COLUMNS_MIN}x{ROWS_MIN} at least, this is {}x{}", area.width, area.height);
+        let text =
+            format!("flatwater top needs at least {COLUMNS_MIN}x{ROWS_MIN}, this is {}x{}", area.width, area.height);
         frame.render_widget(Paragraph::new(text).wrap(ratatui::widgets::Wrap { trim: true }), area);
         return;
     }
@@ -66,7 +68,7 @@ fn head_of(view: &View) -> Vec<Text<'static>> {
     let (calls, stall_ns) = view.total();
     let first = match (view.looks, now.calls_seen) {
         (0, _) => format!("flatwater top, {}", view.source),
-        (_, false) => "no call can be seen here: this is not quiet".to_owned(),
+        (_, false) => "no calls are observed: this is not quiet".to_owned(),
         _ => {
             format!("{calls} calls over {} lost {} in {}", Nanos(now.threshold_ns), Nanos(stall_ns), Nanos(now.span_ns))
         }
@@ -88,14 +90,14 @@ fn head_of(view: &View) -> Vec<Text<'static>> {
             second.push(format!("own {:.2} %", now.own_cpu_ratio * 100.0));
         }
         if !now.shed.is_empty() && now.shed != "nothing" {
-            second.push(format!("let go: {}", now.shed));
+            second.push(format!("shed: {}", now.shed));
         }
     }
     second.push(view.source.clone());
     vec![Text::from(Span::styled(first, bold())), Text::from(second.join(" | "))]
 }
 
-/// What nobody knows is said, not left blank.
+/// A name, or `not known` instead of a blank.
 fn known(name: &str) -> &str {
     if name.is_empty() { "not known" } else { name }
 }
@@ -133,14 +135,14 @@ fn draw_victims(frame: &mut Frame<'_>, view: &View, area: Rect) {
     frame.render_stateful_widget(table, area, &mut state);
     if lines.is_empty() && view.looks > 0 && area.height > 1 {
         let nothing = Rect { y: area.y + 1, height: 1, ..area };
-        frame.render_widget(Paragraph::new("nobody waits"), nothing);
+        frame.render_widget(Paragraph::new("no slow calls"), nothing);
     }
 }
 
 fn cells(line: &Line, width: u16) -> Vec<String> {
     let mut cells = vec![known(&line.key).to_owned(), line.calls.to_string(), Nanos(line.stall_ns).to_string()];
     if width >= WITH_WORST {
-        // A call that has not ended: at least so long.
+        // The time so far of a call under way.
         let so_far = if line.hanging > 0 { "+" } else { "" };
         cells.push(format!("{}{so_far}", Nanos(line.worst_ns)));
     }
@@ -155,7 +157,7 @@ fn cells(line: &Line, width: u16) -> Vec<String> {
 }
 
 fn draw_aggressors(frame: &mut Frame<'_>, all: &[crate::view::Aggressor], area: Rect) {
-    let heads = Row::new(["MAKES WAIT", "FOR", "ITS CGROUP", "WHO WAITS"]).style(reversed());
+    let heads = Row::new(["MAKES WAIT", "FOR", "ITS CGROUP", "VICTIMS"]).style(reversed());
     let rows = all.iter().map(|one| {
         Row::new([
             one.program.clone(),
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_has_not_ended_has_a_plus_behind_its_time() {
+    fn a_call_under_way_has_a_plus_after_its_time() {
         let mut hanging = View::new("a test".to_owned());
         let row = Row { hanging: 1, ..row("mail.service", "smtpd", "vda", "", 7_920) };
         hanging.take(Ok(Now { calls_seen: true, rows: vec![row], ..Now::default() }));
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn narrow_terminals_lose_columns_not_the_answer() {
+    fn narrow_terminals_show_fewer_columns() {
         for width in [200, 80, 59, 40, 30] {
             let text = screen(&view(), width, 24);
             assert!(text.contains("430 ms") && text.contains("dd") && text.contains("MADE BY"), "{width}:\n{text}");
@@ -240,15 +242,15 @@ mod tests {
     }
 
     #[test]
-    fn blind_is_not_quiet_and_quiet_says_so() {
+    fn not_observed_and_quiet_look_different() {
         let mut blind = View::new("a test".to_owned());
         blind.take(Ok(flatwater_watch::now::Now::default()));
         assert!(screen(&blind, 80, 24).contains("this is not quiet"));
         let mut quiet = View::new("a test".to_owned());
         quiet.take(Ok(flatwater_watch::now::Now { calls_seen: true, ..Default::default() }));
-        assert!(screen(&quiet, 80, 24).contains("nobody waits"));
+        assert!(screen(&quiet, 80, 24).contains("no slow calls"));
         let fresh = View::new("a test".to_owned());
-        assert!(screen(&fresh, 80, 24).contains("looking"));
+        assert!(screen(&fresh, 80, 24).contains("first table"));
     }
 
     #[test]

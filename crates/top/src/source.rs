@@ -1,4 +1,4 @@
-//! Where the table comes from: a daemon that runs, or hooks of our own.
+//! The sources of the table: a running daemon, or hooks of this process.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,20 +11,20 @@ use flatwater_watch::lookback::LookBack;
 use flatwater_watch::now::{self, Now};
 use flatwater_watch::sight::Sight;
 
-/// Why nothing is known now, or why there is no recording.
+/// Why there is no table, or no recording.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     #[error("no flatwater watch answers at {}: {error}", socket.display())]
     NoDaemon { socket: PathBuf, error: io::Error },
     #[error("the daemon at {} answers: {answer}", socket.display())]
     Older { socket: PathBuf, answer: String },
-    #[error("waiting for the daemon's next second")]
+    #[error("waiting for the daemon's next update")]
     NotYet,
-    #[error("it answers {status}: {answer}")]
+    #[error("the daemon answers {status}: {answer}")]
     Refused { status: u16, answer: String },
-    #[error("its answer cannot be read: {0}")]
+    #[error("the daemon's answer cannot be read: {0}")]
     Unreadable(#[from] serde_json::Error),
-    #[error("the daemon does not answer any more: {0}")]
+    #[error("the daemon no longer answers: {0}")]
     Gone(#[from] io::Error),
     #[error("the daemon named no recording")]
     NoRecording,
@@ -32,21 +32,21 @@ pub enum SourceError {
     NoHook,
     #[error("{what}: {why}")]
     HookRefused { what: String, why: String },
-    #[error("only a running daemon holds the last minute: start `flatwater watch`, or use `flatwater record`")]
+    #[error("only a running daemon keeps the last minute: start `flatwater watch`, or use `flatwater record`")]
     HoldsNothing,
 }
 
-/// What is known now, or why nothing is.
+/// The table, or why there is none.
 pub type Look = Result<Now, SourceError>;
 
-/// Whoever can say who waits.
+/// A source of the table.
 pub trait Source {
-    /// For the first line of the screen.
+    /// Shown at the top of the screen.
     fn name(&self) -> String;
     fn now(&mut self) -> Look;
-    /// Asks for a recording of the last minute; the answer comes later.
+    /// Requests a recording of the last minute; `dumped` returns the result.
     fn dump(&mut self);
-    /// Where that recording is, or why there is none; once.
+    /// The path of the requested recording, or why there is none; returned once.
     fn dumped(&mut self) -> Option<Result<String, SourceError>>;
     /// Called several times a second.
     fn idle(&mut self) {}
@@ -56,16 +56,16 @@ pub trait Source {
 #[derive(Debug)]
 pub struct Attached {
     socket: PathBuf,
-    /// The answer may take seconds, in which the screen must not stand still.
+    /// The pending dump. It may take seconds, in which the screen must still be updated.
     asked: Option<Receiver<Result<String, SourceError>>>,
 }
 
 impl Attached {
-    /// Fails where no daemon answers, or an older one that knows nothing of `top`.
+    /// Connects to a daemon. Fails if no daemon answers, or one that is too old to serve `/now`.
     pub fn to(socket: &Path) -> Result<Attached, SourceError> {
         let at = socket.to_owned();
         match http::ask(socket, "GET", "/now") {
-            // 503: it has been asked for the first time, and will know in a second.
+            // 503: the first request; the daemon has the table within a second.
             Ok((200 | 503, _)) => Ok(Attached { socket: at, asked: None }),
             Ok((_, body)) => Err(SourceError::Older { socket: at, answer: body.trim().to_owned() }),
             Err(error) => Err(SourceError::NoDaemon { socket: at, error }),
@@ -93,7 +93,7 @@ impl Source for Attached {
         let (sender, receiver) = mpsc::sync_channel(1);
         let socket = self.socket.clone();
         let asked = std::thread::Builder::new().name("fw-dump".to_owned()).spawn(move || {
-            // Nobody waits for it any more where the screen was left.
+            // The receiver is gone if the user has quit.
             let _ = sender.send(dump(&socket));
         });
         self.asked = asked.is_ok().then_some(receiver);
@@ -115,7 +115,7 @@ fn dump(socket: &Path) -> Result<String, SourceError> {
     answer["recording"].as_str().map(str::to_owned).ok_or(SourceError::NoRecording)
 }
 
-/// Hooks of our own, for as long as the screen is shown.
+/// Hooks of this process, attached while the screen is shown.
 #[derive(Debug)]
 pub struct Alone {
     sight: Sight,
@@ -124,11 +124,11 @@ pub struct Alone {
     asked: bool,
 }
 
-/// Of calls and their chains; the table reaches back a few seconds only.
+/// Limit for calls and their wait chains; the table covers a few seconds.
 const HELD_BYTES_MAX: u64 = 16 << 20;
 
 impl Alone {
-    /// Attaches what this kernel allows.
+    /// Attaches the hooks that this kernel allows.
     #[must_use]
     pub fn start(config: &Config) -> Alone {
         let held = LookBack::new(now::SPAN_NS, HELD_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! What the user looks at: rows grouped by what he asked for, narrowed down step by step, or frozen.
+//! The state of the screen: rows grouped, filtered step by step, or frozen.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use flatwater_watch::now::{Now, Row};
 
 use crate::source::Look;
 
-/// What rows are grouped by.
+/// The property by which rows are grouped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Group {
     #[default]
@@ -38,32 +38,32 @@ impl Group {
     }
 }
 
-/// Rows that agree in what they are grouped by.
+/// Rows with the same value of the grouping property.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line {
-    /// As the rows have it; empty where it is not known.
+    /// The common value; empty if it is not known.
     pub key: String,
     pub calls: u64,
     pub stall_ns: u64,
     pub worst_ns: u64,
-    /// Calls of it that have not ended.
+    /// Calls under way.
     pub hanging: u64,
-    /// Of the row with the most stall time.
+    /// The program of the row with the most stall time; likewise the next two.
     pub program: String,
     pub operation: String,
     pub cause: String,
-    /// Who most of the time is charged to, and how much; empty where nobody was seen.
+    /// The aggressor charged with most of that row's time; empty if none was observed.
     pub by: String,
     pub by_ns: u64,
 }
 
-/// One who makes others wait.
+/// An aggressor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Aggressor {
     pub program: String,
     pub cgroup: String,
     pub ns: u64,
-    /// Programs that wait for it.
+    /// Programs that wait for the aggressor.
     pub victims: Vec<String>,
 }
 
@@ -71,17 +71,17 @@ pub struct Aggressor {
 pub struct View {
     pub source: String,
     pub now: Now,
-    /// Why nothing new is known; empty where all is well.
+    /// Why there is no new table; empty if there is none to report.
     pub trouble: String,
     pub group: Group,
-    /// Values that rows must have, in the order in which they were chosen.
+    /// Values that rows must have, in the order in which the user chose them.
     pub narrowed: Vec<(Group, String)>,
     pub selected: usize,
     pub frozen: bool,
     pub help: bool,
-    /// What the last key did, if that is not seen otherwise.
+    /// The effect of the last key, if it is not visible otherwise.
     pub said: String,
-    /// Looks that have been taken in.
+    /// Number of tables received.
     pub looks: u64,
 }
 
@@ -91,7 +91,7 @@ impl View {
         View {
             source,
             now: Now::default(),
-            trouble: "looking".to_owned(),
+            trouble: "waiting for the first table".to_owned(),
             group: Group::default(),
             narrowed: Vec::new(),
             selected: 0,
@@ -102,8 +102,8 @@ impl View {
         }
     }
 
-    /// Takes a look in, unless the screen is frozen. Names are cleaned here once more: whoever answers on the socket is
-    /// believed in what it says, not in what it does to a terminal.
+    /// Shows a new table, unless the screen is frozen. Names are made printable here as well: whatever answers on the
+    /// socket must not control the terminal.
     pub fn take(&mut self, look: Look) {
         if self.frozen {
             return;
@@ -136,7 +136,7 @@ impl View {
         self.selected = self.selected.saturating_add_signed(by).min(last);
     }
 
-    /// From here on only rows of the selected line.
+    /// Shows only the rows of the selected line.
     pub fn narrow(&mut self) {
         let Some(line) = self.lines().into_iter().nth(self.selected) else { return };
         self.narrowed.retain(|(group, _)| *group != self.group);
@@ -154,7 +154,7 @@ impl View {
         self.now.rows.iter().filter(fits)
     }
 
-    /// Who waits, the most stall time first.
+    /// The victims, those with the most stall time first.
     #[must_use]
     pub fn lines(&self) -> Vec<Line> {
         let mut lines: BTreeMap<&str, (Line, u64)> = BTreeMap::new();
@@ -178,7 +178,7 @@ impl View {
         lines
     }
 
-    /// Who makes them wait, the most time first.
+    /// The aggressors, those with the most time first.
     #[must_use]
     pub fn aggressors(&self) -> Vec<Aggressor> {
         let mut sums: BTreeMap<(&str, &str), Aggressor> = BTreeMap::new();
@@ -195,7 +195,7 @@ impl View {
         all
     }
 
-    /// Calls and stall time of everything that is shown.
+    /// Calls and stall time of all rows shown.
     #[must_use]
     pub fn total(&self) -> (u64, u64) {
         self.rows().fold((0, 0), |(calls, ns), row| (calls + row.calls, ns.saturating_add(row.stall_ns)))
@@ -260,11 +260,11 @@ pub(crate) mod tests {
         assert_eq!(lines.len(), 2);
         assert_eq!((lines[0].key.as_str(), lines[0].calls, lines[0].stall_ns), ("postgresql.service", 3, 430 * MS));
         assert_eq!((lines[0].worst_ns, lines[0].by.as_str()), (300 * MS, "dd"));
-        assert_eq!(lines[1].by, "", "nobody was seen, so nobody is named");
+        assert_eq!(lines[1].by, "", "no aggressor was observed");
     }
 
     #[test]
-    fn narrowing_goes_step_by_step_and_back() {
+    fn filters_are_added_and_removed_step_by_step() {
         let mut view = view();
         view.narrow();
         view.group_by(Group::Device);
@@ -279,21 +279,21 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn aggressors_are_named_with_who_waits_for_them() {
+    fn aggressors_are_listed_with_their_victims() {
         let all = view().aggressors();
         assert_eq!((all[0].program.as_str(), all[0].ns), ("dd", 170 * MS));
         assert_eq!(all[1].victims, ["vacuum"]);
     }
 
     #[test]
-    fn frozen_it_stays_as_it_is_and_trouble_is_not_an_empty_table() {
+    fn a_frozen_table_stays_and_an_error_does_not_empty_it() {
         let mut view = view();
         view.freeze();
         view.take(Ok(Now::default()));
         assert_eq!(view.total().0, 4);
         view.freeze();
         view.take(Err(SourceError::Refused { status: 500, answer: "the daemon \u{1b}[2J is gone".to_owned() }));
-        assert_eq!(view.total().0, 4, "the last that was known");
+        assert_eq!(view.total().0, 4, "the last table");
         assert!(view.trouble.contains("is gone") && !view.trouble.contains('\u{1b}'));
     }
 }

@@ -1,11 +1,11 @@
-//! Who answers for a call. What the daemon bounds (recordings, their place on the disk, label values) is shared by these, so
-//! that one user's stalls cost others nothing.
+//! Accounts: the user, container or unit that a slow call counts for. Recordings, their share of the disk and label
+//! values are limited per account, so that one user's stalls do not use up the limits of others.
 
 use std::sync::Arc;
 
 use flatwater_host::target::container_of;
 
-/// A user, a container, a unit, or a group of the root's.
+/// A user, a container, a unit, or a control group made by root.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Account(Arc<str>);
 
@@ -16,15 +16,15 @@ impl Default for Account {
 }
 
 impl Account {
-    /// Of what is no single call: the pressure of the machine, or a dump.
+    /// The account of events that do not belong to one call: pressure of the whole machine, and dumps.
     #[must_use]
     pub fn machine() -> Account {
         Account("the machine".into())
     }
 
-    /// By the control group that a process is in, and its real user where that is known.
+    /// The account of a process in this control group, with its real user if known.
     ///
-    /// A user may make as many groups below his own as he likes: only the part of the path that root made counts.
+    /// Users can create any number of groups below their own, so only the part of the path that root made counts.
     #[must_use]
     pub fn of(cgroup: &str, uid: Option<u32>) -> Account {
         let mut parts = cgroup.split('/').filter(|part| !part.is_empty());
@@ -50,7 +50,7 @@ mod tests {
     use super::Account;
 
     #[test]
-    fn groups_that_a_user_made_are_the_same_account_and_units_are_not() {
+    fn all_groups_of_one_user_are_one_account_and_each_unit_has_its_own() {
         let of = |cgroup: &str| Account::of(cgroup, Some(1000));
         let own = of("/user.slice/user-1000.slice/session-2.scope");
         assert_eq!(own, of("/user.slice/user-1000.slice/user@1000.service/app.slice/x-8.scope/many/more"));

@@ -1,6 +1,7 @@
-//! Who made slow calls wait, in as much as a metric and a screen need it: each sleep of a call is charged to the owners of
-//! what its request queued behind, else to the thread that ended it, else to whoever held the lock; a wait for a CPU to those
-//! who had it. `flatwater explain` weighs the same evidence in full; nothing is charged here that it would not charge.
+//! Attributes slow calls to aggressors for metrics and for `top`. A sleep is charged to the owners of the requests that
+//! the call's own request queued behind; without a request, to the thread that ended the sleep; without that, to the
+//! holder of the lock. A wait for a CPU is charged to the programs that ran on that CPU. `flatwater explain` weighs the
+//! same evidence in full; this module charges nothing that `explain` would not charge.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,17 +11,17 @@ use flatwater_recording::{Call, CpuOwner, QueueAhead, Request, Task, Wait, Waker
 
 use crate::owner::Owner;
 
-/// What one program of one cgroup is charged with.
+/// The time charged to one program of one cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
     pub who: Owner,
     pub ns: u64,
 }
 
-/// Awaited requests that are remembered: a request is told once, and several calls may have waited for it.
+/// Maximum number of requests kept. The kernel side reports a request once, and several calls may wait for it.
 const REQUESTS_MAX: usize = 4_096;
 
-/// Requests of the last while, with what was ahead of each.
+/// Recent requests, each with the owners of the requests ahead of it in the device's queue.
 #[derive(Debug, Default)]
 pub struct Requests {
     known: BTreeMap<u64, Known>,
@@ -33,7 +34,7 @@ struct Known {
 }
 
 impl Requests {
-    /// Takes in what was told this second; the oldest go first.
+    /// Adds the requests of this second; removes the ones with the lowest ids beyond `REQUESTS_MAX`.
     pub fn add(&mut self, requests: &[Request], ahead: &[QueueAhead]) {
         for request in requests {
             self.known.insert(request.id, Known { device: request.device.as_str().into(), ahead: Vec::new() });
@@ -49,7 +50,7 @@ impl Requests {
     }
 }
 
-/// The wait chains of one second, and its waits for a CPU, by call.
+/// The wait chains and waits for a CPU of one second, by call.
 #[derive(Debug)]
 pub struct Evidence<'a> {
     requests: &'a Requests,
@@ -75,20 +76,20 @@ impl<'a> Evidence<'a> {
         self.chains.get(&(call.tid, call.start_ns)).map_or(&[], Vec::as_slice)
     }
 
-    /// The cgroup that the kernel side saw the sleeper in.
+    /// The sleeper's cgroup, as the kernel side recorded it.
     #[must_use]
     pub fn cgroup(&self, call: &Call) -> Option<&'a str> {
         self.chain(call).iter().find(|wait| wait.depth == 0)?.sleeper.cgroup.as_deref()
     }
 
-    /// The device that this call's requests went to, of the first of them.
+    /// The device of the call's first known request.
     #[must_use]
     pub fn device(&self, call: &Call) -> Option<Arc<str>> {
         let mut requests = self.chain(call).iter().filter_map(|wait| wait.request);
         requests.find_map(|id| self.requests.known.get(&id)).map(|known| known.device.clone())
     }
 
-    /// Who is charged with how much of this call, the most first.
+    /// The owners charged for this call, the largest share first.
     #[must_use]
     pub fn shares(&self, call: &Call) -> Vec<Share> {
         let mut sums: BTreeMap<Owner, u64> = BTreeMap::new();
@@ -109,7 +110,7 @@ impl<'a> Evidence<'a> {
         shares
     }
 
-    /// One sleep of the call, with the sleeps that it led to.
+    /// Charges one sleep of the call; `links` are the sleep and the chain below it.
     fn charge(&self, links: &[&Wait], call: &Call, sums: &mut BTreeMap<Owner, u64>) {
         let Some(sleep) = links.first() else { return };
         let slept_ns = sleep.duration_ns.min(call.duration_ns);
@@ -117,10 +118,11 @@ impl<'a> Evidence<'a> {
         let ahead: Vec<(Option<Task>, u64)> = known.flat_map(|known| known.ahead.iter().cloned()).collect();
         let sum_ns: u64 = ahead.iter().map(|(_, ns)| ns).sum();
         if sum_ns > 0 {
-            // Requests one after the other in a chain may overlap: what they add up to is never more than the sleep.
+            // Requests of one chain may overlap in time: scale their sum down to the sleep.
             for (owner, ns) in ahead {
                 let part = u128::from(ns) * u128::from(slept_ns.min(sum_ns)) / u128::from(sum_ns);
-                // What is charged to the caller's own cgroup may well be its own: a commit of its journal.
+                // A request charged only to the caller's own cgroup may be the caller's own, such as its journal
+                // commit.
                 let own = |task: &Task| task.is_only_a_cgroup() && task.cgroup.as_deref() == self.cgroup(call);
                 if let Some(task) = owner.filter(|task| !own(task)) {
                     *sums.entry(owner_of(&task)).or_default() += part as u64;
@@ -144,7 +146,7 @@ fn owner_of(task: &Task) -> Owner {
     }
 }
 
-/// Workers of the kernel have the number of their CPU and their own in their names: thousands of names for one thing.
+/// The kernel puts a CPU number and a worker number into a kworker's name: thousands of names for one program.
 fn family(name: &str) -> &str {
     if name.starts_with("kworker/") { "kworker" } else { name }
 }
@@ -167,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_journal_s_request_queued_behind_is_charged_for_the_fsync() {
+    fn an_fsync_is_charged_to_the_requests_ahead_of_the_journals_request() {
         let mut requests = Requests::default();
         let row = |owner, ms: u64| QueueAhead { request: 3, owner, device_ns: ms * MS, ..QueueAhead::default() };
         let request = Request { id: 3, device: "vda".to_owned(), ..Request::default() };
@@ -179,24 +181,24 @@ mod tests {
         let call = call(MS, 50 * MS);
         assert_eq!(evidence.device(&call).as_deref(), Some("vda"));
         let shares = evidence.shares(&call);
-        assert_eq!(shares.len(), 1, "10 ms are nobody's that is known: {shares:?}");
+        assert_eq!(shares.len(), 1, "10 ms have no known owner: {shares:?}");
         assert_eq!((&*shares[0].who.program, &*shares[0].who.cgroup, shares[0].ns), ("dd", "/backup", 30 * MS));
     }
 
     #[test]
-    fn without_a_request_it_is_whoever_ended_the_sleep_and_never_more_than_the_call() {
+    fn without_a_request_the_waker_is_charged_at_most_the_calls_duration() {
         let waits = [
             Wait { waker_kind: WakerKind::Task, waker: named("kworker/u4:2", "/"), ..sleep(0, 900) },
             Wait { waker_kind: WakerKind::Timer, ..sleep(0, 5) },
         ];
         let requests = Requests::default();
         let shares = Evidence::of(&waits, &[], &requests).shares(&call(MS, 50 * MS));
-        assert_eq!(shares.len(), 1, "a timer is nobody");
+        assert_eq!(shares.len(), 1, "a timer is not an aggressor");
         assert_eq!((&*shares[0].who.program, shares[0].ns), ("kworker", 50 * MS));
     }
 
     #[test]
-    fn a_wait_for_a_cpu_is_charged_to_others_that_had_it() {
+    fn a_wait_for_a_cpu_is_charged_to_other_programs_that_ran_on_it() {
         let row = |owner, ms: u64| CpuOwner {
             call_tid: 7,
             call_start_ns: MS,
@@ -209,12 +211,12 @@ mod tests {
         let rows = [row(named("cc1", "/build"), 20), row(own, 6), row(None, 4)];
         let requests = Requests::default();
         let shares = Evidence::of(&[], &rows, &requests).shares(&call(MS, 50 * MS));
-        assert_eq!(shares.len(), 1, "its own threads are nobody else, and of the rest nobody is known: {shares:?}");
+        assert_eq!(shares.len(), 1, "neither its own threads nor time without an owner is charged: {shares:?}");
         assert_eq!((&*shares[0].who.program, &*shares[0].who.cgroup, shares[0].ns), ("cc1", "/build", 20 * MS));
     }
 
     #[test]
-    fn requests_that_are_remembered_are_bounded() {
+    fn the_number_of_kept_requests_is_bounded() {
         let mut requests = Requests::default();
         let all: Vec<Request> = (0..10_000).map(|id| Request { id, ..Request::default() }).collect();
         requests.add(&all, &[]);

@@ -1,4 +1,4 @@
-//! What the daemon's loop and the threads of its connections share, and the answers that those threads give.
+//! State shared by the daemon's loop and the connection threads, and the answers to HTTP requests.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::now::Now;
 
 const DUMP_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Why a trigger or a dump has no recording.
+/// Why a trigger or a dump made no recording.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotRecorded {
     #[error("{} cannot be used", .0.display())]
@@ -30,7 +30,7 @@ pub(crate) enum NotRecorded {
 }
 
 impl NotRecorded {
-    /// The label of the metric that counts it.
+    /// The value of the label `reason` in `captures_skipped`.
     pub fn reason(&self) -> &'static str {
         match self {
             NotRecorded::Store(_) => "store",
@@ -40,15 +40,15 @@ impl NotRecorded {
     }
 }
 
-/// What the connections' threads and the loop share.
+/// State shared by the connection threads and the loop.
 pub(crate) struct Shared {
     pub metrics: Metrics,
     pub status: serde_json::Value,
-    /// What `top` sees; computed while it is asked for.
+    /// The table for `top`; kept up to date only while someone requests it.
     pub now: Option<Now>,
     pub now_asked_ns: u64,
     pub dump: Option<SyncSender<Result<String, NotRecorded>>>,
-    /// The metrics of the present second, in each form that was asked for within it.
+    /// The metrics of the current second, in each format requested so far.
     rendered: BTreeMap<Form, Arc<[u8]>>,
 }
 
@@ -58,12 +58,12 @@ impl Shared {
         Shared { metrics, status, now: None, now_asked_ns: 0, dump: None, rendered: BTreeMap::new() }
     }
 
-    /// The metrics have changed: they are rendered again when they are asked for.
+    /// Drops the encoded metrics; the next request encodes the new values.
     pub fn next_second(&mut self) {
         self.rendered.clear();
     }
 
-    /// The metrics, encoded at most once in a second, however many ask.
+    /// The metrics in this format, encoded at most once a second.
     fn rendered(&mut self, form: Form) -> Arc<[u8]> {
         let metrics = &self.metrics;
         let body = self.rendered.entry(form).or_insert_with(|| {
@@ -82,7 +82,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Answers what the connections ask for.
+/// The function that answers requests.
 pub(crate) fn answerer(shared: &Arc<Mutex<Shared>>) -> Arc<Answerer> {
     let shared = shared.clone();
     Arc::new(move |asked| match asked {
@@ -94,7 +94,7 @@ pub(crate) fn answerer(shared: &Arc<Mutex<Shared>>) -> Arc<Answerer> {
             };
             Answer { status: 200, kind, body: lock(&shared).rendered(form) }
         }
-        // Until the hooks are attached there is nothing to say.
+        // There is no status until the hooks are attached.
         Asked::Status if lock(&shared).status.is_null() => {
             Answer { status: 503, kind: http::TEXT, body: (*b"flatwater watch is starting\n").into() }
         }
@@ -111,7 +111,7 @@ pub(crate) fn answerer(shared: &Arc<Mutex<Shared>>) -> Arc<Answerer> {
                         Answer { status: 500, kind: http::TEXT, body: format!("{error}\n").into_bytes().into() }
                     }
                 },
-                // The next second has one.
+                // The loop fills in the table within a second.
                 None => Answer { status: 503, kind: http::TEXT, body: (*b"ask again in a second\n").into() },
             }
         }
@@ -119,9 +119,9 @@ pub(crate) fn answerer(shared: &Arc<Mutex<Shared>>) -> Arc<Answerer> {
             let (asker, answer) = mpsc::sync_channel(1);
             {
                 let mut shared = lock(&shared);
-                // The first asker keeps its place: its dump is being made.
+                // The first dump is still in progress: refuse the second.
                 if shared.dump.is_some() {
-                    return Answer { status: 409, kind: http::TEXT, body: (*b"another dump is being made\n").into() };
+                    return Answer { status: 409, kind: http::TEXT, body: (*b"another dump is in progress\n").into() };
                 }
                 shared.dump = Some(asker);
             }
@@ -145,9 +145,9 @@ mod tests {
     use crate::http::{Asked, Form};
     use crate::metrics::Metrics;
 
-    /// S1: red on 9232d20c, which encoded the metrics for each request.
+    /// S1: fails on 9232d20c, which encoded the metrics for each request.
     #[test]
-    fn s1_metrics_are_encoded_once_a_second_however_many_ask() {
+    fn s1_metrics_are_encoded_at_most_once_a_second() {
         let shared = Arc::new(Mutex::new(Shared::new(Metrics::new(10))));
         let answerer = answerer(&shared);
         for form in [Form::Protobuf, Form::OpenMetrics, Form::Plain] {
@@ -160,9 +160,9 @@ mod tests {
         }
     }
 
-    /// S11: red on 9232d20c, where the second asker was refused and the first got no answer.
+    /// S11: fails on 9232d20c, where the second request was refused and the first got no answer.
     #[test]
-    fn s11_a_second_dump_does_not_take_the_place_of_the_first() {
+    fn s11_a_second_dump_does_not_replace_the_first() {
         let shared = Arc::new(Mutex::new(Shared::new(Metrics::new(10))));
         let answerer = answerer(&shared);
         let first = std::thread::spawn({
@@ -173,8 +173,8 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(answerer(Asked::Dump).status, 409);
-        let asker = lock(&shared).dump.take().expect("the first is waiting");
-        asker.send(Ok("/var/one".to_owned())).expect("it still waits");
+        let asker = lock(&shared).dump.take().expect("the first request waits");
+        asker.send(Ok("/var/one".to_owned())).expect("the thread still waits");
         let answer = first.join().expect("answered");
         assert_eq!((answer.status, &*answer.body), (200, &b"{\"recording\":\"/var/one\"}"[..]));
     }

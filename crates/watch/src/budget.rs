@@ -1,8 +1,8 @@
-//! What the daemon costs, measured by itself, and what it sheds when that is too much.
+//! Measures the daemon's cost, and sheds parts of the work above the budget.
 //!
-//! Cost is the CPU time of this process, without the threads that answer scrapers, and of its hooks (the kernel counts the
-//! time of each BPF program on request: kernel/bpf/syscall.c, bpf_enable_stats), as a share of one core. Steps go one at a
-//! time, in an order that loses the least first, and come back the same way when there is room again.
+//! Cost is a share of one core: the CPU time of this process, without the threads that answer scrapers, and of its
+//! hooks. The kernel counts the time of each BPF program on request (kernel/bpf/syscall.c, bpf_enable_stats). The steps
+//! are taken one at a time, the least useful work first, and undone in reverse order when there is room again.
 
 use std::fmt;
 
@@ -10,20 +10,20 @@ use flatwater_recording::Gap;
 
 use crate::config::Budget;
 
-/// What is shed, in this order.
+/// Parts of the work to shed, in this order. Each step includes those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Step {
     #[default]
     Nothing,
-    /// No faster samples while something happens.
+    /// The faster samples after a stall.
     FastSamples,
-    /// Calls under four times the threshold.
+    /// Calls shorter than four times the threshold.
     ShortStalls,
-    /// Whose requests the block devices work on.
+    /// The owners of block requests.
     Requests,
-    /// Counters once in ten seconds.
+    /// All samples of counters but one in ten seconds.
     Samples,
-    /// The hooks: no call is seen any more.
+    /// The hooks: no call is seen.
     Hooks,
 }
 
@@ -39,18 +39,18 @@ impl Step {
         Step::ALL.into_iter().rev().find(|step| *step < self).unwrap_or(Step::Nothing)
     }
 
-    /// What a reader of a recording of that time must know.
+    /// The gap that a recording made during this step contains.
     #[must_use]
     pub fn gap(self, at_ns: u64, cost: Cost, budget: &Budget) -> Option<Gap> {
         let what = match self {
             Step::Nothing => return None,
             Step::FastSamples => "samples more often than once a second",
             Step::ShortStalls => "stalls under four times the threshold",
-            Step::Requests => "whose requests were ahead in the queues of block devices",
+            Step::Requests => "owners of requests ahead in the queues of block devices",
             Step::Samples => "samples of the kernel's counters more often than every ten seconds",
             Step::Hooks => "slow calls",
         };
-        let why = format!("shed, because flatwater {cost} and may use {}", share(budget.cpu_share));
+        let why = format!("shed because flatwater {cost}; its budget is {}", share(budget.cpu_share));
         let remedy = "raise budget.cpu_share or threshold in watch.toml";
         Some(Gap::new(what, why, remedy).since(at_ns))
     }
@@ -69,20 +69,21 @@ impl fmt::Display for Step {
     }
 }
 
-/// Of one interval.
+/// The daemon's cost in one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
-    /// Of one core.
+    /// CPU time of this process as a share of one core, without answers.
     pub process_share: f64,
-    /// Of the hooks; absent where the kernel does not count it.
+    /// CPU time of the hooks, as a share of one core; `None` if the kernel does not count it.
     pub hooks_share: Option<f64>,
-    /// Of the answers to scrapers. Any user may ask, so that it is reported and nothing is shed for it.
+    /// CPU time of answers to scrapers, as a share of one core. Any user can send requests, so this is reported but
+    /// sheds nothing.
     pub answers_share: f64,
     pub rss_bytes: u64,
 }
 
 impl Cost {
-    /// What the budget bounds.
+    /// The share that the budget limits.
     #[must_use]
     pub fn share(&self) -> f64 {
         self.process_share + self.hooks_share.unwrap_or(0.0)
@@ -97,34 +98,34 @@ impl fmt::Display for Cost {
             None => f.write_str(" (without its hooks, which this kernel does not count)")?,
         }
         if self.answers_share >= ANSWERS_NAMED {
-            write!(f, ", and {} to answer scrapers, which does not count", share(self.answers_share))?;
+            write!(f, ", and {} to answer scrapers, which is outside the budget", share(self.answers_share))?;
         }
         Ok(())
     }
 }
 
-/// Answers that cost less are not worth a word.
+/// Smallest share of a core at which a message mentions the answers.
 const ANSWERS_NAMED: f64 = 0.000_5;
 
 fn share(share: f64) -> String {
     format!("{:.2} %", share * 100.0)
 }
 
-/// Keeps the cost within the budget.
+/// Chooses the step that keeps the cost within the budget.
 #[derive(Debug)]
 pub struct Keeper {
     budget: Budget,
     step: Step,
-    /// Looks in a row that were over, or well under.
+    /// Consecutive measurements above the budget, and well below it.
     over: u32,
     under: u32,
 }
 
-/// One look may be an accident: so many in a row are not. Coming back takes longer than letting go, so that it does
-/// not swing.
+/// Consecutive measurements before a step is taken, and before one is undone. One measurement may be an outlier;
+/// undoing takes longer, to avoid oscillation.
 const OVER_LOOKS: u32 = 3;
 const UNDER_LOOKS: u32 = 30;
-/// A step comes back only where the cost is this far below the budget.
+/// A step is undone only below this share of the budget.
 const UNDER_SHARE: f64 = 0.5;
 
 impl Keeper {
@@ -147,7 +148,7 @@ impl Keeper {
         self.budget = budget;
     }
 
-    /// Takes one measurement in; returns the new step if it changed.
+    /// Adds one measurement; returns the new step if it changed.
     pub fn look(&mut self, cost: Cost) -> Option<Step> {
         let used = cost.share() / self.budget.cpu_share;
         self.over = if used > 1.0 { self.over + 1 } else { 0 };
@@ -172,25 +173,25 @@ mod tests {
     }
 
     #[test]
-    fn above_the_budget_one_step_after_the_other_goes_and_below_it_they_come_back() {
+    fn steps_are_taken_one_at_a_time_above_the_budget_and_undone_below_it() {
         let mut keeper = Keeper::new(Config::default().budget);
         let steps: Vec<Step> = (0..20).filter_map(|_| keeper.look(cost(0.02))).collect();
         assert_eq!(steps, [Step::FastSamples, Step::ShortStalls, Step::Requests, Step::Samples, Step::Hooks]);
-        assert_eq!(keeper.look(cost(0.004)), None, "under the budget, not far enough");
+        assert_eq!(keeper.look(cost(0.004)), None, "below the budget, but not far enough");
         let back: Vec<Step> = (0..150).filter_map(|_| keeper.look(cost(0.001))).collect();
         assert_eq!(back, [Step::Samples, Step::Requests, Step::ShortStalls, Step::FastSamples, Step::Nothing]);
     }
 
-    /// S1: red on 9232d20c, where a loop over /metrics had all hooks shed within 150 s.
+    /// S1: fails on 9232d20c, where a loop over /metrics shed all hooks within 150 s.
     #[test]
-    fn s1_nothing_is_shed_for_what_scrapers_cost() {
+    fn s1_the_cost_of_scrapers_sheds_nothing() {
         let mut keeper = Keeper::new(Config::default().budget);
         let scraped = Cost { answers_share: 0.9, ..cost(0.003) };
         assert!((0..50).all(|_| keeper.look(scraped).is_none()));
     }
 
     #[test]
-    fn one_dear_second_is_no_reason() {
+    fn one_expensive_measurement_sheds_nothing() {
         let mut keeper = Keeper::new(Config::default().budget);
         for _ in 0..50 {
             assert_eq!(keeper.look(cost(0.5)), None);
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_let_go_is_a_gap_with_its_cost() {
+    fn a_shed_step_is_a_gap_that_states_the_cost() {
         let budget = Config::default().budget;
         let gap = Step::Hooks.gap(5, cost(0.02), &budget).expect("a gap");
         assert!(gap.why.contains("2.00 % of a core") && gap.why.contains("0.50 %"), "{gap:?}");

@@ -1,4 +1,4 @@
-//! A recording that a trigger set off: what the look-back holds, then what comes, until its time is over.
+//! A recording started by a trigger: the look-back, then each second until its end.
 
 use flatwater_recording::store::{Finished, RecordingWriter, WriteError};
 use flatwater_recording::units::Nanos;
@@ -15,19 +15,20 @@ pub struct Capture {
     writer: RecordingWriter,
     header: Header,
     until_ns: u64,
-    /// Calls that had not ended by the last second: only at its own end is that how the recording has them.
+    /// Calls still under way in the last second. They are written at the end of the recording, each once with its final
+    /// duration.
     under_way: Vec<Call>,
-    /// The same of requests.
+    /// Requests still under way in the last second; written at the end as well.
     standing: Vec<Request>,
     /// What the recording says of its last second; absent before the first.
     every_call: Option<bool>,
     stacks_told: std::collections::BTreeSet<flatwater_recording::StackId>,
-    /// Held, so that the directory cannot be exchanged under the writer.
+    /// Kept open, so that the directory cannot be replaced while the writer uses it.
     _dir: Dir,
 }
 
 impl Capture {
-    /// Begins one, and writes what is held at once: a kill from here on costs nothing of it.
+    /// Starts a recording and writes the look-back at once, so that a kill from here on loses no part of the look-back.
     pub fn begin(
         (name, dir): (String, Dir),
         mut header: Header,
@@ -62,7 +63,7 @@ impl Capture {
         Ok(capture)
     }
 
-    /// One more second.
+    /// Appends one second.
     pub fn add(&mut self, second: &Second) -> Result<(), WriteError> {
         if self.every_call != Some(second.every_call) {
             self.every_call = Some(second.every_call);
@@ -98,7 +99,8 @@ impl Capture {
         now_ns >= self.until_ns
     }
 
-    /// Another trigger fired meanwhile: the recording goes on behind it, by a while at the most.
+    /// Extends the recording because another trigger fired. A recording is never longer than `LENGTH_MAX` times
+    /// `after_ns`.
     pub fn goes_on(&mut self, fired: &Fired, after_ns: u64) -> Result<(), WriteError> {
         let length_max_ns = after_ns.saturating_mul(LENGTH_MAX);
         let latest_ns = self.header.clock.start_ns.saturating_add(length_max_ns);
@@ -107,7 +109,7 @@ impl Capture {
         self.writer.append_events(&[Event::new(fired.at_ns, EventKind::Mark(said))])
     }
 
-    /// Seals it. `cut` says why it ended before its time.
+    /// Seals the recording. `cut` is the reason if it ends early.
     pub fn finish(mut self, own_cost: OwnCost, cut: Option<&str>) -> Result<(String, Finished), WriteError> {
         let end_ns = self.header.clock.start_ns + self.header.duration_ns;
         self.writer.append_calls(&self.under_way)?;
@@ -125,7 +127,8 @@ impl Capture {
     }
 }
 
-/// A machine that stalls without end gives one recording of so many times `after`, and then the next.
+/// Maximum length of a recording, in multiples of `after`. On a machine that stalls continuously, the next recording
+/// follows.
 const LENGTH_MAX: u64 = 10;
 
 #[cfg(test)]
@@ -150,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_had_not_ended_is_in_it_once() {
+    fn a_call_still_under_way_is_recorded_once() {
         let place = tempfile::tempdir().expect("a directory");
         let dir = Dir::claim(&place.path().join("one"), None).expect("claimed");
         let hanging = |until: u64, from: u64| {
@@ -163,7 +166,7 @@ mod tests {
             vec![Request { id: 1, device: "sda".into(), complete_ns: until * S, still_under_way, ..Request::default() }]
         };
         let mut held = LookBack::new(60 * S, 1 << 24);
-        // One hangs until the end; another, of thread 7 as well, has ended by the last second.
+        // One call hangs until the end; another of the same thread 7 ends before the last second.
         for at in 10..20 {
             let under_way = vec![hanging(at + 1, 5), hanging(at + 1, 9)];
             held.push(Second { under_way, standing: standing(at + 1), ..second(at) }.into());
@@ -181,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn it_begins_before_its_trigger_and_is_whole() {
+    fn a_recording_begins_before_its_trigger_and_is_complete() {
         let place = tempfile::tempdir().expect("a directory");
         let dir = Dir::claim(&place.path().join("one"), None).expect("claimed");
         let mut held = LookBack::new(60 * S, 1 << 24);

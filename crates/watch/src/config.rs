@@ -1,7 +1,7 @@
-//! `watch.toml`: read, checked, and refused with the line and the key where something is wrong.
+//! Reads and checks `watch.toml`. An error names the line and the key.
 //!
-//! Every key has a default, so that an empty file is a configuration. Unknown keys are refused: a mistyped `keep_fre`
-//! must not silently leave a disk to fill up.
+//! Every key has a default, so an empty file is a valid configuration. Unknown keys are refused: a mistyped `keep_fre`
+//! must not silently let a disk fill up.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -12,17 +12,17 @@ use flatwater_recording::units::{Bytes, Nanos};
 use serde::Deserialize;
 use toml::Spanned;
 
-/// How the daemon was asked to work.
+/// The daemon's configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Sleeps inside file-system calls of at least this are kept one by one.
+    /// Slow calls are recorded one by one from this duration on.
     pub threshold_ns: u64,
-    /// Which hooks are attached all the time.
+    /// The hooks that are always attached.
     pub level: Level,
-    /// How far a recording reaches back before its trigger, and on behind it.
+    /// How far a recording reaches back before its trigger, and how long it continues after it.
     pub look_back_ns: u64,
     pub after_ns: u64,
-    /// Samples of the kernel's counters: in peace, and while something happens.
+    /// Samples of the kernel's counters per second: normally, and after a stall.
     pub sample_hz: u32,
     pub sample_hz_busy: u32,
     pub budget: Budget,
@@ -31,25 +31,25 @@ pub struct Config {
     pub triggers: Vec<Trigger>,
 }
 
-/// What the daemon may cost.
+/// The most that the daemon may cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Budget {
-    /// CPU time of the daemon and of its hooks, as a share of one core.
+    /// CPU time of the daemon and its hooks, as a share of one core.
     pub cpu_share: f64,
     pub rss_bytes: u64,
     pub look_back_bytes: u64,
 }
 
-/// Where recordings are kept, and for how long.
+/// Where recordings are stored, and how many are kept.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Store {
     pub directory: PathBuf,
     pub bytes_max: u64,
     pub age_max_ns: u64,
-    /// The share of the file system that stays free for others, whatever the quota.
+    /// The share of the file system that recordings leave free, whatever `bytes_max` allows.
     pub keep_free_share: f64,
     pub captures_per_hour_max: u32,
-    /// After a trigger the same trigger is silent for so long.
+    /// A trigger does not fire again for the same account until this time has passed.
     pub cooldown_ns: u64,
 }
 
@@ -57,23 +57,23 @@ pub struct Store {
 pub struct Metrics {
     pub socket: Option<PathBuf>,
     pub listen: Option<std::net::SocketAddr>,
-    /// Without it only loopback is listened on.
+    /// If absent, only loopback addresses are accepted in `listen`.
     pub remote: Option<Remote>,
-    /// Values of one label that are kept separate; further ones are counted together.
+    /// Maximum number of values of one label; further values are counted together as `other`.
     pub label_values_max: usize,
 }
 
-/// What scrapers on other machines have to trust, and to know.
+/// TLS certificate, key and token for scrapers on other machines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remote {
-    /// PEM, the server's own certificate first.
+    /// PEM file, the server's certificate first.
     pub certificate: PathBuf,
     pub key: PathBuf,
-    /// One line that a scraper sends as its bearer token.
+    /// A file with one line, which a scraper sends as its bearer token.
     pub token_file: PathBuf,
 }
 
-/// One reason to seal a recording.
+/// A condition that starts a recording.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trigger {
     pub name: String,
@@ -83,17 +83,18 @@ pub struct Trigger {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum When {
-    /// One call that lost at least this.
+    /// One call took at least this long.
     Stall { over_ns: u64 },
-    /// The sum of the time lost in one second, for so many seconds in a row.
+    /// The stall time of all calls per second, for this many seconds in a row.
     StallTime { per_second_ns: u64, seconds: u32 },
-    /// Pressure stall information of the machine, percent of the last ten seconds.
+    /// Pressure stall information of the machine: `some avg10`, percent.
     Pressure { resource: String, some_avg10: f64 },
-    /// This share of all calls within the look-back took longer; needs the latency of every call, which level 2 has.
+    /// This percentile of all calls within the look-back is at least this long. Requires level 2, which times every
+    /// call.
     Percentile { percent: f64, over_ns: u64 },
 }
 
-/// Whose calls a trigger considers: all, unless it names some.
+/// The calls that a trigger considers: all, or those that match each pattern given.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scope {
     pub cgroup: Option<String>,
@@ -101,7 +102,7 @@ pub struct Scope {
     pub operation: Option<OpKind>,
 }
 
-/// Why a configuration was refused.
+/// Why a configuration is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("{why}")]
@@ -110,10 +111,10 @@ pub enum ConfigError {
     Wrong { path: PathBuf, line: usize, why: String },
 }
 
-/// Longest file that is read: a configuration of a megabyte is a mistake.
+/// Maximum size of the file, bytes.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 const DAY_NS: u64 = 24 * 3_600_000_000_000;
-/// Why certificates are of no use to a build without TLS.
+/// The error of a build without TLS.
 pub(crate) const NO_TLS: &str = "certificate, key and token_file ask for TLS, and this flatwater was built without the cargo \
                                  feature `tls` of flatwater-watch: build it with that feature, or listen on loopback without them";
 const PRESSURES: &[&str] = &["cpu", "memory", "io"];
@@ -152,18 +153,18 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads a file of the administrator's. One that somebody else can write is refused: it says where recordings of the whole
-    /// machine go, and which are removed.
+    /// Reads the administrator's file. A file that other users can write is refused, because it decides where
+    /// recordings of the whole machine go, and which recordings are removed.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
         let bytes = flatwater_safefs::read_believed(path, TEXT_BYTES_MAX);
         let bytes = bytes.map_err(|refusal| ConfigError::Read { why: refusal.to_string() })?;
         let text = String::from_utf8(bytes);
         let text =
-            text.map_err(|error| ConfigError::Read { why: format!("{} is no text: {error}", path.display()) })?;
+            text.map_err(|error| ConfigError::Read { why: format!("{} is not UTF-8: {error}", path.display()) })?;
         Config::parse(&text).map_err(|(line, why)| ConfigError::Wrong { path: path.to_owned(), line, why })
     }
 
-    /// The same from text; what is wrong with its line, counted from 1.
+    /// Parses the text of a configuration. An error is the line, counted from 1, and the reason.
     pub fn parse(text: &str) -> Result<Config, (usize, String)> {
         let given: Text = toml::from_str(text).map_err(|error| {
             let line = error.span().map_or(1, |span| line_of(text, span.start));
@@ -240,7 +241,7 @@ struct TriggerText {
     operation: Key<String>,
 }
 
-/// Names the line of what it refuses.
+/// Checks values, and names the line of a refused one.
 struct Checker<'a> {
     text: &'a str,
 }
@@ -252,7 +253,7 @@ impl Checker<'_> {
         Err((line_of(self.text, at.span().start), format!("{key}: {why}")))
     }
 
-    /// A quantity with its unit, or the default.
+    /// Parses a quantity with its unit, or returns the default.
     fn quantity<Q: FromStr<Err: std::fmt::Display>>(&self, key: &str, given: &Key<String>, default: Q) -> Checked<Q> {
         let Some(given) = given else { return Ok(default) };
         given.get_ref().parse().or_else(|error| self.refuse(given, key, error))
@@ -263,7 +264,7 @@ impl Checker<'_> {
         match given {
             Some(at) if !range.contains(&ns) => {
                 let (least, most) = (Nanos(*range.start()), Nanos(*range.end()));
-                self.refuse(at, key, format_args!("{} is not within {least} and {most}", Nanos(ns)))
+                self.refuse(at, key, format_args!("{} is not between {least} and {most}", Nanos(ns)))
             }
             _ => Ok(ns),
         }
@@ -277,7 +278,7 @@ impl Checker<'_> {
         if range.contains(at.get_ref()) {
             return Ok(*at.get_ref());
         }
-        self.refuse(at, key, format_args!("{} is not within {} and {}", at.get_ref(), range.start(), range.end()))
+        self.refuse(at, key, format_args!("{} is not between {} and {}", at.get_ref(), range.start(), range.end()))
     }
 }
 
@@ -328,10 +329,10 @@ impl BudgetText {
         let look_back = check.quantity("budget.look_back", &self.look_back, Bytes(known.look_back_bytes))?.0;
         let rss = check.quantity("budget.rss", &self.rss, Bytes(known.rss_bytes))?.0;
         if let Some(at) = self.look_back.as_ref().filter(|_| look_back < MIB) {
-            return check.refuse(at, "budget.look_back", "a minute of counters takes 1 MiB at the least");
+            return check.refuse(at, "budget.look_back", "must be at least 1MiB, which one minute of counters takes");
         }
         if let Some(at) = self.rss.as_ref().filter(|_| rss < 32 * MIB) {
-            return check.refuse(at, "budget.rss", "the hooks and the look-back take 32 MiB at the least");
+            return check.refuse(at, "budget.rss", "must be at least 32MiB, which the hooks and the look-back take");
         }
         Ok(Budget {
             cpu_share: check.number("budget.cpu_share", &self.cpu_share, known.cpu_share, 0.0005..=1.0)?,
@@ -346,7 +347,7 @@ impl StoreText {
         let age_days = check.number("store.age_days", &self.age_days, 30.0, 0.01..=3650.0)?;
         let bytes_max = check.quantity("store.size", &self.size, Bytes(known.bytes_max))?.0;
         if let Some(at) = self.size.as_ref().filter(|_| bytes_max < 8 * MIB) {
-            let why = format!("{} is smaller than one recording may be: give 8MiB at the least", Bytes(bytes_max));
+            let why = format!("{} is less than one recording may take: use at least 8MiB", Bytes(bytes_max));
             return check.refuse(at, "store.size", why);
         }
         Ok(Store {
@@ -380,7 +381,7 @@ impl MetricsText {
         })
     }
 
-    /// Where to listen: who can be reached from other machines needs a certificate, its key and a token.
+    /// The address to listen on. An address that other machines can reach requires a certificate, its key and a token.
     fn address(&self, check: &Checker<'_>, at: &Spanned<String>) -> Checked<std::net::SocketAddr> {
         let address: std::net::SocketAddr = match at.get_ref().parse() {
             Ok(address) => address,
@@ -394,11 +395,7 @@ impl MetricsText {
             return Ok(address);
         }
         if given != [false; 3] {
-            return check.refuse(
-                at,
-                "metrics.listen",
-                "give certificate, key and token_file together, or none of them",
-            );
+            return check.refuse(at, "metrics.listen", "give certificate, key and token_file together, or none");
         }
         let port = address.port();
         let why = format!(
@@ -409,7 +406,7 @@ impl MetricsText {
     }
 }
 
-/// What a trigger asks, and what it is called unless it has a name.
+/// The condition of a trigger, and its default name.
 fn when_of(check: &Checker<'_>, text: &TriggerText, level: Level) -> Checked<Option<(&'static str, When)>> {
     if text.stall.is_some() {
         let over_ns = check.ns("trigger.stall", &text.stall, 0, MS..=3_600 * SECOND)?;
@@ -429,7 +426,7 @@ fn when_of(check: &Checker<'_>, text: &TriggerText, level: Level) -> Checked<Opt
     }
     let Some(at) = &text.percentile else { return Ok(None) };
     if level == Level::Sleeps {
-        let why = "needs the time of every call: set level = 2, for which each system call of the machine pays";
+        let why = "needs the latency of every call: set level = 2, which slows down every system call of the machine";
         return check.refuse(at, "trigger.percentile", why);
     }
     let percent = check.number("trigger.percentile", &text.percentile, 99.9, 1.0..=99.9999)?;
@@ -450,13 +447,13 @@ fn trigger_of(check: &Checker<'_>, given: &Spanned<TriggerText>, level: Level) -
         None => None,
         Some(at) => match OpKind::from_name(at.get_ref()) {
             Some(op) => Some(op),
-            None => return check.refuse(at, "trigger.operation", "no such operation: write, fsync, read, open ..."),
+            None => return check.refuse(at, "trigger.operation", "unknown; give write, fsync, read, open ..."),
         },
     };
     let Some((name, when)) = when else {
         return check.refuse(given, "trigger", "give stall, stall_time_per_s, pressure or percentile");
     };
-    // The kernel's pressure and the histograms are of the whole machine: narrowed down in name only, they would lie.
+    // Pressure and the latency histograms cover the whole machine; a filter by cgroup or program would have no effect.
     let of_calls = matches!(when, When::Stall { .. } | When::StallTime { .. });
     if !of_calls && (text.cgroup.is_some() || text.program.is_some()) {
         let why = "cgroup and program apply to stall and stall_time_per_s only: remove them here";
@@ -466,7 +463,7 @@ fn trigger_of(check: &Checker<'_>, given: &Spanned<TriggerText>, level: Level) -
     Ok(Trigger { name: plain(text.name.as_deref().unwrap_or(name)), when, whom })
 }
 
-/// A trigger's name becomes part of a directory's.
+/// Makes a trigger's name safe for the name of a directory.
 fn plain(name: &str) -> String {
     let kept: String = name.chars().take(40).map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     if kept.is_empty() { "trigger".to_owned() } else { kept }
@@ -482,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_say_what_they_mean() {
+    fn every_key_is_read() {
         let text = "threshold = \"2ms\"\nlook_back = \"2min\"\n[store]\nsize = \"64MiB\"\n\
                     [[trigger]]\nname = \"pg fsync\"\nstall = \"80ms\"\ncgroup = \"*postgres*\"\noperation = \"fsync\"\n\
                     [[trigger]]\npressure = \"io\"\nsome_avg10 = 30.0\n";
@@ -495,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_is_taken_where_it_was_built_in_and_else_refused_by_the_features_name() {
+    fn tls_is_accepted_or_refused_with_the_name_of_the_cargo_feature() {
         let text = "[metrics]\nlisten = \"0.0.0.0:9177\"\ncertificate = \"/c\"\nkey = \"/k\"\ntoken_file = \"/t\"\n";
         let parsed = Config::parse(text);
         if cfg!(feature = "tls") {

@@ -1,4 +1,5 @@
-//! The loop: looks once a second, keeps, asks the triggers, captures, counts, and stays within its budget.
+//! The daemon's loop. Once a second it collects slow calls and counters, keeps them in the look-back, checks the
+//! triggers, writes to a running recording, updates the metrics, and stays within its budget.
 
 use std::io;
 use std::os::unix::net::UnixDatagram;
@@ -32,11 +33,11 @@ use crate::sight::{Sight, Wanted};
 use crate::store::{Full, Store};
 use crate::trigger::{Fired, Triggers};
 
-/// What the user of the daemon hands in.
+/// What the caller of `run` passes in.
 #[derive(Debug)]
 pub struct Options {
     pub config: Config,
-    /// Read again on SIGHUP.
+    /// Read again when `reload` is set.
     pub config_path: Option<PathBuf>,
     pub stop: Arc<AtomicBool>,
     pub reload: Arc<AtomicBool>,
@@ -53,16 +54,16 @@ pub enum WatchError {
 const SECOND_NS: u64 = 1_000_000_000;
 /// Interval between two checks of the daemon's own cost.
 const COST_EVERY_S: u64 = 10;
-/// Between two attempts to open a store that could not be opened.
+/// Interval between two attempts to open a store that could not be opened.
 const STORE_EVERY_S: u64 = 60;
-/// After the last stall samples are taken faster for so long.
+/// Samples are faster for this long after the last stall.
 const BUSY_NS: u64 = 10 * SECOND_NS;
-/// While system calls are hooked after a trigger, so many times the budget may be used.
+/// While system calls are hooked after a trigger, this many times the CPU budget may be used.
 const ARMED_TIMES: f64 = 20.0;
-/// After `top` has asked, its table is kept up to date for so long.
+/// The table for `top` is kept up to date for this long after a request.
 const NOW_KEPT_NS: u64 = 5 * SECOND_NS;
 
-/// Watches until it is stopped. `tell` gets a line for the journal now and then.
+/// Runs the daemon until `stop` is set. `tell` receives lines for the journal.
 pub fn run(options: Options, tell: &mut dyn FnMut(&str)) -> Result<(), WatchError> {
     let Options { config, config_path, stop, reload } = options;
     let shared = Arc::new(Mutex::new(Shared::new(Metrics::new(config.metrics.label_values_max))));
@@ -71,14 +72,14 @@ pub fn run(options: Options, tell: &mut dyn FnMut(&str)) -> Result<(), WatchErro
     let server = Server::start(metrics.socket.as_deref(), metrics.listen, keys.clone(), answerer(&shared))?;
     let server = Arc::new(server);
     let mut daemon = Daemon::start(config, shared, Arc::clone(&server), tell);
-    // Everything is open now. What stays is what attaching again takes, whoever started it: the unit's bounds are not
-    // everybody's.
+    // Everything is open now. Keep only the capabilities that attaching hooks again requires: not every installation
+    // has the limits of the systemd unit.
     privileges::drop_on_all_threads(Needs { attaching: true, ..Needs::default() })?;
     notify("READY=1");
     while !stop.load(Ordering::Relaxed) {
         daemon.tick(tell);
         if let Some(error) = keys.as_ref().and_then(|keys| keys.refused()) {
-            tell(&format!("{error}; the certificate, key and token of before stay in force"));
+            tell(&format!("{error}; the previous certificate, key and token stay in use"));
         }
         if reload.swap(false, Ordering::Relaxed) {
             daemon.reload(config_path.as_deref(), tell);
@@ -94,7 +95,7 @@ struct Daemon {
     config: Config,
     shared: Arc<Mutex<Shared>>,
     server: Arc<Server>,
-    /// CPU time of answers when the cost was last measured.
+    /// CPU time of answers at the last measurement of the cost.
     answering_ns: u64,
     sight: Sight,
     held: LookBack,
@@ -110,7 +111,7 @@ struct Daemon {
     next_second_ns: u64,
     busy_until_ns: u64,
     rss_over: u32,
-    /// Hooks on system calls were attached while the cost was measured.
+    /// Whether hooks on system calls were attached when the measurement of the cost began.
     armed_meanwhile: bool,
     last_capture: Option<String>,
 }
@@ -143,13 +144,13 @@ impl Daemon {
         };
         daemon.open_store(tell);
         let seen = match (daemon.sight.is_attached(), daemon.sight.is_exact()) {
-            (true, false) => "slow calls by their sleeps (level 0), and counters",
-            (_, true) => "slow calls by hooks on every system call (level 2), and counters",
+            (true, false) => "slow calls by their sleeps (level 0) and counters",
+            (_, true) => "slow calls by hooks on every system call (level 2) and counters",
             (false, false) => "counters only",
         };
         let (limit, back) = (Nanos(daemon.config.threshold_ns), Nanos(daemon.config.look_back_ns));
         tell(&format!(
-            "watching {seen}: stalls over {limit}, the last {back} are held, {} triggers",
+            "watching {seen}: stalls over {limit}, look-back {back}, {} triggers",
             daemon.config.triggers.len()
         ));
         daemon
@@ -160,7 +161,7 @@ impl Daemon {
         let now_ns = monotonic_ns();
         let due_ns = self.next_sample_ns.min(self.next_second_ns);
         if now_ns < due_ns {
-            // Signals do not end it: the caller checks its flags once a second, however many there were.
+            // A signal does not shorten the sleep; the caller checks its flags once a second.
             std::thread::sleep(Duration::from_nanos(due_ns - now_ns));
         }
         let now_ns = monotonic_ns();
@@ -223,20 +224,20 @@ impl Daemon {
 
     fn end_hour(&mut self, tell: &mut dyn FnMut(&str)) {
         if let Some(Err(error)) = self.hourly.take().map(|hourly| hourly.keep(self.store.as_ref())) {
-            tell(&format!("the hour's summary is not kept: {error}"));
+            tell(&format!("the summary of this hour was not stored: {error}"));
         }
     }
 
-    /// A dump that somebody asked for: answered with its path, or why there is none.
+    /// Makes a requested dump, and answers with its path or the reason why there is none.
     fn dump(&mut self, now_ns: u64, tell: &mut dyn FnMut(&str)) {
         let Some(asker) = lock(&self.shared).dump.take() else { return };
         let fired =
-            Fired { name: "dump".to_owned(), what: "asked for".to_owned(), at_ns: now_ns, account: Account::machine() };
-        // Who has gone away meanwhile does not get the answer.
+            Fired { name: "dump".to_owned(), what: "requested".to_owned(), at_ns: now_ns, account: Account::machine() };
+        // A client that has disconnected gets no answer.
         let _ = asker.try_send(self.fire(&fired, tell));
     }
 
-    /// Begins a recording, or lets the one that is under way continue. Returns where it is.
+    /// Starts a recording, or extends the current one. Returns its path.
     fn fire(&mut self, fired: &Fired, tell: &mut dyn FnMut(&str)) -> Result<String, NotRecorded> {
         if let Some(capture) = &mut self.capture {
             let name = capture.name.clone();
@@ -260,7 +261,8 @@ impl Daemon {
         begun
     }
 
-    /// What comes after a trigger is timed exactly, where the budget has room for hooks at all.
+    /// Attaches hooks on system calls, so that what follows a trigger is timed exactly, unless the budget has shed all
+    /// hooks.
     fn arm(&mut self, at_ns: u64) {
         if self.keeper.step() < Step::Hooks {
             self.sight.arm(at_ns.saturating_add(self.config.after_ns));
@@ -283,7 +285,7 @@ impl Daemon {
         let (header, gaps) = self.header();
         let capture = Capture::begin(place, header, fired, &self.held, self.config.after_ns);
         let mut capture = capture.map_err(|error| NotRecorded::Begin(error.into()))?;
-        // Best effort: without these lines the recording still says everything else.
+        // Best effort: the recording is useful without these gaps.
         let _ = capture.gaps(&gaps);
         if let Some(gap) = self.keeper.step().gap(fired.at_ns, self.cost, self.keeper.budget()) {
             let _ = capture.gaps(&[gap]);
@@ -327,13 +329,13 @@ impl Daemon {
                 let whole = if finished.sealed { "sealed" } else { "not sealed, but readable" };
                 tell(&format!("{} {whole}", self.shown(&name)));
             }
-            Err(error) => tell(&format!("a recording could not be sealed: {error}; the written part is readable")),
+            Err(error) => tell(&format!("the recording could not be sealed: {error}; what was written is readable")),
         }
         give_back_memory();
         self.prune(None, tell);
     }
 
-    /// What is looked after now and then.
+    /// Work that is done less often than once a second.
     fn upkeep(&mut self, now_ns: u64, tell: &mut dyn FnMut(&str)) {
         if self.store.is_none() && self.seconds.is_multiple_of(STORE_EVERY_S) {
             self.open_store(tell);
@@ -358,7 +360,7 @@ impl Daemon {
         }
     }
 
-    /// Measures what we cost, and lets something go if it is too much.
+    /// Measures the daemon's cost, and sheds work above the budget.
     fn weigh(&mut self, now_ns: u64, tell: &mut dyn FnMut(&str)) {
         let hooks_share = self.sight.programs.end();
         let now_answering_ns = self.server.answering_ns();
@@ -374,18 +376,21 @@ impl Daemon {
         let before = self.keeper.step();
         let armed = (self.armed_meanwhile || self.sight.is_armed()) && self.config.level == Level::Sleeps;
         if armed && self.cost.share() > self.config.budget.cpu_share * ARMED_TIMES {
-            tell(&format!("flatwater {}: too much even for a while; system calls are hooked no more", self.cost));
-            let why = format!("flatwater {} while they were timed", self.cost);
+            tell(&format!(
+                "flatwater {}: too much even after a trigger; the hooks on system calls are detached",
+                self.cost
+            ));
+            let why = format!("flatwater {} while calls were timed", self.cost);
             let gap = Gap::new("exact times of calls", why, "raise budget.cpu_share in watch.toml").since(now_ns);
             if let Some(capture) = &mut self.capture {
                 let _ = capture.gaps(&[gap]);
             }
             self.sight.disarm();
         }
-        // Half a minute after a trigger costs more by design: that is no reason to let go of what is for always.
+        // The time after a trigger costs more by design; it must not shed the permanent hooks.
         let looked = if armed { None } else { self.keeper.look(self.cost) };
         if let Some(step) = looked {
-            tell(&format!("flatwater {}; sheds: {step}", self.cost));
+            tell(&format!("flatwater {}; shed now: {step}", self.cost));
             if let (Some(gap), Some(capture)) = (step.gap(now_ns, self.cost, self.keeper.budget()), &mut self.capture) {
                 let _ = capture.gaps(&[gap]);
             }
@@ -399,11 +404,11 @@ impl Daemon {
             give_back_memory();
             self.held.halve();
             let (rss, most) = (Bytes(self.cost.rss_bytes), Bytes(self.config.budget.rss_bytes));
-            tell(&format!("flatwater takes {rss} and may take {most}: the look-back is halved"));
+            tell(&format!("flatwater uses {rss}, budget.rss is {most}: the look-back is halved"));
         }
     }
 
-    /// The hooks that this step leaves; `None` where it leaves none.
+    /// The hooks to attach in this step; `None` if the step sheds all of them.
     fn wanted(&self, step: Step) -> Option<Wanted> {
         let times = if step >= Step::ShortStalls { 4 } else { 1 };
         (step < Step::Hooks).then(|| Wanted {
@@ -413,7 +418,7 @@ impl Daemon {
         })
     }
 
-    /// Attaches the hooks as the budget allows.
+    /// Attaches the hooks that the current step allows.
     fn attach(&mut self) {
         match self.wanted(self.keeper.step()) {
             Some(wanted) => self.sight.attach(wanted),
@@ -424,7 +429,7 @@ impl Daemon {
     fn open_store(&mut self, tell: &mut dyn FnMut(&str)) {
         match Store::open(&self.config.store) {
             Ok(store) => self.store = Some(store),
-            Err(refusal) => tell(&format!("nothing can be recorded until this is fixed: {refusal}")),
+            Err(refusal) => tell(&format!("no recording is possible until this is fixed: {refusal}")),
         }
         self.prune(None, tell);
     }
@@ -436,7 +441,10 @@ impl Daemon {
             Ok(gone) if gone.is_empty() => {}
             Ok(gone) => {
                 let bytes = Bytes(gone.iter().map(|one| one.bytes).sum());
-                tell(&format!("{} recordings removed, {bytes}: too old, or over store.size", gone.len()));
+                tell(&format!(
+                    "{} recordings removed, {bytes}: over store.age_days or store.size, or below store.keep_free",
+                    gone.len()
+                ));
             }
             Err(refusal) => tell(&format!("old recordings cannot be removed: {refusal}")),
         }
@@ -446,16 +454,16 @@ impl Daemon {
     }
 
     fn reload(&mut self, path: Option<&std::path::Path>, tell: &mut dyn FnMut(&str)) {
-        let Some(path) = path else { return tell("there is no configuration file to read again") };
+        let Some(path) = path else { return tell("no configuration file was given, so there is none to read again") };
         let config = match Config::read(path) {
             Ok(config) => config,
-            Err(error) => return tell(&format!("{error}; the configuration of before stays")),
+            Err(error) => return tell(&format!("{error}; the previous configuration stays in use")),
         };
         let other_server = config.metrics != self.config.metrics;
         let other_store = config.store.directory != self.config.store.directory;
         let other_hooks = (config.threshold_ns, config.level) != (self.config.threshold_ns, self.config.level);
         if other_store || other_hooks {
-            // Its summary is of one store, and of one threshold.
+            // A summary covers one store and one threshold.
             self.end_hour(tell);
         }
         self.held.set_limits(config.look_back_ns, config.budget.look_back_bytes);
@@ -463,18 +471,18 @@ impl Daemon {
         self.keeper.set_budget(config.budget);
         self.config = config;
         if other_store {
-            self.seal(Some("the store was moved"), tell);
+            self.seal(Some("store.directory was changed"), tell);
         }
         self.store = None;
         self.open_store(tell);
         if other_hooks {
             self.attach();
         }
-        let said = if other_server { "; metrics.socket and metrics.listen change with the next start" } else { "" };
+        let said = if other_server { "; changes of [metrics] take effect at the next start" } else { "" };
         tell(&format!("configuration read again{said}"));
     }
 
-    /// What scrapers and `status` see until the next second.
+    /// Publishes metrics and status until the next second.
     fn publish(&mut self) {
         let held_ns = self.held.start_ns().map_or(0, |start_ns| monotonic_ns().saturating_sub(start_ns));
         let status = serde_json::json!({
@@ -502,7 +510,7 @@ impl Daemon {
         shared.next_second();
     }
 
-    /// What `top` shows.
+    /// The table for `top`.
     fn now(&self, now_ns: u64) -> Now {
         let (rows, rows_left_out) = now::rows(self.held.seconds(), now_ns);
         Now {
@@ -528,14 +536,14 @@ impl Daemon {
     }
 }
 
-/// Tells systemd, where it started us and wants to know (sd_notify(3)).
+/// Sends the state to systemd, if systemd started the daemon and waits for it (sd_notify(3)).
 fn notify(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let sent = || -> io::Result<usize> { UnixDatagram::unbound()?.send_to(state.as_bytes(), &path) };
     let _ = sent();
 }
 
-/// Resident now; 0 only if /proc is not mounted.
+/// Resident memory of this process, bytes; 0 only if /proc is not mounted.
 fn rss_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = statm.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);

@@ -1,5 +1,5 @@
-//! What other users of the machine can do to the daemon from outside: connect to it, name control groups and programs, and plant
-//! files where it looks.
+//! Attacks by other users of the machine: connections, names of control groups and programs, and files planted where
+//! the daemon looks.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -40,7 +40,7 @@ fn is_served(server: &Server) -> bool {
 fn until_served(server: &Server) {
     let began = Instant::now();
     while !is_served(server) {
-        assert!(began.elapsed() < Duration::from_secs(60), "nobody is served any more");
+        assert!(began.elapsed() < Duration::from_secs(60), "no request is served any more");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -53,14 +53,14 @@ fn answering_threads() -> usize {
 }
 
 #[test]
-fn ten_thousand_connections_of_nobody_leave_eight_threads_and_an_answer_for_others() {
+fn ten_thousand_connections_of_one_user_leave_eight_threads_and_an_answer_for_others() {
     let server = server(None);
     let address = server.listening.expect("listens");
     let most = as_nobody(|| {
         let mut most = 0;
         let mut held = Vec::new();
         for number in 0..10_000 {
-            // Half of them stay for a while and say nothing, or rubbish that never ends its line.
+            // Up to 200 of them stay open; every third connection sends bytes that never end a line.
             let Ok(mut stream) = TcpStream::connect(address) else { continue };
             if number % 3 == 0 {
                 let _ = stream.write_all(&[0xff; 512]);
@@ -73,42 +73,43 @@ fn ten_thousand_connections_of_nobody_leave_eight_threads_and_an_answer_for_othe
         }
         most
     });
-    // The other tests of this process answer by threads of that name too.
+    // Other tests of this process have answering threads of the same name.
     assert!((1..=8 * CONNECTIONS_MAX).contains(&most), "{most} threads");
     until_served(&server);
 }
 
-/// S4: red on 9232d20c, where eight silent connections kept every scraper out for five seconds, and the next eight after that.
+/// S4: fails on 9232d20c, where eight silent connections kept every scraper out for five seconds, and the next eight
+/// for five more.
 #[test]
-fn s4_silent_connections_keep_nobody_out() {
+fn s4_silent_connections_keep_no_one_out() {
     let server = server(None);
     let address = server.listening.expect("listens");
     let silent = as_nobody(|| {
         (0..3 * CONNECTIONS_MAX).filter_map(|_| TcpStream::connect(address).ok()).collect::<Vec<TcpStream>>()
     });
     assert_eq!(silent.len(), 3 * CONNECTIONS_MAX);
-    assert!(is_served(&server), "another user's connection is answered at once");
-    // Nor do a user's own: half of a request is none.
+    assert!(is_served(&server), "another user is answered at once");
+    // The user's own incomplete requests do not keep the user out either.
     let mut half: Vec<TcpStream> =
         (0..CONNECTIONS_MAX).map(|_| TcpStream::connect(address).expect("connects")).collect();
     half.iter_mut().for_each(|stream| _ = stream.write_all(b"GET /met"));
-    assert!(is_served(&server), "a connection that asks is worth more than one that does not");
+    assert!(is_served(&server), "a complete request takes precedence over silent connections");
     drop((silent, half));
 }
 
-/// S1: red on 9232d20c, which answered each of these requests.
+/// S1: fails on 9232d20c, which answered each of these requests.
 #[test]
-fn s1_a_loop_of_requests_is_answered_now_and_then_and_others_are_answered_all_the_time() {
+fn s1_a_loop_of_requests_is_limited_and_others_are_always_answered() {
     let server = server(None);
     let began = Instant::now();
     let answered = as_nobody(|| {
-        // As many as the daemon refuses in less than a second.
+        // The daemon refuses this many in less than a second.
         (0..1_000).filter(|_| is_served(&server)).count() as u64
     });
     let most = 20 + 5 * (began.elapsed().as_secs() + 1);
     assert!((1..=most).contains(&answered), "{answered} answers, at most {most}");
     assert!(is_served(&server), "another user is answered at once");
-    assert!(server.answering_ns() > 0, "what answers cost is counted apart");
+    assert!(server.answering_ns() > 0, "the cost of answers is counted separately");
 }
 
 #[test]
@@ -119,15 +120,15 @@ fn requests_that_are_rubbish_or_never_end_are_refused() {
     let rubbish: Vec<u8> = (0..4096_u32).map(|at| at.wrapping_mul(2_654_435_761) as u8).collect();
     for request in [many.as_bytes(), long.as_bytes(), &rubbish, b"\r\n\r\n", b"GET\0/metrics HTTP/1.1\r\n\r\n"] {
         let answer = talk(&server, request);
-        // A reset, where there was more to read than was read.
+        // The client sees a reset if the server left bytes unread.
         assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"), "{}", String::from_utf8_lossy(&answer));
     }
     until_served(&server);
 }
 
-/// Else eight such faults would end all answers for good.
+/// Otherwise eight such faults would end all answers for good.
 #[test]
-fn an_answer_that_fails_gives_its_place_back() {
+fn an_answer_that_panics_frees_its_place() {
     let server = server(None);
     for _ in 0..4 * CONNECTIONS_MAX {
         let _ = talk(&server, b"GET /status HTTP/1.1\r\n\r\n");
@@ -136,7 +137,7 @@ fn an_answer_that_fails_gives_its_place_back() {
 }
 
 #[test]
-fn nobody_reaches_the_owner_s_socket_or_takes_its_place() {
+fn other_users_cannot_open_or_replace_the_owners_socket() {
     let place = tempfile::Builder::new().permissions(std::fs::Permissions::from_mode(0o755)).tempdir_in("/var/tmp");
     let place = place.expect("a directory");
     let path = place.path().join("run/watch.sock");
@@ -151,9 +152,9 @@ fn nobody_reaches_the_owner_s_socket_or_takes_its_place() {
     assert_eq!(ask(&path, "GET", "/metrics").expect("answers").0, 200);
 }
 
-/// It says where root writes, and which recordings it removes.
+/// The configuration decides where root writes, and which recordings root removes.
 #[test]
-fn a_configuration_that_somebody_else_can_write_is_refused() {
+fn a_configuration_that_others_can_write_is_refused() {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("watch.toml");
     std::fs::write(&path, "threshold = \"2ms\"\n").expect("written");
@@ -168,7 +169,7 @@ fn a_configuration_that_somebody_else_can_write_is_refused() {
     chown(&path, Some(NOBODY), None).expect("given away");
     let refused = Config::read(&path).expect_err("another's");
     assert!(refused.to_string().contains("belongs to uid 65534"), "{refused}");
-    // A link to one of ours is our own choice, a pipe is none.
+    // A symbolic link is the administrator's choice; a FIFO is refused.
     std::fs::remove_file(&path).expect("removed");
     rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a pipe");
     assert!(Config::read(&path).expect_err("a pipe").to_string().contains("named pipe"));

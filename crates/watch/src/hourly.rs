@@ -1,5 +1,5 @@
-//! Each hour as the thin rows of a summary, for fleets: what each cause took from whom, and for how much of the hour calls were seen
-//! at all. An hour of which nothing was seen is null there, never zero.
+//! Summaries of each hour, for fleets: the stall time by cause, victim and aggressor, and for how much of the hour
+//! calls were observed. In an hour without any observation these values are null, never zero.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, HashSet};
@@ -17,15 +17,15 @@ use crate::owner::Owner;
 use crate::second::{OwnedCall, Second};
 use crate::store::Store;
 
-/// Of one slow call at most so many aggressors are named.
+/// Name at most this many aggressors per slow call.
 const NAMED_MAX: usize = 3;
-/// Pairs of a victim and its aggressors that an hour names; on a machine that starts containers by the thousand further ones
-/// are counted without names, and the daemon stays small.
+/// Maximum number of combinations of a victim and its aggressors that an hour names. On a machine that starts
+/// containers by the thousand, further combinations are counted without names, so that the daemon stays small.
 const NAMES_MAX: usize = 2_048;
-/// Of those the victims of one account have at most these.
+/// Maximum number of combinations for the victims of one account.
 const NAMES_OF_ACCOUNT_MAX: usize = NAMES_MAX / 4;
 
-/// Why an hour has no file.
+/// Why an hour has no summary file.
 #[derive(Debug, thiserror::Error)]
 pub enum HourlyError {
     #[error("the store cannot be used, or its disk is nearly full")]
@@ -36,7 +36,7 @@ pub enum HourlyError {
     Refused(#[from] Refusal),
 }
 
-/// The summary of the hour that goes on.
+/// The summary of the current hour.
 #[derive(Debug)]
 pub struct Hourly {
     summary: Summarizer,
@@ -48,7 +48,7 @@ pub struct Hourly {
 }
 
 impl Hourly {
-    /// Begins at this instant of the header's clock.
+    /// Begins at this time of the header's clock.
     #[must_use]
     pub fn begin(header: &Header, start_ns: u64) -> Hourly {
         let wall_offset_ns = header.clock.wall_offset_ns.unwrap_or_default();
@@ -62,13 +62,13 @@ impl Hourly {
         }
     }
 
-    /// Whether this instant is in another hour.
+    /// Whether this time is in another hour.
     #[must_use]
     pub fn is_over(&self, now_ns: u64) -> bool {
         hour_of(now_ns, self.wall_offset_ns) != self.hour
     }
 
-    /// Takes a second in. `seen` is whether hooks were attached in it: a second without them was not observed.
+    /// Adds one second. `seen` is whether hooks were attached; a second without hooks was not observed.
     pub fn add(&mut self, second: &Second, seen: bool) {
         let end_ns = if seen { second.end_ns } else { second.start_ns };
         self.summary.observe(second.start_ns, end_ns.max(second.start_ns));
@@ -91,17 +91,17 @@ impl Hourly {
         }
     }
 
-    /// Puts it beside the recordings.
+    /// Writes the summary to the store.
     pub fn keep(self, store: Option<&Store>) -> Result<(), HourlyError> {
         let store = store.filter(|store| store.room().is_ok()).ok_or(HourlyError::NoRoom)?;
         Ok(store.put_summary(SystemTime::now(), &summary::to_parquet(&self.finish())?)?)
     }
 
-    /// Its rows.
+    /// The rows of the summary.
     #[must_use]
     pub fn finish(self) -> Vec<SummaryRow> {
         let mut rows = self.summary.finish();
-        // What was timed when the hour began may have been shed a moment later, for all of it.
+        // The hooks that were attached when the hour began may have been shed a moment later, for the rest of the hour.
         for row in rows.iter_mut().filter(|row| row.cause.is_none() && row.observed_ms == Some(0)) {
             (row.calls, row.stall_ns) = (None, None);
             row.not_observed.get_or_insert_with(|| "file-calls".to_owned());
@@ -127,7 +127,8 @@ fn whose(owned: &OwnedCall) -> Whose {
     }
 }
 
-/// The call's time by cause, each with who answers for it: those who were seen, the largest cause first, and nobody for the rest.
+/// Divides the call's time by cause and aggressor: the largest cause is charged to the observed aggressors first. The
+/// remaining time has an unknown aggressor.
 fn parts(owned: &OwnedCall) -> Vec<(Cause, Option<Blame>, u64)> {
     let mut shares = owned.aggressors.iter().take(NAMED_MAX).map(|Share { who, ns }| (blame(&owned.owner, who), *ns));
     let mut share = shares.next();
@@ -176,7 +177,7 @@ mod tests {
     use crate::second::{OwnedCall, Second};
 
     const S: u64 = 1_000_000_000;
-    /// 2026-11-22 01:59:57 at the clock's zero.
+    /// The clock's zero is 2026-11-22 01:59:57 UTC.
     const OFFSET_NS: i64 = 1_795_312_797 * 1_000_000_000;
 
     fn header(observed: Observed) -> Header {
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_ends_with_the_clock_on_the_wall_and_its_calls_add_up() {
+    fn an_hour_ends_by_wall_clock_time_and_its_calls_add_up() {
         let mut hourly = Hourly::begin(&header(Observed::timed(AccessKind::FileCalls, None)), 0);
         let shares =
             vec![Share { who: owner("tar"), ns: 60_000_000 }, Share { who: owner("postgres"), ns: 30_000_000 }];
@@ -230,13 +231,13 @@ mod tests {
     }
 
     #[test]
-    fn seconds_without_hooks_are_not_observed_and_an_hour_of_them_is_null() {
+    fn seconds_without_hooks_are_not_observed_and_an_hour_without_hooks_is_null() {
         let mut hourly = Hourly::begin(&header(Observed::timed(AccessKind::FileCalls, None)), 0);
         hourly.add(&second(0, Vec::new()), true);
         hourly.add(&second(1, Vec::new()), false);
         let partly = hourly.finish();
         assert_eq!((partly[0].observed_ms, partly[0].stall_ns), (Some(1_000), Some(0)));
-        // Timed when it began, and shed at once.
+        // The hooks were attached when the hour began, and shed at once.
         let mut hourly = Hourly::begin(&header(Observed::timed(AccessKind::FileCalls, None)), 0);
         hourly.add(&second(0, Vec::new()), false);
         let blind = hourly.finish();
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_of_containers_are_counted_and_not_all_named() {
+    fn containers_beyond_the_limit_are_counted_without_names() {
         let mut hourly = Hourly::begin(&header(Observed::timed(AccessKind::FileCalls, None)), 0);
         let calls = (0..NAMES_MAX as u64 + 500)
             .map(|number| OwnedCall::new(call(number, 10, Vec::new()).call, owner(&format!("pod-{number}"))));
@@ -254,9 +255,9 @@ mod tests {
         assert_eq!(stall_ns(&hourly.finish()), Some((NAMES_MAX as i64 + 500) * 10_000_000));
     }
 
-    /// S9: one user's groups do not take the names of others.
+    /// S9: one user's groups do not use up the names of others.
     #[test]
-    fn s9_one_users_groups_leave_names_to_others() {
+    fn s9_one_users_groups_leave_names_for_others() {
         let mut hourly = Hourly::begin(&header(Observed::timed(AccessKind::FileCalls, None)), 0);
         let his = (0..2 * NAMES_MAX as u64).map(|number| {
             let cgroup = format!("/user.slice/user-1000.slice/{number}");

@@ -1,8 +1,9 @@
-//! Metrics and a trigger by hand, over a Unix socket, loopback, or TLS: as little of HTTP/1.1 as a scraper needs.
+//! Serves metrics, status and dumps over a Unix socket, loopback or TLS, with the part of HTTP/1.1 that a scraper
+//! needs.
 //!
-//! A connection is served by one of a few threads, has seconds to ask and to read the answer, and is then closed. Threads and
-//! answers are shared by those who connect (`places`), and what answering costs is counted apart (`answering_ns`): it is no
-//! reason to see less of the machine.
+//! Each connection gets a thread, at most eight at a time per listening socket. It has seconds to send its request and
+//! to read the answer, and is then closed. Connections and answers are divided among peers (`places`). The CPU time of
+//! answers is counted separately (`answering_ns`) and sheds no hooks.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -23,16 +24,16 @@ use crate::remote::{self, Keys};
 pub use crate::request::{Asked, Form};
 use crate::request::{Asker, HEADERS_MAX, question};
 
-/// What is answered.
+/// The answer to a request.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub status: u16,
     pub kind: &'static str,
-    /// The same for all who ask for it within a second.
+    /// Shared by all requests of one second.
     pub body: Arc<[u8]>,
 }
 
-/// Answers questions; runs on the connection's thread.
+/// Answers requests; runs on the connection's thread.
 pub type Answerer = dyn Fn(Asked) -> Answer + Send + Sync;
 
 #[derive(Debug, thiserror::Error)]
@@ -50,23 +51,24 @@ pub const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub const PROTOBUF: &str =
     "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
 
-/// Served at one time.
+/// Connections served at a time, per listening socket.
 pub(crate) const CONNECTIONS_MAX: usize = 8;
-/// For the whole of a question, and for the whole of an answer.
+/// Time limit for reading a request, and again for writing the answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
-/// Connections that are taken in, in steps of `PACE`: one that is answered counts as much as eight that are refused. More
-/// wait in the kernel's queue, so that a program that connects without end costs little.
+/// Rate at which connections are accepted: `PACE_UNITS` in each `PACE`. A connection that is answered takes
+/// `ANSWERED_UNITS`, a refused one takes one. Further connections wait in the kernel's queue, so that a program that
+/// connects in a loop costs little.
 const PACE: Duration = Duration::from_millis(32);
 const PACE_UNITS: u32 = 64;
 const ANSWERED_UNITS: u32 = 8;
-/// Connections that wait in the kernel's queue, at most.
+/// Length of the kernel's queue of connections.
 const WAITING_MAX: i32 = 4_096;
 
-/// Listening; ends with the process. The socket's file is removed when this is dropped.
+/// The listening sockets. The threads end with the process; dropping the server removes the Unix socket's file.
 #[derive(Debug)]
 pub struct Server {
     socket: Option<PathBuf>,
-    /// Where it really listens: port 0 becomes one that was free.
+    /// The bound address: port 0 is replaced by the port that the kernel chose.
     pub listening: Option<SocketAddr>,
     answering_ns: Arc<AtomicU64>,
 }
@@ -80,7 +82,8 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Listens where it is asked to. The socket is for its owner alone; with `keys`, the address speaks TLS and wants a token.
+    /// Listens on the socket and the address. Only the socket's owner can open it. With `keys`, the address speaks TLS
+    /// and requires a token.
     pub fn start(
         socket: Option<&Path>,
         listen: Option<SocketAddr>,
@@ -91,12 +94,12 @@ impl Server {
         if let Some(address) = listen {
             let failed = |source: io::Error| {
                 let used = source.kind() == io::ErrorKind::AddrInUse;
-                let remedy = if used { ": another program has that port; give another in metrics.listen" } else { "" };
+                let remedy = if used { ": another program uses that port; give another in metrics.listen" } else { "" };
                 ServeError::Listen { at: address.to_string(), source, remedy }
             };
             let listener = TcpListener::bind(address).map_err(failed)?;
             server.listening = Some(listener.local_addr().map_err(failed)?);
-            // The standard library asks for 128, which a program that connects without end can fill.
+            // The standard library listens with a queue of 128, which a program that connects in a loop can fill.
             rustix::net::listen(&listener, WAITING_MAX).map_err(|error| failed(error.into()))?;
             let mut door = Door::new(&server.answering_ns);
             let (answerer, peers) = (answerer.clone(), Peers::open());
@@ -114,7 +117,7 @@ impl Server {
             let failed = |source| ServeError::Listen { at: path.display().to_string(), source, remedy: "" };
             let listener = bind(path).map_err(failed)?;
             server.socket = Some(path.to_owned());
-            // Its places are its own: connections to loopback, which any user may make, take none of them.
+            // The socket has its own places: connections to loopback, which any user can make, take none of them.
             let mut door = Door::new(&server.answering_ns);
             spawn("fw-socket", failed, move || {
                 for stream in listener.incoming() {
@@ -132,7 +135,7 @@ impl Server {
         Ok(server)
     }
 
-    /// CPU time of all answers so far.
+    /// CPU time of all answers so far, ns.
     #[must_use]
     pub fn answering_ns(&self) -> u64 {
         self.answering_ns.load(Ordering::Relaxed)
@@ -148,10 +151,11 @@ fn spawn(
     thread.map(drop).map_err(failed)
 }
 
-/// Takes the place of a socket that nobody answers on any more; never that of a file, nor of a daemon that runs.
+/// Binds the socket. Replaces a socket on which no daemon answers, but neither another kind of file nor the socket of a
+/// running daemon.
 fn bind(path: &Path) -> io::Result<UnixListener> {
     if let Some(above) = path.parent() {
-        // Nobody else may have had a say in the way to it: what is answered there is root's.
+        // No other user may be able to replace part of the path: clients trust what is answered there.
         Dir::make_trusted(above).map_err(|refusal| io::Error::other(refusal.to_string()))?;
     }
     if fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket()) {
@@ -166,17 +170,17 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     listener
 }
 
-/// A stream of which each read and write ends by a deadline, however slowly the other side goes.
+/// A stream whose reads and writes all end by one deadline, however slow the peer is.
 #[derive(Debug)]
 pub(crate) struct Timed<S> {
     stream: S,
     deadline: Instant,
 }
 
-/// What both kinds of socket can do.
+/// Operations that TCP and Unix sockets share.
 pub(crate) trait Socket: Read + Write {
     fn timeouts(&self, left: Duration) -> io::Result<()>;
-    /// Ends it from another thread.
+    /// A function that closes the connection from another thread.
     fn close(&self) -> io::Result<Close>;
 }
 
@@ -231,10 +235,10 @@ impl<S: Socket> Write for Timed<S> {
     }
 }
 
-/// What a conversation needs, in the clear or not.
+/// A connection for one request and its answer, with or without TLS.
 pub(crate) trait Stream: Read + Write {
     fn until(&mut self, deadline: Instant);
-    /// Nothing more comes from us.
+    /// Called after the last byte of the answer.
     fn end(&mut self) {}
 }
 
@@ -244,13 +248,13 @@ impl<S: Socket> Stream for Timed<S> {
     }
 }
 
-/// Lets connections to one listening socket in.
+/// Accepts the connections of one listening socket.
 struct Door {
     places: Arc<Places>,
     answering_ns: Arc<AtomicU64>,
-    /// CPU time of this thread that is counted.
+    /// The part of this thread's CPU time that is already counted, ns.
     counted_ns: u64,
-    /// Since when so many units were taken.
+    /// Start of the current step; `units` were used since then.
     step: Instant,
     units: u32,
 }
@@ -266,7 +270,7 @@ impl Door {
         }
     }
 
-    /// Has a connection answered on a thread of its own, if there is a place for it.
+    /// Answers a connection on a new thread, if there is a place for it.
     fn serve<S: Socket + Send + 'static>(
         &mut self,
         stream: io::Result<S>,
@@ -274,7 +278,7 @@ impl Door {
         answer: impl FnOnce(Timed<S>, &Place) + Send + 'static,
     ) {
         let Ok(stream) = stream else {
-            // Out of descriptors: asking again at once would spin.
+            // Out of file descriptors: retrying at once would spin.
             std::thread::sleep(Duration::from_millis(100));
             return;
         };
@@ -290,7 +294,8 @@ impl Door {
                     answer(Timed::of(stream), &place);
                     answering_ns.fetch_add(thread_cpu_ns(), Ordering::Relaxed);
                 };
-                // Where no thread can be had the connection is closed, and its place free again. TLS wants the more stack.
+                // If no thread can be started, the connection is closed and its place freed. TLS requires the larger
+                // stack.
                 let _ = std::thread::Builder::new().name("fw-answer".to_owned()).stack_size(256 << 10).spawn(talk);
             }
             Err(why) => refuse(stream, why),
@@ -326,13 +331,14 @@ fn over_tcp(mut stream: Timed<TcpStream>, place: &Place, answerer: &Answerer, ke
     converse(&mut remote::meet(stream, tls)?, place, answerer, &Asker::Remote(token))
 }
 
-/// `Keys` has no values here.
+/// `Keys` has no values in this build.
 #[cfg(not(feature = "tls"))]
 fn over_tcp(mut stream: Timed<TcpStream>, place: &Place, answerer: &Answerer, _keys: Option<&Keys>) -> io::Result<()> {
     converse(&mut stream, place, answerer, &Asker::Local)
 }
 
-/// Any user of the machine may read the metrics over loopback; a dump, which writes to disk, is for the socket's owner alone.
+/// Answers one request. Any user of the machine may read metrics and status over loopback; `dump`, which writes to
+/// disk, and `now` are only for the socket's owner.
 fn converse(stream: &mut impl Stream, place: &Place, answerer: &Answerer, asker: &Asker) -> io::Result<()> {
     let asked = question(stream, asker)?;
     if asked.is_ok() {
@@ -340,7 +346,7 @@ fn converse(stream: &mut impl Stream, place: &Place, answerer: &Answerer, asker:
     }
     let answer = match asked {
         Ok(Asked::Dump | Asked::Now) if !matches!(asker, Asker::Owner) => {
-            refusal(403, "dump and now only over the Unix socket")
+            refusal(403, "dump and now are available only over the Unix socket")
         }
         Ok(asked) => answerer(asked),
         Err((status, why)) => refusal(status, why),
@@ -374,11 +380,12 @@ fn refusal(status: u16, why: &str) -> Answer {
     Answer { status, kind: TEXT, body: format!("{why}\n").into_bytes().into() }
 }
 
-/// Asks a daemon over its socket; for `flatwater watch dump` and similar.
+/// Sends one request to a daemon over its socket, for `flatwater watch dump` and similar. Returns the status and the
+/// body.
 pub fn ask(socket: &Path, method: &str, path: &str) -> io::Result<(u16, String)> {
     const ANSWER_BYTES_MAX: u64 = 16 << 20;
     if let Some(above) = socket.parent() {
-        // As where it is made: elsewhere anybody could answer in the daemon's name.
+        // As in `bind`: elsewhere another user could answer in the daemon's name.
         Dir::trusted(above).map_err(|refusal| match refusal.is_missing() {
             true => io::Error::from(io::ErrorKind::NotFound),
             false => io::Error::other(refusal.to_string()),
@@ -434,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn each_question_has_its_answer() {
+    fn each_request_has_its_answer() {
         let server = on_loopback();
         for (request, status) in [
             ("GET /metrics HTTP/1.1\r\nHost: localhost:9177\r\n\r\n", "200"),
@@ -457,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_reads_does_not_keep_others_out_for_long() {
+    fn a_client_that_never_reads_does_not_keep_others_out_for_long() {
         let server = on_loopback();
         let address = server.listening.expect("listens");
         let accept = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited";
@@ -471,15 +478,15 @@ mod tests {
             .collect();
         let began = Instant::now();
         while !talk_or_refused(&server).starts_with("HTTP/1.1 200") {
-            assert!(began.elapsed() < Duration::from_secs(20), "still nobody is served");
+            assert!(began.elapsed() < Duration::from_secs(20), "no request is served");
             std::thread::sleep(Duration::from_millis(200));
         }
         drop(deaf);
     }
 
-    /// Any user of the machine can hold every connection of loopback: the owner's socket answers all the same.
+    /// Any user can hold every connection of loopback; the owner's socket still answers.
     #[test]
-    fn who_holds_loopback_does_not_keep_the_owner_out() {
+    fn a_user_who_holds_loopback_does_not_keep_the_owner_out() {
         let place = tempfile::tempdir().expect("a directory");
         let path = place.path().join("run/watch.sock");
         let loopback = Some("127.0.0.1:0".parse().expect("an address"));
@@ -500,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn the_socket_is_its_owner_s_and_replaces_only_a_dead_one() {
+    fn the_socket_is_private_and_replaces_only_a_dead_socket() {
         use std::os::unix::fs::PermissionsExt;
         let place = tempfile::tempdir().expect("a directory");
         let path = place.path().join("run/watch.sock");
@@ -512,9 +519,9 @@ mod tests {
         assert!(second.to_string().contains("another flatwater watch"), "{second}");
         drop(server);
         assert!(!path.exists());
-        let gone = ask(&place.path().join("nowhere/watch.sock"), "GET", "/status").expect_err("nobody");
+        let gone = ask(&place.path().join("nowhere/watch.sock"), "GET", "/status").expect_err("no daemon");
         assert_eq!(gone.kind(), std::io::ErrorKind::NotFound);
-        // Where others could put a socket, nobody is asked.
+        // No request is sent to a directory in which other users could create a socket.
         let public = place.path().join("public");
         std::fs::create_dir(&public).expect("made");
         std::fs::set_permissions(&public, std::fs::Permissions::from_mode(0o1777)).expect("opened to all");
@@ -523,11 +530,11 @@ mod tests {
         assert!(refused.to_string().contains("public"), "{refused}");
         std::fs::write(&path, "a file").expect("written");
         assert!(Server::start(Some(&path), None, None, answerer()).is_err());
-        assert_eq!(std::fs::read(&path).expect("there"), b"a file", "somebody's file is left alone");
+        assert_eq!(std::fs::read(&path).expect("there"), b"a file", "another file is left alone");
     }
 
     #[test]
-    fn a_port_in_use_is_said_with_the_way_out() {
+    fn a_port_in_use_is_an_error_that_names_the_setting() {
         let server = on_loopback();
         let error = Server::start(None, server.listening, None, answerer()).expect_err("in use");
         assert!(error.to_string().contains("give another in metrics.listen"), "{error}");

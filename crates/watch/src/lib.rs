@@ -1,9 +1,13 @@
 //! The daemon: records continuously, at a bounded and measured cost.
 //!
-//! It keeps the last minute in memory (`lookback`), checks its triggers once a second (`trigger`), and when one fires,
-//! it writes a recording that begins a minute before (`capture`). What it keeps is bounded (`store`), what it reports
-//! is counted (`metrics`, `http`), and what it costs is measured (`budget`), which sheds parts of the work, as gaps,
-//! before the machine is affected.
+//! [`daemon`] runs the loop. Once a second [`sight`] delivers a [`second::Second`] of slow calls and counters,
+//! [`lookback`] keeps the last minute of them in memory, and [`trigger`] checks them. A trigger that fires starts a
+//! [`capture`]: a recording that begins with the look-back. [`store`] limits the recordings on disk, and [`hourly`]
+//! writes a summary of each hour for fleets.
+//!
+//! [`metrics`] counts for Prometheus and [`now`] makes the table of `flatwater top`; [`http`] serves both. [`owner`]
+//! and [`aggressor`] name the victim and the aggressor of a call; [`account`] divides limits among users. [`budget`]
+//! measures the daemon's own cost, and sheds parts of its work (each a gap) before the daemon affects the machine.
 //!
 //! ```text
 //! sight (host) --> second --> lookback --> capture --> store

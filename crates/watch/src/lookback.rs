@@ -1,6 +1,6 @@
-//! The last minute, in memory: whatever happens, what led to it is still there.
+//! The look-back: the last minute in memory, so that a recording includes what led to its trigger.
 //!
-//! Bounded twice, by age and by bytes. What is pushed out before its age is a gap in the recording that wanted it.
+//! It is limited by age and by bytes. A recording that lacks a part that was dropped before its age has a gap.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub struct LookBack {
     bytes_max: usize,
     seconds: VecDeque<(usize, Arc<Second>)>,
     bytes: usize,
-    /// The end of the newest second that was pushed out before its time.
+    /// The end of the newest second that was dropped for its size before its age.
     pushed_out_ns: Option<u64>,
 }
 
@@ -34,7 +34,7 @@ impl LookBack {
         }
     }
 
-    /// Takes a second in, and drops what is too old or too much.
+    /// Adds a second, and drops seconds that are too old or beyond the limit of bytes.
     pub fn push(&mut self, second: Arc<Second>) {
         let now_ns = second.end_ns;
         let bytes = second.bytes();
@@ -42,7 +42,7 @@ impl LookBack {
         self.seconds.push_back((bytes, second));
         while let Some((bytes, oldest)) = self.seconds.front() {
             let old = oldest.end_ns.saturating_add(self.span_ns) < now_ns;
-            // The newest stays, however large: it is what a trigger speaks of.
+            // The newest second stays, however large: a trigger refers to it.
             let much = self.bytes > self.bytes_max && self.seconds.len() > 1;
             if !old && !much {
                 break;
@@ -55,13 +55,13 @@ impl LookBack {
         }
     }
 
-    /// Takes new limits from the next second on.
+    /// Sets new limits, in force from the next second on.
     pub fn set_limits(&mut self, span_ns: u64, bytes_max: u64) {
         self.span_ns = span_ns;
         self.bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
     }
 
-    /// Half as much from the next second on, to a least that still holds some.
+    /// Halves the limit of bytes from the next second on, down to `BYTES_MIN`.
     pub fn halve(&mut self) {
         self.bytes_max = (self.bytes_max / 2).max(BYTES_MIN);
     }
@@ -70,7 +70,7 @@ impl LookBack {
         self.seconds.iter().map(|(_, second)| &**second)
     }
 
-    /// Where what is held begins; absent while nothing is.
+    /// The start of the oldest second; `None` if there is none.
     #[must_use]
     pub fn start_ns(&self) -> Option<u64> {
         self.seconds.front().map(|(_, second)| second.start_ns)
@@ -81,7 +81,7 @@ impl LookBack {
         self.bytes
     }
 
-    /// What a recording that begins now lacks of the time that it should reach back.
+    /// The gap of a recording that begins now, if it cannot reach back the whole span.
     #[must_use]
     pub fn missing(&self) -> Option<Gap> {
         let from_ns = self.start_ns()?;
@@ -90,7 +90,7 @@ impl LookBack {
         let wanted_ns = newest_ns.saturating_sub(self.span_ns);
         (pushed_out_ns > wanted_ns).then(|| {
             let why = format!(
-                "the look-back holds {} at most, which was full after {}",
+                "the look-back is limited to {}, which held {}",
                 Bytes(self.bytes_max as u64),
                 Nanos(newest_ns.saturating_sub(from_ns))
             );
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn it_holds_its_span_and_not_more() {
+    fn seconds_older_than_the_span_are_dropped() {
         let mut held = LookBack::new(10 * S, 1 << 20);
         (0..100).for_each(|at| held.push(second(at, 1)));
         assert_eq!(held.start_ns(), Some(89 * S));
@@ -124,19 +124,19 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_calls_stays_within_its_bytes_and_is_told() {
+    fn a_flood_of_calls_stays_within_the_limit_and_is_a_gap() {
         let mut held = LookBack::new(60 * S, 1 << 20);
         (0..60).for_each(|at| held.push(second(at, 1_000)));
         assert!(held.bytes() <= 1 << 20, "{}", held.bytes());
         let gap = held.missing().expect("a gap");
         assert!(gap.why.contains("1 MiB"), "{gap:?}");
-        // Once the flood is past and a whole span was held, nothing is missing any more.
+        // A whole span after the flood nothing is missing.
         (60..200).for_each(|at| held.push(second(at, 0)));
         assert!(held.missing().is_none());
     }
 
     #[test]
-    fn one_second_that_is_too_large_by_itself_is_kept() {
+    fn a_single_second_above_the_limit_is_kept() {
         let mut held = LookBack::new(60 * S, 1 << 20);
         held.push(second(1, 50_000));
         assert_eq!(held.seconds().count(), 1);

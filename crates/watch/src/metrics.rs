@@ -1,7 +1,7 @@
-//! What the daemon counts, for Prometheus: OpenMetrics text, or protobuf with native histograms where it is asked for.
+//! The daemon's metrics for Prometheus: OpenMetrics text, or protobuf with native histograms if the scraper accepts it.
 //!
-//! Label values come from other people's cgroups and programs, so their number is capped: what is beyond is counted
-//! under `other`, and how much that was is a metric itself.
+//! Users choose the names of cgroups and programs, so the number of label values is limited. Further values are counted
+//! as `other`, and another metric counts how often that happened.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::registry::{self, About, Count, CountWithExemplar, Encodable, Family, 
 use crate::second::{OwnedCall, Second};
 use crate::trigger::Silence;
 
-/// Everything that is counted, and how it is printed.
+/// All metrics, and their encodings.
 #[derive(Debug)]
 pub struct Metrics {
     cgroups: Capped,
@@ -42,7 +42,7 @@ pub struct Metrics {
     kept_bytes: Family<Level>,
 }
 
-/// Values of one label, up to a number, of which no account has more than a quarter.
+/// The known values of one label, up to `max`. One account has at most a quarter of them.
 #[derive(Debug)]
 struct Capped {
     known: BTreeSet<String>,
@@ -51,9 +51,9 @@ struct Capped {
 }
 
 const OTHER: &str = "other";
-/// Of one label. Those of systemd and of Kubernetes have less.
+/// Maximum length of a label value, characters. Names of systemd and Kubernetes are shorter.
 const VALUE_CHARS_MAX: usize = 200;
-/// Of a process that had ended before its cgroup could be asked for.
+/// The cgroup label of a process that ended before its cgroup was read.
 const ENDED: &str = "ended";
 
 impl Capped {
@@ -61,9 +61,9 @@ impl Capped {
         Capped { known: BTreeSet::new(), by_account: BTreeMap::new(), max }
     }
 
-    /// The value, or `other` where there are too many; and whether that was so.
+    /// Returns the value, or `other` beyond the limits; and whether it returned `other`.
     fn of(&mut self, value: &str, account: &Account) -> (String, bool) {
-        // The name of a control group is its maker's choice, of any length: each is in many rows of every answer.
+        // A user chooses the name of a control group, of any length, and each name is in many lines of every answer.
         let value = match value.char_indices().nth(VALUE_CHARS_MAX) {
             Some((at, _)) => &format!("{}...", &value[..at]),
             None => value,
@@ -86,12 +86,12 @@ const fn about(name: &'static str, unit: Option<&'static str>, help: &'static st
 }
 
 const AGGRESSOR: &str =
-    "The part of that time that somebody else's requests, locks or work made them wait, by who that was";
-const DEVICE: &str = "The same time by the block device that the call's requests went to, where one was seen";
-const OVERFLOW: &str =
-    "Stalls of which this label is counted as 'other', since metrics.label_values others were seen before";
-const DIRTY: &str = "Dirty and written-back page cache, and the limits at which writers are paused";
-const SHED: &str = "1 for each part of the work that is shed to stay within the budget (docs/watch.md)";
+    "The part of the stall time that requests, locks or work of another program caused, by that program";
+const DEVICE: &str = "Stall time by the block device that the call's requests went to, if one was observed";
+const OVERFLOW: &str = "Stalls whose value of this label is counted as 'other' because metrics.label_values is used up";
+const DIRTY: &str =
+    "Page cache that is dirty or under writeback, and the limits for background writeback and for throttling writers";
+const SHED: &str = "1 for each part of the daemon's work that is shed to stay within the budget (docs/watch.md)";
 
 const SECONDS: Option<&str> = Some("seconds");
 const BYTES: Option<&str> = Some("bytes");
@@ -114,7 +114,7 @@ impl Metrics {
             latency: Family::new(about(
                 "stall_duration",
                 SECONDS,
-                "How long those system calls took, from call to return",
+                "Duration of system calls on files that took longer than the threshold",
             )),
             overflow: Family::new(about("label_overflow", None, OVERFLOW)),
             watermark_pages: Family::new(about(
@@ -126,41 +126,41 @@ impl Metrics {
             own_share: Family::new(about(
                 "own_cpu_ratio",
                 None,
-                "CPU time that flatwater itself takes, as a share of one core",
+                "CPU time of flatwater itself, as a share of one core",
             )),
             own_rss: Family::single(about("own_rss", BYTES, "Resident memory of flatwater itself")),
             shed: Family::new(about("shed", None, SHED)),
             seen: Family::single(about(
                 "calls_seen",
                 None,
-                "1 while slow calls are seen at all; 0 is a gap, not quiet",
+                "1 while slow calls are observed; 0 means unknown, not quiet",
             )),
             hanging: Family::single(about(
                 "hanging_calls",
                 None,
-                "System calls on files over the threshold that have not ended",
+                "System calls on files over the threshold that have not returned",
             )),
             hanging_seconds: Family::single(about(
                 "hanging_longest",
                 SECONDS,
-                "How long the longest of them has taken so far; 0 where none is",
+                "Time so far of the longest call that has not returned; 0 if there is none",
             )),
-            lost: Family::single(about("events_lost", None, "Events of the hooks that did not reach the recording")),
+            lost: Family::single(about("events_lost", None, "Events of the hooks that were lost")),
             lost_before: 0,
             captures: Family::new(about(
                 "captures",
                 None,
-                "Recordings that a trigger set off; the exemplar names the last",
+                "Recordings started by a trigger; the exemplar names the latest",
             )),
             silenced: Family::new(about(
                 "triggers_silenced",
                 None,
-                "Triggers that fired during their cooldown, or over the limit for an hour",
+                "Triggers that fired during their cooldown or above the hourly limit",
             )),
-            skipped: Family::new(about("captures_skipped", None, "Recordings that were not made, by the reason")),
-            kept_bytes: Family::single(about("store", BYTES, "Recordings that are kept")),
+            skipped: Family::new(about("captures_skipped", None, "Recordings that were not made, by reason")),
+            kept_bytes: Family::single(about("store", BYTES, "Size of stored recordings")),
         };
-        // Not 0 before the first look.
+        // Unknown, and not 0, before the first second.
         metrics.hanging.only().set(f64::NAN);
         metrics.hanging_seconds.only().set(f64::NAN);
         metrics
@@ -191,7 +191,7 @@ impl Metrics {
         ]
     }
 
-    /// The value of a label, capped; what is beyond is counted.
+    /// The limited value of a label; counts an overflow.
     fn capped(&mut self, label: &'static str, value: &str, account: &Account) -> String {
         let values = match label {
             "aggressor" => &mut self.aggressors,
@@ -233,13 +233,13 @@ impl Metrics {
         }
     }
 
-    /// Takes one second in.
+    /// Adds one second.
     pub fn add(&mut self, second: &Second) {
         for owned in &second.calls {
             self.call(owned);
         }
         let longest_ns = second.under_way.iter().map(|owned| owned.call.duration_ns).max().unwrap_or(0);
-        // None seen where none can be seen is no zero.
+        // If calls under way cannot be observed, their number is unknown, not 0.
         let seen = |level: f64| if second.hangs_seen { level } else { f64::NAN };
         self.hanging.only().set(seen(second.under_way.len() as f64));
         self.hanging_seconds.only().set(seen(longest_ns as f64 / 1e9));
@@ -265,7 +265,7 @@ impl Metrics {
     }
 
     fn dirty(&mut self, table: &Series) {
-        // The machine's own rows; those of each backing device have its number.
+        // The row of the whole machine; rows of a backing device have its number.
         let Some(rows) = table.rows_of(&Entity::named("")) else { return };
         for (what, column) in [
             ("dirty", writeback::DIRTY_BYTES),
@@ -324,20 +324,20 @@ impl Metrics {
         registry::openmetrics(&self.families())
     }
 
-    /// Prometheus' text 0.0.4: without what only OpenMetrics knows.
+    /// Prometheus' text format 0.0.4, without exemplars and units.
     #[must_use]
     pub fn plain(&self) -> String {
         registry::plain(&self.families())
     }
 
-    /// Prometheus' protobuf, with native histograms.
+    /// Prometheus' protobuf format, with native histograms.
     #[must_use]
     pub fn protobuf(&self) -> Vec<u8> {
         registry::protobuf(&self.families())
     }
 }
 
-/// OpenMetrics allows 128 characters to all labels of an exemplar together.
+/// OpenMetrics allows 128 characters for all labels of an exemplar together.
 fn short(name: &str) -> String {
     name.chars().take(100).collect()
 }
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_hangs_is_a_level_and_no_stall_yet() {
+    fn a_call_under_way_is_a_gauge_and_not_yet_a_stall() {
         let mut metrics = Metrics::new(10);
         let mut hanging = second(["/db".to_owned()].into_iter());
         hanging.under_way = std::mem::take(&mut hanging.calls);
@@ -384,17 +384,17 @@ mod tests {
         let text = metrics.text();
         assert!(text.contains("flatwater_hanging_calls 1.0"), "{text}");
         assert!(text.contains("flatwater_hanging_longest_seconds 0.25"), "{text}");
-        assert!(!text.contains("cgroup=\"/db\""), "it is counted when it ends: {text}");
+        assert!(!text.contains("cgroup=\"/db\""), "it is counted when it returns: {text}");
         metrics.add(&Second { hangs_seen: true, ..Second::default() });
         assert!(metrics.text().contains("flatwater_hanging_calls 0.0"));
     }
 
     #[test]
-    fn hangs_that_this_kernel_cannot_show_are_no_zero() {
+    fn calls_under_way_that_the_kernel_cannot_show_are_nan() {
         let mut metrics = Metrics::new(10);
-        assert!(metrics.text().contains("flatwater_hanging_calls NaN"), "nobody has looked yet: {}", metrics.text());
+        assert!(metrics.text().contains("flatwater_hanging_calls NaN"), "there was no second yet: {}", metrics.text());
         metrics.add(&Second { hangs_seen: true, ..Second::default() });
-        // The iterator over threads fails from here on.
+        // From here on the iterator over threads fails.
         metrics.add(&Second::default());
         let text = metrics.text();
         assert!(text.contains("flatwater_hanging_calls NaN"), "{text}");
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn five_thousand_cgroups_are_some_series_and_a_number() {
+    fn cgroups_beyond_the_limit_are_counted_as_other() {
         let mut metrics = Metrics::new(10);
         metrics.add(&second((0..5_000).map(|at| format!("/pod{at}"))));
         let text = metrics.text();
@@ -411,9 +411,9 @@ mod tests {
         assert!(text.len() < 64 << 10, "{}", text.len());
     }
 
-    /// S9: red on 9232d20c, where a user who made as many groups as there are label values left none to others.
+    /// S9: fails on 9232d20c, where one user could make enough groups to leave no label values for others.
     #[test]
-    fn s9_one_users_groups_leave_label_values_to_others() {
+    fn s9_one_users_groups_leave_label_values_for_others() {
         let mut metrics = Metrics::new(8);
         let his = (0..1_000).map(|at| format!("/user.slice/user-1000.slice/session-1.scope/{at}"));
         metrics.add(&second(his.chain(["/system.slice/postgresql.service".to_owned()])));
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn stall_time_is_counted_by_who_made_it_and_by_device() {
+    fn stall_time_is_counted_by_aggressor_and_device() {
         let mut metrics = Metrics::new(2);
         let by = |at: usize| {
             let who = Owner { cgroup: format!("/jobs{at}").into(), program: "dd".into(), ..Owner::default() };
@@ -455,7 +455,7 @@ mod tests {
         assert!(text.contains(r#"cgroup="/a\"b\\c\nflatwater_up 1""#), "{text}");
     }
 
-    /// A user may nest control groups of his to paths of 4 KiB, and each label stands in hundreds of rows.
+    /// A user can nest control groups to paths of 4 KiB, and each label is in hundreds of lines.
     #[test]
     fn a_long_name_is_cut() {
         let mut metrics = Metrics::new(10);
@@ -484,9 +484,10 @@ mod tests {
         assert!(plain.contains("flatwater_captures_total{trigger=\"stall\"} 1\n") && !plain.contains("# {"), "{plain}");
     }
 
-    /// `fixtures` were written by prometheus-client 0.25.2, whose series of one family have no order.
+    /// prometheus-client 0.25.2 wrote `fixtures`; only the help texts were changed since. It does not order the series
+    /// of a family.
     #[test]
-    fn text_and_protobuf_are_what_prometheus_client_wrote() {
+    fn text_and_protobuf_equal_those_of_prometheus_client() {
         let metrics = sample();
         let sorted = |text: &str| {
             let lines = text.lines().filter(|line| !line.contains("part=\"answers\""));

@@ -1,4 +1,4 @@
-//! Who waits and who makes them wait, over the last seconds: the table that `flatwater top` shows.
+//! The table of `flatwater top`: victims and aggressors of the last seconds.
 
 use std::collections::BTreeMap;
 
@@ -7,57 +7,57 @@ use serde::{Deserialize, Serialize};
 
 use crate::second::{OwnedCall, Second};
 
-/// Slow calls that are alike.
+/// Slow calls with the same victim, operation, device, cause and aggressor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Row {
-    /// Who waits: container, unit or cgroup, and program.
+    /// The victim's container, unit or cgroup.
     pub cgroup: String,
     pub program: String,
     pub operation: String,
-    /// Empty where no request of theirs was seen.
+    /// Empty if no request of the calls was observed.
     pub device: String,
-    /// What most of the time went to.
+    /// The cause of most of the time.
     pub cause: String,
-    /// Who most of the time is charged to; empty where nobody was seen.
+    /// The aggressor that is charged with most of the time; empty if none was observed.
     pub by_cgroup: String,
     pub by_program: String,
     pub calls: u64,
     pub stall_ns: u64,
-    /// Of that, what is charged to `by_program`.
+    /// The part of `stall_ns` that is charged to `by_program`.
     pub by_ns: u64,
     pub worst_ns: u64,
-    /// Of `calls` those that have not ended: `worst_ns` has their time so far.
+    /// The calls under way among `calls`; for these `worst_ns` is the time so far.
     pub hanging: u64,
 }
 
-/// What is known now.
+/// The answer to `/now`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Now {
     pub version: u32,
-    /// How long the rows reach back.
+    /// The time that the rows cover.
     pub span_ns: u64,
     pub threshold_ns: u64,
-    /// False: no call can be seen, which is not the same as quiet.
+    /// Whether calls are observed. If not, an empty table does not mean quiet.
     pub calls_seen: bool,
     /// Whether system calls are hooked, so that times are exact.
     pub exact: bool,
     pub own_cpu_ratio: f64,
     pub shed: String,
     pub rows: Vec<Row>,
-    /// Rows beyond the most that are told.
+    /// Rows beyond `ROWS_MAX`.
     pub rows_left_out: u64,
 }
 
-/// The most rows that are told, those with the most stall time first.
+/// Maximum number of rows in the answer, those with the most stall time first.
 const ROWS_MAX: usize = 200;
 /// How far back `top` looks.
 pub const SPAN_NS: u64 = 10_000_000_000;
 
 type Key = [String; 7];
 
-/// The rows of the seconds that ended within the span.
+/// The rows of seconds that ended within the span, and the number of rows left out.
 #[must_use]
 pub fn rows<'a>(seconds: impl Iterator<Item = &'a Second>, now_ns: u64) -> (Vec<Row>, u64) {
     let recent: Vec<&Second> = seconds.filter(|second| second.end_ns.saturating_add(SPAN_NS) >= now_ns).collect();
@@ -76,7 +76,7 @@ pub fn rows<'a>(seconds: impl Iterator<Item = &'a Second>, now_ns: u64) -> (Vec<
         sum.hanging += row.hanging;
     }
     let mut rows: Vec<Row> = sums.into_values().collect();
-    // The keys are in order already, so that rows of the same time keep their places.
+    // The map orders rows by key, and the sort is stable: rows with equal times keep their order.
     rows.sort_by_key(|row| std::cmp::Reverse(row.stall_ns));
     let left_out = rows.len().saturating_sub(ROWS_MAX) as u64;
     rows.truncate(ROWS_MAX);
@@ -96,7 +96,7 @@ fn row_of(owned: &OwnedCall) -> Row {
         by_cgroup: by.map_or_else(String::new, |share| clean(share.who.name())),
         by_program: by.map_or_else(String::new, |share| clean(&share.who.program)),
         calls: 1,
-        // What has hung for an hour has stalled within the span for no longer than that.
+        // A call that has hung for an hour lost at most the span within the span.
         stall_ns: if owned.call.still_under_way { owned.call.duration_ns.min(SPAN_NS) } else { owned.call.duration_ns },
         by_ns: by.map_or(0, |share| share.ns),
         worst_ns: owned.call.duration_ns,
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_are_alike_are_one_row_and_the_worst_comes_first() {
+    fn similar_calls_are_one_row_and_the_most_stall_time_comes_first() {
         let calls = vec![of("pg", 20, &[("dd", 15)]), of("pg", 60, &[("dd", 50), ("cp", 5)]), of("sh", 7, &[])];
         let second = Second { end_ns: 50, calls, ..Second::default() };
         let (rows, left_out) = rows([&second].into_iter(), 60);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hangs_is_shown_once_with_its_time_so_far() {
+    fn a_call_under_way_is_shown_once_with_its_time_so_far() {
         let hanging = |at_s: u64| {
             let mut owned = of("mail", at_s * 1_000, &[]);
             owned.call.still_under_way = true;
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_the_span_is_gone_and_names_cannot_move_a_cursor() {
+    fn calls_older_than_the_span_are_dropped_and_names_cannot_move_a_cursor() {
         let old = Second { end_ns: 1, calls: vec![of("old", 20, &[])], ..Second::default() };
         let new = Second { end_ns: SPAN_NS * 2, calls: vec![of("\u{1b}[2Jevil", 20, &[])], ..Second::default() };
         let (rows, _) = rows([&old, &new].into_iter(), SPAN_NS * 2);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_never_more_rows_than_a_screen_can_use() {
+    fn the_number_of_rows_is_limited() {
         let calls = (0..500).map(|at| of(&format!("p{at}"), at + 1, &[])).collect();
         let second = Second { end_ns: 50, calls, ..Second::default() };
         let (rows, left_out) = rows([&second].into_iter(), 60);

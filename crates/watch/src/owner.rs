@@ -1,4 +1,4 @@
-//! Whose a slow call is: its cgroup, and the container or unit that its manager made of it.
+//! The owner of a slow call: its program, its cgroup, and the container or unit that this cgroup belongs to.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,41 +8,42 @@ use flatwater_host::target::container_of;
 
 use crate::account::Account;
 
-/// Of one process, as it was when it was first seen.
+/// The owner of one process, when it was first seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner {
-    /// The path within its hierarchy, `/` where it is in none; empty where it had ended before we asked.
+    /// The path within the hierarchy, `/` for the root group; empty if the process ended before it was read.
     pub cgroup: Arc<str>,
-    /// `postgresql.service`, `container 8f3b0c1d2e4f`; empty where no manager is known by its path.
+    /// `postgresql.service`, `container 8f3b0c1d2e4f`; empty if the path names neither.
     pub container: Arc<str>,
-    /// Of the process, not of the thread.
+    /// The name of the process, not of the thread.
     pub program: Arc<str>,
 }
 
 impl Owner {
-    /// What people call it: the container or unit, or the cgroup; empty where the process had ended before we asked.
+    /// The container or unit, else the cgroup; empty if the process ended before it was read.
     #[must_use]
     pub fn name(&self) -> &str {
         if self.container.is_empty() { &self.cgroup } else { &self.container }
     }
 }
 
-/// Remembers owners, so that a stalling program is not looked up for each of its calls.
+/// Caches owners, so that /proc is not read for each call of a stalling program.
 #[derive(Debug, Default)]
 pub struct Owners {
     known: HashMap<u32, (u64, Owner, Account)>,
 }
 
-/// A process id may be reused, and a process may be moved: asked again after this long.
+/// Entries are read again after this long, because a process id can be reused and a process can move.
 const FRESH_NS: u64 = 10_000_000_000;
 const KNOWN_MAX: usize = 4_096;
 
 impl Owners {
-    /// The owner of a call, and who answers for it. `thread` replaces the program's name where the process has ended: most
-    /// programs of one thread are named alike; `cgroup` is what the kernel side saw when the call slept.
+    /// The owner and the account of a call. `thread` replaces the program's name if the process has ended, since the
+    /// thread of a single-threaded program has the same name. `cgroup` is the group that the kernel side recorded when
+    /// the call slept.
     pub fn of(&mut self, pid: u32, thread: &str, cgroup: Option<&str>, now_ns: u64) -> (Owner, Account) {
         if let Some((asked_ns, owner, account)) = self.known.get(&pid) {
-            // One that has ended cannot be asked again, and is what it was.
+            // A process that has ended keeps its entry, because it cannot be read again.
             if asked_ns.saturating_add(FRESH_NS) > now_ns {
                 return (owner.clone(), account.clone());
             }
@@ -51,7 +52,7 @@ impl Owners {
         if owner.program.is_empty() {
             owner.program = thread.into();
         }
-        // A process that has exited, and was not waited for, is in the root group by version 1's /proc.
+        // On version 1, /proc shows a zombie in the root group.
         let better = |seen: &&str| owner.cgroup.is_empty() || (&*owner.cgroup == "/" && *seen != "/");
         if let Some(cgroup) = cgroup.filter(better) {
             owner.container = container_of(cgroup).map_or_else(|| "".into(), |name| name.to_string().into());
@@ -68,7 +69,7 @@ impl Owners {
     }
 }
 
-/// The user that started a process. The owner of /proc/PID would be root where the process is not dumpable, which it may choose.
+/// The real user of a process. The owner of /proc/PID is root if the process is not dumpable, which it can choose.
 fn real_uid(pid: u32) -> Option<u32> {
     let status = text::read(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.parse().ok()
@@ -80,7 +81,7 @@ fn look_up(pid: u32) -> Owner {
     owner_of(&membership, program.trim())
 }
 
-/// From the text of /proc/PID/cgroup: the memory controller's path on version 1, else the unified one, else any.
+/// Parses /proc/PID/cgroup: the path of the memory controller on version 1, else the unified path, else any.
 fn owner_of(membership: &str, program: &str) -> Owner {
     let lines = membership.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -92,7 +93,7 @@ fn owner_of(membership: &str, program: &str) -> Owner {
     let unified = is(str::is_empty);
     let memory = is(|controllers| controllers.split(',').any(|name| name == "memory"));
     let cgroup = memory.or(unified).or(paths.first().map(|(_, path)| *path)).unwrap_or_default();
-    // systemd's own hierarchy knows the unit also where no controller does.
+    // systemd's named hierarchy has the unit even without a controller.
     let container = paths.iter().find_map(|(_, path)| container_of(path));
     Owner {
         cgroup: cgroup.into(),
@@ -106,7 +107,7 @@ mod tests {
     use super::{Owners, owner_of};
 
     #[test]
-    fn the_memory_controller_s_group_is_the_owner() {
+    fn the_owner_is_the_group_of_the_memory_controller() {
         let v1 = "4:memory:/jobs/backup\n1:name=systemd:/system.slice/cron.service\n0::/\n";
         let owner = owner_of(v1, "dd");
         assert_eq!((&*owner.cgroup, owner.name()), ("/jobs/backup", "cron.service"));
@@ -116,18 +117,18 @@ mod tests {
     }
 
     #[test]
-    fn a_process_of_this_machine_has_an_owner() {
+    fn a_running_process_has_an_owner() {
         let owner = Owners::default().of(std::process::id(), "", None, 1).0;
         assert!(owner.cgroup.starts_with('/'), "{owner:?}");
         assert!(!owner.program.is_empty());
         let gone = Owners::default().of(u32::MAX, "dd", None, 1).0;
         assert_eq!((&*gone.program, gone.name()), ("dd", ""));
         let seen = Owners::default().of(u32::MAX, "dd", Some("/system.slice/cron.service"), 1).0;
-        assert_eq!(seen.name(), "cron.service", "the kernel side saw it in time");
+        assert_eq!(seen.name(), "cron.service", "the kernel side recorded it in time");
     }
 
     #[test]
-    fn whoever_has_exited_is_where_the_kernel_side_saw_it() {
+    fn a_process_that_exited_is_in_the_group_that_the_kernel_side_recorded() {
         let mut child = std::process::Command::new("true").spawn().expect("true");
         let stat = format!("/proc/{}/stat", child.id());
         while !std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z ")) {
@@ -135,21 +136,21 @@ mod tests {
         }
         let owner = Owners::default().of(child.id(), "true", Some("/jobs/backup"), 1).0;
         child.wait().expect("it has ended");
-        // Version 2 remembers the group of the dead.
+        // Version 2 shows the last group of a zombie.
         let own = std::fs::read_to_string("/proc/self/cgroup").expect("our groups");
         let expected = owner_of(&own, "").cgroup;
         assert!([&*expected, "/jobs/backup"].contains(&&*owner.cgroup) && &*owner.cgroup != "/", "{owner:?}");
     }
 
-    /// A process that calls itself by bytes that are no text is seen all the same.
+    /// A process whose name is not UTF-8 is listed all the same.
     #[test]
-    fn nobody_hides_behind_a_name_that_is_no_text() {
+    fn a_name_that_is_not_utf8_does_not_hide_a_process() {
         use std::os::unix::ffi::OsStrExt;
         let place = tempfile::tempdir().expect("a directory");
         let program = place.path().join(std::ffi::OsStr::from_bytes(b"evil\xff\xfe\x1b[2J"));
         std::fs::copy("/bin/sleep", &program).expect("copied");
         let mut child = std::process::Command::new(&program).arg("60").spawn().expect("started");
-        // The kernel names it a moment after it has let its parent go on (fs/exec.c: begin_new_exec).
+        // The kernel sets the name shortly after it lets the parent continue (fs/exec.c: begin_new_exec).
         let comm = format!("/proc/{}/comm", child.id());
         let named = || std::fs::read(&comm).is_ok_and(|name| name.starts_with(b"evil"));
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);

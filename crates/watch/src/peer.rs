@@ -1,7 +1,7 @@
-//! Who is at the other end of a connection: what a connection may take is shared among these.
+//! Identifies the peer of a connection, since places and answers are limited per peer.
 //!
-//! All users of a machine reach loopback from any address of 127.0.0.0/8, so the address says nothing about them. The
-//! kernel knows the user of each socket, and answers by sock_diag(7).
+//! Users of this machine can reach loopback from any address in 127.0.0.0/8, so the address does not identify them. The
+//! kernel knows the user of each socket, and reports it over sock_diag(7).
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
@@ -11,20 +11,20 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Peer {
-    /// Of the Unix socket, which its owner alone can open.
+    /// A client of the Unix socket, which only its owner can open.
     Owner,
     /// A user of this machine.
     User(u32),
-    /// Another machine. Of IPv6 the first 64 bits: a machine can give itself any of the addresses behind them.
+    /// Another machine. For IPv6 only the network's 64 bits count: a machine can use any address below them.
     Machine(IpAddr),
-    /// On this machine; the kernel does not say whose.
+    /// A client on this machine whose user the kernel does not report.
     Unknown,
 }
 
-/// Asks the kernel for the users of sockets.
+/// Queries the kernel for the users of sockets.
 #[derive(Debug)]
 pub struct Peers {
-    /// Absent where the kernel has no sock_diag or a sandbox forbids it: then all users of the machine are one.
+    /// `None` if the kernel has no sock_diag or a sandbox forbids it; then all users of the machine are one peer.
     kernel: Option<OwnedFd>,
 }
 
@@ -32,7 +32,7 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLM_F_REQUEST: u16 = 1;
 const TCP: u8 = 6;
 const ANSWER_BYTES: usize = 256;
-/// In `struct inet_diag_msg` behind `struct nlmsghdr` (linux/inet_diag.h).
+/// Offsets in `struct inet_diag_msg` after `struct nlmsghdr` (linux/inet_diag.h).
 const UID_AT: usize = 80;
 const INODE_AT: usize = 84;
 
@@ -44,7 +44,7 @@ impl Peers {
         Peers { kernel }
     }
 
-    /// Who connected.
+    /// The peer of this connection.
     #[must_use]
     pub fn of(&self, stream: &TcpStream) -> Peer {
         let (Ok(theirs), Ok(ours)) = (stream.peer_addr(), stream.local_addr()) else { return Peer::Unknown };
@@ -55,7 +55,7 @@ impl Peers {
         self.user(theirs, ours).ok().flatten().map_or(Peer::Unknown, Peer::User)
     }
 
-    /// The user of the socket that is bound to `from` and connected to `to`; absent once that is closed.
+    /// The user of the socket that is bound to `from` and connected to `to`; `None` if it is closed.
     fn user(&self, from: SocketAddr, to: SocketAddr) -> io::Result<Option<u32>> {
         let Some(kernel) = &self.kernel else { return Ok(None) };
         send(kernel, &request(from, to), SendFlags::empty())?;
@@ -63,7 +63,8 @@ impl Peers {
         let (length, _) = recv(kernel, &mut answer[..], RecvFlags::empty())?;
         let kind = u16::from_ne_bytes([answer[4], answer[5]]);
         let word = |at: usize| answer[at..at + 4].try_into().map_or(0, u32::from_ne_bytes);
-        // Else it is an error: there is no such socket any more. A closed one has no inode, and root's uid.
+        // Any other message is an error: the socket does not exist any more. A closed socket has no inode, and the uid
+        // of root.
         let is_open = kind == SOCK_DIAG_BY_FAMILY && length >= INODE_AT + 4 && word(INODE_AT) != 0;
         Ok(is_open.then(|| word(UID_AT)))
     }
@@ -76,7 +77,7 @@ fn network(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// `struct nlmsghdr` and `struct inet_diag_req_v2`.
+/// A `struct nlmsghdr` with a `struct inet_diag_req_v2`.
 fn request(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     const FAMILIES: [u8; 2] = [2, 10];
     let (from_ip, to_ip) = (from.ip().to_canonical(), to.ip().to_canonical());
@@ -86,7 +87,7 @@ fn request(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     out.extend(NLM_F_REQUEST.to_ne_bytes());
     out.extend([0; 8]);
     out.extend([FAMILIES[usize::from(from_ip.is_ipv6())], TCP, 0, 0]);
-    // In any state.
+    // Sockets in any state.
     out.extend(u32::MAX.to_ne_bytes());
     out.extend(from.port().to_be_bytes());
     out.extend(to.port().to_be_bytes());
@@ -114,7 +115,7 @@ mod tests {
     use super::{Peer, Peers, network};
 
     #[test]
-    fn a_user_of_this_machine_is_known_from_any_of_its_addresses() {
+    fn a_local_user_is_identified_from_any_address() {
         let peers = Peers::open();
         for at in ["127.0.0.1:0", "[::1]:0", "127.0.0.7:0"] {
             let listener = TcpListener::bind(at).expect("listens");
@@ -123,13 +124,13 @@ mod tests {
             let (stream, _) = listener.accept().expect("accepted");
             assert_eq!(peers.of(&stream), Peer::User(NOBODY), "{at}");
             drop(client);
-            // Closed: no longer of a user, and not of root.
+            // Closed: the peer is unknown, and not root.
             assert_eq!(peers.of(&stream), Peer::Unknown, "{at}");
         }
     }
 
     #[test]
-    fn without_sock_diag_all_users_are_one() {
+    fn without_sock_diag_all_users_are_one_peer() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("listens");
         let _client = TcpStream::connect(listener.local_addr().expect("an address")).expect("connects");
         let (stream, _) = listener.accept().expect("accepted");
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_of_ipv6_is_its_network() {
+    fn an_ipv6_machine_is_its_network() {
         let ip = |text: &str| text.parse().expect("an address");
         assert_eq!(network(ip("2001:db8:1:2:3:4:5:6")), ip("2001:db8:1:2::"));
         assert_eq!(network(ip("192.0.2.7")), ip("192.0.2.7"));

@@ -1,7 +1,7 @@
-//! Connections that are served at one time, and answers in a second: shared fairly among those who connect.
+//! Divides the connections served at a time, and the answers per second, among peers.
 //!
-//! Where all places are taken, a newcomer gets one from the peer that holds most of them. A connection that has asked nothing
-//! goes before one that is being answered, and the oldest first: who connects and stays silent keeps others out of nothing.
+//! If all places are taken, a newcomer replaces a connection of the peer that holds most. Connections that have not
+//! sent a request are closed first, the oldest before others: silent connections keep no one out.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,13 +9,13 @@ use std::time::Instant;
 
 use crate::peer::Peer;
 
-/// Ends a connection from another thread than its own.
+/// Closes a connection from another thread.
 pub type Close = Box<dyn Fn() + Send>;
 
-/// Answers that a peer may get at once, and in each second after that. A scraper needs one in several seconds.
+/// Answers that a peer can get at once, and in each second after that. A scraper needs one in several seconds.
 const BURST: f64 = 20.0;
 const PER_SECOND: f64 = 5.0;
-/// Peers whose answers are counted; those beyond it count as one.
+/// Peers whose answers are counted separately; further peers count as one.
 const PEERS_MAX: usize = 1_024;
 
 pub struct Places {
@@ -36,18 +36,18 @@ struct Held {
     close: Close,
 }
 
-/// One of the connections that may be open; free again however its thread ends.
+/// A place of an open connection; freed when it is dropped, however the thread ends.
 pub struct Place {
     places: Arc<Places>,
     number: u64,
 }
 
-/// Why a connection is not served.
+/// Why a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoPlace {
     /// All places are taken, and this peer has its share.
     Full,
-    /// This peer had more answers than it may have.
+    /// This peer has used up its answers.
     TooOften,
 }
 
@@ -60,7 +60,7 @@ impl Places {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a connection of this peer; another connection is ended where that must make room.
+    /// Takes a place for a connection of this peer; closes another connection if necessary.
     pub fn take(self: &Arc<Places>, peer: Peer, now: Instant, close: Close) -> Result<Place, NoPlace> {
         let mut state = self.lock();
         if peer != Peer::Owner && !state.may_ask(peer, now) {
@@ -96,7 +96,7 @@ impl State {
         may
     }
 
-    /// The connection that makes room for one of this peer; absent where the peer has its share.
+    /// The connection to close for one of this peer; `None` if the peer has its share.
     fn victim(&self, peer: Peer) -> Option<u64> {
         let mut counts: BTreeMap<Peer, usize> = BTreeMap::new();
         self.held.values().for_each(|held| *counts.entry(held.peer).or_default() += 1);
@@ -114,7 +114,7 @@ impl State {
 }
 
 impl Place {
-    /// The connection has asked, and is worth more than one that has not.
+    /// Marks that the connection has sent a complete request, so that silent connections are closed before it.
     pub fn has_asked(&self) {
         if let Some(held) = self.places.lock().held.get_mut(&self.number) {
             held.has_asked = true;
@@ -159,21 +159,24 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_holds_all_places_gives_some_to_others_and_not_more_than_their_share() {
+    fn a_peer_that_holds_all_places_yields_to_others_up_to_their_share() {
         let scene = Scene::new();
         let mut held: Vec<Place> = (0..8).map(|_| scene.take(Peer::User(7)).expect("a place")).collect();
         held.iter().for_each(Place::has_asked);
         let others: Vec<_> = (0..8).filter_map(|_| scene.take(Peer::User(8)).ok()).collect();
         assert_eq!((scene.held(Peer::User(7)), scene.held(Peer::User(8))), (4, 4));
         others.iter().for_each(Place::has_asked);
-        assert!(matches!(scene.take(Peer::User(8)), Err(NoPlace::Full)), "all of its own are being answered");
-        assert!(scene.take(Peer::Machine([192, 0, 2, 1].into())).is_ok(), "a third one");
+        assert!(
+            matches!(scene.take(Peer::User(8)), Err(NoPlace::Full)),
+            "all of its own connections are being answered"
+        );
+        assert!(scene.take(Peer::Machine([192, 0, 2, 1].into())).is_ok(), "a third peer");
         held.clear();
-        assert_eq!(scene.held(Peer::User(7)), 0, "a place that was taken away is not given back twice");
+        assert_eq!(scene.held(Peer::User(7)), 0, "a place is not freed twice");
     }
 
     #[test]
-    fn a_silent_connection_makes_room_also_for_one_of_the_same_peer() {
+    fn a_silent_connection_is_replaced_also_by_the_same_peer() {
         let scene = Scene::new();
         let answered: Vec<Place> = (0..4).map(|_| scene.take(Peer::User(7)).expect("a place")).collect();
         answered.iter().for_each(Place::has_asked);
@@ -182,11 +185,11 @@ mod tests {
             scene.take(Peer::User(7)).expect("a place").has_asked();
             assert!(scene.closed.load(Ordering::Relaxed) <= number);
         }
-        assert_eq!(scene.places.lock().held.values().filter(|held| held.has_asked).count(), 4, "those stay");
+        assert_eq!(scene.places.lock().held.values().filter(|held| held.has_asked).count(), 4, "these stay open");
     }
 
     #[test]
-    fn who_asks_without_end_is_answered_now_and_then_and_others_always() {
+    fn a_peer_that_asks_in_a_loop_is_limited_and_others_are_always_answered() {
         let mut scene = Scene::new();
         let mut answered = 0;
         for _ in 0..100 {
@@ -196,7 +199,7 @@ mod tests {
             scene.now += Duration::from_millis(200);
             assert!(scene.take(Peer::User(8)).is_ok());
         }
-        // 20 s of 5 in each, after the first 20.
+        // 20 at first, then 5 per second for 20 s.
         assert!((100..=121).contains(&answered), "{answered}");
         for number in 0..10 * PEERS_MAX as u32 {
             let _ = scene.take(Peer::User(number));

@@ -1,7 +1,7 @@
-//! Metrics by their labels, and how a scraper reads them: as OpenMetrics text, Prometheus' plain text, or protobuf.
+//! Stores metrics by label and encodes them: OpenMetrics text, Prometheus' plain text, or protobuf.
 //!
-//! A family is a table of labels and values. Its encoders see it through `Families`, so that each knows its format and
-//! nothing of what is counted.
+//! A [`Family`] is a table of labels and values. Encoders read it through [`Families`], so an encoder knows its format
+//! and nothing about what is counted.
 
 mod histogram;
 mod protobuf;
@@ -21,12 +21,12 @@ pub enum Kind {
     Histogram,
 }
 
-/// What a family is called, without the prefix `flatwater_`, and what it is.
+/// The name of a family, without the prefix `flatwater_`, and its description.
 #[derive(Clone, Copy, Debug)]
 pub struct About {
     pub name: &'static str,
     pub help: &'static str,
-    /// Becomes the end of the name.
+    /// Appended to the name.
     pub unit: Option<&'static str>,
 }
 
@@ -39,25 +39,25 @@ impl About {
     }
 }
 
-/// One series as an encoder sees it.
+/// The value of one series, for an encoder.
 #[derive(Clone, Copy, Debug)]
 pub enum Sample<'a> {
     Count(u64),
-    /// With the labels of its exemplar, whose value is 1.
+    /// With the exemplar's labels; the exemplar's value is 1.
     CountWithExemplar(u64, Option<&'a Labels>),
-    /// Of a counter.
+    /// The value of a counter that is not whole.
     Sum(f64),
     Level(f64),
     Histogram(&'a Histogram),
 }
 
-/// A value that a family holds.
+/// A value of a family.
 pub trait Metric: Default {
     const KIND: Kind;
     fn sample(&self) -> Sample<'_>;
 }
 
-/// Things that happened.
+/// A counter of events.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Count(u64);
 
@@ -75,7 +75,7 @@ impl Metric for Count {
     }
 }
 
-/// Things that happened, with the labels of the last.
+/// A counter of events, with labels of the latest event.
 #[derive(Clone, Debug, Default)]
 pub struct CountWithExemplar {
     count: u64,
@@ -115,7 +115,7 @@ impl Metric for Sum {
     }
 }
 
-/// A value that rises and falls.
+/// A gauge.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Level(f64);
 
@@ -141,7 +141,7 @@ impl Metric for Histogram {
     }
 }
 
-/// Series of one name.
+/// The series of one name.
 #[derive(Clone, Debug)]
 pub struct Family<M> {
     about: About,
@@ -155,13 +155,13 @@ impl<M: Metric> Family<M> {
         Family { about, series: BTreeMap::new() }
     }
 
-    /// A family of one series without labels.
+    /// A family with one series, without labels.
     #[must_use]
     pub fn single(about: About) -> Family<M> {
         Family { about, series: BTreeMap::from([(Labels::new(), M::default())]) }
     }
 
-    /// The series of these labels, new if it was not there.
+    /// The series with these labels; added if it does not exist.
     pub fn of(&mut self, labels: Labels) -> &mut M {
         self.series.entry(labels).or_default()
     }
@@ -172,7 +172,7 @@ impl<M: Metric> Family<M> {
     }
 }
 
-/// A family, whatever its values are.
+/// A family of any type of value.
 pub trait Encodable {
     fn about(&self) -> About;
     fn kind(&self) -> Kind;
@@ -193,7 +193,7 @@ impl<M: Metric> Encodable for Family<M> {
     }
 }
 
-/// All families that are exposed, in order.
+/// All exposed families, in order.
 pub type Families<'a> = [&'a dyn Encodable];
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! What scrapers on other machines get and give: TLS 1.3, and a token that they must know.
+//! TLS 1.3 and a bearer token, for scrapers on other machines.
 //!
-//! Certificates are renewed while the daemon runs, so that the files are looked at again now and then; what cannot be read, or
-//! makes no sense, leaves those of before in force, and is told.
+//! Certificates are renewed while the daemon runs, so the files are read again after a minute. If they cannot be read
+//! or are invalid, the previous ones stay in use, and the error is reported once.
 
 use std::io::{self, Write};
 use std::net::TcpStream;
@@ -16,17 +16,17 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use crate::config::Remote;
 use crate::http::{Stream, Timed};
 
-/// Why nobody on another machine can be answered.
+/// Why scrapers on other machines cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
     #[error("metrics.{key}: {why}")]
     Read { key: &'static str, why: String },
-    #[error("metrics.{key}: no PEM {what}: {why}")]
+    #[error("metrics.{key}: the file has no PEM {what}: {why}")]
     Pem { key: &'static str, what: &'static str, why: String },
     #[error("metrics.certificate and metrics.key: {0}")]
     Pair(#[from] rustls::Error),
     #[error(
-        "metrics.token_file: one line of {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} printable characters; `openssl rand -hex 32` makes one"
+        "metrics.token_file: the file must have one line of {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} printable characters; `openssl rand -hex 32` makes one"
     )]
     Token,
 }
@@ -34,28 +34,28 @@ pub enum RemoteError {
 const FILE_BYTES_MAX: u64 = 1 << 20;
 const TOKEN_BYTES_MIN: usize = 16;
 const TOKEN_BYTES_MAX: usize = 512;
-/// Between two looks at the files.
+/// Time after which the files are read again.
 const FRESH: Duration = Duration::from_secs(60);
 
-/// What the files hold.
+/// The content of the files.
 struct Held {
     tls: Arc<ServerConfig>,
     token: String,
     read: Instant,
-    /// Why what is in the files now is not in force, until it was told.
+    /// Why the current files are not in use; `None` once this was reported.
     refused: Option<RemoteError>,
-    /// What was told last: the same fault is no news a minute later.
+    /// The error reported last; the same error is not reported again.
     told: Option<String>,
 }
 
-/// The certificate, its key and the token, as they are now.
+/// The certificate, its key and the token, read again after a minute.
 pub struct Keys {
     files: Remote,
     held: Mutex<Held>,
 }
 
 impl std::fmt::Debug for Keys {
-    /// Without what it keeps secret.
+    /// Without the secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Keys").field("files", &self.files).finish_non_exhaustive()
     }
@@ -67,7 +67,7 @@ impl Keys {
         Ok(Keys { files, held })
     }
 
-    /// What a new connection is met with: TLS, and the token that it must send.
+    /// The TLS configuration for a new connection, and the token that it must send.
     pub fn now(&self) -> (Arc<ServerConfig>, String) {
         let mut known = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if known.read.elapsed() >= FRESH {
@@ -83,7 +83,7 @@ impl Keys {
         }
     }
 
-    /// Why the files' present content is not in force: once for each fault.
+    /// Why the current files are not in use; each error is returned once.
     pub fn refused(&self) -> Option<RemoteError> {
         let mut known = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let error = known.refused.take()?;
@@ -120,7 +120,7 @@ fn bytes(path: &Path, key: &'static str) -> Result<Vec<u8>, RemoteError> {
     read.map_err(|refusal| RemoteError::Read { key, why: refusal.to_string() })
 }
 
-/// A file that only its owner may read. Kubernetes gives secrets to a group, which is the pod's own.
+/// Reads a file that only its owner can read. Kubernetes gives secrets to the pod's own group, which is accepted.
 fn secret(path: &Path, key: &'static str) -> Result<Vec<u8>, RemoteError> {
     let read = flatwater_safefs::read_secret(path, FILE_BYTES_MAX);
     read.map_err(|refusal| RemoteError::Read { key, why: refusal.to_string() })
@@ -135,12 +135,12 @@ impl Stream for TlsStream {
 
     fn end(&mut self) {
         self.conn.send_close_notify();
-        // A client that has gone away does not need it.
+        // The client may have disconnected; the error does not matter.
         let _ = self.flush();
     }
 }
 
-/// A connection that speaks TLS; it shakes hands with the first read, within the stream's time.
+/// A TLS connection; the handshake takes place at the first read, within the stream's deadline.
 pub(crate) fn meet(stream: Timed<TcpStream>, tls: Arc<ServerConfig>) -> io::Result<TlsStream> {
     Ok(StreamOwned::new(ServerConnection::new(tls).map_err(io::Error::other)?, stream))
 }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_renewed_and_cannot_be_used_is_told_once_and_leaves_the_old_in_force() {
+    fn invalid_new_files_are_reported_once_and_the_previous_ones_stay_in_use() {
         let folder = tempfile::tempdir().expect("a directory");
         let [certificate, key, token_file] = ["cert.pem", "key.pem", "token"].map(|name| folder.path().join(name));
         let made = Command::new("openssl")
@@ -192,7 +192,7 @@ mod tests {
         let told = keys.refused().expect("others can read it").to_string();
         assert!(told.contains("metrics.token_file") && told.contains("chmod 600"), "{told}");
         look();
-        assert!(keys.refused().is_none(), "told already");
+        assert!(keys.refused().is_none(), "reported already");
         assert_eq!(keys.now().1, "the-token-of-yesterday");
 
         write(&token_file, "the-token-of-today", 0o600);

@@ -1,4 +1,4 @@
-//! Built without the feature `tls`: no other machine is answered.
+//! Replaces `remote` in a build without the cargo feature `tls`: no other machine is served.
 
 use crate::config::{NO_TLS, Remote};
 
@@ -8,7 +8,7 @@ pub enum RemoteError {
     NoTls,
 }
 
-/// Nothing can be read without TLS.
+/// Has no values: keys are useless without TLS.
 #[derive(Debug)]
 pub enum Keys {}
 

@@ -1,4 +1,4 @@
-//! What a connection asks for: as little of HTTP/1.1 as a scraper needs, within a time and a length.
+//! Reads a request: the part of HTTP/1.1 that a scraper needs, within limits of time and length.
 
 use std::io;
 use std::net::IpAddr;
@@ -9,36 +9,36 @@ use crate::http::{PATIENCE, Stream};
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 pub(crate) const HEADERS_MAX: usize = 64;
 
-/// What is asked for.
+/// What a client requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     Metrics(Form),
     Dump,
     Status,
-    /// Who waits now, for `top`.
+    /// The table for `top`.
     Now,
 }
 
-/// In which form metrics are wanted, by the header `Accept`.
+/// The format of metrics, chosen by the header `Accept`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Form {
     /// With native histograms.
     Protobuf,
     /// With exemplars.
     OpenMetrics,
-    /// What everything reads: Prometheus' text 0.0.4, which knows no exemplars.
+    /// Prometheus' text format 0.0.4, which every scraper reads; it has no exemplars.
     Plain,
 }
 
-/// Who is answered, and what.
+/// The kind of client, which decides what it can request.
 #[derive(Clone, Debug)]
 pub(crate) enum Asker {
-    /// The socket's owner.
+    /// The owner of the Unix socket.
     Owner,
     /// Any user of this machine.
     Local,
-    /// A client that sends this token.
-    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "TLS alone comes with a token"))]
+    /// A client on another machine, which must send this token.
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "only TLS clients send a token"))]
     Remote(String),
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn question(stream: &mut impl Stream, asker: &Asker) -> io::Result<Qu
             Ok(httparse::Status::Complete(_)) => return Ok(understand(&request, asker)),
             Ok(httparse::Status::Partial) if held.len() < REQUEST_BYTES_MAX => {}
             Ok(httparse::Status::Partial) => return Ok(Err((400, "the request is too long"))),
-            Err(_) => return Ok(Err((400, "this is no HTTP/1.1 request"))),
+            Err(_) => return Ok(Err((400, "this is not an HTTP/1.1 request"))),
         }
     }
 }
@@ -73,10 +73,10 @@ fn understand(request: &httparse::Request<'_, '_>, asker: &Asker) -> Question {
     if let Asker::Remote(token) = asker
         && !is_token(token, header("authorization"))
     {
-        return Err((401, "give the token of metrics.token_file: Authorization: Bearer TOKEN"));
+        return Err((401, "send the token of metrics.token_file: Authorization: Bearer TOKEN"));
     }
     if matches!(asker, Asker::Local) && !header("host").is_none_or(is_local_host) {
-        return Err((403, "ask by an address, localhost, or this machine's own name"));
+        return Err((403, "the header Host must be an address, localhost, or the name of this machine"));
     }
     let accept = header("accept").map(String::from_utf8_lossy).unwrap_or_default();
     let path = request.path.unwrap_or_default();
@@ -87,12 +87,12 @@ fn understand(request: &httparse::Request<'_, '_>, asker: &Asker) -> Question {
         ("GET", "/now") => Ok(Asked::Now),
         ("POST", "/dump") => Ok(Asked::Dump),
         (_, "/metrics" | "/status" | "/now" | "/dump") => Err((405, "GET /metrics, GET /status, GET /now, POST /dump")),
-        _ => Err((404, "there is /metrics, /status, /now and /dump")),
+        _ => Err((404, "the paths are /metrics, /status, /now and /dump")),
     }
 }
 
-/// Whether a browser that sends this header asked for this machine. A page of another site can have its own name resolve to
-/// loopback (DNS rebinding), and would then read what is answered.
+/// Whether the header `Host` names this machine. A page of another site can resolve its own name to loopback (DNS
+/// rebinding) and would then read the answer.
 fn is_local_host(host: &[u8]) -> bool {
     let Ok(host) = std::str::from_utf8(host).map(str::trim) else { return false };
     let name = match host.rsplit_once(':') {
@@ -116,7 +116,7 @@ fn form(accept: &str) -> Form {
     }
 }
 
-/// Takes as long for a guess that is nearly right as for one that is wrong from its first character on.
+/// Compares in constant time: a nearly right guess takes as long as a wrong one.
 fn is_token(token: &str, header: Option<&[u8]>) -> bool {
     let given = header.and_then(|header| header.strip_prefix(b"Bearer ")).unwrap_or_default();
     let differs =
@@ -129,7 +129,7 @@ mod tests {
     use super::{Form, form, is_local_host, is_token};
 
     #[test]
-    fn a_scraper_gets_what_it_accepts() {
+    fn the_header_accept_chooses_the_format() {
         let prometheus = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.7,\
                           application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.3";
         assert_eq!(form(prometheus), Form::Protobuf);
@@ -137,9 +137,9 @@ mod tests {
         assert_eq!((form("*/*"), form("")), (Form::Plain, Form::Plain));
     }
 
-    /// S11: red on 9232d20c, which does not look at the header.
+    /// S11: fails on 9232d20c, which ignores the header.
     #[test]
-    fn s11_another_sites_name_is_no_name_of_this_machine() {
+    fn s11_the_name_of_another_site_is_refused() {
         let own = rustix::system::uname();
         let own = own.nodename().to_bytes();
         for host in [&b"127.0.0.1:9177"[..], b"[::1]:9177", b"localhost", b"localhost:9177", b"10.0.0.7", own] {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_whole_token_is_the_token() {
+    fn only_the_whole_token_is_accepted() {
         let token = "0123456789abcdef";
         assert!(is_token(token, Some(b"Bearer 0123456789abcdef")));
         for wrong in [&b""[..], b"Bearer ", b"Bearer 0123456789abcde", b"Bearer 0123456789abcdefg", b"0123456789abcdef"]

@@ -1,4 +1,4 @@
-//! What one look at the machine brought: rows, slow calls with their owners, events and gaps.
+//! One second of observation: counters, slow calls with owners, events and gaps.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use crate::account::Account;
 use crate::aggressor::Share;
 use crate::owner::Owner;
 
-/// A slow call, whose it is, and who made it wait.
+/// A slow call with its owner and aggressors.
 #[derive(Clone, Debug)]
 pub struct OwnedCall {
     pub call: Call,
     pub owner: Owner,
     pub account: Account,
-    /// The device that its requests went to; absent where none was seen.
+    /// The device that the call's requests went to; `None` if none was observed.
     pub device: Option<Arc<str>>,
-    /// Their sum is the call's length at most; the rest is nobody's that was seen.
+    /// Time charged to aggressors. The sum is at most the call's duration; nothing is charged for the rest.
     pub aggressors: Vec<Share>,
 }
 
 impl OwnedCall {
-    /// A call of which no more is known.
+    /// A call without known device and aggressors.
     #[must_use]
     pub fn new(call: Call, owner: Owner) -> OwnedCall {
         let account = Account::of(&owner.cgroup, None);
@@ -32,7 +32,7 @@ impl OwnedCall {
     }
 }
 
-/// Everything since the last look, about a second of it.
+/// Everything since the last call of `Sight::take`, about one second.
 #[derive(Clone, Debug, Default)]
 pub struct Second {
     pub start_ns: u64,
@@ -41,13 +41,15 @@ pub struct Second {
     pub every_call: bool,
     pub series: Vec<Series>,
     pub calls: Vec<OwnedCall>,
-    /// Calls that had not ended, with their time so far: each second's anew, and once more among `calls` when they end.
+    /// Calls under way, with their time so far. They are listed in each second, and once more in `calls` when they
+    /// return.
     pub under_way: Vec<OwnedCall>,
-    /// While there are such calls: requests that devices have not completed for a second or longer, each second's anew.
+    /// While there are calls under way: requests that a device has not completed within a second, listed in each
+    /// second.
     pub standing: Vec<Request>,
-    /// Whether such calls are seen at all: where not, `under_way` is empty and says nothing.
+    /// Whether calls under way can be observed. If not, `under_way` is empty and means nothing.
     pub hangs_seen: bool,
-    /// Those that the calls and the waits refer to.
+    /// The stacks that calls and waits refer to.
     pub stacks: Vec<Arc<Stack>>,
     pub latency: Vec<LatencyBucket>,
     pub waited: Waited,
@@ -57,7 +59,7 @@ pub struct Second {
 }
 
 impl Second {
-    /// About what it takes in memory: texts and rows, without what the allocator adds.
+    /// Approximate size in memory: texts and rows, without the allocator's overhead.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let series = self.series.iter().map(|series| (series.columns.len() + 3) * series.len() * VALUE_BYTES + 256);
@@ -76,7 +78,7 @@ impl Second {
             + self.users.owners.len() * (size_of::<QueueOwner>() + 3 * NAME_BYTES)
             + self.users.dirtiers.len() * (size_of::<Dirtier>() + 2 * NAME_BYTES)
             + self.users.memory.len() * (size_of::<MemoryUser>() + 2 * NAME_BYTES);
-        // Each second shares its stacks with others, and holds on to them alone in the worst case.
+        // Seconds share stacks; in the worst case this second alone keeps them.
         let stacks = self.stacks.iter().map(|stack| stack.frames.len() * NAME_BYTES);
         let gaps = self.gaps.len() * 256;
         let latency = self.latency.len() * 256;
@@ -90,7 +92,7 @@ impl Second {
             + self.events.len() * 128
     }
 
-    /// The stacks that the calls and the waits refer to, some more than once.
+    /// The stacks that calls and waits refer to; an id can occur several times.
     pub fn stack_ids(&self) -> impl Iterator<Item = StackId> + '_ {
         let calls = self.calls.iter().chain(&self.under_way);
         let of_calls = calls.flat_map(|owned| owned.call.segments.iter().filter_map(|segment| segment.stack));
@@ -98,14 +100,14 @@ impl Second {
         of_calls.chain(of_waits)
     }
 
-    /// The time that calls lost in it.
+    /// The sum of the durations of calls.
     #[must_use]
     pub fn stall_ns(&self) -> u64 {
         self.calls.iter().map(|owned| owned.call.duration_ns).fold(0, u64::saturating_add)
     }
 }
 
-/// A nullable integer in a column.
+/// Size of a nullable integer in a column.
 const VALUE_BYTES: usize = 16;
-/// A name of a task, a cgroup or a file, about, with what the allocator adds.
+/// Approximate size of the name of a task, cgroup or file, with the allocator's overhead.
 const NAME_BYTES: usize = 48;

@@ -1,7 +1,7 @@
-//! What the daemon sees of the machine: slow calls of every process, and the kernel's counters.
+//! Observes the machine: slow calls of every process, and the kernel's counters.
 //!
-//! All the time the hooks are those of level 0 (the scheduler, reclaim, the block layer), for which no system call pays; for
-//! a while after a trigger those on system calls come on top (`arm`), so that times are exact. With `level = 2` the latter
+//! The hooks of level 0 (scheduler, reclaim, block layer) are always attached; they add no cost to system calls. After
+//! a trigger the hooks on system calls are added for a while (`arm`), so that times are exact. With `level = 2` they
 //! stay attached.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -25,32 +25,32 @@ use crate::config::Config;
 use crate::owner::Owners;
 use crate::second::{OwnedCall, Second};
 
-/// Which hooks are wanted now, as the budget allows.
+/// The hooks to attach, as the budget allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     pub threshold_ns: u64,
-    /// Whose requests the block devices work on.
+    /// Whether to record the owners of block requests.
     pub requests: bool,
-    /// Calls are timed by hooks on system calls, all the time.
+    /// `Calls`: hooks on system calls are always attached.
     pub level: Level,
 }
 
-/// Every process of this machine, from now on.
+/// Observation of every process of this machine.
 #[derive(Debug)]
 pub struct Sight {
     machine: Option<MachineTracer>,
-    /// Hooks on system calls.
+    /// The hooks on system calls, while they are attached.
     exact: Option<Exact>,
-    /// Since when `exact` is there.
+    /// When `exact` was attached.
     exact_since_ns: u64,
-    /// They are being loaded: that takes half a second, in which nothing else may wait.
+    /// A thread that loads these hooks, which takes half a second; the loop does not wait for it.
     arming: Option<Receiver<Armed>>,
     armed_until_ns: u64,
-    /// Calls that were timed exactly: the same ones are found once more by their sleeps.
+    /// Thread id, start and end of calls that were timed exactly. The same calls are found once more by their sleeps.
     timed: VecDeque<(u32, u64, u64)>,
-    /// Calls that had not ended when the threads were last asked.
+    /// Calls under way when the threads were last checked.
     hanging: Vec<Call>,
-    /// Requests that had not completed for long then.
+    /// Requests that had not completed for a second or longer at that time.
     standing: Vec<Request>,
     next_exact_id: u32,
     wanted: Wanted,
@@ -58,17 +58,17 @@ pub struct Sight {
     spare: Spare,
     owners: Owners,
     requests: Requests,
-    /// What calls and waits may refer to from now on; few hundred differ on a machine.
+    /// Stacks that calls and waits can still refer to; a machine has a few hundred.
     stacks: BTreeMap<StackId, Arc<Stack>>,
     hooks: Vec<HookStatus>,
-    /// For what the hooks cost.
+    /// The daemon's BPF programs, to measure their cost.
     pub programs: OwnPrograms,
     pub devices: Vec<BlockDevice>,
     since_ns: u64,
-    /// Handed over with the next second.
+    /// Returned with the next second.
     gaps: Vec<Gap>,
     events: Vec<Event>,
-    /// Absent where it may not be read.
+    /// `None` if it cannot be read.
     kernel_log: Option<KernelLog>,
     /// Losses of tracers that were replaced.
     before: Losses,
@@ -79,30 +79,31 @@ struct Exact {
     tracer: Tracer,
     hooks: Vec<HookStatus>,
     stacks_told: usize,
-    /// Its stacks have ids from here on.
+    /// The first id of this tracer's stacks.
     first_id: u32,
 }
 
-/// What the thread that loads the hooks hands over, with the programs that were there before.
+/// The result of the thread that loads the hooks, with the BPF programs that were loaded before.
 struct Armed {
     tracer: Tracer,
     hooks: Vec<HookStatus>,
     others: BTreeSet<u32>,
 }
 
-/// Ids of stacks: those of level 0 are below.
+/// First stack id of the hooks on system calls; the ids of level 0 are below.
 const EXACT_IDS: u32 = 1 << 31;
-/// More kernel stacks than this, and the tracer of system calls begins anew: its tables in the kernel fill up.
+/// Above this many kernel stacks the tracer of system calls is restarted, because its tables in the kernel fill up.
 const STACKS_MAX: usize = 4_096;
 const DEVICES_MAX: usize = 64;
-/// Calls are found by their sleeps a second after they have ended, or later.
+/// How long `timed` keeps a call: it is found by its sleeps one second or more after it returned.
 const TIMED_KEPT_NS: u64 = 10_000_000_000;
 const TIMED_MAX: usize = 16_384;
-/// Who makes pages dirty and takes memory is asked of each process: this often in peace.
+/// Without stalls, each process's dirty pages and memory are read once in this many seconds.
 const MEMORY_EVERY: u64 = 10;
 
 impl Sight {
-    /// Attaches what this kernel allows and opens the counters; never fails: what cannot be had is a gap.
+    /// Attaches the hooks that this kernel allows, and opens the counters. Never fails: whatever is unavailable is a
+    /// gap.
     #[must_use]
     pub fn open(config: &Config) -> Sight {
         let devices = mounted_devices();
@@ -141,7 +142,7 @@ impl Sight {
         sight
     }
 
-    /// Attaches the hooks anew; those of before are let go.
+    /// Attaches these hooks instead of the previous ones.
     pub fn attach(&mut self, wanted: Wanted) {
         self.detach();
         self.wanted = wanted;
@@ -153,8 +154,8 @@ impl Sight {
                 self.machine = Some(machine);
             }
             Err(why) => {
-                let remedy = "run as root on a kernel from 5.11 on with BTF; `flatwater check` lists each hook";
-                self.gaps.push(Gap::new("slow calls, and who makes them wait", why.to_string(), remedy));
+                let remedy = "run as root on Linux 5.11 or later with BTF; `flatwater check` lists each hook";
+                self.gaps.push(Gap::new("slow calls and their aggressors", why.to_string(), remedy));
             }
         }
         self.programs = OwnPrograms::since(&others);
@@ -167,7 +168,7 @@ impl Sight {
         give_back_memory();
     }
 
-    /// Lets the hooks go: nothing is paid for them any more.
+    /// Detaches all hooks.
     pub fn detach(&mut self) {
         self.disarm();
         if let Some(machine) = self.machine.take() {
@@ -175,7 +176,7 @@ impl Sight {
         }
     }
 
-    /// Hooks on system calls until then, so that what comes is timed exactly.
+    /// Attaches hooks on system calls until this time, so that the next calls are timed exactly.
     pub fn arm(&mut self, until_ns: u64) {
         self.armed_until_ns = self.armed_until_ns.max(until_ns);
         if self.exact.is_some() || self.arming.is_some() || self.machine.is_none() {
@@ -184,7 +185,7 @@ impl Sight {
         let (sender, receiver) = mpsc::sync_channel(1);
         let options = system_calls(self.wanted.threshold_ns);
         let load = move || {
-            // Nobody listens any more where it was let go meanwhile: then it detaches by itself.
+            // If the receiver is gone, the tracer is dropped and detaches by itself.
             let others = loaded_ids();
             let (tracer, hooks) = Tracer::start(options);
             let _ = sender.send(Armed { tracer, hooks, others });
@@ -194,7 +195,7 @@ impl Sight {
         }
     }
 
-    /// Lets the hooks on system calls go, and those at level 0 be.
+    /// Detaches the hooks on system calls; those of level 0 stay.
     pub fn disarm(&mut self) {
         self.arming = None;
         self.armed_until_ns = 0;
@@ -205,7 +206,7 @@ impl Sight {
         give_back_memory();
     }
 
-    /// Hooks on system calls are attached, or about to be.
+    /// Whether hooks on system calls are attached, or being loaded.
     #[must_use]
     pub fn is_armed(&self) -> bool {
         self.exact.is_some() || self.arming.is_some()
@@ -241,7 +242,7 @@ impl Sight {
         }
     }
 
-    /// Whether slow calls are seen, exactly or by their sleeps.
+    /// Whether slow calls are observed, exactly or by their sleeps.
     #[must_use]
     pub fn is_attached(&self) -> bool {
         self.machine.is_some() || self.exact.is_some()
@@ -253,7 +254,7 @@ impl Sight {
         self.exact.is_some()
     }
 
-    /// Those that are attached now, or were refused.
+    /// The status of all hooks: attached or refused.
     #[must_use]
     pub fn hooks(&self) -> Vec<HookStatus> {
         let of_calls = self.exact.as_ref().map_or(&[][..], |exact| &exact.hooks);
@@ -268,7 +269,7 @@ impl Sight {
         self.before.and(exact).and(machine)
     }
 
-    /// What of the machine's programs is seen.
+    /// Which kinds of access are observed.
     #[must_use]
     pub fn observed(&self) -> Vec<Observed> {
         if !self.is_attached() {
@@ -276,7 +277,7 @@ impl Sight {
             return vec![Observed::missed(AccessKind::FileCalls, why, "`flatwater check` lists each hook")];
         }
         let remedy = "flatwater record";
-        let each = "a hook on each of every program would cost too much";
+        let each = "a hook on each of these for every program would cost too much";
         vec![
             Observed::timed(AccessKind::FileCalls, None),
             match self.machine.is_some() {
@@ -288,19 +289,19 @@ impl Sight {
         ]
     }
 
-    /// Reads the counters once; they wait for the next `take`.
+    /// Reads the counters; `take` returns them.
     pub fn sample(&mut self) {
         self.probe.sample(monotonic_ns());
     }
 
-    /// Empties the kernel's buffer, which holds what comes between two looks.
+    /// Empties the kernel's ring buffer, which holds events between two calls of `take`.
     pub fn pump(&mut self) {
         if let Some(machine) = &mut self.machine {
             machine.pump();
         }
     }
 
-    /// Everything since the last time. `busy`: something happens, so who takes memory is asked, too.
+    /// Returns everything since the last call. If `busy`, the memory use of each process is read as well.
     pub fn take(&mut self, busy: bool) -> Second {
         let end_ns = monotonic_ns();
         self.look_at_arming(end_ns);
@@ -355,7 +356,7 @@ impl Sight {
         second
     }
 
-    /// Takes in stacks of level 0; those below `from` are not referred to any more.
+    /// Adds stacks of level 0, and drops those below `from`, which nothing refers to any more.
     fn keep_stacks(&mut self, new: Vec<Stack>, from: StackId) {
         self.stacks.extend(new.into_iter().map(|stack| (stack.id, Arc::new(stack))));
         let exactly = self.stacks.split_off(&StackId(EXACT_IDS));
@@ -363,7 +364,7 @@ impl Sight {
         self.stacks.extend(exactly);
     }
 
-    /// Calls that hooks on system calls have timed, and what came with them.
+    /// Moves the calls that hooks on system calls have timed, with their stacks, latencies and events, into the second.
     fn take_timed(&mut self, second: &mut Second) -> Vec<Call> {
         let Some(exact) = &mut self.exact else { return Vec::new() };
         let mut calls = exact.tracer.drain();
@@ -381,7 +382,7 @@ impl Sight {
         calls
     }
 
-    /// A call that was timed exactly is found by its sleeps as well, later: that one is left out, with its chains.
+    /// Drops calls found by their sleeps, with their wait chains, that were also timed exactly.
     fn forget_twins(&mut self, exact: &[Call], found: &mut MachineWaits, now_ns: u64) {
         self.timed.extend(exact.iter().map(|call| (call.tid, call.start_ns, call.end_ns())));
         while let Some((_, _, end_ns)) = self.timed.front() {
@@ -409,7 +410,8 @@ impl Sight {
     }
 }
 
-/// Those that hang now; where nobody was asked, those of before that were not told as ended since and whose stacks are known.
+/// The calls under way now. If the threads were not checked, the previous ones that have not returned since and whose
+/// stacks are known.
 fn still_hanging<'a, Ended: Iterator<Item = &'a Call>>(
     mut before: Vec<Call>,
     asked: Option<Vec<Call>>,
@@ -428,11 +430,11 @@ fn still_hanging<'a, Ended: Iterator<Item = &'a Call>>(
 
 fn system_calls(threshold_ns: u64) -> TraceOptions {
     let targets = Targets { pids: Vec::new(), cgroup: whole_machine(), faults: false };
-    // No samples of the CPU: a daemon does not interrupt every CPU hundreds of times a second.
+    // No CPU samples: a daemon must not interrupt every CPU hundreds of times a second.
     TraceOptions { hz: 0, ..TraceOptions::others(threshold_ns, targets) }
 }
 
-/// The root of the hierarchy that tells containers apart: the memory controller's, or the unified one.
+/// The root of the hierarchy that separates containers: the memory controller's, or the unified one.
 fn whole_machine() -> Option<PathBuf> {
     ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"]
         .into_iter()
@@ -441,9 +443,9 @@ fn whole_machine() -> Option<PathBuf> {
         .map(Path::to_owned)
 }
 
-/// The devices below everything that is mounted from one.
+/// The devices below all file systems that are mounted from a device.
 fn mounted_devices() -> Vec<BlockDevice> {
-    // Asking a network file system whose server is gone would hang us.
+    // A query of a network file system whose server is gone would hang.
     let mounts = flatwater_host::proc::mounts::read().unwrap_or_default();
     let places = mounts.iter().filter(|mount| mount.source.as_bytes().starts_with(b"/dev/")).map(|mount| &mount.point);
     let mut found: Vec<BlockDevice> = Vec::new();
@@ -463,7 +465,7 @@ pub(crate) mod tests {
     use flatwater_recording::{Call, OpKind, Segment, StackId};
 
     #[test]
-    fn what_hung_at_the_last_look_hangs_until_it_is_told_as_ended() {
+    fn a_call_under_way_stays_so_until_it_is_reported_as_returned() {
         let hung = vec![call(5, 100)];
         let still = |asked, ended: &[Call], from| {
             still_hanging(hung.clone(), asked, || ended.iter(), StackId(from))
@@ -472,7 +474,7 @@ pub(crate) mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(still(None, &[], 0), [105]);
-        assert_eq!(still(None, &[call(1, 50)], 0), [105], "another call of the thread, before");
+        assert_eq!(still(None, &[call(1, 50)], 0), [105], "an earlier call of the thread");
         assert!(still(None, &[call(5, 300)], 0).is_empty());
         assert!(still(Some(Vec::new()), &[], 0).is_empty());
         assert_eq!(still(Some(vec![call(5, 900)]), &[], 0), [905]);

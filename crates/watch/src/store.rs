@@ -1,7 +1,7 @@
-//! Where recordings are kept: never more than the quota, never older than the age, never the disk's last part.
+//! Stores recordings within limits: total size, age, and free space of the disk.
 //!
-//! The directory is held open, and whatever does not look like a recording of ours in it is left alone: a mistyped
-//! `directory` must not cost somebody's data.
+//! The directory is held open. Anything in it that does not look like a recording of flatwater is left alone: a
+//! mistyped `directory` must not cost another person's data.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -20,38 +20,38 @@ pub struct Store {
     limits: config::Store,
 }
 
-/// A recording that is kept.
+/// A stored recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     pub name: String,
     pub bytes: u64,
     pub changed: SystemTime,
-    /// Whose calls set it off; empty where that is not known.
+    /// The account whose calls triggered it; empty if unknown.
     pub account: String,
 }
 
-/// Why nothing can be recorded now.
+/// Why no recording is possible now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Full {
-    /// The file system has no more free space than what is others'.
+    /// The file system has no free space beyond the share that `keep_free` reserves.
     Disk,
-    /// The file system cannot be written, or not be asked.
+    /// The file system is read-only, or its state cannot be read.
     Unwritable,
 }
 
 const PREFIX: &str = "flatwater-";
-/// In a recording: whose calls set it off.
+/// A file in each recording: the account whose calls triggered it.
 const ACCOUNT: &str = "set-off-by";
 const ACCOUNT_BYTES_MAX: u64 = 4_096;
-/// A recording of a minute and a half takes some MiB; this is made free before one begins.
+/// Space that is made free before a recording begins. A recording of a minute and a half takes a few MiB.
 const ONE_RECORDING: Bytes = Bytes(16 << 20);
-/// What an hour's summary is called; `flatwater-fleet push` knows it by its end.
+/// The end of an hourly summary's name; `flatwater-fleet push` recognizes summaries by it.
 const SUMMARY: &str = "-hour.summary.parquet";
-/// Files of one recording that are counted; there are some twenty.
+/// Maximum number of files counted per recording; a recording has about twenty.
 const FILES_MAX: usize = 256;
 
 impl Store {
-    /// Opens the directory, made where it is missing; as root only one that nobody else can reach into.
+    /// Opens the directory, or makes it. As root, refuses a directory that other users can write or replace.
     pub fn open(limits: &config::Store) -> Result<Store, Refusal> {
         let dir = Dir::make_trusted(&limits.directory)?;
         Ok(Store { dir, limits: limits.clone() })
@@ -62,7 +62,7 @@ impl Store {
         self.dir.path()
     }
 
-    /// A name by its time, and a directory of that name, which says whose calls set the recording off.
+    /// Makes a directory named after the time and the trigger, with the account in it.
     pub fn begin(&self, trigger: &str, account: &Account, now: SystemTime) -> Result<(String, Dir), Refusal> {
         let stamp = stamp(now);
         let mut count = 1;
@@ -78,7 +78,7 @@ impl Store {
         }
     }
 
-    /// Puts an hour's summary beside the recordings, whole or not at all.
+    /// Stores an hour's summary beside the recordings, atomically.
     pub fn put_summary(&self, now: SystemTime, bytes: &[u8]) -> Result<(), Refusal> {
         let stamp = stamp(now);
         let name = |count: u32| match count {
@@ -92,7 +92,7 @@ impl Store {
         self.dir.replace(&name(count), bytes, true)
     }
 
-    /// Removes summaries that are too old. They are small: an hour takes some KiB.
+    /// Removes summaries that are too old. Their size is not limited: an hour takes a few KiB.
     fn prune_summaries(&self, now: SystemTime) -> Result<(), Refusal> {
         let names = self.dir.names()?;
         let names = names.iter().filter_map(|name| name.to_str());
@@ -106,7 +106,7 @@ impl Store {
         Ok(())
     }
 
-    /// What is kept, oldest first.
+    /// The stored recordings, oldest first.
     pub fn kept(&self) -> Result<Vec<Kept>, Refusal> {
         let names = self.dir.names()?;
         let mut kept: Vec<Kept> = names.iter().filter_map(|name| self.look(name)).collect();
@@ -116,7 +116,7 @@ impl Store {
 
     fn look(&self, name: &OsStr) -> Option<Kept> {
         let name = name.to_str().filter(|name| name.starts_with(PREFIX))?;
-        // Of another owner, or a link: refused here, and so never removed.
+        // A directory of another owner or a link is refused here, and so never removed.
         let dir = self.dir.dir(name).ok()?;
         let files = dir.names().ok()?;
         let is_ours = |file: &OsString| file == "header.json" || file == ACCOUNT;
@@ -139,8 +139,9 @@ impl Store {
         Some(Kept { name: name.to_owned(), bytes, changed, account: String::from_utf8_lossy(&account).into_owned() })
     }
 
-    /// Removes what is too old; then, until there is room for one more recording, the oldest of the account that has most bytes;
-    /// never `current`. Returns what went.
+    /// Removes recordings that are too old. Then, until there is room for one more recording and `keep_free` is free,
+    /// removes the oldest recording of the account that uses most bytes. Never removes `current`. Returns the removed
+    /// recordings.
     pub fn prune(&self, now: SystemTime, current: Option<&str>) -> Result<Vec<Kept>, Refusal> {
         self.prune_summaries(now)?;
         let mut kept = self.kept()?;
@@ -171,7 +172,7 @@ impl Store {
         Ok(gone)
     }
 
-    /// Whether a recording may be begun or continued.
+    /// Whether a recording may begin or continue.
     pub fn room(&self) -> Result<(), Full> {
         match self.free_share() {
             None => Err(Full::Unwritable),
@@ -184,7 +185,7 @@ impl Store {
         self.free_share().is_some_and(|share| share < self.limits.keep_free_share)
     }
 
-    /// Absent where the file system cannot be asked or written.
+    /// The free share of the file system; `None` if it is read-only or cannot be read.
     fn free_share(&self) -> Option<f64> {
         let stat = rustix::fs::statvfs(self.dir.proc_path()).ok()?;
         if stat.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) || stat.f_blocks == 0 {
@@ -193,14 +194,14 @@ impl Store {
         Some(stat.f_bavail as f64 / stat.f_blocks as f64)
     }
 
-    /// Bytes of all that is kept.
+    /// Size of all stored recordings.
     #[must_use]
     pub fn bytes(&self) -> Option<u64> {
         Some(self.kept().ok()?.iter().map(|one| one.bytes).sum())
     }
 }
 
-/// The place of the oldest recording of the account that has most.
+/// The index of the oldest recording of the account that uses most bytes.
 fn largest(kept: &[Kept], by_account: &BTreeMap<String, u64>) -> Option<usize> {
     let bytes = |one: &Kept| by_account.get(&one.account).copied().unwrap_or(0);
     let most = kept.iter().map(bytes).max()?;
@@ -223,7 +224,7 @@ mod tests {
     use crate::account::Account;
     use crate::config::Config;
 
-    /// Under the working directory: /tmp belongs to everybody, and a store may not be there.
+    /// Below the crate's directory: other users can write /tmp, so a store there is refused.
     fn store(change: impl Fn(&mut crate::config::Store)) -> (tempfile::TempDir, Store) {
         let place = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a directory");
         let mut limits = Config::default().store;
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_go_first_and_the_current_one_never() {
+    fn the_oldest_are_removed_first_and_the_current_one_never() {
         let (_place, store) = store(|limits| limits.bytes_max = (4 << 20) + (64 << 10));
         let names: Vec<String> = (0..6).map(|at| fill(&store, "stall", 1 << 20, 1_000 - at * 100)).collect();
         let gone = store.prune(SystemTime::now(), Some(&names[0])).expect("prunes");
@@ -251,9 +252,9 @@ mod tests {
         assert_eq!(store.kept().expect("listed").len(), 3);
     }
 
-    /// S9: red on 9232d20c, where the recordings of a user's own stalls pushed out everybody's older ones.
+    /// S9: fails on 9232d20c, where the recordings of one user's stalls pushed out older recordings of all others.
     #[test]
-    fn s9_a_users_recordings_push_out_his_own() {
+    fn s9_a_users_recordings_replace_the_same_users_recordings() {
         let (_place, store) = store(|limits| limits.bytes_max = 8 << 20);
         let fill = |account: &str, age_s: u64| {
             let account = Account::of(&format!("/system.slice/{account}.service"), Some(0));
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_old_goes_whatever_the_quota() {
+    fn a_recording_that_is_too_old_is_removed_whatever_the_quota() {
         let (_place, store) = store(|limits| limits.age_max_ns = 3_600_000_000_000);
         let old = fill(&store, "stall", 10, 7_200);
         let new = fill(&store, "stall", 10, 60);
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn summaries_are_kept_beside_recordings_and_go_by_their_age_alone() {
+    fn summaries_are_stored_beside_recordings_and_removed_by_age_alone() {
         let (_place, store) = store(|limits| (limits.bytes_max, limits.age_max_ns) = (0, 3_600_000_000_000));
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_000_000);
         for _ in 0..2 {
@@ -297,7 +298,7 @@ mod tests {
         file.set_modified(SystemTime::now() - Duration::from_secs(7_200)).expect("dated");
         store.prune(SystemTime::now(), None).expect("prunes");
         assert!(!first.exists() && path("flatwater-20261118-110640-2-hour.summary.parquet").exists());
-        assert_eq!(store.kept().expect("listed").len(), 0, "the recording went, for its size");
+        assert_eq!(store.kept().expect("listed").len(), 0, "the recording is removed for its size");
     }
 
     #[test]
@@ -316,13 +317,13 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_nearly_full_takes_no_recording() {
+    fn no_recording_begins_on_a_disk_that_is_nearly_full() {
         let (_place, store) = store(|limits| limits.keep_free_share = 0.95);
         assert_eq!(store.room(), Err(super::Full::Disk));
     }
 
     #[test]
-    fn two_of_one_second_have_two_names() {
+    fn two_recordings_of_one_second_have_two_names() {
         let (_place, store) = store(|_| {});
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_000_000);
         let one = store.begin("stall", &Account::machine(), now).expect("begins").0;

@@ -1,4 +1,4 @@
-//! Whether a second is a reason to seal a recording: each trigger asks one question of it.
+//! Checks each second against the triggers, which decide whether a recording begins.
 
 use std::collections::BTreeMap;
 
@@ -12,30 +12,30 @@ use crate::config::{Scope, Store, Trigger, When};
 use crate::lookback::LookBack;
 use crate::second::{OwnedCall, Second};
 
-/// What set a recording off.
+/// A trigger that fired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fired {
     pub name: String,
-    /// One sentence: what was seen, beside what was asked.
+    /// One sentence: the observation and the limit.
     pub what: String,
     pub at_ns: u64,
-    /// Whose share of the recordings it is.
+    /// The account that the recording counts for.
     pub account: Account,
 }
 
-/// The triggers of a configuration, with what each remembers.
+/// The triggers of a configuration, with their state.
 #[derive(Debug)]
 pub struct Triggers {
     all: Vec<Armed>,
     cooldown_ns: u64,
     per_hour_max: u32,
-    /// When recordings of the last hour were set off, and by whose calls.
+    /// Times and accounts of the recordings of the last hour.
     fired: Vec<(u64, Account)>,
-    /// Answered yes and were kept silent, by the reason.
+    /// Triggers that fired without a recording, by reason.
     pub silenced: BTreeMap<Silence, u64>,
 }
 
-/// Why a trigger that answered yes set nothing off.
+/// Why a trigger that fired started no recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Silence {
     Cooldown,
@@ -45,9 +45,9 @@ pub enum Silence {
 #[derive(Debug)]
 struct Armed {
     trigger: Trigger,
-    /// When it was last set off, by whose calls it was.
+    /// When it last fired, by account.
     fired_ns: BTreeMap<Account, u64>,
-    /// Seconds in a row that all calls together were over the limit, and those of one account alone.
+    /// Consecutive seconds in which all calls together exceeded the limit, and those of one account alone.
     row: u32,
     rows: BTreeMap<Account, u32>,
 }
@@ -59,10 +59,10 @@ impl Armed {
 }
 
 const HOUR_NS: u64 = 3_600_000_000_000;
-/// Where the recordings of an hour are used up, an account that has had less than half as many gets some all the same, until
-/// there are this many times the limit.
+/// When the recordings of the hour are used up, an account that had less than half of them still gets some, until the
+/// total reaches this many times the limit.
 const BEYOND_TIMES: usize = 4;
-/// Fewer calls say nothing about a percentile.
+/// Fewer calls are not enough for a percentile.
 const CALLS_FOR_PERCENTILE: u64 = 100;
 
 impl Triggers {
@@ -78,7 +78,8 @@ impl Triggers {
         }
     }
 
-    /// Another configuration, or the same one read again: what was set off counts on, however often one asks for that.
+    /// Replaces the configuration. A trigger that stays the same keeps its cooldown, and recordings of the hour still
+    /// count, however often the configuration is read.
     pub fn configure(&mut self, triggers: Vec<Trigger>, store: &Store) {
         let mut known = std::mem::take(&mut self.all);
         let armed = |trigger: Trigger| {
@@ -89,15 +90,15 @@ impl Triggers {
         (self.cooldown_ns, self.per_hour_max) = (store.cooldown_ns, store.captures_per_hour_max);
     }
 
-    /// Asks each; the first that answers yes, by the calls of an account that may have a recording, is returned. The
-    /// look-back holds the second already.
+    /// Checks each trigger. Returns the first one that fired because of an account that may still have a recording.
+    /// The look-back already contains the second.
     pub fn ask(&mut self, second: &Second, held: &LookBack) -> Option<Fired> {
         let at_ns = second.end_ns;
         self.fired.retain(|(fired_ns, _)| fired_ns.saturating_add(HOUR_NS) > at_ns);
         let mut chosen: Option<Fired> = None;
         for armed in &mut self.all {
             armed.fired_ns.retain(|_, fired_ns| fired_ns.saturating_add(self.cooldown_ns) > at_ns);
-            // Every one is asked, so that each counts its seconds in a row.
+            // Check every trigger, so that each counts its consecutive seconds.
             let answers = armed.answers(second, held);
             let silence = |account: &Account| match armed.fired_ns.contains_key(account) {
                 true => Some(Silence::Cooldown),
@@ -124,7 +125,7 @@ impl Triggers {
     }
 }
 
-/// Whether this account has had its recordings of the hour.
+/// Whether this account has used up its recordings of the hour.
 fn is_used_up(fired: &[(u64, Account)], account: &Account, max: usize) -> bool {
     let own = fired.iter().filter(|(_, whose)| whose == account).count();
     let has_share = own >= max.div_ceil(2) || fired.len() >= max.saturating_mul(BEYOND_TIMES);
@@ -132,7 +133,7 @@ fn is_used_up(fired: &[(u64, Account)], account: &Account, max: usize) -> bool {
 }
 
 impl Armed {
-    /// Who gave reason to answer yes, with what was seen; the worst first.
+    /// The accounts that made the trigger fire, each with the observation; the worst first.
     fn answers(&mut self, second: &Second, held: &LookBack) -> Vec<(Account, String)> {
         let whom = &self.trigger.whom;
         let of_machine = |what: Option<String>| what.map(|what| (Account::machine(), what)).into_iter().collect();
@@ -163,7 +164,7 @@ impl Armed {
     }
 }
 
-/// The longest call of each account, if it took this long.
+/// The longest call of each account, if it took at least this long.
 fn stalls(second: &Second, whom: &Scope, over_ns: u64) -> Vec<(Account, String)> {
     let mut worst: BTreeMap<&Account, &OwnedCall> = BTreeMap::new();
     let slow = second.calls.iter().chain(&second.under_way).filter(|owned| owned.call.duration_ns >= over_ns);
@@ -186,11 +187,11 @@ fn stalls(second: &Second, whom: &Scope, over_ns: u64) -> Vec<(Account, String)>
     worst.into_iter().map(answer).collect()
 }
 
-/// The time that each account's calls lost per second, the most first.
+/// The time that the calls of each account lost per second, the most first.
 fn stall_times(second: &Second, whom: &Scope) -> Vec<(Account, u64)> {
     let width_ns = second.end_ns.saturating_sub(second.start_ns).max(1);
     let ended = second.calls.iter().map(|owned| (owned, owned.call.duration_ns));
-    // Of a call that has not ended what it lost within this second.
+    // A call under way counts with the time that it lost within this second.
     let hanging = second.under_way.iter().map(|owned| (owned, owned.call.duration_ns.min(width_ns)));
     let mut sums: BTreeMap<&Account, u64> = BTreeMap::new();
     for (owned, ns) in ended.chain(hanging).filter(|(owned, _)| concerns(whom, owned)) {
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_over_the_limit_of_those_that_were_named() {
+    fn a_matching_call_over_the_limit_fires() {
         let mut triggers = triggers("[[trigger]]\nstall = \"100ms\"\ncgroup = \"postgresql*\"\n", "");
         assert_eq!(ask(&mut triggers, second(1, &[99])), None);
         let fired = ask(&mut triggers, second(2, &[5, 120])).expect("fires");
@@ -276,9 +277,9 @@ mod tests {
         assert_eq!(ask(&mut others, second(1, &[500])), None);
     }
 
-    /// A file system that is frozen for an hour: who is told of it when it ends is told too late.
+    /// On a file system that is frozen for an hour, a recording after the call returns comes too late.
     #[test]
-    fn a_call_that_has_not_ended_sets_off_a_trigger_while_it_lasts() {
+    fn a_call_under_way_fires_a_trigger() {
         let hanging = |at_s: u64| {
             let mut hanging = second(at_s, &[700]);
             hanging.under_way = std::mem::take(&mut hanging.calls);
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_trigger_is_silent_until_it_has_cooled_and_an_hour_has_its_limit() {
+    fn a_trigger_has_a_cooldown_and_an_hour_has_a_limit() {
         let text = "[[trigger]]\nstall = \"100ms\"\n";
         let mut triggers = triggers(text, "cooldown = \"10s\"\ncaptures_per_hour = 2");
         let fired: Vec<u64> = (0..60).filter(|at| ask(&mut triggers, second(*at, &[200])).is_some()).collect();
@@ -304,9 +305,9 @@ mod tests {
         assert!(ask(&mut triggers, second(3_700, &[200])).is_some(), "the hour is over");
     }
 
-    /// A configuration that is read again each second, as configuration management may do, silences as much.
+    /// Configuration management may reload the configuration each second; the silence stays the same.
     #[test]
-    fn what_was_set_off_counts_on_when_the_configuration_is_read_again() {
+    fn earlier_recordings_count_after_the_configuration_is_read_again() {
         let (text, store) = ("[[trigger]]\nstall = \"100ms\"\n", "cooldown = \"10s\"\ncaptures_per_hour = 2");
         let again = Config::parse(&format!("[store]\n{store}\n{text}")).expect("right");
         let mut triggers = triggers(text, store);
@@ -319,22 +320,23 @@ mod tests {
         triggers.configure(other.triggers, &other.store);
         assert!(
             ask(&mut triggers, second(60, &[200])).is_some(),
-            "another trigger has not been set off, and one more may be"
+            "the other trigger has not fired, and one more recording is allowed"
         );
         assert!(ask(&mut triggers, second(61, &[200])).is_none());
     }
 
     #[test]
-    fn a_pattern_made_to_backtrack_ends_and_a_star_is_any_text() {
+    fn a_pattern_that_backtracks_ends_and_a_star_matches_any_text() {
         let matches = |pattern: &str, text: &str| wildmatch::WildMatch::new(pattern).matches(text);
         assert!(!matches(&("*a".repeat(40) + "b"), &"a".repeat(4096)));
         assert!(matches("*postgres*", "/system.slice/postgresql@16-main.service") && matches("*", ""));
         assert!(matches("/kubepods*/pod?-*", "/kubepods.slice/x/pod7-a") && !matches("a?", "a"));
     }
 
-    /// S9: red on 9232d20c, where one user's stalls silenced the trigger for all and used up the recordings of the hour.
+    /// S9: fails on 9232d20c, where the stalls of one user silenced the trigger for all and used up the recordings of
+    /// the hour.
     #[test]
-    fn s9_a_users_own_stalls_take_no_recording_from_others() {
+    fn s9_one_users_stalls_do_not_use_up_recordings_of_others() {
         let text = "[[trigger]]\nstall = \"100ms\"\n";
         let mut triggers = triggers(text, "cooldown = \"10s\"\ncaptures_per_hour = 2");
         let of = |at_s: u64, whose: &[(&str, u64)]| {
@@ -346,20 +348,26 @@ mod tests {
         };
         let evil = "/user.slice/user-1000.slice/session-1.scope";
         for at in 0..60 {
-            // As many groups below his own as he likes.
+            // The user can create any number of groups below their own.
             let his = format!("{evil}/{at}");
             let fired = ask(&mut triggers, of(at, &[(&his, 900)]));
-            assert_eq!(fired.is_some(), at == 0 || at == 10, "{at}: he has the two of the hour");
+            assert_eq!(fired.is_some(), at == 0 || at == 10, "{at}: the user has had both recordings of the hour");
         }
         let both = |at| of(at, &[(evil, 900), ("/system.slice/postgresql.service", 200)]);
         let fired = ask(&mut triggers, both(61)).expect("the database's own share");
         assert!(fired.what.contains("200 ms") && fired.account.as_str().contains("postgresql"), "{fired:?}");
-        assert!(ask(&mut triggers, both(80)).is_none(), "which is one, where the hour's are used up");
+        assert!(
+            ask(&mut triggers, both(80)).is_none(),
+            "one recording is its share when those of the hour are used up"
+        );
         let mut triggers = self::triggers("[[trigger]]\nstall_time_per_s = \"300ms\"\nseconds = 2\n", "");
         let fired = |at, triggers: &mut Triggers, whose: &[(&str, u64)]| ask(triggers, of(at, whose)).is_some();
         assert!(!fired(1, &mut triggers, &[(evil, 900)]) && fired(2, &mut triggers, &[(evil, 900)]));
         let both = [(evil, 900), ("/system.slice/postgresql.service", 400)];
-        assert!(!fired(3, &mut triggers, &both) && fired(4, &mut triggers, &both), "by itself over the limit, twice");
+        assert!(
+            !fired(3, &mut triggers, &both) && fired(4, &mut triggers, &both),
+            "over the limit by itself in two seconds"
+        );
     }
 
     #[test]
@@ -372,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn pressure_is_the_machine_s() {
+    fn pressure_is_that_of_the_machine() {
         let mut triggers = triggers("[[trigger]]\npressure = \"io\"\nsome_avg10 = 20.0\n", "");
         let with = |at: u64, centipercent| {
             let mut series = Series::new(Table::Pressure);
@@ -381,12 +389,12 @@ mod tests {
             Second { series: vec![series], ..second(at, &[]) }
         };
         assert_eq!(ask(&mut triggers, with(1, Some(1_999))), None);
-        assert_eq!(ask(&mut triggers, with(2, None)), None, "not read is not zero, and not over either");
+        assert_eq!(ask(&mut triggers, with(2, None)), None, "a missing value is neither zero nor over the limit");
         assert!(ask(&mut triggers, with(3, Some(2_000))).is_some());
     }
 
     #[test]
-    fn the_store_s_limits_have_defaults() {
+    fn the_limits_of_the_store_have_defaults() {
         let Store { captures_per_hour_max, cooldown_ns, .. } = Config::default().store;
         assert!(captures_per_hour_max > 0 && cooldown_ns > 0);
     }

@@ -1,5 +1,5 @@
-//! A cluster of Ballista that answers instead of this process: the same tables, views and SQL. The scheduler plans, and executors
-//! read the files themselves; so they must find the store where we do.
+//! Answers questions on a Ballista cluster, with the same tables, views and SQL. The scheduler plans, and executors
+//! read the files themselves, so they must reach the store under the same URL.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,36 +21,38 @@ use url::Url;
 
 use crate::FleetError;
 
-/// The scheduler's, where none is given.
+/// The scheduler's default port.
 const PORT: u16 = 50_050;
-/// Into so many parts a question is cut: how many CPUs the executors have together is not known here. Ballista's own default.
+/// The number of partitions of a query, Ballista's default; the number of CPUs of all executors is not known here.
 const PARTS: usize = 16;
-/// Told to drop a job, the scheduler answers at once or not at all.
+/// Time limit for cancelling a job; the scheduler answers at once or never.
 const CANCEL: Duration = Duration::from_secs(5);
 
-/// Where the scheduler is, and how long its answer is waited for.
+/// The scheduler's address, and the time limit for its answer.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     /// As the user gave it.
     at: String,
-    /// `http://HOST:PORT`, as gRPC wants it.
+    /// `http://HOST:PORT`, the form that gRPC requires.
     scheduler: String,
     wait: Duration,
 }
 
 impl Cluster {
-    /// `df://HOST:PORT`.
+    /// Parses `df://HOST:PORT`.
     pub fn parse(at: &str, wait: Nanos) -> Result<Cluster, FleetError> {
         let url = Url::parse(at).ok().filter(|url| url.scheme() == "df" && matches!(url.path(), "" | "/"));
         let Some((host, port)) = url.as_ref().and_then(|url| Some((url.host_str()?, url.port().unwrap_or(PORT))))
         else {
-            return Err(FleetError::Usage(format!("'{at}': give Ballista's scheduler as df://HOST:PORT")));
+            return Err(FleetError::Usage(format!(
+                "'{at}' is not a scheduler; give Ballista's scheduler as df://HOST:PORT"
+            )));
         };
         let wait = Duration::from_nanos(wait.0);
         Ok(Cluster { at: at.to_owned(), scheduler: format!("http://{host}:{port}"), wait })
     }
 
-    /// What plans here and asks there.
+    /// A context that plans in this process and executes on the cluster.
     pub(super) fn context(
         &self,
         config: SessionConfig,
@@ -61,7 +63,7 @@ impl Cluster {
         Ok(SessionContext::new_with_state(state.build().upgrade_for_ballista(self.scheduler.clone())?))
     }
 
-    /// The rows. A job that nobody waits for any longer is dropped.
+    /// Returns the rows. Cancels the job after the time limit.
     pub(super) async fn collect(&self, frame: DataFrame) -> Result<Vec<RecordBatch>, FleetError> {
         let task = Arc::new(frame.task_ctx());
         let plan = frame.create_physical_plan().await?;
@@ -73,7 +75,7 @@ impl Cluster {
                     if cancelled == Ok(true) { "the job was cancelled" } else { "the job could not be cancelled" };
                 let wait = Nanos(u64::try_from(self.wait.as_nanos()).unwrap_or(u64::MAX));
                 Err(self.failed(format!(
-                    "no answer within {wait}, and {said}; see whether executors are registered with it, or give --wait"
+                    "no answer within {wait}, and {said}; check that executors are registered, or give a longer --wait"
                 )))
             }
         }
@@ -86,13 +88,13 @@ impl Cluster {
         scheduler.cancel_job(CancelJobParams { job_id: job.into() }).await.is_ok()
     }
 
-    /// Ballista says in words alone why it has no rows: that a job failed, which a damaged file can have caused, and everything
-    /// that happens between processes.
+    /// Ballista reports only text: that a job failed, which a damaged file can have caused, or any error between
+    /// processes.
     fn explained(&self, error: DataFusionError) -> FleetError {
         match &error {
             DataFusionError::Execution(why) if !(why.starts_with("Job ") && why.contains(" failed: ")) => {
                 self.failed(format!(
-                    "the scheduler or an executor cannot be reached, or went away ({why}); ask again when they run"
+                    "the scheduler or an executor cannot be reached, or has stopped ({why}); try again when both run"
                 ))
             }
             _ => error.into(),
@@ -121,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_job_that_failed_may_be_a_files_fault() {
+    fn only_a_failed_job_can_be_caused_by_a_file() {
         let cluster = Cluster::parse("df://h:1", Nanos(1)).expect("a scheduler");
         let said = |text: &str| cluster.explained(DataFusionError::Execution(text.to_owned()));
         assert!(matches!(said("Job 7 failed: Parquet error: EOF"), FleetError::Query(_)));

@@ -3,12 +3,12 @@
 //! ```text
 //! -- Which causes cost most stall time, and on how many hosts.
 //! -- range 192h
-//! -- limit int 20: rows at the most
+//! -- limit int 20: maximum number of rows
 //! SELECT ... LIMIT {limit}
 //! ```
 //!
-//! Parameters stand as `{name}` and are replaced by literals, so that the same text runs on every engine. `{from}` and `{to}` are
-//! always there.
+//! `{name}` in the SQL is replaced by a literal, so that the same text runs on every engine. `{from}` and `{to}` are
+//! always defined.
 
 #[cfg(feature = "ballista")]
 mod cluster;
@@ -32,7 +32,7 @@ pub use render::{Answer, Format, human};
 #[cfg(feature = "ask")]
 pub use session::{Limits, Session};
 
-/// Ours, by name.
+/// The built-in questions, by name.
 const BUILT_IN: &[(&str, &str)] = &[
     ("causes", include_str!("../../questions/causes.sql")),
     ("hosts", include_str!("../../questions/hosts.sql")),
@@ -54,12 +54,12 @@ enum Kind {
     Time,
 }
 
-/// A value that the asker of a question gives.
+/// A parameter of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
     pub name: String,
     kind: Kind,
-    /// Absent where the asker must give it.
+    /// `None` if the user must give a value.
     pub default: Option<String>,
     pub meaning: String,
 }
@@ -68,14 +68,14 @@ pub struct Parameter {
 pub struct Question {
     pub name: String,
     pub about: String,
-    /// Hours before the end that it looks at, where that is not a day.
+    /// Default range, hours before the end; a day if absent.
     pub range_hours: Option<i64>,
     pub parameters: Vec<Parameter>,
     sql: String,
 }
 
 impl Question {
-    /// All of ours, and those of a folder, which go before ours of the same name.
+    /// The built-in questions and those of a directory, which replace built-in ones of the same name.
     pub fn all(folder: Option<&Path>) -> Result<Vec<Question>, FleetError> {
         let mut all: BTreeMap<String, Question> = BTreeMap::new();
         let mut names = Vec::new();
@@ -108,24 +108,29 @@ impl Question {
         }
         let known = all.iter().map(|one| one.name.as_str()).collect::<Vec<_>>().join(", ");
         let nearest = all.iter().map(|one| (strsim::damerau_levenshtein(&one.name, name), &one.name)).min();
-        // As many wrong letters as clap takes for a slip.
+        // The same limit of wrong letters as clap's.
         let meant = nearest.filter(|(wrong, meant)| wrong * 3 <= meant.len().max(3)).map(|(_, meant)| meant.clone());
         Err(FleetError::NoQuestion { name: name.to_owned(), meant, known })
     }
 
-    /// From the text of its file.
+    /// Parses the text of a question's file.
     pub fn parse(name: &str, text: &str) -> Result<Question, FleetError> {
         let wrong = |why: String| FleetError::Question { name: name.to_owned(), why };
         let mut head = text.lines().map_while(|line| line.strip_prefix("--")).map(str::trim);
         let about = head.next().filter(|line| !line.is_empty());
-        let about = about.ok_or_else(|| wrong("its first line must be `-- what it answers`".to_owned()))?.to_owned();
+        let about = about
+            .ok_or_else(|| wrong("its first line must say what it answers, as in `-- Which hosts stall.`".to_owned()))?
+            .to_owned();
         let (mut range_hours, mut parameters) = (None, Vec::new());
         for line in head {
             if let Some(hours) = line.strip_prefix("range ") {
                 let hours = hours.strip_suffix('h').and_then(|hours| hours.parse().ok());
                 range_hours = Some(hours.ok_or_else(|| wrong(format!("'{line}': give hours, as in 'range 192h'")))?);
             } else {
-                parameters.push(Parameter::parse(line).ok_or_else(|| wrong(format!("'{line}' is no parameter")))?);
+                parameters.push(
+                    Parameter::parse(line)
+                        .ok_or_else(|| wrong(format!("'{line}' is not a parameter, as in `n int 20: rows`")))?,
+                );
             }
         }
         let sql: Vec<&str> = text.lines().skip_while(|line| line.starts_with("--")).collect();
@@ -138,7 +143,7 @@ impl Question {
         Ok(Question { name: name.to_owned(), about, range_hours, parameters, sql })
     }
 
-    /// The SQL with these values in it; `given` are `name=value`.
+    /// The SQL with these values; `given` are `name=value`.
     pub fn sql(&self, given: &[(String, String)], range: Range) -> Result<String, FleetError> {
         let unknown = given.iter().find(|(name, _)| !self.parameters.iter().any(|one| one.name == *name));
         if let Some((name, value)) = unknown {
@@ -157,7 +162,7 @@ impl Question {
 }
 
 impl Parameter {
-    /// `limit int 20: rows at the most`, `host text: its name`.
+    /// Parses `limit int 20: maximum number of rows` or `host text: its name`.
     fn parse(line: &str) -> Option<Parameter> {
         let (head, meaning) = line.split_once(':')?;
         let mut words = head.split_whitespace();
@@ -208,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn every_question_of_ours_says_what_it_answers_and_has_only_its_parameters() {
+    fn every_built_in_question_says_what_it_answers_and_uses_only_its_parameters() {
         let all = Question::all(None).expect("well formed");
         assert!(all.len() >= 11);
         for question in all {
@@ -229,7 +234,7 @@ mod tests {
         let hosts = Question::find("hosts", None).expect("known");
         let sql = hosts.sql(&[pair("cause", "x' OR '1'='1")], range()).expect("SQL");
         assert!(sql.contains("cause = 'x'' OR ''1''=''1'"), "{sql}");
-        // S2: red on 9232d20c, where the second parameter was replaced within the first one's value.
+        // S2: fails on 9232d20c, which replaced the second parameter within the value of the first.
         let sql = hosts.sql(&[pair("cause", "{limit}' {to} {from}"), pair("limit", "5")], range()).expect("SQL");
         assert!(sql.contains("cause = '{limit}'' {to} {from}'"), "{sql}");
         assert!(hosts.sql(&[pair("limit", "1; DROP TABLE x")], range()).is_err());
@@ -238,7 +243,7 @@ mod tests {
         assert!(unknown.to_string().contains("cause, limit"), "{unknown}");
         let refused = |name: &str| Question::find(name, None).expect_err(name).to_string();
         assert!(refused("cuases").contains("did you mean 'causes'?"), "{}", refused("cuases"));
-        assert!(refused("weather").contains("ask one of causes, hosts"), "{}", refused("weather"));
+        assert!(refused("weather").contains("the questions are causes, hosts"), "{}", refused("weather"));
         assert!(!refused("weather").contains("mean"), "{}", refused("weather"));
     }
 
@@ -251,10 +256,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_well_formed_is_refused_with_the_reason() {
+    fn a_malformed_question_is_refused_with_the_reason() {
         for (text, why) in [
             ("SELECT 1", "first line"),
-            ("-- It counts.\n-- n float 3: x\nSELECT {n}", "no parameter"),
+            ("-- It counts.\n-- n float 3: x\nSELECT {n}", "not a parameter"),
             ("-- It counts.\n-- n int 3: x\nSELECT 1", "does not use"),
             ("-- It counts.\n-- range 8d\nSELECT 1", "give hours"),
         ] {

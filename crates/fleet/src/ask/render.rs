@@ -1,4 +1,4 @@
-//! Answers as text, JSON, CSV, Parquet and HTML.
+//! Renders answers as text, JSON, CSV, Parquet and HTML.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -27,15 +27,15 @@ pub enum Format {
     Html,
 }
 
-/// Rows, and what has to be known beside them.
+/// The rows of an answer, with what is missing from them.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub about: String,
-    /// `2026-11-21 00:00:00 to 2026-11-22 00:00:00`.
+    /// `2026-11-21 00:00:00 to 2026-11-22 00:00:00 UTC`.
     pub range: String,
     pub rows: Vec<RecordBatch>,
     pub aside: Aside,
-    /// Said behind the rows: summaries that wait, parts that are missing.
+    /// Printed after the rows: summaries not yet compacted, parts that are missing.
     pub notes: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ impl Answer {
         self.rows.iter().map(RecordBatch::num_rows).sum()
     }
 
-    /// What is said behind the rows.
+    /// The text after the rows.
     #[must_use]
     pub fn said(&self) -> String {
         let mut said = self.aside.to_string();
@@ -70,7 +70,7 @@ impl Answer {
         }
     }
 
-    /// Column names, and each row's cells as people read them: nulls as nothing.
+    /// The column names and the cells of each row, formatted for people. A null is an empty cell.
     fn cells(&self) -> Result<(Vec<String>, Vec<Vec<String>>), FleetError> {
         let Some(schema) = self.schema() else { return Ok((Vec::new(), Vec::new())) };
         let names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
@@ -103,7 +103,7 @@ impl Answer {
         let heads: Vec<String> = names.iter().map(|name| head(name)).collect();
         let mut out = format!("{}\n{}\n\n", self.about, self.range);
         if rows.is_empty() {
-            out.push_str("nothing\n");
+            out.push_str("no rows\n");
         } else {
             let widths: Vec<usize> = (0..heads.len())
                 .map(|at| rows.iter().map(|row| shown_width(&row[at])).chain([heads[at].len()]).max().unwrap_or(0))
@@ -128,7 +128,7 @@ impl Answer {
     }
 
     fn json(&self) -> Result<Vec<u8>, FleetError> {
-        // A null is written: a key that is missing would read as a column that does not exist.
+        // Write nulls: a missing key would look like a column that does not exist.
         let mut writer = JsonBuilder::new().with_explicit_nulls(true).build::<_, JsonArray>(Vec::new());
         writer.write_batches(&self.rows.iter().collect::<Vec<_>>())?;
         writer.finish()?;
@@ -164,7 +164,7 @@ impl Answer {
         Ok(writer.into_inner()?)
     }
 
-    /// A page by itself, with one table.
+    /// A page with one table.
     fn html(&self) -> Result<String, FleetError> {
         let (names, rows) = self.cells()?;
         let numeric = self.numeric();
@@ -202,12 +202,12 @@ fn shown_width(cell: &str) -> usize {
     cell.chars().count().max(1)
 }
 
-/// `stall_ns` is shown with its unit in each cell, so that the head need not have it.
+/// The heading of a column. Cells of `stall_ns` have units, so the heading has none.
 fn head(name: &str) -> String {
     printable::line(name.strip_suffix("_ns").unwrap_or(name)).replace('_', " ")
 }
 
-/// A cell for people: times with their unit, text without what a terminal would obey.
+/// A cell for people: times with a unit, text without characters that control a terminal.
 #[must_use]
 pub fn human(name: &str, plain: &str) -> String {
     // A mean of times is a fraction.
@@ -220,8 +220,8 @@ pub fn human(name: &str, plain: &str) -> String {
     printable::line(plain).into_owned()
 }
 
-/// Text that a spreadsheet would run as a formula gets an apostrophe before it, as in the CSV of a recording. Whatever a host
-/// says of itself can stand in these cells.
+/// Prefixes text that a spreadsheet would run as a formula with an apostrophe, as in the CSV of a recording. Hosts
+/// choose the text of these cells.
 fn for_spreadsheets(batch: &RecordBatch) -> Result<RecordBatch, FleetError> {
     let mut fields = Vec::with_capacity(batch.num_columns());
     let mut columns: Vec<ArrayRef> = Vec::with_capacity(batch.num_columns());
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn each_format_keeps_null_apart_from_zero_and_says_what_is_missing() {
+    fn each_format_distinguishes_null_from_zero_and_lists_what_is_missing() {
         let text = rendered(Format::Text);
         assert!(text.contains("41.2 ms") && text.contains("not used: 1 cannot be read: v=1/x (torn)"), "{text}");
         assert!(!text.contains('\u{1b}') && text.lines().any(|line| line.starts_with("db2") && line.ends_with('-')));
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_cannot_be_a_formula_and_a_negative_number_is_one() {
+    fn a_host_is_never_a_formula_and_a_negative_number_stays_a_number() {
         let schema =
             Schema::new(vec![Field::new("host", DataType::Utf8View, true), Field::new("n", DataType::Int64, true)]);
         let hosts = StringViewArray::from(vec![Some("=cmd|' /C calc'!A0"), Some("a,\"b\"\n"), None]);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn times_have_units_whatever_their_type() {
+    fn times_have_units_for_integers_and_fractions() {
         assert_eq!(human("stall_ns", "41200000"), "41.2 ms");
         assert_eq!(human("mean_ns", "41200000.4"), "41.2 ms");
         assert_eq!(human("change_ns", "-41200000"), "-41.2 ms");
@@ -321,12 +321,12 @@ mod tests {
     }
 
     #[test]
-    fn no_rows_are_an_answer() {
+    fn an_answer_without_rows_is_rendered() {
         let mut none = answer();
         none.rows = none.rows.iter().map(|batch| batch.slice(0, 0)).collect();
         for format in [Format::Text, Format::Json, Format::Csv, Format::Parquet, Format::Html] {
             assert!(none.render(format).is_ok(), "{format:?}");
         }
-        assert!(String::from_utf8(none.text().expect("text").into_bytes()).expect("text").contains("nothing"));
+        assert!(String::from_utf8(none.text().expect("text").into_bytes()).expect("text").contains("no rows"));
     }
 }

@@ -1,5 +1,5 @@
-//! The fleet's tables as DataFusion sees them: `summary`, its rows as `hours` and `stalls`, and their sums as `host_sums` and
-//! `stall_sums`, which read a day's file where there is one.
+//! The fleet's tables for DataFusion: `summary`, its rows as `hours` and `stalls`, and their sums as `host_sums` and
+//! `stall_sums`. The sums read a day's file instead of the hours if there is one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,31 +31,31 @@ use crate::store::{self, Fleet};
 use crate::time::{self, Range};
 use crate::{FleetError, compact, error, input, tables};
 
-/// Under this name the store is known to DataFusion whatever it is, where this process reads it.
+/// The store's URL for DataFusion in this process, whatever the store is.
 const PLACE: &str = "fleet://store/";
-/// Footers that are looked at at a time.
+/// Footers that are read at a time.
 const LOOKED_AT: usize = 32;
 
-/// Tables over one range of hours.
+/// The tables over one range of hours.
 #[derive(Clone)]
 pub struct Session {
     context: SessionContext,
-    /// Who answers, where it is not this process.
+    /// The cluster that answers; `None` if this process does.
     #[cfg(feature = "ballista")]
     cluster: Option<Cluster>,
-    /// The store's URL as those know it who read it.
+    /// The store's URL for the processes that read it.
     place: String,
     fleet: Fleet,
     pub range: Range,
-    /// The hours' parts, by day.
+    /// The parts of hours, by day.
     parts: BTreeMap<String, Vec<ObjectMeta>>,
-    /// Files of days that lie in the range as a whole and are made of the parts that are there.
+    /// Files of days that are wholly in the range and were made from the current parts.
     days: BTreeMap<String, ObjectMeta>,
-    /// Hostnames that two machines have: in no view but `boots`.
+    /// Hostnames that two machines have; only the view `boots` contains them.
     twins: BTreeSet<String>,
-    /// What is not used, and why.
+    /// Objects and hosts that are left out, and why.
     pub aside: Aside,
-    /// Summaries that wait to be compacted.
+    /// Summaries that are not yet compacted.
     pub waiting: usize,
 }
 
@@ -65,11 +65,11 @@ impl std::fmt::Debug for Session {
     }
 }
 
-/// How much a session may take.
+/// Limits of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub memory_bytes: usize,
-    /// As many as the machine has CPUs, if absent.
+    /// The number of CPUs if `None`.
     pub threads: Option<usize>,
 }
 
@@ -80,7 +80,8 @@ impl Default for Limits {
 }
 
 impl Session {
-    /// Opens the compacted hours of the range. What cannot be read is put aside; nothing at all is an error.
+    /// Opens the compacted hours of the range. Files that cannot be read are left out; it is an error if there are none
+    /// at all.
     pub async fn open(fleet: &Fleet, range: Range, limits: Limits) -> Result<Session, FleetError> {
         let context = SessionContext::new_with_config_rt(config(limits), runtime(limits)?);
         let place = Url::parse(PLACE).map_err(|error| FleetError::Usage(error.to_string()))?;
@@ -88,12 +89,12 @@ impl Session {
         Session::new(fleet, range, context, PLACE.to_owned()).opened().await
     }
 
-    /// The same, to be answered by a cluster. Of it this process reads lists and footers alone.
+    /// Like `open`, but a cluster answers. This process then reads only lists and footers.
     #[cfg(feature = "ballista")]
     pub async fn open_on(fleet: &Fleet, range: Range, limits: Limits, cluster: Cluster) -> Result<Session, FleetError> {
         let place = fleet.url().filter(|url| matches!(url.scheme(), "file" | "s3")).ok_or_else(|| {
             let at = fleet.shown();
-            FleetError::Usage(format!("{at}: Ballista's executors read directories and s3://; ask without --on"))
+            FleetError::Usage(format!("{at}: Ballista's executors read directories and s3://; omit --on"))
         })?;
         let context = cluster.context(config(limits), runtime(limits)?)?;
         let session = Session::new(fleet, range, context, place.to_string());
@@ -131,12 +132,13 @@ impl Session {
         Ok(self)
     }
 
-    /// What one day has within the range.
+    /// Adds the files of one day within the range.
     async fn day(&mut self, day: &str) -> Result<(), FleetError> {
         let all = self.fleet.list(&format!("v=1/table=summary/{day}")).await?;
         let is_whole = store::hours_of_day(day).is_some_and(|of| self.range.from <= of.from && of.to <= self.range.to);
         if is_whole && let Some(file) = self.sums_of(day, &days::made_of(&self.fleet, &all)).await? {
-            // Whoever made the day read each of these parts as a whole: a month of footers need not be read again.
+            // The compactor read each of these parts when it made the day, so a month of footers need not be read
+            // again.
             self.days.insert(day.to_owned(), file);
             self.parts.insert(day.to_owned(), all);
             return Ok(());
@@ -159,15 +161,15 @@ impl Session {
         Ok(())
     }
 
-    /// The day's file, if it is made of exactly these parts.
+    /// The day's file, if it was made from exactly these parts.
     async fn sums_of(&self, day: &str, made_of: &str) -> Result<Option<ObjectMeta>, FleetError> {
         let Some(file) = self.fleet.list(&format!("v=1/table=days/{day}")).await?.pop() else { return Ok(None) };
-        // One that cannot be read is no loss: its hours are read.
+        // If the day's file cannot be read, its hours are read instead.
         let looked = input::look(&self.fleet, &file).await?;
         Ok(looked.ok().filter(|footer| footer.parts.as_deref() == Some(made_of)).map(|_| file))
     }
 
-    /// The tables and views. They are SQL, as other engines have them.
+    /// Registers the tables and views. The views are the same SQL as for other engines.
     async fn register(&self) -> Result<(), FleetError> {
         let of_hours = self.parts.values().flatten();
         self.table("summary", of_hours, summary::schema())?;
@@ -189,7 +191,7 @@ impl Session {
         let urls = files.map(|file| ListingTableUrl::parse(format!("{}{}", self.place, file.location)));
         let urls = urls.collect::<Result<Vec<_>, _>>()?;
         let _ = self.context.deregister_table(name)?;
-        // From process to process a view would be sent with all that it is a view into.
+        // Text views cannot be sent to another process without the whole buffer that they refer to.
         let schema = if self.place == PLACE { with_views(&schema) } else { schema };
         if urls.is_empty() {
             let empty = LogicalPlanBuilder::empty(false).build()?;
@@ -207,7 +209,7 @@ impl Session {
         Ok(())
     }
 
-    /// Finds hostnames that two machines have, and asks about the others from now on.
+    /// Finds hostnames that two machines have, and leaves them out of the views.
     async fn put_twins_aside(&mut self) -> Result<(), FleetError> {
         let sql = Question::find("twins", None)?.sql(&[], self.range)?;
         for batch in self.rows(&sql).await? {
@@ -223,11 +225,11 @@ impl Session {
         if self.twins.is_empty() { Ok(()) } else { self.register().await }
     }
 
-    /// The rows that this asks for. Where a part turns out to be damaged, it is put aside and the rest is asked again.
+    /// Runs a query. If a part turns out to be damaged, leaves it out and runs the query again.
     pub async fn rows(&mut self, sql: &str) -> Result<Vec<RecordBatch>, FleetError> {
         match self.try_rows(sql).await {
             Ok(rows) => Ok(rows),
-            // Only what a file may have caused is worth reading all of them.
+            // Reading all files is worthwhile only if a file can have caused the error.
             Err(FleetError::Query(error)) if of_a_file(&error) && self.drop_damaged().await? => {
                 self.try_rows(sql).await
             }
@@ -235,7 +237,7 @@ impl Session {
         }
     }
 
-    /// The rows, with what has to be known beside them.
+    /// Runs a query, and adds to the rows what is missing from them.
     pub async fn answer(&mut self, about: String, sql: &str) -> Result<Answer, FleetError> {
         let rows = self.rows(sql).await?;
         let mut notes = Vec::new();
@@ -247,7 +249,7 @@ impl Session {
     }
 
     async fn try_rows(&self, sql: &str) -> Result<Vec<RecordBatch>, FleetError> {
-        // A question reads: nothing that it says creates, changes or sets anything.
+        // A question only reads: statements that create, change or set anything are refused.
         let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
         let frame = self.context.sql_with_options(sql, options).await?;
         let schema = Arc::new(frame.schema().as_arrow().clone());
@@ -255,7 +257,7 @@ impl Session {
         Ok(if rows.is_empty() { vec![RecordBatch::new_empty(schema)] } else { rows })
     }
 
-    /// By whoever answers.
+    /// Runs the query on the cluster, or in this process.
     async fn collect(&self, frame: DataFrame) -> Result<Vec<RecordBatch>, FleetError> {
         #[cfg(feature = "ballista")]
         if let Some(cluster) = &self.cluster {
@@ -264,7 +266,7 @@ impl Session {
         Ok(frame.collect().await?)
     }
 
-    /// Reads every file in full; whether any was found that cannot be.
+    /// Reads every file in full and leaves out damaged ones. Returns whether there was any.
     async fn drop_damaged(&mut self) -> Result<bool, FleetError> {
         let mut found = false;
         for (day, parts) in std::mem::take(&mut self.parts) {
@@ -298,20 +300,20 @@ impl Session {
         Ok(tokio::task::block_in_place(|| input::batches_of_any_size(bytes)).map(|_| ()))
     }
 
-    /// Files of hours that can be read.
+    /// The number of readable files of hours.
     #[must_use]
     pub fn parts(&self) -> usize {
         self.parts.values().map(Vec::len).sum()
     }
 
-    /// Days whose sums are read instead of their hours.
+    /// The number of days whose sums are read instead of their hours.
     #[must_use]
     pub fn days(&self) -> usize {
         self.days.len()
     }
 }
 
-/// Text as views into what was read: names repeat, and are not copied for each row.
+/// Makes text columns views into the read buffers, so that repeated names are not copied for each row.
 fn with_views(schema: &Schema) -> SchemaRef {
     let fields = schema.fields().iter().map(|field| match field.data_type() {
         DataType::Utf8 => field.as_ref().clone().with_data_type(DataType::Utf8View),
@@ -320,7 +322,8 @@ fn with_views(schema: &Schema) -> SchemaRef {
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
-/// Whether a file can have caused it: not a mistake in the SQL, nor a value that it cannot be used on, nor too little memory.
+/// Whether a damaged file can have caused the error: not a mistake in the SQL, an unsuitable value, or too little
+/// memory.
 fn of_a_file(error: &DataFusionError) -> bool {
     use ArrowError as A;
     let of_a_value = |error: &ArrowError| {
@@ -349,13 +352,13 @@ fn runtime(limits: Limits) -> Result<Arc<RuntimeEnv>, FleetError> {
 
 type Looked = Result<Result<input::Footer, input::Refused>, FleetError>;
 
-/// Whether the part's footer can be read, and is of a version that we know.
+/// Whether the part's footer can be read and is of a known version.
 async fn look(fleet: &Fleet, part: ObjectMeta) -> (ObjectMeta, Looked) {
     let looked = input::look(fleet, &part).await;
     (part, looked)
 }
 
-/// What a newer flatwater put beside ours.
+/// Notes directories of newer versions of flatwater.
 async fn newer(fleet: &Fleet, aside: &mut Aside) -> Result<(), FleetError> {
     for prefix in fleet.store.list_with_delimiter(Some(&fleet.key(""))).await?.common_prefixes {
         let name = prefix.filename().unwrap_or_default();

@@ -1,5 +1,6 @@
-//! A scheduler and executors of Ballista, to hold its answers against ours (tests/fleet/ballista.rs). They read what Ballista's
-//! own programs read: directories, and s3:// as the environment says; those have more options.
+//! A Ballista scheduler and executors for tests, which compare their answers with those of this process
+//! (tests/fleet/ballista.rs). They read what Ballista's own programs read: directories, and s3:// as configured in the
+//! environment. Ballista's own programs have more options.
 //!
 //! ```text
 //! flatwater-fleet-ballista scheduler --listen 127.0.0.1:50050
@@ -20,27 +21,27 @@ use ballista_scheduler::config::SchedulerConfig;
 use ballista_scheduler::scheduler_process::start_server;
 use clap::Parser;
 
-/// As in Ballista's own scheduler: plans are worked on by recursion.
+/// As in Ballista's own scheduler: plans are processed recursively.
 const STACK_BYTES: usize = 32 << 20;
 
-/// A scheduler, or an executor.
+/// A scheduler or an executor for tests.
 #[derive(Debug, Parser)]
 #[command(name = "flatwater-fleet-ballista", version)]
 enum Role {
     Scheduler {
         #[arg(long)]
         listen: SocketAddr,
-        /// An executor that was not heard of for so many seconds is lost.
+        /// An executor is lost after this many seconds without a heartbeat.
         #[arg(long, default_value_t = 180)]
         executor_timeout_s: u64,
     },
     Executor {
         #[arg(long)]
         scheduler: SocketAddr,
-        /// Other executors and who asks get rows here.
+        /// Port at which other executors and clients fetch rows.
         #[arg(long)]
         port: u16,
-        /// The scheduler sends tasks here.
+        /// Port at which the scheduler sends tasks.
         #[arg(long)]
         grpc_port: u16,
         #[arg(long)]
@@ -58,7 +59,7 @@ fn main() -> anyhow::Result<()> {
     let role = Role::parse();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.enable_all().thread_stack_size(STACK_BYTES).build().context("cannot start threads")?;
-    // On a thread with that stack too, and not on the process's own.
+    // Not on the main thread, whose stack is smaller.
     runtime.block_on(async { tokio::spawn(run(role)).await? })
 }
 

@@ -1,8 +1,9 @@
-//! Days: the hours of a day that is over, added up, so that a question about a month reads a row where it would read 24.
+//! Files of days: the hours of a finished day, added up, so that a query over a month reads one row instead of 24.
 //!
-//! A day's file is made from the parts of its hours and from nothing else, and says which: their names, sizes and tags. Whoever
-//! reads it compares that with the parts that are there; where they differ (a late arrival, a compactor that was killed between
-//! the two) the hours are read instead. So a day's file can be missing or old, but never wrong, and can be removed at any time.
+//! A day's file is made only from the parts of the day's hours, and contains their names, sizes and tags. Readers
+//! compare these with the current parts. If they differ (after a late arrival, or if a compactor was killed between the
+//! two), the hours are read instead. So a day's file can be missing or old, but never wrong, and can be removed at any
+//! time.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -22,11 +23,11 @@ use crate::aside::Aside;
 use crate::store::Fleet;
 use crate::{FleetError, input};
 
-/// Which parts a day was made of, in the metadata of its file.
+/// Metadata key of a day's file: the parts that it was made from.
 pub const PARTS_KEY: &str = "flatwater.days.parts";
-/// Columns of single summaries: a day has none of them.
+/// Columns that describe single summaries; a day has none of them.
 const OF_ONE: &[&str] = &["sequence", "hour_start", "clock_error_s", "recording", "written_by"];
-/// Columns that are added up; null where nothing was known.
+/// Columns that are added up; null if no value was known.
 const SUMS: &[&str] = &[
     "observed_ms",
     "calls",
@@ -41,7 +42,7 @@ const SUMS: &[&str] = &[
     "calls_over_10s",
 ];
 const WORST: &str = "worst_ns";
-/// Columns that a row of hours does not have: how many rows it stands for, and which hours they were.
+/// Columns that rows of hours do not have: how many hours a row sums up, and which.
 const COUNTS: &[&str] = &["hours", "hours_observed", "hours_not_observed"];
 const TIMES: &[&str] = &["first_hour", "last_hour", "first_stall"];
 
@@ -51,12 +52,12 @@ pub fn key(day: &str) -> String {
     format!("v=1/table=days/{day}/day.parquet")
 }
 
-/// What was measured, as each row has it.
+/// The columns with measured values.
 pub fn measures() -> impl Iterator<Item = &'static str> {
     SUMS.iter().chain(&[WORST]).copied()
 }
 
-/// What a day's row is a row of: everything but measures, and what names single summaries.
+/// The columns that identify a day's row: all but measured values and those of single summaries.
 #[must_use]
 pub fn keys() -> Vec<String> {
     let measured = |name: &&str| OF_ONE.contains(name) || measures().any(|measure| measure == *name);
@@ -81,7 +82,7 @@ pub fn schema() -> SchemaRef {
     Arc::new(Schema::new(fields))
 }
 
-/// The same columns from rows of hours, as SQL: each stands for itself.
+/// The same columns as SQL over rows of hours, one row for each.
 #[must_use]
 pub fn of_hours() -> String {
     let mut columns = keys();
@@ -94,7 +95,7 @@ pub fn of_hours() -> String {
     columns.join(", ")
 }
 
-/// What says of which parts a day is: it changes whenever one of them is written.
+/// A text that identifies the parts of a day: it changes whenever one of them is written.
 #[must_use]
 pub fn made_of(fleet: &Fleet, parts: &[ObjectMeta]) -> String {
     let mut text = String::new();
@@ -105,7 +106,7 @@ pub fn made_of(fleet: &Fleet, parts: &[ObjectMeta]) -> String {
     text
 }
 
-/// Sums in the making.
+/// Sums of one row.
 #[derive(Debug)]
 struct Sum {
     sums: [Option<i64>; SUMS.len()],
@@ -129,7 +130,7 @@ impl Default for Sum {
     }
 }
 
-/// Adds up rows of hours that differ in nothing but time and measures.
+/// Adds up rows of hours with equal keys.
 pub struct Days {
     converter: RowConverter,
     keys: Vec<String>,
@@ -151,7 +152,7 @@ impl Days {
         Ok(Days { converter: RowConverter::new(fields)?, keys, places: HashMap::new(), sums: Vec::new() })
     }
 
-    /// Takes rows of hours in. What a recording within the daemon's hours counted is in those already.
+    /// Adds rows of hours, except those of recordings: the daemon's hours already contain these calls.
     pub fn add(&mut self, batch: &RecordBatch) -> Result<(), FleetError> {
         let schema = schema();
         let keys = self.keys.iter().zip(schema.fields()).map(|(name, field)| column(batch, name, field.data_type()));
@@ -197,11 +198,11 @@ impl Days {
         Ok(())
     }
 
-    /// The rows, in the order of keys that hours have too.
+    /// The rows, ordered like those of hours.
     pub fn finish(self) -> Result<RecordBatch, FleetError> {
         let Days { converter, keys, places, sums } = self;
         let mut ordered: Vec<(Box<[u8]>, usize)> = places.into_iter().collect();
-        // The same hours give the same file.
+        // The same hours must give the same file.
         ordered.sort_unstable();
         let parser = converter.parser();
         let mut arrays = converter.convert_rows(ordered.iter().map(|(key, _)| parser.parse(key)))?;
@@ -220,7 +221,7 @@ impl Days {
         arrays.push(times(&|sum| sum.first_stall_us));
         debug_assert_eq!(keys.len() + SUMS.len() + 1 + COUNTS.len() + TIMES.len(), arrays.len());
         let batch = RecordBatch::try_new(schema(), arrays)?;
-        // By cause, kernel and host, as the hours are.
+        // By cause, kernel and host, like the hours.
         let columns = ["cause", "kernel", "host"].map(|name| batch.column_by_name(name).cloned());
         let columns: Vec<ArrayRef> = columns.into_iter().flatten().collect();
         let fields = columns.iter().map(|column| SortField::new(column.data_type().clone())).collect();
@@ -238,7 +239,7 @@ fn added(sum: Option<i64>, more: Option<i64>) -> Option<i64> {
     }
 }
 
-/// A column of a batch that an older flatwater may have written: nulls where it has none.
+/// A column of a batch; nulls if an older flatwater wrote the batch without that column.
 pub(super) fn column(batch: &RecordBatch, name: &str, kind: &DataType) -> Result<ArrayRef, FleetError> {
     match batch.column_by_name(name) {
         Some(column) if column.data_type() == kind => Ok(Arc::clone(column)),
@@ -247,7 +248,8 @@ pub(super) fn column(batch: &RecordBatch, name: &str, kind: &DataType) -> Result
     }
 }
 
-/// Makes the file of a day from its parts, unless it is there and of these parts. Whether it was made.
+/// Makes the file of a day from its parts, unless the current file was made from the same parts. Returns whether it
+/// wrote a file.
 pub(super) async fn day(fleet: &Fleet, day: &str, aside: &mut Aside) -> Result<bool, FleetError> {
     let parts = fleet.list(&format!("v=1/table=summary/{day}")).await?;
     let (location, made_of) = (fleet.key(&key(day)), made_of(fleet, &parts));
@@ -262,14 +264,15 @@ pub(super) async fn day(fleet: &Fleet, day: &str, aside: &mut Aside) -> Result<b
             Err(refused) => Ok(Some(refused)),
         })?;
         if let Some(refused) = added {
-            // A day without one of its hours would be wrong in silence: its hours answer, and name the part.
+            // A day that lacks one hour would be silently wrong. Instead queries read the hours, and report the
+            // damaged part.
             aside.put(refused.why, fleet.below(&part.location), refused.exactly);
             return Ok(false);
         }
     }
     let bytes = tokio::task::block_in_place(|| sorted::day_bytes(&days.finish()?, &made_of))?;
     fleet.store.put(&location, PutPayload::from(bytes)).await?;
-    // Torn by a power cut it would have a footer, and rows that are none.
+    // After a power cut an unsynced file could have a footer but no valid rows.
     merge::durable(fleet, &location)?;
     Ok(true)
 }
@@ -305,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn hours_add_up_and_what_was_not_observed_stays_apart_from_zero() {
+    fn hours_add_up_and_not_observed_differs_from_zero() {
         let cause = |hour, ns| SummaryRow { cause: Some("lock".to_owned()), observed_ms: None, ..row(hour, Some(ns)) };
         let capture = SummaryRow { origin: SummaryOrigin::Capture, ..cause(3, 1_000) };
         let blind = SummaryRow { host: "blind".to_owned(), ..row(1, None) };

@@ -1,4 +1,4 @@
-//! One hour: its inputs and its parts, into its parts.
+//! Merges the inputs and the parts of one hour into new parts.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -16,7 +16,7 @@ use crate::aside::Why;
 use crate::input::{self, Refused};
 use crate::store::{Fleet, Hour, PARTS_MAX, SHARDS};
 
-/// Before anything is read: about so many rows has a host's hour.
+/// Assumed rows of a host's hour, before any is read.
 const ROWS_GUESSED: u64 = 12;
 
 pub(super) async fn hour(fleet: &Fleet, hour: &Hour, part_rows: u64, done: &mut Done) -> Result<(), FleetError> {
@@ -24,7 +24,7 @@ pub(super) async fn hour(fleet: &Fleet, hour: &Hour, part_rows: u64, done: &mut 
     let parts = fleet.list(&format!("v=1/table=summary/{}", hour.below)).await?;
     let parts: BTreeMap<(u32, u32), ObjectMeta> =
         parts.into_iter().filter_map(|meta| Some((part_of(meta.location.filename()?)?, meta))).collect();
-    // An hour keeps the number of parts that it began with: late arrivals do not move rows between files.
+    // An hour keeps its number of parts, so that late arrivals do not move rows between files.
     let wanted = (inputs.len() as u64).saturating_mul(ROWS_GUESSED) / part_rows.max(1) + 1;
     let fresh = u32::try_from(wanted).unwrap_or(PARTS_MAX).min(PARTS_MAX).next_power_of_two();
     let of = parts.keys().next().map_or(fresh, |(_, of)| *of);
@@ -32,7 +32,9 @@ pub(super) async fn hour(fleet: &Fleet, hour: &Hour, part_rows: u64, done: &mut 
     for input in inputs {
         match shard(&input.location) {
             Some(shard) => by_part.entry(shard * of / SHARDS).or_default().push(input),
-            None => done.aside.put(Why::Damaged, fleet.below(&input.location), "its key is none of flatwater's"),
+            None => {
+                done.aside.put(Why::Damaged, fleet.below(&input.location), "its key does not have flatwater's form")
+            }
         }
     }
     for (part, inputs) in by_part {
@@ -67,7 +69,7 @@ async fn one_part(
         let bytes = fleet.store.get(&part.location).await?.bytes().await?;
         match tokio::task::block_in_place(|| input::batches_of_any_size(bytes)) {
             Ok(read) => batches = read,
-            // Its rows may be mended; to write over it would end that. Its inputs wait.
+            // The part may be repairable, so do not overwrite it. Its inputs stay.
             Err(Refused { why, exactly }) => {
                 done.aside.put(why, fleet.below(&part.location), exactly);
                 return Ok(());
@@ -84,7 +86,7 @@ async fn one_part(
     let mut reading = stream::iter(chunks(inputs)).map(|chunk| read_chunk(fleet, &schema, chunk)).buffered(at_a_time);
     while let Some(chunk) = reading.next().await {
         let (rows, inputs) = chunk?;
-        // Rows of summaries that are new, in runs as long as they are: mostly the whole chunk.
+        // Copy rows of new summaries in runs as long as possible, mostly a whole chunk.
         let (mut from, mut to) = (0, 0);
         for (meta, read) in inputs {
             match read {
@@ -116,16 +118,16 @@ async fn one_part(
         done.summaries += merged;
         done.rows += rows as u64;
     }
-    // Only now: all of these are in the part that the store has.
+    // Only now: the stored part contains all of these inputs.
     remove(fleet, finished).await?;
     Ok(())
 }
 
-/// Puts the part in the place of the one that was read, and of no other.
+/// Writes the part, unless another compactor changed it since it was read.
 async fn replace(fleet: &Fleet, key: &Path, was: Option<&ObjectMeta>, bytes: Vec<u8>) -> Result<(), FleetError> {
     let mode = match was {
         None => PutMode::Create,
-        // A directory has no versions; its lock keeps others out.
+        // A directory has no versions; its lock keeps other compactors out.
         Some(_) if fleet.directory.is_some() => PutMode::Overwrite,
         Some(was) => PutMode::Update(UpdateVersion { e_tag: was.e_tag.clone(), version: was.version.clone() }),
     };
@@ -139,7 +141,7 @@ async fn replace(fleet: &Fleet, key: &Path, was: Option<&ObjectMeta>, bytes: Vec
     }
 }
 
-/// In a directory: on the disk before its inputs go.
+/// In a directory, syncs the file before its inputs are removed.
 pub(super) fn durable(fleet: &Fleet, key: &Path) -> Result<(), FleetError> {
     let Some(directory) = &fleet.directory else { return Ok(()) };
     let path = directory.join(key.as_ref());
@@ -155,7 +157,7 @@ mod tests {
     use super::part_of;
 
     #[test]
-    fn only_names_of_parts_are_parts() {
+    fn only_valid_names_are_parts() {
         assert_eq!(part_of("part-03-of-16.parquet"), Some((3, 16)));
         for name in ["part-16-of-16.parquet", "part-0-of-128.parquet", "part-x-of-2.parquet", "x.parquet"] {
             assert_eq!(part_of(name), None, "{name}");

@@ -1,9 +1,9 @@
-//! Compaction: the inputs of each hour become a few sorted files, exactly once each.
+//! Compaction: merges the inputs of each hour into a few sorted files, each input exactly once.
 //!
-//! A part is replaced as a whole, by one write that the store makes atomic, and each row in it carries the name of the summary it
-//! is from (host, boot, sequence). So the part itself says what it holds: an input is removed only after a part that has it was
-//! written, and one that is still there after a crash is found to be known and is not counted again. There is no manifest that
-//! could differ from the files.
+//! A part is replaced as a whole by one atomic write, and each row carries the summary's name (host, boot,
+//! sequence). So a part itself says what it contains: an input is removed only after a part with its rows was written.
+//! If an input is still there after a crash, it is recognized and not counted again. There is no manifest that could
+//! contradict the files.
 
 pub mod days;
 mod merge;
@@ -30,9 +30,9 @@ pub use sorted::{part_bytes, sorted};
 pub struct Options {
     /// Only hours of this range.
     pub range: Option<Range>,
-    /// What is older is removed: compacted rows and recordings, never inputs.
+    /// Age above which compacted rows and recordings are removed; inputs never are.
     pub keep: Option<TimeDelta>,
-    /// Rows that a part should have at most; an hour has 64 parts at the most, whatever comes of that.
+    /// Target number of rows per part; an hour has at most 64 parts, however large they become.
     pub part_rows: u64,
 }
 
@@ -44,7 +44,7 @@ impl Default for Options {
 
 const LOCK: &str = "compact.lock";
 
-/// What was done.
+/// The result of a compaction.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct Done {
     pub hours: u64,
@@ -55,7 +55,7 @@ pub struct Done {
     /// Summaries merged, and their rows.
     pub summaries: u64,
     pub rows: u64,
-    /// Summaries that a part had already: pushed twice, or left by a compactor that was killed.
+    /// Summaries that a part already contained: pushed twice, or left by a compactor that was killed.
     pub known: u64,
     /// Objects removed because they are older than `keep`.
     pub removed: u64,
@@ -64,7 +64,7 @@ pub struct Done {
     pub aside: Aside,
 }
 
-/// Compacts what hosts pushed since the last time.
+/// Compacts the summaries that hosts pushed since the last run.
 pub async fn compact(fleet: &Fleet, options: &Options) -> Result<Done, FleetError> {
     fleet.require_own()?;
     let _lock = lock(fleet)?;
@@ -85,7 +85,8 @@ pub async fn compact(fleet: &Fleet, options: &Options) -> Result<Done, FleetErro
     Ok(done)
 }
 
-/// In a directory nothing refuses the second of two writes, so that compactors keep each other out; in clouds the write does.
+/// Locks a directory, where the second of two writes would succeed. Object stores refuse such a write, so they need no
+/// lock.
 fn lock(fleet: &Fleet) -> Result<Option<File>, FleetError> {
     let Some(directory) = &fleet.directory else { return Ok(None) };
     let path = directory.join(LOCK);
@@ -101,14 +102,14 @@ fn lock(fleet: &Fleet) -> Result<Option<File>, FleetError> {
     }
 }
 
-/// Removes days that ended before this instant.
+/// Removes days that ended before this time.
 async fn retain(fleet: &Fleet, before: DateTime<Utc>) -> Result<u64, FleetError> {
     let first_kept = store::day(Some(HourStart::of_hours(before.timestamp().div_euclid(3_600))));
     let mut removed = 0;
     for below in ["v=1/table=days", "v=1/table=summary", "v=1/recordings"] {
         for day in fleet.store.list_with_delimiter(Some(&fleet.key(below))).await?.common_prefixes {
             let old = day.filename().is_some_and(|name| {
-                // Names of days sort as days do; `dt=none` has no age.
+                // Names of days sort by date; `dt=none` has no age.
                 name.starts_with("dt=") && name != "dt=none" && name < first_kept.as_str()
             });
             if old {
@@ -122,7 +123,7 @@ async fn retain(fleet: &Fleet, before: DateTime<Utc>) -> Result<u64, FleetError>
     Ok(removed)
 }
 
-/// Removes objects; those that are gone already are no fault.
+/// Removes objects; objects that do not exist are ignored.
 async fn remove(fleet: &Fleet, objects: Vec<Path>) -> Result<u64, FleetError> {
     let locations = stream::iter(objects).map(Ok).boxed();
     let mut removed = 0;
@@ -137,7 +138,7 @@ async fn remove(fleet: &Fleet, objects: Vec<Path>) -> Result<u64, FleetError> {
     Ok(removed)
 }
 
-/// What waits to be compacted: hours, and summaries in them.
+/// The hours with inputs that are not yet compacted, and the number of these inputs.
 pub async fn waiting(fleet: &Fleet) -> Result<(Vec<Hour>, usize), FleetError> {
     let hours = fleet.hours("v=1/in/table=summary", None).await?;
     let mut inputs = 0;

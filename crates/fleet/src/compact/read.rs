@@ -1,8 +1,8 @@
-//! Inputs as compaction reads them: many small files at a time.
+//! Reads the inputs of a compaction, many small files at a time.
 //!
-//! A host's hour is some ten rows of fifty columns, so that what costs is each file and each of its columns, and hardly the rows.
-//! Some hundred files are read and decoded by one thread, and their rows are put together at once: ten rows that are kept as
-//! fifty arrays of their own take more memory for the arrays than for the rows.
+//! A host's hour has about ten rows of fifty columns, so the cost is per file and column, not per row. One thread reads
+//! and decodes up to 128 files, and joins their rows at once: ten rows as fifty arrays of their own would take more
+//! memory for the arrays than for the rows.
 
 use std::fs::File;
 use std::io::Read;
@@ -24,20 +24,20 @@ use crate::aside::Why;
 use crate::input::{self, Refused};
 use crate::store::{Fleet, name_of, name_of_before};
 
-/// Inputs that one thread reads before their rows are put together, and what they may have in bytes: hosts' files have some
-/// ten KiB, and a chunk of what somebody made large must not take all memory.
+/// Inputs that one thread reads before it joins their rows, and their total size. A host's file has about ten KiB;
+/// large files must not use up all memory.
 const CHUNK: usize = 128;
 const CHUNK_BYTES: u64 = 16 << 20;
-/// Inputs of a chunk that are asked for at a time.
+/// Inputs of a chunk that are requested at a time.
 const FETCHED: usize = 32;
 
-/// The name of a summary, as rows have it: host, boot and sequence.
+/// The name of a summary: host, boot and sequence.
 pub(super) type Name = (String, Option<String>, i64);
 
-/// How many rows an input has under its one name, or why it takes no part.
+/// The name and number of rows of an input, or why it is left out.
 pub(super) type Counted = Result<(Name, usize), Refused>;
 
-/// Inputs in the order that they came, some hundred together.
+/// Splits the inputs into chunks, in order.
 pub(super) fn chunks(inputs: Vec<ObjectMeta>) -> Vec<Vec<ObjectMeta>> {
     let mut all: Vec<Vec<ObjectMeta>> = Vec::new();
     let mut bytes = 0;
@@ -56,15 +56,15 @@ pub(super) fn chunks(inputs: Vec<ObjectMeta>) -> Vec<Vec<ObjectMeta>> {
     all
 }
 
-/// An input as the store gave it.
+/// An input as the store returned it.
 enum Content {
-    /// In a directory: read where it is decoded.
+    /// A file of a directory, read by the thread that decodes it.
     File(File, PathBuf),
     Bytes(Bytes),
     TooLarge,
 }
 
-/// The rows of a chunk's inputs, one input's after the other's, and how many each has. Those that take no part have none.
+/// The rows of a chunk's inputs in their order, and the number of rows of each. An input that is left out has none.
 pub(super) async fn read_chunk(
     fleet: &Fleet,
     schema: &SchemaRef,
@@ -100,7 +100,7 @@ fn decoded(
             Content::TooLarge => Err(damaged(format!("{} bytes", meta.size))),
             Content::File(file, path) => {
                 let mut bytes = Vec::with_capacity(usize::try_from(meta.size).unwrap_or(0));
-                // What grows while it is read was no whole object.
+                // Bytes beyond the listed size are ignored: an object that grows was not complete.
                 file.take(meta.size).read_to_end(&mut bytes).map_err(FleetError::file(&path))?;
                 Ok(Bytes::from(bytes))
             }
@@ -119,7 +119,7 @@ fn damaged(exactly: String) -> Refused {
     Refused { why: Why::Damaged, exactly }
 }
 
-/// The rows of one input, which are of the one summary that its key names.
+/// The rows of one input. All must belong to the summary that its key names.
 fn checked(meta: &ObjectMeta, bytes: Bytes, schema: &SchemaRef) -> Result<(Name, Vec<RecordBatch>), Refused> {
     let batches = input::batches(bytes)?;
     let first = batches.iter().find(|batch| batch.num_rows() > 0);
@@ -132,7 +132,7 @@ fn checked(meta: &ObjectMeta, bytes: Bytes, schema: &SchemaRef) -> Result<(Name,
         names(batch, |other| is_one &= other == name).map_err(|error| damaged(error.to_string()))?;
     }
     if !is_one {
-        return Err(damaged("its rows are of another summary than its key".to_owned()));
+        return Err(damaged("its rows belong to another summary than its key".to_owned()));
     }
     batches.iter().try_for_each(input::check_measures)?;
     input::check_clock(&row, meta.last_modified)?;
@@ -140,7 +140,8 @@ fn checked(meta: &ObjectMeta, bytes: Bytes, schema: &SchemaRef) -> Result<(Name,
     Ok((name, batches))
 }
 
-/// The summaries that a batch has rows of; one whose rows do not stand together comes more than once.
+/// Calls `take` with the name of each run of rows of one summary; a summary whose rows are not adjacent occurs more
+/// than once.
 pub(super) fn names(batch: &RecordBatch, mut take: impl FnMut(Name)) -> Result<(), FleetError> {
     let hosts = column(batch, "host", &DataType::Utf8)?;
     let boots = column(batch, "boot", &DataType::Utf8)?;
@@ -161,7 +162,7 @@ pub(super) fn names(batch: &RecordBatch, mut take: impl FnMut(Name)) -> Result<(
     Ok(())
 }
 
-/// Batches with the columns of today: an older flatwater had fewer.
+/// Batches with the current columns; an older flatwater wrote fewer.
 pub(super) fn as_now(batches: &[RecordBatch], schema: &SchemaRef) -> Result<Vec<RecordBatch>, FleetError> {
     let each = batches.iter().map(|batch| {
         if batch.schema_ref().fields() == schema.fields() {

@@ -1,4 +1,4 @@
-//! The order of a part's rows, and its file.
+//! Sorts the rows of a part and encodes its file.
 
 use arrow::array::UInt32Array;
 use arrow::compute::take_record_batch;
@@ -13,15 +13,15 @@ use parquet::file::properties::WriterProperties;
 use super::days::PARTS_KEY;
 use crate::FleetError;
 
-/// Rows are sorted by these: a question about one cause, one kernel or one host reads few row groups. The last ones make the
-/// order the same whoever compacts.
+/// The sort order: a question about one cause, kernel or host reads few row groups. The last columns make the order
+/// independent of the compactor.
 const ORDER: &[&str] =
     &["cause", "kernel", "host", "boot", "sequence", "service", "operation", "aggressor", "stall_ns"];
-/// Columns of `ORDER` that the file declares to be sorted.
+/// Number of columns of `ORDER` that the file declares as sorted.
 const DECLARED: usize = 3;
 const GROUP_ROWS: usize = 131_072;
 
-/// The rows in their order; nulls first.
+/// The rows in this order, nulls first.
 pub fn sorted(batch: &RecordBatch) -> Result<RecordBatch, FleetError> {
     let columns: Vec<_> = ORDER.iter().filter_map(|name| batch.column_by_name(name)).cloned().collect();
     let fields = columns.iter().map(|column| SortField::new(column.data_type().clone())).collect();
@@ -36,7 +36,7 @@ pub fn part_bytes(batch: &RecordBatch) -> Result<Vec<u8>, FleetError> {
     file(batch, Vec::new())
 }
 
-/// The file of a day, which says what it was made of.
+/// The file of a day, with the parts that it was made from.
 pub(super) fn day_bytes(batch: &RecordBatch, made_of: &str) -> Result<Vec<u8>, FleetError> {
     file(batch, vec![KeyValue::new(PARTS_KEY.to_owned(), made_of.to_owned())])
 }

@@ -1,4 +1,5 @@
-//! Kernels and settings against stall time: hosts that differ in one thing, and are alike in everything else that is known.
+//! Compares kernels and settings by stall time: hosts that differ in one of them and are alike in everything else that
+//! is known.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,12 +10,13 @@ use super::facts::Config;
 use super::hosts::HostSums;
 use super::strata::{Compared, HOSTS_MIN, Host, compare};
 
-/// A host must have been observed for this share of what the best observed host was: part of a day is another mixture of hours.
+/// Minimum observed time of a host, as a share of the best observed host. Part of a day is a different mixture of
+/// hours.
 const OBSERVED_SHARE_MIN: f64 = 0.75;
-/// A cause that fewer hosts have is no matter of kernels and settings.
+/// Causes on fewer hosts are not compared.
 const HOSTS_WITH_CAUSE_MIN: usize = 5;
 
-/// One level of a factor beside the level that most hosts have, for one cause.
+/// For one cause, one level of a factor compared with the level that most hosts have.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contrast {
     /// `kernel`, or the column of a setting.
@@ -27,20 +29,21 @@ pub struct Contrast {
     pub verdict: Verdict,
 }
 
-/// Every comparison that could be made, and what could not take part.
+/// All comparisons made, and the hosts left out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Contrasts {
     pub made: Vec<Contrast>,
-    /// Comparisons that were asked: each interval is widened, so that all of them together are wrong in one fleet of twenty.
+    /// Number of comparisons intended. Each interval is widened by it, so that all of them together are wrong in one of
+    /// twenty fleets.
     pub asked: usize,
     pub hosts: usize,
-    /// Hosts that were observed too little.
+    /// Hosts that were observed for too short a time.
     pub too_short: usize,
 }
 
 type Known = BTreeMap<String, (Config, HostSums)>;
 
-/// One question: factor, its place among the settings, level, reference.
+/// One comparison: the factor, its index among the settings, the level and the reference.
 struct Asked {
     factor: &'static str,
     place: Option<usize>,
@@ -55,7 +58,7 @@ fn value_of(config: &Config, place: Option<usize>) -> &str {
     }
 }
 
-/// Everything of a host but the factor: hosts of one stratum are alike in it.
+/// Everything that is known of a host except the factor: hosts of a stratum are alike in it.
 fn stratum(config: &Config, place: Option<usize>) -> String {
     let settings = config.settings.iter().enumerate().filter(|(at, _)| Some(*at) != place);
     let mut parts: Vec<&str> = settings.map(|(_, value)| value.as_str()).collect();
@@ -66,7 +69,7 @@ fn stratum(config: &Config, place: Option<usize>) -> String {
     parts.join("\u{1f}")
 }
 
-/// Compares kernels and settings, cause by cause. `level` (0.95) is that of all comparisons together.
+/// Compares kernels and settings, for each cause. `level` (0.95) is the confidence of all comparisons together.
 #[must_use]
 pub fn contrasts(all: &Known, level: f64) -> Contrasts {
     let most = all.values().map(|(_, sums)| sums.observed_ms).fold(0.0, f64::max);
@@ -117,7 +120,7 @@ fn causes(hosts: &[&(Config, HostSums)]) -> BTreeSet<String> {
     counts.into_iter().filter(|(_, hosts)| *hosts >= HOSTS_WITH_CAUSE_MIN).map(|(cause, _)| cause.to_owned()).collect()
 }
 
-/// Each level that enough hosts have, beside the one that most have.
+/// Each level that enough hosts have, with the one that most hosts have as the reference.
 fn questions(hosts: &[&(Config, HostSums)]) -> Vec<Asked> {
     let factors = std::iter::once(("kernel", None))
         .chain(SummaryRow::SETTINGS.iter().enumerate().map(|(place, name)| (*name, Some(place))));
@@ -127,7 +130,7 @@ fn questions(hosts: &[&(Config, HostSums)]) -> Vec<Asked> {
         for (config, _) in hosts {
             *levels.entry(value_of(config, place)).or_default() += 1;
         }
-        // What was not recorded is no level.
+        // A value that was not recorded is not a level.
         levels.remove("");
         let Some((reference, _)) = levels.iter().max_by_key(|(_, hosts)| **hosts) else { continue };
         let reference = (*reference).to_owned();

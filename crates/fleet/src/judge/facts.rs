@@ -1,4 +1,4 @@
-//! What the compacted rows say of each host and hour: what comparisons, and the page, are made of. Read once, part by part.
+//! The compacted rows by host and hour, read once, part by part, for comparisons and the page.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::time::{self, Range};
 use crate::{FleetError, compact, input};
 use object_store::ObjectStoreExt;
 
-/// How a machine is set up: kernel, shape, and each setting in the order of `SummaryRow::SETTINGS`.
+/// The setup of a machine: kernel, shape, and each setting in the order of `SummaryRow::SETTINGS`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Config {
     pub kernel: String,
@@ -19,16 +19,16 @@ pub struct Config {
     pub settings: Vec<String>,
 }
 
-/// One hour of one host. Absent where nobody sent it.
+/// One hour of one host. There is none if the host pushed nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HourFacts {
-    /// Its place in `Facts::configs`.
+    /// Index into `Facts::configs`.
     pub config: u32,
-    /// Nothing, or 0: not observed.
+    /// Observed time; 0 if the hour was not observed.
     pub observed_ms: i64,
-    /// By the place in `Facts::causes`.
+    /// Stall time by index into `Facts::causes`, ns.
     pub by_cause: Vec<(u32, i64)>,
-    /// What other programs made it wait, by the place in `Facts::aggressors`.
+    /// Stall time that other programs caused, by index into `Facts::aggressors`, ns.
     pub by_aggressor: Vec<(u32, i64)>,
 }
 
@@ -40,7 +40,7 @@ pub struct HostFacts {
     boots: BTreeMap<String, (i64, i64)>,
 }
 
-/// A recording that lies in the store.
+/// A recording in the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Kept {
     pub place: String,
@@ -59,11 +59,11 @@ pub struct Facts {
     pub aggressors: Vec<(String, String)>,
     pub recordings: BTreeMap<String, Kept>,
     pub aside: Aside,
-    /// Summaries that wait to be compacted.
+    /// Summaries that are not yet compacted.
     pub waiting: usize,
 }
 
-/// Columns that are read.
+/// The columns that are read.
 const COLUMNS: &[&str] = &[
     "host",
     "boot",
@@ -80,7 +80,7 @@ const COLUMNS: &[&str] = &[
     "recording",
 ];
 
-/// Gives each value that is seen a number.
+/// Numbers distinct values in the order in which they occur.
 struct Numbered<T> {
     places: BTreeMap<T, usize>,
 }
@@ -99,7 +99,8 @@ impl<T: Ord + Clone> Numbered<T> {
 }
 
 impl Facts {
-    /// Reads the compacted hours of the range. What cannot be read is put aside; nothing at all is an error.
+    /// Reads the compacted hours of the range. Files that cannot be read are left out; it is an error if there are none
+    /// at all.
     pub async fn read(fleet: &Fleet, range: Range) -> Result<Facts, FleetError> {
         let mut reading = Reading {
             facts: Facts {
@@ -140,8 +141,8 @@ impl Facts {
         Ok(facts)
     }
 
-    /// Hostnames that two machines share: neither can be told from the other, so both take no part. A reboot begins when the time
-    /// before ends; two machines run at the same time.
+    /// Leaves out hostnames that two machines share, because the machines cannot be told apart. After a reboot, times
+    /// since boot follow each other; on two machines they overlap.
     fn put_twins_aside(&mut self) {
         let twins: BTreeSet<String> =
             self.hosts.iter().filter(|(_, host)| host.overlaps()).map(|(name, _)| name.clone()).collect();
@@ -216,7 +217,7 @@ impl Reading {
 }
 
 fn put(sums: &mut Vec<(u32, i64)>, place: usize, ns: i64) {
-    // Places are counted up from 0: so many names do not fit into memory.
+    // Indices count up from 0; more names than a u32 counts do not fit into memory.
     let Ok(place) = u32::try_from(place) else { return };
     match sums.iter_mut().find(|(known, _)| *known == place) {
         Some((_, sum)) => *sum = sum.saturating_add(ns),
@@ -224,7 +225,7 @@ fn put(sums: &mut Vec<(u32, i64)>, place: usize, ns: i64) {
     }
 }
 
-/// Settings as text, `""` where one was not recorded.
+/// Settings as text, `""` if one was not recorded.
 fn config(row: &SummaryRow) -> Config {
     let number = |value: Option<i64>| value.map_or(String::new(), |value| value.to_string());
     let text = |value: &Option<String>| value.clone().unwrap_or_default();

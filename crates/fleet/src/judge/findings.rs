@@ -1,4 +1,4 @@
-//! Everything about a fleet that holds at 95 %, and nothing else.
+//! The findings of a fleet: everything that is significant at 95 %.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,19 +16,20 @@ use crate::aside::Aside;
 use crate::time;
 
 const LEVEL: f64 = 0.95;
-/// An aggressor is named from this share of the time that others make hosts wait.
+/// Minimum share of the time caused by aggressors, for one of them to be named.
 const AGGRESSOR_SHARE_MIN: f64 = 0.01;
-/// An hour of the day is named where an aggressor does at least so many times what it does in its other hours: load that comes and
-/// goes with the day is no job.
+/// Minimum factor between one hour of the day and the other hours for a job to be named. Load that follows the time of
+/// day is not a job.
 const JOB_RATIO_MIN: f64 = 3.0;
-/// A host is dark if nothing of so many last hours is known.
+/// A host is dark if it pushed nothing for this many hours.
 const DARK_HOURS: i64 = 3;
 
-/// One thing that is so.
+/// One finding.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Finding {
-    /// Hosts with this kernel, or this value of a setting, lose more or less to a cause than alike hosts.
+    /// Hosts with this kernel, or this value of a setting, lose more or less time to a cause than hosts that are
+    /// otherwise alike.
     Differs {
         factor: String,
         level: String,
@@ -40,14 +41,14 @@ pub enum Finding {
     },
     /// A program makes others wait, mostly in this hour of the day.
     Job { aggressor: String, cgroup: String, hour_of_day: u32, ratio: Ratio, hosts: usize, share_percent: f64 },
-    /// Hosts of which the last hours are not known.
+    /// Hosts that pushed nothing in the last hours.
     Dark { hosts: Vec<String>, since: String },
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Findings {
     pub found: Vec<Finding>,
-    /// Hosts that were compared, and how many comparisons were made.
+    /// Hosts compared, and number of comparisons.
     pub hosts: usize,
     pub comparisons: usize,
     pub notes: Vec<String>,
@@ -55,7 +56,7 @@ pub struct Findings {
     pub aside: Aside,
 }
 
-/// Looks for all of it.
+/// Computes all findings.
 #[must_use]
 pub fn findings(facts: &Facts) -> Findings {
     let contrasts = contrasts(&by_setup(facts), LEVEL);
@@ -66,7 +67,7 @@ pub fn findings(facts: &Facts) -> Findings {
     let mut notes = Vec::new();
     if contrasts.too_short > 0 {
         notes.push(format!(
-            "{} hosts were observed for less than three quarters of the time under one setup, and are not compared",
+            "{} hosts are not compared: they were observed under one setup for less than three quarters of the time",
             contrasts.too_short
         ));
     }
@@ -89,7 +90,7 @@ fn differs(contrast: &Contrast) -> Option<Finding> {
     })
 }
 
-/// Of one host: for each hour of the day, what an aggressor took and how much was observed.
+/// For each hour of the day on one host: the time that an aggressor caused, ns, and the observed time, ms.
 type Day = [(f64, f64); 24];
 
 fn jobs(facts: &Facts) -> (Vec<Finding>, usize) {
@@ -134,14 +135,14 @@ fn jobs(facts: &Facts) -> (Vec<Finding>, usize) {
     (found, asked)
 }
 
-/// How many times as much in this hour as in the others, host by host; whole hosts are resampled.
+/// The factor between this hour of the day and the other hours, from each host; whole hosts are resampled.
 fn concentration(days: &[Day], hour: usize, level: f64) -> Option<Ratio> {
     let values = days.iter().filter_map(|day| {
         let (took, seen) = *day.get(hour)?;
         let rest = day.iter().enumerate().filter(|(at, _)| *at != hour);
         let (other, other_seen) = rest.fold((0.0, 0.0), |sum, (_, one)| (sum.0 + one.0, sum.1 + one.1));
         let rate = |took: f64, seen_ms: f64| (took / (seen_ms / 1_000.0) + FLOOR_NS).ln();
-        // A host that was dark in this hour tells nothing of it.
+        // A host that was not observed in this hour contributes nothing.
         (seen > 0.0 && other_seen > 0.0).then(|| rate(took, seen) - rate(other, other_seen))
     });
     let values: Vec<f64> = values.collect();
@@ -158,7 +159,7 @@ fn concentration(days: &[Day], hour: usize, level: f64) -> Option<Ratio> {
 
 fn dark(facts: &Facts) -> Option<Finding> {
     let last = |host: &super::facts::HostFacts| host.hours.keys().next_back().copied();
-    // Counted from the last hour that anybody was seen in: what nobody sent is the store's matter, not a host's.
+    // Counted from the last hour of any host: a gap of the whole store is not a host's fault.
     let newest = facts.hosts.values().filter_map(last).max()?;
     let since = newest - DARK_HOURS;
     let gone = facts.hosts.iter().filter(|(_, host)| last(host).is_some_and(|last| last <= since));
@@ -172,14 +173,14 @@ impl fmt::Display for Finding {
         match self {
             Finding::Differs { factor, level, reference, cause, ratio, hosts, beside } => write!(
                 f,
-                "{factor} {level}: {:.2} times the stall time of {cause} ({:.2} to {:.2}), {hosts} hosts beside {beside} alike \
-                 with {reference}",
+                "{factor} {level}: {:.2} times the stall time of {cause} ({:.2} to {:.2}), {hosts} hosts compared with \
+                 {beside} similar hosts that have {reference}",
                 ratio.value, ratio.low, ratio.high
             ),
             Finding::Job { aggressor, cgroup, hour_of_day, ratio, hosts, share_percent } => write!(
                 f,
                 "{aggressor} ({cgroup}) makes {hosts} hosts wait from {hour_of_day:02}:00 to {:02}:00 UTC, {:.1} times as much \
-                 as in its other hours ({:.1} to {:.1}); {share_percent} % of all that others made wait for",
+                 as in its other hours ({:.1} to {:.1}); {share_percent} % of all time caused by other programs",
                 (hour_of_day + 1) % 24,
                 ratio.value,
                 ratio.low,
@@ -188,7 +189,12 @@ impl fmt::Display for Finding {
             Finding::Dark { hosts, since } => {
                 let named: Vec<&str> = hosts.iter().take(5).map(String::as_str).collect();
                 let more = if hosts.len() > 5 { ", ..." } else { "" };
-                write!(f, "{} hosts are dark, nothing after {since}: {}{more}", hosts.len(), named.join(", "))
+                write!(
+                    f,
+                    "{} hosts are dark; they pushed nothing after {since}: {}{more}",
+                    hosts.len(),
+                    named.join(", ")
+                )
             }
         }
     }
@@ -200,11 +206,11 @@ impl fmt::Display for Findings {
             writeln!(f, "{finding}")?;
         }
         if self.found.is_empty() {
-            writeln!(f, "nothing holds at 95 %")?;
+            writeln!(f, "no finding at 95 %")?;
         }
         writeln!(
             f,
-            "\n{} hosts, {} comparisons; intervals hold for all of them together at 95 %",
+            "\n{} hosts, {} comparisons; the intervals hold for all comparisons together at 95 %",
             self.hosts, self.comparisons
         )?;
         for note in &self.notes {

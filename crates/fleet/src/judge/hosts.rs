@@ -1,11 +1,11 @@
-//! What each host lost to each cause over a time: the figures that are compared.
+//! The stall time of each host by cause: the figures that are compared.
 
 use std::collections::BTreeMap;
 
 use super::facts::{Config, Facts, HostFacts, HourFacts};
 
-/// Added to stall times per second before their logarithm, ns: below it nobody waits, and a ratio to nothing would be infinite.
-/// A tenth of what `compare` of two recordings takes, since a fleet's hours are mostly quiet.
+/// Added to stall time per second before its logarithm, ns. Less than this is irrelevant, and a ratio to zero would be
+/// infinite. It is a tenth of what `compare` of two recordings uses, since most hours of a fleet are quiet.
 pub const FLOOR_NS: f64 = 10_000.0;
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -15,13 +15,13 @@ pub struct HostSums {
 }
 
 impl HostSums {
-    /// Stall time of a cause per second that was observed, ns, as a logarithm above the floor.
+    /// The logarithm of stall time per observed second, ns, plus the floor.
     #[must_use]
     pub fn log_rate(&self, cause: Option<&str>) -> f64 {
         (self.stall_ns(cause) / (self.observed_ms / 1_000.0) + FLOOR_NS).ln()
     }
 
-    /// Of one cause, or of all.
+    /// Stall time of one cause, or of all causes, ns.
     #[must_use]
     pub fn stall_ns(&self, cause: Option<&str>) -> f64 {
         match cause {
@@ -40,7 +40,8 @@ impl HostSums {
     }
 }
 
-/// Each host by the setup that it had for most of the range. Hours under another setup take no part; they are a rollout's matter.
+/// Each host with the setup that it had for most of the range. Hours under another setup are left out; `rollout`
+/// compares those.
 #[must_use]
 pub fn by_setup(facts: &Facts) -> BTreeMap<String, (Config, HostSums)> {
     let longest = |host: &HostFacts| {

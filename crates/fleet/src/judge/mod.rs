@@ -1,4 +1,5 @@
-//! What differs, and by how much: hosts are the unit, alike hosts are compared, and an interval goes with every figure.
+//! Statistics: what differs between hosts, and by how much. Hosts are the unit, similar hosts are compared, and every
+//! figure has an interval.
 
 pub mod contrast;
 pub mod facts;
@@ -11,7 +12,7 @@ pub use facts::Facts;
 pub use findings::{Finding, Findings, findings};
 pub use rollout::{Changed, Rollout, rollout};
 
-/// Said beside an answer that had to do without summaries that were pushed.
+/// The note for an answer that lacks summaries which are not yet compacted.
 #[must_use]
 pub fn waiting(summaries: usize) -> String {
     let (noun, verb) = if summaries == 1 { ("summary", "is") } else { ("summaries", "are") };

@@ -1,4 +1,4 @@
-//! Did a rollout help? Each host before and after, beside hosts that were not changed, stratum by stratum.
+//! Judges a rollout: changed hosts before and after, compared with unchanged hosts of the same stratum.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::strata::{Compared, Host, compare};
 use crate::aside::Aside;
 use crate::{FleetError, time};
 
-/// What was changed.
+/// The change to judge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changed {
     Kernel {
@@ -24,12 +24,12 @@ pub enum Changed {
         column: &'static str,
         to: Option<String>,
     },
-    /// These hosts, whatever it was.
+    /// These hosts, whatever the change was.
     Hosts(BTreeSet<String>),
 }
 
 impl Changed {
-    /// `vm.zone_reclaim_mode`, `vm_dirty_bytes=268435456`, `kernel=6.12.9`, or a file with a host on each line.
+    /// Parses `vm.zone_reclaim_mode`, `vm_dirty_bytes=268435456`, `kernel=6.12.9`, or a file with one host per line.
     pub fn parse(given: &str) -> Result<Changed, FleetError> {
         let (name, to) = given.split_once('=').map_or((given, None), |(name, to)| (name, Some(to.to_owned())));
         if name == "kernel" {
@@ -42,7 +42,7 @@ impl Changed {
         let path = Path::new(given);
         if !path.is_file() {
             let known = SummaryRow::SETTINGS.join(", ");
-            let why = format!("'{given}' is no file of hosts, and not one of: kernel, {known}");
+            let why = format!("'{given}' is neither a file of hosts nor one of: kernel, {known}");
             return Err(FleetError::Usage(why));
         }
         let text = std::fs::read_to_string(path).map_err(FleetError::file(path))?;
@@ -50,7 +50,7 @@ impl Changed {
         Ok(Changed::Hosts(hosts.map(str::to_owned).collect()))
     }
 
-    /// What of a setup it is about.
+    /// The value in this setup that the change concerns.
     fn value(&self, config: &Config) -> String {
         match self {
             Changed::Setting { column, .. } => {
@@ -71,41 +71,42 @@ impl Changed {
     }
 }
 
-/// One figure: a cause, or all of them.
+/// The result for one cause, or for all causes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Line {
     pub cause: Option<String>,
-    /// After to before on changed hosts, over the same on the others: 0.5 is half the stall time.
+    /// The ratio of after to before on changed hosts, divided by the same ratio on the others: 0.5 is half the stall
+    /// time.
     pub ratio: Ratio,
     pub verdict: Verdict,
-    /// Plain means, ms of stall time in an observed hour: what the ratio is of.
+    /// Plain means of stall time per observed hour, ms, from which the ratio follows.
     pub changed_before: f64,
     pub changed_after: f64,
     pub others_before: f64,
     pub others_after: f64,
 }
 
-/// What came of it, and what it rests on.
+/// The verdict on a rollout, and the data that it is based on.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rollout {
     pub what: String,
     pub at: String,
     pub hours_before: i64,
     pub hours_after: i64,
-    /// Changed hosts and others that are compared, in so many strata of kernel and shape.
+    /// Changed hosts and others that are compared, and their strata of kernel and shape.
     pub changed: usize,
     pub others: usize,
     pub strata: usize,
-    /// Changed hosts without others of their kernel and shape: they take no part.
+    /// Changed hosts without others of the same kernel and shape; they are left out.
     pub alone: usize,
     /// Hosts that were not observed before, or not after.
     pub not_observed: usize,
-    /// Hosts that changed at another time, or to something else.
+    /// Hosts that changed at another time, or to another value.
     pub otherwise: usize,
-    /// Host-hours of the time before and after that nobody observed, of those that take part.
+    /// Host-hours before and after, of the compared hosts, without observation.
     pub hours_not_observed: f64,
     pub total: Option<Line>,
-    /// Each with an interval that holds for all of them together.
+    /// By cause; the intervals hold for all causes together.
     pub by_cause: Vec<Line>,
     pub notes: Vec<String>,
     #[serde(skip)]
@@ -124,7 +125,7 @@ struct Side {
 /// Before and after.
 type Pair = [Option<Side>; 2];
 
-/// Judges a change at this hour. The range of the facts is the time before and the time after together.
+/// Judges a change at this hour. The range of the facts must be the time before and after together.
 #[must_use]
 pub fn rollout(facts: &Facts, changed: &Changed, at: HourStart) -> Rollout {
     let mut sorted = Sorted::default();
@@ -182,7 +183,7 @@ impl Sorted {
             self.otherwise += 1;
             return;
         };
-        // Alike: kernel and shape, and what the changed thing was before.
+        // A stratum has the same kernel, shape and previous value of the changed property.
         let stratum = [before.kernel.as_str(), &before.shape, &before.low].join("\u{1f}");
         self.hosts.push((stratum, is_changed, before, after));
     }
@@ -228,11 +229,12 @@ impl Sorted {
         let seen_ms: f64 = self.hosts.iter().map(|host| host.2.sums.observed_ms + host.3.sums.observed_ms).sum();
         let mut notes = Vec::new();
         if total.is_none() {
-            notes
-                .push("too few changed hosts, or too few others of their kernel and shape: nothing is compared".into());
+            notes.push(
+                "nothing is compared: too few changed hosts, or too few others of the same kernel and shape".into(),
+            );
         }
         if before % 24 != 0 || after % 24 != 0 {
-            notes.push("before and after are not whole days: other hosts in the same hours take that out".into());
+            notes.push("before and after are not whole days; the comparison with other hosts in the same hours corrects for that".into());
         }
         let count = |treated: bool| self.hosts.iter().filter(|host| host.1 == treated).count();
         let (line, compared) = total.map_or((None, None), |(line, compared)| (Some(line), Some(compared)));
@@ -256,7 +258,7 @@ impl Sorted {
     }
 }
 
-/// ms of stall time in an observed hour.
+/// Stall time per observed hour, ms.
 fn per_hour(sums: &HostSums, cause: Option<&str>) -> f64 {
     sums.stall_ns(cause) / 1e6 / (sums.observed_ms / 3_600_000.0)
 }
@@ -275,7 +277,7 @@ impl std::fmt::Display for Rollout {
         )?;
         writeln!(
             f,
-            "{} changed hosts beside {} others, alike in kernel and shape ({} strata)\n",
+            "{} changed hosts, compared with {} others of the same kernel and shape ({} strata)\n",
             self.changed, self.others, self.strata
         )?;
         writeln!(
@@ -301,7 +303,7 @@ impl std::fmt::Display for Rollout {
         writeln!(
             f,
             "\nnot observed: {} host-hours of these hosts; {} hosts were not observed before or not after; {} changed at \
-             another time or to something else; {} changed hosts had no like beside them",
+             another time or to another value; {} changed hosts had no similar host to compare with",
             self.hours_not_observed, self.not_observed, self.otherwise, self.alone
         )?;
         for note in &self.notes {

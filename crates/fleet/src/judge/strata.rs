@@ -1,4 +1,4 @@
-//! The difference of two arms of hosts within strata of alike hosts, by a bootstrap of whole hosts.
+//! The difference between two groups of hosts within strata of similar hosts, with a bootstrap of whole hosts.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use flatwater_experiment::bootstrap::{Difference, quantile_t};
 use rand_core::Rng;
 use rand_pcg::Pcg64;
 
-/// Resamples drawn for one standard error: their own noise is 1/sqrt(2 * 400), 3.5 %.
+/// Resamples for one standard error; their own noise is 1/sqrt(2 * 400), 3.5 %.
 const RESAMPLES: usize = 400;
-/// Fewer hosts than this in an arm tell nothing about their spread.
+/// Fewer hosts in a group are not enough to estimate their spread.
 pub const HOSTS_MIN: usize = 5;
 
-/// One host: which stratum, whether it is of the arm that is asked about, and its figure.
+/// One host: its stratum, whether it is in the treated group, and its value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Host {
     pub stratum: String,
@@ -19,19 +19,19 @@ pub struct Host {
     pub value: f64,
 }
 
-/// What came of a comparison.
+/// The result of a comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compared {
     pub difference: Difference,
-    /// Hosts in strata that have both arms.
+    /// Hosts in strata with both groups.
     pub treated: usize,
     pub controls: usize,
     pub strata: usize,
-    /// Treated hosts without a control that is alike.
+    /// Treated hosts without a similar control.
     pub alone: usize,
 }
 
-/// Treated less control, each stratum weighted by how much it tells; `None` where too few hosts are comparable.
+/// Treated minus control, with strata weighted by their information; `None` if too few hosts are comparable.
 #[must_use]
 pub fn compare(hosts: &[Host], level: f64, seed: u64) -> Option<Compared> {
     let mut strata: BTreeMap<&str, [Vec<f64>; 2]> = BTreeMap::new();
@@ -49,7 +49,7 @@ pub fn compare(hosts: &[Host], level: f64, seed: u64) -> Option<Compared> {
     let value = weighted(&both, mean);
     let mut dice = Pcg64::new(u128::from(seed), 0x0066_6c65_6574);
     let variance = variance_of(|| weighted(&both, |arm| resampled(arm, &mut dice)));
-    // Hosts resampled from themselves spread less than new ones would, by (k - 1)/k of each small arm.
+    // Resampled hosts spread less than new hosts would, by (k - 1)/k in a group of k.
     let shrunk: f64 = both.iter().flat_map(|stratum| stratum.iter()).map(|arm| arm.len() as f64 - 1.0).sum();
     let free = (controls.min(treated) as f64 - both.len() as f64).max(1.0).min(shrunk.max(1.0));
     let all = (controls + treated) as f64;
@@ -59,7 +59,7 @@ pub fn compare(hosts: &[Host], level: f64, seed: u64) -> Option<Compared> {
     Some(Compared { difference, treated, controls, strata: both.len(), alone })
 }
 
-/// The mean of the strata's differences, weighted by the hosts that the smaller arm stands for.
+/// The mean of the differences of the strata, weighted by the effective number of hosts.
 fn weighted(strata: &[&[Vec<f64>; 2]], mut of: impl FnMut(&[f64]) -> f64) -> f64 {
     let (mut sum, mut weights) = (0.0, 0.0);
     for [controls, treated] in strata {
@@ -71,7 +71,7 @@ fn weighted(strata: &[&[Vec<f64>; 2]], mut of: impl FnMut(&[f64]) -> f64) -> f64
     sum / weights
 }
 
-/// The variance of a figure over resamples.
+/// The variance of a value over resamples.
 pub(super) fn variance_of(mut draw: impl FnMut() -> f64) -> f64 {
     let drawn: Vec<f64> = (0..RESAMPLES).map(|_| draw()).collect();
     let middle = mean(&drawn);
@@ -82,7 +82,7 @@ pub(super) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// The mean of as many hosts, drawn with replacement.
+/// The mean of an equal number of hosts, drawn with replacement.
 pub(super) fn resampled(values: &[f64], dice: &mut Pcg64) -> f64 {
     let n = values.len();
     let drawn = (0..n).map(|_| ((u128::from(dice.next_u64()) * n as u128) >> 64) as usize);
@@ -95,7 +95,7 @@ mod tests {
     use rand_core::Rng;
     use rand_pcg::Pcg64;
 
-    /// About normal: the sum of twelve uniform numbers.
+    /// Approximately normal: the sum of twelve uniform numbers.
     fn noise(dice: &mut Pcg64) -> f64 {
         (0..12).map(|_| (dice.next_u64() >> 11) as f64 / (1_u64 << 53) as f64).sum::<f64>() - 6.0
     }
@@ -104,7 +104,7 @@ mod tests {
         let mut dice = Pcg64::new(u128::from(seed), 1);
         let one = |number: usize| {
             let large = number.is_multiple_of(3);
-            // Large machines suffer more, and are treated more often: a confounder.
+            // Large machines stall more and are treated more often: a confounder.
             let treated = if large { number.is_multiple_of(2) } else { number.is_multiple_of(7) };
             let value = noise(&mut dice) + if large { 4.0 } else { 0.0 } + if treated { effect } else { 0.0 };
             Host { stratum: if large { "large" } else { "small" }.to_owned(), treated, value }
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn alike_hosts_are_compared_and_a_confounder_is_no_effect() {
+    fn similar_hosts_are_compared_and_a_confounder_is_not_an_effect() {
         let found = compare(&fleet(1, 600, 1.0), 0.95, 1).expect("comparable");
         assert!((found.difference.value - 1.0).abs() < 0.4 && found.difference.low > 0.0, "{found:?}");
         let nothing = compare(&fleet(2, 600, 0.0), 0.95, 1).expect("comparable");
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn one_in_twenty_comparisons_of_nothing_is_told_apart_and_no_more() {
+    fn at_most_one_in_twenty_comparisons_without_effect_is_significant() {
         let wrong = (0..400)
             .filter(|seed| compare(&fleet(*seed, 60, 0.0), 0.95, *seed).is_some_and(|c| c.difference.excludes_zero()))
             .count();
@@ -130,12 +130,12 @@ mod tests {
     }
 
     #[test]
-    fn hosts_without_a_like_are_counted_and_too_few_prove_nothing() {
+    fn hosts_without_similar_ones_are_counted_and_too_few_prove_nothing() {
         let mut hosts = fleet(3, 90, 0.0);
         hosts.extend((0..4).map(|_| Host { stratum: "odd".to_owned(), treated: true, value: 99.0 }));
         let found = compare(&hosts, 0.95, 1).expect("comparable");
         assert_eq!((found.alone, found.strata), (4, 2));
-        assert!(found.difference.value.abs() < 1.0, "the odd ones take no part");
+        assert!(found.difference.value.abs() < 1.0, "hosts without controls are left out");
         assert!(compare(&fleet(4, 12, 5.0), 0.95, 1).is_none());
     }
 }

@@ -1,4 +1,5 @@
-//! What is damaged, newer, of another time or of two machines: named, counted, and the rest is answered.
+//! Damaged files, newer versions, wrong clocks and duplicate hostnames: each is reported and counted, and the others
+//! answer.
 
 use flatwater_fleet::aside::Why;
 use flatwater_fleet::compact::{self, compact};
@@ -29,7 +30,7 @@ async fn pushed(fleet: &Fleet, rows: &[SummaryRow]) {
     put(fleet, &store::input_key(&rows[0]), summary::to_parquet(rows).expect("encoded")).await;
 }
 
-/// The version in a file is text of one digit behind its key: a newer flatwater would write another.
+/// In the file, the version is one digit after its key; replaces it by a later version.
 fn newer(mut bytes: Vec<u8>) -> Vec<u8> {
     let key = summary::VERSION_KEY.as_bytes();
     let at = bytes.windows(key.len()).position(|window| window == key).expect("the key") + key.len();
@@ -39,7 +40,7 @@ fn newer(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn inputs_that_cannot_be_used_are_named_and_stay_and_the_rest_is_merged() {
+async fn unusable_inputs_are_reported_and_stay_and_the_others_are_merged() {
     let folder = tempfile::tempdir().expect("a folder");
     let (fleet, truth) = made(folder.path(), &options(5, 1, false)).await;
     let whole = summary::to_parquet(&[row("torn", FROM.hours())]).expect("encoded");
@@ -67,25 +68,29 @@ async fn inputs_that_cannot_be_used_are_named_and_stay_and_the_rest_is_merged() 
     let tomorrow = chrono::Utc::now().timestamp() / 3_600 + 24;
     pushed(&fleet, &[row("future", tomorrow)]).await;
     let done = compact(&fleet, &compact::Options::default()).await.expect("compacted");
-    assert_eq!(done.rows, truth.rows, "all of the others");
+    assert_eq!(done.rows, truth.rows, "all the others");
     let count = |why| done.aside.count(why);
     assert_eq!((count(Why::Damaged), count(Why::Newer), count(Why::Clock)), (5, 1, 2), "{}", done.aside);
-    assert!(done.aside.named(Why::Damaged).any(|(_, exactly)| exactly == "stall_ns -1 cannot be"), "{:?}", done.aside);
+    assert!(
+        done.aside.named(Why::Damaged).any(|(_, exactly)| exactly == "stall_ns -1 is impossible"),
+        "{:?}",
+        done.aside
+    );
     let named: Vec<&str> = done.aside.named(Why::Clock).map(|(_, exactly)| exactly).collect();
     assert!(named.iter().any(|one| one.contains("ahead: 86400 s ahead")), "{named:?}");
-    // Nothing of it was thrown away.
+    // None of these inputs was removed.
     assert_eq!(fleet.list("v=1/in").await.expect("listed").len(), 8);
     let facts = facts(&fleet, day(0, 1)).await;
     assert_eq!((facts.waiting, facts.hosts.len()), (8, 5));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_part_that_is_damaged_is_named_and_the_other_hours_are_read() {
+async fn a_damaged_part_is_reported_and_the_other_hours_are_read() {
     let folder = tempfile::tempdir().expect("a folder");
     let (fleet, _) = made(folder.path(), &options(20, 4, true)).await;
     let parts = fleet.list("v=1/table=summary").await.expect("listed");
     let read = |at: usize| std::fs::read(folder.path().join(parts[at].location.as_ref())).expect("a part");
-    // No footer; a newer one; and one whose rows are torn, which only shows when they are read.
+    // One has no footer, one is newer, and one has damaged rows, which is found only by reading them.
     put(&fleet, parts[0].location.as_ref(), b"PAR1".to_vec()).await;
     put(&fleet, parts[1].location.as_ref(), newer(read(1))).await;
     let mut torn = read(2);
@@ -102,7 +107,7 @@ async fn a_part_that_is_damaged_is_named_and_the_other_hours_are_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_machines_of_one_name_take_no_part_and_are_named() {
+async fn two_machines_of_one_name_are_left_out_and_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let (fleet, _) = made(folder.path(), &options(40, 6, false)).await;
     for hour in 0..6 {
@@ -111,7 +116,7 @@ async fn two_machines_of_one_name_take_no_part_and_are_named() {
             pushed(&fleet, &[twin]).await;
         }
     }
-    // A reboot is no second machine.
+    // A reboot is not a second machine.
     for (hour, boot) in [(0, "a"), (1, "a"), (1, "b"), (2, "b")] {
         let again = SummaryRow { boot: Some(boot.to_owned()), sequence: hour, ..row("rebooted", FROM.hours() + hour) };
         pushed(&fleet, &[again]).await;

@@ -1,5 +1,5 @@
-//! A cluster of Ballista (a scheduler and two executors, each a process) answers as this process does. Where an executor is killed
-//! or the scheduler is started anew in the middle of a query, the answer is right or an error says what happened, in time.
+//! A Ballista cluster (a scheduler and two executors, each a process) answers like this process. If an executor is
+//! killed or the scheduler is restarted during a query, the answer is right, or an error says what happened, in time.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -15,11 +15,11 @@ use flatwater_recording::units::Nanos;
 use crate::s3::{self, Server};
 use crate::{day, made, options};
 
-/// An executor that was not heard of for so many seconds is lost.
+/// An executor is lost after this many seconds without a heartbeat.
 const LOST_AFTER_S: u64 = 6;
-/// Within this everything ends, by a machine that others use too.
+/// Time limit for each step, on a machine that others use too.
 const BOUND: Duration = Duration::from_secs(240);
-/// Long enough to be met in its middle: each row of a host beside each other row of it.
+/// Long enough to be interrupted: joins each row of a host with each other row of the same host.
 const LONG: &str = "SELECT a.cause AS cause, count(*) AS pairs, sum(a.calls + b.calls) AS calls \
                     FROM summary a JOIN summary b ON a.host = b.host GROUP BY a.cause ORDER BY cause";
 
@@ -64,7 +64,7 @@ fn free() -> SocketAddr {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr()).expect("a port")
 }
 
-/// Until somebody listens there; what the process said, where it ended instead.
+/// Waits until the process listens; fails with its output if it ends.
 fn until_listening(at: SocketAddr, process: &mut Process, log: &Path) {
     let began = Instant::now();
     while TcpStream::connect(at).is_err() {
@@ -119,17 +119,17 @@ impl Cluster {
     }
 }
 
-/// Shuffled rows that an executor has.
+/// The number of files of shuffled rows below a directory.
 fn files(below: &Path) -> usize {
     let Ok(entries) = std::fs::read_dir(below) else { return 0 };
     entries.flatten().map(|entry| if entry.path().is_dir() { files(&entry.path()) } else { 1 }).sum()
 }
 
-/// Each question's name and its answer as CSV.
+/// The name of each question, and its answer as CSV.
 async fn answers(session: &mut Session, range: Range) -> Vec<(String, String)> {
     let mut all = Vec::new();
     for question in Question::all(None).expect("well formed") {
-        // In `new` everything is new since the first hour.
+        // In `new`, everything is new since the first hour.
         let given = match question.name.as_str() {
             "host" => vec![("host".to_owned(), "host-00003".to_owned())],
             "new" => vec![("since".to_owned(), "2026-11-20".to_owned())],
@@ -146,7 +146,7 @@ async fn answers(session: &mut Session, range: Range) -> Vec<(String, String)> {
     all
 }
 
-/// Fractions are sums in an order that nobody promises, rounded: they may differ by a digit.
+/// Fractions are rounded sums in unspecified order: they may differ by one digit.
 fn is_alike(one: &str, other: &str) -> bool {
     let fraction = |cell: &str| cell.contains('.').then(|| cell.parse::<f64>().ok()).flatten();
     let cells = |text: &str| text.split([',', '\n']).map(str::to_owned).collect::<Vec<_>>();
@@ -169,11 +169,11 @@ async fn assert_alike(fleet: &Fleet, range: Range, cluster: &Cluster) {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "make test-fleet-engines: wants the feature ballista-cluster"]
-async fn every_question_is_answered_by_a_cluster_as_by_this_process() {
+async fn a_cluster_answers_every_question_like_this_process() {
     let folder = tempfile::tempdir().expect("a folder");
     let (fleet, _) = made(folder.path(), &options(60, 49, true)).await;
     let cluster = Cluster::of(2, &[]);
-    // Hours alone; then days that were added up beside the hours of the last, and the other way round.
+    // First only hours; then days beside the hours of the last day; then a range without a whole day.
     assert_alike(&fleet, day(0, 49), &cluster).await;
     assert!(compact(&fleet, &compact::Options::default()).await.expect("compacted").days > 0);
     assert_alike(&fleet, day(0, 49), &cluster).await;
@@ -190,11 +190,11 @@ async fn every_question_is_answered_by_a_cluster_as_by_this_process() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "make test-fleet-engines: wants the feature ballista-cluster"]
-async fn what_is_damaged_is_named_by_a_cluster_too_and_the_rest_answers() {
+async fn a_cluster_reports_damaged_parts_and_reads_the_others() {
     let folder = tempfile::tempdir().expect("a folder");
     let (fleet, _) = made(folder.path(), &options(10, 3, true)).await;
     let parts = fleet.list("v=1/table=summary").await.expect("listed");
-    // Its footer is whole: only who reads the rows finds it.
+    // Its footer is valid; only reading the rows finds the damage.
     let damaged = folder.path().join(parts[0].location.as_ref());
     let mut bytes = std::fs::read(&damaged).expect("read");
     bytes[64..400].fill(0xff);
@@ -206,11 +206,11 @@ async fn what_is_damaged_is_named_by_a_cluster_too_and_the_rest_answers() {
     let here = here.answer("count".to_owned(), count).await.expect("answered");
     let there = there.answer("count".to_owned(), count).await.expect("answered");
     assert_eq!(here.aside.to_string(), there.aside.to_string());
-    assert!(!there.aside.is_empty(), "nothing is put aside");
+    assert!(!there.aside.is_empty(), "nothing is left out");
     assert_eq!(here.render(ask::Format::Csv).expect("CSV"), there.render(ask::Format::Csv).expect("CSV"));
 }
 
-/// The program, asked over the whole range.
+/// The command that queries the whole range.
 fn asking(fleet: &Path, what: &[&str], on: Option<&str>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater-fleet"));
     command.arg(what[0]).arg(fleet).args(&what[1..]);
@@ -226,16 +226,16 @@ fn answered(fleet: &Path, what: &[&str], on: Option<&str>) -> Output {
     asking(fleet, what, on).output().expect("flatwater-fleet starts")
 }
 
-/// Asks, does this in the middle of the query, and waits for the end.
+/// Runs the query, calls `event` in the middle, and waits for the end.
 fn in_the_middle_of(fleet: &Path, cluster: &mut Cluster, event: impl FnOnce(&mut Cluster)) -> Output {
     let works: Vec<PathBuf> = cluster.executors.iter().map(|executor| executor.work.clone()).collect();
     let before: Vec<usize> = works.iter().map(|work| files(work)).collect();
     let began = Instant::now();
     let mut asked = asking(fleet, &["sql", LONG], Some(&cluster.url())).spawn().expect("flatwater-fleet starts");
-    // Each executor has rows that the next stage will want.
+    // Each executor has rows for the next stage.
     while works.iter().zip(&before).any(|(work, before)| files(work) == *before) {
         assert!(asked.try_wait().expect("asked").is_none(), "it ended before its middle");
-        assert!(began.elapsed() < BOUND, "it does not begin");
+        assert!(began.elapsed() < BOUND, "the query does not begin");
         std::thread::sleep(Duration::from_millis(5));
     }
     assert!(asked.try_wait().expect("asked").is_none(), "it was over before");
@@ -246,7 +246,7 @@ fn in_the_middle_of(fleet: &Path, cluster: &mut Cluster, event: impl FnOnce(&mut
     output
 }
 
-/// The right rows, or an error that says where and what.
+/// The rows are right, or an error says where and what failed.
 fn assert_right_or_said(output: &Output, right: &[u8]) {
     let said = String::from_utf8_lossy(&output.stderr);
     println!("{said}");
@@ -261,7 +261,7 @@ fn assert_right_or_said(output: &Output, right: &[u8]) {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "make test-fleet-engines: wants the feature ballista-cluster"]
-async fn an_executor_that_is_killed_and_a_scheduler_that_is_started_anew_spoil_no_answer() {
+async fn a_killed_executor_and_a_restarted_scheduler_spoil_no_answer() {
     let folder = tempfile::tempdir().expect("a folder");
     made(folder.path(), &options(60, 49, true)).await;
     let fleet = folder.path();
@@ -272,7 +272,7 @@ async fn an_executor_that_is_killed_and_a_scheduler_that_is_started_anew_spoil_n
         cluster.executors.pop().expect("an executor").process.end();
     });
     assert_right_or_said(&output, &right.stdout);
-    // With the one that is left.
+    // With the remaining executor.
     let causes = answered(fleet, &["ask", "causes"], None).stdout;
     let output = answered(fleet, &["ask", "causes"], Some(&cluster.url()));
     assert_eq!(String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&causes), "{output:?}");
@@ -289,7 +289,7 @@ async fn an_executor_that_is_killed_and_a_scheduler_that_is_started_anew_spoil_n
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "make test-fleet-engines: wants the feature ballista-cluster"]
-async fn a_cluster_that_is_none_or_has_no_executor_is_said_in_time() {
+async fn a_missing_cluster_or_executor_is_an_error_in_time() {
     let folder = tempfile::tempdir().expect("a folder");
     made(folder.path(), &options(3, 3, true)).await;
     let began = Instant::now();

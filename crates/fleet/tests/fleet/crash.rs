@@ -1,4 +1,4 @@
-//! Compactors and pushes that end in the middle: no row is lost, none is counted twice.
+//! Compactors and pushes that end in the middle lose no row and count none twice.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use object_store::ObjectStoreExt;
 use crate::faulty::Faulty;
 use crate::{day, made, options};
 
-/// Every row that a fleet has, however it lies: parts and inputs that no part has yet.
+/// The number of times that each row occurs in the parts.
 async fn rows_of(fleet: &Fleet) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for meta in fleet.list("v=1/table=summary").await.expect("listed") {
@@ -46,7 +46,7 @@ async fn inputs_become_a_few_sorted_files_once_and_late_ones_join_them() {
     assert_eq!((first.hours, first.summaries as usize), (3, inputs.len() - late.len()));
     let again = compact(&fleet, &compact::Options::default()).await.expect("nothing to do");
     assert_eq!((again.parts, again.summaries, again.known), (0, 0, 0));
-    // What comes late, twice over, and once more what is there already.
+    // Late inputs, and then once more one that is already merged.
     for (key, bytes) in &late {
         fleet.store.put(key, bytes.clone().into()).await.expect("put");
     }
@@ -69,9 +69,9 @@ async fn inputs_become_a_few_sorted_files_once_and_late_ones_join_them() {
     }
 }
 
-/// More inputs than are read at a time; the same summary lies in two places, among others and as the last; one is no summary.
+/// More inputs than are read at a time. Two inputs also exist in a second shard, and one is not a summary.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_many_inputs_each_counts_once() {
+async fn each_of_many_inputs_counts_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let (fleet, truth) = made(folder.path(), &options(300, 1, false)).await;
     let inputs = fleet.list("v=1/in").await.expect("listed");
@@ -94,7 +94,7 @@ async fn of_many_inputs_each_counts_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_compactor_that_ends_anywhere_neither_loses_nor_doubles_a_row() {
+async fn a_compactor_that_fails_anywhere_neither_loses_nor_doubles_a_row() {
     let folder = tempfile::tempdir().expect("a folder");
     let (_, truth) = made(folder.path(), &options(6, 2, false)).await;
     for (operations, lands) in (0..40).flat_map(|operations| [(operations, false), (operations, true)]) {
@@ -111,10 +111,10 @@ async fn a_compactor_that_ends_anywhere_neither_loses_nor_doubles_a_row() {
     }
 }
 
-/// A test beside this one may start a process just now: until that is another program it holds our files too, with the lock.
+/// A parallel test may be starting a process: between fork and exec it also holds the lock's file.
 async fn next_one(whole: &Fleet) {
     while let Err(error) = compact(whole, &compact::Options::default()).await {
-        assert!(matches!(error, FleetError::Busy { .. }), "the next one: {error}");
+        assert!(matches!(error, FleetError::Busy { .. }), "the next compactor: {error}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -132,7 +132,7 @@ pub fn copy_tree(from: &Path, to: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kill_9_is_no_worse_than_an_error() {
+async fn a_killed_compactor_neither_loses_nor_doubles_a_row() {
     let folder = tempfile::tempdir().expect("a folder");
     let (fleet, truth) = made(folder.path(), &options(120, 2, false)).await;
     for millis in [5, 20, 40, 80, 160, 320] {
@@ -144,7 +144,7 @@ async fn kill_9_is_no_worse_than_an_error() {
         let _ = compactor.kill();
         compactor.wait().expect("ended");
     }
-    compact(&fleet, &compact::Options::default()).await.expect("the last one");
+    compact(&fleet, &compact::Options::default()).await.expect("the last compactor");
     let rows = rows_of(&fleet).await;
     assert_eq!(rows.values().sum::<usize>() as u64, truth.rows);
     assert!(rows.values().all(|count| *count == 1));
@@ -165,7 +165,7 @@ async fn a_second_compactor_is_kept_out_of_a_directory() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_push_that_is_stopped_anywhere_goes_on_and_leaves_the_host_as_it_was() {
+async fn a_push_that_fails_anywhere_can_continue_and_leaves_the_host_unchanged() {
     let host = tempfile::tempdir().expect("a folder");
     let recording = host.path().join("flatwater-20261120-000000-stall");
     copy_tree(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/recordings-3c238a6/host"), &recording);
@@ -186,7 +186,7 @@ async fn a_push_that_is_stopped_anywhere_goes_on_and_leaves_the_host_as_it_was()
         let whole = Fleet::directory(place.path().to_owned()).expect("a directory");
         let failing = whole.over(Arc::new(Faulty::new(Arc::clone(&whole.store), operations, operations % 2 == 0)));
         let _ = push::push(&failing, std::slice::from_ref(&recording), &options).await;
-        push::push(&whole, std::slice::from_ref(&recording), &options).await.expect("the next one");
+        push::push(&whole, std::slice::from_ref(&recording), &options).await.expect("the next push");
         let keys = whole.list("v=1").await.expect("listed");
         assert_eq!(keys.into_iter().map(|meta| whole.below(&meta.location)).collect::<Vec<_>>(), wanted);
     }
@@ -207,7 +207,7 @@ fn tree(at: &Path) -> Vec<(String, u64)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_too_old_goes_and_what_waits_stays() {
+async fn old_parts_are_removed_and_inputs_stay() {
     let folder = tempfile::tempdir().expect("a folder");
     let (fleet, _) = made(folder.path(), &options(3, 1, true)).await;
     let row = SummaryRow {

@@ -1,4 +1,5 @@
-//! A store that fails at its n-th operation, and from then on: as one whose client was killed, or whose network went.
+//! A store that fails at its n-th operation and all later ones, like one whose client was killed or whose network
+//! failed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use object_store::{
 pub struct Faulty {
     inner: Arc<dyn ObjectStore>,
     left: AtomicUsize,
-    /// The failing write reaches the store all the same: only its answer is lost.
+    /// Whether the failing write still reaches the store, and only its answer is lost.
     lands: bool,
 }
 
@@ -25,7 +26,7 @@ impl Faulty {
         Faulty { inner, left: AtomicUsize::new(operations), lands }
     }
 
-    /// Whether it still works; `true` for `last` is the very operation that fails.
+    /// Whether the store still works, and whether this is the operation that fails.
     fn step(&self) -> (bool, bool) {
         let was = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         (was.is_ok(), self.left.load(Ordering::SeqCst) == 0 && was == Ok(1))
@@ -75,7 +76,7 @@ impl ObjectStore for Faulty {
     }
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        // Each removal counts, so that a failure falls between two of them.
+        // Each removal counts, so that a failure can fall between two of them.
         let allowed = self.left.load(Ordering::SeqCst);
         let (mut stays, inner) = (allowed, Arc::clone(&self.inner));
         self.left.store(allowed.saturating_sub(1), Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! What another user of the host may plant where root pushes from: nothing of root's is written, sent or waited for through it.
+//! Another user of the host plants files where root pushes: root writes, sends and waits for nothing through them.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -15,7 +15,7 @@ use rustix::fs::{CWD, FileType, mknodat};
 
 use crate::crash::copy_tree;
 
-/// What cron would run, were it ever written into a file of root's.
+/// Cron would run this line if it were written into a file of root's.
 const EVIL: &str = "x\n* * * * * root sh evil\n.summary.parquet";
 
 fn pushed(store: &Path, from: &Path, recordings: bool) -> Result<Pushed, FleetError> {
@@ -25,7 +25,7 @@ fn pushed(store: &Path, from: &Path, recordings: bool) -> Result<Pushed, FleetEr
         let options = Options { recordings, bandwidth: None };
         let from = [from.to_owned()];
         let done = tokio::time::timeout(Duration::from_secs(120), push(&fleet, &from, &options));
-        done.await.expect("it waits for nobody")
+        done.await.expect("it does not wait")
     })
 }
 
@@ -46,7 +46,7 @@ fn summary_of(host: &str) -> Vec<u8> {
     summary::to_parquet(&[row]).expect("encoded")
 }
 
-/// A directory of the other user's, from which root pushes; a file of root's beside it; and a store.
+/// A directory of the other user, from which root pushes; a file of root's beside it; and a store.
 struct Scene(tempfile::TempDir);
 
 impl Scene {
@@ -76,7 +76,7 @@ impl Scene {
         assert_eq!(std::fs::read_to_string(self.victim()).expect("there"), "root's own\n");
     }
 
-    /// Everything that reached the store, as text.
+    /// The content of all objects in the store.
     fn stored(&self) -> Vec<u8> {
         let mut all = Vec::new();
         let mut todo = vec![self.store()];
@@ -98,9 +98,9 @@ fn fixture(at: &Path) {
 }
 
 #[test]
-fn a_link_in_place_of_the_list_of_what_was_pushed_is_not_written_through() {
+fn a_link_in_place_of_the_list_is_not_written_through() {
     let scene = Scene::new();
-    // One that root made there itself: without it nothing is pushed, and nothing listed.
+    // One summary of root's own; without it nothing is pushed, and no list is written.
     std::fs::write(scene.theirs().join("roots.summary.parquet"), summary_of("a")).expect("written");
     as_nobody(|| {
         symlink(scene.victim(), scene.theirs().join(".flatwater-pushed")).expect("planted");
@@ -111,7 +111,7 @@ fn a_link_in_place_of_the_list_of_what_was_pushed_is_not_written_through() {
     assert_eq!((done.summaries, done.aside.count(Why::Foreign)), (1, 1), "{done:?}");
     let shown = done.aside.to_string();
     assert!(shown.contains("belongs to uid 65534") && shown.lines().count() == 1, "{shown}");
-    // The same with a file of his that he will read and change: it is neither believed nor written.
+    // The same with a file of the other user, who can read and change it: it is neither used nor written.
     as_nobody(|| {
         std::fs::remove_file(scene.theirs().join(".flatwater-pushed")).expect("his");
         std::fs::write(scene.theirs().join(".flatwater-pushed"), "").expect("planted");
@@ -121,7 +121,7 @@ fn a_link_in_place_of_the_list_of_what_was_pushed_is_not_written_through() {
 }
 
 #[test]
-fn pipes_wherever_a_file_is_looked_for_are_refused_at_once() {
+fn pipes_in_place_of_files_are_refused_at_once() {
     let scene = Scene::new();
     fixture(&scene.theirs().join("recording"));
     for name in [".flatwater-pushed", "recording.summary.parquet", "pipe.summary.parquet", "recording/zzz"] {
@@ -129,14 +129,14 @@ fn pipes_wherever_a_file_is_looked_for_are_refused_at_once() {
     }
     let done = pushed(&scene.store(), &scene.theirs(), true).expect("pushed");
     assert_eq!(done.aside.count(Why::Foreign), 2, "{done:?}");
-    // Not whole: so it is not called pushed, and its last file waits.
+    // The recording is incomplete, so it does not count as pushed, and its last file is not sent.
     assert_eq!(done.recordings, 0);
     let refused = pushed(&scene.store(), &scene.theirs().join("pipe.summary.parquet"), false).expect_err("a pipe");
     assert!(refused.to_string().contains("is a named pipe"), "{refused}");
 }
 
 #[test]
-fn links_do_not_bring_files_of_roots_into_the_store() {
+fn links_do_not_bring_files_of_root_into_the_store() {
     let scene = Scene::new();
     let secret = scene.0.path().join("secret.summary.parquet");
     std::fs::write(&secret, summary_of("a-secret-host")).expect("written");
@@ -156,7 +156,7 @@ fn links_do_not_bring_files_of_roots_into_the_store() {
 }
 
 #[test]
-fn a_recording_of_another_user_is_listed_and_not_pushed_by_root() {
+fn root_reports_and_does_not_push_a_recording_of_another_user() {
     let scene = Scene::new();
     let recording = scene.theirs().join("recording");
     fixture(&recording);
@@ -168,7 +168,7 @@ fn a_recording_of_another_user_is_listed_and_not_pushed_by_root() {
 }
 
 #[test]
-fn what_root_recorded_can_be_pushed_by_who_may_read_it() {
+fn a_user_who_can_read_roots_recording_can_push_it() {
     let scene = Scene::new();
     let recording = scene.0.path().join("recording");
     fixture(&recording);
@@ -178,9 +178,9 @@ fn what_root_recorded_can_be_pushed_by_who_may_read_it() {
     assert_eq!(done.recordings, 1, "{done:?}");
 }
 
-/// Compacting removes what is old: not what a link in its place leads to.
+/// Compaction removes old objects, but not files behind a link.
 #[test]
-fn a_link_in_the_store_does_not_have_other_directories_emptied() {
+fn compaction_does_not_remove_files_behind_a_link() {
     let scene = Scene::new();
     let dear = scene.0.path().join("dear");
     std::fs::create_dir(&dear).expect("made");
@@ -201,23 +201,24 @@ fn a_link_in_the_store_does_not_have_other_directories_emptied() {
 }
 
 #[test]
-fn root_writes_and_removes_in_its_own_store_alone() {
+fn root_writes_and_removes_only_in_its_own_store() {
     let scene = Scene::new();
     std::fs::write(scene.0.path().join("a.summary.parquet"), summary_of("a")).expect("written");
     let refused = pushed(&scene.theirs(), &scene.0.path().join("a.summary.parquet"), false).expect_err("not root's");
     assert!(refused.to_string().contains("belongs to uid 65534"), "{refused}");
     assert!(compacted(&scene.theirs()).is_err());
     assert_eq!(std::fs::read_dir(scene.theirs()).expect("listed").count(), 0);
-    // The lock is no way to another file, either.
+    // The lock must not lead to another file either.
     std::fs::create_dir(scene.store()).expect("made");
     symlink(scene.victim(), scene.store().join("compact.lock")).expect("planted");
     assert!(compacted(&scene.store()).is_err());
     scene.assert_untouched();
 }
 
-/// Some KiB that would take a compactor 2 GB (and with as many rows as it takes, 50): a word of half a MiB, and 4000 rows that name it.
+/// A few KiB that would take a compactor 2 GB, and with the most rows 50 GB: 4000 rows that all refer to one word of
+/// half a MiB.
 #[test]
-fn a_summary_that_swells_is_refused_before_it_has() {
+fn a_summary_that_decompresses_too_far_is_refused_early() {
     let word = "x".repeat(512 << 10);
     let row = SummaryRow {
         host: "a".to_owned(),
@@ -226,7 +227,7 @@ fn a_summary_that_swells_is_refused_before_it_has() {
         kernel: Some(word),
         ..SummaryRow::default()
     };
-    // Row by row: together they are what this is about.
+    // Written row by row; encoding them together would take that memory here.
     let one = summary::to_parquet(&[row]).expect("encoded");
     let first = flatwater_fleet::input::batches(one.into()).expect("one row").remove(0);
     let properties = parquet::file::properties::WriterProperties::builder()
@@ -246,13 +247,13 @@ fn a_summary_that_swells_is_refused_before_it_has() {
     writer.close().expect("closed");
     assert!(bytes.len() < 64 << 20, "{} bytes", bytes.len());
     let before = most_resident_mib();
-    let refused = flatwater_fleet::input::decode(bytes.into()).expect_err("it swells");
+    let refused = flatwater_fleet::input::decode(bytes.into()).expect_err("too large");
     assert!(refused.exactly.contains("256 MiB"), "{refused:?}");
     let took = most_resident_mib() - before;
     assert!(took < 1_500, "{took} MiB");
 }
 
-/// Most that was resident so far.
+/// Peak resident memory so far.
 fn most_resident_mib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("procfs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a kernel that counts it");

@@ -1,5 +1,5 @@
-//! A fleet from one end to the other: what was planted is found and nothing else, no row is lost or doubled by a compactor that is
-//! killed, and what is damaged is named while the rest answers.
+//! End-to-end tests of a fleet: planted facts are found and nothing else, a killed compactor neither loses nor doubles
+//! a row, and damaged files are reported while the others answer.
 
 mod bad_input;
 #[cfg(feature = "ballista-cluster")]

@@ -1,4 +1,4 @@
-//! The page of a fleet.
+//! Tests of the page of a fleet.
 
 use flatwater_fleet::compact::{self, compact};
 use flatwater_fleet::{Fleet, push, report};
@@ -6,18 +6,18 @@ use flatwater_fleet::{Fleet, push, report};
 use crate::{day, facts, made, options};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_page_shows_every_host_and_tells_grey_from_white() {
+async fn the_page_shows_every_host_and_hours_without_observation() {
     let folder = tempfile::tempdir().expect("a folder");
     let (fleet, truth) = made(folder.path(), &options(50, 24, true)).await;
     let page = report::page(&fleet, &facts(&fleet, day(0, 24)).await, None, &report::Links::new());
     assert!(page.contains("50 hosts in") && page.contains("host-00049"), "{}", &page[..2_000]);
     assert!(page.contains(&format!("{} of {} host-hours were not observed", truth.hours_not_observed, 50 * 24)));
-    assert!(!page.contains("{{"), "every mark is filled");
+    assert!(!page.contains("{{"), "every mark is replaced");
     assert!(page.contains("<polygon") && page.contains("page-writeback"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_recording_that_was_pushed_with_its_report_is_linked_and_another_is_named() {
+async fn a_recording_with_a_report_is_linked_and_another_is_listed() {
     let (folder, host) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
     let recording = host.path().join("flatwater-20261120-000000-stall");
     let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/recordings-3c238a6/host");

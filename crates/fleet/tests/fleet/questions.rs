@@ -1,5 +1,4 @@
-//! Every named question has an answer over a fleet, the same whether hours or days are read, and the sums in it are those of the
-//! rows.
+//! Every named question has an answer, the same from hours and from days, and its sums are those of the rows.
 
 use flatwater_fleet::aside::Why;
 use flatwater_fleet::ask::{Limits, Question, Session};
@@ -22,7 +21,7 @@ async fn one(session: &mut Session, sql: &str) -> String {
     arrow::util::display::array_value_to_string(batch.column(0), 0).expect("a value")
 }
 
-/// Each question's name and its answer as CSV, over these hours.
+/// The name of each question, and its answer as CSV over this range.
 async fn answers(fleet: &Fleet, range: Range) -> Vec<(String, String)> {
     let mut session = session(fleet, range).await;
     let mut all = Vec::new();
@@ -38,7 +37,7 @@ async fn answers(fleet: &Fleet, range: Range) -> Vec<(String, String)> {
     all
 }
 
-/// Adds up days that are over: the fleet's are.
+/// Compacts the days that are over, which are all of the fleet's. Returns their number.
 async fn add_up(fleet: &Fleet) -> u64 {
     compact(fleet, &compact::Options::default()).await.expect("compacted").days
 }
@@ -49,10 +48,10 @@ async fn push(fleet: &Fleet, rows: &[SummaryRow]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_question_answers_and_days_answer_as_their_hours_do() {
+async fn every_question_has_the_same_answer_from_days_and_from_hours() {
     let folder = tempfile::tempdir().expect("a folder");
     let (fleet, _) = made(folder.path(), &options(60, 49, true)).await;
-    // A day and the first hours of the next; and so that whole days are in it.
+    // One day; the same with the next hours; and a range without a whole day.
     let ranges = [day(0, 24), day(0, 49), day(5, 40)];
     let mut of_hours = Vec::new();
     for range in ranges {
@@ -71,13 +70,13 @@ async fn every_question_answers_and_days_answer_as_their_hours_do() {
     assert_eq!(add_up(&fleet).await, 0, "nothing changed");
 }
 
-/// The 49th hour lies in 2026-11-22.
+/// The 49th hour is in 2026-11-22.
 fn third_day_is_over() -> u64 {
     u64::from(chrono::Utc::now().timestamp() / 3_600 >= FROM.hours() + 72)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_comes_late_is_in_the_next_answer_and_an_old_day_is_not_believed() {
+async fn late_input_is_in_the_next_answer_and_an_outdated_day_is_not_used() {
     let folder = tempfile::tempdir().expect("a folder");
     let (fleet, _) = made(folder.path(), &options(20, 24, true)).await;
     add_up(&fleet).await;
@@ -105,13 +104,13 @@ async fn what_comes_late_is_in_the_next_answer_and_an_old_day_is_not_believed() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_not_observed_is_null_in_every_sum() {
+async fn hours_without_observation_are_null_in_every_sum() {
     let folder = tempfile::tempdir().expect("a folder");
     let (fleet, truth) = made(folder.path(), &options(200, 24, true)).await;
     add_up(&fleet).await;
     let mut session = session(&fleet, day(0, 24)).await;
     let blind = one(&mut session, "SELECT count(*) FROM hours WHERE stall_ns IS NULL").await;
-    assert_ne!(blind, "0", "the generator makes hours that nobody observed");
+    assert_ne!(blind, "0", "the generator makes hours without observation");
     assert_eq!(one(&mut session, "SELECT sum(hours_not_observed) FROM host_sums").await, blind);
     let zero = "SELECT count(*) FROM hours WHERE stall_ns IS NULL AND (calls IS NOT NULL OR observed_ms > 0)";
     assert_eq!(one(&mut session, zero).await, "0");
@@ -141,11 +140,11 @@ async fn a_question_cannot_change_anything() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_question_that_needs_too_much_memory_says_so() {
+async fn a_question_that_needs_too_much_memory_is_an_error() {
     let folder = tempfile::tempdir().expect("a folder");
     let (fleet, _) = made(folder.path(), &options(200, 24, true)).await;
     let limits = Limits { memory_bytes: 200_000, threads: Some(1) };
-    // Opening asks about hostnames first, with as little.
+    // Opening runs a query about hostnames first, with the same limit.
     let asked = match Session::open(&fleet, day(0, 24), limits).await {
         Ok(mut session) => session.rows("SELECT * FROM summary ORDER BY stall_ns, host, hour_start").await.map(|_| ()),
         Err(error) => Err(error),
@@ -155,9 +154,9 @@ async fn a_question_that_needs_too_much_memory_says_so() {
     assert!(error.to_string().contains("--memory"), "{error}");
 }
 
-/// The bad input of an ordinary day, all at once: the answer is that of the others, and names each.
+/// Several kinds of bad input at once: the answer is that of the others, and reports each.
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_parts_and_twins_are_named_and_the_others_answer() {
+async fn damaged_parts_and_duplicate_hostnames_are_reported_and_the_others_answer() {
     let folder = tempfile::tempdir().expect("a folder");
     let (fleet, _) = made(folder.path(), &options(30, 6, true)).await;
     let plain = one(&mut session(&fleet, day(3, 3)).await, "SELECT sum(stall_ns) FROM stalls").await;
@@ -181,7 +180,7 @@ async fn bad_parts_and_twins_are_named_and_the_others_answer() {
     let parts = fleet.list("v=1/table=summary").await.expect("listed");
     let path = |at: usize| folder.path().join(parts[at].location.as_ref());
     std::fs::write(path(0), b"PAR1").expect("written");
-    // Torn in the middle: only reading it shows that.
+    // Damaged in the middle, which is found only by reading the rows.
     let mut torn = std::fs::read(path(1)).expect("a part");
     let middle = torn.len() / 3;
     torn[4..middle].fill(0xa5);
@@ -198,7 +197,7 @@ async fn bad_parts_and_twins_are_named_and_the_others_answer() {
     let answer = answer.expect("answered");
     let twins: Vec<(&str, &str)> = answer.aside.named(Why::TwoOfOneName).collect();
     assert_eq!(twins, [("twin", "2 times since boot that overlap")]);
-    // Of 30 one went dark before the third hour.
+    // One of the 30 went dark before the third hour.
     assert_eq!((answer.aside.count(Why::Damaged), answer.count()), (2, 29), "{}", answer.aside);
     let whole = "SELECT sum(stall_ns) FROM stalls WHERE hour_start >= TIMESTAMP '2026-11-20 03:00:00'";
     assert_eq!(one(&mut session, whole).await, plain);
@@ -207,7 +206,7 @@ async fn bad_parts_and_twins_are_named_and_the_others_answer() {
     assert!(said.contains("1 summary is not compacted"), "{said}");
 }
 
-/// The program with these arguments: exit status, and what it printed and said.
+/// Runs the program with these arguments: exit status, stdout and stderr.
 fn program(arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_flatwater-fleet")).args(arguments).output();
     let output = output.expect("flatwater-fleet starts");
@@ -216,7 +215,7 @@ fn program(arguments: &[&str]) -> (Option<i32>, String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_user_got_wrong_is_said_with_what_to_do() {
+async fn usage_errors_say_what_to_do() {
     let folder = tempfile::tempdir().expect("a folder");
     made(folder.path(), &options(5, 2, true)).await;
     let at = folder.path().to_str().expect("text");
@@ -233,9 +232,9 @@ async fn what_the_user_got_wrong_is_said_with_what_to_do() {
     refused(&["ask", at, "host"], 2, "host=: must be given");
     refused(&["ask", at, "causes", "limit=many"], 2, "must be a whole number");
     refused(&["ask", at, "causes", "20"], 2, "name=value");
-    refused(&["ask", missing.to_str().expect("text"), "causes"], 2, "there is no directory");
+    refused(&["ask", missing.to_str().expect("text"), "causes"], 2, "does not exist");
     assert!(!missing.exists());
-    refused(&["ask", at, "causes", "--from", "2020-01-01", "--to", "2020-01-02"], 1, "no hour is compacted");
+    refused(&["ask", at, "causes", "--from", "2020-01-01", "--to", "2020-01-02"], 1, "no hour between");
     let sql = |sql: &'static str| [&["sql", at, sql][..], &range[..]].concat();
     refused(&sql("SELEC 1"), 2, "SELEC");
     refused(&sql("SELECT sum(stal_ns) FROM stalls"), 2, "stall_ns");
@@ -252,12 +251,13 @@ async fn what_the_user_got_wrong_is_said_with_what_to_do() {
     assert!(code == Some(0) && printed.contains("aggressors") && printed.contains("[20]"), "{code:?} {printed}");
 }
 
-/// A host that changed its settings within the range is beside itself, and what it had before does not count for the new value.
+/// A host that changed its settings within the range counts for each value only with its hours under this value.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_counts_under_each_setting_with_the_time_that_it_had_it() {
+async fn a_host_counts_for_each_setting_with_its_time_under_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let fleet = Fleet::directory(folder.path().to_owned()).expect("a directory");
-    // Two hosts change in the second of four hours from 8 ms an hour to 2; a third never does; a fourth is of another shape.
+    // Two hosts change after two of four hours, from 8 ms per hour to 2. A third never changes; a fourth has another
+    // shape.
     let stall = |host: &str, hour: i64| if host.starts_with("changes") && hour >= 2 { 2_000_000 } else { 8_000_000 };
     for host in ["changes-1", "changes-2", "stays", "alone"] {
         for hour in 0..4 {
@@ -284,6 +284,6 @@ async fn a_host_counts_under_each_setting_with_the_time_that_it_had_it() {
     let mut csv = arrow::csv::WriterBuilder::new().with_header(false).build(Vec::new());
     rows.iter().for_each(|batch| csv.write(batch).expect("CSV"));
     let csv = String::from_utf8(csv.into_inner()).expect("text");
-    // Of 0: 12 hours, of them 8 beside hosts that had 1.
+    // The value 0 has 12 hours, 8 of them on hosts comparable with those that had 1.
     assert_eq!(csv, "vm_dirty_bytes,0,4,8.0,3,8.0,2.0,1\nvm_dirty_bytes,1,2,2.0,2,2.0,8.0,0\n");
 }

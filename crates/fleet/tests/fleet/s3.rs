@@ -1,5 +1,5 @@
-//! Push, compact, findings and ask against an S3 server, over a network that fails: nothing is lost, nothing doubled, and the answer is
-//! that of a directory.
+//! Push, compact, findings and ask against an S3 server over a network that fails: nothing is lost or doubled, and the
+//! answers are those of a directory.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use crate::{made, options};
 
 pub(crate) const PLACE: &str = "s3://fleet/below/this";
 
-/// moto, on loopback.
+/// A moto server on loopback.
 pub(crate) struct Server {
     child: Child,
     pub(crate) at: SocketAddr,
@@ -30,14 +30,14 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Absent, with the reason said, where `tools/setup.sh test` could not get it.
+    /// Starts the server; `None`, with the reason printed, if `tools/setup.sh test` could not install it.
     pub(crate) fn start(test: &str) -> Option<Server> {
         let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/s3");
         if !place.join("moto/server.py").exists() {
             needs::skip(Need::S3, test, "tools/s3.sh has not put it there");
             return None;
         }
-        // Free now; where somebody takes it meanwhile the server ends, and another is tried.
+        // The port is free now. If another process takes it, the server ends, and another port is tried.
         for _ in 0..5 {
             let at = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|free| free.local_addr()).expect("a port");
             let mut command = Command::new("python3");
@@ -64,7 +64,7 @@ impl Server {
     }
 }
 
-/// A way to the server on which every third connection fails: it is refused with 503, cut before the answer, or cut within it.
+/// A proxy on which every third connection fails: refused with 503, cut before the answer, or cut within it.
 struct Way {
     at: SocketAddr,
     failed: Arc<AtomicUsize>,
@@ -103,7 +103,7 @@ fn refuse(mut client: TcpStream) {
     let _ = client.shutdown(Shutdown::Both);
 }
 
-/// Both ways; of the answers only so many bytes, where there is a limit. The request has reached the server then.
+/// Copies both ways; of the answer at most `limit` bytes. At that point the request has reached the server.
 fn tunnel(client: TcpStream, server: TcpStream, limit: Option<usize>) {
     let (Ok(mut from), Ok(mut to)) = (client.try_clone(), server.try_clone()) else { return };
     let up = std::thread::spawn(move || {
@@ -124,7 +124,7 @@ fn tunnel(client: TcpStream, server: TcpStream, limit: Option<usize>) {
     let _ = up.join();
 }
 
-/// Where the server is, as the clouds' own tools are told.
+/// The server's address in the variables that the clouds' own tools read.
 pub(crate) fn environment(at: SocketAddr) -> Vec<(String, String)> {
     let endpoint = format!("http://{at}");
     let all = [
@@ -142,7 +142,7 @@ fn run(at: SocketAddr, arguments: &[&str]) -> Output {
     command.args(arguments).envs(environment(at)).output().expect("flatwater-fleet starts")
 }
 
-/// Again until it succeeds: a failure says what failed.
+/// Repeats the command until it succeeds; a failure must say what failed.
 pub(crate) fn run_until_done(at: SocketAddr, arguments: &[&str]) -> String {
     let began = Instant::now();
     loop {
@@ -156,7 +156,7 @@ pub(crate) fn run_until_done(at: SocketAddr, arguments: &[&str]) -> String {
     }
 }
 
-/// The inputs of a fleet as hosts have them before they push.
+/// The inputs of a fleet as files of a host before its push.
 fn summaries_of(fleet: &Path, into: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(fleet).expect("listed").flatten() {
@@ -172,7 +172,7 @@ fn summaries_of(fleet: &Path, into: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The same directory without what it remembers.
+/// A copy of the directory without the list of what was pushed.
 fn once_more(host: &Path) -> &Path {
     std::fs::remove_file(host.join(".flatwater-pushed")).expect("removed");
     host
@@ -189,7 +189,7 @@ async fn push_compact_and_ask_over_s3_with_failures_answer_as_a_directory_does()
     compact(&fleet, &compact::Options::default()).await.expect("compacted");
     let way = way_to(server.at);
     run_until_done(way.at, &["push", PLACE, &host.path().display().to_string()]);
-    // As if the host did not remember that it pushed: the same objects again.
+    // As if the host had lost its list: the same objects again.
     let again = run_until_done(way.at, &["push", PLACE, &once_more(host.path()).display().to_string()]);
     assert!(again.contains(&format!("\"there\": {}", summaries.len())), "{again}");
     run_until_done(way.at, &["compact", PLACE]);
@@ -199,7 +199,7 @@ async fn push_compact_and_ask_over_s3_with_failures_answer_as_a_directory_does()
     let range = ["--from", "2026-11-20", "--to", "2026-11-21"];
     let found = |place: &str| run_until_done(way.at, &[&["findings", place, "-O", "json"][..], &range[..]].concat());
     assert_eq!(found(PLACE), found(&directory));
-    // As if the same were pushed once more after it was compacted: nothing is added.
+    // As if the same were pushed again after compaction: nothing is added.
     run_until_done(way.at, &["push", PLACE, &once_more(host.path()).display().to_string()]);
     let known = run_until_done(way.at, &["compact", PLACE]);
     assert!(known.contains("\"rows\": 0"), "{known}");

@@ -1,4 +1,4 @@
-//! What was planted in a synthetic fleet is found, and nothing else is claimed.
+//! The facts planted in a synthetic fleet are found, and nothing else.
 
 use flatwater_experiment::verdict::Verdict;
 use flatwater_fleet::Fleet;
@@ -17,7 +17,7 @@ fn is_planted(finding: &Finding, truth: &Truth) -> bool {
         Finding::Differs { factor, level, cause, ratio, .. } if factor == "vm_zone_reclaim_mode" => {
             level == "1" && *cause == truth.zone_reclaim_cause && ratio.low > 1.0
         }
-        // The fix, or its absence, where both are common.
+        // The fix, or its absence if most hosts have the fix.
         Finding::Differs { factor, cause, .. } => *factor == truth.fix_setting && *cause == truth.fix_cause,
         Finding::Job { aggressor, hour_of_day, .. } => {
             *aggressor == truth.aggressor && *hour_of_day == truth.aggressor_hour
@@ -29,7 +29,7 @@ fn is_planted(finding: &Finding, truth: &Truth) -> bool {
 fn judge(found: &Findings, truth: &Truth, with_fix: bool) {
     let false_ones: Vec<String> =
         found.found.iter().filter(|one| !is_planted(one, truth)).map(ToString::to_string).collect();
-    assert_eq!(false_ones, [] as [String; 0], "claimed, and not planted");
+    assert_eq!(false_ones, [] as [String; 0], "found, but not planted");
     let has = |what: fn(&Finding) -> bool| found.found.iter().any(what);
     assert!(has(|one| matches!(one, Finding::Differs { factor, .. } if factor == "kernel")), "{found}");
     assert!(has(|one| matches!(one, Finding::Differs { factor, .. } if factor == "vm_zone_reclaim_mode")), "{found}");
@@ -56,16 +56,16 @@ fn rolled_out(facts: &Facts, truth: &Truth, at: HourStart) {
     let line = |cause: &str| judged.by_cause.iter().find(|line| line.cause.as_deref() == Some(cause)).expect("a line");
     let fixed = line(&truth.fix_cause);
     assert_eq!(fixed.verdict, Verdict::Better, "{judged}");
-    assert!(fixed.ratio.low < 0.55 && fixed.ratio.high > 0.45, "half of it is left: {judged}");
+    assert!(fixed.ratio.low < 0.55 && fixed.ratio.high > 0.45, "half of the stall time is left: {judged}");
     for other in judged.by_cause.iter().filter(|line| line.cause.as_ref() != Some(&truth.fix_cause)) {
         assert_eq!(other.verdict, Verdict::NotProven, "{judged}");
     }
     assert_eq!(judged.total.as_ref().map(|line| line.verdict), Some(Verdict::Better), "{judged}");
-    // Dark hosts are said, not counted as cured.
+    // Dark hosts are reported, and do not count as improved.
     assert!(judged.hours_not_observed > 0.0, "{judged}");
 }
 
-/// Half of the hosts at a time at which nothing changed.
+/// Judges half of the hosts at a time at which nothing changed.
 async fn nothing_changed(fleet: &Fleet, hosts: u32) {
     let folder = tempfile::tempdir().expect("a folder");
     let list = folder.path().join("hosts.txt");
@@ -94,20 +94,20 @@ async fn whole(options: &Options) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_planted_is_found_and_nothing_else() {
+async fn planted_facts_are_found_and_nothing_else() {
     whole(&options(900, 48, true)).await;
 }
 
-/// `make test-long`: 10 000 hosts, two days; and twenty fleets of 900, of which one may claim something false.
+/// `make test-long`: 10,000 hosts, two days.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "minutes: make test-fleet"]
-async fn what_was_planted_in_ten_thousand_hosts_is_found_and_nothing_else() {
+async fn planted_facts_in_ten_thousand_hosts_are_found_and_nothing_else() {
     whole(&options(10_000, 48, true)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "minutes: make test-fleet"]
-async fn one_fleet_of_twenty_may_claim_something_false_and_no_more() {
+async fn at_most_one_of_twenty_fleets_has_a_false_finding() {
     let mut wrong = 0;
     for seed in 0..20 {
         let folder = tempfile::tempdir().expect("a folder");
@@ -115,6 +115,6 @@ async fn one_fleet_of_twenty_may_claim_something_false_and_no_more() {
         let found = findings(&facts(&fleet, day(0, 11)).await);
         wrong += u32::from(found.found.iter().any(|one| !is_planted(one, &truth)));
     }
-    // One is expected; four or more have a chance of 1.6 % where the intervals are right.
+    // One is expected. Four or more have a probability of 1.6 % if the intervals are right.
     assert!(wrong <= 3, "{wrong} of 20");
 }

@@ -1,19 +1,19 @@
-//! A histogram of times in seconds, with classic buckets for text and native ones for protobuf.
+//! A histogram of times in seconds, with classic buckets for text and native buckets for protobuf.
 //!
 //! Native buckets (prometheus.io/docs/specs/native_histograms) are exponential: at schema `s` a bucket ends at
-//! `2^(index / 2^s)`. Where there would be too many of them, two are merged into one, at the next lower schema.
+//! `2^(index / 2^s)`. Above `NATIVE_MAX` buckets, each two are merged into one, at the next lower schema.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-/// From a millisecond to two minutes, each twice the one before.
+/// Upper bounds of the classic buckets: from 1 ms to 131 s, each twice the previous.
 const FIRST_BOUND: f64 = 0.001;
 const BOUNDS: usize = 18;
-/// Each bucket ends at most 1.1 times where it begins: 2^(1/8) = 1.09.
+/// A bucket ends at 1.09 times its start: 2^(1/8).
 const SCHEMA: i32 = 3;
 const SCHEMA_MIN: i32 = -4;
 const NATIVE_MAX: usize = 160;
-/// What is not above this is in the zero bucket: 2^-128, as the specification recommends.
+/// Values up to this one are in the zero bucket: 2^-128, as the specification recommends.
 pub const ZERO_THRESHOLD: f64 = 2.938_735_877_055_719e-39;
 
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub struct Histogram {
     pub created: SystemTime,
     pub schema: i32,
     pub zero_count: u64,
-    /// The last one is for what is above all bounds.
+    /// The last bucket counts values above all bounds.
     classic: [u64; BOUNDS + 1],
     native: BTreeMap<i32, u64>,
 }
@@ -46,7 +46,8 @@ fn bound(place: usize) -> f64 {
     if place < BOUNDS { FIRST_BOUND * f64::from(1_u32 << place) } else { f64::INFINITY }
 }
 
-/// Runs of native buckets: how many are left out before each, and how many it has; and each bucket's count less the one before.
+/// Runs of native buckets: the number of buckets skipped before each run, and its length. `deltas` has the count of
+/// each bucket minus the previous one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spans {
     pub spans: Vec<(i32, u32)>,
@@ -69,13 +70,13 @@ impl Histogram {
             self.schema -= 1;
             let finer = std::mem::take(&mut self.native);
             for (index, count) in finer {
-                // Bucket 2n - 1 and 2n become n.
+                // Buckets 2n - 1 and 2n become bucket n.
                 *self.native.entry((index + 1).div_euclid(2)).or_default() += count;
             }
         }
     }
 
-    /// Upper bounds, with how many were not above each; the last is infinite.
+    /// Each upper bound with the number of values up to it; the last bound is infinite.
     pub fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
         self.classic.iter().enumerate().scan(0, |sum, (place, count)| {
             *sum += count;
@@ -83,7 +84,7 @@ impl Histogram {
         })
     }
 
-    /// The native buckets as protobuf has them. A gap of one or two empty buckets is cheaper than a new span.
+    /// The native buckets as protobuf encodes them. One or two empty buckets are cheaper than a new span.
     #[must_use]
     pub fn spans(&self) -> Spans {
         let mut out = Spans::default();
@@ -113,7 +114,7 @@ impl Histogram {
 fn index(value: f64, schema: i32) -> i32 {
     let per_power = f64::from(schema).exp2();
     let near = (value.log2() * per_power).ceil() as i32;
-    // The logarithm is rounded: a value at a bound may come out one off.
+    // The logarithm is rounded, so a value at a bound may be off by one.
     let end = |index: i32| (f64::from(index) / per_power).exp2();
     if value > end(near) {
         near + 1
@@ -129,7 +130,7 @@ mod tests {
     use super::{Histogram, NATIVE_MAX, Spans, index};
 
     #[test]
-    fn a_value_at_a_bound_is_below_it_and_one_above_is_not() {
+    fn a_value_at_a_bound_is_in_the_bucket_that_ends_there() {
         for power in -30..30 {
             let bound = f64::from(power).exp2();
             assert_eq!(index(bound, 3), 8 * power);
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_buckets_are_left_out_or_written_as_the_specification_says() {
+    fn empty_buckets_are_skipped_or_written_as_the_specification_says() {
         let mut histogram = Histogram::default();
         for value in [1.0, 1.0, 1.25, 16.0, 0.0] {
             histogram.observe(value);
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn however_different_the_values_are_the_buckets_are_bounded_and_none_is_lost() {
+    fn the_number_of_buckets_is_bounded_and_no_value_is_lost() {
         let mut histogram = Histogram::default();
         let mut value = 1e-9;
         while value < 1e6 {

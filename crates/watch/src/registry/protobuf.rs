@@ -1,5 +1,5 @@
-//! The fields of Prometheus' metrics.proto (io.prometheus.client) that the daemon writes, declared by hand: compiling all of
-//! it would take a build script and a compiler of protobuf.
+//! The fields of Prometheus' metrics.proto (io.prometheus.client) that the daemon writes, declared by hand: compiling
+//! the whole file would require a build script and a protobuf compiler.
 
 use std::time::UNIX_EPOCH;
 
@@ -109,7 +109,7 @@ pub(super) struct BucketSpan {
     pub length: u32,
 }
 
-/// google.protobuf.Timestamp
+/// `google.protobuf.Timestamp`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Timestamp {
     #[prost(int64, tag = "1")]
@@ -118,7 +118,7 @@ pub(super) struct Timestamp {
     pub nanos: i32,
 }
 
-/// `MetricFamily` messages, each with its length before it.
+/// Encodes `MetricFamily` messages, each preceded by its length.
 #[must_use]
 pub fn encode(families: &Families<'_>) -> Vec<u8> {
     let mut out = Vec::new();
@@ -187,8 +187,8 @@ fn histogram_value(of: &Histogram) -> HistogramValue {
     }
 }
 
-/// What a scraper reads, as text, without the time at which histograms began and without what prometheus-client never wrote;
-/// series in the order of their labels.
+/// The decoded messages as text, with series ordered by their labels; without the start times of histograms and without
+/// series that prometheus-client did not write.
 #[cfg(test)]
 pub fn decoded(mut bytes: &[u8]) -> Vec<String> {
     let mut all = Vec::new();
@@ -199,7 +199,7 @@ pub fn decoded(mut bytes: &[u8]) -> Vec<String> {
                 assert!(histogram.start_timestamp.take().is_some_and(|time| time.seconds > 0));
             }
         }
-        // Added since.
+        // Added after the fixtures were written.
         family.metric.retain(|metric| metric.label.iter().all(|label| label.value != "answers"));
         family.metric.sort_by_key(|metric| format!("{:?}", metric.label));
         all.push(format!("{family:#?}"));

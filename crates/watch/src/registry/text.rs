@@ -1,10 +1,10 @@
-//! OpenMetrics 1.0 text, and Prometheus' text 0.0.4 without what only OpenMetrics knows.
+//! Encodes OpenMetrics 1.0 text, and Prometheus' text format 0.0.4 without the features of OpenMetrics.
 
 use std::fmt::Write;
 
 use super::{Families, Kind, Labels, Sample};
 
-/// OpenMetrics 1.0.
+/// Encodes OpenMetrics 1.0 text.
 #[must_use]
 pub fn openmetrics(families: &Families<'_>) -> String {
     let mut out = encode(families, true);
@@ -12,7 +12,7 @@ pub fn openmetrics(families: &Families<'_>) -> String {
     out
 }
 
-/// Prometheus' text 0.0.4: no exemplars and no units.
+/// Encodes Prometheus' text format 0.0.4: no exemplars and no units.
 #[must_use]
 pub fn plain(families: &Families<'_>) -> String {
     encode(families, false)
@@ -76,7 +76,7 @@ fn series(out: &mut String, name: &str, labels: &Labels, sample: Sample<'_>, is_
     }
 }
 
-/// The name and labels of a line, with the space behind them.
+/// Writes the name and labels of a line, and a space.
 fn head(out: &mut String, name: &str, end: &str, first: Option<(&str, &str)>, labels: &Labels) {
     out.push_str(name);
     out.push_str(end);
