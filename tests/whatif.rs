@@ -65,7 +65,7 @@ fn what_the_model_would_not_notice_is_refused() {
     for (arguments, wanted) in [
         (["whatif", "journal-2.6.32", "--sweep", "kernel.numa_balancing=0..1"], "does not know kernel.numa_balancing"),
         (["whatif", "sdet-2.2.3", "--sweep", "vm.dirty_ratio=5,40"], "it knows no knob"),
-        (["whatif", "journal-2.6.32", "--sweep", "vm.dirty_ratio"], "is no sweep"),
+        (["whatif", "journal-2.6.32", "--sweep", "vm.dirty_ratio"], "is not a sweep"),
         (["whatif", "journal-2.6.33", "--sweep", "vm.dirty_ratio=5,40"], "journal-2.6.32"),
     ] {
         let ran = flatwater(&arguments, directory.path());
