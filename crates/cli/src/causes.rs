@@ -1,4 +1,4 @@
-//! `flatwater causes [NAME]`: the catalogue.
+//! `flatwater causes [NAME]`: prints the catalogue of causes.
 
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ use flatwater_recording::knob::nearest;
 pub struct Args {
     /// Print this cause in full; without it, list all.
     name: Option<String>,
-    /// The whole catalogue as Markdown (docs/causes.md).
+    /// Print the whole catalogue as Markdown (docs/causes.md).
     #[arg(long, conflicts_with = "name")]
     markdown: bool,
     /// Format of the output.
