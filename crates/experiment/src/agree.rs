@@ -372,7 +372,7 @@ pub fn agree(reference: &Recording, other: &Recording) -> Agreement {
         // If time is distorted, the alignment by work comes first.
         alignments.insert(usize::from(!distorted), alignment("work", total, found));
     } else {
-        notes.push("one side counts no bytes of its calls: there is no alignment by work".to_owned());
+        notes.push("one side did not count the bytes that calls moved: there is no alignment by work".to_owned());
     }
     if !absent.is_empty() {
         notes.push(format!("only one side has these, so they are not compared: {}", absent.join(", ")));

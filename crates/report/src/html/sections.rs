@@ -35,7 +35,7 @@ pub fn notes(html: &mut Html, recording: &Recording, explanation: &Explanation) 
     });
 }
 
-/// Adds the sentence about who waited for whom.
+/// Adds the sentence about the victims and what made them wait.
 pub fn lead(html: &mut Html, explanation: &Explanation) {
     if let Some(lead) = &explanation.lead {
         html.leaf("p", &[("class", "lead")], lead);

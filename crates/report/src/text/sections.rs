@@ -16,7 +16,7 @@ pub fn heading(page: &mut Page, header: &Header) {
     page.joined(Ink::Strong, &facts::subject(header));
 }
 
-/// The sentence about who waited for whom.
+/// The sentence about the victims and what made them wait.
 pub fn lead(page: &mut Page, explanation: &Explanation) {
     if let Some(lead) = &explanation.lead {
         page.wrapped("", Some(Ink::Strong), lead);

@@ -67,7 +67,7 @@ function timeline(payload: Payload, row: CallRow): HTMLElement {
 
 const LINK_KIND = ["thread", "device", "timer", "unknown"];
 
-// Who waited for whom: the interval of each link within the call, deeper links indented.
+// The wait chain: the interval of each link within the call, deeper links indented.
 function chain(payload: Payload, row: CallRow): HTMLElement | null {
   if (row.chain.length === 0) return null;
   const total = Math.max(row.ns, 1);
