@@ -68,7 +68,7 @@ enum Verb {
     Causes(causes::Args),
     /// Print a recording as text, HTML, JSON, csv, sar, vmstat, free, folded stacks or a Perfetto trace.
     Report(report::Args),
-    /// Write a recording's summary: a few thin rows for fleet queries.
+    /// Write a recording's summary: a few rows for fleet queries.
     Summary(summary::Args),
     /// Judge whether recording B is better than A: intervals and a verdict.
     Compare(compare::Args),
@@ -86,7 +86,7 @@ enum Verb {
     Whatif(whatif::Args),
     /// Fetch kernels for `run --on vm`, or run a command in a guest.
     Vm(vm::Args),
-    /// Prepare the file of a running program ahead of its writes: blocks and locked pages.
+    /// Prepare the file of a running program ahead of the writes: blocks and locked pages.
     Precursor(precursor::Args),
     /// Print shell completions or the manual page.
     Completions(completions::Args),

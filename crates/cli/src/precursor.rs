@@ -1,4 +1,4 @@
-//! `flatwater precursor --pid P --file F` prepares the file of another process ahead of its writes. `--leftovers` lists
+//! `flatwater precursor --pid P --file F` prepares the file of another process ahead of the writes. `--leftovers` lists
 //! the shared memory that dead writers left behind.
 
 use std::path::{Path, PathBuf};

@@ -66,6 +66,6 @@ mod tests {
         assert_eq!(verdict(-1.0, 0.5, true), Verdict::Better);
         assert_eq!(verdict(-1.0, 0.5, false), Verdict::Worse);
         assert_eq!(verdict(-1.0, 1.5, true), Verdict::NotProven);
-        assert_eq!(verdict(-0.01, 0.001, true), Verdict::NotProven, "certain, and nothing");
+        assert_eq!(verdict(-0.01, 0.001, true), Verdict::NotProven, "certain but too small");
     }
 }

@@ -26,7 +26,7 @@ fn place(name: &str) -> PathBuf {
 
 /// The findings of 3c238a6 with the changes of `CHANGED`. A new finding takes its current place.
 fn expected(kind: &str, now: &[Then]) -> Vec<Then> {
-    let text = std::fs::read(place(&format!("{kind}.findings.json"))).expect("the findings of then");
+    let text = std::fs::read(place(&format!("{kind}.findings.json"))).expect("the earlier findings");
     let mut then: Vec<Then> = serde_json::from_slice(&text).expect("a list of findings");
     for (_, was, is, why) in CHANGED.iter().filter(|(of, ..)| *of == kind) {
         assert!(!why.is_empty(), "{kind}: {was} is {is} without a reason");
@@ -34,7 +34,7 @@ fn expected(kind: &str, now: &[Then]) -> Vec<Then> {
         let replaced = current.and_then(|at| now.get(at)).cloned();
         match then.iter().position(|finding| finding.cause == *was) {
             Some(at) => drop(then.splice(at..=at, replaced)),
-            None => then.insert(current.unwrap_or(0).min(then.len()), replaced.expect("a finding of now")),
+            None => then.insert(current.unwrap_or(0).min(then.len()), replaced.expect("a current finding")),
         }
     }
     then
@@ -49,11 +49,11 @@ fn check(kind: &str) -> Recording {
         now.map(|finding| Then { cause: finding.cause.to_owned(), lost_ns: finding.lost_ns }).collect();
     assert_eq!(now, expected(kind, &now), "{kind}: the same causes in the same order, with the same stall time");
     for format in FORMATS {
-        // Only csv asks which table; each of the fixtures has this one.
+        // Only csv needs a table; all fixtures have this one.
         let table = (format.name == "csv").then(|| "events".to_owned());
         let page = render(format.name, &recording, &explanation, &Options { table, ..Options::default() });
         let refused = page.as_ref().err().map(ToString::to_string);
-        // Stacks of slow calls, where a log has neither.
+        // A log has no slow calls, and so no stacks.
         let may_be_empty = format.name == "folded" && recording.calls.is_empty();
         assert!(page.is_ok_and(|page| may_be_empty || !page.is_empty()), "{kind} as {}: {refused:?}", format.name);
     }

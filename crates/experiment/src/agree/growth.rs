@@ -169,7 +169,7 @@ mod tests {
         let usage = Made::new().gauges(Table::Cgroup, &Entity::named("/x"), &[("usage_bytes", &held[..])]).done();
         assert_eq!(in_cgroup(&usage, &journal), None, "no column for the processes' memory");
         let own = "name = 'x'\nsentence = 'X.'\nduration = '1s'\n[[workload]]\nuse = 'memory'\nsize = '64MiB'\n";
-        assert_eq!(told(&Scenario::parse("x", own).expect("parses")), [], "all of it is the program's");
+        assert_eq!(told(&Scenario::parse("x", own).expect("parses")), [], "all memory is the program's");
     }
 
     #[test]
