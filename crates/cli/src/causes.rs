@@ -35,5 +35,5 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn unknown(name: &str) -> anyhow::Error {
     let meant = nearest(name, CAUSES.iter().map(|entry| entry.name));
     let meant = meant.map(|meant| format!(" (did you mean '{meant}'?)")).unwrap_or_default();
-    Usage::new(format!("there is no cause '{name}'{meant}; `flatwater causes` lists them")).into()
+    Usage::new(format!("'{name}' is not a cause{meant}; `flatwater causes` lists them")).into()
 }

@@ -75,7 +75,7 @@ fn group_id(name: &str) -> anyhow::Result<u32> {
         let mut fields = line.split(':');
         (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok()).flatten()
     });
-    found.ok_or_else(|| anyhow::Error::new(Usage::new(format!("there is no group '{name}' in /etc/group"))))
+    found.ok_or_else(|| anyhow::Error::new(Usage::new(format!("group '{name}' is not in /etc/group"))))
 }
 
 /// Options of how a verb prints a recording.

@@ -33,7 +33,7 @@ pub fn judge_named(name: &str) -> Result<Judge, Usage> {
     let known: Vec<&str> = Judge::ALL.iter().map(|judge| judge.name()).collect();
     Judge::find(name).ok_or_else(|| {
         Usage::new(format!(
-            "there is no figure '{name}'; it is one of {}, or a cause's name (`flatwater causes`)",
+            "'{name}' is not a figure; choose one of {}, or a cause's name (`flatwater causes`)",
             known.join(", ")
         ))
     })

@@ -100,11 +100,11 @@ pub fn find_binary(name: &str) -> Option<&'static BinaryFormat> {
 /// Why a report cannot be printed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReportError {
-    #[error("there is no format '{given}'; choose one of {}", names(FORMATS.iter().map(|format| format.name).chain(BINARY_FORMATS.iter().map(|format| format.name))))]
+    #[error("'{given}' is not a format; choose one of {}", names(FORMATS.iter().map(|format| format.name).chain(BINARY_FORMATS.iter().map(|format| format.name))))]
     UnknownFormat { given: String },
     #[error("csv prints one table: name it with --table; this recording holds {}", names(.held.iter().copied()))]
     TableNeeded { held: Vec<&'static str> },
-    #[error("there is no table '{given}'; choose one of {}", names(.known.iter().copied()))]
+    #[error("'{given}' is not a table; choose one of {}", names(.known.iter().copied()))]
     UnknownTable { given: String, known: Vec<&'static str> },
     #[error("table '{table}' is not in this recording: {why}; it holds {}", names(.held.iter().copied()))]
     TableMissing { table: &'static str, why: String, held: Vec<&'static str> },

@@ -9,7 +9,7 @@ use flatwater_recording::series::Rows;
 use flatwater_recording::{Column, Entity, Recording, Table};
 
 pub const FORMAT: Format =
-    Format { name: "vmstat", sentence: "procps' vmstat, one row per interval, from what was sampled.", render };
+    Format { name: "vmstat", sentence: "procps' vmstat, one row per interval, from the samples.", render };
 
 const TABLES: &[Table] = &[Table::Cpu, Table::Meminfo, Table::Vmstat];
 const GROUPS: &str = "procs -----------memory---------- ---swap-- -----io---- -system-- ------cpu-----";
