@@ -64,7 +64,7 @@ fn invalid_arguments_are_refused_with_a_hint() {
         (&["run", "-d", "/nonexistent", "-t", "1s"], 1, "/nonexistent"),
         (&["run", "-d", "/proc", "-t", "1s"], 1, "/proc"),
         (&["explain", "/nonexistent"], 1, "/nonexistent"),
-        (&["record"], 2, "nothing to watch"),
+        (&["record"], 2, "nothing to record"),
         (&["record", "-p", "1", "-t", "0s"], 2, "shows nothing"),
         (&["watch", "-c", "/nonexistent"], 1, "cannot open /nonexistent: No such file or directory (os error 2)\n"),
         (&["record", "-p", "4194999"], 1, "4194999"),

@@ -1,8 +1,8 @@
-//! Bundles the report's page (`web/`) into three files of `OUT_DIR`: `report.js`, `report.css`, `report.csp`.
+//! Bundles the page of the report (`web/`) into three files in `OUT_DIR`: `report.js`, `report.css` and `report.csp`.
 //!
-//! The bundle is made with npm and esbuild. Where npm is absent, or cannot reach its registry, the build continues with
-//! an empty script: the report then still holds every finding and table, and says that its charts are missing and why.
-//! So a fresh clone compiles with nothing but a Rust toolchain.
+//! npm and esbuild make the bundle. If npm is absent or cannot reach its registry, the build continues with an empty
+//! script: the report then has all findings and tables, and says that its charts are missing and why. So a fresh clone
+//! builds with only a Rust toolchain.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -22,13 +22,14 @@ fn main() {
     println!("cargo::rerun-if-env-changed=FLATWATER_WEB_DIST");
     if let Err(why) = place_bundle(&web, &out) {
         println!("cargo::warning=report.html will have no charts: {why}");
-        // A path that never exists: cargo then runs this again at the next build, when npm may be there.
+        // This path never exists, so cargo runs this script again at the next build, when npm may be available.
         println!("cargo::rerun-if-changed=web/.no-bundle");
         place_fallback(&web, &out);
     }
 }
 
-/// Packagers without a network at build time point FLATWATER_WEB_DIST at a bundle they made (`node build.mjs DIR`).
+/// Writes the bundle to `out`. Packagers without a network at build time set FLATWATER_WEB_DIST to the directory of a
+/// bundle that they made with `node build.mjs DIR`.
 fn place_bundle(web: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
     if let Some(dist) = env::var_os("FLATWATER_WEB_DIST") {
         for name in OUTPUTS {
@@ -37,7 +38,7 @@ fn place_bundle(web: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
         }
         return Ok(());
     }
-    // In OUT_DIR, so that a build never writes beside the sources.
+    // The build works in OUT_DIR, so that it never writes to the source tree.
     let work = out.join("web");
     let lock_before = fs::read(work.join("node_modules/.flatwater-lock")).ok();
     for source in SOURCES {

@@ -14,7 +14,7 @@ use flatwater_report as report;
 use flatwater_safefs::{Dir, write_output};
 use flatwater_workload::scenario::Scenario;
 
-/// The scenario of a recording, for the runs that repeat it.
+/// File below the output directory with the scenario of the reference, for the runs that repeat it.
 const SCENARIO: &str = "scenario.toml";
 
 #[derive(Debug, clap::Args)]
@@ -35,7 +35,7 @@ pub struct Args {
     /// How long to measure (30s, 2min); the scenario's own by default.
     #[arg(short = 't', long = "time", value_name = "TIME")]
     duration: Option<Nanos>,
-    /// Write the recordings below this directory, one for each source.
+    /// Write the recordings below this directory, one per source.
     #[arg(short = 'o', long = "out", value_name = "OUT")]
     out: Option<PathBuf>,
     /// Let this group read the recordings, which otherwise only you can read.
@@ -77,14 +77,17 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs the scenario on each source, each as a `run` of its own: what one of them changes or leaves is gone before
-/// the next begins. A recording stands for the run of its source.
+/// Performs the scenario on each source, each in a separate `run` process, so that nothing one run changes or leaves
+/// affects the next. If the scenario is given as a recording, that recording takes the place of the run on its source.
 fn perform(args: &Args) -> anyhow::Result<Vec<Recording>> {
     let out = common::claim_output(args.out.clone(), args.group.as_deref())?;
     let (mut recordings, scenario, sources) = if Path::new(&args.what).is_dir() {
         let recording = common::read(Path::new(&args.what))?;
         let Some(text) = &recording.header.scenario_text else {
-            bail!(Usage::new(format!("{} holds no scenario: give a second recording to compare it with", args.what)));
+            bail!(Usage::new(format!(
+                "{} contains no scenario: give a second recording to compare it with",
+                args.what
+            )));
         };
         let scenario = out.path().join(SCENARIO);
         out.replace(SCENARIO, text.as_bytes(), false)?;
@@ -95,7 +98,7 @@ fn perform(args: &Args) -> anyhow::Result<Vec<Recording>> {
         (Vec::new(), args.what.clone(), args.on.clone())
     };
     if recordings.len() + sources.len() < 2 {
-        bail!(Usage::new("one source alone agrees with nothing: give two or more, as --on vm,sim"));
+        bail!(Usage::new("agree compares two or more sources: give --on vm,sim"));
     }
     for source in &sources {
         let to = out.path().join(source);
@@ -115,7 +118,7 @@ fn perform(args: &Args) -> anyhow::Result<Vec<Recording>> {
     Ok(recordings)
 }
 
-/// The model of the kernel that the guest booted, where the scenario names another and the caller none.
+/// Selects the model of the kernel that the guest booted, if the scenario names another and `--set` names none.
 fn model_of(real: &Recording, scenario: &Scenario, args: &Args) -> Vec<String> {
     let release = real.header.machine.kernel.as_deref().filter(|_| real.header.source == Source::Vm);
     let is_chosen = args.set.iter().any(|assignment| common::names_model(assignment));
@@ -134,9 +137,9 @@ fn run_on(args: &Args, scenario: &str, source: &str, to: &Path, more: &[String])
     let own = std::env::current_exe().context("cannot find our own binary")?;
     let mut command = Command::new(&own);
     command.args(["run", scenario, "--on", source, "-o"]).arg(to).stdout(Stdio::null());
-    // Which model is a matter for the model alone.
+    // Only the simulator accepts `kernel=`.
     let given = args.set.iter().filter(|assignment| source == "sim" || !common::names_model(assignment));
-    // What was asked for on the command line comes last, and counts.
+    // Assignments of the command line come last, so that they take effect.
     more.iter().chain(given).for_each(|assignment| {
         command.args(["--set", assignment]);
     });
@@ -159,7 +162,7 @@ fn run_on(args: &Args, scenario: &str, source: &str, to: &Path, more: &[String])
     common::read(to)
 }
 
-/// The model of the host that was recorded: its memory, device, settings and cgroup, as `whatif` takes them.
+/// Runs the model of the recorded host, with its memory, device, settings and cgroup, as `whatif` does.
 fn on_its_machine(real: &Recording, args: &Args, to: &Dir) -> anyhow::Result<Recording> {
     let Made { mut scenario, mut assumed } = recorded::scenario(real, &common::model_profiles()).map_err(Usage::new)?;
     assumed.extend(common::left_out(&mut scenario));
@@ -174,7 +177,7 @@ fn on_its_machine(real: &Recording, args: &Args, to: &Dir) -> anyhow::Result<Rec
     Ok(recording)
 }
 
-/// A run of the model instead of an earlier one.
+/// Runs the model again, in place of an earlier run.
 fn run_anew(args: &Args, scenario: &str, to: &Path, machine: &[String]) -> anyhow::Result<Recording> {
     if to.exists() {
         std::fs::remove_dir_all(to).with_context(|| format!("cannot clear {}", to.display()))?;

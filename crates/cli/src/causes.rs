@@ -1,4 +1,4 @@
-//! `flatwater causes [NAME]`: the catalogue.
+//! `flatwater causes [NAME]`: prints the catalogue of causes.
 
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ use flatwater_recording::knob::nearest;
 pub struct Args {
     /// Print this cause in full; without it, list all.
     name: Option<String>,
-    /// The whole catalogue as Markdown (docs/causes.md).
+    /// Print the whole catalogue as Markdown (docs/causes.md).
     #[arg(long, conflicts_with = "name")]
     markdown: bool,
     /// Format of the output.
@@ -35,5 +35,5 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn unknown(name: &str) -> anyhow::Error {
     let meant = nearest(name, CAUSES.iter().map(|entry| entry.name));
     let meant = meant.map(|meant| format!(" (did you mean '{meant}'?)")).unwrap_or_default();
-    Usage::new(format!("there is no cause '{name}'{meant}; `flatwater causes` lists them")).into()
+    Usage::new(format!("'{name}' is not a cause{meant}; `flatwater causes` lists them")).into()
 }

@@ -1,4 +1,5 @@
-//! `flatwater check`: what this host lets us see, and which of its settings invite a stall. Changes nothing.
+//! `flatwater check`: which causes can be observed on this host, and which settings risk stalls. Changes
+//! nothing.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -29,13 +30,13 @@ pub struct Args {
     format: String,
 }
 
-/// What `check` found; `-O json` prints it as it is.
+/// The result of `check`, which `-O json` prints.
 #[derive(Debug, Serialize)]
 struct Checked {
     flatwater: u32,
     kind: &'static str,
     kernel: Option<String>,
-    /// Each cause: exact, sampled, by counters alone, or absent.
+    /// How well each cause can be observed: exact, sampled, by counters only, or not at all.
     sights: Vec<Sight>,
     /// What prevents the tracer from working.
     obstacles: Vec<Gap>,
@@ -75,12 +76,12 @@ fn text(checked: &Checked, list_hooks: bool) -> Result<String, std::fmt::Error> 
     hooks(&mut out, &checked.hooks, list_hooks)?;
     writeln!(out, "\nsettings (nothing was changed)")?;
     if checked.advice.is_empty() {
-        writeln!(out, "  nothing here invites a stall that we know of")?;
+        writeln!(out, "  no setting is known to cause stalls")?;
     }
     for advice in &checked.advice {
         let weight = match advice.weight {
             Weight::Hurts => "has hurt",
-            Weight::Invites => "invites",
+            Weight::Invites => "risk",
             Weight::Hint => "hint",
         };
         let arrow = if advice.proposed.is_empty() { String::new() } else { format!(" -> {}", advice.proposed) };
@@ -100,7 +101,7 @@ fn text(checked: &Checked, list_hooks: bool) -> Result<String, std::fmt::Error> 
     Ok(out)
 }
 
-/// What a recording will show here, the best first; equal reasons are said once.
+/// How well a recording made here shows each cause, best first. Causes with the same reason share a line.
 fn causes(out: &mut String, sights: &[Sight]) -> std::fmt::Result {
     writeln!(out, "\nwhat a recording shows here")?;
     for seen in Visibility::ALL {

@@ -1,4 +1,4 @@
-//! What several verbs share: exit status, output, where a recording goes.
+//! Shared by several verbs: exit status, output, and the directory of a recording.
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use flatwater_recording::{Recording, printable};
 use flatwater_report as report;
 use flatwater_safefs::{Dir, Refusal};
 
-/// Exit status for what the user got wrong on the command line or in a scenario file; `clap` uses the same.
+/// Exit status for a mistake on the command line or in a scenario file; `clap` uses the same.
 pub const EXIT_USAGE: u8 = 2;
 
-/// An error for the user to fix: wrong names, wrong values.
+/// An error that the user can fix: a wrong name or value.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Usage(String);
@@ -28,18 +28,18 @@ impl Usage {
     }
 }
 
-/// Prints an error with its causes and turns it into an exit status.
+/// Prints an error with its causes and returns its exit status. A closed pipe is not an error.
 pub fn tell(error: &anyhow::Error) -> ExitCode {
     let broken_pipe = error.chain().filter_map(|cause| cause.downcast_ref::<std::io::Error>());
     if broken_pipe.into_iter().any(|error| error.kind() == std::io::ErrorKind::BrokenPipe) {
-        // The reader of our output (head, less) has seen enough.
+        // The reader of the output (head, less) has closed the pipe.
         return ExitCode::SUCCESS;
     }
     say(format_args!("flatwater: {error:#}"));
     if error.is::<Usage>() { ExitCode::from(EXIT_USAGE) } else { ExitCode::FAILURE }
 }
 
-/// `flatwater-20261121-072301`, in UTC, not yet existing.
+/// A path that does not exist yet, such as `flatwater-20261121-072301` (UTC).
 pub fn fresh_output() -> PathBuf {
     let name = chrono::Utc::now().format("flatwater-%Y%m%d-%H%M%S").to_string();
     let mut path = PathBuf::from(&name);
@@ -51,7 +51,7 @@ pub fn fresh_output() -> PathBuf {
     path
 }
 
-/// The directory for a recording, made or empty, ours alone; `group` may read what is put there.
+/// Creates the directory for a recording, or takes an empty one, readable only by its owner and by `group`.
 pub fn claim_output(given: Option<PathBuf>, group: Option<&str>) -> anyhow::Result<Dir> {
     let path = given.unwrap_or_else(fresh_output);
     let group = group.map(group_id).transpose()?;
@@ -65,7 +65,7 @@ pub fn claim_output(given: Option<PathBuf>, group: Option<&str>) -> anyhow::Resu
     })
 }
 
-/// The number of a group, by name or number.
+/// The id of a group, given by name or number.
 fn group_id(name: &str) -> anyhow::Result<u32> {
     if let Ok(id) = name.parse() {
         return Ok(id);
@@ -75,10 +75,10 @@ fn group_id(name: &str) -> anyhow::Result<u32> {
         let mut fields = line.split(':');
         (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok()).flatten()
     });
-    found.ok_or_else(|| anyhow::Error::new(Usage::new(format!("there is no group '{name}' in /etc/group"))))
+    found.ok_or_else(|| anyhow::Error::new(Usage::new(format!("group '{name}' is not in /etc/group"))))
 }
 
-/// How a verb prints.
+/// Options of how a verb prints a recording.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Output {
     /// Format of the output.
@@ -87,7 +87,7 @@ pub struct Output {
     /// Table for csv (zones, vmstat, latency, calls ...).
     #[arg(long, value_name = "TABLE")]
     pub table: Option<String>,
-    /// Columns of text output; the terminal's, at most 100, by default 80.
+    /// Columns of text output, 40 to 400; by default 80.
     #[arg(long, value_name = "COLUMNS")]
     pub width: Option<usize>,
     /// Maximum memory for the decoded tables of a recording (512MiB).
@@ -123,13 +123,13 @@ impl Output {
         }
     }
 
-    /// What the recording comes to, of the calls in focus.
+    /// Explains the recording by the calls in focus.
     #[must_use]
     pub fn explain(&self, recording: &Recording) -> Explanation {
         flatwater_explain::explain_focused(recording, self.focus.as_ref().unwrap_or(&Focus::default()))
     }
 
-    /// Renders to standard output.
+    /// Prints to standard output.
     pub fn print(&self, recording: &Recording, explanation: &Explanation) -> anyhow::Result<()> {
         let rendered = report::render(&self.format, recording, explanation, &self.options());
         let text = rendered.map_err(|error| anyhow::Error::new(Usage::new(error)))?;
@@ -137,7 +137,7 @@ impl Output {
     }
 }
 
-/// Writes to standard output, errors included (`println!` would panic on a closed pipe).
+/// Prints to standard output and returns errors (`println!` would panic on a closed pipe).
 pub fn print(text: &str) -> anyhow::Result<()> {
     let text = printable::output(text);
     let mut out = std::io::stdout().lock();
@@ -149,29 +149,30 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A line on standard error. Where nobody reads that any more (`2>&1 | head`) the run continues: `eprintln!` would
+/// Prints a line to standard error. The run continues if the reader is gone (`2>&1 | head`), where `eprintln!` would
 /// panic.
 pub fn say(line: std::fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "{}", printable::output(&line.to_string()));
 }
 
-/// Whether this `--set` chooses the model's kernel.
+/// Whether this `--set` assignment selects the model's kernel.
 pub fn names_model(assignment: &str) -> bool {
     assignment.split_once('=').is_some_and(|(key, _)| key.trim() == "kernel")
 }
 
-/// The kernels that the simulator knows by name.
+/// Names of the kernels that the simulator models.
 #[cfg(feature = "sim")]
 pub fn model_profiles() -> Vec<&'static str> {
     flatwater_sim::kernel::PROFILES.iter().map(|profile| profile().name).collect()
 }
 
-/// Removes the settings that the model does not have from a recorded machine's scenario, and names them.
+/// Removes settings that the model does not have from the scenario of a recording, and returns a sentence that names
+/// them.
 #[cfg(feature = "sim")]
 pub fn left_out(scenario: &mut flatwater_workload::scenario::Scenario) -> Option<String> {
     let left = flatwater_sim::leave_out(scenario);
     (!left.is_empty())
-        .then(|| format!("assumed: settings that the model does not have make no difference: {}", left.join(", ")))
+        .then(|| format!("assumed: settings without a counterpart in the model have no effect: {}", left.join(", ")))
 }
 
 /// Reads a recording, sealed or not.
@@ -179,7 +180,7 @@ pub fn read(path: &Path) -> anyhow::Result<Recording> {
     read_within(path, None)
 }
 
-/// The same, with another bound on what may be decoded than the reader's own.
+/// As `read`, with another limit for the decoded tables than the reader's own.
 pub fn read_within(path: &Path, decoded: Option<Bytes>) -> anyhow::Result<Recording> {
     let limits = decoded.map_or_else(Limits::default, |bytes| Limits::of_bytes(bytes.0));
     let recording = Recording::open_with(path, limits);
@@ -188,7 +189,7 @@ pub fn read_within(path: &Path, decoded: Option<Bytes>) -> anyhow::Result<Record
 
 const REPORT: &str = "report.html";
 
-/// What scripts need to know of an explanation: 0, or 4 where too little was observed for anything to be said.
+/// Exit status for scripts: 4 if too little was observed for a conclusion, else 0.
 pub fn status(explanation: &Explanation) -> ExitCode {
     match explanation.conclusion {
         Conclusion::NotObserved | Conclusion::NotEnough => ExitCode::from(4),
@@ -196,10 +197,10 @@ pub fn status(explanation: &Explanation) -> ExitCode {
     }
 }
 
-/// Explains a fresh recording, writes its report.html and prints the summary. Where a signal cut it short, its status is
-/// the signal's.
+/// Explains a new recording, writes its report.html and prints the summary. Returns the signal's exit status if a
+/// signal cut the recording short.
 pub fn conclude(out: &Dir, output: &Output, stop: Option<&Stop>) -> anyhow::Result<ExitCode> {
-    // By the handle: what was recorded, whatever stands at its path now.
+    // Read through the directory handle, because the path may lead elsewhere by now.
     let recording = flatwater_recording::read(&out.proc_path());
     let recording = recording.with_context(|| format!("cannot read the recording {}", out.path().display()))?;
     let explanation = output.explain(&recording);
@@ -210,8 +211,11 @@ pub fn conclude(out: &Dir, output: &Output, stop: Option<&Stop>) -> anyhow::Resu
     let written = html.map_err(anyhow::Error::new).and_then(|html| Ok(out.replace(REPORT, html.as_bytes(), false)?));
     output.print(&recording, &explanation)?;
     if let Err(error) = written {
-        // The summary is printed and the recording stands: a page that did not fit on the disk is made by `report` later.
-        say(format_args!("flatwater: no {}: {error:#}; `flatwater report -O html` makes it elsewhere", page.display()));
+        // The summary is printed and the recording is complete: `report` can write the page later.
+        say(format_args!(
+            "flatwater: cannot write {}: {error:#}; `flatwater report -O html -o FILE` writes it elsewhere",
+            page.display()
+        ));
         return Ok(ended);
     }
     let told = format!("report: {}", page.display());

@@ -10,7 +10,7 @@ use flatwater_experiment::on_both;
 use flatwater_experiment::verdict::Verdict;
 use flatwater_report::versus;
 
-/// Exit status when no difference is proven, and when B is proven worse.
+/// Exit status if no difference is proven, and if B is proven worse.
 pub const EXIT_NOT_PROVEN: u8 = 3;
 pub const EXIT_WORSE: u8 = 4;
 
@@ -28,12 +28,12 @@ pub struct Args {
     format: String,
 }
 
-/// The judge of this name, or an error that lists them.
+/// The judge of this name. The error lists the names.
 pub fn judge_named(name: &str) -> Result<Judge, Usage> {
     let known: Vec<&str> = Judge::ALL.iter().map(|judge| judge.name()).collect();
     Judge::find(name).ok_or_else(|| {
         Usage::new(format!(
-            "there is no figure '{name}'; it is one of {}, or a cause's name (`flatwater causes`)",
+            "'{name}' is not a figure; choose one of {}, or a cause's name (`flatwater causes`)",
             known.join(", ")
         ))
     })
@@ -49,7 +49,7 @@ pub fn status(verdict: Verdict) -> ExitCode {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let judge = judge_named(&args.judge)?;
-    // A day of each takes seconds to read.
+    // Reading a day's recording takes seconds, so both are read at once.
     let [a, b] = on_both(|| common::read(&args.a), || common::read(&args.b));
     let found = compare(&a?, &b?, judge);
     let text = match args.format.as_str() {

@@ -1,4 +1,4 @@
-//! `flatwater completions SHELL|man`: what packages install beside the command.
+//! `flatwater completions SHELL|man`: files that packages install.
 
 use std::process::ExitCode;
 

@@ -20,7 +20,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let explanation = args.output.explain(&recording);
     args.output.print(&recording, &explanation)?;
     let status = common::status(&explanation);
-    // The program ends here: to give back a million calls one by one would take longer than to explain them.
+    // The process ends here: freeing a million calls one by one would take longer than explaining them.
     std::mem::forget(recording);
     Ok(status)
 }

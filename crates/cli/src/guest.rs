@@ -1,4 +1,4 @@
-//! Process 1 of a vm: prepares the machine, performs the job as on any host, hands the recording back.
+//! Process 1 of a vm: prepares the machine, performs the scenario or command, and returns the recording to the host.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -12,7 +12,7 @@ use flatwater_safefs::Dir;
 use flatwater_vm::guest::{self, Host, Line};
 use flatwater_workload::scenario::Scenario;
 
-/// Never returns: the machine ends with us.
+/// Does not return: it powers the machine off.
 pub fn main() -> ! {
     match guest::prepare() {
         Ok((job, mut host)) => {
@@ -22,7 +22,7 @@ pub fn main() -> ! {
                 Err(error) => Line::Failed(format!("{error:#}")),
             });
         }
-        // There may be no line to the host yet: the console is what it will show.
+        // The line to the host may not exist yet; the host shows the console.
         Err(error) => common::say(format_args!("flatwater guest: {error}")),
     }
     guest::power_off()
@@ -31,7 +31,7 @@ pub fn main() -> ! {
 fn perform(job: &flatwater_vm::Job, host: &mut Host) -> anyhow::Result<()> {
     if !job.command.is_empty() {
         let performed = guest::perform_command(&job.command, host);
-        // What it wrote before it failed is of use all the same.
+        // What the command wrote before it failed is still useful.
         guest::hand_back().context("hand back what the command wrote")?;
         return Ok(performed?);
     }
@@ -60,7 +60,7 @@ fn perform(job: &flatwater_vm::Job, host: &mut Host) -> anyhow::Result<()> {
             if !std::mem::replace(&mut working, true) {
                 host.tell(&Line::Working);
             }
-            // Once a second: it is also the sign of life that the watchdog waits for.
+            // Once a second, because the host's watchdog waits for these lines.
             if second != elapsed_ns / 1_000_000_000 {
                 second = elapsed_ns / 1_000_000_000;
                 let total_s = total_ns / 1_000_000_000;

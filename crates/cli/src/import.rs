@@ -1,4 +1,4 @@
-//! `flatwater import FILE...`: logs that people already have, as a recording, explained.
+//! `flatwater import FILE...`: converts logs to a recording and explains it.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -48,7 +48,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(common::status(&explanation))
 }
 
-/// One recording's directory as it is, or logs imported: what `explain` and `report` take.
+/// Reads a recording's directory or imports logs, for `explain` and `report`.
 pub fn read_any(paths: &[PathBuf], output: &Output) -> anyhow::Result<Recording> {
     match paths {
         [one] if is_recording(one) => common::read_within(one, output.max_decoded),
@@ -57,11 +57,12 @@ pub fn read_any(paths: &[PathBuf], output: &Output) -> anyhow::Result<Recording>
 }
 
 fn is_recording(path: &Path) -> bool {
-    // A path that is not there is reported as a missing recording, which most such paths were meant to be.
+    // A missing path counts as a recording, so that the error names a missing recording: most such paths were meant as
+    // one.
     path.as_os_str() != "-" && (path.is_dir() || !path.exists())
 }
 
-/// Imports, telling on standard error what was recognised and what was not.
+/// Imports logs, and prints to standard error which formats were recognized and which lines were not.
 fn import(files: &[PathBuf]) -> anyhow::Result<Recording> {
     let Imported { recording, formats, problems } = import_files(files)?;
     for (file, format) in &formats {
@@ -71,7 +72,10 @@ fn import(files: &[PathBuf]) -> anyhow::Result<Recording> {
         common::say(format_args!("{file}: {problem}"));
     }
     if problems.len() > 5 {
-        common::say(format_args!("... and {} more lines that did not fit; the gaps name them", problems.len() - 5));
+        common::say(format_args!(
+            "... and {} more lines that could not be read; the gaps name them",
+            problems.len() - 5
+        ));
     }
     Ok(recording)
 }

@@ -1,4 +1,4 @@
-//! `run --on vm --kernel A --kernel B`: the same scenario on each, then one comparison.
+//! `run --on vm --kernel A --kernel B`: performs the scenario on each kernel, then compares them with the first.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use flatwater_report as report;
 use flatwater_safefs::Dir;
 use flatwater_vm::kernel;
 
-/// Boots each kernel in turn; the recordings go below `out`, each under its kernel's release.
+/// Boots each kernel in turn. Each recording goes into a directory below `out` named after the kernel's release.
 pub fn run(
     kernels: &[PathBuf],
     output: &Output,
@@ -24,7 +24,7 @@ pub fn run(
             "several kernels are compared as text or json; give each recording to `report` for more"
         ));
     }
-    // All are looked for before the first is booted: a misspelt path should not cost a run.
+    // Find all images before the first boot, so that a mistyped path does not cost a run.
     let names = kernel::names(kernels)?;
     let text = output.format == "text";
     let mut recordings: Vec<Recording> = Vec::new();
@@ -55,7 +55,7 @@ mod tests {
     use crate::common::Output;
 
     #[test]
-    fn a_kernel_that_is_not_there_is_said_before_any_is_booted() {
+    fn a_missing_kernel_is_reported_before_any_boots() {
         let scratch = tempfile::tempdir().expect("a directory");
         let there = scratch.path().join("vmlinuz-6.1.0");
         std::fs::write(&there, b"x").expect("written");

@@ -1,5 +1,8 @@
-//! The command line: one verb per file, no logic. Exit status 0 done, 1 could not, 2 usage; `compare` and
-//! `verify` 3 when the difference is not proven.
+//! The command `flatwater`: one verb per file, no computation.
+//!
+//! Each verb has `Args` (whose doc comments are the help texts) and `run`, which returns the exit status: 0 done, 1
+//! failed, 2 a mistake of the user; `docs/command-line.md` lists the others. `common` has what several verbs share,
+//! `stop` the signals, `progress` the progress bar, and `guest` is process 1 of a vm.
 
 #[cfg(feature = "sim")]
 mod agree;
@@ -52,12 +55,12 @@ enum Verb {
     /// Run as a daemon: keep the last minute in memory, write a recording when a stall occurs, serve metrics.
     #[cfg(feature = "watch")]
     Watch(watch::Args),
-    /// Show who waits and who makes them wait, now: one screen, from the running daemon or by hooks of its own.
+    /// Show who waits and who makes them wait, now: one screen, from the running daemon or by tracing directly.
     #[cfg(feature = "top")]
     Top(top::Args),
     /// Explain existing logs (vmstat, sar, free, traces, kernel logs ...), or convert them to a recording.
     Import(import::Args),
-    /// Explain a recording (also an unsealed or torn one), or logs that `import` reads.
+    /// Explain a recording (also an unfinished or damaged one), or logs that `import` reads.
     Explain(explain::Args),
     /// Show which causes can be observed on this host, and which settings risk stalls; changes nothing.
     Check(check::Args),
@@ -65,7 +68,7 @@ enum Verb {
     Causes(causes::Args),
     /// Print a recording as text, HTML, JSON, csv, sar, vmstat, free, folded stacks or a Perfetto trace.
     Report(report::Args),
-    /// Write a recording's summary: a few thin rows for fleet queries.
+    /// Write a recording's summary: a few rows for fleet queries.
     Summary(summary::Args),
     /// Judge whether recording B is better than A: intervals and a verdict.
     Compare(compare::Args),
@@ -76,23 +79,23 @@ enum Verb {
     Verify(verify::Args),
     /// List the built-in scenarios, print one, list knobs and workloads.
     Scenarios(scenarios::Args),
-    /// Restore what killed runs had changed.
+    /// Restore settings that killed runs changed.
     Restore(restore::Args),
     /// Try settings on the simulator; prints a table and the best choice.
     #[cfg(feature = "sim")]
     Whatif(whatif::Args),
     /// Fetch kernels for `run --on vm`, or run a command in a guest.
     Vm(vm::Args),
-    /// Prepare the file of a running program ahead of its writes: blocks and locked pages.
+    /// Prepare the file of a running program ahead of the writes: blocks and locked pages.
     Precursor(precursor::Args),
     /// Print shell completions or the manual page.
     Completions(completions::Args),
-    /// One actor of a workload, as a process of its own.
+    /// Perform one actor of a workload in a separate process.
     #[command(name = "__actor", hide = true)]
     Actor,
 }
 
-/// The command's grammar, for completions, man pages and tests.
+/// The clap definition of the command, for completions, the manual page and tests.
 #[must_use]
 pub fn command() -> clap::Command {
     <Cli as clap::CommandFactory>::command()

@@ -1,4 +1,4 @@
-//! Entry of the command; everything is in the library.
+//! Entry point of the command; the code is in the library.
 
 use std::process::ExitCode;
 

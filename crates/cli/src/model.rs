@@ -1,4 +1,4 @@
-//! The model of the kernel, where this build has it (feature `sim`).
+//! The model of the kernel, in builds that have it (feature `sim`).
 
 use flatwater_recording::Recording;
 use flatwater_workload::scenario::Scenario;
@@ -6,7 +6,7 @@ use flatwater_workload::scenario::Scenario;
 #[cfg(not(feature = "sim"))]
 use super::common::Usage;
 
-/// Runs a scenario in the model.
+/// Performs a scenario in the model.
 #[cfg(feature = "sim")]
 pub fn run(scenario: &Scenario) -> anyhow::Result<Recording> {
     Ok(flatwater_sim::run(scenario).map(|(recording, _truth)| recording)?)
@@ -17,7 +17,7 @@ pub fn run(_scenario: &Scenario) -> anyhow::Result<Recording> {
     Err(absent())
 }
 
-/// Every constant of the model with its origin.
+/// Lists every constant of the model with its origin.
 #[cfg(feature = "sim")]
 pub fn constants(scenario: &Scenario) -> anyhow::Result<String> {
     Ok(flatwater_sim::constants(scenario)?)
@@ -28,7 +28,7 @@ pub fn constants(_scenario: &Scenario) -> anyhow::Result<String> {
     Err(absent())
 }
 
-/// The model's kernels, with the change that each version brought, and the changes that the model lacks.
+/// Lists the model's kernels with the changes of each version, and the changes that the model does not have.
 #[cfg(feature = "sim")]
 pub fn kernels() -> anyhow::Result<String> {
     use flatwater_sim::kernel;
@@ -51,7 +51,5 @@ pub fn kernels() -> anyhow::Result<String> {
 
 #[cfg(not(feature = "sim"))]
 fn absent() -> anyhow::Error {
-    anyhow::Error::new(Usage::new(
-        "this build has no model of the kernel; `make build` makes one that has (feature sim)",
-    ))
+    anyhow::Error::new(Usage::new("this build has no model of the kernel; `make build` builds it in (feature sim)"))
 }

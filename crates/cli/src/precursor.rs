@@ -1,4 +1,5 @@
-//! `flatwater precursor --pid P --file F`: prepares a foreign writer's file before it. `--leftovers`: what dead writers left in memory.
+//! `flatwater precursor --pid P --file F` prepares the file of another process ahead of the writes. `--leftovers` lists
+//! the shared memory that dead writers left behind.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,13 +18,13 @@ pub struct Args {
     /// The process that writes.
     #[arg(short = 'p', long, value_name = "PID", required_unless_present = "leftovers")]
     pid: Option<u32>,
-    /// The file it writes, or a pattern with {} for an eight-digit number.
+    /// The file that it writes, or a pattern with {} for an eight-digit number.
     #[arg(short = 'f', long, value_name = "FILE", required_unless_present = "leftovers")]
     file: Option<PathBuf>,
     /// Maximum memory to keep locked ahead of the writer.
     #[arg(long, value_name = "SIZE", default_value = "16MiB")]
     memory: Bytes,
-    /// Let the file be longer than its data while it is written; it is cut once its writer has closed it.
+    /// Let the file be longer than its data while it is written; it is truncated once its writer has closed it.
     #[arg(long)]
     extend: bool,
     /// Stop after this long; by default when the process ends or on ^C.
@@ -32,7 +33,7 @@ pub struct Args {
     /// Instead list the shared memory of the library's writers, and whether they are alive.
     #[arg(long, conflicts_with_all = ["pid", "file"])]
     leftovers: bool,
-    /// With --leftovers: recover the files of dead writers, and remove what is stale.
+    /// With --leftovers: recover the files of dead writers, and remove stale memory.
     #[arg(long, requires = "leftovers")]
     clear: bool,
     /// With --leftovers: the directory to search.
@@ -47,7 +48,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The shared memory of appenders; with `clear` that of the dead is brought to their files and removed.
+/// Lists the shared memory of appenders. With `clear` it recovers the files of dead ones and removes their memory.
 fn list(shm: &Path, clear: bool) -> anyhow::Result<ExitCode> {
     let found = precursor::leftovers(shm).with_context(|| format!("list {}", shm.display()))?;
     let mut failed = false;
@@ -57,9 +58,9 @@ fn list(shm: &Path, clear: bool) -> anyhow::Result<ExitCode> {
             Owner::Living => "its writer is alive".to_owned(),
             Owner::Dead(path) => format!("its writer died; recover {}", path.display()),
             Owner::Nobody(Some(path)) => format!("stale: {} was closed, recovered or removed since", path.display()),
-            Owner::Nobody(None) => "stale, and of an unknown file".to_owned(),
-            Owner::Foreign(why) => format!("skipped, it belongs to others: {why}"),
-            _ => "skipped: this command does not know what it is".to_owned(),
+            Owner::Nobody(None) => "stale; its file is unknown".to_owned(),
+            Owner::Foreign(why) => format!("skipped, because it belongs to another user: {why}"),
+            _ => "skipped: unknown state".to_owned(),
         };
         common::print(&format!("{name} ({bytes}): {told}"))?;
         if !clear {
@@ -68,7 +69,9 @@ fn list(shm: &Path, clear: bool) -> anyhow::Result<ExitCode> {
         match one.clear() {
             Ok(Some(done)) => {
                 let (replayed, cut) = (Bytes(done.replayed_bytes), Bytes(done.cut_bytes));
-                common::print(&format!("  recovered: {replayed} written from the ring, {cut} cut off behind the end"))?;
+                common::print(&format!(
+                    "  recovered: {replayed} written from the ring, {cut} truncated behind the end"
+                ))?;
             }
             Ok(None) if matches!(one.owner, Owner::Nobody(_)) => common::print("  removed")?,
             Ok(None) => {}
@@ -80,9 +83,9 @@ fn list(shm: &Path, clear: bool) -> anyhow::Result<ExitCode> {
     }
     let dead = found.iter().filter(|one| matches!(one.owner, Owner::Dead(_) | Owner::Nobody(_))).count();
     if found.is_empty() {
-        common::print(&format!("no writer's shared memory in {}", shm.display()))?;
+        common::print(&format!("no shared memory of writers in {}", shm.display()))?;
     } else if dead > 0 && !clear {
-        common::print("--clear recovers the files of dead writers, and removes what is stale")?;
+        common::print("--clear recovers the files of dead writers and removes stale memory")?;
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -116,7 +119,7 @@ fn follow(args: &Args, pid: u32, file: &Path) -> anyhow::Result<ExitCode> {
             let ahead = Bytes(s.warm.saturating_sub(s.position));
             let (position, rate) = (Bytes(s.position), Bytes(s.rate_bytes_per_s));
             if s.helping {
-                common::print(&format!("at {position}, {rate}/s, {ahead} ready before it, late {} times", s.late))?;
+                common::print(&format!("at {position}, {rate}/s, {ahead} prepared ahead, late {} times", s.late))?;
             }
         }
         std::thread::sleep(Duration::from_nanos(nap_ns));
@@ -137,13 +140,13 @@ fn tell(event: &Event) -> String {
             };
             format!("following {} (descriptor {fd}) from {}\n  {help}", path.display(), Bytes(*position))
         }
-        Event::Truncated => "the file was cut below the prepared part; starting again".to_owned(),
+        Event::Truncated => "the file was truncated below the prepared part; starting again".to_owned(),
         Event::Still(bytes) => format!(
-            "its position does not move although the process has written {}: pwrite and mappings have no position to \
-                follow",
+            "the descriptor's position does not move although the process has written {}: pwrite and mappings do not \
+                move it",
             Bytes(*bytes)
         ),
-        Event::Closed => "the file was closed; waiting for the next".to_owned(),
+        Event::Closed => "the file was closed; waiting for the next one".to_owned(),
         Event::ClosedUncut(uncut) => format!("the file was closed; {}", left_longer(uncut)),
         Event::Ended => "the process has ended".to_owned(),
     }
@@ -153,7 +156,7 @@ fn left_longer(uncut: &Uncut) -> String {
     match uncut {
         Uncut::Open(path) => format!("{} is still open for writing and stays longer than its data", path.display()),
         Uncut::Elsewhere(path) => format!(
-            "{} stays longer than its data: it holds bytes beyond its writer's position, so where they end is not known here",
+            "{} stays longer than its data: it has bytes beyond its writer's position, so where the data ends is unknown",
             path.display()
         ),
     }

@@ -1,4 +1,4 @@
-//! How a running command shows where it is: a bar on a terminal, lines elsewhere.
+//! Shows the progress of a running command.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use flatwater_host::run::Progress;
 use flatwater_recording::printable;
 use flatwater_recording::units::Nanos;
 
-/// Progress on standard error: a bar on a terminal, one line at a time elsewhere.
+/// Progress on standard error: a bar on a terminal, lines elsewhere.
 pub struct Bar(Option<ProgressBar>);
 
 impl Bar {

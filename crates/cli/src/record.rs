@@ -19,19 +19,20 @@ use flatwater_recording::units::Nanos;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Watch this process and all its descendants, existing or forked later; repeatable.
+    /// Record this process and all its descendants, existing or forked later; repeatable.
     #[arg(short = 'p', long = "pid", value_name = "PID")]
     pids: Vec<u32>,
-    /// Watch every process that runs this program, including those that start later; repeatable.
+    /// Record every process that runs this program, including processes that start later; repeatable.
     #[arg(long = "program", value_name = "NAME")]
     programs: Vec<String>,
-    /// Watch the processes of this cgroup and of those below it: a path, or the first digits of a container's id.
+    /// Record the processes of this cgroup and of the cgroups below it: a path, or the first digits of a container's
+    /// id.
     #[arg(long, value_name = "PATH|ID")]
     cgroup: Option<PathBuf>,
-    /// Watch a systemd unit, such as postgresql.service.
+    /// Record a systemd unit, such as postgresql.service.
     #[arg(long, value_name = "NAME", conflicts_with = "cgroup")]
     unit: Option<String>,
-    /// Start this command and watch it until it ends.
+    /// Start this command and record it until it ends.
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
     /// Run the command as this user, with its groups and a login's environment; root only.
@@ -55,18 +56,18 @@ pub struct Args {
     /// Samples of the kernel's counters per second, 1 to 100.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     hz: u32,
-    /// Stack samples of on-CPU threads per second; 0 is none.
+    /// Stack samples of on-CPU threads per second; 0 takes none.
     #[arg(long, value_name = "N", default_value_t = flatwater_host::tracer::DEFAULT_HZ, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     stack_hz: u32,
-    /// Do not follow page faults (they cost a hook on each fault).
+    /// Do not record page faults, each of which costs a hook.
     #[arg(long)]
     no_faults: bool,
     /// Read the kernel's types (BTF) from this file if the kernel has none.
     #[arg(long, value_name = "FILE")]
     btf: Option<PathBuf>,
-    /// 0: no hooks on system calls; slow calls are found by their sleeps. 1: exact times, and only system calls on files
-    /// pay; not every kernel allows it. 2: exact times, at a cost for every system call of the machine, which is
-    /// measured and printed first. Without it: 1 where the kernel allows it, else 2.
+    /// 0: no hooks on system calls; slow calls are found by their sleeps. 1: exact times, at a cost for system calls on
+    /// files only; not every kernel allows it. 2: exact times, at a cost for every system call of the machine, which is
+    /// measured and printed first. By default 1 if the kernel allows it, else 2.
     #[arg(long, value_name = "N", value_parser = ["0", "1", "2"])]
     level: Option<String>,
     #[command(flatten)]
@@ -80,12 +81,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let groups = args.cgroup.is_some() || args.unit.is_some();
     if args.pids.is_empty() && args.programs.is_empty() && !groups && args.command.is_empty() {
         let ways = "-p PID, --program NAME, --cgroup PATH, --unit NAME.service, or -- CMD ARGS";
-        anyhow::bail!(Usage::new(format!("nothing to watch: give {ways}")));
+        anyhow::bail!(Usage::new(format!("nothing to record: give {ways}")));
     }
     if args.duration == Some(Nanos(0)) {
-        anyhow::bail!(Usage::new("a recording of no length shows nothing: give -t 1s or more"));
+        anyhow::bail!(Usage::new("a recording of 0s shows nothing: give -t 1s or more"));
     }
-    // Before anything is made: a user that is not there is a mistake on the command line.
+    // Before anything is created: a missing user is a mistake on the command line.
     let user = args.user.as_deref().map(User::find).transpose().map_err(Usage::new)?;
     let out = common::claim_output(args.out.clone(), args.group.as_deref())?;
     let stop = stop::on_signal(AtOnce::Leave)?;
@@ -113,7 +114,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let recorded = flatwater_host::record::record(&options, &stop.flag, &mut |said| progress.tell(said));
     progress.clear();
     match &recorded {
-        // Everything was ready, so it is there, and there is nothing in it: the directory was empty before.
+        // The set-up was ready, so the directory is not empty, but it contains no calls. It was empty before.
         Err(HostError::Command { .. }) => drop(std::fs::remove_dir_all(out.path())),
         Err(_) => drop(std::fs::remove_dir(out.path())),
         Ok(_) => {}

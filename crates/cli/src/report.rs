@@ -17,14 +17,14 @@ pub struct Args {
     /// Write to this file instead of standard output.
     #[arg(short = 'o', long = "to", value_name = "FILE")]
     to: Option<PathBuf>,
-    /// perfetto: only one second before and after the N-th slowest call.
+    /// perfetto: only the second before and after the N-th slowest call.
     #[arg(long, value_name = "N")]
     around: Option<usize>,
     /// Draw a picture (SVG) instead: calls, or TABLE:COLUMN (a counter's rate: COLUMN/s; scaled: COLUMN*1e-6; of one
     /// entity: TABLE@NAME:COLUMN); repeatable.
     #[arg(long, value_name = "CURVE")]
     chart: Vec<String>,
-    /// A level line in the picture, in the curves' unit; repeatable.
+    /// A horizontal line in the picture, in the curves' unit; repeatable.
     #[arg(long, value_name = "NAME=VALUE", requires = "chart")]
     level: Vec<String>,
     /// The picture's title.
@@ -63,7 +63,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn binary(args: &Args, format: &BinaryFormat) -> anyhow::Result<ExitCode> {
     let Some(to) = &args.to else {
-        anyhow::bail!(common::Usage::new(format!("{} is not text: name a file with -o", format.name)));
+        anyhow::bail!(common::Usage::new(format!("{} is not text: give a file with -o", format.name)));
     };
     let recording = common::read_within(&args.recording, args.output.max_decoded)?;
     let explanation = args.output.explain(&recording);

@@ -1,4 +1,4 @@
-//! `flatwater restore`: puts back what killed runs had changed.
+//! `flatwater restore`: restores settings that killed runs changed.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use flatwater_host::setup::{recover, recover_as_successor};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A run that received two signals executes this to restore what it had changed.
+    /// Internal: a run that received two signals executes this to restore what it changed.
     #[arg(long, hide = true, value_name = "SIGNAL")]
     after_signal: Option<i32>,
 }

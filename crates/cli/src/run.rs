@@ -33,7 +33,7 @@ pub struct Args {
     /// (journal.bytes=300), duration, threshold or seed; repeatable.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Scale all workloads to this machine: multiplies their amounts (0.01), overriding their own scale.
+    /// Scale all workloads to this machine: multiply their amounts by this (0.01), instead of by their own scale.
     #[arg(long, value_name = "SHARE")]
     scale: Option<String>,
     /// Create the directory for the scenario's files below this one.
@@ -57,13 +57,13 @@ pub struct Args {
     /// Samples of the kernel's counters per second, 1 to 100.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     hz: u32,
-    /// Stack samples of on-CPU threads per second; 0 is none, the default in an emulated machine.
+    /// Stack samples of on-CPU threads per second; 0 takes none and is the default in an emulated machine.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10_000))]
     stack_hz: Option<u32>,
     /// Pin the foreground's threads to this CPU.
     #[arg(long, value_name = "N")]
     cpu: Option<u32>,
-    /// sim: list every constant of the model with its origin, and run nothing.
+    /// sim: list every constant of the model with its origin, without a run.
     #[arg(long)]
     constants: bool,
     /// Keep the scenario's files.
@@ -84,15 +84,15 @@ pub struct Args {
     /// vm: fetch Debian's current kernel through apt if none is found.
     #[arg(long)]
     fetch_kernel: bool,
-    /// vm: count the guest's time in instructions of 2^SHIFT ns, so that this host's speed and load are not seen in it; needs
-    /// QEMU 10.
+    /// vm: count the guest's time in instructions of 2^SHIFT ns, so that the speed and load of this host do not affect
+    /// it; needs QEMU 10.
     #[arg(long, value_name = "SHIFT", value_parser = clap::value_parser!(u32).range(0..=i64::from(flatwater_vm::icount::SHIFT_MAX)))]
     icount: Option<u32>,
     /// vm: show the guest's console and keep it in the recording.
     #[arg(long)]
     console: bool,
-    /// vm: end a guest that is silent for this long, half of it before its first line. It prints once a second; what it waits
-    /// for a processor of a busy host counts little.
+    /// vm: end a guest that prints nothing for this long (before its first line: for half as long). It prints once a
+    /// second; time in which it waits for a CPU of a busy host counts little.
     #[arg(long, value_name = "TIME", default_value = "90s")]
     patience: Nanos,
     #[command(flatten)]
@@ -104,16 +104,18 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     args.output.check()?;
     if args.on != "vm" && !args.kernel.is_empty() {
         anyhow::bail!(Usage::new(
-            "--kernel is for --on vm: the host has its own, the simulator takes it from the scenario"
+            "--kernel needs --on vm: the host runs its own kernel, the simulator takes it from the scenario"
         ));
     }
     if args.on != "sim" && args.set.iter().any(|assignment| common::names_model(assignment)) {
-        anyhow::bail!(Usage::new("--set kernel= chooses the model's: it is for --on sim; --on vm boots --kernel PATH"));
+        anyhow::bail!(Usage::new(
+            "--set kernel= selects the model's kernel and needs --on sim; for --on vm give --kernel PATH"
+        ));
     }
     let scenario = scenario_of(&args, &args.scenario)?;
     if args.constants {
         if args.on != "sim" {
-            anyhow::bail!(Usage::new("--constants is for --on sim: only the model has any"));
+            anyhow::bail!(Usage::new("--constants needs --on sim: only the model has constants"));
         }
         common::print(&model::constants(&scenario)?)?;
         return Ok(ExitCode::SUCCESS);
@@ -133,7 +135,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     progress.clear();
     if ran.is_err() {
-        // Removed only if nothing was recorded: an empty directory would only be in the way.
+        // Fails, as it should, if the directory is not empty.
         let _ = std::fs::remove_dir(out.path());
     }
     if let (Err(error), Some(status)) = (&ran, stop.status()) {
@@ -215,7 +217,7 @@ fn on_vm(
     Ok(())
 }
 
-/// The scenario with everything that the command line says over it.
+/// Loads the scenario and applies the options of the command line to it.
 fn scenario_of(args: &Args, name: &str) -> anyhow::Result<Scenario> {
     let mut scenario = Scenario::load(name).map_err(Usage::new)?;
     for assignment in &args.set {
@@ -228,7 +230,7 @@ fn scenario_of(args: &Args, name: &str) -> anyhow::Result<Scenario> {
     scenario.threshold = args.threshold.unwrap_or(scenario.threshold);
     scenario.seed = args.seed.unwrap_or(scenario.seed);
     if scenario.duration.0 == 0 {
-        anyhow::bail!(Usage::new("a run of no length measures nothing: give -t 1s or more"));
+        anyhow::bail!(Usage::new("a run of 0s measures nothing: give -t 1s or more"));
     }
     Ok(scenario)
 }

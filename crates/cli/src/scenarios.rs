@@ -1,4 +1,4 @@
-//! `flatwater scenarios`: the built-in scenarios, and what a scenario can be made of.
+//! `flatwater scenarios`: lists the built-in scenarios, and the knobs, workloads and kernels that scenarios can use.
 
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ use flatwater_workload::scenario::builtin::{self, BUILTIN};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Print this scenario's file, to copy and change.
+    /// Print the file of this scenario, to copy and change.
     name: Option<String>,
     /// List every knob: key, unit, range, and what it does.
     #[arg(long)]
@@ -18,7 +18,7 @@ pub struct Args {
     /// List every workload with its parameters.
     #[arg(long)]
     workloads: bool,
-    /// List the kernels of the model, and what it knows of each version.
+    /// List the kernels of the model, and which changes of each version it has.
     #[arg(long)]
     kernels: bool,
 }
@@ -27,7 +27,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let text = match &args.name {
         Some(name) => match builtin::find(name) {
             Some(text) => text.to_owned(),
-            // Says which name was probably meant.
+            // The error suggests the nearest name.
             None => Scenario::load(name).map_err(Usage::new)?.text,
         },
         None if args.knobs => knobs(),

@@ -1,4 +1,4 @@
-//! How a signal ends a command: the first in order, the second at once, and neither without putting back what was set.
+//! How signals end a command: the first one in order, the second one at once; both restore what the command changed.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
@@ -10,16 +10,16 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::common::say;
 
-/// What a second signal does before the process ends.
+/// What happens on the second signal before the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtOnce {
-    /// Nothing on the machine was changed.
+    /// Nothing: the command does not change the machine.
     Leave,
-    /// Takes back what the run changed, as after kill -9.
+    /// Restore what the run changed, as after kill -9.
     Restore,
 }
 
-/// Whether a signal has asked for the end, and which.
+/// Whether a signal has asked the command to end, and which one.
 #[derive(Clone, Debug, Default)]
 pub struct Stop {
     pub flag: Arc<AtomicBool>,
@@ -27,7 +27,7 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// The exit status of a command that a signal cut short, as shells count: 128 and the signal's number.
+    /// The exit status of a command that a signal cut short: 128 plus the signal's number, as in shells.
     #[must_use]
     pub fn status(&self) -> Option<ExitCode> {
         let signal = self.signal.load(Ordering::SeqCst);
@@ -39,7 +39,7 @@ fn status_of(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(u8::MAX)
 }
 
-/// Started so that it does not hear this signal: `nohup` does that with SIGHUP.
+/// Whether the process was started with this signal ignored, as `nohup` does with SIGHUP.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).map(str::trim);
@@ -47,8 +47,8 @@ fn is_ignored(signal: i32) -> bool {
     mask & (1 << (signal - 1)) != 0
 }
 
-/// The first SIGINT, SIGTERM or SIGHUP raises the flag, so that the run ends with a summary; the second ends the process
-/// at once. A signal that was ignored when we began stays ignored.
+/// Handles SIGINT, SIGTERM and SIGHUP: the first one raises the flag, so that the run ends with a summary; the second
+/// one ends the process at once. A signal that was ignored at the start stays ignored.
 pub fn on_signal(at_once: AtOnce) -> anyhow::Result<Stop> {
     let stop = Stop::default();
     let raised = stop.clone();
@@ -70,14 +70,15 @@ pub fn on_signal(at_once: AtOnce) -> anyhow::Result<Stop> {
     Ok(stop)
 }
 
-/// Becomes `flatwater restore`: the exec ends every thread of ours at one instant, so that nothing is changed any more
-/// while it is taken back, and releases the journal's lock. Returns only where that cannot be done.
+/// Executes `flatwater restore`. The exec ends all other threads at once, so that nothing changes any more while it
+/// restores, and releases the lock of the journal. Returns only if the exec fails.
 fn become_restore(signal: i32) {
     let error = Command::new("/proc/self/exe").args(["restore", "--after-signal", &signal.to_string()]).exec();
     say(format_args!("flatwater: cannot restore now ({error}): run `flatwater restore`"));
 }
 
-/// For `restore` after a signal: no third one leaves the machine half restored. Returns the exit status.
+/// Ignores further signals, so that a third one does not leave the machine half restored. For `restore` after a signal;
+/// returns the exit status.
 pub fn deaf_after(signal: i32) -> anyhow::Result<ExitCode> {
     for each in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(each, Arc::default()).context("cannot watch signals")?;

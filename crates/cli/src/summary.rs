@@ -15,7 +15,7 @@ pub struct Args {
     /// Write to this file; by default beside the recording, as RECORDING.summary.parquet.
     #[arg(short = 'o', long = "to", value_name = "FILE")]
     to: Option<PathBuf>,
-    /// Most memory that the tables of the recording may take when they are decoded (512MiB).
+    /// Maximum memory for the decoded tables of the recording (512MiB).
     #[arg(long, value_name = "SIZE")]
     max_decoded: Option<Bytes>,
 }

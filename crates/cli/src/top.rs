@@ -16,13 +16,13 @@ use flatwater_watch::config::Config;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The daemon's configuration, which names its socket; by default /etc/flatwater/watch.toml where it is there.
+    /// The daemon's configuration, which names its socket; by default /etc/flatwater/watch.toml if it exists.
     #[arg(short = 'c', long = "config", value_name = "FILE")]
     config: Option<PathBuf>,
     /// The socket of the daemon.
     #[arg(long, value_name = "PATH", conflicts_with = "alone")]
     socket: Option<PathBuf>,
-    /// By hooks of its own, although a daemon may run.
+    /// Trace directly, even if the daemon is running.
     #[arg(long)]
     alone: bool,
 }
@@ -37,14 +37,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The daemon that was named; else one that runs; else hooks of our own.
+/// The daemon at the given socket; else the running daemon of the configuration; else the tracer in this process.
 fn source(args: &Args, config: &Config) -> anyhow::Result<Box<dyn Source>> {
     let socket = args.socket.as_ref().or(config.metrics.socket.as_ref()).filter(|_| !args.alone);
     if let Some(socket) = socket {
         match Attached::to(socket) {
             Ok(attached) => return Ok(Box::new(attached)),
             Err(why) if args.socket.is_some() => bail!(Usage::new(why)),
-            Err(why) => say(format_args!("flatwater: {why}; attaching hooks of its own")),
+            Err(why) => say(format_args!("flatwater: {why}; tracing directly")),
         }
     }
     flatwater_top::require_terminal()?;

@@ -1,4 +1,4 @@
-//! `flatwater verify SCENARIO --fix NAME`: whether a change of settings helps, by interleaved runs.
+//! `flatwater verify SCENARIO --fix NAME`: proves whether a change of settings helps, by interleaved runs.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ use flatwater_workload::scenario::Scenario;
 pub struct Args {
     /// A built-in scenario or a .toml file.
     scenario: String,
-    /// A fix by name: the scenario's own, or `precursor`.
+    /// A fix by name: one of the scenario's, or `precursor`.
     #[arg(long, value_name = "NAME")]
     fix: Option<String>,
     /// A fix as a change of settings; repeatable.
@@ -44,7 +44,7 @@ pub struct Args {
     /// Length of the measured part of each run; the scenario's own, else 8s.
     #[arg(long, value_name = "TIME")]
     block: Option<Nanos>,
-    /// Time to settle before it, which does not count; the scenario's own, else 2s.
+    /// Time to settle before the measured part, which does not count; the scenario's own, else 2s.
     #[arg(long, value_name = "TIME")]
     settle: Option<Nanos>,
     /// Time limit for all runs together.
@@ -73,7 +73,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let pace = Pace::of(args.settle, args.block, &a);
     if args.set.iter().chain(&args.with).any(|assignment| common::names_model(assignment)) {
         anyhow::bail!(Usage::new(
-            "--set kernel= chooses the model's: verify measures this machine (`run --on sim` takes it)"
+            "--set kernel= selects the model's kernel, but verify measures this machine (use it with `run --on sim`)"
         ));
     }
     let sides = Sides::new(a, pace, args.fix.as_deref(), &args.set).map_err(Usage::new)?;
@@ -82,7 +82,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let progress = Bar::new();
     let log: setup::Log = Arc::new(|line: &str| common::say(format_args!("flatwater: {line}")));
     setup::recover(&log);
-    // Journalled like everything else that a run makes, so that it goes even after kill -9.
+    // Journalled like everything that a run creates, so that it is removed even after kill -9.
     let context = SetupContext { dir: args.directory.clone(), name: "verify".to_owned(), apply: false, keep: false };
     let scratch = match &args.out {
         Some(_) => None,
@@ -106,7 +106,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(stop.status().filter(|_| found.ended == "interrupted").unwrap_or_else(|| status(found.verdict)))
 }
 
-/// The scenario that both sides share.
+/// Loads the scenario that both sides share.
 fn scenario(args: &Args) -> Result<Scenario, Usage> {
     let mut scenario = Scenario::load(&args.scenario).map_err(Usage::new)?;
     for assignment in &args.with {
@@ -118,7 +118,7 @@ fn scenario(args: &Args) -> Result<Scenario, Usage> {
     Ok(scenario)
 }
 
-/// Each run on this host, its recording in a directory of its own.
+/// Performs each run on this host, each with a separate directory for its recording.
 struct OnHost<'a> {
     args: &'a Args,
     recordings: &'a Dir,
@@ -153,7 +153,7 @@ impl Performer for OnHost<'_> {
             drop_rights: false,
         };
         let mut tell = |progress: Progress<'_>| {
-            // What each of twenty runs sets and restores would bury the result.
+            // Twenty runs would hide the result behind their messages about settings.
             if let Progress::Measuring { .. } = progress {
                 self.bar.tell(progress);
             }

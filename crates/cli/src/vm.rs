@@ -1,4 +1,4 @@
-//! `flatwater vm`: the kernels that `run --on vm` boots.
+//! `flatwater vm`: kernels for `run --on vm`, and commands in a guest.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,9 +26,9 @@ enum Verb {
         /// Package of the kernel; by default the one that Debian's linux-image-cloud-amd64 depends on.
         package: Option<String>,
     },
-    /// Print which kernel would boot.
+    /// Print which kernel `run --on vm` boots.
     Kernel {
-        /// This image instead.
+        /// The image to boot instead.
         #[arg(long, value_name = "PATH")]
         kernel: Option<PathBuf>,
     },
@@ -41,7 +41,7 @@ struct ExecArgs {
     /// Boot this kernel image.
     #[arg(long, value_name = "PATH")]
     kernel: Option<PathBuf>,
-    /// The machine of this scenario (name or .toml file).
+    /// Give the guest the machine of this scenario (name or .toml file).
     #[arg(long, value_name = "SCENARIO")]
     machine: Option<String>,
     /// Put a file of the host into the guest; repeatable.
@@ -56,10 +56,11 @@ struct ExecArgs {
     /// Directory for the files that the command writes to $OUT.
     #[arg(short = 'o', long = "out", value_name = "OUT")]
     out: Option<PathBuf>,
-    /// Also keep the guest's console there.
+    /// Also keep the guest's console in that directory.
     #[arg(long)]
     console: bool,
-    /// End a guest that is silent for this long, half of it before its first line; what it waits for a processor counts little.
+    /// End a guest that prints nothing for this long (before its first line: for half as long); time in which it waits
+    /// for a CPU of the host counts little.
     #[arg(long, value_name = "TIME", default_value = "90s")]
     patience: Nanos,
     /// A program of the guest (/bin/flatwater is one) and its arguments.
@@ -80,7 +81,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// No command of a guest is given longer than this.
+/// Time limit for a command in a guest: one hour.
 const EXEC_NS_MAX: u64 = 3_600_000_000_000;
 
 fn exec(args: &ExecArgs) -> anyhow::Result<ExitCode> {
@@ -90,7 +91,7 @@ fn exec(args: &ExecArgs) -> anyhow::Result<ExitCode> {
     };
     let files = args.with.iter().map(|pair| {
         let parts = pair.split_once('=').filter(|(from, to)| !from.is_empty() && to.starts_with('/'));
-        let (from, to) = parts.ok_or_else(|| Usage::new(format!("'{pair}' is no FILE=/PATH")))?;
+        let (from, to) = parts.ok_or_else(|| Usage::new(format!("'{pair}' is not FILE=/PATH")))?;
         Ok((PathBuf::from(from), to.to_owned()))
     });
     let files = files.collect::<Result<Vec<_>, Usage>>()?;

@@ -1,4 +1,4 @@
-//! `flatwater watch [-c watch.toml]`, and `flatwater watch dump | status` for the one that runs.
+//! `flatwater watch [-c watch.toml]`, and `flatwater watch dump | status | metrics`, which ask the running daemon.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use flatwater_host::own_cost::keep_memory_small;
 use flatwater_watch::config::{Config, ConfigError};
 use flatwater_watch::{daemon, http};
 
-/// Read where no other file is named, if it is there.
+/// The configuration that is read by default, if it exists.
 const CONFIG: &str = "/etc/flatwater/watch.toml";
 
 #[derive(Debug, clap::Args)]
@@ -33,7 +33,7 @@ pub struct Args {
 enum What {
     /// Make the running daemon write a recording of the last minute; prints its path.
     Dump,
-    /// Print what the running daemon sees, holds and costs, as JSON.
+    /// Print what the running daemon sees, keeps in memory and costs, as JSON.
     Status,
     /// Print the metrics of the running daemon.
     Metrics,
@@ -46,7 +46,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Some(What::Status) => ask(&config, "GET", "/status"),
         Some(What::Metrics) => ask(&config, "GET", "/metrics"),
         None if args.check => {
-            print(&format!("{}: right", path.as_deref().unwrap_or(Path::new("the defaults")).display()))?;
+            print(&format!("{}: valid", path.as_deref().unwrap_or(Path::new("the defaults")).display()))?;
             Ok(ExitCode::SUCCESS)
         }
         None => watch(config, path),

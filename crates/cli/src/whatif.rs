@@ -23,7 +23,7 @@ pub struct Args {
     /// Knob and values: KEY=FROM..TO or KEY=A,B,C; repeatable.
     #[arg(long, value_name = "KEY=VALUES", required = true)]
     sweep: Vec<String>,
-    /// Figure to minimise: OPERATION.QUANTILE (write.p9999, read.max).
+    /// Figure to minimize: OPERATION.QUANTILE (write.p9999, read.max).
     #[arg(long, value_name = "GOAL", default_value = "write.p9999")]
     goal: String,
     /// A change to all runs: a knob, a workload's parameter, the threshold; repeatable.
@@ -38,11 +38,10 @@ pub struct Args {
     /// Virtual time of each run.
     #[arg(short = 't', long = "time", value_name = "TIME")]
     duration: Option<Nanos>,
-    /// Let the machine run for so long as it stands, once; each run then
-    /// goes on from there with its own settings.
+    /// Warm up the machine once for this long; each run starts from there.
     #[arg(long, value_name = "TIME")]
     warm: Option<Nanos>,
-    /// Maximum number of runs; beyond it combinations are sampled by the seed.
+    /// Maximum number of runs; beyond it, a random choice of combinations by the seed.
     #[arg(long, value_name = "N", default_value_t = 64)]
     most: usize,
     /// Runs at the same time; all cores by default.
@@ -51,7 +50,7 @@ pub struct Args {
     /// Seed of every random choice.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// The page with table and heat map; by default flatwater-DATE-TIME.html.
+    /// File for the page with table and heat map; by default flatwater-DATE-TIME.html.
     #[arg(short = 'o', long = "out", value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -65,7 +64,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     whatif::check_modelled(&sweeps, kernel, flatwater_sim::modelled_knobs(kernel)).map_err(Usage::new)?;
     let out = args.out.clone().unwrap_or_else(|| common::fresh_output().with_extension("html"));
     assumed.iter().for_each(|said| common::say(format_args!("flatwater: {said}")));
-    // The first run is the scenario as it stands: what the choice is compared with.
+    // The first run is the unchanged scenario, with which the choice is compared.
     let mut settings = vec![Vec::new()];
     settings.extend(whatif::combinations(&sweeps, args.most, scenario.seed));
     let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
@@ -99,7 +98,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 const NEWEST: &str = "linux-6.18";
 
-/// The scenario to run with everything that the command line changes, and what had to be assumed.
+/// The scenario with all changes of the command line, and the assumptions made for it.
 fn prepared(args: &Args) -> anyhow::Result<Made> {
     let path = Path::new(&args.what);
     let mut made = if path.is_dir() {

@@ -1,10 +1,10 @@
-//! Agreement: how far two recordings of one scenario tell the same story, counter by counter.
+//! Compares two recordings of one scenario, metric by metric.
 //!
-//! Both are laid over one grid of moments, twice: as shares of the interval that both cover, and as shares of the work
-//! (bytes moved by calls) that both did, which is what two machines of unequal speed have in common. Counters are
-//! compared by their rise since the start, levels as they are. The error is the sum of the differences over the sum of
-//! the reference's values ("weighted"): a mean of each moment's percentage would divide by the zeros that every counter
-//! begins with.
+//! Each metric is read at the moments of a grid, twice: by time, at equal shares of the interval that both recordings
+//! cover, and by work, at equal shares of the bytes that calls moved on both sides. Two machines of unequal speed can
+//! only be compared by work. Counters are compared by their rise since the start, levels by their value. The mean error
+//! is the sum of the differences over the sum of the reference's values: a mean of each moment's percentage would
+//! divide by the zeros that every counter starts with.
 
 mod blocks;
 mod curves;
@@ -20,57 +20,58 @@ use flatwater_explain::explain;
 use flatwater_recording::schema::{nodes, vmstat};
 use flatwater_recording::{Recording, Source};
 
-/// Moments of the grid. The samples are 10 a second and emulated seconds are uneven: more would compare noise.
+/// Moments of the grid. There are 10 samples a second, and the seconds of an emulated guest are uneven: more moments
+/// would compare noise.
 const MOMENTS: usize = 20;
-/// Stood still: events of which fewer came, what changed by less than this share of memory, and levels that changed by
-/// less than this share of themselves.
+/// A metric stands still if it changed by fewer events than `EVENTS_MIN` or by a smaller share of memory than
+/// `MEMORY_SHARE_MIN`, and a level also if it changed by less than `CHANGE_SHARE_MIN` of the largest value.
 const EVENTS_MIN: f64 = 50.0;
 const MEMORY_SHARE_MIN: f64 = 0.005;
 const CHANGE_SHARE_MIN: f64 = 0.05;
-/// The other side of another metric: every numa_miss of one node is another's numa_foreign. Shown, not counted twice.
+/// Shown, but not counted: every numa_foreign of one node is a numa_miss of another.
 const MIRRORED: &str = nodes::NUMA_FOREIGN.name;
-/// Sums of two others: which of the two a page goes to can be chance (whether kswapd or a caller meets it, in which second a
-/// file is written) where their sum is not.
+/// Metrics that are the sum of two others. Which of the two a page is counted under can be chance (kswapd or a caller
+/// scans it, a file is written in this second or the next), while the sum is steady.
 const TOTALS: [(&str, [&str; 2]); 3] = [
     ("pgscan", [vmstat::PGSCAN_KSWAPD.name, vmstat::PGSCAN_DIRECT.name]),
     ("pgsteal", [vmstat::PGSTEAL_KSWAPD.name, vmstat::PGSTEAL_DIRECT.name]),
     ("dirty_and_writeback", [vmstat::NR_DIRTY.name, vmstat::NR_WRITEBACK.name]),
 ];
-/// The aim for what moves: mean and worst, percent.
+/// The aim for the mean and the worst error of metrics that move, in percent.
 pub const MEAN_PERCENT_AIM: f64 = 15.0;
 pub const WORST_PERCENT_AIM: f64 = 40.0;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Agreement {
-    /// Version of this shape.
+    /// Version of the JSON form.
     pub flatwater: u32,
     pub kind: &'static str,
     pub reference: Side,
     pub other: Side,
-    /// By work first where time is distorted on one side, else by time first: the first is the one to judge by.
+    /// By time first; by work first if time is distorted on either side. The first one is the one to judge by.
     pub alignments: Vec<Alignment>,
-    /// Empty where time is distorted on either side; `notes` says so.
+    /// Empty if time is distorted on either side; `notes` then says so.
     pub latencies: Vec<Latency>,
     pub notes: Vec<String>,
 }
 
-/// How far each of the others tells the story of the first.
+/// Compares each of the other recordings with the first.
 #[must_use]
 pub fn with_first(recordings: &[Recording]) -> Vec<Agreement> {
     let Some((first, others)) = recordings.split_first() else { return Vec::new() };
     others.iter().map(|other| agree(first, other)).collect()
 }
 
-/// All metrics over one grid of moments.
+/// All metrics, read over one grid of moments.
 #[derive(Clone, Debug, Serialize)]
 pub struct Alignment {
-    /// `time`, or `work`.
+    /// `time` or `work`.
     pub by: &'static str,
-    /// Length of the grid: ns, or bytes.
+    /// Length of the grid: ns for `time`, bytes for `work`.
     pub length: f64,
     pub metrics: Vec<Metric>,
     pub orderings: Vec<Ordering>,
-    /// Mean of the metrics' mean errors, over those that move; absent where none does.
+    /// Mean of the mean errors of the counted metrics; absent if none is counted.
     pub mean_percent: Option<f64>,
 }
 
@@ -85,27 +86,27 @@ pub struct Side {
 pub struct Metric {
     pub name: String,
     pub unit: &'static str,
-    /// At the grid's moments; a counter's rise since the first of them.
+    /// Values at the grid's moments; for a counter its rise since the first moment.
     pub reference: Vec<f64>,
     pub other: Vec<f64>,
-    /// It moved in the reference, or in the other.
+    /// The metric moved in the reference or in the other recording.
     pub moves: bool,
     pub moves_in_reference: bool,
     /// Both rise, both fall, or both stand still.
     pub same_sign: bool,
-    /// Sum of differences over the reference's sum; absent where the reference is all zero.
+    /// Sum of the differences over the sum of the reference's values; absent if the reference is 0 throughout.
     pub mean_percent: Option<f64>,
     /// Largest difference over the reference's largest value.
     pub worst_percent: Option<f64>,
-    /// The mean error of a repetition of the reference against it, the largest of several: below that nothing is
-    /// significant.
+    /// Mean error of a repetition of the reference against the reference, the largest of several: errors below it are
+    /// not significant.
     pub spread_percent: Option<f64>,
-    /// It is a part of the mean: it moves, is steady, and does not say what others say already.
+    /// Part of the mean: the metric moves, is steady, and does not repeat what other metrics say.
     pub counted: bool,
 }
 
 impl Metric {
-    /// Two runs of the reference differ by more than the aim: it judges nobody.
+    /// Two runs of the reference differ by more than the aim, so that the metric judges nothing.
     #[must_use]
     pub fn is_unsteady(&self) -> bool {
         self.spread_percent.is_some_and(|spread| spread > MEAN_PERCENT_AIM)
@@ -135,7 +136,7 @@ pub struct Latency {
     pub percent: Option<f64>,
 }
 
-/// How far a curve went from the first moment to the last, and what of that is no more than noise.
+/// How far a curve went from the first moment to the last, and from which change on it counts as moving.
 struct Course {
     change: f64,
     least: f64,
@@ -152,7 +153,8 @@ impl Course {
         self.change.abs() >= self.least
     }
 
-    /// Both up, both down, or so near to each other that one is just under what counts and the other just over it.
+    /// Both move up, both move down, or both changes are close, so that one may be just below the limit and the other
+    /// just above.
     fn goes_with(&self, other: &Course) -> bool {
         let near = (self.change - other.change).abs() < self.least.max(other.least);
         let along = self.moves() == other.moves() && (!self.moves() || self.change.signum() == other.change.signum());
@@ -181,7 +183,7 @@ fn orderings(metrics: &[Metric]) -> Vec<Ordering> {
     ];
     let judge = |(one, two): (&str, &str)| {
         let ((one_a, one_b), (two_a, two_b)) = (last(one)?, last(two)?);
-        // Which of two nearly equal ones is larger says nothing.
+        // The order of two nearly equal values means nothing.
         if (one_a - two_a).abs() < EVENTS_MIN.max(0.1 * one_a.max(two_a)) {
             return None;
         }
@@ -212,18 +214,20 @@ fn side(recording: &Recording) -> Side {
     Side { source: header.source.name(), kernel: header.machine.kernel.clone(), duration_ns: header.duration_ns }
 }
 
-/// One side's grid: its moments, and how much of its own run (time, or work) they cover.
+/// The moments of one side's grid, and the share of that side's run (in time or work) that they cover.
 #[derive(Clone, Copy)]
 struct Grid<'a> {
     moments_ns: &'a [u64],
     share: f64,
 }
 
-/// Of a run of which the grid covers less, a reading before and one after say nothing of the grid's end.
+/// If the grid covers less of a run than this, one reading before and one after the run do not give the value at the
+/// grid's end.
 const WHOLE_SHARE: f64 = 0.9;
 
-/// Both curves; where one side has no more than a reading before and one after, only what became of it by the grid's end,
-/// in proportion to how much of the run the grid covers, if that is nearly all of it.
+/// Both sides' curves. If one side has only a reading before and one after the run (slabs), each curve is the first
+/// value and the value at the grid's end, interpolated by the grid's share of the run; absent if that share is below
+/// `WHOLE_SHARE`.
 fn curves_of(
     reference: &Recording,
     other: &Recording,
@@ -247,7 +251,7 @@ fn curves_of(
     (curve(0), curve(1))
 }
 
-/// The metrics over one pair of grids; the names of those that only one side has go to `absent`.
+/// The metrics over one pair of grids. The names of metrics that only one side has go to `absent`.
 fn metrics(reference: &Recording, other: &Recording, grids: [Grid<'_>; 2], absent: &mut Vec<String>) -> Vec<Metric> {
     let mut metrics = Vec::new();
     let memory = memory_bytes(reference);
@@ -282,7 +286,7 @@ fn metrics(reference: &Recording, other: &Recording, grids: [Grid<'_>; 2], absen
     metrics
 }
 
-/// A sum is counted where one of its parts is not steady; where both are, it says nothing new.
+/// Decides which metrics count. A sum counts only if a part is unsteady; otherwise it repeats its parts.
 fn count(metrics: &mut [Metric]) {
     let unsteady: Vec<String> =
         metrics.iter().filter(|metric| metric.is_unsteady()).map(|metric| metric.name.clone()).collect();
@@ -304,7 +308,7 @@ fn alignment(by: &'static str, length: f64, mut metrics: Vec<Metric>) -> Alignme
     Alignment { by, length, orderings: orderings(&metrics), mean_percent: mean_percent(&metrics), metrics }
 }
 
-/// As `agree`, and says of each metric how far repetitions of the reference are from it, the farthest of them.
+/// As `agree`, and gives each metric the spread of repetitions of the reference (`again`), the largest of them.
 #[must_use]
 pub fn agree_beside(reference: &Recording, again: &[Recording], other: &Recording) -> Agreement {
     let mut found = agree(reference, other);
@@ -322,14 +326,15 @@ pub fn agree_beside(reference: &Recording, again: &[Recording], other: &Recordin
     found
 }
 
-/// Takes over what a repetition of the reference says: how steady each metric is, and which orders are chance.
+/// Takes over from a repetition of the reference how steady each metric is, and drops orders that are chance.
 fn hold_beside(alignment: &mut Alignment, same: &Alignment) {
     for metric in &mut alignment.metrics {
         let twin = same.metrics.iter().find(|twin| twin.name == metric.name);
         let twin = twin.and_then(|twin| {
-            // A repetition that did less work than the model may end before what is to be judged begins: it confirms nothing of that.
+            // A repetition that did less work than the model may end before this metric starts to move in the
+            // reference: it does not confirm the metric.
             let unseen = metric.moves_in_reference && !twin.moves;
-            // Nothing in the reference and something in its repetition has no percentage: it is all of it.
+            // A metric that is 0 in the reference and not in the repetition has no percentage: it differs entirely.
             twin.mean_percent.filter(|_| !unseen).or((unseen || twin.moves).then_some(100.0))
         });
         metric.spread_percent = metric.spread_percent.into_iter().chain(twin).reduce(f64::max);
@@ -338,7 +343,7 @@ fn hold_beside(alignment: &mut Alignment, same: &Alignment) {
     alignment.orderings.retain(kept);
 }
 
-/// Compares `other` with `reference`. What either of them did not sample is named in the notes.
+/// Compares `other` with `reference`. The notes name metrics that only one side sampled.
 #[must_use]
 pub fn agree(reference: &Recording, other: &Recording) -> Agreement {
     let mut notes = Vec::new();
@@ -364,10 +369,10 @@ pub fn agree(reference: &Recording, other: &Recording) -> Agreement {
             Grid { moments_ns: &grids[1], share: total / theirs },
         ];
         let found = metrics(reference, other, own, &mut Vec::new());
-        // Where the seconds of one side are not seconds, the work is what both count.
+        // If time is distorted, the alignment by work comes first.
         alignments.insert(usize::from(!distorted), alignment("work", total, found));
     } else {
-        notes.push("one side counts no bytes of its calls: there is no alignment by work".to_owned());
+        notes.push("one side did not count the bytes that calls moved: there is no alignment by work".to_owned());
     }
     if !absent.is_empty() {
         notes.push(format!("only one side has these, so they are not compared: {}", absent.join(", ")));

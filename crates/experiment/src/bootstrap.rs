@@ -1,11 +1,12 @@
-//! Intervals for what was measured in time: latencies of neighbouring moments resemble each other, so the unit
-//! that is resampled is a block of consecutive windows, as long as the autocorrelation asks for (`block`; circular block
-//! bootstrap, Politis and Romano 1992).
+//! Confidence intervals for figures measured over time.
 //!
-//! The bootstrap gives a standard error; the interval uses Student's t with as many degrees of freedom as there
-//! are blocks less one, since a handful of blocks knows its own spread badly. `tests/bootstrap_coverage.rs` measures
-//! how often the intervals hold the truth, `tests/bootstrap_false_alarms.rs` how often two halves of the same thing are
-//! told apart.
+//! Latencies at neighbouring moments resemble each other, so the bootstrap resamples blocks of consecutive windows
+//! (circular block bootstrap, Politis and Romano 1992), as long as the autocorrelation calls for (`block`).
+//!
+//! The bootstrap gives a standard error. The interval uses Student's t with one degree of freedom less than there are
+//! blocks, since a handful of blocks estimates its own spread badly. `tests/bootstrap/coverage.rs` measures how often
+//! the intervals contain the truth, `tests/bootstrap/false_alarms.rs` how often two halves of the same series are found
+//! to differ.
 
 use rand_core::Rng;
 use rand_pcg::Pcg64;
@@ -14,18 +15,18 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 use crate::block;
 use crate::windowed::{Resample, Windowed};
 
-/// Resamples drawn for one standard error: their own noise is 1/sqrt(2 * 400), 3.5 %.
+/// Resamples drawn for one standard error, which leave it a relative error of 1/sqrt(2 * 400), 3.5 %.
 const RESAMPLES: usize = 400;
 
-/// Fewer windows than this tell nothing about their spread.
+/// Fewer windows than this do not give a spread.
 const WINDOWS_MIN: usize = 6;
 
-/// A figure and how well it is known.
+/// A figure with its standard error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     pub value: f64,
     pub standard_error: f64,
-    /// Degrees of freedom behind the standard error.
+    /// Degrees of freedom of the standard error.
     pub freedom: f64,
 }
 
@@ -44,8 +45,8 @@ impl Difference {
     }
 }
 
-/// The figure over all windows and its standard error; `None` if there are too few windows, or if the figure cannot be
-/// computed at all.
+/// The figure over all windows and its standard error; `None` if there are too few windows or the figure cannot be
+/// computed.
 #[must_use]
 pub fn estimate(windowed: &dyn Windowed, seed: u64) -> Option<Estimate> {
     let n = windowed.windows();
@@ -60,18 +61,18 @@ pub fn estimate(windowed: &dyn Windowed, seed: u64) -> Option<Estimate> {
     for _ in 0..RESAMPLES {
         drawn.extend(windowed.value_of(&resample(&mut generator, n, block.length.round() as usize)));
     }
-    // A figure that half the resamples cannot even compute rests on a few windows.
+    // If half of the resamples have no value, the figure depends on a few windows.
     if drawn.len() * 2 < RESAMPLES {
         return None;
     }
     let mean = drawn.iter().sum::<f64>() / drawn.len() as f64;
     let variance = drawn.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (drawn.len() - 1) as f64;
-    // Blocks resampled from themselves spread less than new ones would, by the usual (k - 1)/k, and miss what
-    // correlates across their ends; the more so where they had to be shorter than the correlation asks for.
+    // Resampled blocks spread less than new ones would, by (k - 1)/k for k blocks. They also lose the correlation
+    // across their ends, the more so if they had to be shorter than the autocorrelation calls for.
     let missed = block.wanted / block.length;
     let ends = 1.0 + block.correlated / block.length;
     let standard_error = (variance * blocks / (blocks - 1.0) * missed * ends).sqrt();
-    // What is concluded about the ends is not known from blocks.
+    // The two corrections for the ends do not come from the blocks, so they cost degrees of freedom.
     let freedom = ((blocks - 1.0) / (missed * ends)).max(1.0);
     Some(Estimate { value, standard_error, freedom })
 }
@@ -81,7 +82,7 @@ fn resample(generator: &mut Pcg64, n: usize, length: usize) -> Resample {
     Resample::new(n, length, starts)
 }
 
-/// The two-sided interval of B - A at this level (0.95), Welch's degrees of freedom.
+/// The two-sided interval of B - A at this level (such as 0.95), with Welch's degrees of freedom.
 #[must_use]
 pub fn difference(a: &Estimate, b: &Estimate, level: f64) -> Difference {
     let (va, vb) = (a.standard_error.powi(2), b.standard_error.powi(2));
@@ -95,10 +96,10 @@ pub fn difference(a: &Estimate, b: &Estimate, level: f64) -> Difference {
     Difference { value, low: value - reach, high: value + reach }
 }
 
-/// Student's t: the value below which this share lies.
+/// The quantile of Student's t at this share (0 to 1).
 #[must_use]
 pub fn quantile_t(freedom: f64, share: f64) -> f64 {
-    // Between 0 and 1 degree the distribution is wilder than Cauchy's, and statrs refuses 0.
+    // statrs refuses 0 degrees of freedom, and below 1 the tails are heavier than Cauchy's.
     StudentsT::new(0.0, 1.0, freedom.max(1.0)).map_or(f64::INFINITY, |t| t.inverse_cdf(share))
 }
 
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeating_series_counts_for_fewer_windows_than_it_has() {
+    fn a_correlated_series_has_a_larger_standard_error() {
         let noise: Vec<f64> = (0..400_u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as f64).collect();
         let sticky: Vec<f64> = (0..400).map(|i| noise[i / 10]).collect();
         let (a, b) = (estimate(&mean(noise), 1).expect("known"), estimate(&mean(sticky), 1).expect("known"));
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shift_larger_than_the_noise_is_seen_and_a_smaller_one_is_not() {
+    fn only_a_shift_larger_than_the_noise_is_found() {
         let series = |shift: f64| {
             let noise = (0..120_u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44) as f64 / f64::from(1 << 20));
             mean(noise.map(|x| x + shift).collect())
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_windows_prove_nothing() {
+    fn too_few_windows_give_no_estimate() {
         assert!(estimate(&mean(vec![1.0, 2.0]), 1).is_none());
         assert!(quantile_t(1.0, 0.975) > 12.0 && quantile_t(1000.0, 0.975) < 1.97);
     }

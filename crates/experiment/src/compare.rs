@@ -1,8 +1,8 @@
-//! Two recordings side by side: latency by operation, stall time by cause, counters, settings; each difference with
-//! its interval and a verdict.
+//! Compares two recordings: latency by operation, stall time by cause, counters and settings, each difference with an
+//! interval and a verdict.
 //!
-//! The verdict of the whole is that of one figure, chosen beforehand, at the 95 % level. The rows of a table share
-//! those 5 % (Bonferroni), so that a table of fifty rows has no more false alarms than the verdict.
+//! The verdict of the comparison is that of one figure, chosen beforehand, at the 95 % level. The rows of a table share
+//! the 5 % (Bonferroni), so that a table of fifty rows has no more false alarms than the verdict.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,39 +16,39 @@ use crate::work;
 use flatwater_recording::series::Rows;
 use flatwater_recording::{Cause, ColumnKind, OpKind, Recording, Table};
 
-/// How sure the verdict is.
+/// Confidence level of the verdict.
 pub const LEVEL: f64 = 0.95;
 
-/// Counters that differ most; a table of all of them would tell nobody anything.
+/// Counters in the table: the ones that differ most.
 const COUNTERS_SHOWN: usize = 12;
 
-/// `docs/json.md` publishes its JSON form.
+/// The result of `compare`. `docs/json.md` documents its JSON form.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
     pub flatwater: u32,
     pub kind: &'static str,
-    /// That of `judged`.
+    /// The verdict of `judged`.
     pub verdict: Verdict,
     pub level: f64,
-    /// The figure that the verdict rests on; absent if one side has nothing to compute it from.
+    /// The figure that decides the verdict; absent if it cannot be computed on one side.
     pub judged: Option<Row>,
     pub operations: Vec<Row>,
     pub causes: Vec<Row>,
     pub counters: Vec<Row>,
     pub settings: Vec<SettingRow>,
-    /// What stands in the way of comparing at all.
+    /// Reasons why the comparison may not be valid.
     pub notes: Vec<String>,
 }
 
 /// One figure on both sides.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// `write p99.9`, `memcg-reclaim`, `pgscan_direct`.
+    /// Such as `write p99.9`, `memcg-reclaim` or `pgscan_direct`.
     pub name: String,
     pub unit: &'static str,
     pub a: f64,
     pub b: f64,
-    /// B / A; absent where too little was seen to tell an interval.
+    /// B / A; absent if there is too little data for an interval.
     pub ratio: Option<Ratio>,
     pub verdict: Verdict,
 }
@@ -60,14 +60,14 @@ pub struct SettingRow {
     pub b: Option<String>,
 }
 
-/// A and B at the verdict's level; lower is better unless said otherwise.
+/// One figure of A and B to compare.
 struct Pair<'a> {
     name: String,
     unit: &'static str,
     lower_is_better: bool,
     a: &'a dyn Windowed,
     b: &'a dyn Windowed,
-    /// The figures in their unit.
+    /// The figures of A and B in `unit`.
     shown: (f64, f64),
 }
 
@@ -87,18 +87,19 @@ impl Pair<'_> {
     }
 }
 
-/// Compares B with A: "better" means that B is.
+/// Compares B with A: "better" means that B is better.
 #[must_use]
 pub fn compare(a: &Recording, b: &Recording, judge: Judge) -> Comparison {
     let op = main_operation(a).or_else(|| main_operation(b));
     let lost = [stalls(a, 0), stalls(b, 0)];
-    // Made once: a day's histograms take seconds to add up.
+    // Computed once: adding up a day's histograms takes seconds.
     let main = op.map(|op| (op, both_latencies(a, b, op)));
     let judged = match judge {
         Judge::Cause(cause) => Some(cause_row(&lost, cause, LEVEL)),
         judge => main.as_ref().and_then(|(op, latencies)| operation_row(*op, latencies, judge, LEVEL)),
     };
-    // The kernel keeps max_bytes as a ratio and tells it from free memory: it differs at every reading.
+    // The kernel stores max_bytes as a ratio and computes the bytes from the memory that is free at each reading, so
+    // they always differ.
     let differing = a.header.setup.difference(&b.header.setup).into_iter().filter(|(key, ..)| *key != "bdi.max_bytes");
     let text = |value: Option<&str>| value.map(str::to_owned);
     Comparison {
@@ -119,13 +120,13 @@ fn notes(a: &Recording, b: &Recording, judged: Option<&Row>) -> Vec<String> {
     let mut notes = Vec::new();
     if a.header.source != b.header.source {
         let (a, b) = (a.header.source.name(), b.header.source.name());
-        notes.push(format!("A is from {a}, B from {b}: their latencies are not of one kind"));
+        notes.push(format!("A is from {a}, B from {b}: their latencies cannot be compared directly"));
     }
     if a.header.time_distorted || b.header.time_distorted {
         notes.push("time was distorted by emulation: compare counters, not latencies".to_owned());
     }
     if judged.is_none_or(|row| row.ratio.is_none()) {
-        notes.push("too little was seen for an interval: record at least six seconds of each".to_owned());
+        notes.push("too little data for an interval: record at least six seconds of each".to_owned());
     }
     if a.header.scenario != b.header.scenario {
         notes.push("these are recordings of different scenarios".to_owned());
@@ -158,7 +159,7 @@ fn operation_rows(a: &Recording, b: &Recording, mut main: Option<(OpKind, [Laten
     rows
 }
 
-/// A row for two means that lower is better for.
+/// A row for two means of which the lower one is better.
 fn mean_row(name: String, unit: &'static str, [a, b]: &[Mean; 2], level: f64) -> Row {
     let shown = (a.plain().unwrap_or(0.0), b.plain().unwrap_or(0.0));
     Pair { name, unit, lower_is_better: true, a, b, shown }.row(level)
@@ -190,14 +191,14 @@ fn counter_rates(recording: &Recording) -> BTreeMap<&str, Mean> {
 fn rates(rows: Rows<'_>, column: &str) -> Mean {
     let rates: Vec<f64> = rows.rates_per_s(column).map(|(_, _, rate)| rate).collect();
     work::add(rates.len());
-    // One event a second more: a ratio to nothing says nothing.
+    // One event per second is added, because a ratio to 0 means nothing.
     Mean::new(&rates, |mean| (mean + 1.0).ln())
 }
 
 fn counter_rows(a: &Recording, b: &Recording) -> Vec<Row> {
     let [a, mut b] = work::on_both(|| counter_rates(a), || counter_rates(b));
     let both = a.into_iter().filter_map(|(name, a)| Some((name, [a, b.remove(name)?])));
-    // Neither side had any, or hardly any: nothing to compare, and nothing to spend the level on.
+    // Counters that barely move on either side are left out, so that the others keep a larger share of the level.
     let is_active = |both: &[Mean; 2]| both.iter().any(|mean| mean.plain().is_some_and(|mean| mean >= 1.0));
     let active: Vec<_> = both.filter(|(_, both)| is_active(both)).collect();
     let level = 1.0 - (1.0 - LEVEL) / active.len().max(1) as f64;
@@ -218,7 +219,7 @@ mod tests {
     use flatwater_explain::testing::Made;
     use flatwater_recording::{Cause, ColumnKind, Entity, OpKind, Recording, Series, Table};
 
-    /// A minute of writes in windows of a second, each with its own few slow ones.
+    /// A minute of writes in windows of a second, each with 1 to 3 slow calls.
     fn minute(slow_ns: u64, setting: &str) -> flatwater_recording::Recording {
         let mut made = Made::new();
         for second in 0..60_u64 {
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clear_difference_is_better_one_way_and_worse_the_other() {
+    fn swapping_the_sides_turns_better_into_worse() {
         let (slow, fast) = (minute(40_000_000, "60"), minute(3_000_000, "10"));
         let there = compare(&slow, &fast, Judge::P999);
         assert_eq!(there.verdict, Verdict::Better, "{:?}", there.judged);
@@ -250,14 +251,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_recording_is_compared_without_a_verdict() {
+    fn an_empty_recording_gives_no_verdict() {
         let nothing = Made::new().done();
         let comparison = compare(&nothing, &minute(3_000_000, "60"), Judge::Lost);
         assert_eq!(comparison.verdict, Verdict::NotProven);
         assert!(!comparison.notes.is_empty());
     }
 
-    /// As long as wanted: 100 calls a second in spells of slow ones, one of them kept, and two counters each second.
+    /// A recording of this many hours: about 200 calls per second, slow ones in spells, and two counters per second.
     fn hours(hours: u64) -> Recording {
         let mut recording = minute(40_000_000, "60");
         let buckets = recording.latency.clone();
@@ -268,7 +269,7 @@ mod tests {
         let mut vmstat = Series::new(Table::Vmstat);
         for second in 0..seconds {
             let at_ns = start_ns + second * 1_000_000_000;
-            // A level that wanders over hours: what made the sum of autocorrelations long.
+            // The level wanders over hours, so that the autocorrelations reach over many lags.
             let pick = (second / 1800 + second % 7) as usize % buckets.len();
             let mut bucket = buckets[pick].clone();
             bucket.start_ns = at_ns;
@@ -281,7 +282,7 @@ mod tests {
         recording
     }
 
-    /// Values touched by a comparison of a recording with itself.
+    /// Number of values touched by a comparison of a recording with itself.
     fn work_of(recording: &Recording) -> u64 {
         work::take();
         let found = compare(recording, recording, Judge::P999);
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_work_of_a_comparison_grows_no_faster_than_the_recordings() {
+    fn the_work_of_a_comparison_is_linear_in_the_length_of_the_recordings() {
         let (one, seven, long) = (work_of(&hours(1)), work_of(&hours(7)), work_of(&hours(28)));
         println!("values touched: {one} for 1 h, {seven} for 7 h, {long} for 28 h");
         assert!(seven < 7 * one && long < 4 * seven && long < 28 * one, "{one}, {seven}, {long}");
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_claims_centuries_costs_no_more_than_what_was_recorded() {
+    fn a_hostile_duration_in_the_header_costs_no_more_work() {
         let honest = hours(1);
         let mut hostile = honest.clone();
         hostile.header.duration_ns = u64::MAX;
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_after_the_exit_of_a_call_is_compared() {
+    fn time_after_the_exit_of_a_call_is_compared_by_cause() {
         let slow = || Made::new().bucket("", OpKind::Write, &[2_000]).slow(OpKind::Write, &[(Cause::Lock, 3.0)]);
         let over_high = slow().edit(|recording| recording.calls[0].after_exit_ns = 80_000_000).done();
         let found = compare(&over_high, &slow().done(), Judge::Cause(Cause::MemcgOverHigh));

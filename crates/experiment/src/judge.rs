@@ -1,4 +1,4 @@
-//! What two recordings are judged by, and how it is computed from one of them, window by window.
+//! The figures that recordings are judged by, computed from one recording as a whole and window by window.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,16 +16,15 @@ pub enum Judge {
     P99,
     P999,
     Worst,
-    /// Stall time per second: time that the foreground's threads spent inside slow calls, each from its start to its return
-    /// and on to user space. A call that was only made late, because the one before it stalled, adds nothing.
+    /// Stall time per second: time that the threads of the foreground spent in slow calls, each from its start to its
+    /// return to user space. A call that was only made late, because the call before it stalled, adds nothing.
     Lost,
     Rate,
-    /// Stall time of one cause per second: what a fix of that cause must lower, however noisy the machine is in
-    /// other respects.
+    /// Stall time of one cause per second. A fix of this cause must lower it, whatever other noise the machine has.
     Cause(Cause),
 }
 
-/// By its name.
+/// Serializes as the name.
 impl Serialize for Judge {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
@@ -33,7 +32,7 @@ impl Serialize for Judge {
 }
 
 impl Judge {
-    /// All but those of a single cause.
+    /// All judges except those of a single cause.
     pub const ALL: &[Judge] = &[Judge::P50, Judge::P99, Judge::P999, Judge::Worst, Judge::Lost, Judge::Rate];
 
     #[must_use]
@@ -49,7 +48,7 @@ impl Judge {
         }
     }
 
-    /// In words, for one operation.
+    /// Explains the figure of one operation in words.
     #[must_use]
     pub fn sentence(self) -> &'static str {
         match self {
@@ -93,11 +92,12 @@ impl Judge {
     }
 }
 
-/// Added to stall times before their logarithm: below 0.1 ms a second nobody waits, and a ratio to nothing would be
-/// infinite.
+/// Added to stall times before the logarithm, ns per second. Nobody notices 0.1 ms per second, and a ratio to 0 would
+/// be infinite.
 const FLOOR: f64 = 100_000.0;
 
-/// The foreground operation that a recording is about: writes if there are any, else what was called most.
+/// The foreground operation to judge a recording by: writes if there are any, else reads, else the operation with the
+/// most calls.
 #[must_use]
 pub fn main_operation(recording: &Recording) -> Option<OpKind> {
     let mut counts: BTreeMap<OpKind, u64> = BTreeMap::new();
@@ -109,27 +109,28 @@ pub fn main_operation(recording: &Recording) -> Option<OpKind> {
     preferred.or_else(|| counts.into_iter().max_by_key(|&(_, count)| count).map(|(op, _)| op))
 }
 
-/// Operations of the foreground that were counted at all.
+/// Operations of the foreground that were counted.
 #[must_use]
 pub fn operations(recording: &Recording) -> Vec<OpKind> {
     let own = recording.latency.iter().filter(|bucket| bucket.thread.is_empty());
     own.map(|bucket| bucket.op).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// Latencies of one operation of the foreground over the measured part of a recording, without the time to settle.
+/// Latencies of one foreground operation over the measured part of a recording, without the time to settle.
 #[derive(Clone, Debug)]
 pub struct Latencies {
-    /// From when the call was due where the loop is open: what the one who waits has waited.
+    /// From the instant at which a call was due if the workload has a schedule, because that is the time that a client
+    /// waits; else from its start.
     durations: Arc<Durations>,
     calls: Vec<Cell>,
     stall_ns: Vec<Cell>,
-    /// The largest delay of each window in which something was called.
+    /// The largest delay of each window with calls, summed by cell.
     worst_ns: Vec<Cell>,
     worst_of_all_ns: u64,
     window_ns: u64,
 }
 
-/// The measured part of a recording cut into windows of one length.
+/// The measured part of a recording, cut into windows of one length.
 struct Windows {
     begin_ns: u64,
     window_ns: u64,
@@ -144,7 +145,7 @@ impl Windows {
         Windows { begin_ns, window_ns, count: end_ns.saturating_sub(begin_ns) / window_ns.max(1) }
     }
 
-    /// The window that holds this moment, if it is in the measured part.
+    /// Number of the window that contains this instant; `None` outside the measured part.
     fn at(&self, ns: u64) -> Option<u64> {
         ns.checked_sub(self.begin_ns).map(|since_ns| since_ns / self.window_ns).filter(|window| *window < self.count)
     }
@@ -153,7 +154,7 @@ impl Windows {
         self.at(ns).map(|window| cell_of(window, self.count))
     }
 
-    /// A cell for every window or group of windows, empty but for their number.
+    /// Empty cells, each with its number of windows.
     fn cells(&self) -> Vec<Cell> {
         let cells = self.count.min(CELLS_MAX as u64);
         let first = |cell: u64| {
@@ -182,7 +183,7 @@ impl Latencies {
             window_ns,
         };
         let (mut durations, mut sums) = (vec![Vec::new(); empty.len()], ClassSums::default());
-        // The window that the last bucket was of, and its largest delay: a window may be flushed as several buckets.
+        // The window of the previous bucket and its largest delay so far: one window may be flushed as several buckets.
         let (mut open, mut worst_ns) = (None, 0);
         for bucket in buckets {
             let Some(window) = windows.at(bucket.start_ns) else { continue };
@@ -204,7 +205,7 @@ impl Latencies {
             durations[cell_of(last, windows.count)] = sums.take();
         }
         found.durations = Arc::new(Durations::of_cells(&durations));
-        // Time on the way back to user space is in no histogram.
+        // The histograms do not contain the time between exit and return to user space.
         for call in recording.foreground_calls().filter(|call| call.op == op && call.after_exit_ns > 0) {
             if let Some(cell) = windows.cell_at(call.start_ns).and_then(|cell| found.stall_ns.get_mut(cell)) {
                 cell.sum += call.after_exit_ns as f64;
@@ -238,12 +239,12 @@ impl Latencies {
         match judge {
             Judge::Rate => self.per_second(&self.calls, without_floor),
             Judge::Lost => self.per_second(&self.stall_ns, with_floor),
-            // The mean of the windows' largest delays: one largest delay has no measurable spread.
+            // The mean of the windows' largest delays, because a single maximum has no spread that could be measured.
             _ => Mean::of_cells(self.worst_ns.clone(), without_floor),
         }
     }
 
-    /// The figure as the bootstrap wants it; its value is a logarithm.
+    /// The figure for the bootstrap. Its value is a logarithm.
     #[must_use]
     pub fn windowed(&self, judge: Judge) -> Box<dyn Windowed> {
         match judge.quantile() {
@@ -252,7 +253,7 @@ impl Latencies {
         }
     }
 
-    /// The figure of a whole run, in its unit; `None` if nothing was called.
+    /// The figure of a whole run, in the judge's unit; `None` without calls.
     #[must_use]
     pub fn whole(&self, judge: Judge) -> Option<f64> {
         if self.durations.is_empty() {
@@ -274,8 +275,8 @@ fn with_floor(mean: f64) -> f64 {
     (mean + FLOOR).ln()
 }
 
-/// Time that a call cost its thread, by cause: inside it, and after its exit on the way to user space, where only
-/// mem_cgroup_handle_over_high waits.
+/// Time that a call cost its thread, by cause: inside the call, and after its exit on the way to user space, where it
+/// can only wait in mem_cgroup_handle_over_high.
 #[must_use]
 pub fn stall_by_cause(call: &Call) -> BTreeMap<Cause, u64> {
     let mut by_cause = call.by_cause();
@@ -286,8 +287,8 @@ pub fn stall_by_cause(call: &Call) -> BTreeMap<Cause, u64> {
     by_cause
 }
 
-/// Stall time per second of each cause: slow calls of the foreground that were kept one by one. What the neighbours
-/// lose is no measure of a fix: they are there to make the stall, and a fix may well let them make more of it.
+/// Stall time of each cause, from the slow calls of the foreground that were recorded one by one. Neighbours do not
+/// count: they are there to cause the stall, and a fix may even let them stall longer.
 #[must_use]
 pub fn stalls(recording: &Recording, settle_ns: u64) -> Stalls {
     let windows = Windows::of(recording, settle_ns, 1_000_000_000);
@@ -303,7 +304,7 @@ pub fn stalls(recording: &Recording, settle_ns: u64) -> Stalls {
     Stalls { empty, causes }
 }
 
-/// ns of stall time in windows of a second, by cause.
+/// Stall time (ns) in windows of a second, by cause.
 #[derive(Clone, Debug)]
 pub struct Stalls {
     empty: Vec<Cell>,
@@ -315,14 +316,14 @@ impl Stalls {
         self.causes.keys().copied()
     }
 
-    /// The mean over all windows; of a cause that was never seen it is 0.
+    /// The mean over all windows, in ns per second; 0 for a cause that does not occur.
     #[must_use]
     pub fn of(&self, cause: Cause) -> Mean {
         Mean::of_cells(self.causes.get(&cause).unwrap_or(&self.empty).clone(), with_floor)
     }
 }
 
-/// The figure of a whole run after settling; `None` if nothing was seen that it could be computed from.
+/// The figure of a whole run after settling; `None` if the recording has no calls to compute it from.
 #[must_use]
 pub fn whole(recording: &Recording, judge: Judge, settle_ns: u64) -> Option<f64> {
     match judge {
@@ -331,7 +332,7 @@ pub fn whole(recording: &Recording, judge: Judge, settle_ns: u64) -> Option<f64>
     }
 }
 
-/// As a logarithm, for runs to be compared by ratio.
+/// The logarithm of a figure, so that differences are ratios.
 #[must_use]
 pub fn logarithm(judge: Judge, whole: f64) -> f64 {
     if matches!(judge, Judge::Lost | Judge::Cause(_)) { with_floor(whole) } else { without_floor(whole) }
@@ -344,7 +345,7 @@ mod tests {
     use flatwater_recording::{Cause, OpKind, PackedHistogram};
 
     #[test]
-    fn a_run_is_judged_by_what_the_foreground_waited_after_settling() {
+    fn only_the_foreground_after_settling_is_judged() {
         let made = Made::new().bucket("", OpKind::Write, &[50_000_000, 2_000_000, 1_000]);
         let recording = made.bucket("stream", OpKind::Write, &[900_000_000]).bucket("", OpKind::Stat, &[5; 9]).done();
         assert_eq!(main_operation(&recording), Some(OpKind::Write));
@@ -355,10 +356,10 @@ mod tests {
         assert_eq!(Latencies::of(&recording, OpKind::Write, u64::MAX).whole(Judge::P50), None);
     }
 
-    /// A writer paced at 200 us meets one stall of 40 ms: the 200 calls that were due in it are made late one after the
-    /// other, up to 40 ms late. Their thread stood still for 40 ms, not for the 4 s that their lateness adds up to.
+    /// A writer with one call per 200 us has one stall of 40 ms: the 200 calls that were due during the stall are made
+    /// late, up to 40 ms. The thread was blocked for 40 ms, not for the 4 s that the delays sum to.
     #[test]
-    fn one_stall_counts_once_however_many_calls_were_due_in_it() {
+    fn one_stall_counts_once_for_all_calls_that_were_due_during_it() {
         let late: Vec<u64> = (0..200).map(|call| 40_000_000 - 200_000 * call).collect();
         let recording = Made::new()
             .bucket("", OpKind::Write, &[vec![2_000; 199], vec![40_000_000]].concat())
@@ -374,12 +375,12 @@ mod tests {
         let seconds = recording.header.duration_ns as f64 / 1e9;
         let stall_ns = latencies.whole(Judge::Lost).expect("200 calls") * seconds;
         assert!((39_900_000.0..40_200_000.0).contains(&stall_ns), "{stall_ns}");
-        // What a client waits is still counted from when its call was due.
+        // The latency of a client still counts from the instant at which its call was due.
         assert!(latencies.whole(Judge::P50).is_some_and(|ns| ns > 19_000_000.0));
     }
 
     #[test]
-    fn time_lost_on_the_way_back_to_user_space_is_stall_time_of_its_cause() {
+    fn time_after_the_exit_of_a_call_is_stall_time_of_memcg_over_high() {
         let made = Made::new().bucket("", OpKind::Write, &[2_000; 9]).slow(OpKind::Write, &[(Cause::Lock, 3.0)]);
         let recording = made.edit(|recording| recording.calls[0].after_exit_ns = 80_000_000).done();
         let seconds = recording.header.duration_ns as f64 / 1e9;
@@ -392,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_neighbour_loses_is_not_judged() {
+    fn stalls_of_a_neighbour_are_not_judged() {
         let one = [(Cause::MemcgReclaim, 20.0)];
         let made = || {
             let made = Made::new().slow_by("journal", OpKind::Write, &one);

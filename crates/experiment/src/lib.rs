@@ -1,9 +1,14 @@
-//! Trials and statistics over recordings: which of two is better (`compare`), whether a fix helps (`trial`, `judge`),
-//! how far two runs of one scenario agree (`agree`), what a setting would change (`whatif`), and the estimates that
-//! they all use (`bootstrap`).
+//! Trials and statistics over recordings.
 //!
-//! Nothing here touches the machine or a kernel model: the caller passes a `Performer` or a closure that performs a
-//! scenario and returns its recording.
+//! - [`compare`] compares two recordings and says which one is better.
+//! - [`verify`] performs an interleaved trial of a fix; [`trial`] holds its statistics.
+//! - [`agree`] measures how far two runs of one scenario agree, for example a guest and the model.
+//! - [`whatif`] runs a scenario with other settings and chooses among them.
+//! - [`judge`] computes the figures that recordings are judged by, [`windowed`] the same figures from resampled
+//!   windows, [`bootstrap`] their intervals, and [`verdict`] turns an interval into better, worse or not proven.
+//!
+//! This crate neither touches the machine nor calls a kernel model: the caller passes a [`verify::Performer`] or a
+//! closure that performs a scenario and returns its recording.
 
 pub mod agree;
 mod block;

@@ -1,4 +1,4 @@
-//! Better, worse, or not proven: said of a ratio and its interval, the same way everywhere.
+//! The verdict on a ratio and its interval: better, worse or not proven.
 
 use serde::Serialize;
 
@@ -12,8 +12,8 @@ pub enum Verdict {
     NotProven,
 }
 
-/// Ratios closer to 1 than this are no difference that matters, however surely they are there: histograms
-/// themselves are rounded to 0.1 %.
+/// A ratio closer to 1 than this does not matter, however certain it is. The histograms themselves are rounded to 0.1
+/// %.
 const RATIO_THAT_MATTERS: f64 = 1.02;
 
 impl Verdict {
@@ -26,7 +26,7 @@ impl Verdict {
         }
     }
 
-    /// For a difference of logarithms, B - A.
+    /// The verdict on a difference of logarithms, B - A.
     #[must_use]
     pub fn of(difference: &Difference, lower_is_better: bool) -> Verdict {
         let matters = difference.value.abs() > RATIO_THAT_MATTERS.ln();
@@ -46,7 +46,7 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// From a difference of logarithms.
+    /// Converts a difference of logarithms.
     #[must_use]
     pub fn of(difference: &Difference) -> Ratio {
         Ratio { value: difference.value.exp(), low: difference.low.exp(), high: difference.high.exp() }
@@ -59,13 +59,13 @@ mod tests {
     use crate::bootstrap::Difference;
 
     #[test]
-    fn direction_certainty_and_size_all_count() {
+    fn direction_certainty_and_size_decide_the_verdict() {
         let verdict = |value: f64, reach: f64, lower| {
             Verdict::of(&Difference { value, low: value - reach, high: value + reach }, lower)
         };
         assert_eq!(verdict(-1.0, 0.5, true), Verdict::Better);
         assert_eq!(verdict(-1.0, 0.5, false), Verdict::Worse);
         assert_eq!(verdict(-1.0, 1.5, true), Verdict::NotProven);
-        assert_eq!(verdict(-0.01, 0.001, true), Verdict::NotProven, "certain, and nothing");
+        assert_eq!(verdict(-0.01, 0.001, true), Verdict::NotProven, "certain but too small");
     }
 }

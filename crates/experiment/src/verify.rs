@@ -1,5 +1,5 @@
-//! An interleaved trial as it is performed: which sides, how long each run, when it ends, and what was found. Who performs a
-//! run is handed in.
+//! Performs an interleaved trial: the two sides, the length of the runs, when the trial ends, and its result. The
+//! caller passes a [`Performer`] that performs each run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -14,24 +14,24 @@ use flatwater_recording::units::Nanos;
 use flatwater_recording::{Cause, KnobPlace, Recording, Setup};
 use flatwater_workload::scenario::{Scenario, SetError};
 
-/// What a run takes beside its own length: loop device, file system, noise floor, sealing (2.5 to 6 s were seen).
+/// Time of a run in addition to its length: loop device, file system, noise floor, sealing (2.5 to 6 s).
 const OVERHEAD_NS: u64 = 4_000_000_000;
-/// Where neither the scenario nor the user says.
+/// Defaults if neither the scenario nor the user gives a length.
 const BLOCK: Nanos = Nanos(8_000_000_000);
 const SETTLE: Nanos = Nanos(2_000_000_000);
 /// A shorter block has too few calls for any figure.
 const BLOCK_NS_MIN: u64 = 100_000_000;
-/// More looks than this only make each of them stricter.
+/// More looks than this only make each look stricter.
 const LOOKS_MAX: u64 = 5;
 /// Causes in the table.
 const CAUSES_SHOWN: usize = 8;
 
-/// Performs one run of a trial on whatever it stands for.
+/// Performs the runs of a trial, on this machine, in a guest or in the model.
 pub trait Performer {
     type Error;
 
-    /// Performs the scenario and hands back its recording; `None` if the run was interrupted. `number` counts from 0, and
-    /// at most `of` runs are planned.
+    /// Performs the scenario and returns its recording; `None` if the run was interrupted. `number` counts from 0; at
+    /// most `of` runs are planned.
     fn perform(
         &mut self,
         scenario: &Scenario,
@@ -41,17 +41,17 @@ pub trait Performer {
     ) -> Result<Option<Recording>, Self::Error>;
 }
 
-/// Why there is nothing to verify.
+/// Why the trial cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
-    #[error("a block of less than 100ms is too short for a judgement: give --block 1s or more")]
+    #[error("a block of less than 100ms is too short to judge: give --block 1s or more")]
     BlockTooShort,
     #[error("nothing to verify: give --fix NAME or --set KEY=VALUE that changes something")]
     NothingChanges,
     #[error("scenario '{scenario}' has no fix '{given}'{hint}; it has {known}")]
     UnknownFix { scenario: String, given: String, hint: String, known: String },
     #[error(
-        "{key} is shared by the whole machine: add --apply to set it for the runs with the fix (it is put back after each)"
+        "{key} is shared by the whole machine: add --apply to set it for the runs with the fix (flatwater restores it after each run)"
     )]
     NotPermitted { key: String },
     #[error(transparent)]
@@ -60,7 +60,7 @@ pub enum VerifyError {
     Knob(#[from] KnobError),
 }
 
-/// How long each run settles and measures.
+/// How long each run settles and how long it is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     pub settle: Nanos,
@@ -68,7 +68,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// As given, else as the scenario has it, else 2 s and 8 s.
+    /// The given lengths, else the scenario's, else 2 s and 8 s.
     #[must_use]
     pub fn of(settle: Option<Nanos>, block: Option<Nanos>, scenario: &Scenario) -> Pace {
         let settle = settle.or(scenario.settle).unwrap_or(SETTLE);
@@ -80,7 +80,7 @@ impl Pace {
     }
 }
 
-/// The scenario as it is, and with the fix.
+/// The scenario without (`a`) and with the fix (`b`).
 #[derive(Clone, Debug)]
 pub struct Sides {
     pub a: Scenario,
@@ -89,7 +89,7 @@ pub struct Sides {
 }
 
 impl Sides {
-    /// `fix` by its name, `set` as assignments; `a` has everything that both sides share.
+    /// `b` is `a` with the fix named `fix` and the assignments `set`.
     pub fn new(mut a: Scenario, pace: Pace, fix: Option<&str>, set: &[String]) -> Result<Sides, VerifyError> {
         if pace.block.0 < BLOCK_NS_MIN {
             return Err(VerifyError::BlockTooShort);
@@ -109,7 +109,8 @@ impl Sides {
         Ok(Sides { a, b, pace })
     }
 
-    /// Refuses a fix of the whole machine without the user's permission: not applied, A would be compared with A.
+    /// Refuses a fix that changes the whole machine if `apply` is false. Without this check the fix would not be
+    /// applied, and A compared with A.
     pub fn check_permission(&self, apply: bool) -> Result<(), VerifyError> {
         let own_device = self.b.setup.iter().any(|(key, _)| key.starts_with("mount."));
         let shared = |key: &str| match knob::find(key).map(|knob| knob.place) {
@@ -144,7 +145,7 @@ fn named_fix(scenario: &Scenario, name: &str) -> Result<Setup, VerifyError> {
     })
 }
 
-/// Has A B B A performed until a difference is proven, all looks are taken, or `limit` is up.
+/// Performs A B B A until a difference is proven, all planned looks are done, or `limit` is reached.
 pub fn verify<P: Performer>(
     sides: &Sides,
     judge: Judge,
@@ -156,13 +157,13 @@ pub fn verify<P: Performer>(
     Ok(runs.verification(ended))
 }
 
-/// The trial's runs, as they are made.
+/// The runs of a trial so far.
 struct Runs<'a> {
     sides: &'a Sides,
     judge: Judge,
     limit: Duration,
     trial: Trial,
-    /// At the last look that was planned: runs after it do not count for the verdict.
+    /// Result of the last planned look: runs after it do not count for the verdict.
     looked: Option<(Difference, Verdict)>,
     looks: usize,
     runs: Vec<Run>,
@@ -174,7 +175,7 @@ struct Runs<'a> {
 
 impl<'a> Runs<'a> {
     fn new(sides: &'a Sides, judge: Judge, limit: Nanos) -> Runs<'a> {
-        // Fixed before the first run: how often one looks decides what a look must show.
+        // Fixed before the first run, because the number of looks decides how strict each look is.
         let four_ns = sides.pace.whole_ns().saturating_add(OVERHEAD_NS).saturating_mul(4);
         let looks = (limit.0 / four_ns).clamp(1, LOOKS_MAX) as usize;
         Runs {
@@ -192,13 +193,14 @@ impl<'a> Runs<'a> {
         }
     }
 
-    /// Returns why it ended.
+    /// Performs the runs and returns why they ended.
     fn perform<P: Performer>(&mut self, performer: &mut P) -> Result<&'static str, P::Error> {
         let of = 4 * self.looks;
         for number in 0..of {
             let arm = arm_of(number);
             let scenario = if arm == Arm::A { &self.sides.a } else { &self.sides.b };
-            // On a busy machine runs take longer than planned: one more must fit as these did.
+            // Another run must fit into the limit at the mean length of the runs so far: on a busy machine they take
+            // longer than planned.
             let one_more = self.began.elapsed().mul_f64((number + 1) as f64 / number.max(1) as f64);
             if number > 0 && one_more > self.limit {
                 return Ok("time");
@@ -295,7 +297,7 @@ mod tests {
     use flatwater_recording::{OpKind, Recording};
     use flatwater_workload::scenario::Scenario;
 
-    /// A machine on which B halves every latency, and which is stopped after so many runs.
+    /// A machine on which B halves every latency, and which interrupts the trial after `stop_after` runs.
     struct Machine {
         stop_after: usize,
         seen: Vec<(Arm, Option<String>)>,
@@ -332,7 +334,7 @@ mod tests {
         let mut machine = Machine { stop_after: usize::MAX, seen: Vec::new() };
         let found = verify(&sides, Judge::P99, Nanos(280_000_000_000), &mut machine).expect("cannot fail");
         assert_eq!((found.verdict, found.ended), (Verdict::Better, "proven"));
-        // Half the latency in every run: the first look asks for more than four runs can show, the second does not.
+        // B halves the latency in every run: four runs cannot prove it at the level of a look, eight runs can.
         assert_eq!((found.runs.len(), machine.seen.len()), (8, 8));
         let arms: Vec<Arm> = machine.seen.iter().map(|(arm, _)| *arm).collect();
         let four = [Arm::A, Arm::B, Arm::B, Arm::A];
@@ -342,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_trial_proves_nothing_and_says_so() {
+    fn an_interrupted_trial_gives_no_verdict() {
         let sides = sides(&["vm.dirty_bytes=64MiB"]).expect("two sides");
         let mut machine = Machine { stop_after: 2, seen: Vec::new() };
         let found = verify(&sides, Judge::P99, Nanos(280_000_000_000), &mut machine).expect("cannot fail");
@@ -350,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_nothing_or_may_not_be_applied_is_refused() {
+    fn a_fix_without_effect_or_permission_is_refused() {
         assert!(matches!(sides(&[]), Err(VerifyError::NothingChanges)));
         let shared = sides(&["vm.dirty_bytes=64MiB"]).expect("two sides");
         assert!(matches!(shared.check_permission(false), Err(VerifyError::NotPermitted { .. })));

@@ -1,49 +1,50 @@
-//! What the bootstrap resamples: figures computed from windows in the order of time.
+//! Figures computed from windows in the order of time, which the bootstrap resamples.
 //!
-//! More than `CELLS_MAX` windows are merged with their neighbours into as many cells, so that an interval costs the same
-//! after a day as after an hour. Nothing is lost by it: the figure is that of all windows, and 2048 cells still give 80
-//! blocks, more than an interval profits from.
+//! More than `CELLS_MAX` windows are merged with their neighbours into that many cells, so that an interval costs the
+//! same after a day as after an hour. The figure still covers all windows, and 2048 cells still give 80 blocks, more
+//! than an interval needs.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::work;
 
-/// Most cells that a series is resampled by.
+/// Largest number of cells that a series is resampled by.
 pub const CELLS_MAX: usize = 2048;
 
-/// Something computed from windows in the order of time.
+/// A figure computed from windows in the order of time.
 pub trait Windowed: Sync {
     fn windows(&self) -> usize;
 
-    /// The figure if window i counted `weights[i]` times; `None` if those windows hold nothing to compute it from.
+    /// The figure if window i counted `weights[i]` times; `None` if the windows with a weight contain nothing to
+    /// compute it from.
     fn value(&self, weights: &[u32]) -> Option<f64>;
 
-    /// The figure of a resample: as `value` of its weights, which a sum over blocks does not need.
+    /// The figure of a resample. Sums override it, because they need no weights.
     fn value_of(&self, drawn: &Resample) -> Option<f64> {
         self.value(&drawn.weights())
     }
 
-    /// One figure per window: its autocorrelation decides how long blocks are.
+    /// One value per window. Its autocorrelation decides how long the blocks are.
     fn trace(&self) -> Vec<f64>;
 }
 
-/// Whole blocks of windows, wrapped around the end, as many windows together as the series has.
+/// A resample: blocks of consecutive windows, wrapped around the end, with as many windows in total as the series.
 #[derive(Debug)]
 pub struct Resample {
     windows: usize,
-    /// (its first window, how many)
+    /// (first window, number of windows)
     blocks: Vec<(usize, usize)>,
 }
 
 impl Resample {
-    /// Of blocks that begin where `starts` says, each below `windows`; the last one is cut.
+    /// Blocks of `length` windows, the last one shorter. `starts` gives their first windows, each below `windows`.
     pub fn new(windows: usize, length: usize, starts: impl Iterator<Item = usize>) -> Resample {
         let lengths = (0..windows).step_by(length.max(1)).map(|from| length.max(1).min(windows - from));
         Resample { windows, blocks: lengths.zip(starts).map(|(length, start)| (start, length)).collect() }
     }
 
-    /// How often each window stands in it.
+    /// How many times the resample contains each window.
     fn weights(&self) -> Vec<u32> {
         work::add(self.windows);
         let mut weights = vec![0; self.windows];
@@ -57,13 +58,13 @@ impl Resample {
     }
 }
 
-/// A block in two runs of windows: up to the end of the series, and from its begin.
+/// The two parts of a block: up to the end of the series, and the part that wraps around to its start.
 fn wrapped(start: usize, length: usize, windows: usize) -> (Range<usize>, Range<usize>) {
     let end = start + length;
     (start..end.min(windows), 0..end.saturating_sub(windows))
 }
 
-/// The cell of window `window` of `windows`: cells differ by at most one window.
+/// The cell of window `window` of `windows`. The sizes of cells differ by at most one window.
 #[must_use]
 pub fn cell_of(window: u64, windows: u64) -> usize {
     let cells = windows.min(CELLS_MAX as u64);
@@ -71,37 +72,37 @@ pub fn cell_of(window: u64, windows: u64) -> usize {
     usize::try_from(cell).unwrap_or(CELLS_MAX)
 }
 
-/// A sum over the windows of a cell, and how many those were.
+/// A sum over the windows of a cell, and the number of windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cell {
     pub sum: f64,
     pub windows: u64,
 }
 
-/// The mean of a figure per window: rates, shares, stall time.
+/// The mean per window of a rate, share or stall time.
 #[derive(Clone, Debug)]
 pub struct Mean {
-    /// Those that have windows.
+    /// The cells with at least one window.
     cells: Vec<Cell>,
-    /// Those before each cell together, and at the end all of them: a block's are a difference.
+    /// Sum of the cells before each cell, and last the sum of all: the sum of a block is a difference of two.
     before: Vec<Cell>,
-    /// Applied to the mean: what is compared is a ratio where this is a logarithm.
+    /// Applied to the mean, such as a logarithm, with which differences are ratios.
     shown_as: fn(f64) -> f64,
 }
 
 impl Mean {
-    /// Of one value per window.
+    /// The mean of one value per window.
     #[must_use]
     pub fn new(values: &[f64], shown_as: fn(f64) -> f64) -> Mean {
         let cells = values.len().min(CELLS_MAX);
-        // The first window that `cell_of` puts into the cell.
+        // The first window that `cell_of` maps to the cell.
         let first = |cell: usize| (cell * values.len()).div_ceil(cells);
         let of = |cell| &values[first(cell)..first(cell + 1)];
         let cells = (0..cells).map(of).map(|of| Cell { sum: of.iter().sum(), windows: of.len() as u64 });
         Mean::of_cells(cells.collect(), shown_as)
     }
 
-    /// Of cells in the order of time; those without a window say nothing.
+    /// The mean of cells in the order of time. Cells without a window do not count.
     #[must_use]
     pub fn of_cells(mut cells: Vec<Cell>, shown_as: fn(f64) -> f64) -> Mean {
         cells.retain(|cell| cell.windows > 0);
@@ -114,7 +115,7 @@ impl Mean {
         Mean { cells, before, shown_as }
     }
 
-    /// The mean itself, in its unit; `None` without a window.
+    /// The mean in its unit, without `shown_as`; `None` without a window.
     #[must_use]
     pub fn plain(&self) -> Option<f64> {
         let windows: u64 = self.cells.iter().map(|cell| cell.windows).sum();
@@ -162,13 +163,13 @@ fn total(counts: impl Iterator<Item = u64>) -> u64 {
 /// Durations of each cell, for any number of quantiles.
 #[derive(Debug)]
 pub struct Durations {
-    /// (ns, cell, count), highest first.
+    /// (ns, cell, count), highest duration first.
     falling: Vec<(u64, u32, u64)>,
     totals: Vec<u64>,
 }
 
 impl Durations {
-    /// `cells`: for each, (ns, count) of its operations.
+    /// `cells`: the (ns, count) of the operations of each cell.
     #[must_use]
     pub fn of_cells(cells: &[Vec<(u64, u64)>]) -> Durations {
         let mut falling = Vec::with_capacity(cells.iter().map(Vec::len).sum());
@@ -181,7 +182,7 @@ impl Durations {
         Durations { falling, totals }
     }
 
-    /// `windows`: for each, (ns, count) of its operations in any order; neighbours share a cell where there are many.
+    /// `windows`: the (ns, count) of the operations of each window, in any order. Many windows are merged into cells.
     #[must_use]
     pub fn of_windows(windows: &[Vec<(u64, u64)>]) -> Durations {
         let mut cells = vec![Vec::new(); windows.len().min(CELLS_MAX)];
@@ -199,13 +200,13 @@ impl Durations {
     }
 }
 
-/// A quantile of all operations, from each window's histogram, on a logarithmic scale.
+/// The logarithm of a quantile of all operations, computed from the histograms of the windows.
 #[derive(Clone, Debug)]
 pub struct Quantile {
     quantile: f64,
     of: Arc<Durations>,
-    /// Where in `falling` the quantile of all operations stands, and what each cell has before it: that of a resample is
-    /// found a few steps from there.
+    /// Index in `falling` of the quantile of all operations, and for each cell how many operations it has before that
+    /// index. The quantile of a resample is a few steps away.
     at: usize,
     before: Vec<u64>,
 }
@@ -236,7 +237,8 @@ impl Quantile {
             return None;
         }
         let beyond = beyond(self.quantile, total);
-        // The operations in `falling[..at]` of this resample, then on or back to where one more passes `beyond`.
+        // `passed` is the count of this resample in `falling[..at]`. Step back or on to the first entry with which it
+        // exceeds `beyond`.
         let (mut at, mut passed) = (self.at, weighted(&self.before));
         while passed > beyond && at > 0 {
             at -= 1;
@@ -269,7 +271,8 @@ impl Windowed for Quantile {
         self.value_ns(weights).map(|ns| (ns.max(1) as f64).ln())
     }
 
-    /// The share of a cell's operations beyond the quantile of all: what the quantile's noise is made of.
+    /// Share of each cell's operations at or above the quantile of all operations: its variation is what makes the
+    /// quantile vary.
     fn trace(&self) -> Vec<f64> {
         let quantile = self.of.falling.get(self.at).map_or(0, |&(value, ..)| value);
         let mut beyond = vec![0_u64; self.of.totals.len()];
@@ -292,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quantile_of_weighted_windows_is_that_of_their_operations() {
+    fn a_weighted_quantile_counts_operations_by_the_weight_of_their_window() {
         let windows = vec![vec![(10, 990), (1_000, 10)], vec![(10, 1_000)], vec![]];
         let quantile = quantile_of(0.995, &windows);
         assert_eq!(quantile.value_ns(&[1, 1, 1]), Some(10));
@@ -300,9 +303,9 @@ mod tests {
         assert_eq!(quantile.value(&[0, 0, 3]), None, "nothing happened: no latency, not 0");
     }
 
-    /// Every weighting gives what a plain count over the weighted operations gives.
+    /// For every weighting the quantile is the one of a plain sort of the weighted operations.
     #[test]
-    fn steps_from_the_quantile_of_all_lead_to_that_of_any_resample() {
+    fn the_quantile_of_a_resample_equals_that_of_a_plain_sort() {
         let dice = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
         let windows: Vec<Vec<(u64, u64)>> = (0..12)
             .map(|w| (0..9).map(|s| (1 + dice(9 * w + s) % 50, 1 + dice(1000 + 9 * w + s) % 20)).collect())
@@ -325,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_of_blocks_is_that_of_the_windows_in_them() {
+    fn the_mean_by_blocks_equals_the_mean_by_windows() {
         let dice = |i: usize| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
         for (windows, length) in [(7, 3), (7, 7), (7, 9), (100, 30), (3000, 1), (5000, 77)] {
             let values: Vec<f64> = (0..windows).map(|i| (dice(i) % 1000) as f64).collect();
@@ -340,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn many_windows_become_cells_of_like_size_with_the_same_mean() {
+    fn many_windows_are_merged_into_cells_of_equal_size_with_the_same_mean() {
         let values: Vec<f64> = (0..100_800).map(|i| f64::from(i % 7)).collect();
         let mean = Mean::new(&values, |x| x);
         assert_eq!(mean.windows(), CELLS_MAX);

@@ -1,12 +1,12 @@
-//! Counts the values that the statistics touch, in tests only: what a comparison costs must grow with the length of a
-//! recording and no faster, and a count shows that on any machine, where a time does not.
+//! Counts the values that the statistics touch, in tests only. The cost of a comparison must not grow faster than the
+//! length of the recordings; a count shows that on any machine, a time does not.
 
 #[cfg(test)]
 thread_local! {
     static VALUES: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// Notes that this many values are about to be touched.
+/// Adds values that are about to be touched.
 pub(crate) fn add(values: usize) {
     #[cfg(test)]
     VALUES.with(|count| count.set(count.get() + values as u64));
@@ -20,8 +20,8 @@ pub(crate) fn take() -> u64 {
     VALUES.with(std::cell::Cell::take)
 }
 
-/// Two of a kind at once, the second on a thread of its own: a day of each recording is seconds of work. What that thread counts
-/// is counted here.
+/// Calls both closures at once, the second one on its own thread, because a day's recording takes seconds of work. The
+/// values that the second thread touches count for this thread.
 pub fn on_both<T: Send>(a: impl FnOnce() -> T + Send, b: impl FnOnce() -> T + Send) -> [T; 2] {
     std::thread::scope(|threads| {
         let other = threads.spawn(|| {

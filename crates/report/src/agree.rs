@@ -1,4 +1,4 @@
-//! `agree` as text: a row for each metric with its error and both curves.
+//! Prints the result of `agree` as text: a row for each metric with its errors and both curves.
 
 use super::numbers::time;
 use flatwater_experiment::agree::{Agreement, Alignment, MEAN_PERCENT_AIM, Metric, Side, WORST_PERCENT_AIM};
@@ -7,7 +7,7 @@ pub mod picture;
 
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Both curves on one scale, so that a difference of size can be seen too.
+/// The curve as a row of block characters. Both curves of a metric share a scale, so that their sizes can be compared.
 fn curve(values: &[f64], top: f64) -> String {
     let level = |value: &f64| {
         let place = if top > 0.0 { (value / top * 7.0).round().clamp(0.0, 7.0) as usize } else { 0 };
@@ -52,7 +52,7 @@ fn row(text: &mut String, metric: &Metric) {
     }
 }
 
-/// Over which grid, and how long that is.
+/// The grid of an alignment and its length, in words.
 pub(super) fn grid(alignment: &Alignment) -> String {
     match alignment.by {
         "work" => format!("by work done, over {:.1} MiB of calls", alignment.length / 1_048_576.0),
@@ -66,7 +66,7 @@ fn table(text: &mut String, alignment: &Alignment) {
     text.push_str(&format!("{:<21}{heads}\n", "metric"));
     alignment.metrics.iter().for_each(|metric| row(text, metric));
     if let Some(mean) = alignment.mean_percent {
-        text.push_str(&format!("mean error of what moves: {mean:.1} %\n"));
+        text.push_str(&format!("mean error of counted metrics: {mean:.1} %\n"));
     }
     for ordering in &alignment.orderings {
         let kept = if ordering.same { "also in B" } else { "NOT in B" };
@@ -74,7 +74,7 @@ fn table(text: &mut String, alignment: &Alignment) {
     }
 }
 
-/// `vm (6.1.0-56-cloud-amd64)`.
+/// Such as `vm (6.1.0-56-cloud-amd64)`.
 #[must_use]
 pub fn name(side: &Side) -> String {
     format!("{} ({})", side.source, side.kernel.as_deref().unwrap_or("kernel unknown"))

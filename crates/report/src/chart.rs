@@ -1,5 +1,5 @@
-//! Columns of a recording's tables, or its slow calls, over time as one small picture (SVG), with levels to hold them
-//! against: what a study published beside what a model gives.
+//! Draws columns of a recording's tables, or its slow calls, over time as a small SVG, with horizontal lines for
+//! comparison, such as a published value beside a model's curve.
 
 use std::fmt::Write as _;
 
@@ -14,25 +14,26 @@ const BOTTOM: f64 = 30.0;
 const COLOURS: [&str; 4] = ["#1f5fa8", "#c8501e", "#2c8a4b", "#7a4fa3"];
 const LEVEL_COLOUR: &str = "#b01818";
 
-/// A picture's wishes, as the command line gives them.
+/// What to draw, as given on the command line.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// `calls`, or `TABLE:COLUMN` or `TABLE@ENTITY:COLUMN` (a node's number or a name), with `/s` behind a counter for its rate, `*FACTOR` for a scale.
+    /// `calls`, `TABLE:COLUMN`, or `TABLE@ENTITY:COLUMN` with a node's number or a name. `/s` after a counter draws its
+    /// rate, `*FACTOR` scales the values.
     pub curves: Vec<String>,
-    /// `NAME=VALUE`: a level line in the curves' unit.
+    /// `NAME=VALUE`: a horizontal line, in the curves' unit.
     pub levels: Vec<String>,
     pub title: String,
-    /// A scale of powers of ten.
+    /// Logarithmic scale.
     pub log: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ChartError {
     #[error(
-        "'{0}' is no curve: write calls, TABLE:COLUMN or TABLE@ENTITY:COLUMN, with /s behind a counter for its rate"
+        "'{0}' is not a curve: give calls, TABLE:COLUMN or TABLE@ENTITY:COLUMN, with /s after a counter for its rate"
     )]
     Curve(String),
-    #[error("'{0}' is no level: write NAME=VALUE")]
+    #[error("'{0}' is not a level: give NAME=VALUE")]
     Level(String),
     #[error("{0} is not in this recording")]
     Missing(String),
@@ -45,7 +46,7 @@ struct Curve {
     dots: bool,
 }
 
-/// The picture.
+/// Draws the curves and levels as an SVG.
 pub fn svg(recording: &Recording, wanted: &Wanted) -> Result<String, ChartError> {
     let curves = wanted.curves.iter().map(|spec| curve(recording, spec)).collect::<Result<Vec<_>, _>>()?;
     let levels = wanted.levels.iter().map(|spec| level(spec)).collect::<Result<Vec<_>, _>>()?;
@@ -88,7 +89,7 @@ struct Scale {
 
 impl Scale {
     fn new(top: f64, seconds: f64, log: bool) -> Scale {
-        // Four decades are as much as a small picture can show.
+        // A small picture has room for four decades.
         let bottom = if log { 10f64.powf(top.log10().ceil() - 4.0) } else { 0.0 };
         Scale { top: if log { top * 1.3 } else { top * 1.08 }, bottom, seconds: seconds.max(1e-9), log }
     }
@@ -142,7 +143,7 @@ fn axes(svg: &mut String, scale: &Scale) {
     }
 }
 
-/// 12 500 000 as 12.5 M.
+/// 12,500,000 as `12.5 M`.
 fn short(value: f64) -> String {
     let (value, unit) = match value.abs() {
         size if size >= 1e9 => (value / 1e9, " G"),
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_said() {
+    fn unknown_curves_and_levels_are_refused() {
         let ask = |curve: &str, level: &str| {
             svg(
                 &recording(),

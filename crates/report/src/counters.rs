@@ -1,49 +1,50 @@
-//! Counters of /proc/vmstat over the kernel's renamings. A sum over zones counts as one counter.
+//! Counters of /proc/vmstat under the names of all kernel versions. A sum over zones counts as one counter.
 //!
-//! pgscan_kswapd_normal (to 4.7, by zone) became pgscan_kswapd (4.8, by node); pgsteal_normal (to 3.4, background
-//! and direct together) became pgsteal_kswapd_normal and pgsteal_direct_normal (3.5), then pgsteal_kswapd (4.8).
-//! pgscan_direct_throttle counts sleeps, not pages; pgscan_anon and pgsteal_file (5.10) count the same pages again.
+//! pgscan_kswapd_normal (to 4.7, by zone) became pgscan_kswapd (4.8, by node). pgsteal_normal (to 3.4, background and
+//! direct reclaim together) became pgsteal_kswapd_normal and pgsteal_direct_normal (3.5), then pgsteal_kswapd (4.8).
+//! pgscan_direct_throttle counts sleeps, not pages; pgscan_anon and pgsteal_file (5.10) count the same pages a second
+//! time.
 
 use super::rows::{Interval, Readings};
 use flatwater_recording::schema::vmstat;
 use flatwater_recording::series::Rows;
 use flatwater_recording::{Column, Series, SeriesColumn};
 
-/// The counters of pages taken back that this kernel has. khugepaged and proactive reclaim have counters of their
-/// own on both sides (scan and steal) and are in neither of the sums, so that %vmeff compares like with like.
+/// The counters of reclaimed pages of this kernel. khugepaged and proactive reclaim have separate counters for scanned
+/// and for reclaimed pages and are part of neither sum, so that %vmeff compares like with like.
 pub fn steals(series: &Series) -> &'static [Column] {
     const SPLIT: &[Column] = &[vmstat::PGSTEAL_KSWAPD, vmstat::PGSTEAL_DIRECT];
     let split = series.columns.iter().any(|column| SPLIT.iter().any(|known| known.covers(&column.name)));
     if split { SPLIT } else { &[vmstat::PGSTEAL] }
 }
 
-/// Several counters read as one.
+/// The sum of several counters.
 #[derive(Clone, Debug, Default)]
 pub struct Sum {
     parts: Vec<Readings>,
 }
 
 impl Sum {
-    /// All of these columns, also those counted by zone; empty if the kernel has none of them.
+    /// The sum of these columns, including those by zone; empty if the kernel has none of them.
     pub fn of(series: &Series, rows: &Rows<'_>, wanted: &[Column]) -> Sum {
         let counted = |column: &&SeriesColumn| wanted.iter().any(|known| known.covers(&column.name));
         let columns = series.columns.iter().filter(counted);
         Sum { parts: columns.map(|column| Readings::of(rows, &column.name)).collect() }
     }
 
-    /// Pages taken back by background and direct reclaim.
+    /// Pages reclaimed by background and direct reclaim.
     pub fn steals(series: &Series, rows: &Rows<'_>) -> Sum {
         Sum::of(series, rows, steals(series))
     }
 
-    /// Per second over the row. `None` if nothing of it could be read there.
+    /// Rise per second over the row; `None` if none of the counters could be read there.
     pub fn rate(&self, row: Interval) -> Option<f64> {
         let known: Vec<f64> = self.parts.iter().filter_map(|part| part.rate(row)).collect();
         (!known.is_empty()).then(|| known.iter().sum())
     }
 }
 
-/// Pages stolen for each page scanned, percent; 0 where nothing was scanned, as sar prints it.
+/// Pages stolen per page scanned, percent; 0 if no page was scanned, as sar prints it.
 pub fn efficiency_percent(scanned: Option<f64>, direct: Option<f64>, stolen: Option<f64>) -> Option<f64> {
     let scans = match (scanned, direct) {
         (None, None) => return None,

@@ -1,4 +1,4 @@
-//! CSV of any table, for plots and tests. RFC 4180 quoting; an empty cell is a value that was not read, never 0.
+//! Prints one table as CSV, quoted as in RFC 4180. An empty cell is a value that was not read, never 0.
 
 mod calls;
 
@@ -11,7 +11,7 @@ use flatwater_recording::{LatencyBucket, Recording, Series, SeriesColumn, Table,
 pub const FORMAT: Format =
     Format { name: "csv", sentence: "One table as CSV: --table zones, vmstat, latency, calls, ...", render };
 
-/// Tables that are not sampled ones, in the order that errors list them.
+/// The tables that are not sampled, in the order in which errors list them.
 const OTHERS: &[&str] = &["latency", "calls", "parts", "stacks", "events", "gaps", "setup", "hooks", "delays"];
 
 fn render(recording: &Recording, _explanation: &Explanation, options: &Options) -> Result<String, ReportError> {
@@ -77,7 +77,7 @@ fn sampled(out: &mut Csv, recording: &Recording, name: &str) -> Result<(), Repor
     Ok(())
 }
 
-/// A table of plain rows: numbers, texts and yes or no, each of which may be absent.
+/// Prints a table of numbers, strings and booleans; each value may be absent.
 fn plain(out: &mut Csv, rows: &RecordBatch) {
     for field in rows.schema_ref().fields() {
         out.text(field.name());
@@ -181,7 +181,7 @@ fn latency(out: &mut Csv, buckets: &[LatencyBucket]) {
     }
 }
 
-/// Rows under construction.
+/// The CSV under construction.
 #[derive(Debug, Default)]
 struct Csv {
     text: String,
@@ -196,8 +196,8 @@ impl Csv {
         self.end();
     }
 
-    /// A name of unknown origin. A spreadsheet takes a cell that begins with one of these for a formula and runs it; an
-    /// apostrophe before it makes it text.
+    /// Adds a string from the recording. A spreadsheet runs a cell that starts with one of these characters as a
+    /// formula; an apostrophe before it makes the cell text.
     fn text(&mut self, cell: &str) {
         let cell = printable::line(cell);
         if cell.starts_with(['=', '+', '-', '@']) {
@@ -242,7 +242,7 @@ mod tests {
     use super::Csv;
 
     #[test]
-    fn a_name_that_is_a_formula_is_text_and_a_negative_number_is_a_number() {
+    fn a_formula_becomes_text_but_a_negative_number_stays_a_number() {
         let mut out = Csv::default();
         out.text("=cmd|' /C calc'!A0");
         out.text("@sum(1,2)");

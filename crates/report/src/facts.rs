@@ -1,4 +1,4 @@
-//! What text and page both say of a recording as a whole, said once.
+//! Facts about a recording as a whole that both text and page print.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use flatwater_recording::{
     Call, Cause, CauseBasis, DurationBasis, Gap, Header, HookState, Losses, Noise, Note, Recording, Source,
 };
 
-/// A fact's text, and its figure where the text does not already carry it.
+/// The fact's text, followed by its value unless the text already contains digits.
 pub fn fact_text(fact: &Evidence) -> String {
     match fact.value {
         Some(value) if !fact.text.chars().any(|c| c.is_ascii_digit()) => {
@@ -19,7 +19,7 @@ pub fn fact_text(fact: &Evidence) -> String {
     }
 }
 
-/// What the table of operations counts, where it does not count every call of the recording.
+/// States for which part of the recording the table of operations counts, unless every call was timed.
 pub fn partly_timed(explanation: &Explanation) -> Option<String> {
     let partly = explanation.partly_timed.as_ref()?;
     let other_ns = partly.duration_ns.saturating_sub(partly.every_call_ns);
@@ -38,7 +38,7 @@ pub fn partly_timed(explanation: &Explanation) -> Option<String> {
     })
 }
 
-/// What ran where: the parts of the first line.
+/// The parts of the first line: what ran, where, for how long, on which kernel.
 pub fn subject(header: &Header) -> Vec<String> {
     let target = &header.target;
     let what = match (&header.scenario, target.what.as_str()) {
@@ -72,7 +72,7 @@ pub fn subject(header: &Header) -> Vec<String> {
     parts
 }
 
-/// What must be known before any figure is read. The header's and the explanation's notes, each once.
+/// Notes that a reader needs before any figure: those of the header and of the explanation, each once.
 pub fn notes(header: &Header, explanation: &Explanation) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
     if header.time_distorted {
@@ -95,7 +95,7 @@ pub fn notes(header: &Header, explanation: &Explanation) -> Vec<String> {
     notes
 }
 
-/// The floor under every latency: the longest time that a thread without syscalls lost, before or after.
+/// The noise floor, ns: the longest time that a thread without system calls lost, before or after the run.
 pub fn floor_ns(header: &Header) -> Option<u64> {
     header.noise_before.iter().chain(&header.noise_after).map(|noise| noise.gap_ns_max).max()
 }
@@ -112,7 +112,8 @@ pub fn noise_text(header: &Header) -> Option<String> {
     Some(format!("{}, longest gap of a thread that makes no syscalls ({})", time(floor), each.join("; ")))
 }
 
-/// (what, how many) of every loss that is not zero; empty where the explanation's notes already tell them.
+/// (description, number) of each kind of loss that is not zero; empty if the explanation's notes already mention
+/// losses.
 pub fn losses(header: &Header, explanation: &Explanation) -> Vec<(&'static str, u64)> {
     let told = explanation.notes.iter().any(|note| matches!(note, Note::Losses(_)));
     if told { Vec::new() } else { counted_losses(&header.losses) }
@@ -132,7 +133,8 @@ fn counted_losses(losses: &Losses) -> Vec<(&'static str, u64)> {
     all.into_iter().filter(|(_, n)| *n > 0).collect()
 }
 
-/// The command that would prove the first fix which is a change of settings. Only a scenario can be run again.
+/// The command that proves the first fix that changes a setting; `None` without a scenario, which alone can be run
+/// again.
 pub fn prove_command(header: &Header, fixes: &[Fix]) -> Option<String> {
     let scenario = header.scenario.as_ref()?;
     let fix = fixes.iter().find(|fix| !fix.set.is_empty())?;
@@ -140,7 +142,7 @@ pub fn prove_command(header: &Header, fixes: &[Fix]) -> Option<String> {
     Some(format!("flatwater verify {} {}", quoted(scenario), set.join(" ")))
 }
 
-/// Fit for a shell.
+/// Quotes the string for a shell.
 fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,+@%".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
@@ -150,7 +152,7 @@ fn quoted(text: &str) -> String {
     }
 }
 
-/// What flatwater itself cost, in words; empty where it was not measured.
+/// The cost of flatwater itself in words; empty if it was not measured.
 pub fn own_cost(explanation: &Explanation) -> String {
     let cost = &explanation.own_cost;
     let mut parts = Vec::new();
@@ -163,7 +165,7 @@ pub fn own_cost(explanation: &Explanation) -> String {
     parts.join("; ")
 }
 
-/// Why something is not there: the gap that speaks of it, by any of these words.
+/// The reason why something is missing: the first gap whose `what` contains one of these words.
 pub fn why_missing(gaps: &[Gap], words: &[&str]) -> String {
     let speaks = |gap: &&Gap| {
         let what = gap.what.to_lowercase();
@@ -176,7 +178,7 @@ pub fn why_missing(gaps: &[Gap], words: &[&str]) -> String {
     }
 }
 
-/// How well a length and its cause are known: `by-stack` of a measured time, else both.
+/// How well a duration and its cause are known: the cause's basis alone if the time was measured, else both.
 pub fn how_known(duration: DurationBasis, cause: CauseBasis) -> String {
     match (duration, cause) {
         (DurationBasis::Measured, cause) => cause.name().to_owned(),
@@ -192,7 +194,7 @@ pub fn hook_state(state: HookState) -> &'static str {
     }
 }
 
-/// `2026-11-21 07:30:00 UTC`; nothing where wall time is unknown.
+/// `2026-11-21 07:30:00 UTC`; `None` if the wall time is unknown.
 pub fn wall_time(header: &Header) -> Option<String> {
     let day = rows::day(header)?;
     let (month, rest) = day.split_once('/')?;
@@ -200,7 +202,7 @@ pub fn wall_time(header: &Header) -> Option<String> {
     Some(format!("{year}-{month}-{day} {} UTC", rows::clock(header, header.clock.start_ns)))
 }
 
-/// The cause with most of a call's time. Sums saturate: a damaged recording may hold any number.
+/// The cause with most of a call's time. Sums saturate, because a damaged recording may contain any number.
 pub fn top_cause(call: &Call) -> Option<(Cause, u64)> {
     let mut sums: BTreeMap<Cause, u64> = BTreeMap::new();
     for segment in &call.segments {
@@ -210,7 +212,7 @@ pub fn top_cause(call: &Call) -> Option<(Cause, u64)> {
     sums.into_iter().max_by_key(|(_, ns)| *ns)
 }
 
-/// What of the slow calls the recording's end cut off.
+/// How many slow calls had not returned when the recording ended; `None` if all had.
 pub fn under_way(slow: &Slow) -> Option<String> {
     let longest = time(slow.under_way_ns_max);
     match slow.still_under_way {
@@ -220,7 +222,7 @@ pub fn under_way(slow: &Slow) -> Option<String> {
     }
 }
 
-/// Whether calls were observed one by one: a recording without any then says that none was made.
+/// Whether calls were observed one by one. If so, a recording without calls means that none was made.
 pub fn calls_were_seen(recording: &Recording) -> bool {
     let timed = !recording.latency.is_empty() || !recording.calls.is_empty();
     timed || recording.header.hooks.iter().any(|hook| hook.state == HookState::Exact)

@@ -1,4 +1,4 @@
-//! Folded stacks, rooted at the cause: what flame graph tools take. The number is nanoseconds.
+//! Prints folded stacks for flame graph tools, rooted at the cause, with nanoseconds.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ fn render(recording: &Recording, _explanation: &Explanation, _options: &Options)
     Ok(lines.iter().map(|(line, ns)| format!("{line} {ns}\n")).collect())
 }
 
-/// Outermost frame first, as the tools expect; recordings hold the innermost first.
+/// The outermost frame first, as the tools expect; recordings have the innermost first.
 fn folded(recording: &Recording, cause: &str, stack: Option<StackId>) -> String {
     let frames = stack.and_then(|id| recording.stack(id)).map(|stack| stack.frames.as_slice()).unwrap_or_default();
     let mut line = cause.to_owned();
@@ -37,7 +37,7 @@ fn folded(recording: &Recording, cause: &str, stack: Option<StackId>) -> String 
     }
     for frame in frames.iter().rev() {
         line.push(';');
-        // `;` parts frames and the last blank parts the number, so neither may stand in a symbol.
+        // `;` separates frames and the last blank separates the number, so a symbol must contain neither.
         line.push_str(&clean(frame).replace([';', ' '], "_"));
     }
     line

@@ -1,5 +1,5 @@
-//! `free`, in KiB at the last sample. Two layouts: with the `-/+ buffers/cache` line, as people knew it until 2014,
-//! and with `available` since (procps 3.3.10 on Linux 3.14, which first exports MemAvailable).
+//! Prints `free`, in KiB, at the last sample. There are two layouts: the old one with the line `-/+ buffers/cache`
+//! (until 2014), and the new one with `available` (procps 3.3.10, Linux 3.14, which first exports MemAvailable).
 
 use super::rows::Readings;
 use super::{Format, Options, ReportError, facts};
@@ -98,7 +98,7 @@ fn new(levels: &Levels) -> String {
     let cache = levels
         .cached
         .map(|cached| cached + levels.buffers.unwrap_or_default() + levels.reclaimable.unwrap_or_default());
-    // procps 4 (2022) counts as used what is not available; 3.3.10 to 3.3.17 took free and cache off the total.
+    // procps 4 (2022) counts as used what is not available; 3.3.10 to 3.3.17 subtracted free and cache from the total.
     let used = less(levels.total, &[levels.available]).filter(|used| *used >= 0);
     let used = used.or_else(|| less(levels.total, &[levels.free, cache]));
     let mut text = "               total        used        free      shared  buff/cache   available\n".to_owned();

@@ -1,16 +1,17 @@
-//! What an import read of the text that it was given, for the top of a report: a verdict rests on the understood lines.
+//! How much of a log the import understood, for the top of a report: the findings use only the understood lines.
 
 use std::fmt::Write as _;
 
 use flatwater_explain::Finding;
 use flatwater_recording::{Header, ImportSummary};
 
-/// Ranges of lines that were not understood, which are listed one by one.
+/// Ranges of lines listed one by one that were not understood.
 const SHOWN: usize = 5;
-/// Places in the log that a finding's line lists.
+/// Places in the log that a finding lists.
 const PLACES: usize = 8;
 
-/// What was read, and what was not; empty where nothing was imported.
+/// The understood share of the lines, and the first ranges that were not understood; empty unless the recording was
+/// imported.
 #[must_use]
 pub fn lines(header: &Header) -> Vec<String> {
     let Some(import) = &header.import else { return Vec::new() };
@@ -29,7 +30,7 @@ pub fn lines(header: &Header) -> Vec<String> {
     lines
 }
 
-/// `dmesg.txt:12-30, 44`: where in the log a finding's lines stand; at most `PLACES` of them.
+/// The places of a finding's lines in the log, such as `dmesg.txt:12-30, 44`; at most `PLACES` of them.
 #[must_use]
 pub fn places(finding: &Finding) -> String {
     let mut text = String::new();
@@ -65,7 +66,7 @@ mod tests {
     use flatwater_recording::{FormatKind, Header, ImportSummary};
 
     #[test]
-    fn what_was_read_and_what_was_not() {
+    fn understood_and_other_lines_are_listed() {
         let mut import = ImportSummary::default();
         import.understand("dmesg.txt", Some(("kernel-log", FormatKind::KernelLog)), 8);
         import.miss("dmesg.txt", 9, 9, "Hello");

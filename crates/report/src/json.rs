@@ -1,4 +1,4 @@
-//! JSON: the explanation as `docs/json.md` publishes it. The contract is the shape of `Explanation` itself.
+//! Prints the explanation as JSON, as `docs/json.md` documents it: the form is that of `Explanation`.
 
 use super::{Format, Options, ReportError};
 use flatwater_explain::Explanation;
@@ -12,8 +12,8 @@ fn render(_recording: &Recording, explanation: &Explanation, _options: &Options)
     Ok(text)
 }
 
-/// What a terminal obeys stands in JSON as its escape, which loses nothing. Such characters occur within strings only,
-/// but for the line breaks between them.
+/// Escapes control characters that a terminal obeys, as JSON escapes, so that nothing is lost. Outside strings only
+/// line breaks occur.
 fn escaped(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
@@ -30,7 +30,7 @@ mod tests {
     use super::escaped;
 
     #[test]
-    fn what_a_terminal_obeys_is_escaped_and_read_back_the_same() {
+    fn terminal_escapes_are_escaped_and_decode_to_the_same_string() {
         let name = "a\u{1b}[2J\u{9b}x\u{202e}gpj\u{7f}";
         let json = escaped(&serde_json::to_string_pretty(&vec![name]).expect("a list"));
         assert!(json.chars().all(|c| c == '\n' || !flatwater_recording::printable::is_hostile(c)), "{json:?}");

@@ -1,7 +1,13 @@
-//! Report: a recording and its explanation, printed. One file per format; each is a pure function.
+//! Prints a recording and its explanation. Each format is one file with a pure function; [`FORMATS`] and
+//! [`BINARY_FORMATS`] list them, [`render`] finds one by name.
 //!
-//! Nothing here computes a conclusion: findings and causes come from the explanation. Missing values are printed as
-//! missing (`-`, an empty cell, the gap's reason), never as 0.
+//! This crate draws no conclusions: findings and causes come from the [`Explanation`]. A missing value is printed as
+//! missing (`-`, an empty cell, the reason of the gap), never as 0.
+//!
+//! - [`text`] prints the summary for a terminal, [`html`] a self-contained page with charts, [`json`] the explanation.
+//! - [`csv`], [`folded`], [`sar`], [`vmstat`], [`free`] and [`perfetto`] print tables, stacks and traces for other
+//!   tools.
+//! - [`chart`] draws an SVG of a recording; [`agree`], [`versus`] and [`whatif`] print the results of experiments.
 
 pub mod agree;
 pub mod chart;
@@ -28,18 +34,18 @@ pub mod whatif;
 use flatwater_explain::Explanation;
 use flatwater_recording::Recording;
 
-/// How to print; formats ignore what does not concern them.
+/// Options of all formats. A format ignores those that do not apply to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Columns of the terminal, for `text`.
     pub width: usize,
     /// ANSI colours, for `text`.
     pub colour: bool,
-    /// Which table, for `csv`; which layout (`old`, `new`), for `free`.
+    /// The table, for `csv`; the layout (`old`, `new`), for `free`.
     pub table: Option<String>,
-    /// Length of one row of `sar` and `vmstat`, ns; absent lets them choose by the recording's length.
+    /// Interval of one row of `sar` and `vmstat`, ns; if absent, it follows from the length of the recording.
     pub interval_ns: Option<u64>,
-    /// Only what is near the call of this rank by length (1 is the slowest), for `perfetto`.
+    /// Only the time around the N-th slowest call (1 is the slowest), for `perfetto`.
     pub around: Option<usize>,
 }
 
@@ -51,7 +57,7 @@ impl Default for Options {
 
 type Render = fn(&Recording, &Explanation, &Options) -> Result<String, ReportError>;
 
-/// A line of the registry.
+/// A text format: its name, description and function.
 #[derive(Clone, Copy)]
 pub struct Format {
     pub name: &'static str,
@@ -65,11 +71,11 @@ impl std::fmt::Debug for Format {
     }
 }
 
-/// Every format there is. Adding one is its file and its line here.
+/// All text formats. A new format needs its file and an entry here.
 pub const FORMATS: &[Format] =
     &[text::FORMAT, json::FORMAT, html::FORMAT, csv::FORMAT, folded::FORMAT, sar::FORMAT, vmstat::FORMAT, free::FORMAT];
 
-/// A format whose output is no text.
+/// A format whose output is not text.
 #[derive(Clone, Copy)]
 pub struct BinaryFormat {
     pub name: &'static str,
@@ -91,14 +97,14 @@ pub fn find_binary(name: &str) -> Option<&'static BinaryFormat> {
     BINARY_FORMATS.iter().find(|format| format.name == name)
 }
 
-/// Why a report could not be printed, and what to ask for instead.
+/// Why a report cannot be printed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReportError {
-    #[error("there is no format '{given}'; choose one of {}", names(FORMATS.iter().map(|format| format.name).chain(BINARY_FORMATS.iter().map(|format| format.name))))]
+    #[error("'{given}' is not a format; choose one of {}", names(FORMATS.iter().map(|format| format.name).chain(BINARY_FORMATS.iter().map(|format| format.name))))]
     UnknownFormat { given: String },
     #[error("csv prints one table: name it with --table; this recording holds {}", names(.held.iter().copied()))]
     TableNeeded { held: Vec<&'static str> },
-    #[error("there is no table '{given}'; choose one of {}", names(.known.iter().copied()))]
+    #[error("'{given}' is not a table; choose one of {}", names(.known.iter().copied()))]
     UnknownTable { given: String, known: Vec<&'static str> },
     #[error("table '{table}' is not in this recording: {why}; it holds {}", names(.held.iter().copied()))]
     TableMissing { table: &'static str, why: String, held: Vec<&'static str> },
@@ -111,7 +117,7 @@ fn names<'a>(list: impl Iterator<Item = &'a str>) -> String {
     if list.is_empty() { "no table at all".to_owned() } else { list.join(", ") }
 }
 
-/// The format of this name.
+/// The text format of this name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Format> {
     FORMATS.iter().find(|format| format.name == name)

@@ -1,13 +1,13 @@
-//! Numbers for people: grouped counts, durations and sizes to three digits, shares in percent.
+//! Formats numbers for people: grouped counts, durations and sizes with three digits, shares in percent.
 
 use flatwater_recording::units::{Bytes, Nanos};
 
-/// `149998` as `149 998`.
+/// Formats 149998 as `149 998`.
 pub fn count(n: u64) -> String {
     grouped(&n.to_string())
 }
 
-/// Groups of three from the right, apart by a space (ISO 80000-1 knows no comma).
+/// Inserts a space between groups of three digits (ISO 80000-1 has no comma).
 fn grouped(digits: &str) -> String {
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (place, digit) in digits.chars().enumerate() {
@@ -27,12 +27,12 @@ pub fn size(bytes: u64) -> String {
     Bytes(bytes).to_string()
 }
 
-/// `0.712` as `71.2 %`. A share that is not there at all and one that rounds to nothing must not look alike.
+/// Formats 0.712 as `71.2 %`. A share that would round to 0.0 % but is not 0 becomes `< 0.1 %`.
 pub fn share(share: f64) -> String {
     if share > 0.0 && share < 0.0005 { "< 0.1 %".to_owned() } else { format!("{:.1} %", share * 100.0) }
 }
 
-/// An evidence's figure with its unit, in the reader's scale where the unit is one that we know.
+/// A value with its unit. Times, sizes and shares are scaled.
 pub fn quantity(value: f64, unit: &str) -> String {
     let whole = value.round();
     match unit {
@@ -44,7 +44,7 @@ pub fn quantity(value: f64, unit: &str) -> String {
     }
 }
 
-/// Integers grouped, the rest to three significant digits.
+/// Groups integers, and rounds other numbers to three significant digits.
 pub fn plain(value: f64) -> String {
     if !value.is_finite() {
         return "-".to_owned();
@@ -62,7 +62,7 @@ pub fn plain(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// Who reads `1 calls` doubts the rest.
+/// The count with the noun in singular or plural.
 pub fn counted(n: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(n), if n == 1 { one } else { many })
 }
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_share_is_not_nothing() {
+    fn a_small_share_is_not_printed_as_zero() {
         assert_eq!(share(0.0), "0.0 %");
         assert_eq!(share(0.0001), "< 0.1 %");
         assert_eq!(share(0.712), "71.2 %");

@@ -1,10 +1,10 @@
-//! Percentiles of several packed histograms together, without their counting form (270 KB each).
+//! Percentiles over several packed histograms, without unpacking them (270 KB each).
 
 use std::collections::BTreeMap;
 
 use flatwater_recording::PackedHistogram;
 
-/// Latencies of several buckets, counted together: highest ns of each class -> count.
+/// Latencies of several buckets, added up: highest ns of each class -> count.
 #[derive(Clone, Debug, Default)]
 pub struct Together {
     classes: BTreeMap<u64, u64>,
@@ -24,7 +24,7 @@ impl Together {
         together
     }
 
-    /// The latency, ns, that this share of the calls stayed within; `None` if there was none.
+    /// The latency (ns) that this share of the calls did not exceed; `None` without calls.
     pub fn at(&self, quantile: f64) -> Option<u64> {
         let wanted = ((quantile * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
         let mut seen = 0_u64;
@@ -45,7 +45,7 @@ mod tests {
     use flatwater_recording::latency::histogram;
 
     #[test]
-    fn quantiles_of_parts_are_those_of_the_whole() {
+    fn quantiles_over_parts_equal_those_of_one_histogram() {
         let (mut first, mut second, mut both) = (histogram(), histogram(), histogram());
         for n in 0..5_000_u64 {
             let ns = 1_000 + n * n % 977_777;

@@ -1,11 +1,11 @@
-//! A regular grid over the sampled tables: what sar and vmstat print one line each of.
+//! A regular grid over the sampled tables: one line of sar and vmstat per interval.
 
 use chrono::DateTime;
 
 use flatwater_recording::series::Rows;
 use flatwater_recording::{ColumnKey, Header, Recording, Table};
 
-/// One row: from, to, on the recording's clock.
+/// The interval of one row, on the recording's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval {
     pub from_ns: u64,
@@ -20,14 +20,14 @@ pub struct Readings {
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Rows that a screen can hold without scrolling for minutes, at intervals that people use.
+/// The shortest of these intervals that gives at most 120 rows, else 600 s.
 fn chosen_interval_ns(span_ns: u64) -> u64 {
     let fits = [1, 5, 10, 30, 60, 300].into_iter().map(|s| s * SECOND_NS).find(|ns| span_ns / ns <= 120);
     fits.unwrap_or(600 * SECOND_NS)
 }
 
-/// The grid over these tables' samples. Never finer than the samples themselves lie, so that an import of 5 s
-/// rows comes out as it went in; ends at the last sample, so that every row is measured in full.
+/// The grid over the samples of these tables. It is never finer than the samples, so that an import with rows of 5 s is
+/// printed with the same rows, and it ends at the last sample, so that every row covers its whole interval.
 pub fn grid(recording: &Recording, tables: &[Table], interval_ns: Option<u64>) -> Vec<Interval> {
     let mut instants: Vec<u64> =
         tables.iter().filter_map(|table| recording.table(*table)).flat_map(|series| series.at_ns().to_vec()).collect();
@@ -39,7 +39,7 @@ pub fn grid(recording: &Recording, tables: &[Table], interval_ns: Option<u64>) -
     let mut from_ns = first;
     let early = (wanted / 50).min(SECOND_NS / 4);
     for &at_ns in &instants {
-        // A sample that comes a little early (the sampler's own jitter) closes its row all the same.
+        // The sampler's jitter can make a sample slightly early; it ends its row all the same.
         if at_ns - from_ns >= wanted - early {
             rows.push(Interval { from_ns, to_ns: at_ns });
             from_ns = at_ns;
@@ -68,7 +68,7 @@ impl Readings {
         after.checked_sub(1).and_then(|place| self.points.get(place)).map(|(_, value)| *value)
     }
 
-    /// A counter's rise over the row; `None` if it was not read at both ends, or fell (it was reset).
+    /// A counter's rise over the row; `None` if it was not read at both ends, or if it fell because it was reset.
     pub fn rise(&self, row: Interval) -> Option<i64> {
         let (from, to) = (self.at(row.from_ns)?, self.at(row.to_ns)?);
         to.checked_sub(from).filter(|rise| *rise >= 0)
@@ -80,7 +80,7 @@ impl Readings {
     }
 }
 
-/// Time of day (UTC) where the wall clock is known, else the time since the start; `HH:MM:SS`.
+/// Time of day (UTC) as `HH:MM:SS`, or the time since the start if the wall clock is unknown.
 pub fn clock(header: &Header, at_ns: u64) -> String {
     let seconds = match header.clock.wall_offset_ns {
         Some(offset) => (i128::from(at_ns) + i128::from(offset)).div_euclid(i128::from(SECOND_NS)).rem_euclid(86_400),
@@ -89,7 +89,7 @@ pub fn clock(header: &Header, at_ns: u64) -> String {
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// The day of the recording's start, `MM/DD/YYYY` as sysstat writes it in the C locale; absent without a wall clock.
+/// The day of the recording's start as `MM/DD/YYYY`, as sysstat prints it in the C locale; `None` without a wall clock.
 pub fn day(header: &Header) -> Option<String> {
     let wall_ns = i128::from(header.clock.start_ns) + i128::from(header.clock.wall_offset_ns?);
     let seconds = i64::try_from(wall_ns.div_euclid(i128::from(SECOND_NS))).ok()?;
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn days_follow_the_calendar_over_leap_years() {
+    fn dates_are_right_around_leap_years() {
         for (wall_s, shown) in [
             (0, "01/01/1970"),
             (951_782_400, "02/29/2000"),
@@ -118,14 +118,14 @@ mod tests {
     }
 
     #[test]
-    fn without_a_wall_clock_time_counts_from_the_start() {
+    fn without_a_wall_clock_times_count_from_the_start() {
         assert_eq!(clock(&at(1_795_219_200 + 3_661), 0), "01:01:01");
         assert_eq!(clock(&Header::default(), 90_000_000_000), "00:01:30");
         assert_eq!(day(&Header::default()), None);
     }
 
     #[test]
-    fn an_hour_fits_a_screenful_of_rows() {
+    fn the_interval_grows_with_the_length_of_the_recording() {
         assert_eq!(chosen_interval_ns(30_000_000_000), 1_000_000_000);
         assert_eq!(chosen_interval_ns(3_600_000_000_000), 30_000_000_000);
     }

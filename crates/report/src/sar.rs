@@ -1,4 +1,5 @@
-//! `sar -B`: paging, with %vmeff, which sysstat 12.7.5 dropped. Rows carry the time at their end, as sar's do.
+//! Prints paging as `sar -B` does, with %vmeff, which sysstat 12.7.5 dropped. Each row has the time at its end, as in
+//! sar.
 
 use std::fmt::Write as _;
 
@@ -47,7 +48,7 @@ fn render(recording: &Recording, _explanation: &Explanation, options: &Options) 
     Ok(text)
 }
 
-/// sar's first line: readers of sar text take the date and the number of CPUs from it.
+/// The first line of sar, from which parsers take the date and the number of CPUs.
 pub fn banner(header: &Header) -> String {
     let machine = &header.machine;
     let kernel = printable::line(machine.kernel.as_deref().unwrap_or("-"));

@@ -1,4 +1,4 @@
-//! The workloads' own stories as tables: the same rows for the terminal and for the page.
+//! The results of the workloads as tables, for the terminal and for the page.
 
 use super::numbers::{count, plain, size, time};
 use flatwater_recording::outcome::{
@@ -7,23 +7,23 @@ use flatwater_recording::outcome::{
 use flatwater_recording::schema::slabs;
 use flatwater_recording::{Recording, Table as SampledTable, WorkloadOutcome};
 
-/// A table as it is printed.
+/// A table to print.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     pub title: String,
-    /// Lines in the workload's own words, before the rows.
+    /// Lines in the workload's own format, before the rows.
     pub lines: Vec<String>,
-    /// (heading, whether the column is of numbers).
+    /// (heading, whether the column contains numbers).
     pub columns: Vec<(&'static str, bool)>,
     pub rows: Vec<Vec<String>>,
-    /// What the rows come to.
+    /// Conclusions from the rows.
     pub notes: Vec<String>,
 }
 
-/// How many delay lines are printed before the rest is only counted.
+/// Delays that are printed one by one.
 const LINES_MAX: usize = 20;
 
-/// All tables of a recording's workloads.
+/// The tables of all workloads of a recording.
 pub fn of_workloads(recording: &Recording, outcomes: &[WorkloadOutcome]) -> Vec<Table> {
     let start_ns = recording.header.clock.start_ns;
     outcomes
@@ -39,7 +39,7 @@ pub fn of_workloads(recording: &Recording, outcomes: &[WorkloadOutcome]) -> Vec<
         .collect()
 }
 
-/// Time since the recording's start, as shown everywhere.
+/// Time since the recording's start.
 fn since(at_ns: u64, start_ns: u64) -> String {
     time(at_ns.saturating_sub(start_ns))
 }
@@ -185,7 +185,7 @@ fn of_maildir(maildir: &MaildirOutcome, recording: &Recording) -> Table {
     }
 }
 
-/// The number of inodes held over time, drawn in one line; absent where nothing sampled it.
+/// The number of inodes over time as a line of block characters; `None` if it was not sampled.
 fn inode_curve(recording: &Recording) -> Option<String> {
     let values = inodes_counted(recording).or_else(|| inodes_in_slabs(recording))?;
     let highest = values.iter().copied().max().filter(|highest| *highest > 0)?;
@@ -200,14 +200,14 @@ fn inode_curve(recording: &Recording) -> Option<String> {
     Some(format!("inodes held over time: {curve} at most {}", plain(highest as f64)))
 }
 
-/// As a workload or an imported log counted them.
+/// Inodes as a workload or an imported log counted them.
 fn inodes_counted(recording: &Recording) -> Option<Vec<i64>> {
     let series = recording.table(SampledTable::Workload)?;
     let column = series.columns.iter().map(|column| column.name.as_str()).find(|name| name.contains("inode"))?;
     Some(series.by_entity().flat_map(|(_, rows)| rows.values(column).map(|(_, value)| value)).collect())
 }
 
-/// The sum over the file systems' caches at each look at slabinfo; two looks are no curve.
+/// Inodes summed over the caches of file systems, at each reading of slabinfo; `None` with fewer than three readings.
 fn inodes_in_slabs(recording: &Recording) -> Option<Vec<i64>> {
     let slabs = recording.table(SampledTable::Slabs)?;
     let mut at: std::collections::BTreeMap<u64, i64> = std::collections::BTreeMap::new();
@@ -235,14 +235,14 @@ fn of_graphdb(graphdb: &GraphdbOutcome) -> Table {
 
 fn of_journal(journal: &JournalOutcome) -> Vec<Table> {
     let mut tables: Vec<Table> = journal_writers(journal).into_iter().collect();
-    // What the precursor did is a row of its own only where there was one (or nothing else is known).
+    // The precursor has a table only if it was used, or if there is no other table.
     if !journal.precursor_mode.is_empty() || tables.is_empty() {
         tables.push(journal_precursor(journal));
     }
     tables
 }
 
-/// How many writers stand one by one.
+/// Writers with a row of their own.
 const WRITERS_MAX: usize = 16;
 
 fn journal_writers(journal: &JournalOutcome) -> Option<Table> {

@@ -1,4 +1,4 @@
-//! `compare` and `verify` as text.
+//! Prints the results of `compare` and `verify` as text.
 
 use super::numbers::{plain, quantity, share, time};
 use flatwater_experiment::compare::{Comparison, Row, SettingRow};
@@ -13,11 +13,11 @@ fn figure(value: f64, unit: &str) -> String {
     }
 }
 
-/// `x 0.012 (0.008 to 0.019)`.
+/// Such as `x 0.012 (0.008 to 0.019)`.
 fn ratio_text(ratio: Option<&Ratio>) -> String {
     let number = |x: f64| if x >= 1e6 { "> 10^6".to_owned() } else { plain((x * 1e4).round() / 1e4) };
     ratio.map_or_else(
-        || "x ? (too little was seen)".to_owned(),
+        || "x ? (too little data)".to_owned(),
         |Ratio { value, low, high }| format!("x {} ({} to {})", number(*value), number(*low), number(*high)),
     )
 }

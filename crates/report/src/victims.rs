@@ -1,11 +1,11 @@
-//! Who waited: the rows of the first table, for text and page.
+//! The victims: the rows of the first table, for text and page, and the lines about who made a finding's calls wait.
 
 use super::numbers::{count, counted, share, time};
 use flatwater_explain::{
     Aggressor, Answerable, Explanation, Finding, Focused, Member, Role, Victim, aggressor_name, member_name,
 };
 
-/// Columns, and whether each is a number.
+/// Columns, and whether each contains numbers.
 pub const COLUMNS: &[(&str, bool)] = &[
     ("who waited", false),
     ("call", false),
@@ -16,10 +16,10 @@ pub const COLUMNS: &[(&str, bool)] = &[
     ("mostly", false),
 ];
 
-/// `redis-server/bio_aof`; the first thread of a process is called by its program alone.
+/// `program/thread`, such as `redis-server/bio_aof`; the program alone for the first thread of a process.
 pub fn who(victim: &Victim) -> String {
     let (program, thread) = (victim.program.as_str(), victim.thread.as_str());
-    // The kernel keeps 15 bytes of a name.
+    // The kernel truncates thread names to 15 bytes.
     let same = !thread.is_empty() && (program == thread || (thread.len() >= 15 && program.starts_with(thread)));
     match (program.is_empty(), thread.is_empty() || same) {
         (true, true) => "not named".to_owned(),
@@ -29,7 +29,8 @@ pub fn who(victim: &Victim) -> String {
     }
 }
 
-/// A row for each group; files as far as their last `file_chars` go. Background threads have a mark, which `NOTE` explains.
+/// One row per group. File patterns are cut to their last `file_chars` characters. Background threads have a mark,
+/// which `note` explains.
 pub fn rows(victims: &[Victim], file_chars: usize) -> Vec<Vec<String>> {
     let row = |victim: &Victim| {
         let container = victim.container.as_ref().map(|name| format!(" in {name}")).unwrap_or_default();
@@ -47,13 +48,13 @@ pub fn rows(victims: &[Victim], file_chars: usize) -> Vec<Vec<String>> {
     victims.iter().map(row).collect()
 }
 
-/// What the mark means; nothing where no group has it.
+/// The meaning of the mark; `None` if no group has it.
 pub fn note(victims: &[Victim]) -> Option<&'static str> {
     let any = victims.iter().any(|victim| victim.role == Role::Background);
     any.then_some("* works in the background: no client waits for it")
 }
 
-/// The end of a path, whole components where they fit.
+/// The end of a path, with whole components if they fit.
 fn ending(path: &str, chars: usize) -> String {
     let length = path.chars().count();
     if length <= chars {
@@ -70,7 +71,7 @@ fn ending(path: &str, chars: usize) -> String {
     }
 }
 
-/// What the findings are judged by, in a sentence; nothing where that is every slow call.
+/// Which calls the findings are judged by, in a sentence; `None` if it is every slow call.
 pub fn judged_by(explanation: &Explanation) -> Option<String> {
     let focused = explanation.focus.as_ref()?;
     let others = |focused: &Focused| {
@@ -89,7 +90,7 @@ pub fn judged_by(explanation: &Explanation) -> Option<String> {
     })
 }
 
-/// `the target itself (postgres: checkpointer (pid 77) 41.2 %)`, of all that waited.
+/// Such as `the target itself (postgres: checkpointer (pid 77) 41.2 %),`.
 fn of_target(to: &Answerable) -> String {
     let member = |member: &Member| format!("{} {}", member_name(member), share(member.share));
     let members: Vec<String> = to.members.iter().map(member).collect();
@@ -100,7 +101,7 @@ fn of_target(to: &Answerable) -> String {
     }
 }
 
-/// Who made a finding's calls wait, a line each; then to whom the rest of the time goes. Nothing where it is not known.
+/// Who made a finding's calls wait: one line per aggressor, then the rest of the time; empty if nothing is known.
 pub fn made_by(finding: &Finding) -> Vec<String> {
     let Some(to) = &finding.answerable else { return Vec::new() };
     let line = |aggressor: &Aggressor| {
@@ -123,8 +124,8 @@ pub fn made_by(finding: &Finding) -> Vec<String> {
     let rest: Vec<String> =
         rest.filter(|(part, _)| *part >= 0.01).map(|(part, what)| format!("{what} {}", share(part))).collect();
     if finding.aggressors.is_empty() {
-        // What is not known absolves nobody.
-        let who = if to.unknown + to.kernel >= 0.5 { "not known, for the most part" } else { "nobody else" };
+        // Unknown time could be another process's.
+        let who = if to.unknown + to.kernel >= 0.5 { "not known, for the most part" } else { "no other process" };
         lines.push(format!("{who}: {}", rest.join(", ")));
     } else if !rest.is_empty() {
         lines.push(format!("the rest: {}", rest.join(", ")));

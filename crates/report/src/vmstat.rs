@@ -1,5 +1,5 @@
-//! `vmstat` in procps' columns: KiB, 1 KiB blocks per second, percent of CPU time. A value that nobody recorded is
-//! `-`; real vmstat would print 0.
+//! Prints the columns of procps' `vmstat`: KiB, 1 KiB blocks per second, percent of CPU time. A value that was not
+//! recorded is `-`; vmstat itself would print 0.
 
 use super::rows::{Interval, Readings, grid};
 use super::{Format, Options, ReportError, facts};
@@ -9,7 +9,7 @@ use flatwater_recording::series::Rows;
 use flatwater_recording::{Column, Entity, Recording, Table};
 
 pub const FORMAT: Format =
-    Format { name: "vmstat", sentence: "procps' vmstat, one row per interval, from what was sampled.", render };
+    Format { name: "vmstat", sentence: "procps' vmstat, one row per interval, from the samples.", render };
 
 const TABLES: &[Table] = &[Table::Cpu, Table::Meminfo, Table::Vmstat];
 const GROUPS: &str = "procs -----------memory---------- ---swap-- -----io---- -system-- ------cpu-----";
@@ -36,7 +36,7 @@ fn render(recording: &Recording, _explanation: &Explanation, options: &Options) 
     Ok(text)
 }
 
-/// The readings that the columns are made of; empty ones where the recording lacks the table or the line.
+/// The readings behind the columns; empty if the recording lacks the table or the column.
 struct Sources {
     page_kib: Option<i64>,
     running: Readings,
@@ -105,7 +105,7 @@ impl Sources {
             readings.rate(row).map(|rate| (rate * page_kib as f64).round() as i64)
         };
         let swapped = kib(&self.swap_total).zip(kib(&self.swap_free)).map(|(total, free)| total - free);
-        // procps counts reclaimable slab as cache since 3.3.10; on kernels without the line the sum is the cache.
+        // procps counts reclaimable slab as cache since 3.3.10; kernels without SReclaimable have only the page cache.
         let cache = kib(&self.cached).map(|cached| cached + kib(&self.reclaimable).unwrap_or_default());
         let free_pages = || Some(self.free_pages.at(row.to_ns)?.saturating_mul(self.page_kib?));
         let [us, sy, id, wa, st] = self.cpu_percent(row);
@@ -143,7 +143,7 @@ impl Sources {
     }
 }
 
-/// The rows of this entity, or of the first where the recording's writer named it otherwise.
+/// The rows of this entity, or of the first one if the recording names it otherwise.
 fn entity<'a>(recording: &'a Recording, table: Table, wanted: &Entity) -> Option<Rows<'a>> {
     let series = recording.table(table)?;
     series.rows_of(wanted).or_else(|| series.by_entity().next().map(|(_, rows)| rows))

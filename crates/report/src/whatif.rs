@@ -1,28 +1,28 @@
-//! A what-if as text: a table of all runs, a grid where two knobs were swept, the choice and what it costs.
+//! Prints a what-if as text: a table of all runs, a grid if two knobs were swept, the choice and what it costs.
 
 use super::numbers::{count, share, size, time};
 use flatwater_experiment::whatif::{self, Sweep, Tried};
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{KnobKind, knob};
 
-/// What was asked and what came out; figures are a model's.
+/// The question and the result of a what-if. All figures come from the model.
 #[derive(Clone, Debug)]
 pub struct Whatif {
-    /// The scenario's or recording's name.
+    /// Name of the scenario or recording.
     pub what: String,
     pub kernel: String,
-    /// `write.p9999`
+    /// Such as `write.p9999`.
     pub goal: String,
     pub knobs: Vec<Knob>,
-    /// The first is the machine as it stands.
+    /// The first run is the unchanged machine.
     pub runs: Vec<Run>,
-    /// Place in `runs` of the one to choose.
+    /// Index in `runs` of the run to choose.
     pub chosen: Option<usize>,
-    /// What the choice costs elsewhere, one sentence each.
+    /// What the choice costs elsewhere, a phrase per figure.
     pub costs: Vec<String>,
-    /// What had to be assumed.
+    /// The assumptions, one sentence each.
     pub assumed: Vec<String>,
-    /// How many combinations there are; more than `runs` holds if some were drawn.
+    /// Number of combinations; larger than `runs` if only a random choice was run.
     pub combinations: usize,
     pub seed: u64,
 }
@@ -30,20 +30,20 @@ pub struct Whatif {
 #[derive(Clone, Debug)]
 pub struct Knob {
     pub key: String,
-    /// As people write them, in the order of the sweep.
+    /// The values as people write them, in the order of the sweep.
     pub values: Vec<String>,
-    /// What it is as things stand; absent if the model does not say.
+    /// The value on the unchanged machine; absent if the model does not give it.
     pub now: Option<String>,
 }
 
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// The value of each knob, in the order of `knobs`; empty for the machine as it stands.
+    /// The value of each knob, in the order of `knobs`; empty for the unchanged machine.
     pub values: Vec<String>,
     pub goal_ns: u64,
     pub median_ns: u64,
     pub slow_calls: u64,
-    /// Of the whole machine's CPU time.
+    /// Share of the CPU time of the whole machine.
     pub cpu_share: f64,
     pub scanned_per_s: f64,
     pub free_bytes_min: u64,
@@ -66,7 +66,7 @@ impl Run {
         }
     }
 
-    /// In the order of `COLUMNS`.
+    /// The figures in the order of `COLUMNS`.
     #[must_use]
     pub fn cells(&self) -> [String; 6] {
         [
@@ -81,7 +81,8 @@ impl Run {
 }
 
 impl Whatif {
-    /// What came out of the sweeps; the first run is the machine as it stands. What was asked is for the caller to fill in.
+    /// The result of the sweeps; the first run is the unchanged machine. The caller fills in name, kernel, goal, seed
+    /// and assumptions.
     #[must_use]
     pub fn of(sweeps: &[Sweep], tried: &[Tried]) -> Whatif {
         let before = tried.first();
@@ -106,17 +107,17 @@ impl Whatif {
         }
     }
 
-    /// `vm.zone_reclaim_mode=1 vm.min_free_kbytes=64 MiB`, or that nothing was changed.
+    /// Such as `vm.zone_reclaim_mode=1 vm.min_free_kbytes=64 MiB`, or `unchanged`.
     #[must_use]
     pub fn settings(&self, run: &Run) -> String {
         if run.values.is_empty() {
-            return "as it stands".to_owned();
+            return "unchanged".to_owned();
         }
         let pairs = self.knobs.iter().zip(&run.values);
         pairs.map(|(knob, value)| format!("{}={value}", knob.key)).collect::<Vec<_>>().join(" ")
     }
 
-    /// The choice in sentences: the first names it, the second what it costs.
+    /// The choice in sentences: the first one names it, the second one says what it costs.
     #[must_use]
     pub fn verdict(&self) -> Vec<String> {
         let (Some(before), Some(place)) = (self.runs.first(), self.chosen) else { return Vec::new() };
@@ -124,7 +125,7 @@ impl Whatif {
         let (now, was) = (time(chosen.goal_ns), time(before.goal_ns));
         if place == 0 {
             return vec![format!(
-                "leave it as it stands: {} is {was}, and no setting tried is more than 5 % better",
+                "leave it unchanged: {} is {was}, and no setting tried is more than 5 % better",
                 self.goal
             )];
         }
@@ -139,7 +140,7 @@ impl Whatif {
         ]
     }
 
-    /// What must be known before the figures are read.
+    /// Notes that a reader needs before the figures.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.assumed.clone();
@@ -151,7 +152,7 @@ impl Whatif {
         notes
     }
 
-    /// The run with these values.
+    /// The run with these values, and its index.
     #[must_use]
     pub fn run_at(&self, values: &[&str]) -> Option<(usize, &Run)> {
         self.runs.iter().enumerate().find(|(_, run)| run.values.iter().eq(values))
@@ -183,7 +184,7 @@ pub fn text(found: &Whatif) -> String {
     text
 }
 
-/// One row for each value of the first knob, one column for each of the second.
+/// Adds a grid with a row for each value of the first knob and a column for each value of the second.
 fn grid(text: &mut String, found: &Whatif, down: &Knob, across: &Knob) {
     let head = across.values.iter().map(|value| format!(" {value:>11}")).collect::<String>();
     text.push_str(&format!("\n{} by {} (down) and {} (across)\n{:>12}{head}\n", found.goal, down.key, across.key, ""));
@@ -201,7 +202,7 @@ fn grid(text: &mut String, found: &Whatif, down: &Knob, across: &Knob) {
     }
 }
 
-/// A value in the kernel's spelling as people write it (`65536` of min_free_kbytes as `64MiB`), if it is exact so.
+/// A value as people write it (65536 of min_free_kbytes as `64MiB`), if that is exact; else as the kernel writes it.
 fn shown(key: &str, value: &str) -> String {
     let Ok(knob) = knob::find(key) else { return value.to_owned() };
     let Ok(number) = value.parse::<u64>() else { return value.to_owned() };
@@ -250,7 +251,7 @@ pub mod tests {
     }
 
     #[test]
-    fn table_grid_choice_and_what_was_assumed_are_all_there() {
+    fn the_text_has_notes_table_grid_and_choice() {
         let text = text(&two_knobs());
         for wanted in [
             "note: assumed: a disk of 80 MB/s",
@@ -267,14 +268,14 @@ pub mod tests {
     }
 
     #[test]
-    fn where_nothing_helps_it_says_so() {
+    fn without_a_better_setting_the_machine_stays_unchanged() {
         let mut found = two_knobs();
         found.chosen = Some(0);
-        assert!(found.verdict()[0].starts_with("leave it as it stands"));
+        assert!(found.verdict()[0].starts_with("leave it unchanged"));
     }
 
     #[test]
-    fn values_are_shown_as_they_can_be_given() {
+    fn values_are_shown_in_a_form_that_can_be_given() {
         assert_eq!(shown("vm.min_free_kbytes", "65536"), "64MiB");
         assert_eq!(shown("vm.zone_reclaim_mode", "1"), "1");
         assert_eq!(shown("monitor.slabinfo_interval", "1000"), "1s");

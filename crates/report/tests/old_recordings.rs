@@ -1,8 +1,8 @@
-//! Recordings that flatwater made at 3c238a6 stay readable: each opens, is explained by the causes of then, in their order
-//! and with the stall time of then, and is reported in every format.
+//! Recordings that flatwater made at 3c238a6 stay readable: each one opens, has the same findings with the same stall
+//! time in the same order, and can be printed in every format.
 //!
-//! A finding that changes on purpose stands in `CHANGED`, with the reason. The `*.findings.json` are 3c238a6's own and
-//! stay as they are.
+//! Findings that changed on purpose are in `CHANGED`, with the reason. The files `*.findings.json` are from 3c238a6 and
+//! do not change.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use flatwater_recording::Recording;
 use flatwater_report::{FORMATS, Options, render};
 use serde::Deserialize;
 
-/// Which fixture, the cause that it had (empty: none) and has now (empty: none), and why.
+/// Fixture, cause at 3c238a6 (empty: none), cause now (empty: none), and the reason.
 const CHANGED: &[(&str, &str, &str, &str)] = &[];
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -24,9 +24,9 @@ fn place(name: &str) -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/recordings-3c238a6")).join(name)
 }
 
-/// What 3c238a6 found, but for what changed on purpose. A finding that is new stands where it stands now.
+/// The findings of 3c238a6 with the changes of `CHANGED`. A new finding takes its current place.
 fn expected(kind: &str, now: &[Then]) -> Vec<Then> {
-    let text = std::fs::read(place(&format!("{kind}.findings.json"))).expect("the findings of then");
+    let text = std::fs::read(place(&format!("{kind}.findings.json"))).expect("the earlier findings");
     let mut then: Vec<Then> = serde_json::from_slice(&text).expect("a list of findings");
     for (_, was, is, why) in CHANGED.iter().filter(|(of, ..)| *of == kind) {
         assert!(!why.is_empty(), "{kind}: {was} is {is} without a reason");
@@ -34,7 +34,7 @@ fn expected(kind: &str, now: &[Then]) -> Vec<Then> {
         let replaced = current.and_then(|at| now.get(at)).cloned();
         match then.iter().position(|finding| finding.cause == *was) {
             Some(at) => drop(then.splice(at..=at, replaced)),
-            None => then.insert(current.unwrap_or(0).min(then.len()), replaced.expect("a finding of now")),
+            None => then.insert(current.unwrap_or(0).min(then.len()), replaced.expect("a current finding")),
         }
     }
     then
@@ -49,11 +49,11 @@ fn check(kind: &str) -> Recording {
         now.map(|finding| Then { cause: finding.cause.to_owned(), lost_ns: finding.lost_ns }).collect();
     assert_eq!(now, expected(kind, &now), "{kind}: the same causes in the same order, with the same stall time");
     for format in FORMATS {
-        // Only csv asks which table; each of the fixtures has this one.
+        // Only csv needs a table; all fixtures have this one.
         let table = (format.name == "csv").then(|| "events".to_owned());
         let page = render(format.name, &recording, &explanation, &Options { table, ..Options::default() });
         let refused = page.as_ref().err().map(ToString::to_string);
-        // Stacks of slow calls, where a log has neither.
+        // A log has no slow calls, and so no stacks.
         let may_be_empty = format.name == "folded" && recording.calls.is_empty();
         assert!(page.is_ok_and(|page| may_be_empty || !page.is_empty()), "{kind} as {}: {refused:?}", format.name);
     }

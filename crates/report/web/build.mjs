@@ -1,5 +1,5 @@
 // Bundles the page: node build.mjs [DIR] writes report.js, report.css and report.csp (default: dist).
-// The policy names the exact script and style by their hashes, so nothing else in the page can ever run.
+// The policy allows the script and the style by their hashes, so no other code in the page can run.
 import { createHash } from "node:crypto";
 import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";

@@ -1,27 +1,29 @@
-//! Which page blocks boot left to the kernel's own allocations, and what of them is free: from 5.0 on it decides when page cache raises
-//! the watermarks, from 6.10 on also whether a full node's next page is another node's. /proc/pagetypeinfo counts the free pieces of each kind in
-//! a zone, /proc/kpageflags shows those of each block: together they say of which kind a block is.
+//! The page blocks that boot left to the kernel's own allocations, as an assignment to the model.
+//!
+//! How much of them is free decides from 5.0 on when page cache boosts the watermarks, and from 6.10 on also whether
+//! the next page of a full node comes from another node. /proc/pagetypeinfo counts the free pieces of each kind in a
+//! zone, /proc/kpageflags shows the free pieces of each block. Together they give the kind of each block.
 
 use flatwater_recording::schema::zones;
 use flatwater_recording::{NodeShape, PartialBlock, Recording, ZoneBlocks};
 use flatwater_workload::scenario::{BlockExtent, BlockKind, KernelBlock};
 
-/// What is tried before the free pieces count as of several blocks together. Blocks differ so much in their pieces that a guest's dozen take a
-/// few dozen steps.
+/// Steps of the search before the free pieces count as pieces of several blocks together. Blocks differ so much in
+/// their pieces that the dozen of a guest take a few dozen steps.
 const STEPS_MAX: u32 = 20_000;
-/// A recording may say anything; a guest of 512 MiB has 256 blocks, and pieces of nine orders.
+/// Limits against hostile recordings. A guest of 512 MiB has 256 blocks, and its pieces have nine orders.
 const BLOCKS_MAX: usize = 512;
 const ORDERS_MAX: usize = 16;
-/// A page block is a piece of this order (pageblock_order, x86-64).
+/// pageblock_order on x86-64: a free piece of this order is a whole page block.
 const BLOCK_ORDER: usize = 9;
-/// What there may be of whole blocks for a node of 64 GiB.
+/// Page blocks of 2 MiB in a node of 64 GiB.
 const WHOLE_MAX: u64 = 1 << 15;
 
-/// The assignment that tells the model; none where nobody read them.
+/// The assignment of `machine.kernel_blocks`; absent if the recording has no page blocks.
 pub fn kernel_blocks(reference: &Recording) -> Option<String> {
     let header = &reference.header;
     let of_node = |node: &NodeShape| {
-        // The DMA zone's are the model's own.
+        // The model makes the blocks of the DMA zone itself.
         let own = header.zone_blocks.iter().filter(|zone| zone.node == node.node && zone.zone != zones::DMA);
         let blocks: Vec<String> = own.flat_map(of_zone).map(|block| block.to_string()).collect();
         blocks.join(",")
@@ -43,7 +45,7 @@ fn of_zone(zone: &ZoneBlocks) -> Vec<KernelBlock> {
     blocks
 }
 
-/// Blocks that are free and keep their kind.
+/// Blocks that are free as a whole but keep their kind.
 fn wholly_free(kind: BlockKind, pieces: &[u64]) -> Vec<KernelBlock> {
     let larger = pieces.iter().enumerate().skip(BLOCK_ORDER);
     let blocks = larger.map(|(order, pieces)| pieces.saturating_mul(1 << (order - BLOCK_ORDER)));
@@ -54,7 +56,7 @@ fn wholly_free(kind: BlockKind, pieces: &[u64]) -> Vec<KernelBlock> {
     vec![block; count as usize]
 }
 
-/// All free pieces of a kind as if they were of one block: it is not known which are.
+/// All free pieces of a kind as those of several blocks, since the blocks they lie in are not known.
 fn together(zone: &ZoneBlocks) -> Vec<KernelBlock> {
     let of = |kind, pieces: &Vec<u64>| KernelBlock {
         kind,
@@ -66,7 +68,7 @@ fn together(zone: &ZoneBlocks) -> Vec<KernelBlock> {
     both.into_iter().filter(|block| block.pieces.iter().any(|pieces| *pieces > 0)).collect()
 }
 
-/// Each block with its kind: such that the pieces of each kind's blocks are together what the zone has of that kind.
+/// Each block with its kind, such that the pieces of the blocks of a kind sum to what the zone has of that kind.
 fn one_by_one(zone: &ZoneBlocks) -> Option<Vec<KernelBlock>> {
     let mut lists = zone.partial.iter().map(|block| &block.free).chain([&zone.reclaimable, &zone.unmovable]);
     if zone.partial.is_empty() || zone.partial.len() > BLOCKS_MAX || lists.any(|list| list.len() > ORDERS_MAX) {
@@ -95,9 +97,9 @@ fn kernel_block(block: &PartialBlock, kind: BlockKind) -> KernelBlock {
 
 struct Search<'a> {
     blocks: &'a [PartialBlock],
-    /// Pieces by order that no block has been found for yet: reclaimable, unmovable.
+    /// Pieces by order that no block accounts for yet: reclaimable, unmovable.
     left: [Vec<u64>; 2],
-    /// The kernel's; none is page cache's.
+    /// Kind of each block; absent for blocks of page cache (movable).
     kinds: Vec<Option<BlockKind>>,
     steps: u32,
 }
@@ -125,7 +127,7 @@ impl Search<'_> {
         self.solve(place + 1)
     }
 
-    /// Whether the blocks from here on have what is left, order by order.
+    /// Whether the blocks from `place` on have at least as many pieces of each order as are left.
     fn is_enough_from(&self, place: usize) -> bool {
         let orders = self.left.iter().map(Vec::len).max().unwrap_or(0);
         let at = |pieces: &Vec<u64>, order: usize| pieces.get(order).copied().unwrap_or(0);
@@ -136,7 +138,7 @@ impl Search<'_> {
     }
 }
 
-/// What stays of these pieces without those, if all of those are among them.
+/// `pieces` less `taken`, order by order; `None` if `taken` has more of some order.
 fn without(pieces: &[u64], taken: &[u64]) -> Option<Vec<u64>> {
     let more = taken.get(pieces.len()..).unwrap_or(&[]);
     let less = pieces.iter().enumerate().map(|(order, own)| own.checked_sub(taken.get(order).copied().unwrap_or(0)));
@@ -173,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_which_no_block_is_known_count_together() {
+    fn pieces_of_unknown_blocks_are_counted_together() {
         assert_eq!(kernel_blocks(&with(Vec::new())), None, "where they were not read");
         let told = kernel_blocks(&with(vec![
             zone(0, zones::DMA, &[], &[0, 0, 9], &[]),
@@ -184,9 +186,9 @@ mod tests {
         assert_eq!(told.as_deref(), Some(expected));
     }
 
-    /// Node 1 of a guest of 6.1: four blocks, the last of which ends with the zone.
+    /// Node 1 of a guest with 6.1: four blocks, the last of which ends with the zone.
     #[test]
-    fn a_block_is_of_the_kind_whose_pieces_it_completes() {
+    fn the_kinds_of_blocks_make_their_pieces_sum_to_those_of_the_zone() {
         let blocks: [(&[u64], bool); 4] = [
             (&[1, 0, 0, 1, 0, 1, 0, 0, 1], true),
             (&[0, 1, 0, 1, 0, 1, 1, 0, 1], true),
@@ -198,14 +200,14 @@ mod tests {
         let expected = "machine.kernel_blocks=;reclaimable/1.0.0.1.0.1.0.0.1/7/whole,unmovable/1.0.1.0.0.0.0.1.0/7/whole,\
             unmovable/0.0.0.0.0.0.0.0.1/7/part";
         assert_eq!(told.as_deref(), Some(expected));
-        // Readings of two instants: no choice of blocks has these pieces.
+        // The two files were read at different instants: no assignment of kinds gives these pieces.
         let others = [2, 0, 1, 0, 0, 0, 0, 1, 1];
         let told = kernel_blocks(&with(vec![zone(1, "DMA32", &slabs, &others, &blocks)]));
         assert!(told.is_some_and(|told| told.ends_with("unmovable/2.0.1.0.0.0.0.1.1/0/several")));
     }
 
     #[test]
-    fn what_no_guest_has_is_told_as_it_stands_and_refused_by_who_is_told() {
+    fn impossible_blocks_are_passed_on_and_the_scenario_refuses_them() {
         use flatwater_workload::scenario::Scenario;
         let refuses = |zone| {
             let told = kernel_blocks(&with(vec![zone])).expect("zones");
@@ -219,20 +221,20 @@ mod tests {
     }
 
     #[test]
-    fn a_free_block_that_is_still_the_kernels_is_told() {
+    fn a_free_block_keeps_its_kind() {
         let mut slabs = vec![0, 1];
         slabs.resize(BLOCK_ORDER, 0);
         slabs.extend([1, 2]);
         let told = kernel_blocks(&with(vec![zone(0, "DMA32", &slabs, &[], &[(&[0, 1], true)])]));
         let whole = "reclaimable/0.0.0.0.0.0.0.0.0.1/0/whole";
-        // One of a block's size, and two of two blocks'.
+        // One piece of a block's size and two pieces of two blocks' size.
         let expected = format!("machine.kernel_blocks=reclaimable/0.1/7/whole,{};", [whole; 5].join(","));
         assert_eq!(told, Some(expected));
     }
 
-    /// A hundred equal blocks and a sum that none of their choices has: it is given up, not tried for ever.
+    /// A hundred equal blocks, and sums that no assignment of kinds gives: the search stops after `STEPS_MAX`.
     #[test]
-    fn a_search_without_end_is_given_up() {
+    fn a_long_search_stops_at_its_limit() {
         let blocks = vec![(&[1_u64, 1][..], true); 100];
         let told = kernel_blocks(&with(vec![zone(0, "DMA32", &[50, 49], &[40, 40], &blocks)]));
         assert!(told.is_some_and(|told| told.contains("several")));

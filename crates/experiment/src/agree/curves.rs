@@ -1,4 +1,4 @@
-//! The curves that are compared: which columns of which tables, over which moments.
+//! The metrics that are compared: which columns of which tables they sum, and their values over time.
 
 use flatwater_recording::schema::{cgroup, disks, nodes, slabs, vmstat};
 use flatwater_recording::{Column, Entity, Recording, Series, Source, Table, Values};
@@ -6,13 +6,13 @@ use flatwater_recording::{Column, Entity, Recording, Series, Source, Table, Valu
 /// How a metric is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// As it is.
+    /// By its value.
     Level,
     /// By its change since the start of the measured part.
     Rise,
 }
 
-/// What the columns of a metric hold.
+/// Unit in which the columns of a metric are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stored {
     Pages,
@@ -21,23 +21,23 @@ enum Stored {
     Count,
 }
 
-/// How one metric is read: a sum over columns of a table (each with its parts by zone), and over entities unless one is
-/// named.
+/// How one metric is read: the sum over columns of a table (each with its columns by zone) and over the table's
+/// entities, or over one entity.
 pub(super) struct Reading {
     pub(super) name: String,
     pub(super) unit: &'static str,
     table: Table,
     entity: Option<Entity>,
     columns: &'static [Column],
-    /// What is taken off their sum.
+    /// Columns that are subtracted from the sum.
     less: &'static [Column],
     pub(super) kind: Kind,
     stored: Stored,
-    /// Bytes of the pages that the metric counts in: the reference's, whatever the other machine has.
+    /// Page size of the reference, bytes: both sides are counted in its pages.
     page_bytes: f64,
-    /// Memory that one of it stands for, bytes; absent for events.
+    /// Memory that one unit of the metric represents, bytes; absent for events.
     pub(super) weight_bytes: Option<f64>,
-    /// What it has to change by at least, whatever that is of memory.
+    /// Least change that counts, in the metric's unit, in addition to `MEMORY_SHARE_MIN` and `EVENTS_MIN`.
     pub(super) least: f64,
 }
 
@@ -64,7 +64,7 @@ impl Reading {
         Reading { unit: "times", stored: Stored::Count, weight_bytes: None, ..self }
     }
 
-    /// What a stored value of this recording is in the metric's unit.
+    /// Factor from this recording's stored values to the metric's unit.
     fn scale(&self, recording: &Recording) -> f64 {
         match self.stored {
             Stored::Pages => page_bytes(recording) / self.page_bytes,
@@ -74,7 +74,7 @@ impl Reading {
     }
 }
 
-/// Counters of pages, and of events.
+/// Counters of pages (`PAGES_COUNTED`) and of events (`EVENTS`).
 const PAGES_COUNTED: [(&str, &[Column]); 6] = [
     (vmstat::PGSCAN_KSWAPD.name, &[vmstat::PGSCAN_KSWAPD]),
     (vmstat::PGSCAN_DIRECT.name, &[vmstat::PGSCAN_DIRECT]),
@@ -88,7 +88,8 @@ const EVENTS: [(&str, &[Column]); 3] = [
     ("allocstall", &[vmstat::ALLOCSTALL]),
     (vmstat::ZONE_RECLAIM_FAILED.name, &[vmstat::ZONE_RECLAIM_FAILED]),
 ];
-/// What a kernel has of the last two when a scenario begins is its boot's doing, which no model has: only the change counts.
+/// Levels. The last two count by their change only: their value at the start depends on the boot, which no model
+/// performs.
 const LEVELS: [(&str, &[Column], Kind); 5] = [
     (vmstat::NR_DIRTY.name, &[vmstat::NR_DIRTY], Kind::Level),
     (vmstat::NR_WRITEBACK.name, &[vmstat::NR_WRITEBACK], Kind::Level),
@@ -97,7 +98,7 @@ const LEVELS: [(&str, &[Column], Kind); 5] = [
     (vmstat::NR_SLAB_RECLAIMABLE.name, &[vmstat::NR_SLAB_RECLAIMABLE], Kind::Rise),
 ];
 const CACHES: [&str; 5] = ["ext4_inode_cache", "xfs_inode", "dentry", "buffer_head", "radix_tree_node"];
-/// Of the memory cgroup, as v1 and v2 call it.
+/// Levels of a memory cgroup: the columns of v1, then of v2.
 const CGROUP: [(&str, &[Column], Kind); 4] = [
     ("cgroup.usage", &[cgroup::USAGE_BYTES], Kind::Level),
     ("cgroup.file", &[cgroup::CACHE, cgroup::FILE], Kind::Level),
@@ -105,15 +106,15 @@ const CGROUP: [(&str, &[Column], Kind); 4] = [
     ("cgroup.writeback", &[cgroup::WRITEBACK, cgroup::FILE_WRITEBACK], Kind::Level),
 ];
 const DISK: [(&str, &[Column]); 2] = [("disk.read", &[disks::READ_BYTES]), ("disk.written", &[disks::WRITE_BYTES])];
-/// What a device moved one way counts from this share of all that it moved.
+/// A device's reads (or writes) count as moving from this share of all bytes that it moved.
 const DISK_SHARE_MIN: f64 = 0.01;
 
 fn page_bytes(recording: &Recording) -> f64 {
     recording.header.machine.page_size_bytes() as f64
 }
 
-/// What is compared. Of a host's run in a memory cgroup only what that and its device did: the rest of /proc/vmstat is the
-/// whole machine's, of which the scenario knows nothing and everybody else there a share.
+/// The metrics to compare. For a run in a memory cgroup of a host only the metrics of the cgroup and the device:
+/// /proc/vmstat covers the whole machine, with work that the scenario does not know.
 pub(super) fn readings(reference: &Recording) -> Vec<Reading> {
     let in_cgroup = reference.table(Table::Cgroup).is_some_and(|table| !table.entities().is_empty());
     if in_cgroup && reference.header.source == Source::Host { of_cgroup(reference) } else { of_machine(reference) }
@@ -123,7 +124,8 @@ fn of_cgroup(reference: &Recording) -> Vec<Reading> {
     let page = page_bytes(reference);
     let pages = |name: &str, columns, kind| Reading::pages(name, columns, kind, Stored::Bytes, page);
     let mut all: Vec<Reading> = CGROUP.iter().map(|(name, columns, kind)| pages(name, columns, *kind)).collect();
-    // Kernel objects: v1 has no line for them. What is stocked on CPUs counts as theirs.
+    // The kernel objects of the cgroup, computed because v1 has no line for them. The charge that CPUs hold in stock is
+    // part of them.
     let kernel = pages("cgroup.kernel", &[cgroup::USAGE_BYTES], Kind::Level);
     all.push(Reading { less: &[cgroup::CACHE, cgroup::FILE, cgroup::RSS, cgroup::ANON], ..kernel });
     all.push(pages("cgroup.limit_hits", &[cgroup::EVENTS_MAX], Kind::Rise).events());
@@ -132,7 +134,7 @@ fn of_cgroup(reference: &Recording) -> Vec<Reading> {
         let track = track(reference, reading);
         Some(track.last()?.1 - track.first()?.1)
     });
-    // A few blocks for itself is what any file system reads beside what it is asked for.
+    // A file system reads a few blocks for itself beside those that it is asked for.
     let least = DISK_SHARE_MIN * moved.sum::<f64>();
     all.extend(disk.map(|reading| Reading { least, ..reading }));
     all
@@ -153,8 +155,8 @@ fn of_machine(reference: &Recording) -> Vec<Reading> {
     all.extend(EVENTS.map(|(name, columns)| pages(name, columns, Kind::Rise).events()));
     all.extend(LEVELS.map(|(name, columns, kind)| pages(name, columns, kind)));
     for cache in CACHES {
-        // All objects that the slabs have room for: which of a CPU's slab are in use SLUB does not count (mm/slub.c:
-        // get_slabinfo takes those of a CPU's slab for used), SLAB does.
+        // All objects that the slabs have room for. SLUB does not count which objects of a CPU's slab are in use
+        // (get_slabinfo in mm/slub.c counts all of a CPU's slab as used), SLAB does.
         let objects = pages(&format!("slab.{cache}"), &[slabs::NUM_OBJS], Kind::Rise).events();
         let entity = Entity::named(cache);
         let bytes = object_bytes(reference, &entity);
@@ -167,7 +169,7 @@ fn object_bytes(recording: &Recording, cache: &Entity) -> Option<f64> {
     recording.table(Table::Slabs)?.rows_of(cache)?.last(slabs::OBJSIZE_BYTES).map(|bytes| bytes as f64)
 }
 
-/// Memory that the run had: its cgroup's limit, else the machine's; bytes.
+/// Memory that the run had, bytes: the cgroup's limit, or else the machine's memory.
 pub(super) fn memory_bytes(recording: &Recording) -> f64 {
     let machine = recording.header.machine.memory_bytes.unwrap_or(0) as f64;
     let limits = recording.table(Table::Cgroup).into_iter().flat_map(|table| table.by_entity());
@@ -175,18 +177,19 @@ pub(super) fn memory_bytes(recording: &Recording) -> f64 {
     limits.filter(|bytes| *bytes > 0.0).fold(machine, f64::min)
 }
 
-/// The target's cgroup (not its parents) and device, whatever they are called there.
+/// The target's own cgroup (not its parents) or device, whatever its name in this recording.
 fn own_entity(recording: &Recording, series: &Series) -> Option<Entity> {
     match series.table {
-        // The innermost has the longest path.
+        // The innermost cgroup has the longest path.
         Table::Cgroup => series.entities().iter().max_by_key(|entity| entity.name.len()).cloned(),
         Table::Disks => recording.header.target.device.as_deref().map(Entity::named),
         _ => None,
     }
 }
 
-/// (ns since the start of the measured part, value), in order; a moment with a reading missing is left out. What was
-/// read last before the start counts as read at it: slabs are read only before and after.
+/// The metric over time: (ns since the start of the measured part, value), in order. Samples with a missing value are
+/// left out. The last sample before the start counts as taken at the start, because slabs are read only before and
+/// after a run.
 pub(super) fn track(recording: &Recording, reading: &Reading) -> Vec<(u64, f64)> {
     let Some(series) = recording.table(reading.table) else { return Vec::new() };
     let start_ns = recording.header.clock.start_ns.max(series.at_ns().first().copied().unwrap_or(0));
@@ -214,13 +217,14 @@ pub(super) fn track(recording: &Recording, reading: &Reading) -> Vec<(u64, f64)>
     found.into_iter().filter_map(|(at_ns, value)| value.map(|value| (at_ns, value))).collect()
 }
 
-/// The columns of a table that hold any of these.
+/// The columns of a table that hold any of the wanted ones.
 fn values_of<'a>(series: &'a Series, wanted: &[Column]) -> Vec<Values<'a>> {
     let covered = series.columns.iter().filter(|column| wanted.iter().any(|wanted| wanted.covers(&column.name)));
     covered.map(|column| column.values()).collect()
 }
 
-/// The value at each of these moments, by straight lines between the samples; before the first one it is the first.
+/// The value at each of these moments, interpolated linearly between samples. Before the first sample it is the first
+/// value, after the last one the last value.
 pub(super) fn at_moments(track: &[(u64, f64)], moments_ns: &[u64], kind: Kind) -> Option<Vec<f64>> {
     let first = track.first()?.1;
     let base = if kind == Kind::Rise { first } else { 0.0 };

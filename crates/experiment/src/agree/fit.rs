@@ -1,5 +1,5 @@
-//! The machine of a recording as assignments to a scenario, so that a model runs on what the real one had. Nothing that
-//! is compared is fitted.
+//! Turns the machine of a recording into assignments to a scenario, so that the model runs on the same machine. It fits
+//! nothing that is compared.
 
 use super::blocks::kernel_blocks;
 use super::growth::Growth;
@@ -9,16 +9,17 @@ use flatwater_recording::units::Nanos;
 use flatwater_recording::{Entity, Gap, ICOUNT_TICK, Recording, Rows, Source, Speed, Table, lru_gen_runs};
 use flatwater_workload::scenario::Scenario;
 
-/// How often the model's CPU is made slower, and how much more than the reference it may do.
+/// How often the model's CPU is slowed down at most, and how many times the reference's bytes the model may move.
 const TRIES: usize = 5;
 const MORE_WORK_MAX: f64 = 1.05;
 /// sizeof(struct page) of the kernels that a guest boots (include/linux/mm_types.h, x86-64, 4.x to 6.x).
 const STRUCT_PAGE_BYTES: u64 = 64;
 
-/// The model on the machine that the reference had: its memory, and its CPUs as they were measured before the scenario.
-/// Recordings of before that was measured: CPUs so slow that the model moves no more bytes in the same time. `perform`
-/// runs the model with these assignments, again each time. What the reference does not say of its machine is a gap of the model's
-/// recording: it had the scenario's there, or none.
+/// Runs the model on the machine of the reference: with its memory, and with CPUs as fast as they were measured before
+/// the scenario. For recordings without such a measurement it slows the CPUs down until the model moves no more bytes
+/// than the reference in the same time. `perform` runs the model with the assignments and is called once per try.
+/// Properties of the machine that the reference does not have are gaps of the returned recording: for them the model
+/// used the scenario's values, or none.
 pub fn as_fast_as<E>(
     real: &Recording,
     scenario: &Scenario,
@@ -31,7 +32,7 @@ pub fn as_fast_as<E>(
         recording
     };
     if let Some(speed) = real.header.speed {
-        // An emulated machine's nodes share the host's memory.
+        // The nodes of an emulated machine share the host's memory, so that a remote node is as fast as the own one.
         let speed = Speed { remote_percent: speed.remote_percent.or(Some(100)), ..speed.while_it_ran() };
         machine.push(format!("machine.speed={speed}"));
         return perform(&machine).map(with_gaps);
@@ -53,11 +54,12 @@ pub fn as_fast_as<E>(
 
 const CPU_SPEED: &str = "machine.cpu_speed_percent";
 
-/// A guest whose pace was not watched is as fast to the model as it was before the scenario.
+/// A gap for a guest whose speed was not measured while the scenario ran: the model takes the speed before the
+/// scenario.
 fn pace_unknown(real: &Recording) -> Option<Gap> {
     let speed = real.header.speed.filter(|_| real.header.source == Source::Vm)?;
     let unknown = speed.pace_ns.is_none() || speed.run_pace_ns.is_none();
-    let why = "the reference says how fast its machine was before the scenario and not while it ran";
+    let why = "the reference gives the machine's speed before the scenario, but not while it ran";
     let again = "record the guest again with this version, for longer than a quarter of a second";
     unknown.then(|| Gap::new("machine.speed while the scenario ran", why, again))
 }
@@ -66,7 +68,7 @@ fn bytes_moved(recording: &Recording) -> f64 {
     recording.latency.iter().map(|bucket| bucket.bytes as f64).sum()
 }
 
-/// The guest's machine, told to the simulator as a part of its own, and what of it the reference does not say.
+/// The guest's machine as assignments to the model's, and gaps for what the reference does not say.
 #[derive(Default)]
 struct Machine {
     assignments: Vec<String>,
@@ -74,8 +76,8 @@ struct Machine {
 }
 
 impl Machine {
-    /// What the guest's kernel and initramfs hold of each node and the reserve that the kernel chose for itself: where an
-    /// initramfs lies differs from boot to boot. Empty for another simulation.
+    /// Memory that the guest's kernel and initramfs use on each node, and the reserve that the kernel chose: the place
+    /// of an initramfs differs from boot to boot. Empty if the reference is not from a guest.
     fn of(reference: &Recording, scenario: &Scenario) -> Machine {
         if reference.header.source != Source::Vm {
             return Machine::default();
@@ -109,21 +111,21 @@ impl Machine {
 }
 
 const HELD: &str = "machine.reserved and machine.resident";
-/// What grew before the measured part is told as resident.
+/// Memory that grew before the measured part counts as resident.
 const GROWS: &str = "machine.grows, and its part of machine.resident";
 const BUFFERS: &str = "machine.buffers";
 const MAPPED_UNLISTED: &str = "machine.mapped_unlisted";
 const ZONE_MIN: &str = "machine.zone_min";
 const RECORD_AGAIN: &str =
-    "record the guest again with this version; until then the model's own machine stands in for it";
+    "record the guest again with this version; until then the model uses its own machine's value";
 
-/// The first value that a node's samples have for this column, or that they have none.
+/// The first value of this column in a node's samples.
 fn at_first(node: usize, rows: Rows<'_>, column: Column) -> Result<u64, Unsaid> {
     let first = rows.first(column).and_then(|value| u64::try_from(value).ok());
     first.ok_or(Unsaid::Column { column: column.name, node })
 }
 
-/// Samples of the scenario's nodes, in order, each with its bytes.
+/// The rows of the scenario's nodes, in order, each with the node's bytes.
 fn nodes_of<'a>(reference: &'a Recording, scenario: &Scenario) -> Result<Vec<(u64, Rows<'a>)>, Unsaid> {
     let rows: Vec<Rows<'a>> =
         reference.table(Table::Nodes).into_iter().flat_map(|table| table.by_entity()).map(|(_, rows)| rows).collect();
@@ -134,21 +136,20 @@ fn nodes_of<'a>(reference: &'a Recording, scenario: &Scenario) -> Result<Vec<(u6
     Ok(sizes.iter().copied().zip(rows).collect())
 }
 
-/// Nothing where the scenario leaves the nodes to the machine.
+/// `key=SIZE,SIZE`; absent if the scenario does not list nodes.
 fn by_node(key: &str, sizes: &[String]) -> Option<String> {
     (!sizes.is_empty()).then(|| format!("{key}={}", sizes.join(",")))
 }
 
-/// What the kernel keeps of each node for good, and what is in use before the set-up: what that leaves in memory is for the
-/// model to find out.
+/// What the kernel reserves on each node for good, and what is in use before the set-up. The model computes the rest.
 fn held(reference: &Recording, scenario: &Scenario, growth: &Growth) -> Result<Vec<String>, Unsaid> {
     let (mut reserved, mut resident) = (Vec::new(), Vec::new());
-    // They are told by themselves, and are not memory that stays.
+    // `machine.buffers` passes these pages, and they are reclaimable.
     let buffers = buffers_bytes(reference, scenario).unwrap_or_default();
     for (node, (bytes, rows)) in nodes_of(reference, scenario)?.into_iter().enumerate() {
         let total = at_first(node, rows, nodes::MEM_TOTAL_BYTES)?;
         let free = at_first(node, rows, nodes::MEM_FREE_BYTES)?;
-        // The model takes the struct pages off by itself.
+        // The model subtracts the struct pages itself.
         let struct_pages = bytes / reference.header.machine.page_size_bytes() * STRUCT_PAGE_BYTES;
         reserved.push(bytes.saturating_sub(total + struct_pages).to_string());
         let taken = growth.before.get(node).copied().unwrap_or(0);
@@ -159,12 +160,13 @@ fn held(reference: &Recording, scenario: &Scenario, growth: &Growth) -> Result<V
     Ok(given.into_iter().filter_map(|(key, of_nodes)| by_node(key, &of_nodes)).collect())
 }
 
-/// File pages on a node's lists, bytes.
+/// File pages on a node's LRU lists, bytes.
 fn listed(node: usize, rows: Rows<'_>) -> Result<u64, Unsaid> {
     Ok(at_first(node, rows, nodes::ACTIVE_FILE_BYTES)? + at_first(node, rows, nodes::INACTIVE_FILE_BYTES)?)
 }
 
-/// zone_reclaim_mode asks for page cache beyond what is mapped; programs of an initramfs are mapped but on no list.
+/// Mapped file pages beyond those on LRU lists: programs of an initramfs. zone_reclaim_mode takes the file pages on
+/// lists less the mapped ones for reclaimable.
 fn mapped_unlisted(reference: &Recording, scenario: &Scenario) -> Result<Vec<String>, Unsaid> {
     let mut unlisted = Vec::new();
     for (node, (_, rows)) in nodes_of(reference, scenario)?.into_iter().enumerate() {
@@ -174,8 +176,8 @@ fn mapped_unlisted(reference: &Recording, scenario: &Scenario) -> Result<Vec<Str
     Ok(by_node(MAPPED_UNLISTED, &unlisted).into_iter().collect())
 }
 
-/// Of which node the pages of the disk's own cache are no table says: they are file pages on lists, as the few others of an initramfs
-/// that came to lists are.
+/// The pages of the block device's own page cache by node. No table has them by node, so they are divided in proportion
+/// to the file pages on the nodes' lists, which hold little else (a few pages of an initramfs).
 fn buffers(reference: &Recording, scenario: &Scenario) -> Result<Vec<String>, Unsaid> {
     let shares: Vec<String> = buffers_bytes(reference, scenario)?.iter().map(u64::to_string).collect();
     Ok(by_node(BUFFERS, &shares).into_iter().collect())
@@ -193,9 +195,9 @@ fn buffers_bytes(reference: &Recording, scenario: &Scenario) -> Result<Vec<u64>,
     Ok(by_lists.iter().map(|own| all / page * own / total * page).collect())
 }
 
-/// The zones' shares of min_free_kbytes, which the kernel deals out before the initramfs is given back (mm/page_alloc.c:
-/// init_per_zone_wmark_min): the node that holds it has a lower watermark than its memory stands for. A scenario that sets the
-/// reserve has them computed anew.
+/// Each zone's share of min_free_kbytes, which the kernel divides before it frees the initramfs (mm/page_alloc.c:
+/// init_per_zone_wmark_min), so that the node with the initramfs gets a lower watermark than its memory calls for.
+/// Absent if the scenario sets min_free_kbytes, since the kernel then divides it anew.
 fn zone_min(reference: &Recording, scenario: &Scenario) -> Result<Vec<String>, Unsaid> {
     if scenario.setup.get(MIN_FREE).is_some() {
         return Ok(Vec::new());
@@ -222,16 +224,18 @@ fn zone_min(reference: &Recording, scenario: &Scenario) -> Result<Vec<String>, U
     Ok((!nodes.is_empty()).then(|| format!("{ZONE_MIN}={}", nodes.join(";"))).into_iter().collect())
 }
 
-/// QEMU executes one CPU of a guest until an interrupt is raised for any of them from outside (accel/tcg/tcg-accel-ops-rr.c:
-/// rr_kick_vcpu_thread, 7.2; its own timer, TCG_KICK_PERIOD, is 100 ms): the tick, 250 times a second on Debian's kernels. All CPUs have it at
-/// the same instants (kernel/time/tick-sched.c: tick_setup_sched_timer, skew_tick=0, 6.1), so that a turn is as long as a tick.
+/// Period of the tick on Debian's kernels (250 Hz). QEMU executes one CPU of a guest until an interrupt from outside is
+/// raised for any of them (accel/tcg/tcg-accel-ops-rr.c: rr_kick_vcpu_thread, 7.2; its own timer, TCG_KICK_PERIOD, is
+/// 100 ms). All CPUs have the tick at the same instants (kernel/time/tick-sched.c: tick_setup_sched_timer, skew_tick=0,
+/// 6.1), so a turn lasts one tick.
 const TICK: Nanos = Nanos(4_000_000);
-/// Emulated CPUs are executed in turn by one thread, so that kswapd may stand still while a writer fills memory.
+/// How long an emulated CPU executes before the next one does. One thread executes them in turn, so that kswapd may
+/// stand still while a writer fills memory.
 fn cpu_turn(reference: &Recording) -> Option<String> {
     let header = &reference.header;
     let cpus = u64::from(header.machine.cpus.unwrap_or(1));
     let emulated = header.machine.hypervisor.as_deref() == Some("qemu-tcg") && cpus > 1;
-    // Where it counts instructions a CPU has its part of the time to the next timer (accel/tcg/tcg-accel-ops-icount.c:
+    // With -icount, each CPU gets its part of the time to the next timer (accel/tcg/tcg-accel-ops-icount.c:
     // icount_percpu_budget).
     let turn = if header.icount.is_some() { ICOUNT_TICK.0 / cpus } else { TICK.0 };
     emulated.then(|| format!("machine.cpu_turn={turn}ns"))
@@ -240,20 +244,20 @@ fn cpu_turn(reference: &Recording) -> Option<String> {
 const MIN_FREE: &str = "vm.min_free_kbytes";
 const LRU_GEN: &str = "lru_gen.enabled";
 
-/// Settings that differ from the model's because of how the kernel was built or booted, unless the scenario has its own.
+/// Settings of the guest that come from how its kernel was built or booted, unless the scenario sets them.
 fn chosen_by_the_kernel(reference: &Recording, scenario: &Scenario) -> Vec<String> {
     let found = |key: &str| reference.header.setup.get(key).filter(|_| scenario.setup.get(key).is_none());
-    // It is computed before the initramfs is given back (mm/page_alloc.c: init_per_zone_wmark_min), so lower than from
-    // all of memory.
+    // The kernel computes it before it frees the initramfs (mm/page_alloc.c: init_per_zone_wmark_min), so it is lower
+    // than the model would compute from all of memory.
     let reserve = found(MIN_FREE).map(|value| format!("{MIN_FREE}={value}"));
-    // By CONFIG_LRU_GEN_ENABLED. Off is what every model does unasked, those of kernels without generations too.
+    // Chosen by CONFIG_LRU_GEN_ENABLED. Off is the default of every model, including those of kernels without MGLRU.
     let generations = found(LRU_GEN).filter(|value| lru_gen_runs(value) != Some(false));
     let of_the_queue = OF_THE_QUEUE.into_iter().filter_map(|key| Some(format!("{key}={}", found(key)?)));
     let generations = generations.map(|value| format!("{LRU_GEN}={value}"));
     reserve.into_iter().chain(generations).chain(of_the_queue).collect()
 }
 
-/// What an emulated device and its driver make of the request queue: nvme has no scheduler and 1023 tags.
+/// Queue settings that depend on the emulated device and its driver: nvme has no scheduler and 1023 tags.
 const OF_THE_QUEUE: [&str; 5] =
     ["queue.scheduler", "queue.nr_requests", "queue.max_sectors_kb", "queue.read_ahead_kb", "queue.wbt_lat_usec"];
 
@@ -277,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_does_more_than_the_guest_gets_slower_cpus_until_it_does_not() {
+    fn the_models_cpus_are_slowed_until_it_moves_no_more_than_the_guest() {
         let scenario = Scenario::load("journal").expect("built in");
         let mut given: Vec<Vec<String>> = Vec::new();
         let found = as_fast_as(&moved(1_000), &scenario, |assignments| {
@@ -295,7 +299,7 @@ mod tests {
         made.gauges(Table::Nodes, &Entity::on_node(node, ""), &columns)
     }
 
-    /// Two nodes of a guest, each with these columns of its own.
+    /// A guest with two nodes, each with these columns.
     fn guest(nodes: [&[(&str, i64)]; 2]) -> (Recording, Scenario) {
         let made = nodes.iter().zip(0..).fold(Made::new(), |made, (columns, node)| on_node(made, node, columns));
         let real = made.edit(|recording| recording.header.source = Source::Vm).done();
@@ -305,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mapped_beyond_the_lists_is_told_where_all_of_it_was_read() {
+    fn mapped_unlisted_needs_the_columns_of_every_node() {
         let all = [("Mapped_bytes", 9 << 20), ("Active(file)_bytes", 2 << 20), ("Inactive(file)_bytes", 3 << 20)];
         let few = [("Mapped_bytes", 1 << 20), ("Active(file)_bytes", 2 << 20), ("Inactive(file)_bytes", 3 << 20)];
         let (real, scenario) = guest([&all, &few]);
@@ -318,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn the_disks_own_pages_are_told_by_node_as_pages_on_lists_lie() {
+    fn buffers_are_divided_among_nodes_like_their_file_pages() {
         let page = 4096;
         let of = |active: i64, inactive: i64| {
             [("Active(file)_bytes", active * page), ("Inactive(file)_bytes", inactive * page)]
@@ -332,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn watermarks_are_told_by_node_in_the_kernels_order_of_zones() {
+    fn zone_min_lists_nodes_with_zones_in_the_kernels_order() {
         let low = |zone: &str, node, min: i64, made: Made| {
             made.gauges(Table::Zones, &Entity::on_node(node, zone), &[("min", &[min]), ("free", &[900])])
         };
@@ -351,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn an_emulated_machine_has_turns() {
+    fn only_emulated_cpus_run_in_turns() {
         let mut real = moved(1_000);
         real.header.machine.cpus = Some(2);
         assert_eq!(cpu_turn(&real), None);
@@ -364,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn generations_that_the_guest_has_the_model_gets_too() {
+    fn lru_gen_is_taken_from_the_guest_unless_the_scenario_sets_it() {
         let given = |value: &str, own: &str| {
             let mut real = moved(1);
             real.header.setup.observe("vm.min_free_kbytes", "2048");
@@ -381,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn the_guests_request_queue_is_told_but_what_the_scenario_sets() {
+    fn queue_settings_are_taken_from_the_guest_unless_the_scenario_sets_them() {
         let mut real = moved(1_000);
         for (key, value) in [("queue.scheduler", "none"), ("queue.nr_requests", "1023"), ("queue.wbt_lat_usec", "2000")]
         {
@@ -393,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pace_that_nobody_watched_is_a_gap_of_a_guest() {
+    fn a_guest_whose_speed_was_not_measured_during_the_run_has_a_gap() {
         let speed = |run_pace_ns| Some(Speed { pace_ns: Some(80_000), run_pace_ns, ..Speed::default() });
         let gap = |source, speed| {
             pace_unknown(
@@ -408,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_measured_speed_is_taken_as_it_is() {
+    fn a_measured_speed_is_not_fitted() {
         let scenario = Scenario::load("journal").expect("built in");
         let mut real = moved(1_000);
         real.header.speed = Some(flatwater_recording::Speed::default());

@@ -1,4 +1,4 @@
-//! What else than page cache and reclaimable slabs took a guest's memory while it was recorded.
+//! Memory of a guest that was taken during the recording by something other than page cache and reclaimable slabs.
 
 use super::unsaid::Unsaid;
 use flatwater_recording::schema::{Column, cgroup, nodes};
@@ -6,7 +6,7 @@ use flatwater_recording::units::Nanos;
 use flatwater_recording::{Recording, Rows, Table};
 use flatwater_workload::scenario::{Growth as CgroupGrowth, Scenario, WorkloadSpec};
 
-/// What of a node's memory is neither page cache nor a reclaimable slab.
+/// Memory of a node that is neither page cache nor a reclaimable slab.
 const HELD: [Column; 5] = [
     nodes::ANON_PAGES_BYTES,
     nodes::SHMEM_BYTES,
@@ -14,24 +14,25 @@ const HELD: [Column; 5] = [
     nodes::KERNEL_STACK_BYTES,
     nodes::PAGE_TABLES_BYTES,
 ];
-/// A scenario whose workloads hold more memory of their own than this performs it in the model too.
+/// If the workloads' own memory is larger than this, growth is not passed on: the model performs the workloads, and so
+/// their memory, itself.
 const OWN_MEMORY_MAX_BYTES: u64 = 16 << 20;
-/// Steps of less than this are left to the next one.
+/// Steps smaller than this are merged with the next one.
 const STEP_BYTES: u64 = 128 << 10;
 
-/// What else than page cache and reclaimable slabs the guest's memory was taken by after the first sample: its recorder's rows,
-/// kept in memory and in a tmpfs, stacks, page tables. In a guest of 256 MiB they are 20 MiB at the end, which its page cache
-/// is without.
+/// Growth of a guest's memory other than page cache and reclaimable slabs since the first sample: the recorder's rows
+/// (in its memory and in a tmpfs), stacks, page tables. In a guest of 256 MiB it is 20 MiB at the end, which its page
+/// cache then lacks.
 #[derive(Default)]
 pub struct Growth {
-    /// Bytes of each node that were taken when the measured part began: the set-up was performed with less and less memory.
+    /// Bytes of each node that were taken when the measured part began: the set-up already ran with less memory.
     pub before: Vec<u64>,
-    /// The instant, and what was taken beyond that.
+    /// Steps: ns since the start of the measured part, and bytes of each node beyond `before`.
     pub later: Vec<(u64, Vec<u64>)>,
 }
 
 impl Growth {
-    /// Or why it is not known: the recording lacks a part of what adds up to it.
+    /// Fails if the recording lacks one of the columns.
     pub fn of(reference: &Recording, scenario: &Scenario) -> Result<Growth, Unsaid> {
         if own_memory_bytes(scenario) > OWN_MEMORY_MAX_BYTES {
             return Ok(Growth::default());
@@ -66,14 +67,14 @@ impl Growth {
     }
 }
 
-/// What the processes of a host's memory cgroup held that is none of the workloads', for `machine.cgroup_grows`: the recorder
-/// performs the workloads itself, and takes from their limit. Where workloads have memory of their own it is what goes beyond that.
-/// None where the recording has a cgroup and does not say what its processes held; nothing without a cgroup.
+/// Memory in a host's memory cgroup that is not the workloads', for `machine.cgroup_grows`: the recorder performs the
+/// workloads itself, so its memory counts against their limit. `None` if the recording has a cgroup but not its
+/// processes' memory; empty without a cgroup.
 pub fn in_cgroup(reference: &Recording, scenario: &Scenario) -> Option<Vec<CgroupGrowth>> {
     let Some((_, rows)) = reference.table(Table::Cgroup).and_then(|table| table.by_entity().next()) else {
         return Some(Vec::new());
     };
-    // Smaller ones are stacks and buffers that are mostly never touched.
+    // Smaller amounts are stacks and buffers, most of which the workloads never touch.
     let own = Some(own_memory_bytes(scenario)).filter(|bytes| *bytes > OWN_MEMORY_MAX_BYTES).unwrap_or(0);
     let column = [cgroup::RSS, cgroup::ANON].into_iter().find(|column| rows.first(*column).is_some())?;
     let start_ns = reference.header.clock.start_ns;
@@ -93,7 +94,7 @@ fn own_memory_bytes(scenario: &Scenario) -> u64 {
     scenario.workloads.iter().filter_map(build).map(|work| work.footprint().memory_bytes).sum()
 }
 
-/// What of a node was taken beyond the first sample's, by instant.
+/// (ns, bytes of a node taken beyond the first sample).
 fn taken(rows: Rows<'_>) -> Result<Vec<(u64, u64)>, Unsaid> {
     let [first_of_all, others @ ..] = HELD;
     let mut sums: Vec<(u64, i64)> = rows.values(first_of_all).collect();
@@ -116,7 +117,8 @@ mod tests {
     use flatwater_recording::{Entity, Recording, Source, Table};
     use flatwater_workload::scenario::Scenario;
 
-    /// Three samples a second apart of what grew, and of the rest, which did not; the measured part begins at the second.
+    /// Three samples a second apart; anonymous and shared memory grow, the others do not. The measured part begins at
+    /// the second sample.
     fn grew(left_out: Option<&str>) -> Recording {
         let mib = |values: [i64; 3]| values.map(|mib| mib << 20);
         let (anonymous, shared, flat) = (mib([10, 14, 15]), mib([30, 30, 32]), mib([1, 1, 1]));
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_guests_other_memory_grew_by_the_model_is_told_from_the_measured_part_on() {
+    fn growth_is_counted_from_the_start_of_the_measured_part() {
         let growth = Growth::of(&grew(None), &Scenario::load("journal").expect("built in")).expect("all was read");
         assert_eq!(growth.before, [4 << 20], "held when the measured part begins");
         let [(at_ns, bytes)] = &growth.later[..] else { panic!("{:?}", growth.later) };
@@ -146,9 +148,9 @@ mod tests {
         assert_eq!(growth.assignment(), Some(format!("machine.grows={at_ns}ns:3145728")));
     }
 
-    /// A second before the measured part the cgroup's processes held 1 MiB, at its begin 3; a second later still 3, then 2.
+    /// The cgroup's processes hold 1 MiB a second before the measured part, 3 at its start and a second later, then 2.
     #[test]
-    fn what_a_hosts_recorder_took_from_the_workloads_limit_the_model_is_told() {
+    fn the_recorders_memory_in_the_cgroup_is_passed_to_the_model() {
         let held = [1, 3, 3, 2].map(|mib| mib << 20);
         let made = Made::new().gauges(Table::Cgroup, &Entity::named("/x"), &[("rss", &held[..])]).edit(|recording| {
             let rows = recording.series[0].by_entity().next().expect("rows").1;
@@ -165,13 +167,13 @@ mod tests {
         assert_eq!(told(&journal), [(0, 3_145_728), (at_ns, 2_097_152)]);
         assert_eq!(in_cgroup(&grew(None), &journal), Some(Vec::new()), "no cgroup");
         let usage = Made::new().gauges(Table::Cgroup, &Entity::named("/x"), &[("usage_bytes", &held[..])]).done();
-        assert_eq!(in_cgroup(&usage, &journal), None, "it does not say what of it processes held");
+        assert_eq!(in_cgroup(&usage, &journal), None, "no column for the processes' memory");
         let own = "name = 'x'\nsentence = 'X.'\nduration = '1s'\n[[workload]]\nuse = 'memory'\nsize = '64MiB'\n";
-        assert_eq!(told(&Scenario::parse("x", own).expect("parses")), [], "all of it is the program's");
+        assert_eq!(told(&Scenario::parse("x", own).expect("parses")), [], "all memory is the program's");
     }
 
     #[test]
-    fn what_was_not_read_is_not_taken_for_what_did_not_grow() {
+    fn a_missing_column_is_an_error_not_zero_growth() {
         let scenario = Scenario::load("journal").expect("built in");
         for column in HELD {
             let why = Growth::of(&grew(Some(column.name)), &scenario).err();

@@ -1,4 +1,4 @@
-//! Tests of the agreement.
+//! Tests of the comparison.
 
 use super::{agree, agree_beside};
 use flatwater_recording::{ColumnKind, Entity, Recording, Series, Source, Table};
@@ -24,7 +24,7 @@ fn recording(start_ns: u64, miss_per_s: i64, free_per_s: i64) -> Recording {
 }
 
 #[test]
-fn a_recording_agrees_with_itself_whenever_it_began() {
+fn a_recording_agrees_with_itself_at_any_start_time() {
     let found = agree(&recording(5, 1000, -2000), &recording(7_000_000_000, 1000, -2000));
     assert_eq!(found.alignments[0].mean_percent, Some(0.0));
     assert!(found.alignments[0].metrics.iter().all(|metric| metric.same_sign));
@@ -33,7 +33,7 @@ fn a_recording_agrees_with_itself_whenever_it_began() {
 }
 
 #[test]
-fn errors_and_signs_are_told() {
+fn errors_and_signs_are_computed() {
     let found = agree(&recording(0, 1000, -2000), &recording(0, 1100, 2000));
     let metric = |name: &str| found.alignments[0].metrics.iter().find(|metric| metric.name == name).expect("sampled");
     let miss = metric("numa_miss");
@@ -43,7 +43,7 @@ fn errors_and_signs_are_told() {
 }
 
 #[test]
-fn what_one_side_lacks_is_named_and_latencies_of_distorted_time_are_left_out() {
+fn missing_metrics_are_named_and_distorted_latencies_left_out() {
     let mut other = recording(0, 1000, 0);
     other.header.time_distorted = true;
     other.series.clear();
@@ -58,7 +58,7 @@ fn what_one_side_lacks_is_named_and_latencies_of_distorted_time_are_left_out() {
 }
 
 #[test]
-fn what_two_runs_of_the_reference_do_not_share_is_not_counted() {
+fn a_metric_that_differs_between_runs_of_the_reference_is_not_counted() {
     let (reference, again, other) = (recording(0, 1000, -2000), recording(0, 1500, -2000), recording(0, 1100, -2000));
     let found = agree_beside(&reference, &[again], &other);
     let miss = found.alignments[0].metrics.iter().find(|metric| metric.name == "numa_miss").expect("sampled");
@@ -66,9 +66,9 @@ fn what_two_runs_of_the_reference_do_not_share_is_not_counted() {
     assert_eq!(found.alignments[0].mean_percent, Some(0.0), "only the free pages are left, and they agree");
 }
 
-/// Misses that begin after the tenth second, when half of the work is done; the repetition of it ends by then.
+/// Misses begin after the tenth second, when half of the work is done. The second repetition ends by then.
 #[test]
-fn what_a_repetition_did_not_come_to_is_not_confirmed_by_it() {
+fn a_repetition_that_ends_early_does_not_confirm_a_metric() {
     use flatwater_recording::{LatencyBucket, OpKind, PackedHistogram, latency::histogram};
     let late = |misses: i64, seconds: u64| {
         let mut made = recording(0, 0, -2000);
@@ -106,7 +106,7 @@ fn what_a_repetition_did_not_come_to_is_not_confirmed_by_it() {
 }
 
 #[test]
-fn what_is_little_beside_memory_stands_still() {
+fn a_change_that_is_small_beside_memory_does_not_count_as_moving() {
     let mut reference = recording(0, 1000, 0);
     let moves = |reference: &Recording| {
         let found = agree(reference, &recording(0, 1100, 0));
@@ -114,12 +114,12 @@ fn what_is_little_beside_memory_stands_still() {
         miss.moves
     };
     assert!(moves(&reference));
-    // 22 000 pages of 64 GiB are 0.13 %.
+    // 22,000 pages are 0.13 % of 64 GiB.
     reference.header.machine.memory_bytes = Some(64 << 30);
     assert!(!moves(&reference));
 }
 
-/// Pages scanned a second by kswapd and by callers, 20 s.
+/// Pages scanned per second by kswapd and by callers, for 20 s.
 fn scans(kswapd: i64, direct: i64) -> Recording {
     let mut made = Recording::default();
     made.header.duration_ns = 20_000_000_000;
@@ -136,7 +136,7 @@ fn scans(kswapd: i64, direct: i64) -> Recording {
 }
 
 #[test]
-fn a_sum_is_counted_where_its_parts_are_chance_and_not_where_they_are_steady() {
+fn a_sum_is_counted_only_if_one_of_its_parts_is_unsteady() {
     let counted = |again: &Recording| {
         let found =
             agree_beside(&scans(1000, 500), std::slice::from_ref(again), &scans(800, 600)).alignments.swap_remove(0);
@@ -144,12 +144,12 @@ fn a_sum_is_counted_where_its_parts_are_chance_and_not_where_they_are_steady() {
         (found.metrics.into_iter().filter(|one| one.counted).map(|one| one.name).collect::<Vec<_>>(), orders)
     };
     assert_eq!(counted(&scans(1050, 510)), (vec!["pgscan_kswapd".to_owned(), "pgscan_direct".to_owned()], 1));
-    // Whoever came first: the sum is the same, and so is nothing else, the order of the two included.
+    // kswapd and callers swap roles: only their sum repeats, and their order does not.
     assert_eq!(counted(&scans(600, 900)), (vec!["pgscan".to_owned()], 0));
 }
 
 #[test]
-fn work_is_what_the_rows_add_up_to() {
+fn work_is_the_sum_of_the_bytes_of_all_rows() {
     use flatwater_recording::latency::histogram;
     use flatwater_recording::{LatencyBucket, OpKind, PackedHistogram};
     let row = |thread: &str, bytes| LatencyBucket {
@@ -168,7 +168,7 @@ fn work_is_what_the_rows_add_up_to() {
     assert_eq!(super::work::progress(&made).last(), Some(&(1_000_000_000, f64::from(4 << 20))));
 }
 
-/// What a host or a simulation wrote of a cgroup and its device, under the names of cgroup v1 or v2.
+/// A recording of a host or a simulation with a cgroup (names of v1 or v2) and its device.
 fn in_cgroup(source: Source, names: [&'static str; 2], dirty_pages: i64, read_pages_per_s: i64) -> Recording {
     let mut made = recording(0, 1000, -2000);
     made.header.source = source;
@@ -190,7 +190,7 @@ fn in_cgroup(source: Source, names: [&'static str; 2], dirty_pages: i64, read_pa
 }
 
 #[test]
-fn a_hosts_cgroup_is_compared_by_what_it_and_its_device_did() {
+fn a_hosts_cgroup_is_compared_by_the_metrics_of_cgroup_and_device() {
     let host = in_cgroup(Source::Host, ["cache", "dirty"], 4000, 50);
     let found = agree(&host, &in_cgroup(Source::Sim, ["file", "file_dirty"], 5000, 0));
     let metrics = &found.alignments[0].metrics;
@@ -205,12 +205,12 @@ fn a_hosts_cgroup_is_compared_by_what_it_and_its_device_did() {
 }
 
 #[test]
-fn just_under_and_just_over_what_counts_is_no_wrong_sign() {
+fn changes_just_below_and_above_the_limit_have_the_same_sign() {
     let same_sign = |ours, theirs| {
         let found = agree(&scans(ours, 0), &scans(theirs, 0)).alignments.swap_remove(0);
         let metric = found.metrics.into_iter().find(|one| one.name == "pgscan_kswapd").expect("sampled");
         (metric.moves, metric.same_sign)
     };
-    // 50 pages count: 60 and 40 in 20 s are nearly the same, 120 and none are not.
+    // 50 pages count: 60 and 40 in 20 s are nearly the same, 120 and 0 are not.
     assert_eq!((same_sign(3, 2), same_sign(6, 0), same_sign(0, 0)), ((true, true), (true, false), (false, true)));
 }

@@ -1,6 +1,6 @@
-//! What a reference does not say of its machine, so that the model is not told it.
+//! Properties of the machine that a reference does not contain, so that they cannot be passed to the model.
 
-/// Each becomes a gap of the model's recording: record the reference again with a version that reads it.
+/// Each becomes a gap of the model's recording. The remedy is to record the reference again with this version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unsaid {
     #[error("the reference has no samples of {what}")]
@@ -15,6 +15,6 @@ pub enum Unsaid {
     Min { zone: String, node: u32 },
     #[error("the reference has more samples of one node than of another")]
     Uneven,
-    #[error("the reference has {has} samples of a node's {column}, and {others} of its {other}")]
+    #[error("the reference has {has} samples of a node's {column} but {others} of {other}")]
     Partly { column: &'static str, has: usize, other: &'static str, others: usize },
 }

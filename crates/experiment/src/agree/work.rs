@@ -1,10 +1,10 @@
-//! How much of the workload was done by when: the clock that two machines of unequal speed share.
+//! Progress of a workload over time, in bytes: the clock that two machines of unequal speed share.
 
 use super::MOMENTS;
 use flatwater_recording::{OpKind, Recording};
 
-/// (ns since the start of the measured part, bytes moved by then), in order. Bytes are counted by the second in which
-/// their call ended. A page of a mapping that is touched again moves nothing: where there are calls, they are the work.
+/// (ns since the start of the measured part, bytes moved until then), in order. Bytes count in the second in which
+/// their call ended. Page faults count only if there are no calls: touching a page of a mapping again moves nothing.
 pub(super) fn progress(recording: &Recording) -> Vec<(u64, f64)> {
     let start_ns = recording.header.clock.start_ns;
     let moving = || recording.latency.iter().filter(|bucket| bucket.bytes > 0);
@@ -32,7 +32,7 @@ pub(super) fn progress(recording: &Recording) -> Vec<(u64, f64)> {
     done
 }
 
-/// The moments at which equal shares of `total` bytes were done.
+/// The moments (ns) at which equal shares of `total` bytes were done.
 pub(super) fn moments(progress: &[(u64, f64)], total: f64) -> Vec<u64> {
     let at = |share: f64| {
         let wanted = total * share;
@@ -53,7 +53,7 @@ mod tests {
     use crate::agree::MOMENTS;
 
     #[test]
-    fn half_of_the_work_is_found_in_the_second_in_which_it_was_done() {
+    fn moments_of_equal_work_are_interpolated_between_seconds() {
         // Nothing in the first second, then evenly.
         let progress = [(0, 0.0), (1_000, 0.0), (2_000, 50.0), (3_000, 100.0)];
         let found = moments(&progress, 100.0);

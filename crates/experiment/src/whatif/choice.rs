@@ -1,13 +1,14 @@
-//! Which setting of those tried, and what it costs.
+//! Chooses among the settings that were tried, and lists what the choice costs.
 
 use super::Tried;
 use flatwater_recording::units::{Bytes, Nanos};
 
-/// A difference of the goal up to this is none: one seed's luck can be as large.
+/// Goals that differ by no more than this factor count as equal, since the seed alone can cause that much.
 const CLOSE: f64 = 1.05;
 
-/// The place of the one to choose, `tried[0]` being the machine as it stands: that one if nothing beats it by more than
-/// 5 %; else, of those within 5 % of the lowest goal, the one that costs least CPU, then least idle memory.
+/// Index of the setting to choose. `tried[0]` is the machine without a change and is chosen unless the lowest goal is
+/// better by more than 5 %. Otherwise it is the setting within 5 % of the lowest goal that costs least CPU, then least
+/// free memory.
 #[must_use]
 pub fn choose(tried: &[Tried]) -> Option<usize> {
     let best = tried.iter().map(|one| one.goal_ns).min()?;
@@ -20,7 +21,7 @@ pub fn choose(tried: &[Tried]) -> Option<usize> {
     places.min_by_key(|&place| cost(&tried[place]))
 }
 
-/// What the choice costs beside the setting that the scenario has: one sentence for each thing that became worse.
+/// What the chosen setting costs compared with the unchanged one: a phrase for each figure that became worse.
 #[must_use]
 pub fn costs(chosen: &Tried, before: &Tried) -> Vec<String> {
     let mut said = Vec::new();
@@ -64,14 +65,14 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_stays_unless_something_is_clearly_better() {
+    fn the_machine_stays_unchanged_unless_a_setting_is_clearly_better() {
         assert_eq!(choose(&[tried(102, 0.5, 1), tried(100, 0.1, 1)]), Some(0));
         assert_eq!(choose(&[tried(200, 0.1, 1), tried(100, 0.3, 1), tried(103, 0.2, 9), tried(101, 0.2, 5)]), Some(3));
         assert_eq!(choose(&[]), None);
     }
 
     #[test]
-    fn costs_name_what_became_worse_and_nothing_else() {
+    fn costs_name_only_figures_that_became_worse() {
         let (before, chosen) = (tried(200, 0.1, 1 << 20), tried(100, 0.2, 64 << 20));
         let said = costs(&chosen, &before);
         assert_eq!(said.len(), 2, "{said:?}");

@@ -1,4 +1,4 @@
-//! The runs of a what-if that continue from one warm machine: each in a copy of this process.
+//! Performs the runs of a what-if that continue from one warm machine, each in a forked copy of this process.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -16,22 +16,22 @@ use flatwater_workload::scenario::Scenario;
 
 type Settings = Vec<(&'static str, String)>;
 
-/// A copy at work, and where it will say what came out.
+/// A running copy, and the pipe on which it answers.
 struct Copy {
     number: usize,
     pid: Pid,
     said: File,
 }
 
-/// What a copy says when it ends.
+/// What a copy answers before it ends.
 #[derive(Serialize, Deserialize)]
 enum Answer {
     Performed(Tried),
     Failed { why: String },
 }
 
-/// As `search`, but `perform` changes what it finds (a warm machine), so that each call happens in a forked copy of the
-/// process, at most `jobs` at a time. To be called while the process has no other thread.
+/// As `search`, for a `perform` that changes the state it runs on (a warm machine): each call runs in a forked copy of
+/// the process, at most `jobs` at a time. Call it only while the process has a single thread.
 pub fn search_copies<E: std::fmt::Display>(
     scenario: &Scenario,
     settings: &[Settings],
@@ -77,7 +77,7 @@ pub fn search_copies<E: std::fmt::Display>(
     }
 }
 
-/// Waits until one of them has said what came out or ended, and takes it out.
+/// Waits until one of the copies answers or ends, and removes it from `running`; `None` after a signal.
 fn ended(running: &mut Vec<Copy>) -> Option<(usize, Answer)> {
     let mut polled: Vec<PollFd<'_>> = running.iter().map(|copy| PollFd::new(&copy.said, PollFlags::IN)).collect();
     let asked = poll(&mut polled, None);
@@ -85,7 +85,7 @@ fn ended(running: &mut Vec<Copy>) -> Option<(usize, Answer)> {
     drop(polled);
     let mut copy = running.swap_remove(match (ready, asked) {
         (Some(place), _) => place,
-        // A signal came: the caller asks again.
+        // A signal arrived: the caller calls again.
         (None, Ok(_) | Err(Errno::INTR)) => return None,
         (None, Err(_)) => 0,
     });
@@ -95,18 +95,18 @@ fn ended(running: &mut Vec<Copy>) -> Option<(usize, Answer)> {
     let answer = match (read, serde_json::from_str(&said)) {
         (Ok(_), Ok(answer)) => answer,
         (Ok(_), Err(_)) => {
-            Answer::Failed { why: "its copy of the machine ended without an answer (out of memory?)".to_owned() }
+            Answer::Failed { why: "the copy of the machine ended without a result (out of memory?)".to_owned() }
         }
         (Err(error), _) => Answer::Failed { why: error.to_string() },
     };
     Some((copy.number, answer))
 }
 
-/// Forks; the copy performs `run`, says what came out and ends.
+/// Forks. The copy calls `run`, writes its answer to the pipe and exits.
 fn copy(run: impl FnOnce() -> Result<Tried, WhatifError>) -> std::io::Result<(Pid, OwnedFd)> {
     let (from, to) = rustix::pipe::pipe()?;
-    // SAFETY: the caller has no other thread, so that no lock can be held in the copy by a thread that it lacks. The copy
-    // leaves through _exit: nothing of the parent's is flushed or dropped twice.
+    // SAFETY: the caller has a single thread, so the copy cannot inherit a lock of a thread that it does not have. The
+    // copy leaves through _exit, so that it neither flushes nor drops anything of the parent a second time.
     match unsafe { libc::fork() } {
         -1 => Err(std::io::Error::last_os_error()),
         0 => {
@@ -119,7 +119,7 @@ fn copy(run: impl FnOnce() -> Result<Tried, WhatifError>) -> std::io::Result<(Pi
             };
             let text = serde_json::to_string(&answer).unwrap_or_default();
             let wrote = File::from(to).write_all(text.as_bytes());
-            // SAFETY: ends this process at once, which is what is wanted of it.
+            // SAFETY: _exit ends this process at once and touches no memory.
             unsafe { libc::_exit(i32::from(wrote.is_err())) }
         }
         pid => Ok((Pid::from_raw(pid).ok_or_else(std::io::Error::last_os_error)?, from)),

@@ -1,35 +1,36 @@
-//! How fast the device of a recording is, from what it did while it was busy.
+//! Estimates the speed of a recording's device from its counters while it was busy.
 
 use flatwater_recording::schema::disks;
 use flatwater_recording::series::Rows;
 use flatwater_recording::{Column, Entity, Recording, Table};
 
-/// Fewer requests say nothing of a device, and of one interval between two samples.
+/// Least number of requests of a recording, and of an interval between two samples, that say something about the
+/// device.
 const REQUESTS_MIN: u64 = 20;
 const STRETCH_REQUESTS_MIN: u64 = 5;
-/// Requests of this size or more show the bandwidth; smaller ones the time per request.
+/// Requests of this mean size or more show the bandwidth, smaller ones the time per request.
 const LARGE_BYTES: u64 = 128 << 10;
 
-/// What was seen of a device.
+/// What the counters show of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Observed {
     pub requests: u64,
-    /// Time of a request, mean over the recording: of a full queue for the most part waiting.
+    /// Mean time of a request over the recording. With a full queue most of this time is waiting.
     pub mean_ns: u64,
-    /// Time in which the device was busy for each request, in the interval between two samples where that was shortest:
-    /// it serves several at once, the model one after the other.
+    /// Busy time per request in the interval between two samples in which it was shortest. A device serves several
+    /// requests at once, the model serves one after the other.
     pub least_ns: u64,
-    /// The same without moving its bytes: of stretches of small requests if there were any, else what large ones took beyond the
-    /// best rate.
+    /// Busy time per request without moving its bytes: the shortest in an interval of small requests, or else the part
+    /// of large requests beyond the best rate.
     pub access_ns: u64,
-    /// Bytes moved per second of the time in which the device had something to do, where its requests were large.
+    /// Bytes moved per second of busy time; absent if the mean request was small.
     pub bytes_per_s: Option<u64>,
 }
 
-/// A device is not taken to serve more than a hundred thousand requests a second.
+/// No device is assumed to serve more than 100,000 requests per second.
 const ACCESS_NS_MIN: u64 = 10_000;
 
-/// Requests, ns, bytes and busy ns between two samples.
+/// Difference of two samples: requests, ns, bytes and busy ns.
 type Stretch = [u64; 4];
 
 fn access_ns(stretches: &[Stretch]) -> Option<u64> {
@@ -46,7 +47,7 @@ fn access_ns(stretches: &[Stretch]) -> Option<u64> {
     large.iter().map(beyond).min().map(|ns| ns.max(ACCESS_NS_MIN))
 }
 
-/// Sums of reads and writes at each sample: requests, ns, bytes; and the time in which the device was busy.
+/// Sums over reads and writes at each sample: requests, ns and bytes; and the busy time, ns.
 fn samples(rows: &Rows<'_>) -> Vec<[u64; 4]> {
     let both = |columns: [Column; 2]| -> Vec<u64> {
         let mut sums: Vec<u64> = Vec::new();
@@ -68,7 +69,7 @@ fn samples(rows: &Rows<'_>) -> Vec<[u64; 4]> {
     (0..requests.len()).map(|place| [requests[place], at(&ns, place), at(&bytes, place), at(&busy, place)]).collect()
 }
 
-/// The target's device; none where the recording did not see it do enough.
+/// Observes the target's device; `None` if the recording shows too few requests.
 pub(super) fn seen(recording: &Recording) -> Option<Observed> {
     let device = recording.header.target.device.as_deref()?;
     let rows = recording.table(Table::Disks)?.rows_of(&Entity::named(device))?;
@@ -122,13 +123,14 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_tells_the_bandwidth_and_large_requests_no_more() {
-        // Ten requests of 1 MiB that took 1 ms each, then 90 that waited for one another 30 ms, the device busy for 0.1 s.
+    fn large_requests_show_only_the_bandwidth() {
+        // Ten requests of 1 MiB that take 1 ms each, then 90 that wait 30 ms for each other; the device is busy for 0.1
+        // s.
         let rows = [[0, 0, 0, 0], [10, 10_000_000, 10 << 20, 10_000_000], [100, 2_710_000_000, 100 << 20, 100_000_000]];
         let found = seen(&recorded(&rows)).expect("100 requests");
         assert_eq!((found.requests, found.least_ns, found.mean_ns), (100, 1_000_000, 27_100_000));
         assert_eq!(found.bytes_per_s, Some(1000 << 20));
-        // What a request took beyond moving its bytes at the best rate is not seen.
+        // Large requests do not show more than the time to move their bytes: the least access time is assumed.
         assert_eq!(found.access_ns, 10_000);
         // Twenty more of 4 KiB, each 90 us.
         let small = [rows[0], rows[1], rows[2], [120, 2_712_000_000, (100 << 20) + 81_920, 101_800_000]];
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn small_requests_tell_no_bandwidth_and_few_of_them_nothing() {
+    fn small_requests_show_no_bandwidth_and_few_requests_show_nothing() {
         let rows = [[0, 0, 0, 0], [100, 20_000_000, 409_600, 10_000_000]];
         let wanted =
             Observed { requests: 100, mean_ns: 200_000, least_ns: 100_000, access_ns: 100_000, bytes_per_s: None };

@@ -1,9 +1,10 @@
-//! `--machine KEY=VALUE`: what a recording cannot know, or a scenario has otherwise.
+//! `--machine KEY=VALUE`: properties of the machine that a recording does not contain, or that differ from the
+//! scenario.
 
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_workload::scenario::{DiskSpec, MachineSpec};
 
-/// What the model takes where nobody says: 80 MB/s, 8 ms mean seek, 7200 rpm.
+/// The disk of the model if nothing describes it: 80 MB/s, 8 ms mean seek, 7200 rpm.
 pub const DEFAULT_DISK: DiskSpec = DiskSpec {
     bytes: None,
     write_bytes_per_s: Some(80_000_000),
@@ -25,7 +26,7 @@ pub const DEFAULT_DISK: DiskSpec = DiskSpec {
 const KEYS: &str = "cpus, nodes (64GiB,64GiB), distance, disk.write_bps, disk.read_bps, disk.iops (a flash device), \
     disk.seek, disk.rotation";
 
-/// What is wrong with a `--machine KEY=VALUE`.
+/// Why a `--machine KEY=VALUE` is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MachineError {
     #[error("'{0}' does not describe a machine: give KEY=VALUE, where KEY is one of {KEYS}")]
@@ -34,7 +35,7 @@ pub enum MachineError {
     Value { given: String, why: String },
 }
 
-/// Changes one thing about the machine.
+/// Sets one property of the machine. Setting `disk.iops` makes the disk a flash device without seeks.
 pub fn set(machine: &mut MachineSpec, given: &str) -> Result<(), MachineError> {
     let bad = || MachineError::Unknown(given.to_owned());
     let wrong = |why: String| MachineError::Value { given: given.to_owned(), why };
@@ -65,7 +66,7 @@ mod tests {
     use flatwater_workload::scenario::MachineSpec;
 
     #[test]
-    fn keys_are_taken_and_others_named() {
+    fn known_keys_are_set_and_others_refused() {
         let mut machine = MachineSpec::default();
         for given in ["cpus=8", "nodes=1GiB,2GiB", "disk.write_bps=200MB", "disk.iops=5000"] {
             set(&mut machine, given).expect(given);

@@ -1,5 +1,6 @@
-//! What would a setting do? Has a scenario performed once for each combination of settings, or for a seeded choice of
-//! them, and says which it would choose and what that costs elsewhere. Who performs it (the simulator) is handed in.
+//! Answers what a setting would do: performs a scenario once for each combination of settings, or for a seeded choice
+//! of combinations, and says which one it recommends and what that costs elsewhere. The caller passes a closure that
+//! performs the scenario (in the simulator).
 
 mod choice;
 mod copies;
@@ -15,7 +16,7 @@ pub use search::{Tried, combinations, search};
 use flatwater_recording::knob::{self, KnobError};
 use flatwater_recording::{KnobKind, OpKind};
 
-/// One knob and the values to try.
+/// A knob and the values to try.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sweep {
     pub key: &'static str,
@@ -24,15 +25,15 @@ pub struct Sweep {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WhatifError {
-    #[error("'{given}' is no sweep: give KEY=FROM..TO or KEY=A,B,C, such as vm.min_free_kbytes=64M..2G")]
+    #[error("'{given}' is not a sweep: give KEY=FROM..TO or KEY=A,B,C, such as vm.min_free_kbytes=64M..2G")]
     BadSweep { given: String },
-    #[error("'{given}' is no goal: give OPERATION.QUANTILE, such as write.p9999, read.max or page-fault.p99")]
+    #[error("'{given}' is not a goal: give OPERATION.QUANTILE, such as write.p9999, read.max or page-fault.p99")]
     BadGoal { given: String },
     #[error(transparent)]
     Knob(#[from] KnobError),
     #[error("the model of {kernel} does not know {key}, so every value would give the same; it knows {known}")]
     NotModelled { key: &'static str, kernel: String, known: String },
-    #[error("the warm machine cannot be copied: fork: {why}; leave --warm out, and each run begins at time 0")]
+    #[error("the warm machine cannot be copied: fork: {why}; without --warm each run starts at time 0")]
     Copy { why: String },
     #[error("run {number} failed: {why}")]
     Run { number: usize, why: String },
@@ -40,11 +41,11 @@ pub enum WhatifError {
     Unmeasured { operation: &'static str, seen: String },
 }
 
-/// Steps of a range: each end and three between them, evenly on a scale of powers for sizes.
+/// Values of a range: both ends and three between them, equally spaced, for sizes on a logarithmic scale.
 const STEPS: u32 = 5;
 
 impl Sweep {
-    /// Reads `vm.min_free_kbytes=64M..2G` or `vm.zone_reclaim_mode=0,1`.
+    /// Parses `vm.min_free_kbytes=64M..2G` or `vm.zone_reclaim_mode=0,1`.
     pub fn parse(given: &str) -> Result<Sweep, WhatifError> {
         let bad = || WhatifError::BadSweep { given: given.to_owned() };
         let (key, values) = given.split_once('=').ok_or_else(bad)?;
@@ -59,7 +60,7 @@ impl Sweep {
                     let part = f64::from(step) / f64::from(STEPS - 1);
                     if by_power { from * (to / from).powf(part) } else { from + (to - from) * part }
                 };
-                // The steps between the ends of a size in whole MiB, which people can read and type.
+                // Sizes between the ends are rounded to whole MiB, which people can read and type.
                 let mib = match knob.kind {
                     KnobKind::SizeKib { .. } => 1024.0,
                     KnobKind::Size { .. } => 1_048_576.0,
@@ -82,7 +83,7 @@ impl Sweep {
     }
 }
 
-/// Refuses a sweep over a knob that is not among those that the kernel's model obeys: every value would give the same.
+/// Refuses a sweep over a knob that the model of this kernel ignores: every value would give the same result.
 pub fn check_modelled(sweeps: &[Sweep], kernel: &str, known: &[&str]) -> Result<(), WhatifError> {
     match sweeps.iter().find(|sweep| !known.contains(&sweep.key)) {
         None => Ok(()),
@@ -93,16 +94,16 @@ pub fn check_modelled(sweeps: &[Sweep], kernel: &str, known: &[&str]) -> Result<
     }
 }
 
-/// What is to be small.
+/// The latency to minimize.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Goal {
     pub operation: OpKind,
-    /// 1 is the maximum.
+    /// 0 to 1; 1 is the maximum.
     pub quantile: f64,
 }
 
 impl Goal {
-    /// Reads `write.p9999` or `read.max`.
+    /// Parses `write.p9999` or `read.max`.
     pub fn parse(given: &str) -> Result<Goal, WhatifError> {
         let bad = || WhatifError::BadGoal { given: given.to_owned() };
         let (operation, quantile) = given.rsplit_once('.').ok_or_else(bad)?;
@@ -122,7 +123,7 @@ mod tests {
     use flatwater_recording::OpKind;
 
     #[test]
-    fn sweeps_are_ranges_or_lists_in_the_knobs_own_unit() {
+    fn a_sweep_is_a_range_or_a_list_in_the_unit_of_its_knob() {
         let sizes = Sweep::parse("vm.min_free_kbytes=64M..1G").expect("a range");
         assert_eq!(sizes.values, ["65536", "131072", "262144", "524288", "1048576"]);
         let small = Sweep::parse("vm.dirty_bytes=4M..256M").expect("a range");
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn goals_name_an_operation_and_a_quantile() {
+    fn a_goal_is_an_operation_and_a_quantile() {
         assert_eq!(Goal::parse("write.p9999"), Ok(Goal { operation: OpKind::Write, quantile: 0.9999 }));
         assert_eq!(Goal::parse("read.max").map(|goal| goal.quantile), Ok(1.0));
         assert!(
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_combinations_become_a_seeded_choice() {
+    fn too_many_combinations_are_reduced_to_a_seeded_choice() {
         let sweeps = ["vm.swappiness=0..100", "vm.zone_reclaim_mode=0,1,3"].map(|text| Sweep::parse(text).expect(text));
         assert_eq!(combinations(&sweeps, 100, 1).len(), 15);
         let some = combinations(&sweeps, 6, 1);

@@ -1,4 +1,4 @@
-//! A scenario made of a recording: machine, settings and operations as recorded, and in words what was not.
+//! Makes a scenario of a recording: machine, settings and operations as recorded, and a sentence for each assumption.
 
 use super::{device, machine};
 use crate::agree::growth;
@@ -7,18 +7,18 @@ use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{Column, Entity, Header, Recording, Source, Table};
 use flatwater_workload::scenario::{DiskSpec, Scenario, ScenarioError, SetError};
 
-/// A scenario, and what had to be assumed for it, one sentence each.
+/// A scenario, and its assumptions, one sentence each.
 #[derive(Clone, Debug)]
 pub struct Made {
     pub scenario: Scenario,
     pub assumed: Vec<String>,
 }
 
-/// Why no scenario can be made of a recording.
+/// Why a recording cannot be turned into a scenario.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordedError {
     #[error(
-        "this recording watched programs whose operations it does not hold: write a scenario like them \
+        "this recording is of programs and does not contain their operations: write a similar scenario \
          (`flatwater scenarios journal` prints one) and give that to whatif"
     )]
     NoOperations,
@@ -28,8 +28,8 @@ pub enum RecordedError {
     Set(#[from] SetError),
 }
 
-/// The scenario that a recording is of, on the machine that it was recorded on; `profiles` are the kernels that the
-/// model knows by name.
+/// The scenario of a recording, on the machine that it was recorded on. `profiles` are the kernels of the model by
+/// name.
 pub fn scenario(recording: &Recording, profiles: &[&str]) -> Result<Made, RecordedError> {
     let header = &recording.header;
     let (Some(name), Some(text)) = (&header.scenario, &header.scenario_text) else {
@@ -38,7 +38,7 @@ pub fn scenario(recording: &Recording, profiles: &[&str]) -> Result<Made, Record
     let mut scenario = Scenario::parse(name, text)?;
     let mut assumed = Vec::new();
     operations(&mut scenario, header)?;
-    // What held at the start, over what the scenario asked for.
+    // The settings at the start override those of the scenario.
     scenario.setup = scenario.setup.with(&header.setup);
     shape(&mut scenario, header, &mut assumed);
     kernel(&mut scenario, header, profiles, &mut assumed);
@@ -48,7 +48,7 @@ pub fn scenario(recording: &Recording, profiles: &[&str]) -> Result<Made, Record
     Ok(Made { scenario, assumed })
 }
 
-/// The streams: the same workloads with the parameters that they ran with, the same seed, as long as they ran.
+/// The workloads with their recorded parameters, seed, duration and threshold.
 fn operations(scenario: &mut Scenario, header: &Header) -> Result<(), RecordedError> {
     for (key, value) in &header.target.parameters {
         scenario.set(&format!("{key}={value}"))?;
@@ -65,7 +65,7 @@ fn operations(scenario: &mut Scenario, header: &Header) -> Result<(), RecordedEr
 
 fn shape(scenario: &mut Scenario, header: &Header, assumed: &mut Vec<String>) {
     if header.source == Source::Sim {
-        // The scenario's own machine is what ran; a header's sizes are without mem_map.
+        // The model ran on the scenario's own machine. The sizes in the header are without mem_map.
         return;
     }
     let machine = &header.machine;
@@ -83,7 +83,7 @@ fn shape(scenario: &mut Scenario, header: &Header, assumed: &mut Vec<String>) {
     scenario.machine.distance = far.copied().or(scenario.machine.distance);
 }
 
-/// The profile that has the mechanisms of this kernel: by the version in which the last of them came.
+/// The profile with the mechanisms of this kernel: the table has the version from which on each profile applies.
 pub fn profile_of(release: &str) -> &'static str {
     let mut parts = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
     let version = [0; 3].map(|_| parts.next().unwrap_or(0));
@@ -110,7 +110,7 @@ fn kernel(scenario: &mut Scenario, header: &Header, profiles: &[&str], assumed: 
         return;
     }
     let profile = ran.as_deref().map_or("linux-6.18", profile_of);
-    let ran = ran.unwrap_or_else(|| "that the recording does not name".to_owned());
+    let ran = ran.unwrap_or_else(|| "(not in the recording)".to_owned());
     assumed.push(format!("assumed: kernel {ran} behaves as the model of {profile} (--kernel chooses another)"));
     scenario.kernel = Some(profile.to_owned());
 }
@@ -141,19 +141,20 @@ fn contents(scenario: &mut Scenario, recording: &Recording, assumed: &mut Vec<St
     scenario.setup.observe("model.pinned_percent", &pinned.to_string());
     scenario.setup.observe("model.cache_percent", &cached.to_string());
     assumed.push(format!(
-        "taken from its first sample: {pinned} % of memory in use, {cached} % of the rest page cache; assumed: that \
+        "taken from the first sample: {pinned} % of memory in use, {cached} % of the rest page cache; assumed: that \
          cache is clean and old"
     ));
 }
 
-/// Which dirty limits its memory cgroup had (memory.stat of v1 says `cache` where v2 says `file`), and what of it the recorder took.
+/// The version of the memory cgroup, which decides its dirty limits (memory.stat has `cache` in v1, `file` in v2), and
+/// the memory that the recorder itself took from the cgroup.
 fn cgroup(scenario: &mut Scenario, recording: &Recording, assumed: &mut Vec<String>) {
     let columns =
         recording.table(Table::Cgroup).map(|table| ["cache", "file"].map(|name| table.column(name).is_some()));
     if let Some([v1, _]) = columns.filter(|[v1, v2]| v1 != v2) {
         scenario.setup.observe("model.cgroup_version", if v1 { "1" } else { "2" });
     }
-    // The model has no cgroup where there was no limit.
+    // Without a limit the model has no cgroup.
     if recording.header.source != Source::Host || scenario.setup.get("cgroup.memory_limit").is_none() {
         return;
     }
@@ -167,7 +168,8 @@ fn cgroup(scenario: &mut Scenario, recording: &Recording, assumed: &mut Vec<Stri
     }
 }
 
-/// A recording counts requests, but not how fast the device could have been.
+/// The device: limits of the cgroup if the recording has them, else an estimate. A recording counts requests, but does
+/// not show how fast the device could have been.
 fn disk(scenario: &mut Scenario, recording: &Recording, assumed: &mut Vec<String>) {
     if recording.header.source == Source::Sim || scenario.machine.disk.write_bytes_per_s.is_some() {
         return;
@@ -189,10 +191,10 @@ fn disk(scenario: &mut Scenario, recording: &Recording, assumed: &mut Vec<String
             let iops = 1_000_000_000 / seen.access_ns.max(10_000);
             let rate = seen.bytes_per_s.unwrap_or(500_000_000);
             (spec.iops, spec.write_bytes_per_s) = (Some(iops), Some(rate));
-            let whence = if seen.bytes_per_s.is_some() { "what it moved while it was busy" } else { "not measured" };
+            let whence = if seen.bytes_per_s.is_some() { "measured while it was busy" } else { "not measured" };
             assumed.push(format!(
-                "assumed: a flash device of {iops} requests/s ({} recorded requests took {} where they were fastest, {} of it \
-                 beside moving bytes) and {}/s ({whence}) (--machine disk.iops=..., disk.write_bps=...)",
+                "assumed: a flash device of {iops} requests/s ({} recorded requests took {} each in the fastest interval, {} without \
+                 moving their bytes) and {}/s ({whence}) (--machine disk.iops=..., disk.write_bps=...)",
                 seen.requests,
                 Nanos(seen.least_ns),
                 Nanos(seen.access_ns),
@@ -207,7 +209,7 @@ fn disk(scenario: &mut Scenario, recording: &Recording, assumed: &mut Vec<String
     }
 }
 
-/// A mean under this was no seek.
+/// A mean below this contains no seek.
 const FLASH_NS: u64 = 2_000_000;
 
 #[cfg(test)]
@@ -237,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn machine_settings_operations_and_contents_are_the_recordings() {
+    fn the_scenario_has_the_machine_settings_and_operations_of_the_recording() {
         let made = scenario(&recorded(), &["linux-6.1"]).expect("a scenario");
         let (it, machine) = (&made.scenario, &made.scenario.machine);
         assert_eq!((it.seed, it.duration.0, it.kernel.as_deref()), (11, 5_000_000_000, Some("linux-4.18")));
@@ -254,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_flash_device_is_taken_for_one() {
+    fn a_busy_flash_device_is_recognized() {
         let mut recording = recorded();
         recording.header.target.device = Some("vda".to_owned());
         let mut disks = Series::new(Table::Disks);
@@ -268,15 +270,15 @@ mod tests {
     }
 
     #[test]
-    fn what_was_only_watched_is_asked_for() {
+    fn a_recording_without_operations_is_refused() {
         let mut recording = recorded();
         recording.header.scenario_text = None;
         let said = scenario(&recording, &[]).expect_err("refused").to_string();
-        assert!(said.contains("write a scenario"), "{said}");
+        assert!(said.contains("write a similar scenario"), "{said}");
     }
 
     #[test]
-    fn kernels_have_the_profile_next_below() {
+    fn a_kernel_gets_the_nearest_profile_not_above_it() {
         for (release, profile) in [
             ("6.18.5-test", "linux-6.18"),
             ("6.12.9", "linux-6.12"),

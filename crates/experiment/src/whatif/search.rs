@@ -1,4 +1,4 @@
-//! The runs of a what-if: which combinations, on how many threads, and what is read off each.
+//! Performs the runs of a what-if: which combinations, on how many threads, and the figures of each run.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,28 +12,28 @@ use flatwater_recording::schema::{cpu, meminfo, vmstat};
 use flatwater_recording::{Column, Entity, PackedHistogram, Recording, Setup, Table};
 use flatwater_workload::scenario::Scenario;
 
-/// One combination and what came of it.
+/// A combination of settings and the figures of the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tried {
     /// (knob, value) in the order of the sweeps.
     #[serde(skip)]
     pub settings: Vec<(&'static str, String)>,
-    /// The knobs as this run had them, the kernel's own defaults included.
+    /// The knobs of this run, including the kernel's defaults.
     pub setup: Setup,
-    /// The goal's latency, ns.
+    /// Latency at the goal's quantile, ns.
     pub goal_ns: u64,
     pub median_ns: u64,
     pub slow_calls: u64,
-    /// CPU time of the whole machine, as a share of it.
+    /// CPU time of the whole machine, as a share of all its CPU time.
     pub cpu_share: f64,
-    /// Least memory that was free.
+    /// Least free memory, bytes.
     pub free_bytes_min: u64,
     /// Pages scanned per second.
     pub scanned_per_s: f64,
     pub read_bytes: u64,
 }
 
-/// Every combination, or a seeded choice of `most` of them.
+/// All combinations, or a seeded choice of `most` combinations.
 #[must_use]
 pub fn combinations(sweeps: &[Sweep], most: usize, seed: u64) -> Vec<Vec<(&'static str, String)>> {
     let mut all: Vec<Vec<(&'static str, String)>> = vec![Vec::new()];
@@ -55,7 +55,7 @@ pub fn combinations(sweeps: &[Sweep], most: usize, seed: u64) -> Vec<Vec<(&'stat
     all
 }
 
-/// Has all of them performed on `jobs` threads; `told` hears how many are done.
+/// Performs all combinations on `jobs` threads and calls `told` with the number of finished runs after each.
 pub fn search<E: std::fmt::Display>(
     scenario: &Scenario,
     settings: &[Vec<(&'static str, String)>],
@@ -98,7 +98,8 @@ pub(super) fn with_settings(scenario: &Scenario, set: &[(&'static str, String)])
     Ok(changed)
 }
 
-/// Setting one of a pair clears the other (mm/page-writeback.c: dirty_ratio_handler), which a recorded setup may hold.
+/// Clears the other setting of a pair, as the kernel does (mm/page-writeback.c: dirty_ratio_handler): a recorded setup
+/// may contain both.
 fn forget_pair(setup: &mut Setup, key: &str) {
     match key {
         "vm.dirty_ratio" => setup.observe("vm.dirty_bytes", "0"),
@@ -110,7 +111,7 @@ fn forget_pair(setup: &mut Setup, key: &str) {
 pub(super) fn measure(recording: &Recording, set: &[(&'static str, String)], goal: Goal) -> Result<Tried, WhatifError> {
     let buckets = recording.latency.iter().filter(|b| b.thread.is_empty() && b.op == goal.operation);
     let mut all = PackedHistogram::merged(buckets.map(|bucket| &bucket.from_start));
-    // Whoever is held to the end must not pass for one who did not wait.
+    // A call that has not returned counts with its time until the end: otherwise a stalled run would look fast.
     let under_way = recording.calls.iter().filter(|call| call.still_under_way && call.op == goal.operation);
     under_way.for_each(|call| all.saturating_record(call.duration_ns));
     if all.is_empty() {

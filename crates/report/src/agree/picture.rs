@@ -1,4 +1,4 @@
-//! The agreement as a picture: one small chart for each metric that moves, both curves on one scale (SVG).
+//! Draws the result of `agree` as SVG: a small chart for each metric that moves, with both curves on one scale.
 
 use std::fmt::Write as _;
 
@@ -62,7 +62,7 @@ fn rows(alignment: &Alignment) -> usize {
     alignment.metrics.iter().filter(|metric| metric.moves).count().div_ceil(COLUMNS)
 }
 
-/// All alignments one below the other; opens in any browser.
+/// The SVG, with the alignments one below the other.
 #[must_use]
 pub fn svg(found: &Agreement) -> String {
     let height: usize = 60 + found.alignments.iter().map(|alignment| 40 + rows(alignment) * HEIGHT).sum::<usize>();
@@ -99,7 +99,7 @@ mod tests {
     use flatwater_experiment::agree::{Agreement, Alignment, Metric, Side};
 
     #[test]
-    fn each_metric_that_moves_has_both_its_curves() {
+    fn only_metrics_that_move_are_drawn_with_both_curves() {
         let side = || Side { source: "vm", kernel: Some("6.1 <x>".to_owned()), duration_ns: 1 };
         let metric = |moves| Metric {
             name: "a & b".to_owned(),

@@ -1,4 +1,4 @@
-//! The tables of the recording that are not sampled: calls, their parts, stacks, events, gaps, settings, hooks.
+//! The tables of a recording that are not sampled: calls, their segments, stacks, events, gaps, settings, hooks.
 
 use super::{Csv, facts};
 use flatwater_recording::{Basis, Recording, WorkloadOutcome, outcome::BulkOutcome};
@@ -46,7 +46,7 @@ pub fn calls(out: &mut Csv, recording: &Recording) {
     }
 }
 
-/// `call` is the row of the table `calls`.
+/// The column `call` is the row in the table `calls`.
 pub fn segments(out: &mut Csv, recording: &Recording) {
     out.header(&["call", "offset_ns", "ns", "cause", "basis", "stack", "count", "cause_basis"]);
     for (number, call) in recording.calls.iter().enumerate() {
@@ -117,7 +117,7 @@ pub fn hooks(out: &mut Csv, recording: &Recording) {
     }
 }
 
-/// Bulk's delays, each call over its threshold.
+/// The delays of the workload `bulk`: each call over its threshold.
 pub fn delays(out: &mut Csv, recording: &Recording) {
     out.header(&["at_ns", "pid", "delay_ns"]);
     for delay in bulk(recording).into_iter().flat_map(|bulk| &bulk.delays) {

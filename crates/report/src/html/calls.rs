@@ -1,4 +1,4 @@
-//! The slow calls for the page: the longest of them, each with its segments and stacks.
+//! The slow calls of the page: the longest ones, each with its segments and stacks.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -9,11 +9,11 @@ use super::payload::{CallRow, Calls, Figure, LinkRow, Palette, PartRow};
 use flatwater_explain::aggressor::Links;
 use flatwater_recording::{Basis, Call, Recording, Segment, StackId};
 
-/// More rows than anyone reads; a browser builds them in a few milliseconds.
+/// Rows of the table: more than anyone reads, and a browser builds them in a few milliseconds.
 const CALLS_MAX: usize = 600;
-/// Neighbours' calls are often the longest and would crowd out what was measured.
+/// Rows for neighbours, whose calls are often the longest and would displace those of the foreground.
 const NEIGHBOURS_MAX: usize = 150;
-/// More segments than a timeline has pixels for.
+/// Segments of a call: more than a timeline has pixels for.
 const SEGMENTS_MAX: usize = 300;
 
 pub fn calls(recording: &Recording, palette: &Palette) -> Calls {
@@ -48,7 +48,7 @@ pub fn calls(recording: &Recording, palette: &Palette) -> Calls {
     }
 }
 
-/// Why there is no table. That no call was slow is a result, not a gap.
+/// Why there is no table. A recording without slow calls is a result, not a gap.
 fn missing(recording: &Recording) -> Option<String> {
     if !recording.calls.is_empty() {
         return None;
@@ -56,15 +56,15 @@ fn missing(recording: &Recording) -> Option<String> {
     let threshold = time(recording.header.threshold_ns);
     Some(if !facts::calls_were_seen(recording) {
         let why = facts::why_missing(&recording.gaps, &["call", "tracer", "latency"]);
-        format!("Calls were not seen one by one: {why}.")
+        format!("Calls were not observed one by one: {why}.")
     } else if recording.latency.is_empty() {
-        "No timed call was made.".to_owned()
+        "No call was timed.".to_owned()
     } else {
         format!("No call took {threshold} or longer.")
     })
 }
 
-/// Places of the calls to show, in order of time.
+/// Indices of the calls to show, in order of time.
 fn longest(recording: &Recording) -> Vec<usize> {
     let neighbours: HashSet<&str> = recording.header.target.neighbours.iter().map(String::as_str).collect();
     let of = |neighbour: bool, most: usize| {
@@ -144,7 +144,7 @@ fn shown_segments(segments: &[Segment]) -> Vec<Segment> {
     longest
 }
 
-/// Strings that occur many times, each kept once.
+/// Strings that occur many times, each stored once.
 #[derive(Default)]
 struct Interned {
     list: Vec<String>,
@@ -170,7 +170,7 @@ struct Names {
     texts: Interned,
 }
 
-/// Only the stacks that shown segments refer to.
+/// The stacks of the segments that are shown.
 #[derive(Default)]
 struct Stacks {
     list: Vec<Vec<usize>>,

@@ -1,15 +1,16 @@
-//! The wait chain of a slow call for the page: link by link who slept, who ended it, and what the device did.
+//! The wait chain of a slow call for the page: for each link who slept, who ended the sleep, and what the device did.
 
 use crate::numbers::{size, time};
 use flatwater_explain::aggressor::Links;
 use flatwater_recording::{Call, QueueAhead, Request, Task, Wait, WakerKind};
 
-/// Links of a call that the page draws; a long call of many short sleeps has thousands.
+/// Links of a call that the page draws. A long call of many short sleeps has thousands.
 const LINKS_MAX: usize = 24;
-/// Owners of what was ahead in the queue that a link names.
+/// Owners that a link names for the requests queued before its own.
 const AHEAD_MAX: usize = 3;
 
-/// One link: how deep, from when after the call's begin, for how long, which kind, and what it says.
+/// One link: its depth, the offset from the call's start (negative before it), its length, its kind (see `LinkRow`),
+/// and its text.
 pub struct Link {
     pub depth: u32,
     pub offset_ns: i64,
@@ -18,7 +19,7 @@ pub struct Link {
     pub text: String,
 }
 
-/// The longest links, each before those behind it.
+/// The longest links, each before those behind it in the chain.
 pub fn of(links: &Links<'_>, call: &Call) -> Vec<Link> {
     let mut sleeps: Vec<&Wait> = links.sleeps(call).collect();
     sleeps.sort_by_key(|wait| (wait.start_ns, wait.depth));
@@ -46,7 +47,7 @@ fn behind<'a>(links: &Links<'a>, call: &Call, wait: &'a Wait, ordered: &mut Vec<
     next.retain(|link| link.start_ns < end_ns && link.start_ns.saturating_add(link.duration_ns) > wait.start_ns);
     next.sort_by_key(|link| link.start_ns);
     for link in next {
-        // A damaged recording may hold a link in several chains, never a deeper one before this.
+        // In a damaged recording a link may be part of several chains; only deeper links can be behind this one.
         if link.depth > wait.depth && !ordered.iter().any(|known| std::ptr::eq(*known, link)) {
             behind(links, call, link, ordered);
         }
@@ -65,11 +66,7 @@ fn link(links: &Links<'_>, call: &Call, wait: &Wait) -> Link {
     let mut text = text(links, wait, request);
     if wait.waker_kind == WakerKind::Unknown {
         let cut_off = call.still_under_way && wait.start_ns.saturating_add(wait.duration_ns) >= call.end_ns();
-        text.push_str(if cut_off {
-            "; it had not ended when the recording did"
-        } else {
-            "; who ended it was not seen"
-        });
+        text.push_str(if cut_off { "; it had not ended when the recording ended" } else { "; no waker was recorded" });
     }
     Link { depth: wait.depth, offset_ns, ns: wait.duration_ns, kind, text }
 }
@@ -106,7 +103,7 @@ fn text(links: &Links<'_>, wait: &Wait, request: Option<&Request>) -> String {
             text.push_str(&format!(", woken by {}{at}", name(waker)));
         }
         (_, WakerKind::Timer) => text.push_str(", until a timer expired"),
-        (_, WakerKind::Device) if request.is_none() => text.push_str(", until a device was done"),
+        (_, WakerKind::Device) if request.is_none() => text.push_str(", until a device finished"),
         _ => {}
     }
     if let Some(request) = request {
@@ -115,7 +112,7 @@ fn text(links: &Links<'_>, wait: &Wait, request: Option<&Request>) -> String {
     text
 }
 
-/// `: write of 64 KiB on vda, 92 ms queued behind 71 requests (38 MiB: dd 54 %), 6 ms at the device`.
+/// Such as `: write of 64 KiB on vda, 92 ms in the queue, 6 ms at the device; queued before it: 38 MiB of dd`.
 fn of_request(links: &Links<'_>, request: &Request) -> String {
     let mut text = format!(": {} of {} on {}", request.op.name(), size(request.bytes), request.device);
     if request.throttled == Some(true) {
@@ -135,7 +132,7 @@ fn of_request(links: &Links<'_>, request: &Request) -> String {
             format!("{} of {owner}", size(row.bytes))
         };
         let named: Vec<String> = ahead.iter().take(AHEAD_MAX).map(one).collect();
-        text.push_str(&format!("; ahead of it: {}", named.join(", ")));
+        text.push_str(&format!("; queued before it: {}", named.join(", ")));
     }
     text
 }

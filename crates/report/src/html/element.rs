@@ -1,6 +1,6 @@
-//! HTML under construction. Text and attribute values only get in escaped; tags and names are constants.
+//! HTML under construction. Strings are escaped as text or attribute value; tags and attribute names are constants.
 
-/// A page, or a piece of one.
+/// A page, or part of one.
 #[derive(Debug, Default)]
 pub struct Html {
     text: String,
@@ -13,14 +13,14 @@ impl Html {
         self.text
     }
 
-    /// A tag with what `inside` puts into it.
+    /// Adds an element whose content `inside` writes.
     pub fn tag(&mut self, name: &'static str, attributes: Attributes<'_>, inside: impl FnOnce(&mut Html)) {
         self.open(name, attributes);
         inside(self);
         self.close(name);
     }
 
-    /// A tag with nothing but text in it.
+    /// Adds an element with only text in it.
     pub fn leaf(&mut self, name: &'static str, attributes: Attributes<'_>, text: &str) {
         self.tag(name, attributes, |html| html.text(text));
     }
@@ -48,7 +48,7 @@ impl Html {
         escape(&mut self.text, text);
     }
 
-    /// Script, style or JSON made for a place where markup is not read.
+    /// Adds script, style or JSON without escaping, for places that do not parse markup.
     pub fn raw(&mut self, text: &str) {
         self.text.push_str(text);
     }
@@ -62,14 +62,14 @@ fn escape(out: &mut String, text: &str) {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // NUL and its like are no characters of HTML; a terminal escape is of no use to a reader.
+            // HTML allows no NUL and other control characters, and a terminal escape is of no use to a reader.
             c if c.is_control() && c != '\n' && c != '\t' => out.push('\u{fffd}'),
             c => out.push(c),
         }
     }
 }
 
-/// JSON that may stand inside `<script type="application/json">`: no `<` can end it or begin a comment.
+/// Escapes JSON for `<script type="application/json">`: without `<` it cannot end the script or begin a comment.
 pub fn json_in_script(json: &str) -> String {
     json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }

@@ -1,20 +1,20 @@
-//! The log that was imported, as far as the recording keeps it: with line numbers, each finding's own lines marked, and
-//! the lines that nobody understood told apart.
+//! The imported log, as far as the recording contains it: with line numbers, the lines of each finding marked, and the
+//! lines that were not understood in grey.
 
 use super::element::Html;
 use flatwater_explain::{Explanation, Finding, LogLines};
 use flatwater_recording::{ImportSummary, Recording, SourceLine};
 
-/// Lines on either side of a marked one that are shown; others are folded away where the log is long.
+/// Lines shown on either side of a marked one; others are folded away if the log is long.
 const AROUND: u32 = 3;
-/// A log of so many lines is shown whole.
+/// A log of at most this many lines is shown in full.
 const WHOLE: usize = 400;
 
 pub fn is_kept(recording: &Recording) -> bool {
     recording.header.import.as_ref().is_some_and(|import| !import.text.is_empty())
 }
 
-/// Below a finding: links to its lines.
+/// Adds links from a finding to its lines.
 pub fn places(html: &mut Html, finding: &Finding) {
     if finding.log_lines.is_empty() {
         return;
@@ -35,13 +35,13 @@ pub fn places(html: &mut Html, finding: &Finding) {
     });
 }
 
-/// An id that holds no character of the file's name.
+/// An element id for a line. It contains a hash of the file's name instead of the name.
 fn anchor(file: &str, line: u32) -> String {
     let hash = file.bytes().fold(5381_u32, |hash, byte| hash.wrapping_mul(33) ^ u32::from(byte));
     format!("log-{hash:x}-{line}")
 }
 
-/// Numbers of the findings that point to a line.
+/// Numbers of the findings that refer to this line.
 fn marks(line: &SourceLine, explanation: &Explanation) -> Vec<usize> {
     let holds = |lines: &LogLines| lines.file == line.file && (lines.first..=lines.last).contains(&line.line);
     let each = explanation.findings.iter().enumerate();
@@ -93,10 +93,10 @@ pub fn section(html: &mut Html, recording: &Recording, explanation: &Explanation
 fn about(import: &ImportSummary) -> String {
     let cut = import.lines > import.text.len() as u64;
     let whole = if cut { format!("The first {} lines. ", import.text.len()) } else { String::new() };
-    format!("{whole}Marked lines carry the number of the finding that rests on them; grey lines were not understood.")
+    format!("{whole}Marked lines have the number of the finding that uses them; grey lines were not understood.")
 }
 
-/// Which lines are shown: all of a short log; else those near a marked one, and the beginning.
+/// Which lines to show: all of a short log, else the first 20 and those near a marked line.
 fn near(import: &ImportSummary, marked: &[Vec<usize>]) -> Vec<bool> {
     let mut shown = vec![import.text.len() <= WHOLE; import.text.len()];
     for (at, marks) in marked.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The end of the page: what was not seen, the machine, its settings, the hooks, what we cost.
+//! The last section of the page: gaps, machine, settings, hooks, own cost.
 
 use super::element::Html;
 use super::sections::{gap_count, plain_table};

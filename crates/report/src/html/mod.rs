@@ -1,5 +1,6 @@
-//! One self-contained page that works offline: text and tables as HTML, charts and slow calls as typed JSON that the
-//! bundled script (`web/`) draws. Nothing in it can load anything: its policy names one script and one style by hash.
+//! Prints one self-contained page that works offline: text and tables as HTML, and typed JSON from which the bundled
+//! script (`web/`) draws charts and slow calls. The page can load nothing: its content security policy allows one
+//! script and one style, by hash.
 
 mod calls;
 mod chain;
@@ -31,7 +32,7 @@ fn render(recording: &Recording, explanation: &Explanation, _options: &Options) 
     Ok(page::page(recording, explanation, &payload(recording, explanation)))
 }
 
-/// What the page's script is given. Public for the test that holds it against `web/src/payload.ts`.
+/// The data for the page's script. Public for the test that compares it with `web/src/payload.ts`.
 #[must_use]
 pub fn payload(recording: &Recording, explanation: &Explanation) -> Payload {
     let palette = payload::Palette::of(explanation);

@@ -1,4 +1,4 @@
-//! The page's frame: head, policy, the order of its sections, and what the script needs.
+//! The frame of the page: head, policy, order of the sections, and the script with its data.
 
 use super::element::{Html, json_in_script};
 use super::payload::{Palette, Payload};
@@ -7,7 +7,7 @@ use crate::facts;
 use flatwater_explain::Explanation;
 use flatwater_recording::{Recording, Source};
 
-/// Made by the build script; the script is empty where the build had no npm.
+/// The build script writes these; the script is empty if the build had no npm.
 const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/report.js"));
 const STYLE: &str = include_str!(concat!(env!("OUT_DIR"), "/report.css"));
 const POLICY: &str = include_str!(concat!(env!("OUT_DIR"), "/report.csp"));
@@ -46,7 +46,7 @@ pub fn page(recording: &Recording, explanation: &Explanation, payload: &Payload)
     html.finish()
 }
 
-/// Sections that a page always has, except where an imported log holds nothing for them.
+/// Sections that every page has, except that of an imported log without data for them.
 struct Shown {
     time: bool,
     charts: bool,
@@ -125,7 +125,7 @@ fn top(html: &mut Html, recording: &Recording, explanation: &Explanation, payloa
     });
 }
 
-/// A section that the script fills, with what is to be read where it cannot.
+/// A section that the script fills, with a text for readers without the script.
 fn placed_by_script(html: &mut Html, id: &'static str, title: &str, no_script: bool) {
     html.tag("section", &[("id", id)], |html| {
         html.leaf("h2", &[], title);

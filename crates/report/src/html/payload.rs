@@ -1,5 +1,5 @@
-//! What the page's script reads, field by field the same as `web/src/payload.ts` (a test compares them).
-//! Times are seconds since the recording's start, durations ns; `null` is a value that was not read.
+//! The data for the page's script, with the same fields as `web/src/payload.ts` (a test compares them). Times are
+//! seconds since the recording's start, durations ns; `null` is a value that was not read.
 
 use serde::{Serialize, Serializer};
 
@@ -12,26 +12,26 @@ pub struct Payload {
     pub duration_s: Figure,
     /// Milliseconds since the epoch at the recording's start.
     pub wall_start_ms: Option<Figure>,
-    /// Names that `Line::cause` and parts refer to; the first eight have colours of their own.
+    /// Names that `Line::cause` and parts refer to; the first eight have separate colours.
     pub causes: Vec<String>,
     pub charts: Vec<Chart>,
     pub marks: Vec<Mark>,
     pub calls: Calls,
 }
 
-/// One chart, or the reason why there is none.
+/// A chart, or the reason why it is missing.
 #[derive(Clone, Debug, Serialize)]
 pub struct Chart {
     pub id: &'static str,
     pub title: &'static str,
-    /// How to read it, one sentence.
+    /// How to read the chart, in one sentence.
     pub about: String,
-    /// Charts of one id share a place on the page; this names each on its button.
+    /// Label of the button that selects this chart. Charts with the same id share a place on the page.
     pub choice: String,
     pub unit: Unit,
     pub right_unit: Option<Unit>,
     pub scale: Scale,
-    /// Shown instead of the chart.
+    /// Why the chart is missing; shown instead of the chart.
     pub missing: Option<String>,
     /// Seconds since the start, rising; one for each value of every line.
     pub t: Vec<Figure>,
@@ -47,9 +47,9 @@ pub enum Unit {
     Pages,
     PerSecond,
     BytesPerSecond,
-    /// Of 1.
+    /// 0 to 1.
     Share,
-    /// Milliseconds lost in each second.
+    /// Milliseconds lost per second.
     MsPerS,
     Count,
 }
@@ -59,7 +59,7 @@ pub enum Unit {
 pub enum Scale {
     Linear,
     Log,
-    /// Logarithmic away from 0 on both sides, linear around it.
+    /// Logarithmic on both sides of 0, linear around 0.
     SignedLog,
 }
 
@@ -67,9 +67,9 @@ pub enum Scale {
 pub struct Line {
     pub name: String,
     pub look: Look,
-    /// Index into `Payload::causes`, for lines that are about one.
+    /// Index into `Payload::causes`, if the line is about a cause.
     pub cause: Option<usize>,
-    /// On the right-hand axis.
+    /// Whether the line uses the right-hand axis.
     pub right: bool,
     pub y: Vec<Option<Figure>>,
 }
@@ -81,15 +81,15 @@ pub enum Look {
     Strong,
     Faint,
     Dashed,
-    /// What must not be reached.
+    /// A value that must not be reached.
     Limit,
-    /// Holds from its instant to the next.
+    /// The value is valid until the next instant.
     Step,
     StrongStep,
     FaintStep,
     DashedStep,
     Points,
-    /// Bars upon those of the line before.
+    /// Bars on top of those of the previous line.
     Stack,
 }
 
@@ -98,11 +98,11 @@ pub enum Look {
 pub struct Level {
     pub name: String,
     pub value: Figure,
-    /// What is below it is not to be read.
+    /// Values below the line are shaded, because they mean nothing.
     pub shade_below: bool,
 }
 
-/// Something that happened at one moment; a vertical line in every chart.
+/// An event of the recording; a vertical line in every chart.
 #[derive(Clone, Debug, Serialize)]
 pub struct Mark {
     pub t: Figure,
@@ -112,21 +112,21 @@ pub struct Mark {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Calls {
-    /// Shown instead of the table.
+    /// Why the table is missing; shown instead of the table.
     pub missing: Option<String>,
-    /// Slow calls of the recording, and how many of them are not in `rows`.
+    /// Number of slow calls in the recording; `left_out` of them are not in `rows`.
     pub total: u64,
     pub left_out: u64,
-    /// The longest that was left out, ns.
+    /// Duration of the longest call that was left out, ns.
     pub left_out_ns_max: Option<u64>,
     pub threads: Vec<String>,
     pub ops: Vec<String>,
     pub files: Vec<String>,
-    /// What the links of wait chains say.
+    /// Texts of the links of wait chains.
     pub texts: Vec<String>,
-    /// Frames of `stacks`, each once.
+    /// Frames of `stacks`, each stored once.
     pub symbols: Vec<String>,
-    /// Innermost first, as indices into `symbols`.
+    /// Innermost frame first, as indices into `symbols`.
     pub stacks: Vec<Vec<usize>>,
     pub rows: Vec<CallRow>,
 }
@@ -135,7 +135,7 @@ pub struct Calls {
 pub struct CallRow {
     pub t: Figure,
     pub ns: u64,
-    /// From when it was due to its start; null for closed loops.
+    /// From the instant at which the call was due to its start; null without a schedule.
     pub late_ns: Option<u64>,
     pub op: usize,
     pub thread: usize,
@@ -143,40 +143,40 @@ pub struct CallRow {
     pub file: Option<usize>,
     pub bytes: Option<u64>,
     pub offset_bytes: Option<u64>,
-    /// The cause with most of its time.
+    /// The cause with most of the call's time.
     pub cause: usize,
     pub cause_ns: u64,
     pub after_exit_ns: u64,
-    /// An event was lost: a part may carry the wrong name.
+    /// An event was lost: a part may have the wrong cause.
     pub damaged: bool,
     pub still_under_way: bool,
-    /// What it failed with, in words.
+    /// The error of a failed call, in words.
     pub failed: Option<String>,
-    /// Of a thread that is there to make trouble.
+    /// The call is from a neighbour's thread.
     pub neighbour: bool,
     pub parts: Vec<PartRow>,
-    /// Parts that are not in `parts`, all of them shorter.
+    /// Number of parts that are not in `parts`, all of them shorter.
     pub parts_left_out: u64,
-    /// Why its sleeps ended, thread by thread: each link before those behind it.
+    /// Why the call's sleeps ended: each link before those behind it.
     pub chain: Vec<LinkRow>,
 }
 
-/// depth, offset ns from the call's begin (before it where negative), ns, kind (0 thread, 1 device, 2 timer or interrupt,
-/// 3 not known), text as an index into `Calls::texts`.
+/// Depth, offset from the call's start (ns, negative before it), ns, kind (0 thread, 1 device, 2 timer or interrupt, 3
+/// unknown), text as an index into `Calls::texts`.
 #[derive(Clone, Debug, Serialize)]
 pub struct LinkRow(pub u32, pub i64, pub u64, pub u8, pub usize);
 
-/// offset ns, ns, cause, basis (0 exact, 1 sampled, 2 inferred), stack or -1, intervals merged.
+/// Offset (ns), ns, cause, basis (0 exact, 1 sampled, 2 inferred), stack or -1, number of merged intervals.
 #[derive(Clone, Debug, Serialize)]
 pub struct PartRow(pub u64, pub u64, pub usize, pub u8, pub i64, pub u32);
 
-/// A number in as few characters as it needs: whole numbers without a point, the rest to six digits.
+/// A number with as few characters as needed: whole numbers without a point, others with six digits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figure(pub f64);
 
 impl Figure {
     pub fn seconds(ns: u64) -> Figure {
-        // Whole microseconds: finer than any pixel, and half as long in the page.
+        // Whole microseconds: finer than a pixel, and half as long in the page.
         Figure((ns as f64 / 1e3).round() / 1e6)
     }
 }
@@ -199,13 +199,13 @@ impl Serialize for Figure {
     }
 }
 
-/// Which cause has which colour: most time first, what nobody could name last.
+/// The colour of each cause: the causes with most time first, unexplained separately.
 #[derive(Clone, Debug)]
 pub struct Palette {
     order: Vec<&'static str>,
 }
 
-/// Causes with a colour of their own; the ones after share one.
+/// Causes with a separate colour; all others share one.
 pub const COLOURS: usize = 8;
 
 impl Palette {
@@ -226,7 +226,7 @@ impl Palette {
         self.order.iter().position(|known| *known == name).unwrap_or_default()
     }
 
-    /// The class that gives something this cause's colour; causes that are not of time have none.
+    /// The CSS class with the colour of this cause.
     pub fn class(&self, name: &str) -> &'static str {
         const CLASSES: [&str; COLOURS] = ["k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7"];
         if name == Cause::Unexplained.name() {

@@ -1,11 +1,11 @@
-//! The tasks that a log shows at one moment, each with what it waited for.
+//! The tasks that an imported log shows at one moment, each with what it waited for.
 
 use super::element::Html;
 use super::sections::plain_table;
 use crate::numbers::time;
 use flatwater_recording::{Recording, SampledTask};
 
-/// Rows of the table; the recording has them all.
+/// Rows of the table; the recording has all tasks.
 const ROWS_MAX: usize = 60;
 
 const COLUMNS: &[(&str, bool)] = &[
@@ -30,7 +30,7 @@ pub fn section(html: &mut Html, recording: &Recording) {
     html.tag("section", &[("id", "tasks")], |html| {
         html.leaf("h2", &[], "Tasks in the log");
         let mut shown: Vec<&SampledTask> = tasks.iter().collect();
-        // Those that wait before those that run, the many before the few.
+        // Waiting tasks before running ones, then by number.
         shown.sort_by_key(|task| (!matches!(task.state, Some('D') | None), std::cmp::Reverse(task.count)));
         let rows: Vec<Vec<String>> = shown.iter().take(ROWS_MAX).map(|task| row(recording, task)).collect();
         plain_table(html, "Tasks in the log", COLUMNS, &rows);

@@ -1,4 +1,4 @@
-//! What the page says in words and tables: notes, findings, where the time went, the workload's own story.
+//! The sections of the page with text and tables: notes, victims, findings, stall time, workload.
 
 use super::element::Html;
 use super::log;
@@ -8,7 +8,7 @@ use crate::{facts, imported, tables, victims};
 use flatwater_explain::{Evidence, Explanation, Finding, Percentiles, cause};
 use flatwater_recording::{Basis, CauseBasis, Header, Recording, Source};
 
-/// Groups of victims that the page lists, and how long their files' patterns may be.
+/// Groups of victims in the table, and the longest pattern of their files, in characters.
 const VICTIMS_MAX: usize = 40;
 const FILE_CHARS: usize = 60;
 
@@ -35,14 +35,14 @@ pub fn notes(html: &mut Html, recording: &Recording, explanation: &Explanation) 
     });
 }
 
-/// Who waited for whom, before all else.
+/// Adds the sentence about the victims and what made them wait.
 pub fn lead(html: &mut Html, explanation: &Explanation) {
     if let Some(lead) = &explanation.lead {
         html.leaf("p", &[("class", "lead")], lead);
     }
 }
 
-/// Who waited, as one table.
+/// Adds the table of victims.
 pub fn victims(html: &mut Html, explanation: &Explanation) {
     if explanation.victims.is_empty() {
         return;
@@ -75,7 +75,7 @@ pub fn findings(html: &mut Html, recording: &Recording, explanation: &Explanatio
             }
         });
         if explanation.findings.is_empty() {
-            html.leaf("p", &[("class", "empty")], "Nothing was found, not even that all is quiet.");
+            html.leaf("p", &[("class", "empty")], "There are no findings, not even quiet.");
         }
     });
 }
@@ -90,15 +90,15 @@ fn key_figures(html: &mut Html, recording: &Recording, explanation: &Explanation
         figures.push(("not seen".to_owned(), "calls one by one".to_owned()));
     } else {
         figures.push((count(slow.calls), format!("slow calls (over {})", time(slow.threshold_ns))));
-        figures.push((time(slow.lost_ns), "lost in them".to_owned()));
+        figures.push((time(slow.lost_ns), "lost in slow calls".to_owned()));
     }
     figures.extend(facts::under_way(slow).map(|_| {
-        (count(slow.still_under_way), format!("of them not ended yet (so far {})", time(slow.under_way_ns_max)))
+        (count(slow.still_under_way), format!("still under way (longest so far {})", time(slow.under_way_ns_max)))
     }));
     figures.extend(worst.map(|ns| (time(ns), "worst call".to_owned())));
     figures.extend(slow.named_share.map(|named| (share(named), "of the stall time is named".to_owned())));
     figures.extend(facts::floor_ns(&recording.header).map(|ns| (time(ns), "the machine's noise floor".to_owned())));
-    // A log that times no call has none of these.
+    // A log without timed calls has no key figures.
     if recording.header.source == Source::Import && recording.latency.is_empty() && slow.calls == 0 {
         return;
     }
@@ -150,7 +150,7 @@ fn one_finding(html: &mut Html, header: &Header, explanation: &Explanation, find
     });
 }
 
-/// `60.6 % of the lost time · 361 ms · exact`, with the confidence where it is a conclusion.
+/// Such as `60.6 % of the lost time · 361 ms · measured`, with the confidence if it is inferred.
 fn how_known(explanation: &Explanation, finding: &Finding) -> String {
     let mut parts = Vec::new();
     if let Some(lost_ns) = finding.lost_ns.filter(|ns| *ns > 0) {
@@ -190,7 +190,7 @@ fn told(html: &mut Html, name: &str, evidence: &[Evidence], header: &Header) {
                         let since_ns = at_ns.saturating_sub(header.clock.start_ns);
                         let seconds = format!("{:.3}", since_ns as f64 / 1e9);
                         html.text(" ");
-                        // The script makes a button of it that shows the moment in the charts.
+                        // The script turns this into a button that shows the moment in the charts.
                         let label = format!("at {}", time(since_ns));
                         html.leaf("span", &[("class", "moment"), ("data-t", &seconds)], &label);
                     }
@@ -219,7 +219,7 @@ fn fixes(html: &mut Html, finding: &Finding) {
     });
 }
 
-/// The catalogue's text, folded away.
+/// Adds the catalogue's description of the mechanism, folded.
 fn mechanism(html: &mut Html, finding: &Finding) {
     let Some(entry) = cause::find(finding.cause).filter(|entry| !entry.mechanism.is_empty() && entry.name != "quiet")
     else {
@@ -249,7 +249,7 @@ pub fn where_time_went(html: &mut Html, recording: &Recording, explanation: &Exp
     });
 }
 
-/// One bar of all lost time. SVG attributes, because the page's policy admits no style attributes.
+/// Adds a bar of all stall time by cause. It uses SVG attributes, because the page's policy forbids style attributes.
 fn bar(html: &mut Html, explanation: &Explanation, palette: &Palette) {
     let parts: Vec<String> =
         explanation.slow.causes.iter().map(|cause| format!("{} {}", cause.cause, share(cause.share))).collect();
@@ -365,7 +365,7 @@ pub fn workload(html: &mut Html, recording: &Recording, explanation: &Explanatio
     });
 }
 
-/// A table that scrolls by itself when the screen is narrower than it.
+/// A table that scrolls horizontally on a screen narrower than the table.
 pub fn scrolled(html: &mut Html, label: &str, inside: impl FnOnce(&mut Html)) {
     let attributes = [("class", "scroll"), ("tabindex", "0"), ("role", "region"), ("aria-label", label)];
     html.tag("div", &attributes, |html| html.tag("table", &[], inside));
@@ -399,7 +399,7 @@ pub fn plain_table(html: &mut Html, label: &str, columns: &[(&str, bool)], rows:
     });
 }
 
-/// Used by the page's summary of what was not seen.
+/// `3 things were not seen`, with the number of gaps.
 pub fn gap_count(explanation: &Explanation) -> String {
     counted(explanation.gaps.len() as u64, "thing was not seen", "things were not seen")
 }

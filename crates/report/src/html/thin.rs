@@ -1,9 +1,9 @@
-//! Fewer points without losing a peak: of every interval as wide as a pixel, the lowest and the highest value of each
-//! line, in the order in which they came.
+//! Reduces the points of lines without losing peaks: keeps the lowest and the highest value of each line in every
+//! interval, in their order.
 
 use super::payload::Figure;
 
-/// Intervals that a wide screen can tell apart, zoomed in once or twice.
+/// Intervals: as many as a wide screen can show, zoomed in once or twice.
 const STRETCHES: usize = 1_500;
 
 /// Lines over one time axis, ns since the recording's start.
@@ -19,7 +19,7 @@ pub struct Thin {
     pub lines: Vec<Vec<Option<Figure>>>,
 }
 
-/// At most two points for each interval; fewer points than that are left as they are.
+/// Keeps at most two points per interval. Lines with no more points than that stay unchanged.
 pub fn thin(raw: &Raw) -> Thin {
     let points = raw.t_ns.len();
     if points <= 2 * STRETCHES {
@@ -29,7 +29,7 @@ pub fn thin(raw: &Raw) -> Thin {
             lines: raw.lines.iter().map(figures).collect(),
         };
     }
-    // Even shares of the points rather than of the time: samples are evenly spaced, and so no share is empty.
+    // Intervals with equal numbers of points, not of equal time: samples are evenly spaced, and no interval is empty.
     let edges: Vec<usize> = (0..=STRETCHES).map(|stretch| stretch * points / STRETCHES).collect();
     let stretches = || edges.iter().zip(edges.iter().skip(1)).map(|(from, to)| *from..*to);
     let mut t = Vec::with_capacity(2 * STRETCHES);
@@ -45,7 +45,7 @@ pub fn thin(raw: &Raw) -> Thin {
     Thin { t, lines: lines.collect() }
 }
 
-/// The lowest and the highest, whichever came first in front; twice nothing where nothing was read.
+/// The lowest and the highest value, in the order of time; two missing values if there are none.
 fn extremes(values: &[Option<f64>]) -> [Option<f64>; 2] {
     let mut lowest: Option<(usize, f64)> = None;
     let mut highest: Option<(usize, f64)> = None;

@@ -1,4 +1,4 @@
-//! A what-if as a page: the choice, a heat map for each pair of the first two knobs, the table of all runs.
+//! A what-if as a page: the choice, heat maps by the last two knobs, the table of all runs.
 
 use super::element::Html;
 use super::page;
@@ -35,13 +35,13 @@ fn verdict(html: &mut Html, found: &Whatif) {
         html.leaf("h2", &[], "What to choose");
         found.verdict().iter().for_each(|said| html.leaf("p", &[], said));
         for knob in &found.knobs {
-            let now = knob.now.as_deref().unwrap_or("not given by the model");
-            html.leaf("p", &[("class", "basis")], &format!("{} as it stands: {now}", knob.key));
+            let now = knob.now.as_deref().unwrap_or("unknown to the model");
+            html.leaf("p", &[("class", "basis")], &format!("{} now: {now}", knob.key));
         }
     });
 }
 
-/// One map for each combination of the knobs after the second; a single knob makes a map of one row.
+/// Draws a map by the last two knobs for each combination of the others; a single knob gives a map of one row.
 fn maps(html: &mut Html, found: &Whatif) {
     let Some((across, rest)) = found.knobs.split_last() else { return };
     html.tag("section", &[("id", "map")], |html| {
@@ -66,7 +66,7 @@ fn maps(html: &mut Html, found: &Whatif) {
     });
 }
 
-/// Every combination of values of the knobs; one empty one if there are none.
+/// All combinations of the knobs' values; a single empty one without knobs.
 fn held(knobs: &[Knob]) -> Vec<Vec<&str>> {
     knobs.iter().fold(vec![Vec::new()], |all, knob| {
         let longer = all.iter().flat_map(|held: &Vec<&str>| {
@@ -142,7 +142,7 @@ fn cell(html: &mut Html, found: &Whatif, values: &[&str], at: [usize; 2]) {
     words(html, [at[0] + CELL[0] / 2, at[1] + CELL[1] / 2 + 4], "middle", ink, &time(run.goal_ns));
 }
 
-/// Where the run is between the lowest goal (0) and the highest (1), on a scale of powers.
+/// Position of the run between the lowest goal (0) and the highest (1), on a logarithmic scale.
 fn level(runs: &[Run], run: &Run) -> f64 {
     let log = |ns: u64| (ns.max(1) as f64).ln();
     let goals = runs.iter().map(|run| log(run.goal_ns));
@@ -150,7 +150,7 @@ fn level(runs: &[Run], run: &Run) -> f64 {
     if high - low < 0.01 { 0.0 } else { (log(run.goal_ns) - low) / (high - low) }
 }
 
-/// From pale yellow over orange to dark red: lightness falls all the way, so it reads without colour too.
+/// From pale yellow over orange to dark red. The lightness falls steadily, so the map can be read without colour.
 fn colour(level: f64) -> String {
     const STOPS: [[f64; 3]; 4] =
         [[255.0, 245.0, 205.0], [254.0, 190.0, 96.0], [217.0, 83.0, 30.0], [110.0, 16.0, 28.0]];
@@ -192,7 +192,7 @@ mod tests {
     use crate::whatif::tests::two_knobs;
 
     #[test]
-    fn the_page_holds_choice_map_and_table_and_no_script() {
+    fn the_page_has_choice_map_and_table_but_no_script() {
         let page = page(&two_knobs());
         assert_eq!(page.matches("<rect").count(), 2, "a cell for each run that was made");
         for wanted in ["What to choose", "currentColor\" stroke-width", "instead of 40 ms", "(the choice)"] {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_darken_and_more_knobs_make_more_maps() {
+    fn colours_darken_and_further_knobs_give_further_maps() {
         assert_eq!((colour(0.0), colour(1.0)), ("#fff5cd".to_owned(), "#6e101c".to_owned()));
         let knob = |values: &[&str]| Knob {
             key: "k".to_owned(),

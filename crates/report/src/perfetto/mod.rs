@@ -1,8 +1,8 @@
-//! A trace for ui.perfetto.dev: a track for each thread with its slow calls and their segments, arrows along wait chains,
-//! counters of free pages and watermarks, of dirty pages, and of each device's queue by owner.
+//! Writes a trace for ui.perfetto.dev: a track per thread with its slow calls and their segments, arrows along wait
+//! chains, and counters of free pages and watermarks, dirty pages, and each device's queue by owner.
 //!
-//! Viewers hold a trace in memory, so it is bounded: `--around` cuts it to some seconds about one call, and past
-//! `EVENTS_MAX` the shortest calls go first. What was left out is said by an event at the trace's beginning.
+//! Viewers hold a trace in memory, so it is bounded: `--around` limits it to a few seconds around one call, and beyond
+//! `EVENTS_MAX` the shortest calls are left out. An event at the start of the trace says how many.
 
 mod proto;
 mod tracks;
@@ -26,10 +26,10 @@ pub const FORMAT: BinaryFormat = BinaryFormat {
     render,
 };
 
-/// Calls, segments, waits and counter values together; the viewer takes about 100 bytes for each, and begins to be slow
-/// at some millions.
+/// Limit for the begin and end events of calls and segments. The viewer takes about 100 bytes per event and becomes
+/// slow at some millions.
 const EVENTS_MAX: usize = 1_000_000;
-/// With `--around`: so much before the call and after it.
+/// Time before and after the call that `--around` shows.
 const AROUND_NS: u64 = 1_000_000_000;
 const FRAMES_SHOWN: usize = 24;
 
@@ -52,12 +52,15 @@ fn render(recording: &Recording, _explanation: &Explanation, options: &Options) 
         tracks.note(at_ns, &format!("not seen: {}: {}", clean(&gap.what), clean(&gap.why)));
     }
     if left_out > 0 {
-        tracks.note(window.from_ns, &format!("{left_out} shorter calls are left out: cut it with --around N"));
+        tracks.note(
+            window.from_ns,
+            &format!("{left_out} shorter calls are left out: use --around N to see the time around one call"),
+        );
     }
     Ok(Trace { packet: tracks.packets() }.encode_to_vec())
 }
 
-/// Which part of the recording is shown.
+/// The part of the recording that the trace shows.
 struct Window {
     from_ns: u64,
     to_ns: u64,
@@ -74,7 +77,7 @@ impl Window {
             rank.checked_sub(1).and_then(|index| by_length.get(index)).ok_or_else(|| ReportError::NotEnough {
                 format: "--around",
                 needs: "a slow call of that rank (1 is the slowest)",
-                why: format!("it holds {}", by_length.len()),
+                why: format!("the recording has {} slow calls", by_length.len()),
             })?;
         Ok(Window { from_ns: call.start_ns.saturating_sub(AROUND_NS), to_ns: call.end_ns().saturating_add(AROUND_NS) })
     }
@@ -83,7 +86,7 @@ impl Window {
         start_ns <= self.to_ns && start_ns.saturating_add(duration_ns) >= self.from_ns
     }
 
-    /// In the order of their start, and how many of the shortest were left out.
+    /// The calls in the window in the order of their start, and how many of the shortest were left out.
     fn calls<'a>(&self, recording: &'a Recording) -> (Vec<&'a Call>, usize) {
         let all = recording.calls.iter().filter(|call| self.holds(call.start_ns, call.duration_ns));
         let mut calls: Vec<&Call> = all.collect();
@@ -146,7 +149,8 @@ fn slice(name: &str, category: &str, debug_annotations: Vec<DebugAnnotation>) ->
     }
 }
 
-/// The waker's work while the sleeper slept, on a track of the waker's, and an arrow from its end to the sleeper.
+/// Adds the sleep, the waker's work during the sleep on a separate track of the waker, and an arrow from the waker to
+/// the sleeper.
 fn wait_arrow(tracks: &mut Tracks, recording: &Recording, wait: &Wait, flow: u64) {
     let end_ns = wait.start_ns.saturating_add(wait.duration_ns);
     let sleeper = tracks.lane(&wait.sleeper, "sleeps", wait.start_ns, end_ns);
@@ -167,7 +171,7 @@ fn wait_arrow(tracks: &mut Tracks, recording: &Recording, wait: &Wait, flow: u64
     tracks.end(sleeper, end_ns);
     let by = match (&wait.waker, wait.request) {
         (Some(task), _) => task.clone(),
-        // Interrupts and timers have no thread: a track of their own, under the kernel.
+        // Interrupts and timers have no thread; their track is below the kernel.
         (None, _) => Task::new(0, 0, wait.waker_kind.name()),
     };
     let waker = tracks.lane(&by, "makes others wait", wait.start_ns, end_ns);
@@ -225,7 +229,8 @@ fn count(tracks: &mut Tracks, name: &str, unit: &str, values: impl Iterator<Item
     }
 }
 
-/// Bytes per interval that a device completed, by owner; an interval without a row of an owner's is 0 for it.
+/// Adds counters of the bytes that a device completed per interval, by owner; 0 in an interval without a row of this
+/// owner.
 fn queues(tracks: &mut Tracks, recording: &Recording, window: &Window) {
     let mut by_owner: BTreeMap<(String, String), BTreeMap<u64, i64>> = BTreeMap::new();
     let rows = recording.queue_owners.iter().filter(|row| window.holds(row.start_ns, row.width_ns));
@@ -260,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn every_slice_that_begins_ends_and_nests() {
+    fn slices_end_and_nest() {
         let mut recording = Recording {
             calls: (0..40).map(|at| call(at * 7, 30, 1 + at as u32 % 3)).collect(),
             ..Recording::default()
@@ -282,7 +287,7 @@ mod tests {
                 Some(SLICE_END) => *depth -= 1,
                 _ => {}
             }
-            assert!((0..=2).contains(depth), "calls that overlap have lanes of their own");
+            assert!((0..=2).contains(depth), "overlapping calls are on separate lanes");
             assert!(!event.name.as_deref().unwrap_or_default().contains('\u{1b}'));
         }
         assert!(open.values().all(|depth| *depth == 0), "{open:?}");
@@ -298,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn around_shows_the_call_and_its_neighbourhood() {
+    fn around_shows_only_calls_within_a_second() {
         const S: u64 = 1_000_000_000;
         let calls = vec![call(S, 5, 1), call(10 * S, 50, 2), call(11 * S, 5, 3), call(60 * S, 500, 4)];
         let recording = Recording { calls, ..Recording::default() };

@@ -1,6 +1,6 @@
-//! The part of Perfetto's trace format that is written here, field by field as in protos/perfetto/trace/*.proto of
-//! Perfetto 59 (`trace.proto`, `trace_packet.proto`, `track_event/*.proto`). A test decodes what is written with the
-//! official schema.
+//! The messages of Perfetto's trace format that flatwater writes, with fields as in protos/perfetto/trace/*.proto of
+//! Perfetto 59 (`trace.proto`, `trace_packet.proto`, `track_event/*.proto`). A test decodes them with the official
+//! schema.
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Trace {
@@ -64,7 +64,7 @@ pub struct CounterDescriptor {
 pub struct TrackEvent {
     #[prost(message, repeated, tag = "4")]
     pub debug_annotations: Vec<DebugAnnotation>,
-    /// `SLICE_BEGIN`, `SLICE_END`, `INSTANT`, `COUNTER`.
+    /// `SLICE_BEGIN`, `SLICE_END`, `INSTANT` or `COUNTER`.
     #[prost(int32, optional, tag = "9")]
     pub kind: Option<i32>,
     #[prost(uint64, optional, tag = "11")]

@@ -1,4 +1,4 @@
-//! The tracks of a trace: one for each thread, lanes where its intervals overlap, counters.
+//! The tracks of a trace: one per thread, further lanes where its intervals overlap, and counters.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,15 @@ use super::proto::{
 use crate::numbers::clean;
 use flatwater_recording::Task;
 
-/// Packets of one writer; Perfetto keeps the state of each writer apart.
+/// Id of the only writer; Perfetto keeps state per writer.
 const SEQUENCE: u32 = 1;
 
-/// Descriptors and events, until they are put in the order of time.
+/// Descriptors and events in the order in which they were added.
 #[derive(Debug, Default)]
 pub struct Tracks {
     descriptors: Vec<TrackDescriptor>,
-    /// (instant, order of adding, event): ends come before begins of the same instant because they were added so.
+    /// (instant, event). They are sorted by instant with a stable sort, so that an end added before a begin of the same
+    /// instant stays before it.
     events: Vec<(u64, TrackEvent)>,
     processes: BTreeMap<u32, u64>,
     threads: BTreeMap<(u32, u32, &'static str), Vec<Lane>>,
@@ -38,7 +39,8 @@ impl Tracks {
         self.last_uuid
     }
 
-    /// The track of a thread, or one below it (`what`), that is free from `start_ns` on.
+    /// Reserves a track for the interval and returns its id: the thread's own track, or one below its process named
+    /// after `what`.
     pub fn lane(&mut self, task: &Task, what: &'static str, start_ns: u64, end_ns: u64) -> u64 {
         let process = self.process(task);
         let lanes = self.threads.entry((task.pid, task.tid, what)).or_default();
@@ -46,7 +48,7 @@ impl Tracks {
             lane.until_ns = end_ns;
             return lane.uuid;
         }
-        // A thread has one descriptor of its own; what overlaps is on tracks below it that have a name only.
+        // A thread has one thread descriptor. Tracks for overlapping intervals have only a name.
         let first = what.is_empty() && lanes.is_empty();
         let name = clean(&task.name);
         let thread = ThreadDescriptor {
@@ -100,7 +102,7 @@ impl Tracks {
         self.events.push((at_ns, TrackEvent { track_uuid: Some(track), ..event }));
     }
 
-    /// What a reader must know, as an instant on a track of its own.
+    /// Adds a note for the reader, as an instant on a separate track.
     pub fn note(&mut self, at_ns: u64, text: &str) {
         let track = match self.notes {
             Some(track) => track,
@@ -118,7 +120,7 @@ impl Tracks {
         );
     }
 
-    /// Descriptors first, then events in the order of time.
+    /// The packets of the trace: descriptors first, then events in the order of time.
     #[must_use]
     pub fn packets(mut self) -> Vec<TracePacket> {
         self.events.sort_by_key(|(at_ns, _)| *at_ns);

@@ -1,4 +1,4 @@
-//! The summary at the end of a run: 80 columns, findings with what to do, and what could not be seen.
+//! Prints the summary for a terminal, 80 columns wide: latencies, findings with fixes, gaps.
 
 mod paint;
 mod sections;

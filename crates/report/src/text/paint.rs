@@ -1,4 +1,4 @@
-//! The page being printed: its width, wrapping with a hanging indent, colour only where asked for.
+//! Text under construction: width, wrapping with a hanging indent, and colours if requested.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use textwrap::{WordSeparator, WordSplitter};
 
 use super::super::numbers::clean;
 
-/// Text under construction.
+/// The text so far, with the width and colour to use.
 pub struct Page {
     text: String,
     width: usize,
@@ -21,7 +21,7 @@ pub enum Ink {
     Good,
 }
 
-/// Below this, wrapping would leave a word per line.
+/// Least width, below which wrapping would leave one word per line.
 const NARROWEST: usize = 50;
 
 impl Page {
@@ -51,7 +51,7 @@ impl Page {
         format!("\u{1b}[{code}m{text}\u{1b}[0m")
     }
 
-    /// Wraps `text` at the page's width behind `lead`; further lines are indented as far as the lead is long.
+    /// Adds `text` behind `lead`, wrapped at the page's width. Further lines are indented by the length of `lead`.
     pub fn wrapped(&mut self, lead: &str, ink: Option<Ink>, text: &str) {
         let indent = lead.chars().count();
         let room = self.width.saturating_sub(indent).max(20);
@@ -62,7 +62,7 @@ impl Page {
         }
     }
 
-    /// Parts joined by ` · `, broken between parts only, so that no name is torn; the first is painted.
+    /// Adds parts joined by ` · `, with line breaks only between parts; the first part is painted.
     pub fn joined(&mut self, first: Ink, parts: &[String]) {
         let mut line = String::new();
         let mut used = 0;
@@ -85,7 +85,7 @@ impl Page {
     }
 }
 
-/// Words longer than the room stand alone on a line, whole, because they are paths and commands to copy.
+/// Wraps text. Words longer than the line are not broken, because they are paths and commands to copy.
 fn wrap(text: &str, room: usize) -> Vec<String> {
     let options = textwrap::Options::new(room)
         .break_words(false)

@@ -1,4 +1,4 @@
-//! What the summary says, section by section.
+//! The sections of the summary.
 
 use super::super::numbers::{count, counted, share, time};
 use super::super::{facts, imported, victims};
@@ -7,23 +7,23 @@ use super::table::grid;
 use flatwater_explain::{Evidence, Explanation, Finding};
 use flatwater_recording::{Header, Recording};
 
-/// Groups of victims that a summary lists.
+/// Groups of victims in the table, and the longest pattern of their files, in characters.
 const VICTIMS_MAX: usize = 6;
 const FILE_CHARS: usize = 10;
 
-/// One line that says what ran where, at which settings.
+/// The first line: what ran where, with which settings.
 pub fn heading(page: &mut Page, header: &Header) {
     page.joined(Ink::Strong, &facts::subject(header));
 }
 
-/// Who waited for whom, before all else.
+/// The sentence about the victims and what made them wait.
 pub fn lead(page: &mut Page, explanation: &Explanation) {
     if let Some(lead) = &explanation.lead {
         page.wrapped("", Some(Ink::Strong), lead);
     }
 }
 
-/// What must be known before any figure is read.
+/// Notes that a reader needs before any figure.
 pub fn notes(page: &mut Page, header: &Header, explanation: &Explanation) {
     for note in facts::notes(header, explanation) {
         page.wrapped("note: ", None, &note);
@@ -33,13 +33,13 @@ pub fn notes(page: &mut Page, header: &Header, explanation: &Explanation) {
     }
 }
 
-/// Who waited, those that clients wait for first.
+/// The table of victims; threads that clients wait for come first.
 pub fn victims(page: &mut Page, explanation: &Explanation) {
     let shown = explanation.victims.len().min(VICTIMS_MAX);
     if shown == 0 {
         return;
     }
-    // A terminal has no room for the sum of each group; the page and JSON have it.
+    // A terminal has no room for the column `stall`; the page and JSON have it.
     let mut columns = victims::COLUMNS.to_vec();
     columns.retain(|(name, _)| *name != "stall");
     let mut rows = victims::rows(&explanation.victims, FILE_CHARS);
@@ -71,7 +71,7 @@ pub fn operations(page: &mut Page, explanation: &Explanation) {
         return;
     }
     let mut rows = Vec::new();
-    // Threads that are kept apart (neighbours, one writer of many) are in the page and in JSON.
+    // The page and JSON also have the threads that are counted separately (neighbours, one of many writers).
     let any_whole = explanation.operations.iter().any(|operation| operation.thread.is_empty());
     for operation in explanation.operations.iter().filter(|operation| operation.thread.is_empty() || !any_whole) {
         let figures = |p: &flatwater_explain::Percentiles| {

@@ -4,7 +4,7 @@ use super::super::numbers::clean;
 use super::super::tables::Table;
 use super::paint::{Ink, Page};
 
-/// How many rows fit a summary; the page and csv have all.
+/// Rows in a summary; the page and CSV have all.
 const ROWS_MAX: usize = 40;
 
 pub fn print(page: &mut Page, table: &Table) {
@@ -19,7 +19,7 @@ pub fn print(page: &mut Page, table: &Table) {
     }
 }
 
-/// Columns as wide as their widest cell; numbers to the right. The last column is never padded.
+/// Prints rows with columns as wide as their widest cell; numbers are right-aligned.
 pub fn grid(page: &mut Page, columns: &[(&str, bool)], rows: &[Vec<String>]) {
     let shown = rows.iter().take(ROWS_MAX);
     let heading: Vec<String> = columns.iter().map(|(name, _)| (*name).to_owned()).collect();

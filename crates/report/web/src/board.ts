@@ -1,4 +1,4 @@
-// All charts on one time axis: one zoom, one cursor, one set of marks.
+// All charts on one time axis, with a shared zoom, cursor and marks.
 
 import type uPlot from "uplot";
 import { h, place } from "./dom";
@@ -68,7 +68,7 @@ export class Board {
 
   zoom(min: number, max: number): void {
     const end = this.payload.duration_s;
-    // Below a tenth of a millisecond there is nothing left to tell apart.
+    // At least a tenth of a millisecond: narrower intervals show nothing more.
     const width = Math.min(Math.max(max - min, 1e-4), end);
     this.min = Math.min(Math.max(min, 0), end - width);
     this.max = this.min + width;
@@ -80,7 +80,7 @@ export class Board {
     this.zoom(0, this.payload.duration_s);
   }
 
-  // Brings a stretch into view, with some of what came before and after, and points at its beginning.
+  // Zooms to an interval with some time before and after it, and moves the cursor to its start.
   show(from: number, to: number): void {
     const around = Math.max((to - from) * 4, this.payload.duration_s / 60);
     this.zoom(from - around, to + around);

@@ -1,4 +1,4 @@
-// One slow call opened: its facts, the timeline of its parts, and the kernel stacks they slept or ran in.
+// The detail of a slow call: facts, the timeline of its parts, and the kernel stacks in which they slept or ran.
 
 import { h, svg } from "./dom";
 import { clock, count, moment, size, time } from "./format";
@@ -67,7 +67,7 @@ function timeline(payload: Payload, row: CallRow): HTMLElement {
 
 const LINK_KIND = ["thread", "device", "timer", "unknown"];
 
-// Who waited for whom: each link's interval within the call, deeper links further in.
+// The wait chain: the interval of each link within the call, deeper links indented.
 function chain(payload: Payload, row: CallRow): HTMLElement | null {
   if (row.chain.length === 0) return null;
   const total = Math.max(row.ns, 1);
@@ -126,7 +126,7 @@ function item(payload: Payload, row: CallRow, part: PartRow): HTMLElement {
   return h("li", {}, line, frames && frames.length > 0 ? stackOf(frames) : null);
 }
 
-// The scheduler's own frames say that it slept, not why; the first one past them is the place.
+// The first frame that is not the scheduler's, since the scheduler's frames only say that the thread slept.
 function stackOf(frames: string[]): HTMLElement {
   const sleeping = /^(__)?(schedule|io_schedule|schedule_timeout|preempt_schedule).*/;
   const place = frames.find((frame) => !sleeping.test(frame)) ?? frames[0] ?? "";

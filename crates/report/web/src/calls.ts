@@ -1,4 +1,4 @@
-// The table of slow calls: sorted by its headings' buttons, filtered, each row opening to the call's detail.
+// The table of slow calls: sorted by buttons in the headings, filtered; each row opens the detail of the call.
 
 import { detail } from "./call_detail";
 import { h, svg } from "./dom";
@@ -162,7 +162,7 @@ export class CallTable {
       inside.replaceChildren(...(opens ? [detail(this.payload, row, this.show)] : []));
     };
     line.addEventListener("click", (event) => {
-      // Text that is being selected must not fold the row.
+      // Selecting text must not fold the row.
       if (event.target === button || !getSelection()?.toString()) toggle();
     });
     return [line, under];
@@ -188,7 +188,7 @@ export class CallTable {
     }
   }
 
-  // The call's time by cause, as wide as the call is long compared with the longest.
+  // The call's time by cause. The width is the call's duration relative to the longest call.
   private miniature(row: CallRow): SVGElement {
     const sums = new Map<number, number>();
     for (const part of row.parts) sums.set(part[2], (sums.get(part[2]) ?? 0) + part[1]);

@@ -1,4 +1,4 @@
-// Elements without markup: every string from a recording becomes text, never HTML.
+// Builds elements without parsing markup: a string from a recording becomes text, never HTML.
 
 type Props = Record<string, string | number | boolean | ((event: Event) => void)>;
 type Child = Node | string | null;

@@ -1,4 +1,4 @@
-// One place on the board: a chart, or a choice of charts, with its title, how to read it, and a legend of buttons.
+// A place on the board: a chart, or a choice of charts, with title, explanation, and a legend of buttons.
 
 import uPlot from "uplot";
 import { h } from "./dom";
@@ -89,7 +89,7 @@ export class ChartFigure {
     return new Set(this.chart.lines.flatMap((line, place) => (this.hidden.has(line.name) ? [place] : [])));
   }
 
-  // (Re)builds the plot at the place's present width and colours.
+  // Builds the plot again with the current width and colours.
   draw(): void {
     const range = this.range();
     this.plot?.destroy();
@@ -124,7 +124,7 @@ export class ChartFigure {
     this.plot?.setScale("x", { min, max });
   }
 
-  // Values under the cursor; none where it is off the chart.
+  // Shows the values under the cursor, or the extremes if the cursor is outside the chart.
   tell(index: number | null | undefined): void {
     this.chart.lines.forEach((line, place) => {
       const cell = this.values[place];
@@ -142,7 +142,7 @@ export class ChartFigure {
   }
 }
 
-// Where no cursor stands: the worst of the whole run, which for room above a watermark is the least.
+// The value shown without a cursor: the highest of the run, or the lowest for free memory above a watermark.
 function extreme(line: Line, chart: Chart, unit: Unit): string {
   const lowest = chart.scale === "signed-log";
   let found: number | null = null;

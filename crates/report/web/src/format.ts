@@ -1,4 +1,4 @@
-// Numbers for people, the same way the Rust side prints them: three digits and a unit.
+// Formats numbers for people as the Rust side does: three digits and a unit.
 
 import type { Unit } from "./payload";
 
@@ -59,7 +59,7 @@ export function value(v: number | null | undefined, unit: Unit): string {
   }
 }
 
-// A moment of the run: 14.2 s, 3:07.5, 1:02:03.
+// A moment of the run, such as 14.2 s, 3:07.5 or 1:02:03.
 export function moment(t: number, fine = true): string {
   const sign = t < 0 ? "-" : "";
   const s = Math.abs(t);

@@ -1,4 +1,4 @@
-// The report's page: draws what src/report/html/payload.rs wrote into it. Loads nothing, keeps nothing.
+// Draws the page from the data that src/report/html/payload.rs wrote into it. Loads and stores nothing.
 
 import "uplot/dist/uPlot.min.css";
 import "./report.css";
@@ -12,7 +12,7 @@ function start(): void {
   const [charts, calls] = [place("chart-board"), place("call-table")];
   if (!data) return;
   const payload = JSON.parse(data.textContent ?? "") as Payload;
-  // An imported log has neither where it holds nothing for them.
+  // The page of an imported log lacks the parts for which the log has no data.
   const board = charts ? new Board(payload, charts) : null;
   const show = (from: number, to: number) => board?.show(from, to);
   if (calls) new CallTable(payload, calls, show);

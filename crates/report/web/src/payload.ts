@@ -1,4 +1,4 @@
-// What the page is given; field by field the same as src/report/html/payload.rs (a test compares them).
+// The page's data, with the same fields as src/report/html/payload.rs (a test compares them).
 // Times are seconds since the recording's start, durations ns; null is a value that was not read.
 
 export interface Payload {
@@ -98,8 +98,8 @@ export interface CallRow {
   chain: LinkRow[];
 }
 
-// depth, offset ns from the call's begin, ns, kind (0 thread, 1 device, 2 timer or interrupt, 3 not known), text
+// Depth, offset from the call's start (ns), ns, kind (0 thread, 1 device, 2 timer or interrupt, 3 unknown), text.
 export type LinkRow = [number, number, number, number, number];
 
-// offset ns, ns, cause, basis (0 exact, 1 sampled, 2 inferred), stack or -1, stretches merged
+// Offset (ns), ns, cause, basis (0 exact, 1 sampled, 2 inferred), stack or -1, number of merged intervals.
 export type PartRow = [number, number, number, number, number, number];

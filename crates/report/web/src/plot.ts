@@ -1,11 +1,11 @@
-// One chart as uPlot draws it: lines, stacks, levels and marks.
+// One chart drawn by uPlot: lines, stacks, levels and marks.
 
 import uPlot from "uplot";
 import type { Chart, Line, Mark, Payload } from "./payload";
 import { axes, leftScale } from "./scales";
 import { causeColour, lineColour, variable, type Theme } from "./theme";
 
-// Which line stands at which place of uPlot's data: stacks are drawn from the top down, the tallest first.
+// Order of the lines in uPlot's data. The lines of a stack are drawn from the top down, so the tallest first.
 export function drawOrder(chart: Chart): number[] {
   const places = chart.lines.map((_, place) => place);
   return isStack(chart) ? places.reverse() : places;
@@ -38,7 +38,7 @@ export function colourOf(payload: Payload, chart: Chart, place: number): string 
   }
 }
 
-// uPlot's columns; hidden lines of a stack count as nothing.
+// The columns of uPlot's data. Hidden lines of a stack count as 0.
 export function columns(chart: Chart, hidden: Set<number>): uPlot.AlignedData {
   if (!isStack(chart)) return [chart.t, ...chart.lines.map((line) => line.y)];
   const sums: number[][] = [];
@@ -79,12 +79,12 @@ function series(line: Line, colour: string, wide: boolean): uPlot.Series {
   }
 }
 
-// The same for all, so that one moment lies at one place in every chart.
+// Space for a right-hand axis, the same in all charts, so that a moment has the same x in each.
 export function rightRoom(payload: Payload): number {
   return payload.charts.some((chart) => chart.right_unit) ? 52 : 18;
 }
 
-// Under the data: what lies below a level that shades.
+// Draws the shade below a level, behind the data.
 function shade(u: uPlot, chart: Chart, look: Theme): void {
   const { left, top, width, height } = u.bbox;
   for (const level of chart.levels) {
@@ -165,7 +165,7 @@ export function options(
       sync: { key: "run", setSeries: false },
       points: { size: 6 },
       drag: { x: true, y: false, setScale: false },
-      // Touch: let the page scroll; a tap still sets the cursor.
+      // On touch screens a drag scrolls the page; a tap sets the cursor.
       bind: { dblclick: () => () => (on.reset(), null) },
     },
     scales: {

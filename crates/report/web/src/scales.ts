@@ -1,4 +1,4 @@
-// Scales and axes: how each unit is divided, labelled and kept in view.
+// Scales and axes: how each unit is divided and labelled.
 
 import uPlot from "uplot";
 import { moment, short, value } from "./format";
@@ -11,7 +11,7 @@ const SECONDS = [
 ];
 const BINARY = Array.from({ length: 50 }, (_, power) => 2 ** power);
 
-// Linear around 0 as far as this, logarithmic beyond: a few MiB decide whether an allocation waits.
+// The scale is linear up to this distance from 0 and logarithmic beyond: a few MiB decide whether an allocation waits.
 const LINEAR_BYTES = 4 * 2 ** 20;
 const LINEAR_PAGES = 1024;
 
@@ -102,7 +102,7 @@ export function axes(chart: Chart, look: Theme, right: number): uPlot.Axis[] {
   const own = splits(chart);
   if (own) {
     left.splits = own;
-    // Else uPlot hides the labels that it finds too close to 0 on such a scale.
+    // Without this, uPlot hides labels that it considers too close to 0 on such a scale.
     left.filter = (_u, at) => at;
   }
   if (!own && (chart.unit === "bytes" || chart.unit === "bytes-per-second")) left.incrs = BINARY;

@@ -1,4 +1,4 @@
-// Colours come from the style sheet, so that light and dark are decided in one place.
+// Colours are read from the style sheet, so that light and dark are defined in one place.
 
 import type { Payload } from "./payload";
 
@@ -30,7 +30,7 @@ export function theme(): Theme {
   };
 }
 
-// The class of a cause's colour; the Rust side gives the same to its table and bar.
+// The CSS class of a cause's colour, the same as in the table and bar of the Rust side.
 export function causeClass(payload: Payload, cause: number | null): string {
   if (cause === null) return "ko";
   if (payload.causes[cause] === "unexplained") return "ku";

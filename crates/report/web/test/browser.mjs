@@ -1,6 +1,6 @@
 // Opens each page in headless Chromium: node test/browser.mjs DIR [--shots DIR].
-// Fails on a console error, a request that leaves the page, a blank chart, overflow on a phone, a call that does
-// not open by keyboard, a dark mode that is not dark, or an hour that takes long to open.
+// Fails on a console error, a request outside the page, a blank chart, overflow on a phone, a call that does not open
+// by keyboard, a dark mode that is not dark, or an hour that takes long to open.
 import assert from "node:assert/strict";
 import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -33,7 +33,7 @@ function check(condition, what) {
   checks += 1;
 }
 
-// A fresh tab that fails the test on any error or request.
+// A new tab, in which any error or request fails the test.
 async function open(name, { width = 1280, height = 900, dark = false } = {}) {
   const page = await browser.newPage();
   const troubles = [];
@@ -91,24 +91,24 @@ async function checkFullCgroup() {
   const first = await page.$eval("main section", (section) => section.id);
   check(first === "findings", "findings come first");
 
-  // A cursor on one chart is a cursor on all.
+  // A cursor on one chart moves the cursors of all.
   await page.locator("#chart-latency .u-over").hover({ position: { x: 300, y: 60 } });
   const told = await page.$$eval("figure", (figures) =>
     figures.filter((f) => [...f.querySelectorAll(".legend .value")].some((v) => v.textContent !== "")).length);
-  check(told >= 7, `the cursor is synced: ${told} legends tell a value`);
+  check(told >= 7, `the cursor is synced: ${told} legends show a value`);
 
-  // Drag zooms every chart; the button shows all again.
+  // A drag zooms every chart; the button resets the zoom.
   const over = await page.locator("#chart-latency .u-over").boundingBox();
   await page.mouse.move(over.x + 200, over.y + 50);
   await page.mouse.down();
   await page.mouse.move(over.x + 400, over.y + 60, { steps: 4 });
   await page.mouse.up();
   const showAll = page.getByRole("button", { name: "Show all" });
-  check(await showAll.isEnabled(), "a drag zooms");
+  check(await showAll.isEnabled(), "a drag zooms in");
   await showAll.click();
   check(await showAll.isDisabled(), "Show all resets");
 
-  // A line is hidden and shown by its legend button.
+  // A legend button hides and shows its line.
   const button = page.locator("#chart-lost .legend button").first();
   await button.click();
   check((await button.getAttribute("aria-pressed")) === "false", "the legend hides a line");
@@ -120,9 +120,9 @@ async function checkFullCgroup() {
   await page.keyboard.press("Enter");
   check((await page.locator("th[aria-sort=ascending]").innerText()).startsWith("took"), "Enter sorts");
   await page.keyboard.press("Enter");
-  check((await page.locator("th[aria-sort=descending]").count()) === 1, "and turns the order");
+  check((await page.locator("th[aria-sort=descending]").count()) === 1, "a second Enter reverses the order");
 
-  // A call opens by keyboard: from the heading, Tab reaches the first row's button.
+  // A call opens by keyboard: Tab from the heading reaches the first row's button.
   for (let tabs = 0; tabs < 12; tabs += 1) {
     await page.keyboard.press("Tab");
     if (await page.evaluate(() => document.activeElement?.classList.contains("open"))) break;
@@ -159,7 +159,7 @@ async function checkPhoneAndDark() {
   check(light < 60, `dark mode is dark, not ${light}`);
   for (const share of await inked(tab.page)) check(share > 0.005, "charts are drawn in dark mode");
   await shot(tab.page, "full-cgroup-dark");
-  // The colours follow the reader's switch without a reload.
+  // The colours follow the setting without a reload.
   await tab.page.emulateMedia({ colorScheme: "light" });
   await tab.page.waitForTimeout(100);
   await done("dark", tab);
@@ -167,10 +167,10 @@ async function checkPhoneAndDark() {
 
 async function checkHour() {
   const tab = await open("one-hour");
-  // The aim is 2 s on an idle machine; a machine that is busy with other tests gets more.
+  // The aim is 2 s on an idle machine; the limit allows for other tests on a busy one.
   console.log(`one hour at 10 Hz opened in ${tab.ms.toFixed(0)} ms`);
   check(tab.ms < 10000, `an hour opens in ${tab.ms} ms`);
-  check((await tab.page.locator("#call-table").innerText()).includes("left out"), "it says how many calls are left out");
+  check((await tab.page.locator("#call-table").innerText()).includes("left out"), "the page says how many calls are left out");
   await shot(tab.page, "one-hour");
   await done("one-hour", tab);
 }
@@ -183,16 +183,16 @@ async function checkRest() {
   await done("quiet", quiet);
 
   const imported = await open("imported");
-  check((await imported.page.locator("#chart-headroom").count()) === 0, "no empty chart of what the log does not hold");
-  check((await imported.page.locator(".plot canvas").count()) > 0, "what it holds is drawn");
+  check((await imported.page.locator("#chart-headroom").count()) === 0, "no empty chart without data in the log");
+  check((await imported.page.locator(".plot canvas").count()) > 0, "data in the log is drawn");
   const machine = await imported.page.locator("#machine").innerText();
-  check(machine.includes("vmstat prints no watermarks"), `the gap is told once: ${machine}`);
+  check(machine.includes("vmstat prints no watermarks"), `the gap is shown once: ${machine}`);
   await shot(imported.page, "imported");
   await done("imported", imported);
 
   const waited = await open("who-waited");
   const lead = await waited.page.locator(".lead").innerText();
-  check(lead.includes("34 MiB of dd (pid 812, cgroup /jobs/backup)"), `the page leads with who made it so: ${lead}`);
+  check(lead.includes("34 MiB of dd (pid 812, cgroup /jobs/backup)"), `the page starts with who made the calls wait: ${lead}`);
   check((await waited.page.locator("#victims tbody tr").count()) === 2, "two groups of victims");
   check((await waited.page.locator("#chart-queue canvas").count()) === 1, "the queue by owner is drawn");
   await waited.page.locator("#call-table button.open").first().click();
@@ -208,7 +208,7 @@ async function checkRest() {
   await done("hostile", hostile);
 
   const empty = await open("empty");
-  check((await empty.page.locator(".plot canvas").count()) === 0, "nothing recorded, nothing drawn");
+  check((await empty.page.locator(".plot canvas").count()) === 0, "an empty recording has no charts");
   await shot(empty.page, "empty");
   await done("empty", empty);
 }

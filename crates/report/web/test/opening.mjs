@@ -1,5 +1,6 @@
-// How long pages take to open in headless Chromium: node test/opening.mjs DIR [ROUNDS]. For each page of the folder, from
-// the start of the navigation until two frames after its charts are drawn, by the page's own clock.
+// Measures how long pages take to open in headless Chromium: node test/opening.mjs DIR [ROUNDS]. For each page of the
+// directory it takes the time from the start of the navigation until two frames after the charts are drawn, by the
+// page's clock.
 import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";

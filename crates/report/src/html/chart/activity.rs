@@ -1,4 +1,4 @@
-//! What the kernel and the workload were busy with: reclaim, pressure, the workload's own counts.
+//! Charts of activity: reclaim, pressure, and the workload's own counters.
 
 use super::super::payload::{Chart, Look, Scale, Unit};
 use super::{Frame, Plot, summed};
@@ -26,7 +26,7 @@ pub fn reclaim(recording: &Recording) -> Chart {
         let at = |line: &[Option<f64>], place: usize| line.get(place).copied().flatten();
         let vmeff = |place: usize| {
             let (kswapd, direct) = (at(&kswapd, place), at(&direct, place));
-            // Between scans there is no efficiency to draw, where sar would print 0.
+            // Without scans there is no efficiency to draw (sar prints 0).
             let scanned = kswapd.unwrap_or_default() + direct.unwrap_or_default();
             efficiency_percent(kswapd, direct, at(&steals, place)).filter(|_| scanned > 0.0).map(|p| p / 100.0)
         };
@@ -53,7 +53,7 @@ pub fn pressure(recording: &Recording) -> Chart {
     let frame = || Frame {
         id: "pressure",
         title: "Pressure",
-        about: "Share of time in which at least one task (some), or all that could run (full), waited for it.",
+        about: "Share of time in which at least one task (some), or all that could run (full), waited for the resource.",
         unit: Unit::Share,
         scale: Scale::Linear,
     };
@@ -61,7 +61,7 @@ pub fn pressure(recording: &Recording) -> Chart {
         let mut plot = Plot::over(recording, series);
         for name in ["memory", "io", "cpu"] {
             let Some(rows) = series.rows_of(&Entity::named(name)) else { continue };
-            // us stalled in each second -> share.
+            // us stalled per second -> share.
             let some = whole_at_most(plot.rate(&rows, pressure::SOME_TOTAL_US, 1e-6));
             plot.add(format!("{name} some"), if name == "memory" { Look::Strong } else { Look::Plain }, some);
             if name == "memory" {
@@ -74,12 +74,13 @@ pub fn pressure(recording: &Recording) -> Chart {
     chart.unwrap_or_else(|| frame().missing(recording, &["pressure"]))
 }
 
-/// The kernel adds to the totals at intervals of its own, so that between two samples a share can seem to pass 1.
+/// Limits shares to 1: the kernel updates the totals at other times than the samples, so a share between two samples
+/// can exceed 1.
 fn whole_at_most(shares: Vec<Option<f64>>) -> Vec<Option<f64>> {
     shares.into_iter().map(|share| share.map(|share| share.min(1.0))).collect()
 }
 
-/// What workloads count of themselves; a chart for each column, chosen by its name.
+/// One chart for each column of the workload's own counters; the column's name is the choice.
 pub fn workload(recording: &Recording) -> Vec<Chart> {
     let Some(series) = recording.table(Table::Workload) else { return Vec::new() };
     let mut charts = Vec::new();
@@ -98,7 +99,7 @@ pub fn workload(recording: &Recording) -> Vec<Chart> {
             (false, true) => Unit::PerSecond,
             (false, false) => Unit::Count,
         };
-        let about = "What the workload counts of itself.";
+        let about = "Counters of the workload itself.";
         let frame = Frame { id: "workload", title: "The workload's own counts", about, unit, scale: Scale::Linear };
         if let Some(chart) = plot.into_chart(frame) {
             charts.push(Chart { choice: column.name.replace('_', " "), ..chart });

@@ -1,4 +1,4 @@
-//! Latency over time: percentiles and the worst of each interval, one chart for each kind of call.
+//! Latency over time: percentiles and worst call of each interval, one chart per kind of call.
 
 use super::super::payload::{Chart, Figure, Level, Line, Look, Scale, Unit};
 use super::Frame;
@@ -8,12 +8,12 @@ use crate::quantiles::Together;
 use flatwater_explain::Explanation;
 use flatwater_recording::{LatencyBucket, OpKind, Recording};
 
-/// Intervals of a chart: buckets are counted together until no more than this many are left.
+/// Intervals of a chart: buckets are merged until at most this many are left.
 const STRETCHES: usize = 600;
-/// Drawn where calls are not rare.
+/// Percentiles that are drawn unless calls are rare.
 const QUANTILES: [(&str, f64, Look); 3] =
     [("p50", 0.5, Look::FaintStep), ("p99", 0.99, Look::Step), ("p99.9", 0.999, Look::Step)];
-/// Kinds of calls with a chart; the rest is in the table of operations.
+/// Kinds of calls with a chart. The table of operations has all kinds.
 const KINDS_MAX: usize = 6;
 
 fn frame() -> Frame {
@@ -41,7 +41,7 @@ pub fn charts(recording: &Recording, explanation: &Explanation) -> Vec<Chart> {
     kinds.into_iter().take(KINDS_MAX).map(|(calls, kind)| chart(recording, explanation, kind, calls)).collect()
 }
 
-/// The foreground's buckets; those of single threads where nothing else was kept.
+/// The buckets of the foreground, or those of single threads if there are no others.
 fn of_kind(recording: &Recording, kind: OpKind) -> impl Iterator<Item = &LatencyBucket> {
     let any_whole = recording.latency.iter().any(|bucket| bucket.op == kind && bucket.thread.is_empty());
     recording.latency.iter().filter(move |bucket| bucket.op == kind && (bucket.thread.is_empty() || !any_whole))
@@ -52,10 +52,10 @@ fn chart(recording: &Recording, explanation: &Explanation, kind: OpKind, calls: 
     buckets.sort_by_key(|bucket| bucket.start_ns);
     let groups = grouped(recording, &buckets);
     let filled = groups.iter().filter(|group| !group.1.is_empty()).count();
-    // Rare calls leave most intervals empty: points then, since a line would draw calls that were never made.
+    // Rare calls leave most intervals empty. They are drawn as points, because a line suggests calls between them.
     let rare = filled * 3 < groups.len();
     let [strong, dashed] = if rare { [Look::Points; 2] } else { [Look::StrongStep, Look::DashedStep] };
-    // One interval's classes at a time: those of all 600 would take 20 MB.
+    // One interval at a time: the classes of all 600 would take 20 MB.
     let of_group = |group: &(u64, Vec<&LatencyBucket>)| {
         let all = Together::of(group.1.iter().map(|b| &b.from_start));
         QUANTILES.map(|(_, q, _)| all.at(q).map(|ns| Figure(ns as f64)))
@@ -85,7 +85,7 @@ fn chart(recording: &Recording, explanation: &Explanation, kind: OpKind, calls: 
     }
 }
 
-/// Buckets by interval, (start since the recording's start, its buckets); intervals without calls stay, empty.
+/// (start since the recording's start, buckets) of each interval. Intervals without calls are empty.
 fn grouped<'a>(recording: &Recording, buckets: &[&'a LatencyBucket]) -> Vec<(u64, Vec<&'a LatencyBucket>)> {
     let start_ns = recording.header.clock.start_ns;
     let since = |bucket: &LatencyBucket| bucket.start_ns.saturating_sub(start_ns);
@@ -102,7 +102,7 @@ fn grouped<'a>(recording: &Recording, buckets: &[&'a LatencyBucket]) -> Vec<(u64
             group.push(bucket);
         }
     }
-    // The last interval is closed by a point of its own height, so that a step line draws it in full.
+    // A second point at the end of the last interval, so that a step line draws the interval in full.
     let last = groups.last().map(|group| group.1.clone()).unwrap_or_default();
     groups.push((end_ns, last));
     groups

@@ -1,4 +1,4 @@
-//! Lost time by cause over time: where the slow calls of each interval spent it.
+//! Stall time by cause over time: in which causes the slow calls of each interval spent their time.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -52,10 +52,10 @@ fn none(recording: &Recording) -> Chart {
         return frame().missing(recording, &["call", "tracer", "latency"]);
     }
     let threshold = crate::numbers::time(recording.header.threshold_ns);
-    Chart { missing: Some(format!("no call took {threshold} or longer, so none was lost")), ..frame().chart() }
+    Chart { missing: Some(format!("no call took {threshold} or longer, so no time was lost")), ..frame().chart() }
 }
 
-/// Shares a part out over the intervals that it touches.
+/// Divides a segment among the intervals that it touches.
 fn spread(sums: &mut [u64], width_ns: u64, from_ns: u64, ns: u64) {
     let (mut at_ns, end_ns) = (from_ns, from_ns.saturating_add(ns));
     while at_ns < end_ns {
@@ -67,7 +67,8 @@ fn spread(sums: &mut [u64], width_ns: u64, from_ns: u64, ns: u64) {
     }
 }
 
-/// Most time first from the bottom up; what has no colour of its own is one line, and unexplained is on top.
+/// The lines from the bottom up: causes with most time first, then one line for all causes without a colour, then
+/// unexplained.
 fn lines(sums: BTreeMap<Cause, Vec<u64>>, width_ns: u64, palette: &Palette) -> Vec<Line> {
     let mut own: Vec<(usize, Cause, Vec<u64>)> = Vec::new();
     let mut rest: Option<Vec<u64>> = None;
@@ -86,7 +87,7 @@ fn lines(sums: BTreeMap<Cause, Vec<u64>>, width_ns: u64, palette: &Palette) -> V
         }
     }
     own.sort_by_key(|(place, _, _)| *place);
-    // ns lost within an interval of width_ns -> ms per s.
+    // ns lost in an interval of width_ns -> ms per s.
     let figures = |stretches: Vec<u64>| -> Vec<Option<Figure>> {
         stretches.into_iter().map(|ns| Some(Figure(ns as f64 * 1e3 / width_ns as f64))).collect()
     };
@@ -104,7 +105,7 @@ mod tests {
     use super::spread;
 
     #[test]
-    fn a_part_over_an_edge_is_shared_out() {
+    fn a_segment_over_an_edge_is_divided() {
         let mut sums = [0; 3];
         spread(&mut sums, 100, 50, 120);
         assert_eq!(sums, [50, 70, 0]);

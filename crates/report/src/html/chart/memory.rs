@@ -1,4 +1,4 @@
-//! Memory over time: room above the watermarks, the cgroup against its limit, dirty pages against their thresholds.
+//! Memory over time: free memory above the watermarks, the cgroup's usage and limit, dirty pages and their thresholds.
 
 use super::super::payload::{Chart, Figure, Level, Look, Scale, Unit};
 use super::{Frame, Plot};
@@ -6,7 +6,7 @@ use flatwater_recording::schema::{cgroup, meminfo, vmstat, zones};
 use flatwater_recording::series::Rows;
 use flatwater_recording::{Column, Recording, Table};
 
-/// What a column of pages is multiplied by to become bytes; pages where the page's size is unknown.
+/// Factor from pages to bytes, and the resulting unit; pages if the page size is unknown.
 fn page_unit(recording: &Recording) -> (f64, Unit) {
     recording.header.machine.page_bytes.map_or((1.0, Unit::Pages), |bytes| (bytes as f64, Unit::Bytes))
 }
@@ -16,7 +16,7 @@ pub fn headroom(recording: &Recording) -> Chart {
     let frame = || Frame {
         id: "headroom",
         title: "Free memory above the low watermark",
-        about: "Each node's zones. At 0 kswapd wakes; well below it, whoever allocates must reclaim pages himself.",
+        about: "Each node's zones. At 0 kswapd wakes; well below it, allocating threads reclaim pages themselves.",
         unit,
         scale: Scale::SignedLog,
     };
@@ -26,7 +26,7 @@ pub fn headroom(recording: &Recording) -> Chart {
     let mut plot = Plot::over(recording, series);
     let nodes = series.entities().iter().filter_map(|entity| entity.node).max().unwrap_or_default();
     for (entity, rows) in series.by_entity() {
-        // Zones without pages (Movable, Device) have watermarks of 0 and say nothing.
+        // Zones without pages (Movable, Device) have watermarks of 0.
         if rows.max(zones::MANAGED).is_some_and(|(_, managed)| managed == 0) {
             continue;
         }
@@ -45,15 +45,15 @@ pub fn headroom(recording: &Recording) -> Chart {
     }
 }
 
-/// How many cgroups are drawn; the target's own comes first in the table.
+/// How many cgroups are drawn. The target's own is the first in the table.
 const CGROUPS_MAX: usize = 3;
 
-/// The memory cgroup, where there is one; a run outside of any needs no chart and no gap.
+/// The memory cgroup of the target; `None` for a run outside of any cgroup, which needs neither chart nor gap.
 pub fn cgroup(recording: &Recording) -> Option<Chart> {
     let frame = || Frame {
         id: "cgroup",
         title: "Memory cgroup against its limit",
-        about: "At the limit every new page must first be taken from the cgroup itself, by whoever asks for it.",
+        about: "At the limit, a thread that needs a page first reclaims one from the cgroup.",
         unit: Unit::Bytes,
         scale: Scale::Linear,
     };
@@ -75,7 +75,7 @@ pub fn cgroup(recording: &Recording) -> Option<Chart> {
             plot.add(named(what), Look::Plain, values);
         }
         let limit = plot.level(&rows, cgroup::LIMIT_BYTES, 1.0);
-        // "No limit" is a number near 2^63, which would flatten everything else.
+        // "No limit" is stored as a number near 2^63, which would flatten everything else.
         if limit.iter().flatten().all(|bytes| *bytes < 64.0 * most.max(1.0)) {
             plot.add(named("limit"), Look::Limit, limit);
         }

@@ -1,4 +1,4 @@
-//! The charts of the page, all on one time axis. A chart whose table is missing carries the reason instead.
+//! The charts of the page, all on one time axis. A chart whose table is missing has the reason instead.
 
 mod activity;
 mod latency;
@@ -14,7 +14,7 @@ use flatwater_explain::Explanation;
 use flatwater_recording::series::Rows;
 use flatwater_recording::{ColumnKey, EventKind, Recording, Series, Source};
 
-/// In the order of the page.
+/// All charts, in the order of the page.
 pub fn all(recording: &Recording, explanation: &Explanation, palette: &Palette) -> Vec<Chart> {
     let mut charts = latency::charts(recording, explanation);
     charts.push(lost::chart(recording, palette));
@@ -26,14 +26,14 @@ pub fn all(recording: &Recording, explanation: &Explanation, palette: &Palette) 
     charts.push(activity::pressure(recording));
     charts.extend(activity::workload(recording));
     if recording.header.source == Source::Import {
-        // A log shows what its tools count. That it shows nothing else is in "Machine and gaps", not in empty charts.
+        // A log contains only the counters of the tools. "Machine and gaps" says so, instead of empty charts.
         charts.extend(tools::charts(recording));
         charts.retain(|chart| chart.missing.is_none());
     }
     charts
 }
 
-/// Vertical lines: more than this many would be a wall.
+/// Most vertical lines in a chart; more would hide the curves.
 const MARKS_MAX: usize = 200;
 
 pub fn marks(recording: &Recording) -> Vec<Mark> {
@@ -48,7 +48,7 @@ pub fn marks(recording: &Recording) -> Vec<Mark> {
         .collect()
 }
 
-/// What a chart is, before its data.
+/// A chart without its data.
 struct Frame {
     id: &'static str,
     title: &'static str,
@@ -74,13 +74,13 @@ impl Frame {
         }
     }
 
-    /// The reason instead of the chart: the gap that speaks of it.
+    /// The chart with the reason why it is missing, from the gap that matches `words`.
     fn missing(self, recording: &Recording, words: &[&str]) -> Chart {
         Chart { missing: Some(facts::why_missing(&recording.gaps, words)), ..self.chart() }
     }
 }
 
-/// Lines that share the instants of one sampled table.
+/// Lines over the instants of one sampled table.
 struct Plot {
     start_ns: u64,
     instants: Vec<u64>,
@@ -91,13 +91,13 @@ struct Plot {
 impl Plot {
     fn over(recording: &Recording, series: &Series) -> Plot {
         let mut instants = series.at_ns().to_vec();
-        // In order by the recording's invariant; a hostile one must not reach the page's look-ups unsorted.
+        // Sorted in every valid recording; a hostile one must not break the look-ups of the page.
         instants.sort_unstable();
         instants.dedup();
         Plot { start_ns: recording.header.clock.start_ns, instants, drawn: Vec::new(), values: Vec::new() }
     }
 
-    /// Adds a line unless it has no value at all; a line that was never read must not look like zero.
+    /// Adds a line unless it has no values: a column that was never read must not look like zero.
     fn add(&mut self, name: impl Into<String>, look: Look, values: Vec<Option<f64>>) -> bool {
         let any = values.iter().any(Option::is_some);
         if any {
@@ -124,7 +124,7 @@ impl Plot {
         self.placed(rows.rates_per_s(column).map(|(_, to_ns, rate)| (to_ns, rate * factor)))
     }
 
-    /// Values at their instants, nothing in between.
+    /// Puts values at their instants; the others stay empty.
     fn placed(&self, values: impl Iterator<Item = (u64, f64)>) -> Vec<Option<f64>> {
         let mut placed = vec![None; self.instants.len()];
         for (at_ns, value) in values {
@@ -149,7 +149,7 @@ impl Plot {
     }
 }
 
-/// Sum of several lines; a part that was not read leaves the sum open only if all of them are.
+/// Sum of several lines. Missing parts are left out; the sum is missing only if all parts are.
 fn summed(parts: &[Vec<Option<f64>>]) -> Vec<Option<f64>> {
     let length = parts.iter().map(Vec::len).max().unwrap_or_default();
     let at = |place: usize| {

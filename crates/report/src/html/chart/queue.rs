@@ -1,4 +1,4 @@
-//! The queue of each device over time, by whose requests stand in it.
+//! The queue of each device over time, by the owners of the requests.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::super::payload::{COLOURS, Chart, Figure, Line, Look, Scale, Unit};
 use super::Frame;
 use flatwater_recording::{QueueOwner, Recording};
 
-/// Owners with a line of their own: the page has so many colours.
+/// Owners with a line of their own, limited by the page's colours.
 const OWNERS_MAX: usize = COLOURS - 1;
 
 fn frame() -> Frame {
@@ -14,13 +14,13 @@ fn frame() -> Frame {
         id: "queue",
         title: "The device's queue, by owner",
         about: "Requests in the queue or at the device, on average over each interval; the flusher's writes belong to \
-                whoever dirtied the file.",
+                the process that dirtied the file.",
         unit: Unit::Count,
         scale: Scale::Linear,
     }
 }
 
-/// One chart for each device, the busiest first; none where no request was recorded.
+/// One chart per device, the busiest first; empty if no requests were recorded.
 pub fn charts(recording: &Recording) -> Vec<Chart> {
     let mut by_device: BTreeMap<&str, Vec<&QueueOwner>> = BTreeMap::new();
     for row in &recording.queue_owners {
@@ -37,7 +37,7 @@ fn in_queue_ns(row: &QueueOwner) -> u64 {
     row.queue_ns.saturating_add(row.device_ns)
 }
 
-/// `dd, /jobs/backup`.
+/// Such as `dd, /jobs/backup`.
 fn owner(row: &QueueOwner) -> String {
     match &row.owner {
         None => "unknown".to_owned(),
@@ -70,7 +70,7 @@ fn chart(recording: &Recording, rows: &[&QueueOwner]) -> Chart {
     let line = |(place, (name, y)): (usize, (String, Vec<f64>))| Line {
         name,
         look: Look::Stack,
-        // Colours go by place here as they do by cause elsewhere.
+        // Here the index only selects a colour.
         cause: Some(place),
         right: false,
         y: y.into_iter().map(|value| Some(Figure(value))).collect(),

@@ -1,5 +1,5 @@
-//! What a log of tools shows over time: processors, tasks, devices, memory, swapping. Charts of imported logs only, each
-//! only where the log has at least two readings.
+//! Charts of imported logs only: processors, tasks, devices, memory, swapping. A chart needs at least two readings in
+//! the log.
 
 use super::super::payload::{Chart, Look, Scale, Unit};
 use super::{Frame, Plot};
@@ -15,7 +15,7 @@ pub fn charts(recording: &Recording) -> Vec<Chart> {
     devices(recording).into_iter().chain(each.into_iter().flatten()).collect()
 }
 
-/// A line to draw: its column, its name and its look.
+/// A line to draw: column, name, look.
 type Drawn = (Column, &'static str, Look);
 
 fn processors(recording: &Recording) -> Option<Chart> {
@@ -52,7 +52,7 @@ fn tasks(recording: &Recording) -> Option<Chart> {
     plot.into_chart(Frame {
         id: "tasks",
         title: "Tasks that run or are blocked",
-        about: "More ready tasks than processors wait for one; blocked ones wait for a device, or for who waits for it.",
+        about: "If more tasks are ready than there are processors, tasks wait for one. Blocked tasks wait for a device, or for a task that does.",
         unit: Unit::Count,
         scale: Scale::Linear,
     })
@@ -73,7 +73,7 @@ fn swapping(recording: &Recording) -> Option<Chart> {
     plot.into_chart(Frame {
         id: "swapping",
         title: "Swapping",
-        about: "Pages each second. What comes back from swap is waited for; what only goes there is not.",
+        about: "Pages per second. Tasks wait for pages read from swap, but not for pages written to it.",
         unit: Unit::PerSecond,
         scale: Scale::Linear,
     })
@@ -95,7 +95,7 @@ fn memory(recording: &Recording) -> Option<Chart> {
     plot.into_chart(Frame {
         id: "memory",
         title: "Memory",
-        about: "Free memory is low on every machine that has run for long: the page cache has the rest.",
+        about: "Free memory is low on every machine that has run for long: the rest is page cache.",
         unit: Unit::Bytes,
         scale: Scale::Linear,
     })
@@ -108,7 +108,7 @@ fn levels(plot: &mut Plot, rows: &Rows<'_>, columns: &[Drawn]) {
     }
 }
 
-/// Time per request, queue and busy time of each device: one chart each, in one place of the page.
+/// Time per request, queue and busy time of the devices: one chart each, which share a place on the page.
 fn devices(recording: &Recording) -> Vec<Chart> {
     let Some(series) = recording.table(Table::Disks) else { return Vec::new() };
     let measures: [(&str, Unit, fn(&Plot, &Rows<'_>) -> Vec<Option<f64>>); 3] = [
@@ -132,7 +132,7 @@ fn devices(recording: &Recording) -> Vec<Chart> {
         let frame = Frame {
             id: "devices",
             title: "Devices",
-            about: "Those with the highest values. A device is slow if requests take long while its queue is short.",
+            about: "The devices with the highest values. A device is slow if requests take long while its queue is short.",
             unit,
             scale: Scale::Linear,
         };
@@ -153,7 +153,7 @@ fn scaled(values: &[Option<f64>], factor: f64) -> Vec<Option<f64>> {
     values.iter().map(|value| value.map(|value| value * factor)).collect()
 }
 
-/// Nothing where nothing was requested.
+/// Quotients; missing where the count is missing or 0.
 fn ratio(sums: &[Option<f64>], counts: &[Option<f64>]) -> Vec<Option<f64>> {
     let each = |(sum, count): (&Option<f64>, &Option<f64>)| Some((*sum)? / (*count).filter(|count| *count > 0.0)?);
     sums.iter().zip(counts).map(each).collect()
