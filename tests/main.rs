@@ -37,6 +37,7 @@ mod sim_journal;
 mod sim_mail;
 mod sim_numa;
 mod sim_sdet;
+mod style_words;
 mod supply_chain;
 mod swarm;
 mod tidy;

@@ -8,8 +8,8 @@ import re
 import subprocess
 import sys
 
-WORDS = ("told", "said", "met", "whoever", "whom", "so many", "so much", "of it", "of its", "is no", "are none", "that is to say",
-         "goes on", "mend", "somebody", "nobody", "what is there", "stands", "has it", "by hand of", "meanwhile")
+with open("tests/style-words.txt", encoding="utf-8") as listed:
+    WORDS = listed.read().splitlines()
 GENERATED = ("docs/causes.md", "docs/recording.md")
 BINARY = "target/x86_64-unknown-linux-musl/release/flatwater"
 

@@ -7,8 +7,17 @@
 mod started;
 
 use std::fmt;
+use std::time::Duration;
 
 pub use started::Started;
+
+/// The CPU time of this process so far. A test that bounds work compares this, not the clock, since the machine may be busy.
+#[must_use]
+pub fn cpu_time() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let (seconds, nanoseconds) = (u64::try_from(now.tv_sec), u32::try_from(now.tv_nsec));
+    Duration::new(seconds.unwrap_or_default(), nanoseconds.unwrap_or_default())
+}
 
 /// One requirement of a test that some machines do not meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,106 @@
+//! The words of tests/style-words.txt, which a reader has to decode, may only become fewer in comments, texts and docs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// How many there are. Lower it with each change that removes some; the goal is 0.
+const FOUND_MAX: usize = 100_000;
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// Files with these extensions below the root, without builds and recorded data.
+fn files(extensions: &[&str]) -> Vec<PathBuf> {
+    let (mut found, mut folders) = (Vec::new(), vec![root().to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+            let left_out = name.starts_with('.') || ["target", "node_modules", "fixtures", "corpus"].contains(&&*name);
+            if path.is_dir() && !left_out {
+                folders.push(path);
+            } else if path.extension().is_some_and(|it| extensions.iter().any(|extension| it == *extension)) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The comments and string literals of a Rust file.
+fn texts(source: &str) -> String {
+    let (bytes, mut found, mut at) = (source.as_bytes(), String::new(), 0);
+    while at < bytes.len() {
+        let end = match bytes[at] {
+            b'/' if bytes[at..].starts_with(b"//") => source[at..].find('\n').map_or(bytes.len(), |length| at + length),
+            b'"' => {
+                let mut end = at + 1;
+                while end < bytes.len() && bytes[end] != b'"' {
+                    end += if bytes[end] == b'\\' { 2 } else { 1 };
+                }
+                end + 1
+            }
+            // A quote as a character, so that it begins no string.
+            b'\'' if bytes[at..].starts_with(b"'\"'") => at + 3,
+            _ => {
+                at += 1;
+                continue;
+            }
+        };
+        if bytes[at] != b'\'' {
+            found.push_str(source.get(at..end.min(bytes.len())).unwrap_or_default());
+            found.push('\n');
+        }
+        at = end;
+    }
+    found
+}
+
+/// The lower-case words of a text, separated by single spaces, with a space at both ends.
+fn normalised(text: &str) -> String {
+    let words = text.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty());
+    let mut all = String::from(" ");
+    for word in words {
+        all.push_str(&word.to_lowercase());
+        // Twice, so that one word can end a match and begin the next.
+        all.push_str("  ");
+    }
+    all
+}
+
+fn count(text: &str, words: &[String]) -> usize {
+    let text = normalised(text);
+    words.iter().map(|word| text.matches(word.as_str()).count()).sum()
+}
+
+#[test]
+fn words_of_the_list_only_become_fewer() {
+    let list = fs::read_to_string(root().join("tests/style-words.txt")).expect("the list");
+    let words: Vec<String> =
+        list.lines().map(|word| format!(" {} ", word.split(' ').collect::<Vec<_>>().join("  "))).collect();
+    assert!(words.len() > 10);
+    let mut counts: Vec<(usize, String)> = Vec::new();
+    for path in files(&["rs", "md"]) {
+        let source = fs::read_to_string(&path).expect("readable");
+        let text = if path.extension().is_some_and(|extension| extension == "rs") { texts(&source) } else { source };
+        counts.push((count(&text, &words), path.strip_prefix(root()).unwrap_or(&path).display().to_string()));
+    }
+    counts.sort_by(|one, other| other.cmp(one));
+    let found: usize = counts.iter().map(|(count, _)| count).sum();
+    let worst: Vec<String> = counts.iter().take(20).map(|(count, path)| format!("{count} in {path}")).collect();
+    println!("{found} words of tests/style-words.txt\n{}", worst.join("\n"));
+    assert!(
+        found <= FOUND_MAX,
+        "{found} words of tests/style-words.txt, and at most {FOUND_MAX} may be left:\n{}",
+        worst.join("\n")
+    );
+    assert!(found + 25 >= FOUND_MAX, "{found} words are left: lower FOUND_MAX from {FOUND_MAX} to it");
+}
+
+#[test]
+fn words_are_found_in_comments_and_strings_alone() {
+    let words = [" told ".to_owned(), " of  it ".to_owned()];
+    let source = "// told, of it\nfn told() { let a = \"He was told.\"; let b = '\"'; let told = of.it; }";
+    assert_eq!(count(&texts(source), &words), 3);
+}
