@@ -1,4 +1,4 @@
-//! Chains and queues of which the answer is known.
+//! Wait chains and queues whose aggressors are known.
 
 use crate::testing::{Made, START_NS, said};
 use crate::{Explanation, Finding};
@@ -57,7 +57,8 @@ pub(super) fn ahead(owner: Task, ms: u64) -> QueueAhead {
     }
 }
 
-/// The main thread waits for the file's lock, its helper holds it in fdatasync and waits for the device, where dd is ahead.
+/// The main thread waits for the file's lock; its helper holds the lock in fdatasync and waits for the device,
+/// behind dd.
 fn behind_dd() -> Made {
     slept(Cause::Lock, 100, |recording, wait| {
         let helper = Task::new(7, 9, "bio_aof");
@@ -96,7 +97,7 @@ fn a_chain_over_a_helper_ends_with_whoever_was_ahead_in_the_queue() {
     assert_eq!(aggressor.cgroup.as_deref(), Some("/jobs/backup"));
     assert_eq!((aggressor.means, aggressor.stall_ns, aggressor.share), (super::Means::Queue, 90 * MS, 0.9));
     let to = finding.answerable.as_ref().expect("it is known");
-    // 8 ms of the device's for the request itself, 2 ms before it was inserted.
+    // 8 ms: 6 ms at the device for the request itself, and 2 ms before it was inserted.
     assert_eq!((to.device, to.unknown), (0.08, 0.02));
     let lead = explanation.lead.as_deref().expect("a sentence");
     for part in [
@@ -107,7 +108,7 @@ fn a_chain_over_a_helper_ends_with_whoever_was_ahead_in_the_queue() {
         assert!(lead.contains(part), "{lead}");
     }
     assert!(finding.fixes[0].text.contains("io.max of cgroup /jobs/backup"), "{:?}", finding.fixes);
-    // What the requests did says more than the lock.
+    // The queue says more than the lock, so its finding comes first.
     assert_eq!(top(&explanation).cause, "device-queue-starved");
     assert_eq!(top(&explanation).aggressors, finding.aggressors);
 }
@@ -240,7 +241,7 @@ fn a_wait_for_a_cpu_is_charged_to_who_ran_there() {
         explanation.findings.iter().find(|finding| finding.cause == "run-queue").expect("it waited for a CPU");
     let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means, one.share)).collect();
     assert_eq!(named, [("hog", super::Means::Cpu, 0.8)]);
-    // For 5 ms the CPU idled.
+    // The CPU idled for 5 ms.
     assert_eq!(finding.answerable.as_ref().map(|to| (to.own, to.unknown)), Some((0.15, 0.05)));
     assert!(
         explanation.lead.as_deref().is_some_and(|lead| lead.ends_with("on which hog (pid 55) ran")),
@@ -284,7 +285,7 @@ fn a_wait_that_began_before_its_request_is_charged_to_who_had_the_device() {
     };
     let explanation = waited(Some(START_NS));
     assert_eq!(top(&explanation).aggressors.iter().map(|one| one.stall_ns).collect::<Vec<_>>(), [90 * MS]);
-    // An older recording does not say since when: what was before the insertion is of nobody.
+    // An older recording lacks `awaited_ns`: the time before the insertion is charged to unknown.
     assert_eq!(top(&waited(None)).answerable.as_ref().map(|to| to.unknown), Some(0.9));
 }
 
@@ -301,7 +302,7 @@ fn a_full_cgroup_is_charged_by_the_pages_that_each_had_to_reclaim() {
             whole_machine: (reclaimed > 0).then_some(false),
             ..MemoryUser::default()
         };
-        // The server faulted much in that it had to reclaim nothing for.
+        // The server faulted in many pages for which it had to reclaim nothing.
         recording.memory_users =
             vec![user("redis-server", 7, 0, 9_000), user("redis-server", 7, 96, 0), user("dd", 9, 864, 0)];
     });
@@ -365,7 +366,7 @@ fn a_journals_thread_that_waits_for_a_cpu_accuses_who_had_it() {
     assert_eq!((top(&explanation).cause, top(&explanation).lost_ns), ("run-queue", Some(70 * MS)));
 }
 
-/// dd took nearly all the memory that was taken from cgroup `/app`, where the target reads.
+/// dd took nearly all of the memory allocated in cgroup `/app`, in which the target reads.
 fn cache_taken(recording: &mut Recording) {
     let app = |pid, name: &str| Task::new(pid, 0, name).in_cgroup(Some("/app".to_owned()));
     let taker = |pid, name: &str, pages| MemoryUser {
@@ -385,7 +386,8 @@ fn cache_taken(recording: &mut Recording) {
     });
 }
 
-/// `/app` read so many pages back, and a cgroup is at its limit of 1 GiB, so much of it page cache.
+/// `/app` read `refaults` evicted pages again; the cgroup `/full` is at its limit of 1 GiB, `file_mib` MiB of it
+/// page cache.
 fn cgroup_full(made: Made, refaults: i64, file_mib: i64) -> Made {
     let at_limit = [("limit_bytes", &[1 << 30][..]), ("usage_bytes", &[1 << 30]), ("file", &[file_mib << 20])];
     made.counters(Table::Cgroup, &Entity::named("/app"), &[("workingset_refault_file", &[0, refaults])]).gauges(
@@ -401,7 +403,7 @@ fn a_page_that_was_evicted_is_charged_to_who_took_the_memory() {
         let made = slept(Cause::SynchronousRead, 100, |recording, wait| {
             let read = Request { op: RequestOp::Read, issue_ns: Some(START_NS + 2 * MS), ..request(1, None) };
             recording.requests.push(Request { owner: Some(Task::new(7, 7, "redis-server")), ..read });
-            // What it waited behind is no reason either: it would not have been read.
+            // The requests ahead are not the reason: without the eviction there would have been no read.
             recording.queue_ahead.push(ahead(Task::new(900, 900, "backup"), 30));
             recording.waits.push(Wait { waker_kind: WakerKind::Device, request: Some(1), ..wait });
             cache_taken(recording);
@@ -413,15 +415,15 @@ fn a_page_that_was_evicted_is_charged_to_who_took_the_memory() {
     assert_eq!((finding.cause, finding.lost_ns), ("cgroup-limit-cache", Some(98 * MS)), "{}", said(finding));
     let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means, one.share)).collect();
     assert_eq!(named, [("dd", super::Means::Memory, 0.96)]);
-    // Hardly anything of what it read had been there before: the file is new to it.
+    // Hardly any of the data had been in the cache before: the file is new to it.
     let first = again(5);
     assert_eq!((top(&first).cause, top(&first).aggressors[0].program.as_str()), ("device-slow", "backup"));
 }
 
 #[test]
 fn a_read_that_waits_for_a_free_request_is_charged_to_who_took_the_memory() {
-    // A page fault reads a page that was evicted, and the neighbour's writeback holds all requests; a write to the disk that
-    // waits for one has nothing to do with memory. Most of the cgroup is no page cache, as with a JVM.
+    // A page fault reads an evicted page while the neighbour's writeback holds all requests. A write that waits for
+    // a free request has nothing to do with memory. Little of the cgroup is page cache, as with a JVM.
     let starved = |function: &str| {
         let made = slept(Cause::RequestQueue, 100, |recording, wait| {
             let frames = ["io_schedule", "blk_mq_get_tag", "submit_bio_noacct_nocheck", function];
@@ -511,7 +513,8 @@ fn damaged_chains_end() {
     assert!(top(&made.explained()).answerable.as_ref().is_some_and(|to| to.own > 0.99));
 }
 
-/// A database's checkpointer, and another thread of the process that waited, are of the target: they are named all the same.
+/// A database's checkpointer, or another thread of the waiting process, belongs to the target and is named
+/// nevertheless.
 #[test]
 fn who_of_the_target_made_another_part_of_it_wait_is_named() {
     let behind = |owner: Task| {
@@ -531,11 +534,11 @@ fn who_of_the_target_made_another_part_of_it_wait_is_named() {
     };
     let (named, lead) = behind(Task::new(77, 0, "postgres"));
     assert_eq!(named, [("postgres: checkpointer".to_owned(), false, vec![77], 0.9)]);
-    assert!(lead.ends_with("; postgres: checkpointer (pid 77), which is of the target, made it wait"), "{lead}");
+    assert!(lead.ends_with("; postgres: checkpointer (pid 77), which is part of the target, made it wait"), "{lead}");
     let (named, lead) = behind(Task::new(7, 9, "bio_aof"));
     assert_eq!(named, [("bio_aof".to_owned(), true, vec![7], 0.9)]);
     assert!(lead.ends_with("; its own thread bio_aof made it wait"), "{lead}");
-    // Its own earlier requests are nobody else's.
+    // Its own earlier requests do not count as another part of the target.
     let (named, lead) = behind(Task::new(7, 0, "redis-server"));
     assert!(named.is_empty() && lead.ends_with("; no other process made it wait"), "{named:?} {lead}");
 }

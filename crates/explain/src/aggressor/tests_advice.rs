@@ -1,4 +1,4 @@
-//! What is said first, of whom, and what is advised.
+//! The order of findings, the first sentence, and the advice against aggressors.
 
 use super::tests::{MS, ahead, dd, request, slept, top};
 use crate::testing::{Made, START_NS, said};
@@ -24,7 +24,7 @@ fn a_neighbour_in_the_targets_own_cgroup_is_to_leave_it_first() {
         top(&explanation).fixes.first().map(|fix| fix.text.clone()).unwrap_or_default()
     };
     let shared = fixes_beside("/app");
-    assert!(shared.contains("memory.high of a cgroup of its own (in /app it shares the target's"), "{shared}");
+    assert!(shared.contains("memory.high of a cgroup of its own (it shares /app with the target"), "{shared}");
 }
 
 #[test]
@@ -95,7 +95,8 @@ fn runs_of_one_command_are_one_aggressor_though_some_ended_before_their_cgroup_w
     assert_eq!(named([Some("/jobs"), None, Some("/other")]), [(30, 1), (30, 1), (30, 1)], "whose run it was is open");
 }
 
-/// Two calls of 100 ms: what one waited for at the device is parted in two halves, and the other was throttled for longer than each.
+/// Two calls of 100 ms. One waited at the device, in two parts of about half each; the other was throttled for
+/// longer than either part.
 #[test]
 fn parts_of_the_time_at_a_device_do_not_pass_a_cause_that_took_more() {
     let made = slept(Cause::PageWriteback, 100, |recording, wait| {

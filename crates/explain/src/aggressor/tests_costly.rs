@@ -1,5 +1,5 @@
-//! Recordings whose rows all belong to one call, or all overlap. The bounds are far above the time of n log n, and far below
-//! the time of a square.
+//! Recordings whose rows all belong to one call, or all overlap. The time limits are far above n log n and far
+//! below n squared.
 
 use std::time::{Duration, Instant};
 
