@@ -1,11 +1,11 @@
-//! The summary of the slow calls: where their time went, most first.
+//! Summarizes the slow calls: where their time went, most first.
 
 use super::facts::Facts;
 use super::{CauseShare, Slow};
 use flatwater_recording::{Cause, CauseBasis, DurationBasis};
 
 impl CauseShare {
-    /// Of nothing yet.
+    /// A share without calls yet.
     #[must_use]
     pub fn new(cause: Cause, duration_basis: DurationBasis, cause_basis: CauseBasis) -> CauseShare {
         CauseShare {
@@ -36,7 +36,7 @@ pub fn summary(facts: &Facts<'_>) -> Slow {
     let unexplained = Cause::Unexplained.name();
     causes.sort_by(|a, b| (a.cause == unexplained).cmp(&(b.cause == unexplained)).then(b.lost_ns.cmp(&a.lost_ns)));
     if facts.counted.calls > 0 {
-        // Only counted: where they waited is not known.
+        // Calls that are only counted have no known cause, except waits for locks.
         let counted = facts.counted;
         let (cause, cause_basis) = match counted.locks {
             true => (Cause::Lock, CauseBasis::Bracketed),

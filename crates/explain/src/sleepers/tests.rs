@@ -1,10 +1,10 @@
-//! Which cause leads where a log shows several tasks asleep.
+//! Which cause leads if a log shows several sleeping tasks.
 
 use crate::Explanation;
 use crate::testing::Made;
 use flatwater_recording::{ReportedBy, SampledTask, Source, Stack, StackId};
 
-/// A pasted log with these tasks in uninterruptible sleep, innermost frame first.
+/// A log with these tasks in uninterruptible sleep: (name, frames, innermost first).
 fn asleep(tasks: &[(&str, &[&str])]) -> Made {
     let made = Made::new().edit(|recording| recording.header.source = Source::Import);
     tasks.iter().zip(1_u32..).fold(made, |made, ((name, frames), pid)| {
