@@ -1,13 +1,13 @@
-//! kswapd-late: there is plenty to reclaim, but the callers get to it before kswapd does.
+//! kswapd-late: pages are easy to reclaim, but callers reclaim before kswapd does.
 
 use super::{CauseEntry, direct_reclaim, zone_reclaim_thrash};
 use crate::counters::{Scan, Scans};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 
-/// Direct scans a second from which a window counts.
+/// Minimum pages per second scanned by callers in a window.
 const DIRECT_PER_S_MIN: f64 = 200.0;
-/// %vmeff above which the pages were there for the taking.
+/// From this %vmeff, pages were easy to reclaim.
 const EFFICIENCY_PERCENT_MIN: f64 = 50.0;
 
 pub const ENTRY: CauseEntry = CauseEntry {

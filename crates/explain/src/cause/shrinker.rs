@@ -1,4 +1,4 @@
-//! shrinker: reclaim spends the caller's time in dentries, inodes and other slab caches.
+//! shrinker: reclaim spends the caller's time on dentries, inodes and other slab caches.
 
 use super::CauseEntry;
 use crate::facts::Facts;

@@ -1,4 +1,4 @@
-//! Rules that every entry of the catalogue keeps.
+//! Rules for every entry of the catalogue.
 
 use std::collections::BTreeSet;
 
@@ -50,8 +50,8 @@ fn each_time_cause_alone_is_the_only_finding_and_silent_when_small() {
     }
 }
 
-/// Every fix that is proposed for calls that lost their time to one cause alone, in calls of this kind, below each of the
-/// functions that name the cause.
+/// All fixes proposed for calls of this kind that lost their time to this cause alone, one call for each function
+/// that names the cause.
 fn fixes_for(cause: Cause, op: OpKind) -> Vec<Fix> {
     let symbols = cause.spec().symbols.iter().flat_map(|symbols| symbols.names);
     let stacks = symbols.map(|name| vec![name.trim_end_matches('*')]).chain([Vec::new()]);
@@ -59,8 +59,8 @@ fn fixes_for(cause: Cause, op: OpKind) -> Vec<Fix> {
     made.explained().findings.into_iter().flat_map(|finding| finding.fixes).collect()
 }
 
-/// `Fix::knob` leaves a value that its knob does not take out of `set`, and under test it panics: each finder that runs
-/// here, and each that runs in the tests of its own file, is held to values that can be set.
+/// `Fix::knob` panics under test if the knob rejects the value, so every finder that runs here, or in the tests of
+/// its own file, proposes valid values.
 #[test]
 fn every_knob_that_a_fix_turns_takes_the_value() {
     let mut turned = BTreeSet::new();

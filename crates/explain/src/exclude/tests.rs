@@ -110,6 +110,6 @@ fn a_kernel_line_about_another_matter_does_not_change_what_vmstat_says() {
         made.explained()
     };
     assert_eq!(idle(false).conclusion, Conclusion::Quiet);
-    assert!(said(&idle(false).findings[0]).contains("a stall that is shorter does not show"));
+    assert!(said(&idle(false).findings[0]).contains("a shorter stall does not show"));
     assert_eq!(idle(true).conclusion, Conclusion::NotEnough);
 }
