@@ -79,6 +79,6 @@ mod tests {
         assert_eq!(names(both()), ["synchronous-read"]);
         let finding = &both().explained().findings[0];
         assert_eq!(finding.lost_ns, Some(90_000_000));
-        assert!(said(finding).contains("60 ms of it"), "{}", said(finding));
+        assert!(said(finding).contains("60 ms were spent waiting"), "{}", said(finding));
     }
 }

@@ -168,7 +168,7 @@ fn a_flush_is_not_the_devices_slowness_with_data() {
     });
     let finding = top(&made.explained()).clone();
     assert_eq!((finding.cause, finding.answerable.as_ref().map(|to| to.flush)), ("device-slow", Some(0.98)));
-    assert!(said(&finding).contains("98 ms of it in flushes"), "{}", said(&finding));
+    assert!(said(&finding).contains("98 ms in flushes"), "{}", said(&finding));
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
-/// Share of the time that the cgroup was held back from which it is worth a word.
+/// Minimum share of the time in which the cgroup was throttled.
 const THROTTLED_SHARE_MIN: f64 = 0.02;
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
@@ -37,11 +37,11 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         .or_else(|| counted(facts).map(|finding| finding.fix(fix())))
 }
 
-/// Of the periods of one reading of cpu.stat.
+/// Minimum share of throttled periods, and minimum number of periods, in one reading of cpu.stat.
 const PERIODS_SHARE_MIN: f64 = 0.1;
 const PERIODS_MIN: i64 = 20;
 
-/// One reading of cpu.stat: the periods since the cgroup was made, and in how many its quota ran out.
+/// From one reading of cpu.stat: the throttled periods since the cgroup was created.
 fn counted(facts: &Facts<'_>) -> Option<Finding> {
     let table = facts.recording.table(Table::Cgroup).filter(|_| facts.may_infer())?;
     let each = table.by_entity().filter_map(|(entity, rows)| {
@@ -60,7 +60,7 @@ fn counted(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding.settle("cpu.stat twice, a minute apart: nr_throttled must rise while it is slow"))
 }
 
-/// The cgroup's own account. Fast calls do not speak against it: since 6.18 the wait comes between two calls.
+/// From the cgroup's throttled time. Fast calls do not contradict it: since 6.18 the wait falls between two calls.
 fn throttled(facts: &Facts<'_>) -> Option<Finding> {
     let table = facts.recording.table(Table::Cgroup)?;
     let each = table.entities().iter().filter_map(|entity| {

@@ -1,4 +1,4 @@
-//! device-queue-starved: requests spend their time in the queue, behind those of others.
+//! device-queue-starved: requests spend their time in the queue, behind other requests.
 
 use super::CauseEntry;
 use crate::disks::Busy;
@@ -38,7 +38,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     from_requests(facts).or_else(|| from_disks(facts)).or_else(|| reads_behind_a_burst(facts))
 }
 
-/// The requests that were waited for stood in the queue behind others, theirs or the target's own.
+/// From awaited requests that queued behind others' requests or the target's own.
 fn from_requests(facts: &Facts<'_>) -> Option<Finding> {
     let time = facts.charges.device_time();
     let mut finding = Finding::from_requests(facts, ENTRY.name, time.queued_ns, QUEUED)?;
@@ -58,13 +58,14 @@ fn from_requests(facts: &Facts<'_>) -> Option<Finding> {
         Fix::knob("let reads pass", knob!("queue.scheduler"), "mq-deadline")
     } else {
         Fix::advice(
-            "let each process's own synchronous writes have their turn: queue.scheduler=bfq, where the kernel has it \
+            "give each process's synchronous writes their turn: queue.scheduler=bfq, if the kernel has it \
              (mq-deadline lets only reads pass)",
         )
     }))
 }
 
-/// Whether most of the time of the awaited requests is that of reads, which mq-deadline prefers; among writes it prefers none.
+/// Whether most of the awaited requests' time is that of reads, which mq-deadline prefers. It prefers no write over
+/// another.
 fn mostly_reads(facts: &Facts<'_>) -> bool {
     let (mut reads_ns, mut all_ns) = (0_u64, 0_u64);
     for request in &facts.recording.requests {
@@ -125,13 +126,13 @@ fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding.settle("run `flatwater record -p PID -t 60s` as root for the program that must be fast: synchronous-read or journal-commit would show it"))
 }
 
-/// A queue that holds so many is a burst, and one of fewer than these is the device's everyday work.
+/// A queue of at least CROWDED requests is a burst; below CALM is normal work.
 const CROWDED: f64 = 32.0;
 const CALM: f64 = 8.0;
-/// Reads beside the burst against reads at other times; below so many ms nobody minds.
+/// Minimum ratio of the time per read in a burst to that outside, and minimum time, ms.
 const READS_SLOWER: f64 = 10.0;
 const READ_MS_MIN: f64 = 10.0;
-/// Writes beside the burst against those at other times.
+/// Minimum ratio of the writes per second in a burst to those outside.
 const WRITES_MORE: f64 = 5.0;
 
 fn median(mut values: Vec<f64>) -> Option<f64> {
@@ -139,8 +140,8 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     values.get(values.len() / 2).copied()
 }
 
-/// A device's own series: while its queue is crowded with writes, reads take many times what they take otherwise. The mean over
-/// all requests hides that where writes are thousands and reads a few.
+/// From a device's own series: while writes crowd its queue, reads take many times as long as otherwise. The mean
+/// over all requests hides this if there are thousands of writes and few reads.
 fn reads_behind_a_burst(facts: &Facts<'_>) -> Option<Finding> {
     if !facts.may_infer() {
         return None;
@@ -155,7 +156,7 @@ fn behind_a_burst(facts: &Facts<'_>, device: &str) -> Option<Finding> {
     let same = |track: &crate::counters::Track, at_ns: u64| {
         track.points.iter().find(|point| point.at_ns == at_ns).map(|point| point.value)
     };
-    // (queue, ms per read, writes per second) of each interval that had reads.
+    // (queue, ms per read, writes per second) of each interval with reads.
     let each: Vec<(f64, f64, f64)> = track(disks::QUEUE_NS)
         .points
         .iter()
@@ -213,7 +214,7 @@ mod tests {
         assert!(disk(20_000, 1).found(&ENTRY).is_none(), "20 in the queue, 1 ms each");
     }
 
-    /// Rows of (reads, ms each, writes, queue), one a second.
+    /// Rows of (reads, ms per read, writes, queue), one a second.
     fn rows(rows: &[(i64, i64, i64, i64)]) -> Made {
         let sum = |value: fn(&(i64, i64, i64, i64)) -> i64| {
             let mut total = 0;
@@ -242,6 +243,6 @@ mod tests {
         assert!(said(&finding).contains("a read takes 28 ms while 27000 writes/s"), "{}", said(&finding));
         assert!(rows(&[calm, calm, (80, 1, 27_000, 142), (80, 1, 27_000, 142), calm]).found(&ENTRY).is_none());
         assert!(rows(&[calm, burst, calm]).found(&ENTRY).is_none(), "one interval is a moment");
-        assert!(rows(&[burst, burst, burst]).found(&ENTRY).is_none(), "what it takes otherwise is not known");
+        assert!(rows(&[burst, burst, burst]).found(&ENTRY).is_none(), "the usual time per read is unknown");
     }
 }

@@ -1,4 +1,4 @@
-//! device-wait: the call waits for the device, and nobody saw why.
+//! device-wait: the call waits for the device, and the reason was not observed.
 
 use super::{CauseEntry, device_slow};
 use crate::facts::Facts;
@@ -38,7 +38,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     let sum = facts.significant(Cause::DeviceWait)?;
     let mut finding = Finding::from_spans(facts, sum, ENTRY.headline);
-    // How long is measured; that it was the device and not its queue, or a read, is not.
+    // The length is measured. That the device was slow, and not its queue or a read, is not.
     finding.confidence = finding.confidence.min(0.7);
     if let Some(server) = Server::awaited(facts, Cause::DeviceWait) {
         finding.headline =
@@ -48,7 +48,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     }
     finding = match device_slow::slow_disk(facts) {
         Some(evidence) => finding.with([evidence]).fix(Fix::advice(
-            "the device itself was slow meanwhile: see device-slow, and test the idle device with fio at queue depth 1",
+            "the device itself was slow then: see device-slow, and test the idle device with fio at queue depth 1",
         )),
         None => finding.but([Evidence::said(
             "the interval from issue to completion of the requests was not recorded: a slow device, a long queue and \
@@ -68,7 +68,7 @@ mod tests {
     use flatwater_recording::symbol::meaning;
     use flatwater_recording::{CauseBasis, DurationBasis, OpKind};
 
-    /// A slow write whose time went where this stack says.
+    /// A slow write whose time was spent in this stack.
     fn asleep_in(frames: &[&str]) -> Made {
         let told = meaning(frames).expect("a known frame");
         let made = Made::new().slow(OpKind::Write, &[(told.cause, 40.0)]).stack(frames);

@@ -1,4 +1,4 @@
-//! fs-freeze: somebody froze the file system (a snapshot), and every writer waits.
+//! fs-freeze: the file system was frozen (for a snapshot), and every writer waits.
 
 use super::CauseEntry;
 use crate::facts::Facts;

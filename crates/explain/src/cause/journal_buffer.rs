@@ -1,4 +1,4 @@
-//! journal-buffer: the call waits for one metadata buffer that the committing transaction is writing.
+//! journal-buffer: the call waits for a metadata buffer that the committing transaction is writing.
 
 use super::CauseEntry;
 use crate::facts::Facts;

@@ -39,7 +39,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
             "preallocate the file (fallocate and write zeros once), so that an append joins no transaction for blocks",
         ),
         Fix::advice(
-            "move whoever calls fsync to another file system: one journal is shared by all files of a file system",
+            "move programs that call fsync to another file system: all files of a file system share one journal",
         ),
     ];
     finding::from_spans(facts, Cause::JournalCommit, ENTRY.headline, fixes)

@@ -46,7 +46,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         || {
             let met = facts.met_most(cgroup::EVENTS_MAX).filter(|_| facts.may_infer_place());
             let Some(met) = met else { return from_peak(facts) };
-            let headline = "a memory cgroup met its limit: whoever charged a page then reclaimed";
+            let headline = "a memory cgroup reached its limit: tasks that charged a page then reclaimed";
             let mut finding = met.finding(ENTRY.name, headline, "reached its limit");
             finding.fixes.extend(fixes);
             Some(finding)
@@ -54,7 +54,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     )
 }
 
-/// The most that the cgroup ever used is its limit: whoever charged a page then had to reclaim, or was killed.
+/// From the peak usage, if it reached the limit: tasks that charged a page then had to reclaim, or were killed.
 fn from_peak(facts: &Facts<'_>) -> Option<Finding> {
     let table = facts.recording.table(Table::Cgroup).filter(|_| facts.may_infer_place())?;
     let (peak, limit, name) = table.by_entity().find_map(|(entity, rows)| {
@@ -62,11 +62,11 @@ fn from_peak(facts: &Facts<'_>) -> Option<Finding> {
         let peak = rows.last(cgroup::PEAK_BYTES).filter(|peak| *peak >= limit)?;
         Some((peak, limit, entity.name.clone()))
     })?;
-    let headline = "a memory cgroup has been at its limit: whoever charged a page then reclaimed, or was killed";
+    let headline = "a memory cgroup has been at its limit: tasks that charged a page then reclaimed, or were killed";
     let bytes = |bytes: i64| Bytes(bytes.max(0) as u64);
-    let text = format!("the most that {name} ever used, {}, is its limit of {}", bytes(peak), bytes(limit));
+    let text = format!("the peak usage of {name}, {}, reached its limit of {}", bytes(peak), bytes(limit));
     let finding = Finding::inferred(ENTRY.name, 0.5, headline).with([Evidence::new(text, peak as f64, "bytes")]);
-    let against = "the peak counts since the group was made: when it was reached, the log does not say";
+    let against = "the peak counts since the cgroup was created; the log does not say when it was reached";
     Some(
         finding
             .but([Evidence::said(against)])
@@ -75,12 +75,12 @@ fn from_peak(facts: &Facts<'_>) -> Option<Finding> {
     )
 }
 
-/// Share of time in which some thread of the cgroup waited for memory, and how full the cgroup must be for its limit to
-/// be the reason, where the log shows both.
+/// Minimum share of time in which some thread of the cgroup waited for memory, and minimum usage as a share of the
+/// limit.
 const PRESSURE_MIN: f64 = 0.1;
 const FULL_SHARE_MIN: f64 = 0.9;
 
-/// memory.pressure of one cgroup, in one reading or several: its threads wait for memory, and its limit is near.
+/// From memory.pressure of a cgroup: its threads wait for memory, and its usage is near the limit.
 fn from_pressure(facts: &Facts<'_>) -> Option<Finding> {
     let table = facts.recording.table(Table::Cgroup).filter(|_| facts.may_infer_place())?;
     let each = table.by_entity().filter_map(|(entity, rows)| {

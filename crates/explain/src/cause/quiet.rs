@@ -107,8 +107,7 @@ fn shortest(facts: &Facts<'_>, seen: bool) -> Option<Evidence> {
         at_ns.windows(2).filter_map(|pair| pair[1].checked_sub(pair[0]).filter(|step| *step > 0)).min()
     };
     let step_ns = facts.recording.series.iter().filter_map(step).min()?;
-    let text =
-        format!("the figures are averages over {} and longer: a shorter stall does not show", Nanos(step_ns));
+    let text = format!("the figures are averages over {} and longer: a shorter stall does not show", Nanos(step_ns));
     Some(Evidence::new(text, step_ns as f64, "ns"))
 }
 

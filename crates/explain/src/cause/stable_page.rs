@@ -1,4 +1,4 @@
-//! stable-page: a write waits because the page it wants to change must not change while it is written.
+//! stable-page: a write waits because the page that it changes is being written and must not change.
 
 use super::CauseEntry;
 use crate::facts::Facts;

@@ -37,7 +37,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     found.or_else(|| from_rate(facts).map(|finding| Finding { fixes: fixes.into(), ..finding }))
 }
 
-/// Read back from swap, per second, in a log that counts nothing that goes out (swapin of bcc).
+/// Minimum rate of swapping in, bytes/s, for logs that do not count swapping out (swapin of bcc).
 const BYTES_PER_S_MIN: f64 = 4_194_304.0;
 
 fn from_rate(facts: &Facts<'_>) -> Option<Finding> {

@@ -383,7 +383,8 @@ fn memory(facts: &Facts<'_>, view: &mut View) {
 fn printed_by_kernel(facts: &Facts<'_>, view: &mut View) {
     let import = facts.recording.header.import.as_ref();
     if import.is_some_and(|import| import.memory_reported) {
-        let text = "the kernel printed its memory state, as for a failed allocation or an OOM kill; the log does not say why";
+        let text =
+            "the kernel printed its memory state, as for a failed allocation or an OOM kill; the log does not say why";
         view.odd(Matter::Memory, Evidence::said(text));
     }
 }
