@@ -155,9 +155,9 @@ fn blame(findings: &mut [Finding], facts: &Facts<'_>) {
 fn fix_for(aggressor: &Aggressor) -> Fix {
     let who = lead::who(aggressor);
     let group = match aggressor.cgroup.as_deref() {
-        None | Some("/") => "a cgroup of its own".to_owned(),
+        None | Some("/") => "a separate cgroup".to_owned(),
         Some(path) if aggressor.in_own_cgroup => {
-            format!("a cgroup of its own (it shares {path} with the target, which a limit there would delay as well)")
+            format!("a separate cgroup (it shares {path} with the target, which a limit there would delay as well)")
         }
         Some(path) => format!("cgroup {path}"),
     };
@@ -165,20 +165,20 @@ fn fix_for(aggressor: &Aggressor) -> Fix {
         // Within one journal, limiting a neighbour that syncs does not help: the commit then waits for its
         // throttled data.
         Means::Data => format!(
-            "move {who} to another file system: a commit of this file system's journal writes the data of all processes, so \
-             a limit on its I/O would delay the commit as well"
+            "move {who} to another file system: a commit of this file system's journal writes the data of all \
+             processes, so a limit on its I/O would delay the commit as well"
         ),
         Means::Journal => format!(
-            "move {who} to another file system, or have it change fewer inodes (create, remove, rename): a commit of this \
-             file system's journal writes the changes of all processes"
+            "move {who} to another file system, or have it change fewer inodes (create, remove, rename): a commit of \
+             this file system's journal writes the changes of all processes"
         ),
         Means::Queue | Means::Beside | Means::Cache => at_device(aggressor, &who, &group),
         Means::DirtyPages => format!(
-            "bound the dirty pages of {who}: O_DIRECT or its own sync_file_range; memory.high of {group} (version 2), where \
-             writeback is charged to it"
+            "bound the dirty pages of {who}: O_DIRECT or its own sync_file_range; memory.high of {group} (version 2), \
+             where writeback is charged to it"
         ),
         Means::Memory => format!(
-            "bound the memory of {who}: memory.high of {group} (version 1: memory.limit_in_bytes of a cgroup of its own)"
+            "bound the memory of {who}: memory.high of {group} (version 1: memory.limit_in_bytes of a separate cgroup)"
         ),
         Means::DroppedCache => format!("stop {who} from writing to /proc/sys/vm/drop_caches"),
         Means::Lock => format!("keep {who} off the file or directory, or have it hold the lock for shorter operations"),
@@ -191,18 +191,18 @@ fn fix_for(aggressor: &Aggressor) -> Fix {
 /// The fix against other processes' requests at the device; it depends on the file system that they belong to.
 fn at_device(aggressor: &Aggressor, who: &str, group: &str) -> String {
     let limit = format!(
-        "io.max of {group} (version 1: blkio.throttle.write_bps_device, which limits direct I/O, reads and fsync but not \
-         the flusher's writes)"
+        "io.max of {group} (version 1: blkio.throttle.write_bps_device, which limits direct I/O, reads and fsync but \
+         not the flusher's writes)"
     );
     match aggressor.same_file_system {
         Some(true) => format!(
-            "move {who} to another file system: it uses the one that the calls waited for, where a journal's commit would \
-             wait for the I/O that a limit delays"
+            "move {who} to another file system: it uses the one that the calls waited for, where a journal's commit \
+             would wait for the I/O that a limit delays"
         ),
         Some(false) => format!("bound the I/O of {who}, which uses another file system of this device: {limit}"),
         None => format!(
-            "bound the I/O of {who}: {limit}. Its file system is unknown; if it is the target's, move {who} to another one \
-             instead, since a journal's commit would wait for the I/O that the limit delays"
+            "bound the I/O of {who}: {limit}. Its file system is unknown; if it is the target's, move {who} to \
+             another one instead, since a journal's commit would wait for the I/O that the limit delays"
         ),
     }
 }
@@ -256,7 +256,8 @@ fn notes(facts: &Facts<'_>, focused: Option<&Focused>) -> Vec<Note> {
     let mut notes = header.notes.clone();
     notes.extend(focused.filter(|focused| focused.given && focused.calls == 0).map(|focused| {
         let text = format!(
-            "no slow call matches --focus {}; the {} other slow calls are left out. Without --focus the report lists them",
+            "no slow call matches --focus {}; the {} other slow calls are left out. Without --focus the report lists \
+             them",
             focused.on, focused.other_calls
         );
         Note::from(text)

@@ -24,7 +24,7 @@ fn a_neighbour_in_the_targets_own_cgroup_is_to_leave_it_first() {
         top(&explanation).fixes.first().map(|fix| fix.text.clone()).unwrap_or_default()
     };
     let shared = fixes_beside("/app");
-    assert!(shared.contains("memory.high of a cgroup of its own (it shares /app with the target"), "{shared}");
+    assert!(shared.contains("memory.high of a separate cgroup (it shares /app with the target"), "{shared}");
 }
 
 #[test]

@@ -15,17 +15,18 @@ pub const ENTRY: CauseEntry = CauseEntry {
     span: None,
     headline: "the page cache was dropped by hand (vm.drop_caches): what calls had cached they must read again",
     mechanism: "A write to /proc/sys/vm/drop_caches walks every file system and frees all clean pages (1), all unused \
-        dentries and inodes with the pages of their files (2), or both (3); fs/drop_caches.c: drop_caches_sysctl_handler. It \
-        is often found in cron jobs and in scripts that were meant to free memory, which cache does not occupy in any way \
-        that matters. Whoever used those pages reads them from the device again, all at once. Dropped pages leave no \
-        shadow entries, so that workingset_refault does not count them.",
-    kernels: "Since 2.6.16; counted (drop_pagecache, drop_slab) and told in the kernel's log since 3.15.",
+        dentries and inodes with the pages of their files (2), or both (3); fs/drop_caches.c: \
+        drop_caches_sysctl_handler. It is often found in cron jobs and in scripts that were meant to free memory, \
+        which cache does not occupy in any way that matters. The programs that used those pages read them from the \
+        device again, all at once. Dropped pages leave no shadow entries, so that workingset_refault does not count \
+        them.",
+    kernels: "Since 2.6.16; counted (drop_pagecache, drop_slab) and reported in the kernel's log since 3.15.",
     in_spans: "synchronous-read in calls that end after the drop.",
-    in_counters: "drop_pagecache or drop_slab of /proc/vmstat rises; nr_file_pages falls at once. The kernel's log names who: \
-        'sh (812): drop_caches: 3', unless somebody added 4 to the value since the boot.",
+    in_counters: "drop_pagecache or drop_slab of /proc/vmstat rises; nr_file_pages falls at once. The kernel's log \
+        names who: 'sh (812): drop_caches: 3', unless 4 was added to the value since boot.",
     against: "The calls waited for reads as long before the drop.",
-    fix: "Take it out of the cron job or script. Where it is there for a benchmark, that is what the benchmark measures. \
-        Memory that must be free ahead of need: vm.min_free_kbytes, or memory.reclaim of one cgroup (5.19).",
+    fix: "Take it out of the cron job or script. Where it is there for a benchmark, that is what the benchmark \
+        measures. Memory that must be free ahead of need: vm.min_free_kbytes, or memory.reclaim of one cgroup (5.19).",
     prove: "Leave it out for one period: the reads, and the calls that waited for them, do not come.",
     sources: &["fs/drop_caches.c: drop_caches_sysctl_handler", "Documentation/admin-guide/sysctl/vm.rst: drop_caches"],
     find,

@@ -19,14 +19,14 @@ pub const ENTRY: CauseEntry = CauseEntry {
     headline: "a memory cgroup is at its limit and full of page cache: each new page must evict an old one",
     mechanism: "Page cache is charged to the cgroup that read or wrote it first. Nothing frees it before the limit is \
         reached, because a limit has no kswapd. A cgroup that streams files is therefore soon full and stays full, \
-        and then whoever charges a page reclaims. With clean cache that costs microseconds each time; dirty or mapped \
-        pages, locks and shrinkers make it milliseconds. Containers have the same problem: their limit is meant for \
-        anonymous memory, and their logs fill it.",
+        and then every task that charges a page reclaims. With clean cache that costs microseconds each time; dirty \
+        or mapped pages, locks and shrinkers make it milliseconds. Containers have the same problem: their limit is \
+        meant for anonymous memory, and their logs fill it.",
     kernels: "All with memory cgroups.",
     in_spans: "memcg-reclaim (and reclaim-throttle where the cache is dirty).",
-    in_counters: "usage at 97 % of the limit or more; memory.stat: file (v1 cache) is most of it; memory.events \
+    in_counters: "usage at 97 % of the limit or more; memory.stat: file (v1 cache) is most of the usage; memory.events \
         max (v1 failcnt) rises.",
-    against: "anon (v1 rss) is most of it: then it needs memory, not another method of writing.",
+    against: "anon (v1 rss) is most of the usage: then the cgroup needs memory, not another method of writing.",
     fix: "Raise the limit, give the streamer its own cgroup, drop what it wrote (fadvise DONTNEED, O_DIRECT), or \
         reclaim ahead: memory.high below memory.max for the streamer, memory.reclaim (5.19) from a timer.",
     prove: "Raise the limit by a quarter for a minute: events max stops rising and the slow calls end.",
@@ -107,9 +107,8 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         knob!("cgroup.memory_limit"),
         &raised.0.to_string(),
     ));
-    let finding = finding.fix(Fix::advice(
-        "a cgroup of its own for the program that streams files, or fadvise DONTNEED after its writes",
-    ));
+    let finding = finding
+        .fix(Fix::advice("a separate cgroup for the program that streams files, or fadvise DONTNEED after its writes"));
     Some(if blamed { finding.settle("") } else { finding })
 }
 

@@ -26,8 +26,8 @@ pub const ENTRY: CauseEntry = CauseEntry {
         (PSI some) of tens of percent.",
     against: "There is idle time: then threads are badly pinned, or there is a quota. Without the number of CPUs, and \
         without a thread whose delay was measured, a long run queue may just be a busy machine.",
-    fix: "Fewer threads, a lower weight for the batch work (cpu.weight, nice), SCHED_FIFO or a CPU set of its own \
-        for the thread with the deadline.",
+    fix: "Fewer threads, a lower weight for the batch work (cpu.weight, nice), SCHED_FIFO or a separate CPU set for \
+        the thread with the deadline.",
     prove: "Stop the batch work, or set placement.fifo_priority: run-queue goes to zero.",
     sources: &["kernel/sched/fair.c", "Documentation/accounting/psi.rst"],
     find,

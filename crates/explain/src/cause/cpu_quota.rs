@@ -15,8 +15,8 @@ pub const ENTRY: CauseEntry = CauseEntry {
         threads wait until the period ends, wherever in the kernel they were, even holding a lock that others \
         want; the average CPU use may be far below the quota, since many threads burn it in a fraction of the \
         period.",
-    kernels: "3.2 and later. 6.18 throttles a task only on its return to user space, so that it holds no kernel \
-        lock meanwhile.",
+    kernels: "3.2 and later. 6.18 throttles a task only on its return to user space, so that it holds no kernel lock \
+        while it waits.",
     in_spans: "Runnable but not running while the cgroup is throttled.",
     in_counters: "cpu.stat: nr_throttled and throttled_usec (v1 throttled_time, ns) rise.",
     against: "nr_throttled does not rise: then it is run-queue.",

@@ -128,7 +128,7 @@ fn from_own_peak(facts: &Facts<'_>) -> Option<Evidence> {
         // At least two windows; otherwise the peak may be the exception.
         (slow.len() >= 2 && lasting(slow.len(), busy.len(), seconds)).then(|| {
             let text = format!(
-                "{} was busy in {} windows with at most {:.0} % of its own peak of {:.1} MiB/s, {:.0} ms per request \
+                "{} was busy in {} windows with at most {:.0} % of its peak of {:.1} MiB/s, {:.0} ms per request \
                     against {peak_ms:.0} ms then",
                 entity.name,
                 slow.len(),
@@ -198,6 +198,6 @@ mod tests {
             [("write_bytes", &bytes), ("request_ns", &spent), ("io_ns", &busy), ("requests", &count)];
         let made = Made::new().counters(Table::Disks, &Entity::named("sda"), &columns);
         let finding = made.found(&ENTRY).expect("5 MiB/s where it did 200");
-        assert!(said(&finding).contains("its own peak"), "{}", said(&finding));
+        assert!(said(&finding).contains("of its peak"), "{}", said(&finding));
     }
 }

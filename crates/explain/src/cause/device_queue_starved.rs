@@ -19,7 +19,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     mechanism: "The flusher submits thousands of requests at once; a read, or the few writes of a journal commit, \
         queue up behind them. The I/O scheduler decides the order: none keeps the order of arrival, mq-deadline gives \
         reads priority and lets a write wait 5 s at most, bfq shares by process. With 100 requests of 5 ms each in \
-        front the wait is half a second, although the device is healthy. A device with a deep queue of its own (NCQ, \
+        front the wait is half a second, although the device is healthy. A device with a deep internal queue (NCQ, \
         SAN) may reorder and starve beyond the scheduler's reach.",
     kernels: "All.",
     in_spans: "synchronous-read, journal-commit, page-writeback or request-queue, while the device serves others.",
@@ -28,7 +28,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     against: "A short queue with a long await: then the device itself is slow (device-slow).",
     fix: "A scheduler that separates them (queue.scheduler = mq-deadline or bfq), a smaller queue.nr_requests, \
         writeback in smaller bursts (vm.dirty_background_bytes low), wbt (queue.wbt_lat_usec), io.latency or \
-        io.cost for the latency-critical cgroup, a device of its own for the journal.",
+        io.cost for the latency-critical cgroup, a separate device for the journal.",
     prove: "Stop the bulk writer: await falls to the device time at once.",
     sources: &["block/mq-deadline.c", "block/blk-wbt.c", "Documentation/block/deadline-iosched.rst"],
     find,
@@ -123,7 +123,10 @@ fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
         knob!("vm.dirty_background_bytes"),
         "16MiB",
     ));
-    Some(finding.settle("run `flatwater record -p PID -t 60s` as root for the program that must be fast: synchronous-read or journal-commit would show it"))
+    Some(finding.settle(
+        "run `flatwater record -p PID -t 60s` as root for the program that must be fast: \
+     synchronous-read or journal-commit would show it",
+    ))
 }
 
 /// A queue of at least CROWDED requests is a burst; below CALM is normal work.
@@ -180,7 +183,10 @@ fn behind_a_burst(facts: &Facts<'_>, device: &str) -> Option<Finding> {
     );
     let finding = Finding::inferred(ENTRY.name, 0.65, ENTRY.headline).with([Evidence::new(text, slow, "ms")]);
     let finding = finding.fix(Fix::knob("let reads and small writes pass", knob!("queue.scheduler"), "mq-deadline"));
-    Some(finding.settle("run `flatwater record -p PID -t 60s` as root for the program that must be fast: synchronous-read or journal-commit would show it"))
+    Some(finding.settle(
+        "run `flatwater record -p PID -t 60s` as root for the program that must be fast: \
+     synchronous-read or journal-commit would show it",
+    ))
 }
 
 #[cfg(test)]

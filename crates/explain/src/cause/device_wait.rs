@@ -13,20 +13,20 @@ pub const ENTRY: CauseEntry = CauseEntry {
     mechanism: "A thread that sleeps in io_schedule (kernel/sched/core.c) waits for a request, and so do the waiters \
         of a buffer (__wait_on_buffer, fs/buffer.c), of a page's bit (folio_wait_bit_common, mm/filemap.c) and of a \
         bio (submit_bio_wait, block/bio.c). The stack ends the same way for a read, for a write under way, for a \
-        request that still waits in the queue behind somebody else's, and for a device that is slow. Only the \
+        request that still waits in the queue behind another process's, and for a device that is slow. Only the \
         interval between issue and completion of the awaited request distinguishes a slow device from a long queue.",
     kernels: "All.",
     in_spans: "A sleep whose stack shows only how it waits (io_schedule, __wait_on_buffer, folio_wait_bit_common, \
         submit_bio_wait, the wait of a network file system), and no function that shows what for. Its length is \
         measured; the reason is not known.",
-    in_counters: "None of its own: /proc/diskstats shows a slow device (device-slow) or a long queue \
+    in_counters: "None: /proc/diskstats shows a slow device (device-slow) or a long queue \
         (device-queue-starved).",
     against: "The device answers in its usual time, and its queue is short.",
     fix: "None before the reason is known. A long queue is fixed at the process that fills it, a slow device by a \
         faster one.",
     prove: "`iostat -x 1` while it is slow: a long await with aqu-sz near 1 is the device, a large aqu-sz is the \
-        queue; or block:block_rq_issue and block:block_rq_complete of the awaited request. On a network file system the \
-        client's own counts (nfsiostat: RTT against execution time), and the same recording on the server.",
+        queue; or block:block_rq_issue and block:block_rq_complete of the awaited request. On a network file system \
+        the client's own counts (nfsiostat: RTT against execution time), and the same recording on the server.",
     sources: &[
         "kernel/sched/core.c: io_schedule",
         "fs/buffer.c: __wait_on_buffer",

@@ -15,7 +15,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         against min (mm/page_alloc.c: __alloc_pages_slowpath). If that fails too, __alloc_pages_direct_reclaim runs \
         try_to_free_pages (mm/vmscan.c) in the caller: it scans LRU lists from priority 12 downwards in clusters of \
         32 pages until enough are free. A buffered write() allocates page-cache pages and, on file systems that use \
-        them, buffer heads, so its caller pays for all of it: scanning, unmapping, waiting for locks and writeback, \
+        them, buffer heads, so its caller pays for everything: scanning, unmapping, waiting for locks and writeback, \
         and every shrinker.",
     kernels: "All since 2.6; the names of the counters have changed (pgscan_direct_normal and its like until 4.7, \
         pgscan_direct since 4.8).",
@@ -25,7 +25,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     against: "allocstall does not rise although pgscan_direct does: then node (zone) reclaim scans. pgscan_direct \
         does not rise: only memory cgroups or kswapd reclaimed.",
     fix: "Start kswapd earlier: raise vm.watermark_scale_factor (since 4.6) or vm.min_free_kbytes, so that it keeps \
-        up with the burst. Limit the neighbour that fills the page cache (a memory cgroup of its own). Take \
+        up with the burst. Limit the neighbour that fills the page cache (a separate memory cgroup). Take \
         allocation out of the call: `--set precursor=window`.",
     prove: "Run again with the raised watermark: allocstall and the share of direct-reclaim must fall together: \
         `flatwater verify`.",
@@ -72,7 +72,8 @@ fn from_isolated(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let text = format!(
-        "{isolated:.0} pages are off the LRU lists, {:.0} % of them: each task in reclaim takes 32, so about {tasks:.0} are there",
+        "{isolated:.0} pages are off the LRU lists, {:.0} % of them: each task in reclaim takes 32, so about \
+         {tasks:.0} are there",
         100.0 * isolated / (lists + isolated).max(1.0)
     );
     let mut finding = Finding::inferred(ENTRY.name, 0.6, "many tasks reclaim memory at once")

@@ -24,7 +24,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     in_spans: "journal-commit, synchronous-read, page-writeback or request-queue, in groups some seconds apart.",
     in_counters: "pgpgout (bo) is near 0 for many seconds and then many times the median; nr_writeback is 0 or \
         thousands; the device is at 100 % or threads block only in those seconds.",
-    against: "bo is steady; or nobody is blocked during the bursts.",
+    against: "bo is steady; or no threads are blocked during the bursts.",
     fix: "vm.dirty_background_bytes at what the device writes in a fraction of a second, vm.dirty_expire_centisecs \
         and dirty_writeback_centisecs lower; sync_file_range or O_DIRECT in the bulk writer.",
     prove: "Lower vm.dirty_background_bytes: bo becomes steady and the groups of slow calls disappear.",

@@ -24,8 +24,8 @@ pub const ENTRY: CauseEntry = CauseEntry {
     in_counters: "buddyinfo: tens of thousands of blocks of order 0 and 1, hardly any from order 3 on; \
         compact_fail rises; the kernel log shows page allocation failures with order of 1 and more although memory \
         is free.",
-    against: "compact_stall and allocation failures do not rise: fragmentation does no harm where nobody needs large \
-        blocks.",
+    against: "compact_stall and allocation failures do not rise: fragmentation does no harm where no large blocks are \
+        needed.",
     fix: "A higher vm.min_free_kbytes keeps blocks whole; vm.compaction_proactiveness (5.9); smaller MTU or order-0 \
         receive buffers in the driver; thp.defrag = defer. echo 1 > /proc/sys/vm/compact_memory fixes it once.",
     prove: "echo 1 > /proc/sys/vm/compact_memory: buddyinfo shows large blocks again, and the failures stop for a \

@@ -18,8 +18,8 @@ pub const ENTRY: CauseEntry = CauseEntry {
     span: None,
     headline: "the hypervisor takes CPU time away from this guest",
     mechanism: "The host runs other guests, its own threads or a CPU quota on this guest's virtual CPUs. Everything \
-        in the guest stops meanwhile, holders of locks included: 20 ms stolen from the holder is a 20 ms stall for \
-        all waiters. Steal time counts only what the guest wanted to run and could not.",
+        in the guest stops, holders of locks included: 20 ms stolen from the holder is a 20 ms stall for all waiters. \
+        Steal time counts only what the guest wanted to run and could not.",
     kernels: "All guests; steal needs a paravirtual clock.",
     in_spans: "steal; run-queue and lock beside it.",
     in_counters: "steal in /proc/stat (st in vmstat, %steal in sar) of several percent; gaps in a spin without \

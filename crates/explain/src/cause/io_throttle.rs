@@ -12,13 +12,13 @@ pub const ENTRY: CauseEntry = CauseEntry {
     span: None,
     headline: "a limit on the cgroup's I/O held the requests back before the device saw them",
     mechanism: "blk-throttle (block/blk-throttle.c) holds a bio whose cgroup is over its bytes or requests a second \
-        in a queue of its own, and a timer dispatches it when the budget allows (blk_throtl_dispatch_work_fn). The \
+        in a separate queue, and a timer dispatches it when the budget allows (blk_throtl_dispatch_work_fn). The \
         request is inserted into the device's queue only then, so that iostat shows a fast device with a short queue. \
         On version 1 (blkio.throttle.*) the flusher's writes count for the root: only direct I/O, reads and what \
-        fsync submits are held. On version 2 (io.max) writeback counts for whoever dirtied the page.",
+        fsync submits are held. On version 2 (io.max) writeback counts for the cgroup that dirtied the page.",
     kernels: "2.6.37 (version 1), 4.5 (version 2); CONFIG_BLK_DEV_THROTTLING.",
-    in_spans: "page-writeback, journal-commit, synchronous-read or device-wait, of which the awaited request was inserted \
-        late by the throttle's work function.",
+    in_spans: "page-writeback, journal-commit, synchronous-read or device-wait, of which the awaited request was \
+        inserted late by the throttle's work function.",
     in_counters: "None in /proc/diskstats. The rates in the cgroup's io.stat are at its limit. Where blk-iocost or \
         blk-iolatency holds it back io.stat says so itself: cost.wait and cost.indelay rise, use_delay is above 0.",
     against: "The requests were inserted at once and waited in the device's queue (device-queue-starved).",

@@ -72,7 +72,7 @@ fn from_spans(facts: &Facts<'_>) -> Option<Finding> {
     let behind = Fix::advice("look what the holder of the lock was waiting for: it is usually another finding");
     Some(match lock_names::most(facts, sum) {
         Some((lock, ns)) => finding.with([lock_names::evidence(sum, lock, ns)]).fix(lock_names::fix(lock)).fix(behind),
-        None => finding.fix(Fix::advice("give each writer a file of its own")).fix(behind),
+        None => finding.fix(Fix::advice("give each writer a separate file")).fix(behind),
     })
 }
 

@@ -23,7 +23,8 @@ pub const LOCKS: &[LockName] = &[
     LockName {
         places: &["ext4_da_get_block_prep", "ext4_da_map_blocks", "ext4_map_blocks", "ext4_map_create_blocks"],
         lock: "i_data_sem, the map of this file's blocks (ext4)",
-        holder: "the flusher, while it gives this file's delayed pages their blocks (ext4_do_writepages), or a truncate",
+        holder: "the flusher, while it gives this file's delayed pages their blocks (ext4_do_writepages), or a \
+            truncate",
         fix: "preallocate the file (fallocate): a block that is mapped already is found without this lock",
     },
     LockName {
@@ -42,7 +43,8 @@ pub const LOCKS: &[LockName] = &[
         ],
         lock: "the lock of a page of this file",
         holder: "a read of that page which has not ended, or the flusher while it maps the page to blocks",
-        fix: "write whole pages and keep those ahead of the writer locked in memory; read nothing ahead that cannot stay",
+        fix: "write whole pages and keep those ahead of the writer locked in memory; read nothing ahead that cannot \
+            stay",
     },
     // include/linux/fs.h: inode_lock() is down_write(&inode->i_rwsem).
     LockName {
@@ -75,7 +77,7 @@ pub const LOCKS: &[LockName] = &[
             "mmap_write_lock_killable",
         ],
         lock: "mmap_lock of the process",
-        holder: "an mmap, munmap, mprotect or fork of another of its threads",
+        holder: "another thread of the process in mmap, munmap, mprotect or fork",
         fix: "map and unmap outside the threads that must not wait, or in another process",
     },
     LockName {

@@ -15,7 +15,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         try_charge_memcg). At the limit the charge runs try_to_free_mem_cgroup_pages (mm/vmscan.c) in the caller \
         until it fits. There is no kswapd for a cgroup's limit. Page cache alone can fill it, so sooner or later \
         every writer in a full cgroup reclaims synchronously. Dirty pages make it worse: they must be written before \
-        they can be evicted, and cgroup v1 has no dirty limit of its own, so reclaim waits for the disk.",
+        they can be evicted, and cgroup v1 has no separate dirty limit, so reclaim waits for the disk.",
     kernels: "All with memory cgroups; the tracepoints since 2.6.36.",
     in_spans: "Exact: between mm_vmscan_memcg_reclaim_begin and _end (soft limit: \
         mm_vmscan_memcg_softlimit_reclaim_begin/_end).",
@@ -24,9 +24,9 @@ pub const ENTRY: CauseEntry = CauseEntry {
         while the machine has plenty of free memory.",
     against: "Usage well below the limit, or failcnt and events:max do not rise.",
     fix: "Raise the limit (memory.max, v1 memory.limit_in_bytes). Move the neighbour that fills the cache into a \
-        cgroup of its own. Reclaim ahead of the writer (v2: memory.reclaim since 5.19, or a lower memory.high on \
-        the neighbour). Take allocation out of the call: `--set precursor=window` or `ring`. Prefetching without \
-        locking makes it worse: clean pages are evicted before use.",
+        separate cgroup. Reclaim ahead of the writer (v2: memory.reclaim since 5.19, or a lower memory.high on the \
+        neighbour). Take allocation out of the call: `--set precursor=window` or `ring`. Prefetching without locking \
+        makes it worse: clean pages are evicted before use.",
     prove: "`flatwater verify full-cgroup --fix limit`: failcnt stops rising and the share falls to zero.",
     sources: &[
         "mm/memcontrol.c: try_charge_memcg",
@@ -38,7 +38,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     let fixes = [
-        Fix::advice("raise the cgroup's limit, or give the neighbour that fills the page cache a cgroup of its own"),
+        Fix::advice("raise the cgroup's limit, or give the neighbour that fills the page cache a separate cgroup"),
         Fix::advice("append through the precursor's locked window or its ring (`--set precursor=window`)"),
     ];
     let spans = finding::from_spans(facts, Cause::MemcgReclaim, ENTRY.headline, fixes.clone());

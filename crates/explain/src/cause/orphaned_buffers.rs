@@ -24,7 +24,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         clean and without a key, on an LRU list instead of the free list. getblk then takes a fresh buffer for each \
         block that a file system reuses: every create and unlink loses one. shrink_mmap (mm/filemap.c) can free such \
         pages, but it takes hot metadata as readily, so inode tables and directories are read again and again. The \
-        signature is the same wherever buffers are kept that nobody can look up.",
+        signature is the same wherever buffers are kept that can no longer be looked up.",
     kernels: "2.2.0 to 2.2.4; fixed in 2.2.5. Later kernels keep buffers inside the page cache; there the same \
         pattern means a leak of buffer heads or a program that reads block devices.",
     in_spans: "",
@@ -138,7 +138,10 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     if facts.kernel_from([2, 2, 5]) == Some(false) {
         finding.lost_ns = behind_it(facts);
     }
-    Some(finding.settle("uname -r: 2.2.0 to 2.2.4 have the bug; elsewhere compare Buffers in /proc/meminfo before and after the load has ended"))
+    Some(finding.settle(
+        "uname -r: 2.2.0 to 2.2.4 have the bug; elsewhere compare Buffers in /proc/meminfo before and \
+     after the load has ended",
+    ))
 }
 
 /// The time of a kernel with the bug: reading blocks again, reclaim, and the locks held during these.

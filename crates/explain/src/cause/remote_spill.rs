@@ -23,7 +23,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     span: None,
     headline: "the local node is full and pages come from another node, which is slower to access and to allocate from",
     mechanism: "With zone_reclaim_mode 0 an allocation that finds its node below the low watermark takes a page of \
-        the next node in the zonelist (mm/page_alloc.c: get_page_from_freelist). Old page cache, most of it useless, \
+        the next node in the zonelist (mm/page_alloc.c: get_page_from_freelist). Old page cache, mostly useless, \
         keeps the node full, because kswapd stops at the high watermark. In 2.6.32 with SLAB the spill has a second \
         cost: cache_grow asks with GFP_THISNODE, which neither wakes kswapd nor reclaims; fallback_alloc then returns \
         one remote object at a time, and remote objects never fill the per-CPU array, so every later buffer head \
@@ -167,7 +167,10 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         Fix::advice("bind the bulk work to another node, or bound its page cache with a memory cgroup"),
     ];
     finding.fixes.extend(fixes);
-    Some(finding.settle("`flatwater record -p PID -t 60s` as root with the writer pinned to the full node: slab-refill and page-allocation would show it"))
+    Some(finding.settle(
+        "`flatwater record -p PID -t 60s` as root with the writer pinned to the full node: \
+     slab-refill and page-allocation would show it",
+    ))
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let fixes = if has_priority(facts) {
         vec![Fix::advice(
             "it has a real-time priority: what keeps its CPU is kernel code that is not preempted, or interrupts; boot \
-             with preempt=full (5.12, CONFIG_PREEMPT_DYNAMIC), or give it a CPU of its own (isolcpus, cpuset) and keep \
+             with preempt=full (5.12, CONFIG_PREEMPT_DYNAMIC), or give it a dedicated CPU (isolcpus, cpuset) and keep \
              interrupts from it (/proc/irq/N/smp_affinity)",
         )]
     } else {
@@ -139,7 +139,8 @@ fn woke_late(facts: &Facts<'_>) -> Option<Finding> {
     if !(contended && beyond && late > slow.saturating_mul(2) && facts.enough(late_ns, latest_ns)) {
         return None;
     }
-    let headline = "calls began late: the thread was due and waited for a CPU that others had, while the calls themselves were fast";
+    let headline = "calls began late: the thread was due and waited for a CPU that others had, while the calls \
+     themselves were fast";
     let mut finding = Finding::inferred(ENTRY.name, 0.75, headline);
     let text = format!(
         "{late} calls ended {} and more after they were due, the worst {}; the slowest call itself took {}",

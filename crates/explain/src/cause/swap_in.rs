@@ -16,7 +16,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     kernels: "All with swap.",
     in_spans: "Exact: a sleep below do_swap_page.",
     in_counters: "pswpin rises (si in vmstat).",
-    against: "pswpin does not rise. Swap that is used without swapping in holds old pages that nobody needs.",
+    against: "pswpin does not rise. Swap that is used without swapping in holds old pages that are not needed.",
     fix: "mlockall in the latency-critical program; vm.swappiness lower; a memory.swap.max of 0 (v2) for its cgroup; \
         more memory. zswap shortens the wait, but does not remove it.",
     prove: "mlockall in the writer: its swap-ins end while the machine's continue.",

@@ -14,8 +14,8 @@ pub const ENTRY: CauseEntry = CauseEntry {
     mechanism: "A read() or fault that misses the page cache waits in folio_wait_locked (wait_on_page_bit before \
         5.16; mm/filemap.c). A write() may read too: of a partial page that exists on disk and is not cached \
         (block_write_begin, ext4_block_write_begin, iomap_write_begin), and of metadata, extent and bitmap blocks \
-        (__wait_on_buffer). Pages that were prefetched but evicted before use look the same: whoever read ahead paid, \
-        and the writer pays again.",
+        (__wait_on_buffer). Pages that were prefetched but evicted before use look the same: the process that read \
+        ahead paid, and the writer pays again.",
     kernels: "All.",
     in_spans: "Exact: a sleep in folio_wait_bit, wait_on_page_bit, __wait_on_buffer or io_schedule below a read path.",
     in_counters: "pgpgin and pgmajfault rise during a workload that only writes; workingset_refault_file (4.20 \
@@ -35,9 +35,9 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let mut finding = Finding::from_spans(facts, sum, ENTRY.headline);
     if facts.page_reads_ns > 0 {
         let text = format!(
-            "{} were spent waiting for the lock of a page (__filemap_get_folio): a page stays locked until its read ends, \
-                and the same writes also had to read pages themselves, so the lock is taken for a read that another thread \
-                or readahead began",
+            "{} were spent waiting for the lock of a page (__filemap_get_folio): a page stays locked until its read \
+                ends, and the same writes also had to read pages themselves, so the lock is taken for a read that \
+                another thread or readahead began",
             Nanos(facts.page_reads_ns)
         );
         finding.evidence.push(Evidence::new(text, facts.page_reads_ns as f64, "ns"));
@@ -93,7 +93,8 @@ fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
     let finding = Finding::inferred(ENTRY.name, 0.5, headline).with([Evidence::new(text, read_ms, "ms"), waited]);
     let finding = finding.but([Evidence::said("a program that copies files reads in the same way, without harm")]);
     let finding = finding.fix(Fix::advice(
-        "find the reader (`pidstat -d 1`): an index instead of a scan, more cache, or reading ahead (posix_fadvise WILLNEED)",
+        "find the reader (`pidstat -d 1`): an index instead of a scan, more cache, or reading ahead (posix_fadvise \
+         WILLNEED)",
     ));
     Some(finding.settle("`pidstat -d 1` and `biosnoop` while it is slow: who reads, and how long each read takes"))
 }
