@@ -1,4 +1,4 @@
-//! How often a memory cgroup reached one of its bounds, from counters alone.
+//! How often a memory cgroup reached one of its limits, from counters alone.
 
 use super::facts::Facts;
 use super::{Evidence, Finding};
@@ -56,16 +56,16 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_that_was_met_is_suspected_and_one_reading_less_so() {
+    fn a_reached_limit_is_suspected_and_less_so_from_one_reading() {
         let twice = events("events_max", &[100, 900]).found(&memcg_reclaim::ENTRY).expect("800 times");
         assert!(said(&twice).contains("/db reached its limit 800 times while"), "{}", said(&twice));
         let once = events("events_high", &[182_733]).found(&memcg_over_high::ENTRY).expect("some time");
         assert!(once.confidence < twice.confidence && once.settle.contains("twice") && !once.against.is_empty());
-        assert!(events("events_max", &[5, 5]).found(&memcg_reclaim::ENTRY).is_none(), "it stands still");
+        assert!(events("events_max", &[5, 5]).found(&memcg_reclaim::ENTRY).is_none(), "it does not rise");
     }
 
     #[test]
-    fn fast_calls_speak_against_it() {
+    fn fast_calls_contradict_a_reached_limit() {
         let timed = events("events_max", &[100, 900]).bucket("", OpKind::Write, &[2_000; 1000]);
         assert!(timed.found(&memcg_reclaim::ENTRY).is_none());
     }

@@ -143,7 +143,7 @@ mod tests {
     const RUNS: &str = include_str!("../../../tests/programs/results.csv");
 
     #[test]
-    fn the_table_of_recordings_is_what_the_runs_say() {
+    fn the_table_of_recordings_matches_results_csv() {
         let mut counted: BTreeMap<String, (u32, u32)> = BTreeMap::new();
         let mut lines = RUNS.lines();
         let columns: Vec<&str> = lines.next().expect("a heading").split(',').collect();
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_finder_thinks_of_itself_is_never_printed() {
+    fn raw_figures_are_never_printed() {
         for class in [Class::Traced, Class::Stacks, Class::Reports, Class::Counters, Class::Quiet] {
             for (low, high) in [(0.0, 0.59), (0.6, 1.0)] {
                 assert_eq!(of(class, low), of(class, high), "{class:?}: within a range only the table speaks");
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn no_row_stands_twice_and_none_claims_certainty() {
+    fn rows_are_unique_and_none_claims_certainty() {
         for (at, row) in TABLE.iter().enumerate() {
             let again = |other: &super::Row| (other.class, other.high) == (row.class, row.high);
             assert!(!TABLE[at + 1..].iter().any(again), "{row:?}");

@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_counter_is_no_zero_and_a_reset_no_rate() {
+    fn a_missing_counter_is_not_zero_and_a_reset_has_no_rate() {
         let made = Made::new().counters(Table::Vmstat, &Entity::default(), &[("pswpin", &[5, 9, 2, 4])]);
         let recording = made.done();
         let facts = Facts::of(&recording);

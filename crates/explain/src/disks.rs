@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_queue_is_the_one_that_was_recorded() {
+    fn the_recorded_queue_is_used() {
         // 100 requests a second take 10 ms each by the sum of their times; the kernel counted a queue of 7.
         let columns = [
             (disks::IO_NS, rising(1_000_000_000, 10)),

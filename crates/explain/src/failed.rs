@@ -37,7 +37,7 @@ mod tests {
     use flatwater_recording::{Cause, OpKind};
 
     #[test]
-    fn calls_that_failed_are_told_by_kind_and_error() {
+    fn failed_calls_are_counted_by_kind_and_error() {
         let noted = |errno: Option<u32>| {
             let made = Made::new().slow(OpKind::Fsync, &[(Cause::DeviceSlow, 900.0)]);
             let made = made.edit(|recording| recording.calls[0].errno = errno);

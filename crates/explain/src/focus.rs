@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_focus_says_what_is_right() {
+    fn an_invalid_focus_is_an_error() {
         let error = |text: &str| text.parse::<Focus>().map(|_| ()).unwrap_err();
         assert_eq!(error("tread=x"), FocusError::Key("tread".to_owned()));
         assert_eq!(error("op=wrote"), FocusError::Operation("wrote".to_owned()));

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_hangs_if_it_answers_nobody() {
+    fn a_device_hangs_if_it_completes_nothing() {
         let finding = found(None).expect("a finding");
         assert!(
             said(&finding).contains("a write that jbd2/sda1-8 submitted, was given to its driver 6 s before"),

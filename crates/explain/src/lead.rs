@@ -216,7 +216,7 @@ mod tests {
     use flatwater_recording::Cause;
 
     #[test]
-    fn every_part_of_a_call_has_its_words() {
+    fn every_cause_has_a_phrase() {
         let silent: Vec<&str> = Cause::ALL
             .iter()
             .map(|cause| cause.name())

@@ -87,7 +87,7 @@ pub struct Explanation {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub focus: Option<Focused>,
     pub slow: Slow,
-    /// One sentence: who waited for whom. Absent if no call was slow.
+    /// One sentence: who waited, and for what or which process. Absent if no call was slow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lead: Option<String>,
     pub conclusion: Conclusion,

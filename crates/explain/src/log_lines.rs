@@ -162,7 +162,7 @@ mod tests {
     use flatwater_recording::{Cause, ImportSummary, ReportedBy, SampledTask, Source};
 
     #[test]
-    fn a_word_is_no_part_of_another() {
+    fn a_function_is_matched_as_a_whole_word() {
         assert!(names("[<0>] jbd2_log_wait_commit+0x12/0x34 [jbd2]", "jbd2_log_wait_commit"));
         assert!(!names("jbd2_log_wait_commit_slow+0x12/0x34", "jbd2_log_wait_commit"));
     }

@@ -64,7 +64,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_locked_page_is_told_from_other_locks() {
+    fn a_page_lock_is_distinguished_from_other_locks() {
         assert!(is_page_lock(&LOCKED));
         assert!(!is_page_lock(&["schedule", "rwsem_down_write_slowpath", "down_write", "ext4_buffered_write_iter"]));
         assert!(!is_page_lock(&["io_schedule", "folio_wait_bit_common", "folio_wait_writeback"]));

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_of_anything_else_is_no_quiet() {
+    fn a_profile_of_anything_else_is_not_quiet() {
         let explanation = profiled(&[("copy_page", 4000)]);
         assert_eq!(explanation.findings[0].cause, "not-enough-to-judge");
     }

@@ -286,7 +286,7 @@ mod tests {
     use flatwater_recording::{Cause, Noise, Note, OpKind};
 
     #[test]
-    fn findings_stand_in_order_of_time_lost_and_unexplained_last() {
+    fn findings_are_ordered_by_time_lost_with_unexplained_last() {
         let made = Made::new().slow(OpKind::Write, &[(Cause::JournalCommit, 20.0), (Cause::Unexplained, 60.0)]);
         let explanation = made.slow(OpKind::Write, &[(Cause::MemcgReclaim, 40.0)]).explained();
         let names: Vec<&str> = explanation.findings.iter().map(|finding| finding.cause).collect();
@@ -294,14 +294,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_it_is_quiet_and_only_quiet() {
+    fn an_empty_recording_is_quiet() {
         let findings = Made::new().explained().findings;
         assert_eq!(findings.len(), 1);
         assert_eq!(findings[0].cause, "quiet");
     }
 
     #[test]
-    fn what_the_machine_loses_anyway_is_not_blamed_on_memory() {
+    fn machine_noise_is_not_blamed_on_memory() {
         let noise = Noise { gap_ns_max: 30_000_000, ..Noise::default() };
         let made = Made::new().slow(OpKind::Write, &[(Cause::DirectReclaim, 25.0)]);
         let made = made.slow(OpKind::Write, &[(Cause::DirectReclaim, 12.0)]);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_blamed_is_not_said_to_be_spared() {
+    fn a_cause_above_the_noise_has_no_note() {
         let noise = Noise {
             gap_ns_max: 30_000_000,
             gaps: 1,
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn distorted_time_blames_no_processor_time_and_is_said() {
+    fn distorted_time_is_noted_and_blames_no_cpu_time() {
         let made = Made::new().slow(OpKind::Write, &[(Cause::RunQueue, 80.0), (Cause::NodeReclaim, 80.0)]);
         let explanation = made.edit(|recording| recording.header.time_distorted = true).explained();
         let names: Vec<&str> = explanation.findings.iter().map(|finding| finding.cause).collect();
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_events_are_said_at_the_top() {
+    fn lost_events_are_noted() {
         let explanation = Made::new().edit(|recording| recording.header.losses.lost = 3).explained();
         let notes: Vec<String> = explanation.notes.iter().map(ToString::to_string).collect();
         assert_eq!(notes, ["events of the tracer: 3 lost in the ring buffer"]);

@@ -7,7 +7,7 @@ use super::cause::{
     slab_leak, swap_storm, thp_stall,
 };
 
-/// (consequence, possible reasons). A consequence is moved behind the last of its reasons that was found.
+/// (consequence, possible reasons). A consequence is moved behind the last reason that was found.
 const ENDS: &[(&str, &[&str])] = &[
     (
         out_of_memory::ENTRY.name,
@@ -44,7 +44,7 @@ mod tests {
     use crate::Finding;
 
     #[test]
-    fn the_kill_stands_behind_what_filled_memory() {
+    fn an_oom_kill_comes_after_its_reason() {
         let order = |causes: &[&'static str]| {
             let mut findings: Vec<Finding> = causes.iter().map(|cause| Finding::inferred(cause, 0.9, "")).collect();
             before_their_ends(&mut findings);

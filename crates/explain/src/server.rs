@@ -93,7 +93,7 @@ mod tests {
     const DISK: [&str; 4] = ["io_schedule", "__wait_on_buffer", "some_file_system", "vfs_fsync_range"];
 
     #[test]
-    fn who_is_asked_stands_in_the_stack() {
+    fn the_stack_names_the_server() {
         assert_eq!(Server::of(&COMMIT), Some(Server::Nfs));
         assert_eq!(Server::of(&["request_wait_answer+0x4f/0x1d0 [fuse]", "fuse_simple_request"]), Some(Server::Fuse));
         assert_eq!(Server::of(&["wait_for_response", "compound_send_recv"]), Some(Server::Smb));

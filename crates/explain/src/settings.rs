@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeline_changes_what_is_in_force_and_what_it_clears() {
+    fn a_timeline_changes_and_clears_settings() {
         let made = Made::new().knob("vm.dirty_ratio", "20").knob("vm.swappiness", "60");
         let recording = made.edit(|recording| changed(recording, 500, "vm.dirty_bytes", "8388608")).done();
         assert_eq!(at(&recording, 499).get("vm.dirty_ratio"), Some("20"));
@@ -142,7 +142,7 @@ mod tests {
     /// The scenario graphdb-zone-reclaim: zone_reclaim_mode is 0 at the start and is switched on while the database
     /// runs.
     #[test]
-    fn a_mode_that_is_switched_on_during_the_run_is_to_be_switched_off() {
+    fn a_mode_switched_on_during_the_run_is_proposed_off() {
         let stalled =
             || Made::new().knob("vm.zone_reclaim_mode", "0").slow(OpKind::Write, &[(Cause::NodeReclaim, 40.0)]);
         let key = "vm.zone_reclaim_mode";
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_force_is_exceeded_or_not_proposed() {
+    fn a_value_in_force_is_exceeded_or_not_proposed() {
         let key = "vm.watermark_scale_factor";
         let stalled = |now: &str| Made::new().knob(key, now).slow(OpKind::Write, &[(Cause::DirectReclaim, 40.0)]);
         for (now, proposed) in [("10", Some("200")), ("200", Some("400")), ("600", Some("1000")), ("1000", None)] {

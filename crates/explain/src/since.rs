@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_is_not_known_is_no_old_one() {
+    fn an_unknown_kernel_is_not_treated_as_old() {
         let unknown = Made::new().edit(|recording| recording.header.machine.kernel = None).done();
         let fix = Fix::knob("write back early", knob!("vm.dirty_background_bytes"), "16MiB");
         assert_eq!(fit(fix.clone(), &Facts::of(&unknown)), fix);

@@ -70,7 +70,7 @@ fn charged(links: &Links<'_>, call: &Call) -> Vec<(Cause, Option<Blame>, u64)> {
             charged_ns = charged_ns.saturating_add(charge.ns);
             add(&mut sums, (of.cause, blame(&charge)), charge.ns);
         });
-        // Time lost to rounding is charged to nobody.
+        // Time lost to rounding is charged to unknown.
         let rest_ns = of.ns.saturating_sub(charged_ns);
         if rest_ns > 0 {
             add(&mut sums, (of.cause, nobody()), rest_ns);
@@ -130,7 +130,7 @@ mod tests {
     use crate::testing::Made;
 
     #[test]
-    fn a_recording_without_waits_names_nobody_and_loses_no_time() {
+    fn a_recording_without_waits_names_no_aggressor_and_keeps_all_time() {
         let made = Made::new()
             .slow(OpKind::Write, &[(Cause::DirtyThrottle, 40.0), (Cause::RunQueue, 2.0)])
             .slow_by("noise", OpKind::Write, &[(Cause::DirtyThrottle, 9.0)])
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_daemon_recorded_is_a_capture() {
+    fn a_recording_of_the_daemon_is_a_capture() {
         let made = Made::new().edit(|recording| recording.header.notes.insert(0, "set off by stall: x".into())).done();
         assert!(of(&made).iter().all(|row| row.origin == SummaryOrigin::Capture));
     }

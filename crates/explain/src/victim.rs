@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_that_clients_wait_for_stands_before_one_that_lost_more() {
+    fn request_threads_come_before_background_threads() {
         let groups = Groups::of_recording(&redis().done());
         let said: Vec<_> =
             groups.victims.iter().map(|v| (v.thread.as_str(), v.role, v.calls, v.stall_ns / 1_000_000)).collect();

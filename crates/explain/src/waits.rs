@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_neighbour_waits_for_is_its_own_affair() {
+    fn waits_of_neighbours_are_ignored() {
         let made = waited("stream(78)", "run_delay_ns", 9_000_000_000).neighbour("stream");
         assert!(made.found(&run_queue::ENTRY).is_none());
     }

@@ -61,7 +61,7 @@ impl Means {
 pub enum Party<'a> {
     /// A process outside the target.
     Other(&'a Task),
-    /// The target: another of its threads or processes, or its own requests ahead.
+    /// The target: another thread or process of the target, or the target's requests ahead.
     Own(&'a Task),
     /// The device, working on the awaited request itself.
     Device,
@@ -210,7 +210,7 @@ fn journal<'a>(links: &Links<'a>, call: &Call, whole: Interval, put: Put<'_, 'a>
     sleeps(links, call, whole, &mut |party, means, ns, bytes, file| {
         let of_the_journal = match party {
             Party::Device | Party::Kernel(_) => true,
-            // The log was written by the caller, or on behalf of its cgroup.
+            // The log was written by the caller, or for the caller's cgroup.
             Party::Own(task) => task.is_only_a_cgroup(),
             _ => false,
         };
@@ -285,8 +285,8 @@ fn party<'a>(links: &Links<'a>, call: &Call, task: &'a Task) -> Party<'a> {
 /// Divides the interval into time throttled, time behind other requests, and the rest: the device's time for the
 /// request itself.
 fn device<'a>(links: &Links<'a>, call: &Call, request: &'a Request, within: Interval, put: Put<'_, 'a>) {
-    // Before the insertion, the queue was full or the submitter waited for something else; the requests ahead tell
-    // for whom.
+    // Before the insertion, the queue was full or the submitter waited for something else. `full_queue` divides this
+    // time among the holders of the queue's requests.
     let since_ns = request.awaited_ns.unwrap_or(request.insert_ns).min(request.insert_ns);
     let before_ns = within.within(0, since_ns).ns();
     match request.throttled {

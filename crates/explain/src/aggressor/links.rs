@@ -430,7 +430,7 @@ mod tests {
     use super::is_below;
 
     #[test]
-    fn a_group_holds_those_below_it_and_the_root_holds_nobody_in_particular() {
+    fn a_cgroup_contains_those_below_it_except_the_root() {
         for (cgroup, watched, below) in [
             ("/jobs/backup", "/sys/fs/cgroup/memory/jobs", true),
             ("/jobs/backup", "/sys/fs/cgroup/jobs/backup", true),

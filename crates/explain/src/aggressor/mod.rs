@@ -49,7 +49,7 @@ fn add_to(sum: &mut u64, ns: u64) {
 pub struct Aggressor {
     /// The name of the process.
     pub program: String,
-    /// Stands for all programs of its cgroup, none of which is charged with enough to be named alone.
+    /// Whether it represents all programs of a cgroup, none of which is charged with enough to be named alone.
     #[serde(skip)]
     pub several: bool,
     /// The process ids, at most eight.
@@ -63,7 +63,7 @@ pub struct Aggressor {
     pub means: Means,
     /// In the worst single wait: bytes that it had ahead or had dirtied; 0 if unknown.
     pub bytes: u64,
-    /// Whether most of its time at the device was for the file system that the calls waited for; absent if it had
+    /// Whether most of the aggressor's time at the device was for the file system that the calls waited for; absent if it had
     /// no requests there, or if their file system was not recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub same_file_system: Option<bool>,

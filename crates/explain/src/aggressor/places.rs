@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_where_is_told_by_the_requests() {
+    fn requests_show_the_file_system_of_each_process() {
         let recording = Recording {
             requests: vec![request(1, "vda", Some("254:1")), request(2, "vda", None), request(3, "vdb", None)],
             queue_ahead: vec![
@@ -116,7 +116,7 @@ mod tests {
             ..Recording::default()
         };
         let places = Places::of(&recording);
-        assert_eq!(places.shared("dd", None), Some(true), "most of it");
+        assert_eq!(places.shared("dd", None), Some(true), "most of the time");
         assert_eq!(places.shared("backup", Some("/jobs")), Some(false));
         assert_eq!(places.shared("rsync", Some("/jobs")), Some(false));
         assert_eq!(places.shared("cp", Some("/home")), Some(true));

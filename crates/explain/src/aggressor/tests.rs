@@ -13,7 +13,7 @@ pub(super) fn dd() -> Task {
     Task::new(812, 812, "dd").in_cgroup(Some("/jobs/backup".to_owned()))
 }
 
-/// A call of `Made`'s thread 7 that slept for all of its `ms`, with what `edit` knows of it.
+/// A call of `Made`'s thread 7 that slept for all `ms`; `edit` adds the rows about its sleep.
 pub(super) fn slept(cause: Cause, ms: u64, edit: impl FnOnce(&mut Recording, Wait)) -> Made {
     let made = Made::new().slow_by("redis-server", OpKind::Write, &[(cause, ms as f64)]);
     made.edit(|recording| {
@@ -89,7 +89,7 @@ pub(super) fn top(explanation: &Explanation) -> &Finding {
 }
 
 #[test]
-fn a_chain_over_a_helper_ends_with_whoever_was_ahead_in_the_queue() {
+fn a_chain_through_a_helper_ends_with_the_process_ahead_in_the_queue() {
     let explanation = behind_dd().explained();
     let finding = explanation.findings.iter().find(|finding| finding.cause == "lock").expect("it waited for a lock");
     let [aggressor] = finding.aggressors.as_slice() else { panic!("{:?}", finding.aggressors) };
@@ -114,13 +114,17 @@ fn a_chain_over_a_helper_ends_with_whoever_was_ahead_in_the_queue() {
 }
 
 #[test]
-fn alone_nobody_is_named_and_the_device_answers() {
+fn without_requests_ahead_the_device_is_charged() {
     let made = slept(Cause::PageWriteback, 100, |recording, wait| {
         recording.requests.push(request(1, Some(Task::new(7, 7, "redis-server"))));
         recording.waits.push(Wait { waker_kind: WakerKind::Device, request: Some(1), ..wait });
     });
     let explanation = made.explained();
-    assert_eq!(top(&explanation).cause, "device-slow", "issue to completion of what was waited for, and nobody ahead");
+    assert_eq!(
+        top(&explanation).cause,
+        "device-slow",
+        "from issue to completion of the awaited request, without requests ahead"
+    );
     assert!(explanation.findings.iter().all(|finding| finding.aggressors.is_empty()));
     assert!(
         explanation.lead.as_deref().is_some_and(|lead| lead.ends_with("no other process made it wait")),
@@ -130,7 +134,7 @@ fn alone_nobody_is_named_and_the_device_answers() {
 }
 
 #[test]
-fn own_requests_ahead_and_small_ones_of_others_accuse_nobody() {
+fn own_requests_and_small_ones_of_others_name_no_aggressor() {
     let made = slept(Cause::PageWriteback, 100, |recording, wait| {
         recording.requests.push(request(1, Some(Task::new(7, 7, "redis-server"))));
         recording.queue_ahead.push(ahead(Task::new(7, 9, "bio_aof"), 70));
@@ -144,7 +148,7 @@ fn own_requests_ahead_and_small_ones_of_others_accuse_nobody() {
 }
 
 #[test]
-fn a_limit_is_told_from_a_queue_and_from_the_device() {
+fn an_io_limit_is_distinguished_from_queue_and_device() {
     let made = slept(Cause::PageWriteback, 100, |recording, wait| {
         let held = Request { throttled: Some(true), insert_ns: START_NS + 90 * MS, ..request(1, None) };
         recording.requests.push(held);
@@ -191,7 +195,7 @@ fn a_commit_that_writes_a_neighbours_data_accuses_the_neighbour() {
 }
 
 #[test]
-fn a_pause_and_reclaim_are_charged_to_those_who_dirtied_and_took() {
+fn throttling_is_charged_to_dirtiers_and_reclaim_to_memory_users() {
     let made = slept(Cause::DirtyThrottle, 100, |recording, _| {
         let row = |owner: Task, mib: u64| Dirtier {
             start_ns: START_NS,
@@ -222,7 +226,7 @@ fn a_pause_and_reclaim_are_charged_to_those_who_dirtied_and_took() {
 }
 
 #[test]
-fn a_wait_for_a_cpu_is_charged_to_who_ran_there() {
+fn a_wait_for_a_cpu_is_charged_to_the_running_process() {
     let made = slept(Cause::RunQueue, 100, |recording, _| {
         let ran = |owner: Task, ms: u64| CpuOwner {
             call_tid: 7,
@@ -266,14 +270,14 @@ fn a_flush_of_a_neighbours_data_accuses_the_neighbour_and_one_of_its_own_the_dev
     let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means)).collect();
     assert_eq!((finding.cause, named.as_slice()), ("device-queue-starved", &[("dd", super::Means::Cache)][..]));
     let lead = explanation.lead.as_deref().expect("a sentence");
-    assert!(lead.contains(" a flush on "), "it moves no data of its own: {lead}");
+    assert!(lead.contains(" a flush on "), "a flush moves no data:  {lead}");
     let explanation = flushed(Task::new(7, 9, "bio_aof"));
     assert_eq!((top(&explanation).cause, top(&explanation).aggressors.len()), ("device-slow", 0));
     assert_eq!(top(&explanation).answerable.as_ref().map(|to| to.flush), Some(0.98));
 }
 
 #[test]
-fn a_wait_that_began_before_its_request_is_charged_to_who_had_the_device() {
+fn a_wait_before_the_insertion_is_charged_to_the_requests_ahead() {
     let waited = |awaited_ns| {
         slept(Cause::PageWriteback, 100, |recording, wait| {
             let late = Request { insert_ns: START_NS + 90 * MS, awaited_ns, ..request(1, None) };
@@ -290,7 +294,7 @@ fn a_wait_that_began_before_its_request_is_charged_to_who_had_the_device() {
 }
 
 #[test]
-fn a_full_cgroup_is_charged_by_the_pages_that_each_had_to_reclaim() {
+fn a_full_cgroup_is_charged_by_reclaimed_pages() {
     let made = slept(Cause::MemcgReclaim, 100, |recording, _| {
         let user = |name: &str, pid, reclaimed: u64, faults: u64| MemoryUser {
             start_ns: START_NS,
@@ -345,7 +349,7 @@ fn a_device_whose_own_thread_has_no_cpu_is_not_slow() {
 }
 
 #[test]
-fn a_journals_thread_that_waits_for_a_cpu_accuses_who_had_it() {
+fn a_journal_thread_without_a_cpu_is_charged_to_the_running_process() {
     let made = slept(Cause::JournalCommit, 100, |recording, wait| {
         let journal = Task::new(301, 301, "jbd2/vda-8");
         recording.cpu_owners.push(CpuOwner {
@@ -386,7 +390,7 @@ fn cache_taken(recording: &mut Recording) {
     });
 }
 
-/// `/app` read `refaults` evicted pages again; the cgroup `/full` is at its limit of 1 GiB, `file_mib` MiB of it
+/// `/app` read `refaults` evicted pages again; the cgroup `/full` is at its limit of 1 GiB, with `file_mib` MiB
 /// page cache.
 fn cgroup_full(made: Made, refaults: i64, file_mib: i64) -> Made {
     let at_limit = [("limit_bytes", &[1 << 30][..]), ("usage_bytes", &[1 << 30]), ("file", &[file_mib << 20])];
@@ -398,7 +402,7 @@ fn cgroup_full(made: Made, refaults: i64, file_mib: i64) -> Made {
 }
 
 #[test]
-fn a_page_that_was_evicted_is_charged_to_who_took_the_memory() {
+fn reading_an_evicted_page_is_charged_to_memory_users() {
     let again = |refaults: i64| {
         let made = slept(Cause::SynchronousRead, 100, |recording, wait| {
             let read = Request { op: RequestOp::Read, issue_ns: Some(START_NS + 2 * MS), ..request(1, None) };
@@ -421,7 +425,7 @@ fn a_page_that_was_evicted_is_charged_to_who_took_the_memory() {
 }
 
 #[test]
-fn a_read_that_waits_for_a_free_request_is_charged_to_who_took_the_memory() {
+fn a_read_waiting_for_a_free_request_is_charged_to_memory_users() {
     // A page fault reads an evicted page while the neighbour's writeback holds all requests. A write that waits for
     // a free request has nothing to do with memory. Little of the cgroup is page cache, as with a JVM.
     let starved = |function: &str| {
@@ -446,7 +450,7 @@ fn a_read_that_waits_for_a_free_request_is_charged_to_who_took_the_memory() {
 }
 
 #[test]
-fn many_short_lived_programs_of_one_cgroup_are_named_by_it() {
+fn short_lived_programs_are_named_by_their_cgroup() {
     let made = slept(Cause::RunQueue, 100, |recording, _| {
         let ran = |name: &str, pid, cgroup: &str| CpuOwner {
             call_tid: 7,
@@ -474,17 +478,17 @@ fn many_short_lived_programs_of_one_cgroup_are_named_by_it() {
 }
 
 #[test]
-fn what_nobody_recorded_accuses_nobody_and_absolves_nobody() {
+fn an_unknown_party_gives_no_answer() {
     let explanation = slept(Cause::PageWriteback, 100, |_, _| {}).explained();
     assert_eq!((top(&explanation).cause, top(&explanation).answerable.clone()), ("page-writeback", None));
     let made = slept(Cause::Lock, 100, |recording, wait| recording.waits.push(wait));
     let explanation = made.explained();
-    assert_eq!(top(&explanation).answerable, None, "a sleep of which nobody is known");
+    assert_eq!(top(&explanation).answerable, None, "a sleep without a known party");
     assert!(explanation.lead.is_some_and(|lead| !lead.contains("no other process")));
 }
 
 #[test]
-fn the_summary_names_who_was_ahead() {
+fn the_summary_names_the_process_ahead() {
     let rows = crate::summary::of(&behind_dd().done());
     let stall_ns: i64 = rows.iter().filter_map(|row| row.stall_ns).sum();
     assert_eq!(stall_ns, 100_000_000);
@@ -495,7 +499,7 @@ fn the_summary_names_who_was_ahead() {
 }
 
 #[test]
-fn damaged_chains_end() {
+fn damaged_chains_terminate() {
     let made = slept(Cause::Lock, 100, |recording, wait| {
         for depth in [0, 1, 2, 3, u32::MAX] {
             let own = Task::new(7, 7, "redis-server");
@@ -516,7 +520,7 @@ fn damaged_chains_end() {
 /// A database's checkpointer, or another thread of the waiting process, belongs to the target and is named
 /// nevertheless.
 #[test]
-fn who_of_the_target_made_another_part_of_it_wait_is_named() {
+fn the_blocking_part_of_the_target_is_named() {
     let behind = |owner: Task| {
         let made = slept(Cause::DeviceWait, 100, |recording, wait| {
             let mut checkpointer = WatchedProcess::new(77, 1, "postgres");

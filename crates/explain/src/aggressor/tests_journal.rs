@@ -18,7 +18,7 @@ fn charged_to(cgroup: &str) -> Made {
 }
 
 #[test]
-fn a_request_of_which_only_the_cgroup_is_known_is_that_cgroups() {
+fn a_request_with_only_a_cgroup_is_charged_to_that_cgroup() {
     let explanation = charged_to("/jobs/backup").explained();
     let [aggressor] = top(&explanation).aggressors.as_slice() else { panic!("{:?}", explanation.findings) };
     assert_eq!((aggressor.program.as_str(), aggressor.cgroup.as_deref()), ("some program", Some("/jobs/backup")));
@@ -28,7 +28,7 @@ fn a_request_of_which_only_the_cgroup_is_known_is_that_cgroups() {
 }
 
 #[test]
-fn a_request_that_is_charged_to_the_callers_own_cgroup_accuses_nobody() {
+fn a_request_of_the_callers_cgroup_names_no_aggressor() {
     let explanation = charged_to("/db").explained();
     assert!(explanation.findings.iter().all(|finding| finding.aggressors.is_empty()), "{:?}", explanation.findings);
     let to = top(&explanation).answerable.as_ref().expect("it is known");
@@ -37,7 +37,7 @@ fn a_request_that_is_charged_to_the_callers_own_cgroup_accuses_nobody() {
 }
 
 #[test]
-fn what_a_cgroup_is_charged_for_is_told_with_its_only_program() {
+fn a_cgroups_charges_join_its_only_program() {
     let made = charged_to("/jobs/backup").edit(|recording| recording.queue_ahead.push(ahead(dd(), 5)));
     let explanation = made.explained();
     let [aggressor] = top(&explanation).aggressors.as_slice() else { panic!("{:?}", explanation.findings) };
@@ -96,7 +96,7 @@ fn committed(mib: u64, inodes: u64) -> Made {
 }
 
 #[test]
-fn a_commit_of_much_metadata_is_charged_to_whoever_changed_the_inodes() {
+fn a_commit_of_much_metadata_is_charged_to_the_processes_that_changed_inodes() {
     let explanation = committed(11, 900).explained();
     let finding = explanation.findings.iter().find(|finding| finding.cause == "journal-commit").expect("it waited");
     let [aggressor] = finding.aggressors.as_slice() else { panic!("{finding:?}") };
@@ -109,7 +109,7 @@ fn a_commit_of_much_metadata_is_charged_to_whoever_changed_the_inodes() {
 }
 
 #[test]
-fn a_commit_of_little_metadata_or_of_the_targets_own_changes_accuses_nobody() {
+fn a_commit_of_little_metadata_or_own_changes_names_no_aggressor() {
     for (mib, inodes) in [(1, 900), (11, 10), (11, 0)] {
         let explanation = committed(mib, inodes).explained();
         assert!(explanation.findings.iter().all(|finding| finding.aggressors.is_empty()), "{mib} MiB, {inodes} inodes");
@@ -118,7 +118,7 @@ fn a_commit_of_little_metadata_or_of_the_targets_own_changes_accuses_nobody() {
 
 /// Any completing request wakes a task that waits for a free one, so the holders of the requests are charged.
 #[test]
-fn a_full_queue_is_charged_to_those_who_had_its_requests() {
+fn a_full_queue_is_charged_to_the_holders_of_its_requests() {
     let made = slept(Cause::RequestQueue, 100, |recording, wait| {
         recording.requests.push(request(1, Some(Task::new(7, 7, "redis-server"))));
         recording.waits.push(Wait { waker_kind: WakerKind::SoftIrq, duration_ns: 90 * MS, ..wait.clone() });
@@ -147,7 +147,7 @@ fn a_full_queue_is_charged_to_those_who_had_its_requests() {
 /// A btrfs worker writes back dirty pages to free the space reserved for them. The wait is charged to the processes
 /// that dirtied the pages, not to the worker.
 #[test]
-fn whoever_waits_for_reserved_space_waits_for_those_who_made_pages_dirty() {
+fn a_wait_for_reserved_space_is_charged_to_dirtiers() {
     let made = slept(Cause::BlockAllocation, 100, |recording, wait| {
         recording.dirtiers.push(Dirtier {
             start_ns: START_NS,

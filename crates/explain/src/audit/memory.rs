@@ -151,7 +151,7 @@ fn cgroup(path: &str, limit: i64, file: i64, dirty: i64, hits: i64) -> Advice {
     )];
     if dirty > limit / 20 {
         evidence.push(Evidence::new(
-            format!("{} of it is dirty: reclaim waits for the device", size(dirty)),
+            format!("{} are dirty: reclaim waits for the device", size(dirty)),
             dirty as f64,
             "bytes",
         ));

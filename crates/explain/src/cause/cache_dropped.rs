@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn who_dropped_the_cache_is_named_by_the_kernels_own_line() {
+    fn the_kernels_log_line_names_the_process() {
         let made = reads_beside(&rising(1, 4)).edit(|recording| {
             recording.events.push(told(START_NS - 1, "cron.sh (812): drop_caches: 3"));
             recording.events.push(told(START_NS + 1_000_000_000, "cron.sh (815): drop_caches: 3"));
@@ -192,7 +192,7 @@ mod tests {
         let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means, one.share)).collect();
         // Three drops by the counters, two in the log.
         assert_eq!(named, [("cron.sh", Means::DroppedCache, 0.667)]);
-        let answerable = finding.answerable.as_ref().expect("somebody is named");
+        let answerable = finding.answerable.as_ref().expect("a process is named");
         assert!((answerable.unknown - 1.0 / 3.0).abs() < 1e-9, "{answerable:?}");
         assert_eq!(finding.aggressors[0].pids, [812, 815]);
         assert_eq!(finding.lost_ns, Some(100_000_000));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_before_is_not_its_doing() {
+    fn reads_before_the_drop_do_not_count() {
         // The counter rises in the second after the first sample; the log line is read a second later.
         let made = reads_beside(&[0, 0, 1, 1]).edit(|recording| {
             recording.calls[1].start_ns = START_NS + 1_500_000_000;
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_kernels_line_nobody_is_named() {
+    fn without_the_log_line_no_process_is_named() {
         let finding = reads_beside(&[0, 1, 1, 1]).found(&ENTRY).expect("dropped");
         assert!(finding.aggressors.is_empty() && finding.answerable.is_none());
         assert!(said(&finding).contains("the process is unknown"));

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_queue_is_told_from_a_slow_device() {
+    fn a_long_queue_is_distinguished_from_a_slow_device() {
         let finding = disk(196, 600).found(&ENTRY).expect("120 requests in the queue");
         assert!(
             said(&finding)
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_that_wait_behind_a_burst_of_writes_are_told_by_the_series() {
+    fn reads_behind_a_burst_of_writes_show_in_the_series() {
         let calm = (6_000, 1, 300, 2);
         let burst = (80, 28, 27_000, 142);
         let finding = rows(&[calm, calm, burst, burst, burst, calm]).found(&ENTRY).expect("28 ms beside 1 ms");

@@ -38,7 +38,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
 /// With a short queue, no healthy device needs this long per request.
 const AWAIT_MS_MIN: f64 = 50.0;
 const QUEUE_SHORT: f64 = 8.0;
-/// A device that completes nothing for this long while it has requests stands still.
+/// A device that completes nothing for this long while it has requests is stuck.
 const STANDSTILL_NS_MIN: u64 = 150_000_000;
 /// The same limits for devices that are flash by their name (NVMe): flash takes 0.1 ms per request and serves
 /// dozens at once.
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn long_requests_in_a_short_queue_are_the_devices() {
+    fn long_requests_in_a_short_queue_are_device_slow() {
         assert!(disk(20, 120, 98).found(&ENTRY).is_some());
     }
 
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_says_of_a_device_is_told_beside_the_time_that_it_took() {
+    fn device_trouble_in_the_log_is_added_to_measured_time() {
         let slow =
             |line: &str| Made::new().slow(OpKind::Fsync, &[(Cause::DeviceSlow, 900.0)]).report(line).found(&ENTRY);
         let timeout = slow("nvme nvme0: I/O 12 QID 3 timeout, aborting").expect("900 ms");
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn pressure_of_io_is_a_weaker_one() {
+    fn io_pressure_is_weak_evidence() {
         let shown = |some: i64| {
             let columns: [(&str, &[i64]); 2] =
                 [("some_avg10_centipercent", &[some]), ("full_avg10_centipercent", &[some / 2])];
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn iowait_alone_is_a_weak_word() {
+    fn iowait_alone_is_weak_evidence() {
         let (wait, idle) = (rising(450_000_000, 10), rising(550_000_000, 10));
         let all = Entity::named("all");
         let made = |blocked: i64| {

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_off_the_lists_count_who_reclaims() {
+    fn isolated_pages_count_reclaiming_tasks() {
         let shown = |isolated: i64| {
             let columns: [(&str, &[i64]); 3] =
                 [("nr_isolated_anon", &[isolated]), ("nr_active_anon", &[2_000_000]), ("nr_inactive_anon", &[450_000])];

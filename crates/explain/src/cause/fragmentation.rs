@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn where_single_pages_fail_too_memory_is_gone() {
+    fn failing_single_pages_mean_memory_shortage() {
         let failure =
             |made: Made, order: u32| made.report(&format!("cc1: page allocation failure. order:{order}, mode:0x20"));
         assert!(failure(failure(Made::new(), 0), 1).found(&ENTRY).is_none());

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_that_counts_what_it_held_back_is_heard() {
+    fn io_stat_of_a_controller_gives_a_finding() {
         assert!(group(&[("io_cost_wait_ns", &[0, 4_000_000_000])]).found(&ENTRY).is_some());
         assert!(group(&[("io_cost_wait_ns", &[0, 1_000_000])]).found(&ENTRY).is_none(), "a millisecond of seconds");
         let once = |used: i64| group(&[("io_cost_wait_ns", &[9_000_000_000]), ("io_cost_usage_ns", &[used])]);

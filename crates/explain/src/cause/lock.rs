@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_no_table_knows_is_not_guessed() {
+    fn an_unknown_lock_is_not_guessed() {
         let made =
             Made::new().slow(OpKind::Write, &[(Cause::Lock, 20.0)]).stack(&["__mutex_lock", "some_driver_write"]);
         let finding = made.found(&ENTRY).expect("20 ms");

@@ -1,4 +1,4 @@
-//! memcg-reclaim: the caller frees pages of its own memory cgroup, which is at its limit.
+//! memcg-reclaim: the caller frees pages of the memory cgroup that it belongs to, which is at the limit.
 
 use super::CauseEntry;
 use crate::facts::Facts;
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn pressure_inside_a_full_cgroup_is_its_limits() {
+    fn pressure_in_a_full_cgroup_is_due_to_its_limit() {
         let finding = pressed(4_200, 505).found(&ENTRY).expect("42 % of the time");
         assert!(said(&finding).contains("/db waited for memory 42 %"), "{}", said(&finding));
         assert!(pressed(200, 505).found(&ENTRY).is_none(), "2 % is nothing");

@@ -84,7 +84,7 @@ mod tests {
     use flatwater_recording::{Cause, Entity, OpKind, Table};
 
     #[test]
-    fn waiting_for_slabs_while_somebody_walks_them() {
+    fn waiting_for_slabs_while_a_reader_walks_them() {
         let made = || Made::new().slow(OpKind::Write, &[(Cause::SlabRefill, 40.0)]);
         assert!(made().knob("monitor.slabinfo_interval", "1000").found(&ENTRY).is_some());
         let many = made().gauges(Table::Slabs, &Entity::named("buffer_head"), &[("num_objs", &[15_000_000])]);

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counters_suggest_stands_behind_it() {
+    fn findings_from_counters_come_after_not_observed() {
         let explanation = watched().scans(0, 400_000, 100).explained();
         let causes: Vec<&str> = explanation.findings.iter().map(|finding| finding.cause).collect();
         assert!(causes.len() > 1 && causes[0] == "not-observed", "{causes:?}");

@@ -189,7 +189,7 @@ mod tests {
     use flatwater_recording::{Cause, Entity, OpKind, Table};
 
     #[test]
-    fn a_kill_in_the_log_is_named_and_whose_limit_it_was() {
+    fn a_kill_in_the_log_is_found_with_its_limit() {
         let global = Made::new()
             .report("Out of memory: Killed process 4711 (java) total-vm:9000000kB")
             .found(&ENTRY)
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kill_of_somebody_else_concerns_only_calls_that_reclaim() {
+    fn a_kill_of_another_process_concerns_only_calls_that_reclaim() {
         let line = "Memory cgroup out of memory: Killed process 4711 (java) total-vm:9000000kB";
         let timed = |cause| Made::new().slow(OpKind::Write, &[(cause, 40.0)]).report(line);
         assert!(timed(Cause::JournalCommit).found(&ENTRY).is_none(), "another cgroup's");

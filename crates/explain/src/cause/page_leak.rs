@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_on_no_ones_account_are_found_in_meminfo() {
+    fn unaccounted_pages_are_found_in_meminfo() {
         let lines = [
             ("MemTotal", 160),
             ("MemFree", 5),
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn zones_whose_pages_nobody_has_are_leaked() {
+    fn zones_with_unaccounted_pages_are_leaked() {
         let zone = |lists: i64| {
             let levels: [(&str, &[i64]); 5] = [
                 ("free", &[5_400]),

@@ -100,7 +100,7 @@ mod tests {
     use flatwater_recording::{Cause, OpKind, Source};
 
     #[test]
-    fn a_histogram_of_syncs_is_slow_by_its_hundredth() {
+    fn a_histogram_of_syncs_is_judged_by_p99() {
         let pasted = |slow: u64| {
             let all: Vec<u64> = (0..1000).map(|at| if at % 100 < 2 { slow } else { 2_000_000 }).collect();
             Made::new()

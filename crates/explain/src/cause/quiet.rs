@@ -31,7 +31,7 @@ const UNJUDGED_CONFIDENCE_MAX: f64 = 0.5;
 /// A log without timed calls that is shorter than this shows only a moment.
 const MOMENT_NS: u64 = 10_000_000_000;
 
-/// Always returns a finding: it is called when there is no other.
+/// Always returns a finding: it is called last.
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     let seen = facts.timed();
     let sampled = facts.recording.series.iter().any(|series| series.at_ns().first() != series.at_ns().last());
@@ -238,7 +238,7 @@ mod tests {
     use flatwater_recording::{Cause, Entity, OpKind, Source, Table};
 
     #[test]
-    fn a_snapshot_of_watermarks_is_told_with_its_figures() {
+    fn a_snapshot_of_watermarks_gives_its_figures() {
         let zone: [(&str, &[i64]); 3] = [("free", &[174_188]), ("min", &[131_132]), ("low", &[163_915])];
         let made = Made::new().gauges(Table::Zones, &Entity::on_node(1, "Normal"), &zone);
         assert!(
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_run_says_what_it_saw() {
+    fn a_quiet_run_gives_its_figures() {
         let made = Made::new().bucket("", OpKind::Write, &[1_900; 50_000]);
         let explanation = made.slow(OpKind::Write, &[(Cause::RunQueue, 1.4)]).explained();
         assert_eq!(explanation.findings.len(), 1);

@@ -170,7 +170,7 @@ mod tests {
     use flatwater_recording::{Entity, OpKind, PackedHistogram, Table};
 
     #[test]
-    fn pressure_without_an_end_is_a_finding_of_a_paste_only() {
+    fn constant_pressure_is_a_finding_for_logs_only() {
         let made = |percent: i64| {
             let share = [percent * 100; 1];
             let columns: [(&str, &[i64]); 3] = [
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_priority_that_it_has_is_not_proposed() {
+    fn a_priority_in_force_is_not_proposed() {
         let recording = late(20, 70).knob("placement.fifo_priority", "10").done();
         let explanation = crate::explain(&recording);
         let finding =

@@ -170,7 +170,9 @@ fn from_caches(facts: &Facts<'_>) -> Option<Finding> {
         let text = format!("{} objects of a kind of which a healthy machine has thousands", cache.objects);
         finding.evidence.push(Evidence::new(text, cache.objects as f64, "objects"));
     } else {
-        finding.against.push(Evidence::said("one reading does not show growth: a large but steady cache is no leak"));
+        finding
+            .against
+            .push(Evidence::said("one reading does not show growth: a large but steady cache is not a leak"));
     }
     if of_files(&cache.name) {
         finding
@@ -223,7 +225,9 @@ fn from_slab_alone(facts: &Facts<'_>) -> Option<Finding> {
     let finding =
         Finding::inferred(ENTRY.name, if growing { 0.5 } else { 0.4 }, "kernel objects hold a large part of memory")
             .with([Evidence::new(text, last, "bytes")])
-            .but([Evidence::said("the log does not show how much of it is reclaimable (SReclaimable, SUnreclaim)")]);
+            .but([Evidence::said(
+                "the log does not show how much of the slab is reclaimable (SReclaimable, SUnreclaim)",
+            )]);
     Some(finding.settle("`slabtop -o -s c` twice, some minutes apart: a leak is in the cache that only grows"))
 }
 
@@ -268,7 +272,7 @@ fn from_unreclaimable(facts: &Facts<'_>) -> Option<Finding> {
         finding.evidence.push(Evidence::new(text, grown, "bytes"));
     } else {
         finding.headline = "unreclaimable kernel objects hold a large part of memory".to_owned();
-        finding.against.push(Evidence::said("one level does not show growth: a large but steady cache is no leak"));
+        finding.against.push(Evidence::said("one level does not show growth: a large but steady cache is not a leak"));
     }
     if let Some((name, bytes, objects)) = largest_cache(facts) {
         let text = format!("the largest cache is {name}: {} in {objects} objects", Bytes(bytes as u64));
@@ -331,7 +335,7 @@ mod tests {
             Made::new().gauges(Table::Meminfo, &Entity::default(), &[("SUnreclaim_bytes", &levels)])
         };
         assert!(made(&[80, 400, 900, 1_500]).found(&ENTRY).is_some(), "it grows");
-        assert!(made(&[9_000]).found(&ENTRY).is_some(), "no machine needs so much");
+        assert!(made(&[9_000]).found(&ENTRY).is_some(), "more than any machine needs");
         assert!(made(&[300]).found(&ENTRY).is_none());
         assert!(made(&[900, 400, 900, 1_500]).found(&ENTRY).is_none(), "it gives back");
     }
@@ -347,12 +351,12 @@ mod tests {
     }
 
     #[test]
-    fn a_large_level_is_a_weaker_word() {
+    fn a_large_level_is_weaker_evidence() {
         assert!(slab(&[5_000]).found(&ENTRY).is_some_and(|finding| finding.confidence < 0.7));
     }
 
     #[test]
-    fn up_and_down_or_little_is_nothing() {
+    fn fluctuating_or_small_growth_is_ignored() {
         assert!(slab(&[500, 900, 600, 1000, 700, 1100]).found(&ENTRY).is_none());
         assert!(slab(&[500, 501, 502, 503, 504]).found(&ENTRY).is_none());
     }

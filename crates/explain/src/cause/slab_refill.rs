@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn where_pages_took_long_they_are_not_cleared() {
+    fn a_slow_page_allocator_is_not_cleared() {
         let made = Made::new().slow(OpKind::Write, &[(Cause::PageAllocation, 30.0), (Cause::SlabRefill, 12.0)]);
         assert!(!said(&made.found(&ENTRY).expect("12 ms")).contains("not page allocation"));
     }

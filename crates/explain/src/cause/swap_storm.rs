@@ -228,13 +228,13 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_back_unchanged_goes_out_again_without_a_write() {
+    fn clean_pages_swap_out_without_a_write() {
         assert!(swapping(350, 60).found(&ENTRY).is_some(), "1.4 MiB/s in, a quarter of one out");
         assert!(swapping(350, 20).found(&ENTRY).is_none(), "hardly anything goes out");
     }
 
     #[test]
-    fn half_as_much_for_some_seconds_on_end_is_a_storm_too() {
+    fn half_as_much_for_some_seconds_is_a_storm() {
         let (into, out) = ([0, 190, 390, 780, 780, 780], [0, 110, 200, 470, 470, 470]);
         let made = |into: &[i64], out: &[i64]| {
             let columns: [(&str, &[i64]); 2] = [("pswpin", into), ("pswpout", out)];

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_busy_with_reads_that_somebody_waits_for_is_named() {
+    fn a_device_busy_with_awaited_reads_is_named() {
         let finding = busy(120, 1, 40).found(&ENTRY).expect("120 reads a second");
         assert!(finding.confidence < 0.6 && said(&finding).contains("10.0 ms each"), "{}", said(&finding));
         assert!(busy(120, 1, 3).found(&ENTRY).is_none(), "no task waits");
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_reads_is_told_apart_from_a_read() {
+    fn a_write_that_reads_differs_from_a_read() {
         let write = Made::new().slow(OpKind::Write, &[(Cause::SynchronousRead, 20.0)]).found(&ENTRY).expect("20 ms");
         let read = Made::new().slow(OpKind::Read, &[(Cause::SynchronousRead, 20.0)]).found(&ENTRY).expect("20 ms");
         assert!(write.headline.starts_with("write() must read first"));

@@ -18,7 +18,7 @@ fn every_time_cause_has_its_entry_and_names_are_unique() {
 }
 
 #[test]
-fn every_entry_tells_its_story() {
+fn every_entry_is_complete() {
     for entry in CAUSES {
         for (field, text) in [
             ("headline", entry.headline),
@@ -31,7 +31,7 @@ fn every_entry_tells_its_story() {
             assert!(text.len() >= 4, "{}: {field} is empty", entry.name);
             assert!(!text.contains("  "), "{}: {field} holds a run of spaces (a lost line join?)", entry.name);
         }
-        assert!(entry.headline.len() <= 140, "{}: the headline is no line", entry.name);
+        assert!(entry.headline.len() <= 140, "{}: the headline is too long", entry.name);
         assert!(entry.span.is_none() || !entry.in_spans.is_empty(), "{}: in_spans is empty", entry.name);
     }
 }
@@ -62,7 +62,7 @@ fn fixes_for(cause: Cause, op: OpKind) -> Vec<Fix> {
 /// `Fix::knob` panics under test if the knob rejects the value, so every finder that runs here, or in the tests of
 /// its own file, proposes valid values.
 #[test]
-fn every_knob_that_a_fix_turns_takes_the_value() {
+fn every_fix_sets_valid_values() {
     let mut turned = BTreeSet::new();
     for &cause in Cause::ALL {
         for op in [OpKind::Read, OpKind::Write, OpKind::Fsync, OpKind::PageFault] {
@@ -80,6 +80,6 @@ fn every_knob_that_a_fix_turns_takes_the_value() {
 
 #[test]
 #[should_panic(expected = "vm.zone_reclaim_mode")]
-fn a_value_that_a_knob_does_not_take_fails_the_test_that_meets_it() {
+fn a_value_that_a_knob_rejects_fails_the_test() {
     let _ = Fix::knob("off", knob!("vm.zone_reclaim_mode"), "off please");
 }

@@ -93,7 +93,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 }
 
 /// mm/page_alloc.c, __zone_watermark_ok: allocations that may wait stop at min; only atomic ones may go down to
-/// half of it and below.
+/// half of min and below.
 const RESERVE_SHARE: f64 = 0.5;
 
 /// Minimum share of a zone on the LRU lists for reclaim to help.
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn zones_below_half_of_min_are_taken_by_interrupts() {
+    fn zones_below_half_of_min_are_taken_by_atomic_allocations() {
         let shown = |free: i64, lists: i64| {
             let levels: [(&str, &[i64]); 5] = [
                 ("managed", &[48_000_000]),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_atomic_allocations_say_it_too() {
+    fn failed_atomic_allocations_are_enough() {
         let made = Made::new().report("ksoftirqd/0: page allocation failure: order:0, mode:0x20(GFP_ATOMIC)");
         assert!(made.found(&ENTRY).is_some());
     }

@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn other_reclaim_is_not() {
         assert!(scans(30_000, 16_000, 500).found(&ENTRY).is_none(), "kswapd scans too");
-        assert!(scans(0, 40_000, 39_000).found(&ENTRY).is_none(), "a good yield is no thrash");
+        assert!(scans(0, 40_000, 39_000).found(&ENTRY).is_none(), "the yield is good");
         assert!(scans(0, 200, 2).found(&ENTRY).is_none(), "a few scans");
         assert!(scans(0, 1_700_000, 2_000).knob("vm.zone_reclaim_mode", "0").found(&ENTRY).is_none(), "mode 0");
         assert!(scans(0, 1_700_000, 2_000).node(0, 1 << 34, &[10]).found(&ENTRY).is_none(), "one node");

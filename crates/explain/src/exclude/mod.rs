@@ -30,7 +30,7 @@ pub enum Matter {
     Memory,
     Processor,
     Cgroup,
-    /// The log itself: much of it was not understood.
+    /// The log itself: many lines were not understood.
     Reading,
     /// Most of the log consists of figures that no rule judges.
     Unjudged,

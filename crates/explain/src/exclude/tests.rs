@@ -20,7 +20,7 @@ fn idle_beside(formats: &[(&str, FormatKind, u64)]) -> Explanation {
 }
 
 #[test]
-fn an_idle_vmstat_does_not_speak_for_figures_that_nobody_judges() {
+fn an_idle_vmstat_does_not_cover_unjudged_figures() {
     use FormatKind::{Judged, Unjudged};
     let alone = idle_beside(&[("vmstat", Judged, 6)]);
     assert_eq!(alone.conclusion, Conclusion::Quiet);

@@ -109,7 +109,7 @@ fn frames<'a>(recording: &'a Recording, task: &SampledTask) -> Vec<&'a str> {
 }
 
 /// Whether the task waits: in uninterruptible sleep, in an unknown state, or spinning in a lock's function when the
-/// kernel reported a lockup. Interruptible sleep is no evidence.
+/// kernel reported a lockup. Interruptible sleep proves nothing.
 fn waits(task: &SampledTask) -> bool {
     let spun =
         task.reported_by == ReportedBy::Lockup && task.frame.as_deref().is_some_and(|frame| SPINS.contains(&frame));
@@ -123,7 +123,7 @@ fn sleepers(recording: &Recording) -> Vec<Sleeper<'_>> {
         if frames.iter().any(|frame| PRINTS.contains(frame)) {
             continue;
         }
-        // A task in a futex waits for a thread of its own program, or is idle.
+        // A task in a futex waits for another thread of the program, or is idle.
         if frames.iter().any(|frame| FUTEX.contains(frame)) {
             continue;
         }
