@@ -201,8 +201,8 @@ fn at_device(aggressor: &Aggressor, who: &str, group: &str) -> String {
         ),
         Some(false) => format!("bound the I/O of {who}, which uses another file system of this device: {limit}"),
         None => format!(
-            "bound the I/O of {who}: {limit}. Its file system is unknown; if it is the target's, move {who} to \
-             another one instead, since a journal's commit would wait for the I/O that the limit delays"
+            "bound the I/O of {who}: {limit}. Its file system is unknown; if it is the target's, move the \
+             process to another one instead, since a journal's commit would wait for the I/O that the limit delays"
         ),
     }
 }

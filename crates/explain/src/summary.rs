@@ -70,7 +70,7 @@ fn charged(links: &Links<'_>, call: &Call) -> Vec<(Cause, Option<Blame>, u64)> {
             charged_ns = charged_ns.saturating_add(charge.ns);
             add(&mut sums, (of.cause, blame(&charge)), charge.ns);
         });
-        // Time lost to rounding is charged to unknown.
+        // The remainder of rounding is charged to unknown.
         let rest_ns = of.ns.saturating_sub(charged_ns);
         if rest_ns > 0 {
             add(&mut sums, (of.cause, nobody()), rest_ns);

@@ -154,7 +154,7 @@ impl Made {
         explain(&self.0)
     }
 
-    /// The finding of this one finder.
+    /// Runs this finder alone.
     pub fn found(self, entry: &CauseEntry) -> Option<Finding> {
         (entry.find)(&Facts::of(&self.0))
     }

@@ -210,7 +210,7 @@ fn journal<'a>(links: &Links<'a>, call: &Call, whole: Interval, put: Put<'_, 'a>
     sleeps(links, call, whole, &mut |party, means, ns, bytes, file| {
         let of_the_journal = match party {
             Party::Device | Party::Kernel(_) => true,
-            // The log was written by the caller, or for the caller's cgroup.
+            // Writes of the journal that are charged to the caller's cgroup.
             Party::Own(task) => task.is_only_a_cgroup(),
             _ => false,
         };

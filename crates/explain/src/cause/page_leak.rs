@@ -162,7 +162,7 @@ fn from_zones(facts: &Facts<'_>) -> Option<Finding> {
         present += size;
         known += active + inactive + others?;
     }
-    // Slab is counted for the whole machine only before 2.6.19, and for zones no longer since 4.8.
+    // Slab is counted for the whole machine only before 2.6.19, and no longer by zone since 4.8.
     let machine = [vmstat::NR_SLAB, vmstat::NR_SLAB_RECLAIMABLE, vmstat::NR_SLAB_UNRECLAIMABLE];
     let machine: f64 = machine.into_iter().filter_map(|column| facts.level(column, "").last()).sum();
     // Zones are printed in kB, the machine in pages, which are 8 KiB or more on some; the ratio of the free counts

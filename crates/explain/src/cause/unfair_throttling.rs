@@ -54,7 +54,7 @@ pub fn delays(facts: &Facts<'_>) -> Option<Delays> {
     if import.is_some_and(|import| import.formats.iter().any(|read| read.kind == FormatKind::ServerLog)) {
         return None;
     }
-    // The stack of a hung task shows where it sleeps, which was elsewhere.
+    // In a log, an unexplained segment with a stack shows that the task slept in neither throttling nor the queue.
     let stack = |call: &Call| {
         let unnamed =
             call.segments.iter().any(|segment| segment.cause == Cause::Unexplained && segment.stack.is_some());

@@ -65,8 +65,7 @@ pub fn vanishing(facts: &Facts<'_>, view: &mut View) {
     }
 }
 
-/// Suspects a moment with many times as many pages dirty or under writeback as usual, because a sync then waits for
-/// them.
+/// Suspects a moment with many more pages dirty or under writeback than usual, because a sync then waits for them.
 pub fn dirty_peak(facts: &Facts<'_>, view: &mut View) {
     for (column, what) in [(meminfo::DIRTY_BYTES, "dirty"), (meminfo::WRITEBACK_BYTES, "under writeback")] {
         let level = facts.meminfo_level(column);

@@ -72,7 +72,7 @@ const UNJUDGED_MAX: f64 = 0.5;
 /// Share of CPU time in the kernel that needs an explanation. A healthy machine full of short-lived processes
 /// spends nearly two thirds there (SDET on 2.2.5: 61 %).
 const SYSTEM_SUSPICIOUS: f64 = 0.7;
-/// Longest mean pause of a garbage collector that is calm, ns, if the collector computed for most of it.
+/// Pauses of a garbage collector are calm up to this mean, ns, if it computed for at least this share of the time.
 const PAUSE_CALM_NS: f64 = 250e6;
 const PAUSE_COMPUTED_MIN: f64 = 0.8;
 /// A histogram whose longest time is shorter than this does not measure operations on files.
