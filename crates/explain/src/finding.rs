@@ -6,7 +6,8 @@ use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{Basis, Cause, CauseBasis, DurationBasis, OpKind, Source};
 
 /// `settle` of most findings from counters alone.
-pub const SETTLE_RECORD: &str = "run `flatwater record -p PID -t 60s` as root while it is slow: it times each slow call and names where the time went";
+pub const SETTLE_RECORD: &str = "run `flatwater record -p PID -t 60s` as root while it is slow: it times each slow \
+    call and names where the time went";
 
 /// Requests at devices are a finding of their own from this share of the lost time.
 const REQUESTS_SHARE_MIN: f64 = 0.1;

@@ -63,8 +63,8 @@ fn of(device: &str, requests: &[(u64, &Request)]) -> Option<Hung> {
     };
     let many = if requests.len() == 1 { "a request" } else { &format!("{} requests", requests.len()) };
     let text = format!(
-        "{device} had not completed {many} when the recording ended: the oldest, {what} that {} submitted, was given to \
-         its driver {} before",
+        "{device} had not completed {many} when the recording ended: the oldest, {what} that {} submitted, was given \
+         to its driver {} before",
         oldest.submitter.name,
         Nanos(*oldest_ns)
     );

@@ -72,10 +72,12 @@ impl Server {
             }
             Server::Smb => "/proc/fs/cifs/Stats twice while it is slow, and the server's own disk latency",
             Server::Ceph => {
-                "/sys/kernel/debug/ceph/*/osdc and mdsc while it is slow (requests under way, by server), and `ceph osd perf`"
+                "/sys/kernel/debug/ceph/*/osdc and mdsc while it is slow (requests under way, by server), and `ceph \
+                 osd perf`"
             }
             Server::Fuse => {
-                "`flatwater record -p` of the process that serves it; /sys/fs/fuse/connections/*/waiting counts unanswered requests"
+                "`flatwater record -p` of the process that serves it; /sys/fs/fuse/connections/*/waiting counts \
+                 unanswered requests"
             }
             Server::NineP => "`flatwater record` on the host, of the process that serves the share (qemu, virtiofsd)",
             Server::Lustre => "`lctl get_param osc.*.rpc_stats osc.*.import` while it is slow",

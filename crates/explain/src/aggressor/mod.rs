@@ -63,8 +63,8 @@ pub struct Aggressor {
     pub means: Means,
     /// In the worst single wait: bytes that it had ahead or had dirtied; 0 if unknown.
     pub bytes: u64,
-    /// Whether most of the aggressor's time at the device was for the file system that the calls waited for; absent if it had
-    /// no requests there, or if their file system was not recorded.
+    /// Whether most of the aggressor's time at the device was for the file system that the calls waited for; absent if
+    /// it had no requests there, or if their file system was not recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub same_file_system: Option<bool>,
     /// Whether its cgroup is also one of a waiting call, so that a limit on that cgroup would limit the target as

@@ -78,7 +78,10 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     }
     let finding = finding
         .fix(Fix::advice("find the thread that leaves last, and keep its slow call out of the critical section"));
-    Some(finding.settle("run `flatwater record -p PID -t 300s` as root over a checkpoint: the slow call that ends with the critical section is the one"))
+    Some(finding.settle(
+        "run `flatwater record -p PID -t 300s` as root over a checkpoint: the slow call that ends \
+         with the critical section is the one",
+    ))
 }
 
 #[cfg(test)]

@@ -112,8 +112,8 @@ fn from_requests(facts: &Facts<'_>) -> Option<Finding> {
         Some(evidence) => {
             finding.evidence.push(evidence);
             finding.fixes.push(Fix::advice(
-                "find out outside this machine why the device stood still (the hypervisor's or the provider's limits on IOPS \
-                 and bytes, its snapshots, the controller's log): nothing on this machine can end it",
+                "find out outside this machine why the device stood still (the hypervisor's or the provider's limits \
+                 on IOPS and bytes, its snapshots, the controller's log): nothing on this machine can end it",
             ));
         }
         None => finding.fixes.extend(fixes()),

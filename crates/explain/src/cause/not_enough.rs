@@ -45,8 +45,8 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-const MOMENT: &str = "not enough to judge: at one moment memory was not short; the figures show nothing of devices, journals, \
-                      CPU limits or locks";
+const MOMENT: &str = "not enough to judge: at one moment memory was not short; the figures show nothing of devices, \
+                      journals, CPU limits or locks";
 
 /// Whether the log excludes only a memory shortage, and by a single reading of memory levels.
 fn is_moment_of_memory(facts: &Facts<'_>, view: &exclude::View) -> bool {

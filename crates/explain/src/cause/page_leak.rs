@@ -45,7 +45,8 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
-const SETTLE: &str = "read /proc/meminfo (AnonPages, Slab, PageTables, Active, Inactive) and add up the Pss of all processes: what then has no owner has leaked";
+const SETTLE: &str = "read /proc/meminfo (AnonPages, Slab, PageTables, Active, Inactive) and add up the Pss of all \
+    processes: what then has no owner has leaked";
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     if !facts.may_infer() {

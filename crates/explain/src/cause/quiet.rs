@@ -81,7 +81,9 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         }
     } else if !seen && !sampled {
         finding.confidence = 0.3;
-        finding.headline = "nothing points to a known cause, but little was seen: no calls were timed and nothing was sampled over time".to_owned();
+        finding.headline = "nothing points to a known cause, but little was seen: no calls were timed and nothing was \
+            sampled over time"
+            .to_owned();
     } else if !seen && facts.duration_ns < MOMENT_NS {
         // Stalls are intermittent: a few rows say little about them.
         finding.confidence = 0.5;

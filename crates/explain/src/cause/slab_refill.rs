@@ -51,7 +51,9 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         Fix::advice("preallocate and map the file ahead of the writer, so that write() creates no buffer heads"),
     ]);
     if facts.recording.header.machine.kernel.is_none() || facts.kernel_from([4, 10, 0]) == Some(false) {
-        finding.settle = "time `cat /proc/slabinfo` on that machine, and see who reads it: its duration bounds what a reader can cause".to_owned();
+        finding.settle = "time `cat /proc/slabinfo` on that machine, and see who reads it: its duration bounds what a \
+            reader can cause"
+            .to_owned();
     }
     Some(finding)
 }

@@ -191,7 +191,10 @@ fn both_ways(facts: &Facts<'_>) -> Option<Finding> {
     let finding = finding.fix(Fix::advice(
         "lock what must stay fast (mlockall, memory.min) and bound the largest anonymous user with a memory cgroup",
     ));
-    Some(finding.settle("sort processes by RSS plus Swap (smem, or VmRSS and VmSwap in /proc/*/status): the largest is the one to bound"))
+    Some(finding.settle(
+        "sort processes by RSS plus Swap (smem, or VmRSS and VmSwap in /proc/*/status): the largest \
+         is the one to bound",
+    ))
 }
 
 #[cfg(test)]

@@ -125,8 +125,15 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     }
     let finding = Finding::inferred(ENTRY.name, confidence.min(0.95), ENTRY.headline)
         .with(evidence)
-        .fix(Fix::knob("take pages from other nodes instead of scanning the full one", knob!("vm.zone_reclaim_mode"), "0"))
-        .settle("read /proc/sys/vm/zone_reclaim_mode; if it is not 0, set it to 0 and watch `sar -B 1`: pgscand/s must fall at once");
+        .fix(Fix::knob(
+            "take pages from other nodes instead of scanning the full one",
+            knob!("vm.zone_reclaim_mode"),
+            "0",
+        ))
+        .settle(
+            "read /proc/sys/vm/zone_reclaim_mode; if it is not 0, set it to 0 and watch `sar -B 1`: pgscand/s must \
+             fall at once",
+        );
     Some(match mode {
         Some(_) => finding,
         None => finding.but([Evidence::said(

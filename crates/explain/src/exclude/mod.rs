@@ -127,12 +127,13 @@ impl View {
                 "memory.events, memory.pressure and cpu.stat of the cgroup twice, a minute apart, while it is slow"
             }
             () if of(Matter::Processor) => {
-                "`perf top -g` while it is slow, and `sar -B 1`: they name the functions, and say whether pages are scanned"
+                "`perf top -g` while it is slow, and `sar -B 1`: they name the functions, and say whether pages are \
+                 scanned"
             }
             () if of(Matter::Calls) => super::finding::SETTLE_RECORD,
             () if of(Matter::Unjudged) => {
-                "the same figures a second time, some minutes later while it is slow: one reading of them does not show \
-                    what grows"
+                "the same figures a second time, some minutes later while it is slow: one reading of them does not \
+                    show what grows"
             }
             () if seen(Matter::Memory) && !seen(Matter::Device) => {
                 "`iostat -x 1` while it is slow: memory has room, and the log shows nothing about devices"
