@@ -1,20 +1,20 @@
-//! How often a memory cgroup met one of its bounds, from counters alone.
+//! How often a memory cgroup reached one of its limits, from counters alone.
 
 use super::facts::Facts;
 use super::{Evidence, Finding};
 use flatwater_recording::{Column, Table};
 
-/// Times that a bound was met.
+/// How often a cgroup reached a bound.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Met {
     pub path: String,
     pub times: i64,
-    /// While it was recorded; otherwise since the cgroup was made, which is all that one reading can tell.
+    /// Whether the count is of the recorded time. A single reading counts since the cgroup was created.
     pub while_recorded: bool,
 }
 
 impl Facts<'_> {
-    /// The cgroup that met a bound most often, by the counter of that bound.
+    /// The cgroup that reached a bound most often; `bound` is the counter of that bound.
     #[must_use]
     pub fn met_most(&self, bound: Column) -> Option<Met> {
         let table = self.recording.table(Table::Cgroup)?;
@@ -28,7 +28,7 @@ impl Facts<'_> {
 }
 
 impl Met {
-    /// A finding from that alone; `what` is what happened so often.
+    /// A finding from this count alone; `what` says what happened, as in `reached its limit`.
     #[must_use]
     pub fn finding(&self, cause: &'static str, headline: &str, what: &str) -> Finding {
         let path = if self.path.is_empty() { "the cgroup" } else { &self.path };
@@ -56,16 +56,16 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_that_was_met_is_suspected_and_one_reading_less_so() {
+    fn a_reached_limit_is_suspected_and_less_so_from_one_reading() {
         let twice = events("events_max", &[100, 900]).found(&memcg_reclaim::ENTRY).expect("800 times");
         assert!(said(&twice).contains("/db reached its limit 800 times while"), "{}", said(&twice));
         let once = events("events_high", &[182_733]).found(&memcg_over_high::ENTRY).expect("some time");
         assert!(once.confidence < twice.confidence && once.settle.contains("twice") && !once.against.is_empty());
-        assert!(events("events_max", &[5, 5]).found(&memcg_reclaim::ENTRY).is_none(), "it stands still");
+        assert!(events("events_max", &[5, 5]).found(&memcg_reclaim::ENTRY).is_none(), "it does not rise");
     }
 
     #[test]
-    fn fast_calls_speak_against_it() {
+    fn fast_calls_contradict_a_reached_limit() {
         let timed = events("events_max", &[100, 900]).bucket("", OpKind::Write, &[2_000; 1000]);
         assert!(timed.found(&memcg_reclaim::ENTRY).is_none());
     }

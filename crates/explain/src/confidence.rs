@@ -1,39 +1,41 @@
-//! Confidence means frequency: of what is claimed of imported logs with 0.7, seven in ten are right.
+//! Confidence is a frequency: of the findings that claim 0.7 for imported logs, seven in ten are right.
 //!
-//! Finders give a raw figure, which orders findings. For a log it is replaced by how often findings of its class, with
-//! a raw figure in its range, led and were right in the half of the corpus (tests/corpus) that nobody wrote rules by:
-//! (right + 1) / (of + 2), after Laplace, less one standard error, because few logs were counted. A class without a row
-//! takes the frequency of all. `make score-logs` prints the counts of both halves, a test holds this table against them,
-//! and docs/score.md shows for both whether claims are right as often as they say.
+//! Finders give a raw figure, which orders the findings. For a log, the printed figure is the frequency with which
+//! leading findings of the same class and raw range were right, in the half of the corpus (tests/corpus) for which
+//! no rules were written: (right + 1) / (of + 2), after Laplace, less one standard error, because few logs were
+//! counted. A class without a row takes the frequency of all classes. `make score-logs` prints the counts of both
+//! halves, a test compares them with this table, and docs/score.md shows for both halves how often claims were
+//! right.
 //!
-//! A recording of programs is counted apart (`RECORDED`): real programs beside a neighbour that was injected, one row for
-//! each run in tests/programs/results.csv, which `make programs` writes; a test holds this table against that file.
+//! Recordings of programs have their own table (`RECORDED`), counted from real programs beside an injected
+//! neighbour: one row for each run in tests/programs/results.csv, which `make programs` writes. A test compares the
+//! table with that file.
 
 use super::Finding;
 use super::cause::{not_enough, not_observed, out_of_memory, quiet, unexplained};
 use flatwater_recording::{CauseBasis, DurationBasis};
 
-/// What a finding rests on.
+/// The kind of evidence that a finding rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// Calls that the log's tool timed and traced itself.
+    /// Calls that the tool that wrote the log timed and traced itself.
     Traced,
-    /// Kernel stacks that were taken once.
+    /// Kernel stacks that were sampled once.
     Stacks,
-    /// What the kernel printed: kills, failed allocations.
+    /// Reports printed by the kernel: OOM kills, failed allocations.
     Reports,
     /// Counters and levels.
     Counters,
     /// Figures that exclude trouble.
     Quiet,
-    /// Nothing is claimed.
+    /// The finding makes no claim.
     Abstains,
 }
 
-/// Raw figures from here on count as high.
+/// Raw figures of at least this are high.
 const HIGH: f64 = 0.6;
 
-/// One row: of so many logs of the held half whose first finding was of this class and range, so many were right.
+/// One row: of `of` held-out logs whose first finding was of this class and range, `right` were right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
     pub class: Class,
@@ -57,11 +59,11 @@ pub const TABLE: &[Row] = &[
     row(Class::Quiet, false, 9, 11),
 ];
 
-/// Of so many first findings of recorded programs, so many named the cause that was injected; counted from
-/// tests/programs/results.csv. Raw figures are not told apart: the finders' own said nothing beyond the class.
+/// (class, right, of): first findings of recorded programs, and how many named the injected cause; counted from
+/// tests/programs/results.csv. Raw figures are not distinguished, because they predict nothing beyond the class.
 pub const RECORDED: &[(Class, u32, u32)] = &[(Class::Traced, 131, 143), (Class::Stacks, 16, 19)];
 
-/// The frequency for a finding of a recording; of a class without a row that of all.
+/// The confidence of a finding of this class in a recording; the frequency of all classes if the class has no row.
 #[must_use]
 pub fn recorded(class: Class) -> f64 {
     let known = RECORDED.iter().find(|row| row.0 == class).map(|row| (row.1, row.2));
@@ -70,8 +72,8 @@ pub fn recorded(class: Class) -> f64 {
     ((f64::from(right) + 1.0) / (f64::from(of) + 2.0) * 100.0).round() / 100.0
 }
 
-/// Replaces the raw figures of what recorded programs' calls show. Their order stays. What counters alone suggest, and that
-/// nothing is wrong, the runs do not count: these keep what their finders say.
+/// Replaces the raw figures of findings from recorded calls; the order of the findings stays. Findings from
+/// counters alone and `quiet` keep their raw figures, because the runs do not count them.
 pub fn calibrate_recorded(findings: &mut [Finding]) {
     for finding in findings {
         let class = class(finding);
@@ -81,7 +83,7 @@ pub fn calibrate_recorded(findings: &mut [Finding]) {
     }
 }
 
-/// What this finding rests on.
+/// The class of this finding.
 #[must_use]
 pub fn class(finding: &Finding) -> Class {
     let cause = finding.cause;
@@ -99,14 +101,14 @@ pub fn class(finding: &Finding) -> Class {
     }
 }
 
-/// Whether the raw figure is in the upper range.
+/// Whether a raw figure is in the upper range.
 #[must_use]
 pub fn is_high(raw: f64) -> bool {
     raw >= HIGH
 }
 
-/// The frequency for a raw figure of this class; where the corpus has none of the kind, that of all claims together. So no
-/// figure that somebody once thought of is ever printed for a log.
+/// The confidence for a raw figure of this class in a log; the frequency of all claims if the corpus has no such
+/// finding. So a log's report never prints a finder's own estimate.
 #[must_use]
 pub fn of(class: Class, raw: f64) -> f64 {
     let known = TABLE.iter().find(|row| row.class == class && row.high == is_high(raw));
@@ -116,12 +118,12 @@ pub fn of(class: Class, raw: f64) -> f64 {
     ((share - error) * 100.0).round() / 100.0
 }
 
-/// Claims of all classes: right, of how many.
+/// (right, of) over all classes.
 fn all() -> (u32, u32) {
     TABLE.iter().fold((0, 0), |(right, of), row| (right + row.right, of + row.of))
 }
 
-/// Replaces the raw figures of an imported log's findings. Their order stays.
+/// Replaces the raw figures of an imported log's findings; their order stays.
 pub fn calibrate(findings: &mut [Finding]) {
     for finding in findings {
         let class = class(finding);
@@ -136,12 +138,12 @@ mod tests {
     use super::{Class, RECORDED, TABLE, of, recorded};
     use std::collections::BTreeMap;
 
-    /// One line a run: program, neighbour, run, whether it was felt, the first finding's cause and its class, whether the cause
-    /// and the aggressor were right, and whom it named.
+    /// One line for each run: program, neighbour, run, whether the neighbour was felt, the first finding's cause
+    /// and class, whether cause and aggressor were right, and the aggressor named.
     const RUNS: &str = include_str!("../../../tests/programs/results.csv");
 
     #[test]
-    fn the_table_of_recordings_is_what_the_runs_say() {
+    fn the_table_of_recordings_matches_results_csv() {
         let mut counted: BTreeMap<String, (u32, u32)> = BTreeMap::new();
         let mut lines = RUNS.lines();
         let columns: Vec<&str> = lines.next().expect("a heading").split(',').collect();
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_finder_thinks_of_itself_is_never_printed() {
+    fn raw_figures_are_never_printed() {
         for class in [Class::Traced, Class::Stacks, Class::Reports, Class::Counters, Class::Quiet] {
             for (low, high) in [(0.0, 0.59), (0.6, 1.0)] {
                 assert_eq!(of(class, low), of(class, high), "{class:?}: within a range only the table speaks");
@@ -170,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn no_row_stands_twice_and_none_claims_certainty() {
+    fn rows_are_unique_and_none_claims_certainty() {
         for (at, row) in TABLE.iter().enumerate() {
             let again = |other: &super::Row| (other.class, other.high) == (row.class, row.high);
             assert!(!TABLE[at + 1..].iter().any(again), "{row:?}");

@@ -1,6 +1,6 @@
-//! Reading the sampled tables: rates and levels in windows of about a second, whatever the sampling rate was.
+//! Reads the sampled tables as rates and levels in windows of about a second, whatever the sampling rate.
 //!
-//! A counter that is missing gives an empty `Track`, never zeros; finders must be able to tell the two apart.
+//! A missing counter gives an empty `Track`, never zeros, so that finders can distinguish the two.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use super::facts::Facts;
 use flatwater_recording::schema::{cpu, meminfo, vmstat, zones};
 use flatwater_recording::{Column, Entity, Series, Table};
 
-/// Readings closer together than this are joined: at 10 Hz a rate over one interval says little.
+/// Readings closer together than this are merged: at 10 Hz, the rate over one interval says little.
 const WINDOW_NS: u64 = 900_000_000;
 
-/// One rate (per second, over the window) or level (at its end).
+/// A rate per second over the window, or a level at its end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     pub from_ns: u64,
@@ -19,7 +19,7 @@ pub struct Point {
     pub value: f64,
 }
 
-/// Rates or levels in order of time; empty where the column is missing or was read too rarely.
+/// Rates or levels by time; empty if the column is missing or was read too rarely.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Track {
     pub points: Vec<Point>,
@@ -36,7 +36,7 @@ impl Track {
         self.points.len()
     }
 
-    /// Mean; of rates weighted by their windows, so that it is the rise over the time.
+    /// The mean, weighted by window length, so that a mean rate is the rise over the time.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         let weight = |point: &Point| (point.at_ns.saturating_sub(point.from_ns)).max(1) as f64;
@@ -65,25 +65,25 @@ impl Track {
         self.points.iter().copied().min_by(|a, b| a.value.total_cmp(&b.value))
     }
 
-    /// Length of all windows together.
+    /// Total length of the windows, in seconds.
     #[must_use]
     pub fn seconds(&self) -> f64 {
         self.points.iter().map(|point| point.at_ns.saturating_sub(point.from_ns) as f64 / 1e9).sum()
     }
 
-    /// How many windows are at or over the limit.
+    /// The number of windows at or above the limit.
     #[must_use]
     pub fn over(&self, limit: f64) -> usize {
         self.points.iter().filter(|point| point.value >= limit).count()
     }
 
-    /// As a share of all windows, 0 where there are none.
+    /// As `over`, as a share of all windows; 0 without windows.
     #[must_use]
     pub fn share_over(&self, limit: f64) -> f64 {
         if self.points.is_empty() { 0.0 } else { self.over(limit) as f64 / self.points.len() as f64 }
     }
 
-    /// The first or the last third (at least one window), to see what changed on the way.
+    /// The first or the last third (at least one window), to compare the two.
     #[must_use]
     pub fn third(&self, last: bool) -> Track {
         let third = self.points.len().div_ceil(3);
@@ -100,8 +100,9 @@ impl Track {
     }
 }
 
-/// Whether what was seen in so many windows is more than a moment: three of them, or fewer that are long (sar's ten
-/// minutes are a mean already), or every one that the log has: a pasted `iostat -x` has one.
+/// Whether a condition that holds in this many windows is more than momentary: at least three windows, windows of
+/// at least 2.7 s in total (sar's ten minutes are a mean already), or all windows of the log (a pasted `iostat -x`
+/// has one).
 #[must_use]
 pub fn lasting(windows: usize, of: usize, seconds: f64) -> bool {
     windows >= 3 || (windows > 0 && seconds >= 2.7) || (windows > 0 && windows == of)
@@ -114,11 +115,11 @@ pub struct Scan {
     pub at_ns: u64,
     pub kswapd: f64,
     pub direct: f64,
-    /// Both together; `None` where the log does not say.
+    /// Pages stolen by kswapd and by callers; `None` if the log does not say.
     pub steal: Option<f64>,
 }
 
-/// What reclaim did over the recording.
+/// Page scanning and stealing over the recording.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scans {
     pub windows: Vec<Scan>,
@@ -129,7 +130,7 @@ impl Scans {
         self.windows.iter().map(|scan| of(scan) * (scan.at_ns - scan.from_ns) as f64 / 1e9).sum()
     }
 
-    /// Pages scanned by allocating callers.
+    /// Pages scanned by allocating tasks.
     #[must_use]
     pub fn direct(&self) -> f64 {
         self.total(|scan| scan.direct)
@@ -141,7 +142,7 @@ impl Scans {
         self.total(|scan| scan.kswapd)
     }
 
-    /// %vmeff as sar has it: pages stolen for 100 scanned; `None` where nothing was scanned or steals are unknown.
+    /// sar's %vmeff: pages stolen per 100 scanned; `None` if nothing was scanned or steals are unknown.
     #[must_use]
     pub fn efficiency_percent(&self) -> Option<f64> {
         let known = self.windows.iter().all(|scan| scan.steal.is_some());
@@ -161,21 +162,21 @@ impl Scans {
 }
 
 impl Facts<'_> {
-    /// Rates of a counter, per second, in windows.
+    /// Rates of a counter, per second, by window.
     #[must_use]
     pub fn rate(&self, column: Column, entity: &str) -> Track {
         let Some(series) = self.recording.table(column.table) else { return Track::default() };
         rates(&sums(series, &Entity::named(entity), |name| name == column.name))
     }
 
-    /// Levels of a gauge, thinned to one per window.
+    /// Levels of a gauge, at most one per window.
     #[must_use]
     pub fn level(&self, column: Column, entity: &str) -> Track {
         let Some(series) = self.recording.table(column.table) else { return Track::default() };
         levels(&sums(series, &Entity::named(entity), |name| name == column.name))
     }
 
-    /// Rates of a counter of /proc/vmstat; of all zones together where the kernel counts by zone.
+    /// Rates of a counter of /proc/vmstat; the sum over zones if the kernel counts by zone.
     #[must_use]
     pub fn vmstat_rate(&self, column: Column) -> Track {
         let Some(series) = self.recording.table(column.table) else { return Track::default() };
@@ -193,7 +194,8 @@ impl Facts<'_> {
         self.level(column, "")
     }
 
-    /// Memory of the machine, bytes: as the header says, as meminfo says, or at least what the log adds up to.
+    /// The machine's memory in bytes: from the header, from meminfo, or else a lower bound from the levels and
+    /// zones in the log.
     #[must_use]
     pub fn memory_bytes(&self) -> Option<f64> {
         let header = self.recording.header.machine.memory_bytes.map(|bytes| bytes as f64);
@@ -208,7 +210,7 @@ impl Facts<'_> {
             .or_else(|| self.zones_bytes())
     }
 
-    /// All zones together, where a report of the kernel shows them and nothing else tells the size of memory.
+    /// The size of all zones, for logs in which a kernel report is the only source of the memory size.
     fn zones_bytes(&self) -> Option<f64> {
         let each = self.recording.table(Table::Zones)?.by_entity();
         let all: i64 =
@@ -217,12 +219,12 @@ impl Facts<'_> {
         (all > 0).then_some(all as f64 * page_bytes)
     }
 
-    /// Share of all processor time that went to this column (idle, iowait, steal), 0 to 1.
+    /// Share of all CPU time in this column (idle, iowait, steal), 0 to 1.
     #[must_use]
     pub fn cpu_share(&self, column: Column) -> Track {
         let Some(series) = self.recording.table(Table::Cpu) else { return Track::default() };
         let all = Entity::named("all");
-        // guest time is part of user time (Documentation/filesystems/proc.rst), so it must not count twice.
+        // Guest time is included in user time (Documentation/filesystems/proc.rst) and must not count twice.
         let guests = [cpu::GUEST_NS.name, cpu::GUEST_NICE_NS.name];
         let is_time = |name: &str| name.ends_with("_ns") && !guests.contains(&name);
         let total = rates(&sums(series, &all, is_time));
@@ -235,19 +237,19 @@ impl Facts<'_> {
         Track { points: part.points.iter().filter_map(share).collect() }
     }
 
-    /// Threads in uninterruptible sleep (b in vmstat).
+    /// Threads in uninterruptible sleep (`b` in vmstat).
     #[must_use]
     pub fn blocked(&self) -> Track {
         self.level(cpu::PROCS_BLOCKED, "all")
     }
 
-    /// Threads running or ready to run (r in vmstat).
+    /// Threads running or runnable (`r` in vmstat).
     #[must_use]
     pub fn runnable(&self) -> Track {
         self.level(cpu::PROCS_RUNNING, "all")
     }
 
-    /// What reclaim did; `None` where the scan counters are missing.
+    /// Page scanning by window; `None` if the scan counters are missing.
     #[must_use]
     pub fn scans(&self) -> Option<Scans> {
         let series = self.recording.table(Table::Vmstat)?;
@@ -272,20 +274,21 @@ impl Facts<'_> {
     }
 }
 
-/// Pages stolen by kswapd and by callers. Kernels before 3.4 count both in pgsteal_ZONE, and kswapd_steal is a
-/// share of those that must not be added again.
+/// Pages stolen by kswapd and by callers. Kernels before 3.4 count both in pgsteal_ZONE; their kswapd_steal is part
+/// of that and must not be added.
 fn is_steal(name: &str) -> bool {
     [vmstat::PGSTEAL, vmstat::PGSTEAL_KSWAPD, vmstat::PGSTEAL_DIRECT].iter().any(|column| column.covers(name))
 }
 
-/// The sum of all columns that match, by time; a reading counts only if every one of them was read.
+/// The sum of all matching columns by time. A reading counts only if every column was read.
 fn sums(series: &Series, entity: &Entity, wanted: impl Fn(&str) -> bool) -> Vec<(u64, f64)> {
     let Some(rows) = series.rows_of(entity) else { return Vec::new() };
-    // Column by column, so that one of them is in memory at a time. The sum of a moment, and of how many columns it is.
+    // Column by column, so that one column at a time is in memory. Each entry has a time, a sum, and the number of
+    // columns in it.
     let (mut sums, mut columns) = (Vec::<(u64, f64, usize)>::new(), 0);
     for column in series.columns.iter().filter(|column| wanted(&column.name)) {
         let readings: Vec<(u64, Option<i64>)> = rows.readings(column).collect();
-        // A column that this entity never has (another entity's) must not void the sum.
+        // A column that this entity never has (it belongs to another entity) must not void the sum.
         if readings.iter().all(|(_, value)| value.is_none()) {
             continue;
         }
@@ -316,7 +319,7 @@ fn rates(readings: &[(u64, f64)]) -> Track {
         if window_ns < WINDOW_NS && !(is_last && points.is_empty()) {
             continue;
         }
-        // A counter that fell was reset (reboot, cgroup recreated): there is no rate.
+        // A counter that fell was reset (reboot, cgroup recreated), so the window has no rate.
         if window_ns > 0 && value >= from {
             points.push(Point { from_ns, at_ns, value: (value - from) * 1e9 / window_ns as f64 });
         }
@@ -365,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_counter_is_no_zero_and_a_reset_no_rate() {
+    fn a_missing_counter_is_not_zero_and_a_reset_has_no_rate() {
         let made = Made::new().counters(Table::Vmstat, &Entity::default(), &[("pswpin", &[5, 9, 2, 4])]);
         let recording = made.done();
         let facts = Facts::of(&recording);

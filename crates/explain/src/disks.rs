@@ -1,23 +1,23 @@
-//! What block devices did, by device and window: requests, time per request, queue, utilisation.
+//! Activity of block devices by device and window: requests, time per request, queue, utilisation.
 
 use super::counters::{Track, lasting};
 use super::facts::Facts;
 use flatwater_recording::schema::disks;
 use flatwater_recording::{Column, Table};
 
-/// One device over the whole recording, means over its busy windows (utilisation of 80 % and more).
+/// One device: means over its busy windows (utilisation of at least 80 %).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Busy {
     pub device: String,
     pub windows: usize,
     pub of: usize,
-    /// Length of the busy windows together.
+    /// Total length of the busy windows, in seconds.
     pub seconds: f64,
     /// Requests completed per second.
     pub requests_per_s: f64,
     /// Mean time from a request's arrival in the block layer to its completion, ms.
     pub await_ms: f64,
-    /// The same for reads alone, where the log has them apart.
+    /// As `await_ms` for reads only, if the log distinguishes them.
     pub read_await_ms: Option<f64>,
     pub write_await_ms: Option<f64>,
     /// Mean number of requests in the queue or at the device.
@@ -28,29 +28,29 @@ pub struct Busy {
 const BUSY_SHARE: f64 = 0.8;
 
 impl Busy {
-    /// Busy for longer than a moment.
+    /// Whether the device was busy for longer than a moment.
     #[must_use]
     pub fn lasting(&self) -> bool {
         lasting(self.windows, self.of, self.seconds)
     }
 
-    /// Device time per request, if it does one after another: what each would take without a queue.
+    /// Mean time of a request at the device if it serves one at a time, ms.
     #[must_use]
     pub fn service_ms(&self) -> f64 {
         1000.0 / self.requests_per_s.max(1e-9)
     }
 }
 
-/// A device that had requests and completed none of them.
+/// A period in which a device had requests and completed none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standstill {
     pub from_ns: u64,
     pub ns: u64,
-    /// Requests that it had at the end of it.
+    /// Requests outstanding at the end of the period.
     pub in_flight: u64,
 }
 
-/// The kernel counts a device as busy in ticks: less is a window that it spent partly idle.
+/// The kernel counts busy time in ticks; a device below this share was idle for a part of the window.
 const STANDING_SHARE: f64 = 0.95;
 
 fn at(track: &Track, at_ns: u64) -> Option<f64> {
@@ -58,7 +58,7 @@ fn at(track: &Track, at_ns: u64) -> Option<f64> {
 }
 
 impl Facts<'_> {
-    /// Devices that were busy, the one with the most busy windows first.
+    /// Devices that were busy, most busy windows first.
     #[must_use]
     pub fn busy_disks(&self) -> Vec<Busy> {
         let Some(series) = self.recording.table(Table::Disks) else { return Vec::new() };
@@ -67,7 +67,7 @@ impl Facts<'_> {
         found
     }
 
-    /// The longest time for which this device completed nothing while it had requests, by its counters.
+    /// The longest period in which this device completed nothing while it was busy, by its counters.
     #[must_use]
     pub fn standstill(&self, device: &str) -> Option<Standstill> {
         let kinds = [disks::REQUESTS, disks::READS, disks::WRITES, disks::DISCARDS, disks::FLUSHES];
@@ -77,7 +77,7 @@ impl Facts<'_> {
         let level = |at_ns: u64| at(&in_flight, at_ns).unwrap_or(0.0) as u64;
         let (mut longest, mut now): (Option<Standstill>, Option<Standstill>) = (None, None);
         for window in self.rate(disks::IO_NS, device).points {
-            // A kind that was not read then may have had completions.
+            // A kind of request without a reading in this window may have completed some.
             let idle = |track: &Track| at(track, window.at_ns) == Some(0.0);
             let stands = window.value >= STANDING_SHARE * 1e9 && !done.is_empty() && done.iter().all(idle);
             now = stands.then(|| {
@@ -147,8 +147,8 @@ mod tests {
     }
 
     #[test]
-    fn the_queue_is_the_one_that_was_recorded() {
-        // 100 requests a second, done in 10 ms each by the sum of their times; the kernel counted 7 queued.
+    fn the_recorded_queue_is_used() {
+        // 100 requests a second take 10 ms each by the sum of their times; the kernel counted a queue of 7.
         let columns = [
             (disks::IO_NS, rising(1_000_000_000, 10)),
             (disks::REQUESTS, rising(100, 10)),

@@ -1,6 +1,6 @@
-//! What the finders read: the recording, with the slow calls summed once.
+//! The facts that finders read: the recording, and sums by cause over its slow calls.
 //!
-//! Sixty finders over a million calls must not mean sixty passes, so the sums by cause are made here, in one.
+//! The sums are made in one pass, so that sixty finders need not make sixty passes over a million calls.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher};
@@ -11,46 +11,46 @@ use flatwater_recording::{
     Call, Cause, CauseBasis, DurationBasis, HookState, HookStatus, LatencyBucket, OpKind, Recording, Source, StackId,
 };
 
-/// A cause is worth a finding when it cost this share of the recorded time ...
+/// A cause is significant if it cost at least this share of the recorded time ...
 pub const LOST_SHARE_MIN: f64 = 0.001;
-/// ... or when one call lost this many thresholds to it ...
+/// ... or at least this many thresholds in one call ...
 pub const WORST_THRESHOLDS_MIN: u64 = 10;
-/// ... and in either case this share of all the time lost: below it, mending it would not be noticed.
+/// ... and in either case this share of all stall time: fixing less would not be noticed.
 pub const CAUSE_SHARE_MIN: f64 = 0.01;
-/// So many calls are no coincidence of two gaps.
+/// At least this many calls are not explained by two gaps of the machine.
 const NOISY_CALLS_MIN: u64 = 4;
-/// What a tool printed because it prints everything is no stall: nobody pastes a log for half a millisecond.
+/// In an imported log, shorter calls are not stalls: a tool that prints everything prints them as well.
 pub const PASTED_NS_MIN: u64 = 500_000;
-/// Where a recording names no threshold (some imports).
+/// The threshold of a recording that names none (some imports).
 pub const THRESHOLD_NS_DEFAULT: u64 = 1_000_000;
 
-/// A recording and what the finders ask of it again and again.
+/// A recording and the sums that the finders share.
 #[derive(Debug)]
 pub struct Facts<'a> {
     pub recording: &'a Recording,
     /// Foreground slow calls.
     pub calls: u64,
-    /// Time in them, and after them on the way to user space, ns.
+    /// Their time, and the time they lost on return to user space, ns.
     pub lost_ns: u64,
-    /// Of the calls those that had not returned at the recording's end, and how long the longest had lasted.
+    /// Calls that had not returned at the recording's end, and the longest time of one until then.
     pub still_under_way: u64,
     pub under_way_ns_max: u64,
-    /// Length of what was recorded, ns; from the header, or from the calls and samples where it says nothing.
+    /// Length of the recording, ns; from the header, otherwise from the calls and samples.
     pub duration_ns: u64,
     pub threshold_ns: u64,
-    /// Largest gap of a thread that makes no syscalls: nothing shorter is blamed on memory management.
+    /// The largest gap of a thread that makes no system calls. Shorter delays are not blamed on memory management.
     pub noise_ns: u64,
-    /// Calls over the threshold that the log counts in its histograms without telling any of them, and their time.
+    /// Calls over the threshold that a log only counts, in histograms.
     pub counted: Counted,
-    /// Time in a page's lock that a read held, counted as that read's; see `page_lock`.
+    /// Time spent waiting for a page that a read had locked, counted as that read; see `page_lock`.
     pub page_reads_ns: u64,
-    /// Who made these calls wait, where the recording holds it.
+    /// Who made these calls wait, if the recording can tell.
     pub charges: Charges,
     page_reads: HashSet<StackId>,
     sums: Vec<CauseSum>,
 }
 
-/// Hashes the small numbers that stacks have: a million calls ask some millions of times.
+/// A fast hash for the small numbers of stacks, which a million calls look up millions of times.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spread(u64);
 
@@ -78,17 +78,17 @@ impl BuildHasher for Spread {
     }
 }
 
-/// Exclusive time of one cause over the foreground's slow calls.
+/// Exclusive time of one cause over the slow calls of the foreground.
 #[derive(Clone, Debug)]
 pub struct CauseSum {
     pub cause: Cause,
     pub lost_ns: u64,
     pub calls: u64,
-    /// Most that one call lost to it.
+    /// The longest time that one call lost to it, ns.
     pub worst_ns: u64,
     /// Index of that call in `Recording::calls`.
     pub worst_call: Option<usize>,
-    /// Calls of it that lost an event, so that a segment may carry the wrong name.
+    /// Calls with this cause that lost an event, so that a segment may have the wrong cause.
     pub damaged: u64,
     pub by_op_ns: BTreeMap<OpKind, u64>,
     pub by_stack_ns: HashMap<StackId, u64, Spread>,
@@ -96,14 +96,14 @@ pub struct CauseSum {
     by_cause_ns: [u64; CauseBasis::ALL.len()],
 }
 
-/// Slow calls known by their number only.
+/// Slow calls that are known only as counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     pub calls: u64,
-    /// At least.
+    /// A lower bound.
     pub ns: u64,
     pub worst_ns: u64,
-    /// All that was counted are waits for locks.
+    /// All counted calls are waits for locks.
     pub locks: bool,
 }
 
@@ -123,8 +123,8 @@ impl Counted {
     }
 }
 
-/// The histograms of a log: those of no thread in particular, or all where each has a name (a map of bpftrace, a lock
-/// of perf's).
+/// The histograms of a log: those without a thread, or all if every histogram has a name (a map of bpftrace, a lock
+/// of perf).
 pub fn counted_buckets(recording: &Recording) -> impl Iterator<Item = &LatencyBucket> {
     let each_named = recording.latency.iter().all(|bucket| !bucket.thread.is_empty());
     recording.latency.iter().filter(move |bucket| each_named || bucket.thread.is_empty())
@@ -146,13 +146,13 @@ impl CauseSum {
         }
     }
 
-    /// How well the length of most of the time is known.
+    /// How the length of most of the time is known.
     #[must_use]
     pub fn duration_basis(&self) -> DurationBasis {
         most(DurationBasis::ALL, &self.by_duration_ns).unwrap_or(DurationBasis::Inferred)
     }
 
-    /// How well the cause of most of the time is known.
+    /// How the cause of most of the time is known.
     #[must_use]
     pub fn cause_basis(&self) -> CauseBasis {
         most(CauseBasis::ALL, &self.by_cause_ns).unwrap_or(CauseBasis::Elimination)
@@ -176,7 +176,7 @@ impl CauseSum {
     }
 }
 
-/// The basis with the most time; of two with as much, the better.
+/// The basis with the most time; of two with equal time the better.
 fn most<B: Copy>(bases: &[B], sums_ns: &[u64]) -> Option<B> {
     let known = bases.iter().zip(sums_ns).rev().filter(|(_, ns)| **ns > 0);
     known.max_by_key(|(_, ns)| **ns).map(|(basis, _)| *basis)
@@ -188,7 +188,7 @@ impl<'a> Facts<'a> {
         Facts::of_calls(recording, |_| true)
     }
 
-    /// Of the foreground's calls those that `keeps` wants, by their place in `Recording::calls`.
+    /// Facts of those foreground calls for which `keeps` returns true, given the index in `Recording::calls`.
     #[must_use]
     pub fn of_calls(recording: &'a Recording, keeps: impl Fn(usize) -> bool) -> Facts<'a> {
         let header = &recording.header;
@@ -234,13 +234,13 @@ impl<'a> Facts<'a> {
         let mut of_call = [0_u64; Cause::ALL.len()];
         let mut tiled_ns = 0_u64;
         for segment in &call.segments {
-            // A damaged or foreign file may hold segments longer than their call: never count more than the call.
+            // A damaged or foreign file may have segments longer than their call: never count more than the call.
             let ns = segment.ns.min(call.duration_ns.saturating_sub(tiled_ns));
             tiled_ns = tiled_ns.saturating_add(ns);
             let of_read = segment.cause == Cause::Lock && segment.stack.is_some_and(|id| self.page_reads.contains(&id));
             let known = (segment.duration_basis, segment.cause_basis);
             let (cause, known) = match of_read {
-                // As long as measured, and whose it was is concluded.
+                // The length was measured; that a read held the page is inferred.
                 true => (Cause::SynchronousRead, (DurationBasis::Inferred, CauseBasis::Elimination)),
                 false => (segment.cause, known),
             };
@@ -281,13 +281,13 @@ impl<'a> Facts<'a> {
         self.sums.iter().filter(|sum| sum.calls > 0)
     }
 
-    /// Share of all the time lost, 0 to 1.
+    /// Share of all stall time, 0 to 1.
     #[must_use]
     pub fn share(&self, sum: &CauseSum) -> f64 {
         if self.lost_ns == 0 { 0.0 } else { sum.lost_ns as f64 / self.lost_ns as f64 }
     }
 
-    /// The cause's sum, if it cost enough to be a finding and stands above the machine's noise.
+    /// The sum of this cause if it cost enough to be a finding and exceeds the machine's noise.
     #[must_use]
     pub fn significant(&self, cause: Cause) -> Option<&CauseSum> {
         let sum = self.sum(cause);
@@ -296,14 +296,15 @@ impl<'a> Facts<'a> {
         (enough && trusted && !self.is_noise(sum)).then_some(sum)
     }
 
-    /// Whether the machine's own gaps could be all that was lost to the cause, so that it is not blamed.
+    /// Whether the machine's own gaps could explain all time lost to the cause. If so it is not blamed.
     #[must_use]
     pub fn is_noise(&self, sum: &CauseSum) -> bool {
         sum.cause.spec().noise.has_floor() && sum.worst_ns <= self.noise_ns && !self.more_than_noise(sum)
     }
 
-    /// One gap of the machine's is as long as the worst call, yet it cannot be all of them: many calls lost more than the
-    /// longest gap and three times what gaps take on average from the time spent in calls.
+    /// Whether gaps cannot explain all of the time although the longest gap is as long as the worst call: at least
+    /// four calls lost more than the longest gap plus three times what gaps cost on average in the time spent in
+    /// calls.
     fn more_than_noise(&self, sum: &CauseSum) -> bool {
         let header = &self.recording.header;
         let noise = [&header.noise_before, &header.noise_after].into_iter().flatten();
@@ -312,7 +313,7 @@ impl<'a> Facts<'a> {
         sum.calls >= NOISY_CALLS_MIN && sum.lost_ns as f64 > self.noise_ns as f64 + 3.0 * share * own
     }
 
-    /// Enough time was lost, in all or at once, to be a problem.
+    /// Whether this time, in total or in one call, is enough to be a problem.
     #[must_use]
     pub fn enough(&self, lost_ns: u64, worst_ns: u64) -> bool {
         lost_ns > 0
@@ -321,34 +322,34 @@ impl<'a> Facts<'a> {
                 || worst_ns >= self.threshold_ns.saturating_mul(WORST_THRESHOLDS_MIN))
     }
 
-    /// Slow calls were recorded one by one and nearly all of their time has a cause: then counters have
-    /// nothing to add about where the time went, only about why.
+    /// Whether slow calls were recorded one by one and nearly all of their time has a cause. Counters can then add
+    /// why time was lost, but not where.
     #[must_use]
     pub fn spans_tell_all(&self) -> bool {
         let rest = self.sum(Cause::Unexplained);
         self.calls > 0 && (self.share(rest) < 0.1 || !self.enough(rest.lost_ns, rest.worst_ns))
     }
 
-    /// Whether the recorded kernel is this one or later; `None` where the recording does not say.
+    /// Whether the recorded kernel is this version or later; `None` if the recording does not say.
     #[must_use]
     pub fn kernel_from(&self, version: [u32; 3]) -> Option<bool> {
         kernel_version(self.recording.header.machine.kernel.as_deref()?).map(|ours| ours >= version)
     }
 
-    /// Somebody timed calls on this recording, slow or not; what counters suggest can then be checked.
+    /// Whether calls were timed in this recording, slow or not, so that suggestions of counters can be checked.
     #[must_use]
     pub fn timed(&self) -> bool {
-        // A tracer that watched every call and kept none has seen that none was slow.
+        // A tracer that watched every call and kept none has shown that none was slow.
         let watched =
             |hook: &HookStatus| hook.state == HookState::Exact && hook.serves.iter().any(|served| served == "calls");
         let Recording { header, latency, calls, .. } = self.recording;
-        // Hooks on programs of others prove nothing by themselves: the processes that work may be others than those
-        // that are watched, or may reach their files another way.
+        // Hooks on other programs prove nothing by themselves: the processes that work may not be the watched ones,
+        // or may reach their files another way.
         let attached = || !self.watched_others() && header.hooks.iter().any(watched);
         !latency.is_empty() || !calls.is_empty() || attached()
     }
 
-    /// Programs of others were watched, which do not time themselves.
+    /// Whether the targets are programs other than flatwater's workloads, which do not time themselves.
     #[must_use]
     pub fn watched_others(&self) -> bool {
         let header = &self.recording.header;
@@ -356,30 +357,30 @@ impl<'a> Facts<'a> {
         header.source == Source::Host && header.scenario.is_none() && named
     }
 
-    /// The foreground lost enough time for something to be wrong.
+    /// Whether the foreground lost enough time to be a problem.
     #[must_use]
     pub fn hurt(&self) -> bool {
         let worst_ns = self.sums.iter().map(|sum| sum.worst_ns).max().unwrap_or(0);
         self.enough(self.lost_ns, worst_ns) || self.enough(self.counted.ns, self.counted.worst_ns)
     }
 
-    /// Counters may accuse only where nobody timed calls, or where calls were slow: a machine that scans
-    /// pages or runs at full load while every call stays fast has no problem that we could name. In distorted time
-    /// a fast call proves nothing, and counters are what can be trusted.
+    /// Whether counters may suggest causes: only if calls were not timed, or if calls were slow. A machine that
+    /// scans pages or runs at full load while every call is fast has no stall to explain. In distorted time a fast
+    /// call proves nothing, so counters are used.
     #[must_use]
     pub fn may_infer(&self) -> bool {
         !self.timed() || self.hurt() || self.recording.header.time_distorted
     }
 
-    /// Counters may say where time went: as `may_infer`, but not where the segments of calls said it already.
+    /// Whether counters may suggest where time went: as `may_infer`, and not if the segments of calls already tell.
     #[must_use]
     pub fn may_infer_place(&self) -> bool {
         self.may_infer() && !self.spans_tell_all()
     }
 }
 
-/// `6.18.5-cloud` -> 6, 18, 5, and so the simulator's `linux-2.2.3`. What is missing counts as 0; a text that does not
-/// start with a number has none.
+/// `6.18.5-cloud` -> 6, 18, 5; also the simulator's `linux-2.2.3`. Missing numbers count as 0; `None` if the text
+/// does not begin with a number.
 #[must_use]
 pub fn kernel_version(release: &str) -> Option<[u32; 3]> {
     let release = release.strip_prefix("linux-").unwrap_or(release);
@@ -387,7 +388,7 @@ pub fn kernel_version(release: &str) -> Option<[u32; 3]> {
     Some([numbers.next()?, numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)])
 }
 
-/// Time that the foreground spent in its calls, slow or not, ns; all of the time where nobody counted calls.
+/// Time that the foreground spent in its calls, slow or not, ns; the whole duration if calls were not counted.
 fn time_in_calls_ns(recording: &Recording, duration_ns: u64) -> f64 {
     let buckets = recording.latency.iter().filter(|bucket| bucket.thread.is_empty());
     let steps = buckets.flat_map(|bucket| bucket.from_start.steps());

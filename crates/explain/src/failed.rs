@@ -1,4 +1,4 @@
-//! Slow calls that failed in the end: what was waited for did not happen.
+//! Notes about slow calls that returned an error.
 
 use std::collections::BTreeMap;
 use std::io::Error;
@@ -6,12 +6,12 @@ use std::io::Error;
 use super::facts::Facts;
 use flatwater_recording::{Note, OpKind};
 
-/// Errors after which data may not be where its program thinks, or cannot get there: EIO, ENXIO, ENOMEM, ENODEV, ENOSPC, EROFS,
-/// ETIMEDOUT, ESTALE, EDQUOT (include/uapi/asm-generic/errno.h). Others are a program's everyday.
+/// Errors after which data may be lost or cannot reach its destination: EIO, ENXIO, ENOMEM, ENODEV, ENOSPC, EROFS,
+/// ETIMEDOUT, ESTALE, EDQUOT (include/uapi/asm-generic/errno.h). Other errors are normal for programs.
 const GRAVE: [u32; 9] = [5, 6, 12, 19, 28, 30, 110, 116, 122];
 const KINDS_MAX: usize = 4;
 
-/// How often each kind of call failed, and with what.
+/// A note with the failed calls, counted by operation and error.
 pub fn notes(facts: &Facts<'_>) -> Option<Note> {
     let neighbours = &facts.recording.header.target.neighbours;
     let mut kinds: BTreeMap<(OpKind, u32), u64> = BTreeMap::new();
@@ -37,7 +37,7 @@ mod tests {
     use flatwater_recording::{Cause, OpKind};
 
     #[test]
-    fn calls_that_failed_are_told_by_kind_and_error() {
+    fn failed_calls_are_counted_by_kind_and_error() {
         let noted = |errno: Option<u32>| {
             let made = Made::new().slow(OpKind::Fsync, &[(Cause::DeviceSlow, 900.0)]);
             let made = made.edit(|recording| recording.calls[0].errno = errno);

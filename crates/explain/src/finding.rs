@@ -1,21 +1,22 @@
-//! Building findings: from the parts of calls, or from counters.
+//! Constructors of findings, from parts of calls or from counters.
 
 use super::facts::{CauseSum, Facts};
 use super::{Evidence, Finding, Fix};
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{Basis, Cause, CauseBasis, DurationBasis, OpKind, Source};
 
-/// What settles most findings that counters alone suggest.
-pub const SETTLE_RECORD: &str = "run `flatwater record -p PID -t 60s` as root while it is slow: it times each slow call and names where the time went";
+/// `settle` of most findings from counters alone.
+pub const SETTLE_RECORD: &str = "run `flatwater record -p PID -t 60s` as root while it is slow: it times each slow \
+    call and names where the time went";
 
-/// What requests did is a finding of its own from this share of the lost time on.
+/// Requests at devices are a finding of their own from this share of the lost time.
 const REQUESTS_SHARE_MIN: f64 = 0.1;
 
 /// The confidence of a finding that claims nothing: absent in JSON and in reports.
 pub const NO_CONFIDENCE: f64 = f64::NAN;
 
 impl Finding {
-    /// A finding from the parts of slow calls, with the figures that every such finding carries.
+    /// A finding from the parts of slow calls, with the evidence that every such finding has.
     #[must_use]
     pub fn from_spans(facts: &Facts<'_>, sum: &CauseSum, headline: impl Into<String>) -> Finding {
         let share = facts.share(sum);
@@ -36,7 +37,7 @@ impl Finding {
             log_lines: Vec::new(),
         };
         let text = format!(
-            "{} of {} slow calls hold it: {} of the {} lost ({:.1} %)",
+            "{} of {} slow calls have this cause: {} of the {} lost ({:.1} %)",
             sum.calls,
             facts.calls,
             Nanos(sum.lost_ns),
@@ -47,7 +48,7 @@ impl Finding {
         finding.evidence.extend(worst(facts, sum));
         finding.evidence.extend(stack(facts, sum));
         if finding.basis == Basis::Sampled && facts.recording.header.source == Source::Import {
-            // One stack, taken by whoever wrote the log.
+            // One stack, sampled by the tool that wrote the log.
             finding.settle = SETTLE_RECORD.to_owned();
         } else if finding.basis == Basis::Sampled {
             finding.settle =
@@ -84,7 +85,8 @@ impl Finding {
         }
     }
 
-    /// A finding from where the time of requests to devices went: queued, held back, or at the device.
+    /// A finding from the time of requests to devices: queued, held back, or at the device. `None` below the
+    /// threshold.
     #[must_use]
     pub fn from_requests(facts: &Facts<'_>, cause: &'static str, ns: u64, headline: &str) -> Option<Finding> {
         let enough = facts.enough(ns, ns) && ns as f64 >= REQUESTS_SHARE_MIN * facts.lost_ns as f64;
@@ -133,7 +135,7 @@ impl Finding {
     }
 }
 
-/// The plain case: the cause's time is significant, the headline says what happens, one or two fixes follow.
+/// The common case: a finding with this headline and these fixes if the cause's time is significant.
 #[must_use]
 pub fn from_spans(
     facts: &Facts<'_>,
@@ -147,8 +149,8 @@ pub fn from_spans(
     Some(finding)
 }
 
-/// How sure the tracer can be of a name: bracketed and intact 0.98, sampled less, and less the more of its
-/// calls lost an event.
+/// Raw confidence: 0.98 if measured, less if sampled or inferred, and reduced by the share of calls that lost an
+/// event and by distorted time.
 fn confidence(facts: &Facts<'_>, sum: &CauseSum) -> f64 {
     let base = match Basis::from(sum.duration_basis()) {
         Basis::Exact => 0.98,
@@ -164,7 +166,7 @@ fn worst(facts: &Facts<'_>, sum: &CauseSum) -> Option<Evidence> {
     let call = facts.recording.calls.get(sum.worst_call?)?;
     let bytes = call.bytes.map(|bytes| format!(" of {}", Bytes(bytes))).unwrap_or_default();
     let file = call.file.as_deref().map(|file| format!(" to {file}")).unwrap_or_default();
-    // A kernel thread, or a stack that ends before the system call.
+    // `Other` is a kernel thread, or a stack that ends before the system call.
     let op = if call.op == OpKind::Other { "stay in the kernel".to_owned() } else { format!("{}()", call.op.name()) };
     let text = format!(
         "the worst lost {} of {} in one {op}{bytes}{file} by {}",
@@ -175,12 +177,12 @@ fn worst(facts: &Facts<'_>, sum: &CauseSum) -> Option<Evidence> {
     Some(Evidence::new(text, sum.worst_ns as f64, "ns").at(call.start_ns))
 }
 
-/// `java(3238)`; the thread's number where it has no name.
+/// `java(3238)`; `thread 3238` if it has no name.
 fn who(call: &flatwater_recording::Call) -> String {
     if call.thread.is_empty() { format!("thread {}", call.tid) } else { format!("{}({})", call.thread, call.tid) }
 }
 
-/// The stack that holds the most of the cause's time, innermost frames first.
+/// The stack with most of the cause's time, innermost frame first.
 fn stack(facts: &Facts<'_>, sum: &CauseSum) -> Option<Evidence> {
     let id = sum.top_stack()?;
     let ns = *sum.by_stack_ns.get(&id)?;
@@ -189,6 +191,5 @@ fn stack(facts: &Facts<'_>, sum: &CauseSum) -> Option<Evidence> {
         |frame: &&String| !matches!(frame.as_str(), "__schedule" | "schedule" | "io_schedule" | "schedule_timeout");
     let frames: Vec<&str> = stack.frames.iter().filter(skip).take(6).map(String::as_str).collect();
     let share = 100.0 * ns as f64 / sum.lost_ns.max(1) as f64;
-    (!frames.is_empty())
-        .then(|| Evidence::new(format!("{share:.0} % of it at {}", frames.join(" < ")), ns as f64, "ns"))
+    (!frames.is_empty()).then(|| Evidence::new(format!("{share:.0} % at {}", frames.join(" < ")), ns as f64, "ns"))
 }

@@ -1,4 +1,4 @@
-//! Which of the victims findings are judged by.
+//! The focus: the victims that findings are judged by.
 
 use std::str::FromStr;
 
@@ -9,7 +9,8 @@ use super::role::Role;
 use super::victim::{Groups, Victim};
 use flatwater_recording::{OpKind, Recording};
 
-/// Victims that the user picked: all conditions hold. Without any the request threads are judged where they waited.
+/// Victims that the user picked by conditions, all of which must hold. Without conditions, request threads are
+/// judged if they waited.
 #[derive(Clone, Debug, Default)]
 pub struct Focus {
     conditions: Vec<Condition>,
@@ -31,11 +32,13 @@ enum Condition {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FocusError {
-    #[error("--focus has no condition '{0}': give program=, thread=, container=, op=, file= or role=, or a name alone")]
+    #[error(
+        "unknown condition '{0}' in --focus; give program=, thread=, container=, op=, file= or role=, or a name alone"
+    )]
     Key(String),
-    #[error("--focus knows no operation '{0}': the reports name them (write, fsync, page-fault ...)")]
+    #[error("unknown operation '{0}' in --focus; reports name operations (write, fsync, page-fault ...)")]
     Operation(String),
-    #[error("--focus knows no role '{0}': request, background or unknown")]
+    #[error("unknown role '{0}' in --focus; use request, background or unknown")]
     Role(String),
     #[error("--focus: an empty condition; give for example thread=bio_aof,op=fdatasync")]
     Empty,
@@ -44,7 +47,7 @@ pub enum FocusError {
 impl FromStr for Focus {
     type Err = FocusError;
 
-    /// `redis-server`, `op=fsync`, `program=postgres,file=*/pg_wal/*`. Patterns take `*` and `?`.
+    /// Parses `redis-server`, `op=fsync`, `program=postgres,file=*/pg_wal/*`. Patterns may contain `*` and `?`.
     fn from_str(text: &str) -> Result<Focus, FocusError> {
         let conditions = text.split(',').map(|part| condition(part.trim())).collect::<Result<_, _>>()?;
         Ok(Focus { conditions, text: text.to_owned() })
@@ -93,21 +96,21 @@ impl Condition {
     }
 }
 
-/// What findings were judged by, where that is not every slow call.
+/// The calls that findings were judged by, if these are not all slow calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Focused {
-    /// As `--focus` takes it.
+    /// In the syntax of `--focus`.
     pub on: String,
-    /// The user picked it; else flatwater did.
+    /// Whether the user gave the focus; otherwise flatwater chose it.
     pub given: bool,
     pub calls: u64,
     pub stall_ns: u64,
-    /// Slow calls that are left out, and their time.
+    /// Number and time of the slow calls outside the focus.
     pub other_calls: u64,
     pub other_stall_ns: u64,
 }
 
-/// Which calls findings are judged by, by their place in `Recording::calls`.
+/// The calls that findings are judged by, as indices into `Recording::calls`.
 #[derive(Clone, Debug, Default)]
 pub struct Judged {
     /// `None`: every call.
@@ -121,8 +124,9 @@ impl Judged {
         self.kept.as_ref().is_none_or(|kept| kept.get(call).copied().unwrap_or(false))
     }
 
-    /// The calls that the user picked. Without a choice those of threads that clients wait for, if `hurt` says that they
-    /// lost enough time (all of it, the longest call): else the background threads are all there is to judge.
+    /// Picks the calls that the user asked for. Without conditions, picks those outside background threads if
+    /// `hurt` (given their total and their longest time, ns) says that they lost enough; otherwise all calls are
+    /// judged.
     #[must_use]
     pub fn choose(focus: &Focus, recording: &Recording, groups: &Groups, hurt: impl Fn(u64, u64) -> bool) -> Judged {
         if !focus.conditions.is_empty() {
@@ -223,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_focus_says_what_is_right() {
+    fn an_invalid_focus_is_an_error() {
         let error = |text: &str| text.parse::<Focus>().map(|_| ()).unwrap_err();
         assert_eq!(error("tread=x"), FocusError::Key("tread".to_owned()));
         assert_eq!(error("op=wrote"), FocusError::Operation("wrote".to_owned()));

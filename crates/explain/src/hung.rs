@@ -1,4 +1,4 @@
-//! Devices that had not completed what they were given when the recording ended.
+//! Devices with requests that had not completed when the recording ended.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use super::facts::Facts;
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Request, RequestOp};
 
-/// A device that works answers within it, whatever its queue.
+/// A working device completes something within this time, however long its queue is.
 const HUNG_NS_MIN: u64 = 1_000_000_000;
 
-/// What a device has not answered.
+/// The outstanding requests of one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hung {
     pub oldest_ns: u64,
@@ -24,13 +24,13 @@ impl Hung {
     }
 }
 
-/// Of each device that has completed nothing for long while its driver had given it requests, the one that has waited longest
-/// first. One that answers others meanwhile is slow, or has a long queue, and does not hang.
+/// The devices that completed nothing for at least a second after their driver had received requests, longest wait
+/// first. A device that completes other requests in that time is slow or has a long queue; it does not hang.
 #[must_use]
 pub fn devices(facts: &Facts<'_>) -> Vec<Hung> {
     let mut of_device: BTreeMap<&str, Vec<(u64, &Request)>> = BTreeMap::new();
     for request in facts.recording.requests.iter().filter(|request| request.still_under_way == Some(true)) {
-        // A request that no driver has got waits for those before it, or for the queue to be thawed.
+        // A request that no driver has received waits behind others, or for a frozen queue.
         let Some(issue_ns) = request.issue_ns else { continue };
         let ns = request.complete_ns.saturating_sub(issue_ns);
         if ns >= HUNG_NS_MIN {
@@ -46,7 +46,7 @@ pub fn devices(facts: &Facts<'_>) -> Vec<Hung> {
     found
 }
 
-/// Whether the device completed requests of whomever in an interval that began after this instant.
+/// Whether the device completed any requests in an interval that began after this instant.
 fn answers(facts: &Facts<'_>, device: &str, after_ns: u64) -> bool {
     let owners = &facts.recording.queue_owners;
     owners.iter().any(|row| row.device == device && row.requests > 0 && row.start_ns >= after_ns)
@@ -63,8 +63,8 @@ fn of(device: &str, requests: &[(u64, &Request)]) -> Option<Hung> {
     };
     let many = if requests.len() == 1 { "a request" } else { &format!("{} requests", requests.len()) };
     let text = format!(
-        "{device} had not completed {many} when the recording ended: the oldest, {what} that {} submitted, was given to \
-         its driver {} before",
+        "{device} had not completed {many} when the recording ended: the oldest, {what} that {} submitted, was given \
+         to its driver {} before",
         oldest.submitter.name,
         Nanos(*oldest_ns)
     );
@@ -80,7 +80,8 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
-    /// A write that has been at sda for 6 s when the recording ends, beside completions of others in the second from `other_s` on.
+    /// A write that has been at sda for 6 s when the recording ends; `other_s`: the second in which sda completed
+    /// other requests.
     fn found(other_s: Option<u64>) -> Option<Finding> {
         let made = Made::new().slow(OpKind::Fsync, &[(flatwater_recording::Cause::JournalCommit, 5_000.0)]);
         let made = made.edit(|recording| {
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_hangs_if_it_answers_nobody() {
+    fn a_device_hangs_if_it_completes_nothing() {
         let finding = found(None).expect("a finding");
         assert!(
             said(&finding).contains("a write that jbd2/sda1-8 submitted, was given to its driver 6 s before"),

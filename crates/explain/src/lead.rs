@@ -1,4 +1,4 @@
-//! One sentence: who waited, for what, and who made it so.
+//! The sentence at the top of a report: who waited, for what, and who made them wait.
 
 use super::Finding;
 use super::aggressor::{Aggressor, Links, Means, Member, ender, is_kernel};
@@ -10,8 +10,9 @@ use super::victim::{Groups, Victim};
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{Call, Cause, Request, Task, Wait};
 
-/// `redis-server: 12 write() calls, up to 102 ms, waited for the file's lock that its own thread bio_aof held in fdatasync,
-/// whose 9.8 MiB queued behind 412 MiB of dd (pid 812, cgroup /jobs/backup)`.
+/// Builds the sentence, such as `redis-server: 12 write() calls, up to 102 ms, waited for the file's lock that its
+/// own thread bio_aof held in fdatasync, whose 9.8 MiB queued behind 412 MiB of dd (pid 812, cgroup /jobs/backup)`.
+/// `None` if no group of calls lost enough time, or no finding has a measured time.
 #[must_use]
 pub fn sentence(facts: &Facts<'_>, groups: &Groups, findings: &[Finding]) -> Option<String> {
     let judged = |victim: &&Victim| facts.enough(victim.stall_ns, victim.worst_ns);
@@ -39,7 +40,7 @@ fn name(victim: &Victim) -> String {
     }
 }
 
-/// `dd (pid 812, cgroup /jobs/backup)`.
+/// The aggressor as printed: `dd (pid 812, cgroup /jobs/backup)`.
 #[must_use]
 pub fn who(aggressor: &Aggressor) -> String {
     let pids = match aggressor.pids.as_slice() {
@@ -52,7 +53,7 @@ pub fn who(aggressor: &Aggressor) -> String {
     if about.is_empty() { aggressor.program.clone() } else { format!("{} ({})", aggressor.program, about.join(", ")) }
 }
 
-/// A part of the target: `its thread bio_aof`, `postgres: checkpointer (pid 77)`, `rustc (3 processes)`.
+/// A part of the target as printed: `its thread bio_aof`, `postgres: checkpointer (pid 77)`, `rustc (3 processes)`.
 #[must_use]
 pub fn part_of_target(member: &Member) -> String {
     match member.pids.as_slice() {
@@ -69,15 +70,16 @@ fn worst_call<'a>(facts: &Facts<'a>, groups: &Groups, victim: &Victim) -> Option
     own.map(|(_, call)| call).max_by_key(|call| call.duration_ns.saturating_add(call.after_exit_ns))
 }
 
-/// The longest sleep of a call, and what stands behind it.
+/// The longest sleep of a call, and the waits that it depended on.
 struct Chain<'a> {
     first: &'a Wait,
-    /// The place in the kernel that takes the lock, where it is a lock.
+    /// The lock, named by the kernel function that takes it.
     lock: Option<&'static str>,
-    /// Who is asked, where it is no device of this machine.
+    /// The server that the call waited for, if its file system has no local device.
     server: Option<Server>,
+    /// The lock's holder or the thread that ended the sleep, and whether it belongs to the target.
     holder: Option<(&'a Task, bool)>,
-    /// The last request that the chain ends in, and whether another thread waited for it.
+    /// The request at the end of the chain, and whether another thread waited for it.
     request: Option<(&'a Request, bool)>,
 }
 
@@ -128,7 +130,7 @@ impl Chain<'_> {
         if let Some((request, through)) = self.request {
             let whose = if through { "which waited for" } else { "blocked by" };
             let file = request.file.as_ref().map(|file| format!(" of {file}")).unwrap_or_default();
-            // A flush moves no data of its own.
+            // A flush has no data of its own.
             let bytes = if request.bytes > 0 { format!(" of {}", Bytes(request.bytes)) } else { String::new() };
             let below = request.below_device.as_ref().map(|disk| format!(" (above {disk})")).unwrap_or_default();
             text.push_str(&format!(", {whose} a {}{bytes}{file} on {}{below}", request.op.name(), request.device));
@@ -137,13 +139,13 @@ impl Chain<'_> {
     }
 }
 
-/// What the calls did meanwhile, by cause.
+/// Predicates of the sentence, by cause.
 const PHRASES: &[(Cause, &str)] = &[
     (Cause::DirectReclaim, "reclaimed memory"),
     (Cause::MemcgReclaim, "reclaimed memory because their cgroup is full"),
     (Cause::NodeReclaim, "reclaimed memory of their NUMA node"),
-    (Cause::ReclaimThrottle, "were paused because reclaim does not get on"),
-    (Cause::Compaction, "moved pages together for a larger one"),
+    (Cause::ReclaimThrottle, "were paused because reclaim makes no progress"),
+    (Cause::Compaction, "compacted memory for a larger page"),
     (Cause::Shrinker, "freed the kernel's caches"),
     (Cause::DirtyThrottle, "were paused because too many pages are dirty"),
     (Cause::JournalCommit, "waited for the journal to commit"),
@@ -168,7 +170,7 @@ const PHRASES: &[(Cause, &str)] = &[
     (Cause::Steal, "lost the CPU to the hypervisor"),
     (Cause::Interrupt, "were interrupted"),
     (Cause::Compute, "computed"),
-    (Cause::Unexplained, "waited for what was not seen"),
+    (Cause::Unexplained, "waited for an unknown reason"),
 ];
 
 fn phrase(cause: &str) -> String {
@@ -176,16 +178,16 @@ fn phrase(cause: &str) -> String {
     known.map_or_else(|| format!("lost the time to {cause}"), |(_, phrase)| (*phrase).to_owned())
 }
 
-/// The end of the sentence: who made it so, or that nobody else did.
+/// The end of the sentence: who made the calls wait, or that no other process did.
 fn blamed(finding: &Finding, cause: &str, chain: Option<&Chain<'_>>) -> String {
     let Some(answerable) = &finding.answerable else { return String::new() };
     let Some(worst) = finding.aggressors.first() else {
         let known = answerable.unknown + answerable.kernel < 0.5;
         return match answerable.members.first() {
             _ if !known => String::new(),
-            _ if answerable.limit >= 0.5 => "; a limit on its cgroup's I/O holds it back".to_owned(),
+            _ if answerable.limit >= 0.5 => "; a limit on its cgroup's I/O held it back".to_owned(),
             Some(member) if member.is_thread => format!("; its own thread {} made it wait", member.name),
-            Some(member) => format!("; {}, which is of the target, made it wait", part_of_target(member)),
+            Some(member) => format!("; {}, which is part of the target, made it wait", part_of_target(member)),
             None => "; no other process made it wait".to_owned(),
         };
     };
@@ -202,7 +204,7 @@ fn blamed(finding: &Finding, cause: &str, chain: Option<&Chain<'_>>) -> String {
         Means::Memory => format!("; {who} took the memory"),
         Means::DroppedCache => format!("; {who} dropped the page cache"),
         Means::Journal => format!(", full of the changes of {who}"),
-        Means::Running => format!("; {who} ran meanwhile"),
+        Means::Running => format!("; {who} ran in that time"),
         Means::Cpu if cause == Cause::RunQueue.name() => format!(" on which {who} ran"),
         Means::Cpu => format!("; {who} had the CPU that the kernel's threads behind it waited for"),
     }
@@ -214,7 +216,7 @@ mod tests {
     use flatwater_recording::Cause;
 
     #[test]
-    fn every_part_of_a_call_has_its_words() {
+    fn every_cause_has_a_phrase() {
         let silent: Vec<&str> = Cause::ALL
             .iter()
             .map(|cause| cause.name())

@@ -1,11 +1,22 @@
-//! Explain: turns a recording into an explanation. A pure function that cannot fail and does not depend on who
-//! recorded.
+//! Explains a recording: which causes cost how much stall time, and what to do about each.
 //!
-//! Two kinds of evidence, never mixed: *spans* (parts of slow calls, which say where time went exactly) and
-//! *counters* (what the sampled tables did meanwhile). A finding from counters alone is marked inferred, has
-//! a confidence, and says which one measurement would settle it.
+//! [`explain`] takes a [`Recording`](flatwater_recording::Recording) and returns an [`Explanation`]. It is a pure
+//! function: it performs no I/O, does not fail, and treats all sources (host, vm, sim, import) alike.
+//!
+//! An [`Explanation`] contains the [`Finding`]s, worst first, and the [`Conclusion`] drawn from them. A finding has
+//! one cause, its [`Evidence`], what speaks against it, [`Fix`]es, and the processes that made the calls wait
+//! ([`Aggressor`], [`Answerable`]).
+//!
+//! Evidence is of two kinds, which are never mixed. *Spans* are parts of slow calls and say exactly where time
+//! went; [`facts::Facts`] sums them by cause. *Counters* are series that were sampled at the same time. A finding
+//! from counters alone is marked inferred, has a confidence, and names the one measurement that would settle it.
+//!
+//! [`cause::CAUSES`] is the catalogue: one entry for each cause, each with a function that looks for it in the
+//! facts.
+//!
+//! [`Focus`] restricts the findings to some of the calls; [`Victim`] is a group of calls that waited.
 
-/// The key of a knob; one that the registry does not hold does not compile.
+/// The key of a knob. A name that the registry does not contain is a compile error.
 macro_rules! knob {
     ($key:literal) => {
         const { flatwater_recording::knob::Key::of($key) }
@@ -59,45 +70,45 @@ use serde::Serialize;
 
 use flatwater_recording::{Basis, CauseBasis, DurationBasis, Gap, Note, Observed, OwnCost, Setup, WorkloadOutcome};
 
-/// What `explain` concludes. `docs/json.md` publishes its JSON form.
+/// The result of [`explain`]. `docs/json.md` publishes its JSON form.
 #[derive(Clone, Debug, Serialize)]
 pub struct Explanation {
-    /// Version of this shape.
+    /// Version of the JSON shape.
     pub flatwater: u32,
     pub kind: &'static str,
     pub source: &'static str,
     pub seed: u64,
     pub duration_ns: u64,
     pub operations: Vec<Operation>,
-    /// Absent where every call was timed: then `operations` counts all of them.
+    /// Absent if every call was timed, so that `operations` counts all calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partly_timed: Option<PartlyTimed>,
-    /// Who waited: threads that clients wait for first; empty for flatwater's own workloads.
+    /// The groups of calls that waited, request threads first; empty for flatwater's own workloads.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub victims: Vec<Victim>,
-    /// What the findings were judged by, where that is not every slow call.
+    /// The calls that the findings were judged by; absent if these are all slow calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub focus: Option<Focused>,
     pub slow: Slow,
-    /// Who waited for whom, in one sentence; absent where no call was slow.
+    /// One sentence: who waited, and for what or which process. Absent if no call was slow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lead: Option<String>,
     pub conclusion: Conclusion,
-    /// Worst first; exactly one, `quiet`, when nothing is wrong.
+    /// Worst first. If nothing is wrong, exactly one: `quiet`.
     pub findings: Vec<Finding>,
-    /// What could be seen of the targets; absent where flatwater's own threads were measured.
+    /// Which of the targets' operations could be observed; absent if flatwater's own threads were measured.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub observed: Vec<Observed>,
     pub gaps: Vec<Gap>,
     pub own_cost: OwnCost,
-    /// The workloads' own tables.
+    /// The workloads' own result tables.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub workload: Vec<WorkloadOutcome>,
-    /// Said at the top: no root, distorted time, events lost.
+    /// Printed at the top: no root, distorted time, events lost.
     pub notes: Vec<Note>,
 }
 
-/// What the findings come to, in one word.
+/// The overall result of the findings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -107,7 +118,7 @@ pub enum Conclusion {
     Findings,
     /// Enough was observed, and nothing is wrong.
     Quiet,
-    /// Nothing was seen of what the targets do: neither a stall nor its absence.
+    /// No operation of the targets was timed, so stalls are neither shown nor excluded.
     NotObserved,
     /// A log shows no cause, and no figure that excludes one.
     NotEnough,
@@ -135,13 +146,14 @@ pub struct SlowOnly {
 #[derive(Clone, Debug, Serialize)]
 pub struct Operation {
     pub name: String,
-    /// Empty for the foreground as a whole; a thread's name where it is kept apart (neighbours, bulk's writers).
+    /// The thread's name for threads that are reported separately (neighbours, the writers of `bulk`); empty for
+    /// the foreground as a whole.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub thread: String,
     pub count: u64,
     #[serde(flatten)]
     pub from_start: Percentiles,
-    /// Absent for closed loops.
+    /// Absent for closed loops, which have no schedule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from_due: Option<Percentiles>,
 }
@@ -161,9 +173,9 @@ pub struct Slow {
     pub threshold_ns: u64,
     pub calls: u64,
     pub lost_ns: u64,
-    /// Share of `lost_ns` that carries a cause; `None` where no slow call was seen one by one.
+    /// Share of `lost_ns` that has a cause; `None` if slow calls were not recorded one by one.
     pub named_share: Option<f64>,
-    /// Of `calls` those that had not returned when the recording ended, and how long the longest had lasted until then.
+    /// Of `calls`: those that had not returned when the recording ended, and the longest time of one until then.
     pub still_under_way: u64,
     pub under_way_ns_max: u64,
     /// Most time first; `unexplained` last.
@@ -178,7 +190,7 @@ pub struct CauseShare {
     pub share: f64,
     pub calls: u64,
     pub worst_ns: u64,
-    /// As version 1 began: `duration_basis` in its first words.
+    /// `duration_basis` in the words of version 1, kept for its readers.
     pub basis: Basis,
     pub duration_basis: DurationBasis,
     pub cause_basis: CauseBasis,
@@ -188,61 +200,61 @@ pub struct CauseShare {
 #[non_exhaustive]
 pub struct Finding {
     pub cause: &'static str,
-    /// As version 1 began: `duration_basis` in its first words.
+    /// `duration_basis` in the words of version 1, kept for its readers.
     pub basis: Basis,
-    /// How well it is known how much time it took.
+    /// How the lost time is known.
     pub duration_basis: DurationBasis,
-    /// How well it is known that it was this.
+    /// How the cause is known.
     pub cause_basis: CauseBasis,
-    /// 0 to 1: how sure we are that this cause is at work, not how much it matters.
-    /// Absent (`NaN` here) where nothing is claimed: not-enough-to-judge.
+    /// Confidence that this cause is at work, 0 to 1; not how much it matters. Absent (`NaN` here) if nothing is
+    /// claimed (`not-enough-to-judge`).
     #[serde(skip_serializing_if = "is_absent")]
     pub confidence: f64,
-    /// Time lost to it, ns; `None` where counters cannot tell.
+    /// Stall time of this cause, ns; `None` if counters cannot tell.
     pub lost_ns: Option<u64>,
     pub headline: String,
     pub evidence: Vec<Evidence>,
-    /// What speaks against it, as found in this recording.
+    /// Facts in this recording that speak against the finding.
     pub against: Vec<Evidence>,
     pub fixes: Vec<Fix>,
-    /// The one measurement that would settle it; empty where nothing is open.
+    /// The one measurement that would settle the finding; empty if nothing is open.
     pub settle: String,
-    /// Who made these calls wait, worst first: processes that were not watched. Empty where nobody else was to blame, or
-    /// where `answerable` is absent, where it is not known.
+    /// Processes outside the target that made these calls wait, worst first. Empty if no other process is to blame,
+    /// or if that is not known (`answerable` is absent).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub aggressors: Vec<Aggressor>,
-    /// To whom the stall time goes; absent where the recording does not hold it.
+    /// Shares of the stall time by party; absent if the recording cannot tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answerable: Option<Answerable>,
-    /// Lines of the imported log that it rests on, in the order of the log; empty for what flatwater recorded itself.
+    /// Lines of the imported log that support the finding, in the order of the log; empty if flatwater recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub log_lines: Vec<LogLines>,
 }
 
-// By reference, as serde asks for it.
+// serde passes a reference.
 #[allow(clippy::trivially_copy_pass_by_ref)]
 fn is_absent(confidence: &f64) -> bool {
     confidence.is_nan()
 }
 
-/// Lines of one file of an imported log, from the first to the last.
+/// A range of lines in one file of an imported log.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[non_exhaustive]
 pub struct LogLines {
     pub file: String,
-    /// From 1.
+    /// Counted from 1.
     pub first: u32,
     pub last: u32,
 }
 
-/// One fact with its figure, unit and time.
+/// One fact, with its figure, unit and time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Evidence {
     pub text: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<f64>,
     pub unit: &'static str,
-    /// When, on the recording's clock; absent if it is about the whole of it.
+    /// Time on the recording's clock; absent if the fact is about the whole recording.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_ns: Option<u64>,
 }
@@ -265,28 +277,29 @@ impl Evidence {
     }
 }
 
-/// Something to do about a finding.
+/// One remedy for a finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fix {
     pub text: String,
-    /// The change of settings, where the fix is one; `flatwater verify --set` takes the same pairs.
+    /// The settings to change; empty if the fix is not a change of settings. `flatwater verify --set` takes the
+    /// same pairs.
     #[serde(skip_serializing_if = "Setup::is_empty")]
     pub set: Setup,
 }
 
 impl Fix {
-    /// A fix that no knob makes: a code change, an upgrade.
+    /// A fix without a knob, such as a code change or an upgrade.
     #[must_use]
     pub fn advice(text: impl Into<String>) -> Fix {
         Fix { text: text.into(), set: Setup::default() }
     }
 
-    /// A fix made by one knob. A value the knob does not take is left out of `set` and stays in the text.
+    /// A fix by one knob. A value that the knob rejects is left out of `set`; the text keeps it.
     #[must_use]
     pub fn knob(text: impl Into<String>, key: Key, value: &str) -> Fix {
         let mut set = Setup::default();
         let taken = set.set(key.name(), value);
-        // A recording may make a value absurd; a value that we chose may not be.
+        // A value derived from a recording may be out of range; a constant of ours may not.
         #[cfg(test)]
         assert!(taken.is_ok(), "{}={value}: {taken:?}", key.name());
         drop(taken);

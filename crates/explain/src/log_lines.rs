@@ -1,5 +1,5 @@
-//! Which lines of an imported log a finding rests on: the report of each task that waits there and the frame that names
-//! the cause, the kernel's own line about a kill or a device, or the tables that hold the figures.
+//! Finds the lines of an imported log that support a finding: the report of each waiting task with the frame that
+//! names the cause, the kernel's line about a kill or a device, or the tables with the figures.
 
 use flatwater_recording::{Cause, CauseBasis, EventKind, ImportSummary, Recording, SampledTask, Source};
 
@@ -7,13 +7,13 @@ use super::cause::{cgroup_limit_cache, device_slow, fragmentation, lowmem_exhaus
 use super::facts::Facts;
 use super::{Finding, LogLines};
 
-/// Tasks, and places in all, that one finding points to.
+/// At most this many tasks, and places in total, are listed per finding.
 const TASKS_MAX: usize = 20;
 const PLACES_MAX: usize = 40;
-/// A frame stands so near below the line that names its task.
+/// A frame is printed at most this many lines below the line that names its task.
 const FRAMES_BELOW: u32 = 80;
 
-/// Adds to each finding its lines; findings of what flatwater recorded itself have none.
+/// Adds its lines to each finding of an imported log.
 pub fn attach(facts: &Facts<'_>, findings: &mut [Finding]) {
     let header = &facts.recording.header;
     let Some(import) = header.import.as_ref().filter(|_| header.source == Source::Import) else { return };
@@ -34,10 +34,10 @@ fn at(file: &str, first: u32, last: u32) -> LogLines {
     LogLines { file: file.to_owned(), first, last }
 }
 
-/// Whether a task's stack is what the finding tells of.
+/// Whether a task's stack supports the finding.
 fn shows(task: &SampledTask, finding: &Finding) -> bool {
     let cause = task.cause.map(Cause::name);
-    // Tasks that wait for single requests make the device slow.
+    // Tasks that wait for a single request support `device-slow`.
     let stuck = finding.cause == device_slow::ENTRY.name && task.cause == Some(Cause::DeviceWait);
     cause == Some(finding.cause) || stuck
 }
@@ -57,7 +57,7 @@ fn of_tasks(recording: &Recording, import: &ImportSummary, finding: &Finding) ->
     found
 }
 
-/// The line holds this function as a word.
+/// Whether the text contains this function as a word.
 fn names(text: &str, function: &str) -> bool {
     text.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '.'))).any(|word| word == function)
 }
@@ -81,7 +81,7 @@ fn of_events(recording: &Recording, import: &ImportSummary, finding: &Finding) -
     found
 }
 
-/// Formats whose tables hold the figures of a cause, by words of its name; the first that fits.
+/// (words in a cause's name, formats whose tables contain its figures); the first match counts.
 const TABLES: &[(&[&str], &[&str])] = &[
     (
         &["device", "request-queue", "io-throttle", "synchronous-read"],
@@ -142,14 +142,14 @@ const TABLES: &[(&[&str], &[&str])] = &[
     (&["out-of-memory"], &["container-state", "kernel-log", "bcc-table", "cgroup"]),
 ];
 
-/// The whole tables, where no single line names the cause.
+/// The whole tables, if no single line names the cause.
 fn of_tables(recording: &Recording, import: &ImportSummary, finding: &Finding) -> Vec<LogLines> {
     let said = |words: &[&str]| words.iter().any(|word| finding.cause.contains(word));
     let known = TABLES.iter().find(|(words, _)| said(words)).map(|(_, formats)| *formats);
     let counted = matches!(finding.cause_basis, CauseBasis::Counters) || recording.calls.is_empty();
     let own = import.sections.iter().filter(|section| match known {
         Some(formats) if counted => formats.contains(&section.format.as_str()),
-        // Calls that a tool timed itself stand in the tables that it printed.
+        // Calls that a tool timed itself are in the tables that it printed.
         _ => !matches!(section.format.as_str(), "settings" | "kernel-log" | "task-stack" | "ps"),
     });
     own.map(|section| at(&section.file, section.first, section.last)).collect()
@@ -162,7 +162,7 @@ mod tests {
     use flatwater_recording::{Cause, ImportSummary, ReportedBy, SampledTask, Source};
 
     #[test]
-    fn a_word_is_no_part_of_another() {
+    fn a_function_is_matched_as_a_whole_word() {
         assert!(names("[<0>] jbd2_log_wait_commit+0x12/0x34 [jbd2]", "jbd2_log_wait_commit"));
         assert!(!names("jbd2_log_wait_commit_slow+0x12/0x34", "jbd2_log_wait_commit"));
     }

@@ -1,4 +1,4 @@
-//! Which LRU ran, for findings about reclaim: the same counters count different things under the two.
+//! Says which LRU ran, in findings about reclaim: the two LRUs count different things in the same counters.
 
 use super::cause::{direct_reclaim, kswapd_late, memcg_reclaim, node_reclaim, reclaim_throttle};
 use super::{Evidence, Finding};
@@ -10,10 +10,10 @@ const LISTS: &str = "the active and inactive lists ran: pgscan counts each page 
 /// mm/vmscan.c, 6.1: scan_folios counts what it isolated as pgscan and what it moved to another generation as pgrefill;
 /// try_to_inc_max_seq, which walks page tables, counts nothing.
 const GENERATIONS: &str = "the multi-generational LRU ran: pgscan counts only pages that were isolated from the oldest \
-    generation, pgrefill those that were moved to a younger one instead, and walks of page tables are in no counter. A high \
+    generation, pgrefill those that were moved to a younger one instead, and page table walks are not counted. A high \
     yield (%vmeff) does not mean that reclaim was cheap; the two youngest generations are what `active` counts";
 
-/// Adds to each finding about reclaim which LRU its counters are of, where the recording holds the setting (6.1 on).
+/// Adds the kind of LRU to each finding about reclaim, if the recording has the setting (since 6.1).
 pub fn describe(findings: &mut [Finding], recording: &Recording) {
     let Some(bits) = recording.header.setup.get("lru_gen.enabled") else { return };
     let Some(runs) = lru_gen_runs(bits) else { return };
@@ -49,7 +49,7 @@ mod tests {
         assert!(generations.contains("multi-generational LRU ran") && generations.contains("0x0007"), "{generations}");
         let lists = first(Cause::MemcgReclaim, Some("0x0000"));
         assert!(lists.contains("active and inactive lists ran"), "{lists}");
-        // Bit 1 alone (batched clearing of accessed bits) without the main switch.
+        // Bit 1 alone (batched clearing of accessed bits), without the main switch.
         assert!(first(Cause::DirectReclaim, Some("0x0002")).contains("inactive lists ran"));
         for (cause, bits) in [(Cause::DirectReclaim, None), (Cause::JournalCommit, Some("0x0007"))] {
             assert!(!first(cause, bits).contains("ran: pgscan"), "{cause:?} {bits:?}");

@@ -1,4 +1,4 @@
-//! Latencies of all operations, merged over the recording's time buckets, and for how long every operation was timed.
+//! Latencies of all operations, merged over the recording's buckets, and the time in which every operation was timed.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ struct Merged {
     worst_from_due_ns: Option<u64>,
 }
 
-/// One line per operation of the foreground, and then one per operation of each thread that was kept apart.
+/// One entry per operation of the foreground, then one per operation of each thread that is reported separately.
 #[must_use]
 pub fn operations(recording: &Recording) -> Vec<Operation> {
     let mut merged: BTreeMap<(&str, OpKind), Merged> = BTreeMap::new();
@@ -33,7 +33,7 @@ pub fn operations(recording: &Recording) -> Vec<Operation> {
             .map(|due| percentiles(due, merged.worst_from_due_ns.unwrap_or_else(|| due.max()))),
     });
     let mut lines: Vec<Operation> = lines.collect();
-    // The foreground first (its thread is empty), the operation with the most calls on top.
+    // The foreground, whose thread is empty, sorts first; then the operation with the most calls.
     lines.sort_by(|a, b| a.thread.cmp(&b.thread).then(b.count.cmp(&a.count)));
     lines
 }
@@ -95,7 +95,7 @@ impl Merged {
 }
 
 fn percentiles(histogram: &Histogram<u64>, worst_ns: u64) -> Percentiles {
-    // Buckets are rounded up; no percentile may exceed the exact maximum that is printed beside it.
+    // Histogram buckets round up. No percentile may exceed the exact maximum that is printed beside it.
     let worst_ns = if worst_ns == 0 { histogram.max() } else { worst_ns };
     let at = |quantile: f64| if histogram.is_empty() { 0 } else { histogram.value_at_quantile(quantile).min(worst_ns) };
     Percentiles { p50_ns: at(0.5), p99_ns: at(0.99), p999_ns: at(0.999), p9999_ns: at(0.9999), max_ns: worst_ns }

@@ -1,17 +1,17 @@
-//! Waits for the lock of a page in a write: whose they are.
+//! Attributes waits for a page's lock in write().
 //!
-//! A page is locked while it is read in (from ->read_folio or ->readahead until the completion unlocks it: mm/filemap.c:
-//! folio_end_read, page_endio before 6.7), and for a moment while writeback maps it or reclaim takes it. Whoever looks
-//! the page up to write to it sleeps in __filemap_get_folio either way, so the stack alone cannot tell. But where the
-//! same writes also find pages that nobody has read yet, and read those themselves, the pages ahead of the writer are
-//! being read: then the lock is a read's that another thread began.
+//! A page is locked while it is read in (from ->read_folio or ->readahead until the completion unlocks it:
+//! mm/filemap.c: folio_end_read, page_endio before 6.7), and for a moment while writeback maps it or reclaim takes
+//! it. A writer that looks up the page sleeps in __filemap_get_folio in each case, so its stack alone cannot tell
+//! them apart. If the same writes also find pages that are not in memory and read these themselves, the pages
+//! before the writer are being read, and the lock is held by a read that another thread began.
 
 use std::collections::HashSet;
 
 use flatwater_recording::symbol::{base_name, cause_of};
 use flatwater_recording::{Cause, OpKind, Recording, StackId};
 
-/// Reads of their own that the writes must have waited for, as a share of their waits for locked pages.
+/// The writes' own reads must take at least this share of their waits for locked pages.
 const OWN_READS_SHARE_MIN: f64 = 0.2;
 
 /// Whether the stack waits for the lock of a page that it looked up.
@@ -20,7 +20,7 @@ pub fn is_page_lock<S: AsRef<str>>(frames: &[S]) -> bool {
     const LOOKUPS: [&str; 4] =
         ["__filemap_get_folio", "__filemap_get_folio_mpol", "grab_cache_page_write_begin", "pagecache_get_page"];
     let lookup = frames.iter().position(|frame| LOOKUPS.contains(&base_name(frame.as_ref())));
-    // Inside it only the ways to sleep: io_schedule, __folio_lock, folio_wait_bit_common.
+    // Frames further in may only be ways to sleep: io_schedule, __folio_lock, folio_wait_bit_common.
     let sleeps = |frame: &S| {
         let own = ["__folio_lock", "__lock_page"].iter().any(|lock| base_name(frame.as_ref()).starts_with(lock));
         own || matches!(cause_of(frame.as_ref()), None | Some(Cause::DeviceWait))
@@ -28,7 +28,7 @@ pub fn is_page_lock<S: AsRef<str>>(frames: &[S]) -> bool {
     lookup.is_some_and(|at| frames.iter().take(at).all(sleeps))
 }
 
-/// The stacks whose waits for a page's lock were waits for a read; empty if nothing says so.
+/// The stacks whose waits for a page's lock were waits for a read; empty if the writes' own reads do not show this.
 #[must_use]
 pub fn held_by_reads(recording: &Recording) -> HashSet<StackId> {
     let locks: HashSet<StackId> =
@@ -64,7 +64,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_locked_page_is_told_from_other_locks() {
+    fn a_page_lock_is_distinguished_from_other_locks() {
         assert!(is_page_lock(&LOCKED));
         assert!(!is_page_lock(&["schedule", "rwsem_down_write_slowpath", "down_write", "ext4_buffered_write_iter"]));
         assert!(!is_page_lock(&["io_schedule", "folio_wait_bit_common", "folio_wait_writeback"]));
@@ -79,6 +79,6 @@ mod tests {
         assert_eq!(names(both()), ["synchronous-read"]);
         let finding = &both().explained().findings[0];
         assert_eq!(finding.lost_ns, Some(90_000_000));
-        assert!(said(finding).contains("60 ms of it"), "{}", said(finding));
+        assert!(said(finding).contains("60 ms were spent waiting"), "{}", said(finding));
     }
 }

@@ -1,24 +1,25 @@
-//! What pressure stall information (PSI) says: from totals read twice, or from the averages of a snapshot.
+//! Pressure stall information (PSI): from totals that were read twice, or from the averages of a single reading.
 
 use super::Evidence;
 use super::facts::Facts;
 use flatwater_recording::Column;
 use flatwater_recording::schema::pressure;
 
-/// All of the time, and what rounding adds.
+/// All of the time, plus rounding.
 const SHARE_MAX: f64 = 1.01;
 
-/// Shares of time, 0 to 1, in which some thread and in which all threads that had work waited for one resource.
+/// Shares of time, 0 to 1, in which some thread waited for a resource, and in which all non-idle threads did.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pressed {
     pub some: f64,
     pub full: f64,
-    /// Of what they are shares, in words.
+    /// The period that the shares refer to, in words.
     pub over: &'static str,
 }
 
 impl Pressed {
-    /// `some thread waited for memory 45 % of the time, all of them at once 40 % (PSI)`.
+    /// The shares as a sentence: `some thread waited for memory 45 % of the time, all that had work at once 40 %
+    /// (PSI)`.
     #[must_use]
     pub fn evidence(&self, what: &str) -> Evidence {
         let all = format!(", all that had work at once {:.0} %", self.full * 100.0);
@@ -33,12 +34,12 @@ impl Pressed {
 }
 
 impl Facts<'_> {
-    /// How much of the time threads waited for this resource (`cpu`, `io`, `memory`), as PSI says it: from the totals
-    /// where they were read twice, else from the averages that a snapshot shows.
+    /// The PSI of a resource (`cpu`, `io`, `memory`): from the totals if they were read twice, otherwise the
+    /// highest of the averages.
     #[must_use]
     pub fn pressed(&self, resource: &str) -> Option<Pressed> {
         let rate = |column: Column| self.rate(column, resource).mean().map(|us_per_s| us_per_s / 1e6);
-        // A share over 1 is a fault of the kernel's own counting (6.0-rc1 had one): it says nothing.
+        // A share above 1 is a counting bug of the kernel (6.0-rc1 had one) and is ignored.
         if let Some(some) = rate(pressure::SOME_TOTAL_US).filter(|some| *some <= SHARE_MAX) {
             return Some(Pressed { some, full: rate(pressure::FULL_TOTAL_US).unwrap_or(0.0), over: "of the time" });
         }

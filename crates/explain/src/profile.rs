@@ -1,5 +1,4 @@
-//! CPU profiles that a log shows (perf top, perf report): which share of all samples was taken in reclaim, in shrinkers,
-//! in compaction.
+//! CPU profiles in logs (perf top, perf report): the share of samples in reclaim, in shrinkers, and in compaction.
 
 use flatwater_recording::symbol::meaning;
 use flatwater_recording::{Cause, CauseBasis, DurationBasis, Recording, ReportedBy, SampledTask, Source};
@@ -7,7 +6,7 @@ use flatwater_recording::{Cause, CauseBasis, DurationBasis, Recording, ReportedB
 use super::facts::Facts;
 use super::{Evidence, Finding, cause};
 
-/// Causes in which a CPU computes; what sleeps is no part of a profile.
+/// Causes that use CPU. Sleeps do not appear in a profile.
 const COMPUTING: &[Cause] = &[
     Cause::DirectReclaim,
     Cause::MemcgReclaim,
@@ -17,9 +16,10 @@ const COMPUTING: &[Cause] = &[
     Cause::SlabRefill,
     Cause::BlockAllocation,
 ];
-/// A machine that has memory spends nothing of this: from this share of all samples on it is a finding.
+/// From this share of all samples a cause is a finding; a machine with enough memory spends next to nothing on
+/// these.
 const SHARE_MIN: f64 = 0.10;
-/// `count` of a sampled task of a profile, for all samples together.
+/// The `count` of a profile's sampled tasks is in units of 1/10,000 of all samples.
 const ALL: f64 = 10_000.0;
 
 fn is_sample(task: &SampledTask) -> bool {
@@ -45,7 +45,7 @@ fn shares(recording: &Recording) -> Vec<(Cause, f64)> {
     shares
 }
 
-/// Adds what the profile shows, before what counters suggest.
+/// Adds what the profile shows, before the findings from counters.
 pub fn add(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
     if facts.recording.header.source != Source::Import {
         return;
@@ -67,10 +67,10 @@ pub fn add(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
     }
 }
 
-/// kswapd sleeps on a machine that has memory: from this share of a processor on it does not get ahead.
+/// From this share of one CPU, kswapd cannot keep up. On a machine with enough memory it sleeps.
 const KSWAPD_SHARE_MIN: f64 = 0.2;
 
-/// top shows how much of a processor kswapd takes.
+/// Adds a finding if top shows that kswapd uses much of a CPU.
 fn background_reclaim(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
     let name = Cause::DirectReclaim.name();
     let tasks = facts.recording.header.sampled_tasks.iter();
@@ -80,11 +80,7 @@ fn background_reclaim(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
     if share < KSWAPD_SHARE_MIN {
         return;
     }
-    let text = format!(
-        "{} computes {:.0} % of a processor: reclaim in the background does not end",
-        busiest.task,
-        share * 100.0
-    );
+    let text = format!("{} uses {:.0} % of a CPU: background reclaim does not keep up", busiest.task, share * 100.0);
     let evidence = Evidence::new(text, share * 100.0, "%");
     if let Some(known) = findings.iter_mut().find(|known| known.cause == name) {
         known.evidence.push(evidence);
@@ -93,7 +89,7 @@ fn background_reclaim(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
     if !findings.is_empty() {
         return;
     }
-    let headline = "memory is short: kswapd reclaims without end, and whoever allocates soon reclaims itself";
+    let headline = "memory is short: kswapd reclaims all the time, and allocating tasks will soon reclaim themselves";
     let finding = Finding::inferred(name, 0.5, headline).with([evidence]);
     findings.push(finding.settle("`sar -B 1` while it is slow: pgscank/s, pgscand/s and %vmeff"));
 }
@@ -126,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_of_anything_else_is_no_quiet() {
+    fn a_profile_of_anything_else_is_not_quiet() {
         let explanation = profiled(&[("copy_page", 4000)]);
         assert_eq!(explanation.findings[0].cause, "not-enough-to-judge");
     }

@@ -1,4 +1,4 @@
-//! The whole of it: every finder asked, its findings put in order, and what must be said at the top.
+//! Builds the explanation: calls every finder, orders the findings, and collects gaps and notes.
 
 use super::aggressor::{Aggressor, Means};
 use super::cause::{
@@ -19,26 +19,27 @@ use flatwater_recording::{Gap, Note, Recording, Source};
 /// Version of the shape of `Explanation`.
 const EXPLANATION_VERSION: u32 = 1;
 
-/// Explains a recording. Total: whatever is missing from it becomes a note or an unexplained share.
+/// Explains a recording. Never fails: what is missing becomes a gap, a note or an unexplained share.
 #[must_use]
 pub fn explain(recording: &Recording) -> Explanation {
     explain_focused(recording, &Focus::default())
 }
 
-/// Explains what the calls in focus waited for.
+/// Explains the waits of the calls in focus.
 #[must_use]
 pub fn explain_focused(recording: &Recording, focus: &Focus) -> Explanation {
     let mut explanation = conclude(recording, focus);
     match recording.header.source {
         Source::Import => confidence::calibrate(&mut explanation.findings),
-        // A model's recording, or a guest's in distorted time, was not counted.
+        // `RECORDED` counts runs on hosts only: neither the model's recordings nor those of guests in distorted
+        // time.
         Source::Host => confidence::calibrate_recorded(&mut explanation.findings),
         _ => {}
     }
     explanation
 }
 
-/// The same with the finders' own figures, which `confidence` is calibrated from.
+/// Explains with the raw confidences of the finders, from which `confidence` is calibrated.
 #[must_use]
 pub fn explain_raw(recording: &Recording) -> Explanation {
     conclude(recording, &Focus::default())
@@ -49,7 +50,7 @@ fn conclude(recording: &Recording, focus: &Focus) -> Explanation {
     let judged = Judged::choose(focus, recording, &groups, |lost_ns, worst_ns| all.enough(lost_ns, worst_ns));
     let judged_facts = judged.focused.as_ref().map(|_| Facts::of_calls(recording, |call| judged.keeps(call)));
     let facts = judged_facts.as_ref().unwrap_or(&all);
-    // What the user picked is all that is summed; what flatwater picked decides the findings alone.
+    // A focus that the user gave restricts the sums as well; one that flatwater chose restricts the findings only.
     let summed = if judged.focused.as_ref().is_some_and(|focused| focused.given) { facts } else { &all };
     let findings = findings(facts);
     Explanation {
@@ -74,7 +75,7 @@ fn conclude(recording: &Recording, focus: &Focus) -> Explanation {
     }
 }
 
-/// What is missing from the recording, and from what was made of it.
+/// Gaps of the recording, and the gap left by a bounded search for aggressors.
 fn gaps(facts: &Facts<'_>) -> Vec<Gap> {
     let mut gaps = facts.recording.gaps_found();
     if facts.charges.cut {
@@ -87,7 +88,7 @@ fn gaps(facts: &Facts<'_>) -> Vec<Gap> {
 /// Above this many calls, use a second thread.
 const CALLS_FOR_TWO: usize = 20_000;
 
-/// The two passes over all calls that do not need each other.
+/// The two independent passes over all calls.
 fn sums(recording: &Recording) -> (Facts<'_>, Groups) {
     if recording.calls.len() < CALLS_FOR_TWO {
         return (Facts::of(recording), Groups::of_recording(recording));
@@ -104,7 +105,8 @@ fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let apart = [not_observed::ENTRY.name, not_enough::ENTRY.name, quiet::ENTRY.name];
     let asked = CAUSES.iter().filter(|entry| !apart.contains(&entry.name));
     let mut findings: Vec<Finding> = asked.filter_map(|entry| (entry.find)(facts)).collect();
-    // Stable: among equals the catalogue's order holds, in which the direct cause stands before its reasons.
+    // The sort is stable: equal findings keep the order of the catalogue, in which direct causes precede their
+    // reasons.
     findings.sort_by(|a, b| rank(a).cmp(&rank(b)).then(b.confidence.total_cmp(&a.confidence)));
     blame(&mut findings, facts);
     lift_device(&mut findings, facts);
@@ -112,7 +114,7 @@ fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     profile::add(facts, &mut findings);
     reasons::before_their_ends(&mut findings);
     out_of_memory::lift(&mut findings, facts);
-    // It leads: whatever counters suggest about the machine, nothing is known of the targets.
+    // `not-observed` comes first: counters of the machine say nothing about the targets.
     findings.splice(0..0, (not_observed::ENTRY.find)(facts));
     if findings.is_empty() {
         findings.extend((not_enough::ENTRY.find)(facts).or_else(|| (quiet::ENTRY.find)(facts)));
@@ -127,7 +129,7 @@ fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Who made the calls of each finding wait, and what could be done about them.
+/// Adds to each finding its aggressors, their shares, and fixes against them.
 fn blame(findings: &mut [Finding], facts: &Facts<'_>) {
     for finding in findings.iter_mut() {
         let span = cause::find(finding.cause).and_then(|entry| entry.span);
@@ -142,71 +144,72 @@ fn blame(findings: &mut [Finding], facts: &Facts<'_>) {
         }
         let own = finding.aggressors.iter().map(fix_for).collect::<Vec<_>>();
         if !own.is_empty() {
-            // Whoever fills the queue fills a deeper one as well.
+            // An aggressor that fills the queue also fills a deeper one.
             finding.fixes.retain(|fix| fix.set.get("queue.nr_requests").is_none());
         }
         finding.fixes.splice(0..0, own);
     }
 }
 
-/// The fix that keeps an aggressor from it, with its name. Knobs of version 1 and 2 are both named: which of them holds for
-/// a process far from the target is not recorded.
+/// The fix against one aggressor. It names the knobs of both cgroup versions, because the recording does not say
+/// which version applies to a process outside the target.
 fn fix_for(aggressor: &Aggressor) -> Fix {
     let who = lead::who(aggressor);
     let group = match aggressor.cgroup.as_deref() {
-        None | Some("/") => "a cgroup of its own".to_owned(),
+        None | Some("/") => "a separate cgroup".to_owned(),
         Some(path) if aggressor.in_own_cgroup => {
-            format!("a cgroup of its own (in {path} it shares the target's, which a limit there would hold up as well)")
+            format!("a separate cgroup (it shares {path} with the target, which a limit there would delay as well)")
         }
         Some(path) => format!("cgroup {path}"),
     };
     Fix::advice(match aggressor.means {
-        // A limit on a neighbour that syncs is no fix within one journal: the commit then waits for its throttled data.
+        // Within one journal, limiting a neighbour that syncs does not help: the commit then waits for its
+        // throttled data.
         Means::Data => format!(
-            "move {who} to another file system: a commit of this one's journal writes everybody's data, so that a limit on \
-             its I/O would hold up the commit too"
+            "move {who} to another file system: a commit of this file system's journal writes the data of all \
+             processes, so a limit on its I/O would delay the commit as well"
         ),
         Means::Journal => format!(
-            "move {who} to another file system, or have it change fewer inodes (create, remove, rename): a commit of this \
-             one's journal writes everybody's changes"
+            "move {who} to another file system, or have it change fewer inodes (create, remove, rename): a commit of \
+             this file system's journal writes the changes of all processes"
         ),
         Means::Queue | Means::Beside | Means::Cache => at_device(aggressor, &who, &group),
         Means::DirtyPages => format!(
-            "bound the dirty pages of {who}: O_DIRECT or its own sync_file_range; memory.high of {group} (version 2), where \
-             writeback is charged to it"
+            "bound the dirty pages of {who}: O_DIRECT or its own sync_file_range; memory.high of {group} (version 2), \
+             where writeback is charged to it"
         ),
         Means::Memory => format!(
-            "bound the memory of {who}: memory.high of {group} (version 1: memory.limit_in_bytes of a cgroup of its own)"
+            "bound the memory of {who}: memory.high of {group} (version 1: memory.limit_in_bytes of a separate cgroup)"
         ),
-        Means::DroppedCache => format!("have {who} write no more to /proc/sys/vm/drop_caches"),
+        Means::DroppedCache => format!("stop {who} from writing to /proc/sys/vm/drop_caches"),
         Means::Lock => format!("keep {who} off the file or directory, or have it hold the lock for shorter operations"),
-        // It ends the wait once it has run: with less CPU it would end it later.
+        // The aggressor ends the wait after it has run; with less CPU it would end it later.
         Means::Running => format!("have {who} do less before it ends the wait, or give it more CPU (nice, cpu.weight)"),
         Means::Cpu => format!("give {who} less CPU (nice, cpu.max), or the target more (cpu.weight)"),
     })
 }
 
-/// Against requests of others at the device. What helps depends on whose file system they belong to.
+/// The fix against other processes' requests at the device; it depends on the file system that they belong to.
 fn at_device(aggressor: &Aggressor, who: &str, group: &str) -> String {
     let limit = format!(
-        "io.max of {group} (version 1: blkio.throttle.write_bps_device, which holds direct I/O, reads and fsync but not the \
-         flusher's writes)"
+        "io.max of {group} (version 1: blkio.throttle.write_bps_device, which limits direct I/O, reads and fsync but \
+         not the flusher's writes)"
     );
     match aggressor.same_file_system {
         Some(true) => format!(
-            "move {who} to another file system: it uses the one that was waited for, where a journal's commit would wait for \
-             what a limit on its I/O holds"
+            "move {who} to another file system: it uses the one that the calls waited for, where a journal's commit \
+             would wait for the I/O that a limit delays"
         ),
         Some(false) => format!("bound the I/O of {who}, which uses another file system of this device: {limit}"),
         None => format!(
-            "bound the I/O of {who}: {limit}. Which file system it uses was not seen; on the target's own one move it to \
-             another, since a journal's commit would wait for what the limit holds"
+            "bound the I/O of {who}: {limit}. Its file system is unknown; if it is the target's, move the \
+             process to another one instead, since a journal's commit would wait for the I/O that the limit delays"
         ),
     }
 }
 
-/// Where most of the worst finding's time went to a device, what the requests did there, or why they were made, says more than
-/// which function the caller slept in: it stands first.
+/// If the worst finding waited mostly for a device, the reason found at the device says more than the function in
+/// which the caller slept. Moves that reason to the front.
 fn lift_device(findings: &mut Vec<Finding>, facts: &Facts<'_>) {
     let roots = [
         io_throttle::ENTRY.name,
@@ -224,7 +227,8 @@ fn lift_device(findings: &mut Vec<Finding>, facts: &Facts<'_>) {
     let best = (0..findings.len()).filter(|&place| measured(&findings[place]) && ns(&findings[place]) > half_ns);
     let Some(place) = best.max_by_key(|&place| ns(&findings[place])) else { return };
     let root = findings.remove(place);
-    // The roots are parts of the time of those that wait at a device: once it is parted, another cause may have more.
+    // These reasons are parts of the device-bound findings' time. Without that part, another cause may have lost
+    // more.
     let elsewhere = |one: &Finding| {
         let apart = at_device(one) || roots.contains(&one.cause) || one.cause == unexplained::ENTRY.name;
         !apart && ns(one) > ns(&root)
@@ -243,7 +247,7 @@ fn conclusion(findings: &[Finding]) -> Conclusion {
     }
 }
 
-/// Most time lost first; then what counters suggest; then that something stayed unexplained.
+/// Sort key: `unexplained` last, otherwise most stall time first. Findings from counters have none.
 fn rank(finding: &Finding) -> (bool, std::cmp::Reverse<u64>) {
     (finding.cause == unexplained::ENTRY.name, std::cmp::Reverse(finding.lost_ns.unwrap_or(0)))
 }
@@ -253,7 +257,8 @@ fn notes(facts: &Facts<'_>, focused: Option<&Focused>) -> Vec<Note> {
     let mut notes = header.notes.clone();
     notes.extend(focused.filter(|focused| focused.given && focused.calls == 0).map(|focused| {
         let text = format!(
-            "no slow call matches --focus {}: {} of others are left out; without --focus the report lists them",
+            "no slow call matches --focus {}; the {} other slow calls are left out. Without --focus the report lists \
+             them",
             focused.on, focused.other_calls
         );
         Note::from(text)
@@ -282,7 +287,7 @@ mod tests {
     use flatwater_recording::{Cause, Noise, Note, OpKind};
 
     #[test]
-    fn findings_stand_in_order_of_time_lost_and_unexplained_last() {
+    fn findings_are_ordered_by_time_lost_with_unexplained_last() {
         let made = Made::new().slow(OpKind::Write, &[(Cause::JournalCommit, 20.0), (Cause::Unexplained, 60.0)]);
         let explanation = made.slow(OpKind::Write, &[(Cause::MemcgReclaim, 40.0)]).explained();
         let names: Vec<&str> = explanation.findings.iter().map(|finding| finding.cause).collect();
@@ -290,14 +295,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_it_is_quiet_and_only_quiet() {
+    fn an_empty_recording_is_quiet() {
         let findings = Made::new().explained().findings;
         assert_eq!(findings.len(), 1);
         assert_eq!(findings[0].cause, "quiet");
     }
 
     #[test]
-    fn what_the_machine_loses_anyway_is_not_blamed_on_memory() {
+    fn machine_noise_is_not_blamed_on_memory() {
         let noise = Noise { gap_ns_max: 30_000_000, ..Noise::default() };
         let made = Made::new().slow(OpKind::Write, &[(Cause::DirectReclaim, 25.0)]);
         let made = made.slow(OpKind::Write, &[(Cause::DirectReclaim, 12.0)]);
@@ -311,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_blamed_is_not_said_to_be_spared() {
+    fn a_cause_above_the_noise_has_no_note() {
         let noise = Noise {
             gap_ns_max: 30_000_000,
             gaps: 1,
@@ -326,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn distorted_time_blames_no_processor_time_and_is_said() {
+    fn distorted_time_is_noted_and_blames_no_cpu_time() {
         let made = Made::new().slow(OpKind::Write, &[(Cause::RunQueue, 80.0), (Cause::NodeReclaim, 80.0)]);
         let explanation = made.edit(|recording| recording.header.time_distorted = true).explained();
         let names: Vec<&str> = explanation.findings.iter().map(|finding| finding.cause).collect();
@@ -335,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_events_are_said_at_the_top() {
+    fn lost_events_are_noted() {
         let explanation = Made::new().edit(|recording| recording.header.losses.lost = 3).explained();
         let notes: Vec<String> = explanation.notes.iter().map(ToString::to_string).collect();
         assert_eq!(notes, ["events of the tracer: 3 lost in the ring buffer"]);

@@ -1,5 +1,5 @@
-//! Findings that are the end of a story stand behind the finding that is its beginning: an OOM kill behind what filled
-//! memory, waiting for the device behind the swapping that it is.
+//! Moves findings that are consequences behind the finding that explains them: an OOM kill behind what filled
+//! memory, a slow device behind the swapping that keeps it busy.
 
 use super::Finding;
 use super::cause::{
@@ -7,7 +7,7 @@ use super::cause::{
     slab_leak, swap_storm, thp_stall,
 };
 
-/// (the end, what may have led there). An end is moved behind the first reason that was found.
+/// (consequence, possible reasons). A consequence is moved behind the last reason that was found.
 const ENDS: &[(&str, &[&str])] = &[
     (
         out_of_memory::ENTRY.name,
@@ -24,7 +24,7 @@ const ENDS: &[(&str, &[&str])] = &[
     (fragmentation::ENTRY.name, &[thp_stall::ENTRY.name]),
 ];
 
-/// Moves each end behind the strongest of its reasons, where time lost does not already say otherwise.
+/// Moves each consequence without a measured time behind its reasons.
 pub fn before_their_ends(findings: &mut Vec<Finding>) {
     for (end, reasons) in ENDS {
         let Some(at) = findings.iter().position(|finding| finding.cause == *end && finding.lost_ns.is_none()) else {
@@ -44,7 +44,7 @@ mod tests {
     use crate::Finding;
 
     #[test]
-    fn the_kill_stands_behind_what_filled_memory() {
+    fn an_oom_kill_comes_after_its_reason() {
         let order = |causes: &[&'static str]| {
             let mut findings: Vec<Finding> = causes.iter().map(|cause| Finding::inferred(cause, 0.9, "")).collect();
             before_their_ends(&mut findings);

@@ -1,22 +1,22 @@
-//! Whether a client waits for a thread: request threads come before those that work in the background.
+//! Tells request threads, which clients wait for, from background threads.
 //!
-//! One table, first match wins. A thread that no line names is taken by its place in its process: the first thread is one
-//! that clients wait for, of the others it is not known.
+//! One table; the first matching rule wins. A thread without a rule is judged by its place in its process: the
+//! first thread is a request thread, the role of others is unknown.
 
 use serde::Serialize;
 use wildmatch::WildMatch;
 
-/// Whether somebody waits while the thread does.
+/// Whether clients wait while the thread waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Role {
-    /// A client waits for it.
+    /// Clients wait for it.
     Request,
     /// Neither the table nor its place in the process tells.
     #[default]
     Unknown,
-    /// It works ahead or behind, and nobody waits for it directly.
+    /// It works ahead of or behind requests, and no client waits for it directly.
     Background,
 }
 
@@ -33,17 +33,17 @@ impl Role {
     }
 }
 
-/// What the table says of one thread.
+/// An entry of the table about one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
     pub role: Role,
-    /// What to call it where its own name says little; empty where its own name is good.
+    /// A label for threads whose own name says little; otherwise empty.
     pub label: &'static str,
     pub why: &'static str,
 }
 
-/// `programs` and `threads` are patterns with `*` and `?`. `threads` is held against the thread's name, and against the
-/// title of its process without the program's name (`postgres: checkpointer` -> `checkpointer`).
+/// `programs` and `threads` are patterns with `*` and `?`. `threads` is matched with the thread's name, and with
+/// the title of its process without the program's name (`postgres: checkpointer` -> `checkpointer`).
 struct Rule {
     programs: &'static [&'static str],
     threads: &'static [&'static str],
@@ -69,7 +69,7 @@ const JAVA: &[&str] = &["java"];
 const ANY: &[&str] = &["*"];
 
 const RULES: &[Rule] = &[
-    // Kernel threads, where a log or a machine-wide recording holds them.
+    // Kernel threads, in logs and machine-wide recordings.
     rule(
         ANY,
         &["jbd2/*", "kworker/*", "kswapd*", "kcompactd*", "khugepaged", "xfsaild/*"],
@@ -77,8 +77,8 @@ const RULES: &[Rule] = &[
         "",
         "a thread of the kernel",
     ),
-    // src/backend/utils/misc/ps_status.c sets the titles, with `CLUSTER_NAME: ` before the rest where one is set. Backends
-    // come first: their titles hold names that users chose.
+    // src/backend/utils/misc/ps_status.c sets the titles, preceded by `CLUSTER_NAME: ` if a cluster name is set.
+    // Backends come first, because their titles contain names that users chose.
     rule(POSTGRES, &["* * *[local]*", "* * *(*)*"], Request, "backend", "serves one client"),
     rule(
         POSTGRES,
@@ -117,7 +117,7 @@ const RULES: &[Rule] = &[
         "a synchronous commit, or the start of the server, waits for it",
     ),
     rule(POSTGRES, &["postgres"], Request, "backend", "serves one client"),
-    // src/bio.c and src/networking.c name their threads.
+    // Thread names from src/bio.c and src/networking.c.
     rule(REDIS, &["bio_*"], Background, "", "syncs, closes and frees on behalf of the main thread"),
     rule(REDIS, &["jemalloc_bg_thd"], Background, "", "returns memory"),
     rule(REDIS, &["io_thd_*"], Request, "", "reads from and replies to clients"),
@@ -130,7 +130,7 @@ const RULES: &[Rule] = &[
     ),
     rule(MYSQL, &["ib_log_*"], Request, "", "commits wait for the redo log"),
     rule(MYSQL, &["ib_io_*", "ib_aio*"], Background, "", "completes reads and writes that InnoDB handed over"),
-    // util/threadpool_imp.cc.
+    // Thread names from util/threadpool_imp.cc.
     rule(
         ANY,
         &["rocksdb:low*", "rocksdb:high*", "rocksdb:bot*"],
@@ -140,7 +140,7 @@ const RULES: &[Rule] = &[
     ),
     rule(&["mongod"], &["WTCheck*", "WTEvict*", "WTOplog*", "Checkpointer"], Background, "", "WiredTiger's own thread"),
     rule(&["mongod"], &["WTJourn*", "JournalFlusher"], Request, "", "writes with j:true wait for it"),
-    // A pause of these stops every thread of the JVM.
+    // While these threads work at a safepoint, every thread of the JVM stops.
     rule(
         JAVA,
         &["VM Thread", "GC Thread*", "G1 *", "G1 Main*", "ZGC*", "Z*Thread*"],
@@ -171,24 +171,24 @@ const RULES: &[Rule] = &[
     ),
 ];
 
-/// What is known of a thread with this name in a process that runs this program.
+/// The rule for a thread of this name in a process that runs this program.
 #[must_use]
 pub fn known(program: &str, title: Option<&str>, thread: &str) -> Option<Known> {
     let own_title = title.map(|title| title.split_once(": ").map_or(title, |(_, rest)| rest));
     let matches = |patterns: &[&str], text: &str| patterns.iter().any(|pattern| WildMatch::new(pattern).matches(text));
-    // The title says more than the name: all processes of PostgreSQL are called `postgres`.
+    // The title says more than the name: every process of PostgreSQL is named `postgres`.
     let texts = own_title.into_iter().chain([thread]);
     texts.into_iter().find_map(|text| {
         RULES.iter().find(|rule| matches(rule.programs, program) && matches(rule.threads, text)).map(|rule| rule.known)
     })
 }
 
-/// What a thread is that the table does not know.
+/// The role of a thread without a rule.
 #[must_use]
 pub fn by_place(is_first_thread: bool) -> Known {
     let (role, why) = match is_first_thread {
         true => (Role::Request, "the first thread of its process"),
-        false => (Role::Unknown, "no recipe names this thread"),
+        false => (Role::Unknown, "the table has no entry for this thread"),
     };
     Known { role, label: "", why }
 }

@@ -1,4 +1,5 @@
-//! File systems whose device is a server or another process: who is asked, and what would tell why the answer is late.
+//! Network and user-space file systems: which server a call waited for, and the measurement that tells why its
+//! answer is late.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,7 @@ use crate::facts::Facts;
 use flatwater_recording::Cause;
 use flatwater_recording::symbol::base_name;
 
-/// Of the waiting time, below which it is not the server that a finding is about.
+/// A finding is about the server only from this share of the waiting time.
 const SHARE_MIN: f64 = 0.5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,7 +20,7 @@ pub enum Server {
     Lustre,
 }
 
-/// Functions of its client, by how their names begin.
+/// Prefixes of the functions of each file system's client.
 const CLIENTS: &[(Server, &[&str])] = &[
     (Server::Nfs, &["nfs_", "nfs3_", "nfs4_", "_nfs4_", "__nfs_", "rpc_", "__rpc_", "wait_on_commit"]),
     (Server::Smb, &["cifs_", "smb2_", "SMB2_", "smb3_", "SendReceive", "compound_send_recv", "wait_for_response"]),
@@ -30,7 +31,7 @@ const CLIENTS: &[(Server, &[&str])] = &[
 ];
 
 impl Server {
-    /// Whom a thread with this stack asked.
+    /// The server that a thread with this stack waits for.
     pub fn of<S: AsRef<str>>(frames: &[S]) -> Option<Server> {
         frames.iter().find_map(|frame| {
             let name = base_name(frame.as_ref());
@@ -38,7 +39,7 @@ impl Server {
         })
     }
 
-    /// Whom the slow calls asked for most of what they waited for one cause.
+    /// The server that slow calls waited for during at least half of this cause's time.
     pub fn awaited(facts: &Facts<'_>, cause: Cause) -> Option<Server> {
         let mut by_server: BTreeMap<Option<Server>, u64> = BTreeMap::new();
         for (&id, &ns) in &facts.sum(cause).by_stack_ns {
@@ -62,7 +63,7 @@ impl Server {
         }
     }
 
-    /// The measurement that divides network and server.
+    /// The measurement that separates network time from server time.
     pub const fn settle(self) -> &'static str {
         match self {
             Server::Nfs => {
@@ -71,10 +72,12 @@ impl Server {
             }
             Server::Smb => "/proc/fs/cifs/Stats twice while it is slow, and the server's own disk latency",
             Server::Ceph => {
-                "/sys/kernel/debug/ceph/*/osdc and mdsc while it is slow (requests under way, by server), and `ceph osd perf`"
+                "/sys/kernel/debug/ceph/*/osdc and mdsc while it is slow (requests under way, by server), and `ceph \
+                 osd perf`"
             }
             Server::Fuse => {
-                "`flatwater record -p` of the process that serves it; /sys/fs/fuse/connections/*/waiting counts what it has not answered"
+                "`flatwater record -p` of the process that serves it; /sys/fs/fuse/connections/*/waiting counts \
+                 unanswered requests"
             }
             Server::NineP => "`flatwater record` on the host, of the process that serves the share (qemu, virtiofsd)",
             Server::Lustre => "`lctl get_param osc.*.rpc_stats osc.*.import` while it is slow",
@@ -92,7 +95,7 @@ mod tests {
     const DISK: [&str; 4] = ["io_schedule", "__wait_on_buffer", "some_file_system", "vfs_fsync_range"];
 
     #[test]
-    fn who_is_asked_stands_in_the_stack() {
+    fn the_stack_names_the_server() {
         assert_eq!(Server::of(&COMMIT), Some(Server::Nfs));
         assert_eq!(Server::of(&["request_wait_answer+0x4f/0x1d0 [fuse]", "fuse_simple_request"]), Some(Server::Fuse));
         assert_eq!(Server::of(&["wait_for_response", "compound_send_recv"]), Some(Server::Smb));

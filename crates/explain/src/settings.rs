@@ -1,12 +1,12 @@
-//! Which settings were in force when, and what a proposed fix is worth beside them.
+//! Which settings were in force when, and whether a proposed fix makes sense beside them.
 //!
-//! The header holds the settings at the start; what changed them since (a scenario's timeline) stands among the events.
+//! The header has the settings at the start; events have later changes (a scenario's timeline).
 
 use super::{Evidence, Finding, Fix};
 use flatwater_recording::units::Bytes;
 use flatwater_recording::{EventKind, KnobKind, KnobPlace, Recording, Setup, Source, knob};
 
-/// The settings from the start and after each change: (since when, settings), in order of time.
+/// The settings at the start and after each change, as (since when, settings) by time.
 fn course(recording: &Recording) -> Vec<(u64, Setup)> {
     let mut changes: Vec<_> =
         recording.events.iter().filter_map(|event| Some((event.at_ns, change(&event.kind)?))).collect();
@@ -26,7 +26,7 @@ fn change(kind: &EventKind) -> Option<Setup> {
     Some(change)
 }
 
-/// The settings in force at this moment.
+/// The settings in force at this time.
 #[must_use]
 pub fn at(recording: &Recording, at_ns: u64) -> Setup {
     let mut course = course(recording);
@@ -34,32 +34,32 @@ pub fn at(recording: &Recording, at_ns: u64) -> Setup {
     course.swap_remove(since).1
 }
 
-/// The settings were so from the start to the end.
+/// Whether the settings satisfied `so` from start to end.
 #[must_use]
 pub fn throughout(recording: &Recording, so: impl Fn(&Setup) -> bool) -> bool {
     course(recording).iter().all(|(_, setup)| so(setup))
 }
 
-/// The largest value that a setting had, as a number.
+/// The largest value that a numeric setting had.
 #[must_use]
 pub fn largest(recording: &Recording, key: &str) -> Option<i64> {
     course(recording).iter().filter_map(|(_, setup)| setup.number(key)).max()
 }
 
-/// The settings that a finding is to be judged by: those at the stall that it shows; where it shows none, the last ones.
+/// The settings at the stall that a finding shows; the last ones if it shows none.
 fn at_stall(recording: &Recording, finding: &Finding) -> Setup {
     let moment = finding.evidence.iter().find_map(|evidence: &Evidence| evidence.at_ns);
     at(recording, moment.unwrap_or(u64::MAX))
 }
 
-/// More of a setting, or less of it, is the stronger fix; how far it is worth going.
+/// The direction in which a setting becomes a stronger fix, and the limit.
 enum Stronger {
     Up { to: u64 },
     Down { to: u64 },
 }
 
-/// Fixes whose value is a matter of degree. The ends are where the kernel ends (vm.watermark_scale_factor, mm/page_alloc.c: at
-/// most 1000 before 6.x), or where more costs other programs what this one gains.
+/// Fixes by degree. The limits are the kernel's (vm.watermark_scale_factor, mm/page_alloc.c: at most 1000 before
+/// 6.x), or the point beyond which other programs lose more than is gained.
 const DEGREES: &[(&str, Stronger)] = &[
     ("vm.watermark_scale_factor", Stronger::Up { to: 1000 }),
     ("vm.compaction_proactiveness", Stronger::Up { to: 100 }),
@@ -71,8 +71,8 @@ const DEGREES: &[(&str, Stronger)] = &[
     ("vm.vfs_cache_pressure", Stronger::Down { to: 10 }),
 ];
 
-/// The fix as it is worth proposing for this finding; `None` where it was in force already, or where it is a knob of
-/// the model and a real machine was recorded.
+/// The fix adapted to the settings in force; a stronger one if the proposed value is already in force. `None` if
+/// nothing more can be proposed, or if it sets a knob of the model and the recording is not of the model.
 #[must_use]
 pub fn fit(fix: Fix, finding: &Finding, recording: &Recording) -> Option<Fix> {
     let is_model = |key: &str| knob::find(key).is_ok_and(|knob| knob.place == KnobPlace::Model);
@@ -85,7 +85,7 @@ pub fn fit(fix: Fix, finding: &Finding, recording: &Recording) -> Option<Fix> {
         let in_force = !fix.set.is_empty() && fix.set.iter().all(|(key, value)| setup.get(key) == Some(value));
         return (!in_force).then_some(fix);
     };
-    // A limit in bytes of 0 is none: the one in percent holds.
+    // A limit of 0 bytes is not set: the one in percent applies.
     let (Ok(proposed), Some(now)) =
         (u64::try_from(proposed), setup.number(key).and_then(|now| u64::try_from(now).ok()))
     else {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeline_changes_what_is_in_force_and_what_it_clears() {
+    fn a_timeline_changes_and_clears_settings() {
         let made = Made::new().knob("vm.dirty_ratio", "20").knob("vm.swappiness", "60");
         let recording = made.edit(|recording| changed(recording, 500, "vm.dirty_bytes", "8388608")).done();
         assert_eq!(at(&recording, 499).get("vm.dirty_ratio"), Some("20"));
@@ -139,9 +139,10 @@ mod tests {
         assert_eq!(largest(&recording, "vm.dirty_bytes"), Some(8 << 20));
     }
 
-    /// The scenario graphdb-zone-reclaim: the mode is 0 at the start and switched on under the database.
+    /// The scenario graphdb-zone-reclaim: zone_reclaim_mode is 0 at the start and is switched on while the database
+    /// runs.
     #[test]
-    fn a_mode_that_is_switched_on_during_the_run_is_to_be_switched_off() {
+    fn a_mode_switched_on_during_the_run_is_proposed_off() {
         let stalled =
             || Made::new().knob("vm.zone_reclaim_mode", "0").slow(OpKind::Write, &[(Cause::NodeReclaim, 40.0)]);
         let key = "vm.zone_reclaim_mode";
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_force_is_exceeded_or_not_proposed() {
+    fn a_value_in_force_is_exceeded_or_not_proposed() {
         let key = "vm.watermark_scale_factor";
         let stalled = |now: &str| Made::new().knob(key, now).slow(OpKind::Write, &[(Cause::DirectReclaim, 40.0)]);
         for (now, proposed) in [("10", Some("200")), ("200", Some("400")), ("600", Some("1000")), ("1000", None)] {

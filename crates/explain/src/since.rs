@@ -1,9 +1,9 @@
-//! Which kernel brought a knob: an old kernel's explanation must not propose what it does not have.
+//! Replaces fixes by knobs that the recorded kernel does not have yet.
 
 use super::Fix;
 use super::facts::Facts;
 
-/// (knob, the first kernel that has it, what to do before)
+/// (knob, first kernel that has it, remedy on earlier kernels)
 const CAME: [(&str, [u32; 3], &str); 7] = [
     ("vm.watermark_scale_factor", [4, 6, 0], "raise vm.min_free_kbytes, from which all watermarks follow"),
     ("vm.compaction_proactiveness", [5, 9, 0], "write 1 to /proc/sys/vm/compact_memory now and then (since 2.6.35)"),
@@ -14,7 +14,7 @@ const CAME: [(&str, [u32; 3], &str); 7] = [
     ("vm.vfs_cache_pressure", [2, 6, 8], "nothing steers that cache before"),
 ];
 
-/// The fix as it stands, or what takes its place on a kernel that is too old for it.
+/// Returns the fix, or its replacement if the recorded kernel is too old for the knob.
 #[must_use]
 pub fn fit(fix: Fix, facts: &Facts<'_>) -> Fix {
     let missing =
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_is_not_known_is_no_old_one() {
+    fn an_unknown_kernel_is_not_treated_as_old() {
         let unknown = Made::new().edit(|recording| recording.header.machine.kernel = None).done();
         let fix = Fix::knob("write back early", knob!("vm.dirty_background_bytes"), "16MiB");
         assert_eq!(fit(fix.clone(), &Facts::of(&unknown)), fix);

@@ -1,11 +1,11 @@
-//! The summary of the slow calls: where their time went, most first.
+//! Summarizes the slow calls: where their time went, most first.
 
 use super::facts::Facts;
 use super::{CauseShare, Slow};
 use flatwater_recording::{Cause, CauseBasis, DurationBasis};
 
 impl CauseShare {
-    /// Of nothing yet.
+    /// A share without calls yet.
     #[must_use]
     pub fn new(cause: Cause, duration_basis: DurationBasis, cause_basis: CauseBasis) -> CauseShare {
         CauseShare {
@@ -36,7 +36,7 @@ pub fn summary(facts: &Facts<'_>) -> Slow {
     let unexplained = Cause::Unexplained.name();
     causes.sort_by(|a, b| (a.cause == unexplained).cmp(&(b.cause == unexplained)).then(b.lost_ns.cmp(&a.lost_ns)));
     if facts.counted.calls > 0 {
-        // Only counted: where they waited is not known.
+        // Calls that are only counted have no known cause, except waits for locks.
         let counted = facts.counted;
         let (cause, cause_basis) = match counted.locks {
             true => (Cause::Lock, CauseBasis::Bracketed),
@@ -77,7 +77,7 @@ mod tests {
     use flatwater_recording::{Cause, OpKind, Source};
 
     #[test]
-    fn shares_sum_to_one_and_unexplained_stands_last() {
+    fn shares_sum_to_one_and_unexplained_comes_last() {
         let made = Made::new().slow(OpKind::Write, &[(Cause::MemcgReclaim, 5.0), (Cause::Unexplained, 20.0)]);
         let recording = made.slow(OpKind::Write, &[(Cause::JournalCommit, 15.0)]).done();
         let slow = explain(&recording).slow;
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_parts_do_not_cover_is_unexplained() {
+    fn uncovered_time_is_unexplained() {
         let mut recording = Made::new().slow(OpKind::Write, &[(Cause::RunQueue, 4.0)]).done();
         recording.calls[0].duration_ns = 10_000_000;
         let slow = explain(&recording).slow;
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_calls_that_a_log_only_counts_are_no_quiet() {
+    fn slow_calls_that_a_log_only_counts_are_not_quiet() {
         let made = Made::new().bucket("", OpKind::Other, &[100_000, 900_000_000, 2_000_000_000]);
         let explanation = made.edit(|recording| recording.header.source = Source::Import).explained();
         assert_eq!((explanation.slow.calls, explanation.slow.named_share), (2, Some(0.0)));

@@ -1,4 +1,4 @@
-//! A recording as the thin rows of a summary: what each cause took from whom, hour by hour, and who made it so.
+//! Summarizes a recording as rows: stall time by hour, cause, victim and aggressor.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,10 +8,10 @@ use flatwater_recording::{
 
 use super::aggressor::{Charge, Links, Party, segment};
 
-/// Of one slow call at most so many aggressors are named; the rest of the named ones are put together.
+/// Name at most this many aggressors per slow call; the others are summed without a name.
 const NAMED_MAX: usize = 3;
 
-/// The rows of this recording: those of its hours, and what each cause took in them.
+/// The summary rows of this recording: totals by hour, and stall time by cause.
 #[must_use]
 pub fn of(recording: &Recording) -> Vec<SummaryRow> {
     let header = &recording.header;
@@ -30,7 +30,7 @@ pub fn of(recording: &Recording) -> Vec<SummaryRow> {
     summary.finish()
 }
 
-/// The daemon writes why it made a recording as the first note.
+/// A recording by the daemon has its trigger as the first note.
 fn origin(recording: &Recording) -> SummaryOrigin {
     let by_daemon = |note: &Note| matches!(note, Note::Text(text) if text.starts_with("set off by "));
     if recording.header.notes.first().is_some_and(by_daemon) {
@@ -61,7 +61,7 @@ fn by_cause(call: &Call) -> Vec<(Cause, Option<Blame>, u64)> {
     parts
 }
 
-/// Each nanosecond by its cause and by who answers for it.
+/// Splits the call's time by cause and responsible party.
 fn charged(links: &Links<'_>, call: &Call) -> Vec<(Cause, Option<Blame>, u64)> {
     let mut sums: BTreeMap<(Cause, Blame), u64> = BTreeMap::new();
     for (place, of) in call.segments.iter().enumerate() {
@@ -70,7 +70,7 @@ fn charged(links: &Links<'_>, call: &Call) -> Vec<(Cause, Option<Blame>, u64)> {
             charged_ns = charged_ns.saturating_add(charge.ns);
             add(&mut sums, (of.cause, blame(&charge)), charge.ns);
         });
-        // What rounding left to nobody.
+        // The remainder of rounding is charged to unknown.
         let rest_ns = of.ns.saturating_sub(charged_ns);
         if rest_ns > 0 {
             add(&mut sums, (of.cause, nobody()), rest_ns);
@@ -93,7 +93,7 @@ fn charged(links: &Links<'_>, call: &Call) -> Vec<(Cause, Option<Blame>, u64)> {
     thin.into_iter().map(|((cause, blame), ns)| (cause, Some(blame), ns)).collect()
 }
 
-/// A damaged recording may hold any numbers.
+/// Saturates, since a damaged recording may contain any number.
 fn add(sums: &mut BTreeMap<(Cause, Blame), u64>, key: (Cause, Blame), ns: u64) {
     let sum = sums.entry(key).or_default();
     *sum = sum.saturating_add(ns);
@@ -112,7 +112,7 @@ fn blame(charge: &Charge<'_>) -> Blame {
     };
     match charge.party {
         Party::Other(task) => of("others", Some(task)),
-        // Which of its threads it was is in the recording.
+        // The recording itself names the thread.
         Party::Own(_) => of("own", None),
         Party::Device => of("device", None),
         Party::Flush => of("flush", None),
@@ -130,7 +130,7 @@ mod tests {
     use crate::testing::Made;
 
     #[test]
-    fn a_recording_without_waits_names_nobody_and_loses_no_time() {
+    fn a_recording_without_waits_names_no_aggressor_and_keeps_all_time() {
         let made = Made::new()
             .slow(OpKind::Write, &[(Cause::DirtyThrottle, 40.0), (Cause::RunQueue, 2.0)])
             .slow_by("noise", OpKind::Write, &[(Cause::DirtyThrottle, 9.0)])
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_daemon_recorded_is_a_capture() {
+    fn a_recording_of_the_daemon_is_a_capture() {
         let made = Made::new().edit(|recording| recording.header.notes.insert(0, "set off by stall: x".into())).done();
         assert!(of(&made).iter().all(|row| row.origin == SummaryOrigin::Capture));
     }

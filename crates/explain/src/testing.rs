@@ -1,4 +1,4 @@
-//! Tiny recordings for the tests of this room, said in few words.
+//! A builder of small recordings, for the tests of this crate.
 
 use super::cause::CauseEntry;
 use super::facts::Facts;
@@ -11,7 +11,7 @@ use flatwater_recording::{
 
 pub const START_NS: u64 = 1_000_000_000;
 
-/// A recording in the making: 10 s on a 6.18 host, threshold 1 ms, nothing in it.
+/// A recording being built: 10 s on a host with kernel 6.18, threshold 1 ms, no calls and no series.
 #[derive(Clone, Debug)]
 pub struct Made(Recording);
 
@@ -44,7 +44,7 @@ impl Made {
         self.edit(|recording| recording.header.machine.kernel = Some(release.to_owned()))
     }
 
-    /// A slow call of the foreground's thread with these segments, ms, all exact.
+    /// Adds a slow call of the foreground's thread, with segments of (cause, ms), all bracketed.
     pub fn slow(self, op: OpKind, segments: &[(Cause, f64)]) -> Made {
         self.slow_by("main", op, segments)
     }
@@ -63,7 +63,7 @@ impl Made {
         self
     }
 
-    /// Gives the last call's last segment this stack, innermost frame first.
+    /// Gives this stack, innermost frame first, to the last segment of the last call.
     pub fn stack(mut self, frames: &[&str]) -> Made {
         let id = StackId(self.0.stacks.len() as u32);
         self.0.stacks.push(Stack { id, frames: frames.iter().map(|&frame| frame.to_owned()).collect() });
@@ -92,12 +92,12 @@ impl Made {
         self.edit(|recording| recording.events.push(event))
     }
 
-    /// Readings of counters, one row a second.
+    /// Adds readings of counters, one row a second.
     pub fn counters(self, table: Table, entity: &Entity, columns: &[(&str, &[i64])]) -> Made {
         self.sampled(table, entity, ColumnKind::Counter, columns)
     }
 
-    /// 20 s of pages scanned by kswapd and by callers, and of pages freed, each second.
+    /// Adds 20 s of pages scanned by kswapd and by callers, and of pages freed, per second.
     pub fn scans(self, kswapd_per_s: i64, direct_per_s: i64, steal_per_s: i64) -> Made {
         let columns = [
             ("pgscan_kswapd", rising(kswapd_per_s, 20)),
@@ -108,7 +108,7 @@ impl Made {
         self.counters(Table::Vmstat, &Entity::default(), &columns)
     }
 
-    /// Readings of levels, one row a second.
+    /// Adds readings of gauges, one row a second.
     pub fn gauges(self, table: Table, entity: &Entity, columns: &[(&str, &[i64])]) -> Made {
         self.sampled(table, entity, ColumnKind::Gauge, columns)
     }
@@ -118,7 +118,7 @@ impl Made {
             self.0.series.push(Series::new(table));
         }
         let series = self.0.series.iter_mut().find(|series| series.table == table).expect("pushed above");
-        // What no writer can record, no finding may be tested with.
+        // A finding may only be tested with columns that a writer can record.
         for (name, _) in columns {
             let known = flatwater_recording::schema::find(table, name).filter(|column| column.covers(name));
             assert_eq!(known.map(|column| column.kind), Some(kind), "{name} of {}", table.name());
@@ -154,18 +154,18 @@ impl Made {
         explain(&self.0)
     }
 
-    /// What this one finder says.
+    /// Runs this finder alone.
     pub fn found(self, entry: &CauseEntry) -> Option<Finding> {
         (entry.find)(&Facts::of(&self.0))
     }
 }
 
-/// Cumulative readings that start at 0 and rise by `per_s` each second.
+/// Cumulative readings, one a second, that start at 0 and rise by `per_s`.
 pub fn rising(per_s: i64, rows: usize) -> Vec<i64> {
     (0..rows as i64).map(|row| row * per_s).collect()
 }
 
-/// All the evidence and the headline as one text, for tests that look for a figure.
+/// Headline, evidence and counter-evidence as one text, for tests that look for a figure.
 pub fn said(finding: &Finding) -> String {
     let evidence = finding.evidence.iter().chain(&finding.against).map(|evidence| evidence.text.as_str());
     std::iter::once(finding.headline.as_str()).chain(evidence).collect::<Vec<_>>().join("\n")

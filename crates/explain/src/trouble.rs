@@ -1,14 +1,14 @@
-//! Trouble of devices as the kernel's log reports it: timeouts, resets, errors, a path that is gone.
+//! Device trouble in the kernel's log: timeouts, resets, errors, lost paths.
 
 use flatwater_recording::{DeviceTrouble, Event, EventKind};
 
 use super::Evidence;
 use super::facts::Facts;
 
-/// Lines shown of them.
+/// At most this many lines are quoted.
 const SHOWN: usize = 2;
 
-/// The first lines of it, and how many there are; `None` where the log reports none.
+/// The number of such lines, with the first two quoted; `None` if the log has none.
 #[must_use]
 pub fn of_devices(facts: &Facts<'_>) -> Option<Evidence> {
     let lines: Vec<(u64, &str)> = facts.recording.events.iter().filter_map(of_event).collect();
@@ -19,11 +19,11 @@ pub fn of_devices(facts: &Facts<'_>) -> Option<Evidence> {
     Some(Evidence::new(text, lines.len() as f64, "lines").at(at_ns))
 }
 
-/// What is no trouble of the device itself: an error of a file system may have other reasons, and a pool that is full wants
-/// space, no other cable.
+/// Words of lines that do not accuse the device: a file system error may have other reasons, and a full pool needs
+/// space.
 const NOT_ITS_OWN: &[&str] = &["-fs error", "out-of-data-space"];
 
-/// The device's own trouble. An array that resyncs is busy, not broken.
+/// The line, if it reports trouble of the device itself. An array that resyncs is busy, not broken.
 fn of_event(event: &Event) -> Option<(u64, &str)> {
     use DeviceTrouble::{Error, NotResponding, Reset, Timeout};
     match &event.kind {
@@ -52,6 +52,6 @@ mod tests {
         assert_eq!(of_devices(&Facts::of(&calm)), None);
         let full =
             Made::new().report("device-mapper: thin: 253:4: switching pool to out-of-data-space (queue IO) mode");
-        assert_eq!(of_devices(&Facts::of(&full.done())), None, "nobody needs another device");
+        assert_eq!(of_devices(&Facts::of(&full.done())), None, "a full pool does not accuse the device");
     }
 }

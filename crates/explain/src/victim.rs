@@ -1,4 +1,4 @@
-//! Who waited: the slow calls in the groups that their owner thinks in, by program, thread, operation and file.
+//! Groups slow calls by who waited: program, container, thread, operation, file and role.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,50 +7,50 @@ use serde::Serialize;
 use super::role::{Known, Role, by_place, known};
 use flatwater_recording::{Call, Cause, OpKind, Recording, WatchedProcess};
 
-/// One group of slow calls that belong together.
+/// One group of slow calls.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Victim {
-    /// What the process calls itself, or its thread where the process is not known.
+    /// The process's name; its thread's name if the process is unknown.
     pub program: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
-    /// With `*` for each number in it: the threads of a pool are one group.
+    /// The thread's name with `*` for each number, so that the threads of a pool are one group.
     pub thread: String,
     pub operation: &'static str,
-    /// A path with `*` for each number in it; absent where the file is not known.
+    /// The path with `*` for each number; absent if the file is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files: Option<String>,
     pub role: Role,
-    /// Why this role.
+    /// The reason for this role.
     pub role_why: &'static str,
     pub calls: u64,
-    /// Time in these calls and on their way back to user space, ns.
+    /// Time of these calls, including their return to user space, ns.
     pub stall_ns: u64,
     pub worst_ns: u64,
-    /// When the worst began.
+    /// Start of the longest call.
     pub worst_at_ns: u64,
-    /// The cause with most of that time, and its share of it, 0 to 1.
+    /// The cause with most of the time, and its share, 0 to 1.
     pub cause: &'static str,
     pub cause_share: f64,
 }
 
-/// The groups, and which call is in which.
+/// The groups, and the group of each call.
 #[derive(Clone, Debug, Default)]
 pub struct Groups {
-    /// Those that clients wait for first, and most stall time first.
+    /// Request threads first, then by stall time.
     pub victims: Vec<Victim>,
-    /// For each of `Recording::calls` its place in `victims`; empty where calls are not grouped.
+    /// For each of `Recording::calls` its index in `victims`; empty if calls are not grouped.
     of_call: Vec<Option<usize>>,
 }
 
 impl Groups {
-    /// The group of a call, by its place in `Recording::calls`.
+    /// The group of a call, given its index in `Recording::calls`.
     #[must_use]
     pub fn of(&self, call: usize) -> Option<&Victim> {
         self.victims.get((*self.of_call.get(call)?)?)
     }
 
-    /// The groups of a recording. Those of a scenario are known by its workloads, and are not grouped again.
+    /// The groups of a recording; none for a scenario, whose workloads are known.
     #[must_use]
     pub fn of_recording(recording: &Recording) -> Groups {
         if recording.header.scenario.is_some() {
@@ -69,9 +69,9 @@ impl Groups {
     }
 }
 
-/// What tells one maker of calls from another, cheaply.
+/// A cheap key: one combination of thread, operation and file.
 type Maker<'a> = (u32, u32, &'a str, OpKind, Option<&'a str>);
-/// What people tell groups apart by.
+/// The key of a group, as in the reports.
 type Key = (String, Option<String>, String, OpKind, Option<String>, Role);
 
 #[derive(Default)]
@@ -105,13 +105,13 @@ impl<'a> Making<'a> {
         let program = program(call, process);
         let title = process.and_then(|process| process.title.as_deref());
         let executable = process.and_then(|process| process.executable.as_deref());
-        // Elasticsearch calls itself so, and is a java all the same.
+        // Elasticsearch has its own process name, but its executable is `java`.
         let names = [Some(program.as_str()), executable].into_iter().flatten();
         let known = names.into_iter().find_map(|name| known(name, title, &call.thread));
         let known = known.unwrap_or_else(|| by_place(call.pid == call.tid));
         let named_as_process = process.is_some_and(|process| process.name == call.thread);
         let thread = match known.label {
-            // python3 is no python*: a number in a program's own name stays.
+            // A number in a program's own name stays: python3, not python*.
             "" if named_as_process => program.clone(),
             "" => pattern(&call.thread),
             label => label.to_owned(),
@@ -189,19 +189,20 @@ impl Sums {
     }
 }
 
-/// What the process calls itself, whole where its executable has that name too: redis-server is a link to
-/// redis-check-rdb, and the kernel cuts a name after 15 bytes. Of a process that was not listed (it came and went between
-/// two looks) the thread's name, and nothing where a log names no thread.
+/// The process's name; the executable's name if the process's name is a cut version of it (the kernel keeps 15
+/// bytes), but not otherwise (redis-server is a link to redis-check-rdb). The thread's name if the process was not
+/// listed (it ended between two scans); empty if a log names no thread.
 fn program(call: &Call, process: Option<&WatchedProcess>) -> String {
     let Some(process) = process else { return pattern(&call.thread) };
     let whole = process.executable.as_ref().filter(|name| process.name.is_empty() || name.starts_with(&process.name));
     whole.unwrap_or(&process.name).clone()
 }
 
-/// Shortest run of hexadecimal digits, among them a letter, that is taken for a number: shorter ones are words (`cafe`).
+/// The shortest run of hexadecimal digits, at least one of them decimal, that counts as a number. Shorter runs may
+/// be words (`cafe`).
 const HEX_DIGITS_MIN: usize = 8;
 
-/// The name with `*` for each number in it: `base/16384/2619` -> `base/*/*`, `000000010000000A000000FE` -> `*`.
+/// The name with `*` for each number: `base/16384/2619` -> `base/*/*`, `000000010000000A000000FE` -> `*`.
 #[must_use]
 pub fn pattern(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
@@ -233,7 +234,7 @@ mod tests {
     use crate::testing::Made;
     use flatwater_recording::{Cause, OpKind, WatchedProcess};
 
-    /// Redis: the main thread (tid 7, as `Made` has it) and its helper.
+    /// Redis: the main thread (tid 7, the default of `Made`) and its helper.
     fn redis() -> Made {
         let made = Made::new()
             .slow_by("bio_aof", OpKind::Fdatasync, &[(Cause::PageWriteback, 900.0)])
@@ -241,7 +242,7 @@ mod tests {
             .slow_by("redis-server", OpKind::Write, &[(Cause::Lock, 102.0), (Cause::RunQueue, 1.0)]);
         made.edit(|recording| {
             let mut process = WatchedProcess::new(7, 1, "redis-server");
-            // Debian's redis-server is a link.
+            // On Debian, redis-server is a link.
             process.executable = Some("redis-check-rdb".to_owned());
             process.container = Some("container 8f3b0c1d2e4f".to_owned());
             recording.header.target.processes.push(process);
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_that_clients_wait_for_stands_before_one_that_lost_more() {
+    fn request_threads_come_before_background_threads() {
         let groups = Groups::of_recording(&redis().done());
         let said: Vec<_> =
             groups.victims.iter().map(|v| (v.thread.as_str(), v.role, v.calls, v.stall_ns / 1_000_000)).collect();

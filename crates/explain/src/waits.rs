@@ -1,5 +1,5 @@
-//! What the kernel counted of the target's own threads while no hook watched them (`run_delay_ns` and the delay
-//! accounting in the table `workload`): they waited, though no call says when.
+//! Waits of the target's threads that the kernel only counted (`run_delay_ns` and the delay accounting in the table
+//! `workload`), so that no call says when they happened.
 
 use super::Finding;
 use super::facts::Facts;
@@ -7,10 +7,11 @@ use crate::Evidence;
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Column, Entity, Table};
 
-/// Less of the recorded time than this a thread waits for on any machine.
+/// Every thread on any machine waits for less than this share of the recorded time.
 const SHARE_MIN: f64 = 0.01;
 
-/// The thread or process that waited most, if it waited for long; `what` ends "... waited 3 s of 30 s ".
+/// The thread or process that waited most, if it waited at least 1 % of the time; `what` ends the sentence `NAME
+/// waited 3 s of 30 s ...`.
 #[must_use]
 pub fn longest(facts: &Facts<'_>, column: Column, what: &str) -> Option<Evidence> {
     let counted = facts.recording.table(Table::Workload).filter(|_| facts.may_infer_place())?;
@@ -28,7 +29,7 @@ pub fn longest(facts: &Facts<'_>, column: Column, what: &str) -> Option<Evidence
     enough.then(|| Evidence::new(text(), ns as f64, "ns"))
 }
 
-/// A finding from that alone.
+/// A finding from this count alone.
 #[must_use]
 pub fn finding(facts: &Facts<'_>, cause: &'static str, headline: &str, column: Column, what: &str) -> Option<Finding> {
     let evidence = longest(facts, column, what)?;
@@ -49,13 +50,13 @@ mod tests {
     fn a_thread_that_waited_long_is_found_without_any_hook() {
         let finding = waited("db(77)", "run_delay_ns", 9_000_000_000).found(&run_queue::ENTRY).expect("found");
         assert!(said(&finding).contains("db(77) waited 9 s of"), "{}", said(&finding));
-        assert_eq!(finding.lost_ns, None, "which calls it hit nobody knows");
+        assert_eq!(finding.lost_ns, None, "the calls that waited are unknown");
         assert!(waited("db(77)", "swap_in_delay_ns", 9_000_000_000).found(&swap_in::ENTRY).is_some());
         assert!(waited("db(77)", "run_delay_ns", 1_000_000).found(&run_queue::ENTRY).is_none(), "as anywhere");
     }
 
     #[test]
-    fn what_a_neighbour_waits_for_is_its_own_affair() {
+    fn waits_of_neighbours_are_ignored() {
         let made = waited("stream(78)", "run_delay_ns", 9_000_000_000).neighbour("stream");
         assert!(made.found(&run_queue::ENTRY).is_none());
     }

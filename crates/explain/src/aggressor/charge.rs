@@ -1,4 +1,5 @@
-//! To whom each interval of a stall is charged: wait chains followed to their end, device time by who was ahead.
+//! Charges each interval of a stall to a party: follows wait chains to their end, and divides device time among the
+//! requests that were ahead.
 
 use std::collections::HashSet;
 
@@ -7,32 +8,32 @@ use flatwater_recording::{
     Call, Cause, CpuOwner, Dirtier, MemoryScope, MemoryUser, Request, RequestOp, Task, Wait, WakerKind,
 };
 
-/// By which means somebody made others wait.
+/// How a party made calls wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Means {
     /// Its requests were ahead in the device's queue.
     Queue,
-    /// Its requests came later, and the device worked on them at the same time.
+    /// Its requests came later, but the device worked on them at the same time.
     Beside,
     /// Its data was in the device's cache, which a flush had to write out.
     Cache,
-    /// What was waited for was the writing or reading of its data: a journal's commit writes everybody's.
+    /// The awaited request wrote or read its data: a journal's commit writes the data of all processes.
     Data,
     /// It held the lock.
     Lock,
     /// It ran, or waited for a CPU, before it ended the wait.
     Running,
-    /// It filled the share of dirty pages for which the writer was made to pause.
+    /// It dirtied the pages that made the kernel pause the writer.
     DirtyPages,
-    /// It took the memory that had to be reclaimed, or from which the pages were evicted that had to be read again.
+    /// It took the memory that had to be reclaimed, or for which pages were evicted that had to be read again.
     Memory,
-    /// It had the kernel drop the page cache, which had to be read again.
+    /// It dropped the page cache, which had to be read again.
     DroppedCache,
-    /// A journal's commit wrote what it had changed in the file system.
+    /// A journal's commit wrote its changes to the file system.
     Journal,
-    /// It had the CPU that was waited for: by the call's thread, or by a thread of the kernel's that worked for it.
+    /// It occupied the CPU that the call's thread, or a kernel thread working for the call, waited for.
     Cpu,
 }
 
@@ -55,37 +56,37 @@ impl Means {
     }
 }
 
-/// Who answers for an interval.
+/// The party responsible for an interval.
 #[derive(Clone, Copy, Debug)]
 pub enum Party<'a> {
-    /// A process that was not watched.
+    /// A process outside the target.
     Other(&'a Task),
-    /// The target itself: another of its threads or processes, or its own requests that were ahead.
+    /// The target: another thread or process of the target, or the target's requests ahead.
     Own(&'a Task),
-    /// The device, at work on the very request that was waited for.
+    /// The device, working on the awaited request itself.
     Device,
-    /// The device, on a flush of its cache or a discard.
+    /// The device, flushing its cache or discarding.
     Flush,
     /// A limit on the I/O of a cgroup.
     Limit(&'a Task),
-    /// A thread of the kernel, for nobody that is known.
+    /// A kernel thread that worked for no known process.
     Kernel(&'a Task),
-    /// Nobody is known.
+    /// Unknown.
     Unknown,
 }
 
-/// An interval of a stall, and who answers for it.
+/// A part of a stall and the party responsible for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Charge<'a> {
     pub party: Party<'a>,
     pub means: Means,
     pub ns: u64,
-    /// Bytes of its that were ahead, or that it made dirty, meanwhile.
+    /// Bytes of the party that were ahead, or that it dirtied, in this time.
     pub bytes: u64,
     pub file: Option<&'a str>,
 }
 
-/// From and to, ns.
+/// An interval in ns.
 #[derive(Clone, Copy, Debug)]
 struct Interval {
     from_ns: u64,
@@ -106,7 +107,7 @@ impl Interval {
     }
 }
 
-/// Charges every nanosecond of a segment of a call to somebody.
+/// Charges every nanosecond of a segment to a party.
 pub fn segment<'a>(links: &Links<'a>, call: &Call, place: usize, mut charge: impl FnMut(Charge<'a>)) {
     let Some(segment) = call.segments.get(place) else { return };
     let from_ns = call.start_ns.saturating_add(segment.offset_ns);
@@ -118,9 +119,9 @@ pub fn segment<'a>(links: &Links<'a>, call: &Call, place: usize, mut charge: imp
         }
     };
     match segment.cause {
-        // The pause is a timer's: who made the pages dirty is the answer.
+        // A timer ends the pause; the processes that dirtied pages are responsible for it.
         Cause::DirtyThrottle => return dirtiers(links, call, whole, &mut put),
-        // Whatever reclaim waits for in the end, it runs because memory is taken.
+        // Reclaim may wait for various things, but it runs because memory was taken.
         Cause::MemcgReclaim | Cause::DirectReclaim | Cause::ReclaimThrottle | Cause::MemcgOverHigh => {
             return memory(links, call, whole, segment.cause != Cause::DirectReclaim, &mut put);
         }
@@ -128,7 +129,7 @@ pub fn segment<'a>(links: &Links<'a>, call: &Call, place: usize, mut charge: imp
         Cause::JournalCommit | Cause::JournalFull | Cause::JournalBuffer => {
             return journal(links, call, whole, &mut put);
         }
-        // Its request was not made yet: without whoever took the memory it would not have been needed.
+        // The call had no request yet. Without the processes that took memory, the read would not have been needed.
         Cause::RequestQueue if links.reads_pages(segment) && links.evicted_share() > 0.0 => {
             let again = links.evicted_share();
             let part = |ns: u64, share: f64| (ns as f64 * share) as u64;
@@ -154,7 +155,8 @@ pub fn segment<'a>(links: &Links<'a>, call: &Call, place: usize, mut charge: imp
     sleeps(links, call, whole, &mut put);
 }
 
-/// What a charge costs those who add it up: they copy the names of its party and of its file.
+/// The cost of a charge for its callers, who copy the names of its party and file; counted against the bound on
+/// rows.
 fn weight(party: &Party<'_>, file: Option<&str>) -> usize {
     let names = match party {
         Party::Other(task) | Party::Own(task) | Party::Limit(task) | Party::Kernel(task) => {
@@ -165,8 +167,8 @@ fn weight(party: &Party<'_>, file: Option<&str>) -> usize {
     1 + (names + file.map_or(0, str::len)) / 64
 }
 
-/// All requests of the queue are taken, and the wait ends when any of them completes. Each holder is blamed in proportion to
-/// requests held x time.
+/// All requests of the queue are in use, and the wait ends when any of them completes. Blame each holder in
+/// proportion to requests held x time.
 fn full_queue<'a>(links: &Links<'a>, call: &Call, whole: Interval, put: Put<'_, 'a>) {
     let holders = links.queue_holders(call, whole.from_ns, whole.to_ns);
     sleeps(links, call, whole, &mut |party, means, ns, bytes, file| match party {
@@ -179,12 +181,12 @@ fn full_queue<'a>(links: &Links<'a>, call: &Call, whole: Interval, put: Put<'_, 
     });
 }
 
-/// Follows each sleep within the interval to its end.
+/// Follows each sleep in the interval to its end.
 fn sleeps<'a>(links: &Links<'a>, call: &Call, whole: Interval, put: Put<'_, 'a>) {
     let mut covered_ns = 0_u64;
     let mut at_ns = whole.from_ns;
     for sleep in links.sleeps_within(call, whole.bounds()) {
-        // A thread sleeps once at a time: what overlaps is damaged.
+        // A thread has one sleep at a time: overlapping rows are damaged.
         let asleep = whole.within(sleep.start_ns.max(at_ns), sleep.start_ns.saturating_add(sleep.duration_ns));
         if asleep.ns() > 0 {
             at_ns = asleep.to_ns;
@@ -198,8 +200,9 @@ fn sleeps<'a>(links: &Links<'a>, call: &Call, whole: Interval, put: Put<'_, 'a>)
     put(Party::Unknown, Means::Running, whole.ns().saturating_sub(covered_ns), 0, None);
 }
 
-/// A commit that writes much more than usual is charged to those whose changes it writes: what its own thread does, and what the
-/// device works on for it. What was ahead in the queue, or held back, keeps its owner.
+/// A commit that writes much more than usual is charged to the processes whose changes it writes, for the time of
+/// the journal's own thread and of the device working for it. Time behind other requests, or held back by a limit,
+/// keeps its party.
 fn journal<'a>(links: &Links<'a>, call: &Call, whole: Interval, put: Put<'_, 'a>) {
     let Some(content) = links.journal(call) else { return sleeps(links, call, whole, put) };
     let of_others: u64 = content.others.iter().fold(0, |sum, (_, count, _)| sum.saturating_add(*count));
@@ -207,7 +210,7 @@ fn journal<'a>(links: &Links<'a>, call: &Call, whole: Interval, put: Put<'_, 'a>
     sleeps(links, call, whole, &mut |party, means, ns, bytes, file| {
         let of_the_journal = match party {
             Party::Device | Party::Kernel(_) => true,
-            // The log was written by the caller, or on behalf of its cgroup.
+            // Writes of the journal that are charged to the caller's cgroup.
             Party::Own(task) => task.is_only_a_cgroup(),
             _ => false,
         };
@@ -241,11 +244,11 @@ fn follow<'a>(links: &Links<'a>, call: &Call, wait: &'a Wait, within: Interval, 
             break;
         }
     }
-    // The rest of the wait the thread ran, or waited for a CPU.
+    // For the rest of the wait, the waking thread ran or waited for a CPU.
     let mut ran_ns = within.ns().saturating_sub(slept_ns);
     let (mut wait_at, mut unknown_ns) = (None, 0_u64);
     for row in links.cpu_waits_of(call, task.tid, within.bounds()) {
-        // The rows of one wait stand together.
+        // The rows of one wait are adjacent.
         if wait_at.replace((row.start_ns, row.duration_ns)) != Some((row.start_ns, row.duration_ns)) {
             let wait = within.within(row.start_ns, row.start_ns.saturating_add(row.duration_ns)).ns().min(ran_ns);
             ran_ns -= wait;
@@ -262,7 +265,8 @@ fn follow<'a>(links: &Links<'a>, call: &Call, wait: &'a Wait, within: Interval, 
     put(party(links, call, task), means, ran_ns, 0, wait.waker_file.as_deref());
 }
 
-/// For how long a process had the CPU within an interval; of a part of the wait every process has the same share.
+/// The time for which a process had the CPU within an interval. In a part of the wait, each process has the same
+/// share as in the whole.
 fn row_ns(row: &CpuOwner, within: Interval) -> u64 {
     let part = within.within(row.start_ns, row.start_ns.saturating_add(row.duration_ns));
     (u128::from(part.ns()) * u128::from(row.ran_ns) / u128::from(row.duration_ns.max(1))) as u64
@@ -278,13 +282,15 @@ fn party<'a>(links: &Links<'a>, call: &Call, task: &'a Task) -> Party<'a> {
     }
 }
 
-/// Time throttled, time behind others, and what is left: the device's time for the request itself.
+/// Divides the interval into time throttled, time behind other requests, and the rest: the device's time for the
+/// request itself.
 fn device<'a>(links: &Links<'a>, call: &Call, request: &'a Request, within: Interval, put: Put<'_, 'a>) {
-    // Before it was inserted the queue was full, or whoever was to submit it waited for others: what was ahead says for whom.
+    // Before the insertion, the queue was full or the submitter waited for something else. `full_queue` divides this
+    // time among the holders of the queue's requests.
     let since_ns = request.awaited_ns.unwrap_or(request.insert_ns).min(request.insert_ns);
     let before_ns = within.within(0, since_ns).ns();
     match request.throttled {
-        // The sleep until it was inserted is the limit's.
+        // The sleep until the insertion is due to the limit.
         Some(true) => {
             put(Party::Limit(&request.submitter), Means::Queue, before_ns, request.bytes, request.file.as_deref())
         }
@@ -293,9 +299,9 @@ fn device<'a>(links: &Links<'a>, call: &Call, request: &'a Request, within: Inte
     let served = within.within(since_ns, request.complete_ns);
     let late_ns = request.server_waited_ns.unwrap_or(0);
     let known_ns: u64 = links.ahead(request).fold(late_ns, |sum, row| sum.saturating_add(row.device_ns));
-    // `device_ns` is of the request's whole wait; of the interval at hand it has the same share.
+    // `device_ns` refers to the request's whole wait; this interval has the same share.
     let wait_ns = request.complete_ns.saturating_sub(since_ns).max(known_ns).max(1);
-    // Without whoever took the memory that held it, this read would not have been made, nor have waited in a queue.
+    // Without the processes that took the memory, this read would not have been made nor queued.
     let own_read =
         request.op == RequestOp::Read && request.owner.as_ref().is_none_or(|owner| links.is_own(call, owner));
     let again_ns = if own_read { (served.ns() as f64 * links.evicted_share()) as u64 } else { 0 };
@@ -320,7 +326,7 @@ fn device<'a>(links: &Links<'a>, call: &Call, request: &'a Request, within: Inte
         };
         put(whose, means, ns, row.bytes, row.file.as_deref());
     }
-    // The device's own thread was not at work on it: it waited for a CPU.
+    // The thread that serves the device waited for a CPU.
     let mut unknown_ns = share(late_ns);
     charged_ns = charged_ns.saturating_add(unknown_ns);
     for row in links.cpu_waits_for(request) {
@@ -335,19 +341,19 @@ fn device<'a>(links: &Links<'a>, call: &Call, request: &'a Request, within: Inte
     let file = request.file.as_deref();
     let whose = match (&request.owner, request.op) {
         (_, RequestOp::Flush | RequestOp::Discard) => Party::Flush,
-        // The device is at work on somebody else's data, which the wait was for: an ordered commit, the flusher.
+        // The device works on another process's data, which the call waits for: an ordered commit, or the flusher.
         (Some(owner), _) if !links.is_own(call, owner) && !is_kernel(owner) => Party::Other(owner),
         _ => Party::Device,
     };
     put(whose, Means::Data, own_ns, request.bytes, file);
-    // After completion, until the sleeper was woken.
+    // From completion until the sleeper was woken.
     put(Party::Unknown, Means::Running, within.within(request.complete_ns, u64::MAX).ns(), 0, None);
 }
 
-/// A process, how much it did of what is asked for, and to which file.
+/// A process, its weight (the amount of what is divided), and the file.
 pub type Share<'a> = (&'a Task, u64, Option<&'a str>);
 
-/// Splits an interval among shares in proportion to their weights; to nobody where there are none.
+/// Splits an interval among shares in proportion to their weights; charges it to unknown if the weights sum to 0.
 fn split<'a>(links: &Links<'a>, call: &Call, ns: u64, means: Means, shares: &[Share<'a>], put: Put<'_, 'a>) {
     let all: u64 = shares.iter().fold(0, |sum, (_, weight, _)| sum.saturating_add(*weight));
     if all == 0 || !links.spend(shares.len()) {
@@ -363,11 +369,12 @@ fn dirtiers<'a>(links: &Links<'a>, call: &Call, within: Interval, put: Put<'_, '
     split(links, call, within.ns(), Means::DirtyPages, &dirtied(links, within), put);
 }
 
-/// Who ran on the CPU meanwhile. While it idled, or ran what is not remembered, nobody is known.
+/// Charges a wait for a CPU to the threads that ran on it; to unknown for the time in which the CPU idled or its
+/// threads were not recorded.
 fn processor<'a>(links: &Links<'a>, call: &Call, whole: Interval, put: Put<'_, 'a>) {
     let mut known_ns = 0;
     for row in links.cpu_owners(call, whole.bounds()) {
-        // A wait may reach beyond the segment.
+        // A wait may extend beyond the segment.
         let ns = row_ns(row, whole).min(whole.ns().saturating_sub(known_ns));
         let Some(owner) = row.owner.as_ref().filter(|_| ns > 0) else { continue };
         known_ns = ns.saturating_add(known_ns);
@@ -376,8 +383,8 @@ fn processor<'a>(links: &Links<'a>, call: &Call, whole: Interval, put: Put<'_, '
     put(Party::Unknown, Means::Cpu, whole.ns().saturating_sub(known_ns), 0, None);
 }
 
-/// Bytes that each process made dirty: by the kernel's count of the process, or by its files. Processes that live for less
-/// than an interval are in no count: of them the devices wrote so much.
+/// Bytes that each process dirtied, by the kernel's count of the process, or by its files. Processes that live
+/// shorter than an interval appear in neither; for them, the bytes that devices wrote are used.
 fn dirtied<'a>(links: &Links<'a>, within: Interval) -> Vec<Share<'a>> {
     let rows: Vec<&Dirtier> = links.dirtiers(within.bounds()).collect();
     let whole: HashSet<u32> = rows.iter().filter(|row| row.inode.is_none()).map(|row| row.owner.pid).collect();
@@ -389,7 +396,7 @@ fn dirtied<'a>(links: &Links<'a>, within: Interval) -> Vec<Share<'a>> {
     shares
 }
 
-/// Bytes of each process that devices read or wrote.
+/// Bytes that devices read or wrote for each process.
 fn moved<'a>(links: &Links<'a>, within: Interval, op: RequestOp) -> Vec<Share<'a>> {
     let of_op = links.queue_owners(within.bounds()).filter(|row| row.op == op);
     of_op
@@ -397,13 +404,14 @@ fn moved<'a>(links: &Links<'a>, within: Interval, op: RequestOp) -> Vec<Share<'a
         .collect()
 }
 
-/// Who took memory meanwhile: pages allocated, files read and written. Of a cgroup's own limit only its members answer.
+/// Charges reclaim to the processes that took memory: pages allocated, files read and written. Reclaim by a
+/// cgroup's own limit is charged only to its members.
 fn memory<'a>(links: &Links<'a>, call: &Call, within: Interval, in_cgroup: bool, put: Put<'_, 'a>) {
     let page_bytes = links.recording().header.machine.page_size_bytes();
     let users: Vec<&MemoryUser> = links.memory_users(within.bounds()).collect();
     let own = links.own_cgroup(call).filter(|_| in_cgroup);
     let inside = |task: &Task| !in_cgroup || task.pid == call.pid || own.is_none() || task.cgroup.as_deref() == own;
-    // Whoever asks for memory over a limit reclaims as much itself: that says who took it, exactly.
+    // A process over the limit reclaims what it asks for itself, so its reclaimed pages are an exact count.
     let reclaimed = users.iter().filter(|row| row.whole_machine == Some(!in_cgroup) && inside(&row.owner));
     let exact: Vec<Share<'_>> =
         reclaimed.map(|row| (&row.owner, row.reclaimed_pages.unwrap_or(0).saturating_mul(page_bytes), None)).collect();

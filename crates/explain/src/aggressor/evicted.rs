@@ -1,19 +1,19 @@
-//! Pages that were read again because a full memory cgroup had evicted them, and who had taken its memory.
+//! Pages read again because a full memory cgroup had evicted them, and the processes that took its memory.
 //!
-//! Two counts say it: the kernel's of evicted pages that came back (`workingset_refault_file`, mm/workingset.c), and that of
-//! the pages which each member had to reclaim, since it asked for memory over the limit.
+//! Two counts show this: the kernel's count of evicted pages that came back (`workingset_refault_file`,
+//! mm/workingset.c), and the pages that each member reclaimed because it allocated over the limit.
 
 use std::collections::{BTreeMap, HashSet};
 
 use flatwater_recording::schema::cgroup;
 use flatwater_recording::{Recording, RequestOp, Table, Task};
 
-/// What the whole recording says of it.
+/// The totals over the whole recording.
 #[derive(Debug, Default)]
 pub struct Evicted<'a> {
-    /// Of the bytes that the cgroup's members read from devices, the part that it had held before, 0 to 1.
+    /// Share of the bytes that the cgroup's members read from devices that the cgroup had held before, 0 to 1.
     pub share: f64,
-    /// Pages that each process reclaimed of the cgroup.
+    /// Pages of the cgroup that each process reclaimed.
     pub takers: Vec<(&'a Task, u64)>,
     pub pages: u64,
 }
@@ -29,7 +29,7 @@ impl<'a> Evicted<'a> {
         let Some(pages) = came_back(recording).filter(|pages| *pages > 0 && !taken.is_empty()) else {
             return Evicted::default();
         };
-        // Others read on the same devices too: only those who share the cgroup count.
+        // Only readers that share the cgroup count; others read on the same devices, too.
         let cgroups: HashSet<&str> = taken.values().filter_map(|(taker, _)| taker.cgroup.as_deref()).collect();
         let members = |task: &Task| {
             taken.contains_key(&task.pid) || task.cgroup.as_deref().is_some_and(|cgroup| cgroups.contains(cgroup))
@@ -43,8 +43,8 @@ impl<'a> Evicted<'a> {
     }
 }
 
-/// Evicted file pages that came back to the target's cgroup while it was recorded; version 1 counts those of the groups below
-/// it apart.
+/// Evicted file pages that came back to the target's cgroup during the recording. Version 1 counts those of child
+/// cgroups in a separate column.
 fn came_back(recording: &Recording) -> Option<u64> {
     let columns = [cgroup::WORKINGSET_REFAULT_FILE, cgroup::TOTAL_WORKINGSET_REFAULT_FILE];
     let table = recording.table(Table::Cgroup)?;

@@ -1,4 +1,5 @@
-//! Whose changes a journal's commit writes: where a file system writes a lot of metadata, by who changed its inodes.
+//! Tells whose changes a journal's commit writes: where a file system writes much metadata, by the processes that
+//! changed its inodes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,11 +7,12 @@ use super::charge::Share;
 use super::links::{Links, is_kernel, most};
 use flatwater_recording::{OpKind, QueueOwner, Recording, RequestOp, Task};
 
-/// Metadata a second up to which it does not matter whose changes they were, since a commit costs its writes and flushes in any case. Chosen, not measured.
+/// Metadata written per second up to which the owners of the changes do not matter, since a commit costs its writes
+/// and flushes in any case. Chosen, not measured.
 const USUAL_BYTES_PER_S: f64 = 1024.0 * 1024.0;
-/// A commit writes what was changed before it began, too.
+/// A commit also writes changes made before it began.
 const BEFORE_NS: u64 = 1_000_000_000;
-/// Calls of the target that change an inode each time. The kernel tells of an inode only when somebody else changes it.
+/// Calls of the target that change an inode each time. The kernel reports only inodes changed by other processes.
 const CHANGES: &[OpKind] = &[
     OpKind::Fsync,
     OpKind::Fdatasync,
@@ -26,7 +28,7 @@ const CHANGES: &[OpKind] = &[
     OpKind::AioFsync,
 ];
 
-/// What happened to the file systems, interval by interval.
+/// Inode changes and metadata writes, by interval.
 #[derive(Debug, Default)]
 pub struct Journals<'a> {
     intervals: BTreeMap<u64, Interval<'a>>,
@@ -36,20 +38,20 @@ pub struct Journals<'a> {
 #[derive(Debug, Default)]
 struct Interval<'a> {
     width_ns: u64,
-    /// Inodes that each program of a cgroup changed, with one of its processes.
+    /// Inodes that each program of a cgroup changed, with one of the program's processes.
     inodes: HashMap<(&'a str, Option<&'a str>), (&'a Task, u64)>,
-    /// Changes of the target by its calls.
+    /// Changes by calls of the target.
     own: u64,
     /// Bytes of metadata that each device wrote.
     metadata: HashMap<&'a str, u64>,
 }
 
-/// What commits wrote meanwhile.
+/// What commits wrote in an interval.
 #[derive(Clone, Debug)]
 pub struct Content<'a> {
-    /// Of the metadata, what was more than usual: 0 to 1.
+    /// Share of the metadata written beyond the usual rate, 0 to 1.
     pub beyond_usual: f64,
-    /// Inodes changed, by process; those of the target are not among them.
+    /// Inodes changed by each process outside the target.
     pub others: Vec<Share<'a>>,
     pub own: u64,
 }
@@ -75,7 +77,7 @@ impl<'a> Journals<'a> {
             *written = written.saturating_add(row.bytes);
         }
         for bucket in recording.latency.iter().filter(|bucket| CHANGES.contains(&bucket.op)) {
-            // Intervals of both tables end together, but for the last: by the one that holds the middle.
+            // Intervals of both tables end together, except the last one: assign by the middle.
             let middle_ns = bucket.start_ns.saturating_add(bucket.width_ns / 2);
             if let Some((_, interval)) = journals.intervals.range_mut(..=middle_ns).next_back() {
                 interval.own = interval.own.saturating_add(bucket.from_start.count());
@@ -91,7 +93,8 @@ impl<'a> Journals<'a> {
         interval
     }
 
-    /// What this device's journal wrote then; `None` where that was no more than usual, or nobody is known to have changed anything.
+    /// What this device's journal wrote in an interval; `None` if that was no more than usual, or if no process is
+    /// known to have changed inodes.
     #[must_use]
     pub fn content(&self, links: &Links<'_>, device: &str, (from_ns, to_ns): (u64, u64)) -> Option<Content<'a>> {
         let from_ns = from_ns.saturating_sub(BEFORE_NS);
@@ -121,7 +124,7 @@ impl<'a> Journals<'a> {
     }
 }
 
-/// Written by the kernel's own threads, of no file's pages: a journal's, or a file system's own blocks.
+/// Whether these are writes by kernel threads to no file's pages: a journal's, or a file system's own blocks.
 fn is_metadata(row: &QueueOwner) -> bool {
     let of_kernel = row.owner.as_ref().is_none_or(|owner| is_kernel(owner) || owner.is_only_a_cgroup());
     row.op == RequestOp::Write && row.inode.is_none() && of_kernel

@@ -1,4 +1,4 @@
-//! The tables of wait chains and device requests, found by call and by request.
+//! Index over the tables of wait chains and device requests, by call, by request and by time.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -13,24 +13,24 @@ use flatwater_recording::{
     Call, CpuOwner, Dirtier, MemoryUser, QueueAhead, QueueOwner, Recording, Request, Segment, Stack, Task, Wait,
 };
 
-/// A chain is followed through so many threads at most; longer ones are damaged or go round in a circle.
+/// Longest wait chain that is followed; longer ones are damaged or circular.
 const DEPTH_MAX: u32 = 32;
 
-/// Parts of the names of functions that read pages of files: ext4_mpage_readpages, mpage_readahead, page_cache_ra_order,
-/// filemap_read_folio.
+/// Parts of the names of kernel functions that read pages of files: ext4_mpage_readpages, mpage_readahead,
+/// page_cache_ra_order, filemap_read_folio.
 const READS: &[&str] = &["readpage", "read_pages", "readahead", "page_cache_ra", "read_folio"];
 
-/// Processes of one name and cgroup that an interval is divided among at most: the worst.
+/// An interval is divided among at most this many processes, those with the largest weights.
 const SHARES_MAX: usize = 32;
 
-/// The most of them, in an order of their own.
+/// Returns the shares with the largest weights, in a deterministic order.
 pub fn most(mut shares: Vec<Share<'_>>) -> Vec<Share<'_>> {
     shares.sort_by(|(one, of_one, _), (other, of_other, _)| (of_other, *one).cmp(&(of_one, *other)));
     shares.truncate(SHARES_MAX);
     shares
 }
 
-/// Whole seconds, as rows of intervals are.
+/// An interval in whole seconds, as the rows of intervals have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Seconds {
     first: u64,
@@ -53,14 +53,14 @@ impl Seconds {
     }
 }
 
-/// Rows that one explanation looks at to find who made calls wait. A recording of a day looks at a tenth; one whose rows all
-/// overlap would take hours.
+/// At most this many rows are examined per explanation. A recording of a day needs a tenth of this; a recording
+/// whose rows all overlap would otherwise take hours.
 const STEPS_MAX: u64 = 100_000_000;
 
-/// A call by thread and start.
+/// A call, by thread id and start.
 type CallKey = (u32, u64);
 
-/// What is asked once for each charge of a call.
+/// The facts of a call that all of its charges share.
 #[derive(Clone, Copy, Debug)]
 struct OfCall<'a> {
     call: (u32, CallKey, u64),
@@ -68,26 +68,26 @@ struct OfCall<'a> {
     device: Option<&'a str>,
 }
 
-/// What the recording holds of waits, by what it is asked for.
+/// The recording's rows about waits, indexed by the keys of the queries below.
 #[derive(Debug)]
 pub struct Links<'a> {
     recording: &'a Recording,
     steps: Cell<u64>,
     latest: Cell<Option<OfCall<'a>>>,
     by_call: HashMap<CallKey, Vec<&'a Wait>>,
-    /// By call, depth, and the thread that slept; 0 for the call's own sleeps.
+    /// By call, depth, and sleeping thread (0 for the call's own sleeps).
     links: Spans<'a, (CallKey, u32, u32), Wait>,
     requests: HashMap<u64, &'a Request>,
     ahead: HashMap<u64, Vec<&'a QueueAhead>>,
-    /// By call, and the thread of the kernel that waited, if not the call's own did.
+    /// By call, and by the kernel thread that waited; `None` if the call's own thread did.
     cpus: Spans<'a, (CallKey, Option<u32>), CpuOwner>,
     served: HashMap<u64, Vec<&'a CpuOwner>>,
     evicted: Evicted<'a>,
     journals: Journals<'a>,
-    /// What was asked before: a million calls wait in a few thousand seconds.
+    /// Caches by device and seconds: a million calls wait in a few thousand seconds.
     contents: RefCell<HashMap<(&'a str, Seconds), Option<Content<'a>>>>,
     holders: RefCell<HashMap<(&'a str, Seconds), Rc<[Share<'a>]>>>,
-    /// The processes of the target, with what each calls itself.
+    /// The processes of the target, with their titles.
     watched: HashMap<u32, Option<&'a str>>,
     dirtiers: Spans<'a, (), Dirtier>,
     memory_users: Spans<'a, (), MemoryUser>,
@@ -143,13 +143,13 @@ impl<'a> Links<'a> {
         }
     }
 
-    /// Counts rows that are looked at; false once an explanation has looked at enough.
+    /// Counts examined rows; returns false once the bound is reached.
     pub(super) fn spend(&self, steps: usize) -> bool {
         self.steps.set(self.steps.get().saturating_add(steps as u64));
         !self.is_spent()
     }
 
-    /// Some of what the recording holds was not looked at.
+    /// Whether the bound was reached, so that some rows were not examined.
     #[must_use]
     pub fn is_spent(&self) -> bool {
         self.steps.get() > STEPS_MAX
@@ -165,43 +165,43 @@ impl<'a> Links<'a> {
         near.filter(|near| near.reaches).map(|near| near.row)
     }
 
-    /// Who made pages dirty in an interval.
+    /// Rows of processes that dirtied pages in an interval.
     pub(super) fn dirtiers(&self, within: (u64, u64)) -> impl Iterator<Item = &'a Dirtier> {
         self.meanwhile(&self.dirtiers, (), within)
     }
 
-    /// Who took memory in an interval.
+    /// Rows of processes that took memory in an interval.
     pub(super) fn memory_users(&self, within: (u64, u64)) -> impl Iterator<Item = &'a MemoryUser> {
         self.meanwhile(&self.memory_users, (), within)
     }
 
-    /// Who had requests at devices in an interval.
+    /// Rows of processes that had requests at devices in an interval.
     pub(super) fn queue_owners(&self, within: (u64, u64)) -> impl Iterator<Item = &'a QueueOwner> {
         self.meanwhile(&self.queue_owners, (), within)
     }
 
-    /// The sleeps of a call itself that reach into an interval, in the order of time.
+    /// The sleeps of the call's own thread that overlap an interval, by start.
     pub(super) fn sleeps_within(&self, call: &Call, within: (u64, u64)) -> impl Iterator<Item = &'a Wait> {
         self.meanwhile(&self.links, ((call.tid, call.start_ns), 0, 0), within)
     }
 
-    /// The sleeps of a call itself.
+    /// The sleeps of the call's own thread.
     pub fn sleeps(&self, call: &Call) -> impl Iterator<Item = &'a Wait> {
         self.of_call(call).iter().copied().filter(|wait| wait.depth == 0)
     }
 
-    /// All links of a call.
+    /// All sleeps in the chains of a call.
     #[must_use]
     pub fn of_call(&self, call: &Call) -> &[&'a Wait] {
         self.by_call.get(&(call.tid, call.start_ns)).map_or(&[], Vec::as_slice)
     }
 
-    /// The sleeps, in the chains of the same call, of the thread that ended this one.
+    /// The sleeps, in the chains of the same call, of the thread that ended this sleep.
     pub fn behind(&self, call: &Call, wait: &Wait) -> impl Iterator<Item = &'a Wait> {
         Links::key_behind(call, wait).into_iter().flat_map(|key| self.links.all(key))
     }
 
-    /// Those of them that reach into an interval, in the order of time.
+    /// As `behind`, only those that overlap an interval, by start.
     pub(super) fn behind_within(&self, call: &Call, wait: &Wait, within: (u64, u64)) -> impl Iterator<Item = &'a Wait> {
         Links::key_behind(call, wait).into_iter().flat_map(move |key| self.meanwhile(&self.links, key, within))
     }
@@ -222,35 +222,35 @@ impl<'a> Links<'a> {
         rows.iter().copied().take_while(|_| self.spend(1))
     }
 
-    /// Who ran while the call's thread waited for a CPU in an interval.
+    /// Who ran in an interval while the call's thread waited for a CPU.
     pub(super) fn cpu_owners(&self, call: &Call, within: (u64, u64)) -> impl Iterator<Item = &'a CpuOwner> {
         self.meanwhile(&self.cpus, ((call.tid, call.start_ns), None), within)
     }
 
-    /// Who ran while this thread of the kernel, for which the call waited, waited for a CPU in an interval.
+    /// Who ran in an interval while this kernel thread, which the call waited for, waited for a CPU.
     pub(super) fn cpu_waits_of(&self, call: &Call, tid: u32, within: (u64, u64)) -> impl Iterator<Item = &'a CpuOwner> {
         self.meanwhile(&self.cpus, ((call.tid, call.start_ns), Some(tid)), within)
     }
 
-    /// Who ran while the threads that had this request to serve waited for a CPU.
+    /// Who ran while threads that were to serve this request waited for a CPU.
     pub(super) fn cpu_waits_for(&self, request: &Request) -> impl Iterator<Item = &'a CpuOwner> {
         let rows = self.served.get(&request.id).map_or(&[][..], Vec::as_slice);
         rows.iter().copied().take_while(|_| self.spend(1))
     }
 
-    /// Of what was read, how much had been evicted from a full cgroup before, 0 to 1.
+    /// Share of the bytes read that a full cgroup had evicted before, 0 to 1.
     #[must_use]
     pub fn evicted_share(&self) -> f64 {
         self.evicted.share
     }
 
-    /// Who took memory of that cgroup, by pages.
+    /// The processes that took memory of that cgroup, weighted by pages.
     #[must_use]
     pub fn takers(&self) -> Vec<Share<'a>> {
         self.evicted.takers.iter().map(|(task, pages)| (*task, *pages, None)).collect()
     }
 
-    /// The cgroup and the device of a call, found once for all its charges.
+    /// The cgroup and the device of a call, cached for all its charges.
     fn facts_of(&self, call: &Call) -> OfCall<'a> {
         let key = (call.pid, (call.tid, call.start_ns), call.duration_ns);
         if let Some(latest) = self.latest.get().filter(|latest| latest.call == key) {
@@ -272,12 +272,13 @@ impl<'a> Links<'a> {
         linked.or_else(counted)
     }
 
-    /// The device of the call's first request that is known.
+    /// The device of the call's first known request.
     fn device(&self, call: &Call) -> Option<&'a str> {
         self.facts_of(call).device
     }
 
-    /// Who had requests in the device's queue or at the device in those seconds, by how long, added up over their requests.
+    /// The processes with requests in the queue or at the device in these seconds, weighted by the sum of their
+    /// requests' times.
     #[must_use]
     pub fn queue_holders(&self, call: &Call, from_ns: u64, to_ns: u64) -> Rc<[Share<'a>]> {
         let Some(device) = self.device(call) else { return Rc::default() };
@@ -299,8 +300,8 @@ impl<'a> Links<'a> {
         most(sums.into_values().filter(|(_, held_ns, _)| *held_ns > 0).collect()).into()
     }
 
-    /// Whether the sleeps meanwhile were ended by the worker of btrfs that frees reserved space, by having dirty pages written
-    /// (btrfs_async_reclaim_data_space, btrfs_async_reclaim_metadata_space, fs/btrfs/space-info.c).
+    /// Whether a sleep in this interval was ended by the btrfs worker that frees reserved space by writing back
+    /// dirty pages (btrfs_async_reclaim_data_space, btrfs_async_reclaim_metadata_space, fs/btrfs/space-info.c).
     #[must_use]
     pub fn waits_for_reserved_space(&self, call: &Call, from_ns: u64, to_ns: u64) -> bool {
         let frees =
@@ -308,7 +309,8 @@ impl<'a> Links<'a> {
         self.sleeps_within(call, (from_ns, to_ns)).any(frees)
     }
 
-    /// What the journal wrote that this call waited for, by whose changes it was; `None` where they hardly matter.
+    /// What the journal that this call waited for wrote, by process; `None` if whose changes it wrote hardly
+    /// matters.
     #[must_use]
     pub fn journal(&self, call: &Call) -> Option<Content<'a>> {
         let (device, seconds) = (self.device(call)?, Seconds::of(call.start_ns, call.end_ns()));
@@ -318,7 +320,7 @@ impl<'a> Links<'a> {
             .or_insert_with(|| self.journals.content(self, device, (seconds.start_ns(), seconds.end_ns())));
         let mut content = found.clone()?;
         if self.watched.is_empty() {
-            // All processes are watched: the caller's own are those of its name.
+            // All processes are watched. The caller's own are those with its name and cgroup.
             let caller = self.sleeps(call).next().map(|wait| &wait.sleeper);
             let is_own = |task: &Task| caller.is_some_and(|own| own.name == task.name && own.cgroup == task.cgroup);
             let own = content.others.iter().filter(|(task, ..)| is_own(task));
@@ -333,14 +335,15 @@ impl<'a> Links<'a> {
         self.recording.stack(wait.stack?)
     }
 
-    /// Whether this time passed on the way to reading pages of a file into the cache.
+    /// Whether the segment was spent reading pages of a file into the page cache.
     #[must_use]
     pub fn reads_pages(&self, segment: &Segment) -> bool {
         let stack = segment.stack.and_then(|stack| self.recording.stack(stack));
         stack.is_some_and(|stack| stack.frames.iter().any(|frame| READS.iter().any(|part| frame.contains(part))))
     }
 
-    /// Whether the task belongs to what was watched: the call's own process, or another process of the target.
+    /// Whether the task belongs to the target: the call's own process, another process of the target, or its
+    /// cgroup.
     #[must_use]
     pub fn is_own(&self, call: &Call, task: &Task) -> bool {
         let in_group = is_in_target(self.recording, task);
@@ -348,13 +351,13 @@ impl<'a> Links<'a> {
         task.pid == call.pid || self.watched.contains_key(&task.pid) || in_group || in_callers
     }
 
-    /// What a process of the target calls itself, where others have their command line.
+    /// The title of a process of the target: the text that it writes over its command line.
     #[must_use]
     pub fn title(&self, pid: u32) -> Option<&'a str> {
         self.watched.get(&pid).copied().flatten()
     }
 
-    /// The cgroup of the thread that made the call, where a link or an interval names it.
+    /// The cgroup of the calling thread, if a sleep or a row of memory users names it.
     #[must_use]
     pub fn own_cgroup(&self, call: &Call) -> Option<&'a str> {
         self.facts_of(call).cgroup
@@ -373,10 +376,11 @@ fn is_in_target(recording: &Recording, task: &Task) -> bool {
     }
 }
 
-/// Controllers whose hierarchies have a mount of their own on version 1.
+/// Controllers that have a mounted hierarchy of their own in version 1.
 const CONTROLLERS: &[&str] = &["memory", "cpu", "cpuacct", "cpu,cpuacct", "blkio", "pids", "systemd", "unified"];
 
-/// `/jobs/backup` lies below `/sys/fs/cgroup/memory/jobs`. The root holds everybody, and says nothing.
+/// Whether `cgroup` is `watched` or below it: `/jobs/backup` is below `/sys/fs/cgroup/memory/jobs`. False for the
+/// root, which contains every process.
 fn is_below(cgroup: &str, watched: &str) -> bool {
     let own = match watched.strip_prefix("/sys/fs/cgroup/") {
         Some(mounted) => match mounted.split_once('/') {
@@ -390,13 +394,13 @@ fn is_below(cgroup: &str, watched: &str) -> bool {
     !own.is_empty() && Path::new(cgroup.trim_start_matches('/')).starts_with(own)
 }
 
-/// The thread that a sleep waited for: the lock's holder where only it is known, else whoever ended the sleep.
+/// The thread that a sleep waited for: the one that ended it, or the lock's holder if only that is known.
 #[must_use]
 pub fn ender(wait: &Wait) -> Option<&Task> {
     wait.waker.as_ref().or(wait.lock_holder.as_ref())
 }
 
-/// Names of the kernel's own threads that work for others.
+/// Names of kernel threads that work for others.
 const KERNEL_THREADS: &[&str] = &[
     "kworker/",
     "jbd2/",
@@ -415,7 +419,7 @@ const KERNEL_THREADS: &[&str] = &[
     "migration/",
 ];
 
-/// Whether this is a thread of the kernel: it works for others, and is nobody's program.
+/// Whether this is a kernel thread, which works for other processes.
 #[must_use]
 pub fn is_kernel(task: &Task) -> bool {
     (task.pid == 0 && !task.is_only_a_cgroup()) || KERNEL_THREADS.iter().any(|name| task.name.starts_with(name))
@@ -426,7 +430,7 @@ mod tests {
     use super::is_below;
 
     #[test]
-    fn a_group_holds_those_below_it_and_the_root_holds_nobody_in_particular() {
+    fn a_cgroup_contains_those_below_it_except_the_root() {
         for (cgroup, watched, below) in [
             ("/jobs/backup", "/sys/fs/cgroup/memory/jobs", true),
             ("/jobs/backup", "/sys/fs/cgroup/jobs/backup", true),

@@ -1,4 +1,5 @@
-//! Who made them wait: the stall time of each cause, charged to processes, to the device, to limits, or to nobody.
+//! Charges the stall time of each cause to the parties that made the calls wait: other processes, the target
+//! itself, the device, limits, the kernel, or unknown.
 
 mod charge;
 mod evicted;
@@ -28,52 +29,54 @@ use super::Evidence;
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{Call, Cause, Recording, Task};
 
-/// Of a cause's stall time one process must answer for at least so much to be named. Below it, it is one of many, and its
-/// absence would hardly be felt.
+/// A process is named if it answers for at least this share of a cause's stall time. Below that share it is one of
+/// many, and its absence would hardly be noticed.
 pub const NAMED_SHARE_MIN: f64 = 0.2;
-/// Processes that a finding names.
+/// At most this many processes are named per finding.
 const NAMED_MAX: usize = 4;
-/// Causes that are reclaim itself: whoever took memory answers for them, too.
+/// Causes that are reclaim itself, charged to the processes that took memory.
 const RECLAIM: &[Cause] = &[Cause::MemcgReclaim, Cause::DirectReclaim, Cause::ReclaimThrottle, Cause::MemcgOverHigh];
-/// Process ids that are listed of one aggressor.
+/// At most this many process ids are listed per aggressor.
 const PIDS_MAX: usize = 8;
 
-/// Recorded times may be damaged: a sum stays at its largest value.
+/// Saturating addition, since the times of a damaged recording may be any numbers.
 fn add_to(sum: &mut u64, ns: u64) {
     *sum = sum.saturating_add(ns);
 }
 
-/// Somebody who made the calls of a finding wait.
+/// A process, or all programs of a cgroup, that made the calls of a finding wait.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Aggressor {
-    /// What the process calls itself.
+    /// The name of the process.
     pub program: String,
-    /// It is all programs of its cgroup, none of which did enough to be named by itself.
+    /// Whether it represents all programs of a cgroup, none of which is charged with enough to be named alone.
     #[serde(skip)]
     pub several: bool,
-    /// The first eight of its processes.
+    /// The process ids, at most eight.
     pub pids: Vec<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
-    /// Of the finding's stall time, 0 to 1.
+    /// Share of the finding's stall time, 0 to 1.
     pub share: f64,
     pub stall_ns: u64,
-    /// By which it made most of them wait.
+    /// How it made the calls wait for most of this time.
     pub means: Means,
-    /// What of its was ahead, or was made dirty, in the worst single wait, bytes; 0 where no bytes are known.
+    /// In the worst single wait: bytes that it had ahead or had dirtied; 0 if unknown.
     pub bytes: u64,
-    /// Whether most of what it had at the device belongs to the file system that was waited for; absent where it had nothing
-    /// there, or nobody recorded to which file system that belongs.
+    /// Whether most of the aggressor's time at the device was for the file system that the calls waited for; absent if
+    /// it had no requests there, or if their file system was not recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub same_file_system: Option<bool>,
-    /// It is in a cgroup of those who waited: what bounds that cgroup bounds them, too.
+    /// Whether its cgroup is also one of a waiting call, so that a limit on that cgroup would limit the target as
+    /// well.
     #[serde(skip)]
     pub in_own_cgroup: bool,
     pub evidence: Vec<Evidence>,
 }
 
 impl Aggressor {
-    /// Somebody who is known from elsewhere than from wait chains: its part of the stall time as share and ns.
+    /// An aggressor known from a source other than wait chains; `part` is its share of the stall time and the time
+    /// in ns.
     pub(crate) fn by(program: &str, pids: Vec<u32>, part: (f64, u64), means: Means, evidence: Evidence) -> Aggressor {
         Aggressor {
             program: program.to_owned(),
@@ -91,46 +94,46 @@ impl Aggressor {
     }
 }
 
-/// To whom the stall time of a finding goes, in shares that sum to 1.
+/// Shares of a finding's stall time by party; they sum to 1.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Answerable {
-    /// Processes that were not watched.
+    /// Processes outside the target.
     pub others: f64,
-    /// The target's own threads, processes and earlier requests.
+    /// The target's own threads and processes, and their earlier requests.
     pub own: f64,
-    /// The device, at work on what was waited for.
+    /// The device, working on the awaited request.
     pub device: f64,
     /// The device, flushing its cache or discarding.
     pub flush: f64,
     /// A limit on a cgroup's I/O.
     pub limit: f64,
-    /// Threads of the kernel, for nobody that is known.
+    /// Kernel threads that worked for no known process.
     pub kernel: f64,
-    /// Nobody is known.
+    /// Unknown.
     pub unknown: f64,
-    /// Of `own`, whom of the target the calls waited for, the worst first: a database's checkpointer, another container of the
-    /// pod. Without the threads' own earlier requests.
+    /// The parts of the target behind `own`, worst first: a database's checkpointer, another container of the pod.
+    /// Excludes the waiting threads' own earlier requests.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<Member>,
 }
 
-/// A part of the target that other parts of it waited for.
+/// A part of the target that other parts waited for.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Member {
-    /// What it calls itself (`postgres: checkpointer`), else its `comm`.
+    /// The process's title (`postgres: checkpointer`), or its `comm` if it has none.
     pub name: String,
-    /// A thread of the very process that waited.
+    /// Whether it is a thread of the process that waited.
     pub is_thread: bool,
-    /// The first eight of its processes.
+    /// The process ids, at most eight.
     pub pids: Vec<u32>,
-    /// Of the finding's stall time, 0 to 1.
+    /// Share of the finding's stall time, 0 to 1.
     pub share: f64,
     pub stall_ns: u64,
 }
 
-/// What one process, or several of one name in one cgroup, answers for.
+/// The time charged to one process, or to several with the same name and cgroup.
 #[derive(Clone, Debug, Default)]
 struct Account {
     ns: u64,
@@ -140,7 +143,7 @@ struct Account {
     files: BTreeMap<String, u64>,
 }
 
-/// The same of a part of the target.
+/// The time charged to one part of the target.
 #[derive(Clone, Debug, Default)]
 struct OwnPart {
     ns: u64,
@@ -154,7 +157,7 @@ struct Sums {
     others: BTreeMap<(String, Option<String>), Account>,
     own: BTreeMap<(bool, String), OwnPart>,
     own_ns: u64,
-    /// Behind the target's own requests.
+    /// Queued behind the target's own requests.
     own_queue_ns: u64,
     others_queue_ns: u64,
     device_ns: u64,
@@ -162,42 +165,42 @@ struct Sums {
     limit_ns: u64,
     kernel_ns: u64,
     unknown_ns: u64,
-    /// Of a cause that is no wait for a CPU: what the kernel's threads that worked for the call waited for one.
+    /// For causes other than `run-queue`: time in which kernel threads that worked for the call waited for a CPU.
     served_late_ns: u64,
-    /// Of reads: what was read again after it had been evicted.
+    /// For reads: time of reading again pages that had been evicted.
     again_ns: u64,
 }
 
-/// Where the device-bound time of the judged calls went, all causes together.
+/// Time of the judged calls at devices, over all causes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceTime {
-    /// Behind requests of others, and of the target's own.
+    /// Queued behind requests of others and of the target.
     pub queued_ns: u64,
     pub queued_others_ns: u64,
-    /// From issue to completion of what was waited for.
+    /// From issue to completion of the awaited request.
     pub device_ns: u64,
     pub flush_ns: u64,
     /// Held back by a limit.
     pub limit_ns: u64,
 }
 
-/// Charges of the judged calls, by cause.
+/// The charges of the judged calls, by cause.
 #[derive(Clone, Debug, Default)]
 pub struct Charges {
     by_cause: BTreeMap<Cause, Sums>,
-    /// Waits for a CPU of those that worked for the calls.
+    /// Waits for a CPU by threads that worked for the calls.
     served_late: Sums,
     /// Reads of pages that had been evicted.
     again: Sums,
     places: Places,
-    /// The groups of those who waited.
+    /// The cgroups of the threads that waited.
     own_cgroups: BTreeSet<String>,
-    /// Not all rows that say who made calls wait were looked at.
+    /// The bound on examined rows was reached, so that some charges are unknown.
     pub cut: bool,
 }
 
 impl Charges {
-    /// Nothing where the recording holds no wait chains.
+    /// Charges the calls for which `keeps` returns true; empty if the recording has no wait chains.
     #[must_use]
     pub fn of(recording: &Recording, keeps: impl Fn(usize) -> bool) -> Charges {
         let mut charges = Charges::default();
@@ -242,13 +245,13 @@ impl Charges {
         }
     }
 
-    /// The aggressors of a cause, the worst first; `None` where nothing is known of who made it wait.
+    /// The aggressors of a cause, worst first, and the shares by party; `None` if no party is known.
     #[must_use]
     pub fn of_cause(&self, cause: Cause) -> Option<(Vec<Aggressor>, Answerable)> {
         self.placed(self.by_cause.get(&cause)?.answer())
     }
 
-    /// With what is known of the file systems that the aggressors use.
+    /// Adds what is known about the aggressors' file systems and cgroups.
     fn placed(&self, mut answer: Option<(Vec<Aggressor>, Answerable)>) -> Option<(Vec<Aggressor>, Answerable)> {
         for aggressor in answer.iter_mut().flat_map(|(aggressors, _)| aggressors) {
             aggressor.in_own_cgroup = aggressor.cgroup.as_ref().is_some_and(|path| self.own_cgroups.contains(path));
@@ -261,7 +264,7 @@ impl Charges {
         answer
     }
 
-    /// Who had the CPUs: that the calls' threads waited for, and that the kernel's threads waited for which served them.
+    /// Who occupied the CPUs that the calls' threads, and kernel threads serving them, waited for.
     #[must_use]
     pub fn at_cpus(&self) -> Option<(Vec<Aggressor>, Answerable)> {
         let mut all = self.by_cause.get(&Cause::RunQueue).cloned().unwrap_or_default();
@@ -269,25 +272,25 @@ impl Charges {
         self.placed(all.answer())
     }
 
-    /// Who took the memory from which pages were evicted that had to be read again.
+    /// Who took the memory for which pages were evicted that had to be read again.
     #[must_use]
     pub fn of_evictions(&self) -> Option<(Vec<Aggressor>, Answerable)> {
         self.placed(self.again.answer())
     }
 
-    /// What the kernel's threads waited for a CPU while calls waited for them.
+    /// Time in which calls waited for kernel threads that waited for a CPU, ns.
     #[must_use]
     pub fn total_served_late_ns(&self) -> u64 {
         self.served_late.total_ns
     }
 
-    /// What calls waited for reads of pages that had been evicted from a full cgroup.
+    /// Time in which calls waited to read pages again that a full cgroup had evicted, ns.
     #[must_use]
     pub fn total_again_ns(&self) -> u64 {
         self.again.total_ns
     }
 
-    /// Of all causes whose time went to devices.
+    /// The parties of all causes whose time went to devices.
     #[must_use]
     pub fn at_devices(&self) -> Option<(Vec<Aggressor>, Answerable)> {
         let causes: BTreeSet<Cause> = self.device_causes().collect();
@@ -298,7 +301,7 @@ impl Charges {
         self.placed(all.answer())
     }
 
-    /// Where the time at devices went.
+    /// The time at devices, by what it was spent on.
     #[must_use]
     pub fn device_time(&self) -> DeviceTime {
         let mut time = DeviceTime::default();
@@ -312,7 +315,7 @@ impl Charges {
         time
     }
 
-    /// Causes at least half of whose time went to devices.
+    /// Causes that spent at least half of their time at devices.
     pub fn device_causes(&self) -> impl Iterator<Item = Cause> + '_ {
         let at_device = |sums: &Sums| {
             let queued_ns = sums.others_queue_ns + sums.own_queue_ns;
@@ -350,7 +353,8 @@ impl Sums {
                     add_to(&mut self.own_queue_ns, ns);
                 }
                 let is_thread = task.pid == call.pid;
-                // The thread's own requests, and its process's where the thread is not known, accuse nobody else.
+                // Requests of the calling thread itself, or of its process if the thread is unknown, do not count
+                // as another part of the target.
                 if task.is_only_a_cgroup() || is_thread && (task.tid == 0 || task.tid == call.tid) {
                     return;
                 }
@@ -367,7 +371,7 @@ impl Sums {
         }
     }
 
-    /// Without what was no matter of the device: its threads' waits for a CPU, and reads that were made again.
+    /// A copy without time that is not the device's: waits of its threads for a CPU, and repeated reads.
     fn at_device(&self) -> Sums {
         let mut left = self.clone();
         let elsewhere = [Means::Cpu, Means::Memory];
@@ -380,7 +384,7 @@ impl Sums {
         left.others.retain(|_, account| account.ns > 0);
         let elsewhere_ns = self.served_late_ns + self.again_ns;
         left.total_ns = left.total_ns.saturating_sub(elsewhere_ns);
-        // What is not of others is of the target itself, of the kernel, or of nobody: the parts are not kept apart by means.
+        // The rest belongs to the target, the kernel or unknown, whose times are not recorded by means.
         let mut rest_ns = elsewhere_ns.saturating_sub(of_others);
         for part in [&mut left.unknown_ns, &mut left.own_ns, &mut left.kernel_ns] {
             let ns = rest_ns.min(*part);
@@ -413,7 +417,7 @@ impl Sums {
     }
 
     fn answer(&self) -> Option<(Vec<Aggressor>, Answerable)> {
-        // A cause of which nobody is known at all has no answer, not even that nobody else was to blame.
+        // If no party is known, there is no answer at all, not even that no other process is to blame.
         if self.total_ns == 0 || self.unknown_ns >= self.total_ns {
             return None;
         }
@@ -442,12 +446,13 @@ impl Sums {
         Some((named, answerable))
     }
 
-    /// The accounts of others. A process that ended before its cgroup was read has an account without a cgroup: it joins the
-    /// account of its name where all accounts of that name are of one cgroup, as the runs of a script's command are. What only a
-    /// cgroup is charged for joins the account of the cgroup's only program.
+    /// The accounts of other processes, with two kinds joined. An account without a cgroup (its process ended
+    /// before the cgroup was read) joins the account of the same name if that name occurs in one cgroup only, as
+    /// with the runs of a script's command. An account of a cgroup without a program joins the cgroup's only
+    /// program.
     fn joined_by_name(&self) -> BTreeMap<(String, Option<String>), Account> {
         let mut all = self.others.clone();
-        // The only program of each cgroup; `None` where there are several.
+        // The only program of each cgroup; `None` if there are several.
         let mut only_of: BTreeMap<Option<&str>, Option<&String>> = BTreeMap::new();
         for (name, cgroup) in self.others.keys().filter(|(name, _)| name != Task::SOME_PROGRAM) {
             only_of.entry(cgroup.as_deref()).and_modify(|only| *only = None).or_insert(Some(name));
@@ -460,7 +465,7 @@ impl Sums {
         }
         let lost: Vec<(String, Option<String>)> = all.keys().filter(|(_, cgroup)| cgroup.is_none()).cloned().collect();
         for key in lost {
-            // In the order of the keys an account without a cgroup comes before those of its name that have one.
+            // Keys are sorted: an account without a cgroup precedes those of the same name with one.
             let mut known = all.range(&key..).map(|(other, _)| other).skip(1).take_while(|(name, _)| *name == key.0);
             let (Some(only), None) = (known.next().cloned(), known.next()) else { continue };
             if let Some(account) = all.remove(&key) {
@@ -470,9 +475,9 @@ impl Sums {
         all
     }
 
-    /// Those of the target that it waited for longest.
+    /// The parts of the target that the calls waited for longest.
     fn members(&self) -> Vec<Member> {
-        // Charges that were taken away since were of the target's, too: nobody answers for more than all of it.
+        // `at_device` may have reduced `own_ns`: no part has more than that.
         let share = |ns: u64| ns.min(self.own_ns) as f64 / self.total_ns as f64;
         let mut parts: Vec<_> = self.own.iter().filter(|(_, part)| share(part.ns) >= NAMED_SHARE_MIN).collect();
         parts.sort_by_key(|(_, part)| std::cmp::Reverse(part.ns));
@@ -486,8 +491,8 @@ impl Sums {
         parts.into_iter().take(NAMED_MAX).map(member).collect()
     }
 
-    /// Where no process did much, a cgroup may have: a build is many compilers, each short-lived. The one that answers for the
-    /// most, if that is enough to be named.
+    /// The cgroup charged with the most time, if that is enough to be named. A build, for example, runs many
+    /// short-lived compilers, none of which is charged with much.
     fn by_cgroup(&self) -> Option<((String, Option<String>), Account)> {
         let mut groups: BTreeMap<&str, Vec<(&String, &Account)>> = BTreeMap::new();
         for ((program, cgroup), account) in &self.others {
@@ -538,7 +543,7 @@ impl Account {
         by_time.sort_by_key(|(_, ns)| std::cmp::Reverse(**ns));
         let mut amount = self.amount();
         let evidence = by_time.into_iter().map(|(means, ns)| {
-            // It is the account's: what took longest says it, and nothing after it.
+            // The amount is known for the account as a whole: it is printed with the means that took longest.
             let of = std::mem::take(&mut amount);
             let what = match means {
                 Means::Queue => format!("its requests{of} were ahead in the device's queue"),
@@ -547,9 +552,9 @@ impl Account {
                 Means::Data => format!("the device worked on its data{of}, which was waited for"),
                 Means::Lock => "it held the lock".to_owned(),
                 Means::Running => "it ran, or waited for a CPU, before it ended the wait".to_owned(),
-                Means::DirtyPages => format!("it dirtied pages{of} meanwhile"),
+                Means::DirtyPages => format!("it dirtied pages{of} in that time"),
                 Means::Memory => format!("it took memory{of}"),
-                Means::DroppedCache => "what it had dropped from the page cache was read again".to_owned(),
+                Means::DroppedCache => "pages were read again that it had dropped from the page cache".to_owned(),
                 Means::Journal => "the journal wrote what it had changed in the file system".to_owned(),
                 Means::Cpu => "it ran on the CPU that was waited for".to_owned(),
             };

@@ -1,4 +1,4 @@
-//! Whether those who were ahead at a device use the file system that was waited for, or another one of that device.
+//! Tells whether the processes ahead at a device use the awaited file system, or another one on the same device.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,14 +7,14 @@ use flatwater_recording::{Recording, Request, RequestOp};
 /// Program and cgroup, as aggressors are named.
 type Who = (String, Option<String>);
 
-/// ns at devices.
+/// Time at devices, ns.
 #[derive(Clone, Copy, Debug, Default)]
 struct Shares {
     same_ns: u64,
     elsewhere_ns: u64,
 }
 
-/// For how long devices worked on each one's requests while the target's waited, by file system.
+/// Time that devices spent on each process's requests while the target's waited, by file system.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
     by_owner: HashMap<Who, Shares>,
@@ -24,7 +24,7 @@ impl Places {
     #[must_use]
     pub fn of(recording: &Recording) -> Places {
         let requests: HashMap<u64, &Request> = recording.requests.iter().map(|one| (one.id, one)).collect();
-        // A flush has no data; it belongs to a file system that the others on that device show.
+        // A flush has no data. Its file system is taken from other awaited requests to the same device.
         let mut of_device: HashMap<&str, BTreeSet<&str>> = HashMap::new();
         for request in &recording.requests {
             let Some(place) = &request.file_system else { continue };
@@ -51,13 +51,13 @@ impl Places {
         places
     }
 
-    /// Whether most of what this program had at the device belongs to the file system that was waited for.
+    /// Whether most of this program's time at the device was for the awaited file system; `None` if unknown.
     #[must_use]
     pub fn shared(&self, program: &str, cgroup: Option<&str>) -> Option<bool> {
         self.by_owner.get(&(program.to_owned(), cgroup.map(str::to_owned)))?.mostly_same()
     }
 
-    /// The same of all programs of a cgroup together.
+    /// As `shared`, for all programs of a cgroup together.
     #[must_use]
     pub fn shared_by_all_of(&self, cgroup: &str) -> Option<bool> {
         let members = self.by_owner.iter().filter(|((_, path), _)| path.as_deref() == Some(cgroup));
@@ -70,7 +70,7 @@ impl Places {
 }
 
 impl Shares {
-    /// `None` where nothing is known.
+    /// `None` if no time is known.
     fn mostly_same(self) -> Option<bool> {
         (self.same_ns.max(self.elsewhere_ns) > 0).then_some(self.same_ns >= self.elsewhere_ns)
     }
@@ -100,14 +100,14 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_where_is_told_by_the_requests() {
+    fn requests_show_the_file_system_of_each_process() {
         let recording = Recording {
             requests: vec![request(1, "vda", Some("254:1")), request(2, "vda", None), request(3, "vdb", None)],
             queue_ahead: vec![
                 ahead(1, "dd", "/", Some("254:1"), 90),
                 ahead(1, "dd", "/", Some("254:2"), 10),
                 ahead(1, "backup", "/jobs", Some("254:2"), 50),
-                // The flush of another request shows no file system of its own; those on its device do.
+                // The flush shows no file system of its own; other requests to its device do.
                 ahead(2, "rsync", "/jobs", Some("254:2"), 50),
                 ahead(2, "cp", "/home", Some("254:1"), 50),
                 ahead(3, "tar", "/home", Some("254:17"), 50),
@@ -116,7 +116,7 @@ mod tests {
             ..Recording::default()
         };
         let places = Places::of(&recording);
-        assert_eq!(places.shared("dd", None), Some(true), "most of it");
+        assert_eq!(places.shared("dd", None), Some(true), "most of the time");
         assert_eq!(places.shared("backup", Some("/jobs")), Some(false));
         assert_eq!(places.shared("rsync", Some("/jobs")), Some(false));
         assert_eq!(places.shared("cp", Some("/home")), Some(true));

@@ -1,6 +1,6 @@
-//! Rows by a key and by the time that they reach into.
+//! Looks up rows by a key and by the time that they overlap.
 
-/// Rows of each key, in the order of their start.
+/// Rows sorted by key and start.
 #[derive(Debug)]
 pub struct Spans<'a, K, R> {
     rows: Vec<Span<'a, K, R>>,
@@ -11,13 +11,13 @@ struct Span<'a, K, R> {
     key: K,
     start_ns: u64,
     end_ns: u64,
-    /// The latest end of this row and of those before it with the same key.
+    /// The latest end of this row and of all earlier rows with the same key.
     reach_ns: u64,
     row: &'a R,
 }
 
 impl<'a, K: Copy + Ord, R> Spans<'a, K, R> {
-    /// `span` gives the key, the start, and the length.
+    /// Indexes `rows`; `span` returns the key, the start and the length of a row.
     #[must_use]
     pub fn of(rows: impl IntoIterator<Item = &'a R>, span: impl Fn(&R) -> (K, u64, u64)) -> Spans<'a, K, R> {
         let spans = rows.into_iter().map(|row| {
@@ -26,7 +26,7 @@ impl<'a, K: Copy + Ord, R> Spans<'a, K, R> {
             Span { key, start_ns, end_ns, reach_ns: end_ns, row }
         });
         let mut rows: Vec<_> = spans.collect();
-        // Stable: rows of one start keep their order.
+        // The sort is stable: rows with equal starts keep their order.
         rows.sort_by_key(|span| (span.key, span.start_ns));
         let mut before: Option<(K, u64)> = None;
         for span in &mut rows {
@@ -49,8 +49,8 @@ impl<'a, K: Copy + Ord, R> Spans<'a, K, R> {
         self.of_key(key).iter().map(|span| span.row)
     }
 
-    /// Rows of a key that may reach into this interval: the first does, later ones may have ended before it. Callers count
-    /// each of them, also those that they pass over.
+    /// Rows of a key that may overlap this interval. The first one does; later ones may have ended before it, which
+    /// `Near::reaches` tells. Callers count all of them as examined.
     pub fn near(&self, key: K, from_ns: u64, to_ns: u64) -> impl Iterator<Item = Near<'a, R>> {
         let rows = self.of_key(key);
         let first = rows.partition_point(|span| span.reach_ns <= from_ns);
@@ -59,7 +59,7 @@ impl<'a, K: Copy + Ord, R> Spans<'a, K, R> {
     }
 }
 
-/// A row near an interval.
+/// A candidate row, and whether it overlaps the interval.
 #[derive(Debug)]
 pub struct Near<'a, R> {
     pub row: &'a R,

@@ -1,4 +1,4 @@
-//! Chains and queues of which the answer is known.
+//! Wait chains and queues whose aggressors are known.
 
 use crate::testing::{Made, START_NS, said};
 use crate::{Explanation, Finding};
@@ -13,7 +13,7 @@ pub(super) fn dd() -> Task {
     Task::new(812, 812, "dd").in_cgroup(Some("/jobs/backup".to_owned()))
 }
 
-/// A call of `Made`'s thread 7 that slept for all of its `ms`, with what `edit` knows of it.
+/// A call of `Made`'s thread 7 that slept for all `ms`; `edit` adds the rows about its sleep.
 pub(super) fn slept(cause: Cause, ms: u64, edit: impl FnOnce(&mut Recording, Wait)) -> Made {
     let made = Made::new().slow_by("redis-server", OpKind::Write, &[(cause, ms as f64)]);
     made.edit(|recording| {
@@ -57,7 +57,8 @@ pub(super) fn ahead(owner: Task, ms: u64) -> QueueAhead {
     }
 }
 
-/// The main thread waits for the file's lock, its helper holds it in fdatasync and waits for the device, where dd is ahead.
+/// The main thread waits for the file's lock; its helper holds the lock in fdatasync and waits for the device,
+/// behind dd.
 fn behind_dd() -> Made {
     slept(Cause::Lock, 100, |recording, wait| {
         let helper = Task::new(7, 9, "bio_aof");
@@ -88,7 +89,7 @@ pub(super) fn top(explanation: &Explanation) -> &Finding {
 }
 
 #[test]
-fn a_chain_over_a_helper_ends_with_whoever_was_ahead_in_the_queue() {
+fn a_chain_through_a_helper_ends_with_the_process_ahead_in_the_queue() {
     let explanation = behind_dd().explained();
     let finding = explanation.findings.iter().find(|finding| finding.cause == "lock").expect("it waited for a lock");
     let [aggressor] = finding.aggressors.as_slice() else { panic!("{:?}", finding.aggressors) };
@@ -96,7 +97,7 @@ fn a_chain_over_a_helper_ends_with_whoever_was_ahead_in_the_queue() {
     assert_eq!(aggressor.cgroup.as_deref(), Some("/jobs/backup"));
     assert_eq!((aggressor.means, aggressor.stall_ns, aggressor.share), (super::Means::Queue, 90 * MS, 0.9));
     let to = finding.answerable.as_ref().expect("it is known");
-    // 8 ms of the device's for the request itself, 2 ms before it was inserted.
+    // 8 ms: 6 ms at the device for the request itself, and 2 ms before it was inserted.
     assert_eq!((to.device, to.unknown), (0.08, 0.02));
     let lead = explanation.lead.as_deref().expect("a sentence");
     for part in [
@@ -107,19 +108,23 @@ fn a_chain_over_a_helper_ends_with_whoever_was_ahead_in_the_queue() {
         assert!(lead.contains(part), "{lead}");
     }
     assert!(finding.fixes[0].text.contains("io.max of cgroup /jobs/backup"), "{:?}", finding.fixes);
-    // What the requests did says more than the lock.
+    // The queue says more than the lock, so its finding comes first.
     assert_eq!(top(&explanation).cause, "device-queue-starved");
     assert_eq!(top(&explanation).aggressors, finding.aggressors);
 }
 
 #[test]
-fn alone_nobody_is_named_and_the_device_answers() {
+fn without_requests_ahead_the_device_is_charged() {
     let made = slept(Cause::PageWriteback, 100, |recording, wait| {
         recording.requests.push(request(1, Some(Task::new(7, 7, "redis-server"))));
         recording.waits.push(Wait { waker_kind: WakerKind::Device, request: Some(1), ..wait });
     });
     let explanation = made.explained();
-    assert_eq!(top(&explanation).cause, "device-slow", "issue to completion of what was waited for, and nobody ahead");
+    assert_eq!(
+        top(&explanation).cause,
+        "device-slow",
+        "from issue to completion of the awaited request, without requests ahead"
+    );
     assert!(explanation.findings.iter().all(|finding| finding.aggressors.is_empty()));
     assert!(
         explanation.lead.as_deref().is_some_and(|lead| lead.ends_with("no other process made it wait")),
@@ -129,7 +134,7 @@ fn alone_nobody_is_named_and_the_device_answers() {
 }
 
 #[test]
-fn own_requests_ahead_and_small_ones_of_others_accuse_nobody() {
+fn own_requests_and_small_ones_of_others_name_no_aggressor() {
     let made = slept(Cause::PageWriteback, 100, |recording, wait| {
         recording.requests.push(request(1, Some(Task::new(7, 7, "redis-server"))));
         recording.queue_ahead.push(ahead(Task::new(7, 9, "bio_aof"), 70));
@@ -143,7 +148,7 @@ fn own_requests_ahead_and_small_ones_of_others_accuse_nobody() {
 }
 
 #[test]
-fn a_limit_is_told_from_a_queue_and_from_the_device() {
+fn an_io_limit_is_distinguished_from_queue_and_device() {
     let made = slept(Cause::PageWriteback, 100, |recording, wait| {
         let held = Request { throttled: Some(true), insert_ns: START_NS + 90 * MS, ..request(1, None) };
         recording.requests.push(held);
@@ -167,7 +172,7 @@ fn a_flush_is_not_the_devices_slowness_with_data() {
     });
     let finding = top(&made.explained()).clone();
     assert_eq!((finding.cause, finding.answerable.as_ref().map(|to| to.flush)), ("device-slow", Some(0.98)));
-    assert!(said(&finding).contains("98 ms of it in flushes"), "{}", said(&finding));
+    assert!(said(&finding).contains("98 ms in flushes"), "{}", said(&finding));
 }
 
 #[test]
@@ -190,7 +195,7 @@ fn a_commit_that_writes_a_neighbours_data_accuses_the_neighbour() {
 }
 
 #[test]
-fn a_pause_and_reclaim_are_charged_to_those_who_dirtied_and_took() {
+fn throttling_is_charged_to_dirtiers_and_reclaim_to_memory_users() {
     let made = slept(Cause::DirtyThrottle, 100, |recording, _| {
         let row = |owner: Task, mib: u64| Dirtier {
             start_ns: START_NS,
@@ -221,7 +226,7 @@ fn a_pause_and_reclaim_are_charged_to_those_who_dirtied_and_took() {
 }
 
 #[test]
-fn a_wait_for_a_cpu_is_charged_to_who_ran_there() {
+fn a_wait_for_a_cpu_is_charged_to_the_running_process() {
     let made = slept(Cause::RunQueue, 100, |recording, _| {
         let ran = |owner: Task, ms: u64| CpuOwner {
             call_tid: 7,
@@ -240,7 +245,7 @@ fn a_wait_for_a_cpu_is_charged_to_who_ran_there() {
         explanation.findings.iter().find(|finding| finding.cause == "run-queue").expect("it waited for a CPU");
     let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means, one.share)).collect();
     assert_eq!(named, [("hog", super::Means::Cpu, 0.8)]);
-    // For 5 ms the CPU idled.
+    // The CPU idled for 5 ms.
     assert_eq!(finding.answerable.as_ref().map(|to| (to.own, to.unknown)), Some((0.15, 0.05)));
     assert!(
         explanation.lead.as_deref().is_some_and(|lead| lead.ends_with("on which hog (pid 55) ran")),
@@ -265,14 +270,14 @@ fn a_flush_of_a_neighbours_data_accuses_the_neighbour_and_one_of_its_own_the_dev
     let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means)).collect();
     assert_eq!((finding.cause, named.as_slice()), ("device-queue-starved", &[("dd", super::Means::Cache)][..]));
     let lead = explanation.lead.as_deref().expect("a sentence");
-    assert!(lead.contains(" a flush on "), "it moves no data of its own: {lead}");
+    assert!(lead.contains(" a flush on "), "a flush moves no data:  {lead}");
     let explanation = flushed(Task::new(7, 9, "bio_aof"));
     assert_eq!((top(&explanation).cause, top(&explanation).aggressors.len()), ("device-slow", 0));
     assert_eq!(top(&explanation).answerable.as_ref().map(|to| to.flush), Some(0.98));
 }
 
 #[test]
-fn a_wait_that_began_before_its_request_is_charged_to_who_had_the_device() {
+fn a_wait_before_the_insertion_is_charged_to_the_requests_ahead() {
     let waited = |awaited_ns| {
         slept(Cause::PageWriteback, 100, |recording, wait| {
             let late = Request { insert_ns: START_NS + 90 * MS, awaited_ns, ..request(1, None) };
@@ -284,12 +289,12 @@ fn a_wait_that_began_before_its_request_is_charged_to_who_had_the_device() {
     };
     let explanation = waited(Some(START_NS));
     assert_eq!(top(&explanation).aggressors.iter().map(|one| one.stall_ns).collect::<Vec<_>>(), [90 * MS]);
-    // An older recording does not say since when: what was before the insertion is of nobody.
+    // An older recording lacks `awaited_ns`: the time before the insertion is charged to unknown.
     assert_eq!(top(&waited(None)).answerable.as_ref().map(|to| to.unknown), Some(0.9));
 }
 
 #[test]
-fn a_full_cgroup_is_charged_by_the_pages_that_each_had_to_reclaim() {
+fn a_full_cgroup_is_charged_by_reclaimed_pages() {
     let made = slept(Cause::MemcgReclaim, 100, |recording, _| {
         let user = |name: &str, pid, reclaimed: u64, faults: u64| MemoryUser {
             start_ns: START_NS,
@@ -301,7 +306,7 @@ fn a_full_cgroup_is_charged_by_the_pages_that_each_had_to_reclaim() {
             whole_machine: (reclaimed > 0).then_some(false),
             ..MemoryUser::default()
         };
-        // The server faulted much in that it had to reclaim nothing for.
+        // The server faulted in many pages for which it had to reclaim nothing.
         recording.memory_users =
             vec![user("redis-server", 7, 0, 9_000), user("redis-server", 7, 96, 0), user("dd", 9, 864, 0)];
     });
@@ -344,7 +349,7 @@ fn a_device_whose_own_thread_has_no_cpu_is_not_slow() {
 }
 
 #[test]
-fn a_journals_thread_that_waits_for_a_cpu_accuses_who_had_it() {
+fn a_journal_thread_without_a_cpu_is_charged_to_the_running_process() {
     let made = slept(Cause::JournalCommit, 100, |recording, wait| {
         let journal = Task::new(301, 301, "jbd2/vda-8");
         recording.cpu_owners.push(CpuOwner {
@@ -365,7 +370,7 @@ fn a_journals_thread_that_waits_for_a_cpu_accuses_who_had_it() {
     assert_eq!((top(&explanation).cause, top(&explanation).lost_ns), ("run-queue", Some(70 * MS)));
 }
 
-/// dd took nearly all the memory that was taken from cgroup `/app`, where the target reads.
+/// dd took nearly all of the memory allocated in cgroup `/app`, in which the target reads.
 fn cache_taken(recording: &mut Recording) {
     let app = |pid, name: &str| Task::new(pid, 0, name).in_cgroup(Some("/app".to_owned()));
     let taker = |pid, name: &str, pages| MemoryUser {
@@ -385,7 +390,8 @@ fn cache_taken(recording: &mut Recording) {
     });
 }
 
-/// `/app` read so many pages back, and a cgroup is at its limit of 1 GiB, so much of it page cache.
+/// `/app` read `refaults` evicted pages again; the cgroup `/full` is at its limit of 1 GiB, with `file_mib` MiB
+/// page cache.
 fn cgroup_full(made: Made, refaults: i64, file_mib: i64) -> Made {
     let at_limit = [("limit_bytes", &[1 << 30][..]), ("usage_bytes", &[1 << 30]), ("file", &[file_mib << 20])];
     made.counters(Table::Cgroup, &Entity::named("/app"), &[("workingset_refault_file", &[0, refaults])]).gauges(
@@ -396,12 +402,12 @@ fn cgroup_full(made: Made, refaults: i64, file_mib: i64) -> Made {
 }
 
 #[test]
-fn a_page_that_was_evicted_is_charged_to_who_took_the_memory() {
+fn reading_an_evicted_page_is_charged_to_memory_users() {
     let again = |refaults: i64| {
         let made = slept(Cause::SynchronousRead, 100, |recording, wait| {
             let read = Request { op: RequestOp::Read, issue_ns: Some(START_NS + 2 * MS), ..request(1, None) };
             recording.requests.push(Request { owner: Some(Task::new(7, 7, "redis-server")), ..read });
-            // What it waited behind is no reason either: it would not have been read.
+            // The requests ahead are not the reason: without the eviction there would have been no read.
             recording.queue_ahead.push(ahead(Task::new(900, 900, "backup"), 30));
             recording.waits.push(Wait { waker_kind: WakerKind::Device, request: Some(1), ..wait });
             cache_taken(recording);
@@ -413,15 +419,15 @@ fn a_page_that_was_evicted_is_charged_to_who_took_the_memory() {
     assert_eq!((finding.cause, finding.lost_ns), ("cgroup-limit-cache", Some(98 * MS)), "{}", said(finding));
     let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means, one.share)).collect();
     assert_eq!(named, [("dd", super::Means::Memory, 0.96)]);
-    // Hardly anything of what it read had been there before: the file is new to it.
+    // Hardly any of the data had been in the cache before: the file is new to it.
     let first = again(5);
     assert_eq!((top(&first).cause, top(&first).aggressors[0].program.as_str()), ("device-slow", "backup"));
 }
 
 #[test]
-fn a_read_that_waits_for_a_free_request_is_charged_to_who_took_the_memory() {
-    // A page fault reads a page that was evicted, and the neighbour's writeback holds all requests; a write to the disk that
-    // waits for one has nothing to do with memory. Most of the cgroup is no page cache, as with a JVM.
+fn a_read_waiting_for_a_free_request_is_charged_to_memory_users() {
+    // A page fault reads an evicted page while the neighbour's writeback holds all requests. A write that waits for
+    // a free request has nothing to do with memory. Little of the cgroup is page cache, as with a JVM.
     let starved = |function: &str| {
         let made = slept(Cause::RequestQueue, 100, |recording, wait| {
             let frames = ["io_schedule", "blk_mq_get_tag", "submit_bio_noacct_nocheck", function];
@@ -444,7 +450,7 @@ fn a_read_that_waits_for_a_free_request_is_charged_to_who_took_the_memory() {
 }
 
 #[test]
-fn many_short_lived_programs_of_one_cgroup_are_named_by_it() {
+fn short_lived_programs_are_named_by_their_cgroup() {
     let made = slept(Cause::RunQueue, 100, |recording, _| {
         let ran = |name: &str, pid, cgroup: &str| CpuOwner {
             call_tid: 7,
@@ -472,17 +478,17 @@ fn many_short_lived_programs_of_one_cgroup_are_named_by_it() {
 }
 
 #[test]
-fn what_nobody_recorded_accuses_nobody_and_absolves_nobody() {
+fn an_unknown_party_gives_no_answer() {
     let explanation = slept(Cause::PageWriteback, 100, |_, _| {}).explained();
     assert_eq!((top(&explanation).cause, top(&explanation).answerable.clone()), ("page-writeback", None));
     let made = slept(Cause::Lock, 100, |recording, wait| recording.waits.push(wait));
     let explanation = made.explained();
-    assert_eq!(top(&explanation).answerable, None, "a sleep of which nobody is known");
+    assert_eq!(top(&explanation).answerable, None, "a sleep without a known party");
     assert!(explanation.lead.is_some_and(|lead| !lead.contains("no other process")));
 }
 
 #[test]
-fn the_summary_names_who_was_ahead() {
+fn the_summary_names_the_process_ahead() {
     let rows = crate::summary::of(&behind_dd().done());
     let stall_ns: i64 = rows.iter().filter_map(|row| row.stall_ns).sum();
     assert_eq!(stall_ns, 100_000_000);
@@ -493,7 +499,7 @@ fn the_summary_names_who_was_ahead() {
 }
 
 #[test]
-fn damaged_chains_end() {
+fn damaged_chains_terminate() {
     let made = slept(Cause::Lock, 100, |recording, wait| {
         for depth in [0, 1, 2, 3, u32::MAX] {
             let own = Task::new(7, 7, "redis-server");
@@ -511,9 +517,10 @@ fn damaged_chains_end() {
     assert!(top(&made.explained()).answerable.as_ref().is_some_and(|to| to.own > 0.99));
 }
 
-/// A database's checkpointer, and another thread of the process that waited, are of the target: they are named all the same.
+/// A database's checkpointer, or another thread of the waiting process, belongs to the target and is named
+/// nevertheless.
 #[test]
-fn who_of_the_target_made_another_part_of_it_wait_is_named() {
+fn the_blocking_part_of_the_target_is_named() {
     let behind = |owner: Task| {
         let made = slept(Cause::DeviceWait, 100, |recording, wait| {
             let mut checkpointer = WatchedProcess::new(77, 1, "postgres");
@@ -531,11 +538,11 @@ fn who_of_the_target_made_another_part_of_it_wait_is_named() {
     };
     let (named, lead) = behind(Task::new(77, 0, "postgres"));
     assert_eq!(named, [("postgres: checkpointer".to_owned(), false, vec![77], 0.9)]);
-    assert!(lead.ends_with("; postgres: checkpointer (pid 77), which is of the target, made it wait"), "{lead}");
+    assert!(lead.ends_with("; postgres: checkpointer (pid 77), which is part of the target, made it wait"), "{lead}");
     let (named, lead) = behind(Task::new(7, 9, "bio_aof"));
     assert_eq!(named, [("bio_aof".to_owned(), true, vec![7], 0.9)]);
     assert!(lead.ends_with("; its own thread bio_aof made it wait"), "{lead}");
-    // Its own earlier requests are nobody else's.
+    // Its own earlier requests do not count as another part of the target.
     let (named, lead) = behind(Task::new(7, 0, "redis-server"));
     assert!(named.is_empty() && lead.ends_with("; no other process made it wait"), "{named:?} {lead}");
 }

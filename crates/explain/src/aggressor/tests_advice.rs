@@ -1,11 +1,11 @@
-//! What is said first, of whom, and what is advised.
+//! The order of findings, the first sentence, and the advice against aggressors.
 
 use super::tests::{MS, ahead, dd, request, slept, top};
 use crate::testing::{Made, START_NS, said};
 use flatwater_recording::{Cause, MemoryUser, OpKind, Request, RequestOp, Stack, StackId, Task, Wait, WakerKind};
 
 #[test]
-fn a_neighbour_in_the_targets_own_cgroup_is_to_leave_it_first() {
+fn a_neighbour_in_the_targets_cgroup_is_moved_out_first() {
     let fixes_beside = |cgroup: &str| {
         let made = slept(Cause::MemcgReclaim, 100, |recording, mut wait| {
             wait.sleeper = wait.sleeper.clone().in_cgroup(Some("/app".to_owned()));
@@ -24,11 +24,11 @@ fn a_neighbour_in_the_targets_own_cgroup_is_to_leave_it_first() {
         top(&explanation).fixes.first().map(|fix| fix.text.clone()).unwrap_or_default()
     };
     let shared = fixes_beside("/app");
-    assert!(shared.contains("memory.high of a cgroup of its own (in /app it shares the target's"), "{shared}");
+    assert!(shared.contains("memory.high of a separate cgroup (it shares /app with the target"), "{shared}");
 }
 
 #[test]
-fn whoever_ends_the_wait_once_it_has_run_is_not_to_get_less_cpu() {
+fn a_process_that_ends_the_wait_keeps_its_cpu() {
     let made = slept(Cause::DeviceWait, 100, |recording, wait| {
         let server = Some(Task::new(800, 800, "nfsd"));
         recording.waits.push(Wait { waker_kind: WakerKind::Task, waker: server, waker_ran_ns: Some(80 * MS), ..wait });
@@ -40,7 +40,7 @@ fn whoever_ends_the_wait_once_it_has_run_is_not_to_get_less_cpu() {
 }
 
 #[test]
-fn whoever_asks_a_server_is_said_to_wait_for_it() {
+fn the_lead_names_the_server_that_a_call_waits_for() {
     let waits = |frames: &[&str]| {
         let made = slept(Cause::DeviceWait, 100, |recording, wait| {
             let id = StackId(recording.stacks.len() as u32);
@@ -76,7 +76,7 @@ fn a_loop_device_names_the_disk_below_it() {
 }
 
 #[test]
-fn runs_of_one_command_are_one_aggressor_though_some_ended_before_their_cgroup_was_read() {
+fn runs_of_one_command_are_one_aggressor_even_without_a_cgroup() {
     let made = |groups: [Option<&str>; 3]| {
         slept(Cause::PageWriteback, 100, |recording, wait| {
             recording.requests.push(request(1, Some(Task::new(7, 7, "redis-server"))));
@@ -95,9 +95,10 @@ fn runs_of_one_command_are_one_aggressor_though_some_ended_before_their_cgroup_w
     assert_eq!(named([Some("/jobs"), None, Some("/other")]), [(30, 1), (30, 1), (30, 1)], "whose run it was is open");
 }
 
-/// Two calls of 100 ms: what one waited for at the device is parted in two halves, and the other was throttled for longer than each.
+/// Two calls of 100 ms. One waited at the device, in two parts of about half each; the other was throttled for
+/// longer than either part.
 #[test]
-fn parts_of_the_time_at_a_device_do_not_pass_a_cause_that_took_more() {
+fn parts_of_device_time_do_not_outrank_a_larger_cause() {
     let made = slept(Cause::PageWriteback, 100, |recording, wait| {
         let half = Request { issue_ns: Some(START_NS + 2 * MS), ..request(1, Some(Task::new(7, 7, "redis-server"))) };
         recording.requests.push(half);
@@ -106,14 +107,14 @@ fn parts_of_the_time_at_a_device_do_not_pass_a_cause_that_took_more() {
     });
     let first = |made: Made| made.explained().findings[0].cause;
     let throttled = |ms: f64| made.clone().slow_by("redis-server", OpKind::Write, &[(Cause::DirtyThrottle, ms)]);
-    assert_eq!(first(throttled(80.0)), "dirty-throttle", "58 ms of it the device's own");
+    assert_eq!(first(throttled(80.0)), "dirty-throttle", "58 ms at the device itself");
     assert_eq!(first(throttled(30.0)), "device-slow");
     let unknown = made.clone().slow_by("redis-server", OpKind::Write, &[(Cause::Unexplained, 80.0)]);
     assert_eq!(first(unknown), "device-slow", "what is not known explains nothing");
 }
 
 #[test]
-fn what_is_advised_against_a_full_queue_would_help() {
+fn advice_against_a_full_queue_fits_the_requests() {
     let fixes = |op: RequestOp| -> Vec<String> {
         let made = slept(Cause::RequestQueue, 100, |recording, wait| {
             recording.requests.push(Request { op, ..request(1, Some(Task::new(7, 7, "redis-server"))) });

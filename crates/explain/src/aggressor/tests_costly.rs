@@ -1,5 +1,5 @@
-//! Recordings whose rows all belong to one call, or all overlap. The bounds are far above the time of n log n, and far below
-//! the time of a square.
+//! Recordings whose rows all belong to one call, or all overlap. The time limits are far above n log n and far
+//! below n squared.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn within_seconds(recording: &Recording) -> crate::Explanation {
 }
 
 #[test]
-fn two_hundred_thousand_waits_of_one_call_are_followed_at_once() {
+fn two_hundred_thousand_waits_of_one_call_are_followed_quickly() {
     let made = Made::new().slow(OpKind::Fsync, &[(Cause::Lock, 400.0)]).edit(|recording| {
         let call = recording.calls[0].clone();
         let wait = |at: u64, depth: u32, sleeper: u32, ender: u32| Wait {
@@ -42,7 +42,7 @@ fn two_hundred_thousand_waits_of_one_call_are_followed_at_once() {
 }
 
 #[test]
-fn rows_that_all_overlap_are_looked_at_within_a_bound_and_the_rest_is_a_gap() {
+fn overlapping_rows_are_examined_up_to_a_bound_and_leave_a_gap() {
     let mut made = Made::new();
     for _ in 0..1_500 {
         made = made.slow(OpKind::Write, &[(Cause::DirtyThrottle, 2.0)]);

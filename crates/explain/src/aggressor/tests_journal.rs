@@ -1,4 +1,4 @@
-//! Who is charged where only a cgroup, a journal's content or a full queue shows it.
+//! Charges where only a cgroup, a journal's content or a full queue shows the party.
 
 use super::tests::{MS, ahead, dd, request, slept, top};
 use crate::testing::{Made, START_NS};
@@ -7,7 +7,7 @@ use flatwater_recording::{
     WakerKind,
 };
 
-/// A request of the kernel's own thread is charged to a cgroup: to the caller's own, where it may be the caller's, or to another.
+/// A request of a kernel thread that is charged to a cgroup: the caller's own, or another.
 fn charged_to(cgroup: &str) -> Made {
     slept(Cause::JournalCommit, 100, |recording, mut wait| {
         wait.sleeper.cgroup = Some("/db".to_owned());
@@ -18,7 +18,7 @@ fn charged_to(cgroup: &str) -> Made {
 }
 
 #[test]
-fn a_request_of_which_only_the_cgroup_is_known_is_that_cgroups() {
+fn a_request_with_only_a_cgroup_is_charged_to_that_cgroup() {
     let explanation = charged_to("/jobs/backup").explained();
     let [aggressor] = top(&explanation).aggressors.as_slice() else { panic!("{:?}", explanation.findings) };
     assert_eq!((aggressor.program.as_str(), aggressor.cgroup.as_deref()), ("some program", Some("/jobs/backup")));
@@ -28,7 +28,7 @@ fn a_request_of_which_only_the_cgroup_is_known_is_that_cgroups() {
 }
 
 #[test]
-fn a_request_that_is_charged_to_the_callers_own_cgroup_accuses_nobody() {
+fn a_request_of_the_callers_cgroup_names_no_aggressor() {
     let explanation = charged_to("/db").explained();
     assert!(explanation.findings.iter().all(|finding| finding.aggressors.is_empty()), "{:?}", explanation.findings);
     let to = top(&explanation).answerable.as_ref().expect("it is known");
@@ -37,15 +37,15 @@ fn a_request_that_is_charged_to_the_callers_own_cgroup_accuses_nobody() {
 }
 
 #[test]
-fn what_a_cgroup_is_charged_for_is_told_with_its_only_program() {
+fn a_cgroups_charges_join_its_only_program() {
     let made = charged_to("/jobs/backup").edit(|recording| recording.queue_ahead.push(ahead(dd(), 5)));
     let explanation = made.explained();
     let [aggressor] = top(&explanation).aggressors.as_slice() else { panic!("{:?}", explanation.findings) };
     assert_eq!((aggressor.program.as_str(), aggressor.pids.as_slice()), ("dd", &[812][..]));
 }
 
-/// An fsync that waits for the journal's thread, which writes for 60 ms and works for 30: of `mib` MiB of metadata a second, and while
-/// a neighbour changed `inodes`. The target itself syncs 100 times a second.
+/// An fsync that waits 100 ms for the journal's thread (60 ms of writing, 30 ms of work), while the device writes
+/// `mib` MiB/s of metadata and a neighbour changes `inodes` inodes. The target itself syncs 100 times a second.
 fn committed(mib: u64, inodes: u64) -> Made {
     slept(Cause::JournalCommit, 100, |recording, wait| {
         let journal = Task::new(90, 90, "jbd2/vda-8");
@@ -96,12 +96,12 @@ fn committed(mib: u64, inodes: u64) -> Made {
 }
 
 #[test]
-fn a_commit_of_much_metadata_is_charged_to_whoever_changed_the_inodes() {
+fn a_commit_of_much_metadata_is_charged_to_the_processes_that_changed_inodes() {
     let explanation = committed(11, 900).explained();
     let finding = explanation.findings.iter().find(|finding| finding.cause == "journal-commit").expect("it waited");
     let [aggressor] = finding.aggressors.as_slice() else { panic!("{finding:?}") };
     assert_eq!((aggressor.program.as_str(), aggressor.means), ("untar", super::Means::Journal));
-    // Ten of eleven MiB are more than usual, and of 1000 changes 900 are the neighbour's: 9/11 of the 100 ms.
+    // 10 of 11 MiB exceed the usual rate, and 900 of 1000 changes are the neighbour's: 9/11 of the 100 ms.
     assert_eq!(aggressor.stall_ns / MS, 81, "{aggressor:?}");
     let lead = explanation.lead.as_deref().expect("a sentence");
     assert!(lead.contains("full of the changes of untar (pid 812, cgroup /jobs)"), "{lead}");
@@ -109,16 +109,16 @@ fn a_commit_of_much_metadata_is_charged_to_whoever_changed_the_inodes() {
 }
 
 #[test]
-fn a_commit_of_little_metadata_or_of_the_targets_own_changes_accuses_nobody() {
+fn a_commit_of_little_metadata_or_own_changes_names_no_aggressor() {
     for (mib, inodes) in [(1, 900), (11, 10), (11, 0)] {
         let explanation = committed(mib, inodes).explained();
         assert!(explanation.findings.iter().all(|finding| finding.aggressors.is_empty()), "{mib} MiB, {inodes} inodes");
     }
 }
 
-/// Whoever completes a request wakes somebody who waits for a free one: who had the requests is asked for.
+/// Any completing request wakes a task that waits for a free one, so the holders of the requests are charged.
 #[test]
-fn a_full_queue_is_charged_to_those_who_had_its_requests() {
+fn a_full_queue_is_charged_to_the_holders_of_its_requests() {
     let made = slept(Cause::RequestQueue, 100, |recording, wait| {
         recording.requests.push(request(1, Some(Task::new(7, 7, "redis-server"))));
         recording.waits.push(Wait { waker_kind: WakerKind::SoftIrq, duration_ns: 90 * MS, ..wait.clone() });
@@ -144,9 +144,10 @@ fn a_full_queue_is_charged_to_those_who_had_its_requests() {
     assert_eq!(finding.answerable.as_ref().map(|to| to.own), Some(0.25));
 }
 
-/// Space that btrfs has reserved for dirty pages is free again once they are written, as by its worker, whom nobody is to blame for.
+/// A btrfs worker writes back dirty pages to free the space reserved for them. The wait is charged to the processes
+/// that dirtied the pages, not to the worker.
 #[test]
-fn whoever_waits_for_reserved_space_waits_for_those_who_made_pages_dirty() {
+fn a_wait_for_reserved_space_is_charged_to_dirtiers() {
     let made = slept(Cause::BlockAllocation, 100, |recording, wait| {
         recording.dirtiers.push(Dirtier {
             start_ns: START_NS,

@@ -1,4 +1,4 @@
-//! Rules about writing: dirty limits against the device, the flusher, the scheduler.
+//! Rules about writing: dirty limits relative to the device's speed, the flusher, the I/O scheduler.
 
 use super::{Advice, Snapshot, Weight};
 use crate::Evidence;
@@ -6,14 +6,14 @@ use flatwater_recording::Table;
 use flatwater_recording::schema::{disks, vmstat};
 use flatwater_recording::units::Bytes;
 
-/// More dirty data than the device writes in so many seconds is a stall of as many seconds for whoever syncs.
+/// Seconds of writing that the dirty limit may allow; a sync can take that long.
 const SECONDS_MAX: f64 = 5.0;
-/// Used where the device's own speed is unknown; said so wherever it is used.
+/// Assumed if the device's speed is unknown; the evidence says so.
 const ASSUMED_BYTES_PER_S: f64 = 200e6;
-/// Less written since boot than this says nothing about a device's speed: 256 MiB.
+/// A device that wrote less than this since boot (256 MiB) has no known speed.
 const WRITTEN_MIN: i64 = 256 << 20;
 
-/// The busiest device's name and mean speed while busy, bytes/s, from its totals since boot.
+/// Name and speed of the device that wrote most, in bytes/s of busy time since boot.
 fn device_speed(snapshot: &Snapshot<'_>) -> Option<(String, f64)> {
     let disks = snapshot.recording.table(Table::Disks)?;
     let each = disks.by_entity().filter_map(|(entity, rows)| {
@@ -25,7 +25,8 @@ fn device_speed(snapshot: &Snapshot<'_>) -> Option<(String, f64)> {
     each.max_by_key(|(.., written)| *written).map(|(name, speed, _)| (name, speed))
 }
 
-/// The dirty limit in bytes, as /proc/vmstat has it, or from the ratio.
+/// The dirty limit in bytes: vm.dirty_bytes, otherwise the threshold in /proc/vmstat, otherwise vm.dirty_ratio of
+/// memory.
 fn limit_bytes(snapshot: &Snapshot<'_>) -> Option<f64> {
     let bytes = snapshot.knob("vm.dirty_bytes").filter(|bytes| *bytes > 0);
     let page_bytes = snapshot.recording.header.machine.page_size_bytes() as f64;
@@ -47,15 +48,15 @@ pub fn dirty_limits(snapshot: &Snapshot<'_>) -> Vec<Advice> {
         None => format!("at an assumed {:.0} MB/s (nothing was measured)", ASSUMED_BYTES_PER_S / 1e6),
     };
     let text = format!("up to {} may be dirty, {seconds:.0} s of writing: {of}", Bytes(limit as u64));
-    let why = "writers and syncs wait until more dirty data is written than the device takes in seconds";
-    // One second of the device, rounded down to MiB, within what makes sense anywhere.
+    let why = "the limit allows more dirty data than the device writes in seconds, and writers and syncs wait for it";
+    // What the device writes in one second, rounded down to MiB, between 16 MiB and 1 GiB.
     let second = ((speed / 1_048_576.0) as u64).clamp(16, 1024) << 20;
     let background = (second / 4).max(8 << 20);
     let evidence = [Evidence::new(text, seconds, "s")];
     let weight = if measured.is_some() { Weight::Invites } else { Weight::Hint };
     let limit = Advice::knob(snapshot, knob!("vm.dirty_bytes"), &second.to_string(), "dirty-throttle", why)
         .with(evidence.clone());
-    let early = "writeback starts only when much is dirty, and then comes in bursts";
+    let early = "writeback starts late, with much dirty data, and then comes in bursts";
     let start =
         Advice::knob(snapshot, knob!("vm.dirty_background_bytes"), &background.to_string(), "dirty-burst", early)
             .with(evidence);
@@ -70,7 +71,7 @@ pub fn flusher(snapshot: &Snapshot<'_>) -> Vec<Advice> {
     vec![Advice::knob(snapshot, knob!("vm.dirty_writeback_centisecs"), "500", "dirty-burst", why)]
 }
 
-/// Mean time of a read since boot from which a queue without a scheduler is suspect, ms.
+/// From this mean time of a read since boot, in ms, a queue without a scheduler is suspect.
 const READ_MS_MIN: f64 = 20.0;
 
 pub fn scheduler(snapshot: &Snapshot<'_>) -> Vec<Advice> {

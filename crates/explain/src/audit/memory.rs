@@ -6,7 +6,8 @@ use flatwater_recording::Table;
 use flatwater_recording::schema::{cgroup, vmstat, zones};
 use flatwater_recording::units::Bytes;
 
-/// Share of a zone between min and low under which a burst falls through; 65536 pages are 256 MiB.
+/// If the gap between min and low is below this share of a zone, a burst of allocations reaches min before kswapd
+/// helps. Only zones of at least 65536 pages (256 MiB) are judged.
 const GAP_SHARE_MAX: f64 = 0.005;
 const ZONE_PAGES_MIN: i64 = 65_536;
 
@@ -31,7 +32,7 @@ pub fn zone_reclaim(snapshot: &Snapshot<'_>) -> Vec<Advice> {
     vec![advice.weight(if failed > 0 { Weight::Hurts } else { Weight::Invites })]
 }
 
-/// The watermarks matter where callers have had to reclaim since boot.
+/// Narrow watermarks hurt if callers had to reclaim since boot; otherwise they are a hint.
 pub fn watermarks(snapshot: &Snapshot<'_>) -> Vec<Advice> {
     let Some(zones) = snapshot.recording.table(Table::Zones) else { return Vec::new() };
     let narrow = zones.by_entity().filter_map(|(entity, rows)| {
@@ -45,7 +46,7 @@ pub fn watermarks(snapshot: &Snapshot<'_>) -> Vec<Advice> {
     let (key, proposed) = match snapshot.knob("vm.watermark_scale_factor") {
         Some(factor) if factor >= 100 => return Vec::new(),
         Some(_) => (knob!("vm.watermark_scale_factor"), "200".to_owned()),
-        // Before 4.6: one percent of memory, at most 1 GiB, in KiB.
+        // Before 4.6: min_free_kbytes of one percent of memory, at most 1 GiB.
         None => match snapshot.memory_bytes() {
             Some(bytes) => {
                 (knob!("vm.min_free_kbytes"), ((bytes / 100.0).min(1_073_741_824.0) as u64 / 1024).to_string())
@@ -55,7 +56,7 @@ pub fn watermarks(snapshot: &Snapshot<'_>) -> Vec<Advice> {
     };
     let why = "kswapd starts so late that a burst reaches min, and callers reclaim";
     let text = format!(
-        "node {} zone {}: low is {gap} pages above min, {:.2} % of it",
+        "node {} zone {}: low is {gap} pages above min, {:.2} % of the zone",
         entity.node.unwrap_or(0),
         entity.name,
         share * 100.0
@@ -75,7 +76,7 @@ pub fn watermarks(snapshot: &Snapshot<'_>) -> Vec<Advice> {
 pub fn vfs_cache_pressure(snapshot: &Snapshot<'_>) -> Vec<Advice> {
     match snapshot.knob("vm.vfs_cache_pressure") {
         Some(0) => {
-            let why = "dentries and inodes are never reclaimed: they can fill memory until the OOM killer comes";
+            let why = "dentries and inodes are never reclaimed: they can fill memory until the OOM killer runs";
             vec![Advice::knob(snapshot, knob!("vm.vfs_cache_pressure"), "50", "out-of-memory", why)]
         }
         Some(pressure) if pressure > 200 => {
@@ -107,7 +108,7 @@ pub fn huge_pages(snapshot: &Snapshot<'_>) -> Vec<Advice> {
     vec![advice.weight(if hurts { Weight::Hurts } else { Weight::Invites })]
 }
 
-/// Memory read back from swap since boot from which it is more than a start-up.
+/// Less memory than this read back from swap since boot is ordinary start-up.
 const SWAPPED_IN_BYTES_MIN: u64 = 64 << 20;
 
 pub fn swap(snapshot: &Snapshot<'_>) -> Vec<Advice> {
@@ -123,7 +124,7 @@ pub fn swap(snapshot: &Snapshot<'_>) -> Vec<Advice> {
     vec![advice.with([Evidence::new(text, swapped as f64, "pages")]).weight(Weight::Hurts)]
 }
 
-/// Memory cgroups at their limit, full of page cache.
+/// Memory cgroups that are at their limit and at least half page cache.
 pub fn cgroups(snapshot: &Snapshot<'_>) -> Vec<Advice> {
     let Some(table) = snapshot.recording.table(Table::Cgroup) else { return Vec::new() };
     let full = table.by_entity().filter_map(|(entity, rows)| {
@@ -142,7 +143,7 @@ pub fn cgroups(snapshot: &Snapshot<'_>) -> Vec<Advice> {
 
 fn cgroup(path: &str, limit: i64, file: i64, dirty: i64, hits: i64) -> Advice {
     let size = |bytes: i64| Bytes(u64::try_from(bytes).unwrap_or(0)).to_string();
-    let why = "the cgroup is full of page cache: whoever writes in it reclaims";
+    let why = "the cgroup is full of page cache: processes that write in it must reclaim";
     let mut evidence = vec![Evidence::new(
         format!("{} of its limit of {} is page cache", size(file), size(limit)),
         file as f64,
@@ -150,7 +151,7 @@ fn cgroup(path: &str, limit: i64, file: i64, dirty: i64, hits: i64) -> Advice {
     )];
     if dirty > limit / 20 {
         evidence.push(Evidence::new(
-            format!("{} of it is dirty: reclaim waits for the device", size(dirty)),
+            format!("{} are dirty: reclaim waits for the device", size(dirty)),
             dirty as f64,
             "bytes",
         ));
@@ -166,6 +167,6 @@ fn cgroup(path: &str, limit: i64, file: i64, dirty: i64, hits: i64) -> Advice {
         cause: "cgroup-limit-cache",
         why: why.to_owned(),
         evidence,
-        fix: Fix::advice("raise the limit, or give whoever streams files a cgroup of its own"),
+        fix: Fix::advice("raise the limit, or move the processes that stream files to a cgroup of their own"),
     }
 }

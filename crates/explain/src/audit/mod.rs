@@ -1,7 +1,7 @@
-//! The audit of a host's settings for `flatwater check`: what invites a stall, from what to what to change it, and
-//! what the counters since boot say about it. Pure: a snapshot in, advice out; nothing is changed here.
+//! The audit of a host's settings for `flatwater check`: settings that can cause stalls, the proposed values, and
+//! what the counters since boot say. It changes nothing.
 //!
-//! The snapshot is a `Recording` whose tables hold one row each, so that counters are totals since boot.
+//! The snapshot is a `Recording` with one row in each table, so that its counters are totals since boot.
 
 mod io;
 mod memory;
@@ -13,29 +13,29 @@ use super::{Evidence, Fix};
 use flatwater_recording::schema::{meminfo, vmstat};
 use flatwater_recording::{Column, Entity, Recording, Table};
 
-/// How strongly a setting is advised against.
+/// How serious the advice is, most serious first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Weight {
-    /// The counters show that it has hurt already.
+    /// The counters since boot show that the setting has hurt.
     Hurts,
-    /// It invites a stall that has not been seen yet.
+    /// The setting can cause a stall that has not been observed yet.
     Invites,
-    /// Worth knowing for a latency-critical writer; fine for others.
+    /// Relevant for a latency-critical writer only.
     Hint,
 }
 
-/// One setting to change.
+/// Advice to change one setting.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advice {
-    /// The knob's key, or the file where it is none of ours.
+    /// The knob's key, or the name of a file for which there is no knob.
     pub setting: String,
-    /// As it is.
+    /// The present value.
     pub old: String,
-    /// As it should be; empty where only a person can choose.
+    /// The proposed value; empty if only the user can choose.
     pub proposed: String,
     pub weight: Weight,
-    /// The cause of the catalogue that it invites.
+    /// The cause in the catalogue to which the setting leads.
     pub cause: &'static str,
     pub why: String,
     pub evidence: Vec<Evidence>,
@@ -67,7 +67,7 @@ impl Advice {
     }
 }
 
-/// A snapshot with the questions that the rules ask.
+/// The snapshot, with the queries that the rules share.
 #[derive(Clone, Copy, Debug)]
 struct Snapshot<'a> {
     recording: &'a Recording,
@@ -82,12 +82,12 @@ impl Snapshot<'_> {
         self.recording.header.setup.get(key)
     }
 
-    /// A counter of /proc/vmstat since boot.
+    /// The total of a counter of /proc/vmstat since boot.
     fn vmstat(&self, column: Column) -> Option<i64> {
         self.recording.table(Table::Vmstat)?.rows_of(&Entity::default())?.last(column)
     }
 
-    /// The sum over the zones that this counter is split by since 4.10, or the counter itself.
+    /// The total of allocstall since boot: since 4.10 the sum of its counters for each zone.
     fn allocstall(&self) -> Option<i64> {
         let table = self.recording.table(Table::Vmstat)?;
         let rows = table.rows_of(&Entity::default())?;
@@ -105,7 +105,7 @@ impl Snapshot<'_> {
     }
 }
 
-/// Everything that looks wrong, what hurts first.
+/// All advice about this snapshot, most serious first.
 #[must_use]
 pub fn audit(recording: &Recording) -> Vec<Advice> {
     let snapshot = Snapshot { recording };

@@ -1,4 +1,4 @@
-//! Each rule on a snapshot that breaks it, and a healthy machine on which all are silent.
+//! Each rule on a snapshot that breaks it, and on a healthy machine, where every rule is silent.
 
 use super::{Advice, Weight, audit};
 use crate::testing::Made;

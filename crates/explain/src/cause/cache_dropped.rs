@@ -1,4 +1,4 @@
-//! cache-dropped: somebody had the kernel throw its page cache away, and calls read again what they had.
+//! cache-dropped: a process made the kernel drop the page cache, and calls read again what had been cached.
 
 use std::collections::BTreeMap;
 
@@ -15,32 +15,33 @@ pub const ENTRY: CauseEntry = CauseEntry {
     span: None,
     headline: "the page cache was dropped by hand (vm.drop_caches): what calls had cached they must read again",
     mechanism: "A write to /proc/sys/vm/drop_caches walks every file system and frees all clean pages (1), all unused \
-        dentries and inodes with the pages of their files (2), or both (3); fs/drop_caches.c: drop_caches_sysctl_handler. It \
-        is often found in cron jobs and in scripts that were meant to free memory, which cache does not occupy in any way \
-        that matters. Whoever used those pages reads them from the device again, all at once. Dropped pages leave no \
-        shadow entries, so that workingset_refault does not count them.",
-    kernels: "Since 2.6.16; counted (drop_pagecache, drop_slab) and told in the kernel's log since 3.15.",
+        dentries and inodes with the pages of their files (2), or both (3); fs/drop_caches.c: \
+        drop_caches_sysctl_handler. It is often found in cron jobs and in scripts that were meant to free memory, \
+        which cache does not occupy in any way that matters. The programs that used those pages read them from the \
+        device again, all at once. Dropped pages leave no shadow entries, so that workingset_refault does not count \
+        them.",
+    kernels: "Since 2.6.16; counted (drop_pagecache, drop_slab) and reported in the kernel's log since 3.15.",
     in_spans: "synchronous-read in calls that end after the drop.",
-    in_counters: "drop_pagecache or drop_slab of /proc/vmstat rises; nr_file_pages falls at once. The kernel's log names who: \
-        'sh (812): drop_caches: 3', unless somebody added 4 to the value since the boot.",
+    in_counters: "drop_pagecache or drop_slab of /proc/vmstat rises; nr_file_pages falls at once. The kernel's log \
+        names who: 'sh (812): drop_caches: 3', unless 4 was added to the value since boot.",
     against: "The calls waited for reads as long before the drop.",
-    fix: "Take it out of the cron job or script. Where it is there for a benchmark, that is what the benchmark measures. \
-        Memory that must be free ahead of need: vm.min_free_kbytes, or memory.reclaim of one cgroup (5.19).",
+    fix: "Take it out of the cron job or script. Where it is there for a benchmark, that is what the benchmark \
+        measures. Memory that must be free ahead of need: vm.min_free_kbytes, or memory.reclaim of one cgroup (5.19).",
     prove: "Leave it out for one period: the reads, and the calls that waited for them, do not come.",
     sources: &["fs/drop_caches.c: drop_caches_sysctl_handler", "Documentation/admin-guide/sysctl/vm.rst: drop_caches"],
     find,
 };
 
-/// What the kernel's log and its counters say of it.
+/// Drops in the kernel's log and in its counters.
 struct Drops<'a> {
-    /// Who asked, by number and name: how often.
+    /// Number of drops by (pid, name) of the process that wrote to drop_caches.
     by: BTreeMap<(u32, &'a str), u64>,
     count: u64,
     first_ns: Option<u64>,
 }
 
 impl Drops<'_> {
-    /// Of how many the log says who.
+    /// The number of drops whose process the log names.
     fn told(&self) -> u64 {
         self.by.values().sum()
     }
@@ -51,12 +52,12 @@ fn drops<'a>(facts: &Facts<'a>) -> Option<Drops<'a>> {
         facts.recording.events.iter().filter_map(|event| Some((event, event.kind.dropped_cache()?))).collect();
     let table = facts.recording.table(Table::Vmstat);
     let rows = table.and_then(|table| table.by_entity().map(|(_, rows)| rows).next());
-    // A value of 3 counts in both.
+    // A value of 3 counts in both columns.
     let columns = [vmstat::DROP_PAGECACHE, vmstat::DROP_SLAB];
     let rises = columns.into_iter().filter_map(|column| rows.as_ref()?.rise(column));
     let counted = rises.max().and_then(|rise| u64::try_from(rise).ok()).unwrap_or(0);
     let count = counted.max(told.len() as u64);
-    // A line of the log has the time at which it was read, up to seconds later: the counters tell it better.
+    // An event has the time at which the log was read, which may be seconds late; the counters are more precise.
     let rates = columns.into_iter().filter_map(|column| Some(rows.as_ref()?.rates_per_s(column))).flatten();
     let counted_ns = rates.filter(|(.., per_s)| *per_s > 0.0).map(|(from_ns, ..)| from_ns);
     let first_ns = counted_ns.chain(told.iter().map(|(event, _)| event.at_ns)).min();
@@ -67,7 +68,7 @@ fn drops<'a>(facts: &Facts<'a>) -> Option<Drops<'a>> {
     (count > 0).then_some(Drops { by, count, first_ns })
 }
 
-/// What calls waited for reads: before the first drop, and after.
+/// Time of calls waiting for reads: (before the first drop, after it), ns.
 fn reads(facts: &Facts<'_>, first_ns: Option<u64>) -> (u64, u64) {
     let (mut before_ns, mut after_ns) = (0_u64, 0_u64);
     for call in &facts.recording.calls {
@@ -80,7 +81,7 @@ fn reads(facts: &Facts<'_>, first_ns: Option<u64>) -> (u64, u64) {
     (before_ns, after_ns)
 }
 
-/// How far the cache fell in one interval between samples, at most, bytes: (from, to).
+/// The steepest fall of the page cache between two samples, bytes: (from, to).
 fn fall(facts: &Facts<'_>) -> Option<(u64, u64)> {
     let table = facts.recording.table(Table::Vmstat)?;
     let (_, rows) = table.by_entity().next()?;
@@ -95,7 +96,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let sum = facts.significant(Cause::SynchronousRead)?;
     let drops = drops(facts)?;
     let (before_ns, after_ns) = reads(facts, drops.first_ns);
-    // Of the judged calls, the part that all calls had after the first drop.
+    // The share of the judged calls' time that is attributed to the drop: that of all calls after the first drop.
     let share = after_ns as f64 / before_ns.saturating_add(after_ns).max(1) as f64;
     let lost_ns = (sum.lost_ns as f64 * share) as u64;
     if !facts.enough(lost_ns, lost_ns.min(sum.worst_ns)) {
@@ -118,15 +119,15 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     }
     if drops.by.is_empty() {
         finding.evidence.push(Evidence::said(
-            "who did it is not known: the kernel's log says so, unless a 4 was written there since the boot, and was not read",
+            "the process is unknown: the kernel's log names it (unless 4 was written since boot), but was not read",
         ));
     } else if drops.told() < drops.count {
-        let text = "the kernel's log tells of fewer drops than its counters: who did the rest is not known";
+        let text = "the kernel's log has fewer drops than its counters: the other processes are unknown";
         finding.evidence.push(Evidence::new(text, (drops.count - drops.told()) as f64, ""));
     }
     (finding.aggressors, finding.answerable) = charged(&drops, lost_ns);
     finding.settle = "leave it out for one period: the reads do not come".to_owned();
-    // Where somebody is named the fix names him.
+    // If a process is known, `blame` adds the fix that names it.
     if finding.aggressors.is_empty() {
         let text = "find the script or cron job that writes to /proc/sys/vm/drop_caches, and take that out";
         finding = finding.fix(Fix::advice(text));
@@ -134,7 +135,8 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// Each of those who asked for it answers for its part of the drops; of those that the log does not tell nobody knows.
+/// Charges each process with its share of the drops; the drops that the log does not mention are charged to
+/// unknown.
 fn charged(drops: &Drops<'_>, lost_ns: u64) -> (Vec<Aggressor>, Option<Answerable>) {
     let told = drops.told();
     let part = |times: u64| times as f64 / drops.count.max(1) as f64;
@@ -181,27 +183,27 @@ mod tests {
     }
 
     #[test]
-    fn who_dropped_the_cache_is_named_by_the_kernels_own_line() {
+    fn the_kernels_log_line_names_the_process() {
         let made = reads_beside(&rising(1, 4)).edit(|recording| {
             recording.events.push(told(START_NS - 1, "cron.sh (812): drop_caches: 3"));
             recording.events.push(told(START_NS + 1_000_000_000, "cron.sh (815): drop_caches: 3"));
         });
         let finding = made.found(&ENTRY).expect("dropped");
         let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means, one.share)).collect();
-        // Three by the counters, two by the log.
+        // Three drops by the counters, two in the log.
         assert_eq!(named, [("cron.sh", Means::DroppedCache, 0.667)]);
-        let answerable = finding.answerable.as_ref().expect("somebody is named");
+        let answerable = finding.answerable.as_ref().expect("a process is named");
         assert!((answerable.unknown - 1.0 / 3.0).abs() < 1e-9, "{answerable:?}");
         assert_eq!(finding.aggressors[0].pids, [812, 815]);
         assert_eq!(finding.lost_ns, Some(100_000_000));
         let said = said(&finding);
-        assert!(said.contains("3 times") && said.contains("who did the rest is not known"), "{said}");
+        assert!(said.contains("3 times") && said.contains("the other processes are unknown"), "{said}");
         assert!(said.contains("fell from 782 MiB to 11.7 MiB"), "{said}");
     }
 
     #[test]
-    fn what_was_read_before_is_not_its_doing() {
-        // Before the second sample a second after the first, and told of a second later.
+    fn reads_before_the_drop_do_not_count() {
+        // The counter rises in the second after the first sample; the log line is read a second later.
         let made = reads_beside(&[0, 0, 1, 1]).edit(|recording| {
             recording.calls[1].start_ns = START_NS + 1_500_000_000;
             recording.events.push(told(START_NS + 3_000_000_000, "sh (812): drop_caches: 1"));
@@ -212,10 +214,10 @@ mod tests {
     }
 
     #[test]
-    fn without_the_kernels_line_nobody_is_named() {
+    fn without_the_log_line_no_process_is_named() {
         let finding = reads_beside(&[0, 1, 1, 1]).found(&ENTRY).expect("dropped");
         assert!(finding.aggressors.is_empty() && finding.answerable.is_none());
-        assert!(said(&finding).contains("who did it is not known"));
+        assert!(said(&finding).contains("the process is unknown"));
         assert_eq!(finding.fixes.len(), 1);
     }
 

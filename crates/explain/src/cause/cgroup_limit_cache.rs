@@ -1,4 +1,4 @@
-//! cgroup-limit-cache: a memory cgroup at its limit, and what fills it is page cache.
+//! cgroup-limit-cache: a memory cgroup is at its limit, and page cache fills it.
 
 use super::CauseEntry;
 use crate::aggressor::Evicted;
@@ -9,7 +9,7 @@ use flatwater_recording::series::Rows;
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{Cause, Column, Table};
 
-/// Usage this close to the limit counts as at it: charges come in batches of 32 or 64 pages for each CPU.
+/// A cgroup is at its limit from this usage on: charges come in batches of 32 or 64 pages per CPU.
 const FULL_SHARE_MIN: f64 = 0.97;
 const CACHE_SHARE_MIN: f64 = 0.5;
 
@@ -19,14 +19,14 @@ pub const ENTRY: CauseEntry = CauseEntry {
     headline: "a memory cgroup is at its limit and full of page cache: each new page must evict an old one",
     mechanism: "Page cache is charged to the cgroup that read or wrote it first. Nothing frees it before the limit is \
         reached, because a limit has no kswapd. A cgroup that streams files is therefore soon full and stays full, \
-        and then whoever charges a page reclaims. With clean cache that costs microseconds each time; dirty or mapped \
-        pages, locks and shrinkers make it milliseconds. Containers have the same problem: their limit is meant for \
-        anonymous memory, and their logs fill it.",
+        and then every task that charges a page reclaims. With clean cache that costs microseconds each time; dirty \
+        or mapped pages, locks and shrinkers make it milliseconds. Containers have the same problem: their limit is \
+        meant for anonymous memory, and their logs fill it.",
     kernels: "All with memory cgroups.",
     in_spans: "memcg-reclaim (and reclaim-throttle where the cache is dirty).",
-    in_counters: "usage at 97 % of the limit or more; memory.stat: file (v1 cache) is most of it; memory.events \
+    in_counters: "usage at 97 % of the limit or more; memory.stat: file (v1 cache) is most of the usage; memory.events \
         max (v1 failcnt) rises.",
-    against: "anon (v1 rss) is most of it: then it needs memory, not another method of writing.",
+    against: "anon (v1 rss) is most of the usage: then the cgroup needs memory, not another method of writing.",
     fix: "Raise the limit, give the streamer its own cgroup, drop what it wrote (fadvise DONTNEED, O_DIRECT), or \
         reclaim ahead: memory.high below memory.max for the streamer, memory.reclaim (5.19) from a timer.",
     prove: "Raise the limit by a quarter for a minute: events max stops rising and the slow calls end.",
@@ -42,7 +42,7 @@ struct Full {
     hits: i64,
 }
 
-/// v2 name, and v1's for the whole subtree and for the group alone.
+/// The peak of a statistic: by its name in version 2, and in version 1 for the subtree and for the cgroup alone.
 fn stat(rows: &Rows<'_>, columns: [Column; 3]) -> f64 {
     columns.into_iter().find_map(|column| rows.max(column)).map_or(0.0, |(_, bytes)| bytes as f64)
 }
@@ -54,7 +54,7 @@ fn full(path: &str, rows: &Rows<'_>) -> Option<Full> {
         path: path.to_owned(),
         limit,
         file: stat(rows, [cgroup::FILE, cgroup::TOTAL_CACHE, cgroup::CACHE]),
-        // The peaks of the two may lie apart, so that their sum could exceed what was ever there.
+        // The two peaks may be at different times, so their sum could exceed any real level.
         dirty: stat(rows, [cgroup::FILE_DIRTY, cgroup::TOTAL_DIRTY, cgroup::DIRTY])
             .max(stat(rows, [cgroup::FILE_WRITEBACK, cgroup::TOTAL_WRITEBACK, cgroup::WRITEBACK])),
         hits: rows.rise(cgroup::EVENTS_MAX).or_else(|| rows.last(cgroup::EVENTS_MAX)).unwrap_or(0),
@@ -62,7 +62,7 @@ fn full(path: &str, rows: &Rows<'_>) -> Option<Full> {
 }
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
-    // What the cgroup evicted had to be read again.
+    // Time of reading pages again that the cgroup had evicted.
     let again_ns = Some(facts.charges.total_again_ns()).filter(|&ns| facts.enough(ns, ns));
     let blamed = again_ns.is_some()
         || [Cause::MemcgReclaim, Cause::ReclaimThrottle].into_iter().any(|cause| facts.significant(cause).is_some());
@@ -71,13 +71,14 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     }
     let table = facts.recording.table(Table::Cgroup)?;
     let full = table.by_entity().filter_map(|(entity, rows)| full(&entity.name, &rows)).max_by_key(|full| full.hits)?;
-    // Pages that came back say that cache was evicted, however little of the limit is cache: a JVM's heap fills the rest.
+    // Refaults show that cache was evicted, even if page cache is a small part of the limit: a JVM's heap may fill
+    // the rest.
     let little_cache = full.file < CACHE_SHARE_MIN * full.limit && again_ns.is_none();
     if little_cache || (full.hits == 0 && !blamed) {
         return None;
     }
     let text = format!(
-        "{} is at its limit of {}, {:.0} % of it page cache",
+        "{} is at its limit of {}, {:.0} % of which is page cache",
         full.path,
         Bytes(full.limit as u64),
         100.0 * full.file / full.limit
@@ -86,18 +87,16 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     finding.evidence.push(Evidence::new(text, full.limit, "bytes"));
     finding.evidence.push(Evidence::new(format!("the limit was hit {} times", full.hits), full.hits as f64, ""));
     if full.dirty >= 0.1 * full.limit {
-        let text = format!(
-            "{} of it was dirty or under writeback at once: reclaim waits for the device",
-            Bytes(full.dirty as u64)
-        );
+        let text =
+            format!("up to {} were dirty or under writeback: reclaim waits for the device", Bytes(full.dirty as u64));
         finding.evidence.push(Evidence::new(text, full.dirty, "bytes"));
     }
     if let Some(ns) = again_ns {
         finding.lost_ns = again_ns;
         let pages = Evicted::of(facts.recording).pages;
         let text = format!(
-            "{} of the calls' time went to reading pages again that it had evicted; {pages} evicted pages came back \
-             (workingset_refault_file)",
+            "{} of the calls' time was spent reading pages that the cgroup had evicted; {pages} evicted pages came \
+             back (workingset_refault_file)",
             Nanos(ns)
         );
         finding.evidence.push(Evidence::new(text, ns as f64, "ns"));
@@ -108,8 +107,8 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         knob!("cgroup.memory_limit"),
         &raised.0.to_string(),
     ));
-    let finding =
-        finding.fix(Fix::advice("a cgroup of its own for whoever streams files, or fadvise DONTNEED behind it"));
+    let finding = finding
+        .fix(Fix::advice("a separate cgroup for the program that streams files, or fadvise DONTNEED after its writes"));
     Some(if blamed { finding.settle("") } else { finding })
 }
 
@@ -133,7 +132,7 @@ mod tests {
     fn a_cgroup_full_of_cache_is_named_with_its_limit() {
         let finding = cgroup(511, 496).found(&ENTRY).expect("full");
         assert!(
-            said(&finding).contains("/jobs/feed is at its limit of 512 MiB, 97 % of it page cache"),
+            said(&finding).contains("/jobs/feed is at its limit of 512 MiB, 97 % of which is page cache"),
             "{}",
             said(&finding)
         );

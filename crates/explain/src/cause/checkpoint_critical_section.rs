@@ -7,9 +7,9 @@ use flatwater_recording::WorkloadOutcome;
 use flatwater_recording::outcome::CheckpointRow;
 use flatwater_recording::units::Nanos;
 
-/// Time without any transaction that users notice.
+/// Users notice this long without any transaction.
 const CRITICAL_NS_MIN: u64 = 500_000_000;
-/// Against the usual critical section of the same log, where there are enough to tell.
+/// Minimum ratio to the median critical section of the same log, for a higher confidence.
 const TIMES_MEDIAN_MIN: u64 = 10;
 
 pub const ENTRY: CauseEntry = CauseEntry {
@@ -78,7 +78,10 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     }
     let finding = finding
         .fix(Fix::advice("find the thread that leaves last, and keep its slow call out of the critical section"));
-    Some(finding.settle("run `flatwater record -p PID -t 300s` as root over a checkpoint: the slow call that ends with the critical section is the one"))
+    Some(finding.settle(
+        "run `flatwater record -p PID -t 300s` as root over a checkpoint: the slow call that ends \
+         with the critical section is the one",
+    ))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! compaction: the caller moves pages about to build one large free block.
+//! compaction: the caller moves pages to build one large free block.
 
 use super::CauseEntry;
 use crate::facts::Facts;

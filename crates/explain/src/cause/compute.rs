@@ -1,4 +1,4 @@
-//! compute: the call was working: copying, searching, encrypting.
+//! compute: the call was running on a CPU: copying, searching, encrypting.
 
 use super::CauseEntry;
 use crate::facts::Facts;

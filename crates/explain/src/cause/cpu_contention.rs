@@ -1,4 +1,4 @@
-//! cpu-contention: more threads want to run than there are CPUs.
+//! cpu-contention: there are more runnable threads than CPUs.
 
 use super::CauseEntry;
 use crate::facts::Facts;
@@ -6,10 +6,10 @@ use crate::{Evidence, Finding, Fix};
 use flatwater_recording::Cause;
 use flatwater_recording::schema::cpu;
 
-/// Runnable threads per CPU, on average, from which somebody always waits.
+/// From this mean number of runnable threads per CPU, some thread always waits.
 const PER_CPU_MIN: f64 = 1.5;
 const IDLE_SHARE_MAX: f64 = 0.05;
-/// Share of time in which some thread waited for a CPU (PSI) that is contention without any count of CPUs.
+/// Minimum share of time in which some thread waited for a CPU (PSI); needs no count of CPUs.
 const PRESSURE_SHARE_MIN: f64 = 0.4;
 
 pub const ENTRY: CauseEntry = CauseEntry {
@@ -26,8 +26,8 @@ pub const ENTRY: CauseEntry = CauseEntry {
         (PSI some) of tens of percent.",
     against: "There is idle time: then threads are badly pinned, or there is a quota. Without the number of CPUs, and \
         without a thread whose delay was measured, a long run queue may just be a busy machine.",
-    fix: "Fewer threads, a lower weight for the batch work (cpu.weight, nice), SCHED_FIFO or a CPU set of its own \
-        for the thread with the deadline.",
+    fix: "Fewer threads, a lower weight for the batch work (cpu.weight, nice), SCHED_FIFO or a separate CPU set for \
+        the thread with the deadline.",
     prove: "Stop the batch work, or set placement.fifo_priority: run-queue goes to zero.",
     sources: &["kernel/sched/fair.c", "Documentation/accounting/psi.rst"],
     find,
@@ -45,7 +45,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         (Some(runnable), Some(idle), Some(cpus)) if runnable >= PER_CPU_MIN * cpus && idle <= IDLE_SHARE_MAX => {
             Some(Evidence::new(
                 format!(
-                    "{runnable:.1} threads wanted to run on {cpus:.0} CPUs on average; {:.1} % of CPU time was idle",
+                    "{runnable:.1} threads were runnable on {cpus:.0} CPUs on average; {:.1} % of CPU time was idle",
                     idle * 100.0
                 ),
                 runnable,
@@ -56,7 +56,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     };
     let pressed = facts.pressed("cpu").filter(|pressed| pressed.some >= PRESSURE_SHARE_MIN);
     let pressed = pressed.map(|pressed| pressed.evidence("a CPU"));
-    // Pressure alone says that somebody waited, not that it mattered; it needs a slow call or a full machine.
+    // Pressure alone shows that threads waited, not that it mattered. It needs a slow call or a full machine.
     if queued.is_none() && (pressed.is_none() || !blamed) {
         return None;
     }

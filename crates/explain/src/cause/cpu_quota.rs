@@ -15,8 +15,8 @@ pub const ENTRY: CauseEntry = CauseEntry {
         threads wait until the period ends, wherever in the kernel they were, even holding a lock that others \
         want; the average CPU use may be far below the quota, since many threads burn it in a fraction of the \
         period.",
-    kernels: "3.2 and later. 6.18 throttles a task only on its return to user space, so that it holds no kernel \
-        lock meanwhile.",
+    kernels: "3.2 and later. 6.18 throttles a task only on its return to user space, so that it holds no kernel lock \
+        while it waits.",
     in_spans: "Runnable but not running while the cgroup is throttled.",
     in_counters: "cpu.stat: nr_throttled and throttled_usec (v1 throttled_time, ns) rise.",
     against: "nr_throttled does not rise: then it is run-queue.",
@@ -27,7 +27,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
-/// Share of the time that the cgroup was held back from which it is worth a word.
+/// Minimum share of the time in which the cgroup was throttled.
 const THROTTLED_SHARE_MIN: f64 = 0.02;
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
@@ -37,11 +37,11 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         .or_else(|| counted(facts).map(|finding| finding.fix(fix())))
 }
 
-/// Of the periods of one reading of cpu.stat.
+/// Minimum share of throttled periods, and minimum number of periods, in one reading of cpu.stat.
 const PERIODS_SHARE_MIN: f64 = 0.1;
 const PERIODS_MIN: i64 = 20;
 
-/// One reading of cpu.stat: the periods since the cgroup was made, and in how many its quota ran out.
+/// From one reading of cpu.stat: the throttled periods since the cgroup was created.
 fn counted(facts: &Facts<'_>) -> Option<Finding> {
     let table = facts.recording.table(Table::Cgroup).filter(|_| facts.may_infer())?;
     let each = table.by_entity().filter_map(|(entity, rows)| {
@@ -60,7 +60,7 @@ fn counted(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding.settle("cpu.stat twice, a minute apart: nr_throttled must rise while it is slow"))
 }
 
-/// The cgroup's own account. Fast calls do not speak against it: since 6.18 the wait comes between two calls.
+/// From the cgroup's throttled time. Fast calls do not contradict it: since 6.18 the wait falls between two calls.
 fn throttled(facts: &Facts<'_>) -> Option<Finding> {
     let table = facts.recording.table(Table::Cgroup)?;
     let each = table.entities().iter().filter_map(|entity| {

@@ -1,7 +1,7 @@
-//! device-slow by comparison: one device against its twins, and against its own best time.
+//! device-slow by comparison: a device against its twins, and against its own peak.
 //!
-//! What is slow for a device depends on the device. Twins that share a load (members of an array, disks of one kind)
-//! and the device's own peak are measures that need no table of models.
+//! How slow is slow depends on the device. Twins that share a load (members of an array, disks of one kind) and the
+//! device's own peak are references that need no table of models.
 
 use std::collections::HashMap;
 
@@ -13,18 +13,19 @@ use flatwater_recording::{Column, Table};
 
 use super::device_slow;
 
-/// Time per request against the median of the twins, and what it must be at least.
+/// Minimum ratio of the time per request to the median of the twins, minimum number of twins, and minimum time, ms.
 const TWINS_FACTOR: f64 = 5.0;
 const TWINS_MIN: usize = 2;
 const AWAIT_MS_MIN: f64 = 20.0;
-/// The twins' requests per second are within this factor of its own.
+/// Twins have requests per second within this factor.
 const LOAD_FACTOR: f64 = 4.0;
-/// Against its own peak: so little gets through while it is busy, and each request takes so much longer.
+/// Against its own peak while busy: at most this share of the bytes, and at least this many times the time per
+/// request.
 const OWN_RATE_SHARE_MAX: f64 = 0.2;
 const OWN_AWAIT_FACTOR: f64 = 4.0;
 const BUSY_SHARE: f64 = 0.8;
 
-/// One device, means over the whole log.
+/// Means of one device over the whole log.
 struct Mean {
     name: String,
     requests_per_s: f64,
@@ -53,7 +54,7 @@ fn requests(facts: &Facts<'_>, name: &str) -> Option<(f64, f64)> {
     Some((count, spent_ns))
 }
 
-/// `sdc` and `sdd`, `nvme0n1` and `nvme1n1`: the letters before the first digit, without a drive's own letter.
+/// The kind of a device, such as `sd` for `sdc` and `sdd`, `nvme` for `nvme0n1` and `nvme1n1`.
 fn kind(name: &str) -> &str {
     let letters = name.find(|letter: char| letter.is_ascii_digit()).map_or(name, |at| &name[..at]);
     ["sd", "vd", "xvd", "hd", "dm-", "md", "nvme"].into_iter().find(|kind| letters.starts_with(kind)).unwrap_or(letters)
@@ -89,7 +90,8 @@ fn from_twins(facts: &Facts<'_>) -> Option<Evidence> {
     Some(Evidence::new(text, slowest.await_ms, "ms"))
 }
 
-/// Windows in which a device was busy and did a fraction of what it did at its best, each request taking much longer.
+/// Windows in which a busy device moved a fraction of the bytes of its best window, with much longer times per
+/// request.
 fn from_own_peak(facts: &Facts<'_>) -> Option<Evidence> {
     let table = facts.recording.table(Table::Disks)?;
     table.entities().iter().find_map(|entity| {
@@ -123,10 +125,10 @@ fn from_own_peak(facts: &Facts<'_>) -> Option<Evidence> {
         let slow: Vec<&(Point, f64, f64)> = windows.iter().filter(slow).collect();
         let seconds = slow.iter().map(|(point, ..)| point.at_ns.saturating_sub(point.from_ns) as f64 / 1e9).sum();
         let worst = slow.iter().max_by(|a, b| a.2.total_cmp(&b.2))?;
-        // More than one window, or the peak is the exception.
+        // At least two windows; otherwise the peak may be the exception.
         (slow.len() >= 2 && lasting(slow.len(), busy.len(), seconds)).then(|| {
             let text = format!(
-                "{} was busy in {} windows with at most {:.0} % of its own peak of {:.1} MiB/s, {:.0} ms per request \
+                "{} was busy in {} windows with at most {:.0} % of its peak of {:.1} MiB/s, {:.0} ms per request \
                     against {peak_ms:.0} ms then",
                 entity.name,
                 slow.len(),
@@ -171,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_thousand_windows_are_compared_at_once() {
+    fn a_hundred_thousand_windows_are_compared_quickly() {
         let rows = 100_000;
         let made = disk(Made::new(), "sda", 40, 6, 98);
         let columns = [
@@ -197,6 +199,6 @@ mod tests {
             [("write_bytes", &bytes), ("request_ns", &spent), ("io_ns", &busy), ("requests", &count)];
         let made = Made::new().counters(Table::Disks, &Entity::named("sda"), &columns);
         let finding = made.found(&ENTRY).expect("5 MiB/s where it did 200");
-        assert!(said(&finding).contains("its own peak"), "{}", said(&finding));
+        assert!(said(&finding).contains("of its peak"), "{}", said(&finding));
     }
 }

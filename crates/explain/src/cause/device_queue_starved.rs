@@ -1,4 +1,4 @@
-//! device-queue-starved: requests spend their time in the queue, behind those of others.
+//! device-queue-starved: requests spend their time in the queue, behind other requests.
 
 use super::CauseEntry;
 use crate::disks::Busy;
@@ -19,7 +19,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     mechanism: "The flusher submits thousands of requests at once; a read, or the few writes of a journal commit, \
         queue up behind them. The I/O scheduler decides the order: none keeps the order of arrival, mq-deadline gives \
         reads priority and lets a write wait 5 s at most, bfq shares by process. With 100 requests of 5 ms each in \
-        front the wait is half a second, although the device is healthy. A device with a deep queue of its own (NCQ, \
+        front the wait is half a second, although the device is healthy. A device with a deep internal queue (NCQ, \
         SAN) may reorder and starve beyond the scheduler's reach.",
     kernels: "All.",
     in_spans: "synchronous-read, journal-commit, page-writeback or request-queue, while the device serves others.",
@@ -28,7 +28,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     against: "A short queue with a long await: then the device itself is slow (device-slow).",
     fix: "A scheduler that separates them (queue.scheduler = mq-deadline or bfq), a smaller queue.nr_requests, \
         writeback in smaller bursts (vm.dirty_background_bytes low), wbt (queue.wbt_lat_usec), io.latency or \
-        io.cost for the latency-critical cgroup, a device of its own for the journal.",
+        io.cost for the latency-critical cgroup, a separate device for the journal.",
     prove: "Stop the bulk writer: await falls to the device time at once.",
     sources: &["block/mq-deadline.c", "block/blk-wbt.c", "Documentation/block/deadline-iosched.rst"],
     find,
@@ -38,7 +38,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     from_requests(facts).or_else(|| from_disks(facts)).or_else(|| reads_behind_a_burst(facts))
 }
 
-/// The requests that were waited for stood in the queue behind others, theirs or the target's own.
+/// From awaited requests that queued behind others' requests or the target's own.
 fn from_requests(facts: &Facts<'_>) -> Option<Finding> {
     let time = facts.charges.device_time();
     let mut finding = Finding::from_requests(facts, ENTRY.name, time.queued_ns, QUEUED)?;
@@ -58,13 +58,14 @@ fn from_requests(facts: &Facts<'_>) -> Option<Finding> {
         Fix::knob("let reads pass", knob!("queue.scheduler"), "mq-deadline")
     } else {
         Fix::advice(
-            "let each process's own synchronous writes have their turn: queue.scheduler=bfq, where the kernel has it \
+            "give each process's synchronous writes their turn: queue.scheduler=bfq, if the kernel has it \
              (mq-deadline lets only reads pass)",
         )
     }))
 }
 
-/// Whether most of the time of the awaited requests is that of reads, which mq-deadline prefers; among writes it prefers none.
+/// Whether most of the awaited requests' time is that of reads, which mq-deadline prefers. It prefers no write over
+/// another.
 fn mostly_reads(facts: &Facts<'_>) -> bool {
     let (mut reads_ns, mut all_ns) = (0_u64, 0_u64);
     for request in &facts.recording.requests {
@@ -122,16 +123,19 @@ fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
         knob!("vm.dirty_background_bytes"),
         "16MiB",
     ));
-    Some(finding.settle("run `flatwater record -p PID -t 60s` as root for the program that must be fast: synchronous-read or journal-commit would show it"))
+    Some(finding.settle(
+        "run `flatwater record -p PID -t 60s` as root for the program that must be fast: \
+     synchronous-read or journal-commit would show it",
+    ))
 }
 
-/// A queue that holds so many is a burst, and one of fewer than these is the device's everyday work.
+/// A queue of at least CROWDED requests is a burst; below CALM is normal work.
 const CROWDED: f64 = 32.0;
 const CALM: f64 = 8.0;
-/// Reads beside the burst against reads at other times; below so many ms nobody minds.
+/// Minimum ratio of the time per read in a burst to that outside, and minimum time, ms.
 const READS_SLOWER: f64 = 10.0;
 const READ_MS_MIN: f64 = 10.0;
-/// Writes beside the burst against those at other times.
+/// Minimum ratio of the writes per second in a burst to those outside.
 const WRITES_MORE: f64 = 5.0;
 
 fn median(mut values: Vec<f64>) -> Option<f64> {
@@ -139,8 +143,8 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     values.get(values.len() / 2).copied()
 }
 
-/// A device's own series: while its queue is crowded with writes, reads take many times what they take otherwise. The mean over
-/// all requests hides that where writes are thousands and reads a few.
+/// From a device's own series: while writes crowd its queue, reads take many times as long as otherwise. The mean
+/// over all requests hides this if there are thousands of writes and few reads.
 fn reads_behind_a_burst(facts: &Facts<'_>) -> Option<Finding> {
     if !facts.may_infer() {
         return None;
@@ -155,7 +159,7 @@ fn behind_a_burst(facts: &Facts<'_>, device: &str) -> Option<Finding> {
     let same = |track: &crate::counters::Track, at_ns: u64| {
         track.points.iter().find(|point| point.at_ns == at_ns).map(|point| point.value)
     };
-    // (queue, ms per read, writes per second) of each interval that had reads.
+    // (queue, ms per read, writes per second) of each interval with reads.
     let each: Vec<(f64, f64, f64)> = track(disks::QUEUE_NS)
         .points
         .iter()
@@ -179,7 +183,10 @@ fn behind_a_burst(facts: &Facts<'_>, device: &str) -> Option<Finding> {
     );
     let finding = Finding::inferred(ENTRY.name, 0.65, ENTRY.headline).with([Evidence::new(text, slow, "ms")]);
     let finding = finding.fix(Fix::knob("let reads and small writes pass", knob!("queue.scheduler"), "mq-deadline"));
-    Some(finding.settle("run `flatwater record -p PID -t 60s` as root for the program that must be fast: synchronous-read or journal-commit would show it"))
+    Some(finding.settle(
+        "run `flatwater record -p PID -t 60s` as root for the program that must be fast: \
+     synchronous-read or journal-commit would show it",
+    ))
 }
 
 #[cfg(test)]
@@ -201,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_queue_is_told_from_a_slow_device() {
+    fn a_long_queue_is_distinguished_from_a_slow_device() {
         let finding = disk(196, 600).found(&ENTRY).expect("120 requests in the queue");
         assert!(
             said(&finding)
@@ -213,7 +220,7 @@ mod tests {
         assert!(disk(20_000, 1).found(&ENTRY).is_none(), "20 in the queue, 1 ms each");
     }
 
-    /// Rows of (reads, ms each, writes, queue), one a second.
+    /// Rows of (reads, ms per read, writes, queue), one a second.
     fn rows(rows: &[(i64, i64, i64, i64)]) -> Made {
         let sum = |value: fn(&(i64, i64, i64, i64)) -> i64| {
             let mut total = 0;
@@ -235,13 +242,13 @@ mod tests {
     }
 
     #[test]
-    fn reads_that_wait_behind_a_burst_of_writes_are_told_by_the_series() {
+    fn reads_behind_a_burst_of_writes_show_in_the_series() {
         let calm = (6_000, 1, 300, 2);
         let burst = (80, 28, 27_000, 142);
         let finding = rows(&[calm, calm, burst, burst, burst, calm]).found(&ENTRY).expect("28 ms beside 1 ms");
         assert!(said(&finding).contains("a read takes 28 ms while 27000 writes/s"), "{}", said(&finding));
         assert!(rows(&[calm, calm, (80, 1, 27_000, 142), (80, 1, 27_000, 142), calm]).found(&ENTRY).is_none());
         assert!(rows(&[calm, burst, calm]).found(&ENTRY).is_none(), "one interval is a moment");
-        assert!(rows(&[burst, burst, burst]).found(&ENTRY).is_none(), "what it takes otherwise is not known");
+        assert!(rows(&[burst, burst, burst]).found(&ENTRY).is_none(), "the usual time per read is unknown");
     }
 }

@@ -1,4 +1,4 @@
-//! device-slow: the request was at the device, and the device took its time.
+//! device-slow: the request was at the device, and the device took long.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,19 +35,19 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
-/// Time per request that no healthy device needs while its queue is short.
+/// With a short queue, no healthy device needs this long per request.
 const AWAIT_MS_MIN: f64 = 50.0;
 const QUEUE_SHORT: f64 = 8.0;
-/// A device that completes nothing for so long, while it has requests, stands still.
+/// A device that completes nothing for this long while it has requests is stuck.
 const STANDSTILL_NS_MIN: u64 = 150_000_000;
-/// The same of a device that its name tells to be flash without a link of serial ATA before it: it takes a tenth of a
-/// millisecond, and answers dozens of requests at once.
+/// The same limits for devices that are flash by their name (NVMe): flash takes 0.1 ms per request and serves
+/// dozens at once.
 const FLASH_AWAIT_MS_MIN: f64 = 4.0;
 const FLASH_QUEUE_SHORT: f64 = 2.0;
-/// Without figures of the device: share of CPU time waiting for I/O, and threads that wait.
+/// Without figures of the device: minimum share of CPU time in iowait, and minimum mean number of blocked threads.
 const IOWAIT_SHARE_MIN: f64 = 0.3;
 const BLOCKED_MIN: f64 = 1.0;
-/// Share of time in which some thread waited for I/O.
+/// Minimum share of time in which some thread waited for I/O.
 const PRESSURE_MIN: f64 = 0.2;
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
@@ -62,7 +62,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         .or_else(|| from_pressure(facts))
 }
 
-/// What the kernel's log said while calls were timed: a time that was measured has a reason then.
+/// Adds trouble in the kernel's log if calls were timed: it is the reason for the measured time.
 fn with_trouble(facts: &Facts<'_>, finding: Finding) -> Finding {
     match trouble::of_devices(facts).filter(|_| facts.timed()) {
         Some(reported) => finding.with([reported]).fix(failing()),
@@ -70,7 +70,7 @@ fn with_trouble(facts: &Facts<'_>, finding: Finding) -> Finding {
     }
 }
 
-/// The kernel's log reports timeouts, resets or errors of a device.
+/// From timeouts, resets or errors of a device in the kernel's log.
 fn from_trouble(facts: &Facts<'_>) -> Option<Finding> {
     let reported = trouble::of_devices(facts).filter(|_| facts.may_infer_place())?;
     let headline =
@@ -80,24 +80,24 @@ fn from_trouble(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding.settle("`iostat -x 1` and `dmesg -w` together: await must jump when the lines appear"))
 }
 
-/// What one calls for that the kernel reports.
+/// The fix for reported device trouble.
 fn failing() -> Fix {
     Fix::advice("replace the device, its cable or its path; check its own log (smartctl -x)")
 }
 
-/// What a device that is slow calls for.
+/// The fix for a slow device.
 #[must_use]
 pub fn fixes() -> [Fix; 1] {
     [Fix::advice("test the idle device with fio at queue depth 1; ask its provider for its limits; spread the load")]
 }
 
-/// Between issue and completion of what was waited for, without the time of other requests.
+/// From the time between issue and completion of awaited requests, without the time of other requests.
 fn from_requests(facts: &Facts<'_>) -> Option<Finding> {
     let time = facts.charges.device_time();
     let own_ns = time.device_ns.saturating_add(time.flush_ns);
     let mut finding = Finding::from_requests(facts, ENTRY.name, own_ns, ENTRY.headline)?;
     if time.flush_ns > 0 {
-        let text = format!("{} of it in flushes of its write cache and discards", Nanos(time.flush_ns));
+        let text = format!("{} in flushes of its write cache and discards", Nanos(time.flush_ns));
         finding.evidence.push(Evidence::new(text, time.flush_ns as f64, "ns"));
     }
     if time.queued_ns > 0 {
@@ -112,8 +112,8 @@ fn from_requests(facts: &Facts<'_>) -> Option<Finding> {
         Some(evidence) => {
             finding.evidence.push(evidence);
             finding.fixes.push(Fix::advice(
-                "find out below this machine why the device stood still (the hypervisor's or the provider's limits on IOPS and \
-                 bytes, its snapshots, the controller's log): nothing that runs here ends it",
+                "find out outside this machine why the device stood still (the hypervisor's or the provider's limits \
+                 on IOPS and bytes, its snapshots, the controller's log): nothing on this machine can end it",
             ));
         }
         None => finding.fixes.extend(fixes()),
@@ -121,13 +121,13 @@ fn from_requests(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// Calls hang, and a device has not answered requests for long, whosever they are: a commit of the journal, for one.
+/// Calls hang while a device has not completed requests of any process for long, a journal commit's for example.
 fn from_hung(facts: &Facts<'_>) -> Option<Finding> {
     let hung = hung::devices(facts);
     if facts.still_under_way == 0 || hung.is_empty() {
         return None;
     }
-    let headline = "a device does not answer: requests that it was given are not completed";
+    let headline = "a device does not answer: it does not complete the requests that it received";
     let mut finding = Finding::inferred(ENTRY.name, 0.8, headline).with(hung.iter().map(Hung::evidence));
     finding.fixes.push(unanswered());
     Some(
@@ -138,12 +138,12 @@ fn from_hung(facts: &Facts<'_>) -> Option<Finding> {
 
 fn unanswered() -> Fix {
     Fix::advice(
-        "find out why the device does not answer: the kernel's log for its timeouts and resets, and whatever serves it (the \
-         hypervisor, the storage network, the file system below a loop device)",
+        "find out why the device does not answer: the kernel's log for its timeouts and resets, and what serves it \
+         (the hypervisor, the storage network, the file system below a loop device)",
     )
 }
 
-/// Of awaited requests of loop devices: how long the disks below them took.
+/// For awaited requests of loop devices: the time they spent at the disks below.
 fn below(facts: &Facts<'_>, finding: &mut Finding) {
     let mut disks: BTreeMap<(&str, &str), (u64, u64)> = BTreeMap::new();
     for request in &facts.recording.requests {
@@ -162,23 +162,23 @@ fn below(facts: &Facts<'_>, finding: &mut Finding) {
     }
 }
 
-/// A device of awaited requests, or the one below it, that completed nothing for long.
+/// The device of an awaited request, or the disk below it, that completed nothing for longest.
 fn standing(facts: &Facts<'_>) -> Option<Evidence> {
     let requests = &facts.recording.requests;
     let names: BTreeSet<&str> =
         requests.iter().flat_map(|one| [Some(one.device.as_str()), one.below_device.as_deref()]).flatten().collect();
     let found = names.into_iter().filter_map(|name| Some((name, facts.standstill(name)?)));
-    // The flow of a disk has gaps; one as long as this is an answer that did not come.
+    // Disk activity has gaps; one this long means that the device did not answer.
     let (name, still) = found.filter(|(_, still)| still.ns >= STANDSTILL_NS_MIN).max_by_key(|(_, still)| still.ns)?;
     let text = format!(
-        "{name} completed nothing at all for {}, while it had {} requests of whomever: it stood still",
+        "{name} stood still: it completed nothing for {}, while it had {} requests",
         Nanos(still.ns),
         still.in_flight
     );
     Some(Evidence::new(text, still.ns as f64, "ns").at(still.from_ns))
 }
 
-/// NVMe; other flash cannot be told from a disk by its name.
+/// Whether the name is that of an NVMe device; other flash cannot be distinguished from disks by name.
 #[must_use]
 pub fn is_flash(device: &str) -> bool {
     device.starts_with("nvme")
@@ -207,7 +207,7 @@ pub fn slow_disk(facts: &Facts<'_>) -> Option<Evidence> {
 }
 
 fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
-    // The stacks of calls may say that they waited for the device; only its counters say that it was slow.
+    // Stacks may show that calls waited for the device; only its counters show that it was slow.
     let open = facts.may_infer_place() || facts.significant(Cause::DeviceWait).is_some();
     let evidence = slow_disk(facts).filter(|_| open)?;
     let mut finding = Finding::inferred(ENTRY.name, 0.75, ENTRY.headline).with([evidence]);
@@ -217,7 +217,7 @@ fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
     )
 }
 
-/// vmstat or sar -u alone: threads wait for some device, and which and why they do not say.
+/// From vmstat or sar -u alone: threads wait for a device, but not which and why.
 fn from_iowait(facts: &Facts<'_>) -> Option<Finding> {
     let known = facts.recording.table(Table::Disks).is_some() || swap_storm::explains_waiting(facts);
     let wait = facts.cpu_share(cpu::IOWAIT_NS);
@@ -248,7 +248,8 @@ fn from_iowait(facts: &Facts<'_>) -> Option<Finding> {
     ))
 }
 
-/// /proc/pressure/io alone: threads wait for block I/O; which device, and whether for it or in its queue, stays open.
+/// From /proc/pressure/io alone: threads wait for block I/O, but not for which device, and whether at it or in its
+/// queue.
 fn from_pressure(facts: &Facts<'_>) -> Option<Finding> {
     let known = facts.recording.table(Table::Disks).is_some() || swap_storm::explains_waiting(facts);
     let pressed = facts.pressed("io").filter(|pressed| pressed.some >= PRESSURE_MIN)?;
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn long_requests_in_a_short_queue_are_the_devices() {
+    fn long_requests_in_a_short_queue_are_device_slow() {
         assert!(disk(20, 120, 98).found(&ENTRY).is_some());
     }
 
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_says_of_a_device_is_told_beside_the_time_that_it_took() {
+    fn device_trouble_in_the_log_is_added_to_measured_time() {
         let slow =
             |line: &str| Made::new().slow(OpKind::Fsync, &[(Cause::DeviceSlow, 900.0)]).report(line).found(&ENTRY);
         let timeout = slow("nvme nvme0: I/O 12 QID 3 timeout, aborting").expect("900 ms");
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn pressure_of_io_is_a_weaker_one() {
+    fn io_pressure_is_weak_evidence() {
         let shown = |some: i64| {
             let columns: [(&str, &[i64]); 2] =
                 [("some_avg10_centipercent", &[some]), ("full_avg10_centipercent", &[some / 2])];
@@ -335,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn iowait_alone_is_a_weak_word() {
+    fn iowait_alone_is_weak_evidence() {
         let (wait, idle) = (rising(450_000_000, 10), rising(550_000_000, 10));
         let all = Entity::named("all");
         let made = |blocked: i64| {

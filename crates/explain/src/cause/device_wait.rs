@@ -1,4 +1,4 @@
-//! device-wait: the call waits for the device, and nobody saw why.
+//! device-wait: the call waits for the device, and the reason was not observed.
 
 use super::{CauseEntry, device_slow};
 use crate::facts::Facts;
@@ -13,20 +13,20 @@ pub const ENTRY: CauseEntry = CauseEntry {
     mechanism: "A thread that sleeps in io_schedule (kernel/sched/core.c) waits for a request, and so do the waiters \
         of a buffer (__wait_on_buffer, fs/buffer.c), of a page's bit (folio_wait_bit_common, mm/filemap.c) and of a \
         bio (submit_bio_wait, block/bio.c). The stack ends the same way for a read, for a write under way, for a \
-        request that still waits in the queue behind somebody else's, and for a device that is slow. Only the \
+        request that still waits in the queue behind another process's, and for a device that is slow. Only the \
         interval between issue and completion of the awaited request distinguishes a slow device from a long queue.",
     kernels: "All.",
     in_spans: "A sleep whose stack shows only how it waits (io_schedule, __wait_on_buffer, folio_wait_bit_common, \
         submit_bio_wait, the wait of a network file system), and no function that shows what for. Its length is \
         measured; the reason is not known.",
-    in_counters: "None of its own: /proc/diskstats shows a slow device (device-slow) or a long queue \
+    in_counters: "None: /proc/diskstats shows a slow device (device-slow) or a long queue \
         (device-queue-starved).",
     against: "The device answers in its usual time, and its queue is short.",
     fix: "None before the reason is known. A long queue is fixed at the process that fills it, a slow device by a \
         faster one.",
     prove: "`iostat -x 1` while it is slow: a long await with aqu-sz near 1 is the device, a large aqu-sz is the \
-        queue; or block:block_rq_issue and block:block_rq_complete of the awaited request. On a network file system the \
-        client's own counts (nfsiostat: RTT against execution time), and the same recording on the server.",
+        queue; or block:block_rq_issue and block:block_rq_complete of the awaited request. On a network file system \
+        the client's own counts (nfsiostat: RTT against execution time), and the same recording on the server.",
     sources: &[
         "kernel/sched/core.c: io_schedule",
         "fs/buffer.c: __wait_on_buffer",
@@ -38,7 +38,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     let sum = facts.significant(Cause::DeviceWait)?;
     let mut finding = Finding::from_spans(facts, sum, ENTRY.headline);
-    // How long is measured; that it was the device and not its queue, or a read, is not.
+    // The length is measured. That the device was slow, and not its queue or a read, is not.
     finding.confidence = finding.confidence.min(0.7);
     if let Some(server) = Server::awaited(facts, Cause::DeviceWait) {
         finding.headline =
@@ -48,7 +48,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     }
     finding = match device_slow::slow_disk(facts) {
         Some(evidence) => finding.with([evidence]).fix(Fix::advice(
-            "the device itself was slow meanwhile: see device-slow, and test the idle device with fio at queue depth 1",
+            "the device itself was slow then: see device-slow, and test the idle device with fio at queue depth 1",
         )),
         None => finding.but([Evidence::said(
             "the interval from issue to completion of the requests was not recorded: a slow device, a long queue and \
@@ -68,7 +68,7 @@ mod tests {
     use flatwater_recording::symbol::meaning;
     use flatwater_recording::{CauseBasis, DurationBasis, OpKind};
 
-    /// A slow write whose time went where this stack says.
+    /// A slow write whose time was spent in this stack.
     fn asleep_in(frames: &[&str]) -> Made {
         let told = meaning(frames).expect("a known frame");
         let made = Made::new().slow(OpKind::Write, &[(told.cause, 40.0)]).stack(frames);

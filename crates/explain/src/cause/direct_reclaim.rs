@@ -15,7 +15,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         against min (mm/page_alloc.c: __alloc_pages_slowpath). If that fails too, __alloc_pages_direct_reclaim runs \
         try_to_free_pages (mm/vmscan.c) in the caller: it scans LRU lists from priority 12 downwards in clusters of \
         32 pages until enough are free. A buffered write() allocates page-cache pages and, on file systems that use \
-        them, buffer heads, so its caller pays for all of it: scanning, unmapping, waiting for locks and writeback, \
+        them, buffer heads, so its caller pays for everything: scanning, unmapping, waiting for locks and writeback, \
         and every shrinker.",
     kernels: "All since 2.6; the names of the counters have changed (pgscan_direct_normal and its like until 4.7, \
         pgscan_direct since 4.8).",
@@ -25,7 +25,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     against: "allocstall does not rise although pgscan_direct does: then node (zone) reclaim scans. pgscan_direct \
         does not rise: only memory cgroups or kswapd reclaimed.",
     fix: "Start kswapd earlier: raise vm.watermark_scale_factor (since 4.6) or vm.min_free_kbytes, so that it keeps \
-        up with the burst. Limit the neighbour that fills the page cache (a memory cgroup of its own). Take \
+        up with the burst. Limit the neighbour that fills the page cache (a separate memory cgroup). Take \
         allocation out of the call: `--set precursor=window`.",
     prove: "Run again with the raised watermark: allocstall and the share of direct-reclaim must fall together: \
         `flatwater verify`.",
@@ -37,10 +37,10 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
-/// Scans by callers, per second, and the yield below which a window counts as wasteful.
+/// Minimum pages per second scanned by callers, and the yield below which a window is wasteful.
 const DIRECT_PER_S_MIN: f64 = 1_000.0;
 const EFFICIENCY_PERCENT_MAX: f64 = 50.0;
-/// Callers sent into reclaim, per second, that matter whatever the yield.
+/// Allocations per second sent into reclaim that matter whatever the yield.
 const STALLS_PER_S_MIN: f64 = 10.0;
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
@@ -50,16 +50,17 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         .or_else(|| from_pressure(facts))
 }
 
-/// mm/vmscan.c: a task that reclaims takes so many pages off the lists at once (SWAP_CLUSTER_MAX).
+/// mm/vmscan.c: a reclaiming task isolates up to this many pages at once (SWAP_CLUSTER_MAX).
 const CLUSTER_PAGES: f64 = 32.0;
-/// So many tasks in reclaim at once are a crowd, and so much of the lists off them is no moment's work of kswapd.
+/// Minimum number of tasks in reclaim at once, and minimum share of isolated pages: more than kswapd isolates in a
+/// moment.
 const RECLAIMERS_MIN: f64 = 64.0;
 const ISOLATED_SHARE_MIN: f64 = 0.05;
 
-/// Pages that are off the LRU lists, as memory reports and /proc/vmstat count them: each 32 are a task in reclaim (or
-/// compaction), as kswapd has one thread a node.
+/// Isolated pages in memory reports and /proc/vmstat: 32 pages for each task in reclaim (or compaction). kswapd has
+/// one thread per node.
 fn from_isolated(facts: &Facts<'_>) -> Option<Finding> {
-    // Nothing where none of them was read: lists that are not known are not empty ones.
+    // `None` if no column was read: unknown lists are not empty lists.
     let sum = |columns: &[Column]| {
         columns.iter().filter_map(|column| facts.level(*column, "").last()).reduce(|sum, pages| sum + pages)
     };
@@ -71,7 +72,8 @@ fn from_isolated(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let text = format!(
-        "{isolated:.0} pages are off the LRU lists, {:.0} % of them: each task in reclaim takes 32, so about {tasks:.0} are there",
+        "{isolated:.0} pages are off the LRU lists, {:.0} % of them: each task in reclaim takes 32, so about \
+         {tasks:.0} are there",
         100.0 * isolated / (lists + isolated).max(1.0)
     );
     let mut finding = Finding::inferred(ENTRY.name, 0.6, "many tasks reclaim memory at once")
@@ -90,7 +92,7 @@ fn fixes() -> [Fix; 2] {
     ]
 }
 
-/// Windows in which callers scanned in vain or were sent into reclaim often.
+/// Windows in which callers scanned much with a poor yield.
 fn wasteful(scans: &Scans) -> Scans {
     let bad = |scan: &Scan| {
         let scanned = scan.direct + scan.kswapd;
@@ -104,7 +106,7 @@ fn stalls_per_s(facts: &Facts<'_>) -> f64 {
     facts.vmstat_rate(vmstat::ALLOCSTALL).mean().unwrap_or(0.0)
 }
 
-/// Callers reclaim on this machine, as their calls or the counters show.
+/// Whether calls or counters show that callers reclaim on this machine.
 #[must_use]
 pub fn at_work(facts: &Facts<'_>) -> bool {
     facts.significant(Cause::DirectReclaim).is_some() || (facts.may_infer_place() && suspicion(facts).is_some())
@@ -122,7 +124,7 @@ fn suspicion(facts: &Facts<'_>) -> Option<(Scans, f64)> {
     (often || (stalls >= STALLS_PER_S_MIN && scans.direct() > 0.0)).then_some((bad, stalls))
 }
 
-/// From counters alone: who was delayed, and for how long, they cannot say.
+/// From counters alone, which cannot say who was delayed and for how long.
 fn inferred(facts: &Facts<'_>) -> Option<Finding> {
     let (bad, stalls) = suspicion(facts).filter(|_| facts.may_infer_place())?;
     let all = facts.scans()?;
@@ -154,13 +156,13 @@ fn inferred(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// Share of time in which some thread waited for memory.
+/// Minimum share of time in which some thread waited for memory.
 const PRESSURE_MIN: f64 = 0.05;
 
-/// /proc/pressure/memory alone: threads wait for memory, by whichever of its ways.
+/// From /proc/pressure/memory alone: threads wait for memory in one of several ways.
 fn from_pressure(facts: &Facts<'_>) -> Option<Finding> {
     let others = swap_storm::signature(facts) || zone_reclaim_thrash::signature(facts).is_some();
-    // Counters that say that no caller scanned leave a cgroup's limit, refaults and swap as the reason.
+    // If no caller scanned, the reason is a cgroup's limit, refaults or swap.
     let idle = facts.scans().is_some_and(|scans| scans.direct() <= 0.0);
     let pressed = facts.pressed("memory").filter(|pressed| pressed.some >= PRESSURE_MIN)?;
     if others || idle || !facts.may_infer_place() {
@@ -214,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_off_the_lists_count_who_reclaims() {
+    fn isolated_pages_count_reclaiming_tasks() {
         let shown = |isolated: i64| {
             let columns: [(&str, &[i64]); 3] =
                 [("nr_isolated_anon", &[isolated]), ("nr_active_anon", &[2_000_000]), ("nr_inactive_anon", &[450_000])];

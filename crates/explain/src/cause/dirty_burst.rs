@@ -6,7 +6,7 @@ use crate::{Evidence, Finding, Fix};
 use flatwater_recording::Cause;
 use flatwater_recording::schema::{cpu, vmstat};
 
-/// A burst writes this many times the median and at least so much, KiB/s.
+/// A burst writes at least this many times the median, and at least this much in KiB/s.
 const PER_MEDIAN_MIN: f64 = 8.0;
 const KIB_PER_S_MIN: f64 = 20_480.0;
 const BURSTS_MIN: usize = 2;
@@ -24,7 +24,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     in_spans: "journal-commit, synchronous-read, page-writeback or request-queue, in groups some seconds apart.",
     in_counters: "pgpgout (bo) is near 0 for many seconds and then many times the median; nr_writeback is 0 or \
         thousands; the device is at 100 % or threads block only in those seconds.",
-    against: "bo is steady; or nobody is blocked during the bursts.",
+    against: "bo is steady; or no threads are blocked during the bursts.",
     fix: "vm.dirty_background_bytes at what the device writes in a fraction of a second, vm.dirty_expire_centisecs \
         and dirty_writeback_centisecs lower; sync_file_range or O_DIRECT in the bulk writer.",
     prove: "Lower vm.dirty_background_bytes: bo becomes steady and the groups of slow calls disappear.",
@@ -47,7 +47,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let median = *sorted.get(sorted.len() / 2)?;
     let limit = (PER_MEDIAN_MIN * median).max(KIB_PER_S_MIN);
     let bursts: Vec<_> = written.points.iter().filter(|point| point.value >= limit).collect();
-    // Bursts must be the exception, or the median means nothing.
+    // If bursts are not the exception, the median means nothing.
     if bursts.len() < BURSTS_MIN || bursts.len() * 3 > written.len() {
         return None;
     }
@@ -73,7 +73,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     ))
 }
 
-/// Threads blocked in the bursts against the rest of the time; `None` if the bursts block nobody.
+/// Blocked threads during the bursts and outside; `None` if the bursts block no threads.
 fn waiting_in(facts: &Facts<'_>, bursts: &[u64]) -> Option<Evidence> {
     let blocked = facts.level(cpu::PROCS_BLOCKED, "all");
     let (inside, outside): (Vec<_>, Vec<_>) = blocked.points.iter().partition(|point| bursts.contains(&point.at_ns));
@@ -108,7 +108,7 @@ mod tests {
     fn bursts_that_block_threads_are_named() {
         let rates = [300, 200, 90_000, 300, 400, 250, 80_000, 300, 200, 300];
         assert!(written(&rates, &[0, 0, 9, 0, 1, 0, 8, 0, 0, 0]).found(&ENTRY).is_some());
-        assert!(written(&rates, &[0; 10]).found(&ENTRY).is_none(), "nobody waits");
+        assert!(written(&rates, &[0; 10]).found(&ENTRY).is_none(), "no thread waits");
     }
 
     #[test]

@@ -54,10 +54,10 @@ fn fixes() -> [Fix; 3] {
     ]
 }
 
-/// Share of the windows in which the dirty level stood where writers are paused.
+/// Minimum share of windows in which the dirty level was at the point where writers are paused.
 const SHARE_MIN: f64 = 0.2;
 
-/// Dirty and writeback pages between the free run and the limit (mm/page-writeback.c: dirty_freerun_ceiling).
+/// From dirty and writeback pages between the free run and the limit (mm/page-writeback.c: dirty_freerun_ceiling).
 fn from_levels(facts: &Facts<'_>) -> Option<Finding> {
     if !facts.may_infer_place() {
         return None;
@@ -83,11 +83,11 @@ fn from_levels(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// Half way between vm.dirty_background_ratio and vm.dirty_ratio as they are set unless somebody did (10 and 20 %).
+/// Half way between the defaults of vm.dirty_background_ratio and vm.dirty_ratio (10 and 20 %).
 const FREERUN_SHARE_DEFAULT: f64 = 0.15;
 
-/// /proc/meminfo without the thresholds: dirty and writeback pages against what may be dirtied at all, which is free
-/// memory and file pages (mm/page-writeback.c: global_dirtyable_memory).
+/// From /proc/meminfo without the thresholds: dirty and writeback pages as a share of dirtyable memory, which is
+/// free memory and file pages (mm/page-writeback.c: global_dirtyable_memory).
 fn from_meminfo(facts: &Facts<'_>) -> Option<Finding> {
     if !facts.may_infer_place() || !facts.level(vmstat::NR_DIRTY_THRESHOLD, "").is_empty() {
         return None;
@@ -112,7 +112,7 @@ fn from_meminfo(facts: &Facts<'_>) -> Option<Finding> {
         Bytes(dirtyable as u64)
     );
     let mut finding = Finding::inferred(ENTRY.name, 0.55, headline).with([Evidence::new(text, share * 100.0, "%")]);
-    finding.against.push(Evidence::said("the log does not hold vm.dirty_ratio and vm.dirty_bytes"));
+    finding.against.push(Evidence::said("the log does not show vm.dirty_ratio and vm.dirty_bytes"));
     finding.fixes.extend(fixes());
     Some(finding.settle(
         "grep -E 'nr_dirty|nr_writeback' /proc/vmstat: nr_dirty and nr_writeback against nr_dirty_threshold; or \
@@ -120,10 +120,10 @@ fn from_meminfo(facts: &Facts<'_>) -> Option<Finding> {
     ))
 }
 
-/// Under writeback at once, without the size of memory: as much as only writers at the limit leave behind.
+/// Minimum bytes under writeback at once if the memory size is unknown; only writers at the limit leave as much.
 const BACKLOG_BYTES_MIN: f64 = 1_073_741_824.0;
 
-/// Dirty and Writeback alone, as `grep -E` prints them.
+/// From Dirty and Writeback alone, as `grep -E` prints them.
 fn from_backlog(facts: &Facts<'_>) -> Option<Finding> {
     let peak = |column: Column| facts.meminfo_level(column).peak().map(|point| point.value);
     let (dirty, writeback) = (peak(meminfo::DIRTY_BYTES)?, peak(meminfo::WRITEBACK_BYTES)?);
@@ -139,8 +139,8 @@ fn from_backlog(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding.settle("grep -E 'nr_dirty|nr_writeback' /proc/vmstat against nr_dirty_threshold, and `iostat -x 1`"))
 }
 
-/// Writers that waited for seconds and were not traced: on a file there is little else that stops a write() so
-/// long, but a frozen or failing device does it too.
+/// Writers that waited for seconds and were not traced. Little else stops a write() to a file for so long, except a
+/// frozen or failing device.
 fn from_delays(facts: &Facts<'_>) -> Option<Finding> {
     let delays = unfair_throttling::delays(facts).filter(|delays| !delays.traced)?;
     let worst = *delays.ns.last()?;

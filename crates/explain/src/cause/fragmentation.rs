@@ -1,4 +1,4 @@
-//! fragmentation: memory is free, but in single pages.
+//! fragmentation: memory is free, but only as single pages.
 
 use super::CauseEntry;
 use crate::facts::Facts;
@@ -6,9 +6,9 @@ use crate::{Evidence, Finding, Fix};
 use flatwater_recording::schema::{vmstat, zones};
 use flatwater_recording::{Cause, Event, EventKind, Table};
 
-/// Share of a zone's free pages that is in blocks of eight pages and more.
+/// Fragmented below this share of a zone's free pages in blocks of eight pages and more.
 const LARGE_SHARE_MIN: f64 = 0.02;
-/// With less free memory than this, a shortage of blocks is simply a shortage: 32 MiB.
+/// With less free memory than this (32 MiB), all memory is short, not only blocks.
 const FREE_PAGES_MIN: i64 = 8_192;
 
 pub const ENTRY: CauseEntry = CauseEntry {
@@ -24,8 +24,8 @@ pub const ENTRY: CauseEntry = CauseEntry {
     in_counters: "buddyinfo: tens of thousands of blocks of order 0 and 1, hardly any from order 3 on; \
         compact_fail rises; the kernel log shows page allocation failures with order of 1 and more although memory \
         is free.",
-    against: "compact_stall and allocation failures do not rise: fragmentation does no harm where nobody needs large \
-        blocks.",
+    against: "compact_stall and allocation failures do not rise: fragmentation does no harm where no large blocks are \
+        needed.",
     fix: "A higher vm.min_free_kbytes keeps blocks whole; vm.compaction_proactiveness (5.9); smaller MTU or order-0 \
         receive buffers in the driver; thp.defrag = defer. echo 1 > /proc/sys/vm/compact_memory fixes it once.",
     prove: "echo 1 > /proc/sys/vm/compact_memory: buddyinfo shows large blocks again, and the failures stop for a \
@@ -38,7 +38,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
-/// (node, zone, free pages, share in blocks of order 3 and more) of the most fragmented zone.
+/// (node, zone, free pages, share of them in blocks of order 3 and more) of the most fragmented zone.
 fn worst_zone(facts: &Facts<'_>) -> Option<(u32, String, i64, f64)> {
     let buddy = facts.recording.table(Table::Buddy)?;
     let each = buddy.by_entity().filter_map(|(entity, rows)| {
@@ -54,8 +54,8 @@ fn worst_zone(facts: &Facts<'_>) -> Option<(u32, String, i64, f64)> {
     each.min_by(|a, b| a.3.total_cmp(&b.3))
 }
 
-/// Failures of requests for more than one page, from the kernel log: (number, first at, highest order). Where as many for one
-/// page failed, memory itself was gone, not its blocks.
+/// Failures of multi-page requests in the kernel log: (number, first time, highest order). `None` if as many
+/// single-page requests failed, because then memory itself was short.
 fn failures(facts: &Facts<'_>) -> Option<(usize, u64, u32)> {
     let single = |event: &&Event| matches!(event.kind, EventKind::AllocationFailure { order: Some(0), .. });
     let single = facts.recording.events.iter().filter(single).count();
@@ -68,7 +68,8 @@ fn failures(facts: &Facts<'_>) -> Option<(usize, u64, u32)> {
     Some((large.len(), large.first()?.0, large.iter().map(|(_, order)| *order).max()?))
 }
 
-/// A kill for a request of several pages: (when, order, the zone that had much more than its watermarks and its free pages).
+/// An OOM kill for a multi-page request: (time, order, the zone that had pages well above its watermarks, and its
+/// free pages).
 fn kill_for_block(facts: &Facts<'_>) -> Option<(u64, u32, Option<(String, i64)>)> {
     let order = |line: &str| {
         let digits = line.split_once("order=").or_else(|| line.split_once("order:"))?.1;
@@ -82,10 +83,10 @@ fn kill_for_block(facts: &Facts<'_>) -> Option<(u64, u32, Option<(String, i64)>)
     });
     let (at_ns, order) = kill?;
     let Some(table) = facts.recording.table(Table::Zones) else {
-        // Kernels retry up to order 3 for ever: a kill for two pages is want of memory as often as of a block.
+        // The kernel retries up to order 3 forever: a kill for two pages is as often due to a memory shortage.
         return (order >= 2).then_some((at_ns, order, None));
     };
-    // The kernel's own allocations come from low memory, and from its highest zone first.
+    // The kernel's own allocations come from low memory, highest zone first.
     let normal = table.by_entity().any(|(entity, _)| entity.name == "Normal");
     let wanted = if normal { "Normal" } else { "DMA32" };
     let each = table.by_entity().filter(|(entity, _)| entity.name == wanted);
@@ -96,7 +97,7 @@ fn kill_for_block(facts: &Facts<'_>) -> Option<(u64, u32, Option<(String, i64)>)
     (order >= 2 && roomy).then(|| (at_ns, order, Some((wanted.to_owned(), free))))
 }
 
-/// Free pages in times the high watermark, from which on a request fails for want of blocks and not of memory.
+/// From this multiple of the high watermark in free pages, a request fails for lack of blocks, not of memory.
 const ROOM_FACTOR: i64 = 2;
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
@@ -110,7 +111,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     if zone.is_none() && failed.is_none() && killed.is_none() {
         return None;
     }
-    // A kill for single pages is want of memory, whatever its blocks.
+    // A kill for single pages is due to a memory shortage, however fragmented memory is.
     let any_kill = |event: &Event| matches!(event.kind, EventKind::OutOfMemory { .. });
     if failed.is_none() && killed.is_none() && facts.recording.events.iter().any(any_kill) {
         return None;
@@ -134,7 +135,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
             format!("{count} request{s} for more than one page failed (order up to {order}: {pages} pages in a row)");
         finding.evidence.push(Evidence::new(text, count as f64, "").at(at_ns));
     } else if stalls.is_none() && killed.is_none() {
-        finding.against.push(Evidence::said("nothing shows that larger blocks were requested meanwhile"));
+        finding.against.push(Evidence::said("nothing shows that larger blocks were requested at that time"));
     }
     if let Some((at_ns, order, zone)) = killed {
         let room = zone.map_or_else(String::new, |(name, free)| format!(", while zone {name} had {free} pages free"));
@@ -175,7 +176,7 @@ mod tests {
     fn single_pages_only_is_fragmentation() {
         let finding = buddy([60_000, 9_000, 300, 10, 0, 0]).found(&ENTRY).expect("no blocks");
         assert!(said(&finding).contains("79200") || said(&finding).contains("79280"), "{}", said(&finding));
-        assert!(!finding.against.is_empty(), "nobody asked for blocks");
+        assert!(!finding.against.is_empty(), "no blocks were requested");
     }
 
     #[test]
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn where_single_pages_fail_too_memory_is_gone() {
+    fn failing_single_pages_mean_memory_shortage() {
         let failure =
             |made: Made, order: u32| made.report(&format!("cc1: page allocation failure. order:{order}, mode:0x20"));
         assert!(failure(failure(Made::new(), 0), 1).found(&ENTRY).is_none());

@@ -1,4 +1,4 @@
-//! fs-freeze: somebody froze the file system (a snapshot), and every writer waits.
+//! fs-freeze: the file system was frozen (for a snapshot), and every writer waits.
 
 use super::CauseEntry;
 use crate::facts::Facts;
@@ -20,7 +20,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         percpu_down_read below vfs_write.",
     against: "Writes to other files of the same file system continued.",
     fix: "Snapshot at a quiet hour, sync before freezing so that the frozen time is short, or take \
-        crash-consistent snapshots without a freeze; put the latency-critical journal on a file system of its own.",
+        crash-consistent snapshots without a freeze; put the latency-critical journal on a separate file system.",
     prove: "fsfreeze -f MOUNT; sleep 0.1; fsfreeze -u MOUNT on a test file system gives the same stack and 100 ms.",
     sources: &["fs/super.c: freeze_super, thaw_super", "include/linux/fs.h: sb_start_write", "man 8 fsfreeze"],
     find,

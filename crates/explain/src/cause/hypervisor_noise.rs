@@ -1,4 +1,5 @@
-//! hypervisor-noise: the guest's CPUs are taken away, as steal time and gaps of a spinning thread show.
+//! hypervisor-noise: the hypervisor takes CPUs away from the guest, as shown by steal time and the gaps of a
+//! spinning thread.
 
 use super::CauseEntry;
 use crate::counters::{Point, Track};
@@ -17,8 +18,8 @@ pub const ENTRY: CauseEntry = CauseEntry {
     span: None,
     headline: "the hypervisor takes CPU time away from this guest",
     mechanism: "The host runs other guests, its own threads or a CPU quota on this guest's virtual CPUs. Everything \
-        in the guest stops meanwhile, holders of locks included: 20 ms stolen from the holder is a 20 ms stall for \
-        all waiters. Steal time counts only what the guest wanted to run and could not.",
+        in the guest stops, holders of locks included: 20 ms stolen from the holder is a 20 ms stall for all waiters. \
+        Steal time counts only what the guest wanted to run and could not.",
     kernels: "All guests; steal needs a paravirtual clock.",
     in_spans: "steal; run-queue and lock beside it.",
     in_counters: "steal in /proc/stat (st in vmstat, %steal in sar) of several percent; gaps in a spin without \
@@ -31,11 +32,11 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
-/// Rows in percent that sum to less than this lack a column: the kernel counted the rest as steal. (vmstat before 3.2
-/// and old sar have none.)
+/// Rows of percentages that sum to less than this lack a column, which is steal (vmstat before 3.2 and old sar have
+/// none).
 const ROW_SUM_MAX: f64 = 0.97;
 
-/// Steal as a share of processor time: its own column, or what percentages leave out.
+/// Steal as a share of CPU time: from its own column, or the remainder of percentages.
 fn stolen(facts: &Facts<'_>) -> Track {
     let steal = facts.cpu_share(cpu::STEAL_NS);
     if !steal.is_empty() || facts.recording.header.source != Source::Import {
@@ -49,7 +50,7 @@ fn stolen(facts: &Facts<'_>) -> Track {
         let at = |track: &Track| {
             track.points.iter().find(|other| other.at_ns == point.at_ns).map_or(0.0, |other| other.value)
         };
-        // Percent of all processors are imported as ns of one second.
+        // Percentages of all CPUs are imported as ns per second.
         let sum: f64 = tracks.iter().map(at).sum::<f64>() / 1e9;
         Point { value: (1.0 - sum).max(0.0), ..*point }
     };

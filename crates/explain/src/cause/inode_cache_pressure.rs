@@ -8,7 +8,7 @@ use flatwater_recording::schema::{vmstat, workload};
 use flatwater_recording::units::Bytes;
 use flatwater_recording::{Cause, Table};
 
-/// Cached pages that go with their inodes, per second, from which they are missed.
+/// From this many cached pages per second, pages dropped with their inodes matter.
 const PAGES_PER_S_MIN: f64 = 500.0;
 
 pub const ENTRY: CauseEntry = CauseEntry {
@@ -41,11 +41,12 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     from_inodesteal(facts).or_else(|| from_caches(facts))
 }
 
-/// Bytes of inodes from which they weigh on reclaim on any machine, and their part of all slab.
+/// Minimum size of one cache of inodes, in bytes and as a share of all slab, that burdens reclaim on any machine.
 const INODES_BYTES_MIN: f64 = 16.0 * 1_073_741_824.0;
 const INODES_SHARE_MIN: f64 = 0.4;
 
-/// slabtop: one file system's inodes hold most of a large slab. Reclaim has to walk them, and to write the dirty ones.
+/// From slabtop: the inodes of one file system are most of a large slab. Reclaim must walk them, and write the
+/// dirty ones.
 fn from_caches(facts: &Facts<'_>) -> Option<Finding> {
     let caches = super::slab_leak::sizes(facts);
     let all: f64 = caches.iter().map(|(_, bytes)| bytes).sum();
@@ -56,7 +57,7 @@ fn from_caches(facts: &Facts<'_>) -> Option<Finding> {
     let text = format!("{name} holds {}, {:.0} % of all listed slab", Bytes(*bytes as u64), 100.0 * bytes / all);
     let headline = "inodes fill memory: reclaim has to walk them, and to write the dirty ones first";
     let finding = Finding::inferred(ENTRY.name, 0.5, headline).with([Evidence::new(text, *bytes, "bytes")]);
-    let finding = finding.but([Evidence::said("one reading does not show that anybody waited for it")]);
+    let finding = finding.but([Evidence::said("one reading does not show that a task waited for it")]);
     let finding = finding.fix(Fix::advice("bound the job that touches so many files (memory.high of its cgroup)"));
     Some(
         finding.settle(

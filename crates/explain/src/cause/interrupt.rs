@@ -1,4 +1,4 @@
-//! interrupt: interrupts and soft interrupts ran on top of the call.
+//! interrupt: interrupts and soft interrupts ran during the call.
 
 use super::CauseEntry;
 use crate::facts::Facts;

@@ -1,4 +1,4 @@
-//! io-throttle: a limit on the I/O of a cgroup held the request back before the device saw it.
+//! io-throttle: a limit on a cgroup's I/O held the request back before the device saw it.
 
 use super::CauseEntry;
 use crate::facts::Facts;
@@ -12,13 +12,13 @@ pub const ENTRY: CauseEntry = CauseEntry {
     span: None,
     headline: "a limit on the cgroup's I/O held the requests back before the device saw them",
     mechanism: "blk-throttle (block/blk-throttle.c) holds a bio whose cgroup is over its bytes or requests a second \
-        in a queue of its own, and a timer dispatches it when the budget allows (blk_throtl_dispatch_work_fn). The \
+        in a separate queue, and a timer dispatches it when the budget allows (blk_throtl_dispatch_work_fn). The \
         request is inserted into the device's queue only then, so that iostat shows a fast device with a short queue. \
         On version 1 (blkio.throttle.*) the flusher's writes count for the root: only direct I/O, reads and what \
-        fsync submits are held. On version 2 (io.max) writeback counts for whoever dirtied the page.",
+        fsync submits are held. On version 2 (io.max) writeback counts for the cgroup that dirtied the page.",
     kernels: "2.6.37 (version 1), 4.5 (version 2); CONFIG_BLK_DEV_THROTTLING.",
-    in_spans: "page-writeback, journal-commit, synchronous-read or device-wait, of which the awaited request was inserted \
-        late by the throttle's work function.",
+    in_spans: "page-writeback, journal-commit, synchronous-read or device-wait, of which the awaited request was \
+        inserted late by the throttle's work function.",
     in_counters: "None in /proc/diskstats. The rates in the cgroup's io.stat are at its limit. Where blk-iocost or \
         blk-iolatency holds it back io.stat says so itself: cost.wait and cost.indelay rise, use_delay is above 0.",
     against: "The requests were inserted at once and waited in the device's queue (device-queue-starved).",
@@ -33,12 +33,12 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     of_requests(facts).or_else(|| of_controller(facts))
 }
 
-/// Of the time that was watched, how much of it one request was held back on average, from where on it is a finding; since the
-/// group was made, how long at least, and how often the time that its requests took at the device.
+/// Minimum time held back: per second of recording, as a sum over requests; or, for a single reading, in total and
+/// at least as long as the time at the device.
 const HELD_PER_S_MIN: f64 = 0.05;
 const HELD_NS_MIN: i64 = 1_000_000_000;
 
-/// What the controllers count in io.stat.
+/// A finding from the counters of the I/O controllers in io.stat.
 fn of_controller(facts: &Facts<'_>) -> Option<Finding> {
     if !facts.may_infer() {
         return None;
@@ -53,18 +53,18 @@ fn of_controller(facts: &Facts<'_>) -> Option<Finding> {
         if let Some(ns) = sum(&|column| rows.rise(column)) {
             let share = ns as f64 / facts.duration_ns.max(1) as f64;
             let text =
-                format!("requests of {name} were held back for {} while it was watched", Nanos(ns.unsigned_abs()));
+                format!("requests of {name} were held back for {} during the recording", Nanos(ns.unsigned_abs()));
             return (share >= HELD_PER_S_MIN).then(|| (0.6_f64, Evidence::new(text, ns as f64, "ns")));
         }
         if let Some(delay) = rows.last(cgroup::IO_USE_DELAY).filter(|delay| *delay > 0) {
             let text =
-                format!("blk-iolatency holds {name} back, since another group misses its target (use_delay {delay})");
+                format!("blk-iolatency holds {name} back because another cgroup misses its target (use_delay {delay})");
             return Some((0.4, Evidence::new(text, delay as f64, "")));
         }
         let ns = sum(&|column| rows.last(column))?;
         let used = rows.last(cgroup::IO_COST_USAGE_NS).unwrap_or(0);
         let text = format!(
-            "requests of {name} were held back for {} since it was made, and took {} at the device",
+            "requests of {name} were held back for {} since the cgroup was created, and took {} at the device",
             Nanos(ns.unsigned_abs()),
             Nanos(used.unsigned_abs())
         );
@@ -72,8 +72,8 @@ fn of_controller(facts: &Facts<'_>) -> Option<Finding> {
     });
     let (confidence, evidence) = held.max_by(|a, b| a.0.total_cmp(&b.0))?;
     let finding = Finding::inferred(ENTRY.name, confidence, ENTRY.headline).with([evidence]);
-    let finding = finding.fix(Fix::advice("give the group more: io.weight or io.cost.qos, io.latency of the others"));
-    Some(finding.settle("read the group's io.stat and io.pressure twice, a minute apart, while it is slow"))
+    let finding = finding.fix(Fix::advice("give the cgroup more: io.weight or io.cost.qos; io.latency of the others"));
+    Some(finding.settle("read the cgroup's io.stat and io.pressure twice, a minute apart, while it is slow"))
 }
 
 fn of_requests(facts: &Facts<'_>) -> Option<Finding> {
@@ -82,7 +82,7 @@ fn of_requests(facts: &Facts<'_>) -> Option<Finding> {
     let after_ns = time.queued_ns.saturating_add(time.device_ns).saturating_add(time.flush_ns);
     let text = format!("once dispatched, the same requests took {} in the queue and at the device", Nanos(after_ns));
     finding.evidence.push(Evidence::new(text, after_ns as f64, "ns"));
-    // Whoever else used the device was not what these requests waited for.
+    // Other processes at the device were not what these requests waited for.
     finding.aggressors.clear();
     Some(finding.fix(Fix::advice(
         "raise or remove the limit on this cgroup's I/O: io.max, or blkio.throttle.{read,write}_{bps,iops}_device on \
@@ -101,12 +101,12 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_that_counts_what_it_held_back_is_heard() {
+    fn io_stat_of_a_controller_gives_a_finding() {
         assert!(group(&[("io_cost_wait_ns", &[0, 4_000_000_000])]).found(&ENTRY).is_some());
         assert!(group(&[("io_cost_wait_ns", &[0, 1_000_000])]).found(&ENTRY).is_none(), "a millisecond of seconds");
         let once = |used: i64| group(&[("io_cost_wait_ns", &[9_000_000_000]), ("io_cost_usage_ns", &[used])]);
         assert!(once(2_000_000_000).found(&ENTRY).is_some());
-        assert!(once(90_000_000_000).found(&ENTRY).is_none(), "it used ten times as much");
-        assert!(group(&[("io_write_bytes", &[1 << 40])]).found(&ENTRY).is_none(), "bytes are no waiting");
+        assert!(once(90_000_000_000).found(&ENTRY).is_none(), "ten times as long at the device");
+        assert!(group(&[("io_write_bytes", &[1 << 40])]).found(&ENTRY).is_none(), "bytes do not show waiting");
     }
 }

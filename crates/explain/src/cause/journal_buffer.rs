@@ -1,4 +1,4 @@
-//! journal-buffer: the call waits for one metadata buffer that the committing transaction is writing.
+//! journal-buffer: the call waits for a metadata buffer that the committing transaction is writing.
 
 use super::CauseEntry;
 use crate::facts::Facts;
@@ -15,7 +15,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         inode-table, bitmap and extent blocks, so an append can wait there without another writer of its file.",
     kernels: "jbd2 (ext4, ocfs2).",
     in_spans: "Exact: a sleep with do_get_write_access in its stack, the sleeper in bit_wait_io or sleep_on_shadow_bh.",
-    in_counters: "None of its own.",
+    in_counters: "None.",
     against: "The stack is in wait_transaction_locked instead: then the call waits for the whole commit, see \
         journal-commit.",
     fix: "Fewer metadata changes per append (preallocation, lazytime, noatime); hot files in different directories \

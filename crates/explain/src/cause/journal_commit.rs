@@ -10,7 +10,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     span: Some(Cause::JournalCommit),
     headline: "the call waits for the file system's journal to commit",
     mechanism: "ext4 and other jbd2 users join each change of metadata to a running transaction. While a transaction \
-        is locked for commit (T_LOCKED) nobody can join: start_this_handle waits in wait_transaction_locked \
+        is locked for commit (T_LOCKED) no handle can join: start_this_handle waits in wait_transaction_locked \
         (fs/jbd2/transaction.c) until every open handle has ended. fsync waits in jbd2_log_wait_commit for the whole \
         commit, in ordered mode including the data of every file that the transaction touched, so a small append \
         waits for a neighbour's data. On xfs the equivalents are xfs_log_force (xlog_wait_on_iclog) for fsync and \
@@ -18,7 +18,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     kernels: "jbd 2.4, jbd2 2.6.19 and later; xfs.",
     in_spans: "Exact: a sleep with jbd2_log_wait_commit, wait_transaction_locked, add_transaction_credits or \
         xfs_log_force in its stack.",
-    in_counters: "No counter of its own: blocked threads rise for milliseconds at each commit interval (5 s) or \
+    in_counters: "No specific counter: blocked threads rise for milliseconds at each commit interval (5 s) or \
         fsync, and flushes (diskstats flush_ios, 5.5) rise. A hung-task report shows the functions above.",
     against: "The file was preallocated and only its data changes without mtime updates (lazytime), or the file \
         system has no journal.",
@@ -39,7 +39,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
             "preallocate the file (fallocate and write zeros once), so that an append joins no transaction for blocks",
         ),
         Fix::advice(
-            "move whoever calls fsync to another file system: one journal is shared by all files of a file system",
+            "move programs that call fsync to another file system: all files of a file system share one journal",
         ),
     ];
     finding::from_spans(facts, Cause::JournalCommit, ENTRY.headline, fixes)

@@ -1,4 +1,4 @@
-//! journal-full: no room in the log, so the caller writes checkpoints.
+//! journal-full: the log has no room, so the caller writes checkpoints.
 
 use super::CauseEntry;
 use crate::facts::Facts;

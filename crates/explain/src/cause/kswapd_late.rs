@@ -1,13 +1,13 @@
-//! kswapd-late: there is plenty to reclaim, but the callers get to it before kswapd does.
+//! kswapd-late: pages are easy to reclaim, but callers reclaim before kswapd does.
 
 use super::{CauseEntry, direct_reclaim, zone_reclaim_thrash};
 use crate::counters::{Scan, Scans};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 
-/// Direct scans a second from which a window counts.
+/// Minimum pages per second scanned by callers in a window.
 const DIRECT_PER_S_MIN: f64 = 200.0;
-/// %vmeff above which the pages were there for the taking.
+/// From this %vmeff, pages were easy to reclaim.
 const EFFICIENCY_PERCENT_MIN: f64 = 50.0;
 
 pub const ENTRY: CauseEntry = CauseEntry {
@@ -15,7 +15,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     span: None,
     headline: "pages are easy to reclaim, but callers must reclaim before kswapd is ahead of them",
     mechanism: "kswapd (mm/vmscan.c: balance_pgdat) runs as an ordinary thread of its node: it must be woken, be \
-        scheduled and scan. Meanwhile allocations continue. A fast streamer, a fork or a network burst uses up what \
+        scheduled and scan. Allocations continue in that time. A fast streamer, a fork or a network burst uses up what \
         lies between low and min within milliseconds; callers then reclaim beside it. High yields (%vmeff) on both \
         sides show that there was memory to free: kswapd was too late or too slow, for instance on a CPU that others \
         keep busy.",

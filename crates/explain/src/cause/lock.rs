@@ -32,7 +32,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
-/// How lockdep begins what it has to say of locks taken in an order that can end in a deadlock (kernel/locking/lockdep.c).
+/// Phrases of lockdep's reports about lock orders that can deadlock (kernel/locking/lockdep.c).
 const INVERSIONS: &[&str] = &[
     "possible circular locking dependency",
     "possible recursive locking",
@@ -41,7 +41,7 @@ const INVERSIONS: &[&str] = &[
     "-safe -> ",
 ];
 
-/// Lockdep proves that an order is possible, not that anybody met it.
+/// A finding from a lockdep report, which proves that a deadlock is possible, not that it occurred.
 fn from_lockdep(facts: &Facts<'_>) -> Option<Finding> {
     let line = facts.recording.events.iter().find_map(|event| match &event.kind {
         EventKind::Report(line) if INVERSIONS.iter().any(|words| line.contains(words)) => Some(line),
@@ -50,7 +50,7 @@ fn from_lockdep(facts: &Facts<'_>) -> Option<Finding> {
     let headline = "two locks are taken in opposite orders: tasks that meet there wait for each other forever";
     let mut finding = Finding::inferred(ENTRY.name, 0.5, headline)
         .with([Evidence::said(line.chars().take(160).collect::<String>())])
-        .but([Evidence::said("lockdep reports an order that can deadlock; nothing here shows that a task met it")]);
+        .but([Evidence::said("lockdep reports an order that can deadlock; nothing here shows that it occurred")]);
     let tasks = facts.recording.header.sampled_tasks.iter();
     if let Some(task) = tasks.into_iter().find(|task| task.reported_by == ReportedBy::Warning && task.holds.len() >= 2)
     {
@@ -58,7 +58,7 @@ fn from_lockdep(facts: &Facts<'_>) -> Option<Finding> {
         finding.evidence.push(Evidence::said(format!("locks of the report: {}", held.join(", "))));
     }
     finding.cause_basis = CauseBasis::Stack;
-    let finding = finding.fix(Fix::advice("a kernel with the order mended: search for the names of both locks"));
+    let finding = finding.fix(Fix::advice("a kernel with the lock order fixed: search for the names of both locks"));
     Some(finding.settle("`echo w > /proc/sysrq-trigger` while tasks hang: do their stacks wait for the two locks?"))
 }
 
@@ -72,7 +72,7 @@ fn from_spans(facts: &Facts<'_>) -> Option<Finding> {
     let behind = Fix::advice("look what the holder of the lock was waiting for: it is usually another finding");
     Some(match lock_names::most(facts, sum) {
         Some((lock, ns)) => finding.with([lock_names::evidence(sum, lock, ns)]).fix(lock_names::fix(lock)).fix(behind),
-        None => finding.fix(Fix::advice("give each writer a file of its own")).fix(behind),
+        None => finding.fix(Fix::advice("give each writer a separate file")).fix(behind),
     })
 }
 
@@ -87,7 +87,7 @@ mod tests {
         let made = Made::new().slow(OpKind::Write, &[(Cause::Compute, 0.1), (Cause::Lock, 95.0)]);
         let frames = ["rwsem_down_write_slowpath", "down_write", "ext4_da_get_block_prep", "ext4_buffered_write_iter"];
         let finding = made.stack(&frames).found(&ENTRY).expect("95 ms");
-        assert!(said(&finding).contains("95 ms of it (100 %) waits for i_data_sem"), "{}", said(&finding));
+        assert!(said(&finding).contains("95 ms (100 %) waiting for i_data_sem"), "{}", said(&finding));
         assert!(finding.fixes[0].text.starts_with("preallocate"), "{:?}", finding.fixes);
     }
 
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_no_table_knows_is_not_guessed() {
+    fn an_unknown_lock_is_not_guessed() {
         let made =
             Made::new().slow(OpKind::Write, &[(Cause::Lock, 20.0)]).stack(&["__mutex_lock", "some_driver_write"]);
         let finding = made.found(&ENTRY).expect("20 ms");

@@ -1,29 +1,30 @@
-//! Which lock a stack waits for, and who holds it: the frame above the lock's slow path tells.
+//! Names the lock that a stack waits for, and its usual holder, by the frame above the lock's slow path.
 
 use crate::facts::{CauseSum, Facts};
 use crate::{Evidence, Fix};
 use flatwater_recording::Stack;
 use flatwater_recording::units::Nanos;
 
-/// One place in the kernel that takes a lock which is worth knowing by name.
+/// One place in the kernel that takes a well-known lock.
 pub struct LockName {
-    /// Any of these functions in the stack is that place.
+    /// A stack with any of these functions is at this place.
     places: &'static [&'static str],
     pub lock: &'static str,
-    /// What usually holds it meanwhile.
+    /// What usually holds the lock.
     pub holder: &'static str,
     pub fix: &'static str,
 }
 
-/// The first entry of which a frame matches counts, frames taken from the innermost outwards: a write() that waits for
-/// blocks holds i_rwsem by then, and it is not what it waits for.
+/// Searched for each frame from the innermost outwards, so that the first frame with an entry counts: a write()
+/// that waits for blocks already holds i_rwsem and does not wait for it.
 pub const LOCKS: &[LockName] = &[
-    // fs/ext4/inode.c, 6.18: the extent status tree is asked first, without the lock; only a block that it knows
-    // nothing of, or knows as a hole, takes i_data_sem. ext4_map_blocks of the flusher takes it for writing.
+    // fs/ext4/inode.c, 6.18: the extent status tree is searched first, without the lock. i_data_sem is taken only
+    // for a block that is unknown there or known as a hole; ext4_map_blocks of the flusher takes it for writing.
     LockName {
         places: &["ext4_da_get_block_prep", "ext4_da_map_blocks", "ext4_map_blocks", "ext4_map_create_blocks"],
         lock: "i_data_sem, the map of this file's blocks (ext4)",
-        holder: "the flusher, while it gives this file's delayed pages their blocks (ext4_do_writepages), or a truncate",
+        holder: "the flusher, while it gives this file's delayed pages their blocks (ext4_do_writepages), or a \
+            truncate",
         fix: "preallocate the file (fallocate): a block that is mapped already is found without this lock",
     },
     LockName {
@@ -32,7 +33,7 @@ pub const LOCKS: &[LockName] = &[
         holder: "another writer of the same file, or the flusher while it allocates the file's blocks",
         fix: "one writer per file, and preallocate it (fallocate)",
     },
-    // mm/filemap.c: a page is locked from the start of its read to the end, and while writeback maps it to blocks.
+    // mm/filemap.c: a page is locked while it is read, and while writeback maps it to blocks.
     LockName {
         places: &[
             "__filemap_get_folio",
@@ -42,7 +43,8 @@ pub const LOCKS: &[LockName] = &[
         ],
         lock: "the lock of a page of this file",
         holder: "a read of that page which has not ended, or the flusher while it maps the page to blocks",
-        fix: "write whole pages and keep those ahead of the writer locked in memory; read nothing ahead that cannot stay",
+        fix: "write whole pages and keep those ahead of the writer locked in memory; read nothing ahead that cannot \
+            stay",
     },
     // include/linux/fs.h: inode_lock() is down_write(&inode->i_rwsem).
     LockName {
@@ -75,7 +77,7 @@ pub const LOCKS: &[LockName] = &[
             "mmap_write_lock_killable",
         ],
         lock: "mmap_lock of the process",
-        holder: "an mmap, munmap, mprotect or fork of another of its threads",
+        holder: "another thread of the process in mmap, munmap, mprotect or fork",
         fix: "map and unmap outside the threads that must not wait, or in another process",
     },
     LockName {
@@ -92,7 +94,7 @@ pub const LOCKS: &[LockName] = &[
     },
 ];
 
-/// The lock that holds most of the cause's time, its share in ns.
+/// The lock with most of the cause's time, and its time in ns.
 pub fn most(facts: &Facts<'_>, sum: &CauseSum) -> Option<(&'static LockName, u64)> {
     let mut ns_of = vec![0_u64; LOCKS.len()];
     for (&id, &ns) in &sum.by_stack_ns {
@@ -114,11 +116,11 @@ pub fn of_stack(stack: &Stack) -> Option<&'static LockName> {
     stack.frames.iter().find_map(|frame| of_frame(frame)).and_then(|index| LOCKS.get(index))
 }
 
-/// What the finding says of it.
+/// The evidence of a finding about this lock.
 pub fn evidence(sum: &CauseSum, lock: &LockName, ns: u64) -> Evidence {
     let share = 100.0 * ns as f64 / sum.lost_ns.max(1) as f64;
     let text =
-        format!("{} of it ({share:.0} %) waits for {}; it is usually held by {}", Nanos(ns), lock.lock, lock.holder);
+        format!("{} ({share:.0} %) waiting for {}, which is usually held by {}", Nanos(ns), lock.lock, lock.holder);
     Evidence::new(text, ns as f64, "ns")
 }
 

@@ -1,4 +1,4 @@
-//! lowmem-exhausted: the part of memory that the kernel itself can use is full while high memory is free.
+//! lowmem-exhausted: the memory that the kernel can use for its own objects is full while high memory is free.
 
 use super::CauseEntry;
 use crate::facts::Facts;
@@ -38,7 +38,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
-/// (share of low memory that is free, share of high memory, low free bytes, high free bytes).
+/// (free share of low memory, free share of high memory, low free bytes, high free bytes).
 fn shares(facts: &Facts<'_>) -> Option<(f64, f64, f64, f64)> {
     let get = |column: Column| facts.meminfo(column).map(|bytes| bytes as f64).filter(|bytes| *bytes >= 0.0);
     if let (Some(low), Some(low_free), Some(high), Some(high_free)) = (
@@ -63,7 +63,8 @@ fn shares(facts: &Facts<'_>) -> Option<(f64, f64, f64, f64)> {
     Some((low, high, low_free, high_free))
 }
 
-/// Low memory down at its min watermark while high memory stands far above its high one, as OOM reports print them.
+/// Whether low memory is at its min watermark while high memory is far above its high watermark, as OOM reports
+/// print them.
 fn watermarks_tell(facts: &Facts<'_>) -> bool {
     let Some(zones) = facts.recording.table(Table::Zones) else { return false };
     let of = |name: &str, mark: Column| {

@@ -1,4 +1,4 @@
-//! memcg-over-high: a penalty sleep on the way back to user space, because the cgroup is over memory.high.
+//! memcg-over-high: a penalty sleep on the return to user space, because the cgroup is over memory.high.
 
 use super::CauseEntry;
 use crate::facts::Facts;
@@ -36,11 +36,11 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         let headline = "a memory cgroup went over memory.high: its threads reclaim and are put to sleep on return";
         let mut finding = met.finding(ENTRY.name, headline, "went over memory.high");
         finding.fixes.extend(fixes);
-        // Met more often than the limit above it, it is the one that holds the cgroup.
+        // If memory.high was reached more often than memory.max, it is the effective bound.
         if facts.met_most(cgroup::EVENTS_MAX).is_none_or(|max| max.times < met.times) {
             finding.confidence += 0.05;
         }
-        // Its threads wait for memory now.
+        // The cgroup's threads wait for memory now.
         let pressed = facts.recording.table(Table::Cgroup).and_then(|table| {
             let rows = table.rows_of(&Entity::named(&met.path))?;
             rows.last(cgroup::SOME_AVG10_CENTIPERCENT).filter(|share| *share >= 1_000)

@@ -1,4 +1,4 @@
-//! memcg-reclaim: the caller frees pages of its own memory cgroup, which is at its limit.
+//! memcg-reclaim: the caller frees pages of the memory cgroup that it belongs to, which is at the limit.
 
 use super::CauseEntry;
 use crate::facts::Facts;
@@ -15,7 +15,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         try_charge_memcg). At the limit the charge runs try_to_free_mem_cgroup_pages (mm/vmscan.c) in the caller \
         until it fits. There is no kswapd for a cgroup's limit. Page cache alone can fill it, so sooner or later \
         every writer in a full cgroup reclaims synchronously. Dirty pages make it worse: they must be written before \
-        they can be evicted, and cgroup v1 has no dirty limit of its own, so reclaim waits for the disk.",
+        they can be evicted, and cgroup v1 has no separate dirty limit, so reclaim waits for the disk.",
     kernels: "All with memory cgroups; the tracepoints since 2.6.36.",
     in_spans: "Exact: between mm_vmscan_memcg_reclaim_begin and _end (soft limit: \
         mm_vmscan_memcg_softlimit_reclaim_begin/_end).",
@@ -24,9 +24,9 @@ pub const ENTRY: CauseEntry = CauseEntry {
         while the machine has plenty of free memory.",
     against: "Usage well below the limit, or failcnt and events:max do not rise.",
     fix: "Raise the limit (memory.max, v1 memory.limit_in_bytes). Move the neighbour that fills the cache into a \
-        cgroup of its own. Reclaim ahead of the writer (v2: memory.reclaim since 5.19, or a lower memory.high on \
-        the neighbour). Take allocation out of the call: `--set precursor=window` or `ring`. Prefetching without \
-        locking makes it worse: clean pages are evicted before use.",
+        separate cgroup. Reclaim ahead of the writer (v2: memory.reclaim since 5.19, or a lower memory.high on the \
+        neighbour). Take allocation out of the call: `--set precursor=window` or `ring`. Prefetching without locking \
+        makes it worse: clean pages are evicted before use.",
     prove: "`flatwater verify full-cgroup --fix limit`: failcnt stops rising and the share falls to zero.",
     sources: &[
         "mm/memcontrol.c: try_charge_memcg",
@@ -38,7 +38,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     let fixes = [
-        Fix::advice("raise the cgroup's limit, or give the neighbour that fills the page cache a cgroup of its own"),
+        Fix::advice("raise the cgroup's limit, or give the neighbour that fills the page cache a separate cgroup"),
         Fix::advice("append through the precursor's locked window or its ring (`--set precursor=window`)"),
     ];
     let spans = finding::from_spans(facts, Cause::MemcgReclaim, ENTRY.headline, fixes.clone());
@@ -46,7 +46,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         || {
             let met = facts.met_most(cgroup::EVENTS_MAX).filter(|_| facts.may_infer_place());
             let Some(met) = met else { return from_peak(facts) };
-            let headline = "a memory cgroup met its limit: whoever charged a page then reclaimed";
+            let headline = "a memory cgroup reached its limit: tasks that charged a page then reclaimed";
             let mut finding = met.finding(ENTRY.name, headline, "reached its limit");
             finding.fixes.extend(fixes);
             Some(finding)
@@ -54,7 +54,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     )
 }
 
-/// The most that the cgroup ever used is its limit: whoever charged a page then had to reclaim, or was killed.
+/// From the peak usage, if it reached the limit: tasks that charged a page then had to reclaim, or were killed.
 fn from_peak(facts: &Facts<'_>) -> Option<Finding> {
     let table = facts.recording.table(Table::Cgroup).filter(|_| facts.may_infer_place())?;
     let (peak, limit, name) = table.by_entity().find_map(|(entity, rows)| {
@@ -62,11 +62,11 @@ fn from_peak(facts: &Facts<'_>) -> Option<Finding> {
         let peak = rows.last(cgroup::PEAK_BYTES).filter(|peak| *peak >= limit)?;
         Some((peak, limit, entity.name.clone()))
     })?;
-    let headline = "a memory cgroup has been at its limit: whoever charged a page then reclaimed, or was killed";
+    let headline = "a memory cgroup has been at its limit: tasks that charged a page then reclaimed, or were killed";
     let bytes = |bytes: i64| Bytes(bytes.max(0) as u64);
-    let text = format!("the most that {name} ever used, {}, is its limit of {}", bytes(peak), bytes(limit));
+    let text = format!("the peak usage of {name}, {}, reached its limit of {}", bytes(peak), bytes(limit));
     let finding = Finding::inferred(ENTRY.name, 0.5, headline).with([Evidence::new(text, peak as f64, "bytes")]);
-    let against = "the peak counts since the group was made: when it was reached, the log does not say";
+    let against = "the peak counts since the cgroup was created; the log does not say when it was reached";
     Some(
         finding
             .but([Evidence::said(against)])
@@ -75,12 +75,12 @@ fn from_peak(facts: &Facts<'_>) -> Option<Finding> {
     )
 }
 
-/// Share of time in which some thread of the cgroup waited for memory, and how full the cgroup must be for its limit to
-/// be the reason, where the log shows both.
+/// Minimum share of time in which some thread of the cgroup waited for memory, and minimum usage as a share of the
+/// limit.
 const PRESSURE_MIN: f64 = 0.1;
 const FULL_SHARE_MIN: f64 = 0.9;
 
-/// memory.pressure of one cgroup, in one reading or several: its threads wait for memory, and its limit is near.
+/// From memory.pressure of a cgroup: its threads wait for memory, and its usage is near the limit.
 fn from_pressure(facts: &Facts<'_>) -> Option<Finding> {
     let table = facts.recording.table(Table::Cgroup).filter(|_| facts.may_infer_place())?;
     let each = table.by_entity().filter_map(|(entity, rows)| {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn pressure_inside_a_full_cgroup_is_its_limits() {
+    fn pressure_in_a_full_cgroup_is_due_to_its_limit() {
         let finding = pressed(4_200, 505).found(&ENTRY).expect("42 % of the time");
         assert!(said(&finding).contains("/db waited for memory 42 %"), "{}", said(&finding));
         assert!(pressed(200, 505).found(&ENTRY).is_none(), "2 % is nothing");

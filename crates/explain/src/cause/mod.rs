@@ -1,4 +1,4 @@
-//! The catalogue: one file per cause, each with its mechanism, its signature and its fix.
+//! The catalogue of causes: one file for each cause, with its mechanism, its signature and its fix.
 
 use serde::Serialize;
 
@@ -6,30 +6,30 @@ use super::Finding;
 use super::facts::Facts;
 use flatwater_recording::Cause;
 
-/// All that is known about one cause; `flatwater causes NAME` prints it.
+/// The catalogue's entry for one cause; `flatwater causes NAME` prints it.
 #[derive(Clone, Copy, Serialize)]
 pub struct CauseEntry {
     pub name: &'static str,
-    /// The time cause of this name, if parts of calls can carry it; counter-only causes have none.
+    /// The time cause of this name, if segments of calls can have it; `None` for causes known from counters only.
     pub span: Option<Cause>,
     /// One line.
     pub headline: &'static str,
-    /// What the kernel does and why the writer pays, with functions, files and versions.
+    /// What the kernel does and why the caller pays, with functions, files and versions.
     pub mechanism: &'static str,
-    /// Which kernels can show it.
+    /// The kernels that are affected.
     pub kernels: &'static str,
-    /// How it looks in the parts of slow calls; empty if it cannot be seen there.
+    /// The signature in segments of slow calls; empty if it has none there.
     pub in_spans: &'static str,
-    /// How it looks in counters alone.
+    /// The signature in counters alone.
     pub in_counters: &'static str,
-    /// What speaks against it.
+    /// What contradicts the cause.
     pub against: &'static str,
     /// What to change.
     pub fix: &'static str,
-    /// How to prove that it was this and that the fix helped.
+    /// How to prove the cause and the fix.
     pub prove: &'static str,
     pub sources: &'static [&'static str],
-    /// Looks for it in a recording. Must not panic on any recording.
+    /// Looks for the cause in a recording. Must not panic on any recording.
     #[serde(skip)]
     pub find: fn(&Facts<'_>) -> Option<Finding>,
 }
@@ -101,8 +101,8 @@ pub mod watermark_too_low;
 pub mod zone_reclaim_default;
 pub mod zone_reclaim_thrash;
 
-/// Every cause there is. Adding one is its file and its lines here. The order decides between findings that
-/// lost the same time: a direct cause stands before what may be the reason for it.
+/// All causes. A new cause needs its file and its lines here. Findings that lost the same time keep this order:
+/// direct causes precede the possible reasons for them.
 pub const CAUSES: &[CauseEntry] = &[
     direct_reclaim::ENTRY,
     memcg_reclaim::ENTRY,
@@ -117,7 +117,7 @@ pub const CAUSES: &[CauseEntry] = &[
     page_writeback::ENTRY,
     stable_page::ENTRY,
     block_allocation::ENTRY,
-    // Before the reads that it makes, which lose the same time.
+    // Before `synchronous-read`: the reads that it causes lose the same time.
     cache_dropped::ENTRY,
     synchronous_read::ENTRY,
     request_queue::ENTRY,

@@ -5,7 +5,7 @@ use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::Cause;
 
-/// Functions of readers of slabinfo, smaps and their like; seen in the stacks of neighbours, or of who holds a lock.
+/// Functions of readers of slabinfo, smaps and similar files, in stacks of neighbours or of a lock's holder.
 const READERS: &[&str] = &[
     "s_show",
     "slab_show",
@@ -16,7 +16,7 @@ const READERS: &[&str] = &[
     "pagetypeinfo_show",
     "show_numa_map",
 ];
-/// buffer_heads of a node that make a walk of its slabs take milliseconds (37 to a slab).
+/// From this many buffer_heads on a node (37 to a slab), a walk of the slabs takes milliseconds.
 const OBJECTS_MIN: i64 = 1_000_000;
 
 pub const ENTRY: CauseEntry = CauseEntry {
@@ -84,7 +84,7 @@ mod tests {
     use flatwater_recording::{Cause, Entity, OpKind, Table};
 
     #[test]
-    fn waiting_for_slabs_while_somebody_walks_them() {
+    fn waiting_for_slabs_while_a_reader_walks_them() {
         let made = || Made::new().slow(OpKind::Write, &[(Cause::SlabRefill, 40.0)]);
         assert!(made().knob("monitor.slabinfo_interval", "1000").found(&ENTRY).is_some());
         let many = made().gauges(Table::Slabs, &Entity::named("buffer_head"), &[("num_objs", &[15_000_000])]);

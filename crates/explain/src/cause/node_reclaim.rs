@@ -34,11 +34,11 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
-/// Pages that callers scanned over the whole recording, from where it is worth a word.
+/// Minimum pages scanned by callers over the whole recording.
 const SCANNED_MIN: f64 = 2_000.0;
-/// kswapd's share of the callers' scans up to which those are not ordinary direct reclaim.
+/// Above this ratio of kswapd's scans to the callers', it is ordinary direct reclaim.
 const KSWAPD_SHARE_MAX: f64 = 0.5;
-/// %vmeff from which the scans do what the mode is for; below, see zone-reclaim-thrash.
+/// From this %vmeff the scans free pages as the mode intends; below, see zone-reclaim-thrash.
 const EFFICIENCY_PERCENT_MIN: f64 = 20.0;
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
@@ -49,7 +49,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         .or_else(|| from_counters(facts).map(|found| found.fix(fix())))
 }
 
-/// The mode at work as it should: callers scan and steal at home, and nothing stalls in the allocator.
+/// The mode at work: callers scan and free pages of their node, and the allocator hardly stalls.
 fn from_counters(facts: &Facts<'_>) -> Option<Finding> {
     let header = &facts.recording.header;
     let mode = settings::largest(facts.recording, "vm.zone_reclaim_mode").filter(|mode| *mode != 0)?;
@@ -57,14 +57,14 @@ fn from_counters(facts: &Facts<'_>) -> Option<Finding> {
     let (direct, kswapd) = (scans.direct(), scans.kswapd());
     let efficiency = scans.efficiency_percent().filter(|percent| *percent >= EFFICIENCY_PERCENT_MIN)?;
     let stalls = facts.vmstat_rate(vmstat::ALLOCSTALL).mean().unwrap_or(0.0);
-    // As in zone-reclaim-thrash: stalls that could account for a tenth of the scans speak against.
+    // As in zone-reclaim-thrash: stalls that could account for a tenth of the scans speak against it.
     let stalling = stalls * scans.seconds() * 1000.0 >= 0.1 * direct;
     if direct < SCANNED_MIN || kswapd > KSWAPD_SHARE_MAX * direct || stalling {
         return None;
     }
     let told = format!(
-        "callers scanned {direct:.0} pages and {efficiency:.0} of 100 were freed, without a stall in the allocator; \
-         kswapd scanned {kswapd:.0}"
+        "callers scanned {direct:.0} pages and {efficiency:.0} % of these were freed, without a stall in the \
+         allocator; kswapd scanned {kswapd:.0}"
     );
     let evidence = [
         Evidence::new(told, direct, "pages"),

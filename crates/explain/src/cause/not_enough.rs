@@ -26,7 +26,8 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
-/// Answers for logs only, where nothing else was found. Programs that flatwater watched itself are not-observed.
+/// For logs without any other finding, and for host recordings with few operations. Watched programs without timed
+/// operations are `not-observed`.
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     if facts.recording.header.source != Source::Import {
         return of_few_operations(facts);
@@ -44,21 +45,21 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-const MOMENT: &str = "not enough to judge: at one moment memory was not short; the figures show nothing of devices, journals, \
-                      CPU limits or locks";
+const MOMENT: &str = "not enough to judge: at one moment memory was not short; the figures show nothing of devices, \
+                      journals, CPU limits or locks";
 
-/// All that the log excludes is a lack of memory, by one reading of its levels.
+/// Whether the log excludes only a memory shortage, and by a single reading of memory levels.
 fn is_moment_of_memory(facts: &Facts<'_>, view: &exclude::View) -> bool {
     let once = facts.recording.series.iter().all(|series| series.at_ns().first() == series.at_ns().last());
     let levels = |shown: &exclude::Shown| shown.matter == exclude::Matter::Memory && shown.evidence.unit == "%";
     once && !facts.timed() && view.is_quiet() && view.excluded.iter().all(levels)
 }
 
-/// Below either, a recording of this machine has seen too little to say that nothing is wrong.
+/// A recording of this host needs at least this many operations and this duration for `quiet`.
 const OPERATIONS_MIN: u64 = 20;
 const RECORDED_NS_MIN: u64 = 1_000_000_000;
 
-/// A recording that timed a few operations, or for a moment.
+/// A host recording that timed few operations, or lasted too short a time.
 fn of_few_operations(facts: &Facts<'_>) -> Option<Finding> {
     let of_host = facts.recording.header.source == Source::Host;
     let all = operations(facts.recording);

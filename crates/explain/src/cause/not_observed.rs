@@ -1,4 +1,4 @@
-//! not-observed: nothing was seen of what the targets do, so nothing can be said of their stalls.
+//! not-observed: no operation of the targets was timed, so their stalls are unknown.
 
 use super::CauseEntry;
 use crate::facts::Facts;
@@ -23,7 +23,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
-/// Answers where programs of others were watched and none of their operations was timed.
+/// A finding if other programs were watched and none of their operations was timed.
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     if !facts.watched_others() || facts.timed() {
         return None;
@@ -43,7 +43,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// The first way to the files that could not be seen.
+/// The first kind of access that was not timed.
 fn missed<'a>(facts: &Facts<'a>) -> Option<&'a Observed> {
     facts.recording.header.observed.iter().find(|observed| !observed.timed)
 }
@@ -67,11 +67,11 @@ fn evidence(observed: &Observed) -> Evidence {
     }
 }
 
-/// What a report must say of a target's operations that were not timed, one line for each kind; empty if all were.
+/// Notes about a target's operations that were not timed, one for each kind; empty if all were.
 #[must_use]
 pub fn untimed(observed: &[Observed]) -> Vec<String> {
     let missed = observed.iter().filter(|observed| !observed.timed);
-    // Where no call at all could be timed the header's own note says so; page faults and rare calls are no headline.
+    // If no call could be timed at all, the header has its own note. Page faults and rare calls do not need one.
     let headlines = [AccessKind::IoUring, AccessKind::LinuxAio];
     let important = missed.filter(|observed| headlines.contains(&observed.access));
     important
@@ -88,7 +88,7 @@ mod tests {
     use crate::testing::Made;
     use flatwater_recording::{AccessKind, Cause, HookState, HookStatus, Observed, OpKind};
 
-    /// A recording of somebody else's process by a tracer that was attached.
+    /// A recording of another program's process, with an attached tracer.
     fn watched() -> Made {
         Made::new().edit(|recording| {
             recording.header.target.pids = vec![812];
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_counters_suggest_stands_behind_it() {
+    fn findings_from_counters_come_after_not_observed() {
         let explanation = watched().scans(0, 400_000, 100).explained();
         let causes: Vec<&str> = explanation.findings.iter().map(|finding| finding.cause).collect();
         assert!(causes.len() > 1 && causes[0] == "not-observed", "{causes:?}");

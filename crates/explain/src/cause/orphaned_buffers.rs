@@ -1,4 +1,4 @@
-//! orphaned-buffers: the buffer cache grows with buffers that nobody can find again.
+//! orphaned-buffers: the buffer cache grows with buffers that can no longer be looked up.
 
 use super::CauseEntry;
 use crate::counters::{Point, Track};
@@ -8,11 +8,11 @@ use flatwater_recording::Cause;
 use flatwater_recording::schema::{cpu, meminfo, vmstat};
 use flatwater_recording::units::Bytes;
 
-/// Buffers must have taken this share of memory while the log ran ...
+/// Buffers must have grown by this share of memory during the log ...
 const GROWTH_SHARE_MIN: f64 = 0.25;
-/// ... and free memory must have fallen to this share, else they are just a cache that fills.
+/// ... and free memory must have fallen to this share; otherwise they are a cache that fills.
 const FREE_SHARE_MAX: f64 = 0.05;
-/// Growth of the page cache beside them up to which it does not explain the shortage.
+/// If the page cache grew by more than this share of the buffers' growth, it explains the shortage.
 const CACHED_PER_BUFFERS_MAX: f64 = 0.5;
 
 pub const ENTRY: CauseEntry = CauseEntry {
@@ -24,7 +24,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         clean and without a key, on an LRU list instead of the free list. getblk then takes a fresh buffer for each \
         block that a file system reuses: every create and unlink loses one. shrink_mmap (mm/filemap.c) can free such \
         pages, but it takes hot metadata as readily, so inode tables and directories are read again and again. The \
-        signature is the same wherever buffers are kept that nobody can look up.",
+        signature is the same wherever buffers are kept that can no longer be looked up.",
     kernels: "2.2.0 to 2.2.4; fixed in 2.2.5. Later kernels keep buffers inside the page cache; there the same \
         pattern means a leak of buffer heads or a program that reads block devices.",
     in_spans: "",
@@ -51,12 +51,12 @@ struct Course {
     memory_bytes: f64,
     free_bytes: f64,
     cached_grown_bytes: f64,
-    /// When free memory first was down at the floor; until then nothing had to go.
+    /// When free memory first was at the floor. Until then nothing had to be evicted.
     full_ns: u64,
 }
 
 impl Course {
-    /// While memory still had room; the first third where the log begins with a full machine.
+    /// The points before memory was full; the first third if it was full from the start.
     fn before(&self, track: &Track) -> Track {
         let points: Vec<Point> = track.points.iter().copied().filter(|point| point.at_ns < self.full_ns).collect();
         if points.is_empty() { track.third(false) } else { Track { points } }
@@ -86,7 +86,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         let reads = facts.vmstat_rate(vmstat::PGPGIN);
         (course.before(&reads).mean()?, reads.third(true).mean()?)
     };
-    // Full memory alone is a working cache. Threads that wait for reads while processors idle are not.
+    // Full memory alone is a working cache. Threads that wait for reads while CPUs are idle are not.
     let waiting = blocked_late >= 5.0 && blocked_late >= 3.0 * blocked_early && reads_late >= 50.0;
     if !filled || !waiting {
         return None;
@@ -138,10 +138,13 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     if facts.kernel_from([2, 2, 5]) == Some(false) {
         finding.lost_ns = behind_it(facts);
     }
-    Some(finding.settle("uname -r: 2.2.0 to 2.2.4 have the bug; elsewhere compare Buffers in /proc/meminfo before and after the load has ended"))
+    Some(finding.settle(
+        "uname -r: 2.2.0 to 2.2.4 have the bug; elsewhere compare Buffers in /proc/meminfo before and \
+     after the load has ended",
+    ))
 }
 
-/// On a kernel that has the bug: the blocks read again, the memory looked for, and the locks held meanwhile.
+/// The time of a kernel with the bug: reading blocks again, reclaim, and the locks held during these.
 fn behind_it(facts: &Facts<'_>) -> Option<u64> {
     let of_it = [Cause::SynchronousRead, Cause::DirectReclaim, Cause::Lock, Cause::PageWriteback];
     let lost_ns: u64 = facts.sums().filter(|sum| of_it.contains(&sum.cause)).map(|sum| sum.lost_ns).sum();
@@ -188,7 +191,7 @@ mod tests {
             [0, 1, 1, 0, 1, 1],
             90_000,
         );
-        assert!(filling.found(&ENTRY).is_none(), "a reader of a block device: nobody is blocked");
+        assert!(filling.found(&ENTRY).is_none(), "a reader of a block device: few threads are blocked");
         let steady = machine(
             [74, 89, 90, 92, 92, 92],
             [8, 30, 50, 50, 52, 52],

@@ -1,4 +1,4 @@
-//! out-of-memory: the kernel killed a process because reclaim had nothing left to give.
+//! out-of-memory: the kernel killed a process because reclaim could not free enough memory.
 
 use super::CauseEntry;
 use crate::facts::Facts;
@@ -38,12 +38,12 @@ struct Kill<'a> {
     at_ns: u64,
     in_cgroup: bool,
     line: &'a str,
-    /// Its number and name, if it was one of the processes that were recorded.
+    /// Pid and name of the process, if it was recorded.
     watched: Option<(u32, &'a str)>,
 }
 
-/// The kills that the kernel reported. Of a recording's those of its own processes, and all if calls of its own had to reclaim:
-/// the machine's log tells of everybody's.
+/// The kills that the kernel reported. In a host recording, whose kernel log covers the whole machine: kills of
+/// recorded processes, and all kills if recorded calls had to reclaim.
 fn kills<'a>(facts: &Facts<'a>) -> Vec<Kill<'a>> {
     let of_machine = is_of_machine(facts);
     let kill = |event: &'a Event| match &event.kind {
@@ -57,16 +57,16 @@ fn kills<'a>(facts: &Facts<'a>) -> Vec<Kill<'a>> {
     facts.recording.events.iter().filter_map(kill).filter(concerns).collect()
 }
 
-/// The recorded processes that the kernel killed, for whoever reads the conclusion: such a program did not stall, it ended.
+/// Notes about recorded processes that were killed: such a program did not stall, it ended.
 pub fn notes<'a>(facts: &Facts<'a>) -> impl Iterator<Item = Note> + use<'a> {
     let ours = kills(facts).into_iter().filter_map(|kill| Some((kill.watched?, kill.in_cgroup)));
     ours.take(NOTES_MAX).map(|((pid, name), in_cgroup)| {
         let whose = if in_cgroup { "its cgroup was full" } else { "the machine had no memory left" };
-        Note::Text(format!("the kernel killed {name} (pid {pid}) meanwhile, since {whose}: see out-of-memory"))
+        Note::Text(format!("the kernel killed {name} (pid {pid}), because {whose}: see out-of-memory"))
     })
 }
 
-/// That a recorded process was killed stands first: whatever its last calls waited for, it is gone.
+/// Moves the finding to the front if a recorded process was killed, whatever its last calls waited for.
 pub fn lift(findings: &mut [Finding], facts: &Facts<'_>) {
     let killed = kills(facts).iter().any(|kill| kill.watched.is_some());
     let own = findings.iter().position(|finding| finding.cause == ENTRY.name).filter(|_| killed);
@@ -75,12 +75,13 @@ pub fn lift(findings: &mut [Finding], facts: &Facts<'_>) {
     }
 }
 
-/// Its log is the machine's, and its calls are those of some processes; a pasted log was chosen by somebody.
+/// Whether the kernel log covers the whole machine and the calls are those of some processes. The user chose the
+/// lines of an imported log.
 fn is_of_machine(facts: &Facts<'_>) -> bool {
     facts.recording.header.source != Source::Import && facts.timed()
 }
 
-/// Those that lived too briefly to be listed may have been slow.
+/// Whether this process was recorded. A process that lived too briefly to be listed may have had slow calls.
 fn is_watched(recording: &Recording, pid: u32) -> bool {
     let target = &recording.header.target;
     target.pids.contains(&pid)
@@ -92,15 +93,15 @@ fn reclaimed(facts: &Facts<'_>) -> bool {
     [Cause::DirectReclaim, Cause::MemcgReclaim].into_iter().any(|cause| facts.significant(cause).is_some())
 }
 
-/// /proc/vmstat counts kills of the whole machine, in every memory cgroup: where calls were timed they concern us only
-/// if those calls had to reclaim.
+/// Whether oom_kill of /proc/vmstat rose and concerns us. It counts kills in every memory cgroup of the machine, so
+/// if calls were timed, they must have reclaimed as well.
 fn counted_and_near(facts: &Facts<'_>) -> bool {
     let rose = facts.vmstat_rate(vmstat::OOM_KILL).mean().unwrap_or(0.0) > 0.0;
     rose && (reclaimed(facts) || !facts.timed())
 }
 
-/// What the cgroup of a report held when it was full: anonymous memory, which without swap only a kill gives back, or
-/// cache that could not be written fast enough.
+/// What filled the cgroup of a report: anonymous memory, which without swap only a kill frees, or page cache that
+/// could not be written fast enough.
 fn filled_by(facts: &Facts<'_>) -> Option<Evidence> {
     let table = facts.recording.table(Table::Cgroup)?;
     let full = table.by_entity().find_map(|(entity, rows)| {
@@ -139,7 +140,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let in_group = of_cgroup.is_some() || kills.iter().any(|kill| kill.in_cgroup);
     let headline = headline(&kills, in_group);
     let known = !kills.is_empty() || of_cgroup.is_some();
-    // Somebody else's death says little about a program that lives.
+    // A kill of another process says little about a program that still runs.
     let ours = of_cgroup.is_some() || !is_of_machine(facts) || kills.iter().any(|kill| kill.watched.is_some());
     let mut finding = Finding::inferred(ENTRY.name, if known && ours { 0.95 } else { 0.5 }, headline);
     if known && !ours {
@@ -188,7 +189,7 @@ mod tests {
     use flatwater_recording::{Cause, Entity, OpKind, Table};
 
     #[test]
-    fn a_kill_in_the_log_is_named_and_whose_limit_it_was() {
+    fn a_kill_in_the_log_is_found_with_its_limit() {
         let global = Made::new()
             .report("Out of memory: Killed process 4711 (java) total-vm:9000000kB")
             .found(&ENTRY)
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kill_of_somebody_else_concerns_only_calls_that_reclaim() {
+    fn a_kill_of_another_process_concerns_only_calls_that_reclaim() {
         let line = "Memory cgroup out of memory: Killed process 4711 (java) total-vm:9000000kB";
         let timed = |cause| Made::new().slow(OpKind::Write, &[(cause, 40.0)]).report(line);
         assert!(timed(Cause::JournalCommit).found(&ENTRY).is_none(), "another cgroup's");

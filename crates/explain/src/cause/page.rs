@@ -1,4 +1,4 @@
-//! A cause as people read it: plain text for the terminal, Markdown for docs/causes.md.
+//! Prints the catalogue: plain text for the terminal, Markdown for docs/causes.md.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use textwrap::{WordSeparator, WordSplitter};
 
 use super::{CAUSES, CauseEntry};
 
-/// Columns of plain text.
+/// Columns of the plain text.
 const WIDTH: usize = 80;
 const LABEL: usize = 12;
 
@@ -30,7 +30,7 @@ fn basis(entry: &CauseEntry) -> &'static str {
     }
 }
 
-/// One cause, wrapped to 80 columns.
+/// One cause as text, wrapped to 80 columns.
 #[must_use]
 pub fn text(entry: &CauseEntry) -> String {
     let mut out = String::new();
@@ -44,7 +44,7 @@ pub fn text(entry: &CauseEntry) -> String {
     out
 }
 
-/// All of them, one line each.
+/// All causes, one entry each.
 #[must_use]
 pub fn list() -> String {
     let width = CAUSES.iter().map(|entry| entry.name.len()).max().unwrap_or(0) + 2;
@@ -55,7 +55,7 @@ pub fn list() -> String {
     out
 }
 
-/// The whole catalogue, as docs/causes.md has it.
+/// The whole catalogue, as in docs/causes.md.
 #[must_use]
 pub fn markdown() -> String {
     let mut out = String::from(
@@ -84,7 +84,7 @@ fn capital(text: &str) -> String {
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
-/// `label` in its column, the text beside it; a word longer than the line stands alone.
+/// Appends `label` in its column with the text beside it. A word longer than the line is not broken.
 fn wrap(out: &mut String, label: &str, text: &str, indent: usize) {
     let (first, others) = (format!("{label:indent$}"), " ".repeat(indent));
     let options = textwrap::Options::new(WIDTH)
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(list().lines().filter(|line| !line.starts_with(' ')).count(), CAUSES.len());
     }
 
-    /// `FLATWATER_BLESS=1 cargo test causes_md` rewrites it.
+    /// `FLATWATER_BLESS=1 cargo test causes_md` rewrites docs/causes.md.
     #[test]
     fn causes_md_is_in_step() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/causes.md");

@@ -1,4 +1,4 @@
-//! page-fault: time in faults, outside reclaim, reads and locks.
+//! page-fault: time in page faults, outside reclaim, reads and locks.
 
 use super::CauseEntry;
 use crate::facts::Facts;

@@ -1,4 +1,4 @@
-//! page-leak: memory that is neither free, nor cache, nor anybody's.
+//! page-leak: memory that is neither free nor cache and has no known owner.
 
 use super::CauseEntry;
 use crate::facts::Facts;
@@ -7,14 +7,14 @@ use flatwater_recording::schema::{meminfo, vmstat, zones};
 use flatwater_recording::units::Bytes;
 use flatwater_recording::{Column, Table};
 
-/// Of all memory, from where something is amiss.
+/// Minimum share of memory without an owner.
 const UNACCOUNTED_SHARE_MIN: f64 = 0.2;
-/// With nothing but the output of `free`: of all memory, neither free nor cache.
+/// From `free` alone: minimum share of memory that is neither free nor cache.
 const USED_SHARE_MIN: f64 = 0.7;
 const FREE_SHARE_MAX: f64 = 0.01;
 const SWAP_USED_SHARE_MAX: f64 = 0.1;
 
-/// Of memory, what no list holds, where only a part of /proc/meminfo is there.
+/// From a part of /proc/meminfo: minimum share of memory that is on no list.
 const LISTS_SHARE_MIN: f64 = 0.5;
 
 pub const ENTRY: CauseEntry = CauseEntry {
@@ -45,7 +45,8 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
-const SETTLE: &str = "read /proc/meminfo (AnonPages, Slab, PageTables, Active, Inactive) and add up the Pss of all processes: what then has no owner has leaked";
+const SETTLE: &str = "read /proc/meminfo (AnonPages, Slab, PageTables, Active, Inactive) and add up the Pss of all \
+    processes: what then has no owner has leaked";
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     if !facts.may_infer() {
@@ -57,7 +58,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     }
 }
 
-/// The whole of /proc/meminfo: everything that has an owner is subtracted.
+/// From the whole of /proc/meminfo: subtracts everything that has an owner.
 fn from_meminfo(facts: &Facts<'_>) -> Option<Finding> {
     let get = |column: Column| facts.meminfo(column).unwrap_or(0) as f64;
     let total = facts.meminfo(meminfo::MEM_TOTAL_BYTES)? as f64;
@@ -105,7 +106,7 @@ fn from_meminfo(facts: &Facts<'_>) -> Option<Finding> {
         ));
     }
     let fix = Fix::advice(
-        "echo 1 > /proc/sys/vm/drop_caches on a quiet hour: if more comes free than cache there was, pages were \
+        "echo 1 > /proc/sys/vm/drop_caches on a quiet hour: if this frees more memory than the cache had, pages were \
             orphaned",
     );
     Some(finding.fix(fix).settle(
@@ -121,7 +122,8 @@ fn huge_bytes(facts: &Facts<'_>) -> f64 {
     pages * facts.meminfo(meminfo::HUGEPAGESIZE_BYTES).unwrap_or(0) as f64
 }
 
-/// Part of /proc/meminfo without AnonPages: the LRU lists hold everything that processes and cache own.
+/// From a part of /proc/meminfo without AnonPages: the LRU lists contain everything that processes and the page
+/// cache own.
 fn from_lists(facts: &Facts<'_>) -> Option<Finding> {
     let get = |column: Column| facts.meminfo(column).map(|bytes| bytes as f64);
     let total = get(meminfo::MEM_TOTAL_BYTES)?;
@@ -145,7 +147,7 @@ fn from_lists(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding.but([against]).settle(SETTLE))
 }
 
-/// The memory state that kernels print (SysRq-m, kills): each zone with its size and its LRU lists, and the slab of all.
+/// From a kernel's memory report (SysRq-m, OOM kills): each zone with its size and LRU lists, and the slab.
 fn from_zones(facts: &Facts<'_>) -> Option<Finding> {
     let zones = facts.recording.table(Table::Zones)?;
     let (mut present, mut known, mut slab, mut free) = (0.0, 0.0, 0.0, 0.0);
@@ -161,10 +163,11 @@ fn from_zones(facts: &Facts<'_>) -> Option<Finding> {
         present += size;
         known += active + inactive + others?;
     }
-    // Before 2.6.19, and by zone since 4.8, slab is counted for the whole machine only.
+    // Slab is counted for the whole machine only before 2.6.19, and no longer by zone since 4.8.
     let machine = [vmstat::NR_SLAB, vmstat::NR_SLAB_RECLAIMABLE, vmstat::NR_SLAB_UNRECLAIMABLE];
     let machine: f64 = machine.into_iter().filter_map(|column| facts.level(column, "").last()).sum();
-    // Zones are printed in kB and the machine in pages, of 8 KiB and more on some: the free ones tell.
+    // Zones are printed in kB, the machine in pages, which are 8 KiB or more on some; the ratio of the free counts
+    // is the factor.
     let free_pages = facts.level(vmstat::NR_FREE_PAGES, "").last().filter(|pages| *pages > 0.0);
     let larger = free_pages.map_or(1.0, |pages| (free / pages).round().clamp(1.0, 16.0));
     known += slab.max(larger * machine);
@@ -188,8 +191,8 @@ fn from_zones(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding.but([against]).settle(SETTLE))
 }
 
-/// Only what `free` prints. A database with a large buffer pool looks nearly the same, so that this is a
-/// suspicion and says so; MemAvailable (3.14) or a well-used swap speak for ordinary processes.
+/// From the output of `free` alone. A database with a large buffer pool looks nearly the same, so the finding is
+/// only suspected; MemAvailable (3.14) or a well-used swap point to ordinary processes.
 fn from_free(facts: &Facts<'_>) -> Option<Finding> {
     let get = |column: Column| facts.meminfo(column).map(|bytes| bytes as f64);
     let (total, free) = (get(meminfo::MEM_TOTAL_BYTES)?, get(meminfo::MEM_FREE_BYTES)?);
@@ -198,7 +201,7 @@ fn from_free(facts: &Facts<'_>) -> Option<Finding> {
     let used = total - free - buffers - cached;
     let swapped = swap_total - swap_free;
     let squeezed = total > 0.0 && used >= USED_SHARE_MIN * total && free <= FREE_SHARE_MAX * total;
-    // Processes that fill memory to the last percent are swapped out in part; leaked pages cannot be.
+    // Processes that fill memory are partly swapped out; leaked pages cannot be.
     let kept = swap_total > 0.0 && swapped <= SWAP_USED_SHARE_MAX * swap_total;
     let described = get(meminfo::MEM_AVAILABLE_BYTES).is_some() || get(meminfo::SLAB_BYTES).is_some();
     if !squeezed || !kept || described {
@@ -262,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_on_no_ones_account_are_found_in_meminfo() {
+    fn unaccounted_pages_are_found_in_meminfo() {
         let lines = [
             ("MemTotal", 160),
             ("MemFree", 5),
@@ -299,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn zones_whose_pages_nobody_has_are_leaked() {
+    fn zones_with_unaccounted_pages_are_leaked() {
         let zone = |lists: i64| {
             let levels: [(&str, &[i64]); 5] = [
                 ("free", &[5_400]),

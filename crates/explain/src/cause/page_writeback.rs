@@ -1,4 +1,4 @@
-//! page-writeback: the call waits for a page that is on its way to the device.
+//! page-writeback: the call waits until a page has been written to the device.
 
 use super::CauseEntry;
 use crate::facts::{Facts, counted_buckets};
@@ -43,17 +43,17 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding.with([written]).settle(server.settle()))
 }
 
-/// Of the time lost in a log's calls without a stack, what must have gone into syncs.
+/// Minimum share of syncs in the time of a log's calls without stacks.
 const SYNCS_SHARE_MIN: f64 = 0.5;
 
 const SYNCS: [OpKind; 5] = [OpKind::Fsync, OpKind::Fdatasync, OpKind::Sync, OpKind::Syncfs, OpKind::Msync];
 
-/// Every sync of a healthy device takes milliseconds. A histogram of them is slow from where one in a hundred takes this long:
-/// etcd asks for less of its log's.
+/// A histogram of syncs is slow if one in a hundred takes this long. On a healthy device a sync takes milliseconds;
+/// etcd asks for less than this for its log.
 const SYNC_P99_NS: u64 = 10_000_000;
 
-/// An application that logs slow syncs (fsync of a WAL, an AOF, a translog) and nothing of what it waited for: a sync
-/// waits for its pages to be written and for the device's cache. Whose pages, and why it took so long, stays open.
+/// A log of an application's slow syncs (fsync of a WAL, an AOF, a translog) without their waits: a sync waits
+/// until its pages and the device's cache are written. Whose pages, and why they took so long, stays open.
 fn from_syncs(facts: &Facts<'_>) -> Option<Finding> {
     if facts.recording.header.source != Source::Import || !facts.may_infer() {
         return None;
@@ -80,7 +80,7 @@ fn from_syncs(facts: &Facts<'_>) -> Option<Finding> {
         if by_calls { (sum.calls, of_calls, sum.worst_ns) } else { (counted.calls, counted.ns, counted.worst_ns) };
     let text = format!("{calls} slow syncs, {} together, the worst {}", Nanos(lost_ns), Nanos(worst_ns));
     let headline =
-        "fsync is slow: it waits until its pages are on the device; who keeps the device busy is not in the log";
+        "fsync is slow: it waits until its pages are on the device; the log does not show what keeps the device busy";
     let mut finding = Finding::inferred(ENTRY.name, 0.45, headline).with([Evidence::new(text, lost_ns as f64, "ns")]);
     finding.lost_ns = Some(lost_ns);
     finding.against.push(Evidence::said(
@@ -100,7 +100,7 @@ mod tests {
     use flatwater_recording::{Cause, OpKind, Source};
 
     #[test]
-    fn a_histogram_of_syncs_is_slow_by_its_hundredth() {
+    fn a_histogram_of_syncs_is_judged_by_p99() {
         let pasted = |slow: u64| {
             let all: Vec<u64> = (0..1000).map(|at| if at % 100 < 2 { slow } else { 2_000_000 }).collect();
             Made::new()

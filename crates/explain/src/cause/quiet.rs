@@ -1,4 +1,4 @@
-//! quiet: nothing is wrong, and that is said with figures.
+//! quiet: nothing is wrong, with the figures that show it.
 
 use super::CauseEntry;
 use crate::facts::{Facts, LOST_SHARE_MIN};
@@ -26,12 +26,12 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
-/// Where a part of the paste has no judge, the others speak for themselves only.
+/// The highest confidence if no rule judges a part of the log.
 const UNJUDGED_CONFIDENCE_MAX: f64 = 0.5;
-/// A log without timed calls that is shorter than this has seen a moment only.
+/// A log without timed calls that is shorter than this shows only a moment.
 const MOMENT_NS: u64 = 10_000_000_000;
 
-/// Always answers: whoever asks has found nothing else.
+/// Always returns a finding: it is called last.
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     let seen = facts.timed();
     let sampled = facts.recording.series.iter().any(|series| series.at_ns().first() != series.at_ns().last());
@@ -81,21 +81,23 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         }
     } else if !seen && !sampled {
         finding.confidence = 0.3;
-        finding.headline = "nothing points to a known cause, but little was seen: no calls were timed and nothing was sampled over time".to_owned();
+        finding.headline = "nothing points to a known cause, but little was seen: no calls were timed and nothing was \
+            sampled over time"
+            .to_owned();
     } else if !seen && facts.duration_ns < MOMENT_NS {
-        // Stalls come now and then: a few rows say little about whether there are any.
+        // Stalls are intermittent: a few rows say little about them.
         finding.confidence = 0.5;
     }
     Some(finding)
 }
 
-/// The shortest stall that would have been seen.
+/// The shortest stall that the recording could show.
 fn shortest(facts: &Facts<'_>, seen: bool) -> Option<Evidence> {
     if seen {
         let timed = facts.recording.header.source != Source::Import && facts.threshold_ns > 0;
         let text = || match partly_timed(facts.recording) {
             None => format!(
-                "each of these calls was timed for {}: one of {} or longer would be listed",
+                "each of these calls was timed during {}: a call of {} or longer would be listed",
                 Nanos(facts.duration_ns),
                 Nanos(facts.threshold_ns)
             ),
@@ -113,12 +115,11 @@ fn shortest(facts: &Facts<'_>, seen: bool) -> Option<Evidence> {
         at_ns.windows(2).filter_map(|pair| pair[1].checked_sub(pair[0]).filter(|step| *step > 0)).min()
     };
     let step_ns = facts.recording.series.iter().filter_map(step).min()?;
-    let text =
-        format!("the figures are averages over {} and longer: a stall that is shorter does not show", Nanos(step_ns));
+    let text = format!("the figures are averages over {} and longer: a shorter stall does not show", Nanos(step_ns));
     Some(Evidence::new(text, step_ns as f64, "ns"))
 }
 
-/// What a log without timed calls shows instead: memory, watermarks, processors, swap.
+/// Figures of a log without timed calls: memory, watermarks, CPUs, swap.
 fn levels(facts: &Facts<'_>) -> Vec<Evidence> {
     let mut said = Vec::new();
     let get = |column: Column| facts.meminfo(column).map(|bytes| bytes as f64);
@@ -150,7 +151,7 @@ fn levels(facts: &Facts<'_>) -> Vec<Evidence> {
         (facts.cpu_share(cpu::IDLE_NS).mean(), facts.blocked().mean(), facts.runnable().mean());
     if let (Some(idle), Some(blocked), Some(runnable)) = (idle, blocked, runnable) {
         let text = format!(
-            "processors {:.0} % idle; on average {runnable:.0} threads wanted to run and {blocked:.1} were blocked",
+            "CPUs {:.0} % idle; on average {runnable:.0} threads were runnable and {blocked:.1} were blocked",
             idle * 100.0
         );
         said.push(Evidence::new(text, idle * 100.0, "%"));
@@ -159,11 +160,11 @@ fn levels(facts: &Facts<'_>) -> Vec<Evidence> {
             said.push(Evidence::said(text));
         }
     } else if let Some(idle) = idle {
-        said.push(Evidence::new(format!("processors {:.0} % idle", idle * 100.0), idle * 100.0, "%"));
+        said.push(Evidence::new(format!("CPUs {:.0} % idle", idle * 100.0), idle * 100.0, "%"));
     }
     if let Some(system) = facts.cpu_share(cpu::SYSTEM_NS).mean().filter(|share| *share >= 0.3) {
         let text = format!(
-            "{:.0} % of processor time was spent in the kernel, which these figures do not explain: `sar -B 1` shows \
+            "{:.0} % of CPU time was spent in the kernel, which these figures do not explain: `sar -B 1` shows \
                 whether it scans for memory, `perf top` what else it does",
             system * 100.0
         );
@@ -184,7 +185,7 @@ fn levels(facts: &Facts<'_>) -> Vec<Evidence> {
     said
 }
 
-/// Free memory of each node, where it lies unevenly: who runs on the full one gets the other's pages, or reclaims.
+/// Free memory by node if it is uneven: threads on the full node get pages of the other, or reclaim.
 fn nodes(facts: &Facts<'_>) -> Option<Evidence> {
     let table = facts.recording.table(Table::Nodes)?;
     let each = table.by_entity().filter_map(|(entity, rows)| Some((entity.node?, rows.last(nodes::MEM_FREE_BYTES)?)));
@@ -200,7 +201,7 @@ fn nodes(facts: &Facts<'_>) -> Option<Evidence> {
     (most > free.saturating_mul(8)).then(|| Evidence::new(text, free as f64, "bytes"))
 }
 
-/// Who scanned for free pages, and with what yield.
+/// Page scanning by callers and kswapd, and its yield.
 fn paging(facts: &Facts<'_>) -> Option<Evidence> {
     let scans = facts.scans()?;
     let peak = scans.peak_direct()?;
@@ -221,7 +222,7 @@ fn swapping(facts: &Facts<'_>) -> Option<Evidence> {
     Some(Evidence::new(text, into.max(out), "pages/s"))
 }
 
-/// The device that was busiest, and how long it took for a request.
+/// The busiest device and its time per request.
 fn disk(facts: &Facts<'_>) -> Option<Evidence> {
     let table = facts.recording.table(Table::Disks)?;
     let busiest = table.entities().iter().filter_map(|entity| {
@@ -245,7 +246,7 @@ mod tests {
     use flatwater_recording::{Cause, Entity, OpKind, Source, Table};
 
     #[test]
-    fn a_snapshot_of_watermarks_is_told_with_its_figures() {
+    fn a_snapshot_of_watermarks_gives_its_figures() {
         let zone: [(&str, &[i64]); 3] = [("free", &[174_188]), ("min", &[131_132]), ("low", &[163_915])];
         let made = Made::new().gauges(Table::Zones, &Entity::on_node(1, "Normal"), &zone);
         assert!(
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_run_says_what_it_saw() {
+    fn a_quiet_run_gives_its_figures() {
         let made = Made::new().bucket("", OpKind::Write, &[1_900; 50_000]);
         let explanation = made.slow(OpKind::Write, &[(Cause::RunQueue, 1.4)]).explained();
         assert_eq!(explanation.findings.len(), 1);
@@ -263,7 +264,7 @@ mod tests {
         assert!(text.contains("1 calls were over 1 ms: 1.40 ms in 10 s") && text.contains("50000 calls"), "{text}");
     }
 
-    /// What a pasted log is found to be.
+    /// The first finding of an imported log.
     fn pasted(made: Made) -> &'static str {
         made.edit(|recording| recording.header.source = Source::Import).explained().findings[0].cause
     }

@@ -1,4 +1,4 @@
-//! remote-spill: pages come from another node, because the local one has none to spare.
+//! remote-spill: pages come from another node, because the local node has none free.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use crate::{Evidence, Finding, Fix};
 use flatwater_recording::schema::nodes;
 use flatwater_recording::{Rows, Table};
 
-/// Pages a second from the wrong node, and their share of all pages, from where it is worth a word.
+/// Minimum pages per second from the wrong node, and minimum share of all allocations.
 const MISS_PER_S_MIN: f64 = 200.0;
 const MISS_SHARE_MIN: f64 = 0.05;
-/// Where time is distorted, a second says nothing of a rate: so many pages in all, and their share, decide.
+/// In distorted time rates mean nothing: the total number of pages and the share decide.
 const MISS_PAGES_MIN: f64 = 2000.0;
-/// Pages of the largest folio that a page cache is made of: one miss of the allocator may stand for as many.
+/// Pages of the largest page-cache folio; one miss may stand for this many pages.
 const FOLIO_PAGES_MAX: f64 = 512.0;
-/// A share in which other nodes have this many times as much free memory as the one that spills.
+/// Minimum ratio of free memory between the node that took the pages and the full one.
 const FREE_RATIO_MIN: f64 = 4.0;
 
 pub const ENTRY: CauseEntry = CauseEntry {
@@ -23,7 +23,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     span: None,
     headline: "the local node is full and pages come from another node, which is slower to access and to allocate from",
     mechanism: "With zone_reclaim_mode 0 an allocation that finds its node below the low watermark takes a page of \
-        the next node in the zonelist (mm/page_alloc.c: get_page_from_freelist). Old page cache, most of it useless, \
+        the next node in the zonelist (mm/page_alloc.c: get_page_from_freelist). Old page cache, mostly useless, \
         keeps the node full, because kswapd stops at the high watermark. In 2.6.32 with SLAB the spill has a second \
         cost: cache_grow asks with GFP_THISNODE, which neither wakes kswapd nor reclaims; fallback_alloc then returns \
         one remote object at a time, and remote objects never fill the per-CPU array, so every later buffer head \
@@ -52,7 +52,8 @@ struct Spill {
     pages: f64,
     per_s: f64,
     share: f64,
-    /// Counted by the growth of the node's page cache: misses count allocations, and each was of several pages.
+    /// Set if `pages` comes from the growth of the node's page cache: misses count allocations, each of several
+    /// pages.
     misses: Option<Misses>,
 }
 
@@ -62,20 +63,20 @@ struct Misses {
     per_s: f64,
 }
 
-/// Whether so many pages are worth a word: by their rate, or by their number where the clock of an emulated guest makes
-/// each rate smaller than it is.
+/// Whether this many pages matter: by their rate, or in distorted time, where every rate is too low, by their
+/// number.
 fn is_many(facts: &Facts<'_>, pages: f64, per_s: f64) -> bool {
     if facts.recording.header.time_distorted { pages >= MISS_PAGES_MIN } else { per_s >= MISS_PER_S_MIN }
 }
 
-/// The node on which most pages landed that were meant for another.
+/// The node on which the most pages landed that were meant for another node.
 fn spill(facts: &Facts<'_>) -> Option<Spill> {
     let nodes = facts.recording.table(Table::Nodes)?;
     let each = nodes.by_entity().filter_map(|(entity, rows)| {
         let span_ns = rows.values(nodes::NUMA_MISS).last()?.0.checked_sub(rows.values(nodes::NUMA_MISS).next()?.0)?;
         let (miss, hit) = (rows.rise(nodes::NUMA_MISS)? as f64, rows.rise(nodes::NUMA_HIT).unwrap_or(0) as f64);
         let seconds = span_ns as f64 / 1e9;
-        // Kernels with large folios count one miss for a folio (mm/page_alloc.c: zone_statistics).
+        // Kernels with large folios count one miss per folio (mm/page_alloc.c: zone_statistics).
         let grown = grown_bytes(&rows).unwrap_or(0.0) / facts.recording.header.machine.page_size_bytes() as f64;
         let pages = grown.min(miss * FOLIO_PAGES_MAX).max(miss);
         (seconds > 0.0 && miss > 0.0).then(|| Spill {
@@ -89,13 +90,13 @@ fn spill(facts: &Facts<'_>) -> Option<Spill> {
     each.max_by(|a, b| a.per_s.total_cmp(&b.per_s))
 }
 
-/// By how much a node's page cache grew.
+/// The growth of a node's page cache, bytes.
 fn grown_bytes(rows: &Rows<'_>) -> Option<f64> {
     let first = rows.values(nodes::FILE_PAGES_BYTES).next()?.1;
     Some(rows.last(nodes::FILE_PAGES_BYTES)?.checked_sub(first)? as f64)
 }
 
-/// Free memory of the fullest and of the emptiest node, as shares of their size where known, else bytes.
+/// The nodes with the lowest and the highest minimum of free memory, in bytes.
 fn free_extremes(facts: &Facts<'_>) -> Option<((u32, f64), (u32, f64))> {
     let nodes = facts.recording.table(Table::Nodes)?;
     let free: Vec<(u32, f64)> = nodes
@@ -107,8 +108,8 @@ fn free_extremes(facts: &Facts<'_>) -> Option<((u32, f64), (u32, f64))> {
     (free.len() > 1).then_some((least, most))
 }
 
-/// Whether at some moment another node was full while the one that took its pages had plenty. The least of each over
-/// the whole recording does not tell: a stream that continues fills both.
+/// Whether at some time another node was full while the one that took its pages had plenty free. The minima over
+/// the whole recording cannot tell, because a stream that continues fills both.
 fn was_full_first(facts: &Facts<'_>, taker: u32) -> bool {
     let free = |node: Option<u32>| -> Option<BTreeMap<u64, i64>> {
         let table = facts.recording.table(Table::Nodes)?;
@@ -129,7 +130,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     if !is_many(facts, spill.pages, spill.per_s) || spill.share < MISS_SHARE_MIN {
         return None;
     }
-    // A growing page cache alone is no spill: the node that it should have grown on must be the full one.
+    // Growth of the page cache alone is not a spill: another node must have been full.
     let full_elsewhere = free_extremes(facts)
         .is_some_and(|((full, least), (_, most))| full != spill.node && most >= FREE_RATIO_MIN * least)
         || was_full_first(facts, spill.node);
@@ -166,7 +167,10 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         Fix::advice("bind the bulk work to another node, or bound its page cache with a memory cgroup"),
     ];
     finding.fixes.extend(fixes);
-    Some(finding.settle("`flatwater record -p PID -t 60s` as root with the writer pinned to the full node: slab-refill and page-allocation would show it"))
+    Some(finding.settle(
+        "`flatwater record -p PID -t 60s` as root with the writer pinned to the full node: \
+     slab-refill and page-allocation would show it",
+    ))
 }
 
 #[cfg(test)]
@@ -194,8 +198,8 @@ mod tests {
         assert_eq!(finding.against.len(), 1, "no node's free memory is known");
     }
 
-    /// Fault 3 of the kernels' matrix: with large folios numa_miss rose by 964 in 20 s while node 0 gained 23 136 pages,
-    /// and the verdict was quiet.
+    /// Fault 3 of the kernels' matrix: with large folios numa_miss rose by 964 in 20 s while node 0 gained 23 136
+    /// pages, and the verdict was `quiet`.
     #[test]
     fn misses_of_large_folios_count_by_the_pages_that_the_node_gained() {
         let spilt = |free_of_1: i64| {
@@ -218,7 +222,8 @@ mod tests {
         assert!(spilt(80 << 20).is_none(), "no node was full: the page cache of node 0 grew for its own readers");
     }
 
-    /// A guest on a busy host took 21 s for 6927 of its pages, 43 % of all; slower ones fell below 200 a second.
+    /// A guest on a busy host needed 21 s for 6927 misses, 43 % of all pages; slower guests fell below 200 a
+    /// second.
     #[test]
     fn in_distorted_time_the_share_decides_and_not_the_rate() {
         let slow = |made: Made| made.edit(|recording| recording.header.time_distorted = true).found(&ENTRY);
@@ -234,7 +239,8 @@ mod tests {
         assert!(slow(of(10, 13)).is_none(), "290 pages in all");
     }
 
-    /// 7.3 in a guest: node 1 was full after 13 s, and node 0 as well at the end; 1932 misses of large folios.
+    /// Kernel 7.3 in a guest: node 1 was full after 13 s, and node 0 as well at the end; 1932 misses of large
+    /// folios.
     #[test]
     fn the_node_that_was_full_first_counts_although_both_were_at_the_end() {
         let with = |of_1: [i64; 10]| {

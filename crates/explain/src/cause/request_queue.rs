@@ -1,4 +1,4 @@
-//! request-queue: the caller waits for a slot in the device's queue.
+//! request-queue: the caller waits for a free request of the device's queue.
 
 use super::CauseEntry;
 use crate::facts::Facts;

@@ -1,4 +1,4 @@
-//! run-queue: the thread could run, but another had the CPU.
+//! run-queue: the thread was runnable, but another thread had the CPU.
 
 use super::CauseEntry;
 use crate::facts::Facts;
@@ -33,7 +33,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let fixes = if has_priority(facts) {
         vec![Fix::advice(
             "it has a real-time priority: what keeps its CPU is kernel code that is not preempted, or interrupts; boot \
-             with preempt=full (5.12, CONFIG_PREEMPT_DYNAMIC), or give it a CPU of its own (isolcpus, cpuset) and keep \
+             with preempt=full (5.12, CONFIG_PREEMPT_DYNAMIC), or give it a dedicated CPU (isolcpus, cpuset) and keep \
              interrupts from it (/proc/irq/N/smp_affinity)",
         )]
     } else {
@@ -51,7 +51,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     })
 }
 
-/// Somebody waits for a processor nearly all the time, minute after minute, and nothing was timed: of a paste only.
+/// Some thread waits for a CPU nearly all the time, over minutes. For logs without timed calls only.
 const ALWAYS_SHARE_MIN: f64 = 0.9;
 
 fn always_pressed(facts: &Facts<'_>) -> Option<Finding> {
@@ -61,14 +61,16 @@ fn always_pressed(facts: &Facts<'_>) -> Option<Finding> {
     let always = of_minutes.into_iter().all(|column| shown(column).is_some_and(|share| share >= ALWAYS_SHARE_MIN));
     let pressed = facts.pressed("cpu").filter(|_| always)?;
     let finding = Finding::inferred(ENTRY.name, 0.5, ALWAYS_PRESSED).with([pressed.evidence("a CPU")]);
-    let finding =
-        finding.but([Evidence::said("whether others have the CPUs or a quota keeps them from it, PSI does not say")]);
+    let finding = finding.but([Evidence::said(
+        "PSI does not show whether other threads have the CPUs or a quota keeps threads off them",
+    )]);
     Some(finding.settle("cpu.stat of the cgroups (nr_throttled, throttled_usec) twice, a minute apart, and `vmstat 1`"))
 }
 
 const ALWAYS_PRESSED: &str = "some thread is ready to run and has no CPU, nearly all the time";
 
-/// The calls waited for threads of the kernel's that had no CPU: a loop device's or an encrypted one's worker, the journal's.
+/// Adds the time in which calls waited for kernel threads without a CPU: the worker of a loop or encrypted device,
+/// or the journal's thread.
 fn served_late(facts: &Facts<'_>, own: Option<Finding>, fixes: &[Fix]) -> Option<Finding> {
     let ns = facts.charges.total_served_late_ns();
     if !facts.enough(ns, ns) || facts.recording.header.time_distorted {
@@ -87,7 +89,7 @@ fn served_late(facts: &Facts<'_>, own: Option<Finding>, fixes: &[Fix]) -> Option
     if ns > own_ns {
         finding.headline = SERVED_LATE.to_owned();
     }
-    let text = format!("{} more: threads of the kernel's that the calls waited for had no CPU", Nanos(ns));
+    let text = format!("{} more: kernel threads that the calls waited for had no CPU", Nanos(ns));
     finding.evidence.push(Evidence::new(text, ns as f64, "ns"));
     Some(finding)
 }
@@ -95,21 +97,22 @@ fn served_late(facts: &Facts<'_>, own: Option<Finding>, fixes: &[Fix]) -> Option
 const SERVED_LATE: &str =
     "the kernel's threads that serve the device or the journal were ready to run and waited for a CPU that others had";
 
-/// With preempt=none or voluntary, even such a thread waits until the kernel code on its CPU returns to user space or comes
-/// to a point where it may be switched out (kernel/sched/core.c: __cond_resched).
+/// Whether the thread has a real-time priority. With preempt=none or voluntary even such a thread waits until the
+/// kernel code on its CPU returns to user space or reaches a rescheduling point (kernel/sched/core.c:
+/// __cond_resched).
 fn has_priority(facts: &Facts<'_>) -> bool {
     settings::largest(facts.recording, "placement.fifo_priority").is_some_and(|priority| priority > 0)
 }
 
-/// Share of time in which some thread waited for a CPU (PSI) from which lateness is contention.
+/// From this share of time in which some thread waited for a CPU (PSI), lateness is due to contention.
 const PRESSURE_SHARE_MIN: f64 = 0.2;
-/// Runnable threads per CPU that say the same.
+/// The same for runnable threads per CPU.
 const PER_CPU_MIN: f64 = 1.5;
-/// The latest call, in times the slowest: below it, calls were late because the one before was slow.
+/// Minimum ratio of the latest call to the slowest; below, calls were late because the call before was slow.
 const LATE_TIMES_MIN: u64 = 3;
 
-/// An open loop whose calls are fast and begin late: the thread slept until its call was due and then had no CPU.
-/// Without a sign of contention it may be the timer or the hypervisor, and nothing is claimed.
+/// An open loop whose calls are fast but begin late: the thread slept until a call was due and then had no CPU.
+/// Without signs of contention the reason may be the timer or the hypervisor, and nothing is claimed.
 fn woke_late(facts: &Facts<'_>) -> Option<Finding> {
     let own = facts.recording.latency.iter().filter(|bucket| bucket.thread.is_empty() && bucket.from_due.is_some());
     let (mut late, mut late_ns, mut slow, mut latest_ns, mut slowest_ns) = (0_u64, 0_u64, 0_u64, 0, 0);
@@ -136,19 +139,22 @@ fn woke_late(facts: &Facts<'_>) -> Option<Finding> {
     if !(contended && beyond && late > slow.saturating_mul(2) && facts.enough(late_ns, latest_ns)) {
         return None;
     }
-    let headline = "calls began late: the thread was due and waited for a CPU that others had, while the calls themselves were fast";
+    let headline = "calls began late: the thread was due and waited for a CPU that others had, while the calls \
+     themselves were fast";
     let mut finding = Finding::inferred(ENTRY.name, 0.75, headline);
     let text = format!(
-        "{late} calls ended {} and more after they were due, the worst {}; of the calls themselves the slowest took {}",
+        "{late} calls ended {} and more after they were due, the worst {}; the slowest call itself took {}",
         Nanos(facts.threshold_ns),
         Nanos(latest_ns),
         Nanos(slowest_ns)
     );
     finding.evidence.push(Evidence::new(text, latest_ns as f64, "ns"));
     finding.evidence.extend(pressed.map(|pressed| pressed.evidence("a CPU")));
-    finding.evidence.extend(queued.map(|per_cpu| {
-        Evidence::new(format!("{per_cpu:.1} threads wanted to run on each CPU on average"), per_cpu, "threads")
-    }));
+    finding.evidence.extend(
+        queued.map(|per_cpu| {
+            Evidence::new(format!("{per_cpu:.1} runnable threads per CPU on average"), per_cpu, "threads")
+        }),
+    );
     Some(finding.settle(if has_priority(facts) {
         "run again with `--cpu N`, the CPU that nothing else uses: the lateness must go"
     } else {
@@ -164,7 +170,7 @@ mod tests {
     use flatwater_recording::{Entity, OpKind, PackedHistogram, Table};
 
     #[test]
-    fn pressure_without_an_end_is_a_finding_of_a_paste_only() {
+    fn constant_pressure_is_a_finding_for_logs_only() {
         let made = |percent: i64| {
             let share = [percent * 100; 1];
             let columns: [(&str, &[i64]); 3] = [
@@ -180,7 +186,7 @@ mod tests {
         assert!(pasted(60).found(&ENTRY).is_none() && made(97).found(&ENTRY).is_none());
     }
 
-    /// Fast calls, of which some began `late_ms` late, on a machine whose CPUs are wanted this much.
+    /// Fast calls, of which one in a hundred began `late_ms` late, under this CPU pressure.
     fn late(late_ms: u64, pressure_percent: i64) -> Made {
         let waited = rising(pressure_percent * 10_000, 10);
         let made = Made::new().counters(Table::Pressure, &Entity::named("cpu"), &[("some_total_us", &waited)]);
@@ -201,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_priority_that_it_has_is_not_proposed() {
+    fn a_priority_in_force_is_not_proposed() {
         let recording = late(20, 70).knob("placement.fifo_priority", "10").done();
         let explanation = crate::explain(&recording);
         let finding =

@@ -1,4 +1,4 @@
-//! shrinker: reclaim spends the caller's time in dentries, inodes and other slab caches.
+//! shrinker: reclaim spends the caller's time on dentries, inodes and other slab caches.
 
 use super::CauseEntry;
 use crate::facts::Facts;
@@ -18,8 +18,8 @@ pub const ENTRY: CauseEntry = CauseEntry {
     in_spans: "Exact: between mm_shrink_slab_start and mm_shrink_slab_end (since 3.0).",
     in_counters: "slabs_scanned rises by hundreds of thousands a second; SReclaimable falls; pginodesteal rises.",
     against: "slabs_scanned does not rise.",
-    fix: "Fewer reclaimable objects in the writer's cgroup (put a crawler over millions of files into a cgroup of its \
-        own); a lower vm.vfs_cache_pressure, which shrinks them less; for xfs a kernel after 5.9.",
+    fix: "Fewer reclaimable objects in the writer's cgroup (put a crawler over millions of files into a separate \
+        cgroup); a lower vm.vfs_cache_pressure, which shrinks them less; for xfs a kernel after 5.9.",
     prove: "perf or `-O folded` shows which shrinker; drop its objects once (echo 2 > /proc/sys/vm/drop_caches): the \
         segments disappear.",
     sources: &["mm/shrinker.c: shrink_slab, do_shrink_slab", "fs/super.c: super_cache_scan"],
@@ -30,7 +30,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let fixes = [
         Fix::knob("shrink dentries and inodes less eagerly than page cache", knob!("vm.vfs_cache_pressure"), "50"),
         Fix::advice(
-            "run what walks millions of files in a memory cgroup of its own, so that its inodes are reclaimed there",
+            "run what walks millions of files in a separate memory cgroup, so that its inodes are reclaimed there",
         ),
     ];
     finding::from_spans(facts, Cause::Shrinker, ENTRY.headline, fixes)

@@ -1,4 +1,4 @@
-//! slab-leak: kernel objects that nobody frees.
+//! slab-leak: kernel objects that are never freed.
 
 use super::CauseEntry;
 use crate::counters::{Point, Track};
@@ -8,16 +8,16 @@ use flatwater_recording::schema::{meminfo, slabs, vmstat, zones};
 use flatwater_recording::units::Bytes;
 use flatwater_recording::{Entity, Source, Table};
 
-/// Unreclaimable slab as a share of memory that is too much at rest ...
+/// Minimum share of memory in unreclaimable slab, if it does not grow ...
 const SHARE_MIN: f64 = 0.2;
-/// ... or that it grew by while it was watched, never falling much.
+/// ... or minimum growth as a share of memory over the log, without falling much.
 const GROWTH_SHARE_MIN: f64 = 0.02;
-/// Without the size of memory: one cache of so many bytes, and of so much of all slab.
+/// If the memory size is unknown: minimum size of one cache, in bytes and as a share of all slab.
 const CACHE_BYTES_MIN: f64 = 4.0 * 1_073_741_824.0;
 const CACHE_SHARE_MIN: f64 = 0.4;
-/// Raw confidence from which on growth was seen, not a level.
+/// From this raw confidence, the finding rests on growth and not on a level.
 const GROWN: f64 = 0.6;
-/// Slab as a whole, of memory.
+/// Minimum share of memory in slab as a whole.
 const SLAB_SHARE_MIN: f64 = 0.3;
 const BYTES_MIN: f64 = 256.0 * 1_048_576.0;
 
@@ -50,7 +50,7 @@ fn unreclaimable(facts: &Facts<'_>) -> Track {
     }
     let page_bytes = facts.recording.header.machine.page_size_bytes() as f64;
     let mut pages = facts.level(vmstat::NR_SLAB_UNRECLAIMABLE, "");
-    // A report of the kernel that lacks its totals still has its zones.
+    // A kernel report without totals still has its zones.
     if pages.is_empty()
         && let Some(zones) = facts.recording.table(Table::Zones)
     {
@@ -65,7 +65,7 @@ fn unreclaimable(facts: &Facts<'_>) -> Track {
     pages
 }
 
-/// The cache with the most memory, from a slabinfo reading: (name, bytes, objects).
+/// The largest cache of a slabinfo reading: (name, bytes, objects).
 fn largest_cache(facts: &Facts<'_>) -> Option<(String, f64, i64)> {
     let slabs = facts.recording.table(Table::Slabs)?;
     let each = slabs.by_entity().filter_map(|(entity, rows)| {
@@ -78,12 +78,12 @@ fn largest_cache(facts: &Facts<'_>) -> Option<(String, f64, i64)> {
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     let found = from_unreclaimable(facts).or_else(|| from_caches(facts));
     let found = found.or_else(|| from_slab_alone(facts)).or_else(|| unreclaimable_alone(facts))?;
-    // A level that does not grow, on a machine that nobody scans or swaps on, hurts nobody.
+    // A steady level hurts nothing on a machine that neither scans nor swaps.
     let calm = found.confidence < GROWN && exclude::view(facts).is_calm(exclude::Matter::Memory);
     (!calm || facts.recording.header.source != Source::Import).then_some(found)
 }
 
-/// One cache: its bytes at the first and at the last reading, and whether it ever gave some back.
+/// One cache: its bytes at the first and the last reading, and whether it fell in between.
 struct Cache {
     name: String,
     objects: i64,
@@ -93,7 +93,7 @@ struct Cache {
     fell: bool,
 }
 
-/// Bytes of a cache: as slabtop prints them, or objects by their size.
+/// The caches with their bytes: as slabtop prints them, or objects times object size.
 fn caches(facts: &Facts<'_>) -> Vec<Cache> {
     let Some(table) = facts.recording.table(Table::Slabs) else { return Vec::new() };
     let each = table.entities().iter().filter_map(|entity| {
@@ -112,8 +112,8 @@ fn caches(facts: &Facts<'_>) -> Vec<Cache> {
     each.collect()
 }
 
-/// Caches of which a healthy machine has few objects: a million of them belong to things that are gone and were never freed
-/// (groups, mounts, processes).
+/// Caches that have few objects on a healthy machine. Very many belong to things that no longer exist (cgroups,
+/// mounts, processes).
 const OF_THE_DEAD: &[(&str, i64)] = &[
     ("kernfs_node_cache", 1_000_000),
     ("kmem_cache", 200_000),
@@ -124,7 +124,7 @@ const OF_THE_DEAD: &[(&str, i64)] = &[
     ("pid", 2_000_000),
 ];
 
-/// Clean inodes of a local file system are freed at once; those of xfs and btrfs may have to be written first.
+/// Whether clean objects of this cache are freed at once. Inodes of xfs and btrfs may have to be written first.
 fn cheap(name: &str) -> bool {
     matches!(
         name,
@@ -132,7 +132,8 @@ fn cheap(name: &str) -> bool {
     )
 }
 
-/// slabtop or /proc/slabinfo alone, without the size of memory: one cache that grows, or one that has nearly all.
+/// From slabtop or /proc/slabinfo alone: a cache that grows, one with too many dead objects, or one with most of
+/// the slab.
 fn from_caches(facts: &Facts<'_>) -> Option<Finding> {
     let caches = caches(facts);
     let all: f64 = caches.iter().map(|cache| cache.last).sum();
@@ -145,7 +146,7 @@ fn from_caches(facts: &Facts<'_>) -> Option<Finding> {
     let largest = caches.iter().max_by(|a, b| a.last.total_cmp(&b.last))?;
     let floor = facts.memory_bytes().map_or(CACHE_BYTES_MIN, |memory| (SHARE_MIN * memory).max(BYTES_MIN));
     let large = largest.last >= floor && largest.last >= CACHE_SHARE_MIN * all;
-    // Inodes and dentries fill whatever memory is free: without growth beyond it, or figures of want, they are cache.
+    // Inodes and dentries fill free memory. Without growth, or figures that show a shortage, they are just cache.
     let cached =
         grown.is_none() && of_files(&largest.name) && facts.memory_bytes().is_none() && cheap(largest.name.as_str());
     let of_the_dead = caches.iter().find(|cache| {
@@ -163,13 +164,15 @@ fn from_caches(facts: &Facts<'_>) -> Option<Finding> {
     let mut finding = Finding::inferred(ENTRY.name, if grown.is_some() { 0.6 } else { 0.45 }, headline);
     finding.evidence.push(Evidence::new(text, cache.last, "bytes"));
     if grown.is_some() {
-        let text = format!("it grew from {} and gave nothing back", Bytes(cache.first as u64));
+        let text = format!("it grew from {} without falling", Bytes(cache.first as u64));
         finding.evidence.push(Evidence::new(text, cache.last - cache.first, "bytes"));
     } else if of_the_dead.is_some() {
         let text = format!("{} objects of a kind of which a healthy machine has thousands", cache.objects);
         finding.evidence.push(Evidence::new(text, cache.objects as f64, "objects"));
     } else {
-        finding.against.push(Evidence::said("one reading does not show growth: a large but steady cache is no leak"));
+        finding
+            .against
+            .push(Evidence::said("one reading does not show growth: a large but steady cache is not a leak"));
     }
     if of_files(&cache.name) {
         finding
@@ -198,7 +201,7 @@ pub fn of_files(name: &str) -> bool {
     name.contains("inode") || known.contains(&name)
 }
 
-/// `Slab` of /proc/meminfo without SUnreclaim.
+/// `Slab` of /proc/meminfo without `SUnreclaim`.
 fn from_slab_alone(facts: &Facts<'_>) -> Option<Finding> {
     let mut slab = facts.meminfo_level(meminfo::SLAB_BYTES);
     if slab.is_empty() {
@@ -222,11 +225,13 @@ fn from_slab_alone(facts: &Facts<'_>) -> Option<Finding> {
     let finding =
         Finding::inferred(ENTRY.name, if growing { 0.5 } else { 0.4 }, "kernel objects hold a large part of memory")
             .with([Evidence::new(text, last, "bytes")])
-            .but([Evidence::said("the log does not show how much of it is reclaimable (SReclaimable, SUnreclaim)")]);
-    Some(finding.settle("`slabtop -o -s c` twice, some minutes apart: the cache that only grows is it"))
+            .but([Evidence::said(
+                "the log does not show how much of the slab is reclaimable (SReclaimable, SUnreclaim)",
+            )]);
+    Some(finding.settle("`slabtop -o -s c` twice, some minutes apart: a leak is in the cache that only grows"))
 }
 
-/// `grep SUnreclaim /proc/meminfo`, without the size of memory: so many bytes that no machine needs, or that only grow.
+/// From `SUnreclaim` alone, without the memory size: more than any machine needs, or steady growth.
 fn unreclaimable_alone(facts: &Facts<'_>) -> Option<Finding> {
     let track = unreclaimable(facts);
     let (first, last) = (track.first()?, track.last()?);
@@ -243,7 +248,7 @@ fn unreclaimable_alone(facts: &Facts<'_>) -> Option<Finding> {
     let finding = Finding::inferred(ENTRY.name, if growing { 0.6 } else { 0.45 }, headline)
         .with([Evidence::new(text, last, "bytes")])
         .but([Evidence::said("the log does not show how large memory is")]);
-    Some(finding.settle("`slabtop -o -s c` twice, some minutes apart: the cache that only grows is it"))
+    Some(finding.settle("`slabtop -o -s c` twice, some minutes apart: a leak is in the cache that only grows"))
 }
 
 fn from_unreclaimable(facts: &Facts<'_>) -> Option<Finding> {
@@ -251,7 +256,7 @@ fn from_unreclaimable(facts: &Facts<'_>) -> Option<Finding> {
     let track = unreclaimable(facts);
     let (first, last) = (track.first()?, track.last()?);
     let grown = last - first;
-    // A leak never gives back: at no time may it have fallen by a tenth of what it grew.
+    // A leak does not shrink: no fall may exceed a tenth of the growth.
     let falls = track.points.windows(2).any(|pair| pair[1].value < pair[0].value - 0.1 * grown.max(0.0));
     let growing = grown >= GROWTH_SHARE_MIN * memory && grown >= BYTES_MIN && track.len() >= 5 && !falls;
     let large = last >= SHARE_MIN * memory && last >= BYTES_MIN;
@@ -263,11 +268,11 @@ fn from_unreclaimable(facts: &Facts<'_>) -> Option<Finding> {
     let mut finding = Finding::inferred(ENTRY.name, if growing { 0.8 } else { 0.55 }, ENTRY.headline)
         .with([Evidence::new(text, last, "bytes")]);
     if growing {
-        let text = format!("it grew by {} over the log and never gave any back", Bytes(grown as u64));
+        let text = format!("it grew by {} over the log without falling", Bytes(grown as u64));
         finding.evidence.push(Evidence::new(text, grown, "bytes"));
     } else {
         finding.headline = "unreclaimable kernel objects hold a large part of memory".to_owned();
-        finding.against.push(Evidence::said("one level does not show growth: a large but steady cache is no leak"));
+        finding.against.push(Evidence::said("one level does not show growth: a large but steady cache is not a leak"));
     }
     if let Some((name, bytes, objects)) = largest_cache(facts) {
         let text = format!("the largest cache is {name}: {} in {objects} objects", Bytes(bytes as u64));
@@ -275,10 +280,10 @@ fn from_unreclaimable(facts: &Facts<'_>) -> Option<Finding> {
     }
     let finding =
         finding.fix(Fix::advice("find the cache with `slabtop -s c`, then its owner; upgrade or restart what leaks"));
-    Some(finding.settle("two readings of /proc/slabinfo some minutes apart: the cache that only grows is it"))
+    Some(finding.settle("two readings of /proc/slabinfo some minutes apart: a leak is in the cache that only grows"))
 }
 
-/// Whether dentries and inodes are the bulk of slab; other causes ask.
+/// The number of objects in the slab cache of this name; other causes use it.
 #[must_use]
 pub fn cache_objects(facts: &Facts<'_>, name: &str) -> Option<i64> {
     facts.recording.table(Table::Slabs)?.rows_of(&Entity::named(name))?.last(slabs::NUM_OBJS)
@@ -330,7 +335,7 @@ mod tests {
             Made::new().gauges(Table::Meminfo, &Entity::default(), &[("SUnreclaim_bytes", &levels)])
         };
         assert!(made(&[80, 400, 900, 1_500]).found(&ENTRY).is_some(), "it grows");
-        assert!(made(&[9_000]).found(&ENTRY).is_some(), "no machine needs so much");
+        assert!(made(&[9_000]).found(&ENTRY).is_some(), "more than any machine needs");
         assert!(made(&[300]).found(&ENTRY).is_none());
         assert!(made(&[900, 400, 900, 1_500]).found(&ENTRY).is_none(), "it gives back");
     }
@@ -346,12 +351,12 @@ mod tests {
     }
 
     #[test]
-    fn a_large_level_is_a_weaker_word() {
+    fn a_large_level_is_weaker_evidence() {
         assert!(slab(&[5_000]).found(&ENTRY).is_some_and(|finding| finding.confidence < 0.7));
     }
 
     #[test]
-    fn up_and_down_or_little_is_nothing() {
+    fn fluctuating_or_small_growth_is_ignored() {
         assert!(slab(&[500, 900, 600, 1000, 700, 1100]).found(&ENTRY).is_none());
         assert!(slab(&[500, 501, 502, 503, 504]).found(&ENTRY).is_none());
     }

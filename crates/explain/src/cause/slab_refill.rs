@@ -37,7 +37,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
-/// Time in the page allocator up to which it is reported as innocent: this share of the refill.
+/// The page allocator is cleared if it took at most this share of the refill's time.
 const PAGE_ALLOCATION_SHARE_MAX: f64 = 0.05;
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
@@ -47,20 +47,23 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     finding.evidence.extend(worst.and_then(|call| inside(facts, call)));
     finding.evidence.extend(worst.and_then(|call| not_page_allocation(facts, call, sum.worst_ns)));
     finding.fixes.extend([
-        Fix::advice("stop or slow down whoever reads /proc/slabinfo (slabtop, monitoring agents)"),
+        Fix::advice("stop or slow down the readers of /proc/slabinfo (slabtop, monitoring agents)"),
         Fix::advice("preallocate and map the file ahead of the writer, so that write() creates no buffer heads"),
     ]);
     if facts.recording.header.machine.kernel.is_none() || facts.kernel_from([4, 10, 0]) == Some(false) {
-        finding.settle = "time `cat /proc/slabinfo` on that machine, and see who reads it: its duration bounds what a reader can cause".to_owned();
+        finding.settle = "time `cat /proc/slabinfo` on that machine, and see who reads it: its duration bounds what a \
+            reader can cause"
+            .to_owned();
     }
     Some(finding)
 }
 
-/// Where a slab cache asks the page allocator, by its names over the versions.
+/// Functions in which a slab cache asks the page allocator for pages, in any kernel version.
 const GROWERS: &[&str] =
     &["cache_grow", "cache_grow_begin", "allocate_slab", "new_slab", "__alloc_pages", "__alloc_pages_nodemask"];
 
-/// Time of the parts whose stack holds one of these functions, and which it was.
+/// The first of these functions found in the call's stacks, and the time of all segments whose stack contains one
+/// of them.
 fn below<'a>(facts: &Facts<'a>, call: &Call, functions: &[&str]) -> Option<(&'a str, u64)> {
     let mut found: Option<(&str, u64)> = None;
     for segment in &call.segments {
@@ -73,7 +76,7 @@ fn below<'a>(facts: &Facts<'a>, call: &Call, functions: &[&str]) -> Option<(&'a 
     found
 }
 
-/// The innermost function of the longest interval, and all time inside it.
+/// The innermost function of the longest refill, and its share of the call.
 fn inside(facts: &Facts<'_>, call: &Call) -> Option<Evidence> {
     let refill = call.segments.iter().filter(|segment| segment.cause == Cause::SlabRefill && segment.stack.is_some());
     let longest = refill.max_by_key(|segment| segment.ns)?;
@@ -85,7 +88,7 @@ fn inside(facts: &Facts<'_>, call: &Call) -> Option<Evidence> {
     Some(Evidence::new(text, share, "%"))
 }
 
-/// What a trace shows of the page allocator below the refill speaks for the list lock.
+/// If the page allocator took little of the refill, the time was spent on the list lock.
 fn not_page_allocation(facts: &Facts<'_>, call: &Call, refill_ns: u64) -> Option<Evidence> {
     let part_ns = call.by_cause().get(&Cause::PageAllocation).copied();
     let (function, ns) = below(facts, call, GROWERS).or_else(|| Some(("the page allocator", part_ns?)))?;
@@ -110,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn where_pages_took_long_they_are_not_cleared() {
+    fn a_slow_page_allocator_is_not_cleared() {
         let made = Made::new().slow(OpKind::Write, &[(Cause::PageAllocation, 30.0), (Cause::SlabRefill, 12.0)]);
         assert!(!said(&made.found(&ENTRY).expect("12 ms")).contains("not page allocation"));
     }

@@ -1,4 +1,4 @@
-//! stable-page: a write waits because the page it wants to change must not change while it is written.
+//! stable-page: a write waits because the page that it changes is being written and must not change.
 
 use super::CauseEntry;
 use crate::facts::Facts;
@@ -16,7 +16,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
         whole disk write.",
     kernels: "3.0 to 3.8 everywhere; since 3.9 only on devices with stable_writes.",
     in_spans: "Exact: a sleep with folio_wait_stable or wait_for_stable_page in its stack.",
-    in_counters: "None of its own. /sys/block/DEV/queue/stable_writes is 1; slow calls come at the flusher's interval.",
+    in_counters: "None. /sys/block/DEV/queue/stable_writes is 1; slow calls come at the flusher's interval.",
     against: "queue/stable_writes is 0 and the file system makes no checksums.",
     fix: "Do not rewrite a page that may be under writeback: append whole pages, keep the tail in a buffer \
         (precursor), or lengthen vm.dirty_expire_centisecs so that the flusher finds full pages. Turn the digest off \

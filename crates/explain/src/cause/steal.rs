@@ -1,4 +1,4 @@
-//! steal: the hypervisor ran somebody else.
+//! steal: the hypervisor ran something else on the guest's CPU.
 
 use super::CauseEntry;
 use crate::facts::Facts;

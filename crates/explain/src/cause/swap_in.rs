@@ -16,7 +16,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     kernels: "All with swap.",
     in_spans: "Exact: a sleep below do_swap_page.",
     in_counters: "pswpin rises (si in vmstat).",
-    against: "pswpin does not rise. Swap that is used without swapping in holds old pages that nobody needs.",
+    against: "pswpin does not rise. Swap that is used without swapping in holds old pages that are not needed.",
     fix: "mlockall in the latency-critical program; vm.swappiness lower; a memory.swap.max of 0 (v2) for its cgroup; \
         more memory. zswap shortens the wait, but does not remove it.",
     prove: "mlockall in the writer: its swap-ins end while the machine's continue.",
@@ -37,7 +37,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     found.or_else(|| from_rate(facts).map(|finding| Finding { fixes: fixes.into(), ..finding }))
 }
 
-/// Read back from swap, per second, in a log that counts nothing that goes out (swapin of bcc).
+/// Minimum rate of swapping in, bytes/s, for logs that do not count swapping out (swapin of bcc).
 const BYTES_PER_S_MIN: f64 = 4_194_304.0;
 
 fn from_rate(facts: &Facts<'_>) -> Option<Finding> {

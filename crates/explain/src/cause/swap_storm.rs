@@ -1,4 +1,4 @@
-//! swap-storm: memory goes out to swap and comes back at once.
+//! swap-storm: memory is swapped out and read back at once.
 
 use super::CauseEntry;
 use crate::counters::{Point, lasting};
@@ -7,13 +7,14 @@ use crate::{Evidence, Finding, Fix};
 use flatwater_recording::Cause;
 use flatwater_recording::schema::{cpu, vmstat};
 
-/// In or out in the same window, from which both count.
+/// Minimum of the larger direction in one window.
 const BOTH_BYTES_PER_S_MIN: f64 = 1_048_576.0;
-/// The same of so many windows one after another: an old disk swaps no faster, and nobody's memory stays in place.
+/// Minimum over STEADY_WINDOWS_MIN consecutive windows, for slow disks.
 const STEADY_BYTES_PER_S_MIN: f64 = 524_288.0;
 const STEADY_WINDOWS_MIN: usize = 3;
 const STEADY_OTHER_SHARE_MIN: f64 = 0.25;
-/// The smaller of the two as a share of that: what was read back and not changed goes out again without being written.
+/// Minimum of the smaller direction, as a share of these limits: pages that come back and are not changed go out
+/// again without a write.
 const OTHER_SHARE_MIN: f64 = 0.125;
 const SHARE_MIN: f64 = 0.2;
 
@@ -39,7 +40,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
-/// Windows with heavy traffic both ways.
+/// Windows with heavy swapping in both directions.
 struct Storm {
     windows: usize,
     of: usize,
@@ -49,8 +50,8 @@ struct Storm {
     first_ns: u64,
 }
 
-/// Windows of both tracks that end together and are over the limit, one in full: each point is looked at once, of logs of days
-/// too.
+/// The windows of both tracks with equal ends in which the larger value reaches the limit and the smaller
+/// `other_share` of it. Each point is visited once, since logs may cover days.
 fn both_over(
     into: impl Iterator<Item = Point>,
     out: impl Iterator<Item = Point>,
@@ -98,7 +99,7 @@ fn storm(facts: &Facts<'_>) -> Option<Storm> {
     })
 }
 
-/// The longest stretch of windows that follow one another; nothing where it is shorter than `STEADY_WINDOWS_MIN`.
+/// The longest run of consecutive windows; empty if shorter than `STEADY_WINDOWS_MIN`.
 fn longest_run(pairs: Vec<(Point, f64)>) -> Vec<(Point, f64)> {
     let (mut longest, mut run): (Vec<(Point, f64)>, Vec<(Point, f64)>) = (Vec::new(), Vec::new());
     for pair in pairs {
@@ -113,13 +114,13 @@ fn longest_run(pairs: Vec<(Point, f64)>) -> Vec<(Point, f64)> {
     if longest.len() < STEADY_WINDOWS_MIN { Vec::new() } else { longest }
 }
 
-/// Whether swapping explains waiting for the device.
+/// Whether there is a swap storm.
 #[must_use]
 pub fn signature(facts: &Facts<'_>) -> bool {
     storm(facts).is_some()
 }
 
-/// Whether swapping, one way or both, is what threads wait for the device with.
+/// Whether swapping, in one or both directions, explains why threads wait for the device.
 #[must_use]
 pub fn explains_waiting(facts: &Facts<'_>) -> bool {
     signature(facts) || out_only(facts).is_some()
@@ -129,7 +130,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     both_ways(facts).or_else(|| out_only(facts))
 }
 
-/// Out and not back: somebody's memory makes room. It costs whoever allocates, and it is what the device is busy with.
+/// Swapping out only: idle memory makes room for new memory. Allocating tasks pay, and the device is busy with it.
 fn out_only(facts: &Facts<'_>) -> Option<Finding> {
     let page_bytes = facts.recording.header.machine.page_size_bytes() as f64;
     let out = facts.vmstat_rate(vmstat::PSWPOUT);
@@ -154,7 +155,7 @@ fn out_only(facts: &Facts<'_>) -> Option<Finding> {
     );
     finding.against.push(Evidence::said("little comes back: idle memory that makes room looks the same at its start"));
     let finding = finding.fix(Fix::advice("find what grows (pidstat -r 1) and bound it with a memory cgroup"));
-    Some(finding.settle("`pidstat -r 1` meanwhile: the process whose RSS grows displaces the others"))
+    Some(finding.settle("`pidstat -r 1` while it is slow: the process whose RSS grows displaces the others"))
 }
 
 fn both_ways(facts: &Facts<'_>) -> Option<Finding> {
@@ -190,7 +191,10 @@ fn both_ways(facts: &Facts<'_>) -> Option<Finding> {
     let finding = finding.fix(Fix::advice(
         "lock what must stay fast (mlockall, memory.min) and bound the largest anonymous user with a memory cgroup",
     ));
-    Some(finding.settle("sort processes by RSS plus Swap (smem, or VmRSS and VmSwap in /proc/*/status): the largest is the one to bound"))
+    Some(finding.settle(
+        "sort processes by RSS plus Swap (smem, or VmRSS and VmSwap in /proc/*/status): the largest \
+         is the one to bound",
+    ))
 }
 
 #[cfg(test)]
@@ -227,13 +231,13 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_back_unchanged_goes_out_again_without_a_write() {
+    fn clean_pages_swap_out_without_a_write() {
         assert!(swapping(350, 60).found(&ENTRY).is_some(), "1.4 MiB/s in, a quarter of one out");
         assert!(swapping(350, 20).found(&ENTRY).is_none(), "hardly anything goes out");
     }
 
     #[test]
-    fn half_as_much_for_some_seconds_on_end_is_a_storm_too() {
+    fn half_as_much_for_some_seconds_is_a_storm() {
         let (into, out) = ([0, 190, 390, 780, 780, 780], [0, 110, 200, 470, 470, 470]);
         let made = |into: &[i64], out: &[i64]| {
             let columns: [(&str, &[i64]); 2] = [("pswpin", into), ("pswpout", out)];

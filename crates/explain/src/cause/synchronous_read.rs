@@ -14,8 +14,8 @@ pub const ENTRY: CauseEntry = CauseEntry {
     mechanism: "A read() or fault that misses the page cache waits in folio_wait_locked (wait_on_page_bit before \
         5.16; mm/filemap.c). A write() may read too: of a partial page that exists on disk and is not cached \
         (block_write_begin, ext4_block_write_begin, iomap_write_begin), and of metadata, extent and bitmap blocks \
-        (__wait_on_buffer). Pages that were prefetched but evicted before use look the same: whoever read ahead paid, \
-        and the writer pays again.",
+        (__wait_on_buffer). Pages that were prefetched but evicted before use look the same: the process that read \
+        ahead paid, and the writer pays again.",
     kernels: "All.",
     in_spans: "Exact: a sleep in folio_wait_bit, wait_on_page_bit, __wait_on_buffer or io_schedule below a read path.",
     in_counters: "pgpgin and pgmajfault rise during a workload that only writes; workingset_refault_file (4.20 \
@@ -35,9 +35,9 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let mut finding = Finding::from_spans(facts, sum, ENTRY.headline);
     if facts.page_reads_ns > 0 {
         let text = format!(
-            "{} of it waited for the lock of a page (__filemap_get_folio): a page stays locked until its read ends, and \
-                the same writes also had to read pages themselves, so the lock is taken for a read that another thread \
-                or readahead began",
+            "{} were spent waiting for the lock of a page (__filemap_get_folio): a page stays locked until its read \
+                ends, and the same writes also had to read pages themselves, so the lock is taken for a read that \
+                another thread or readahead began",
             Nanos(facts.page_reads_ns)
         );
         finding.evidence.push(Evidence::new(text, facts.page_reads_ns as f64, "ns"));
@@ -56,18 +56,19 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding)
 }
 
-/// Of a busy device's bytes and requests those of reads, from which on nobody waits for anything else there.
+/// Minimum share of reads in a busy device's bytes and requests, so that waits there are waits for reads.
 const READS_SHARE_MIN: f64 = 0.95;
-/// A read is under way nearly all the time, and no crowd of them.
+/// Bounds of the mean queue: a read is under way nearly all the time, but few at once.
 const QUEUE_MIN: f64 = 0.5;
 const QUEUE_MAX: f64 = 8.0;
-/// Time per read of a device that has to be waited for.
+/// Minimum mean time per read, ms.
 const READ_MS_MIN: f64 = 1.0;
-/// Share of processor time that waits for I/O, and of a program's time.
+/// Minimum share of CPU time in iowait, or of a program's time waiting for I/O.
 const IOWAIT_MIN: f64 = 0.1;
 const DELAY_MIN: f64 = 0.5;
 
-/// Of a paste: a device that is busy with reads one after another while somebody waits, and neither writes nor swaps.
+/// For logs: a device busy with reads one after another, hardly any writes and little swapping, while some task
+/// waits.
 fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
     facts.recording.header.import.as_ref().filter(|_| facts.may_infer_place())?;
     let disk = facts.busy_disks().into_iter().find(|disk| disk.lasting())?;
@@ -88,21 +89,21 @@ fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
         disk.device, disk.queue
     );
     let headline =
-        "somebody reads one piece after another from a device and waits for each: the data is not in the page cache";
+        "a program reads block after block from a device and waits for each: the data is not in the page cache";
     let finding = Finding::inferred(ENTRY.name, 0.5, headline).with([Evidence::new(text, read_ms, "ms"), waited]);
-    let finding =
-        finding.but([Evidence::said("a program that only copies files reads in the same way, and nobody minds")]);
+    let finding = finding.but([Evidence::said("a program that copies files reads in the same way, without harm")]);
     let finding = finding.fix(Fix::advice(
-        "find who reads (`pidstat -d 1`): an index instead of a scan, more cache, or reading ahead (posix_fadvise WILLNEED)",
+        "find the reader (`pidstat -d 1`): an index instead of a scan, more cache, or reading ahead (posix_fadvise \
+         WILLNEED)",
     ));
     Some(finding.settle("`pidstat -d 1` and `biosnoop` while it is slow: who reads, and how long each read takes"))
 }
 
-/// What shows that somebody waits.
+/// Evidence that some task waits for I/O.
 fn waits(facts: &Facts<'_>) -> Option<Evidence> {
     let wait = facts.cpu_share(cpu::IOWAIT_NS).mean().filter(|share| *share >= IOWAIT_MIN);
     let waited = wait.map(|share| {
-        Evidence::new(format!("processors waited for I/O {:.0} % of the time", share * 100.0), share * 100.0, "%")
+        Evidence::new(format!("CPUs waited for I/O {:.0} % of the time", share * 100.0), share * 100.0, "%")
     });
     let table = facts.recording.table(Table::Workload);
     let delayed = table.into_iter().flat_map(|table| table.entities()).find_map(|entity| {
@@ -123,7 +124,7 @@ mod tests {
     use crate::testing::{Made, rising, said};
     use flatwater_recording::{Cause, Entity, OpKind, Source, Table};
 
-    /// A device that is busy with so many reads and writes a second, of 10 ms each, beside so much iowait.
+    /// A busy device with this many reads and writes a second, 10 ms each, and this much iowait.
     fn busy(reads: i64, writes: i64, wait_percent: i64) -> Made {
         let columns = [
             ("io_ns", rising(980_000_000, 5)),
@@ -146,16 +147,16 @@ mod tests {
     }
 
     #[test]
-    fn a_device_busy_with_reads_that_somebody_waits_for_is_named() {
+    fn a_device_busy_with_awaited_reads_is_named() {
         let finding = busy(120, 1, 40).found(&ENTRY).expect("120 reads a second");
         assert!(finding.confidence < 0.6 && said(&finding).contains("10.0 ms each"), "{}", said(&finding));
-        assert!(busy(120, 1, 3).found(&ENTRY).is_none(), "nobody waits");
+        assert!(busy(120, 1, 3).found(&ENTRY).is_none(), "no task waits");
         assert!(busy(60, 60, 40).found(&ENTRY).is_none(), "as many writes");
-        assert!(busy(2_000, 0, 40).found(&ENTRY).is_none(), "a crowd of reads");
+        assert!(busy(2_000, 0, 40).found(&ENTRY).is_none(), "many reads at once");
     }
 
     #[test]
-    fn a_write_that_reads_is_told_apart_from_a_read() {
+    fn a_write_that_reads_differs_from_a_read() {
         let write = Made::new().slow(OpKind::Write, &[(Cause::SynchronousRead, 20.0)]).found(&ENTRY).expect("20 ms");
         let read = Made::new().slow(OpKind::Read, &[(Cause::SynchronousRead, 20.0)]).found(&ENTRY).expect("20 ms");
         assert!(write.headline.starts_with("write() must read first"));

@@ -1,4 +1,4 @@
-//! Rules that every entry of the catalogue keeps.
+//! Rules for every entry of the catalogue.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ fn every_time_cause_has_its_entry_and_names_are_unique() {
 }
 
 #[test]
-fn every_entry_tells_its_story() {
+fn every_entry_is_complete() {
     for entry in CAUSES {
         for (field, text) in [
             ("headline", entry.headline),
@@ -31,7 +31,7 @@ fn every_entry_tells_its_story() {
             assert!(text.len() >= 4, "{}: {field} is empty", entry.name);
             assert!(!text.contains("  "), "{}: {field} holds a run of spaces (a lost line join?)", entry.name);
         }
-        assert!(entry.headline.len() <= 140, "{}: the headline is no line", entry.name);
+        assert!(entry.headline.len() <= 140, "{}: the headline is too long", entry.name);
         assert!(entry.span.is_none() || !entry.in_spans.is_empty(), "{}: in_spans is empty", entry.name);
     }
 }
@@ -50,8 +50,8 @@ fn each_time_cause_alone_is_the_only_finding_and_silent_when_small() {
     }
 }
 
-/// Every fix that is proposed for calls that lost their time to one cause alone, in calls of this kind, below each of the
-/// functions that name the cause.
+/// All fixes proposed for calls of this kind that lost their time to this cause alone, one call for each function
+/// that names the cause.
 fn fixes_for(cause: Cause, op: OpKind) -> Vec<Fix> {
     let symbols = cause.spec().symbols.iter().flat_map(|symbols| symbols.names);
     let stacks = symbols.map(|name| vec![name.trim_end_matches('*')]).chain([Vec::new()]);
@@ -59,10 +59,10 @@ fn fixes_for(cause: Cause, op: OpKind) -> Vec<Fix> {
     made.explained().findings.into_iter().flat_map(|finding| finding.fixes).collect()
 }
 
-/// `Fix::knob` leaves a value that its knob does not take out of `set`, and under test it panics: each finder that runs
-/// here, and each that runs in the tests of its own file, is held to values that can be set.
+/// `Fix::knob` panics under test if the knob rejects the value, so every finder that runs here, or in the tests of
+/// its own file, proposes valid values.
 #[test]
-fn every_knob_that_a_fix_turns_takes_the_value() {
+fn every_fix_sets_valid_values() {
     let mut turned = BTreeSet::new();
     for &cause in Cause::ALL {
         for op in [OpKind::Read, OpKind::Write, OpKind::Fsync, OpKind::PageFault] {
@@ -80,6 +80,6 @@ fn every_knob_that_a_fix_turns_takes_the_value() {
 
 #[test]
 #[should_panic(expected = "vm.zone_reclaim_mode")]
-fn a_value_that_a_knob_does_not_take_fails_the_test_that_meets_it() {
+fn a_value_that_a_knob_rejects_fails_the_test() {
     let _ = Fix::knob("off", knob!("vm.zone_reclaim_mode"), "off please");
 }

@@ -1,4 +1,4 @@
-//! thp-stall: faults compact memory to get a huge page.
+//! thp-stall: page faults compact memory to get a huge page.
 
 use super::CauseEntry;
 use crate::facts::Facts;
@@ -33,11 +33,12 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     from_rates(facts).or_else(|| since_boot(facts))
 }
 
-/// Callers that had to compact since the machine was started, most of them in vain.
+/// Minimum number of compacting callers since boot, and minimum share of failures.
 const STALLS_MIN: i64 = 10_000;
 const FAILED_SHARE_MIN: f64 = 0.7;
 
-/// One reading of /proc/vmstat: no rates, but who compacted in vain while huge pages were asked for.
+/// From one reading of /proc/vmstat, without rates: callers compacted mostly without success while faults asked for
+/// huge pages.
 fn since_boot(facts: &Facts<'_>) -> Option<Finding> {
     let rows = facts.recording.table(Table::Vmstat)?.rows_of(&Entity::default())?;
     let one = |column: Column| rows.last(column).filter(|_| facts.vmstat_rate(column).is_empty());
@@ -47,11 +48,11 @@ fn since_boot(facts: &Facts<'_>) -> Option<Finding> {
     if !facts.may_infer_place() || stalls < STALLS_MIN || !vain || given.saturating_add(refused) < stalls {
         return None;
     }
-    let text = format!("callers compacted {stalls} times since the start, {failed} of them in vain");
+    let text = format!("callers compacted {stalls} times since boot, {failed} times without success");
     let huge = format!("{given} faults got a huge page and {refused} did not");
     let finding = Finding::inferred(ENTRY.name, 0.4, ENTRY.headline)
         .with([Evidence::new(text, stalls as f64, "times"), Evidence::new(huge, given as f64, "faults")])
-        .but([Evidence::said("one reading counts since the machine was started: it may have been long ago")]);
+        .but([Evidence::said("one reading counts since boot: it may have been long ago")]);
     let finding = finding.fix(Fix::knob("huge pages only where a program asks", knob!("thp.enabled"), "madvise"));
     Some(finding.settle("compact_stall and thp_fault_fallback of /proc/vmstat twice, a minute apart, while it is slow"))
 }
@@ -69,7 +70,7 @@ fn from_rates(facts: &Facts<'_>) -> Option<Finding> {
     let stalls = facts.vmstat_rate(vmstat::COMPACT_STALL).mean()?;
     let faults = facts.vmstat_rate(vmstat::THP_FAULT_ALLOC).mean().unwrap_or(0.0)
         + facts.vmstat_rate(vmstat::THP_FAULT_FALLBACK).mean().unwrap_or(0.0);
-    // Each stall serves at most one fault: without about as many huge faults somebody else compacts.
+    // Each stall serves at most one fault: with fewer huge faults, something else compacts.
     if stalls < STALLS_PER_S_MIN || faults < 0.5 * stalls {
         return None;
     }

@@ -1,4 +1,4 @@
-//! unexplained: time in slow calls that nobody could name.
+//! unexplained: time in slow calls without a known cause.
 
 use super::CauseEntry;
 use crate::facts::{Facts, counted_buckets};
@@ -6,7 +6,7 @@ use crate::{Evidence, Finding, exclude, finding};
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Cause, HookState};
 
-/// Less than this share of the lost time is a remainder, not a finding.
+/// Below this share of the stall time, it is a remainder and not a finding.
 const SHARE_MIN: f64 = 0.05;
 
 pub const ENTRY: CauseEntry = CauseEntry {
@@ -26,7 +26,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
-/// Slow calls in a log that counts latencies and tells no call.
+/// Slow calls in a log that only counts latencies.
 fn only_counted(facts: &Facts<'_>) -> Option<Finding> {
     let counted = facts.counted;
     if counted.calls == 0 || !facts.hurt() || exclude::device_keeps_up(facts.recording) {
@@ -43,7 +43,7 @@ fn only_counted(facts: &Facts<'_>) -> Option<Finding> {
     let mut finding = Finding::inferred(cause, if locks { 0.8 } else { 0.9 }, headline);
     let (sum, worst) = (Nanos(counted.ns), Nanos(counted.worst_ns));
     let text = if locks {
-        // Of waits for locks a log gives number, mean and extremes: how many were long is not known.
+        // A log of lock waits gives number, mean and extremes; how many were long is unknown.
         format!("{all} waits, at least {sum} together, the longest {worst}")
     } else {
         format!(

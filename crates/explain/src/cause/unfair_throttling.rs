@@ -1,4 +1,4 @@
-//! unfair-throttling: all writers get the same throughput in the end, but some wait much longer at a time.
+//! unfair-throttling: all writers get the same throughput overall, but some wait much longer at a time.
 
 use super::CauseEntry;
 use crate::facts::Facts;
@@ -6,9 +6,9 @@ use crate::{Evidence, Finding, Fix};
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Call, Cause, FormatKind, OpKind, Source, WorkloadOutcome};
 
-/// A wait this long is a stall for whoever made it, whatever the device.
+/// A write that takes this long is a stall on any device.
 const DELAY_NS_MIN: u64 = 500_000_000;
-/// The worst wait against the median one.
+/// Minimum ratio of the worst wait to the median.
 const WORST_PER_MEDIAN_MIN: f64 = 3.0;
 
 pub const ENTRY: CauseEntry = CauseEntry {
@@ -36,24 +36,25 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
-/// Long waits of writers: from their slow calls, and from what their own log adds.
+/// Long waits of writers, from their slow calls and from their own logs.
 #[derive(Clone, Debug)]
 pub struct Delays {
-    /// Rising, ns.
+    /// Sorted, ns.
     pub ns: Vec<u64>,
-    /// Whether anything says where the time went.
+    /// Whether any segment has a known cause.
     pub traced: bool,
 }
 
-/// Writes of half a second and more, where nothing but throttling or the queue was seen in them.
+/// Writes of half a second and more, if at most half of them waited mostly for something other than throttling or
+/// the queue.
 #[must_use]
 pub fn delays(facts: &Facts<'_>) -> Option<Delays> {
-    // A server's own complaint is no write() of one file: its loop has other work, and other reasons to be late.
+    // A server's log does not time write() calls on one file: its loop has other work and other reasons to be late.
     let import = facts.recording.header.import.as_ref();
     if import.is_some_and(|import| import.formats.iter().any(|read| read.kind == FormatKind::ServerLog)) {
         return None;
     }
-    // A hung task's stack shows where it sleeps, and that was not here.
+    // In a log, an unexplained segment with a stack shows that the task slept in neither throttling nor the queue.
     let stack = |call: &Call| {
         let unnamed =
             call.segments.iter().any(|segment| segment.cause == Cause::Unexplained && segment.stack.is_some());
@@ -67,7 +68,7 @@ pub fn delays(facts: &Facts<'_>) -> Option<Delays> {
             && ns.last().is_none_or(|_| !ns.contains(&bulk.delay_ns_max))
             && bulk.delay_ns_max >= DELAY_NS_MIN
         {
-            // A log may state only its maximum, without the call that it belongs to.
+            // A log may state only its maximum, without the call.
             ns.push(bulk.delay_ns_max);
         }
     }
@@ -111,7 +112,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         }
     }
     if !delays.traced {
-        let text = "the writers know how long they waited, not for what: a device that stops for seconds looks the \
+        let text = "the writers' times do not show what they waited for: a device that stops for seconds looks the \
             same";
         finding.against.push(Evidence::said(text));
     }

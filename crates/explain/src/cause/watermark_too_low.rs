@@ -1,4 +1,4 @@
-//! watermark-too-low: so little is kept free that a burst reaches min before kswapd has begun.
+//! watermark-too-low: so little memory is kept free that a burst reaches min before kswapd starts.
 
 use super::{CauseEntry, direct_reclaim};
 use crate::facts::Facts;
@@ -6,10 +6,10 @@ use crate::{Evidence, Finding, Fix};
 use flatwater_recording::schema::zones;
 use flatwater_recording::{Column, Event, EventKind, Table};
 
-/// Distance from min to low as a share of the zone, under which a burst crosses it in no time: the kernel's
-/// default since 4.6 is 0.1 % (watermark_scale_factor 10).
+/// Below this share of a zone, a burst crosses the gap from min to low at once. The kernel's default since 4.6 is
+/// 0.1 % (watermark_scale_factor 10).
 const GAP_SHARE_MAX: f64 = 0.005;
-/// Zones smaller than this (DMA) do not matter: 256 MiB of 4 KiB pages.
+/// Smaller zones (DMA) do not matter: 256 MiB of 4 KiB pages.
 const ZONE_PAGES_MIN: i64 = 65_536;
 
 pub const ENTRY: CauseEntry = CauseEntry {
@@ -38,7 +38,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
-/// (node, zone, least free, min, low, managed) of the large zone that came closest to min.
+/// (node, zone, lowest free, min, low, managed) of the large zone that came closest to min, in pages.
 fn tightest(facts: &Facts<'_>) -> Option<(u32, String, i64, i64, i64, i64)> {
     let zones = facts.recording.table(Table::Zones)?;
     let each = zones.by_entity().filter_map(|(entity, rows)| {
@@ -92,11 +92,11 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     )
 }
 
-/// mm/page_alloc.c, __zone_watermark_ok: whoever may wait stops at min, and only requests of interrupts go on to half of it and
-/// below.
+/// mm/page_alloc.c, __zone_watermark_ok: allocations that may wait stop at min; only atomic ones may go down to
+/// half of min and below.
 const RESERVE_SHARE: f64 = 0.5;
 
-/// Of a zone, what reclaim must find on its lists.
+/// Minimum share of a zone on the LRU lists for reclaim to help.
 const LISTS_SHARE_MIN: f64 = 0.25;
 const LISTS: &[Column] = &[
     zones::NR_ACTIVE,
@@ -107,8 +107,8 @@ const LISTS: &[Column] = &[
     zones::NR_INACTIVE_FILE,
 ];
 
-/// Every large zone stands below half of min: requests that may not wait take pages faster than anybody frees them, and
-/// all others reclaim. A kill would have its own reason.
+/// From zones below half of min: atomic allocations take pages faster than they are freed, and all others reclaim.
+/// Needs every large zone to be that low, and no OOM kill, which has its own reason.
 fn depleted(facts: &Facts<'_>) -> Option<Finding> {
     let killed = facts.recording.events.iter().any(|event| matches!(event.kind, EventKind::OutOfMemory { .. }));
     let zones = facts.recording.table(Table::Zones).filter(|_| !killed)?;
@@ -119,7 +119,7 @@ fn depleted(facts: &Facts<'_>) -> Option<Finding> {
             let size = rows.last(zones::MANAGED).or_else(|| rows.last(zones::PRESENT))?;
             let (_, free) = rows.min(zones::FREE)?;
             let name = format!("node {} zone {}", entity.node.unwrap_or(0), entity.name);
-            // A zone that holds nothing to reclaim is full, and no watermark helps it.
+            // A zone with nothing to reclaim is full; watermarks do not help.
             let lists = LISTS.iter().filter_map(|column| rows.last(*column)).sum::<i64>();
             let reclaimable = lists as f64 >= LISTS_SHARE_MIN * size as f64;
             (size >= ZONE_PAGES_MIN).then_some((name, free, if reclaimable { rows.last(zones::MIN)? } else { 0 }))
@@ -130,7 +130,8 @@ fn depleted(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let evidence = each.iter().take(4).map(|(name, free, min)| {
-        let text = format!("{name}: {free} pages free, min is {min}: below half of it only interrupts allocate");
+        let text =
+            format!("{name}: {free} pages free, min is {min}: below half of min only atomic allocations succeed");
         Evidence::new(text, *free as f64, "pages")
     });
     let finding = Finding::inferred(ENTRY.name, 0.65, ENTRY.headline).with(evidence);
@@ -144,7 +145,7 @@ fn fix(facts: &Facts<'_>) -> Fix {
     Fix::knob("watermarks further apart", knob!("vm.watermark_scale_factor"), "200")
 }
 
-/// An order-0 failure that was not allowed to wait: the reserve below min was used up.
+/// An order-0 allocation that could not wait failed: the reserve below min was used up.
 fn atomic_failure(facts: &Facts<'_>) -> Option<Evidence> {
     let of_one_page =
         |event: &&Event| matches!(event.kind, EventKind::AllocationFailure { order: Some(0), may_not_wait: true, .. });
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn zones_below_half_of_min_are_taken_by_interrupts() {
+    fn zones_below_half_of_min_are_taken_by_atomic_allocations() {
         let shown = |free: i64, lists: i64| {
             let levels: [(&str, &[i64]); 5] = [
                 ("managed", &[48_000_000]),
@@ -202,11 +203,11 @@ mod tests {
         let finding = shown(21_839, 30_000_000).found(&ENTRY).expect("two fifths of min");
         assert!(said(&finding).contains("21839 pages free, min is 55496"), "{}", said(&finding));
         assert!(shown(50_000, 30_000_000).found(&ENTRY).is_none(), "reclaim holds it at min");
-        assert!(shown(21_839, 1_000).found(&ENTRY).is_none(), "full of what nobody can reclaim");
+        assert!(shown(21_839, 1_000).found(&ENTRY).is_none(), "full of unreclaimable memory");
     }
 
     #[test]
-    fn failed_atomic_allocations_say_it_too() {
+    fn failed_atomic_allocations_are_enough() {
         let made = Made::new().report("ksoftirqd/0: page allocation failure: order:0, mode:0x20(GFP_ATOMIC)");
         assert!(made.found(&ENTRY).is_some());
     }

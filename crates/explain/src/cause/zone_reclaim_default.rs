@@ -1,4 +1,4 @@
-//! zone-reclaim-default: the machine's node distances turn zone reclaim on by themselves on older kernels.
+//! zone-reclaim-default: on older kernels, the machine's node distances enable zone reclaim automatically.
 
 use super::CauseEntry;
 use crate::facts::Facts;
@@ -32,14 +32,14 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let header = &facts.recording.header;
     let nodes = &header.machine.nodes;
     let far = nodes.iter().flat_map(|node| node.distances.iter().copied()).max()?;
-    // Without a release, the strictest kernels are meant, and the headline says which.
+    // Without a release, assume the oldest kernels; the evidence says which.
     let limit = if facts.kernel_from([3, 0, 0]).unwrap_or(false) { 30 } else { 20 };
     let off = settings::throughout(facts.recording, |setup| setup.number("vm.zone_reclaim_mode") == Some(0));
     if !facts.may_infer() || nodes.len() < 2 || far <= limit || off || facts.kernel_from([3, 16, 0]) == Some(true) {
         return None;
     }
     let known = header.machine.kernel.is_some();
-    // Distance 21 is what nearly every machine of today reports: without a release it says nothing by itself.
+    // Nearly every machine today reports a distance of 21: without a release it says nothing by itself.
     let low = low_nodes(facts);
     if !known && far <= 30 && low.is_none() {
         return None;
@@ -64,7 +64,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     Some(if known { finding } else { finding.but([against]) })
 }
 
-/// Nodes that are nearly full are where the mode would act.
+/// A node that is nearly full, where the mode would act.
 fn low_nodes(facts: &Facts<'_>) -> Option<Evidence> {
     let nodes = facts.recording.table(flatwater_recording::Table::Nodes)?;
     let mut lowest: Option<(f64, u32, i64)> = None;
@@ -80,7 +80,7 @@ fn low_nodes(facts: &Facts<'_>) -> Option<Evidence> {
         }
     }
     let (share, node, free) = lowest.filter(|(share, ..)| *share < 0.02)?;
-    let text = format!("node {node} has {} MiB free ({:.2} % of it): it would reclaim now", free >> 20, share * 100.0);
+    let text = format!("node {node} has {} MiB free ({:.2} %): it would reclaim now", free >> 20, share * 100.0);
     Some(Evidence::new(text, free as f64, "bytes"))
 }
 

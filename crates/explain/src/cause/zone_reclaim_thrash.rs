@@ -9,15 +9,15 @@ use flatwater_recording::Cause;
 use flatwater_recording::schema::vmstat;
 use flatwater_recording::units::Nanos;
 
-/// Pages scanned by callers, per second, from which a window counts as busy: a caller that scans 5000 pages a
-/// second spends some milliseconds of each second on it; below, nobody would notice.
+/// Minimum pages scanned by callers per second in a busy window. Scanning 5000 pages takes a caller some
+/// milliseconds; less would not be noticed.
 const DIRECT_PER_S_MIN: f64 = 5_000.0;
-/// An interval shorter than this may be a single burst.
+/// Minimum busy windows, or seconds; less may be a single burst.
 const BUSY_WINDOWS_MIN: usize = 3;
 const BUSY_SECONDS_MIN: f64 = 10.0;
-/// kswapd's share of the scans up to which it counts as idle.
+/// Up to this ratio of kswapd's scans to the callers', kswapd counts as idle.
 const KSWAPD_SHARE_MAX: f64 = 0.1;
-/// %vmeff under which scanning is mostly wasted.
+/// Below this %vmeff, scanning is mostly wasted.
 const EFFICIENCY_PERCENT_MAX: f64 = 20.0;
 
 pub const ENTRY: CauseEntry = CauseEntry {
@@ -50,7 +50,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     find,
 };
 
-/// The windows in which callers scanned at a rate that hurts, if the whole looks like node reclaim.
+/// The windows in which callers scanned much, if the recording as a whole looks like node reclaim.
 #[must_use]
 pub fn signature(facts: &Facts<'_>) -> Option<Scans> {
     let off = settings::throughout(facts.recording, |setup| setup.number("vm.zone_reclaim_mode") == Some(0));
@@ -62,14 +62,14 @@ pub fn signature(facts: &Facts<'_>) -> Option<Scans> {
     let long = busy.windows.len() >= BUSY_WINDOWS_MIN || busy.seconds() >= BUSY_SECONDS_MIN;
     let idle_kswapd = busy.kswapd() <= KSWAPD_SHARE_MAX * busy.direct();
     let wasted = busy.efficiency_percent().is_none_or(|percent| percent < EFFICIENCY_PERCENT_MAX);
-    // try_to_free_pages counts one allocstall and scans at least SWAP_CLUSTER_MAX = 32 pages; node_reclaim
-    // counts none. Stalls that could account for a tenth of the scans at a thousand pages each speak against.
+    // try_to_free_pages counts one allocstall and scans at least SWAP_CLUSTER_MAX = 32 pages; node_reclaim counts
+    // none. Stalls that could account for a tenth of the scans, at a thousand pages each, speak against it.
     let stalls = facts.vmstat_rate(vmstat::ALLOCSTALL).mean().unwrap_or(0.0);
     let not_stalling = stalls * busy.seconds() * 1000.0 < 0.1 * busy.direct();
     (long && idle_kswapd && wasted && not_stalling).then_some(busy)
 }
 
-/// Who scanned how much.
+/// Pages scanned by callers and by kswapd in these windows.
 fn scanned(busy: &Scans) -> Option<Vec<Evidence>> {
     let peak = busy.peak_direct()?;
     let rate = busy.direct() / busy.seconds().max(1e-9);
@@ -78,7 +78,7 @@ fn scanned(busy: &Scans) -> Option<Vec<Evidence>> {
     let kswapd = match busy.kswapd() {
         0.0 => "kswapd scanned no page in that time: it was not even woken".to_owned(),
         pages => format!(
-            "kswapd scanned {pages:.0} pages in that time, one for {:.0} of the callers'",
+            "kswapd scanned {pages:.0} pages in that time, the callers {:.0} times as many",
             busy.direct() / pages
         ),
     };
@@ -97,7 +97,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let mut confidence: f64 = if mode.is_some() { 0.9 } else { 0.8 };
     let mut evidence = scanned(&busy)?;
     if let Some(sum) = facts.significant(Cause::NodeReclaim) {
-        // The scan is seen from both sides: in the counters, and around the callers that made it.
+        // Both sides show the scan: the counters, and the brackets around the callers.
         confidence += 0.05;
         let (calls, lost, worst) = (sum.calls, Nanos(sum.lost_ns), Nanos(sum.worst_ns));
         let text = format!("inside node_reclaim {calls} slow calls lost {lost}, the worst {worst} (bracketed)");
@@ -125,12 +125,19 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     }
     let finding = Finding::inferred(ENTRY.name, confidence.min(0.95), ENTRY.headline)
         .with(evidence)
-        .fix(Fix::knob("take pages from other nodes instead of scanning the full one", knob!("vm.zone_reclaim_mode"), "0"))
-        .settle("read /proc/sys/vm/zone_reclaim_mode; if it is not 0, set it to 0 and watch `sar -B 1`: pgscand/s must fall at once");
+        .fix(Fix::knob(
+            "take pages from other nodes instead of scanning the full one",
+            knob!("vm.zone_reclaim_mode"),
+            "0",
+        ))
+        .settle(
+            "read /proc/sys/vm/zone_reclaim_mode; if it is not 0, set it to 0 and watch `sar -B 1`: pgscand/s must \
+             fall at once",
+        );
     Some(match mode {
         Some(_) => finding,
         None => finding.but([Evidence::said(
-            "the log does not hold vm.zone_reclaim_mode; on a machine with one node it cannot be this",
+            "the log does not show vm.zone_reclaim_mode; a machine with one node does not have this cause",
         )]),
     })
 }
@@ -155,7 +162,7 @@ mod tests {
     #[test]
     fn other_reclaim_is_not() {
         assert!(scans(30_000, 16_000, 500).found(&ENTRY).is_none(), "kswapd scans too");
-        assert!(scans(0, 40_000, 39_000).found(&ENTRY).is_none(), "a good yield is no thrash");
+        assert!(scans(0, 40_000, 39_000).found(&ENTRY).is_none(), "the yield is good");
         assert!(scans(0, 200, 2).found(&ENTRY).is_none(), "a few scans");
         assert!(scans(0, 1_700_000, 2_000).knob("vm.zone_reclaim_mode", "0").found(&ENTRY).is_none(), "mode 0");
         assert!(scans(0, 1_700_000, 2_000).node(0, 1 << 34, &[10]).found(&ENTRY).is_none(), "one node");

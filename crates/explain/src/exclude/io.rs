@@ -1,4 +1,4 @@
-//! What figures of devices say: times of requests, queues, and how long programs waited for I/O.
+//! Figures of devices: times of requests, queues, and how long programs waited for I/O.
 
 use super::{IOWAIT_CALM, Matter, View};
 use crate::Evidence;
@@ -7,24 +7,24 @@ use flatwater_recording::schema::{cpu, disks, meminfo, vmstat, workload};
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{Column, OpKind, Recording, Table};
 
-/// Time per request and mean queue of a device that keeps up; a rotational disk takes some ms for each.
+/// Time per request and mean queue up to which a device keeps up; a rotational disk takes some ms per request.
 const AWAIT_CALM_MS: f64 = 20.0;
 const QUEUE_CALM: f64 = 4.0;
-/// Share of its time that one program waited for I/O, as the kernel accounts it.
+/// Share of its time that one program waited for I/O, by the kernel's delay accounting.
 const DELAY_CALM: f64 = 0.05;
 const DELAY_SUSPICIOUS: f64 = 0.5;
-/// Requests of a device that keeps up: 99.9 % of so many are done by then.
+/// A device keeps up if 99.9 % of at least this many requests take at most this long.
 const REQUESTS_MIN: u64 = 100;
 const REQUEST_CALM_NS: u64 = 20_000_000;
-/// A request of a flash device that keeps up, and how many of them are no accident.
+/// As few requests as this suffice if all were this quick, as on a flash device.
 const REQUEST_QUICK_NS: u64 = 4_000_000;
 const QUICK_REQUESTS_MIN: u64 = 8;
-/// So many writes in one interval are no single one that happened to be late.
+/// At least this many writes in an interval, so that one late write does not count.
 const MOMENT_WRITES_MIN: f64 = 3.0;
-/// Share of time in which a device had something to do.
+/// Share of time in which a device was busy.
 const BUSY_SUSPICIOUS: f64 = 0.95;
-/// Free memory beside the cache, from which down memory is full; how much of what is read the cache may grow by; and reads and
-/// waiting from which on somebody notices.
+/// Thresholds of `reads_again`: memory is full if free memory is below this share of the page cache; the cache may
+/// grow by this share of the bytes read; iowait and reads of at least this are noticed.
 const FREE_FULL: f64 = 0.05;
 const GROWTH_MAX: f64 = 0.25;
 const IOWAIT_READS: f64 = 0.05;
@@ -34,7 +34,7 @@ const AWAIT_SUSPICIOUS_MS: f64 = 50.0;
 /// The name of histograms of requests at devices.
 pub const BLOCK_IO: &str = "block I/O";
 
-/// How much of its time a program waited for I/O (iotop, pidstat).
+/// Judges the share of its time that a program waited for I/O (iotop, pidstat).
 pub(super) fn delays(facts: &Facts<'_>, view: &mut View) {
     let Some(table) = facts.recording.table(Table::Workload) else { return };
     let mut longest: Option<(f64, &str)> = None;
@@ -54,8 +54,9 @@ pub(super) fn delays(facts: &Facts<'_>, view: &mut View) {
     }
 }
 
-/// Requests that a tool counted at the device (biolatency, iolatency, btt) or timed one by one (biosnoop, iosnoop), whoever
-/// waited for them. A handful says something only where all of them were as quick as a flash device's.
+/// (all, late) of the requests that a tool counted at the device (biolatency, iolatency, btt) or timed one by one
+/// (biosnoop, iosnoop). `None` if the histograms are of something else, or if the requests are few and not all as
+/// quick as a flash device's.
 pub(super) fn of_requests(recording: &Recording) -> Option<(u64, u64)> {
     let buckets = || recording.latency.iter();
     let at_device = buckets().next().is_some()
@@ -70,7 +71,7 @@ pub(super) fn of_requests(recording: &Recording) -> Option<(u64, u64)> {
     (at_device && enough).then_some((all, late))
 }
 
-/// `sda`, `nvme0n1`, `dm-3`, `mmcblk0`; `202,16`, a device's numbers.
+/// Whether this names a disk: `sda`, `nvme0n1`, `dm-3`, `mmcblk0`, or a device number such as `202,16`.
 fn is_disk(name: &str) -> bool {
     const KINDS: &[&str] = &["sd", "vd", "xvd", "hd", "nvme", "dm-", "md", "mmcblk", "loop", "nbd", "rbd", "zd"];
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
@@ -79,7 +80,7 @@ fn is_disk(name: &str) -> bool {
     numbers || short && KINDS.iter().any(|kind| name.len() > kind.len() && name.starts_with(kind))
 }
 
-/// Whether the log counts requests at devices only, and nearly all of them were quick.
+/// Whether the log counts requests at devices only, and 99.9 % of them were quick.
 #[must_use]
 pub fn device_keeps_up(recording: &Recording) -> bool {
     of_requests(recording).is_some_and(|(all, late)| late.saturating_mul(1000) <= all)
@@ -121,7 +122,7 @@ pub(super) fn devices(facts: &Facts<'_>, view: &mut View) {
     }
 }
 
-/// One interval in which single requests took long, on a device that was asked for little: the mean over all hides it.
+/// Suspects an interval with slow writes and a short queue, which the mean over all intervals hides.
 fn slow_moment(facts: &Facts<'_>, name: &str, view: &mut View) {
     let rates = |column: Column| facts.rate(column, name);
     let (writes, spent) = (rates(disks::WRITES), rates(disks::WRITE_NS));
@@ -132,15 +133,15 @@ fn slow_moment(facts: &Facts<'_>, name: &str, view: &mut View) {
     let worst = each.max_by(|a, b| (a.1.value / a.0.value).total_cmp(&(b.1.value / b.0.value)));
     let Some((count, time)) = worst.filter(|_| writes.len() > 1) else { return };
     let (ms, queue) = (time.value / count.value / 1e6, time.value / 1e9);
-    // With a queue they waited for one another.
+    // With a longer queue, the requests waited for each other.
     if queue <= QUEUE_CALM {
         let text = format!("{name}: {ms:.0} ms per write in one interval, with {queue:.1} in the queue");
         view.odd(Matter::Device, Evidence::new(text, ms, "ms").at(count.at_ns));
     }
 }
 
-/// A device that is busy all the time while processors wait: whether that is a stall the times of requests do not say, since
-/// whoever reads one piece after another waits for each.
+/// Suspects a device that is busy all the time while CPUs wait for I/O. The times of its requests do not exclude a
+/// stall: a program that reads one block after another waits for each.
 pub(super) fn busy_device(facts: &Facts<'_>, view: &mut View) {
     let Some(wait) = facts.cpu_share(cpu::IOWAIT_NS).mean().filter(|wait| *wait >= IOWAIT_CALM) else { return };
     let Some(table) = facts.recording.table(Table::Disks) else { return };
@@ -149,16 +150,13 @@ pub(super) fn busy_device(facts: &Facts<'_>, view: &mut View) {
         (share >= BUSY_SUSPICIOUS).then_some((share, &entity.name))
     });
     let Some((share, name)) = busy.max_by(|a, b| a.0.total_cmp(&b.0)) else { return };
-    let text = format!(
-        "{name} was busy {:.0} % of the time, and processors waited for I/O {:.0} %",
-        share * 100.0,
-        wait * 100.0
-    );
+    let text =
+        format!("{name} was busy {:.0} % of the time, and CPUs waited for I/O {:.0} %", share * 100.0, wait * 100.0);
     view.odd(Matter::Device, Evidence::new(text, share * 100.0, "%"));
 }
 
-/// Reads that leave the cache as large as it was, on a machine whose memory is all in use: what was thrown out is perhaps
-/// read again.
+/// Suspects reads that leave the page cache as large as it was, while memory is full: evicted pages may be read
+/// again.
 pub(super) fn reads_again(facts: &Facts<'_>, view: &mut View) {
     let Some(table) = facts.recording.table(Table::Meminfo) else { return };
     let Some((_, rows)) = table.by_entity().next() else { return };
@@ -176,7 +174,7 @@ pub(super) fn reads_again(facts: &Facts<'_>, view: &mut View) {
         && rate.mean().is_some_and(|kib| kib * 1024.0 >= READS_AGAIN_BYTES_PER_S)
     {
         let text = format!(
-            "{} were read while the cache stayed at {}: memory is full, and each page read throws another one out",
+            "{} were read while the cache stayed at {}: memory is full, so that each page read evicts another",
             Bytes(read as u64),
             Bytes(cache.1.max(0.0) as u64)
         );

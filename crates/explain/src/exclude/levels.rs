@@ -1,4 +1,4 @@
-//! Levels of memory from reading to reading: what shrinks, what vanishes, what piles up.
+//! Memory levels over time: available memory that shrinks, page cache that vanishes, dirty pages that pile up.
 
 use super::{Matter, View};
 use crate::Evidence;
@@ -6,20 +6,21 @@ use crate::facts::Facts;
 use flatwater_recording::schema::meminfo;
 use flatwater_recording::units::Bytes;
 
-/// Readings of memory that shrinks, by which share of what can be had, and how much of it is free in the end.
+/// Thresholds of `shrinking`: readings, loss as a share of the first reading, and free memory left at the end as a
+/// share of the last.
 const SHRINKING_READINGS_MIN: usize = 5;
 const SHRUNK_SHARE_MIN: f64 = 0.05;
 const FREE_LEFT_MAX: f64 = 0.03;
-/// Of the cache, what falls away between two readings while as much becomes free: nobody asked for so much at once.
+/// Thresholds of `vanishing`, per interval: the loss as a share of the page cache, and in bytes.
 const VANISHED_SHARE_MIN: f64 = 0.25;
 const VANISHED_BYTES_MIN: f64 = 256.0 * 1024.0 * 1024.0;
-/// Dirty pages or pages under writeback in one reading, times the median of all and bytes at least.
+/// Thresholds of `dirty_peak`: readings, and the peak relative to the median and in bytes.
 const PEAK_READINGS_MIN: usize = 5;
 const PEAK_PER_MEDIAN_MIN: f64 = 8.0;
 const PEAK_BYTES_MIN: f64 = 64.0 * 1024.0 * 1024.0;
 
-/// What can be had shrinks from reading to reading, and hardly anything of it lies free at the end: a log that ends so may end
-/// right before the stall.
+/// Suspects a log whose available memory shrinks until the end, with hardly any left free: it may end right before
+/// the stall.
 pub fn shrinking(facts: &Facts<'_>, view: &mut View) {
     let tracks = [meminfo::MEM_FREE_BYTES, meminfo::CACHED_BYTES, meminfo::BUFFERS_BYTES];
     let [free, cached, buffers] = tracks.map(|column| facts.meminfo_level(column));
@@ -33,7 +34,7 @@ pub fn shrinking(facts: &Facts<'_>, view: &mut View) {
     let lowest = room.iter().copied().fold(f64::INFINITY, f64::min);
     if *last <= (1.0 - SHRUNK_SHARE_MIN) * first && *last <= lowest * 1.005 && left <= FREE_LEFT_MAX * last {
         let text = format!(
-            "what can be had fell from {} to {} while it was watched, and {} of it lie free",
+            "free memory and page cache fell from {} to {} during the log, with {} free at the end",
             Bytes(*first as u64),
             Bytes(*last as u64),
             Bytes(left.max(0.0) as u64)
@@ -42,8 +43,8 @@ pub fn shrinking(facts: &Facts<'_>, view: &mut View) {
     }
 }
 
-/// A quarter of the cache and more goes from one reading to the next, and lies free: somebody reclaimed far more than was
-/// wanted, or threw it away. What was in it must be read again.
+/// Suspects an interval in which a quarter of the page cache or more turned into free memory: reclaim freed far
+/// more than was needed, or the cache was dropped, and must be read again.
 pub fn vanishing(facts: &Facts<'_>, view: &mut View) {
     let [free, cached] = [meminfo::MEM_FREE_BYTES, meminfo::CACHED_BYTES].map(|column| facts.meminfo_level(column));
     if free.len() != cached.len() {
@@ -64,7 +65,7 @@ pub fn vanishing(facts: &Facts<'_>, view: &mut View) {
     }
 }
 
-/// Dirty pages, or those under writeback, that are many times as many as usual at one moment: whoever syncs then waits.
+/// Suspects a moment with many more pages dirty or under writeback than usual, because a sync then waits for them.
 pub fn dirty_peak(facts: &Facts<'_>, view: &mut View) {
     for (column, what) in [(meminfo::DIRTY_BYTES, "dirty"), (meminfo::WRITEBACK_BYTES, "under writeback")] {
         let level = facts.meminfo_level(column);

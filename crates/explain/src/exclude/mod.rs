@@ -1,7 +1,7 @@
-//! Which figures of a log exclude the usual causes of a stall, and which make one likely without naming it.
+//! Which figures of a log exclude the usual causes of a stall, and which suggest a stall without naming its cause.
 //!
-//! `quiet` is a claim and needs figures. A matter is excluded by figures that would show it: waiting for devices by
-//! iowait, blocked threads or the devices' own times; want of memory by scans, pressure, or room that is left.
+//! `quiet` is a claim and needs figures. A matter is excluded by figures that would show it: waits for devices by
+//! iowait, blocked threads or the devices' own times; memory shortage by scans, pressure, or available memory.
 
 mod io;
 mod levels;
@@ -21,7 +21,7 @@ use flatwater_recording::schema::{cgroup, cpu, meminfo, vmstat, workload};
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{Cause, Column, Table};
 
-/// What a figure is about.
+/// The subject of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Matter {
     /// The calls themselves were timed.
@@ -30,74 +30,75 @@ pub enum Matter {
     Memory,
     Processor,
     Cgroup,
-    /// The log itself: much of it was not understood.
+    /// The log itself: many lines were not understood.
     Reading,
-    /// Most of the log are figures about which no rule says whether they are well.
+    /// Most of the log consists of figures that no rule judges.
     Unjudged,
 }
 
-/// One figure and what it is about.
+/// One figure and its subject.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shown {
     pub matter: Matter,
     pub evidence: Evidence,
 }
 
-/// What a log shows for and against a quiet machine.
+/// The figures of a log for and against a quiet machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct View {
     pub excluded: Vec<Shown>,
     pub suspicious: Vec<Shown>,
 }
 
-/// Of processor time, waiting for I/O: under the first it excludes a slow device, from the second on it speaks for one.
+/// Share of CPU time spent waiting for I/O: below the first, a slow device is excluded; from the second, one is
+/// suspected.
 const IOWAIT_CALM: f64 = 0.10;
 const IOWAIT_SUSPICIOUS: f64 = 0.20;
 const BLOCKED_CALM: f64 = 1.0;
 const BLOCKED_SUSPICIOUS: f64 = 2.0;
 const BLOCKED_SHARE_MIN: f64 = 0.2;
-/// Pages a second one way in one interval: 2 MiB of pages of 4 KiB.
+/// Pages per second in one direction in one interval; 2 MiB/s with pages of 4 KiB.
 const SWAP_PEAK_SUSPICIOUS: f64 = 512.0;
-/// Share of time in which somebody waited (PSI).
+/// Share of time in which some thread waited (PSI).
 const PRESSURE_CALM: f64 = 0.05;
 const PRESSURE_SUSPICIOUS: f64 = 0.10;
-/// Of all memory, what may be had without reclaim in earnest.
+/// Share of memory that is available without reclaiming much.
 const AVAILABLE_CALM: f64 = 0.15;
 const AVAILABLE_SUSPICIOUS: f64 = 0.04;
-/// Lines understood of a log, from which on what it does not show counts.
+/// Minimum share of a log's lines that must be understood before their silence counts.
 const UNDERSTOOD_MIN: f64 = 0.5;
-/// Of the lines understood, those of figures that nobody judges, from which on the others do not speak for the whole.
+/// From this share of unjudged figures among the understood lines, the other lines do not represent the log.
 const UNJUDGED_MAX: f64 = 0.5;
-/// Kernel time as a share of all, from which on somebody should say what for. A machine full of short-lived processes spends
-/// nearly two thirds there and is well (SDET on 2.2.5: 61 %).
+/// Share of CPU time in the kernel that needs an explanation. A healthy machine full of short-lived processes
+/// spends nearly two thirds there (SDET on 2.2.5: 61 %).
 const SYSTEM_SUSPICIOUS: f64 = 0.7;
-/// A collector's pause that is short, and whose time its own threads computed.
+/// Pauses of a garbage collector are calm up to this mean, ns, if it computed for at least this share of the time.
 const PAUSE_CALM_NS: f64 = 250e6;
 const PAUSE_COMPUTED_MIN: f64 = 0.8;
-/// What never took so long was no operation of a file: a histogram of something else.
+/// A histogram whose longest time is shorter than this does not measure operations on files.
 const TIMED_NS_MIN: u64 = 100;
-/// Of the time some thread waits for a processor.
+/// Share of time in which some thread waited for a CPU.
 const CPU_PRESSURE_SUSPICIOUS: f64 = 0.9;
-/// Nothing shorter is anybody's stall.
+/// Shorter waits are not stalls.
 const STALL_NS_MIN: u64 = 500_000;
-/// Calls slower than this are somebody's stall, whatever they wait for.
+/// Slower calls are stalls, whatever they wait for.
 const CALL_CALM_NS: u64 = 20_000_000;
 
 impl View {
-    /// Figures exclude trouble, and none speaks for it.
+    /// Whether figures exclude trouble, and none suggests it.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.suspicious.is_empty() && !self.excluded.is_empty()
     }
 
-    /// Figures of moving pages (scans, swapping, pressure) exclude trouble in this matter, and none speaks for it.
+    /// Whether rates (of scans, swapping, pressure) exclude trouble in this matter, and no figure suggests it.
     #[must_use]
     pub fn is_calm(&self, matter: Matter) -> bool {
         let moving = |shown: &&Shown| shown.matter == matter && shown.evidence.unit != "%";
         !self.suspicious.iter().any(|shown| shown.matter == matter) && self.excluded.iter().any(|shown| moving(&shown))
     }
 
-    /// Of how many different matters trouble is excluded.
+    /// The number of matters in which trouble is excluded.
     #[must_use]
     pub fn matters(&self) -> usize {
         let mut matters: Vec<Matter> = self.excluded.iter().map(|shown| shown.matter).collect();
@@ -106,7 +107,7 @@ impl View {
         matters.len()
     }
 
-    /// The one measurement that would settle it.
+    /// The one measurement that would settle what is suspected.
     #[must_use]
     pub fn settle(&self) -> &'static str {
         let of = |matter: Matter| self.suspicious.iter().any(|shown| shown.matter == matter);
@@ -126,15 +127,16 @@ impl View {
                 "memory.events, memory.pressure and cpu.stat of the cgroup twice, a minute apart, while it is slow"
             }
             () if of(Matter::Processor) => {
-                "`perf top -g` while it is slow, and `sar -B 1`: they name the functions, and say whether pages are scanned"
+                "`perf top -g` while it is slow, and `sar -B 1`: they name the functions, and say whether pages are \
+                 scanned"
             }
             () if of(Matter::Calls) => super::finding::SETTLE_RECORD,
             () if of(Matter::Unjudged) => {
-                "the same figures a second time, some minutes later while it is slow: one reading of them does not show \
-                    what grows"
+                "the same figures a second time, some minutes later while it is slow: one reading of them does not \
+                    show what grows"
             }
             () if seen(Matter::Memory) && !seen(Matter::Device) => {
-                "`iostat -x 1` while it is slow: memory has room, and of the devices the log shows nothing"
+                "`iostat -x 1` while it is slow: memory has room, and the log shows nothing about devices"
             }
             () => {
                 "`vmstat 1 60` and the files of /proc/pressure while it is slow: they show whether tasks wait for \
@@ -144,7 +146,7 @@ impl View {
     }
 }
 
-/// What the figures of this log say for and against.
+/// The figures of this log for and against a quiet machine.
 #[must_use]
 pub fn view(facts: &Facts<'_>) -> View {
     let mut view = View::default();
@@ -172,7 +174,7 @@ pub fn view(facts: &Facts<'_>) -> View {
     view
 }
 
-/// How much of the text the verdict rests on; `None` where nothing was imported.
+/// The share of the log's lines that was understood; `None` if nothing was imported.
 #[must_use]
 pub fn basis(facts: &Facts<'_>) -> Option<Evidence> {
     let import = facts.recording.header.import.as_ref()?;
@@ -194,7 +196,7 @@ impl View {
 fn calls(facts: &Facts<'_>, view: &mut View) {
     let all = operations(facts.recording);
     let slowest = all.iter().max_by_key(|line| line.from_start.max_ns);
-    // Requests at a device are judged as such.
+    // Requests at a device are judged by `devices`.
     let of_calls = of_requests(facts.recording).is_none();
     if let Some(worst) = slowest.filter(|line| of_calls && line.from_start.max_ns >= TIMED_NS_MIN) {
         let text = format!(
@@ -215,7 +217,7 @@ fn calls(facts: &Facts<'_>, view: &mut View) {
         let text = format!("{} slow calls, {} together, without a cause", facts.calls, Nanos(facts.lost_ns));
         view.odd(Matter::Calls, Evidence::new(text, facts.lost_ns as f64, "ns"));
     }
-    // Whoever prints stacks has seen something stand still.
+    // Logs contain stacks because something had stopped.
     let stacks = facts.recording.header.sampled_tasks.iter().filter(|task| !matches!(task.state, Some('S' | 'I')));
     let stacks = stacks.count();
     if stacks > 0 {
@@ -227,13 +229,13 @@ fn calls(facts: &Facts<'_>, view: &mut View) {
     }
 }
 
-/// Each thread's longest wait for a processor, as perf sched lists it, where all are so short that nobody noticed.
+/// The longest wait for a CPU of any thread, as perf sched lists it, if it is too short to be noticed.
 fn waits_for_cpus(facts: &Facts<'_>) -> Option<Evidence> {
     let calls = &facts.recording.calls;
     let longest = calls.iter().map(|call| call.duration_ns).max()?;
     let only = calls.iter().flat_map(|call| &call.segments).all(|segment| segment.cause == Cause::RunQueue);
     (only && longest < STALL_NS_MIN).then(|| {
-        let text = format!("the longest wait of {} threads for a processor took {}", calls.len(), Nanos(longest));
+        let text = format!("the longest wait of {} threads for a CPU took {}", calls.len(), Nanos(longest));
         Evidence::new(text, longest as f64, "ns")
     })
 }
@@ -241,10 +243,10 @@ fn waits_for_cpus(facts: &Facts<'_>) -> Option<Evidence> {
 fn processors(facts: &Facts<'_>, view: &mut View) {
     let wait = facts.cpu_share(cpu::IOWAIT_NS);
     if let Some(mean) = wait.mean() {
-        let text = format!("processors waited for I/O {:.1} % of the time", mean * 100.0);
+        let text = format!("CPUs waited for I/O {:.1} % of the time", mean * 100.0);
         let evidence = Evidence::new(text, mean * 100.0, "%");
         match mean {
-            // Requests that were timed at the device say more: whoever waits waits for many quick ones.
+            // Requests timed at the device are better evidence: a task may wait for many quick ones.
             _ if mean >= IOWAIT_SUSPICIOUS && io::device_keeps_up(facts.recording) => {}
             _ if mean >= IOWAIT_SUSPICIOUS => view.odd(Matter::Device, evidence),
             _ if mean < IOWAIT_CALM && lasting(wait.len(), wait.len(), wait.seconds()) => {
@@ -257,7 +259,7 @@ fn processors(facts: &Facts<'_>, view: &mut View) {
     if let Some(mean) = blocked.mean() {
         let text = format!("{mean:.1} threads were blocked on average, of {} readings", blocked.len());
         let evidence = Evidence::new(text, mean, "threads");
-        // A few of a hundred threads that run are blocked at any moment.
+        // With a hundred runnable threads, a few are blocked at any moment.
         let runnable = facts.runnable().mean().unwrap_or(0.0);
         match mean {
             _ if mean >= BLOCKED_SUSPICIOUS && mean >= BLOCKED_SHARE_MIN * runnable => {
@@ -266,7 +268,7 @@ fn processors(facts: &Facts<'_>, view: &mut View) {
             _ if mean >= BLOCKED_CALM / 2.0 && wait.mean().is_some_and(|wait| wait >= IOWAIT_CALM) => {
                 view.odd(Matter::Device, evidence);
             }
-            // One of many processors that waits all the time is a tenth of them.
+            // One of ten CPUs that waits all the time is an iowait of 10 %.
             _ if mean < BLOCKED_CALM && blocked.len() >= 3 && wait.mean().is_none_or(|wait| wait < IOWAIT_CALM) => {
                 view.calm(Matter::Device, evidence);
             }
@@ -274,18 +276,20 @@ fn processors(facts: &Facts<'_>, view: &mut View) {
         }
     }
     if let Some(mean) = facts.cpu_share(cpu::SYSTEM_NS).mean().filter(|mean| *mean >= SYSTEM_SUSPICIOUS) {
-        let text =
-            format!("{:.0} % of processor time was spent in the kernel, and nothing here says what for", mean * 100.0);
+        let text = format!(
+            "{:.0} % of CPU time was spent in the kernel, and the log does not say in which functions",
+            mean * 100.0
+        );
         view.odd(Matter::Processor, Evidence::new(text, mean * 100.0, "%"));
     }
     let idle = facts.cpu_share(cpu::IDLE_NS);
     if let Some(mean) = idle.mean().filter(|mean| *mean >= 0.2) {
-        let text = format!("processors were idle {:.0} % of the time", mean * 100.0);
+        let text = format!("CPUs were idle {:.0} % of the time", mean * 100.0);
         view.calm(Matter::Processor, Evidence::new(text, mean * 100.0, "%"));
     }
 }
 
-/// A JVM's collector: short pauses that it computed in are no stall of anybody's.
+/// Garbage collectors: short pauses in which the collector computed are not stalls.
 fn collector(facts: &Facts<'_>, view: &mut View) {
     let Some(table) = facts.recording.table(Table::Workload) else { return };
     for (_, rows) in table.by_entity() {
@@ -296,7 +300,7 @@ fn collector(facts: &Facts<'_>, view: &mut View) {
             continue;
         }
         let mean_ns = ns / pauses;
-        let text = format!("{pauses:.0} pauses of a collector, {} each on average", Nanos(mean_ns as u64));
+        let text = format!("{pauses:.0} pauses of a garbage collector, {} each on average", Nanos(mean_ns as u64));
         if mean_ns <= PAUSE_CALM_NS && computed >= PAUSE_COMPUTED_MIN * ns {
             view.calm(Matter::Calls, Evidence::new(format!("{text}, computing"), mean_ns, "ns"));
         }
@@ -308,7 +312,7 @@ fn swapping(facts: &Facts<'_>, view: &mut View) {
     let (Some(into), Some(out)) = (mean(vmstat::PSWPIN), mean(vmstat::PSWPOUT)) else { return };
     let text = format!("{into:.0} pages/s were swapped in and {out:.0} out");
     let evidence = Evidence::new(text, into.max(out), "pages/s");
-    // A pause of a minute is lost in the mean over a day, and one machine's swapping in that of two.
+    // The mean over a day hides a minute of swapping.
     let peak = |column: Column| facts.vmstat_rate(column).peak().map_or(0.0, |point| point.value);
     let worst = peak(vmstat::PSWPIN).max(peak(vmstat::PSWPOUT));
     if into.max(out) < 250.0 && worst >= SWAP_PEAK_SUSPICIOUS {
@@ -343,7 +347,7 @@ fn pressure(facts: &Facts<'_>, view: &mut View) {
         match pressed.some {
             some if some < PRESSURE_CALM => view.calm(matter, evidence),
             some if some >= PRESSURE_SUSPICIOUS && matter != Matter::Processor => view.odd(matter, evidence),
-            // Full processors are what they are for; nobody has one at once, minute after minute, is another matter.
+            // Full CPUs are normal. That some thread waits for a CPU all the time is not.
             some if some >= CPU_PRESSURE_SUSPICIOUS => view.odd(matter, evidence),
             _ => {}
         }
@@ -361,7 +365,7 @@ fn memory(facts: &Facts<'_>, view: &mut View) {
     let Some((total, room)) = total.zip(room) else { return };
     let share = room / total;
     let text =
-        format!("{} of {} ({:.0} %) can be had", Bytes(room.max(0.0) as u64), Bytes(total as u64), share * 100.0);
+        format!("{} of {} ({:.0} %) are available", Bytes(room.max(0.0) as u64), Bytes(total as u64), share * 100.0);
     let evidence = Evidence::new(text, share * 100.0, "%");
     let dirty = get(meminfo::DIRTY_BYTES).unwrap_or(0.0) + get(meminfo::WRITEBACK_BYTES).unwrap_or(0.0);
     match () {
@@ -375,12 +379,13 @@ fn memory(facts: &Facts<'_>, view: &mut View) {
     }
 }
 
-/// The kernel prints its memory when an allocation fails or a task is killed. A paste may lack the line that says which.
+/// The kernel prints its memory state when an allocation fails or a task is killed. The log may lack the line that
+/// says which.
 fn printed_by_kernel(facts: &Facts<'_>, view: &mut View) {
     let import = facts.recording.header.import.as_ref();
     if import.is_some_and(|import| import.memory_reported) {
         let text =
-            "the kernel printed the state of memory, as it does when it fails to give some; why is not in the log";
+            "the kernel printed its memory state, as for a failed allocation or an OOM kill; the log does not say why";
         view.odd(Matter::Memory, Evidence::said(text));
     }
 }
@@ -397,7 +402,7 @@ fn cgroups(facts: &Facts<'_>, view: &mut View) {
             let text = format!("{name} uses {:.0} % of its limit", share * 100.0);
             view.odd(Matter::Cgroup, Evidence::new(text, share * 100.0, "%"));
         } else if !met.is_empty() && met.iter().all(|times| *times == 0) {
-            let text = format!("{name} never met a bound of its memory or its processors");
+            let text = format!("{name} never reached a limit on its memory or CPUs");
             view.calm(Matter::Cgroup, Evidence::new(text, 0.0, "times"));
         }
     }

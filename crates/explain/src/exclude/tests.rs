@@ -1,10 +1,10 @@
-//! Pastes of which a part has no judge, and figures that look calm on average.
+//! Logs of which no rule judges a part, and figures that look calm on average.
 
 use crate::testing::{Made, rising, said};
 use crate::{Conclusion, Explanation};
 use flatwater_recording::{Entity, FormatKind, ImportSummary, Source, Table};
 
-/// An idle machine's processors, pasted beside so many lines of other formats.
+/// The CPU counters of an idle machine, and lines of these formats: (format, kind, lines).
 fn idle_beside(formats: &[(&str, FormatKind, u64)]) -> Explanation {
     let (idle, wait) = (rising(990_000_000, 10), rising(1_000_000, 10));
     let made = Made::new().counters(Table::Cpu, &Entity::named("all"), &[("idle_ns", &idle), ("iowait_ns", &wait)]);
@@ -20,7 +20,7 @@ fn idle_beside(formats: &[(&str, FormatKind, u64)]) -> Explanation {
 }
 
 #[test]
-fn an_idle_vmstat_does_not_speak_for_figures_that_nobody_judges() {
+fn an_idle_vmstat_does_not_cover_unjudged_figures() {
     use FormatKind::{Judged, Unjudged};
     let alone = idle_beside(&[("vmstat", Judged, 6)]);
     assert_eq!(alone.conclusion, Conclusion::Quiet);
@@ -65,7 +65,7 @@ fn one_second_of_swapping_is_not_lost_in_the_mean() {
     assert_eq!(shown(&[0, 1, 1, 900, 900, 900, 901, 901]).conclusion, Conclusion::NotEnough);
 }
 
-/// Levels of /proc/meminfo in MiB beside much memory that can be had.
+/// The conclusion from these levels of /proc/meminfo, in MiB, on a machine with much available memory.
 fn levels(columns: &[(&str, &[i64])]) -> Conclusion {
     let bytes: Vec<(&str, Vec<i64>)> =
         columns.iter().map(|(name, mb)| (*name, mb.iter().map(|mb| mb << 20).collect())).collect();
@@ -110,6 +110,6 @@ fn a_kernel_line_about_another_matter_does_not_change_what_vmstat_says() {
         made.explained()
     };
     assert_eq!(idle(false).conclusion, Conclusion::Quiet);
-    assert!(said(&idle(false).findings[0]).contains("a stall that is shorter does not show"));
+    assert!(said(&idle(false).findings[0]).contains("a shorter stall does not show"));
     assert_eq!(idle(true).conclusion, Conclusion::NotEnough);
 }

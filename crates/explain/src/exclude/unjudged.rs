@@ -1,11 +1,11 @@
-//! Parts of a paste about which no rule says whether they are well: an idle `vmstat` beside them proves nothing of them.
+//! Parts of a log that no rule judges. An idle `vmstat` beside them says nothing about them.
 
 use super::{Matter, View};
 use crate::Evidence;
 use crate::facts::Facts;
 use flatwater_recording::FormatKind;
 
-/// How much of the lines that were understood are such figures.
+/// The lines that were understood but not judged.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unjudged {
     pub share: f64,
@@ -15,11 +15,11 @@ pub struct Unjudged {
 }
 
 impl Unjudged {
-    /// One sentence of it.
+    /// This as one sentence.
     #[must_use]
     pub fn evidence(&self) -> Evidence {
         let text = format!(
-            "{} of {} lines ({}) are figures about which no rule says whether they are well",
+            "{} of {} lines ({}) are figures that no rule judges",
             self.lines,
             self.of,
             self.formats.join(", ")
@@ -28,8 +28,8 @@ impl Unjudged {
     }
 }
 
-/// The part of the paste that nobody judges; `None` where there is none. A format is judged where its figures have excluded
-/// something, or spoken for something.
+/// The lines that no rule judges; `None` if there are none. A format counts as judged if its figures excluded or
+/// suggested something.
 #[must_use]
 pub fn unjudged(facts: &Facts<'_>, view: &View) -> Option<Unjudged> {
     let import = facts.recording.header.import.as_ref()?;
@@ -47,6 +47,6 @@ pub fn unjudged(facts: &Facts<'_>, view: &View) -> Option<Unjudged> {
     let lines: u64 = parts.iter().map(|read| read.lines).sum();
     let mut formats: Vec<String> = parts.iter().map(|read| read.format.clone()).collect();
     formats.dedup();
-    // Of a paste that holds nothing else, what was excluded was excluded by these figures.
+    // If the log contains nothing else, the exclusions came from these figures.
     (lines > 0 && lines < of).then(|| Unjudged { share: lines as f64 / of as f64, lines, of, formats })
 }

@@ -1,11 +1,12 @@
-//! What a task waits for that waits for another task: the holder of a lock, the thread that commits, the flusher.
+//! Finds the task that other tasks wait for, and its cause: the holder of a lock, the committing thread, or the
+//! flusher.
 
 use flatwater_recording::symbol::{cause_of, meaning};
 use flatwater_recording::{Cause, SampledTask};
 
 use super::{Group, NO_QUEUE_NS, Role, Sleeper, shown};
 
-/// Frames that most stacks share, so that they connect nobody.
+/// Frames that most stacks share, so that they do not relate two tasks.
 const EVERYWHERE: &[&str] = &[
     "__schedule",
     "schedule",
@@ -45,23 +46,24 @@ const EVERYWHERE: &[&str] = &[
     "vfs_fsync_range",
 ];
 
-/// Where the others' wait leads.
+/// The reason of a group's wait.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Link {
     pub cause: Cause,
-    /// The task that they wait for.
+    /// The task that the group waits for, as an index into the sleepers.
     pub holder: usize,
-    /// How it is known.
+    /// How the relation is known, for the evidence.
     pub because: String,
 }
 
-/// What the tasks of this group wait for in the end, if another task's stack shows it.
+/// What the tasks of this group finally wait for, if another task's stack shows it.
 pub(super) fn link(sleepers: &[Sleeper<'_>], group: &Group) -> Option<Link> {
     match group.cause {
         Cause::Lock => behind_lock(sleepers),
         Cause::JournalCommit | Cause::JournalBuffer => behind_commit(sleepers),
         Cause::PageWriteback => behind_flusher(sleepers, |cause| cause != Cause::PageWriteback),
-        // A flusher that waits for its device is what throttling is for; one that waits for anything else is the reason.
+        // A flusher that waits for its device is the normal case of throttling; if it waits for anything else, that
+        // is the reason.
         Cause::DirtyThrottle => behind_flusher(sleepers, |cause| {
             matches!(
                 cause,
@@ -78,8 +80,8 @@ pub(super) fn link(sleepers: &[Sleeper<'_>], group: &Group) -> Option<Link> {
     }
 }
 
-/// The holder: named by the kernel (since 6.17), by lockdep, or standing in the function that takes the lock. Whoever only
-/// stands elsewhere may hold it too, and leads nobody.
+/// The lock's holder: named by the kernel (since 6.17), named by lockdep, or past the lock in the function that
+/// takes it. A task in an outer function only may be the holder as well, but is not evidence of one.
 fn behind_lock(sleepers: &[Sleeper<'_>]) -> Option<Link> {
     let waiters = || sleepers.iter().filter(|sleeper| sleeper.cause == Cause::Lock);
     let others = || sleepers.iter().enumerate().filter(|(_, sleeper)| sleeper.cause != Cause::Lock);
@@ -102,8 +104,8 @@ fn behind_lock(sleepers: &[Sleeper<'_>]) -> Option<Link> {
     stuck_commit(sleepers)
 }
 
-/// A thread that commits and stands still itself, in the device or for want of memory: whoever needs the file system's locks
-/// waits for the commit in the end.
+/// A committing thread that hangs itself, on the device or for lack of memory: tasks that need the file system's
+/// locks finally wait for the commit.
 fn stuck_commit(sleepers: &[Sleeper<'_>]) -> Option<Link> {
     let still = |sleeper: &Sleeper<'_>| {
         matches!(
@@ -119,12 +121,11 @@ fn stuck_commit(sleepers: &[Sleeper<'_>]) -> Option<Link> {
     let hung = |sleeper: &Sleeper<'_>| sleeper.task.blocked_ns >= Some(NO_QUEUE_NS);
     let (at, thread) =
         sleepers.iter().enumerate().find(|(_, one)| one.role == Role::Commit && still(one) && hung(one))?;
-    let because =
-        "the thread that commits stands still, and no lock of its file system moves until it is done".to_owned();
+    let because = "the committing thread hangs, and tasks that hold its file system's locks may wait for it".to_owned();
     Some(Link { cause: thread.cause, holder: at, because })
 }
 
-/// `java:4711`, `java(4711)`, `java/4711`, as logs print a task.
+/// Whether a log's notation of a task (`java:4711`, `java(4711)`, `java/4711`) is this task.
 fn is_task(printed: &str, task: &SampledTask) -> bool {
     let (name, pid) = printed.rsplit_once([':', '/', '(']).unwrap_or((printed, ""));
     let pid: Option<u32> = pid.trim_end_matches(')').parse().ok();
@@ -134,7 +135,8 @@ fn is_task(printed: &str, task: &SampledTask) -> bool {
     }
 }
 
-/// The function in which the waiter takes the lock, around the lock's own functions: does the holder stand in it too?
+/// Whether the holder is in the function in which the waiter takes the lock (the first caller outside the lock's
+/// own functions).
 fn shares(waiter: &Sleeper<'_>, holder: &Sleeper<'_>) -> bool {
     let lock = waiter.frames.iter().rposition(|frame| *frame == waiter.frame).map_or(0, |at| at + 1);
     let of_lock = |frame: &str| {
@@ -154,20 +156,20 @@ fn is_entry(frame: &str) -> bool {
         .any(|start| frame.starts_with(start))
 }
 
-/// Where the thread that commits stands: below its own function.
+/// What the committing thread itself waits for, below its commit function.
 fn behind_commit(sleepers: &[Sleeper<'_>]) -> Option<Link> {
     let (at, thread) = sleepers.iter().enumerate().find(|(_, sleeper)| sleeper.role == Role::Commit)?;
     let own = ["jbd2_journal_commit_transaction", "journal_commit_transaction", "xlog_cil_push_work", "xfsaild"];
     let end = thread.frames.iter().position(|frame| own.contains(frame)).unwrap_or(thread.frames.len());
     let inner = meaning(&thread.frames[..end]).map(|told| told.cause);
     match inner {
-        // Only a wait that is no queue any more stands above the commit: short ones are part of every commit.
+        // Short waits for the device are part of every commit; only one that is too long for a queue is the reason.
         Some(Cause::DeviceWait) if thread.task.blocked_ns < Some(NO_QUEUE_NS) => None,
         Some(cause) if !matches!(cause, Cause::JournalCommit | Cause::JournalBuffer) => {
-            let because = format!("the thread that commits is there itself, in {}", shown(&thread.frames[..end]));
+            let because = format!("the committing thread itself waits in {}", shown(&thread.frames[..end]));
             Some(Link { cause, holder: at, because })
         }
-        // It waits until the last open handle is closed: whoever has one sleeps elsewhere.
+        // The commit waits until the last open handle is closed, and its owner sleeps elsewhere.
         _ if thread.cause == Cause::JournalCommit => handle_holder(sleepers),
         _ => None,
     }
@@ -182,13 +184,13 @@ fn handle_holder(sleepers: &[Sleeper<'_>]) -> Option<Link> {
         .iter()
         .enumerate()
         .find(|(_, sleeper)| sleeper.role != Role::Commit && !journal(sleeper.cause) && in_file_system(sleeper))?;
-    let because = "the commit waits until every open handle is closed, and this task may have one".to_owned();
+    let because = "the commit waits until every open handle is closed, and this task may have one open".to_owned();
     Some(Link { cause: holder.cause, holder: at, because })
 }
 
 fn behind_flusher(sleepers: &[Sleeper<'_>], is_reason: impl Fn(Cause) -> bool) -> Option<Link> {
     let (at, flusher) =
         sleepers.iter().enumerate().find(|(_, sleeper)| sleeper.role == Role::Flusher && is_reason(sleeper.cause))?;
-    let because = "the flusher that writes the pages is there itself".to_owned();
+    let because = "a flusher itself waits there".to_owned();
     Some(Link { cause: flusher.cause, holder: at, because })
 }

@@ -1,9 +1,9 @@
-//! Tasks that a log shows asleep, one kernel stack each (SysRq-w, hung tasks, /proc/PID/stack, crash): what most of
-//! them wait for, and, where they wait for another task, what that one waits for.
+//! Tasks that a log shows asleep, with one kernel stack each (SysRq-w, hung tasks, /proc/PID/stack, crash): what
+//! most of them wait for, and, if they wait for another task, what that task waits for.
 //!
-//! One stack says where a task is, not for how long. What speaks is how many tasks stand in one place, and where the
-//! task stands that they wait for: whoever waits for a mutex, a commit or the flusher waits for a thread, and that
-//! thread's own stack gives the reason.
+//! A stack says where a task is, but not for how long. The evidence is how many tasks sleep in one place, and where
+//! the task sleeps that they wait for: a task that waits for a mutex, a commit or the flusher waits for a thread,
+//! whose own stack gives the reason.
 
 mod holder;
 
@@ -16,12 +16,14 @@ use super::server::Server;
 use super::{Evidence, Finding, cause, trouble};
 use holder::{Link, link};
 
-/// A wait for one request that lasted so long is no queue: one of 1024 requests, at 10 ms each, is done in 10 s.
+/// A wait for one request that lasts this long is not due to a queue: the last of 1024 requests of 10 ms each
+/// completes after 10 s.
 const NO_QUEUE_NS: u64 = 30_000_000_000;
-/// Frames of every sleep, which say nothing.
+/// Frames of every sleep.
 const SCHEDULER: &[&str] = &["__schedule", "schedule", "io_schedule", "schedule_timeout", "schedule_preempt_disabled"];
 
-/// A task that prints its own stack was running: a warning, lockdep, a kill, a failed allocation.
+/// Functions by which a task prints its own stack (a warning, lockdep, an OOM kill, a failed allocation). Such a
+/// task was running.
 const PRINTS: &[&str] = &[
     "dump_stack",
     "dump_stack_lvl",
@@ -37,14 +39,14 @@ const PRINTS: &[&str] = &[
     "oom_kill_process",
 ];
 
-/// Where a CPU goes round until another one lets a lock go (kernel/locking).
+/// Functions in which a CPU spins until another one releases a lock (kernel/locking).
 const SPINS: &[&str] =
     &["queued_spin_lock_slowpath", "native_queued_spin_lock_slowpath", "__pv_queued_spin_lock_slowpath"];
 
 const FUTEX: &[&str] =
     &["futex_wait", "__futex_wait", "futex_wait_queue", "futex_wait_queue_me", "futex_wait_requeue_pi"];
 
-/// What a kernel thread is for, where others wait for it.
+/// The purpose of a kernel thread that others wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     /// Commits a journal, a log or a transaction.
@@ -54,7 +56,7 @@ enum Role {
     Other,
 }
 
-/// One task, or several of one name and stack.
+/// One task, or several with the same name and stack.
 #[derive(Debug)]
 struct Sleeper<'a> {
     task: &'a SampledTask,
@@ -64,17 +66,17 @@ struct Sleeper<'a> {
     frame: &'a str,
 }
 
-/// Tasks that wait for the same kind of thing.
+/// Tasks that wait for the same cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Group {
     cause: Cause,
     tasks: u64,
     blocked_ns: Option<u64>,
-    /// The first of them in the log, an index into the sleepers.
+    /// The group's first task in the log, as an index into the sleepers.
     first: usize,
 }
 
-/// Puts what the sampled tasks wait for before what counters suggest: the reason first, then the waits for it.
+/// Puts findings from the tasks' stacks before those from counters: the reason first, then the waits for it.
 pub fn arrange(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
     let sleepers = sleepers(facts.recording);
     let groups = groups(&sleepers);
@@ -94,7 +96,7 @@ pub fn arrange(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
         leading.push(named.with(chain));
     }
     findings.retain(|finding| !leading.iter().any(|named| named.cause == finding.cause));
-    // That it waits for the device is said by what the device is found to be.
+    // `device-slow` includes the wait for the device.
     if leading[0].cause == Cause::DeviceSlow.name() {
         findings.retain(|finding| finding.cause != Cause::DeviceWait.name());
     }
@@ -106,8 +108,8 @@ fn frames<'a>(recording: &'a Recording, task: &SampledTask) -> Vec<&'a str> {
     stack.map(|stack| stack.frames.iter().map(|frame| base_name(frame)).collect()).unwrap_or_default()
 }
 
-/// In uninterruptible sleep, or in a state that the log does not show; tasks that wait for their users are no evidence. A CPU
-/// that stood still in a lock's own function waited for the lock, though awake.
+/// Whether the task waits: in uninterruptible sleep, in an unknown state, or spinning in a lock's function when the
+/// kernel reported a lockup. Interruptible sleep proves nothing.
 fn waits(task: &SampledTask) -> bool {
     let spun =
         task.reported_by == ReportedBy::Lockup && task.frame.as_deref().is_some_and(|frame| SPINS.contains(&frame));
@@ -121,7 +123,7 @@ fn sleepers(recording: &Recording) -> Vec<Sleeper<'_>> {
         if frames.iter().any(|frame| PRINTS.contains(frame)) {
             continue;
         }
-        // Whoever waits for a futex waits for a thread of its own program; so do all that have nothing to do.
+        // A task in a futex waits for another thread of the program, or is idle.
         if frames.iter().any(|frame| FUTEX.contains(frame)) {
             continue;
         }
@@ -130,11 +132,11 @@ fn sleepers(recording: &Recording) -> Vec<Sleeper<'_>> {
         else {
             continue;
         };
-        // Nobody sleeps in an interrupt: whoever printed this was running.
+        // Tasks do not sleep in interrupts: a task that printed this stack was running.
         if cause == Cause::Interrupt {
             continue;
         }
-        // A hung task is reported again and again.
+        // The kernel reports a hung task repeatedly.
         let again = |known: &Sleeper<'_>| {
             task.pid.is_some() && known.task.pid == task.pid && known.task.task == task.task && known.cause == cause
         };
@@ -150,7 +152,7 @@ fn sleepers(recording: &Recording) -> Vec<Sleeper<'_>> {
     found
 }
 
-/// Tasks asleep whose stacks no rule has a name for.
+/// The number of sleeping tasks whose stacks have no known cause.
 fn unknown(recording: &Recording) -> u64 {
     let asleep = recording.header.sampled_tasks.iter().filter(|task| waits(task));
     let named = |task: &&SampledTask| meaning(&frames(recording, task)).is_some();
@@ -186,8 +188,8 @@ fn role(frames: &[&str]) -> Role {
     }
 }
 
-/// Most tasks first; of as many, what says more than a lock or a bare wait for the device, and programs before the
-/// kernel threads that serve them.
+/// Groups by cause, most tasks first. Among equals, bare waits (a lock, the device, unexplained) come last, and
+/// programs come before the kernel threads that serve them.
 fn groups(sleepers: &[Sleeper<'_>]) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for (at, sleeper) in sleepers.iter().enumerate() {
@@ -206,17 +208,19 @@ fn groups(sleepers: &[Sleeper<'_>]) -> Vec<Group> {
     groups
 }
 
-/// The group of a holder whose cause no other task shows.
+/// A group for a holder whose cause no other task shares.
 fn alone(sleepers: &[Sleeper<'_>], link: &Link) -> Group {
     let task = sleepers[link.holder].task;
     Group { cause: link.cause, tasks: u64::from(task.count), blocked_ns: task.blocked_ns, first: link.holder }
 }
 
-/// The finding of a group: what calls of known length gave already, or one of the stacks alone.
+/// The finding of a group: the one found from timed calls, if any, otherwise a new one; in both cases with the
+/// evidence of the stacks.
 fn finding(facts: &Facts<'_>, sleepers: &[Sleeper<'_>], group: &Group, all: u64, known: &[Finding]) -> Finding {
     let hung = group.blocked_ns >= Some(NO_QUEUE_NS);
     let trouble = trouble::of_devices(facts);
-    // A read of one block is a wait for one request too, and where the device fails nothing else is needed to explain it.
+    // A task that reads one block waits for one request as well. If the log reports device trouble, that explains
+    // it.
     let stuck = match group.cause {
         Cause::DeviceWait => hung || trouble.is_some(),
         Cause::SynchronousRead => hung && trouble.is_some(),
@@ -238,14 +242,14 @@ fn finding(facts: &Facts<'_>, sleepers: &[Sleeper<'_>], group: &Group, all: u64,
         finding.headline = "the device does not complete requests: tasks wait for single ones".to_owned();
         finding.cause_basis = CauseBasis::Elimination;
         let waited = group.blocked_ns.map(|ns| {
-            let text = format!("one request was waited for for {}: no queue is that long", Nanos(ns));
+            let text = format!("a task waited {} for one request: no queue is that long", Nanos(ns));
             Evidence::new(text, ns as f64, "ns")
         });
         finding.evidence.extend(waited.filter(|_| hung));
     }
     let server = Server::of(&sleeper.frames).filter(|_| matches!(cause, Cause::DeviceSlow | Cause::DeviceWait));
     if let Some(server) = server {
-        finding.headline = format!("tasks wait for an answer of {}", server.name());
+        finding.headline = format!("tasks wait for an answer from {}", server.name());
     }
     if matches!(cause, Cause::DeviceSlow | Cause::RequestQueue | Cause::PageWriteback | Cause::JournalCommit) {
         finding.evidence.extend(trouble);
@@ -257,7 +261,7 @@ fn finding(facts: &Facts<'_>, sleepers: &[Sleeper<'_>], group: &Group, all: u64,
     ))
 }
 
-/// The more of the tasks stand there the surer; one stack alone may be a moment's.
+/// Grows with the share of the tasks in this group. A single stack may show just a moment.
 fn confidence(share: f64, all: u64, sleeper: &Sleeper<'_>) -> f64 {
     let hung = sleeper.task.blocked_ns.is_some();
     let base = match (hung, all) {
@@ -276,7 +280,7 @@ fn tasks_evidence(group: &Group, sleeper: &Sleeper<'_>, all: u64) -> Evidence {
         (name, Some(pid)) => format!(", such as {name}({pid})"),
     };
     let waited = group.blocked_ns.map(|ns| format!(", for {} and more", Nanos(ns))).unwrap_or_default();
-    let text = format!("{} of {all} tasks asleep wait there{name}{waited}: {}", group.tasks, shown(&sleeper.frames));
+    let text = format!("{} of {all} sleeping tasks wait there{name}{waited}: {}", group.tasks, shown(&sleeper.frames));
     let mut evidence = Evidence::new(text, group.tasks as f64, "tasks");
     evidence.at_ns = task.at_ns;
     evidence
@@ -289,7 +293,7 @@ fn chain_evidence(sleepers: &[Sleeper<'_>], waiters: &Group, link: &Link) -> Evi
     Evidence::new(text, waiters.tasks as f64, "tasks")
 }
 
-/// The frames that say something, innermost first.
+/// The six innermost frames outside the scheduler, innermost first.
 fn shown(frames: &[&str]) -> String {
     let said = frames.iter().filter(|frame| !SCHEDULER.contains(frame)).take(6).copied();
     said.collect::<Vec<_>>().join(" < ")

@@ -1,10 +1,10 @@
-//! Which cause leads where a log shows several tasks asleep.
+//! Which cause leads if a log shows several sleeping tasks.
 
 use crate::Explanation;
 use crate::testing::Made;
 use flatwater_recording::{ReportedBy, SampledTask, Source, Stack, StackId};
 
-/// A pasted log with these tasks in uninterruptible sleep, innermost frame first.
+/// A log with these tasks in uninterruptible sleep: (name, frames, innermost first).
 fn asleep(tasks: &[(&str, &[&str])]) -> Made {
     let made = Made::new().edit(|recording| recording.header.source = Source::Import);
     tasks.iter().zip(1_u32..).fold(made, |made, ((name, frames), pid)| {
@@ -28,7 +28,7 @@ const THROTTLED: &[&str] =
     &["schedule", "io_schedule_timeout", "balance_dirty_pages", "generic_perform_write", "ext4_buffered_write_iter"];
 
 #[test]
-fn what_most_tasks_wait_for_leads() {
+fn the_cause_of_most_tasks_leads() {
     let commit: &[&str] = &["schedule", "jbd2_log_wait_commit", "ext4_sync_file", "do_fsync"];
     let made = asleep(&[("a", commit), ("tar", THROTTLED), ("b", commit)]);
     assert_eq!(causes(&made.explained()), ["journal-commit", "dirty-throttle"]);
@@ -45,7 +45,7 @@ fn the_holder_of_the_lock_gives_the_reason() {
 }
 
 #[test]
-fn who_only_shares_a_function_further_out_is_no_holder() {
+fn a_task_in_an_outer_function_is_not_the_holder() {
     let inode: &[&str] =
         &["schedule", "rwsem_down_write_slowpath", "down_write", "xfs_ilock", "xfs_trans_alloc_inode", "xfs_write"];
     let splits: &[&str] = &["schedule", "wait_for_completion", "xfs_btree_split", "xfs_bmapi_write", "xfs_write"];
@@ -54,7 +54,7 @@ fn who_only_shares_a_function_further_out_is_no_holder() {
 }
 
 #[test]
-fn a_block_that_is_read_for_minutes_from_a_failing_device_is_its_fault() {
+fn a_hung_read_from_a_failing_device_is_device_slow() {
     let read: &[&str] = &["io_schedule", "bit_wait_io", "__wait_on_buffer", "__ext4_find_entry", "ext4_lookup"];
     let hung = || {
         asleep(&[("smbd", read)]).edit(|recording| recording.header.sampled_tasks[0].blocked_ns = Some(120_000_000_000))
@@ -64,13 +64,13 @@ fn a_block_that_is_read_for_minutes_from_a_failing_device_is_its_fault() {
 }
 
 #[test]
-fn whoever_prints_its_own_stack_did_not_sleep() {
+fn a_task_that_prints_its_own_stack_was_not_asleep() {
     let splat: &[&str] = &["dump_stack_lvl", "print_circular_bug", "xfs_ilock", "xfs_reclaim_inodes_nr", "shrink_slab"];
     assert!(!causes(&asleep(&[("kswapd0", splat)]).explained()).contains(&"shrinker"));
 }
 
 #[test]
-fn a_stuck_commit_is_the_reason_of_those_behind_locks() {
+fn a_stuck_commit_is_the_reason_for_lock_waits() {
     let commit: &[&str] =
         &["io_schedule", "lock_extent_buffer_for_io", "btrfs_commit_transaction", "transaction_kthread"];
     let mutex: &[&str] = &["schedule", "__mutex_lock", "btrfs_log_inode_parent", "btrfs_sync_file"];
@@ -80,7 +80,7 @@ fn a_stuck_commit_is_the_reason_of_those_behind_locks() {
 }
 
 #[test]
-fn a_throttled_writer_waits_for_what_the_flusher_waits_for() {
+fn throttled_writers_wait_for_the_flushers_reason() {
     let flusher: &[&str] = &["schedule", "xlog_cil_push_now", "xfs_map_blocks", "wb_workfn"];
     let made = asleep(&[("w", THROTTLED), ("w", THROTTLED), ("kworker/u8:1+flush-9:0", flusher)]);
     assert_eq!(causes(&made.explained())[..2], ["journal-commit", "dirty-throttle"]);
@@ -90,7 +90,7 @@ fn a_throttled_writer_waits_for_what_the_flusher_waits_for() {
 }
 
 #[test]
-fn a_task_elsewhere_is_no_holder() {
+fn a_task_elsewhere_is_not_the_holder() {
     let mut tasks: Vec<(&str, &[&str])> = vec![("writer", INODE_LOCK); 20];
     tasks.push(("find", &["io_schedule", "filemap_read", "vfs_read"]));
     assert_eq!(causes(&asleep(&tasks).explained()), ["lock", "synchronous-read"]);
@@ -108,16 +108,20 @@ const COMMITTING: &[&str] =
     &["io_schedule", "bit_wait_io", "__wait_on_buffer", "jbd2_journal_commit_transaction", "kjournald2", "kthread"];
 
 #[test]
-fn a_commit_whose_request_never_ends_is_the_devices() {
+fn a_commit_whose_request_never_ends_is_device_slow() {
     let waits: &[&str] = &["schedule", "jbd2_log_wait_commit", "ext4_sync_fs", "ksys_sync"];
     let made = asleep(&[("jbd2/sda-8", COMMITTING), ("sync", waits)]);
-    assert_eq!(causes(&made.clone().explained())[0], "journal-commit", "a moment of a commit is no slow device");
+    assert_eq!(
+        causes(&made.clone().explained())[0],
+        "journal-commit",
+        "a moment of a commit does not accuse the device"
+    );
     let hung = made.edit(|recording| recording.header.sampled_tasks[0].blocked_ns = Some(120_000_000_000));
     assert_eq!(causes(&hung.explained())[..2], ["device-slow", "journal-commit"]);
 }
 
 #[test]
-fn who_waits_for_the_flusher_waits_for_what_it_waits_for() {
+fn waits_for_the_flusher_lead_to_its_own_wait() {
     let sync: &[&str] = &["schedule", "wb_wait_for_completion", "sync_inodes_sb", "sync_filesystem"];
     let flusher: &[&str] = &["io_schedule", "rq_qos_wait", "wbt_wait", "submit_bio", "wb_writeback", "wb_workfn"];
     let made = asleep(&[("umount", sync), ("sync", sync), ("kworker/u8:1", flusher)]);
@@ -125,13 +129,13 @@ fn who_waits_for_the_flusher_waits_for_what_it_waits_for() {
 }
 
 #[test]
-fn tasks_that_wait_for_their_users_are_no_evidence() {
+fn tasks_in_interruptible_sleep_are_ignored() {
     let made = asleep(&[("bash", INODE_LOCK)]).edit(|recording| recording.header.sampled_tasks[0].state = Some('S'));
     assert_eq!(causes(&made.explained()), ["not-enough-to-judge"]);
 }
 
 #[test]
-fn errors_of_the_device_make_a_bare_wait_its_fault() {
+fn device_errors_turn_a_bare_wait_into_device_slow() {
     let bare: &[&str] = &["schedule", "submit_bio_wait", "blkdev_issue_flush", "ext4_sync_file"];
     assert_eq!(causes(&asleep(&[("db", bare)]).explained())[0], "device-wait");
     let made = asleep(&[("db", bare)]).report("ata3: hard resetting link");
