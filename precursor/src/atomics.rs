@@ -1,3 +1,4 @@
-//! The atomics of what the model tests compile once more with loom's: `claim.rs` and `turns.rs`.
+//! The atomics of `claim.rs`, `lane.rs` and `turns.rs`; the model tests compile these files with loom's atomics
+//! instead.
 
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
