@@ -1,4 +1,4 @@
-//! The atomics of `claim.rs`, `lane.rs` and `turns.rs`; the model tests compile these files with loom's atomics
+//! Atomics for `claim.rs`, `lane.rs` and `turns.rs`. Tests compile these files with other atomics, such as loom's.
 //! instead.
 
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
