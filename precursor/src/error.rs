@@ -52,7 +52,7 @@ pub enum OpenError {
     },
 }
 
-/// An append was refused: no byte of the record is in the file, and the position has not moved.
+/// An append was refused: the record is not part of the data, and the position has not moved, except past an end mark.
 #[derive(Debug, thiserror::Error, Clone)]
 #[non_exhaustive]
 pub enum AppendError {
