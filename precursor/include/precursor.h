@@ -30,7 +30,7 @@
 // Another appender has the file open.
 #define PRECURSOR_BUSY 3
 
-// There is no room, and the policy is `PRECURSOR_FAIL`: try again later.
+// No room is left, and the policy is `PRECURSOR_FAIL`: try again later.
 #define PRECURSOR_FULL 4
 
 // The disk or the quota is full.
@@ -75,7 +75,7 @@
 // Without room, grow the ring up to `grow_bytes_max`, then wait.
 #define PRECURSOR_GROW 2
 
-// Append to an existing file, at the end of its data.
+// Append to an existing file, at the end of the data.
 #define PRECURSOR_CONTINUE 0
 
 // Discard the contents of an existing file.
@@ -250,7 +250,7 @@ int precursor_sync_to(struct precursor *handle,
 const char *precursor_reasons(const struct precursor *handle);
 
 // 1 if a record survives the death of this process once `precursor_append` has returned. 0 if it survives only after
-// `precursor_sync_to`: there is no shared memory, or it may be removed with a container or at a logout.
+// `precursor_sync_to`: without shared memory, or if that may be removed with a container or at a logout.
 //
 // # Safety
 // `handle` is null, or open and used by no other thread now.
@@ -275,7 +275,7 @@ int precursor_get_stats(struct precursor *handle, struct precursor_stats *stats)
 // bytes.
 int precursor_close(struct precursor *handle, char *message, uintptr_t message_len);
 
-// Gives a file or pattern the true end of its data after a crash.
+// Cuts a file or pattern to the true end of the data after a crash.
 //
 // # Safety
 // `path` is a zero-terminated string. `out` is null or has `out->size` writable bytes. `message` is null or has

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use crate::fork::Born;
 
-/// Limits on the run-ahead, as read from the machine; `None` if there is no such limit or it could not be read.
+/// Limits on the run-ahead, as read from the machine; `None` without a limit, or if it could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// RLIMIT_MEMLOCK (soft), bytes; `None` if unlimited, or with CAP_IPC_LOCK.
@@ -30,7 +30,7 @@ impl Default for Limits {
 /// Largest share of each limit that the precursor takes, per cent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shares {
-    /// Of RLIMIT_MEMLOCK. Half by default, since the program may lock memory of its own.
+    /// Of RLIMIT_MEMLOCK. Half by default, since the program may lock other memory.
     pub memlock_percent: u8,
     /// Of the cgroup's limit. Locked pages cannot be reclaimed, so they are missing for the rest of the cgroup.
     pub cgroup_percent: u8,

@@ -182,7 +182,7 @@ pub unsafe extern "C" fn precursor_reasons(handle: *const precursor) -> *const c
 }
 
 /// 1 if a record survives the death of this process once `precursor_append` has returned. 0 if it survives only after
-/// `precursor_sync_to`: there is no shared memory, or it may be removed with a container or at a logout.
+/// `precursor_sync_to`: without shared memory, or if that may be removed with a container or at a logout.
 ///
 /// # Safety
 /// `handle` is null, or open and used by no other thread now.
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn precursor_close(handle: *mut precursor, message: *mut c
     })
 }
 
-/// Gives a file or pattern the true end of its data after a crash.
+/// Cuts a file or pattern to the true end of the data after a crash.
 ///
 /// # Safety
 /// `path` is a zero-terminated string. `out` is null or has `out->size` writable bytes. `message` is null or has

@@ -14,7 +14,7 @@ pub const PRECURSOR_INVALID: c_int = 1;
 pub const PRECURSOR_REFUSED: c_int = 2;
 /// Another appender has the file open.
 pub const PRECURSOR_BUSY: c_int = 3;
-/// There is no room, and the policy is `PRECURSOR_FAIL`: try again later.
+/// No room is left, and the policy is `PRECURSOR_FAIL`: try again later.
 pub const PRECURSOR_FULL: c_int = 4;
 /// The disk or the quota is full.
 pub const PRECURSOR_NO_SPACE: c_int = 5;
@@ -48,7 +48,7 @@ pub const PRECURSOR_FAIL: u32 = 1;
 /// Without room, grow the ring up to `grow_bytes_max`, then wait.
 pub const PRECURSOR_GROW: u32 = 2;
 
-/// Append to an existing file, at the end of its data.
+/// Append to an existing file, at the end of the data.
 pub const PRECURSOR_CONTINUE: u32 = 0;
 /// Discard the contents of an existing file.
 pub const PRECURSOR_REPLACE: u32 = 1;
@@ -149,7 +149,7 @@ pub struct precursor_recovered {
 /// A structure whose first field is its size in bytes, and which only grows at its end.
 ///
 /// # Safety
-/// `repr(C)`; the first field is `size: usize`; there is no padding; and any bytes are valid values of the other
+/// `repr(C)`; the first field is `size: usize`; it has no padding; and any bytes are valid values of the other
 /// fields.
 pub(crate) unsafe trait Sized8: Copy {}
 // SAFETY: after the size, integers and pointers in pairs of 32 bits or words of 64, so no padding where usize has 64

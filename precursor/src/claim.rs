@@ -20,7 +20,7 @@ pub(crate) trait Places {
     /// Zeroes a range.
     ///
     /// # Safety
-    /// The range was published and not yet freed, and is no longer than the ring.
+    /// The range was published and not yet freed, and is at most as long as the ring.
     unsafe fn wipe(&self, at: u64, len: u64);
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn published(places: &impl Places, at: u64) -> Option<u64> {
 /// Frees a range for the producers. Zeroed first: a zero word means that no record has been published there yet.
 ///
 /// # Safety
-/// Everything in the range was published, the consumer has finished with it, and it is no longer than the ring.
+/// Everything in the range was published, the consumer has finished with it, and it is at most as long as the ring.
 pub(crate) unsafe fn give_back(places: &impl Places, freed: &AtomicU64, from: u64, end: u64) {
     // SAFETY: the caller guarantees a published range; it is freed only after it is zeroed.
     unsafe { places.wipe(from, end - from) };

@@ -41,7 +41,7 @@ pub(crate) struct DataFile {
 }
 
 impl DataFile {
-    /// Locks file `seq`; fails if another appender has it open.
+    /// Locks file `seq`; fails if another appender holds the lock.
     pub(crate) fn new(
         names: &Names,
         seq: u64,
@@ -122,7 +122,7 @@ pub(crate) struct Core {
     /// might hold a lock.
     pub(crate) next: AtomicPtr<DataFile>,
     pub(crate) durable: AtomicU64,
-    /// Read by every append and stored once, so it has a cache line of its own.
+    /// Read by every append and stored once, so it gets a separate cache line.
     pub(crate) failed: Line<AtomicBool>,
     pub(crate) failure: OnceLock<Failure>,
     pub(crate) space: Space,

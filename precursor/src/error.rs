@@ -64,7 +64,7 @@ pub enum AppendError {
         /// Longest record that fits, bytes.
         max: usize,
     },
-    /// There is no room, and the policy is [`crate::BackPressure::Fail`].
+    /// No room is left, and the policy is [`crate::BackPressure::Fail`].
     #[error("no room: {waiting_bytes} bytes wait for the device; try again, shed load, or open with a larger ring")]
     Full {
         /// Bytes that are accepted and not yet in the file.

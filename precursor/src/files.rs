@@ -165,7 +165,7 @@ impl Names {
         format!("{STEM}{hash:016x}")
     }
 
-    /// Stem of one run's shared-memory files. `id` is random, so that nobody can create the names first.
+    /// Stem of one run's shared-memory files. `id` is random, so that other users cannot create the names first.
     pub(crate) fn shm_stem(&self, id: u64) -> String {
         format!("{}-{id:016x}", self.shm_prefix())
     }
@@ -201,7 +201,7 @@ impl Names {
         locked(self.dir.again(&self.name(seq), file, OFlags::empty()).ok_or_else(replaced)?)
     }
 
-    /// Locks the existing files from number `from` on, or the last one if there are none.
+    /// Locks the existing files from number `from` on, or the last one without any.
     pub(crate) fn lock_from(&self, from: Option<u64>) -> io::Result<Vec<Locked>> {
         let present = self.present()?;
         let from = from.into_iter().chain(present.last().copied()).min();

@@ -148,7 +148,7 @@ impl Follower {
         self.leave()
     }
 
-    /// Cuts the file to its data, unless another process has it open.
+    /// Cuts the file to its data, unless the file is open in another process.
     fn leave(&mut self) -> Result<Option<Uncut>, FollowError> {
         let Some(target) = self.target.take() else { return Ok(None) };
         let Target { path, file, map, shared, extended, ledger, .. } = target;

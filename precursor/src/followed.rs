@@ -53,9 +53,9 @@ pub enum Event {
 /// Why an extended file was not cut to its data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Uncut {
-    /// Another process has it open for writing.
+    /// The file is open for writing in another process.
     Open(PathBuf),
-    /// It contains bytes beyond the writer's position, so that position is not the end of its data.
+    /// It contains bytes beyond the writer's position, so that position is not the end of the data.
     Elsewhere(PathBuf),
 }
 

@@ -117,7 +117,7 @@ impl Dir {
         Ok(Some(file))
     }
 
-    /// Opens a regular file of any user, for `follow`, which helps the process that has it open.
+    /// Opens a regular file of any user, for `follow`, which helps the process that writes it.
     pub(crate) fn any(&self, name: &str) -> io::Result<Option<File>> {
         let Some((file, stat)) = self.open(name)? else { return Ok(None) };
         judge(&stat, Use::Any)?;
@@ -236,7 +236,7 @@ impl Dir {
 /// What a file is opened for, and so what it must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
-    /// Belongs to this user alone; nobody else can write to it.
+    /// Belongs to this user alone; others cannot write to it.
     Private,
     /// Root's own, with a single name.
     Root,

@@ -39,7 +39,7 @@ pub(crate) struct FileEntry {
     pub(crate) base: AtomicU64,
 }
 
-/// A value on cache lines of its own (two, for the adjacent-line prefetcher), against false sharing between threads.
+/// A value on separate cache lines (two, for the adjacent-line prefetcher), against false sharing between threads.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub(crate) struct Line<T>(pub(crate) T);

@@ -45,7 +45,7 @@ pub enum Framing {
 /// What to do if the file exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Existing {
-    /// Find the true end of its data and append there.
+    /// Find the end of the data and append there.
     #[default]
     Continue,
     /// Discard its contents; with a pattern, remove all its files.
@@ -85,7 +85,7 @@ macro_rules! setters {
 }
 
 impl Options {
-    /// Options for a file, or for a pattern of files in whose name `{}` stands for an eight-digit sequence number.
+    /// Options for a file, or for a pattern of files in whose name `{}` is an eight-digit sequence number.
     pub fn new(path: impl AsRef<Path>) -> Options {
         Options {
             path: path.as_ref().to_owned(),

@@ -91,7 +91,7 @@ pub(crate) fn random() -> u64 {
     let mut bytes = [0; 8];
     match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
         Ok(8) => u64::from_le_bytes(bytes) | 1,
-        // Before 3.17 there is no getrandom: names then rely on O_EXCL, and recovery on owner and boot.
+        // Without getrandom (before 3.17), names rely on O_EXCL, and recovery on owner and boot.
         _ => u64::from(std::process::id()) << 32 | 1,
     }
 }

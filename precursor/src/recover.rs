@@ -38,7 +38,7 @@ pub enum Evidence {
 /// Result of a recovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovered {
-    /// The file in which the data ends; `None` if there is no file.
+    /// The file in which the data ends; `None` without a file.
     pub path: Option<PathBuf>,
     /// Exact length of that file now, bytes.
     pub len: u64,
@@ -69,7 +69,7 @@ impl Recovered {
     }
 }
 
-/// End of the data, and the position of its last file.
+/// End of the data, and the base of the last file.
 pub(crate) struct Ended {
     pub(crate) recovered: Recovered,
     /// Number of the file in which the data ends, or of the next file to create.

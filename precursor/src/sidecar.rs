@@ -156,8 +156,8 @@ impl Sidecar {
             if !lock.try_lock()? {
                 return Ok(Taken::Busy);
             }
-            // The previous holder may have removed the file while closing; a lock on a removed file excludes nobody
-            // else.
+            // The previous holder may have removed the file while closing; a lock on a removed file excludes
+            // no other process.
             let there = dir.stat(&name)?.map(|entry| entry.identity);
             if there == Some(crate::handles::identity(lock.file())?) {
                 // Best effort: allocate both slots now, so that the last entry can be written on a full disk.

@@ -22,7 +22,7 @@ use crate::turns::{self, Turns};
 
 /// Smallest useful ring, bytes: a smaller one is full before the helper runs.
 const STAGE_BYTES_MIN: u64 = 64 << 10;
-/// A helper without a sign of life for this long may be stuck, ns; more than ten of its naps.
+/// A helper without a sign of life for this long may be stuck, ns; more than ten naps.
 const SILENT_NS: u64 = 30_000_000;
 /// Most bytes that the helper writes at a time.
 const PIECE_BYTES: u64 = 128 << 10;
@@ -56,7 +56,7 @@ impl Stage {
         self.turns.in_use()
     }
 
-    /// Helper: gives a sign of life, with the duration of its last call.
+    /// Helper: reports that it runs, and the duration of its last call.
     pub(crate) fn beat(&self, took: Duration) {
         self.seen.store(self.timer.ticks(), Ordering::Relaxed);
         if took > SLOW {
@@ -197,7 +197,7 @@ impl Core {
     /// End of the accepted data that has reached the file.
     pub(crate) fn filed_end(&self) -> u64 {
         let position = self.live.position.0.load(Ordering::Acquire);
-        // Position first: a ring that is no longer in use holds none of the bytes before a position read earlier.
+        // Position first: a ring that the writer has left holds none of the bytes before a position read earlier.
         let in_ring = self.mode == Mode::Ring || self.stage.get().is_some_and(Stage::in_use);
         if in_ring { position.min(self.live.flushed.0.load(Ordering::Acquire)) } else { position }
     }

@@ -177,7 +177,7 @@ pub(crate) fn sync_every(core: &Core, period: Duration) {
             continue;
         }
         let position = core.live.position.0.load(Ordering::Acquire);
-        // The core keeps a failure; the writer and `close` report it. A full disk is no failure: the thread tries
+        // The core keeps a failure; the writer and `close` report it. A full disk is not a failure: the thread tries
         // again.
         if core.sync_to(position).is_err() && core.failure.get().is_some() {
             return;

@@ -51,7 +51,7 @@ impl Turns {
     }
 }
 
-/// Helper: the published range that is not yet in the file, at most `most` bytes of it. Reading the position acquires
+/// Helper: the published range that is not yet in the file, at most `most` bytes. Reading the position acquires
 /// the bytes.
 pub(crate) fn waiting(position: &AtomicU64, flushed: &AtomicU64, most: u64) -> (u64, u64) {
     let from = flushed.load(Ordering::Acquire);

@@ -152,7 +152,7 @@ impl WindowSide {
         lane.room() >= need
     }
 
-    /// Ends this file and enters the prepared one. The helper learns of it from the live block.
+    /// Ends this file and enters the prepared one. The live block tells the helper.
     fn roll(&mut self, core: &Core, lane: &mut Lane, next: Arc<DataFile>) {
         if lane.framed {
             // SAFETY: the caller has checked that the mark's bytes are warm; `file_bytes_max` keeps them within the
