@@ -145,9 +145,10 @@ pub fn choose(facts: &Facts, wants: &Wants) -> Choice {
             (Mode::Ring, "ring: the writer touches only its own memory, so neither reclaim nor throttling can reach it")
         }
         (Some(_), None) => (Mode::Window, "window: blocks, pages and write permission are ready ahead of the writer"),
-        (Some(_), Some(_)) if old_cure_helps(facts) && !wants.many_producers && unframed.is_none() => {
-            (Mode::Prefetch, "prefetch: on an old kernel without a cgroup limit, reading ahead of the writer helps")
-        }
+        (Some(_), Some(_)) if old_cure_helps(facts) && !wants.many_producers && unframed.is_none() => (
+            Mode::Prefetch,
+            "prefetch: reading ahead of the writer helps on an old kernel, unless the cgroup limits memory",
+        ),
         _ => (Mode::Plain, "plain: no better mode is possible here"),
     };
     reasons.extend(ring.map(|r| format!("not ring: {r}")));
