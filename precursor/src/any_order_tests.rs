@@ -268,7 +268,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_order_of_calls_keeps_what_was_accepted(
+    fn accepted_records_survive_any_order_of_calls(
         setup in setups(),
         calls in proptest::collection::vec(calls(), 1..60),
     ) {
