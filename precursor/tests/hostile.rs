@@ -185,7 +185,7 @@ fn only_files_of_this_user_are_opened() {
     assert_eq!(std::fs::read(made("f")).unwrap(), b"his");
 }
 
-/// Only its owner can read the shared memory, and its names are random, so that nobody can create them first.
+/// Only its owner can read the shared memory, and its names are random, so that other users cannot create them first.
 #[test]
 fn only_the_owner_can_read_the_librarys_files() {
     let scene = Scene::new();

@@ -12,7 +12,7 @@ mod atomics {
 }
 #[path = "../src/claim.rs"]
 mod claim;
-#[allow(dead_code, reason = "the model needs a part of it")]
+#[allow(dead_code, reason = "the model uses a part of the file")]
 #[path = "../src/frame.rs"]
 mod frame;
 

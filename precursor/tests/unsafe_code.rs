@@ -10,10 +10,10 @@ use std::sync::Arc;
 mod atomics {
     pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
 }
-#[allow(dead_code, reason = "the test needs a part of it")]
+#[allow(dead_code, reason = "the test uses a part of the file")]
 #[path = "../src/claim.rs"]
 mod claim;
-#[allow(dead_code, reason = "the test needs a part of it")]
+#[allow(dead_code, reason = "the test uses a part of the file")]
 #[path = "../src/frame.rs"]
 mod frame;
 #[path = "../src/lane.rs"]
@@ -161,7 +161,7 @@ fn producers_and_a_consumer_share_a_ring() {
                 std::thread::yield_now();
                 continue;
             };
-            // SAFETY: the record is published, and nobody changes it before it is freed below.
+            // SAFETY: the record is published, and no thread changes it before it is freed below.
             let bytes: Vec<u8> = (at..end).map(|at| unsafe { ring.at(at).read() }).collect();
             let record = frame::records(&bytes).next().expect("a whole, sound record");
             let (head, number) = record.split_last_chunk::<8>().unwrap();

@@ -1,4 +1,4 @@
-//! Runs a test in a process of its own: one that changes signal handlers or descriptors, or forks.
+//! Runs a test alone in a process: one that changes signal handlers or descriptors, or forks.
 //!
 //! cargo-nextest gives each test its own process; `cargo test` runs all tests of this program in one.
 
