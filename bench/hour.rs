@@ -17,7 +17,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 const CASE: &str = "FLATWATER_BENCH_HOUR";
 const ROUNDS: usize = 5;
 /// Samples per second and slow calls: a quiet hour, a bad one, and one in which every call was slow. The last has no
-/// samples, so its time is that of its calls.
+/// samples, so its time is that of the calls.
 const CASES: [(u64, u64); 3] = [(10, 0), (10, 12_000), (0, 1_000_000)];
 
 fn main() {

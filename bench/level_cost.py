@@ -23,7 +23,7 @@ import tempfile
 import time
 
 STATS = pathlib.Path("/proc/sys/kernel/bpf_stats_enabled")
-# Kind: number of operations, name of one operation, and a bpftrace program, in which PID stands for the target's.
+# Kind: number of operations, name of one operation, and a bpftrace program, in which PID is replaced by the target's.
 KINDS = {
     "call": (400_000, "getppid()", None),
     "write": (400_000, "a 220-byte write", """

@@ -66,7 +66,7 @@ fn machine() {
     println!("kernel {}, load average {}", kernel.trim(), load.trim());
     match measure_hook_cost() {
         Ok(cost) => println!(
-            "system call hooks, a thread that is no target: {} ns without, {} ns with, +{} ns (spread {} ns)",
+            "system call hooks, a thread outside the target: {} ns without, {} ns with, +{} ns (spread {} ns)",
             cost.without_ns, cost.with_ns, cost.added_ns, cost.spread_ns
         ),
         Err(why) => println!("system call hooks: not measured, {why}"),

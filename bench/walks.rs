@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-/// A slab's descriptor is at the beginning of its 4 KiB page (struct slab: list, colouroff, s_mem, inuse).
+/// A slab's descriptor is at the beginning of the 4 KiB page (struct slab: list, colouroff, s_mem, inuse).
 const SLABS: usize = 300_000;
 const PAGE_WORDS: usize = 512;
 /// 4 million struct page, a quarter of a GiB.
@@ -68,7 +68,7 @@ fn slabs(random: bool) -> impl FnMut() -> f64 {
     }
 }
 
-/// struct page on x86-64: flags, count, mapcount, mapping and the links of its LRU list, in one cache line.
+/// struct page on x86-64: flags, count, mapcount, mapping and the links of the LRU list, in one cache line.
 #[repr(align(64))]
 #[derive(Debug)]
 struct Page {
@@ -160,7 +160,7 @@ const TOUCHED_BYTES: usize = 256 << 20;
 const HUGE_BYTES: usize = 2 << 20;
 const CALL_BYTES: usize = 1 << 20;
 
-/// A new mapping with huge pages, and the offset of its first huge page.
+/// A new mapping with huge pages, and the offset of the first huge page in it.
 fn huge_mapping() -> (*mut std::ffi::c_void, usize) {
     let (bytes, flags) = (TOUCHED_BYTES + HUGE_BYTES, MapFlags::PRIVATE);
     // SAFETY: a new mapping at an address that the kernel chooses overwrites nothing.

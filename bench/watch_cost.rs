@@ -1,13 +1,13 @@
 //! Measures what `flatwater watch` costs and which stalls it finds.
 //!
 //! `cargo bench --bench watch_cost -- cost [SECONDS]`: at 0, 5 000, 20 000 and 50 000 context switches per second, the
-//! CPU time of the daemon (/proc/PID/task/TID/schedstat) and of its hooks (the kernel's count of BPF programs, less the
+//! CPU time of the daemon (/proc/PID/task/TID/schedstat) and of the hooks (the kernel's count of BPF programs, less the
 //! cost of counting). Compared with bpftrace running a similar program (sleeps of every thread by kernel stack, and
 //! each request of a block device), and with atop, which has no hooks and writes counters and processes to a file each
 //! second.
 //!
-//! `... -- recall SCENARIO...`: `run` performs and records each scenario, timing each call of its own threads, while
-//! the daemon watches at level 0; then the calls over the daemon's threshold are compared.
+//! `... -- recall SCENARIO...`: `run` performs and records each scenario, timing each call of the threads that it
+//! starts, while the daemon watches at level 0; then the calls over the daemon's threshold are compared.
 //!
 //! As root, on a quiet machine. `FLATWATER=path` measures another binary than the one built with this bench.
 

@@ -68,7 +68,7 @@ struct Node {
     write_mb: u64,
 }
 
-/// A step of the application of experiment 4, and the seconds of its reads and of its writes.
+/// A step of the application of experiment 4, and the seconds of reading and of writing.
 #[derive(Clone, serde::Deserialize)]
 struct Step {
     step: String,
@@ -418,7 +418,7 @@ fn saved(file: FileId, bytes: u64, cast: bool, own_bytes: &mut u64) -> Vec<Op> {
     ops
 }
 
-/// Seconds of each file in turn: of a read, or from the file's creation to the end of its last write.
+/// Seconds of each file in turn: of a read, or from the file's creation to the end of the last write.
 fn files(recording: &Recording) -> Vec<(OpKind, f64)> {
     let mut all: Vec<(OpKind, f64)> = Vec::new();
     let mut opened_ns = 0;

@@ -1,4 +1,4 @@
-//! Follows the position of another process's writer, and keeps the next part of its file allocated, populated and
+//! Follows the position of another process's writer, and keeps the next part of the file allocated, populated and
 //! locked. For programs that cannot be changed.
 //!
 //! This does less than linking the library. The program still calls `write()`, and the call can still wait for the

@@ -61,7 +61,7 @@ extern "C" fn in_child() {
         let fd = held.fd.swap(NONE, Ordering::Relaxed);
         let locked = (held.device.load(Ordering::Relaxed), held.inode.load(Ordering::Relaxed));
         if fd >= 0 && identity_of(fd) == Some(locked) {
-            // SAFETY: `fd` still refers to the locked file, and every use of its owner returns `Forked` from here on.
+            // SAFETY: `fd` still refers to the locked file, and every call on its owner returns `Forked` from here on.
             unsafe { make_harmless(fd) };
         }
         node = held.next;
@@ -120,7 +120,7 @@ impl Locked {
         &self.file
     }
 
-    /// Locks the data file against other appenders, under any of its names. False if another appender holds the lock.
+    /// Locks the data file against other appenders, under any name. False if another appender holds the lock.
     ///
     /// The lock is a write lock on one byte (fcntl(2), F_OFD_SETLK), which belongs to the open file description. Only a
     /// process that may write to the file can hold it. A reader's lock is ignored, since an appender never takes one.

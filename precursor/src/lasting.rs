@@ -54,7 +54,7 @@ pub(crate) fn in_container() -> bool {
 }
 
 /// `RemoveIPC` as systemd reads it (logind.conf(5)): only the first main file; then the drop-ins in the order of their
-/// names, each name only from the first directory that has it. The last valid setting in `[Login]` wins; yes without
+/// names, each name only from the first directory with it. The last valid setting in `[Login]` wins; yes without
 /// one.
 fn removes_ipc(root: &Path) -> bool {
     const FOLDERS: [&str; 4] = ["etc/systemd", "run/systemd", "usr/local/lib/systemd", "usr/lib/systemd"];

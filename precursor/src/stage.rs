@@ -1,4 +1,4 @@
-//! The fallback ring of `window`, for a helper that is too slow: throttled in the page faults of its preparation
+//! The fallback ring of `window`, for a helper that is too slow: throttled in its page faults
 //! (`mm/memory.c: fault_dirty_shared_page`), without a CPU, or slower than the writer.
 //!
 //! The writer switches to the ring by itself, at the latest one page after the helper has become silent. The helper
@@ -56,7 +56,7 @@ impl Stage {
         self.turns.in_use()
     }
 
-    /// Helper: reports that it runs, and the duration of its last call.
+    /// Helper: reports that it runs, and the duration of the last call.
     pub(crate) fn beat(&self, took: Duration) {
         self.seen.store(self.timer.ticks(), Ordering::Relaxed);
         if took > SLOW {

@@ -216,8 +216,8 @@ mod tests {
     use crate::frame;
     use crate::options::Framing;
 
-    /// A ring of 4 GiB takes half of its capacity at once. A length that does not fit would set the bits of the frame's
-    /// state.
+    /// A ring of 4 GiB takes records of up to half the capacity. A length that does not fit would set the bits of the
+    /// frame's state.
     #[test]
     fn no_record_is_longer_than_a_frame_can_state() {
         for bytes_max in [1 << 30, 2 << 30, 1 << 39, u64::MAX] {

@@ -71,7 +71,7 @@ fn a_child_is_refused_and_the_parent_continues() {
         // The child takes its copy of the handle by value; the parent's stays in place.
         let copy = std::mem::ManuallyDrop::new(log);
         let status = in_child(|| {
-            // SAFETY: in the child, this is the only use of its copy, which `ManuallyDrop` does not drop.
+            // SAFETY: in the child, this is the only use of the copy, which `ManuallyDrop` does not drop.
             try_everything(unsafe { std::ptr::read(&*copy) })
         });
         assert_eq!(status.code(), Some(0), "{mode:?}: {status:?}");

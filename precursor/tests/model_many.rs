@@ -1,5 +1,5 @@
 //! Explores interleavings (up to a number of preemptions and a time) of producers and consumer on a shared ring under
-//! loom: no record may be torn, lost, doubled or out of its producer's order, and no two threads may use a byte at a
+//! loom: no record may be torn, lost, doubled or out of the producer's order, and no two threads may use a byte at a
 //! time.
 //!
 //! Compiles `src/claim.rs` and `src/frame.rs` with loom's atomics.

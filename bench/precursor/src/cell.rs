@@ -264,7 +264,7 @@ fn figures(mut service: Vec<u64>, mut from_due: Vec<u64>) -> Figures {
     }
 }
 
-/// The value at a quantile of sorted values; 0 if there are none.
+/// The value at a quantile of sorted values; 0 for an empty slice.
 pub fn at(sorted: &[u64], quantile: f64) -> u64 {
     let rank = (quantile * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied().unwrap_or(0)

@@ -1,4 +1,4 @@
-/* Loads the library at run time, uses it, and unloads it. None of its code may run afterwards from unmapped memory. */
+/* Loads the library at run time, uses it, and unloads it. No handler may run afterwards from unmapped memory. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
