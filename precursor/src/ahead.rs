@@ -171,15 +171,15 @@ impl Ahead {
         // Cut before the file counts as left: a sync that covers the file must cover its length, and recovery and
         // readers need nothing else for it.
         if let Err(e) = old.file.set_len(base - self.base) {
-            self.core.fail("cut the file that was left", &e);
+            self.core.fail("cut the previous file", &e);
         }
         // Unlocked here and not when the last owner unmaps it, because write-back may keep the file while its device is
         // busy.
         if let Err(e) = self.let_go(&old, self.ledger.released, self.ledger.warm) {
-            self.core.fail("unlock the file that was left", &e);
+            self.core.fail("unlock the previous file", &e);
         }
         if let Err(e) = self.core.leave(&old, next) {
-            self.core.fail("sync a file that was left", &e);
+            self.core.fail("sync a previous file", &e);
         }
         // A hint: the kernel or `sync_to` writes the remaining pages.
         if !self.behind.is_busy() {

@@ -209,7 +209,7 @@ fn close(log: Appender, path: &Path, position: u64) {
 
 fn die(mut log: Appender, path: &Path, _: u64) {
     if log.threads.is_empty() {
-        log.core.fail("write", &std::io::Error::other("as the test wants it"));
+        log.core.fail("write", &std::io::Error::other("the test makes it fail"));
     }
     log.core.doomed.store(true, Ordering::Relaxed);
     let begun = Instant::now();

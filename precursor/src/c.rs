@@ -34,7 +34,7 @@ pub extern "C" fn precursor_version() -> u32 {
 pub unsafe extern "C" fn precursor_options_default(options: *mut precursor_options, size: usize) -> c_int {
     border(SILENT, || {
         if options.is_null() || size < size_of::<usize>() {
-            return Err(invalid("options are null, or too short for their own size"));
+            return Err(invalid("options is null, or size is too small"));
         }
         // SAFETY: `size` is at least one word, and the caller provides `size` writable, aligned bytes.
         unsafe { options.cast::<usize>().write(size) };

@@ -169,7 +169,7 @@ unsafe fn size_at<T: Sized8>(at: *const T) -> Result<usize, Refusal> {
     // SAFETY: the caller guarantees a readable first field.
     let size = unsafe { at.cast::<usize>().read() };
     if size < size_of::<usize>() || size > SIZE_MAX || !size.is_multiple_of(8) {
-        return Err(invalid(format!("a structure's size field is {size}: set it first")));
+        return Err(invalid(format!("the size field of a structure is {size}: set it before the call")));
     }
     Ok(size)
 }

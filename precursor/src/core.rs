@@ -113,7 +113,7 @@ pub(crate) struct Core {
     pub(crate) roll_bytes: u64,
     pub(crate) memory_bytes: u64,
     /// This appender's part of the process's memory budget; returned when the last handle is dropped.
-    #[expect(dead_code, reason = "held for its drop")]
+    #[expect(dead_code, reason = "only its drop matters")]
     pub(crate) part: Part,
     pub(crate) live: LiveMap,
     pub(crate) counters: Line<Counters>,
@@ -152,12 +152,12 @@ impl Core {
     /// Panics once if a test has set `doomed`.
     #[cfg(test)]
     pub(crate) fn meet_doom(&self) {
-        assert!(!self.doomed.swap(false, Ordering::Relaxed), "as the test wants it");
+        assert!(!self.doomed.swap(false, Ordering::Relaxed), "the test makes this helper panic");
     }
 
     #[cfg(not(test))]
     #[inline(always)]
-    #[allow(clippy::unused_self, reason = "as in the tests")]
+    #[allow(clippy::unused_self, reason = "the same signature as in the tests")]
     pub(crate) fn meet_doom(&self) {}
 
     pub(crate) fn wake_helper(&self) {

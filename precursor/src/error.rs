@@ -26,13 +26,13 @@ pub enum OpenError {
         reason: String,
     },
     /// Another appender, of this or another process, has the file open, perhaps under another name.
-    #[error("another appender has {path} open, under this name or another; close that one first", path = .path.display())]
+    #[error("another appender has {path} open, perhaps under another name; close it first", path = .path.display())]
     Busy {
         /// The path or pattern as given.
         path: PathBuf,
     },
     /// The file exists, and [`crate::Existing::Refuse`] is set.
-    #[error("{path} exists; allow Existing::Continue or Existing::Replace", path = .path.display())]
+    #[error("{path} exists; use Existing::Continue or Existing::Replace", path = .path.display())]
     Exists {
         /// The file.
         path: PathBuf,

@@ -19,7 +19,7 @@ pub(crate) const STEM: &str = "precursor-";
 /// Why a path cannot name a data file.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NameError {
-    #[error("folder {}: {error}", path.display())]
+    #[error("directory {}: {error}", path.display())]
     Folder { path: PathBuf, error: io::Error },
     #[error("a path must end in a file name")]
     NoFile,
@@ -38,7 +38,7 @@ impl NameError {
 
 /// Error of a lock: another appender has the file open.
 #[derive(Debug, thiserror::Error)]
-#[error("another appender has the file open, perhaps under another name; close that one first")]
+#[error("another appender has the file open, perhaps under another name; close it first")]
 struct InUse;
 
 /// Whether the error means that another appender has a file open.
@@ -196,7 +196,7 @@ impl Names {
 
     /// Locks file `seq`, which is open as `file`, against other appenders under any name.
     pub(crate) fn lock(&self, seq: u64, file: &File) -> io::Result<Locked> {
-        let replaced = || io::Error::other("it was replaced while it was being opened; try again");
+        let replaced = || io::Error::other("it was replaced while it was opened; try again");
         // A separate open file description: forked children keep copies of the one that the appender writes through.
         locked(self.dir.again(&self.name(seq), file, OFlags::empty()).ok_or_else(replaced)?)
     }

@@ -316,19 +316,18 @@ fn judge(file: &File, found: Descriptor, len: u64, extend: bool) -> Help {
     }
     if is(libc::O_DIRECT) {
         return Help::None(
-            "it is written with O_DIRECT, past the page cache: there is nothing to prepare but blocks".to_owned(),
+            "it is written with O_DIRECT, which bypasses the page cache: there are no pages to prepare".to_owned(),
         );
     }
     if is(libc::O_APPEND) {
-        let why = "it is opened with O_APPEND: a longer file would move its end, so pages beyond cannot be made ready";
+        let why = "it is opened with O_APPEND: a longer file would move the end, so pages beyond it cannot be prepared";
         return Help::BlocksOnly(why.to_owned());
     }
     // One page of tolerance: the file's last page may exist without preallocation.
     if len > found.position + page_bytes() || extend {
         return Help::Full;
     }
-    let why =
-        "the file ends where the writer is: pages beyond the end exist only in a longer file (allow it with --extend)";
+    let why = "the file ends at the writer's position: pages beyond the end exist only in a longer file (allow it with --extend)";
     Help::BlocksOnly(why.to_owned())
 }
 

@@ -12,8 +12,8 @@ use crate::sys::page_bytes;
 /// Decodes any bytes as a slot of a sidecar. An accepted entry is encoded and decoded again without a change.
 pub fn sidecar(bytes: &[u8]) {
     let Some((generation, entry)) = Entry::decode(bytes) else { return };
-    let again = entry.encode(generation).expect("what fitted once fits again");
-    let (second, same) = Entry::decode(&again).expect("what was written is whole");
+    let again = entry.encode(generation).expect("a decoded entry can be encoded");
+    let (second, same) = Entry::decode(&again).expect("an encoded entry can be decoded");
     assert_eq!((second, &same), (generation, &entry));
 }
 
@@ -81,8 +81,8 @@ const SHM_ID: u64 = 9;
 pub fn live(dir: &Path, bytes: &[u8]) {
     let mut script = Script(bytes);
     let choice = script.byte();
-    let names = Names::of(&dir.join(if choice & 1 == 0 { "log" } else { "log-{}" })).expect("a folder");
-    let folder = Dir::named(dir).expect("a folder");
+    let names = Names::of(&dir.join(if choice & 1 == 0 { "log" } else { "log-{}" })).expect("a directory");
+    let folder = Dir::named(dir).expect("a directory");
     let stem = names.shm_stem(SHM_ID);
     let (len, durable) = (script.number() & 0xffff, script.number() & 0xffff);
     let entry = Entry {
@@ -120,10 +120,10 @@ pub fn live(dir: &Path, bytes: &[u8]) {
     assert!(left >= before, "{left} of {before} durable bytes are left");
     let mut durable = vec![0; usize::try_from(before).unwrap_or(0)];
     let file = names.existing(0).expect("the file is there");
-    file.read_exact_at(&mut durable, 0).expect("as many bytes as there were");
-    assert!(durable.iter().all(|&byte| byte == WRITTEN), "durable bytes were written over");
-    for name in folder.names().expect("the folder is listed") {
-        folder.remove(&name).expect("a file of ours");
+    file.read_exact_at(&mut durable, 0).expect("the durable bytes can be read");
+    assert!(durable.iter().all(|&byte| byte == WRITTEN), "durable bytes were overwritten");
+    for name in folder.names().expect("the directory can be listed") {
+        folder.remove(&name).expect("a file of this target");
     }
 }
 
@@ -134,6 +134,6 @@ fn set(page: &mut [u8], at: usize, value: u64) {
 }
 
 fn put(folder: &Dir, name: &str, bytes: &[u8]) {
-    let file = folder.create(name).expect("the folder is empty");
+    let file = folder.create(name).expect("the directory is empty");
     file.write_all_at(bytes, 0).expect("written");
 }

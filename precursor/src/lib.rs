@@ -46,12 +46,12 @@ mod appender;
 mod atomics;
 mod behind;
 pub mod budget;
-#[allow(non_camel_case_types, reason = "names as C has them")]
+#[allow(non_camel_case_types, reason = "C naming")]
 pub mod c;
 mod c_convert;
-#[allow(non_camel_case_types, reason = "names as C has them")]
+#[allow(non_camel_case_types, reason = "C naming")]
 pub mod c_many;
-#[allow(non_camel_case_types, reason = "names as C has them")]
+#[allow(non_camel_case_types, reason = "C naming")]
 pub mod c_types;
 pub mod choose;
 mod claim;

@@ -133,11 +133,11 @@ fn prepare(options: &Options, many: bool, full: Option<String>) -> Result<(Arc<C
     let problem = |problem: String| OpenError::Options { path: path.clone(), problem };
     let names = Names::of(path).map_err(|error| problem(error.to_string()))?;
     check(options, &names, many).map_err(|error| problem(error.to_string()))?;
-    let mut sidecar = match Sidecar::take(&names).map_err(OpenError::io("lock the file beside", path))? {
+    let mut sidecar = match Sidecar::take(&names).map_err(OpenError::io("lock the sidecar of", path))? {
         Taken::Ours(sidecar) => sidecar,
         Taken::Busy => return Err(OpenError::Busy { path: path.clone() }),
     };
-    let journalled = sidecar.entry().map_err(OpenError::io("read the file beside", path))?.map(|entry| entry.seq);
+    let journalled = sidecar.entry().map_err(OpenError::io("read the sidecar of", path))?.map(|entry| entry.seq);
     // Held until the appender locks its own file, since recovery and replacing change these files.
     let locks = match names.lock_from(journalled) {
         Err(e) => {
@@ -147,7 +147,7 @@ fn prepare(options: &Options, many: bool, full: Option<String>) -> Result<(Arc<C
         Ok(locks) => locks,
     };
     let shm = Dir::named(&options.shm_dir);
-    let facts = probe_names(&names, &shm).map_err(OpenError::io("probe the folder of", path))?;
+    let facts = probe_names(&names, &shm).map_err(OpenError::io("probe the directory of", path))?;
     let facts = Facts { shm: facts.shm && full.is_none(), ..facts };
     let (mut choice, part) = match Part::take(|taken_bytes| {
         let facts = Facts { limits: Limits { taken_bytes, ..facts.limits }, ..facts };
@@ -173,8 +173,8 @@ fn prepare(options: &Options, many: bool, full: Option<String>) -> Result<(Arc<C
     let core = core(options, names, &choice, part, shm, &place, many)?;
     choice.reasons.extend(core.removal.filter(|_| choice.mode == Mode::Ring).map(|r| r.sentence().to_owned()));
     let noted = sidecar.write(&core.entry(place.seq, place.len, place.base));
-    noted.map_err(OpenError::io("write the file beside", path))?;
-    core.names.sync_dir().map_err(OpenError::io("sync the folder of", path))?;
+    noted.map_err(OpenError::io("write the sidecar of", path))?;
+    core.names.sync_dir().map_err(OpenError::io("sync the directory of", path))?;
     *crate::core::lock(&core.sidecar) = Some(sidecar);
     let tuning = tuning(options, &choice);
     let node = options.node.or_else(sys::node_here);
@@ -198,7 +198,7 @@ fn core(
     let (position, seq, base) = (place.base + place.len, place.seq, place.base);
     let birth = Birth { token, boot: boot_id(), data: &data, framed, many, position, seq, base };
     let current = data_file(options, &names, mode, place).map_err(OpenError::io("open", path))?;
-    let live = LiveMap::create(&shm, &stem, birth).map_err(OpenError::io("make the live block of", path))?;
+    let live = LiveMap::create(&shm, &stem, birth).map_err(OpenError::io("create the live block of", path))?;
     let removal = choice.removal.filter(|_| live.survives_process());
     Ok(Core {
         mode,

@@ -58,9 +58,9 @@ impl Recovered {
         let from = match self.evidence {
             Evidence::Length => return None,
             Evidence::Live => "its shared memory: every accepted byte is there",
-            Evidence::Frames => "its frames: every durable byte is there, and what else was whole",
+            Evidence::Frames => "its frames: every durable byte is there, and later records that were whole",
             Evidence::Journalled => "the journalled position: every durable byte is there, and nothing after it",
-            Evidence::Unproven => "the file's length: every durable byte is there, what follows is not proven",
+            Evidence::Unproven => "the file's length: every durable byte is there, later bytes are not proven",
         };
         let (replayed, cut) = (self.replayed_bytes, self.cut_bytes);
         Some(format!(

@@ -76,7 +76,7 @@ pub(crate) fn replay(names: &Names, shm: &Dir, stem: &str, live: &LiveMap, least
             let (ring, ring_end) = ring_of(&rings, at).ok_or_else(|| bad("a ring is missing"))?;
             let stop = end.min(ring_end).min(boundary.unwrap_or(u64::MAX));
             if stop <= at {
-                return Err(bad("the live block's boundaries go backwards"));
+                return Err(bad("the live block's boundaries are not ascending"));
             }
             out.write(ring, at, stop)?;
             at = stop;
@@ -98,7 +98,8 @@ type Rings = Vec<(RingMemory, u64)>;
 /// The rings with bytes between `from` and `end`, each with the position at which the next ring takes over.
 fn find_rings(shm: &Dir, stem: &str, live: &LiveMap, from: u64, end: u64) -> io::Result<Rings> {
     let count = usize::try_from(live.ring_count.load(Ordering::Acquire)).ok().filter(|c| *c <= RINGS);
-    let entries = live.rings.get(..count.ok_or_else(|| bad("too many rings"))?).unwrap_or_default();
+    let entries =
+        live.rings.get(..count.ok_or_else(|| bad("the live block names too many rings"))?).unwrap_or_default();
     let mut rings = Vec::new();
     for (index, ring) in entries.iter().enumerate() {
         let start = ring.start.load(Ordering::Relaxed);
@@ -108,7 +109,7 @@ fn find_rings(shm: &Dir, stem: &str, live: &LiveMap, from: u64, end: u64) -> io:
         }
         let capacity = ring.capacity.load(Ordering::Relaxed);
         if end.min(stop).saturating_sub(from.max(start)) > capacity {
-            return Err(bad("a ring holds more than it can"));
+            return Err(bad("a ring would hold more than its capacity"));
         }
         let memory = RingMemory::find(shm, stem, index, capacity)?;
         rings.push((memory, stop));
@@ -129,9 +130,9 @@ struct Out<'a> {
 
 impl Out<'_> {
     fn write(&self, ring: &RingMemory, from: u64, to: u64) -> io::Result<()> {
-        let len = usize::try_from(to - from).map_err(|_| bad("a ring holds more than it can"))?;
+        let len = usize::try_from(to - from).map_err(|_| bad("a ring would hold more than its capacity"))?;
         if len as u64 > ring.capacity {
-            return Err(bad("a ring holds more than it can"));
+            return Err(bad("a ring would hold more than its capacity"));
         }
         // SAFETY: the range is not longer than the ring (checked above), and its producer is dead. (A producer of a
         // failed `close` may still store into a place that it had taken; the kernel then copies old or new bytes of a

@@ -77,7 +77,7 @@ impl RingMemory {
         let whole =
             capacity.is_power_of_two() && capacity >= crate::sys::page_bytes() && file.metadata()?.len() == capacity;
         if !whole {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the ring's size differs from its live block"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the ring's size differs from the live block's"));
         }
         let len = usize::try_from(capacity).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
         Ok(RingMemory { index, capacity, map: Mapping::mirrored(&file, len)? })

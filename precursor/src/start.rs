@@ -31,7 +31,7 @@ pub(crate) fn start(options: &Options, core: Arc<Core>, plan: Plan) -> Result<Ap
     let framed = options.framing == Framing::Records;
     let lane = Lane { base: std::ptr::null_mut(), mask: u64::MAX, cursor, limit: cursor, framed };
     let hot = HotPage::new(Hot { lane, worst_ticks: 0, appends: 0, reserved: None })
-        .map_err(OpenError::io("make the writer's page of", path))?;
+        .map_err(OpenError::io("create the writer's page of", path))?;
     let current = Arc::clone(&crate::core::lock(&core.files).current);
     let mut appender = Appender {
         born: core.born,
@@ -49,7 +49,7 @@ pub(crate) fn start(options: &Options, core: Arc<Core>, plan: Plan) -> Result<Ap
     match plan.choice.mode {
         Mode::Plain => {}
         Mode::Ring => {
-            start_ring(options, &mut appender, &plan, current).map_err(OpenError::io("make the ring of", path))?
+            start_ring(options, &mut appender, &plan, current).map_err(OpenError::io("create the ring of", path))?
         }
         Mode::Window | Mode::Prefetch => {
             start_ahead(options, &mut appender, &plan, current)

@@ -86,7 +86,7 @@ impl WrittenSide {
 }
 
 fn plain_next(core: &Core, seq: u64) -> Result<Arc<DataFile>, AppendError> {
-    let failed = |e: std::io::Error| AppendError::Failed { what: "create next file", message: e.to_string() };
+    let failed = |e: std::io::Error| AppendError::Failed { what: "create the next file", message: e.to_string() };
     core.create_next(seq + 1).map(Arc::new).map_err(failed)
 }
 
