@@ -1,8 +1,8 @@
-"""Replays a trace of page accesses through libCacheSim's CLOCK and LRU: beside.py TRACE CACHE_BYTES
+"""Replays a trace of page accesses with libCacheSim's CLOCK and LRU: beside.py TRACE CACHE_BYTES
 
-Called by `cargo bench --bench sim -- beside`, which writes the trace (oracleGeneral: u32 time, u64 object, u32 size,
-i64 next access, packed) from the same stream of operations that the simulator performs. Needs the wheel `libcachesim`
-from PyPI. Each cache runs three times on one thread, the trace read through libCacheSim's own reader; the best counts.
+`cargo bench --bench sim -- beside` calls this program and writes the trace (oracleGeneral: u32 time, u64 object, u32 size,
+i64 next access, packed) from the stream of operations that the simulator performs. Needs the wheel `libcachesim` from PyPI.
+Each cache runs three times on one thread, with libCacheSim's reader; the shortest time counts.
 """
 
 import sys

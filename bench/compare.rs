@@ -1,7 +1,8 @@
-//! `compare` of two recordings of 28 hours each: `cargo bench --bench compare -- [--build FLATWATER] [--beside FLATWATER]
-//! [--prepared]`.
+//! Measures `flatwater compare` on two recordings of 28 hours each: `cargo bench --bench compare -- [--build FLATWATER]
+//! [--beside FLATWATER] [--prepared]`.
 //!
-//! Of the second one the slow calls take half as long. Both have a sample a second of every counter of /proc/vmstat, made up.
+//! In the second recording the slow calls take half as long. Both have a synthetic sample per second of every counter
+//! of /proc/vmstat.
 
 mod made;
 mod measured;
@@ -17,7 +18,7 @@ fn main() {
     let place = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compare");
     let dirs = [100, 50].map(|percent| (percent, place.join(format!("slow-{percent}"))));
     if let Ok(percent) = std::env::var(CASE) {
-        let (slow_percent, dir) = dirs.iter().find(|(of, _)| of.to_string() == percent).expect("one of ours");
+        let (slow_percent, dir) = dirs.iter().find(|(of, _)| of.to_string() == percent).expect("a known percentage");
         let samples = made::Samples::Made;
         return made::make(
             dir,
@@ -34,7 +35,7 @@ fn main() {
             assert!(made.status().expect("started").success());
         }
     }
-    let [a, b] = dirs.each_ref().map(|(_, dir)| dir.to_str().expect("a path of ours"));
+    let [a, b] = dirs.each_ref().map(|(_, dir)| dir.to_str().expect("a path in UTF-8"));
     let out = place.join("out");
     measured::beside("compare of 28 hours with 28 hours", ROUNDS, &["compare", a, b], &out);
     let shown = std::fs::read_to_string(&out).expect("its output");

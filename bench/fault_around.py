@@ -1,11 +1,12 @@
-"""What a fault on a mapped file takes, and what each entry that it makes besides, on the kernel that runs.
+"""Measures a page fault on a mapped file, and each further entry that it maps, on the running kernel.
 
     fault_around.py [--rounds N] [FOLDER]
 
-A read fault of 3.15 and later maps what is cached of the aligned 64 KiB around its page (fault_around_bytes). One page of each such block
-is touched: of a file of which only that page is cached, and of one that is cached whole, in turns. The difference, over the fifteen
-entries more, is an entry; the rest is the fault. CPU time in nanoseconds, less what touching the same pages again takes; medians of the
-rounds with their spread. Needs a file system with a page cache in FOLDER (/var/tmp unless said); its file there has no name."""
+Since 3.15, a read fault also maps the cached pages of the aligned 64 KiB around its page (fault_around_bytes). One page of each
+such block is touched, alternately with only that page cached and with the whole block cached. The difference, divided by the
+fifteen further entries, is the cost of an entry; the rest is the cost of the fault. CPU time in ns, less the time of touching the
+same pages again; medians of the rounds, with their range. Uses an unnamed file in FOLDER (/var/tmp by default), whose file system
+must have a page cache."""
 
 import mmap
 import os
@@ -26,7 +27,7 @@ def touches(mapping):
 
 
 def fault_ns(file, pages):
-    """Of `pages` of each block cached."""
+    """CPU time of a fault with `pages` pages of each block cached."""
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
     for page in range(PAGES):
         if page % BLOCK_PAGES < pages:

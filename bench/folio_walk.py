@@ -1,11 +1,11 @@
-"""What a small write into a cached large folio takes, by the folio's size, on the kernel that runs.
+"""Measures a small write into a cached large folio, by the folio's size, on the running kernel.
 
     folio_walk.py [--rounds N] [FOLDER]
 
-ext4 of 6.16 and later goes over all buffer_heads of a folio in write_begin and in write_end, of which a small write() touches one. A file
-is written with calls of 64 KiB to 1 MiB, each of which gets a folio of its own; then pwrite() overwrites 256 bytes, in order. The
-slope over the folio's pages, halved, is what one buffer_head takes. CPU time in nanoseconds a call; medians of the rounds with their
-spread. Needs ext4 in FOLDER (/var/tmp unless said); its file there has no name."""
+Since 6.16, ext4 visits all buffer_heads of a folio in write_begin and in write_end, although a small write() touches only one. A
+file is written with calls of 64 KiB to 1 MiB, each of which gets its own folio; then pwrite() overwrites 256 bytes at a time, in
+order. The slope over the folio's pages, halved, is the cost of one buffer_head. CPU time in ns per call; medians of the rounds,
+with their range. Uses an unnamed file in FOLDER (/var/tmp by default), which must be on ext4."""
 
 import argparse
 import os

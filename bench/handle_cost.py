@@ -1,11 +1,12 @@
-"""What a jbd2 handle costs a write to a cached page, on the kernel that runs.
+"""Measures what a jbd2 handle adds to a write to a cached page, on the running kernel.
 
     handle_cost.py [--rounds N]
 
-Up to 5.14 ext4_da_write_begin starts a handle for each page of a write and ext4_da_write_end stops it; later kernels do so only for
-a file system that is mounted with nodelalloc (ext4_write_begin). So the same overwrite (level_cost.c: 220 bytes, blocks allocated,
-size unchanged) is timed on one file system mounted both ways in turns, and the difference is the handle. CPU time on one CPU; medians
-of the rounds with their spread. Needs root, cc, a loop device and mkfs.ext4. Killed in the middle it leaves the mount and the loop device that it names first."""
+Up to 5.14, ext4_da_write_begin starts a handle for each page of a write and ext4_da_write_end stops it; later kernels do so only
+on a file system that is mounted with nodelalloc (ext4_write_begin). So the same overwrite (level_cost.c: 220 bytes, blocks
+allocated, size unchanged) is timed on one file system, mounted in both ways alternately; the difference is the handle. CPU time on
+one CPU; medians of the rounds, with their range. Needs root, cc, a loop device and mkfs.ext4. If it is killed, the mount and the
+loop device that it prints at the start remain."""
 
 import argparse
 import pathlib
@@ -50,7 +51,7 @@ def main():
         print(f"handle_cost: {device} on {where}", file=sys.stderr)
         try:
             backing = pathlib.Path("/sys/block", pathlib.Path(device).name, "loop/backing_file").read_text().strip()
-            assert backing == str(image), f"{device} is {backing}'s, not ours"
+            assert backing == str(image), f"{device} is backed by {backing}, not by the new image"
             for _ in range(rounds):
                 for option, found in times.items():
                     found.append(one(program, device, where, option))

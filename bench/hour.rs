@@ -1,9 +1,9 @@
-//! An hour at 10 Hz as fast as it can be made, and a recording of a million slow calls: what `explain` and
-//! `report -O html` take of time and memory, beside an earlier build and beside a plain read of every column; what the
-//! end of such a run (sealing) takes; how large it is, and how long the page takes to open.
+//! Measures time and memory of `explain` and `report -O html` on recordings of an hour with 0, 12 000 and a million
+//! slow calls. Compares them with an earlier build and with a plain read of every column, and also measures sealing,
+//! the recordings' size, and how long the page takes to open.
 //!
-//! `cargo bench --bench hour -- [--build FLATWATER] [--beside FLATWATER] [--prepared]`, as root for slabinfo. Each step is a process of its
-//! own, so that one's memory is not the other's. `--prepared` takes the recordings of the run before.
+//! `cargo bench --bench hour -- [--build FLATWATER] [--beside FLATWATER] [--prepared]`, as root for slabinfo. Each step
+//! runs in its own process, so that its memory is its own. `--prepared` uses the recordings of the previous run.
 
 mod made;
 mod measured;
@@ -16,8 +16,8 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 const CASE: &str = "FLATWATER_BENCH_HOUR";
 const ROUNDS: usize = 5;
-/// Samples and slow calls of a quiet hour, of a bad one, and of one whose every call was slow. The last has no
-/// samples, so that its time is that of its calls.
+/// Samples per second and slow calls: a quiet hour, a bad one, and one in which every call was slow. The last has no
+/// samples, so its time is that of the calls.
 const CASES: [(u64, u64); 3] = [(10, 0), (10, 12_000), (0, 1_000_000)];
 
 fn main() {
@@ -33,7 +33,7 @@ fn main() {
     let out = place.join("out");
     for (_, calls) in CASES {
         let dir = place.join(format!("rec-{calls}"));
-        let recording = dir.to_str().expect("a path of ours");
+        let recording = dir.to_str().expect("a path in UTF-8");
         println!("{calls} slow calls, {:.1} MB", bytes_in(&dir) as f64 / 1e6);
         measured::beside("explain", ROUNDS, &["explain", recording], &out);
         measured::beside("report -O html", ROUNDS, &["report", recording, "-O", "html"], &out);
@@ -43,11 +43,11 @@ fn main() {
     let script = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("crates/report/web/test/opening.mjs");
     match Command::new("node").arg(script).arg(&place).status() {
         Ok(done) if done.success() => {}
-        other => println!("pages were not opened in a browser: {other:?}"),
+        other => println!("the pages were not opened in a browser: {other:?}"),
     }
 }
 
-/// This program as another process.
+/// Runs a step of this program in another process.
 fn again(case: &str) {
     let me = std::env::current_exe().expect("this program");
     let done = Command::new(me).env(CASE, case).status().expect("started");
@@ -55,7 +55,7 @@ fn again(case: &str) {
 }
 
 fn step(place: &Path, case: &str) {
-    let number = |word: &str| word.parse().expect("a number of ours");
+    let number = |word: &str| word.parse().expect("a number");
     match case.split(' ').collect::<Vec<_>>()[..] {
         ["make", hz, calls] => {
             let samples = made::Samples::OfThisMachine { hz: number(hz) };
@@ -72,7 +72,7 @@ fn bytes_in(dir: &Path) -> u64 {
     entries.map(|entry| entry.metadata().map_or(0, |metadata| metadata.len())).sum()
 }
 
-/// Every column of every table through the Parquet crate's own reader, batch by batch, and nothing kept.
+/// Reads every column of every table with the Parquet crate's reader, batch by batch, and keeps nothing.
 fn read_plainly(dir: &Path) {
     let begin = Instant::now();
     let (mut rows, mut values) = (0, 0);

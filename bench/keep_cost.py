@@ -1,12 +1,13 @@
-"""What it takes reclaim to look at a mapped page that was used, and to keep it, on the kernel that runs.
+"""Measures how long reclaim takes to examine a mapped page that was used and to keep it, on the running kernel.
 
     keep_cost.py [--rounds N] [FOLDER]
 
-A memory cgroup is emptied (memory.force_empty, cgroup v1) of a file's clean pages that this process has mapped and touched, in turns with the
-same pages after MADV_COLD has cleared their accessed bits: the first are each scanned twice, kept and then freed, the others freed at once.
-The difference of CPU time over the pages that were scanned more is what keeping one takes. The pages are read one by one with
-POSIX_FADV_RANDOM, so that each is a folio of its own. Nanoseconds a page; medians of the rounds with their spread. Needs root, cgroup v1
-memory and a file system with a page cache in FOLDER (/var/tmp unless said); its file there has no name."""
+A memory cgroup is emptied (memory.force_empty, cgroup v1) of a file's clean pages, which this process has mapped and touched.
+Alternately, MADV_COLD first clears the accessed bits of the same pages. Without it each page is scanned twice: kept, then freed;
+with it the page is freed at once. The difference of CPU time, divided by the difference of scanned pages, is the cost of keeping a
+page. The pages are read one by one with POSIX_FADV_RANDOM, so that each is a separate folio. ns per page; medians of the rounds,
+with their range. Needs root and cgroup v1 memory. Uses an unnamed file in FOLDER (/var/tmp by default), whose file system must
+have a page cache."""
 
 import contextlib
 import mmap
@@ -34,7 +35,7 @@ def counted():
 
 
 def emptied(file, used):
-    """Nanoseconds, pages scanned, pages freed."""
+    """Empties the cgroup; returns CPU time in ns, pages scanned and pages freed."""
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
     for page in range(PAGES):
         os.pread(file, PAGE_BYTES, page * PAGE_BYTES)
@@ -53,7 +54,7 @@ def emptied(file, used):
 
 @contextlib.contextmanager
 def in_group():
-    """In a memory cgroup of its own, which goes at the end; one that a killed run left is taken over."""
+    """Runs in a new memory cgroup, removed at the end; reuses the cgroup that a killed run left."""
     with open("/proc/self/cgroup") as file:
         own = next(line.strip().split(":", 2)[2] for line in file if ":memory:" in line)
     os.makedirs(GROUP, exist_ok=True)

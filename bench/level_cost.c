@@ -1,4 +1,4 @@
-/* The loops of level_cost.py: level_cost KIND COUNT FILE prints ns per operation, after a line has come in.
+/* The loops of level_cost.py. level_cost KIND COUNT FILE waits for a line, then prints ns per operation.
  * SPDX-License-Identifier: GPL-2.0 OR MIT */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -27,7 +27,7 @@ static double now(clockid_t clock)
 	return at.tv_sec * 1e9 + at.tv_nsec;
 }
 
-/* On one CPU: what is counted is CPU time, so that whoever else runs there does not count. */
+/* Pins this process to one CPU. Most loops count CPU time, so other programs on that CPU hardly matter. */
 static void pin(void)
 {
 	cpu_set_t set;
@@ -53,7 +53,7 @@ static double writes(long count, const char *path)
 		die(path);
 	memset(record, 'x', sizeof(record));
 	double ns = 0;
-	/* The pages are there before anything counts. */
+	/* The first batch only brings the pages into the cache and is not counted. */
 	for (long done = -20000; done < count; done += 20000) {
 		double start = now(CLOCK_THREAD_CPUTIME_ID);
 		for (long i = 0; i < 20000; i++)
@@ -72,7 +72,7 @@ static double cpu_of(int who)
 	return (used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1e9 + (used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e3;
 }
 
-/* Two processes, one byte to and fro: CPU time of both for each switch with its wake-up. */
+/* Two processes exchange a byte. Counts the CPU time of both per context switch, with its wake-up. */
 static double switches(long count)
 {
 	int to[2], fro[2];
@@ -96,7 +96,7 @@ static double switches(long count)
 	return (cpu_of(RUSAGE_SELF) - start + cpu_of(RUSAGE_CHILDREN)) / (2.0 * count);
 }
 
-/* Direct writes of 4 KiB, one at a time, by the clock: interrupts and workers take part. */
+/* Direct writes of 4 KiB, one at a time. Counts elapsed time, which includes interrupts and kernel workers. */
 static double direct(long count, const char *path)
 {
 	void *page;

@@ -1,13 +1,13 @@
-"""What recording costs, by level, beside bpftrace doing the like.
+"""Measures what recording costs, by level, compared with a similar bpftrace program.
 
     level_cost.py --flatwater PATH [--rounds N] [--levels 0,1,2] [--only KIND,..]
 
-Five loops (level_cost.c): a system call that concerns no file, a 220-byte write to cached pages, a switch with its wake-up, a
-direct write of 4 KiB, a 220-byte write through io_uring. Each runs as the target of a recording and as a bystander, with
-nothing attached, at each level, and beside bpftrace, in turns, round after round; medians are printed. Two figures each: the
-loop's own time (CPU time but for the direct write, so that other programs hardly count), and the time in BPF programs by the
-kernel's own count (kernel.bpf_stats_enabled), less what a program that does nothing shows, which is measured first. That count is
-of the whole machine: run it on an idle one. Needs root, cc and bpftrace."""
+Five loops (level_cost.c): a system call on no file, a 220-byte write to cached pages, a context switch with its wake-up, a direct
+write of 4 KiB, and a 220-byte write through io_uring. Each runs with nothing attached, as the target of a recording and as a
+bystander at each level, and under bpftrace, alternately, round after round. Prints medians of two figures: the time of the loop
+(CPU time, except for the direct write, so that other programs hardly matter), and the time in BPF programs by the kernel's count
+(kernel.bpf_stats_enabled), less that of an empty program, which is measured first. The count is of the whole machine, so run it on
+an idle one. Needs root, cc and bpftrace."""
 
 import argparse
 import os
@@ -23,7 +23,7 @@ import tempfile
 import time
 
 STATS = pathlib.Path("/proc/sys/kernel/bpf_stats_enabled")
-# Kind: operations, what one operation is, and bpftrace's script for it; PID is the target's.
+# Kind: number of operations, name of one operation, and a bpftrace program, in which PID is replaced by the target's.
 KINDS = {
     "call": (400_000, "getppid()", None),
     "write": (400_000, "a 220-byte write", """
@@ -44,7 +44,7 @@ KINDS = {
 }
 
 
-# What the kernel's accounting shows of a program that does nothing, on each call of the first loop.
+# An empty program on each call of the first loop, to measure the kernel's accounting.
 EMPTY = "tracepoint:syscalls:sys_enter_getppid { }"
 
 
@@ -60,7 +60,7 @@ class Loop:
 
 
 def in_programs(pid):
-    """ns in the BPF programs that a process holds, and their runs."""
+    """ns in the BPF programs that a process has open, and their number of runs."""
     ns = runs = 0
     for entry in pathlib.Path(f"/proc/{pid}/fdinfo").iterdir():
         try:
@@ -68,7 +68,7 @@ def in_programs(pid):
         except OSError:
             continue
         took, ran = re.search(r"run_time_ns:\s*(\d+)", text), re.search(r"run_cnt:\s*(\d+)", text)
-        # A link shows its program's tag, but not its times; level 1 keeps links only.
+        # A link shows its program's tag but no times; at level 1 only links are open.
         if took and ran:
             ns += int(took[1])
             runs += int(ran[1])
@@ -76,7 +76,7 @@ def in_programs(pid):
 
 
 def empty_ns(program, folder):
-    """Of one run of a program that does nothing, by the kernel's count."""
+    """ns of one run of an empty program, by the kernel's count."""
     loop = Loop(program, "call", folder)
     tracer = bpftrace(EMPTY, loop.child.pid)
     try:
@@ -87,12 +87,12 @@ def empty_ns(program, folder):
         end(tracer)
     ns, runs = after[0] - before[0], after[1] - before[1]
     if runs < loop.count:
-        raise RuntimeError(f"the empty program ran {runs} times in {loop.count} calls: what the accounting adds is not known")
+        raise RuntimeError(f"the empty program ran {runs} times in {loop.count} calls, so the cost of the accounting is unknown")
     return ns / runs
 
 
 def measured(loop, tracer, empty):
-    """The loop's ns per operation, and the programs'."""
+    """ns per operation of the loop, and of the BPF programs."""
     if tracer is None:
         return loop.run(), 0.0
     before = in_programs(tracer.pid)
@@ -115,18 +115,18 @@ def flatwater(options, level, pid, folder):
 
 
 def bpftrace(script, pid):
-    # Where tracefs is not mounted it gets one to itself.
+    # If tracefs is not mounted, bpftrace gets a private mount.
     shell = 'test -d /sys/kernel/tracing/events || mount -t tracefs nodev /sys/kernel/tracing; exec bpftrace -e "$0"'
     child = subprocess.Popen(["unshare", "-m", "sh", "-c", shell, script.replace("PID", str(pid))], stdout=subprocess.PIPE,
                              stderr=subprocess.STDOUT, text=True)
     said = []
-    # Warnings come first, such as that it may not raise its limit of locked memory.
+    # Skips warnings, such as that bpftrace may not raise its limit of locked memory.
     while not said or not said[-1].startswith("Attach"):
         said.append(child.stdout.readline())
         if not said[-1]:
             child.wait()
             raise RuntimeError(f"bpftrace: {' '.join(said).strip()[-300:]}")
-    # It says so before it does so.
+    # bpftrace prints this before it attaches.
     time.sleep(1.5)
     return child
 
@@ -160,7 +160,7 @@ def once(options, program, kind, how, folder):
 
 
 def rounds(options, program, kind, hows, folder, refused):
-    """What each recorder cost, in turns; `refused` takes those that could not be had."""
+    """ns of each recorder, measured alternately; `refused` gets the reasons of those that failed."""
     seen = {}
     for _ in range(options.rounds):
         for how in hows:
@@ -174,7 +174,7 @@ def rounds(options, program, kind, hows, folder, refused):
 
 
 def rows(kind, seen):
-    """The table's rows of one operation: medians, and what is more than with nothing attached."""
+    """The table's rows of one operation: medians, and what is added to the loop with nothing attached."""
     base = statistics.median(ns for ns, _ in seen["none"])
     lines = []
     for how, values in seen.items():
@@ -185,7 +185,7 @@ def rows(kind, seen):
 
 
 def main():
-    # Asked to end, it puts the setting back.
+    # On SIGTERM, the `finally` below restores the setting.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = lambda text: text.split(",")

@@ -1,5 +1,5 @@
-//! Recordings for the benches of reading: this machine's counters as fast as they can be sampled, or made-up ones, at the
-//! moments of as many hours as wanted, with slow calls and latencies beside them.
+//! Synthetic recordings for the benches of reading: this machine's counters sampled as fast as possible, or made-up
+//! ones, with timestamps that span as many hours as wanted, plus slow calls and latencies.
 
 use std::ops::Range;
 use std::path::Path;
@@ -17,31 +17,31 @@ use flatwater_recording::{
 
 pub const SECOND_NS: u64 = 1_000_000_000;
 
-/// Which counters.
+/// Source of the counters.
 #[derive(Clone, Copy, Debug)]
-#[allow(dead_code, reason = "each bench has one of them")]
+#[allow(dead_code, reason = "each bench uses one variant")]
 pub enum Samples {
-    /// All tables, so often a second; 0 for none.
+    /// All tables of this machine, this often per second; 0 for none.
     OfThisMachine { hz: u64 },
-    /// Every column of vmstat each second, each rising at a rate of its own: a day of them is made in a minute.
+    /// Every column of vmstat each second, each rising at a different rate. A day of samples takes a minute to make.
     Made,
 }
 
-/// What a recording is to hold.
+/// Contents of the recording.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     pub seconds: u64,
     pub samples: Samples,
     pub calls: u64,
-    /// Slow calls take this share of what they take otherwise, 1/100.
+    /// Duration of the slow calls, in per cent of their usual duration.
     pub slow_percent: u64,
 }
 
-/// Prints the most memory that was resident since the last time.
+/// Prints a step's duration and the peak of resident memory since the previous step.
 pub fn print_step(what: &str, begin: Instant) {
     let mib = rss_bytes_max() as f64 / f64::from(1 << 20);
     println!("  {what}: {:.2} s, most resident {mib:.1} MiB", begin.elapsed().as_secs_f64());
-    // The kernel restarts its search for the maximum (proc(5)).
+    // Resets the kernel's peak (proc(5)).
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
@@ -104,7 +104,7 @@ fn this_machine() -> Probe {
     })
 }
 
-/// Seconds of made-up samples that are appended at once.
+/// Seconds of made-up samples that are appended together.
 const MADE_SECONDS: u64 = 600;
 
 fn made_up(start_ns: u64, seconds: Range<u64>) -> Series {
@@ -112,7 +112,7 @@ fn made_up(start_ns: u64, seconds: Range<u64>) -> Series {
     let mut series = Series::new(Table::Vmstat);
     for second in seconds {
         let value = |(number, column): (usize, &Column)| {
-            // Rates that differ by counter, step up each half hour and jump from second to second, but never back.
+            // Rates differ by counter, step up every half hour and vary from second to second; values never decrease.
             let (rate, jump) = (1 + number as u64 * 37, second * 7919 % 3);
             let value = match column.kind {
                 ColumnKind::Counter => (3 * second + jump + second / 1800) * rate,
@@ -153,7 +153,7 @@ fn call(number: u64, second_ns: u64, slow_percent: u64) -> Call {
     call
 }
 
-/// 5 000 quick writes and the slow ones.
+/// The slow calls and 5 000 quick writes.
 fn bucket(start_ns: u64, slow: &[Call]) -> LatencyBucket {
     let (mut service, mut waited) = (histogram(), histogram());
     for number in 0..5_000_u64 {

@@ -1,5 +1,5 @@
-//! What the benches of reading share: a run of a flatwater binary as its user sees it, with its time and its memory, and the
-//! binary of an earlier build to hold beside it (`--beside PATH`).
+//! Shared by the benches of reading: runs a flatwater binary, measures its time and memory, and compares it with the
+//! binary of an earlier build (`--beside PATH`).
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use std::time::Instant;
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     pub wall_s: f64,
-    /// User and system.
+    /// User and system time.
     pub cpu_s: f64,
     pub resident_mib_max: f64,
 }
@@ -18,8 +18,8 @@ fn given(option: &str) -> Option<PathBuf> {
     std::env::args().skip_while(|word| word != option).nth(1).map(PathBuf::from)
 }
 
-/// The binary of this build (or the one that `--build` names, so that the recordings can be made by a build that is not
-/// optimised), and the one to compare it with.
+/// This build's binary, and the one to compare it with, if given. `--build` replaces the first, so that an unoptimised
+/// build of this bench can make the recordings.
 pub fn binaries() -> Vec<(&'static str, PathBuf)> {
     let own = given("--build").unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_flatwater")));
     let mut all = vec![("this build", own)];
@@ -27,21 +27,21 @@ pub fn binaries() -> Vec<(&'static str, PathBuf)> {
     all
 }
 
-/// Starts the program and waits for its end; its standard output goes to `out`.
+/// Runs the program to its end, with standard output to `out`.
 pub fn run(program: &Path, arguments: &[&str], out: &Path) -> Run {
     let out = std::fs::File::create(out).expect("a file under the build's");
     let begin = Instant::now();
-    // Waited for below, by wait4, which also says what it used.
+    // wait4 below waits for the child, and returns its resource usage.
     #[allow(clippy::zombie_processes)]
     let child = Command::new(program).args(arguments).stdin(Stdio::null()).stdout(out).spawn().expect("started");
     let pid = i32::try_from(child.id()).expect("a process id");
     let mut status = 0;
-    // SAFETY: a rusage of zeros is a valid one, and wait4 fills it in.
+    // SAFETY: rusage consists of integers, for which zero is valid; wait4 fills it in.
     let mut used: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `pid` is our child, nobody else waits for it, and both pointers are of live values.
+    // SAFETY: `pid` is a child that nothing else waits for, and both pointers are to locals that outlive the call.
     let waited = unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut used) };
     assert_eq!(waited, pid, "{}", std::io::Error::last_os_error());
-    // 3 and 4 are verdicts: not proven, not enough observed.
+    // 3 and 4 are results: not proven, not enough observed.
     let code = libc::WEXITSTATUS(status);
     assert!(libc::WIFEXITED(status) && matches!(code, 0 | 3 | 4), "{program:?} {arguments:?}: status {status:#x}");
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
@@ -52,7 +52,8 @@ pub fn run(program: &Path, arguments: &[&str], out: &Path) -> Run {
     }
 }
 
-/// Runs each binary `rounds` times in turn and prints the medians; of the second one also how many times as much it takes.
+/// Runs the binaries alternately, `rounds` times each, and prints the medians, and the ratios of the second to the
+/// first.
 pub fn beside(what: &str, rounds: usize, arguments: &[&str], out: &Path) -> Vec<Run> {
     let binaries = binaries();
     let mut runs: Vec<Vec<Run>> = vec![Vec::new(); binaries.len()];

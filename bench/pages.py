@@ -1,4 +1,4 @@
-"""What the programs that time mapped pages share: their options, a file of pages that are each a folio of their own, and how figures are shown."""
+"""Shared by the programs that time mapped pages: options, a file whose pages are separate folios, and the output of figures."""
 
 import argparse
 import contextlib
@@ -19,7 +19,7 @@ def options(doc, rounds):
 
 @contextlib.contextmanager
 def written(folder, pages):
-    """The descriptor of a nameless file with so many pages on the disk, read one by one from then on."""
+    """Descriptor of an unnamed file of `pages` pages on the disk, without readahead."""
     with tempfile.TemporaryFile(dir=folder) as backing:
         file = backing.fileno()
         for page in range(pages):

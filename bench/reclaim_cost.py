@@ -1,11 +1,11 @@
-"""What reclaiming a mapped page takes beyond dropping an unmapped one, on the kernel that runs.
+"""Measures how much longer reclaiming a mapped page takes than dropping an unmapped one, on the running kernel.
 
     reclaim_cost.py [--rounds N] [FOLDER]
 
-MADV_PAGEOUT of a file's clean pages that one process has mapped and touched (5.4 and later: isolation, the walk over who maps the page,
-try_to_unmap, and the page out of the cache) beside POSIX_FADV_DONTNEED of the same pages unmapped, in turns. The pages are read one by
-one with POSIX_FADV_RANDOM, so that each is a folio of its own. CPU time in nanoseconds a page; medians of the rounds with their spread. Needs a
-file system with a page cache in FOLDER (/var/tmp unless said); its file there has no name."""
+Alternately, MADV_PAGEOUT of a file's clean pages that one process has mapped and touched (since 5.4: isolation, the walk over the
+mappings of the page, try_to_unmap, and removal from the page cache), and POSIX_FADV_DONTNEED of the same pages unmapped. The pages
+are read one by one with POSIX_FADV_RANDOM, so that each is a separate folio. CPU time in ns per page; medians of the rounds, with
+their range. Uses an unnamed file in FOLDER (/var/tmp by default), whose file system must have a page cache."""
 
 import mmap
 import os

@@ -1,6 +1,6 @@
-//! What sampling costs: one sample against bare preads of the same files, what bare preads cost at 10 Hz with nothing
-//! else done (the kernel's own part), and the share of a core at 10 Hz, memory and the recording's size.
-//! `cargo bench --bench sample_cost -- [SECONDS]` (60 by default; as root for slabinfo).
+//! Measures sampling: one sample compared with bare preads of the same files; bare preads at 10 Hz and nothing else,
+//! which is the kernel's part; and at 10 Hz the share of a core, memory, and the recording's size. `cargo bench --bench
+//! sample_cost -- [SECONDS]` (60 by default; as root for slabinfo).
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -28,7 +28,7 @@ fn main() {
     steady(&options, seconds);
 }
 
-/// A file and how many reads its text takes.
+/// A file and the number of reads that its text takes.
 struct Bare {
     file: File,
     reads: u32,
@@ -49,7 +49,7 @@ fn bare(paths: &[PathBuf], buffer: &mut [u8]) -> Vec<Bare> {
     paths.iter().map(open).collect()
 }
 
-/// CPU ns of one turn, mean over a round.
+/// Mean CPU time of one turn over a round, ns.
 fn round(mut turn: impl FnMut()) -> u64 {
     let before = thread_cpu_ns();
     for _ in 0..PER_ROUND {
@@ -93,8 +93,8 @@ fn one_sample(options: &SamplerOptions) {
     );
 }
 
-/// Files read once every 100 ms and thrown away: what no sampler of them can be cheaper than, with caches as cold as a
-/// sampler's. First none at all, then those without which little could be said of a stall, then all.
+/// Reads files every 100 ms and discards the text, with caches as cold as a sampler's: no sampler of these files can
+/// cost less. First without files, then with those that explaining a stall needs most, then with all.
 fn bare_at_pace(options: &SamplerOptions, seconds: u64) {
     let all = Probe::open(options).paths();
     let needed = |path: &&PathBuf| {
@@ -113,7 +113,7 @@ fn bare_at_pace(options: &SamplerOptions, seconds: u64) {
     }
 }
 
-/// CPU ns of that many turns.
+/// CPU time of this many turns, ns.
 fn read_at_pace(paths: &[PathBuf], turns: u64) -> u64 {
     let mut buffer = vec![0; 64 << 10];
     let files = bare(paths, &mut buffer);

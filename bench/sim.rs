@@ -1,10 +1,11 @@
-//! Runs a scenario on the simulator and prints what came out, how fast, and in how much memory:
-//! `cargo bench --bench sim -- SCENARIO [SECONDS] [KEY=VALUE ...]`.
+//! Runs a scenario on the simulator and prints the results, the speed and the memory: `cargo bench --bench sim --
+//! SCENARIO [SECONDS] [KEY=VALUE ...]`.
 //!
-//! `cargo bench --bench sim -- beside` runs a journal, and streams of large reads, and in the same run the same page accesses
-//! through libCacheSim's CLOCK and LRU (bench/beside.py; PYTHON names an interpreter that has the wheel).
+//! `cargo bench --bench sim -- beside` runs a journal and streams of large reads, and sends the same page accesses
+//! through libCacheSim's CLOCK and LRU (bench/beside.py; PYTHON names an interpreter with the wheel).
 //!
-//! `cargo bench --bench sim -- copies` tries 16 settings on copies of one warm machine, and on 16 machines that warm up.
+//! `cargo bench --bench sim -- copies` compares 16 settings on copies of one warm machine with 16 machines that each
+//! warm up.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -53,7 +54,7 @@ fn main() {
     }
 }
 
-/// The process's peak, recording included, as a whole and for each modelled frame.
+/// Prints the process's peak memory, recording included, in total and per modelled frame.
 fn memory(frames: u64) {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak =
@@ -68,10 +69,10 @@ fn memory(frames: u64) {
 
 const MEMORY_BYTES: u64 = 1 << 30;
 
-/// What is performed beside libCacheSim, all on the same machine of 1 GiB.
+/// Workloads that are compared with libCacheSim, on the same machine of 1 GiB.
 const BESIDE: [(&str, &str, bool); 4] = [
     ("a journal of 10 M appends", JOURNAL, false),
-    ("the same, appends that nothing can tell apart one by one", JOURNAL, true),
+    ("the same, without batching equal appends", JOURNAL, true),
     ("reads of 256 KiB through a file twice as large as memory", READ_LARGE, false),
     ("reads of 256 KiB through a file of half the memory, again and again", READ_CACHED, false),
 ];
@@ -91,7 +92,7 @@ fn beside_scenario(workload: &str) -> Scenario {
     Scenario::parse("beside", &text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The pages that one operation accesses, as it would find them in a trace.
+/// The pages that one operation accesses, as they appear in a trace.
 fn pages_of(op: &Op, lengths: &mut BTreeMap<u64, u64>) -> Option<(u64, std::ops::RangeInclusive<u64>)> {
     let (file, offset, bytes) = match *op {
         Op::Append { file, bytes } => {
@@ -104,7 +105,8 @@ fn pages_of(op: &Op, lengths: &mut BTreeMap<u64, u64>) -> Option<(u64, std::ops:
     Some((file, offset / 4096..=(offset + bytes - 1) / 4096))
 }
 
-/// Page accesses of the first measured operations of the scenario's own streams as an oracleGeneral trace; how many accesses.
+/// Writes the page accesses of the first measured operations of the scenario's streams as an oracleGeneral trace.
+/// Returns the number of accesses.
 fn trace(scenario: &Scenario, operations: u64, path: &Path) -> u64 {
     let file = std::fs::File::create(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let mut out = std::io::BufWriter::new(file);
@@ -138,7 +140,7 @@ fn trace(scenario: &Scenario, operations: u64, path: &Path) -> u64 {
     accesses
 }
 
-/// `whatif` with 16 settings: the warm machine copied for each, beside 16 runs that each warm up for themselves.
+/// Runs `whatif` with 16 settings on copies of a warm machine, and compares with 16 runs that each warm up.
 fn copies() {
     let mut scenario = Scenario::load("journal-2.6.32").unwrap_or_else(|error| panic!("{error}"));
     let (warm, measured) = (Nanos::from_secs(36_000), Nanos::from_secs(60));
@@ -191,7 +193,7 @@ fn beside() {
     }
 }
 
-/// The trace through libCacheSim; `flatwater_s` is what flatwater took.
+/// Runs the trace through libCacheSim. `flatwater_s` is flatwater's time.
 fn beside_libcachesim(path: &Path, flatwater_s: f64, rate: impl Fn(f64) -> f64) {
     let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let script = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("bench/beside.py");
@@ -213,7 +215,7 @@ fn beside_libcachesim(path: &Path, flatwater_s: f64, rate: impl Fn(f64) -> f64) 
         }
         Ok(ran) => {
             let said = String::from_utf8_lossy(&ran.stderr);
-            println!("SKIPPED libCacheSim: {}", said.lines().last().unwrap_or("it failed and said nothing"));
+            println!("SKIPPED libCacheSim: {}", said.lines().last().unwrap_or("it failed without a message"));
             println!("SKIPPED: python3 -m venv V && V/bin/pip install libcachesim, then PYTHON=V/bin/python");
         }
         Err(error) => println!("SKIPPED libCacheSim: {python}: {error}; PYTHON names another interpreter"),

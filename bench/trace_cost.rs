@@ -1,9 +1,9 @@
-//! What tracing costs: programs that exist already (per write() call, against nothing, bpftrace and strace), and
-//! our own threads (p50 and p99.9 of write(), traced against untraced).
+//! Measures tracing: of existing programs (time per write() call, compared with no tracer, bpftrace and strace), and of
+//! flatwater's own threads (p50 and p99.9 of write(), traced and untraced).
 //!
-//! All variants of a comparison run in turn, round after round, so that a slow moment of the machine hits each of
-//! them; medians and the spread over rounds or pairs are printed. `cargo bench --bench trace_cost -- [own|foreign] [ROUNDS [HZ]]`, as root; a round of
-//! `own` takes 20 s.
+//! All variants of a comparison run in turn, round after round, so that a slow moment of the machine affects each.
+//! Prints medians and the spread over rounds or pairs. `cargo bench --bench trace_cost -- [own|foreign] [ROUNDS [HZ]]`,
+//! as root; a round of `own` takes 20 s.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, Write};
@@ -16,10 +16,10 @@ use flatwater_host::tracer::{DEFAULT_HZ, Targets, TraceOptions, Tracer, measure_
 
 const LOOP: &str = "FLATWATER_BENCH_LOOP";
 const CALLS: u32 = 200_000;
-/// strace stops the program twice for each call: fewer do.
+/// Fewer calls under strace, which stops the program twice for each.
 const CALLS_STRACE: u32 = 10_000;
 const JOURNAL_PERIOD_NS: u64 = 200_000;
-/// 2 s each, after a quarter.
+/// A block lasts 2 s, after a warm-up of a quarter second.
 const BLOCK_WRITES: usize = 10_000;
 const BLOCK_WARM_UP: usize = 1_250;
 const TURNS_PER_ROUND: usize = 2;
@@ -66,24 +66,24 @@ fn machine() {
     println!("kernel {}, load average {}", kernel.trim(), load.trim());
     match measure_hook_cost() {
         Ok(cost) => println!(
-            "system call hooks, a thread that is no target: {} ns without, {} ns with, +{} ns (spread {} ns)",
+            "system call hooks, a thread outside the target: {} ns without, {} ns with, +{} ns (spread {} ns)",
             cost.without_ns, cost.with_ns, cost.added_ns, cost.spread_ns
         ),
         Err(why) => println!("system call hooks: not measured, {why}"),
     }
 }
 
-// ---- a program that knows nothing of us -------------------------------------------------------------------
+// ---- an existing program ----------------------------------------------------------------------------------
 
-/// The program: waits for a line, writes 220 bytes so many times, prints ns per call.
+/// The program: waits for a line, writes 220 bytes as often as ordered, and prints ns per call.
 fn write_loop(order: &str) {
-    let (calls, path) = order.split_once('|').expect("an order of ours");
+    let (calls, path) = order.split_once('|').expect("an order of this bench");
     let calls: u32 = calls.parse().expect("a number");
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(path).expect("the loop's file");
     let mut line = String::new();
-    std::io::stdin().read_line(&mut line).expect("the word to go");
+    std::io::stdin().read_line(&mut line).expect("the line to start");
     let record = [b'x'; 220];
-    // The file is laid out once, so that every variant writes to pages that are there.
+    // Written once before, so that every variant writes to cached pages.
     for _ in 0..40_000 {
         file.write_all(&record).expect("write");
     }
@@ -147,7 +147,7 @@ fn strace(dir: &Path) -> Outcome {
     go(&mut start_loop(&["strace", "-f", "-c", "-o", "/dev/null"], dir, CALLS_STRACE)?)
 }
 
-/// The same histogram that we keep, in bpftrace. Where tracefs is not mounted it gets one to itself.
+/// bpftrace with the same histogram as flatwater. If tracefs is not mounted, bpftrace gets a private mount.
 fn bpftrace(dir: &Path) -> Outcome {
     let mut child = start_loop(&[], dir, CALLS)?;
     let script = format!(
@@ -168,12 +168,12 @@ fn bpftrace(dir: &Path) -> Outcome {
     let mut said = BufReader::new(tracing.stdout.take().ok_or("no standard output")?);
     said.read_line(&mut first).map_err(|error| error.to_string())?;
     let outcome = if first.contains("Attaching") {
-        // It says so before it does so.
+        // bpftrace prints this before it attaches.
         std::thread::sleep(Duration::from_millis(1_500));
         go(&mut child)
     } else {
         let _ = child.kill();
-        Err(format!("bpftrace said {first:?}"))
+        Err(format!("bpftrace printed {first:?}"))
     };
     let _ = tracing.kill();
     let _ = tracing.wait();
@@ -203,22 +203,22 @@ fn foreign(dir: &Path, rounds: usize) {
     }
 }
 
-// ---- our own threads --------------------------------------------------------------------------------------
+// ---- flatwater's own threads ------------------------------------------------------------------------------
 
-/// How a block of writes is watched.
+/// How a block of writes is observed.
 #[derive(Clone, Copy, PartialEq)]
 enum Watched {
     No,
-    /// With so many stack samples a second and CPU.
+    /// Traced, with this many stack samples per second and CPU.
     Traced(u32),
 }
 
-/// A block's median and 99.9th percentile in ns.
+/// Median and 99.9th percentile of a block, ns.
 type Block = [f64; 2];
 
-/// Writes as the journal does, for a block of seconds, on one CPU with real-time priority: what runs beside it on a
-/// shared machine would otherwise be most of what is measured. Writes of the first moments, when the caches are
-/// still the loader's, are not counted.
+/// Writes like the journal for one block, on one CPU with real-time priority; otherwise other programs of a shared
+/// machine would dominate the result. The warm-up, during which the caches still have the loader's data, is not
+/// counted.
 fn block(dir: &Path, watched: Watched) -> Block {
     let tracer = match watched {
         Watched::No => None,
@@ -230,7 +230,7 @@ fn block(dir: &Path, watched: Watched) -> Block {
             alone_on_a_cpu();
             let tid = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
             let mut slot = tracer.as_ref().and_then(|tracer| tracer.op_slot(tid));
-            assert_eq!(slot.is_some(), watched != Watched::No, "tracing works here");
+            assert_eq!(slot.is_some(), watched != Watched::No, "tracing must work on this machine");
             let mut file = File::create(&path).expect("the journal's file");
             let mut times = Vec::with_capacity(BLOCK_WARM_UP + BLOCK_WRITES);
             let mut due = monotonic_ns();
@@ -248,7 +248,7 @@ fn block(dir: &Path, watched: Watched) -> Block {
     [quantile(&times, 0.5), quantile(&times, 0.999)]
 }
 
-/// Pins the calling thread to the last CPU that it may use, and puts it before all ordinary threads.
+/// Pins the calling thread to the last CPU that it may use, and gives it priority over all ordinary threads.
 fn alone_on_a_cpu() {
     let allowed = rustix::thread::sched_getaffinity(None).expect("this thread's CPUs");
     let last = (0..rustix::thread::CpuSet::MAX_CPU).rev().find(|&cpu| allowed.is_set(cpu)).expect("a CPU");
@@ -256,7 +256,7 @@ fn alone_on_a_cpu() {
     one.set(last);
     rustix::thread::sched_setaffinity(None, &one).expect("pinned");
     let first = libc::sched_param { sched_priority: 1 };
-    // SAFETY: the pointer is to a local that outlives the call; 0 is the calling thread.
+    // SAFETY: `first` is a local that outlives the call; 0 means the calling thread.
     let done = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const first) };
     assert_eq!(done, 0, "real-time priority: run as root");
 }
@@ -283,11 +283,11 @@ fn one_write(file: &mut File, slot: Option<&mut flatwater_host::tracer::OpSlot>)
     end - start
 }
 
-/// Short blocks in turn: untraced, traced, traced, untraced, and so on, so that each kind goes first as often. Neighbours
-/// are a pair; the two untraced blocks where one turn ends and the next begins are a pair too, which shows what a
-/// ratio of two like blocks is worth here. All pairs count.
+/// Runs short blocks in turn: untraced, traced, traced, untraced, and so on, so that each kind goes first equally
+/// often. Neighbours form a pair. The two untraced blocks between turns also form a pair, which shows the spread of
+/// equal blocks on this machine. All pairs count.
 fn own(dir: &Path, rounds: usize) {
-    // A second number: stack samples a second.
+    // The second number is the rate of stack samples per second.
     let hz = std::env::args().filter_map(|word| word.parse().ok()).nth(1).unwrap_or(DEFAULT_HZ);
     let (mut untraced, mut traced): (Vec<Block>, Vec<Block>) = (Vec::new(), Vec::new());
     for _ in 0..rounds * TURNS_PER_ROUND {
@@ -298,7 +298,7 @@ fn own(dir: &Path, rounds: usize) {
     }
     let pairs = traced.len();
     println!(
-        "\njournal of our own, 220 bytes every 200 us, {pairs} pairs of blocks of {BLOCK_WRITES} writes; {hz} samples a second"
+        "\njournal of own threads, 220 bytes every 200 us, {pairs} pairs of blocks of {BLOCK_WRITES} writes; {hz} samples a second"
     );
     for (place, name) in ["p50", "p99.9"].into_iter().enumerate() {
         let of = |blocks: &[Block]| blocks.iter().map(|block| block[place]).collect::<Vec<f64>>();
@@ -311,7 +311,7 @@ fn own(dir: &Path, rounds: usize) {
     }
 }
 
-/// The median and between which two of the values it lies with 95 % (binomial, no shape assumed).
+/// The median, and the two values between which it lies with 95 % (binomial, for any distribution).
 fn with_interval(values: &[f64]) -> String {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,12 +1,12 @@
-"""What it takes reclaim to free a page that nobody has mapped, and what of that the buffer_heads of a written page are, on the kernel that runs.
+"""Measures how long reclaim takes to free an unmapped page, and the part for a written page's buffer_heads, on the running kernel.
 
     unmapped_cost.py [--rounds N] [FOLDER]
 
-A file's clean pages, in turns read from it (no buffer_heads) and written to it page by page and synced (one buffer_head each), are dropped
-(POSIX_FADV_DONTNEED) or reclaimed from a memory cgroup (memory.force_empty, cgroup v1). Each is a folio of its own. `scan` is what
-reclaiming a read page takes beyond dropping it, `buffers` what dropping a written one takes beyond dropping a read one. CPU time in nanoseconds a
-page; medians of the rounds with their spread. Needs root, cgroup v1 memory and a file system with a page cache in FOLDER (/var/tmp unless
-said); its file there has no name."""
+A file's clean pages are dropped (POSIX_FADV_DONTNEED) or reclaimed from a memory cgroup (memory.force_empty, cgroup v1).
+Alternately, they were read (no buffer_heads) or written page by page and synced (one buffer_head each). Each page is a separate
+folio. `scan` is the difference between reclaiming and dropping a read page; `buffers` is the difference between dropping a written
+and a read page. CPU time in ns per page; medians of the rounds, with their range. Needs root and cgroup v1 memory. Uses an unnamed
+file in FOLDER (/var/tmp by default), whose file system must have a page cache."""
 
 import os
 import time

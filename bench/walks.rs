@@ -1,11 +1,12 @@
-//! What the kernel's walks over lists cost a page or a slab: `cargo bench --bench walks`.
+//! Measures what the kernel's walks over lists cost per page or slab: `cargo bench --bench walks`.
 //!
-//! Three constants of the model are such walks, over memory that no cache holds: `slab_walk_ns` (s_show visits each slab of a list,
-//! mm/slab.c, 2.6.32), `pass_page_ns` (isolate_lru_folios moves a page that it may not take to another list, mm/vmscan.c, 6.1) and
-//! `scan_mapped_ns` (shrink_page_list looks at a mapped page and puts it back, 2.6.32). Each is done here on synthetic structs of
-//! the kernel's sizes, on lists in the order of addresses and in random order. Prints the median of five runs in ns
-//! of CPU time, with the range. `clear_huge_percent` is what the running kernel takes to clear a huge page at its first touch, in
-//! percent of copying cached bytes with read(), for each 4 KiB of both.
+//! Three constants of the model are such walks over memory that is in no CPU cache: `slab_walk_ns` (s_show visits each
+//! slab of a list, mm/slab.c, 2.6.32), `pass_page_ns` (isolate_lru_folios moves a page that it may not take to another
+//! list, mm/vmscan.c, 6.1) and `scan_mapped_ns` (shrink_page_list examines a mapped page and puts it back, 2.6.32).
+//! Each walk runs here on synthetic structures of the kernel's sizes, on lists in address order and in random order.
+//! Prints the median of five runs in ns of CPU time, with the range. `clear_huge_percent` is the time in which the
+//! running kernel clears a huge page at its first touch, in per cent of copying cached bytes with read(), both per 4
+//! KiB.
 
 use std::hint::black_box;
 use std::io::Write;
@@ -14,23 +15,24 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-/// A slab's management stands at the beginning of its page of 4 KiB (struct slab: list, colouroff, s_mem, inuse).
+/// A slab's descriptor is at the beginning of the 4 KiB page (struct slab: list, colouroff, s_mem, inuse).
 const SLABS: usize = 300_000;
 const PAGE_WORDS: usize = 512;
-/// A quarter of a GiB of struct page.
+/// 4 million struct page, a quarter of a GiB.
 const PAGES: usize = 4_000_000;
-/// zone->wait_table has a hash bucket for 256 pages, at most 4096 (wait_table_hash_nr_entries); a wait_queue_head_t is 24 B.
+/// zone->wait_table has one hash bucket per 256 pages, at most 4096 (wait_table_hash_nr_entries); a wait_queue_head_t
+/// has 24 bytes.
 const WAIT_BUCKETS: usize = 4096;
 const RUNS: usize = 5;
 const END: u32 = u32::MAX;
 
-/// CPU time of this thread: what others took of the CPU meanwhile does not count.
+/// CPU time of this thread, which excludes the time of other threads on the CPU.
 fn cpu_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("/proc/thread-self/schedstat");
     text.split_whitespace().next().and_then(|first| first.parse().ok()).expect("CPU time in ns")
 }
 
-/// The order in which a list of so many goes: by address, or shuffled (a linear congruence picks the partners).
+/// The order of a list of `count` elements: by address, or shuffled (with a linear congruential generator).
 fn order(count: usize, random: bool) -> Vec<u32> {
     let mut all: Vec<u32> = (0..count as u32).collect();
     if random {
@@ -43,7 +45,7 @@ fn order(count: usize, random: bool) -> Vec<u32> {
     all
 }
 
-/// s_show: of each slab on the list its number of objects in use is added up.
+/// s_show: adds up the objects in use of each slab on the list.
 fn slabs(random: bool) -> impl FnMut() -> f64 {
     let order = order(SLABS, random);
     let mut pages = vec![0_u64; SLABS * PAGE_WORDS];
@@ -66,7 +68,7 @@ fn slabs(random: bool) -> impl FnMut() -> f64 {
     }
 }
 
-/// struct page on x86-64: flags, count, mapcount, mapping and the links of its LRU list in one cache line.
+/// struct page on x86-64: flags, count, mapcount, mapping and the links of the LRU list, in one cache line.
 #[repr(align(64))]
 #[derive(Debug)]
 struct Page {
@@ -104,7 +106,7 @@ fn move_to(all: &mut [Page], at: u32, head: &mut u32) {
     *head = at;
 }
 
-/// isolate_lru_folios passes over a page of a zone or kind that the caller may not take.
+/// isolate_lru_folios: skips pages of a zone or kind that the caller may not take.
 fn pass(random: bool) -> impl FnMut() -> f64 {
     let (mut all, mut first) = pages(random);
     move || {
@@ -122,8 +124,9 @@ fn pass(random: bool) -> impl FnMut() -> f64 {
     }
 }
 
-/// isolate_lru_pages, shrink_page_list and putback_lru_page for a page that processes have mapped and the caller may not unmap:
-/// get_page_unless_zero, ClearPageLRU, trylock_page, page_mapped, unlock_page with its bucket of the wait table, SetPageLRU, put_page.
+/// isolate_lru_pages, shrink_page_list and putback_lru_page for a page that is mapped and that the caller may not
+/// unmap: get_page_unless_zero, ClearPageLRU, trylock_page, page_mapped, unlock_page with its bucket of the wait table,
+/// SetPageLRU, put_page.
 fn mapped(random: bool) -> impl FnMut() -> f64 {
     let (mut all, mut first) = pages(random);
     let waiting = vec![[0_u64; 3]; WAIT_BUCKETS];
@@ -152,43 +155,43 @@ fn mapped(random: bool) -> impl FnMut() -> f64 {
     }
 }
 
-/// What first touches of huge pages and read() of cached bytes go over.
+/// Size of the memory that is touched first, and of the file that is read.
 const TOUCHED_BYTES: usize = 256 << 20;
 const HUGE_BYTES: usize = 2 << 20;
 const CALL_BYTES: usize = 1 << 20;
 
-/// A new mapping with huge pages, and where its first huge page begins.
+/// A new mapping with huge pages, and the offset of the first huge page in it.
 fn huge_mapping() -> (*mut std::ffi::c_void, usize) {
     let (bytes, flags) = (TOUCHED_BYTES + HUGE_BYTES, MapFlags::PRIVATE);
-    // SAFETY: a new mapping of our own, at an address of the kernel's choice.
+    // SAFETY: a new mapping at an address that the kernel chooses overwrites nothing.
     let start = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags) };
     let start = start.expect("256 MiB of memory");
-    // SAFETY: advice about that mapping.
+    // SAFETY: the range is the mapping made above; the advice changes no contents.
     unsafe { madvise(start, bytes, Advice::LinuxHugepage) }.expect("transparent huge pages");
     (start, start.align_offset(HUGE_BYTES))
 }
 
-/// First touches of memory that is mapped with huge pages and given back each time: clear_huge_page.
+/// Touches new memory with huge pages, which is unmapped after each run: clear_huge_page.
 fn cleared() -> impl FnMut() -> f64 {
     move || {
         let (start, skip) = huge_mapping();
         let started_ns = cpu_ns();
         for at in (skip..skip + TOUCHED_BYTES).step_by(HUGE_BYTES) {
-            // SAFETY: within the mapping, which nobody else knows.
+            // SAFETY: `at` is below `skip + TOUCHED_BYTES`, so inside the mapping, which only this function uses.
             unsafe { start.cast::<u8>().add(at).write_volatile(1) };
         }
         let ns = cpu_ns() - started_ns;
-        // SAFETY: it is unmapped once, and nothing points into it any more.
+        // SAFETY: the mapping is unmapped once, and nothing refers to it any more.
         unsafe { munmap(start, TOUCHED_BYTES + HUGE_BYTES) }.expect("unmapped");
         ns as f64 / (TOUCHED_BYTES / 4096) as f64
     }
 }
 
-/// read() of a file in the page cache into huge pages that are in use, so that both ends are cold.
+/// Reads a cached file into huge pages that are in use, so that source and destination are not in CPU caches.
 fn read_again() -> impl FnMut() -> f64 {
     let mut file = tempfile::tempfile().expect("a file");
     let (start, skip) = huge_mapping();
-    // SAFETY: within a mapping that is never unmapped and that nobody else knows.
+    // SAFETY: the range lies in a mapping that is never unmapped and is used only here.
     let memory = unsafe { std::slice::from_raw_parts_mut(start.cast::<u8>().add(skip), TOUCHED_BYTES) };
     memory.fill(1);
     file.write_all(memory).expect("256 MiB of disk");

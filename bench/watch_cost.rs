@@ -1,12 +1,15 @@
-//! What `flatwater watch` costs, and what it finds.
+//! Measures what `flatwater watch` costs and which stalls it finds.
 //!
-//! `cargo bench --bench watch_cost -- cost [SECONDS]`: at 0, 5 000, 20 000 and 50 000 context switches a second, the CPU time of
-//! the daemon (/proc/PID/task/TID/schedstat) and of its hooks (the kernel's own count of BPF programs, less what counting adds),
-//! beside bpftrace with a program that does the like (sleeps of every thread by its kernel stack, and each request of a block
-//! device), and beside atop, which hooks nothing and writes counters and processes to a file each second.
-//! `... -- recall SCENARIO...`: each scenario is performed and recorded by `run`, which times each call of its own threads, while
-//! the daemon watches at level 0; then the calls over the daemon's threshold are held against each other.
-//! As root, on a quiet machine. `FLATWATER=path` measures another binary than the one that was built with it.
+//! `cargo bench --bench watch_cost -- cost [SECONDS]`: at 0, 5 000, 20 000 and 50 000 context switches per second, the
+//! CPU time of the daemon (/proc/PID/task/TID/schedstat) and of the hooks (the kernel's count of BPF programs, less the
+//! cost of counting). Compared with bpftrace running a similar program (sleeps of every thread by kernel stack, and
+//! each request of a block device), and with atop, which has no hooks and writes counters and processes to a file each
+//! second.
+//!
+//! `... -- recall SCENARIO...`: `run` performs and records each scenario, timing each call of the threads that it
+//! starts, while the daemon watches at level 0; then the calls over the daemon's threshold are compared.
+//!
+//! As root, on a quiet machine. `FLATWATER=path` measures another binary than the one built with this bench.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,7 +23,7 @@ use flatwater_recording::{Call, OpKind, Recording, read};
 
 const RATES: [u64; 4] = [0, 5_000, 20_000, 50_000];
 const LIMIT_NS: u64 = 5_000_000;
-/// Sleeps and requests, as bpftrace's users write it.
+/// bpftrace program for sleeps and requests, as its users write it.
 const LIKE: &str = "
 tracepoint:sched:sched_switch { if (args->prev_state & 2) { @asleep[args->prev_pid] = nsecs; } }
 tracepoint:sched:sched_waking /@asleep[args->pid]/ {
@@ -52,7 +55,7 @@ fn flatwater() -> PathBuf {
     std::env::var_os("FLATWATER").map_or_else(|| env!("CARGO_BIN_EXE_flatwater").into(), PathBuf::from)
 }
 
-/// Under the build's folder: a store may not be where everybody can write.
+/// A directory below the build's, since the daemon refuses a store in a world-writable place.
 struct Place(PathBuf);
 
 impl Place {
@@ -69,7 +72,7 @@ impl Drop for Place {
     }
 }
 
-/// A process that ends with the measurement.
+/// A process that is ended with the measurement.
 struct Running {
     child: Child,
     programs: OwnPrograms,
@@ -89,15 +92,15 @@ impl Running {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
         let until = Instant::now() + Duration::from_secs(90);
         while !ready() {
-            assert!(Instant::now() < until, "it never got ready: {command:?}");
+            assert!(Instant::now() < until, "not ready after 90 s: {command:?}");
             std::thread::sleep(Duration::from_millis(200));
         }
-        // What it does only once.
+        // Excludes work that is done once at the start.
         std::thread::sleep(Duration::from_secs(3));
         Running { child, programs: OwnPrograms::since(&before) }
     }
 
-    /// CPU time of the process's threads so far, to the nanosecond (/proc/PID/stat counts in steps of 10 ms).
+    /// CPU time of the process's threads, s; in ns resolution (/proc/PID/stat counts in steps of 10 ms).
     fn cpu_s(&self) -> f64 {
         let tasks =
             fs::read_dir(format!("/proc/{}/task", self.child.id())).into_iter().flatten().filter_map(Result::ok);
@@ -134,7 +137,7 @@ fn watch(place: &Path) -> Running {
     })
 }
 
-/// In a mount namespace of its own, since tracefs may not be mounted.
+/// Starts bpftrace in a private mount namespace, since tracefs may not be mounted.
 fn bpftrace() -> Option<Running> {
     Command::new("bpftrace").arg("--version").output().ok().filter(|output| output.status.success())?;
     let script =
@@ -145,7 +148,7 @@ fn bpftrace() -> Option<Running> {
     Some(Running::start(command, || loaded_ids().difference(&before).count() >= 5))
 }
 
-/// A peer without hooks: counters and every process once a second, to a file.
+/// Starts atop, which has no hooks: counters and every process once a second, to a file.
 fn atop(place: &Path) -> Option<Running> {
     Command::new("atop").arg("-V").output().ok().filter(|output| output.status.success())?;
     let file = place.join("atop.raw");
@@ -159,7 +162,7 @@ fn switches() -> u64 {
     stat.lines().find_map(|line| line.strip_prefix("ctxt ")?.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Two threads on one CPU hand a byte to each other so many times a second.
+/// Two threads on one CPU exchange a byte, with `rate` context switches per second.
 fn ping_pong(rate: u64, length: Duration) {
     if rate == 0 {
         std::thread::sleep(length);
@@ -182,7 +185,7 @@ fn ping_pong(rate: u64, length: Duration) {
     pin();
     let (start, mut done, mut byte) = (Instant::now(), 0_u64, [0]);
     while start.elapsed() < length {
-        // Two switches a round, and two for the sleep of each batch.
+        // Two switches per exchange; the sleep of each batch adds two.
         let due = (start.elapsed().as_secs_f64() * (rate / 2) as f64) as u64;
         while done < due {
             write_here.write_all(&[1]).expect("asked");
@@ -247,7 +250,7 @@ fn recall(scenarios: &[String]) {
         let mut run = Command::new(flatwater());
         run.args(["run", scenario, "-o"]).arg(&truth).stdin(Stdio::null()).stdout(Stdio::null());
         let status = run.status().expect("run");
-        // A call is found a second after its last sleep.
+        // The daemon reports a call a second after its last sleep.
         std::thread::sleep(Duration::from_secs(3));
         let config = place.0.join("watch.toml");
         let dump = Command::new(flatwater()).args(["watch", "-c"]).arg(&config).arg("dump").output().expect("dump");
@@ -267,7 +270,7 @@ fn recall(scenarios: &[String]) {
     }
 }
 
-/// The daemon holds the last minute only: what came before it began to hold is not asked for.
+/// Compares only the last minute, which is all that the daemon holds.
 fn compare(scenario: &str, truth: &Recording, seen: &Recording) {
     let tids: BTreeSet<u32> = truth.calls.iter().map(|call| call.tid).collect();
     let from_ns = seen.header.clock.start_ns.max(truth.header.clock.start_ns);

@@ -1,14 +1,18 @@
-//! The page cache experiments of WRENCH's authors on the model: `cargo bench --bench wrench -- [exp1|exp2|exp3|exp4] [SIZE...]`.
+//! Runs the page cache experiments of WRENCH's authors on the model: `cargo bench --bench wrench --
+//! [exp1|exp2|exp3|exp4] [SIZE...]`.
 //!
-//! Measured durations and the errors of their simulator come from arXiv 2101.01335 (Do and others, 2021) and its data
-//! (big-data-lab-team/paper-io-simulation, 5ccedcb), in bench/wrench.toml. The model is given the platform that they
-//! describe (memory read 6860 and write 2764 MB/s, disk read 510 and write 420 MB/s), the CPU times, the memory that was
-//! resident, and CentOS 8's settings; nothing of the durations. `write=516` runs with the disk's measured 516 MB/s instead,
-//! `read=564` with what entered the page cache each second of experiment 2 while all of it read (its first reads then are no
-//! prediction). Experiment 2 ran on another node than 1: it is given that node's memory and the CPU time of each job.
-//! Of experiment 4 it is given which files are read and written, what is computed between them, and the copies that nibabel makes
-//! of what it saves (its source; the first answer, 16.9 %, was without them). Experiment 3 is experiment 2 on
-//! an NFS mount: network 3000 MB/s, the server's disk 515 and 375 MB/s, and that the client does not cache what it writes (noac).
+//! Measured durations and the errors of WRENCH, a simulator, come from arXiv 2101.01335 (Do and others, 2021) and its
+//! data (big-data-lab-team/paper-io-simulation, 5ccedcb); bench/wrench.toml has them. The model gets the platform that
+//! the paper describes (memory read 6860 and write 2764 MB/s, disk read 510 and write 420 MB/s), the CPU times, the
+//! resident memory and CentOS 8's settings, and none of the durations. `write=516` uses the disk's measured 516 MB/s.
+//! `read=564` uses the rate at which the page cache grew in experiment 2 while all pipelines read, so the first reads
+//! are then no prediction.
+//!
+//! Experiment 2 ran on another node than experiment 1, so it gets that node's memory and the CPU time of each job.
+//! Experiment 3 is experiment 2 on an NFS mount: network 3000 MB/s, the server's disk 515 and 375 MB/s, and a client
+//! that does not cache its writes (noac). Experiment 4 gets the files that are read and written, the computing between
+//! them, and the copies that nibabel makes of what it saves, from its source. (The first result, 16.9 %, was without
+//! these copies.)
 
 use std::collections::BTreeMap;
 
@@ -20,7 +24,7 @@ use flatwater_workload::{
     pipeline,
 };
 
-/// MB (10^6 bytes) a second, as they state them.
+/// Rates in the paper, MB (10^6 bytes) per second.
 const MEMORY_READ_MB: u64 = 6_860;
 const MEMORY_WRITE_MB: u64 = 2_764;
 
@@ -32,7 +36,7 @@ struct Data {
     exp4: Vec<Step>,
 }
 
-/// Seconds of read 1, write 1, ... write 3, and the errors of WRENCH with page cache, %.
+/// Durations of read 1, write 1, ... write 3, s, and the errors of WRENCH with page cache, per cent.
 #[derive(serde::Deserialize)]
 struct One {
     size_gb: u64,
@@ -41,8 +45,9 @@ struct One {
     wrench_error_percent: Vec<f64>,
 }
 
-/// Seconds read, written and altogether by one of so many pipelines of 3 GB, and what WRENCH gave. Of experiment 2 also the CPU
-/// time of each job, by pipeline, and when the first and the last pipeline had read its first file.
+/// Seconds of reading, of writing and in total of one of several pipelines of 3 GB: measured, and from WRENCH. For
+/// experiment 2 also the CPU time of each job, by pipeline, and when the first and the last pipeline had read its first
+/// file.
 #[derive(serde::Deserialize)]
 struct Many {
     pipelines: u64,
@@ -53,17 +58,17 @@ struct Many {
     compute_s: Vec<[f64; 3]>,
 }
 
-/// The node that an experiment ran on, and its disk.
+/// The node of an experiment, and its disk.
 #[derive(Clone, Copy)]
 struct Node {
-    /// What the kernel has not, of each memory node, and what was in use before the run.
+    /// Memory that the kernel does not manage, per NUMA node; `resident` is what was in use before the run.
     reserved: &'static str,
     resident: &'static str,
     read_mb: u64,
     write_mb: u64,
 }
 
-/// What one step of the application of experiment 4 does, and seconds of its reads and of its writes.
+/// A step of the application of experiment 4, and the seconds of reading and of writing.
 #[derive(Clone, serde::Deserialize)]
 struct Step {
     step: String,
@@ -107,9 +112,9 @@ fn data() -> Data {
     toml::from_str(include_str!("wrench.toml")).expect("wrench.toml")
 }
 
-/// Their compute node. CentOS 8 has the multi-queue schedulers alone, of which a SATA disk gets mq-deadline (docs.redhat.com, RHEL
-/// 8, "Setting the disk scheduler"); tuned sets the dirty limits. It has 2 x 16 cores with two threads each, two nodes, 262 288 396
-/// KiB (comp06: 262 458 440).
+/// The paper's compute node. CentOS 8 has only the multi-queue schedulers, of which a SATA disk gets mq-deadline
+/// (docs.redhat.com, RHEL 8, "Setting the disk scheduler"); tuned sets the dirty limits. The node has 2 x 16 cores with
+/// two threads each, two NUMA nodes, and 262 288 396 KiB (comp06: 262 458 440).
 fn scenario(pipelines: u64, size_bytes: u64, compute_s: f64, node: Node) -> Scenario {
     let Node { reserved, resident, read_mb, write_mb } = node;
     let text = format!(
@@ -123,7 +128,7 @@ fn scenario(pipelines: u64, size_bytes: u64, compute_s: f64, node: Node) -> Scen
         (compute_s * 1000.0) as u64,
     );
     let mut scenario = Scenario::parse("wrench", &text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    // Reading is copying; writing a new page takes what the measured bandwidth leaves it.
+    // Reading only copies. From the measured time of a written page the model subtracts its insertion into the cache.
     let speed = format!(
         "machine.speed=copy_byte_ps={},write_page_ns={}",
         1_000_000 / MEMORY_READ_MB,
@@ -133,14 +138,14 @@ fn scenario(pipelines: u64, size_bytes: u64, compute_s: f64, node: Node) -> Scen
     scenario
 }
 
-/// The pipelines of 3 GB, each job with the CPU time that it was measured to take.
+/// The pipelines of 3 GB, each job with its measured CPU time.
 fn jobs(pipelines: u64, node: Node) -> Scenario {
     let mut scenario = scenario(pipelines, 3_000_000_000, 0.0, node);
     scenario.workloads[0].entry = JOBS;
     scenario
 }
 
-/// The same pipelines on a mount of another node's disk.
+/// The same pipelines on an NFS mount of another node's disk.
 fn remote(pipelines: u64) -> Scenario {
     let node = Node { reserved: "950MiB", resident: "3919MiB", read_mb: 515, write_mb: 375 };
     let mut scenario = scenario(pipelines, 3_000_000_000, 4.4, node);
@@ -156,7 +161,7 @@ fn run(scenario: &Scenario) -> Recording {
     sim::run(scenario).unwrap_or_else(|error| panic!("{error}")).0
 }
 
-/// From the first call of a phase to the end of its last, by thread: reads and writes in turn.
+/// The phases of each thread, alternately reads and writes: start of the first call and end of the last, s.
 fn phases(recording: &Recording) -> BTreeMap<String, Vec<(OpKind, f64, f64)>> {
     let mut all: BTreeMap<String, Vec<(OpKind, f64, f64)>> = BTreeMap::new();
     let moves = |call: &&Call| matches!(call.op, OpKind::Read | OpKind::Write);
@@ -186,7 +191,7 @@ fn experiment_1<'a>(rows: impl Iterator<Item = &'a One>, node: Node) {
     );
     let (mut own, mut theirs) = (Vec::new(), Vec::new());
     for row in rows {
-        // Shared memory, slab and processes that were there before the first sample.
+        // Shared memory, slab and processes that existed before the first sample.
         let resident = if row.size_gb == 100 { "2460MiB" } else { node.resident };
         let compute = mean(&row.compute_s);
         let recording = run(&scenario(1, row.size_gb * 1_000_000_000, compute, Node { resident, ..node }));
@@ -209,7 +214,7 @@ fn experiment_1<'a>(rows: impl Iterator<Item = &'a One>, node: Node) {
     println!("| mean of {} | | | | **{:.1}** | **{:.1}** |", own.len(), mean(&own), mean(&theirs));
 }
 
-/// Experiment 2, or 3, which is 2 on another mount.
+/// Experiment 2, or experiment 3, which is the same on another mount.
 fn experiment_2<'a>(number: u32, rows: impl Iterator<Item = &'a Many>, scenario_of: &dyn Fn(u64) -> Scenario) {
     let names = ["read", "write", "makespan"];
     println!(
@@ -248,7 +253,7 @@ fn experiment_2<'a>(number: u32, rows: impl Iterator<Item = &'a Many>, scenario_
     }
 }
 
-/// The pipelines with what each job was measured to compute.
+/// The pipelines, with the measured computing time of each job.
 struct Jobs {
     pipelines: Box<dyn Workload>,
     compute_s: Vec<[f64; 3]>,
@@ -306,7 +311,7 @@ impl Stream for Timed {
     }
 }
 
-/// The application of experiment 4 as they traced it: whole files read and written, with computing between them.
+/// The application of experiment 4 as the authors traced it: whole files read and written, with computing between them.
 #[derive(Debug)]
 struct Traced;
 
@@ -355,7 +360,7 @@ impl Stream for Trace {
     }
 }
 
-/// Files that no step has written before it reads them are on the disk at the beginning.
+/// The operations. Files that a step reads before any step has written them exist at the start.
 fn trace(steps: &[Step]) -> Vec<Op> {
     let mut known = std::collections::BTreeSet::new();
     let (mut before, mut measured) = (vec![Op::Measure { on: false }], vec![Op::Measure { on: true }]);
@@ -380,7 +385,7 @@ fn trace(steps: &[Step]) -> Vec<Op> {
             }
             measured.push(Op::Close { file });
         }
-        // Each step is a process of its own.
+        // Each step is a separate process.
         measured.push(Op::DropKept);
         own_bytes = 0;
     }
@@ -388,10 +393,10 @@ fn trace(steps: &[Step]) -> Vec<Op> {
     before
 }
 
-/// nibabel saves an image by slices of its last dimension (volumeutils.py, _write_data, 3.0.2): each is cast where the voxels are
-/// of another type, copied into a string and written. A volume's slices are of some 400 KB, for which the C library has memory at
-/// hand; the slices of an image of four dimensions are whole volumes, and each copy is fresh memory (DEFAULT_MMAP_THRESHOLD_MAX,
-/// malloc.c: 32 MiB).
+/// The writes of one saved image. nibabel saves by slices of the last dimension (volumeutils.py, _write_data, 3.0.2):
+/// it casts a slice if the type of the voxels differs, copies it into a string and writes it. A volume's slices have
+/// about 400 KB, which the C library allocates from its heap; the slices of a four-dimensional image are whole volumes,
+/// and each copy is new memory (DEFAULT_MMAP_THRESHOLD_MAX, malloc.c: 32 MiB).
 fn saved(file: FileId, bytes: u64, cast: bool, own_bytes: &mut u64) -> Vec<Op> {
     const VOLUME_BYTES: u64 = 98_304_000;
     const HEADER_BYTES: u64 = 352;
@@ -406,14 +411,14 @@ fn saved(file: FileId, bytes: u64, cast: bool, own_bytes: &mut u64) -> Vec<Op> {
             }
             ops.push(Op::Compute { ns: VOLUME_BYTES * 1000 / MEMORY_READ_MB });
         }
-        // Every image has its header before its first volume.
+        // An image has one header, before its first volume.
         let header = if volume == 0 { HEADER_BYTES } else { 0 };
         ops.push(Op::Append { file, bytes: header + VOLUME_BYTES });
     }
     ops
 }
 
-/// Seconds that each file took in turn: a read, or from the creation of a file to the end of its last write.
+/// Seconds of each file in turn: of a read, or from the file's creation to the end of the last write.
 fn files(recording: &Recording) -> Vec<(OpKind, f64)> {
     let mut all: Vec<(OpKind, f64)> = Vec::new();
     let mut opened_ns = 0;

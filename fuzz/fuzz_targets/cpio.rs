@@ -1,12 +1,12 @@
-//! Hostile bytes as the archive in which a guest hands back its recording; see `crates/vm/src/fuzzing.rs`.
+//! Unpacks any bytes as the archive in which a guest returns its recording, see `crates/vm/src/fuzzing.rs`.
 #![no_main]
 
-/// Of so many inputs one is unpacked into a directory too: files cost a hundred times what memory does.
+/// One in this many inputs is also unpacked into a directory, which takes a hundred times as long as into memory.
 const INTO_FILES_EVERY: u32 = 256;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     thread_local! {
-        static PLACE: tempfile::TempDir = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
+        static PLACE: tempfile::TempDir = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
         static COUNT: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
     }
     flatwater_vm::fuzzing::cpio(bytes);
@@ -14,7 +14,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     COUNT.set(count);
     if count % INTO_FILES_EVERY == 0 {
         PLACE.with(|place| {
-            let dir = flatwater_safefs::Dir::open_own(place.path()).expect("ours");
+            let dir = flatwater_safefs::Dir::open_own(place.path()).expect("a new directory");
             flatwater_vm::fuzzing::cpio_into(&dir, bytes);
         });
     }

@@ -1,7 +1,7 @@
-//! What the fuzz targets, and the test that replays their corpus, do with an input. Its first byte says what the
-//! rest is.
+//! Functions of the fuzz targets and of the test that replays their corpus. The first byte of most inputs selects how the
+//! other bytes are read.
 
-#![allow(dead_code)] // each user calls one of them
+#![allow(dead_code)] // each user calls only one of the functions
 
 use std::fs;
 
@@ -11,11 +11,11 @@ use flatwater_import::text::{Cursor, Text};
 use flatwater_import::{Builder, IMPORTERS, import_texts, read_section};
 use flatwater_recording::{Call, Recording, Table, read};
 
-/// Tables that stand for all: one of each way to decode.
+/// One table for each way of decoding.
 const TABLES: [&str; 6] = ["calls", "latency", "stacks", "events", "gaps", "zones"];
 
-/// First byte: 6 x kind + table. Kinds: 0 a file of frames, 1 payloads that get good frames (each with a 16-bit
-/// length before it), 2 a Parquet file, 3 header.json, 4 sealed.json beside frames.
+/// Reads bytes as a recording. The first byte is 6 x kind + table. Kinds: 0 a file of frames, 1 payloads that get valid
+/// frames (a 16-bit length precedes each), 2 a Parquet file, 3 header.json, 4 sealed.json beside frames.
 pub fn read_as_recording(bytes: &[u8]) {
     let Some((&choice, body)) = bytes.split_first() else { return };
     let table = TABLES[usize::from(choice) % TABLES.len()];
@@ -34,7 +34,7 @@ pub fn read_as_recording(bytes: &[u8]) {
     }
 }
 
-/// What holds of every recording, wherever it came from.
+/// Checks what is true of every recording.
 fn check(recording: &Recording) {
     assert!(recording.calls.iter().all(Call::tiles));
     for series in &recording.series {
@@ -42,8 +42,8 @@ fn check(recording: &Recording) {
     }
 }
 
-/// Any bytes as a log: the format is found as for a user. Once as one file, once as two halves, so that joining by
-/// time is met too.
+/// Imports any bytes as a log, with recognition of the format. Once as one file and once as two halves, so that joining
+/// by time is covered too.
 pub fn import_as_a_user(bytes: &[u8]) {
     let (first, second) = bytes.split_at(bytes.len() / 2);
     let halves = [("first".to_owned(), first.to_vec()), ("second".to_owned(), second.to_vec())];
@@ -54,7 +54,7 @@ pub fn import_as_a_user(bytes: &[u8]) {
     }
 }
 
-/// First byte: which importer is given the rest, whether or not it looks like its format.
+/// Imports text with the importer that the first byte selects, whether or not it resembles that format.
 pub fn import_as_chosen(bytes: &[u8]) {
     let Some((&choice, bytes)) = bytes.split_first() else { return };
     let Some(importer) = IMPORTERS.get(usize::from(choice) % IMPORTERS.len()) else { return };
@@ -69,7 +69,7 @@ pub fn import_as_chosen(bytes: &[u8]) {
     check(&builder.finish(&["fuzz".to_owned()]));
 }
 
-/// Good frames around payloads, so that the checksum does not keep everything else from being reached.
+/// Puts payloads into valid frames, so that a wrong checksum does not end every read early.
 fn framed(mut body: &[u8]) -> Vec<u8> {
     let mut file = Vec::new();
     let mut sequence = 0_u32;
@@ -87,7 +87,7 @@ fn framed(mut body: &[u8]) -> Vec<u8> {
     file
 }
 
-/// First byte: which file the rest is the text of.
+/// Parses text as the kernel file that the first byte selects.
 pub fn parse_as_kernel_file(bytes: &[u8]) {
     let Some((&choice, text)) = bytes.split_first() else { return };
     let (table, second) = match choice % 10 {
@@ -103,7 +103,7 @@ pub fn parse_as_kernel_file(bytes: &[u8]) {
         _ => (Table::Cgroup, Table::Cgroup),
     };
     let (mut sheet, mut other) = (Sheet::new(table), Sheet::new(second));
-    // Twice, since the second time keys are expected.
+    // Twice: the second read expects the keys of the first.
     for at_ns in [1, 2] {
         match choice % 10 {
             0 => zoneinfo::read(text, at_ns, &mut sheet, &mut other),

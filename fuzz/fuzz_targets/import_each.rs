@@ -1,4 +1,4 @@
-//! Gives hostile texts to one importer after the other.
+//! Imports any text with one importer, which the first byte selects.
 
 #![no_main]
 

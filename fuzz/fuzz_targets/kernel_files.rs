@@ -1,4 +1,4 @@
-//! Parses hostile texts as kernel files.
+//! Parses any text as a kernel file.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Hostile bytes as what the precursor finds after a crash; see `precursor/src/fuzzing.rs`.
+//! Reads any bytes as a slot of the precursor's sidecar, see `precursor/src/fuzzing.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,4 @@
-/* Appends records, syncs, closes; then shows what the appender has to say for itself.
+/* Appends records, syncs, prints the reasons and counters of the appender, closes, and recovers.
  *
  *     cc append.c $(pkg-config --cflags --libs precursor) -o append && ./append /tmp/journal
  */
@@ -43,7 +43,7 @@ int main(int argc, char **argv)
             return failed("append", code, "");
     }
 
-    /* The same without a copy: fill in the file's own memory. */
+    /* Without a copy: fill the memory of the file or ring directly. */
     uint8_t *place = NULL;
     code = precursor_reserve(journal, 64, &place);
     if (code != PRECURSOR_OK)
@@ -62,7 +62,7 @@ int main(int argc, char **argv)
     precursor_get_stats(journal, &stats);
     printf("appends %" PRIu64 ", durable %" PRIu64 " of %" PRIu64 "\n", stats.appends, durable, precursor_position(journal));
 
-    /* Wrong calls are answered, not obeyed. */
+    /* Invalid calls return a code and change nothing. */
     if (precursor_commit(journal, 1, NULL) != PRECURSOR_INVALID || precursor_append(NULL, NULL, 0, NULL) != PRECURSOR_INVALID)
         return failed("check", -1, "a wrong call was accepted");
 

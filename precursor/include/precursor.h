@@ -1,10 +1,13 @@
-/* precursor: appends to a file without meeting allocation, reclaim, the journal or dirty throttling.
+/* precursor: appends records to a file so that the writer does not wait for block allocation, reclaim, the journal or
+ * dirty throttling.
  *
  * Generated from src/c_types.rs, c.rs and c_many.rs by cbindgen; tests/c_abi.rs checks that it is current.
  *
- * Threads: an appender is used by one thread at a time and may move between threads. Different appenders are independent.
- * After fork() only the parent may use it; the child is answered PRECURSOR_FORKED. Structures begin with their size: set it
- * (options: precursor_options_default does), and a library of another version fills or reads as much as both know. Functions return PRECURSOR_OK (0) or another of the codes below.
+ * Functions return PRECURSOR_OK (0) or another of the codes below. One thread at a time uses an appender; it may move
+ * between threads. Different appenders are independent. After fork() only the parent may use an appender; in the child
+ * the functions return PRECURSOR_FORKED. Structures begin with their size: set it before the call
+ * (precursor_options_default does so for options). A library of another version then reads or fills the fields that
+ * both versions have.
  */
 
 #pragma once
@@ -14,137 +17,140 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-// Done.
+// Success.
 #define PRECURSOR_OK 0
 
-// An argument is null or out of range, or options contradict one another.
+// An argument is null or out of range, the options contradict one another, the file exists although it must not, a
+// commit has no matching reservation, or a position was never appended.
 #define PRECURSOR_INVALID 1
 
-// The mode asked for cannot be had here; `PRECURSOR_AUTO` would find another.
+// This machine cannot run the requested mode; `PRECURSOR_AUTO` would choose another.
 #define PRECURSOR_REFUSED 2
 
-// Another appender holds the file.
+// Another appender has the file open.
 #define PRECURSOR_BUSY 3
 
-// No room, and the policy is `PRECURSOR_FAIL`: try again later.
+// No room is left, and the policy is `PRECURSOR_FAIL`: try again later.
 #define PRECURSOR_FULL 4
 
-// The disk is full.
+// The disk or the quota is full.
 #define PRECURSOR_NO_SPACE 5
 
-// The record is longer than the mode takes.
+// The record is longer than the mode can take.
 #define PRECURSOR_TOO_LONG 6
 
-// The device, the file system or the helper failed.
+// The device, the file system, a helper thread or recovery failed, or the appender is closed.
 #define PRECURSOR_FAILED 7
 
-// A bug in the library, caught at the border.
+// A bug in the library. Do not use the handle again.
 #define PRECURSOR_PANIC 8
 
-// This process was forked after the handle was opened; only the one that opened may use it.
+// This process was forked after the handle was opened. Only the process that opened it may use it.
 #define PRECURSOR_FORKED 9
 
-// Version of the header, as `precursor_version` gives the library's: 0x00MMmmpp.
+// Version of the header, 0x00MMmmpp. `precursor_version` returns the library's.
 #define PRECURSOR_VERSION 65536
 
-// Let the machine be probed and a mode chosen.
+// Probe the machine and choose a mode.
 #define PRECURSOR_AUTO 0
 
-// Stores into locked memory; a flusher thread writes.
+// The writer stores into a locked ring in memory; a flusher thread writes the file.
 #define PRECURSOR_RING 1
 
-// Stores into a mapped, populated, locked window of the file.
+// The writer stores into a mapped, populated and locked window of the file.
 #define PRECURSOR_WINDOW 2
 
-// Preallocated zeros, read ahead, `pwrite`.
+// The writer calls `pwrite` on preallocated zeros that a helper thread reads ahead.
 #define PRECURSOR_PREFETCH 3
 
-// `pwrite` alone.
+// The writer calls `pwrite`; nothing is prepared.
 #define PRECURSOR_PLAIN 4
 
-// No room: wait.
+// Without room, wait.
 #define PRECURSOR_WAIT 0
 
-// No room: return `PRECURSOR_FULL`.
+// Without room, return `PRECURSOR_FULL`.
 #define PRECURSOR_FAIL 1
 
-// No room: grow the ring up to `grow_bytes_max`, then wait.
+// Without room, grow the ring up to `grow_bytes_max`, then wait.
 #define PRECURSOR_GROW 2
 
-// An existing file: find its end and go on.
+// Append to an existing file, at the end of the data.
 #define PRECURSOR_CONTINUE 0
 
-// An existing file: empty it.
+// Discard the contents of an existing file.
 #define PRECURSOR_REPLACE 1
 
-// An existing file: do not open.
+// Refuse to open an existing file.
 #define PRECURSOR_REFUSE 2
 
-// An open appender. One thread uses it at a time; `precursor_sync_to` and `precursor_get_stats` too.
+// An open appender. One thread at a time may use it, for every function; `precursor_syncer` serves other threads.
 typedef struct precursor precursor;
 
-// An appender for many threads at a time: every function on it may be called from any thread, but `precursor_many_close` only once
-// no other call is under way.
+// An appender for many threads. Any thread may call any function on it at any time, except `precursor_many_close`,
+// which must be the last call: no other may be running or follow.
 typedef struct precursor_many precursor_many;
 
-// Syncs and looks from any thread, beside the one that appends. It outlives its appender; then it can only look.
+// Syncs and reads counters from any thread, while another thread appends. It outlives its appender; after close it can
+// only read counters.
 typedef struct precursor_syncer precursor_syncer;
 
-// How to open. Fill it with `precursor_options_default` first, then change fields: later versions may add some at the end.
+// Options of `precursor_open`. Call `precursor_options_default` first, then change fields: later versions may add
+// fields at the end.
 typedef struct precursor_options {
-  // `sizeof(precursor_options)` of the caller; set by `precursor_options_default`. A shorter one, of an older header, gets defaults for
-  // what it lacks; of a longer one, of a newer header, the rest must be zero.
+  // The caller's `sizeof(precursor_options)`, set by `precursor_options_default`. Fields that a shorter, older
+  // structure lacks have their defaults; bytes that a longer, newer one adds must be zero.
   uintptr_t size;
-  // `PRECURSOR_AUTO` and so on.
+  // `PRECURSOR_AUTO` or a mode.
   uint32_t mode;
-  // `PRECURSOR_WAIT` and so on.
+  // `PRECURSOR_WAIT`, `PRECURSOR_FAIL` or `PRECURSOR_GROW`.
   uint32_t back_pressure;
-  // `PRECURSOR_CONTINUE` and so on.
+  // `PRECURSOR_CONTINUE`, `PRECURSOR_REPLACE` or `PRECURSOR_REFUSE`.
   uint32_t existing;
-  // Not zero: records carry length and checksum.
+  // Not zero: each record carries its length and a checksum.
   uint32_t framed;
-  // Not zero: readers must see each byte in the file once `append` has returned.
+  // Not zero: readers of the file see each byte once `append` has returned.
   uint32_t readable_at_once;
-  // Not zero: every append is timed for `worst_append_ns`.
+  // Not zero: measure every append for `worst_append_ns`.
   uint32_t measure;
-  // NUMA node of the memory; -1 = that of the opening thread.
+  // NUMA node of the memory; -1 = the node of the opening thread.
   int32_t node;
   // CPU of the helper threads; -1 = any.
   int32_t helper_cpu;
-  // File size at which a new file begins, bytes; the path must then hold {}. 0 = one file.
+  // Size at which a new file begins, bytes; the path must then contain {}. 0 = one file.
   uint64_t roll_bytes;
-  // Unit of preparation, bytes; 0 = chosen.
+  // Bytes prepared and released at a time; 0 = chosen by the library.
   uint64_t window_bytes;
   // Capacity of the ring, bytes.
   uint64_t ring_bytes;
-  // Ceiling on memory, bytes.
+  // Upper limit of memory, bytes.
   uint64_t memory_bytes_max;
-  // With `PRECURSOR_GROW`: all rings together, bytes.
+  // With `PRECURSOR_GROW`: upper limit of all rings together, bytes.
   uint64_t grow_bytes_max;
-  // A thread syncs this often, ms; 0 = only `precursor_sync_to` does.
+  // Interval at which a thread of the library syncs, ms; 0 = only `precursor_sync_to` syncs.
   uint64_t sync_every_ms;
-  // Folder for shared memory, zero-terminated; null = /dev/shm.
+  // Directory for shared memory, zero-terminated; null = /dev/shm.
   const char *shm_dir;
-  // Not zero: `PRECURSOR_WINDOW` leaves the process's SIGBUS handler alone.
+  // Not zero: `PRECURSOR_WINDOW` does not install a SIGBUS handler.
   uint32_t leave_sigbus;
-  // Not zero: `PRECURSOR_AUTO` may take a mode whose records survive the process only after `precursor_sync_to`.
+  // Not zero: `PRECURSOR_AUTO` may choose a mode whose records survive the process only after `precursor_sync_to`.
   uint32_t process_death_may_lose;
 } precursor_options;
 
 // Counters; see the Rust documentation of `Stats`.
 typedef struct precursor_stats {
-  // Set it to `sizeof(precursor_stats)` before the call; afterwards how much of it was filled.
+  // Set to `sizeof(precursor_stats)` before the call; the library stores how many bytes it filled.
   uintptr_t size;
-  // Mode in use, never `PRECURSOR_AUTO`.
+  // The mode in use, never `PRECURSOR_AUTO`.
   uint32_t mode;
-  // 1 if its memory is locked.
+  // 1 if the mode's memory is locked.
   uint32_t locked;
   uint64_t appends;
   uint64_t position;
   uint64_t run_ahead_bytes;
   uint64_t late_windows;
   uint64_t waits;
-  // 0 if not measured.
+  // Longest append, ns; 0 if not measured.
   uint64_t worst_append_ns;
   uint64_t flusher_lag_bytes;
   uint64_t at_risk_bytes;
@@ -152,25 +158,25 @@ typedef struct precursor_stats {
   uint64_t memory_bytes;
   uint64_t rolls;
   uint64_t grown;
-  // Times `window` went over to its ring.
+  // How often `window` switched to its ring.
   uint64_t fallbacks;
-  // `UINT64_MAX`: space enough; else the bytes left on a disk that is running full.
+  // `UINT64_MAX` while there is enough space; otherwise the bytes left on the full disk.
   uint64_t out_of_space;
 } precursor_stats;
 
-// What recovery found.
+// Result of `precursor_recover`.
 typedef struct precursor_recovered {
-  // Set it to `sizeof(precursor_recovered)` before the call; afterwards how much of it was filled.
+  // Set to `sizeof(precursor_recovered)` before the call; the library stores how many bytes it filled.
   uintptr_t size;
-  // Exact length of the last file now, bytes.
+  // Exact length of the last file after recovery, bytes.
   uint64_t len;
-  // Written from the ring to the file, bytes.
+  // Bytes written from the ring to the file.
   uint64_t replayed_bytes;
-  // Cut off behind the end, bytes.
+  // Bytes cut off beyond the end of the data.
   uint64_t cut_bytes;
-  // 0 length, 1 live block (exact), 2 frames, 3 journalled position, 4 unproven length.
+  // How the end was found: 0 length, 1 live block (exact), 2 frames, 3 journalled position, 4 unproven length.
   uint32_t evidence;
-  // Zero.
+  // Always 0.
   uint32_t reserved;
 } precursor_recovered;
 
@@ -178,21 +184,22 @@ typedef struct precursor_recovered {
 extern "C" {
 #endif // __cplusplus
 
-// The library's version: 0x00MMmmpp. The same MM as `PRECURSOR_VERSION` of the header is compatible with it.
+// Version of the library: 0x00MMmmpp. A library is compatible with a header that has the same MM in
+// `PRECURSOR_VERSION`.
 uint32_t precursor_version(void);
 
-// Fills in the defaults. `size` is `sizeof(precursor_options)` of the caller, whatever the library's is.
+// Fills in the defaults. `size` is the caller's `sizeof(precursor_options)`, which may differ from the library's.
 //
 // # Safety
-// `options` has `size` writable bytes, or is null.
+// `options` is null, or points to `size` writable bytes aligned for a pointer.
 int precursor_options_default(struct precursor_options *options, uintptr_t size);
 
-// Opens `path` and stores the appender in `*out`. On failure `*out` is null and `message` (if not null) holds a sentence that
-// says what happened and what to do.
+// Opens `path` and stores the appender in `*out`. On failure `*out` is null, and `message` (if not null) receives the
+// cause and the remedy.
 //
 // # Safety
-// `path` is a zero-terminated string; `options` is null (defaults) or filled; `out` is writable; `message` is null or has
-// `message_len` writable bytes.
+// `path` is a zero-terminated string. `options` is null (defaults) or filled by `precursor_options_default`. `out` is
+// null or writable. `message` is null or has `message_len` writable bytes.
 int precursor_open(const char *path,
                    const struct precursor_options *options,
                    struct precursor **out,
@@ -202,78 +209,83 @@ int precursor_open(const char *path,
 // Appends `len` bytes. `*position` (may be null) receives the end of the record.
 //
 // # Safety
-// `handle` is open and used by no other thread now; `bytes` has `len` readable bytes.
+// `handle` is null, or open and used by no other thread now. `bytes` has `len` readable bytes. `position` is null or
+// writable.
 int precursor_append(struct precursor *handle, const uint8_t *bytes, uintptr_t len, uint64_t *position);
 
-// Lends `len` bytes of the file's own memory at `*at`, valid until the next call on this appender.
+// Lends `len` bytes of the file's or the ring's memory at `*at`, valid until the next call on this appender.
 //
 // # Safety
-// `handle` is open and used by no other thread now; `at` is writable.
+// `handle` is null, or open and used by no other thread now. `at` is null or writable.
 int precursor_reserve(struct precursor *handle, uintptr_t len, uint8_t **at);
 
-// Appends the first `len` bytes of the reservation.
+// Appends the first `len` bytes of the reservation, and drops the reservation.
 //
 // # Safety
 // As for `precursor_append`.
 int precursor_commit(struct precursor *handle, uintptr_t len, uint64_t *position);
 
-// End of what was appended; 0 for null.
+// End of the appended data; 0 if `handle` is null.
 //
 // # Safety
-// `handle` is null or open.
+// `handle` is null, or open and used by no other thread now.
 uint64_t precursor_position(const struct precursor *handle);
 
-// Puts everything up to `position` on the device; `*durable` (may be null) receives how far it is safe.
+// Makes everything up to `position` durable. `*durable` (may be null) receives the durable position, at least
+// `position`.
 //
 // # Safety
-// As for `precursor_append`; `message` is null or has `message_len` writable bytes.
+// `handle` is null, or open and used by no other thread now. `durable` is null or writable. `message` is null or has
+// `message_len` writable bytes.
 int precursor_sync_to(struct precursor *handle,
                       uint64_t position,
                       uint64_t *durable,
                       char *message,
                       uintptr_t message_len);
 
-// Why this mode was chosen and what it does without; valid until close, null for null.
+// Why this mode was chosen and what it lacks, in one string that is valid until close; null if `handle` is null.
 //
 // # Safety
-// `handle` is null or open.
+// `handle` is null, or open and used by no other thread now.
 const char *precursor_reasons(const struct precursor *handle);
 
-// 1 if a record survives the death of this process once `append` has returned, 0 if only after `precursor_sync_to`: without shared
-// memory, or where it may go with a container or at a logout.
+// 1 if a record survives the death of this process once `precursor_append` has returned. 0 if it survives only after
+// `precursor_sync_to`: without shared memory, or if that may be removed with a container or at a logout.
 //
 // # Safety
-// `handle` is null or open.
+// `handle` is null, or open and used by no other thread now.
 int precursor_survives_process(const struct precursor *handle);
 
-// Why appends fail with `PRECURSOR_FAILED`: fills in `message`, which becomes empty while nothing has failed.
+// Writes the reason why appends return `PRECURSOR_FAILED` to `message`; an empty string if nothing has failed.
 //
 // # Safety
-// `handle` is null or open; `message` is null or has `message_len` writable bytes.
+// `handle` is null, or open and used by no other thread now. `message` is null or has `message_len` writable bytes.
 int precursor_failure(const struct precursor *handle, char *message, uintptr_t message_len);
 
-// Fills in the counters, as far as `stats->size` says that there is room.
+// Fills in the counters, as many bytes as `stats->size` says.
 //
 // # Safety
-// `handle` is open and used by no other thread now; `stats` has as many writable bytes as its size says.
+// `handle` is null, or open and used by no other thread now. `stats` is null or has `stats->size` writable bytes.
 int precursor_get_stats(struct precursor *handle, struct precursor_stats *stats);
 
-// Closes: the file gets its exact length and is durable. The handle is gone whatever is returned.
+// Closes: gives the file its exact length and makes it durable. The handle is freed, whatever this returns.
 //
 // # Safety
-// `handle` is null or open, and used by nobody; `message` is null or has `message_len` writable bytes.
+// `handle` is null, or open and used by no thread, now or later. `message` is null or has `message_len` writable
+// bytes.
 int precursor_close(struct precursor *handle, char *message, uintptr_t message_len);
 
-// Brings a file or pattern to the true end of its data after a crash.
+// Cuts a file or pattern to the true end of the data after a crash.
 //
 // # Safety
-// `path` is a zero-terminated string; `out` is null or has as many writable bytes as its size says; `message` is null or has `message_len` writable bytes.
+// `path` is a zero-terminated string. `out` is null or has `out->size` writable bytes. `message` is null or has
+// `message_len` writable bytes.
 int precursor_recover(const char *path,
                       struct precursor_recovered *out,
                       char *message,
                       uintptr_t message_len);
 
-// Opens `path` for many producers: framed records in a ring. As `precursor_open` otherwise.
+// Opens `path` for many producers: framed records in a ring. Otherwise as `precursor_open`.
 //
 // # Safety
 // As for `precursor_open`.
@@ -286,60 +298,62 @@ int precursor_open_many(const char *path,
 // Appends `len` bytes, from any thread. `*position` (may be null) receives the end of the record.
 //
 // # Safety
-// `handle` is open; `bytes` has `len` readable bytes.
+// `handle` is null or open. `bytes` has `len` readable bytes. `position` is null or writable.
 int precursor_many_append(const struct precursor_many *handle, const uint8_t *bytes, uintptr_t len, uint64_t *position);
 
-// Puts everything up to `position` on the device; waits for the records of other producers before it.
+// Makes everything up to `position` durable. Waits for other producers whose records come before `position`.
 //
 // # Safety
-// `handle` is open; `durable` is null or writable; `message` is null or has `message_len` writable bytes.
+// `handle` is null or open. `durable` is null or writable. `message` is null or has `message_len` writable bytes.
 int precursor_many_sync_to(const struct precursor_many *handle,
                            uint64_t position,
                            uint64_t *durable,
                            char *message,
                            uintptr_t message_len);
 
-// Fills in the counters; `worst_append_ns` is not measured here.
+// Fills in the counters. `worst_append_ns` is 0: it is not measured for many producers.
 //
 // # Safety
-// `handle` is open; `stats` has as many writable bytes as its size says.
+// `handle` is null or open. `stats` is null or has `stats->size` writable bytes.
 int precursor_many_get_stats(const struct precursor_many *handle, struct precursor_stats *stats);
 
-// Why this mode was chosen and what it does without; valid until close, null for null.
+// Why this mode was chosen and what it lacks, in one string that is valid until close; null if `handle` is null.
 //
 // # Safety
 // `handle` is null or open.
 const char *precursor_many_reasons(const struct precursor_many *handle);
 
-// Closes for all producers. The handle is gone whatever is returned.
+// Closes for all producers. The handle is freed, whatever this returns.
 //
 // # Safety
-// `handle` is null or open, and used by nobody; `message` is null or has `message_len` writable bytes.
+// `handle` is null, or open and used by no thread, now or later. `message` is null or has `message_len` writable
+// bytes.
 int precursor_many_close(struct precursor_many *handle, char *message, uintptr_t message_len);
 
-// Makes a handle for syncing from another thread; give it back with `precursor_syncer_free`.
+// Creates a handle for syncing on another thread; free it with `precursor_syncer_free`.
 //
 // # Safety
-// `handle` is null or open; `out` is writable.
+// `handle` is null, or open and used by no other thread now. `out` is null or writable.
 int precursor_get_syncer(const struct precursor *handle, struct precursor_syncer **out);
 
-// As `precursor_get_syncer`, of an appender for many threads.
+// As `precursor_get_syncer`, for an appender of many producers, from any thread.
 //
 // # Safety
-// As for `precursor_get_syncer`.
+// `handle` is null or open. `out` is null or writable.
 int precursor_many_get_syncer(const struct precursor_many *handle, struct precursor_syncer **out);
 
-// As `precursor_sync_to`, from any thread and at any time.
+// As `precursor_sync_to`, from any thread and at any time. After close it succeeds only up to the durable position.
 //
 // # Safety
-// `syncer` was not freed; `durable` is null or writable; `message` is null or has `message_len` writable bytes.
+// `syncer` is null or was not freed. `durable` is null or writable. `message` is null or has `message_len` writable
+// bytes.
 int precursor_syncer_sync_to(const struct precursor_syncer *syncer,
                              uint64_t position,
                              uint64_t *durable,
                              char *message,
                              uintptr_t message_len);
 
-// End of what was appended, as far as it can be seen from here; 0 for null.
+// End of the appended data, as published to other threads; 0 if `syncer` is null.
 //
 // # Safety
 // `syncer` is null or was not freed.
@@ -348,13 +362,13 @@ uint64_t precursor_syncer_position(const struct precursor_syncer *syncer);
 // Fills in the counters, from any thread.
 //
 // # Safety
-// `syncer` was not freed; `stats` has as many writable bytes as its size says.
+// `syncer` is null or was not freed. `stats` is null or has `stats->size` writable bytes.
 int precursor_syncer_get_stats(const struct precursor_syncer *syncer, struct precursor_stats *stats);
 
-// Gives the handle back; null is nothing.
+// Frees the handle. Null is allowed.
 //
 // # Safety
-// `syncer` is null or was not freed, and is used by nobody.
+// `syncer` is null, or was not freed and is used by no thread, now or later.
 void precursor_syncer_free(struct precursor_syncer *syncer);
 
 #ifdef __cplusplus

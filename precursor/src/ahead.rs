@@ -1,4 +1,4 @@
-//! The helper thread of `window` and `prefetch`: it performs what the planner decides.
+//! The helper thread of `window` and `prefetch`, which performs the planner's steps.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -13,11 +13,11 @@ use crate::ring::TOUCH_BYTES;
 use crate::stage::{Drain, SLOW, Turn};
 use crate::sys::{self, Mapping, page_bytes};
 
-/// A full disk is asked again this often.
+/// Interval at which allocation is tried again on a full disk.
 const RETRY: Duration = Duration::from_millis(50);
-/// Least that is populated in one call.
+/// Fewest bytes populated in one call, unless the window is smaller.
 const PIECE_BYTES_MIN: u64 = 64 << 10;
-/// Zeros written at a time by `prefetch`.
+/// Block of zeros that `prefetch` writes.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct Ahead {
     planner: Planner,
     start: Instant,
     current: Arc<DataFile>,
-    /// First position of the current file.
+    /// Position of the current file's first byte.
     base: u64,
     epoch: u64,
     next: Option<Arc<DataFile>>,
@@ -35,12 +35,13 @@ pub(crate) struct Ahead {
     scratch: Vec<u8>,
     behind: Behind,
     drain: Drain,
-    /// Bytes populated in one call: fewer where such calls are slow, so that the writer gets each as it comes.
+    /// Bytes populated in one call. Reduced while such calls are slow, so that the writer gets each piece as it is
+    /// ready.
     piece_bytes: u64,
 }
 
 impl Ahead {
-    /// A helper for a file whose data ends at `len`; what is before it in the file is neither locked nor written back.
+    /// A helper for a file whose data ends at `len`. Windows before `len` are neither locked nor written back.
     pub(crate) fn new(
         core: Arc<Core>,
         planner: Planner,
@@ -54,7 +55,7 @@ impl Ahead {
         let ledger = Ledger {
             position: len,
             flushed: len,
-            // Zeros are written from the very end of the data on.
+            // `prefetch` writes zeros from the exact end of the data.
             allocated: if core.mode == Mode::Prefetch { len } else { from },
             warm: from,
             written_back: behind,
@@ -75,12 +76,12 @@ impl Ahead {
             scratch: Vec::new(),
             behind: Behind::start()?,
             drain: Drain::new(),
-            // Small at first: the device may be slow, and then each page waits (`mm/page-writeback.c: balance_dirty_pages`).
+            // Small at first: on a slow device each page may be throttled (`mm/page-writeback.c: balance_dirty_pages`).
             piece_bytes: window.min(PIECE_BYTES_MIN),
         })
     }
 
-    /// Runs until the appender closes. A failure is left in the core for the writer to find.
+    /// Runs until the appender closes. A failure is stored in the core, where the writer finds it.
     pub(crate) fn run(mut self) {
         while !self.core.closing.load(Ordering::Acquire) {
             self.core.meet_doom();
@@ -100,7 +101,7 @@ impl Ahead {
         }
     }
 
-    /// First what waits in the ring, then the planner's next step.
+    /// Drains a piece of the fallback ring, or performs the planner's next step.
     fn turn(&mut self) -> io::Result<()> {
         self.beat(Duration::ZERO);
         let waiting_for_space = self.retry_at.is_some_and(|at| Instant::now() < at);
@@ -116,7 +117,7 @@ impl Ahead {
         }
         let step = self.planner.next(self.now_ns(), &self.ledger);
         self.perform(step)?;
-        // The planner refreshes or naps only when nothing more urgent is left to prepare.
+        // The planner refreshes or naps only if nothing more urgent is left to prepare.
         if turn == Turn::Prepare && matches!(step, Step::Refresh(_) | Step::Nap(_)) {
             let window = self.planner.tuning().window_bytes;
             let file_end = if self.core.roll_bytes == 0 { u64::MAX } else { self.core.roll_bytes };
@@ -125,7 +126,7 @@ impl Ahead {
         Ok(())
     }
 
-    /// The pages that the writer comes to next, in its window or in its ring.
+    /// Touches the next pages of the window or of the ring before the writer reaches them.
     fn touch_ahead(&self) {
         if let Some(stage) = self.core.stage.get().filter(|stage| stage.in_use()) {
             return stage.ring.touch_ahead(self.base + self.ledger.position);
@@ -147,7 +148,7 @@ impl Ahead {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Takes note of where the writer is, and of a roll.
+    /// Reads the writer's position, and follows it to the next file after a roll.
     fn look(&mut self) {
         while self.epoch != self.core.live.epoch() {
             self.rolled();
@@ -167,19 +168,20 @@ impl Ahead {
         if let Err(e) = self.core.check_stores(&old) {
             self.core.fail("append", &e);
         }
-        // The exact length, so that recovery and readers need nothing else for a file that was left. Before the file counts as
-        // left: a sync that covers it must cover its length.
+        // Cut before the file counts as left: a sync that covers the file must cover its length, and recovery and
+        // readers need nothing else for it.
         if let Err(e) = old.file.set_len(base - self.base) {
-            self.core.fail("cut the file that was left", &e);
+            self.core.fail("cut the previous file", &e);
         }
-        // Unlocked here and not by the last owner's unmapping: write-back may keep the file for as long as its device is busy.
+        // Unlocked here and not when the last owner unmaps it, because write-back may keep the file while its device is
+        // busy.
         if let Err(e) = self.let_go(&old, self.ledger.released, self.ledger.warm) {
-            self.core.fail("unlock the file that was left", &e);
+            self.core.fail("unlock the previous file", &e);
         }
         if let Err(e) = self.core.leave(&old, next) {
-            self.core.fail("sync a file that was left", &e);
+            self.core.fail("sync a previous file", &e);
         }
-        // Only a hint: what is not written back here is written by the kernel or by `sync_to`.
+        // A hint: the kernel or `sync_to` writes the remaining pages.
         if !self.behind.is_busy() {
             self.behind.hand(
                 old,
@@ -206,7 +208,7 @@ impl Ahead {
                 self.let_go(&self.current, span.at, span.end())?;
                 self.ledger.released = span.end();
             }
-            // The planner of these modes has no ring.
+            // The planner of these modes never flushes a ring.
             Step::Flush(_) => {}
         }
         Ok(())
@@ -259,7 +261,7 @@ impl Ahead {
         Ok(())
     }
 
-    /// Takes note of what populating a piece took.
+    /// Adapts the size of a piece to the duration of the last call.
     fn on_piece(&mut self, took: Duration) {
         self.beat(took);
         let window = self.planner.tuning().window_bytes;
@@ -272,7 +274,7 @@ impl Ahead {
         }
     }
 
-    /// Unlocks and unmaps what the writer has left.
+    /// Unlocks and unmaps a range behind the writer.
     fn let_go(&self, file: &DataFile, from: u64, end: u64) -> io::Result<()> {
         let Some(map) = file.map.as_ref().filter(|_| from < end) else { return Ok(()) };
         if self.core.locked {
@@ -289,7 +291,7 @@ impl Ahead {
         Ok(())
     }
 
-    /// The file a step speaks of; the next one is created here.
+    /// The file of a step. Creates the next file if the step is the first one for it.
     fn target(&mut self, which: Which) -> io::Result<Arc<DataFile>> {
         if which == Which::Current {
             return Ok(Arc::clone(&self.current));
@@ -309,7 +311,7 @@ impl Ahead {
         Ok(next)
     }
 
-    /// A full disk stops nothing yet: what is allocated can be written. It is reported, and checked again.
+    /// Reports a full disk and schedules a retry. Not a failure: allocated blocks can still be written.
     fn out_of_space(&mut self, error: &io::Error) -> bool {
         let full = crate::space::is_full(error);
         if full {
@@ -319,18 +321,18 @@ impl Ahead {
         full
     }
 
-    /// The file prepared for a roll that never came.
+    /// Removes the file that was prepared for a roll, if no roll happened.
     fn drop_prepared(&mut self) {
         self.look();
         if let Some(next) = self.next.take() {
             drop(self.core.take_next());
-            // Left behind it would be an empty file of zeros, which recovery removes as well.
+            // If this fails, recovery removes the file, which holds only zeros.
             let _ = self.core.names.remove(next.seq);
         }
     }
 }
 
-/// Maps a file for `window`, kept out of forked children.
+/// Maps a file for `window`, with `MADV_DONTFORK`.
 pub(crate) fn map_file(file: &std::fs::File, len: usize) -> io::Result<Mapping> {
     let map = Mapping::of(file, len)?;
     map.not_in_children()?;

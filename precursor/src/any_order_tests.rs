@@ -1,5 +1,5 @@
-//! Every order of `reserve`, `append`, `commit`, `sync_to`, close, death and recovery, in every mode, against a model that is a list of
-//! records.
+//! Random sequences of `reserve`, `append`, `commit`, `sync_to`, close, death and recovery, in every mode, compared
+//! with a list of records.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ const MODES: [Mode; 4] = [Mode::Ring, Mode::Window, Mode::Prefetch, Mode::Plain]
 #[derive(Debug, Clone, Copy)]
 enum Len {
     Bytes(usize),
-    /// So far above the longest one.
+    /// This many bytes above the longest record.
     Above(i64),
     Huge,
 }
@@ -28,14 +28,14 @@ enum Len {
 enum Call {
     Append(Len),
     Reserve(Len),
-    /// Of what is reserved, or of 100 bytes, so far above.
+    /// This many bytes above the reserved length, or above 100 without a reservation.
     Commit(i64),
     Sync,
     SyncBeyond,
     /// Others try to open and to recover the file.
     Intrude,
     CloseAndOpen(Mode),
-    /// The helper dies in the middle of its work; what it left is recovered.
+    /// The helper panics; then the file is recovered and opened again.
     Die(Mode),
 }
 
@@ -77,7 +77,7 @@ fn setups() -> impl Strategy<Value = Setup> {
     (mode, framings, rolls).prop_map(|(mode, framing, roll_bytes)| Setup { mode, framing, roll_bytes })
 }
 
-/// The appender, and what it must have accepted.
+/// The appender under test and what it has accepted.
 struct Run<'a> {
     setup: Setup,
     dir: &'a Path,
@@ -100,7 +100,7 @@ impl Run<'_> {
     }
 
     fn len(&self, len: Len) -> usize {
-        // Without a bound of the mode's own the longest record is a GiB: its neighbours are left out.
+        // Without a limit of the mode the longest record is 1 GiB; lengths near that are left out.
         let max = self.log.record_max;
         match len {
             Len::Bytes(bytes) => bytes,
@@ -115,7 +115,7 @@ impl Run<'_> {
         (0..len).map(|i| (i.wrapping_mul(7) ^ number.wrapping_mul(31)) as u8).collect()
     }
 
-    /// The record is in place: the position has moved by its length, and by an end mark if a file was ended before it.
+    /// The position has moved by the record's length, and by an end mark if the record began a new file.
     fn accept(&mut self, record: Vec<u8>, end: Position) {
         let framed = self.setup.framing == Framing::Records;
         let need = if framed { frame::framed_len(record.len()) } else { record.len() } as u64;
@@ -130,7 +130,7 @@ impl Run<'_> {
         let len = self.len(len);
         self.reserved = None;
         if len > self.log.record_max {
-            // A slice of that length is not to be had; what is asked first is the length alone.
+            // Such a slice cannot be allocated; `append` checks the length first.
             let record = vec![0; len.min(self.log.record_max + 70_000)];
             assert!(matches!(self.log.append(&record), Err(AppendError::TooLong { .. })), "{len}");
             return;
@@ -154,7 +154,7 @@ impl Run<'_> {
             }
             Err(e) => panic!("{e}"),
         }
-        // It may have ended a file.
+        // The call may have ended a file.
         let position = self.log.position().bytes();
         assert!(position == self.position || position == self.position + frame::END_MARK_LEN as u64);
         self.position = position;
@@ -191,7 +191,7 @@ impl Run<'_> {
         assert!(matches!(recover(&self.options(Mode::Plain).path), Err(RecoverError::Busy { .. })));
     }
 
-    /// Closes with that answer, looks at the files, and opens them again.
+    /// Closes with `close`, checks the files, and opens them again.
     fn over_to(self, mode: Mode, close: impl FnOnce(Appender, &Path, u64)) -> Self {
         let options = self.options(mode);
         close(self.log, &options.path, self.position);
@@ -209,7 +209,7 @@ fn close(log: Appender, path: &Path, position: u64) {
 
 fn die(mut log: Appender, path: &Path, _: u64) {
     if log.threads.is_empty() {
-        log.core.fail("write", &std::io::Error::other("as the test wants it"));
+        log.core.fail("write", &std::io::Error::other("the test makes it fail"));
     }
     log.core.doomed.store(true, Ordering::Relaxed);
     let begun = Instant::now();
@@ -225,7 +225,7 @@ fn die(mut log: Appender, path: &Path, _: u64) {
     assert_eq!(recover(path).unwrap().evidence, Evidence::Length, "recovered twice");
 }
 
-/// The files hold what was accepted, whole and in order, and nothing else.
+/// The files contain exactly the accepted records, in order.
 fn check(accepted: &[Vec<u8>], setup: Setup, dir: &Path, position: u64) {
     let mut files: Vec<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| path.file_name().unwrap().to_str().unwrap().starts_with("log"));
@@ -268,7 +268,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_order_of_calls_keeps_what_was_accepted(
+    fn accepted_records_survive_any_order_of_calls(
         setup in setups(),
         calls in proptest::collection::vec(calls(), 1..60),
     ) {

@@ -1,4 +1,4 @@
-//! The appender: one producer's handle.
+//! [`Appender`]: the handle of a single producer.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,13 +25,13 @@ pub(crate) enum Side {
     Written(WrittenSide),
 }
 
-/// Appends records. One thread at a time; it may be moved between threads.
+/// Appends records. One thread uses it at a time; it may move between threads.
 ///
-/// A record is in one file whole, and in the order of the calls. What an append survives is [`Appender::survival`]. Dropping an
-/// appender closes it and loses the error; call [`Appender::close`].
+/// Records are in the order of the calls, and each is whole in one file. [`Appender::survival`] says what an append
+/// survives. Dropping an appender closes it and discards the error; call [`Appender::close`] instead.
 ///
-/// After `fork` only the parent may use it: the child has neither the helper thread nor the memory. Its calls answer `Forked`, and
-/// dropping it there changes nothing; nor does the child hold the lock.
+/// After `fork` only the parent may use it, since the child has neither the helper thread nor the memory: in the child
+/// the calls return `Forked`, dropping the appender changes nothing, and the child does not hold the lock.
 #[derive(Debug)]
 pub struct Appender {
     pub(crate) born: Born,
@@ -47,8 +47,8 @@ pub struct Appender {
 }
 
 impl Appender {
-    /// Appends a record, and drops a reservation that was not committed. No allocation, lock or system call while there is room
-    /// (`ring`, `window`); `plain` and `prefetch` make one `pwrite`.
+    /// Appends a record, and drops a reservation that was not committed. While there is room, `ring` and `window` make
+    /// no allocation, lock or system call; `plain` and `prefetch` make one `pwrite`.
     #[inline]
     pub fn append(&mut self, bytes: &[u8]) -> Result<Position, AppendError> {
         if self.born.elsewhere() {
@@ -61,13 +61,14 @@ impl Appender {
         if need > self.hot.lane.room() {
             self.append_slowly(bytes, need)?;
         } else {
-            // SAFETY: there is room, and `side` holds the memory.
+            // SAFETY: `need` bytes fit below the lane's limit, and `self.side` keeps the memory mapped. In `plain` and
+            // `prefetch` there is never room, so only an empty, unframed record comes here, and no byte is copied.
             unsafe { self.hot.lane.put(bytes) };
         }
         Ok(self.publish(need, begun))
     }
 
-    /// Whether a record of that length may be appended, wherever the writer is.
+    /// Refuses a record that is too long, or any record after a failure.
     #[inline(always)]
     fn admit(&self, len: usize) -> Result<(), AppendError> {
         if len > self.record_max || self.core.failed.0.load(Ordering::Acquire) {
@@ -81,7 +82,7 @@ impl Appender {
         self.core.failure().unwrap_or(AppendError::TooLong { len, max: self.record_max })
     }
 
-    /// Moves the cursor past a record that is in place, and lets readers and recovery see it.
+    /// Moves the cursor past a stored record and publishes the position to the helper, to readers and to recovery.
     #[inline(always)]
     fn publish(&mut self, need: u64, begun: u64) -> Position {
         debug_assert!(need <= self.hot.lane.room());
@@ -107,7 +108,8 @@ impl Appender {
             return side.append(&self.core, &mut self.hot.lane, bytes);
         }
         self.make_room(need)?;
-        // SAFETY: `make_room` returned, so there is room, and `side` holds the memory.
+        // SAFETY: `make_room` returned Ok, so `need` bytes fit below the lane's limit, and `self.side` keeps them
+        // mapped.
         unsafe { self.hot.lane.put(bytes) };
         Ok(())
     }
@@ -120,8 +122,9 @@ impl Appender {
         }
     }
 
-    /// Gives `len` bytes of the file's own memory to fill in; [`Appender::commit`] appends them. Their contents are unspecified. A
-    /// further `reserve` or `append` drops the reservation, also where it is refused. (`plain` and `prefetch` lend a buffer.)
+    /// Lends `len` bytes of the file's (`window`) or the ring's memory, to be filled and then appended by
+    /// [`Appender::commit`]. Their contents are unspecified. `plain` and `prefetch` lend a buffer. The next `reserve`
+    /// or `append` drops the reservation, even if that call is refused.
     pub fn reserve(&mut self, len: usize) -> Result<&mut [u8], AppendError> {
         if self.born.elsewhere() {
             return Err(AppendError::Forked);
@@ -136,8 +139,9 @@ impl Appender {
             self.make_room(need)?;
         }
         self.hot.reserved = Some(len);
-        // SAFETY: `need` bytes from the cursor on belong to this writer; they are mapped file or ring memory and so hold
-        // initialised bytes; the borrow of self keeps others out until it ends.
+        // SAFETY: there is room for `need` bytes, so payload and frame lie in mapped memory, which is always
+        // initialised. Up to the limit only this writer stores; the borrow of `self` excludes other calls until it
+        // ends.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.hot.lane.payload(), len) })
     }
 
@@ -153,8 +157,8 @@ impl Appender {
         }
     }
 
-    /// Appends the first `len` bytes of the reservation, and drops the reservation, also where it is refused: without one, for more
-    /// bytes than were reserved, or after a failure.
+    /// Appends the first `len` bytes of the reservation, and drops the reservation. Fails without a reservation, for
+    /// more bytes than reserved, or after a failure of the appender; the reservation is dropped then too.
     pub fn commit(&mut self, len: usize) -> Result<Position, AppendError> {
         if self.born.elsewhere() {
             return Err(AppendError::Forked);
@@ -174,62 +178,65 @@ impl Appender {
             side.record = record;
             done?;
         } else if self.hot.lane.framed {
-            // SAFETY: `reserve` made this room and lent it, and no call since has moved the cursor: each drops the reservation. The
-            // borrow has ended, so the bytes are in place.
+            // SAFETY: `reserve` made room for at least `len` bytes, and every call that moves the cursor drops the
+            // reservation, so the payload is still at the cursor. The borrow that filled it has ended.
             unsafe { self.hot.lane.seal(len) };
         }
         Ok(self.publish(need, begun))
     }
 
-    /// Why appends fail with [`AppendError::Failed`]; `None` while nothing has failed. The next `append` returns the same error.
+    /// The reason why appends fail with [`AppendError::Failed`], which the next `append` returns too; `None` before a
+    /// failure.
     pub fn failure(&self) -> Option<AppendError> {
         self.core.failure()
     }
 
-    /// End of what was appended; in a forked child of what was durable.
+    /// End of the appended data; in a forked child, the last durable position.
     pub fn position(&self) -> Position {
         if self.born.elsewhere() { Position(self.core.seen_position()) } else { Position(self.hot.lane.cursor) }
     }
 
-    /// Puts everything up to `position` on the device, on this thread: the one call here that waits for it.
+    /// Makes everything up to `position` durable, on the calling thread. The only call besides `close` that waits for
+    /// the device.
     pub fn sync_to(&self, position: Position) -> Result<Durable, SyncError> {
         self.core.sync_to(position.0).map(Durable)
     }
 
-    /// A handle for syncing and looking from other threads, so that the writer need not wait for the device.
+    /// A handle for syncing and reading counters on other threads, so that the writer need not wait for the device.
     pub fn syncer(&self) -> Syncer {
         Syncer { core: Arc::clone(&self.core), timer: self.timer }
     }
 
-    /// Method of writing.
+    /// Mode of writing.
     pub fn mode(&self) -> Mode {
         self.core.mode
     }
 
-    /// Why this mode, and what it had to do without: sentences for people.
+    /// Why this mode was chosen and what it lacks, as sentences for people.
     pub fn reasons(&self) -> &[String] {
         &self.reasons
     }
 
-    /// What a record survives, and after which call, as this appender was opened.
+    /// Which call makes a record survive the death of the process and of the machine.
     pub fn survival(&self) -> Survival {
         self.core.survival()
     }
 
-    /// What reaches the device unasked.
+    /// What is synced without a call of `sync_to`.
     pub fn durability(&self) -> Durability {
         self.durability
     }
 
-    /// Counters.
+    /// Counters since open.
     pub fn stats(&self) -> Stats {
         let room = if self.born.elsewhere() { 0 } else { self.hot.lane.room() };
         self.syncer().stats().with_room(room)
     }
 
-    /// Gives everything to the file, gives the file its exact length, makes it durable, and removes what lay beside it.
+    /// Writes everything to the file, cuts the file to its exact length, makes it durable, and removes its shared
+    /// memory and (without a pattern) its sidecar.
     ///
-    /// After an error the data is where it was: reopening or [`crate::recover`] brings it to its end.
+    /// An error loses no accepted record while the machine runs: reopening or [`crate::recover`] completes the file.
     pub fn close(mut self) -> Result<Durable, SyncError> {
         self.finish()
     }
@@ -256,12 +263,12 @@ impl Appender {
 impl Drop for Appender {
     fn drop(&mut self) {
         if self.born.elsewhere() {
-            // Handles of threads that are not here: not even to be detached.
+            // The threads do not exist in the child, so their handles are neither joined nor detached.
             std::mem::forget(std::mem::take(&mut self.threads));
             return;
         }
         if lock(&self.core.sidecar).is_some() {
-            // The error is lost, as the type's documentation says.
+            // The error is discarded, as documented on the type.
             let _ = self.finish();
         }
     }

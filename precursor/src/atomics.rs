@@ -1,3 +1,4 @@
-//! The atomics of what the model tests compile once more with loom's: `claim.rs` and `turns.rs`.
+//! Atomics for `claim.rs`, `lane.rs` and `turns.rs`. Tests compile these files with other atomics, such as loom's.
+//! instead.
 
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

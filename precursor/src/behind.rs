@@ -1,7 +1,7 @@
-//! The thread that hands what the writer has left to write-back.
+//! The thread that starts write-back behind the writer.
 //!
-//! `sync_file_range` waits for a place in the device's queue. On a slow device that is a long time, and the thread that prepares
-//! the writer's next window has none to lose.
+//! `sync_file_range` waits for a free request in the device's queue. On a slow device that takes long, and the helper,
+//! which prepares the writer's next window, must not wait for it.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::sys;
 
 #[derive(Debug)]
 pub(crate) struct Behind {
-    /// `None` once it is to end.
+    /// `None` tells the thread to end.
     work: Option<Sender<(Arc<DataFile>, Span)>>,
     busy: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -28,7 +28,7 @@ impl Behind {
         let seen = Arc::clone(&busy);
         let thread = std::thread::Builder::new().name("precursor-behind".to_owned()).spawn(move || {
             for (file, span) in pieces {
-                // A hint: an error of the device comes back from the next sync, where it is reported.
+                // A hint; the next sync reports an error of the device.
                 let _ = sys::start_write_back(&file.file, span.at, span.len);
                 drop(file);
                 seen.store(false, Ordering::Release);
@@ -50,12 +50,12 @@ impl Behind {
     }
 }
 
-/// Waits until the last range is handed over: no thread outlives the appender, so that the program may unload the library. On a slow
-/// device that takes no longer than the sync that follows at close.
+/// Waits for the last call, so that no thread outlives the appender and the program may unload the library. On a slow
+/// device this takes no longer than the sync that follows in `close`.
 impl Drop for Behind {
     fn drop(&mut self) {
         drop(self.work.take());
-        // What it did was a hint, and so a panic of it changes nothing.
+        // Write-back was only a hint, so a panic of the thread changes nothing.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

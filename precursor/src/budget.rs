@@ -1,25 +1,25 @@
-//! How much memory the precursor may hold before the writer, and which limit said so.
+//! How much memory the precursor may hold ahead of the writer, and which limit decides.
 
 use std::sync::Mutex;
 
 use crate::fork::Born;
 
-/// What bounds the run-ahead, as read from the machine; `None` where there is no such limit or it could not be read.
+/// Limits on the run-ahead, as read from the machine; `None` without a limit, or if it could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// RLIMIT_MEMLOCK (soft), bytes; `None` = unlimited or CAP_IPC_LOCK held.
+    /// RLIMIT_MEMLOCK (soft), bytes; `None` if unlimited, or with CAP_IPC_LOCK.
     pub memlock_bytes: Option<u64>,
-    /// The tightest memory limit on the way from this cgroup to the root, bytes.
+    /// The smallest memory limit from this process's cgroup up to the root, bytes.
     pub cgroup_bytes: Option<u64>,
-    /// Dirty bytes at which the kernel begins to throttle writers.
+    /// Dirty bytes above which the kernel throttles writers (`nr_dirty_threshold`).
     pub dirty_bytes: Option<u64>,
-    /// What this process's other appenders hold already, bytes.
+    /// Bytes that the other appenders of this process hold.
     pub taken_bytes: u64,
-    /// Page size, bytes: memory is locked in whole pages.
+    /// Page size, bytes. Memory is locked in whole pages.
     pub page_bytes: u64,
 }
 
-/// No limit, on this machine's pages.
+/// No limit, with the page size of this machine.
 impl Default for Limits {
     fn default() -> Limits {
         let page_bytes = crate::sys::page_bytes();
@@ -27,14 +27,14 @@ impl Default for Limits {
     }
 }
 
-/// The share of each limit the precursor takes at most, per cent.
+/// Largest share of each limit that the precursor takes, per cent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shares {
-    /// Of RLIMIT_MEMLOCK: half, since the program may lock memory of its own.
+    /// Of RLIMIT_MEMLOCK. Half by default, since the program may lock other memory.
     pub memlock_percent: u8,
-    /// Of the cgroup's limit: locked pages cannot be reclaimed, so what we take is gone for the neighbours.
+    /// Of the cgroup's limit. Locked pages cannot be reclaimed, so they are missing for the rest of the cgroup.
     pub cgroup_percent: u8,
-    /// Of the dirty threshold: pages populated for writing count as dirty before the writer has touched them.
+    /// Of the dirty threshold. Pages populated for writing count as dirty before the writer stores into them.
     pub dirty_percent: u8,
 }
 
@@ -44,10 +44,10 @@ impl Default for Shares {
     }
 }
 
-/// The limit that decided.
+/// The limit that determined a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
-    /// The caller's own ceiling.
+    /// `memory_bytes_max` of the options.
     Asked,
     /// RLIMIT_MEMLOCK.
     Memlock,
@@ -58,7 +58,7 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// For messages.
+    /// Name for messages.
     pub fn name(self) -> &'static str {
         match self {
             Bound::Asked => "the options",
@@ -69,18 +69,18 @@ impl Bound {
     }
 }
 
-/// What may be held, and why not more.
+/// How much memory may be held, and which limit determined it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
     /// Bytes, a whole number of pages.
     pub bytes: u64,
-    /// What set it.
+    /// The limit that determined `bytes`.
     pub bound: Bound,
 }
 
-/// The most bytes of locked run-ahead. `makes_dirty` is true where warming dirties the page cache (`window`), false where
-/// the memory is no file's (`ring`). The shares are of the whole process: one appender gets at most half of what the others
-/// have left, so that a later one is not refused.
+/// The most bytes of locked run-ahead. `makes_dirty`: whether warming dirties the page cache (`window`) or not (`ring`,
+/// whose memory belongs to no file on disk). The shares apply to the whole process; one appender gets at most half of
+/// what the others leave, so that later ones are not refused.
 pub fn budget(limits: &Limits, shares: &Shares, asked_bytes: u64, makes_dirty: bool) -> Budget {
     let of = |limit: Option<u64>, percent: u8| {
         limit.map(|l| (l / 100 * u64::from(percent.min(100))).saturating_sub(limits.taken_bytes) / 2)
@@ -101,15 +101,15 @@ pub fn budget(limits: &Limits, shares: &Shares, asked_bytes: u64, makes_dirty: b
     best
 }
 
-/// What all appenders of this process hold, bytes. The limits are the process's (and its cgroup's), so this is too.
+/// Bytes that all appenders of this process hold. Per process, like the limits.
 static TAKEN: Mutex<u64> = Mutex::new(0);
 
-/// An appender's part of it, given back on drop.
+/// The part of `TAKEN` that belongs to one appender; given back on drop.
 #[derive(Debug)]
 pub(crate) struct Part(u64, Born);
 
 impl Part {
-    /// Settles something that depends on what the others hold, and takes what it says.
+    /// Calls `settle` with the bytes that the others hold, and takes the number of bytes that it returns.
     pub(crate) fn take<T, E>(settle: impl FnOnce(u64) -> Result<(T, u64), E>) -> Result<(T, Part), E> {
         let mut taken = crate::core::lock(&TAKEN);
         let (settled, bytes) = settle(*taken)?;
@@ -120,7 +120,7 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // Without waiting for ever in a forked child, whose parent's other thread may hold the lock; there it counts for nothing.
+        // Must not block in a forked child, where a thread of the parent may have held the lock.
         match TAKEN.try_lock() {
             Ok(mut taken) => *taken -= self.0,
             Err(_) if self.1.elsewhere() => {}
@@ -146,7 +146,7 @@ mod tests {
         };
         let shares = Shares { memlock_percent: 50, cgroup_percent: 25, dirty_percent: 25 };
         let got = budget(&limits, &shares, 64 * MIB, true);
-        // Shares are taken in whole per cents of the limit: up to 100 bytes are lost before rounding to pages.
+        // A share is computed from whole hundredths of the limit: up to 100 bytes are lost before rounding to pages.
         assert_eq!(got.bound, Bound::Memlock);
         assert!(got.bytes <= 2 * MIB && got.bytes > 2 * MIB - 8192, "{}", got.bytes);
     }

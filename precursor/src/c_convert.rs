@@ -1,4 +1,4 @@
-//! What C's structures mean in Rust, and back.
+//! Converts between C's structures and Rust's.
 
 use std::ffi::{CStr, c_char};
 use std::path::PathBuf;
@@ -59,18 +59,18 @@ pub(crate) unsafe fn path_of(path: *const c_char) -> Result<PathBuf, Refusal> {
     if path.is_null() {
         return Err(invalid("path is null"));
     }
-    // SAFETY: not null, zero-terminated by the contract.
+    // SAFETY: not null, and the caller guarantees the terminating zero.
     let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
     Ok(PathBuf::from(std::ffi::OsStr::from_bytes(bytes)))
 }
 
 /// # Safety
-/// `options` is null, or was filled by `precursor_options_default`; its `shm_dir` is null or zero-terminated.
+/// `options` is null, or has as many readable bytes as its `size` says; its `shm_dir` is null or zero-terminated.
 pub(crate) unsafe fn options_of(path: PathBuf, options: *const precursor_options) -> Result<Options, Refusal> {
     if options.is_null() {
         return Ok(Options::new(path));
     }
-    // SAFETY: by the contract.
+    // SAFETY: not null, and the caller guarantees `size` readable bytes.
     let c = unsafe { read_sized(options, DEFAULTS)? };
     let mut options = Options::new(path)
         .mode(mode_of(c.mode)?)
@@ -98,7 +98,7 @@ pub(crate) unsafe fn options_of(path: PathBuf, options: *const precursor_options
         options = options.window_bytes(c.window_bytes);
     }
     if !c.shm_dir.is_null() {
-        // SAFETY: zero-terminated by the contract.
+        // SAFETY: not null, and the caller guarantees the terminating zero.
         options = options.shm_dir(unsafe { path_of(c.shm_dir)? });
     }
     if let Ok(node) = u32::try_from(c.node) {
@@ -117,7 +117,7 @@ pub(crate) fn text_of(reasons: &[String]) -> std::ffi::CString {
     std::ffi::CString::new(reasons.join("; ").replace('\0', " ")).unwrap_or_default()
 }
 
-/// Opens with `open` and hands the handle out; `*out` is null where that fails.
+/// Opens with `open` and stores the handle in `*out`; stores null if that fails.
 ///
 /// # Safety
 /// `path` is a zero-terminated string or null; `options` as for `options_of`; `out` is null or writable.
@@ -130,32 +130,32 @@ pub(crate) unsafe fn open_into<H>(
     if out.is_null() {
         return Err(invalid("out is null"));
     }
-    // SAFETY: not null, writable by the contract.
+    // SAFETY: not null, and the caller guarantees that it is writable.
     unsafe { out.write(std::ptr::null_mut()) };
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees for `path` and `options` what `path_of` and `options_of` require.
     let options = unsafe { options_of(path_of(path)?, options)? };
     let handle = open(options)?;
-    // SAFETY: as above.
+    // SAFETY: as for the first store.
     unsafe { out.write(Box::into_raw(Box::new(handle))) };
     Ok(())
 }
 
 /// # Safety
-/// `handle` is null, or came from `open_into` and was not given back; it is not used mutably now.
+/// `handle` is null, or came from `open_into` and was not freed. Nothing uses it mutably during `'a`.
 pub(crate) unsafe fn shared<'a, H>(handle: *const H) -> Result<&'a H, Refusal> {
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees that a handle that is not null is alive and not borrowed mutably.
     unsafe { handle.as_ref() }.ok_or_else(|| invalid("the handle is null"))
 }
 
-/// Takes the handle back for good.
+/// Takes ownership of the handle.
 ///
 /// # Safety
-/// `handle` is null, or came from `open_into` and was not given back; nobody uses it.
+/// `handle` is null, or came from `open_into` or `hand_out` and was not freed. Nothing else uses it, now or later.
 pub(crate) unsafe fn taken_back<H>(handle: *mut H) -> Result<Box<H>, Refusal> {
     if handle.is_null() {
         return Err(invalid("the handle is null"));
     }
-    // SAFETY: it came from Box::into_raw and is given back once, by the contract.
+    // SAFETY: every handle comes from `Box::into_raw`, and the caller guarantees that it is freed only once.
     Ok(unsafe { Box::from_raw(handle) })
 }
 
@@ -165,7 +165,7 @@ pub(crate) unsafe fn record_of<'a>(bytes: *const u8, len: usize) -> Result<&'a [
     match len {
         0 => Ok(&[]),
         _ if bytes.is_null() || isize::try_from(len).is_err() => Err(invalid("bytes is null or len too large")),
-        // SAFETY: not null, readable by the contract.
+        // SAFETY: not null, at most `isize::MAX` bytes, and the caller guarantees that they are readable.
         _ => Ok(unsafe { std::slice::from_raw_parts(bytes, len) }),
     }
 }
@@ -174,7 +174,7 @@ pub(crate) unsafe fn record_of<'a>(bytes: *const u8, len: usize) -> Result<&'a [
 /// `out` is null or writable.
 pub(crate) unsafe fn put<T>(out: *mut T, value: T) {
     if !out.is_null() {
-        // SAFETY: not null, writable by the contract.
+        // SAFETY: not null, and the caller guarantees that it is writable.
         unsafe { out.write(value) };
     }
 }
@@ -183,13 +183,13 @@ pub(crate) unsafe fn put<T>(out: *mut T, value: T) {
 /// `durable` is null or writable.
 pub(crate) unsafe fn put_synced(durable: *mut u64, synced: Result<Durable, SyncError>) -> Result<(), Refusal> {
     let safe = synced?;
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees that `durable` is null or writable.
     unsafe { put(durable, safe.bytes()) };
     Ok(())
 }
 
 /// # Safety
-/// `stats` is null, or has as many writable bytes as its size says.
+/// `stats` is null, or has `stats->size` writable bytes.
 pub(crate) unsafe fn put_stats(stats: *mut precursor_stats, s: Stats) -> Result<(), Refusal> {
     if stats.is_null() {
         return Err(invalid("stats is null"));
@@ -213,6 +213,6 @@ pub(crate) unsafe fn put_stats(stats: *mut precursor_stats, s: Stats) -> Result<
         fallbacks: s.fallbacks,
         out_of_space: s.out_of_space.unwrap_or(u64::MAX),
     };
-    // SAFETY: not null, and by the contract.
+    // SAFETY: not null, and the caller guarantees `stats->size` writable bytes.
     unsafe { write_sized(stats, &filled) }
 }

@@ -1,99 +1,101 @@
-//! What the C ABI is made of: codes, structures, and how an error becomes both.
+//! Codes and structures of the C interface, and the conversion of errors to codes and messages.
 
 use std::ffi::{c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::{AppendError, OpenError, SyncError};
 
-/// Done.
+/// Success.
 pub const PRECURSOR_OK: c_int = 0;
-/// An argument is null or out of range, or options contradict one another.
+/// An argument is null or out of range, the options contradict one another, the file exists although it must not, a
+/// commit has no matching reservation, or a position was never appended.
 pub const PRECURSOR_INVALID: c_int = 1;
-/// The mode asked for cannot be had here; `PRECURSOR_AUTO` would find another.
+/// This machine cannot run the requested mode; `PRECURSOR_AUTO` would choose another.
 pub const PRECURSOR_REFUSED: c_int = 2;
-/// Another appender holds the file.
+/// Another appender has the file open.
 pub const PRECURSOR_BUSY: c_int = 3;
-/// No room, and the policy is `PRECURSOR_FAIL`: try again later.
+/// No room is left, and the policy is `PRECURSOR_FAIL`: try again later.
 pub const PRECURSOR_FULL: c_int = 4;
-/// The disk is full.
+/// The disk or the quota is full.
 pub const PRECURSOR_NO_SPACE: c_int = 5;
-/// The record is longer than the mode takes.
+/// The record is longer than the mode can take.
 pub const PRECURSOR_TOO_LONG: c_int = 6;
-/// The device, the file system or the helper failed.
+/// The device, the file system, a helper thread or recovery failed, or the appender is closed.
 pub const PRECURSOR_FAILED: c_int = 7;
-/// A bug in the library, caught at the border.
+/// A bug in the library. Do not use the handle again.
 pub const PRECURSOR_PANIC: c_int = 8;
-/// This process was forked after the handle was opened; only the one that opened may use it.
+/// This process was forked after the handle was opened. Only the process that opened it may use it.
 pub const PRECURSOR_FORKED: c_int = 9;
 
-/// Version of the header, as `precursor_version` gives the library's: 0x00MMmmpp.
+/// Version of the header, 0x00MMmmpp. `precursor_version` returns the library's.
 pub const PRECURSOR_VERSION: u32 = 0x0001_0000;
 
-/// Let the machine be probed and a mode chosen.
+/// Probe the machine and choose a mode.
 pub const PRECURSOR_AUTO: u32 = 0;
-/// Stores into locked memory; a flusher thread writes.
+/// The writer stores into a locked ring in memory; a flusher thread writes the file.
 pub const PRECURSOR_RING: u32 = 1;
-/// Stores into a mapped, populated, locked window of the file.
+/// The writer stores into a mapped, populated and locked window of the file.
 pub const PRECURSOR_WINDOW: u32 = 2;
-/// Preallocated zeros, read ahead, `pwrite`.
+/// The writer calls `pwrite` on preallocated zeros that a helper thread reads ahead.
 pub const PRECURSOR_PREFETCH: u32 = 3;
-/// `pwrite` alone.
+/// The writer calls `pwrite`; nothing is prepared.
 pub const PRECURSOR_PLAIN: u32 = 4;
 
-/// No room: wait.
+/// Without room, wait.
 pub const PRECURSOR_WAIT: u32 = 0;
-/// No room: return `PRECURSOR_FULL`.
+/// Without room, return `PRECURSOR_FULL`.
 pub const PRECURSOR_FAIL: u32 = 1;
-/// No room: grow the ring up to `grow_bytes_max`, then wait.
+/// Without room, grow the ring up to `grow_bytes_max`, then wait.
 pub const PRECURSOR_GROW: u32 = 2;
 
-/// An existing file: find its end and go on.
+/// Append to an existing file, at the end of the data.
 pub const PRECURSOR_CONTINUE: u32 = 0;
-/// An existing file: empty it.
+/// Discard the contents of an existing file.
 pub const PRECURSOR_REPLACE: u32 = 1;
-/// An existing file: do not open.
+/// Refuse to open an existing file.
 pub const PRECURSOR_REFUSE: u32 = 2;
 
-/// How to open. Fill it with `precursor_options_default` first, then change fields: later versions may add some at the end.
+/// Options of `precursor_open`. Call `precursor_options_default` first, then change fields: later versions may add
+/// fields at the end.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct precursor_options {
-    /// `sizeof(precursor_options)` of the caller; set by `precursor_options_default`. A shorter one, of an older header, gets defaults for
-    /// what it lacks; of a longer one, of a newer header, the rest must be zero.
+    /// The caller's `sizeof(precursor_options)`, set by `precursor_options_default`. Fields that a shorter, older
+    /// structure lacks have their defaults; bytes that a longer, newer one adds must be zero.
     pub size: usize,
-    /// `PRECURSOR_AUTO` and so on.
+    /// `PRECURSOR_AUTO` or a mode.
     pub mode: u32,
-    /// `PRECURSOR_WAIT` and so on.
+    /// `PRECURSOR_WAIT`, `PRECURSOR_FAIL` or `PRECURSOR_GROW`.
     pub back_pressure: u32,
-    /// `PRECURSOR_CONTINUE` and so on.
+    /// `PRECURSOR_CONTINUE`, `PRECURSOR_REPLACE` or `PRECURSOR_REFUSE`.
     pub existing: u32,
-    /// Not zero: records carry length and checksum.
+    /// Not zero: each record carries its length and a checksum.
     pub framed: u32,
-    /// Not zero: readers must see each byte in the file once `append` has returned.
+    /// Not zero: readers of the file see each byte once `append` has returned.
     pub readable_at_once: u32,
-    /// Not zero: every append is timed for `worst_append_ns`.
+    /// Not zero: measure every append for `worst_append_ns`.
     pub measure: u32,
-    /// NUMA node of the memory; -1 = that of the opening thread.
+    /// NUMA node of the memory; -1 = the node of the opening thread.
     pub node: i32,
     /// CPU of the helper threads; -1 = any.
     pub helper_cpu: i32,
-    /// File size at which a new file begins, bytes; the path must then hold {}. 0 = one file.
+    /// Size at which a new file begins, bytes; the path must then contain {}. 0 = one file.
     pub roll_bytes: u64,
-    /// Unit of preparation, bytes; 0 = chosen.
+    /// Bytes prepared and released at a time; 0 = chosen by the library.
     pub window_bytes: u64,
     /// Capacity of the ring, bytes.
     pub ring_bytes: u64,
-    /// Ceiling on memory, bytes.
+    /// Upper limit of memory, bytes.
     pub memory_bytes_max: u64,
-    /// With `PRECURSOR_GROW`: all rings together, bytes.
+    /// With `PRECURSOR_GROW`: upper limit of all rings together, bytes.
     pub grow_bytes_max: u64,
-    /// A thread syncs this often, ms; 0 = only `precursor_sync_to` does.
+    /// Interval at which a thread of the library syncs, ms; 0 = only `precursor_sync_to` syncs.
     pub sync_every_ms: u64,
-    /// Folder for shared memory, zero-terminated; null = /dev/shm.
+    /// Directory for shared memory, zero-terminated; null = /dev/shm.
     pub shm_dir: *const c_char,
-    /// Not zero: `PRECURSOR_WINDOW` leaves the process's SIGBUS handler alone.
+    /// Not zero: `PRECURSOR_WINDOW` does not install a SIGBUS handler.
     pub leave_sigbus: u32,
-    /// Not zero: `PRECURSOR_AUTO` may take a mode whose records survive the process only after `precursor_sync_to`.
+    /// Not zero: `PRECURSOR_AUTO` may choose a mode whose records survive the process only after `precursor_sync_to`.
     pub process_death_may_lose: u32,
 }
 
@@ -101,18 +103,18 @@ pub struct precursor_options {
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct precursor_stats {
-    /// Set it to `sizeof(precursor_stats)` before the call; afterwards how much of it was filled.
+    /// Set to `sizeof(precursor_stats)` before the call; the library stores how many bytes it filled.
     pub size: usize,
-    /// Mode in use, never `PRECURSOR_AUTO`.
+    /// The mode in use, never `PRECURSOR_AUTO`.
     pub mode: u32,
-    /// 1 if its memory is locked.
+    /// 1 if the mode's memory is locked.
     pub locked: u32,
     pub appends: u64,
     pub position: u64,
     pub run_ahead_bytes: u64,
     pub late_windows: u64,
     pub waits: u64,
-    /// 0 if not measured.
+    /// Longest append, ns; 0 if not measured.
     pub worst_append_ns: u64,
     pub flusher_lag_bytes: u64,
     pub at_risk_bytes: u64,
@@ -120,68 +122,70 @@ pub struct precursor_stats {
     pub memory_bytes: u64,
     pub rolls: u64,
     pub grown: u64,
-    /// Times `window` went over to its ring.
+    /// How often `window` switched to its ring.
     pub fallbacks: u64,
-    /// `UINT64_MAX`: space enough; else the bytes left on a disk that is running full.
+    /// `UINT64_MAX` while there is enough space; otherwise the bytes left on the full disk.
     pub out_of_space: u64,
 }
 
-/// What recovery found.
+/// Result of `precursor_recover`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct precursor_recovered {
-    /// Set it to `sizeof(precursor_recovered)` before the call; afterwards how much of it was filled.
+    /// Set to `sizeof(precursor_recovered)` before the call; the library stores how many bytes it filled.
     pub size: usize,
-    /// Exact length of the last file now, bytes.
+    /// Exact length of the last file after recovery, bytes.
     pub len: u64,
-    /// Written from the ring to the file, bytes.
+    /// Bytes written from the ring to the file.
     pub replayed_bytes: u64,
-    /// Cut off behind the end, bytes.
+    /// Bytes cut off beyond the end of the data.
     pub cut_bytes: u64,
-    /// 0 length, 1 live block (exact), 2 frames, 3 journalled position, 4 unproven length.
+    /// How the end was found: 0 length, 1 live block (exact), 2 frames, 3 journalled position, 4 unproven length.
     pub evidence: u32,
-    /// Zero.
+    /// Always 0.
     pub reserved: u32,
 }
 
-/// A structure that begins with its size in bytes, and only ever grows at its end.
+/// A structure whose first field is its size in bytes, and which only grows at its end.
 ///
 /// # Safety
-/// `repr(C)`, its first field is `size: usize`, it has no padding, and any bytes in its other fields are a value.
+/// `repr(C)`; the first field is `size: usize`; it has no padding; and any bytes are valid values of the other
+/// fields.
 pub(crate) unsafe trait Sized8: Copy {}
-// SAFETY: as above; pairs of 32 bits, and words of 64.
+// SAFETY: after the size, integers and pointers in pairs of 32 bits or words of 64, so no padding where usize has 64
+// bits.
 unsafe impl Sized8 for precursor_options {}
-// SAFETY: as above.
+// SAFETY: as for `precursor_options`.
 unsafe impl Sized8 for precursor_stats {}
-// SAFETY: as above.
+// SAFETY: as for `precursor_options`.
 unsafe impl Sized8 for precursor_recovered {}
 
-/// Longest structure that any version will have; a size beyond it was never set.
+/// Longest structure of any version, bytes; a larger size means that the caller has not set it.
 const SIZE_MAX: usize = 4096;
 
 /// # Safety
 /// `at` is readable for its first field.
 unsafe fn size_at<T: Sized8>(at: *const T) -> Result<usize, Refusal> {
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees a readable first field.
     let size = unsafe { at.cast::<usize>().read() };
     if size < size_of::<usize>() || size > SIZE_MAX || !size.is_multiple_of(8) {
-        return Err(invalid(format!("a structure's size field is {size}: set it first")));
+        return Err(invalid(format!("the size field of a structure is {size}: set it before the call")));
     }
     Ok(size)
 }
 
-/// Takes a caller's structure over one of ours, as far as the caller's version knows it.
+/// Copies a caller's structure over `ours`, as many fields as both versions have.
 ///
 /// # Safety
-/// `at` is readable for as many bytes as its first field says.
+/// `at` has as many readable bytes as its first field says.
 pub(crate) unsafe fn read_sized<T: Sized8>(at: *const T, ours: T) -> Result<T, Refusal> {
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees a readable first field.
     let size = unsafe { size_at(at)? };
     let known = size.min(size_of::<T>());
     let mut out = ours;
-    // SAFETY: `known` bytes are readable there and writable here; `Sized8` makes any bytes a value.
+    // SAFETY: `known` bytes are readable at `at` and fit into `out`; `Sized8` makes any bytes valid values.
     unsafe { std::ptr::copy_nonoverlapping(at.cast::<u8>(), (&raw mut out).cast::<u8>(), known) };
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees `size` readable bytes, and `known` is at most `size`.
     let rest = unsafe { std::slice::from_raw_parts(at.cast::<u8>().add(known), size - known) };
     match rest.iter().all(|b| *b == 0) {
         true => Ok(out),
@@ -191,15 +195,16 @@ pub(crate) unsafe fn read_sized<T: Sized8>(at: *const T, ours: T) -> Result<T, R
     }
 }
 
-/// Fills a caller's structure as far as both know it, and says in its size how far that is; what is beyond becomes zero.
+/// Fills a caller's structure as far as both versions have the fields, stores that length as its size, and zeroes the
+/// remaining bytes.
 ///
 /// # Safety
-/// `at` is writable for as many bytes as its first field says.
+/// `at` has as many writable bytes as its first field says.
 pub(crate) unsafe fn write_sized<T: Sized8>(at: *mut T, filled: &T) -> Result<(), Refusal> {
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees a readable first field.
     let size = unsafe { size_at(at)? };
     let known = size.min(size_of::<T>());
-    // SAFETY: as above.
+    // SAFETY: `known` bytes are readable in `filled`; `at` has `size` writable bytes, and `known` is at most `size`.
     unsafe {
         std::ptr::copy_nonoverlapping((&raw const *filled).cast::<u8>(), at.cast::<u8>(), known);
         std::ptr::write_bytes(at.cast::<u8>().add(known), 0, size - known);
@@ -210,7 +215,7 @@ pub(crate) unsafe fn write_sized<T: Sized8>(at: *mut T, filled: &T) -> Result<()
 
 pub(crate) struct Refusal {
     pub(crate) code: c_int,
-    /// None where the call has no room for one: an append that finds no room is the program's everyday, and costs no allocation.
+    /// `None` for calls without a message buffer: a refused append is frequent and must not allocate.
     pub(crate) message: Option<String>,
 }
 
@@ -255,14 +260,14 @@ impl From<SyncError> for Refusal {
     }
 }
 
-/// Where a message may go: the caller's buffer, always ended by a zero.
+/// The caller's buffer for a message, which is always zero-terminated.
 #[derive(Clone, Copy)]
 pub(crate) struct MessageBuffer {
     pub(crate) at: *mut c_char,
     pub(crate) len: usize,
 }
 
-/// For calls that have no room for a message.
+/// For calls without a message buffer.
 pub(crate) const SILENT: MessageBuffer = MessageBuffer { at: std::ptr::null_mut(), len: 0 };
 
 impl MessageBuffer {
@@ -271,7 +276,7 @@ impl MessageBuffer {
             return;
         }
         let bytes: Vec<u8> = message.bytes().filter(|b| *b != 0).take(self.len - 1).collect();
-        // SAFETY: the caller of the ABI vouches for `len` writable bytes at `at`; the copy leaves one for the zero.
+        // SAFETY: the caller of the C function guarantees `len` writable bytes; the copy leaves one for the zero.
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), self.at, bytes.len());
             *self.at.add(bytes.len()) = 0;
@@ -279,7 +284,7 @@ impl MessageBuffer {
     }
 }
 
-/// Runs the work of one call; nothing unwinds past here.
+/// Runs the work of one call; a panic becomes `PRECURSOR_PANIC`.
 pub(crate) fn border(told: MessageBuffer, work: impl FnOnce() -> Result<(), Refusal>) -> c_int {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => PRECURSOR_OK,

@@ -1,136 +1,136 @@
-//! Which mode suits this machine, and why. Pure: [`crate::probe`] gathers the facts.
+//! Chooses the mode for this machine, with reasons. Pure: [`crate::probe`] collects the facts.
 
 use crate::budget::{Budget, Limits, Shares, budget};
 use crate::lasting::Removal;
 use crate::plan::Mode;
 
-/// The file systems that matter to the choice.
+/// File systems, by the properties that decide between modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileSystem {
-    /// ext4, xfs: blocks of a preallocated range stay where they are.
+    /// ext4, xfs: a rewrite goes to the preallocated blocks.
     InPlace,
-    /// btrfs, bcachefs, zfs, f2fs, overlay on them: a rewrite takes a new block, so preallocation promises nothing.
+    /// btrfs, bcachefs, zfs, f2fs: a rewrite takes a new block, so preallocation guarantees nothing.
     CopyOnWrite,
-    /// NFS, SMB, FUSE, 9p: the server decides.
+    /// NFS, SMB, FUSE, 9p, Ceph: the server decides when a page is ready.
     Remote,
-    /// tmpfs, ramfs: no disk behind it.
+    /// tmpfs, ramfs: no disk.
     Memory,
-    /// Anything else; the number is `statfs.f_type`.
+    /// Any other, with its magic number (`statfs.f_type`).
     Unknown(u64),
 }
 
-/// What the machine offers.
+/// Properties of the machine and of the file's directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
     /// Kernel release as (major, minor).
     pub kernel: (u32, u32),
     /// Kind of the file system that holds the file.
     pub file_system: FileSystem,
-    /// `fallocate` gave real blocks in the file's folder.
+    /// `fallocate` gave real blocks in the file's directory.
     pub fallocate: bool,
-    /// `/dev/shm` (or the chosen folder) takes a shared-memory file.
+    /// A shared-memory file can be created in `/dev/shm` (or the chosen directory).
     pub shm: bool,
-    /// What may take that file away while the machine runs.
+    /// What may remove that file while the machine runs.
     pub removal: Option<Removal>,
-    /// Swap is on, so that unlocked memory may leave.
+    /// Swap is on, so unlocked memory may be swapped out.
     pub swap: bool,
     /// Limits on memory.
     pub limits: Limits,
 }
 
-/// Why a mode cannot be had here.
+/// Why a mode is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModeRefusal {
-    /// A ring reaches the file later than readers want to see it.
-    #[error("readers must see each byte in the file at once; a ring reaches the file later")]
+    /// Readers want each byte at once, but a ring reaches the file later.
+    #[error("readers must see each byte in the file at once, and a ring reaches the file later")]
     ReadAtOnce,
-    /// Nothing outlives the process.
-    #[error("no shared-memory file can be made, so the ring would die with the process")]
+    /// The ring would not survive the process.
+    #[error("no shared-memory file can be created, so the ring would be lost with the process")]
     NoSharedMemory,
-    /// What the process leaves in shared memory may be removed before it is recovered.
+    /// Shared memory that a dead process leaves may be removed before recovery.
     #[error("{sentence}; or allow it with process_death_may_lose", sentence = .0.sentence())]
     Removable(Removal),
-    /// The end of an unframed file that is longer than its data is known from shared memory alone.
+    /// Only shared memory says where the data of a preallocated, unframed file ends, and it may be lost.
     #[error(
-        "the process's death would lose the end of an unframed file: no shared memory that outlasts it; frame the records, \
+        "no shared memory outlives the process, so its death loses the end of an unframed file; frame the records, \
          or allow it with process_death_may_lose"
     )]
     Unframed,
-    /// The ring's pages may leave for swap.
-    #[error("its memory can neither be locked (RLIMIT_MEMLOCK) nor be kept otherwise, since swap is on")]
+    /// The ring's pages may be swapped out.
+    #[error("its memory cannot be locked (RLIMIT_MEMLOCK is too small), and swap is on")]
     MaySwap,
-    /// Unlocked pages of a window are evicted like any others.
-    #[error("RLIMIT_MEMLOCK is too small to lock a window, and unlocked it is evicted")]
+    /// The unlocked pages of a window may be evicted.
+    #[error("RLIMIT_MEMLOCK is too small to lock a window, and unlocked it may be evicted")]
     MayEvict,
-    /// A window belongs to one writer.
-    #[error("many producers share a ring")]
+    /// A window serves one writer.
+    #[error("many producers need a ring")]
     ManyProducers,
-    /// The mode has no ring that many producers could share.
-    #[error("many producers share a ring; {0} has none")]
+    /// The mode has no ring, which many producers need.
+    #[error("many producers need a ring; {0} has none")]
     NoRing(&'static str),
-    /// The blocks that are written are not those that were allocated.
+    /// A write goes to other blocks than those preallocated.
     #[error("the file system copies on write, so preallocated blocks are not the ones written")]
     CopyOnWrite,
-    /// Pages come and go at the server's leisure.
+    /// The server decides when a page can be stored into.
     #[error("the file system is remote: a store into a mapping may wait for the server")]
     Remote,
-    /// `fallocate` gives nothing.
+    /// `fallocate` fails.
     #[error("the file system does not preallocate")]
     NoPreallocation,
-    /// The kernel cannot populate a mapping without a store.
+    /// The kernel cannot populate a mapping for writing without changing it.
     #[error("kernel {major}.{minor} has no MADV_POPULATE_WRITE (5.14)")]
     OldKernel {
-        /// Of the running kernel.
+        /// Major version of the running kernel.
         major: u32,
-        /// Of the running kernel.
+        /// Minor version of the running kernel.
         minor: u32,
     },
 }
 
-/// What the caller wants, as far as it bears on the choice.
+/// The options that matter to the choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wants {
     /// Other readers must see a byte in the file as soon as `append` returns.
     pub readable_at_once: bool,
-    /// Several threads append.
+    /// Several threads append to one appender.
     pub many_producers: bool,
-    /// Records carry their length and checksum.
+    /// Each record carries its length and a checksum.
     pub framed: bool,
     /// `auto` may take a mode whose records survive the process only after `sync_to`.
     pub process_death_may_lose: bool,
-    /// Ceiling on locked memory, bytes.
+    /// Upper limit of locked memory, bytes.
     pub memory_bytes: u64,
-    /// Shares of the limits.
+    /// Shares of the machine's limits that the precursor may take.
     pub shares: Shares,
 }
 
-/// A mode, whether its memory is locked, and the reasons in the order in which they were found.
+/// The chosen mode, with reasons in the order in which they were found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
     /// The mode.
     pub mode: Mode,
-    /// Locked memory can be had; otherwise the mode runs unlocked and says so in `reasons`.
+    /// Memory can be locked. Otherwise the mode runs unlocked, and `reasons` says so.
     pub locked: bool,
-    /// Memory it may hold.
+    /// Memory that the mode may hold.
     pub budget: Budget,
-    /// `window` may fall back on a ring, whose records survive the process only as shared memory does.
+    /// `window` may use a fallback ring, whose records survive the process only as long as shared memory lasts.
     pub ring_beside: bool,
-    /// What may take its shared memory away while the machine runs.
+    /// What may remove the shared memory while the machine runs.
     pub removal: Option<Removal>,
     /// Sentences for people.
     pub reasons: Vec<String>,
 }
 
-/// Less locked memory than this is not worth a mode that needs it, bytes.
+/// Modes with locked memory are refused below this many lockable bytes.
 pub const LOCKED_BYTES_MIN: u64 = 256 << 10;
 
-/// MADV_POPULATE_WRITE came with 5.14 (`mm/madvise.c: madvise_populate`). Without it the helper could only touch pages by
-/// storing to them, which it must not do where the writer may already be.
+/// First kernel with MADV_POPULATE_WRITE (`mm/madvise.c: madvise_populate`). Without it the helper would have to store
+/// into the pages, and must not where the writer may already be.
 const POPULATE_WRITE: (u32, u32) = (5, 14);
 
-/// Chooses for `auto`: never a mode whose records survive the process's death less than those of `write()`, unless the caller allows
-/// it. (Many producers ask for a ring: no other mode takes them.)
+/// Chooses a mode for `auto`. Never one whose records are lost more easily than after `write()` when the process dies,
+/// unless the caller allows it or has many producers, which need a ring.
 pub fn choose(facts: &Facts, wants: &Wants) -> Choice {
     let mut reasons = Vec::new();
     let may_lose = wants.process_death_may_lose || wants.many_producers;
@@ -144,12 +144,12 @@ pub fn choose(facts: &Facts, wants: &Wants) -> Choice {
         (None, _) => {
             (Mode::Ring, "ring: the writer touches only its own memory, so neither reclaim nor throttling can reach it")
         }
-        (Some(_), None) => (Mode::Window, "window: blocks, pages and write permission are there before the writer is"),
+        (Some(_), None) => (Mode::Window, "window: blocks, pages and write permission are ready ahead of the writer"),
         (Some(_), Some(_)) if old_cure_helps(facts) && !wants.many_producers && unframed.is_none() => (
             Mode::Prefetch,
-            "prefetch: an old kernel without a cgroup limit is where reading ahead of the writer helps",
+            "prefetch: reading ahead of the writer helps on an old kernel, unless the cgroup limits memory",
         ),
-        _ => (Mode::Plain, "plain: nothing better can be had here"),
+        _ => (Mode::Plain, "plain: no better mode is possible here"),
     };
     reasons.extend(ring.map(|r| format!("not ring: {r}")));
     if mode != Mode::Ring {
@@ -159,7 +159,7 @@ pub fn choose(facts: &Facts, wants: &Wants) -> Choice {
     Choice { ring_beside: removable.is_none(), ..finish(mode, facts, wants, reasons) }
 }
 
-/// Examines a mode the caller asked for by name: the reason why it cannot be had, or the choice with its caveats.
+/// Checks a mode that the caller requested by name: the reason why it is refused, or the choice with its caveats.
 pub fn examine(mode: Mode, facts: &Facts, wants: &Wants) -> Result<Choice, ModeRefusal> {
     let refusal = match mode {
         Mode::Ring => ring_refusal(facts, &Wants { readable_at_once: false, ..*wants }),
@@ -171,7 +171,7 @@ pub fn examine(mode: Mode, facts: &Facts, wants: &Wants) -> Result<Choice, ModeR
     };
     match refusal {
         Some(reason) => Err(reason),
-        None => Ok(finish(mode, facts, wants, vec![format!("{}: asked for", mode.name())])),
+        None => Ok(finish(mode, facts, wants, vec![format!("{}: requested", mode.name())])),
     }
 }
 
@@ -183,7 +183,7 @@ fn finish(mode: Mode, facts: &Facts, wants: &Wants, mut reasons: Vec<String>) ->
         let then = if facts.swap {
             "swap is on, so its pages may be swapped out under pressure"
         } else {
-            "without swap its pages stay"
+            "swap is off, so its pages stay in memory"
         };
         reasons.push(format!(
             "not locked: RLIMIT_MEMLOCK is too small (raise it with ulimit -l, or grant CAP_IPC_LOCK); {then}"
@@ -193,7 +193,7 @@ fn finish(mode: Mode, facts: &Facts, wants: &Wants, mut reasons: Vec<String>) ->
         reasons.push("prefetch in a memory cgroup: pages read ahead may be evicted before they are used, and each then costs a read".to_owned());
     }
     if needs_lock && budget.bytes < wants.memory_bytes {
-        reasons.push(format!("run-ahead bounded to {} KiB by {}", budget.bytes >> 10, budget.bound.name()));
+        reasons.push(format!("run-ahead limited to {} KiB by {}", budget.bytes >> 10, budget.bound.name()));
     }
     Choice { mode, locked, budget, ring_beside: true, removal: facts.removal, reasons }
 }
@@ -235,8 +235,8 @@ fn window_refusal(facts: &Facts, wants: &Wants) -> Option<ModeRefusal> {
     (!lockable(facts, wants)).then_some(ModeRefusal::MayEvict)
 }
 
-/// The cure of 2012 was measured on 2.6.32 and fails inside a cgroup on 6.18, where clean pages read ahead are the first to
-/// be evicted. Where between the two it stops helping is not known; the line is drawn at per-cgroup writeback (4.2).
+/// `prefetch` was measured on 2.6.32. On 6.18 it fails inside a cgroup, where clean pages that were read ahead are
+/// evicted first. The kernel at which it stops helping is unknown; 4.2 is chosen, the first with per-cgroup writeback.
 fn old_cure_helps(facts: &Facts) -> bool {
     facts.kernel < (4, 2) && facts.limits.cgroup_bytes.is_none() && facts.fallocate
 }

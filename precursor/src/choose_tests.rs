@@ -1,4 +1,4 @@
-//! Which machine gets which mode, and whether the reason is reported.
+//! Which machine gets which mode, and which reasons are reported.
 
 use super::{Facts, FileSystem, Wants, choose, examine};
 use crate::budget::{Limits, Shares};
@@ -88,7 +88,7 @@ fn many_producers_share_a_ring_or_nothing() {
     }
 }
 
-/// Records that `write()` would have kept are kept by whatever `auto` takes, unless the caller allows less.
+/// `auto` keeps the records that `write()` would have kept, unless the caller allows less.
 #[test]
 fn auto_is_never_weaker_than_write_unasked() {
     let framed = Wants { framed: true, ..wants() };
@@ -108,7 +108,7 @@ fn auto_is_never_weaker_than_write_unasked() {
         }
         let window = choose(&facts, &Wants { readable_at_once: true, ..allowed });
         assert_eq!((window.mode, window.ring_beside), (Mode::Window, true));
-        // A mode asked for by name needs no leave.
+        // A mode requested by name needs no permission.
         for mode in [Mode::Ring, Mode::Window, Mode::Prefetch] {
             assert_eq!(examine(mode, &facts, &wants()).unwrap().mode, mode);
         }

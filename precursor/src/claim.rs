@@ -1,43 +1,44 @@
-//! A ring that many producers share: how a place is taken, filled and published, and how the one consumer comes past it.
+//! The protocol of a ring with many producers: they take, fill and publish places, and one consumer reads and frees
+//! them.
 //!
-//! Pure over its memory and its atomics, so that `tests/model_many.rs` runs this very file under loom.
+//! Pure over its memory and its atomics, so that `tests/model_many.rs` can run this file under loom.
 
 use super::atomics::{AtomicU64, Ordering, fence};
 use super::frame::{self, Word};
 
-/// The ring's memory, by position.
+/// The ring's memory, addressed by position.
 pub(crate) trait Places {
-    /// The word at a position that is a multiple of 8.
+    /// The word at position `at`, a multiple of 8.
     fn word(&self, at: u64) -> &AtomicU64;
 
-    /// Copies bytes in behind the word at `at`.
+    /// Copies `bytes` behind the word at `at`.
     ///
     /// # Safety
-    /// `at` was taken for as many bytes, and is not yet published.
+    /// The caller has taken `at` for a record of this length and not yet published it.
     unsafe fn copy_in(&self, at: u64, bytes: &[u8]);
 
-    /// Makes a range zero again.
+    /// Zeroes a range.
     ///
     /// # Safety
-    /// The range was published, and is not yet given back.
+    /// The range was published and not yet freed, and is at most as long as the ring.
     unsafe fn wipe(&self, at: u64, len: u64);
 }
 
-/// Set in `reserved` once the ring is sealed: no further place is taken.
+/// Bit of `reserved` that seals the ring: no further place is given out.
 const SEALED: u64 = 1 << 63;
 
-/// The answer to a producer that asks for a place.
+/// Answer to a producer that asks for a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// The place's position.
+    /// Position of the place.
     At(u64),
-    /// The consumer has not given back enough.
+    /// The consumer has not freed enough.
     Full,
     /// The ring is sealed.
     Sealed,
 }
 
-/// Takes `need` bytes of a ring of that capacity.
+/// Takes `need` bytes of a ring of `capacity` bytes.
 #[inline]
 pub(crate) fn take(reserved: &AtomicU64, freed: &AtomicU64, capacity: u64, need: u64) -> Taken {
     let mut at = reserved.load(Ordering::Relaxed);
@@ -45,7 +46,7 @@ pub(crate) fn take(reserved: &AtomicU64, freed: &AtomicU64, capacity: u64, need:
         if at & SEALED != 0 {
             return Taken::Sealed;
         }
-        // Acquires the zeros that the consumer left there.
+        // Acquire: the zeros that the consumer stored before it freed the space.
         if at + need > freed.load(Ordering::Acquire) + capacity {
             return Taken::Full;
         }
@@ -56,34 +57,34 @@ pub(crate) fn take(reserved: &AtomicU64, freed: &AtomicU64, capacity: u64, need:
     }
 }
 
-/// End of the places that were taken.
+/// End of the places given out.
 #[inline]
 pub(crate) fn end(reserved: &AtomicU64) -> u64 {
     reserved.load(Ordering::Acquire) & !SEALED
 }
 
-/// Lets no producer take a further place. `end` does not move afterwards.
+/// Seals the ring: no producer gets a further place, and `end` no longer moves.
 pub(crate) fn seal(reserved: &AtomicU64) {
     reserved.fetch_or(SEALED, Ordering::AcqRel);
 }
 
-/// Fills a place and publishes it.
+/// Fills a place and publishes the record.
 ///
 /// # Safety
-/// `at` came from `take` for these bytes with their frame, and is filled once.
+/// `at` came from `take` for the framed length of `bytes`, and is filled only once.
 #[inline]
 pub(crate) unsafe fn fill(places: &impl Places, at: u64, bytes: &[u8]) {
     let word = places.word(at);
-    // First of all, so that recovery can step over a record whose producer died.
+    // The length is stored first, so that recovery can skip the record if its producer dies.
     word.store(frame::reserved(bytes.len()).to_le(), Ordering::Release);
-    // A release store alone lets later stores overtake it; recovery takes the first word that is not zero for a frame.
+    // A release store lets later stores overtake it, and recovery takes the first word that is not zero for a frame.
     fence(Ordering::AcqRel);
-    // SAFETY: by the contract.
+    // SAFETY: the caller took `at` for this record, and it is published only below.
     unsafe { places.copy_in(at, bytes) };
     word.store(frame::data(bytes).to_le(), Ordering::Release);
 }
 
-/// End of the record at `at`, if it is published.
+/// End of the record at `at`, if the record is published.
 #[inline]
 pub(crate) fn published(places: &impl Places, at: u64) -> Option<u64> {
     match frame::word(u64::from_le(places.word(at).load(Ordering::Acquire))) {
@@ -92,12 +93,12 @@ pub(crate) fn published(places: &impl Places, at: u64) -> Option<u64> {
     }
 }
 
-/// Gives a range back to the producers. Its zero words are what tells a later pass that nothing has been put there yet.
+/// Frees a range for the producers. Zeroed first: a zero word means that no record has been published there yet.
 ///
 /// # Safety
-/// Everything in the range was published, and the consumer needs it no more.
+/// Everything in the range was published, the consumer has finished with it, and it is at most as long as the ring.
 pub(crate) unsafe fn give_back(places: &impl Places, freed: &AtomicU64, from: u64, end: u64) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees a published range; it is freed only after it is zeroed.
     unsafe { places.wipe(from, end - from) };
     freed.store(end, Ordering::Release);
 }

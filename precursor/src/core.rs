@@ -1,4 +1,4 @@
-//! What the writer, its helper and whoever calls `sync_to` share.
+//! State that the writer, its helper threads and callers of `sync_to` share.
 
 use std::fs::File;
 use std::io;
@@ -24,24 +24,24 @@ use crate::space::Space;
 use crate::stage::Stage;
 use crate::sys::{Mapping, page_bytes};
 
-/// One file of the appender. `window` maps it.
+/// A data file of the appender; `window` also maps it.
 #[derive(Debug)]
 pub(crate) struct DataFile {
     pub(crate) seq: u64,
     pub(crate) file: Arc<File>,
-    /// Before the mapping, so that it goes first.
+    /// Declared before the mapping, so that it is dropped first.
     pub(crate) guard: Option<Guarded>,
     pub(crate) map: Option<Mapping>,
-    /// End of what the writer may enter, bytes of this file.
+    /// End of the pages that the writer may use, bytes of this file.
     pub(crate) warm: AtomicU64,
-    /// `prefetch`: end of the zeros. The helper writes them, so a writer that went beyond would find its data overwritten.
+    /// `prefetch`: end of the zeros. The helper writes them, so it would overwrite the data of a writer beyond this.
     pub(crate) zeroed: AtomicU64,
-    /// Keeps other appenders out; `None` after close.
+    /// Excludes other appenders; `None` after close.
     lock: Mutex<Option<Locked>>,
 }
 
 impl DataFile {
-    /// Takes in file `seq`, unless another appender has it open.
+    /// Locks file `seq`; fails if another appender holds the lock.
     pub(crate) fn new(
         names: &Names,
         seq: u64,
@@ -56,40 +56,41 @@ impl DataFile {
     }
 }
 
-/// Why the helper has stopped for good.
+/// Why the appender has failed for good.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
     pub(crate) what: &'static str,
     pub(crate) message: String,
 }
 
-/// Counters of what is rare.
+/// Counters of rare events.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) late: AtomicU64,
     pub(crate) waits: AtomicU64,
     pub(crate) rolls: AtomicU64,
     pub(crate) grown: AtomicU64,
-    /// Times `window` went over to its ring.
+    /// How often `window` switched to its ring.
     pub(crate) fallbacks: AtomicU64,
 }
 
 #[derive(Debug)]
 pub(crate) struct Files {
     pub(crate) current: Arc<DataFile>,
-    /// Left and not known to be durable.
+    /// Previous files that are not known to be durable.
     pub(crate) older: Vec<Left>,
 }
 
-/// A file that was left, with the descriptor through which it was written. One opened later need not hear of an error of
-/// write-back: the kernel tells it to each description once, and forgets it with the inode (`lib/errseq.c`, `fs/inode.c`).
+/// A previous file, with the descriptor through which it was written. A descriptor opened later may miss a write-back
+/// error: the kernel reports it once to each open file description, and forgets it with the inode (`lib/errseq.c`,
+/// `fs/inode.c`).
 #[derive(Debug, Clone)]
 pub(crate) struct Left {
     pub(crate) seq: u64,
     pub(crate) file: Arc<File>,
 }
 
-/// Most files kept open for a sync that does not come; beyond it the oldest is synced by whoever left the newest.
+/// Most previous files kept open without a sync. Beyond it, each roll syncs the oldest.
 const LEFT_MAX: usize = 128;
 
 #[derive(Debug)]
@@ -97,66 +98,66 @@ pub(crate) struct Core {
     pub(crate) mode: Mode,
     pub(crate) locked: bool,
     pub(crate) names: Names,
-    /// The folder for shared memory; `None`: there is none, and the live block is anonymous.
+    /// Directory for shared memory; `None` if there is none and the live block is anonymous.
     pub(crate) shm: Option<Dir>,
-    /// Name of this run's shared memory there.
+    /// Stem of this run's names in that directory.
     pub(crate) stem: String,
     pub(crate) shm_id: u64,
     pub(crate) token: u64,
-    /// The process that opened it.
+    /// The process that opened the appender.
     pub(crate) born: Born,
-    /// What may take the shared memory away.
+    /// Event that may remove the shared memory.
     pub(crate) removal: Option<Removal>,
     pub(crate) framing: Framing,
     pub(crate) back_pressure: BackPressure,
     pub(crate) roll_bytes: u64,
     pub(crate) memory_bytes: u64,
-    /// Its part of what the process may hold; given back when the last handle goes.
-    #[expect(dead_code, reason = "held for its drop")]
+    /// This appender's part of the process's memory budget; returned when the last handle is dropped.
+    #[expect(dead_code, reason = "only its drop matters")]
     pub(crate) part: Part,
     pub(crate) live: LiveMap,
     pub(crate) counters: Line<Counters>,
     pub(crate) files: Mutex<Files>,
-    /// The file prepared for the roll, as a raw `Arc`; null = none. An atomic, so that the writer takes it without a lock that a
-    /// descheduled helper might hold.
+    /// The file prepared for the roll, as a raw `Arc`; null if there is none. An atomic, because a descheduled helper
+    /// might hold a lock.
     pub(crate) next: AtomicPtr<DataFile>,
     pub(crate) durable: AtomicU64,
-    /// Read by every append, and stored once: on a cache line of its own.
+    /// Read by every append and stored once, so it gets a separate cache line.
     pub(crate) failed: Line<AtomicBool>,
     pub(crate) failure: OnceLock<Failure>,
     pub(crate) space: Space,
     pub(crate) closing: AtomicBool,
     pub(crate) helper: OnceLock<Thread>,
-    /// `window`: the ring it falls back on.
+    /// `window`: its fallback ring.
     pub(crate) stage: OnceLock<Stage>,
-    /// Held by whoever syncs; `None` after close.
+    /// Locked during a sync; `None` after close.
     pub(crate) sidecar: Mutex<Option<Sidecar>>,
-    /// The helper that is to panic at its next turn.
+    /// Makes the next helper that takes a turn panic.
     #[cfg(test)]
     pub(crate) doomed: AtomicBool,
 }
 
-/// A poisoned lock holds plain data that no half-done change can have spoilt.
+/// Locks a mutex, even a poisoned one: the data are plain values that no interrupted change can leave invalid.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 impl Core {
     pub(crate) fn fail(&self, what: &'static str, error: &io::Error) {
-        // Only the first failure is kept: the later ones follow from it.
+        // Only the first failure is kept; later ones follow from it.
         let _ = self.failure.set(Failure { what, message: error.to_string() });
         self.failed.0.store(true, Ordering::SeqCst);
     }
 
-    /// For the tests of what happens when a helper panics.
+    /// Panics once if a test has set `doomed`.
     #[cfg(test)]
     pub(crate) fn meet_doom(&self) {
-        assert!(!self.doomed.swap(false, Ordering::Relaxed), "as the test wants it");
+        assert!(!self.doomed.swap(false, Ordering::Relaxed), "the test makes this helper panic");
     }
 
     #[cfg(not(test))]
     #[inline(always)]
-    #[allow(clippy::unused_self, reason = "as in the tests")]
+    #[allow(clippy::unused_self, reason = "the same signature as in the tests")]
     pub(crate) fn meet_doom(&self) {}
 
     pub(crate) fn wake_helper(&self) {
@@ -165,7 +166,7 @@ impl Core {
         }
     }
 
-    /// Fails once a store into the window did not reach the file. Asked after the position that is to be vouched for was read.
+    /// Fails if a store into the window did not reach the file. Callers read the position first.
     pub(crate) fn check_stores(&self, file: &DataFile) -> io::Result<()> {
         if file.guard.as_ref().is_some_and(Guarded::hit) {
             self.live.distrust(self.durable.load(Ordering::Acquire));
@@ -174,18 +175,18 @@ impl Core {
         Ok(())
     }
 
-    /// What every append returns once something has failed.
+    /// The error that every append returns after a failure.
     pub(crate) fn failure(&self) -> Option<AppendError> {
         self.failure.get().map(|f| AppendError::Failed { what: f.what, message: f.message.clone() })
     }
 
-    /// The same, at the price of one load while nothing has failed.
+    /// As [`Core::failure`], but only one load while nothing has failed.
     #[inline(always)]
     pub(crate) fn failure_seen(&self) -> Option<AppendError> {
         if self.failed.0.load(Ordering::SeqCst) { self.failure() } else { None }
     }
 
-    /// The reason why waiting for room would be in vain, if there is one.
+    /// Why waiting for room would be pointless, if it is.
     pub(crate) fn append_refusal(&self) -> Option<AppendError> {
         if let Some(failed) = self.failure() {
             return Some(failed);
@@ -193,13 +194,13 @@ impl Core {
         self.space.exhausted().map(|bytes_left| AppendError::OutOfSpace { bytes_left })
     }
 
-    /// Bytes of one rolled file that records may fill.
+    /// Bytes of a rolled file that records may fill.
     pub(crate) fn roll_room(&self) -> u64 {
         let mark = if self.framing == Framing::Records { frame::END_MARK_LEN as u64 } else { 0 };
         self.roll_bytes.saturating_sub(mark)
     }
 
-    /// Lets other appenders have the files: handles that outlive the appender keep them open.
+    /// Releases the files for other appenders, since other handles keep this core alive after close.
     pub(crate) fn unlock_files(&self) {
         drop(self.take_next());
         let current = Arc::clone(&lock(&self.files).current);
@@ -209,20 +210,20 @@ impl Core {
     /// Takes the prepared file, if it is ready.
     pub(crate) fn take_next(&self) -> Option<Arc<DataFile>> {
         let raw = self.next.swap(std::ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: only `offer_next` stores here, from Arc::into_raw, and the swap makes this the one taker.
+        // SAFETY: the pointer comes from `Arc::into_raw` in `offer_next`, and each swap gives it to one caller only.
         (!raw.is_null()).then(|| unsafe { Arc::from_raw(raw) })
     }
 
     pub(crate) fn offer_next(&self, file: Arc<DataFile>) {
         let old = self.next.swap(Arc::into_raw(file).cast_mut(), Ordering::AcqRel);
         if !old.is_null() {
-            // SAFETY: as in `take_next`.
+            // SAFETY: as in `take_next`: the swap has given the old pointer to this caller only.
             drop(unsafe { Arc::from_raw(old) });
         }
     }
 
-    /// Makes everything up to `position` durable, on the calling thread; one caller at a time, and those who waited meanwhile
-    /// find their work done.
+    /// Makes everything up to `position` durable, on the calling thread. One caller syncs at a time; those that waited
+    /// find their position durable.
     pub(crate) fn sync_to(&self, position: u64) -> Result<u64, SyncError> {
         if self.born.elsewhere() {
             return Err(SyncError::Forked);
@@ -256,7 +257,7 @@ impl Core {
         }
     }
 
-    /// Goes over from a file to the next.
+    /// Makes `next` the current file and keeps the old one until it is synced.
     pub(crate) fn leave(&self, old: &DataFile, next: Arc<DataFile>) -> io::Result<()> {
         let mut files = lock(&self.files);
         files.older.push(Left { seq: old.seq, file: Arc::clone(&old.file) });
@@ -275,7 +276,7 @@ impl Core {
         SyncError::Failed { what, message: message.to_owned(), durable: self.durable.load(Ordering::Acquire) }
     }
 
-    /// Waits until the bytes have gone from a ring to the file.
+    /// Waits until everything before `position` has reached the file.
     fn wait_flushed(&self, position: u64) -> Result<(), SyncError> {
         loop {
             if let Some(f) = self.failure.get() {
@@ -293,8 +294,8 @@ impl Core {
     }
 
     fn sync_files(&self, sidecar: &mut Sidecar) -> io::Result<u64> {
-        // Order matters: first which file is current, then how far its data goes. A roll in between leaves a target
-        // beyond this file, so the target is cut to what is certainly covered: the base of the newer file.
+        // First the current file, then the end of the data. After a roll in between, the end may lie in a newer file;
+        // then both are read again.
         let (current, older, base, target) = loop {
             let epoch = self.live.epoch();
             let (seq, base) = self.live.file();
@@ -305,7 +306,7 @@ impl Core {
             if current.seq == seq && epoch == self.live.epoch() {
                 break (current, older, base, target);
             }
-            // Whoever was to take note of the roll may have ended.
+            // The helper that would take note of the roll may have ended.
             if let Some(f) = self.failure.get() {
                 return Err(io::Error::other(format!("{}: {}", f.what, f.message)));
             }
@@ -321,7 +322,7 @@ impl Core {
             Some(map) => sync_mapped(map, self.durable.load(Ordering::Relaxed).saturating_sub(base), len)?,
             None => current.file.sync_data()?,
         }
-        // The position of a file's first byte too, once for each, so that the files before it may be taken away.
+        // The first sync in each file of a pattern records its base, so that the files before it may be archived.
         let rolled = self.roll_bytes != 0 && sidecar.seq != current.seq;
         if rolled || self.preallocated() && self.framing == Framing::None {
             sidecar.write(&self.entry(current.seq, len, base))?;
@@ -330,7 +331,7 @@ impl Core {
         Ok(target)
     }
 
-    /// The file is longer than its data while it is open.
+    /// Whether the file is longer than its data while it is open.
     pub(crate) fn preallocated(&self) -> bool {
         matches!(self.mode, Mode::Window | Mode::Prefetch)
     }
@@ -350,21 +351,21 @@ impl Core {
         }
     }
 
-    /// The folder in which rings get names; none without a live block that would lead to them.
+    /// Directory in which rings get names; `None` without a named live block, through which recovery finds them.
     pub(crate) fn named_shm(&self) -> Option<&Dir> {
         self.shm.as_ref().filter(|_| self.live.survives_process())
     }
 }
 
-/// Syncs a range of a mapped file. The kernel write-protects the pages it writes; the last one is the writer's own, so
-/// it is made writable again at once.
+/// Syncs a range of a mapped file. The kernel write-protects the pages that it writes; the last one is the writer's
+/// current page, so it is made writable again at once.
 fn sync_mapped(map: &Mapping, from: u64, to: u64) -> io::Result<()> {
     let page = page_bytes();
     let (from, end) = (from / page * page, to.next_multiple_of(page));
     if from < end {
         map.sync(from as usize, (end - from) as usize)?;
         let last = end - page;
-        // Best effort: without it the writer takes one page fault.
+        // Best effort: if it fails, the writer takes a page fault.
         let _ = map.populate_write(last as usize, page as usize);
     }
     Ok(())

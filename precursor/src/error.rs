@@ -1,9 +1,9 @@
-//! What can go wrong, to what, and what to do next.
+//! Errors: what failed, on which file, and what to do.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Opening did not succeed. Nothing was left behind but the file itself and, where the device failed, what recovery needs.
+/// Opening failed. It leaves nothing behind but the file and, if the device failed, the files that recovery needs.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -15,85 +15,86 @@ pub enum OpenError {
         /// What to change.
         problem: String,
     },
-    /// The mode asked for cannot be had on this machine; opening without a mode (`auto`) would find another.
-    #[error("mode {mode} cannot be had for {path}: {reason}; ask for auto to fall back", path = .path.display())]
+    /// This machine cannot run the requested mode; opening without a mode (`auto`) would choose another.
+    #[error("mode {mode} cannot be used for {path}: {reason}; open without a mode", path = .path.display())]
     Refused {
         /// The path or pattern as given.
         path: PathBuf,
-        /// Name of the mode.
+        /// Name of the requested mode.
         mode: &'static str,
-        /// Why not.
+        /// Why the mode is refused.
         reason: String,
     },
-    /// Another process or another appender has the file open, under this name or another.
-    #[error("another appender has {path} open, under this name or another; close that one first", path = .path.display())]
+    /// Another appender, of this or another process, has the file open, perhaps under another name.
+    #[error("another appender has {path} open, perhaps under another name; close it first", path = .path.display())]
     Busy {
         /// The path or pattern as given.
         path: PathBuf,
     },
-    /// The file exists and the options say it must not.
-    #[error("{path} exists; allow Existing::Continue or Existing::Replace", path = .path.display())]
+    /// The file exists, and [`crate::Existing::Refuse`] is set.
+    #[error("{path} exists; use Existing::Continue or Existing::Replace", path = .path.display())]
     Exists {
         /// The file.
         path: PathBuf,
     },
-    /// What a dead writer left could not be brought to its end.
+    /// Recovery of a dead writer's data failed.
     #[error("recovery before opening: {0}")]
     Recover(#[from] RecoverError),
     /// A system call failed.
     #[error("{what} {path}: {source}", path = .path.display())]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
-        /// To what.
+        /// The file, pattern or directory concerned.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// An append was not accepted: no byte of it is in the file, and the position has not moved.
+/// An append was refused: the record is not part of the data, and the position has not moved, except past an end mark.
 #[derive(Debug, thiserror::Error, Clone)]
 #[non_exhaustive]
 pub enum AppendError {
-    /// Longer than the mode can take at once.
-    #[error("record of {len} bytes; at most {max} fit (a larger ring, window or roll size takes more)")]
+    /// The record is longer than the mode can take.
+    #[error("record of {len} bytes, at most {max} fit; split it, or use a larger ring, window or roll size")]
     TooLong {
-        /// Bytes asked for.
+        /// Length of the record, bytes.
         len: usize,
-        /// Most bytes of one record.
+        /// Longest record that fits, bytes.
         max: usize,
     },
-    /// Back-pressure: nothing is free and the policy is `Fail`.
+    /// No room is left, and the policy is [`crate::BackPressure::Fail`].
     #[error("no room: {waiting_bytes} bytes wait for the device; try again, shed load, or open with a larger ring")]
     Full {
-        /// Bytes accepted and not yet in the file.
+        /// Bytes that are accepted and not yet in the file.
         waiting_bytes: u64,
     },
-    /// The disk cannot hold more.
-    #[error("out of space: {bytes_left} bytes left on the file system; free some; appends then continue")]
+    /// The file system or the quota is full.
+    #[error("out of space: {bytes_left} bytes left on the file system; free some, and appends continue")]
     OutOfSpace {
         /// Bytes available to this user on the file system.
         bytes_left: u64,
     },
-    /// The helper or the device failed. What `sync_to` has called durable is; the rest is for recovery, which with many producers may
-    /// also find the record of the call that returned this.
+    /// A helper thread or the device failed, or the appender is closed. Everything that `sync_to` reported as durable
+    /// is durable; recovery finds the rest. With many producers it may also find the record of the call that returned
+    /// this error.
     #[error("{what}: {message}; close, find the cause, and reopen to recover")]
     Failed {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
-        /// The system's answer.
+        /// The system's error.
         message: String,
     },
-    /// `commit` of more than was reserved, or without a reservation.
-    #[error("commit of {len} bytes, and {reserved} are reserved; reserve first, and commit before the next append")]
+    /// `commit` of more bytes than reserved, or without a reservation.
+    #[error("commit of {len} bytes, but {reserved} are reserved; call reserve before commit, with no append between")]
     NotReserved {
-        /// Bytes committed.
+        /// Bytes to commit.
         len: usize,
-        /// Bytes reserved; 0 also without a reservation.
+        /// Bytes reserved; 0 without a reservation.
         reserved: usize,
     },
-    /// This is a child that was forked after the appender was opened: it has neither the helper nor the memory.
+    /// This process was forked after the appender was opened. It has neither the helper thread nor the memory.
     #[error(
         "this process was forked after the appender was opened; append in the one that opened it, or open another file"
     )]
@@ -104,56 +105,58 @@ pub enum AppendError {
 #[derive(Debug, thiserror::Error, Clone)]
 #[non_exhaustive]
 pub enum SyncError {
-    /// Nothing that far was appended.
+    /// No record ends at or after this position.
     #[error("position {asked} is beyond the end of the appended data, {end}")]
     Beyond {
-        /// Position asked for.
+        /// The requested position.
         asked: u64,
-        /// End of data.
+        /// End of the appended data.
         end: u64,
     },
-    /// The device or the file system failed. After a failed fsync the kernel may have dropped the pages, so this appender
-    /// never again calls anything durable.
+    /// The device or the file system failed, or the appender is closed. After a failed fsync the kernel may have
+    /// dropped the pages, so this appender never again reports a further position as durable. On a full disk `sync_to`
+    /// also fails with this error, but succeeds again once there is space.
     #[error("{what}: {message}; nothing after position {durable} is durable")]
     Failed {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
-        /// The system's answer.
+        /// The system's error.
         message: String,
         /// Last position known to be durable.
         durable: u64,
     },
-    /// As [`AppendError::Forked`].
+    /// As for [`AppendError::Forked`].
     #[error("this process was forked after the appender was opened; sync in the one that opened it")]
     Forked,
 }
 
-/// The true end of a file could not be found.
+/// Recovery failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecoverError {
-    /// A living process holds the file.
-    #[error("{path} is held by a living appender; nothing to recover", path = .path.display())]
+    /// A living appender has the file open.
+    #[error("a living appender has {path} open; there is nothing to recover", path = .path.display())]
     Busy {
-        /// The path or pattern.
+        /// The path or pattern as given.
         path: PathBuf,
     },
-    /// What is found there was not written by this library, or by a later version of it, or belongs to somebody else.
+    /// A file was not written by this library, or by a later version, contradicts the others, or belongs to another
+    /// user.
     #[error("{path}: {problem}", path = .path.display())]
     Foreign {
-        /// The file that is not understood.
+        /// The file that cannot be used.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Why it cannot be used.
         problem: String,
     },
     /// A system call failed.
     #[error("{what} {path}: {source}", path = .path.display())]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
-        /// To what.
+        /// The file or directory concerned.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
 }

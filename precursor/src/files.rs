@@ -1,4 +1,4 @@
-//! Names: the files of a path or pattern, and what is beside them.
+//! Names of the data files of a path or pattern, and of the files beside them.
 
 use std::fs::File;
 use std::io;
@@ -13,13 +13,13 @@ use crate::fork::Locked;
 use crate::frame;
 use crate::handles::Dir;
 
-/// What all names of shared memory begin with.
+/// Prefix of all shared-memory files of this library.
 pub(crate) const STEM: &str = "precursor-";
 
-/// Why a path names no file of ours.
+/// Why a path cannot name a data file.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NameError {
-    #[error("folder {}: {error}", path.display())]
+    #[error("directory {}: {error}", path.display())]
     Folder { path: PathBuf, error: io::Error },
     #[error("a path must end in a file name")]
     NoFile,
@@ -36,12 +36,12 @@ impl NameError {
     }
 }
 
-/// Another appender has the file open.
+/// Error of a lock: another appender has the file open.
 #[derive(Debug, thiserror::Error)]
-#[error("another appender has the file open, perhaps under another name; close that one first")]
+#[error("another appender has the file open, perhaps under another name; close it first")]
 struct InUse;
 
-/// Whether the error says that another appender has a file open.
+/// Whether the error means that another appender has a file open.
 pub(crate) fn in_use(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<InUse>())
 }
@@ -51,18 +51,18 @@ fn locked(file: File) -> io::Result<Locked> {
     if lock.try_lock_data()? { Ok(lock) } else { Err(io::Error::new(io::ErrorKind::WouldBlock, InUse)) }
 }
 
-/// A single file, or a pattern with `{}` for the sequence number, in a folder that is held open.
+/// The name of a single file, or a pattern with `{}` for the sequence number, in an open directory.
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
     given: PathBuf,
     dir: Arc<Dir>,
     head: String,
-    /// What follows the number; `None` for a single file.
+    /// Text after the number; `None` for a single file.
     tail: Option<String>,
 }
 
 impl Names {
-    /// Splits a path that the user gave; its name must be UTF-8 and not empty.
+    /// Splits a path from the user. Its file name must be UTF-8.
     pub(crate) fn of(given: &Path) -> Result<Names, NameError> {
         let dir = match given.parent() {
             Some(p) if !p.as_os_str().is_empty() => p,
@@ -72,7 +72,7 @@ impl Names {
         Names::within(dir, given)
     }
 
-    /// Splits a path that was found in shared memory: absolute, and through no link.
+    /// Splits an absolute path from shared memory; no component may be a symbolic link.
     pub(crate) fn exactly(found: &Path) -> Result<Names, NameError> {
         let dir = found.parent().ok_or(NameError::NoFile)?;
         let dir = Dir::exactly(dir).map_err(NameError::folder(dir))?;
@@ -94,7 +94,7 @@ impl Names {
         &self.given
     }
 
-    /// The path or pattern, absolute.
+    /// The absolute path or pattern.
     pub(crate) fn full(&self) -> PathBuf {
         match &self.tail {
             Some(tail) => self.dir.join(&format!("{}{{}}{tail}", self.head)),
@@ -110,7 +110,7 @@ impl Names {
         self.tail.is_some()
     }
 
-    /// Name of the file of that number; a single file is number 0.
+    /// Name of file number `seq`; a single file has number 0.
     pub(crate) fn name(&self, seq: u64) -> String {
         match &self.tail {
             Some(tail) => format!("{}{seq:08}{tail}", self.head),
@@ -118,12 +118,12 @@ impl Names {
         }
     }
 
-    /// Its path, for messages.
+    /// Path of file number `seq`, for messages.
     pub(crate) fn path(&self, seq: u64) -> PathBuf {
         self.dir.join(&self.name(seq))
     }
 
-    /// Numbers of the files present, ascending.
+    /// Numbers of the existing files, ascending.
     pub(crate) fn present(&self) -> io::Result<Vec<u64>> {
         let Some(tail) = &self.tail else {
             return Ok(if self.dir.exists(&self.name(0))? { vec![0] } else { Vec::new() });
@@ -139,7 +139,7 @@ impl Names {
         Ok(found)
     }
 
-    /// Name of the small file that holds the lock and the journalled position.
+    /// Name of the sidecar, the small file with the lock and the journalled position.
     pub(crate) fn side_name(&self) -> String {
         match &self.tail {
             Some(tail) => format!(".{}_roll_{tail}.precursor", self.head),
@@ -147,15 +147,16 @@ impl Names {
         }
     }
 
-    /// Its path, for messages.
+    /// Path of the sidecar, for messages.
     pub(crate) fn sidecar(&self) -> PathBuf {
         self.dir.join(&self.side_name())
     }
 
-    /// What the names of this file's shared memory begin with: a hash of the full path, so that one folder serves all.
+    /// Prefix of the shared-memory files of this path: a hash of the full path, so that one directory serves all
+    /// appenders.
     pub(crate) fn shm_prefix(&self) -> String {
         let full = self.sidecar();
-        // FNV-1a, 64 bits: names need to differ, not to resist an adversary; owner, boot and token are what is checked.
+        // FNV-1a, 64 bits. Names must differ, not resist an attacker: owner, boot and token are checked.
         let hash = full
             .as_os_str()
             .as_bytes()
@@ -164,17 +165,17 @@ impl Names {
         format!("{STEM}{hash:016x}")
     }
 
-    /// Stem of the shared-memory files of one run. The number is random, so that nobody can take the names beforehand.
+    /// Stem of one run's shared-memory files. `id` is random, so that other users cannot create the names first.
     pub(crate) fn shm_stem(&self, id: u64) -> String {
         format!("{}-{id:016x}", self.shm_prefix())
     }
 
-    /// File `seq`, which must be there.
+    /// Opens file `seq`; fails if it does not exist.
     pub(crate) fn existing(&self, seq: u64) -> io::Result<File> {
         self.dir.data(&self.name(seq))?.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     }
 
-    /// Opens file `seq` for reading and writing, creating it; a new file's name is made durable at once.
+    /// Opens file `seq` for reading and writing, or creates it and makes its name durable.
     pub(crate) fn open(&self, seq: u64) -> io::Result<File> {
         let name = self.name(seq);
         loop {
@@ -182,7 +183,7 @@ impl Names {
                 return Ok(file);
             }
             match self.dir.create_data(&name) {
-                // Somebody else was faster; it is judged like any other.
+                // Another process created it first; check it like any existing file.
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(e),
                 Ok(file) => {
@@ -193,14 +194,14 @@ impl Names {
         }
     }
 
-    /// Keeps other appenders out of file `seq`, which was opened as `file`, by whatever name they reach it.
+    /// Locks file `seq`, which is open as `file`, against other appenders under any name.
     pub(crate) fn lock(&self, seq: u64, file: &File) -> io::Result<Locked> {
-        let replaced = || io::Error::other("it was replaced while it was being opened; try again");
-        // A description of its own: forked children keep copies of the one that is written through.
+        let replaced = || io::Error::other("it was replaced while it was opened; try again");
+        // A separate open file description: forked children keep copies of the one that the appender writes through.
         locked(self.dir.again(&self.name(seq), file, OFlags::empty()).ok_or_else(replaced)?)
     }
 
-    /// The same for the files that are there from number `from` on, or for the last one where there are none.
+    /// Locks the existing files from number `from` on, or the last one without any.
     pub(crate) fn lock_from(&self, from: Option<u64>) -> io::Result<Vec<Locked>> {
         let present = self.present()?;
         let from = from.into_iter().chain(present.last().copied()).min();
@@ -208,7 +209,7 @@ impl Names {
         later.map(|seq| self.existing(seq).and_then(locked)).collect()
     }
 
-    /// Length of file `seq`, 0 if it is not there.
+    /// Length of file `seq`, bytes; 0 if it does not exist.
     pub(crate) fn len(&self, seq: u64) -> io::Result<u64> {
         Ok(self.dir.stat(&self.name(seq))?.map_or(0, |entry| entry.len))
     }
@@ -235,13 +236,13 @@ pub(crate) fn read_full(file: &File, buffer: &mut [u8], at: u64) -> io::Result<u
     Ok(got)
 }
 
-/// To read so much through: as long as it, within bounds.
+/// A read buffer for `bytes` bytes, between 4 KiB and 1 MiB long.
 fn buffer_for(bytes: u64) -> Vec<u8> {
     const LONGEST: usize = 1 << 20;
     vec![0; usize::try_from(bytes).map_or(LONGEST, |bytes| bytes.clamp(4096, LONGEST))]
 }
 
-/// Whether the file holds nothing but zeros from there on.
+/// Whether the file contains only zeros from `from` on.
 pub(crate) fn zeros_from(file: &File, from: u64) -> io::Result<bool> {
     let (mut at, mut buffer) = (from, buffer_for(file.metadata()?.len().saturating_sub(from)));
     loop {
@@ -256,7 +257,7 @@ pub(crate) fn zeros_from(file: &File, from: u64) -> io::Result<bool> {
     }
 }
 
-/// End of the sound frames of a file from `from` on.
+/// End of the run of valid frames that begins at `from`.
 pub(crate) fn scan_frames(file: &File, from: u64) -> io::Result<u64> {
     let len = file.metadata()?.len();
     let mut at = from;
@@ -269,7 +270,7 @@ pub(crate) fn scan_frames(file: &File, from: u64) -> io::Result<u64> {
         if sound > 0 {
             continue;
         }
-        // No whole frame in the buffer: either none is here, or it is longer than the buffer.
+        // No whole frame in the buffer: there is none, or it is longer than the buffer.
         let needed = bytes.first_chunk::<8>().map_or(0, |w| frame::claimed_len(u64::from_le_bytes(*w)));
         if needed <= buffer.len() || at.saturating_add(needed as u64) > len {
             break;
@@ -279,7 +280,7 @@ pub(crate) fn scan_frames(file: &File, from: u64) -> io::Result<u64> {
     Ok(at)
 }
 
-/// Whether a whole, sound frame is at the file's beginning.
+/// Whether the file begins with a whole, valid frame.
 pub(crate) fn begins_with_frame(file: &File) -> io::Result<bool> {
     let mut word = [0; frame::HEADER];
     if read_full(file, &mut word, 0)? < word.len() {

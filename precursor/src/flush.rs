@@ -1,4 +1,5 @@
-//! The flusher thread of `ring`: it gives the ring's bytes to the file, and makes further rings where the policy is to grow.
+//! The flusher thread of `ring`, which writes the ring to the file, and the thread that adds rings under
+//! `BackPressure::Grow`.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,9 +18,9 @@ use crate::sys;
 use crate::turns;
 
 const RETRY: Duration = Duration::from_millis(50);
-/// Behind a writer that has paused the flusher sleeps longer and longer, up to this.
+/// Longest nap while the writer pauses, ns; the naps become longer up to this.
 const IDLE_NAP_NS_MAX: u64 = 5_000_000;
-/// How long `close` waits for a producer that does not publish its record: threads that live run within this time.
+/// How long `close` waits for a producer that has not published its record. A running thread publishes much sooner.
 const STALL: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
 
 #[derive(Debug)]
@@ -28,17 +29,17 @@ pub(crate) struct Flusher {
     planner: Planner,
     start: Instant,
     rings: VecDeque<Arc<RingMemory>>,
-    /// Rings made by the grower; it sends each to writer and flusher.
+    /// Rings from the growing thread, which sends each to the writer and to the flusher.
     made: Option<std::sync::mpsc::Receiver<Arc<RingMemory>>>,
     file: Arc<DataFile>,
     base: u64,
     allocated: u64,
-    /// Many producers: end of what was found committed, and the file's end found there.
+    /// Many producers: end of the published records, and where the current file must end.
     committed: u64,
     boundary: Option<u64>,
     retry_at: Option<Instant>,
     idle_rounds: u64,
-    /// Closing: where the flush is held up, and since when.
+    /// Closing: the position at which the flush is stuck, and since when.
     stalled: Option<(u64, Instant)>,
 }
 
@@ -69,7 +70,7 @@ impl Flusher {
         }
     }
 
-    /// Runs until the appender closes and everything is in the file.
+    /// Runs until the appender closes and everything is in the file, or until a failure.
     pub(crate) fn run(mut self) {
         loop {
             self.core.meet_doom();
@@ -90,7 +91,7 @@ impl Flusher {
                 }
                 self.out_of_space();
                 if closing {
-                    // Close reports it, and the ring keeps the bytes for recovery.
+                    // `close` reports the error, and the ring keeps the bytes for recovery.
                     self.core.fail("write", &e);
                     return;
                 }
@@ -98,7 +99,7 @@ impl Flusher {
         }
     }
 
-    /// End of what may be flushed: all that is published.
+    /// End of the published records, which may be flushed.
     fn pending_end(&mut self) -> u64 {
         if !self.core.live.many() {
             return self.core.live.position.0.load(Ordering::Acquire);
@@ -117,12 +118,12 @@ impl Flusher {
         self.committed
     }
 
-    /// Many producers: one has taken its place and not yet published its record.
+    /// Many producers: whether one has taken a place and not yet published its record.
     fn unpublished(&self) -> bool {
         self.core.live.many() && self.committed < claim::end(&self.core.live.reserved.0)
     }
 
-    /// Closing: whether a producer has held up the records behind its own for too long. The ring keeps them all for recovery.
+    /// Closing: whether a producer has blocked later records for too long. The ring keeps all of them for recovery.
     fn gives_up(&mut self, pending: u64) -> bool {
         let (at, since) = *self.stalled.get_or_insert_with(|| (pending, Instant::now()));
         if at != pending {
@@ -169,7 +170,7 @@ impl Flusher {
             }
             Step::Allocate(_, span) => self.allocate(span.at, span.len),
             Step::Nap(ns) => {
-                // A record that is about to be published is not an idle writer.
+                // The writer is not idle while a record is about to be published.
                 self.idle_rounds = if self.unpublished() { 0 } else { (self.idle_rounds + 1).min(1000) };
                 let nap_ns = (ns / 2 + ns * self.idle_rounds / 64).min(IDLE_NAP_NS_MAX);
                 std::thread::park_timeout(Duration::from_nanos(nap_ns));
@@ -179,7 +180,7 @@ impl Flusher {
         }
     }
 
-    /// Where the stream leaves the front ring; drops a ring that is drained.
+    /// Position at which the next ring takes over from the front one. Drops rings that are drained.
     fn next_ring_start(&mut self, flushed: u64) -> Option<u64> {
         let count = self.core.live.ring_count.load(Ordering::Acquire);
         while self.rings.back().is_some_and(|r| (r.index as u64) + 1 < count) {
@@ -195,7 +196,7 @@ impl Flusher {
                 return Some(start);
             }
             if let Some(done) = self.rings.pop_front() {
-                // Its name may go: everything in it is in the file's page cache.
+                // Remove its name: everything in it is in the file's page cache.
                 if let Some(shm) = self.core.named_shm() {
                     let _ = shm.remove(&format!("{}.ring{}", self.core.stem, done.index));
                 }
@@ -205,13 +206,14 @@ impl Flusher {
 
     fn flush(&mut self, flushed: u64, len: usize) -> io::Result<()> {
         let Some(ring) = self.rings.front() else { return Ok(()) };
-        // SAFETY: published by the producers and not freed before `flushed` (or `freed`) moves below.
+        // SAFETY: the planner's span ends at `end`, so the bytes are published, in this ring and no more than it holds.
+        // Producers reuse them only after `flushed` (or `freed`) moves below.
         let bytes = unsafe { ring.bytes(flushed, len) };
         self.file.file.write_all_at(bytes, flushed - self.base)?;
         let end = flushed + len as u64;
         self.core.live.flushed.0.store(end, Ordering::Release);
         if self.core.live.many() {
-            // SAFETY: it was published, and is in the file.
+            // SAFETY: the range was published and has just been written to the file, and this is the only consumer.
             unsafe { claim::give_back(&**ring, &self.core.live.freed.0, flushed, end) };
         }
         self.core.space.write_succeeded();
@@ -224,12 +226,12 @@ impl Flusher {
                 (self.allocated, self.retry_at) = (at + got, None);
                 Ok(())
             }
-            // No preallocation here: the ring does without.
+            // The file system cannot preallocate; the ring does not need it.
             Err(e) if matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL)) => {
                 self.allocated = u64::MAX;
                 Ok(())
             }
-            // Reported, not obeyed: the file may own blocks enough already, and whether it does is for the write to find out.
+            // Only reported: the file may own enough blocks already, and the write will show whether it does.
             Err(e) if crate::space::is_full(&e) => {
                 self.core.space.is_short(&self.file.file);
                 self.retry_at = Some(Instant::now() + RETRY);
@@ -249,11 +251,11 @@ impl Flusher {
         let next = Arc::new(self.core.create_next(self.file.seq + 1)?);
         let mut len = at - self.base;
         if self.core.live.many() {
-            // Not in the ring: with many producers the flusher alone knows where files end.
+            // The mark is not in the ring: with many producers only the flusher knows where a file ends.
             self.file.file.write_all_at(&frame::end_mark(), len)?;
             len += frame::END_MARK_LEN as u64;
         }
-        // Blocks allocated beyond the end go back.
+        // Frees the blocks allocated beyond the end.
         self.file.file.set_len(len)?;
         let _ = sys::start_write_back(&self.file.file, 0, len);
         self.core.live.set_file(next.seq, at);
@@ -273,7 +275,7 @@ impl Core {
     }
 }
 
-/// Keeps a further ring ready once the first fills up, within the policy's bound.
+/// Adds a ring of twice the capacity whenever the current one is a quarter full, within the policy's limit.
 pub(crate) fn grow(
     core: &Core,
     spare: &Spare,
@@ -285,7 +287,7 @@ pub(crate) fn grow(
     let (mut total, mut capacity, mut index) = (first, first, 0);
     while !core.closing.load(Ordering::Acquire) {
         std::thread::park_timeout(Duration::from_millis(1));
-        // In this order: read the other way round, the flusher may have come past the position meanwhile.
+        // `waiting` reads `flushed` first; otherwise the flusher could pass the position that was read.
         let (flushed, position) = turns::waiting(&core.live.position.0, &core.live.flushed.0, u64::MAX / 2);
         let lag = position - flushed;
         let room = bytes_max.min(core.memory_bytes.max(first)).saturating_sub(total);
@@ -296,7 +298,7 @@ pub(crate) fn grow(
         }
         core.meet_doom();
         let needs = RingNeeds { dir: core.named_shm(), stem: &core.stem, node, locked: core.locked };
-        // Refused memory leaves the policy to wait, as it does at its bound.
+        // Without memory for a ring, appends wait, as at the policy's limit.
         let Ok(ring) = RingMemory::create(&needs, index + 1, wanted) else { return };
         let ring = Arc::new(ring);
         if made.send(Arc::clone(&ring)).is_err() {

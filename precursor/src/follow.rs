@@ -1,9 +1,9 @@
-//! For programs that cannot be changed: follows a foreign writer's position and keeps the next window of its file allocated,
-//! populated and locked, from outside.
+//! Follows the position of another process's writer, and keeps the next part of the file allocated, populated and
+//! locked. For programs that cannot be changed.
 //!
-//! What this can do is less than linking the library: the program still calls `write()`, and its call still meets the
-//! journal, the dirty limits and whatever else is on that path. What it no longer meets is the allocation of blocks
-//! and, where the file is longer than its data, of pages.
+//! This does less than linking the library. The program still calls `write()`, and the call can still wait for the
+//! journal and for dirty throttling. It no longer waits for the allocation of blocks and, if the file is longer than
+//! its data, of pages.
 
 use std::fs::{File, OpenOptions};
 use std::io::Seek;
@@ -20,7 +20,7 @@ use crate::plan::{Ledger, Mode, Planner, Span, Step, Tuning, Which};
 use crate::process::{Descriptor, Stillness, alone, descriptor, points_to, share};
 use crate::sys::{self, Mapping, page_bytes};
 
-/// Until the program has made its file longer, ns.
+/// Nap while the file ends at the prepared range and only the program can extend it, ns.
 const IDLE_NS: u64 = 5_000_000;
 
 /// Follows one process.
@@ -43,25 +43,25 @@ struct Target {
     help: Help,
     planner: Planner,
     ledger: Ledger,
-    /// The file may be made longer, and was.
+    /// The caller allows extending the file; and it was extended.
     extend: bool,
     extended: bool,
-    /// The program's own open file, shared: its position can be read even after the program has closed it.
+    /// A duplicate of the program's descriptor: its position can be read even after the program has closed the file.
     shared: Option<File>,
-    /// The kernel refused to lock: pages are populated all the same.
+    /// False once the kernel has refused to lock; pages are still populated.
     locks: bool,
     stillness: Stillness,
 }
 
 impl Follower {
-    /// Prepares to follow the file, or the files of a pattern with `{}`, as that process writes them.
+    /// Prepares to follow the file, or the files of a pattern with `{}`, that process `pid` writes.
     pub fn attach(pid: u32, path: &Path, options: FollowOptions) -> Result<Follower, FollowError> {
         let names = Names::of(path).map_err(|error| FollowError::Path(error.to_string()))?;
         std::fs::read_dir(format!("/proc/{pid}/fd")).map_err(|source| FollowError::Process { pid, source })?;
         Ok(Follower { pid, names, options, target: None, start: Instant::now(), late: 0 })
     }
 
-    /// Counters.
+    /// Counters of the file that is followed now.
     pub fn stats(&self) -> FollowStats {
         self.target.as_ref().map_or(FollowStats { late: self.late, ..FollowStats::default() }, |t| FollowStats {
             position: t.ledger.position,
@@ -73,7 +73,7 @@ impl Follower {
         })
     }
 
-    /// Looks, does one thing, and says how long to sleep before the next call, ns.
+    /// Performs one step. Returns how long to sleep before the next call, ns, and an event if there is one.
     pub fn step(&mut self) -> Result<(u64, Option<Event>), FollowError> {
         const LOOK_NS: u64 = 20_000_000;
         if !Path::new(&format!("/proc/{}/fd", self.pid)).exists() {
@@ -91,8 +91,8 @@ impl Follower {
             return Ok((0, Some(event)));
         };
         let len = target.file.metadata().map_err(io("look at", &target.path))?.len();
-        // With blocks alone what is prepared is beyond the end of the file; only the writer's own end can be cut. A
-        // position that is still beyond a cut end is not where the data is.
+        // With `BlocksOnly`, the prepared range is beyond the end of the file, so only a cut below the writer's
+        // position is a truncation. A position beyond a cut end is not the end of the data.
         let full = target.help == Help::Full;
         let position = if full { now.position } else { now.position.min(len) };
         let least = if full { target.ledger.warm } else { target.ledger.position };
@@ -114,7 +114,8 @@ impl Follower {
         Ok((nap_ns, None))
     }
 
-    /// Finds the descriptor through which the process writes one of our files; of several, the highest-numbered file.
+    /// Finds the descriptor through which the process writes one of the files; with several, the file with the highest
+    /// number.
     fn find(&mut self) -> Result<Option<Event>, FollowError> {
         let pid = self.pid;
         let listing = match std::fs::read_dir(format!("/proc/{pid}/fd")) {
@@ -142,12 +143,12 @@ impl Follower {
         Ok(Some(event))
     }
 
-    /// Stops following. Says if the file had to be left longer than its data, and why.
+    /// Stops following. Returns why a file stays longer than its data, if one does.
     pub fn detach(mut self) -> Result<Option<Uncut>, FollowError> {
         self.leave()
     }
 
-    /// Gives back what is beyond the end of the data, if nobody has the file open any more.
+    /// Cuts the file to its data, unless the file is open in another process.
     fn leave(&mut self) -> Result<Option<Uncut>, FollowError> {
         let Some(target) = self.target.take() else { return Ok(None) };
         let Target { path, file, map, shared, extended, ledger, .. } = target;
@@ -159,7 +160,7 @@ impl Follower {
             Some(mut shared) => Some(shared.stream_position().map_err(io("read the position of", &path))?),
             None => None,
         };
-        // The mapping and the shared description count as openers.
+        // The mapping and the shared descriptor keep the file open.
         drop(map);
         if !alone(&file, &path) {
             return Ok(extended.then_some(Uncut::Open(path)));
@@ -168,11 +169,11 @@ impl Follower {
             Some(position) => position,
             None => len(&file)?,
         };
-        // `pwrite` and mappings leave the position where it was; what they have written is not ours to cut.
+        // `pwrite` and mappings do not move the position; bytes that they wrote beyond it must not be cut.
         if !zeros_from(&file, end).map_err(io("read", &path))? {
             return Ok(Some(Uncut::Elsewhere(path)));
         }
-        // At the same length too this frees the blocks beyond it (`fs/ext4/inode.c: ext4_setattr`).
+        // Even at the same length, this frees the blocks beyond the end (`fs/ext4/inode.c: ext4_setattr`).
         file.set_len(end).map_err(io("cut", &path))?;
         Ok(None)
     }
@@ -189,7 +190,7 @@ impl Target {
         let len = file.metadata().map_err(io("look at", &path))?.len();
         let extend = options.extend && shared.is_some();
         let help = judge(&file, found, len, extend);
-        // Address space for a GiB beyond; a longer run is met by attaching again.
+        // Maps 1 GiB of address space beyond the end; for a longer run, attach again.
         let bytes = (len.max(found.position) + (1 << 30)).next_multiple_of(page_bytes());
         let map = map_file(&file, usize::try_from(bytes).unwrap_or(usize::MAX / 2)).map_err(io("map", &path))?;
         let tuning =
@@ -228,7 +229,7 @@ impl Target {
     }
 
     fn perform(&mut self, position: u64, now_ns: u64) -> Result<u64, FollowError> {
-        // A position that went back is a writer that seeks; what is behind stays as it is.
+        // After a seek backwards: what was released stays released.
         self.ledger.position = position.max(self.ledger.released);
         self.planner.pace.on_position(now_ns, self.ledger.position);
         let step = self.planner.next(now_ns, &self.ledger);
@@ -246,7 +247,7 @@ impl Target {
             Step::Refresh(span) if full => {
                 self.map.populate_write(span.at as usize, span.len as usize).map_err(io("refresh", &self.path))?;
             }
-            // Write-back is the program's own affair: it may rely on the kernel's timing.
+            // Write-back is left to the kernel, since the program may rely on its timing.
             Step::WriteBack(span) => self.ledger.written_back = span.end(),
             Step::Release(span) => {
                 if full && self.locks {
@@ -259,7 +260,8 @@ impl Target {
         Ok(0)
     }
 
-    /// Pages exist only up to the end of the file, and only the option makes it longer.
+    /// The part of `span` that can be warmed now: pages exist only up to the end of the file, which only `extend`
+    /// moves.
     fn within(&self, span: Span, full: bool) -> Result<Option<Span>, FollowError> {
         let len = self.file.metadata().map_err(io("look at", &self.path))?.len();
         let end = if full { span.end().min(len.next_multiple_of(page_bytes())) } else { span.end() };
@@ -288,8 +290,8 @@ impl Target {
     }
 }
 
-/// The very file that the program has open, for ourselves, and the program's own description of it where that can be had. Its path is
-/// not asked twice: whoever may change the folder could have put a link to another file there since.
+/// Opens the file that the program has open, and duplicates the program's descriptor if the kernel allows it. Goes
+/// through the descriptor where possible, since another user may have replaced the path with a link to another file.
 fn own(pid: u32, fd: u32, names: &Names, seq: u64) -> std::io::Result<(File, Option<File>)> {
     let (shared, named) = (share(pid, fd), names.dir().stat(&names.name(seq))?);
     let file = match &shared {
@@ -314,19 +316,18 @@ fn judge(file: &File, found: Descriptor, len: u64, extend: bool) -> Help {
     }
     if is(libc::O_DIRECT) {
         return Help::None(
-            "it is written with O_DIRECT, past the page cache: there is nothing to prepare but blocks".to_owned(),
+            "it is written with O_DIRECT, which bypasses the page cache: there are no pages to prepare".to_owned(),
         );
     }
     if is(libc::O_APPEND) {
-        let why = "it is opened with O_APPEND: a longer file would move its end, so pages beyond cannot be made ready";
+        let why = "it is opened with O_APPEND: a longer file would move the end, so pages beyond it cannot be prepared";
         return Help::BlocksOnly(why.to_owned());
     }
-    // A page of slack: the file's last page may be there without any preallocation.
+    // One page of tolerance: the file's last page may exist without preallocation.
     if len > found.position + page_bytes() || extend {
         return Help::Full;
     }
-    let why =
-        "the file ends where the writer is: pages beyond the end exist only in a longer file (allow it with --extend)";
+    let why = "the file ends at the writer's position: pages beyond the end exist only in a longer file (allow it with --extend)";
     Help::BlocksOnly(why.to_owned())
 }
 

@@ -1,4 +1,4 @@
-//! Following a writer that is this test itself.
+//! The follower, with this test process as the writer.
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -9,7 +9,7 @@ use crate::process::parse;
 
 const OPTIONS: FollowOptions = FollowOptions { memory_bytes_max: 4 << 20, extend: false };
 
-/// Steps until the follower naps for long, or says something.
+/// Steps until there is an event, or a nap of at least 1 ms.
 fn until_event(follower: &mut Follower) -> Option<Event> {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(5) {
@@ -92,18 +92,18 @@ fn ways_of_writing_that_cannot_be_helped_are_named() {
     ] {
         let file = options.open(&path).unwrap();
         let (mut follower, help) = follow(&path, OPTIONS);
-        assert_eq!(until_event(&mut follower), None, "{word}: nothing has happened");
+        assert_eq!(until_event(&mut follower), None, "{word}: unexpected event");
         drop(file);
         match help {
             Help::BlocksOnly(why) | Help::None(why) => assert!(why.contains(word), "{why}"),
-            Help::Full => panic!("{word}: promised what cannot be"),
+            Help::Full => panic!("{word}: full help was promised"),
         }
     }
     assert!(Follower::attach(u32::MAX, &path, OPTIONS).is_err());
 }
 
 #[test]
-fn a_file_cut_below_its_writer_is_told_and_followed_anew() {
+fn a_file_cut_below_its_writer_is_reported_and_followed_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");
     let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&path).unwrap();
@@ -113,7 +113,7 @@ fn a_file_cut_below_its_writer_is_told_and_followed_anew() {
     assert_eq!(until_event(&mut follower), None);
     file.set_len(100).unwrap();
     assert_eq!(until_event(&mut follower), Some(Event::Truncated));
-    // Once, although the program's position still is beyond the end.
+    // Reported once, although the program's position is still beyond the end.
     assert_eq!(until_event(&mut follower), None);
     file.write_all(&[2; 1000]).unwrap();
     assert_eq!(until_event(&mut follower), None);
@@ -121,7 +121,7 @@ fn a_file_cut_below_its_writer_is_told_and_followed_anew() {
 }
 
 #[test]
-fn a_position_that_stands_still_while_its_process_writes_is_told() {
+fn a_position_that_does_not_move_while_its_process_writes_is_reported() {
     use std::os::unix::fs::FileExt;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");
@@ -164,9 +164,9 @@ fn bytes_written_elsewhere_than_at_the_position_are_never_cut() {
     }
 }
 
-/// S4: between looking for the file and opening it somebody may have put another in its place, or a link to one.
+/// S4: another user may replace the file, also by a link, after the follower has found it and before it opens it.
 #[test]
-fn a_name_that_stands_for_another_file_by_now_is_not_followed() {
+fn a_name_that_now_refers_to_another_file_is_not_followed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");
     let file = std::fs::File::create(&path).unwrap();

@@ -1,103 +1,103 @@
-//! What following another process's file says and takes.
+//! Options, events and errors of the follower.
 
 use std::path::PathBuf;
 
-/// How to follow.
+/// Options of the follower.
 #[derive(Debug, Clone, Copy)]
 pub struct FollowOptions {
-    /// Most bytes kept warm and locked; the machine's limits are for the caller to apply ([`crate::budget`]).
+    /// Most bytes kept warm and locked. The caller applies the machine's limits ([`crate::budget`]).
     pub memory_bytes_max: u64,
-    /// Make the file longer than its data, so that pages can be made ready where it grows. Readers then see zeros behind the
-    /// data until the writer has closed it and the file is cut. Never done to a file opened with O_APPEND.
+    /// Extend the file beyond its data, so that pages can be prepared there. Readers then see zeros after the data
+    /// until the writer has closed the file and it is cut. Never done for a file opened with O_APPEND.
     pub extend: bool,
 }
 
-/// How far the program's way of writing lets itself be helped.
+/// What can be prepared, given how the program writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Help {
     /// Blocks and pages.
     Full,
-    /// Blocks alone, because of this.
+    /// Only blocks, for this reason.
     BlocksOnly(String),
-    /// Not at all, because of this.
+    /// Nothing, for this reason.
     None(String),
 }
 
-/// Something worth telling.
+/// A change that the user should know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A file is followed, from this position, with this help.
+    /// The follower has found a file and follows it.
     Following {
         /// The file.
         path: PathBuf,
         /// The program's descriptor.
         fd: u32,
-        /// Its position, bytes.
+        /// The writer's position, bytes.
         position: u64,
-        /// What can be done.
+        /// What can be prepared.
         help: Help,
     },
-    /// The file was cut below what was prepared; preparation starts again.
+    /// The file was cut below the prepared range; preparation starts again.
     Truncated,
-    /// The position has stood still while the process wrote that many bytes (to whatever files): if some of them go to this file,
-    /// it uses `pwrite` or a mapping, which have no position to follow.
+    /// The position has not moved for 3 s, while the process wrote this many bytes to any files. If some of them went
+    /// to this file, the program uses `pwrite` or a mapping, which do not move the position.
     Still(u64),
-    /// The program has closed the file. If it had been made longer it now has its exact length.
+    /// The program has closed the file. If the follower had extended it, it has its exact length again.
     Closed,
-    /// Likewise, but the file stays longer than its data.
+    /// The program has closed the file, and it stays longer than its data.
     ClosedUncut(Uncut),
     /// The program has ended.
     Ended,
 }
 
-/// Why a file that was made longer was not cut to its data.
+/// Why an extended file was not cut to its data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Uncut {
-    /// Somebody still has it open for writing.
+    /// The file is open for writing in another process.
     Open(PathBuf),
-    /// It holds bytes beyond its writer's position, so that the position is not the end of its data.
+    /// It contains bytes beyond the writer's position, so that position is not the end of the data.
     Elsewhere(PathBuf),
 }
 
 /// Following cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum FollowError {
-    /// The process cannot be looked into.
+    /// The process cannot be inspected.
     #[error("process {pid}: {source}; it must exist, and belong to you unless you are root")]
     Process {
-        /// Which.
+        /// Its process ID.
         pid: u32,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The path makes no sense.
+    /// The path cannot name a data file.
     #[error("{0}")]
     Path(String),
     /// A system call failed.
     #[error("{what} {path}: {source}", path = .path.display())]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
-        /// To what.
+        /// The file or directory concerned.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// Counters of a follower, bytes unless said.
+/// Counters of a follower. Sizes in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FollowStats {
     /// The writer's position.
     pub position: u64,
-    /// End of the blocks prepared.
+    /// End of the prepared blocks.
     pub allocated: u64,
-    /// End of the pages prepared.
+    /// End of the prepared pages.
     pub warm: u64,
-    /// Times the writer was found beyond what was prepared.
+    /// How often the writer had passed the prepared pages.
     pub late: u64,
-    /// The writer's rate, bytes a second.
+    /// The writer's rate, bytes per second.
     pub rate_bytes_per_s: u64,
-    /// There is a file, and something can be prepared for it.
+    /// A file is followed, and something can be prepared for it.
     pub helping: bool,
 }

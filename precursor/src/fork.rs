@@ -1,24 +1,25 @@
-//! Forked children: they use no appender that they inherited, unmap nothing of it, and keep none of its locks.
+//! Forked children: they must not use an inherited appender, unmap its memory or keep its locks.
 //!
 //! A child has neither the helper threads nor (MADV_DONTFORK) the memory, and its copy of a locked descriptor would
-//! hold the lock for as long as it lives, also after its parent's death. `pthread_atfork` makes a child notice; one made by the bare
-//! `clone` system call does not, and must exec or leave the appender alone.
+//! hold the lock while it lives, even after the parent's death. A handler of `pthread_atfork` marks the child. A child
+//! of the bare `clone` system call is not marked; it must exec or leave the appender alone.
 //!
-//! A program may close descriptors that it did not open (`closefrom(3)` in a daemon), and open its own files under their numbers.
-//! So none is kept for a later fork, and a child replaces one only if it is still the file that was locked.
+//! A program may close descriptors that it did not open (`closefrom(3)` in a daemon) and reuse their numbers. So no
+//! spare descriptor is kept open for a later fork, and a child replaces a descriptor only if it still refers to the
+//! locked file.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
-/// Forks that are between this process and the first one that used the library.
+/// Number of forks between the first process that used the library and this one.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
-/// Descriptors whose lock no child may keep; nodes are never freed, only used again.
+/// Descriptors whose locks children must drop. Nodes are reused and never freed.
 static HELD: AtomicPtr<Node> = AtomicPtr::new(std::ptr::null_mut());
-/// The node is free.
+/// `fd` of a free node.
 const NONE: i32 = -1;
-/// The node is taken, and its file not yet stored.
+/// `fd` of a node that is taken and whose file is not yet stored.
 const TAKEN: i32 = -2;
 
 #[derive(Debug)]
@@ -29,29 +30,30 @@ struct Node {
     next: Option<&'static Node>,
 }
 
-/// The process in which something was made.
+/// The process in which an object was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Born(u64);
 
 impl Born {
-    /// In this process, now.
+    /// This process. Registers the fork handler at the first call.
     pub(crate) fn here() -> Born {
         static REGISTERED: Once = Once::new();
         REGISTERED.call_once(|| {
-            // SAFETY: the handler makes only calls that are safe in a child of a process with several threads.
+            // SAFETY: `in_child` uses only atomics and async-signal-safe system calls, as a child of several threads
+            // must.
             unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         });
         Born(GENERATION.load(Ordering::Relaxed))
     }
 
-    /// Whether this is a child that was forked since.
+    /// Whether this process was forked after `self` was created.
     #[inline(always)]
     pub(crate) fn elsewhere(self) -> bool {
         GENERATION.load(Ordering::Relaxed) != self.0
     }
 }
 
-/// Runs in the child before `fork` returns there: atomics and system calls, nothing that could wait for a thread that is not there.
+/// Runs in the child before `fork` returns. Takes no lock, since its owner may be a thread that does not exist here.
 extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
     let mut node = first();
@@ -59,7 +61,7 @@ extern "C" fn in_child() {
         let fd = held.fd.swap(NONE, Ordering::Relaxed);
         let locked = (held.device.load(Ordering::Relaxed), held.inode.load(Ordering::Relaxed));
         if fd >= 0 && identity_of(fd) == Some(locked) {
-            // SAFETY: the number is of the file that was locked through it, and its owner's calls answer `Forked` from here on.
+            // SAFETY: `fd` still refers to the locked file, and every call on its owner returns `Forked` from here on.
             unsafe { make_harmless(fd) };
         }
         node = held.next;
@@ -69,23 +71,25 @@ extern "C" fn in_child() {
 /// Device and inode of an open descriptor.
 fn identity_of(fd: i32) -> Option<(u64, u64)> {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: a plain number and room for the answer; async-signal-safe.
+    // SAFETY: `fstat` writes at most one `stat`, which `stat` has room for, and is async-signal-safe.
     if unsafe { libc::fstat(fd, stat.as_mut_ptr()) } != 0 {
         return None;
     }
-    // SAFETY: filled in by the successful call.
+    // SAFETY: the call succeeded, so it has filled the structure.
     let stat = unsafe { stat.assume_init() };
     #[allow(clippy::useless_conversion, reason = "st_dev and st_ino are not u64 on every architecture")]
     Some((u64::from(stat.st_dev), u64::from(stat.st_ino)))
 }
 
-/// Puts a file without consequence in the place of a descriptor, whose number may be closed in the child later. The child's copy of the
-/// lock's description goes; the parent's keeps the lock. First closed, so that a number is free where no more may be opened.
+/// Replaces a descriptor by an eventfd, since its owner in the child may close the number later. Only the child's copy
+/// of the locked open file description is closed; the parent's keeps the lock. Closes first, so that a number is free
+/// even at the limit of open files.
 ///
 /// # Safety
-/// The descriptor is not used any more but to be closed.
+/// The child uses the descriptor no more, except to close it.
 unsafe fn make_harmless(fd: i32) {
-    // SAFETY: plain numbers, by the contract; the child has one thread, and each call is async-signal-safe.
+    // SAFETY: the calls take plain numbers and are async-signal-safe; no other thread exists in the child that could
+    // open a file under `fd` in between.
     unsafe {
         libc::close(fd);
         let harmless = libc::eventfd(0, libc::EFD_CLOEXEC);
@@ -96,7 +100,7 @@ unsafe fn make_harmless(fd: i32) {
     }
 }
 
-/// A file that is locked for as long as this lives, by this process alone.
+/// A file that this process alone locks, as long as the value lives.
 #[derive(Debug)]
 pub(crate) struct Locked {
     file: File,
@@ -105,7 +109,7 @@ pub(crate) struct Locked {
 }
 
 impl Locked {
-    /// Takes the file in, so that no child keeps what is locked through it. Before it is locked.
+    /// Registers the file, so that no child keeps its lock. Must be called before the file is locked.
     pub(crate) fn new(file: File) -> Locked {
         let born = Born::here();
         let node = hold(file.as_raw_fd());
@@ -116,16 +120,17 @@ impl Locked {
         &self.file
     }
 
-    /// Keeps other appenders out of the file itself, by whatever name they reach it; false if one holds it.
+    /// Locks the data file against other appenders, under any name. False if another appender holds the lock.
     ///
-    /// A lock for writing on one byte, which belongs to the open file description (fcntl(2), F_OFD_SETLK). Only a process that may
-    /// write to the file can hold such a lock. A reader's lock is none of an appender, and is passed over. So is a file system or
-    /// kernel (before 3.15) without these locks: there the lock beside the data remains.
+    /// The lock is a write lock on one byte (fcntl(2), F_OFD_SETLK), which belongs to the open file description. Only a
+    /// process that may write to the file can hold it. A reader's lock is ignored, since an appender never takes one.
+    /// On file systems and kernels (before 3.15) without these locks this returns true, and only the sidecar's lock
+    /// remains.
     pub(crate) fn try_lock_data(&self) -> std::io::Result<bool> {
         let fd = self.file.as_raw_fd();
         loop {
             let mut lock = byte_lock(libc::F_WRLCK);
-            // SAFETY: an open descriptor and a lock that outlives the call.
+            // SAFETY: `self.file` is open, and `lock` outlives the call.
             if unsafe { libc::fcntl(fd, libc::F_OFD_SETLK, &raw const lock) } == 0 {
                 return Ok(true);
             }
@@ -135,7 +140,7 @@ impl Locked {
                 Some(libc::EINVAL | libc::ENOLCK | libc::ENOSYS | libc::EOPNOTSUPP) => return Ok(true),
                 _ => return Err(refused),
             }
-            // SAFETY: as above; the answer replaces what was asked for.
+            // SAFETY: `self.file` is open, and `lock`, which the call overwrites, outlives the call.
             if unsafe { libc::fcntl(fd, libc::F_OFD_GETLK, &raw mut lock) } != 0 {
                 return Err(std::io::Error::last_os_error());
             }
@@ -146,7 +151,7 @@ impl Locked {
         }
     }
 
-    /// Locks it; false if another holds it.
+    /// Locks the whole file with `flock`. False if another open file description holds the lock.
     pub(crate) fn try_lock(&self) -> std::io::Result<bool> {
         match rustix::fs::flock(&self.file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(true),
@@ -159,21 +164,21 @@ impl Locked {
 impl Drop for Locked {
     fn drop(&mut self) {
         if !self.born.elsewhere() {
-            // First unlocked: a fork between the next two steps would otherwise leave the lock with the child.
+            // Unlock first: a fork between the next two steps would otherwise leave the lock with the child.
             let _ = rustix::fs::flock(&self.file, rustix::fs::FlockOperation::Unlock);
             let unlocked = byte_lock(libc::F_UNLCK);
-            // SAFETY: an open descriptor and a lock that outlives the call.
+            // SAFETY: `self.file` is open, and `unlocked` outlives the call.
             unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_SETLK, &raw const unlocked) };
             self.node.fd.store(NONE, Ordering::Release);
         }
     }
 }
 
-/// The byte of a data file that its appender locks: beyond all data.
+/// Offset of the locked byte: beyond all data.
 const LOCKED_AT: libc::off_t = libc::off_t::MAX - 1;
 
 fn byte_lock(kind: libc::c_int) -> libc::flock {
-    // SAFETY: plain numbers, for which zero is a value.
+    // SAFETY: `flock` consists of integers, for which zero is valid.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
     (lock.l_type, lock.l_whence) = (kind as libc::c_short, libc::SEEK_SET as libc::c_short);
     (lock.l_start, lock.l_len) = (LOCKED_AT, 1);
@@ -181,7 +186,7 @@ fn byte_lock(kind: libc::c_int) -> libc::flock {
 }
 
 fn first() -> Option<&'static Node> {
-    // SAFETY: only `hold` stores here, pointers to leaked nodes.
+    // SAFETY: `HELD` is null or points to a node that `hold` has leaked, so it is valid for ever.
     unsafe { HELD.load(Ordering::Acquire).as_ref() }
 }
 
@@ -201,13 +206,13 @@ fn hold(fd: i32) -> &'static Node {
     let mut node = Box::new(Node { fd: AtomicI32::new(fd), device, inode, next: None });
     loop {
         let seen = HELD.load(Ordering::Acquire);
-        // SAFETY: as in `first`.
+        // SAFETY: as in `first`: null or a leaked node.
         node.next = unsafe { seen.as_ref() };
         let raw = Box::into_raw(node);
         match HELD.compare_exchange(seen, raw, Ordering::AcqRel, Ordering::Relaxed) {
-            // SAFETY: leaked just now, never freed.
+            // SAFETY: the node is now in the list and never freed.
             Ok(_) => return unsafe { &*raw },
-            // SAFETY: it was not stored, so it is ours still.
+            // SAFETY: the exchange failed, so nothing else has the pointer that `into_raw` gave.
             Err(_) => node = unsafe { Box::from_raw(raw) },
         }
     }

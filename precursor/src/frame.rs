@@ -1,9 +1,10 @@
-//! Records in a frame: one 8-byte word, the bytes, zeros up to a multiple of 8.
+//! Frames: an 8-byte word, the payload, and zeros up to a multiple of 8.
 //!
-//! The word holds, from the low end: length (30 bits), state (2 bits), CRC-32 of word and bytes (32 bits), little-endian. It is
-//! stored whole, after the bytes, so that a frame is either committed or not. Zero means: nothing here yet.
+//! The word is little-endian and contains, from the low end, the payload's length (30 bits), a state (2 bits), and a
+//! CRC-32 of the word's low half and the payload (32 bits). It is stored whole, after the payload, so a frame is either
+//! committed or not. A word of zero means that no record has been stored here.
 
-/// Bytes before the payload.
+/// Length of the word before the payload, bytes.
 pub(crate) const HEADER: usize = 8;
 /// Longest payload, bytes.
 pub(crate) const LEN_MAX: usize = (1 << 30) - 1;
@@ -12,34 +13,34 @@ const RESERVED: u64 = 1;
 const DATA: u64 = 2;
 const FILLER: u64 = 3;
 
-/// Bytes of the mark that ends a file which was rolled: an empty filler. A file without it was not complete, so nothing in
-/// the files after it follows on.
+/// Length of the mark that ends a rolled file: an empty filler. A file without the mark was not complete, so the files
+/// after it do not continue it.
 pub(crate) const END_MARK_LEN: usize = HEADER;
 
-/// The mark itself, as stored.
+/// The end mark's bytes.
 pub(crate) fn end_mark() -> [u8; END_MARK_LEN] {
     filler(0).to_le_bytes()
 }
 
-/// Whether these are the mark's bytes.
+/// Whether `bytes` is an end mark.
 pub(crate) fn is_end_mark(bytes: &[u8]) -> bool {
     bytes == end_mark()
 }
 
-/// What a frame's word says.
+/// A frame's word, decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Word {
-    /// Nothing was put here.
+    /// No record has been stored here.
     Empty,
     /// A producer has taken this many payload bytes and not finished.
     Reserved(usize),
-    /// A record of that length.
+    /// A record of this length.
     Data(usize),
-    /// Space that holds no record: left by a producer that died.
+    /// Space without a record, of this payload length, left by a dead producer.
     Filler(usize),
 }
 
-/// Bytes a payload takes with its frame.
+/// Length of a payload with its frame, bytes.
 pub(crate) const fn framed_len(len: usize) -> usize {
     (HEADER + len).next_multiple_of(HEADER)
 }
@@ -58,15 +59,16 @@ pub(crate) fn reserved(len: usize) -> u64 {
     (RESERVED << 30) | len as u64
 }
 
-/// The committed word of a record.
+/// The word of a committed record.
 #[inline]
 pub(crate) fn data(payload: &[u8]) -> u64 {
     sealed((DATA << 30) | payload.len() as u64, payload)
 }
 
-/// The committed word of dead space of that payload length, whose bytes must be zero.
+/// The word of a filler with a payload of `len` bytes. The checksum does not cover the payload, which may be half a
+/// record.
 pub(crate) fn filler(len: usize) -> u64 {
-    // Its bytes are not covered: nobody reads them, and they may be half a record.
+    // No payload in the checksum, see above.
     sealed((FILLER << 30) | len as u64, &[])
 }
 
@@ -78,16 +80,16 @@ fn sealed(low: u64, payload: &[u8]) -> u64 {
     (u64::from(hasher.finalize()) << 32) | low
 }
 
-/// One frame found in a file.
+/// A frame that was found in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Found<'a> {
-    /// The record, or `None` for filler.
+    /// The record; `None` for a filler.
     pub(crate) payload: Option<&'a [u8]>,
-    /// Bytes to the next frame.
+    /// Distance to the next frame, bytes.
     pub(crate) len: usize,
 }
 
-/// The frame at the beginning of `bytes`, or `None` where no whole, sound frame begins.
+/// The frame at the beginning of `bytes`; `None` if it is not whole and valid.
 pub(crate) fn first(bytes: &[u8]) -> Option<Found<'_>> {
     let value = u64::from_le_bytes(bytes.get(..HEADER)?.try_into().ok()?);
     match word(value) {
@@ -104,7 +106,7 @@ pub(crate) fn first(bytes: &[u8]) -> Option<Found<'_>> {
     }
 }
 
-/// Length that a word claims for its frame, whether or not the frame is sound.
+/// Length that a word claims for its frame, bytes, whether or not the frame is valid.
 pub(crate) fn claimed_len(value: u64) -> usize {
     match word(value) {
         Word::Data(len) | Word::Filler(len) | Word::Reserved(len) => framed_len(len),
@@ -112,7 +114,7 @@ pub(crate) fn claimed_len(value: u64) -> usize {
     }
 }
 
-/// Length of the run of sound frames at the beginning of `bytes`.
+/// Length of the run of valid frames at the beginning of `bytes`.
 pub(crate) fn sound_len(bytes: &[u8]) -> usize {
     let mut at = 0;
     while let Some(found) = bytes.get(at..).and_then(first) {
@@ -121,7 +123,7 @@ pub(crate) fn sound_len(bytes: &[u8]) -> usize {
     at
 }
 
-/// The records of a framed file, in order, up to the first frame that is not whole and sound.
+/// The records of a framed file, in order, up to the first frame that is not whole and valid.
 pub fn records(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut at = 0;
     std::iter::from_fn(move || {

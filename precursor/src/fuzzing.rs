@@ -1,4 +1,4 @@
-//! What the fuzz targets, and the test that replays their corpus, do with an input. Not for programs.
+//! What the fuzz targets, and the test that replays their corpus, do with an input. Not part of the public interface.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -9,15 +9,15 @@ use crate::handles::Dir;
 use crate::sidecar::Entry;
 use crate::sys::page_bytes;
 
-/// Any bytes as a slot of a sidecar: what is taken is written again as the same slot.
+/// Decodes any bytes as a slot of a sidecar. An accepted entry is encoded and decoded again without a change.
 pub fn sidecar(bytes: &[u8]) {
     let Some((generation, entry)) = Entry::decode(bytes) else { return };
-    let again = entry.encode(generation).expect("what fitted once fits again");
-    let (second, same) = Entry::decode(&again).expect("what was written is whole");
+    let again = entry.encode(generation).expect("a decoded entry can be encoded");
+    let (second, same) = Entry::decode(&again).expect("an encoded entry can be decoded");
     assert_eq!((second, &same), (generation, &entry));
 }
 
-/// Any bytes, with a right checksum put behind them: what a slot may claim.
+/// As [`sidecar`], with a valid magic number and checksum, so that every field is reached.
 pub fn sealed_sidecar(bytes: &[u8]) {
     let mut slot = bytes.to_vec();
     slot.resize(1020, 0);
@@ -27,7 +27,7 @@ pub fn sealed_sidecar(bytes: &[u8]) {
     sidecar(&slot);
 }
 
-/// Any bytes as a framed file: the run of sound frames is what `records` gives, and each of them is within it.
+/// Reads any bytes as a framed file: the records lie within the run of valid frames.
 pub fn frames(bytes: &[u8]) {
     let sound = frame::sound_len(bytes);
     assert!(sound <= bytes.len() && sound.is_multiple_of(frame::HEADER));
@@ -39,12 +39,12 @@ pub fn frames(bytes: &[u8]) {
     }
     assert!(payload_bytes <= sound);
     assert_eq!(frame::sound_len(bytes.get(..sound).unwrap_or_default()), sound);
-    // Whatever is cut off behind it changes nothing before it.
+    // Cutting the last byte of the run shortens the run.
     let less = frame::sound_len(bytes.get(..sound.saturating_sub(1)).unwrap_or_default());
     assert!(sound == 0 || less < sound);
 }
 
-/// The input, in numbers.
+/// The input, read as numbers.
 struct Script<'a>(&'a [u8]);
 
 impl Script<'_> {
@@ -54,7 +54,7 @@ impl Script<'_> {
         first
     }
 
-    /// Small numbers mostly, since those are near the truth; sometimes any.
+    /// Mostly small numbers, which are close to valid values; sometimes any number.
     fn number(&mut self) -> u64 {
         let kind = self.byte();
         let raw = self.0.first_chunk::<8>().map_or(0, |word| u64::from_le_bytes(*word));
@@ -68,21 +68,21 @@ impl Script<'_> {
     }
 }
 
-/// What the dead writer's file holds.
+/// The byte that fills the dead writer's file.
 const WRITTEN: u8 = 0x61;
 const TOKEN: u64 = 7;
 const SHM_ID: u64 = 9;
 
-/// A dead writer's live block, rings, sidecar and files in which numbers were exchanged: recovery answers or refuses, in time, and
-/// never leaves less than what was journalled as durable. `dir` is an empty folder of the caller's.
+/// Recovers from a dead writer's live block, rings, sidecar and files in which some numbers are replaced. Recovery must
+/// succeed or refuse, and never leave fewer bytes than the journalled durable length. `dir` is an empty directory.
 ///
 /// # Panics
-/// If it does not; or if the folder cannot be written.
+/// If recovery leaves fewer or other bytes, or if the directory cannot be written.
 pub fn live(dir: &Path, bytes: &[u8]) {
     let mut script = Script(bytes);
     let choice = script.byte();
-    let names = Names::of(&dir.join(if choice & 1 == 0 { "log" } else { "log-{}" })).expect("a folder");
-    let folder = Dir::named(dir).expect("a folder");
+    let names = Names::of(&dir.join(if choice & 1 == 0 { "log" } else { "log-{}" })).expect("a directory");
+    let folder = Dir::named(dir).expect("a directory");
     let stem = names.shm_stem(SHM_ID);
     let (len, durable) = (script.number() & 0xffff, script.number() & 0xffff);
     let entry = Entry {
@@ -103,7 +103,7 @@ pub fn live(dir: &Path, bytes: &[u8]) {
     for (at, value) in crate::live::words_of_a_dead_writer(&entry, len, choice & 8 != 0) {
         set(&mut page, at, value);
     }
-    // Up to so many words elsewhere, each anywhere in what the library reads.
+    // Replaces up to 15 words, anywhere in the first 2 KiB of the live block.
     for _ in 0..script.byte() % 16 {
         let (at, value) = (u64::from(script.byte()) * 8, script.number());
         set(&mut page, usize::try_from(at).unwrap_or(0), value);
@@ -114,16 +114,16 @@ pub fn live(dir: &Path, bytes: &[u8]) {
         put(&folder, &format!("{stem}.ring{index}"), if script.0.is_empty() { &page } else { &ring });
     }
     let before = entry.len;
-    // Refused is right, too: then nothing was cut.
+    // Refusing is allowed as well: then nothing was cut.
     let _ = crate::recover::recover_names(&names);
     let left = names.len(0).expect("the file is there");
     assert!(left >= before, "{left} of {before} durable bytes are left");
     let mut durable = vec![0; usize::try_from(before).unwrap_or(0)];
     let file = names.existing(0).expect("the file is there");
-    file.read_exact_at(&mut durable, 0).expect("as many bytes as there were");
-    assert!(durable.iter().all(|&byte| byte == WRITTEN), "durable bytes were written over");
-    for name in folder.names().expect("the folder is listed") {
-        folder.remove(&name).expect("a file of ours");
+    file.read_exact_at(&mut durable, 0).expect("the durable bytes can be read");
+    assert!(durable.iter().all(|&byte| byte == WRITTEN), "durable bytes were overwritten");
+    for name in folder.names().expect("the directory can be listed") {
+        folder.remove(&name).expect("a file of this target");
     }
 }
 
@@ -134,6 +134,6 @@ fn set(page: &mut [u8], at: usize, value: u64) {
 }
 
 fn put(folder: &Dir, name: &str, bytes: &[u8]) {
-    let file = folder.create(name).expect("the folder is empty");
+    let file = folder.create(name).expect("the directory is empty");
     file.write_all_at(bytes, 0).expect("written");
 }

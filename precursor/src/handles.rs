@@ -1,8 +1,9 @@
-//! Directory handles: the only way in which the crate opens, makes, renames and removes files by name.
+//! Directory handles: the only way in which this crate opens, creates, renames and removes files by name.
 //!
-//! Whoever may write in a folder, or in one above it, can put a link, a pipe or a file of his own where one of ours is expected, at
-//! any time. So a folder is opened once, step by step and through no link; everything in it is reached through that handle, never
-//! through a last link; and what was opened is judged by its descriptor, which nobody can exchange any more.
+//! A user who may write to a directory, or to one above it, can replace a file by a link, a pipe or another file at any
+//! time. So a directory is opened once, component by component and without following links; its files are opened
+//! through that handle, and never through a link in the last component; and an opened file is checked through its
+//! descriptor, which no other user can replace.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -14,7 +15,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
-/// Why a file is not used.
+/// Why a file must not be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unfit {
     #[error("it belongs to user {owner} and this process is user {me}; run as its owner")]
@@ -23,9 +24,9 @@ pub(crate) enum Unfit {
     Link,
     #[error("it is not a regular file")]
     Kind,
-    #[error("it has {0} hard links, so it may be another file too; remove the others")]
+    #[error("it has {0} hard links, so it may also be another file; remove the other names")]
     Links(u64),
-    #[error("others may write to it (mode {0:o}); take that right away, or remove it")]
+    #[error("others may write to it (mode {0:o}); remove that permission, or the file")]
     Writable(u32),
 }
 
@@ -35,17 +36,17 @@ impl From<Unfit> for io::Error {
     }
 }
 
-/// The reason, if the error says that a file is not one to use.
+/// The reason why a file must not be used, if the error is one.
 pub(crate) fn unfit(error: &io::Error) -> Option<Unfit> {
     error.get_ref()?.downcast_ref::<Unfit>().copied()
 }
 
-/// The user that this process acts as.
+/// Effective user ID of this process.
 pub(crate) fn me() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// What a name stands for, without following it.
+/// Status of a name, without following a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) len: u64,
@@ -61,7 +62,7 @@ pub(crate) fn identity(file: &File) -> io::Result<(u64, u64)> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// A folder, held open.
+/// An open directory.
 #[derive(Debug)]
 pub(crate) struct Dir {
     handle: File,
@@ -72,18 +73,18 @@ const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOF
 const ANY: OFlags = OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 
 impl Dir {
-    /// A folder that the user named: links in the path are resolved first, and none is followed afterwards.
+    /// Opens a directory that the user named: links in the path are resolved first, and not followed afterwards.
     pub(crate) fn named(path: &Path) -> io::Result<Dir> {
         Dir::exactly(&path.canonicalize()?)
     }
 
-    /// A folder by an absolute path that goes through no link; fails where one has been put since.
+    /// Opens a directory by an absolute path without links; fails if a component is a link by now.
     pub(crate) fn exactly(path: &Path) -> io::Result<Dir> {
         let mut parts = path.components();
         if parts.next() != Some(Component::RootDir) {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         }
-        // Folders on the way need not be readable.
+        // Components on the way need not be readable.
         let step = FOLDER.difference(OFlags::RDONLY).union(OFlags::PATH);
         let mut at = rustix::fs::open("/", step, Mode::empty())?;
         for part in parts {
@@ -102,21 +103,21 @@ impl Dir {
         self.path.join(name)
     }
 
-    /// A file of ours alone: sidecar, live block, ring. `None`: there is none.
+    /// Opens a private file of this user: sidecar, live block or ring. `None` if it does not exist.
     pub(crate) fn private(&self, name: &str) -> io::Result<Option<File>> {
         let Some((file, stat)) = self.open(name)? else { return Ok(None) };
         judge(&stat, Use::Private)?;
         Ok(Some(file))
     }
 
-    /// A file that holds somebody's data: a user's own choice, except that root takes root's files only.
+    /// Opens a data file: any regular file, but for root only its own. `None` if it does not exist.
     pub(crate) fn data(&self, name: &str) -> io::Result<Option<File>> {
         let Some((file, stat)) = self.open(name)? else { return Ok(None) };
         judge(&stat, if me() == 0 { Use::Root } else { Use::Any })?;
         Ok(Some(file))
     }
 
-    /// A regular file of anybody's, for `follow`, which helps the process that has it open already.
+    /// Opens a regular file of any user, for `follow`, which helps the process that writes it.
     pub(crate) fn any(&self, name: &str) -> io::Result<Option<File>> {
         let Some((file, stat)) = self.open(name)? else { return Ok(None) };
         judge(&stat, Use::Any)?;
@@ -131,7 +132,7 @@ impl Dir {
             }
             Err(Errno::NOENT) => Ok(None),
             Err(Errno::LOOP) => Err(Unfit::Link.into()),
-            // A file of somebody else that we may not open either: say whose it is.
+            // Another user's file that this user may not open: report its owner.
             Err(Errno::ACCESS) => match self.stat(name)? {
                 Some(there) if there.owner != me() => Err(Unfit::Owner { owner: there.owner, me: me() }.into()),
                 _ => Err(Errno::ACCESS.into()),
@@ -141,12 +142,12 @@ impl Dir {
         }
     }
 
-    /// Makes a file that only its owner may read, and fails if the name is taken by anything.
+    /// Creates a file that only its owner can access; fails if the name exists.
     pub(crate) fn create(&self, name: &str) -> io::Result<File> {
         self.make(name, Mode::RUSR | Mode::WUSR)
     }
 
-    /// Makes a data file, with the rights that the process's umask leaves it.
+    /// Creates a data file with the permissions that the umask leaves.
     pub(crate) fn create_data(&self, name: &str) -> io::Result<File> {
         self.make(name, Mode::from_raw_mode(0o666))
     }
@@ -156,13 +157,14 @@ impl Dir {
         Ok(File::from(rustix::fs::openat(&self.handle, name, flags, mode)?))
     }
 
-    /// A second description of a data file that was opened here before, with further flags; `None` where that cannot be had.
+    /// Opens an already open data file once more, with further flags; `None` if that fails or the name is another file
+    /// by now.
     pub(crate) fn again(&self, name: &str, file: &File, flags: OFlags) -> Option<File> {
         let second = File::from(rustix::fs::openat(&self.handle, name, ANY.union(flags), Mode::empty()).ok()?);
         (identity(&second).ok()? == identity(file).ok()?).then_some(second)
     }
 
-    /// What the name stands for; a link is described, not followed.
+    /// Status of a name; does not follow a link.
     pub(crate) fn stat(&self, name: &str) -> io::Result<Option<Entry>> {
         match rustix::fs::statat(&self.handle, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(Entry {
@@ -180,7 +182,7 @@ impl Dir {
         Ok(self.stat(name)?.is_some())
     }
 
-    /// Removes the name if it is there.
+    /// Removes the name if it exists.
     pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
         match rustix::fs::unlinkat(&self.handle, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -188,10 +190,10 @@ impl Dir {
         }
     }
 
-    /// Renames within the folder, over nothing.
+    /// Renames within the directory; fails if `to` exists.
     pub(crate) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         match rustix::fs::renameat_with(&self.handle, from, &self.handle, to, RenameFlags::NOREPLACE) {
-            // Not on this file system, or not on this kernel.
+            // The file system or the kernel does not know RENAME_NOREPLACE.
             Err(Errno::INVAL | Errno::NOSYS) if !self.exists(to)? => {
                 Ok(rustix::fs::renameat(&self.handle, from, &self.handle, to)?)
             }
@@ -199,7 +201,7 @@ impl Dir {
         }
     }
 
-    /// Names in the folder that are UTF-8; ours are.
+    /// Names in the directory that are UTF-8, as those of this library are.
     pub(crate) fn names(&self) -> io::Result<Vec<String>> {
         let mut found = Vec::new();
         for entry in rustix::fs::Dir::read_from(&self.handle)? {
@@ -216,13 +218,13 @@ impl Dir {
         Ok(rustix::fs::fstatfs(&self.handle)?.f_type as u64)
     }
 
-    /// Number of the file system.
+    /// Device number of the file system.
     pub(crate) fn device(&self) -> io::Result<u64> {
         Ok(rustix::fs::fstat(&self.handle)?.st_dev)
     }
 
-    /// Makes creations and removals in the folder durable. File systems that cannot (EINVAL on some network ones) order
-    /// them themselves.
+    /// Makes created and removed names durable. File systems that return EINVAL, such as some network ones, order these
+    /// operations themselves.
     pub(crate) fn sync(&self) -> io::Result<()> {
         match self.handle.sync_all() {
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(()),
@@ -231,18 +233,18 @@ impl Dir {
     }
 }
 
-/// For what a file is opened, and so what it must be.
+/// What a file is opened for, and so what it must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
-    /// Of this user and of nobody else in any way.
+    /// Belongs to this user alone; others cannot write to it.
     Private,
-    /// Root's own, under this one name.
+    /// Root's own, with a single name.
     Root,
-    /// Any file whose rights allow it.
+    /// Any regular file that can be opened.
     Any,
 }
 
-/// By the descriptor's own status.
+/// Checks the status of an opened file.
 fn judge(stat: &Stat, wanted: Use) -> Result<(), Unfit> {
     let (owner, me) = (stat.st_uid, me());
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
@@ -254,7 +256,7 @@ fn judge(stat: &Stat, wanted: Use) -> Result<(), Unfit> {
     if owner != me {
         return Err(Unfit::Owner { owner, me });
     }
-    // None: it was removed after it was opened, which whoever locks it finds out.
+    // None if it was removed after it was opened; taking the lock detects that.
     #[allow(clippy::useless_conversion, reason = "st_nlink is not u64 on every architecture")]
     let links = u64::from(stat.st_nlink);
     if links > 1 {

@@ -1,4 +1,4 @@
-//! A helper that panics: whoever waits for it gets an error within a second, and what it left can be recovered.
+//! Helper threads that panic: waiting callers get an error within a second, and the file can be recovered.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use crate::{AppendError, Appender, BackPressure, Durability, Framing, Mode, Opti
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Lets the next helper that takes a turn panic, and waits until one has.
+/// Makes the next helper thread that takes a turn panic, and waits until it has.
 fn doom(log: &Appender) {
     log.core.doomed.store(true, Ordering::Relaxed);
     let begun = Instant::now();
@@ -19,13 +19,13 @@ fn doom(log: &Appender) {
     }
 }
 
-/// Appends until it fails; returns how many bytes were accepted, and that none of the calls waited for a second.
+/// Appends until an append fails. Returns the number of accepted bytes and the error.
 fn until_told(log: &mut Appender) -> (u64, AppendError) {
     let bytes = [5; 4000];
     let begun = Instant::now();
     loop {
         match log.append(&bytes) {
-            Ok(_) => assert!(begun.elapsed() < 20 * SECOND, "appends go on as if nothing had happened"),
+            Ok(_) => assert!(begun.elapsed() < 20 * SECOND, "appends still succeed after the panic"),
             Err(e) => return (log.position().bytes(), e),
         }
     }
@@ -76,7 +76,7 @@ fn a_syncing_or_growing_thread_that_panics_fails_the_appender() {
     );
 }
 
-/// Long before a ring is full: an append that returned `Ok` after a failure would be accepted by nothing that works.
+/// Long before a ring is full: after a failure, no helper would bring an accepted record to the file.
 #[test]
 fn a_failure_reaches_the_next_append_while_there_is_room() {
     let refused = |answer: Result<crate::Position, AppendError>| {
@@ -113,17 +113,17 @@ fn a_failure_reaches_the_next_append_while_there_is_room() {
     log.close().unwrap_err();
 }
 
-/// The sync that a panicking flusher leaves waiting, and not only one that comes after.
+/// A sync that is already waiting when the flusher panics.
 #[test]
-fn a_sync_that_waits_for_the_flusher_is_told() {
+fn a_sync_that_waits_for_a_panicking_flusher_fails() {
     let dir = tempfile::tempdir().unwrap();
-    // What a failed appender leaves is not recovered here: it goes with its folder.
+    // A failed appender leaves its shared memory, which this test does not recover; it is removed with its directory.
     let shm = tempfile::tempdir_in("/dev/shm").unwrap();
     let options = Options::new(dir.path().join("log")).ring_bytes(64 << 10).shm_dir(shm.path().to_owned());
     let log = options.open_many().unwrap();
     let syncer = log.syncer();
     log.append(&[1; 1000]).unwrap();
-    // A place that nobody will ever fill: the flusher cannot come past it.
+    // A place that is never filled: the flusher cannot pass it.
     let held = syncer.core.live.reserved.0.fetch_add(64, Ordering::AcqRel) + 64;
     let waiting = std::thread::spawn(move || {
         let refusal = syncer.sync_to(crate::Position(held)).unwrap_err();
@@ -146,11 +146,11 @@ fn a_sync_that_waits_for_the_flusher_is_told() {
 }
 
 #[test]
-fn framing_is_asked_of_every_file() {
+fn framing_is_checked_in_every_file() {
     let dir = tempfile::tempdir().unwrap();
     let pattern = dir.path().join("log-{}");
     let open = |framing| Options::new(&pattern).mode(Mode::Plain).framing(framing).roll_bytes(1 << 20).open();
-    // Odd, then whole frames by their length alone: the last length says nothing of the first file.
+    // The first file has an odd length, then a length of whole frames without any; the last file is empty both times.
     std::fs::write(dir.path().join("log-00000000"), b"odd").unwrap();
     std::fs::write(dir.path().join("log-00000001"), b"").unwrap();
     assert!(open(Framing::Records).unwrap_err().to_string().contains("log-00000000"));
@@ -167,7 +167,7 @@ fn framing_is_asked_of_every_file() {
     open(Framing::Records).unwrap().close().unwrap();
 }
 
-/// No thread of the library runs once `close` has returned: the program may unload it.
+/// No thread of the library runs after `close`, so that the program may unload it.
 #[test]
 fn no_thread_outlives_close() {
     let alive = || -> Vec<String> {
@@ -178,7 +178,7 @@ fn no_thread_outlives_close() {
     for _ in 0..20 {
         let dir = tempfile::tempdir().unwrap();
         let mut log = Options::new(dir.path().join("log")).mode(Mode::Window).open().unwrap();
-        // Other tests' appenders have such threads too: this one's must be gone, not theirs.
+        // Appenders of other tests have such threads too; only this appender's must be gone.
         let name = log.core.stem.clone();
         for _ in 0..4000 {
             log.append(&[1; 1000]).unwrap();

@@ -1,7 +1,7 @@
-//! What the writer stores into on every append, kept out of the way of fork.
+//! The fields that the writer stores into on every append, in a page that forks do not write-protect.
 //!
-//! A fork write-protects every private page of the parent; the next store into one is a page fault that waits for the fork to
-//! end. So the writer's own few words live, like the ring and the window, in shared memory that children do not get.
+//! A fork write-protects every private page of the parent; the next store faults and waits until the fork is done. So
+//! these fields are, like the ring and the window, in shared memory that children do not get.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -10,19 +10,19 @@ use crate::lane::Lane;
 use crate::live::memory;
 use crate::sys::{Mapping, page_bytes};
 
-/// The writer's words.
+/// The writer's fields.
 #[derive(Debug)]
 pub(crate) struct Hot {
     pub(crate) lane: Lane,
     pub(crate) worst_ticks: u64,
     pub(crate) appends: u64,
-    /// Bytes that the last `reserve` lent and that no call has used or dropped since.
+    /// Length of the reservation that `reserve` lent last and no call has used or dropped.
     pub(crate) reserved: Option<usize>,
 }
 
 const _: () = assert!(size_of::<Hot>() <= 4096 && !std::mem::needs_drop::<Hot>());
 
-/// A page that holds them.
+/// A page that holds a [`Hot`].
 #[derive(Debug)]
 pub(crate) struct HotPage(Mapping);
 
@@ -32,9 +32,10 @@ impl HotPage {
         let file = memory(c"precursor-hot", bytes)?;
         let map = Mapping::of(&file, bytes as usize)?;
         map.not_in_children()?;
-        // Without lock rights the page stays unlocked, as the rest does; the choice of mode has said so.
+        // Without the right to lock, the page stays unlocked like the mode's memory; `Choice::reasons` says so.
         let _ = map.lock_on_fault(0, bytes as usize);
-        // SAFETY: a fresh page, aligned for anything, larger than Hot, and ours alone.
+        // SAFETY: the mapping is writable, page-aligned, at least 4096 bytes long (see the assertion above) and not
+        // shared.
         unsafe { map.base().cast::<Hot>().write(hot) };
         Ok(HotPage(map))
     }
@@ -45,7 +46,8 @@ impl Deref for HotPage {
 
     #[inline(always)]
     fn deref(&self) -> &Hot {
-        // SAFETY: written in `new`, and reached through this owner alone.
+        // SAFETY: `new` has stored a `Hot` here, and the page is reached only through `self`. A forked child, where the
+        // page is not mapped, must not come here; callers check `born` first.
         unsafe { &*self.0.base().cast::<Hot>() }
     }
 }
@@ -53,7 +55,7 @@ impl Deref for HotPage {
 impl DerefMut for HotPage {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut Hot {
-        // SAFETY: as above, and the borrow of self is unique.
+        // SAFETY: as in `deref`, and the borrow of `self` is unique.
         unsafe { &mut *self.0.base().cast::<Hot>() }
     }
 }

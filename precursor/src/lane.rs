@@ -1,13 +1,13 @@
-//! The fast path: where the next byte goes, and how far the writer may go without asking.
+//! The fast path: where the next byte goes, and how far the writer may store without asking.
 
 use super::atomics::{AtomicU64, Ordering};
 use super::frame;
 
-/// The writer's place. Between `cursor` and `limit` a store meets nothing: the bytes are present, writable and the writer's own.
+/// The writer's place. From `cursor` to `limit` the memory is present, writable and the writer's own.
 #[derive(Debug)]
 pub(crate) struct Lane {
-    /// Memory of position `p` is `base + (p & mask)`: the ring's base and mask; or, for a window, the map's base less the
-    /// file's first position, and all ones.
+    /// The memory of position `p` is `base + (p & mask)`. For a ring, the ring's base and its capacity less one; for a
+    /// window, the map's base less the file's first position, and all ones.
     pub(crate) base: *mut u8,
     pub(crate) mask: u64,
     pub(crate) cursor: u64,
@@ -15,12 +15,12 @@ pub(crate) struct Lane {
     pub(crate) framed: bool,
 }
 
-// SAFETY: `base` points into a mapping that the writer's side keeps alive, and the range between cursor and limit belongs to
-// whoever owns the lane, on whatever thread.
+// SAFETY: the writer's side keeps the mapping under `base` alive, and the range from `cursor` to `limit` belongs to the
+// owner of the lane, on whichever thread.
 unsafe impl Send for Lane {}
 
 impl Lane {
-    /// Bytes a record takes.
+    /// Bytes that a record of `len` bytes takes.
     #[inline(always)]
     pub(crate) fn need(&self, len: usize) -> u64 {
         (if self.framed { frame::framed_len(len) } else { len }) as u64
@@ -31,7 +31,7 @@ impl Lane {
         self.limit.saturating_sub(self.cursor)
     }
 
-    /// Where the payload of the next record goes.
+    /// Address of the next record's payload.
     #[inline(always)]
     pub(crate) fn payload(&self) -> *mut u8 {
         let at = self.base.wrapping_add((self.cursor & self.mask) as usize);
@@ -41,38 +41,39 @@ impl Lane {
     /// Copies a record in.
     ///
     /// # Safety
-    /// `room()` is at least `need(bytes.len())`, and the side that made the room still holds its memory.
+    /// `room()` is at least `need(bytes.len())`, and the memory is still mapped. Without room, only an empty record of
+    /// an unframed lane is allowed. In a framed lane `base + (cursor & mask)` is a multiple of 8.
     #[inline(always)]
     pub(crate) unsafe fn put(&mut self, bytes: &[u8]) {
-        // SAFETY: by the contract the bytes from `payload()` on are the writer's own; `bytes` is a shared borrow and so
-        // cannot overlap them.
+        // SAFETY: the caller made room, so the bytes from `payload()` on belong to the writer. `bytes` is a shared
+        // borrow and cannot overlap them.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.payload(), bytes.len()) };
         if self.framed {
-            // SAFETY: as above.
+            // SAFETY: the room covers the frame, and the payload has just been stored.
             unsafe { self.seal(bytes.len()) };
         }
     }
 
-    /// Ends a framed file here.
+    /// Stores the mark that ends a framed file.
     ///
     /// # Safety
-    /// As for `put`, of `END_MARK_LEN` bytes.
+    /// The `END_MARK_LEN` bytes from the cursor on are mapped, and no other thread reads or stores them now.
     pub(crate) unsafe fn mark_end(&mut self) {
         let at = self.base.wrapping_add((self.cursor & self.mask) as usize);
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees these bytes; an unaligned store needs no alignment.
         unsafe { at.cast::<[u8; frame::END_MARK_LEN]>().write_unaligned(frame::end_mark()) };
     }
 
-    /// Completes a frame whose payload is in place: padding, then the word.
+    /// Completes a frame whose payload is stored: pads it with zeros, then stores the word.
     ///
     /// # Safety
-    /// As for `put`, and the payload has been stored.
+    /// As for `put`, the payload has been stored, and `base + (cursor & mask)` is a multiple of 8.
     #[inline(always)]
     pub(crate) unsafe fn seal(&mut self, len: usize) {
         let at = self.payload();
         let pad = frame::framed_len(len) - frame::HEADER - len;
-        // SAFETY: payload, padding and word are inside the room of the contract; frames start on multiples of 8, so the
-        // word is aligned; the payload was initialised by the caller.
+        // SAFETY: payload, padding and word lie within the room, the caller has stored the payload, and the word is
+        // aligned by the contract.
         unsafe {
             std::ptr::write_bytes(at.add(len), 0, pad);
             let payload = std::slice::from_raw_parts(at, len);

@@ -1,27 +1,28 @@
-//! How long shared memory lasts: the machine's boot, or only a container's life or a login.
+//! How long shared memory lasts: until the machine restarts, or only as long as a container or a login session.
 //!
-//! In a container of its own `/dev/shm` goes with the container, and most containers end with their program. And systemd-logind, told
-//! `RemoveIPC=yes` (its default), removes what an ordinary user has there when that user's last session ends.
+//! A container's own `/dev/shm` ends with the container, and most containers end with their main process.
+//! systemd-logind with `RemoveIPC=yes`, the default, removes an ordinary user's files there when the user's last
+//! session ends.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What may take shared memory away while the machine lives.
+/// Event that removes shared memory while the machine runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Removal {
-    /// The end of the container, which the end of this process may be.
+    /// The end of the container, possibly with the end of this process.
     Container,
     /// The end of the user's last login session (`RemoveIPC` in logind.conf).
     Logout,
 }
 
 impl Removal {
-    /// For people: what it means and what to do.
+    /// What it means and what to do, for people.
     pub(crate) fn sentence(self) -> &'static str {
         match self {
             Removal::Container => {
-                "in a container /dev/shm ends with it, so bytes not yet in the file may die with the process: \
+                "a container's /dev/shm ends with it, so bytes not yet in the file may be lost with the process: \
                  share the host's (--ipc=host), or give shm_dir a tmpfs that outlives the container"
             }
             Removal::Logout => {
@@ -32,12 +33,12 @@ impl Removal {
     }
 }
 
-/// Largest number of a system user, whom RemoveIPC spares (`SYSTEM_UID_MAX` of systemd).
+/// Largest user ID of a system user, which RemoveIPC spares (`SYSTEM_UID_MAX` of systemd).
 const SYSTEM_USER_MAX: u32 = 999;
 /// Inode of the first PID namespace (`include/linux/proc_ns.h: PROC_PID_INIT_INO`).
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
-/// What may remove files from `/dev/shm`, by what stands under `root`.
+/// Event that may remove files from `/dev/shm`, judged from files below `root`.
 pub(crate) fn removal(root: &Path, user: u32, in_container: bool) -> Option<Removal> {
     let there = |path: &str| root.join(path).exists();
     if in_container || there(".dockerenv") || there("run/.containerenv") || there("run/systemd/container") {
@@ -47,13 +48,14 @@ pub(crate) fn removal(root: &Path, user: u32, in_container: bool) -> Option<Remo
     (logind && user > SYSTEM_USER_MAX && removes_ipc(root)).then_some(Removal::Logout)
 }
 
-/// Whether this process runs in a PID namespace that is not the machine's first one. Unreadable: not known to.
+/// Whether this process is in a PID namespace other than the machine's first; false if that cannot be read.
 pub(crate) fn in_container() -> bool {
     std::fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link != Path::new(FIRST_PID_NAMESPACE))
 }
 
-/// As systemd reads it (logind.conf(5)): of the main files the first one alone; then the drop-ins in the order of their names, of
-/// equal names the one in the first folder alone; of all that the last setting, in its section. What is no boolean is not taken.
+/// `RemoveIPC` as systemd reads it (logind.conf(5)): only the first main file; then the drop-ins in the order of their
+/// names, each name only from the first directory with it. The last valid setting in `[Login]` wins; yes without
+/// one.
 fn removes_ipc(root: &Path) -> bool {
     const FOLDERS: [&str; 4] = ["etc/systemd", "run/systemd", "usr/local/lib/systemd", "usr/lib/systemd"];
     let folders = FOLDERS.map(|folder| root.join(folder));
@@ -69,7 +71,7 @@ fn removes_ipc(root: &Path) -> bool {
     texts.filter_map(|text| setting(&text)).next_back().unwrap_or(true)
 }
 
-/// What this text sets `RemoveIPC` to.
+/// The last valid value of `RemoveIPC` in this text.
 fn setting(text: &str) -> Option<bool> {
     let (mut section, mut set) = ("", None);
     for line in text.lines().map(str::trim) {
@@ -113,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn logout_removes_an_ordinary_users_memory_unless_told_not_to() {
+    fn logout_removes_an_ordinary_users_memory_unless_configured_otherwise() {
         let seats = ("run/systemd/seats/seat0", "");
         assert_eq!(with(&[seats], 1000), Some(Removal::Logout));
         assert_eq!(with(&[seats], 999), None);
@@ -123,14 +125,15 @@ mod tests {
         assert_eq!(with(&[seats, main("[Login]\nRemoveIPC = no\n")], 1000), None);
         let drop_in = ("usr/lib/systemd/logind.conf.d/50-ipc.conf", "[Login]\nRemoveIPC=yes\n");
         assert_eq!(with(&[seats, main("[Login]\nRemoveIPC=no\n"), drop_in], 1000), Some(Removal::Logout));
-        // A file of the administrator's stands for the distribution's of its name as a whole, whatever is in it.
+        // A drop-in or main file of the administrator replaces the distribution's of the same name, even if it is
+        // empty.
         let distribution = ("usr/lib/systemd/logind.conf", "[Login]\nRemoveIPC=no\n");
         assert_eq!(with(&[seats, distribution], 1000), None);
         assert_eq!(with(&[seats, distribution, main("[Login]\n")], 1000), Some(Removal::Logout));
         let theirs = ("usr/lib/systemd/logind.conf.d/50-ipc.conf", "[Login]\nRemoveIPC=no\n");
         assert_eq!(with(&[seats, theirs], 1000), None);
         assert_eq!(with(&[seats, theirs, ("etc/systemd/logind.conf.d/50-ipc.conf", "")], 1000), Some(Removal::Logout));
-        // What systemd would not take is not taken.
+        // Settings that systemd ignores are ignored here.
         assert_eq!(with(&[seats, main("RemoveIPC=no\n[Other]\nRemoveIPC=no\n")], 1000), Some(Removal::Logout));
         assert_eq!(with(&[seats, main("[Login]\nRemoveIPC=no\nRemoveIPC=perhaps\n")], 1000), None);
     }

@@ -1,10 +1,10 @@
-//! Shared memory that dead writers left: found, explained, and cleared away.
+//! Finds, explains and removes the shared memory of dead writers.
 //!
-//! A killed process leaves its live block, and its ring with what had not reached the file, until somebody reopens or recovers that
-//! file. Where nobody does, and where the file's folder is gone, it would hold memory until the machine restarts.
+//! A killed process leaves its live block, and a ring with the bytes that had not reached the file, until the file is
+//! reopened or recovered. If that never happens, or the file's directory is gone, the memory stays in use until the
+//! machine restarts.
 
-//! Only what belongs to this process's user is touched, or believed. What others left, or planted, is listed with the reason why it is
-//! left alone.
+//! Only files of this process's user are trusted and removed. Files of other users are listed with the reason.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,32 +17,33 @@ use crate::live::LiveMap;
 use crate::recover::{Recovered, recover_names};
 use crate::sidecar::Sidecar;
 
-/// Whose it is.
+/// State of an appender's shared memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Owner {
-    /// An appender that lives.
+    /// Its appender is alive.
     Living,
-    /// A dead writer's; recovering that path brings its bytes to the file and removes it.
+    /// Its writer is dead. Recovering this path writes the remaining bytes to the file and removes the memory.
     Dead(PathBuf),
-    /// Nobody's: the file it belongs to was removed, closed or recovered since. The path is the one it was made for, if it says.
+    /// The file was removed, closed or recovered, so nothing can be recovered from it. The path of that file, if known.
     Nobody(Option<PathBuf>),
-    /// Not this user's, or not as this library makes it, for this reason: it is neither believed nor removed.
+    /// It belongs to another user, or is not as this library creates it, for this reason. It is neither trusted nor
+    /// removed.
     Foreign(String),
 }
 
-/// The shared memory of one appender.
+/// The shared-memory files of one appender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leftover {
-    /// Whose it is.
+    /// Their state.
     pub owner: Owner,
-    /// Its files.
+    /// Their paths.
     pub files: Vec<PathBuf>,
-    /// Their memory, bytes.
+    /// Memory that they use, bytes.
     pub bytes: u64,
 }
 
-/// What is in the folder for shared memory (`/dev/shm` unless [`crate::Options::shm_dir`] says otherwise).
+/// Lists the shared memory in a directory (`/dev/shm` unless [`crate::Options::shm_dir`] says otherwise).
 pub fn leftovers(shm_dir: impl AsRef<Path>) -> io::Result<Vec<Leftover>> {
     leftovers_in(&Dir::named(shm_dir.as_ref())?)
 }
@@ -61,7 +62,7 @@ fn describe(dir: &Dir, stem: &str, names: &[String]) -> io::Result<Leftover> {
     let mut bytes = 0;
     let mut foreign = None;
     for name in names {
-        // A file that is gone by now is nobody's concern.
+        // A file that has been removed in the meantime counts as 0 bytes.
         bytes += dir.stat(name)?.map_or(0, |entry| entry.allocated);
         foreign = foreign.or(dir.private(name).err().map(|e| format!("{}: {e}", dir.join(name).display())));
     }
@@ -72,7 +73,8 @@ fn describe(dir: &Dir, stem: &str, names: &[String]) -> io::Result<Leftover> {
     Ok(Leftover { owner, files: names.iter().map(|name| dir.join(name)).collect(), bytes })
 }
 
-/// `precursor-`, sixteen hexadecimal digits, and after 0.1 sixteen more, of `.live` or `.ring` and a number.
+/// The stem of a name: `precursor-`, 16 hexadecimal digits and, after version 0.1, `-` and 16 more; then `.live` or
+/// `.ring` and a number.
 fn stem_of(name: &str) -> Option<&str> {
     let (stem, kind) = name.split_once('.')?;
     let digits = |text: &str| text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
@@ -100,8 +102,8 @@ fn owner(dir: &Dir, stem: &str) -> io::Result<Owner> {
 }
 
 impl Leftover {
-    /// Clears it away: recovers the file of a dead writer, removes what is nobody's, leaves alone what a living appender or another
-    /// user holds.
+    /// Recovers the file of a dead writer, or removes memory from which nothing can be recovered. Does nothing for a
+    /// living appender or another user's files.
     pub fn clear(&self) -> Result<Option<Recovered>, RecoverError> {
         match &self.owner {
             Owner::Living | Owner::Foreign(_) => Ok(None),
@@ -122,7 +124,7 @@ impl Leftover {
     }
 }
 
-/// Removes a file of ours, judged again.
+/// Removes a file after checking it again.
 fn remove(file: &Path) -> io::Result<()> {
     let (Some(dir), Some(name)) = (file.parent(), file.file_name().and_then(|name| name.to_str())) else {
         return Ok(());
@@ -131,13 +133,14 @@ fn remove(file: &Path) -> io::Result<()> {
     if dir.private(name)?.is_some() { dir.remove(name) } else { Ok(()) }
 }
 
-/// Removes what earlier runs on this very file left and nobody can recover any more; its lock is held by whoever asks.
+/// Removes the shared memory of earlier runs on this file, which can no longer be recovered. The caller holds the
+/// file's lock.
 pub(crate) fn forget_orphans(dir: &Dir, names: &Names) -> io::Result<()> {
     let ours = format!("{}-", names.shm_prefix());
     for name in dir.names()?.iter().filter(|name| name.starts_with(&ours)) {
-        // What another user planted there is left to him.
+        // Files that another user put there are not removed.
         let Some(stem) = stem_of(name).filter(|_| matches!(dir.private(name), Ok(Some(_)))) else { continue };
-        // Only if two paths have the same hash.
+        // Possible only if two paths have the same hash.
         let living = LiveMap::find(dir, stem)?.is_some_and(|live| live.is_held());
         if !living {
             dir.remove(name)?;
@@ -146,7 +149,7 @@ pub(crate) fn forget_orphans(dir: &Dir, names: &Names) -> io::Result<()> {
     Ok(())
 }
 
-/// For whoever opens: what dead writers of other files hold, and what to do about it.
+/// For a process that opens an appender: the memory that dead writers hold, and how to free it.
 pub(crate) fn sentence(dir: &Dir) -> Option<String> {
     let left = |owner: &Owner| matches!(owner, Owner::Dead(_) | Owner::Nobody(_));
     let dead: Vec<Leftover> = leftovers_in(dir).ok()?.into_iter().filter(|l| left(&l.owner)).collect();

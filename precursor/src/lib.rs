@@ -1,4 +1,5 @@
-//! Appends to a file without meeting allocation, reclaim, the journal or dirty throttling on the writer's own thread.
+//! Appends records to a file so that the writer's thread does not wait for block allocation, reclaim, the journal or
+//! dirty throttling.
 //!
 //! ```
 //! # let dir = tempfile::tempdir()?;
@@ -13,19 +14,30 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What survives what
+//! [`Options::open`] probes the machine and returns an [`Appender`], the handle of one producer. [`Options::open_many`]
+//! returns a [`ManyAppender`], which each producing thread clones. A [`Syncer`] syncs and reads counters on another
+//! thread.
 //!
-//! | mode | the process dies | the machine dies |
+//! An append returns a [`Position`]: the end of what the appender has accepted. Only `sync_to` and `close` return a
+//! [`Durable`], a position up to which everything is on the device. [`recover`] finds the end of the data that a dead
+//! writer left, and [`leftovers()`] lists the shared memory of dead writers. [`follow`] prepares the file of a running
+//! program that cannot link this library. [`c`] is the C interface.
+//!
+//! # When a record survives
+//!
+//! | mode | death of the process | death of the machine |
 //! |---|---|---|
 //! | `plain` | after `append` | after `sync_to` |
 //! | `prefetch`, `window` | after `append` | after `sync_to` |
-//! | `ring` | after `append`: reopening, or [`recover`], writes what the ring still held | after `sync_to` |
+//! | `ring` | after `append`: reopening, or [`recover`], writes the rest of the ring to the file | after `sync_to` |
 //!
-//! The middle column needs a shared-memory file in `/dev/shm` (see [`Options::shm_dir`]). Where none can be made, or
-//! where it may go with a container or at a logout, the records of a ring, and of an unframed window or prefetch, survive the process
-//! only after `sync_to`, and [`Survival`] says `SyncTo` instead of `Append`. Without a mode, `open` then takes another one, down to
-//! `plain`: never one that is weaker than `write()`, unless [`Options::process_death_may_lose`] allows it. A mode asked for by name,
-//! and many producers, get their ring. [`Position`] is what was accepted; only `sync_to` and `close` make a [`Durable`].
+//! The middle column needs a shared-memory file in `/dev/shm` ([`Options::shm_dir`]). If none can be created, or if it
+//! may be removed at a logout or with a container, the records of `ring`, and those of an unframed `window` or
+//! `prefetch`, survive the process only after `sync_to`; [`Survival`] then says `SyncTo` instead of `Append`.
+//!
+//! Without a mode (`auto`), `open` never chooses a mode that keeps less than `write()` would, unless
+//! [`Options::process_death_may_lose`] allows it; it falls back as far as `plain`. A mode requested by name, and a ring
+//! for many producers, are opened all the same.
 
 mod ahead;
 #[cfg(test)]
@@ -34,12 +46,12 @@ mod appender;
 mod atomics;
 mod behind;
 pub mod budget;
-#[allow(non_camel_case_types, reason = "names as C has them")]
+#[allow(non_camel_case_types, reason = "C naming")]
 pub mod c;
 mod c_convert;
-#[allow(non_camel_case_types, reason = "names as C has them")]
+#[allow(non_camel_case_types, reason = "C naming")]
 pub mod c_many;
-#[allow(non_camel_case_types, reason = "names as C has them")]
+#[allow(non_camel_case_types, reason = "C naming")]
 pub mod c_types;
 pub mod choose;
 mod claim;

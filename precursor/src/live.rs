@@ -1,7 +1,7 @@
-//! The live block: one page of shared memory that holds the position, so that it survives the process.
+//! The live block: a page of shared memory that holds the writer's position, so that the position survives the process.
 //!
-//! It is on tmpfs and not beside the file because a page of a disk file is write-protected whenever the kernel writes
-//! it back; the writer's store of its position would then fault into the file system.
+//! It is on tmpfs and not beside the file: write-back write-protects a page of a file on disk, and the next store of
+//! the position would fault into the file system.
 
 use std::fs::File;
 use std::io;
@@ -15,18 +15,18 @@ use crate::sidecar::Entry;
 use crate::sys::{Mapping, page_bytes};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"prcrsr\x02\x00");
-/// Roll boundaries announced and not yet reached by the flusher.
+/// Most roll boundaries that are announced and not yet reached by the flusher.
 pub(crate) const BOUNDARIES: usize = 64;
-/// Room for the data's path, in words.
+/// Space for the data's path, words.
 const PATH_WORDS: usize = 128;
-/// Rings of one appender over its life.
+/// Most rings of an appender during its life.
 pub(crate) const RINGS: usize = 12;
 
-/// A ring's place in the stream of positions.
+/// The part of the positions that a ring holds.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct RingEntry {
-    /// Bytes, a power of two.
+    /// Capacity, bytes; a power of two.
     pub(crate) capacity: AtomicU64,
     /// First position stored in it.
     pub(crate) start: AtomicU64,
@@ -39,17 +39,17 @@ pub(crate) struct FileEntry {
     pub(crate) base: AtomicU64,
 }
 
-/// Keeps what different threads store on cache lines of their own (two, for the adjacent-line prefetcher).
+/// A value on separate cache lines (two, for the adjacent-line prefetcher), against false sharing between threads.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub(crate) struct Line<T>(pub(crate) T);
 
-/// What the writer stores on every append: one cache line.
+/// The position and counters that the writer stores on every append: one cache line.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 pub(crate) struct Writer(pub(crate) AtomicU64, pub(crate) WriterCounters);
 
-/// For readers in other processes: records accepted, and the longest append in ticks.
+/// For readers: the number of accepted records, and the longest append in ticks.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct WriterCounters {
@@ -57,38 +57,39 @@ pub(crate) struct WriterCounters {
     pub(crate) worst_ticks: AtomicU64,
 }
 
-/// The page itself. Every field is atomic: a reader in another process may look at any time.
+/// The live block. Every field is atomic, since another process may read it at any time.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Live {
     magic: AtomicU64,
     token: AtomicU64,
-    /// Bit 0 framed (for people who look with a debugger), bit 1 many producers.
+    /// Bit 0: framed (for debuggers). Bit 1: many producers.
     flags: AtomicU64,
-    /// The boot in which it was made, low half first: shared memory does not outlive it, so that one of another boot is forged.
+    /// ID of the boot in which the block was created, low half first. Shared memory does not outlive its boot, so a
+    /// block of another boot is forged.
     boot: [AtomicU64; 2],
-    /// End of what was accepted. One producer stores it; with many, the flusher does.
+    /// End of the accepted data. Stored by the producer; with many producers, by the flusher.
     pub(crate) position: Writer,
-    /// Many producers: end of the places taken, and whether further ones may be (`claim::seal`).
+    /// Many producers: end of the places that were taken, and the bit that `claim::seal` sets.
     pub(crate) reserved: Line<AtomicU64>,
-    /// Ring: end of what was written to the file.
+    /// Ring: end of the data that was written to the file.
     pub(crate) flushed: Line<AtomicU64>,
-    /// Many producers: end of what was written and then zeroed, so that its space may be handed out again. Behind `flushed`,
-    /// or recovery would take the zeros for records that never came.
+    /// Many producers: end of the space that was written, zeroed and freed for reuse. Behind `flushed`; otherwise
+    /// recovery would take the zeros for records that never came.
     pub(crate) freed: Line<AtomicU64>,
-    /// Number of changes of file; its low bit says which entry holds.
+    /// Number of changes of the current file; the low bit selects the entry in use.
     epoch: AtomicU64,
     entries: [FileEntry; 2],
-    /// Number of the file being prepared, plus one; 0 = none.
+    /// Number of the file that is being prepared, plus one; 0 = none.
     pub(crate) preparing: AtomicU64,
     pub(crate) ring_count: AtomicU64,
     pub(crate) rings: [RingEntry; RINGS],
     pub(crate) boundaries_pushed: AtomicU64,
     pub(crate) boundaries_popped: AtomicU64,
     pub(crate) boundaries: [AtomicU64; BOUNDARIES],
-    /// A sync has failed: one more than the last position known to be durable then; 0 = none has.
+    /// One more than the last durable position when a sync failed; 0 = none has failed.
     unsound: AtomicU64,
-    /// The data's path, for people: the name of this file is only a hash of it. 0 bytes = too long to be held.
+    /// The data's path, for people: this file's name is only a hash. Length 0 if the path is too long.
     path_len: AtomicU64,
     path: [AtomicU64; PATH_WORDS],
 }
@@ -96,13 +97,13 @@ pub(crate) struct Live {
 const _: () = assert!(size_of::<Live>() <= 4096);
 
 impl Live {
-    /// Number and first position of the current file.
+    /// Number and base (position of the first byte) of the current file.
     pub(crate) fn file(&self) -> (u64, u64) {
         let entry = &self.entries[(self.epoch.load(Ordering::Acquire) & 1) as usize];
         (entry.seq.load(Ordering::Relaxed), entry.base.load(Ordering::Relaxed))
     }
 
-    /// Number and first position of the file before the current one, if this run has left one.
+    /// Number and base of the previous file, if this run has left one.
     pub(crate) fn file_before(&self) -> Option<(u64, u64)> {
         let epoch = self.epoch.load(Ordering::Acquire);
         let entry = &self.entries[(epoch & 1 ^ 1) as usize];
@@ -113,7 +114,7 @@ impl Live {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Goes over to another file: number and base appear together or not at all.
+    /// Makes another file current. Number and base change together.
     pub(crate) fn set_file(&self, seq: u64, base: u64) {
         let next = self.epoch.load(Ordering::Relaxed).wrapping_add(1);
         let entry = &self.entries[(next & 1) as usize];
@@ -126,7 +127,7 @@ impl Live {
         self.flags.load(Ordering::Relaxed) & 2 != 0
     }
 
-    /// Announces that a file ends at this position. False when too many are already announced.
+    /// Announces that a file ends at `position`. False if too many ends are waiting.
     pub(crate) fn push_boundary(&self, position: u64) -> bool {
         let pushed = self.boundaries_pushed.load(Ordering::Relaxed);
         let free = pushed - self.boundaries_popped.load(Ordering::Acquire) < BOUNDARIES as u64;
@@ -144,20 +145,20 @@ impl Live {
             .then(|| self.boundaries[(popped % BOUNDARIES as u64) as usize].load(Ordering::Relaxed))
     }
 
-    /// Whether it announces no more ends than it has room for: a damaged one may announce thousands, each a file to be made.
+    /// Whether the number of announced ends is valid. A damaged block may announce thousands, each a file to create.
     pub(crate) fn boundaries_fit(&self) -> bool {
         let (pushed, popped) =
             (self.boundaries_pushed.load(Ordering::Acquire), self.boundaries_popped.load(Ordering::Relaxed));
         pushed.checked_sub(popped).is_some_and(|waiting| waiting <= BOUNDARIES as u64)
     }
 
-    /// From here on nothing after that position is to be believed durable, whatever a later sync says: the kernel has dropped
-    /// the pages or calls them clean.
+    /// Records that a sync has failed: nothing after `durable` counts as durable, even if a later sync succeeds, since
+    /// the kernel has dropped the pages or marked them clean.
     pub(crate) fn distrust(&self, durable: u64) {
         let _ = self.unsound.compare_exchange(0, durable + 1, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// The last durable position before a sync failed, if one has.
+    /// The last durable position before a sync failed, if one has failed.
     pub(crate) fn distrusted(&self) -> Option<u64> {
         self.unsound.load(Ordering::Acquire).checked_sub(1)
     }
@@ -175,7 +176,7 @@ impl Live {
         self.path_len.store(bytes.len() as u64, Ordering::Release);
     }
 
-    /// The path that the data was opened by, absolute.
+    /// The absolute path or pattern of the data.
     pub(crate) fn data_path(&self) -> Option<PathBuf> {
         let len = usize::try_from(self.path_len.load(Ordering::Acquire)).ok()?;
         if len == 0 || len > 8 * PATH_WORDS {
@@ -195,7 +196,7 @@ impl Live {
         u128::from(low.load(Ordering::Relaxed)) | u128::from(high.load(Ordering::Relaxed)) << 64
     }
 
-    /// Whether this is the block of the run that wrote that entry: of that token, and made in the boot that both say.
+    /// Whether the run that wrote `entry` created this block: same token, and the boot of both is this boot.
     pub(crate) fn belongs_to(&self, entry: &Entry) -> bool {
         self.token() == entry.token && self.boot() == entry.boot && entry.boot == crate::probe::boot_id()
     }
@@ -205,7 +206,7 @@ impl Live {
     }
 }
 
-/// What a new live block says from the start.
+/// Initial contents of a live block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Birth<'a> {
     pub(crate) token: u64,
@@ -218,18 +219,18 @@ pub(crate) struct Birth<'a> {
     pub(crate) base: u64,
 }
 
-/// The live block, mapped, and the file it lives in.
+/// A mapped live block and its file.
 #[derive(Debug)]
 pub(crate) struct LiveMap {
     map: Mapping,
-    /// Why it is anonymous and dies with the process, if it is.
+    /// Why the block is anonymous and lost with the process, if it is.
     nameless: Option<String>,
-    /// Locked by the appender that made it, so that anybody can tell a dead one's block.
+    /// Held by the appender that created the block, so that a dead appender's block can be recognised.
     lock: Locked,
 }
 
 impl LiveMap {
-    /// Makes the block in `dir`, or in anonymous memory where that cannot be done.
+    /// Creates the block in `dir`, or in anonymous memory if that fails.
     pub(crate) fn create(dir: &io::Result<Dir>, stem: &str, birth: Birth<'_>) -> io::Result<LiveMap> {
         let (file, nameless) = match named(dir, stem) {
             Ok(file) => (file, None),
@@ -238,10 +239,10 @@ impl LiveMap {
         let bytes = page_bytes();
         let map = Mapping::of(&file, bytes as usize)?;
         map.not_in_children()?;
-        // Without lock rights the page stays unlocked: choose.rs has said so by then.
+        // Without the right to lock, the page stays unlocked; `Choice::reasons` says so.
         let _ = map.lock_on_fault(0, bytes as usize);
         let live = LiveMap { map, nameless, lock: Locked::new(file) };
-        // Nobody else can hold it: the file is new. Without locks there it would only be taken for a dead one's.
+        // Cannot fail for a new file. Without such locks the block would be taken for a dead appender's.
         let _ = live.lock.try_lock();
         live.token.store(birth.token, Ordering::Relaxed);
         live.flags.store(u64::from(birth.framed) | u64::from(birth.many) << 1, Ordering::Relaxed);
@@ -257,7 +258,7 @@ impl LiveMap {
         Ok(live)
     }
 
-    /// The whole block of that name, if it is ours. Whether it belongs to any sidecar is not asked.
+    /// The valid block of that stem, if it belongs to this user. It need not match any sidecar.
     pub(crate) fn find(dir: &Dir, stem: &str) -> io::Result<Option<LiveMap>> {
         let Some(file) = dir.private(&format!("{stem}.live"))? else { return Ok(None) };
         if file.metadata()?.len() < page_bytes() {
@@ -268,7 +269,7 @@ impl LiveMap {
         Ok(whole.then_some(live))
     }
 
-    /// Whether the appender that made it lives, on this machine: asked by the lock it holds.
+    /// Whether the appender that created the block is alive on this machine, judged by its lock.
     pub(crate) fn is_held(&self) -> bool {
         let asked = rustix::fs::flock(self.lock.file(), rustix::fs::FlockOperation::NonBlockingLockShared);
         asked == Err(rustix::io::Errno::WOULDBLOCK)
@@ -278,7 +279,7 @@ impl LiveMap {
         self.nameless.is_none()
     }
 
-    /// Why it does not, in words.
+    /// Why the block does not survive the process.
     pub(crate) fn nameless(&self) -> Option<&str> {
         self.nameless.as_deref()
     }
@@ -288,8 +289,8 @@ impl std::ops::Deref for LiveMap {
     type Target = Live;
 
     fn deref(&self) -> &Live {
-        // SAFETY: the mapping is one page, page-aligned, at least as long as Live, and every field of Live is atomic, so
-        // any bytes are a valid value.
+        // SAFETY: the mapping is page-aligned and at least a page long, and so as long as `Live` (see the assertion
+        // above). Every field is atomic, so any bytes are valid and others may store at any time.
         unsafe { &*self.map.base().cast::<Live>() }
     }
 }
@@ -299,23 +300,24 @@ fn named(dir: &io::Result<Dir>, stem: &str) -> io::Result<File> {
     create_shm(dir, &format!("{stem}.live"), page_bytes())
 }
 
-/// Makes a shared-memory file that owns every block of its length: a store into a page that a full tmpfs cannot give is SIGBUS.
+/// Creates a shared-memory file with all its blocks: a store into a page that a full tmpfs cannot provide raises
+/// SIGBUS.
 pub(crate) fn create_shm(dir: &Dir, name: &str, bytes: u64) -> io::Result<File> {
     dir.remove(name)?;
     let file = dir.create(name)?;
-    // A folder that is not on tmpfs may know no fallocate; it is refused before it comes to that (`probe::takes_shm`).
+    // A file system other than tmpfs may have no fallocate; `probe::takes_shm` has refused it before.
     let given = file.set_len(bytes).and_then(|()| crate::sys::allocate(&file, 0, bytes, false));
     match given {
         Ok(()) => Ok(file),
         Err(e) => {
-            // Half a file would keep what it got from everybody else.
+            // A partial file would hold memory that others need.
             dir.remove(name)?;
             Err(e)
         }
     }
 }
 
-/// Shared memory without a name, every block of it present.
+/// Shared memory without a name, with all its blocks.
 pub(crate) fn memory(name: &std::ffi::CStr, bytes: u64) -> io::Result<File> {
     let file = File::from(rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?);
     file.set_len(bytes)?;
@@ -323,7 +325,7 @@ pub(crate) fn memory(name: &std::ffi::CStr, bytes: u64) -> io::Result<File> {
     Ok(file)
 }
 
-/// Where which numbers stand in the block of a writer that died at that position of file 0, for the fuzz target.
+/// Offsets and values of the words in the block of a writer that died at `position` of file 0, for the fuzz target.
 pub(crate) fn words_of_a_dead_writer(entry: &Entry, position: u64, ring: bool) -> Vec<(usize, u64)> {
     use std::mem::offset_of;
     let boot = offset_of!(Live, boot);
@@ -342,14 +344,15 @@ pub(crate) fn words_of_a_dead_writer(entry: &Entry, position: u64, ring: bool) -
     words
 }
 
-/// Removes the live block and rings of that stem, as far as they are ours. The live block last: it says whose the rings are.
+/// Removes this user's live block and rings of that stem. The live block last, since it says to which file the rings
+/// belong.
 pub(crate) fn remove_shm(dir: &Dir, stem: &str) -> io::Result<()> {
     let rings = (0..RINGS).map(|index| format!("{stem}.ring{index}"));
     for name in rings.chain([format!("{stem}.live")]) {
         match dir.private(&name) {
             Ok(None) => {}
             Ok(Some(_)) => dir.remove(&name)?,
-            // Planted by somebody else; it was not believed, and is his to remove.
+            // Another user put it there. It was not trusted, and is left alone.
             Err(e) if crate::handles::unfit(&e).is_some() => {}
             Err(e) => return Err(e),
         }

@@ -1,4 +1,4 @@
-//! Many producers on one ring.
+//! [`ManyAppender`]: many producers on one ring.
 
 use std::io;
 use std::sync::Arc;
@@ -16,22 +16,22 @@ use crate::ring::RingMemory;
 use crate::stats::{Durable, Position, Stats, Survival};
 use crate::syncer::Syncer;
 
-/// Appends from many threads; clone it for each. Records are framed.
+/// Appends framed records from many threads; clone it for each thread.
 ///
-/// A producer takes its place with one compare-and-swap, stores its record, and commits it by its frame's word. While there is room
-/// no producer waits for another. The flusher does: files hold the records in the order of their places, and recovery reads a framed
-/// file up to the first frame that is not whole, so nothing behind a record that is not committed can be called durable. A producer
-/// that is descheduled inside `append`, between taking its place and committing it, therefore holds up the flush, each `sync_to` of
-/// a later position, `close`, and, once the ring is full, all other producers, for as long as it does not run. Choose a ring that
-/// holds what all producers append in that time.
+/// A producer takes a place with one compare-and-swap, stores its record and commits it by its frame's word. While
+/// there is room, no producer waits for another. But the flusher writes the records in the order of their places, and
+/// recovery reads a framed file only up to the first frame that is not whole, so no record after an uncommitted one can
+/// be made durable. A producer that is descheduled inside `append`, between taking its place and committing it,
+/// therefore holds up the flush, every `sync_to` of a later position, `close` and, once the ring is full, all other
+/// producers, for as long as it does not run. Choose a ring that holds what all producers append in that time.
 ///
-/// A thread that is ended there (by `pthread_cancel`, say) holds them up for good: `sync_to` of later positions does not return, `close`
-/// gives up after 10 s with an error, and recovery steps over its record and keeps the others.
+/// A thread that is ended there (by `pthread_cancel`, for example) holds them up for good: `sync_to` of later positions
+/// does not return, `close` fails after 10 s, and recovery skips the thread's record and keeps the others.
 #[derive(Debug, Clone)]
 pub struct ManyAppender {
     ring: Arc<RingMemory>,
     core: Arc<Core>,
-    /// The appender that owns the threads; `close` takes it.
+    /// The appender that owns the helper threads; `None` after close.
     owner: Arc<Mutex<Option<Appender>>>,
     syncer: Syncer,
     record_max: usize,
@@ -51,8 +51,7 @@ impl ManyAppender {
         })
     }
 
-    /// Appends a record from any thread; the position is the end of that record. Records are in the order in which places were
-    /// taken.
+    /// Appends a record, from any thread. Returns the end of the record. Records are in the order of their places.
     #[inline]
     pub fn append(&self, bytes: &[u8]) -> Result<Position, AppendError> {
         if self.core.born.elsewhere() {
@@ -65,11 +64,11 @@ impl ManyAppender {
             return Err(AppendError::TooLong { len: bytes.len(), max: self.record_max });
         }
         let at = self.take_place(frame::framed_len(bytes.len()) as u64)?;
-        // SAFETY: taken just now for this record.
+        // SAFETY: `take_place` has given `at` to this call for this record, and it is filled only here.
         unsafe { claim::fill(&*self.ring, at, bytes) };
-        // Between the record's word and the question whether something has failed.
+        // `SeqCst`: after the store of the record's word, and before the check for a failure.
         self.core.live.position.1.appends.fetch_add(1, Ordering::SeqCst);
-        // A `close` that has given up on this producer has let go of the file: the record may not be in it.
+        // A `close` that has given up on this producer has also released the file, so the record may not be in it.
         match self.core.failure_seen() {
             Some(failed) => Err(failed),
             None => Ok(Position(at + frame::framed_len(bytes.len()) as u64)),
@@ -103,7 +102,7 @@ impl ManyAppender {
         Ok(())
     }
 
-    /// As [`Appender::sync_to`]; waits for the records of other producers that are before `position`.
+    /// As [`Appender::sync_to`]. Waits for other producers whose records come before `position`.
     pub fn sync_to(&self, position: Position) -> Result<Durable, SyncError> {
         self.syncer.sync_to(position)
     }
@@ -113,28 +112,28 @@ impl ManyAppender {
         self.core.failure()
     }
 
-    /// A handle that only syncs and looks.
+    /// A handle that syncs and reads counters, as from [`Appender::syncer`].
     pub fn syncer(&self) -> Syncer {
         self.syncer.clone()
     }
 
-    /// Counters; `worst_append_ns` is not measured here.
+    /// Counters since open. `worst_append_ns` is not measured.
     pub fn stats(&self) -> Stats {
         self.syncer.stats()
     }
 
-    /// What a record survives, and after which call.
+    /// As [`Appender::survival`].
     pub fn survival(&self) -> Survival {
         self.core.survival()
     }
 
-    /// Why this mode, and what it had to do without.
+    /// As [`Appender::reasons`]; empty after close.
     pub fn reasons(&self) -> Vec<String> {
         lock(&self.owner).as_ref().map(|a| a.reasons().to_vec()).unwrap_or_default()
     }
 
-    /// Closes for all producers, at any time: a later `append` is refused, and one that has taken its place is waited for, so that every
-    /// record for which `append` returns `Ok` is in the file. As [`Appender::close`] otherwise.
+    /// Closes for all producers, at any time: later appends are refused, and producers that have taken a place are
+    /// waited for, so every record for which `append` returns `Ok` is in the file. Otherwise as [`Appender::close`].
     pub fn close(self) -> Result<Durable, SyncError> {
         if self.core.born.elsewhere() {
             return Err(SyncError::Forked);

@@ -25,7 +25,7 @@ fn contents(dir: &Path) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Takes a place as a producer does.
+/// Takes a place like a producer.
 fn place(log: &ManyAppender, len: usize) -> u64 {
     let live = &log.core.live;
     match claim::take(&live.reserved.0, &live.freed.0, log.ring.capacity, frame::framed_len(len) as u64) {
@@ -34,7 +34,7 @@ fn place(log: &ManyAppender, len: usize) -> u64 {
     }
 }
 
-/// Appends numbered records until the appender is closed; returns how many were accepted.
+/// Appends numbered records until the appender is closed. Returns the number of accepted records.
 fn append_until_closed(log: &ManyAppender, producer: u64) -> u64 {
     for i in 0u64.. {
         match log.append(&[producer.to_le_bytes(), i.to_le_bytes()].concat()) {
@@ -57,10 +57,10 @@ fn close_waits_for_a_producer_that_has_taken_its_place() {
         let (ring, other) = (Arc::clone(&log.ring), log.clone());
         let closing = std::thread::spawn(move || log.close());
         let late = append_until_closed(&other, 7);
-        // Longer than the flusher naps.
+        // Longer than a nap of the flusher.
         std::thread::sleep(Duration::from_millis(20));
         assert!(!closing.is_finished(), "closed over a record that is being appended");
-        // SAFETY: taken above for as many bytes, and filled once.
+        // SAFETY: `at` was taken above for a record of this length, and is filled once.
         unsafe { claim::fill(&*ring, at, HELD) };
         let end = closing.join().unwrap().unwrap();
         assert_eq!(other.syncer().position().bytes(), end.bytes());
@@ -95,7 +95,7 @@ fn close_keeps_every_record_that_was_acknowledged_and_no_other() {
     }
 }
 
-/// A thread that was ended inside `append`: an error, and the ring with the other records is there for recovery.
+/// A thread that ended inside `append`: `close` returns an error, and the ring keeps the other records for recovery.
 #[test]
 fn close_gives_up_on_a_producer_that_never_runs_again() {
     let (dir, shm) = (tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm").unwrap());

@@ -1,4 +1,4 @@
-//! Opening: probe, choose, recover, prepare, start the threads.
+//! Opening: probes the machine, chooses a mode, recovers, prepares, and starts the threads.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
@@ -27,21 +27,21 @@ use crate::start::start;
 use crate::stats::After;
 use crate::sys::{self, page_bytes};
 
-/// A window of one file for ever maps this much address space at first try; half, quarter ... where that is refused.
+/// Address space first tried for the window of a single file, bytes; halved while the kernel refuses it.
 const MAP_BYTES: u64 = 1 << 40;
 
-/// Where appending begins.
+/// Where appending starts.
 pub(crate) struct Place {
     seq: u64,
-    /// Length of that file's data.
+    /// Length of the data in that file, bytes.
     pub(crate) len: u64,
-    /// Position of its first byte.
+    /// Position of that file's first byte.
     pub(crate) base: u64,
-    /// What was found of a dead writer, for people.
+    /// What recovery found, for people.
     found: Option<String>,
 }
 
-/// Everything settled before the first thread starts.
+/// Settings that are fixed before the first thread starts.
 pub(crate) struct Plan {
     pub(crate) choice: Choice,
     pub(crate) tuning: Tuning,
@@ -50,27 +50,27 @@ pub(crate) struct Plan {
 }
 
 impl Options {
-    /// Opens for one producer.
+    /// Opens for a single producer.
     pub fn open(self) -> Result<Appender, OpenError> {
         if self.mode.is_none() { self.open_auto() } else { self.attempt(false, None) }
     }
 
     fn open_auto(self) -> Result<Appender, OpenError> {
         let opened = match self.attempt(false, None) {
-            // Shared memory that ran full between the probe and here.
+            // Shared memory may have run full since the probe.
             Err(OpenError::Io { source, .. }) if source.kind() == io::ErrorKind::StorageFull => {
                 let dir = self.shm_dir.display();
-                self.attempt(false, Some(format!("not ring: no room for one in {dir}; enlarge it, or ask for less")))?
+                self.attempt(false, Some(format!("not ring: no room in {dir}; enlarge it, or use a smaller ring")))?
             }
             other => other?,
         };
         if self.process_death_may_lose || opened.survival().process_death == After::Append {
             return Ok(opened);
         }
-        // Not even the live block's page was to be had.
+        // Not even the page of the live block could be created.
         let mut reasons = opened.reasons().to_vec();
         reasons.push(format!("not {}: {}", opened.mode().name(), ModeRefusal::Unframed));
-        // What there was to refuse was refused by the first attempt.
+        // The first attempt has refused an existing file; the file that it created exists by now.
         let existing = if self.existing == Existing::Refuse { Existing::Continue } else { self.existing };
         let path = self.path.clone();
         opened.close().map_err(|e| OpenError::io("close", &path)(io::Error::other(e.to_string())))?;
@@ -79,7 +79,7 @@ impl Options {
         Ok(opened)
     }
 
-    /// Opens for many producers: framed records in a ring, whether or not its shared memory outlasts the process
+    /// Opens for many producers: framed records in a ring, whether or not its shared memory outlives the process
     /// ([`ManyAppender::survival`]).
     pub fn open_many(mut self) -> Result<ManyAppender, OpenError> {
         self.framing = Framing::Records;
@@ -87,14 +87,14 @@ impl Options {
         ManyAppender::of(appender).map_err(OpenError::io("start many producers on", &self.path))
     }
 
-    /// `full`: why no ring is to be had.
+    /// Opens once. `full`: the reason to do without a ring.
     fn attempt(&self, many: bool, full: Option<String>) -> Result<Appender, OpenError> {
         let (core, plan) = prepare(self, many, full)?;
         start(self, core, plan)
     }
 }
 
-/// Options that contradict one another.
+/// Why options are invalid.
 #[derive(Debug, thiserror::Error)]
 enum OptionsProblem {
     #[error("a roll size needs {{}} in the file name")]
@@ -103,9 +103,9 @@ enum OptionsProblem {
     PatternWithoutRoll,
     #[error("the roll size must be a multiple of {0} bytes")]
     RollOfPartPages(u64),
-    #[error("many producers share one ring, which cannot grow; choose wait or fail")]
+    #[error("the ring of many producers cannot grow; choose BackPressure::Wait or Fail")]
     ManyGrow,
-    #[error("a ring or ceiling above 1 TiB")]
+    #[error("ring_bytes or memory_bytes_max is above 1 TiB")]
     TooLarge,
 }
 
@@ -133,12 +133,12 @@ fn prepare(options: &Options, many: bool, full: Option<String>) -> Result<(Arc<C
     let problem = |problem: String| OpenError::Options { path: path.clone(), problem };
     let names = Names::of(path).map_err(|error| problem(error.to_string()))?;
     check(options, &names, many).map_err(|error| problem(error.to_string()))?;
-    let mut sidecar = match Sidecar::take(&names).map_err(OpenError::io("lock the file beside", path))? {
+    let mut sidecar = match Sidecar::take(&names).map_err(OpenError::io("lock the sidecar of", path))? {
         Taken::Ours(sidecar) => sidecar,
         Taken::Busy => return Err(OpenError::Busy { path: path.clone() }),
     };
-    let journalled = sidecar.entry().map_err(OpenError::io("read the file beside", path))?.map(|entry| entry.seq);
-    // Until the appender locks the one it appends to: recovery and replacing change these.
+    let journalled = sidecar.entry().map_err(OpenError::io("read the sidecar of", path))?.map(|entry| entry.seq);
+    // Held until the appender locks its own file, since recovery and replacing change these files.
     let locks = match names.lock_from(journalled) {
         Err(e) => {
             let _ = forget_empty(&sidecar, &names);
@@ -147,7 +147,7 @@ fn prepare(options: &Options, many: bool, full: Option<String>) -> Result<(Arc<C
         Ok(locks) => locks,
     };
     let shm = Dir::named(&options.shm_dir);
-    let facts = probe_names(&names, &shm).map_err(OpenError::io("probe the folder of", path))?;
+    let facts = probe_names(&names, &shm).map_err(OpenError::io("probe the directory of", path))?;
     let facts = Facts { shm: facts.shm && full.is_none(), ..facts };
     let (mut choice, part) = match Part::take(|taken_bytes| {
         let facts = Facts { limits: Limits { taken_bytes, ..facts.limits }, ..facts };
@@ -166,15 +166,15 @@ fn prepare(options: &Options, many: bool, full: Option<String>) -> Result<(Arc<C
     drop(locks);
     choice.reasons.extend(place.found.take());
     if let Ok(shm) = &shm {
-        // Best effort: what stays is listed by the next line.
+        // Best effort: the next line lists what could not be removed.
         let _ = crate::leftovers::forget_orphans(shm, &names);
         choice.reasons.extend(crate::leftovers::sentence(shm));
     }
     let core = core(options, names, &choice, part, shm, &place, many)?;
     choice.reasons.extend(core.removal.filter(|_| choice.mode == Mode::Ring).map(|r| r.sentence().to_owned()));
     let noted = sidecar.write(&core.entry(place.seq, place.len, place.base));
-    noted.map_err(OpenError::io("write the file beside", path))?;
-    core.names.sync_dir().map_err(OpenError::io("sync the folder of", path))?;
+    noted.map_err(OpenError::io("write the sidecar of", path))?;
+    core.names.sync_dir().map_err(OpenError::io("sync the directory of", path))?;
     *crate::core::lock(&core.sidecar) = Some(sidecar);
     let tuning = tuning(options, &choice);
     let node = options.node.or_else(sys::node_here);
@@ -198,7 +198,7 @@ fn core(
     let (position, seq, base) = (place.base + place.len, place.seq, place.base);
     let birth = Birth { token, boot: boot_id(), data: &data, framed, many, position, seq, base };
     let current = data_file(options, &names, mode, place).map_err(OpenError::io("open", path))?;
-    let live = LiveMap::create(&shm, &stem, birth).map_err(OpenError::io("make the live block of", path))?;
+    let live = LiveMap::create(&shm, &stem, birth).map_err(OpenError::io("create the live block of", path))?;
     let removal = choice.removal.filter(|_| live.survives_process());
     Ok(Core {
         mode,
@@ -252,7 +252,7 @@ fn pick(options: &Options, facts: &Facts, many: bool) -> Result<Choice, OpenErro
     }
 }
 
-/// Most memory that the choice will hold locked, bytes.
+/// Upper limit of the memory that this choice locks, bytes.
 fn held_bytes(options: &Options, choice: &Choice) -> u64 {
     let asked = match (choice.mode, options.back_pressure) {
         (Mode::Window, _) | (Mode::Ring, BackPressure::Grow { .. }) => choice.budget.bytes,
@@ -262,7 +262,7 @@ fn held_bytes(options: &Options, choice: &Choice) -> u64 {
     asked.min(choice.budget.bytes)
 }
 
-/// A sidecar that says nothing was made by this very open.
+/// Removes a sidecar without an entry, which this open has just created.
 fn forget_empty(sidecar: &Sidecar, names: &Names) -> io::Result<()> {
     if sidecar.entry()?.is_none() { names.dir().remove(&names.side_name()) } else { Ok(()) }
 }
@@ -294,10 +294,10 @@ fn place(options: &Options, names: &Names, sidecar: &mut Sidecar) -> Result<Plac
     })
 }
 
-/// Removes the files of an earlier life and what lay beside them.
+/// Removes the existing data files and the shared memory of their last writer.
 fn replace(names: &Names, sidecar: &Sidecar, present: &[u64]) -> io::Result<Place> {
     for seq in present {
-        // Judged like any other: root removes no file of somebody else.
+        // Checked like any data file: root removes only root's files.
         names.existing(*seq).and_then(|_| names.remove(*seq))?;
     }
     if let Some(entry) = sidecar.entry()?
@@ -308,7 +308,7 @@ fn replace(names: &Names, sidecar: &Sidecar, present: &[u64]) -> io::Result<Plac
     Ok(Place { seq: 0, len: 0, base: 0, found: None })
 }
 
-/// A framed record begins on a multiple of 8, and every file with a whole frame: the reason why a file is not framed, if one is not.
+/// Checks that every file consists of frames, judged by its length and its first frame. Returns why one does not.
 fn all_framed(names: &Names, present: &[u64]) -> io::Result<Option<String>> {
     for seq in present {
         let file = names.existing(*seq)?;
@@ -335,7 +335,7 @@ fn data_file(options: &Options, names: &Names, mode: Mode, place: &Place) -> io:
     DataFile::new(names, place.seq, file, map, options.handle_sigbus)
 }
 
-/// Maps as much as the address space allows, so that one file may grow without being mapped again.
+/// Maps as much address space as possible, so that a single file can grow without being mapped again.
 fn map_largest(file: &std::fs::File, len: u64) -> io::Result<sys::Mapping> {
     let mut bytes = MAP_BYTES.max(len.saturating_mul(2).next_multiple_of(page_bytes()));
     loop {
@@ -357,7 +357,7 @@ fn tuning(options: &Options, choice: &Choice) -> Tuning {
     tuning.roll_bytes = options.roll_bytes;
     tuning.write_back_bytes_per_s = options.write_back_bytes_per_s;
     if choice.mode == Mode::Prefetch {
-        // Its zeros are written, not merely promised.
+        // `prefetch` also writes zeros to what it allocates.
         tuning.allocate_bytes = 8 << 20;
     }
     tuning

@@ -1,4 +1,4 @@
-//! How an appender is opened.
+//! Options of an appender.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,55 +6,55 @@ use std::time::Duration;
 use crate::budget::Shares;
 use crate::plan::Mode;
 
-/// What happens to an append for which there is no room: a full ring, a window that is not ready, a full disk.
+/// What an append does without room: the ring is full, or the window is not ready. A full disk is always an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BackPressure {
-    /// The append waits, and the wait is counted.
+    /// The append waits; `waits` counts it.
     #[default]
     Wait,
-    /// The append returns [`crate::AppendError::Full`] at once.
+    /// The append returns [`crate::AppendError::Full`].
     Fail,
-    /// A ring grows up to this many bytes in all, then waits; the other modes wait.
+    /// The ring grows up to this many bytes in all, then the append waits. Other modes wait.
     Grow {
-        /// Most bytes of all rings together.
+        /// Upper limit of all rings together, bytes.
         bytes_max: u64,
     },
 }
 
-/// What reaches the device without being asked for by `sync_to`.
+/// What is synced without a call of `sync_to`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// Nothing: the machine's death loses what was not passed to `sync_to`.
+    /// Nothing: if the machine dies, records after the last `sync_to` may be lost.
     #[default]
     OnSync,
-    /// A thread of its own syncs everything this often: the machine's death loses at most about that much.
+    /// A thread of the library syncs everything at this interval, so about this much is lost if the machine dies.
     Every(Duration),
 }
 
-/// How the end of data is found in a file longer than its data.
+/// How recovery finds the end of the data in a file that is longer than its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Framing {
-    /// The bytes as appended; the position is journalled beside the file, on every `sync_to`.
+    /// The file contains exactly the appended bytes. Each `sync_to` writes the position to the sidecar.
     #[default]
     None,
-    /// Each record carries its length and checksum (8 bytes, and padding to a multiple of 8): the end is found by reading,
-    /// torn tails are seen, and `sync_to` need not write the position.
+    /// Each record carries its length and a checksum: 8 bytes, and padding to a multiple of 8. The end is found by
+    /// reading, torn records are detected, and `sync_to` need not write the position.
     Records,
 }
 
-/// What to do with a file that is there already.
+/// What to do if the file exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Existing {
-    /// Find its true end and append there.
+    /// Find the end of the data and append there.
     #[default]
     Continue,
-    /// Empty it; of a pattern, remove all its files.
+    /// Discard its contents; with a pattern, remove all its files.
     Replace,
-    /// Refuse to open.
+    /// Fail.
     Refuse,
 }
 
-/// Options of an appender. Start with [`Options::new`], end with [`Options::open`].
+/// Options of an appender: start with [`Options::new`], end with [`Options::open`].
 #[derive(Debug, Clone)]
 pub struct Options {
     pub(crate) path: PathBuf,
@@ -85,7 +85,7 @@ macro_rules! setters {
 }
 
 impl Options {
-    /// Options for a file, or for a pattern of files: `{}` in the name stands for the sequence number, eight digits.
+    /// Options for a file, or for a pattern of files in whose name `{}` is an eight-digit sequence number.
     pub fn new(path: impl AsRef<Path>) -> Options {
         Options {
             path: path.as_ref().to_owned(),
@@ -110,28 +110,29 @@ impl Options {
         }
     }
 
-    /// The mode; without this call, or with `None`, the machine is probed and a mode chosen (`auto`).
+    /// The mode. By default, or with `None`, the machine is probed and a mode chosen (`auto`).
     #[must_use]
     pub fn mode(mut self, mode: impl Into<Option<Mode>>) -> Options {
         self.mode = mode.into();
         self
     }
 
-    /// Bytes warmed and released at a time (`window`, `prefetch`); rounded to pages. Default: 1 MiB, or less in a small budget.
+    /// Bytes warmed and released at a time (`window`, `prefetch`), rounded down to pages. Default: 1 MiB, less in a
+    /// small budget.
     #[must_use]
     pub fn window_bytes(mut self, bytes: u64) -> Options {
         self.window_bytes = Some(bytes);
         self
     }
 
-    /// CPU on which the helper threads run; default: wherever the scheduler puts them.
+    /// CPU of the helper threads. Default: any.
     #[must_use]
     pub fn helper_cpu(mut self, cpu: u32) -> Options {
         self.helper_cpu = Some(cpu);
         self
     }
 
-    /// NUMA node of the ring's or window's memory; default: the node of the thread that opens.
+    /// NUMA node of the ring or window. Default: the node of the thread that opens.
     #[must_use]
     pub fn node(mut self, node: u32) -> Options {
         self.node = Some(node);
@@ -139,36 +140,38 @@ impl Options {
     }
 
     setters! {
-        /// Size at which a new file is begun, bytes; the path must hold `{}`. 0 (the default): one file.
+        /// Size at which a new file begins, bytes; the name must then contain `{}`. Default 0: one file.
         roll_bytes: u64;
-        /// Capacity of the ring, bytes; rounded up to a power of two, then bounded by the limits. Default 8 MiB.
+        /// Capacity of the ring, bytes; rounded up to a power of two, then limited by the budget. Default 8 MiB.
         ring_bytes: u64;
-        /// Ceiling on run-ahead and rings, bytes, before the machine's limits are applied. Default 64 MiB.
+        /// Upper limit of run-ahead and rings, bytes; the machine's limits may reduce it. Default 64 MiB.
         memory_bytes_max: u64;
-        /// Shares of the machine's limits.
+        /// Shares of the machine's limits that the precursor may take.
         shares: Shares;
-        /// What reaches the device unasked. Default: nothing.
+        /// What is synced without a call of `sync_to`. Default: nothing.
         durability: Durability;
-        /// What happens when there is no room. Default: wait.
+        /// What an append does without room. Default: it waits.
         back_pressure: BackPressure;
-        /// Whether records are framed. Default: not.
+        /// Whether records are framed. Default: no.
         framing: Framing;
-        /// What to do with an existing file. Default: continue it.
+        /// What to do if the file exists. Default: continue it.
         existing: Existing;
-        /// Readers of the file must see each byte once `append` has returned; rules the ring out. Default: no.
+        /// Readers of the file see each byte once `append` has returned; excludes a ring. Default: no.
         readable_at_once: bool;
-        /// Time every append for `worst_append_ns`, about 20 ns each. Default: yes.
+        /// Measure every append for `worst_append_ns`, about 20 ns each. Default: yes.
         measure: bool;
-        /// Folder for the shared-memory file through which appends survive the process. Default `/dev/shm`.
+        /// Directory for shared memory, through which appends survive the process. Default `/dev/shm`.
         shm_dir: PathBuf;
-        /// Most bytes a second handed to write-back behind the writer; 0 (the default) follows the writer.
+        /// Most bytes per second handed to write-back behind the writer. Default 0: one and a half times the writer's
+        /// rate.
         write_back_bytes_per_s: u64;
-        /// `window`: install a handler of SIGBUS (once for the process, passing on what is not ours), so that a page that the kernel
-        /// refuses is an error of `append` and not the end of the process. Default: yes. A handler that the program installs
-        /// later and that does not pass signals on undoes it.
+        /// `window`: install a SIGBUS handler, so that a page that the kernel refuses becomes an error of `append`
+        /// instead of ending the process. Installed once per process; passes other faults to the previous handler. A
+        /// handler that the program installs later must do the same. Default: yes.
         handle_sigbus: bool;
-        /// Lets `auto` take a mode whose records survive the death of this process only after `sync_to`, less than those of `write()`: a
-        /// ring in a container's own `/dev/shm`, for one. Default: no. A mode asked for by name needs no leave.
+        /// Allow `auto` to choose a mode whose records survive the death of this process only after `sync_to`, which is
+        /// less than `write()` gives: for example a ring in a container's own `/dev/shm`. Default: no. A mode requested
+        /// by name needs no permission.
         process_death_may_lose: bool;
     }
 }

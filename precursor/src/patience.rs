@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::core::Core;
 
-/// Waits for room: first spinning, then asleep for a twentieth of a millisecond at a time.
+/// Waits in rounds: 63 spins, then sleeps of 50 us.
 #[derive(Debug)]
 pub(crate) struct Patience {
     rounds: u32,
@@ -18,7 +18,7 @@ impl Patience {
         Patience { rounds: 0 }
     }
 
-    /// One round; the first counts the wait and wakes the helper.
+    /// Waits one round. The first counts the wait and wakes the helper.
     pub(crate) fn wait(&mut self, core: &Core) {
         if self.rounds == 0 {
             core.counters.0.waits.fetch_add(1, Ordering::Relaxed);

@@ -1,37 +1,37 @@
-//! What to prepare, and when: pure decisions, no clock of its own and no I/O.
+//! Decides what the helper thread prepares, and when. Pure: no clock and no I/O.
 //!
-//! The library's helper thread acts on these steps, and the simulator models the same steps, so that both run the one
-//! policy. Everything is counted in bytes of the current file and in nanoseconds handed in by the caller.
+//! The helper thread performs these steps, and the simulator models them, so both follow one policy. Sizes are in bytes
+//! of the current file; the caller supplies times in nanoseconds.
 //!
-//! Invariant kept by the caller, never repaired here: `released <= position`, `written_back <= position` and
-//! `warm <= allocated`. `position` may pass `warm`: that is a late window, and the caller counts it.
+//! The caller guarantees `released <= position`, `written_back <= position` and `warm <= allocated`. `position` may
+//! pass `warm`: that is a late window, which the caller counts.
 
 /// A range of the file, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// First byte.
+    /// Offset of the first byte.
     pub at: u64,
-    /// Number of bytes, never zero in a [`Step`].
+    /// Number of bytes; never zero in a [`Step`].
     pub len: u64,
 }
 
 impl Span {
-    /// One past the last byte.
+    /// Offset after the last byte.
     pub fn end(self) -> u64 {
         self.at.saturating_add(self.len)
     }
 }
 
-/// The way in which appended bytes reach the file.
+/// How appended bytes reach the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Stores into locked memory; a flusher thread writes the file.
+    /// The writer stores into locked memory; a flusher thread writes the file.
     Ring,
-    /// Stores into a mapped, populated and locked window of a preallocated file.
+    /// The writer stores into a mapped, populated and locked window of a preallocated file.
     Window,
-    /// The cure of 2012: preallocated zeros, a thread that reads ahead of the writer, and `write()`.
+    /// The method of 2012: the writer calls `write()` on preallocated zeros that a helper thread reads ahead.
     Prefetch,
-    /// `write()` and nothing else.
+    /// The writer calls `write()`; nothing is prepared.
     Plain,
 }
 
@@ -46,100 +46,101 @@ impl Mode {
         }
     }
 
-    /// The mode of that name; `auto` is not a mode but a request to choose one.
+    /// The mode of that name. `auto` is not a mode but a request to choose one.
     pub fn from_name(name: &str) -> Option<Mode> {
         [Mode::Ring, Mode::Window, Mode::Prefetch, Mode::Plain].into_iter().find(|m| m.name() == name)
     }
 }
 
-/// Which file a step concerns when files roll over.
+/// Which file a step concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
     /// The file being appended to.
     Current,
-    /// The file that follows it.
+    /// The file that a roll will begin.
     Next,
 }
 
-/// What the helper should do now.
+/// One step of the helper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Ring: write these bytes from the ring to the file.
+    /// Ring: write this range from the ring to the file.
     Flush(Span),
-    /// Give the file real blocks for this range.
+    /// Allocate blocks for this range.
     Allocate(Which, Span),
-    /// Bring this range into the page cache, writable and locked (window) or merely read (prefetch).
+    /// Bring this range into the page cache: writable and locked (window), or read (prefetch).
     Warm(Which, Span),
-    /// Make writable again what write-back has write-protected, so that the writer's store does not fault.
+    /// Make this range writable again after write-back has write-protected it, so that the writer's store does not
+    /// fault.
     Refresh(Span),
-    /// Start write-back of bytes the writer has left.
+    /// Start write-back of this range, which the writer has left.
     WriteBack(Span),
-    /// Unlock and unmap bytes the writer has left, written back or not.
+    /// Unlock and unmap this range, which the writer has left. It may not be written back yet.
     Release(Span),
-    /// Nothing to do for this long, ns.
+    /// Nothing to do for this time, ns.
     Nap(u64),
 }
 
-/// How far each stage has come, in bytes of the current file.
+/// Progress of each stage, in bytes of the current file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// End of what the writer has appended.
+    /// End of the appended data.
     pub position: u64,
-    /// Ring: end of what was written to the file. Other modes: equal to `position`.
+    /// Ring: end of the data written to the file. Other modes: equal to `position`.
     pub flushed: u64,
     /// End of the blocks the file owns.
     pub allocated: u64,
-    /// End of what the writer may enter without a page fault.
+    /// End of the pages that the writer can store into without a fault.
     pub warm: u64,
-    /// End of what was handed to write-back.
+    /// End of the range handed to write-back.
     pub written_back: u64,
-    /// The last write-back is still being handed over: a full device queue makes that wait (`sync_file_range`), so it is not
-    /// done by the thread that prepares.
+    /// The last write-back is not yet submitted. `sync_file_range` waits while the device's queue is full, so a thread
+    /// other than the helper calls it.
     pub write_back_busy: bool,
-    /// End of what was unlocked and unmapped.
+    /// End of the range that was unlocked and unmapped.
     pub released: u64,
-    /// The same two stages of the next file (roll-over only).
+    /// The next file's `allocated` (only with roll-over).
     pub next_allocated: u64,
-    /// See above.
+    /// The next file's `warm` (only with roll-over).
     pub next_warm: u64,
 }
 
 impl Ledger {
-    /// Bytes warmed and not yet released, in both files.
+    /// Bytes that are warm and not yet released, in both files.
     pub fn held_bytes(&self) -> u64 {
         self.warm.saturating_sub(self.released).saturating_add(self.next_warm)
     }
 }
 
-/// The sizes and rates that a planner obeys.
+/// Sizes and rates that a planner keeps to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tuning {
-    /// Method of writing.
+    /// Mode of writing.
     pub mode: Mode,
-    /// The machine's page size, bytes: steps that lock, populate or release begin on a page.
+    /// Page size of the machine, bytes. Ranges to lock, populate or release begin on a page.
     pub page_bytes: u64,
-    /// Unit of warming and releasing, bytes; whole pages.
+    /// Bytes warmed and released at a time; whole pages.
     pub window_bytes: u64,
-    /// Unit of allocation, bytes.
+    /// Bytes allocated at a time.
     pub allocate_bytes: u64,
-    /// Least run-ahead, whatever the rate, bytes.
+    /// Least run-ahead at any rate, bytes.
     pub ahead_bytes_min: u64,
-    /// Most run-ahead: [`crate::budget::Budget::bytes`].
+    /// Most run-ahead, bytes: [`crate::budget::Budget::bytes`].
     pub ahead_bytes_max: u64,
-    /// Size at which files roll over, bytes; 0 = one file for ever.
+    /// Size at which files roll over, bytes; 0 = a single file.
     pub roll_bytes: u64,
-    /// Most bytes a second handed to write-back; 0 = follow the writer at one and a half times its rate.
+    /// Most bytes per second handed to write-back; 0 = one and a half times the writer's rate.
     pub write_back_bytes_per_s: u64,
     /// Most bytes of one flush of the ring.
     pub flush_bytes: u64,
     /// Longest nap, ns.
     pub nap_ns_max: u64,
-    /// How often the range before the writer is refreshed, ns.
+    /// Interval of refreshing the range before the writer, ns.
     pub refresh_ns: u64,
 }
 
 impl Tuning {
-    /// The defaults of a mode, bounded by a budget in bytes, on a machine with pages of that many bytes.
+    /// Defaults for a mode, a budget and a page size, both in bytes.
     pub fn new(mode: Mode, ahead_bytes_max: u64, page_bytes: u64) -> Tuning {
         let window_bytes = (1 << 20).min((ahead_bytes_max / 4).max(page_bytes)) / page_bytes * page_bytes;
         Tuning {
@@ -158,28 +159,28 @@ impl Tuning {
     }
 }
 
-/// Least stretch before the writer that is made writable again, bytes.
+/// Least range before the writer that is refreshed, bytes.
 const REFRESH_BYTES_MIN: u64 = 256 << 10;
 const SECOND_NS: u64 = 1_000_000_000;
-/// Floor of the write-back rate, so that an idle writer's last window still leaves memory.
+/// Lower limit of the write-back rate, so that an idle writer's last window is still written back.
 const WRITE_BACK_FLOOR_BYTES_PER_S: u64 = 16 << 20;
 
-/// The writer's rate and the helper's cost, measured from what has happened.
+/// Measured rate of the writer and cost of warming.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Pace {
     last_ns: Option<u64>,
     last_position: u64,
-    /// Writer's rate, bytes a second: rises at once, falls by an eighth per observation.
+    /// The writer's rate, bytes per second. Rises at once, and falls by an eighth per observation.
     rate_bytes_per_s: u64,
-    /// Cost of warming one window, ns: the worst seen, falling by a sixteenth per observation.
+    /// Cost of warming one window, ns: the worst observed. Falls by a sixteenth per observation.
     warm_ns: u64,
 }
 
 impl Pace {
-    /// Shortest interval that yields a rate, ns: below it a few records would look like a flood.
+    /// Shortest interval for a rate, ns: in a shorter one, a few records would look like a high rate.
     const INTERVAL_NS: u64 = 500_000;
 
-    /// Takes note of the writer's position, counted over all files.
+    /// Records the writer's position, counted over all files.
     pub fn on_position(&mut self, now_ns: u64, position_total: u64) {
         let Some(last) = self.last_ns else {
             (self.last_ns, self.last_position) = (Some(now_ns), position_total);
@@ -196,17 +197,17 @@ impl Pace {
         (self.last_ns, self.last_position) = (Some(now_ns), position_total);
     }
 
-    /// Takes note of what warming one window cost.
+    /// Records the cost of warming one window, ns.
     pub fn on_warmed(&mut self, cost_ns: u64) {
         self.warm_ns = cost_ns.max(self.warm_ns - self.warm_ns / 16);
     }
 
-    /// The writer's rate, bytes a second.
+    /// The writer's rate, bytes per second.
     pub fn rate_bytes_per_s(&self) -> u64 {
         self.rate_bytes_per_s
     }
 
-    /// Bytes the writer covers in that time at its present rate.
+    /// Bytes that the writer appends in `ns` at its present rate.
     fn bytes_in(&self, ns: u64) -> u64 {
         let bytes = u128::from(self.rate_bytes_per_s) * u128::from(ns) / u128::from(SECOND_NS);
         u64::try_from(bytes).unwrap_or(u64::MAX)
@@ -217,7 +218,7 @@ impl Pace {
 #[derive(Debug, Clone)]
 pub struct Planner {
     tuning: Tuning,
-    /// Measurements; fed by whoever performs the steps.
+    /// Measurements, which the caller updates.
     pub pace: Pace,
     refreshed_ns: u64,
     credit_ns: u64,
@@ -225,18 +226,18 @@ pub struct Planner {
 }
 
 impl Planner {
-    /// A planner that knows nothing yet of its writer.
+    /// A planner without measurements.
     pub fn new(tuning: Tuning) -> Planner {
         Planner { tuning, pace: Pace::default(), refreshed_ns: 0, credit_ns: 0, credit_bytes: 0 }
     }
 
-    /// What it obeys.
+    /// The sizes and rates that the planner keeps to.
     pub fn tuning(&self) -> &Tuning {
         &self.tuning
     }
 
-    /// How many bytes to keep warm before the writer: what it covers while the helper naps once and then
-    /// warms a window at twice the worst recent cost, and two windows more; within the tuning's bounds.
+    /// Bytes to keep warm before the writer: what it appends while the helper naps once and warms a window at twice the
+    /// worst recent cost, plus two windows; within the tuning's limits.
     pub fn ahead_bytes(&self) -> u64 {
         let t = &self.tuning;
         let blind_ns = self.pace.warm_ns.saturating_mul(2).saturating_add(t.nap_ns_max);
@@ -244,8 +245,8 @@ impl Planner {
         wanted.clamp(t.ahead_bytes_min.min(t.ahead_bytes_max), t.ahead_bytes_max)
     }
 
-    /// The next step. The most urgent comes first: the writer's ring, then its next bytes, then the next file, then
-    /// whatever is behind it.
+    /// The next step, the most urgent first: the writer's ring, its next bytes, the next file, then the range behind
+    /// the writer.
     pub fn next(&mut self, now_ns: u64, at: &Ledger) -> Step {
         match self.tuning.mode {
             Mode::Plain => Step::Nap(self.tuning.nap_ns_max),
@@ -271,7 +272,7 @@ impl Planner {
     fn next_ring(&self, at: &Ledger) -> Step {
         let t = &self.tuning;
         let pending = at.position.saturating_sub(at.flushed);
-        // Blocks are taken before the flush needs them, so that a full disk is known while the ring still has room.
+        // Blocks are allocated before the flush needs them, so that a full disk is detected while the ring has room.
         let allocate_to = (at.flushed + pending).saturating_add(t.allocate_bytes / 2).min(self.file_end());
         if at.allocated < allocate_to {
             let len = t.allocate_bytes.max(allocate_to - at.allocated).min(self.file_end() - at.allocated);
@@ -283,31 +284,32 @@ impl Planner {
         Step::Nap(t.nap_ns_max / 4)
     }
 
-    /// The budget bounds what is held behind the writer too; one as fast as the helper always wants another window first.
+    /// Releases first when the next window would exceed the budget: with a writer as fast as the helper, warming would
+    /// always be more urgent.
     fn overdue_release(&self, at: &Ledger) -> Option<Step> {
         let next = at.held_bytes().saturating_add(self.tuning.window_bytes);
         if next > self.tuning.ahead_bytes_max { self.release_step(at) } else { None }
     }
 
-    /// Unlocks whole windows that the writer has left.
+    /// Releases the whole windows that the writer has left.
     fn release_step(&self, at: &Ledger) -> Option<Step> {
         let left_end = at.position - at.position % self.tuning.window_bytes;
         (self.tuning.mode == Mode::Window && at.released < left_end)
             .then(|| Step::Release(Span { at: at.released, len: left_end - at.released }))
     }
 
-    /// Allocates and warms before the writer in the current file.
+    /// Allocates and warms pages before the writer in the current file.
     fn ahead_step(&self, at: &Ledger) -> Option<Step> {
         let mut goal = at.position.saturating_add(self.ahead_bytes()).min(self.file_end());
         if self.tuning.mode == Mode::Window {
             goal = goal.min(self.held_end_max(at.released, at.next_warm));
         }
-        // A writer that overtook the helper is met at its position: warming what it has left would only be later still.
+        // If the writer has overtaken the helper, warming continues at the writer's position.
         let from = at.warm.max(self.page_start(at.position));
         self.stretch(Which::Current, at.allocated, from, goal)
     }
 
-    /// Creates and warms the first windows of the next file well before the writer gets there.
+    /// Creates the next file and warms its first windows well before the writer gets there.
     fn next_file_step(&self, at: &Ledger) -> Option<Step> {
         let roll = self.tuning.roll_bytes;
         if roll == 0 {
@@ -325,7 +327,8 @@ impl Planner {
         self.stretch(Which::Next, at.next_allocated, at.next_warm, goal)
     }
 
-    /// End of warming in a file released up to `released`, with `elsewhere` bytes held in the other: whole windows.
+    /// Offset up to which a file released up to `released` may be warmed while the other file holds `elsewhere` bytes;
+    /// whole windows.
     fn held_end_max(&self, released: u64, elsewhere: u64) -> u64 {
         let room = self.tuning.ahead_bytes_max.saturating_sub(elsewhere);
         released.saturating_add(room) / self.tuning.window_bytes * self.tuning.window_bytes
@@ -333,7 +336,7 @@ impl Planner {
 
     fn stretch(&self, which: Which, allocated: u64, from: u64, goal: u64) -> Option<Step> {
         let t = &self.tuning;
-        // Half a window of slack keeps the helper from waking for every record.
+        // Half a window of tolerance, so that the helper does not wake for every record.
         if from >= goal || (goal - from < t.window_bytes / 2 && goal < self.file_end()) {
             return None;
         }
@@ -345,17 +348,17 @@ impl Planner {
         Some(Step::Warm(which, Span { at: from, len: end - from }))
     }
 
-    /// Write-back by the kernel's own threads write-protects dirty pages
-    /// (`mm/page-writeback.c: folio_clear_dirty_for_io`, 6.12), whether or not they are locked; the next store then
-    /// faults into the file system. The range the writer reaches soon is made writable again on the helper's time.
+    /// Write-back by the kernel's threads write-protects dirty pages (`mm/page-writeback.c: folio_clear_dirty_for_io`,
+    /// 6.12), even locked ones, and the next store faults into the file system. The helper makes the writer's next
+    /// pages writable before the writer gets there.
     fn refresh_step(&mut self, now_ns: u64, at: &Ledger) -> Option<Step> {
         let due = now_ns.saturating_sub(self.refreshed_ns) >= self.tuning.refresh_ns;
         if self.tuning.mode != Mode::Window || !due || at.warm <= at.position {
             return None;
         }
         self.refreshed_ns = now_ns;
-        // Sixteen times as far as the writer comes until the next refresh is due: on a busy machine the helper may not run for
-        // a tenth of a second, and a page that is writable already costs it well under a microsecond.
+        // Sixteen refresh intervals ahead: on a busy machine the helper may not run for a tenth of a second, and
+        // refreshing a page that is already writable costs well under a microsecond.
         let near = self.pace.bytes_in(16 * self.tuning.refresh_ns).max(REFRESH_BYTES_MIN);
         let from = self.page_start(at.position);
         Some(Step::Refresh(Span { at: from, len: (near.next_multiple_of(self.tuning.page_bytes)).min(at.warm - from) }))
@@ -376,7 +379,7 @@ impl Planner {
         None
     }
 
-    /// Fills the write-back allowance, to at most four windows so that a pause does not become a burst.
+    /// Adds to the write-back allowance, up to four windows, so that a pause does not cause a burst.
     fn earn(&mut self, now_ns: u64) {
         let t = &self.tuning;
         let follow = self.pace.rate_bytes_per_s.saturating_add(self.pace.rate_bytes_per_s / 2);
@@ -392,7 +395,7 @@ impl Planner {
         }
     }
 
-    /// Sleeps no longer than the writer needs for half of what lies warm before it.
+    /// Naps at most as long as the writer needs for half of the warm range before it.
     fn nap(&self, at: &Ledger) -> Step {
         let t = &self.tuning;
         let half = at.warm.saturating_sub(at.position) / 2;

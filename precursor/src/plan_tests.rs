@@ -1,11 +1,11 @@
-//! The planner against a modelled writer: never late while the helper can keep up, never beyond its budget.
+//! The planner with a modelled writer: it is not late while the helper can keep up, and stays within its budget.
 
 use super::{Ledger, Mode, Planner, Span, Step, Tuning, Which};
 
 const MIB: u64 = 1 << 20;
 const MS: u64 = 1_000_000;
 
-/// Performs steps on a ledger at a fixed cost each, as the simulator does.
+/// Performs a step on the ledger, as the simulator does. Returns its cost, ns.
 fn perform(step: Step, at: &mut Ledger) -> u64 {
     match step {
         Step::Flush(s) => at.flushed = s.end(),
@@ -28,7 +28,7 @@ struct Outcome {
     at: Ledger,
 }
 
-/// A writer of constant rate against the planner, for that long; `late` counts moments at which it had overtaken `warm`.
+/// Runs the planner with a writer of constant rate. `late` counts the steps at which the writer had passed `warm`.
 fn drive(tuning: Tuning, rate_bytes_per_s: u64, duration_ns: u64) -> Outcome {
     let mut planner = Planner::new(tuning);
     let (mut now, mut at, mut total, mut base, mut late) = (0, Ledger::default(), 0u64, 0u64, 0);
@@ -63,7 +63,7 @@ fn drive(tuning: Tuning, rate_bytes_per_s: u64, duration_ns: u64) -> Outcome {
     Outcome { late, ahead_max, held_max, at }
 }
 
-/// A machine's madvise and mlock2 refuse a range that does not begin on a page.
+/// madvise and mlock2 refuse a range that does not begin on a page.
 #[test]
 fn every_step_begins_on_a_page_of_the_machine() {
     for page_bytes in [4096, 16 << 10, 64 << 10] {
@@ -80,7 +80,7 @@ fn every_step_begins_on_a_page_of_the_machine() {
                     spans += 1;
                 }
                 now += perform(step, &mut at);
-                // Odd positions, and now and then beyond what is warm.
+                // Unaligned positions, some beyond the warm range.
                 at.position = now / 97;
             }
             assert!(spans > 100, "{spans} steps of {tuning:?}");
@@ -89,7 +89,7 @@ fn every_step_begins_on_a_page_of_the_machine() {
 }
 
 #[test]
-fn a_slow_writer_is_never_met_late_and_costs_little_memory() {
+fn the_helper_is_never_late_for_a_slow_writer_and_uses_little_memory() {
     let got = drive(Tuning::new(Mode::Window, 64 * MIB, 4096), 1_100_000, 3_000 * MS);
     assert_eq!(got.late, 0);
     assert!(got.ahead_max <= 6 * MIB, "run-ahead {} for 1.1 MB/s", got.ahead_max);
@@ -105,7 +105,7 @@ fn a_fast_writer_gets_a_longer_run_ahead_within_the_budget() {
 }
 
 #[test]
-fn a_writer_faster_than_the_helper_is_met_late_and_that_is_seen() {
+fn a_writer_faster_than_the_helper_passes_the_warm_pages() {
     // One window of 1 MiB costs 200 us here, so no helper can serve 20 GB/s.
     assert!(drive(Tuning::new(Mode::Window, 64 * MIB, 4096), 20_000_000_000, 200 * MS).late > 0);
 }
@@ -124,7 +124,7 @@ fn a_small_budget_is_obeyed() {
     assert_eq!(got.late, 0);
 }
 
-/// A writer that takes each window as soon as it is warm: the helper never has an idle moment.
+/// The writer consumes each window as soon as it is warm, so the helper is never idle.
 #[test]
 fn a_flood_never_holds_more_than_the_budget() {
     for (budget, roll_bytes) in [(64 * MIB, 0), (64 * MIB, 32 * MIB), (8 * MIB, 0), (256 << 10, 0)] {

@@ -1,4 +1,4 @@
-//! What this machine offers to a writer of that file.
+//! Collects what this machine offers to the writer of a file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::files::Names;
 use crate::handles::Dir;
 use crate::lasting::{Removal, in_container, removal};
 
-/// Gathers the facts on which `auto` decides. What cannot be read counts as the more careful answer.
+/// Collects the facts by which `auto` chooses. If a fact cannot be read, the more careful value is used.
 pub fn probe(path: &Path, shm_dir: &Path) -> io::Result<Facts> {
     let names = Names::of(path).map_err(io::Error::other)?;
     probe_names(&names, &Dir::named(shm_dir))
@@ -29,7 +29,7 @@ pub(crate) fn probe_names(names: &Names, shm_dir: &io::Result<Dir>) -> io::Resul
     })
 }
 
-/// The kernel's number of this boot; 0 where it cannot be read.
+/// The kernel's ID of this boot; 0 if it cannot be read.
 pub(crate) fn boot_id() -> u128 {
     static BOOT: OnceLock<u128> = OnceLock::new();
     *BOOT.get_or_init(|| {
@@ -59,23 +59,23 @@ fn file_system(kind: u64) -> FileSystem {
     }
 }
 
-/// Asks the file system itself: a real file, real blocks, removed at once.
+/// Tries `fallocate` on a real file in the directory.
 fn allocates(names: &Names) -> bool {
     let name = format!(".{:016x}.precursor-probe", random());
     let Ok(file) = names.dir().create(&name) else { return false };
-    // At once, so that a process killed here leaves nothing.
+    // Removed before the call, so that a process killed here leaves nothing.
     let _ = names.dir().remove(&name);
     crate::sys::allocate(&file, 0, 64 << 10, false).is_ok()
 }
 
-/// What may take files away from the folder: asked of `/dev/shm`, and of any folder on its file system.
+/// Event that may remove files from this directory; judged only for the file system of `/dev/shm`.
 fn removal_of(shm: &Dir) -> Option<Removal> {
     let usual = Dir::named(Path::new("/dev/shm")).and_then(|dir| dir.device()).ok();
     let same = usual.is_some() && shm.device().ok() == usual;
     if same { removal(Path::new("/"), crate::handles::me(), in_container()) } else { None }
 }
 
-/// Whether a page of shared memory can be had there by name.
+/// Whether a page of shared memory can be created in the directory, by name.
 fn takes_shm(dir: &Dir) -> bool {
     if !dir.file_system().is_ok_and(|kind| file_system(kind) == FileSystem::Memory) {
         return false;
@@ -86,17 +86,17 @@ fn takes_shm(dir: &Dir) -> bool {
     made
 }
 
-/// A number that nobody can guess, for tokens and names.
+/// A random number for tokens and names.
 pub(crate) fn random() -> u64 {
     let mut bytes = [0; 8];
     match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
         Ok(8) => u64::from_le_bytes(bytes) | 1,
-        // A kernel from before 3.17: names then rest on O_EXCL alone, and recovery on owner and boot.
+        // Without getrandom (before 3.17), names rely on O_EXCL, and recovery on owner and boot.
         _ => u64::from(std::process::id()) << 32 | 1,
     }
 }
 
-/// The limits on memory that hold for this process; what cannot be read counts as no limit.
+/// The memory limits of this process. A limit that cannot be read counts as none.
 pub fn limits() -> Limits {
     Limits {
         memlock_bytes: memlock(),
@@ -122,7 +122,7 @@ fn cgroup_limit() -> Option<u64> {
     tightest(&own, &mounts, |path| std::fs::read_to_string(path).ok())
 }
 
-/// The least `memory.max` (v2) or `memory.limit_in_bytes` (v1) on the way from the process's group to the root.
+/// The smallest `memory.max` (v2) or `memory.limit_in_bytes` (v1) from the process's cgroup up to the root.
 fn tightest(own: &str, mounts: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
     let mut least: Option<u64> = None;
     for line in own.lines() {
@@ -137,7 +137,7 @@ fn tightest(own: &str, mounts: &str, read: impl Fn(&Path) -> Option<String>) -> 
         let mut group = PathBuf::from(group.trim_start_matches('/'));
         loop {
             let limit = read(&root.join(&group).join(file)).and_then(|t| t.trim().parse::<u64>().ok());
-            // v1 writes "no limit" as the largest number of whole pages.
+            // Without a limit, v1 gives the largest multiple of the page size.
             if let Some(limit) = limit.filter(|l| *l < 1 << 62) {
                 least = Some(least.map_or(limit, |l| l.min(limit)));
             }
@@ -158,7 +158,8 @@ fn mount_of(mounts: &str, kind: &str) -> Option<PathBuf> {
     })
 }
 
-/// The kernel's own figure: it follows free memory and the sysctls (`mm/page-writeback.c: domain_dirty_limits`).
+/// The kernel's dirty threshold, which follows free memory and the sysctls (`mm/page-writeback.c:
+/// domain_dirty_limits`).
 fn dirty_threshold() -> Option<u64> {
     let vmstat = std::fs::read_to_string("/proc/vmstat").ok()?;
     let pages = vmstat.lines().find_map(|l| l.strip_prefix("nr_dirty_threshold ")?.trim().parse::<u64>().ok())?;

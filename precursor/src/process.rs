@@ -1,25 +1,25 @@
-//! What /proc says of another process's files.
+//! Reads from /proc about another process's files.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What /proc says of one descriptor.
+/// Position and flags of a descriptor, from `/proc/PID/fdinfo`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Descriptor {
     pub(crate) position: u64,
     pub(crate) flags: u32,
 }
 
-/// Whether this descriptor is the only one of its file. If so, and the kernel grants a lease, others wait in `open` until it is
-/// closed, so that nobody can begin to write meanwhile.
+/// Whether no other descriptor has the file open. If so and the kernel grants a lease, other `open` calls wait until
+/// `file` is closed, so that no writer can begin in between.
 pub(crate) fn alone(file: &File, path: &Path) -> bool {
-    // Missing from the libc crate; asm-generic/fcntl.h.
+    // Not in the libc crate; from asm-generic/fcntl.h.
     const F_SETSIG: libc::c_int = 10;
     let fd = file.as_raw_fd();
-    // SAFETY: an open descriptor and plain numbers. SIGURG is ignored by default; SIGIO, which a waiting `open` would send
-    // otherwise, ends the process.
+    // SAFETY: an open descriptor and plain numbers. SIGURG is ignored by default; the default SIGIO, sent when another
+    // `open` waits, would end the process.
     let leased = unsafe {
         libc::fcntl(fd, F_SETSIG, libc::SIGURG);
         libc::fcntl(fd, libc::F_SETLEASE, libc::F_WRLCK)
@@ -27,12 +27,12 @@ pub(crate) fn alone(file: &File, path: &Path) -> bool {
     match std::io::Error::last_os_error().raw_os_error() {
         _ if leased == 0 => true,
         Some(libc::EAGAIN) => false,
-        // No leases here, or not our file: what /proc lets us see must do.
+        // No leases on this file system, or a file of another user: use what /proc shows.
         _ => !written_elsewhere(path),
     }
 }
 
-/// Whether any process but this one has the file open for writing, as far as /proc lets us see.
+/// Whether another process has the file open for writing, as far as /proc shows; true if /proc cannot be read.
 fn written_elsewhere(path: &Path) -> bool {
     let Ok(processes) = std::fs::read_dir("/proc") else { return true };
     let pids = processes.flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
@@ -57,7 +57,7 @@ pub(crate) fn points_to(pid: u32, fd: u32, path: &Path) -> bool {
     std::fs::read_link(format!("/proc/{pid}/fd/{fd}")).is_ok_and(|link| link == path)
 }
 
-/// Notices a position that stands still while its process writes: `pwrite` and mappings move none.
+/// Detects a position that does not move while its process writes, as with `pwrite` and mappings.
 #[derive(Debug)]
 pub(crate) struct Stillness {
     position: u64,
@@ -73,7 +73,7 @@ impl Stillness {
         Stillness { position, since: Instant::now(), written: written_bytes(pid), told: false }
     }
 
-    /// Bytes the process has written (to whatever) while the position stood still for long; said once.
+    /// Bytes that the process has written to any files while the position did not move for 3 s; reported once.
     pub(crate) fn look(&mut self, pid: u32, position: u64) -> Option<u64> {
         if position != self.position {
             *self = Stillness { told: false, ..Stillness::new(pid, position) };
@@ -88,13 +88,13 @@ impl Stillness {
     }
 }
 
-/// Bytes the process has handed to write calls; none where /proc does not say.
+/// Bytes that the process has passed to write calls; `None` if /proc does not show it.
 fn written_bytes(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
     text.lines().find_map(|l| l.strip_prefix("wchar:"))?.trim().parse().ok()
 }
 
-/// A descriptor for the program's open file itself, not merely for the same path.
+/// Duplicates the program's descriptor, which shares its open file description.
 pub(crate) fn share(pid: u32, fd: u32) -> Option<File> {
     use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
     let process = pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()?;

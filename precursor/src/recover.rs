@@ -1,4 +1,4 @@
-//! Finds the true end of data that a dead writer left, and gives the file its exact length.
+//! Finds the end of the data that a dead writer left, and cuts the file to its exact length.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -15,50 +15,52 @@ use crate::replay::replay;
 use crate::resync::{rewrite_from, sync_from};
 use crate::sidecar::{Entry, Sidecar, Taken};
 
-/// From what the end was found.
+/// How the end of the data was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Evidence {
-    /// Nothing lay beside the file: it was closed, or never written by this library. Its length is its end.
+    /// From the file's length: it was closed, or never written by this library.
     Length,
-    /// The live block in shared memory: the process died, the machine did not. Exact: every accepted byte is there.
+    /// From the live block in shared memory: the process died and the machine did not. Exact; each accepted byte is
+    /// there.
     Live,
-    /// The frames themselves: the machine died, or the live block was removed. Every durable byte is there, and what else
-    /// was whole.
+    /// From the frames: the machine died, or the live block was removed. Each durable byte is there, and later records
+    /// that were whole.
     Frames,
-    /// The position journalled at the last `sync_to`: every durable byte, and nothing after it.
+    /// From the position journalled at the last `sync_to`: exactly the durable bytes.
     Journalled,
-    /// Not framed, not preallocated, and the live block is gone: the file's length. Every durable byte is there; bytes after
-    /// the last `sync_to` are whatever the file system kept. Also after a sync had failed: the bytes after the last durable one
-    /// were read back and written again, and synced; whether the device holds them right is not known, and no later sync says so.
+    /// From the file's length: the file is neither framed nor preallocated, and the live block is gone. Each durable
+    /// byte is there; later bytes are what the file system kept. Also after a sync has failed: the later bytes were
+    /// read, written again and synced, but whether the device holds them correctly is not known, and no later sync
+    /// proves it.
     Unproven,
 }
 
-/// What recovery found and did.
+/// Result of a recovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovered {
-    /// The file in which the data ends; `None`: there is no file.
+    /// The file in which the data ends; `None` without a file.
     pub path: Option<PathBuf>,
-    /// Its exact length now, bytes.
+    /// Exact length of that file now, bytes.
     pub len: u64,
-    /// From what it was found.
+    /// How the end was found.
     pub evidence: Evidence,
-    /// Bytes that were in the ring only and have been written to the file.
+    /// Bytes that were only in the ring and have been written to the file.
     pub replayed_bytes: u64,
-    /// Files that hold data from beyond a gap, renamed with `.torn` added: nothing in them was durable.
+    /// Files with data after a gap, renamed to `NAME.torn`. Nothing in them was durable.
     pub set_aside: Vec<PathBuf>,
-    /// Bytes cut off behind the end: preallocation, a torn record, what was never accepted.
+    /// Bytes cut off after the end: preallocated space, a torn record, or bytes that were never accepted.
     pub cut_bytes: u64,
 }
 
 impl Recovered {
-    /// What was done about a dead writer's file, if there was one.
+    /// What recovery did, for people; `None` if there was nothing to recover.
     pub(crate) fn sentence(&self) -> Option<String> {
         let from = match self.evidence {
             Evidence::Length => return None,
             Evidence::Live => "its shared memory: every accepted byte is there",
-            Evidence::Frames => "its frames: every durable byte is there, and what else was whole",
+            Evidence::Frames => "its frames: every durable byte is there, and later records that were whole",
             Evidence::Journalled => "the journalled position: every durable byte is there, and nothing after it",
-            Evidence::Unproven => "the file's length: every durable byte is there, what follows is not proven",
+            Evidence::Unproven => "the file's length: every durable byte is there, later bytes are not proven",
         };
         let (replayed, cut) = (self.replayed_bytes, self.cut_bytes);
         Some(format!(
@@ -67,29 +69,28 @@ impl Recovered {
     }
 }
 
-/// Where the data ends, and from what position on its last file counts.
+/// End of the data, and the base of the last file.
 pub(crate) struct Ended {
     pub(crate) recovered: Recovered,
-    /// Number of the file in which the data ends, or of the one to begin.
+    /// Number of the file in which the data ends, or of the next file to create.
     pub(crate) seq: u64,
     /// Position of that file's first byte.
     pub(crate) base: u64,
 }
 
 impl Ended {
-    /// How a sidecar says it once nothing is left to recover.
+    /// The sidecar's entry when nothing is left to recover.
     pub(crate) fn entry(&self, was: &Entry) -> Entry {
         let (seq, len, base) = (self.seq, self.recovered.len, Some(self.base));
         Entry { seq, len, base, closed: true, boot: crate::probe::boot_id(), ..was.clone() }
     }
 }
 
-/// Recovers a file or pattern. Afterwards its files have their exact lengths, durably, and nothing is beside them but,
-/// beside a pattern, the small file that knows its position. Running it twice, or where nothing is to be done, changes
-/// nothing.
+/// Recovers a file or pattern. Afterwards its files have their exact lengths, durably, and only a pattern's sidecar,
+/// which knows the positions, remains beside them. Running it again changes nothing.
 ///
-/// What others could have made is not believed: the small file, the live block and the rings must belong to this process's user,
-/// and the live block to this boot. Root recovers root's files only.
+/// Only files of this process's user are trusted: sidecar, live block and rings; the live block must also be from this
+/// boot. Root recovers only root's files.
 pub fn recover(path: impl AsRef<Path>) -> Result<Recovered, RecoverError> {
     let path = path.as_ref();
     let foreign = |error: NameError| RecoverError::Foreign { path: path.to_owned(), problem: error.to_string() };
@@ -119,20 +120,20 @@ pub(crate) fn recover_names(names: &Names) -> Result<Recovered, RecoverError> {
     }
 }
 
-/// Recovers under a lock already held, leaving the sidecar.
+/// Recovers while the caller holds the sidecar's lock; keeps the sidecar.
 pub(crate) fn recover_held(names: &Names, side: &mut Sidecar) -> Result<Ended, RecoverError> {
     let Some(entry) = side.entry().map_err(RecoverError::io("read", &names.sidecar()))? else {
         return by_length(names, None);
     };
     let stem = names.shm_stem(entry.shm_id);
     let shm = match Dir::exactly(&entry.shm_dir) {
-        // Gone with the container or the machine; or the writer had none.
+        // Removed with the container or the machine, or the writer had none.
         Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => None,
         other => Some(other.map_err(RecoverError::io("open", &entry.shm_dir))?),
     };
     let clear = |shm: &Dir| remove_shm(shm, &stem).map_err(RecoverError::io("remove", &entry.shm_dir));
     if entry.closed {
-        // Its writer was ended, or the power went, after it had finished and before all was removed.
+        // The writer was killed, or the power was cut, after it had finished and before everything was removed.
         shm.as_ref().map_or(Ok(()), clear)?;
         return by_length(names, Some(&entry));
     }
@@ -143,7 +144,7 @@ pub(crate) fn recover_held(names: &Names, side: &mut Sidecar) -> Result<Ended, R
                 rewrite_from(names, ended.seq, ended.base, from)?;
                 ended.recovered.evidence = Evidence::Unproven;
             }
-            // The kernel reports a writeback error once; the next attempt must know of it.
+            // The kernel reports a write-back error only once, so the live block must record it for the next attempt.
             sync_from(names, entry.seq).inspect_err(|_| live.distrust(0))?;
             ended
         }
@@ -154,16 +155,16 @@ pub(crate) fn recover_held(names: &Names, side: &mut Sidecar) -> Result<Ended, R
             ended
         }
     };
-    // Before the live block goes: without it the journalled position is the end, and it must not be the old one.
+    // Before the live block is removed: then the journalled position is the end, and must not be the old one.
     let (seq, len, base) = (ended.seq, ended.recovered.len, Some(ended.base));
     let journalled = Entry { seq, len, base, ..entry.clone() };
     side.write(&journalled).map_err(RecoverError::io("write", &names.sidecar()))?;
-    // Last: until everything is on the device, a second crash must find what this run found.
+    // Last: until everything is on the device, a recovery after a second crash needs the live block and the rings.
     shm.as_ref().map_or(Ok(()), clear)?;
     Ok(ended)
 }
 
-/// The live block of the run that wrote the entry. One that somebody else planted, or of another run or boot, is none.
+/// The live block of the run that wrote `entry`. Ignores one of another user, run or boot.
 fn found_in(shm: &Dir, stem: &str, entry: &Entry) -> io::Result<Option<LiveMap>> {
     match LiveMap::find(shm, stem) {
         Err(e) if unfit(&e).is_some() => Ok(None),
@@ -171,7 +172,7 @@ fn found_in(shm: &Dir, stem: &str, entry: &Entry) -> io::Result<Option<LiveMap>>
     }
 }
 
-/// Where nothing is to be recovered: the files' own lengths, counted on from what the sidecar knows of positions.
+/// The files' own lengths, if nothing is to be recovered; positions continue from the sidecar's entry.
 fn by_length(names: &Names, entry: Option<&Entry>) -> Result<Ended, RecoverError> {
     let present = names.present().map_err(RecoverError::io("list", names.dir().path()))?;
     let Some(&last) = present.last() else { return Ok(all_gone(names, entry)) };
@@ -185,7 +186,7 @@ fn by_length(names: &Names, entry: Option<&Entry>) -> Result<Ended, RecoverError
     Ok(Ended { recovered: nothing_done(Some(path), len), seq: last, base })
 }
 
-/// No file is left from the journalled one on: whoever took them away leaves the positions as they are.
+/// No file from the journalled one on exists: they were archived, and positions continue after them.
 fn all_gone(names: &Names, entry: Option<&Entry>) -> Ended {
     let known =
         entry.filter(|_| names.rolls()).and_then(|e| Some((e.seq.checked_add(1)?, e.base?.saturating_add(e.len))));
@@ -197,7 +198,7 @@ fn nothing_done(path: Option<PathBuf>, len: u64) -> Recovered {
     Recovered { path, len, evidence: Evidence::Length, replayed_bytes: 0, set_aside: Vec::new(), cut_bytes: 0 }
 }
 
-/// Position of the first byte of file `seq`: from the journalled one on, or from the first that is there.
+/// Position of the first byte of file `seq`, counted from the journalled file, or from the first existing one.
 fn base_of(names: &Names, entry: Option<&Entry>, present: &[u64], seq: u64) -> Result<u64, RecoverError> {
     let (mut base, from) = match entry.filter(|e| e.seq <= seq).and_then(|e| Some((e, e.base?))) {
         Some((e, base)) if present.contains(&e.seq) => (base, e.seq),
@@ -215,14 +216,14 @@ fn from_live(names: &Names, entry: &Entry, live: &LiveMap, shm: &Dir, stem: &str
     let foreign = |problem: &str| RecoverError::Foreign { path: entry.shm_dir.clone(), problem: problem.to_owned() };
     let (mut seq, mut base) = live.file();
     let mut end = live.position.0.load(Ordering::Acquire);
-    // Asked before anything is written. Behind the journalled file nothing says more than that it was left whole.
+    // Checked before anything is written. In a later file than the journalled one, no byte is known to be durable.
     let least = if seq == entry.seq { entry.len } else { 0 };
     let most = if live.many() { claim::end(&live.reserved.0) } else { end };
     if seq < entry.seq || most.checked_sub(base).is_none_or(|len| len < least) {
         return Err(foreign("the live block ends before the journalled durable position; nothing was changed"));
     }
     if seq != 0 && !names.rolls() {
-        return Err(foreign("the live block speaks of several files where there is one; nothing was changed"));
+        return Err(foreign("the live block names several files, but the path is a single file; nothing was changed"));
     }
     let mut replayed_bytes = 0;
     if live.ring_count.load(Ordering::Acquire) > 0 {
@@ -235,7 +236,7 @@ fn from_live(names: &Names, entry: &Entry, live: &LiveMap, shm: &Dir, stem: &str
     }
     let len = end.checked_sub(base).ok_or_else(|| foreign("the live block contradicts itself"))?;
     let mut cut_bytes = cut(names, entry, seq, len)?;
-    // The writer may have died after it had left a preallocated file and before the helper had cut it.
+    // The writer may have died after leaving a preallocated file and before the helper cut it.
     if let Some((before, start)) = live.file_before().filter(|_| entry.preallocated && names.rolls()) {
         let len = base.checked_sub(start).ok_or_else(|| foreign("the live block contradicts itself"))?;
         let there = names.dir().exists(&names.name(before));
@@ -253,7 +254,7 @@ fn from_live(names: &Names, entry: &Entry, live: &LiveMap, shm: &Dir, stem: &str
     Ok(Ended { recovered, seq, base })
 }
 
-/// After the machine's death: from the journalled position on, by what the files themselves say.
+/// After the machine died: from the journalled position on, by the contents of the files.
 fn from_disk(names: &Names, entry: &Entry) -> Result<Ended, RecoverError> {
     let present = names.present().map_err(RecoverError::io("list", names.dir().path()))?;
     let later: Vec<u64> = present.iter().copied().filter(|seq| *seq >= entry.seq).collect();
@@ -263,7 +264,7 @@ fn from_disk(names: &Names, entry: &Entry) -> Result<Ended, RecoverError> {
     if entry.framed {
         evidence = Evidence::Frames;
         len = sound_end(names, seq, len)?;
-        // The next file follows on only if this one was complete: otherwise records between them are missing.
+        // The next file continues this one only if this one is complete; otherwise records between them are missing.
         for next in later.iter().copied().skip(1) {
             if !ends_with_mark(names, seq, len)? {
                 break;
@@ -287,19 +288,19 @@ fn from_disk(names: &Names, entry: &Entry) -> Result<Ended, RecoverError> {
     Ok(Ended { recovered, seq, base })
 }
 
-/// Gives a file its exact length, never less than what was journalled as durable; returns how much that cut off.
+/// Cuts a file to its exact length, but never below the journalled durable length. Returns the number of bytes cut off.
 fn cut(names: &Names, entry: &Entry, seq: u64, len: u64) -> Result<u64, RecoverError> {
     let path = names.path(seq);
     let work = || -> io::Result<u64> {
         let file = names.existing(seq)?;
         let was = file.metadata()?.len();
-        // Never longer: a file that is shorter than its journalled end has lost durable bytes, and zeros would hide that.
+        // Never extended: a file shorter than its data has lost bytes, and zeros would hide that.
         if was < len {
-            let message = format!("{was} bytes, and {len} were durable: the file was cut or replaced since");
+            let message = format!("it has {was} bytes instead of {len}: it was cut or replaced");
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
         if seq == entry.seq && len < entry.len && was > len {
-            let message = format!("its end was found at {len}, and {} bytes were durable; nothing was cut", entry.len);
+            let message = format!("its end was found at {len}, but {} bytes are durable; nothing was cut", entry.len);
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
         file.set_len(len)?;
@@ -308,7 +309,7 @@ fn cut(names: &Names, entry: &Entry, seq: u64, len: u64) -> Result<u64, RecoverE
     work().map_err(RecoverError::io("cut", &path))
 }
 
-/// End of the sound frames from `from` on, or 0 of a file that is not there.
+/// End of the valid frames from offset `from` on.
 fn sound_end(names: &Names, seq: u64, from: u64) -> Result<u64, RecoverError> {
     let scanned = names.existing(seq).and_then(|file| scan_frames(&file, from));
     scanned.map_err(RecoverError::io("read", &names.path(seq)))
@@ -325,7 +326,8 @@ fn ends_with_mark(names: &Names, seq: u64, len: u64) -> Result<bool, RecoverErro
     look().map_err(RecoverError::io("read", &path))
 }
 
-/// Removes a file prepared for a roll, which holds nothing but zeros; anything else is renamed for a human to look at.
+/// Removes a file that was prepared for a roll, which contains only zeros. Renames any other file for a person to look
+/// at.
 fn clear_away(names: &Names, seq: u64) -> Result<Option<PathBuf>, RecoverError> {
     let path = names.path(seq);
     let only_zeros = names.existing(seq).and_then(|file| zeros_from(&file, 0));

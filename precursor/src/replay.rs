@@ -1,4 +1,4 @@
-//! Writes what a dead process left in its ring to the file.
+//! Writes the rest of a dead process's ring to the file.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ use crate::handles::Dir;
 use crate::live::{LiveMap, RINGS};
 use crate::ring::RingMemory;
 
-/// Where the data ends once everything is replayed.
+/// End of the data after the replay.
 pub(crate) struct Replayed {
     pub(crate) seq: u64,
     pub(crate) base: u64,
@@ -24,11 +24,11 @@ fn bad(problem: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, problem)
 }
 
-/// Writing a range again that the flusher had already written changes nothing: the bytes are the same. So this can be
-/// interrupted and run again, as long as the live block and rings stay until the end.
+/// Writes the bytes between `flushed` and the end of the data. Writing a range that the flusher had already written
+/// changes nothing, so a replay can be interrupted and run again as long as the live block and the rings exist.
 ///
-/// `least`: so many bytes of the present file are durable. What was synced had been written before, so that a live block
-/// which says less is damaged; believed, it would overwrite those bytes, or end the file before them.
+/// `least`: durable bytes of the current file. They had been written before they were synced, so a live block with a
+/// smaller `flushed` is damaged, and using it would overwrite or cut those bytes.
 pub(crate) fn replay(names: &Names, shm: &Dir, stem: &str, live: &LiveMap, least: u64) -> io::Result<Replayed> {
     let from = live.flushed.0.load(Ordering::Acquire);
     let end = match live.many() {
@@ -43,23 +43,23 @@ pub(crate) fn replay(names: &Names, shm: &Dir, stem: &str, live: &LiveMap, least
     if from - base < least {
         let written = from - base;
         let message = format!(
-            "the live block says that {written} bytes were written, and {least} were durable; nothing was changed"
+            "the live block says that {written} bytes were written, but {least} are durable; nothing was changed"
         );
         return Err(bad(&message));
     }
-    // Never into a hole: what lay before is lost, and zeros would hide that.
+    // Never beyond the end of the file: bytes before `from` would be missing, and zeros would hide that.
     let there = names.len(seq)?;
     if there < from - base {
         let written = from - base;
         return Err(bad(&format!(
-            "it has {there} bytes, and {written} had been written: it was cut, removed or replaced since"
+            "it has {there} bytes, but {written} had been written: it was cut, removed or replaced"
         )));
     }
     let mut out = Out { names, seq, base, file: names.open(seq)? };
     if live.many() {
         if let Some((ring, _)) = rings.first() {
             settle(ring, from, end)?;
-            // The roll size is not in the live block: frames stay whole in whichever file they are written to.
+            // The live block does not contain the roll size. The frames stay whole, so they may all go to one file.
             out.write(ring, from, end)?;
         }
     } else {
@@ -68,7 +68,7 @@ pub(crate) fn replay(names: &Names, shm: &Dir, stem: &str, live: &LiveMap, least
             let boundary = next_boundary(live, &out);
             if boundary == Some(at) {
                 out.roll(at)?;
-                // Noted as it happens: a second crash resumes in the right file.
+                // Recorded at once, so that after a second crash recovery resumes in the right file.
                 live.set_file(out.seq, out.base);
                 live.pop_boundary();
                 continue;
@@ -76,7 +76,7 @@ pub(crate) fn replay(names: &Names, shm: &Dir, stem: &str, live: &LiveMap, least
             let (ring, ring_end) = ring_of(&rings, at).ok_or_else(|| bad("a ring is missing"))?;
             let stop = end.min(ring_end).min(boundary.unwrap_or(u64::MAX));
             if stop <= at {
-                return Err(bad("the live block's boundaries go backwards"));
+                return Err(bad("the live block's boundaries are not ascending"));
             }
             out.write(ring, at, stop)?;
             at = stop;
@@ -85,7 +85,7 @@ pub(crate) fn replay(names: &Names, shm: &Dir, stem: &str, live: &LiveMap, least
     Ok(Replayed { seq: out.seq, base: out.base, end, bytes: end - from })
 }
 
-/// A boundary that the flusher had rolled at but not yet taken off the list is the base of the present file.
+/// The next announced end of a file. Drops those at which the flusher had already rolled.
 fn next_boundary(live: &LiveMap, out: &Out<'_>) -> Option<u64> {
     while live.next_boundary().is_some_and(|b| b <= out.base && out.base > 0) {
         live.pop_boundary();
@@ -95,10 +95,11 @@ fn next_boundary(live: &LiveMap, out: &Out<'_>) -> Option<u64> {
 
 type Rings = Vec<(RingMemory, u64)>;
 
-/// The rings that hold anything between `from` and `end`, each with the position at which the next takes over.
+/// The rings with bytes between `from` and `end`, each with the position at which the next ring takes over.
 fn find_rings(shm: &Dir, stem: &str, live: &LiveMap, from: u64, end: u64) -> io::Result<Rings> {
     let count = usize::try_from(live.ring_count.load(Ordering::Acquire)).ok().filter(|c| *c <= RINGS);
-    let entries = live.rings.get(..count.ok_or_else(|| bad("too many rings"))?).unwrap_or_default();
+    let entries =
+        live.rings.get(..count.ok_or_else(|| bad("the live block names too many rings"))?).unwrap_or_default();
     let mut rings = Vec::new();
     for (index, ring) in entries.iter().enumerate() {
         let start = ring.start.load(Ordering::Relaxed);
@@ -108,7 +109,7 @@ fn find_rings(shm: &Dir, stem: &str, live: &LiveMap, from: u64, end: u64) -> io:
         }
         let capacity = ring.capacity.load(Ordering::Relaxed);
         if end.min(stop).saturating_sub(from.max(start)) > capacity {
-            return Err(bad("a ring holds more than it can"));
+            return Err(bad("a ring would hold more than its capacity"));
         }
         let memory = RingMemory::find(shm, stem, index, capacity)?;
         rings.push((memory, stop));
@@ -129,17 +130,19 @@ struct Out<'a> {
 
 impl Out<'_> {
     fn write(&self, ring: &RingMemory, from: u64, to: u64) -> io::Result<()> {
-        let len = usize::try_from(to - from).map_err(|_| bad("a ring holds more than it can"))?;
+        let len = usize::try_from(to - from).map_err(|_| bad("a ring would hold more than its capacity"))?;
         if len as u64 > ring.capacity {
-            return Err(bad("a ring holds more than it can"));
+            return Err(bad("a ring would hold more than its capacity"));
         }
-        // SAFETY: the producer is dead, so nobody touches the range; its length was checked.
+        // SAFETY: the range is not longer than the ring (checked above), and its producer is dead. (A producer of a
+        // failed `close` may still store into a place that it had taken; the kernel then copies old or new bytes of a
+        // record that was never acknowledged.)
         self.file.write_all_at(unsafe { ring.bytes(from, len) }, from - self.base)
     }
 
     fn roll(&mut self, at: u64) -> io::Result<()> {
         let next =
-            self.seq.checked_add(1).ok_or_else(|| bad("the live block speaks of more files than there are numbers"))?;
+            self.seq.checked_add(1).ok_or_else(|| bad("the live block needs more files than there are numbers"))?;
         self.file.set_len(at - self.base)?;
         (self.seq, self.base) = (next, at);
         self.file = self.names.open(self.seq)?;
@@ -147,12 +150,13 @@ impl Out<'_> {
     }
 }
 
-/// Many producers: frames that a dead producer did not finish become filler, so that those behind them can be read.
+/// Many producers: turns frames that a dead producer did not finish into fillers, so that later frames can be read.
 fn settle(ring: &RingMemory, from: u64, end: u64) -> io::Result<()> {
     if end - from > ring.capacity || !from.is_multiple_of(8) || !end.is_multiple_of(8) {
         return Err(bad("the live block contradicts itself"));
     }
-    // SAFETY: frames start on multiples of 8 in mapped memory; words are only ever accessed as atomics.
+    // SAFETY: `from` and every frame length are multiples of 8, `at` maps every position, and words are accessed only
+    // as atomics.
     let word_at = |at: u64| unsafe { &*ring.at(at).cast::<AtomicU64>() };
     let load = |at: u64| u64::from_le(word_at(at).load(Ordering::Acquire));
     let mut at = from;
@@ -160,8 +164,9 @@ fn settle(ring: &RingMemory, from: u64, end: u64) -> io::Result<()> {
         let (len, filler) = match frame::word(load(at)) {
             Word::Data(len) => (len, false),
             Word::Reserved(len) | Word::Filler(len) => (len, true),
-            // A producer that died between taking its place and saying how long it is: all of it is still zero, and the
-            // next word that is not begins the next frame. (A word of no known state, which only damage makes, is its own end.)
+            // The producer died after taking the place and before storing the length, so the place is all zeros, and
+            // the next word that is not zero begins the next frame. (A damaged word without a valid state ends there
+            // too.)
             Word::Empty => {
                 let next = (at + 8..end).step_by(8).find(|p| load(*p) != 0).unwrap_or(end);
                 ((next - at) as usize - frame::HEADER, true)

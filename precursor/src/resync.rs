@@ -1,4 +1,4 @@
-//! Makes durable what recovery has found, also where an earlier sync had failed.
+//! Makes recovered data durable, also after a sync has failed.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -6,12 +6,12 @@ use std::os::unix::fs::FileExt;
 use crate::error::RecoverError;
 use crate::files::{Names, read_full};
 
-/// No folio is larger: the largest is a huge page of 2 MiB.
+/// Longer than any folio, of which the largest is a huge page of 2 MiB.
 const PIECE_BYTES: usize = 4 << 20;
-/// Large enough for the blocks of any device that O_DIRECT meets.
+/// Alignment for O_DIRECT, at least the block size of the device.
 const BLOCK_BYTES: usize = 4096;
 
-/// Syncs every file from number `from` on: of those that were rolled in between nothing may ever have been synced.
+/// Syncs every file from number `from` on, since files rolled in between may never have been synced.
 pub(crate) fn sync_from(names: &Names, from: u64) -> Result<(), RecoverError> {
     let present = names.present().map_err(RecoverError::io("list", names.dir().path()))?;
     for seq in present.into_iter().filter(|seq| *seq >= from) {
@@ -21,8 +21,9 @@ pub(crate) fn sync_from(names: &Names, from: u64) -> Result<(), RecoverError> {
     names.sync_dir().map_err(RecoverError::io("sync", names.dir().path()))
 }
 
-/// Writes the bytes from position `from` on once more, as they can be read now. After a failed sync the kernel calls their pages
-/// clean, so that without this the next sync would succeed and write nothing. `(seq, base)` is the last file.
+/// Reads the data from position `from` on and writes it again. After a failed sync the kernel marks the pages clean, so
+/// without this the next sync would succeed and write nothing. The last file is number `seq` and begins at position
+/// `base`.
 pub(crate) fn rewrite_from(names: &Names, seq: u64, base: u64, from: u64) -> Result<(), RecoverError> {
     let (mut seq, mut base) = (seq, base);
     loop {
@@ -35,12 +36,13 @@ pub(crate) fn rewrite_from(names: &Names, seq: u64, base: u64, from: u64) -> Res
     }
 }
 
-/// Past the page cache where that can be had: on 6.18 an ext4 page written again in place after its write-back had failed was synced
-/// without an error and read back as zeros after a remount. (Our reading: its extent stays unwritten, since only the first write
-/// would have converted it, `fs/ext4/page-io.c: ext4_end_io_end`.)
+/// With O_DIRECT where possible. On 6.18, an ext4 page that was rewritten through the page cache after its write-back
+/// had failed was synced without an error, and read as zeros after a remount. (Probably its extent stays unwritten,
+/// since only the first write would have converted it, `fs/ext4/page-io.c: ext4_end_io_end`.)
 ///
-/// Every attempt drops whole folios (`mm/filemap.c: kiocb_invalidate_pages`), beyond the piece too, and they may hold the only copy. So
-/// the piece that follows is in memory before a piece is written, and after a failure both go back into the page cache.
+/// Each direct write drops whole folios (`mm/filemap.c: kiocb_invalidate_pages`), which may extend beyond the piece and
+/// hold the only copy of the data. So the next piece is read before a piece is written, and after a failure both are
+/// written to the page cache.
 fn rewrite(names: &Names, seq: u64, from: u64) -> io::Result<()> {
     let file = names.existing(seq)?;
     let len = file.metadata()?.len();
@@ -52,13 +54,13 @@ fn rewrite(names: &Names, seq: u64, from: u64) -> io::Result<()> {
     let mut got = read_full(&file, held, at)?;
     while got > 0 {
         let piece = got.min(PIECE_BYTES);
-        // Up to a whole block, with what lay there before: it is cut off below.
+        // Padded to a whole block with the buffer's old contents, which are cut off below.
         let whole = held.get(..piece.next_multiple_of(BLOCK_BYTES)).unwrap_or_default();
         match direct.as_ref().map(|d| d.write_all_at(whole, at)) {
             Some(Ok(())) => {}
             failed => {
                 file.write_all_at(held.get(..got).unwrap_or_default(), at)?;
-                // No O_DIRECT on this file system, or other blocks: then that must do.
+                // This file system has no O_DIRECT, or larger blocks: the write through the page cache remains.
                 match failed {
                     Some(Err(e)) if e.raw_os_error() != Some(libc::EINVAL) => return Err(e),
                     _ => {}

@@ -1,4 +1,4 @@
-//! The ring's memory, and the writer's side of it.
+//! The ring's memory, and the writer's side of `ring`.
 
 use std::io;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::patience::Patience;
 use crate::sys::Mapping;
 use crate::turns;
 
-/// How far before the writer pages are touched, bytes.
+/// Distance before the writer in which pages are touched, bytes.
 pub(crate) const TOUCH_BYTES: u64 = 64 << 10;
 
-/// One ring, mapped twice in a row.
+/// A ring whose memory is mapped twice in a row, so that a record may cross the ring's end.
 #[derive(Debug)]
 pub(crate) struct RingMemory {
     pub(crate) index: usize,
@@ -27,10 +27,11 @@ pub(crate) struct RingMemory {
     map: Mapping,
 }
 
-/// How a ring's memory is to be had.
+/// Requirements for a ring's memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RingNeeds<'a> {
-    /// The folder for it; `None`: the live block has no name, and without one a named ring could not be found again.
+    /// Directory of the ring's file; `None` for anonymous memory, because without a named live block no recovery could
+    /// find a named ring.
     pub(crate) dir: Option<&'a Dir>,
     pub(crate) stem: &'a str,
     pub(crate) node: Option<u32>,
@@ -38,7 +39,7 @@ pub(crate) struct RingNeeds<'a> {
 }
 
 impl RingMemory {
-    /// Makes a ring whose every page is present, in both halves, and locked.
+    /// Creates a ring with every page present in both halves, and locked if required.
     pub(crate) fn create(needs: &RingNeeds<'_>, index: usize, capacity: u64) -> io::Result<RingMemory> {
         let len = usize::try_from(capacity).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
         let name = format!("{}.ring{index}", needs.stem);
@@ -57,25 +58,26 @@ impl RingMemory {
         let map = Mapping::mirrored(file, len)?;
         map.not_in_children()?;
         if let Some(node) = needs.node {
-            // A wish: a machine without that node, or a kernel without NUMA, has nothing to refuse.
+            // A preference: the machine may lack that node, or the kernel NUMA.
             let _ = map.prefer_node(node);
         }
         if needs.locked {
-            // One half is enough: a locked page is unevictable whatever else maps it, and RLIMIT_MEMLOCK counts mappings.
+            // One half suffices: a locked page is not evicted, whatever else maps it, and RLIMIT_MEMLOCK counts
+            // mappings.
             map.lock_on_fault(0, len)?;
         }
         populate(&map, len)?;
         Ok(map)
     }
 
-    /// Maps a ring that a dead writer left.
+    /// Maps the ring of a dead writer.
     pub(crate) fn find(dir: &Dir, stem: &str, index: usize, capacity: u64) -> io::Result<RingMemory> {
         let file = dir.private(&format!("{stem}.ring{index}"))?;
         let file = file.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "a ring is missing"))?;
         let whole =
             capacity.is_power_of_two() && capacity >= crate::sys::page_bytes() && file.metadata()?.len() == capacity;
         if !whole {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the ring's size differs from its live block"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the ring's size differs from the live block's"));
         }
         let len = usize::try_from(capacity).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
         Ok(RingMemory { index, capacity, map: Mapping::mirrored(&file, len)? })
@@ -85,26 +87,28 @@ impl RingMemory {
         self.map.base()
     }
 
-    /// Touches the pages that the writer comes to next.
+    /// Touches the pages that the writer reaches next.
     pub(crate) fn touch_ahead(&self, position: u64) {
         let page = crate::sys::page_bytes();
         let from = (position & (self.capacity - 1)) / page * page + page;
         self.map.touch(from as usize, TOUCH_BYTES.min(self.capacity) as usize);
     }
 
-    /// Where a position is stored; `capacity` bytes from there on are mapped.
+    /// Address of a position; `capacity` bytes from there are mapped.
     pub(crate) fn at(&self, position: u64) -> *mut u8 {
-        // SAFETY: masked, so inside the first half.
+        // SAFETY: `capacity` is a power of two, so the masked offset lies in the first half of the mapping.
         unsafe { self.map.base().add((position & (self.capacity - 1)) as usize) }
     }
 
-    /// The stored bytes of a range that no producer touches any more.
+    /// The stored bytes of a range.
     ///
     /// # Safety
-    /// The range was published by its producer and not yet freed, and is no longer than the ring.
+    /// The range is not longer than the ring, its producers have published it, and none stores into it before `'_`
+    /// ends.
     pub(crate) unsafe fn bytes(&self, from: u64, len: usize) -> &[u8] {
         debug_assert!(len as u64 <= self.capacity);
-        // SAFETY: the mirrored mapping holds `capacity` bytes from any masked offset; the caller vouches for the rest.
+        // SAFETY: the mapping has `capacity` bytes from any masked offset; the caller guarantees that they do not
+        // change.
         unsafe { std::slice::from_raw_parts(self.at(from), len) }
     }
 }
@@ -113,28 +117,31 @@ impl Places for RingMemory {
     #[inline(always)]
     fn word(&self, at: u64) -> &AtomicU64 {
         debug_assert!(at.is_multiple_of(8));
-        // SAFETY: mapped memory at a multiple of 8, and words are only ever accessed as atomics while the ring is shared.
+        // SAFETY: `at` is a multiple of 8, so the word is aligned and mapped. Words are accessed as plain memory only
+        // while their place belongs to one side: by `wipe`, before the space is freed.
         unsafe { &*self.at(at).cast::<AtomicU64>() }
     }
 
     #[inline(always)]
     unsafe fn copy_in(&self, at: u64, bytes: &[u8]) {
-        // SAFETY: by the contract the place is the caller's alone; the second half of the mapping mirrors the first.
+        // SAFETY: the caller owns the place, which is not longer than the ring; the second half of the mapping
+        // continues the first.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(at).add(frame::HEADER), bytes.len()) };
     }
 
     unsafe fn wipe(&self, at: u64, len: u64) {
-        // SAFETY: by the contract the range is the caller's alone, and it is no longer than the ring.
+        // SAFETY: the caller owns the range, which is not longer than the ring, so it lies within the two halves.
         unsafe { std::ptr::write_bytes(self.at(at), 0, len as usize) };
     }
 }
 
-/// MADV_POPULATE_WRITE, or a store into each page where the kernel is older: nobody else knows this memory yet.
+/// Brings all pages in with MADV_POPULATE_WRITE, or on older kernels by a store into each. No other thread uses the
+/// ring yet.
 fn populate(map: &Mapping, len: usize) -> io::Result<()> {
     match map.populate_write(0, map.len()) {
         Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
             for at in (0..2 * len).step_by(crate::sys::page_bytes() as usize) {
-                // SAFETY: inside the mapping, which no other thread has seen.
+                // SAFETY: `at` is below twice `len`, the length of the mapping, which no other thread has seen.
                 unsafe { map.base().add(at).write_volatile(0) };
             }
             Ok(())
@@ -143,7 +150,7 @@ fn populate(map: &Mapping, len: usize) -> io::Result<()> {
     }
 }
 
-/// Rings waiting to be taken into use, for the policy that grows.
+/// A ring that the growing thread offers to the writer.
 #[derive(Debug)]
 pub(crate) struct Spare(AtomicPtr<RingMemory>);
 
@@ -156,7 +163,7 @@ impl Spare {
         self.0.load(Ordering::Acquire).is_null()
     }
 
-    /// Offers a ring; the caller has seen that none is on offer.
+    /// Offers a ring. The caller has checked that none is on offer.
     pub(crate) fn offer(&self, ring: Arc<RingMemory>) {
         let old = self.0.swap(Arc::into_raw(ring).cast_mut(), Ordering::AcqRel);
         Spare::owned(old);
@@ -167,7 +174,7 @@ impl Spare {
     }
 
     fn owned(raw: *mut RingMemory) -> Option<Arc<RingMemory>> {
-        // SAFETY: only `offer` stores here, from Arc::into_raw, and a swap hands the pointer to one taker.
+        // SAFETY: the pointer comes from `Arc::into_raw` in `offer`, and each swap gives it to one caller only.
         (!raw.is_null()).then(|| unsafe { Arc::from_raw(raw) })
     }
 }
@@ -178,14 +185,14 @@ impl Drop for Spare {
     }
 }
 
-/// The one producer's view.
+/// The single producer's side of the ring.
 #[derive(Debug)]
 pub(crate) struct RingSide {
     pub(crate) ring: Arc<RingMemory>,
     pub(crate) spare: Arc<Spare>,
-    /// First position of the current ring.
+    /// Position at which the current ring begins.
     start: u64,
-    /// First position of the current file.
+    /// Position of the current file's first byte.
     file_base: u64,
 }
 
@@ -194,7 +201,7 @@ impl RingSide {
         RingSide { ring, spare, start, file_base }
     }
 
-    /// Raises the lane's limit until `need` bytes fit, as the policy allows.
+    /// Raises the lane's limit until `need` bytes fit, or fails according to the policy.
     pub(crate) fn make_room(&mut self, core: &Core, lane: &mut Lane, need: u64) -> Result<(), AppendError> {
         let mut patience = Patience::new();
         loop {
@@ -224,7 +231,8 @@ impl RingSide {
         lane.room() >= need
     }
 
-    /// Announces that the file ends here, with its mark if it is framed.
+    /// Announces that the file ends at the cursor, after an end mark if it is framed. False if that is not possible
+    /// yet.
     fn end_file(&mut self, core: &Core, lane: &mut Lane, limit: u64) -> bool {
         let mut end = lane.cursor;
         if lane.framed {
@@ -232,10 +240,10 @@ impl RingSide {
             if end > limit {
                 return false;
             }
-            // SAFETY: the mark's bytes are before the limit, so they are this producer's.
+            // SAFETY: the mark ends at or before the limit, so its bytes belong to this producer.
             unsafe { lane.mark_end() };
         }
-        // Announced before it is published, so that the flusher cannot pass it by.
+        // Announced before the position is published, so that the flusher cannot pass the boundary.
         let announced = core.live.push_boundary(end);
         if announced {
             core.live.position.0.store(end, Ordering::Release);
@@ -244,7 +252,7 @@ impl RingSide {
         announced
     }
 
-    /// Goes over to the spare ring, if there is one.
+    /// Switches to the spare ring, if there is one.
     fn grow(&mut self, core: &Core, lane: &mut Lane) -> bool {
         let Some(ring) = self.spare.take() else { return false };
         let Some(entry) = core.live.rings.get(ring.index) else { return false };

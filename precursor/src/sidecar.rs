@@ -1,8 +1,9 @@
-//! The small file beside the data: the lock that keeps a second appender out, and the journalled position.
+//! The sidecar: a small file beside the data that holds the lock against a second appender, and the journalled
+//! position.
 //!
-//! Two slots, written in turn, each with a generation and a CRC: a torn write leaves the other. Only its owner may read it, and only
-//! its owner's is believed. Beside a pattern it stays after close, since it alone knows the position at which the files begin once
-//! the oldest have been taken away.
+//! It has two slots, written in turn, each with a generation and a CRC, so a torn write leaves the other slot valid.
+//! Only its owner can read it, and only the owner's sidecar is trusted. Beside a pattern it stays after close: it alone
+//! knows the position of the first existing file after older ones were archived.
 
 use std::fs::File;
 use std::io;
@@ -14,13 +15,13 @@ use crate::files::Names;
 use crate::fork::Locked;
 
 const MAGIC: &[u8; 8] = b"prcrsrS2";
-/// Before boot, base and the shared memory's number were kept.
+/// Magic number of version 0.1, whose entries have no boot, base or shared-memory number.
 const MAGIC_1: &[u8; 8] = b"prcrsrS1";
 const SLOT_BYTES: usize = 1024;
-/// Slots are in different 4 KiB blocks, so that one torn block cannot take both.
+/// The slots are in different 4 KiB blocks, so one torn block cannot destroy both.
 const SLOT_AT: [u64; 2] = [0, 4096];
 const FILE_BYTES: u64 = SLOT_AT[1] + SLOT_BYTES as u64;
-/// Words after the magic, then the boot (16 bytes), then the folder's length (2).
+/// Number of words after the magic. The boot (16 bytes) and the length of the directory's path (2 bytes) follow.
 const WORDS: usize = 7;
 const BOOT_AT: usize = 8 + 8 * WORDS;
 const DIR_LEN_AT: usize = BOOT_AT + 16;
@@ -30,24 +31,24 @@ const FRAMED: u64 = 2;
 const CLOSED: u64 = 4;
 const BASED: u64 = 8;
 
-/// What a slot says.
+/// Contents of a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) token: u64,
-    /// Number of the file in which the durable part ends.
+    /// Number of the file in which the durable data ends.
     pub(crate) seq: u64,
-    /// Length of the durable part in that file, bytes.
+    /// Length of the durable data in that file, bytes.
     pub(crate) len: u64,
-    /// Position of that file's first byte; `None`: not known (written by 0.1).
+    /// Position of that file's first byte; `None` if unknown (written by version 0.1).
     pub(crate) base: Option<u64>,
-    /// Its writer has closed: the files have their exact lengths, and nothing is to be recovered.
+    /// The writer has closed: the files have their exact lengths, and nothing is to be recovered.
     pub(crate) closed: bool,
     /// The file is longer than its data (window, prefetch).
     pub(crate) preallocated: bool,
     pub(crate) framed: bool,
-    /// Of its shared memory's name.
+    /// Number in the names of the shared-memory files.
     pub(crate) shm_id: u64,
-    /// The boot in which it was written; 0 = not known.
+    /// Boot in which the entry was written; 0 if unknown.
     pub(crate) boot: u128,
     pub(crate) shm_dir: PathBuf,
 }
@@ -56,7 +57,7 @@ fn number(body: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(body.get(at..at.checked_add(8)?)?.try_into().ok()?))
 }
 
-/// A length of two bytes, and as many bytes.
+/// A path stored as a length of two bytes and the bytes.
 fn folder(body: &[u8], at: usize) -> Option<PathBuf> {
     let len = usize::from(u16::from_le_bytes(body.get(at..at.checked_add(2)?)?.try_into().ok()?));
     let from = at + 2;
@@ -94,7 +95,7 @@ impl Entry {
         Some(out)
     }
 
-    /// Generation and contents of a slot, if it is whole.
+    /// Generation and contents of a slot; `None` if the slot is damaged.
     pub(crate) fn decode(slot: &[u8]) -> Option<(u64, Entry)> {
         let (body, crc) = slot.get(..SLOT_BYTES)?.split_last_chunk::<4>()?;
         if crc32fast::hash(body) != u32::from_le_bytes(*crc) {
@@ -116,30 +117,31 @@ impl Entry {
             framed: flags & FRAMED != 0,
             shm_id: if first { 0 } else { number(body, 56)? },
             boot: if first { 0 } else { u128::from_le_bytes(boot) },
-            // Its shared memory is not believed, and the longest folder that it could hold does not fit any more.
+            // Entries of version 0.1 do not name their shared memory, so it is not used; their longest path would not
+            // fit either.
             shm_dir: if first { PathBuf::new() } else { folder(body, DIR_LEN_AT)? },
         };
         Some((number(body, 8)?, entry))
     }
 }
 
-/// The sidecar, held: as long as it lives, no other appender opens the same path.
+/// An open sidecar. While it lives, no other appender opens the same path.
 #[derive(Debug)]
 pub(crate) struct Sidecar {
     lock: Locked,
     generation: u64,
-    /// File number of the newest entry.
+    /// File number in the newest entry.
     pub(crate) seq: u64,
 }
 
-/// Why a sidecar was not taken.
+/// Result of taking a sidecar's lock.
 pub(crate) enum Taken {
     Ours(Sidecar),
     Busy,
 }
 
 impl Sidecar {
-    /// Takes the lock, creating the file.
+    /// Takes the lock; creates the file if necessary.
     pub(crate) fn take(names: &Names) -> io::Result<Taken> {
         let (dir, name) = (names.dir(), names.side_name());
         loop {
@@ -154,10 +156,11 @@ impl Sidecar {
             if !lock.try_lock()? {
                 return Ok(Taken::Busy);
             }
-            // The holder may remove the file as it closes: a lock on a removed file excludes nobody.
+            // The previous holder may have removed the file while closing; a lock on a removed file excludes
+            // no other process.
             let there = dir.stat(&name)?.map(|entry| entry.identity);
             if there == Some(crate::handles::identity(lock.file())?) {
-                // Both slots get their blocks now, so that a full disk does not keep the last entry out. A wish.
+                // Best effort: allocate both slots now, so that the last entry can be written on a full disk.
                 let _ = crate::sys::allocate(lock.file(), 0, FILE_BYTES, true);
                 let newest = read_newest(lock.file())?;
                 let (generation, seq) = newest.map_or((0, u64::MAX), |(generation, entry)| (generation, entry.seq));
@@ -166,18 +169,18 @@ impl Sidecar {
         }
     }
 
-    /// The newest entry of our own sidecar, without taking the lock; none where there is no such file.
+    /// The newest entry of this user's sidecar, without the lock; `None` if there is none.
     pub(crate) fn peek(names: &Names) -> Option<Entry> {
         let file = names.dir().private(&names.side_name()).ok()??;
         read_newest(&file).ok()?.map(|(_, entry)| entry)
     }
 
-    /// The newest whole entry.
+    /// The newest valid entry.
     pub(crate) fn entry(&self) -> io::Result<Option<Entry>> {
         Ok(read_newest(self.lock.file())?.map(|(_, entry)| entry))
     }
 
-    /// Replaces the entry, durably.
+    /// Writes the next entry, durably.
     pub(crate) fn write(&mut self, entry: &Entry) -> io::Result<()> {
         let generation = self.generation + 1;
         let slot = entry.encode(generation).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidFilename))?;
@@ -187,7 +190,7 @@ impl Sidecar {
         Ok(())
     }
 
-    /// Removes it, durably: the file has its exact length, and nothing beside it is needed.
+    /// Removes the file, durably. Only for a file that has its exact length.
     pub(crate) fn remove(self, names: &Names) -> io::Result<()> {
         names.dir().remove(&names.side_name())?;
         names.sync_dir()
@@ -229,7 +232,7 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("precursor-sidecar-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let names = Names::of(&dir.join("data")).unwrap();
-        let Taken::Ours(mut side) = Sidecar::take(&names).unwrap() else { panic!("nobody holds it") };
+        let Taken::Ours(mut side) = Sidecar::take(&names).unwrap() else { panic!("the lock is free") };
         assert_eq!(side.entry().unwrap(), None);
         assert!(matches!(Sidecar::take(&names).unwrap(), Taken::Busy));
         for len in 1..=4 {
@@ -247,11 +250,11 @@ mod tests {
         std::fs::remove_dir_all(dir).unwrap();
     }
 
-    /// What version 0.1 left is read; what it did not say is not known.
+    /// An entry of version 0.1 is read; fields that it lacks are unknown.
     #[test]
     fn an_entry_of_the_first_version_is_read() {
         let mut slot = super::MAGIC_1.to_vec();
-        // Generation, token, file, length, flags, nothing.
+        // Generation, token, file, length, flags, unused.
         for value in [5u64, 7, 3, 4096, 1, 0] {
             slot.extend(value.to_le_bytes());
         }

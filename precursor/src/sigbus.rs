@@ -1,9 +1,10 @@
-//! A store into a mapped file that the kernel cannot carry out: an error instead of the process's death.
+//! Turns SIGBUS in a mapped file into an error of the appender.
 //!
-//! Write-back write-protects a page, and making it writable again asks the file system (`page_mkwrite`), which refuses after an
-//! I/O error that shut it down; a file that somebody cut has no page there at all. Both are SIGBUS. The handler puts a page of
-//! plain memory where the store goes and notes that it did; the appender looks at the note at its next page and at every sync,
-//! and fails. Faults elsewhere go to whatever handler was there before.
+//! Write-back write-protects a page. To make it writable again, the kernel asks the file system (`page_mkwrite`), which
+//! refuses after an I/O error has shut it down; and a page beyond the end of a truncated file does not exist. In both
+//! cases the store raises SIGBUS. The handler maps a page of anonymous memory at the address and sets a flag; the
+//! appender checks the flag at its next page and at every sync, and fails. Faults at other addresses go to the previous
+//! handler.
 
 use std::io;
 use std::os::raw::c_int;
@@ -12,28 +13,28 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use crate::sys::page_bytes;
 
-/// Ranges looked after; nodes are never freed, only used again.
+/// List of guarded ranges. Nodes are reused and never freed.
 static RANGES: AtomicPtr<Node> = AtomicPtr::new(std::ptr::null_mut());
-/// What handled SIGBUS before; leaked, set before the handler is installed.
+/// Previous action for SIGBUS. Leaked; stored before the handler is installed.
 static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(std::ptr::null_mut());
-/// Known before a handler may ask: sysconf need not be safe there.
+/// Page size, stored before the handler can run, where sysconf may not be safe.
 static PAGE_BYTES: AtomicUsize = AtomicUsize::new(4096);
 
 #[derive(Debug)]
 struct Node {
-    /// First address; 0 = the node is free.
+    /// First address; 0 if the node is free.
     from: AtomicUsize,
     to: AtomicUsize,
     hit: AtomicBool,
     next: Option<&'static Node>,
 }
 
-/// A range of memory in which a failing store is noted instead of ending the process.
+/// A range of memory in which a failing store sets a flag instead of ending the process.
 #[derive(Debug)]
 pub(crate) struct Guarded(&'static Node);
 
 impl Guarded {
-    /// Looks after a mapping from now on, which must outlive this.
+    /// Guards a mapping, which must outlive the returned value.
     pub(crate) fn new(base: *mut u8, len: usize) -> Guarded {
         static INSTALLED: Once = Once::new();
         INSTALLED.call_once(install);
@@ -44,12 +45,12 @@ impl Guarded {
         Guarded(node)
     }
 
-    /// Whether a store went elsewhere: what was stored there is not in the file.
+    /// Whether a store went to anonymous memory, and so did not reach the file.
     pub(crate) fn hit(&self) -> bool {
         self.0.hit.load(Ordering::Acquire)
     }
 
-    /// The error to report then.
+    /// The error to report for a hit.
     pub(crate) fn error() -> io::Error {
         io::Error::other("the kernel refused a page of the file (SIGBUS): its device failed, or another process cut it")
     }
@@ -62,11 +63,11 @@ impl Drop for Guarded {
 }
 
 const FREE: usize = 0;
-/// Taken, and not yet in force.
+/// `from` of a node that is taken and guards nothing yet.
 const TAKEN: usize = usize::MAX;
 
 fn first() -> Option<&'static Node> {
-    // SAFETY: only `free_node` stores here, pointers to leaked nodes.
+    // SAFETY: `RANGES` is null or points to a node that `free_node` has leaked, so it is valid for ever.
     unsafe { RANGES.load(Ordering::Acquire).as_ref() }
 }
 
@@ -82,13 +83,13 @@ fn free_node() -> &'static Node {
     let mut node = Box::new(Node { from, to, hit: AtomicBool::new(false), next: None });
     loop {
         let seen = RANGES.load(Ordering::Acquire);
-        // SAFETY: as in `first`.
+        // SAFETY: as in `first`: null or a leaked node.
         node.next = unsafe { seen.as_ref() };
         let raw = Box::into_raw(node);
         match RANGES.compare_exchange(seen, raw, Ordering::AcqRel, Ordering::Relaxed) {
-            // SAFETY: leaked just now, never freed.
+            // SAFETY: the node is now in the list and never freed.
             Ok(_) => return unsafe { &*raw },
-            // SAFETY: it was not stored, so it is ours still.
+            // SAFETY: the exchange failed, so nothing else has the pointer that `into_raw` gave.
             Err(_) => node = unsafe { Box::from_raw(raw) },
         }
     }
@@ -96,8 +97,9 @@ fn free_node() -> &'static Node {
 
 fn install() {
     PAGE_BYTES.store(page_bytes() as usize, Ordering::Relaxed);
-    // SAFETY: sigaction with valid pointers; an all-zero sigaction is a value of its type. The handler is safe to run at any
-    // instant: atomics, mmap, and what the program itself had installed.
+    // SAFETY: all pointers are to structures that outlive the calls, and an all-zero sigaction is valid. `BEFORE` is
+    // stored before the handler can run. The handler uses atomics, mmap and the previous action, all safe in a signal
+    // handler.
     unsafe {
         let before = Box::leak(Box::new(std::mem::zeroed::<libc::sigaction>()));
         if libc::sigaction(libc::SIGBUS, std::ptr::null(), before) != 0 {
@@ -113,14 +115,14 @@ fn install() {
 }
 
 extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel hands a valid siginfo to a handler with SA_SIGINFO; of a fault it holds the address.
+    // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo; for a fault, `si_addr` is the address.
     let at = unsafe { (*info).si_addr() } as usize;
     if !redirect(at) {
         pass_on(signal, info, context);
     }
 }
 
-/// Puts plain memory there if the address is looked after.
+/// Maps anonymous memory at the address, if a guarded range contains it.
 fn redirect(at: usize) -> bool {
     let mut node = first();
     while let Some(range) = node {
@@ -129,7 +131,8 @@ fn redirect(at: usize) -> bool {
             let page = PAGE_BYTES.load(Ordering::Relaxed);
             let (both, flags) =
                 (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED);
-            // SAFETY: a page inside a mapping of ours, which its owner unmaps whole. errno is the interrupted code's.
+            // SAFETY: the page lies in a mapping of this library, whose owner unmaps it as a whole and drops the guard
+            // before. errno is restored for the interrupted code.
             let put = unsafe {
                 let errno = *libc::__errno_location();
                 let put = libc::mmap((at / page * page) as *mut libc::c_void, page, both, flags, -1, 0);
@@ -144,10 +147,11 @@ fn redirect(at: usize) -> bool {
     false
 }
 
-/// To whoever handled it before; to the default, which ends the process, by letting the fault happen again.
+/// Calls the previous handler. For the default action, restores it and returns: the fault then happens again and ends
+/// the process.
 fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let before = BEFORE.load(Ordering::Acquire);
-    // SAFETY: leaked in `install`; what it holds was a valid action then, with the signature that its flags say.
+    // SAFETY: `install` has leaked the action; its handler has the signature that its flags say.
     unsafe {
         let Some(before) = before.as_ref() else { return };
         match before.sa_sigaction {

@@ -1,4 +1,4 @@
-//! Room on the disk: checked at preallocation, and reported before it stops the writer.
+//! Free space on the disk: observed at preallocation, and reported before it stops the writer.
 
 use std::fs::File;
 use std::io;
@@ -8,12 +8,12 @@ use crate::sys;
 
 const PLENTY: u64 = u64::MAX;
 
-/// What is known of the disk's room.
+/// State of the disk's free space.
 #[derive(Debug)]
 pub(crate) struct Space {
-    /// Bytes left when the last allocation could not be met in full; `PLENTY` otherwise.
+    /// Bytes left when the last allocation got less than requested; otherwise `PLENTY`.
     tight: AtomicU64,
-    /// Bytes left when not even the least could be had; `PLENTY` otherwise.
+    /// Bytes left when the smallest allocation or a write failed; otherwise `PLENTY`.
     out: AtomicU64,
 }
 
@@ -22,13 +22,13 @@ impl Space {
         Space { tight: AtomicU64::new(PLENTY), out: AtomicU64::new(PLENTY) }
     }
 
-    /// Bytes left, while the disk is short of what was asked.
+    /// Bytes left, if the last allocation got less than requested or nothing.
     pub(crate) fn short(&self) -> Option<u64> {
         let left = self.tight.load(Ordering::Relaxed).min(self.out.load(Ordering::Relaxed));
         (left != PLENTY).then_some(left)
     }
 
-    /// Bytes left, while nothing more can be had.
+    /// Bytes left, if no more space can be allocated.
     pub(crate) fn exhausted(&self) -> Option<u64> {
         let left = self.out.load(Ordering::Relaxed);
         (left != PLENTY).then_some(left)
@@ -46,7 +46,8 @@ impl Space {
         self.out.store(PLENTY, Ordering::Relaxed);
     }
 
-    /// Allocates `len` bytes, or as large a half, quarter ... as the disk gives, but at least `least`. Returns how many.
+    /// Allocates `len` bytes, or on a full disk a half, a quarter ..., but at least `least`. Returns the allocated
+    /// bytes.
     pub(crate) fn allocate(&self, file: &File, at: u64, len: u64, least: u64, keep_size: bool) -> io::Result<u64> {
         let mut want = len;
         loop {

@@ -1,10 +1,10 @@
-//! The ring that `window` falls back on while its helper cannot keep up: throttled in the page faults with which it prepares
-//! (`mm/memory.c: fault_dirty_shared_page`), kept off the CPU, or simply slower than the writer.
+//! The fallback ring of `window`, for a helper that is too slow: throttled in its page faults
+//! (`mm/memory.c: fault_dirty_shared_page`), without a CPU, or slower than the writer.
 //!
-//! The writer goes over to the ring by itself, at the latest one page after the helper has fallen silent; the helper writes the
-//! ring to the file as the flusher of `ring` does, and once that has gone quickly for a while it prepares windows again and says
-//! so. The writer returns at a moment when nothing is left in the ring, so no byte is ever in two places. Recovery sees a ring in
-//! the live block and replays it.
+//! The writer switches to the ring by itself, at the latest one page after the helper has become silent. The helper
+//! writes the ring to the file, as the flusher of `ring` does. Once its writes have been fast for a while, it prepares
+//! windows again and sets `ready`. The writer returns when the ring is empty, so no byte is ever in both places.
+//! Recovery finds the ring through the live block and replays it.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -20,28 +20,28 @@ use crate::ring::{RingMemory, RingNeeds};
 use crate::timer::Timer;
 use crate::turns::{self, Turns};
 
-/// Less than this is filled before the helper could help, bytes.
+/// Smallest useful ring, bytes: a smaller one is full before the helper runs.
 const STAGE_BYTES_MIN: u64 = 64 << 10;
-/// A helper that has said nothing for this long may be stuck, ns: ten of its naps and more.
+/// A helper without a sign of life for this long may be stuck, ns; more than ten naps.
 const SILENT_NS: u64 = 30_000_000;
-/// Most bytes the helper writes at a time.
+/// Most bytes that the helper writes at a time.
 const PIECE_BYTES: u64 = 128 << 10;
-/// A call of the helper into the kernel that took this long was made to wait.
+/// A system call of the helper that takes longer than this was made to wait.
 pub(crate) const SLOW: Duration = Duration::from_millis(10);
-/// How long writing must go quickly before windows are prepared again; doubled at each relapse.
+/// How long writes must be fast before windows are prepared again; doubled at each relapse, up to `STAY_MAX`.
 const STAY_MIN: Duration = Duration::from_millis(250);
 const STAY_MAX: Duration = Duration::from_secs(64);
 
-/// What writer and helper share.
+/// State shared by the writer and the helper.
 #[derive(Debug)]
 pub(crate) struct Stage {
     pub(crate) ring: RingMemory,
     turns: Turns,
-    /// Windows are prepared again.
+    /// The helper prepares windows again.
     ready: AtomicBool,
-    /// The helper was made to wait.
+    /// A system call of the helper was slow.
     flee: AtomicBool,
-    /// When the helper was last seen at work, ticks.
+    /// Time of the helper's last sign of life, ticks.
     seen: AtomicU64,
     timer: Timer,
 }
@@ -56,7 +56,7 @@ impl Stage {
         self.turns.in_use()
     }
 
-    /// Helper: alive, and its last call took that long.
+    /// Helper: reports that it runs, and the duration of the last call.
     pub(crate) fn beat(&self, took: Duration) {
         self.seen.store(self.timer.ticks(), Ordering::Relaxed);
         if took > SLOW {
@@ -64,50 +64,50 @@ impl Stage {
         }
     }
 
-    /// Writer: the helper may not have undone what write-back protects.
+    /// Writer: whether to leave the window, because the helper may not have made write-protected pages writable again.
     pub(crate) fn must_flee(&self) -> bool {
-        // The helper's counter may be read a little ahead of ours on another CPU.
+        // On another CPU the helper's counter may be slightly ahead.
         let silent = self.timer.ticks().saturating_sub(self.seen.load(Ordering::Relaxed));
         self.flee.load(Ordering::Relaxed) || self.timer.ns(silent) > SILENT_NS
     }
 
-    /// Writer: begins to use the ring at that position.
+    /// Writer: switches to the ring, at position `cursor`.
     pub(crate) fn enter(&self, core: &Core, cursor: u64) {
         core.live.flushed.0.store(cursor, Ordering::Relaxed);
         if let Some(entry) = core.live.rings.first() {
             entry.capacity.store(self.ring.capacity, Ordering::Relaxed);
             entry.start.store(cursor, Ordering::Relaxed);
         }
-        // From here on recovery looks into the ring.
+        // From here on recovery reads the ring.
         core.live.ring_count.store(1, Ordering::Release);
         self.ready.store(false, Ordering::Relaxed);
         self.flee.store(false, Ordering::Relaxed);
         self.turns.enter();
     }
 
-    /// Writer: windows are prepared again.
+    /// Writer: whether windows are prepared again.
     pub(crate) fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Relaxed)
     }
 
-    /// Writer: leaves the ring, if the helper is not at it and nothing is left in it.
+    /// Writer: leaves the ring, if the helper is not using it and the ring is empty.
     pub(crate) fn leave(&self, core: &Core, cursor: u64) -> bool {
         self.turns.leave(&core.live.flushed.0, cursor, || core.live.ring_count.store(0, Ordering::Release))
     }
 }
 
-/// What the helper found to do.
+/// Result of one turn of the helper at the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// The writer is in its window.
+    /// The writer uses its window.
     NotInUse,
-    /// A piece was written, or there was none: come again after this long.
+    /// A piece was written, or the ring was empty; come again after this time.
     Drained(Duration),
-    /// Writing goes quickly: prepare windows.
+    /// Writes are fast: prepare windows.
     Prepare,
 }
 
-/// The helper's memory of it.
+/// The helper's state while it drains the ring.
 #[derive(Debug)]
 pub(crate) struct Drain {
     calm_since: Option<Instant>,
@@ -120,7 +120,7 @@ impl Drain {
         Drain { calm_since: None, stay: STAY_MIN / 2, left: Instant::now() }
     }
 
-    /// A call into the kernel was made to wait: preparing windows would wait likewise.
+    /// A system call was slow, so preparing windows would be slow too.
     pub(crate) fn on_slow(&mut self, core: &Core) {
         self.calm_since = self.calm_since.map(|_| Instant::now());
         if let Some(stage) = core.stage.get() {
@@ -128,14 +128,14 @@ impl Drain {
         }
     }
 
-    /// Tells the writer whether it may return.
+    /// Sets whether the writer may return to its window.
     pub(crate) fn tell_ready(&self, core: &Core, ready: bool) {
         if let Some(stage) = core.stage.get() {
             stage.ready.store(ready, Ordering::Relaxed);
         }
     }
 
-    /// Writes a piece of the ring to the file, which begins at `base` and was current when the live block counted `epoch` files.
+    /// Writes a piece of the ring to the file. `base` is the file's first position; the file was current at `epoch`.
     pub(crate) fn turn(&mut self, core: &Core, file: &DataFile, base: u64, epoch: u64) -> io::Result<Turn> {
         let Some(stage) = core.stage.get().filter(|stage| stage.in_use()) else {
             if self.calm_since.take().is_some() {
@@ -162,13 +162,13 @@ impl Drain {
 }
 
 impl Stage {
-    /// Writes at most a piece; returns how many bytes were seen beyond it.
+    /// Writes at most one piece. Returns the number of bytes that wait behind it.
     fn drain(&self, core: &Core, file: &DataFile, base: u64, epoch: u64) -> io::Result<u64> {
         self.turns.with(|| self.write_piece(core, file, base, epoch)).unwrap_or(Ok(0))
     }
 
     fn write_piece(&self, core: &Core, file: &DataFile, base: u64, epoch: u64) -> io::Result<u64> {
-        // The writer changes files only outside the ring, so this cannot change before the state does.
+        // The writer changes files only while it is not in the ring, so the epoch is stable during this turn.
         if core.live.epoch() != epoch {
             return Ok(0);
         }
@@ -176,7 +176,8 @@ impl Stage {
         let waiting = end - from;
         let len = waiting.min(PIECE_BYTES);
         if len > 0 {
-            // SAFETY: published by the producer, and not freed before `flushed` moves below.
+            // SAFETY: `position` and `flushed` bound a published range that is not longer than the ring, and the writer
+            // reuses the space only after `flushed` moves below.
             let bytes = unsafe { self.ring.bytes(from, len as usize) };
             file.file.write_all_at(bytes, from - base)?;
             core.live.flushed.0.store(from + len, Ordering::Release);
@@ -185,7 +186,7 @@ impl Stage {
         Ok(waiting - len)
     }
 
-    /// At the end: everything, whatever it takes.
+    /// At close: writes everything that is in the ring.
     pub(crate) fn drain_all(&self, core: &Core, file: &DataFile, base: u64, epoch: u64) -> io::Result<()> {
         while self.in_use() && self.drain(core, file, base, epoch)? > 0 {}
         Ok(())
@@ -193,17 +194,17 @@ impl Stage {
 }
 
 impl Core {
-    /// End of what the file has, of all that was accepted.
+    /// End of the accepted data that has reached the file.
     pub(crate) fn filed_end(&self) -> u64 {
         let position = self.live.position.0.load(Ordering::Acquire);
-        // In this order: a ring that is not in use now holds nothing of what lay before a position read earlier.
+        // Position first: a ring that the writer has left holds none of the bytes before a position read earlier.
         let in_ring = self.mode == Mode::Ring || self.stage.get().is_some_and(Stage::in_use);
         if in_ring { position.min(self.live.flushed.0.load(Ordering::Acquire)) } else { position }
     }
 }
 
-/// Size of the ring that `window` falls back on: a power of two, five eighths of its budget at most (half of a budget that was
-/// rounded down to pages would give a quarter); 0 = none.
+/// Capacity of the fallback ring, bytes: a power of two, at most five eighths of the budget. (Half of a budget that was
+/// rounded down to pages would leave a quarter.) 0 = no ring.
 pub(crate) fn stage_bytes(options: &Options, choice: &Choice) -> u64 {
     let most = options.ring_bytes.next_power_of_two().min(choice.budget.bytes / 8 * 5);
     let wanted =
@@ -211,18 +212,18 @@ pub(crate) fn stage_bytes(options: &Options, choice: &Choice) -> u64 {
     if wanted { 1 << most.ilog2() } else { 0 }
 }
 
-/// Gives `window` its ring, or says why it has none.
+/// Creates the fallback ring, or adds the reason why there is none.
 pub(crate) fn add_stage(options: &Options, appender: &mut Appender, choice: &Choice, node: Option<u32>) {
     let core = &appender.core;
     let capacity = stage_bytes(options, choice);
     let refusal = if options.readable_at_once {
         "readers must see each byte in the file at once".to_owned()
     } else if !choice.ring_beside {
-        "its shared memory may be removed, and the records in it with it; process_death_may_lose allows it".to_owned()
+        "its shared memory, with its records, may be removed; process_death_may_lose allows it".to_owned()
     } else if capacity == 0 {
         format!("{} leaves no memory for one", choice.budget.bound.name())
     } else if !core.live.survives_process() {
-        "no shared-memory file can be made, so it would die with the process".to_owned()
+        "no shared-memory file can be created, so it would be lost with the process".to_owned()
     } else {
         let needs = RingNeeds { dir: core.named_shm(), stem: &core.stem, node, locked: core.locked };
         match RingMemory::create(&needs, 0, capacity) {

@@ -1,4 +1,4 @@
-//! Starting what an opened appender runs on: ring, windows, threads.
+//! Starts the ring, the windows and the helper threads of an opened appender.
 
 use std::io;
 use std::path::Path;
@@ -31,7 +31,7 @@ pub(crate) fn start(options: &Options, core: Arc<Core>, plan: Plan) -> Result<Ap
     let framed = options.framing == Framing::Records;
     let lane = Lane { base: std::ptr::null_mut(), mask: u64::MAX, cursor, limit: cursor, framed };
     let hot = HotPage::new(Hot { lane, worst_ticks: 0, appends: 0, reserved: None })
-        .map_err(OpenError::io("make the writer's page of", path))?;
+        .map_err(OpenError::io("create the writer's page of", path))?;
     let current = Arc::clone(&crate::core::lock(&core.files).current);
     let mut appender = Appender {
         born: core.born,
@@ -49,7 +49,7 @@ pub(crate) fn start(options: &Options, core: Arc<Core>, plan: Plan) -> Result<Ap
     match plan.choice.mode {
         Mode::Plain => {}
         Mode::Ring => {
-            start_ring(options, &mut appender, &plan, current).map_err(OpenError::io("make the ring of", path))?
+            start_ring(options, &mut appender, &plan, current).map_err(OpenError::io("create the ring of", path))?
         }
         Mode::Window | Mode::Prefetch => {
             start_ahead(options, &mut appender, &plan, current)
@@ -79,7 +79,7 @@ fn start_ring(options: &Options, appender: &mut Appender, plan: &Plan, file: Arc
     }
     if let Some(why) = core.live.nameless() {
         appender.reasons.push(format!(
-            "no shared-memory file ({why}): the ring dies with the process, and only sync_to protects from that"
+            "no shared-memory file ({why}): the ring is lost with the process, and only sync_to protects its records"
         ));
     }
     let needs = RingNeeds { dir: core.named_shm(), stem: &core.stem, node: plan.node, locked: core.locked };
@@ -120,7 +120,7 @@ fn start_ahead(options: &Options, appender: &mut Appender, plan: &Plan, file: Ar
         let window = WindowSide::enter(&appender.core, file, plan.place.base, &mut appender.hot.lane);
         appender.side = Side::Window(window);
     }
-    // What the helper prepares before a writer that waits for it; `prefetch` waits for its zeros.
+    // What the helper prepares before a writer that waits. `prefetch` waits for its zeros.
     let t = &plan.tuning;
     let warm = t.ahead_bytes_min.saturating_sub(t.window_bytes).max(t.window_bytes / 2);
     let ring = appender.core.stage.get().map_or(u64::MAX, |stage| stage.ring.capacity / 2);
@@ -128,7 +128,8 @@ fn start_ahead(options: &Options, appender: &mut Appender, plan: &Plan, file: Ar
     Ok(())
 }
 
-/// Longest record, bytes, of a mode that takes `bytes_max` at once, frame included: in one file, and of a length that a frame can state.
+/// Longest record, bytes, if the mode takes `bytes_max` bytes at once, frame included. It must fit into one file, and
+/// its length into a frame's word.
 fn record_max(core: &Core, bytes_max: u64) -> usize {
     let file_max = if core.roll_bytes == 0 { u64::MAX } else { core.roll_room() };
     longest_record(bytes_max.min(file_max), core.framing)
@@ -141,8 +142,8 @@ fn longest_record(bytes_max: u64, framing: Framing) -> usize {
     usize::try_from(payload_max).map_or(frame::LEN_MAX, |len| len.min(frame::LEN_MAX))
 }
 
-/// So that the first append finds its window; the rest is prepared behind the caller's back. On a throttled device even that takes
-/// long: where there is a ring to begin in, no longer than a moment is waited.
+/// Waits until the first append finds its window; further windows are prepared in the background. With a fallback ring,
+/// waits at most 200 ms, since preparation is slow on a throttled device.
 fn await_first_window(appender: &mut Appender, file: &DataFile, plan: &Plan) -> io::Result<()> {
     const PATIENCE: Duration = Duration::from_millis(200);
     let end = if plan.tuning.roll_bytes == 0 { u64::MAX } else { plan.tuning.roll_bytes };
@@ -174,7 +175,7 @@ fn remember_helper(appender: &Appender) {
     }
 }
 
-/// Tells everybody who waits for a helper that it has panicked.
+/// Fails the appender if its thread panics, so that everyone who waits for the thread gets an error.
 struct Watch(Arc<Core>);
 
 impl Drop for Watch {
@@ -200,7 +201,7 @@ fn spawn(
     let watch = Watch(Arc::clone(&appender.core));
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         let _watch = watch;
-        // Wishes: a CPU or node that is not there leaves the thread where the scheduler puts it.
+        // Preferences: without that CPU or node, the scheduler places the thread.
         let _ = cpu.map(sys::pin_here);
         let _ = node.map(sys::prefer_node_here);
         work();
@@ -215,7 +216,8 @@ mod tests {
     use crate::frame;
     use crate::options::Framing;
 
-    /// A ring of 4 GiB takes half of its capacity at once; a longer length than a frame can state would set the bits of its state.
+    /// A ring of 4 GiB takes records of up to half the capacity. A length that does not fit would set the bits of the
+    /// frame's state.
     #[test]
     fn no_record_is_longer_than_a_frame_can_state() {
         for bytes_max in [1 << 30, 2 << 30, 1 << 39, u64::MAX] {

@@ -1,31 +1,31 @@
-//! What an appender has done, and what each of its promises is worth.
+//! Positions, survival and counters of an appender.
 
 use crate::core::Core;
 use crate::lasting::Removal;
 use crate::options::Framing;
 use crate::plan::Mode;
 
-/// The end of an appended record: bytes since the first open of this file or pattern, over all its files, framing included, also
-/// those that have been archived since.
+/// End of an appended record: bytes since this file or pattern was first opened, over all its files, including frames
+/// and archived files.
 ///
-/// It says what was accepted. What it survives is [`Survival`]; that it survives the machine is said by [`Durable`] alone.
+/// A position is accepted, not durable. [`Survival`] says what it survives; only a [`Durable`] survives the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub(crate) u64);
 
 impl Position {
-    /// The number, bytes.
+    /// The position, bytes.
     pub fn bytes(self) -> u64 {
         self.0
     }
 }
 
-/// A position that `sync_to` has put on the device: everything before it survives the machine's death, as far as the device
-/// keeps its word about its own cache.
+/// A position up to which everything is on the device. It survives the death of the machine if the device does not lie
+/// about its cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Durable(pub(crate) u64);
 
 impl Durable {
-    /// The number, bytes.
+    /// The position, bytes.
     pub fn bytes(self) -> u64 {
         self.0
     }
@@ -34,23 +34,23 @@ impl Durable {
 /// The call after which a record survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum After {
-    /// `append` (or `commit`) has returned.
+    /// After `append` (or `commit`) has returned.
     Append,
-    /// `sync_to` has returned for its position.
+    /// After `sync_to` has returned for the record's position.
     SyncTo,
 }
 
-/// What survives what, for an appender as it was opened on this machine.
+/// When records of this appender survive, as it was opened on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Survival {
-    /// Death of the process, by any signal: from when on a record is found by reopening or by `recover`. `SyncTo` also where
-    /// [`Survival::removal`] may take away what an `append` rests on.
+    /// Death of the process by any signal: the call after which reopening or `recover` finds the record. `SyncTo` also
+    /// if [`Survival::removal`] may remove the shared memory that `append` relies on.
     pub process_death: After,
-    /// Death of the machine: from when on.
+    /// Death of the machine: the call after which the record survives.
     pub machine_death: After,
-    /// What may take the shared memory away before the machine's death, where this mode needs it. It is judged for `/dev/shm` alone: a
-    /// folder on another file system (`shm_dir`) is taken to outlive the process.
+    /// Event that may remove the shared memory while the machine runs, if this mode needs shared memory. Judged only
+    /// for `/dev/shm`; a directory on another file system (`shm_dir`) is assumed to outlive the process.
     pub removal: Option<Removal>,
 }
 
@@ -58,42 +58,42 @@ pub struct Survival {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Method of writing.
+    /// Mode of writing.
     pub mode: Mode,
-    /// Its memory is locked.
+    /// The mode's memory is locked.
     pub locked: bool,
     /// Records accepted.
     pub appends: u64,
-    /// End of data.
+    /// End of the appended data.
     pub position: u64,
-    /// Bytes the writer may still append without meeting the helper: room in the ring, or the warm stretch.
+    /// Bytes that the writer can append without waiting for the helper: free space in the ring, or warm pages.
     pub run_ahead_bytes: u64,
-    /// Times the writer reached a window or a file that was not ready.
+    /// How often the writer reached a window or a file that was not ready.
     pub late_windows: u64,
-    /// Times an append waited.
+    /// How many appends waited.
     pub waits: u64,
     /// Longest append, ns; `None` without `measure`.
     pub worst_append_ns: Option<u64>,
-    /// Bytes accepted and not yet given to the file (`ring`, and `window` while it uses its ring).
+    /// Accepted bytes that are not yet written to the file (`ring`, and `window` while it uses its ring).
     pub flusher_lag_bytes: u64,
-    /// Bytes that the machine's death would lose now.
+    /// Bytes that would be lost if the machine died now.
     pub at_risk_bytes: u64,
     /// Last durable position.
     pub durable: u64,
-    /// Memory held before the writer at most: the ring, or the bound on run-ahead.
+    /// Upper limit of the memory before the writer: the ring, or the run-ahead.
     pub memory_bytes: u64,
     /// Files begun after the first.
     pub rolls: u64,
     /// Rings added after the first.
     pub grown: u64,
-    /// Times `window` went over to its ring because its helper could not keep up.
+    /// How often `window` switched to its ring because the helper was too slow.
     pub fallbacks: u64,
-    /// Set while the disk cannot give the next blocks: bytes left. Reported before the writer is stopped by it.
+    /// Bytes left, while the disk cannot give the next blocks; set before the writer is stopped.
     pub out_of_space: Option<u64>,
 }
 
 impl Stats {
-    /// The writer knows its own room better than another thread does: it may not have read what is prepared.
+    /// Uses the writer's own room if it is larger: it may not have read yet what is prepared.
     pub(crate) fn with_room(self, room: u64) -> Stats {
         Stats { run_ahead_bytes: self.run_ahead_bytes.max(room), ..self }
     }
@@ -101,12 +101,12 @@ impl Stats {
 
 impl Core {
     pub(crate) fn survival(&self) -> Survival {
-        // A page-cache write outlives the process by itself; the position of a preallocated file, and a ring, need the live
-        // block or frames to be found.
+        // Written pages survive the process by themselves. The end of a preallocated file needs frames or the live
+        // block, and a ring needs the live block.
         let by_itself = match self.mode {
             Mode::Plain => true,
             Mode::Ring => false,
-            // The ring that `window` falls back on is shared memory too.
+            // The fallback ring is shared memory too.
             Mode::Window => self.framing == Framing::Records && self.stage.get().is_none(),
             Mode::Prefetch => self.framing == Framing::Records,
         };

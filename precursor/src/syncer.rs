@@ -1,4 +1,4 @@
-//! Syncing and looking from other threads, and the end of an appender.
+//! [`Syncer`], which syncs on other threads, and the close of an appender.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::sidecar::Entry;
 use crate::stats::{Durable, Position, Stats};
 use crate::timer::Timer;
 
-/// A handle to an appender for threads other than the writer's. It outlives the appender; then it can only look.
+/// A handle for threads other than the writer's. It outlives the appender; after close it can only read counters.
 #[derive(Debug, Clone)]
 pub struct Syncer {
     pub(crate) core: Arc<Core>,
@@ -22,7 +22,7 @@ pub struct Syncer {
 }
 
 impl Syncer {
-    /// As [`crate::Appender::sync_to`], on the calling thread. Several callers share one sync of the device.
+    /// As [`crate::Appender::sync_to`], on the calling thread. Concurrent callers share one sync of the device.
     pub fn sync_to(&self, position: Position) -> Result<Durable, SyncError> {
         self.core.sync_to(position.0).map(Durable)
     }
@@ -32,13 +32,13 @@ impl Syncer {
         self.core.failure()
     }
 
-    /// End of what was appended, as far as it can be seen from here.
+    /// End of the appended data, as published to other threads.
     pub fn position(&self) -> Position {
         Position(self.core.seen_position())
     }
 
-    /// Counters; in a forked child only what was durable when it was forked. `run_ahead_bytes` is what the helper has prepared,
-    /// whether or not the writer has looked.
+    /// Counters since open. `run_ahead_bytes` is what the helper has prepared, even if the writer has not read it yet.
+    /// A forked child sees the last durable position, and no counters of the writer.
     pub fn stats(&self) -> Stats {
         let core = &self.core;
         let counters = &core.counters.0;
@@ -86,14 +86,14 @@ impl Syncer {
 }
 
 impl Core {
-    /// Bytes of the ring in use now.
+    /// Capacity of the ring in use, bytes.
     pub(crate) fn ring_bytes(&self) -> u64 {
         let count = self.live.ring_count.load(Ordering::Acquire) as usize;
         let last = count.checked_sub(1).and_then(|i| self.live.rings.get(i));
         last.map_or(0, |r| r.capacity.load(Ordering::Relaxed))
     }
 
-    /// End of what was accepted; a forked child knows only what was durable.
+    /// End of the accepted data; in a forked child, the last durable position.
     pub(crate) fn seen_position(&self) -> u64 {
         match self.born.elsewhere() {
             true => self.durable.load(Ordering::Acquire),
@@ -101,11 +101,12 @@ impl Core {
         }
     }
 
-    /// Ends an appender whose threads have ended. Order: exact length and data durable; that said durably in the sidecar, so that what
-    /// a power cut brings back of it cuts nothing; and only then away with the means of recovery.
+    /// Closes an appender whose threads have ended. First the files are cut and made durable, then the sidecar says so,
+    /// durably, so that after a power cut an old entry cuts nothing. Only then are the shared memory and the sidecar
+    /// removed.
     pub(crate) fn finish(&self) -> Result<u64, SyncError> {
         if let Some(f) = self.failure.get() {
-            // The locks go, everything else stays for recovery.
+            // Releases the locks; everything else stays for recovery.
             self.unlock_files();
             drop(lock(&self.sidecar).take());
             return Err(SyncError::Failed {
@@ -129,7 +130,7 @@ impl Core {
         let (seq, base) = self.live.file();
         let entry = Entry { closed: true, ..self.entry(seq, end - base, base) };
         match sidecar.write(&entry) {
-            // On a full disk the old entry does no harm where the end is not taken from it.
+            // On a full disk the old entry is harmless, unless recovery takes the end of the data from it.
             Err(e) if !crate::space::is_full(&e) || self.end_is_journalled() => return Err(failed(e)),
             _ => {}
         }
@@ -142,7 +143,7 @@ impl Core {
         Ok(end)
     }
 
-    /// Recovery after the machine's death takes the end of the data, or its position, from the sidecar.
+    /// Whether recovery after the machine's death takes the end of the data, or its position, from the sidecar.
     fn end_is_journalled(&self) -> bool {
         self.names.rolls() || self.preallocated() && self.framing == Framing::None
     }
@@ -157,7 +158,7 @@ impl Core {
         self.check_stores(&files.current)?;
         files.current.file.set_len(end - base)?;
         files.current.file.sync_all()?;
-        // A file prepared for a roll that never came must not come back.
+        // The removal of a file prepared for a roll must be durable, or the file would come back.
         if self.names.rolls() {
             self.names.sync_dir()?;
         }
@@ -165,7 +166,7 @@ impl Core {
     }
 }
 
-/// The thread behind [`crate::Durability::Every`].
+/// The thread of [`crate::Durability::Every`].
 pub(crate) fn sync_every(core: &Core, period: Duration) {
     let mut due = Instant::now() + period;
     while !core.closing.load(Ordering::Acquire) {
@@ -176,7 +177,8 @@ pub(crate) fn sync_every(core: &Core, period: Duration) {
             continue;
         }
         let position = core.live.position.0.load(Ordering::Acquire);
-        // A failure is kept in the core; the writer and `close` report it.
+        // The core keeps a failure; the writer and `close` report it. A full disk is not a failure: the thread tries
+        // again.
         if core.sync_to(position).is_err() && core.failure.get().is_some() {
             return;
         }

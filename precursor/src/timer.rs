@@ -1,19 +1,19 @@
-//! The clock of the append path: the CPU's own counter where it is steady, about 8 ns a reading against 20-25 ns for the
-//! vDSO's clock_gettime.
+//! The clock of the append path: the CPU's counter if it is steady, which takes about 8 ns to read; clock_gettime
+//! through the vDSO takes 20-25 ns.
 
 use std::time::{Duration, Instant};
 
-/// Reads ticks; converts differences to ns.
+/// Reads ticks, and converts intervals to ns.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timer {
     counter: bool,
-    /// ns per tick, as a fraction of 2^32.
+    /// ns per tick, times 2^32.
     scale: u64,
     start: Instant,
 }
 
 impl Timer {
-    /// Measures the counter against the monotonic clock for about half a millisecond.
+    /// Measures the counter against the monotonic clock for about 0.5 ms.
     pub(crate) fn calibrated() -> Timer {
         let start = Instant::now();
         let plain = Timer { counter: false, scale: 1 << 32, start };
@@ -44,7 +44,7 @@ impl Timer {
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn counter() -> u64 {
-    // SAFETY: RDTSC is present on every x86_64 and changes no memory.
+    // SAFETY: every x86_64 has RDTSC, which changes no memory.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 

@@ -1,16 +1,16 @@
-//! Whose turn it is with the ring that `window` falls back on.
+//! Who may use the fallback ring of `window`: the writer or the helper.
 //!
-//! Pure over its atomics, so that `tests/model_lane.rs` runs this very file under loom.
+//! Pure over its atomics, so that `tests/model_lane.rs` can run this file under loom.
 
 use super::atomics::{AtomicU32, AtomicU64, Ordering};
 
 const IDLE: u32 = 0;
 /// The writer stores into the ring.
 const STAGED: u32 = 1;
-/// And one of the two is at the ring's books: the helper to write from it, or the writer to leave it.
+/// The writer stores into the ring, and the helper is writing from it or the writer is about to leave it.
 const BUSY: u32 = 2;
 
-/// The state, shared by writer and helper.
+/// The state, shared by the writer and the helper.
 #[derive(Debug)]
 pub(crate) struct Turns(AtomicU32);
 
@@ -23,12 +23,13 @@ impl Turns {
         self.0.load(Ordering::Acquire) != IDLE
     }
 
-    /// Writer: begins to use the ring; what the helper needs to know of it was stored before.
+    /// Writer: starts to use the ring. Everything that the helper reads must be stored before.
     pub(crate) fn enter(&self) {
         self.0.store(STAGED, Ordering::Release);
     }
 
-    /// Writer: leaves the ring if the helper is not at it and everything up to `cursor` is in the file. `left` is run in between.
+    /// Writer: leaves the ring, if the helper is not using it and everything up to `cursor` is in the file. Then calls
+    /// `left` before the ring counts as idle.
     pub(crate) fn leave(&self, flushed: &AtomicU64, cursor: u64, left: impl FnOnce()) -> bool {
         if self.0.compare_exchange(STAGED, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return false;
@@ -41,7 +42,7 @@ impl Turns {
         empty
     }
 
-    /// Helper: does something with the ring, unless the writer is leaving it or does not use it.
+    /// Helper: calls `work`, unless the writer does not use the ring or is leaving it.
     pub(crate) fn with<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         self.0.compare_exchange(STAGED, BUSY, Ordering::AcqRel, Ordering::Relaxed).ok()?;
         let done = work();
@@ -50,17 +51,17 @@ impl Turns {
     }
 }
 
-/// Helper: the range between what is in the file and what the writer has published, `most` bytes at most. Reading the position
-/// acquires the bytes.
+/// Helper: the published range that is not yet in the file, at most `most` bytes. Reading the position acquires
+/// the bytes.
 pub(crate) fn waiting(position: &AtomicU64, flushed: &AtomicU64, most: u64) -> (u64, u64) {
     let from = flushed.load(Ordering::Acquire);
     let end = position.load(Ordering::Acquire);
     (from, end.min(from + most))
 }
 
-/// Writer: how far it may store, given what is in the file already.
+/// Writer: the position up to which it may store, given `flushed`.
 #[inline]
 pub(crate) fn limit(flushed: &AtomicU64, capacity: u64) -> u64 {
-    // Acquires that the helper has read what is stored over.
+    // Acquire: the helper has finished reading the bytes that the writer will overwrite.
     flushed.load(Ordering::Acquire) + capacity
 }

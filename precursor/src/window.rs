@@ -11,28 +11,29 @@ use crate::options::BackPressure;
 use crate::patience::Patience;
 use crate::sys::page_bytes;
 
-/// While it stores into its ring the writer asks at least this often whether it may return, bytes.
+/// How often a writer in the ring checks whether it may return to its window, bytes.
 const ASK_BYTES: u64 = 4096;
 
 #[derive(Debug)]
 pub(crate) struct WindowSide {
-    /// Holds the mapping that the lane points into.
+    /// Keeps the mapping alive that the lane points into.
     file: Arc<DataFile>,
     file_base: u64,
-    /// Bytes of the file that records may fill: what is mapped, less the mark that ends it.
+    /// Bytes of the file that records may fill: the mapped length, less the end mark.
     file_bytes_max: u64,
-    /// The lane points into the ring and not into the file.
+    /// The lane points into the ring, not into the file.
     staged: bool,
 }
 
 impl WindowSide {
-    /// Enters a file at `cursor`; `file_base` is the position of the file's first byte.
+    /// Enters a file at the lane's cursor. `file_base` is the position of the file's first byte.
     pub(crate) fn enter(core: &Core, file: Arc<DataFile>, file_base: u64, lane: &mut Lane) -> WindowSide {
         let mapped = file.map.as_ref().map_or(0, |m| m.len() as u64);
         let file_bytes_max = if core.roll_bytes == 0 { mapped } else { mapped.min(core.roll_room()) };
         let side = WindowSide { file, file_base, file_bytes_max, staged: false };
         side.point_at_file(lane);
-        // With a ring to go to the writer looks about before each page; without one it runs to the end of what is warm.
+        // With a fallback ring the writer checks before each page whether to switch; without one it uses all warm
+        // pages.
         if core.stage.get().is_none() {
             lane.limit = lane.cursor.max(side.warm_end());
         }
@@ -51,7 +52,7 @@ impl WindowSide {
         self.file_base + self.file.warm.load(Ordering::Acquire).min(self.file_bytes_max)
     }
 
-    /// Raises the lane's limit until `need` bytes fit: more of this file, the next one, or the ring.
+    /// Raises the lane's limit until `need` bytes fit, in this file, in the next one or in the ring.
     pub(crate) fn make_room(&mut self, core: &Core, lane: &mut Lane, need: u64) -> Result<(), AppendError> {
         let mut patience = Patience::new();
         let mut late = false;
@@ -85,7 +86,7 @@ impl WindowSide {
         }
     }
 
-    /// Room in this file or the next, if it is warm and there is no reason to distrust it.
+    /// Makes room in this file or in the next, if it is warm and the helper is not stuck.
     fn room_in_file(&mut self, core: &Core, lane: &mut Lane, need: u64) -> Result<bool, AppendError> {
         if let Err(e) = core.check_stores(&self.file) {
             core.fail("append", &e);
@@ -111,7 +112,7 @@ impl WindowSide {
         }
         lane.limit = match core.stage.get() {
             Some(stage) if stage.must_flee() && self.enter_ring(core, lane, need) => lane.limit,
-            // At each page the writer looks about.
+            // The writer checks again at each page.
             Some(_) => {
                 (self.file_base + (lane.cursor + need - self.file_base).next_multiple_of(page_bytes())).min(warm_end)
             }
@@ -120,7 +121,7 @@ impl WindowSide {
         Ok(lane.room() >= need)
     }
 
-    /// Goes over to the ring, if there is one and the record fits.
+    /// Switches to the ring, if there is one and the record fits.
     fn enter_ring(&mut self, core: &Core, lane: &mut Lane, need: u64) -> bool {
         let fits = lane.cursor + need <= self.file_base + self.file_bytes_max;
         let Some(stage) = core.stage.get().filter(|s| fits && need <= s.ring.capacity / 2) else { return false };
@@ -132,37 +133,37 @@ impl WindowSide {
         true
     }
 
-    /// Room in the ring; or the way back into the file, and then `staged` is false.
+    /// Makes room in the ring. Or returns to the file; then `staged` is false.
     fn room_in_ring(&mut self, core: &Core, lane: &mut Lane, need: u64) -> bool {
         let Some(stage) = core.stage.get() else { return false };
         let file_end = self.file_base + self.file_bytes_max;
         let ends = lane.cursor + need > file_end;
         let warm = stage.is_ready() && self.warm_end() >= lane.cursor + need;
-        // The end of the file, and a record too long for the ring, must wait for the window.
+        // A record that begins a new file must wait until the window is used again.
         if (ends || warm) && stage.leave(core, lane.cursor) {
             self.point_at_file(lane);
             self.staged = false;
             return false;
         }
         let most = core.live.flushed.0.load(Ordering::Acquire) + stage.ring.capacity;
-        // Once windows are ready every append tries: the ring is empty only for moments.
+        // Once windows are ready, every append tries to return, since the ring is empty only for moments.
         let ask = if stage.is_ready() { need } else { need.max(ASK_BYTES) };
         lane.limit = lane.cursor.max(most.min(lane.cursor + ask).min(file_end));
         lane.room() >= need
     }
 
-    /// Ends this file here and begins the prepared one. The helper learns of it from the live block.
+    /// Ends this file and enters the prepared one. The live block tells the helper.
     fn roll(&mut self, core: &Core, lane: &mut Lane, next: Arc<DataFile>) {
         if lane.framed {
-            // SAFETY: the caller has seen that these bytes are warm; they are before the file's end, see
-            // `file_bytes_max`.
+            // SAFETY: the caller has checked that the mark's bytes are warm; `file_bytes_max` keeps them within the
+            // mapping.
             unsafe { lane.mark_end() };
         }
         lane.cursor += mark_len(lane);
         let (seq, base) = (next.seq, lane.cursor);
-        // The old mapping lives on in the helper's hands, so this drop unmaps nothing.
+        // The helper still has the old file, so the old mapping is not unmapped here.
         *self = WindowSide::enter(core, next, base, lane);
-        // In this order: a death between the two must not leave a position before the base of its file.
+        // Position first: after a death between the two stores, the position must not be before the file's base.
         core.live.position.0.store(base, Ordering::Release);
         core.live.set_file(seq, base);
         core.counters.0.rolls.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The writer's side of `plain` and `prefetch`: `pwrite` on the writer's own thread.
+//! The writer's side of `plain` and `prefetch`: `pwrite` on the writer's thread.
 
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::plan::Mode;
 pub(crate) struct WrittenSide {
     file: Arc<DataFile>,
     file_base: u64,
-    /// The file is ended and the next one not yet begun.
+    /// The file is ended, and the next one has not begun.
     marked: bool,
-    /// One record; grows to the longest one seen.
+    /// Buffer for one record; grows to the longest one.
     pub(crate) record: Vec<u8>,
 }
 
@@ -27,7 +27,7 @@ impl WrittenSide {
         WrittenSide { file, file_base, marked: false, record: Vec::with_capacity(64 << 10) }
     }
 
-    /// Writes one record and moves the cursor past it.
+    /// Writes one record. The caller moves the cursor past it.
     pub(crate) fn append(&mut self, core: &Core, lane: &mut Lane, bytes: &[u8]) -> Result<(), AppendError> {
         let need = lane.need(bytes.len());
         if core.roll_bytes != 0 && (self.marked || lane.cursor + need > self.file_base + core.roll_room()) {
@@ -48,7 +48,7 @@ impl WrittenSide {
             self.file.file.write_all_at(bytes, at)
         };
         written.map_err(|e| write_error(core, &self.file, &e))?;
-        // Exactly this record and no room beyond it: nothing is mapped, so every append must come here.
+        // Room for exactly this record: nothing is mapped, so every append must come here.
         lane.limit = lane.cursor + need;
         if core.mode == Mode::Prefetch && at + need > self.file.warm.load(Ordering::Relaxed) {
             core.counters.0.late.fetch_add(1, Ordering::Relaxed);
@@ -65,7 +65,7 @@ impl WrittenSide {
             lane.cursor += mark.len() as u64;
             lane.limit = lane.cursor;
             core.live.position.0.store(lane.cursor, Ordering::Release);
-            // The next file may be refused for now; the mark is not to be written twice.
+            // Creating the next file may fail for now; the mark must not be written twice.
             self.marked = true;
         }
         let next = if core.mode == Mode::Plain {
@@ -86,11 +86,11 @@ impl WrittenSide {
 }
 
 fn plain_next(core: &Core, seq: u64) -> Result<Arc<DataFile>, AppendError> {
-    let failed = |e: std::io::Error| AppendError::Failed { what: "create next file", message: e.to_string() };
+    let failed = |e: std::io::Error| AppendError::Failed { what: "create the next file", message: e.to_string() };
     core.create_next(seq + 1).map(Arc::new).map_err(failed)
 }
 
-/// Waits, as the policy allows, for something the helper prepares; having to is late.
+/// Waits for something that the helper prepares, as the policy allows. Counts a wait as late.
 fn wait_for<T>(core: &Core, ready: impl Fn() -> Option<T>) -> Result<T, AppendError> {
     let mut patience = Patience::new();
     let mut late = false;
@@ -112,8 +112,8 @@ fn wait_for<T>(core: &Core, ready: impl Fn() -> Option<T>) -> Result<T, AppendEr
     }
 }
 
-/// A failed write leaves the position where it was; what a short write put beyond it is overwritten by the next record, or cut
-/// off at close.
+/// Converts a failed write, which has not moved the position. The next record overwrites the bytes of a short write, or
+/// close cuts them off.
 fn write_error(core: &Core, file: &DataFile, error: &std::io::Error) -> AppendError {
     if crate::space::is_full(error) {
         return AppendError::OutOfSpace { bytes_left: crate::sys::bytes_left(&file.file) };

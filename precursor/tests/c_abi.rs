@@ -1,4 +1,4 @@
-//! The header is current, and a C program works against it: alone, under AddressSanitizer, and under valgrind.
+//! The header is current, and C programs work with the library: alone, under AddressSanitizer, and under valgrind.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ fn here() -> &'static Path {
 }
 
 #[test]
-fn the_header_is_what_the_code_says() {
+fn the_header_matches_the_code() {
     let config = cbindgen::Config::from_file(here().join("cbindgen.toml")).unwrap();
     let mut text = Vec::new();
     cbindgen::Builder::new()
@@ -32,11 +32,11 @@ fn the_header_is_what_the_code_says() {
     );
 }
 
-/// The static library that the test build left beside the test binaries.
+/// Builds the static library into the folder of the test binaries' profile.
 fn library() -> PathBuf {
     let exe = std::env::current_exe().unwrap();
     let profile = exe.parent().and_then(Path::parent).unwrap().to_owned();
-    // `cargo test` builds the rlib only; the staticlib is asked for here, into the same folder.
+    // `cargo test` builds only the rlib.
     let release = profile.ends_with("release");
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "-q", "-p", "precursor", "--lib"]).current_dir(here());
@@ -66,7 +66,7 @@ fn compile(dir: &Path, source: &str, name: &str, flags: &[&str]) -> PathBuf {
     out
 }
 
-/// The shared library, linked as `make install` does it.
+/// Links the shared library, as `make install` does.
 fn shared(dir: &Path) -> PathBuf {
     let done = Command::new(here().join("link.sh")).arg(library()).arg(dir).output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -79,9 +79,9 @@ fn said(program: &str, args: &[&str]) -> String {
     run(command)
 }
 
-/// Every symbol of the shared library with its version, and nothing else; the header declares each of them.
+/// The library exports exactly the committed symbols, with their versions, and the header declares each of them.
 #[test]
-fn the_shared_library_exports_what_its_map_says() {
+fn the_shared_library_exports_the_symbols_of_its_map() {
     let dir = tempfile::tempdir().unwrap();
     let library = shared(dir.path());
     let library = library.to_str().unwrap();
@@ -108,12 +108,13 @@ fn the_shared_library_exports_what_its_map_says() {
         + header.matches("\nuint64_t precursor_").count()
         + header.matches("\nvoid precursor_").count()
         + header.matches("\nconst char *precursor_").count();
-    assert_eq!(declared, found.len(), "the header declares what is not exported");
+    assert_eq!(declared, found.len(), "the header declares functions that are not exported");
 }
 
-/// Compiled as C and as C++, against the shared library; the program checks sizes of other versions, threads, fork and more.
+/// Compiled as C and as C++ and linked to the shared library. The program checks structures of other versions, threads,
+/// fork and more.
 #[test]
-fn programs_in_c_and_cpp_use_all_of_it() {
+fn c_and_cpp_programs_use_the_whole_interface() {
     let dir = tempfile::tempdir().unwrap();
     let library = shared(dir.path());
     let folder = library.parent().unwrap().to_str().unwrap();
@@ -173,12 +174,12 @@ fn the_c_example_runs_in_every_mode_under_address_sanitizer() {
     }
 }
 
-/// A sanitizer's `munlock` does nothing: what a window leaves behind stayed locked, giving its pages back was refused, and the
-/// appender failed.
+/// A sanitizer's `munlock` does nothing. With it, the pages behind the writer stayed locked, MADV_DONTNEED failed, and
+/// so did the appender.
 #[test]
 fn a_window_moves_on_in_a_program_under_a_sanitizer() {
     let dir = tempfile::tempdir().unwrap();
-    // ThreadSanitizer replaces the same functions, but a library that is not instrumented has races for it everywhere.
+    // Not under ThreadSanitizer: it replaces the same functions, but reports races all over an uninstrumented library.
     let program = compile(dir.path(), "tests/abi/window.c", "window-asan", &["-fsanitize=address"]);
     let file = dir.path().join("journal");
     let mut command = Command::new(&program);
@@ -190,7 +191,7 @@ fn a_window_moves_on_in_a_program_under_a_sanitizer() {
 #[test]
 fn the_c_example_is_clean_under_valgrind() {
     if Command::new("valgrind").arg("--version").output().is_err() {
-        eprintln!("valgrind is not installed: this test proved nothing (apt-get install valgrind)");
+        eprintln!("valgrind is not installed, so this test checked nothing (apt-get install valgrind)");
         return;
     }
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! An append that finds no room costs the C caller no allocation: it is what a full ring answers again and again.
+//! In C, an append that finds no room makes no allocation, since a full ring refuses many appends.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::CString;
@@ -15,16 +15,17 @@ thread_local! {
     static MINE: AtomicU64 = const { AtomicU64::new(0) };
 }
 
-// SAFETY: hands everything to the system's allocator; the count is a plain thread-local atomic.
+// SAFETY: every call goes to the system's allocator with unchanged arguments; the counter is a thread-local atomic that
+// does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = MINE.try_with(|mine| mine.fetch_add(1, Ordering::Relaxed));
-        // SAFETY: by the contract of this very function.
+        // SAFETY: the caller keeps the contract of `alloc`, which is the same for `System`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: by the contract of this very function.
+        // SAFETY: the caller keeps the contract of `dealloc`, and `System` has allocated the block.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -37,7 +38,8 @@ fn a_full_ring_is_answered_without_an_allocation() {
     let dir = tempfile::tempdir().unwrap();
     let path = CString::new(dir.path().join("log").to_str().unwrap()).unwrap();
     let (mut fulls, mut allocations) = (0u64, 0);
-    // SAFETY: every pointer is to a local of the right size, or null where the ABI allows it.
+    // SAFETY: every pointer is to a local that outlives the call, or null where the interface allows it; `handle` is
+    // open until `precursor_close` and used by this thread only.
     unsafe {
         let mut options: precursor_options = std::mem::zeroed();
         assert_eq!(precursor_options_default(&raw mut options, size_of::<precursor_options>()), PRECURSOR_OK);
@@ -62,6 +64,6 @@ fn a_full_ring_is_answered_without_an_allocation() {
         assert!(stats.appends > 0);
         assert_eq!(precursor_close(handle, std::ptr::null_mut(), 0), PRECURSOR_OK);
     }
-    assert!(fulls > 100, "a store into memory outran no write(): {fulls}");
+    assert!(fulls > 100, "the ring was hardly ever full: {fulls}");
     assert_eq!(allocations, 0, "of {fulls} refusals");
 }

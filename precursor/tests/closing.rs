@@ -1,4 +1,4 @@
-//! Power cuts and kills during and after `close()`.
+//! Power cuts during and after `close()`.
 
 use std::path::Path;
 
@@ -10,8 +10,8 @@ fn shm_emptied(dir: &Path) {
     }
 }
 
-/// P1: the file beside the data is unlinked by `close`, the power goes before that is on the device. Held by a second link it
-/// comes back exactly as it was last written.
+/// P1: `close` unlinks the sidecar, and the power is cut before that is on the device, so the sidecar is there again. A
+/// second link keeps it exactly as it was last written.
 #[test]
 fn a_power_cut_after_a_clean_close_cuts_nothing() {
     for mode in [Mode::Window, Mode::Prefetch, Mode::Ring, Mode::Plain] {

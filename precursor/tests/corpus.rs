@@ -1,4 +1,4 @@
-//! Replays the corpus of the fuzz targets (`fuzz/corpus/precursor_*`), and inputs near it, through the very same functions.
+//! Runs the functions of the fuzz targets on their corpus (`fuzz/corpus/precursor_*`) and on inputs near it.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     found
 }
 
-/// Each input, cut at every length and with every bit of it flipped, or a spread of those where it is long.
+/// Runs each input, its prefixes, and the input with single bits flipped. Of a long input, about 64 prefixes and bytes.
 fn near(target: &str, run: impl Fn(&[u8])) {
     for (path, bytes) in corpus(target) {
         println!("{}", path.display());
@@ -48,7 +48,7 @@ fn live_blocks() {
     near("precursor_live", |bytes| fuzzing::live(dir.path(), bytes));
 }
 
-/// Rewrites the seeds, after a format has changed.
+/// Writes the seeds again after a format has changed.
 #[test]
 #[ignore = "writes into the repository"]
 fn writes_the_seeds() {
@@ -57,7 +57,7 @@ fn writes_the_seeds() {
         std::fs::create_dir_all(folder.join(target)).unwrap();
         std::fs::write(folder.join(target).join(name), bytes).unwrap();
     };
-    // A sidecar as an open appender has it, and as a closed one leaves it beside a pattern.
+    // The sidecar of an open appender, and the one that a closed appender leaves beside a pattern.
     let dir = tempfile::tempdir().unwrap();
     let open =
         || precursor::Options::new(dir.path().join("log-{}")).mode(precursor::Mode::Plain).roll_bytes(1 << 20).open();
@@ -78,7 +78,8 @@ fn writes_the_seeds() {
     put("precursor_frames", "whole", &frames);
     put("precursor_frames", "torn", &frames[..frames.len() - 9]);
     put("precursor_frames", "zeros-behind", &[&frames[..], &[0; 64]].concat());
-    // First the kind of writer (bit 0 a pattern, 1 preallocated, 2 framed, 3 with a ring, 4 closed), then its numbers.
+    // The first byte selects the kind of writer (bit 0: pattern, 1: preallocated, 2: framed, 3: with a ring, 4:
+    // closed); numbers follow.
     for (name, bytes) in [
         ("window", &[2, 1, 0, 16, 1, 0, 8, 0][..]),
         ("ring", &[8, 1, 0, 16, 1, 0, 8, 1, 48, 1, 16, 0]),

@@ -1,8 +1,9 @@
-//! Kills a writing process at random instants, and checks every byte that was acknowledged.
+//! Kills a writing process at random instants and checks every acknowledged byte.
 //!
-//! The child (`writer`) notes what `append` and `sync_to` have acknowledged. After the kill, half of the rounds keep the shared memory (the
-//! process died) and half remove it and spoil what was not yet durable (the machine died, as far as that can be played on a
-//! living one: the page cache still holds what the child wrote, so the test itself damages what a real crash might lose).
+//! The child (`writer`) records what `append` and `sync_to` have acknowledged. After the kill, half of the rounds keep
+//! the shared memory: the process died. The other half remove it and damage bytes that were not durable: the machine
+//! died, as far as a running machine can show it. (The page cache still has the child's writes, so the test damages
+//! what a real crash might lose.)
 //!
 //! `PRECURSOR_KILLS` sets the rounds per mode: 60 by default, 1000 in the long test.
 
@@ -15,10 +16,10 @@ use precursor::{Evidence, Leftover, Mode, Options, Owner, leftovers, records, re
 
 use crate::writer::{APPENDED, COUNT, Case, Chance, Ledger, Living, RECORD, SYNCED, contents, data_files, record};
 
-/// Starts the child, lets it live for a random while once it is open, and kills it.
+/// Starts the child, lets it run for a random time after it has opened, and kills it.
 fn live_and_die(case: Case, dir: &Path, chance: &mut Chance) {
     let mut living = Living::start(case, dir);
-    // One round in eight dies while opening or recovering.
+    // One round in eight kills it while it opens or recovers.
     if chance.below(8) != 0 {
         living.opened();
     }
@@ -26,7 +27,7 @@ fn live_and_die(case: Case, dir: &Path, chance: &mut Chance) {
     living.kill();
 }
 
-/// Plays the machine's death: the shared memory is gone, and ranges of what was never synced are zero or odd.
+/// Imitates the machine's death: removes the shared memory, and overwrites ranges of the unsynced bytes.
 fn lose_the_machine(dir: &Path, synced: u64, chance: &mut Chance) {
     for entry in std::fs::read_dir(dir.join("shm")).unwrap().map(|e| e.unwrap()) {
         if entry.file_name() != "ledger" {
@@ -66,13 +67,13 @@ fn check_one(case: Case, dir: &Path, ledger: &Ledger, machine_died: bool) {
     }
     if !machine_died {
         assert!(matches!(recovered.evidence, Evidence::Live | Evidence::Length), "{case:?}: {recovered:?}");
-        // At most the one record in flight is there beyond what was acknowledged.
+        // Beyond the acknowledged records, at most the one in flight exists.
         assert!(payloads.len() as u64 <= ledger.get(COUNT) + 1, "{case:?}");
     }
     assert_eq!(recover(case.path(dir)).unwrap().cut_bytes, 0, "recovering twice changes nothing");
 }
 
-/// Sets the ledger to what is really there, for the next life on the same files.
+/// Sets the ledger to the contents of the files, for the next writer on them.
 fn resume(case: Case, dir: &Path, ledger: &Ledger) {
     let bytes = contents(dir);
     let count = if case.framed { records(&bytes).count() } else { bytes.len() / RECORD };
@@ -88,7 +89,7 @@ fn kills() -> u64 {
 fn fresh(case: Case, label: &str) -> (tempfile::TempDir, Ledger) {
     let dir =
         tempfile::Builder::new().prefix(&format!("precursor-crash-{}-{label}-", case.describe())).tempdir().unwrap();
-    // The child's shared memory must be on tmpfs; each test has a folder of its own there.
+    // The child's shared memory must be on tmpfs; each test has its own directory there.
     let shm = PathBuf::from("/dev/shm").join(dir.path().file_name().unwrap());
     std::fs::create_dir(&shm).unwrap();
     std::os::unix::fs::symlink(&shm, dir.path().join("shm")).unwrap();
@@ -111,7 +112,8 @@ fn torture(case: Case) {
             lose_the_machine(dir.path(), ledger.get(SYNCED), &mut chance);
         }
         check_one(case, dir.path(), &ledger, machine_died);
-        // Most lives continue the files of the last; damaged and long ones start again.
+        // Most writers continue the files of the previous one. After damage, and every eighth round, new files are
+        // used.
         if machine_died || round % 8 == 6 {
             clean(&dir);
             (dir, ledger) = fresh(case, &round.to_string());
@@ -171,7 +173,7 @@ fn many_producers() {
     }
 }
 
-/// Kills a writer that has opened, and returns what it left.
+/// Kills writers that have opened until one leaves something to recover, and returns that.
 fn leave_something(case: Case, dir: &Path, chance: &mut Chance) -> Leftover {
     loop {
         live_and_die(case, dir, chance);
@@ -183,7 +185,7 @@ fn leave_something(case: Case, dir: &Path, chance: &mut Chance) -> Leftover {
 }
 
 #[test]
-fn what_a_killed_writer_leaves_is_found_and_cleared() {
+fn shared_memory_of_a_killed_writer_is_found_and_cleared() {
     let case = Case::default();
     let mut chance = Chance(11);
     let (dir, ledger) = fresh(case, "left");
@@ -203,7 +205,7 @@ fn what_a_killed_writer_leaves_is_found_and_cleared() {
     assert_eq!(dead.clear().unwrap().unwrap().evidence, Evidence::Live);
     assert!(contents(dir.path()).len() as u64 >= ledger.get(APPENDED));
 
-    // Without the file beside the data nobody can recover it any more.
+    // Without the sidecar, nothing can be recovered any more.
     let dead = leave_something(case, dir.path(), &mut chance);
     std::fs::remove_file(dir.path().join(".log.precursor")).unwrap();
     let orphan = leftovers(&shm).unwrap().into_iter().find(|l| l.files == dead.files).unwrap();

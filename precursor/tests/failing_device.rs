@@ -1,7 +1,7 @@
-//! A device that begins to fail: a sync that failed stays failed, and recovery trusts nothing that it may have lost.
+//! A device that starts to fail: a failed sync stays failed, and recovery trusts no byte that the device may have lost.
 //!
-//! The device is a loop over an image in a tmpfs that is too small for it, so that write-back fails with an I/O error while every
-//! `write()` and store succeeds. Needs root; says so where it cannot be had.
+//! The device is a loop device over an image in a tmpfs that is too small for it, so write-back fails with an I/O error
+//! while every `write()` and store succeeds. Needs root, and is skipped without it.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use precursor::{AppendError, Evidence, Mode, Options, SyncError, recover};
 
 use crate::volume::said;
 
-/// A file system on a device with room for less than it promises.
+/// A file system on a device with less space than it reports.
 struct Overcommitted {
     home: tempfile::TempDir,
     device: String,
@@ -27,7 +27,7 @@ impl Overcommitted {
         let image = format!("{small}/image");
         std::fs::File::create(&image).and_then(|f| f.set_len(128 << 20)).map_err(|e| e.to_string())?;
         volume.device = said("losetup", &["-f", "--show", &image])?;
-        // Without a journal: one whose own writes fail would make the file system read-only, and the test another.
+        // Without a journal: if its writes failed, the file system would become read-only, which is another test.
         said("mkfs.ext4", &["-q", "-O", "^has_journal", "-E", "lazy_itable_init=1,nodiscard", &volume.device])?;
         said("mount", &[&volume.device, &mount])?;
         Ok(volume)
@@ -41,7 +41,7 @@ impl Overcommitted {
         self.home.path().join("mount")
     }
 
-    /// The device takes writes again, and nothing is left in the file system's page cache.
+    /// Lets the device take writes again.
     fn mend(&self) {
         said("mount", &["-o", "remount,size=200m", &self.path("small")]).unwrap();
     }
@@ -68,7 +68,7 @@ fn record(i: u64) -> [u8; 1000] {
     out
 }
 
-/// Appends and syncs until a sync fails; returns how many records were accepted, and how many bytes were durable.
+/// Appends and syncs until one fails. Returns the number of accepted records and of durable bytes.
 fn until_it_fails(path: &Path, mode: Mode) -> (u64, u64) {
     let mut log = Options::new(path).mode(mode).open().unwrap();
     let (mut accepted, mut durable) = (0, 0);
@@ -79,7 +79,7 @@ fn until_it_fails(path: &Path, mode: Mode) -> (u64, u64) {
             Err(other) => panic!("{mode:?}: {other}"),
         };
         accepted += 1;
-        assert!(accepted < 60_000, "{mode:?}: 60 MB went into a device of 16");
+        assert!(accepted < 60_000, "{mode:?}: a device of 16 MB took 60 MB");
         if accepted % 2000 == 0 {
             match log.sync_to(position) {
                 Ok(safe) => durable = safe.bytes(),
@@ -89,7 +89,8 @@ fn until_it_fails(path: &Path, mode: Mode) -> (u64, u64) {
     };
     assert!(matches!(&failure, SyncError::Failed { durable: told, .. } if *told == durable), "{mode:?}: {failure}");
     assert!(durable > 0, "{mode:?}: {failure}");
-    // The kernel reports an error once; the appender for ever, to every handle, also once the device is well again.
+    // The kernel reports an error once. The appender must report it always, on every handle, even after the device
+    // works again.
     for _ in 0..3 {
         assert!(log.sync_to(log.position()).is_err(), "{mode:?}");
         assert!(log.syncer().sync_to(log.position()).is_err(), "{mode:?}");
@@ -101,7 +102,7 @@ fn until_it_fails(path: &Path, mode: Mode) -> (u64, u64) {
 }
 
 #[test]
-fn a_failed_sync_is_never_taken_back_and_recovery_does_not_hide_it() {
+fn a_failed_sync_stays_failed_and_recovery_reports_it() {
     for mode in [Mode::Plain, Mode::Window, Mode::Ring] {
         let volume = match Overcommitted::create() {
             Ok(volume) => volume,
@@ -109,7 +110,7 @@ fn a_failed_sync_is_never_taken_back_and_recovery_does_not_hide_it() {
         };
         let path = volume.dir().join("log");
         let (accepted, durable) = until_it_fails(&path, mode);
-        // While the device fails recovery fails too, as often as it is tried.
+        // While the device fails, every attempt at recovery fails.
         for _ in 0..2 {
             let refusal = recover(&path).unwrap_err().to_string();
             let told = refusal.contains("sync") || refusal.contains("write again");
@@ -121,7 +122,8 @@ fn a_failed_sync_is_never_taken_back_and_recovery_does_not_hide_it() {
         volume.forget_cache();
         let bytes = std::fs::read(&path).unwrap();
         assert!(bytes.len() as u64 >= accepted * 1000, "{mode:?}: {} of {accepted} records", bytes.len() / 1000);
-        // What was durable is there. What followed was written again as well as the kernel still had it, which proves nothing.
+        // The durable bytes are there. The later ones were rewritten from what the kernel still had, which proves
+        // nothing.
         let proven = usize::try_from(durable / 1000).unwrap();
         for (i, got) in bytes.chunks_exact(1000).take(proven).enumerate() {
             assert!(got == record(i as u64), "{mode:?}: record {i} of {accepted}, {durable} bytes durable");

@@ -1,4 +1,5 @@
-//! What each file system gives, and the reason where it does not. Needs root; says so where a device cannot be had.
+//! Which modes each file system allows, and the reason for a refusal. Needs root and loop devices, and is skipped
+//! without them.
 
 use std::path::Path;
 
@@ -8,12 +9,12 @@ use crate::volume::Mounted;
 
 const MODES: [Mode; 4] = [Mode::Ring, Mode::Window, Mode::Prefetch, Mode::Plain];
 
-/// Appends 2 MiB in this mode, rolling on the way, and reads them back; or the reason why the mode is refused.
+/// Appends 2 MiB in this mode, with rolls, and reads them back. Returns the reason if the mode is refused.
 fn tried(dir: &Path, mode: Mode) -> Result<(), String> {
     let name = format!("{}-{{}}", mode.name());
     let options = Options::new(dir.join(name)).mode(mode).roll_bytes(512 << 10);
     let mut log = options.open().map_err(|e| e.to_string())?;
-    assert_eq!(log.mode(), mode, "given or refused, never replaced");
+    assert_eq!(log.mode(), mode, "the requested mode is used or refused, never replaced");
     let record = |i: u64| -> Vec<u8> { (0..256).map(|k| (i.wrapping_mul(31) + k) as u8).collect() };
     for i in 0..8192 {
         log.append(&record(i)).unwrap();
@@ -38,7 +39,7 @@ fn on(bytes: u64, make: &[&str], check: impl FnOnce(&Path)) {
 }
 
 #[test]
-fn xfs_gives_every_mode() {
+fn xfs_allows_every_mode() {
     on(320 << 20, &["mkfs.xfs", "-q", "-f"], |dir| {
         for mode in MODES {
             tried(dir, mode).unwrap();
@@ -47,7 +48,7 @@ fn xfs_gives_every_mode() {
 }
 
 #[test]
-fn btrfs_gives_no_window_and_says_why() {
+fn btrfs_refuses_a_window_with_a_reason() {
     on(320 << 20, &["mkfs.btrfs", "-q", "-f"], |dir| {
         for mode in [Mode::Ring, Mode::Prefetch, Mode::Plain] {
             tried(dir, mode).unwrap();
@@ -57,7 +58,7 @@ fn btrfs_gives_no_window_and_says_why() {
         let log = Options::new(dir.join("auto")).process_death_may_lose(true).open().unwrap();
         assert_eq!(log.mode(), Mode::Ring);
         log.close().unwrap();
-        // Who must see each byte at once can have neither: refused, not silently slow.
+        // With `readable_at_once` neither ring nor window is possible: `plain`, with the reasons.
         let log = Options::new(dir.join("seen")).readable_at_once(true).process_death_may_lose(true).open().unwrap();
         let reasons = log.reasons().join("; ");
         assert_eq!(log.mode(), Mode::Plain, "{reasons}");

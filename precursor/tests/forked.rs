@@ -1,4 +1,4 @@
-//! fork: a child can neither use nor harm what it inherited, and keeps no lock of it.
+//! Forked children can neither use nor damage an inherited appender, and do not keep its locks.
 
 use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
@@ -8,27 +8,27 @@ use precursor::{AppendError, Appender, Evidence, Mode, Options, RecoverError, Sy
 
 const MODES: [Mode; 4] = [Mode::Ring, Mode::Window, Mode::Prefetch, Mode::Plain];
 
-/// Forks; the child does the work and ends with its answer. Returns what `waitpid` says.
+/// Forks; the child runs `work` and exits with its result. Returns the child's exit status.
 fn in_child(work: impl FnOnce() -> i32) -> std::process::ExitStatus {
-    // SAFETY: the child calls nothing that another thread of this process could hold a lock of, but the allocator's, which glibc
-    // settles at fork; it ends by `_exit`.
+    // SAFETY: the child takes no lock that another thread may hold, except the allocator's, which glibc releases at
+    // fork, and ends by `_exit`.
     match unsafe { libc::fork() } {
         0 => {
             let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_or(99);
-            // SAFETY: ends the child without running what belongs to the parent.
+            // SAFETY: `_exit` ends the child without running destructors or handlers of the parent.
             unsafe { libc::_exit(code) }
         }
         pid => {
             assert!(pid > 0);
             let mut status = 0;
-            // SAFETY: an out-pointer to a local.
+            // SAFETY: `status` is a local that outlives the call.
             assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
             std::process::ExitStatus::from_raw(status)
         }
     }
 }
 
-/// Everything a child may try; the number of the first answer that is wrong, or 0.
+/// Tries every call that a child can make. Returns the number of the first wrong result, or 0.
 fn try_everything(mut log: Appender) -> i32 {
     let position = log.position();
     let syncer = log.syncer();
@@ -47,7 +47,7 @@ fn try_everything(mut log: Appender) -> i32 {
     if stats.durable != seen.bytes() {
         return 4;
     }
-    // What is mapped where the parent's memory was is the child's own, and stays.
+    // Memory that is mapped at the address of the parent's must not be unmapped.
     if !matches!(log.close(), Err(SyncError::Forked)) {
         return 5;
     }
@@ -56,9 +56,9 @@ fn try_everything(mut log: Appender) -> i32 {
 }
 
 #[test]
-fn a_child_is_refused_and_the_parent_goes_on() {
-    // A child of a process that runs other tests would keep their files open.
-    if !alone("forked::a_child_is_refused_and_the_parent_goes_on") {
+fn a_child_is_refused_and_the_parent_continues() {
+    // Alone, because a child would keep the files of other tests open.
+    if !alone("forked::a_child_is_refused_and_the_parent_continues") {
         return;
     }
     for mode in MODES {
@@ -68,10 +68,10 @@ fn a_child_is_refused_and_the_parent_goes_on() {
         for _ in 0..100 {
             log.append(&[1; 1000]).unwrap();
         }
-        // The child gets a copy of the handle, whose parts are shared with nobody; the parent's is forgotten there.
+        // The child takes its copy of the handle by value; the parent's stays in place.
         let copy = std::mem::ManuallyDrop::new(log);
         let status = in_child(|| {
-            // SAFETY: this process's only use of its copy; the parent's lives on in the parent.
+            // SAFETY: in the child, this is the only use of the copy, which `ManuallyDrop` does not drop.
             try_everything(unsafe { std::ptr::read(&*copy) })
         });
         assert_eq!(status.code(), Some(0), "{mode:?}: {status:?}");
@@ -87,7 +87,7 @@ fn a_child_is_refused_and_the_parent_goes_on() {
     }
 }
 
-/// The test binary again: opens, forks a child that only exists, and is killed.
+/// Runs in another process: opens, forks a child that only sleeps, and is killed.
 #[test]
 fn child() {
     let Some(dir) = std::env::var_os("PRECURSOR_FORKED_DIR").map(std::path::PathBuf::from) else { return };
@@ -96,11 +96,11 @@ fn child() {
     for _ in 0..100 {
         log.append(&[3; 1000]).unwrap();
     }
-    // SAFETY: the child only sleeps.
+    // SAFETY: the child only sleeps and calls `_exit`.
     match unsafe { libc::fork() } {
         0 => {
             std::thread::sleep(Duration::from_secs(60));
-            // SAFETY: as above.
+            // SAFETY: `_exit` ends the child without running destructors or handlers of the parent.
             unsafe { libc::_exit(0) }
         }
         pid => println!("forked {pid}."),
@@ -111,7 +111,7 @@ fn child() {
 }
 
 #[test]
-fn a_child_that_only_exists_keeps_no_lock() {
+fn a_sleeping_child_keeps_no_lock() {
     use std::io::BufRead;
     for mode in MODES {
         let dir = tempfile::tempdir().unwrap();
@@ -130,9 +130,9 @@ fn a_child_that_only_exists_keeps_no_lock() {
         parent.kill().unwrap();
         parent.wait().unwrap();
         let begun = Instant::now();
-        // SAFETY: asks whether the process is there; it is the one made above, and sleeps.
+        // SAFETY: signal 0 only checks for existence; `pid` is the child made above.
         assert_eq!(unsafe { libc::kill(pid, 0) }, 0, "the child lives");
-        // The child may be new: it releases the lock before `fork` returns there.
+        // The child may have just been created: it releases the lock before `fork` returns there.
         let found = loop {
             match recover(dir.path().join("log")) {
                 Err(RecoverError::Busy { .. }) if begun.elapsed() < Duration::from_secs(5) => {
@@ -142,7 +142,7 @@ fn a_child_that_only_exists_keeps_no_lock() {
             }
         };
         let opened = Options::new(dir.path().join("log")).mode(mode).open().map(|log| log.position().bytes());
-        // SAFETY: as above.
+        // SAFETY: `pid` is the child made above, which sleeps.
         unsafe { libc::kill(pid, libc::SIGKILL) };
         assert_eq!(found.unwrap(), (Evidence::Live, 100_000), "{mode:?}");
         assert_eq!(opened.unwrap(), 100_000);
@@ -150,22 +150,23 @@ fn a_child_that_only_exists_keeps_no_lock() {
     }
 }
 
-/// As `closefrom(3)` does it, by a program that knows nothing of the library's descriptors.
+/// As `closefrom(3)`, called by a program that does not know the library's descriptors.
 fn close_all_files() {
     for fd in 3..256 {
-        // SAFETY: a plain number; what was open there is not used again, by this test's own choice.
+        // SAFETY: a plain number. This test gives up every descriptor from 3 on; the appenders that own some are not
+        // used again.
         unsafe { libc::close(fd) };
     }
 }
 
-/// What each of the numbers is open on: device and inode.
+/// Device and inode of each open descriptor below 64.
 fn open_files() -> Vec<Option<(u64, u64)>> {
     use std::os::unix::fs::MetadataExt;
     let look = |fd| std::fs::metadata(format!("/proc/self/fd/{fd}")).ok().map(|m| (m.dev(), m.ino()));
     (0..64).map(look).collect()
 }
 
-/// A daemon closes what it did not open; a number that the library once used is then the program's.
+/// A daemon closes descriptors that it did not open, and then opens its own files under the same numbers.
 #[test]
 fn a_child_keeps_the_files_that_took_the_place_of_closed_ones() {
     if !alone("forked::a_child_keeps_the_files_that_took_the_place_of_closed_ones") {
@@ -175,7 +176,7 @@ fn a_child_keeps_the_files_that_took_the_place_of_closed_ones() {
     let open = |name: &str| {
         Options::new(dir.path().join(name)).mode(Mode::Ring).shm_dir(shm.path().to_owned()).open().unwrap()
     };
-    // Between two uses of the library, and while it has locked files open.
+    // Once after a closed appender, and once with an open one.
     open("first").close().unwrap();
     for still_open in [false, true] {
         let log = still_open.then(|| std::mem::ManuallyDrop::new(open("second")));
@@ -204,7 +205,7 @@ fn a_child_keeps_the_files_that_took_the_place_of_closed_ones() {
     }
 }
 
-/// Where no more files may be opened the child gives its copy of the lock up all the same.
+/// At the limit of open files the child must still release its copy of the lock.
 #[test]
 fn a_child_that_may_open_no_file_keeps_no_lock() {
     if !alone("forked::a_child_that_may_open_no_file_keeps_no_lock") {
@@ -213,7 +214,8 @@ fn a_child_that_may_open_no_file_keeps_no_lock() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");
     let log = Options::new(&path).mode(Mode::Plain).open().unwrap();
-    // SAFETY: plain numbers; the child only sleeps.
+    // SAFETY: the pointers are to locals that outlive the calls, an all-zero rlimit is valid, and the child only sleeps
+    // and exits.
     let pid = unsafe {
         let mut was: libc::rlimit = std::mem::zeroed();
         assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut was), 0);
@@ -229,7 +231,7 @@ fn a_child_that_may_open_no_file_keeps_no_lock() {
     };
     log.close().unwrap();
     let opened = Options::new(&path).mode(Mode::Plain).open().map(|log| log.close().is_ok());
-    // SAFETY: the child made above, which sleeps.
+    // SAFETY: `pid` is the child made above, which sleeps.
     unsafe {
         libc::kill(pid, libc::SIGKILL);
         libc::waitpid(pid, std::ptr::null_mut(), 0);

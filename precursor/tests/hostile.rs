@@ -1,6 +1,6 @@
-//! What others may plant beside root's files, planted by them: recovery and clearing change nothing of it, and cut nothing.
+//! Files that another user puts beside root's: recovery and clearing neither change nor cut anything through them.
 //!
-//! Root is needed to become somebody else: the files are prepared here, and put in place by a process of user 65534.
+//! Needs root: the files are prepared here and put in place by a process of user 65534.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
@@ -13,7 +13,7 @@ use crate::forge::{Live, Side, secrets, stem_of, this_boot};
 
 const NOBODY: u32 = 65534;
 
-/// Runs a command line as somebody who has no rights here; false if it failed.
+/// Runs a command line as user 65534. False if it failed.
 fn as_nobody(line: &str) -> bool {
     assert_eq!(rustix::process::geteuid().as_raw(), 0, "this test prepares files of several users: run it as root");
     let mut shell = Command::new("sh");
@@ -21,7 +21,7 @@ fn as_nobody(line: &str) -> bool {
     shell.stderr(std::process::Stdio::null()).status().unwrap().success()
 }
 
-/// A folder that everybody may enter, and within it one like /dev/shm: sticky, writable by all, on tmpfs.
+/// A directory that everyone may enter, and a second one like /dev/shm: sticky, world-writable, on tmpfs.
 struct Scene {
     home: tempfile::TempDir,
     shm: tempfile::TempDir,
@@ -43,7 +43,7 @@ impl Scene {
         self.home.path().join(name)
     }
 
-    /// Puts these bytes there as the other user, readable by all.
+    /// Writes a file as the other user, readable by all.
     fn plant(&self, bytes: &[u8], at: &Path) {
         let prepared = self.path("prepared");
         std::fs::write(&prepared, bytes).unwrap();
@@ -54,7 +54,7 @@ impl Scene {
     }
 }
 
-/// S1: a forged live block, ring and sidecar, and a link instead of the data: root must not write through it.
+/// S1: a forged live block, ring and sidecar, and a link in place of the data. Root must not write through the link.
 #[test]
 fn clearing_leftovers_as_root_writes_nothing_for_others() {
     let scene = Scene::new();
@@ -78,7 +78,7 @@ fn clearing_leftovers_as_root_writes_nothing_for_others() {
     let found = leftovers(scene.shm.path()).unwrap();
     assert!(matches!(&found[..], [Leftover { owner: Owner::Foreign(why), .. }] if why.contains("65534")), "{found:?}");
     assert_eq!(found[0].clear().unwrap(), None);
-    // Nor by name, in either way; whatever is there is not root's.
+    // Neither recovery nor open by name may follow them.
     let refusal = recover(&data).unwrap_err().to_string();
     assert!(refusal.contains("belongs to user 65534"), "{refusal}");
     let refusal = Options::new(&data).shm_dir(scene.shm.path().to_owned()).open().unwrap_err().to_string();
@@ -89,10 +89,10 @@ fn clearing_leftovers_as_root_writes_nothing_for_others() {
         assert!(refusal.contains("symbolic link"), "{refusal}");
     }
     assert_eq!(std::fs::read(&target).unwrap(), b"root's own, and secret");
-    assert!(found[0].files.iter().all(|file| file.exists()), "his files are his to remove");
+    assert!(found[0].files.iter().all(|file| file.exists()), "files of another user must not be removed");
 }
 
-/// S2: after a restart the token is no secret to whoever could read the sidecar, and the shared memory is empty.
+/// S2: after a restart the token is known to anyone who could read the sidecar, and the shared memory is empty.
 #[test]
 fn a_forged_live_block_cuts_no_durable_byte_after_a_restart() {
     let scene = Scene::new();
@@ -105,15 +105,15 @@ fn a_forged_live_block_cuts_no_durable_byte_after_a_restart() {
     let durable = log.sync_to(log.position()).unwrap().bytes();
     let sidecar = scene.path(".journal.precursor");
     let saved = std::fs::read(&sidecar).unwrap();
-    assert!(!as_nobody(&format!("cat '{}' > /dev/null", sidecar.display())), "anybody can read the sidecar");
+    assert!(!as_nobody(&format!("cat '{}' > /dev/null", sidecar.display())), "others can read the sidecar");
     let journal = std::fs::read(&data).unwrap();
     log.close().unwrap();
-    // The machine as it comes up again: data and sidecar, and nothing in shared memory.
+    // After a restart: data and sidecar exist, and the shared memory is empty.
     std::fs::write(&data, &journal).unwrap();
     std::fs::write(&sidecar, &saved).unwrap();
     std::fs::set_permissions(&sidecar, std::fs::Permissions::from_mode(0o600)).unwrap();
-    // Even who guesses everything is not the owner, and root's own block of another boot, or one that ends before what was journalled
-    // as durable, is not believed either.
+    // Even with the right token, a block of another user is not trusted; nor is root's own block of another boot, or
+    // one that ends before the journalled durable position.
     let (token, id, boot) = secrets(&saved);
     assert_eq!(boot, this_boot());
     let live = Live { token, boot, data: data.clone(), position: 24, ring_bytes: 0 };
@@ -125,7 +125,7 @@ fn a_forged_live_block_cuts_no_durable_byte_after_a_restart() {
     assert!(bytes.len() as u64 >= durable, "{} of {durable} durable bytes are left; {found:?}", bytes.len());
     assert!(bytes.iter().take(durable as usize).all(|b| *b == 7));
     assert_eq!(found.evidence, Evidence::Journalled);
-    assert!(at.exists(), "what he planted is his to remove");
+    assert!(at.exists(), "a file of another user must not be removed");
     std::fs::remove_file(&at).unwrap();
 
     let restore = || {
@@ -144,9 +144,9 @@ fn a_forged_live_block_cuts_no_durable_byte_after_a_restart() {
     assert_eq!(std::fs::metadata(&data).unwrap().len(), durable);
 }
 
-/// Links, pipes, hard links and files of others in the place of each file that the library opens.
+/// Links, pipes, hard links and files of others in place of each file that the library opens.
 #[test]
-fn nothing_but_a_file_of_ours_is_opened() {
+fn only_files_of_this_user_are_opened() {
     let scene = Scene::new();
     let shm = scene.shm.path().to_owned();
     let open = |name: &str| Options::new(scene.path(name)).mode(Mode::Ring).shm_dir(shm.clone()).open();
@@ -185,10 +185,9 @@ fn nothing_but_a_file_of_ours_is_opened() {
     assert_eq!(std::fs::read(made("f")).unwrap(), b"his");
 }
 
-/// What is in shared memory may be read by its owner alone, and its names cannot be taken beforehand: they are not to
-/// be guessed.
+/// Only its owner can read the shared memory, and its names are random, so that other users cannot create them first.
 #[test]
-fn what_the_library_makes_is_for_its_owner_alone() {
+fn only_the_owner_can_read_the_librarys_files() {
     let scene = Scene::new();
     let data = scene.path("log");
     let mut log = Options::new(&data).mode(Mode::Ring).shm_dir(scene.shm.path().to_owned()).open().unwrap();

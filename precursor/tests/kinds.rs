@@ -1,7 +1,8 @@
-//! Kills a writer while it closes and opens, rolls, grows its ring, goes between window and ring, or has many producers.
+//! Kills a writer while it closes and opens, rolls, grows its ring, switches between window and ring, or has many
+//! producers.
 //!
-//! Several writers live side by side, since most of what they wait for is time. `PRECURSOR_KINDS` sets the kills of each kind: 200, and
-//! 2000 in the long test.
+//! Several writers run at a time, since each mostly waits. `PRECURSOR_KINDS` sets the kills of each kind: 200 by
+//! default, 2000 in the long test.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,12 +14,12 @@ use crate::writer::{
     APPENDED, COUNT, Case, Chance, EVENTS, Ledger, Life, Living, RECORD, RETURNS, contents, data_files, record,
 };
 
-/// Starting the test binary, opening and recovering take about so long.
+/// Typical time of starting the test binary, opening and recovering, us.
 const OPENING_US: u64 = 30_000;
-/// Writers that live at a time.
+/// Number of writers that run at a time.
 const BESIDE: u64 = 8;
 
-/// A folder for data and one for shared memory, both gone with it.
+/// A directory for data and one for shared memory, both removed on drop.
 struct Home {
     dir: tempfile::TempDir,
     shm: PathBuf,
@@ -40,7 +41,7 @@ impl Drop for Home {
     }
 }
 
-/// Every accepted byte is there, and right.
+/// Checks that every accepted byte is in the files.
 fn check(case: Case, dir: &Path, ledger: &Ledger) {
     let recovered = recover(case.path(dir)).unwrap_or_else(|e| panic!("{case:?}: {e}"));
     let bytes = contents(dir);
@@ -64,7 +65,7 @@ fn check(case: Case, dir: &Path, ledger: &Ledger) {
     }
     assert!(case.many || bytes.len() as u64 >= ledger.get(APPENDED), "{case:?}: {recovered:?}");
     if !case.many {
-        // Those in the file are the ones to continue with: one may have been in flight.
+        // The next writer continues with the records in the file, of which one may have been in flight.
         ledger.set(COUNT, next[0]);
         ledger.set(APPENDED, bytes.len() as u64);
     }
@@ -76,15 +77,15 @@ struct Seen {
     events: AtomicU64,
     returns: AtomicU64,
     files: AtomicU64,
-    /// Places on which writers lived one after the other.
+    /// Number of directories in which writers ran one after the other.
     homes: AtomicU64,
 }
 
-/// No writer is waited for longer, however little it has appended: a disk may stand still.
+/// Longest life of a writer, even if it has appended too little: a disk may be stuck.
 const LIFE_MAX: Duration = Duration::from_secs(5);
 
-/// Lets it live until it has appended so many records more. Counted in records and not in time, so that writers on a busy machine
-/// come as far as on an idle one: with random times, a thousand of them under a load of 100 hardly filled a file.
+/// Waits until the writer has appended this many more records. Records, not time, so that writers on a busy machine get
+/// as far as on an idle one: with random times, a thousand writers under a load of 100 hardly filled a file.
 fn live_for(records: u64, ledger: &Ledger) {
     let appended = || ledger.get(COUNT) + ledger.get(COUNT + 1);
     let (until, begun) = (appended() + records, Instant::now());
@@ -93,7 +94,7 @@ fn live_for(records: u64, ledger: &Ledger) {
     }
 }
 
-/// One writer's place: a few lives on the same files, then new ones.
+/// Runs and kills writers one after the other: a few on the same files, then on new ones.
 fn lives(case: Case, kills: u64, records: u64, seed: u64, seen: &Seen) {
     let mut chance = Chance(seed);
     let mut done = 0;
@@ -102,7 +103,7 @@ fn lives(case: Case, kills: u64, records: u64, seed: u64, seen: &Seen) {
         let ledger = Ledger::of(home.dir.path());
         for _ in 0..if case.many { 1 } else { 5.min(kills - done) } {
             let mut living = Living::start(case, home.dir.path());
-            // One in eight dies while opening or recovering.
+            // One in eight is killed while it opens or recovers.
             if chance.below(8) == 0 {
                 std::thread::sleep(Duration::from_micros(chance.below(OPENING_US)));
             } else {
@@ -123,7 +124,7 @@ fn lives(case: Case, kills: u64, records: u64, seed: u64, seen: &Seen) {
     }
 }
 
-/// `records`: most that a writer appends before it is killed.
+/// Kills `kills` writers, each after at most `records` appends.
 fn kill(case: Case, kills: u64, records: u64) -> Seen {
     let seen = Seen::default();
     let begun = Instant::now();
@@ -154,21 +155,21 @@ fn closing(kills: u64) {
     for (mode, framed, roll) in cases {
         let case = Case { mode, framed, roll, life: Life::Closing, ..Case::default() };
         let seen = kill(case, kills.div_ceil(4), 600);
-        assert!(seen.events.load(Ordering::Relaxed) > 0, "nothing was ever closed");
+        assert!(seen.events.load(Ordering::Relaxed) > 0, "no writer ever closed");
     }
 }
 
 fn growing(kills: u64) {
     let seen = kill(Case { life: Life::Growing, ..Case::default() }, kills, 6_000);
-    assert!(seen.events.load(Ordering::Relaxed) > kills / 40, "hardly a ring grew");
+    assert!(seen.events.load(Ordering::Relaxed) > kills / 40, "hardly any ring grew");
 }
 
 fn rolling(kills: u64) {
     for (mode, framed) in [(Mode::Ring, true), (Mode::Window, false)] {
         let seen = kill(Case { mode, framed, roll: true, ..Case::default() }, kills.div_ceil(2), 3_000);
-        // Some 1200 records fill a file, and five lives on the same files append 6000 on the average.
+        // About 1200 records fill a file, and five writers on the same files append 6000 on average.
         let (files, homes) = (seen.files.load(Ordering::Relaxed), seen.homes.load(Ordering::Relaxed));
-        assert!(files > 2 * homes, "hardly a file was rolled: {files} of {homes} writers");
+        assert!(files > 2 * homes, "hardly any file was rolled: {files} files of {homes} writers");
     }
 }
 
@@ -176,11 +177,12 @@ fn many(kills: u64) {
     kill(Case { framed: true, many: true, ..Case::default() }, kills, 4_000);
 }
 
-/// A return takes a quarter of a second of quiet, so these live longer: 6000 records are a burst and a rest.
+/// Returning to the window takes 250 ms of fast writes, so these writers run longer: 6000 records are a burst and a
+/// pause.
 fn switching(kills: u64) {
     let seen = kill(Case { mode: Mode::Window, life: Life::Switching, ..Case::default() }, kills, 14_000);
     assert!(seen.events.load(Ordering::Relaxed) > kills / 20, "the window was hardly ever left");
-    assert!(seen.returns.load(Ordering::Relaxed) > 0, "and never entered again");
+    assert!(seen.returns.load(Ordering::Relaxed) > 0, "the window was never entered again");
 }
 
 macro_rules! each {

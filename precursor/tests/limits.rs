@@ -1,7 +1,7 @@
-//! Locked memory on the real kernel: several appenders of one process together stay within the share of RLIMIT_MEMLOCK and of the
-//! memory cgroup's limit, while they run as fast as they can.
+//! Locked memory on the real kernel: several appenders of one process at full speed stay within the shares of
+//! RLIMIT_MEMLOCK and of the memory cgroup's limit.
 //!
-//! The child is this test binary again (`child`, below), started with the limit in force.
+//! The child is this test binary (`child` below), started with the limit in force.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use precursor::{Mode, Options, limits};
 
 const MIB: u64 = 1 << 20;
-/// Beside its windows and rings an appender locks two single pages: its live block and the writer's words.
+/// Besides windows and rings, each appender locks two pages: its live block and the writer's fields.
 const SMALL_BYTES: u64 = 2 * 4096;
 const APPENDERS: u64 = 3;
 
@@ -20,7 +20,7 @@ fn locked_bytes() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// Prints the most that was locked at any time, and the tightest limit as the library reads it.
+/// Prints the most bytes locked at any time, and the smallest limit as the library reads it.
 #[test]
 fn child() {
     let Some(dir) = std::env::var_os("PRECURSOR_LIMITS_DIR").map(PathBuf::from) else { return };
@@ -51,17 +51,18 @@ struct Outcome {
     limit: u64,
 }
 
-/// Runs the child; `prepare` is given its process before it opens anything.
+/// Runs the child. `prepare` gets its process ID before it opens a file.
 fn outcome(mode: Mode, memlock: Option<u64>, prepare: impl FnOnce(u32)) -> Outcome {
     let dir = tempfile::tempdir().unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "limits::child", "--nocapture", "--test-threads=1"]);
     command.env("PRECURSOR_LIMITS_DIR", dir.path()).env("PRECURSOR_LIMITS_MODE", mode.name());
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    // SAFETY: prctl and setrlimit with plain numbers, both safe between fork and exec.
+    // SAFETY: prctl and setrlimit take plain numbers and a local, and are async-signal-safe, as needed between fork and
+    // exec.
     unsafe {
         command.pre_exec(move || {
-            // Lowered, which anybody may.
+            // Lowering the limit needs no privilege.
             if let Some(bytes) = memlock {
                 const CAP_IPC_LOCK: libc::c_ulong = 14;
                 libc::prctl(libc::PR_CAPBSET_DROP, CAP_IPC_LOCK, 0, 0, 0);
@@ -111,7 +112,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Its processes have ended; the kernel may need a moment to see them go.
+        // The processes have ended, but the kernel may need a moment until the group is empty.
         for _ in 0..100 {
             if std::fs::remove_dir(&self.0).is_ok() {
                 return;

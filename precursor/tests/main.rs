@@ -1,6 +1,7 @@
-//! The integration tests in one program, so that one is linked.
+//! All integration tests in one program, so that only one is linked.
 //!
-//! Tests run in any order and in parallel. A test that changes its process (limits, signal handlers, forks) starts this program again.
+//! Tests run in any order and in parallel. A test that changes its process (limits, signal handlers, forks) runs in
+//! another process of this program.
 
 #![allow(
     clippy::duplicate_mod,

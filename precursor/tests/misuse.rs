@@ -1,4 +1,5 @@
-//! `reserve`, `append` and `commit` in a wrong order, or of wrong lengths: an error each, and not a byte of the file changes.
+//! `reserve`, `append` and `commit` in a wrong order or with wrong lengths: each returns an error and changes no byte
+//! of the file.
 
 use std::ffi::CString;
 
@@ -11,7 +12,8 @@ use precursor::{AppendError, Appender, Framing, Mode, Options, records};
 const MODES: [Mode; 4] = [Mode::Ring, Mode::Window, Mode::Prefetch, Mode::Plain];
 const FRAMINGS: [Framing; 2] = [Framing::None, Framing::Records];
 
-/// An appender of every mode and framing, in small memory, for as long as `work` uses it; the file is read once it has closed.
+/// Runs `work` with an appender of every mode and framing, then checks the closed files against the records that it
+/// returns.
 fn with_each(roll_bytes: u64, work: impl Fn(&mut Appender) -> Vec<Vec<u8>>) {
     for mode in MODES {
         for framing in FRAMINGS {
@@ -42,10 +44,10 @@ fn refused(log: &mut Appender, len: usize, reserved: usize) {
         Err(AppendError::NotReserved { len: asked, reserved: left }) => assert_eq!((asked, left), (len, reserved)),
         other => panic!("{:?}: commit({len}) after a reservation of {reserved}: {other:?}", log.mode()),
     }
-    assert_eq!((log.position(), log.stats().appends), (before, stats), "a refused commit moved something");
+    assert_eq!((log.position(), log.stats().appends), (before, stats), "a refused commit changed something");
 }
 
-/// Repeated, it once moved the position past what the ring held, and then past its mapping.
+/// Repeated, this once moved the position beyond the ring's contents, and then beyond its mapping.
 #[test]
 fn an_append_drops_the_reservation_before_it() {
     with_each(0, |log| {
@@ -58,7 +60,7 @@ fn an_append_drops_the_reservation_before_it() {
     });
 }
 
-/// Of a framed file even a commit of nothing stores a word.
+/// In a framed file even an empty commit stores a word.
 #[test]
 fn a_commit_needs_a_reservation_of_its_own() {
     with_each(0, |log| {
@@ -66,7 +68,7 @@ fn a_commit_needs_a_reservation_of_its_own() {
         refused(log, 1, 0);
         log.reserve(10).unwrap().fill(1);
         refused(log, 11, 10);
-        // The refusal dropped it.
+        // The refusal has dropped the reservation.
         refused(log, 10, 0);
         log.reserve(10).unwrap().fill(2);
         log.commit(7).unwrap();
@@ -82,7 +84,7 @@ fn a_commit_needs_a_reservation_of_its_own() {
     });
 }
 
-/// A call that is refused leaves no reservation, whatever was reserved before.
+/// A refused call leaves no reservation, even if there was one before.
 #[test]
 fn a_refused_call_drops_the_reservation_before_it() {
     with_each(0, |log| {
@@ -99,7 +101,7 @@ fn a_refused_call_drops_the_reservation_before_it() {
     });
 }
 
-/// The longest record, as an appender with nothing in it says.
+/// The longest record, as reported by the appender.
 fn longest(log: &mut Appender) -> usize {
     match log.reserve(usize::MAX) {
         Err(AppendError::TooLong { len: usize::MAX, max }) => max,
@@ -108,13 +110,13 @@ fn longest(log: &mut Appender) -> usize {
 }
 
 #[test]
-fn too_long_is_too_long_whatever_is_free() {
-    // Page by page: two files of the smallest size that the modes take in common.
+fn records_that_are_too_long_are_refused_whatever_is_free() {
+    // 256 KiB is the smallest roll size that all modes take.
     for roll_bytes in [0, 256 << 10] {
         with_each(roll_bytes, |log| {
             let max = longest(log);
             if max > 16 << 20 {
-                // `plain` and `prefetch` in one file: nothing but the frame's own length bounds a record.
+                // `plain` and `prefetch` in a single file: only the frame's length field limits a record.
                 assert_eq!((max, roll_bytes), ((1 << 30) - 1, 0));
                 return vec![];
             }
@@ -138,7 +140,7 @@ fn too_long_is_too_long_whatever_is_free() {
 }
 
 #[test]
-fn too_long_is_too_long_for_many_producers() {
+fn records_that_are_too_long_are_refused_for_many_producers() {
     for roll_bytes in [0, 16 << 10] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(if roll_bytes == 0 { "log" } else { "log-{}" });
@@ -156,12 +158,13 @@ fn too_long_is_too_long_for_many_producers() {
 }
 
 #[test]
-fn in_c_every_misuse_is_a_code() {
+fn misuse_of_reservations_in_c_returns_a_code() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");
     let name = CString::new(path.to_str().unwrap()).unwrap();
     let null = std::ptr::null_mut();
-    // SAFETY: every pointer is to a local of the right size, or null where the ABI allows it.
+    // SAFETY: every pointer is to a local that outlives the call, or null where the interface allows it; `handle` is
+    // open until `precursor_close` and used by this thread only. `usize::MAX` bytes are refused before they are read.
     unsafe {
         let mut options: precursor_options = std::mem::zeroed();
         assert_eq!(precursor_options_default(&raw mut options, size_of::<precursor_options>()), PRECURSOR_OK);

@@ -1,7 +1,7 @@
-//! Every interleaving (up to a number of preemptions) of a writer and its helper that hand bytes over through a ring, and of a window
-//! that goes over to its ring and comes back, under loom: each byte is in the file once, and right.
+//! Explores the interleavings (up to a number of preemptions) of a writer and its helper under loom: they exchange
+//! bytes through a ring, and a window switches to its ring and back. Each byte must reach the file once.
 //!
-//! `src/turns.rs` is compiled here with loom's atomics in the place of std's.
+//! Compiles `src/turns.rs` with loom's atomics.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -15,7 +15,7 @@ mod turns;
 use atomics::{AtomicU64, Ordering};
 use turns::Turns;
 
-/// A byte a position, in a ring and in a file; what stands at position `p` is `p + 1`.
+/// One byte per position, in a ring and in a file; the byte of position `p` is `p + 1`.
 struct Shared {
     ring: Vec<UnsafeCell<u64>>,
     file: Vec<UnsafeCell<u64>>,
@@ -24,9 +24,9 @@ struct Shared {
     turns: Turns,
 }
 
-// SAFETY: what the model checks: loom panics where two threads are at one cell.
+// SAFETY: loom panics if two threads use one cell at a time, which is what this model checks.
 unsafe impl Sync for Shared {}
-// SAFETY: as above.
+// SAFETY: as for `Sync`.
 unsafe impl Send for Shared {}
 
 impl Shared {
@@ -44,26 +44,26 @@ impl Shared {
         &self.ring[(at % self.capacity()) as usize]
     }
 
-    /// Stores the next byte in the file, as `window` does.
+    /// Stores the next byte in the file, like `window`.
     fn store_in_file(&self, at: u64) {
-        // SAFETY: loom checks that nobody else is here.
+        // SAFETY: loom panics if another thread uses the cell now.
         self.file[at as usize].with_mut(|place| unsafe { *place = at + 1 });
         self.position.store(at + 1, Ordering::Release);
     }
 
     fn store_in_ring(&self, at: u64) {
-        // SAFETY: as above.
+        // SAFETY: as in `store_in_file`.
         self.ring(at).with_mut(|place| unsafe { *place = at + 1 });
         self.position.store(at + 1, Ordering::Release);
     }
 
-    /// Brings what waits in the ring to the file.
+    /// Copies waiting bytes from the ring to the file, at most `most`.
     fn flush(&self, most: u64) {
         let (from, end) = turns::waiting(&self.position, &self.flushed, most);
         for at in from..end {
-            // SAFETY: as above.
+            // SAFETY: as in `store_in_file`.
             let byte = self.ring(at).with(|place| unsafe { *place });
-            // SAFETY: as above.
+            // SAFETY: as in `store_in_file`.
             self.file[at as usize].with_mut(|place| unsafe {
                 assert_eq!(*place, 0, "position {at} is in the file already");
                 *place = byte;
@@ -76,7 +76,7 @@ impl Shared {
 
     fn check(&self, end: u64) {
         for at in 0..end {
-            // SAFETY: as above.
+            // SAFETY: as in `store_in_file`.
             assert_eq!(self.file[at as usize].with(|place| unsafe { *place }), at + 1, "position {at}");
         }
     }
@@ -111,8 +111,8 @@ fn one_producer_hands_over_through_a_ring() {
     });
 }
 
-/// Whoever looks on, as the thread that makes rings grow does, never sees more flushed than was published: with the two read
-/// in the other order it did, and the difference overflowed (found by a power cut test under load).
+/// An observer, like the thread that adds rings, must never see more bytes flushed than published. With the two reads
+/// in the other order it did, and the difference overflowed (found by a power-cut test under load).
 #[test]
 fn an_onlooker_sees_no_more_flushed_than_published() {
     const END: u64 = 2;
@@ -138,15 +138,15 @@ fn an_onlooker_sees_no_more_flushed_than_published() {
     });
 }
 
-/// Two bytes in the window, two through the ring, and back into the window as soon as the ring is empty.
+/// Two bytes go through the window, two through the ring, and the next through the window once the ring is empty.
 #[test]
-fn a_window_goes_over_to_its_ring_and_comes_back() {
+fn a_window_switches_to_its_ring_and_back() {
     const END: u64 = 4;
     check(3, || {
         let shared = Arc::new(Shared::new(2, END + 1));
         let helper = Arc::clone(&shared);
         let helper = loom::thread::spawn(move || {
-            // It ends once the ring is left for good, as it does at close.
+            // The helper ends when the ring is left for good, as at close.
             while !helper.turns.in_use() {
                 loom::thread::yield_now();
             }
@@ -156,7 +156,7 @@ fn a_window_goes_over_to_its_ring_and_comes_back() {
             }
         });
         shared.store_in_file(0);
-        // As `Stage::enter`: what was in the file before counts as flushed, and only then may the helper look.
+        // As in `Stage::enter`: bytes that were in the file before count as flushed, and only then may the helper look.
         shared.flushed.store(1, Ordering::Relaxed);
         shared.turns.enter();
         for at in 1..3 {

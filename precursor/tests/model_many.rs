@@ -1,7 +1,8 @@
-//! The interleavings (up to a number of preemptions, and a time) of producers and consumer on a shared ring, under loom: no record is torn,
-//! lost, doubled or out of its producer's order, and no byte is touched by two threads at a time.
+//! Explores interleavings (up to a number of preemptions and a time) of producers and consumer on a shared ring under
+//! loom: no record may be torn, lost, doubled or out of the producer's order, and no two threads may use a byte at a
+//! time.
 //!
-//! `src/claim.rs` and `src/frame.rs` are compiled here with loom's atomics in the place of std's.
+//! Compiles `src/claim.rs` and `src/frame.rs` with loom's atomics.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -11,17 +12,17 @@ mod atomics {
 }
 #[path = "../src/claim.rs"]
 mod claim;
-#[allow(dead_code, reason = "the model needs a part of it")]
+#[allow(dead_code, reason = "the model uses a part of the file")]
 #[path = "../src/frame.rs"]
 mod frame;
 
 use atomics::{AtomicU64, Ordering};
 use claim::Taken;
 
-/// Each record: a word, and 8 bytes of payload.
+/// Length of each record: a word and 8 bytes of payload.
 const RECORD: u64 = 16;
 
-/// A ring of words, those at even places headers and the others payload.
+/// A ring of records, each with a word and a payload.
 struct Ring {
     words: Vec<AtomicU64>,
     payloads: Vec<UnsafeCell<u64>>,
@@ -29,9 +30,9 @@ struct Ring {
     freed: AtomicU64,
 }
 
-// SAFETY: what the model checks: loom panics where two threads are at one cell.
+// SAFETY: loom panics if two threads use one cell at a time, which is what this model checks.
 unsafe impl Sync for Ring {}
-// SAFETY: as above.
+// SAFETY: as for `Sync`.
 unsafe impl Send for Ring {}
 
 impl Ring {
@@ -54,7 +55,7 @@ impl Ring {
     }
 
     fn payload(&self, at: u64) -> u64 {
-        // SAFETY: loom checks that nobody is writing.
+        // SAFETY: loom panics if another thread writes the cell now.
         self.payloads[self.index(at)].with(|value| unsafe { *value })
     }
 }
@@ -66,20 +67,20 @@ impl claim::Places for Ring {
 
     unsafe fn copy_in(&self, at: u64, bytes: &[u8]) {
         let value = u64::from_le_bytes(bytes.try_into().unwrap());
-        // SAFETY: loom checks that nobody else is here.
+        // SAFETY: loom panics if another thread uses the cell now.
         self.payloads[self.index(at)].with_mut(|place| unsafe { *place = value });
     }
 
     unsafe fn wipe(&self, at: u64, len: u64) {
         for at in (at..at + len).step_by(RECORD as usize) {
             self.words[self.index(at)].store(0, Ordering::Relaxed);
-            // SAFETY: as above.
+            // SAFETY: as in `copy_in`.
             self.payloads[self.index(at)].with_mut(|place| unsafe { *place = 0 });
         }
     }
 }
 
-/// Returns how many records were accepted.
+/// Appends records. Returns the number of accepted ones.
 fn produce(ring: &Ring, producer: u64, records: u64) -> u64 {
     for i in 0..records {
         let bytes = (producer << 32 | i).to_le_bytes();
@@ -90,14 +91,14 @@ fn produce(ring: &Ring, producer: u64, records: u64) -> u64 {
                 Taken::Sealed => return i,
             }
         };
-        // SAFETY: taken just now.
+        // SAFETY: `take` has just given `at` to this record, and it is filled once.
         unsafe { claim::fill(ring, at, &bytes) };
     }
     records
 }
 
-/// Reads the records in order, giving back one at a time, until it has all for which `wanted` returns the end; each must be whole and its
-/// producer's next. Returns how many records of each producer there were.
+/// Reads and frees records in order up to the end that `wanted` returns. Each must be whole and its producer's next.
+/// Returns the number of records of each producer.
 fn consume(ring: &Ring, wanted: impl Fn() -> u64) -> [u64; 2] {
     let mut next = [0u64; 2];
     let mut at = 0;
@@ -112,14 +113,15 @@ fn consume(ring: &Ring, wanted: impl Fn() -> u64) -> [u64; 2] {
         let producer = (value >> 32) as usize;
         assert_eq!(value & 0xffff_ffff, next[producer], "out of order, lost or doubled");
         next[producer] += 1;
-        // SAFETY: published, and read.
+        // SAFETY: the record is published and has been read, and this is the only consumer.
         unsafe { claim::give_back(ring, &ring.freed, at, end) };
         at = end;
     }
     next
 }
 
-/// `each`: how many records either producer appends. `sealing`: the consumer seals the ring at some moment, and then takes all that was accepted.
+/// `each`: records of each producer. `sealing`: the consumer seals the ring at any time, then reads every accepted
+/// record.
 fn model(slots: u64, each: [u64; 2], preemptions: usize, sealing: bool) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -157,7 +159,7 @@ fn two_producers_with_room_for_all() {
     model(2, [1, 1], 3, false);
 }
 
-/// The ring is used again: a place is taken while its neighbour is still being filled.
+/// The ring is reused: a place is taken while its neighbour is still being filled.
 #[test]
 #[ignore = "make test-power-cuts"]
 fn two_producers_on_a_ring_that_comes_round() {
@@ -171,7 +173,7 @@ fn two_producers_on_one_place() {
     model(1, [1, 1], 2, false);
 }
 
-/// As `close` does it: what a producer was given a place for is waited for, and nothing comes after it.
+/// As in `close`: the consumer waits for every place that was taken, and no further place is given out.
 #[test]
 fn a_sealed_ring_gives_up_every_accepted_record() {
     model(2, [1, 1], 3, true);

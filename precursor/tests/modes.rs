@@ -1,4 +1,4 @@
-//! Every mode, framed and not, rolled and not: what goes in comes out, whole and in order.
+//! Every mode, framed or not and rolled or not, gives back the appended records in order.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ fn all_files(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Without what is beside a pattern.
+/// The data files, without a sidecar.
 fn data_files(dir: &Path) -> Vec<PathBuf> {
     all_files(dir).into_iter().filter(|p| !p.file_name().unwrap().to_str().unwrap().starts_with('.')).collect()
 }
@@ -129,7 +129,7 @@ fn a_full_ring_answers_as_the_policy_says() {
             Err(other) => panic!("{other}"),
         }
     }
-    assert!(full > 0, "a store into memory outran no write() in 200 000 attempts");
+    assert!(full > 0, "the ring was never full in 200 000 attempts");
     assert_eq!(log.position().bytes(), accepted * 4000);
     log.close().unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().len(), accepted * 4000);
@@ -147,14 +147,14 @@ fn a_full_ring_answers_as_the_policy_says() {
 }
 
 #[test]
-fn a_window_that_is_late_goes_over_to_its_ring_and_comes_back() {
+fn a_late_window_switches_to_its_ring_and_back() {
     let dir = tempfile::tempdir().unwrap();
     for (name, roll_bytes) in [("log", 0), ("rolled-{}", 2 << 20)] {
         let options = Options::new(dir.path().join(name)).mode(Mode::Window).roll_bytes(roll_bytes);
         let mut log = options.window_bytes(64 << 10).ring_bytes(256 << 10).memory_bytes_max(1 << 20).open().unwrap();
         let (mut i, mut back) = (0u64, false);
         let begun = std::time::Instant::now();
-        // First as fast as can be; once the window was late, slowly, until the ring is empty again.
+        // As fast as possible first; after the window was late, slowly, until the ring is empty.
         while !back && begun.elapsed().as_secs() < 60 {
             log.append(&record(i, 1000)).unwrap();
             i += 1;
@@ -167,7 +167,7 @@ fn a_window_that_is_late_goes_over_to_its_ring_and_comes_back() {
             }
         }
         let stats = log.stats();
-        assert!(stats.fallbacks > 0, "a store outran no page fault in {i} attempts");
+        assert!(stats.fallbacks > 0, "the window was never late in {i} attempts");
         log.close().unwrap();
         let expected: Vec<u8> = (0..i).flat_map(|i| record(i, 1000)).collect();
         assert!(contents(dir.path()) == expected, "after {} fallbacks", stats.fallbacks);
@@ -232,7 +232,7 @@ fn many_producers_keep_their_own_order_and_lose_nothing() {
 }
 
 #[test]
-fn a_record_too_long_is_refused_and_the_rest_goes_on() {
+fn a_record_that_is_too_long_is_refused_and_later_ones_are_appended() {
     for mode in MODES {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log-{}");
@@ -247,7 +247,7 @@ fn a_record_too_long_is_refused_and_the_rest_goes_on() {
 }
 
 #[test]
-fn options_that_contradict_are_refused_in_words() {
+fn contradictory_options_are_refused_with_a_reason() {
     let dir = tempfile::tempdir().unwrap();
     for (options, word) in [
         (Options::new(dir.path().join("log")).roll_bytes(1 << 20), "{}"),
@@ -261,7 +261,7 @@ fn options_that_contradict_are_refused_in_words() {
     assert_eq!(all_files(dir.path()), [] as [PathBuf; 0]);
 }
 
-/// Wherever this runs: in a container of its own /dev/shm a ring would be weaker.
+/// On any machine; in a container with its own /dev/shm, a ring would keep less than `write()`.
 #[test]
 fn auto_is_as_strong_as_write_unless_less_is_allowed() {
     for framing in [Framing::None, Framing::Records] {

@@ -1,4 +1,4 @@
-//! Positions count on from where they were, whatever was archived meanwhile.
+//! Positions continue across archived files.
 
 use std::path::{Path, PathBuf};
 
@@ -32,18 +32,18 @@ fn archiving_old_files_shifts_no_position() {
                 end = log.close().unwrap().bytes();
                 let files = data_files(dir.path());
                 assert!(files.len() > 3, "{files:?}");
-                // First all but the last, then every one of them.
+                // Archives all but the last file; in round 2, every file.
                 let kept = usize::from(round != 2);
                 archive(dir.path(), &files[..files.len() - kept]);
                 recover(dir.path().join("log-{}")).unwrap();
             }
             let numbers = std::fs::read_dir(dir.path().join("archive")).unwrap().count();
-            assert!(numbers > 15, "no number is given twice: {numbers}");
+            assert!(numbers > 15, "a file number was used twice: {numbers} files");
         }
     }
 }
 
-/// The writer is killed, or the machine goes, after its oldest files were archived while it ran.
+/// The writer is killed, or the machine dies, after the oldest files were archived during its life.
 #[test]
 fn archiving_beside_a_writer_that_dies_shifts_no_position() {
     for mode in [Mode::Ring, Mode::Window, Mode::Plain] {
@@ -54,7 +54,7 @@ fn archiving_beside_a_writer_that_dies_shifts_no_position() {
             std::os::unix::fs::symlink(shm.path(), dir.path().join("shm")).unwrap();
             let mut living = Living::start(case, dir.path());
             living.opened();
-            // It syncs by itself, so what was rolled long ago is durable and journalled.
+            // The writer syncs periodically, so files that were rolled long ago are durable and journalled.
             while data_files(dir.path()).len() < 8 {
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }

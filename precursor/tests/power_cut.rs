@@ -1,13 +1,14 @@
-//! The machine dies: what was called durable is on the device, whatever else was not.
+//! The machine dies: every byte that was reported as durable must be on the device.
 //!
-//! A writer appends to a file system on a loop device whose image lies on an xfs. At a random instant the image is cloned
-//! (FICLONE holds the file's lock, so that the clone is the device as it was at one instant): it has what the file system had
-//! handed to its device by then and nothing of the page cache, of the writer or of its shared memory. The clone is then mounted, which replays
-//! its journal, and recovered. What a device loses that lies about its cache this cannot show: the loop keeps all that it was handed.
+//! A writer appends to a file system on a loop device whose image is on an xfs. At a random instant the image is
+//! cloned. (FICLONE holds the file's lock, so the clone is the device at one instant.) The clone has what the file
+//! system had given to its device, and nothing of the page cache, the writer or its shared memory. It is mounted, which
+//! replays its journal, and recovered. This cannot show what a device with an untruthful cache loses, since the loop
+//! device keeps everything that it was given.
 //!
-//! `PRECURSOR_CUTS` sets the cuts for each combination: 3 by default; and `PRECURSOR_KINDS` the writers of each kind (closing and
-//! opening, rolling, growing, many producers, going between window and ring): 200, and 2000 in the long test. Those write side by
-//! side, many to a cut. Needs root and xfs; says so where it has neither.
+//! `PRECURSOR_CUTS` sets the cuts per combination, 3 by default. `PRECURSOR_KINDS` sets the writers of each kind
+//! (closing and opening, rolling, growing, many producers, switching between window and ring): 48 by default, 2000 in
+//! the long test. Many of these write at a time and share a cut. Needs root and xfs, and is skipped without them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,8 +24,7 @@ fn cuts() -> u64 {
     std::env::var("PRECURSOR_CUTS").ok().and_then(|k| k.parse().ok()).unwrap_or(3)
 }
 
-/// The xfs that clones, and on it the device that is cut.
-/// Fields go in this order: the disk before what it lies on.
+/// The xfs that clones, and on it the device that is cut. Fields are dropped in this order: the device before the xfs.
 struct Bench {
     disk: Mounted,
     ground: Mounted,
@@ -40,27 +40,27 @@ impl Bench {
         Ok(Bench { disk, ground, home })
     }
 
-    /// The device as it is at this instant.
+    /// Clones the device as it is at this instant.
     fn cut(&self) {
         let image = |name: &str| self.ground.dir.join(name).display().to_string();
         said("cp", &["--reflink=always", &image("disk"), &image("cut")]).unwrap();
     }
 
     fn after_the_cut(&self, make: &[&str]) -> Mounted {
-        // The clone has the identity of the disk that is still mounted.
+        // The clone has the same UUID as the device, which is still mounted.
         let options = if make[0] == "mkfs.xfs" { "nouuid" } else { "defaults" };
         Mounted::attach(&self.ground.dir.join("cut"), &self.home.path().join("c"), options).unwrap()
     }
 }
 
-/// Lives on the disk until the cut; returns how much of what was appended did not survive it.
+/// Runs a writer until the cut. Returns how many appended bytes did not survive it.
 fn live_and_lose_power(case: Case, bench: &Bench, make: &[&str], chance: &mut Chance) -> u64 {
     let name = format!("{}-{}", case.describe(), chance.below(u64::MAX));
     let shm = tempfile::Builder::new().prefix("precursor-cut-").tempdir_in("/dev/shm").unwrap();
     let dir = bench.disk.dir.join(&name);
     std::fs::create_dir(&dir).unwrap();
     std::os::unix::fs::symlink(shm.path(), dir.join("shm")).unwrap();
-    // The folder is the test's own; that it is on the disk is not what is asked.
+    // Syncs the test's own directory, whose durability is not under test.
     said("sync", &["-f", &dir.display().to_string()]).unwrap();
     let ledger = Ledger::of(&dir);
     let mut living = Living::start(case, &dir);
@@ -81,7 +81,7 @@ fn live_and_lose_power(case: Case, bench: &Bench, make: &[&str], chance: &mut Ch
     appended.saturating_sub(found)
 }
 
-/// Every durable byte is there and right; returns how many bytes are there.
+/// Checks that every durable byte is in the files. Returns the number of bytes in them.
 fn check(case: Case, dir: &Path, durable: u64) -> u64 {
     let recovered = recover(case.path(dir)).unwrap_or_else(|e| panic!("{case:?}, {durable} bytes durable: {e}"));
     let bytes = contents(dir);
@@ -116,21 +116,20 @@ fn on(make: &[&str]) {
             }
         }
     }
-    println!("{}: {} cuts, {lost} bytes that nobody had called durable were lost", make[0], 16 * cuts());
-    assert!(lost > 0, "nothing was ever lost, so the cuts cut nothing");
+    println!("{}: {} cuts, {lost} bytes lost that were not durable", make[0], 16 * cuts());
+    assert!(lost > 0, "no byte was ever lost, so the cuts had no effect");
 }
 
-/// One after the other: what another thread of this process starts holds our files open for a moment, and nothing could be
-/// unmounted then.
+/// Tests of this module run one after the other: a process that another thread starts holds files open for a moment,
+/// and the file system could not be unmounted then.
 #[test]
-fn what_was_durable_survives() {
+fn durable_bytes_survive_a_power_cut() {
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     on(&["mkfs.ext4", "-q", "-E", "lazy_itable_init=1,lazy_journal_init=1"]);
     on(&["mkfs.xfs", "-q", "-f"]);
 }
 
-/// The kinds: while and after it closes and opens, rolls, grows, with many producers, and between window and ring. With how many of a
-/// kind's writers are of this sort, of four.
+/// The kinds of writers, with the number of writers of each case, out of four for a kind.
 const KINDS: [(&str, u64, Case); 8] = {
     const fn case(mode: Mode, framed: bool, roll: bool, many: bool, life: Life) -> Case {
         Case { mode, framed, roll, many, life }
@@ -146,8 +145,8 @@ const KINDS: [(&str, u64, Case); 8] = {
         ("window and ring", 4, case(Mode::Window, false, false, false, Life::Switching)),
     ]
 };
-/// Quarters of a kind's writers that are beside one another on the disk that is cut. More would write for longer, until the last of
-/// them has started, than the cuts that they save take.
+/// Groups of four writers of each kind per cut. With more, the writers would run longer, until the last has started,
+/// than the saved cuts take.
 const BESIDE: u64 = 1;
 
 struct Writer {
@@ -160,7 +159,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// The folders that it needs; the caller puts them on the disk before any starts.
+    /// Creates the writer's directories. The caller syncs them before any writer starts.
     fn prepare(disk: &Path, name: &str) -> tempfile::TempDir {
         let shm = tempfile::Builder::new().prefix("precursor-cut-").tempdir_in("/dev/shm").unwrap();
         std::fs::create_dir(disk.join(name)).unwrap();
@@ -169,7 +168,8 @@ impl Writer {
     }
 }
 
-/// Lets writers of every kind write, cuts the power of them all, and checks each. Returns the events of each kind, and what was lost.
+/// Runs writers of every kind, cuts their power at once, and checks each. Adds to the events of each kind; returns the
+/// lost bytes.
 fn cut_them_all(bench: &Bench, make: &[&str], chance: &mut Chance, events: &mut [u64]) -> u64 {
     let disk = &bench.disk.dir;
     let each = KINDS.iter().enumerate().flat_map(|(kind, (_, quarters, case))| {
@@ -221,7 +221,7 @@ fn of_every_kind(writers: u64) {
     let mut chance = Chance(0x2545_f491_4f6c_dd1d);
     let began = std::time::Instant::now();
     let (mut events, mut lost) = ([0; KINDS.len()], 0);
-    // Two halves, each with its own file system.
+    // Half of the writers on each file system.
     for (make, half) in [(ext4, writers.div_ceil(2)), (&["mkfs.xfs", "-q", "-f"][..], writers / 2)] {
         let bench = match Bench::create(make) {
             Ok(bench) => bench,
@@ -230,7 +230,7 @@ fn of_every_kind(writers: u64) {
         let cuts = half.div_ceil(4 * BESIDE);
         for cut in 1..=cuts {
             lost += cut_them_all(&bench, make, &mut chance, &mut events);
-            // A long run that is ended has shown something too.
+            // Printed after each cut, for a long run that is interrupted.
             println!(
                 "{:?} {}: {cut} of {cuts} cuts, {} writers of each kind",
                 began.elapsed(),
@@ -239,15 +239,15 @@ fn of_every_kind(writers: u64) {
             );
         }
     }
-    println!("{writers} writers of each kind; bytes lost that nobody had called durable: {lost}");
+    println!("{writers} writers of each kind; bytes lost that were not durable: {lost}");
     for ((kind, _, case), events) in KINDS.iter().zip(events) {
         println!("  {kind}: {events} events");
-        assert!(events > 0 || case.life == Life::Appending, "{kind}: what was to be cut never happened");
+        assert!(events > 0 || case.life == Life::Appending, "{kind}: the event to be cut never happened");
     }
-    assert!(lost > 0, "nothing was ever lost, so the cuts cut nothing");
+    assert!(lost > 0, "no byte was ever lost, so the cuts had no effect");
 }
 
-/// One after the other with the test above, for the same reason: `--test-threads` does not say so by itself.
+/// One after the other with the test above, for the same reason, which `--test-threads` alone does not ensure.
 #[test]
 fn every_kind_survives_a_power_cut() {
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! One file under several names has one appender: the lock beside the data goes by name, the one on the data by the file itself.
+//! One file has one appender under all its names: the sidecar's lock goes by name, the lock on the data by inode.
 
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -13,7 +13,7 @@ fn open(path: &Path, mode: Mode) -> Result<Appender, OpenError> {
     Options::new(path).mode(mode).roll_bytes(roll_bytes).memory_bytes_max(2 << 20).open()
 }
 
-/// While `first` is open `second` is refused, and afterwards it is not.
+/// While `first` is open, `second` is refused; afterwards it can be opened.
 fn one_at_a_time(first: &Path, second: &Path) {
     for mode in MODES {
         let mut log = open(first, mode).unwrap();
@@ -25,7 +25,7 @@ fn one_at_a_time(first: &Path, second: &Path) {
         log.append(b"ours").unwrap();
         let syncer = log.syncer();
         assert_eq!(log.close().unwrap().bytes(), end + 4);
-        // A handle that outlives the appender keeps no lock.
+        // A syncer that outlives the appender keeps no lock.
         let mut log = open(second, mode).unwrap();
         log.append(b"ours").unwrap();
         log.close().unwrap();
@@ -43,7 +43,7 @@ fn a_pattern_and_a_name_of_one_file_have_one_appender() {
     assert!(bytes.len() == 2 * 4 * 12 && bytes.chunks(4).all(|record| record == b"ours"), "{} bytes", bytes.len());
 }
 
-/// Root only, as the file systems' tests.
+/// Needs root for a bind mount.
 #[test]
 fn a_file_that_is_mounted_elsewhere_has_one_appender() {
     let dir = tempfile::tempdir().unwrap();
@@ -61,7 +61,7 @@ fn a_file_that_is_mounted_elsewhere_has_one_appender() {
     tried.unwrap();
 }
 
-/// A writer that died under one name, while another has the file open: recovery would cut it.
+/// The writer of one name is dead while another appender has the file open: recovery would cut that appender's data.
 #[test]
 fn recovery_keeps_off_a_file_that_is_open_under_another_name() {
     let dir = tempfile::tempdir().unwrap();
@@ -69,7 +69,7 @@ fn recovery_keeps_off_a_file_that_is_open_under_another_name() {
     let mut dead = open(&name, Mode::Window).unwrap();
     dead.append(b"dead").unwrap();
     dead.sync_to(dead.position()).unwrap();
-    // As a death leaves it: the file beside stays, its lock goes.
+    // As after a death: the sidecar exists, and its lock is free.
     let side = dir.path().join(".log-00000000.precursor");
     let kept = std::fs::read(&side).unwrap();
     dead.close().unwrap();
@@ -84,14 +84,14 @@ fn recovery_keeps_off_a_file_that_is_open_under_another_name() {
     assert_eq!(std::fs::read(&name).unwrap(), b"deadoursours");
 }
 
-/// Who may read a file may lock it for reading, and by `flock` as a whole: neither keeps its writer out.
+/// A reader can lock the file with a read lock, or as a whole with `flock`. Neither excludes an appender.
 #[test]
 fn a_reader_that_locks_the_file_keeps_no_appender_out() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");
     std::fs::write(&path, b"").unwrap();
     let reader = std::fs::File::open(&path).unwrap();
-    // SAFETY: an open descriptor, and a lock of the whole file for reading.
+    // SAFETY: the descriptor is open, an all-zero flock is valid, and `lock` outlives the call.
     unsafe {
         assert_eq!(libc::flock(reader.as_raw_fd(), libc::LOCK_EX), 0);
         let mut lock: libc::flock = std::mem::zeroed();

@@ -1,4 +1,5 @@
-//! Shared memory that is full or forbidden: `auto` does without, a mode asked for by name says so, and nobody dies of SIGBUS.
+//! Full shared memory: `auto` does without, a mode requested by name fails with the reason, and no process dies of
+//! SIGBUS.
 
 use std::path::Path;
 
@@ -6,7 +7,7 @@ use precursor::{After, BackPressure, Mode, OpenError, Options};
 
 use crate::volume::said;
 
-/// A tmpfs of that size, as a container's /dev/shm is one of 64 MiB.
+/// A tmpfs of this size; a container's /dev/shm has 64 MiB.
 struct Small(tempfile::TempDir);
 
 impl Small {
@@ -21,7 +22,7 @@ impl Small {
         self.0.path()
     }
 
-    /// Fills it but for so many pages.
+    /// Fills the tmpfs, except for this many pages.
     fn fill(&self, pages_left: usize) {
         use std::io::Write;
         let mut file = std::fs::File::create(self.path().join("others")).unwrap();
@@ -74,8 +75,8 @@ fn a_mode_asked_for_by_name_says_that_shared_memory_is_full() {
         matches!(&refusal, OpenError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull),
         "{refusal}"
     );
-    assert_eq!(shm.left(), [] as [&str; 0], "half a ring would keep what others need");
-    // Room for the live block, none for the ring beside the window.
+    assert_eq!(shm.left(), [] as [&str; 0], "a partial ring would hold memory that others need");
+    // There is room for the live block, and none for the window's ring.
     let mut log = open(Mode::Window).unwrap();
     assert!(log.reasons().iter().any(|r| r.contains("no ring to fall back on")), "{:?}", log.reasons());
     assert_eq!(log.survival().process_death, After::Append);
@@ -89,7 +90,7 @@ fn a_mode_asked_for_by_name_says_that_shared_memory_is_full() {
     assert_eq!(shm.left(), [] as [&str; 0]);
 }
 
-/// A ring that cannot grow any more waits at the size it has.
+/// A ring that cannot grow further keeps its size, and the writer waits.
 #[test]
 fn growing_stops_where_shared_memory_ends() {
     let shm = Small::create(512);

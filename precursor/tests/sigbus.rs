@@ -1,4 +1,4 @@
-//! A page that the kernel refuses under a window is an error of `append`, not the end of the process.
+//! A page of a window that the kernel refuses is an error of `append` and does not end the process.
 
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -9,17 +9,17 @@ use precursor::{AppendError, Mode, Options, SyncError};
 use crate::alone::alone;
 use crate::volume::Mounted;
 
-/// An appender that failed leaves its ring for whoever recovers the file: in a folder that goes with the test.
+/// A directory for shared memory: a failed appender leaves its ring, which is removed with the test.
 fn shared_memory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap()
 }
 
-/// Appends and syncs until it fails; returns what was durable, and the refusal.
+/// Appends and syncs until one fails. Returns the durable position and the error.
 fn until_it_fails(log: &mut precursor::Appender, limit: Duration, syncing: bool) -> (u64, String) {
     let begun = Instant::now();
     let mut durable = log.stats().durable;
     for i in 0u64.. {
-        assert!(begun.elapsed() < limit, "appends go on, {i} of them");
+        assert!(begun.elapsed() < limit, "{i} appends succeeded without an error");
         match log.append(&[6; 500]) {
             Ok(position) if syncing && i % 64 == 0 => match log.sync_to(position) {
                 Ok(safe) => durable = safe.bytes(),
@@ -37,11 +37,11 @@ fn until_it_fails(log: &mut precursor::Appender, limit: Duration, syncing: bool)
     unreachable!()
 }
 
-/// The file is cut under the window: pages beyond its end are not there any more.
+/// Truncates the file below the window, whose pages then do not exist.
 #[test]
-fn a_file_that_somebody_cuts_fails_the_appender() {
-    // The models of this program (loom) install a SIGBUS handler that passes nothing on.
-    if !alone("sigbus::a_file_that_somebody_cuts_fails_the_appender") {
+fn truncating_the_file_fails_the_appender() {
+    // Alone, because loom, in other tests of this program, installs a SIGBUS handler that passes nothing on.
+    if !alone("sigbus::truncating_the_file_fails_the_appender") {
         return;
     }
     for at_once in [false, true] {
@@ -60,10 +60,10 @@ fn a_file_that_somebody_cuts_fails_the_appender() {
     }
 }
 
-/// The file system is shut down by an I/O error: a page that write-back has protected cannot be made writable again.
+/// An I/O error shuts the file system down: a page that write-back has protected cannot be made writable again.
 #[test]
 fn a_file_system_that_is_shut_down_fails_the_appender() {
-    // The models of this program (loom) install a SIGBUS handler that passes nothing on.
+    // Alone, because loom, in other tests of this program, installs a SIGBUS handler that passes nothing on.
     if !alone("sigbus::a_file_system_that_is_shut_down_fails_the_appender") {
         return;
     }
@@ -83,8 +83,7 @@ fn a_file_system_that_is_shut_down_fails_the_appender() {
                 log.append(&[6; 500]).unwrap();
             }
             let durable = log.sync_to(log.position()).unwrap().bytes();
-            // Whatever is before the writer is written back, and so write-protected, just before the file system
-            // refuses.
+            // Write-back protects the pages before the writer, just before the file system refuses.
             let beside = std::fs::File::open(&path).unwrap();
             beside.sync_all().unwrap();
             shut_down(&volume.dir, SHUTDOWN);
@@ -97,22 +96,24 @@ fn a_file_system_that_is_shut_down_fails_the_appender() {
 
 fn shut_down(dir: &Path, request: libc::c_ulong) {
     let folder = std::fs::File::open(dir).unwrap();
-    // Without flushing its log: as an I/O error does it.
+    // NOLOGFLUSH: does not flush the log, as after an I/O error.
     let how: u32 = 2;
-    // SAFETY: an open descriptor, the request of `include/uapi/linux/fs.h: FS_IOC_SHUTDOWN`, and a number to read.
+    // SAFETY: the descriptor is open, and the request FS_IOC_SHUTDOWN (`include/uapi/linux/fs.h`) reads `how`, which
+    // outlives the call.
     let done = unsafe { libc::ioctl(folder.as_raw_fd(), request, &raw const how) };
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// A fault that is not ours ends the process as it always did.
+/// A fault outside the window ends the process as usual.
 #[test]
 fn child() {
-    // Its parent's: this process does not live to remove it.
+    // The parent's directory, since this process does not live to remove it.
     let Some(dir) = std::env::var_os("PRECURSOR_SIGBUS").map(std::path::PathBuf::from) else { return };
     let log = Options::new(dir.join("log")).mode(Mode::Window).shm_dir(dir.clone()).open().unwrap();
     let file = std::fs::File::create_new(dir.join("short")).unwrap();
     std::io::Write::write_all(&mut &file, &[1; 100]).unwrap();
-    // SAFETY: a fresh private mapping that begins where nothing was; the store beyond the file's end is the point.
+    // SAFETY: the kernel chooses the address of the mapping; the load beyond the file's end, which ends the process, is
+    // the purpose.
     unsafe {
         let at = libc::mmap(std::ptr::null_mut(), 8192, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
         assert_ne!(at, libc::MAP_FAILED);

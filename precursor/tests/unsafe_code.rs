@@ -1,18 +1,19 @@
-//! The unsafe code of the append path on plain memory, with real threads and no system call, so that miri can run it:
+//! The unsafe code of the append path on plain memory, with real threads and without system calls, so that miri can run
+//! it:
 //!
 //!     cargo +nightly miri test -p precursor --test precursor unsafe_code::
 //!
-//! `src/lane.rs`, `claim.rs` and `frame.rs` are compiled here as they are.
+//! Compiles `src/lane.rs`, `claim.rs` and `frame.rs` unchanged.
 
 use std::sync::Arc;
 
 mod atomics {
     pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
 }
-#[allow(dead_code, reason = "the test needs a part of it")]
+#[allow(dead_code, reason = "the test uses a part of the file")]
 #[path = "../src/claim.rs"]
 mod claim;
-#[allow(dead_code, reason = "the test needs a part of it")]
+#[allow(dead_code, reason = "the test uses a part of the file")]
 #[path = "../src/frame.rs"]
 mod frame;
 #[path = "../src/lane.rs"]
@@ -22,7 +23,7 @@ use atomics::{AtomicU64, Ordering};
 use claim::Taken;
 use lane::Lane;
 
-/// Memory for records, aligned to words.
+/// Memory for records, aligned to 8 bytes.
 fn memory(bytes: usize) -> Vec<u64> {
     vec![0; bytes.div_ceil(8)]
 }
@@ -41,12 +42,12 @@ fn a_lane_stores_records_one_behind_the_other() {
         for record in &records {
             let need = lane.need(record.len());
             assert!(need <= lane.room());
-            // SAFETY: there is room, and `memory` lives on.
+            // SAFETY: there is room for `need` bytes, `memory` lives on, and all frames begin on multiples of 8.
             unsafe { lane.put(record) };
             lane.cursor += need;
         }
-        // In two steps, as `reserve` and `commit` do it.
-        // SAFETY: as above; nobody else uses the place.
+        // In two steps, like `reserve` and `commit`.
+        // SAFETY: 5 bytes and their frame fit before the limit, and no one else uses `memory`.
         unsafe {
             lane.payload().write_bytes(0x77, 5);
             if framed {
@@ -55,7 +56,7 @@ fn a_lane_stores_records_one_behind_the_other() {
         }
         lane.cursor += lane.need(5);
         if framed {
-            // SAFETY: as above.
+            // SAFETY: the mark's 8 bytes fit before the limit.
             unsafe { lane.mark_end() };
         }
         let stored = bytes_of(&memory);
@@ -68,7 +69,8 @@ fn a_lane_stores_records_one_behind_the_other() {
     }
 }
 
-/// A lane whose memory begins at a later position: as in a window of a rolled file, and in a ring that has come round.
+/// A lane whose memory begins at a later position, as in the window of a rolled file and in a ring after its first
+/// round.
 #[test]
 fn a_lane_finds_its_place_by_position() {
     let mut memory = memory(64);
@@ -76,10 +78,10 @@ fn a_lane_finds_its_place_by_position() {
     let start = (1u64 << 40) + 16;
     let mut window =
         Lane { base: base.wrapping_sub(1 << 40), mask: u64::MAX, cursor: start, limit: start + 8, framed: false };
-    // SAFETY: bytes 16 to 24 of the memory.
+    // SAFETY: the record goes to bytes 16 to 24 of the memory.
     unsafe { window.put(b"window!!") };
     let mut ring = Lane { base, mask: 63, cursor: start + 64 + 8, limit: start + 64 + 16, framed: false };
-    // SAFETY: bytes 24 to 32 of the memory.
+    // SAFETY: the record goes to bytes 24 to 32 of the memory.
     unsafe { ring.put(b"and ring") };
     let stored = bytes_of(&memory);
     assert_eq!(&stored[16..32], b"window!!and ring");
@@ -87,41 +89,42 @@ fn a_lane_finds_its_place_by_position() {
 
 const RING: u64 = 256;
 
-/// A shared ring; the bytes are reached through raw pointers only.
+/// A shared ring whose bytes are reached only through raw pointers.
 struct Ring {
     base: *mut u8,
     reserved: AtomicU64,
     freed: AtomicU64,
 }
 
-// SAFETY: who may touch which bytes when is what `claim` settles; miri looks whether it does.
+// SAFETY: the protocol of `claim` decides who may use which bytes; miri checks that it does.
 unsafe impl Sync for Ring {}
-// SAFETY: as above.
+// SAFETY: as for `Sync`.
 unsafe impl Send for Ring {}
 
 impl Ring {
     fn at(&self, at: u64) -> *mut u8 {
-        // SAFETY: inside the memory.
+        // SAFETY: the offset is below RING, the length of the memory.
         unsafe { self.base.add((at % RING) as usize) }
     }
 }
 
 impl claim::Places for Ring {
     fn word(&self, at: u64) -> &AtomicU64 {
-        // SAFETY: aligned, inside the memory, and words are accessed as atomics while the ring is shared.
+        // SAFETY: `at` is a multiple of 8 inside the memory, and words are accessed as atomics while the ring is
+        // shared.
         unsafe { &*self.at(at).cast::<AtomicU64>() }
     }
 
     unsafe fn copy_in(&self, at: u64, bytes: &[u8]) {
         for (i, byte) in bytes.iter().enumerate() {
-            // SAFETY: the place is the caller's alone. One by one, since this ring is not mapped twice in a row.
+            // SAFETY: the caller owns the place. Byte by byte, since this ring is not mapped twice in a row.
             unsafe { self.at(at + (frame::HEADER + i) as u64).write(*byte) };
         }
     }
 
     unsafe fn wipe(&self, at: u64, len: u64) {
         for at in at..at + len {
-            // SAFETY: the range is the caller's alone.
+            // SAFETY: the caller owns the range.
             unsafe { self.at(at).write(0) };
         }
     }
@@ -147,7 +150,7 @@ fn producers_and_a_consumer_share_a_ring() {
                             Taken::Full | Taken::Sealed => std::thread::yield_now(),
                         }
                     };
-                    // SAFETY: taken just now for this record.
+                    // SAFETY: `take` has just given `at` to this record, and it is filled once.
                     unsafe { claim::fill(&**ring, at, &record) };
                 }
             });
@@ -158,7 +161,7 @@ fn producers_and_a_consumer_share_a_ring() {
                 std::thread::yield_now();
                 continue;
             };
-            // SAFETY: published, and nobody changes it before it is given back.
+            // SAFETY: the record is published, and no thread changes it before it is freed below.
             let bytes: Vec<u8> = (at..end).map(|at| unsafe { ring.at(at).read() }).collect();
             let record = frame::records(&bytes).next().expect("a whole, sound record");
             let (head, number) = record.split_last_chunk::<8>().unwrap();
@@ -166,11 +169,11 @@ fn producers_and_a_consumer_share_a_ring() {
             assert_eq!(u64::from_le_bytes(*number), next[producer]);
             assert!(head.iter().all(|byte| usize::from(*byte) == producer));
             next[producer] += 1;
-            // SAFETY: published, and read.
+            // SAFETY: the record is published and has been read, and this is the only consumer.
             unsafe { claim::give_back(&*ring, &ring.freed, at, end) };
             at = end;
         }
     });
     assert_eq!(ring.reserved.load(Ordering::Relaxed), ring.freed.load(Ordering::Relaxed));
-    assert!(memory.iter().all(|word| *word == 0), "what was given back is zero");
+    assert!(memory.iter().all(|word| *word == 0), "freed memory must be zero");
 }

@@ -1,4 +1,4 @@
-//! One way under one condition: an open loop of appends, timed.
+//! One cell: a way of appending under a condition, as an open loop of timed appends.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::loads::{Condition, fork_until};
 use crate::place::{Cgroup, SlowVolume, fifo_here, pin_here};
 use crate::rivals::Method;
 
-/// Length of a record, bytes, and time between two, ns: the journal case study's.
+/// Length of a record, bytes, and interval between two, from the case study of the journal.
 const RECORD: usize = 220;
 const INTERVAL: Duration = Duration::from_micros(200);
 
@@ -26,7 +26,7 @@ pub struct Cell {
     pub scheduling: Scheduling,
 }
 
-/// What a cell found, ns.
+/// Results of a cell, ns.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Figures {
     pub count: u64,
@@ -36,13 +36,14 @@ pub struct Figures {
     pub max: u64,
     /// Calls over 1 ms.
     pub slow: u64,
-    /// Of those, the ones in which the scheduler took the CPU away and no page fault happened: no way of writing mends them.
+    /// Those calls over 1 ms in which the thread was preempted and took no page fault: no way of writing can avoid
+    /// them.
     pub preempted: u64,
     pub due_p999: u64,
     pub due_max: u64,
-    /// The library's own count of late windows and waits.
+    /// Late windows and waits, as the library counts them.
     pub late: u64,
-    /// How long opening took.
+    /// Duration of opening.
     pub open: u64,
 }
 
@@ -70,14 +71,14 @@ impl Figures {
     fn parse(line: &str) -> Result<Figures> {
         let fields: Vec<u64> = line.split(' ').map(str::parse).collect::<Result<_, _>>()?;
         let [count, p50, p999, p9999, max, slow, preempted, due_p999, due_max, late, open] = fields[..] else {
-            bail!("a cell said: {line}");
+            bail!("a cell printed: {line}");
         };
         Ok(Figures { count, p50, p999, p9999, max, slow, preempted, due_p999, due_max, late, open })
     }
 }
 
 impl Cell {
-    /// Sets up, runs the cell's processes, and clears away.
+    /// Sets up, runs the cell's processes, and cleans up.
     pub fn perform(&self, dir: &Path) -> Result<Figures> {
         let scratch = dir.join(format!("precursor-bench-{}", std::process::id()));
         std::fs::create_dir_all(&scratch)?;
@@ -101,14 +102,14 @@ impl Cell {
         for child in &mut children {
             let _ = child.kill();
         }
-        // First the device runs free again: a child may wait for it on its way out.
+        // First lift the device's limit: a child may wait for the device before it exits.
         if let Some(slow) = slow {
             slow.release();
         }
         for mut child in children {
             let _ = child.wait();
         }
-        // What the killed cell left in shared memory goes the way it would after any crash.
+        // Recover what the killed cell left in shared memory, as after any crash.
         let _ = precursor::recover(dir.join("journal"));
         outcome
     }
@@ -119,19 +120,19 @@ impl Cell {
             let args = ["load", "--dir", text(dir)?, "--kind", kind.name(), "--number", &number];
             children.push(start(group, ours(&args, self.scheduling)?)?);
         }
-        // Long enough for the cgroup to reach its limit, and the slow device its dirty limit.
+        // Long enough for the cgroup to reach its limit, and for the slow device to reach its dirty limit.
         std::thread::sleep(Duration::from_millis(if children.is_empty() { 100 } else { 1500 }));
         let mut child = start(group, self.command(dir)?)?;
         let mut line = String::new();
         BufReader::new(child.stdout.take().context("no stdout")?).read_line(&mut line)?;
-        // The figures are in; what closing costs on a slow device is not measured.
+        // The figures are complete; closing, which takes long on a slow device, is not measured.
         children.push(child);
         Figures::parse(line.trim())
     }
 }
 
 impl Cell {
-    /// The cell's own process.
+    /// The command of the cell's process.
     fn command(&self, dir: &Path) -> Result<Command> {
         let (dir, seconds) = (text(dir)?, self.seconds.to_string());
         if self.way == Method::Chronicle {
@@ -146,10 +147,10 @@ impl Cell {
 }
 
 fn text(dir: &Path) -> Result<&str> {
-    dir.to_str().context("the folder's name must be UTF-8")
+    dir.to_str().context("the directory's name must be UTF-8")
 }
 
-/// This program again.
+/// This program, run again.
 fn ours(args: &[&str], scheduling: Scheduling) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(args).args(scheduling.arguments());
@@ -168,24 +169,24 @@ fn start(group: &Cgroup, mut command: Command) -> Result<Child> {
     Ok(child)
 }
 
-/// The cell's own process: an open loop. A late start is charged from when the append was due.
+/// Runs in the cell's process: an open loop, in which latency counts from the time at which an append was due.
 pub fn run(dir: &Path, seconds: u64, way: Method, condition: Condition, scheduling: Scheduling) -> Result<Figures> {
     let opening = Instant::now();
     let mut writer = way.open(dir)?;
     let open = ns(opening.elapsed());
     let count = usize::try_from(seconds * 1_000_000_000 / INTERVAL.as_nanos() as u64)?;
     let (mut service, mut from_due) = (Vec::with_capacity(count), Vec::with_capacity(count));
-    // Touched now: the figures' own memory must not be what stalls.
+    // Touch them now, so that the memory for results does not stall the appends.
     service.resize(count, 0u64);
     from_due.resize(count, 0u64);
-    // SAFETY: a plain number; 1 ns of slack for this thread's sleeps.
+    // SAFETY: prctl takes plain numbers here; it sets this thread's timer slack to 1 ns.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
     let stop = AtomicBool::new(false);
     let preempted = std::thread::scope(|scope| {
         if condition == Condition::Fork {
             scope.spawn(|| fork_until(&stop));
         }
-        // After the threads are there, which would inherit the CPU.
+        // After the helper threads have started, which would inherit the CPU.
         let mut done = settle(scheduling);
         let record = [0x61; RECORD];
         let begun = Instant::now();
@@ -209,7 +210,7 @@ pub fn run(dir: &Path, seconds: u64, way: Method, condition: Condition, scheduli
             }
             service[i] = took;
             from_due[i] = ns(end.saturating_sub(due));
-            // A cell that has fallen hopelessly behind (O_DIRECT on a slow device) ends with what it has.
+            // A cell that has fallen far behind (O_DIRECT on a slow device) ends early with the results so far.
             if end > Duration::from_secs(3 * seconds) {
                 service.truncate(i + 1);
                 from_due.truncate(i + 1);
@@ -220,7 +221,7 @@ pub fn run(dir: &Path, seconds: u64, way: Method, condition: Condition, scheduli
         done.map(|()| preempted)
     })?;
     let late = writer.late();
-    // Not closed: the parent kills this process once it has the line below.
+    // Not closed: the parent kills this process after it has read the line.
     std::mem::forget(writer);
     Ok(Figures { preempted, late, open, ..figures(service, from_due) })
 }
@@ -232,9 +233,9 @@ fn settle(scheduling: Scheduling) -> Result<()> {
     if scheduling.fifo { fifo_here() } else { Ok(()) }
 }
 
-/// Involuntary context switches and page faults of this thread so far.
+/// Involuntary context switches and page faults of this thread.
 fn switches_and_faults() -> (i64, i64) {
-    // SAFETY: rusage is plain numbers, for which zero is a value, and the call fills it in.
+    // SAFETY: rusage consists of integers, for which zero is valid, and it outlives the call that fills it in.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
@@ -263,7 +264,7 @@ fn figures(mut service: Vec<u64>, mut from_due: Vec<u64>) -> Figures {
     }
 }
 
-/// The value at a quantile of sorted values; 0 of none.
+/// The value at a quantile of sorted values; 0 for an empty slice.
 pub fn at(sorted: &[u64], quantile: f64) -> u64 {
     let rank = (quantile * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied().unwrap_or(0)

@@ -1,12 +1,12 @@
-//! Chronicle Queue with its pretoucher, from Maven: a small Java program beside this one, built when first needed. Not a dependency
-//! of anything else; where Maven or a JDK is absent the cell says so and has no figure.
+//! Chronicle Queue with its pretoucher, from Maven: a small Java program, built at the first use. Nothing else depends
+//! on it; without Maven or a JDK, the cell prints `SKIPPED` and has no figures.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// What Chronicle asks of a Java 17: it reaches into the JDK for unmapping, direct memory and file channels.
+/// Options that Chronicle requires from Java 17: it uses JDK internals for unmapping, direct memory and file channels.
 const REACHES: [&str; 9] = [
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-exports=java.base/jdk.internal.misc=ALL-UNNAMED",
@@ -19,17 +19,17 @@ const REACHES: [&str; 9] = [
     "--add-opens=java.base/java.util=ALL-UNNAMED",
 ];
 
-/// A small heap: the JVM shares the cell's cgroup with its neighbours.
+/// A small heap, since the JVM is in the cell's cgroup with its neighbours.
 const MEMORY: [&str; 3] = ["-Xms24m", "-Xmx24m", "-XX:+UseSerialGC"];
 
-/// It would otherwise report its use to its makers over the network.
+/// Disables Chronicle's usage reports over the network.
 const SILENCE: &str = "-Dchronicle.analytics.disable=true";
 
 fn home() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("chronicle")
 }
 
-/// The command that runs the rival in `dir`.
+/// The command that runs Chronicle Queue in `dir`.
 pub fn command(dir: &str, seconds: u64) -> Result<Command> {
     let classpath = home().join("target/classpath");
     if !classpath.exists() {

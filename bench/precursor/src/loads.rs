@@ -1,4 +1,4 @@
-//! What runs beside the writer.
+//! Loads that run beside the writer.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -9,22 +9,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 
-/// What the writer has to live with.
+/// Condition under which the writer appends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Condition {
-    /// Nothing.
+    /// No load.
     Idle,
-    /// A neighbour in the same cgroup, at its limit, dirties pages in a stream.
+    /// A neighbour in the same cgroup, which is at its limit, writes continuously.
     CgroupDirty,
-    /// A neighbour in the same cgroup, at its limit, reads a file larger than the limit.
+    /// A neighbour in the same cgroup, which is at its limit, reads a file larger than the limit.
     CgroupRead,
-    /// Two neighbours append 4 KiB and fsync, without pause.
+    /// Two neighbours append 4 KiB and fsync in a loop.
     Fsync,
-    /// A device of 4 MiB/s at its dirty limit, four writers.
+    /// A device of 4 MiB/s at its dirty limit, with four writers.
     SlowDevice,
     /// Eight neighbours write 1 MiB at a time.
     Bulk,
-    /// The writer's process forks and execs without pause.
+    /// The writer's process forks and execs in a loop.
     Fork,
 }
 
@@ -46,7 +46,7 @@ impl Condition {
         }
     }
 
-    /// The neighbours, one process each.
+    /// Kinds of the neighbours, one process each.
     pub fn neighbours(self) -> Vec<Kind> {
         match self {
             Condition::Idle | Condition::Fork => Vec::new(),
@@ -59,7 +59,7 @@ impl Condition {
     }
 }
 
-/// A neighbour's occupation.
+/// What a neighbour does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kind {
     Dirty,
@@ -77,10 +77,10 @@ impl Kind {
     }
 }
 
-/// Largest file of a load, bytes: loads go round in it, so that no disk fills.
+/// Size of a load's file, bytes. Loads start over at its end, so that no disk fills.
 const FILE_BYTES: u64 = 192 << 20;
 
-/// Runs until killed.
+/// Runs the load until killed.
 pub fn run(dir: &Path, kind: Kind, number: u32) -> Result<()> {
     let path = dir.join(format!("load-{number}"));
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
@@ -117,12 +117,12 @@ fn read_for_ever(file: &File) -> Result<()> {
     }
 }
 
-/// Forks and execs from the writer's own process until stopped.
+/// Forks and execs from the writer's process until stopped.
 pub fn fork_until(stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         let mut command = Command::new("/bin/true");
-        // A hook makes the standard library fork instead of posix_spawn (vfork), which copies no page tables.
-        // SAFETY: the hook does nothing.
+        // With a hook, the standard library calls fork, which copies page tables, instead of posix_spawn (vfork).
+        // SAFETY: the hook makes no call, so it is safe between fork and exec.
         unsafe { std::os::unix::process::CommandExt::pre_exec(&mut command, || Ok(())) };
         let _ = command.status();
     }

@@ -1,7 +1,7 @@
-//! Compares ways of appending to a file: what one append costs the writer, under several kinds of load.
+//! Measures what one append costs the writer, for several ways of appending and several kinds of load.
 //!
-//! Every cell (way x condition x round) is a process of its own in a memory cgroup of its own, with its loads beside it in the
-//! same cgroup; rounds interleave all ways, so that what the machine does meanwhile falls on all of them. Run as root:
+//! Every cell (way x condition x round) runs in its own process and memory cgroup, with its loads in the same cgroup.
+//! Rounds interleave all ways, so that changes of the machine affect all of them. Run as root:
 //!
 //!     cargo run --release -p precursor-bench -- matrix --dir /srv/scratch --seconds 5 --rounds 5
 //!     cargo run --release -p precursor-bench -- speed --dir /srv/scratch
@@ -26,7 +26,7 @@ use rivals::Method;
 use table::Table;
 
 #[derive(Debug, Parser)]
-#[command(about = "Ways of appending to a file, side by side under load")]
+#[command(about = "Compares ways of appending to a file under load")]
 struct Args {
     #[command(subcommand)]
     verb: Verb,
@@ -34,17 +34,17 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// All ways under all conditions, interleaved.
+    /// Run all ways under all conditions, interleaved.
     Matrix {
-        /// Folder on the file system to measure.
+        /// Directory on the file system to measure.
         #[arg(long)]
         dir: PathBuf,
-        /// Length of one cell, s.
+        /// Duration of a cell, s.
         #[arg(long, default_value_t = 5)]
         seconds: u64,
         #[arg(long, default_value_t = 5)]
         rounds: u32,
-        /// Limit of the cell's memory cgroup, MiB.
+        /// Memory limit of the cell's cgroup, MiB.
         #[arg(long, default_value_t = 128)]
         memory_mib: u64,
         #[arg(long, value_delimiter = ',')]
@@ -53,16 +53,16 @@ enum Verb {
         conditions: Vec<Condition>,
         #[command(flatten)]
         scheduling: Scheduling,
-        /// Also write every cell's figures here, tab-separated.
+        /// Also write the figures of every cell to this file, tab-separated.
         #[arg(long)]
         tsv: Option<PathBuf>,
     },
-    /// Cost of an uncontended append, and sustained rate of one producer.
+    /// Measure an uncontended append, and the sustained rate of one producer.
     Speed {
         #[arg(long)]
         dir: PathBuf,
     },
-    /// One cell; started by `matrix`, waits for a line on stdin once it is in its cgroup.
+    /// One cell, started by `matrix`. Waits for a line on standard input until it is in its cgroup.
     #[command(hide = true)]
     Cell {
         #[arg(long)]
@@ -76,7 +76,7 @@ enum Verb {
         #[command(flatten)]
         scheduling: Scheduling,
     },
-    /// One load; started by `matrix` likewise, runs until killed.
+    /// One load, started by `matrix` in the same way. Runs until killed.
     #[command(hide = true)]
     Load {
         #[arg(long)]
@@ -90,19 +90,19 @@ enum Verb {
     },
 }
 
-/// How the scheduler is to treat a cell, whatever its way of writing.
+/// Scheduling of a cell, for every way of writing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::Args)]
 pub struct Scheduling {
-    /// Keep the writing thread on CPU 0 and the neighbours on CPU 1; helper threads go where they like.
+    /// Keep the writing thread on CPU 0 and the neighbours on CPU 1; helper threads may use any CPU.
     #[arg(long)]
     pub pin: bool,
-    /// Run the writing thread, and it alone, under SCHED_FIFO.
+    /// Run only the writing thread under SCHED_FIFO.
     #[arg(long)]
     pub fifo: bool,
 }
 
 impl Scheduling {
-    /// As arguments for a cell's own process.
+    /// The options as arguments of a cell's process.
     pub fn arguments(self) -> impl Iterator<Item = &'static str> {
         [(self.pin, "--pin"), (self.fifo, "--fifo")].into_iter().filter_map(|(on, name)| on.then_some(name))
     }
@@ -121,7 +121,7 @@ fn main() -> Result<()> {
                 for &condition in &conditions {
                     add_round(&mut table, &dir, round, condition, &ways);
                     eprintln!("round {} of {rounds}: {} done", round + 1, condition.name());
-                    // As it goes: a run that is cut short keeps what it has.
+                    // Written after each condition, so that an interrupted run keeps its figures.
                     if let Some(path) = &tsv {
                         std::fs::write(path, table.tsv()).with_context(|| format!("write {}", path.display()))?;
                     }
@@ -145,7 +145,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// One cell of each way. Each round begins elsewhere in the list, so that no way always follows the same neighbour.
+/// Runs one cell of each way. Each round starts at another way, so that a way does not always follow the same one.
 fn add_round(table: &mut Table, dir: &Path, round: u32, condition: Condition, ways: &[Method]) {
     for offset in 0..ways.len() {
         let way = ways[(offset + round as usize) % ways.len()];
@@ -159,16 +159,16 @@ fn add_round(table: &mut Table, dir: &Path, round: u32, condition: Condition, wa
 }
 
 fn is_root() -> bool {
-    // SAFETY: no arguments, cannot fail.
+    // SAFETY: geteuid takes no argument and cannot fail.
     unsafe { libc::geteuid() == 0 }
 }
 
-/// The parent says so once this process is in its cgroup.
+/// Waits for the line that the parent writes once this process is in its cgroup.
 fn await_start() -> Result<()> {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line)?;
-    // A load must not outlive a parent that died.
-    // SAFETY: plain numbers.
+    // A load must not outlive its parent.
+    // SAFETY: prctl takes plain numbers here.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Where a cell runs: a memory cgroup with a limit, and for the slow device a loop volume. All of it is undone on drop.
+//! Where a cell runs: in a memory cgroup with a limit and, for the slow device, on a loop volume. Both are removed on
+//! drop.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,7 +19,7 @@ impl Cgroup {
             false => (Path::new("/sys/fs/cgroup"), "memory.max"),
         };
         let path = root.join(name);
-        std::fs::create_dir(&path).with_context(|| format!("make {}", path.display()))?;
+        std::fs::create_dir(&path).with_context(|| format!("create {}", path.display()))?;
         let group = Cgroup(path);
         std::fs::write(group.0.join(file), format!("{}", limit_mib << 20)).context("set the cgroup's limit")?;
         Ok(group)
@@ -31,18 +32,18 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Its processes have been waited for; the kernel may need a moment to see them go.
+        // The processes have ended, but the kernel may need a moment until the group is empty.
         for _ in 0..100 {
             if std::fs::remove_dir(&self.0).is_ok() {
                 return;
             }
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
-        eprintln!("left behind: {}", self.0.display());
+        eprintln!("could not remove {}", self.0.display());
     }
 }
 
-/// An ext4 volume on a loop device that writes `BYTES_PER_S` and throttles whoever dirties it.
+/// An ext4 volume on a loop device that is limited to `BYTES_PER_S` and throttles processes that dirty its pages.
 #[derive(Debug)]
 pub struct SlowVolume {
     image: PathBuf,
@@ -67,14 +68,14 @@ impl SlowVolume {
         volume.device = Some(device.clone());
         let backing = said("losetup", &["-n", "-O", "BACK-FILE", &device])?;
         if Path::new(&backing) != volume.image.canonicalize()? {
-            bail!("{device} is backed by {backing}, not by our image");
+            bail!("{device} is backed by {backing}, not by the new image");
         }
         said("mkfs.ext4", &["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", &device])?;
         said("mount", &[&device, path(&volume.mount)?])?;
         volume.mounted = true;
         let name = device.trim_start_matches("/dev/");
         let number = std::fs::read_to_string(format!("/sys/block/{name}/dev"))?.trim().to_owned();
-        // A fresh device's knobs: they go with the device, so there is nothing to restore.
+        // These settings disappear with the device, so they need not be restored.
         std::fs::write(format!("/sys/class/bdi/{number}/strict_limit"), "1").context("strict_limit")?;
         std::fs::write(format!("/sys/class/bdi/{number}/max_ratio"), "1").context("max_ratio")?;
         std::fs::write(THROTTLE, format!("{number} {BYTES_PER_S}"))
@@ -87,7 +88,7 @@ impl SlowVolume {
         &self.mount
     }
 
-    /// Lets the device run free, so that what is dirty can leave before the next step.
+    /// Lifts the device's limit, so that dirty pages can be written before the next step.
     pub fn release(&mut self) {
         if let Some(number) = self.number.take() {
             let _ = std::fs::write(THROTTLE, format!("{number} 0"));
@@ -110,7 +111,7 @@ impl Drop for SlowVolume {
 }
 
 fn path(path: &Path) -> Result<&str> {
-    path.to_str().context("the folder's name must be UTF-8")
+    path.to_str().context("the directory's name must be UTF-8")
 }
 
 fn said(program: &str, args: &[&str]) -> Result<String> {
@@ -121,9 +122,10 @@ fn said(program: &str, args: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned())
 }
 
-/// Keeps this thread on one CPU.
+/// Pins this thread to one CPU.
 pub fn pin_here(cpu: usize) -> Result<()> {
-    // SAFETY: cpu_set_t is plain bits, for which zero is a value; CPU_SET checks its bound; 0 = this thread.
+    // SAFETY: cpu_set_t consists of bits, for which zero is valid; CPU_SET checks its bound; the set outlives the call;
+    // 0 means this thread.
     let result = unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpu, &mut set);
@@ -132,9 +134,9 @@ pub fn pin_here(cpu: usize) -> Result<()> {
     if result < 0 { Err(std::io::Error::last_os_error()).context("pin to a CPU") } else { Ok(()) }
 }
 
-/// Puts this thread under SCHED_FIFO, lowest priority of it.
+/// Puts this thread under SCHED_FIFO with the lowest real-time priority.
 pub fn fifo_here() -> Result<()> {
-    // SAFETY: sched_param is plain numbers, for which zero is a value; 0 = this thread.
+    // SAFETY: sched_param consists of integers, for which zero is valid, and outlives the call; 0 means this thread.
     let result = unsafe {
         let mut parameters: libc::sched_param = std::mem::zeroed();
         parameters.sched_priority = 1;

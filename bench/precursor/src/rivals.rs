@@ -1,4 +1,4 @@
-//! The ways of appending. Each is what a careful programmer would write.
+//! The ways of appending, each as a careful programmer would write it.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -15,26 +15,26 @@ use precursor::{Appender, Mode, Options};
 /// A way of appending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Method {
-    /// Nothing is written: the noise floor.
+    /// Does nothing: the noise floor of the measurement.
     Nothing,
-    /// A store into private, locked, touched memory, round and round in 8 MiB: the floor of anything that stores.
+    /// Stores into private, locked, touched memory of 8 MiB, round and round: the floor for any way that stores.
     Memory,
-    /// Nothing is written either: 20 us of reading the clock, timed by the longest step between two readings. What takes the CPU
-    /// from a thread that makes no system call and touches no memory.
+    /// Reads the clock for 20 us; the result is the longest step between two readings. Shows how long a thread loses
+    /// the CPU that makes no system call and touches no memory.
     Spin,
     /// write() to a file opened with O_APPEND.
     Append,
-    /// fallocate of 64 MiB at a time, then pwrite().
+    /// fallocate of 64 MiB at a time, and pwrite().
     Fallocate,
-    /// The cure of 2012: zeros written ahead, read ahead, pwrite().
+    /// The method of 2012: zeros written ahead, read ahead, pwrite().
     Prefetch,
-    /// pwrite() of the present 4 KiB block, O_DIRECT, preallocated.
+    /// O_DIRECT pwrite() of the current 4 KiB block, preallocated.
     Direct,
-    /// io_uring write with IOSQE_ASYNC; submission alone is timed.
+    /// io_uring write with IOSQE_ASYNC; only the submission is timed.
     Uring,
-    /// Store into a mapping that a thread populates ahead, not locked.
+    /// Store into a mapping that a thread populates ahead, without locking.
     Mmap,
-    /// Chronicle Queue with its pretoucher: a Java process of its own, see `chronicle.rs`.
+    /// Chronicle Queue with its pretoucher, in a Java process, see `chronicle.rs`.
     Chronicle,
     /// The precursor's window.
     Window,
@@ -76,7 +76,7 @@ impl Method {
             Method::Direct => Box::new(Direct::open(&path)?),
             Method::Uring => Box::new(crate::uring::Uring::open(&path)?),
             Method::Mmap => Box::new(Premapped::open(&path)?),
-            Method::Chronicle => anyhow::bail!("Chronicle Queue runs in a process of its own"),
+            Method::Chronicle => anyhow::bail!("Chronicle Queue runs in its own process"),
             Method::Prefetch => Box::new(Ours::open(&path, Mode::Prefetch)?),
             Method::Window => Box::new(Ours::open(&path, Mode::Window)?),
             Method::Ring => Box::new(Ours::open(&path, Mode::Ring)?),
@@ -88,12 +88,12 @@ impl Method {
 pub trait Writer {
     fn append(&mut self, record: &[u8]) -> Result<()>;
 
-    /// Times the writer outran its helper, or went over to its ring, where it has one that counts.
+    /// How often the writer outran its helper or switched to its ring; 0 for ways without such a count.
     fn late(&self) -> u64 {
         0
     }
 
-    /// Of a way that does its own timing: what it found for the last call, ns.
+    /// Duration of the last call, ns, for ways that measure it themselves.
     fn own_ns(&self) -> Option<u64> {
         None
     }
@@ -138,7 +138,7 @@ struct Memory {
 impl Memory {
     fn touched() -> Result<Memory> {
         let bytes = vec![1; 8 << 20];
-        // SAFETY: locks memory that this vector owns, and never moves while it is not resized.
+        // SAFETY: mlock does not change memory; the vector owns the range and is never resized.
         let result = unsafe { libc::mlock(bytes.as_ptr().cast(), bytes.len()) };
         if result < 0 { Err(std::io::Error::last_os_error()).context("mlock") } else { Ok(Memory { bytes, at: 0 }) }
     }
@@ -166,7 +166,7 @@ impl Writer for Append {
 const ALLOCATE_BYTES: u64 = 64 << 20;
 
 fn allocate(file: &File, at: u64, len: u64) -> Result<()> {
-    // SAFETY: an open descriptor and plain numbers.
+    // SAFETY: the descriptor is open, and the other arguments are plain numbers.
     let result = unsafe { libc::fallocate(file.as_raw_fd(), 0, i64::try_from(at)?, i64::try_from(len)?) };
     if result < 0 { Err(std::io::Error::last_os_error()).context("fallocate") } else { Ok(()) }
 }
@@ -189,7 +189,7 @@ impl Writer for Fallocate {
     }
 }
 
-/// A block aligned as O_DIRECT wants it.
+/// A block aligned for O_DIRECT.
 #[repr(C, align(4096))]
 struct Block([u8; 4096]);
 
@@ -227,7 +227,7 @@ impl Writer for Direct {
 const MAP_BYTES: usize = 256 << 20;
 const AHEAD_BYTES: u64 = 4 << 20;
 
-/// A mapping kept populated 4 MiB ahead by a thread, without lock.
+/// A mapping that a thread populates 4 MiB ahead, without locking.
 struct Premapped {
     base: *mut u8,
     at: u64,
@@ -238,7 +238,8 @@ impl Premapped {
     fn open(path: &Path) -> Result<Premapped> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
         allocate(&file, 0, MAP_BYTES as u64)?;
-        // SAFETY: a fresh shared mapping of the file, never unmapped: the process ends with the cell.
+        // SAFETY: the kernel chooses the address of the mapping, which is never unmapped: the process ends with the
+        // cell.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -270,14 +271,14 @@ impl Premapped {
 
 fn populate(base: usize, at: u64, len: u64) {
     let at = base + at as usize;
-    // SAFETY: inside the mapping; 23 = MADV_POPULATE_WRITE changes no contents.
+    // SAFETY: callers pass ranges inside the mapping; 23 is MADV_POPULATE_WRITE, which changes no contents.
     unsafe { libc::madvise(at as *mut libc::c_void, len as usize, 23) };
 }
 
 impl Writer for Premapped {
     fn append(&mut self, record: &[u8]) -> Result<()> {
-        anyhow::ensure!(self.at as usize + record.len() <= MAP_BYTES, "the cell is too long for this rival's map");
-        // SAFETY: inside the mapping, checked above.
+        anyhow::ensure!(self.at as usize + record.len() <= MAP_BYTES, "the cell is too long for this mapping");
+        // SAFETY: the range ends within the mapping, as checked above, and only this thread stores into it.
         unsafe { std::ptr::copy_nonoverlapping(record.as_ptr(), self.base.add(self.at as usize), record.len()) };
         self.at += record.len() as u64;
         self.told.store(self.at, Ordering::Relaxed);
@@ -285,7 +286,7 @@ impl Writer for Premapped {
     }
 }
 
-/// The library.
+/// The precursor.
 struct Ours(Appender);
 
 impl Ours {

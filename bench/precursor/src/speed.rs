@@ -1,4 +1,4 @@
-//! What an append costs when nothing is in its way, and how much one producer can sustain.
+//! Measures an uncontended append, and the sustained rate of one producer.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,9 +7,9 @@ use anyhow::Result;
 use precursor::{Existing, Framing, Mode, Options};
 
 const ROUNDS: usize = 5;
-/// Appends timed together: one clock reading costs as much as an append.
+/// Appends timed together, since a clock reading costs as much as an append.
 const BATCH: u32 = 64;
-/// A pause between batches, so that the helper keeps up: "uncontended" means that the writer never waits for it.
+/// Pause between batches, so that the writer never waits for the helper.
 const PAUSE: Duration = Duration::from_micros(300);
 
 pub fn run(dir: &Path) -> Result<()> {
@@ -71,7 +71,8 @@ fn uncontended(options: &Options) -> Result<u64> {
     Ok(crate::cell::at(&batches, 0.5))
 }
 
-/// 512 MiB: well below the dirty limit of a machine with a few GiB, so that the page cache and not the device is measured.
+/// Appends 512 MiB: well below the dirty limit of a machine with a few GiB, so that the page cache is measured and not
+/// the device.
 fn sustained(options: &Options, record: usize) -> Result<u64> {
     const BYTES: usize = 512 << 20;
     let mut log = options.clone().open()?;
@@ -80,7 +81,7 @@ fn sustained(options: &Options, record: usize) -> Result<u64> {
     for _ in 0..BYTES / record.len() {
         log.append(&record)?;
     }
-    // Until every byte is in the file, not merely in the ring.
+    // Until every byte is in the file, not only in the ring.
     while log.stats().flusher_lag_bytes > 0 {
         std::thread::sleep(Duration::from_micros(100));
     }

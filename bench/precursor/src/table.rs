@@ -1,4 +1,4 @@
-//! The figures of all cells, as a table per condition: the median over the rounds and, for the largest, their spread.
+//! The figures of all cells as one table per condition: medians over the rounds, and the spread of the largest values.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

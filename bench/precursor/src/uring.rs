@@ -1,4 +1,4 @@
-//! The io_uring rival: the kernel's own threads write; the writer pays for the submission.
+//! io_uring: the kernel's threads write, and the writer pays for the submission.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -15,7 +15,7 @@ const SLOT: usize = 256;
 pub struct Uring {
     ring: IoUring,
     file: File,
-    /// One slot a request; a slot is free again once its completion is seen.
+    /// One slot per request; free again once the request has completed.
     slots: Vec<[u8; SLOT]>,
     free: Vec<u32>,
     at: u64,
@@ -57,7 +57,8 @@ impl Writer for Uring {
             .build()
             .flags(squeue::Flags::ASYNC)
             .user_data(u64::from(slot));
-        // SAFETY: the slot stays untouched until its completion, and `slots` as long as the ring.
+        // SAFETY: the slot is not reused before its completion, and `slots` is never resized and lives as long as the
+        // ring.
         unsafe { self.ring.submission().push(&write) }?;
         self.ring.submit()?;
         self.at += record.len() as u64;

@@ -1,4 +1,4 @@
-/* Opens the library at run time, uses it, and gives it back: nothing of it may run on memory that is gone. */
+/* Loads the library at run time, uses it, and unloads it. No handler may run afterwards from unmapped memory. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -39,7 +39,7 @@ int main(int argc, char **argv)
             return fprintf(stderr, "%s\n", message), 3;
     }
     dlclose(library);
-    /* Handlers that it left behind: of fork, and of a fault. */
+    /* Runs the library's handlers of fork and of SIGBUS, which outlive dlclose. */
     pid_t child = fork();
     if (child == 0) {
         volatile char *gone = (char *)mmap(NULL, 4096, PROT_READ, MAP_SHARED, open("/proc/self/exe", O_RDONLY), 1 << 30);

@@ -1,4 +1,4 @@
-/* The whole ABI in use, as a C11 and as a C++17 program: sizes of other versions, threads, many producers, recovery. */
+/* Uses the whole interface, as C11 and as C++17: structures of other versions, threads, many producers, recovery. */
 #include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #else
 #define CHECK_LAYOUT _Static_assert
 #endif
-/* What version 1.0 had stays where it was. */
+/* Offsets of version 1.0 must not change. */
 CHECK_LAYOUT(offsetof(precursor_options, size) == 0, "options");
 CHECK_LAYOUT(offsetof(precursor_options, mode) == 8 && offsetof(precursor_options, helper_cpu) == 36, "options");
 CHECK_LAYOUT(offsetof(precursor_options, roll_bytes) == 40 && offsetof(precursor_options, sync_every_ms) == 80, "options");
@@ -44,7 +44,7 @@ static void *produce(void *given)
     return precursor_many_sync_to(many, position, NULL, NULL, 0) == PRECURSOR_OK ? given : NULL;
 }
 
-/* A header of another version: shorter or longer than the library's. */
+/* Structures of another version's header, shorter or longer than the library's. */
 static void other_versions(const char *path)
 {
     union { precursor_options options; unsigned char bytes[512]; } u;

@@ -1,4 +1,4 @@
-/* A window that moves on many times, for programs built with a sanitizer: theirs replace some functions of libc. */
+/* A window that moves many times, in a program with a sanitizer, which replaces some functions of libc. */
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,12 +1,13 @@
-//! Tests that need a process of their own: one for its signal handlers, its descriptors or its forks.
+//! Runs a test alone in a process: one that changes signal handlers or descriptors, or forks.
 //!
-//! cargo-nextest gives each test one; under `cargo test` they would share it with all others.
+//! cargo-nextest gives each test its own process; `cargo test` runs all tests of this program in one.
 
 use std::process::Command;
 
 const VARIABLE: &str = "PRECURSOR_ALONE";
 
-/// True in the process that runs this test alone. Elsewhere it starts that process, checks that the test passed there, and returns false.
+/// True in the process that runs only this test. Elsewhere starts that process, checks that the test passed there, and
+/// returns false.
 pub fn alone(test: &str) -> bool {
     if std::env::var_os(VARIABLE).is_some_and(|value| value == test) {
         return true;

@@ -1,9 +1,9 @@
-//! Live blocks and sidecars as an attacker makes them: byte for byte, without the library.
+//! Builds live blocks and sidecars byte by byte, without the library, as an attacker would.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Name of the shared memory of that data file.
+/// Stem of the shared-memory names of this data file.
 pub fn stem_of(data: &Path, id: u64) -> String {
     let side = data.parent().unwrap().join(format!(".{}.precursor", data.file_name().unwrap().to_str().unwrap()));
     let fold = |h: u64, b: &u8| (h ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3);
@@ -62,7 +62,7 @@ impl Side {
     }
 }
 
-/// What the newest slot of a sidecar says: token, number of the shared memory, boot.
+/// Token, shared-memory number and boot from the newest slot of a sidecar.
 pub fn secrets(side: &[u8]) -> (u64, u64, u128) {
     let word = |at: usize| u64::from_le_bytes(side[at..at + 8].try_into().unwrap());
     let two = side.len() > 4096 + 80 && side[4096..4104] == *b"prcrsrS2" && word(4096 + 8) > word(8);
@@ -70,7 +70,7 @@ pub fn secrets(side: &[u8]) -> (u64, u64, u128) {
     (word(at + 16), word(at + 56), u128::from(word(at + 64)) | u128::from(word(at + 72)) << 64)
 }
 
-/// The kernel's number of this boot, as the library writes it.
+/// The kernel's ID of this boot, as the library writes it.
 pub fn this_boot() -> u128 {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap()

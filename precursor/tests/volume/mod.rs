@@ -1,9 +1,9 @@
-//! File systems on loop devices, for tests. Root only; otherwise the reason is printed.
+//! File systems on loop devices. Needs root.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Runs a program; what it said, or what it complained of.
+/// Runs a program. Returns its standard output, or an error with its standard error.
 pub fn said(program: &str, args: &[&str]) -> Result<String, String> {
     let done = Command::new(program).args(args).output().map_err(|e| format!("{program}: {e}"))?;
     match done.status.success() {
@@ -12,7 +12,7 @@ pub fn said(program: &str, args: &[&str]) -> Result<String, String> {
     }
 }
 
-/// An image file's file system, mounted while this lives.
+/// A file system in an image file, mounted until dropped.
 #[derive(Debug)]
 pub struct Mounted {
     pub dir: PathBuf,
@@ -20,12 +20,12 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts what is in the image.
+    /// Mounts the file system in an image.
     pub fn attach(image: &Path, dir: &Path, options: &str) -> Result<Mounted, String> {
         Mounted::of(image, dir, options, &[])
     }
 
-    /// Makes a file of that size, a file system in it by that command (the device is added), and mounts it.
+    /// Creates an image of this size, runs `make` with the device added to create a file system, and mounts it.
     pub fn create(image: &Path, bytes: u64, make: &[&str], dir: &Path) -> Result<Mounted, String> {
         std::fs::File::create_new(image).and_then(|f| f.set_len(bytes)).map_err(|e| e.to_string())?;
         Mounted::of(image, dir, "defaults", make)

@@ -1,7 +1,7 @@
-//! A program that writes through the precursor and notes what was acknowledged, for tests that end it.
+//! A program that writes through the precursor and records what was acknowledged, for tests that kill it.
 //!
-//! It is the test binary again (`writer::child`), controlled by its environment; its notes are in a small mapped file of the
-//! test's own.
+//! It is the test binary (`writer::child`), controlled by environment variables. The records are in a small mapped
+//! file.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use precursor::{Appender, BackPressure, Durability, Framing, Mode, Options};
 pub const RECORD: usize = 220;
 const ROLL: u64 = 256 << 10;
 
-/// xorshift64*: the test needs spread, not quality.
+/// xorshift64*: good enough to spread the test's choices.
 pub struct Chance(pub u64);
 
 impl Chance {
@@ -26,16 +26,16 @@ impl Chance {
     }
 }
 
-/// What the writer does until it is ended.
+/// What the writer does until it is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
     /// Opens once and appends.
     Appending,
-    /// Closes and opens again, all the time.
+    /// Closes and opens again and again.
     Closing,
     /// A ring that grows under bursts.
     Growing,
-    /// A window that is too slow for bursts, and in time again between them.
+    /// A window that is too slow for bursts and fast enough between them.
     Switching,
 }
 
@@ -88,7 +88,7 @@ impl Case {
     }
 }
 
-/// Record `i` of a producer: numbered, and different in every byte from its neighbours.
+/// Record `i` of a producer: numbered, and different from its neighbours in every byte.
 pub fn record(producer: u64, i: u64) -> Vec<u8> {
     let mut out = producer.to_le_bytes().to_vec();
     out.extend(i.to_le_bytes());
@@ -96,7 +96,8 @@ pub fn record(producer: u64, i: u64) -> Vec<u8> {
     out
 }
 
-/// Words: appended position, synced position, records of producers 0 and 1, and how often the kind's own event came.
+/// Words: appended position, synced position, records of producers 0 and 1, and the number of the kind's events and
+/// returns.
 pub struct Ledger(memmap::Words);
 
 mod memmap {
@@ -104,13 +105,13 @@ mod memmap {
     use std::os::fd::AsRawFd;
 
     pub struct Words(*mut AtomicU64);
-    // SAFETY: atomics in a shared mapping that lives as long as the process.
+    // SAFETY: the words are atomics in a shared mapping that is never unmapped.
     unsafe impl Sync for Words {}
 
     impl Words {
         pub fn of(file: &File) -> Words {
             let both = libc::PROT_READ | libc::PROT_WRITE;
-            // SAFETY: a fresh shared mapping of one page of a file at least that long.
+            // SAFETY: the kernel chooses the address; the caller has made the file one page long.
             let at = unsafe { libc::mmap(std::ptr::null_mut(), 4096, both, libc::MAP_SHARED, file.as_raw_fd(), 0) };
             assert_ne!(at, libc::MAP_FAILED);
             Words(at.cast())
@@ -118,7 +119,7 @@ mod memmap {
 
         pub fn word(&self, i: usize) -> &AtomicU64 {
             assert!(i < 512);
-            // SAFETY: within the page, aligned.
+            // SAFETY: `i` is below 512, so the word lies within the page, and it is aligned.
             unsafe { &*self.0.add(i) }
         }
     }
@@ -153,11 +154,11 @@ impl Ledger {
 pub const APPENDED: usize = 0;
 pub const SYNCED: usize = 1;
 pub const COUNT: usize = 2;
-/// Closes, rings added, or times that the window was left and entered again.
+/// Closes, added rings, or switches from the window to its ring; and returns to the window.
 pub const EVENTS: usize = 4;
 pub const RETURNS: usize = 5;
 
-/// The writer itself, in a test binary that [`Living::start`] starts; without its environment a test of nothing.
+/// The writer, in a process that [`Living::start`] starts. Without its environment, this test checks nothing.
 #[test]
 fn child() {
     let Ok(case) = std::env::var("PRECURSOR_CHILD") else { return };
@@ -173,7 +174,7 @@ fn one_child(case: Case, dir: &Path, ledger: &Ledger) {
     loop {
         let mut log = case.options(dir).durability(durability).open().unwrap();
         println!("open");
-        // Without end but where closing is the point; then every length comes, none among them.
+        // Endless, except where closing is under test: then runs of every length, including 0.
         let until = if case.life == Life::Closing { i + i * 7 % 300 } else { u64::MAX };
         while i < until {
             append(&mut log, ledger, &mut i);
@@ -181,7 +182,7 @@ fn one_child(case: Case, dir: &Path, ledger: &Ledger) {
         }
         ledger.set(SYNCED, log.close().unwrap().bytes());
         ledger.set(EVENTS, ledger.get(EVENTS) + 1);
-        // Without a record in between it would be the same close again.
+        // Append a record, or it would be the same close again.
         let mut log = case.options(dir).durability(durability).open().unwrap();
         append(&mut log, ledger, &mut i);
     }
@@ -197,7 +198,7 @@ fn append(log: &mut Appender, ledger: &Ledger, i: &mut u64) {
     }
 }
 
-/// Bursts and rests, each kind's own.
+/// Bursts and pauses, different for each kind.
 fn pause(case: Case, i: u64, log: &Appender, ledger: &Ledger) {
     match case.life {
         Life::Appending | Life::Closing if i.is_multiple_of(64) => std::thread::sleep(Duration::from_micros(50)),
@@ -205,7 +206,7 @@ fn pause(case: Case, i: u64, log: &Appender, ledger: &Ledger) {
             ledger.set(EVENTS, log.stats().grown);
             std::thread::sleep(Duration::from_millis(1));
         }
-        // Among many writers a burst may not end before this one is ended.
+        // Recorded during the burst, since the writer may be killed before the burst ends.
         Life::Switching if i % 6000 < 5000 && i.is_multiple_of(64) => ledger.set(EVENTS, log.stats().fallbacks),
         Life::Switching if i % 6000 >= 5000 => {
             let stats = log.stats();
@@ -241,7 +242,7 @@ fn many_child(case: Case, dir: &Path, ledger: &Ledger) {
     });
 }
 
-/// Starts it on files in this folder. `opened` returns once it has opened them.
+/// A running writer. `opened` returns once it has opened its files.
 pub struct Living {
     child: Child,
     lines: std::io::Lines<std::io::BufReader<std::process::ChildStdout>>,
@@ -271,7 +272,7 @@ impl Living {
     }
 }
 
-/// A test that fails before it kills must not leave a writer that fills the disk.
+/// If a test fails before it kills the writer, the writer must not fill the disk.
 impl Drop for Living {
     fn drop(&mut self) {
         let _ = self.child.kill();

@@ -6,16 +6,16 @@ import net.openhft.chronicle.queue.ExcerptAppender;
 import net.openhft.chronicle.queue.impl.single.SingleChronicleQueueBuilder;
 import net.openhft.chronicle.wire.DocumentContext;
 
-/** The Chronicle Queue rival: the same open loop as the bench's other cells, and the same line of figures. */
+/** Chronicle Queue, with the same open loop and the same line of figures as the other cells of the bench. */
 public final class Rival {
     private static final int RECORD = 220;
     private static final long INTERVAL_NS = 200_000;
-    /** Appends to another queue first, so that the compiled code is measured and not the interpreter. */
+    /** Number of appends to another queue first, so that compiled code is measured and not the interpreter. */
     private static final int WARM_UP = 60_000;
 
     public static void main(String[] args) throws Exception {
         while (System.in.read() != '\n') {
-            // Until the parent has moved this process into its cgroup.
+            // Wait until the parent has moved this process into its cgroup.
         }
         Path dir = Path.of(args[0]);
         int count = (int) (Long.parseLong(args[1]) * 1_000_000_000L / INTERVAL_NS);
@@ -28,7 +28,7 @@ public final class Rival {
         Arrays.fill(fromDue, 1);
         ChronicleQueue queue = SingleChronicleQueueBuilder.binary(dir.resolve("queue")).build();
         Thread pretoucher = new Thread(() -> {
-            // The queue's own pretoucher, on a thread and appender of its own, as its documentation asks.
+            // The queue's pretoucher, on a separate thread with a separate appender, as its documentation requires.
             ExcerptAppender appender = queue.acquireAppender();
             while (true) {
                 appender.pretouch();
@@ -68,7 +68,7 @@ public final class Rival {
         return count;
     }
 
-    /** As `Figures::line` of the bench; a JVM does not tell preempted calls apart. */
+    /** As `Figures::line` of the bench; a JVM cannot count preempted calls. */
     private static String line(long[] service, long[] fromDue) {
         Arrays.sort(service);
         Arrays.sort(fromDue);
