@@ -9,7 +9,7 @@ use crate::header::FORMAT_VERSION;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    #[error("cannot find a recording at {}: {error}; give the output directory of a run", path.display())]
+    #[error("there is no recording at {}: {error}; give the output directory of a run", path.display())]
     NotFound { path: PathBuf, error: io::Error },
     #[error("{} is not a recording: it has neither header.json nor any table", path.display())]
     NotARecording { path: PathBuf },
@@ -77,7 +77,7 @@ impl From<arrow_schema::ArrowError> for TableError {
 pub enum WriteError {
     #[error("cannot write the recording's {}: {error}; {}", path.display(), advice(.error))]
     Io { path: PathBuf, error: io::Error },
-    #[error("{} already contains a recording; choose another output directory or remove this one", path.display())]
+    #[error("{} already holds a recording; choose another output directory or remove this one", path.display())]
     Exists { path: PathBuf },
     #[error("cannot encode the table {table}: {error}; this is a bug in flatwater, please report it")]
     Encode { table: &'static str, error: TableError },
