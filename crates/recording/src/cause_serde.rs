@@ -14,6 +14,7 @@ impl Serialize for Cause {
 impl<'de> Deserialize<'de> for Cause {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Cause, D::Error> {
         let name = String::deserialize(deserializer)?;
-        Cause::from_name(&name).ok_or_else(|| Error::custom(format!("'{name}' is not a cause that this flatwater knows")))
+        Cause::from_name(&name)
+            .ok_or_else(|| Error::custom(format!("'{name}' is not a cause that this flatwater knows")))
     }
 }

@@ -37,7 +37,7 @@ pub struct Speed {
     pub create_ns: Option<u64>,
     pub rename_ns: Option<u64>,
     pub unlink_ns: Option<u64>,
-    /// Opening such a directory, reading all of it and closing it, ns.
+    /// Opening such a directory, reading all entries and closing it, ns.
     pub list_ns: Option<u64>,
     /// Starting flatwater itself as a process and waiting for its exit, ns: the cost of each process of a scenario in
     /// addition to its operations.

@@ -67,7 +67,7 @@ pub fn cpio_into(place: &Dir, bytes: &[u8]) {
         let stat = place.stat(name).expect("a file of ours");
         assert_eq!((stat.st_mode & 0o170_000, stat.st_nlink), (0o100_000, 1));
         assert_eq!(stat.st_mode & 0o077, 0, "others may read what a guest wrote");
-        let content = files.remove(name).expect("memory has it too");
+        let content = files.remove(name).expect("memory has the file too");
         assert_eq!(stat.st_size.cast_unsigned(), content.len() as u64);
         place.remove(name).expect("removed");
     }

@@ -131,7 +131,7 @@ fn disk(blocks: &Path, serial: &str) -> io::Result<PathBuf> {
         if Instant::now() > patience {
             let names: Vec<String> = names_in(blocks);
             return Err(io::Error::other(format!(
-                "no disk with the serial number {serial} (disks: {}): this kernel has no NVMe driver, or has it as a \
+                "no disk with the serial number {serial} (disks: {}): this kernel has no NVMe driver, or has the driver as a \
                  module that was not found; use a kernel with lib/modules/RELEASE next to its image",
                 if names.is_empty() { "none".to_owned() } else { names.join(", ") }
             )));

@@ -158,7 +158,8 @@ pub fn fetch(package: Option<&str>, said: &mut dyn FnMut(&str)) -> Result<Kernel
         None => current_cloud_package()?,
     };
     let package = package.as_str();
-    let cache = cache(true).ok_or_else(|| VmError::Fetch { why: "HOME is not set, so there is no cache directory".to_owned() })?;
+    let cache = cache(true)
+        .ok_or_else(|| VmError::Fetch { why: "HOME is not set, so there is no cache directory".to_owned() })?;
     let cache = cache.map_err(|refusal| VmError::Fetch { why: refusal.to_string() })?;
     let staging = tempfile::tempdir().map_err(|error| VmError::Fetch { why: error.to_string() })?;
     said(&format!("fetching {package}"));

@@ -39,7 +39,7 @@ const PARAMS: &[ParamSpec] = &[
         name: "message_size",
         kind: ParamKind::Size { min: 1, max: 1 << 30 },
         default: "4KiB",
-        sentence: "Mean size of a message; sizes vary evenly from a quarter of it to seven quarters.",
+        sentence: "Mean size of a message; sizes are uniform from a quarter to seven quarters of the mean.",
     },
     ParamSpec {
         name: "threads",

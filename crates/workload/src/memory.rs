@@ -37,12 +37,7 @@ const PARAMS: &[ParamSpec] = &[
         default: "random",
         sentence: "Touches after the first pass: random, sequential, nine of ten in the first tenth, or none.",
     },
-    ParamSpec {
-        name: "reads",
-        kind: ParamKind::Share,
-        default: "0.5",
-        sentence: "Share of touches that only read.",
-    },
+    ParamSpec { name: "reads", kind: ParamKind::Share, default: "0.5", sentence: "Share of touches that only read." },
     ParamSpec {
         name: "pause",
         kind: ParamKind::Duration { min_ns: 0, max_ns: 86_400_000_000_000 },

@@ -52,7 +52,7 @@ const PARAMS: &[ParamSpec] = &[
         name: "compute",
         kind: ParamKind::Duration { min_ns: 0, max_ns: 60_000_000_000 },
         default: "10ms",
-        sentence: "CPU time of a compilation; other commands take shares of it.",
+        sentence: "CPU time of a compilation; other commands take a share of this time.",
     },
     ParamSpec {
         name: "intermediates",

@@ -61,15 +61,15 @@ pub const KNOBS: &[Knob] = &[
     ),
     int("vm.swappiness", 200, "", "Preference for swapping anonymous pages over dropping page cache."),
     int("vm.dirty_ratio", 100, "% of available memory", "Amount of dirty page cache at which writers are throttled."),
-    int("vm.dirty_background_ratio", 100, "% of available memory", "Amount of dirty page cache at which the flusher starts."),
+    int(
+        "vm.dirty_background_ratio",
+        100,
+        "% of available memory",
+        "Amount of dirty page cache at which the flusher starts.",
+    ),
     size("vm.dirty_bytes", KnobPlace::Sysctl, "Like dirty_ratio, in bytes; setting one clears the other."),
     size("vm.dirty_background_bytes", KnobPlace::Sysctl, "Like dirty_background_ratio, in bytes."),
-    int(
-        "vm.dirty_expire_centisecs",
-        8_640_000,
-        "1/100 s",
-        "Age at which the periodic flusher writes dirty data.",
-    ),
+    int("vm.dirty_expire_centisecs", 8_640_000, "1/100 s", "Age at which the periodic flusher writes dirty data."),
     int("vm.dirty_writeback_centisecs", 8_640_000, "1/100 s", "Interval of the periodic flusher."),
     int(
         "vm.dirtytime_expire_seconds",
@@ -97,7 +97,12 @@ pub const KNOBS: &[Knob] = &[
         "Reclaimable slab below which zone reclaim does not shrink slab.",
     ),
     int("vm.compaction_proactiveness", 100, "", "How aggressively the kernel compacts memory in the background."),
-    int("vm.compact_unevictable_allowed", 1, "", "Whether compaction may move mlocked pages, which stalls their users."),
+    int(
+        "vm.compact_unevictable_allowed",
+        1,
+        "",
+        "Whether compaction may move mlocked pages, which stalls their users.",
+    ),
     int(
         "vm.extfrag_threshold",
         1000,
@@ -106,7 +111,12 @@ pub const KNOBS: &[Knob] = &[
     ),
     int("vm.overcommit_memory", 2, "", "Accounting of address space: 0 heuristic, 1 always overcommit, 2 never."),
     int("vm.numa_stat", 1, "", "Whether the kernel counts numa_hit, numa_miss and similar events."),
-    int("kernel.numa_balancing", 3, "", "Whether pages migrate to the node of the CPU that uses them, found by hint faults."),
+    int(
+        "kernel.numa_balancing",
+        3,
+        "",
+        "Whether pages migrate to the node of the CPU that uses them, found by hint faults.",
+    ),
     kind(
         "thp.enabled",
         KnobPlace::HugePages,
@@ -289,12 +299,7 @@ pub const KNOBS: &[Knob] = &[
     ),
     at(
         KnobPlace::Model,
-        int(
-            "model.pinned_percent",
-            90,
-            "% of memory",
-            "Simulator: unreclaimable memory of processes at the start.",
-        ),
+        int("model.pinned_percent", 90, "% of memory", "Simulator: unreclaimable memory of processes at the start."),
     ),
     at(
         KnobPlace::Model,
@@ -321,5 +326,8 @@ pub const KNOBS: &[Knob] = &[
             "Simulator: version of the scenario's memory cgroup; under cgroup v1 the dirty limits are the machine's.",
         ),
     ),
-    at(KnobPlace::Model, int("model.process_node", 63, "node", "Simulator: the node on which the process of model.process_memory runs.")),
+    at(
+        KnobPlace::Model,
+        int("model.process_node", 63, "node", "Simulator: the node on which the process of model.process_memory runs."),
+    ),
 ];

@@ -81,7 +81,7 @@ pub struct Column {
 }
 
 impl Column {
-    /// Whether `name` is this column or one zone's part of it.
+    /// Whether `name` is this column, or this column of one zone.
     #[must_use]
     pub fn covers(self, name: &str) -> bool {
         name.strip_prefix(self.name).is_some_and(|rest| rest.is_empty() || (self.by_zone && ZONES.contains(&rest)))
@@ -362,6 +362,10 @@ mod tests {
         assert_eq!(stored(Table::Vmstat, "frobnicated").1, ColumnKind::Counter);
         assert_eq!(stored(Table::Cgroup, "total_pgnew").1, ColumnKind::Counter);
         assert_eq!(stored(Table::Cgroup, "new_thing").1, ColumnKind::Gauge);
-        assert_eq!(stored(Table::Vmstat, "nr_tlb_remote_flush").1, ColumnKind::Counter, "an event in spite of its name");
+        assert_eq!(
+            stored(Table::Vmstat, "nr_tlb_remote_flush").1,
+            ColumnKind::Counter,
+            "an event in spite of its name"
+        );
     }
 }

@@ -22,7 +22,8 @@ impl Refused {
     pub(crate) fn gaps(self, table: Table) -> impl Iterator<Item = Gap> {
         let name = table.name();
         let rows = (self.rows > 0).then(|| {
-            let why = format!("{} rows of entities beyond the limit of {ENTITIES_MAX} per table were dropped", self.rows);
+            let why =
+                format!("{} rows of entities beyond the limit of {ENTITIES_MAX} per table were dropped", self.rows);
             Gap::new(
                 format!("part of table {name}"),
                 why,

@@ -94,7 +94,7 @@ impl WriteError {
 /// Advice for an I/O error.
 pub(super) fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space, or choose another directory with -o",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free space, or choose another directory with -o",
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => "choose a writable directory with -o",
         io::ErrorKind::FileTooLarge => "import fewer files at a time, or record fewer processes",
         io::ErrorKind::NotFound => "create the parent directory, or choose another directory with -o",

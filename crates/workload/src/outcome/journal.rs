@@ -108,7 +108,11 @@ mod tests {
         }
         observer.observe(&seen(1, Op::Fdatasync { file: FileId(1) }, None, 0, 9));
         let Some(WorkloadOutcome::Journal(table)) = Box::new(observer).outcome(&[]) else { panic!("a table") };
-        assert_eq!((table.appends, table.bytes, table.writers.len()), (4, 880, 1), "writers without records are omitted");
+        assert_eq!(
+            (table.appends, table.bytes, table.writers.len()),
+            (4, 880, 1),
+            "writers without records are omitted"
+        );
         let writer = &table.writers[0];
         assert_eq!((writer.behind, writer.behind_ns_max, writer.append_ns_max, writer.files), (2, 450, 450, 1));
     }

@@ -117,7 +117,8 @@ fn read_devices(place: &Place<'_>, texts: &[Spanned<DeviceText>]) -> Result<Vec<
         let name = text.name.as_str();
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(plain) {
-            let what = format!("'{name}' cannot name a device: use up to {NAME_MAX} characters of a to z, 0 to 9 and '-'");
+            let what =
+                format!("'{name}' cannot name a device: use up to {NAME_MAX} characters of a to z, 0 to 9 and '-'");
             return bad("name", what);
         }
         if name == FIRST_DEVICE || devices.iter().any(|known| known.name == name) {

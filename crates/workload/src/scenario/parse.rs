@@ -92,9 +92,10 @@ impl Scenario {
         let file: FileText = toml::from_str(text).map_err(|error| place.unreadable(&error))?;
         let duration = spanned_time(&place, file.duration.as_ref(), Nanos::from_secs(30))?;
         if duration.0 == 0 {
-            return Err(
-                place.bad(place.of_key(0, "duration"), "a run without duration measures nothing: set duration to 1s or more")
-            );
+            return Err(place.bad(
+                place.of_key(0, "duration"),
+                "a run without duration measures nothing: set duration to 1s or more",
+            ));
         }
         if file.workload.is_empty() {
             return Err(place.bad(0, "a scenario needs at least one [[workload]]"));

@@ -37,7 +37,9 @@ pub enum SetError {
     Turn { given: String },
     #[error("machine.speed: {why}")]
     Speed { why: SpeedError },
-    #[error("scenario '{scenario}' has no workload with a scale: shorten the scenario with -t, or set its parameters one by one")]
+    #[error(
+        "scenario '{scenario}' has no workload with a scale: shorten the scenario with -t, or set its parameters one by one"
+    )]
     NoScale { scenario: String },
 }
 

@@ -89,8 +89,8 @@ fn make(ops: &mut Vec<Op>, file: FileId, bytes: u64) {
     ops.extend([Op::Create { file }, Op::Append { file, bytes }, Op::Close { file }]);
 }
 
-/// A compiler's passes: each one after the first reads the previous pass's output. The driver removes all of it at the
-/// end.
+/// A compiler's passes: each one after the first reads the previous pass's output. The driver removes all output at
+/// the end.
 fn passes(ops: &mut Vec<Op>, tree: Tree, script: u64) {
     let files = if tree.intermediate_bytes == 0 { 0..0 } else { INTERMEDIATE..INTERMEDIATE + 2 };
     let files = files.map(|number| tree.file(script, number));
