@@ -68,7 +68,7 @@ tables! {
     Writeback => "writeback",
     /// Entity: `all` or `cpuN`. /proc/stat in ns: `user_ns` ... `steal_ns`; `ctxt`, `procs_running`, `procs_blocked`.
     Cpu => "cpu",
-    /// Entity: node + zone. Free blocks by order: `order_0` ... `order_10`.
+    /// Entity: node + zone. Free blocks by order: `order_0` ... `order_15`.
     Buddy => "buddy",
     /// Entity: workload. Counters of the workload itself over time (inodes held, bytes written, hits).
     Workload => "workload",

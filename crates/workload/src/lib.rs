@@ -249,8 +249,8 @@ pub trait Stream: Send {
     /// The next operation, or `None` at the actor's end. `now_ns` is the time since the workload's start.
     fn next(&mut self, now_ns: u64) -> Option<Op>;
 
-    /// The next operations, if they are a run of appends at fixed instants; otherwise `None`. A driver that finds no
-    /// difference between them may perform several at once and `skip` them.
+    /// The next operations, if they are a run of appends at fixed instants; otherwise `None`. If it makes no difference
+    /// to the result, a driver may perform several of them at once and `skip` them.
     fn appends(&self) -> Option<Appends> {
         None
     }

@@ -178,7 +178,7 @@ impl<'a> SegmentColumns<'a> {
     }
 }
 
-/// This column keeps the names of 0.1 for readers of that version.
+/// Name of a duration basis in the column `basis`, which keeps the names of 0.1 for readers of that version.
 fn basis_name(duration: DurationBasis) -> &'static str {
     Basis::from(duration).name()
 }

@@ -68,7 +68,7 @@ pub struct Summarizer {
 }
 
 impl Summarizer {
-    /// A summary of a time that begins at `start_ns` of the header's clock.
+    /// Begins a summary of the time from `start_ns` on, on the header's clock.
     #[must_use]
     pub fn new(header: &Header, origin: SummaryOrigin, start_ns: u64) -> Summarizer {
         let machine = &header.machine;
