@@ -1,5 +1,5 @@
-//! Prints a recording's slow calls, the slowest first, each with where its time went:
-//! `cargo run -p flatwater-recording --example slow_calls -- RECORDING [HOW_MANY]`.
+//! Prints the slow calls of a recording, slowest first, with their segments: `cargo run -p flatwater-recording
+//! --example slow_calls -- RECORDING [HOW_MANY]`.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -1,32 +1,34 @@
-//! What is known of a slow io_uring or libaio operation beyond the call itself.
+//! Details of slow io_uring and libaio operations that a `Call` has no fields for.
 
 use crate::Task;
 use crate::call::named_enum;
 use crate::store::flat::{named_cells, table};
 
 table! {
-    /// One slow operation that was submitted to io_uring or libaio: the row of `calls` with its `tid`, `start_ns` and `op`, which
-    /// lasts from submission to completion and whose segments are those of the thread or worker that performed it.
+    /// One slow operation that was submitted to io_uring or libaio. It belongs to the row of `calls` with the same
+    /// `tid`, `start_ns` and `op`. That row lasts from submission to completion, and its segments are those of the
+    /// thread or worker that performed the operation.
     AsyncCall = "async_calls" {
-        /// The thread that submitted it.
+        /// The thread that submitted the operation.
         tid: u32,
         start_ns: u64,
-        /// Distinguishes operations of one thread that were submitted at the same instant.
+        /// Distinguishes operations that one thread submitted at the same instant.
         request: u64,
         interface: AsyncInterface,
-        /// As the kernel names it: `IORING_OP_WRITE`, `IOCB_CMD_PWRITE`.
+        /// The kernel's name of the operation: `IORING_OP_WRITE`, `IOCB_CMD_PWRITE`.
         opcode: String,
-        /// io_uring: handed to a worker thread because it could not be done at once; null where that was not seen.
+        /// io_uring: the operation was passed to a worker thread because it would have blocked; null if this was not
+        /// observed.
         punted: Option<bool>,
-        /// io_uring: workers perform hashed work one after the other (writes to one file).
+        /// io_uring: the work is hashed, so workers perform it one after the other (writes to one file).
         hashed: Option<bool>,
-        /// When it was handed to the workers.
+        /// When the operation was passed to the workers.
         punted_ns: Option<u64>,
-        /// When a worker was first seen at it: the end of its first sleep for it is later, its start may be earlier.
+        /// Start of the first sleep of the worker in this operation; the worker may have begun earlier.
         worker_seen_ns: Option<u64>,
-        /// The io-wq worker that performed it.
+        /// The io-wq worker that performed the operation.
         worker: Option<Task>,
-        /// Error number that it ended with; null where it succeeded.
+        /// Error number of the result; null if the operation succeeded.
         errno: Option<u32>,
     }
 }

@@ -1,4 +1,4 @@
-//! A slow call and the segments that tile it.
+//! Slow calls and their segments.
 
 use std::collections::BTreeMap;
 
@@ -12,32 +12,33 @@ use super::{AccessKind, Cause};
 pub struct Call {
     pub pid: u32,
     pub tid: u32,
-    /// The thread's name (comm, or the actor's name in our own workloads).
+    /// Name of the thread (comm, or the actor's name in flatwater's own workloads).
     pub thread: String,
     pub op: OpKind,
-    /// Bytes asked for; absent for calls that carry none.
+    /// Bytes requested; absent for calls that transfer no data.
     pub bytes: Option<u64>,
     pub offset_bytes: Option<u64>,
-    /// Path of the file, where it could be resolved.
+    /// Path of the file, if it could be resolved.
     pub file: Option<String>,
-    /// When an open-loop workload meant to make the call; absent elsewhere.
+    /// When an open-loop workload scheduled the call; absent elsewhere.
     pub due_ns: Option<u64>,
     pub start_ns: u64,
-    /// From start to return. The segments sum to exactly this.
+    /// From start to return. Equals the sum of the segments.
     pub duration_ns: u64,
-    /// In the order of time, without holes: see `Call::tiles`.
+    /// Ordered by time, without holes: see `Call::tiles`.
     pub segments: Vec<Segment>,
-    /// Time lost on the way back to user space after the call returned (memcg-over-high); not in `duration_ns`.
+    /// Time lost on the return to user space, after the call (memcg-over-high); not part of `duration_ns`.
     pub after_exit_ns: u64,
-    /// An event of this call was lost, so a segment may carry the wrong cause (its length is still right).
+    /// An event of this call was lost: a segment may have the wrong cause, but its length is right.
     pub damaged: bool,
-    /// It had not returned when the recording ended: `duration_ns` is what it had lasted until then, and more was to come.
+    /// The call had not returned when the recording ended; `duration_ns` counts until then.
     pub still_under_way: bool,
-    /// What it failed with (errno of the recorded machine); absent where it succeeded, or where what it returned was not seen.
+    /// Error number of the call (errno of the recorded machine); absent if it succeeded or if its result was not
+    /// observed.
     pub errno: Option<u32>,
 }
 
-/// An interval of a call that has one cause.
+/// An interval of a call with one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Segment {
@@ -48,14 +49,15 @@ pub struct Segment {
     pub duration_basis: DurationBasis,
     /// How well `cause` is known.
     pub cause_basis: CauseBasis,
-    /// Where the thread slept or was sampled.
+    /// The kernel stack of the thread asleep, or of the sample.
     pub stack: Option<StackId>,
-    /// How many intervals were merged into this one: 1, unless the call had more than its tracer could hold.
+    /// Number of intervals merged into this segment: 1, unless the call had more intervals than the tracer could
+    /// store.
     pub count: u32,
 }
 
 impl Segment {
-    /// Without a stack, made of one interval.
+    /// A segment without a stack, made of one interval.
     #[must_use]
     pub fn new(
         offset_ns: u64,
@@ -67,7 +69,8 @@ impl Segment {
         Segment { offset_ns, ns, cause, duration_basis, cause_basis, stack: None, count: 1 }
     }
 
-    /// One whose begin and end, and whose cause, were reported. Reported and without a cause, it is what is left.
+    /// A segment whose begin, end and cause the kernel reported. With the cause `unexplained`, it is the remaining
+    /// time.
     #[must_use]
     pub fn bracketed(offset_ns: u64, ns: u64, cause: Cause) -> Segment {
         let left = cause == Cause::Unexplained;
@@ -75,7 +78,7 @@ impl Segment {
         Segment::new(offset_ns, ns, cause, DurationBasis::Measured, basis)
     }
 
-    /// A whole call that nothing is known about but its length.
+    /// One segment for a whole call of which only the duration is known.
     #[must_use]
     pub fn unexplained(ns: u64) -> Segment {
         Segment::new(0, ns, Cause::Unexplained, DurationBasis::Measured, CauseBasis::Elimination)
@@ -98,15 +101,15 @@ impl Segment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
-    /// Bracketed by events, or a sleep whose stack was taken.
+    /// Between two events of the kernel, or a sleep with its stack.
     Exact,
-    /// Apportioned by stack samples.
+    /// Estimated from stack samples.
     Sampled,
-    /// Concluded from counters.
+    /// Derived from counters.
     Inferred,
 }
 
-/// An enum whose variants have the names that tables, JSON and the command line use.
+/// Defines an enum whose variants have names. Tables, JSON and the command line use these names.
 macro_rules! named_enum {
     ($(#[$doc:meta])* $noun:ident { $($(#[$of:meta])* $variant:ident => $name:literal),* $(,)? }) => {
         $(#[$doc])*
@@ -116,7 +119,7 @@ macro_rules! named_enum {
         pub enum $noun { $($(#[$of])* #[serde(rename = $name)] $variant),* }
 
         impl $noun {
-            /// In the order of their declaration.
+            /// All variants in the order of their declaration.
             pub const ALL: &[$noun] = &[$($noun::$variant),*];
 
             #[must_use]
@@ -134,13 +137,13 @@ macro_rules! named_enum {
 pub(crate) use named_enum;
 
 named_enum! {
-    /// How well it is known how long a segment was.
+    /// How well the duration of a segment is known.
     DurationBasis {
         /// Between two events of the kernel.
         Measured => "measured",
-        /// Apportioned by samples.
+        /// Estimated from samples.
         Sampled => "sampled",
-        /// Concluded, from counters or from what is left.
+        /// Derived from counters, or what remains when all other time is known.
         Inferred => "inferred",
     }
 }
@@ -148,13 +151,14 @@ named_enum! {
 named_enum! {
     /// How well the cause of a segment is known.
     CauseBasis {
-        /// The kernel reported where it begins and ends, or the scheduler why the thread did not run.
+        /// Events of the kernel reported where the cause begins and ends, or the scheduler reported why the thread did
+        /// not run.
         Bracketed => "bracketed",
-        /// A kernel stack of the thread names it.
+        /// A kernel stack of the thread names the cause.
         Stack => "by-stack",
-        /// A counter of the kernel rose meanwhile, so that it can have been this.
+        /// A counter of the kernel rose during that time, so this cause is possible.
         Counters => "by-counters",
-        /// What is left when nothing else was seen.
+        /// Nothing else was observed in that time.
         Elimination => "by-elimination",
     }
 }
@@ -180,7 +184,7 @@ impl From<Basis> for DurationBasis {
 }
 
 impl CauseBasis {
-    /// For a segment of which only `basis` was recorded, as by 0.1: what a tracer of that time can have meant.
+    /// The basis of the cause for a segment with only a `basis`, as version 0.1 recorded it.
     #[must_use]
     pub fn of_basis(basis: Basis, cause: Cause) -> CauseBasis {
         match basis {
@@ -217,7 +221,7 @@ pub struct Stack {
 
 macro_rules! op_kinds {
     ($($variant:ident => $name:literal),* $(,)?) => {
-        /// What kind of call was timed. Names are what tables, JSON and the command line use.
+        /// Kind of the timed call. Tables, JSON and the command line use the names.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "kebab-case")]
         pub enum OpKind { $($variant),* }
@@ -252,7 +256,8 @@ op_kinds! {
 }
 
 impl OpKind {
-    /// How programs make such an operation. The operations of io_uring and libaio last from submission to completion.
+    /// The interface through which programs make this operation. Operations of io_uring and libaio last from
+    /// submission to completion.
     #[must_use]
     pub fn access(self) -> AccessKind {
         match self {
@@ -265,7 +270,7 @@ impl OpKind {
 }
 
 impl Call {
-    /// A call of which nothing else is known; `segments` tile it (`Call::tiles`).
+    /// A call with these segments and no other details. `segments` must tile it (`Call::tiles`).
     #[must_use]
     pub fn new(op: OpKind, start_ns: u64, duration_ns: u64, segments: Vec<Segment>) -> Call {
         Call {
@@ -287,14 +292,14 @@ impl Call {
         }
     }
 
-    /// Made by this thread of this process.
+    /// Sets the process and the thread that made the call.
     #[must_use]
     pub fn by(mut self, pid: u32, tid: u32, thread: impl Into<String>) -> Call {
         (self.pid, self.tid, self.thread) = (pid, tid, thread.into());
         self
     }
 
-    /// On this file, so many bytes at this offset, as far as they are known.
+    /// Sets the file, the size and the offset of the call, as far as they are known.
     #[must_use]
     pub fn on(mut self, file: Option<String>, bytes: Option<u64>, offset_bytes: Option<u64>) -> Call {
         (self.file, self.bytes, self.offset_bytes) = (file, bytes, offset_bytes);
@@ -317,7 +322,7 @@ impl Call {
         sums
     }
 
-    /// The invariant every writer keeps: ordered segments without holes whose lengths sum to the duration.
+    /// Whether the segments are ordered, without holes, and sum to the duration. Every writer keeps this invariant.
     #[must_use]
     pub fn tiles(&self) -> bool {
         let mut at = 0_u64;
@@ -325,14 +330,14 @@ impl Call {
             if segment.offset_ns != at {
                 return false;
             }
-            // A recording of unknown origin may hold any numbers; what overflows does not tile.
+            // An untrusted recording can contain any numbers: segments that overflow do not tile.
             let Some(next) = at.checked_add(segment.ns) else { return false };
             at = next;
         }
         at == self.duration_ns
     }
 
-    /// Leaves out what is before an instant; the segments tile what is left.
+    /// Cuts off the part of the call before this instant; the remaining segments tile the rest.
     pub fn begin_at(&mut self, from_ns: u64) {
         let cut_ns = from_ns.saturating_sub(self.start_ns).min(self.duration_ns);
         self.start_ns += cut_ns;
@@ -346,7 +351,7 @@ impl Call {
         });
     }
 
-    /// Leaves out what is after an instant; the segments tile what is left.
+    /// Cuts off the part of the call after this instant; the remaining segments tile the rest.
     pub fn end_at(&mut self, to_ns: u64) {
         self.duration_ns = self.duration_ns.min(to_ns.saturating_sub(self.start_ns));
         self.segments.retain_mut(|segment| {
@@ -362,7 +367,7 @@ mod tests {
     use crate::Cause;
 
     #[test]
-    fn a_segment_of_an_older_recording_has_the_basis_that_its_tracer_meant() {
+    fn an_old_basis_converts_to_a_cause_basis() {
         for (basis, cause, meant) in [
             (Basis::Exact, Cause::MemcgReclaim, CauseBasis::Bracketed),
             (Basis::Exact, Cause::RunQueue, CauseBasis::Bracketed),
@@ -377,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_before_the_recording_is_cut_and_the_rest_still_tiles() {
+    fn begin_at_cuts_the_call_and_the_segments_still_tile() {
         let segment =
             |offset_ns, ns| Segment::new(offset_ns, ns, Cause::Lock, DurationBasis::Measured, CauseBasis::Bracketed);
         let whole = Call::new(OpKind::Write, 1_000, 100, vec![segment(0, 30), segment(30, 50), segment(80, 20)]);
@@ -394,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_after_the_recording_is_cut_and_the_rest_still_tiles() {
+    fn end_at_cuts_the_call_and_the_segments_still_tile() {
         let segment =
             |offset_ns, ns| Segment::new(offset_ns, ns, Cause::Lock, DurationBasis::Measured, CauseBasis::Bracketed);
         let whole = Call::new(OpKind::Write, 1_000, 100, vec![segment(0, 30), segment(30, 50), segment(80, 20)]);
@@ -411,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bases_keep_their_names() {
+    fn bases_convert_and_round_trip_through_their_names() {
         for basis in [Basis::Exact, Basis::Sampled, Basis::Inferred] {
             assert_eq!(Basis::from(DurationBasis::from(basis)), basis);
         }

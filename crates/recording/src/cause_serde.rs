@@ -1,4 +1,4 @@
-//! A cause in JSON: its name. Apart from `cause/`, which has no dependencies.
+//! JSON form of a cause: its name. Separate from `cause/`, which must have no dependencies.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -14,6 +14,7 @@ impl Serialize for Cause {
 impl<'de> Deserialize<'de> for Cause {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Cause, D::Error> {
         let name = String::deserialize(deserializer)?;
-        Cause::from_name(&name).ok_or_else(|| Error::custom(format!("{name} is no cause that this flatwater knows")))
+        Cause::from_name(&name)
+            .ok_or_else(|| Error::custom(format!("'{name}' is not a cause that this flatwater knows")))
     }
 }

@@ -1,13 +1,13 @@
-//! What happened at one moment of a recording.
+//! Events: changes, reports and marks at one instant of a recording.
 //!
-//! On disk an event is the name of its kind and a text. The text is made (`Display`) and read (`EventKind::read`) here
-//! and nowhere else: a stage that wants to know whether a process was killed asks for `EventKind::OutOfMemory`, and
-//! searches no text. What the kernel prints is classified once, by `EventKind::report`, when a log is imported or a
-//! recording is read.
+//! On disk an event is the name of its kind and a text. Only this module writes (`Display`) and parses
+//! (`EventKind::read`) the text. To learn whether a process was killed, other stages match `EventKind::OutOfMemory`
+//! and search no text. `EventKind::report` classifies lines of the kernel when a log is imported or a recording is
+//! read.
 
 use std::fmt;
 
-/// Something that happened at one moment: a knob was set, a workload began, the kernel reported something.
+/// An event at one instant: a setting was changed, a workload began, the kernel reported something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
@@ -18,75 +18,75 @@ pub struct Event {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EventKind {
-    /// Of what: the scenario's name, the command line.
+    /// The scenario's name or the command line of the run that began.
     Start(String),
-    /// A setting was changed; `old` is absent where it could not be read.
+    /// A setting was changed; `old` is absent if it could not be read.
     SetupChange {
         key: String,
         old: Option<String>,
         new: String,
     },
-    /// A moment worth a line in a chart.
+    /// An instant to mark in charts.
     Mark(String),
     /// From here on every system call is timed, or only slow ones are found. A recording without such an event is of one
     /// kind from its start to its end.
     Timing {
         every_call: bool,
     },
-    /// The kernel killed a process for want of memory.
+    /// The kernel killed a process because memory ran out.
     OutOfMemory {
-        /// The limit of a memory cgroup was reached, not the machine's.
+        /// Whether the limit of a memory cgroup was reached, not the machine's.
         in_cgroup: bool,
         /// The kernel's line.
         line: String,
     },
-    /// Somebody had the kernel drop its caches (vm.drop_caches).
+    /// A process made the kernel drop its caches (vm.drop_caches).
     CachesDropped {
         /// The kernel's line.
         line: String,
     },
-    /// The kernel refused an allocation and printed why.
+    /// The kernel failed an allocation and logged it.
     AllocationFailure {
-        /// 2^order pages were asked for; absent where the line does not say.
+        /// The request was for 2^order pages; absent if the line does not say.
         order: Option<u32>,
-        /// The request was not allowed to wait for reclaim (GFP_ATOMIC, GFP_NOWAIT).
+        /// Whether the request was not allowed to wait for reclaim (GFP_ATOMIC, GFP_NOWAIT).
         may_not_wait: bool,
         line: String,
     },
-    /// The kernel reports that a device, an array or a server does not do its work as it should.
+    /// The kernel reports a problem of a device, an array or a server.
     Device {
         trouble: DeviceTrouble,
         line: String,
     },
-    /// A line of evidence that no other kind describes.
+    /// A line of evidence without a kind of its own.
     Report(String),
     End(String),
-    /// Of a kind that this flatwater does not know: written by a newer one, or damaged.
+    /// A kind that this flatwater does not know: written by a newer version, or damaged.
     Other {
         kind: String,
         text: String,
     },
 }
 
-/// What is the matter with a device.
+/// Kinds of device problems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum DeviceTrouble {
-    /// A command was not answered in time, or was aborted.
+    /// A command timed out or was aborted.
     Timeout,
     /// The device, its link or its controller was reset.
     Reset,
     /// A request failed.
     Error,
-    /// A server (NFS, SMB, Ceph) does not answer.
+    /// A server (NFS, SMB, Ceph) does not respond.
     NotResponding,
-    /// A server answers again.
+    /// A server responds again.
     Answers,
-    /// An array rebuilds, resynchronises, checks itself, or lost a disk.
+    /// An array rebuilds, resynchronises or checks itself, or lost a disk.
     Array,
 }
 
-/// How the kernel says so: (words that the line holds, all of them; the trouble). The first that fits counts.
+/// How the kernel reports device problems: (words that a line must all contain, problem). The first match counts.
 const TROUBLES: &[(&[&str], DeviceTrouble)] = &[
     (&["not responding, still trying"], DeviceTrouble::NotResponding),
     (&["not responding, timed out"], DeviceTrouble::NotResponding),
@@ -173,19 +173,19 @@ const TROUBLES: &[(&[&str], DeviceTrouble)] = &[
     (&["md/raid", "Operation continuing on"], DeviceTrouble::Array),
 ];
 
-/// Words of which each line about a device in trouble holds one: for readers of long logs. The number of a word is that of
-/// `holds_device_trouble`.
+/// One word of each rule for device problems, for fast scans of long logs. The index of a word is the `number` that
+/// `holds_device_trouble` takes.
 pub fn device_words() -> impl Iterator<Item = &'static str> {
     TROUBLES.iter().filter_map(|(words, _)| words.iter().max_by_key(|word| word.len()).copied())
 }
 
-/// Whether a line that holds a word of `device_words`, by its number, holds all that its trouble is known by.
+/// Whether a line that contains word `number` of `device_words` contains all words of that rule.
 #[must_use]
 pub fn holds_device_trouble(number: usize, line: &str) -> bool {
     TROUBLES.get(number).is_some_and(|(words, _)| words.iter().all(|word| line.contains(word)))
 }
 
-/// Whether a line says that a device is in trouble.
+/// Whether a line reports a device problem.
 #[must_use]
 pub fn is_device_trouble(line: &str) -> bool {
     device_trouble(line).is_some()
@@ -208,7 +208,7 @@ const EVERY_CALL: &str = "every-call-timed";
 const SLOW_CALLS: &str = "slow-calls-found";
 
 impl EventKind {
-    /// As tables and CSV spell it.
+    /// The name in tables and CSV.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -227,7 +227,7 @@ impl EventKind {
         }
     }
 
-    /// From the name of a kind and its text, as a table holds them.
+    /// Parses the name of a kind and its text, as tables store them.
     #[must_use]
     pub fn read(name: &str, text: &str) -> EventKind {
         let owned = text.to_owned();
@@ -251,7 +251,7 @@ impl EventKind {
         }
     }
 
-    /// Whom the kernel killed for want of memory, where the line says it: number and name.
+    /// Number and name of the process that the kernel killed because memory ran out, if the line gives them.
     #[must_use]
     pub fn killed(&self) -> Option<(u32, &str)> {
         match self {
@@ -260,7 +260,7 @@ impl EventKind {
         }
     }
 
-    /// Who had the kernel drop its caches: number and name.
+    /// Number and name of the process that made the kernel drop its caches.
     #[must_use]
     pub fn dropped_cache(&self) -> Option<(u32, &str)> {
         match self {
@@ -269,14 +269,14 @@ impl EventKind {
         }
     }
 
-    /// A line of a kernel's log, or of another program's.
+    /// Classifies a line of the kernel's log or of another program's.
     #[must_use]
     pub fn report(line: impl Into<String>) -> EventKind {
-        // The last is 2.4's (arch/i386/mm/fault.c).
+        // The last one is printed by 2.4 (arch/i386/mm/fault.c).
         const KILLS: [&str; 6] =
             ["out of memory", "oom-killer", "oom-kill:", "oom_reaper", "oom kill", "vm: killing process"];
         let line = line.into();
-        // First: a device's line may name the memory that it did not get.
+        // Device lines come first: such a line may mention a failed allocation.
         if let Some(trouble) = device_trouble(&line) {
             return EventKind::Device { trouble, line };
         }
@@ -297,29 +297,31 @@ impl EventKind {
     }
 }
 
-/// `sh (812): drop_caches: 3` (fs/drop_caches.c: drop_caches_sysctl_handler, since 3.15): who it was. A name may hold blanks
-/// and parentheses itself.
+/// Parses `sh (812): drop_caches: 3` (fs/drop_caches.c: drop_caches_sysctl_handler, since 3.15) into number and name.
+/// A name may contain blanks and parentheses.
 fn dropped_cache(line: &str) -> Option<(u32, &str)> {
     let (who, value) = line.split_once("): drop_caches: ")?;
     let (name, pid) = who.rsplit_once(" (")?;
     value.trim_end().parse::<u32>().ok()?;
-    // Behind a time and a host the name is the last word; without them it is all there is.
+    // After a timestamp and a host, the name follows `kernel: ` or `] `; otherwise the line begins with it.
     let name = name.rsplit_once("kernel: ").map_or(name, |(_, name)| name);
     let name = name.rsplit_once("] ").map_or(name, |(_, name)| name);
     Some((pid.parse().ok()?, name.trim_start()))
 }
 
-/// `Killed process 12 (fio) total-vm:...` (mm/oom_kill.c: __oom_kill_process, since 2.6.36 in this order): who it was.
+/// Parses `Killed process 12 (fio) total-vm:...` (mm/oom_kill.c: __oom_kill_process, since 2.6.36 in this order) into
+/// number and name.
 fn killed(line: &str) -> Option<(u32, &str)> {
     let (pid, rest) = line.split_once("Killed process ")?.1.split_once(' ')?;
     let rest = rest.strip_prefix('(')?;
-    // A name may hold parentheses itself: it goes on to what each version prints next.
+    // A name may contain parentheses: it ends before the text that each version prints next.
     let end = [") total-vm", "), UID", ") vsz"].iter().find_map(|next| rest.find(next)).or_else(|| rest.rfind(')'))?;
     Some((pid.trim_end_matches(',').parse().ok()?, rest.get(..end)?))
 }
 
-/// XFS and SPL say so when a request has failed many times over, and ask again: `possible memory allocation deadlock size
-/// 65552 in kmem_alloc` (fs/xfs/kmem.c), `Possible memory allocation deadlock: size=1048576`.
+/// Allocation order in the message of XFS and SPL when an allocation has failed many times and is retried: `possible
+/// memory allocation deadlock size 65552 in kmem_alloc` (fs/xfs/kmem.c), `Possible memory allocation deadlock:
+/// size=1048576`.
 fn deadlock_order(line: &str) -> Option<u32> {
     let rest = line.split_once("ossible memory allocation deadlock")?.1;
     let rest = rest.split_once("size")?.1.trim_start_matches(['=', ' ']);
@@ -336,8 +338,8 @@ fn order(line: &str) -> Option<u32> {
     digits.parse().ok()
 }
 
-/// The mode's names (printed since 4.6), or its bits: __GFP_WAIT is 0x10 until 4.3, __GFP_DIRECT_RECLAIM 0x400000 after,
-/// and 0x40 (__GFP_IO) comes with either.
+/// Uses the names of the GFP mode (printed since 4.6), or its bits: __GFP_WAIT is 0x10 until 4.3, __GFP_DIRECT_RECLAIM
+/// 0x400000 later; 0x40 (__GFP_IO) accompanies either.
 fn may_not_wait(line: &str) -> bool {
     let Some((_, mode)) = line.split_once("mode:").or_else(|| line.split_once("(gfp=")) else { return false };
     if mode.contains("GFP_") {
@@ -373,7 +375,7 @@ mod tests {
     use super::{DeviceTrouble, EventKind};
 
     #[test]
-    fn a_request_that_fails_over_and_over_has_the_order_of_its_size() {
+    fn the_order_of_a_repeatedly_failing_allocation_follows_from_its_size() {
         let order = |line: &str| match EventKind::report(line) {
             EventKind::AllocationFailure { order, .. } => order,
             _ => None,
@@ -386,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn who_dropped_the_caches_is_read_from_the_kernels_line() {
+    fn a_drop_caches_line_names_the_process() {
         let who = |line: &str| EventKind::report(line).dropped_cache().map(|(pid, name)| (pid, name.to_owned()));
         assert_eq!(who("sh (812): drop_caches: 3"), Some((812, "sh".to_owned())));
         assert_eq!(who("my job (x) (9): drop_caches: 1"), Some((9, "my job (x)".to_owned())));
@@ -402,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kill_names_its_victim_in_the_words_of_each_version() {
+    fn oom_kill_lines_of_all_versions_name_the_victim() {
         let victim = |line: &str| EventKind::report(line).killed().map(|(pid, name)| (pid, name.to_owned()));
         let newer = "Memory cgroup out of memory: Killed process 12 (fio) total-vm:4kB, anon-rss:1kB";
         assert_eq!(victim(newer), Some((12, "fio".to_owned())));
@@ -418,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_comes_back_from_its_name_and_text() {
+    fn every_kind_round_trips_through_its_name_and_text() {
         let change = |old: Option<&str>| EventKind::SetupChange {
             key: "vm.dirty_ratio".to_owned(),
             old: old.map(str::to_owned),
@@ -442,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_prints_is_classified() {
+    fn kernel_lines_are_classified() {
         let kill = EventKind::report("Out of memory: Killed process 4711 (java) total-vm:9000000kB");
         assert!(matches!(kill, EventKind::OutOfMemory { in_cgroup: false, .. }));
         let group = EventKind::report("Memory cgroup out of memory: Killed process 12 (fio)");
@@ -460,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn troubles_of_devices_are_told_apart() {
+    fn device_lines_get_the_right_kind_of_trouble() {
         for (line, expected) in [
             ("nfs: server filer1 not responding, still trying", Some(DeviceTrouble::NotResponding)),
             ("nfs: server filer1 OK", Some(DeviceTrouble::Answers)),
@@ -481,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_is_none_is_kept_as_text() {
+    fn a_setup_change_that_does_not_parse_is_kept_as_text() {
         let odd = EventKind::read("setup-change", "vm.swappiness was set");
         assert_eq!((odd.name(), odd.to_string().as_str()), ("setup-change", "vm.swappiness was set"));
     }

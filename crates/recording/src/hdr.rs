@@ -1,9 +1,9 @@
-//! A finished histogram, kept small.
+//! Compact latency histograms.
 //!
-//! The counting form of an HDR histogram of our range is an array of 270 KB; an hour of one-second buckets in
-//! that form would fill a machine. Recordings therefore hold its HDR "V2" encoding (zigzag LEB128 counts,
-//! runs of zeros as one negative number), mostly a few hundred bytes, in memory as on disk. Other HDR
-//! libraries read the same bytes.
+//! The counting form of an HDR histogram with this crate's range is an array of 270 KB; an hour of one-second buckets
+//! in that form would fill a machine's memory. Recordings therefore use its HDR "V2" encoding (zigzag LEB128 counts,
+//! runs of zeros as one negative number), usually a few hundred bytes, in memory and on disk. Other HDR libraries can
+//! read these bytes.
 
 use std::fmt;
 
@@ -11,23 +11,23 @@ use hdrhistogram::Histogram;
 
 use super::latency::{HIGHEST_NS, histogram};
 
-/// Start of the V2 encoding: HDR's cookie base with the word size nibble that every writer sets to 1.
+/// Start of the V2 encoding: HDR's cookie base with the word-size nibble, which every writer sets to 1.
 const COOKIE: u32 = 0x1c84_9313;
 const HEADER_BYTES: usize = 40;
 const DIGITS: u32 = 3;
-/// Three digits need 2048 sub-buckets; each further power of two adds the upper half of them.
+/// Three digits need 2048 sub-buckets; each further power of two adds the upper half of these.
 const SUB_BITS: u32 = 11;
 const HALF: u64 = 1 << (SUB_BITS - 1);
 
-/// Latencies of one bucket, ns, in three significant digits.
+/// Latencies of one time bucket, in ns with three significant digits.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct PackedHistogram {
     count: u64,
-    /// The encoded counts alone; `to_v2_bytes` puts the header in front.
+    /// The encoded counts only; `to_v2_bytes` prepends the header.
     counts: Vec<u8>,
 }
 
-/// Why bytes are not a histogram of ours.
+/// Why bytes are not a histogram in this crate's format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not an HDR V2 histogram from 1 ns to 1 hour with 3 digits: {0}")]
 pub struct HistogramError(&'static str);
@@ -39,7 +39,8 @@ impl fmt::Debug for PackedHistogram {
 }
 
 impl PackedHistogram {
-    /// Packs a histogram; one of another shape is brought to ours first, values over an hour count as an hour.
+    /// Packs a histogram. A histogram with another range or precision is converted; values over an hour count as an
+    /// hour.
     #[must_use]
     pub fn pack(counting: &Histogram<u64>) -> PackedHistogram {
         let mut packed = PackedHistogram::default();
@@ -80,13 +81,13 @@ impl PackedHistogram {
         self.count == 0
     }
 
-    /// Highest latency that was counted, rounded up within three digits; 0 if there was none.
+    /// Highest recorded latency, rounded up within three digits; 0 if the histogram is empty.
     #[must_use]
     pub fn highest_ns(&self) -> u64 {
         self.steps().last().map_or(0, |(_, highest_ns, _)| highest_ns)
     }
 
-    /// (lowest ns, highest ns, count) of each latency class that was seen, rising.
+    /// (lowest ns, highest ns, count) of each latency class with a count, in ascending order.
     pub fn steps(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         Counts { bytes: &self.counts, index: 0 }.map_while(Result::ok).map(|(index, count)| {
             let (lowest_ns, width_ns) = class_of(index);
@@ -94,7 +95,7 @@ impl PackedHistogram {
         })
     }
 
-    /// The counting form, to ask for percentiles.
+    /// The counting form, which can compute percentiles.
     #[must_use]
     pub fn unpack(&self) -> Histogram<u64> {
         let mut counting = histogram();
@@ -102,21 +103,21 @@ impl PackedHistogram {
         counting
     }
 
-    /// Counts ours into a histogram that covers a whole run.
+    /// Adds the counts to the histogram `sum`.
     pub fn add_to(&self, sum: &mut Histogram<u64>) {
         for (lowest_ns, _, count) in self.steps() {
             sum.saturating_record_n(lowest_ns, count);
         }
     }
 
-    /// Both together, in the packed form.
+    /// The sum of both, in packed form.
     #[must_use]
     pub fn plus(&self, other: &PackedHistogram) -> PackedHistogram {
         let classes = |one: &PackedHistogram| -> Vec<(u64, u64)> {
             one.steps().map(|(lowest_ns, _, count)| (index_of(lowest_ns), count)).collect()
         };
         let mut all = [classes(self), classes(other)].concat();
-        // Two runs that rise already: the stable sort finds them and merges.
+        // Both runs are ascending already: the stable sort detects and merges them.
         all.sort();
         let (mut sum, mut next) = (PackedHistogram::default(), 0);
         for same in all.chunk_by(|one, other| one.0 == other.0) {
@@ -126,7 +127,7 @@ impl PackedHistogram {
         sum
     }
 
-    /// All of these together.
+    /// The sum of all these histograms, in counting form.
     #[must_use]
     pub fn merged<'a>(all: impl IntoIterator<Item = &'a PackedHistogram>) -> Histogram<u64> {
         let mut sum = histogram();
@@ -150,12 +151,12 @@ impl PackedHistogram {
         bytes
     }
 
-    /// Reads bytes that anyone may have written; everything is checked, and nothing large is allocated.
+    /// Decodes untrusted bytes: checks everything, and allocates nothing large.
     pub fn from_v2_bytes(bytes: &[u8]) -> Result<PackedHistogram, HistogramError> {
         let (header, counts) = bytes.split_at_checked(HEADER_BYTES).ok_or(HistogramError("too short"))?;
         let expected = PackedHistogram { count: 0, counts: counts.to_vec() }.to_v2_bytes();
         if header.get(4..8) != expected.get(4..8) {
-            return Err(HistogramError("its length differs from its header"));
+            return Err(HistogramError("the length differs from the header"));
         }
         if Some(header) != expected.get(..HEADER_BYTES) {
             return Err(HistogramError("another range or precision"));
@@ -175,11 +176,11 @@ impl From<&Histogram<u64>> for PackedHistogram {
     }
 }
 
-/// Adds many histograms up, class by class.
+/// Sums many histograms class by class.
 #[derive(Clone, Debug)]
 pub struct ClassSums {
     counts: Vec<u64>,
-    /// Places of those that are not 0.
+    /// Indexes of the counts that are not 0.
     seen: Vec<usize>,
 }
 
@@ -190,7 +191,7 @@ impl Default for ClassSums {
 }
 
 impl ClassSums {
-    /// Counts `count` latencies of this class or length; those over an hour count as an hour.
+    /// Adds `count` latencies of `ns`; latencies over an hour count as an hour.
     #[inline]
     pub fn count(&mut self, ns: u64, count: u64) {
         let index = index_of(ns.min(HIGHEST_NS)) as usize;
@@ -201,7 +202,7 @@ impl ClassSums {
         *sum = sum.saturating_add(count);
     }
 
-    /// (highest ns, count) of each class that was counted, rising; they begin at 0 again.
+    /// Returns (highest ns, count) of each class with a count, in ascending order, and resets the sums to 0.
     pub fn take(&mut self) -> Vec<(u64, u64)> {
         self.seen.sort_unstable();
         let seen = self.seen.drain(..).map(|index| {
@@ -212,7 +213,7 @@ impl ClassSums {
     }
 }
 
-/// Walks encoded counts: (index of the class, count), zeros left out.
+/// Iterates over encoded counts: (index of the class, count), without zeros.
 struct Counts<'a> {
     bytes: &'a [u8],
     index: u64,
@@ -242,13 +243,13 @@ impl Iterator for Counts<'_> {
     }
 }
 
-/// Place of the value's class in the array of counts.
+/// Index of the class that contains `value`.
 fn index_of(value: u64) -> u64 {
     let bucket = u64::from(64 - SUB_BITS - (value | (2 * HALF - 1)).leading_zeros());
     (bucket << (SUB_BITS - 1)) + (value >> bucket)
 }
 
-/// (lowest value, width) of the class at this place.
+/// (lowest value, width) of the class with this index.
 fn class_of(index: u64) -> (u64, u64) {
     let bucket = (index >> (SUB_BITS - 1)).saturating_sub(1);
     ((index - (bucket << (SUB_BITS - 1))) << bucket, 1 << bucket)
@@ -262,7 +263,7 @@ fn unzigzag(number: u64) -> i64 {
     (number >> 1) as i64 ^ -((number & 1) as i64)
 }
 
-/// HDR's LEB128: seven bits a byte, except that a ninth byte carries eight.
+/// HDR's LEB128: seven bits per byte, but a ninth byte carries eight.
 fn put_varint(bytes: &mut Vec<u8>, mut number: u64) {
     for _ in 0..8 {
         if number < 0x80 {
@@ -277,7 +278,7 @@ fn put_varint(bytes: &mut Vec<u8>, mut number: u64) {
 
 #[inline]
 fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
-    // Nearly all: small counts, and short runs of none.
+    // Fast path for nearly all numbers: small counts, and short runs of zeros.
     if let Some((&byte @ 0..0x80, rest)) = bytes.split_first() {
         *bytes = rest;
         return Some(u64::from(byte));
@@ -308,7 +309,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_bytes_are_those_of_the_hdr_library(values in prop::collection::vec((1..=HIGHEST_NS, 1_u64..1 << 40), 0..60)) {
+        fn the_encoding_matches_the_hdr_library(values in prop::collection::vec((1..=HIGHEST_NS, 1_u64..1 << 40), 0..60)) {
             let mut counting = histogram();
             for (value, count) in values {
                 counting.record_n(value >> (count % 40), count).expect("within bounds");
@@ -338,7 +339,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sums_of_classes_are_those_of_the_hdr_library(values in prop::collection::vec((1..=HIGHEST_NS, 1_u64..1000), 0..60)) {
+        fn class_sums_match_the_hdr_library(values in prop::collection::vec((1..=HIGHEST_NS, 1_u64..1000), 0..60)) {
             let (mut theirs, mut ours) = (histogram(), ClassSums::default());
             for (value, count) in values {
                 let value = (value >> (count % 40)).max(1);

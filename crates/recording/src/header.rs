@@ -1,4 +1,4 @@
-//! What is known about a recording as a whole: machine, settings, clock, tracing, losses, our own cost.
+//! The header of a recording: machine, settings, clock, tracing, losses, and flatwater's own cost.
 
 use std::collections::BTreeMap;
 
@@ -7,59 +7,60 @@ use serde::{Deserialize, Serialize};
 use super::units::Nanos;
 use super::{ImportSummary, Note, Observed, SampledTask, Setup, Speed, WatchedProcess};
 
-/// The format's version; readers refuse a higher one and accept every lower one.
+/// Version of the format. Readers refuse a higher one and accept every lower one.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Readers assume that every field may be absent: `serde(default)` throughout.
+/// Facts about the whole recording. Every field may be absent from the file (`serde(default)`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Header {
     pub format_version: u32,
-    /// The flatwater that wrote it, `0.1.0`.
+    /// Version of the flatwater that wrote the recording: `0.1.0`.
     pub written_by: String,
     pub source: Source,
     pub clock: Clock,
-    /// From the first to the last instant of the measured part; the noise probes are outside.
+    /// Length of the measured part, from its first to its last instant, without the noise probes.
     pub duration_ns: u64,
     pub machine: Machine,
-    /// Measured where the machine is one that a model is held to (the guests of `run --on vm`).
+    /// Speed of the machine; measured only in guests that the model is compared with (`run --on vm`).
     pub speed: Option<Speed>,
-    /// Read before anything ran, where the machine is one that a model is held to.
+    /// Free blocks by zone before the workload ran; read only in guests that the model is compared with.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub zone_blocks: Vec<ZoneBlocks>,
     /// Every knob that could be read at the start, after the scenario's setup was applied.
     pub setup: Setup,
-    /// Name of the scenario, and its full text so that it can be run again.
+    /// Name of the scenario; `scenario_text` is its full text, so that it can be run again.
     pub scenario: Option<String>,
     pub scenario_text: Option<String>,
     pub seed: u64,
-    /// Calls at or over this are kept one by one.
+    /// Calls that took at least this long are recorded one by one.
     pub threshold_ns: u64,
     pub target: Target,
     pub noise_before: Option<Noise>,
     pub noise_after: Option<Noise>,
-    /// Which hooks saw what, one line per hook; empty where nothing was traced.
+    /// State of each hook, one entry per hook; empty if nothing was traced.
     pub hooks: Vec<HookStatus>,
-    /// What could be seen of programs of others; empty where flatwater's own threads were measured, which time themselves.
+    /// Which operations of other programs could be timed; empty if the recording is of flatwater's own threads, which
+    /// time themselves.
     pub observed: Vec<Observed>,
-    /// How much of the imported text was understood; absent where nothing was imported.
+    /// How much of the imported text was understood; absent if nothing was imported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub import: Option<ImportSummary>,
-    /// Tasks of which a log shows one kernel stack or wait channel, in the order of the log.
+    /// Tasks for which a log shows one kernel stack or wait channel, in the order of the log.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sampled_tasks: Vec<SampledTask>,
     pub losses: Losses,
     pub own_cost: OwnCost,
-    /// Virtual time runs unlike a real machine's (software emulation): latencies must not be compared with
-    /// another source's; counters may.
+    /// Virtual time differs from that of a real machine (software emulation). Latencies must not be compared with
+    /// those of another source; counters may be.
     pub time_distorted: bool,
-    /// The emulated machine counts its time in instructions, each of which takes 2^so many ns (QEMU's `-icount shift=`): slow, but
-    /// the same on any host. Absent elsewhere.
+    /// The emulated machine counts time in instructions of 2^N ns each (N of QEMU's `-icount shift=N`): slow, but the
+    /// same on every host. Absent elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub icount: Option<u32>,
-    /// The recording ended as planned; false while it is written and after kill -9.
+    /// Whether the recording ended as planned; false while it is written and after kill -9.
     pub complete: bool,
-    /// Things worth saying at the top of every report ("ran without root: ...").
+    /// Remarks for the top of every report ("ran without root: ...").
     pub notes: Vec<Note>,
 }
 
@@ -90,46 +91,46 @@ impl Source {
 pub struct Clock {
     /// CLOCK_MONOTONIC (or virtual) ns at the start of the measured part.
     pub start_ns: u64,
-    /// Add to a monotonic instant to get ns since the epoch; absent where wall time is unknown (sim, some imports).
+    /// Add this to an instant to get ns since the epoch; absent if wall time is unknown (sim, some imports).
     pub wall_offset_ns: Option<i64>,
 }
 
-/// The shape of the machine.
+/// Properties of the recorded machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
     pub hostname: Option<String>,
-    /// `uname -r`, or the simulator's profile name.
+    /// `uname -r`, or the name of the simulator's profile.
     pub kernel: Option<String>,
     pub cpu_model: Option<String>,
     pub cpus: Option<u32>,
     /// Bytes of a page frame; see `page_size_bytes`.
     pub page_bytes: Option<u64>,
-    /// Byte order of the machine that was recorded. The recording's own files are little-endian whatever it was.
+    /// Byte order of the recorded machine. The files of the recording are always little-endian.
     pub endianness: Option<Endianness>,
-    /// Inode of the PID namespace that the recorder ran in (`readlink /proc/self/ns/pid`): the process ids of the recording are
-    /// those that are valid there. Absent for models and logs.
+    /// Inode of the PID namespace of the recorder (`readlink /proc/self/ns/pid`), in which the recording's process ids
+    /// are valid. Absent for models and logs.
     pub pid_namespace: Option<u64>,
-    /// The kernel's random name for the time since it booted (/proc/sys/kernel/random/boot_id). Two machines of one hostname
-    /// differ in it. Absent for models and logs.
+    /// Random id of this boot (/proc/sys/kernel/random/boot_id); differs between two machines with the same hostname.
+    /// Absent for models and logs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub boot_id: Option<String>,
     pub memory_bytes: Option<u64>,
     pub swap_bytes: Option<u64>,
     pub nodes: Vec<NodeShape>,
-    /// `kvm`, `qemu-tcg`, `firecracker`, ...; absent on bare metal or where it is not known.
+    /// `kvm`, `qemu-tcg`, `firecracker`, ...; absent on bare metal or if unknown.
     pub hypervisor: Option<String>,
 }
 
 impl Machine {
-    /// Bytes of a page frame; 4096 where nobody recorded it, as in logs, whose importers count in such pages too.
+    /// Bytes of a page frame; 4096 if not recorded, as in logs, whose importers assume the same size.
     #[must_use]
     pub fn page_size_bytes(&self) -> u64 {
         self.page_bytes.filter(|bytes| *bytes > 0).unwrap_or(4096)
     }
 }
 
-/// Which byte of a number a machine stores first.
+/// Byte order of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Endianness {
@@ -138,7 +139,7 @@ pub enum Endianness {
 }
 
 impl Endianness {
-    /// That of the machine this runs on.
+    /// The byte order of the machine that runs this code.
     #[must_use]
     pub const fn native() -> Endianness {
         if cfg!(target_endian = "big") { Endianness::Big } else { Endianness::Little }
@@ -163,45 +164,46 @@ pub struct NodeShape {
     pub distances: Vec<u32>,
 }
 
-/// How often the clock of a guest that counts instructions stops on its way through a sleep, so that a disk can answer meanwhile.
+/// Timer period of a guest that counts instructions: the guest's clock stops this often during a sleep, so that the
+/// disk can complete requests in time.
 pub const ICOUNT_TICK: Nanos = Nanos(250_000);
 
-/// What a zone's page blocks hold (/proc/pagetypeinfo).
+/// Free memory of a zone by kind of page block (/proc/pagetypeinfo).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ZoneBlocks {
     pub node: u32,
     pub zone: String,
-    /// Free pieces in blocks of reclaimable slabs, by order: how many of one page, of two, of four ... (up to those of a page block in
-    /// recordings of before 2026-11-26).
+    /// Free pieces in blocks of reclaimable slabs, by order: the number of pieces of 1, 2, 4 ... pages (in recordings
+    /// from before 2026-11-26 only up to the order of a page block).
     pub reclaimable: Vec<u64>,
-    /// The same in blocks of unmovable allocations.
+    /// The same for blocks of unmovable allocations.
     pub unmovable: Vec<u64>,
-    /// Blocks that are free in part, whatever their kind, in the order of their addresses (/proc/kpageflags).
+    /// Partly free blocks of any kind, in order of address (/proc/kpageflags).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub partial: Vec<PartialBlock>,
 }
 
-/// A page block of which a part is free. No file says of which kind it is: the pieces of `ZoneBlocks` do, put together.
+/// A partly free page block. No file gives its kind, but the blocks must add up to the pieces of `ZoneBlocks`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PartialBlock {
-    /// Its free pieces, by order.
+    /// Free pieces, by order.
     pub free: Vec<u64>,
-    /// Pages on lists of page cache or of anonymous memory.
+    /// Pages on an LRU list (page cache or anonymous memory).
     pub listed_pages: u64,
-    /// The zone has all of it.
+    /// Whether all frames of the block belong to the zone.
     pub whole: bool,
 }
 
-/// What was measured.
+/// The measured programs or workloads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Target {
-    /// `journal`, or the command line, or `pid 1234`.
+    /// Name of the scenario (`journal`), the command line, or `pid 1234`.
     pub what: String,
     pub pids: Vec<u32>,
-    /// The processes that were watched, each as it was when it was first seen; at most 1024.
+    /// The watched processes, each with its state when first seen; at most 1024.
     pub processes: Vec<WatchedProcess>,
     pub directory: Option<String>,
     pub file_system: Option<String>,
@@ -209,35 +211,35 @@ pub struct Target {
     pub device: Option<String>,
     pub device_number: Option<String>,
     pub cgroup: Option<String>,
-    /// Names of threads that are there to make trouble: their calls are kept, but they are not what was measured.
+    /// Names of threads that only disturb the measured ones: their calls are recorded but not judged.
     pub neighbours: Vec<String>,
-    /// Parameters of each workload that ran, `workload.key` -> value as given.
+    /// Parameters of each workload that ran: `workload.key` -> value as given.
     pub parameters: BTreeMap<String, String>,
 }
 
-/// What a thread that makes no syscalls loses on this machine: the floor under every latency.
+/// The time that a thread without system calls loses on this machine: the floor of every latency.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Noise {
     pub spin_ns: u64,
-    /// Largest gap, without waits for a CPU that another thread held.
+    /// Largest gap, without waits for a CPU that another thread used.
     pub gap_ns_max: u64,
     /// Number of gaps over 10 us.
     pub gaps: u64,
     pub gaps_total_ns: u64,
-    /// Rise of /proc/stat steal over the spin; absent where unreadable.
+    /// Rise of steal in /proc/stat during the spin; absent if unreadable.
     pub steal_ns: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct HookStatus {
-    /// Program or event, `tp_btf/mm_vmscan_memcg_reclaim_begin`.
+    /// Program or event: `tp_btf/mm_vmscan_memcg_reclaim_begin`.
     pub hook: String,
-    /// What it serves, by cause name or `calls`, `samples`.
+    /// The purposes of the hook: names of causes, `calls`, `samples`.
     pub serves: Vec<String>,
     pub state: HookState,
-    /// Why it is not exact; empty where it is.
+    /// Why the state is not `Exact`; empty if it is.
     pub reason: String,
 }
 
@@ -261,29 +263,29 @@ pub enum HookState {
     Unavailable,
 }
 
-/// Events that did not make it. All zero in a good recording; printed when not.
+/// Events that were lost. All counts are zero in a good recording; reports print the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Losses {
-    /// Ring buffer full.
+    /// The ring buffer was full.
     pub lost: u64,
-    /// Brackets nested deeper than the tracer follows.
+    /// Brackets were nested deeper than the tracer can follow.
     pub too_deep: u64,
-    /// More segments in one call than the tracer holds; the rest were merged.
+    /// A call had more segments than the tracer can store, and the remaining ones were merged.
     #[serde(rename = "parts_merged")]
     pub segments_merged: u64,
-    /// Stack ids that collided or failed.
+    /// Stack ids collided or failed.
     pub stack_errors: u64,
-    /// A begin without its end, or the reverse.
+    /// An event had a begin without an end, or the reverse.
     pub unbalanced: u64,
-    /// Threads for which there was no state to be had.
+    /// Threads without state, because none was available.
     pub no_state: u64,
-    /// Samples that the sampler could not take in time.
+    /// Samples that were taken too late.
     pub samples_late: u64,
 }
 
 impl Losses {
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn and(self, other: Losses) -> Losses {
         Losses {
@@ -302,7 +304,7 @@ impl Losses {
         *self != Losses::default()
     }
 
-    /// Each loss that is not zero: how many, of what.
+    /// Each loss that is not zero: (count, description).
     pub fn each(&self) -> impl Iterator<Item = (u64, &'static str)> {
         let all = [
             (self.lost, "lost in the ring buffer"),
@@ -317,13 +319,14 @@ impl Losses {
     }
 }
 
-/// What flatwater itself cost the machine while it recorded.
+/// The cost of flatwater itself during the recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OwnCost {
-    /// CPU time of all but the workload's own threads, as a share of one core.
+    /// CPU time of all threads except the workload's own, as a share of one core.
     pub cpu_share: f64,
     pub rss_bytes: u64,
-    /// Added to each syscall of the machine while syscall hooks were attached, measured here; absent if none were.
+    /// Time added to each system call of the machine by the hooks on system calls, measured on this machine; absent if
+    /// there were none.
     pub syscall_ns: Option<u64>,
 }

@@ -1,78 +1,79 @@
-//! What an import made of the text that it was given: how much of it was understood, and which lines were not.
+//! The result of an import: how much of the text was understood, and which lines were not.
 
 use serde::{Deserialize, Serialize};
 
-/// How much of a log became part of the recording. A verdict about a log rests on the understood lines only.
+/// How much of a log became part of the recording. A conclusion about a log rests only on the understood lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct ImportSummary {
-    /// Lines with anything on them; blank lines, separators and `...` are not counted.
+    /// Lines with content; blank lines, separators and `...` do not count.
     pub lines: u64,
-    /// Lines that an importer took as its own: rows, headers, times, prompts.
+    /// Lines that an importer accepted: rows, headers, times, prompts.
     pub understood: u64,
-    /// Of those, lines of a known kind of log that say nothing about stalls, as most lines of a kernel's log: who reads
-    /// them knows where they come from, and takes nothing from them.
+    /// Understood lines of a known format that say nothing about stalls, as most lines of a kernel's log. They are
+    /// recognised, and nothing is taken from them.
     pub passed_over: u64,
-    /// Lines that no importer knew, or that did not fit their format, in order; at most `NOT_UNDERSTOOD_MAX` ranges.
+    /// Lines that no importer knew or that did not fit their format, in order; at most `NOT_UNDERSTOOD_MAX` ranges.
     pub not_understood: Vec<LineRange>,
-    /// A kernel's log in the text holds a report of the state of memory (Mem-Info).
+    /// Whether a kernel log in the text contains a memory report (Mem-Info).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub memory_reported: bool,
-    /// Each file's formats, in the order in which they were met.
+    /// The formats of each file, in order of appearance.
     pub formats: Vec<FormatRead>,
-    /// Where each format stood, so that a finding can be shown in the log itself; at most `SECTIONS_MAX`.
+    /// The lines of each format, so that reports can show a finding in the log; at most `SECTIONS_MAX`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sections: Vec<SectionRead>,
-    /// The beginning of the text, as it was read, for reports: at most `TEXT_LINES_MAX` lines and `TEXT_BYTES_MAX` bytes.
+    /// The beginning of the text as it was read, for reports: at most `TEXT_LINES_MAX` lines and `TEXT_BYTES_MAX`
+    /// bytes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub text: Vec<SourceLine>,
 }
 
-/// Sections beyond these are not located.
+/// Maximum number of sections; later ones are not located.
 pub const SECTIONS_MAX: usize = 1000;
-/// Lines of the text that are kept.
+/// Maximum number of lines of text to keep.
 pub const TEXT_LINES_MAX: usize = 3000;
-/// Bytes of them.
+/// Maximum number of bytes of text to keep.
 pub const TEXT_BYTES_MAX: usize = 256 << 10;
-/// Bytes of one line.
+/// Maximum number of bytes of one line.
 const LINE_BYTES_MAX: usize = 240;
 
-/// Lines of one file that one importer took, from the first to the last.
+/// Consecutive lines of one file that one importer accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct SectionRead {
     pub file: String,
     pub format: String,
-    /// From 1.
+    /// Counted from 1.
     pub first: u32,
     pub last: u32,
 }
 
-/// One line of the text: a long one is cut.
+/// One line of the text; a long line is cut.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct SourceLine {
     pub file: String,
-    /// From 1.
+    /// Counted from 1.
     pub line: u32,
     pub text: String,
 }
 
-/// Ranges beyond these are only counted, in `lines` less `understood`.
+/// Maximum number of ranges; later lines are only counted, as `lines` minus `understood`.
 pub const NOT_UNDERSTOOD_MAX: usize = 1000;
 
-/// Lines of one file that follow one another, blank lines between them included.
+/// Consecutive lines of one file, including blank lines between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct LineRange {
     pub file: String,
-    /// From 1.
+    /// Counted from 1.
     pub first: u32,
-    /// From 1; the last line of the range.
+    /// Counted from 1; the last line of the range.
     pub last: u32,
     /// The beginning of the first line.
     pub shown: String,
@@ -84,35 +85,36 @@ pub struct LineRange {
 #[non_exhaustive]
 pub struct FormatRead {
     pub file: String,
-    /// As `flatwater import --list` names it.
+    /// The name in `flatwater import --list`.
     pub format: String,
-    /// Lines taken as this format.
+    /// Lines accepted as this format.
     pub lines: u64,
     #[serde(skip_serializing_if = "FormatKind::is_default")]
     pub kind: FormatKind,
 }
 
-/// Who speaks in a format, and whether its figures show that all is well where no rule finds trouble in them.
+/// The author of a format's lines, and whether its figures can show that nothing is wrong if no rule finds a problem
+/// in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum FormatKind {
-    /// Figures that rules judge both ways; also what recordings of older builds say.
+    /// Figures that rules judge as good or bad; also the value in recordings of older builds.
     #[default]
     Judged,
-    /// The kernel reports.
+    /// A kernel log.
     KernelLog,
-    /// A server reports its own slow operations.
+    /// A server's log of its own slow operations.
     ServerLog,
-    /// Operations that were timed.
+    /// Timed operations.
     TimedCalls,
-    /// Requests that were timed at a device.
+    /// Requests timed at a device.
     TimedRequests,
     /// Counters and limits of a control group.
     Group,
-    /// The state of a device, which says something only where it is in trouble.
+    /// The state of a device, which is evidence only if the device has a problem.
     DeviceState,
-    /// Figures that show trouble where a rule finds it, and nothing where none does.
+    /// Figures that can show a problem, but never its absence.
     Unjudged,
 }
 
@@ -123,13 +125,13 @@ impl FormatKind {
 }
 
 impl ImportSummary {
-    /// The share of lines that were understood, 0 to 1; absent where there was no line.
+    /// Share of lines that were understood, 0 to 1; `None` without lines.
     #[must_use]
     pub fn understood_share(&self) -> Option<f64> {
         (self.lines > 0).then(|| self.understood as f64 / self.lines as f64)
     }
 
-    /// Counts lines that were understood.
+    /// Counts `lines` understood lines of this format.
     pub fn understand(&mut self, file: &str, format: Option<(&str, FormatKind)>, lines: u64) {
         self.lines += lines;
         self.understood += lines;
@@ -140,14 +142,14 @@ impl ImportSummary {
         }
     }
 
-    /// Counts one line that was not; it continues the last range where only blank lines are between (`blank_from` is
-    /// the first of them, or the line itself).
+    /// Counts one line that was not understood. It extends the last range if only blank lines lie between;
+    /// `blank_from` is the first blank line, or the line itself.
     pub fn miss(&mut self, file: &str, line: u32, blank_from: u32, shown: &str) {
         self.lines += 1;
         self.not_understood_line(file, line, blank_from, shown);
     }
 
-    /// Where a format stood.
+    /// Records the lines of a format in a file.
     pub fn locate(&mut self, file: &str, format: &str, first: u32, last: u32) {
         if self.sections.len() < SECTIONS_MAX {
             let (file, format) = (file.to_owned(), format.to_owned());
@@ -155,7 +157,8 @@ impl ImportSummary {
         }
     }
 
-    /// Keeps one line of the text, if there is room; `kept_bytes` is how much is kept already, and how much then.
+    /// Keeps one line of the text if there is room. `kept_bytes` is the number of bytes kept so far; returns the new
+    /// number.
     #[must_use]
     pub fn keep(&mut self, file: &str, line: u32, text: &str, kept_bytes: usize) -> usize {
         let end = text.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= LINE_BYTES_MAX).last();
@@ -167,7 +170,7 @@ impl ImportSummary {
         kept_bytes + shown.len()
     }
 
-    /// Takes back one line that was counted as understood: an importer took it, and could not read it.
+    /// Reverses the count of one understood line: an importer accepted the line but could not parse it.
     pub fn stumble(&mut self, file: &str, line: u32, shown: &str) {
         self.understood = self.understood.saturating_sub(1);
         self.not_understood_line(file, line, line, shown);
@@ -190,7 +193,7 @@ mod tests {
     use super::{FormatKind, ImportSummary};
 
     #[test]
-    fn the_text_is_kept_within_its_bounds() {
+    fn the_kept_text_stays_within_its_limits() {
         let mut summary = ImportSummary::default();
         let mut kept = 0;
         for line in 1..=5000 {
@@ -198,13 +201,13 @@ mod tests {
         }
         assert!(summary.text.len() <= super::TEXT_LINES_MAX);
         assert!(summary.text.iter().map(|line| line.text.len()).sum::<usize>() <= super::TEXT_BYTES_MAX);
-        assert_eq!(summary.text[0].text.chars().count(), 120, "cut between characters");
+        assert_eq!(summary.text[0].text.chars().count(), 120, "cut at a character boundary");
     }
 
     #[test]
     fn lines_are_counted_once_and_ranges_grow() {
         let mut summary = ImportSummary::default();
-        assert_eq!(summary.understood_share(), None, "of nothing there is no share");
+        assert_eq!(summary.understood_share(), None, "no lines, no share");
         summary.understand("f", Some(("vmstat", FormatKind::Judged)), 3);
         summary.miss("f", 4, 4, "hello");
         summary.miss("f", 6, 5, "world");

@@ -1,32 +1,32 @@
-//! Latency of every operation, slow or not: histograms by time bucket.
+//! Latency histograms of all operations, slow or not, by time bucket.
 
 use hdrhistogram::Histogram;
 
 use super::{OpKind, PackedHistogram};
 
-/// All operations of one kind that ended within one interval.
+/// The operations of one kind that ended within one interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatencyBucket {
     pub start_ns: u64,
     pub width_ns: u64,
     pub op: OpKind,
-    /// Actor or thread group, `""` for the foreground of a run together; the rows add up to what was done.
+    /// Actor or thread group; `""` for the whole foreground of a run. Each operation is counted in one row only.
     pub thread: String,
     pub bytes: u64,
-    /// Service time, ns, from the call's start. Packed, since there are thousands of buckets:
-    /// `PackedHistogram::pack` a counting one, `unpack` or `merged` to ask for percentiles.
+    /// Service time in ns, from the call's start. Packed, because there are thousands of buckets: see
+    /// `PackedHistogram::pack`, and `unpack` or `merged` for percentiles.
     pub from_start: PackedHistogram,
-    /// Time since the call was due, ns: what an open-loop user waits. Absent for closed loops.
+    /// Time since the call was due, in ns: the wait of an open-loop user. Absent for closed loops.
     pub from_due: Option<PackedHistogram>,
-    /// Exact, where the histogram is rounded.
+    /// Exact, unlike the histogram, which rounds.
     pub worst_from_start_ns: u64,
     pub worst_from_due_ns: Option<u64>,
 }
 
-/// Latencies above this are counted at it; no operation on a working machine takes an hour.
+/// Upper bound of recorded latencies: 1 hour. Longer ones count as this long.
 pub const HIGHEST_NS: u64 = 3_600_000_000_000;
 
-/// An empty histogram of the shape that recordings hold: 1 ns to 1 hour, 3 significant digits.
+/// An empty histogram with the bounds of recordings: 1 ns to 1 hour, 3 significant digits.
 #[must_use]
 pub fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, HIGHEST_NS, 3).expect("constant bounds that hdrhistogram accepts")
@@ -38,7 +38,7 @@ fn key(row: &LatencyBucket) -> Key<'_> {
     (row.start_ns, row.op, &row.thread, row.width_ns)
 }
 
-/// Counts the operations of a row of the same operation and thread into this one.
+/// Adds the counts of `row` to `kept`, which has the same operation and thread.
 fn count_in(kept: &mut LatencyBucket, row: &mut LatencyBucket) {
     kept.bytes = kept.bytes.saturating_add(row.bytes);
     kept.from_start = kept.from_start.plus(&row.from_start);
@@ -50,8 +50,8 @@ fn count_in(kept: &mut LatencyBucket, row: &mut LatencyBucket) {
     kept.worst_from_due_ns = kept.worst_from_due_ns.max(row.worst_from_due_ns);
 }
 
-/// Puts rows in the order of time, and joins those of one bucket: while a run lasts, a bucket is flushed as several
-/// rows to limit loss on SIGKILL.
+/// Sorts rows by time and joins rows of the same bucket. A bucket is flushed as several rows during a run, to limit
+/// the loss on SIGKILL.
 pub(super) fn join(rows: &mut Vec<LatencyBucket>) {
     rows.sort_by(|one, other| key(one).cmp(&key(other)));
     rows.dedup_by(|row, kept| {
@@ -63,20 +63,20 @@ pub(super) fn join(rows: &mut Vec<LatencyBucket>) {
     });
 }
 
-/// Rows of one bucket come within seconds of each other: those that began this long before the newest are whole. One that
-/// comes later all the same stays a row by itself, which readers add up.
+/// Rows of one bucket arrive within seconds of each other, so a row that began this long before the newest is taken as
+/// complete. A later row of its bucket stays separate; readers sum them.
 const WHOLE_AFTER_NS: u64 = 10_000_000_000;
 
-/// `join` for rows that come in about the order of time, with the last seconds in memory instead of all.
+/// Like `join`, for rows that arrive in roughly chronological order: only the last seconds are in memory.
 #[derive(Debug, Default)]
 pub(super) struct Joining {
     held: Vec<LatencyBucket>,
-    /// How many of `held` were joined the last time; rows are looked through again when there are twice as many.
+    /// Length of `held` after the last join; the rows are joined again when there are twice as many.
     joined: usize,
 }
 
 impl Joining {
-    /// Takes rows; returns those that are whole, in order.
+    /// Adds rows; returns the complete rows, in order.
     pub(super) fn add(&mut self, rows: impl IntoIterator<Item = LatencyBucket>) -> Vec<LatencyBucket> {
         self.held.extend(rows);
         if self.held.len() < 2 * self.joined {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn joining_as_rows_come_gives_the_same_and_holds_few() {
+    fn incremental_joining_gives_the_same_rows_in_bounded_memory() {
         let second = |second: u64, half: u64| row(second * 1_000_000_000, OpKind::Write, &[5 + second, 900 + half]);
         let all: Vec<LatencyBucket> = (0..300).flat_map(|at| [second(at, 0), second(at, 1)]).collect();
         let mut joining = Joining::default();

@@ -1,5 +1,6 @@
-//! The recording of a stall: all that later stages read. Host, vm, sim and import write it; explain and report read it,
-//! and nothing else passes between them. To print its slow calls, each with where its time went:
+//! The format of a recording, with its reader and writer. `host`, `vm`, `sim` and `import` write recordings; `explain`
+//! and `report` read them. The stages share no other data. This program prints the slow calls of a recording and the
+//! segments of each call:
 //!
 //! ```
 //! use flatwater_recording::{ReadError, Recording};
@@ -17,16 +18,25 @@
 //! # print_slow_calls(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/recordings-3c238a6/host")).unwrap();
 //! ```
 //!
-//! Sampled counters are tables (`Recording::table`) of which each column is an Arrow array (`Series::array`), unpacked
-//! when it is asked for. `examples/slow_calls.rs` is a whole program.
+//! - [`Recording`] holds a whole recording in memory. [`Recording::open`] reads one, [`RecordingWriter`] writes one
+//!   while it is being made, and [`write_whole`] writes one that is already in memory.
+//! - [`Header`] describes the run: machine, source, threshold, clock, and the state of the tracer's hooks.
+//! - [`Call`] is one slow call, and [`Segment`] an interval of the call with one [`Cause`]. [`Wait`], [`Request`] and
+//!   [`QueueAhead`] say why the call's sleeps took so long.
+//! - [`Series`] is a table of sampled counters ([`Recording::table`]). Each column is an Arrow array
+//!   ([`Series::array`]), which is decoded on first use.
+//! - [`Gap`] records that something could not be observed, and why.
+//! - [`Knob`] is a setting that a scenario can change; [`Setup`] holds all settings of a run.
+//!
+//! `examples/slow_calls.rs` is a complete program.
 //!
 //! Invariants
-//! - Instants are CLOCK_MONOTONIC nanoseconds of the recorded machine (virtual ns in the simulator);
+//! - Instants are nanoseconds of CLOCK_MONOTONIC of the recorded machine (virtual nanoseconds in the simulator).
 //!   `Header::clock` gives the offset to wall time.
-//! - The segments of a call tile it: their lengths sum to its duration, and time without a known cause is a segment
-//!   with the cause `unexplained`.
-//! - A value that could not be read is absent (`None`, an Arrow null), and a `Gap` says why. It is never 0.
-//! - Nothing in here knows which workload, simulator truth or file format it came from.
+//! - The segments of a call tile it: their lengths sum to its duration. Time without a known cause is a segment with
+//!   the cause `unexplained`.
+//! - A value that could not be read is absent (`None`, an Arrow null), never 0, and a `Gap` gives the reason.
+//! - This crate does not depend on workloads, on the simulator's truth, or on the formats of imported logs.
 
 pub mod async_call;
 pub mod call;
@@ -88,7 +98,7 @@ pub use task::Task;
 pub use wait::{Wait, WakerBasis, WakerKind};
 pub use who::{Users, Waited};
 
-/// The crate that `Series::array` and `SeriesColumn::array` speak in.
+/// The crate of the array types that `Series::array` and `SeriesColumn::array` return.
 pub use arrow_array;
 
 use serde::{Deserialize, Serialize};
@@ -97,52 +107,52 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
     pub header: Header,
-    /// Latencies by time bucket and operation.
+    /// Latency histograms by time bucket and operation.
     pub latency: Vec<LatencyBucket>,
-    /// Calls slower than `header.threshold_ns`, in order of their start.
+    /// Calls slower than `header.threshold_ns`, ordered by start.
     pub calls: Vec<Call>,
-    /// Kernel stacks that the segments of calls refer to.
+    /// Kernel stacks that segments refer to.
     pub stacks: Vec<Stack>,
     /// Why the sleeps of slow calls ended: the links of their wait chains.
     pub waits: Vec<Wait>,
     /// Device requests that slow calls waited for.
     pub requests: Vec<Request>,
-    /// What was ahead of those requests, by owner.
+    /// The requests that were queued ahead of those, by owner.
     pub queue_ahead: Vec<QueueAhead>,
-    /// What the devices did in each interval, by owner.
+    /// The requests of each device in each interval, by owner.
     pub queue_owners: Vec<QueueOwner>,
-    /// Who made pages dirty in each interval.
+    /// Tasks that dirtied pages, by interval.
     pub dirtiers: Vec<Dirtier>,
-    /// Who took memory in each interval.
+    /// Tasks and groups that allocated memory, by interval.
     pub memory_users: Vec<MemoryUser>,
-    /// Who ran while threads of slow calls waited for a CPU.
+    /// Tasks that ran while threads of slow calls waited for a CPU.
     pub cpu_owners: Vec<CpuOwner>,
-    /// More about slow operations of io_uring and libaio.
+    /// Further details of slow io_uring and libaio operations.
     pub async_calls: Vec<AsyncCall>,
-    /// Sampled tables (zones, vmstat, ...), one `Series` for each kind that was sampled at all.
+    /// Sampled tables (zones, vmstat, ...), one `Series` for each table that was sampled.
     pub series: Vec<Series>,
     pub events: Vec<Event>,
     pub gaps: Vec<Gap>,
-    /// What the workloads report of themselves (fairness, checkpoints, scripts per hour, ...).
+    /// Results that the workloads report (fairness, checkpoints, scripts per hour, ...).
     pub outcomes: Vec<WorkloadOutcome>,
-    /// What of the sampled tables turned out to be unreadable since they were opened; see `gaps_found`.
+    /// Columns of the sampled tables that could not be decoded after the recording was opened; see `gaps_found`.
     pub late_gaps: LateGaps,
 }
 
 impl Recording {
-    /// The sampled table of this kind, if any of it was sampled.
+    /// The sampled table of this kind; `None` if it was not sampled.
     #[must_use]
     pub fn table(&self, table: Table) -> Option<&Series> {
         self.series.iter().find(|series| series.table == table)
     }
 
-    /// Names of the tables that `plain_table` knows.
+    /// Names of the tables that `plain_table` accepts.
     pub fn plain_tables() -> impl Iterator<Item = &'static str> {
         store::flat::FlatTable::ALL.iter().map(|table| table.name())
     }
 
-    /// The rows of one of the tables of plain rows (`waits`, `requests`, `queue_owners` ...) as Arrow; `None` where there is
-    /// no table of that name.
+    /// The rows of one plain table (`waits`, `requests`, `queue_owners` ...) as an Arrow batch; `None` if no table has
+    /// this name.
     #[must_use]
     pub fn plain_table(&self, name: &str) -> Option<arrow_array::RecordBatch> {
         let table = store::flat::FlatTable::ALL.iter().find(|table| table.name() == name)?;
@@ -152,26 +162,27 @@ impl Recording {
 
     #[must_use]
     pub fn stack(&self, id: StackId) -> Option<&Stack> {
-        // Writers number stacks densely from 0, importers may not: try the place first.
+        // Writers number stacks densely from 0, importers may not: try the index first.
         match self.stacks.get(id.0 as usize) {
             Some(stack) if stack.id == id => Some(stack),
             _ => self.stacks.iter().find(|stack| stack.id == id),
         }
     }
 
-    /// Slow calls of what was measured, without those of neighbours.
+    /// The slow calls of the foreground, without those of neighbours.
     pub fn foreground_calls(&self) -> impl Iterator<Item = &Call> {
         self.calls.iter().filter(|call| !self.header.target.neighbours.contains(&call.thread))
     }
 
-    /// The wait chains of a slow call: its sleeps in order of time, each followed by the sleeps of those who ended it.
+    /// The wait chains of a slow call: its sleeps ordered by time, each followed by the sleeps of the thread that
+    /// ended it.
     pub fn waits_of<'a>(&'a self, call: &'a Call) -> impl Iterator<Item = &'a Wait> {
         let first = self.waits.partition_point(|wait| (wait.call_start_ns, wait.call_tid) < (call.start_ns, call.tid));
         let rest = self.waits.get(first..).unwrap_or_default().iter();
         rest.take_while(move |wait| (wait.call_start_ns, wait.call_tid) == (call.start_ns, call.tid))
     }
 
-    /// The device request of this id.
+    /// The device request with this id.
     #[must_use]
     pub fn request(&self, id: u64) -> Option<&Request> {
         self.requests.binary_search_by_key(&id, |request| request.id).ok().and_then(|at| self.requests.get(at))
@@ -184,17 +195,17 @@ impl Recording {
     }
 }
 
-/// Something that should have been seen and was not. Shown to the user, never turned into a zero.
+/// Something that should have been observed and was not. Reports show gaps; a gap never becomes a zero.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Gap {
-    /// What is missing, as a noun: `/proc/zoneinfo`, `kernel stacks`.
+    /// The missing thing, as a noun: `/proc/zoneinfo`, `kernel stacks`.
     pub what: String,
-    /// Why: the error, or the condition.
+    /// The reason: the error or the condition.
     pub why: String,
-    /// What the user can do about it; empty where nothing can be done.
+    /// What the user can do about the gap; empty if nothing helps.
     pub remedy: String,
-    /// When it began, if it did not last the whole recording.
+    /// When the gap began; `None` if it lasted the whole recording.
     pub at_ns: Option<u64>,
 }
 
@@ -204,7 +215,7 @@ impl Gap {
         Gap { what: what.into(), why: why.into(), remedy: remedy.into(), at_ns: None }
     }
 
-    /// The same, begun at this instant.
+    /// The same gap, beginning at this instant.
     #[must_use]
     pub fn since(mut self, at_ns: u64) -> Gap {
         self.at_ns = Some(at_ns);

@@ -1,4 +1,5 @@
-//! What a reader has to know before any figure. In JSON a note is its text; a text is read back as `Note::Text`.
+//! Notes: remarks that a reader needs before any figure. In JSON a note is its text, and reading JSON gives
+//! `Note::Text`.
 
 use std::fmt;
 
@@ -10,17 +11,17 @@ use super::{Cause, Losses};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Note {
-    /// What the workloads prepared took this long, before the recording's start.
+    /// The workloads' preparation took this long, before the start of the recording.
     Prepared { ns: u64 },
-    /// Virtual time runs unlike a real machine's.
+    /// Virtual time differs from that of a real machine.
     TimeDistorted,
     /// The tracer lost events.
     Losses(Losses),
-    /// A cause that is not blamed, since the machine's own gaps are as long.
+    /// The cause is not blamed, because the machine's own noise is as long.
     BelowNoise { cause: Cause, worst_ns: u64, noise_ns: u64 },
-    /// The writer was killed.
+    /// The writer was killed before the recording was complete.
     CutShort,
-    /// What nothing but a reader needs to tell from other notes.
+    /// A note that no code needs to distinguish from others.
     Text(String),
 }
 
@@ -39,7 +40,7 @@ impl From<&str> for Note {
 impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Note::Prepared { ns } => write!(f, "preparing took {}, before the start and not measured", Nanos(*ns)),
+            Note::Prepared { ns } => write!(f, "preparation took {} before the start and was not measured", Nanos(*ns)),
             Note::TimeDistorted => f.write_str(
                 "virtual time is distorted (software emulation): compare counters and shares, not milliseconds",
             ),
@@ -80,7 +81,7 @@ mod tests {
     use super::Note;
 
     #[test]
-    fn a_note_is_its_text_in_json() {
+    fn a_note_is_serialized_as_its_text() {
         let note = Note::Prepared { ns: 1_500_000_000 };
         let json = serde_json::to_string(&note).expect("a string");
         assert_eq!(json, format!("\"{note}\""));

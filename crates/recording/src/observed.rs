@@ -1,27 +1,27 @@
-//! What could be seen of the targets at all. A recording in which nothing could be seen says nothing about stalls, so it
-//! must never read as one in which nothing was wrong.
+//! Which operations of the targets could be observed. A recording without observed operations says nothing about
+//! stalls, so reports must not present it as quiet.
 
 use serde::{Deserialize, Serialize};
 
-/// One way in which a program reaches its files.
+/// A way in which programs access files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum AccessKind {
     /// System calls on files: read(), write(), fsync() and similar.
     FileCalls,
-    /// Page faults of user code, which is how a mapped file is read and written.
+    /// Page faults of user code: reads and writes of mapped files.
     PageFaults,
-    /// System calls that reach files and that nobody times: fcntl(), flock(), setxattr() ...
+    /// System calls on files that are not timed: fcntl(), flock(), setxattr() ...
     OtherCalls,
-    /// Requests handed to an io_uring.
+    /// Requests submitted to an io_uring.
     IoUring,
-    /// Requests handed to io_submit().
+    /// Requests submitted with io_submit().
     LinuxAio,
 }
 
 impl AccessKind {
-    /// As summaries have it.
+    /// The name in summaries.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -33,7 +33,7 @@ impl AccessKind {
         }
     }
 
-    /// For people, in the plural.
+    /// A plural noun for messages.
     #[must_use]
     pub fn noun(self) -> &'static str {
         match self {
@@ -46,47 +46,47 @@ impl AccessKind {
     }
 }
 
-/// Whether operations of one kind were timed.
+/// Whether the operations of one kind were timed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Observed {
     pub access: AccessKind,
     pub timed: bool,
-    /// How many there were, timed or not; absent where they were not counted.
+    /// Number of operations, timed or not; absent if not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// Why they were not timed; empty where they were.
+    /// Why they were not timed; empty if they were.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
-    /// What the user can do about it; empty where nothing can be done.
+    /// What the user can do about it; empty if nothing helps.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub remedy: String,
-    /// Which processes do this; empty where it holds for all targets.
+    /// The processes that use this access; empty if it applies to all targets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pids: Vec<u32>,
 }
 
 impl Observed {
-    /// Every operation of this kind was timed.
+    /// All operations of this kind were timed.
     #[must_use]
     pub fn timed(access: AccessKind, count: Option<u64>) -> Observed {
         Observed { access, timed: true, count, why: String::new(), remedy: String::new(), pids: Vec::new() }
     }
 
-    /// None of this kind could be timed.
+    /// No operation of this kind could be timed.
     #[must_use]
     pub fn missed(access: AccessKind, why: impl Into<String>, remedy: impl Into<String>) -> Observed {
         Observed { access, timed: false, count: None, why: why.into(), remedy: remedy.into(), pids: Vec::new() }
     }
 
-    /// The same, with how many there were.
+    /// Sets the number of operations.
     #[must_use]
     pub fn counted(mut self, count: u64) -> Observed {
         self.count = Some(count);
         self
     }
 
-    /// The same, of these processes only.
+    /// Limits the statement to these processes.
     #[must_use]
     pub fn of(mut self, pids: Vec<u32>) -> Observed {
         self.pids = pids;
@@ -94,21 +94,21 @@ impl Observed {
     }
 }
 
-/// A process that was watched, as it was when it was first seen.
+/// A watched process, with its state when first seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct WatchedProcess {
     pub pid: u32,
     pub parent: u32,
-    /// `comm`, as the kernel keeps it.
+    /// `comm`, from the kernel.
     pub name: String,
     pub executable: Option<String>,
     pub threads: u64,
-    /// `postgresql.service`, `container 8f3b0c1d2e4f of pod ...`; absent where its cgroup names nothing.
+    /// `postgresql.service`, `container 8f3b0c1d2e4f of pod ...`; absent if the path of its cgroup names neither.
     pub container: Option<String>,
-    /// What the process calls itself where others have their command line (`postgres: checkpointer`); absent for
-    /// programs that leave their command line alone.
+    /// Title that the process wrote over its command line (`postgres: checkpointer`); absent if it did not change its
+    /// command line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
 }

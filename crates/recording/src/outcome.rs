@@ -1,8 +1,8 @@
-//! What a workload reports of itself, beside latencies: the table that tells its own story.
+//! Results of workloads other than latencies.
 
 use serde::{Deserialize, Serialize};
 
-/// Ends up under `"workload"` in the JSON explanation, and as a table in text and HTML.
+/// `"workload"` in the JSON explanation, and a table in text and HTML.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "workload", rename_all = "kebab-case")]
 pub enum WorkloadOutcome {
@@ -14,7 +14,7 @@ pub enum WorkloadOutcome {
     Journal(JournalOutcome),
 }
 
-/// Ten writers and how evenly they were treated.
+/// Delays of concurrent writers, and how fair they were.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BulkOutcome {
     pub threshold_ns: u64,
@@ -24,7 +24,7 @@ pub struct BulkOutcome {
     /// Jain's index, 1 is perfectly fair: (sum x)^2 / (n sum x^2).
     pub fairness_throughput: Option<f64>,
     pub fairness_delay: Option<f64>,
-    /// When, and /proc/meminfo-like levels in bytes: before, during (at the worst), after.
+    /// Memory levels in bytes, as in /proc/meminfo: before, during (at the worst point) and after the run.
     pub memory: Vec<MemoryMoment>,
 }
 
@@ -61,14 +61,14 @@ pub struct CheckpointOutcome {
     pub checkpoints: Vec<CheckpointRow>,
 }
 
-/// One checkpoint, as databases print it: time waiting for threads apart from time flushing.
+/// One checkpoint, as databases log it: the wait for threads, and the flush.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointRow {
     pub at_ns: u64,
     pub critical_ns: u64,
     pub flush_ns: u64,
     pub bytes: u64,
-    /// The thread that left its critical section last, and the call it was in; absent if nobody was waited for.
+    /// The thread that left its critical section last, and its call; absent if the checkpoint waited for no thread.
     pub waited_for_thread: Option<String>,
     pub waited_for_call: Option<String>,
 }
@@ -77,7 +77,7 @@ pub struct CheckpointRow {
 pub struct SdetOutcome {
     pub scripts: u32,
     pub runs: Vec<SdetRun>,
-    /// Change of throughput per run, percent of the first, least squares over runs; absent below 3 runs.
+    /// Least-squares trend of throughput in percent of the first run, per run; absent with fewer than 3 runs.
     pub trend_percent_per_run: Option<f64>,
 }
 
@@ -90,13 +90,14 @@ pub struct SdetRun {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MaildirOutcome {
-    /// At the end; absent where the kernel does not tell.
+    /// Number at the end; absent if the kernel does not report it.
     pub inodes: Option<u64>,
     pub dentries: Option<u64>,
     pub cached_bytes: Option<u64>,
     pub deliveries: u64,
     pub reads: u64,
-    /// Mean service time of a stat that found its inode cached, and of one that did not; absent if none was seen.
+    /// Mean service time of stat calls whose inode was cached, and of those whose inode was not; absent if there were
+    /// none.
     pub stat_hit_ns: Option<u64>,
     pub stat_miss_ns: Option<u64>,
 }
@@ -113,11 +114,11 @@ pub struct GraphdbOutcome {
 pub struct JournalOutcome {
     pub appends: u64,
     pub bytes: u64,
-    /// Empty where nobody asked for the precursor.
+    /// Empty if the precursor was not used.
     pub precursor_mode: String,
     pub late_windows: u64,
     pub waits: u64,
-    /// Between two records of one writer; 0 where it is not known (what follows is absent in older recordings).
+    /// Time between two records of one writer; 0 if unknown (older recordings lack this field and the next).
     #[serde(default)]
     pub interval_ns: u64,
     #[serde(default)]
@@ -130,12 +131,12 @@ pub struct JournalWriter {
     pub tid: u32,
     pub appends: u64,
     pub bytes: u64,
-    /// Files begun: one, and one for each roll-over.
+    /// Files begun: one, plus one for each roll-over.
     pub files: u64,
     pub append_ns_max: u64,
-    /// Records that were written only after the next one was due.
+    /// Records that were written after the next one was due.
     pub behind: u64,
-    /// Longest time from when a record was due to when it was written.
+    /// Longest delay of a record after its due time.
     pub behind_ns_max: u64,
     pub syncs: u64,
     pub sync_ns_total: u64,

@@ -1,12 +1,12 @@
-//! Text of unknown origin, made safe to print: names of files, threads, hosts, lines of logs and of guests.
+//! Makes untrusted text safe to print: names of files, threads and hosts, lines of logs and of guests.
 //!
-//! A control character can move a terminal's cursor, set its title, or answer in the user's name; a bidirectional one
-//! shows a name in another order than its bytes. Both become U+FFFD, so that it is seen that something stood there.
+//! A control character can move a terminal's cursor, set its title, or inject input; a bidirectional one shows a name
+//! in a different order than its bytes. Both are replaced by U+FFFD, so that the replacement is visible.
 
 use std::borrow::Cow;
 
-/// C0, DEL and C1; marks and overrides of direction (Unicode's Bidi_Control); separators that some readers take for the
-/// end of a line; and the mark of byte order, which nothing shows.
+/// C0, DEL and C1; marks and overrides of direction (Unicode's Bidi_Control); separators that some readers treat as
+/// line ends; and the byte order mark, which is invisible.
 #[must_use]
 pub fn is_hostile(c: char) -> bool {
     let direction =
@@ -14,13 +14,13 @@ pub fn is_hostile(c: char) -> bool {
     c.is_control() || direction || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}')
 }
 
-/// One line: a name, a cell, a message.
+/// Makes one line safe: a name, a cell, a message.
 #[must_use]
 pub fn line(text: &str) -> Cow<'_, str> {
     replaced(text, is_hostile)
 }
 
-/// A whole output: lines and tabs stay, and so do the colours that a report sets (`ESC [ digits ; ... m`).
+/// Makes a whole output safe. Keeps line feeds, tabs and the colours of reports (`ESC [ digits ; ... m`).
 #[must_use]
 pub fn output(text: &str) -> Cow<'_, str> {
     if !text.contains(|c| is_hostile(c) && !is_layout(c)) {
@@ -44,7 +44,7 @@ fn is_layout(c: char) -> bool {
     c == '\n' || c == '\t'
 }
 
-/// Length of the colour that the text begins with; 0 if it begins with anything else.
+/// Length of the colour sequence at the start of the text; 0 if there is none.
 fn colour_bytes(text: &str) -> usize {
     let Some(body) = text.strip_prefix("\u{1b}[") else { return 0 };
     let digits = body.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b';').count();
@@ -52,7 +52,7 @@ fn colour_bytes(text: &str) -> usize {
     if known && body.as_bytes().get(digits) == Some(&b'm') { 2 + digits + 1 } else { 0 }
 }
 
-/// Reset, bold, dim, and colours of the foreground; not 8, which hides what follows, nor 7 or a background, which can.
+/// Reset, bold, dim, and foreground colours. Not 8, which hides text, nor 7 or a background colour, which can hide it.
 fn is_colour(code: &str) -> bool {
     matches!(code, "" | "0" | "1" | "2" | "22") || matches!(code.parse(), Ok(30..=37_u8 | 39 | 90..=97))
 }
@@ -69,7 +69,7 @@ mod tests {
     use super::{line, output};
 
     #[test]
-    fn a_title_an_override_and_a_line_break_do_not_leave_a_name() {
+    fn line_replaces_escapes_overrides_and_line_breaks() {
         assert_eq!(line("a\u{1b}]0;owned\u{7}b"), "a\u{fffd}]0;owned\u{fffd}b");
         assert_eq!(line("invoice\u{202e}gpj.exe"), "invoice\u{fffd}gpj.exe");
         assert_eq!(line("one\ntwo\u{9b}2J"), "one\u{fffd}two\u{fffd}2J");
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_keeps_its_lines_and_colours_and_nothing_else() {
+    fn output_keeps_only_line_feeds_tabs_and_colours() {
         let report = "\u{1b}[1;31mslow\u{1b}[0m\t12\n";
         assert_eq!(output(report), report);
         assert_eq!(

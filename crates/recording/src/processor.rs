@@ -1,32 +1,35 @@
-//! Who had a CPU while a slow call waited for it: its own thread, or a thread of the kernel's that worked for it.
+//! The processes that ran on a CPU while a slow call, or a kernel thread that worked for the call, waited for this
+//! CPU.
 
 use crate::Task;
 use crate::store::flat::table;
 
 table! {
-    /// A process that ran on a CPU while a thread was runnable and waited for that CPU: the thread of a slow call, or one of the
-    /// kernel's that the call waited for (`waiter`). What the rows of one wait do not account for, nobody is known to have run.
+    /// A process that ran on a CPU while a runnable thread waited for that CPU. The waiting thread is that of a slow
+    /// call, or a kernel thread that the call waited for (`waiter`). For the time of a wait that its rows do not
+    /// cover, the running process is unknown.
     CpuOwner = "cpu_owners" {
-        /// The call: its thread.
+        /// Thread of the call.
         call_tid: u32,
-        /// The call: its start.
+        /// Start of the call.
         call_start_ns: u64,
-        /// When the wait for a CPU began: the thread was woken, or was made to give up its CPU.
+        /// When the wait for a CPU began: the thread was woken or preempted.
         start_ns: u64,
-        /// How long the wait took.
+        /// Length of the wait.
         duration_ns: u64,
-        /// The CPU on which the thread ran after it.
+        /// The CPU on which the thread ran after the wait.
         cpu: u32,
-        /// Who ran there meanwhile.
+        /// The process that ran there during the wait.
         owner: Option<Task>,
-        /// How long, within the wait. Each CPU remembers its last switches only: of a longer wait this is in proportion to them.
+        /// Time that it ran within the wait. Each CPU remembers only its last switches; for a longer wait this is
+        /// extrapolated from them.
         ran_ns: u64,
-        /// How many times it was switched in.
+        /// Number of times that it was switched in.
         runs: u32,
         /// The thread that waited for the CPU; null: the call's own.
         waiter: Option<Task>,
-        /// The request that this thread of the kernel had to serve or to complete meanwhile, as in `requests`; the wait is cut to
-        /// the request's time at the device.
+        /// The request that this kernel thread had to serve or complete, as in `requests`; the wait is cut to the
+        /// request's time at the device.
         request: Option<u64>,
     }
 }

@@ -1,16 +1,16 @@
-//! Secrets in the arguments of commands: what a recording keeps of a command line, and what is printed of it.
+//! Removes secrets from command lines before they are recorded or printed.
 //!
-//! A pattern cannot know every secret. It knows the names under which people pass them, the URLs that hold them, and
-//! the programs that take them behind a flag of one letter.
+//! Patterns cannot find every secret. They cover the usual names of secrets, URLs that contain them, and programs that
+//! take them after a one-letter flag.
 
-/// What stands instead of a secret.
+/// Replacement of a secret.
 pub const REDACTED: &str = "[redacted]";
 
 /// Parts of names, in lower case, whose values are secret.
 const SECRET: [&str; 10] =
     ["password", "passwd", "passphrase", "pwd", "token", "secret", "key", "credential", "authorization", "cookie"];
 
-/// Flags of one letter that a password follows, at once or as the next word: beginning of the program's name, flag.
+/// One-letter flags with a password, attached or as the next word: (prefix of the program's name, flag).
 const SHORT: [(&str, &str); 10] = [
     ("mysql", "-p"),
     ("mariadb", "-p"),
@@ -24,10 +24,10 @@ const SHORT: [(&str, &str); 10] = [
     ("7z", "-p"),
 ];
 
-/// A user name in a URL that is longer than this is a token.
+/// A user name in a URL that is longer than this is taken as a token.
 const URL_USER_BYTES_MAX: usize = 16;
 
-/// The words of a command, without the secrets among them.
+/// The words of a command, with its secrets replaced.
 #[must_use]
 pub fn words(words: &[String]) -> Vec<String> {
     let mut redacted: Vec<String> = Vec::with_capacity(words.len());
@@ -42,7 +42,7 @@ pub fn words(words: &[String]) -> Vec<String> {
             .filter(|(program, _)| programs.iter().any(|known| known.starts_with(program)))
             .find_map(|(_, flag)| word.strip_prefix(flag).map(|rest| (*flag, rest)));
         let (text, expects) = match short {
-            // Also where it begins with a hyphen: a password may.
+            // Even if the word begins with a hyphen, because a password may.
             _ if expected && !(is_flag && word.len() > 2) => (REDACTED.to_owned(), false),
             Some((_, "")) => (word.clone(), true),
             Some((flag, _)) => (format!("{flag}{REDACTED}"), false),
@@ -62,7 +62,7 @@ pub fn words(words: &[String]) -> Vec<String> {
     redacted
 }
 
-/// A word that may be a `NAME=VALUE`, a `Name: value`, a URL, or a whole command for a shell.
+/// Redacts a word that may be `NAME=VALUE`, `Name: value`, a URL, or a whole command for a shell.
 fn within(word: &str) -> String {
     if let Some((name, separator)) = name_of(word)
         && is_secret(name)
@@ -75,12 +75,12 @@ fn within(word: &str) -> String {
     url(&parameters(word))
 }
 
-/// Takes a whole command behind `-c`.
+/// Whether the program takes a whole command after `-c`.
 fn is_shell(program: &&str) -> bool {
     matches!(*program, "sh" | "bash" | "dash" | "ash" | "zsh" | "ksh" | "su" | "runuser")
 }
 
-/// The name before the first `=` or `:`, if that is what stands there.
+/// The name before the first `=` or `:`, if it has the form of a name.
 fn name_of(word: &str) -> Option<(&str, char)> {
     let at = word.find(['=', ':'])?;
     let (name, rest) = word.split_at(at);
@@ -93,7 +93,7 @@ fn is_secret(name: &str) -> bool {
     SECRET.iter().any(|part| name.contains(part))
 }
 
-/// A command line as a shell is given it: each word by itself, and the space between as it was.
+/// Redacts a shell command line word by word, and keeps the white space.
 #[must_use]
 pub fn line(text: &str) -> String {
     let mut parts: Vec<(String, &str)> = Vec::new();
@@ -110,13 +110,13 @@ pub fn line(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for (((word, before), plain), hidden) in parts.iter().zip(&plain).zip(&hidden) {
         shown.push_str(before);
-        // As it was written, quotes and all, unless something in it is secret.
+        // Keep the original spelling with its quotes if no part of it is secret.
         shown.push_str(if plain == hidden { word } else { hidden });
     }
     shown
 }
 
-/// Bytes up to the first space that no quote holds.
+/// Bytes before the first white space outside quotes.
 fn word_bytes(text: &str) -> usize {
     let mut quote = None;
     let end = text.char_indices().find(|(_, c)| {
@@ -134,7 +134,7 @@ fn unquoted(word: &str) -> String {
     word.chars().filter(|c| !matches!(c, '\'' | '"')).collect()
 }
 
-/// `?name=value&name=value`, `name=value;name=value`, `name=value,name=value`.
+/// Redacts `?name=value&name=value`, `name=value;name=value`, `name=value,name=value`.
 fn parameters(word: &str) -> String {
     let separator = |c: char| matches!(c, '?' | '&' | ';' | ',' | '#');
     let mut shown = String::with_capacity(word.len());
@@ -152,7 +152,7 @@ fn parameters(word: &str) -> String {
     shown
 }
 
-/// `scheme://user:password@host`: at the last @ before the path, since a password may hold one.
+/// Redacts `scheme://user:password@host`, up to the last @ before the path, because a password may contain an @.
 fn url(word: &str) -> String {
     let Some((scheme, rest)) = word.split_once("://") else { return word.to_owned() };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
@@ -187,15 +187,15 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_that_asks_hides_nothing_else() {
+    fn a_flag_without_a_secret_hides_nothing() {
         assert_eq!(of("psql|--password|--host=db"), "psql|--password|--host=db");
         assert_eq!(of("x|--token"), "x|--token");
         assert_eq!(of("fio|--rw=write|--bs=4k|--name=a"), "fio|--rw=write|--bs=4k|--name=a");
-        assert_eq!(of("ls|-p|dir"), "ls|-p|dir", "no flag of a password there");
+        assert_eq!(of("ls|-p|dir"), "ls|-p|dir", "-p of ls takes no password");
     }
 
     #[test]
-    fn passwords_behind_one_letter_are_hidden_for_the_programs_that_take_them() {
+    fn passwords_after_one_letter_flags_are_hidden_for_known_programs() {
         assert_eq!(of("/usr/bin/mysqldump|-ps3cret|db"), "/usr/bin/mysqldump|-p[redacted]|db");
         assert_eq!(of("redis-cli|-a|s3cret|ping"), "redis-cli|-a|[redacted]|ping");
         assert_eq!(of("nice|sshpass|-p|s3cret|ssh|host"), "nice|sshpass|-p|[redacted]|ssh|host");
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_keep_their_user_and_lose_their_password() {
+    fn urls_keep_the_user_and_lose_the_password() {
         assert_eq!(of("x|postgres://me:s3cret@db:5432/a"), "x|postgres://me:[redacted]@db:5432/a");
         assert_eq!(of("x|https://me:s3@cret@h/p@q"), "x|https://me:[redacted]@h/p@q");
         assert_eq!(of("x|https://ghp_0123456789abcdef0123@h/"), "x|https://[redacted]@h/");
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_for_a_shell_are_read_as_it_reads_them() {
+    fn shell_commands_are_split_as_the_shell_splits_them() {
         assert_eq!(
             of("sh|-c|PGPASSWORD='s3 cret' psql  -c 'select 1'"),
             "sh|-c|PGPASSWORD=[redacted] psql  -c 'select 1'"
@@ -225,7 +225,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_secret_survives_beside_anything(
+        fn secrets_are_hidden_in_any_context(
             before in prop::collection::vec("[a-z/=:@?&'\" -]{0,12}", 0..4),
             name in prop::sample::select(vec!["--token", "PGPASSWORD", "--api-key", "client_secret", "db.password"]),
             after in prop::collection::vec("[a-z=:@ -]{0,12}", 0..3),
@@ -237,7 +237,7 @@ mod tests {
         }
 
         #[test]
-        fn any_line_is_taken(text in "\\PC{0,80}") {
+        fn line_accepts_any_text(text in "\\PC{0,80}") {
             let _ = line(&text);
         }
     }

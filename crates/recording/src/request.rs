@@ -1,4 +1,5 @@
-//! Requests to block devices, and whose they are: what a slow call waited for, and what was ahead of it in the queue.
+//! Requests to block devices and their owners: the requests that slow calls waited for, and those ahead of them in the
+//! queue.
 
 use crate::Task;
 use crate::call::named_enum;
@@ -7,67 +8,71 @@ use crate::store::flat::{named_cells, table};
 table! {
     /// A request to a block device that a sleep of a wait chain waited for.
     Request = "requests" {
-        /// As `waits` and `queue_ahead` refer to it; counts up from 1.
+        /// Number of the request, from 1; `waits` and `queue_ahead` refer to it.
         id: u64,
         /// `vda`.
         device: String,
         op: RequestOp,
-        /// Somebody waits for it (REQ_SYNC).
+        /// A task waits for the request (REQ_SYNC).
         sync: Option<bool>,
         sector: u64,
         bytes: u64,
-        /// When the device's queue took it.
+        /// When the request entered the device's queue.
         insert_ns: u64,
-        /// When the driver got it; null if that was not seen. Queued time is from `insert_ns` to here.
+        /// When the driver received the request; null if not observed. The time from `insert_ns` to `issue_ns` is
+        /// queued time.
         issue_ns: Option<u64>,
-        /// When the device had done it, or the recording's end (`still_under_way`). Device time is from `issue_ns` to here.
+        /// When the device completed the request, or the end of the recording (`still_under_way`). The time from
+        /// `issue_ns` to here is device time.
         complete_ns: u64,
-        /// Held back by a limit of its cgroup (blkio, io.max) before it was inserted. That wait is not part of the request: it is
-        /// the sleep until `insert_ns`.
+        /// Delayed by a limit of its cgroup (blkio, io.max) before it was inserted. The delay is not part of the
+        /// request: it is the sleep until `insert_ns`.
         throttled: Option<bool>,
-        /// The thread that handed it to the block layer; of a write from the page cache the flusher.
+        /// The thread that submitted the request to the block layer; for writeback of the page cache this is the
+        /// flusher.
         submitter: Task,
-        /// Whose request it is; null where nobody is known.
+        /// The owner of the request; null if unknown.
         owner: Option<Task>,
         owner_basis: OwnerBasis,
-        /// Inode of the file that it is a part of; null for a file system's own blocks, flushes and discards.
+        /// Inode of the request's file; null for a file system's own blocks, flushes and discards.
         inode: Option<u64>,
-        /// Last part of that file's name.
+        /// Last component of the file's path.
         file: Option<String>,
-        /// Number of the file system that the data belongs to, as in /proc/self/mountinfo (`259:1`); of a block device's own pages,
-        /// a journal's among them, that of the block device. Null where the request has no page of a file, and in recordings of
-        /// earlier versions.
+        /// Number of the file system of the data, as in /proc/self/mountinfo (`259:1`); for pages of a block device,
+        /// including a journal's, the number of the block device. Null if the request has no page of a file, and in
+        /// recordings of earlier versions.
         file_system: Option<String>,
-        /// Requests of this device that were queued or in flight when it was inserted.
+        /// Requests of this device that were queued or in flight when this one was inserted.
         ahead: u32,
-        /// The same, in bytes.
+        /// The same in bytes.
         ahead_bytes: u64,
-        /// Requests that were inserted after it, and completed before it.
+        /// Requests that were inserted after this one and completed before it.
         overtaken_by: u32,
-        /// Since when it was waited for, where that was before its insertion: until then the queue was full, or whoever was to
-        /// submit it waited for others. What is ahead of it counts from here.
+        /// When the wait for the request began, if before its insertion: until then the queue was full, or the
+        /// submitter waited for other requests. The requests ahead of this one count from here.
         awaited_ns: Option<u64>,
-        /// Of its time at the device: how long threads of the kernel that serve this device, or complete its requests, waited for a
-        /// CPU (a loop device's worker, a softirq's thread); `cpu_owners` says who had it. Null where none of them was seen.
+        /// Part of the device time in which kernel threads that serve this device or complete its requests (a loop
+        /// device's worker, a softirq's thread) waited for a CPU; `cpu_owners` names the tasks that ran. Null if no
+        /// such thread was observed.
         server_waited_ns: Option<u64>,
-        /// Of a loop device's request: the disk below, which the loop device asked for the same data. Null where nothing below was
-        /// seen, of other devices, and in recordings of earlier versions.
+        /// For a request of a loop device: the disk below, from which the loop device requested the same data. Null if
+        /// nothing below was observed, for other devices, and in recordings of earlier versions.
         below_device: Option<String>,
-        /// For how long that disk had requests that were made of this one, from their insertion to their completion.
+        /// Time in which that disk had requests that were made for this one, from insertion to completion.
         below_ns: Option<u64>,
-        /// The device had not completed it when the recording ended. A request like this may be one that no recorded wait is
-        /// for. Null in recordings of earlier versions, which have none.
+        /// The device had not completed the request when the recording ended. Possibly no recorded wait refers to such
+        /// a request. Null in recordings of earlier versions, which lack such requests.
         still_under_way: Option<bool>,
     }
 }
 
 table! {
-    /// What was ahead of an awaited request in the device's queue, by owner: requests that were queued or in flight when it was
-    /// inserted, or were issued before it; and what was at the device beside it.
+    /// The requests ahead of an awaited request in the device's queue, by owner: those queued or in flight when it was
+    /// inserted, those issued before it, and those at the device together with it.
     QueueAhead = "queue_ahead" {
-        /// The request that waited.
+        /// The awaited request.
         request: u64,
-        /// Whose requests these are; null where nobody is known.
+        /// The owner of these requests; null if unknown.
         owner: Option<Task>,
         owner_basis: OwnerBasis,
         op: RequestOp,
@@ -77,21 +82,21 @@ table! {
         file_system: Option<String>,
         requests: u64,
         bytes: u64,
-        /// How long the device worked on them while the request waited: intervals of requests in flight side by side are
-        /// divided among them, the awaited one included, by their bytes and a fixed part each, so that the sum over owners is at
-        /// most the wait.
+        /// Time that the device worked on these requests during the wait. Time with several requests in flight is
+        /// divided among them, including the awaited one, by their bytes plus a fixed part each, so the sum over
+        /// owners is at most the wait.
         device_ns: u64,
-        /// Of a flush: these bytes were in the device's cache, written since the flush before it. Its time is divided among
-        /// their owners.
+        /// For a flush: these bytes were in the device's cache, written since the previous flush. The flush's time is
+        /// divided among their owners.
         in_cache: Option<bool>,
-        /// Issued after the request that waited, and at the device together with it. Null in recordings of earlier versions, which
-        /// have none of these.
+        /// Issued after the awaited request, and at the device together with it. Null in recordings of earlier
+        /// versions, which lack such rows.
         beside: Option<bool>,
     }
 }
 
 table! {
-    /// A device's requests that completed in an interval, by owner, file and kind.
+    /// The requests of a device that completed in an interval, by owner, file and kind.
     QueueOwner = "queue_owners" {
         start_ns: u64,
         width_ns: u64,
@@ -103,15 +108,15 @@ table! {
         file: Option<String>,
         requests: u64,
         bytes: u64,
-        /// Time from insertion to issue, of all of them together.
+        /// Time from insertion to issue, summed over the requests.
         queue_ns: u64,
-        /// Time from issue to completion, of all of them together.
+        /// Time from issue to completion, summed over the requests.
         device_ns: u64,
     }
 }
 
 named_enum! {
-    /// What a request does.
+    /// The operation of a request.
     #[derive(Default)]
     RequestOp {
         Read => "read",
@@ -124,16 +129,16 @@ named_enum! {
 }
 
 named_enum! {
-    /// How it is known whose a request is.
+    /// How the owner of a request is known.
     #[derive(Default)]
     OwnerBasis {
-        /// The thread that submitted it is its owner: a read, direct I/O, or a write within fsync.
+        /// The submitting thread is the owner: a read, direct I/O, or a write within fsync.
         Submitter => "submitter",
-        /// The flusher submitted it; the owner made the inode dirty.
+        /// The flusher submitted the request; the owner dirtied the inode.
         Dirtier => "dirtier",
         /// Only the cgroup that the kernel charges is known.
         Cgroup => "cgroup",
-        /// A kernel thread on behalf of many (the journal), or nobody is known.
+        /// Submitted by a kernel thread for many tasks (the journal), or the owner is unknown.
         #[default]
         Unknown => "unknown",
     }

@@ -1,63 +1,65 @@
-//! Tasks of which one kernel stack was taken at one moment: SysRq-w and -t, /proc/PID/stack, hung-task and lockup
+//! Tasks for which one kernel stack was taken at one instant: SysRq-w and -t, /proc/PID/stack, hung-task and lockup
 //! reports, crash's `bt`, `ps -o wchan`.
 //!
-//! Such a sample says where a task was, and not for how long: only a hung-task report says that too (and is a `Call` as
-//! well). What speaks is how many tasks stand in one place, and where the one stands that holds what they wait for.
+//! Such a sample shows where a task was but not for how long; only a hung-task report gives the time too (and also
+//! becomes a `Call`). The evidence is the number of tasks at the same place, and the place of the task that holds what
+//! they wait for.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Cause, StackId};
 
-/// Samples beyond these are dropped, with a gap.
+/// Maximum number of samples; later ones are dropped, with a gap.
 pub const SAMPLED_TASKS_MAX: usize = 4096;
 
-/// Where a task was at one moment.
+/// The place of a task at one instant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SampledTask {
-    /// ns on the recording's clock; absent where the log gives no time.
+    /// ns on the recording's clock; absent if the log has no time.
     #[serde(default)]
     pub at_ns: Option<u64>,
     pub reported_by: ReportedBy,
-    /// `comm`; empty where the stack came without its task.
+    /// `comm`; empty if the stack came without a task.
     #[serde(default)]
     pub task: String,
     #[serde(default)]
     pub pid: Option<u32>,
-    /// The state as the kernel's letter: D uninterruptible, S interruptible, R running or ready; absent where not printed.
+    /// The kernel's letter of the state: D uninterruptible, S interruptible, R running or runnable; absent if not
+    /// printed.
     #[serde(default)]
     pub state: Option<char>,
-    /// For how long it had been there at least, where the report says so.
+    /// Minimum time that the task had been there, if the report gives it.
     #[serde(default)]
     pub blocked_ns: Option<u64>,
-    /// Innermost frame first, in the recording's stacks. A wait channel is a stack of one frame.
+    /// Innermost frame first, in the recording's stacks. A wait channel is a stack with one frame.
     #[serde(default)]
     pub stack: Option<StackId>,
-    /// What the symbol rules make of the stack; absent where they know no frame.
+    /// The cause that the symbol rules assign to the stack; absent if they know none of its frames.
     #[serde(default)]
     pub cause: Option<Cause>,
     /// The frame that named the cause.
     #[serde(default)]
     pub frame: Option<String>,
-    /// Locks that the report lists as held by this task (lockdep), `&type->i_mutex_dir_key#4`.
+    /// Locks that the report lists as held by this task (lockdep): `&type->i_mutex_dir_key#4`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub holds: Vec<String>,
-    /// The lock that it waits for, where the report names it.
+    /// The lock that the task waits for, if the report names it.
     #[serde(default)]
     pub waits_for: Option<String>,
-    /// The task that holds that lock, by name and pid as printed: `blocked on a mutex likely owned by task x:12`.
+    /// Name and pid of the holder of that lock as printed: `blocked on a mutex likely owned by task x:12`.
     #[serde(default)]
     pub owner: Option<String>,
-    /// Tasks of this name, state and stack that the log shows; 1 or more.
+    /// Number of tasks with this name, state and stack in the log; at least 1.
     pub count: u32,
-    /// Where the log has it: file and line of the first.
+    /// File and line of the first of them in the log.
     #[serde(default)]
     pub file: String,
     #[serde(default)]
     pub line: u32,
 }
 
-/// Which kind of report showed the task.
+/// The kind of report that showed the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -68,7 +70,7 @@ pub enum ReportedBy {
     TaskList,
     /// /proc/PID/stack.
     ProcStack,
-    /// Frames without a word about the task.
+    /// A stack without any information about its task.
     BareFrames,
     /// `bt` and `foreach bt` of crash, which read a dump.
     Crash,
@@ -80,7 +82,7 @@ pub enum ReportedBy {
     HeldLocks,
     /// Any other warning of the kernel with a call trace.
     Warning,
-    /// offcputime: `blocked_ns` is the sum over the time of the recording.
+    /// offcputime: `blocked_ns` is the sum over the whole recording.
     OffCpu,
     /// A stack that a tracer printed with an event or a sample: the task may have been running.
     Traced,
@@ -108,8 +110,8 @@ impl SampledTask {
         }
     }
 
-    /// Whether the task was asleep. Of a stack without a state (/proc/PID/stack) it is taken to be: a running task has
-    /// none there.
+    /// Whether the task was asleep. A stack without a state (/proc/PID/stack) counts as asleep, because a running task
+    /// has no stack there.
     #[must_use]
     pub fn slept(&self) -> bool {
         match self.state {
@@ -120,7 +122,7 @@ impl SampledTask {
 }
 
 impl ReportedBy {
-    /// For people.
+    /// A noun for messages.
     #[must_use]
     pub fn noun(self) -> &'static str {
         match self {
@@ -134,7 +136,7 @@ impl ReportedBy {
             ReportedBy::HeldLocks => "a list of held locks",
             ReportedBy::Warning => "a kernel warning",
             ReportedBy::Traced => "a tracer's stack",
-            ReportedBy::OffCpu => "a sum of sleeps by stack",
+            ReportedBy::OffCpu => "sleeping times summed by stack",
         }
     }
 }
@@ -144,7 +146,7 @@ mod tests {
     use super::{ReportedBy, SampledTask};
 
     #[test]
-    fn a_lockup_is_no_sleep_and_a_stack_in_proc_is_one() {
+    fn a_lockup_is_not_a_sleep_but_a_stack_in_proc_is() {
         let of = |by, state| SampledTask { state, ..SampledTask::new(by) };
         assert!(of(ReportedBy::ProcStack, None).slept());
         assert!(of(ReportedBy::TaskList, Some('D')).slept());
@@ -153,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn it_comes_back_from_json_and_older_json_lacks_fields() {
+    fn json_round_trips_and_older_json_may_lack_fields() {
         let task = SampledTask { state: Some('D'), ..SampledTask::new(ReportedBy::Crash) };
         let json = serde_json::to_string(&task).expect("json");
         assert_eq!(serde_json::from_str::<SampledTask>(&json).expect("read"), task);

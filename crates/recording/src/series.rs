@@ -1,8 +1,8 @@
 //! Sampled tables: rows of integers by time and entity (a zone, a device, a cgroup), with nulls.
 //!
-//! One shape serves all of them, because the kernel decides which counters exist: a column is there when
-//! the kernel had it, and a null means that this one reading failed. `schema` declares the columns that flatwater
-//! knows, with their units; producers write and readers read by its constants.
+//! All tables have the same structure, because the kernel decides which counters exist: a column exists if the kernel
+//! had the counter, and a null means that this reading failed. `schema` declares the columns that flatwater knows,
+//! with their units; writers and readers use its constants.
 
 mod column;
 mod refused;
@@ -26,7 +26,7 @@ pub use refused::{COLUMNS_MAX, ENTITIES_MAX};
 
 macro_rules! tables {
     ($($(#[$doc:meta])* $variant:ident => $name:literal),* $(,)?) => {
-        /// Which sampled table; the name is also its file's stem.
+        /// A sampled table. The name is also the stem of its file.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "kebab-case")]
         pub enum Table { $($(#[$doc])* $variant),* }
@@ -52,7 +52,7 @@ tables! {
     Zones => "zones",
     /// No entity. Every line of /proc/vmstat under its own name; events are counters since boot.
     Vmstat => "vmstat",
-    /// No entity. /proc/meminfo, bytes, names as there with `_bytes` (`MemFree_bytes`).
+    /// No entity. /proc/meminfo in bytes, with the file's names plus `_bytes` (`MemFree_bytes`).
     Meminfo => "meminfo",
     /// Entity: node. numastat counters (`numa_hit` ...) and per-node meminfo (`MemFree_bytes` ...).
     Nodes => "nodes",
@@ -60,7 +60,7 @@ tables! {
     Slabs => "slabs",
     /// Entity: `cpu`, `memory`, `io`. `some_total_us`, `full_total_us` (counters), `some_avg10_centipercent`.
     Pressure => "pressure",
-    /// Entity: cgroup path. `limit_bytes`, `usage_bytes`, memory.stat under its own names, events, pressure.
+    /// Entity: cgroup path. `limit_bytes`, `usage_bytes`, memory.stat under the kernel's names, events, pressure.
     Cgroup => "cgroup",
     /// Entity: device. /proc/diskstats: `reads`, `read_bytes`, `read_ns`, `writes`, ..., `in_flight`, `io_ns`.
     Disks => "disks",
@@ -68,18 +68,18 @@ tables! {
     Writeback => "writeback",
     /// Entity: `all` or `cpuN`. /proc/stat in ns: `user_ns` ... `steal_ns`; `ctxt`, `procs_running`, `procs_blocked`.
     Cpu => "cpu",
-    /// Entity: node + zone. Free blocks by order: `order_0` ... `order_10`.
+    /// Entity: node + zone. Free blocks by order: `order_0` ... `order_15`.
     Buddy => "buddy",
-    /// Entity: workload. What the workload counts of itself over time (inodes held, bytes written, hits).
+    /// Entity: workload. Counters of the workload itself over time (inodes held, bytes written, hits).
     Workload => "workload",
 }
 
-/// Which thing a row is about.
+/// The object that a row describes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Entity {
-    /// NUMA node, where the table is by node.
+    /// NUMA node, if the table is by node.
     pub node: Option<u32>,
-    /// Zone, device, cgroup path, cache or CPU; empty where the table has no entity.
+    /// Zone, device, cgroup path, cache or CPU; empty if the table has no entity.
     pub name: String,
 }
 
@@ -98,13 +98,13 @@ impl Entity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ColumnKind {
-    /// Only ever rises (since boot, or since the first row of an import): read differences.
+    /// Only rises (since boot, or since the first row of an import): read differences.
     Counter,
-    /// A level at the moment of sampling.
+    /// A level at the instant of sampling.
     Gauge,
 }
 
-/// When each row was taken, and of what.
+/// Instant and entity of each row.
 #[derive(Default)]
 pub(crate) struct Keys {
     pub(crate) entities: Vec<Entity>,
@@ -112,19 +112,19 @@ pub(crate) struct Keys {
     /// Index into `entities`, one per row.
     pub(crate) owners: Vec<u16>,
     by_owner: OnceLock<RowsByOwner>,
-    /// Place of each entity in `entities`.
+    /// Index of each entity in `entities`.
     index_of: OnceLock<HashMap<Entity, u16>>,
 }
 
-/// Rows of each entity, one entity behind the other.
+/// Row numbers grouped by entity.
 #[derive(Debug)]
 struct RowsByOwner {
     starts: Vec<u32>,
     rows: Vec<u32>,
 }
 
-/// Without the indexes: they follow from the other fields, and a hash map prints in another order each time, while tests compare
-/// the printed forms of two runs of one seed.
+/// Omits the indexes: they follow from the other fields, and a hash map prints in a different order each time, while
+/// tests compare the debug output of two runs with the same seed.
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Keys");
@@ -172,13 +172,13 @@ impl Keys {
     }
 }
 
-/// One sampled table. Rows are in order of time; rows of one moment share their instant exactly.
+/// One sampled table. Rows are ordered by time; rows of one sample have exactly the same instant.
 #[derive(Clone)]
 pub struct Series {
     pub table: Table,
     pub columns: Vec<SeriesColumn>,
     keys: KeysOf,
-    /// Place of each column by its name, as of some number of columns.
+    /// Index of columns by name, with the number of columns for which it was built.
     places: OnceLock<(usize, HashMap<String, usize>)>,
     refused: Refused,
 }
@@ -189,7 +189,7 @@ enum KeysOf {
     File(Arc<SealedTable>),
 }
 
-/// The rows of one entity: what most readers want.
+/// The rows of one entity, which most readers want.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'a> {
     series: &'a Series,
@@ -229,7 +229,7 @@ impl Series {
         Series::of(table, Vec::new(), KeysOf::Memory(Keys::default()))
     }
 
-    /// A table from its rows: when each was taken, and which of the entities it is about.
+    /// Builds a table from its rows: the instant of each, and the index of its entity in `entities`.
     #[must_use]
     pub fn from_parts(
         table: Table,
@@ -241,7 +241,7 @@ impl Series {
         Series::of(table, columns, KeysOf::Memory(Keys::new(entities, at_ns, owners)))
     }
 
-    /// A table whose rows stay in their file until they are asked for.
+    /// A table whose rows stay in their file until they are used.
     pub(crate) fn sealed(table: Table, file: &Arc<SealedTable>) -> Series {
         Series::of(table, SealedTable::columns(file), KeysOf::File(Arc::clone(file)))
     }
@@ -253,7 +253,7 @@ impl Series {
         }
     }
 
-    /// For a change of the rows; brings a file's table into memory.
+    /// Keys for a change of rows; loads a file's table into memory.
     fn keys_mut(&mut self) -> &mut Keys {
         if let KeysOf::File(file) = &self.keys {
             let keys = file.keys().clone();
@@ -282,13 +282,13 @@ impl Series {
         self.len() == 0
     }
 
-    /// When each row was taken, in order of time.
+    /// Instant of each row, in ascending order.
     #[must_use]
     pub fn at_ns(&self) -> &[u64] {
         &self.keys().at_ns
     }
 
-    /// What the rows are about.
+    /// The entities of the rows.
     #[must_use]
     pub fn entities(&self) -> &[Entity] {
         &self.keys().entities
@@ -306,7 +306,8 @@ impl Series {
         self.columns.get(self.find(key.name())?)
     }
 
-    /// Place of the column of this name. `columns` is public: an index that no longer fits is not used.
+    /// Index of the column with this name. `columns` is public, so the lookup table may be stale; stale entries are
+    /// not used.
     fn find(&self, name: &str) -> Option<usize> {
         let index =
             || self.columns.iter().enumerate().rev().map(|(place, column)| (column.name.clone(), place)).collect();
@@ -318,18 +319,18 @@ impl Series {
         }
     }
 
-    /// What the table had no place for: rows of entities beyond `ENTITIES_MAX`, columns beyond `COLUMNS_MAX`.
+    /// Gaps for refused data: rows of entities beyond `ENTITIES_MAX`, columns beyond `COLUMNS_MAX`.
     pub fn gaps(&self) -> impl Iterator<Item = Gap> {
         self.refused.gaps(self.table)
     }
 
-    /// The columns that the schema does not know: what a newer kernel prints, or a newer flatwater writes.
+    /// Columns that the schema does not know: from a newer kernel or a newer flatwater.
     pub fn unknown(&self) -> impl Iterator<Item = &str> {
         let names = self.columns.iter().map(|column| column.name.as_str());
         names.filter(|name| schema::find(self.table, name).is_none())
     }
 
-    /// Appends a row of columns of the schema; those not named become null.
+    /// Appends a row with values for columns of the schema; other columns become null.
     pub fn record(&mut self, at_ns: u64, entity: &Entity, values: &[(schema::Column, Option<i64>)]) {
         let known = |&(column, value): &(schema::Column, Option<i64>)| {
             debug_assert!(column.table == self.table, "{column} is not of {:?}", self.table);
@@ -339,12 +340,12 @@ impl Series {
         self.push(at_ns, entity, &values);
     }
 
-    /// A column's values as an Arrow array, one per row; `None` if the table has no such column.
+    /// Values of a column as an Arrow array, one per row; `None` if the table has no such column.
     pub fn array(&self, key: impl ColumnKey) -> Result<Option<Int64Array>, ReadError> {
         self.column(key).map(SeriesColumn::array).transpose()
     }
 
-    /// Index of the entity, added if it is new; `None` beyond `ENTITIES_MAX`.
+    /// Index of the entity, which is added if new; `None` beyond `ENTITIES_MAX`.
     pub(crate) fn entity_index(&mut self, entity: &Entity) -> Option<u16> {
         let keys = self.keys_mut();
         if let Some(index) = keys.index_of().get(entity) {
@@ -356,12 +357,12 @@ impl Series {
         Some(index)
     }
 
-    /// Counts rows that `entity_index` had no place for.
+    /// Counts rows for whose entity `entity_index` returned `None`.
     pub(crate) fn refuse_rows(&mut self, rows: u64) {
         self.refused.rows = self.refused.rows.saturating_add(rows);
     }
 
-    /// Rows without any values; `SeriesColumn::extend_from` and `pad_columns` follow.
+    /// Appends rows without values; `SeriesColumn::extend_from` and `pad_columns` must follow.
     pub(crate) fn extend_keys(&mut self, rows: impl Iterator<Item = (u64, u16)>) {
         let keys = self.keys_mut();
         for (at_ns, owner) in rows {
@@ -375,7 +376,7 @@ impl Series {
         self.columns.iter_mut().for_each(|column| column.pad(rows));
     }
 
-    /// Takes the rows away; entities and columns stay.
+    /// Removes all rows and keeps entities and columns.
     pub(crate) fn clear_rows(&mut self) {
         let keys = self.keys_mut();
         keys.at_ns.clear();
@@ -383,15 +384,15 @@ impl Series {
         self.columns.iter_mut().for_each(SeriesColumn::clear);
     }
 
-    /// Takes the entities away from a table without rows.
+    /// Removes all entities from a table without rows.
     pub(crate) fn clear_entities(&mut self) {
         let keys = self.keys_mut();
         keys.entities.clear();
         keys.index_of = OnceLock::new();
     }
 
-    /// Appends a row of columns by name, also of such that the schema does not know; columns not named become null,
-    /// those that are new here are added (null above).
+    /// Appends a row with values by column name, including names that the schema does not know. Other columns become
+    /// null; new columns are added, with nulls in earlier rows.
     pub fn push(&mut self, at_ns: u64, entity: &Entity, values: &[(&str, ColumnKind, Option<i64>)]) {
         let Some(index) = self.entity_index(entity) else { return self.refuse_rows(1) };
         self.extend_keys([(at_ns, index)].into_iter());
@@ -406,7 +407,7 @@ impl Series {
         self.pad_columns();
     }
 
-    /// Place of the column, added empty if it is new; `None` beyond `COLUMNS_MAX`.
+    /// Index of the column, which is added empty if new; `None` beyond `COLUMNS_MAX`.
     pub(crate) fn place_of(&mut self, name: &str, kind: ColumnKind) -> Option<usize> {
         if let Some(place) = self.find(name) {
             return Some(place);
@@ -428,7 +429,7 @@ impl Series {
         Some(place)
     }
 
-    /// The other's rows after ours; tables and columns may differ, what one does not have is null.
+    /// Appends the rows of `other`. Entities and columns may differ; columns that one table lacks become null.
     pub fn append(&mut self, other: &Series) {
         let before = self.len();
         let places: Vec<Option<u16>> = other.entities().iter().map(|entity| self.entity_index(entity)).collect();
@@ -450,14 +451,14 @@ impl Series {
         self.pad_columns();
     }
 
-    /// The same rows with these columns only.
+    /// The same rows with only these columns.
     #[must_use]
     pub fn only(&self, columns: &[impl ColumnKey]) -> Series {
         let kept = self.columns.iter().filter(|column| columns.iter().any(|key| key.name() == column.name));
         Series::of(self.table, kept.cloned().collect(), self.keys.clone())
     }
 
-    /// Every other moment, whole: half the rows over the same interval.
+    /// Every other sample, each with all its rows: half the rows over the same interval.
     #[must_use]
     pub fn thinned(&self) -> Series {
         let mut moment = 0_usize;
@@ -485,9 +486,9 @@ impl Series {
         Series::of(self.table, columns.collect(), KeysOf::Memory(keys))
     }
 
-    /// Brings rows into an order: by time, or by entity and then time (neighbouring values alike: small files).
+    /// Sorts rows by time, or by entity and then time (neighbouring values are similar, so files are smaller).
     pub(crate) fn sort(&mut self, by_entity: bool) {
-        // A file's rows come in the order of time.
+        // Rows of a file are ordered by time already.
         if matches!(self.keys, KeysOf::File(_)) && !by_entity {
             return;
         }
@@ -510,7 +511,7 @@ impl Series {
     }
 }
 
-/// Rows in the order of time (or of entity, then time); `None` if they are so already.
+/// Row numbers sorted by time (or by entity, then time); `None` if they are sorted already.
 pub(crate) fn order_of(at_ns: &[u64], owners: &[u16], by_entity: bool) -> Option<Vec<u32>> {
     let key = |row: usize| {
         let owner = owners.get(row).copied().unwrap_or(0);
@@ -526,14 +527,14 @@ pub(crate) fn order_of(at_ns: &[u64], owners: &[u16], by_entity: bool) -> Option
 }
 
 impl<'a> Rows<'a> {
-    /// (when, value) of one column of this table, with the readings that failed.
+    /// (instant, value) of one column of this table; `None` for failed readings.
     pub fn readings(&self, column: &'a SeriesColumn) -> impl Iterator<Item = (u64, Option<i64>)> + use<'a> {
         let Rows { series, rows } = *self;
         let (at_ns, values) = (series.at_ns(), column.values());
         rows.iter().filter_map(move |&row| Some((*at_ns.get(row as usize)?, values.get(row as usize))))
     }
 
-    /// (when, value) of one column, nulls left out.
+    /// (instant, value) of one column, without nulls.
     pub fn values<K: ColumnKey>(&self, column: K) -> impl DoubleEndedIterator<Item = (u64, i64)> + use<'a, K> {
         let Rows { series, rows } = *self;
         let at_ns = series.at_ns();
@@ -565,7 +566,7 @@ impl<'a> Rows<'a> {
         self.values(column).max_by_key(|&(_, value)| value)
     }
 
-    /// How far a counter rose over the recording; `None` if it was read fewer than two times.
+    /// Increase of a counter over the recording; `None` with fewer than two readings.
     #[must_use]
     pub fn rise(&self, column: impl ColumnKey) -> Option<i64> {
         let mut values = self.values(column);
@@ -580,7 +581,7 @@ impl<'a> Rows<'a> {
         self.values(column).filter_map(move |(at_ns, value)| {
             let (from_ns, from) = before.replace((at_ns, value))?;
             let seconds = at_ns.checked_sub(from_ns)? as f64 / 1e9;
-            // A counter that fell was reset (reboot, cgroup recreated): there is no rate.
+            // A counter that fell was reset (reboot, cgroup recreated): no rate.
             (seconds > 0.0 && value >= from).then(|| (from_ns, at_ns, (value as f64 - from as f64) / seconds))
         })
     }

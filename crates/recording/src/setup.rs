@@ -1,4 +1,4 @@
-//! The settings of a machine: which knob has which value. A fix is a function from Setup to Setup.
+//! The settings of a machine: values of knobs. A fix is a function from Setup to Setup.
 
 use std::collections::BTreeMap;
 
@@ -6,16 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use super::knob::{self, KnobError};
 
-/// Knob key -> value in the kernel's own spelling. Keys are those of `KNOBS`; a knob that does not exist on
-/// the machine is absent.
+/// Knob key -> value in the kernel's spelling. The keys are those of `KNOBS`; a knob that the machine lacks is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Setup {
     values: BTreeMap<String, String>,
 }
 
-/// Writing one of a pair clears the other in the kernel (mm/page-writeback.c: dirty_ratio_handler,
-/// dirty_bytes_handler), so that a setup with both would mean whichever was written last.
+/// In the kernel, writing one of a pair clears the other (mm/page-writeback.c: dirty_ratio_handler,
+/// dirty_bytes_handler), so the effect of a setup with both would depend on the order of the writes.
 const EXCLUSIVE: [(&str, &str); 2] =
     [("vm.dirty_bytes", "vm.dirty_ratio"), ("vm.dirty_background_bytes", "vm.dirty_background_ratio")];
 
@@ -29,14 +28,14 @@ impl Setup {
         self.values.get(key).map(String::as_str)
     }
 
-    /// The value as a number; sizes in the unit of the knob.
+    /// The value as a number; sizes are in the unit of the knob.
     #[must_use]
     pub fn number(&self, key: &str) -> Option<i64> {
         self.get(key)?.split_whitespace().next()?.parse().ok()
     }
 
-    /// Takes a value as a user wrote it (`64MiB`, `on`), checked against the knob's range and brought into
-    /// the kernel's spelling.
+    /// Sets a value in the user's spelling (`64MiB`, `on`): checks it against the knob's range and converts it to the
+    /// kernel's spelling.
     pub fn set(&mut self, key: &str, given: &str) -> Result<(), KnobError> {
         let knob = knob::find(key)?;
         let value = knob.parse(given)?;
@@ -44,7 +43,7 @@ impl Setup {
         Ok(())
     }
 
-    /// Takes a value and forgets that of the knob which it clears.
+    /// Sets a value, and removes the value of the knob that it clears.
     fn put(&mut self, key: &str, value: String) {
         if value != "0"
             && let Some(cleared) = rival(key)
@@ -55,7 +54,7 @@ impl Setup {
         self.values.insert(key.to_owned(), value);
     }
 
-    /// As read from the kernel: kept without checks, since a kernel may know values that we do not.
+    /// Stores a value as read from the kernel, without checks: a kernel may have values that flatwater does not know.
     pub fn observe(&mut self, key: &str, value: &str) {
         self.values.insert(key.to_owned(), value.trim().to_owned());
     }
@@ -69,7 +68,7 @@ impl Setup {
         self.values.is_empty()
     }
 
-    /// This setup with the other's values over it.
+    /// This setup, overridden by the values of `change`.
     #[must_use]
     pub fn with(&self, change: &Setup) -> Setup {
         let mut both = self.clone();
@@ -77,7 +76,7 @@ impl Setup {
         both
     }
 
-    /// (key, ours, theirs) wherever both are known and differ, or only one has it.
+    /// (key, own value, other value) for each key whose value differs or that only one setup contains.
     #[must_use]
     pub fn difference<'a>(&'a self, other: &'a Setup) -> Vec<(&'a str, Option<&'a str>, Option<&'a str>)> {
         let keys: std::collections::BTreeSet<&str> = self.iter().chain(other.iter()).map(|(key, _)| key).collect();
@@ -90,7 +89,7 @@ mod tests {
     use super::Setup;
 
     #[test]
-    fn a_limit_in_bytes_takes_the_place_of_the_one_in_percent_and_the_other_way_round() {
+    fn a_limit_in_bytes_replaces_the_one_in_percent_and_vice_versa() {
         let mut base = Setup::default();
         base.set("vm.dirty_ratio", "20").expect("a knob");
         base.set("vm.swappiness", "10").expect("a knob");
@@ -103,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kernel_shows_is_kept_as_it_is() {
+    fn observed_values_are_kept_unchanged() {
         let mut seen = Setup::default();
         seen.observe("vm.dirty_bytes", "0");
         seen.observe("vm.dirty_ratio", "20");

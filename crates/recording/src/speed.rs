@@ -1,62 +1,65 @@
-//! How long the elementary things take on a machine: facts about its CPUs, measured before a scenario begins.
+//! Durations of elementary operations on a machine, measured before a scenario begins.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// All by one thread alone, page by page in order. What could not be measured is absent.
+/// Durations on one thread with no other load, page by page in order. Figures that could not be measured are absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Speed {
-    /// A write() of one byte to a page that is cached and dirty, ns.
+    /// write() of one byte to a cached dirty page, ns.
     pub call_ns: Option<u64>,
-    /// A read() of cached bytes in large calls, ps a byte.
+    /// read() of cached bytes in large calls, ps per byte.
     pub copy_byte_ps: Option<u64>,
-    /// Bringing a page of zeros into the page cache by read(), without the copy to the caller, ns.
+    /// Adding a page of zeros to the page cache by read(), without the copy to the caller, ns.
     pub cache_page_ns: Option<u64>,
-    /// Taking a clean page out of the page cache again (POSIX_FADV_DONTNEED), ns.
+    /// Removing a clean page from the page cache (POSIX_FADV_DONTNEED), ns.
     pub drop_page_ns: Option<u64>,
-    /// A write() of a page that is not cached in large calls, the copy included, ns a page.
+    /// write() of uncached pages in large calls, including the copy, ns per page.
     pub write_page_ns: Option<u64>,
-    /// The first touch of a page of a mapping that is in the page cache, ns a page.
+    /// First touch of a mapped page that is in the page cache, ns per page.
     pub fault_page_ns: Option<u64>,
-    /// Touching it again, one page after the other, ns.
+    /// Further touches of such pages, in order, ns per page.
     pub touch_ns: Option<u64>,
-    /// munmap() of touched pages, ns a page.
+    /// munmap() of touched pages, ns per page.
     pub unmap_page_ns: Option<u64>,
-    /// Reclaiming a clean page that one process has mapped (MADV_PAGEOUT), ns a page.
+    /// Reclaim of a clean page that one process has mapped (MADV_PAGEOUT), ns per page.
     pub pageout_page_ns: Option<u64>,
-    /// One read of 4 KiB from the disk past the page cache (O_DIRECT), alone, ns.
+    /// One read of 4 KiB from the idle disk, bypassing the page cache (O_DIRECT), ns.
     pub disk_call_ns: Option<u64>,
-    /// Operations on one of 64 names in a directory, whose inodes and dentries are in memory, ns: a stat(), an open() of what is
-    /// there, a close(), an open() that creates, a rename() within the directory, an unlink() of an empty file.
+    /// Operations on one of 64 names in a directory whose inodes and dentries are in memory, ns: stat(), open() of an
+    /// existing file, close(), open() that creates a file, rename() within the directory, unlink() of an empty file.
     pub stat_ns: Option<u64>,
     pub open_ns: Option<u64>,
     pub close_ns: Option<u64>,
     pub create_ns: Option<u64>,
     pub rename_ns: Option<u64>,
     pub unlink_ns: Option<u64>,
-    /// Reading such a directory from its begin to its end, opened and closed, ns.
+    /// Opening such a directory, reading all entries and closing it, ns.
     pub list_ns: Option<u64>,
-    /// Starting flatwater itself as a process and waiting for its end, ns: what each process of a scenario takes beside its operations.
+    /// Starting flatwater itself as a process and waiting for its exit, ns: the cost of each process of a scenario in
+    /// addition to its operations.
     pub process_ns: Option<u64>,
-    /// 64 read() calls of a byte of /dev/zero when all this was measured, and while the scenario ran (the harmonic mean over it), ns.
+    /// 64 read() calls of one byte of /dev/zero, ns: when the other figures were measured, and during the scenario
+    /// (harmonic mean).
     pub pace_ns: Option<u64>,
     pub run_pace_ns: Option<u64>,
-    /// What an access to another node's memory takes, in percent of one to the own; else the nodes' distance says it.
+    /// Cost of an access to another node's memory, in percent of a local access. If absent, the distance of the nodes
+    /// applies.
     pub remote_percent: Option<u64>,
 }
 
-/// Why a text is no list of speeds.
+/// Why a text is not a list of speeds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpeedError {
     #[error("'{0}' is not of the form NAME=NUMBER")]
     NoPair(String),
-    #[error("no speed is called '{name}'; there are {}", FIGURES.map(|(known, _)| known).join(", "))]
+    #[error("'{name}' is not a speed; the speeds are {}", FIGURES.map(|(known, _)| known).join(", "))]
     NoSuch { name: String },
-    #[error("'{value}' is no whole number ({name})")]
+    #[error("'{value}' is not a whole number ({name})")]
     NoNumber { name: String, value: String },
 }
 
@@ -87,7 +90,8 @@ const FIGURES: [(&str, Slot); 21] = [
 ];
 
 impl Speed {
-    /// As it was while the scenario ran, if that is known: all times as much longer or shorter as zeros took.
+    /// Converts to the pace during the scenario, if it is known: scales all times by the ratio of the two `pace`
+    /// figures.
     #[must_use]
     pub fn while_it_ran(mut self) -> Speed {
         let (before, during) = (self.pace_ns.take(), self.run_pace_ns.take());
@@ -103,7 +107,7 @@ impl Speed {
     }
 }
 
-/// `call_ns=5200,touch_ns=140`: what is not named stays as the model has it.
+/// Parses `call_ns=5200,touch_ns=140`; for speeds that are not listed, the model keeps its own.
 impl FromStr for Speed {
     type Err = SpeedError;
 
@@ -133,9 +137,9 @@ impl fmt::Display for Speed {
 mod tests {
     use super::Speed;
 
-    /// A host of which others had half during the measurement and nothing afterwards.
+    /// A host on which other tasks took half of the CPU during the measurement and nothing afterwards.
     #[test]
-    fn times_are_those_of_the_run() {
+    fn times_are_scaled_to_the_pace_of_the_run() {
         let measured = Speed { call_ns: Some(5_200), remote_percent: Some(100), ..Speed::default() };
         assert_eq!(measured.while_it_ran(), measured);
         let known = Speed { pace_ns: Some(400), run_pace_ns: Some(200), ..measured };
@@ -145,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_read_as_it_is_printed() {
+    fn the_printed_form_parses_to_the_same_speeds() {
         let speed = Speed { call_ns: Some(5_200), touch_ns: Some(0), ..Speed::default() };
         assert_eq!(speed.to_string(), "call_ns=5200,touch_ns=0");
         assert_eq!("call_ns=5200, touch_ns=0".parse(), Ok(speed));

@@ -1,11 +1,11 @@
-//! Kernel symbols and what they mean for a thread that is in them.
+//! Kernel symbols and the causes that they name.
 //!
-//! One table for every source of stacks: our tracer's, a pasted `perf script`, a hung-task report. It spans
-//! kernel versions, so a cause lists each name its function has had. A stack is read from its innermost frame
-//! outwards; the first known frame names the cause, except that
-//! - a `Sleeps` frame says only that the thread waits for I/O, a `Waits` frame only for which kind of thing (a
-//!   buffer, a page); a known frame of a higher rank outside of it says why, and wins;
-//! - a `Refines` frame is a wrapper that does one thing only, and wins over what it wraps.
+//! One table serves every source of stacks: flatwater's tracer, a pasted `perf script`, a hung-task report. It spans
+//! kernel versions, so a cause lists all names that a function has had. A stack is read from its innermost frame
+//! outwards, and the first known frame names the cause, with these exceptions:
+//! - A `Sleeps` frame only shows that the thread waits for I/O, a `Waits` frame only the kind of object (a buffer, a
+//!   page). A known outer frame of a higher rank is more specific and wins.
+//! - A `Refines` frame is a wrapper with a single purpose. It wins over the functions that it calls.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -13,24 +13,25 @@ use std::sync::LazyLock;
 use super::Cause;
 use super::cause::{Rank, Symbols};
 
-/// What a stack shows: the cause, and the frame that shows it.
+/// The cause that a stack shows, and the frame that shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meaning<'a> {
     pub cause: Cause,
     pub frame: &'a str,
 }
 
-/// `ext4_da_write_begin.isra.0+0x1c/0x200 [ext4]` is `ext4_da_write_begin`: compilers and printers add the rest.
+/// The C name of a symbol: `ext4_da_write_begin` for `ext4_da_write_begin.isra.0+0x1c/0x200 [ext4]`. Compilers and
+/// printers add the rest.
 #[must_use]
 pub fn base_name(symbol: &str) -> &str {
     let name = symbol.split_whitespace().next().unwrap_or("");
     let name = name.split_once('+').map_or(name, |(name, _)| name);
-    // `.constprop.0`, `.isra.0`, `.cold`, `.part.0`, `.llvm.123`: no C function has a dot in its name.
+    // `.constprop.0`, `.isra.0`, `.cold`, `.part.0`, `.llvm.123`: C names contain no dots.
     let dot = name.find('.').filter(|&at| at > 0);
     dot.map_or(name, |at| &name[..at])
 }
 
-/// Every rule: the functions of a cause that say equally much.
+/// All rules: lists of functions of a cause with the same rank.
 fn rules() -> impl Iterator<Item = (Cause, &'static Symbols)> {
     Cause::ALL.iter().flat_map(|&cause| cause.spec().symbols.iter().map(move |symbols| (cause, symbols)))
 }
@@ -42,10 +43,10 @@ fn names(symbol: &str, name: &str) -> bool {
     }
 }
 
-/// A rule and its place among the rules, of which the first that names a function holds.
+/// A rule with its position. The first rule that matches a function counts.
 type Placed = (usize, Cause, &'static Symbols);
 
-/// The rules by name: a long log asks for some millions of frames.
+/// Index of the rules by name, because a long log looks up millions of frames.
 struct Index {
     whole: HashMap<&'static str, Placed>,
     beginnings: Vec<(&'static str, Placed)>,
@@ -70,7 +71,7 @@ fn rule_of(name: &str, asleep: bool) -> Option<(Cause, Rank)> {
     first.filter(|(_, _, symbols)| asleep || !symbols.asleep).map(|(_, cause, symbols)| (*cause, symbols.rank))
 }
 
-/// Primitives of sleeping: what stands directly outside of them is where a thread waits.
+/// Sleeping primitives. The frame directly outside of them is where the thread waits.
 const SLEEPS: &[&str] = &[
     "__schedule*",
     "schedule*",
@@ -104,11 +105,12 @@ fn sleeps(name: &str) -> bool {
     SLEEPS.iter().any(|symbol| names(symbol, name))
 }
 
-/// Where a reader of a semaphore per CPU sleeps (kernel/locking/percpu-rwsem.c). Writers to a frozen file system do.
+/// Functions in which a reader of a percpu semaphore sleeps (kernel/locking/percpu-rwsem.c). Writers to a frozen file
+/// system are such readers.
 const PERCPU_READ: &[&str] = &["percpu_rwsem_wait", "__percpu_down_read", "percpu_down_read"];
 
-/// Readers of such semaphores that freezing has nothing to do with: of the threads of a group, of processors and memory that
-/// come and go, of lists of file locks, of probes, of the mode of an inode's journal.
+/// Readers of percpu semaphores that are not about freezing: the threadgroup lock, CPU and memory hotplug, lists of
+/// file locks, uprobes, and the journal mode of an inode.
 const OTHER_READERS: &[&str] = &[
     "copy_process*",
     "exit_signals",
@@ -134,20 +136,20 @@ fn reads_other(outside: Option<&str>) -> bool {
     outside.is_some_and(|name| OTHER_READERS.iter().any(|symbol| names(symbol, name)))
 }
 
-/// What one function, by itself, would tell.
+/// The cause that one function names by itself, without its callers.
 #[must_use]
 pub fn cause_of(symbol: &str) -> Option<Cause> {
     rule_of(base_name(symbol), false).map(|(cause, _)| cause)
 }
 
-/// What a stack (innermost frame first) tells, or `None` if no frame is known.
+/// The cause that a stack (innermost frame first) shows; `None` if no frame is known.
 #[must_use]
 pub fn meaning<S: AsRef<str>>(frames: &[S]) -> Option<Meaning<'_>> {
     meaning_inside(frames, None)
 }
 
-/// The same inside a bracket that is known to be open, such as memcg-reclaim: frames from the bracket's own on outwards
-/// belong to the caller and are not considered.
+/// Like `meaning`, inside an open bracket such as memcg-reclaim: the bracket's own frame and those outside of it
+/// belong to the caller and are ignored.
 #[must_use]
 pub fn meaning_inside<S: AsRef<str>>(frames: &[S], bracket: Option<Cause>) -> Option<Meaning<'_>> {
     let mut best: Option<(Rank, Meaning<'_>)> = None;
@@ -168,11 +170,11 @@ pub fn meaning_inside<S: AsRef<str>>(frames: &[S], bracket: Option<Cause>) -> Op
             best = Some((rank, Meaning { cause, frame }));
         }
     }
-    // A wait for something that no cause is about.
+    // `Unexplained` marks a wait without a cause of its own.
     best.map(|(_, meaning)| meaning).filter(|meaning| meaning.cause != Cause::Unexplained)
 }
 
-/// The function that wanted the lock: the first frame outside the lock's own.
+/// The function that took the lock: the first frame outside the lock's own functions.
 #[must_use]
 pub fn lock_taker<S: AsRef<str>>(frames: &[S]) -> Option<&str> {
     let is_lock = |frame: &S| cause_of(frame.as_ref()) == Some(Cause::Lock);
@@ -186,7 +188,7 @@ mod tests {
     use crate::Cause;
 
     #[test]
-    fn what_compilers_and_printers_add_is_taken_off() {
+    fn base_name_removes_suffixes_of_compilers_and_printers() {
         for symbol in
             ["shrink_slab", "shrink_slab+0x12/0x80", "shrink_slab.constprop.0", "shrink_slab.isra.0.cold [ext4]"]
         {
@@ -197,9 +199,9 @@ mod tests {
         assert_eq!(base_name(".text"), ".text");
     }
 
-    /// The index answers as a walk through the rules in their order does.
+    /// The index gives the same result as a search through the rules in order.
     #[test]
-    fn of_several_rules_for_a_function_the_first_holds() {
+    fn the_first_rule_for_a_function_counts() {
         let walked = |name: &str| {
             let mut all = rules().filter(|(_, symbols)| symbols.names.iter().any(|symbol| names(symbol, name)));
             all.next().map(|(cause, symbols)| (cause, symbols.rank))
@@ -222,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn reclaim_is_known_by_its_throttle_and_a_reserve_by_what_stands_outside() {
+    fn throttles_show_reclaim_and_outer_frames_refine_a_mempool_wait() {
         let cause = |frames: &[&str]| meaning(frames).map(|told| told.cause);
         let swaps =
             ["io_schedule_timeout", "mempool_alloc", "bio_alloc_bioset", "shrink_page_list", "try_to_free_pages"];
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_of_compaction_shrinkers_and_faults_in_user_space() {
+    fn functions_of_compaction_shrinkers_and_userfaultfd_have_causes() {
         for (symbol, cause) in [
             ("isolate_migratepages_range", Cause::Compaction),
             ("split_map_pages", Cause::Compaction),
@@ -249,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_of_waiting_yields_to_what_is_waited_for() {
+    fn a_generic_wait_yields_to_a_more_specific_outer_frame() {
         let bitmap = ["io_schedule", "bit_wait_io", "__wait_on_buffer", "ext4_wait_block_bitmap", "ext4_mb_init_cache"];
         assert_eq!(meaning(&bitmap).map(|told| told.cause), Some(Cause::BlockAllocation));
         let bare = ["io_schedule", "__wait_on_buffer", "some_file_system"];
@@ -259,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_waited_for_to_make_room_is_a_full_journal() {
+    fn waiting_for_a_commit_to_free_log_space_is_journal_full() {
         let stack = ["schedule", "jbd2_log_wait_commit", "jbd2_log_do_checkpoint", "__jbd2_log_wait_for_space"];
         assert_eq!(meaning(&stack).map(|told| told.cause), Some(Cause::JournalFull));
         let older = ["schedule", "start_this_handle", "jbd2_journal_start", "ext4_journal_start_sb"];
@@ -267,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn stacks_of_stalls_that_were_made_name_their_cause() {
+    fn stacks_of_injected_stalls_name_their_cause() {
         let kernels = [include_str!("../tests/stacks/6.12.txt"), include_str!("../tests/stacks/6.18.txt")];
         let golden = kernels.into_iter().flat_map(str::lines).filter(|line| !line.starts_with('#'));
         let mut seen = std::collections::BTreeSet::new();
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chains_of_the_sources_name_what_the_innermost_sleeper_waits_for() {
+    fn call_chains_from_kernel_sources_name_their_cause() {
         let lines = include_str!("../tests/stacks/by_system.txt").lines().filter(|line| !line.starts_with('#'));
         let wrong: Vec<String> = lines
             .filter_map(|line| {
@@ -297,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_search_does_not_pass_the_bracket() {
+    fn the_search_stops_at_the_bracket() {
         let stack = ["schedule", "shrink_lruvec", "try_to_free_mem_cgroup_pages", "balance_dirty_pages"];
         assert_eq!(meaning_inside(&stack, Some(Cause::MemcgReclaim)), None);
         let throttled = ["schedule_timeout", "reclaim_throttle", "shrink_node", "try_to_free_pages"];

@@ -1,21 +1,21 @@
-//! Who did something: a thread, with the process and the cgroup that it belongs to.
+//! Tasks: a thread, with its process and cgroup.
 
-/// A thread, or a whole process.
+/// A thread or a whole process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Task {
-    /// The process (tgid). 0: the idle task, that is to say no process; see [`Task::is_only_a_cgroup`].
+    /// Process id (tgid). 0 is the idle task, or no process at all; see [`Task::is_only_a_cgroup`].
     pub pid: u32,
-    /// The thread; 0 where a whole process is meant.
+    /// Thread id; 0 for a whole process.
     pub tid: u32,
-    /// `comm` of the thread, or of the process where a whole process is meant.
+    /// `comm` of the thread, or of the process for a whole process.
     pub name: String,
-    /// Path of its cgroup as /proc/PID/cgroup shows it: the memory controller's on version 1. Absent where it was not found
-    /// out in time, as for a process that has ended.
+    /// Path of the cgroup as in /proc/PID/cgroup (on version 1, of the memory controller). Absent if it could not be
+    /// read in time, for example because the process had ended.
     pub cgroup: Option<String>,
 }
 
 impl Task {
-    /// What a program is called of which nothing is known but its cgroup.
+    /// Printed for a program of which only the cgroup is known.
     pub const SOME_PROGRAM: &str = "some program";
 
     #[must_use]
@@ -29,13 +29,14 @@ impl Task {
         self
     }
 
-    /// Whether only a cgroup is known: the kernel charged it for a request that one of its own threads submitted.
+    /// Whether only the cgroup is known: the kernel charged it for a request that one of the kernel's own threads
+    /// submitted.
     #[must_use]
     pub fn is_only_a_cgroup(&self) -> bool {
         self.pid == 0 && self.name.is_empty() && self.cgroup.as_deref().is_some_and(|path| path != "/")
     }
 
-    /// The same process without its thread.
+    /// The same process without the thread.
     #[must_use]
     pub fn process(&self) -> Task {
         Task { tid: 0, ..self.clone() }

@@ -1,8 +1,8 @@
 //! Quantities with their unit in the type: nanoseconds, bytes, pages.
 //!
-//! Parsing accepts what people type (`200us`, `1.5s`, `512MiB`, `64M`, `150MB`); printing gives three significant
-//! digits for people. Machine output never goes through `Display`: it carries plain integers whose unit
-//! stands in the field's name.
+//! Parsing accepts common spellings (`200us`, `1.5s`, `512MiB`, `64M`, `150MB`); printing gives three significant
+//! digits for people. Machine-readable output does not use `Display`: it has plain integers, with the unit in the
+//! field's name.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -25,7 +25,7 @@ pub struct Bytes(pub u64);
 #[serde(transparent)]
 pub struct Pages(pub u64);
 
-/// Why a quantity could not be read; says what was given and what would be accepted.
+/// Why a quantity could not be parsed: the given text, and the accepted forms.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{given}' is not {wanted}")]
 pub struct UnitError {
@@ -66,7 +66,7 @@ impl Add for Nanos {
 
 impl Sub for Nanos {
     type Output = Nanos;
-    /// Saturates: two clocks read out of order must not wrap into centuries.
+    /// Saturates: clocks that were read out of order must not wrap around to centuries.
     fn sub(self, other: Nanos) -> Nanos {
         self.saturating_sub(other)
     }
@@ -89,7 +89,7 @@ fn split_number(text: &str) -> Option<(f64, &str)> {
 
 fn scaled(number: f64, factor: f64) -> Option<u64> {
     let value = number * factor;
-    // 2^63 rather than 2^64: everything downstream may store these as signed 64-bit integers.
+    // 2^63 and not 2^64, because later stages may store the value as a signed 64-bit integer.
     (value < 9.2e18).then(|| value.round() as u64)
 }
 
@@ -116,8 +116,8 @@ impl FromStr for Bytes {
     fn from_str(text: &str) -> Result<Bytes, UnitError> {
         let refuse = || UnitError { given: text.to_owned(), wanted: SIZE_WANTED };
         let (number, unit) = split_number(text).ok_or_else(refuse)?;
-        // IEC and SI: MiB is 2^20, MB is 10^6. A single letter counts in powers of two, as the kernel's own knobs
-        // (memory.max, mem=) and dd do.
+        // IEC and SI: MiB is 2^20, MB is 10^6. A single letter is a power of two, as in the kernel's own settings
+        // (memory.max, mem=) and in dd.
         let factor = match unit.to_ascii_lowercase().as_str() {
             "" | "b" => 1.0,
             "k" | "kib" => 1024.0,
@@ -134,7 +134,7 @@ impl FromStr for Bytes {
     }
 }
 
-/// Three significant digits and a unit, as `41.2 ms`.
+/// Prints three significant digits and a unit: `41.2 ms`.
 fn print_scaled(f: &mut fmt::Formatter<'_>, value: f64, unit: &str) -> fmt::Result {
     let decimals = if value >= 99.95 || value.fract() == 0.0 {
         0
@@ -184,7 +184,7 @@ mod tests {
     use super::{Bytes, Nanos};
 
     #[test]
-    fn durations_parse_and_print_as_people_write_them() {
+    fn durations_parse_and_print_in_common_spellings() {
         for (text, ns, shown) in [
             ("200us", 200_000, "200 us"),
             ("1.5s", 1_500_000_000, "1.50 s"),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity_is_refused_with_an_example() {
+    fn invalid_quantities_are_refused_with_an_example() {
         for text in ["", "fast", "-3s", "1e400s", "30", "3 fortnights", "nan s", "99999999999999h"] {
             let refusal = text.parse::<Nanos>().expect_err(text);
             assert!(refusal.to_string().contains("such as 200us"), "{refusal}");

@@ -1,5 +1,4 @@
-//! What a tracer tells besides the calls, in the two pieces that it comes in: why slow calls waited, and who used the devices
-//! and the memory meanwhile.
+//! Data of a tracer other than the calls: why slow calls waited, and who used the devices and the memory.
 
 use crate::{CpuOwner, Dirtier, MemoryUser, QueueAhead, QueueOwner, Request, Wait};
 
@@ -8,13 +7,13 @@ use crate::{CpuOwner, Dirtier, MemoryUser, QueueAhead, QueueOwner, Request, Wait
 pub struct Waited {
     pub waits: Vec<Wait>,
     pub requests: Vec<Request>,
-    /// What was ahead of these requests.
+    /// The requests that were queued ahead of `requests`.
     pub ahead: Vec<QueueAhead>,
-    /// Who had the CPU while the calls waited for one.
+    /// Tasks that ran while the calls waited for a CPU.
     pub cpus: Vec<CpuOwner>,
 }
 
-/// Who used what all share, in one interval.
+/// Users of devices and memory in one interval.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Users {
     pub owners: Vec<QueueOwner>,

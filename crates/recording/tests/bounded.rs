@@ -1,5 +1,5 @@
-//! What a recording may not do to its reader: take all memory, or never answer. One process, one test: it watches its
-//! own memory.
+//! A hostile recording must not exhaust its reader's memory or keep it busy forever. There is only one test in this
+//! process, because it measures its own memory.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -13,7 +13,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 
-/// Most that was resident so far, MiB.
+/// Peak resident memory of this process so far, MiB.
 fn most_resident_mib() -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("procfs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a kernel that counts it");
@@ -21,7 +21,7 @@ fn most_resident_mib() -> u64 {
     kib >> 10
 }
 
-/// 6 000 events, each with the same word of a MiB: the word is in the file once.
+/// 6,000 events with the same text of one MiB, which the file contains once.
 fn bomb(path: &Path) {
     const ROWS: usize = 6_000;
     let word = "x".repeat(1 << 20);
@@ -35,7 +35,7 @@ fn bomb(path: &Path) {
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(3).expect("a level")))
         .set_dictionary_page_size_limit(8 << 20)
         .build();
-    // Row by row, since six GB of text are what this is about.
+    // Row by row, because the whole batch would be six GB of text.
     let schema = RecordBatch::try_from_iter([
         (at_ns.0, at_ns.1.slice(0, 1)),
         (kind.0, kind.1.slice(0, 1)),
@@ -79,7 +79,7 @@ fn has_gap(recording: &Recording, what: &str, why: &str) -> bool {
 }
 
 #[test]
-fn a_reader_is_neither_filled_nor_held_up() {
+fn hostile_files_do_not_exhaust_memory_or_time() {
     let place = tempfile::tempdir().expect("a directory");
     let dir = place.path().join("rec");
     fresh(&dir);
@@ -92,7 +92,7 @@ fn a_reader_is_neither_filled_nor_held_up() {
     let before = most_resident_mib();
     let limited = at_once("the bomb", || Recording::open_with(&dir, Limits::of_bytes(128 << 20)).expect("opens"));
     assert!((1..128).contains(&limited.events.len()), "{} events", limited.events.len());
-    assert!(has_gap(&limited, "table events", "may be decoded"), "{:?}", limited.gaps);
+    assert!(has_gap(&limited, "table events", "more than the limit of"), "{:?}", limited.gaps);
     assert!(limited.table(Table::Zones).is_some_and(|zones| zones.len() == 50), "the other tables are whole");
     drop(limited);
     let grown = most_resident_mib() - before;

@@ -1,9 +1,9 @@
-//! What a recording keeps of columns that were renamed, and of those that this flatwater does not know.
+//! Columns that were renamed, and columns that this flatwater does not know.
 
 use flatwater_recording::schema::{cgroup, disks, vmstat};
 use flatwater_recording::{ColumnKind, Entity, Recording, Series, Table, read, write_whole};
 
-/// A recording as it was written, with these columns of one table.
+/// Writes a recording with these columns of one table and reads it back.
 fn reread(table: Table, entity: &str, columns: &[(&str, ColumnKind, i64)]) -> (tempfile::TempDir, Recording) {
     let mut series = Series::new(table);
     for second in [0, 1] {
@@ -25,7 +25,7 @@ fn former_names_and_kinds_resolve_to_todays_columns() {
     let rows = group.table(Table::Cgroup).and_then(|table| table.rows_of(&Entity::named("/db"))).expect("rows");
     assert_eq!((rows.first(cgroup::EVENTS_MAX), rows.rise(cgroup::EVENTS_MAX)), (Some(41), Some(1)));
     assert_eq!(group.gaps, []);
-    // An import by 3c238a6 took every `nr_` for a level; these count events (mm/vmstat.c: vmstat_text).
+    // An import by 3c238a6 took every `nr_` column for a gauge, but these count events (mm/vmstat.c: vmstat_text).
     let (_folder, flushes) = reread(Table::Vmstat, "", &[("nr_tlb_remote_flush", ColumnKind::Gauge, 5)]);
     let column = flushes.table(Table::Vmstat).and_then(|table| table.column(vmstat::NR_TLB_REMOTE_FLUSH));
     assert_eq!(column.map(|column| column.kind), Some(ColumnKind::Counter));

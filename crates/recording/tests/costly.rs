@@ -1,5 +1,5 @@
-//! Recordings of a shape that costs a careless reader minutes: each opens within seconds, and what it has no place for is
-//! a gap. The bounds are tenfold the time of a linear reader, and a tenth of the time of a quadratic one.
+//! Recordings whose shape costs a careless reader minutes: each opens within seconds, and refused data becomes a gap.
+//! The bounds are ten times the time of a linear reader and a tenth of the time of a quadratic one.
 
 use std::fs::File;
 use std::path::Path;
@@ -26,7 +26,7 @@ fn call() -> Call {
     Call::new(OpKind::Write, 1, 9, vec![Segment::bracketed(0, 9, Cause::Lock)]).by(1, 2, "journal")
 }
 
-/// A Parquet file without rows, whose footer names this many columns.
+/// Writes a Parquet file without rows and with this many columns in its footer.
 fn wide(path: &Path, columns: usize) {
     let of_name =
         |name: String| Arc::new(Type::primitive_type_builder(&name, Physical::INT64).build().expect("a type"));
@@ -39,7 +39,7 @@ fn wide(path: &Path, columns: usize) {
 }
 
 #[test]
-fn a_footer_of_two_hundred_thousand_columns_is_read_at_once() {
+fn a_footer_of_two_hundred_thousand_columns_is_read_quickly() {
     let place = tempfile::tempdir().expect("a directory");
     for table in ["calls", "vmstat", "waits"] {
         let dir = place.path().join(table);
@@ -54,7 +54,7 @@ fn a_footer_of_two_hundred_thousand_columns_is_read_at_once() {
 }
 
 #[test]
-fn entities_beyond_the_limit_are_a_gap_and_change_no_other_entity() {
+fn entities_beyond_the_limit_become_a_gap_and_change_no_other_entity() {
     let place = tempfile::tempdir().expect("a directory");
     let written = |dir: &Path| {
         let mut writer = RecordingWriter::create(dir, &Header::default()).expect("created");
@@ -79,7 +79,7 @@ fn entities_beyond_the_limit_are_a_gap_and_change_no_other_entity() {
             assert_eq!(values, std::slice::from_ref(&entity.name));
         }
         let gaps = read.gaps_found();
-        assert!(gaps.iter().any(|gap| gap.why.starts_with("14465 rows are of further entities")), "{gaps:?}");
+        assert!(gaps.iter().any(|gap| gap.why.starts_with("14465 rows of entities beyond the limit")), "{gaps:?}");
     };
     let (open, sealed) = (place.path().join("open"), place.path().join("sealed"));
     drop(written(&open));
@@ -89,7 +89,7 @@ fn entities_beyond_the_limit_are_a_gap_and_change_no_other_entity() {
 }
 
 #[test]
-fn a_name_longer_than_any_path_is_a_gap() {
+fn an_overlong_name_becomes_a_gap() {
     let place = tempfile::tempdir().expect("a directory");
     let long = "x".repeat(100_000);
     let calls = vec![call().on(Some(long), None, None)];

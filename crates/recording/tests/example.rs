@@ -1,4 +1,4 @@
-//! The example of the documentation, run on a recording: it prints the slowest call first, and its segments.
+//! Runs the example of the documentation on a recording: it prints the slowest calls first, with their segments.
 
 #[path = "../examples/slow_calls.rs"]
 #[expect(dead_code, reason = "its main reads the command line of an example, not of a test")]

@@ -1,4 +1,4 @@
-//! The reader on recordings that somebody damaged on purpose: it never panics, and says what is missing.
+//! Reads recordings that were damaged on purpose: the reader never panics, and reports what is missing.
 
 use std::fs;
 use std::path::Path;
@@ -52,7 +52,7 @@ fn framed(dir: &Path) {
     writer.flush_now();
 }
 
-/// Everything that later stages do first with what they are given.
+/// What later stages do first with a recording.
 fn use_all(recording: &Recording) {
     assert!(recording.calls.iter().all(Call::tiles));
     assert!(recording.calls.windows(2).all(|pair| pair[0].start_ns <= pair[1].start_ns));
@@ -69,7 +69,7 @@ fn config() -> proptest::test_runner::Config {
     proptest::test_runner::Config { cases: 200, failure_persistence: None, ..Default::default() }
 }
 
-/// Flips, cuts and splices one file.
+/// Flips bytes of a file and truncates it.
 fn damage(path: &Path, places: &[(prop::sample::Index, u8)], cut: Option<prop::sample::Index>) {
     let mut bytes = fs::read(path).expect("read");
     for (place, change) in places {
@@ -82,7 +82,7 @@ fn damage(path: &Path, places: &[(prop::sample::Index, u8)], cut: Option<prop::s
     fs::write(path, bytes).expect("written");
 }
 
-/// Makes the manifest vouch for a damaged Parquet file, as someone would who does it on purpose.
+/// Updates the manifest's checksum for a damaged Parquet file, as an attacker would.
 fn vouch(dir: &Path, table: &str) {
     let path = dir.join("sealed.json");
     let text = fs::read_to_string(&path).expect("read");
@@ -142,7 +142,7 @@ proptest! {
 }
 
 #[test]
-fn one_flipped_byte_in_a_sealed_table_is_told() {
+fn one_flipped_byte_in_a_sealed_table_becomes_a_gap() {
     let place = tempfile::tempdir().expect("temporary directory");
     let dir = place.path().join("rec");
     write_whole(&dir, &recording()).expect("written");
@@ -156,7 +156,7 @@ fn one_flipped_byte_in_a_sealed_table_is_told() {
 }
 
 #[test]
-fn a_missing_table_is_told_and_a_missing_header_too() {
+fn a_missing_table_and_a_missing_header_become_gaps() {
     let place = tempfile::tempdir().expect("temporary directory");
     let dir = place.path().join("rec");
     write_whole(&dir, &recording()).expect("written");
@@ -167,18 +167,18 @@ fn a_missing_table_is_told_and_a_missing_header_too() {
     assert!(what.contains(&"table calls") && what.contains(&"header.json"), "{what:?}");
 }
 
-/// It is not empty, it is somebody's: who may not look must not be told that there is nothing.
+/// The error must say that the directory is not readable, not that it is empty.
 #[test]
-fn a_recording_of_somebody_else_is_private_and_not_empty() {
+fn an_unreadable_recording_of_another_user_is_reported_as_private() {
     use std::os::unix::fs::PermissionsExt;
-    // SAFETY: plain numbers in, a number out.
-    assert_eq!(unsafe { libc::geteuid() }, 0, "becoming somebody else takes root");
+    // SAFETY: takes no arguments and returns a number.
+    assert_eq!(unsafe { libc::geteuid() }, 0, "changing the user needs root");
     let place = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir().expect("a directory");
     let dir = place.path().join("recording");
     write_whole(&dir, &recording()).expect("written");
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)).expect("chmod");
     let thread = std::thread::spawn(move || {
-        // SAFETY: the system call itself changes this thread alone (libc's function would change all).
+        // SAFETY: the raw system call changes only this thread (libc's function would change all threads).
         assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 65_534, 65_534, 65_534) }, 0);
         Recording::open(&dir).expect_err("private")
     });
@@ -187,7 +187,7 @@ fn a_recording_of_somebody_else_is_private_and_not_empty() {
 }
 
 #[test]
-fn a_newer_format_is_refused_politely() {
+fn a_newer_format_is_refused_with_its_version() {
     let place = tempfile::tempdir().expect("temporary directory");
     let dir = place.path().join("rec");
     write_whole(&dir, &recording()).expect("written");
@@ -200,7 +200,7 @@ fn a_newer_format_is_refused_politely() {
 }
 
 #[test]
-fn fields_of_tomorrow_and_yesterday_are_no_obstacle() {
+fn unknown_and_missing_fields_of_the_header_are_accepted() {
     let place = tempfile::tempdir().expect("temporary directory");
     let dir = place.path().join("rec");
     write_whole(&dir, &recording()).expect("written");
@@ -210,7 +210,8 @@ fn fields_of_tomorrow_and_yesterday_are_no_obstacle() {
     assert_eq!((read.header.seed, &read.gaps[..]), (5, &[][..]));
 }
 
-/// `cargo test -p flatwater-recording hostile:: -- --ignored` after the format changed: seeds for the fuzzer.
+/// Regenerates the seeds of the fuzzer after a change of the format: `cargo test -p flatwater-recording hostile:: --
+/// --ignored`.
 #[test]
 #[ignore = "writes fuzz/corpus"]
 fn writes_the_fuzz_corpus() {
@@ -235,7 +236,7 @@ fn writes_the_fuzz_corpus() {
     }
 }
 
-/// The payloads of frames, decompressed, each with a 16-bit length before it.
+/// The decompressed payloads of frames, each preceded by its length in 16 bits.
 fn payloads(mut frames: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     while frames.len() >= 20 {

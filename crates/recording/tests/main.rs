@@ -1,4 +1,4 @@
-//! Tests of the published interface: what a reader and a writer of recordings may rely on.
+//! Tests of the public interface for readers and writers of recordings.
 
 mod bounded;
 mod columns;

@@ -1,4 +1,4 @@
-//! What is written is what is read: framed, sealed, and whole.
+//! A recording is read as it was written: as frames, sealed, and as a whole.
 
 use std::path::Path;
 
@@ -73,7 +73,7 @@ fn bucket() -> impl Strategy<Value = LatencyBucket> {
     )
 }
 
-/// Moments of three zones; one column is only there some of the time, as when a file appears during a run.
+/// Samples of three zones. One column exists only in some samples, like a file that appears during a run.
 fn zones() -> impl Strategy<Value = Series> {
     prop::collection::vec((any::<Option<i64>>(), any::<Option<i64>>()), 1..40).prop_map(|rows| {
         let mut series = Series::new(Table::Zones);
@@ -88,7 +88,7 @@ fn zones() -> impl Strategy<Value = Series> {
     })
 }
 
-/// Who waited for whom: a row of each table, with and without what may be missing.
+/// Fills one row of each plain table, with and without the values that may be missing.
 fn who(recording: &mut Recording, (number, text, missing): (u64, String, bool)) {
     let task = Task::new(number as u32, 7, text.clone()).in_cgroup((!missing).then(|| format!("/{text}")));
     let known = |value: u64| (!missing).then_some(value);
@@ -211,7 +211,7 @@ proptest! {
     #![proptest_config(proptest::test_runner::Config { cases: 40, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn a_sealed_recording_is_what_was_appended(wrote in recording()) {
+    fn a_sealed_recording_equals_what_was_appended(wrote in recording()) {
         let place = tempfile::tempdir().expect("temporary directory");
         let dir = place.path().join("rec");
         let mut writer = RecordingWriter::create(&dir, &wrote.header).expect("created");
@@ -226,7 +226,7 @@ proptest! {
     }
 
     #[test]
-    fn a_whole_recording_is_what_was_given(wrote in recording()) {
+    fn a_whole_recording_equals_what_was_given(wrote in recording()) {
         let place = tempfile::tempdir().expect("temporary directory");
         let dir = place.path().join("rec");
         write_whole(&dir, &wrote).expect("written");

@@ -1,4 +1,4 @@
-//! Who writes and who reads each column of the schema, by the constants that the crates' sources name.
+//! Lists the writers and readers of each column of the schema, by the constants in the crates' sources.
 //!
 //! `cargo test -p flatwater-recording schema_use:: -- --nocapture` prints the table.
 
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use flatwater_recording::schema::{self, Column, GROUPS, page};
 
-/// Stages that fill tables, and those that use them. One reader of the host works on its own table of vmstat.
+/// Stages that write tables, and stages that read them. One file of the host also reads its own vmstat table.
 const WRITERS: [&str; 4] = ["host", "vm", "sim", "import"];
 const READERS: [&str; 6] = ["explain", "report", "experiment", "workload", "cli", "host/src/proc/vmstat.rs"];
 
@@ -16,7 +16,7 @@ fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Sources below a folder, without their tests.
+/// Source files below a folder, without their tests.
 fn sources(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -30,7 +30,7 @@ fn sources(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
     }
 }
 
-/// Every `module::CONSTANT` in the text.
+/// All `module::CONSTANT` names in the text.
 fn constants(text: &str) -> BTreeSet<(String, String)> {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let places = text.match_indices("::").filter_map(|(at, _)| {
@@ -77,7 +77,7 @@ fn uses() -> BTreeMap<Name, Use> {
             }
         }
     }
-    // The host stores these files line by line; crates/host/src/proc/lines.rs proves that none of the lines is lost.
+    // The host stores these files line by line; crates/host/src/proc/lines.rs tests that no line is lost.
     for group in GROUPS.iter().filter(|group| group.are_lines) {
         for &column in group.columns {
             uses.entry(name(column)).or_default().writers.insert("host".to_owned());
@@ -90,7 +90,7 @@ fn list(stages: &BTreeSet<String>) -> String {
     stages.iter().cloned().collect::<Vec<_>>().join(" ")
 }
 
-/// Columns that are read and written by nobody, and those that are neither.
+/// Columns with readers but no writer, and columns with neither.
 fn faults(uses: &BTreeMap<Name, Use>) -> (Vec<String>, Vec<String>) {
     let unwritten = uses.iter().filter(|(_, of)| of.writers.is_empty());
     let (read, unused): (Vec<_>, Vec<_>) = unwritten.partition(|(_, of)| !of.readers.is_empty());
@@ -100,7 +100,7 @@ fn faults(uses: &BTreeMap<Name, Use>) -> (Vec<String>, Vec<String>) {
 }
 
 #[test]
-fn what_is_read_is_written_and_nothing_is_left_over() {
+fn every_column_has_a_writer() {
     let uses = uses();
     let mut listing = String::new();
     for ((table, constant), Use { writers, readers }) in &uses {
@@ -108,11 +108,11 @@ fn what_is_read_is_written_and_nothing_is_left_over() {
     }
     println!("{listing}");
     let (unwritten, unused) = faults(&uses);
-    assert_eq!(unwritten, [] as [String; 0], "read, but written by nobody");
+    assert_eq!(unwritten, [] as [String; 0], "read, but never written");
     assert_eq!(unused, [] as [String; 0], "neither read nor written");
 }
 
-/// What the test above rests on: a use is seen in a source, and a column without a writer is a fault.
+/// Tests the search itself: it finds a use in a source, and reports a column without a writer.
 #[test]
 fn a_column_without_a_writer_is_found() {
     let named = constants("probe.set(disks::QUEUE_NS, 1); let [a] = [vmstat::PGFAULT]; use vmstat::tables;");
@@ -127,12 +127,12 @@ fn a_column_without_a_writer_is_found() {
     let (unwritten, unused) = faults(&uses);
     assert_eq!(unwritten, ["disks::QUEUE_MS, read by explain report"]);
     assert_eq!(unused, ["disks::QUEUE_S"]);
-    // Every column that explain's own sources name has a writer, and there are many: the search is not blind.
+    // Every column that the sources of explain name has a writer. The large number shows that the search works.
     assert!(self::uses().values().filter(|of| of.readers.contains("explain")).count() > 100);
 }
 
-/// Counters are named by constants where they are written and read; a string would drift again. Importers are the place
-/// where other tools' names become columns, and may have them.
+/// Writers and readers name counters by constants, because strings would diverge again. Importers may use strings:
+/// they convert the names of other tools into columns.
 #[test]
 fn no_stage_names_a_column_by_a_string() {
     let mut found = Vec::new();
@@ -145,7 +145,7 @@ fn no_stage_names_a_column_by_a_string() {
         for (number, line) in text.lines().enumerate() {
             for quoted in line.split('"').skip(1).step_by(2) {
                 let mut alike = columns.iter().filter(|column| column.name == quoted).peekable();
-                // The word of a kernel's file beside the constant that it becomes.
+                // The word of a kernel's file on the same line as the constant of its column.
                 let is_mapped = |column: &Column| line.contains(&format!("::{}", column.constant));
                 if alike.peek().is_some() && !alike.any(is_mapped) {
                     strings.push(format!("{}:{}: {quoted}", path.display(), number + 1));
@@ -156,9 +156,9 @@ fn no_stage_names_a_column_by_a_string() {
     assert_eq!(strings, [] as [String; 0]);
 }
 
-/// `FLATWATER_BLESS=1 cargo test -p flatwater-recording schema_use::` rewrites the tables.
+/// Regenerate with `FLATWATER_BLESS=1 cargo test -p flatwater-recording schema_use::`.
 #[test]
-fn recording_md_is_in_step() {
+fn recording_md_is_up_to_date() {
     in_step("columns", &page::markdown());
     in_step("rows", &page::flat_markdown());
     in_step("summary", &page::summary_markdown());
@@ -175,6 +175,6 @@ fn in_step(what: &str, generated: &str) {
     if std::env::var_os("FLATWATER_BLESS").is_some() {
         std::fs::write(&path, format!("{before}{begin}{now}{end}{after}")).expect("docs/recording.md");
     } else {
-        assert!(kept == now, "docs/recording.md is out of step: run this test with FLATWATER_BLESS=1");
+        assert!(kept == now, "docs/recording.md is out of date: run this test with FLATWATER_BLESS=1");
     }
 }

@@ -1,4 +1,4 @@
-//! A directory that is held open: everything in it is named below the handle.
+//! An open directory handle. All accesses to its content go through the handle.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,23 +16,23 @@ use crate::resolve::beneath;
 
 pub(crate) const PRIVATE_DIR: u32 = 0o700;
 const PRIVATE_FILE: u32 = 0o600;
-/// With the set-group-ID bit, so that what is made in it belongs to the group from the start: who has dropped the right to
-/// give files away can still share them.
+/// With the set-group-ID bit, so that new files get the group when they are created: a process that has dropped the
+/// right to change groups can still share them.
 const SHARED_DIR: u32 = 0o2750;
 const SHARED_FILE: u32 = 0o640;
 pub(crate) const OTHERS_WRITE: u32 = 0o022;
 pub(crate) const STICKY: u32 = 0o1000;
-/// Set-group-ID, and the group may write: a directory in which several people work.
+/// Set-group-ID and writable by the group: a directory in which several users work.
 const TEAM: u32 = 0o2020;
 
-/// A directory held open. Cheap to clone: all clones are the same handle.
+/// An open directory. Cloning is cheap: all clones share the same descriptor.
 #[derive(Clone, Debug)]
 pub struct Dir {
     fd: Arc<OwnedFd>,
     path: PathBuf,
-    /// The group that may read what is made here.
+    /// The group that may read files created here.
     share: Option<u32>,
-    /// What is root's is as good as what is ours.
+    /// Whether root's files are accepted like our own.
     root_too: bool,
 }
 
@@ -68,26 +68,28 @@ impl Dir {
         use rustix::io::Errno;
         fd.map_err(|error| match error {
             Errno::LOOP => Refusal::Link { path: path.to_owned() },
-            // O_NOFOLLOW | O_DIRECTORY on a link is ENOTDIR.
+            // O_NOFOLLOW | O_DIRECTORY on a symbolic link gives ENOTDIR.
             Errno::NOTDIR if path.is_symlink() => Refusal::Link { path: path.to_owned() },
             error => Refusal::io("open", path)(error),
         })
     }
 
-    /// A directory that the user named, whoever it belongs to: a place to make things in, not to believe.
+    /// Opens a directory that the user named, with any owner: files can be created in it, but its content is not
+    /// trusted.
     pub fn open(path: &Path) -> Result<Dir, Refusal> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(Refusal::io("open", path))?;
         Ok(Dir::held(fd, path))
     }
 
-    /// Files and directories of root's in it are taken like our own: for who reads what root recorded for his group.
+    /// Accepts root's files and directories in it like our own, for readers of recordings that root has shared with a
+    /// group.
     #[must_use]
     pub fn believing_root(self) -> Dir {
         Dir { root_too: true, ..self }
     }
 
-    /// `name` in `at`: a directory of ours that nobody else can write, and no link to one.
+    /// Opens `name` in `at`: it must be our own directory, not writable by others, and not a symbolic link.
     pub(crate) fn own(at: impl AsFd, name: &Path, path: &Path) -> Result<Dir, Refusal> {
         Dir::judged(at, name, path, false)
     }
@@ -98,17 +100,18 @@ impl Dir {
         Ok(Dir { root_too, ..Dir::held(fd, path) })
     }
 
-    /// A directory of ours that nobody else can write, and no link to one; links above it are the user's choice.
+    /// Opens our own directory, which must not be writable by others or be a symbolic link. Links in the path above
+    /// are the user's choice.
     pub fn open_own(path: &Path) -> Result<Dir, Refusal> {
         Dir::own(rustix::fs::CWD, path, path)
     }
 
-    /// The directory that output goes to: made, or an empty one of ours. What is made in it is readable by us alone, and by
-    /// `group` where one is given.
+    /// Opens an output directory: a new one, or an empty one of our own. Files created in it are readable only by us,
+    /// and by `group` if one is given.
     ///
-    /// A directory that was there is looked at first, and refused as it is where others share it (sticky, or a
-    /// group's own), where it has names, or where `group` is not its group already. Only an empty one of ours that others
-    /// could write is closed to them.
+    /// An existing directory is checked before it is changed. It is refused unchanged if others share it (sticky, or a
+    /// team's), if it is not empty, or if `group` is not its group already. Only an empty directory of our own that
+    /// others can write is changed: write permission of others is removed.
     pub fn claim(path: &Path, group: Option<u32>) -> Result<Dir, Refusal> {
         let (above, name) = split(path)?;
         let is_new = match mkdirat(&above, name.as_os_str(), Mode::from_raw_mode(PRIVATE_DIR)) {
@@ -126,7 +129,7 @@ impl Dir {
         let dir = Dir { share: group, ..Dir::held(fd, path) };
         let is_ours = |group: u32| stat.st_gid == group && mode & OTHERS_WRITE == 0;
         if is_new {
-            // Made by another process of ours in the meantime it could be anything: what is new is empty.
+            // Another process of ours could have filled it since then: a new directory must be empty.
             dir.require_empty()?;
             if group.is_some() {
                 dir.share_out(dir.as_fd(), SHARED_DIR, PRIVATE_DIR, path)?;
@@ -142,23 +145,24 @@ impl Dir {
         }
         if group.is_none() && mode & OTHERS_WRITE != 0 {
             fchmod(&dir, Mode::from_raw_mode(mode & !OTHERS_WRITE)).map_err(Refusal::io("set the mode of", path))?;
-            // What others put into it before that.
+            // Check again, because others could write into it until now.
             dir.require_empty()?;
         }
         Ok(dir)
     }
 
-    /// Refuses where anything is in it already.
+    /// Refuses a directory that is not empty.
     pub fn require_empty(&self) -> Result<(), Refusal> {
         if self.names()?.is_empty() { Ok(()) } else { Err(Refusal::NotEmpty { path: self.path.clone() }) }
     }
 
-    /// Gives what was just made its group and mode.
+    /// Sets group and mode of a new file or directory.
     fn share_out(&self, made: BorrowedFd<'_>, shared: u32, private: u32, path: &Path) -> Result<(), Refusal> {
         let failed = |action| Refusal::io::<rustix::io::Errno>(action, path);
         match self.share {
             Some(group) => {
-                // Not where the directory has passed its group on already: that takes no right to give files away.
+                // Skip if the directory's set-group-ID bit has set the group already: then no right to change groups
+                // is needed.
                 if fstat(made).map_err(failed("look at"))?.st_gid != group {
                     fchown(made, None, Some(Gid::from_raw(group))).map_err(failed("give to the group"))?;
                 }
@@ -168,7 +172,7 @@ impl Dir {
         }
     }
 
-    /// Gives every file in it to the group that it is shared with, where there is one: for what was written by path.
+    /// Gives all files in it to the group that it is shared with, if any. For files that were created by path.
     pub fn share_files(&self) -> Result<(), Refusal> {
         if self.share.is_none() {
             return Ok(());
@@ -181,20 +185,20 @@ impl Dir {
         Ok(())
     }
 
-    /// As the user named it: for messages, never to open.
+    /// The path that the user gave, for messages only; never open it.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A path that leads to this very directory from within this process, wherever it is moved and whatever its old
-    /// place holds now; for what can only be given a path.
+    /// A path to this directory that is valid within this process, even if the directory is moved or its old path is
+    /// replaced. For interfaces that only accept paths.
     #[must_use]
     pub fn proc_path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()))
     }
 
-    /// Device and inode, which tell whether a path still leads here.
+    /// Device and inode, to check whether a path still leads to this directory.
     pub fn identity(&self) -> Result<(u64, u64), Refusal> {
         let stat = fstat(&self.fd).map_err(Refusal::io("look at", &self.path))?;
         Ok((stat.st_dev, stat.st_ino))
@@ -208,7 +212,7 @@ impl Dir {
         Err(Refusal::Name { path: self.path.clone(), name: name.to_owned() })
     }
 
-    /// Makes a file that was not there, for us (and the group) alone.
+    /// Creates a file, accessible only to us (and readable by the group). Fails if the name exists.
     pub fn create(&self, name: &str) -> Result<File, Refusal> {
         let path = self.path.join(name);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
@@ -220,7 +224,7 @@ impl Dir {
         Ok(File::from(file))
     }
 
-    /// Makes a directory that was not there, for us (and the group) alone.
+    /// Creates a directory, accessible only to us (and the group). Fails if the name exists.
     pub fn make_dir(&self, name: &str) -> Result<Dir, Refusal> {
         let path = self.path.join(name);
         let plain = self.plain(name)?;
@@ -232,7 +236,7 @@ impl Dir {
         Ok(dir)
     }
 
-    /// A directory of ours in this one.
+    /// Opens our own directory in this one.
     pub fn dir(&self, name: &str) -> Result<Dir, Refusal> {
         let dir = Dir::judged(self, self.plain(name)?, &self.path.join(name), self.root_too)?;
         Ok(Dir { share: self.share, ..dir })
@@ -251,7 +255,8 @@ impl Dir {
             return Err(Refusal::Kind { path, found: kind_of(kind), wanted: "a regular file" });
         }
         check_owner(&stat, self.root_too, &path)?;
-        // A second name means that its owner was talked into it by protected_hardlinks being off, or made it himself.
+        // A second name means that another user linked the file while protected_hardlinks was off, or that the owner
+        // did.
         #[allow(clippy::useless_conversion, reason = "st_nlink is not u64 on every architecture")]
         let links = u64::from(stat.st_nlink);
         if links > 1 {
@@ -260,22 +265,22 @@ impl Dir {
         Ok(File::from(file))
     }
 
-    /// Opens a file of ours to read: regular, of one name, which nobody else can write.
+    /// Opens our own file for reading. It must be a regular file with one name, not writable by others.
     pub fn read(&self, name: &str) -> Result<File, Refusal> {
         self.existing(name, OFlags::RDONLY)
     }
 
-    /// As `read`, to read and append.
+    /// Like `read`, for reading and appending.
     pub fn append(&self, name: &str) -> Result<File, Refusal> {
         self.existing(name, OFlags::RDWR | OFlags::APPEND)
     }
 
-    /// As `read`, to write.
+    /// Like `read`, for reading and writing.
     pub fn write(&self, name: &str) -> Result<File, Refusal> {
         self.existing(name, OFlags::RDWR)
     }
 
-    /// What there is of this name; a link is itself.
+    /// Metadata of this name. Symbolic links are not followed.
     pub fn stat(&self, name: &str) -> Result<Stat, Refusal> {
         let stat = statat(&self.fd, self.plain(name)?, AtFlags::SYMLINK_NOFOLLOW);
         stat.map_err(Refusal::io("look at", self.path.join(name)))
@@ -286,13 +291,13 @@ impl Dir {
         self.stat(name).is_ok()
     }
 
-    /// Gives a file of this directory another name in it, instead of whatever had that.
+    /// Renames a file within this directory, replacing the target.
     pub fn rename(&self, from: &str, to: &str) -> Result<(), Refusal> {
         let renamed = rustix::fs::renameat(&self.fd, self.plain(from)?, &self.fd, self.plain(to)?);
         renamed.map_err(Refusal::io("rename", self.path.join(from)))
     }
 
-    /// Removes a file, or a link itself.
+    /// Removes a file. Symbolic links are not followed.
     pub fn remove(&self, name: &str) -> Result<(), Refusal> {
         let removed = rustix::fs::unlinkat(&self.fd, self.plain(name)?, AtFlags::empty());
         removed.map_err(Refusal::io("remove", self.path.join(name)))
@@ -304,13 +309,13 @@ impl Dir {
         removed.map_err(Refusal::io("remove", self.path.join(name)))
     }
 
-    /// Removes a directory with all that is in it; links in it go themselves.
+    /// Removes a directory and its content. Symbolic links in it are removed, not followed.
     pub fn remove_tree(&self, name: &str) -> Result<(), Refusal> {
         let place = self.proc_path().join(self.plain(name)?);
         std::fs::remove_dir_all(place).map_err(Refusal::io("remove", self.path.join(name)))
     }
 
-    /// The names in it.
+    /// The names in this directory, sorted.
     pub fn names(&self) -> Result<Vec<OsString>, Refusal> {
         let failed = || Refusal::io::<rustix::io::Errno>("list", &self.path);
         let mut names = Vec::new();
@@ -325,13 +330,14 @@ impl Dir {
         Ok(names)
     }
 
-    /// Makes what was made and renamed here survive a power cut.
+    /// Makes creations and renames in this directory durable across a power cut.
     pub fn sync(&self) -> Result<(), Refusal> {
         rustix::fs::fsync(&self.fd).map_err(Refusal::io("sync", &self.path))
     }
 }
 
-/// The directory above, opened, and the last name; `.` and `..` have none of their own and are opened as they are.
+/// Opens the parent directory; returns it with the last component. `.` and `..` have no parent component and are kept
+/// as they are.
 fn split(path: &Path) -> Result<(OwnedFd, PathBuf), Refusal> {
     let name = path.file_name().filter(|name| !name.as_bytes().is_empty());
     let above = path.parent().filter(|above| name.is_some() && !above.as_os_str().is_empty());
@@ -366,9 +372,9 @@ mod tests {
         path
     }
 
-    /// S3: red on 9232d20c, where /tmp lost its mode 1777 and /etc got another group before either was refused.
+    /// S3: failed on 9232d20c, where /tmp lost its mode 1777 and /etc got another group before either was refused.
     #[test]
-    fn s3_a_directory_that_is_refused_keeps_its_mode_and_group() {
+    fn s3_a_refused_directory_keeps_its_mode_and_group() {
         let place = tempfile::tempdir().expect("a directory");
         for (name, mode, group, is_full) in [
             ("like-tmp", 0o1777, 0, true),
@@ -400,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_directory_of_ours_is_closed_to_others_and_a_new_one_is_shared_from_the_start() {
+    fn claim_removes_write_permission_of_others_and_shares_new_directories() {
         let place = tempfile::tempdir().expect("a directory");
         let open = made(place.path(), "open", 0o777, 0);
         Dir::claim(&open, None).expect("claimed");

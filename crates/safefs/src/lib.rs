@@ -1,9 +1,15 @@
 //! Directory handles: the only access to files that other users of the machine can influence.
 //!
-//! flatwater runs as root beside users who may rename, replace and link whatever is in their own directories while it
-//! works. So a directory is resolved once and held open; everything in it is named by one plain name below that handle;
-//! what is opened is judged on its descriptor (kind, owner, mode, number of names), never on its path; and what is made
-//! is made with `O_EXCL`, for its owner alone.
+//! flatwater runs as root while users can rename, replace and link anything in their own directories. Therefore a
+//! directory is resolved once and kept open, and its content is accessed by one plain name relative to the handle.
+//! Checks (kind, owner, mode, number of links) use the open descriptor, never the path. New files are created with
+//! `O_EXCL`, for their owner only.
+//!
+//! - [`Dir`] is a directory handle: [`Dir::claim`] opens an output directory, [`Dir::trusted`] one whose content is
+//!   acted upon.
+//! - [`Pending`] is a file that gets its name when it is complete.
+//! - [`read_regular`], [`read_believed`] and [`read_secret`] read files that the user named.
+//! - [`Refusal`] says why a file or directory was refused.
 //!
 //! ```
 //! # let place = tempfile::tempdir()?;

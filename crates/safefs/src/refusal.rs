@@ -1,4 +1,4 @@
-//! Why a file or directory is not touched.
+//! Why a file or directory was refused.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,28 +8,28 @@ use std::path::{Path, PathBuf};
 pub enum Refusal {
     #[error("{} is a symbolic link, which another user may have made: give the path that it points to", path.display())]
     Link { path: PathBuf },
-    #[error("{} is {found}, and {wanted} is needed", path.display())]
+    #[error("{} is {found}; expected {wanted}", path.display())]
     Kind { path: PathBuf, found: &'static str, wanted: &'static str },
-    #[error("{} belongs to uid {owner}, not to you (uid {own}): give one of your own", path.display())]
+    #[error("{} belongs to uid {owner}, not to you (uid {own}): use one of your own", path.display())]
     Owner { path: PathBuf, owner: u32, own: u32 },
-    #[error("{} can be written by others (mode {mode:04o}): chmod go-w it, or give another directory", path.display())]
+    #[error("{} can be written by others (mode {mode:04o}): run chmod go-w on it, or use another directory", path.display())]
     Writable { path: PathBuf, mode: u32 },
-    #[error("{} can be read by others (mode {mode:04o}): chmod 600 it", path.display())]
+    #[error("{} can be read by others (mode {mode:04o}): run chmod 600 on it", path.display())]
     Readable { path: PathBuf, mode: u32 },
     #[error("{} has {links} hard links, which another user may have made: its content cannot be trusted", path.display())]
     Names { path: PathBuf, links: u64 },
-    #[error("{} is not empty: give another directory, or empty it", path.display())]
+    #[error("{} is not empty: use another directory, or empty this one", path.display())]
     NotEmpty { path: PathBuf },
-    #[error("{} is shared with others (mode {mode:04o}): give a new directory in it", path.display())]
+    #[error("{} is shared with others (mode {mode:04o}): use a new directory inside it", path.display())]
     Shared { path: PathBuf, mode: u32 },
     #[error(
-        "{} is there already and not of group {group} alone (it has group {has}): give a directory that is not there yet",
+        "{} exists and is not only accessible to group {group} (its group is {has}): use a new directory",
         path.display()
     )]
     Group { path: PathBuf, group: u32, has: u32 },
-    #[error("{} holds more than {most} bytes", path.display())]
+    #[error("{} has more than {most} bytes", path.display())]
     TooLong { path: PathBuf, most: u64 },
-    #[error("'{name}' is no plain name of a file in {}", path.display())]
+    #[error("'{name}' is not a plain file name in {}", path.display())]
     Name { path: PathBuf, name: String },
     #[error("cannot {action} {}: {source}", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
@@ -41,14 +41,14 @@ impl Refusal {
         move |source| Refusal::Io { action, path, source: source.into() }
     }
 
-    /// There is nothing of that name.
+    /// Whether the reason is that the name does not exist.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         matches!(self, Refusal::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 }
 
-/// The system's own error where it was one, so that its kind and number are kept.
+/// Keeps an error of the operating system, with its kind and number.
 impl From<Refusal> for io::Error {
     fn from(refusal: Refusal) -> io::Error {
         match refusal {

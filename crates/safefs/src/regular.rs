@@ -1,4 +1,4 @@
-//! Files that the user named, and files of a directory that may come from anyone: read only if they are regular.
+//! Reads files that the user named, and files in directories of unknown origin, only if they are regular.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,7 +10,7 @@ use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use crate::Refusal;
 use crate::dir::check_owner;
 
-/// In words, for a message.
+/// The kind in words, for messages.
 pub(crate) fn kind_of(kind: FileType) -> &'static str {
     match kind {
         FileType::RegularFile => "a regular file",
@@ -19,14 +19,14 @@ pub(crate) fn kind_of(kind: FileType) -> &'static str {
         FileType::Fifo => "a named pipe",
         FileType::Socket => "a socket",
         FileType::CharacterDevice | FileType::BlockDevice => "a device",
-        FileType::Unknown => "of no known kind",
+        FileType::Unknown => "of an unknown kind",
     }
 }
 
-/// Opens a file to read it, whatever links lead there; a pipe, a device or a socket is refused without waiting for it.
-/// Files of /proc and /sys are regular and of length 0: they are read like any other.
+/// Opens a regular file for reading, through any symbolic links. Refuses a pipe, a device or a socket without waiting
+/// for it. Files of /proc and /sys are regular files of length 0 and are read like any other.
 pub fn open_regular(path: &Path) -> Result<File, Refusal> {
-    // Without NONBLOCK the open of a pipe waits for its writer, and that of a tape drive for its tape.
+    // Without NONBLOCK, opening a pipe waits for a writer, and opening a tape drive waits for a tape.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let file = open(path, flags, Mode::empty()).map_err(Refusal::io("open", path))?;
     let stat = fstat(&file).map_err(Refusal::io("look at", path))?;
@@ -39,19 +39,20 @@ pub fn open_regular(path: &Path) -> Result<File, Refusal> {
     Ok(File::from(file))
 }
 
-/// Everything in a regular file, if that is at most this much.
+/// The content of a regular file of at most `bytes_max` bytes.
 pub fn read_regular(path: &Path, bytes_max: u64) -> Result<Vec<u8>, Refusal> {
     whole(open_regular(path)?, path, bytes_max)
 }
 
-/// As `read_regular`, of a file that is ours or root's and that nobody else can write: one that is obeyed.
+/// Like `read_regular`, for a file whose instructions are followed: it must belong to us or root, and not be writable
+/// by others.
 pub fn read_believed(path: &Path, bytes_max: u64) -> Result<Vec<u8>, Refusal> {
     let file = open_regular(path)?;
     check_owner(&fstat(&file).map_err(Refusal::io("look at", path))?, true, path)?;
     whole(file, path, bytes_max)
 }
 
-/// A believed file that keeps a secret: only its owner, and its group where there is one, may read it.
+/// Like `read_believed`, for a secret: other users must not be able to read the file. Its group may.
 pub fn read_secret(path: &Path, bytes_max: u64) -> Result<Vec<u8>, Refusal> {
     let file = open_regular(path)?;
     let stat = fstat(&file).map_err(Refusal::io("look at", path))?;
@@ -72,7 +73,7 @@ fn whole(file: File, path: &Path, bytes_max: u64) -> Result<Vec<u8>, Refusal> {
     }
 }
 
-/// A source that may have no end.
+/// A source that may be endless, with a limit.
 #[derive(Debug)]
 pub struct Limited<R> {
     from: R,
@@ -84,7 +85,7 @@ impl<R: Read> Limited<R> {
         Limited { from, bytes_max }
     }
 
-    /// Appends at most the limit; false if there was more.
+    /// Appends at most the limit; returns false if there was more.
     pub fn read_to_end(self, into: &mut Vec<u8>) -> io::Result<bool> {
         let Limited { from, bytes_max } = self;
         let before = into.len() as u64;
@@ -105,7 +106,7 @@ mod tests {
     use crate::Refusal;
 
     #[test]
-    fn a_pipe_and_a_device_are_refused_at_once_and_a_long_file_after_its_limit() {
+    fn pipes_and_devices_are_refused_and_long_files_hit_the_limit() {
         let place = tempfile::tempdir().expect("a directory");
         let pipe = place.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a pipe");

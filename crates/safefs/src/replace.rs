@@ -1,4 +1,4 @@
-//! A file that appears whole or not at all.
+//! Files that appear completely or not at all.
 
 use std::fs::File;
 use std::io::Write;
@@ -11,7 +11,7 @@ use crate::dir::{OTHERS_WRITE, own_uid};
 use crate::regular::kind_of;
 use crate::{Dir, Refusal};
 
-/// A file under a temporary name. `publish` gives it its own; dropped before that, it goes.
+/// A file under a temporary name. `publish` renames it to its final name; dropping it before removes it.
 #[derive(Debug)]
 pub struct Pending {
     dir: Dir,
@@ -24,7 +24,8 @@ pub struct Pending {
 impl Pending {
     pub(crate) fn new(dir: &Dir, name: &str) -> Result<Pending, Refusal> {
         let temporary = format!("{name}.tmp");
-        // What a killed run left. Whoever put it there, a name that is removed is not followed.
+        // A killed run may have left this file. It is safe to remove even if another user created it: removing does
+        // not follow links.
         match dir.remove(&temporary) {
             Err(refusal) if !refusal.is_missing() => return Err(refusal),
             _ => {}
@@ -33,13 +34,13 @@ impl Pending {
         Ok(Pending { dir: dir.clone(), name: name.to_owned(), temporary, file, published: false })
     }
 
-    /// To write into.
+    /// The file to write to.
     #[must_use]
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Gives it its name, instead of whatever had it; `durable` syncs its content before that.
+    /// Renames the file to its final name, replacing an existing file. `durable` syncs the content first.
     pub fn publish(mut self, durable: bool) -> Result<(), Refusal> {
         if durable {
             self.file.sync_all().map_err(Refusal::io("sync", self.dir.path().join(&self.temporary)))?;
@@ -59,12 +60,12 @@ impl Drop for Pending {
 }
 
 impl Dir {
-    /// Begins a file that gets its name when it is whole.
+    /// Begins a file that gets its name when it is complete.
     pub fn pending(&self, name: &str) -> Result<Pending, Refusal> {
         Pending::new(self, name)
     }
 
-    /// Replaces a file as a whole: readers see the old content or the new, never half.
+    /// Replaces a file atomically: readers see either the old or the new content.
     pub fn replace(&self, name: &str, bytes: &[u8], durable: bool) -> Result<(), Refusal> {
         let pending = self.pending(name)?;
         pending.file().write_all(bytes).map_err(Refusal::io("write", self.path().join(name)))?;
@@ -72,8 +73,8 @@ impl Dir {
     }
 }
 
-/// Writes an output that the user named. A regular file is replaced as a whole, and readable by its owner alone. A link, a pipe
-/// or a device (`/dev/stdout`) is written through only where nobody but root and us could have put it there.
+/// Writes an output file that the user named. A regular file is replaced atomically and is readable only by its owner.
+/// A link, a pipe or a device (`/dev/stdout`) is written to only if nobody except root and us could have created it.
 pub fn write_output(path: &Path, bytes: &[u8]) -> Result<(), Refusal> {
     let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let dir = Dir::open(above)?;
@@ -111,7 +112,7 @@ mod tests {
     use crate::Refusal;
 
     #[test]
-    fn an_output_does_not_follow_a_link_that_others_could_have_made() {
+    fn write_output_refuses_links_that_others_could_have_made() {
         let place = tempfile::tempdir().expect("a directory");
         let (secret, shared) = (place.path().join("secret"), place.path().join("shared"));
         fs::write(&secret, "kept").expect("written");
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_replaced_and_a_device_is_written_to() {
+    fn write_output_replaces_files_and_writes_to_devices() {
         let place = tempfile::tempdir().expect("a directory");
         let page = place.path().join("page.html");
         for content in [&b"a long first one"[..], b"short"] {
@@ -137,7 +138,7 @@ mod tests {
             assert_eq!(fs::read(&page).expect("there"), content);
         }
         assert_eq!(fs::metadata(&page).expect("there").permissions().mode() & 0o777, 0o600);
-        write_output(Path::new("/dev/null"), b"gone").expect("a device of the system's");
+        write_output(Path::new("/dev/null"), b"gone").expect("a system device");
         assert!(!Path::new("/dev/null.tmp").exists());
         assert!(matches!(write_output(place.path(), b"x"), Err(Refusal::Kind { found: "a directory", .. })));
     }

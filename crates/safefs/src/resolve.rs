@@ -1,4 +1,4 @@
-//! Opening below a directory without following anything out of it.
+//! Opens files below a directory without following anything out of it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path};
@@ -7,19 +7,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 
-/// This kernel (or what filters our system calls) has no openat2; asked once.
+/// Whether openat2 is missing or blocked by a filter; found out once.
 static NO_OPENAT2: AtomicBool = AtomicBool::new(false);
 
-/// Opens `relative` below `dir`. A link on the way, `..` and an absolute path are refused, by the kernel where it can
-/// (openat2, 5.6), else component by component.
+/// Opens `relative` below `dir`. A symbolic link in the path, `..` and an absolute path are refused: by the kernel if
+/// it has openat2 (5.6), otherwise component by component.
 pub(crate) fn beneath(dir: BorrowedFd<'_>, relative: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlags::CLOEXEC;
-    // openat2 refuses a mode where nothing is created.
+    // openat2 refuses a mode without O_CREAT.
     let mode = if flags.contains(OFlags::CREATE) { mode } else { Mode::empty() };
     if !NO_OPENAT2.load(Ordering::Relaxed) {
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         match openat2(dir, relative, flags, mode, how) {
-            // Older container runtimes answer EPERM for every system call that they do not know.
+            // Older container runtimes return EPERM for unknown system calls.
             Err(Errno::NOSYS | Errno::PERM) => NO_OPENAT2.store(true, Ordering::Relaxed),
             opened => return opened,
         }
@@ -27,7 +27,7 @@ pub(crate) fn beneath(dir: BorrowedFd<'_>, relative: &Path, flags: OFlags, mode:
     step_by_step(dir, relative, flags, mode)
 }
 
-/// What openat2 does, for kernels that do not have it.
+/// Replacement for openat2 on kernels without it.
 pub(crate) fn step_by_step(dir: BorrowedFd<'_>, relative: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     let mut names = Vec::new();
     for part in relative.components() {
@@ -60,7 +60,7 @@ mod tests {
     use super::{beneath, step_by_step};
 
     #[test]
-    fn both_ways_refuse_links_and_the_way_out() {
+    fn both_implementations_refuse_links_and_parent_directories() {
         let place = tempfile::tempdir().expect("a directory");
         let inside = place.path().join("inside");
         fs::create_dir_all(inside.join("a/b")).expect("made");
@@ -79,7 +79,7 @@ mod tests {
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
                 open(dir.as_fd(), Path::new(path), flags, Mode::from_raw_mode(0o600))
             };
-            assert!(make("a/last").is_err(), "a link is not written through");
+            assert!(make("a/last").is_err(), "a link is not followed for writing");
             assert!(make("a/b/new").is_ok());
             fs::remove_file(inside.join("a/b/new")).expect("made by it");
         }

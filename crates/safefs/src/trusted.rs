@@ -1,4 +1,4 @@
-//! Directories whose content is acted upon: no other user may have had a say in any part of the way to them.
+//! Directories whose content is acted upon: no other user may control any component of their path.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -11,17 +11,17 @@ use rustix::io::Errno;
 use crate::dir::{OTHERS_WRITE, PRIVATE_DIR, STICKY};
 use crate::{Dir, Refusal};
 
-/// As the kernel's own limit (include/linux/namei.h: MAXSYMLINKS).
+/// The kernel's own limit (include/linux/namei.h: MAXSYMLINKS).
 const LINKS_MAX: usize = 40;
 
 impl Dir {
-    /// Opens a directory of our own every part of whose path belongs to root or to us, and can be written by nobody
-    /// else (but for sticky ones, in which nobody can replace what is ours).
+    /// Opens our own directory. Every component of its path must belong to root or us, and must not be writable by
+    /// others (except sticky directories, in which others cannot replace our files).
     pub fn trusted(path: &Path) -> Result<Dir, Refusal> {
         walk(path, false)
     }
 
-    /// As `trusted`; makes what is missing, for us alone.
+    /// Like `trusted`, but creates missing directories, accessible only to us.
     pub fn make_trusted(path: &Path) -> Result<Dir, Refusal> {
         walk(path, true)
     }
@@ -96,7 +96,7 @@ mod tests {
     use crate::{Dir, Refusal};
 
     #[test]
-    fn one_part_that_others_can_write_spoils_the_whole_path() {
+    fn a_path_with_a_component_writable_by_others_is_not_trusted() {
         let place = tempfile::tempdir().expect("a directory");
         let state = place.path().join("a/state");
         assert!(Dir::trusted(&state).is_err_and(|refusal| refusal.is_missing()));
@@ -104,7 +104,7 @@ mod tests {
         let mode = |path| std::fs::metadata(path).expect("there").permissions().mode() & 0o777;
         assert_eq!((mode(place.path().join("a")), mode(state.clone())), (0o700, 0o700));
         symlink("a", place.path().join("own-link")).expect("linked");
-        Dir::trusted(&place.path().join("own-link/state")).expect("our own link is our own will");
+        Dir::trusted(&place.path().join("own-link/state")).expect("our own link is accepted");
         set_permissions(place.path().join("a"), Permissions::from_mode(0o777)).expect("chmod");
         assert!(matches!(Dir::trusted(&state), Err(Refusal::Writable { .. })));
         set_permissions(place.path().join("a"), Permissions::from_mode(0o1777)).expect("chmod");
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_or_link_of_somebody_else_spoils_it_too() {
+    fn a_path_with_a_directory_or_link_of_another_user_is_not_trusted() {
         assert!(rustix::process::geteuid().is_root(), "giving a directory away needs root");
         let place = tempfile::tempdir().expect("a directory");
         create_dir(place.path().join("theirs")).expect("made");

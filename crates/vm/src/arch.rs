@@ -1,4 +1,4 @@
-//! The processor that a guest has: what its kernel was built for.
+//! Processor architecture of a guest, determined by its kernel.
 
 use std::fs::File;
 use std::io::Read;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use super::{icount, tsc};
 
-/// Of arm64, with pages of 4, 16 and 64 KiB.
+/// An arm64 processor that supports pages of 4, 16 and 64 KiB.
 const NEOVERSE: &str = "neoverse-n1";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,16 +17,16 @@ pub enum Arch {
 }
 
 impl Arch {
-    /// What this binary runs on.
+    /// The architecture of this binary.
     pub const OWN: Arch = if cfg!(target_arch = "aarch64") { Arch::Aarch64 } else { Arch::X86_64 };
 
-    /// What a kernel image was built for; `None` for an image of neither form.
+    /// The architecture of a kernel image; `None` if the image has neither format.
     #[must_use]
     pub fn of_image(image: &Path) -> Option<Arch> {
         let mut head = Vec::new();
         File::open(image).ok()?.take(0x400).read_to_end(&mut head).ok()?;
         let at = |from: usize, mark: &[u8]| head.get(from..from + mark.len()) == Some(mark);
-        // Documentation/arch/arm64/booting.rst; of a compressed image (EFI zboot) the machine stands in its PE header.
+        // Documentation/arch/arm64/booting.rst. In a compressed image (EFI zboot), the PE header contains the machine.
         let pe = head.get(0x3c..0x40).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
         let machine = pe.and_then(|pe| head.get(pe as usize + 4..pe as usize + 6));
         // Documentation/arch/x86/boot.rst.
@@ -71,9 +71,10 @@ impl Arch {
         }
     }
 
-    /// The processor. `max` of x86 has RDRAND, which seeds the guest's random pool at once instead of after a minute; that of
-    /// arm64 signs pointers, which QEMU emulates slowly. A kernel with pages of 16 KiB says nothing at all on a
-    /// processor without them (ID_AA64MMFR0_EL1.TGran16), such as cortex-a72; neoverse-n1 has them (tried with QEMU 7.2).
+    /// The emulated processor. `max` of x86 has RDRAND, which seeds the guest's random pool immediately instead of
+    /// after a minute. `max` of arm64 has pointer authentication, which QEMU emulates slowly. A kernel with pages of
+    /// 16 KiB prints nothing at all on a processor that lacks them (ID_AA64MMFR0_EL1.TGran16), such as cortex-a72;
+    /// neoverse-n1 has them (tested with QEMU 7.2).
     #[must_use]
     pub fn processor(self, accelerator: &str) -> &'static str {
         match self {
@@ -84,22 +85,23 @@ impl Arch {
         }
     }
 
-    /// Whether the QEMU that is installed knows it.
+    /// Whether the installed QEMU supports this processor.
     fn has_processor(self, name: &str) -> bool {
         let listed =
             Command::new(self.qemu()).args(["-cpu", "help"]).stdin(Stdio::null()).stderr(Stdio::null()).output();
         listed.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).split_whitespace().any(|word| word == name))
     }
 
-    /// Fails fast, boots fast, and says where it stands if it does not go on (a stack is a warning: loglevel 5). Under emulation the
-    /// crypto self-tests take a third of a kernel's start, reading the HPET for the time leaves the translated code at each call
-    /// (tsc=reliable keeps the TSC), and a security module costs a hook in each call of the workload.
+    /// Kernel arguments that make the guest boot fast, fail fast, and print a stack when it hangs (a stack is a
+    /// warning: loglevel 5). Under emulation the crypto self-tests take a third of the kernel's boot time, each read
+    /// of the HPET leaves the translated code (tsc=reliable keeps the TSC), and a security module adds a hook to each
+    /// call of the workload.
     #[must_use]
     pub fn kernel_arguments(self, icount: bool) -> String {
         let all = "loglevel=5 panic=-1 oops=panic random.trust_cpu=on nokaslr mitigations=off cryptomgr.notests lsm=";
         match self {
             Arch::X86_64 => {
-                // Told, not measured by the guest at boot: on a busy host its measure is anything.
+                // Passed to the guest, because its own measurement at boot is unreliable on a busy host.
                 let khz = if icount { Some(icount::TSC_KHZ) } else { tsc::khz() };
                 let rate = khz.map(|khz| format!(" tsc_early_khz={khz}")).unwrap_or_default();
                 format!(
@@ -110,8 +112,8 @@ impl Arch {
         }
     }
 
-    /// The port that the guest's lines go to: the first is the kernel's console. `virt` has a single serial port, so there
-    /// it is one of virtio.
+    /// Serial port for the guest's protocol lines; the first port is the kernel's console. `virt` has only one serial
+    /// port, so the lines use a virtio port there.
     #[must_use]
     pub fn lines_device(self) -> &'static str {
         match self {
@@ -126,7 +128,7 @@ mod tests {
     use super::Arch;
 
     #[test]
-    fn a_processor_is_one_that_the_accelerator_and_qemu_have() {
+    fn the_processor_is_supported_by_accelerator_and_qemu() {
         assert_eq!(Arch::X86_64.processor("tcg"), "max");
         assert_eq!(Arch::Aarch64.processor("kvm"), "host");
         assert!(!Arch::Aarch64.has_processor("no-such-processor"));
@@ -134,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_says_what_it_was_built_for() {
+    fn of_image_detects_the_architecture() {
         let scratch = tempfile::tempdir().expect("a directory");
         let image = |marks: &[(usize, &[u8])]| {
             let mut bytes = vec![0; 0x500];

@@ -1,4 +1,5 @@
-//! What a guest says, within bounds: it is a stranger whose kernel and workload may say anything, for ever.
+//! Reads a guest's output within limits: the guest is untrusted, and its kernel and workload may print anything,
+//! without end.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -6,15 +7,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::guest::Line;
 
-/// A line of ours is far shorter; what a longer one has beyond that is dropped.
+/// Maximum length of a line. Protocol lines are far shorter; the rest of a longer line is dropped.
 const LINE_BYTES_MAX: usize = 16 << 10;
-/// Lines that wait to be read. Then the guest's serial port waits, which is the guest's own trouble.
+/// Maximum number of unread lines. Beyond it the guest's serial port blocks, which only affects the guest.
 const LINES_WAITING_MAX: usize = 256;
-/// Of the console, its beginning (the kernel's version and command line) and its end are kept.
+/// Kept bytes of the console: its beginning (the kernel's version and command line) and its end.
 const BEGIN_BYTES_MAX: usize = 64 << 10;
 const END_BYTES_MAX: usize = 1 << 20;
 
-/// Calls back with each line, at most `bytes_max` of it; ends with the input or when stopped.
+/// Calls `take` with each line, truncated to `bytes_max`, until the input ends or `take` returns false.
 pub fn each_line(from: &mut impl BufRead, bytes_max: usize, mut take: impl FnMut(&[u8]) -> bool) -> io::Result<()> {
     let mut line = Vec::new();
     loop {
@@ -40,7 +41,7 @@ pub fn each_line(from: &mut impl BufRead, bytes_max: usize, mut take: impl FnMut
     }
 }
 
-/// The lines that mean something, as they come.
+/// The protocol lines of a guest, as they arrive.
 pub fn lines(from: impl Read + Send + 'static) -> Receiver<Line> {
     let (send, receive): (SyncSender<Line>, Receiver<Line>) = sync_channel(LINES_WAITING_MAX);
     std::thread::spawn(move || {
@@ -79,7 +80,7 @@ impl Kept {
         let (begin, rest) = bytes.split_at(room);
         self.begin.extend_from_slice(begin);
         self.end.extend_from_slice(rest);
-        // Cut at twice the length, so that each byte is moved once.
+        // Cut only at twice the length, so that each byte is moved once.
         if self.end.len() > 2 * self.end_bytes_max {
             self.cut();
         }
@@ -103,7 +104,7 @@ impl Kept {
     }
 }
 
-/// The console, read as long as somebody writes it.
+/// The console of a guest, read by a thread until it ends.
 #[derive(Clone, Debug, Default)]
 pub struct Console(Arc<Mutex<Kept>>);
 
@@ -137,9 +138,9 @@ mod tests {
 
     use super::{END_BYTES_MAX, Kept, each_line};
 
-    /// S6: 1.5 s of serial output without a newline made 2.7 GiB of memory.
+    /// S6: 1.5 s of serial output without a newline took 2.7 GiB of memory.
     #[test]
-    fn a_line_without_an_end_takes_no_more_than_its_bound() {
+    fn an_endless_line_is_bounded_in_memory() {
         let endless = std::io::repeat(b'x').take(64 << 20);
         let rest: &[u8] = b"\n@done\n@sa";
         let (mut lines, mut most) = (Vec::new(), 0);
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_console_its_beginning_and_its_end_are_kept() {
+    fn the_beginning_and_the_end_of_a_console_are_kept() {
         let mut kept = Kept::default();
         kept.add(b"Linux version 6.1\n");
         for _ in 0..200 {

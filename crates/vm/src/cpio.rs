@@ -1,13 +1,13 @@
-//! The "newc" cpio archive: what the kernel unpacks as initramfs, and what the guest hands its recording back in.
+//! The "newc" cpio archive: the format of the initramfs, and of the recording that the guest returns.
 //!
-//! Format: kernel Documentation/driver-api/early-userspace/buffer-format.rst, 6.1. Own code because it is forty
-//! lines and needs neither directories' times nor owners.
+//! Format: kernel Documentation/driver-api/early-userspace/buffer-format.rst, 6.1. Implemented here because it takes
+//! forty lines and needs neither times of directories nor owners.
 
 use std::io::{self, Read, Write};
 
 const MAGIC: &[u8; 6] = b"070701";
 const TRAILER: &str = "TRAILER!!!";
-/// No path of ours is longer; a longer one in an archive means that it is damaged.
+/// Maximum length of a path. flatwater's paths are shorter; a longer one means that the archive is damaged.
 const NAME_BYTES_MAX: usize = 4096;
 
 /// Writes entries one after another; `finish` adds the trailer.
@@ -63,7 +63,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// What stands before the content of an entry.
+/// The header of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     pub name: String,
@@ -78,7 +78,7 @@ impl Head {
     }
 }
 
-/// What an archive from a stranger may hold.
+/// Limits for an untrusted archive.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub entries: u32,
@@ -86,14 +86,14 @@ pub struct Limits {
     pub total_bytes: u64,
 }
 
-/// Reads an archive entry by entry, and never has more of it in memory than a buffer and a name.
+/// Reads an archive entry by entry. Keeps no more than a buffer and a name in memory.
 #[derive(Debug)]
 pub struct Reader<R> {
     from: R,
     limits: Limits,
     entries: u32,
     total_bytes: u64,
-    /// Content of the entry at hand that was not read yet, and the padding behind it.
+    /// Unread bytes of the current entry's content; `padding` follows them.
     left_bytes: u64,
     padding: u64,
 }
@@ -112,7 +112,7 @@ impl<R: Read> Reader<R> {
         if skipped == bytes { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
-    /// The next entry; `None` at the trailer. An archive that ends early, is none, or goes beyond a limit is an error.
+    /// The next entry; `None` at the trailer. An archive that is truncated, invalid or exceeds a limit is an error.
     pub fn next_head(&mut self) -> io::Result<Option<Head>> {
         self.skip(self.left_bytes + self.padding)?;
         (self.left_bytes, self.padding) = (0, 0);
@@ -123,7 +123,7 @@ impl<R: Read> Reader<R> {
         }
         let field = |index: usize| {
             let digits = head.get(6 + index * 8..14 + index * 8).and_then(|bytes| std::str::from_utf8(bytes).ok());
-            digits.and_then(|digits| u32::from_str_radix(digits, 16).ok()).ok_or_else(|| bad("a field is no number"))
+            digits.and_then(|digits| u32::from_str_radix(digits, 16).ok()).ok_or_else(|| bad("a field is not a number"))
         };
         let (mode, bytes, name_bytes) = (field(1)?, u64::from(field(6)?), field(11)? as usize);
         self.entries += 1;
@@ -133,7 +133,7 @@ impl<R: Read> Reader<R> {
             return Err(bad("a length is out of bounds"));
         }
         if self.entries > entries || self.total_bytes > total_bytes {
-            return Err(bad("it holds more than is taken"));
+            return Err(bad("it exceeds the limits"));
         }
         let mut name = vec![0; name_bytes + (110 + name_bytes).wrapping_neg() % 4];
         self.from.read_exact(&mut name)?;
@@ -144,7 +144,7 @@ impl<R: Read> Reader<R> {
         Ok((name != TRAILER).then_some(Head { name, mode, bytes }))
     }
 
-    /// Writes the content of the entry at hand out.
+    /// Writes the content of the current entry to `into`.
     pub fn content(&mut self, into: &mut impl Write) -> io::Result<()> {
         let copied = io::copy(&mut self.from.by_ref().take(self.left_bytes), into)?;
         let whole = copied == self.left_bytes;
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_back() {
+    fn an_archive_round_trips() {
         let bytes = archive();
         let mut from = Reader::new(bytes.as_slice(), LIMITS);
         assert!(!from.next_head().expect("whole").expect("a directory").is_file());
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_or_foreign_archive_is_an_error_at_every_length() {
+    fn a_truncated_or_invalid_archive_is_an_error() {
         let bytes = archive();
         for length in 0..bytes.len() {
             let mut from = Reader::new(&bytes[..length], LIMITS);
@@ -192,15 +192,15 @@ mod tests {
                     other => break other,
                 }
             };
-            // The trailer's padding is all that may be missing.
+            // Only the trailer's padding may be missing.
             assert!(ended.is_err() || length + 4 > bytes.len(), "{length} of {}", bytes.len());
         }
         assert!(Reader::new([b'x'; 200].as_slice(), LIMITS).next_head().is_err());
     }
 
-    /// S6: an entry that claims 1 GiB took 1 GiB of the host's memory.
+    /// S6: an entry that claimed 1 GiB took 1 GiB of the host's memory.
     #[test]
-    fn what_an_entry_claims_is_never_allocated_and_every_limit_holds() {
+    fn claimed_sizes_are_not_allocated_and_limits_are_enforced() {
         let mut writer = Writer::new(Vec::new());
         writer.file("large", 0o644, &[7; 90]).expect("memory");
         let bytes = writer.finish().expect("memory");

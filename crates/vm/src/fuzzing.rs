@@ -1,5 +1,5 @@
-//! What the fuzz targets `cpio` and `console` do with hostile bytes. The test below replays their corpora through the
-//! same functions. Nothing here is part of the interface.
+//! Entry points of the fuzz targets `cpio` and `console`. The test below runs their corpora through the same
+//! functions. Nothing here is part of the public interface.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,16 +12,16 @@ use super::cpio::{Head, Limits, Reader, Writer};
 use super::guest::Line;
 use super::watch::{unpack, unpack_by};
 
-/// Small enough that a short input reaches each limit.
+/// Small enough that a short input can reach each limit.
 const LIMITS: Limits = Limits { entries: 16, file_bytes: 4096, total_bytes: 16 << 10 };
 const NAME_BYTES_MAX: usize = 4096;
 const KEPT_BEGIN_BYTES: usize = 24;
 const KEPT_END_BYTES: usize = 40;
 
-/// Files by their names, in memory, as a directory of ours takes them: none twice.
+/// Files in memory by name. As in a directory, a name cannot be created twice.
 type Taken = BTreeMap<String, Vec<u8>>;
 
-/// A file of `Taken` while it is written.
+/// Writer for a file of `Taken`.
 struct Held<'a>(&'a RefCell<Taken>, String);
 
 impl Write for Held<'_> {
@@ -35,8 +35,9 @@ impl Write for Held<'_> {
     }
 }
 
-/// First byte: 0 the rest is an archive as it stands; otherwise the rest becomes the entries of a good archive, which
-/// is then damaged by the byte. Taken into memory: making and removing files took nine tenths of the time.
+/// If the first byte is 0, the rest is an archive. Otherwise the rest becomes the entries of a valid archive, which is
+/// then damaged according to the byte. Files are unpacked into memory, because creating and removing real files took
+/// nine tenths of the time.
 pub fn cpio(bytes: &[u8]) {
     let Some((&choice, body)) = bytes.split_first() else { return };
     let archive = archive_for(choice, body);
@@ -54,8 +55,8 @@ pub fn cpio(bytes: &[u8]) {
     }
 }
 
-/// The same into a directory, as it is done with a guest's archive: its files are those of memory, plain, and for us
-/// alone. `place` is an empty directory of ours, and is empty again afterwards.
+/// Like `cpio`, but unpacks into a directory, as for a guest's archive: the files must equal those in memory, be
+/// regular, and be accessible only to us. `place` is an empty directory of ours, and is empty again afterwards.
 pub fn cpio_into(place: &Dir, bytes: &[u8]) {
     let Some((&choice, body)) = bytes.split_first() else { return };
     let archive = archive_for(choice, body);
@@ -66,14 +67,14 @@ pub fn cpio_into(place: &Dir, bytes: &[u8]) {
         let stat = place.stat(name).expect("a file of ours");
         assert_eq!((stat.st_mode & 0o170_000, stat.st_nlink), (0o100_000, 1));
         assert_eq!(stat.st_mode & 0o077, 0, "others may read what a guest wrote");
-        let content = files.remove(name).expect("memory has it too");
+        let content = files.remove(name).expect("memory has the file too");
         assert_eq!(stat.st_size.cast_unsigned(), content.len() as u64);
         place.remove(name).expect("removed");
     }
     assert!(files.is_empty(), "{files:?}");
 }
 
-/// What is taken from an archive, and whether it ended well.
+/// Files unpacked from an archive, and whether unpacking succeeded.
 fn taken(archive: &[u8]) -> (Taken, bool) {
     let files = RefCell::new(Taken::new());
     let ended = unpack_by(&mut &archive[..], LIMITS, |name| {
@@ -92,7 +93,7 @@ fn archive_for(choice: u8, body: &[u8]) -> Vec<u8> {
     if choice == 0 { body.to_vec() } else { damaged(archive_of(body), choice) }
 }
 
-/// Every entry with its content, and every entry without: both end in the same way.
+/// Reading all entries with and without their content must give the same result.
 fn read_all(archive: &[u8]) {
     let read = |content: bool| -> io::Result<Vec<Head>> {
         let (mut from, mut heads, mut into) = (Reader::new(archive, LIMITS), Vec::new(), Vec::new());
@@ -115,7 +116,8 @@ fn read_all(archive: &[u8]) {
     }
 }
 
-/// Entries: a byte for the kind, a length and a name, a length and a content. What is left over is the last content.
+/// Builds an archive from entries: a byte for the kind, a length and a name, a length and a content. Remaining bytes
+/// form the last content.
 fn archive_of(mut body: &[u8]) -> Vec<u8> {
     let mut writer = Writer::new(Vec::new());
     let mut take = |length: usize| {
@@ -136,7 +138,7 @@ fn archive_of(mut body: &[u8]) -> Vec<u8> {
     writer.finish().expect("memory")
 }
 
-/// 1: as it is. Others cut it, or change one byte of it.
+/// Choice 1 leaves the archive unchanged; others truncate it or change one byte.
 fn damaged(mut archive: Vec<u8>, choice: u8) -> Vec<u8> {
     let at = archive.len() * usize::from(choice / 2) / 128;
     match choice {
@@ -147,8 +149,8 @@ fn damaged(mut archive: Vec<u8>, choice: u8) -> Vec<u8> {
     archive
 }
 
-/// First byte: how many bytes come at once. The rest is what a guest sends. Lines and what is kept of the console are
-/// held against a plain account of them.
+/// The first byte is the number of bytes per read; the rest is the guest's output. Lines and kept parts of the console
+/// are compared with a simple reference implementation.
 pub fn console(bytes: &[u8]) {
     let Some((&chunk, body)) = bytes.split_first() else { return };
     let (chunk, line_bytes_max) = (usize::from(chunk % 32) + 1, usize::from(chunk / 32) * 8 + 1);
@@ -163,7 +165,7 @@ pub fn console(bytes: &[u8]) {
     })
     .expect("memory does not fail");
     let mut expected: Vec<&[u8]> = body.split(|byte| *byte == b'\n').collect();
-    // Behind the last newline there is a line only if it has bytes.
+    // After the last newline there is a line only if bytes follow.
     expected.pop_if(|last| last.is_empty());
     let expected: Vec<&[u8]> = expected.into_iter().map(|line| &line[..line.len().min(line_bytes_max)]).collect();
     assert_eq!(lines, expected);
@@ -197,7 +199,7 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
     }
 
-    /// Each input, cut at every length and with each bit of it flipped, or a spread of those where it is long.
+    /// Runs each input, cut at every length and with each bit flipped; for long inputs at evenly spaced positions.
     fn near(target: &str, run: impl Fn(&[u8])) {
         let files = std::fs::read_dir(folder(target)).expect("a corpus").map(|entry| entry.expect("entry").path());
         let mut count = 0;
@@ -219,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn archives_of_the_corpus_and_near_it() {
+    fn cpio_corpus_and_mutations() {
         let place = tempfile::tempdir().expect("a directory");
         let dir = Dir::open_own(place.path()).expect("ours");
         near("cpio", |bytes| {
@@ -229,11 +231,11 @@ mod tests {
     }
 
     #[test]
-    fn consoles_of_the_corpus_and_near_it() {
+    fn console_corpus_and_mutations() {
         near("console", super::console);
     }
 
-    /// Rewrites the seeds, after a format has changed.
+    /// Rewrites the seeds after a change of the format.
     #[test]
     #[ignore = "writes into the repository"]
     fn writes_the_seeds() {

@@ -1,4 +1,4 @@
-//! The guest's side: we are process 1 of a machine that has nothing but us.
+//! The guest's side: this process is process 1 of a machine without other programs.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -14,16 +14,16 @@ use super::cpio::Writer;
 use super::icount;
 use super::initramfs::JOB_PATH;
 
-/// Where the guest's fresh disk is mounted, and where its recording is written before it is handed back.
+/// Mount point of the guest's new disk; `OUT` is where the recording is written before it is returned.
 pub const WORK: &str = "/work";
 pub const OUT: &str = "/out/recording";
-/// Serial numbers of the guest's disks. Their names say nothing: which one is nvme0n1 is chance.
+/// Serial numbers of the guest's disks. Device names are not reliable: either disk can become nvme0n1.
 pub const WORK_DISK: &str = "fw0";
 pub const OUT_DISK: &str = "fw1";
-/// Drivers find their devices while the guest already runs.
+/// How long to wait for a disk: drivers find their devices while the guest already runs.
 const DISK_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What guest and host say to each other: one line each.
+/// Messages between guest and host, one line each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
     Booted,
@@ -48,7 +48,7 @@ impl Line {
         })
     }
 
-    /// The line as it is sent.
+    /// The line in the form in which it is sent.
     #[must_use]
     pub fn text(&self) -> String {
         let one_line = |text: &str| text.replace(['\n', '\r'], "; ");
@@ -62,7 +62,7 @@ impl Line {
     }
 }
 
-/// Are we `/init` of a guest? Nobody else is process 1 under that name with a job beside it.
+/// Whether this process is `/init` of a guest: process 1 with this name and a job file.
 #[must_use]
 pub fn is_guest() -> bool {
     std::process::id() == 1
@@ -70,18 +70,18 @@ pub fn is_guest() -> bool {
         && Path::new(JOB_PATH).exists()
 }
 
-/// The line to the host.
+/// The serial port to the host.
 #[derive(Debug)]
 pub struct Host(File);
 
 impl Host {
     pub fn tell(&mut self, line: &Line) {
-        // A line that cannot be written is noticed on the other side as silence.
+        // The host notices a line that cannot be written as silence.
         let _ = writeln!(self.0, "{}", line.text());
     }
 }
 
-/// Mounts what a kernel offers, loads the modules, mounts the fresh disk. Returns the job.
+/// Mounts the kernel's file systems, loads the modules and mounts the new disk. Returns the job.
 pub fn prepare() -> io::Result<(Job, Host)> {
     let place = |source: &str, to: &str, kind: &str| -> io::Result<()> {
         fs::create_dir_all(to)?;
@@ -93,7 +93,7 @@ pub fn prepare() -> io::Result<(Job, Host)> {
     place("devtmpfs", "/dev", "devtmpfs")?;
     let mut host = Host(OpenOptions::new().write(true).open(Arch::OWN.lines_device())?);
     host.tell(&Line::Booted);
-    // What is missing here costs one kind of evidence, which the recording then lists as a gap.
+    // Each missing file system costs one kind of evidence, which the recording then lists as a gap.
     for (source, to, kind) in [
         ("debugfs", "/sys/kernel/debug", "debugfs"),
         ("tracefs", "/sys/kernel/tracing", "tracefs"),
@@ -121,7 +121,7 @@ pub fn prepare() -> io::Result<(Job, Host)> {
     Ok((job, host))
 }
 
-/// The device of the disk with this serial number, waited for.
+/// Waits for the disk with this serial number; returns its device file.
 fn disk(blocks: &Path, serial: &str) -> io::Result<PathBuf> {
     let patience = Instant::now() + DISK_PATIENCE;
     loop {
@@ -131,8 +131,8 @@ fn disk(blocks: &Path, serial: &str) -> io::Result<PathBuf> {
         if Instant::now() > patience {
             let names: Vec<String> = names_in(blocks);
             return Err(io::Error::other(format!(
-                "no disk with the serial number {serial} (disks: {}): this kernel has no driver for NVMe, or has it as a \
-                 module that was not beside its image; give a kernel with its lib/modules/RELEASE beside it",
+                "no disk with the serial number {serial} (disks: {}): this kernel has no NVMe driver, or has the driver as a \
+                 module that was not found; use a kernel with lib/modules/RELEASE next to its image",
                 if names.is_empty() { "none".to_owned() } else { names.join(", ") }
             )));
         }
@@ -145,8 +145,9 @@ fn names_in(folder: &Path) -> Vec<String> {
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// The kernel pads serial numbers with spaces. A path of a multipath disk (nvme1c1n1: QEMU 10's controllers are of a subsystem
-/// each) has the disk's serial number too, but is hidden and has no device file.
+/// The disk with this serial number. The kernel pads serial numbers with spaces. A path of a multipath disk
+/// (nvme1c1n1: each controller of QEMU 10 is in a subsystem of its own) has the same serial number, but is hidden and
+/// has no device file.
 fn with_serial(blocks: &Path, serial: &str) -> Option<String> {
     let attribute = |name: &String, of: &str| fs::read_to_string(blocks.join(name).join(of)).unwrap_or_default();
     let has =
@@ -154,11 +155,11 @@ fn with_serial(blocks: &Path, serial: &str) -> Option<String> {
     names_in(blocks).into_iter().find(has)
 }
 
-/// Runs the job's command in the work directory and says each line of its output to the host.
+/// Runs the job's command in the work directory and sends each line of its output to the host.
 pub fn perform_command(command: &[String], host: &mut Host) -> io::Result<()> {
-    let (program, arguments) = command.split_first().ok_or_else(|| io::Error::other("there is no command"))?;
+    let (program, arguments) = command.split_first().ok_or_else(|| io::Error::other("the command is empty"))?;
     let (from, to) = io::pipe()?;
-    // The binary by its name, for scripts: under another name, and not as process 1, it is the ordinary command.
+    // flatwater by name, for scripts: under another name than /init, and not as process 1, it is the ordinary command.
     fs::create_dir_all("/bin")?;
     match std::os::unix::fs::symlink("/init", "/bin/flatwater") {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -206,7 +207,7 @@ pub fn hand_back() -> io::Result<()> {
     disk.sync_all()
 }
 
-/// Ends the machine.
+/// Switches the machine off.
 pub fn power_off() -> ! {
     rustix::fs::sync();
     let _ = rustix::system::reboot(rustix::system::RebootCommand::PowerOff);
@@ -219,9 +220,9 @@ pub fn power_off() -> ! {
 mod tests {
     use super::{Line, with_serial};
 
-    /// Fault 2 of the kernels' matrix: nvme0n1 and nvme1n1 swap at random.
+    /// Fault 2 of the kernel matrix: nvme0n1 and nvme1n1 swap at random.
     #[test]
-    fn a_disk_is_found_by_its_serial_number_whatever_its_name_is() {
+    fn a_disk_is_found_by_its_serial_number_under_any_name() {
         let blocks = tempfile::tempdir().expect("a directory");
         for (name, serial) in [("nvme0n1", Some("fw1                 \n")), ("nvme1n1", Some("fw0\n")), ("ram0", None)]
         {
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hidden_path_of_a_disk_is_not_the_disk() {
+    fn a_hidden_multipath_device_is_not_the_disk() {
         let blocks = tempfile::tempdir().expect("a directory");
         for (name, hidden) in [("nvme1c1n1", "1\n"), ("nvme1n1", "0\n")] {
             let block = blocks.path().join(name);
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_survive_the_serial_port() {
+    fn lines_parse_as_they_were_sent() {
         let lines =
             [Line::Booted, Line::Working, Line::Said("a b".into()), Line::Done, Line::Failed("no: such".into())];
         for line in lines {

@@ -1,7 +1,7 @@
 //! The guest's initramfs and disks.
 //!
-//! The binary packs itself, with the shared objects that it runs with (as /proc/self/maps lists them): a
-//! static build packs just itself, and there is no second build to keep in step.
+//! The binary packs itself and the shared objects that it uses (from /proc/self/maps); a static build packs only
+//! itself. No second build has to be kept in sync.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -18,22 +18,22 @@ use super::kernel::Kernel;
 use super::qemu::Machine;
 use super::{Carried, Job, VmError, modules, unprivileged};
 
-/// Where the job is in the guest.
+/// Path of the job in the guest.
 pub const JOB_PATH: &str = "/job.json";
-/// Room for a recording; the file is sparse.
+/// Size of the disk for the recording; the file is sparse.
 const OUT_BYTES: u64 = 2 << 30;
 
-/// Files that QEMU is started with.
+/// Files for QEMU.
 #[derive(Debug)]
 pub struct Prepared {
     pub arch: Arch,
-    /// The kernel's, as it is told to the user.
+    /// Release of the kernel, for messages.
     pub release: String,
     pub kernel: PathBuf,
     pub initramfs: PathBuf,
     pub disk: PathBuf,
     pub out_path: PathBuf,
-    /// The disk that the recording comes back on, as it was made: what is read is what was made.
+    /// The disk for the recording, as created. It is read through this handle, so that it is the same file.
     pub out: File,
 }
 
@@ -47,13 +47,13 @@ pub fn prepare(
     let mut job = job.clone();
     job.file_system.clone_from(&machine.file_system);
     let mut needed: Vec<PathBuf> = Vec::new();
-    // Only ext4 is built into some kernels: any other has to come as a module.
+    // Some kernels have only ext4 built in: any other file system needs a module.
     if kernel.modules.is_none() && machine.file_system != "ext4" {
         let modules = format!("lib/modules/{} beside {}", kernel.release, kernel.image.display());
         return Err(VmError::MissingModule { module: machine.file_system.clone(), modules });
     }
     if let Some(folder) = &kernel.modules {
-        // ext4, jbd2 and nvme are built into Debian's cloud kernel; elsewhere they may be modules.
+        // ext4, jbd2 and nvme are built into Debian's cloud kernel; in other kernels they may be modules.
         let asked = carried.modules.iter().map(String::as_str);
         for name in ["nvme", machine.file_system.as_str()].into_iter().chain(asked) {
             match modules::chain(folder, name) {
@@ -85,7 +85,7 @@ pub fn prepare(
     Ok(Prepared { arch, release, kernel: image, initramfs, disk: disk_path, out_path, out })
 }
 
-/// The kernel's image where QEMU can read it: a copy, since our cache is ours alone.
+/// A copy of the kernel image that QEMU can read: the cache is accessible only to us.
 fn kernel_for(kernel: &Kernel, work: &Dir) -> Result<PathBuf, VmError> {
     let failed = || VmError::prepare(format!("a copy of {}", kernel.image.display()));
     let mut from = File::open(&kernel.image).map_err(failed())?;
@@ -95,7 +95,7 @@ fn kernel_for(kernel: &Kernel, work: &Dir) -> Result<PathBuf, VmError> {
     Ok(work.path().join("kernel"))
 }
 
-/// Of one file; the guest holds it in memory twice while it starts.
+/// Maximum size of a file to carry. The guest has it in memory twice while it boots.
 const CARRIED_BYTES_MAX: u64 = 1 << 30;
 
 fn file_name(path: &Path) -> String {
@@ -123,14 +123,14 @@ fn write_archive(job: &Job, needed: &[PathBuf], work: &Dir, to: &File, carried: 
         }
         Ok::<(), std::io::Error>(())
     };
-    // Another binary than ours is asked to be static: only ours tells what it runs with.
+    // Another binary than ours must be static, because only our own process can list its shared objects.
     let libraries = if carried.init.is_some() { Ok(Vec::new()) } else { loaded_libraries() };
-    for library in libraries.map_err(VmError::prepare("the list of our shared objects"))? {
+    for library in libraries.map_err(VmError::prepare("the list of flatwater's shared objects"))? {
         let content = fs::read(&library).map_err(VmError::prepare(library.display().to_string()))?;
         let name = library.to_string_lossy().trim_start_matches('/').to_owned();
         above(&mut archive, &name).map_err(failed())?;
         archive.file(&name, 0o755, &content).map_err(failed())?;
-        // The ELF interpreter is named by a path (/lib64/...) that is often a link to where it really lies.
+        // The path of the ELF interpreter (/lib64/...) is often a symbolic link.
         if name.contains("ld-linux") {
             let link = format!("lib64/{}", file_name(&library));
             above(&mut archive, &link).map_err(failed())?;
@@ -152,17 +152,17 @@ fn write_archive(job: &Job, needed: &[PathBuf], work: &Dir, to: &File, carried: 
     archive.finish().map(|_| ()).map_err(failed())
 }
 
-/// A file that goes into the guest's memory: neither a pipe that is waited for, nor a device that never ends.
+/// Content of a file for the guest. Refuses pipes, which would block, and devices, which may be endless.
 fn whole(path: &Path) -> Result<Vec<u8>, VmError> {
     let read = flatwater_safefs::read_regular(path, CARRIED_BYTES_MAX);
     read.map_err(|refusal| VmError::prepare(path.display().to_string())(refusal.into()))
 }
 
-/// Our own executable without its debug information where `strip` is there: a guest of a few hundred MiB
-/// keeps its initramfs in memory for good.
+/// Our own executable, without debug information if `strip` is installed: a guest with a few hundred MiB keeps its
+/// initramfs in memory permanently.
 fn stripped_self(work: &Path) -> Result<Vec<u8>, VmError> {
-    // Resolved here: to `strip`, /proc/self/exe is strip.
-    let own = fs::read_link("/proc/self/exe").map_err(VmError::prepare("the path of our own executable"))?;
+    // Resolved here, because /proc/self/exe would be `strip` in the child.
+    let own = fs::read_link("/proc/self/exe").map_err(VmError::prepare("the path of flatwater's executable"))?;
     let stripped = work.join("stripped");
     for strip in ["strip", "llvm-strip"] {
         let done = Command::new(strip).arg("-o").arg(&stripped).arg(&own).output();
@@ -173,10 +173,10 @@ fn stripped_self(work: &Path) -> Result<Vec<u8>, VmError> {
             return Ok(content);
         }
     }
-    fs::read(own).map_err(VmError::prepare("our own executable"))
+    fs::read(own).map_err(VmError::prepare("flatwater's executable"))
 }
 
-/// Shared objects mapped executable into this process, each once; none for a static build.
+/// Shared objects mapped executable into this process, each once; empty for a static build.
 fn loaded_libraries() -> std::io::Result<Vec<PathBuf>> {
     let own = fs::read_link("/proc/self/exe")?;
     let maps = fs::read_to_string("/proc/self/maps")?;
@@ -186,8 +186,8 @@ fn loaded_libraries() -> std::io::Result<Vec<PathBuf>> {
     Ok(unique.into_iter().collect())
 }
 
-/// PATH with the places where mkfs lies. An unset or empty part of it would mean the current directory, in which
-/// anybody may have put a program of that name.
+/// PATH plus the usual directories of mkfs. Empty and relative elements are removed: they would include the current
+/// directory, where anyone may have put a program with this name.
 fn search_path(path: Option<&OsStr>) -> OsString {
     let given = path.unwrap_or_default();
     let folders = std::env::split_paths(given).filter(|folder| folder.is_absolute());
@@ -195,14 +195,15 @@ fn search_path(path: Option<&OsStr>) -> OsString {
     std::env::join_paths(all).unwrap_or_else(|_| OsString::from("/usr/sbin:/sbin:/usr/bin:/bin"))
 }
 
-/// A sparse disk with a fresh file system. mkfs runs out here, so that the guest needs no tools.
+/// Creates a sparse disk with a new file system. mkfs runs on the host, so that the guest needs no tools.
 fn make_disk(disk: &File, path: &Path, machine: &Machine) -> Result<(), VmError> {
     disk.set_len(machine.disk_bytes).map_err(VmError::prepare("the guest's disk"))?;
     let program = format!("mkfs.{}", machine.file_system);
     let mut command = Command::new(&program);
     command.env("PATH", search_path(std::env::var_os("PATH").as_deref()));
     match machine.file_system.as_str() {
-        // Without lazy initialisation: a kernel thread that writes inode tables would be in every recording.
+        // Without lazy initialisation: otherwise a kernel thread that writes inode tables would appear in every
+        // recording.
         "ext4" => command.args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"]),
         "ext2" => command.args(["-q", "-F"]),
         _ => command.args(["-q", "-f"]),
@@ -221,9 +222,9 @@ mod tests {
 
     use super::search_path;
 
-    /// S12: with PATH unset mkfs was looked for in the current directory.
+    /// S12: with PATH unset, mkfs was searched in the current directory.
     #[test]
-    fn no_program_is_looked_for_in_the_current_directory() {
+    fn programs_are_never_searched_in_the_current_directory() {
         for path in [None, Some(""), Some(":/bin:"), Some(".:relative:/opt/bin")] {
             let searched = search_path(path.map(OsStr::new));
             assert!(std::env::split_paths(&searched).all(|folder| folder.is_absolute()), "{path:?}: {searched:?}");

@@ -1,4 +1,4 @@
-//! Which kernel the guest boots, and the modules it needs from beside it.
+//! Finds the kernel to boot and its modules.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,18 +13,18 @@ use super::arch::Arch;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
     pub image: PathBuf,
-    /// `lib/modules/RELEASE` beside it; absent if there is none.
+    /// `lib/modules/RELEASE` next to it; `None` if it does not exist.
     pub modules: Option<PathBuf>,
-    /// From the file's name; the guest tells the real one.
+    /// From the file's name; the guest reports the real release.
     pub release: String,
     pub arch: Arch,
 }
 
-/// Root's cache: a kernel that root boots is never taken from where somebody else could have put it.
+/// Root's cache: root never boots a kernel from a place where another user could have put it.
 const OF_ROOT: &str = "/var/cache/flatwater/kernels";
 
-/// Where `fetch-kernel` keeps what it fetched: $XDG_CACHE_HOME, else ~/.cache; root's is /var/cache/flatwater.
-/// `None` for a user without a home.
+/// Where `fetch-kernel` stores kernels: in $XDG_CACHE_HOME, otherwise ~/.cache; for root in /var/cache/flatwater.
+/// `None` for a user without a home directory.
 #[must_use]
 pub fn cache_directory() -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {
@@ -35,7 +35,7 @@ pub fn cache_directory() -> Option<PathBuf> {
     base.filter(|base| base.is_absolute()).map(|base| base.join("flatwater/kernels"))
 }
 
-/// The cache as it is believed: nobody but us and root had a say in any part of its path.
+/// The cache, if it can be trusted: only we and root control its path.
 fn cache(make: bool) -> Option<Result<Dir, Refusal>> {
     let path = cache_directory()?;
     match if make { Dir::make_trusted(&path) } else { Dir::trusted(&path) } {
@@ -44,7 +44,7 @@ fn cache(make: bool) -> Option<Result<Dir, Refusal>> {
     }
 }
 
-/// The given image, else one fetched before, else the newest distribution image in /boot.
+/// The given image, otherwise a fetched one, otherwise the newest image of the distribution in /boot.
 pub fn find(given: Option<&Path>) -> Result<Kernel, VmError> {
     if let Some(image) = given {
         return if image.is_file() {
@@ -63,10 +63,11 @@ pub fn find(given: Option<&Path>) -> Result<Kernel, VmError> {
         names.into_iter().flat_map(|name| images_of(&cache.path().join(name))).collect::<Vec<_>>()
     });
     let mut images: Vec<PathBuf> = fetched.chain(images_in(Path::new("/boot"))).collect();
-    // One for another processor is booted only when it is named.
+    // A kernel for another architecture is used only if it is given explicitly.
     images.retain(|image| Arch::of_image(image).is_none_or(|arch| arch == Arch::OWN));
     images.sort();
-    // Fetched ones stand under the cache's path; a cloud kernel has built in what a guest needs, so it goes first.
+    // Images are sorted by path, so fetched ones are together. A cloud kernel has the drivers for a guest built in and
+    // is preferred.
     let cloud = images.iter().rev().find(|image| image.to_string_lossy().contains("cloud"));
     match cloud.or(images.last()) {
         Some(image) => Ok(at(image)),
@@ -77,7 +78,7 @@ pub fn find(given: Option<&Path>) -> Result<Kernel, VmError> {
     }
 }
 
-/// The release of each image, distinguished by a number where two have the same.
+/// The release of each image, with a number appended if several have the same.
 pub fn names(images: &[PathBuf]) -> Result<Vec<String>, VmError> {
     let mut names: Vec<String> = Vec::new();
     for image in images {
@@ -93,7 +94,7 @@ fn images_in(place: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).filter(|path| file_name(path).starts_with("vmlinuz-")).collect()
 }
 
-/// Those of an unpacked package, whichever way it is packed: /boot/vmlinuz-RELEASE, and from 7.0 on
+/// The images of an unpacked package, in either layout: /boot/vmlinuz-RELEASE, and since 7.0
 /// /usr/lib/modules/RELEASE/vmlinuz.
 #[must_use]
 pub fn images_of(package: &Path) -> Vec<PathBuf> {
@@ -124,45 +125,46 @@ fn at(image: &Path) -> Kernel {
     Kernel { image: image.to_owned(), modules, release, arch }
 }
 
-/// In the cache, for each boot of the host: KVM was tried and does not work.
+/// File in the cache that marks a failure of KVM in this boot of the host.
 const KVM_REFUSED: &str = "kvm-refused";
 
 fn boot_id() -> Option<String> {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().map(|id| id.trim().to_owned())
 }
 
-/// Whether KVM failed since this host was booted: trying it again would cost each run the same seconds.
+/// Whether KVM failed in this boot of the host: trying again would cost each run the same seconds.
 #[must_use]
 pub fn kvm_refused() -> bool {
     let read = || cache(false)?.ok()?.read(KVM_REFUSED).ok().and_then(|file| std::io::read_to_string(file).ok());
     read().is_some_and(|text| Some(text.trim().to_owned()) == boot_id())
 }
 
-/// Best effort: without it the next run tries KVM again.
+/// Best effort: if it fails, the next run tries KVM again.
 pub fn remember_kvm_refused() {
     if let (Some(Ok(cache)), Some(id)) = (cache(true), boot_id()) {
         let _ = cache.replace(KVM_REFUSED, id.as_bytes(), false);
     }
 }
 
-/// Takes a kernel package (Debian's current cloud kernel if none is named) through apt and unpacks it without
-/// installing it.
+/// Downloads a kernel package (by default Debian's current cloud kernel) through apt and unpacks it without installing
+/// it.
 pub fn fetch(package: Option<&str>, said: &mut dyn FnMut(&str)) -> Result<Kernel, VmError> {
     let package = match package {
-        // It becomes a directory's name and an argument of apt.
+        // The name becomes the name of a directory and an argument of apt.
         Some(name) if is_kernel_package(name) => name.to_owned(),
         Some(name) => {
-            return Err(VmError::Fetch { why: format!("'{name}' is no package of a kernel (linux-image-...)") });
+            return Err(VmError::Fetch { why: format!("'{name}' is not a kernel package (linux-image-...)") });
         }
         None => current_cloud_package()?,
     };
     let package = package.as_str();
-    let cache = cache(true).ok_or_else(|| VmError::Fetch { why: "there is no HOME to keep it in".to_owned() })?;
+    let cache = cache(true)
+        .ok_or_else(|| VmError::Fetch { why: "HOME is not set, so there is no cache directory".to_owned() })?;
     let cache = cache.map_err(|refusal| VmError::Fetch { why: refusal.to_string() })?;
     let staging = tempfile::tempdir().map_err(|error| VmError::Fetch { why: error.to_string() })?;
     said(&format!("fetching {package}"));
     let archives = download(package, staging.path())?;
-    // Unpacked beside its place and renamed, so that a half-unpacked kernel is never found.
+    // Unpacked under a temporary name in the cache and renamed, so that an incomplete kernel is never found.
     let folder = package.replace(':', "_");
     let part = format!("{folder}.part");
     let refused = |refusal: Refusal| VmError::Fetch { why: refusal.to_string() };
@@ -180,7 +182,7 @@ pub fn fetch(package: Option<&str>, said: &mut dyn FnMut(&str)) -> Result<Kernel
     let target = cache.path().join(&folder);
     said(&format!("unpacked to {}", target.display()));
     let image = images_of(&target).pop();
-    image.map(|image| at(&image)).ok_or_else(|| VmError::Fetch { why: format!("{package} holds no kernel image") })
+    image.map(|image| at(&image)).ok_or_else(|| VmError::Fetch { why: format!("{package} contains no kernel image") })
 }
 
 fn is_kernel_package(name: &str) -> bool {
@@ -188,8 +190,8 @@ fn is_kernel_package(name: &str) -> bool {
     (name.starts_with("linux-image-") || name.starts_with("linux-binary-")) && name.chars().all(letters)
 }
 
-/// The archives of a kernel: its package, or from 7.0 on those that it depends on (image, modules and configuration
-/// apart).
+/// Downloads the packages of a kernel: the package itself, and since 7.0 also those that it depends on (image, modules
+/// and configuration are separate).
 fn download(package: &str, into: &Path) -> Result<Vec<PathBuf>, VmError> {
     let get = |name: &str| output(Command::new("apt-get").args(["download", name]).current_dir(into));
     let archives = || -> Vec<PathBuf> {
@@ -198,7 +200,7 @@ fn download(package: &str, into: &Path) -> Result<Vec<PathBuf>, VmError> {
     };
     get(package)?;
     let Some(first) = archives().pop() else {
-        return Err(VmError::Fetch { why: format!("apt-get download {package} left no package") });
+        return Err(VmError::Fetch { why: format!("apt-get download {package} produced no package") });
     };
     let depends = output(Command::new("dpkg-deb").arg("-f").arg(&first).arg("Depends"))?;
     let arch = package.split_once(':').map(|(_, arch)| format!(":{arch}")).unwrap_or_default();
@@ -208,7 +210,7 @@ fn download(package: &str, into: &Path) -> Result<Vec<PathBuf>, VmError> {
     Ok(archives())
 }
 
-/// Of what a kernel's package depends on: the packages that hold its parts.
+/// From the dependencies of a kernel package: the packages with its parts.
 fn parts_of(depends: &str) -> Vec<&str> {
     let names = depends.split(',').filter_map(|dependency| dependency.split_whitespace().next());
     let part = |name: &&str| ["linux-binary-", "linux-modules-"].iter().any(|begin| name.starts_with(begin));
@@ -222,12 +224,12 @@ fn current_cloud_package() -> Result<String, VmError> {
     };
     let depends = output(Command::new("apt-cache").args(["depends", meta]))?;
     let package = first_kernel(&depends).ok_or_else(|| VmError::Fetch {
-        why: format!("apt knows no {meta}; run `apt-get update` on Debian, or give --kernel"),
+        why: format!("apt does not know {meta}; run `apt-get update` on Debian, or use --kernel"),
     })?;
     Ok(package.to_owned())
 }
 
-/// Of `apt-cache depends`: the first kernel, wherever it stands.
+/// The first kernel in the output of `apt-cache depends`, at any position.
 fn first_kernel(depends: &str) -> Option<&str> {
     let named = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: ")).map(str::trim);
     named.into_iter().find(|name| is_kernel_package(name))
@@ -249,9 +251,9 @@ mod tests {
 
     use super::{at, first_kernel, images_of, is_kernel_package, names, parts_of};
 
-    /// Fault 4 of the kernels' matrix: packages of 7.x were said to hold no image.
+    /// Fault 4 of the kernel matrix: no image was found in packages of 7.x.
     #[test]
-    fn a_kernel_of_either_packing_is_found_with_its_modules() {
+    fn kernels_in_both_package_layouts_are_found_with_their_modules() {
         let scratch = tempfile::tempdir().expect("a directory");
         let put = |path: &str| {
             let path = scratch.path().join(path);
@@ -281,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_is_packed_apart_is_fetched_whole() {
+    fn a_kernel_in_several_packages_is_fetched_completely() {
         let depends = "dracut | linux-initramfs-tool, linux-base-7.3.4+deb13 (= 7.3.4-1), \
                        linux-binary-7.3.4+deb13 (= 7.3.4-1), linux-modules-7.3.4+deb13 (= 7.3.4-1)";
         assert_eq!(parts_of(depends), ["linux-binary-7.3.4+deb13", "linux-modules-7.3.4+deb13"]);
@@ -289,14 +291,14 @@ mod tests {
     }
 
     #[test]
-    fn the_current_kernel_is_found_behind_other_dependencies() {
+    fn the_current_kernel_is_found_after_other_dependencies() {
         let told = "linux-image-cloud-amd64\n  Depends: linux-base-7.3.4\n  Depends: linux-image-7.3.4-cloud-amd64\n";
         assert_eq!(first_kernel(told), Some("linux-image-7.3.4-cloud-amd64"));
         assert_eq!(first_kernel("  Depends: linux-base\n"), None);
     }
 
     #[test]
-    fn only_a_packages_name_becomes_an_argument_and_a_directory() {
+    fn only_kernel_package_names_are_accepted() {
         assert!(is_kernel_package("linux-image-6.12.117+deb13-cloud-arm64:arm64"));
         for name in ["--help", "linux-image-../../x", "linux-image-a b", "coreutils"] {
             assert!(!is_kernel_package(name), "{name}");
@@ -304,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn images_of_one_release_are_told_apart_and_one_that_is_absent_is_an_error() {
+    fn images_of_one_release_are_numbered_and_a_missing_image_is_an_error() {
         let scratch = tempfile::tempdir().expect("a directory");
         let there = scratch.path().join("vmlinuz-6.1.0");
         std::fs::write(&there, b"x").expect("written");

@@ -1,8 +1,12 @@
-//! The vm: performs a scenario on a real kernel with the machine that the scenario asks for, in QEMU.
+//! Performs a scenario on a real kernel in QEMU, on the machine that the scenario describes.
 //!
-//! The guest runs this binary as `/init` of a generated initramfs. It mounts a fresh disk, performs the scenario as on
-//! any host, and writes the recording as a cpio archive to a second disk. This crate does not perform scenarios:
-//! `guest` prepares the machine and returns the result; its caller performs the scenario in between.
+//! The guest runs this binary as `/init` of a generated initramfs. It mounts a new disk, performs the scenario as on
+//! any host, and writes the recording as a cpio archive to a second disk. This crate does not perform scenarios: the
+//! module `guest` prepares the machine and returns the result, and its caller performs the scenario in between.
+//!
+//! - [`run`] boots a guest for a [`Job`] with [`VmOptions`] and unpacks the recording; it returns a [`VmReport`].
+//! - [`Kernel`] is a kernel image with its modules; [`kernel::find`] and [`kernel::fetch`] get one.
+//! - [`Arch`] is the architecture of a kernel and of its guest.
 
 pub mod arch;
 pub mod console;
@@ -30,68 +34,68 @@ use serde::{Deserialize, Serialize};
 pub use arch::Arch;
 pub use kernel::Kernel;
 
-/// What to perform, as it is passed to the guest.
+/// A scenario or command, as passed to the guest.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// Text of the scenario, and what was set on the command line over it.
+    /// Text of the scenario; `set` are the settings of the command line that override it.
     pub scenario_text: String,
     pub scenario_origin: String,
     pub set: Vec<String>,
-    /// Samples a second of counters, and of stacks; those are the tracer's default where absent.
+    /// Samples per second of counters and of stacks; without `stack_hz` the tracer's default applies.
     pub sample_hz: u32,
     pub stack_hz: Option<u32>,
-    /// Time runs unlike a real machine's.
+    /// Virtual time differs from that of a real machine.
     pub time_distorted: bool,
     /// Time is counted in instructions (`VmOptions::icount`).
     #[serde(default)]
     pub icount: Option<u32>,
     pub file_system: String,
-    /// A program of the guest and its arguments, performed instead of the scenario.
+    /// A program of the guest with arguments, to run instead of the scenario.
     #[serde(default)]
     pub command: Vec<String>,
-    /// Modules to load, in this order, paths within the initramfs.
+    /// Modules to load in this order, as paths in the initramfs.
     pub modules: Vec<String>,
 }
 
-/// What goes into the guest beside our own binary.
+/// Contents of the guest besides our own binary.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
-    /// A static flatwater instead of our own, for a kernel of another processor.
+    /// A static flatwater instead of our own, for a kernel of another architecture.
     pub init: Option<PathBuf>,
-    /// Files of the host, and their paths in the guest.
+    /// Files of the host with their paths in the guest.
     pub files: Vec<(PathBuf, String)>,
-    /// Modules to load beside those of the disk and its file system.
+    /// Modules to load besides those of the disk and its file system.
     pub modules: Vec<String>,
 }
 
-/// How to perform it.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct VmOptions {
     pub kernel: Option<PathBuf>,
-    /// Fetch a kernel through apt where none is found.
+    /// Fetch a kernel through apt if none is found.
     pub fetch_kernel: bool,
-    /// Where the recording goes; must be empty.
+    /// Output directory of the recording; must be empty.
     pub out: Dir,
     pub machine: flatwater_workload::scenario::MachineSpec,
     pub carried: Carried,
     /// Length of the measured part, for the watchdog.
     pub duration_ns: u64,
-    /// A guest that says nothing for this long counts as hung, ns.
+    /// A guest that sends nothing for this long counts as hung, ns.
     pub silence_ns_max: u64,
-    /// Emulate, and let each instruction take 2^so many ns of the guest's time, however long it takes the host.
+    /// Emulate the guest; each instruction takes 2^N ns of the guest's time, however long the host takes.
     pub icount: Option<u32>,
-    /// Keep the guest's console in `out/console.log` even when all went well.
+    /// Keep the guest's console in `out/console.log` even after a success.
     pub keep_console: bool,
     pub stop: Arc<AtomicBool>,
 }
 
-/// What became of a guest.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct VmReport {
     pub release: String,
     /// `kvm` or `tcg`.
     pub accelerator: &'static str,
-    /// From the start of QEMU to the first line of the guest, and to the start of the workload.
+    /// From the start of QEMU to the guest's first line; `first_write_ns` is until the start of the workload.
     pub boot_ns: u64,
     pub first_write_ns: u64,
 }
@@ -101,38 +105,38 @@ pub enum VmError {
     #[error("no QEMU: {program} is not on the PATH; install it (Debian: apt-get install {package})")]
     NoQemu { program: &'static str, package: &'static str },
     #[error(
-        "{program} {version} cannot boot {cpus} CPUs in time that is counted in instructions (they hang at \"Booting SMP \
+        "{program} {version} cannot boot {cpus} CPUs with time counted in instructions (they hang at \"Booting SMP \
          configuration\"): install QEMU 10 or later (Debian 12: bookworm-backports), or run without --icount"
     )]
     NoIcount { program: &'static str, version: String, cpus: u32 },
     #[error(
         "{image} is a kernel for {theirs}, and this flatwater is for {ours}: build one (cargo build --release --target \
-         {theirs}-unknown-linux-musl) and give it with --init, or take a kernel for {ours}"
+         {theirs}-unknown-linux-musl) and pass it with --init, or use a kernel for {ours}"
     )]
     OtherArch { image: String, theirs: &'static str, ours: &'static str },
     #[error(
-        "no kernel to boot (searched {looked}): give --kernel PATH, run `flatwater vm fetch-kernel`, or add \
-            --fetch-kernel (both take Debian's through apt)"
+        "no kernel to boot (searched {looked}): use --kernel PATH, run `flatwater vm fetch-kernel`, or add \
+            --fetch-kernel (both fetch Debian's through apt)"
     )]
     NoKernel { looked: String },
-    #[error("cannot fetch a kernel: {why}; or give one with --kernel PATH (a vmlinuz with its lib/modules beside it)")]
+    #[error("cannot fetch a kernel: {why}; or pass one with --kernel PATH (a vmlinuz with its lib/modules next to it)")]
     Fetch { why: String },
-    #[error("module {module} is not under {modules}: take another kernel with --kernel, or a scenario on ext4")]
+    #[error("module {module} is not under {modules}: use another kernel with --kernel, or a scenario on ext4")]
     MissingModule { module: String, modules: String },
-    #[error("the machine of this scenario cannot be made: {why}")]
+    #[error("cannot create the machine of this scenario: {why}")]
     Machine { why: String },
     #[error("cannot prepare the guest: {what}: {source}")]
     Prepare { what: String, source: std::io::Error },
     #[error("the guest {what}; the last lines of its console:\n{console}")]
     Guest { what: String, console: String },
     #[error(
-        "{release} did not boot: the guest {what}; take another kernel with --kernel PATH, or Debian's with `flatwater vm \
+        "{release} did not boot: the guest {what}; use another kernel with --kernel PATH, or Debian's with `flatwater vm \
          fetch-kernel`, or give a slow machine more time with --patience; the last lines of its console:\n{console}"
     )]
     NoBoot { release: String, what: String, console: String },
     #[error("the guest could not perform the scenario: {why}")]
     Scenario { why: String },
-    #[error("stopped before the guest had handed back its recording")]
+    #[error("stopped before the guest had returned its recording")]
     Stopped,
 }
 
@@ -155,7 +159,7 @@ pub fn run(job: &Job, options: &VmOptions, said: &mut dyn FnMut(&str)) -> Result
             return Err(VmError::no_qemu(Arch::OWN));
         }
         Err(VmError::NoKernel { .. }) if options.kernel.is_none() && options.fetch_kernel => {
-            said("no kernel to boot here yet: taking Debian's through apt, once, without installing it");
+            said("no kernel to boot yet: fetching Debian's through apt, once, without installing it");
             kernel::fetch(None, said)?
         }
         found => found?,
@@ -173,7 +177,7 @@ pub fn run(job: &Job, options: &VmOptions, said: &mut dyn FnMut(&str)) -> Result
     }
     for accelerator in accelerators {
         let emulated = accelerator == "tcg";
-        // A sample costs an emulated CPU more than the work it interrupts: none, unless asked for.
+        // On an emulated CPU a sample costs more than the work that it interrupts: no samples unless requested.
         let stack_hz = job.stack_hz.or(emulated.then_some(0));
         let icount = options.icount;
         let job = Job { time_distorted: emulated && icount.is_none(), icount, stack_hz, ..job.clone() };
@@ -182,7 +186,7 @@ pub fn run(job: &Job, options: &VmOptions, said: &mut dyn FnMut(&str)) -> Result
         said(&format!("booting {} under {accelerator} ({})", kernel.release, machine.describe()));
         match watch::boot(&prepared, &machine, accelerator, options, said) {
             Ok(report) => return Ok(VmReport { release: kernel.release, accelerator, ..report }),
-            // KVM may be there and yet refuse (nested, no rights): then the emulation shall have its try.
+            // KVM may exist and still fail (nested, no rights): try emulation next.
             Err(error @ (VmError::Guest { .. } | VmError::NoBoot { .. })) if accelerator == "kvm" => {
                 let said_by_it = error.to_string();
                 let reason = said_by_it.lines().next().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! The modules that a guest needs: which they are, in which order, and their content.
+//! The modules of a guest: their names, their order and their content.
 //!
-//! What a module needs is asked of the module itself (its .modinfo section): Debian's packages ship no modules.dep
-//! before depmod has run.
+//! Dependencies come from the modules themselves (section .modinfo), because Debian's packages contain no modules.dep
+//! until depmod has run.
 
 use std::fs;
 use std::io;
@@ -11,10 +11,11 @@ use std::process::Command;
 
 use super::VmError;
 
-/// Of a chain; none of ours is a tenth as long. Bounds a damaged one that needs itself.
+/// Maximum depth of dependencies, ten times that of any module used here. Stops at a damaged module that depends on
+/// itself.
 const CHAIN_MAX: usize = 64;
 
-/// Paths of a module and of all it depends on, in the order of loading; empty if it is built in.
+/// Paths of a module and its dependencies in load order; empty if it is built in.
 pub fn chain(modules: &Path, name: &str) -> Result<Vec<PathBuf>, VmError> {
     let missing = || VmError::MissingModule { module: name.to_owned(), modules: modules.display().to_string() };
     let builtin = fs::read_to_string(modules.join("modules.builtin")).unwrap_or_default();
@@ -32,7 +33,7 @@ fn add(modules: &Path, path: &Path, found: &mut Vec<PathBuf>, depth: usize) -> R
         return Ok(());
     }
     let content = content(path)?;
-    // A name that is nowhere is built in, as is all that modules.builtin lists.
+    // A name without a file is built in, like all names in modules.builtin.
     for need in needs(&content) {
         if let Some(path) = find_file(modules, &need) {
             add(modules, &path, found, depth + 1)?;
@@ -42,7 +43,7 @@ fn add(modules: &Path, path: &Path, found: &mut Vec<PathBuf>, depth: usize) -> R
     Ok(())
 }
 
-/// Names from `depends=` and `softdep=pre:`. `crypto-crc32c` is an alias, which crc32c_generic answers to.
+/// Names from `depends=` and `softdep=pre:`. `crypto-crc32c` is an alias of crc32c_generic.
 fn needs(module: &[u8]) -> Vec<String> {
     let strings = module.split(|byte| *byte == 0).filter_map(|text| std::str::from_utf8(text).ok());
     let mut names = Vec::new();
@@ -59,7 +60,7 @@ fn needs(module: &[u8]) -> Vec<String> {
     names
 }
 
-/// What the kernel is to be given: a compressed module is unpacked here, as not every kernel can do that itself.
+/// Content of a module, decompressed, because not every kernel can decompress modules.
 pub fn content(path: &Path) -> Result<Vec<u8>, VmError> {
     let failed = || VmError::prepare(path.display().to_string());
     let packed = fs::read(path).map_err(failed())?;
@@ -79,7 +80,7 @@ pub fn content(path: &Path) -> Result<Vec<u8>, VmError> {
     }
 }
 
-/// Its name in the guest, without what said that it was compressed.
+/// Name of the module in the guest, without the suffix of a compression.
 pub fn plain_name(path: &Path) -> String {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     name.split(".ko").next().map_or(name.clone(), |stem| format!("{stem}.ko"))
@@ -112,7 +113,7 @@ mod tests {
     use super::{VmError, chain, plain_name};
 
     #[test]
-    fn what_a_module_needs_goes_before_it_whatever_it_is_packed_with() {
+    fn dependencies_precede_a_module_under_any_compression() {
         let scratch = tempfile::tempdir().expect("a directory");
         let folder = scratch.path();
         fs::write(folder.join("modules.builtin"), "kernel/lib/crc16.ko\n").expect("written");

@@ -1,4 +1,4 @@
-//! The machine section of a scenario as QEMU's command line.
+//! QEMU's command line from the machine section of a scenario.
 
 use std::fmt::Write as _;
 use std::os::fd::RawFd;
@@ -11,13 +11,13 @@ use super::initramfs::Prepared;
 use flatwater_recording::units::Bytes;
 use flatwater_workload::scenario::MachineSpec;
 
-/// A guest smaller than this does not get past its own boot.
+/// Smaller guests do not finish booting.
 const NODE_BYTES_MIN: u64 = 64 << 20;
 const TOTAL_BYTES_MIN: u64 = 192 << 20;
-/// More than this of the host's free memory is not taken.
+/// Maximum share of the host's free memory for a guest.
 const FREE_SHARE_MAX: f64 = 0.75;
 
-/// The machine with every blank filled in.
+/// The machine with all defaults filled in.
 #[derive(Clone, Debug)]
 pub struct Machine {
     pub cpus: u32,
@@ -35,7 +35,7 @@ impl Machine {
         let impossible = |why: String| VmError::Machine { why };
         if let Some(device) = spec.devices.first() {
             let why = format!(
-                "the guest has one disk, and it wants '{}' beside it; the model has several (--on sim)",
+                "the guest has one disk, and the scenario has another device '{}'; the model supports several (--on sim)",
                 device.name
             );
             return Err(impossible(why));
@@ -45,7 +45,7 @@ impl Machine {
         let cpus = spec.cpus.unwrap_or(2).max(nodes);
         if let Some(small) = node_bytes.iter().find(|bytes| **bytes < NODE_BYTES_MIN) {
             return Err(impossible(format!(
-                "a node of {} cannot boot: give it {} or more",
+                "a node of {} is too small to boot: use {} or more",
                 Bytes(*small),
                 Bytes(NODE_BYTES_MIN)
             )));
@@ -53,13 +53,13 @@ impl Machine {
         let total: u64 = node_bytes.iter().sum();
         if total < TOTAL_BYTES_MIN {
             return Err(impossible(format!(
-                "{} in all cannot boot: give {} or more",
+                "{} in total is too small to boot: use {} or more",
                 Bytes(total),
                 Bytes(TOTAL_BYTES_MIN)
             )));
         }
         if let Some(free) = free_bytes().filter(|free| total as f64 > *free as f64 * FREE_SHARE_MAX) {
-            return Err(impossible(format!("it wants {}, and this host has {} available", Bytes(total), Bytes(free))));
+            return Err(impossible(format!("it needs {}, and this host has {} available", Bytes(total), Bytes(free))));
         }
         Ok(Machine {
             cpus,
@@ -73,7 +73,7 @@ impl Machine {
         })
     }
 
-    /// `2 nodes of 192 MiB, 2 CPUs, ext4`.
+    /// Prints as `2 nodes of 192 MiB, 2 CPUs, ext4`.
     #[must_use]
     pub fn describe(&self) -> String {
         let sizes: Vec<String> = self.node_bytes.iter().map(|bytes| Bytes(*bytes).to_string()).collect();
@@ -81,7 +81,7 @@ impl Machine {
         format!("{} node{plural} of {}, {} CPUs, {}", sizes.len(), sizes.join(" + "), self.cpus, self.file_system)
     }
 
-    /// `-numa` and memory backends: CPUs dealt to the nodes in turn, as on the case study's machine.
+    /// `-numa` and memory backends. CPUs are assigned to nodes in turn, as on the case study's machine.
     fn numa_arguments(&self) -> Vec<String> {
         let mut arguments = Vec::new();
         for (node, bytes) in self.node_bytes.iter().enumerate() {
@@ -105,12 +105,12 @@ impl Machine {
     pub fn command(&self, prepared: &Prepared, (accelerator, icount): (&str, Option<u32>), console: RawFd) -> Command {
         let arch = prepared.arch;
         let mut command = Command::new(arch.qemu());
-        // One thread for all of the guest's CPUs: with a thread each, guests hung while the kernel patched its own code (3
-        // of 26 attaches on 6.1, QEMU 7.2), with one none of 30, and they were no slower.
+        // One thread for all of the guest's CPUs: with a thread for each, guests hung while the kernel patched its own
+        // code (in 3 of 26 attaches on 6.1, QEMU 7.2); with one thread, in none of 30, and guests were not slower.
         let accel = if accelerator == "tcg" { "tcg,thread=single" } else { accelerator };
         let (machine, cpu) = (arch.machine(), arch.processor(accelerator));
         let total: u64 = self.node_bytes.iter().sum();
-        // What a guest that has broken out needs most, QEMU itself never does.
+        // Denies operations that QEMU never needs but an attacker who breaks out of the guest does.
         command.args(["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"]);
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-machine", machine]);
         if let Some(shift) = icount {
@@ -121,9 +121,9 @@ impl Machine {
         command.args(self.numa_arguments());
         command.arg("-kernel").arg(&prepared.kernel).arg("-initrd").arg(&prepared.initramfs);
         command.arg("-append").arg(arch.kernel_arguments(icount.is_some()));
-        // A pipe that we read within bounds: a file would grow for as long as the guest talks. Handed over as a
-        // descriptor, since nobody, whom QEMU runs as, may not open a pipe of ours by its name; to be appended to, since
-        // QEMU truncates other files first, which a pipe refuses.
+        // A pipe that we read within limits, because a file would grow for as long as the guest prints. It is passed
+        // as a descriptor, because QEMU runs as nobody, who may not open our pipe by name. It is opened for appending,
+        // because QEMU truncates other files first, which fails on a pipe.
         command.arg("-add-fd").arg(format!("fd={console},set=1"));
         command.args(["-chardev", "file,id=console,path=/dev/fdset/1,append=on", "-serial", "chardev:console"]);
         match arch {
@@ -151,16 +151,15 @@ impl Machine {
     }
 }
 
-/// Is it on the PATH?
+/// Whether QEMU is on the PATH.
 #[must_use]
 pub fn is_installed(arch: Arch) -> bool {
-    // An empty PATH has one folder, the current one.
+    // An empty PATH has one element, the current directory.
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.is_absolute() && folder.join(arch.qemu()).is_file())
 }
 
-/// Accelerators worth trying, best first. Whether KVM really works only a boot tells, and it runs no other processor's
-/// code.
+/// Accelerators to try, best first. Only a boot shows whether KVM really works. KVM cannot run another architecture.
 #[must_use]
 pub fn accelerators(arch: Arch, kvm_refused: bool) -> Vec<&'static str> {
     let there = || std::fs::OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok();

@@ -1,19 +1,20 @@
-//! How fast this machine's time stamp counter runs, for a guest to be told.
+//! Rate of this machine's time stamp counter, to be passed to a guest.
 //!
-//! A guest measures it at boot against a timer that QEMU emulates (arch/x86/kernel/tsc.c: pit_calibrate_tsc,
-//! pit_hpet_ptimer_calibrate_cpu). Where QEMU does not get the CPU meanwhile the measure is too small, and the guest's clock
-//! runs too fast by as much: with 120 runnable threads on two CPUs Debian's 5.10 said "PIT calibration deviates from HPET:
-//! 171529 2596130", used the former, and counted 140 s in the 43 s of its boot. What is told is not measured
-//! (`tsc_early_khz`, since 5.6), and what the kernel refines later is taken only within 1 % of it.
+//! A guest measures the rate at boot against a timer that QEMU emulates (arch/x86/kernel/tsc.c: pit_calibrate_tsc,
+//! pit_hpet_ptimer_calibrate_cpu). If QEMU does not get the CPU during this time, the measured rate is too low and the
+//! guest's clock runs too fast: with 120 runnable threads on two CPUs, Debian's 5.10 printed "PIT calibration deviates
+//! from HPET: 171529 2596130", used the former, and counted 140 s in the 43 s of its boot. A rate passed with
+//! `tsc_early_khz` (since 5.6) is not measured, and the kernel accepts a later refinement only within 1 % of it.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 const INTERVAL: Duration = Duration::from_millis(50);
-/// Of so many readings of clock and counter the one that took least is kept: others were interrupted between the two.
+/// Number of readings of clock and counter. The fastest one is used, because slower ones were interrupted between the
+/// two.
 const READINGS: usize = 32;
 
-/// The counter's rate in kHz, to some parts in 100 000; `None` on processors without one.
+/// The counter's rate in kHz, accurate to some parts in 100,000; `None` on processors without one.
 #[must_use]
 pub fn khz() -> Option<u64> {
     let (began, first) = reading()?;
@@ -21,7 +22,7 @@ pub fn khz() -> Option<u64> {
     let (ended, last) = reading()?;
     let ns = u64::try_from(ended.duration_since(began).as_nanos()).ok()?;
     let ticks = last.checked_sub(first)?;
-    // A counter that stands still, or goes by steps, is none to be trusted.
+    // A counter that does not advance, or advances in large steps, cannot be trusted.
     let khz = u64::try_from(u128::from(ticks) * 1_000_000 / u128::from(ns.max(1))).ok()?;
     (100_000..20_000_000).contains(&khz).then_some(khz)
 }
@@ -37,8 +38,8 @@ fn reading() -> Option<(Instant, u64)> {
 
 #[cfg(target_arch = "x86_64")]
 fn ticks() -> Option<u64> {
-    // SAFETY: RDTSC is there on every x86_64 processor, and reads a counter. Where the kernel forbids it to user space
-    // (prctl PR_SET_TSC), which nobody does to us, it would end in SIGSEGV.
+    // SAFETY: RDTSC exists on every x86_64 processor and only reads a counter. If the kernel forbade it in user space
+    // (prctl PR_SET_TSC) it would raise SIGSEGV; nothing sets this for our process.
     Some(unsafe { std::arch::x86_64::_rdtsc() })
 }
 
@@ -51,10 +52,10 @@ fn ticks() -> Option<u64> {
 mod tests {
     use std::time::{Duration, Instant};
 
-    /// Held against a counter read over a longer time, as far as a busy machine allows: 1 %, where the kernel of a guest
-    /// refuses to refine what is further off.
+    /// Compares with a measurement over a longer time. The tolerance for a busy machine is 1 %, beyond which a guest's
+    /// kernel refuses to refine the rate.
     #[test]
-    fn the_counters_rate_is_known_to_less_than_a_hundredth() {
+    fn the_measured_rate_is_accurate_to_one_percent() {
         let (began, first) = super::reading().expect("a counter");
         std::thread::sleep(Duration::from_millis(300));
         let khz = super::khz().expect("a rate");

@@ -1,4 +1,4 @@
-//! QEMU as nobody where root started it: whoever breaks out of a guest is then nobody too, and not root.
+//! Runs QEMU as nobody if root started it: an attacker who breaks out of a guest is then nobody, not root.
 
 use std::fs::File;
 use std::io;
@@ -20,7 +20,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Others may go through this directory and not see what is in it.
+/// Lets other users pass through this directory but not list it.
 pub fn let_through(dir: &Dir) -> io::Result<()> {
     if is_root() {
         rustix::fs::fchmod(dir, Mode::from_raw_mode(0o711))?;
@@ -28,7 +28,8 @@ pub fn let_through(dir: &Dir) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives a file that was made for QEMU to the user that QEMU runs as. Its name stays ours: it is in our directory.
+/// Gives a file for QEMU to the user that QEMU runs as. Its name remains under our control, because it is in our
+/// directory.
 pub fn give(file: &File) -> io::Result<()> {
     if is_root() {
         rustix::fs::fchown(file, Some(Uid::from_raw(NOBODY)), Some(Gid::from_raw(NOBODY)))?;
@@ -36,18 +37,18 @@ pub fn give(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Arranges that the command runs as nobody where we are root, keeps the group that may use KVM, can never get more
-/// rights, has no descriptor of ours but the console's, runs on these CPUs alone if there are any, and ends with us.
+/// Configures the command: as root, it runs as nobody but keeps the group that may use KVM. It can never gain
+/// privileges, inherits no descriptor except the console's, runs only on `cpus` if given, and is killed when we exit.
 pub fn start_as_nobody(command: &mut Command, console: &impl AsRawFd, cpus: Option<CpuSet>) {
     let (root, console) = (is_root(), console.as_raw_fd());
     let kvm = std::fs::metadata("/dev/kvm").ok().map(|meta| meta.gid()).filter(|gid| *gid != 0);
     let groups: Vec<Gid> = kvm.into_iter().map(Gid::from_raw).collect();
-    // SAFETY: between fork and exec the closure makes system calls alone, on values made before, and
-    // allocates nothing; the console's descriptor is open until the caller has spawned.
+    // SAFETY: between fork and exec the closure only makes system calls with values prepared before, and allocates
+    // nothing; the console's descriptor stays open until the caller has spawned.
     unsafe {
         command.pre_exec(move || {
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-            // Everything of ours is close-on-exec; this one is for QEMU.
+            // All our descriptors are close-on-exec; QEMU needs this one.
             rustix::io::fcntl_setfd(BorrowedFd::borrow_raw(console), FdFlags::empty())?;
             if let Some(cpus) = &cpus {
                 rustix::thread::sched_setaffinity(None, cpus)?;
@@ -56,7 +57,7 @@ pub fn start_as_nobody(command: &mut Command, console: &impl AsRawFd, cpus: Opti
                 rustix::thread::set_thread_groups(&groups)?;
                 rustix::thread::set_thread_gid(Gid::from_raw(NOBODY))?;
                 rustix::thread::set_thread_uid(Uid::from_raw(NOBODY))?;
-                // The kernel clears it with the change of ids.
+                // Changing the ids clears it in the kernel.
                 rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
             }
             rustix::thread::set_no_new_privs(true)?;

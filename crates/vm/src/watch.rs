@@ -1,4 +1,4 @@
-//! One guest from boot to hand-back: its lines, its watchdog, its end, and nothing left behind.
+//! Runs one guest from its boot to the return of its recording: its lines, its watchdog, its end, and the cleanup.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -19,19 +19,21 @@ use super::initramfs::Prepared;
 use super::qemu::Machine;
 use super::{VmError, VmOptions, VmReport, one_cpu, unprivileged};
 
-/// Interval between two checks of what the guest said.
+/// Interval between two checks for lines of the guest.
 const LOOK: Duration = Duration::from_millis(200);
-/// Under KVM a guest's first line comes within two seconds. Where the host's KVM is only half there, a guest may
-/// hang before its first instruction: emulation shall not have to wait long for its turn.
+/// Under KVM a guest's first line arrives within two seconds. If KVM is only partly usable, a guest may hang before
+/// its first instruction; emulation should then be tried soon.
 const KVM_BOOT_MAX: Duration = Duration::from_secs(12);
-/// The share of its patience that a guest has for its first line: an image that does not boot says nothing for ever.
+/// The first line must arrive within this fraction of the patience, because an image that does not boot stays silent
+/// forever.
 const BOOT_SHARE: u32 = 2;
-/// What is taken from a guest: a recording has some thirty files.
+/// Limits for a guest's archive: a recording has about thirty files.
 const TAKEN: Limits = Limits { entries: 256, file_bytes: 1 << 30, total_bytes: 2 << 30 };
-/// What QEMU itself says when it fails.
+/// Maximum number of bytes of QEMU's own error output.
 const ERROR_BYTES_MAX: u64 = 4096;
 
-/// A directory for one guest's files, removed on drop. Others may pass through it (QEMU runs as nobody) and not list it.
+/// A directory for one guest's files, removed on drop. Other users may pass through it (QEMU runs as nobody) but not
+/// list it.
 #[derive(Debug)]
 pub struct WorkDirectory {
     base: Dir,
@@ -40,7 +42,7 @@ pub struct WorkDirectory {
 }
 
 const PREFIX: &str = "flatwater-vm-";
-/// Not /tmp, which is memory on many machines: a guest's disk can be large.
+/// Not /tmp, which is in memory on many machines: a guest's disk can be large.
 const BASE: &str = "/var/tmp";
 
 impl WorkDirectory {
@@ -48,7 +50,7 @@ impl WorkDirectory {
         let failed = |refusal: Refusal| VmError::prepare("the directory of the guest's files")(refusal.into());
         let base = Dir::open(Path::new(BASE)).map_err(failed)?;
         let pid = std::process::id();
-        // A name that is taken is somebody else's: the next one is tried.
+        // An existing name belongs to another process: try the next one.
         for number in 0..1000 {
             let name = format!("{PREFIX}{pid}-{number}");
             if base.exists(&name) {
@@ -73,8 +75,8 @@ impl Drop for WorkDirectory {
     }
 }
 
-/// Removes what a run of ours that was killed left: directories of processes that are no more. Their guests ended
-/// with them (parent-death signal). Directories of somebody else are somebody else's.
+/// Removes directories that a killed run of ours left: those of processes that no longer exist. Their guests were
+/// killed with them (parent-death signal). Directories of other users are left alone.
 pub fn remove_stale() {
     let Ok(base) = Dir::open(Path::new(BASE)) else { return };
     let own = rustix::process::geteuid().as_raw();
@@ -89,10 +91,10 @@ pub fn remove_stale() {
     }
 }
 
-/// In a recording's directory, beside its tables.
+/// File name in the recording's directory.
 const CONSOLE_LOG: &str = "console.log";
 
-/// QEMU, ended when dropped.
+/// A QEMU process, killed on drop.
 struct Guest(Child);
 
 impl Drop for Guest {
@@ -112,7 +114,8 @@ pub fn boot(
     let started = Instant::now();
     let (console_reader, console_writer) = std::io::pipe().map_err(VmError::prepare("a pipe for the console"))?;
     let mut command = machine.command(prepared, (accelerator, options.icount), console_writer.as_raw_fd());
-    // Held open: at the end of its input QEMU takes a port of virtio for closed, and what the guest writes there waits for ever.
+    // Kept open: at the end of its input QEMU regards a virtio port as closed, and the guest would block forever on
+    // writing to it.
     let (input, _held) = std::io::pipe().map_err(VmError::prepare("a pipe for QEMU's input"))?;
     command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
     unprivileged::start_as_nobody(&mut command, &console_writer, one_cpu::needed(accelerator));
@@ -163,7 +166,7 @@ pub fn boot(
         let _ = options.out.replace(CONSOLE_LOG, console.text().as_bytes(), false);
     }
     let taken = (&prepared.out).rewind().and_then(|()| unpack(&mut BufReader::new(&prepared.out), &options.out, TAKEN));
-    taken.map_err(VmError::prepare("the recording that the guest handed back"))?;
+    taken.map_err(VmError::prepare("the recording that the guest returned"))?;
     Ok(report)
 }
 
@@ -185,7 +188,7 @@ fn follow(
     report: &mut VmReport,
     said: &mut dyn FnMut(&str),
 ) -> Follow {
-    // Emulated time may run at a tenth of real time when the host is busy.
+    // Emulated time may run at a tenth of real time if the host is busy.
     let patience = Duration::from_nanos(options.duration_ns) * 10 + Duration::from_secs(600);
     let (mut silent, mut passed, mut looked) = (Duration::ZERO, Duration::ZERO, Instant::now());
     let mut silence_max = boot_max;
@@ -195,7 +198,8 @@ fn follow(
         }
         let since_start = || u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let line = lines.recv_timeout(LOOK);
-        // An interval in which we did not run either (stopped, frozen, a host asleep) is not held against the guest.
+        // If this process did not run either (stopped, frozen, the host asleep), the interval does not count against
+        // the guest.
         let stretch = waiting.could_run(looked.elapsed().min(LOOK * 5));
         looked = Instant::now();
         silent += stretch;
@@ -220,14 +224,14 @@ fn follow(
     }
 }
 
-/// How long QEMU waits for a processor of this machine's: on a busy one that is most of the time, and a guest that is not let
-/// run cannot say anything.
+/// Time that QEMU waits for a CPU of the host: on a busy host that is most of the time, and a guest that cannot run
+/// cannot send lines.
 struct Waiting {
     tasks: String,
     known: HashMap<OsString, Duration>,
 }
 
-/// At least one part in so many of the time counts, so that there is an end on any machine.
+/// At least this fraction of the time counts, so that the wait ends on any machine.
 const COUNTS_ONE_IN: u32 = 5;
 
 impl Waiting {
@@ -235,7 +239,7 @@ impl Waiting {
         Waiting { tasks: format!("/proc/{pid}/task"), known: HashMap::new() }
     }
 
-    /// What of an interval that ends now the guest could use.
+    /// The part of an interval ending now in which the guest could run.
     fn could_run(&mut self, interval: Duration) -> Duration {
         let tasks = std::fs::read_dir(&self.tasks).into_iter().flatten().flatten();
         let mut waited = Duration::ZERO;
@@ -252,12 +256,13 @@ impl Waiting {
     }
 }
 
-/// /proc/PID/task/TID/schedstat: nanoseconds on a processor, nanoseconds waiting for one, and how often it got one.
+/// The wait from /proc/PID/task/TID/schedstat: nanoseconds on a CPU, nanoseconds waiting for one, number of times
+/// scheduled.
 fn waited_in(schedstat: &str) -> Option<Duration> {
     schedstat.split(' ').nth(1)?.trim().parse().ok().map(Duration::from_nanos)
 }
 
-/// The end of the console, below the line with which a panic began.
+/// The last lines of the console, preceded by the line of a kernel panic if it is further up.
 fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let from = lines.len().saturating_sub(count);
@@ -265,11 +270,11 @@ fn last_lines(text: &str, count: usize) -> String {
     panic.into_iter().chain(&lines[from..]).copied().collect::<Vec<&str>>().join("\n")
 }
 
-/// In one word what killed the guest, as its console tells.
+/// Why the guest died, according to its console.
 fn death(text: &str) -> &'static str {
-    // The last is the panic of a machine on which only init is left to kill (mm/oom_kill.c: out_of_memory).
+    // The last text is the panic of a machine without processes to kill except init (mm/oom_kill.c: out_of_memory).
     if ["Out of memory", "out of memory", "deadlocked on memory"].iter().any(|words| text.contains(words)) {
-        "it ran out of memory: give its nodes more, or the workload less"
+        "it ran out of memory: use larger nodes or a smaller workload"
     } else if text.contains("Kernel panic") {
         "its kernel panicked"
     } else {
@@ -287,12 +292,12 @@ fn wait_for_end(child: &mut Child) {
     }
 }
 
-/// Takes the archive's files into `to`: plain names of known letters, each once, within the limits.
+/// Unpacks the archive's files into `to`: plain names of allowed characters, each once, within the limits.
 pub fn unpack(archive: &mut impl Read, to: &Dir, limits: Limits) -> std::io::Result<()> {
     unpack_by(archive, limits, |name| Ok(to.create(name)?))
 }
 
-/// The same into whatever `create` makes of a name; it refuses a name that it has made before.
+/// Like `unpack`, with a writer from `create`, which must refuse a name that it has created before.
 pub(crate) fn unpack_by<W: Write>(
     archive: &mut impl Read,
     limits: Limits,
@@ -303,7 +308,7 @@ pub(crate) fn unpack_by<W: Write>(
         let known = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         let plain = !head.name.is_empty() && !head.name.starts_with('.') && head.name.chars().all(known);
         if !plain || !head.is_file() {
-            let why = format!("the guest handed back something else than a file of a recording: {:?}", head.name);
+            let why = format!("the guest returned something that is not a file of a recording: {:?}", head.name);
             return Err(std::io::Error::other(why));
         }
         from.content(&mut create(&head.name)?)?;
@@ -321,7 +326,7 @@ mod tests {
     use crate::cpio::Writer;
 
     #[test]
-    fn what_a_guest_waits_for_a_processor_is_not_held_against_it_but_has_an_end() {
+    fn waiting_for_a_cpu_does_not_count_against_a_guest_within_limits() {
         assert_eq!(waited_in("1500 2000000000 7\n"), Some(Duration::from_secs(2)));
         assert_eq!(waited_in(""), None);
         let tasks = tempfile::tempdir().expect("a directory");
@@ -332,15 +337,15 @@ mod tests {
             std::fs::write(task.join("schedstat"), format!("5 {} 7\n", waited_ms * 1_000_000)).expect("written");
             waiting.could_run(Duration::from_millis(100)).as_millis()
         };
-        assert_eq!(could_run(9_000), 100, "what it waited before is not of this interval");
+        assert_eq!(could_run(9_000), 100, "earlier waits are not part of this interval");
         assert_eq!(could_run(9_030), 70);
         assert_eq!(could_run(9_030), 100);
-        assert_eq!(could_run(9_130), 20, "a fifth counts on any machine");
+        assert_eq!(could_run(9_130), 20, "at least a fifth counts");
         assert_eq!(Waiting::of(u32::MAX).could_run(Duration::from_millis(100)).as_millis(), 100);
     }
 
     #[test]
-    fn only_plain_files_are_taken_from_a_guest_and_none_twice() {
+    fn only_plain_files_with_unique_names_are_unpacked() {
         let archive = |fill: &dyn Fn(&mut Writer<Vec<u8>>)| {
             let mut writer = Writer::new(Vec::new());
             fill(&mut writer);

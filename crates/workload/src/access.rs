@@ -1,7 +1,7 @@
-//! Accesses to files as benchmarks make them: reads and writes at random, in order or mostly to a hot part, with calls or
-//! through a mapping, with or without syncs.
+//! File accesses as in benchmarks: random, sequential or mostly to a hot part; with calls or through a mapping; with
+//! or without syncs.
 //!
-//! Published measurements of kernel patches are mostly of such loads (fio, dd, IOzone, a database's data file).
+//! Most published measurements of kernel patches use such loads (fio, dd, IOzone, a database's data file).
 
 use super::dice::Dice;
 use super::{Actor, ActorStart, FileId, Footprint, Op, ParamError, ParamKind, ParamSpec, Params, Role, Stream};
@@ -9,7 +9,7 @@ use super::{Workload, WorkloadEntry};
 
 pub const ENTRY: WorkloadEntry = WorkloadEntry {
     name: "access",
-    sentence: "Reads and writes of files at random, in order or to a hot part; by calls or mapped; with syncs.",
+    sentence: "Reads and writes files at random, sequentially or in a hot part; by calls or mapped; with syncs.",
     params: PARAMS,
     build,
 };
@@ -25,7 +25,7 @@ const PARAMS: &[ParamSpec] = &[
         name: "files",
         kind: ParamKind::Count { min: 1, max: 1_000_000 },
         default: "1",
-        sentence: "Files of each thread (or of all, if they are shared).",
+        sentence: "Files of each thread (or of all threads, if shared).",
     },
     ParamSpec {
         name: "shared",
@@ -37,7 +37,7 @@ const PARAMS: &[ParamSpec] = &[
         name: "file_size",
         kind: ParamKind::Size { min: 4096, max: 1 << 44 },
         default: "256MiB",
-        sentence: "Size of each file; it is there before the measured part begins.",
+        sentence: "Size of each file; the files are created before the measured part.",
     },
     ParamSpec {
         name: "bytes",
@@ -49,37 +49,37 @@ const PARAMS: &[ParamSpec] = &[
         name: "pattern",
         kind: ParamKind::Choice(&["random", "sequential", "hot"]),
         default: "random",
-        sentence: "Where accesses go: anywhere, one behind the other, or nine of ten to the first tenth of the file.",
+        sentence: "Offsets of accesses: random, sequential, or nine of ten in the first tenth of the file.",
     },
     ParamSpec {
         name: "reads",
         kind: ParamKind::Share,
         default: "1",
-        sentence: "Part of the accesses that read; the others write.",
+        sentence: "Share of accesses that are reads; the others are writes.",
     },
     ParamSpec {
         name: "method",
         kind: ParamKind::Choice(&["call", "mapped"]),
         default: "call",
-        sentence: "By read() and write(), or through a shared mapping of each file.",
+        sentence: "With read() and write(), or through a shared mapping of each file.",
     },
     ParamSpec {
         name: "sync",
         kind: ParamKind::Choice(&["none", "fsync", "fdatasync"]),
         default: "none",
-        sentence: "How a file is synced after so many writes.",
+        sentence: "How a file is synced after sync_every writes.",
     },
     ParamSpec {
         name: "sync_every",
         kind: ParamKind::Count { min: 1, max: 1_000_000_000 },
         default: "1",
-        sentence: "Writes of a thread between two syncs.",
+        sentence: "Number of writes of a thread between two syncs.",
     },
     ParamSpec {
         name: "fill",
         kind: ParamKind::Choice(&["write", "allocate"]),
         default: "write",
-        sentence: "How the files come to be: written, or only allocated (they read as zeros, from no disk).",
+        sentence: "How the files are created: written, or only allocated (reads return zeros without disk access).",
     },
     ParamSpec {
         name: "pause",
@@ -187,7 +187,7 @@ impl Workload for Access {
             stream: Box::new(OneThread {
                 of: self.clone(),
                 first: if self.shared { 0 } else { thread * self.files },
-                // One of those that share the files makes them.
+                // Of the threads that share the files, the first creates them.
                 makes: !self.shared || thread == 0,
                 dice: Dice::new(self.seed, thread, "access"),
                 step: Step::Prepare,
@@ -227,7 +227,7 @@ struct OneThread {
     step: Step,
     file: u64,
     offset_bytes: u64,
-    /// Since the last sync, and the file of the last one.
+    /// Number of writes since the last sync; `written` is the file of the last write.
     writes: u64,
     written: FileId,
 }
@@ -239,7 +239,7 @@ impl OneThread {
         FileId(self.first + self.file)
     }
 
-    /// Goes on to the next file of the set-up; true past the last.
+    /// Moves on to the next file of the preparation; returns true after the last.
     fn next_file(&mut self) -> bool {
         self.offset_bytes = 0;
         self.file += 1;
@@ -291,7 +291,7 @@ impl OneThread {
         let reads = self.of.reads >= 1.0 || (self.of.reads > 0.0 && self.dice.share() < self.of.reads);
         let offset_bytes = self.place() * self.of.bytes;
         let (file, bytes) = (self.own(), self.of.bytes);
-        // A file read in order is read to its end before the next.
+        // In sequential order, a file is read to its end before the next one.
         let over = self.of.pattern != Pattern::Sequential || self.offset_bytes == 0;
         if self.of.files > 1 && over {
             self.file = match self.of.pattern {
@@ -313,7 +313,7 @@ impl OneThread {
 }
 
 impl OneThread {
-    /// What the program does before an access; where that is nothing, the access.
+    /// CPU time before an access, if any; otherwise the access itself.
     fn compute(&mut self) -> Op {
         self.step = Step::Access;
         match self.of.compute_ns {
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn random_accesses_are_aligned_and_reads_and_writes_are_mixed_as_asked() {
+    fn random_accesses_are_aligned_and_have_the_requested_share_of_reads() {
         let made = measured(&[("file_size", "1MiB"), ("reads", "0.7")], 1000);
         let reads = made.iter().filter(|op| matches!(op, Op::Read { .. })).count();
         assert!((600..800).contains(&reads), "{reads} of 1000");
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sync_follows_so_many_writes_to_the_file() {
+    fn a_sync_follows_every_nth_write_on_the_written_file() {
         let given = [("file_size", "64KiB"), ("reads", "0"), ("sync", "fdatasync"), ("sync_every", "3")];
         let made = measured(&given, 12);
         let syncs: Vec<usize> = (0..12).filter(|&at| matches!(made[at], Op::Fdatasync { file: FileId(0) })).collect();
@@ -404,12 +404,12 @@ mod tests {
         let of_many = measured(&[("files", "8"), ("file_size", "64KiB"), ("reads", "0"), ("sync", "fsync")], 40);
         for pair in of_many.chunks(2) {
             let [Op::Write { file, .. }, Op::Fsync { file: synced }] = pair else { panic!("{pair:?}") };
-            assert_eq!(file, synced, "the file that was written, not the next one's");
+            assert_eq!(file, synced, "the written file, not the next one");
         }
     }
 
     #[test]
-    fn files_read_in_order_are_read_to_their_end_and_mapped_ones_are_touched() {
+    fn sequential_files_are_read_to_the_end_and_mapped_files_are_touched() {
         let given = [("file_size", "8KiB"), ("files", "2"), ("pattern", "sequential")];
         let places: Vec<(u64, u64)> = measured(&given, 5)
             .iter()
@@ -424,10 +424,10 @@ mod tests {
     }
 
     #[test]
-    fn the_hot_tenth_has_nine_of_ten_accesses() {
+    fn the_hot_tenth_gets_nine_of_ten_accesses() {
         let made = measured(&[("file_size", "4MiB"), ("pattern", "hot")], 2000);
         let hot =
             made.iter().filter(|op| matches!(op, Op::Read { offset_bytes, .. } if *offset_bytes < 400 << 10)).count();
-        assert!((1750..1900).contains(&hot), "{hot} of 2000: 90 % and a tenth of the rest");
+        assert!((1750..1900).contains(&hot), "{hot} of 2000: 90 %, plus a tenth of the others");
     }
 }

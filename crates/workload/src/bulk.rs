@@ -1,7 +1,8 @@
-//! Many writers that each write one large file as fast as they can, without fsync, optionally beside a reader
-//! that walks a tree as tar does. How unevenly a kernel treats them is the point.
+//! Many writers that each write one large file as fast as possible without fsync, optionally together with a reader
+//! that walks a tree as tar does. The workload shows how unevenly a kernel treats the writers.
 //!
-//! Defaults are the case study's: 10 writers, 200 MiB each in 1 MiB write() calls, delays reported from 3 s.
+//! Defaults are those of the case study: 10 writers, 200 MiB each in write() calls of 1 MiB, delays of 3 s or more
+//! reported.
 
 use super::outcome::bulk::BulkObserver;
 use super::params::SCALE;
@@ -10,7 +11,7 @@ use super::{Role, Stream, Workload, WorkloadEntry};
 
 pub const ENTRY: WorkloadEntry = WorkloadEntry {
     name: "bulk",
-    sentence: "Writers of one large file each, in large write() calls without fsync: who waits, and how evenly.",
+    sentence: "Writers of one large file each, in large write() calls without fsync: delays and fairness.",
     params: PARAMS,
     build,
 };
@@ -20,7 +21,7 @@ const PARAMS: &[ParamSpec] = &[
         name: "writers",
         kind: ParamKind::Count { min: 1, max: 1024 },
         default: "10",
-        sentence: "Threads, each with a file of its own.",
+        sentence: "Number of writers, each with a file of its own.",
     },
     ParamSpec {
         name: "file_size",
@@ -38,7 +39,7 @@ const PARAMS: &[ParamSpec] = &[
         name: "rounds",
         kind: ParamKind::Count { min: 0, max: 1 << 32 },
         default: "1",
-        sentence: "How often a writer writes its file, over itself; 0 is until the scenario ends.",
+        sentence: "How often a writer overwrites its file; 0 means until the scenario ends.",
     },
     ParamSpec {
         name: "delay_over",
@@ -50,7 +51,7 @@ const PARAMS: &[ParamSpec] = &[
         name: "readers",
         kind: ParamKind::Count { min: 0, max: 64 },
         default: "0",
-        sentence: "Threads that read a tree of files beside the writers, as tar would.",
+        sentence: "Threads that read a tree of files during the writes, like tar.",
     },
     ParamSpec {
         name: "reader_files",
@@ -62,7 +63,7 @@ const PARAMS: &[ParamSpec] = &[
         name: "reader_file_size",
         kind: ParamKind::Size { min: 1, max: 1 << 40 },
         default: "100KiB",
-        sentence: "Size of each of them.",
+        sentence: "Size of each file in a reader's tree.",
     },
     SCALE,
 ];
@@ -92,7 +93,7 @@ fn build(params: &Params, _seed: u64) -> Result<Box<dyn Workload>, ParamError> {
     }))
 }
 
-/// Files below this are the writers'; above, reader r's n-th is (r + 1) * 2^32 + n.
+/// File ids below this are the writers'; file n of reader r is (r + 1) * 2^32 + n.
 const READER_FILES: u64 = 1 << 32;
 
 /// Files in one directory of a reader's tree.
@@ -159,7 +160,7 @@ impl Workload for Bulk {
         if file.0 < READER_FILES {
             return DirId(0);
         }
-        // Directory d of reader r is (r + 1) * 2^32 + d + 1; its root is + 0.
+        // Directory d of reader r is (r + 1) * 2^32 + d + 1; the reader's root directory is (r + 1) * 2^32.
         let (reader, number) = (file.0 / READER_FILES, file.0 % READER_FILES);
         DirId(reader * READER_FILES + number / FILES_A_DIRECTORY + 1)
     }
@@ -217,7 +218,7 @@ impl Stream for Writer {
                         self.step = WriterStep::Done;
                     }
                 }
-                // Later rounds write over the first: a truncation would throw away what is still to be written.
+                // Later rounds overwrite the file: truncating it would discard data that is still to be written.
                 Some(if first_round { Op::Append { file, bytes } } else { Op::Write { file, offset_bytes, bytes } })
             }
             WriterStep::Done => {
@@ -233,7 +234,7 @@ impl Stream for Writer {
     }
 }
 
-/// Makes its tree unmeasured, then reads it again and again in order, directory by directory.
+/// Creates its tree unmeasured, then reads it repeatedly in order, directory by directory.
 #[derive(Debug)]
 enum ReaderStep {
     Prepare,
@@ -268,7 +269,7 @@ impl Reader {
         self.file.is_multiple_of(FILES_A_DIRECTORY)
     }
 
-    /// Goes on to the next file: true while there is one.
+    /// Moves on to the next file; returns false after the last.
     fn advance(&mut self) -> bool {
         self.offset_bytes = 0;
         self.file += 1;
@@ -358,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_ten_times_two_hundred_mebibytes_in_calls_of_one_mebibyte() {
+    fn the_defaults_are_ten_writers_of_200_mib_in_calls_of_1_mib() {
         let workload = workload(&[]);
         assert_eq!(workload.footprint().disk_bytes, 2000 << 20);
         let mut actors = workload.actors();
@@ -371,13 +372,13 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_makes_its_tree_unmeasured_and_then_reads_it_in_order_for_ever() {
+    fn a_reader_creates_its_tree_unmeasured_and_reads_it_repeatedly_in_order() {
         let workload = workload(&[("readers", "1"), ("reader_files", "150"), ("writers", "1")]);
         let mut actors = workload.actors();
         let ops: Vec<Op> = (0..2000).filter_map(|_| actors[1].stream.next(0)).collect();
         assert_eq!(ops.len(), 2000, "a reader never ends by itself");
         assert_eq!(ops[0], Op::Measure { on: false });
-        let ready = ops.iter().position(|op| *op == Op::Measure { on: true }).expect("it gets ready");
+        let ready = ops.iter().position(|op| *op == Op::Measure { on: true }).expect("preparation ends");
         assert_eq!(ops[..ready].iter().filter(|op| matches!(op, Op::Create { .. })).count(), 150);
         let read: Vec<u64> = ops[ready..]
             .iter()
@@ -387,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_where_their_directories_are() {
+    fn paths_match_their_directories() {
         let workload = workload(&[("readers", "2")]);
         let file = FileId(2 * super::READER_FILES + 250);
         let dir = workload.directory(file);

@@ -1,8 +1,8 @@
-//! A database-like engine: threads that change pages and log in short critical sections, and a periodic
-//! checkpoint that asks all of them to leave, waits, and flushes.
+//! A database-like engine: threads change pages and a log in short critical sections, and a periodic checkpoint asks
+//! all of them to leave, waits, and flushes.
 //!
-//! Databases print the two apart: critical time (waiting for threads) and flush time. A stall inside one
-//! thread's write() makes the critical time of everybody.
+//! Databases print the two times separately: critical time (waiting for threads) and flush time. A stall in the
+//! write() of one thread extends the critical time for all threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,7 +43,7 @@ const PARAMS: &[ParamSpec] = &[
         name: "data_files",
         kind: ParamKind::Count { min: 1, max: 1024 },
         default: "8",
-        sentence: "Data files that the pages are spread over. Writers of one file wait for each other in the kernel.",
+        sentence: "Number of data files for the pages. Writers of the same file wait for each other in the kernel.",
     },
     ParamSpec {
         name: "page",
@@ -103,19 +103,20 @@ fn build(params: &Params, seed: u64) -> Result<Box<dyn Workload>, ParamError> {
 
 const LOG: FileId = FileId(0);
 
-/// The data files follow the log.
+/// File ids of the data files follow the log's.
 fn data(number: u64) -> FileId {
     FileId(1 + number)
 }
 
-/// Held shared inside a critical section, exclusively by a checkpoint.
+/// Taken shared in a critical section, exclusively by a checkpoint.
 const SECTION: LockId = LockId(0);
-/// How long threads sleep between two checks whether the data file is there.
+/// Interval at which threads check whether the data files exist.
 const READY_POLL_NS: u64 = 1_000_000;
-/// One write() of the preparation.
+/// Bytes of one write() of the preparation.
 const PREPARE_BYTES: u64 = 1 << 20;
 
-/// What the threads tell the checkpoint: whether there is a data file, and how much was changed since the last.
+/// State shared by threads and checkpoint: whether the data files exist, and the bytes changed since the last
+/// checkpoint.
 #[derive(Debug, Default)]
 struct Shared {
     ready: AtomicBool,
@@ -123,7 +124,7 @@ struct Shared {
 }
 
 impl Engine {
-    /// Bytes of each data file: the pages are dealt out one by one, so some have one more.
+    /// Bytes of each data file: pages are distributed one by one, so some files have one more.
     fn file_bytes(&self) -> u64 {
         self.data_pages.div_ceil(self.data_files) * self.page_bytes
     }
@@ -135,7 +136,7 @@ impl Workload for Engine {
         let log_per_s = u128::from(self.threads * self.record_bytes) * 1_000_000_000 / cycle_ns;
         let log_bytes = log_per_s * u128::from(self.interval_ns) / 1_000_000_000;
         Footprint {
-            // The log is emptied by each checkpoint.
+            // Each checkpoint empties the log.
             disk_bytes: (self.data_files * self.file_bytes())
                 .saturating_add(u64::try_from(log_bytes).unwrap_or(u64::MAX)),
             growth_bytes_per_s: 0,
@@ -215,7 +216,7 @@ enum Step {
 struct Checkpoint {
     shared: Arc<Shared>,
     step: Step,
-    /// The data file that is being made or flushed.
+    /// The data file that is being created or flushed.
     file: u64,
     files: u64,
     written_bytes: u64,
@@ -224,7 +225,7 @@ struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// After this data file: the same step for the next, or another step once all are through.
+    /// The step after this data file: `again` for the next file, or `after` once all files are done.
     fn for_each_file(&mut self, again: Step, after: Step) -> Step {
         self.file += 1;
         self.written_bytes = 0;
@@ -332,11 +333,11 @@ mod tests {
     use super::{ENTRY, LOG, Mark, Op, Params, SECTION, data};
 
     #[test]
-    fn a_checkpoint_waits_with_the_lock_and_flushes_inside_it() {
+    fn a_checkpoint_flushes_while_it_holds_the_exclusive_lock() {
         let given = [("data_size", "1MiB"), ("threads", "2"), ("data_files", "2")];
         let params = Params::check("checkpoint", ENTRY.params, given).expect("parameters");
         let mut actors = (ENTRY.build)(&params, 1).expect("workload").actors();
-        assert!(matches!(actors[1].stream.next(0), Some(Op::Sleep { .. })), "threads wait for the data file");
+        assert!(matches!(actors[1].stream.next(0), Some(Op::Sleep { .. })), "threads wait for the data files");
         let prepared = std::iter::from_fn(|| actors[0].stream.next(0)).position(|op| op == Op::Measure { on: true });
         assert!(prepared.is_some_and(|ops| ops > 4), "{prepared:?}");
         let section: Vec<Op> = (0..7).filter_map(|_| actors[1].stream.next(0)).collect();

@@ -1,9 +1,9 @@
-//! A graph database that maps its files: readers walk mapped files from the front under a shared lock, writers append
-//! bursts to new files and map them instead of a random old one under the exclusive lock. Files that are in nobody's
-//! live set pollute the page cache; nothing is deleted until the end, unless `replaced` says so.
+//! A graph database that maps its files. Readers walk mapped files from the front under a shared lock. Writers append
+//! bursts to new files, and map each instead of a random old one under the exclusive lock. Files that are not mapped
+//! any more pollute the page cache; nothing is deleted until the end, unless `replaced` says so.
 //!
-//! Defaults are the case study's: 2500 files of 10 MB, 25 readers, 10 writers. Bursts of 1 MiB every 500 ms
-//! from 10 writers give the 20 MB/s that the study's pgpgout column shows.
+//! Defaults are those of the case study: 2500 files of 10 MB, 25 readers, 10 writers. Bursts of 1 MiB every 500 ms
+//! from 10 writers result in the 20 MB/s of the study's pgpgout column.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use writer::{Writer, WriterStep};
 
 pub const ENTRY: WorkloadEntry = WorkloadEntry {
     name: "graphdb",
-    sentence: "Readers of mapped files under a shared lock, writers that replace them, a cache full of old files.",
+    sentence: "Readers of mapped files under a shared lock, writers that replace files, a cache full of old files.",
     params: PARAMS,
     build,
 };
@@ -36,7 +36,7 @@ const PARAMS: &[ParamSpec] = &[
         name: "live",
         kind: ParamKind::Count { min: 1, max: 1 << 24 },
         default: "250",
-        sentence: "How many of them, the last ones, are mapped and read (scaled).",
+        sentence: "Number of these files that are mapped and read, the last ones (scaled).",
     },
     ParamSpec {
         name: "file_size",
@@ -48,19 +48,19 @@ const PARAMS: &[ParamSpec] = &[
         name: "readers",
         kind: ParamKind::Count { min: 1, max: 1024 },
         default: "25",
-        sentence: "Threads that read mapped files from the front, for a random length.",
+        sentence: "Threads that read a random length of mapped files from the front.",
     },
     ParamSpec {
         name: "writers",
         kind: ParamKind::Count { min: 0, max: 1024 },
         default: "10",
-        sentence: "Threads that write new files and map them instead of old ones.",
+        sentence: "Threads that write new files and replace mapped files with them.",
     },
     ParamSpec {
         name: "burst",
         kind: ParamKind::Size { min: 512, max: 1 << 30 },
         default: "1MiB",
-        sentence: "Bytes that a writer appends at once.",
+        sentence: "Bytes of one append of a writer.",
     },
     ParamSpec {
         name: "burst_pause",
@@ -78,20 +78,20 @@ const PARAMS: &[ParamSpec] = &[
         name: "load",
         kind: ParamKind::Choice(&["write", "allocate"]),
         default: "write",
-        sentence: "How the files come to be: written, or only allocated, so that they read as zeros and take no memory \
-            before they are read.",
+        sentence: "How the files are created: written, or only allocated, so that reads return zeros and files take no \
+            memory before they are read.",
     },
     ParamSpec {
         name: "replaced",
         kind: ParamKind::Choice(&["keep", "delete"]),
         default: "keep",
-        sentence: "Whether a replaced file stays on the disk (and in the page cache) or is deleted.",
+        sentence: "Whether a replaced file stays on disk (and in the page cache) or is deleted.",
     },
     ParamSpec {
         name: "checked",
         kind: ParamKind::Switch,
         default: "false",
-        sentence: "Whether a writer reads the whole of a file through its mapping before the others may.",
+        sentence: "Whether a writer reads a new file completely through its mapping before other threads can.",
     },
     SCALE,
 ];
@@ -131,15 +131,15 @@ fn build(params: &Params, seed: u64) -> Result<Box<dyn Workload>, ParamError> {
     }))
 }
 
-/// The one lock of the database.
+/// The database's only lock.
 const MAPPINGS: LockId = LockId(0);
-/// The loader's files are below this; writer w's n-th is (w + 1) * 2^32 + n.
+/// File ids of the loader are below this; file n of writer w is (w + 1) * 2^32 + n.
 const WRITER_FILES: u64 = 1 << 32;
-/// How long actors sleep between two checks whether the loader is done.
+/// Interval at which actors check whether the loader has finished.
 const READY_POLL_NS: u64 = 1_000_000;
 
-/// What the threads of one run share: which file is mapped in which place. Changed under `MAPPINGS` held
-/// exclusively and read under it held shared, so that plain atomics are enough.
+/// State shared by the threads of a run: the file mapped in each slot. It is written with `MAPPINGS` held exclusively
+/// and read with it held shared, so plain atomics are sufficient.
 #[derive(Debug)]
 struct Shared {
     slots: Vec<AtomicU64>,
@@ -159,7 +159,7 @@ impl Shared {
 impl Workload for Graphdb {
     fn footprint(&self) -> Footprint {
         let threads = self.readers + self.writers + 1;
-        // A writer that is never held up; 100 MB/s stand in for the call itself when there is no pause.
+        // The rate of a writer that never stalls. Each write is assumed to run at 100 MB/s, in case there is no pause.
         let cycle_ns = self.burst_pause_ns + self.burst_bytes.saturating_mul(10);
         let per_writer = u128::from(self.burst_bytes) * 1_000_000_000 / u128::from(cycle_ns.max(1));
         Footprint {
@@ -232,7 +232,7 @@ impl Workload for Graphdb {
     }
 }
 
-/// Writes all files unmeasured, maps the live ones, then lets the others begin.
+/// Writes all files unmeasured, maps the live ones, then lets the other actors begin.
 #[derive(Debug)]
 enum LoaderStep {
     Begin,

@@ -1,6 +1,6 @@
-//! The trading journal: small appends at a fixed rate to growing files, open loop.
+//! The trading journal: small appends to growing files at a fixed rate, as an open loop.
 //!
-//! Defaults are the case study's: 220 bytes every 200 us from one thread.
+//! Defaults are those of the case study: 220 bytes every 200 us from one thread.
 
 use super::outcome::journal::JournalObserver;
 use super::{
@@ -10,7 +10,7 @@ use super::{Observe, Workload, WorkloadEntry};
 
 pub const ENTRY: WorkloadEntry = WorkloadEntry {
     name: "journal",
-    sentence: "Small appends at a fixed rate to growing files, charged from the intended start.",
+    sentence: "Small appends to growing files at a fixed rate, with latency counted from the due time.",
     params: PARAMS,
     build,
 };
@@ -32,19 +32,19 @@ const PARAMS: &[ParamSpec] = &[
         name: "writers",
         kind: ParamKind::Count { min: 1, max: 1024 },
         default: "1",
-        sentence: "Threads, each with a file of its own.",
+        sentence: "Number of writers, each with a file of its own.",
     },
     ParamSpec {
         name: "roll_size",
         kind: ParamKind::Size { min: 0, max: 1 << 40 },
         default: "0",
-        sentence: "Size at which a writer continues in a new file; 0 is never.",
+        sentence: "Size at which a writer continues in a new file; 0 means never.",
     },
     ParamSpec {
         name: "fdatasync_every",
         kind: ParamKind::Count { min: 0, max: 1 << 32 },
         default: "0",
-        sentence: "Records between two fdatasync() calls; 0 is never.",
+        sentence: "Records between two fdatasync() calls; 0 means never.",
     },
 ];
 
@@ -67,7 +67,7 @@ fn build(params: &Params, _seed: u64) -> Result<Box<dyn Workload>, ParamError> {
     }))
 }
 
-/// Files are numbered writer + roll * 2^32, so that a writer can roll without knowing of the others.
+/// File ids are writer + roll * 2^32, so that writers can roll over independently.
 fn file_of(writer: u64, roll: u64) -> FileId {
     FileId(writer | roll << 32)
 }
@@ -97,7 +97,7 @@ impl Workload for Journal {
                     written_bytes: 0,
                     record: 0,
                     step: Step::Create,
-                    // Writers are spread evenly over the interval: they stand for independent sources.
+                    // Writers are spread evenly over the interval, because they represent independent sources.
                     phase_ns: self.interval_ns * writer / self.writers,
                     bytes: self.bytes,
                     interval_ns: self.interval_ns,
@@ -183,8 +183,8 @@ impl Stream for Writer {
         if !matches!(self.step, Step::Wait) {
             return None;
         }
-        // Those after which it continues with the next record: the one that ends in a sync or fills the file is not of
-        // them.
+        // Count only appends that are followed directly by the next record. An append followed by a sync, or one that
+        // fills the file, is excluded.
         let before_sync = match self.fdatasync_every {
             0 => u64::MAX,
             every => every - 1 - self.record % every,
@@ -228,9 +228,9 @@ mod tests {
         assert_eq!(due, [0, 200_000, 400_000, 600_000]);
     }
 
-    /// Taken one by one or skipped, the operations after them are the same.
+    /// Performed one by one or skipped, the operations that follow are the same.
     #[test]
-    fn what_it_says_is_ahead_is_what_comes() {
+    fn announced_appends_are_the_next_operations() {
         let given = [("bytes", "100"), ("roll_size", "1050"), ("fdatasync_every", "4")];
         let params = Params::check("journal", ENTRY.params, given).expect("parameters");
         let made = || (ENTRY.build)(&params, 1).expect("workload").actors().remove(0).stream;
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn it_rolls_over_when_the_file_is_full_and_syncs_when_asked() {
+    fn a_writer_rolls_over_full_files_and_syncs_every_nth_record() {
         let ops = ops(&[("bytes", "100"), ("roll_size", "200"), ("fdatasync_every", "2")], 9);
         let file = super::file_of(0, 0);
         assert_eq!(ops[2..4], [Op::Append { file, bytes: 100 }, Op::SleepUntil { at_ns: 200_000 }]);

@@ -1,7 +1,13 @@
 //! Workloads as pure streams of operations: name + parameters + seed -> actors that each yield `Op`s.
 //!
-//! Nothing in here does I/O, reads a clock or knows who performs it. The host makes the calls, the simulator
-//! models them, and the same seed gives the same operations on both.
+//! This crate does no I/O, reads no clock, and does not depend on who performs the operations. The host performs them,
+//! the simulator models them, and the same seed gives the same operations on both.
+//!
+//! - [`Workload`] describes its [`Footprint`] and creates [`Actor`]s. Each has a [`Stream`] of [`Op`]s.
+//! - [`WORKLOADS`] is the registry; each [`WorkloadEntry`] declares its parameters as [`ParamSpec`]s and is built from
+//!   [`Params`].
+//! - [`Observe`] turns the performed operations into the workload's own results.
+//! - [`scenario`] reads scenario files: machine, settings and workloads.
 
 pub mod dice;
 pub mod observe;
@@ -15,8 +21,8 @@ use serde::{Deserialize, Serialize};
 
 use flatwater_recording::OpKind;
 
-/// A file of the workload. Its path is `Workload::path(file)`, relative to the scenario's directory, so that
-/// operations stay small and free of strings.
+/// A file of the workload. Its path is `Workload::path(file)`, relative to the scenario's directory. Ids instead of
+/// paths keep operations small and free of strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FileId(pub u64);
 
@@ -28,8 +34,8 @@ pub struct DirId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LockId(pub u32);
 
-/// What an actor does next. Files are opened when first used, unless `Open` or `Create` says how; handles
-/// are the workload's, not the actor's.
+/// An operation of an actor. Files are opened on first use, unless `Open` or `Create` comes first. Handles belong to
+/// the workload, not to the actor.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Op {
     /// Creates an empty file (O_CREAT | O_EXCL) and keeps it open.
@@ -54,21 +60,21 @@ pub enum Op {
         offset_bytes: u64,
         bytes: u64,
     },
-    /// pread(); reading past the end is no error.
+    /// pread(); reading past the end is not an error.
     Read {
         file: FileId,
         offset_bytes: u64,
         bytes: u64,
     },
-    /// read() of so many bytes into fresh memory, which the thread keeps until `DropKept`.
+    /// read() into new memory, which the thread keeps until `DropKept`.
     ReadKept {
         file: FileId,
         offset_bytes: u64,
         bytes: u64,
     },
-    /// Frees what `ReadKept` and `TouchOwn` took.
+    /// Frees the memory of `ReadKept` and `TouchOwn`.
     DropKept,
-    /// Reads (or writes) one byte in each page of memory of the thread's own, which it takes when first touched.
+    /// Reads (or writes) one byte in each page of the thread's own memory, which is allocated on first touch.
     TouchOwn {
         offset_bytes: u64,
         bytes: u64,
@@ -79,7 +85,7 @@ pub enum Op {
         file: FileId,
         bytes: u64,
     },
-    /// Reads (or writes) one byte in each page of the range of a mapped file.
+    /// Reads (or writes) one byte in each page of a range of a mapped file.
     Touch {
         file: FileId,
         offset_bytes: u64,
@@ -95,7 +101,7 @@ pub enum Op {
     Fdatasync {
         file: FileId,
     },
-    /// syncfs() of the file system that the workload's files lie on; a model syncs all that it has.
+    /// syncfs() of the file system with the workload's files; a model syncs all its file systems.
     Syncfs,
     Truncate {
         file: FileId,
@@ -120,26 +126,27 @@ pub enum Op {
     Mkdir {
         dir: DirId,
     },
-    /// Removes an empty directory; counted among unlink(), as unlinkat() does both.
+    /// Removes an empty directory. Counted as unlink, because unlinkat() does both.
     Rmdir {
         dir: DirId,
     },
     List {
         dir: DirId,
     },
-    /// Open loop: wait until this instant after the workload's start; the next operation is charged from it.
+    /// Open loop: wait until this instant after the workload's start. The latency of the next operation counts from
+    /// it.
     SleepUntil {
         at_ns: u64,
     },
     Sleep {
         ns: u64,
     },
-    /// Burns CPU in user space.
+    /// Uses CPU time in user space.
     Compute {
         ns: u64,
     },
-    /// While somebody waits for it exclusively, nobody new gets it shared (as std's RwLock on Linux does):
-    /// otherwise readers could keep a checkpoint waiting for ever.
+    /// While an actor waits for exclusive access, no further actor gets shared access (like std's RwLock on Linux).
+    /// Otherwise readers could keep a checkpoint waiting forever.
     Lock {
         lock: LockId,
         exclusive: bool,
@@ -147,31 +154,31 @@ pub enum Op {
     Unlock {
         lock: LockId,
     },
-    /// Starts the actor of this index (one made with `start: ActorStart::OnSpawn`) as a process of its own.
+    /// Starts the actor with this index (one with `start: ActorStart::OnSpawn`) as a process of its own.
     Spawn {
         actor: usize,
     },
-    /// Waits until every actor this one spawned has ended.
+    /// Waits until all actors that this one has spawned have ended.
     WaitSpawned,
-    /// From here on this actor's operations count (or no longer): set-up is not measured. Actors begin
-    /// measured; one that prepares yields `on: false` first and `on: true` when all is ready. While any actor
-    /// of a workload is preparing, the workload's duration has not begun.
+    /// From here on this actor's operations are measured, or no longer: preparation is not measured. Actors begin
+    /// measured. An actor that prepares yields `on: false` first, and `on: true` when it is ready. The workload's
+    /// duration begins when no actor is preparing any more.
     Measure {
         on: bool,
     },
-    /// While any actor asks for it (`on`), the run does not end although its duration is over: it must reach a state of
-    /// the machine first (so many pages read), and a slow machine takes longer for that. The host bounds it.
+    /// While any actor requests it (`on`), the run continues after its duration, because the machine must first reach
+    /// a certain state (a number of pages read), which takes longer on a slow machine. The host limits the extension.
     KeepRunning {
         on: bool,
     },
-    /// Marks progress that the outcome is computed from: `value` as the workload defines it.
+    /// Marks progress for the workload's results; the workload defines the meaning of `value`.
     Mark {
         mark: Mark,
         value: u64,
     },
 }
 
-/// What a workload tells about itself while it runs.
+/// Progress that a workload reports during a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Mark {
     RunBegin,
@@ -192,7 +199,7 @@ pub struct OpenHow {
 }
 
 impl Op {
-    /// The file it is about, if it is about one.
+    /// The file of the operation, if it has one.
     #[must_use]
     pub fn file(&self) -> Option<FileId> {
         match *self {
@@ -206,7 +213,7 @@ impl Op {
         }
     }
 
-    /// Under which name its latency is counted; `None` for what is not a call (sleeps, marks, unlocks).
+    /// The kind under which its latency is counted; `None` if it is not a call (sleeps, marks, unlocks).
     #[must_use]
     pub fn kind(&self) -> Option<OpKind> {
         Some(match self {
@@ -237,23 +244,22 @@ impl Op {
     }
 }
 
-/// The stream of one actor. Pure: what it yields depends only on its parameters, its seed and the instants
-/// it is told.
+/// The operations of one actor. Pure: the result depends only on parameters, seed and the instants passed to `next`.
 pub trait Stream: Send {
-    /// The next operation; `now_ns` is the time since the workload's start. `None` ends the actor.
+    /// The next operation, or `None` at the actor's end. `now_ns` is the time since the workload's start.
     fn next(&mut self, now_ns: u64) -> Option<Op>;
 
-    /// What comes next, where that is one append after the other, each at its instant: whoever knows that nothing can tell
-    /// them apart may perform several at once and `skip` them. `None` where something else comes next.
+    /// The next operations, if they are a run of appends at fixed instants; otherwise `None`. If it makes no difference
+    /// to the result, a driver may perform several of them at once and `skip` them.
     fn appends(&self) -> Option<Appends> {
         None
     }
 
-    /// Takes so many of the `appends`, each with the sleep before it.
+    /// Skips this number of `appends`, each with the sleep before it.
     fn skip(&mut self, _appends: u64) {}
 }
 
-/// `count` times `SleepUntil` and `Append`, the first at `at_ns`, the others an interval apart.
+/// `count` pairs of `SleepUntil` and `Append`: the first at `at_ns`, the others one interval apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appends {
     pub file: FileId,
@@ -263,9 +269,9 @@ pub struct Appends {
     pub count: u64,
 }
 
-/// One thread (or process) of a workload.
+/// One thread or process of a workload.
 pub struct Actor {
-    /// Shown as the thread's name; at most 15 bytes, the kernel's limit for comm.
+    /// Name of the thread; at most 15 bytes, the kernel's limit for comm.
     pub name: String,
     pub role: Role,
     pub start: ActorStart,
@@ -280,24 +286,24 @@ impl std::fmt::Debug for Actor {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Its latencies are what the scenario is about.
+    /// The scenario judges its latencies.
     Foreground,
-    /// It is there to make trouble; its latencies are kept under its own thread name only.
+    /// Only disturbs the foreground; its latencies are recorded only under its own thread name.
     Neighbour,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActorStart {
     Immediately,
-    /// Begins when another actor yields `Op::Spawn` with its index, as a process of its own on the host.
+    /// Begins when another actor yields `Op::Spawn` with its index; on the host as a process of its own.
     OnSpawn,
 }
 
-/// What a workload will take of the machine; the preflight compares it with what is free.
+/// Resources that a workload needs. The preflight check compares them with the free resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
     pub disk_bytes: u64,
-    /// How much more disk it takes for each second that it runs.
+    /// Additional disk space per second of the run.
     pub growth_bytes_per_s: u64,
     pub files: u64,
     /// Anonymous memory of the workload itself, without page cache.
@@ -306,18 +312,18 @@ pub struct Footprint {
     pub processes: u32,
 }
 
-/// One workload, built from its parameters.
+/// A workload, built from its parameters.
 pub trait Workload: Send + Sync {
     fn footprint(&self) -> Footprint;
 
-    /// The actors, made again at each call, each with a generator of its own derived from the seed.
+    /// Creates the actors, each with a random generator derived from the seed. Every call creates new ones.
     fn actors(&self) -> Vec<Actor>;
 
-    /// Path relative to the scenario's directory; never leaves it.
+    /// Path relative to the scenario's directory; never outside of it.
     fn path(&self, file: FileId) -> String;
 
-    /// The directory that holds this file, for models that count dentries and inodes.
-    /// All in the workload's own, unless it says otherwise.
+    /// The directory of this file, for models that count dentries and inodes. By default all files are in the
+    /// workload's own directory.
     fn directory(&self, _file: FileId) -> DirId {
         DirId(0)
     }
@@ -326,22 +332,22 @@ pub trait Workload: Send + Sync {
         String::new()
     }
 
-    /// The directory in which this one lies; `None` directly under the workload's own.
+    /// The parent of this directory; `None` if the parent is the workload's own directory.
     fn directory_above(&self, _dir: DirId) -> Option<DirId> {
         None
     }
 
-    /// Computes the workload's own table from what its actors did; `None` if it has none. Operations are
-    /// worth handing over only if there is one.
+    /// An observer that computes the workload's results from its operations; `None` if it has none. Operations need to
+    /// be reported only if there is one.
     fn observer(&self) -> Option<Box<dyn Observe>> {
         None
     }
 }
 
-/// Parameters and seed -> workload.
+/// Builds a workload from parameters and seed.
 pub type Build = fn(&Params, u64) -> Result<Box<dyn Workload>, ParamError>;
 
-/// A line of the registry.
+/// An entry of the registry.
 #[derive(Clone, Copy)]
 pub struct WorkloadEntry {
     pub name: &'static str,
@@ -356,7 +362,7 @@ impl std::fmt::Debug for WorkloadEntry {
     }
 }
 
-/// Every workload there is. Adding one is its file and its line here.
+/// All workloads. To add one, add its file and an entry here.
 pub const WORKLOADS: &[WorkloadEntry] = &[
     journal::ENTRY,
     access::ENTRY,
@@ -384,7 +390,7 @@ pub mod sdet;
 pub mod stream;
 pub mod syncs;
 
-/// The workload of this name.
+/// The workload with this name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static WorkloadEntry> {
     WORKLOADS.iter().find(|entry| entry.name == name)

@@ -1,7 +1,7 @@
-//! A mail store: very many small files in hashed directories, delivered, listed, read and expunged. What it
-//! shows is how many inodes and dentries the kernel keeps, and what a miss costs.
+//! A mail store: very many small files in hashed directories, which are delivered, listed, read and expunged. It shows
+//! how many inodes and dentries the kernel keeps, and the cost of a miss.
 //!
-//! The case study's servers held 50 million files each; `scale` brings that down to what fits.
+//! The case study's servers had 50 million files each; `scale` reduces this to a size that fits the machine.
 
 use super::dice::Dice;
 use super::outcome::maildir::MaildirObserver;
@@ -39,7 +39,7 @@ const PARAMS: &[ParamSpec] = &[
         name: "message_size",
         kind: ParamKind::Size { min: 1, max: 1 << 30 },
         default: "4KiB",
-        sentence: "Mean size of a message; sizes vary evenly from a quarter of it to seven quarters.",
+        sentence: "Mean size of a message; sizes are uniform from a quarter to seven quarters of the mean.",
     },
     ParamSpec {
         name: "threads",
@@ -49,24 +49,24 @@ const PARAMS: &[ParamSpec] = &[
     },
     share("deliver", "0.2", "Share of a server's actions that deliver a message: create in tmp, write, rename to new."),
     share("expunge", "0.2", "Share that unlink the oldest message of a mailbox."),
-    share("list", "0.3", "Share that list a mailbox and stat some of its messages; the rest read one message."),
+    share("list", "0.3", "Share that list a mailbox and stat some of its messages; the other actions read messages."),
     ParamSpec {
         name: "stats",
         kind: ParamKind::Count { min: 0, max: 1 << 20 },
         default: "20",
-        sentence: "Messages that are stat()ed after a mailbox was listed.",
+        sentence: "Messages to stat() after listing a mailbox.",
     },
     ParamSpec {
         name: "reads",
         kind: ParamKind::Count { min: 1, max: 1 << 20 },
         default: "1",
-        sentence: "Messages that a read takes one after the other from one mailbox, as a session that fetches its mail.",
+        sentence: "Consecutive messages of a mailbox that one action reads, like a session that fetches its mail.",
     },
     ParamSpec {
         name: "fsync",
         kind: ParamKind::Switch,
         default: "false",
-        sentence: "Whether a delivery calls fsync() before it renames.",
+        sentence: "Whether a delivery calls fsync() before rename().",
     },
     ParamSpec {
         name: "pause",
@@ -78,12 +78,12 @@ const PARAMS: &[ParamSpec] = &[
         name: "hit_under",
         kind: ParamKind::Duration { min_ns: 100, max_ns: 1_000_000_000 },
         default: "20us",
-        sentence: "A stat() faster than this found its inode in memory: a read from any disk takes longer.",
+        sentence: "A faster stat() counts as a cache hit: reading the inode from any disk takes longer.",
     },
     SCALE,
 ];
 
-/// Shares of a server's actions, and how large they are.
+/// Shares and sizes of a server's actions.
 #[derive(Clone, Copy, Debug)]
 struct Habits {
     deliver: f64,
@@ -116,7 +116,7 @@ fn build(params: &Params, seed: u64) -> Result<Box<dyn Workload>, ParamError> {
     if habits.deliver + habits.expunge + habits.list > 1.0 + 1e-9 {
         return Err(ParamError::Impossible {
             workload: "maildir".to_owned(),
-            why: "deliver, expunge and list add up to more than 1; what is left of 1 is the share of reads".to_owned(),
+            why: "deliver, expunge and list add up to more than 1; the remaining share is for reads".to_owned(),
         });
     }
     let layout = Layout {
@@ -129,7 +129,7 @@ fn build(params: &Params, seed: u64) -> Result<Box<dyn Workload>, ParamError> {
     Ok(Box::new(Maildir { layout, threads, habits, hit_under_ns: params.duration_ns("hit_under") }))
 }
 
-/// Where everything is: a message is (mailbox, number), in `new` or, while it is delivered, in `tmp`.
+/// Paths of messages. A message is (mailbox, number); it is in `new`, or in `tmp` during its delivery.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     seed: u64,
@@ -142,7 +142,8 @@ const IN_TMP: u64 = 1 << 63;
 const NUMBER_BITS: u32 = 32;
 const MAILBOXES_A_DIRECTORY: u64 = 256;
 
-/// Directories of one mailbox: itself, `new`, `tmp`. Hashed directories are numbered above all mailboxes.
+/// Directories of one mailbox: the mailbox itself, `new` and `tmp`. Ids of hashed directories are above those of all
+/// mailboxes.
 const DIRS_A_MAILBOX: u64 = 3;
 const HASHED_DIRS: u64 = 1 << 40;
 
@@ -171,7 +172,7 @@ impl Layout {
         DirId(mailbox * DIRS_A_MAILBOX + 2)
     }
 
-    /// A function of the message alone, so that whoever reads it knows how long it is.
+    /// Depends only on the message, so that a reader knows the length.
     fn size_bytes(self, message: FileId) -> u64 {
         let quarter = (self.message_bytes / 4).max(1);
         Dice::new(self.seed, message.0 & !IN_TMP, "maildir sizes").between(quarter, 7 * quarter)
@@ -181,7 +182,7 @@ impl Layout {
 impl Workload for Maildir {
     fn footprint(&self) -> Footprint {
         let files = self.layout.mailboxes * self.layout.messages;
-        // A small file takes a whole 4 KiB block, its inode 256 B, and a mailbox three directory blocks.
+        // A small file takes a whole 4 KiB block and an inode of 256 B; a mailbox takes three directory blocks.
         let on_disk = self.layout.message_bytes.max(4096) + 256;
         let net_growth = (self.habits.deliver - self.habits.expunge).max(0.0) * self.threads as f64;
         let actions_per_s = 1e9 / self.habits.pause_ns.max(50_000) as f64;

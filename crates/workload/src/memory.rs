@@ -1,4 +1,5 @@
-//! Programs' own memory: taken, touched again and again, or left alone while something else needs room.
+//! Anonymous memory of programs: touched repeatedly, or only once and then left alone while other programs need
+//! memory.
 
 use super::dice::Dice;
 use super::{Actor, ActorStart, FileId, Footprint, Op, ParamError, ParamKind, ParamSpec, Params, Role, Stream};
@@ -6,7 +7,7 @@ use super::{Workload, WorkloadEntry};
 
 pub const ENTRY: WorkloadEntry = WorkloadEntry {
     name: "memory",
-    sentence: "Programs that take memory of their own and touch it in order, at random, mostly a hot part, or not again.",
+    sentence: "Programs that allocate memory and touch it sequentially, at random, mostly a hot part, or only once.",
     params: PARAMS,
     build,
 };
@@ -16,32 +17,27 @@ const PARAMS: &[ParamSpec] = &[
         name: "threads",
         kind: ParamKind::Count { min: 1, max: 4096 },
         default: "1",
-        sentence: "Programs, each with memory of its own.",
+        sentence: "Number of programs, each with memory of its own.",
     },
     ParamSpec {
         name: "size",
         kind: ParamKind::Size { min: 4096, max: 1 << 44 },
         default: "256MiB",
-        sentence: "Memory of each.",
+        sentence: "Memory of each program.",
     },
     ParamSpec {
         name: "bytes",
         kind: ParamKind::Size { min: 1, max: 64 << 20 },
         default: "4KiB",
-        sentence: "Bytes touched at once.",
+        sentence: "Bytes of one touch.",
     },
     ParamSpec {
         name: "pattern",
         kind: ParamKind::Choice(&["random", "sequential", "hot", "once"]),
         default: "random",
-        sentence: "How it is touched after it was taken: anywhere, in order, nine of ten in the first tenth, or not again.",
+        sentence: "Touches after the first pass: random, sequential, nine of ten in the first tenth, or none.",
     },
-    ParamSpec {
-        name: "reads",
-        kind: ParamKind::Share,
-        default: "0.5",
-        sentence: "Part of the touches that only read.",
-    },
+    ParamSpec { name: "reads", kind: ParamKind::Share, default: "0.5", sentence: "Share of touches that only read." },
     ParamSpec {
         name: "pause",
         kind: ParamKind::Duration { min_ns: 0, max_ns: 86_400_000_000_000 },
@@ -144,7 +140,7 @@ const TAKEN_AT_ONCE: u64 = 2 << 20;
 const IDLE_NS: u64 = 1_000_000_000;
 
 impl OneProgram {
-    /// The next piece of what is touched for the first time.
+    /// Touches the next piece for the first time.
     fn take(&mut self) -> Op {
         let offset_bytes = self.offset_bytes;
         let bytes = TAKEN_AT_ONCE.min(self.of.size_bytes - offset_bytes);
@@ -172,7 +168,8 @@ impl OneProgram {
 }
 
 impl OneProgram {
-    /// What the program does before a touch; where that is nothing, the touch. One that touches its memory only once idles.
+    /// CPU time before a touch, if any; otherwise the touch itself. A program that touches its memory only once sleeps
+    /// instead.
     fn compute(&mut self) -> Op {
         if self.of.pattern == Pattern::Once {
             self.step = Step::Compute;
@@ -217,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_it_is_written_once_and_then_touched_as_asked() {
+    fn all_memory_is_written_once_and_then_touched_by_pattern() {
         let made = operations(&[("size", "5MiB"), ("pattern", "sequential"), ("bytes", "1MiB"), ("reads", "1")], 9);
         let taken: Vec<(u64, u64)> = made[..3]
             .iter()

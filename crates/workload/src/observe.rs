@@ -1,29 +1,29 @@
-//! How a workload learns what became of its operations, so that it can tell its own story.
+//! Observers compute a workload's results from its performed operations.
 //!
-//! The host and the simulator both feed an `Observe`; what is computed from it is the same code, so that a
-//! fairness table means the same thing wherever it was made.
+//! The host and the simulator both feed an `Observe`, so the same code computes the results and a fairness table has
+//! the same meaning everywhere.
 
 use super::Op;
 use flatwater_recording::{Series, WorkloadOutcome};
 
-/// One operation that an actor performed (marks too: they are operations that take no time).
+/// One operation that an actor performed. Marks are operations that take no time.
 #[derive(Clone, Copy, Debug)]
 pub struct Observation<'a> {
     /// Index into `Workload::actors()`.
     pub actor: usize,
     /// The actor's name.
     pub thread: &'a str,
-    /// Thread id; in the simulator any number that tells actors apart.
+    /// Thread id; in the simulator any number that distinguishes actors.
     pub tid: u32,
     pub op: Op,
     /// On the recording's clock.
     pub start_ns: u64,
-    /// When it was to happen, of operations that an open loop gives an instant to (`Op::SleepUntil`).
+    /// When the operation was due, if an open loop scheduled it (`Op::SleepUntil`).
     pub due_ns: Option<u64>,
     pub duration_ns: u64,
-    /// Bytes really moved; 0 for calls that move none or failed.
+    /// Bytes transferred; 0 for calls that transfer none or failed.
     pub bytes: u64,
-    /// The actor had its measuring on (`Op::Measure`).
+    /// Whether the actor was measured (`Op::Measure`).
     pub measured: bool,
 }
 
@@ -34,14 +34,14 @@ impl Observation<'_> {
     }
 }
 
-/// Gathers observations into the workload's own table.
+/// Collects observations for the workload's results.
 ///
-/// Observations of one actor come in the order of time. Those of different actors may come in any order, so
-/// that a driver can hand them over in batches and no lock is taken around each call.
+/// Observations of one actor arrive in order of time; those of different actors may arrive in any order. A driver can
+/// therefore pass them in batches, without a lock around each call.
 pub trait Observe: Send {
     fn observe(&mut self, seen: &Observation<'_>);
 
-    /// So many of them in a row, an interval apart and alike but for their instants; the first is given.
+    /// `count` observations that differ only by their instants, one interval apart; `first` is the first of them.
     fn observe_alike(&mut self, first: &Observation<'_>, interval_ns: u64, count: u64) {
         for number in 0..count {
             let later_ns = number * interval_ns;
@@ -50,8 +50,8 @@ pub trait Observe: Send {
         }
     }
 
-    /// The table, once every actor has ended. `sampled` is what the recording sampled meanwhile (meminfo, slabs ...):
-    /// levels of the machine that no operation can tell. Absent tables leave their fields absent. `None` if nothing
-    /// happened that could be reported.
+    /// The results, after all actors have ended. `sampled` are the tables sampled during the run (meminfo, slabs ...),
+    /// for levels of the machine that operations cannot show. Fields of tables that are absent stay absent. `None` if
+    /// there is nothing to report.
     fn outcome(self: Box<Self>, sampled: &[Series]) -> Option<WorkloadOutcome>;
 }

@@ -10,7 +10,7 @@ use flatwater_recording::units::{Bytes, Nanos};
 pub struct ParamSpec {
     pub name: &'static str,
     pub kind: ParamKind,
-    /// As a user would write it.
+    /// The default in the user's spelling.
     pub default: &'static str,
     pub sentence: &'static str,
 }
@@ -35,7 +35,7 @@ pub enum ParamKind {
     Choice(&'static [&'static str]),
 }
 
-/// The parameter that fits a workload to the machine: `--scale` sets it for all workloads that have it.
+/// Adjusts a workload to the size of the machine: `--scale` sets it for all workloads that declare it.
 pub const SCALE: ParamSpec = ParamSpec {
     name: "scale",
     kind: ParamKind::Share,
@@ -47,20 +47,20 @@ pub const SCALE: ParamSpec = ParamSpec {
 pub enum ParamError {
     #[error("workload '{workload}' has no parameter '{name}'{}; it takes {}", .nearest.as_ref().map(|n| format!(" (did you mean '{n}'?)")).unwrap_or_default(), .known.join(", "))]
     Unknown { workload: String, name: String, nearest: Option<String>, known: Vec<String> },
-    #[error("'{given}' cannot be {workload}.{name}: it takes {wanted}")]
+    #[error("'{given}' is not a valid value of {workload}.{name}: expected {wanted}")]
     BadValue { workload: String, name: String, given: String, wanted: String },
     #[error("workload '{workload}': {why}")]
     Impossible { workload: String, why: String },
 }
 
-/// Checked parameters: every declared one has a value, given or default.
+/// Checked parameters: each declared one has a value, either given or default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Params {
     values: BTreeMap<&'static str, String>,
 }
 
 impl Params {
-    /// Checks what was given against what is declared; the rest gets its defaults.
+    /// Checks the given parameters against the declared ones; parameters that are not given get their defaults.
     pub fn check<'a>(
         workload: &str,
         specs: &'static [ParamSpec],
@@ -92,8 +92,7 @@ impl Params {
         self.values.iter().map(|(name, value)| (*name, value.as_str()))
     }
 
-    /// The value of a declared parameter. Asking for one that is not declared is a bug of the workload,
-    /// found by its first test.
+    /// The value of a declared parameter. An undeclared name is a bug in the workload, which its first test finds.
     fn raw(&self, name: &str) -> &str {
         self.values.get(name).unwrap_or_else(|| panic!("parameter '{name}' is not declared by this workload"))
     }
@@ -146,7 +145,7 @@ fn scaled(amount: u64, scale: f64) -> u64 {
 }
 
 impl ParamKind {
-    /// `Some` if the text is a value of this kind.
+    /// `Some` if the text is a valid value of this kind.
     fn read(self, text: &str) -> Option<()> {
         let text = text.trim();
         let fits = match self {
@@ -162,7 +161,7 @@ impl ParamKind {
         fits.then_some(())
     }
 
-    /// The range in words.
+    /// The accepted values, in words.
     #[must_use]
     pub fn wanted(self) -> String {
         match self {

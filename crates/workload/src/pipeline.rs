@@ -1,14 +1,14 @@
-//! Pipelines of batch jobs: each job reads the file before it whole into memory of its own, computes, writes a file of the
-//! same size and ends, which frees that memory; then the next job of the pipeline begins.
+//! Pipelines of batch jobs: each job reads the previous job's file completely into its own memory, computes, writes a
+//! file of the same size and ends, which frees the memory. Then the next job of the pipeline begins.
 //!
-//! Scientific workflows look like this, and simulators of page caches are measured with it (bench/wrench).
+//! Scientific workflows have this form, and simulators of page caches are measured with it (bench/wrench).
 
 use super::{Actor, ActorStart, FileId, Footprint, Op, ParamError, ParamKind, ParamSpec, Params, Role, Stream};
 use super::{Workload, WorkloadEntry};
 
 pub const ENTRY: WorkloadEntry = WorkloadEntry {
     name: "pipeline",
-    sentence: "Batch jobs one after the other: read a file whole, compute, write another, free the memory.",
+    sentence: "Consecutive batch jobs: read a whole file, compute, write another file, free the memory.",
     params: PARAMS,
     build,
 };
@@ -18,13 +18,13 @@ const PARAMS: &[ParamSpec] = &[
         name: "pipelines",
         kind: ParamKind::Count { min: 1, max: 256 },
         default: "1",
-        sentence: "Pipelines at once, each with files of its own.",
+        sentence: "Number of concurrent pipelines, each with files of its own.",
     },
     ParamSpec {
         name: "tasks",
         kind: ParamKind::Count { min: 1, max: 1000 },
         default: "3",
-        sentence: "Jobs of a pipeline, one after the other.",
+        sentence: "Consecutive jobs of a pipeline.",
     },
     ParamSpec {
         name: "file_size",
@@ -65,7 +65,7 @@ fn build(params: &Params, _seed: u64) -> Result<Box<dyn Workload>, ParamError> {
     }))
 }
 
-/// File numbers of one pipeline: the input, then what each job writes.
+/// File ids of one pipeline: the input, then the file of each job.
 const FILES: u64 = 1 << 16;
 
 impl Workload for Pipelines {
@@ -133,7 +133,7 @@ struct Pipeline {
 }
 
 impl Pipeline {
-    /// The next call that writes the file; true with its last one.
+    /// The next call that writes the file; the flag is true for the last one.
     fn append(&mut self, file: FileId) -> (Op, bool) {
         let bytes = self.bytes.min(self.file_bytes - self.moved_bytes);
         self.moved_bytes += bytes;
@@ -183,7 +183,7 @@ mod tests {
     use super::{ENTRY, FileId, Op, Params};
 
     #[test]
-    fn each_job_reads_what_the_one_before_it_wrote_and_frees_its_memory_at_the_end() {
+    fn each_job_reads_the_previous_jobs_file_and_frees_its_memory() {
         let given = [("tasks", "2"), ("file_size", "100MiB"), ("compute", "3s")];
         let params = Params::check("pipeline", ENTRY.params, given.iter().copied()).expect("parameters");
         let mut actors = (ENTRY.build)(&params, 1).expect("workload").actors();

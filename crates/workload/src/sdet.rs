@@ -1,8 +1,8 @@
-//! Software developers at work: N scripts at once, each a random permutation of one multiset of commands in a
-//! directory tree of its own; run after run, so that what one run leaves behind in the caches shows in the next.
+//! Software developers at work: N concurrent scripts, each a random permutation of the same multiset of commands in a
+//! directory tree of its own. Runs follow each other, so the caches that one run leaves behind affect the next.
 //!
-//! Modelled on the published description of SDET: the commands are of its kinds, their sizes are ours. Files are
-//! larger than twelve 1 KiB blocks, so that they have indirect blocks: buffers that truncation forgets.
+//! Modelled on the published description of SDET: the kinds of commands are from there, their sizes are ours. Files
+//! are larger than twelve 1 KiB blocks, so they have indirect blocks, whose buffers truncation forgets.
 
 use super::dice::Dice;
 use super::outcome::sdet::SdetObserver;
@@ -18,7 +18,7 @@ use script::{Command, Script};
 
 pub const ENTRY: WorkloadEntry = WorkloadEntry {
     name: "sdet",
-    sentence: "Scripts of developer commands, all at once, run after run: scripts per hour and their trend.",
+    sentence: "Concurrent scripts of developer commands in consecutive runs: scripts per hour and their trend.",
     params: PARAMS,
     build,
 };
@@ -46,37 +46,37 @@ const PARAMS: &[ParamSpec] = &[
         name: "file_size",
         kind: ParamKind::Size { min: 256, max: 1 << 30 },
         default: "24KiB",
-        sentence: "Mean size of a source file; sizes vary evenly from half of it to one and a half.",
+        sentence: "Mean size of a source file; sizes are uniform from half to one and a half times the mean.",
     },
     ParamSpec {
         name: "compute",
         kind: ParamKind::Duration { min_ns: 0, max_ns: 60_000_000_000 },
         default: "10ms",
-        sentence: "CPU time of a compilation; other commands take shares of it.",
+        sentence: "CPU time of a compilation; other commands take a share of this time.",
     },
     ParamSpec {
         name: "intermediates",
         kind: ParamKind::Size { min: 0, max: 1 << 30 },
         default: "0B",
-        sentence: "What a compilation writes to files that it removes at its end (.i and .s, half each).",
+        sentence: "Bytes that a compilation writes to files that it removes at its end (.i and .s, half each).",
     },
     ParamSpec {
         name: "units",
         kind: ParamKind::Count { min: 1, max: 10_000 },
         default: "1",
-        sentence: "Sources that one compiling command takes through the compiler, one after the other, as make does.",
+        sentence: "Source files that one compile command compiles consecutively, like make.",
     },
     ParamSpec {
         name: "programs",
         kind: ParamKind::Size { min: 0, max: 1 << 34 },
         default: "0B",
-        sentence: "Text and libraries of all programs together; each command reads its own, which all scripts share.",
+        sentence: "Size of all program files and libraries; each command reads its own, which all scripts share.",
     },
     ParamSpec {
         name: "grepped",
         kind: ParamKind::Count { min: 1, max: 10_000 },
         default: "10000",
-        sentence: "Source files that a grep reads, drawn at random; all of them in order if there are no more.",
+        sentence: "Source files that a grep reads, chosen at random; all of them in order if there are not more.",
     },
     ParamSpec {
         name: "settle",
@@ -88,7 +88,7 @@ const PARAMS: &[ParamSpec] = &[
         name: "process",
         kind: ParamKind::Choice(&["command", "script"]),
         default: "command",
-        sentence: "Whether every command is a process of its own, as a shell would have it, or only every script.",
+        sentence: "Whether each command is a process of its own, as in a shell, or only each script.",
     },
     SCALE,
 ];
@@ -103,7 +103,7 @@ struct Sdet {
     tree: Tree,
 }
 
-/// What every script's directory tree looks like, and which numbers its files and directories have.
+/// Layout of each script's directory tree, and the ids of its files and directories.
 #[derive(Clone, Copy, Debug)]
 struct Tree {
     seed: u64,
@@ -116,17 +116,19 @@ struct Tree {
     units: u64,
 }
 
-/// Scripts of all runs whose commands are processes: all of them are planned before the first one runs.
+/// Maximum number of scripts over all runs if commands are processes, because all are planned before the first one
+/// runs.
 const SCRIPTS_MAX: u64 = 1 << 16;
-/// Files of one script: sources from 0, their edited copies from `EDITED`, scratch files from `SCRATCH`, a
-/// compilation's own files from `INTERMEDIATE`.
+/// File numbers of one script: sources from 0, their edited copies from `EDITED`, scratch files from `SCRATCH`,
+/// temporary files of a compilation from `INTERMEDIATE`.
 const FILES_A_SCRIPT: u64 = 1 << 32;
 const EDITED: u64 = 1 << 24;
 const SCRATCH: u64 = 1 << 25;
 const INTERMEDIATE: u64 = 1 << 26;
-/// Stands where a script's number stands, for the programs that all scripts share.
+/// Used instead of a script's number for the programs that all scripts share.
 const SHARED: u64 = 1 << 16;
-/// Directories of one script: its root is 0, then `src`, `obj`, then those that its mkdir commands make.
+/// Directory numbers of one script: 0 is its root, then `src`, `obj`, and the directories that its mkdir commands
+/// create.
 const DIRS_A_SCRIPT: u64 = 1 << 32;
 const SOURCE_DIR: u64 = 1;
 const SCRATCH_DIR: u64 = 2;
@@ -141,7 +143,7 @@ impl Tree {
         DirId(script * DIRS_A_SCRIPT + number)
     }
 
-    /// Size of a source file, the same each time it is edited.
+    /// Size of a source file, unchanged by edits.
     fn size_bytes(self, script: u64, source: u64) -> u64 {
         let half = (self.file_bytes / 2).max(1);
         Dice::new(self.seed, self.file(script, source).0, "sdet sizes").between(half, 3 * half)
@@ -169,7 +171,7 @@ fn build(params: &Params, seed: u64) -> Result<Box<dyn Workload>, ParamError> {
         return Err(ParamError::Impossible {
             workload: "sdet".to_owned(),
             why: format!(
-                "scripts and runs come to {} scripts, each with {} processes of its own: {SCRIPTS_MAX} scripts at most",
+                "scripts and runs come to {} scripts, each with {} processes of its own: the maximum is {SCRIPTS_MAX} scripts",
                 scripts * runs,
                 script::COMMANDS
             ),
@@ -179,7 +181,7 @@ fn build(params: &Params, seed: u64) -> Result<Box<dyn Workload>, ParamError> {
 }
 
 impl Sdet {
-    /// Actors in order: the coordinator, all scripts of run 0, of run 1 ..., then all their commands.
+    /// Order of the actors: the coordinator, all scripts of run 0, of run 1 ..., then all their commands.
     fn script_actor(&self, run: u64, script: u64) -> usize {
         (1 + run * self.scripts + script) as usize
     }
@@ -195,7 +197,7 @@ impl Workload for Sdet {
         let files = self.scripts * (self.tree.sources + script::SCRATCH_MAX);
         let a_process: u64 = if self.process_per_command { 2 } else { 1 };
         Footprint {
-            // A file takes whole blocks of 4 KiB, 2 KiB more than its size on average.
+            // A file takes whole blocks of 4 KiB: on average 2 KiB more than its size.
             disk_bytes: files
                 .saturating_mul(self.tree.file_bytes + 2048 + 256)
                 .saturating_add(self.scripts.saturating_mul(self.tree.intermediate_bytes))
@@ -277,7 +279,7 @@ impl Workload for Sdet {
     }
 }
 
-/// Makes the trees unmeasured, then starts all scripts of a run at once and waits for the last.
+/// Creates the trees unmeasured, then starts all scripts of a run at once and waits for the last one.
 #[derive(Debug)]
 enum Step {
     Begin,
@@ -296,7 +298,7 @@ struct Coordinator {
     step: Step,
     run: u64,
     script: u64,
-    /// Operations for the tree under way, last first.
+    /// Remaining operations of the current tree, in reverse order.
     todo: Vec<Op>,
 }
 

@@ -1,5 +1,5 @@
-//! A neighbour that streams: it writes (or reads) files front to back as fast as it can, so that page cache
-//! fills with its dirty or clean pages until something has to give.
+//! A neighbour that writes or reads files from front to back as fast as possible, which fills the page cache with
+//! dirty or clean pages until memory runs short.
 
 use super::{Actor, ActorStart, FileId, Footprint, Op, ParamError, ParamKind, ParamSpec, Params, Role, Stream};
 use super::{Workload, WorkloadEntry};
@@ -16,7 +16,7 @@ const PARAMS: &[ParamSpec] = &[
         name: "threads",
         kind: ParamKind::Count { min: 1, max: 256 },
         default: "1",
-        sentence: "Threads, each with a file of its own.",
+        sentence: "Number of threads, each with a file of its own.",
     },
     ParamSpec {
         name: "file_size",
@@ -34,26 +34,26 @@ const PARAMS: &[ParamSpec] = &[
         name: "direction",
         kind: ParamKind::Choice(&["write", "read"]),
         default: "write",
-        sentence: "Whether it dirties the page cache or fills it with clean pages.",
+        sentence: "Whether it fills the page cache with dirty or clean pages.",
     },
     ParamSpec {
         name: "fill",
         kind: ParamKind::Choice(&["write", "allocate"]),
         default: "write",
         sentence: "How files to be read are created before the measured part: written, or only allocated, so that \
-            they read as zeros and take neither memory nor disk before.",
+            reads return zeros and files take neither memory nor disk before.",
     },
     ParamSpec {
         name: "pause",
         kind: ParamKind::Duration { min_ns: 0, max_ns: 3_600_000_000_000 },
         default: "0ns",
-        sentence: "Pause after each call, to bound its rate.",
+        sentence: "Pause after each call, to limit the rate.",
     },
     ParamSpec {
         name: "at_least",
         kind: ParamKind::Size { min: 0, max: 1 << 44 },
         default: "0B",
-        sentence: "Bytes that each thread moves before the run may end: where the machine is too slow for them, the run \
+        sentence: "Bytes that each thread transfers before the run may end: on a machine that is too slow, the run \
             lasts longer than its duration.",
     },
 ];
@@ -129,8 +129,8 @@ impl Workload for Streams {
 
 #[derive(Debug)]
 enum Step {
-    /// A reader's file is made before the measured part: dirty pages would be what is measured, and those have
-    /// limits by node of their own.
+    /// A reader's file is created before the measured part. Otherwise the run would measure dirty pages, which have
+    /// their own limits by node.
     Prepare,
     Create,
     Fill,
@@ -149,13 +149,13 @@ struct OneStream {
     file_bytes: u64,
     bytes: u64,
     pause_ns: u64,
-    /// What it has yet to move before the run may end, and whether the run is kept for it.
+    /// Bytes to transfer before the run may end; `keeps` is whether the run is being extended for them.
     owed_bytes: u64,
     keeps: bool,
 }
 
 impl OneStream {
-    /// Goes on by one call; true when that was the last of the file.
+    /// Advances by one call; returns true after the last call of the file.
     fn advance(&mut self) -> bool {
         self.offset_bytes += self.bytes;
         let end = self.offset_bytes + self.bytes > self.file_bytes;
@@ -165,7 +165,7 @@ impl OneStream {
         end
     }
 
-    /// Before its first call, and when it has moved what it owes.
+    /// Requests the extension of the run before the first call, and ends it when `owed_bytes` have been transferred.
     fn keep_running(&mut self) -> Option<Op> {
         let owes = self.owed_bytes > 0;
         (owes != self.keeps).then(|| {
@@ -232,10 +232,10 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_makes_its_file_unmeasured_and_then_only_reads() {
+    fn a_reader_creates_its_file_unmeasured_and_then_only_reads() {
         let given = [("direction", "read"), ("file_size", "8KiB"), ("bytes", "4KiB")];
         let made = operations(&given, 20);
-        let ready = made.iter().position(|op| *op == Op::Measure { on: true }).expect("it is ready at some time");
+        let ready = made.iter().position(|op| *op == Op::Measure { on: true }).expect("preparation ends");
         assert_eq!(made[0], Op::Measure { on: false });
         assert_eq!(made[..ready].iter().filter(|op| matches!(op, Op::Write { .. })).count(), 2);
         assert!(made[ready + 1..].iter().all(|op| matches!(op, Op::Read { .. })), "{made:?}");
@@ -250,9 +250,9 @@ mod tests {
     }
 
     #[test]
-    fn the_run_is_kept_until_so_much_was_moved() {
+    fn the_run_is_extended_until_the_requested_bytes_are_transferred() {
         let made = operations(&[("file_size", "8KiB"), ("bytes", "4KiB"), ("at_least", "12KiB")], 8);
-        let at = |on: bool| made.iter().position(|op| *op == Op::KeepRunning { on }).expect("said once");
+        let at = |on: bool| made.iter().position(|op| *op == Op::KeepRunning { on }).expect("requested once");
         let moved = |range: &[Op]| range.iter().filter(|op| matches!(op, Op::Write { .. })).count();
         assert_eq!((moved(&made[..at(true)]), moved(&made[at(true)..at(false)])), (0, 3), "{made:?}");
         assert_eq!(made.iter().filter(|op| matches!(op, Op::KeepRunning { .. })).count(), 2);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_pauses_after_each_call_and_begins_again_at_the_end() {
+    fn a_writer_pauses_after_each_call_and_wraps_at_the_end() {
         let made = operations(&[("file_size", "8KiB"), ("bytes", "4KiB"), ("pause", "1ms")], 7);
         let offsets = made.iter().filter_map(|op| match op {
             Op::Write { offset_bytes, .. } => Some(*offset_bytes),

@@ -1,11 +1,11 @@
-//! Someone who has a whole file system written to the disk: a package manager, a backup, a snapshot, a sync(1) in a script.
+//! Calls syncfs() on a whole file system, like a package manager, a backup, a snapshot, or sync(1) in a script.
 
 use super::{Actor, ActorStart, FileId, Footprint, Op, ParamError, ParamKind, ParamSpec, Params, Role, Stream};
 use super::{Workload, WorkloadEntry};
 
 pub const ENTRY: WorkloadEntry = WorkloadEntry {
     name: "syncs",
-    sentence: "Threads that call syncfs() on the file system of the workloads' files, again and again.",
+    sentence: "Threads that repeatedly call syncfs() on the file system of the workloads' files.",
     params: PARAMS,
     build,
 };
@@ -74,7 +74,7 @@ mod tests {
     use super::{ENTRY, Op, Params};
 
     #[test]
-    fn each_call_comes_a_pause_after_the_one_before_it_has_returned() {
+    fn each_call_follows_a_pause_after_the_previous_one() {
         let params = Params::check("syncs", ENTRY.params, [("pause", "2s")]).expect("parameters");
         let mut actors = (ENTRY.build)(&params, 1).expect("workload").actors();
         let ops: Vec<Op> = std::iter::from_fn(|| actors[0].stream.next(0)).take(4).collect();

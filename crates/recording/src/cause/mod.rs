@@ -1,120 +1,121 @@
-//! The causes that a segment of a call can carry, one `CauseSpec` each.
+//! The causes of segments, with one `CauseSpec` for each.
 //!
-//! The table is the one place where a cause is described to machines: which hooks of the kernel bracket it, which
-//! functions on a stack name it, and how the time in it is judged. The tracer's constants, the rules for stacks, the
-//! hooks and the lists in `explain` are made from it. What a cause means to people, how it is proven and fixed, is in
-//! `crates/explain/src/cause/<name>.rs`.
+//! The table `SPECS` is the only machine-readable description of a cause: the kernel hooks that bracket it, the
+//! functions on a stack that name it, and how its time is judged. The tracer's constants, the stack rules, the hooks
+//! and the lists in `explain` are generated from it. `crates/explain/src/cause/<name>.rs` describes what a cause means
+//! to people, how it is proven and how it is fixed.
 //!
-//! This folder uses no other part of the crate and no dependency: the build script of `flatwater-host` includes it, to
-//! write the header that the kernel side of the tracer is compiled with.
+//! This folder uses no other part of the crate and no dependency, because the build script of `flatwater-host`
+//! includes it to generate the header of the BPF programs.
 
 mod by_system;
 mod table;
 
 pub use table::Cause;
 
-/// What the stages have to agree on about one cause.
+/// The properties of one cause that all stages share.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct CauseSpec {
     pub cause: Cause,
-    /// As recordings, JSON and the command line spell it.
+    /// Name in recordings, in JSON and on the command line.
     pub name: &'static str,
-    /// The hooks between which a thread is in it.
+    /// Pairs of hooks that enclose the cause.
     pub brackets: &'static [Bracket],
-    /// The kernel functions that name it when they are on a stack.
+    /// Kernel functions that name the cause when they are on a stack.
     pub symbols: &'static [Symbols],
-    /// A thread can be busy with it on the CPU. The others are ways to wait: code of theirs that a sample meets on the
-    /// CPU is about to begin or to end the wait, and waits for nothing at that moment.
+    /// Whether a thread can spend CPU time in this cause. The other causes are waits: a sample that hits their code on
+    /// the CPU shows a wait that is about to begin or has just ended, so it does not count.
     pub can_run: bool,
-    /// Inside an open bracket of one of these a sleep of this cause is counted as the bracket's: reclaim brings a wait
-    /// for a page under writeback upon itself, the caller asked for memory.
+    /// Brackets that take over sleeps of this cause: inside an open bracket of one of these, such a sleep gets the
+    /// cause of the bracket. For example, a wait for a page under writeback during reclaim is a part of reclaim.
     pub belongs_to: &'static [Cause],
     pub noise: NoiseClass,
-    /// Made of time on a CPU, which software emulation stretches out of all proportion.
+    /// Whether the cause consists of CPU time. Software emulation distorts such time.
     pub processor_time: bool,
-    /// The hooks beside its brackets that can show it.
+    /// Hooks other than the brackets that can show the cause.
     pub hooks: &'static [Hook],
 }
 
-/// Two hooks between which a thread is in the cause.
+/// Two hooks that mark where a thread enters and leaves the cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Bracket {
     /// `DIRECT_RECLAIM` is `B_DIRECT_RECLAIM` in bpf/.
     pub name: &'static str,
     pub ends: Ends,
-    /// Opens seldom and mostly for long, so that it may be followed in every process at all times (level 0).
+    /// Whether the bracket opens rarely, and usually for long, so that it can be traced in every process at all times
+    /// (level 0).
     pub seldom: bool,
 }
 
-/// What begins and ends a bracket.
+/// The hooks that begin and end a bracket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ends {
-    /// Two tracepoints that need no code of their own: the build makes both programs.
+    /// Two tracepoints without code of their own: the build generates both programs.
     Tracepoints { begin: &'static str, end: &'static str },
-    /// Entry of and return from a function, which only some kernels allow; the build makes both programs. Several names
-    /// are one function under the names that kernels gave it.
+    /// Entry and return of a function, which only some kernels can trace. The build generates both programs. Several
+    /// names are names of the same function in different kernels.
     Function(&'static [&'static str]),
-    /// Two tracepoints whose programs are written in bpf/, as `on_<tracepoint>`; brackets may share them.
+    /// Two tracepoints whose programs are written in bpf/, as `on_<tracepoint>`. Brackets may share them.
     Written { begin: &'static str, end: &'static str },
 }
 
-/// Functions, and how much each says.
+/// Functions that name a cause, and how specific they are.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Symbols {
     pub rank: Rank,
-    /// Base names (see `symbol::base_name`); one that ends in `*` matches by its beginning.
+    /// Base names (see `symbol::base_name`). A name that ends in `*` matches as a prefix.
     pub names: &'static [&'static str],
-    /// They count only where they are asleep themselves: between them and the scheduler stands nothing but a primitive of
-    /// sleeping. A sample on the CPU, and a frame that called something else, say nothing.
+    /// The functions count only if they sleep themselves: between the function and the scheduler only a sleeping
+    /// primitive is on the stack. A sample on the CPU, and a frame that called another function, do not count.
     pub asleep: bool,
 }
 
-/// How much a function on a stack says, least first.
+/// How specific a function on a stack is, from the least to the most specific.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rank {
-    /// That the thread sleeps for I/O, and nothing more.
+    /// The thread sleeps for I/O; nothing more is known.
     Sleeps,
-    /// Which kind of thing it waits for: a buffer, a page.
+    /// The kind of object the thread waits for: a buffer, a page.
     Waits,
-    /// What it does.
+    /// The operation that the thread performs.
     Does,
-    /// A wrapper that does one thing only, and says more than what it wraps.
+    /// A wrapper with a single purpose, which is more specific than the functions that it calls.
     Refines,
 }
 
-/// How time in a cause is held against what the machine takes from a thread that makes no system calls.
+/// How time in a cause compares with the time that a thread without system calls loses on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NoiseClass {
-    /// A thread that makes no system calls cannot meet it, and what such a thread loses (to the hypervisor, to
-    /// interrupts) would be taken for it.
+    /// A thread without system calls never has this cause; the time that the hypervisor and interrupts take from a
+    /// thread would be mistaken for it.
     MemoryManagement,
-    /// A thread that makes no system calls loses the same, so that it is the machine's and not the call's.
+    /// A thread without system calls loses the same time, so the machine causes it and not the call.
     Machine,
-    /// The kernel says that the thread waited: no noise can look like that.
+    /// The kernel reports that the thread waited, so noise cannot look like this cause.
     Waits,
 }
 
-/// A hook of the tracer that shows more than one cause.
+/// A hook of the tracer that can show more than one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hook {
     /// Tracepoint sched_switch: sleeps with their stacks, and waits for a CPU.
     SchedSwitch,
-    /// Tracepoint sched_wakeup: from when on a thread waits for a CPU.
+    /// Tracepoint sched_wakeup: when a thread begins to wait for a CPU.
     SchedWakeup,
-    /// Samples of the stack of a thread on the CPU.
+    /// Stack samples of threads on the CPU.
     CpuClock,
-    /// Tracepoint page_fault_user: where a fault of user code begins.
+    /// Tracepoint page_fault_user: where a page fault of user code begins.
     PageFaultUser,
 }
 
 impl NoiseClass {
-    /// Whether time in the cause counts only where it stands above the machine's noise.
+    /// Whether time in the cause counts only if it exceeds the machine's noise floor.
     #[must_use]
     pub fn has_floor(self) -> bool {
         self != NoiseClass::Waits
@@ -136,7 +137,7 @@ impl CauseSpec {
         }
     }
 
-    /// Whether events of the kernel alone say that a thread is in it: its brackets, or the scheduler's.
+    /// Whether kernel events alone show that a thread is in the cause: the events of its brackets, or the scheduler's.
     #[must_use]
     pub fn is_bracketed(&self) -> bool {
         !self.brackets.is_empty() || matches!(self.cause, Cause::RunQueue | Cause::CpuQuota)
@@ -159,15 +160,15 @@ impl Cause {
         table::SPECS.iter().find(|spec| spec.name == name).map(|spec| spec.cause)
     }
 
-    /// The cause that an open bracket gives to whatever happens inside it and is not known better, by the number that
-    /// the kernel side gives the bracket.
+    /// The cause of the bracket with this number, as the BPF programs number brackets. Time inside an open bracket has
+    /// this cause unless a more specific one is known.
     #[must_use]
     pub fn of_bracket(number: u8) -> Option<Cause> {
         brackets().find(|(known, ..)| *known == number).map(|(_, cause, _)| cause)
     }
 }
 
-/// Every bracket with its number, 1 and up, as both sides of the tracer count them.
+/// All brackets with their numbers, from 1; the BPF programs use the same numbers.
 pub fn brackets() -> impl Iterator<Item = (u8, Cause, &'static Bracket)> {
     let all = table::SPECS.iter().flat_map(|spec| spec.brackets.iter().map(move |bracket| (spec.cause, bracket)));
     (1_u8..).zip(all).map(|(number, (cause, bracket))| (number, cause, bracket))

@@ -1,13 +1,13 @@
-//! The causes and their specs. To add one, see docs/adding.md.
+//! The causes and their specs. To add a cause, see docs/adding.md.
 //!
-//! Names of functions without a version are those of 6.x; where an older name differs, the comment gives the last
-//! version that had it, as far as we know.
+//! Function names without a version are those of 6.x. For an older name, a comment gives the last version with that
+//! name, as far as we know.
 
 use super::{CauseSpec, Hook, NoiseClass, Rank, asleep, by_system, function, seldom, symbols, tracepoints, written};
 
 macro_rules! causes {
     ($($(#[doc = $doc:literal])* $variant:ident = $name:literal { $($field:ident: $value:expr,)* })*) => {
-        /// Why a thread was not making progress, or what it was busy with, during a segment of a call.
+        /// Why a thread made no progress during a segment of a call, or what it was busy with.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         pub enum Cause { $($(#[doc = $doc])* $variant),* }
@@ -34,7 +34,7 @@ causes! {
         symbols: &[
             symbols(Rank::Does, &[
                 "try_to_free_pages", "__alloc_pages_direct_reclaim", "__perform_reclaim",
-                // ZFS waits for its own cache to shrink (module/zfs/arc.c).
+                // ZFS waits for the ARC to shrink (module/zfs/arc.c).
                 "arc_wait_for_eviction", "arc_get_data_impl", "arc_get_data_buf",
             ]),
             symbols(Rank::Waits, &["__alloc_pages_may_oom", "out_of_memory"]),
@@ -67,18 +67,20 @@ causes! {
         noise: NoiseClass::MemoryManagement,
     }
     ReclaimThrottle = "reclaim-throttle" {
-        // `reclaim_throttle` came with 5.16; before it, reclaim slept in `congestion_wait` or `wait_iff_congested`.
+        // `reclaim_throttle` is new in 5.16; before, reclaim slept in `congestion_wait` or `wait_iff_congested`.
         symbols: &[
             symbols(Rank::Does, &[
                 "reclaim_throttle", "throttle_direct_reclaim", "wait_iff_congested",
-                // At the end of a round of reclaim, until 4.9 (mm/page-writeback.c): too much is under writeback, swap too.
+                // Until 4.9, at the end of a round of reclaim (mm/page-writeback.c): too many pages are under
+                // writeback, including swap.
                 "throttle_vm_writeout",
             ]),
-            // balance_dirty_pages of 2.6 and loops of file systems (kmem_alloc of xfs) sleep in it too: they say more.
+            // balance_dirty_pages of 2.6 and loops of file systems (kmem_alloc of xfs) also sleep in these; they are
+            // more specific.
             symbols(Rank::Waits, &["congestion_wait", "blk_congestion_wait"]),
         ],
-        // A group's reclaim is throttled because of the group's own dirty pages, the machine's because of everybody's:
-        // only the latter is a trouble of its own.
+        // Reclaim within a cgroup is throttled because of the cgroup's own dirty pages, global reclaim because of
+        // those of all tasks. Only the latter counts as a cause of its own.
         belongs_to: &[Cause::MemcgReclaim],
         noise: NoiseClass::MemoryManagement,
         hooks: SLEEP,
@@ -89,7 +91,8 @@ causes! {
             symbols(Rank::Does, &[
             "compact_zone", "compact_zone_order", "try_to_compact_pages", "__alloc_pages_direct_compact",
             "migrate_pages", "migrate_pages_batch", "compaction_alloc", "isolate_migratepages_block",
-            // The rest of its two scanners and of moving a page (mm/compaction.c, mm/migrate.c), as profiles name them.
+            // The remaining functions of the two scanners and of page migration (mm/compaction.c, mm/migrate.c), as
+            // profiles show them.
             "isolate_migratepages", "isolate_migratepages_range", "isolate_freepages", "isolate_freepages_block",
             "isolate_freepages_range", "fast_isolate_freepages", "fast_isolate_around", "fast_find_migrateblock",
             "split_map_pages", "split_free_pages", "release_freepages", "release_free_list", "compaction_free",
@@ -102,7 +105,7 @@ causes! {
             "__folio_migrate_mapping", "buffer_migrate_page", "buffer_migrate_folio", "remove_migration_pte",
             "remove_migration_ptes", "try_to_migrate", "try_to_migrate_one",
         ]),
-            // Whoever touches a page that is being moved waits here, below do_swap_page (mm/migrate.c).
+            // A task that touches a page under migration waits here, below do_swap_page (mm/migrate.c).
             symbols(Rank::Refines, &[
                 "migration_entry_wait", "__migration_entry_wait", "migration_entry_wait_on_locked",
             ]), symbols(Rank::Does, by_system::COMPACTION)],
@@ -116,12 +119,13 @@ causes! {
                 "do_shrink_slab", "shrink_slab", "shrink_slab_memcg", "shrink_slab_node", "prune_icache_sb",
                 "prune_dcache_sb", "super_cache_scan", "shrink_dentry_list", "xfs_reclaim_inodes_ag",
                 "xfs_reclaim_inodes_nr", "deferred_split_scan", "ext4_es_scan",
-                // What it asks and calls: the lists of a super block (mm/list_lru.c, fs/super.c; 2.6 and 3.x by other names) ...
+                // Functions that shrinkers call, for the lists of a super block (mm/list_lru.c, fs/super.c; other
+                // names in 2.6 and 3.x) ...
                 "super_cache_count", "list_lru_count_one", "list_lru_count_node", "__list_lru_count_one",
                 "list_lru_walk_one", "list_lru_walk_node", "__list_lru_walk_one", "inode_lru_isolate", "dentry_lru_isolate",
                 "scan_shadow_nodes", "count_shadow_nodes", "shadow_lru_isolate", "prune_super", "prune_icache",
                 "prune_dcache", "shrink_icache_memory", "shrink_dcache_memory", "shrink_dqcache_memory",
-                // ... and the caches of file systems, of devices and of drivers.
+                // ... and for the caches of file systems, devices and drivers.
                 "dqcache_shrink_scan", "mb_cache_scan", "mb_cache_shrink*", "jbd2_journal_shrink_scan", "ext4_es_shrink",
                 "__es_shrink", "es_reclaim_extents", "xfs_reclaim_inodes_shrink", "xfs_buftarg_shrink_scan",
                 "xfs_qm_shrink_scan", "xfs_inodegc_shrinker_scan", "nfs_access_cache_scan", "nfs_access_cache_shrinker",
@@ -137,17 +141,17 @@ causes! {
                 "lazy_rcu_shrink_scan", "shrink_huge_zero_page_scan", "lu_cache_shrink_scan", "ldlm_pools_cli_scan",
                 "ldlm_pools_srv_scan", "osc_cache_shrink_scan", "zpl_prune_sb", "spl_kmem_cache_generic_shrinker_scan*",
             ]),
-            // It writes compressed pages back to the swap device (since 6.8), and waits for each.
+            // Since 6.8 zswap_shrinker_scan writes compressed pages back to the swap device and waits for each.
             symbols(Rank::Refines, &["zswap_shrinker_scan"]), symbols(Rank::Does, by_system::SHRINKER)],
         can_run: true,
         noise: NoiseClass::MemoryManagement,
     }
     DirtyThrottle = "dirty-throttle" {
-        // `balance_dirty_pages_ratelimited_nr` is of 2.6.
+        // `balance_dirty_pages_ratelimited_nr` is the name in 2.6.
         symbols: &[symbols(Rank::Does, &[
             "balance_dirty_pages", "balance_dirty_pages_ratelimited", "balance_dirty_pages_ratelimited_flags",
             "balance_dirty_pages_ratelimited_nr",
-            // The write throttle of ZFS (module/zfs/dmu_tx.c, dsl_dir.c), and of Lustre's clients (osc_cache.c).
+            // The write throttle of ZFS (module/zfs/dmu_tx.c, dsl_dir.c), and of Lustre clients (osc_cache.c).
             "dmu_tx_wait", "dmu_tx_delay", "txg_wait_open", "txg_delay", "dsl_dir_tempreserve_space",
             "dsl_pool_tempreserve_space", "osc_enter_cache",
         ])],
@@ -162,18 +166,18 @@ causes! {
             "jbd2_journal_lock_updates", "jbd2_journal_wait_updates", "ext4_fc_commit", "jbd2_fc_begin_commit",
             "jbd2_fc_wait_bufs", "xfs_log_force", "xfs_log_force_seq", "xfs_log_force_lsn", "xlog_wait_on_iclog",
             "xlog_force_lsn", "xlog_cil_force_seq",
-            // With an underscore until 5.x; xlog_cil_push_background is inlined into xfs_log_commit_cil, where callers sleep
-            // that have filled the log's buffer (fs/xfs/xfs_log_cil.c).
+            // With an underscore until 5.x. xlog_cil_push_background is inlined into xfs_log_commit_cil, where callers
+            // that have filled the log's buffer sleep (fs/xfs/xfs_log_cil.c).
             "_xfs_log_force*", "__xfs_log_force*", "xlog_cil_push_now", "xfs_log_commit_cil", "xlog_cil_commit",
             "xlog_wait", "xfs_extent_busy_flush", "xfs_log_quiesce", "xfs_ail_push_all_sync", "xfs_qm_dqunpin_wait",
             // Until 3.17 a new handle waited for a locked transaction in this function itself.
             "start_this_handle",
-            // The threads that commit, and whoever commits for itself.
+            // The committing threads, and tasks that commit a transaction themselves.
             "jbd2_journal_commit_transaction", "journal_commit_transaction", "jbd2_journal_force_commit*",
             "jbd2_journal_flush", "jbd2_journal_destroy", "journal_force_commit*", "journal_flush",
             "ext4_fc_wait_committing_inode", "xlog_cil_push_work", "xlog_cil_push_background", "xlog_cil_flush",
             "xlog_state_get_iclog_space",
-            // An inode or buffer is pinned until the log that holds it is written (fs/xfs/xfs_inode.c, xfs_buf.c).
+            // An inode or buffer is pinned until its log record is written (fs/xfs/xfs_inode.c, xfs_buf.c).
             "__xfs_iunpin_wait", "xfs_iunpin_wait", "xfs_buf_wait_unpin",
             "btrfs_sync_log", "btrfs_wait_for_commit", "wait_for_commit", "wait_current_trans",
             "btrfs_commit_transaction", "btrfs_commit_transaction_async", "btrfs_write_and_wait_transaction",
@@ -185,7 +189,7 @@ causes! {
             "txg_wait_synced*", "spa_sync", "dsl_pool_sync", "dsl_sync_task*", "queue_log_writer",
             "nilfs_transaction_begin", "nilfs_construct_segment", "txBegin", "bch2_journal_flush_async",
         ]),
-            // Whoever runs the delayed references does the work of the whole transaction, whatever it reads for that
+            // A task that runs delayed references does the work of the whole transaction, including all reads for it
             // (fs/btrfs/extent-tree.c).
             symbols(Rank::Refines, &["btrfs_run_delayed_refs", "__btrfs_run_delayed_refs"]), asleep(Rank::Does, by_system::JOURNAL_COMMIT), symbols(Rank::Waits, by_system::IN_TRANSACTION)],
         hooks: SLEEP,
@@ -199,7 +203,7 @@ causes! {
         ]), symbols(Rank::Does, by_system::JOURNAL_BUFFER)],
         hooks: SLEEP,
     }
-    /// Waiting for room in the log.
+    /// Waiting for space in the log.
     JournalFull = "journal-full" {
         symbols: &[
             symbols(Rank::Does, &[
@@ -210,7 +214,8 @@ causes! {
                 // bcache (drivers/md/bcache/journal.c).
                 "journal_wait_for_write",
             ]),
-            // Whoever makes room waits for buffers, for the checkpoint mutex or for a commit: all for want of room.
+            // A task that frees log space waits for buffers, for the checkpoint mutex or for a commit: all because the
+            // log is full.
             symbols(Rank::Refines, &[
                 "__jbd2_log_wait_for_space", "jbd2_log_do_checkpoint", "__log_wait_for_space", "log_do_checkpoint",
             ]), symbols(Rank::Does, by_system::JOURNAL_FULL)],
@@ -272,7 +277,7 @@ causes! {
         hooks: SLEEP,
     }
     RequestQueue = "request-queue" {
-        // No tag is free, or writeback throttling holds the submitter. `get_request_wait` until 3.6.
+        // No tag is free, or writeback throttling delays the submitter. `get_request_wait` until 3.6.
         symbols: &[symbols(Rank::Does, &[
             "blk_mq_get_tag", "sbitmap_get", "rq_qos_wait", "wbt_wait", "__rq_qos_throttle", "get_request_wait",
             "get_request", "__blk_throtl_bio", "blk_throtl_bio", "blkcg_maybe_throttle_current", "__bio_queue_enter",
@@ -281,17 +286,17 @@ causes! {
             "bt_get",
             "blk_mq_freeze_queue*", "blk_freeze_queue*", "blk_mq_get_request",
             "__get_request_wait", "wait_for_in_progress", "inc_ap_bio", "blk_queue_bio",
-            // The same below a network file system: SMB's credits; NFS' slots of a session and its congestion control.
+            // The equivalents of network file systems: SMB credits; NFS session slots and congestion control.
             "wait_for_free_request", "wait_for_free_credits", "nfs4_wait_for_slot",
         ]), asleep(Rank::Does, by_system::REQUEST_QUEUE)],
         belongs_to: RECLAIM,
         hooks: SLEEP,
     }
-    /// The device takes its time between issue and completion of a request. No stack can say that.
+    /// The device is slow between issue and completion of a request. No stack can show this.
     DeviceSlow = "device-slow" {
         belongs_to: RECLAIM,
     }
-    /// Waits for the device; whether in its queue, for the device itself or for a read is not observed.
+    /// Waiting for the device. Whether in its queue, for the device itself or for a read is not known.
     DeviceWait = "device-wait" {
         symbols: &[
             // The device is a server, an array or a process: NFS, SMB, FUSE, Ceph, md.
@@ -302,7 +307,8 @@ causes! {
                 "scsi_block_when_processing_errors", "scsi_execute", "scsi_execute_cmd", "__nvme_submit_sync_cmd",
                 "nvme_wait_freeze",
                 "nfs_wait_on_request", "nfs_iocounter_wait", "nfs_wait_client_init_complete", "nfs4_wait_clnt_recover",
-                // The server says "later" (NFS4ERR_DELAY, NFS4ERR_GRACE; EJUKEBOX of version 3), and the client sleeps.
+                // The server replies "later" (NFS4ERR_DELAY, NFS4ERR_GRACE; EJUKEBOX in version 3), and the client
+                // sleeps.
                 "nfs4_delay*", "nfs4_handle_exception", "nfs4_do_handle_exception", "rpc_delay",
                 "rpc_wait_for_completion_task", "__rpc_wait_for_completion_task", "smb2_reconnect*", "cifs_reconnect*",
                 "compound_send_recv", "SendReceive*", "__nfs_commit_inode", "wait_on_commit",
@@ -312,17 +318,17 @@ causes! {
                 "md_bitmap_wait_*", "bitmap_startwrite", "md_bitmap_startwrite", "md_update_sb", "submit_flush_wait",
                 "f2fs_issue_flush", "ata_port_wait_eh", "ata_exec_internal*", "mmc_wait_for_req*", "__mmc_claim_host",
                 "mmc_wait_for_cmd", "blkdev_issue_*", "blk_wait_io", "scsi_test_unit_ready",
-                // A request to a USB host controller, and a command that a network adapter's firmware executes.
+                // A request to a USB host controller, or a command for the firmware of a network adapter.
                 "usb_start_wait_urb", "usb_kill_urb", "usb_poison_urb", "mlx5_cmd_invoke", "__mlx4_cmd",
             ]),
-            // For a buffer or a page that is being read or written: only good when nothing else is known.
+            // Waiting for a buffer or page that is being read or written: used only if no other frame has a cause.
             symbols(Rank::Waits, &[
-                // One bio, one request: whoever submitted it knows what for.
+                // One bio or one request; the submitter's frame gives its purpose.
                 "submit_bio_wait", "blk_execute_rq",
                 "__wait_on_buffer", "folio_wait_bit",
                 "wait_on_page_bit", "wait_on_page_bit_killable", "wait_on_page_bit_killable_timeout", "xfs_buf_iowait",
                 "zio_wait", "bch_journal_meta", "bch_btree_node_read", "wait_on_page_locked", "wait_on_buffer",
-                // Direct I/O, and the call of a server that waits for it; who is asked stands outside.
+                // Direct I/O, and RPC calls that wait for a server; an outer frame shows the server's kind.
                 "dio_await_completion", "dio_await_one", "iomap_dio_rw", "__iomap_dio_rw", "__blkdev_direct_IO*",
                 "__rpc_execute", "rpc_execute", "rpc_run_task", "nfs4_call_sync_sequence", "nfs4_do_call_sync",
                 "nfs3_rpc_wrapper",
@@ -330,7 +336,7 @@ causes! {
                 "raid5_make_request", "md_handle_request",
             ]),
             symbols(Rank::Sleeps, &[
-                // What locks, reads and writes of a page share: who calls it tells (mm/filemap.c).
+                // Shared by locks, reads and writes of a page; the caller's frame gives the reason (mm/filemap.c).
                 "folio_wait_bit_common", "wait_on_page_bit_common", "io_schedule", "io_schedule_timeout", "blk_io_schedule", "bit_wait_io", "sleep_on_page",
                 "sleep_on_page_killable", "sleep_on_buffer", "sync_page", "sync_page_killable", "sync_buffer",
             ]), asleep(Rank::Does, by_system::DEVICE_WAIT), symbols(Rank::Waits, by_system::DEVICE_WAIT_OF)],
@@ -338,19 +344,21 @@ causes! {
         hooks: SLEEP,
     }
     Lock = "lock" {
-        // A mutex that spins and then sleeps, a spinlock, a semaphore per CPU: the flags of contention_begin tell.
+        // The flags of contention_begin distinguish a mutex (which spins, then sleeps), a spinlock and a percpu
+        // semaphore.
         brackets: &[
             written("LOCK_SLEEP", "contention_begin", "contention_end"),
             written("LOCK_SPIN", "contention_begin", "contention_end"),
             written("LOCK_PERCPU", "contention_begin", "contention_end"),
         ],
         symbols: &[
-            // Whoever looks a page up to write to it waits for its lock, which writeback holds while it prepares it.
+            // A task that looks up a page to write to it waits for the page lock, which writeback holds while it
+            // prepares the page.
             symbols(Rank::Waits, &[
                 "__filemap_get_folio", "__filemap_get_folio_mpol", "grab_cache_page_write_begin", "__folio_lock",
                 "__folio_lock_killable", "__folio_lock_or_retry", "__lock_page", "__lock_page_killable",
                 "__lock_page_or_retry",
-                // Spinning, in stacks of processors that do not get on.
+                // Spinning, in stacks of CPUs that make no progress.
                 "_raw_spin_lock", "_raw_spin_lock_*", "__raw_spin_lock*", "_raw_read_lock*", "_raw_write_lock*",
                 "do_raw_spin_lock", "_read_lock*", "_write_lock*",
             ]),
@@ -364,7 +372,7 @@ causes! {
                 "locks_lock_inode_wait", "__down", "__down_failed", "__down_interruptible", "__down_read", "__down_write",
                 "__down_write_nested", "percpu_down_write", "__ww_mutex_lock*", "lock_kernel", "lock_super",
                 "lock_mount",
-                // Locks of trees, extents and clusters, which file systems make themselves.
+                // Locks of trees, extents and clusters that file systems implement themselves.
                 "btrfs_tree_lock", "btrfs_tree_read_lock", "btrfs_tree_lock_nested", "btrfs_tree_read_lock_nested",
                 "__btrfs_tree_lock", "__btrfs_tree_read_lock", "btrfs_lock_root_node", "btrfs_read_lock_root_node",
                 "lock_extent", "lock_extent_bits", "btrfs_lock_extent_bits", "wait_extent_bit",
@@ -374,20 +382,19 @@ causes! {
                 "dsl_pool_config_enter*", "dlm_posix_lock", "nlmclnt_*", "six_lock_slowpath", "reiserfs_write_lock",
                 "d_alloc_parallel", "d_wait_lookup", "down_common", "rwbase_write_lock", "rwbase_read_lock", "__lock_sock",
                 "lock_sock_nested", "super_lock", "super_lock_shared", "grab_super", "wait_on_inode",
-                // Locks and leases of files, which programs and servers hold.
+                // File locks and leases, which programs and servers hold.
                 "flock_lock_inode_wait", "posix_lock_inode_wait", "__break_lease", "dlm_lock_sync",
                 // md: requests against resync, recovery and reshape of the array.
                 "wait_barrier", "_wait_barrier", "wait_read_barrier", "regular_request_wait", "raise_barrier",
                 "freeze_array", "wait_for_serialization",
-                // ext2's superblock of 2.2 (fs/super.c).
+                // ext2's superblock in 2.2 (fs/super.c).
                 "__wait_on_super",
-                // Run queues and others that spin (until 2.6.32 without a queue).
+                // Run-queue locks and other spinlocks (until 2.6.32 without a queue).
                 "_spin_lock", "double_lock_balance",
-                // Pages of hugetlbfs have no device behind them: who waits for one waits for who locked it.
+                // Pages of hugetlbfs have no device: a task that waits for one waits for the task that locked it.
                 "hugetlb_fault",
             ]),
-            // Waits for a lock of all threads of a group, in the percpu semaphore that freezing uses too.
-            // So do those that wait for changes of the set of processors.
+            // Waits for a percpu semaphore that is not about freezing: for the threadgroup lock, and for CPU hotplug.
             symbols(Rank::Refines, &["cpus_read_lock", "get_online_cpus", "cpus_write_lock",
                 "cgroup_procs_write_start", "cgroup_attach_lock", "cgroup_update_dfl_csses"]), symbols(Rank::Does, by_system::LOCK), asleep(Rank::Does, by_system::LOCK_OF_OTHERS), asleep(Rank::Waits, by_system::LOCK_OF_INODE)],
         can_run: true,
@@ -396,7 +403,7 @@ causes! {
     SlabRefill = "slab-refill" {
         brackets: &[
             function("BUFFER_HEAD", &["alloc_buffer_head"]),
-            // `new_slab` is inlined by the compiler, this is not.
+            // `new_slab` is inlined by the compiler; this function is not.
             function("SLAB_GROW", &["allocate_slab"]),
         ],
         // 6.18 refills per-CPU sheaves; SLAB (until 6.8) its per-CPU arrays.
@@ -411,7 +418,7 @@ causes! {
         hooks: SAMPLE,
     }
     PageAllocation = "page-allocation" {
-        // `__alloc_pages_slowpath` is inlined by the compiler, these are not; each kernel has one of them.
+        // `__alloc_pages_slowpath` is inlined by the compiler; these are not, and each kernel has one of them.
         // `__alloc_pages_nodemask` until 5.11.
         brackets: &[function("PAGE_ALLOC", &[
             "__alloc_pages_nodemask", "__alloc_pages", "__alloc_pages_noprof", "__alloc_frozen_pages_noprof",
@@ -422,13 +429,14 @@ causes! {
             "__alloc_pages_internal", "__alloc_pages_slowpath", "get_page_from_freelist", "rmqueue", "rmqueue_bulk",
             "__rmqueue_pcplist", "prep_new_page", "clear_page_erms", "alloc_pages_bulk_noprof", "drain_all_pages",
             "__drain_all_pages", "should_reclaim_retry",
-            // Retry loops of file systems whose allocation failed (mm/mempool.c; linux/sched/mm.h since 5.17).
+            // Retry loops of file systems after a failed allocation (mm/mempool.c; linux/sched/mm.h since 5.17).
             "memalloc_retry_wait", "__alloc_pages_bulk",
             "btrfs_alloc_page_array", "xfs_buf_alloc_pages", "xfs_buf_alloc_backing_mem", "kmem_alloc",
-            // SPL's own caches.
+            // Caches of SPL.
             "spl_cache_grow*", "spl_kmem_cache_alloc", "spl_kmem_alloc_impl",
         ]),
-            // An element of a reserve that others have in use, mostly requests under way: for what, stands outside.
+            // Waiting for an element of a reserve, usually until a request in flight releases one; an outer frame
+            // gives the purpose.
             symbols(Rank::Sleeps, &["mempool_alloc", "mempool_alloc_noprof"]), asleep(Rank::Does, by_system::PAGE_ALLOCATION), asleep(Rank::Waits, by_system::PAGE_ALLOCATION_OF)],
         can_run: true,
         belongs_to: RECLAIM,
@@ -438,7 +446,8 @@ causes! {
     PageFault = "page-fault" {
         symbols: &[
             symbols(Rank::Waits, &["handle_mm_fault", "__handle_mm_fault", "do_user_addr_fault", "exc_page_fault"]),
-            // The program's own handler of faults has yet to answer (fs/userfaultfd.c), whatever memory it is.
+            // The program's own userfaultfd handler has not answered yet (fs/userfaultfd.c), whatever the kind of
+            // memory.
             symbols(Rank::Refines, &["handle_userfault", "hugetlb_handle_userfault"]),
         ],
         can_run: true,
@@ -464,12 +473,13 @@ causes! {
         hooks: SLEEP,
     }
     FsFreeze = "fs-freeze" {
-        // `__percpu_down_read` is what a writer to a frozen file system sleeps in.
+        // A writer to a frozen file system sleeps in `__percpu_down_read`.
         symbols: &[
             symbols(Rank::Does, &["percpu_rwsem_wait", "__percpu_down_read", "percpu_down_read"]),
-            // Until 5.6 that semaphore slept in the functions of a plain one, until 4.1 there was none: only its taker tells.
+            // Until 5.6 that semaphore slept in the functions of a plain rwsem, and until 4.1 it did not exist: only
+            // the caller shows the cause.
             symbols(Rank::Refines, &["__sb_start_write", "sb_wait_write"]),
-            // Whoever freezes or thaws, and what it waits for meanwhile.
+            // Tasks that freeze or thaw a file system, including their waits.
             symbols(Rank::Refines, &["freeze_super", "thaw_super"]),
             symbols(Rank::Refines, by_system::FS_FREEZE),
         ],
@@ -505,7 +515,7 @@ causes! {
         hooks: SAMPLE,
     }
     Unexplained = "unexplained" {
-        // No cause is named by them, nor by anything outside of them (`symbol::meaning`).
+        // These functions have no cause, and neither have frames outside of them (`symbol::meaning`).
         symbols: &[asleep(Rank::Refines, by_system::OUTSIDE)],
     }
 }

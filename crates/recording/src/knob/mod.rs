@@ -1,6 +1,6 @@
-//! Every knob that flatwater reads or sets: typed, with range, unit, place and a sentence.
+//! The knobs: settings that flatwater reads or sets, each with type, range, unit, place and a sentence of description.
 //!
-//! One table serves scenario files, `--set`, `check`, fixes, the simulator and the documentation.
+//! The same table serves scenario files, `--set`, `check`, fixes, the simulator and the documentation.
 
 mod registry;
 
@@ -9,8 +9,8 @@ use strsim::levenshtein;
 
 use crate::units::{Bytes, Nanos};
 
-/// Whether a value of lru_gen.enabled turns the multi-generational LRU on: bit 0 of a number as the kernel shows it or takes it, or
-/// y and n (mm/vmscan.c: enabled_store, 6.1). None for anything else.
+/// Whether this value of lru_gen.enabled enables the multi-generational LRU: bit 0 of a number in the kernel's format,
+/// or y and n (mm/vmscan.c: enabled_store, 6.1). `None` for other values.
 #[must_use]
 pub fn lru_gen_runs(value: &str) -> Option<bool> {
     match value.strip_prefix("0x") {
@@ -23,28 +23,28 @@ pub fn lru_gen_runs(value: &str) -> Option<bool> {
     }
 }
 
-/// Where a knob lives. Only `host/setup.rs` turns this into a path.
+/// Where a knob is set. Only `host/src/setup` turns this into a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KnobPlace {
-    /// /proc/sys, dots for slashes.
+    /// /proc/sys, with dots instead of slashes.
     Sysctl,
     /// /sys/kernel/mm/transparent_hugepage/...
     HugePages,
-    /// /sys/kernel/mm/lru_gen/..., where the kernel was built with the multi-generational LRU (6.1).
+    /// /sys/kernel/mm/lru_gen/..., in kernels with the multi-generational LRU (6.1).
     LruGen,
     /// /sys/block/DEV/queue/... of the scenario's device.
     Queue,
     /// /sys/class/bdi/MAJ:MIN/... of the scenario's device.
     Bdi,
-    /// The memory, cpu or blkio controller of the cgroup made for the scenario.
+    /// The memory, cpu or blkio controller of the scenario's cgroup.
     Cgroup,
-    /// The loop device, file system and mount options made for the scenario.
+    /// The loop device, file system and mount options of the scenario.
     Mount,
-    /// Where the workload's threads run.
+    /// CPU, node and scheduling class of the workload's threads.
     Placement,
-    /// How a workload appends: a choice of the precursor's mode.
+    /// How a workload appends: one of the precursor's modes.
     Precursor,
-    /// Simulator only: what the modelled machine runs beside the workload.
+    /// Simulator only: what the modelled machine contains or runs besides the workload.
     Model,
 }
 
@@ -59,12 +59,12 @@ pub enum KnobKind {
         min: u64,
         max: u64,
     },
-    /// Set in KiB, given as any size (`min_free_kbytes`).
+    /// Set in KiB, accepts any size (`min_free_kbytes`).
     SizeKib {
         min: u64,
         max: u64,
     },
-    /// A duration, set in the given unit (ns per unit).
+    /// A duration, set in units of `unit_ns`; `max` counts units.
     Duration {
         unit_ns: u64,
         max: u64,
@@ -87,12 +87,12 @@ pub struct Knob {
     pub sentence: &'static str,
 }
 
-/// The key of a knob that is in the registry.
+/// The key of a knob in the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key(&'static str);
 
 impl Key {
-    /// In a constant, so that a key without a knob does not compile:
+    /// In a constant, a key without a knob does not compile:
     ///
     /// ```
     /// const SWAPPINESS: flatwater_recording::knob::Key = flatwater_recording::knob::Key::of("vm.swappiness");
@@ -146,7 +146,7 @@ const fn is_same(one: &[u8], other: &[u8]) -> bool {
 pub enum KnobError {
     #[error("there is no knob '{key}'{}; `flatwater scenarios --knobs` lists them", hint(.nearest))]
     Unknown { key: String, nearest: Option<&'static str> },
-    #[error("'{given}' cannot be the value of {key}: it takes {wanted}")]
+    #[error("'{given}' is not a valid value of {key}: expected {wanted}")]
     BadValue { key: &'static str, given: String, wanted: String },
 }
 
@@ -154,7 +154,7 @@ fn hint(nearest: &Option<&'static str>) -> String {
     nearest.map(|name| format!(" (did you mean '{name}'?)")).unwrap_or_default()
 }
 
-/// The knob of this key, or which one was probably meant.
+/// The knob with this key; the error suggests the most similar key.
 pub fn find(key: &str) -> Result<&'static Knob, KnobError> {
     KNOBS.iter().find(|knob| knob.key == key).ok_or_else(|| KnobError::Unknown {
         key: key.to_owned(),
@@ -162,11 +162,11 @@ pub fn find(key: &str) -> Result<&'static Knob, KnobError> {
     })
 }
 
-/// The most similar of the names, if any is similar at all (edit distance up to a third of the length).
+/// The most similar name, if its edit distance is at most 1 plus a third of the length of `given`.
 #[must_use]
 pub fn nearest<'a>(given: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let scored = names.map(|name| {
-        // `swappiness` for `vm.swappiness`: the part after the dot alone counts as a match of distance 1.
+        // `swappiness` for `vm.swappiness`: a match of the part after the dot has distance 1.
         let tail = name.rsplit('.').next().unwrap_or(name);
         (levenshtein(given, name).min(1 + levenshtein(given, tail)), name)
     });
@@ -174,7 +174,7 @@ pub fn nearest<'a>(given: &str, names: impl Iterator<Item = &'a str>) -> Option<
 }
 
 impl Knob {
-    /// What a user gave -> what the kernel takes.
+    /// Converts a user's value to the kernel's spelling.
     pub fn parse(&self, given: &str) -> Result<String, KnobError> {
         let given = given.trim();
         let value = match self.kind {
@@ -183,7 +183,7 @@ impl Knob {
             }
             KnobKind::Size { min, max } => in_range(given.parse::<Bytes>().ok().map(|size| size.0), min, max),
             KnobKind::SizeKib { min, max } => {
-                // A bare number is in the knob's own unit, as `sysctl` would take it.
+                // A bare number is in the knob's own unit, as for `sysctl`.
                 let kib = given.parse::<u64>().ok().or_else(|| given.parse::<Bytes>().ok().map(|size| size.0 / 1024));
                 in_range(kib, min, max)
             }
@@ -208,7 +208,7 @@ impl Knob {
         value.ok_or_else(|| KnobError::BadValue { key: self.key, given: given.to_owned(), wanted: self.wanted() })
     }
 
-    /// The range in words.
+    /// The accepted values, in words.
     #[must_use]
     pub fn wanted(&self) -> String {
         match self.kind {
@@ -240,7 +240,7 @@ mod tests {
     use super::{KNOBS, KnobError, find, lru_gen_runs};
 
     #[test]
-    fn bit_0_of_lru_gen_is_its_main_switch() {
+    fn bit_0_of_lru_gen_enabled_is_the_main_switch() {
         for on in ["0x0007", "7", "1", "y"] {
             assert_eq!(lru_gen_runs(on), Some(true), "{on}");
         }
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_checked_and_brought_into_the_kernels_spelling() {
+    fn values_are_checked_and_converted_to_the_kernels_spelling() {
         for (key, given, set) in [
             ("vm.min_free_kbytes", "1GiB", "1048576"),
             ("vm.min_free_kbytes", "67584", "67584"),
@@ -276,10 +276,10 @@ mod tests {
     }
 
     #[test]
-    fn every_knob_says_what_it_does_in_one_sentence() {
+    fn every_knob_is_unique_and_has_a_sentence() {
         for knob in KNOBS {
             assert!(knob.sentence.ends_with('.') && knob.sentence.len() > 20, "{}", knob.key);
-            assert_eq!(KNOBS.iter().filter(|other| other.key == knob.key).count(), 1, "{} stands twice", knob.key);
+            assert_eq!(KNOBS.iter().filter(|other| other.key == knob.key).count(), 1, "{} is listed twice", knob.key);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Every knob there is, one line each.
+//! The registry of knobs, one entry each.
 
 use super::{Knob, KnobKind, KnobPlace};
 
@@ -26,63 +26,63 @@ const fn text(key: &'static str, place: KnobPlace, sentence: &'static str) -> Kn
 
 const ON_OFF: KnobKind = KnobKind::Choice(&["0", "1"]);
 
-/// The registry. Adding a knob is one line here (and its place in `host/setup.rs` if the place is new).
+/// All knobs. To add a knob, add an entry here (and code to `host/src/setup` if its place is new).
 pub const KNOBS: &[Knob] = &[
     int(
         "vm.zone_reclaim_mode",
         7,
         "",
-        "Reclaim on the local node before taking pages from another: 1 on, 2 write dirty pages, 4 unmap and swap.",
+        "Reclaim on the local node before allocating on another: 1 on, 2 write dirty pages, 4 unmap and swap.",
     ),
     kind(
         "vm.min_free_kbytes",
         KnobPlace::Sysctl,
         KnobKind::SizeKib { min: 128, max: 64 << 20 },
         "KiB",
-        "Memory kept free; it is divided into the zones' min watermarks.",
+        "Memory to keep free, divided into the min watermarks of the zones.",
     ),
     int(
         "vm.watermark_scale_factor",
         3000,
         "1/10000 of memory",
-        "Distance between the min, low and high watermarks: how early kswapd starts.",
+        "Distance between the min, low and high watermarks: kswapd starts earlier if it is larger.",
     ),
     int(
         "vm.watermark_boost_factor",
         150_000,
         "1/10000",
-        "How far the high watermark rises after a fragmenting allocation.",
+        "Rise of the high watermark after an allocation that causes fragmentation.",
     ),
     int(
         "vm.vfs_cache_pressure",
         100_000,
         "%",
-        "How eagerly dentries and inodes are reclaimed beside page cache; 100 is even.",
+        "Preference for reclaiming dentries and inodes over page cache; 100 is neutral.",
     ),
-    int("vm.swappiness", 200, "", "How readily anonymous pages are swapped beside dropping page cache."),
-    int("vm.dirty_ratio", 100, "% of available memory", "Dirty page cache at which writers are throttled."),
-    int("vm.dirty_background_ratio", 100, "% of available memory", "Dirty page cache at which the flusher starts."),
-    size("vm.dirty_bytes", KnobPlace::Sysctl, "As dirty_ratio, in bytes; setting one clears the other."),
-    size("vm.dirty_background_bytes", KnobPlace::Sysctl, "As dirty_background_ratio, in bytes."),
+    int("vm.swappiness", 200, "", "Preference for swapping anonymous pages over dropping page cache."),
+    int("vm.dirty_ratio", 100, "% of available memory", "Amount of dirty page cache at which writers are throttled."),
     int(
-        "vm.dirty_expire_centisecs",
-        8_640_000,
-        "1/100 s",
-        "Age at which dirty data is written by the periodic flusher.",
+        "vm.dirty_background_ratio",
+        100,
+        "% of available memory",
+        "Amount of dirty page cache at which the flusher starts.",
     ),
+    size("vm.dirty_bytes", KnobPlace::Sysctl, "Like dirty_ratio, in bytes; setting one clears the other."),
+    size("vm.dirty_background_bytes", KnobPlace::Sysctl, "Like dirty_background_ratio, in bytes."),
+    int("vm.dirty_expire_centisecs", 8_640_000, "1/100 s", "Age at which the periodic flusher writes dirty data."),
     int("vm.dirty_writeback_centisecs", 8_640_000, "1/100 s", "Interval of the periodic flusher."),
     int(
         "vm.dirtytime_expire_seconds",
         31_536_000,
         "s",
-        "Age at which an inode of which only the times changed is written.",
+        "Age at which an inode is written if only its timestamps changed.",
     ),
     kind(
         "vm.lowmem_reserve_ratio",
         KnobPlace::Sysctl,
         KnobKind::Integers { count_max: 6 },
         "",
-        "Share of lower zones kept from allocations that could use a higher one.",
+        "Share of a lower zone that is reserved from allocations that can use a higher zone.",
     ),
     int(
         "vm.min_unmapped_ratio",
@@ -96,23 +96,33 @@ pub const KNOBS: &[Knob] = &[
         "% of the zone or node",
         "Reclaimable slab below which zone reclaim does not shrink slab.",
     ),
-    int("vm.compaction_proactiveness", 100, "", "How hard the kernel compacts memory in the background."),
-    int("vm.compact_unevictable_allowed", 1, "", "Whether compaction may move mlocked pages, stalling their user."),
+    int("vm.compaction_proactiveness", 100, "", "How aggressively the kernel compacts memory in the background."),
+    int(
+        "vm.compact_unevictable_allowed",
+        1,
+        "",
+        "Whether compaction may move mlocked pages, which stalls their users.",
+    ),
     int(
         "vm.extfrag_threshold",
         1000,
         "1/1000",
-        "Fragmentation below which a failing large allocation reclaims rather than compacts.",
+        "Fragmentation index below which a failing large allocation reclaims instead of compacting.",
     ),
-    int("vm.overcommit_memory", 2, "", "How address space is accounted."),
-    int("vm.numa_stat", 1, "", "Whether numa_hit, numa_miss ... are counted."),
-    int("kernel.numa_balancing", 3, "", "Whether pages follow the CPU that uses them, by faults."),
+    int("vm.overcommit_memory", 2, "", "Accounting of address space: 0 heuristic, 1 always overcommit, 2 never."),
+    int("vm.numa_stat", 1, "", "Whether the kernel counts numa_hit, numa_miss and similar events."),
+    int(
+        "kernel.numa_balancing",
+        3,
+        "",
+        "Whether pages migrate to the node of the CPU that uses them, found by hint faults.",
+    ),
     kind(
         "thp.enabled",
         KnobPlace::HugePages,
         KnobKind::Choice(&["always", "madvise", "never"]),
         "",
-        "Where transparent huge pages are used.",
+        "Which memory uses transparent huge pages.",
     ),
     kind(
         "thp.defrag",
@@ -126,12 +136,12 @@ pub const KNOBS: &[Knob] = &[
         KnobPlace::HugePages,
         KnobKind::Choice(&["always", "within_size", "advise", "never", "deny", "force"]),
         "",
-        "Where shared memory and tmpfs use transparent huge pages.",
+        "Which shared memory and tmpfs files use transparent huge pages.",
     ),
     text(
         "lru_gen.enabled",
         KnobPlace::LruGen,
-        "Which LRU runs: 0x0000 the active and inactive lists, with bit 0 the multi-generational one (6.1).",
+        "The LRU in use: 0x0000 active and inactive lists; bit 0 set, the multi-generational LRU (6.1).",
     ),
     at(
         KnobPlace::LruGen,
@@ -139,7 +149,7 @@ pub const KNOBS: &[Knob] = &[
             "lru_gen.min_ttl_ms",
             i64::MAX,
             "ms",
-            "Age below which the multi-generational LRU kills rather than evicts.",
+            "Age below which the multi-generational LRU does not evict pages and invokes the OOM killer instead.",
         ),
     ),
     kind(
@@ -147,27 +157,27 @@ pub const KNOBS: &[Knob] = &[
         KnobPlace::Queue,
         KnobKind::Choice(&["none", "mq-deadline", "kyber", "bfq", "deadline", "cfq", "noop", "anticipatory"]),
         "",
-        "I/O scheduler of the device, if the kernel has it (deadline, cfq, noop: before 5.0; anticipatory: before 2.6.33; all in the simulator).",
+        "I/O scheduler of the device, if the kernel supports it (deadline, cfq, noop: before 5.0; anticipatory: before 2.6.33; all in the simulator).",
     ),
     at(
         KnobPlace::Queue,
-        int("queue.nr_requests", 65_536, "requests", "Requests the device's queue holds before submitters wait."),
+        int("queue.nr_requests", 65_536, "requests", "Requests in the device's queue before submitters wait."),
     ),
     at(
         KnobPlace::Queue,
-        int("queue.wbt_lat_usec", 10_000_000, "us", "Read latency that writeback throttling aims at; 0 is off."),
+        int("queue.wbt_lat_usec", 10_000_000, "us", "Target read latency of writeback throttling; 0 is off."),
     ),
-    at(KnobPlace::Queue, int("queue.read_ahead_kb", 1 << 20, "KiB", "Most that readahead fetches at once.")),
-    at(KnobPlace::Queue, int("queue.max_sectors_kb", 1 << 20, "KiB", "Largest request that the queue will build.")),
+    at(KnobPlace::Queue, int("queue.read_ahead_kb", 1 << 20, "KiB", "Maximum size of one readahead.")),
+    at(KnobPlace::Queue, int("queue.max_sectors_kb", 1 << 20, "KiB", "Maximum size of a request.")),
     kind(
         "bdi.strict_limit",
         KnobPlace::Bdi,
         ON_OFF,
         "",
-        "Whether the device's own dirty limit binds even when memory is plenty.",
+        "Whether the device's own dirty limit applies even if there is enough clean memory.",
     ),
-    size("bdi.max_bytes", KnobPlace::Bdi, "Most dirty memory that may belong to this device."),
-    at(KnobPlace::Bdi, int("bdi.max_ratio", 100, "%", "As max_bytes, as a share of the global limit.")),
+    size("bdi.max_bytes", KnobPlace::Bdi, "Maximum dirty memory of this device."),
+    at(KnobPlace::Bdi, int("bdi.max_ratio", 100, "%", "Like max_bytes, as a share of the global limit.")),
     at(KnobPlace::Bdi, int("bdi.min_ratio", 100, "%", "Share of the global dirty limit reserved for this device.")),
     size(
         "cgroup.memory_limit",
@@ -178,12 +188,12 @@ pub const KNOBS: &[Knob] = &[
     size(
         "cgroup.memory_low",
         KnobPlace::Cgroup,
-        "memory.low of the scenario's cgroup: protected while others have any (v2 only).",
+        "memory.low of the scenario's cgroup: protected while other cgroups have reclaimable memory (v2 only).",
     ),
     size(
         "cgroup.memory_min",
         KnobPlace::Cgroup,
-        "memory.min of the scenario's cgroup: never reclaimed from outside (v2 only).",
+        "memory.min of the scenario's cgroup: never reclaimed by reclaim outside the cgroup (v2 only).",
     ),
     size("cgroup.soft_limit", KnobPlace::Cgroup, "memory.soft_limit_in_bytes of the scenario's cgroup (v1 only)."),
     at(
@@ -198,16 +208,16 @@ pub const KNOBS: &[Knob] = &[
     size(
         "cgroup.write_bps",
         KnobPlace::Cgroup,
-        "Most bytes a second written to the scenario's device (blkio throttle, or io.max).",
+        "Maximum bytes per second written to the scenario's device (blkio throttle, or io.max).",
     ),
-    size("cgroup.read_bps", KnobPlace::Cgroup, "Most bytes a second read from the scenario's device."),
+    size("cgroup.read_bps", KnobPlace::Cgroup, "Maximum bytes per second read from the scenario's device."),
     at(
         KnobPlace::Cgroup,
-        int("cgroup.write_iops", 10_000_000, "1/s", "Most writes a second to the scenario's device."),
+        int("cgroup.write_iops", 10_000_000, "1/s", "Maximum writes per second to the scenario's device."),
     ),
     at(
         KnobPlace::Cgroup,
-        int("cgroup.read_iops", 10_000_000, "1/s", "Most reads a second from the scenario's device."),
+        int("cgroup.read_iops", 10_000_000, "1/s", "Maximum reads per second from the scenario's device."),
     ),
     kind(
         "mount.file_system",
@@ -221,10 +231,10 @@ pub const KNOBS: &[Knob] = &[
         KnobPlace::Mount,
         KnobKind::Size { min: 16 << 20, max: GIB64 },
         "bytes",
-        "Size of that loop device.",
+        "Size of the scenario's loop device.",
     ),
     text("mount.options", KnobPlace::Mount, "Mount options, as in `mount -o`."),
-    text("mount.mkfs_options", KnobPlace::Mount, "Options to mkfs, separated by spaces."),
+    text("mount.mkfs_options", KnobPlace::Mount, "Options for mkfs, separated by spaces."),
     at(KnobPlace::Placement, int("placement.cpu", 8191, "", "CPU that the workload's threads are pinned to.")),
     at(
         KnobPlace::Placement,
@@ -236,7 +246,7 @@ pub const KNOBS: &[Knob] = &[
             "placement.fifo_priority",
             99,
             "",
-            "SCHED_FIFO priority of latency-critical threads; 0 is the normal scheduler.",
+            "SCHED_FIFO priority of latency-critical threads; 0 is the normal scheduling class.",
         ),
     ),
     kind(
@@ -244,21 +254,21 @@ pub const KNOBS: &[Knob] = &[
         KnobPlace::Precursor,
         KnobKind::Choice(&["off", "plain", "prefetch", "window", "ring", "auto"]),
         "",
-        "How workloads that append do it: write(), or through the precursor in one of its modes.",
+        "How workloads append: with write(), or with the precursor in one of its modes.",
     ),
     kind(
         "monitor.slabinfo_interval",
         KnobPlace::Model,
         KnobKind::Duration { unit_ns: 1_000_000, max: 3_600_000 },
         "ms",
-        "Simulator: how often a monitor reads /proc/slabinfo; 0 is never.",
+        "Simulator: interval at which a monitor reads /proc/slabinfo; 0 is never.",
     ),
     kind(
         "journal_commit_interval",
         KnobPlace::Model,
         KnobKind::Duration { unit_ns: 1_000_000, max: 3_600_000 },
         "ms",
-        "Simulator: time between journal commits; where it is set, file systems of 2.6.32 have a journal as well.",
+        "Simulator: time between journal commits; if set, file systems of 2.6.32 have a journal too.",
     ),
     at(
         KnobPlace::Model,
@@ -266,7 +276,7 @@ pub const KNOBS: &[Knob] = &[
             "ratelimit_pages",
             1 << 20,
             "pages",
-            "Simulator, 2.6: pages a CPU may dirty between two checks of the dirty limits.",
+            "Simulator, 2.6: pages that a CPU may dirty between two checks of the dirty limits.",
         ),
     ),
     at(
@@ -275,7 +285,7 @@ pub const KNOBS: &[Knob] = &[
             "model.cache_percent",
             100,
             "% of free memory above the high watermark",
-            "Simulator: how full of old files' page cache memory is at the start.",
+            "Simulator: page cache of old files at the start.",
         ),
     ),
     at(
@@ -284,17 +294,12 @@ pub const KNOBS: &[Knob] = &[
             "model.active_percent",
             100,
             "% of free memory above the high watermark",
-            "Simulator: page cache of files read more than once, not mapped, on the active lists at the start.",
+            "Simulator: unmapped page cache of files that were read more than once, on the active lists at the start.",
         ),
     ),
     at(
         KnobPlace::Model,
-        int(
-            "model.pinned_percent",
-            90,
-            "% of memory",
-            "Simulator: memory of processes that reclaim cannot take, at the start.",
-        ),
+        int("model.pinned_percent", 90, "% of memory", "Simulator: unreclaimable memory of processes at the start."),
     ),
     at(
         KnobPlace::Model,
@@ -302,7 +307,7 @@ pub const KNOBS: &[Knob] = &[
             "model.mapped_percent",
             100,
             "% of each file",
-            "Simulator: how much of the files that are mapped from the start is in memory then, mapped and referenced.",
+            "Simulator: share of each mapped file that is in memory, mapped and referenced, at the start.",
         ),
     ),
     kind(
@@ -310,7 +315,7 @@ pub const KNOBS: &[Knob] = &[
         KnobPlace::Model,
         KnobKind::Size { min: 0, max: 1 << 44 },
         "bytes",
-        "Simulator: memory of a process that starts after the cache was filled and takes it page by page.",
+        "Simulator: memory of a process that starts after the cache was filled and allocates page by page.",
     ),
     at(
         KnobPlace::Model,
@@ -318,8 +323,11 @@ pub const KNOBS: &[Knob] = &[
             "model.cgroup_version",
             2,
             "",
-            "Simulator: 1 if the scenario's memory cgroup is of cgroup v1, whose dirty limits are the machine's.",
+            "Simulator: version of the scenario's memory cgroup; under cgroup v1 the dirty limits are the machine's.",
         ),
     ),
-    at(KnobPlace::Model, int("model.process_node", 63, "node", "Simulator: the node that this process runs on.")),
+    at(
+        KnobPlace::Model,
+        int("model.process_node", 63, "node", "Simulator: the node on which the process of model.process_memory runs."),
+    ),
 ];

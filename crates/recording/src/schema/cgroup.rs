@@ -1,5 +1,5 @@
-//! Memory cgroups, v1 and v2: limits and events under names that are the same for both, memory.stat under the
-//! kernel's own. `total_` is v1's sum over a cgroup and those below it.
+//! Memory cgroups, v1 and v2: limits and events under common names, memory.stat under the kernel's names. In v1,
+//! `total_` is the sum over a cgroup and its descendants.
 
 use super::columns;
 
@@ -10,7 +10,7 @@ columns! { OWN: Cgroup;
     SOFT_LIMIT_BYTES "soft_limit_bytes" gauge   bytes "2.6.32" is "v1 memory.soft_limit_in_bytes";
     SWAP_BYTES       "swap_bytes"       gauge   bytes "4.5"    is "memory.swap.current";
     PEAK_BYTES       "peak_bytes"       gauge   bytes "2.6.25" is "memory.peak, v1 memory.max_usage_in_bytes";
-    EVENTS_MAX       "events_max"       counter count "2.6.25" formerly ["failcnt"] is "charges that met the limit: v1 memory.failcnt";
+    EVENTS_MAX       "events_max"       counter count "2.6.25" formerly ["failcnt"] is "charges that reached the limit: v1 memory.failcnt";
 }
 
 columns! { EVENTS: Cgroup, lines of "memory.events";
@@ -42,9 +42,9 @@ columns! { IO_STAT: Cgroup, from "io.stat";
     IO_READS           "io_reads"           counter count "4.5"  is "io.stat: rios";
     IO_WRITES          "io_writes"          counter count "4.5"  is "io.stat: wios";
     IO_COST_USAGE_NS   "io_cost_usage_ns"   counter ns    "5.4"  is "io.stat: cost.usage, device time that blk-iocost charged";
-    IO_COST_WAIT_NS    "io_cost_wait_ns"    counter ns    "5.10" is "io.stat: cost.wait, requests held back for want of budget";
-    IO_COST_INDELAY_NS "io_cost_indelay_ns" counter ns    "5.10" is "io.stat: cost.indelay, tasks held back for debt";
-    IO_USE_DELAY       "io_use_delay"       gauge   count "4.19" is "io.stat: use_delay, how hard blk-iolatency holds it back";
+    IO_COST_WAIT_NS    "io_cost_wait_ns"    counter ns    "5.10" is "io.stat: cost.wait, wait of requests for budget";
+    IO_COST_INDELAY_NS "io_cost_indelay_ns" counter ns    "5.10" is "io.stat: cost.indelay, delay of tasks in debt";
+    IO_USE_DELAY       "io_use_delay"       gauge   count "4.19" is "io.stat: use_delay, delay that blk-iolatency imposes";
 }
 
 columns! { STAT: Cgroup, lines of "memory.stat";
@@ -75,7 +75,7 @@ columns! { STAT: Cgroup, lines of "memory.stat";
     UNEVICTABLE              "unevictable"              gauge   bytes "2.6.28";
     SLAB_RECLAIMABLE         "slab_reclaimable"         gauge   bytes "4.5";
     SLAB_UNRECLAIMABLE       "slab_unreclaimable"       gauge   bytes "4.5";
-    // 05d4532b60e3; mm/hugetlb.c: alloc_hugetlb_folio() counts it where hugetlb is charged to memory (6.7).
+    // 05d4532b60e3. mm/hugetlb.c: alloc_hugetlb_folio() counts it if hugetlb pages are charged to memory (6.7).
     HUGETLB                  "hugetlb"                  gauge   bytes "6.13";
     WORKINGSET_REFAULT       "workingset_refault"       counter pages "4.5";
     WORKINGSET_ACTIVATE      "workingset_activate"      counter pages "4.5";
@@ -125,7 +125,7 @@ columns! { STAT: Cgroup, lines of "memory.stat";
     PGDEMOTE_KSWAPD          "pgdemote_kswapd"          counter pages "6.12";
     PGDEMOTE_DIRECT          "pgdemote_direct"          counter pages "6.12";
     PGDEMOTE_KHUGEPAGED      "pgdemote_khugepaged"      counter pages "6.12";
-    // Not in images of 6.12; with the other proactive ones.
+    // Missing in 6.12; added together with the other proactive counters.
     PGDEMOTE_PROACTIVE       "pgdemote_proactive"       counter pages "6.15";
 }
 

@@ -1,4 +1,4 @@
-//! Processor time and what the scheduler counts: /proc/stat. Entity `all`, or `cpuN`.
+//! CPU time and scheduler counters: /proc/stat. Entity: `all` or `cpuN`.
 
 use super::columns;
 

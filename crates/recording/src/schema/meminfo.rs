@@ -1,4 +1,4 @@
-//! /proc/meminfo: a size is `NAME_bytes`, a line without a unit is a count under its own name.
+//! /proc/meminfo: a size is stored as `NAME_bytes`, a line without a unit as a count under its own name.
 
 use super::columns;
 
@@ -72,9 +72,9 @@ columns! { ALL: Meminfo, lines of "/proc/meminfo";
 }
 
 columns! { OF_TOOLS: Meminfo;
-    MEM_USED_BYTES         "MemUsed_bytes"        gauge   bytes "2.4.0"  is "MemTotal less MemFree, as tools print it";
-    SWAP_USED_BYTES        "SwapUsed_bytes"       gauge   bytes "2.4.0"  is "SwapTotal less SwapFree";
+    MEM_USED_BYTES         "MemUsed_bytes"        gauge   bytes "2.4.0"  is "MemTotal minus MemFree, as tools print it";
+    SWAP_USED_BYTES        "SwapUsed_bytes"       gauge   bytes "2.4.0"  is "SwapTotal minus SwapFree";
     BUFFERS_CACHED_BYTES   "BuffersCached_bytes"  gauge   bytes "2.4.0"  is "buff/cache of free: Buffers, Cached and SReclaimable";
-    USED_MINUS_CACHE_BYTES "UsedMinusCache_bytes" gauge   bytes "2.4.0"  is "-/+ buffers/cache of free, used";
-    FREE_PLUS_CACHE_BYTES  "FreePlusCache_bytes"  gauge   bytes "2.4.0"  is "-/+ buffers/cache of free, free";
+    USED_MINUS_CACHE_BYTES "UsedMinusCache_bytes" gauge   bytes "2.4.0"  is "free: used of the line -/+ buffers/cache";
+    FREE_PLUS_CACHE_BYTES  "FreePlusCache_bytes"  gauge   bytes "2.4.0"  is "free: free of the line -/+ buffers/cache";
 }

@@ -1,11 +1,11 @@
-//! The schema of the sampled tables: each counter that two stages must agree on is one constant.
+//! The schema of the sampled tables: each counter that two stages share is a constant.
 //!
-//! A module per table, a line per column: constant, stored name, counter or gauge, unit, the kernel that brought it,
-//! and where needed `by zone` (some kernels print it once for each zone, with the zone's name behind it),
-//! `formerly` (names under which older recordings and other tools have it) and `is` (what it means, where the
-//! name does not say so). Producers write by the constant, explain and report read by it; `tests/schema_use.rs` lists
-//! who does which. The kernel decides which lines /proc/vmstat and its like have: a line that the schema does not know is
-//! stored under the kernel's name, and `Series::unknown` names it.
+//! Each table is a module, and each column a line: constant, stored name, counter or gauge, unit, first kernel with
+//! the counter. Optional are `by zone` (some kernels print the counter once per zone, with the zone's name as suffix),
+//! `formerly` (names in older recordings and other tools) and `is` (the meaning, if the name does not say it). Writers
+//! and readers use the constants; `tests/schema_use.rs` lists the writers and readers of each column. The kernel
+//! decides which lines /proc/vmstat and similar files have: a line that the schema does not know is stored under the
+//! kernel's name, and `Series::unknown` lists it.
 
 use super::series::{ColumnKind, Series, Table};
 use super::{Gap, Recording};
@@ -24,7 +24,7 @@ pub mod workload;
 pub mod writeback;
 pub mod zones;
 
-/// What a value counts.
+/// Unit of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Unit {
@@ -70,18 +70,18 @@ pub struct Column {
     pub name: &'static str,
     pub kind: ColumnKind,
     pub unit: Unit,
-    /// First Linux release that has it.
+    /// First Linux release with this counter.
     pub since: &'static str,
-    /// Names that older recordings and other tools use for it.
+    /// Names of this column in older recordings and other tools.
     pub former: &'static [&'static str],
-    /// Some kernels have it once for each zone instead, as `NAME_normal` and so on.
+    /// Whether some kernels print it once per zone instead, as `NAME_normal` and so on.
     pub by_zone: bool,
-    /// What it means; empty where the name says so.
+    /// What it means; empty if the name says it.
     pub meaning: &'static str,
 }
 
 impl Column {
-    /// Whether this stored name is the column, or one zone's part of it.
+    /// Whether `name` is this column, or this column of one zone.
     #[must_use]
     pub fn covers(self, name: &str) -> bool {
         name.strip_prefix(self.name).is_some_and(|rest| rest.is_empty() || (self.by_zone && ZONES.contains(&rest)))
@@ -108,11 +108,11 @@ impl std::fmt::Display for Column {
     }
 }
 
-/// What a column is looked up by: a constant of the schema, or the name of a line that only the kernel knows.
+/// A key to look up a column: a constant of the schema, or the kernel's name of a line that the schema does not know.
 pub trait ColumnKey {
     fn name(&self) -> &str;
 
-    /// The table that the column belongs to, where the key says so.
+    /// The table of the column, if the key contains it.
     fn table(&self) -> Option<Table> {
         None
     }
@@ -150,19 +150,20 @@ impl<K: ColumnKey + ?Sized> ColumnKey for &K {
     }
 }
 
-/// What stands behind a name that is counted by zone (mm/vmstat.c: TEXTS_FOR_ZONES).
+/// Suffixes of names that are counted by zone (mm/vmstat.c: TEXTS_FOR_ZONES).
 const ZONES: [&str; 6] = ["_dma", "_dma32", "_normal", "_high", "_movable", "_device"];
 
-/// Columns of a table that come from one place.
+/// Columns of one table that come from one source.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Group {
     pub table: Table,
     /// Name of the group's constant in the table's module.
     pub constant: &'static str,
-    /// The kernel's file that has them; empty where flatwater or another tool computes them.
+    /// The kernel's file with these counters; empty if flatwater or another tool computes them.
     pub file: &'static str,
-    /// They are named as the lines of that file, so that whoever stores the whole file writes them all.
+    /// Whether the columns have the names of the file's lines, so that a writer that stores the whole file writes all
+    /// of them.
     pub are_lines: bool,
     pub columns: &'static [Column],
 }
@@ -210,7 +211,7 @@ pub(crate) use columns;
 
 macro_rules! groups {
     ($($module:ident: $($group:ident)+;)+) => {
-        /// All columns, by where they come from.
+        /// All columns, grouped by source.
         pub const GROUPS: &[Group] = &[$($($module::$group),+),+];
     };
 }
@@ -240,15 +241,15 @@ pub fn of_table(table: Table) -> impl Iterator<Item = Column> {
     all().filter(move |column| column.table == table)
 }
 
-/// The column that a table has under this name: its own, one of its former ones, or with a zone behind it.
+/// The column of this table with this name: current name, former name, or with a zone as suffix.
 #[must_use]
 pub fn find(table: Table, name: &str) -> Option<Column> {
     let exact = of_table(table).find(|column| column.name == name);
     exact.or_else(|| of_table(table).find(|column| column.former.contains(&name) || column.covers(name)))
 }
 
-/// How a value that somebody calls `name` is stored: by the schema where it knows it, else under that name, with
-/// the kind that the kernel's own naming suggests.
+/// The name and kind under which a value with this name is stored: from the schema if it knows the name, otherwise the
+/// name itself and the kind that the kernel's naming suggests.
 #[must_use]
 pub fn stored(table: Table, name: &str) -> (String, ColumnKind) {
     match find(table, name) {
@@ -258,8 +259,8 @@ pub fn stored(table: Table, name: &str) -> (String, ColumnKind) {
     }
 }
 
-/// What a line that the schema does not know most likely is. The kernel marks neither; in vmstat levels begin with
-/// `nr_` (enum zone_stat_item, node_stat_item), in memory.stat events are named as in vmstat and sizes are not.
+/// Guesses the kind of a line that the schema does not know. The kernel marks neither kind, but in vmstat gauges begin
+/// with `nr_` (enum zone_stat_item, node_stat_item), and in memory.stat only events are named as in vmstat.
 fn likely_kind(table: Table, name: &str) -> ColumnKind {
     let own = name.strip_prefix("total_").unwrap_or(name);
     let events = ["pg", "thp_", "numa_", "zsw", "swpin", "swpout", "workingset_", "events_", "psw"];
@@ -271,7 +272,7 @@ fn likely_kind(table: Table, name: &str) -> ColumnKind {
     if rises { ColumnKind::Counter } else { ColumnKind::Gauge }
 }
 
-/// Columns that nothing in this flatwater knows: kept as they are, and said once for each table.
+/// Gaps for columns that this flatwater does not know, one per table. The columns are kept unchanged.
 #[must_use]
 pub fn unknown(recording: &Recording) -> Vec<Gap> {
     const NAMED_MAX: usize = 12;
@@ -284,7 +285,7 @@ pub fn unknown(recording: &Recording) -> Vec<Gap> {
             Gap::new(
                 format!("columns of table {} that this flatwater does not know", series.table.name()),
                 format!("{listed}{and_more}: kept in the recording, but no finding reads them"),
-                "explain it with the flatwater that wrote it, or a newer one",
+                "explain it with the flatwater that wrote it, or with a newer one",
             )
         })
     };
@@ -299,7 +300,7 @@ mod tests {
     use crate::series::{ColumnKind, Table};
 
     #[test]
-    fn every_name_of_a_table_means_one_column() {
+    fn column_names_are_unique_within_a_table() {
         let mut seen = HashSet::new();
         for column in all() {
             for name in column.former.iter().chain([&column.name]) {
@@ -326,9 +327,10 @@ mod tests {
         }
     }
 
-    /// The kernel prints many counters for the machine, for a node and for a zone: what one is must not depend on the file.
+    /// The kernel prints many counters for the machine, for a node and for a zone; kind and unit must not depend on
+    /// the file.
     #[test]
-    fn a_counter_of_several_files_is_one_thing_and_no_node_had_it_before_the_machine() {
+    fn counters_of_several_files_agree_and_are_not_older_per_node_than_in_vmstat() {
         let release =
             |text: &str| text.split('.').map(|part| part.parse::<u32>().expect("a number")).collect::<Vec<_>>();
         let mut shared = 0;
@@ -345,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn former_names_and_parts_by_zone_are_the_column() {
+    fn former_names_and_zone_suffixes_find_the_column() {
         assert_eq!(find(Table::Disks, "weighted_io_ns"), Some(disks::QUEUE_NS));
         assert_eq!(stored(Table::Cgroup, "failcnt"), (cgroup::EVENTS_MAX.name.to_owned(), ColumnKind::Counter));
         assert_eq!(find(Table::Vmstat, "pgscan_direct_dma32"), Some(vmstat::PGSCAN_DIRECT));
@@ -355,11 +357,15 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_nobody_knows_is_kept_with_a_likely_kind() {
+    fn an_unknown_line_is_stored_with_a_likely_kind() {
         assert_eq!(stored(Table::Vmstat, "nr_new_pages"), ("nr_new_pages".to_owned(), ColumnKind::Gauge));
         assert_eq!(stored(Table::Vmstat, "frobnicated").1, ColumnKind::Counter);
         assert_eq!(stored(Table::Cgroup, "total_pgnew").1, ColumnKind::Counter);
         assert_eq!(stored(Table::Cgroup, "new_thing").1, ColumnKind::Gauge);
-        assert_eq!(stored(Table::Vmstat, "nr_tlb_remote_flush").1, ColumnKind::Counter, "an event, whatever its name");
+        assert_eq!(
+            stored(Table::Vmstat, "nr_tlb_remote_flush").1,
+            ColumnKind::Counter,
+            "an event in spite of its name"
+        );
     }
 }

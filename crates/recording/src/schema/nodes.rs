@@ -109,7 +109,7 @@ columns! { ZONEINFO: Nodes, lines of "/proc/zoneinfo, per-node stats";
     PGPROMOTE_SUCCESS             "pgpromote_success"             counter pages "5.18";
     PGPROMOTE_CANDIDATE           "pgpromote_candidate"           counter pages "6.1";
     PGPROMOTE_CANDIDATE_NRL       "pgpromote_candidate_nrl"       counter pages "6.18";
-    // 23e9f0138963 made them counters of a node; before, /proc/vmstat alone had them.
+    // 23e9f0138963 made them per-node counters; before, only /proc/vmstat had them.
     PGDEMOTE_KSWAPD               "pgdemote_kswapd"               counter pages "6.8";
     PGDEMOTE_DIRECT               "pgdemote_direct"               counter pages "6.8";
     PGDEMOTE_KHUGEPAGED           "pgdemote_khugepaged"           counter pages "6.8";

@@ -1,4 +1,4 @@
-//! The schema as people read it: the tables of docs/recording.md.
+//! Prints the schema as the tables of docs/recording.md.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use crate::series::{ColumnKind, Table};
 use crate::store::flat::{FlatRow, FlatTable, TASK_FIELDS};
 use crate::summary::SummaryRow;
 
-/// What a row of the table is about.
+/// The entity of a row of this table.
 fn entity(table: Table) -> &'static str {
     match table {
         Table::Zones => "node + zone, populated ones only",
@@ -28,7 +28,7 @@ fn entity(table: Table) -> &'static str {
     }
 }
 
-/// All tables, as docs/recording.md has them.
+/// The sampled tables, for docs/recording.md.
 #[must_use]
 pub fn markdown() -> String {
     let mut out = String::new();
@@ -42,7 +42,7 @@ pub fn markdown() -> String {
     out
 }
 
-/// The tables of plain rows, as docs/recording.md has them.
+/// The plain tables, for docs/recording.md.
 #[must_use]
 pub fn flat_markdown() -> String {
     let mut out = String::new();
@@ -52,7 +52,7 @@ pub fn flat_markdown() -> String {
     out
 }
 
-/// The table of summaries, as docs/recording.md has it.
+/// The table of summaries, for docs/recording.md.
 #[must_use]
 pub fn summary_markdown() -> String {
     let mut out = String::new();
@@ -64,7 +64,7 @@ pub fn summary_markdown() -> String {
 fn flat_table(out: &mut String, name: &str, about: &str, schema: &Schema, fields: &[(&str, &str)]) {
     let _ = write!(out, "\n### {name}\n\n{}\n\n| column | type | meaning |\n|---|---|---|\n", about.trim());
     for (field, meaning) in fields {
-        // A task is several columns, none of which has the field's own name.
+        // A task has several columns, none with the field's own name.
         let one = schema.field_with_name(field).is_ok();
         let columns = schema.fields().iter().filter(|column| match one {
             true => column.name() == field,
@@ -90,7 +90,7 @@ fn type_name(column: &Field) -> String {
     if column.is_nullable() { format!("{name} or null") } else { name.to_owned() }
 }
 
-/// A row for each kind and unit of a group, in the order of their first columns.
+/// One row for each kind and unit of a group, in the order of their first columns.
 fn rows(out: &mut String, group: &Group) {
     let mut told: Vec<(ColumnKind, &'static str)> = Vec::new();
     for column in group.columns {
@@ -107,7 +107,7 @@ fn rows(out: &mut String, group: &Group) {
     }
 }
 
-/// `queue_ns` (2.6.0; formerly `weighted_io_ns`; what it means).
+/// `queue_ns` (2.6.0; formerly `weighted_io_ns`; meaning).
 fn described(column: &Column) -> String {
     let zone = if column.by_zone { "[_ZONE]" } else { "" };
     let mut about = vec![column.since.to_owned()];

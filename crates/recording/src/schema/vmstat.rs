@@ -1,7 +1,7 @@
-//! /proc/vmstat: one line of the kernel's file is one column, under the kernel's own name (mm/vmstat.c: vmstat_text).
+//! /proc/vmstat: each line is one column under the kernel's name (mm/vmstat.c: vmstat_text).
 //!
-//! `since` is the first release that prints the line. Lines that later releases dropped stay: old machines and
-//! old logs have them.
+//! `since` is the first release that prints the line. Lines that later releases removed stay here, because old
+//! machines and old logs contain them.
 
 use super::columns;
 
@@ -82,7 +82,7 @@ columns! { ALL: Vmstat, lines of "/proc/vmstat";
     PGPROMOTE_CANDIDATE_NRL        "pgpromote_candidate_nrl"        counter pages "6.18";
     PGDEMOTE_KSWAPD                "pgdemote_kswapd"                counter pages "5.15";
     PGDEMOTE_DIRECT                "pgdemote_direct"                counter pages "5.15";
-    // 57e9cc50f4dd; mm/vmscan.c: reclaimer_offset(). 6.1 counts it as direct.
+    // 57e9cc50f4dd. mm/vmscan.c: reclaimer_offset(). 6.1 counts these pages as direct.
     PGDEMOTE_KHUGEPAGED            "pgdemote_khugepaged"            counter pages "6.2";
     PGDEMOTE_PROACTIVE             "pgdemote_proactive"             counter pages "6.15";
     NR_HUGETLB                     "nr_hugetlb"                     gauge   pages "6.13";
@@ -107,7 +107,7 @@ columns! { ALL: Vmstat, lines of "/proc/vmstat";
     PGMAJFAULT                     "pgmajfault"                     counter count "2.6.0";
     PGLAZYFREED                    "pglazyfreed"                    counter pages "4.5";
     PGREFILL                       "pgrefill"                       counter pages "2.6.0"  by zone is "by zone until 4.7";
-    // 798a6b87ecd7, in 5.9-rc4; mm/memory.c: wp_page_reuse().
+    // 798a6b87ecd7, in 5.9-rc4. mm/memory.c: wp_page_reuse().
     PGREUSE                        "pgreuse"                        counter count "5.9";
     PGSTEAL                        "pgsteal"                        counter pages "2.6.0"  by zone is "kswapd and direct together, until 3.3";
     PGSTEAL_KSWAPD                 "pgsteal_kswapd"                 counter pages "3.4"    by zone is "by zone until 4.7";
@@ -119,7 +119,7 @@ columns! { ALL: Vmstat, lines of "/proc/vmstat";
     PGSCAN_KHUGEPAGED              "pgscan_khugepaged"              counter pages "6.2";
     PGSTEAL_PROACTIVE              "pgsteal_proactive"              counter pages "6.15";
     PGSCAN_PROACTIVE               "pgscan_proactive"               counter pages "6.15";
-    PGSCAN_DIRECT_THROTTLE         "pgscan_direct_throttle"         counter count "3.6"    is "callers put to sleep, not pages";
+    PGSCAN_DIRECT_THROTTLE         "pgscan_direct_throttle"         counter count "3.6"    is "throttled callers, not pages";
     PGSCAN_ANON                    "pgscan_anon"                    counter pages "5.8";
     PGSCAN_FILE                    "pgscan_file"                    counter pages "5.8";
     PGSTEAL_ANON                   "pgsteal_anon"                   counter pages "5.8";
@@ -229,5 +229,5 @@ columns! { ALL: Vmstat, lines of "/proc/vmstat";
 
 columns! { OF_TOOLS: Vmstat;
     PGDEMOTE "pgdemote" counter pages "5.15" is "all demotions together: pgdem of sar";
-    PGSCAN   "pgscan"   counter pages "2.6.0" is "scans of kswapd and of others together: scan of atop";
+    PGSCAN   "pgscan"   counter pages "2.6.0" is "scans of kswapd and of all others together: scan of atop";
 }

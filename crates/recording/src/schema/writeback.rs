@@ -1,4 +1,4 @@
-//! Dirty pages and the limits on them: of the machine (no entity), and of each backing device.
+//! Dirty pages and their limits: of the machine (no entity), and of each backing device.
 
 use super::columns;
 

@@ -1,9 +1,9 @@
-//! Zones of memory: /proc/zoneinfo, whose per-zone counters are those of /proc/vmstat. Kernels before 4.8 count
-//! by zone what later ones count by node.
+//! Memory zones: /proc/zoneinfo, whose per-zone counters match those of /proc/vmstat. Kernels before 4.8 count by zone
+//! what later ones count by node.
 
 use super::columns;
 
-/// The zone of the first 16 MiB, as the kernel calls it: small, and of no use to most.
+/// The kernel's name of the zone of the first 16 MiB. It is small, and few allocations use it.
 pub const DMA: &str = "DMA";
 
 columns! { ALL: Zones, lines of "/proc/zoneinfo";
@@ -13,7 +13,7 @@ columns! { ALL: Zones, lines of "/proc/zoneinfo";
     LOW                           "low"                           gauge   pages "2.6.13";
     HIGH                          "high"                          gauge   pages "2.6.13";
     PROMO                         "promo"                         gauge   pages "6.10";
-    SCANNED                       "scanned"                       gauge   pages "2.6.13" is "scanned since the last page was freed, until 4.7";
+    SCANNED                       "scanned"                       gauge   pages "2.6.13" is "pages scanned since the last page was freed, until 4.7";
     SPANNED                       "spanned"                       gauge   pages "2.6.13";
     PRESENT                       "present"                       gauge   pages "2.6.13";
     MANAGED                       "managed"                       gauge   pages "3.9";
@@ -66,5 +66,5 @@ columns! { ALL: Zones, lines of "/proc/zoneinfo";
 }
 
 columns! { OWN: Zones;
-    CPU_LIST_PAGES "cpu_list_pages" gauge   pages "2.6.0"  is "free pages on the per-CPU lists, of the simulator";
+    CPU_LIST_PAGES "cpu_list_pages" gauge   pages "2.6.0"  is "free pages on the per-CPU lists, simulator only";
 }

@@ -1,4 +1,4 @@
-//! One column of a sampled table: integers of which some are absent, in memory or in a sealed file.
+//! One column of a sampled table: integers and nulls, in memory or in a sealed file.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use arrow_array::{Array, Int64Array};
 use super::ColumnKind;
 use crate::store::{ReadError, SealedTable};
 
-/// One counter or level of a table. Its values are in memory where the table was made here, and are unpacked from the
-/// recording's file when they are first asked for where it was opened.
+/// One counter or gauge of a table. The values of a new table are in memory; those of an opened recording are decoded
+/// from its file on first use.
 #[derive(Clone)]
 pub struct SeriesColumn {
     pub name: String,
@@ -24,7 +24,7 @@ enum Cells {
 }
 
 impl SeriesColumn {
-    /// A column in memory; `None` where a reading failed.
+    /// A column in memory; `None` marks a failed reading.
     #[must_use]
     pub fn new(
         name: impl Into<String>,
@@ -34,14 +34,15 @@ impl SeriesColumn {
         SeriesColumn { name: name.into(), kind, cells: Cells::Memory(values.into_iter().collect()) }
     }
 
-    /// A column of a sealed file: the `place`-th of its sampled columns.
+    /// A column of a sealed file: number `place` of its sampled columns.
     pub(crate) fn sealed(name: &str, kind: ColumnKind, table: &Arc<SealedTable>, place: usize) -> SeriesColumn {
         SeriesColumn { name: name.to_owned(), kind, cells: Cells::File { table: Arc::clone(table), place } }
     }
 
-    /// The values, as many as the table has rows. Take them once before a loop: a file's column may have to be unpacked.
+    /// The values, one per row of the table. Call this once before a loop: the column may have to be decoded from its
+    /// file.
     ///
-    /// Where the file turns out to be damaged, every value is absent, and `Recording::gaps_found` says so.
+    /// If the file turns out to be damaged, all values are absent and `Recording::gaps_found` reports it.
     #[must_use]
     pub fn values(&self) -> Values<'_> {
         Values(match &self.cells {
@@ -50,7 +51,7 @@ impl SeriesColumn {
         })
     }
 
-    /// The values as an Arrow array; cheap where they are of a file that is unpacked already.
+    /// The values as an Arrow array; cheap if they come from a file that is decoded already.
     pub fn array(&self) -> Result<Int64Array, ReadError> {
         match &self.cells {
             Cells::Memory(ints) => Ok(ints.array()),
@@ -58,7 +59,7 @@ impl SeriesColumn {
         }
     }
 
-    /// The same values in memory, for a table that is going to change.
+    /// The same values in memory, for a table that will change.
     pub(super) fn in_memory(&self) -> SeriesColumn {
         let cells = match &self.cells {
             Cells::Memory(ints) => ints.clone(),
@@ -77,18 +78,18 @@ impl SeriesColumn {
         }
     }
 
-    /// Adds the values of an array.
+    /// Appends the values of an array.
     pub(crate) fn extend_from(&mut self, array: &Int64Array) {
         self.ints_mut().extend_from(array);
     }
 
-    /// Adds values.
+    /// Appends values.
     pub(super) fn extend(&mut self, values: impl IntoIterator<Item = Option<i64>>) {
         let ints = self.ints_mut();
         values.into_iter().for_each(|value| ints.push(value));
     }
 
-    /// Makes it as long as this, with absent values.
+    /// Sets the length to `rows`; new values are absent.
     pub(crate) fn pad(&mut self, rows: usize) {
         self.ints_mut().resize(rows);
     }
@@ -118,7 +119,7 @@ impl fmt::Debug for SeriesColumn {
     }
 }
 
-/// Values of one column by row.
+/// The values of one column by row.
 #[derive(Clone, Debug, Default)]
 pub struct Values<'a>(Held<'a>);
 
@@ -145,7 +146,7 @@ impl Values<'_> {
         self.len() == 0
     }
 
-    /// The value of a row; `None` where this reading failed, and beyond the last row.
+    /// The value of a row; `None` if the reading failed or the row does not exist.
     #[must_use]
     pub fn get(&self, row: usize) -> Option<i64> {
         match &self.0 {
@@ -155,17 +156,17 @@ impl Values<'_> {
         }
     }
 
-    /// Row by row.
+    /// Iterates over all rows.
     pub fn iter(&self) -> impl Iterator<Item = Option<i64>> + '_ {
         (0..self.len()).map(|row| self.get(row))
     }
 }
 
-/// Numbers of which some are absent, at 8 bytes each.
+/// Numbers and nulls, at 8 bytes per number.
 #[derive(Clone, Debug, Default)]
 struct Ints {
     values: Vec<i64>,
-    /// One flag a value, or none at all where every value is there (as in most columns).
+    /// One flag per value; empty if no value is absent, as in most columns.
     absent: Vec<bool>,
 }
 

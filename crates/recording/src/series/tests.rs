@@ -1,4 +1,4 @@
-//! Tables in memory: thinning, appending, and their limits.
+//! Tables in memory: thinning, appending, and limits.
 
 use super::{ColumnKind, Entity, Series, Table};
 
@@ -14,7 +14,7 @@ fn two_zones(moments: u64) -> Series {
 }
 
 #[test]
-fn rows_and_columns_beyond_the_limits_are_counted_and_not_folded_into_others() {
+fn rows_and_columns_beyond_the_limits_become_gaps() {
     let mut series = Series::new(Table::Slabs);
     for cache in 0..=super::ENTITIES_MAX {
         let value = i64::try_from(cache).ok();
@@ -24,7 +24,7 @@ fn rows_and_columns_beyond_the_limits_are_counted_and_not_folded_into_others() {
     assert_eq!(last.values("active_objs").collect::<Vec<_>>(), [(0, super::ENTITIES_MAX as i64 - 1)]);
     assert_eq!(series.len(), super::ENTITIES_MAX);
     let gaps: Vec<_> = series.gaps().collect();
-    assert!(matches!(&gaps[..], [gap] if gap.why.starts_with("1 rows are of further entities")), "{gaps:?}");
+    assert!(matches!(&gaps[..], [gap] if gap.why.starts_with("1 rows of entities beyond the limit")), "{gaps:?}");
 
     let mut wide = Series::new(Table::Vmstat);
     let names: Vec<String> = (0..super::COLUMNS_MAX + 3).map(|name| format!("c{name}")).collect();
@@ -34,11 +34,11 @@ fn rows_and_columns_beyond_the_limits_are_counted_and_not_folded_into_others() {
     let mut other = Series::new(Table::Vmstat);
     other.append(&wide);
     let gaps: Vec<_> = other.gaps().collect();
-    assert!(matches!(&gaps[..], [gap] if gap.why.contains("more columns than the 4096")), "{gaps:?}");
+    assert!(matches!(&gaps[..], [gap] if gap.why.contains("columns beyond the limit of 4096")), "{gaps:?}");
 }
 
 #[test]
-fn thinning_keeps_whole_moments_and_appending_keeps_nulls() {
+fn thinning_keeps_whole_samples_and_appending_keeps_nulls() {
     let thin = two_zones(5).thinned();
     assert_eq!(thin.at_ns(), [0, 0, 2, 2, 4, 4]);
     let zones = two_zones(2);
@@ -50,5 +50,5 @@ fn thinning_keeps_whole_moments_and_appending_keeps_nulls() {
     let rows = both.rows_of(&Entity::on_node(1, "DMA")).expect("added");
     assert_eq!((rows.last("low"), rows.last("free"), both.len()), (Some(3), None, 5));
     let normal = both.rows_of(&Entity::on_node(0, "Normal")).expect("kept");
-    assert_eq!(normal.values("free").collect::<Vec<_>>(), [(0, 0)], "a failed reading is no zero");
+    assert_eq!(normal.values("free").collect::<Vec<_>>(), [(0, 0)], "a failed reading is not a zero");
 }

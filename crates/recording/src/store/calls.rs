@@ -1,4 +1,4 @@
-//! `calls`: one row per slow call, its segments as a list of structs.
+//! The table `calls`: one row per slow call, with its segments as a list of structs.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ pub(super) fn decode(batch: &RecordBatch, into: &mut Vec<Call>, allowance: &Allo
     if !start_ns.is_there() || !duration_ns.is_there() {
         return Err(TableError::damaged("calls without start_ns and duration_ns"));
     }
-    // The second since 0.2: before, a call that had not returned was in no recording.
+    // `still_under_way` is new in 0.2; before, recordings omitted calls that had not returned.
     let (damaged, still_under_way) = (columns.flag("damaged"), columns.flag("still_under_way"));
     let errno = columns.u32("errno");
     let segments = SegmentColumns::of(columns.list("parts"));
@@ -137,7 +137,7 @@ struct SegmentColumns<'a> {
     ns: Numbers<'a, UInt64Type>,
     cause: Meanings<'a, Cause>,
     basis: Meanings<'a, Basis>,
-    /// Since 0.2.
+    /// New in 0.2.
     cause_basis: Meanings<'a, Option<CauseBasis>>,
     stack: Numbers<'a, UInt32Type>,
     count: Numbers<'a, UInt32Type>,
@@ -151,7 +151,7 @@ impl<'a> SegmentColumns<'a> {
             list,
             offset_ns: fields.u64("offset_ns"),
             ns: fields.u64("ns"),
-            // A name that a newer flatwater gave: the time stays, without a cause that we could explain.
+            // An unknown name comes from a newer flatwater: keep the time, as unexplained.
             cause: Meanings::new(fields.text("cause"), |name| Cause::from_name(name).unwrap_or(Cause::Unexplained)),
             basis: Meanings::new(fields.text("basis"), basis_of),
             cause_basis: Meanings::new(fields.text("cause_basis"), CauseBasis::from_name),
@@ -178,7 +178,7 @@ impl<'a> SegmentColumns<'a> {
     }
 }
 
-/// The column keeps the names of 0.1, so that its readers understand it.
+/// Name of a duration basis in the column `basis`, which keeps the names of 0.1 for readers of that version.
 fn basis_name(duration: DurationBasis) -> &'static str {
     Basis::from(duration).name()
 }
@@ -191,7 +191,7 @@ fn basis_of(name: &str) -> Basis {
     }
 }
 
-/// Whoever reads calls relies on the segments tiling them; what does not is kept as one unexplained segment.
+/// Readers rely on segments that tile the call; segments that do not are replaced by one unexplained segment.
 fn mend(call: &mut Call) {
     let sum = call.segments.iter().try_fold(0_u64, |at, segment| {
         let next = at.checked_add(segment.ns)?;

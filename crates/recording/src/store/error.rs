@@ -1,23 +1,23 @@
-//! Why a recording could not be made or opened. What is merely missing from one is a `Gap` instead.
+//! Errors of writing and opening recordings. Data that is only missing becomes a `Gap` instead.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::header::FORMAT_VERSION;
 
-/// Why a recording, or a column that was asked for later, could not be read.
+/// Why a recording, or a column that is decoded later, could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    #[error("there is no recording at {}: {error}; give the directory that a run named as its output", path.display())]
+    #[error("there is no recording at {}: {error}; give the output directory of a run", path.display())]
     NotFound { path: PathBuf, error: io::Error },
     #[error("{} is not a recording: it has neither header.json nor any table", path.display())]
     NotARecording { path: PathBuf },
     #[error(
-        "{} cannot be read: {error}; a recording is its owner's alone, unless it was made with --group NAME", path.display()
+        "{} cannot be read: {error}; only its owner can read a recording, unless it was made with --group NAME", path.display()
     )]
     Private { path: PathBuf, error: io::Error },
-    #[error("{} of this recording cannot be read: {error}; a recording's files are regular files of one directory", path.display())]
+    #[error("cannot read {} of this recording: {error}; a recording consists of regular files in one directory", path.display())]
     Unusable { path: PathBuf, error: io::Error },
     #[error(
         "{} was written in format {found} by flatwater {written_by}, and this is flatwater {}, which reads formats up to \
@@ -29,20 +29,20 @@ pub enum ReadError {
     Table { path: PathBuf, error: TableError },
 }
 
-/// What is wrong with the file of one table.
+/// Why the file of one table could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableError {
-    /// The operating system's words.
+    /// Message of the operating system.
     #[error("{0}")]
     Io(String),
-    /// What the Parquet or the Arrow crate says, or what was found before they saw it.
+    /// Message of the Parquet or Arrow crate, or the result of a check before they parse the file.
     #[error("{0}")]
     Damaged(String),
-    #[error("its contents contradict themselves")]
+    #[error("the contents are contradictory")]
     Contradiction,
     #[error(
-        "{} MiB of decoded data are allowed, and it takes more; allow more with --max-decoded",
+        "it decodes to more than the limit of {} MiB; raise the limit with --max-decoded",
         limit_bytes >> 20
     )]
     TooLarge { limit_bytes: u64 },
@@ -77,24 +77,24 @@ impl From<arrow_schema::ArrowError> for TableError {
 pub enum WriteError {
     #[error("cannot write the recording's {}: {error}; {}", path.display(), advice(.error))]
     Io { path: PathBuf, error: io::Error },
-    #[error("{} already holds a recording; give another output directory or remove this one", path.display())]
+    #[error("{} already holds a recording; choose another output directory or remove this one", path.display())]
     Exists { path: PathBuf },
-    #[error("cannot encode the table {table}: {error}; this is a fault of flatwater, please report it")]
+    #[error("cannot encode the table {table}: {error}; this is a bug in flatwater, please report it")]
     Encode { table: &'static str, error: TableError },
 }
 
 impl WriteError {
-    /// Attaches the path to an I/O error.
+    /// Adds the path to an I/O error.
     pub(super) fn at(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> WriteError {
         let path = path.into();
         move |error| WriteError::Io { path, error }
     }
 }
 
-/// What to do next about an I/O error.
+/// Advice for an I/O error.
 pub(super) fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space, or write it elsewhere with -o",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free space, or choose another directory with -o",
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => "choose a writable directory with -o",
         io::ErrorKind::FileTooLarge => "import fewer files at a time, or record fewer processes",
         io::ErrorKind::NotFound => "create the parent directory, or choose another directory with -o",

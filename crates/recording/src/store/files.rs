@@ -1,8 +1,8 @@
-//! The files of a recording's directory: how they are opened without trust, and replaced without a trace of half.
+//! The files of a recording's directory: opens them without trusting them, and replaces them atomically.
 //!
-//! A recording may come from anybody, and hold anything under a name that we know: a FIFO that never answers, a link to
-//! /dev/zero, a sparse file of a terabyte. `open` refuses all of them at once. What we make is for its owner alone:
-//! paths of private folders and arguments of programs stand in there.
+//! A recording may come from anyone, and a known name may be a FIFO that blocks, a link to /dev/zero, or a sparse file
+//! of a terabyte. `open` refuses all of these immediately. New files are readable only by their owner, because they
+//! contain paths of private folders and arguments of programs.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -17,14 +17,14 @@ use super::TableFile;
 pub(super) const HEADER: &str = "header.json";
 pub(super) const OUTCOMES: &str = "outcomes.json";
 pub(super) const MANIFEST: &str = "sealed.json";
-/// Space that is given up at the end, so that the last words fit on a full disk.
+/// Space that is released at the end of a recording, so that the last rows fit on a full disk.
 pub(super) const RESERVE: &str = "reserve";
-/// Written last when a recording is sealed; from then on the Parquet files are the recording.
+/// Written last when a recording is sealed. From then on the Parquet files are the recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Manifest {
     pub(super) format_version: u32,
-    /// By table name.
+    /// By name of the table.
     pub(super) tables: BTreeMap<String, SealedFile>,
 }
 
@@ -45,20 +45,21 @@ pub(super) fn parquet_path(dir: &Path, table: TableFile) -> PathBuf {
     dir.join(format!("{}.parquet", table.name()))
 }
 
-/// Names of tables that are in the directory, whatever they hold; at most some hundred, more than any recording has.
+/// Names of the tables in the directory, whatever the files contain; at most 1000 names, more than any recording has.
 pub(super) fn tables_in(dir: &Path) -> impl Iterator<Item = String> + use<> {
     let files = fs::read_dir(dir).into_iter().flatten().flatten().map(|file| PathBuf::from(file.file_name()));
     let tables = files.filter(|file| file.extension().is_some_and(|end| end == "frames" || end == "parquet"));
     tables.filter_map(|file| Some(file.file_stem()?.to_str()?.to_owned())).take(1_000)
 }
 
-/// A regular file of at most this size, and its size. Never waits for a writer, and follows no link.
+/// Opens a regular file of at most `bytes_max` bytes; returns it with its size. Never blocks, and does not follow a
+/// symbolic link.
 pub(super) fn open(path: &Path, bytes_max: u64) -> io::Result<(File, u64)> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
     let file = opened.map_err(|error| match error.raw_os_error() {
         Some(libc::ELOOP) => refused("a symbolic link"),
-        // A socket, or a device that nobody drives.
+        // A socket, or a device without a driver.
         Some(libc::ENXIO) => refused("a socket or device"),
         _ => error,
     })?;
@@ -83,7 +84,7 @@ fn refused(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, format!("it is {what}, not a regular file"))
 }
 
-/// CRC-32 of what is left of a file.
+/// CRC-32 of the remaining bytes of a file.
 pub(super) fn checksum(mut file: impl Read) -> io::Result<u32> {
     let mut hasher = crc32fast::Hasher::new();
     let mut chunk = vec![0; 128 << 10];
@@ -94,7 +95,7 @@ pub(super) fn checksum(mut file: impl Read) -> io::Result<u32> {
     }
 }
 
-/// Makes the directory, for its owner alone, unless there is one.
+/// Creates the directory, accessible only to its owner, unless it exists.
 pub(super) fn create_dir(dir: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
@@ -102,12 +103,12 @@ pub(super) fn create_dir(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// A new file for its owner alone; fails where anything has that name, a link included.
+/// Creates a file that only its owner can access; fails if the name exists, even as a symbolic link.
 pub(super) fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)
 }
 
-/// As `create_new`, instead of what a killed run left under the name.
+/// Like `create_new`, but first removes the file that a killed run left under this name.
 pub(super) fn create_temporary(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -116,7 +117,7 @@ pub(super) fn create_temporary(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// Writes a temporary file beside it and renames it over: readers see the old text or the new, never half.
+/// Writes a temporary file in the same directory and renames it: readers see either the old or the new content.
 pub(super) fn replace(path: &Path, bytes: &[u8], durable: bool) -> io::Result<()> {
     let temporary = path.with_extension("tmp");
     let write = || {
@@ -132,7 +133,7 @@ pub(super) fn replace(path: &Path, bytes: &[u8], durable: bool) -> io::Result<()
     })
 }
 
-/// Makes renames in the directory survive a power cut.
+/// Makes renames in the directory durable across a power cut.
 pub(super) fn sync_directory(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }

@@ -1,9 +1,9 @@
-//! Tables whose rows are plain structures: `table!` declares the noun, its columns, its place in a recording and its
-//! lines in docs/recording.md at once, so that none of them can differ from the others.
+//! Plain tables, whose rows are structs: `table!` declares the struct, its columns, its place in a recording and its
+//! lines in docs/recording.md together, so that they cannot differ.
 //!
-//! A field becomes one column, or several where it is itself a structure (`Task`: `waker_pid`, `waker_tid`, ...).
-//! Columns are found by name: one that is absent or has another type reads as missing, so that older and newer recordings
-//! open.
+//! A field becomes one column, or several if it is a struct itself (`Task`: `waker_pid`, `waker_tid`, ...). Columns
+//! are found by name. A column that is absent or has another type is read as missing, so that older and newer
+//! recordings can be opened.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use crate::{
 #[derive(Clone, Copy)]
 pub(crate) struct FlatColumns<'a>(Columns<'a>);
 
-/// What a field of a row may be.
+/// A type that a field of a row can have.
 pub(crate) trait Cells: Sized + 'static {
     fn fields(name: &'static str) -> Vec<Field>;
     fn arrays<'a>(cells: impl Iterator<Item = &'a Self> + Clone) -> Vec<ArrayRef>;
     fn reader<'a>(columns: FlatColumns<'a>, name: &'static str) -> impl Fn(usize) -> Self + 'a;
 
-    /// What it takes in memory beside itself.
+    /// Heap memory of the value, bytes.
     fn heap_bytes(&self) -> usize {
         0
     }
@@ -37,9 +37,9 @@ pub(crate) trait Cells: Sized + 'static {
 pub(crate) trait FlatRow: Sized {
     /// Name of the table.
     const NAME: &'static str;
-    /// What a row is, for people.
+    /// What a row describes, for docs/recording.md.
     const ABOUT: &'static str;
-    /// Each field and what it means.
+    /// Each field with its meaning.
     const FIELDS: &'static [(&'static str, &'static str)];
 
     fn schema() -> Schema;
@@ -48,7 +48,7 @@ pub(crate) trait FlatRow: Sized {
     fn heap_bytes(&self) -> usize;
 }
 
-/// Rows of some table on their way to a file.
+/// Rows of a table that are being written to a file.
 pub(crate) trait FlatRows: Debug {
     fn len(&self) -> usize;
     fn encode(&self, from: usize, count: usize) -> Result<RecordBatch, ArrowError>;
@@ -78,7 +78,8 @@ impl<R: FlatRow + Debug> FlatRows for &[R] {
 fn decode<R: FlatRow>(batch: &RecordBatch, into: &mut Vec<R>, allowance: &Allowance<'_>) -> Result<(), TableError> {
     let reader = R::reader(FlatColumns(Columns::Batch(batch)));
     for row in 0..batch.num_rows() {
-        // Texts are bounded by the batch that is in memory already; the row is charged before it is kept.
+        // Texts are bounded by the batch, which is in memory already; the row is charged to the allowance before it is
+        // kept.
         let row = reader(row);
         allowance.take(size_of::<R>() + row.heap_bytes())?;
         into.push(row);
@@ -88,7 +89,7 @@ fn decode<R: FlatRow>(batch: &RecordBatch, into: &mut Vec<R>, allowance: &Allowa
 
 macro_rules! flat_tables {
     ($($variant:ident: $row:ident in $field:ident;)*) => {
-        /// Every table of plain rows.
+        /// All plain tables.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub(crate) enum FlatTable { $($variant),* }
 
@@ -99,7 +100,7 @@ macro_rules! flat_tables {
                 match self { $(FlatTable::$variant => $row::NAME),* }
             }
 
-            /// Name, what a row is, and each column with its type and meaning.
+            /// What a row describes.
             pub(crate) fn about(self) -> &'static str {
                 match self { $(FlatTable::$variant => $row::ABOUT),* }
             }
@@ -112,7 +113,7 @@ macro_rules! flat_tables {
                 match self { $(FlatTable::$variant => $row::schema()),* }
             }
 
-            /// The rows that a recording in memory has of it.
+            /// The rows of this table in a recording in memory.
             pub(crate) fn rows(self, recording: &Recording) -> &dyn FlatRows {
                 match self { $(FlatTable::$variant => &recording.$field),* }
             }
@@ -146,7 +147,7 @@ macro_rules! table {
     }) => {
         $(#[doc = $about])*
         ///
-        /// It will get more fields: make one with `..Default::default()`.
+        /// More fields will be added: construct with `..Default::default()`.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
         pub struct $row { $($(#[doc = $doc])* pub $field: $type),* }
 
@@ -286,7 +287,7 @@ impl Cells for Option<String> {
     }
 }
 
-/// Cells of an enum that has names: written by name; a name that a newer flatwater gave reads as the default.
+/// Cells of a named enum, stored by name. A name from a newer flatwater is read as the default.
 macro_rules! named_cells {
     ($($noun:ident),*) => {
         $(impl $crate::store::flat::Cells for $noun {
@@ -331,7 +332,7 @@ impl<'a> FlatColumns<'a> {
 
 pub(crate) const TASK_FIELDS: [&str; 4] = ["pid", "tid", "name", "cgroup"];
 
-/// The columns of a task: `waker_pid`, `waker_tid`, `waker_name`, `waker_cgroup`. All are null where there is none.
+/// The columns of a task: `waker_pid`, `waker_tid`, `waker_name`, `waker_cgroup`. All are null if there is no task.
 fn task_fields(name: &str) -> Vec<Field> {
     let column = |part: &str| format!("{name}_{part}");
     let [pid, tid, comm, cgroup] = TASK_FIELDS.map(column);

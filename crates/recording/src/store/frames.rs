@@ -1,4 +1,4 @@
-//! Frames: how messages stand one behind the other in a file that may end anywhere.
+//! Frames: messages in a file that may be cut off at any byte.
 //!
 //! ```text
 //! 0   4  magic "FWf1"
@@ -9,11 +9,10 @@
 //! 20  .. payload
 //! ```
 //!
-//! A reader that meets anything else looks for the next magic and says how many bytes it skipped.
+//! At any other bytes a reader searches for the next magic and reports the number of bytes that it skipped.
 //!
-//! The payloads of a file, one behind the other, are a plain Arrow stream. The Arrow crate trusts the lengths that it
-//! finds in a message's metadata (a buffer beyond the body panics), so everything is checked against the body here
-//! before it sees any of it.
+//! The concatenated payloads of a file are a plain Arrow stream. The Arrow crate trusts the lengths in a message's
+//! metadata (a buffer beyond the body panics), so this module checks them against the body before it calls the crate.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -32,20 +31,21 @@ use super::TableError;
 
 pub(super) const MAGIC: [u8; 4] = *b"FWf1";
 const HEADER: usize = 20;
-/// No frame is larger, stored or decompressed: a second of samples is under 1 MB, a batch of calls a few.
+/// Maximum size of a frame, stored or decompressed: a second of samples is under 1 MB, a batch of calls a few MB.
 pub(super) const PAYLOAD_MAX: u32 = 64 << 20;
-/// Below this zstd gains nothing.
+/// Smaller payloads do not benefit from zstd.
 const COMPRESS_FROM: usize = 256;
 const LEVEL: i32 = 1;
-/// Room for a second of samples.
+/// Capacity for a second of samples.
 const PACKED_KEPT: usize = 256 << 10;
 /// A file with more bad frames than this is not a damaged recording but something else.
 const DAMAGES_MAX: u32 = 1000;
-/// Bytes that may be checksummed in vain, as a multiple of the file's. Each damaged frame of a recording is checksummed once,
-/// so all of them together are no more than the file; a file of nothing but headers that claim 64 MiB each would take minutes.
+/// Maximum number of bytes whose checksum fails, as a multiple of the file's size. In a damaged recording each bad
+/// frame is checksummed once, so their sum is at most the size of the file. Checking a file that consists of headers
+/// claiming 64 MiB each would take minutes.
 const IN_VAIN_MAX: u64 = 4;
 
-/// Puts frames around payloads. It keeps zstd's tables: to make them again costs more than to compress a few KB.
+/// Writes frames around payloads. It keeps zstd's tables, because creating them costs more than compressing a few KB.
 #[derive(Default)]
 pub(super) struct Packer {
     zstd: Option<zstd::bulk::Compressor<'static>>,
@@ -79,7 +79,7 @@ impl Packer {
         Ok(())
     }
 
-    /// Into `packed`; whether that is shorter.
+    /// Compresses into `packed`; returns whether the result is shorter.
     fn compress(&mut self, payload: &[u8]) -> io::Result<bool> {
         let zstd = match &mut self.zstd {
             Some(zstd) => zstd,
@@ -101,23 +101,23 @@ fn checksum(fields: &[u8], payload: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// What stands next in a file.
+/// The next item of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Item {
-    /// A whole frame; its payload is in `Frames::payload`.
+    /// A complete frame; its payload is in `Frames::payload`.
     Frame { sequence: u32 },
-    /// This many bytes were no frame; `at_end` if none follows.
+    /// A number of bytes that are not a frame; `at_end` if no frame follows.
     Damage { bytes: u64, at_end: bool },
 }
 
-/// Reads frames one by one; memory is bounded by the largest frame.
+/// Reads frames one by one. Memory is bounded by the largest frame.
 #[derive(Debug)]
 pub(super) struct Frames<R> {
     file: R,
     at: u64,
     length: u64,
     damages: u32,
-    /// Bytes of frames whose checksum turned out to be wrong.
+    /// Bytes of frames with a wrong checksum.
     in_vain: u64,
     stored: Vec<u8>,
     payload: Vec<u8>,
@@ -150,12 +150,12 @@ impl<R: Read + Seek> Frames<R> {
         Ok(Some(Item::Damage { bytes: self.at - from, at_end: found.is_none() }))
     }
 
-    /// Whether more was tried than a damaged recording asks for.
+    /// Whether a limit for bad frames is exceeded, which a damaged recording does not reach.
     fn gave_up(&self) -> bool {
         self.damages > DAMAGES_MAX || self.in_vain > IN_VAIN_MAX.saturating_mul(self.length)
     }
 
-    /// The frame that starts at `at`, if a whole one does: (sequence, bytes it takes).
+    /// The complete frame at `at`, if there is one: (sequence, length in bytes).
     fn frame_here(&mut self) -> io::Result<Option<(u32, u64)>> {
         self.file.seek(SeekFrom::Start(self.at))?;
         let mut header = [0; HEADER];
@@ -188,7 +188,7 @@ impl<R: Read + Seek> Frames<R> {
         Ok(Some((sequence, HEADER as u64 + u64::from(stored))))
     }
 
-    /// Where the next whole frame after `at` starts.
+    /// Start of the next complete frame after `at`.
     fn find_frame(&mut self) -> io::Result<Option<u64>> {
         let mut chunk = vec![0; 64 << 10];
         let mut from = self.at + 1;
@@ -216,7 +216,7 @@ impl<R: Read + Seek> Frames<R> {
     }
 }
 
-/// Fills the buffer; false if the file ends before.
+/// Fills the buffer; returns false if the file ends first.
 fn read_full(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
     Ok(read_some(file, buffer)? == buffer.len())
 }
@@ -237,10 +237,10 @@ fn read_some(file: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
 /// More fields than any kernel has counters.
 const FIELDS_MAX: usize = 20_000;
 const DEPTH_MAX: usize = 3;
-/// More rows than a frame of 64 MiB can say anything about.
+/// More rows than a frame of 64 MiB can describe.
 const ROWS_MAX: i64 = 1 << 26;
 
-/// What a payload holds.
+/// The content of a payload.
 #[derive(Debug)]
 pub(super) enum Message {
     Schema(SchemaRef),
@@ -248,7 +248,7 @@ pub(super) enum Message {
 }
 
 fn options() -> IpcWriteOptions {
-    // 8 is the smallest alignment that Arrow takes; its default of 64 would double batches of ten rows.
+    // 8 is the smallest alignment that Arrow accepts; its default of 64 would double the size of batches of ten rows.
     IpcWriteOptions::try_new(8, false, MetadataVersion::V5).unwrap_or_default()
 }
 
@@ -274,24 +274,24 @@ pub(super) fn encode_batch(batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
     Ok(bytes)
 }
 
-/// Reads a payload; batches need the schema that came before.
+/// Decodes a payload. A batch needs the preceding schema.
 pub(super) fn decode(payload: &[u8], schema: Option<&SchemaRef>) -> Result<Message, TableError> {
-    let (metadata, body) = split(payload).ok_or_else(|| TableError::damaged("no Arrow message"))?;
+    let (metadata, body) = split(payload).ok_or_else(|| TableError::damaged("not an Arrow message"))?;
     let message = root_as_message(metadata).map_err(|error| TableError::Damaged(format!("bad metadata: {error}")))?;
     match message.header_type() {
         MessageHeader::Schema => {
             let schema = message.header_as_schema().ok_or_else(|| TableError::damaged("no schema"))?;
             let fields = schema.fields().ok_or_else(|| TableError::damaged("no fields"))?;
             let known = fields.len() <= FIELDS_MAX && fields.iter().all(|field| is_known(&field, 0));
-            // Dictionaries would need messages of their own; our writer has none.
+            // Dictionaries would need messages of their own, which the writer does not produce.
             if !known {
-                return Err(TableError::damaged("columns of types that no recording has"));
+                return Err(TableError::damaged("column types that do not occur in recordings"));
             }
             Ok(Message::Schema(Arc::new(fb_to_schema(schema))))
         }
         MessageHeader::RecordBatch => {
             let batch = message.header_as_record_batch().ok_or_else(|| TableError::damaged("no batch"))?;
-            let schema = schema.ok_or_else(|| TableError::damaged("rows without their schema"))?;
+            let schema = schema.ok_or_else(|| TableError::damaged("rows without a schema"))?;
             check(&batch, schema, body.len())?;
             let body = Buffer::from(body);
             let none = HashMap::new();
@@ -301,7 +301,7 @@ pub(super) fn decode(payload: &[u8], schema: Option<&SchemaRef>) -> Result<Messa
                     .map(Message::Batch)
                     .map_err(TableError::from)
             };
-            // The checks above are for what we know to panic in there; a recording may come from anyone.
+            // The checks above cover the known panics of the Arrow crate, but a recording may come from anyone.
             catch_unwind(AssertUnwindSafe(decoded)).unwrap_or_else(|_| Err(TableError::Contradiction))
         }
         other => Err(TableError::Damaged(format!("an Arrow message of the kind {other:?}"))),
@@ -336,7 +336,7 @@ fn check(batch: &arrow_ipc::RecordBatch<'_>, schema: &SchemaRef, body_bytes: usi
         parts_of(field.data_type(), &mut nodes_wanted, &mut widths);
     }
     if nodes.len() != nodes_wanted || buffers.len() != widths.len() || batch.compression().is_some() {
-        return Err(TableError::damaged("a batch that does not fit its schema"));
+        return Err(TableError::damaged("a batch that does not match its schema"));
     }
     let length_ok = |length: i64| (0..=ROWS_MAX).contains(&length);
     if !length_ok(batch.length())
@@ -350,7 +350,7 @@ fn check(batch: &arrow_ipc::RecordBatch<'_>, schema: &SchemaRef, body_bytes: usi
             && length >= 0
             && end.is_some_and(|end| u64::try_from(end).is_ok_and(|end| end <= body_bytes as u64))
     };
-    // Half a number at a buffer's end panics when Arrow reads it as numbers.
+    // Arrow panics if a buffer of numbers ends within a number.
     if buffers.iter().zip(&widths).any(|(buffer, width)| buffer.length() % width != 0) {
         return Err(TableError::damaged("a column that ends within a number"));
     }
@@ -360,7 +360,7 @@ fn check(batch: &arrow_ipc::RecordBatch<'_>, schema: &SchemaRef, body_bytes: usi
     Ok(())
 }
 
-/// Counts the nodes that a column of this type takes in a batch, and lists its buffers by the width of their values.
+/// Adds the number of nodes that a column of this type has in a batch, and the widths of the values in its buffers.
 fn parts_of(data_type: &DataType, nodes: &mut usize, widths: &mut Vec<i64>) {
     *nodes += 1;
     widths.push(1);
@@ -404,7 +404,7 @@ mod tests {
         (whole, damaged)
     }
 
-    /// Counts what is read of it.
+    /// A file that counts the bytes read from it.
     struct Counted<'a>(Cursor<Vec<u8>>, &'a Cell<u64>);
 
     impl Read for Counted<'_> {
@@ -422,10 +422,10 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_claim_large_frames_cost_a_few_readings_of_the_file() {
+    fn headers_that_claim_large_frames_cost_few_reads_of_the_file() {
         const CLAIMED: u32 = 3 << 19;
         let mut bytes = vec![0; 2 << 20];
-        // 900 headers one behind the other, each of a frame of 1.5 MiB whose checksum is wrong.
+        // 900 consecutive headers, each of a frame of 1.5 MiB with a wrong checksum.
         for place in 0..900 {
             let header = &mut bytes[place * HEADER..][..8];
             header[..4].copy_from_slice(&MAGIC);
@@ -440,7 +440,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_torn_file_gives_every_frame_before_the_tear(payloads: Vec<Vec<u8>>, cut in 0..400_usize) {
+        fn a_truncated_file_yields_all_complete_frames(payloads: Vec<Vec<u8>>, cut in 0..400_usize) {
             let bytes = framed(&payloads);
             let torn = bytes[..bytes.len().saturating_sub(cut)].to_vec();
             let mut kept = 0;
@@ -466,7 +466,7 @@ mod tests {
         }
 
         #[test]
-        fn anything_at_all_can_be_read(mut bytes: Vec<u8>, places in prop::collection::vec(any::<prop::sample::Index>(), 0..4)) {
+        fn arbitrary_bytes_can_be_read(mut bytes: Vec<u8>, places in prop::collection::vec(any::<prop::sample::Index>(), 0..4)) {
             for place in places {
                 let at = place.index(bytes.len() + 1);
                 bytes.splice(at..at, *b"FWf1");

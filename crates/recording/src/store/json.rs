@@ -1,7 +1,7 @@
 //! The JSON files of a recording: header.json, outcomes.json, sealed.json.
 //!
-//! A value in memory takes some hundred times the bytes of its text (`{}` is a whole struct), so both the bytes of a file
-//! and the number of its values are limited before the file is parsed. The writer keeps the same limits.
+//! A value in memory can take a hundred times the bytes of its text (`{}` is a whole struct), so both the size of a
+//! file and the number of its values are limited before the file is parsed. The writer keeps the same limits.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -11,12 +11,12 @@ use serde::de::DeserializeOwned;
 
 use super::files;
 
-/// The largest JSON file of a recording, bytes.
+/// Maximum size of a JSON file in bytes.
 pub(super) const BYTES_MAX: usize = 4 << 20;
-/// The most values in one JSON file: elements of arrays, and keys and values of objects.
+/// Maximum number of values in one JSON file: elements of arrays, and keys and values of objects.
 pub(super) const VALUES_MAX: usize = 250_000;
 
-/// The text of a JSON file, within both limits.
+/// Reads the text of a JSON file, within both limits.
 pub(super) fn read_text(path: &Path) -> io::Result<Vec<u8>> {
     let (file, bytes) = files::open(path, BYTES_MAX as u64)?;
     let mut text = Vec::with_capacity(usize::try_from(bytes).unwrap_or(0));
@@ -30,7 +30,7 @@ pub(super) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, serde_json::E
     serde_json::from_slice(text)
 }
 
-/// Replaces the file, atomically. A value that the reader would refuse is an error.
+/// Replaces the file atomically. A value that the reader would refuse is an error.
 pub(super) fn replace(path: &Path, value: &impl Serialize, durable: bool) -> io::Result<()> {
     let mut text = serde_json::to_vec_pretty(value).map_err(io::Error::other)?;
     if text.len() >= BYTES_MAX {
@@ -56,7 +56,7 @@ fn too_large(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::FileTooLarge, why)
 }
 
-/// An upper bound of the number of values: what separates them, outside strings.
+/// An upper bound of the number of values: the number of separators outside strings.
 fn values(text: &[u8]) -> usize {
     let (mut in_string, mut escaped, mut values) = (false, false, 0);
     for byte in text {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_reader_would_refuse_is_not_written() {
+    fn values_beyond_the_readers_limits_are_not_written() {
         let place = tempfile::tempdir().expect("a directory");
         let path = place.path().join("header.json");
         let refused = replace(&path, &vec![0; VALUES_MAX + 1], false).expect_err("too many");

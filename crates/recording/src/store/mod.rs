@@ -1,19 +1,20 @@
-//! A recording on disk: `RecordingWriter` while it is made, `write_whole` where all of it is known, `Recording::open`.
+//! Recordings on disk: `RecordingWriter` writes one during a run, `write_whole` a complete one, and `Recording::open`
+//! reads.
 //!
 //! ```text
-//! header.json            what is known about the whole, replaced atomically
-//! TABLE.frames           while it is written: framed Arrow IPC messages, appended once a second
+//! header.json            facts about the whole recording, replaced atomically
+//! TABLE.frames           during recording: framed Arrow IPC messages, appended once a second
 //! TABLE.parquet          once sealed
-//! sealed.json            written last: which tables were sealed, their sizes and checksums
+//! sealed.json            written last: the sealed tables with sizes and checksums
 //! ```
 //!
-//! Until `sealed.json` stands, frames are the truth and Parquet files are leftovers of an interrupted seal;
-//! once it stands, the reverse. There is no instant at which neither can be read.
-//! `docs/recording.md` describes every field.
+//! Until `sealed.json` exists, the frames are valid and Parquet files are left over from an interrupted seal; once it
+//! exists, the reverse is true. At every instant one of the two can be read. `docs/recording.md` describes every
+//! field.
 //!
-//! Who reads what: `files` (the directory), `frames` (messages in a file that may end anywhere), `parquet_in` (Parquet
-//! of unknown origin, within bounds), `rows`, `calls` and `flat` (nouns <-> Arrow), `sampled` (tables of counters, column by
-//! column), `reader`, `writer`, `seal`.
+//! Modules: `files` (the directory), `frames` (messages in a file that may be cut off anywhere), `parquet_in`
+//! (untrusted Parquet files, within limits), `rows`, `calls` and `flat` (structs <-> Arrow), `sampled` (tables of
+//! counters, column by column), `reader`, `writer`, `seal`.
 
 mod calls;
 mod error;
@@ -37,7 +38,7 @@ pub use writer::{Finished, RecordingWriter};
 use crate::series::Table;
 use flat::FlatTable;
 
-/// Every table that a recording can have; each is a file.
+/// All tables of a recording. Each is a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum TableFile {
     Latency,

@@ -1,10 +1,10 @@
-//! Parquet files of unknown origin, read within bounds.
+//! Reads untrusted Parquet files within limits.
 //!
-//! A file of some hundred KB can claim anything: pages that unpack to gigabytes, a dictionary of one long word that a
-//! million rows name, lists of a billion entries in a run of three bytes. So the bytes of a column chunk are read once,
-//! every page header in them is looked through here, and only what fits into the bound reaches the Parquet crate. Text is
-//! read as views into the pages, so that a word that a million rows name stays one word. What the crate still cannot read
-//! without a panic ends the table, not the program.
+//! A file of some hundred KB can claim anything: pages that decompress to gigabytes, a dictionary with one long word
+//! that a million rows refer to, lists of a billion entries in a run of three bytes. Therefore the bytes of a column
+//! chunk are read once, every page header in them is checked here, and only data within the limits reaches the Parquet
+//! crate. Text is read as views into the pages, so that a word shared by a million rows is stored once. If the crate
+//! panics on remaining bad data, the table fails and not the program.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -29,21 +29,21 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use super::error::TableError;
 
 const ROWS_PER_BATCH: usize = 8_192;
-/// More threads than this find nothing to do: unpacking is memory's work as much as the processor's.
+/// More threads do not help: decoding is limited by memory as much as by the CPU.
 const THREADS_MAX: usize = 4;
-/// What a byte of the file's footer may become in memory, at the most.
+/// Upper bound for the memory that one byte of the file's footer takes.
 const FOOTER_GROWTH: u64 = 32;
-/// Our writer's pages have one MiB, or one value if that is longer.
+/// Pages of the writer have one MiB, or contain one longer value.
 const PAGE_BYTES_MAX: u64 = 64 << 20;
 /// "PAR1", and the length before it.
 const TAIL_BYTES: u64 = 8;
 
-/// A file, or a part of it in memory; offsets are those of the file.
+/// A file, or parts of it in memory. Offsets refer to the file.
 #[derive(Clone, Debug)]
 struct Source {
     file: Arc<File>,
     bytes: u64,
-    /// Column chunks that were read and looked through, by where they start.
+    /// Column chunks that were read and checked, by their start.
     chunks: Vec<(u64, Bytes)>,
 }
 
@@ -58,7 +58,7 @@ impl ChunkReader for Source {
 
     fn get_read(&self, start: u64) -> ParquetResult<Cursor<Bytes>> {
         if self.chunks.is_empty() {
-            // Of the file itself only the last bytes are asked for in this way.
+            // Only the last bytes of the file itself are requested in this way.
             let length = self.bytes.saturating_sub(start).min(TAIL_BYTES);
             return Ok(Cursor::new(self.read(start, length as usize)?));
         }
@@ -79,14 +79,14 @@ impl ChunkReader for Source {
 }
 
 impl Source {
-    /// The chunk that holds this byte, and where in it.
+    /// The chunk that contains this byte, and the byte's offset in the chunk.
     fn chunk_at(&self, start: u64) -> ParquetResult<(usize, &Bytes)> {
         let found = self.chunks.iter().find_map(|(from, chunk)| {
             let place = usize::try_from(start.checked_sub(*from)?).ok()?;
-            // Not its end: there the next one starts.
+            // Excluding the end, where the next chunk starts.
             (place < chunk.len()).then_some((place, chunk))
         });
-        found.ok_or_else(|| ParquetError::EOF("a page outside of its column".to_owned()))
+        found.ok_or_else(|| ParquetError::EOF("a page outside its column".to_owned()))
     }
 
     fn read(&self, start: u64, length: usize) -> std::io::Result<Bytes> {
@@ -101,11 +101,12 @@ impl Source {
 pub(super) struct ParquetFile {
     source: Source,
     metadata: ArrowReaderMetadata,
-    /// The most that anything read at one time may take.
+    /// Maximum memory for data that is read at one time.
     bytes_max: u64,
 }
 
-/// The present values of a flat column's rows, and for each row whether it has one (empty if all have).
+/// The non-null values of a flat column's rows, and one level per row that tells whether it has a value (empty if all
+/// have).
 pub(super) type Present<'a, T> = (&'a [<T as Leaf>::T], &'a [i16]);
 
 impl ParquetFile {
@@ -127,18 +128,18 @@ impl ParquetFile {
         self.metadata.schema()
     }
 
-    /// How many rows it claims to have.
+    /// Number of rows according to the footer.
     pub(super) fn rows(&self) -> u64 {
         let rows = self.parquet().row_groups().iter().map(|group| u64::try_from(group.num_rows()).unwrap_or(0));
         rows.fold(0, u64::saturating_add)
     }
 
-    /// Place of the flat column of this name among the file's leaves, if its values are of this type.
+    /// Index among the file's leaves of the flat column with this name and type.
     pub(super) fn leaf(&self, name: &str, physical: Physical) -> Option<usize> {
         self.leaves(physical).get(name).copied()
     }
 
-    /// Places of all flat columns of this type among the file's leaves, by name.
+    /// Indexes among the file's leaves of all flat columns of this type, by name.
     pub(super) fn leaves(&self, physical: Physical) -> HashMap<&str, usize> {
         let leaves = self.parquet().file_metadata().schema_descr().columns().iter().enumerate();
         let flat = leaves.filter_map(|(place, leaf)| match leaf.path().parts() {
@@ -147,11 +148,11 @@ impl ParquetFile {
             }
             _ => None,
         });
-        // Of two columns of one name the first counts.
+        // If two columns have the same name, the first one counts.
         flat.rev().collect()
     }
 
-    /// Hands out the values of a flat column, some thousand rows at a time.
+    /// Passes the values of a flat column to `take`, some thousand rows at a time.
     pub(super) fn values<T: Leaf>(
         &self,
         leaf: usize,
@@ -166,7 +167,7 @@ impl ParquetFile {
         Ok(())
     }
 
-    /// Reads a column chunk and looks through its pages; `width` is what a value takes in memory.
+    /// Reads a column chunk and checks its pages. `width` is the memory of one value.
     fn chunk(&self, column: &ColumnChunkMetaData, width: u64) -> Result<Source, TableError> {
         let (start, length) = range_of(column, self.source.bytes)?;
         if length > self.bytes_max {
@@ -177,7 +178,7 @@ impl ParquetFile {
         Ok(Source { chunks: vec![(start, bytes)], ..self.source.clone() })
     }
 
-    /// Each row group's batches, one group after the other.
+    /// Passes the batches of all row groups to `take`, one group after the other.
     pub(super) fn batches(
         &self,
         take: &mut dyn FnMut(&RecordBatch) -> Result<(), TableError>,
@@ -211,8 +212,8 @@ impl ParquetFile {
         })
     }
 
-    /// All rows of the file, its row groups unpacked beside each other, in their order. The error is that of the
-    /// first group that had one; what could be read of the others is in `into` all the same, unless there was too much.
+    /// All rows of the file in order; row groups are decoded in parallel. The error is that of the first failing
+    /// group. Rows of the other groups are in `into` nevertheless, unless a limit was exceeded.
     pub(super) fn rows_beside<T: Send>(
         &self,
         decode: &(dyn Fn(&RecordBatch, &mut Vec<T>) -> Result<(), TableError> + Sync),
@@ -256,7 +257,7 @@ impl ParquetFile {
     }
 }
 
-/// The Parquet crate checks most of what it reads, but not all: a panic in there is an error of the file.
+/// The Parquet crate checks most but not all of its input: a panic in it is taken as an error of the file.
 fn guarded<T>(read: impl FnOnce() -> Result<T, TableError>) -> Result<T, TableError> {
     catch_unwind(AssertUnwindSafe(read)).unwrap_or(Err(TableError::Contradiction))
 }
@@ -283,9 +284,9 @@ fn values_of<T: Leaf>(
         let wanted = left.min(ROWS_PER_BATCH);
         let (got, ..) = reader.read_records(wanted, optional.then_some(&mut levels), None, &mut values)?;
         if got == 0 {
-            return Err(TableError::damaged("a column ends before its rows do"));
+            return Err(TableError::damaged("a column with too few values"));
         }
-        // A level for each row, as many of them 1 as there are values.
+        // One level per row; the number of levels with 1 must equal the number of values.
         let there = if optional { levels.iter().filter(|&&level| level == 1).count() } else { got };
         if there != values.len() || (optional && levels.len() != got) {
             return Err(TableError::Contradiction);
@@ -296,7 +297,8 @@ fn values_of<T: Leaf>(
     Ok(())
 }
 
-/// Text as views: a word that many rows name is in memory once. What cannot be read so is read as it was.
+/// Reads text as views, so that a word shared by many rows is in memory once. If a schema does not allow this, the
+/// text is read as before.
 fn with_text_as_views(metadata: ArrowReaderMetadata) -> ArrowReaderMetadata {
     let schema = Schema::new(metadata.schema().fields().iter().map(|field| viewed(field)).collect::<Vec<_>>());
     let schema = schema.with_metadata(metadata.schema().metadata().clone());
@@ -315,7 +317,7 @@ fn viewed(field: &Field) -> Field {
     field.clone().with_data_type(data_type)
 }
 
-/// Where a column chunk is in the file: (start, bytes).
+/// Range of a column chunk in the file: (start, bytes).
 fn range_of(column: &ColumnChunkMetaData, file_bytes: u64) -> Result<(u64, u64), TableError> {
     let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
     let range = u64::try_from(start).ok().zip(u64::try_from(column.compressed_size()).ok());
@@ -323,10 +325,10 @@ fn range_of(column: &ColumnChunkMetaData, file_bytes: u64) -> Result<(u64, u64),
     range.filter(inside).ok_or_else(|| TableError::damaged("a column beyond the end of the file"))
 }
 
-/// The footer names every column of every row group; a list in it that claims more than there are bytes, or a footer that
-/// would grow beyond the bound, is not for the Parquet crate.
+/// Checks the footer, which lists every column of every row group. If a list claims more elements than bytes follow,
+/// or if the footer would exceed the limit in memory, it does not reach the Parquet crate.
 fn check_footer(source: &Source, bytes_max: u64) -> Result<(), TableError> {
-    let no_parquet = || TableError::damaged("it is no Parquet file, or its end is missing");
+    let no_parquet = || TableError::damaged("not a Parquet file, or its end is missing");
     let tail_at = source.bytes.checked_sub(TAIL_BYTES).ok_or_else(no_parquet)?;
     let tail = source.read(tail_at, TAIL_BYTES as usize)?;
     let (length, magic) = tail.split_first_chunk::<4>().ok_or_else(no_parquet)?;
@@ -337,10 +339,10 @@ fn check_footer(source: &Source, bytes_max: u64) -> Result<(), TableError> {
     }
     let footer = source.read(footer_at, usize::try_from(length).map_err(|_| TableError::Contradiction)?)?;
     let whole = Thrift { rest: &footer }.skip(STRUCT, 0);
-    whole.ok_or_else(|| TableError::damaged("a footer that contradicts itself"))
+    whole.ok_or_else(|| TableError::damaged("a contradictory footer"))
 }
 
-/// Looks through the pages of a column chunk: what they unpack to, and how, must be what our writers make.
+/// Checks the pages of a column chunk: decompressed sizes and encodings must be possible results of the writer.
 fn look_through(bytes: &[u8], column: &ColumnChunkMetaData, width: u64, bytes_max: u64) -> Result<(), TableError> {
     let too_large = TableError::TooLarge { limit_bytes: bytes_max };
     let declared = u64::try_from(column.num_values()).map_err(|_| TableError::Contradiction)?;
@@ -350,19 +352,19 @@ fn look_through(bytes: &[u8], column: &ColumnChunkMetaData, width: u64, bytes_ma
     let (mut rest, mut values) = (bytes, 0_u64);
     while !rest.is_empty() && values < declared {
         let mut thrift = Thrift { rest };
-        let page = thrift.page().ok_or_else(|| TableError::damaged("a page without its header"))?;
-        rest = thrift.rest.get(page.compressed as usize..).ok_or_else(|| TableError::damaged("a page cut short"))?;
+        let page = thrift.page().ok_or_else(|| TableError::damaged("a page without a header"))?;
+        rest = thrift.rest.get(page.compressed as usize..).ok_or_else(|| TableError::damaged("a truncated page"))?;
         if u64::from(page.unpacked) > PAGE_BYTES_MAX.min(bytes_max) {
             return Err(too_large);
         }
         match page.kind {
             DATA_PAGE | DATA_PAGE_V2 => values += u64::from(page.values),
-            // Each of its values takes a byte at the least, and the numbers of a longer list would be made up first.
+            // Each value takes at least one byte; the crate would create the numbers of a longer list first.
             DICTIONARY_PAGE if page.values > page.unpacked => return Err(TableError::Contradiction),
             _ => {}
         }
         if !ENCODINGS.contains(&page.encoding) {
-            return Err(TableError::damaged("values in an encoding that no recording has"));
+            return Err(TableError::damaged("an encoding that does not occur in recordings"));
         }
     }
     if values > declared { Err(TableError::Contradiction) } else { Ok(()) }
@@ -371,11 +373,11 @@ fn look_through(bytes: &[u8], column: &ColumnChunkMetaData, width: u64, bytes_ma
 const DATA_PAGE: u32 = 0;
 const DICTIONARY_PAGE: u32 = 2;
 const DATA_PAGE_V2: u32 = 3;
-/// PLAIN, PLAIN_DICTIONARY, RLE, DELTA_BINARY_PACKED, RLE_DICTIONARY. Text that repeats the start of the text before it
-/// (DELTA_BYTE_ARRAY) is not among them: it unpacks to the square of its size.
+/// PLAIN, PLAIN_DICTIONARY, RLE, DELTA_BINARY_PACKED, RLE_DICTIONARY. DELTA_BYTE_ARRAY is missing: it stores text as a
+/// prefix of the previous text, and can expand to the square of its size.
 const ENCODINGS: [u32; 5] = [0, 2, 3, 5, 8];
 
-/// What a page's header says.
+/// Fields of a page header.
 #[derive(Clone, Copy, Debug, Default)]
 struct Page {
     kind: u32,
@@ -385,7 +387,7 @@ struct Page {
     encoding: u32,
 }
 
-/// Thrift's compact protocol, as far as it takes to look through it.
+/// Thrift's compact protocol, as far as the checks need it.
 struct Thrift<'a> {
     rest: &'a [u8],
 }
@@ -417,13 +419,13 @@ impl Thrift<'_> {
         None
     }
 
-    /// A number of the file that cannot be negative.
+    /// A number that must not be negative.
     fn count(&mut self) -> Option<u32> {
         let zigzag = self.unsigned()?;
         if zigzag & 1 == 0 { u32::try_from(zigzag >> 1).ok() } else { None }
     }
 
-    /// The next field of a struct: (number, type); `None` inside for its end.
+    /// The next field of a struct: (number, type); the inner `None` is the end of the struct.
     fn field(&mut self, before: i64) -> Option<Option<(i64, u8)>> {
         let head = self.byte()?;
         let (delta, kind) = (i64::from(head >> 4), head & 0x0f);
@@ -442,7 +444,7 @@ impl Thrift<'_> {
             return None;
         }
         match kind {
-            // As a field a flag is its type; in a list it is a byte, see there.
+            // As a field, a flag is encoded in the type; in a list it takes a byte (see `skip_list`).
             1 | 2 => Some(()),
             3 => self.bytes(1),
             4..=6 => self.unsigned().map(drop),

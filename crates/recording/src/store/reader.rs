@@ -1,7 +1,7 @@
-//! Opens any recording: sealed, still being written, torn by a kill, or damaged.
+//! Opens any recording: sealed, still being written, truncated by a kill, or damaged.
 //!
-//! It fails only where there is nothing to open. Everything else that is missing becomes a `Gap`. Whatever the files
-//! claim, no more is decoded than `Limits` allow.
+//! Opening fails only if there is nothing to open. All other missing data becomes a `Gap`. Whatever the files claim,
+//! no more than `Limits` is decoded.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -23,28 +23,28 @@ use crate::header::FORMAT_VERSION;
 use crate::{Gap, Header, Recording, Series, Table, latency, schema};
 
 pub(super) const DAMAGED_REMEDY: &str = "the rest of the recording is intact; if this file was copied, copy it again";
-/// Unknown tables, or columns of one table, that are named one by one.
+/// Maximum number of unknown tables, or unknown columns of one table, to name individually.
 const NAMED_MAX: usize = 12;
-const FEWER_REMEDY: &str = "allow more with --max-decoded, or record for a shorter time";
+const FEWER_REMEDY: &str = "raise the limit with --max-decoded, or record for a shorter time";
 
-/// How much of a recording may be decoded. A file of a few hundred KB can claim to hold gigabytes.
+/// How much of a recording may be decoded. A file of a few hundred KB can claim to contain gigabytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
     /// All tables together, bytes in memory.
     pub decoded_bytes: u64,
-    /// Any one table.
+    /// Each single table, bytes in memory.
     pub table_bytes: u64,
 }
 
 impl Limits {
-    /// At most this much in all, and three quarters of it for any one table.
+    /// At most `decoded_bytes` in total, and three quarters of that for a single table.
     #[must_use]
     pub fn of_bytes(decoded_bytes: u64) -> Limits {
         Limits { decoded_bytes, table_bytes: decoded_bytes / 4 * 3 }
     }
 
-    /// A file of more bytes than this is none of a recording: even its checksum would take for ever.
+    /// A larger file is not part of a recording: even its checksum would take too long.
     fn file_bytes_max(self) -> u64 {
         self.decoded_bytes.saturating_mul(8)
     }
@@ -58,13 +58,13 @@ impl Default for Limits {
 }
 
 impl Recording {
-    /// Opens the recording in this directory (or the one that this file of it is in). Sampled tables stay in their
-    /// files until somebody asks for their columns.
+    /// Opens the recording in this directory, or in the directory of this file. Sampled tables stay in their files
+    /// until their columns are used.
     pub fn open(path: impl AsRef<Path>) -> Result<Recording, ReadError> {
         Recording::open_with(path, Limits::default())
     }
 
-    /// As `open`, within other limits.
+    /// Like `open`, with other limits.
     pub fn open_with(path: impl AsRef<Path>, limits: Limits) -> Result<Recording, ReadError> {
         let dir = directory(path.as_ref())?;
         let mut recording = Recording::default();
@@ -79,14 +79,14 @@ impl Recording {
         }
         reader.tell_unknown(manifest.as_ref());
         if !header_found && tables_found == 0 && manifest.is_none() {
-            // What may not be listed looks as empty as what is.
+            // A directory without read permission looks like an empty one.
             return Err(match std::fs::read_dir(&dir) {
                 Err(error) => ReadError::Private { path: dir, error },
                 Ok(_) => ReadError::NotARecording { path: dir },
             });
         }
         if !header_found {
-            recording.gaps.push(Gap::new("header.json", "it is missing or unreadable", DAMAGED_REMEDY));
+            recording.gaps.push(Gap::new("header.json", "the file is missing or unreadable", DAMAGED_REMEDY));
         }
         read_outcomes(&dir, &mut recording);
         complete(&mut recording, manifest.is_some());
@@ -94,7 +94,7 @@ impl Recording {
         Ok(recording)
     }
 
-    /// All that is missing: what was known when the recording was opened, and what turned out to be unreadable since.
+    /// All gaps: those known when the recording was opened, and data that turned out to be unreadable later.
     #[must_use]
     pub fn gaps_found(&self) -> Vec<Gap> {
         let late = self.late_gaps.0.iter().flat_map(|shared| shared.gaps());
@@ -103,11 +103,11 @@ impl Recording {
     }
 }
 
-/// Where the sampled tables of an opened recording say what they could not read.
+/// Gaps of the sampled tables that were found after the recording was opened.
 #[derive(Clone, Debug, Default)]
 pub struct LateGaps(Option<Arc<Shared>>);
 
-/// Reads the recording in this directory: `Recording::open`.
+/// Reads the recording in this directory, like `Recording::open`.
 pub fn read(path: &Path) -> Result<Recording, ReadError> {
     Recording::open(path)
 }
@@ -118,7 +118,7 @@ fn directory(path: &Path) -> Result<PathBuf, ReadError> {
     Ok(if metadata.is_dir() { path.to_owned() } else { parent().to_owned() })
 }
 
-/// The two fields that even a format we do not know must have.
+/// The two fields that every version of the format has.
 #[derive(Default, serde::Deserialize)]
 #[serde(default)]
 struct Version {
@@ -169,13 +169,13 @@ fn read_manifest(dir: &Path, recording: &mut Recording) -> Result<Option<Manifes
     check_version(dir, &text)?;
     let manifest = json::parse::<Manifest>(&text);
     if let Err(error) = &manifest {
-        let gap = Gap::new("sealed.json", format!("{error}; its tables were read unchecked"), DAMAGED_REMEDY);
+        let gap = Gap::new("sealed.json", format!("{error}; the tables were read unchecked"), DAMAGED_REMEDY);
         recording.gaps.push(gap);
     }
     Ok(Some(manifest.unwrap_or_default()))
 }
 
-/// A file that a recording may do without, but that is there and cannot be read, is a gap.
+/// Adds a gap for an optional file that exists but cannot be read.
 fn say_unreadable(name: &str, error: &std::io::Error, recording: &mut Recording) {
     if error.kind() != std::io::ErrorKind::NotFound {
         recording.gaps.push(Gap::new(name, error.to_string(), DAMAGED_REMEDY));
@@ -198,7 +198,7 @@ impl Reader<'_> {
 
     fn complain(&mut self, table: TableFile, error: &TableError) {
         if let TableError::TooLarge { limit_bytes } = error {
-            let why = format!("it takes more than the {} MiB that may be decoded of a table", limit_bytes >> 20);
+            let why = format!("it decodes to more than the limit of {} MiB per table", limit_bytes >> 20);
             let what = format!("part of table {}", table.name());
             self.recording.gaps.push(Gap::new(what, why, FEWER_REMEDY));
         } else {
@@ -206,7 +206,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads a table from whichever of its files counts; false if it has none.
+    /// Reads a table from its valid file; returns false if it has none.
     fn table(&mut self, table: TableFile, manifest: Option<&Manifest>) -> bool {
         let frames = files::frames_path(self.dir, table);
         let parquet = files::parquet_path(self.dir, table);
@@ -237,7 +237,7 @@ impl Reader<'_> {
             None => false,
         };
         if listed.is_some() && !as_sealed {
-            self.say(table, "it differs from the sealed file; the readable part is shown");
+            self.say(table, "the file differs from the sealed one; the readable part is shown");
         }
         file.seek(SeekFrom::Start(0))?;
         let file = ParquetFile::open(file, bytes, self.limits.table_bytes)?;
@@ -282,7 +282,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Columns that a newer flatwater wrote. Those of sampled tables are the kernel's, which has names of its own.
+    /// Reports columns of a newer flatwater. Sampled tables are exempt: the kernel determines their columns.
     fn tell_unknown_columns<'n>(&mut self, table: TableFile, names: impl Iterator<Item = &'n str>) {
         let Some(known) = rows::schema_of(table) else { return };
         let unknown: BTreeSet<&str> = names.filter(|name| known.field_with_name(name).is_err()).collect();
@@ -290,7 +290,7 @@ impl Reader<'_> {
         self.tell_first(&unknown, gap, |more| format!("{more} more columns of table {}", table.name()));
     }
 
-    /// Tables that a newer flatwater wrote.
+    /// Reports tables of a newer flatwater.
     fn tell_unknown(&mut self, manifest: Option<&Manifest>) {
         let listed = manifest.into_iter().flat_map(|manifest| manifest.tables.keys().cloned());
         let mut names: BTreeSet<String> = listed.chain(files::tables_in(self.dir)).collect();
@@ -303,7 +303,7 @@ impl Reader<'_> {
         );
     }
 
-    /// One gap for each of the first names, and one for all further names.
+    /// One gap for each of the first `NAMED_MAX` names, and one for all others.
     fn tell_first(
         &mut self,
         names: &BTreeSet<&str>,
@@ -322,9 +322,9 @@ impl Reader<'_> {
 
     fn unknown(&self, what: String) -> Gap {
         let (ours, theirs) = (env!("CARGO_PKG_VERSION"), self.recording.header.written_by.as_str());
-        let theirs = if theirs.is_empty() { "a newer one" } else { theirs };
-        let why = format!("flatwater {ours} does not know it, and this was recorded by flatwater {theirs}");
-        Gap::new(what, why, "open the recording with the flatwater that made it; everything else is read")
+        let theirs = if theirs.is_empty() { "a newer version" } else { theirs };
+        let why = format!("flatwater {ours} does not know it; the recording was made by flatwater {theirs}");
+        Gap::new(what, why, "open the recording with the flatwater that made it; everything else was read")
     }
 }
 
@@ -335,7 +335,7 @@ fn absorb(
     into: &mut Recording,
     allowance: &Allowance<'_>,
 ) -> Result<(), TableError> {
-    // Texts of events and gaps may be long, and sampled tables have a limit of their own.
+    // Texts of events and gaps may be long, and sampled tables have their own limit.
     if !matches!(table, TableFile::Events | TableFile::Gaps | TableFile::Sampled(_)) {
         rows::check_names(batch)?;
     }
@@ -358,7 +358,8 @@ fn series_of(table: Table, all: &mut Vec<Series>) -> &mut Series {
     &mut all[known]
 }
 
-/// Reads the frames of a file; what is damaged in its midst, in words. The error is that which ended it early.
+/// Reads the frames of a file; returns a description of damage before its end. An error is the one that stopped
+/// reading.
 fn read_frames(
     file: File,
     limits: Limits,
@@ -370,7 +371,7 @@ fn read_frames(
     let (mut lost_frames, mut lost_bytes, mut last_error, mut decoded_bytes) = (0_u64, 0, None, 0_u64);
     while let Some(item) = frames.next()? {
         let sequence = match item {
-            // A torn tail is what a kill leaves: `complete` says so once for all tables.
+            // A truncated tail is the normal result of a kill: `complete` reports it once for all tables.
             Item::Damage { at_end: true, .. } => continue,
             Item::Damage { bytes, .. } => {
                 lost_bytes += bytes;
@@ -412,13 +413,13 @@ fn read_outcomes(dir: &Path, recording: &mut Recording) {
     }
 }
 
-/// Puts rows in order, and fills in what the end of a run would have written.
+/// Sorts the rows, and adds what the end of a run would have written.
 fn complete(recording: &mut Recording, sealed: bool) {
     for series in &mut recording.series {
         series.sort(false);
     }
     recording.calls.sort_by_key(|call| call.start_ns);
-    // Stable: the links of a call were written in the order in which they are to be read.
+    // The sort must be stable: the links of a call are written in reading order.
     recording.waits.sort_by_key(|wait| (wait.call_start_ns, wait.call_tid));
     recording.requests.sort_by_key(|request| request.id);
     recording.queue_ahead.sort_by_key(|ahead| ahead.request);
@@ -439,9 +440,9 @@ fn complete(recording: &mut Recording, sealed: bool) {
     recording.gaps.retain(|gap| place.next() == last_dropped || gap.what != DROPPED);
     if !recording.header.complete {
         let why = if sealed {
-            "the run was ended before its time"
+            "the run ended early"
         } else {
-            "it was killed, or is still being written; up to its last second is missing"
+            "the writer was killed or is still running; up to the last second is missing"
         };
         recording.gaps.push(Gap::new("the end of this recording", why, ""));
         let start_ns = recording.header.clock.start_ns;

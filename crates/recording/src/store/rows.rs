@@ -1,8 +1,8 @@
-//! Nouns <-> Arrow batches: `latency`, `stacks`, `events` and `gaps` (the calls and the sampled tables have files of
-//! their own).
+//! Structs <-> Arrow batches for `latency`, `stacks`, `events` and `gaps`. Calls and sampled tables have modules of
+//! their own.
 //!
-//! Decoding never fails as a whole: columns are looked up by name, and one that is absent or has another type reads as
-//! nulls, so that older and newer recordings open.
+//! Decoding never fails as a whole: columns are found by name, and a column that is absent or has another type is read
+//! as nulls, so that older and newer recordings can be opened.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::flat::{FlatRows, FlatTable};
 use super::{TableError, TableFile, calls, sampled};
 use crate::{Call, Event, EventKind, Gap, LatencyBucket, OpKind, PackedHistogram, Series, Stack, StackId};
 
-/// Rows on their way to a table.
+/// Rows that are being written to a table.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Rows<'a> {
     Latency(&'a [LatencyBucket]),
@@ -28,7 +28,7 @@ pub(super) enum Rows<'a> {
     Stacks(&'a [Stack]),
     Events(&'a [Event]),
     Gaps(&'a [Gap]),
-    /// Rows `from` to `from + count` of a table of plain rows.
+    /// Rows `from` to `from + count` of a plain table.
     Flat {
         table: FlatTable,
         rows: &'a dyn FlatRows,
@@ -39,7 +39,7 @@ pub(super) enum Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// All of these.
+    /// All rows of a plain table.
     pub(super) fn flat(table: FlatTable, rows: &'a dyn FlatRows) -> Rows<'a> {
         Rows::Flat { table, rows, from: 0, count: rows.len() }
     }
@@ -68,7 +68,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// These rows from `from`, `count` of them.
+    /// `count` of these rows, beginning at `from`.
     pub(super) fn slice(self, from: usize, count: usize) -> Self {
         fn part<T>(rows: &[T], from: usize, count: usize) -> &[T] {
             let rest = rows.get(from..).unwrap_or_default();
@@ -88,7 +88,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// `known` is the schema of the rows before, used again where it fits.
+    /// `known` is the schema of earlier rows, which is reused if it fits.
     pub(super) fn encode(self, known: Option<&SchemaRef>) -> Result<RecordBatch, ArrowError> {
         match self {
             Rows::Latency(rows) => encode_latency(rows),
@@ -102,8 +102,8 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// How much more may be decoded: of one table, and of the recording. Rows are charged with what they take in memory
-/// before they are kept.
+/// How many bytes may still be decoded, for one table and for the recording. Rows are charged with their size in
+/// memory before they are kept.
 #[derive(Debug)]
 pub(super) struct Allowance<'a> {
     table_max: u64,
@@ -128,7 +128,7 @@ impl<'a> Allowance<'a> {
     }
 }
 
-/// Columns by name: of a batch, or the fields of a struct.
+/// Columns by name: of a batch, or fields of a struct.
 #[derive(Clone, Copy)]
 pub(super) enum Columns<'a> {
     Batch(&'a RecordBatch),
@@ -187,7 +187,7 @@ fn present<A: Array>(array: Option<&A>, row: usize) -> Option<&A> {
 
 pub(super) struct Numbers<'a, T: ArrowPrimitiveType> {
     array: Option<&'a PrimitiveArray<T>>,
-    /// All values, where none is null: most columns, and asked for millions of times.
+    /// All values if none is null, as in most columns: a fast path for millions of reads.
     whole: &'a [T::Native],
 }
 
@@ -226,9 +226,9 @@ impl Flags<'_> {
 #[derive(Clone, Copy)]
 pub(super) enum Texts<'a> {
     None,
-    /// Of frames.
+    /// From frames.
     Plain(&'a StringArray),
-    /// Of Parquet.
+    /// From Parquet.
     Views(&'a StringViewArray),
 }
 
@@ -249,16 +249,16 @@ impl<'a> Texts<'a> {
         }
     }
 
-    /// `""` where there is none.
+    /// The text, or `""` if there is none.
     pub(super) fn or_empty(self, row: usize) -> &'a str {
         self.get(row).unwrap_or_default()
     }
 }
 
-/// The longest name in a row, bytes: four times PATH_MAX, since symbols of C++ may be longer than paths.
+/// Maximum length of a name in bytes: four times PATH_MAX, because C++ symbols may be longer than paths.
 pub(super) const NAME_BYTES_MAX: usize = 16 << 10;
 
-/// An error if a name in the columns is longer than `NAME_BYTES_MAX`. Readers compare and copy names for each row.
+/// Fails if a name in the columns is longer than `NAME_BYTES_MAX`. Readers compare and copy names for each row.
 pub(super) fn check_names(batch: &RecordBatch) -> Result<(), TableError> {
     if batch.columns().iter().any(|column| has_long_name(column.as_ref())) {
         return Err(TableError::damaged(format!("a name of more than {NAME_BYTES_MAX} bytes")));
@@ -281,8 +281,9 @@ fn has_long_name(array: &dyn Array) -> bool {
     }
 }
 
-/// What the words of a column stand for. A million rows name a cause, and there are thirty causes: the last meanings are
-/// remembered by their view, which is the same for every row that names the same word of a page.
+/// Decodes words of a column into values, with a cache. A million rows contain a cause, but there are only thirty
+/// causes: recent values are cached by the view of the text, which is the same for all rows that refer to the same
+/// word of a page.
 pub(super) struct Meanings<'a, T> {
     texts: Texts<'a>,
     of: fn(&str) -> T,
@@ -296,7 +297,7 @@ impl<'a, T: Copy> Meanings<'a, T> {
         Meanings { texts, of, known: [const { Cell::new(None) }; MEANINGS] }
     }
 
-    /// What stands there, or what an absent word stands for.
+    /// The value of this row; a missing word is decoded as `""`.
     #[inline]
     pub(super) fn get(&self, row: usize) -> T {
         let view = match self.texts {
@@ -304,7 +305,8 @@ impl<'a, T: Copy> Meanings<'a, T> {
             Texts::None | Texts::Plain(_) => None,
         };
         let Some(view) = view else { return (self.of)(self.texts.or_empty(row)) };
-        // Length, first bytes, and the last bytes or the place in the page: enough to tell thirty words apart.
+        // The view contains the length, the first bytes, and the last bytes or the place in the page: enough to
+        // distinguish thirty words.
         let mixed = (view ^ (view >> 64)) as u64;
         let place = (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize;
         let Some(cell) = self.known.get(place) else { return (self.of)(self.texts.or_empty(row)) };
@@ -523,7 +525,7 @@ pub(super) fn decode_gaps(
     Ok(())
 }
 
-/// The columns that a table has here; `None` for those whose columns are the kernel's.
+/// The known columns of a table; `None` for sampled tables, whose columns the kernel determines.
 pub(super) fn schema_of(table: TableFile) -> Option<Schema> {
     Some(match table {
         TableFile::Latency => latency_schema(),

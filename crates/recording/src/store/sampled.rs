@@ -1,7 +1,7 @@
-//! The sampled tables: `at_ns`, `node`, `entity`, and one nullable column per counter or level.
+//! The sampled tables: `at_ns`, `node`, `entity`, and one nullable column per counter or gauge.
 //!
-//! Of a sealed table only the footer is read when a recording is opened. The keys of its rows come when anybody asks for
-//! rows, and each column when it is asked for: an hour has a hundred million bytes of them, and a report needs a tenth.
+//! Opening a recording reads only the footer of a sealed table. The keys of its rows are read when rows are used, and
+//! each column when it is used: an hour has a hundred million bytes of columns, and a report needs a tenth of them.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
@@ -20,12 +20,12 @@ use crate::schema::find;
 use crate::series::{COLUMNS_MAX, ENTITIES_MAX, Keys, Refused, order_of};
 use crate::{ColumnKind, Entity, Gap, Series, SeriesColumn, Table};
 
-/// Metadata of a column that says whether it is a counter; absent on the three that say when and what.
+/// Metadata of a field that says whether it is a counter; absent from the three key columns.
 const KIND: &str = "kind";
 const KEYS: [&str; 3] = ["at_ns", "node", "entity"];
 
-/// `known` is the schema of earlier rows: where it fits it is used, since to make one of some hundred columns with
-/// their metadata, and to compare it, cost more than the rows of a second.
+/// `known` is the schema of earlier rows, which is reused if it fits: creating and comparing a schema of some hundred
+/// columns with metadata costs more than encoding the rows of a second.
 pub(super) fn encode(series: &Series, known: Option<&SchemaRef>) -> Result<RecordBatch, ArrowError> {
     let entities = series.entities();
     let owners = || series.owners().iter().map(|&index| entities.get(usize::from(index)));
@@ -48,7 +48,7 @@ fn schema_of(series: &Series) -> Schema {
         Field::new("entity", DataType::Utf8, false),
     ];
     for column in &series.columns {
-        // An imported table may name a column like one of ours.
+        // An imported table may have a column with the name of a key column.
         let clash = if KEYS.contains(&column.name.as_str()) { "_" } else { "" };
         let field = Field::new(format!("{}{clash}", column.name), DataType::Int64, true);
         let kind = (KIND.to_owned(), kind_name(column.kind).to_owned());
@@ -57,7 +57,7 @@ fn schema_of(series: &Series) -> Schema {
     Schema::new(fields)
 }
 
-/// Whether the schema, one that `schema_of` made, is what it would make of these columns.
+/// Whether this schema, which `schema_of` created, equals the one that it would create for these columns.
 fn fits(schema: &Schema, series: &Series) -> bool {
     let fields = schema.fields().get(KEYS.len()..).unwrap_or_default();
     fields.len() == series.columns.len()
@@ -74,16 +74,16 @@ fn kind_name(kind: ColumnKind) -> &'static str {
     }
 }
 
-/// What kind of column a field is; `None` for those that say when and what, and for what is no number.
+/// Kind of a field's column; `None` for key columns and for fields that are not numbers.
 fn kind_of(field: &Field) -> Option<ColumnKind> {
     let kind = field.metadata().get(KIND).filter(|_| field.data_type() == &DataType::Int64)?;
     Some(if kind == "counter" { ColumnKind::Counter } else { ColumnKind::Gauge })
 }
 
-/// Under which name and kind a column of a file is kept: today's, where the file has a former name or kind of it.
+/// Current name and kind of a column of a file, which may contain a former name or kind.
 fn name_now(file: &Schema, table: Table, name: &str, kind: ColumnKind) -> (String, ColumnKind) {
     match find(table, name) {
-        // The file has the column under both names, as an import of two logs may: each stays as it is.
+        // The file has a column under both names, as an import of two logs may produce: keep both.
         Some(column) if column.former.contains(&name) && file.field_with_name(column.name).is_ok() => {
             (name.to_owned(), column.kind)
         }
@@ -93,9 +93,10 @@ fn name_now(file: &Schema, table: Table, name: &str, kind: ColumnKind) -> (Strin
     }
 }
 
-/// Place of a field's column in the table, added if it is new; `None` where the table has no place left.
+/// Index of the field's column in the table, which is added if new; `None` if the table has the maximum number of
+/// columns.
 fn place_of(schema: &Schema, field: &Field, kind: ColumnKind, likely: usize, into: &mut Series) -> Option<usize> {
-    // Batches keep their order, and a look-up of some hundred names for each batch took most of the time of reading it.
+    // Batches keep their order. Looking up some hundred names for each batch took most of the time of reading it.
     if into.columns.get(likely).is_some_and(|column| column.name == *field.name()) {
         return Some(likely);
     }
@@ -103,7 +104,7 @@ fn place_of(schema: &Schema, field: &Field, kind: ColumnKind, likely: usize, int
     into.place_of(&name, kind)
 }
 
-/// The columns of a schema, without rows.
+/// Adds the columns of a schema, without rows.
 pub(super) fn add_columns(schema: &Schema, into: &mut Series) {
     let mut likely = 0;
     for field in schema.fields() {
@@ -112,7 +113,7 @@ pub(super) fn add_columns(schema: &Schema, into: &mut Series) {
     }
 }
 
-/// Adds the rows of a batch.
+/// Appends the rows of a batch.
 pub(super) fn decode(batch: &RecordBatch, into: &mut Series, allowance: &Allowance<'_>) -> Result<(), TableError> {
     let keys = Columns::Batch(batch);
     let (at_ns, node, name) = (keys.u64("at_ns"), keys.u32("node"), keys.text("entity"));
@@ -167,24 +168,24 @@ pub(super) fn decode(batch: &RecordBatch, into: &mut Series, allowance: &Allowan
     Ok(())
 }
 
-/// What a row takes in memory beside its values: instant, owner, order, and its place among the rows of its entity.
+/// Memory of a row besides its values: instant, owner, order, and index among the rows of its entity.
 const KEY_BYTES: usize = 8 + 2 + 4 + 4;
-/// Owner of a row for whose entity the table has no place: `ENTITIES_MAX` is below it.
+/// Owner of a row whose entity exceeds the limit; `ENTITIES_MAX` guarantees that no entity has this index.
 const NO_ENTITY: u16 = u16::MAX;
-/// PATH_MAX: a cgroup's path is the longest name.
+/// PATH_MAX, because the longest names are paths of cgroups.
 const NAME_BYTES_MAX: usize = 4096;
-/// Columns that were unpacked lately are kept up to this. More of them than that are unpacked again when they are asked
-/// for again, at some hundred million values a second.
+/// Size of the cache of decoded columns. Columns that do not fit are decoded again on each use, at some hundred
+/// million values per second.
 const KEPT_BYTES_MAX: usize = 24 << 20;
 
-/// A table of a sealed recording, most of it still in its file.
+/// A table of a sealed recording, most of which is still in its file.
 #[derive(Debug)]
 pub(crate) struct SealedTable {
     table: Table,
     path: PathBuf,
     file: ParquetFile,
     rows: usize,
-    /// Leaves of the file.
+    /// Indexes of the file's leaves.
     at_ns: usize,
     node: Option<usize>,
     entity: Option<usize>,
@@ -193,14 +194,14 @@ pub(crate) struct SealedTable {
     shared: Arc<Shared>,
 }
 
-/// What the sealed tables of a recording have together.
+/// State that the sealed tables of a recording share.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     kept: Mutex<Kept>,
     gaps: Mutex<Vec<Gap>>,
 }
 
-/// Unpacked columns, the one asked for last at the end.
+/// Decoded columns in order of use, the most recent last.
 #[derive(Debug, Default)]
 struct Kept {
     columns: VecDeque<(Table, usize, Int64Array)>,
@@ -231,14 +232,14 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    /// What turned out to be unreadable since the recording was opened.
+    /// Gaps for data that turned out to be unreadable after the recording was opened.
     pub(super) fn gaps(&self) -> Vec<Gap> {
         locked(&self.gaps).clone()
     }
 }
 
 impl SealedTable {
-    /// Reads nothing but checks that the rows fit into what is allowed.
+    /// Reads no rows; checks that the rows fit into the allowance.
     pub(super) fn open(
         table: Table,
         path: PathBuf,
@@ -252,7 +253,7 @@ impl SealedTable {
         let fields = file.schema().fields().iter();
         let columns = fields.filter_map(|field| {
             let (name, kind) = name_now(file.schema(), table, field.name(), kind_of(field)?);
-            // Of two columns of one name only the first could be asked for.
+            // Of two columns with the same name, only the first can be looked up.
             let leaf = leaves.get(field.name().as_str()).filter(|_| names.insert(name.clone()))?;
             Some((name, kind, *leaf))
         });
@@ -261,7 +262,7 @@ impl SealedTable {
             columns.truncate(COLUMNS_MAX);
             locked(&shared.gaps).extend(Refused { rows: 0, columns: true }.gaps(table));
         }
-        // All keys, and one column while it is unpacked and put in order.
+        // All keys, and one column while it is decoded and reordered.
         let bytes = file.rows().saturating_mul((KEY_BYTES + 2 * size_of::<i64>()) as u64);
         allowance.take(usize::try_from(bytes).unwrap_or(usize::MAX))?;
         Ok(SealedTable {
@@ -283,7 +284,7 @@ impl SealedTable {
         named.map(|(place, (name, kind, _))| SeriesColumn::sealed(name, *kind, this, place)).collect()
     }
 
-    /// As many as it claims; none if the keys turn out to be unreadable.
+    /// Number of rows according to the footer; 0 if the keys turn out to be unreadable.
     pub(crate) fn rows(&self) -> usize {
         self.keys.get().map_or(self.rows, |(keys, _)| keys.at_ns.len())
     }
@@ -295,14 +296,14 @@ impl SealedTable {
     fn keyed(&self) -> &(Keys, Option<Vec<u32>>) {
         self.keys.get_or_init(|| {
             self.read_keys().unwrap_or_else(|error| {
-                self.complain("its rows", &error);
+                self.complain("the rows", &error);
                 (Keys::default(), None)
             })
         })
     }
 
     fn complain(&self, what: &str, error: &TableError) {
-        let why = format!("{what} cannot be read: {error}");
+        let why = format!("cannot read {what}: {error}");
         let gap = Gap::new(format!("table {}", self.table.name()), why, super::reader::DAMAGED_REMEDY);
         let mut gaps = locked(&self.shared.gaps);
         if !gaps.contains(&gap) {
@@ -340,7 +341,7 @@ impl SealedTable {
         Ok((Keys::new(entities, ordered(&at_ns, &order), ordered(&owners, &order)), Some(order)))
     }
 
-    /// The node of each row; empty where the table has none.
+    /// Node of each row; empty if the table has no nodes.
     fn nodes(&self) -> Result<Vec<Option<u32>>, TableError> {
         let mut nodes = Vec::new();
         let Some(leaf) = self.node else { return Ok(nodes) };
@@ -351,11 +352,11 @@ impl SealedTable {
         Ok(if nodes.iter().all(Option::is_none) { Vec::new() } else { nodes })
     }
 
-    /// Which thing each row is about.
+    /// The entities, and the index of the entity of each row.
     fn owners(&self, rows: usize, nodes: &[Option<u32>]) -> Result<(Vec<Entity>, Vec<u16>), TableError> {
         let (mut entities, mut owners) = (Vec::<Entity>::new(), Vec::with_capacity(rows));
         let mut known: HashMap<(Option<u32>, Vec<u8>), u16> = HashMap::new();
-        // Rows of one entity stand together in each row group: this is asked once for each of them.
+        // Rows of one entity are adjacent within a row group: the lookup is done once for each run.
         let mut index_of = |node: Option<u32>, name: &ByteArray| match known.get(&(node, name.data().to_vec())) {
             Some(index) => *index,
             None if entities.len() >= ENTITIES_MAX => NO_ENTITY,
@@ -378,7 +379,7 @@ impl SealedTable {
         };
         match self.entity {
             Some(leaf) => self.file.values::<ByteArrayType>(leaf, &mut |(values, levels)| {
-                // To compare long names for each row could take for ever.
+                // Comparing very long names for each row could take very long.
                 if values.iter().any(|name| name.len() > NAME_BYTES_MAX) {
                     return Err(TableError::damaged("a name longer than any path"));
                 }
@@ -390,7 +391,7 @@ impl SealedTable {
         Ok((entities, owners))
     }
 
-    /// The values of a column in the order of the rows.
+    /// The values of a column in row order.
     pub(crate) fn column(&self, place: usize) -> Result<Int64Array, ReadError> {
         if let Some(array) = locked(&self.shared.kept).get(self.table, place) {
             return Ok(array);
@@ -401,7 +402,7 @@ impl SealedTable {
             .and_then(|array| if array.len() == keys.at_ns.len() { Ok(array) } else { Err(TableError::Contradiction) });
         let array = read.map_err(|error| {
             let name = self.columns.get(place).map_or("", |(name, ..)| name);
-            self.complain(&format!("its column {name}"), &error);
+            self.complain(&format!("column {name}"), &error);
             ReadError::Table { path: self.path.clone(), error }
         })?;
         locked(&self.shared.kept).put(self.table, place, &array);
@@ -438,18 +439,18 @@ impl SealedTable {
         Ok(Int64Array::try_new(ScalarBuffer::from(all), nulls)?)
     }
 
-    /// Unpacks every column and keeps none; for files that are not what was sealed.
+    /// Decodes every column and keeps none; for files that differ from the sealed ones.
     pub(super) fn verify(&self) {
         let (_, order) = self.keyed();
         for (place, (name, ..)) in self.columns.iter().enumerate() {
             if let Err(error) = self.read_column(place, order.as_deref()) {
-                self.complain(&format!("its column {name}"), &error);
+                self.complain(&format!("column {name}"), &error);
             }
         }
     }
 }
 
-/// Values row by row; `levels` is empty where every row has one.
+/// Passes the value of each row to `take`; `levels` is empty if all rows have one.
 fn spread<T: Clone>(values: &[T], levels: &[i16], mut take: impl FnMut(Option<T>)) {
     if levels.is_empty() {
         values.iter().for_each(|value| take(Some(value.clone())));

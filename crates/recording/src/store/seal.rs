@@ -1,8 +1,9 @@
-//! Turns frames into Parquet, and writes recordings that are known as a whole.
+//! Turns frames into Parquet files, and writes complete recordings.
 //!
-//! Table by table, a row group at a time, and of each group a column at a time: the memory of a long run's end is that of
-//! its middle. (The Parquet crate's `ArrowWriter` keeps every column of a group open, and each open column has zstd tables
-//! and room for a page of 1 MiB. With two hundred counters side by side a run that had needed 33 MiB needed 118 to end.)
+//! Sealing goes table by table, row group by row group, and within a group column by column, so the end of a long run
+//! needs no more memory than the run. (The `ArrowWriter` of the Parquet crate keeps every column of a group open, and
+//! each open column has zstd tables and a buffer of 1 MiB for a page. With two hundred open counters, a run that had
+//! needed 33 MiB needed 118 MiB at its end.)
 
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom};
@@ -34,18 +35,18 @@ use crate::header::FORMAT_VERSION;
 use crate::series::ENTITIES_MAX;
 use crate::{Gap, Header, LatencyBucket, Recording, Series, latency};
 
-/// Values of a sampled table that are in memory at a time, 16 bytes each, and make a row group. Fewer would make the
-/// file larger: each group says something of each of its columns.
+/// Values of a sampled table in memory at a time, at 16 bytes each; they form a row group. Smaller groups would make
+/// the file larger, because each group has metadata for each column.
 const VALUES_TOGETHER: usize = 1 << 19;
 const ROWS_TOGETHER: usize = 16_384;
 const ROWS_ENCODED: usize = 4096;
 
-/// Seals the frames of a directory. Until it returns, the frames stay what the recording is.
+/// Seals the frames of a directory. Until this function returns, the frames are the recording.
 pub(super) fn seal(dir: &Path) -> Result<(), WriteError> {
     let mut manifest = Manifest { format_version: FORMAT_VERSION, ..Manifest::default() };
     let result = seal_tables(dir, &mut manifest);
     if let Err(error) = result {
-        // Half a set of Parquet files helps nobody and takes space that is missing.
+        // An incomplete set of Parquet files is useless and takes space that may be short.
         for table in TableFile::all() {
             let _ = fs::remove_file(files::parquet_path(dir, table));
         }
@@ -77,7 +78,7 @@ fn publish(dir: &Path, manifest: &Manifest) -> Result<(), WriteError> {
         .map_err(WriteError::at(path))
 }
 
-/// Writes a Parquet file under a temporary name, makes it durable, and gives it its name.
+/// Writes a Parquet file under a temporary name, makes it durable, and renames it.
 fn write_parquet(path: &Path, fill: impl FnOnce(File) -> io::Result<u64>) -> io::Result<SealedFile> {
     let temporary = path.with_extension("parquet.tmp");
     let write = || {
@@ -115,7 +116,7 @@ fn seal_table(frames: &Path, table: TableFile, out: File) -> io::Result<u64> {
         Ok(())
     })?;
     if let Some(gap) = all.gaps().next() {
-        // The frames stay: they hold all of it.
+        // The frames stay: they contain all data.
         return Err(io::Error::other(gap.why));
     }
     let mut sink = SampledSink::new(out, all);
@@ -126,7 +127,7 @@ fn seal_table(frames: &Path, table: TableFile, out: File) -> io::Result<u64> {
     sink.close()
 }
 
-/// Rows of one bucket become one on the way.
+/// Joins the rows of each bucket.
 fn seal_latency(frames: &Path, out: File) -> io::Result<u64> {
     let (mut out, mut joining) = (TableOut::new(out), latency::Joining::default());
     let add = |out: &mut TableOut, whole: &[LatencyBucket]| {
@@ -135,7 +136,7 @@ fn seal_latency(frames: &Path, out: File) -> io::Result<u64> {
     each_message(frames, |message| {
         let Message::Batch(batch) = message else { return Ok(()) };
         let mut rows = Vec::new();
-        // A bucket that cannot be read here could not be read later.
+        // A bucket that cannot be decoded here could not be decoded later either.
         let _ = rows::decode_latency(&batch, &mut rows, &Allowance::new(u64::MAX, &AtomicU64::new(u64::MAX)));
         add(&mut out, &joining.add(rows))
     })?;
@@ -147,7 +148,7 @@ fn each_message(frames: &Path, mut take: impl FnMut(Message) -> io::Result<()>) 
     let mut frames = Frames::new(files::open(frames, u64::MAX)?.0)?;
     let mut schema = None;
     while let Some(item) = frames.next()? {
-        // Damage in frames that we wrote ourselves a moment ago is the disk's; the rest is still worth having.
+        // Damage in frames that this process wrote moments ago comes from the disk; keep the remaining frames.
         if matches!(item, Item::Damage { .. }) {
             continue;
         }
@@ -160,11 +161,11 @@ fn each_message(frames: &Path, mut take: impl FnMut(Message) -> io::Result<()>) 
     Ok(())
 }
 
-/// Collects rows of a sampled table, sorts some thousands by entity, and writes them under one schema.
+/// Collects rows of a sampled table, sorts some thousands at a time by entity, and writes them with one schema.
 struct SampledSink {
     out: TableOut,
     rows: Series,
-    /// Rows that are sorted together and make a group.
+    /// Rows that are sorted together and form a group.
     together: usize,
 }
 
@@ -207,7 +208,7 @@ impl SampledSink {
     }
 }
 
-/// Writes a recording that is known as a whole (simulator, import), sealed from the start.
+/// Writes a complete recording (simulator, import), sealed from the start.
 pub fn write_whole(dir: &Path, recording: &Recording) -> Result<(), WriteError> {
     files::create_dir(dir).map_err(WriteError::at(dir))?;
     if dir.join(files::HEADER).exists() {
@@ -255,12 +256,12 @@ fn write_rows(out: File, rows: Rows<'_>) -> io::Result<u64> {
     out.close()
 }
 
-/// A group is written when it holds as much, in memory. Whoever reads makes a zstd context for each column of each group: in
-/// groups of 4 MiB that was a quarter of the time that `explain` took for a million calls.
+/// Size of a row group in memory. A reader creates a zstd context for each column of each group: with groups of 4 MiB
+/// that took a quarter of the time of `explain` for a million calls.
 const GROUP_BYTES: usize = 12 << 20;
 const GROUP_ROWS: usize = 65_536;
 
-/// A table's file. Nothing is written to it, not even a head, before the first rows come.
+/// The file of a table. Nothing is written to it, not even a header, before the first rows arrive.
 struct TableOut {
     file: Option<File>,
     groups: Option<Groups>,
@@ -281,7 +282,7 @@ impl TableOut {
         TableOut { file: Some(file), groups: None, held: Vec::new(), held_bytes: 0, rows: 0 }
     }
 
-    /// Rows that may share a group with those before and after them.
+    /// Adds rows, which may share a group with rows before and after.
     fn add(&mut self, batch: RecordBatch) -> io::Result<()> {
         self.held_bytes += batch.get_array_memory_size();
         self.held.push(batch);
@@ -306,12 +307,12 @@ impl TableOut {
         Ok(self.groups.as_mut())
     }
 
-    /// These rows as one group; their columns must be numbers and text.
+    /// Writes these rows as one group. The columns must be numbers or text.
     fn write_flat(&mut self, group: &RecordBatch) -> io::Result<()> {
         self.groups(group)?.map_or(Ok(()), |groups| groups.write_flat(group).map_err(flatten))
     }
 
-    /// Ends the file; how many rows it has.
+    /// Closes the file; returns its number of rows.
     fn close(mut self) -> io::Result<u64> {
         self.write_held()?;
         if let Some(groups) = self.groups {
@@ -334,7 +335,7 @@ impl Groups {
         self.count += 1;
         for (field, column) in self.schema.fields().iter().zip(rows.columns()) {
             for leaf in compute_leaves(field, column)? {
-                let mut writer = writers.next().ok_or_else(|| wrong("a column too many"))?;
+                let mut writer = writers.next().ok_or_else(|| wrong("too many columns"))?;
                 writer.write(&leaf)?;
                 writer.close()?.append_to_row_group(&mut group)?;
             }
@@ -342,12 +343,12 @@ impl Groups {
         group.close().map(drop)
     }
 
-    /// As `write`, and opens no column before the one before it is closed.
+    /// Like `write`, but closes each column before it opens the next.
     fn write_flat(&mut self, rows: &RecordBatch) -> Result<(), ParquetError> {
         let mut group = self.file.next_row_group()?;
         self.count += 1;
         for column in rows.columns() {
-            let mut out = group.next_column()?.ok_or_else(|| wrong("a column too many"))?;
+            let mut out = group.next_column()?.ok_or_else(|| wrong("too many columns"))?;
             write_column(&mut out, column.as_ref())?;
             out.close()?;
         }
@@ -360,9 +361,9 @@ fn wrong(what: &str) -> ParquetError {
 }
 
 fn write_column(out: &mut SerializedColumnWriter<'_>, array: &dyn Array) -> Result<(), ParquetError> {
-    // Ignored where the column takes no nulls.
+    // Ignored if the column has no nulls.
     let present: Vec<i16> = (0..array.len()).map(|row| i16::from(array.is_valid(row))).collect();
-    // Parquet knows signed numbers; what they stand for is in the schema.
+    // Parquet stores signed numbers; the schema has the logical type.
     let written = match array.data_type() {
         DataType::Int64 => {
             let values: Vec<i64> = array.as_primitive::<arrow::Int64Type>().iter().flatten().collect();
@@ -382,7 +383,7 @@ fn write_column(out: &mut SerializedColumnWriter<'_>, array: &dyn Array) -> Resu
             let values: Vec<ByteArray> = array.as_string::<i32>().iter().flatten().map(ByteArray::from).collect();
             out.typed::<ByteArrayType>().write_batch(&values, Some(&present), None)
         }
-        _ => Err(wrong("a column that is neither number nor text")),
+        _ => Err(wrong("a column that is neither a number nor text")),
     };
     written.map(drop)
 }
@@ -392,7 +393,7 @@ fn properties(schema: &Schema) -> Result<WriterProperties, ParquetError> {
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?))
         .set_statistics_enabled(EnabledStatistics::Chunk);
     for path in integer_columns(schema) {
-        // Counters and levels change little from row to row: differences pack into a few bits.
+        // Counters and gauges change little between rows: their differences fit into a few bits.
         properties = properties
             .set_column_dictionary_enabled(path.clone(), false)
             .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
@@ -400,7 +401,7 @@ fn properties(schema: &Schema) -> Result<WriterProperties, ParquetError> {
     Ok(properties.build())
 }
 
-/// Paths of all 32 and 64-bit integer columns, in lists of structs too.
+/// Paths of all 32-bit and 64-bit integer columns, including those in lists of structs.
 fn integer_columns(schema: &Schema) -> Vec<ColumnPath> {
     let mut paths = Vec::new();
     for field in schema.fields() {
@@ -426,7 +427,7 @@ fn is_integer(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Int64 | DataType::UInt64 | DataType::UInt32)
 }
 
-/// Parquet wraps I/O errors; ENOSPC must stay recognisable.
+/// Unwraps I/O errors that Parquet has wrapped, so that ENOSPC stays recognisable.
 fn flatten(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(inner) => match inner.downcast::<io::Error>() {

@@ -1,4 +1,4 @@
-//! Adds slow calls up into the rows of a summary, hour by hour.
+//! Sums slow calls into the rows of a summary, by hour.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use super::row::CALLS_OVER_NS;
 use super::{HourStart, SummaryOrigin, SummaryRow};
 use crate::{Call, Cause, Header, Machine, Observed, OpKind};
 
-/// Rows that one hour may have. Past it the smallest are put together: same cause and operation, nobody named.
+/// Maximum number of rows of one hour. Beyond it, the smallest are merged by cause and operation, without names.
 const ROWS_MAX: usize = 64;
 
-/// Who made a slow call.
+/// The victim: who made a slow call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Whose {
     pub device: Option<String>,
@@ -19,7 +19,7 @@ pub struct Whose {
     pub program: Option<String>,
 }
 
-/// Who answers for some of its time.
+/// The aggressor: who is responsible for a part of a call's time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Blame {
     /// `others`, `own`, `device`, `flush`, `limit`, `kernel`, `unknown`.
@@ -56,19 +56,19 @@ struct Hour {
     rows: BTreeMap<Key, Sums>,
 }
 
-/// The rows of one summary in the making.
+/// Builds the rows of one summary.
 #[derive(Clone, Debug)]
 pub struct Summarizer {
-    /// What every row of it has in common.
+    /// Values that all rows share.
     common: SummaryRow,
     wall_offset_ns: Option<i64>,
-    /// Whether calls on files were timed at all.
+    /// Whether any kind of operation was timed.
     seen: bool,
     hours: BTreeMap<Option<HourStart>, Hour>,
 }
 
 impl Summarizer {
-    /// Of a time that begins at `start_ns` of the header's clock.
+    /// Begins a summary of the time from `start_ns` on, on the header's clock.
     #[must_use]
     pub fn new(header: &Header, origin: SummaryOrigin, start_ns: u64) -> Summarizer {
         let machine = &header.machine;
@@ -101,7 +101,7 @@ impl Summarizer {
         Some(HourStart::of_ns(i64::try_from(at_ns).ok()?.checked_add(self.wall_offset_ns?)?))
     }
 
-    /// This time was observed, from and to on the header's clock; hours that it reaches into get their rows.
+    /// Marks this time, on the header's clock, as observed. Every hour that overlaps it gets a row.
     pub fn observe(&mut self, from_ns: u64, to_ns: u64) {
         let mut at_ns = from_ns;
         loop {
@@ -115,7 +115,7 @@ impl Summarizer {
             };
             let entry = self.hours.entry(hour).or_default();
             entry.observed_ns = entry.observed_ns.saturating_add(end_ns - at_ns);
-            // The second half guards against an offset at the very end of the range.
+            // The second condition prevents an endless loop for an offset at the very end of the range.
             if end_ns >= to_ns || end_ns == at_ns {
                 return;
             }
@@ -123,7 +123,7 @@ impl Summarizer {
         }
     }
 
-    /// A slow call, with its time in parts: what each cause took, and who answers for it. The hour is that of its start.
+    /// Adds a slow call, with its time divided by cause and aggressor. It counts in the hour of its start.
     pub fn add(&mut self, call: &Call, whose: &Whose, parts: &[(Cause, Option<Blame>, u64)]) {
         let hour = self.hour_of(call.start_ns);
         let rows = &mut self.hours.entry(hour).or_default().rows;
@@ -143,7 +143,7 @@ impl Summarizer {
         }
     }
 
-    /// The rows: for each hour its own first, then the causes, most time first.
+    /// The rows: for each hour first the row of the hour itself, then the causes by descending time.
     #[must_use]
     pub fn finish(self) -> Vec<SummaryRow> {
         let mut all = Vec::new();
@@ -163,7 +163,7 @@ fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// The largest rows as they are; the others together by operation and cause.
+/// Keeps the largest rows, and merges the others by operation and cause.
 fn fold(rows: BTreeMap<Key, Sums>) -> Vec<(Key, Sums)> {
     let mut all: Vec<(Key, Sums)> = rows.into_iter().collect();
     // The sort is stable and the map was ordered: the same recording gives the same rows.
@@ -181,7 +181,7 @@ fn fold(rows: BTreeMap<Key, Sums>) -> Vec<(Key, Sums)> {
 
 fn filled(common: &SummaryRow, (whose, op, cause, blame): Key, sums: &Sums) -> SummaryRow {
     let mut over = CALLS_OVER_NS.iter().zip(sums.over);
-    // Calls below the threshold were not seen one by one: how many there were is not known, and not 0.
+    // Calls below the threshold were not recorded one by one: their number is unknown, not 0.
     let mut next = || over.next().and_then(|(over_ns, count)| (*over_ns >= common.threshold_ns).then_some(count));
     let named = |name: &'static str| (!name.is_empty()).then(|| name.to_owned());
     SummaryRow {
@@ -210,8 +210,8 @@ fn filled(common: &SummaryRow, (whose, op, cause, blame): Key, sums: &Sums) -> S
     }
 }
 
-/// `16c-64g-2n-kvm`. What the kernel keeps for itself makes MemTotal of like machines differ: rounded to the nearest of
-/// 1, 1.25, 1.5, 1.75 times a power of two.
+/// `16c-64g-2n-kvm`. MemTotal differs between equal machines, because the kernel reserves some memory: it is rounded
+/// to the nearest of 1, 1.25, 1.5, 1.75 times a power of two.
 fn shape(machine: &Machine) -> String {
     let cpus = machine.cpus.map_or_else(|| "?".to_owned(), |cpus| cpus.to_string());
     let memory = machine.memory_bytes.map_or_else(|| "?".to_owned(), |bytes| rounded_gib(bytes).to_string());
@@ -243,7 +243,7 @@ mod tests {
     use crate::{AccessKind, Call, Cause, Header, Observed, OpKind, Segment};
 
     const S: u64 = 1_000_000_000;
-    /// 2026-11-22 01:59:50 at the clock's zero.
+    /// 2026-11-22 01:59:50 when the clock is at zero.
     const OFFSET_NS: i64 = 1_795_312_790 * 1_000_000_000;
 
     fn header(threshold_ns: u64) -> Header {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_fall_into_their_hours_and_add_up() {
+    fn calls_are_summed_by_the_hour_of_their_start() {
         let mut summary = Summarizer::new(&header(5_000_000), SummaryOrigin::Recording, 4);
         summary.observe(0, 30 * S);
         let backup = Blame {
@@ -287,14 +287,14 @@ mod tests {
         assert_eq!(summed(&rows, |row| row.stall_ns), Some(447_000_000));
         let worst = rows.iter().max_by_key(|row| row.stall_ns).expect("rows");
         assert_eq!((worst.aggressor.as_deref(), worst.worst_ns), (Some("tar"), Some(400_000_000)));
-        // Below the threshold nothing is known; above it each call is in every class that it reaches.
+        // Counts below the threshold are unknown; above it each call is in every class that it reaches.
         assert_eq!((worst.calls_over_1ms, worst.calls_over_3ms), (None, None));
         assert_eq!((worst.calls_over_10ms, worst.calls_over_100ms, worst.calls_over_1s), (Some(2), Some(1), Some(0)));
         assert_eq!((worst.vm_zone_reclaim_mode, worst.vm_swappiness), (Some(1), None));
     }
 
     #[test]
-    fn a_quiet_hour_is_zero_and_one_that_was_not_observed_is_null() {
+    fn a_quiet_hour_is_zero_and_an_unobserved_hour_is_null() {
         let mut header = header(0);
         let mut quiet = Summarizer::new(&header, SummaryOrigin::Watch, 0);
         quiet.observe(0, 5 * S);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn many_small_rows_are_put_together_and_lose_nothing() {
+    fn merging_small_rows_keeps_the_sums() {
         let mut summary = Summarizer::new(&header(0), SummaryOrigin::Watch, 0);
         for number in 0..500_u64 {
             let whose = Whose { cgroup: Some(format!("/pod-{number}")), ..Whose::default() };
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_reads_back_as_it_was_written() {
+    fn a_summary_file_round_trips() {
         let mut summary = Summarizer::new(&header(1_000_000), SummaryOrigin::Capture, 77);
         summary.observe(0, S);
         let call = call(S / 2, 12);
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn like_machines_have_one_shape() {
+    fn equal_machines_have_the_same_shape() {
         let gib = |gib: f64| rounded_gib((gib * f64::from(1 << 30)) as u64);
         assert_eq!((gib(62.7), gib(63.9), gib(64.0)), (64.0, 64.0, 64.0));
         assert_eq!((gib(31.2), gib(94.3), gib(7.75), gib(0.47)), (32.0, 96.0, 8.0, 0.5));

@@ -1,4 +1,4 @@
-//! Summaries as Parquet.
+//! Summaries as Parquet files.
 
 use std::sync::Arc;
 
@@ -16,20 +16,20 @@ use crate::store::flat::{FlatColumns, FlatRow};
 
 /// Version of the columns; readers refuse a higher one.
 pub const VERSION: u32 = 1;
-/// Under which the file's metadata has it.
+/// Key of the version in the file's metadata.
 pub const VERSION_KEY: &str = "flatwater.summary.version";
 
-/// Why a summary could not be written, or was refused.
+/// Why a summary could not be written or was refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SummaryError {
-    #[error("the summary cannot be encoded: {0}; this is a fault of flatwater, please report it")]
+    #[error("cannot encode the summary: {0}; this is a bug in flatwater, please report it")]
     Encode(#[from] ParquetError),
-    #[error("the summary's rows cannot be encoded: {0}; this is a fault of flatwater, please report it")]
+    #[error("cannot encode the summary's rows: {0}; this is a bug in flatwater, please report it")]
     Rows(#[from] ArrowError),
-    #[error("it says nothing of a version, so it is no summary of flatwater's")]
+    #[error("it has no version, so it is not a summary of flatwater")]
     NoVersion,
-    #[error("its version is {found}, and this flatwater reads up to {VERSION}: use a newer one")]
+    #[error("its version is {found}, and this flatwater reads versions up to {VERSION}: use a newer flatwater")]
     TooNew { found: String },
 }
 
@@ -39,7 +39,7 @@ pub fn schema() -> SchemaRef {
     Arc::new(<SummaryRow as FlatRow>::schema())
 }
 
-/// Whether the version that a file's metadata has can be read.
+/// Checks whether this flatwater can read the version in a file's metadata.
 pub fn check_version(found: Option<&str>) -> Result<(), SummaryError> {
     match found.map(str::parse::<u32>) {
         None => Err(SummaryError::NoVersion),
@@ -49,21 +49,21 @@ pub fn check_version(found: Option<&str>) -> Result<(), SummaryError> {
 }
 
 impl SummaryRow {
-    /// Rows as Arrow.
+    /// Encodes rows as an Arrow batch.
     pub fn encode(rows: &[SummaryRow]) -> Result<RecordBatch, ArrowError> {
         RecordBatch::try_new(schema(), <SummaryRow as FlatRow>::arrays(rows))
     }
 }
 
-/// Rows of a batch; a column that is absent or has another type reads as missing.
+/// Decodes the rows of a batch. A column that is absent or has another type is read as missing.
 #[must_use]
 pub fn from_batch(batch: &RecordBatch) -> Vec<SummaryRow> {
     let reader = <SummaryRow as FlatRow>::reader(FlatColumns::of_batch(batch));
     (0..batch.num_rows()).map(reader).collect()
 }
 
-/// The file. Of some ten rows what costs is to begin each of fifty columns, so that nothing is compressed, and no
-/// dictionaries and statistics are made: whoever merges the files of many hosts does all of that.
+/// Encodes a summary file. For about ten rows, the cost is the start of each of the fifty columns, so the file has no
+/// compression, dictionaries or statistics. Merging the files of many hosts adds these.
 pub fn to_parquet(rows: &[SummaryRow]) -> Result<Vec<u8>, SummaryError> {
     let batch = SummaryRow::encode(rows)?;
     let version = KeyValue::new(VERSION_KEY.to_owned(), VERSION.to_string());
@@ -81,7 +81,7 @@ pub fn to_parquet(rows: &[SummaryRow]) -> Result<Vec<u8>, SummaryError> {
 }
 
 impl SummaryRow {
-    /// Settings as columns: the knob's key, and the column of that name.
+    /// Copies settings into the columns of the same name.
     pub(super) fn take_settings(&mut self, setup: &crate::Setup) {
         let number = |key: &str| setup.number(key);
         self.vm_dirty_ratio = number("vm.dirty_ratio");
@@ -100,7 +100,7 @@ impl SummaryRow {
         self.queue_scheduler = text("queue.scheduler");
     }
 
-    /// The columns of settings: every one that `rollout` and `ask` can be asked about.
+    /// Columns of settings that `rollout` and `ask` accept.
     pub const SETTINGS: &[&str] = &[
         "vm_dirty_ratio",
         "vm_dirty_background_ratio",
@@ -127,7 +127,7 @@ mod tests {
     use crate::summary::CALLS_OVER_NS;
 
     #[test]
-    fn settings_and_latencies_are_columns() {
+    fn settings_and_latency_classes_have_columns() {
         let mut setup = Setup::default();
         for column in SummaryRow::SETTINGS {
             assert!(schema().field_with_name(column).is_ok(), "{column}");
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_version_is_refused_by_name() {
+    fn a_newer_version_is_refused_with_its_number() {
         assert!(check_version(Some("1")).is_ok());
         assert!(matches!(check_version(None), Err(SummaryError::NoVersion)));
         let refused = check_version(Some("2")).expect_err("newer");

@@ -1,4 +1,4 @@
-//! The hour that a row is about, as Arrow and Parquet hold it: a timestamp in microseconds without a time zone.
+//! The hour of a row, stored in Arrow and Parquet as a timestamp in microseconds without a time zone.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub struct HourStart {
 }
 
 impl HourStart {
-    /// The hour that this instant is in, ns since the epoch.
+    /// The hour that contains this instant, given in ns since the epoch.
     #[must_use]
     pub fn of_ns(wall_ns: i64) -> HourStart {
         HourStart { hours: wall_ns.div_euclid(HOUR_NS) }
@@ -43,7 +43,7 @@ impl HourStart {
     /// Year, month, day and hour of the day.
     #[must_use]
     pub fn civil(self) -> (i64, u32, u32, u32) {
-        // Days to civil date: Howard Hinnant's algorithm over eras of 400 years, from 0000-03-01.
+        // Civil date from days: Howard Hinnant's algorithm over eras of 400 years, from 0000-03-01.
         let days = self.hours.div_euclid(24) + 719_468;
         let era = days.div_euclid(146_097);
         let of_era = days.rem_euclid(146_097);
@@ -82,12 +82,12 @@ mod tests {
     use super::HourStart;
 
     #[test]
-    fn an_hour_has_its_date() {
+    fn hours_convert_to_civil_dates() {
         let hour = HourStart::of_ns(1_795_312_799_000_000_000);
         assert_eq!((hour.epoch_s(), hour.civil()), (1_795_309_200, (2026, 11, 22, 1)));
         assert_eq!(HourStart::of_hours(0).civil(), (1970, 1, 1, 0));
         assert_eq!(HourStart::of_hours(-1).civil(), (1969, 12, 31, 23));
-        // 29 February of a leap year that is divisible by 400.
+        // 29 February of a leap year divisible by 400.
         assert_eq!(HourStart::of_hours(264_072).civil(), (2000, 2, 16, 0));
         assert_eq!(HourStart::of_hours(264_072 + 13 * 24).civil(), (2000, 2, 29, 0));
     }

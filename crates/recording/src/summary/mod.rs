@@ -1,7 +1,7 @@
-//! The summary: a recording, or an hour of the daemon, as a few thin rows that many hosts' rows are put beside.
+//! Summaries: a recording, or an hour of the daemon, as a few rows that can be compared with the rows of many hosts.
 //!
-//! `Summarizer` adds slow calls up; `to_parquet` writes the rows as the file that fleets are asked by. The rows of an hour
-//! that was observed and was quiet sum to 0, those of an hour that was not observed to null.
+//! `Summarizer` sums slow calls; `to_parquet` writes the file that fleets query. The rows of an observed quiet hour
+//! sum to 0, those of an unobserved hour to null.
 
 mod add;
 mod file;

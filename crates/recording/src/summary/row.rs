@@ -1,61 +1,63 @@
-//! The row of a summary: its columns are declared here, and nowhere else.
+//! The row of a summary. Its columns are declared only here.
 
 use super::HourStart;
 use crate::call::named_enum;
 use crate::store::flat::{named_cells, table};
 
-/// Latencies that the columns `calls_over_*` count calls over, ns.
+/// Latencies in ns above which the columns `calls_over_*` count calls.
 pub const CALLS_OVER_NS: [i64; 8] =
     [1_000_000, 3_000_000, 10_000_000, 30_000_000, 100_000_000, 300_000_000, 1_000_000_000, 10_000_000_000];
 
 named_enum! {
-    /// What a row was made of.
+    /// Source of a row.
     #[derive(Default)]
     SummaryOrigin {
         /// An hour of `flatwater watch`.
         Watch => "watch",
-        /// A recording that somebody made.
+        /// A recording that a user made.
         #[default]
         Recording => "recording",
-        /// A recording that the daemon made within its hours: what it holds is counted there already.
+        /// A recording that the daemon made. Its calls are counted in the daemon's hours already.
         Capture => "capture",
     }
 }
 named_cells!(SummaryOrigin);
 
 table! {
-    /// Two kinds of rows. With `cause` null: the host's hour itself, one for each host, hour and `sequence`, whether anything
-    /// stalled or not. With a `cause`: what that cause took from one service, by one operation, made by one aggressor. Calls
-    /// and times are in the second kind; an observed hour has 0 in the first, an hour that was not observed has null, so that
-    /// sums over any rows are right and what was not observed stays null. Sums of `stall_ns` fit into 64 bits up to 292 years.
+    /// Two kinds of rows. With `cause` null: the host's hour itself, one row for each host, hour and `sequence`, even
+    /// if nothing stalled. With a `cause`: the time that this cause took from one operation of one service, because of
+    /// one aggressor. Calls and times are in the second kind. In the first kind they are 0 for an observed hour and
+    /// null for an unobserved one, so that sums over any rows are right and unobserved hours stay null. Sums of
+    /// `stall_ns` fit into 64 bits up to 292 years.
     SummaryRow = "summary" {
-        /// Hostname of the machine; `unknown` where it was not recorded.
+        /// Hostname of the machine; `unknown` if not recorded.
         host: String,
-        /// The kernel's random name for the time since it booted; null for models and logs.
+        /// The kernel's random id of this boot; null for models and logs.
         boot: Option<String>,
-        /// CLOCK_MONOTONIC in ns where the summarised time begins. With `host` and `boot` it names this summary: the same
-        /// three come twice only if the same summary does.
+        /// CLOCK_MONOTONIC in ns at the start of the summarised time. Together with `host` and `boot` it identifies
+        /// this summary.
         sequence: i64,
-        /// What the row was made of: `watch`, `recording`, or `capture`, whose calls are in a row of `watch` already.
+        /// Source of the row: `watch`, `recording`, or `capture`, whose calls are in rows of `watch` already.
         origin: SummaryOrigin,
-        /// Start of the hour, UTC; null where no wall time exists, as in models.
+        /// Start of the hour, UTC; null without wall time, as in models.
         hour_start: Option<HourStart>,
-        /// Error of the host's clock when the summary was pushed, against the clock of the store, s; null where it was not
-        /// measured. Times in the row are as the host's clock had them.
+        /// Error of the host's clock against the clock of the store when the summary was pushed, s; null if not
+        /// measured. Times in the row are not corrected.
         clock_error_s: Option<i64>,
         /// `uname -r`.
         kernel: Option<String>,
-        /// CPUs that were online.
+        /// Number of online CPUs.
         cpus: Option<u32>,
         /// Memory of the machine.
         memory_bytes: Option<i64>,
-        /// NUMA nodes.
+        /// Number of NUMA nodes.
         nodes: Option<u32>,
-        /// `kvm` and the like; null on bare metal or where it cannot be told.
+        /// `kvm` and the like; null on bare metal or if unknown.
         hypervisor: Option<String>,
-        /// CPUs, memory in GiB, nodes and hypervisor in one word, `16c-64g-2n-kvm`: machines of one shape are alike.
+        /// CPUs, memory in GiB, nodes and hypervisor in one word: `16c-64g-2n-kvm`. Machines with the same shape are
+        /// comparable.
         shape: String,
-        /// vm.dirty_ratio when the time began; so for each setting. Null where it could not be read.
+        /// vm.dirty_ratio at the start of the time, as for each setting. Null if it could not be read.
         vm_dirty_ratio: Option<i64>,
         /// vm.dirty_background_ratio.
         vm_dirty_background_ratio: Option<i64>,
@@ -81,36 +83,37 @@ table! {
         thp_defrag: Option<String>,
         /// queue.scheduler of the target's device.
         queue_scheduler: Option<String>,
-        /// Block device that the calls waited for, or that their directory is on; null where it is not known.
+        /// Block device that the calls waited for, or of their directory; null if unknown.
         device: Option<String>,
-        /// Path of the cgroup of who waited; null where it is not known.
+        /// Path of the victim's cgroup; null if unknown.
         cgroup: Option<String>,
-        /// Unit or container of that cgroup, `postgresql.service`; null where its path names none.
+        /// Unit or container of that cgroup, `postgresql.service`; null if its path names neither.
         service: Option<String>,
-        /// Program that waited.
+        /// The victim's program.
         program: Option<String>,
         /// `write`, `fsync` ...
         operation: Option<String>,
-        /// Where the time went, as `flatwater causes` lists them; null in the row of the hour itself.
+        /// The cause, as in `flatwater causes`; null in the row of the hour itself.
         cause: Option<String>,
-        /// Who answers for it: `others` (processes that were not watched), `own`, `device`, `flush`, `limit`, `kernel` or
-        /// `unknown`; null where it was not recorded who made whom wait.
+        /// Kind of the aggressor: `others` (processes that were not watched), `own`, `device`, `flush`, `limit`,
+        /// `kernel` or `unknown`; null if aggressors were not recorded.
         aggressor_kind: Option<String>,
-        /// Program of the aggressor; null where it is none, or one of many small ones.
+        /// Program of the aggressor; null if the aggressor is not a program, or in a merged row of small ones.
         aggressor: Option<String>,
-        /// Its cgroup.
+        /// Cgroup of the aggressor.
         aggressor_cgroup: Option<String>,
-        /// By what it made them wait: `queue`, `data`, `lock`, `running`, `dirty-pages`, `memory`, `dropped-cache`, `journal`, `cpu`, `beside`, `cache`.
+        /// How the aggressor caused the wait: `queue`, `data`, `lock`, `running`, `dirty-pages`, `memory`,
+        /// `dropped-cache`, `journal`, `cpu`, `beside`, `cache`.
         aggressor_means: Option<String>,
-        /// Slow calls of which this took the most time, so that each call is counted in one row.
+        /// Slow calls that lost the most time to this cause and aggressor; each call is counted in one row only.
         calls: Option<i64>,
-        /// Time that this took from slow calls.
+        /// Time that slow calls lost to this cause and aggressor.
         stall_ns: Option<i64>,
-        /// The longest of those calls; null where there is none.
+        /// Duration of the longest of `calls`; null if there are none.
         worst_ns: Option<i64>,
-        /// Calls from this long on are seen one by one.
+        /// Calls that took at least this long were recorded one by one.
         threshold_ns: i64,
-        /// Of `calls`, those that took at least 1 ms; null where the threshold is higher. So for each of these columns.
+        /// Number of `calls` that took at least 1 ms; null if the threshold is higher. The next columns are alike.
         calls_over_1ms: Option<i64>,
         /// 3 ms.
         calls_over_3ms: Option<i64>,
@@ -126,13 +129,13 @@ table! {
         calls_over_1s: Option<i64>,
         /// 10 s.
         calls_over_10s: Option<i64>,
-        /// How much of the hour was observed, ms: only in the row of the hour itself.
+        /// Observed part of the hour, ms; only in the row of the hour itself.
         observed_ms: Option<i64>,
-        /// Which operations were not timed, `page-faults,io-uring`; null where all were.
+        /// Operations that were not timed, `page-faults,io-uring`; null if all were.
         not_observed: Option<String>,
-        /// Where the recording lies in the fleet's store, if it was pushed.
+        /// Path of the recording in the fleet's store, if it was pushed.
         recording: Option<String>,
-        /// The flatwater that wrote it.
+        /// Version of the flatwater that wrote the row.
         written_by: String,
     }
 }

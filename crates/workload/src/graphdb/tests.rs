@@ -20,20 +20,20 @@ fn readers_and_writers_wait_for_the_loader() {
 }
 
 #[test]
-fn a_reader_only_touches_what_is_mapped_while_it_holds_the_lock() {
+fn a_reader_touches_only_mapped_files_while_it_holds_the_lock() {
     let workload = small();
     let mut actors = workload.actors();
     while actors[0].stream.next(0).is_some() {}
     let mut mapped: std::collections::BTreeSet<FileId> = [FileId(4), FileId(5)].into();
     let mut touched = std::collections::BTreeSet::new();
     for turn in 0..4_000 {
-        // In turns; who has taken the lock continues until it lets go, as the other would have to wait.
+        // In turns. The holder of the lock continues until it unlocks, because the other would have to wait.
         let mut locked = false;
         loop {
             match actors[1 + turn % 2].stream.next(0).expect("they never end") {
                 Op::Lock { .. } => locked = true,
                 Op::Unlock { .. } => locked = false,
-                Op::Unmap { file } => assert!(locked && mapped.remove(&file), "unmapped what was not mapped"),
+                Op::Unmap { file } => assert!(locked && mapped.remove(&file), "unmapped a file that was not mapped"),
                 Op::Map { file, .. } => assert!(locked && mapped.insert(file)),
                 Op::Touch { file, bytes, .. } => {
                     assert!(mapped.contains(&file) && locked && bytes <= 64 << 10, "{file:?}");
@@ -47,11 +47,11 @@ fn a_reader_only_touches_what_is_mapped_while_it_holds_the_lock() {
         }
     }
     assert_eq!(mapped.len(), 2);
-    assert!(touched.len() > 10, "new files take the place of old ones: {}", touched.len());
+    assert!(touched.len() > 10, "new files replace old ones: {}", touched.len());
 }
 
 #[test]
-fn paths_tell_loaded_from_written() {
+fn paths_distinguish_loaded_and_written_files() {
     let workload = small();
     assert_eq!(workload.path(FileId(3)), "data-3");
     assert_eq!(workload.path(FileId((1 << 32) + 7)), "new-0-7");

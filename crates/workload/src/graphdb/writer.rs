@@ -1,4 +1,4 @@
-//! The database's writers: bursts appended to a new file, which then takes the place of a random one.
+//! The database's writers: they append bursts to a new file, which then replaces a random one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,9 +35,9 @@ pub(super) struct Writer {
     pub(super) file_bytes: u64,
     pub(super) burst_bytes: u64,
     pub(super) pause_ns: u64,
-    /// Replaced files are unlinked.
+    /// Whether to unlink replaced files.
     pub(super) deletes: bool,
-    /// New ones are read through before anybody else reads them.
+    /// Whether to read a new file completely before other threads can read it.
     pub(super) checks: bool,
 }
 

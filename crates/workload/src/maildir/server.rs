@@ -1,4 +1,4 @@
-//! The threads of the mail store: one that fills it unmeasured, and servers that share the mailboxes out.
+//! The threads of the mail store: one fills it unmeasured, and the servers divide the mailboxes among them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use super::{Habits, Layout};
 use crate::dice::Dice;
 use crate::{Op, Role, Stream};
 
-/// How long servers sleep between two checks whether the store is filled.
+/// Interval at which servers check whether the store is filled.
 const READY_POLL_NS: u64 = 1_000_000;
 
-/// (name, role, stream) of every thread.
+/// (name, role, stream) of each thread.
 pub(super) fn actors(layout: Layout, threads: u64, habits: Habits) -> Vec<(String, Role, Box<dyn Stream>)> {
     let ready = Arc::new(AtomicBool::new(false));
     let fill =
@@ -35,7 +35,7 @@ pub(super) fn actors(layout: Layout, threads: u64, habits: Habits) -> Vec<(Strin
     all
 }
 
-/// Makes directories and messages, one mailbox after the other.
+/// Creates directories and messages, mailbox by mailbox.
 #[derive(Debug)]
 struct Fill {
     layout: Layout,
@@ -81,14 +81,14 @@ impl Stream for Fill {
     }
 }
 
-/// The messages of one mailbox: numbers `oldest` up to, without, `next`.
+/// The messages of one mailbox: numbers from `oldest` up to but excluding `next`.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     oldest: u32,
     next: u32,
 }
 
-/// One server thread; it owns every mailbox whose number is its own modulo the number of threads.
+/// One server thread. It owns every mailbox whose number modulo the number of threads is the thread's number.
 #[derive(Debug)]
 struct Server {
     layout: Layout,
@@ -98,7 +98,7 @@ struct Server {
     thread: u64,
     threads: u64,
     held: Vec<Held>,
-    /// Operations of the action under way.
+    /// Remaining operations of the current action.
     todo: VecDeque<Op>,
 }
 
@@ -118,7 +118,7 @@ impl Server {
             self.read(own as usize, mailbox);
         }
         if pause_ns > 0 || self.todo.is_empty() {
-            // An action on an empty mailbox has no operation at all: never spin on it.
+            // An action on an empty mailbox has no operations; the sleep prevents a busy loop.
             self.todo.push_back(Op::Sleep { ns: pause_ns.max(1_000) });
         }
     }

@@ -1,4 +1,4 @@
-//! Tests of the mail store: every operation is on something that exists.
+//! Tests of the mail store: every operation uses an existing file or directory.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ fn store(given: &[(&str, &str)]) -> Box<dyn Workload> {
 }
 
 #[test]
-fn nothing_is_used_before_it_exists_or_after_it_is_gone() {
+fn operations_use_only_existing_files_and_directories() {
     let store = store(&[("fsync", "on")]);
     let mut actors = store.actors();
     assert!(matches!(actors[1].stream.next(0), Some(Op::Sleep { .. })), "servers wait until the store is filled");
@@ -59,7 +59,7 @@ fn the_case_study_has_fifty_million_files_and_scales() {
 }
 
 #[test]
-fn shares_beyond_one_are_refused() {
+fn shares_that_sum_to_more_than_one_are_refused() {
     let params = Params::check("maildir", ENTRY.params, [("list", "0.7")]).expect("each is a share");
     let error = (ENTRY.build)(&params, 1).err().expect("0.2 + 0.2 + 0.7").to_string();
     assert!(error.contains("more than 1"), "{error}");

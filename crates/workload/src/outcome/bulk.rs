@@ -1,4 +1,4 @@
-//! Bulk: who was delayed, for how long, and how evenly throughput and delay were shared.
+//! Bulk: delays of writers, and fairness of throughput and delay.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::{Mark, Observation, Observe, Op};
 use flatwater_recording::outcome::{BulkDelay, BulkOutcome, BulkWriter};
 use flatwater_recording::{Series, WorkloadOutcome};
 
-/// Delays kept one by one; beyond it they are still counted in their writer's row.
+/// Maximum number of delays to keep one by one; later ones are only counted in their writer's row.
 const DELAYS_KEPT: usize = 10_000;
 
 #[derive(Debug)]
@@ -67,8 +67,8 @@ impl Observe for BulkObserver {
             if elapsed_ns == 0 { 0.0 } else { writer.row.bytes as f64 / elapsed_ns as f64 }
         };
         let rates: Vec<f64> = self.writers.values().map(rate).collect();
-        // Fairness of delay is computed from each writer's longest call: two writers can have the same throughput while
-        // one of them once waited for 15 s.
+        // Fairness of delay uses each writer's longest call: two writers can have the same throughput although one of
+        // them once waited for 15 s.
         let delays: Vec<f64> = self.writers.values().map(|writer| writer.row.delay_ns_max as f64).collect();
         let writers = self.writers.into_values().map(|writer| BulkWriter {
             elapsed_ns: writer.end_ns.saturating_sub(writer.begin_ns.unwrap_or_default()),
@@ -113,7 +113,7 @@ mod tests {
         for call in 0..4 {
             observer.observe(&write(0, call * 1000, 1000));
         }
-        // The same bytes in the same time, but all of it waited for at once.
+        // The same bytes in the same time, but the whole wait in one call.
         for (start, duration) in [(0, 1), (1, 1), (2, 1), (3, 3997)] {
             observer.observe(&write(1, start, duration));
         }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_seen_is_no_table() {
+    fn without_observations_there_is_no_table() {
         assert!(Box::new(BulkObserver::new(1)).outcome(&[]).is_none());
     }
 }

@@ -1,13 +1,13 @@
-//! Checkpoints: critical time and flush time apart, and who was waited for, in which call.
+//! Checkpoints: critical time and flush time separately, with the thread and the call that each one waited for.
 
 use crate::{Mark, Observation, Observe, Op};
 use flatwater_recording::outcome::{CheckpointOutcome, CheckpointRow};
 use flatwater_recording::{Series, WorkloadOutcome};
 
-/// Calls kept before those that no checkpoint waited for are thrown away.
+/// Number of calls after which calls that no checkpoint waited for are discarded.
 const CALLS_KEPT: usize = 20_000;
 
-/// A call shorter than this did not keep anybody waiting that a person would ask about.
+/// Shorter calls are not relevant as the reason of a wait.
 const CALL_NS_MIN: u64 = 10_000;
 
 #[derive(Debug, Default)]
@@ -16,7 +16,7 @@ pub struct CheckpointObserver {
     asked_ns: Option<u64>,
     empty: Option<(u64, u64)>,
     calls: Vec<Held>,
-    /// When the last finished checkpoint was done.
+    /// When the last finished checkpoint ended.
     last_done_ns: u64,
 }
 
@@ -28,7 +28,7 @@ struct Row {
     bytes: u64,
 }
 
-/// A call made inside a critical section.
+/// A call made in a critical section.
 #[derive(Debug)]
 struct Held {
     thread: String,
@@ -52,11 +52,12 @@ impl CheckpointObserver {
         }
     }
 
-    /// Calls that were under way when a checkpoint asked, or began while it waited: one of them it waited for.
+    /// Keeps the calls that were in progress when a checkpoint asked, or began while it waited: it waited for one of
+    /// them.
     fn forget_the_others(&mut self) {
         let (rows, last_done_ns, asked_ns) = (&self.rows, self.last_done_ns, self.asked_ns);
         self.calls.retain(|call| {
-            // Later calls may meet a checkpoint whose marks have not arrived yet.
+            // Keep later calls: they may overlap a checkpoint whose marks have not arrived yet.
             call.end_ns >= last_done_ns.min(asked_ns.unwrap_or(u64::MAX))
                 || rows.iter().any(|row| call.start_ns < row.empty_ns && call.end_ns > row.asked_ns)
         });
@@ -81,7 +82,7 @@ impl Observe for CheckpointObserver {
 
     fn outcome(self: Box<Self>, _sampled: &[Series]) -> Option<WorkloadOutcome> {
         let rows = self.rows.iter().map(|row| {
-            // The last call to end before the section was empty is the one that was waited for.
+            // The checkpoint waited for the last call that ended before the section was empty.
             let while_waiting = |call: &&Held| call.start_ns < row.empty_ns && call.end_ns > row.asked_ns;
             let last = self.calls.iter().filter(while_waiting).max_by_key(|call| call.end_ns.min(row.empty_ns));
             CheckpointRow {
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn critical_and_flush_time_are_apart_and_the_last_to_leave_is_named() {
+    fn critical_and_flush_time_are_separate_and_the_last_thread_is_named() {
         let write = Op::Write { file: FileId(0), offset_bytes: 0, bytes: 8192 };
         let append = Op::Append { file: FileId(1), bytes: 512 };
         let ms = 1_000_000;
@@ -121,7 +122,7 @@ mod tests {
         observer.observe(&mark(Mark::CheckpointAsked, 0, 100 * ms));
         observer.observe(&mark(Mark::CriticalSectionEmpty, 77, 140 * ms));
         observer.observe(&mark(Mark::CheckpointDone, 0, 200 * ms));
-        // In another batch: one that left early, one that left last, one that came after.
+        // In another batch: one thread left early, one left last, one came later.
         observer.observe(&seen("engine-1", write, 95 * ms, 10 * ms));
         observer.observe(&seen("engine-2", append, 99 * ms, 40 * ms));
         observer.observe(&seen("engine-3", write, 201 * ms, 40 * ms));
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_that_waited_for_nobody_names_nobody() {
+    fn a_checkpoint_without_a_wait_names_no_thread() {
         let mut observer = CheckpointObserver::default();
         for (what, at_ns) in [(Mark::CheckpointAsked, 5), (Mark::CriticalSectionEmpty, 6), (Mark::CheckpointDone, 9)] {
             observer.observe(&mark(what, 0, at_ns));
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_run_keeps_only_the_calls_that_somebody_may_have_waited_for() {
+    fn a_long_run_keeps_only_calls_that_a_checkpoint_may_have_waited_for() {
         let mut observer = CheckpointObserver::default();
         observer.observe(&mark(Mark::CheckpointAsked, 0, 1_000_000_000));
         observer.observe(&mark(Mark::CriticalSectionEmpty, 0, 1_000_100_000));

@@ -1,4 +1,4 @@
-//! Graphdb: what a reader waited, lock and page faults together, and how often files were replaced.
+//! Graphdb: the readers' waits for lock and page faults together, and the number of replaced files.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use flatwater_recording::{Series, WorkloadOutcome};
 
 #[derive(Debug, Default)]
 pub struct GraphdbObserver {
-    /// When each actor asked for the lock it last took.
+    /// When each actor requested the lock that it took last.
     asked_ns: BTreeMap<usize, u64>,
     table: GraphdbOutcome,
 }
@@ -20,8 +20,8 @@ impl Observe for GraphdbObserver {
                 self.asked_ns.insert(seen.actor, seen.start_ns);
             }
             Op::Touch { .. } => {
-                // A reader's wait is from asking for the lock to having seen the last page: that is what the
-                // case study's simulator printed as its latency.
+                // A reader's wait is from the request of the lock to the last page: the latency that the case study's
+                // simulator printed.
                 let asked_ns = self.asked_ns.get(&seen.actor).copied().unwrap_or(seen.start_ns);
                 self.table.reads += 1;
                 self.table.read_bytes += seen.bytes;
@@ -45,7 +45,7 @@ mod tests {
     use flatwater_recording::WorkloadOutcome;
 
     #[test]
-    fn a_read_lasts_from_asking_for_the_lock_to_the_last_page() {
+    fn a_read_lasts_from_the_lock_request_to_the_last_page() {
         let seen = |op, start_ns, duration_ns, bytes| Observation {
             actor: 1,
             thread: "graphdb-read-0",

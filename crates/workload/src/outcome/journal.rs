@@ -1,4 +1,4 @@
-//! Journal: what each writer wrote, how far it ever was behind its records, and what its syncs took.
+//! Journal: what each writer wrote, how far it fell behind its schedule, and the times of its syncs.
 
 use crate::{Observation, Observe, Op};
 use flatwater_recording::outcome::{JournalOutcome, JournalWriter};
@@ -7,12 +7,12 @@ use flatwater_recording::{Series, WorkloadOutcome};
 #[derive(Debug)]
 pub struct JournalObserver {
     interval_ns: u64,
-    /// By actor.
+    /// Indexed by actor.
     writers: Vec<JournalWriter>,
 }
 
 impl JournalObserver {
-    /// `interval_ns`: between two records of one writer.
+    /// `interval_ns` is the time between two records of one writer.
     #[must_use]
     pub fn new(interval_ns: u64) -> JournalObserver {
         JournalObserver { interval_ns, writers: Vec::new() }
@@ -58,7 +58,7 @@ impl Observe for JournalObserver {
     }
 
     fn observe_alike(&mut self, first: &Observation<'_>, _interval_ns: u64, count: u64) {
-        // How late each was is the same too: its instants lie as far apart as those at which it was due.
+        // The lateness is the same for all, because start and due times advance by the same interval.
         let Some(others) = count.checked_sub(1) else { return };
         self.observe(first);
         let interval_ns = self.interval_ns;
@@ -98,17 +98,21 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_behind_when_the_next_one_was_due_before_it_was_written() {
+    fn a_record_is_behind_if_it_ends_after_the_next_one_was_due() {
         let mut observer = JournalObserver::new(200);
         let append = Op::Append { file: FileId(0), bytes: 220 };
         observer.observe(&seen(0, Op::Create { file: FileId(0) }, None, 0, 5));
-        // Due at 0, 200 and 400: the first takes 450, so the second and third begin late though they are fast.
+        // Due at 0, 200 and 400: the first takes 450, so the second and third begin late although they are fast.
         for (due_ns, start_ns, duration_ns) in [(0, 0, 450), (200, 450, 1), (400, 451, 1), (600, 600, 1)] {
             observer.observe(&seen(0, append, Some(due_ns), start_ns, duration_ns));
         }
         observer.observe(&seen(1, Op::Fdatasync { file: FileId(1) }, None, 0, 9));
         let Some(WorkloadOutcome::Journal(table)) = Box::new(observer).outcome(&[]) else { panic!("a table") };
-        assert_eq!((table.appends, table.bytes, table.writers.len()), (4, 880, 1), "a writer without records is none");
+        assert_eq!(
+            (table.appends, table.bytes, table.writers.len()),
+            (4, 880, 1),
+            "writers without records are omitted"
+        );
         let writer = &table.writers[0];
         assert_eq!((writer.behind, writer.behind_ns_max, writer.append_ns_max, writer.files), (2, 450, 450, 1));
     }

@@ -1,11 +1,11 @@
-//! Levels of the machine that belong in a workload's table, read from what was sampled meanwhile.
+//! Levels of the machine for a workload's results, from the tables sampled during the run.
 
 use flatwater_recording::outcome::MemoryMoment;
 use flatwater_recording::schema::{meminfo, slabs};
 use flatwater_recording::{Column, Entity, Series, Table};
 
-/// All that is read here. Whoever keeps samples for outcomes need not keep more: an hour of everything is some
-/// hundred MB.
+/// All columns that this module reads. A caller that keeps samples for outcomes needs no others: an hour of all
+/// columns is some hundred MB.
 pub const READ: &[(Table, &[Column])] = &[
     (
         Table::Meminfo,
@@ -24,7 +24,7 @@ fn table(sampled: &[Series], table: Table) -> Option<&Series> {
     sampled.iter().find(|series| series.table == table)
 }
 
-/// /proc/meminfo before, during (when most was dirty or under writeback) and after; empty if it was not sampled.
+/// /proc/meminfo before, during (with the most dirty and writeback pages) and after the run; empty if not sampled.
 #[must_use]
 pub fn memory_moments(sampled: &[Series]) -> Vec<MemoryMoment> {
     let Some(meminfo) = table(sampled, Table::Meminfo) else { return Vec::new() };
@@ -50,12 +50,12 @@ pub fn memory_moments(sampled: &[Series]) -> Vec<MemoryMoment> {
     vec![moment(0, "before"), moment(worst, "most dirty"), moment(last, "after")]
 }
 
-/// Inodes of all file systems that slab caches hold at the end; `None` where slabs were not sampled.
+/// Number of inodes in the slab caches of all file systems at the end; `None` if slabs were not sampled.
 #[must_use]
 pub fn inodes(sampled: &[Series]) -> Option<u64> {
     let slabs = table(sampled, Table::Slabs)?;
     let held = slabs.by_entity().filter(|(cache, _)| cache.name.ends_with("inode_cache"));
-    // Every file system has a cache of its own (ext4_inode_cache, xfs_inode ...); those not sampled are absent.
+    // Most file systems name their cache `*inode_cache`. Caches with other names, such as xfs_inode, are not counted.
     held.filter_map(|(_, rows)| rows.last(slabs::ACTIVE_OBJS))
         .map(|count| u64::try_from(count).ok())
         .sum::<Option<u64>>()
@@ -82,14 +82,14 @@ mod tests {
     use flatwater_recording::{Entity, Series, Table};
 
     #[test]
-    fn what_was_not_sampled_is_absent() {
+    fn levels_that_were_not_sampled_are_absent() {
         assert!(memory_moments(&[]).is_empty());
         assert_eq!((inodes(&[]), dentries(&[]), cached_bytes(&[])), (None, None, None));
         assert!(memory_moments(&[Series::new(Table::Meminfo)]).is_empty());
     }
 
     #[test]
-    fn the_middle_moment_is_the_dirtiest() {
+    fn the_middle_row_has_the_most_dirty_pages() {
         let mut meminfo = Series::new(Table::Meminfo);
         for (at_ns, dirty) in [(1, Some(5)), (2, Some(90)), (3, None), (4, Some(2))] {
             meminfo.push(at_ns, &Entity::default(), &[("Dirty_bytes", Gauge, dirty)]);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_for_outcomes_is_all_that_they_read() {
+    fn outcomes_read_only_the_listed_columns() {
         let mut all = Vec::new();
         for &(table, columns) in READ {
             let mut series = Series::new(table);

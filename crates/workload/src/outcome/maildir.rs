@@ -1,4 +1,4 @@
-//! Maildir: what the kernel kept in memory, and what it cost when it had not.
+//! Maildir: how much the kernel kept in memory, and the cost of misses.
 
 use super::levels;
 use crate::{Observation, Observe, Op};
@@ -72,7 +72,7 @@ mod tests {
     use flatwater_recording::WorkloadOutcome;
 
     #[test]
-    fn hits_and_misses_are_told_apart_by_how_long_they_take() {
+    fn hits_and_misses_are_distinguished_by_duration() {
         let mut observer = MaildirObserver::new(20_000);
         for (duration_ns, measured) in [(1_000, true), (3_000, true), (900_000, true), (5, false)] {
             let op = Op::Stat { file: FileId(1) };
@@ -91,6 +91,6 @@ mod tests {
         }
         let Some(WorkloadOutcome::Maildir(table)) = Box::new(observer).outcome(&[]) else { panic!("a table") };
         assert_eq!((table.stat_hit_ns, table.stat_miss_ns), (Some(2_000), Some(900_000)));
-        assert_eq!(table.inodes, None, "not sampled is absent");
+        assert_eq!(table.inodes, None, "absent if not sampled");
     }
 }

@@ -1,4 +1,4 @@
-//! What each workload tells of itself, computed from observations: one file per workload.
+//! Results of each workload, computed from observations; one file per workload.
 
 pub mod bulk;
 pub mod checkpoint;

@@ -1,4 +1,4 @@
-//! SDET: scripts per hour of each run, and where they are heading.
+//! SDET: scripts per hour of each run, and their trend.
 
 use super::statistics::trend_percent;
 use crate::{Mark, Observation, Observe, Op};
@@ -36,7 +36,7 @@ impl Observe for SdetObserver {
         }
     }
 
-    /// A run that the scenario's end cut off is no run.
+    /// A run that the end of the scenario cuts off does not count.
     fn outcome(self: Box<Self>, _sampled: &[Series]) -> Option<WorkloadOutcome> {
         let throughput: Vec<f64> = self.runs.iter().map(|run| run.scripts_per_hour).collect();
         let trend_percent_per_run = trend_percent(&throughput);
@@ -52,7 +52,7 @@ mod tests {
     use flatwater_recording::WorkloadOutcome;
 
     #[test]
-    fn each_whole_run_has_its_throughput_and_all_of_them_a_trend() {
+    fn complete_runs_have_a_throughput_and_a_trend() {
         let mut observer = SdetObserver::new(128);
         let mut mark = |mark, value, start_ns| {
             let op = Op::Mark { mark, value };

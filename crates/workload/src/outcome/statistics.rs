@@ -1,7 +1,7 @@
-//! Two figures that several tables use.
+//! Statistics that several tables use.
 
-/// Jain's index of fairness: (sum x)^2 / (n sum x^2). 1 when all get the same, 1/n when one gets all; `None`
-/// without shares, or when all are 0 (nothing was given, so nothing was unfair).
+/// Jain's fairness index: (sum x)^2 / (n sum x^2). 1 if all shares are equal, 1/n if one takes all. `None` without
+/// shares, or if all are 0.
 #[must_use]
 pub fn jain(shares: &[f64]) -> Option<f64> {
     let sum: f64 = shares.iter().sum();
@@ -9,8 +9,8 @@ pub fn jain(shares: &[f64]) -> Option<f64> {
     (squares > 0.0).then(|| sum * sum / (shares.len() as f64 * squares))
 }
 
-/// Slope of a least-squares line through values at 0, 1, 2 ..., as percent of the line's value at 0 a step;
-/// `None` below three values, where a trend is one coin flip.
+/// Slope of the least-squares line through values at 0, 1, 2 ..., in percent of the line's value at 0, per step.
+/// `None` for fewer than three values, which do not show a trend.
 #[must_use]
 pub fn trend_percent(values: &[f64]) -> Option<f64> {
     if values.len() < 3 {
@@ -30,7 +30,7 @@ mod tests {
     use super::{jain, trend_percent};
 
     #[test]
-    fn jain_is_one_for_equals_and_one_nth_for_a_monopoly() {
+    fn jain_is_one_for_equal_shares_and_one_nth_for_a_monopoly() {
         assert_eq!(jain(&[3.0; 8]), Some(1.0));
         assert_eq!(jain(&[0.0, 0.0, 0.0, 9.0]), Some(0.25));
         assert_eq!(jain(&[0.0, 0.0]), None);
@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trend_is_a_share_of_where_it_began() {
+    fn a_trend_is_relative_to_its_start() {
         let falling = trend_percent(&[100.0, 90.0, 80.0, 70.0]).expect("four values");
         assert!((falling + 10.0).abs() < 1e-9, "{falling}");
         assert_eq!(trend_percent(&[100.0, 50.0]), None);

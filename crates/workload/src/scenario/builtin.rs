@@ -1,6 +1,6 @@
-//! The scenarios that come with flatwater, embedded from `scenarios/*.toml`.
+//! The built-in scenarios, embedded from `scenarios/*.toml`.
 
-/// (name, text). Adding one is its file and its line here; `tests/tidy.rs` checks that none is forgotten.
+/// (name, text). To add a scenario, add its file and an entry here; `tests/tidy.rs` checks that all files are listed.
 pub const BUILTIN: &[(&str, &str)] = &[
     ("journal", include_str!("../../../../scenarios/journal.toml")),
     ("full-cgroup", include_str!("../../../../scenarios/full-cgroup.toml")),
@@ -36,7 +36,7 @@ pub const BUILTIN: &[(&str, &str)] = &[
     ("numa-precursor", include_str!("../../../../scenarios/numa-precursor.toml")),
 ];
 
-/// Text of the built-in scenario of this name.
+/// Text of the built-in scenario with this name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static str> {
     BUILTIN.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)

@@ -1,33 +1,33 @@
-//! Page blocks that the kernel's own allocations have claimed, as a scenario is told of them:
-//! `unmovable/1.0.2.1/20/whole`, blocks of a node with `,` between, nodes with `;`.
+//! Page blocks that the kernel's own allocations have claimed. Their text form is `unmovable/1.0.2.1/20/whole`, with
+//! `,` between the blocks of a node and `;` between nodes.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// One that is free, or a part of it.
+/// A free or partly free block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelBlock {
     pub kind: BlockKind,
-    /// Its free pieces, by order: how many of one page, of two, of four ...
+    /// Free pieces, by order: the number of pieces of 1, 2, 4 ... pages.
     pub pieces: Vec<u64>,
-    /// Pages in it that lie on lists of page cache or of anonymous memory.
+    /// Pages of the block on an LRU list (page cache or anonymous memory).
     pub listed_pages: u64,
     pub extent: BlockExtent,
 }
 
-/// For what its free pages are (enum migratetype).
+/// The migrate type of the block's free pages (enum migratetype).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockKind {
     Unmovable,
     Reclaimable,
 }
 
-/// What is counted as one.
+/// The unit that one entry describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockExtent {
-    /// A block that its zone has all of.
+    /// A block that lies completely in its zone.
     Whole,
-    /// One at the zone's beginning or end, of which another zone, or none, has a part.
+    /// A block at the beginning or end of the zone; another part of it belongs to another zone or to none.
     Part,
     /// Free pages of several blocks together.
     Several,
@@ -35,13 +35,13 @@ pub enum BlockExtent {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{given}' is no block: give its kind (unmovable, reclaimable), its free pieces of 1, 2, 4 ... pages with dots between (together 1 to {PAGES_MAX} pages), its pages on lists, and its extent (whole, part, several), as in unmovable/1.0.2.1/20/whole; blocks with ',' between, nodes with ';'"
+    "'{given}' is not a block: expected KIND/PIECES/LISTED/EXTENT, such as unmovable/1.0.2.1/20/whole: kind (unmovable, reclaimable), free pieces of 1, 2, 4 ... pages separated by dots (1 to {PAGES_MAX} pages in total), pages on lists, extent (whole, part, several); separate blocks with ',' and nodes with ';'"
 )]
 pub struct KernelBlockError {
     given: String,
 }
 
-/// A node's worth of blocks counted together, 1 GiB; a piece has 4 MiB at most.
+/// Maximum free pages of an entry: 1 GiB, the blocks of a whole node counted together. A piece has at most 4 MiB.
 const PAGES_MAX: u64 = 1 << 18;
 const ORDERS: usize = 11;
 
@@ -104,7 +104,7 @@ fn read(given: &str) -> Option<KernelBlock> {
     })
 }
 
-/// The blocks of each node; of a node that has none nothing stands between the `;`.
+/// The blocks of each node; the text of a node without blocks is empty.
 pub(super) fn of_nodes(list: &str) -> Result<Vec<Vec<KernelBlock>>, KernelBlockError> {
     let of_node = |node: &str| node.split(',').filter(|block| !block.trim().is_empty()).map(str::parse).collect();
     list.split(';').map(of_node).collect()
@@ -115,7 +115,7 @@ mod tests {
     use super::{BlockExtent, BlockKind, KernelBlock, of_nodes};
 
     #[test]
-    fn blocks_are_read_as_they_are_written() {
+    fn blocks_round_trip_through_their_text() {
         let list = "unmovable/1.0.2.1/20/whole,reclaimable/0.0.0.0.0.0.0.0.1/0/part;;unmovable/3/0/several";
         let nodes = of_nodes(list).expect("blocks");
         let written: Vec<String> =
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_block_is_refused_with_an_example() {
+    fn invalid_blocks_are_refused_with_an_example() {
         for bad in [
             "unmovable",
             "movable/1/0/whole",

@@ -1,4 +1,4 @@
-//! The machine of a scenario file: `[machine]`, its disk and its further devices.
+//! The machine of a scenario file: `[machine]`, its disk and its other devices.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -9,7 +9,7 @@ use super::{ArraySpec, ControllerSpec, DeviceSpec, DiskSpec, FIRST_DEVICE, Machi
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{KnobPlace, knob};
 
-/// As the kernel's DISK_NAME_LEN without its end.
+/// The kernel's DISK_NAME_LEN without the terminator.
 const NAME_MAX: usize = 31;
 const DEVICES_MAX: usize = 15;
 
@@ -107,7 +107,7 @@ pub fn read_machine(place: &Place<'_>, text: &MachineText) -> Result<MachineSpec
     })
 }
 
-/// The devices beside the disk: each with a name of its own.
+/// Devices other than the disk, each with a unique name.
 fn read_devices(place: &Place<'_>, texts: &[Spanned<DeviceText>]) -> Result<Vec<DeviceSpec>, ScenarioError> {
     let mut devices: Vec<DeviceSpec> = Vec::new();
     for text in texts {
@@ -117,25 +117,26 @@ fn read_devices(place: &Place<'_>, texts: &[Spanned<DeviceText>]) -> Result<Vec<
         let name = text.name.as_str();
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(plain) {
-            let what = format!("'{name}' cannot name a device: up to {NAME_MAX} of a to z, 0 to 9 and '-' can");
+            let what =
+                format!("'{name}' cannot name a device: use up to {NAME_MAX} characters of a to z, 0 to 9 and '-'");
             return bad("name", what);
         }
         if name == FIRST_DEVICE || devices.iter().any(|known| known.name == name) {
-            return bad("name", format!("two devices are called '{name}' ('{FIRST_DEVICE}' is the disk)"));
+            return bad("name", format!("two devices have the name '{name}' ('{FIRST_DEVICE}' is the disk)"));
         }
         let setup = read_setup(place, from, &text.set)?;
         if let Some((key, _)) = setup.iter().find(|(key, _)| !is_of_device(key)) {
-            return bad(key, format!("{key} is no setting of a device: it belongs in [setup]"));
+            return bad(key, format!("{key} is not a setting of a device: move it to [setup]"));
         }
         devices.push(DeviceSpec { name: name.to_owned(), disk: read_disk(place, from, &text.disk)?, setup });
     }
     if devices.len() > DEVICES_MAX {
-        return Err(place.bad(0, format!("a machine has up to {DEVICES_MAX} devices beside its disk")));
+        return Err(place.bad(0, format!("a machine can have at most {DEVICES_MAX} devices in addition to its disk")));
     }
     Ok(devices)
 }
 
-/// Whether a setting is one that each device has of its own.
+/// Whether each device has its own value of this setting.
 pub fn is_of_device(key: &str) -> bool {
     let places = [KnobPlace::Queue, KnobPlace::Bdi, KnobPlace::Mount];
     key == "journal_commit_interval" || knob::find(key).is_ok_and(|knob| places.contains(&knob.place))

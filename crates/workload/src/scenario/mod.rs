@@ -1,5 +1,4 @@
-//! A scenario: what happens, on which machine, under which settings, in which order. The same file runs on
-//! the host, in a vm and in the simulator.
+//! Scenarios: machine, settings, workloads and timeline. The same file runs on the host, in a vm and in the simulator.
 
 pub mod builtin;
 mod kernel_block;
@@ -23,58 +22,58 @@ pub struct Scenario {
     pub name: String,
     /// One sentence for `flatwater scenarios`.
     pub sentence: String,
-    /// The text it was read from, kept for the recording's header.
+    /// The text of the scenario, kept for the recording's header.
     pub text: String,
-    /// How long the measured part lasts.
+    /// Length of the measured part.
     pub duration: Nanos,
-    /// Calls at or over this are kept one by one.
+    /// Calls that took at least this long are recorded one by one.
     pub threshold: Nanos,
     pub seed: u64,
-    /// For vm and sim; the host has its own.
+    /// For vm and sim; the host is its own machine.
     pub machine: MachineSpec,
-    /// Simulator profile, `linux-2.6.32`; absent if the scenario is for real kernels only.
+    /// Simulator profile, `linux-2.6.32`; absent if the scenario is only for real kernels.
     pub kernel: Option<String>,
-    /// Settings that hold from the start.
+    /// Settings from the start of the run.
     pub setup: Setup,
     pub workloads: Vec<WorkloadSpec>,
-    /// In order of time.
+    /// Ordered by time.
     pub timeline: Vec<Change>,
-    /// What a reader should see, in words.
+    /// Expected results, in words.
     pub expect: Vec<String>,
-    /// Figure that `verify` judges by (`p99.9`, `worst` ...); absent is its default.
+    /// Figure that `verify` compares (`p99.9`, `worst` ...); absent for its default.
     pub judge: Option<String>,
-    /// Measured part of each run of `verify`, and the time to settle before it; absent is its default.
+    /// Measured part of each run of `verify`; `settle` is the time to settle before it. Absent for the defaults.
     pub block: Option<Nanos>,
     pub settle: Option<Nanos>,
-    /// Scenario that runs instead where the right to make this one's setup is missing.
+    /// Scenario to run instead if the permissions for this one's setup are missing.
     pub fallback: Option<String>,
-    /// Named fixes that belong to this scenario, for `verify --fix NAME`.
+    /// Named fixes of this scenario, for `verify --fix NAME`.
     pub fixes: Vec<NamedFix>,
 }
 
 #[derive(Clone, Debug)]
 pub struct WorkloadSpec {
-    /// Its name within the scenario (two `stream`s need two); by default the workload's.
+    /// Name within the scenario, by default the workload's name. Two workloads of the same kind need different labels.
     pub label: String,
     pub entry: &'static WorkloadEntry,
     pub params: Params,
     pub start: Nanos,
-    /// `None`: until the scenario ends or its streams do.
+    /// `None`: until the scenario or the workload's streams end.
     pub duration: Option<Nanos>,
-    /// Over what the workload says of itself: a journal can be there to make trouble for another one.
+    /// Overrides the workload's own role: for example, a journal can be a neighbour of another one.
     pub role: Option<Role>,
-    /// Where its files lie: 0 is the machine's disk, 1 the first of its further devices.
+    /// Device of its files: 0 is the machine's disk, 1 the first of the other devices.
     pub device: usize,
     pub cpu: Option<u32>,
     pub node: Option<u32>,
     pub fifo_priority: Option<u32>,
 }
 
-/// Longest name of a thread that the kernel keeps (TASK_COMM_LEN without its end).
+/// Maximum length of a thread's name in the kernel (TASK_COMM_LEN without the terminator).
 const THREAD_NAME_MAX: usize = 15;
 
 impl Scenario {
-    /// All devices of the machine by name, the disk first, each with its settings.
+    /// All devices of the machine with name and settings, the disk first.
     pub fn devices(&self) -> impl Iterator<Item = (&str, &DiskSpec, &Setup)> {
         let further = self.machine.devices.iter().map(|own| (own.name.as_str(), &own.disk, &own.setup));
         std::iter::once((FIRST_DEVICE, &self.machine.disk, &self.setup)).chain(further)
@@ -82,7 +81,7 @@ impl Scenario {
 }
 
 impl WorkloadSpec {
-    /// The workload's actors as this scenario has them: in its role, and under its label's name.
+    /// The workload's actors in this scenario: with the spec's role, and named after its label.
     #[must_use]
     pub fn actors(&self, workload: &dyn Workload) -> Vec<Actor> {
         let mut actors = workload.actors();
@@ -111,7 +110,8 @@ pub struct NamedFix {
     pub set: Setup,
 }
 
-/// What processes beside the workloads hold of each node from an instant on, beyond what they held at the start.
+/// Memory that processes other than the workloads have on each node from an instant on, in addition to the amount at
+/// the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Growth {
     pub at: Nanos,
@@ -119,14 +119,14 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// Of all nodes.
+    /// Sum over all nodes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.node_bytes.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes))
     }
 }
 
-/// The machine that vm and sim build.
+/// The machine that vm and sim create.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineSpec {
     pub cpus: Option<u32>,
@@ -135,51 +135,52 @@ pub struct MachineSpec {
     /// Distance between different nodes; 10 is local.
     pub distance: Option<u32>,
     pub disk: DiskSpec,
-    /// Devices beside the disk (sim only).
+    /// Devices in addition to the disk (sim only).
     pub devices: Vec<DeviceSpec>,
     /// Memory of each node that the page allocator never gets (kernel image, firmware), bytes (sim only: a real
     /// machine has its own).
     pub reserved_bytes: Vec<u64>,
-    /// Memory of each node that the initramfs, slabs and processes hold from the start, bytes (sim only).
+    /// Memory of each node used by initramfs, slabs and processes from the start, bytes (sim only).
     pub resident_bytes: Vec<u64>,
-    /// Page blocks of each node that the kernel's allocations have claimed and that are free in part when the run begins (sim only,
+    /// Partly free page blocks of each node that the kernel's allocations have claimed when the run begins (sim only,
     /// 5.0 and later).
     pub kernel_blocks: Vec<Vec<KernelBlock>>,
-    /// File pages of each node that processes have mapped from an initramfs, where they lie on no list, bytes (sim only).
+    /// File pages of each node that processes have mapped from an initramfs, where pages are on no LRU list, bytes
+    /// (sim only).
     pub mapped_unlisted_bytes: Vec<u64>,
-    /// Pages of the disk's own cache on each node when the run begins (Buffers in /proc/meminfo), the directory's first blocks of inodes
-    /// among them, bytes (sim only, 5.0 and later).
+    /// Pages of the block device's page cache on each node when the run begins (Buffers in /proc/meminfo), including
+    /// the first inode blocks of the directory, bytes (sim only, 5.0 and later).
     pub buffers_bytes: Vec<u64>,
-    /// The min watermark of each node's zones, lowest first, where the kernel shared vm.min_free_kbytes out before it gave the initramfs
-    /// back, bytes (sim only).
+    /// Min watermark of each node's zones, lowest zone first, for a kernel that divided vm.min_free_kbytes before it
+    /// freed the initramfs, bytes (sim only).
     pub zone_min_bytes: Vec<Vec<u64>>,
-    /// Memory that processes beside the workloads hold in addition, from some instant of the run on (sim only).
+    /// Additional memory of processes other than the workloads, by time (sim only).
     pub grows: Vec<Growth>,
-    /// What the scenario's memory cgroup is charged for memory of processes that is none of the workloads', from some instant of the run
-    /// on (sim only).
+    /// Additional memory that the scenario's memory cgroup is charged for processes other than the workloads, by time
+    /// (sim only).
     pub cgroup_grows: Vec<Growth>,
-    /// What processes beside the workloads use of one CPU's time, percent (sim only).
+    /// CPU time of processes other than the workloads, in percent of one CPU (sim only).
     pub own_cpu_percent: u32,
-    /// Where an emulator executes the CPUs in turn, how long a turn is (sim only).
+    /// Length of a turn, if an emulator runs the CPUs in turn (sim only).
     pub cpu_turn: Option<Nanos>,
-    /// Size of the swap area, on the scenario's disk (sim only).
+    /// Size of the swap area, which is on the scenario's disk (sim only).
     pub swap_bytes: u64,
     /// CPU speed relative to the profile's reference, percent; absent is 100 (sim only).
     pub cpu_speed_percent: Option<u32>,
-    /// What was measured of its CPUs, which then counts instead of the profile's times (sim only).
+    /// Measured speeds of the CPUs, which replace the profile's times (sim only).
     pub speed: Option<Speed>,
 }
 
-/// What recordings of the model call the machine's disk.
+/// Name of the machine's disk in recordings of the model.
 pub const FIRST_DEVICE: &str = "sda";
 
-/// A device beside the machine's disk, with its own file system.
+/// A device in addition to the machine's disk, with its own file system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceSpec {
     pub name: String,
     pub disk: DiskSpec,
-    /// Settings of this device: of its queue, its part of the dirty limit, its mount. Those of `Scenario::setup` are the
-    /// disk's.
+    /// Settings of this device: its queue, its share of the dirty limit, its mount. Those in `Scenario::setup` apply
+    /// to the disk.
     pub setup: Setup,
 }
 
@@ -188,32 +189,32 @@ pub struct DiskSpec {
     pub bytes: Option<u64>,
     pub write_bytes_per_s: Option<u64>,
     pub read_bytes_per_s: Option<u64>,
-    /// At most so many requests a second, one at a time.
+    /// Maximum requests per second, one at a time.
     pub iops: Option<u64>,
-    /// Of one command of a flash device, which serves `queue_depth` of them at once, ns (sim).
+    /// Latency of one command of a flash device, which serves `queue_depth` commands at once, ns (sim).
     pub latency_ns: Option<u64>,
-    /// Of a flush of a flash device's write cache, ns; without it the device has none that could be lost (sim).
+    /// Duration of a flush of a flash device's write cache, ns; without it, the device has no volatile cache (sim).
     pub flush_ns: Option<u64>,
-    /// Commands that the device takes at once (sim).
+    /// Commands that the device accepts at once (sim).
     pub queue_depth: Option<u32>,
-    /// Of a drive with an arm, bytes; 0 switches its write cache and readahead off (sim).
+    /// Cache of a rotating disk, bytes; 0 disables its write cache and readahead (sim).
     pub cache_bytes: Option<u64>,
-    /// Whether a drive with an arm answers writes from its cache (sim).
+    /// Whether a rotating disk completes writes in its cache (sim).
     pub write_cache: Option<bool>,
-    /// Mean seek, ns (sim: rotating disks).
+    /// Mean seek time, ns (sim: rotating disks).
     pub seek_ns: Option<u64>,
     pub rotation_ns: Option<u64>,
-    /// Of the network to the server whose disk this is (sim: nfs).
+    /// Rate of the network to the server of this disk (sim: nfs).
     pub network_bytes_per_s: Option<u64>,
-    /// A round trip to that server and back.
+    /// Round-trip time to that server.
     pub network_rtt_ns: Option<u64>,
     /// `ext4`, `xfs`, `ext2`, ...
     pub file_system: Option<String>,
-    /// The disk is an array of such drives; only `bytes` is the whole's (sim).
+    /// The disk is an array of such drives; only `bytes` is the size of the whole array (sim).
     pub array: Option<ArraySpec>,
 }
 
-/// Drives as one disk: of md, or behind a controller.
+/// Drives that form one disk: an md array, or drives of a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArraySpec {
     /// `raid0`, `raid1`, `raid10` or `raid5`.
@@ -226,10 +227,10 @@ pub struct ArraySpec {
 /// A RAID controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ControllerSpec {
-    /// Of its write-back cache with a battery, bytes; none unless said.
+    /// Battery-backed write-back cache, bytes; absent for none.
     pub cache_bytes: Option<u64>,
-    /// Its own time for a command, ns.
+    /// Time of the controller for a command, ns.
     pub command_ns: Option<u64>,
-    /// Of its link to the host.
+    /// Rate of its link to the host.
     pub link_bytes_per_s: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! Scenario files: TOML -> `Scenario`, with errors that name file, line and key.
+//! Parses scenario files: TOML -> `Scenario`, with errors that name file, line and key.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -13,7 +13,7 @@ use flatwater_recording::{KnobPlace, Setup, knob};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
-    #[error("there is no scenario '{name}'{}; `flatwater scenarios` lists the built-in ones, and a path to a .toml file works too", .nearest.as_ref().map(|n| format!(" (did you mean '{n}'?)")).unwrap_or_default())]
+    #[error("there is no scenario '{name}'{}; `flatwater scenarios` lists the built-in ones, and a path of a .toml file works too", .nearest.as_ref().map(|n| format!(" (did you mean '{n}'?)")).unwrap_or_default())]
     NotFound { name: String, nearest: Option<String> },
     #[error("cannot read scenario {path}: {source}")]
     Unreadable { path: String, source: std::io::Error },
@@ -86,15 +86,16 @@ impl Scenario {
         Scenario::parse(name_or_path, &text)
     }
 
-    /// Reads a scenario's text; `origin` is what errors call it.
+    /// Parses a scenario's text; `origin` is its name in errors.
     pub fn parse(origin: &str, text: &str) -> Result<Scenario, ScenarioError> {
         let place = Place { origin, text };
         let file: FileText = toml::from_str(text).map_err(|error| place.unreadable(&error))?;
         let duration = spanned_time(&place, file.duration.as_ref(), Nanos::from_secs(30))?;
         if duration.0 == 0 {
-            return Err(
-                place.bad(place.of_key(0, "duration"), "a run of no length measures nothing: duration is 1s or more")
-            );
+            return Err(place.bad(
+                place.of_key(0, "duration"),
+                "a run without duration measures nothing: set duration to 1s or more",
+            ));
         }
         if file.workload.is_empty() {
             return Err(place.bad(0, "a scenario needs at least one [[workload]]"));
@@ -142,7 +143,7 @@ fn read_timeline(
             knob::find(key).is_ok_and(|knob| made_once.contains(&knob.place))
         };
         if let Some((key, _)) = set.iter().find(|(key, _)| fixed(key)) {
-            let what = format!("{key} cannot change in the middle of a run: it belongs in [setup]");
+            let what = format!("{key} cannot change during a run: move it to [setup]");
             return Err(place.bad(place.of_key(from, key), what));
         }
         timeline.push(Change { at, set });
@@ -174,7 +175,7 @@ fn read_workloads(
     for table in tables {
         let spec = read_workload(place, machine, table)?;
         if workloads.iter().any(|known| known.label == spec.label) {
-            let what = format!("two workloads are called '{}': give one of them a `label`", spec.label);
+            let what = format!("two workloads have the name '{}': add a `label` to one of them", spec.label);
             return Err(place.bad(table.span().start, what));
         }
         workloads.push(spec);
@@ -187,7 +188,7 @@ fn spanned_time(place: &Place<'_>, text: Option<&Spanned<String>>, default: Nano
     text.get_ref().parse().map_err(|error| place.bad(text.span().start, error))
 }
 
-/// TOML values as people would have typed them on the command line.
+/// The TOML value as it would be typed on the command line.
 fn plain(value: &toml::Value) -> String {
     match value {
         toml::Value::String(text) => text.clone(),
@@ -203,7 +204,7 @@ pub fn read_setup(place: &Place<'_>, from: usize, table: &Table) -> Result<Setup
     Ok(setup)
 }
 
-/// To TOML, `vm.swappiness = 10` without quotes is a table within a table.
+/// In TOML, `vm.swappiness = 10` without quotes is a table in a table.
 fn flat(table: &Table) -> Vec<(String, String)> {
     let mut pairs = Vec::new();
     for (key, value) in table {
@@ -248,7 +249,7 @@ fn read_workload(
         Some("foreground") => Some(Role::Foreground),
         Some("neighbour") => Some(Role::Neighbour),
         Some(other) => {
-            let what = format!("there is no role '{other}': it is foreground or neighbour");
+            let what = format!("there is no role '{other}': use foreground or neighbour");
             return Err(place.bad(place.of_key(from, "role"), what));
         }
     };
@@ -272,7 +273,7 @@ fn read_workload(
     Ok(WorkloadSpec { label, entry, params, start, duration, role, device, cpu, node, fifo_priority })
 }
 
-/// The place of a device by its name; 0 is the scenario's disk.
+/// Index of a device by its name; 0 is the scenario's disk.
 fn device_called(place: &Place<'_>, machine: &MachineSpec, from: usize, name: &str) -> Result<usize, ScenarioError> {
     let names = || std::iter::once(FIRST_DEVICE).chain(machine.devices.iter().map(|device| device.name.as_str()));
     names().position(|known| known == name).ok_or_else(|| {
@@ -282,7 +283,7 @@ fn device_called(place: &Place<'_>, machine: &MachineSpec, from: usize, name: &s
     })
 }
 
-/// What every [[workload]] may have beside its parameters.
+/// Keys of every [[workload]] in addition to its parameters.
 const WORKLOAD_KEYS: &[&str] = &["use", "label", "start", "duration", "role", "device", "cpu", "node", "fifo_priority"];
 
 fn unknown_key(workload: &str, entry: &WorkloadEntry, key: &str) -> String {
@@ -290,7 +291,7 @@ fn unknown_key(workload: &str, entry: &WorkloadEntry, key: &str) -> String {
     let meant = nearest(key, params.iter().copied().chain(WORKLOAD_KEYS.iter().copied()));
     let hint = meant.map(|meant| format!(" (did you mean '{meant}'?)")).unwrap_or_default();
     format!(
-        "workload '{workload}' has no '{key}'{hint}; it has {}, and as every workload {}",
+        "workload '{workload}' has no '{key}'{hint}; it has {}, and like every workload {}",
         params.join(", "),
         WORKLOAD_KEYS.join(", ")
     )
@@ -302,7 +303,7 @@ mod tests {
     use crate::scenario::builtin::BUILTIN;
 
     #[test]
-    fn every_builtin_scenario_reads_and_is_named_as_its_file() {
+    fn every_builtin_scenario_parses_and_has_the_name_of_its_file() {
         for (name, text) in BUILTIN {
             let scenario = Scenario::parse(name, text).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(&scenario.name, name);

@@ -1,9 +1,9 @@
-//! Where in a scenario's text an error is, and what was probably meant.
+//! Position of an error in a scenario's text, and suggestions for misspelt names.
 
 use super::ScenarioError;
 use flatwater_recording::knob::nearest;
 
-/// A scenario's text and what errors call it.
+/// A scenario's text and its name in errors.
 pub struct Place<'a> {
     pub origin: &'a str,
     pub text: &'a str,
@@ -15,7 +15,7 @@ impl Place<'_> {
         ScenarioError::Bad { origin: self.origin.to_owned(), line, what: what.to_string() }
     }
 
-    /// What the TOML reader had to say, with the name that was probably meant.
+    /// The TOML parser's error, with a suggestion for a misspelt name.
     pub fn unreadable(&self, error: &toml::de::Error) -> ScenarioError {
         self.bad(error.span().map_or(0, |span| span.start), with_hint(error.message()))
     }
@@ -32,7 +32,7 @@ impl Place<'_> {
         0
     }
 
-    /// Offset of a key's first assignment after `from`: what stands in comments or within other words is none.
+    /// Offset of the first assignment of a key after `from`, ignoring comments and parts of other words.
     pub fn of_key(&self, from: usize, key: &str) -> usize {
         let rest = self.text.get(from..).unwrap_or_default();
         let mut offset = from;
@@ -43,7 +43,7 @@ impl Place<'_> {
             }
             offset += line.len();
         }
-        // `vm.swappiness` may be spelled as a table `[setup.vm]` with a key of its own.
+        // `vm.swappiness` may be written as a table `[setup.vm]` with the key `swappiness`.
         match key.split_once('.') {
             Some((_, tail)) => self.of_key(from, tail),
             None => from,
@@ -51,7 +51,7 @@ impl Place<'_> {
     }
 }
 
-/// Whether the word at `at` is a key of this line.
+/// Whether the word at `at` is a key in this line.
 fn is_assigned(line: &str, at: usize, length: usize) -> bool {
     let (before, after) = (line.get(..at).unwrap_or_default(), line.get(at + length..).unwrap_or_default());
     let begins = before.chars().next_back().is_none_or(|c| c.is_whitespace() || "\"'{,.".contains(c));
@@ -60,7 +60,7 @@ fn is_assigned(line: &str, at: usize, length: usize) -> bool {
     begins && !is_comment && after.starts_with(['=', '.'])
 }
 
-/// serde says `unknown field `durtion`, expected one of `duration`, ...`: the nearest of them was probably meant.
+/// Adds the nearest name to serde's message `unknown field `durtion`, expected one of `duration`, ...`.
 fn with_hint(message: &str) -> String {
     let message = message.trim();
     let mut quoted = message.split('`').skip(1).step_by(2);

@@ -1,4 +1,4 @@
-//! `--set KEY=VALUE`: a knob of the machine, a workload's parameter, or the scenario's own times.
+//! `--set KEY=VALUE`: a knob of the machine, a parameter of a workload, or a time of the scenario.
 
 use super::kernel_block::{self, KernelBlockError};
 use super::machine::is_of_device;
@@ -13,7 +13,7 @@ use flatwater_recording::{KNOBS, KnobError, SpeedError};
 pub enum SetError {
     #[error("'{0}' is not of the form KEY=VALUE")]
     NoValue(String),
-    #[error("there is nothing called '{key}' to set{}; it may be a knob (`flatwater scenarios --knobs`), LABEL.PARAMETER of a workload ({}), duration, threshold, seed, machine.reserved, machine.resident, machine.kernel_blocks, machine.mapped_unlisted, machine.buffers, machine.zone_min, machine.grows, machine.cgroup_grows, machine.own_cpu_percent, machine.cpu_turn, machine.speed or machine.cpu_speed_percent", .meant.as_ref().map(|m| format!(" (did you mean '{m}'?)")).unwrap_or_default(), .labels.join(", "))]
+    #[error("there is no setting '{key}'{}; use a knob (`flatwater scenarios --knobs`), LABEL.PARAMETER of a workload ({}), duration, threshold, seed, machine.reserved, machine.resident, machine.kernel_blocks, machine.mapped_unlisted, machine.buffers, machine.zone_min, machine.grows, machine.cgroup_grows, machine.own_cpu_percent, machine.cpu_turn, machine.speed or machine.cpu_speed_percent", .meant.as_ref().map(|m| format!(" (did you mean '{m}'?)")).unwrap_or_default(), .labels.join(", "))]
     Unknown { key: String, meant: Option<String>, labels: Vec<String> },
     #[error(transparent)]
     Knob(#[from] KnobError),
@@ -21,35 +21,37 @@ pub enum SetError {
     Param(#[from] ParamError),
     #[error(transparent)]
     Unit(#[from] UnitError),
-    #[error("'{given}' is not a seed: give a whole number")]
+    #[error("'{given}' is not a seed: use a whole number")]
     Seed { given: String },
-    #[error("'{given}' is no percentage: give a whole number over 0")]
+    #[error("'{given}' is not a percentage: use a whole number over 0")]
     Percent { given: String },
     #[error("machine.kernel_blocks: {0}")]
     KernelBlocks(#[from] KernelBlockError),
     #[error(
-        "machine.grows or machine.cgroup_grows: '{given}' is not TIME:SIZE,SIZE... for each node, in the order of time, with ';' between (0s:1MiB,0;2s:4MiB,1MiB)"
+        "machine.grows or machine.cgroup_grows: '{given}' is not of the form TIME:SIZE,SIZE... with a size for each node, in order of time, separated by ';' (0s:1MiB,0;2s:4MiB,1MiB)"
     )]
     Growth { given: String },
     #[error(
-        "machine.cpu_turn: '{given}' is no turn of an emulated CPU: give 1us or more, or 0 where each CPU has a thread of its own"
+        "machine.cpu_turn: '{given}' is not a turn of an emulated CPU: use 1us or more, or 0 if each CPU has its own thread"
     )]
     Turn { given: String },
     #[error("machine.speed: {why}")]
     Speed { why: SpeedError },
-    #[error("scenario '{scenario}' has no workload with a scale: shorten it with -t, or set its parameters one by one")]
+    #[error(
+        "scenario '{scenario}' has no workload with a scale: shorten the scenario with -t, or set its parameters one by one"
+    )]
     NoScale { scenario: String },
 }
 
-/// A run by shorter turns does nothing but change CPUs.
+/// With shorter turns, a run would only switch CPUs.
 const TURN_NS_MIN: u64 = 1_000;
 
-/// `48MiB,24MiB`: one size for each node.
+/// Parses `48MiB,24MiB`: one size per node.
 fn sizes(list: &str) -> Result<Vec<u64>, UnitError> {
     list.split(',').map(|size| size.trim().parse::<Bytes>().map(|size| size.0)).collect()
 }
 
-/// `0s:1MiB,0;1500ms:8MiB,2MiB`: what is held on each node from each instant on.
+/// Parses `0s:1MiB,0;1500ms:8MiB,2MiB`: the memory of each node from each instant on.
 fn growths(list: &str) -> Result<Vec<Growth>, SetError> {
     let growth = |step: &str| {
         let (at, bytes) = step.split_once(':').ok_or_else(|| SetError::Growth { given: step.to_owned() })?;
@@ -60,7 +62,7 @@ fn growths(list: &str) -> Result<Vec<Growth>, SetError> {
 }
 
 impl Scenario {
-    /// Applies one `KEY=VALUE`. The scenario is unchanged if it is refused.
+    /// Applies one `KEY=VALUE`. An assignment that is refused does not change the scenario.
     pub fn set(&mut self, assignment: &str) -> Result<(), SetError> {
         let (key, value) = assignment.split_once('=').ok_or_else(|| SetError::NoValue(assignment.to_owned()))?;
         let (key, value) = (key.trim(), value.trim());
@@ -96,7 +98,7 @@ impl Scenario {
             "machine.speed" => {
                 self.machine.speed = Some(value.parse().map_err(|why| SetError::Speed { why })?);
             }
-            // Which there are is for the model to say.
+            // The model checks whether it has this kernel.
             "kernel" => self.kernel = Some(value.to_owned()),
             "seed" => self.seed = value.parse().map_err(|_| SetError::Seed { given: value.to_owned() })?,
             _ if KNOBS.iter().any(|knob| knob.key == key) => self.setup.set(key, value)?,
@@ -111,7 +113,7 @@ impl Scenario {
         self.workloads.iter().filter(has).map(|spec| spec.label.as_str())
     }
 
-    /// `--scale`: the same share for every workload that has one; refused where none has.
+    /// Applies `--scale` to all workloads that have a scale; an error if none has.
     pub fn set_scale(&mut self, share: &str) -> Result<(), SetError> {
         let labels: Vec<String> = self.scalable().map(str::to_owned).collect();
         if labels.is_empty() {
@@ -160,7 +162,7 @@ mod tests {
     use super::Scenario;
 
     #[test]
-    fn one_scale_is_set_for_every_workload_that_has_one() {
+    fn set_scale_sets_all_workloads_with_a_scale() {
         let mut scenario = Scenario::load("inode-churn").expect("built in");
         scenario.set_scale("0.5").expect("maildir has a scale");
         assert_eq!(scenario.scalable().collect::<Vec<_>>(), ["maildir"]);
@@ -170,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn knobs_parameters_and_times_are_set_and_the_rest_is_refused_with_a_hint() {
+    fn knobs_parameters_and_times_can_be_set_and_others_are_refused_with_a_hint() {
         let mut scenario = Scenario::load("full-cgroup").expect("built in");
         let good =
             ["journal.bytes=300", "cgroup.memory_limit=1GiB", "duration=5s", "seed=9", "machine.resident=1MiB,4096"];
@@ -189,14 +191,14 @@ mod tests {
         for wrong in ["machine.grows=1MiB", "machine.grows=2s:1MiB;1s:1MiB", "machine.grows=1s:many"] {
             assert!(scenario.set(wrong).is_err(), "{wrong}");
         }
-        assert_eq!(scenario.machine.grows.len(), 2, "what is refused changes nothing");
+        assert_eq!(scenario.machine.grows.len(), 2, "a refused assignment changes nothing");
         scenario.set("machine.cgroup_grows=0s:1MiB;1s:2MiB,1MiB").expect("two steps");
         assert_eq!(
             scenario.machine.cgroup_grows.iter().map(|step| step.bytes()).collect::<Vec<_>>(),
             [1 << 20, 3 << 20]
         );
         scenario.set("machine.cpu_turn=125us").expect("a turn");
-        let said = scenario.set("machine.cpu_turn=1ns").expect_err("a turn of nothing but a change").to_string();
+        let said = scenario.set("machine.cpu_turn=1ns").expect_err("too short a turn").to_string();
         assert!(said.contains("1us or more"), "{said}");
         assert_eq!(scenario.machine.cpu_turn.map(|turn| turn.0), Some(125_000));
         scenario.set("machine.cpu_turn=0s").expect("none");

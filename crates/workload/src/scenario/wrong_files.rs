@@ -1,11 +1,11 @@
-//! Wrong scenario files: each error names the file, the line and the key, and what was probably meant.
+//! Wrong scenario files: each error names file, line and key, and suggests the intended name.
 
 use super::Scenario;
 
 const HEAD: &str = "name = 'x'\nsentence = 'X.'\n";
 const JOURNAL: &str = "[[workload]]\nuse = 'journal'\n";
 
-/// (what follows the head, line that is wrong, what the error must say).
+/// (text after the head, line of the error, words that the error must contain).
 const WRONG: &[(&str, usize, &[&str])] = &[
     ("durtion = '3s'\n[[workload]]\nuse = 'journal'\n", 3, &["durtion", "did you mean 'duration'"]),
     ("duration = '3 parsecs'\n[[workload]]\nuse = 'journal'\n", 3, &["3 parsecs"]),
@@ -50,7 +50,7 @@ const WRONG: &[(&str, usize, &[&str])] = &[
 ];
 
 #[test]
-fn errors_name_the_file_the_line_and_what_was_meant() {
+fn errors_name_file_and_line_and_suggest_the_intended_name() {
     for (text, line, wanted) in WRONG {
         let error = Scenario::parse("x.toml", &format!("{HEAD}{text}")).expect_err(text).to_string();
         assert!(error.starts_with(&format!("x.toml:{line}: ")), "{text}\n{error}");
@@ -66,7 +66,7 @@ fn a_knob_needs_no_quotes() {
 }
 
 #[test]
-fn a_device_has_its_own_disk_and_settings_and_workloads_lie_on_one() {
+fn devices_have_their_own_disk_and_settings_and_workloads_select_one() {
     let device = "[[machine.device]]\nname = 'usb'\ndisk = { write_bps = '4MB', file_system = 'ext2' }\n\
                   set = { bdi.max_ratio = 5, 'mount.options' = 'noatime' }\n";
     let text = format!("{HEAD}{device}{JOURNAL}[[workload]]\nuse = 'stream'\ndevice = 'usb'\n");
@@ -80,7 +80,7 @@ fn a_device_has_its_own_disk_and_settings_and_workloads_lie_on_one() {
 }
 
 #[test]
-fn a_workload_has_the_role_and_the_name_that_the_scenario_gives_it() {
+fn workloads_get_role_and_name_from_the_scenario() {
     let text = format!("{HEAD}{JOURNAL}[[workload]]\nuse = 'journal'\nlabel = 'neighbours'\nrole = 'neighbour'\n");
     let scenario = Scenario::parse("x.toml", &text).expect("a scenario");
     let actors = |place: usize| {

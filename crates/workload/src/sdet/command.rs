@@ -1,4 +1,4 @@
-//! The developer's commands, each as the calls it makes.
+//! The developer commands, each as a list of calls.
 
 use super::{EDITED, INTERMEDIATE, MADE_DIRS, SCRATCH, SCRATCH_DIR, SOURCE_DIR, Tree};
 use crate::dice::Dice;
@@ -19,7 +19,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// How often each kind stands in the multiset of one script.
+    /// Number of commands of each kind in one script.
     pub(super) const MULTISET: [(Kind, usize); 10] = [
         (Kind::Edit, 6),
         (Kind::Compile, 5),
@@ -33,7 +33,7 @@ impl Kind {
         (Kind::Echo, 12),
     ];
 
-    /// Short enough for a thread's name with a script's number.
+    /// Short enough for a thread's name together with the script's number.
     pub(super) fn name(self) -> &'static str {
         match self {
             Kind::Edit => "ed",
@@ -49,8 +49,8 @@ impl Kind {
         }
     }
 
-    /// Share of all programs' text and libraries that this command needs: the compiler's passes, the assembler and
-    /// the linker have most, nroff with its macros and fonts comes next.
+    /// Percentage of all program files and libraries that this command needs. The compiler's passes, assembler and
+    /// linker need the most, followed by nroff with its macros and fonts.
     pub(super) fn program_percent(self) -> u64 {
         match self {
             Kind::Compile => 60,
@@ -59,13 +59,14 @@ impl Kind {
         }
     }
 
-    /// Scratch files that this command makes.
+    /// Scratch files that this command creates.
     pub(super) fn makes(self) -> u64 {
         u64::from(matches!(self, Kind::Compile | Kind::Copy))
     }
 }
 
-/// One command of a script, with what the commands before it left: scratch files `oldest` up to, without, `next`.
+/// One command of a script, with the scratch files that earlier commands left: numbers from `oldest` up to but
+/// excluding `next`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Planned {
     pub kind: Kind,
@@ -73,10 +74,10 @@ pub(super) struct Planned {
     pub number: u64,
     pub oldest: u64,
     pub next: u64,
-    /// Directories made by this script in all runs so far, and before this one.
+    /// Directories created by this script in all runs so far; `made_before` counts those before this run.
     pub made_dirs: u64,
     pub made_before: u64,
-    /// The last command of a script removes what is left.
+    /// The last command of a script removes the remaining files and directories.
     pub last: bool,
 }
 
@@ -88,7 +89,8 @@ fn make(ops: &mut Vec<Op>, file: FileId, bytes: u64) {
     ops.extend([Op::Create { file }, Op::Append { file, bytes }, Op::Close { file }]);
 }
 
-/// A compiler's passes: each but the first reads what the one before it wrote; the driver removes it all at the end.
+/// A compiler's passes: each one after the first reads the previous pass's output. The driver removes all output at
+/// the end.
 fn passes(ops: &mut Vec<Op>, tree: Tree, script: u64) {
     let files = if tree.intermediate_bytes == 0 { 0..0 } else { INTERMEDIATE..INTERMEDIATE + 2 };
     let files = files.map(|number| tree.file(script, number));
@@ -149,7 +151,7 @@ pub(super) fn ops(tree: Tree, script: u64, planned: Planned) -> Vec<Op> {
         }
         Kind::List => ops.push(Op::List { dir: tree.dir(script, [SOURCE_DIR, SCRATCH_DIR][dice.below(2) as usize]) }),
         Kind::Mkdir => ops.push(Op::Mkdir { dir: tree.dir(script, MADE_DIRS + planned.made_dirs) }),
-        // Without anything to remove, rm looks and says so.
+        // If there is nothing to remove, rm only does a stat().
         Kind::Remove if planned.oldest == planned.next => ops.push(Op::Stat { file }),
         Kind::Remove => ops.push(Op::Unlink { file: scratch(planned.oldest) }),
         Kind::Format => {

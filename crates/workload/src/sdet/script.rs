@@ -1,4 +1,4 @@
-//! A script: one permutation of the multiset, either as processes that it starts one after the other or by itself.
+//! A script: one permutation of the commands, run either as consecutive processes or inline.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use super::command::{Kind, Planned, ops};
 use crate::dice::Dice;
 use crate::{Op, Stream};
 
-/// Commands in one script.
+/// Number of commands in one script.
 pub(super) const COMMANDS: usize = {
     let mut sum = 0;
     let mut kind = 0;
@@ -18,10 +18,10 @@ pub(super) const COMMANDS: usize = {
     sum
 };
 
-/// Most scratch files that a script can hold at once: one for each command that makes one.
+/// Maximum number of scratch files of a script at one time: one for each command that creates one.
 pub(super) const SCRATCH_MAX: u64 = 10;
 
-/// The commands of one script in this run's order, each knowing what those before it leave behind.
+/// The commands of one script in the order of this run, each with what earlier commands leave behind.
 pub(super) fn plan(seed: u64, run: u64, script: u64) -> Vec<Planned> {
     let mut kinds: Vec<Kind> =
         Kind::MULTISET.iter().flat_map(|&(kind, count)| std::iter::repeat_n(kind, count)).collect();
@@ -41,7 +41,7 @@ pub(super) fn plan(seed: u64, run: u64, script: u64) -> Vec<Planned> {
     planned.collect()
 }
 
-/// The stream of one command's process; its calls are drawn up when it begins.
+/// The stream of one command's process. Its calls are generated when it begins.
 #[derive(Debug)]
 pub(super) struct Command {
     tree: Tree,
@@ -73,7 +73,7 @@ pub(super) enum Script {
 }
 
 impl Script {
-    /// Starts `COMMANDS` actors from this index on, one after the other.
+    /// Starts `COMMANDS` actors one after the other, beginning with this index.
     pub(super) fn spawning(first: usize) -> Script {
         Script::Spawning { next: first, left: COMMANDS, wait: false }
     }

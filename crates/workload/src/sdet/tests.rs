@@ -1,4 +1,4 @@
-//! Tests of SDET: the same work in every script, in another order, on files that exist.
+//! Tests of SDET: all scripts do the same work in different orders, on files that exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ fn sdet(process: &str) -> Box<dyn Workload> {
     (ENTRY.build)(&params, 1).expect("workload")
 }
 
-/// Performs an actor and, one after the other, whatever it starts.
+/// Performs an actor and all actors that it starts, one after the other.
 fn perform(actors: &mut [Actor], actor: usize, done: &mut Vec<Op>) {
     while let Some(op) = actors[actor].stream.next(0) {
         done.push(op);
@@ -23,7 +23,7 @@ fn perform(actors: &mut [Actor], actor: usize, done: &mut Vec<Op>) {
 }
 
 #[test]
-fn every_script_is_another_permutation_of_the_same_commands() {
+fn scripts_are_different_permutations_of_the_same_commands() {
     let kinds = |run, script| plan(1, run, script).iter().map(|planned| planned.kind).collect::<Vec<_>>();
     let sorted = |mut kinds: Vec<_>| {
         kinds.sort_unstable();
@@ -36,7 +36,7 @@ fn every_script_is_another_permutation_of_the_same_commands() {
 }
 
 #[test]
-fn both_ways_of_running_do_the_same_and_leave_the_trees_as_they_were() {
+fn both_process_modes_do_the_same_work_and_restore_the_trees() {
     let work = ["command", "script"].map(|process| {
         let sdet = sdet(process);
         let mut actors = sdet.actors();
@@ -56,7 +56,7 @@ fn both_ways_of_running_do_the_same_and_leave_the_trees_as_they_were() {
                 Op::Mkdir { dir } => assert!(dirs.insert(dir), "{dir:?}"),
                 Op::Rmdir { dir } => assert!(dirs.remove(&dir), "{dir:?}"),
                 Op::Mark { mark: super::Mark::RunEnd, .. } => {
-                    assert_eq!(dirs.len(), 3 * 3, "those that a tree begins with");
+                    assert_eq!(dirs.len(), 3 * 3, "only the initial directories");
                     after_each_run.push(files.clone());
                 }
                 _ => {}
@@ -76,7 +76,7 @@ fn both_ways_of_running_do_the_same_and_leave_the_trees_as_they_were() {
 }
 
 #[test]
-fn every_command_is_a_process_and_its_name_fits_a_thread() {
+fn every_command_is_a_process_with_a_valid_thread_name() {
     let actors = sdet("command").actors();
     assert_eq!(actors.len(), 1 + 2 * 3 + 2 * 3 * COMMANDS);
     assert!(actors.iter().all(|actor| actor.name.len() <= 15));
@@ -86,7 +86,7 @@ fn every_command_is_a_process_and_its_name_fits_a_thread() {
 }
 
 #[test]
-fn more_scripts_than_can_be_planned_are_refused() {
+fn too_many_scripts_are_refused() {
     let built = |scripts: &str, process: &str| {
         let given = [("scripts", scripts), ("runs", "1000"), ("process", process)];
         (ENTRY.build)(&Params::check("sdet", ENTRY.params, given).expect("parameters"), 1).map(|_| ())
