@@ -313,6 +313,8 @@ fn dropped_cache(line: &str) -> Option<(u32, &str)> {
 /// number and name.
 fn killed(line: &str) -> Option<(u32, &str)> {
     let (pid, rest) = line.split_once("Killed process ")?.1.split_once(' ')?;
+    // RHEL 6 and 7 print `12, UID 0, (fio) total-vm:...`.
+    let rest = rest.strip_prefix("UID ").and_then(|rest| Some(rest.split_once(", ")?.1)).unwrap_or(rest);
     let rest = rest.strip_prefix('(')?;
     // A name may contain parentheses: it ends before the text that each version prints next.
     let end = [") total-vm", "), UID", ") vsz"].iter().find_map(|next| rest.find(next)).or_else(|| rest.rfind(')'))?;
@@ -411,6 +413,8 @@ mod tests {
         let older = "Out of memory: Killed process 4711 ((sd-pam)), UID 0, total-vm:4kB, anon-rss:1kB";
         assert_eq!(victim(older), Some((4711, "(sd-pam)".to_owned())));
         assert_eq!(victim("Out of memory: Killed process 9 (a (b)) total-vm:1kB"), Some((9, "a (b)".to_owned())));
+        let of_rhel = "Out of memory: Killed process 12, UID 26, (postmaster) total-vm:4kB, anon-rss:1kB";
+        assert_eq!(victim(of_rhel), Some((12, "postmaster".to_owned())));
         assert_eq!(victim("fio invoked oom-killer: gfp_mask=0xcc0"), None);
         assert_eq!(victim("Out of memory: Killed process x (fio)"), None);
     }

@@ -184,11 +184,15 @@ impl Knob {
             KnobKind::Size { min, max } => in_range(given.parse::<Bytes>().ok().map(|size| size.0), min, max),
             KnobKind::SizeKib { min, max } => {
                 // A bare number is in the knob's own unit, as for `sysctl`.
-                let kib = given.parse::<u64>().ok().or_else(|| given.parse::<Bytes>().ok().map(|size| size.0 / 1024));
+                let kib =
+                    given.parse::<u64>().ok().or_else(|| given.parse::<Bytes>().ok().and_then(|size| kib(size.0)));
                 in_range(kib, min, max)
             }
             KnobKind::Duration { unit_ns, max } => {
-                let units = given.parse::<u64>().ok().or_else(|| given.parse::<Nanos>().ok().map(|ns| ns.0 / unit_ns));
+                let units = given
+                    .parse::<u64>()
+                    .ok()
+                    .or_else(|| given.parse::<Nanos>().ok().and_then(|ns| whole(ns.0, unit_ns)));
                 in_range(units, 0, max)
             }
             KnobKind::Choice(choices) => {
@@ -222,13 +226,24 @@ impl Knob {
                 )
             }
             KnobKind::Duration { unit_ns, max } => {
-                format!("a duration up to {}, such as 1s", Nanos(unit_ns.saturating_mul(max)))
+                let most = Nanos(unit_ns.saturating_mul(max));
+                format!("a duration up to {most}, in whole multiples of {}, such as 1s", Nanos(unit_ns))
             }
             KnobKind::Choice(choices) => format!("one of {}", choices.join(", ")),
             KnobKind::Integers { count_max } => format!("1 to {count_max} whole numbers separated by spaces"),
             KnobKind::Text => "one line of text".to_owned(),
         }
     }
+}
+
+/// A size in KiB, rounded down, unless nothing of it would be left.
+fn kib(bytes: u64) -> Option<u64> {
+    (bytes == 0 || bytes >= 1024).then_some(bytes / 1024)
+}
+
+/// `value` in units, unless a part of a unit would be lost.
+fn whole(value: u64, unit: u64) -> Option<u64> {
+    value.is_multiple_of(unit).then(|| value / unit)
 }
 
 fn in_range(value: Option<u64>, min: u64, max: u64) -> Option<String> {
@@ -262,7 +277,10 @@ mod tests {
         ] {
             assert_eq!(find(key).and_then(|knob| knob.parse(given)).as_deref(), Ok(set), "{key}={given}");
         }
-        for (key, given) in [("vm.swappiness", "201"), ("vm.zone_reclaim_mode", "-1"), ("thp.enabled", "maybe")] {
+        for (key, given) in [("vm.swappiness", "201"), ("vm.zone_reclaim_mode", "-1"), ("thp.enabled", "maybe")]
+            .into_iter()
+            .chain([("monitor.slabinfo_interval", "500us"), ("vm.min_free_kbytes", "1B")])
+        {
             assert!(find(key).expect(key).parse(given).is_err(), "{key}={given}");
         }
     }

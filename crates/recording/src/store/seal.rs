@@ -46,16 +46,25 @@ pub(super) fn seal(dir: &Path) -> Result<(), WriteError> {
     let mut manifest = Manifest { format_version: FORMAT_VERSION, ..Manifest::default() };
     let result = seal_tables(dir, &mut manifest);
     if let Err(error) = result {
-        // An incomplete set of Parquet files is useless and takes space that may be short.
-        for table in TableFile::all() {
-            let _ = fs::remove_file(files::parquet_path(dir, table));
-        }
+        unseal(dir);
         return Err(error);
     }
     for table in TableFile::all() {
         let _ = fs::remove_file(files::frames_path(dir, table));
     }
     Ok(())
+}
+
+/// Removes what an interrupted seal has written, so that the frames are the recording and no space is lost. The manifest goes
+/// first: with it, a reader expects the Parquet files.
+fn unseal(dir: &Path) {
+    if fs::remove_file(dir.join(files::MANIFEST)).is_ok_and(|()| files::sync_directory(dir).is_err()) {
+        // The removal may not survive a power cut: then the Parquet files must be there, too.
+        return;
+    }
+    for table in TableFile::all() {
+        let _ = fs::remove_file(files::parquet_path(dir, table));
+    }
 }
 
 fn seal_tables(dir: &Path, manifest: &mut Manifest) -> Result<(), WriteError> {
@@ -435,5 +444,30 @@ fn flatten(error: ParquetError) -> io::Error {
             Err(inner) => io::Error::other(inner),
         },
         other => io::Error::other(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use crate::{Event, EventKind, Header, RecordingWriter, read};
+
+    #[test]
+    fn a_seal_that_failed_at_its_end_leaves_the_frames_as_the_recording() {
+        let place = tempfile::tempdir().expect("a directory");
+        let (dir, aside) = (place.path().join("recording"), place.path().join("events.frames"));
+        let mut writer = RecordingWriter::create(&dir, &Header::default()).expect("created");
+        writer.append_events(&[Event::new(7, EventKind::Mark("here".to_owned()))]).expect("appended");
+        writer.flush_now();
+        fs::copy(dir.join("events.frames"), &aside).expect("copied");
+        super::seal(&dir).expect("sealed");
+        // The last sync of the directory failed: everything is still there.
+        fs::copy(&aside, dir.join("events.frames")).expect("copied");
+        assert!(dir.join("sealed.json").exists() && dir.join("events.parquet").exists());
+        super::unseal(&dir);
+        assert!(!dir.join("sealed.json").exists() && !dir.join("events.parquet").exists());
+        let recording = read(&dir).expect("readable");
+        assert_eq!(recording.events.len(), 1, "{:?}", recording.gaps_found());
     }
 }

@@ -54,9 +54,11 @@ pub fn memory_moments(sampled: &[Series]) -> Vec<MemoryMoment> {
 #[must_use]
 pub fn inodes(sampled: &[Series]) -> Option<u64> {
     let slabs = table(sampled, Table::Slabs)?;
-    let held = slabs.by_entity().filter(|(cache, _)| cache.name.ends_with("inode_cache"));
-    // Most file systems name their cache `*inode_cache`. Caches with other names, such as xfs_inode, are not counted.
-    held.filter_map(|(_, rows)| rows.last(slabs::ACTIVE_OBJS))
+    // Most file systems name their cache `*inode_cache`; xfs, btrfs and fuse name it `xfs_inode`, `btrfs_inode`, `fuse_inode`.
+    let of_inodes = |name: &str| name.ends_with("inode_cache") || name.ends_with("_inode");
+    let caches = slabs.by_entity().filter(|(cache, _)| of_inodes(&cache.name));
+    caches
+        .filter_map(|(_, rows)| rows.last(slabs::ACTIVE_OBJS))
         .map(|count| u64::try_from(count).ok())
         .sum::<Option<u64>>()
 }
@@ -86,6 +88,21 @@ mod tests {
         assert!(memory_moments(&[]).is_empty());
         assert_eq!((inodes(&[]), dentries(&[]), cached_bytes(&[])), (None, None, None));
         assert!(memory_moments(&[Series::new(Table::Meminfo)]).is_empty());
+    }
+
+    #[test]
+    fn inodes_of_every_file_system_are_counted() {
+        let mut slabs = Series::new(Table::Slabs);
+        for (cache, active) in [
+            ("ext4_inode_cache", 1),
+            ("xfs_inode", 20),
+            ("btrfs_inode", 300),
+            ("inode_cache", 4_000),
+            ("dentry", 50_000),
+        ] {
+            slabs.push(1, &Entity::named(cache), &[("active_objs", Gauge, Some(active))]);
+        }
+        assert_eq!(inodes(&[slabs]), Some(4_321));
     }
 
     #[test]
