@@ -2,8 +2,6 @@
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use needs::{Need, skip};
 use snapbox::str;
@@ -127,69 +125,6 @@ fn an_unmodelled_kernel_version_is_reported_as_the_modelled_one() {
     );
 }
 
-#[test]
-fn a_killed_run_leaves_a_readable_recording() {
-    for round in 0..5_u32 {
-        let directory = empty();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_flatwater"))
-            .args(["run", "-t", "30s", "-o", "rec"])
-            .current_dir(directory.path())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the command runs");
-        let latency = directory.path().join("rec/latency.frames");
-        let patience = Instant::now() + Duration::from_secs(60);
-        while !latency.exists() && Instant::now() < patience {
-            sleep(Duration::from_millis(20));
-        }
-        // Vary the distance to the last flush.
-        sleep(Duration::from_millis(u64::from(round) * 237 + 1100));
-        child.kill().expect("it still runs");
-        child.wait().expect("it ends");
-        let output = flatwater(&["explain", "rec", "-O", "json"], directory.path());
-        assert!(output.status.success(), "round {round}: {}", told(&output));
-        let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        let writes = json["operations"].as_array().into_iter().flatten().filter(|one| one["name"] == "write");
-        let count: u64 = writes.filter_map(|one| one["count"].as_u64()).sum();
-        assert!(count > 0, "round {round}: the writes before the kill are counted");
-        // `restore` removes the files of the killed run.
-        let next = flatwater(&["restore"], directory.path());
-        assert!(next.status.success(), "{}", told(&next));
-        let left: Vec<_> = std::fs::read_dir(directory.path()).expect("readable").flatten().collect();
-        assert_eq!(left.len(), 1, "round {round}: only the recording is left, not {left:?}");
-    }
-}
-
-#[test]
-fn an_interrupt_ends_a_run_with_its_summary() {
-    use std::os::unix::process::CommandExt;
-    let directory = empty();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
-    command.args(["run", "-t", "60s", "-o", "rec"]).current_dir(directory.path());
-    // A shell starts background jobs with SIGINT ignored, and flatwater respects that.
-    // SAFETY: signal(2) is async-signal-safe and does not affect the parent.
-    unsafe {
-        command.pre_exec(|| {
-            libc::signal(libc::SIGINT, libc::SIG_DFL);
-            Ok(())
-        });
-    }
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command runs");
-    let began = Instant::now();
-    let patience = Instant::now() + Duration::from_secs(60);
-    while !directory.path().join("rec/latency.frames").exists() && Instant::now() < patience {
-        sleep(Duration::from_millis(50));
-    }
-    let pid = rustix::process::Pid::from_raw(child.id().cast_signed()).expect("a pid");
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it still runs");
-    let output = child.wait_with_output().expect("it ends");
-    assert_eq!(output.status.code(), Some(130), "{}", told(&output));
-    assert!(began.elapsed() < Duration::from_secs(50), "the run did not end early");
-    assert!(told(&output).contains("journal on host"), "{}", told(&output));
-    assert!(directory.path().join("rec/report.html").exists());
-}
-
 /// Runs the command as uid 65534, which may not attach hooks. `None` without root or setpriv(1).
 fn as_nobody(arguments: &[&str], directory: &Path) -> Option<Output> {
     let root = rustix::process::geteuid().is_root();
@@ -249,30 +184,4 @@ fn without_root_check_names_the_remedy() {
     let Some(output) = as_nobody(&["check"], directory.path()) else { return };
     assert!(output.status.success(), "{}", told(&output));
     assert!(told(&output).contains("-> run as root, or: setcap cap_bpf"), "{}", told(&output));
-}
-
-#[test]
-fn after_a_second_signal_the_recording_can_be_explained() {
-    let directory = empty();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_flatwater"))
-        .args(["run", "-t", "60s", "-o", "rec"])
-        .current_dir(directory.path())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the command runs");
-    let patience = Instant::now() + Duration::from_secs(60);
-    while !directory.path().join("rec/latency.frames").exists() && Instant::now() < patience {
-        sleep(Duration::from_millis(50));
-    }
-    let pid = rustix::process::Pid::from_raw(child.id().cast_signed()).expect("a pid");
-    for _ in 0..2 {
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it still runs");
-        sleep(Duration::from_millis(20));
-    }
-    let status = child.wait().expect("it ends");
-    assert_eq!(status.code(), Some(128 + 15));
-    let again = flatwater(&["explain", "rec"], directory.path());
-    assert!(again.status.success() && told(&again).contains("journal on host"), "{}", told(&again));
-    assert!(flatwater(&["restore"], directory.path()).status.success());
 }

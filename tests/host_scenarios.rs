@@ -57,7 +57,7 @@ const CASES: &[Case] = &[
 
 fn run(dir: &Path, out: &Path, scenario: &str, options: &[&str]) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
-    command.args(["run", scenario, "-t", "3s", "-d"]).arg(dir).arg("-o").arg(out);
+    command.args(["run", scenario, "-t", "2s", "-d"]).arg(dir).arg("-o").arg(out);
     if options.contains(&"-t") {
         command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
         command.args(["run", scenario, "-d"]).arg(dir).arg("-o").arg(out);

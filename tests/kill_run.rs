@@ -45,7 +45,8 @@ fn a_killed_run_loses_at_most_its_last_seconds() {
             assert!(begun.elapsed() < Duration::from_secs(60), "kill {kill}: the run writes nothing");
             std::thread::sleep(Duration::from_millis(20));
         }
-        std::thread::sleep(Duration::from_millis(random.next_u64() % 3_000));
+        // At any distance from the last flush, which comes once a second.
+        std::thread::sleep(Duration::from_millis(random.next_u64() % 1_500));
         child.kill().expect("kill");
         child.wait().expect("wait");
         let recording = read(&out).expect("a recording");
@@ -58,5 +59,16 @@ fn a_killed_run_loses_at_most_its_last_seconds() {
         let starts: Vec<(u64, OpKind)> = recording.latency.iter().map(|bucket| (bucket.start_ns, bucket.op)).collect();
         assert!(starts.windows(2).all(|pair| pair[0] < pair[1]), "duplicate bucket: {starts:?}");
         assert!(recording.gaps.iter().any(|gap| gap.what.contains("end of this recording")), "{:?}", recording.gaps);
+        for arguments in [&["explain"][..], &["restore"]] {
+            let mut next = Command::new(env!("CARGO_BIN_EXE_flatwater"));
+            next.args(arguments).current_dir(work.path());
+            if arguments == ["explain"] {
+                next.arg(&out);
+            }
+            let next = next.output().expect("the command runs");
+            assert!(next.status.success(), "kill {kill}: {arguments:?}: {}", String::from_utf8_lossy(&next.stderr));
+        }
+        let left: Vec<_> = std::fs::read_dir(work.path()).expect("readable").flatten().collect();
+        assert!(left.is_empty(), "kill {kill}: `restore` left {left:?}");
     }
 }

@@ -4,6 +4,7 @@
 mod adding;
 mod cli;
 mod common;
+mod docs_commands;
 mod ground_truth;
 mod host_scenarios;
 mod hostile_watch;

@@ -74,6 +74,7 @@ fn s10_an_interrupted_run_is_marked_in_recording_text_and_status() {
     let ended = child.wait_with_output().expect("wait");
     assert_eq!(ended.status.code(), Some(130), "{}", text(&ended.stderr));
     assert!(text(&ended.stdout).contains("interrupted after"), "{}", text(&ended.stdout));
+    assert!(out.join("report.html").exists(), "an interrupted run has its report");
     let recording = recorded(&out);
     assert!(
         !recording.header.complete
@@ -120,6 +121,12 @@ fn s10_a_second_signal_still_restores() {
     assert!(left.is_empty() && names(state.path()).is_empty(), "{left:?} {said}");
     assert_eq!(ended.status.code(), Some(130), "{said}");
     assert_eq!(text(&restored.stdout).trim(), "nothing to restore");
+    let explained = flatwater().arg("explain").arg(&out).output().expect("it starts");
+    assert!(
+        explained.status.success() && text(&explained.stdout).contains("journal on host"),
+        "{}",
+        text(&explained.stderr)
+    );
 }
 
 fn names(dir: &Path) -> Vec<PathBuf> {

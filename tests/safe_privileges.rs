@@ -61,7 +61,7 @@ fn s13_every_thread_keeps_only_the_capabilities_for_watching() {
     let mut command = flatwater();
     command.args(["record", "--group", &NOBODY.to_string(), "-o"]).arg(&out).args(["-O", "json", "--"]);
     // The command itself runs with all capabilities of root.
-    command.args(["sh", "-c", "sleep 4; grep CapEff /proc/self/status"]);
+    command.args(["sh", "-c", "sleep 2; grep CapEff /proc/self/status"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let dropped = |threads: &[(String, [u64; 3], bool)]| {
         threads.len() >= 3 && threads.iter().all(|(_, [permitted, ..], _)| permitted & !WATCHING == 0)
@@ -234,7 +234,7 @@ fn s13_an_impossible_user_is_refused() {
         text(&output.stderr)
     };
     let unknown = refused(flatwater().args(["record", "--user", "no-such-user"]));
-    assert!(unknown.contains("no user 'no-such-user'") && unknown.contains("getent passwd"), "{unknown}");
+    assert!(unknown.contains("unknown user 'no-such-user'") && unknown.contains("getent passwd"), "{unknown}");
     let mut nobody = flatwater();
     nobody.args(["record", "--user", "root"]).uid(NOBODY).gid(NOBODY).current_dir("/");
     let denied = refused(&mut nobody);
@@ -262,7 +262,7 @@ fn s13_secrets_in_arguments_are_neither_stored_nor_printed() {
         let output =
             within(LONG, flatwater().arg("record").args(more).arg("-o").arg(out).args(command)).expect("it ends");
         let mut shown = text(&output.stdout) + &text(&output.stderr);
-        for format in ["json", "html", "text"] {
+        for format in ["json", "text"] {
             let report = flatwater().arg("report").arg(out).args(["-O", format]).output().expect("report starts");
             shown += &text(&report.stdout);
         }

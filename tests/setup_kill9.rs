@@ -86,7 +86,7 @@ fn left(dir: &Path, state: &Path) -> Left {
 
 /// `FLATWATER_KILLS=1000..1400` selects other instants (`make test-kills` tries 300).
 fn rounds() -> std::ops::Range<u64> {
-    let named = std::env::var("FLATWATER_KILLS").unwrap_or_else(|_| "0..16".to_owned());
+    let named = std::env::var("FLATWATER_KILLS").unwrap_or_else(|_| "0..8".to_owned());
     let parsed = named.split_once("..").and_then(|(from, to)| Some(from.parse().ok()?..to.parse().ok()?));
     parsed.expect("FLATWATER_KILLS is like 0..300")
 }

@@ -140,5 +140,5 @@ fn agree_takes_the_model_of_the_kernel_that_the_guest_booted() {
     assert!(!text(&chosen.stderr).contains("compared with"), "{}", text(&chosen.stderr));
     let refused = flatwater(&["run", "burst.toml", "--on", "host", "--set", "kernel=linux-6.1"], directory.path());
     assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
-    assert!(text(&refused.stderr).contains("for --on sim"), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("needs --on sim"), "{}", text(&refused.stderr));
 }

@@ -25,9 +25,15 @@ const FLOORS: [(Part, usize); 2] = [(Part::Work, 568), (Part::Held, 138)];
 /// Maximum share of confident wrong answers in a half, percent.
 const CONFIDENT_WRONG_AT_MOST: usize = 10;
 
+/// One test, since both questions need the answers to the whole corpus.
 #[test]
-fn the_score_does_not_fall() {
+fn the_score_does_not_fall_and_confidence_is_the_frequency_of_the_held_out_half() {
     let sheet = Sheet::of("flatwater", &corpus::read(), score::flatwater);
+    check_floors(&sheet);
+    check_confidence(&sheet);
+}
+
+fn check_floors(sheet: &Sheet) {
     for (part, floor) in FLOORS {
         let score = sheet.score(part);
         assert!(score.first >= floor, "{}: {} causes first, were {floor}", part.name(), score.first);
@@ -44,10 +50,8 @@ fn the_score_does_not_fall() {
 /// Tolerance for changed answers, so that the table need not be counted again at once.
 const TABLE_OFF_AT_MOST: u32 = 4;
 
-#[test]
-fn confidence_is_the_frequency_of_the_held_half() {
-    let sheet = Sheet::of("flatwater", &corpus::read(), score::flatwater);
-    let counted = score::counted(&sheet, Part::Held);
+fn check_confidence(sheet: &Sheet) {
+    let counted = score::counted(sheet, Part::Held);
     for row in flatwater_explain::confidence::TABLE {
         let (right, of) = counted.get(&(row.class, row.high)).copied().unwrap_or_default();
         let off = row.right.abs_diff(right).max(row.of.abs_diff(of));

@@ -215,7 +215,7 @@ fn a_wrong_configuration_is_reported_and_the_old_one_kept() {
     let path = place.path().join("watch.toml");
     for (text, said) in [
         ("threshold = \"5ms\"\nlook_bak = \"60s\"\n", "line 2"),
-        ("[store]\nsize = \"1MiB\"\n", "smaller than one recording"),
+        ("[store]\nsize = \"1MiB\"\n", "less than one recording"),
         ("[metrics]\nlisten = \"0.0.0.0:9177\"\n", "can be reached from other machines"),
     ] {
         fs::write(&path, text).expect("write");
