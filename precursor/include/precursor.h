@@ -280,10 +280,7 @@ int precursor_close(struct precursor *handle, char *message, uintptr_t message_l
 // # Safety
 // `path` is a zero-terminated string. `out` is null or has `out->size` writable bytes. `message` is null or has
 // `message_len` writable bytes.
-int precursor_recover(const char *path,
-                      struct precursor_recovered *out,
-                      char *message,
-                      uintptr_t message_len);
+int precursor_recover(const char *path, struct precursor_recovered *out, char *message, uintptr_t message_len);
 
 // Opens `path` for many producers: framed records in a ring. Otherwise as `precursor_open`.
 //
