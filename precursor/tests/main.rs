@@ -25,6 +25,7 @@ mod misuse;
 mod model_lane;
 mod model_many;
 mod modes;
+mod no_room;
 mod positions;
 mod power_cut;
 mod same_file;
