@@ -29,7 +29,7 @@ pub fn partly_timed(explanation: &Explanation) -> Option<String> {
     let slow: Vec<String> = partly.slow_only.iter().map(of_slow).collect();
     let slow = if slow.is_empty() { "none".to_owned() } else { slow.join("; ") };
     Some(match partly.every_call_ns {
-        0 => format!("Only slow calls were found, in {}: {slow}.", time(other_ns)),
+        0 if explanation.operations.is_empty() => format!("Only slow calls were found, in {}: {slow}.", time(other_ns)),
         ns => format!(
             "The table counts the {} in which every call was timed. Slow calls in the other {}: {slow}.",
             time(ns),

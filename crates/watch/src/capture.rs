@@ -20,8 +20,8 @@ pub struct Capture {
     under_way: Vec<Call>,
     /// Requests still under way in the last second; written at the end as well.
     standing: Vec<Request>,
-    /// What the recording says of its last second; absent before the first.
-    every_call: Option<bool>,
+    /// Whether the recording says if every call is timed at its start.
+    has_timing: bool,
     stacks_told: std::collections::BTreeSet<flatwater_recording::StackId>,
     /// Kept open, so that the directory cannot be replaced while the writer uses it.
     _dir: Dir,
@@ -49,7 +49,7 @@ impl Capture {
             until_ns: fired.at_ns.saturating_add(after_ns),
             under_way: Vec::new(),
             standing: Vec::new(),
-            every_call: None,
+            has_timing: false,
             stacks_told: Default::default(),
             _dir: dir,
         };
@@ -65,9 +65,9 @@ impl Capture {
 
     /// Appends one second.
     pub fn add(&mut self, second: &Second) -> Result<(), WriteError> {
-        if self.every_call != Some(second.every_call) {
-            self.every_call = Some(second.every_call);
-            let timing = EventKind::Timing { every_call: second.every_call };
+        if !self.has_timing {
+            self.has_timing = true;
+            let timing = EventKind::Timing { every_call: second.every_call_at_start };
             self.writer.append_events(&[Event::new(second.start_ns, timing)])?;
         }
         for series in &second.series {

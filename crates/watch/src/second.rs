@@ -37,8 +37,8 @@ impl OwnedCall {
 pub struct Second {
     pub start_ns: u64,
     pub end_ns: u64,
-    /// Every system call was timed from `start_ns` to `end_ns`; otherwise only slow ones were found.
-    pub every_call: bool,
+    /// Whether every system call is timed at `start_ns`; `events` has the changes after it.
+    pub every_call_at_start: bool,
     pub series: Vec<Series>,
     pub calls: Vec<OwnedCall>,
     /// Calls under way, with their time so far. They are listed in each second, and once more in `calls` when they

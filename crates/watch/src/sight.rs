@@ -18,7 +18,9 @@ use flatwater_host::sampler::{BlockDevice, Probe, SamplerOptions, Spare, devices
 use flatwater_host::sight::refused;
 use flatwater_host::tracer::{Level, Targets, TraceOptions, Tracer};
 use flatwater_host::waits::machine::{MachineTracer, MachineWaits};
-use flatwater_recording::{AccessKind, Call, Event, Gap, HookStatus, Losses, Observed, Request, Stack, StackId};
+use flatwater_recording::{
+    AccessKind, Call, Event, EventKind, Gap, HookStatus, Losses, Observed, Request, Stack, StackId,
+};
 
 use crate::aggressor::{Evidence, Requests};
 use crate::config::Config;
@@ -41,8 +43,6 @@ pub struct Sight {
     machine: Option<MachineTracer>,
     /// The hooks on system calls, while they are attached.
     exact: Option<Exact>,
-    /// When `exact` was attached.
-    exact_since_ns: u64,
     /// A thread that loads these hooks, which takes half a second; the loop does not wait for it.
     arming: Option<Receiver<Armed>>,
     armed_until_ns: u64,
@@ -118,7 +118,6 @@ impl Sight {
             exact: None,
             arming: None,
             armed_until_ns: 0,
-            exact_since_ns: 0,
             timed: VecDeque::new(),
             hanging: Vec::new(),
             standing: Vec::new(),
@@ -203,6 +202,7 @@ impl Sight {
         let (_, _, losses) = exact.tracer.finish();
         self.before = self.before.and(losses);
         self.stacks.split_off(&StackId(EXACT_IDS));
+        self.events.push(Event::new(monotonic_ns(), EventKind::Timing { every_call: false }));
         give_back_memory();
     }
 
@@ -213,7 +213,7 @@ impl Sight {
     }
 
     fn take_exact(&mut self, tracer: Tracer, hooks: Vec<HookStatus>) {
-        self.exact_since_ns = monotonic_ns();
+        self.events.push(Event::new(monotonic_ns(), EventKind::Timing { every_call: true }));
         self.exact = Some(Exact { tracer, hooks, stacks_told: 0, first_id: self.next_exact_id });
     }
 
@@ -304,17 +304,18 @@ impl Sight {
     /// Returns everything since the last call. If `busy`, the memory use of each process is read as well.
     pub fn take(&mut self, busy: bool) -> Second {
         let end_ns = monotonic_ns();
+        let every_call_at_start = self.exact.is_some();
         self.look_at_arming(end_ns);
         let drained = self.probe.drain(&mut self.spare);
         let mut second = Second {
             start_ns: self.since_ns,
             end_ns,
+            every_call_at_start,
             series: drained.series,
             gaps: std::mem::take(&mut self.gaps),
             ..Second::default()
         };
         second.gaps.extend(drained.gaps);
-        second.every_call = self.exact.is_some() && self.exact_since_ns <= self.since_ns;
         let exact = self.take_timed(&mut second);
         let memory = busy || (end_ns / 1_000_000_000).is_multiple_of(MEMORY_EVERY);
         let mut found = match &mut self.machine {
