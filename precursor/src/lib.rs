@@ -76,11 +76,14 @@ mod live;
 mod many;
 mod open;
 mod options;
+mod own;
 mod patience;
 pub mod plan;
 mod probe;
 mod process;
 mod recover;
+#[cfg(test)]
+mod refused_tests;
 mod replay;
 mod resync;
 mod ring;

@@ -234,7 +234,13 @@ fn from_live(names: &Names, entry: &Entry, live: &LiveMap, shm: &Dir, stem: &str
         })?;
         (seq, base, end, replayed_bytes) = (done.seq, done.base, done.end, done.bytes);
     }
-    let len = end.checked_sub(base).ok_or_else(|| foreign("the live block contradicts itself"))?;
+    let mut len = end.checked_sub(base).ok_or_else(|| foreign("the live block contradicts itself"))?;
+    if live.distrusted().is_some() {
+        // A file system that failed may have lost the end of the file, but nothing that was durable.
+        let there = names.len(seq).map_err(RecoverError::io("look at", &names.path(seq)))?;
+        let least = if seq == entry.seq { entry.len } else { 0 };
+        len = if there < least { len } else { len.min(there) };
+    }
     let mut cut_bytes = cut(names, entry, seq, len)?;
     // The writer may have died after leaving a preallocated file and before the helper cut it.
     if let Some((before, start)) = live.file_before().filter(|_| entry.preallocated && names.rolls()) {

@@ -7,7 +7,6 @@
 //! Recovery finds the ring through the live block and replays it.
 
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 

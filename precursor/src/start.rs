@@ -195,18 +195,26 @@ fn spawn(
     work: impl FnOnce() + Send + 'static,
 ) -> io::Result<()> {
     let cpu = options.helper_cpu;
-    if let Some(cpu) = cpu {
-        appender.reasons.push(format!("{name} on CPU {cpu}"));
-    }
+    let (pinned, outcome) = std::sync::mpsc::channel();
     let watch = Watch(Arc::clone(&appender.core));
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         let _watch = watch;
-        // Preferences: without that CPU or node, the scheduler places the thread.
-        let _ = cpu.map(sys::pin_here);
+        if let Some(cpu) = cpu {
+            // The opening thread waits for the result.
+            let _ = pinned.send(sys::pin_here(cpu));
+        }
+        // A preference: without that node, the kernel chooses one.
         let _ = node.map(sys::prefer_node_here);
         work();
     })?;
     appender.threads.push(thread);
+    if let Some(cpu) = cpu {
+        let pinned = outcome.recv().unwrap_or_else(|_| Err(io::Error::other("the thread has ended")));
+        appender.reasons.push(match pinned {
+            Ok(()) => format!("{name} on CPU {cpu}"),
+            Err(e) => format!("{name} not on CPU {cpu}: {e}"),
+        });
+    }
     Ok(())
 }
 

@@ -11,6 +11,7 @@
 mod alone;
 mod c_abi;
 mod c_full;
+mod closed_descriptors;
 mod closing;
 mod corpus;
 mod crash;
@@ -25,6 +26,7 @@ mod misuse;
 mod model_lane;
 mod model_many;
 mod modes;
+mod no_room;
 mod positions;
 mod power_cut;
 mod same_file;
