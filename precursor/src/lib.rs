@@ -49,6 +49,7 @@ pub mod budget;
 #[allow(non_camel_case_types, reason = "C naming")]
 pub mod c;
 mod c_convert;
+mod c_handle;
 #[allow(non_camel_case_types, reason = "C naming")]
 pub mod c_many;
 #[allow(non_camel_case_types, reason = "C naming")]
