@@ -14,7 +14,7 @@ const HALF: u32 = usize::BITS / 2;
 const KIND_BITS: u32 = 2;
 const KIND: usize = (1 << KIND_BITS) - 1;
 const INDICES: usize = 1 << (HALF - KIND_BITS);
-/// Number of slots of the first block; each further block has twice as many.
+/// Number of slots in the table itself; each further block has as many as all before it.
 const FIRST: usize = 64;
 const BLOCKS: usize = if HALF == 32 { 24 } else { 8 };
 /// Generation of a slot that is being opened or closed. No handle has it.
@@ -33,19 +33,33 @@ struct Slot<H> {
 pub(crate) struct Table<H> {
     /// Differs between tables and is not 0, so that no handle is null or belongs to two tables.
     kind: usize,
+    /// The slots of almost every program, without a pointer to load.
+    first: [Slot<H>; FIRST],
     blocks: [AtomicPtr<Slot<H>>; BLOCKS],
     owns: PhantomData<H>,
+}
+
+impl<H> Slot<H> {
+    const fn free() -> Slot<H> {
+        Slot { generation: AtomicUsize::new(0), value: AtomicPtr::new(std::ptr::null_mut()) }
+    }
 }
 
 impl<H> Table<H> {
     pub(crate) const fn new(kind: usize) -> Table<H> {
         assert!(kind > 0 && kind <= KIND);
-        Table { kind, blocks: [const { AtomicPtr::new(std::ptr::null_mut()) }; BLOCKS], owns: PhantomData }
+        let first = [const { Slot::free() }; FIRST];
+        Table { kind, first, blocks: [const { AtomicPtr::new(std::ptr::null_mut()) }; BLOCKS], owns: PhantomData }
     }
 
     /// The slot with this index, if its block exists.
     #[inline(always)]
     fn slot(&self, index: usize) -> Option<&Slot<H>> {
+        self.first.get(index).or_else(|| self.later_slot(index))
+    }
+
+    #[cold]
+    fn later_slot(&self, index: usize) -> Option<&Slot<H>> {
         let number = index + FIRST;
         let block = number.ilog2() - FIRST.ilog2();
         let slots = self.blocks.get(block as usize)?.load(Ordering::Acquire);
@@ -147,7 +161,7 @@ impl<H> Table<H> {
 
     /// Claims a free slot: its index, and the generation that it had.
     fn free_slot(&self) -> Option<(usize, &Slot<H>, usize)> {
-        for index in 0..INDICES.min((FIRST << BLOCKS) - FIRST) {
+        for index in 0..INDICES.min(FIRST << (BLOCKS - 1)) {
             let slot = match self.slot(index) {
                 Some(slot) => slot,
                 None => {
@@ -168,8 +182,7 @@ impl<H> Table<H> {
     /// Adds the block that begins with this index, unless another thread has added it.
     fn add_block(&self, index: usize) {
         let count = index + FIRST;
-        let empty = || Slot { generation: AtomicUsize::new(0), value: AtomicPtr::new(std::ptr::null_mut()) };
-        let slots: Box<[Slot<H>]> = (0..count).map(|_| empty()).collect();
+        let slots: Box<[Slot<H>]> = (0..count).map(|_| Slot::free()).collect();
         let slots = Box::into_raw(slots);
         let Some(block) = self.blocks.get((count.ilog2() - FIRST.ilog2()) as usize) else { return };
         let null = std::ptr::null_mut();

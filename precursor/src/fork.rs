@@ -114,8 +114,8 @@ impl Locked {
     /// Registers the file, so that no child keeps its lock. Must be called before the file is locked.
     pub(crate) fn new(file: File) -> std::io::Result<Locked> {
         let born = Born::here();
-        let (fd, file) = (file.as_raw_fd(), OwnFile::new(file)?);
-        let node = hold(fd, file.identity());
+        let file = OwnFile::new(file)?;
+        let node = hold(file.number(), file.identity());
         Ok(Locked { node, file, born })
     }
 

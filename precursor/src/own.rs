@@ -2,12 +2,13 @@
 //!
 //! A program may close descriptors that it did not open (`closefrom(3)` in a daemon) and then open its own files under
 //! the same numbers. Each use of an [`OwnFile`] therefore compares device and inode first. A program that does this in
-//! another thread at the same moment can still win the race between the check and the use.
+//! another thread at the same moment can still win the race between the check and the use. The descriptors have high
+//! numbers, which other files get only in a program with hundreds of open files.
 
 use std::fs::File;
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::FileExt;
 
 use crate::fork::identity_of;
@@ -20,6 +21,20 @@ use crate::sys::Mapping;
      was written to that file"
 )]
 struct Lost;
+
+/// Lowest number of the library's descriptors, if the limit of open files allows it.
+const LOWEST: libc::c_int = 512;
+
+/// Gives a file a high number.
+fn raised(file: File) -> File {
+    if file.as_raw_fd() >= LOWEST {
+        return file;
+    }
+    // SAFETY: an open descriptor and a plain number.
+    let raised = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, LOWEST) };
+    // SAFETY: the call has returned a new descriptor that nothing else owns.
+    if raised < 0 { file } else { unsafe { File::from_raw_fd(raised) } }
+}
 
 /// A file whose descriptor is used and closed only while it still refers to that file.
 #[derive(Debug)]
@@ -38,6 +53,7 @@ pub(crate) struct OwnFile {
 
 impl OwnFile {
     pub(crate) fn new(file: File) -> io::Result<OwnFile> {
+        let file = raised(file);
         let identity = identity_of(file.as_raw_fd()).ok_or_else(io::Error::last_os_error)?;
         // Without the mapping, only a removed file whose inode number is reused escapes the check.
         let pin = Mapping::pin(&file).ok();
@@ -67,6 +83,19 @@ impl OwnFile {
 
     pub(crate) fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         self.get()?.write_all_at(bytes, at)
+    }
+
+    /// As [`OwnFile::write_all_at`], for a caller that has called `get` a moment ago.
+    pub(crate) fn write_unchecked(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        match self.file.write_all_at(bytes, at) {
+            Err(e) if e.raw_os_error() == Some(libc::EBADF) => Err(io::Error::other(Lost)),
+            other => other,
+        }
+    }
+
+    /// Number of the descriptor, whatever it refers to now.
+    pub(crate) fn number(&self) -> i32 {
+        self.file.as_raw_fd()
     }
 
     pub(crate) fn set_len(&self, len: u64) -> io::Result<()> {

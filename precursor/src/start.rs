@@ -33,13 +33,14 @@ pub(crate) fn start(options: &Options, core: Arc<Core>, plan: Plan) -> Result<Ap
     let hot = HotPage::new(Hot { lane, worst_ticks: 0, appends: 0, reserved: None })
         .map_err(OpenError::io("create the writer's page of", path))?;
     let current = Arc::clone(&crate::core::lock(&core.files).current);
+    let timer = Timer::calibrated();
     let mut appender = Appender {
         born: core.born,
         hot,
         measure: options.measure,
-        timer: Timer::calibrated(),
+        timer,
         record_max: 0,
-        side: Side::Written(WrittenSide::new(Arc::clone(&current), plan.place.base)),
+        side: Side::Written(WrittenSide::new(Arc::clone(&current), plan.place.base, timer)),
         core,
         threads: Vec::new(),
         reasons: plan.choice.reasons.clone(),

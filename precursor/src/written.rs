@@ -11,6 +11,10 @@ use crate::lane::Lane;
 use crate::options::BackPressure;
 use crate::patience::Patience;
 use crate::plan::Mode;
+use crate::timer::Timer;
+
+/// Interval at which the descriptor of the file is checked, ns.
+const CHECK_NS: u64 = 1_000_000;
 
 #[derive(Debug)]
 pub(crate) struct WrittenSide {
@@ -20,13 +24,24 @@ pub(crate) struct WrittenSide {
     marked: bool,
     /// A write has failed, so the file may be longer than its data.
     torn: bool,
+    timer: Timer,
+    /// Time of the last check of the file's descriptor, ticks.
+    checked: u64,
     /// Buffer for one record; grows to the longest one.
     pub(crate) record: Vec<u8>,
 }
 
 impl WrittenSide {
-    pub(crate) fn new(file: Arc<DataFile>, file_base: u64) -> WrittenSide {
-        WrittenSide { file, file_base, marked: false, torn: false, record: Vec::with_capacity(64 << 10) }
+    pub(crate) fn new(file: Arc<DataFile>, file_base: u64, timer: Timer) -> WrittenSide {
+        WrittenSide {
+            file,
+            file_base,
+            marked: false,
+            torn: false,
+            timer,
+            checked: 0,
+            record: Vec::with_capacity(64 << 10),
+        }
     }
 
     /// Writes one record. The caller moves the cursor past it.
@@ -40,14 +55,15 @@ impl WrittenSide {
             let file = &self.file;
             wait_for(core, || (at + need <= file.zeroed.load(Ordering::Acquire)).then_some(()))?;
         }
+        self.check_descriptor().map_err(|e| self.write_error(core, &e))?;
         let written = if lane.framed {
             self.record.clear();
             self.record.extend_from_slice(&frame::data(bytes).to_le_bytes());
             self.record.extend_from_slice(bytes);
             self.record.resize(need as usize, 0);
-            self.file.file.write_all_at(&self.record, at)
+            self.file.file.write_unchecked(&self.record, at)
         } else {
-            self.file.file.write_all_at(bytes, at)
+            self.file.file.write_unchecked(bytes, at)
         };
         written.map_err(|e| self.write_error(core, &e))?;
         // Room for exactly this record: nothing is mapped, so every append must come here.
@@ -55,6 +71,16 @@ impl WrittenSide {
         if core.mode == Mode::Prefetch && at + need > self.file.warm.load(Ordering::Relaxed) {
             core.counters.0.late.fetch_add(1, Ordering::Relaxed);
             core.wake_helper();
+        }
+        Ok(())
+    }
+
+    /// Checks at most once in `CHECK_NS`, since a system call before each write would double the cost of an append.
+    fn check_descriptor(&mut self) -> io::Result<()> {
+        let now = self.timer.ticks();
+        if self.checked == 0 || self.timer.ns(now.wrapping_sub(self.checked)) > CHECK_NS {
+            self.file.file.get()?;
+            self.checked = now;
         }
         Ok(())
     }
