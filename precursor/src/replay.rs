@@ -50,8 +50,8 @@ pub(crate) fn replay(names: &Names, shm: &Dir, stem: &str, live: &LiveMap, least
     let there = names.len(seq)?;
     if there < from - base {
         if live.distrusted().is_some() && there >= least {
-            // The failed file system has lost bytes that were written. What the ring holds would follow a gap.
-            return Ok(Replayed { seq, base, end: base + there, bytes: 0 });
+            // The failed file system has lost bytes that were written. The ring's bytes would follow a gap.
+            return Ok(Replayed { seq, base, end: from, bytes: 0 });
         }
         let written = from - base;
         return Err(bad(&format!(
