@@ -146,18 +146,29 @@ typedef struct precursor_stats {
   uint32_t mode;
   // 1 if the mode's memory is locked.
   uint32_t locked;
+  // Records accepted.
   uint64_t appends;
+  // End of the appended data.
   uint64_t position;
+  // Bytes that the writer can append without waiting for the helper.
   uint64_t run_ahead_bytes;
+  // How often the writer reached a window or a file that was not ready.
   uint64_t late_windows;
+  // How many appends waited.
   uint64_t waits;
   // Longest append, ns; 0 if not measured.
   uint64_t worst_append_ns;
+  // Accepted bytes that are not yet written to the file.
   uint64_t flusher_lag_bytes;
+  // Bytes that would be lost if the machine died now.
   uint64_t at_risk_bytes;
+  // Last durable position.
   uint64_t durable;
+  // Upper limit of the memory before the writer.
   uint64_t memory_bytes;
+  // Files begun after the first.
   uint64_t rolls;
+  // Rings added after the first.
   uint64_t grown;
   // How often `window` switched to its ring.
   uint64_t fallbacks;

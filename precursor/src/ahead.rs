@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use crate::behind::Behind;
 use crate::core::{Core, DataFile};
+use crate::mode::Mode;
 use crate::own::OwnFile;
-use crate::plan::{Ledger, Mode, Planner, Span, Step, Which};
+use crate::plan::{Ledger, Planner, Span, Step, Which};
 use crate::ring::TOUCH_BYTES;
 use crate::sigbus::Guarded;
 use crate::stage::{Drain, SLOW, Turn};

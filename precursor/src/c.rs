@@ -5,11 +5,11 @@ use std::ffi::{c_char, c_int};
 
 use crate::c_convert::{DEFAULTS, open_into, path_of, put, put_stats, put_synced, record_of, text_of};
 use crate::c_handle::Table;
-use crate::c_types::{
-    MessageBuffer, PRECURSOR_BUSY, PRECURSOR_FAILED, PRECURSOR_VERSION, Refusal, SILENT, border, invalid,
-    precursor_options, precursor_recovered, precursor_stats, write_sized,
-};
+use crate::c_types::{MessageBuffer, Refusal, SILENT, border, invalid, write_sized};
 use crate::{After, Appender, Evidence, Options, Position, Recovered};
+
+pub use crate::c_many::*;
+pub use crate::c_types::*;
 
 /// An open appender. One thread at a time may use it, for every function; `precursor_syncer` serves other threads. A
 /// handle is a number and not an address: a handle that is closed, or was never opened, returns `PRECURSOR_INVALID`.

@@ -110,18 +110,29 @@ pub struct precursor_stats {
     pub mode: u32,
     /// 1 if the mode's memory is locked.
     pub locked: u32,
+    /// Records accepted.
     pub appends: u64,
+    /// End of the appended data.
     pub position: u64,
+    /// Bytes that the writer can append without waiting for the helper.
     pub run_ahead_bytes: u64,
+    /// How often the writer reached a window or a file that was not ready.
     pub late_windows: u64,
+    /// How many appends waited.
     pub waits: u64,
     /// Longest append, ns; 0 if not measured.
     pub worst_append_ns: u64,
+    /// Accepted bytes that are not yet written to the file.
     pub flusher_lag_bytes: u64,
+    /// Bytes that would be lost if the machine died now.
     pub at_risk_bytes: u64,
+    /// Last durable position.
     pub durable: u64,
+    /// Upper limit of the memory before the writer.
     pub memory_bytes: u64,
+    /// Files begun after the first.
     pub rolls: u64,
+    /// Rings added after the first.
     pub grown: u64,
     /// How often `window` switched to its ring.
     pub fallbacks: u64,

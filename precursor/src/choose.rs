@@ -2,7 +2,7 @@
 
 use crate::budget::{Bound, Budget, Limits, Shares, budget};
 use crate::lasting::Removal;
-use crate::plan::Mode;
+use crate::mode::Mode;
 
 /// File systems, by the properties that decide between modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use super::{Facts, FileSystem, Wants, choose, examine};
 use crate::budget::{Limits, Shares};
 use crate::lasting::Removal;
-use crate::plan::Mode;
+use crate::mode::Mode;
 
 fn modern() -> Facts {
     Facts {

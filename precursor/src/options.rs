@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::budget::Shares;
-use crate::plan::Mode;
+use crate::mode::Mode;
 
 /// What an append does without room: the ring is full, or the window is not ready. A full disk is always an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -37,6 +37,7 @@ pub enum Evidence {
 
 /// Result of a recovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Recovered {
     /// The file in which the data ends; `None` without a file.
     pub path: Option<PathBuf>,

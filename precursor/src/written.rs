@@ -8,9 +8,9 @@ use crate::core::{Core, DataFile};
 use crate::error::AppendError;
 use crate::frame;
 use crate::lane::Lane;
+use crate::mode::Mode;
 use crate::options::BackPressure;
 use crate::patience::Patience;
-use crate::plan::Mode;
 use crate::timer::Timer;
 
 /// Interval at which the descriptor of the file is checked, ns.
