@@ -20,8 +20,8 @@
 // Success.
 #define PRECURSOR_OK 0
 
-// An argument is null or out of range, the options contradict one another, the file exists although it must not, a
-// commit has no matching reservation, or a position was never appended.
+// An argument is null or out of range, a handle is not open, the options contradict one another, the file exists
+// although it must not, a commit has no matching reservation, or a position was never appended.
 #define PRECURSOR_INVALID 1
 
 // This machine cannot run the requested mode; `PRECURSOR_AUTO` would choose another.
@@ -42,14 +42,14 @@
 // The device, the file system, a helper thread or recovery failed, or the appender is closed.
 #define PRECURSOR_FAILED 7
 
-// A bug in the library. Do not use the handle again.
+// A bug in the library. Every later call on the handle returns this too; closing it leaves the file for recovery.
 #define PRECURSOR_PANIC 8
 
 // This process was forked after the handle was opened. Only the process that opened it may use it.
 #define PRECURSOR_FORKED 9
 
 // Version of the header, 0x00MMmmpp. `precursor_version` returns the library's.
-#define PRECURSOR_VERSION 65536
+#define PRECURSOR_VERSION 65792
 
 // Probe the machine and choose a mode.
 #define PRECURSOR_AUTO 0
@@ -84,11 +84,12 @@
 // Refuse to open an existing file.
 #define PRECURSOR_REFUSE 2
 
-// An open appender. One thread at a time may use it, for every function; `precursor_syncer` serves other threads.
+// An open appender. One thread at a time may use it, for every function; `precursor_syncer` serves other threads. A
+// handle is a number and not an address: a handle that is closed, or was never opened, returns `PRECURSOR_INVALID`.
 typedef struct precursor precursor;
 
-// An appender for many threads. Any thread may call any function on it at any time, except `precursor_many_close`,
-// which must be the last call: no other may be running or follow.
+// An appender for many threads. Any thread may call any function on it at any time, except that no other call may be
+// running during `precursor_many_close`. Later calls return `PRECURSOR_INVALID`.
 typedef struct precursor_many precursor_many;
 
 // Syncs and reads counters from any thread, while another thread appends. It outlives its appender; after close it can
@@ -113,9 +114,9 @@ typedef struct precursor_options {
   uint32_t readable_at_once;
   // Not zero: measure every append for `worst_append_ns`.
   uint32_t measure;
-  // NUMA node of the memory; -1 = the node of the opening thread.
+  // NUMA node of the memory, which the machine must have; -1 = the node of the opening thread.
   int32_t node;
-  // CPU of the helper threads; -1 = any.
+  // CPU of the helper threads, which the machine must have; -1 = any.
   int32_t helper_cpu;
   // Size at which a new file begins, bytes; the path must then contain {}. 0 = one file.
   uint64_t roll_bytes;
@@ -145,18 +146,29 @@ typedef struct precursor_stats {
   uint32_t mode;
   // 1 if the mode's memory is locked.
   uint32_t locked;
+  // Records accepted.
   uint64_t appends;
+  // End of the appended data.
   uint64_t position;
+  // Bytes that the writer can append without waiting for the helper.
   uint64_t run_ahead_bytes;
+  // How often the writer reached a window or a file that was not ready.
   uint64_t late_windows;
+  // How many appends waited.
   uint64_t waits;
   // Longest append, ns; 0 if not measured.
   uint64_t worst_append_ns;
+  // Accepted bytes that are not yet written to the file.
   uint64_t flusher_lag_bytes;
+  // Bytes that would be lost if the machine died now.
   uint64_t at_risk_bytes;
+  // Last durable position.
   uint64_t durable;
+  // Upper limit of the memory before the writer.
   uint64_t memory_bytes;
+  // Files begun after the first.
   uint64_t rolls;
+  // Rings added after the first.
   uint64_t grown;
   // How often `window` switched to its ring.
   uint64_t fallbacks;
@@ -209,14 +221,14 @@ int precursor_open(const char *path,
 // Appends `len` bytes. `*position` (may be null) receives the end of the record.
 //
 // # Safety
-// `handle` is null, or open and used by no other thread now. `bytes` has `len` readable bytes. `position` is null or
+// No other thread uses `handle` now. `bytes` has `len` readable bytes. `position` is null or
 // writable.
 int precursor_append(struct precursor *handle, const uint8_t *bytes, uintptr_t len, uint64_t *position);
 
 // Lends `len` bytes of the file's or the ring's memory at `*at`, valid until the next call on this appender.
 //
 // # Safety
-// `handle` is null, or open and used by no other thread now. `at` is null or writable.
+// No other thread uses `handle` now. `at` is null or writable.
 int precursor_reserve(struct precursor *handle, uintptr_t len, uint8_t **at);
 
 // Appends the first `len` bytes of the reservation, and drops the reservation.
@@ -225,17 +237,17 @@ int precursor_reserve(struct precursor *handle, uintptr_t len, uint8_t **at);
 // As for `precursor_append`.
 int precursor_commit(struct precursor *handle, uintptr_t len, uint64_t *position);
 
-// End of the appended data; 0 if `handle` is null.
+// End of the appended data; 0 if `handle` is not open.
 //
 // # Safety
-// `handle` is null, or open and used by no other thread now.
+// No other thread uses `handle` now.
 uint64_t precursor_position(const struct precursor *handle);
 
 // Makes everything up to `position` durable. `*durable` (may be null) receives the durable position, at least
 // `position`.
 //
 // # Safety
-// `handle` is null, or open and used by no other thread now. `durable` is null or writable. `message` is null or has
+// No other thread uses `handle` now. `durable` is null or writable. `message` is null or has
 // `message_len` writable bytes.
 int precursor_sync_to(struct precursor *handle,
                       uint64_t position,
@@ -243,35 +255,35 @@ int precursor_sync_to(struct precursor *handle,
                       char *message,
                       uintptr_t message_len);
 
-// Why this mode was chosen and what it lacks, in one string that is valid until close; null if `handle` is null.
+// Why this mode was chosen and what it lacks, in one string that is valid until close; null if `handle` is not open.
 //
 // # Safety
-// `handle` is null, or open and used by no other thread now.
+// No other thread uses `handle` now.
 const char *precursor_reasons(const struct precursor *handle);
 
 // 1 if a record survives the death of this process once `precursor_append` has returned. 0 if it survives only after
 // `precursor_sync_to`: without shared memory, or if that may be removed with a container or at a logout.
 //
 // # Safety
-// `handle` is null, or open and used by no other thread now.
+// No other thread uses `handle` now.
 int precursor_survives_process(const struct precursor *handle);
 
 // Writes the reason why appends return `PRECURSOR_FAILED` to `message`; an empty string if nothing has failed.
 //
 // # Safety
-// `handle` is null, or open and used by no other thread now. `message` is null or has `message_len` writable bytes.
+// No other thread uses `handle` now. `message` is null or has `message_len` writable bytes.
 int precursor_failure(const struct precursor *handle, char *message, uintptr_t message_len);
 
 // Fills in the counters, as many bytes as `stats->size` says.
 //
 // # Safety
-// `handle` is null, or open and used by no other thread now. `stats` is null or has `stats->size` writable bytes.
+// No other thread uses `handle` now. `stats` is null or has `stats->size` writable bytes.
 int precursor_get_stats(struct precursor *handle, struct precursor_stats *stats);
 
-// Closes: gives the file its exact length and makes it durable. The handle is freed, whatever this returns.
+// Closes: gives the file its exact length and makes it durable. The handle is closed, whatever this returns.
 //
 // # Safety
-// `handle` is null, or open and used by no thread, now or later. `message` is null or has `message_len` writable
+// No other thread uses `handle` now. `message` is null or has `message_len` writable
 // bytes.
 int precursor_close(struct precursor *handle, char *message, uintptr_t message_len);
 
@@ -295,13 +307,14 @@ int precursor_open_many(const char *path,
 // Appends `len` bytes, from any thread. `*position` (may be null) receives the end of the record.
 //
 // # Safety
-// `handle` is null or open. `bytes` has `len` readable bytes. `position` is null or writable.
+// No other thread closes `handle` now. `bytes` has `len` readable bytes. `position` is null or writable.
 int precursor_many_append(const struct precursor_many *handle, const uint8_t *bytes, uintptr_t len, uint64_t *position);
 
 // Makes everything up to `position` durable. Waits for other producers whose records come before `position`.
 //
 // # Safety
-// `handle` is null or open. `durable` is null or writable. `message` is null or has `message_len` writable bytes.
+// No other thread closes `handle` now. `durable` is null or writable. `message` is null or has `message_len` writable
+// bytes.
 int precursor_many_sync_to(const struct precursor_many *handle,
                            uint64_t position,
                            uint64_t *durable,
@@ -311,38 +324,44 @@ int precursor_many_sync_to(const struct precursor_many *handle,
 // Fills in the counters. `worst_append_ns` is 0: it is not measured for many producers.
 //
 // # Safety
-// `handle` is null or open. `stats` is null or has `stats->size` writable bytes.
+// No other thread closes `handle` now. `stats` is null or has `stats->size` writable bytes.
 int precursor_many_get_stats(const struct precursor_many *handle, struct precursor_stats *stats);
 
-// Why this mode was chosen and what it lacks, in one string that is valid until close; null if `handle` is null.
+// Why this mode was chosen and what it lacks, in one string that is valid until close; null if `handle` is not open.
 //
 // # Safety
-// `handle` is null or open.
+// No other thread closes `handle` now.
 const char *precursor_many_reasons(const struct precursor_many *handle);
 
-// Closes for all producers. The handle is freed, whatever this returns.
+// As `precursor_failure`, from any thread.
 //
 // # Safety
-// `handle` is null, or open and used by no thread, now or later. `message` is null or has `message_len` writable
+// No other thread closes `handle` now. `message` is null or has `message_len` writable bytes.
+int precursor_many_failure(const struct precursor_many *handle, char *message, uintptr_t message_len);
+
+// Closes for all producers. The handle is closed, whatever this returns.
+//
+// # Safety
+// No other thread uses `handle` now. `message` is null or has `message_len` writable
 // bytes.
 int precursor_many_close(struct precursor_many *handle, char *message, uintptr_t message_len);
 
 // Creates a handle for syncing on another thread; free it with `precursor_syncer_free`.
 //
 // # Safety
-// `handle` is null, or open and used by no other thread now. `out` is null or writable.
+// No other thread uses `handle` now. `out` is null or writable.
 int precursor_get_syncer(const struct precursor *handle, struct precursor_syncer **out);
 
 // As `precursor_get_syncer`, for an appender of many producers, from any thread.
 //
 // # Safety
-// `handle` is null or open. `out` is null or writable.
+// No other thread closes `handle` now. `out` is null or writable.
 int precursor_many_get_syncer(const struct precursor_many *handle, struct precursor_syncer **out);
 
 // As `precursor_sync_to`, from any thread and at any time. After close it succeeds only up to the durable position.
 //
 // # Safety
-// `syncer` is null or was not freed. `durable` is null or writable. `message` is null or has `message_len` writable
+// No other thread frees `syncer` now. `durable` is null or writable. `message` is null or has `message_len` writable
 // bytes.
 int precursor_syncer_sync_to(const struct precursor_syncer *syncer,
                              uint64_t position,
@@ -350,22 +369,22 @@ int precursor_syncer_sync_to(const struct precursor_syncer *syncer,
                              char *message,
                              uintptr_t message_len);
 
-// End of the appended data, as published to other threads; 0 if `syncer` is null.
+// End of the appended data, as published to other threads; 0 if `syncer` is not open.
 //
 // # Safety
-// `syncer` is null or was not freed.
+// No other thread frees `syncer` now.
 uint64_t precursor_syncer_position(const struct precursor_syncer *syncer);
 
 // Fills in the counters, from any thread.
 //
 // # Safety
-// `syncer` is null or was not freed. `stats` is null or has `stats->size` writable bytes.
+// No other thread frees `syncer` now. `stats` is null or has `stats->size` writable bytes.
 int precursor_syncer_get_stats(const struct precursor_syncer *syncer, struct precursor_stats *stats);
 
-// Frees the handle. Null is allowed.
+// Frees the handle. Does nothing if it is null or not open.
 //
 // # Safety
-// `syncer` is null, or was not freed and is used by no thread, now or later.
+// No other thread uses `syncer` now.
 void precursor_syncer_free(struct precursor_syncer *syncer);
 
 #ifdef __cplusplus

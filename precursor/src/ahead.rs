@@ -8,8 +8,11 @@ use std::time::{Duration, Instant};
 
 use crate::behind::Behind;
 use crate::core::{Core, DataFile};
-use crate::plan::{Ledger, Mode, Planner, Span, Step, Which};
+use crate::mode::Mode;
+use crate::own::OwnFile;
+use crate::plan::{Ledger, Planner, Span, Step, Which};
 use crate::ring::TOUCH_BYTES;
+use crate::sigbus::Guarded;
 use crate::stage::{Drain, SLOW, Turn};
 use crate::sys::{self, Mapping, page_bytes};
 
@@ -178,9 +181,7 @@ impl Ahead {
         if let Err(e) = self.let_go(&old, self.ledger.released, self.ledger.warm) {
             self.core.fail("unlock the previous file", &e);
         }
-        if let Err(e) = self.core.leave(&old, next) {
-            self.core.fail("sync a previous file", &e);
-        }
+        self.core.leave(&old, next);
         // A hint: the kernel or `sync_to` writes the remaining pages.
         if !self.behind.is_busy() {
             self.behind.hand(
@@ -240,11 +241,11 @@ impl Ahead {
             if self.core.locked {
                 map.lock_on_fault(span.at as usize, len)?;
             }
-            map.populate_write(span.at as usize, len)?;
+            populate(map, &file.file, span.at, len)?;
             self.on_piece(begun.elapsed());
         } else {
             self.scratch.resize(span.len as usize, 0);
-            let _ = file.file.read_at(&mut self.scratch, span.at)?;
+            let _ = file.file.get()?.read_at(&mut self.scratch, span.at)?;
         }
         file.warm.store(end, Ordering::Release);
         match which {
@@ -286,7 +287,7 @@ impl Ahead {
     fn refresh(&mut self, span: Span) -> io::Result<()> {
         let Some(map) = &self.current.map else { return Ok(()) };
         let begun = Instant::now();
-        map.populate_write(span.at as usize, span.len.min(self.piece_bytes) as usize)?;
+        populate(map, &self.current.file, span.at, span.len.min(self.piece_bytes) as usize)?;
         self.on_piece(begun.elapsed());
         Ok(())
     }
@@ -303,7 +304,7 @@ impl Ahead {
         self.core.live.preparing.store(seq + 1, Ordering::Release);
         let file = self.core.names.open(seq)?;
         let map = match &self.current.map {
-            Some(map) => Some(map_file(&file, map.len())?),
+            Some(map) => Some(map_file(file.get()?, map.len())?),
             None => None,
         };
         let next = Arc::new(DataFile::new(&self.core.names, seq, file, map, self.current.guard.is_some())?);
@@ -332,6 +333,18 @@ impl Ahead {
     }
 }
 
+/// Populates a range of a mapped file. The kernel answers EFAULT for every fault that would raise SIGBUS, also for one
+/// for which the file system has no block (`mm/gup.c: faultin_page_range`).
+pub(crate) fn populate(map: &Mapping, file: &OwnFile, at: u64, len: usize) -> io::Result<()> {
+    match map.populate_write(at as usize, len) {
+        Err(e) if e.raw_os_error() == Some(libc::EFAULT) => {
+            let full = crate::space::bytes_left(file) < len as u64;
+            Err(if full { io::Error::from_raw_os_error(libc::ENOSPC) } else { Guarded::error() })
+        }
+        other => other,
+    }
+}
+
 /// Maps a file for `window`, with `MADV_DONTFORK`.
 pub(crate) fn map_file(file: &std::fs::File, len: usize) -> io::Result<Mapping> {
     let map = Mapping::of(file, len)?;
@@ -346,5 +359,5 @@ fn write_zeros(file: &DataFile, span: Span) -> io::Result<()> {
         file.file.write_all_at(&ZEROS[..len as usize], at)?;
         at += len;
     }
-    sys::start_write_back(&file.file, span.at, span.len)
+    sys::start_write_back(file.file.get()?, span.at, span.len)
 }

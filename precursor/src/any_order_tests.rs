@@ -9,8 +9,8 @@ use proptest::prelude::{Just, ProptestConfig, Strategy, prop_oneof, proptest};
 
 use crate::frame;
 use crate::{
-    AppendError, Appender, Evidence, Existing, Framing, Mode, OpenError, Options, Position, RecoverError, SyncError,
-    records, recover,
+    AppendError, Appender, Evidence, Existing, Framing, ManyAppender, Mode, OpenError, Options, Position, RecoverError,
+    SyncError, records, recover,
 };
 
 const MODES: [Mode; 4] = [Mode::Ring, Mode::Window, Mode::Prefetch, Mode::Plain];
@@ -273,5 +273,115 @@ proptest! {
         calls in proptest::collection::vec(calls(), 1..60),
     ) {
         run(setup, &calls);
+    }
+}
+
+/// Many producers: bursts of appends on several threads, between syncs, closes and deaths.
+#[derive(Debug, Clone)]
+enum ManyCall {
+    /// Each producer appends this many records of up to this many bytes, and some sync.
+    Burst(Vec<usize>, usize),
+    TooLong,
+    CloseAndOpen,
+    Die,
+}
+
+fn many_calls() -> impl Strategy<Value = ManyCall> {
+    prop_oneof![
+        8 => (proptest::collection::vec(0usize..60, 1..4), prop_oneof![0usize..100, 0usize..9000])
+            .prop_map(|(counts, len)| ManyCall::Burst(counts, len)),
+        1 => Just(ManyCall::TooLong),
+        2 => Just(ManyCall::CloseAndOpen),
+        1 => Just(ManyCall::Die),
+    ]
+}
+
+/// The producer's number, the record's number, and filling.
+fn many_record(producer: usize, number: usize, len_max: usize) -> Vec<u8> {
+    let mut record = [producer.to_le_bytes(), number.to_le_bytes()].concat();
+    record.resize(16 + (number * 131 + producer) % (len_max + 1), number as u8);
+    record
+}
+
+/// The records of each producer are in the files, in its order, and no others.
+fn check_many(dir: &Path, accepted: &[Vec<Vec<u8>>]) {
+    let mut files: Vec<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.file_name().unwrap().to_str().unwrap().starts_with("log"));
+    files.sort();
+    let mut next = vec![0; accepted.len()];
+    for file in files.iter().map(|path| std::fs::read(path).unwrap()) {
+        assert_eq!(frame::sound_len(&file), file.len(), "frames that are not whole");
+        for record in records(&file) {
+            let producer = usize::from_le_bytes(*record.first_chunk().unwrap());
+            assert!(record == accepted[producer][next[producer]], "record {} of {producer}", next[producer]);
+            next[producer] += 1;
+        }
+    }
+    assert!(next.iter().zip(accepted).all(|(found, accepted)| *found == accepted.len()), "{next:?} found");
+}
+
+fn burst(log: &ManyAppender, accepted: &mut [Vec<Vec<u8>>], counts: &[usize], len_max: usize) {
+    std::thread::scope(|scope| {
+        for (producer, (accepted, count)) in accepted.iter_mut().zip(counts).enumerate() {
+            scope.spawn(move || {
+                let mut last = Position(0);
+                for _ in 0..*count {
+                    let record = many_record(producer, accepted.len(), len_max);
+                    let end = log.append(&record).unwrap();
+                    assert!(end > last);
+                    last = end;
+                    accepted.push(record);
+                }
+                if count % 2 == 1 {
+                    assert!(log.sync_to(last).unwrap().bytes() >= last.bytes());
+                }
+            });
+        }
+    });
+}
+
+fn run_many(roll_bytes: u64, calls: &[ManyCall]) {
+    let (dir, shm) = (tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm").unwrap());
+    let (dir, shm) = (dir.path(), shm.path());
+    let setup = Setup { mode: Mode::Ring, framing: Framing::Records, roll_bytes };
+    let open = || options(setup, dir, shm).open_many().unwrap();
+    let path = options(setup, dir, shm).path;
+    let mut accepted = vec![Vec::new(); 4];
+    let mut log = open();
+    for call in calls {
+        match call {
+            ManyCall::Burst(counts, len_max) => burst(&log, &mut accepted, counts, *len_max),
+            ManyCall::TooLong => {
+                assert!(matches!(log.append(&vec![0; 64 << 10]), Err(AppendError::TooLong { .. })));
+            }
+            ManyCall::CloseAndOpen => {
+                log.close().unwrap();
+                check_many(dir, &accepted);
+                log = open();
+            }
+            ManyCall::Die => {
+                log.syncer().core.fail("write", &std::io::Error::other("the test makes it fail"));
+                assert!(matches!(log.append(b"refused"), Err(AppendError::Failed { .. })));
+                log.close().unwrap_err();
+                assert_eq!(recover(&path).unwrap().evidence, Evidence::Live);
+                check_many(dir, &accepted);
+                log = open();
+            }
+        }
+    }
+    log.close().unwrap();
+    check_many(dir, &accepted);
+    assert_eq!(std::fs::read_dir(shm).unwrap().count(), 0, "shared memory is left");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn records_of_many_producers_survive_any_order_of_calls(
+        roll_bytes in proptest::sample::select(&[0u64, 64 << 10, 256 << 10][..]),
+        calls in proptest::collection::vec(many_calls(), 1..20),
+    ) {
+        run_many(roll_bytes, &calls);
     }
 }

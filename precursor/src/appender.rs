@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use crate::claim;
-use crate::core::{Core, lock};
+use crate::core::Core;
 use crate::error::{AppendError, SyncError};
 use crate::fork::Born;
 use crate::hot::HotPage;
+use crate::mode::Mode;
 use crate::options::Durability;
-use crate::plan::Mode;
 use crate::ring::RingSide;
 use crate::stats::{Durable, Position, Stats, Survival};
 use crate::syncer::Syncer;
@@ -84,7 +84,7 @@ impl Appender {
 
     /// Moves the cursor past a stored record and publishes the position to the helper, to readers and to recovery.
     #[inline(always)]
-    fn publish(&mut self, need: u64, begun: u64) -> Position {
+    pub(crate) fn publish(&mut self, need: u64, begun: u64) -> Position {
         debug_assert!(need <= self.hot.lane.room());
         self.hot.lane.cursor += need;
         self.core.live.position.0.store(self.hot.lane.cursor, Ordering::Release);
@@ -92,7 +92,8 @@ impl Appender {
         let counters = &self.core.live.position.1;
         counters.appends.store(self.hot.appends, Ordering::Relaxed);
         if self.measure {
-            let took = self.timer.ticks().wrapping_sub(begun);
+            // The counters of two CPUs may differ, and the thread may have moved between them.
+            let took = self.timer.ticks().saturating_sub(begun);
             if took > self.hot.worst_ticks {
                 self.hot.worst_ticks = took;
                 counters.worst_ticks.store(took, Ordering::Relaxed);
@@ -267,7 +268,8 @@ impl Drop for Appender {
             std::mem::forget(std::mem::take(&mut self.threads));
             return;
         }
-        if lock(&self.core.sidecar).is_some() {
+        // Not the sidecar's lock: a sync may hold it until `closing` is set.
+        if !self.core.closing.load(Ordering::Acquire) {
             // The error is discarded, as documented on the type.
             let _ = self.finish();
         }

@@ -29,7 +29,7 @@ impl Behind {
         let thread = std::thread::Builder::new().name("precursor-behind".to_owned()).spawn(move || {
             for (file, span) in pieces {
                 // A hint; the next sync reports an error of the device.
-                let _ = sys::start_write_back(&file.file, span.at, span.len);
+                let _ = file.file.get().and_then(|own| sys::start_write_back(own, span.at, span.len));
                 drop(file);
                 seen.store(false, Ordering::Release);
             }

@@ -1,23 +1,26 @@
 //! The C interface for a single producer. cbindgen generates `include/precursor.h` from `c_types.rs`, this file and
-//! `c_many.rs`. No panic crosses the interface; null pointers and invalid numbers return a code.
+//! `c_many.rs`. No panic crosses the interface; null pointers, closed handles and invalid numbers return a code.
 
 use std::ffi::{c_char, c_int};
 
-use crate::c_convert::{
-    DEFAULTS, open_into, path_of, put, put_stats, put_synced, record_of, shared, taken_back, text_of,
-};
-use crate::c_types::{
-    MessageBuffer, PRECURSOR_BUSY, PRECURSOR_FAILED, PRECURSOR_VERSION, Refusal, SILENT, border, invalid,
-    precursor_options, precursor_recovered, precursor_stats, write_sized,
-};
+use crate::c_convert::{DEFAULTS, open_into, path_of, put, put_stats, put_synced, record_of, text_of};
+use crate::c_handle::Table;
+use crate::c_types::{MessageBuffer, Refusal, SILENT, border, invalid, write_sized};
 use crate::{After, Appender, Evidence, Options, Position, Recovered};
 
-/// An open appender. One thread at a time may use it, for every function; `precursor_syncer` serves other threads.
+pub use crate::c_many::*;
+pub use crate::c_types::*;
+
+/// An open appender. One thread at a time may use it, for every function; `precursor_syncer` serves other threads. A
+/// handle is a number and not an address: a handle that is closed, or was never opened, returns `PRECURSOR_INVALID`.
 #[allow(missing_debug_implementations, reason = "opaque to C")]
 pub struct precursor {
     pub(crate) appender: Appender,
     reasons: std::ffi::CString,
 }
+
+/// Handles of single producers.
+pub(crate) static APPENDERS: Table<precursor> = Table::new(1);
 
 /// Version of the library: 0x00MMmmpp. A library is compatible with a header that has the same MM in
 /// `PRECURSOR_VERSION`.
@@ -69,22 +72,14 @@ pub unsafe extern "C" fn precursor_open(
             Ok(precursor { appender, reasons })
         };
         // SAFETY: the caller guarantees for `path`, `options` and `out` what `open_into` requires.
-        unsafe { open_into(path, options, out, opened) }
+        unsafe { open_into(&APPENDERS, path, options, out, opened) }
     })
-}
-
-/// # Safety
-/// `handle` is null, or came from `precursor_open` and was not closed. No other thread uses it during `'a`.
-unsafe fn appender_of<'a>(handle: *mut precursor) -> Result<&'a mut precursor, Refusal> {
-    // SAFETY: the caller guarantees that a handle that is not null is open and not used elsewhere, so the borrow is
-    // unique.
-    unsafe { handle.as_mut() }.ok_or_else(|| invalid("the handle is null"))
 }
 
 /// Appends `len` bytes. `*position` (may be null) receives the end of the record.
 ///
 /// # Safety
-/// `handle` is null, or open and used by no other thread now. `bytes` has `len` readable bytes. `position` is null or
+/// No other thread uses `handle` now. `bytes` has `len` readable bytes. `position` is null or
 /// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn precursor_append(
@@ -93,35 +88,35 @@ pub unsafe extern "C" fn precursor_append(
     len: usize,
     position: *mut u64,
 ) -> c_int {
-    border(SILENT, || {
-        // SAFETY: the caller guarantees that the handle is open and used by no other thread.
-        let held = unsafe { appender_of(handle)? };
+    let work = |open: &mut precursor| {
         // SAFETY: the caller guarantees `len` readable bytes.
         let bytes = unsafe { record_of(bytes, len)? };
-        let end = held.appender.append(bytes)?;
+        let end = open.appender.append(bytes)?;
         // SAFETY: the caller guarantees that `position` is null or writable.
         unsafe { put(position, end.bytes()) };
         Ok(())
-    })
+    };
+    // SAFETY: the caller guarantees that no other thread uses the handle.
+    unsafe { APPENDERS.exclusive(handle, SILENT, work) }
 }
 
 /// Lends `len` bytes of the file's or the ring's memory at `*at`, valid until the next call on this appender.
 ///
 /// # Safety
-/// `handle` is null, or open and used by no other thread now. `at` is null or writable.
+/// No other thread uses `handle` now. `at` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn precursor_reserve(handle: *mut precursor, len: usize, at: *mut *mut u8) -> c_int {
-    border(SILENT, || {
-        // SAFETY: the caller guarantees that the handle is open and used by no other thread.
-        let held = unsafe { appender_of(handle)? };
+    let work = |open: &mut precursor| {
         if at.is_null() {
             return Err(invalid("at is null"));
         }
-        let place = held.appender.reserve(len)?;
+        let place = open.appender.reserve(len)?;
         // SAFETY: not null, and the caller guarantees that it is writable.
         unsafe { put(at, place.as_mut_ptr()) };
         Ok(())
-    })
+    };
+    // SAFETY: the caller guarantees that no other thread uses the handle.
+    unsafe { APPENDERS.exclusive(handle, SILENT, work) }
 }
 
 /// Appends the first `len` bytes of the reservation, and drops the reservation.
@@ -130,30 +125,31 @@ pub unsafe extern "C" fn precursor_reserve(handle: *mut precursor, len: usize, a
 /// As for `precursor_append`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn precursor_commit(handle: *mut precursor, len: usize, position: *mut u64) -> c_int {
-    border(SILENT, || {
-        // SAFETY: the caller guarantees that the handle is open and used by no other thread.
-        let end = unsafe { appender_of(handle)? }.appender.commit(len)?;
+    let work = |open: &mut precursor| {
+        let end = open.appender.commit(len)?;
         // SAFETY: the caller guarantees that `position` is null or writable.
         unsafe { put(position, end.bytes()) };
         Ok(())
-    })
+    };
+    // SAFETY: the caller guarantees that no other thread uses the handle.
+    unsafe { APPENDERS.exclusive(handle, SILENT, work) }
 }
 
-/// End of the appended data; 0 if `handle` is null.
+/// End of the appended data; 0 if `handle` is not open.
 ///
 /// # Safety
-/// `handle` is null, or open and used by no other thread now.
+/// No other thread uses `handle` now.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn precursor_position(handle: *const precursor) -> u64 {
-    // SAFETY: the caller guarantees that a handle that is not null is open and used by no other thread.
-    unsafe { handle.as_ref() }.map_or(0, |h| h.appender.position().bytes())
+    // SAFETY: the caller guarantees that no other thread uses the handle.
+    unsafe { APPENDERS.get(handle) }.map_or(0, |open| open.appender.position().bytes())
 }
 
 /// Makes everything up to `position` durable. `*durable` (may be null) receives the durable position, at least
 /// `position`.
 ///
 /// # Safety
-/// `handle` is null, or open and used by no other thread now. `durable` is null or writable. `message` is null or has
+/// No other thread uses `handle` now. `durable` is null or writable. `message` is null or has
 /// `message_len` writable bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn precursor_sync_to(
@@ -163,79 +159,80 @@ pub unsafe extern "C" fn precursor_sync_to(
     message: *mut c_char,
     message_len: usize,
 ) -> c_int {
-    border(MessageBuffer { at: message, len: message_len }, || {
-        // SAFETY: the caller guarantees that the handle is open and used by no other thread.
-        let synced = unsafe { appender_of(handle)? }.appender.sync_to(Position(position));
+    let work = |open: &mut precursor| {
+        let synced = open.appender.sync_to(Position(position));
         // SAFETY: the caller guarantees that `durable` is null or writable.
         unsafe { put_synced(durable, synced) }
-    })
+    };
+    // SAFETY: the caller guarantees that no other thread uses the handle.
+    unsafe { APPENDERS.exclusive(handle, MessageBuffer { at: message, len: message_len }, work) }
 }
 
-/// Why this mode was chosen and what it lacks, in one string that is valid until close; null if `handle` is null.
+/// Why this mode was chosen and what it lacks, in one string that is valid until close; null if `handle` is not open.
 ///
 /// # Safety
-/// `handle` is null, or open and used by no other thread now.
+/// No other thread uses `handle` now.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn precursor_reasons(handle: *const precursor) -> *const c_char {
-    // SAFETY: the caller guarantees that a handle that is not null is open and used by no other thread.
-    unsafe { handle.as_ref() }.map_or(std::ptr::null(), |h| h.reasons.as_ptr())
+    // SAFETY: the caller guarantees that no other thread uses the handle.
+    unsafe { APPENDERS.get(handle) }.map_or(std::ptr::null(), |open| open.reasons.as_ptr())
 }
 
 /// 1 if a record survives the death of this process once `precursor_append` has returned. 0 if it survives only after
 /// `precursor_sync_to`: without shared memory, or if that may be removed with a container or at a logout.
 ///
 /// # Safety
-/// `handle` is null, or open and used by no other thread now.
+/// No other thread uses `handle` now.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn precursor_survives_process(handle: *const precursor) -> c_int {
-    // SAFETY: the caller guarantees that a handle that is not null is open and used by no other thread.
-    unsafe { handle.as_ref() }.map_or(0, |h| c_int::from(h.appender.survival().process_death == After::Append))
+    // SAFETY: the caller guarantees that no other thread uses the handle.
+    unsafe { APPENDERS.get(handle) }
+        .map_or(0, |open| c_int::from(open.appender.survival().process_death == After::Append))
 }
 
 /// Writes the reason why appends return `PRECURSOR_FAILED` to `message`; an empty string if nothing has failed.
 ///
 /// # Safety
-/// `handle` is null, or open and used by no other thread now. `message` is null or has `message_len` writable bytes.
+/// No other thread uses `handle` now. `message` is null or has `message_len` writable bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn precursor_failure(
     handle: *const precursor,
     message: *mut c_char,
     message_len: usize,
 ) -> c_int {
-    let told = MessageBuffer { at: message, len: message_len };
-    border(told, || {
-        // SAFETY: the caller guarantees that the handle is open and used by no other thread.
-        let held = unsafe { shared(handle)? };
-        let failure = held.appender.core.failure.get();
-        told.tell(&failure.map(|f| format!("{}: {}", f.what, f.message)).unwrap_or_default());
+    let buffer = MessageBuffer { at: message, len: message_len };
+    let work = |open: &mut precursor| {
+        buffer.write_failure(&open.appender.core);
         Ok(())
-    })
+    };
+    // SAFETY: the caller guarantees that no other thread uses the handle.
+    unsafe { APPENDERS.exclusive(handle, buffer, work) }
 }
 
 /// Fills in the counters, as many bytes as `stats->size` says.
 ///
 /// # Safety
-/// `handle` is null, or open and used by no other thread now. `stats` is null or has `stats->size` writable bytes.
+/// No other thread uses `handle` now. `stats` is null or has `stats->size` writable bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn precursor_get_stats(handle: *mut precursor, stats: *mut precursor_stats) -> c_int {
-    border(SILENT, || {
-        // SAFETY: the caller guarantees that the handle is open and used by no other thread.
-        let counted = unsafe { appender_of(handle)? }.appender.stats();
+    let work = |open: &mut precursor| {
         // SAFETY: the caller guarantees `stats->size` writable bytes.
-        unsafe { put_stats(stats, counted) }
-    })
+        unsafe { put_stats(stats, open.appender.stats()) }
+    };
+    // SAFETY: the caller guarantees that no other thread uses the handle.
+    unsafe { APPENDERS.exclusive(handle, SILENT, work) }
 }
 
-/// Closes: gives the file its exact length and makes it durable. The handle is freed, whatever this returns.
+/// Closes: gives the file its exact length and makes it durable. The handle is closed, whatever this returns.
 ///
 /// # Safety
-/// `handle` is null, or open and used by no thread, now or later. `message` is null or has `message_len` writable
+/// No other thread uses `handle` now. `message` is null or has `message_len` writable
 /// bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn precursor_close(handle: *mut precursor, message: *mut c_char, message_len: usize) -> c_int {
     border(MessageBuffer { at: message, len: message_len }, || {
-        // SAFETY: the caller guarantees that the handle is open and that nothing uses it any more.
-        unsafe { taken_back(handle)? }.appender.close()?;
+        // SAFETY: the caller guarantees that no other thread uses the handle.
+        unsafe { APPENDERS.remove(handle)? }.appender.close()?;
         Ok(())
     })
 }

@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_char};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::c_handle::Table;
 use crate::c_types::{
     PRECURSOR_AUTO, PRECURSOR_CONTINUE, PRECURSOR_FAIL, PRECURSOR_GROW, PRECURSOR_PLAIN, PRECURSOR_PREFETCH,
     PRECURSOR_REFUSE, PRECURSOR_REPLACE, PRECURSOR_RING, PRECURSOR_WAIT, PRECURSOR_WINDOW, Refusal, invalid,
@@ -101,16 +102,25 @@ pub(crate) unsafe fn options_of(path: PathBuf, options: *const precursor_options
         // SAFETY: not null, and the caller guarantees the terminating zero.
         options = options.shm_dir(unsafe { path_of(c.shm_dir)? });
     }
-    if let Ok(node) = u32::try_from(c.node) {
+    if let Some(node) = number_or_any("node", c.node)? {
         options = options.node(node);
     }
-    if let Ok(cpu) = u32::try_from(c.helper_cpu) {
+    if let Some(cpu) = number_or_any("helper_cpu", c.helper_cpu)? {
         options = options.helper_cpu(cpu);
     }
     if c.sync_every_ms != 0 {
         options = options.durability(Durability::Every(Duration::from_millis(c.sync_every_ms)));
     }
     Ok(options)
+}
+
+/// -1 is `None`.
+fn number_or_any(field: &str, number: i32) -> Result<Option<u32>, Refusal> {
+    match u32::try_from(number) {
+        Ok(number) => Ok(Some(number)),
+        Err(_) if number == -1 => Ok(None),
+        Err(_) => Err(invalid(format!("{field} is {number}; give a number, or -1 for any"))),
+    }
 }
 
 pub(crate) fn text_of(reasons: &[String]) -> std::ffi::CString {
@@ -122,6 +132,7 @@ pub(crate) fn text_of(reasons: &[String]) -> std::ffi::CString {
 /// # Safety
 /// `path` is a zero-terminated string or null; `options` as for `options_of`; `out` is null or writable.
 pub(crate) unsafe fn open_into<H>(
+    table: &Table<H>,
     path: *const c_char,
     options: *const precursor_options,
     out: *mut *mut H,
@@ -134,29 +145,10 @@ pub(crate) unsafe fn open_into<H>(
     unsafe { out.write(std::ptr::null_mut()) };
     // SAFETY: the caller guarantees for `path` and `options` what `path_of` and `options_of` require.
     let options = unsafe { options_of(path_of(path)?, options)? };
-    let handle = open(options)?;
+    let handle = table.insert(open(options)?).ok_or_else(|| invalid("too many handles are open"))?;
     // SAFETY: as for the first store.
-    unsafe { out.write(Box::into_raw(Box::new(handle))) };
+    unsafe { out.write(handle) };
     Ok(())
-}
-
-/// # Safety
-/// `handle` is null, or came from `open_into` and was not freed. Nothing uses it mutably during `'a`.
-pub(crate) unsafe fn shared<'a, H>(handle: *const H) -> Result<&'a H, Refusal> {
-    // SAFETY: the caller guarantees that a handle that is not null is alive and not borrowed mutably.
-    unsafe { handle.as_ref() }.ok_or_else(|| invalid("the handle is null"))
-}
-
-/// Takes ownership of the handle.
-///
-/// # Safety
-/// `handle` is null, or came from `open_into` or `hand_out` and was not freed. Nothing else uses it, now or later.
-pub(crate) unsafe fn taken_back<H>(handle: *mut H) -> Result<Box<H>, Refusal> {
-    if handle.is_null() {
-        return Err(invalid("the handle is null"));
-    }
-    // SAFETY: every handle comes from `Box::into_raw`, and the caller guarantees that it is freed only once.
-    Ok(unsafe { Box::from_raw(handle) })
 }
 
 /// # Safety

@@ -3,12 +3,13 @@
 use std::ffi::{c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::core::Core;
 use crate::{AppendError, OpenError, SyncError};
 
 /// Success.
 pub const PRECURSOR_OK: c_int = 0;
-/// An argument is null or out of range, the options contradict one another, the file exists although it must not, a
-/// commit has no matching reservation, or a position was never appended.
+/// An argument is null or out of range, a handle is not open, the options contradict one another, the file exists
+/// although it must not, a commit has no matching reservation, or a position was never appended.
 pub const PRECURSOR_INVALID: c_int = 1;
 /// This machine cannot run the requested mode; `PRECURSOR_AUTO` would choose another.
 pub const PRECURSOR_REFUSED: c_int = 2;
@@ -22,13 +23,13 @@ pub const PRECURSOR_NO_SPACE: c_int = 5;
 pub const PRECURSOR_TOO_LONG: c_int = 6;
 /// The device, the file system, a helper thread or recovery failed, or the appender is closed.
 pub const PRECURSOR_FAILED: c_int = 7;
-/// A bug in the library. Do not use the handle again.
+/// A bug in the library. Every later call on the handle returns this too; closing it leaves the file for recovery.
 pub const PRECURSOR_PANIC: c_int = 8;
 /// This process was forked after the handle was opened. Only the process that opened it may use it.
 pub const PRECURSOR_FORKED: c_int = 9;
 
 /// Version of the header, 0x00MMmmpp. `precursor_version` returns the library's.
-pub const PRECURSOR_VERSION: u32 = 0x0001_0000;
+pub const PRECURSOR_VERSION: u32 = 0x0001_0100;
 
 /// Probe the machine and choose a mode.
 pub const PRECURSOR_AUTO: u32 = 0;
@@ -75,9 +76,9 @@ pub struct precursor_options {
     pub readable_at_once: u32,
     /// Not zero: measure every append for `worst_append_ns`.
     pub measure: u32,
-    /// NUMA node of the memory; -1 = the node of the opening thread.
+    /// NUMA node of the memory, which the machine must have; -1 = the node of the opening thread.
     pub node: i32,
-    /// CPU of the helper threads; -1 = any.
+    /// CPU of the helper threads, which the machine must have; -1 = any.
     pub helper_cpu: i32,
     /// Size at which a new file begins, bytes; the path must then contain {}. 0 = one file.
     pub roll_bytes: u64,
@@ -109,18 +110,29 @@ pub struct precursor_stats {
     pub mode: u32,
     /// 1 if the mode's memory is locked.
     pub locked: u32,
+    /// Records accepted.
     pub appends: u64,
+    /// End of the appended data.
     pub position: u64,
+    /// Bytes that the writer can append without waiting for the helper.
     pub run_ahead_bytes: u64,
+    /// How often the writer reached a window or a file that was not ready.
     pub late_windows: u64,
+    /// How many appends waited.
     pub waits: u64,
     /// Longest append, ns; 0 if not measured.
     pub worst_append_ns: u64,
+    /// Accepted bytes that are not yet written to the file.
     pub flusher_lag_bytes: u64,
+    /// Bytes that would be lost if the machine died now.
     pub at_risk_bytes: u64,
+    /// Last durable position.
     pub durable: u64,
+    /// Upper limit of the memory before the writer.
     pub memory_bytes: u64,
+    /// Files begun after the first.
     pub rolls: u64,
+    /// Rings added after the first.
     pub grown: u64,
     /// How often `window` switched to its ring.
     pub fallbacks: u64,
@@ -271,7 +283,12 @@ pub(crate) struct MessageBuffer {
 pub(crate) const SILENT: MessageBuffer = MessageBuffer { at: std::ptr::null_mut(), len: 0 };
 
 impl MessageBuffer {
-    pub(crate) fn tell(self, message: &str) {
+    /// Writes why the appender has failed, or an empty string.
+    pub(crate) fn write_failure(self, core: &Core) {
+        self.write(&core.failure.get().map(|f| format!("{}: {}", f.what, f.message)).unwrap_or_default());
+    }
+
+    pub(crate) fn write(self, message: &str) {
         if self.at.is_null() || self.len == 0 {
             return;
         }
@@ -285,15 +302,15 @@ impl MessageBuffer {
 }
 
 /// Runs the work of one call; a panic becomes `PRECURSOR_PANIC`.
-pub(crate) fn border(told: MessageBuffer, work: impl FnOnce() -> Result<(), Refusal>) -> c_int {
+pub(crate) fn border(message: MessageBuffer, work: impl FnOnce() -> Result<(), Refusal>) -> c_int {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => PRECURSOR_OK,
         Ok(Err(refusal)) => {
-            told.tell(refusal.message.as_deref().unwrap_or_default());
+            message.write(refusal.message.as_deref().unwrap_or_default());
             refusal.code
         }
         Err(_) => {
-            told.tell("a bug in the library was caught; do not use this appender again");
+            message.write("a bug in the library was caught; do not use this appender again");
             PRECURSOR_PANIC
         }
     }

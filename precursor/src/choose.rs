@@ -1,8 +1,8 @@
 //! Chooses the mode for this machine, with reasons. Pure: [`crate::probe`] collects the facts.
 
-use crate::budget::{Budget, Limits, Shares, budget};
+use crate::budget::{Bound, Budget, Limits, Shares, budget};
 use crate::lasting::Removal;
-use crate::plan::Mode;
+use crate::mode::Mode;
 
 /// File systems, by the properties that decide between modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,12 +57,12 @@ pub enum ModeRefusal {
          or allow it with process_death_may_lose"
     )]
     Unframed,
-    /// The ring's pages may be swapped out.
-    #[error("its memory cannot be locked (RLIMIT_MEMLOCK is too small), and swap is on")]
-    MaySwap,
-    /// The unlocked pages of a window may be evicted.
-    #[error("RLIMIT_MEMLOCK is too small to lock a window, and unlocked it may be evicted")]
-    MayEvict,
+    /// The ring's pages may be swapped out, because this limit is too small to lock them.
+    #[error("its memory cannot be locked ({bound} is too small), and swap is on", bound = .0.name())]
+    MaySwap(Bound),
+    /// The unlocked pages of a window may be evicted, because this limit is too small to lock them.
+    #[error("{bound} is too small to lock a window, and unlocked it may be evicted", bound = .0.name())]
+    MayEvict(Bound),
     /// A window serves one writer.
     #[error("many producers need a ring")]
     ManyProducers,
@@ -178,16 +178,20 @@ pub fn examine(mode: Mode, facts: &Facts, wants: &Wants) -> Result<Choice, ModeR
 fn finish(mode: Mode, facts: &Facts, wants: &Wants, mut reasons: Vec<String>) -> Choice {
     let budget = budget(&facts.limits, &wants.shares, wants.memory_bytes, mode == Mode::Window);
     let needs_lock = matches!(mode, Mode::Ring | Mode::Window);
-    let locked = needs_lock && lockable(facts, wants);
-    if needs_lock && !locked {
+    let unlocked_by = lock_bound(facts, wants).filter(|_| needs_lock);
+    let locked = needs_lock && unlocked_by.is_none();
+    if let Some(bound) = unlocked_by {
         let then = if facts.swap {
             "swap is on, so its pages may be swapped out under pressure"
         } else {
             "swap is off, so its pages stay in memory"
         };
-        reasons.push(format!(
-            "not locked: RLIMIT_MEMLOCK is too small (raise it with ulimit -l, or grant CAP_IPC_LOCK); {then}"
-        ));
+        let remedy = match bound {
+            Bound::Memlock => " (raise it with ulimit -l, or grant CAP_IPC_LOCK)",
+            Bound::Cgroup => " (raise memory.max, or shares.cgroup_percent)",
+            Bound::Asked | Bound::Dirty => "",
+        };
+        reasons.push(format!("not locked: {} is too small{remedy}; {then}", bound.name()));
     }
     if mode == Mode::Prefetch && facts.limits.cgroup_bytes.is_some() {
         reasons.push("prefetch in a memory cgroup: pages read ahead may be evicted before they are used, and each then costs a read".to_owned());
@@ -198,8 +202,10 @@ fn finish(mode: Mode, facts: &Facts, wants: &Wants, mut reasons: Vec<String>) ->
     Choice { mode, locked, budget, ring_beside: true, removal: facts.removal, reasons }
 }
 
-fn lockable(facts: &Facts, wants: &Wants) -> bool {
-    budget(&facts.limits, &wants.shares, wants.memory_bytes, false).bytes >= LOCKED_BYTES_MIN.min(wants.memory_bytes)
+/// The limit that is too small to lock memory, if one is.
+fn lock_bound(facts: &Facts, wants: &Wants) -> Option<Bound> {
+    let budget = budget(&facts.limits, &wants.shares, wants.memory_bytes, false);
+    (budget.bytes < LOCKED_BYTES_MIN.min(wants.memory_bytes)).then_some(budget.bound)
 }
 
 fn ring_refusal(facts: &Facts, wants: &Wants) -> Option<ModeRefusal> {
@@ -209,7 +215,7 @@ fn ring_refusal(facts: &Facts, wants: &Wants) -> Option<ModeRefusal> {
     if !facts.shm {
         return Some(ModeRefusal::NoSharedMemory);
     }
-    (!lockable(facts, wants) && facts.swap).then_some(ModeRefusal::MaySwap)
+    lock_bound(facts, wants).filter(|_| facts.swap).map(ModeRefusal::MaySwap)
 }
 
 fn window_refusal(facts: &Facts, wants: &Wants) -> Option<ModeRefusal> {
@@ -232,7 +238,7 @@ fn window_refusal(facts: &Facts, wants: &Wants) -> Option<ModeRefusal> {
         let (major, minor) = facts.kernel;
         return Some(ModeRefusal::OldKernel { major, minor });
     }
-    (!lockable(facts, wants)).then_some(ModeRefusal::MayEvict)
+    lock_bound(facts, wants).map(ModeRefusal::MayEvict)
 }
 
 /// `prefetch` was measured on 2.6.32. On 6.18 it fails inside a cgroup, where clean pages that were read ahead are

@@ -3,7 +3,7 @@
 use super::{Facts, FileSystem, Wants, choose, examine};
 use crate::budget::{Limits, Shares};
 use crate::lasting::Removal;
-use crate::plan::Mode;
+use crate::mode::Mode;
 
 fn modern() -> Facts {
     Facts {
@@ -117,4 +117,22 @@ fn auto_is_never_weaker_than_write_unasked() {
     assert_eq!(choose(&nowhere, &wants()).mode, Mode::Plain);
     assert_eq!(choose(&nowhere, &framed).mode, Mode::Window);
     assert_eq!(choose(&nowhere, &allowed).mode, Mode::Window);
+}
+
+/// The reason names the limit that is too small, with the remedy for it.
+#[test]
+fn memory_that_cannot_be_locked_is_explained_by_its_limit() {
+    let small = Some(512 << 10);
+    let cgroup = Limits { cgroup_bytes: small, memlock_bytes: Some(1 << 30), ..Limits::default() };
+    let memlock = Limits { memlock_bytes: small, cgroup_bytes: Some(1 << 40), ..Limits::default() };
+    for (limits, named, other) in [(cgroup, "memory limit", "MEMLOCK"), (memlock, "MEMLOCK", "memory limit")] {
+        for swap in [false, true] {
+            let facts = Facts { limits, swap, ..modern() };
+            let reasons = choose(&facts, &wants()).reasons.join("; ");
+            let refusal = examine(Mode::Window, &facts, &wants()).unwrap_err().to_string();
+            for text in [reasons.split("run-ahead").next().unwrap(), refusal.as_str()] {
+                assert!(text.contains(named) && !text.contains(other), "{named}: {text}");
+            }
+        }
+    }
 }

@@ -1,6 +1,5 @@
 //! State that the writer, its helper threads and callers of `sync_to` share.
 
-use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -16,8 +15,9 @@ use crate::frame;
 use crate::handles::Dir;
 use crate::lasting::Removal;
 use crate::live::{Line, LiveMap};
+use crate::mode::Mode;
 use crate::options::{BackPressure, Framing};
-use crate::plan::Mode;
+use crate::own::OwnFile;
 use crate::sidecar::{Entry, Sidecar};
 use crate::sigbus::Guarded;
 use crate::space::Space;
@@ -28,7 +28,7 @@ use crate::sys::{Mapping, page_bytes};
 #[derive(Debug)]
 pub(crate) struct DataFile {
     pub(crate) seq: u64,
-    pub(crate) file: Arc<File>,
+    pub(crate) file: Arc<OwnFile>,
     /// Declared before the mapping, so that it is dropped first.
     pub(crate) guard: Option<Guarded>,
     pub(crate) map: Option<Mapping>,
@@ -45,7 +45,7 @@ impl DataFile {
     pub(crate) fn new(
         names: &Names,
         seq: u64,
-        file: File,
+        file: OwnFile,
         map: Option<Mapping>,
         guarded: bool,
     ) -> io::Result<DataFile> {
@@ -87,7 +87,7 @@ pub(crate) struct Files {
 #[derive(Debug, Clone)]
 pub(crate) struct Left {
     pub(crate) seq: u64,
-    pub(crate) file: Arc<File>,
+    pub(crate) file: Arc<OwnFile>,
 }
 
 /// Most previous files kept open without a sync. Beyond it, each roll syncs the oldest.
@@ -118,6 +118,8 @@ pub(crate) struct Core {
     pub(crate) live: LiveMap,
     pub(crate) counters: Line<Counters>,
     pub(crate) files: Mutex<Files>,
+    /// Locked while a roll syncs the oldest previous file and stores the failure, if there is one.
+    pub(crate) leaving: Mutex<()>,
     /// The file prepared for the roll, as a raw `Arc`; null if there is none. An atomic, because a descheduled helper
     /// might hold a lock.
     pub(crate) next: AtomicPtr<DataFile>,
@@ -144,6 +146,10 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Core {
     pub(crate) fn fail(&self, what: &'static str, error: &io::Error) {
+        // Such a file system also loses pages that were written and not synced, and recovery must not expect them.
+        if matches!(error.raw_os_error(), Some(libc::EIO | libc::EROFS | libc::ENXIO | libc::ENODEV | libc::ESTALE)) {
+            self.live.distrust(self.durable.load(Ordering::Acquire));
+        }
         // Only the first failure is kept; later ones follow from it.
         let _ = self.failure.set(Failure { what, message: error.to_string() });
         self.failed.0.store(true, Ordering::SeqCst);
@@ -257,19 +263,35 @@ impl Core {
         }
     }
 
-    /// Makes `next` the current file and keeps the old one until it is synced.
-    pub(crate) fn leave(&self, old: &DataFile, next: Arc<DataFile>) -> io::Result<()> {
+    /// Makes `next` the current file and keeps the old one until it is synced. Fails the appender if an older file
+    /// cannot be synced, whatever the error: the kernel reports it only once.
+    pub(crate) fn leave(&self, old: &DataFile, next: Arc<DataFile>) {
         let mut files = lock(&self.files);
         files.older.push(Left { seq: old.seq, file: Arc::clone(&old.file) });
         files.current = next;
         let surplus = if files.older.len() > LEFT_MAX { files.older.first().cloned() } else { None };
         drop(files);
-        if let Some(oldest) = surplus {
-            let synced = oldest.file.sync_all();
-            synced.inspect_err(|_| self.live.distrust(self.durable.load(Ordering::Acquire)))?;
-            lock(&self.files).older.retain(|left| left.seq != oldest.seq);
+        let Some(oldest) = surplus else { return };
+        let _until_stored = lock(&self.leaving);
+        match oldest.file.sync_all() {
+            Ok(()) => lock(&self.files).older.retain(|left| left.seq != oldest.seq),
+            Err(e) => {
+                self.live.distrust(self.durable.load(Ordering::Acquire));
+                self.fail("sync a previous file", &e);
+            }
         }
-        Ok(())
+    }
+
+    /// Syncs previous files. Fails also if `leave` has consumed the error of one of them.
+    pub(crate) fn sync_left(&self, older: &[Left]) -> io::Result<()> {
+        for left in older {
+            left.file.sync_all()?;
+        }
+        drop(lock(&self.leaving));
+        match self.failure.get() {
+            Some(f) => Err(io::Error::other(format!("{}: {}", f.what, f.message))),
+            None => Ok(()),
+        }
     }
 
     fn sync_failed(&self, what: &'static str, message: &str) -> SyncError {
@@ -278,6 +300,7 @@ impl Core {
 
     /// Waits until everything before `position` has reached the file.
     fn wait_flushed(&self, position: u64) -> Result<(), SyncError> {
+        let failures = self.space.failures();
         loop {
             if let Some(f) = self.failure.get() {
                 return Err(self.sync_failed(f.what, &f.message));
@@ -285,7 +308,8 @@ impl Core {
             if self.filed_end() >= position {
                 return Ok(());
             }
-            if let Some(bytes_left) = self.space.exhausted() {
+            // There may be room again since the last attempt.
+            if let Some(bytes_left) = self.space.exhausted().filter(|_| self.space.failures() > failures) {
                 return Err(self.sync_failed("write", &format!("out of space, {bytes_left} bytes left")));
             }
             self.wake_helper();
@@ -313,13 +337,14 @@ impl Core {
             self.wake_helper();
             std::thread::sleep(Duration::from_micros(50));
         };
-        for left in &older {
-            left.file.sync_all()?;
-        }
+        self.sync_left(&older)?;
         self.check_stores(&current)?;
         let len = target - base;
         match &current.map {
-            Some(map) => sync_mapped(map, self.durable.load(Ordering::Relaxed).saturating_sub(base), len)?,
+            Some(map) => {
+                sync_mapped(map, self.durable.load(Ordering::Relaxed).saturating_sub(base), len)?;
+                current.file.check_writable()?;
+            }
             None => current.file.sync_data()?,
         }
         // The first sync in each file of a pattern records its base, so that the files before it may be archived.

@@ -12,6 +12,7 @@ use rustix::fs::OFlags;
 use crate::fork::Locked;
 use crate::frame;
 use crate::handles::Dir;
+use crate::own::OwnFile;
 
 /// Prefix of all shared-memory files of this library.
 pub(crate) const STEM: &str = "precursor-";
@@ -41,13 +42,18 @@ impl NameError {
 #[error("another appender has the file open, perhaps under another name; close it first")]
 struct InUse;
 
+/// Error of creating a file whose name may not be durable.
+#[derive(Debug, thiserror::Error)]
+#[error("sync its directory: {0}")]
+struct NameUnsynced(#[source] io::Error);
+
 /// Whether the error means that another appender has a file open.
 pub(crate) fn in_use(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<InUse>())
 }
 
 fn locked(file: File) -> io::Result<Locked> {
-    let lock = Locked::new(file);
+    let lock = Locked::new(file)?;
     if lock.try_lock_data()? { Ok(lock) } else { Err(io::Error::new(io::ErrorKind::WouldBlock, InUse)) }
 }
 
@@ -175,19 +181,22 @@ impl Names {
         self.dir.data(&self.name(seq))?.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     }
 
-    /// Opens file `seq` for reading and writing, or creates it and makes its name durable.
-    pub(crate) fn open(&self, seq: u64) -> io::Result<File> {
+    /// Opens file `seq` for reading and writing, or creates it and makes its name durable. A failed sync of the
+    /// directory is never an error of a full disk, which callers would try again: the file then exists, and the kernel
+    /// reports the failure only once.
+    pub(crate) fn open(&self, seq: u64) -> io::Result<OwnFile> {
         let name = self.name(seq);
         loop {
             if let Some(file) = self.dir.data(&name)? {
-                return Ok(file);
+                return OwnFile::new(file);
             }
             match self.dir.create_data(&name) {
                 // Another process created it first; check it like any existing file.
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(e),
                 Ok(file) => {
-                    self.sync_dir()?;
+                    let file = OwnFile::new(file)?;
+                    self.sync_dir().map_err(|e| io::Error::other(NameUnsynced(e)))?;
                     return Ok(file);
                 }
             }
@@ -195,10 +204,10 @@ impl Names {
     }
 
     /// Locks file `seq`, which is open as `file`, against other appenders under any name.
-    pub(crate) fn lock(&self, seq: u64, file: &File) -> io::Result<Locked> {
+    pub(crate) fn lock(&self, seq: u64, file: &OwnFile) -> io::Result<Locked> {
         let replaced = || io::Error::other("it was replaced while it was opened; try again");
         // A separate open file description: forked children keep copies of the one that the appender writes through.
-        locked(self.dir.again(&self.name(seq), file, OFlags::empty()).ok_or_else(replaced)?)
+        locked(self.dir.again(&self.name(seq), file.identity(), OFlags::empty()).ok_or_else(replaced)?)
     }
 
     /// Locks the existing files from number `from` on, or the last one without any.

@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -257,9 +256,9 @@ impl Flusher {
         }
         // Frees the blocks allocated beyond the end.
         self.file.file.set_len(len)?;
-        let _ = sys::start_write_back(&self.file.file, 0, len);
+        let _ = self.file.file.get().and_then(|own| sys::start_write_back(own, 0, len));
         self.core.live.set_file(next.seq, at);
-        self.core.leave(&self.file, Arc::clone(&next))?;
+        self.core.leave(&self.file, Arc::clone(&next));
         if self.boundary.take().is_none() {
             self.core.live.pop_boundary();
         }

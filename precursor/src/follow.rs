@@ -16,7 +16,8 @@ use crate::ahead::map_file;
 use crate::files::{Names, zeros_from};
 pub use crate::followed::{Event, FollowError, FollowOptions, FollowStats, Help, Uncut};
 use crate::handles::identity;
-use crate::plan::{Ledger, Mode, Planner, Span, Step, Tuning, Which};
+use crate::mode::Mode;
+use crate::plan::{Ledger, Planner, Span, Step, Tuning, Which};
 use crate::process::{Descriptor, Stillness, alone, descriptor, points_to, share};
 use crate::sys::{self, Mapping, page_bytes};
 

@@ -13,6 +13,8 @@ use std::os::fd::AsRawFd;
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
+use crate::own::OwnFile;
+
 /// Number of forks between the first process that used the library and this one.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 /// Descriptors whose locks children must drop. Nodes are reused and never freed.
@@ -69,7 +71,7 @@ extern "C" fn in_child() {
 }
 
 /// Device and inode of an open descriptor.
-fn identity_of(fd: i32) -> Option<(u64, u64)> {
+pub(crate) fn identity_of(fd: i32) -> Option<(u64, u64)> {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: `fstat` writes at most one `stat`, which `stat` has room for, and is async-signal-safe.
     if unsafe { libc::fstat(fd, stat.as_mut_ptr()) } != 0 {
@@ -103,20 +105,21 @@ unsafe fn make_harmless(fd: i32) {
 /// A file that this process alone locks, as long as the value lives.
 #[derive(Debug)]
 pub(crate) struct Locked {
-    file: File,
+    file: OwnFile,
     node: &'static Node,
     born: Born,
 }
 
 impl Locked {
     /// Registers the file, so that no child keeps its lock. Must be called before the file is locked.
-    pub(crate) fn new(file: File) -> Locked {
+    pub(crate) fn new(file: File) -> std::io::Result<Locked> {
         let born = Born::here();
-        let node = hold(file.as_raw_fd());
-        Locked { node, file, born }
+        let file = OwnFile::new(file)?;
+        let node = hold(file.number(), file.identity());
+        Ok(Locked { node, file, born })
     }
 
-    pub(crate) fn file(&self) -> &File {
+    pub(crate) fn file(&self) -> &OwnFile {
         &self.file
     }
 
@@ -127,7 +130,7 @@ impl Locked {
     /// On file systems and kernels (before 3.15) without these locks this returns true, and only the sidecar's lock
     /// remains.
     pub(crate) fn try_lock_data(&self) -> std::io::Result<bool> {
-        let fd = self.file.as_raw_fd();
+        let fd = self.file.get()?.as_raw_fd();
         loop {
             let mut lock = byte_lock(libc::F_WRLCK);
             // SAFETY: `self.file` is open, and `lock` outlives the call.
@@ -153,7 +156,7 @@ impl Locked {
 
     /// Locks the whole file with `flock`. False if another open file description holds the lock.
     pub(crate) fn try_lock(&self) -> std::io::Result<bool> {
-        match rustix::fs::flock(&self.file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        match rustix::fs::flock(self.file.get()?, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(true),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
             Err(e) => Err(e.into()),
@@ -163,14 +166,18 @@ impl Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        if !self.born.elsewhere() {
-            // Unlock first: a fork between the next two steps would otherwise leave the lock with the child.
-            let _ = rustix::fs::flock(&self.file, rustix::fs::FlockOperation::Unlock);
-            let unlocked = byte_lock(libc::F_UNLCK);
-            // SAFETY: `self.file` is open, and `unlocked` outlives the call.
-            unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_OFD_SETLK, &raw const unlocked) };
-            self.node.fd.store(NONE, Ordering::Release);
+        if self.born.elsewhere() {
+            return;
         }
+        // If the program has closed the descriptor, the lock is gone, and the number may be a file that it has locked.
+        if let Ok(file) = self.file.get() {
+            // Unlock first: a fork between the next two steps would otherwise leave the lock with the child.
+            let _ = rustix::fs::flock(file, rustix::fs::FlockOperation::Unlock);
+            let unlocked = byte_lock(libc::F_UNLCK);
+            // SAFETY: `file` is open, and `unlocked` outlives the call.
+            unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const unlocked) };
+        }
+        self.node.fd.store(NONE, Ordering::Release);
     }
 }
 
@@ -190,8 +197,7 @@ fn first() -> Option<&'static Node> {
     unsafe { HELD.load(Ordering::Acquire).as_ref() }
 }
 
-fn hold(fd: i32) -> &'static Node {
-    let (device, inode) = identity_of(fd).unwrap_or_default();
+fn hold(fd: i32, (device, inode): (u64, u64)) -> &'static Node {
     let mut at = first();
     while let Some(node) = at {
         if node.fd.compare_exchange(NONE, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok() {

@@ -15,6 +15,8 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
+use crate::own::OwnFile;
+
 /// Why a file must not be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unfit {
@@ -65,7 +67,7 @@ pub(crate) fn identity(file: &File) -> io::Result<(u64, u64)> {
 /// An open directory.
 #[derive(Debug)]
 pub(crate) struct Dir {
-    handle: File,
+    handle: OwnFile,
     path: PathBuf,
 }
 
@@ -92,11 +94,17 @@ impl Dir {
             at = rustix::fs::openat(&at, name, step, Mode::empty())?;
         }
         let handle = rustix::fs::openat(&at, ".", FOLDER, Mode::empty())?;
-        Ok(Dir { handle: File::from(handle), path: path.to_owned() })
+        Ok(Dir { handle: OwnFile::new(File::from(handle))?, path: path.to_owned() })
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Makes the next sync of this directory fail.
+    #[cfg(test)]
+    pub(crate) fn fail_sync(&self, errno: i32) {
+        self.handle.sync_error.store(errno, std::sync::atomic::Ordering::Relaxed);
     }
 
     pub(crate) fn join(&self, name: &str) -> PathBuf {
@@ -125,7 +133,7 @@ impl Dir {
     }
 
     fn open(&self, name: &str) -> io::Result<Option<(File, Stat)>> {
-        match rustix::fs::openat(&self.handle, name, ANY, Mode::empty()) {
+        match rustix::fs::openat(self.handle.get()?, name, ANY, Mode::empty()) {
             Ok(fd) => {
                 let stat = rustix::fs::fstat(fd.as_fd())?;
                 Ok(Some((File::from(fd), stat)))
@@ -154,19 +162,20 @@ impl Dir {
 
     fn make(&self, name: &str, mode: Mode) -> io::Result<File> {
         let flags = ANY.union(OFlags::CREATE).union(OFlags::EXCL);
-        Ok(File::from(rustix::fs::openat(&self.handle, name, flags, mode)?))
+        Ok(File::from(rustix::fs::openat(self.handle.get()?, name, flags, mode)?))
     }
 
-    /// Opens an already open data file once more, with further flags; `None` if that fails or the name is another file
+    /// Opens a data file of this device and inode once more, with further flags; `None` if that fails or the name is another file
     /// by now.
-    pub(crate) fn again(&self, name: &str, file: &File, flags: OFlags) -> Option<File> {
-        let second = File::from(rustix::fs::openat(&self.handle, name, ANY.union(flags), Mode::empty()).ok()?);
-        (identity(&second).ok()? == identity(file).ok()?).then_some(second)
+    pub(crate) fn again(&self, name: &str, file: (u64, u64), flags: OFlags) -> Option<File> {
+        let second =
+            File::from(rustix::fs::openat(self.handle.get().ok()?, name, ANY.union(flags), Mode::empty()).ok()?);
+        (identity(&second).ok()? == file).then_some(second)
     }
 
     /// Status of a name; does not follow a link.
     pub(crate) fn stat(&self, name: &str) -> io::Result<Option<Entry>> {
-        match rustix::fs::statat(&self.handle, name, AtFlags::SYMLINK_NOFOLLOW) {
+        match rustix::fs::statat(self.handle.get()?, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(Entry {
                 len: u64::try_from(stat.st_size).unwrap_or(0),
                 allocated: u64::try_from(stat.st_blocks).unwrap_or(0) * 512,
@@ -184,7 +193,7 @@ impl Dir {
 
     /// Removes the name if it exists.
     pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
-        match rustix::fs::unlinkat(&self.handle, name, AtFlags::empty()) {
+        match rustix::fs::unlinkat(self.handle.get()?, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(e) => Err(e.into()),
         }
@@ -192,10 +201,11 @@ impl Dir {
 
     /// Renames within the directory; fails if `to` exists.
     pub(crate) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        match rustix::fs::renameat_with(&self.handle, from, &self.handle, to, RenameFlags::NOREPLACE) {
+        let handle = self.handle.get()?;
+        match rustix::fs::renameat_with(handle, from, handle, to, RenameFlags::NOREPLACE) {
             // The file system or the kernel does not know RENAME_NOREPLACE.
             Err(Errno::INVAL | Errno::NOSYS) if !self.exists(to)? => {
-                Ok(rustix::fs::renameat(&self.handle, from, &self.handle, to)?)
+                Ok(rustix::fs::renameat(handle, from, handle, to)?)
             }
             other => Ok(other?),
         }
@@ -204,7 +214,7 @@ impl Dir {
     /// Names in the directory that are UTF-8, as those of this library are.
     pub(crate) fn names(&self) -> io::Result<Vec<String>> {
         let mut found = Vec::new();
-        for entry in rustix::fs::Dir::read_from(&self.handle)? {
+        for entry in rustix::fs::Dir::read_from(self.handle.get()?)? {
             let entry = entry?;
             found.extend(OsStr::from_bytes(entry.file_name().to_bytes()).to_str().map(str::to_owned));
         }
@@ -215,12 +225,12 @@ impl Dir {
 
     /// Magic number of the file system.
     pub(crate) fn file_system(&self) -> io::Result<u64> {
-        Ok(rustix::fs::fstatfs(&self.handle)?.f_type as u64)
+        Ok(rustix::fs::fstatfs(self.handle.get()?)?.f_type as u64)
     }
 
     /// Device number of the file system.
     pub(crate) fn device(&self) -> io::Result<u64> {
-        Ok(rustix::fs::fstat(&self.handle)?.st_dev)
+        Ok(rustix::fs::fstat(self.handle.get()?)?.st_dev)
     }
 
     /// Makes created and removed names durable. File systems that return EINVAL, such as some network ones, order these

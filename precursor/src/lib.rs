@@ -39,6 +39,8 @@
 //! [`Options::process_death_may_lose`] allows it; it falls back as far as `plain`. A mode requested by name, and a ring
 //! for many producers, are opened all the same.
 
+#![warn(missing_docs)]
+
 mod ahead;
 #[cfg(test)]
 mod any_order_tests;
@@ -49,10 +51,11 @@ pub mod budget;
 #[allow(non_camel_case_types, reason = "C naming")]
 pub mod c;
 mod c_convert;
+mod c_handle;
 #[allow(non_camel_case_types, reason = "C naming")]
-pub mod c_many;
+mod c_many;
 #[allow(non_camel_case_types, reason = "C naming")]
-pub mod c_types;
+mod c_types;
 pub mod choose;
 mod claim;
 mod core;
@@ -74,13 +77,17 @@ mod lasting;
 mod leftovers;
 mod live;
 mod many;
+mod mode;
 mod open;
 mod options;
+mod own;
 mod patience;
 pub mod plan;
 mod probe;
 mod process;
 mod recover;
+#[cfg(test)]
+mod refused_tests;
 mod replay;
 mod resync;
 mod ring;
@@ -103,8 +110,8 @@ pub use frame::records;
 pub use lasting::Removal;
 pub use leftovers::{Leftover, Owner, leftovers};
 pub use many::ManyAppender;
+pub use mode::Mode;
 pub use options::{BackPressure, Durability, Existing, Framing, Options};
-pub use plan::Mode;
 pub use probe::{limits, probe};
 pub use recover::{Evidence, Recovered, recover};
 pub use stats::{After, Durable, Position, Stats, Survival};

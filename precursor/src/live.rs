@@ -241,7 +241,7 @@ impl LiveMap {
         map.not_in_children()?;
         // Without the right to lock, the page stays unlocked; `Choice::reasons` says so.
         let _ = map.lock_on_fault(0, bytes as usize);
-        let live = LiveMap { map, nameless, lock: Locked::new(file) };
+        let live = LiveMap { map, nameless, lock: Locked::new(file)? };
         // Cannot fail for a new file. Without such locks the block would be taken for a dead appender's.
         let _ = live.lock.try_lock();
         live.token.store(birth.token, Ordering::Relaxed);
@@ -264,15 +264,16 @@ impl LiveMap {
         if file.metadata()?.len() < page_bytes() {
             return Ok(None);
         }
-        let live = LiveMap { map: Mapping::of(&file, page_bytes() as usize)?, nameless: None, lock: Locked::new(file) };
+        let live =
+            LiveMap { map: Mapping::of(&file, page_bytes() as usize)?, nameless: None, lock: Locked::new(file)? };
         let whole = live.magic.load(Ordering::Acquire) == MAGIC;
         Ok(whole.then_some(live))
     }
 
     /// Whether the appender that created the block is alive on this machine, judged by its lock.
     pub(crate) fn is_held(&self) -> bool {
-        let asked = rustix::fs::flock(self.lock.file(), rustix::fs::FlockOperation::NonBlockingLockShared);
-        asked == Err(rustix::io::Errno::WOULDBLOCK)
+        let shared = rustix::fs::FlockOperation::NonBlockingLockShared;
+        self.lock.file().get().is_ok_and(|file| rustix::fs::flock(file, shared) == Err(rustix::io::Errno::WOULDBLOCK))
     }
 
     pub(crate) fn survives_process(&self) -> bool {

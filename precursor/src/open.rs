@@ -16,8 +16,9 @@ use crate::frame;
 use crate::handles::Dir;
 use crate::live::{Birth, Line, LiveMap, remove_shm};
 use crate::many::ManyAppender;
+use crate::mode::Mode;
 use crate::options::{BackPressure, Existing, Framing, Options};
-use crate::plan::{Mode, Tuning};
+use crate::plan::Tuning;
 use crate::probe::{boot_id, probe_names, random};
 use crate::recover::{Ended, recover_held};
 use crate::sidecar::{Sidecar, Taken};
@@ -107,6 +108,10 @@ enum OptionsProblem {
     ManyGrow,
     #[error("ring_bytes or memory_bytes_max is above 1 TiB")]
     TooLarge,
+    #[error("this machine has no CPU {0} for the helper threads")]
+    NoCpu(u32),
+    #[error("this machine has no NUMA node {0}")]
+    NoNode(u32),
 }
 
 fn check(options: &Options, names: &Names, many: bool) -> Result<(), OptionsProblem> {
@@ -124,6 +129,12 @@ fn check(options: &Options, names: &Names, many: bool) -> Result<(), OptionsProb
     }
     if options.ring_bytes > 1 << 40 || options.memory_bytes_max > 1 << 40 {
         return Err(OptionsProblem::TooLarge);
+    }
+    if let Some(cpu) = options.helper_cpu.filter(|cpu| !sys::has_cpu(*cpu)) {
+        return Err(OptionsProblem::NoCpu(cpu));
+    }
+    if let Some(node) = options.node.filter(|node| !sys::has_node(*node)) {
+        return Err(OptionsProblem::NoNode(node));
     }
     Ok(())
 }
@@ -217,6 +228,7 @@ fn core(
         live,
         counters: Line(Counters::default()),
         files: Mutex::new(Files { current: Arc::new(current), older: Vec::new() }),
+        leaving: Mutex::new(()),
         next: AtomicPtr::new(std::ptr::null_mut()),
         durable: AtomicU64::new(place.base),
         failed: Line(AtomicBool::new(false)),
@@ -287,10 +299,23 @@ fn place(options: &Options, names: &Names, sidecar: &mut Sidecar) -> Result<Plac
             .map_err(io("read a file of"))?
             .map_or(Ok(()), |problem| Err(OpenError::Options { path: names.given().to_owned(), problem }))?;
     }
+    let base = match options.framing {
+        Framing::Records => aligned(base, names)?,
+        Framing::None => base,
+    };
     let full = options.roll_bytes != 0 && len + frame::END_MARK_LEN as u64 >= options.roll_bytes;
     Ok(match full {
         true => Place { seq: seq.saturating_add(1), len: 0, base: base.saturating_add(len), found },
         false => Place { seq, len, base, found },
+    })
+}
+
+/// The next position at which a frame may begin. Unframed files that were archived since may have ended at any
+/// position.
+fn aligned(base: u64, names: &Names) -> Result<u64, OpenError> {
+    base.checked_next_multiple_of(frame::HEADER as u64).ok_or_else(|| OpenError::Options {
+        path: names.given().to_owned(),
+        problem: "its positions have reached the end of their range; begin another pattern".to_owned(),
     })
 }
 
@@ -328,8 +353,8 @@ fn all_framed(names: &Names, present: &[u64]) -> io::Result<Option<String>> {
 fn data_file(options: &Options, names: &Names, mode: Mode, place: &Place) -> io::Result<DataFile> {
     let file = names.open(place.seq)?;
     let map = match mode {
-        Mode::Window if options.roll_bytes != 0 => Some(map_file(&file, options.roll_bytes as usize)?),
-        Mode::Window => Some(map_largest(&file, place.len)?),
+        Mode::Window if options.roll_bytes != 0 => Some(map_file(file.get()?, options.roll_bytes as usize)?),
+        Mode::Window => Some(map_largest(file.get()?, place.len)?),
         _ => None,
     };
     DataFile::new(names, place.seq, file, map, options.handle_sigbus)

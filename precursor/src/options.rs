@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::budget::Shares;
-use crate::plan::Mode;
+use crate::mode::Mode;
 
 /// What an append does without room: the ring is full, or the window is not ready. A full disk is always an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -125,14 +125,16 @@ impl Options {
         self
     }
 
-    /// CPU of the helper threads. Default: any.
+    /// CPU of the helper threads. The machine must have it; [`crate::Appender::reasons`] reports if the threads cannot
+    /// be pinned to it. Default: any.
     #[must_use]
     pub fn helper_cpu(mut self, cpu: u32) -> Options {
         self.helper_cpu = Some(cpu);
         self
     }
 
-    /// NUMA node of the ring or window. Default: the node of the thread that opens.
+    /// NUMA node of the ring or window, a preference. The machine must have it. Default: the node of the thread that
+    /// opens.
     #[must_use]
     pub fn node(mut self, node: u32) -> Options {
         self.node = Some(node);

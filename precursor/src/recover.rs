@@ -37,6 +37,7 @@ pub enum Evidence {
 
 /// Result of a recovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Recovered {
     /// The file in which the data ends; `None` without a file.
     pub path: Option<PathBuf>,
@@ -216,8 +217,8 @@ fn from_live(names: &Names, entry: &Entry, live: &LiveMap, shm: &Dir, stem: &str
     let foreign = |problem: &str| RecoverError::Foreign { path: entry.shm_dir.clone(), problem: problem.to_owned() };
     let (mut seq, mut base) = live.file();
     let mut end = live.position.0.load(Ordering::Acquire);
-    // Checked before anything is written. In a later file than the journalled one, no byte is known to be durable.
-    let least = if seq == entry.seq { entry.len } else { 0 };
+    // Checked before anything is written.
+    let least = least_of(entry, seq);
     let most = if live.many() { claim::end(&live.reserved.0) } else { end };
     if seq < entry.seq || most.checked_sub(base).is_none_or(|len| len < least) {
         return Err(foreign("the live block ends before the journalled durable position; nothing was changed"));
@@ -234,7 +235,10 @@ fn from_live(names: &Names, entry: &Entry, live: &LiveMap, shm: &Dir, stem: &str
         })?;
         (seq, base, end, replayed_bytes) = (done.seq, done.base, done.end, done.bytes);
     }
-    let len = end.checked_sub(base).ok_or_else(|| foreign("the live block contradicts itself"))?;
+    let mut len = end.checked_sub(base).ok_or_else(|| foreign("the live block contradicts itself"))?;
+    if live.distrusted().is_some() {
+        len = remaining(names, entry, seq, least_of(entry, seq), len)?;
+    }
     let mut cut_bytes = cut(names, entry, seq, len)?;
     // The writer may have died after leaving a preallocated file and before the helper cut it.
     if let Some((before, start)) = live.file_before().filter(|_| entry.preallocated && names.rolls()) {
@@ -252,6 +256,23 @@ fn from_live(names: &Names, entry: &Entry, live: &LiveMap, shm: &Dir, stem: &str
     let evidence = Evidence::Live;
     let recovered = Recovered { path, len, evidence, replayed_bytes, set_aside: Vec::new(), cut_bytes };
     Ok(Ended { recovered, seq, base })
+}
+
+/// Length of the journalled durable data in file `seq`; in a later file no byte is known to be durable.
+fn least_of(entry: &Entry, seq: u64) -> u64 {
+    if seq == entry.seq { entry.len } else { 0 }
+}
+
+/// What remains of `len` bytes after the file system has failed: it may have lost the end of the file, or frames before
+/// it, but nothing of the first `least` bytes. Later frames could not be read past one that is not whole.
+fn remaining(names: &Names, entry: &Entry, seq: u64, least: u64, len: u64) -> Result<u64, RecoverError> {
+    let there = names.len(seq).map_err(RecoverError::io("look at", &names.path(seq)))?;
+    if there < least {
+        // `cut` refuses this file.
+        return Ok(len);
+    }
+    let sound = if entry.framed { sound_end(names, seq, least)? } else { there };
+    Ok(len.min(sound))
 }
 
 /// After the machine died: from the journalled position on, by the contents of the files.

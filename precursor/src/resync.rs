@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use crate::error::RecoverError;
 use crate::files::{Names, read_full};
+use crate::handles::identity;
 
 /// Longer than any folio, of which the largest is a huge page of 2 MiB.
 const PIECE_BYTES: usize = 4 << 20;
@@ -46,7 +47,7 @@ pub(crate) fn rewrite_from(names: &Names, seq: u64, base: u64, from: u64) -> Res
 fn rewrite(names: &Names, seq: u64, from: u64) -> io::Result<()> {
     let file = names.existing(seq)?;
     let len = file.metadata()?.len();
-    let direct = names.dir().again(&names.name(seq), &file, rustix::fs::OFlags::DIRECT);
+    let direct = names.dir().again(&names.name(seq), identity(&file)?, rustix::fs::OFlags::DIRECT);
     let mut memory = vec![0; 2 * PIECE_BYTES + BLOCK_BYTES];
     let skew = memory.as_ptr().align_offset(BLOCK_BYTES);
     let Some(held) = memory.get_mut(skew..).and_then(|m| m.get_mut(..2 * PIECE_BYTES)) else { return Ok(()) };

@@ -152,17 +152,17 @@ impl Sidecar {
                     other => other?,
                 },
             };
-            let lock = Locked::new(file);
+            let lock = Locked::new(file)?;
             if !lock.try_lock()? {
                 return Ok(Taken::Busy);
             }
             // The previous holder may have removed the file while closing; a lock on a removed file excludes
             // no other process.
             let there = dir.stat(&name)?.map(|entry| entry.identity);
-            if there == Some(crate::handles::identity(lock.file())?) {
+            if there == Some(lock.file().identity()) {
                 // Best effort: allocate both slots now, so that the last entry can be written on a full disk.
-                let _ = crate::sys::allocate(lock.file(), 0, FILE_BYTES, true);
-                let newest = read_newest(lock.file())?;
+                let _ = crate::sys::allocate(lock.file().get()?, 0, FILE_BYTES, true);
+                let newest = read_newest(lock.file().get()?)?;
                 let (generation, seq) = newest.map_or((0, u64::MAX), |(generation, entry)| (generation, entry.seq));
                 return Ok(Taken::Ours(Sidecar { lock, generation, seq }));
             }
@@ -177,7 +177,7 @@ impl Sidecar {
 
     /// The newest valid entry.
     pub(crate) fn entry(&self) -> io::Result<Option<Entry>> {
-        Ok(read_newest(self.lock.file())?.map(|(_, entry)| entry))
+        Ok(read_newest(self.lock.file().get()?)?.map(|(_, entry)| entry))
     }
 
     /// Writes the next entry, durably.
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(side.entry().unwrap(), Some(entry(4)));
         for byte in [0, 20, SLOT_BYTES as u64 - 1] {
             let mut was = [0; 1];
-            side.lock.file().read_exact_at(&mut was, SLOT_AT[0] + byte).unwrap();
+            side.lock.file().get().unwrap().read_exact_at(&mut was, SLOT_AT[0] + byte).unwrap();
             side.lock.file().write_all_at(&[was[0] ^ 1], SLOT_AT[0] + byte).unwrap();
             assert_eq!(side.entry().unwrap(), Some(entry(3)), "byte {byte} damaged");
             side.lock.file().write_all_at(&was, SLOT_AT[0] + byte).unwrap();

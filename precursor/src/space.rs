@@ -1,9 +1,9 @@
 //! Free space on the disk: observed at preallocation, and reported before it stops the writer.
 
-use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::own::OwnFile;
 use crate::sys;
 
 const PLENTY: u64 = u64::MAX;
@@ -15,11 +15,13 @@ pub(crate) struct Space {
     tight: AtomicU64,
     /// Bytes left when the smallest allocation or a write failed; otherwise `PLENTY`.
     out: AtomicU64,
+    /// How often the smallest allocation or a write has failed.
+    failures: AtomicU64,
 }
 
 impl Space {
     pub(crate) fn new() -> Space {
-        Space { tight: AtomicU64::new(PLENTY), out: AtomicU64::new(PLENTY) }
+        Space { tight: AtomicU64::new(PLENTY), out: AtomicU64::new(PLENTY), failures: AtomicU64::new(0) }
     }
 
     /// Bytes left, if the last allocation got less than requested or nothing.
@@ -34,12 +36,18 @@ impl Space {
         (left != PLENTY).then_some(left)
     }
 
-    pub(crate) fn is_short(&self, file: &File) {
-        self.tight.store(sys::bytes_left(file).min(PLENTY - 1), Ordering::Relaxed);
+    pub(crate) fn is_short(&self, file: &OwnFile) {
+        self.tight.store(bytes_left(file).min(PLENTY - 1), Ordering::Relaxed);
     }
 
-    pub(crate) fn is_exhausted(&self, file: &File) {
-        self.out.store(sys::bytes_left(file).min(PLENTY - 1), Ordering::Relaxed);
+    pub(crate) fn is_exhausted(&self, file: &OwnFile) {
+        self.out.store(bytes_left(file).min(PLENTY - 1), Ordering::Relaxed);
+        self.failures.fetch_add(1, Ordering::Release);
+    }
+
+    /// How often an allocation or a write has failed, to wait for the next attempt.
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Acquire)
     }
 
     pub(crate) fn write_succeeded(&self) {
@@ -48,12 +56,12 @@ impl Space {
 
     /// Allocates `len` bytes, or on a full disk a half, a quarter ..., but at least `least`. Returns the allocated
     /// bytes.
-    pub(crate) fn allocate(&self, file: &File, at: u64, len: u64, least: u64, keep_size: bool) -> io::Result<u64> {
+    pub(crate) fn allocate(&self, file: &OwnFile, at: u64, len: u64, least: u64, keep_size: bool) -> io::Result<u64> {
         let mut want = len;
         loop {
-            match sys::allocate(file, at, want, keep_size) {
+            match sys::allocate(file.get()?, at, want, keep_size) {
                 Ok(()) => {
-                    let left = if want == len { PLENTY } else { sys::bytes_left(file).min(PLENTY - 1) };
+                    let left = if want == len { PLENTY } else { bytes_left(file).min(PLENTY - 1) };
                     self.tight.store(left, Ordering::Relaxed);
                     self.out.store(PLENTY, Ordering::Relaxed);
                     return Ok(want);
@@ -63,6 +71,11 @@ impl Space {
             }
         }
     }
+}
+
+/// Bytes that this user can still allocate; 0 if the program has closed the descriptor.
+pub(crate) fn bytes_left(file: &OwnFile) -> u64 {
+    file.get().map_or(0, sys::bytes_left)
 }
 
 pub(crate) fn is_full(error: &io::Error) -> bool {

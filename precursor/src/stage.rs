@@ -7,15 +7,14 @@
 //! Recovery finds the ring through the live block and replays it.
 
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::appender::Appender;
 use crate::choose::Choice;
 use crate::core::{Core, DataFile};
+use crate::mode::Mode;
 use crate::options::Options;
-use crate::plan::Mode;
 use crate::ring::{RingMemory, RingNeeds};
 use crate::timer::Timer;
 use crate::turns::{self, Turns};

@@ -14,9 +14,10 @@ use crate::flush::{Flusher, grow};
 use crate::frame;
 use crate::hot::{Hot, HotPage};
 use crate::lane::Lane;
+use crate::mode::Mode;
 use crate::open::Plan;
 use crate::options::{BackPressure, Durability, Framing, Options};
-use crate::plan::{Mode, Planner};
+use crate::plan::Planner;
 use crate::ring::{RingMemory, RingNeeds, RingSide, Spare};
 use crate::stage::add_stage;
 use crate::syncer::sync_every;
@@ -33,13 +34,14 @@ pub(crate) fn start(options: &Options, core: Arc<Core>, plan: Plan) -> Result<Ap
     let hot = HotPage::new(Hot { lane, worst_ticks: 0, appends: 0, reserved: None })
         .map_err(OpenError::io("create the writer's page of", path))?;
     let current = Arc::clone(&crate::core::lock(&core.files).current);
+    let timer = Timer::calibrated();
     let mut appender = Appender {
         born: core.born,
         hot,
         measure: options.measure,
-        timer: Timer::calibrated(),
+        timer,
         record_max: 0,
-        side: Side::Written(WrittenSide::new(Arc::clone(&current), plan.place.base)),
+        side: Side::Written(WrittenSide::new(Arc::clone(&current), plan.place.base, timer)),
         core,
         threads: Vec::new(),
         reasons: plan.choice.reasons.clone(),
@@ -195,18 +197,26 @@ fn spawn(
     work: impl FnOnce() + Send + 'static,
 ) -> io::Result<()> {
     let cpu = options.helper_cpu;
-    if let Some(cpu) = cpu {
-        appender.reasons.push(format!("{name} on CPU {cpu}"));
-    }
+    let (pinned, outcome) = std::sync::mpsc::channel();
     let watch = Watch(Arc::clone(&appender.core));
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         let _watch = watch;
-        // Preferences: without that CPU or node, the scheduler places the thread.
-        let _ = cpu.map(sys::pin_here);
+        if let Some(cpu) = cpu {
+            // The opening thread waits for the result.
+            let _ = pinned.send(sys::pin_here(cpu));
+        }
+        // A preference: without that node, the kernel chooses one.
         let _ = node.map(sys::prefer_node_here);
         work();
     })?;
     appender.threads.push(thread);
+    if let Some(cpu) = cpu {
+        let pinned = outcome.recv().unwrap_or_else(|_| Err(io::Error::other("the thread has ended")));
+        appender.reasons.push(match pinned {
+            Ok(()) => format!("{name} on CPU {cpu}"),
+            Err(e) => format!("{name} not on CPU {cpu}: {e}"),
+        });
+    }
     Ok(())
 }
 

@@ -2,8 +2,8 @@
 
 use crate::core::Core;
 use crate::lasting::Removal;
+use crate::mode::Mode;
 use crate::options::Framing;
-use crate::plan::Mode;
 
 /// End of an appended record: bytes since this file or pattern was first opened, over all its files, including frames
 /// and archived files.

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use crate::core::{Core, lock};
 use crate::error::{AppendError, SyncError};
 use crate::live::remove_shm;
+use crate::mode::Mode;
 use crate::options::Framing;
-use crate::plan::Mode;
 use crate::sidecar::Entry;
 use crate::stats::{Durable, Position, Stats};
 use crate::timer::Timer;
@@ -152,12 +152,12 @@ impl Core {
         let end = self.live.position.0.load(Ordering::Acquire);
         let (_, base) = self.live.file();
         let files = lock(&self.files);
-        for left in &files.older {
-            left.file.sync_all()?;
-        }
-        self.check_stores(&files.current)?;
-        files.current.file.set_len(end - base)?;
-        files.current.file.sync_all()?;
+        let (current, older) = (Arc::clone(&files.current), files.older.clone());
+        drop(files);
+        self.sync_left(&older)?;
+        self.check_stores(&current)?;
+        current.file.set_len(end - base)?;
+        current.file.sync_all()?;
         // The removal of a file prepared for a roll must be durable, or the file would come back.
         if self.names.rolls() {
             self.names.sync_dir()?;

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::ptr::NonNull;
 
 use crate::fork::Born;
@@ -39,6 +40,22 @@ impl Mapping {
     /// Maps the first `len` bytes of the file for reading and writing. They may lie beyond its end.
     pub(crate) fn of(file: &File, len: usize) -> io::Result<Mapping> {
         Mapping::map(std::ptr::null_mut(), len, libc::MAP_SHARED | libc::MAP_NORESERVE, file.as_raw_fd())
+    }
+
+    /// Maps one page of a file without access to it, not in children. The mapping keeps the open file description
+    /// alive, with its locks, and so the inode.
+    pub(crate) fn pin(file: &File) -> io::Result<Mapping> {
+        let len = page_bytes() as usize;
+        let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping at an address that the kernel chooses overwrites nothing, and nothing can access it.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_NONE, flags, file.as_raw_fd(), 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast::<u8>()).ok_or_else(io::Error::last_os_error)?;
+        let map = Mapping { base, len, born: Born::here() };
+        map.not_in_children()?;
+        Ok(map)
     }
 
     /// Maps the file twice in a row, so that a range that crosses its end continues at its beginning.
@@ -195,11 +212,37 @@ unsafe fn touch_word(at: *mut u64) {
 
 /// # Safety
 /// `at` is aligned and points to mapped, writable memory.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(target_arch = "aarch64")]
+unsafe fn touch_word(at: *mut u64) {
+    // SAFETY: the caller guarantees the address; the exclusive store succeeds only if the word is unchanged.
+    unsafe {
+        core::arch::asm!(
+            "2: ldxr {word}, [{at}]",
+            "stxr {failed:w}, {word}, [{at}]",
+            "cbnz {failed:w}, 2b",
+            at = in(reg) at,
+            word = out(reg) _,
+            failed = out(reg) _,
+            options(nostack)
+        );
+    }
+}
+
+/// # Safety
+/// `at` is aligned and points to mapped, writable memory.
+#[cfg(target_arch = "riscv64")]
 unsafe fn touch_word(at: *mut u64) {
     // SAFETY: the caller guarantees the address; an atomic addition of zero leaves the word unchanged.
-    unsafe { &*at.cast::<std::sync::atomic::AtomicU64>() }.fetch_add(0, std::sync::atomic::Ordering::Relaxed);
+    unsafe { core::arch::asm!("amoadd.d zero, zero, ({at})", at = in(reg) at, options(nostack)) };
 }
+
+/// Does nothing: an atomic operation of the language beside the writer's plain stores would be a data race, and the
+/// writer takes the faults itself.
+///
+/// # Safety
+/// None needed.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
+unsafe fn touch_word(_at: *mut u64) {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
@@ -237,6 +280,18 @@ pub(crate) fn node_here() -> Option<u32> {
     // SAFETY: the pointers are to locals, and the third argument has been unused since 2.6.24.
     let result = unsafe { libc::syscall(libc::SYS_getcpu, &raw mut cpu, &raw mut node, std::ptr::null_mut::<u8>()) };
     (result == 0).then_some(node)
+}
+
+/// Whether the machine has this CPU, online or not.
+pub(crate) fn has_cpu(cpu: u32) -> bool {
+    // SAFETY: sysconf only reads.
+    let configured = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    i64::from(cpu) < configured || Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists()
+}
+
+/// Whether the machine has this NUMA node. A kernel without NUMA has node 0 only.
+pub(crate) fn has_node(node: u32) -> bool {
+    node == 0 || Path::new(&format!("/sys/devices/system/node/node{node}")).exists()
 }
 
 /// Pins this thread to a CPU.

@@ -1,6 +1,6 @@
 //! The writer's side of `plain` and `prefetch`: `pwrite` on the writer's thread.
 
-use std::os::unix::fs::FileExt;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -8,9 +8,13 @@ use crate::core::{Core, DataFile};
 use crate::error::AppendError;
 use crate::frame;
 use crate::lane::Lane;
+use crate::mode::Mode;
 use crate::options::BackPressure;
 use crate::patience::Patience;
-use crate::plan::Mode;
+use crate::timer::Timer;
+
+/// Interval at which the descriptor of the file is checked, ns.
+const CHECK_NS: u64 = 1_000_000;
 
 #[derive(Debug)]
 pub(crate) struct WrittenSide {
@@ -18,13 +22,26 @@ pub(crate) struct WrittenSide {
     file_base: u64,
     /// The file is ended, and the next one has not begun.
     marked: bool,
+    /// A write has failed, so the file may be longer than its data.
+    torn: bool,
+    timer: Timer,
+    /// Time of the last check of the file's descriptor, ticks.
+    checked: u64,
     /// Buffer for one record; grows to the longest one.
     pub(crate) record: Vec<u8>,
 }
 
 impl WrittenSide {
-    pub(crate) fn new(file: Arc<DataFile>, file_base: u64) -> WrittenSide {
-        WrittenSide { file, file_base, marked: false, record: Vec::with_capacity(64 << 10) }
+    pub(crate) fn new(file: Arc<DataFile>, file_base: u64, timer: Timer) -> WrittenSide {
+        WrittenSide {
+            file,
+            file_base,
+            marked: false,
+            torn: false,
+            timer,
+            checked: 0,
+            record: Vec::with_capacity(64 << 10),
+        }
     }
 
     /// Writes one record. The caller moves the cursor past it.
@@ -38,16 +55,17 @@ impl WrittenSide {
             let file = &self.file;
             wait_for(core, || (at + need <= file.zeroed.load(Ordering::Acquire)).then_some(()))?;
         }
+        self.check_descriptor().map_err(|e| self.write_error(core, &e))?;
         let written = if lane.framed {
             self.record.clear();
             self.record.extend_from_slice(&frame::data(bytes).to_le_bytes());
             self.record.extend_from_slice(bytes);
             self.record.resize(need as usize, 0);
-            self.file.file.write_all_at(&self.record, at)
+            self.file.file.write_unchecked(&self.record, at)
         } else {
-            self.file.file.write_all_at(bytes, at)
+            self.file.file.write_unchecked(bytes, at)
         };
-        written.map_err(|e| write_error(core, &self.file, &e))?;
+        written.map_err(|e| self.write_error(core, &e))?;
         // Room for exactly this record: nothing is mapped, so every append must come here.
         lane.limit = lane.cursor + need;
         if core.mode == Mode::Prefetch && at + need > self.file.warm.load(Ordering::Relaxed) {
@@ -57,11 +75,21 @@ impl WrittenSide {
         Ok(())
     }
 
+    /// Checks at most once in `CHECK_NS`, since a system call before each write would double the cost of an append.
+    fn check_descriptor(&mut self) -> io::Result<()> {
+        let now = self.timer.ticks();
+        if self.checked == 0 || self.timer.ns(now.wrapping_sub(self.checked)) > CHECK_NS {
+            self.file.file.get()?;
+            self.checked = now;
+        }
+        Ok(())
+    }
+
     fn roll(&mut self, core: &Core, lane: &mut Lane) -> Result<(), AppendError> {
         if lane.framed && !self.marked {
             let mark = frame::end_mark();
             let at = lane.cursor - self.file_base;
-            self.file.file.write_all_at(&mark, at).map_err(|e| write_error(core, &self.file, &e))?;
+            self.file.file.write_all_at(&mark, at).map_err(|e| self.write_error(core, &e))?;
             lane.cursor += mark.len() as u64;
             lane.limit = lane.cursor;
             core.live.position.0.store(lane.cursor, Ordering::Release);
@@ -69,25 +97,48 @@ impl WrittenSide {
             self.marked = true;
         }
         let next = if core.mode == Mode::Plain {
-            plain_next(core, self.file.seq)?
+            self.plain_next(core, lane.cursor)?
         } else {
             wait_for(core, || core.take_next())?
         };
         let (seq, base) = (next.seq, lane.cursor);
         if core.mode == Mode::Plain {
-            let left = core.leave(&self.file, Arc::clone(&next));
-            left.map_err(|e| write_error(core, &self.file, &e))?;
+            core.leave(&self.file, Arc::clone(&next));
         }
-        (self.file, self.file_base, self.marked) = (next, base, false);
+        (self.file, self.file_base, self.marked, self.torn) = (next, base, false, false);
         core.live.set_file(seq, base);
         core.counters.0.rolls.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        // `leave` fails the appender if an older file could not be synced.
+        core.failure().map_or(Ok(()), Err)
+    }
+
+    /// `plain`: cuts the file that ends at `end` to its data, and creates the next one. In `prefetch` the helper does
+    /// both.
+    fn plain_next(&mut self, core: &Core, end: u64) -> Result<Arc<DataFile>, AppendError> {
+        if self.torn {
+            self.file.file.set_len(end - self.file_base).map_err(|e| self.write_error(core, &e))?;
+            self.torn = false;
+        }
+        core.create_next(self.file.seq + 1)
+            .map(Arc::new)
+            .map_err(|e| error_of(core, &self.file, "create the next file", &e))
+    }
+
+    /// Converts a failed write, which has not moved the position. The next record overwrites the bytes of a short
+    /// write; the next roll, or close, cuts off the others.
+    fn write_error(&mut self, core: &Core, error: &io::Error) -> AppendError {
+        self.torn = true;
+        error_of(core, &self.file, "write", error)
     }
 }
 
-fn plain_next(core: &Core, seq: u64) -> Result<Arc<DataFile>, AppendError> {
-    let failed = |e: std::io::Error| AppendError::Failed { what: "create the next file", message: e.to_string() };
-    core.create_next(seq + 1).map(Arc::new).map_err(failed)
+/// A full disk is an error of this append; any other error fails the appender.
+fn error_of(core: &Core, file: &DataFile, what: &'static str, error: &io::Error) -> AppendError {
+    if crate::space::is_full(error) {
+        return AppendError::OutOfSpace { bytes_left: crate::space::bytes_left(&file.file) };
+    }
+    core.fail(what, error);
+    AppendError::Failed { what, message: error.to_string() }
 }
 
 /// Waits for something that the helper prepares, as the policy allows. Counts a wait as late.
@@ -110,14 +161,4 @@ fn wait_for<T>(core: &Core, ready: impl Fn() -> Option<T>) -> Result<T, AppendEr
         }
         patience.wait(core);
     }
-}
-
-/// Converts a failed write, which has not moved the position. The next record overwrites the bytes of a short write, or
-/// close cuts them off.
-fn write_error(core: &Core, file: &DataFile, error: &std::io::Error) -> AppendError {
-    if crate::space::is_full(error) {
-        return AppendError::OutOfSpace { bytes_left: crate::sys::bytes_left(&file.file) };
-    }
-    core.fail("write", error);
-    AppendError::Failed { what: "write", message: error.to_string() }
 }

@@ -4,9 +4,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::CString;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use precursor::c::{precursor_append, precursor_close, precursor_get_stats, precursor_open, precursor_options_default};
-use precursor::c_types::{
-    PRECURSOR_FAIL, PRECURSOR_FULL, PRECURSOR_OK, PRECURSOR_RING, precursor_options, precursor_stats,
+use precursor::c::{
+    PRECURSOR_FAIL, PRECURSOR_FULL, PRECURSOR_OK, PRECURSOR_RING, precursor_append, precursor_close,
+    precursor_get_stats, precursor_open, precursor_options, precursor_options_default, precursor_stats,
 };
 
 struct Counting;

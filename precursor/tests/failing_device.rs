@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use precursor::{AppendError, Evidence, Mode, Options, SyncError, recover};
 
-use crate::volume::said;
+use crate::volume::output_of;
 
 /// A file system on a device with less space than it reports.
 struct Overcommitted {
@@ -23,13 +23,13 @@ impl Overcommitted {
             std::fs::create_dir(volume.home.path().join(name)).map_err(|e| e.to_string())?;
         }
         let (small, mount) = (volume.path("small"), volume.path("mount"));
-        said("mount", &["-t", "tmpfs", "-o", "size=16m", "none", &small])?;
+        output_of("mount", &["-t", "tmpfs", "-o", "size=16m", "none", &small])?;
         let image = format!("{small}/image");
         std::fs::File::create(&image).and_then(|f| f.set_len(128 << 20)).map_err(|e| e.to_string())?;
-        volume.device = said("losetup", &["-f", "--show", &image])?;
+        volume.device = output_of("losetup", &["-f", "--show", &image])?;
         // Without a journal: if its writes failed, the file system would become read-only, which is another test.
-        said("mkfs.ext4", &["-q", "-O", "^has_journal", "-E", "lazy_itable_init=1,nodiscard", &volume.device])?;
-        said("mount", &[&volume.device, &mount])?;
+        output_of("mkfs.ext4", &["-q", "-O", "^has_journal", "-E", "lazy_itable_init=1,nodiscard", &volume.device])?;
+        output_of("mount", &[&volume.device, &mount])?;
         Ok(volume)
     }
 
@@ -43,22 +43,22 @@ impl Overcommitted {
 
     /// Lets the device take writes again.
     fn mend(&self) {
-        said("mount", &["-o", "remount,size=200m", &self.path("small")]).unwrap();
+        output_of("mount", &["-o", "remount,size=200m", &self.path("small")]).unwrap();
     }
 
     fn forget_cache(&self) {
-        said("umount", &[&self.path("mount")]).unwrap();
-        said("mount", &[&self.device, &self.path("mount")]).unwrap();
+        output_of("umount", &[&self.path("mount")]).unwrap();
+        output_of("mount", &[&self.device, &self.path("mount")]).unwrap();
     }
 }
 
 impl Drop for Overcommitted {
     fn drop(&mut self) {
-        let _ = said("umount", &[&self.path("mount")]);
+        let _ = output_of("umount", &[&self.path("mount")]);
         if !self.device.is_empty() {
-            let _ = said("losetup", &["-d", &self.device]);
+            let _ = output_of("losetup", &["-d", &self.device]);
         }
-        let _ = said("umount", &[&self.path("small")]);
+        let _ = output_of("umount", &[&self.path("small")]);
     }
 }
 

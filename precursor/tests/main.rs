@@ -11,6 +11,7 @@
 mod alone;
 mod c_abi;
 mod c_full;
+mod closed_descriptors;
 mod closing;
 mod corpus;
 mod crash;

@@ -3,10 +3,10 @@
 
 use std::ffi::CString;
 
+use precursor::c::{PRECURSOR_INVALID, PRECURSOR_OK, PRECURSOR_RING, PRECURSOR_TOO_LONG, precursor_options};
 use precursor::c::{
     precursor_append, precursor_close, precursor_commit, precursor_open, precursor_options_default, precursor_reserve,
 };
-use precursor::c_types::{PRECURSOR_INVALID, PRECURSOR_OK, PRECURSOR_RING, PRECURSOR_TOO_LONG, precursor_options};
 use precursor::{AppendError, Appender, Framing, Mode, Options, records};
 
 const MODES: [Mode; 4] = [Mode::Ring, Mode::Window, Mode::Prefetch, Mode::Plain];

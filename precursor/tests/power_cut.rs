@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use precursor::{Mode, records, recover};
 
-use crate::volume::{Mounted, said};
+use crate::volume::{Mounted, output_of};
 use crate::writer::{APPENDED, COUNT, Case, Chance, EVENTS, Ledger, Life, Living, RECORD, SYNCED, contents, record};
 
 static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
@@ -43,7 +43,7 @@ impl Bench {
     /// Clones the device as it is at this instant.
     fn cut(&self) {
         let image = |name: &str| self.ground.dir.join(name).display().to_string();
-        said("cp", &["--reflink=always", &image("disk"), &image("cut")]).unwrap();
+        output_of("cp", &["--reflink=always", &image("disk"), &image("cut")]).unwrap();
     }
 
     fn after_the_cut(&self, make: &[&str]) -> Mounted {
@@ -61,7 +61,7 @@ fn live_and_lose_power(case: Case, bench: &Bench, make: &[&str], chance: &mut Ch
     std::fs::create_dir(&dir).unwrap();
     std::os::unix::fs::symlink(shm.path(), dir.join("shm")).unwrap();
     // Syncs the test's own directory, whose durability is not under test.
-    said("sync", &["-f", &dir.display().to_string()]).unwrap();
+    output_of("sync", &["-f", &dir.display().to_string()]).unwrap();
     let ledger = Ledger::of(&dir);
     let mut living = Living::start(case, &dir);
     living.opened();
@@ -176,7 +176,7 @@ fn cut_them_all(bench: &Bench, make: &[&str], chance: &mut Chance, events: &mut 
         (0..BESIDE * quarters).map(move |number| (kind, *case, format!("{}-{number}", case.describe())))
     });
     let prepared: Vec<_> = each.map(|(kind, case, name)| (kind, case, Writer::prepare(disk, &name), name)).collect();
-    said("sync", &["-f", &disk.display().to_string()]).unwrap();
+    output_of("sync", &["-f", &disk.display().to_string()]).unwrap();
     let start = |(kind, case, shm, name): (usize, Case, tempfile::TempDir, String)| {
         let dir = disk.join(&name);
         let ledger = Ledger::of(&dir);

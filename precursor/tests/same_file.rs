@@ -3,7 +3,7 @@
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-use crate::volume::said;
+use crate::volume::output_of;
 use precursor::{Appender, Mode, OpenError, Options, RecoverError, recover};
 
 const MODES: [Mode; 4] = [Mode::Ring, Mode::Window, Mode::Prefetch, Mode::Plain];
@@ -53,11 +53,11 @@ fn a_file_that_is_mounted_elsewhere_has_one_appender() {
         std::fs::write(path, b"").unwrap();
     }
     let (from, to) = (first.display().to_string(), second.display().to_string());
-    if let Err(e) = said("mount", &["--bind", &from, &to]) {
+    if let Err(e) = output_of("mount", &["--bind", &from, &to]) {
         return needs::skip(needs::Need::Root, "same_file", e);
     }
     let tried = std::panic::catch_unwind(|| one_at_a_time(&first, &second));
-    said("umount", &[&to]).unwrap();
+    output_of("umount", &[&to]).unwrap();
     tried.unwrap();
 }
 

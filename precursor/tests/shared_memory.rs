@@ -5,7 +5,7 @@ use std::path::Path;
 
 use precursor::{After, BackPressure, Mode, OpenError, Options};
 
-use crate::volume::said;
+use crate::volume::output_of;
 
 /// A tmpfs of this size; a container's /dev/shm has 64 MiB.
 struct Small(tempfile::TempDir);
@@ -14,7 +14,7 @@ impl Small {
     fn create(kib: u64) -> Small {
         let dir = tempfile::tempdir().unwrap();
         let options = format!("size={kib}k");
-        said("mount", &["-t", "tmpfs", "-o", &options, "none", &dir.path().display().to_string()]).unwrap();
+        output_of("mount", &["-t", "tmpfs", "-o", &options, "none", &dir.path().display().to_string()]).unwrap();
         Small(dir)
     }
 
@@ -39,7 +39,7 @@ impl Small {
 
 impl Drop for Small {
     fn drop(&mut self) {
-        let _ = said("umount", &[&self.path().display().to_string()]);
+        let _ = output_of("umount", &[&self.path().display().to_string()]);
     }
 }
 

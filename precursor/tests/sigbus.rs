@@ -131,3 +131,74 @@ fn a_fault_elsewhere_is_passed_on() {
     let done = command.output().unwrap();
     assert_eq!(done.status.signal(), Some(libc::SIGBUS), "{done:?}");
 }
+
+/// Code of the last SIGBUS that the program's own handler has got.
+static CODE: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(i32::MIN);
+
+extern "C" fn own_handler(_: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo.
+    CODE.store(unsafe { (*info).si_code }, std::sync::atomic::Ordering::Relaxed);
+}
+
+/// Sets the action that the program had before it opened the window.
+fn act(what: &str) {
+    // SAFETY: an all-zero sigaction is valid and means the default action; the handler only stores into an atomic.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        match what {
+            "ignore" => action.sa_sigaction = libc::SIG_IGN,
+            "handler" => {
+                action.sa_sigaction = own_handler as *const () as usize;
+                action.sa_flags = libc::SA_SIGINFO;
+            }
+            _ => {}
+        }
+        assert_eq!(libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()), 0);
+    }
+}
+
+/// Sends SIGBUS to itself, and then truncates the file of the window.
+#[test]
+fn child_with_a_signal() {
+    let Some(dir) = std::env::var_os("PRECURSOR_SIGBUS_SENT").map(std::path::PathBuf::from) else { return };
+    let before = std::env::var("PRECURSOR_SIGBUS_BEFORE").unwrap();
+    act(&before);
+    let path = dir.join("log");
+    let mut log = Options::new(&path).mode(Mode::Window).shm_dir(dir.clone()).open().unwrap();
+    for _ in 0..2 {
+        // SAFETY: sends a signal to this process.
+        assert_eq!(unsafe { libc::kill(libc::getpid(), libc::SIGBUS) }, 0);
+    }
+    let code = || CODE.load(std::sync::atomic::Ordering::Relaxed);
+    // Any thread of the process may get the signal.
+    let begun = Instant::now();
+    while before == "handler" && code() == i32::MIN && begun.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(code(), if before == "handler" { libc::SI_USER } else { i32::MIN });
+    for _ in 0..1000 {
+        log.append(&[6; 500]).unwrap();
+    }
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
+    until_it_fails(&mut log, Duration::from_secs(20), true);
+    println!("survived");
+}
+
+/// A signal that a process sends has the effect that it had without the library, and windows stay guarded.
+#[test]
+fn a_sigbus_that_a_process_sends_is_not_taken_for_a_fault() {
+    use std::os::unix::process::ExitStatusExt;
+    for before in ["default", "ignore", "handler"] {
+        let dir = shared_memory();
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "sigbus::child_with_a_signal", "--nocapture", "--test-threads=1"]);
+        command.env("PRECURSOR_SIGBUS_SENT", dir.path()).env("PRECURSOR_SIGBUS_BEFORE", before);
+        let done = command.output().unwrap();
+        if before == "default" {
+            assert_eq!(done.status.signal(), Some(libc::SIGBUS), "{done:?}");
+        } else {
+            assert!(done.status.success(), "{before}: {done:?}");
+            assert!(String::from_utf8_lossy(&done.stdout).contains("survived"), "{before}: {done:?}");
+        }
+    }
+}

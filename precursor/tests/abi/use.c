@@ -146,6 +146,75 @@ static void many_producers(const char *path)
     EXPECT(precursor_many_close(many, NULL, 0) == PRECURSOR_OK);
 }
 
+/* Handles that are closed, closed twice, of another appender, or never opened. */
+static void wrong_handles(const char *path)
+{
+    precursor_options options;
+    precursor *journal = NULL, *other = NULL;
+    precursor_many *many = NULL;
+    precursor_syncer *syncer = NULL, *of_many = NULL;
+    precursor_stats stats;
+    uint64_t number = 0;
+    uint8_t *at = NULL;
+    int local = 0;
+    stats.size = sizeof stats;
+    EXPECT(precursor_options_default(&options, sizeof options) == PRECURSOR_OK);
+    options.mode = PRECURSOR_RING;
+    EXPECT(precursor_open(path, &options, &journal, message, sizeof message) == PRECURSOR_OK);
+    EXPECT(precursor_get_syncer(journal, &syncer) == PRECURSOR_OK);
+    EXPECT(precursor_close(journal, message, sizeof message) == PRECURSOR_OK);
+    precursor *const wrong[] = {NULL, journal, (precursor *)&local, (precursor *)syncer, (precursor *)(uintptr_t)-1};
+    for (int round = 0; round < 2; round++) {
+        for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+            precursor *handle = wrong[i];
+            EXPECT(precursor_append(handle, (const uint8_t *)"x", 1, NULL) == PRECURSOR_INVALID);
+            EXPECT(precursor_reserve(handle, 1, &at) == PRECURSOR_INVALID && at == NULL);
+            EXPECT(precursor_commit(handle, 1, NULL) == PRECURSOR_INVALID);
+            EXPECT(precursor_position(handle) == 0 && precursor_reasons(handle) == NULL);
+            EXPECT(precursor_sync_to(handle, 0, &number, message, sizeof message) == PRECURSOR_INVALID);
+            EXPECT(precursor_survives_process(handle) == 0);
+            EXPECT(precursor_failure(handle, message, sizeof message) == PRECURSOR_INVALID);
+            EXPECT(precursor_get_stats(handle, &stats) == PRECURSOR_INVALID);
+            EXPECT(precursor_get_syncer(handle, &of_many) == PRECURSOR_INVALID && of_many == NULL);
+            EXPECT(precursor_close(handle, message, sizeof message) == PRECURSOR_INVALID && message[0] != 0);
+        }
+        /* In the second round another appender has the place of the closed one. */
+        if (round == 0)
+            EXPECT(precursor_open(path, &options, &other, message, sizeof message) == PRECURSOR_OK && other != journal);
+    }
+    EXPECT(precursor_append(other, (const uint8_t *)"x", 1, &number) == PRECURSOR_OK && number == 1);
+    EXPECT(precursor_close(other, message, sizeof message) == PRECURSOR_OK);
+    precursor_syncer_free(syncer);
+    precursor_syncer_free(syncer);
+    EXPECT(precursor_syncer_get_stats(syncer, &stats) == PRECURSOR_INVALID && precursor_syncer_position(syncer) == 0);
+    EXPECT(precursor_syncer_sync_to(syncer, 0, NULL, NULL, 0) == PRECURSOR_INVALID);
+
+    EXPECT(precursor_open_many(path, &options, &many, message, sizeof message) == PRECURSOR_INVALID && many == NULL);
+    char framed[4200];
+    snprintf(framed, sizeof framed, "%s-framed", path);
+    EXPECT(precursor_open_many(framed, &options, &many, message, sizeof message) == PRECURSOR_OK);
+    EXPECT(precursor_many_failure(many, message, sizeof message) == PRECURSOR_OK && message[0] == 0);
+    EXPECT(precursor_many_get_syncer(many, &of_many) == PRECURSOR_OK);
+    EXPECT(precursor_many_close(many, message, sizeof message) == PRECURSOR_OK);
+    EXPECT(precursor_many_close(many, message, sizeof message) == PRECURSOR_INVALID);
+    EXPECT(precursor_many_append(many, (const uint8_t *)"x", 1, NULL) == PRECURSOR_INVALID);
+    EXPECT(precursor_many_sync_to(many, 0, NULL, NULL, 0) == PRECURSOR_INVALID);
+    EXPECT(precursor_many_get_stats(many, &stats) == PRECURSOR_INVALID && precursor_many_reasons(many) == NULL);
+    EXPECT(precursor_many_failure(many, message, sizeof message) == PRECURSOR_INVALID);
+    precursor_syncer_free(of_many);
+
+    /* A CPU or node below -1, or that the machine lacks. */
+    const int32_t absent[] = {-2, INT32_MIN, INT32_MAX};
+    for (size_t i = 0; i < sizeof absent / sizeof *absent; i++) {
+        options.node = absent[i];
+        EXPECT(precursor_open(path, &options, &other, message, sizeof message) == PRECURSOR_INVALID && other == NULL);
+        options.node = -1;
+        options.helper_cpu = absent[i];
+        EXPECT(precursor_open(path, &options, &other, message, sizeof message) == PRECURSOR_INVALID && other == NULL);
+        options.helper_cpu = -1;
+    }
+}
+
 int main(int argc, char **argv)
 {
     char path[4096];
@@ -157,6 +226,8 @@ int main(int argc, char **argv)
     one_producer(path);
     snprintf(path, sizeof path, "%s/many", argv[1]);
     many_producers(path);
+    snprintf(path, sizeof path, "%s/wrong", argv[1]);
+    wrong_handles(path);
     puts("all as promised");
     return 0;
 }

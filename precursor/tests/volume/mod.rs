@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Runs a program. Returns its standard output, or an error with its standard error.
-pub fn said(program: &str, args: &[&str]) -> Result<String, String> {
+pub fn output_of(program: &str, args: &[&str]) -> Result<String, String> {
     let done = Command::new(program).args(args).output().map_err(|e| format!("{program}: {e}"))?;
     match done.status.success() {
         true => Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned()),
@@ -34,14 +34,14 @@ impl Mounted {
     fn of(image: &Path, dir: &Path, options: &str, make: &[&str]) -> Result<Mounted, String> {
         std::fs::create_dir_all(dir).map_err(|e| e.to_string())?;
         let image = image.display().to_string();
-        let device = said("losetup", &["-f", "--show", &image])?;
+        let device = output_of("losetup", &["-f", "--show", &image])?;
         let mounted = Mounted { dir: dir.to_owned(), device };
-        let backing = said("losetup", &["-n", "-O", "BACK-FILE", &mounted.device])?;
+        let backing = output_of("losetup", &["-n", "-O", "BACK-FILE", &mounted.device])?;
         assert!(backing.starts_with(&image), "{} is {backing}, not {image}", mounted.device);
         if let Some((program, args)) = make.split_first() {
-            said(program, &[args, &[mounted.device.as_str()]].concat())?;
+            output_of(program, &[args, &[mounted.device.as_str()]].concat())?;
         }
-        said("mount", &["-o", options, &mounted.device, &dir.display().to_string()])?;
+        output_of("mount", &["-o", options, &mounted.device, &dir.display().to_string()])?;
         Ok(mounted)
     }
 }
@@ -49,7 +49,7 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         let told = |e: &String| eprintln!("left behind: {e}");
-        let _ = said("umount", &[&self.dir.display().to_string()]).inspect_err(told);
-        let _ = said("losetup", &["-d", &self.device]).inspect_err(told);
+        let _ = output_of("umount", &[&self.dir.display().to_string()]).inspect_err(told);
+        let _ = output_of("losetup", &["-d", &self.device]).inspect_err(told);
     }
 }
