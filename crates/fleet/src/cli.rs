@@ -247,10 +247,10 @@ async fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Push { fleet, paths, recordings, bandwidth } => {
             let options = push::Options { recordings, bandwidth: bandwidth.map(|bytes| bytes.0) };
             let pushed = push::push(&Fleet::open(&fleet)?, &paths, &options).await?;
-            eprint!("{}", pushed.aside);
+            eprint!("{}", pushed.left_out);
             print_json(&pushed)?;
             // A refused file must not look pushed.
-            return Ok(ExitCode::from(u8::from(!pushed.aside.is_empty())));
+            return Ok(ExitCode::from(u8::from(!pushed.left_out.is_empty())));
         }
         Verb::Compact { fleet, range, keep } => {
             let range = match (&range.from, &range.to) {
@@ -260,7 +260,7 @@ async fn run(verb: Verb) -> anyhow::Result<ExitCode> {
             let keep = keep.map(|age| time::parse(&age, Utc::now()).map(|at| Utc::now() - at)).transpose()?;
             let options = compact::Options { range, keep, ..compact::Options::default() };
             let done = compact::compact(&Fleet::existing(&fleet)?, &options).await?;
-            eprint!("{}", done.aside);
+            eprint!("{}", done.left_out);
             print_json(&done)?;
         }
         #[cfg(feature = "ask")]
@@ -328,7 +328,7 @@ async fn ask(fleet: &str, (about, sql): (String, &str), range: Range, given: &An
     }
     // These formats contain only rows, so the notes go to stderr.
     if matches!(given.format, Format::Csv | Format::Parquet) {
-        eprint!("{}", answer.said());
+        eprint!("{}", answer.notes_text());
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -13,8 +13,8 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::file::metadata::{FooterTail, ParquetMetaDataReader};
 
 use crate::FleetError;
-use crate::aside::Why;
 use crate::compact::days::{self, PARTS_KEY};
+use crate::left_out::Why;
 use crate::store::Fleet;
 
 /// Maximum number of rows in a host's hour.

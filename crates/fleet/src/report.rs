@@ -268,7 +268,7 @@ fn rollout_html(judged: &Rollout) -> String {
         out,
         "</table><p>Not observed: {} host-hours of these hosts; {} hosts not observed before or not after; {} changed otherwise; {} without \
          a similar host.</p>",
-        judged.hours_not_observed, judged.not_observed, judged.otherwise, judged.alone
+        judged.hours_not_observed, judged.not_observed, judged.otherwise, judged.without_control
     );
     out
 }
@@ -312,7 +312,7 @@ fn rendered(
             ("areas", Markup::own(areas(causes, range))),
             ("rollout", Markup::own(judged.map(rollout_html).unwrap_or_default())),
             ("recordings", Markup::own(list)),
-            ("aside", Markup::text(&found.aside.to_string())),
+            ("left_out", Markup::text(&found.left_out.to_string())),
             ("data", Markup::json(&data)),
             ("script", Markup::own(SCRIPT)),
         ],
@@ -377,7 +377,7 @@ mod tests {
             causes: names.iter().map(|cause| (*cause).to_owned()).collect(),
             aggressors: Vec::new(),
             recordings: names.iter().map(|host| ((*host).to_owned(), kept(host))).collect(),
-            aside: Default::default(),
+            left_out: Default::default(),
             waiting: 0,
         };
         let page = super::page(&fleet, &facts, None, &super::Links::new());

@@ -115,9 +115,9 @@ impl Fleet {
 
     /// The part of a key below the fleet's prefix.
     #[must_use]
-    pub fn below(&self, key: &Path) -> String {
-        let below = key.prefix_match(&self.root).map(|parts| parts.collect::<Path>());
-        below.unwrap_or_else(|| key.clone()).to_string()
+    pub fn relative(&self, key: &Path) -> String {
+        let relative = key.prefix_match(&self.root).map(|parts| parts.collect::<Path>());
+        relative.unwrap_or_else(|| key.clone()).to_string()
     }
 
     /// Must be called before anything is written or removed. Root writes only in a directory of root that no other user
@@ -186,7 +186,7 @@ impl Fleet {
             for hour in self.store.list_with_delimiter(Some(&day)).await?.common_prefixes {
                 let start = hour_at(&hour);
                 if range.is_none_or(|range| start.is_some_and(|start| range.has(start))) {
-                    hours.push(Hour { start, below: ending(&hour) });
+                    hours.push(Hour { start, relative: ending(&hour) });
                 }
             }
         }
@@ -203,8 +203,8 @@ fn ending(hour: &Path) -> String {
 
 /// The hour of a prefix `.../dt=2026-11-22/hour=02`.
 fn hour_at(prefix: &Path) -> Option<HourStart> {
-    let below = ending(prefix);
-    let (date, hour) = below.strip_prefix("dt=")?.split_once("/hour=")?;
+    let relative = ending(prefix);
+    let (date, hour) = relative.strip_prefix("dt=")?.split_once("/hour=")?;
     hour_of(date, hour)
 }
 
@@ -229,7 +229,7 @@ pub struct Hour {
     /// `None` for objects without wall time.
     pub start: Option<HourStart>,
     /// `dt=2026-11-22/hour=02`.
-    pub below: String,
+    pub relative: String,
 }
 
 /// Whether this day has hours of the range.
@@ -263,7 +263,7 @@ pub fn day(hour: Option<HourStart>) -> String {
 #[must_use]
 pub fn name_of(row: &SummaryRow) -> String {
     let boot = row.boot.as_deref().unwrap_or("none");
-    format!("{}+{}+{}", plain(&row.host), plain(boot), row.sequence)
+    format!("{}+{}+{}", encode_name(&row.host), encode_name(boot), row.sequence)
 }
 
 /// The key of an input, below `v=1/in`.
@@ -280,13 +280,13 @@ pub fn shard_of(host: &str, of: u32) -> u32 {
 }
 
 /// Maximum length of a name in a key; most file systems allow 255 bytes, and a key has other parts.
-const PLAIN_MAX: usize = 100;
+const NAME_BYTES_MAX: usize = 100;
 
 /// Encodes a name so that it is safe in keys and file systems, and different for different names. Other characters
 /// become `_XX`, as does a `_` before two characters that could be such an `XX`. A long name ends with its length and
 /// checksum.
 #[must_use]
-pub fn plain(name: &str) -> String {
+pub fn encode_name(name: &str) -> String {
     let is_digit = |byte: Option<&u8>| byte.is_some_and(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let bytes = name.as_bytes();
     let mut out = String::with_capacity(name.len());
@@ -301,8 +301,8 @@ pub fn plain(name: &str) -> String {
             }
         }
     }
-    if out.len() > PLAIN_MAX {
-        out.truncate(PLAIN_MAX - 20);
+    if out.len() > NAME_BYTES_MAX {
+        out.truncate(NAME_BYTES_MAX - 20);
         // No other name has a `=`.
         let _ = write!(out, "_={:x}-{:08x}", name.len(), crc32fast::hash(bytes));
     }
@@ -312,7 +312,7 @@ pub fn plain(name: &str) -> String {
 /// The name as versions before 0.3 wrote it; some different names were encoded as the same one.
 #[must_use]
 pub fn name_of_before(row: &SummaryRow) -> String {
-    let plain = |name: &str| {
+    let encode_before = |name: &str| {
         let mut out = String::new();
         for byte in name.bytes().take(200) {
             match byte {
@@ -324,12 +324,12 @@ pub fn name_of_before(row: &SummaryRow) -> String {
         out
     };
     let boot = row.boot.as_deref().unwrap_or("none");
-    format!("{}+{}+{}", plain(&row.host), plain(boot), row.sequence)
+    format!("{}+{}+{}", encode_before(&row.host), encode_before(boot), row.sequence)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Fleet, input_key, partition, plain, shard_of};
+    use super::{Fleet, encode_name, input_key, partition, shard_of};
     use flatwater_recording::{HourStart, SummaryRow};
 
     #[test]
@@ -344,7 +344,7 @@ mod tests {
         let key = input_key(&row);
         assert!(key.starts_with("v=1/in/table=summary/dt=2026-11-22/hour=01/shard="), "{key}");
         assert!(key.ends_with("/db_2f.._2f7+0b1c+42.parquet"), "{key}");
-        assert_eq!((plain("..").as_str(), partition(None).as_str()), ("_2e.", "dt=none/hour=none"));
+        assert_eq!((encode_name("..").as_str(), partition(None).as_str()), ("_2e.", "dt=none/hour=none"));
         assert!(shard_of("db-7", 64) < 64 && shard_of("x", 0) == 0);
     }
 
@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(fleet.url().and_then(|url| url.to_file_path().ok()), fleet.directory);
         let bucket = Fleet::open("s3://bucket/below/this").expect("a bucket");
         assert_eq!(bucket.url().map(String::from).as_deref(), Some("s3://bucket/"));
-        assert_eq!(fleet.below(&fleet.key("v=1/in/x")), "v=1/in/x");
+        assert_eq!(fleet.relative(&fleet.key("v=1/in/x")), "v=1/in/x");
     }
 
     /// S11: fails on 9232d20c, where a host could choose a name so that its objects replaced another host's.
@@ -372,11 +372,11 @@ mod tests {
     fn s11_different_names_are_different_objects() {
         let names = ["a/", "a_2f", "a_5f2f", "a__2f", "_", "__", "_2f", "a_b_7", "db_01", ".", "_2e", "a+b", "a_2bb"];
         let long = [format!("{}1", "x".repeat(300)), format!("{}2", "x".repeat(300)), "ä".repeat(60), "ä".repeat(61)];
-        let plain: std::collections::BTreeSet<String> =
-            names.iter().map(|name| plain(name)).chain(long.iter().map(|name| plain(name))).collect();
-        assert_eq!(plain.len(), names.len() + long.len(), "{plain:?}");
-        assert!(plain.iter().all(|name| name.len() <= super::PLAIN_MAX), "{plain:?}");
-        let kept = |name: &str| super::plain(name) == name;
+        let encoded: std::collections::BTreeSet<String> =
+            names.iter().map(|name| encode_name(name)).chain(long.iter().map(|name| encode_name(name))).collect();
+        assert_eq!(encoded.len(), names.len() + long.len(), "{encoded:?}");
+        assert!(encoded.iter().all(|name| name.len() <= super::NAME_BYTES_MAX), "{encoded:?}");
+        let kept = |name: &str| super::encode_name(name) == name;
         assert!(kept("a_b_7") && kept("ip-10-0-0-7.eu-west-1.compute.internal"), "names of hosts stay as they are");
     }
 }

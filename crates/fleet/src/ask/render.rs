@@ -15,7 +15,7 @@ use flatwater_recording::units::Nanos;
 use parquet::arrow::ArrowWriter;
 
 use crate::FleetError;
-use crate::aside::Aside;
+use crate::left_out::LeftOut;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
@@ -34,7 +34,7 @@ pub struct Answer {
     /// `2026-11-21 00:00:00 to 2026-11-22 00:00:00 UTC`.
     pub range: String,
     pub rows: Vec<RecordBatch>,
-    pub aside: Aside,
+    pub left_out: LeftOut,
     /// Printed after the rows: summaries not yet compacted, parts that are missing.
     pub notes: Vec<String>,
 }
@@ -51,12 +51,12 @@ impl Answer {
 
     /// The text after the rows.
     #[must_use]
-    pub fn said(&self) -> String {
-        let mut said = self.aside.to_string();
+    pub fn notes_text(&self) -> String {
+        let mut text = self.left_out.to_string();
         for note in &self.notes {
-            let _ = writeln!(said, "{note}");
+            let _ = writeln!(text, "{note}");
         }
-        said
+        text
     }
 
     /// The whole answer in this format.
@@ -120,9 +120,9 @@ impl Answer {
                 let _ = writeln!(out, "{}", line.trim_end());
             }
         }
-        let said = self.said();
-        if !said.is_empty() {
-            let _ = write!(out, "\n{said}");
+        let text = self.notes_text();
+        if !text.is_empty() {
+            let _ = write!(out, "\n{text}");
         }
         Ok(out)
     }
@@ -140,7 +140,7 @@ impl Answer {
             serde_json::from_slice(&rows).map_err(|error| FleetError::Encode(error.to_string()))?;
         let all = serde_json::json!({
             "flatwater": 1, "kind": "fleet-answer", "about": self.about, "range": self.range,
-            "rows": rows, "aside": self.aside, "notes": self.notes,
+            "rows": rows, "left_out": self.left_out, "notes": self.notes,
         });
         let mut bytes = serde_json::to_vec_pretty(&all).map_err(|error| FleetError::Encode(error.to_string()))?;
         bytes.push(b'\n');
@@ -190,9 +190,9 @@ impl Answer {
             out.push_str("</tr>\n");
         }
         out.push_str("</table>\n");
-        let said = self.said();
-        if !said.is_empty() {
-            let _ = writeln!(out, "<pre>{}</pre>", escaped(&said));
+        let text = self.notes_text();
+        if !text.is_empty() {
+            let _ = writeln!(out, "<pre>{}</pre>", escaped(&text));
         }
         Ok(out)
     }
@@ -257,7 +257,7 @@ mod tests {
     use arrow::record_batch::RecordBatch;
 
     use super::{Answer, Format, human};
-    use crate::aside::{Aside, Why};
+    use crate::left_out::{LeftOut, Why};
 
     fn answer() -> Answer {
         let schema =
@@ -267,13 +267,13 @@ mod tests {
             Arc::new(schema),
             vec![Arc::new(hosts), Arc::new(Int64Array::from(vec![Some(41_200_000), None]))],
         );
-        let mut aside = Aside::default();
-        aside.put(Why::Damaged, "v=1/x", "torn");
+        let mut left_out = LeftOut::default();
+        left_out.put(Why::Damaged, "v=1/x", "torn");
         Answer {
             about: "Who.".into(),
             range: "a to b".into(),
             rows: vec![rows.expect("rows")],
-            aside,
+            left_out,
             notes: vec!["3 summaries wait".into()],
         }
     }
@@ -290,7 +290,7 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&rendered(Format::Json)).expect("JSON");
         assert_eq!(json["rows"][0]["stall_ns"], 41_200_000);
         assert!(json["rows"][1].get("stall_ns").is_some_and(serde_json::Value::is_null));
-        assert_eq!(json["aside"]["found"]["damaged"]["v=1/x"], "torn");
+        assert_eq!(json["left_out"]["found"]["damaged"]["v=1/x"], "torn");
         assert!(rendered(Format::Csv).ends_with("db2,\n"));
         assert!(!rendered(Format::Csv).contains('\u{1b}'));
         let html = rendered(Format::Html);

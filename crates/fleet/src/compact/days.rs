@@ -19,7 +19,7 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStoreExt, PutPayload};
 
 use super::{merge, sorted};
-use crate::aside::Aside;
+use crate::left_out::LeftOut;
 use crate::store::Fleet;
 use crate::{FleetError, input};
 
@@ -101,7 +101,7 @@ pub fn made_of(fleet: &Fleet, parts: &[ObjectMeta]) -> String {
     let mut text = String::new();
     for part in parts {
         let tag = part.e_tag.as_deref().unwrap_or("-");
-        let _ = writeln!(text, "{} {} {tag}", fleet.below(&part.location), part.size);
+        let _ = writeln!(text, "{} {} {tag}", fleet.relative(&part.location), part.size);
     }
     text
 }
@@ -250,7 +250,7 @@ pub(super) fn column(batch: &RecordBatch, name: &str, kind: &DataType) -> Result
 
 /// Makes the file of a day from its parts, unless the current file was made from the same parts. Returns whether it
 /// wrote a file.
-pub(super) async fn day(fleet: &Fleet, day: &str, aside: &mut Aside) -> Result<bool, FleetError> {
+pub(super) async fn day(fleet: &Fleet, day: &str, left_out: &mut LeftOut) -> Result<bool, FleetError> {
     let parts = fleet.list(&format!("v=1/table=summary/{day}")).await?;
     let (location, made_of) = (fleet.key(&key(day)), made_of(fleet, &parts));
     if parts.is_empty() || is_of(fleet, &location, &made_of).await? {
@@ -266,7 +266,7 @@ pub(super) async fn day(fleet: &Fleet, day: &str, aside: &mut Aside) -> Result<b
         if let Some(refused) = added {
             // A day that lacks one hour would be silently wrong. Instead queries read the hours, and report the
             // damaged part.
-            aside.put(refused.why, fleet.below(&part.location), refused.exactly);
+            left_out.put(refused.why, fleet.relative(&part.location), refused.exactly);
             return Ok(false);
         }
     }

@@ -12,16 +12,16 @@ use object_store::{ObjectMeta, ObjectStoreExt, PutMode, PutOptions, PutPayload, 
 use super::read::{Name, as_now, chunks, names, read_chunk};
 use super::{Done, remove, sorted};
 use crate::FleetError;
-use crate::aside::Why;
 use crate::input::{self, Refused};
+use crate::left_out::Why;
 use crate::store::{Fleet, Hour, PARTS_MAX, SHARDS};
 
 /// Assumed rows of a host's hour, before any is read.
 const ROWS_GUESSED: u64 = 12;
 
 pub(super) async fn hour(fleet: &Fleet, hour: &Hour, part_rows: u64, done: &mut Done) -> Result<(), FleetError> {
-    let inputs = fleet.list(&format!("v=1/in/table=summary/{}", hour.below)).await?;
-    let parts = fleet.list(&format!("v=1/table=summary/{}", hour.below)).await?;
+    let inputs = fleet.list(&format!("v=1/in/table=summary/{}", hour.relative)).await?;
+    let parts = fleet.list(&format!("v=1/table=summary/{}", hour.relative)).await?;
     let parts: BTreeMap<(u32, u32), ObjectMeta> =
         parts.into_iter().filter_map(|meta| Some((part_of(meta.location.filename()?)?, meta))).collect();
     // An hour keeps its number of parts, so that late arrivals do not move rows between files.
@@ -32,13 +32,15 @@ pub(super) async fn hour(fleet: &Fleet, hour: &Hour, part_rows: u64, done: &mut 
     for input in inputs {
         match shard(&input.location) {
             Some(shard) => by_part.entry(shard * of / SHARDS).or_default().push(input),
-            None => {
-                done.aside.put(Why::Damaged, fleet.below(&input.location), "its key does not have flatwater's form")
-            }
+            None => done.left_out.put(
+                Why::Damaged,
+                fleet.relative(&input.location),
+                "its key does not have flatwater's form",
+            ),
         }
     }
     for (part, inputs) in by_part {
-        let key = fleet.key(&format!("v=1/table=summary/{}/part-{part:02}-of-{of:02}.parquet", hour.below));
+        let key = fleet.key(&format!("v=1/table=summary/{}/part-{part:02}-of-{of:02}.parquet", hour.relative));
         one_part(fleet, key, parts.get(&(part, of)), inputs, done).await?;
     }
     Ok(())
@@ -71,7 +73,7 @@ async fn one_part(
             Ok(read) => batches = read,
             // The part may be repairable, so do not overwrite it. Its inputs stay.
             Err(Refused { why, exactly }) => {
-                done.aside.put(why, fleet.below(&part.location), exactly);
+                done.left_out.put(why, fleet.relative(&part.location), exactly);
                 return Ok(());
             }
         }
@@ -90,7 +92,7 @@ async fn one_part(
         let (mut from, mut to) = (0, 0);
         for (meta, read) in inputs {
             match read {
-                Err(Refused { why, exactly }) => done.aside.put(why, fleet.below(&meta.location), exactly),
+                Err(Refused { why, exactly }) => done.left_out.put(why, fleet.relative(&meta.location), exactly),
                 Ok((name, count)) => {
                     finished.push(meta.location);
                     if known.insert(name) {
@@ -135,7 +137,7 @@ async fn replace(fleet: &Fleet, key: &Path, was: Option<&ObjectMeta>, bytes: Vec
     match fleet.store.put_opts(key, PutPayload::from(bytes), options).await {
         Ok(_) => durable(fleet, key),
         Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
-            Err(FleetError::Raced { key: fleet.below(key) })
+            Err(FleetError::Raced { key: fleet.relative(key) })
         }
         Err(error) => Err(error.into()),
     }

@@ -20,8 +20,8 @@ use object_store::{GetResult, GetResultPayload, ObjectMeta, ObjectStoreExt};
 
 use super::days::column;
 use crate::FleetError;
-use crate::aside::Why;
 use crate::input::{self, Refused};
+use crate::left_out::Why;
 use crate::store::{Fleet, name_of, name_of_before};
 
 /// Inputs that one thread reads before it joins their rows, and their total size. A host's file has about ten KiB;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use arrow::record_batch::RecordBatch;
 use flatwater_recording::{HourStart, SummaryOrigin, SummaryRow, summary};
 
-use crate::aside::{Aside, Why};
+use crate::left_out::{LeftOut, Why};
 use crate::store::Fleet;
 use crate::time::{self, Range};
 use crate::{FleetError, compact, input};
@@ -58,7 +58,7 @@ pub struct Facts {
     /// Program and cgroup.
     pub aggressors: Vec<(String, String)>,
     pub recordings: BTreeMap<String, Kept>,
-    pub aside: Aside,
+    pub left_out: LeftOut,
     /// Summaries that are not yet compacted.
     pub waiting: usize,
 }
@@ -110,7 +110,7 @@ impl Facts {
                 causes: Vec::new(),
                 aggressors: Vec::new(),
                 recordings: BTreeMap::new(),
-                aside: Aside::default(),
+                left_out: LeftOut::default(),
                 waiting: compact::waiting(fleet).await?.1,
             },
             configs: Numbered { places: BTreeMap::new() },
@@ -119,7 +119,7 @@ impl Facts {
         };
         let mut parts = 0;
         for hour in fleet.hours("v=1/table=summary", Some(range)).await? {
-            for part in fleet.list(&format!("v=1/table=summary/{}", hour.below)).await? {
+            for part in fleet.list(&format!("v=1/table=summary/{}", hour.relative)).await? {
                 parts += 1;
                 let bytes = fleet.store.get(&part.location).await?.bytes().await?;
                 let read = tokio::task::block_in_place(|| {
@@ -127,7 +127,7 @@ impl Facts {
                         .map(|batches| batches.iter().for_each(|batch| reading.batch(batch)))
                 });
                 if let Err(refused) = read {
-                    reading.facts.aside.put(refused.why, fleet.below(&part.location), refused.exactly);
+                    reading.facts.left_out.put(refused.why, fleet.relative(&part.location), refused.exactly);
                 }
             }
         }
@@ -137,18 +137,18 @@ impl Facts {
         let Reading { mut facts, configs, causes, aggressors } = reading;
         (facts.configs, facts.causes, facts.aggressors) =
             (configs.into_list(), causes.into_list(), aggressors.into_list());
-        facts.put_twins_aside();
+        facts.leave_out_twins();
         Ok(facts)
     }
 
     /// Leaves out hostnames that two machines share, because the machines cannot be told apart. After a reboot, times
     /// since boot follow each other; on two machines they overlap.
-    fn put_twins_aside(&mut self) {
+    fn leave_out_twins(&mut self) {
         let twins: BTreeSet<String> =
             self.hosts.iter().filter(|(_, host)| host.overlaps()).map(|(name, _)| name.clone()).collect();
         for twin in twins {
             let machines = self.hosts.remove(&twin).map_or(0, |host| host.boots.len());
-            self.aside.put(Why::TwoOfOneName, twin, format!("{machines} times since boot that overlap"));
+            self.left_out.put(Why::TwoOfOneName, twin, format!("{machines} times since boot that overlap"));
         }
     }
 

@@ -12,7 +12,7 @@ use super::contrast::{Contrast, contrasts};
 use super::facts::{Facts, of_day};
 use super::hosts::{FLOOR_NS, by_setup};
 use super::strata::{HOSTS_MIN, mean, resampled, variance_of};
-use crate::aside::Aside;
+use crate::left_out::LeftOut;
 use crate::time;
 
 const LEVEL: f64 = 0.95;
@@ -53,7 +53,7 @@ pub struct Findings {
     pub comparisons: usize,
     pub notes: Vec<String>,
     #[serde(skip)]
-    pub aside: Aside,
+    pub left_out: LeftOut,
 }
 
 /// Computes all findings.
@@ -75,7 +75,7 @@ pub fn findings(facts: &Facts) -> Findings {
         notes.push(super::waiting(facts.waiting));
     }
     let comparisons = contrasts.asked + asked;
-    Findings { found, hosts: contrasts.hosts, comparisons, notes, aside: facts.aside.clone() }
+    Findings { found, hosts: contrasts.hosts, comparisons, notes, left_out: facts.left_out.clone() }
 }
 
 fn differs(contrast: &Contrast) -> Option<Finding> {
@@ -216,6 +216,6 @@ impl fmt::Display for Findings {
         for note in &self.notes {
             writeln!(f, "{note}")?;
         }
-        write!(f, "{}", self.aside)
+        write!(f, "{}", self.left_out)
     }
 }

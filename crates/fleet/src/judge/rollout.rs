@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::facts::{Config, Facts};
 use super::hosts::HostSums;
 use super::strata::{Compared, Host, compare};
-use crate::aside::Aside;
+use crate::left_out::LeftOut;
 use crate::{FleetError, time};
 
 /// The change to judge.
@@ -98,7 +98,7 @@ pub struct Rollout {
     pub others: usize,
     pub strata: usize,
     /// Changed hosts without others of the same kernel and shape; they are left out.
-    pub alone: usize,
+    pub without_control: usize,
     /// Hosts that were not observed before, or not after.
     pub not_observed: usize,
     /// Hosts that changed at another time, or to another value.
@@ -110,7 +110,7 @@ pub struct Rollout {
     pub by_cause: Vec<Line>,
     pub notes: Vec<String>,
     #[serde(skip)]
-    pub aside: Aside,
+    pub left_out: LeftOut,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -141,7 +141,7 @@ pub fn rollout(facts: &Facts, changed: &Changed, at: HourStart) -> Rollout {
         sorted.take(changed, name, pair);
     }
     let (before, after) = (at.hours() - facts.range.from.hours(), facts.range.to.hours() - at.hours());
-    sorted.judged(changed, at, (before, after), facts.aside.clone())
+    sorted.judged(changed, at, (before, after), facts.left_out.clone())
 }
 
 impl Side {
@@ -217,7 +217,7 @@ impl Sorted {
         Some((line, compared))
     }
 
-    fn judged(self, changed: &Changed, at: HourStart, (before, after): (i64, i64), aside: Aside) -> Rollout {
+    fn judged(self, changed: &Changed, at: HourStart, (before, after): (i64, i64), left_out: LeftOut) -> Rollout {
         let causes: BTreeSet<&String> =
             self.hosts.iter().flat_map(|host| host.2.sums.by_cause.keys().chain(host.3.sums.by_cause.keys())).collect();
         let each = 1.0 - 0.05 / causes.len().max(1) as f64;
@@ -246,14 +246,14 @@ impl Sorted {
             changed: compared.as_ref().map_or_else(|| count(true), |one| one.treated),
             others: compared.as_ref().map_or_else(|| count(false), |one| one.controls),
             strata: compared.as_ref().map_or(0, |one| one.strata),
-            alone: compared.as_ref().map_or(0, |one| one.alone),
+            without_control: compared.as_ref().map_or(0, |one| one.without_control),
             not_observed: self.not_observed,
             otherwise: self.otherwise,
             hours_not_observed: ((possible_ms - seen_ms) / 3_600_000.0).max(0.0).round(),
             total: line,
             by_cause,
             notes,
-            aside,
+            left_out,
         }
     }
 }
@@ -304,11 +304,11 @@ impl std::fmt::Display for Rollout {
             f,
             "\nnot observed: {} host-hours of these hosts; {} hosts were not observed before or not after; {} changed at \
              another time or to another value; {} changed hosts had no similar host to compare with",
-            self.hours_not_observed, self.not_observed, self.otherwise, self.alone
+            self.hours_not_observed, self.not_observed, self.otherwise, self.without_control
         )?;
         for note in &self.notes {
             writeln!(f, "{note}")?;
         }
-        write!(f, "{}", self.aside)
+        write!(f, "{}", self.left_out)
     }
 }

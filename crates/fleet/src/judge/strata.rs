@@ -28,7 +28,7 @@ pub struct Compared {
     pub controls: usize,
     pub strata: usize,
     /// Treated hosts without a similar control.
-    pub alone: usize,
+    pub without_control: usize,
 }
 
 /// Treated minus control, with strata weighted by their information; `None` if too few hosts are comparable.
@@ -38,7 +38,8 @@ pub fn compare(hosts: &[Host], level: f64, seed: u64) -> Option<Compared> {
     for host in hosts {
         strata.entry(&host.stratum).or_default()[usize::from(host.treated)].push(host.value);
     }
-    let alone = strata.values().filter(|[controls, _]| controls.is_empty()).map(|[_, treated]| treated.len()).sum();
+    let without_control =
+        strata.values().filter(|[controls, _]| controls.is_empty()).map(|[_, treated]| treated.len()).sum();
     let both: Vec<&[Vec<f64>; 2]> =
         strata.values().filter(|[controls, treated]| !controls.is_empty() && !treated.is_empty()).collect();
     let count = |arm: usize| both.iter().map(|stratum| stratum[arm].len()).sum::<usize>();
@@ -56,7 +57,7 @@ pub fn compare(hosts: &[Host], level: f64, seed: u64) -> Option<Compared> {
     let inflated = (variance * all / shrunk.max(1.0)).sqrt();
     let reach = quantile_t(free, 0.5 + level / 2.0) * inflated;
     let difference = Difference { value, low: value - reach, high: value + reach };
-    Some(Compared { difference, treated, controls, strata: both.len(), alone })
+    Some(Compared { difference, treated, controls, strata: both.len(), without_control })
 }
 
 /// The mean of the differences of the strata, weighted by the effective number of hosts.
@@ -134,7 +135,7 @@ mod tests {
         let mut hosts = fleet(3, 90, 0.0);
         hosts.extend((0..4).map(|_| Host { stratum: "odd".to_owned(), treated: true, value: 99.0 }));
         let found = compare(&hosts, 0.95, 1).expect("comparable");
-        assert_eq!((found.alone, found.strata), (4, 2));
+        assert_eq!((found.without_control, found.strata), (4, 2));
         assert!(found.difference.value.abs() < 1.0, "hosts without controls are left out");
         assert!(compare(&fleet(4, 12, 5.0), 0.95, 1).is_none());
     }

@@ -46,7 +46,7 @@ impl Why {
 
 /// Everything that is left out, by reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Aside {
+pub struct LeftOut {
     /// The object's key or the host, and what exactly is wrong.
     found: BTreeMap<Why, BTreeMap<String, String>>,
 }
@@ -54,12 +54,12 @@ pub struct Aside {
 /// Maximum number of names per reason in text; JSON has all of them.
 const NAMED_MAX: usize = 3;
 
-impl Aside {
+impl LeftOut {
     pub fn put(&mut self, why: Why, what: impl Into<String>, exactly: impl Into<String>) {
         self.found.entry(why).or_default().insert(what.into(), exactly.into());
     }
 
-    pub fn absorb(&mut self, other: Aside) {
+    pub fn absorb(&mut self, other: LeftOut) {
         for (why, found) in other.found {
             self.found.entry(why).or_default().extend(found);
         }
@@ -81,7 +81,7 @@ impl Aside {
     }
 }
 
-impl fmt::Display for Aside {
+impl fmt::Display for LeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (why, found) in &self.found {
             write!(f, "not used: {} {}: ", found.len(), why.sentence())?;
