@@ -269,8 +269,34 @@ pub fn name_of(row: &SummaryRow) -> String {
 /// The key of an input, below `v=1/in`.
 #[must_use]
 pub fn input_key(row: &SummaryRow) -> String {
+    key_with_name(row, &name_of(row))
+}
+
+fn key_with_name(row: &SummaryRow, name: &str) -> String {
     let shard = shard_of(&row.host, SHARDS);
-    format!("v=1/in/table=summary/{}/shard={shard:02}/{}.parquet", partition(row.hour_start), name_of(row))
+    format!("v=1/in/table=summary/{}/shard={shard:02}/{name}.parquet", partition(row.hour_start))
+}
+
+/// Whether this is the key of the input with these rows: of their host, its time since boot, sequence, hour and shard.
+#[must_use]
+pub fn is_key_of(key: &str, row: &SummaryRow) -> bool {
+    key == input_key(row) || name_of_before(row).is_some_and(|name| key == key_with_name(row, &name))
+}
+
+/// Whether this is where `push` puts the recording of this summary. A recording can begin on the day before the hour.
+#[must_use]
+pub fn is_recording_of(place: &str, row: &SummaryRow) -> bool {
+    let Some((day, name)) = place.strip_prefix("v=1/recordings/dt=").and_then(|rest| rest.split_once('/')) else {
+        return false;
+    };
+    let is_day = day == "none" || chrono::NaiveDate::parse_from_str(day, "%Y-%m-%d").is_ok();
+    is_day && (name == name_of(row) || name_of_before(row).is_some_and(|before| name == before))
+}
+
+/// The encoded name of the host that an input's key names.
+#[must_use]
+pub fn host_of_key(key: &Path) -> String {
+    key.filename().unwrap_or_default().split('+').next().unwrap_or_default().to_owned()
 }
 
 /// The shard of a host, of this many.
@@ -309,27 +335,28 @@ pub fn encode_name(name: &str) -> String {
     out
 }
 
-/// The name as versions before 0.3 wrote it; some different names were encoded as the same one.
-#[must_use]
-pub fn name_of_before(row: &SummaryRow) -> String {
-    let encode_before = |name: &str| {
-        let mut out = String::new();
-        for byte in name.bytes().take(200) {
-            match byte {
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => out.push(char::from(byte)),
-                b'.' if !out.is_empty() => out.push('.'),
-                _ => _ = write!(out, "_{byte:02x}"),
-            }
+/// The name as versions before 0.3 wrote it. They encoded some different hosts as the same name, so there is one only
+/// for hosts whose name they did not change.
+fn name_of_before(row: &SummaryRow) -> Option<String> {
+    let is_kept = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let host = &row.host;
+    if host.is_empty() || host.len() > 200 || host.starts_with('.') || !host.bytes().all(is_kept) {
+        return None;
+    }
+    let mut boot = String::new();
+    for byte in row.boot.as_deref().unwrap_or("none").bytes().take(200) {
+        match byte {
+            b'.' if boot.is_empty() => boot.push_str("_2e"),
+            _ if is_kept(byte) => boot.push(char::from(byte)),
+            _ => _ = write!(boot, "_{byte:02x}"),
         }
-        out
-    };
-    let boot = row.boot.as_deref().unwrap_or("none");
-    format!("{}+{}+{}", encode_before(&row.host), encode_before(boot), row.sequence)
+    }
+    Some(format!("{host}+{boot}+{}", row.sequence))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Fleet, encode_name, input_key, partition, shard_of};
+    use super::{Fleet, encode_name, input_key, is_key_of, is_recording_of, partition, shard_of};
     use flatwater_recording::{HourStart, SummaryRow};
 
     #[test]
@@ -365,6 +392,25 @@ mod tests {
         let bucket = Fleet::open("s3://bucket/below/this").expect("a bucket");
         assert_eq!(bucket.url().map(String::from).as_deref(), Some("s3://bucket/"));
         assert_eq!(fleet.relative(&fleet.key("v=1/in/x")), "v=1/in/x");
+    }
+
+    #[test]
+    fn a_key_and_a_recording_belong_to_one_host() {
+        let row = |host: &str| SummaryRow { host: host.to_owned(), sequence: 7, ..SummaryRow::default() };
+        let key = |name: &str| {
+            format!("v=1/in/table=summary/dt=none/hour=none/shard={:02}/{name}.parquet", shard_of("db_01", 64))
+        };
+        // The present name, and the one before 0.3.
+        assert!(is_key_of(&key("db_5f01+none+7"), &row("db_01")) && is_key_of(&key("db_01+none+7"), &row("db_01")));
+        assert!(!is_key_of(&key("db_01+none+8"), &row("db_01")) && !is_key_of(&key("db_01+none+7"), &row("db\u{1}")));
+        let own = "v=1/recordings/dt=2026-11-22/db_5f01+none+7";
+        assert!(is_recording_of(own, &row("db_01")) && !is_recording_of(own, &row("db_02")));
+        for other in ["v=1/recordings/dt=x/db_5f01+none+7", "v=1/in/db_5f01+none+7", "dt=2026-11-22/db_5f01+none+7", ""]
+        {
+            assert!(!is_recording_of(other, &row("db_01")), "{other}");
+        }
+        let long = format!("{own}/../db_02+none+7");
+        assert!(!is_recording_of(&long, &row("db_01")));
     }
 
     /// S11: fails on 9232d20c, where a host could choose a name so that its objects replaced another host's.

@@ -19,7 +19,7 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStoreExt, PutPayload};
 
 use super::{merge, sorted};
-use crate::left_out::LeftOut;
+use crate::left_out::{LeftOut, Why};
 use crate::store::Fleet;
 use crate::{FleetError, input};
 
@@ -136,6 +136,8 @@ pub struct Days {
     keys: Vec<String>,
     places: HashMap<Box<[u8]>, usize>,
     sums: Vec<Sum>,
+    /// A column with a sum that does not fit into 64 bits.
+    overflow: Option<&'static str>,
 }
 
 impl std::fmt::Debug for Days {
@@ -149,7 +151,8 @@ impl Days {
         let (keys, schema) = (keys(), schema());
         let fields = schema.fields().iter().take(keys.len());
         let fields = fields.map(|field| SortField::new(field.data_type().clone())).collect();
-        Ok(Days { converter: RowConverter::new(fields)?, keys, places: HashMap::new(), sums: Vec::new() })
+        let converter = RowConverter::new(fields)?;
+        Ok(Days { converter, keys, places: HashMap::new(), sums: Vec::new(), overflow: None })
     }
 
     /// Adds rows of hours, except those of recordings: the daemon's hours already contain these calls.
@@ -182,8 +185,10 @@ impl Days {
             };
             let Some(sum) = self.sums.get_mut(place) else { continue };
             let at = |column: &Int64Array| column.is_valid(row).then(|| column.value(row));
-            for (into, from) in sum.sums.iter_mut().zip(&sums) {
-                *into = added(*into, at(from));
+            for ((into, from), name) in sum.sums.iter_mut().zip(&sums).zip(SUMS) {
+                let Some(more) = at(from) else { continue };
+                *into = into.unwrap_or(0).checked_add(more);
+                self.overflow = self.overflow.or(into.is_none().then_some(*name));
             }
             sum.worst_ns = sum.worst_ns.max(at(&worst));
             let (observed_ms, stall_ns, hour_us) = (at(&sums[0]), at(&sums[2]), hours.value(row));
@@ -200,7 +205,7 @@ impl Days {
 
     /// The rows, ordered like those of hours.
     pub fn finish(self) -> Result<RecordBatch, FleetError> {
-        let Days { converter, keys, places, sums } = self;
+        let Days { converter, keys, places, sums, .. } = self;
         let mut ordered: Vec<(Box<[u8]>, usize)> = places.into_iter().collect();
         // The same hours must give the same file.
         ordered.sort_unstable();
@@ -229,13 +234,6 @@ impl Days {
         let mut order: Vec<u32> = (0..u32::try_from(batch.num_rows()).unwrap_or(u32::MAX)).collect();
         order.sort_by(|one, other| rows.row(*one as usize).cmp(&rows.row(*other as usize)));
         Ok(take_record_batch(&batch, &UInt32Array::from(order))?)
-    }
-}
-
-fn added(sum: Option<i64>, more: Option<i64>) -> Option<i64> {
-    match (sum, more) {
-        (Some(sum), Some(more)) => Some(sum.saturating_add(more)),
-        (sum, more) => sum.or(more),
     }
 }
 
@@ -269,6 +267,11 @@ pub(super) async fn day(fleet: &Fleet, day: &str, left_out: &mut LeftOut) -> Res
             left_out.put(refused.why, fleet.relative(&part.location), refused.exactly);
             return Ok(false);
         }
+    }
+    if let Some(column) = days.overflow {
+        let exactly = format!("a sum of {column} does not fit into 64 bits; the hours are read instead");
+        left_out.put(Why::Excess, fleet.relative(&location), exactly);
+        return Ok(false);
     }
     let bytes = tokio::task::block_in_place(|| sorted::day_bytes(&days.finish()?, &made_of))?;
     fleet.store.put(&location, PutPayload::from(bytes)).await?;
