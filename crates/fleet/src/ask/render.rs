@@ -142,9 +142,8 @@ impl Answer {
             "flatwater": 1, "kind": "fleet-answer", "about": self.about, "range": self.range,
             "rows": rows, "left_out": self.left_out, "notes": self.notes,
         });
-        let mut bytes = serde_json::to_vec_pretty(&all).map_err(|error| FleetError::Encode(error.to_string()))?;
-        bytes.push(b'\n');
-        Ok(bytes)
+        let text = serde_json::to_string_pretty(&all).map_err(|error| FleetError::Encode(error.to_string()))?;
+        Ok((json_for_terminals(&text) + "\n").into_bytes())
     }
 
     fn csv(&self) -> Result<Vec<u8>, FleetError> {
@@ -196,6 +195,21 @@ impl Answer {
         }
         Ok(out)
     }
+}
+
+/// Escapes what JSON allows in its strings but a terminal acts on: DEL, C1 and characters of direction. A reader gets
+/// the same text.
+#[must_use]
+pub fn json_for_terminals(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c != '\n' && printable::is_hostile(c) {
+            let _ = write!(out, "\\u{:04x}", u32::from(c));
+        } else {
+            out.push(c);
+        }
+    }
+    out
 }
 
 fn shown_width(cell: &str) -> usize {
@@ -256,7 +270,7 @@ mod tests {
     use arrow::datatypes::{DataType, Field, Schema};
     use arrow::record_batch::RecordBatch;
 
-    use super::{Answer, Format, human};
+    use super::{Answer, Format, human, json_for_terminals};
     use crate::left_out::{LeftOut, Why};
 
     fn answer() -> Answer {
@@ -309,6 +323,16 @@ mod tests {
         let answer = Answer { rows: vec![rows.expect("rows")], ..answer() };
         let csv = String::from_utf8(answer.render(Format::Csv).expect("rendered")).expect("text");
         assert_eq!(csv, "host,n\n'=cmd|' /C calc'!A0,-7\n\"a,\"\"b\"\"\u{fffd}\",\n,0\n");
+    }
+
+    /// Fails before the fix, where JSON left DEL, C1 and characters of direction.
+    #[test]
+    fn json_does_not_control_the_terminal() {
+        let name = "a\u{7f}\u{9b}2J\u{202e}\u{2028}\u{feff}\"\\\n\u{e9}";
+        let json = json_for_terminals(&serde_json::json!([name]).to_string());
+        assert!(!json.contains(flatwater_recording::printable::is_hostile), "{json:?}");
+        let read: Vec<String> = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(read, [name]);
     }
 
     #[test]
