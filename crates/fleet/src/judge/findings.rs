@@ -68,7 +68,7 @@ pub fn findings(facts: &Facts) -> Findings {
     let mut notes = Vec::new();
     if contrasts.too_short > 0 {
         notes.push(format!(
-            "{} hosts are not compared: they were observed under one setup for less than three quarters of the time",
+            "{} hosts are not compared: they were observed under one setup for less than three quarters of the usual time",
             contrasts.too_short
         ));
     }
