@@ -10,7 +10,7 @@ use futures::{StreamExt, stream};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};
 
-use super::read::{Counted, Name, as_now, chunks, names, read_chunk};
+use super::read::{Counted, Name, as_now, chunks, host_bytes, names, read_chunk};
 use super::{Done, remove, sorted};
 use crate::FleetError;
 use crate::input::{self, Refused};
@@ -19,10 +19,10 @@ use crate::store::{Fleet, Hour, PARTS_MAX, SHARDS, host_of_key};
 
 /// Assumed rows of a host's hour, before any is read.
 const ROWS_GUESSED: u64 = 12;
-/// Maximum summaries of a host in one hour, and the size of their files. There is one for each start of the daemon and
-/// each recording.
+/// Maximum summaries of a host in one hour, and their size, as files and as rows. There is one for each start of the
+/// daemon and each recording.
 const HOST_SUMMARIES_MAX: usize = 256;
-const HOST_BYTES_MAX: u64 = 64 << 20;
+pub(super) const HOST_BYTES_MAX: u64 = 64 << 20;
 
 pub(super) async fn hour(fleet: &Fleet, hour: &Hour, part_rows: u64, done: &mut Done) -> Result<(), FleetError> {
     let inputs = fleet.list(&format!("v=1/in/table=summary/{}", hour.relative)).await?;
@@ -67,7 +67,8 @@ fn limited(inputs: Vec<ObjectMeta>, done: &mut Done) -> Vec<ObjectMeta> {
         }
     }
     for (host, count) in left_out {
-        let exactly = format!("{count} summaries beyond the first {HOST_SUMMARIES_MAX} of an hour");
+        let most = HOST_BYTES_MAX >> 20;
+        let exactly = format!("{count} summaries beyond the first {HOST_SUMMARIES_MAX}, or {most} MiB, of an hour");
         done.left_out.put(Why::Excess, host, exactly);
     }
     kept
@@ -89,7 +90,7 @@ fn shard(key: &Path) -> Option<u32> {
 #[derive(Default)]
 struct Merging {
     known: HashSet<Name>,
-    by_host: HashMap<String, usize>,
+    by_host: HashMap<String, Load>,
     /// Rows of the part and of new inputs.
     batches: Vec<RecordBatch>,
     merged: u64,
@@ -99,18 +100,46 @@ struct Merging {
     again: Vec<(Path, Name, RecordBatch)>,
 }
 
+/// What a part contains of one host.
+#[derive(Default)]
+struct Load {
+    summaries: usize,
+    bytes: u64,
+}
+
 impl Merging {
+    fn with_part(batches: Vec<RecordBatch>) -> Result<Merging, FleetError> {
+        let mut merging = Merging::default();
+        for batch in &batches {
+            names(batch, |name| _ = merging.known.insert(name))?;
+            host_bytes(batch, |host, bytes| match merging.by_host.get_mut(host) {
+                Some(load) => load.bytes = load.bytes.saturating_add(bytes),
+                None => _ = merging.by_host.insert(host.to_owned(), Load { summaries: 0, bytes }),
+            })?;
+        }
+        for (host, ..) in &merging.known {
+            merging.by_host.entry(host.clone()).or_default().summaries += 1;
+        }
+        merging.batches = batches;
+        Ok(merging)
+    }
+
     /// Whether the summary is new; otherwise the reason not to merge it.
-    fn is_new(&mut self, name: &Name) -> Result<bool, Refused> {
+    fn is_new(&mut self, name: &Name, rows: &RecordBatch) -> Result<bool, Refused> {
         if self.known.contains(name) {
             return Ok(false);
         }
-        let count = self.by_host.entry(name.0.clone()).or_default();
-        if *count >= HOST_SUMMARIES_MAX {
-            let exactly = format!("{}: more than {HOST_SUMMARIES_MAX} summaries of an hour", name.0);
+        let mut more = 0_u64;
+        host_bytes(rows, |_, bytes| more = more.saturating_add(bytes))
+            .map_err(|error| Refused { why: Why::Damaged, exactly: error.to_string() })?;
+        let load = self.by_host.entry(name.0.clone()).or_default();
+        let bytes = load.bytes.saturating_add(more);
+        if load.summaries >= HOST_SUMMARIES_MAX || bytes > HOST_BYTES_MAX {
+            let most = HOST_BYTES_MAX >> 20;
+            let exactly = format!("{}: more than {HOST_SUMMARIES_MAX} summaries or {most} MiB of an hour", name.0);
             return Err(Refused { why: Why::Excess, exactly });
         }
-        *count += 1;
+        (load.summaries, load.bytes) = (load.summaries + 1, bytes);
         Ok(self.known.insert(name.clone()))
     }
 
@@ -125,7 +154,7 @@ impl Merging {
                     continue;
                 }
             };
-            match self.is_new(&name) {
+            match self.is_new(&name, &rows.slice(to, count)) {
                 Ok(true) => {
                     self.finished.push(meta.location);
                     self.merged += 1;
@@ -188,18 +217,12 @@ async fn one_part(
     if let Some(part) = part {
         let bytes = fleet.store.get(&part.location).await?.bytes().await?;
         match tokio::task::block_in_place(|| input::batches_of_any_size(bytes)) {
-            Ok(read) => merging.batches = read,
+            Ok(read) => merging = tokio::task::block_in_place(|| Merging::with_part(read))?,
             // The part may be repairable, so do not overwrite it. Its inputs stay.
             Err(Refused { why, exactly }) => {
                 done.left_out.put(why, fleet.relative(&part.location), exactly);
                 return Ok(());
             }
-        }
-        for batch in &merging.batches {
-            names(batch, |name| _ = merging.known.insert(name))?;
-        }
-        for (host, ..) in &merging.known {
-            *merging.by_host.entry(host.clone()).or_default() += 1;
         }
     }
     let before = merging.batches.len();

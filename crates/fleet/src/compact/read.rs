@@ -19,6 +19,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use object_store::{GetResult, GetResultPayload, ObjectMeta, ObjectStoreExt};
 
 use super::days::column;
+use super::merge::HOST_BYTES_MAX;
 use crate::FleetError;
 use crate::input::{self, Refused};
 use crate::left_out::Why;
@@ -28,8 +29,6 @@ use crate::store::{Fleet, host_of_key, is_key_of, is_recording_of};
 /// large files must not use up all memory.
 const CHUNK: usize = 128;
 const CHUNK_BYTES: u64 = 16 << 20;
-/// Maximum memory for the rows that a host pushed for one hour since the last compaction.
-const HOST_DECODED_BYTES_MAX: u64 = 64 << 20;
 /// Inputs of a chunk that are requested at a time.
 const FETCHED: usize = 32;
 
@@ -123,8 +122,8 @@ fn decoded(fetched: Vec<Fetched>, schema: &SchemaRef) -> Result<(RecordBatch, Ve
         let counted = bytes.and_then(|bytes| checked(&meta, &key, bytes, schema)).and_then(|(name, rows)| {
             let memory = rows.iter().map(|batch| batch.get_array_memory_size() as u64).sum::<u64>();
             host_bytes = host_bytes.saturating_add(memory);
-            if host_bytes > HOST_DECODED_BYTES_MAX {
-                let most = HOST_DECODED_BYTES_MAX >> 20;
+            if host_bytes > HOST_BYTES_MAX {
+                let most = HOST_BYTES_MAX >> 20;
                 let exactly = format!("{}: more than {most} MiB in one hour", name.0);
                 return Err(Refused { why: Why::Excess, exactly });
             }
@@ -209,6 +208,19 @@ pub(super) fn names(batch: &RecordBatch, mut take: impl FnMut(Name)) -> Result<(
             take((host.to_owned(), boot.map(str::to_owned), sequence));
             last = Some(name);
         }
+    }
+    Ok(())
+}
+
+/// Calls `take` with the host of each row and the approximate size of the row.
+pub(super) fn host_bytes(batch: &RecordBatch, mut take: impl FnMut(&str, u64)) -> Result<(), FleetError> {
+    let hosts = column(batch, "host", &DataType::Utf8)?;
+    let hosts = hosts.as_string::<i32>();
+    let texts: Vec<_> = batch.columns().iter().filter_map(|column| column.as_string_opt::<i32>()).collect();
+    let others = 8 * (batch.num_columns() - texts.len()) as u64;
+    for row in 0..batch.num_rows() {
+        let text: u64 = texts.iter().map(|text| u64::from(text.value_length(row).unsigned_abs())).sum();
+        take(if hosts.is_valid(row) { hosts.value(row) } else { "" }, text + others);
     }
     Ok(())
 }

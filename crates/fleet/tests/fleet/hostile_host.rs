@@ -246,6 +246,46 @@ async fn what_a_host_pushes_in_an_hour_is_limited() {
     assert_eq!((third.summaries, third.parts), (0, 0), "{third:?}");
 }
 
+/// A summary of 7 MiB in memory that takes a few KiB in the store.
+fn swelling(of_hour: &SummaryRow) -> Vec<u8> {
+    let mut rows = vec![of_hour.clone()];
+    rows.extend(
+        (0..1_000).map(|_| SummaryRow { cgroup: Some("/x".repeat(3_500)), ..cause_row(of_hour, "lock", 1, None) }),
+    );
+    let version = parquet::file::metadata::KeyValue::new(summary::VERSION_KEY.to_owned(), summary::VERSION.to_string());
+    let properties = parquet::file::properties::WriterProperties::builder()
+        .set_compression(parquet::basic::Compression::ZSTD(parquet::basic::ZstdLevel::default()))
+        .set_key_value_metadata(Some(vec![version]))
+        .build();
+    let batch = SummaryRow::encode(&rows).expect("encoded");
+    let mut writer =
+        parquet::arrow::ArrowWriter::try_new(Vec::new(), batch.schema(), Some(properties)).expect("a writer");
+    writer.write(&batch).expect("written");
+    writer.into_inner().expect("closed")
+}
+
+/// 4: fails before the fix, because each file alone was limited, to 256 MiB, and 128 of them were in memory together.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_memory_for_the_files_of_a_host_is_limited() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let fleet = empty(&folder);
+    push(&fleet, &[hour_row("good", 0, "6.1.0", false)]).await;
+    for sequence in 0..20 {
+        let of_hour = SummaryRow { sequence, ..hour_row("evil", 0, "6.1.0", false) };
+        let bytes = swelling(&of_hour);
+        assert!(bytes.len() < 100_000, "{} bytes", bytes.len());
+        let key = fleet.key(&store::input_key(&of_hour));
+        fleet.store.put(&key, PutPayload::from(bytes)).await.expect("put");
+    }
+    let done = compacted(&fleet).await;
+    assert!(is_named(&done, Why::Excess, "evil: more than 64 MiB"), "{:?}", done.left_out);
+    // Later compactions add nothing to what the part has already.
+    let again = compacted(&fleet).await;
+    assert!(is_named(&again, Why::Excess, "evil: more than 256 summaries or 64 MiB"), "{:?}", again.left_out);
+    assert!((2..11).contains(&(done.summaries + again.summaries)), "{done:?} {again:?}");
+    assert!(facts(&fleet, day(0, 24)).await.hosts.contains_key("good"));
+}
+
 /// 5: fails before the fix, because the last host that named a recording's place got it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_recording_belongs_to_its_host_and_fakes_hide_none() {
