@@ -5,7 +5,7 @@ use arrow::compute::{max, min};
 use arrow::datatypes::Int64Type;
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Datelike, Utc};
 use flatwater_recording::SummaryRow;
 use flatwater_recording::summary::{self, SummaryError, VERSION_KEY};
 use object_store::{GetOptions, GetRange, ObjectMeta};
@@ -34,7 +34,7 @@ const OF_HOUR: Limits = Limits { rows: 4_096, decoded_bytes: 8 << 20 };
 /// What a compactor wrote.
 const OF_PART: Limits = Limits { rows: i64::MAX, decoded_bytes: u64::MAX };
 /// Maximum error of a host's clock.
-pub const CLOCK_ERROR_MAX_S: i64 = 600;
+pub const CLOCK_ERROR_MAX_S: u64 = 600;
 
 /// Why an input is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub fn batches_of_any_size(bytes: Bytes) -> Result<Vec<RecordBatch>, Refused> {
 }
 
 /// The Parquet crate panics on some invalid files; an input must not end the compactor.
-fn guarded<T>(read: impl FnOnce() -> Result<T, Refused>) -> Result<T, Refused> {
+pub fn guarded<T>(read: impl FnOnce() -> Result<T, Refused>) -> Result<T, Refused> {
     let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(read));
     read.unwrap_or_else(|_| Err(Refused::new(Why::Damaged, "its content is inconsistent")))
 }
@@ -225,16 +225,19 @@ pub fn check_texts(batch: &RecordBatch) -> Result<(), Refused> {
 
 /// Whether the host's clock was right, as far as that can be determined. `stored` is when the store received the rows.
 pub fn check_clock(row: &SummaryRow, stored: DateTime<Utc>) -> Result<(), Refused> {
-    let off = |seconds: i64, which: &str| Refused::new(Why::Clock, format!("{}: {seconds} s {which}", row.host));
+    let off = |seconds: u64, which: &str| Refused::new(Why::Clock, format!("{}: {seconds} s {which}", row.host));
     if let Some(error_s) = row.clock_error_s
-        && error_s.abs() > CLOCK_ERROR_MAX_S
+        && error_s.unsigned_abs() > CLOCK_ERROR_MAX_S
     {
-        return Err(off(error_s.abs(), if error_s > 0 { "ahead" } else { "behind" }));
+        return Err(off(error_s.unsigned_abs(), if error_s > 0 { "ahead" } else { "behind" }));
     }
-    let Some(start) = row.hour_start.and_then(|hour| DateTime::from_timestamp(hour.epoch_s(), 0)) else {
-        return Ok(());
+    let Some(hour) = row.hour_start else { return Ok(()) };
+    let Some(start) =
+        DateTime::from_timestamp(hour.epoch_s(), 0).filter(|start| (1970..10_000).contains(&start.year()))
+    else {
+        return Err(off(hour.epoch_s().unsigned_abs(), "from 1970; that is not the time of a summary"));
     };
-    let ahead = start - stored;
     // Rows may arrive late, but never before their hour.
-    if ahead > TimeDelta::seconds(CLOCK_ERROR_MAX_S) { Err(off(ahead.num_seconds(), "in the future")) } else { Ok(()) }
+    let ahead_s = u64::try_from((start - stored).num_seconds()).unwrap_or(0);
+    if ahead_s > CLOCK_ERROR_MAX_S { Err(off(ahead_s, "in the future")) } else { Ok(()) }
 }

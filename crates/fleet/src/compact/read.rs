@@ -119,18 +119,19 @@ fn decoded(fetched: Vec<Fetched>, schema: &SchemaRef) -> Result<(RecordBatch, Ve
         if of != host {
             (host, host_bytes) = (of, 0);
         }
-        let counted = bytes.and_then(|bytes| checked(&meta, &key, bytes, schema)).and_then(|(name, rows)| {
-            let memory = rows.iter().map(|batch| batch.get_array_memory_size() as u64).sum::<u64>();
-            host_bytes = host_bytes.saturating_add(memory);
-            if host_bytes > HOST_BYTES_MAX {
-                let most = HOST_BYTES_MAX >> 20;
-                let exactly = format!("{}: more than {most} MiB in one hour", name.0);
-                return Err(Refused { why: Why::Excess, exactly });
-            }
-            let count = rows.iter().map(RecordBatch::num_rows).sum();
-            batches.extend(rows);
-            Ok((name, count))
-        });
+        let counted =
+            bytes.and_then(|bytes| input::guarded(|| checked(&meta, &key, bytes, schema))).and_then(|(name, rows)| {
+                let memory = rows.iter().map(|batch| batch.get_array_memory_size() as u64).sum::<u64>();
+                host_bytes = host_bytes.saturating_add(memory);
+                if host_bytes > HOST_BYTES_MAX {
+                    let most = HOST_BYTES_MAX >> 20;
+                    let exactly = format!("{}: more than {most} MiB in one hour", name.0);
+                    return Err(Refused { why: Why::Excess, exactly });
+                }
+                let count = rows.iter().map(RecordBatch::num_rows).sum();
+                batches.extend(rows);
+                Ok((name, count))
+            });
         inputs.push((meta, counted));
     }
     Ok((concat_batches(schema, &batches)?, inputs))

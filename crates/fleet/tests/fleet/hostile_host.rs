@@ -286,6 +286,26 @@ async fn the_memory_for_the_files_of_a_host_is_limited() {
     assert!(facts(&fleet, day(0, 24)).await.hosts.contains_key("good"));
 }
 
+/// Fails before the fix, because the smallest number has no absolute value: the compactor ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn extreme_numbers_do_not_end_the_compactor() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let fleet = empty(&folder);
+    push(&fleet, &[hour_row("good", 0, "6.1.0", false)]).await;
+    for (sequence, clock_error_s) in [(i64::MIN, i64::MIN), (i64::MAX, i64::MAX)] {
+        let of_hour = hour_row("evil", 0, "6.1.0", false);
+        push(&fleet, &[SummaryRow { sequence, clock_error_s: Some(clock_error_s), ..of_hour }]).await;
+    }
+    // Hours that have no date.
+    for hours in [i64::MIN, i64::MAX].map(|us| us / 3_600_000_000) {
+        let of_hour =
+            SummaryRow { hour_start: Some(HourStart::of_hours(hours)), ..hour_row("evil", 0, "6.1.0", false) };
+        push(&fleet, &[of_hour]).await;
+    }
+    let done = compacted(&fleet).await;
+    assert_eq!((done.summaries, done.left_out.count(Why::Clock)), (1, 4), "{:?}", done.left_out);
+}
+
 /// 5: fails before the fix, because the last host that named a recording's place got it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_recording_belongs_to_its_host_and_fakes_hide_none() {
