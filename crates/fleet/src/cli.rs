@@ -15,7 +15,7 @@ use flatwater_recording::{HourStart, printable};
 
 #[cfg(feature = "ballista")]
 use crate::ask::Cluster;
-use crate::ask::{Format, Question};
+use crate::ask::{Format, Question, json_for_terminals};
 #[cfg(feature = "ask")]
 use crate::ask::{Limits, Session};
 use crate::judge::{Changed, Facts, findings, rollout};
@@ -104,9 +104,6 @@ enum Verb {
         out: PathBuf,
         #[command(flatten)]
         range: RangeArgs,
-        /// The store's URL in a browser (https://bucket.example/fleet), for links to the reports of recordings.
-        #[arg(long, value_name = "URL")]
-        link: Option<String>,
         /// A rollout to show: what changed.
         #[arg(long, requires = "at", value_name = "WHAT")]
         changed: Option<String>,
@@ -247,10 +244,10 @@ async fn run(verb: Verb) -> anyhow::Result<ExitCode> {
         Verb::Push { fleet, paths, recordings, bandwidth } => {
             let options = push::Options { recordings, bandwidth: bandwidth.map(|bytes| bytes.0) };
             let pushed = push::push(&Fleet::open(&fleet)?, &paths, &options).await?;
-            eprint!("{}", pushed.aside);
+            eprint!("{}", pushed.left_out);
             print_json(&pushed)?;
             // A refused file must not look pushed.
-            return Ok(ExitCode::from(u8::from(!pushed.aside.is_empty())));
+            return Ok(ExitCode::from(u8::from(!pushed.left_out.is_empty())));
         }
         Verb::Compact { fleet, range, keep } => {
             let range = match (&range.from, &range.to) {
@@ -260,7 +257,7 @@ async fn run(verb: Verb) -> anyhow::Result<ExitCode> {
             let keep = keep.map(|age| time::parse(&age, Utc::now()).map(|at| Utc::now() - at)).transpose()?;
             let options = compact::Options { range, keep, ..compact::Options::default() };
             let done = compact::compact(&Fleet::existing(&fleet)?, &options).await?;
-            eprint!("{}", done.aside);
+            eprint!("{}", done.left_out);
             print_json(&done)?;
         }
         #[cfg(feature = "ask")]
@@ -282,12 +279,11 @@ async fn run(verb: Verb) -> anyhow::Result<ExitCode> {
             print(text.as_bytes())?;
         }
         Verb::Rollout { fleet, change, format } => return judge(&fleet, &change, format).await,
-        Verb::Report { fleet, out, range, link, changed, at } => {
+        Verb::Report { fleet, out, range, changed, at } => {
             let fleet = Fleet::existing(&fleet)?;
             let facts = Facts::read(&fleet, range_of(&range, 24)?).await?;
             let change = changed.zip(at).map(|(changed, at)| anyhow::Ok((Changed::parse(&changed)?, hour(&at)?)));
-            let links = report::links(&fleet, &facts, link.as_deref()).await?;
-            let page = report::page(&fleet, &facts, change.transpose()?, &links);
+            let page = report::page(&fleet, &facts, change.transpose()?);
             flatwater_safefs::write_output(&out, page.as_bytes())?;
         }
         Verb::Tables { fleet, engine } => {
@@ -328,7 +324,7 @@ async fn ask(fleet: &str, (about, sql): (String, &str), range: Range, given: &An
     }
     // These formats contain only rows, so the notes go to stderr.
     if matches!(given.format, Format::Csv | Format::Parquet) {
-        eprint!("{}", answer.said());
+        eprint!("{}", answer.notes_text());
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -389,8 +385,9 @@ fn hour(given: &str) -> Result<HourStart, FleetError> {
     Ok(HourStart::of_hours(time::parse(given, Utc::now())?.timestamp().div_euclid(3_600)))
 }
 
-fn json(value: &impl serde::Serialize) -> anyhow::Result<String> {
-    Ok(serde_json::to_string_pretty(value)? + "\n")
+/// A value as JSON that is safe on a terminal.
+pub fn json(value: &impl serde::Serialize) -> anyhow::Result<String> {
+    Ok(json_for_terminals(&serde_json::to_string_pretty(value)?) + "\n")
 }
 
 fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {

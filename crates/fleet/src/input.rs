@@ -5,7 +5,7 @@ use arrow::compute::{max, min};
 use arrow::datatypes::Int64Type;
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Datelike, Utc};
 use flatwater_recording::SummaryRow;
 use flatwater_recording::summary::{self, SummaryError, VERSION_KEY};
 use object_store::{GetOptions, GetRange, ObjectMeta};
@@ -13,19 +13,28 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::file::metadata::{FooterTail, ParquetMetaDataReader};
 
 use crate::FleetError;
-use crate::aside::Why;
 use crate::compact::days::{self, PARTS_KEY};
+use crate::left_out::Why;
 use crate::store::Fleet;
 
-/// Maximum number of rows in a host's hour.
-const ROWS_MAX: i64 = 100_000;
-/// Maximum size of an input; ten rows take about ten KiB.
+/// Maximum size of a summary's file; ten rows take about ten KiB.
 pub const BYTES_MAX: u64 = 64 << 20;
-/// Maximum size of a decoded input.
-const DECODED_BYTES_MAX: u64 = 256 << 20;
-const TOO_MUCH: &str = "it takes more than 256 MiB of memory";
+
+/// Limits of a file.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    rows: i64,
+    decoded_bytes: u64,
+}
+
+/// A summary on its host, which can have many hours.
+const OF_FILE: Limits = Limits { rows: 100_000, decoded_bytes: 256 << 20 };
+/// One hour in the store. `flatwater watch` writes at most 64 rows, and one for each operation and cause.
+const OF_HOUR: Limits = Limits { rows: 4_096, decoded_bytes: 8 << 20 };
+/// What a compactor wrote.
+const OF_PART: Limits = Limits { rows: i64::MAX, decoded_bytes: u64::MAX };
 /// Maximum error of a host's clock.
-pub const CLOCK_ERROR_MAX_S: i64 = 600;
+pub const CLOCK_ERROR_MAX_S: u64 = 600;
 
 /// Why an input is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,16 +57,21 @@ pub fn decode(bytes: Bytes) -> Result<Vec<SummaryRow>, Refused> {
 
 /// The batches of a summary's file of a known version. Damage anywhere is an error here, not later in a query.
 pub fn batches(bytes: Bytes) -> Result<Vec<RecordBatch>, Refused> {
-    guarded(|| read(bytes, ROWS_MAX))
+    guarded(|| read(bytes, OF_FILE))
+}
+
+/// Like `batches`, for a host's hour in the store.
+pub fn batches_of_hour(bytes: Bytes) -> Result<Vec<RecordBatch>, Refused> {
+    guarded(|| read(bytes, OF_HOUR))
 }
 
 /// Like `batches`, for a part: it can have any number of rows.
 pub fn batches_of_any_size(bytes: Bytes) -> Result<Vec<RecordBatch>, Refused> {
-    guarded(|| read(bytes, i64::MAX))
+    guarded(|| read(bytes, OF_PART))
 }
 
 /// The Parquet crate panics on some invalid files; an input must not end the compactor.
-fn guarded<T>(read: impl FnOnce() -> Result<T, Refused>) -> Result<T, Refused> {
+pub fn guarded<T>(read: impl FnOnce() -> Result<T, Refused>) -> Result<T, Refused> {
     let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(read));
     read.unwrap_or_else(|_| Err(Refused::new(Why::Damaged, "its content is inconsistent")))
 }
@@ -70,32 +84,33 @@ pub fn version(found: Option<&str>) -> Result<(), Refused> {
     })
 }
 
-fn read(bytes: Bytes, rows_max: i64) -> Result<Vec<RecordBatch>, Refused> {
+fn read(bytes: Bytes, limits: Limits) -> Result<Vec<RecordBatch>, Refused> {
     let damaged = |error: &dyn std::fmt::Display| Refused::new(Why::Damaged, error.to_string());
     let builder = ParquetRecordBatchReaderBuilder::try_new(bytes).map_err(|error| damaged(&error))?;
     let file = builder.metadata().file_metadata();
     let pairs = file.key_value_metadata();
     let found = pairs.into_iter().flatten().find(|pair| pair.key == VERSION_KEY);
     version(found.and_then(|pair| pair.value.as_deref()))?;
-    if file.num_rows() > rows_max {
+    if file.num_rows() > limits.rows {
         return Err(Refused::new(Why::Damaged, format!("{} rows", file.num_rows())));
     }
-    let decoded_max = if rows_max == i64::MAX { u64::MAX } else { DECODED_BYTES_MAX };
+    let decoded_max = limits.decoded_bytes;
+    let too_large = || Refused::new(Why::Damaged, format!("it takes more than {} MiB of memory", decoded_max >> 20));
     // Each row that refers to a long word of a dictionary becomes a copy, so read only as many rows at a time as surely
     // fit.
     let chunks = builder.metadata().row_groups().iter().flat_map(|group| group.columns());
     let largest = chunks.map(|chunk| u64::try_from(chunk.uncompressed_size()).unwrap_or(u64::MAX)).max().unwrap_or(0);
     if largest > decoded_max {
-        return Err(Refused::new(Why::Damaged, TOO_MUCH));
+        return Err(too_large());
     }
     let rows = usize::try_from((decoded_max / largest.max(1)).clamp(1, 1024)).unwrap_or(1024);
     let reader = builder.with_batch_size(rows).build().map_err(|error| damaged(&error))?;
-    let (mut batches, mut held) = (Vec::new(), 0_u64);
+    let (mut batches, mut decoded_bytes) = (Vec::new(), 0_u64);
     for batch in reader {
         let batch = batch.map_err(|error| damaged(&error))?;
-        held = held.saturating_add(batch.get_array_memory_size() as u64);
-        if held > decoded_max {
-            return Err(Refused::new(Why::Damaged, TOO_MUCH));
+        decoded_bytes = decoded_bytes.saturating_add(batch.get_array_memory_size() as u64);
+        if decoded_bytes > decoded_max {
+            return Err(too_large());
         }
         batches.push(batch);
     }
@@ -149,21 +164,60 @@ async fn last(fleet: &Fleet, file: &ObjectMeta, bytes: u64) -> Result<Bytes, Fle
     Ok(fleet.store.get_opts(&file.location, options).await?.bytes().await?)
 }
 
-/// Maximum stall time of a row: an hour of 65,536 threads.
-const STALL_NS_MAX: i64 = 3_600_000_000_000 * 65_536;
+/// Maximum stall time of a host in an hour: that of 65,536 threads.
+pub const STALL_NS_MAX: i64 = HOUR_MS * 1_000_000 * 65_536;
+/// Maximum observed time in an hour.
+pub const HOUR_MS: i64 = 3_600_000;
+/// Maximum length of a text, twice that of a path.
+const TEXT_BYTES_MAX: usize = 8 << 10;
+/// Maximum length of a text that names a host or its setup. The longest hostname has 64 bytes.
+const NAME_BYTES_MAX: usize = 512;
+/// Columns with such names.
+const NAMES: &[&str] = &[
+    "host",
+    "boot",
+    "kernel",
+    "hypervisor",
+    "shape",
+    "cause",
+    "operation",
+    "thp_enabled",
+    "thp_defrag",
+    "queue_scheduler",
+];
 
-/// Whether the measured values are plausible. One made-up value must not make a sum over the fleet wrong, or overflow
-/// it.
-pub fn check_measures(batch: &RecordBatch) -> Result<(), Refused> {
+/// Whether the measured values are plausible, so that one made-up value cannot make a sum over the fleet wrong. Rows
+/// without wall time can be of more than an hour.
+pub fn check_measures(batches: &[RecordBatch], is_hour: bool) -> Result<(), Refused> {
     for name in days::measures() {
-        let Some(column) = batch.column_by_name(name) else { continue };
-        let Some(column) = column.as_primitive_opt::<Int64Type>() else {
-            return Err(Refused::new(Why::Damaged, format!("its column {name} is not a number")));
-        };
-        let (least, most) = (min(column).unwrap_or(0), max(column).unwrap_or(0));
-        let wrong = if least < 0 { least } else { most };
-        if least < 0 || most > STALL_NS_MAX {
-            return Err(Refused::new(Why::Damaged, format!("{name} {wrong} is impossible")));
+        let limit = if is_hour && name == "observed_ms" { HOUR_MS } else { STALL_NS_MAX };
+        let mut sum = 0_i128;
+        for column in batches.iter().filter_map(|batch| batch.column_by_name(name)) {
+            let Some(column) = column.as_primitive_opt::<Int64Type>() else {
+                return Err(Refused::new(Why::Damaged, format!("its column {name} is not a number")));
+            };
+            let (least, most) = (min(column).unwrap_or(0), max(column).unwrap_or(0));
+            let wrong = if least < 0 { least } else { most };
+            if least < 0 || most > limit {
+                return Err(Refused::new(Why::Damaged, format!("{name} {wrong} is impossible")));
+            }
+            sum += column.iter().flatten().map(i128::from).sum::<i128>();
+        }
+        if name == "stall_ns" && sum > i128::from(limit) {
+            return Err(Refused::new(Why::Damaged, format!("stall_ns {sum} of all its rows together is impossible")));
+        }
+    }
+    Ok(())
+}
+
+/// Whether no text is longer than the names and paths of a kernel. The batch has the columns of `summary::schema`.
+pub fn check_texts(batch: &RecordBatch) -> Result<(), Refused> {
+    for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+        let Some(column) = column.as_string_opt::<i32>() else { continue };
+        let longest = column.iter().flatten().map(str::len).max().unwrap_or(0);
+        let name = field.name();
+        if longest > if NAMES.contains(&name.as_str()) { NAME_BYTES_MAX } else { TEXT_BYTES_MAX } {
+            return Err(Refused::new(Why::Damaged, format!("its column {name} has a text of {longest} bytes")));
         }
     }
     Ok(())
@@ -171,16 +225,19 @@ pub fn check_measures(batch: &RecordBatch) -> Result<(), Refused> {
 
 /// Whether the host's clock was right, as far as that can be determined. `stored` is when the store received the rows.
 pub fn check_clock(row: &SummaryRow, stored: DateTime<Utc>) -> Result<(), Refused> {
-    let off = |seconds: i64, which: &str| Refused::new(Why::Clock, format!("{}: {seconds} s {which}", row.host));
+    let off = |seconds: u64, which: &str| Refused::new(Why::Clock, format!("{}: {seconds} s {which}", row.host));
     if let Some(error_s) = row.clock_error_s
-        && error_s.abs() > CLOCK_ERROR_MAX_S
+        && error_s.unsigned_abs() > CLOCK_ERROR_MAX_S
     {
-        return Err(off(error_s.abs(), if error_s > 0 { "ahead" } else { "behind" }));
+        return Err(off(error_s.unsigned_abs(), if error_s > 0 { "ahead" } else { "behind" }));
     }
-    let Some(start) = row.hour_start.and_then(|hour| DateTime::from_timestamp(hour.epoch_s(), 0)) else {
-        return Ok(());
+    let Some(hour) = row.hour_start else { return Ok(()) };
+    let Some(start) =
+        DateTime::from_timestamp(hour.epoch_s(), 0).filter(|start| (1970..10_000).contains(&start.year()))
+    else {
+        return Err(off(hour.epoch_s().unsigned_abs(), "from 1970; that is not the time of a summary"));
     };
-    let ahead = start - stored;
     // Rows may arrive late, but never before their hour.
-    if ahead > TimeDelta::seconds(CLOCK_ERROR_MAX_S) { Err(off(ahead.num_seconds(), "in the future")) } else { Ok(()) }
+    let ahead_s = u64::try_from((start - stored).num_seconds()).unwrap_or(0);
+    if ahead_s > CLOCK_ERROR_MAX_S { Err(off(ahead_s, "in the future")) } else { Ok(()) }
 }

@@ -6,7 +6,6 @@
 //! and by how much, and [`report`] writes one HTML page. [`generate`] makes a synthetic fleet with known facts, for
 //! tests. docs/fleet.md describes the use.
 
-pub mod aside;
 pub mod ask;
 pub mod cli;
 pub mod compact;
@@ -14,6 +13,7 @@ pub mod error;
 pub mod generate;
 pub mod input;
 pub mod judge;
+pub mod left_out;
 pub mod push;
 pub mod report;
 mod sent;

@@ -16,9 +16,9 @@ use flatwater_safefs::{Dir, Limited, Refusal, read_regular};
 use object_store::{ObjectStoreExt, PutPayload};
 use rustix::fs::FileType;
 
-use crate::aside::{Aside, Why};
+use crate::left_out::{LeftOut, Why};
 use crate::sent::Sent;
-use crate::store::{Fleet, day, input_key, name_of, plain};
+use crate::store::{Fleet, day, encode_name, input_key, name_of};
 use crate::{FleetError, input};
 
 const SUFFIX: &str = ".summary.parquet";
@@ -45,7 +45,7 @@ pub struct Pushed {
     /// Recordings that are not sealed yet; the next push copies them.
     pub unfinished: u64,
     #[serde(skip)]
-    pub aside: Aside,
+    pub left_out: LeftOut,
 }
 
 /// The name of a file or directory to push. It is opened only in its turn, because a directory may have thousands.
@@ -155,7 +155,7 @@ impl Pusher<'_> {
     fn refused(&mut self, dir: &Dir, name: &str, refusal: &Refusal) -> bool {
         let why =
             if matches!(refusal, Refusal::Io { .. } | Refusal::TooLong { .. }) { Why::Damaged } else { Why::Foreign };
-        self.pushed.aside.put(why, dir.path().join(name).display().to_string(), refusal.to_string());
+        self.pushed.left_out.put(why, dir.path().join(name).display().to_string(), refusal.to_string());
         false
     }
 
@@ -164,7 +164,7 @@ impl Pusher<'_> {
         match input::decode(Bytes::from(bytes)) {
             Ok(rows) => self.rows(rows, None).await.map(|()| true),
             Err(refused) => {
-                self.pushed.aside.put(refused.why, shown, refused.exactly);
+                self.pushed.left_out.put(refused.why, shown, refused.exactly);
                 Ok(false)
             }
         }
@@ -188,7 +188,7 @@ impl Pusher<'_> {
                 Err(error) => {
                     let shown = dir.path().display().to_string();
                     let exactly = error.to_string().replace(&dir.proc_path().display().to_string(), &shown);
-                    self.pushed.aside.put(Why::Damaged, shown, exactly);
+                    self.pushed.left_out.put(Why::Damaged, shown, exactly);
                     return Ok(false);
                 }
             },
@@ -218,7 +218,7 @@ impl Pusher<'_> {
             match dir.read(&name) {
                 Ok(file) if whole || name != SEALED => {
                     let shown = dir.path().join(&*name);
-                    self.file(file, &shown, &format!("{below}/{}", plain(&name))).await?;
+                    self.file(file, &shown, &format!("{below}/{}", encode_name(&name))).await?;
                 }
                 Ok(_) => {}
                 Err(refusal) => whole = self.refused(dir, &name, &refusal),
@@ -306,7 +306,7 @@ impl Pusher<'_> {
         if let Some(known) = self.clocks.get(&who) {
             return Ok(*known);
         }
-        let name = format!("{}+{}", plain(&row.host), plain(row.boot.as_deref().unwrap_or("none")));
+        let name = format!("{}+{}", encode_name(&row.host), encode_name(row.boot.as_deref().unwrap_or("none")));
         let location = self.fleet.key(&format!("v=1/hosts/{name}.json"));
         let pushed_at = Utc::now();
         let about = serde_json::json!({

@@ -1,5 +1,7 @@
-//! The HTML page of a fleet: a heat map of hosts by hour, causes over time, a rollout with its interval, and links to
-//! recordings.
+//! The HTML page of a fleet: a heat map of hosts by hour, causes over time, a rollout with its interval, and recordings.
+//!
+//! The page has no link into the store: hosts push whatever they like, and a browser would run the scripts of such a
+//! page with the rights of the bucket's origin.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,12 +9,10 @@ use std::fmt::Write;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use flatwater_experiment::verdict::Ratio;
-use flatwater_recording::HourStart;
-use object_store::ObjectStoreExt;
+use flatwater_recording::{HourStart, printable};
 
-use crate::FleetError;
 use crate::ask::{escaped, human};
-use crate::judge::facts::Kept;
+use crate::judge::facts::{HostFacts, HourFacts, Kept};
 use crate::judge::rollout::Line;
 use crate::judge::{Changed, Facts, Findings, Rollout, findings, rollout};
 use crate::store::Fleet;
@@ -27,20 +27,14 @@ const COLOURS: [&str; 9] =
 const NOT_OBSERVED: u8 = 255;
 /// Maximum number of listed recordings.
 const RECORDINGS_MAX: usize = 200;
+/// The chart limits a host with this many times the stall time of any other host in an hour.
+const DOMINANCE: f64 = 10.0;
 
 /// The page of a range; with a rollout if one is given.
 #[must_use]
-pub fn page(fleet: &Fleet, facts: &Facts, change: Option<(Changed, HourStart)>, links: &Links) -> String {
+pub fn page(fleet: &Fleet, facts: &Facts, change: Option<(Changed, HourStart)>) -> String {
     let judged = change.map(|(changed, at)| rollout(facts, &changed, at));
-    rendered(
-        fleet,
-        facts.range,
-        &map(facts),
-        &causes(facts),
-        &recordings(facts, links),
-        &findings(facts),
-        judged.as_ref(),
-    )
+    rendered(fleet, facts.range, &map(facts), &causes(facts), &recordings(facts), &findings(facts), judged.as_ref())
 }
 
 /// One cell per host and hour: the logarithm of stall time per observed second.
@@ -92,16 +86,37 @@ fn shade(ns_per_s: f64) -> u8 {
 struct Causes {
     names: Vec<String>,
     by_hour: Vec<Vec<f64>>,
+    /// The host that is limited to the others, and the number of its hours.
+    limited: Option<(String, usize)>,
+}
+
+/// The host with the hour of most stall time, and that of the worst hour of any other host, ns: if the first is far
+/// above, a chart would show nothing but that host.
+fn dominant(facts: &Facts) -> Option<(&String, f64)> {
+    let stall_ns = |hour: &HourFacts| hour.by_cause.values().map(|ns| *ns as f64).sum::<f64>();
+    let worst = |host: &HostFacts| host.hours.values().map(stall_ns).fold(0.0, f64::max);
+    let mut all: Vec<(f64, &String)> = facts.hosts.iter().map(|(name, host)| (worst(host), name)).collect();
+    all.sort_unstable_by(|one, other| other.0.total_cmp(&one.0));
+    let [(most, host), (next, _), ..] = all.as_slice() else { return None };
+    (*next > 0.0 && *most > DOMINANCE * next).then_some((*host, *next))
 }
 
 fn causes(facts: &Facts) -> Causes {
     let hours = hours_of(facts);
+    let dominant = dominant(facts);
+    let mut limited = 0;
     let mut all = vec![vec![0.0; hours]; facts.causes.len()];
-    for (hour, of) in facts.hosts.values().flat_map(|host| &host.hours) {
-        for (cause, ns) in &of.by_cause {
-            let cell = all.get_mut(*cause as usize).zip(place(facts, *hour));
-            if let Some(cell) = cell.and_then(|(of, place)| of.get_mut(place)) {
-                *cell += *ns as f64 / 1e9;
+    for (name, host) in &facts.hosts {
+        for (hour, of) in &host.hours {
+            let stall_ns: f64 = of.by_cause.values().map(|ns| *ns as f64).sum();
+            let most_ns = dominant.filter(|(host, _)| *host == name).map_or(f64::INFINITY, |(_, most_ns)| most_ns);
+            let factor = if stall_ns > most_ns { most_ns / stall_ns } else { 1.0 };
+            limited += usize::from(factor < 1.0);
+            for (cause, ns) in &of.by_cause {
+                let cell = all.get_mut(*cause as usize).zip(place(facts, *hour));
+                if let Some(cell) = cell.and_then(|(of, place)| of.get_mut(place)) {
+                    *cell += *ns as f64 / 1e9 * factor;
+                }
             }
         }
     }
@@ -114,49 +129,52 @@ fn causes(facts: &Facts) -> Causes {
         sorted.push(("others".to_owned(), together));
     }
     let (names, by_hour) = sorted.into_iter().unzip();
-    Causes { names, by_hour }
+    Causes { names, by_hour, limited: dominant.map(|(host, _)| (host.clone(), limited)) }
 }
 
-/// The recordings in the store, those with the most stall time first.
-fn worst_kept(facts: &Facts) -> Vec<&Kept> {
+/// The listed recordings, those with the most stall time first, and the number of the others. The worst recording of
+/// each host comes before the second one of any host, so that no host fills the list.
+fn worst_kept(facts: &Facts) -> (Vec<&Kept>, usize) {
+    let most_first =
+        |one: &&Kept, other: &&Kept| other.stall_ns.cmp(&one.stall_ns).then_with(|| one.place.cmp(&other.place));
     let mut all: Vec<&Kept> = facts.recordings.values().collect();
-    all.sort_by(|one, other| other.stall_ns.cmp(&one.stall_ns).then_with(|| one.place.cmp(&other.place)));
-    all.truncate(RECORDINGS_MAX);
-    all
+    all.sort_by(most_first);
+    let mut of_host: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut ranked: Vec<(usize, &Kept)> = all
+        .into_iter()
+        .map(|kept| {
+            let rank = of_host.entry(&kept.host).or_default();
+            *rank += 1;
+            (*rank, kept)
+        })
+        .collect();
+    // The sort is stable.
+    ranked.sort_by_key(|(rank, _)| *rank);
+    let others = ranked.len().saturating_sub(RECORDINGS_MAX);
+    let mut listed: Vec<&Kept> = ranked.into_iter().take(RECORDINGS_MAX).map(|(_, kept)| kept).collect();
+    listed.sort_by(most_first);
+    (listed, others)
 }
 
-/// The URLs of the reports of recordings, by the recording's key.
-pub type Links = BTreeMap<String, String>;
-
-/// Finds the recordings that were pushed with their own report. `base` is the store's URL in a browser; a directory
-/// needs none.
-pub async fn links(fleet: &Fleet, facts: &Facts, base: Option<&str>) -> Result<Links, FleetError> {
-    let own = fleet.directory.as_ref().map(|directory| format!("file://{}", directory.display()));
-    let Some(base) = base.map(str::to_owned).or(own) else { return Ok(Links::new()) };
-    let mut links = Links::new();
-    for kept in worst_kept(facts) {
-        let below = format!("{}/report.html", kept.place);
-        match fleet.store.head(&fleet.key(&below)).await {
-            Ok(_) => _ = links.insert(kept.place.clone(), format!("{}/{below}", base.trim_end_matches('/'))),
-            Err(object_store::Error::NotFound { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
+/// The rows of the table: host, hour, stall time and key. Then the number of recordings that are not listed.
+fn recordings(facts: &Facts) -> String {
+    let (listed, others) = worst_kept(facts);
+    let mut out = String::new();
+    for kept in listed {
+        let _ = write!(
+            out,
+            "<tr data-host=\"{}\"><td>{}</td><td>{}</td><td class=\"n\">{}</td><td><code>{}</code></td></tr>",
+            escaped(&kept.host),
+            escaped(&printable::line(&kept.host)),
+            time::sql(HourStart::of_hours(kept.hour)),
+            human("stall_ns", &kept.stall_ns.to_string()),
+            escaped(&printable::line(&kept.place))
+        );
     }
-    Ok(links)
-}
-
-/// The cells host, hour, stall time and key.
-fn recordings(facts: &Facts, links: &Links) -> Vec<[String; 4]> {
-    let shown = worst_kept(facts).into_iter().map(|kept| {
-        let place = escaped(&kept.place);
-        let place = match links.get(&kept.place) {
-            Some(link) => format!("<a href=\"{}\">{place}</a>", escaped(link)),
-            None => format!("<code>{place}</code>"),
-        };
-        let hour = time::sql(HourStart::of_hours(kept.hour));
-        [escaped(&kept.host), hour, human("stall_ns", &kept.stall_ns.to_string()), place]
-    });
-    shown.collect()
+    if others > 0 {
+        let _ = write!(out, "<tr><td colspan=\"4\">{others} more recordings are not listed</td></tr>");
+    }
+    out
 }
 
 /// Size of the chart of causes, and the space for its axes on the left and below.
@@ -192,7 +210,7 @@ fn areas(causes: &Causes, range: Range) -> String {
         let _ = write!(
             out,
             "<polygon points=\"{points}\" fill=\"{colour}\"><title>{}: {sum:.0} s</title></polygon>",
-            escaped(name)
+            escaped(&printable::line(name))
         );
         below = above;
     }
@@ -200,9 +218,21 @@ fn areas(causes: &Causes, range: Range) -> String {
     for (place, (name, of)) in causes.names.iter().zip(&causes.by_hour).enumerate() {
         let colour = COLOURS[place.min(COLOURS.len() - 1)];
         let sum: f64 = of.iter().sum();
-        let _ = write!(out, "<span><i style=\"background:{colour}\"></i>{} {sum:.0} s</span> ", escaped(name));
+        let _ = write!(
+            out,
+            "<span><i style=\"background:{colour}\"></i>{} {sum:.0} s</span> ",
+            escaped(&printable::line(name))
+        );
     }
-    out.push_str("</p><p>Seconds of stall time per hour, summed over all hosts.</p>");
+    out.push_str("</p><p>Seconds of stall time per hour, summed over all hosts.");
+    if let Some((host, hours)) = &causes.limited {
+        let host = escaped(&printable::line(host));
+        let _ = write!(
+            out,
+            " In {hours} hours {host} is drawn no higher than the other hosts: it has far more stall time."
+        );
+    }
+    out.push_str("</p>");
     out
 }
 
@@ -243,7 +273,7 @@ fn whisker(line: &Line) -> String {
         "<tr><td>{}</td><td class=\"n\">{value:.2}x</td><td class=\"n\">{low:.2} to {high:.2}</td><td>{}</td>\
          <td><svg class=\"w\" viewBox=\"0 0 300 16\"><path d=\"M150 0V16\" stroke=\"#999\"/><path d=\"M{:.1} 8H{:.1}\" \
          stroke=\"#234\" stroke-width=\"2\"/><circle cx=\"{:.1}\" cy=\"8\" r=\"4\" fill=\"#234\"/></svg></td></tr>",
-        escaped(line.cause.as_deref().unwrap_or("all causes")),
+        escaped(&printable::line(line.cause.as_deref().unwrap_or("all causes"))),
         line.verdict.name(),
         x(low),
         x(high),
@@ -268,7 +298,7 @@ fn rollout_html(judged: &Rollout) -> String {
         out,
         "</table><p>Not observed: {} host-hours of these hosts; {} hosts not observed before or not after; {} changed otherwise; {} without \
          a similar host.</p>",
-        judged.hours_not_observed, judged.not_observed, judged.otherwise, judged.alone
+        judged.hours_not_observed, judged.not_observed, judged.otherwise, judged.without_control
     );
     out
 }
@@ -278,18 +308,11 @@ fn rendered(
     range: Range,
     map: &Map,
     causes: &Causes,
-    recordings: &[[String; 4]],
+    recordings: &str,
     found: &Findings,
     judged: Option<&Rollout>,
 ) -> String {
     let missing = map.cells.iter().filter(|cell| **cell == NOT_OBSERVED).count();
-    let mut list = String::new();
-    for [host, hour, stall, place] in recordings {
-        let _ = write!(
-            list,
-            "<tr data-host=\"{host}\"><td>{host}</td><td>{hour}</td><td class=\"n\">{stall}</td><td>{place}</td></tr>"
-        );
-    }
     let mut facts = String::new();
     for finding in &found.found {
         let _ = write!(facts, "<li>{}</li>", escaped(&finding.to_string()));
@@ -311,8 +334,8 @@ fn rendered(
             ("compared", Markup::text(&compared)),
             ("areas", Markup::own(areas(causes, range))),
             ("rollout", Markup::own(judged.map(rollout_html).unwrap_or_default())),
-            ("recordings", Markup::own(list)),
-            ("aside", Markup::text(&found.aside.to_string())),
+            ("recordings", Markup::own(recordings)),
+            ("left_out", Markup::text(&found.left_out.to_string())),
             ("data", Markup::json(&data)),
             ("script", Markup::own(SCRIPT)),
         ],
@@ -377,10 +400,10 @@ mod tests {
             causes: names.iter().map(|cause| (*cause).to_owned()).collect(),
             aggressors: Vec::new(),
             recordings: names.iter().map(|host| ((*host).to_owned(), kept(host))).collect(),
-            aside: Default::default(),
+            left_out: Default::default(),
             waiting: 0,
         };
-        let page = super::page(&fleet, &facts, None, &super::Links::new());
+        let page = super::page(&fleet, &facts, None);
         for host in names {
             assert!(page.contains(&format!("<tr data-host=\"{}\">", super::escaped(host))), "{host}");
         }

@@ -115,9 +115,9 @@ impl Fleet {
 
     /// The part of a key below the fleet's prefix.
     #[must_use]
-    pub fn below(&self, key: &Path) -> String {
-        let below = key.prefix_match(&self.root).map(|parts| parts.collect::<Path>());
-        below.unwrap_or_else(|| key.clone()).to_string()
+    pub fn relative(&self, key: &Path) -> String {
+        let relative = key.prefix_match(&self.root).map(|parts| parts.collect::<Path>());
+        relative.unwrap_or_else(|| key.clone()).to_string()
     }
 
     /// Must be called before anything is written or removed. Root writes only in a directory of root that no other user
@@ -186,7 +186,7 @@ impl Fleet {
             for hour in self.store.list_with_delimiter(Some(&day)).await?.common_prefixes {
                 let start = hour_at(&hour);
                 if range.is_none_or(|range| start.is_some_and(|start| range.has(start))) {
-                    hours.push(Hour { start, below: ending(&hour) });
+                    hours.push(Hour { start, relative: ending(&hour) });
                 }
             }
         }
@@ -203,8 +203,8 @@ fn ending(hour: &Path) -> String {
 
 /// The hour of a prefix `.../dt=2026-11-22/hour=02`.
 fn hour_at(prefix: &Path) -> Option<HourStart> {
-    let below = ending(prefix);
-    let (date, hour) = below.strip_prefix("dt=")?.split_once("/hour=")?;
+    let relative = ending(prefix);
+    let (date, hour) = relative.strip_prefix("dt=")?.split_once("/hour=")?;
     hour_of(date, hour)
 }
 
@@ -229,7 +229,7 @@ pub struct Hour {
     /// `None` for objects without wall time.
     pub start: Option<HourStart>,
     /// `dt=2026-11-22/hour=02`.
-    pub below: String,
+    pub relative: String,
 }
 
 /// Whether this day has hours of the range.
@@ -263,14 +263,40 @@ pub fn day(hour: Option<HourStart>) -> String {
 #[must_use]
 pub fn name_of(row: &SummaryRow) -> String {
     let boot = row.boot.as_deref().unwrap_or("none");
-    format!("{}+{}+{}", plain(&row.host), plain(boot), row.sequence)
+    format!("{}+{}+{}", encode_name(&row.host), encode_name(boot), row.sequence)
 }
 
 /// The key of an input, below `v=1/in`.
 #[must_use]
 pub fn input_key(row: &SummaryRow) -> String {
+    key_with_name(row, &name_of(row))
+}
+
+fn key_with_name(row: &SummaryRow, name: &str) -> String {
     let shard = shard_of(&row.host, SHARDS);
-    format!("v=1/in/table=summary/{}/shard={shard:02}/{}.parquet", partition(row.hour_start), name_of(row))
+    format!("v=1/in/table=summary/{}/shard={shard:02}/{name}.parquet", partition(row.hour_start))
+}
+
+/// Whether this is the key of the input with these rows: of their host, its time since boot, sequence, hour and shard.
+#[must_use]
+pub fn is_key_of(key: &str, row: &SummaryRow) -> bool {
+    key == input_key(row) || name_of_before(row).is_some_and(|name| key == key_with_name(row, &name))
+}
+
+/// Whether this is where `push` puts the recording of this summary. A recording can begin on the day before the hour.
+#[must_use]
+pub fn is_recording_of(place: &str, row: &SummaryRow) -> bool {
+    let Some((day, name)) = place.strip_prefix("v=1/recordings/dt=").and_then(|rest| rest.split_once('/')) else {
+        return false;
+    };
+    let is_day = day == "none" || chrono::NaiveDate::parse_from_str(day, "%Y-%m-%d").is_ok();
+    is_day && (name == name_of(row) || name_of_before(row).is_some_and(|before| name == before))
+}
+
+/// The encoded name of the host that an input's key names.
+#[must_use]
+pub fn host_of_key(key: &Path) -> String {
+    key.filename().unwrap_or_default().split('+').next().unwrap_or_default().to_owned()
 }
 
 /// The shard of a host, of this many.
@@ -280,13 +306,13 @@ pub fn shard_of(host: &str, of: u32) -> u32 {
 }
 
 /// Maximum length of a name in a key; most file systems allow 255 bytes, and a key has other parts.
-const PLAIN_MAX: usize = 100;
+const NAME_BYTES_MAX: usize = 100;
 
 /// Encodes a name so that it is safe in keys and file systems, and different for different names. Other characters
 /// become `_XX`, as does a `_` before two characters that could be such an `XX`. A long name ends with its length and
 /// checksum.
 #[must_use]
-pub fn plain(name: &str) -> String {
+pub fn encode_name(name: &str) -> String {
     let is_digit = |byte: Option<&u8>| byte.is_some_and(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let bytes = name.as_bytes();
     let mut out = String::with_capacity(name.len());
@@ -301,35 +327,36 @@ pub fn plain(name: &str) -> String {
             }
         }
     }
-    if out.len() > PLAIN_MAX {
-        out.truncate(PLAIN_MAX - 20);
+    if out.len() > NAME_BYTES_MAX {
+        out.truncate(NAME_BYTES_MAX - 20);
         // No other name has a `=`.
         let _ = write!(out, "_={:x}-{:08x}", name.len(), crc32fast::hash(bytes));
     }
     out
 }
 
-/// The name as versions before 0.3 wrote it; some different names were encoded as the same one.
-#[must_use]
-pub fn name_of_before(row: &SummaryRow) -> String {
-    let plain = |name: &str| {
-        let mut out = String::new();
-        for byte in name.bytes().take(200) {
-            match byte {
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => out.push(char::from(byte)),
-                b'.' if !out.is_empty() => out.push('.'),
-                _ => _ = write!(out, "_{byte:02x}"),
-            }
+/// The name as versions before 0.3 wrote it. They encoded some different hosts as the same name, so there is one only
+/// for hosts whose name they did not change.
+fn name_of_before(row: &SummaryRow) -> Option<String> {
+    let is_kept = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let host = &row.host;
+    if host.is_empty() || host.len() > 200 || host.starts_with('.') || !host.bytes().all(is_kept) {
+        return None;
+    }
+    let mut boot = String::new();
+    for byte in row.boot.as_deref().unwrap_or("none").bytes().take(200) {
+        match byte {
+            b'.' if boot.is_empty() => boot.push_str("_2e"),
+            _ if is_kept(byte) => boot.push(char::from(byte)),
+            _ => _ = write!(boot, "_{byte:02x}"),
         }
-        out
-    };
-    let boot = row.boot.as_deref().unwrap_or("none");
-    format!("{}+{}+{}", plain(&row.host), plain(boot), row.sequence)
+    }
+    Some(format!("{host}+{boot}+{}", row.sequence))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Fleet, input_key, partition, plain, shard_of};
+    use super::{Fleet, encode_name, input_key, is_key_of, is_recording_of, partition, shard_of};
     use flatwater_recording::{HourStart, SummaryRow};
 
     #[test]
@@ -344,7 +371,7 @@ mod tests {
         let key = input_key(&row);
         assert!(key.starts_with("v=1/in/table=summary/dt=2026-11-22/hour=01/shard="), "{key}");
         assert!(key.ends_with("/db_2f.._2f7+0b1c+42.parquet"), "{key}");
-        assert_eq!((plain("..").as_str(), partition(None).as_str()), ("_2e.", "dt=none/hour=none"));
+        assert_eq!((encode_name("..").as_str(), partition(None).as_str()), ("_2e.", "dt=none/hour=none"));
         assert!(shard_of("db-7", 64) < 64 && shard_of("x", 0) == 0);
     }
 
@@ -364,7 +391,26 @@ mod tests {
         assert_eq!(fleet.url().and_then(|url| url.to_file_path().ok()), fleet.directory);
         let bucket = Fleet::open("s3://bucket/below/this").expect("a bucket");
         assert_eq!(bucket.url().map(String::from).as_deref(), Some("s3://bucket/"));
-        assert_eq!(fleet.below(&fleet.key("v=1/in/x")), "v=1/in/x");
+        assert_eq!(fleet.relative(&fleet.key("v=1/in/x")), "v=1/in/x");
+    }
+
+    #[test]
+    fn a_key_and_a_recording_belong_to_one_host() {
+        let row = |host: &str| SummaryRow { host: host.to_owned(), sequence: 7, ..SummaryRow::default() };
+        let key = |name: &str| {
+            format!("v=1/in/table=summary/dt=none/hour=none/shard={:02}/{name}.parquet", shard_of("db_01", 64))
+        };
+        // The present name, and the one before 0.3.
+        assert!(is_key_of(&key("db_5f01+none+7"), &row("db_01")) && is_key_of(&key("db_01+none+7"), &row("db_01")));
+        assert!(!is_key_of(&key("db_01+none+8"), &row("db_01")) && !is_key_of(&key("db_01+none+7"), &row("db\u{1}")));
+        let own = "v=1/recordings/dt=2026-11-22/db_5f01+none+7";
+        assert!(is_recording_of(own, &row("db_01")) && !is_recording_of(own, &row("db_02")));
+        for other in ["v=1/recordings/dt=x/db_5f01+none+7", "v=1/in/db_5f01+none+7", "dt=2026-11-22/db_5f01+none+7", ""]
+        {
+            assert!(!is_recording_of(other, &row("db_01")), "{other}");
+        }
+        let long = format!("{own}/../db_02+none+7");
+        assert!(!is_recording_of(&long, &row("db_01")));
     }
 
     /// S11: fails on 9232d20c, where a host could choose a name so that its objects replaced another host's.
@@ -372,11 +418,11 @@ mod tests {
     fn s11_different_names_are_different_objects() {
         let names = ["a/", "a_2f", "a_5f2f", "a__2f", "_", "__", "_2f", "a_b_7", "db_01", ".", "_2e", "a+b", "a_2bb"];
         let long = [format!("{}1", "x".repeat(300)), format!("{}2", "x".repeat(300)), "ä".repeat(60), "ä".repeat(61)];
-        let plain: std::collections::BTreeSet<String> =
-            names.iter().map(|name| plain(name)).chain(long.iter().map(|name| plain(name))).collect();
-        assert_eq!(plain.len(), names.len() + long.len(), "{plain:?}");
-        assert!(plain.iter().all(|name| name.len() <= super::PLAIN_MAX), "{plain:?}");
-        let kept = |name: &str| super::plain(name) == name;
+        let encoded: std::collections::BTreeSet<String> =
+            names.iter().map(|name| encode_name(name)).chain(long.iter().map(|name| encode_name(name))).collect();
+        assert_eq!(encoded.len(), names.len() + long.len(), "{encoded:?}");
+        assert!(encoded.iter().all(|name| name.len() <= super::NAME_BYTES_MAX), "{encoded:?}");
+        let kept = |name: &str| super::encode_name(name) == name;
         assert!(kept("a_b_7") && kept("ip-10-0-0-7.eu-west-1.compute.internal"), "names of hosts stay as they are");
     }
 }

@@ -71,11 +71,11 @@ impl Cluster {
             Ok(rows) => rows.map_err(|error| self.explained(error)),
             Err(_) => {
                 let cancelled = tokio::time::timeout(CANCEL, self.cancel(plan.as_ref())).await;
-                let said =
+                let message =
                     if cancelled == Ok(true) { "the job was cancelled" } else { "the job could not be cancelled" };
                 let wait = Nanos(u64::try_from(self.wait.as_nanos()).unwrap_or(u64::MAX));
                 Err(self.failed(format!(
-                    "no answer within {wait}, and {said}; check that executors are registered, or give a longer --wait"
+                    "no answer within {wait}, and {message}; check that executors are registered, or give a longer --wait"
                 )))
             }
         }
@@ -125,8 +125,8 @@ mod tests {
     #[test]
     fn only_a_failed_job_can_be_caused_by_a_file() {
         let cluster = Cluster::parse("df://h:1", Nanos(1)).expect("a scheduler");
-        let said = |text: &str| cluster.explained(DataFusionError::Execution(text.to_owned()));
-        assert!(matches!(said("Job 7 failed: Parquet error: EOF"), FleetError::Query(_)));
-        assert!(matches!(said("Stream closed without job completing"), FleetError::Cluster { .. }));
+        let message = |text: &str| cluster.explained(DataFusionError::Execution(text.to_owned()));
+        assert!(matches!(message("Job 7 failed: Parquet error: EOF"), FleetError::Query(_)));
+        assert!(matches!(message("Stream closed without job completing"), FleetError::Cluster { .. }));
     }
 }

@@ -28,7 +28,7 @@ use crate::time::{self, Range};
 #[cfg(feature = "ballista")]
 pub use cluster::Cluster;
 pub(crate) use render::escaped;
-pub use render::{Answer, Format, human};
+pub use render::{Answer, Format, human, json_for_terminals};
 #[cfg(feature = "ask")]
 pub use session::{Limits, Session};
 

@@ -15,7 +15,7 @@ use flatwater_recording::units::Nanos;
 use parquet::arrow::ArrowWriter;
 
 use crate::FleetError;
-use crate::aside::Aside;
+use crate::left_out::LeftOut;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
@@ -34,7 +34,7 @@ pub struct Answer {
     /// `2026-11-21 00:00:00 to 2026-11-22 00:00:00 UTC`.
     pub range: String,
     pub rows: Vec<RecordBatch>,
-    pub aside: Aside,
+    pub left_out: LeftOut,
     /// Printed after the rows: summaries not yet compacted, parts that are missing.
     pub notes: Vec<String>,
 }
@@ -51,12 +51,12 @@ impl Answer {
 
     /// The text after the rows.
     #[must_use]
-    pub fn said(&self) -> String {
-        let mut said = self.aside.to_string();
+    pub fn notes_text(&self) -> String {
+        let mut text = self.left_out.to_string();
         for note in &self.notes {
-            let _ = writeln!(said, "{note}");
+            let _ = writeln!(text, "{note}");
         }
-        said
+        text
     }
 
     /// The whole answer in this format.
@@ -120,9 +120,9 @@ impl Answer {
                 let _ = writeln!(out, "{}", line.trim_end());
             }
         }
-        let said = self.said();
-        if !said.is_empty() {
-            let _ = write!(out, "\n{said}");
+        let text = self.notes_text();
+        if !text.is_empty() {
+            let _ = write!(out, "\n{text}");
         }
         Ok(out)
     }
@@ -140,11 +140,10 @@ impl Answer {
             serde_json::from_slice(&rows).map_err(|error| FleetError::Encode(error.to_string()))?;
         let all = serde_json::json!({
             "flatwater": 1, "kind": "fleet-answer", "about": self.about, "range": self.range,
-            "rows": rows, "aside": self.aside, "notes": self.notes,
+            "rows": rows, "left_out": self.left_out, "notes": self.notes,
         });
-        let mut bytes = serde_json::to_vec_pretty(&all).map_err(|error| FleetError::Encode(error.to_string()))?;
-        bytes.push(b'\n');
-        Ok(bytes)
+        let text = serde_json::to_string_pretty(&all).map_err(|error| FleetError::Encode(error.to_string()))?;
+        Ok((json_for_terminals(&text) + "\n").into_bytes())
     }
 
     fn csv(&self) -> Result<Vec<u8>, FleetError> {
@@ -190,12 +189,27 @@ impl Answer {
             out.push_str("</tr>\n");
         }
         out.push_str("</table>\n");
-        let said = self.said();
-        if !said.is_empty() {
-            let _ = writeln!(out, "<pre>{}</pre>", escaped(&said));
+        let text = self.notes_text();
+        if !text.is_empty() {
+            let _ = writeln!(out, "<pre>{}</pre>", escaped(&text));
         }
         Ok(out)
     }
+}
+
+/// Escapes what JSON allows in its strings but a terminal acts on: DEL, C1 and characters of direction. A reader gets
+/// the same text.
+#[must_use]
+pub fn json_for_terminals(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c != '\n' && printable::is_hostile(c) {
+            let _ = write!(out, "\\u{:04x}", u32::from(c));
+        } else {
+            out.push(c);
+        }
+    }
+    out
 }
 
 fn shown_width(cell: &str) -> usize {
@@ -256,8 +270,8 @@ mod tests {
     use arrow::datatypes::{DataType, Field, Schema};
     use arrow::record_batch::RecordBatch;
 
-    use super::{Answer, Format, human};
-    use crate::aside::{Aside, Why};
+    use super::{Answer, Format, human, json_for_terminals};
+    use crate::left_out::{LeftOut, Why};
 
     fn answer() -> Answer {
         let schema =
@@ -267,13 +281,13 @@ mod tests {
             Arc::new(schema),
             vec![Arc::new(hosts), Arc::new(Int64Array::from(vec![Some(41_200_000), None]))],
         );
-        let mut aside = Aside::default();
-        aside.put(Why::Damaged, "v=1/x", "torn");
+        let mut left_out = LeftOut::default();
+        left_out.put(Why::Damaged, "v=1/x", "torn");
         Answer {
             about: "Who.".into(),
             range: "a to b".into(),
             rows: vec![rows.expect("rows")],
-            aside,
+            left_out,
             notes: vec!["3 summaries wait".into()],
         }
     }
@@ -290,7 +304,7 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&rendered(Format::Json)).expect("JSON");
         assert_eq!(json["rows"][0]["stall_ns"], 41_200_000);
         assert!(json["rows"][1].get("stall_ns").is_some_and(serde_json::Value::is_null));
-        assert_eq!(json["aside"]["found"]["damaged"]["v=1/x"], "torn");
+        assert_eq!(json["left_out"]["found"]["damaged"]["v=1/x"], "torn");
         assert!(rendered(Format::Csv).ends_with("db2,\n"));
         assert!(!rendered(Format::Csv).contains('\u{1b}'));
         let html = rendered(Format::Html);
@@ -309,6 +323,16 @@ mod tests {
         let answer = Answer { rows: vec![rows.expect("rows")], ..answer() };
         let csv = String::from_utf8(answer.render(Format::Csv).expect("rendered")).expect("text");
         assert_eq!(csv, "host,n\n'=cmd|' /C calc'!A0,-7\n\"a,\"\"b\"\"\u{fffd}\",\n,0\n");
+    }
+
+    /// Fails before the fix, where JSON left DEL, C1 and characters of direction.
+    #[test]
+    fn json_does_not_control_the_terminal() {
+        let name = "a\u{7f}\u{9b}2J\u{202e}\u{2028}\u{feff}\"\\\n\u{e9}";
+        let json = json_for_terminals(&serde_json::json!([name]).to_string());
+        assert!(!json.contains(flatwater_recording::printable::is_hostile), "{json:?}");
+        let read: Vec<String> = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(read, [name]);
     }
 
     #[test]

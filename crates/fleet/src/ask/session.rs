@@ -25,8 +25,8 @@ use url::Url;
 #[cfg(feature = "ballista")]
 use super::Cluster;
 use super::{Answer, Question};
-use crate::aside::{Aside, Why};
 use crate::compact::days;
+use crate::left_out::{LeftOut, Why};
 use crate::store::{self, Fleet};
 use crate::time::{self, Range};
 use crate::{FleetError, compact, error, input, tables};
@@ -54,7 +54,7 @@ pub struct Session {
     /// Hostnames that two machines have; only the view `boots` contains them.
     twins: BTreeSet<String>,
     /// Objects and hosts that are left out, and why.
-    pub aside: Aside,
+    pub left_out: LeftOut,
     /// Summaries that are not yet compacted.
     pub waiting: usize,
 }
@@ -112,7 +112,7 @@ impl Session {
             parts: BTreeMap::new(),
             days: BTreeMap::new(),
             twins: BTreeSet::new(),
-            aside: Aside::default(),
+            left_out: LeftOut::default(),
             waiting: 0,
         }
     }
@@ -123,12 +123,12 @@ impl Session {
         for day in self.fleet.days("v=1/table=summary", Some(self.range)).await? {
             self.day(&day).await?;
         }
-        newer(&self.fleet, &mut self.aside).await?;
-        if self.parts.is_empty() && self.aside.is_empty() {
+        newer(&self.fleet, &mut self.left_out).await?;
+        if self.parts.is_empty() && self.left_out.is_empty() {
             return Err(FleetError::NothingThere { from: time::sql(from), to: time::sql(to) });
         }
         self.register().await?;
-        self.put_twins_aside().await?;
+        self.leave_out_twins().await?;
         Ok(self)
     }
 
@@ -151,7 +151,7 @@ impl Session {
         while let Some((part, looked)) = looking.next().await {
             match looked? {
                 Ok(_) => usable.push(part),
-                Err(refused) => self.aside.put(refused.why, self.fleet.below(&part.location), refused.exactly),
+                Err(refused) => self.left_out.put(refused.why, self.fleet.relative(&part.location), refused.exactly),
             }
         }
         drop(looking);
@@ -210,7 +210,7 @@ impl Session {
     }
 
     /// Finds hostnames that two machines have, and leaves them out of the views.
-    async fn put_twins_aside(&mut self) -> Result<(), FleetError> {
+    async fn leave_out_twins(&mut self) -> Result<(), FleetError> {
         let sql = Question::find("twins", None)?.sql(&[], self.range)?;
         for batch in self.rows(&sql).await? {
             let hosts = arrow::compute::cast(batch.column(0), &DataType::Utf8)?;
@@ -218,7 +218,7 @@ impl Session {
             for (host, machines) in hosts.as_string::<i32>().iter().zip(machines.as_string::<i32>()) {
                 let (host, machines) = (host.unwrap_or_default(), machines.unwrap_or_default());
                 let exactly = format!("{machines} times since boot that overlap");
-                self.aside.put(Why::TwoOfOneName, host, exactly);
+                self.left_out.put(Why::TwoOfOneName, host, exactly);
                 self.twins.insert(host.to_owned());
             }
         }
@@ -245,7 +245,7 @@ impl Session {
             notes.push(crate::judge::waiting(self.waiting));
         }
         let range = format!("{} to {} UTC", time::sql(self.range.from), time::sql(self.range.to));
-        Ok(Answer { about, range, rows, aside: self.aside.clone(), notes })
+        Ok(Answer { about, range, rows, left_out: self.left_out.clone(), notes })
     }
 
     async fn try_rows(&self, sql: &str) -> Result<Vec<RecordBatch>, FleetError> {
@@ -276,7 +276,7 @@ impl Session {
                     Ok(()) => whole.push(part),
                     Err(refused) => {
                         found = true;
-                        self.aside.put(refused.why, self.fleet.below(&part.location), refused.exactly);
+                        self.left_out.put(refused.why, self.fleet.relative(&part.location), refused.exactly);
                     }
                 }
             }
@@ -287,7 +287,7 @@ impl Session {
                 Ok(()) => _ = self.days.insert(day, file),
                 Err(refused) => {
                     found = true;
-                    self.aside.put(refused.why, self.fleet.below(&file.location), refused.exactly);
+                    self.left_out.put(refused.why, self.fleet.relative(&file.location), refused.exactly);
                 }
             }
         }
@@ -359,11 +359,11 @@ async fn look(fleet: &Fleet, part: ObjectMeta) -> (ObjectMeta, Looked) {
 }
 
 /// Notes directories of newer versions of flatwater.
-async fn newer(fleet: &Fleet, aside: &mut Aside) -> Result<(), FleetError> {
+async fn newer(fleet: &Fleet, left_out: &mut LeftOut) -> Result<(), FleetError> {
     for prefix in fleet.store.list_with_delimiter(Some(&fleet.key(""))).await?.common_prefixes {
         let name = prefix.filename().unwrap_or_default();
         if name.strip_prefix("v=").and_then(|version| version.parse::<u32>().ok()).is_some_and(|version| version > 1) {
-            aside.put(Why::Newer, name, "everything below it");
+            left_out.put(Why::Newer, name, "everything below it");
         }
     }
     Ok(())

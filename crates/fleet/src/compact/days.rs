@@ -19,7 +19,7 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStoreExt, PutPayload};
 
 use super::{merge, sorted};
-use crate::aside::Aside;
+use crate::left_out::{LeftOut, Why};
 use crate::store::Fleet;
 use crate::{FleetError, input};
 
@@ -101,7 +101,7 @@ pub fn made_of(fleet: &Fleet, parts: &[ObjectMeta]) -> String {
     let mut text = String::new();
     for part in parts {
         let tag = part.e_tag.as_deref().unwrap_or("-");
-        let _ = writeln!(text, "{} {} {tag}", fleet.below(&part.location), part.size);
+        let _ = writeln!(text, "{} {} {tag}", fleet.relative(&part.location), part.size);
     }
     text
 }
@@ -136,6 +136,8 @@ pub struct Days {
     keys: Vec<String>,
     places: HashMap<Box<[u8]>, usize>,
     sums: Vec<Sum>,
+    /// A column with a sum that does not fit into 64 bits.
+    overflow: Option<&'static str>,
 }
 
 impl std::fmt::Debug for Days {
@@ -149,7 +151,8 @@ impl Days {
         let (keys, schema) = (keys(), schema());
         let fields = schema.fields().iter().take(keys.len());
         let fields = fields.map(|field| SortField::new(field.data_type().clone())).collect();
-        Ok(Days { converter: RowConverter::new(fields)?, keys, places: HashMap::new(), sums: Vec::new() })
+        let converter = RowConverter::new(fields)?;
+        Ok(Days { converter, keys, places: HashMap::new(), sums: Vec::new(), overflow: None })
     }
 
     /// Adds rows of hours, except those of recordings: the daemon's hours already contain these calls.
@@ -182,8 +185,10 @@ impl Days {
             };
             let Some(sum) = self.sums.get_mut(place) else { continue };
             let at = |column: &Int64Array| column.is_valid(row).then(|| column.value(row));
-            for (into, from) in sum.sums.iter_mut().zip(&sums) {
-                *into = added(*into, at(from));
+            for ((into, from), name) in sum.sums.iter_mut().zip(&sums).zip(SUMS) {
+                let Some(more) = at(from) else { continue };
+                *into = into.unwrap_or(0).checked_add(more);
+                self.overflow = self.overflow.or(into.is_none().then_some(*name));
             }
             sum.worst_ns = sum.worst_ns.max(at(&worst));
             let (observed_ms, stall_ns, hour_us) = (at(&sums[0]), at(&sums[2]), hours.value(row));
@@ -200,7 +205,7 @@ impl Days {
 
     /// The rows, ordered like those of hours.
     pub fn finish(self) -> Result<RecordBatch, FleetError> {
-        let Days { converter, keys, places, sums } = self;
+        let Days { converter, keys, places, sums, .. } = self;
         let mut ordered: Vec<(Box<[u8]>, usize)> = places.into_iter().collect();
         // The same hours must give the same file.
         ordered.sort_unstable();
@@ -232,13 +237,6 @@ impl Days {
     }
 }
 
-fn added(sum: Option<i64>, more: Option<i64>) -> Option<i64> {
-    match (sum, more) {
-        (Some(sum), Some(more)) => Some(sum.saturating_add(more)),
-        (sum, more) => sum.or(more),
-    }
-}
-
 /// A column of a batch; nulls if an older flatwater wrote the batch without that column.
 pub(super) fn column(batch: &RecordBatch, name: &str, kind: &DataType) -> Result<ArrayRef, FleetError> {
     match batch.column_by_name(name) {
@@ -250,7 +248,7 @@ pub(super) fn column(batch: &RecordBatch, name: &str, kind: &DataType) -> Result
 
 /// Makes the file of a day from its parts, unless the current file was made from the same parts. Returns whether it
 /// wrote a file.
-pub(super) async fn day(fleet: &Fleet, day: &str, aside: &mut Aside) -> Result<bool, FleetError> {
+pub(super) async fn day(fleet: &Fleet, day: &str, left_out: &mut LeftOut) -> Result<bool, FleetError> {
     let parts = fleet.list(&format!("v=1/table=summary/{day}")).await?;
     let (location, made_of) = (fleet.key(&key(day)), made_of(fleet, &parts));
     if parts.is_empty() || is_of(fleet, &location, &made_of).await? {
@@ -266,9 +264,14 @@ pub(super) async fn day(fleet: &Fleet, day: &str, aside: &mut Aside) -> Result<b
         if let Some(refused) = added {
             // A day that lacks one hour would be silently wrong. Instead queries read the hours, and report the
             // damaged part.
-            aside.put(refused.why, fleet.below(&part.location), refused.exactly);
+            left_out.put(refused.why, fleet.relative(&part.location), refused.exactly);
             return Ok(false);
         }
+    }
+    if let Some(column) = days.overflow {
+        let exactly = format!("a sum of {column} does not fit into 64 bits; the hours are read instead");
+        left_out.put(Why::Excess, fleet.relative(&location), exactly);
+        return Ok(false);
     }
     let bytes = tokio::task::block_in_place(|| sorted::day_bytes(&days.finish()?, &made_of))?;
     fleet.store.put(&location, PutPayload::from(bytes)).await?;

@@ -19,7 +19,7 @@ use flatwater_safefs::Dir;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 
-use crate::aside::Aside;
+use crate::left_out::LeftOut;
 use crate::store::{Fleet, Hour};
 use crate::time::Range;
 use crate::{FleetError, store};
@@ -61,7 +61,7 @@ pub struct Done {
     pub removed: u64,
     pub seconds: f64,
     #[serde(skip)]
-    pub aside: Aside,
+    pub left_out: LeftOut,
 }
 
 /// Compacts the summaries that hosts pushed since the last run.
@@ -79,7 +79,7 @@ pub async fn compact(fleet: &Fleet, options: &Options) -> Result<Done, FleetErro
     }
     let today = store::day(Some(HourStart::of_hours(Utc::now().timestamp().div_euclid(3_600))));
     for day in fleet.days("v=1/table=summary", options.range).await?.into_iter().filter(|day| *day < today) {
-        done.days += u64::from(days::day(fleet, &day, &mut done.aside).await?);
+        done.days += u64::from(days::day(fleet, &day, &mut done.left_out).await?);
     }
     done.seconds = began.elapsed().as_secs_f64();
     Ok(done)
@@ -143,7 +143,7 @@ pub async fn waiting(fleet: &Fleet) -> Result<(Vec<Hour>, usize), FleetError> {
     let hours = fleet.hours("v=1/in/table=summary", None).await?;
     let mut inputs = 0;
     for hour in &hours {
-        inputs += fleet.list(&format!("v=1/in/table=summary/{}", hour.below)).await?.len();
+        inputs += fleet.list(&format!("v=1/in/table=summary/{}", hour.relative)).await?.len();
     }
     Ok((hours, inputs))
 }

@@ -10,11 +10,9 @@ use super::facts::Config;
 use super::hosts::HostSums;
 use super::strata::{Compared, HOSTS_MIN, Host, compare};
 
-/// Minimum observed time of a host, as a share of the best observed host. Part of a day is a different mixture of
-/// hours.
+/// Minimum observed time of a host, as a share of the upper quartile of all hosts. Part of a day is a different mixture
+/// of hours. A single host that was observed longer must not make all others too short.
 const OBSERVED_SHARE_MIN: f64 = 0.75;
-/// Causes on fewer hosts are not compared.
-const HOSTS_WITH_CAUSE_MIN: usize = 5;
 
 /// For one cause, one level of a factor compared with the level that most hosts have.
 #[derive(Clone, Debug, PartialEq)]
@@ -72,9 +70,11 @@ fn stratum(config: &Config, place: Option<usize>) -> String {
 /// Compares kernels and settings, for each cause. `level` (0.95) is the confidence of all comparisons together.
 #[must_use]
 pub fn contrasts(all: &Known, level: f64) -> Contrasts {
-    let most = all.values().map(|(_, sums)| sums.observed_ms).fold(0.0, f64::max);
+    let mut observed: Vec<f64> = all.values().map(|(_, sums)| sums.observed_ms).collect();
+    observed.sort_unstable_by(f64::total_cmp);
+    let quartile = observed.get(observed.len() * 3 / 4).copied().unwrap_or(0.0);
     let hosts: Vec<&(Config, HostSums)> =
-        all.values().filter(|(_, sums)| sums.observed_ms >= OBSERVED_SHARE_MIN * most).collect();
+        all.values().filter(|(_, sums)| sums.observed_ms >= OBSERVED_SHARE_MIN * quartile).collect();
     let causes = causes(&hosts);
     let asked = questions(&hosts);
     let count = asked.len() * causes.len();
@@ -110,6 +110,7 @@ pub fn contrasts(all: &Known, level: f64) -> Contrasts {
     Contrasts { made, asked: count, hosts: hosts.len(), too_short: all.len() - hosts.len() }
 }
 
+/// The causes on enough hosts.
 fn causes(hosts: &[&(Config, HostSums)]) -> BTreeSet<String> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for (_, sums) in hosts {
@@ -117,7 +118,7 @@ fn causes(hosts: &[&(Config, HostSums)]) -> BTreeSet<String> {
             *counts.entry(cause).or_default() += 1;
         }
     }
-    counts.into_iter().filter(|(_, hosts)| *hosts >= HOSTS_WITH_CAUSE_MIN).map(|(cause, _)| cause.to_owned()).collect()
+    counts.into_iter().filter(|(_, hosts)| *hosts >= HOSTS_MIN).map(|(cause, _)| cause.to_owned()).collect()
 }
 
 /// Each level that enough hosts have, with the one that most hosts have as the reference.

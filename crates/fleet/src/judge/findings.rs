@@ -5,18 +5,19 @@ use std::fmt;
 
 use flatwater_experiment::bootstrap::quantile_t;
 use flatwater_experiment::verdict::{Ratio, Verdict};
+use flatwater_recording::printable::line;
 use rand_pcg::Pcg64;
 use serde::Serialize;
 
 use super::contrast::{Contrast, contrasts};
 use super::facts::{Facts, of_day};
 use super::hosts::{FLOOR_NS, by_setup};
-use super::strata::{HOSTS_MIN, mean, resampled, variance_of};
-use crate::aside::Aside;
+use super::strata::{HOSTS_MIN, error_factor, limit_extremes, mean, resampled, variance_of};
+use crate::left_out::LeftOut;
 use crate::time;
 
 const LEVEL: f64 = 0.95;
-/// Minimum share of the time caused by aggressors, for one of them to be named.
+/// Minimum share of the time that a host loses to other programs, on average, for one of them to be named.
 const AGGRESSOR_SHARE_MIN: f64 = 0.01;
 /// Minimum factor between one hour of the day and the other hours for a job to be named. Load that follows the time of
 /// day is not a job.
@@ -53,7 +54,7 @@ pub struct Findings {
     pub comparisons: usize,
     pub notes: Vec<String>,
     #[serde(skip)]
-    pub aside: Aside,
+    pub left_out: LeftOut,
 }
 
 /// Computes all findings.
@@ -61,21 +62,21 @@ pub struct Findings {
 pub fn findings(facts: &Facts) -> Findings {
     let contrasts = contrasts(&by_setup(facts), LEVEL);
     let mut found: Vec<Finding> = contrasts.made.iter().filter_map(differs).collect();
-    let (jobs, asked) = jobs(facts);
+    let (jobs, jobs_compared) = jobs(facts);
     found.extend(jobs);
     found.extend(dark(facts));
     let mut notes = Vec::new();
     if contrasts.too_short > 0 {
         notes.push(format!(
-            "{} hosts are not compared: they were observed under one setup for less than three quarters of the time",
+            "{} hosts are not compared: they were observed under one setup for less than three quarters of the usual time",
             contrasts.too_short
         ));
     }
     if facts.waiting > 0 {
         notes.push(super::waiting(facts.waiting));
     }
-    let comparisons = contrasts.asked + asked;
-    Findings { found, hosts: contrasts.hosts, comparisons, notes, aside: facts.aside.clone() }
+    let comparisons = contrasts.asked + jobs_compared;
+    Findings { found, hosts: contrasts.hosts, comparisons, notes, left_out: facts.left_out.clone() }
 }
 
 fn differs(contrast: &Contrast) -> Option<Finding> {
@@ -93,31 +94,64 @@ fn differs(contrast: &Contrast) -> Option<Finding> {
 /// For each hour of the day on one host: the time that an aggressor caused, ns, and the observed time, ms.
 type Day = [(f64, f64); 24];
 
-fn jobs(facts: &Facts) -> (Vec<Finding>, usize) {
-    let mut by_aggressor: BTreeMap<u32, BTreeMap<&str, Day>> = BTreeMap::new();
-    for (name, host) in &facts.hosts {
-        let mut seen = [0.0; 24];
-        for (hour, of) in &host.hours {
-            seen[of_day(*hour)] += of.observed_ms as f64;
-            for (who, ns) in &of.by_aggressor {
-                by_aggressor.entry(*who).or_default().entry(name).or_default()[of_day(*hour)].0 += *ns as f64;
-            }
+/// How much of the time that hosts lose to other programs one of them causes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    hosts: usize,
+    /// The mean of its shares on each host, so that one host counts as much as any other, whatever it claims.
+    mean: f64,
+}
+
+/// The programs that are worth a test.
+fn shares(facts: &Facts) -> BTreeMap<u32, Share> {
+    let mut shares: BTreeMap<u32, Share> = BTreeMap::new();
+    let mut hosts = 0_usize;
+    for host in facts.hosts.values() {
+        let mut own: BTreeMap<u32, f64> = BTreeMap::new();
+        for (who, ns) in host.hours.values().flat_map(|hour| &hour.by_aggressor) {
+            *own.entry(*who).or_default() += *ns as f64;
         }
-        for days in by_aggressor.values_mut() {
-            if let Some(day) = days.get_mut(name.as_str()) {
-                day.iter_mut().zip(seen).for_each(|(of_hour, seen_ms)| of_hour.1 = seen_ms);
-            }
+        let all: f64 = own.values().sum();
+        hosts += usize::from(all > 0.0);
+        for (who, ns) in own.into_iter().filter(|(_, ns)| *ns > 0.0) {
+            let share = shares.entry(who).or_default();
+            share.hosts += 1;
+            share.mean += ns / all;
         }
     }
-    let sum = |hosts: &BTreeMap<&str, Day>| hosts.values().flatten().map(|(took, _)| took).sum::<f64>();
-    let all: f64 = by_aggressor.values().map(sum).sum();
-    by_aggressor.retain(|_, hosts| sum(hosts) >= AGGRESSOR_SHARE_MIN * all && hosts.len() >= HOSTS_MIN);
-    let asked = by_aggressor.len() * 24;
-    let each = 1.0 - (1.0 - LEVEL) / asked.max(1) as f64;
+    shares.values_mut().for_each(|share| share.mean /= hosts as f64);
+    shares.retain(|_, share| share.mean >= AGGRESSOR_SHARE_MIN && share.hosts >= HOSTS_MIN);
+    shares
+}
+
+/// The hours of the day of each host that names one of these programs.
+fn days(facts: &Facts, wanted: &BTreeMap<u32, Share>) -> BTreeMap<u32, Vec<Day>> {
+    let mut days: BTreeMap<u32, Vec<Day>> = BTreeMap::new();
+    for host in facts.hosts.values() {
+        let mut seen = [0.0; 24];
+        let mut own: BTreeMap<u32, [f64; 24]> = BTreeMap::new();
+        for (hour, of) in &host.hours {
+            seen[of_day(*hour)] += of.observed_ms as f64;
+            for (who, ns) in of.by_aggressor.iter().filter(|(who, _)| wanted.contains_key(who)) {
+                own.entry(*who).or_insert([0.0; 24])[of_day(*hour)] += *ns as f64;
+            }
+        }
+        for (who, took) in own {
+            days.entry(who).or_default().push(std::array::from_fn(|hour| (took[hour], seen[hour])));
+        }
+    }
+    days
+}
+
+fn jobs(facts: &Facts) -> (Vec<Finding>, usize) {
+    let shares = shares(facts);
+    let comparisons = shares.len() * 24;
+    let each = 1.0 - (1.0 - LEVEL) / comparisons.max(1) as f64;
     let mut found = Vec::new();
-    for (who, hosts) in &by_aggressor {
-        let Some((aggressor, cgroup)) = facts.aggressors.get(*who as usize) else { continue };
-        let days: Vec<Day> = hosts.values().copied().collect();
+    for (who, days) in days(facts, &shares) {
+        let Some(((aggressor, cgroup), share)) = facts.aggressors.get(who as usize).zip(shares.get(&who)) else {
+            continue;
+        };
         for hour_of_day in 0..24 {
             let Some(ratio) = concentration(&days, hour_of_day, each) else { continue };
             if ratio.low > JOB_RATIO_MIN {
@@ -126,13 +160,13 @@ fn jobs(facts: &Facts) -> (Vec<Finding>, usize) {
                     cgroup: cgroup.clone(),
                     hour_of_day: hour_of_day as u32,
                     ratio,
-                    hosts: hosts.len(),
-                    share_percent: (1000.0 * sum(hosts) / all).round() / 10.0,
+                    hosts: share.hosts,
+                    share_percent: (1000.0 * share.mean).round() / 10.0,
                 });
             }
         }
     }
-    (found, asked)
+    (found, comparisons)
 }
 
 /// The factor between this hour of the day and the other hours, from each host; whole hosts are resampled.
@@ -145,22 +179,27 @@ fn concentration(days: &[Day], hour: usize, level: f64) -> Option<Ratio> {
         // A host that was not observed in this hour contributes nothing.
         (seen > 0.0 && other_seen > 0.0).then(|| rate(took, seen) - rate(other, other_seen))
     });
-    let values: Vec<f64> = values.collect();
+    let mut values: Vec<f64> = values.collect();
     if values.len() < HOSTS_MIN {
         return None;
     }
+    limit_extremes(&mut values);
     let n = values.len() as f64;
     let mut dice = Pcg64::new(hour as u128, 0x6a6f_6273);
     let variance = variance_of(|| resampled(&values, &mut dice));
-    let reach = quantile_t(n - 1.0, 0.5 + level / 2.0) * (variance * n / (n - 1.0)).sqrt();
+    let error = (variance * n / (n - 1.0)).sqrt() * error_factor(values.len());
+    let reach = quantile_t(n - 3.0, 0.5 + level / 2.0) * error;
     let value = mean(&values);
     Some(Ratio { value: value.exp(), low: (value - reach).exp(), high: (value + reach).exp() })
 }
 
 fn dark(facts: &Facts) -> Option<Finding> {
     let last = |host: &super::facts::HostFacts| host.hours.keys().next_back().copied();
-    // Counted from the last hour of any host: a gap of the whole store is not a host's fault.
-    let newest = facts.hosts.values().filter_map(last).max()?;
+    // Counted from the last hour of any other host than the latest one: a gap of the whole store is not a host's fault,
+    // and one host whose clock is ahead makes no other dark.
+    let mut latest: Vec<i64> = facts.hosts.values().filter_map(last).collect();
+    latest.sort_unstable_by_key(|hour| std::cmp::Reverse(*hour));
+    let newest = *latest.get(1).or(latest.first())?;
     let since = newest - DARK_HOURS;
     let gone = facts.hosts.iter().filter(|(_, host)| last(host).is_some_and(|last| last <= since));
     let hosts: Vec<String> = gone.map(|(name, _)| name.clone()).collect();
@@ -168,26 +207,36 @@ fn dark(facts: &Facts) -> Option<Finding> {
         .then(|| Finding::Dark { hosts, since: time::sql(flatwater_recording::HourStart::of_hours(since)) })
 }
 
+/// One line. Hosts choose the names in it.
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Finding::Differs { factor, level, reference, cause, ratio, hosts, beside } => write!(
                 f,
-                "{factor} {level}: {:.2} times the stall time of {cause} ({:.2} to {:.2}), {hosts} hosts compared with \
-                 {beside} similar hosts that have {reference}",
-                ratio.value, ratio.low, ratio.high
+                "{} {}: {:.2} times the stall time of {} ({:.2} to {:.2}), {hosts} hosts compared with \
+                 {beside} similar hosts that have {}",
+                line(factor),
+                line(level),
+                ratio.value,
+                line(cause),
+                ratio.low,
+                ratio.high,
+                line(reference)
             ),
             Finding::Job { aggressor, cgroup, hour_of_day, ratio, hosts, share_percent } => write!(
                 f,
-                "{aggressor} ({cgroup}) makes {hosts} hosts wait from {hour_of_day:02}:00 to {:02}:00 UTC, {:.1} times as much \
-                 as in its other hours ({:.1} to {:.1}); {share_percent} % of all time caused by other programs",
+                "{} ({}) makes {hosts} hosts wait from {hour_of_day:02}:00 to {:02}:00 UTC, {:.1} times as much \
+                 as in its other hours ({:.1} to {:.1}); {share_percent} % of the time that a host loses to other \
+                 programs, on average",
+                line(aggressor),
+                line(cgroup),
                 (hour_of_day + 1) % 24,
                 ratio.value,
                 ratio.low,
                 ratio.high
             ),
             Finding::Dark { hosts, since } => {
-                let named: Vec<&str> = hosts.iter().take(5).map(String::as_str).collect();
+                let named: Vec<_> = hosts.iter().take(5).map(|host| line(host)).collect();
                 let more = if hosts.len() > 5 { ", ..." } else { "" };
                 write!(
                     f,
@@ -216,6 +265,6 @@ impl fmt::Display for Findings {
         for note in &self.notes {
             writeln!(f, "{note}")?;
         }
-        write!(f, "{}", self.aside)
+        write!(f, "{}", self.left_out)
     }
 }

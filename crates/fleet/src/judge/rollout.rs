@@ -1,16 +1,16 @@
 //! Judges a rollout: changed hosts before and after, compared with unchanged hosts of the same stratum.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use flatwater_experiment::verdict::{Ratio, Verdict};
-use flatwater_recording::{HourStart, SummaryRow};
+use flatwater_recording::{HourStart, SummaryRow, printable};
 use serde::Serialize;
 
 use super::facts::{Config, Facts};
 use super::hosts::HostSums;
-use super::strata::{Compared, Host, compare};
-use crate::aside::Aside;
+use super::strata::{Compared, HOSTS_MIN, Host, compare, limit_extremes, mean};
+use crate::left_out::LeftOut;
 use crate::{FleetError, time};
 
 /// The change to judge.
@@ -79,7 +79,7 @@ pub struct Line {
     /// time.
     pub ratio: Ratio,
     pub verdict: Verdict,
-    /// Plain means of stall time per observed hour, ms, from which the ratio follows.
+    /// Means of stall time per observed hour, ms; the most extreme host at each end is limited to the next one.
     pub changed_before: f64,
     pub changed_after: f64,
     pub others_before: f64,
@@ -98,7 +98,7 @@ pub struct Rollout {
     pub others: usize,
     pub strata: usize,
     /// Changed hosts without others of the same kernel and shape; they are left out.
-    pub alone: usize,
+    pub without_control: usize,
     /// Hosts that were not observed before, or not after.
     pub not_observed: usize,
     /// Hosts that changed at another time, or to another value.
@@ -110,7 +110,7 @@ pub struct Rollout {
     pub by_cause: Vec<Line>,
     pub notes: Vec<String>,
     #[serde(skip)]
-    pub aside: Aside,
+    pub left_out: LeftOut,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -141,7 +141,7 @@ pub fn rollout(facts: &Facts, changed: &Changed, at: HourStart) -> Rollout {
         sorted.take(changed, name, pair);
     }
     let (before, after) = (at.hours() - facts.range.from.hours(), facts.range.to.hours() - at.hours());
-    sorted.judged(changed, at, (before, after), facts.aside.clone())
+    sorted.judged(changed, at, (before, after), facts.left_out.clone())
 }
 
 impl Side {
@@ -196,30 +196,44 @@ impl Sorted {
         });
         let seed = u64::from(crc32fast::hash(cause.unwrap_or("all").as_bytes()));
         let compared = compare(&hosts.collect::<Vec<_>>(), level, seed)?;
-        let mean = |treated: bool, side: fn(&(String, bool, Side, Side)) -> &Side| {
-            let of: Vec<f64> = self
+        let mean_of = |treated: bool, side: fn(&(String, bool, Side, Side)) -> &Side| {
+            let mut of: Vec<f64> = self
                 .hosts
                 .iter()
                 .filter(|host| host.1 == treated)
                 .map(|host| per_hour(&side(host).sums, cause))
                 .collect();
-            of.iter().sum::<f64>() / of.len().max(1) as f64
+            limit_extremes(&mut of);
+            mean(&of)
         };
         let line = Line {
             cause: cause.map(str::to_owned),
             ratio: Ratio::of(&compared.difference),
             verdict: Verdict::of(&compared.difference, true),
-            changed_before: mean(true, |host| &host.2),
-            changed_after: mean(true, |host| &host.3),
-            others_before: mean(false, |host| &host.2),
-            others_after: mean(false, |host| &host.3),
+            changed_before: mean_of(true, |host| &host.2),
+            changed_after: mean_of(true, |host| &host.3),
+            others_before: mean_of(false, |host| &host.2),
+            others_after: mean_of(false, |host| &host.3),
         };
         Some((line, compared))
     }
 
-    fn judged(self, changed: &Changed, at: HourStart, (before, after): (i64, i64), aside: Aside) -> Rollout {
-        let causes: BTreeSet<&String> =
-            self.hosts.iter().flat_map(|host| host.2.sums.by_cause.keys().chain(host.3.sums.by_cause.keys())).collect();
+    /// The causes on enough hosts, and the number of the others. Each cause widens the intervals of all.
+    fn causes(&self) -> (BTreeSet<String>, usize) {
+        let mut hosts: BTreeMap<&String, usize> = BTreeMap::new();
+        for (_, _, before, after) in &self.hosts {
+            let own: BTreeSet<&String> = before.sums.by_cause.keys().chain(after.sums.by_cause.keys()).collect();
+            own.into_iter().for_each(|cause| *hosts.entry(cause).or_default() += 1);
+        }
+        let all = hosts.len();
+        let causes: BTreeSet<String> =
+            hosts.into_iter().filter(|(_, hosts)| *hosts >= HOSTS_MIN).map(|(cause, _)| cause.clone()).collect();
+        let too_rare = all - causes.len();
+        (causes, too_rare)
+    }
+
+    fn judged(self, changed: &Changed, at: HourStart, (before, after): (i64, i64), left_out: LeftOut) -> Rollout {
+        let (causes, too_rare) = self.causes();
         let each = 1.0 - 0.05 / causes.len().max(1) as f64;
         let by_cause = causes.iter().filter_map(|cause| self.compare(Some(cause), each).map(|(line, _)| line));
         let mut by_cause: Vec<Line> = by_cause.collect();
@@ -232,6 +246,9 @@ impl Sorted {
             notes.push(
                 "nothing is compared: too few changed hosts, or too few others of the same kernel and shape".into(),
             );
+        }
+        if too_rare > 0 {
+            notes.push(format!("{too_rare} causes are not compared: they occur on fewer than {HOSTS_MIN} hosts"));
         }
         if before % 24 != 0 || after % 24 != 0 {
             notes.push("before and after are not whole days; the comparison with other hosts in the same hours corrects for that".into());
@@ -246,14 +263,14 @@ impl Sorted {
             changed: compared.as_ref().map_or_else(|| count(true), |one| one.treated),
             others: compared.as_ref().map_or_else(|| count(false), |one| one.controls),
             strata: compared.as_ref().map_or(0, |one| one.strata),
-            alone: compared.as_ref().map_or(0, |one| one.alone),
+            without_control: compared.as_ref().map_or(0, |one| one.without_control),
             not_observed: self.not_observed,
             otherwise: self.otherwise,
             hours_not_observed: ((possible_ms - seen_ms) / 3_600_000.0).max(0.0).round(),
             total: line,
             by_cause,
             notes,
-            aside,
+            left_out,
         }
     }
 }
@@ -270,7 +287,7 @@ impl std::fmt::Display for Rollout {
             f,
             "{}: {} at {}, {} h before and {} h after",
             verdict.name(),
-            self.what,
+            printable::line(&self.what),
             self.at,
             self.hours_before,
             self.hours_after
@@ -286,7 +303,7 @@ impl std::fmt::Display for Rollout {
             "stall time of", "after", "interval", "verdict"
         )?;
         for line in self.total.iter().chain(&self.by_cause) {
-            let name = line.cause.as_deref().unwrap_or("all causes");
+            let name = printable::line(line.cause.as_deref().unwrap_or("all causes"));
             let Ratio { value, low, high } = line.ratio;
             writeln!(
                 f,
@@ -304,11 +321,11 @@ impl std::fmt::Display for Rollout {
             f,
             "\nnot observed: {} host-hours of these hosts; {} hosts were not observed before or not after; {} changed at \
              another time or to another value; {} changed hosts had no similar host to compare with",
-            self.hours_not_observed, self.not_observed, self.otherwise, self.alone
+            self.hours_not_observed, self.not_observed, self.otherwise, self.without_control
         )?;
         for note in &self.notes {
             writeln!(f, "{note}")?;
         }
-        write!(f, "{}", self.aside)
+        write!(f, "{}", self.left_out)
     }
 }

@@ -28,24 +28,26 @@ pub struct Compared {
     pub controls: usize,
     pub strata: usize,
     /// Treated hosts without a similar control.
-    pub alone: usize,
+    pub without_control: usize,
 }
 
 /// Treated minus control, with strata weighted by their information; `None` if too few hosts are comparable.
 #[must_use]
 pub fn compare(hosts: &[Host], level: f64, seed: u64) -> Option<Compared> {
-    let mut strata: BTreeMap<&str, [Vec<f64>; 2]> = BTreeMap::new();
+    let mut strata: BTreeMap<&str, Arms> = BTreeMap::new();
     for host in hosts {
         strata.entry(&host.stratum).or_default()[usize::from(host.treated)].push(host.value);
     }
-    let alone = strata.values().filter(|[controls, _]| controls.is_empty()).map(|[_, treated]| treated.len()).sum();
-    let both: Vec<&[Vec<f64>; 2]> =
-        strata.values().filter(|[controls, treated]| !controls.is_empty() && !treated.is_empty()).collect();
+    let without_control =
+        strata.values().filter(|[controls, _]| controls.is_empty()).map(|[_, treated]| treated.len()).sum();
+    let mut both: Vec<Arms> =
+        strata.into_values().filter(|[controls, treated]| !controls.is_empty() && !treated.is_empty()).collect();
     let count = |arm: usize| both.iter().map(|stratum| stratum[arm].len()).sum::<usize>();
     let (controls, treated) = (count(0), count(1));
     if controls < HOSTS_MIN || treated < HOSTS_MIN {
         return None;
     }
+    limit_hosts(&mut both);
     let value = weighted(&both, mean);
     let mut dice = Pcg64::new(u128::from(seed), 0x0066_6c65_6574);
     let variance = variance_of(|| weighted(&both, |arm| resampled(arm, &mut dice)));
@@ -53,14 +55,56 @@ pub fn compare(hosts: &[Host], level: f64, seed: u64) -> Option<Compared> {
     let shrunk: f64 = both.iter().flat_map(|stratum| stratum.iter()).map(|arm| arm.len() as f64 - 1.0).sum();
     let free = (controls.min(treated) as f64 - both.len() as f64).max(1.0).min(shrunk.max(1.0));
     let all = (controls + treated) as f64;
-    let inflated = (variance * all / shrunk.max(1.0)).sqrt();
+    let inflated = (variance * all / shrunk.max(1.0)).sqrt() * error_factor(controls + treated);
     let reach = quantile_t(free, 0.5 + level / 2.0) * inflated;
     let difference = Difference { value, low: value - reach, high: value + reach };
-    Some(Compared { difference, treated, controls, strata: both.len(), alone })
+    Some(Compared { difference, treated, controls, strata: both.len(), without_control })
+}
+
+/// The values of the controls and of the treated hosts in a stratum.
+type Arms = [Vec<f64>; 2];
+
+/// Limits the most extreme host at each end to the next one, measured from the median of its stratum. So no single host
+/// decides a comparison, whatever it claims.
+fn limit_hosts(strata: &mut [Arms]) {
+    let middles: Vec<f64> = strata.iter().map(|arms| median(arms.iter().flatten().copied().collect())).collect();
+    let mut values: Vec<f64> =
+        strata.iter().zip(&middles).flat_map(|(arms, middle)| arms.iter().flatten().map(move |x| x - middle)).collect();
+    limit_extremes(&mut values);
+    let mut limited = values.into_iter();
+    for (arms, middle) in strata.iter_mut().zip(&middles) {
+        for (value, limited) in arms.iter_mut().flatten().zip(limited.by_ref()) {
+            *value = middle + limited;
+        }
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    let upper = values.get(values.len() / 2).copied().unwrap_or(0.0);
+    let lower = values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(0.0);
+    (lower + upper) / 2.0
+}
+
+/// Limits the largest and the smallest of at least five values to the next one: the mean is then a Winsorized mean.
+pub(super) fn limit_extremes(values: &mut [f64]) {
+    if values.len() < HOSTS_MIN {
+        return;
+    }
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let (low, high) = (sorted[1], sorted[sorted.len() - 2]);
+    values.iter_mut().for_each(|value| *value = value.clamp(low, high));
+}
+
+/// The standard error of a Winsorized mean, divided by that of a mean of the limited values (Tukey and McLaughlin, 1963).
+pub(super) fn error_factor(values: usize) -> f64 {
+    let n = values as f64;
+    if values < HOSTS_MIN { 1.0 } else { (n - 1.0) / (n - 3.0) }
 }
 
 /// The mean of the differences of the strata, weighted by the effective number of hosts.
-fn weighted(strata: &[&[Vec<f64>; 2]], mut of: impl FnMut(&[f64]) -> f64) -> f64 {
+fn weighted(strata: &[Arms], mut of: impl FnMut(&[f64]) -> f64) -> f64 {
     let (mut sum, mut weights) = (0.0, 0.0);
     for [controls, treated] in strata {
         let (c, t) = (controls.len() as f64, treated.len() as f64);
@@ -129,12 +173,26 @@ mod tests {
         assert!((4..=33).contains(&wrong), "{wrong} of 400");
     }
 
+    /// Fails without the limit, where one host makes the difference 5.1 instead of 0.7, and its interval 19 wide.
+    #[test]
+    fn one_host_decides_nothing() {
+        let mut hosts = fleet(5, 30, 1.0);
+        let honest = compare(&hosts, 0.95, 1).expect("comparable").difference;
+        for (treated, claimed) in [(true, 32.0), (false, 32.0), (true, -32.0), (false, -32.0)] {
+            hosts.push(Host { stratum: "small".to_owned(), treated, value: claimed });
+            let one = compare(&hosts, 0.95, 1).expect("comparable").difference;
+            hosts.pop();
+            assert!((one.value - honest.value).abs() < 0.6, "{one:?} instead of {honest:?}");
+            assert!(one.high - one.low < 1.5 * (honest.high - honest.low), "{one:?} instead of {honest:?}");
+        }
+    }
+
     #[test]
     fn hosts_without_similar_ones_are_counted_and_too_few_prove_nothing() {
         let mut hosts = fleet(3, 90, 0.0);
         hosts.extend((0..4).map(|_| Host { stratum: "odd".to_owned(), treated: true, value: 99.0 }));
         let found = compare(&hosts, 0.95, 1).expect("comparable");
-        assert_eq!((found.alone, found.strata), (4, 2));
+        assert_eq!((found.without_control, found.strata), (4, 2));
         assert!(found.difference.value.abs() < 1.0, "hosts without controls are left out");
         assert!(compare(&fleet(4, 12, 5.0), 0.95, 1).is_none());
     }

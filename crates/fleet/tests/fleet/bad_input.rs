@@ -1,9 +1,9 @@
 //! Damaged files, newer versions, wrong clocks and duplicate hostnames: each is reported and counted, and the others
 //! answer.
 
-use flatwater_fleet::aside::Why;
 use flatwater_fleet::compact::{self, compact};
 use flatwater_fleet::judge::{Changed, findings, rollout};
+use flatwater_fleet::left_out::Why;
 use flatwater_fleet::{Fleet, store};
 use flatwater_recording::{HourStart, SummaryRow, summary};
 use object_store::{ObjectStoreExt, PutPayload};
@@ -69,14 +69,14 @@ async fn unusable_inputs_are_reported_and_stay_and_the_others_are_merged() {
     pushed(&fleet, &[row("future", tomorrow)]).await;
     let done = compact(&fleet, &compact::Options::default()).await.expect("compacted");
     assert_eq!(done.rows, truth.rows, "all the others");
-    let count = |why| done.aside.count(why);
-    assert_eq!((count(Why::Damaged), count(Why::Newer), count(Why::Clock)), (5, 1, 2), "{}", done.aside);
+    let count = |why| done.left_out.count(why);
+    assert_eq!((count(Why::Damaged), count(Why::Newer), count(Why::Clock)), (5, 1, 2), "{}", done.left_out);
     assert!(
-        done.aside.named(Why::Damaged).any(|(_, exactly)| exactly == "stall_ns -1 is impossible"),
+        done.left_out.named(Why::Damaged).any(|(_, exactly)| exactly == "stall_ns -1 is impossible"),
         "{:?}",
-        done.aside
+        done.left_out
     );
-    let named: Vec<&str> = done.aside.named(Why::Clock).map(|(_, exactly)| exactly).collect();
+    let named: Vec<&str> = done.left_out.named(Why::Clock).map(|(_, exactly)| exactly).collect();
     assert!(named.iter().any(|one| one.contains("ahead: 86400 s ahead")), "{named:?}");
     // None of these inputs was removed.
     assert_eq!(fleet.list("v=1/in").await.expect("listed").len(), 8);
@@ -98,7 +98,7 @@ async fn a_damaged_part_is_reported_and_the_other_hours_are_read() {
     torn[4..middle].fill(0xa5);
     put(&fleet, parts[2].location.as_ref(), torn).await;
     let facts = facts(&fleet, day(0, 4)).await;
-    assert_eq!((facts.aside.count(Why::Damaged), facts.aside.count(Why::Newer)), (2, 1), "{}", facts.aside);
+    assert_eq!((facts.left_out.count(Why::Damaged), facts.left_out.count(Why::Newer)), (2, 1), "{}", facts.left_out);
     let hours: std::collections::BTreeSet<i64> =
         facts.hosts.values().flat_map(|host| host.hours.keys().copied()).collect();
     assert_eq!(hours.into_iter().collect::<Vec<_>>(), [FROM.hours() + 3]);
@@ -124,10 +124,10 @@ async fn two_machines_of_one_name_are_left_out_and_reported() {
     compact(&fleet, &compact::Options::default()).await.expect("compacted");
     let facts = facts(&fleet, day(0, 6)).await;
     let found = findings(&facts);
-    let named: Vec<&str> = found.aside.named(Why::TwoOfOneName).map(|(host, _)| host).collect();
+    let named: Vec<&str> = found.left_out.named(Why::TwoOfOneName).map(|(host, _)| host).collect();
     assert_eq!(named, ["twin"]);
     let changed = Changed::parse("kernel").expect("known");
     let judged = rollout(&facts, &changed, HourStart::of_hours(FROM.hours() + 3));
-    assert_eq!(judged.aside.count(Why::TwoOfOneName), 1);
+    assert_eq!(judged.left_out.count(Why::TwoOfOneName), 1);
     assert!(judged.to_string().contains("two machines share this hostname"), "{judged}");
 }

@@ -205,8 +205,8 @@ async fn a_cluster_reports_damaged_parts_and_reads_the_others() {
     let mut there = Session::open_on(&fleet, day(0, 3), Limits::default(), cluster.ask()).await.expect("opened");
     let here = here.answer("count".to_owned(), count).await.expect("answered");
     let there = there.answer("count".to_owned(), count).await.expect("answered");
-    assert_eq!(here.aside.to_string(), there.aside.to_string());
-    assert!(!there.aside.is_empty(), "nothing is left out");
+    assert_eq!(here.left_out.to_string(), there.left_out.to_string());
+    assert!(!there.left_out.is_empty(), "nothing is left out");
     assert_eq!(here.render(ask::Format::Csv).expect("CSV"), there.render(ask::Format::Csv).expect("CSV"));
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flatwater_fleet::compact::{self, compact};
+use flatwater_fleet::left_out::Why;
 use flatwater_fleet::{Fleet, FleetError, input, push, store};
 use flatwater_recording::{SummaryRow, summary};
 use object_store::ObjectStoreExt;
@@ -69,7 +70,8 @@ async fn inputs_become_a_few_sorted_files_once_and_late_ones_join_them() {
     }
 }
 
-/// More inputs than are read at a time. Two inputs also exist in a second shard, and one is not a summary.
+/// More inputs than are read at a time. Two inputs also exist in a second shard, which is refused, and one is not a
+/// summary.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_of_many_inputs_counts_once() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -86,11 +88,13 @@ async fn each_of_many_inputs_counts_once() {
     }
     std::fs::write(folder.path().join(shard(&inputs[100], 1)), b"PAR1 and nothing else").expect("written");
     let done = compact(&fleet, &compact::Options::default()).await.expect("compacted");
-    assert_eq!((done.summaries as usize, done.known, done.rows), (inputs.len(), 2, truth.rows));
-    assert!(done.aside.to_string().contains(inputs[100].location.filename().expect("a name")), "{}", done.aside);
+    assert_eq!((done.summaries as usize, done.known, done.rows), (inputs.len(), 0, truth.rows));
+    assert_eq!(done.left_out.count(Why::Damaged), 3, "{}", done.left_out);
+    let torn = inputs[100].location.filename().expect("a name");
+    assert!(done.left_out.named(Why::Damaged).any(|(key, _)| key.contains(torn)), "{:?}", done.left_out);
     let rows = rows_of(&fleet).await;
     assert_eq!((rows.values().sum::<usize>() as u64, rows.len() as u64), (truth.rows, truth.rows));
-    assert_eq!(fleet.list("v=1/in").await.expect("listed").len(), 1);
+    assert_eq!(fleet.list("v=1/in").await.expect("listed").len(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -177,7 +181,7 @@ async fn a_push_that_fails_anywhere_can_continue_and_leaves_the_host_unchanged()
         let fleet = Fleet::directory(whole.path().to_owned()).expect("a directory");
         push::push(&fleet, std::slice::from_ref(&recording), &options).await.expect("pushed");
         let keys = fleet.list("v=1").await.expect("listed");
-        keys.into_iter().map(|meta| fleet.below(&meta.location)).collect::<Vec<_>>()
+        keys.into_iter().map(|meta| fleet.relative(&meta.location)).collect::<Vec<_>>()
     };
     assert!(wanted.iter().any(|key| key.starts_with("v=1/in/table=summary/")), "{wanted:?}");
     assert!(wanted.iter().any(|key| key.ends_with("/sealed.json")), "{wanted:?}");
@@ -188,7 +192,7 @@ async fn a_push_that_fails_anywhere_can_continue_and_leaves_the_host_unchanged()
         let _ = push::push(&failing, std::slice::from_ref(&recording), &options).await;
         push::push(&whole, std::slice::from_ref(&recording), &options).await.expect("the next push");
         let keys = whole.list("v=1").await.expect("listed");
-        assert_eq!(keys.into_iter().map(|meta| whole.below(&meta.location)).collect::<Vec<_>>(), wanted);
+        assert_eq!(keys.into_iter().map(|meta| whole.relative(&meta.location)).collect::<Vec<_>>(), wanted);
     }
     assert_eq!(tree(host.path()), before);
 }

@@ -5,8 +5,8 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use flatwater_fleet::aside::Why;
 use flatwater_fleet::compact::{self, Done};
+use flatwater_fleet::left_out::Why;
 use flatwater_fleet::push::{Options, Pushed, push};
 use flatwater_fleet::{Fleet, FleetError};
 use flatwater_recording::{HourStart, SummaryRow, summary};
@@ -108,8 +108,8 @@ fn a_link_in_place_of_the_list_is_not_written_through() {
     });
     let done = pushed(&scene.store(), &scene.theirs(), false).expect("pushed");
     scene.assert_untouched();
-    assert_eq!((done.summaries, done.aside.count(Why::Foreign)), (1, 1), "{done:?}");
-    let shown = done.aside.to_string();
+    assert_eq!((done.summaries, done.left_out.count(Why::Foreign)), (1, 1), "{done:?}");
+    let shown = done.left_out.to_string();
     assert!(shown.contains("belongs to uid 65534") && shown.lines().count() == 1, "{shown}");
     // The same with a file of the other user, who can read and change it: it is neither used nor written.
     as_nobody(|| {
@@ -128,7 +128,7 @@ fn pipes_in_place_of_files_are_refused_at_once() {
         mknodat(CWD, scene.theirs().join(name), FileType::Fifo, 0o600.into(), 0).expect("a pipe");
     }
     let done = pushed(&scene.store(), &scene.theirs(), true).expect("pushed");
-    assert_eq!(done.aside.count(Why::Foreign), 2, "{done:?}");
+    assert_eq!(done.left_out.count(Why::Foreign), 2, "{done:?}");
     // The recording is incomplete, so it does not count as pushed, and its last file is not sent.
     assert_eq!(done.recordings, 0);
     let refused = pushed(&scene.store(), &scene.theirs().join("pipe.summary.parquet"), false).expect_err("a pipe");
@@ -152,7 +152,7 @@ fn links_do_not_bring_files_of_root_into_the_store() {
     for word in [&b"a-secret-host"[..], b"root's own"] {
         assert!(!stored.windows(word.len()).any(|window| window == word), "{}", String::from_utf8_lossy(word));
     }
-    assert_eq!(done.aside.count(Why::Foreign), 3, "{done:?}");
+    assert_eq!(done.left_out.count(Why::Foreign), 3, "{done:?}");
 }
 
 #[test]
@@ -163,7 +163,11 @@ fn root_reports_and_does_not_push_a_recording_of_another_user() {
     chown(&recording, Some(NOBODY), Some(NOBODY)).expect("given away");
     for from in [scene.theirs(), recording] {
         let done = pushed(&scene.store(), &from, true).expect("pushed");
-        assert_eq!((done.recordings, done.summaries, done.aside.count(Why::Foreign)), (0, 0, 1), "{from:?}: {done:?}");
+        assert_eq!(
+            (done.recordings, done.summaries, done.left_out.count(Why::Foreign)),
+            (0, 0, 1),
+            "{from:?}: {done:?}"
+        );
     }
 }
 

@@ -7,6 +7,7 @@ mod ballista;
 mod crash;
 mod faulty;
 mod hostile;
+mod hostile_host;
 mod page;
 #[cfg(feature = "ask")]
 mod questions;

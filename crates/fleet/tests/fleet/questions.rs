@@ -1,8 +1,8 @@
 //! Every named question has an answer, the same from hours and from days, and its sums are those of the rows.
 
-use flatwater_fleet::aside::Why;
 use flatwater_fleet::ask::{Limits, Question, Session};
 use flatwater_fleet::compact::{self, compact};
+use flatwater_fleet::left_out::Why;
 use flatwater_fleet::time::Range;
 use flatwater_fleet::{Fleet, FleetError, store};
 use flatwater_recording::{HourStart, SummaryRow, summary};
@@ -195,15 +195,15 @@ async fn damaged_parts_and_duplicate_hostnames_are_reported_and_the_others_answe
     let mut session = session(&fleet, day(0, 6)).await;
     let answer = session.answer("x".into(), "SELECT host, sum(stall_ns) AS s FROM stalls GROUP BY host").await;
     let answer = answer.expect("answered");
-    let twins: Vec<(&str, &str)> = answer.aside.named(Why::TwoOfOneName).collect();
+    let twins: Vec<(&str, &str)> = answer.left_out.named(Why::TwoOfOneName).collect();
     assert_eq!(twins, [("twin", "2 times since boot that overlap")]);
     // One of the 30 went dark before the third hour.
-    assert_eq!((answer.aside.count(Why::Damaged), answer.count()), (2, 29), "{}", answer.aside);
+    assert_eq!((answer.left_out.count(Why::Damaged), answer.count()), (2, 29), "{}", answer.left_out);
     let whole = "SELECT sum(stall_ns) FROM stalls WHERE hour_start >= TIMESTAMP '2026-11-20 03:00:00'";
     assert_eq!(one(&mut session, whole).await, plain);
     assert_eq!(one(&mut session, "SELECT count(*) FROM boots WHERE host = 'twin'").await, "8", "four hours of two");
-    let said = answer.said();
-    assert!(said.contains("1 summary is not compacted"), "{said}");
+    let notes = answer.notes_text();
+    assert!(notes.contains("1 summary is not compacted"), "{notes}");
 }
 
 /// Runs the program with these arguments: exit status, stdout and stderr.

@@ -17,6 +17,12 @@ pub enum Why {
     Clock,
     /// Two machines have this hostname: their times since boot overlap.
     TwoOfOneName,
+    /// A host claims or pushes more than an hour can have; the excess is not counted.
+    Excess,
+    /// Another summary with this name was merged before.
+    Contradicts,
+    /// The host names causes that this flatwater does not know; they are counted together.
+    UnknownCause,
     /// Another user made or could have made it: a link, a pipe, or a file that others can write.
     Foreign,
 }
@@ -29,6 +35,9 @@ impl Why {
             Why::Newer => "newer",
             Why::Clock => "clock",
             Why::TwoOfOneName => "two-of-one-name",
+            Why::Excess => "excess",
+            Why::Contradicts => "contradicts",
+            Why::UnknownCause => "unknown-cause",
             Why::Foreign => "foreign",
         }
     }
@@ -39,6 +48,13 @@ impl Why {
             Why::Newer => "written by a newer flatwater: update this one",
             Why::Clock => "from hosts whose clock is wrong: correct the clock; new summaries are accepted",
             Why::TwoOfOneName => "two machines share this hostname: rename one",
+            Why::Excess => "in excess of what an hour can have: look at these hosts",
+            Why::Contradicts => {
+                "contradict a summary of the same name: two machines share a hostname, or one took another's"
+            }
+            Why::UnknownCause => {
+                "with causes that this flatwater does not know, counted together as unknown-cause: update it"
+            }
             Why::Foreign => "made by another user, or writable by others: push as the owner",
         }
     }
@@ -46,7 +62,7 @@ impl Why {
 
 /// Everything that is left out, by reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Aside {
+pub struct LeftOut {
     /// The object's key or the host, and what exactly is wrong.
     found: BTreeMap<Why, BTreeMap<String, String>>,
 }
@@ -54,12 +70,29 @@ pub struct Aside {
 /// Maximum number of names per reason in text; JSON has all of them.
 const NAMED_MAX: usize = 3;
 
-impl Aside {
+impl LeftOut {
     pub fn put(&mut self, why: Why, what: impl Into<String>, exactly: impl Into<String>) {
         self.found.entry(why).or_default().insert(what.into(), exactly.into());
     }
 
-    pub fn absorb(&mut self, other: Aside) {
+    /// Like `put`, but keeps the first reason for the same thing.
+    pub fn put_first(&mut self, why: Why, what: &str, exactly: String) {
+        let found = self.found.entry(why).or_default();
+        if !found.contains_key(what) {
+            found.insert(what.to_owned(), exactly);
+        }
+    }
+
+    /// Like `put`, but adds to a reason that is there.
+    pub fn put_also(&mut self, why: Why, what: &str, exactly: &str) {
+        let reason = self.found.entry(why).or_default().entry(what.to_owned()).or_default();
+        if !reason.is_empty() {
+            reason.push_str("; ");
+        }
+        reason.push_str(exactly);
+    }
+
+    pub fn absorb(&mut self, other: LeftOut) {
         for (why, found) in other.found {
             self.found.entry(why).or_default().extend(found);
         }
@@ -81,7 +114,7 @@ impl Aside {
     }
 }
 
-impl fmt::Display for Aside {
+impl fmt::Display for LeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (why, found) in &self.found {
             write!(f, "not used: {} {}: ", found.len(), why.sentence())?;
