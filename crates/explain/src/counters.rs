@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::facts::Facts;
+use super::sums::total_signed;
 use flatwater_recording::schema::{cpu, meminfo, vmstat, zones};
 use flatwater_recording::{Column, Entity, Series, Table};
 
@@ -87,7 +88,7 @@ impl Track {
     #[must_use]
     pub fn third(&self, last: bool) -> Track {
         let third = self.points.len().div_ceil(3);
-        let points = if last { &self.points[self.points.len() - third..] } else { &self.points[..third] };
+        let points = if last { &self.points[self.points.len().saturating_sub(third)..] } else { &self.points[..third] };
         Track { points: points.to_vec() }
     }
 
@@ -127,7 +128,7 @@ pub struct Scans {
 
 impl Scans {
     fn total(&self, of: impl Fn(&Scan) -> f64) -> f64 {
-        self.windows.iter().map(|scan| of(scan) * (scan.at_ns - scan.from_ns) as f64 / 1e9).sum()
+        self.windows.iter().map(|scan| of(scan) * scan.at_ns.saturating_sub(scan.from_ns) as f64 / 1e9).sum()
     }
 
     /// Pages scanned by allocating tasks.
@@ -213,8 +214,8 @@ impl Facts<'_> {
     /// The size of all zones, for logs in which a kernel report is the only source of the memory size.
     fn zones_bytes(&self) -> Option<f64> {
         let each = self.recording.table(Table::Zones)?.by_entity();
-        let all: i64 =
-            each.filter_map(|(_, rows)| rows.last(zones::MANAGED).or_else(|| rows.last(zones::PRESENT))).sum();
+        let sizes = each.filter_map(|(_, rows)| rows.last(zones::MANAGED).or_else(|| rows.last(zones::PRESENT)));
+        let all = total_signed(sizes);
         let page_bytes = self.recording.header.machine.page_size_bytes() as f64;
         (all > 0).then_some(all as f64 * page_bytes)
     }
@@ -285,7 +286,7 @@ fn sums(series: &Series, entity: &Entity, wanted: impl Fn(&str) -> bool) -> Vec<
     let Some(rows) = series.rows_of(entity) else { return Vec::new() };
     // Column by column, so that one column at a time is in memory. Each entry has a time, a sum, and the number of
     // columns in it.
-    let (mut sums, mut columns) = (Vec::<(u64, f64, usize)>::new(), 0);
+    let (mut sums, mut columns) = (Vec::<(u64, f64, usize)>::new(), 0_usize);
     for column in series.columns.iter().filter(|column| wanted(&column.name)) {
         let readings: Vec<(u64, Option<i64>)> = rows.readings(column).collect();
         // A column that this entity never has (it belongs to another entity) must not void the sum.
@@ -295,11 +296,11 @@ fn sums(series: &Series, entity: &Entity, wanted: impl Fn(&str) -> bool) -> Vec<
         if columns == 0 {
             sums = readings.iter().map(|(at_ns, _)| (*at_ns, 0.0, 0)).collect();
         }
-        columns += 1;
+        columns = columns.saturating_add(1);
         for (sum, (_, value)) in sums.iter_mut().zip(readings) {
             if let Some(value) = value {
                 sum.1 += value as f64;
-                sum.2 += 1;
+                sum.2 = sum.2.saturating_add(1);
             }
         }
     }
@@ -314,7 +315,7 @@ fn rates(readings: &[(u64, f64)]) -> Track {
             before = Some((at_ns, value));
             continue;
         };
-        let is_last = place + 1 == readings.len();
+        let is_last = place.saturating_add(1) == readings.len();
         let window_ns = at_ns.saturating_sub(from_ns);
         if window_ns < WINDOW_NS && !(is_last && points.is_empty()) {
             continue;

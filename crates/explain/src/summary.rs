@@ -84,7 +84,7 @@ fn charged(links: &Links<'_>, call: &Call) -> Vec<(Cause, Option<Blame>, u64)> {
     let mut named = 0;
     let mut thin: BTreeMap<(Cause, Blame), u64> = BTreeMap::new();
     for ((cause, mut blame), ns) in parts {
-        named += usize::from(blame.program.is_some());
+        named = usize::from(blame.program.is_some()).saturating_add(named);
         if named > NAMED_MAX {
             (blame.program, blame.cgroup) = (None, None);
         }

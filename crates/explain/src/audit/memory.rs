@@ -135,7 +135,7 @@ pub fn cgroups(snapshot: &Snapshot<'_>) -> Vec<Advice> {
         let dirty = [cgroup::FILE_DIRTY, cgroup::TOTAL_DIRTY, cgroup::DIRTY];
         let dirty = dirty.into_iter().find_map(|column| rows.last(column)).unwrap_or(0);
         let hits = rows.last(cgroup::EVENTS_MAX).unwrap_or(0);
-        (usage as f64 >= 0.95 * limit as f64 && file * 2 >= limit)
+        (usage as f64 >= 0.95 * limit as f64 && file >= limit / 2)
             .then(|| cgroup(&entity.name, limit, file, dirty, hits))
     });
     full.collect()

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::CauseEntry;
 use crate::aggressor::{Aggressor, Answerable, Means};
 use crate::facts::Facts;
+use crate::sums::{add_to, total};
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::schema::vmstat;
 use flatwater_recording::units::{Bytes, Nanos};
@@ -43,7 +44,7 @@ struct Drops<'a> {
 impl Drops<'_> {
     /// The number of drops whose process the log names.
     fn told(&self) -> u64 {
-        self.by.values().sum()
+        total(self.by.values().copied())
     }
 }
 
@@ -63,7 +64,7 @@ fn drops<'a>(facts: &Facts<'a>) -> Option<Drops<'a>> {
     let first_ns = counted_ns.chain(told.iter().map(|(event, _)| event.at_ns)).min();
     let mut by = BTreeMap::new();
     for (_, who) in &told {
-        *by.entry(*who).or_default() += 1;
+        add_to(by.entry(*who).or_default(), 1);
     }
     (count > 0).then_some(Drops { by, count, first_ns })
 }
@@ -109,7 +110,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     finding.evidence.push(Evidence::new(text, drops.count as f64, ""));
     if let Some((from, to)) = fall(facts) {
         let text = format!("the page cache fell from {} to {} between two samples", Bytes(from), Bytes(to));
-        finding.evidence.push(Evidence::new(text, (from - to) as f64, "bytes"));
+        finding.evidence.push(Evidence::new(text, from.saturating_sub(to) as f64, "bytes"));
     }
     let text = format!("calls that ended after the first of them waited {} for reads", Nanos(lost_ns));
     finding.evidence.push(Evidence::new(text, lost_ns as f64, "ns"));
@@ -123,7 +124,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         ));
     } else if drops.told() < drops.count {
         let text = "the kernel's log has fewer drops than its counters: the other processes are unknown";
-        finding.evidence.push(Evidence::new(text, (drops.count - drops.told()) as f64, ""));
+        finding.evidence.push(Evidence::new(text, drops.count.saturating_sub(drops.told()) as f64, ""));
     }
     (finding.aggressors, finding.answerable) = charged(&drops, lost_ns);
     finding.settle = "leave it out for one period: the reads do not come".to_owned();
@@ -143,7 +144,7 @@ fn charged(drops: &Drops<'_>, lost_ns: u64) -> (Vec<Aggressor>, Option<Answerabl
     let mut by_name: BTreeMap<&str, (u64, Vec<u32>)> = BTreeMap::new();
     for ((pid, name), times) in &drops.by {
         let of_name = by_name.entry(name).or_default();
-        of_name.0 += times;
+        add_to(&mut of_name.0, *times);
         of_name.1.push(*pid);
     }
     let mut aggressors: Vec<Aggressor> = by_name

@@ -7,6 +7,7 @@ use crate::counters::lasting;
 use crate::disks::Busy;
 use crate::facts::Facts;
 use crate::hung::{self, Hung};
+use crate::sums::add_to;
 use crate::{Evidence, Finding, Fix, finding, trouble};
 use flatwater_recording::schema::{cpu, vmstat};
 use flatwater_recording::units::Nanos;
@@ -149,8 +150,8 @@ fn below(facts: &Facts<'_>, finding: &mut Finding) {
     for request in &facts.recording.requests {
         let Some((disk, ns)) = request.below_device.as_deref().zip(request.below_ns) else { continue };
         let sums = disks.entry((&request.device, disk)).or_default();
-        sums.0 += ns;
-        sums.1 += request.complete_ns.saturating_sub(request.issue_ns.unwrap_or(request.insert_ns));
+        add_to(&mut sums.0, ns);
+        add_to(&mut sums.1, request.complete_ns.saturating_sub(request.issue_ns.unwrap_or(request.insert_ns)));
     }
     for ((device, disk), (ns, of_ns)) in disks {
         let text = format!(

@@ -120,7 +120,7 @@ fn suspicion(facts: &Facts<'_>) -> Option<(Scans, f64)> {
     let (bad, stalls) = (wasteful(&scans), stalls_per_s(facts));
     // One of sar's windows may be ten minutes long.
     let lasts = bad.windows.len() >= 2 || bad.seconds() >= 60.0;
-    let often = lasts && bad.windows.len() * 20 >= scans.windows.len();
+    let often = lasts && bad.windows.len() >= scans.windows.len().div_ceil(20);
     (often || (stalls >= STALLS_PER_S_MIN && scans.direct() > 0.0)).then_some((bad, stalls))
 }
 

@@ -68,7 +68,8 @@ fn from_levels(facts: &Facts<'_>) -> Option<Finding> {
     let limit = level(vmstat::NR_DIRTY_THRESHOLD).mean()?;
     let freerun = (background + limit) / 2.0;
     let above = dirty.points.iter().zip(&writeback.points).filter(|(d, w)| d.value + w.value >= freerun);
-    let (count, peak) = above.fold((0, 0.0_f64), |(n, peak), (d, w)| (n + 1, peak.max(d.value + w.value)));
+    let (count, peak) =
+        above.fold((0_usize, 0.0_f64), |(n, peak), (d, w)| (n.saturating_add(1), peak.max(d.value + w.value)));
     let share = count as f64 / dirty.len().max(1) as f64;
     if count < 3 || share < SHARE_MIN || freerun <= 0.0 {
         return None;

@@ -106,7 +106,7 @@ fn filled_by(facts: &Facts<'_>) -> Option<Evidence> {
     let table = facts.recording.table(Table::Cgroup)?;
     let full = table.by_entity().find_map(|(entity, rows)| {
         let (usage, limit) = (rows.last(cgroup::USAGE_BYTES)?, rows.last(cgroup::LIMIT_BYTES)?);
-        (limit > 0 && usage >= limit / 100 * 97).then(|| (entity.name.clone(), rows, limit))
+        (limit > 0 && usage >= (limit / 100).saturating_mul(97)).then(|| (entity.name.clone(), rows, limit))
     });
     let (name, rows, limit) = full?;
     let of = |columns: [Column; 3]| {

@@ -175,7 +175,7 @@ fn from_zones(facts: &Facts<'_>) -> Option<Finding> {
     if present <= 0.0 || unaccounted < LISTS_SHARE_MIN * present {
         return None;
     }
-    let bytes = |pages: f64| Bytes(pages as u64 * facts.recording.header.machine.page_size_bytes());
+    let bytes = |pages: f64| Bytes((pages as u64).saturating_mul(facts.recording.header.machine.page_size_bytes()));
     let text = format!(
         "{} of {} ({:.0} %) is neither free nor slab nor on the LRU lists, where all of cache and processes is",
         bytes(unaccounted),

@@ -3,6 +3,7 @@
 use super::CauseEntry;
 use crate::counters::{Point, Track};
 use crate::facts::Facts;
+use crate::sums::total_signed;
 use crate::{Evidence, Finding, Fix, exclude};
 use flatwater_recording::schema::{meminfo, slabs, vmstat, zones};
 use flatwater_recording::units::Bytes;
@@ -55,7 +56,7 @@ fn unreclaimable(facts: &Facts<'_>) -> Track {
         && let Some(zones) = facts.recording.table(Table::Zones)
     {
         let each = zones.by_entity().filter_map(|(_, rows)| rows.last(zones::NR_SLAB_UNRECLAIMABLE));
-        let all: i64 = each.sum();
+        let all = total_signed(each);
         let point = |at_ns| Point { from_ns: at_ns, at_ns, value: all as f64 };
         pages.points.extend((all > 0).then(|| point(0)));
     }

@@ -42,7 +42,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         );
         finding.evidence.push(Evidence::new(text, facts.page_reads_ns as f64, "ns"));
     }
-    if write_ns * 2 > sum.lost_ns {
+    if write_ns > sum.lost_ns / 2 {
         finding.headline =
             "write() must read first: a page that it changes partly, or its metadata, is not in the page cache"
                 .to_owned();

@@ -2,6 +2,7 @@
 
 use super::{CauseEntry, direct_reclaim};
 use crate::facts::Facts;
+use crate::sums::total_signed;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::schema::zones;
 use flatwater_recording::{Column, Event, EventKind, Table};
@@ -47,7 +48,7 @@ fn tightest(facts: &Facts<'_>) -> Option<(u32, String, i64, i64, i64, i64)> {
         let (_, free) = rows.min(zones::FREE)?;
         (managed >= ZONE_PAGES_MIN).then(|| (entity.node.unwrap_or(0), entity.name.clone(), free, min, low, managed))
     });
-    each.min_by_key(|(_, _, free, min, ..)| free - min)
+    each.min_by_key(|(_, _, free, min, ..)| free.saturating_sub(*min))
 }
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
@@ -63,8 +64,9 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         Some(zone) => zone,
         None => return failure.map(from_log),
     };
-    let narrow = ((low - min) as f64) < GAP_SHARE_MAX * managed as f64;
-    let reached = free <= min.saturating_add((low - min) / 2);
+    let gap = low.saturating_sub(min);
+    let narrow = (gap as f64) < GAP_SHARE_MAX * managed as f64;
+    let reached = free <= min.saturating_add(gap / 2);
     if !narrow || !reached || !(reclaims || failure.is_some()) {
         return None;
     }
@@ -75,12 +77,8 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
             "pages",
         ),
         Evidence::new(
-            format!(
-                "low is {} pages above min, {:.2} % of the zone",
-                low - min,
-                100.0 * (low - min) as f64 / managed as f64
-            ),
-            (low - min) as f64,
+            format!("low is {gap} pages above min, {:.2} % of the zone", 100.0 * gap as f64 / managed as f64),
+            gap as f64,
             "pages",
         ),
     ];
@@ -120,7 +118,7 @@ fn depleted(facts: &Facts<'_>) -> Option<Finding> {
             let (_, free) = rows.min(zones::FREE)?;
             let name = format!("node {} zone {}", entity.node.unwrap_or(0), entity.name);
             // A zone with nothing to reclaim is full; watermarks do not help.
-            let lists = LISTS.iter().filter_map(|column| rows.last(*column)).sum::<i64>();
+            let lists = total_signed(LISTS.iter().filter_map(|column| rows.last(*column)));
             let reclaimable = lists as f64 >= LISTS_SHARE_MIN * size as f64;
             (size >= ZONE_PAGES_MIN).then_some((name, free, if reclaimable { rows.last(zones::MIN)? } else { 0 }))
         })
@@ -151,7 +149,7 @@ fn atomic_failure(facts: &Facts<'_>) -> Option<Evidence> {
         |event: &&Event| matches!(event.kind, EventKind::AllocationFailure { order: Some(0), may_not_wait: true, .. });
     let mut failures = facts.recording.events.iter().filter(of_one_page);
     let first = failures.next()?;
-    let count = 1 + failures.count();
+    let count = failures.count().saturating_add(1);
     let text = format!("{count} order-0 atomic allocations failed: the reserve below min was used up");
     Some(Evidence::new(text, count as f64, "").at(first.at_ns))
 }

@@ -64,7 +64,7 @@ pub(super) fn of_requests(recording: &Recording) -> Option<(u64, u64)> {
     let (mut all, mut late, mut longest_ns) = (0_u64, 0_u64, 0_u64);
     for (_, highest_ns, count) in buckets().flat_map(|bucket| bucket.from_start.steps()) {
         all = all.saturating_add(count);
-        late = late.saturating_add(if highest_ns > REQUEST_CALM_NS * 2 { count } else { 0 });
+        late = late.saturating_add(if highest_ns > REQUEST_CALM_NS.saturating_mul(2) { count } else { 0 });
         longest_ns = longest_ns.max(highest_ns);
     }
     let enough = all >= REQUESTS_MIN || all >= QUICK_REQUESTS_MIN && longest_ns <= REQUEST_QUICK_NS;

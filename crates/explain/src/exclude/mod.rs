@@ -17,6 +17,7 @@ use super::Evidence;
 use super::counters::lasting;
 use super::facts::Facts;
 use super::operations::operations;
+use super::sums::total;
 use flatwater_recording::schema::{cgroup, cpu, meminfo, vmstat, workload};
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{Cause, Column, Table};
@@ -201,7 +202,7 @@ fn calls(facts: &Facts<'_>, view: &mut View) {
     if let Some(worst) = slowest.filter(|line| of_calls && line.from_start.max_ns >= TIMED_NS_MIN) {
         let text = format!(
             "{} operations were timed; the slowest, a {}, took {}",
-            all.iter().map(|line| line.count).sum::<u64>(),
+            total(all.iter().map(|line| line.count)),
             worst.name,
             Nanos(worst.from_start.max_ns)
         );

@@ -138,7 +138,7 @@ fn is_task(printed: &str, task: &SampledTask) -> bool {
 /// Whether the holder is in the function in which the waiter takes the lock (the first caller outside the lock's
 /// own functions).
 fn shares(waiter: &Sleeper<'_>, holder: &Sleeper<'_>) -> bool {
-    let lock = waiter.frames.iter().rposition(|frame| *frame == waiter.frame).map_or(0, |at| at + 1);
+    let lock = waiter.frames.iter().rposition(|frame| *frame == waiter.frame).map_or(0, |at| at.saturating_add(1));
     let of_lock = |frame: &str| {
         cause_of(frame) == Some(Cause::Lock)
             || frame.ends_with("lock")

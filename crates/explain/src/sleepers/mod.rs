@@ -13,6 +13,7 @@ use flatwater_recording::{Cause, CauseBasis, DurationBasis, Recording, ReportedB
 
 use super::facts::Facts;
 use super::server::Server;
+use super::sums::{add_to, total};
 use super::{Evidence, Finding, cause, trouble};
 use holder::{Link, link};
 
@@ -88,7 +89,8 @@ pub fn arrange(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
         let behind = behind.map_or_else(|| alone(&sleepers, link), |at| order.remove(at));
         order.insert(0, behind);
     }
-    let all: u64 = sleepers.iter().map(|sleeper| u64::from(sleeper.task.count)).sum::<u64>() + unknown(facts.recording);
+    let known = total(sleepers.iter().map(|sleeper| u64::from(sleeper.task.count)));
+    let all = known.saturating_add(unknown(facts.recording));
     let mut leading = Vec::new();
     for (place, group) in order.iter().enumerate() {
         let named = finding(facts, &sleepers, group, all, findings);
@@ -156,7 +158,7 @@ fn sleepers(recording: &Recording) -> Vec<Sleeper<'_>> {
 fn unknown(recording: &Recording) -> u64 {
     let asleep = recording.header.sampled_tasks.iter().filter(|task| waits(task));
     let named = |task: &&SampledTask| meaning(&frames(recording, task)).is_some();
-    asleep.filter(|task| task.stack.is_some() && !named(task)).map(|task| u64::from(task.count)).sum()
+    total(asleep.filter(|task| task.stack.is_some() && !named(task)).map(|task| u64::from(task.count)))
 }
 
 fn role(frames: &[&str]) -> Role {
@@ -196,7 +198,7 @@ fn groups(sleepers: &[Sleeper<'_>]) -> Vec<Group> {
         let (tasks, blocked_ns) = (u64::from(sleeper.task.count.max(1)), sleeper.task.blocked_ns);
         match groups.iter_mut().find(|group| group.cause == sleeper.cause) {
             Some(group) => {
-                group.tasks += tasks;
+                add_to(&mut group.tasks, tasks);
                 group.blocked_ns = group.blocked_ns.max(blocked_ns);
             }
             None => groups.push(Group { cause: sleeper.cause, tasks, blocked_ns, first: at }),
