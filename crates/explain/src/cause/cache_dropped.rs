@@ -88,7 +88,7 @@ fn fall(facts: &Facts<'_>) -> Option<(u64, u64)> {
     let (_, rows) = table.by_entity().next()?;
     let pages: Vec<i64> = rows.values(vmstat::NR_FILE_PAGES).map(|(_, pages)| pages).collect();
     let steepest = pages.windows(2).max_by_key(|pair| pair[0].saturating_sub(pair[1]))?;
-    let page_bytes = facts.recording.header.machine.page_bytes.unwrap_or(4096);
+    let page_bytes = facts.recording.header.machine.page_size_bytes();
     let bytes = |pages: i64| u64::try_from(pages).unwrap_or(0).saturating_mul(page_bytes);
     (steepest[0] > steepest[1]).then(|| (bytes(steepest[0]), bytes(steepest[1])))
 }
