@@ -105,7 +105,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let cache =
         full.file.map(|file| format!("; at most {:.0} % of the limit were page cache", 100.0 * file / full.limit));
     let text = format!(
-        "{} used {} of its limit of {}{}",
+        "{} used {} with a limit of {}{}",
         full.path,
         Bytes(full.usage as u64),
         Bytes(full.limit as u64),
@@ -164,7 +164,7 @@ mod tests {
     fn a_cgroup_full_of_cache_is_named_with_its_limit() {
         let finding = cgroup(511, 496).found(&ENTRY).expect("full");
         assert!(
-            said(&finding).contains("/jobs/feed used 511 MiB of its limit of 512 MiB; at most 97 % of the limit were"),
+            said(&finding).contains("/jobs/feed used 511 MiB with a limit of 512 MiB; at most 97 % of the limit were"),
             "{}",
             said(&finding)
         );

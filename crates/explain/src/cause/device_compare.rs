@@ -87,7 +87,7 @@ fn from_twins(facts: &Facts<'_>) -> Option<Evidence> {
         return None;
     }
     let text = format!(
-        "{} takes {:.0} ms per request where {} of its kind, with a quarter to four times as many requests, take \
+        "{} takes {:.0} ms per request where {} of the same kind, with a quarter to four times as many requests, take \
          {median:.0} ms in the median",
         slowest.name,
         slowest.await_ms,
@@ -173,7 +173,7 @@ mod tests {
         };
         let finding = array(45).found(&ENTRY).expect("45 against 6 ms");
         assert!(
-            said(&finding).contains("sdc takes 45 ms") && said(&finding).contains("3 of its kind"),
+            said(&finding).contains("sdc takes 45 ms") && said(&finding).contains("3 of the same kind"),
             "{}",
             said(&finding)
         );

@@ -71,8 +71,8 @@ mod tests {
 
     /// A slow write whose time was spent in this stack.
     fn asleep_in(frames: &[&str]) -> Made {
-        let told = meaning(frames).expect("a known frame");
-        let made = Made::new().slow(OpKind::Write, &[(told.cause, 40.0)]).stack(frames);
+        let known = meaning(frames).expect("a known frame");
+        let made = Made::new().slow(OpKind::Write, &[(known.cause, 40.0)]).stack(frames);
         made.edit(|recording| recording.calls[0].segments[0].cause_basis = CauseBasis::Stack)
     }
 

@@ -106,7 +106,7 @@ fn from_meminfo(facts: &Facts<'_>) -> Option<Finding> {
         finding.evidence.push(Evidence::new(text, bytes, "bytes"));
     } else {
         let lists = match orphaned {
-            Some(_) => "most of it is not on the LRU lists either",
+            Some(_) => "most of this memory is not on the LRU lists either",
             None => "the log does not show the LRU lists",
         };
         let text = format!("{lists}: a driver, a balloon or a kernel leak may hold it");

@@ -123,7 +123,7 @@ fn a_cgroup_is_cleared_of_the_limits_that_its_counters_are_about() {
     };
     let memory = counted(&[("events_max", &[0, 0])]);
     assert!(memory.contains("/db never reached its memory limit, by its counters"), "{memory}");
-    assert!(!memory.contains("CPU quota"), "the log has no counter of it: {memory}");
+    assert!(!memory.contains("CPU quota"), "the log does not count it: {memory}");
     let both = counted(&[("events_max", &[0, 0]), ("cpu_throttled", &[0, 0])]);
     assert!(both.contains("its memory limit, its CPU quota"), "{both}");
 }

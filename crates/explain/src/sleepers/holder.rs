@@ -168,7 +168,7 @@ fn behind_commit(sleepers: &[Sleeper<'_>]) -> Option<Link> {
     let (at, thread) = sleepers.iter().enumerate().find(|(_, sleeper)| sleeper.role == Role::Commit)?;
     let own = ["jbd2_journal_commit_transaction", "journal_commit_transaction", "xlog_cil_push_work", "xfsaild"];
     let end = thread.frames.iter().position(|frame| own.contains(frame)).unwrap_or(thread.frames.len());
-    let inner = meaning(&thread.frames[..end]).map(|told| told.cause);
+    let inner = meaning(&thread.frames[..end]).map(|known| known.cause);
     match inner {
         // Short waits for the device are part of every commit; only one that is too long for a queue is the reason.
         Some(Cause::DeviceWait) if thread.task.blocked_ns < Some(NO_QUEUE_NS) => None,

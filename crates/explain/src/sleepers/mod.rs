@@ -129,8 +129,8 @@ fn sleepers(recording: &Recording) -> Vec<Sleeper<'_>> {
         if frames.iter().any(|frame| FUTEX.contains(frame)) {
             continue;
         }
-        let Some((cause, frame)) =
-            meaning(&frames).and_then(|told| Some((told.cause, *frames.iter().find(|frame| **frame == told.frame)?)))
+        let Some((cause, frame)) = meaning(&frames)
+            .and_then(|known| Some((known.cause, *frames.iter().find(|frame| **frame == known.frame)?)))
         else {
             continue;
         };
