@@ -67,7 +67,9 @@ pub const RECORDED: &[(Class, u32, u32)] = &[(Class::Traced, 131, 143), (Class::
 #[must_use]
 pub fn recorded(class: Class) -> f64 {
     let known = RECORDED.iter().find(|row| row.0 == class).map(|row| (row.1, row.2));
-    let all = || RECORDED.iter().fold((0, 0), |(right, of), row| (right + row.1, of + row.2));
+    let all = || {
+        RECORDED.iter().fold((0_u32, 0_u32), |(right, of), row| (right.saturating_add(row.1), of.saturating_add(row.2)))
+    };
     let (right, of) = known.unwrap_or_else(all);
     ((f64::from(right) + 1.0) / (f64::from(of) + 2.0) * 100.0).round() / 100.0
 }
@@ -120,7 +122,7 @@ pub fn of(class: Class, raw: f64) -> f64 {
 
 /// (right, of) over all classes.
 fn all() -> (u32, u32) {
-    TABLE.iter().fold((0, 0), |(right, of), row| (right + row.right, of + row.of))
+    TABLE.iter().fold((0_u32, 0_u32), |(right, of), row| (right.saturating_add(row.right), of.saturating_add(row.of)))
 }
 
 /// Replaces the raw figures of an imported log's findings; their order stays.

@@ -7,6 +7,7 @@ use std::hash::{BuildHasher, Hasher};
 
 use super::aggressor::Charges;
 use super::page_lock::held_by_reads;
+use super::sums::add_to;
 use flatwater_recording::{
     Call, Cause, CauseBasis, DurationBasis, HookState, HookStatus, LatencyBucket, OpKind, Recording, Source, StackId,
 };
@@ -225,10 +226,10 @@ impl<'a> Facts<'a> {
     }
 
     fn add_call(&mut self, index: usize, call: &Call) {
-        self.calls += 1;
+        add_to(&mut self.calls, 1);
         self.lost_ns = self.lost_ns.saturating_add(call.duration_ns).saturating_add(call.after_exit_ns);
         if call.still_under_way {
-            self.still_under_way += 1;
+            add_to(&mut self.still_under_way, 1);
             self.under_way_ns_max = self.under_way_ns_max.max(call.duration_ns);
         }
         let mut of_call = [0_u64; Cause::ALL.len()];
@@ -244,7 +245,7 @@ impl<'a> Facts<'a> {
                 true => (Cause::SynchronousRead, (DurationBasis::Inferred, CauseBasis::Elimination)),
                 false => (segment.cause, known),
             };
-            self.page_reads_ns += if of_read { ns } else { 0 };
+            add_to(&mut self.page_reads_ns, if of_read { ns } else { 0 });
             of_call[cause as usize] = of_call[cause as usize].saturating_add(ns);
             self.sums[cause as usize].add(ns, known, segment.stack);
         }
@@ -261,8 +262,8 @@ impl<'a> Facts<'a> {
             );
         }
         for (sum, ns) in self.sums.iter_mut().zip(of_call).filter(|&(_, ns)| ns > 0) {
-            sum.calls += 1;
-            sum.damaged += u64::from(call.damaged);
+            add_to(&mut sum.calls, 1);
+            add_to(&mut sum.damaged, u64::from(call.damaged));
             let by_op_ns = sum.by_op_ns.entry(call.op).or_default();
             *by_op_ns = by_op_ns.saturating_add(ns);
             if ns > sum.worst_ns {

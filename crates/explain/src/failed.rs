@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Error;
 
 use super::facts::Facts;
+use super::sums::{add_to, total};
 use flatwater_recording::{Note, OpKind};
 
 /// Errors after which data may be lost or cannot reach its destination: EIO, ENXIO, ENOMEM, ENODEV, ENOSPC, EROFS,
@@ -17,10 +18,10 @@ pub fn notes(facts: &Facts<'_>) -> Option<Note> {
     let mut kinds: BTreeMap<(OpKind, u32), u64> = BTreeMap::new();
     for call in facts.recording.calls.iter().filter(|call| !neighbours.contains(&call.thread)) {
         if let Some(errno) = call.errno.filter(|errno| GRAVE.contains(errno)) {
-            *kinds.entry((call.op, errno)).or_default() += 1;
+            add_to(kinds.entry((call.op, errno)).or_default(), 1);
         }
     }
-    let all: u64 = kinds.values().sum();
+    let all = total(kinds.values().copied());
     let mut kinds: Vec<((OpKind, u32), u64)> = kinds.into_iter().collect();
     kinds.sort_by_key(|(_, calls)| std::cmp::Reverse(*calls));
     let more = if kinds.len() > KINDS_MAX { ", and others" } else { "" };

@@ -6,6 +6,7 @@ use serde::Serialize;
 use wildmatch::WildMatch;
 
 use super::role::Role;
+use super::sums::add_to;
 use super::victim::{Groups, Victim};
 use flatwater_recording::{OpKind, Recording};
 
@@ -161,7 +162,7 @@ impl Judged {
                 (false, Some(_)) => (&mut focused.other_calls, &mut focused.other_stall_ns),
                 (false, None) => continue,
             };
-            *calls += 1;
+            add_to(calls, 1);
             *stall_ns = stall_ns.saturating_add(ns);
         }
         Judged { kept: Some(kept), focused: Some(focused) }

@@ -16,6 +16,9 @@
 //!
 //! [`Focus`] restricts the findings to some of the calls; [`Victim`] is a group of calls that waited.
 
+// Sums of recorded numbers saturate: a damaged recording may contain any numbers, and `explain` must not panic.
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
+
 /// The key of a knob. A name that the registry does not contain is a compile error.
 macro_rules! knob {
     ($key:literal) => {
@@ -52,7 +55,10 @@ mod since;
 mod sleepers;
 mod slow;
 pub mod summary;
+mod sums;
+// Tests choose their own numbers.
 #[cfg(any(test, feature = "testing"))]
+#[allow(clippy::arithmetic_side_effects)]
 pub mod testing;
 pub mod trouble;
 pub mod victim;
@@ -304,5 +310,25 @@ impl Fix {
         assert!(taken.is_ok(), "{}={value}: {taken:?}", key.name());
         drop(taken);
         Fix { text: text.into(), set }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::extreme;
+    use crate::{Focus, audit, explain, explain_focused, summary};
+
+    #[test]
+    fn no_recorded_number_makes_explain_panic() {
+        for seed in 0..400 {
+            let recording = extreme(seed);
+            let explained = std::panic::catch_unwind(|| {
+                let focus: Focus = "main".parse().expect("a focus");
+                let _ = explain_focused(&recording, &focus);
+                let _ = (audit::audit(&recording), summary::of(&recording));
+                explain(&recording).findings.len()
+            });
+            assert!(explained.is_ok_and(|findings| findings > 0), "seed {seed}");
+        }
     }
 }

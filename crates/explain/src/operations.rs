@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
+use super::sums::add_to;
 use super::{Operation, PartlyTimed, Percentiles, SlowOnly};
 use flatwater_recording::latency::histogram;
 use flatwater_recording::{EventKind, LatencyBucket, OpKind, Recording};
@@ -58,7 +59,8 @@ pub fn partly_timed(recording: &Recording) -> Option<PartlyTimed> {
         .filter(|((_, every), _)| *every)
         .map(|((from_ns, _), to_ns)| (*from_ns, to_ns))
         .collect();
-    let every_call_ns = spans.iter().fold(0_u64, |sum, (from_ns, to_ns)| sum.saturating_add(to_ns - from_ns));
+    let every_call_ns =
+        spans.iter().fold(0_u64, |sum, (from_ns, to_ns)| sum.saturating_add(to_ns.saturating_sub(*from_ns)));
     if changes.is_empty() || every_call_ns >= recording.header.duration_ns {
         return None;
     }
@@ -72,7 +74,7 @@ pub fn partly_timed(recording: &Recording) -> Option<PartlyTimed> {
             calls: 0,
             max_ns: 0,
         });
-        entry.calls += 1;
+        add_to(&mut entry.calls, 1);
         entry.max_ns = entry.max_ns.max(call.duration_ns);
     }
     let slow_only = slow_only.into_values().collect();

@@ -32,7 +32,7 @@ fn shares(recording: &Recording) -> Vec<(Cause, f64)> {
         let stack = task.stack.and_then(|id| recording.stack(id));
         let frames: Vec<&str> =
             stack.map(|stack| stack.frames.iter().map(String::as_str).collect()).unwrap_or_default();
-        let Some(cause) = meaning(&frames).map(|told| told.cause).filter(|cause| COMPUTING.contains(cause)) else {
+        let Some(cause) = meaning(&frames).map(|known| known.cause).filter(|cause| COMPUTING.contains(cause)) else {
             continue;
         };
         let share = f64::from(task.count) / ALL;
@@ -51,7 +51,7 @@ pub fn add(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
         return;
     }
     background_reclaim(facts, findings);
-    let mut led = 0;
+    let mut led = 0_usize;
     for (cause, share) in shares(facts.recording).into_iter().filter(|(_, share)| *share >= SHARE_MIN) {
         let text = format!("{:.1} % of the profile's samples were taken in it", share * 100.0);
         let evidence = Evidence::new(text, share * 100.0, "%");
@@ -63,7 +63,7 @@ pub fn add(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
         let mut finding = Finding::inferred(cause.name(), (0.5 + share / 2.0).min(0.8), headline).with([evidence]);
         (finding.cause_basis, finding.duration_basis) = (CauseBasis::Stack, DurationBasis::Sampled);
         findings.insert(led, finding);
-        led += 1;
+        led = led.saturating_add(1);
     }
 }
 

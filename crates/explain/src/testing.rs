@@ -1,5 +1,9 @@
 //! A builder of small recordings, for the tests of this crate.
 
+mod extreme;
+
+pub use extreme::extreme;
+
 use super::cause::CauseEntry;
 use super::facts::Facts;
 use super::{Explanation, Finding, explain};

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use serde::Serialize;
 
 use super::role::{Known, Role, by_place, known};
+use super::sums::add_to;
 use flatwater_recording::{Call, Cause, OpKind, Recording, WatchedProcess};
 
 /// One group of slow calls.
@@ -123,8 +124,9 @@ impl<'a> Making<'a> {
             return *place;
         }
         self.made.push(Sums::new(&key, known));
-        self.by_key.insert(key, self.made.len() - 1);
-        self.made.len() - 1
+        let place = self.made.len().saturating_sub(1);
+        self.by_key.insert(key, place);
+        place
     }
 
     fn done(self, of_call: Vec<Option<usize>>) -> Groups {
@@ -166,7 +168,7 @@ impl Sums {
     fn add(&mut self, call: &Call) {
         let ns = call.duration_ns.saturating_add(call.after_exit_ns);
         let victim = &mut self.victim;
-        victim.calls += 1;
+        add_to(&mut victim.calls, 1);
         victim.stall_ns = victim.stall_ns.saturating_add(ns);
         if ns > victim.worst_ns {
             (victim.worst_ns, victim.worst_at_ns) = (ns, call.start_ns);

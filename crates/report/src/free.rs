@@ -67,7 +67,7 @@ fn read(recording: &Recording) -> Option<Levels> {
 }
 
 fn less(from: Option<i64>, parts: &[Option<i64>]) -> Option<i64> {
-    parts.iter().try_fold(from?, |rest, part| Some(rest - (*part)?))
+    parts.iter().try_fold(from?, |rest, part| Some(rest.saturating_sub((*part)?)))
 }
 
 fn line(label: &str, label_width: usize, width: usize, cells: &[Option<i64>]) -> String {
@@ -97,7 +97,7 @@ fn old(levels: &Levels) -> String {
 fn new(levels: &Levels) -> String {
     let cache = levels
         .cached
-        .map(|cached| cached + levels.buffers.unwrap_or_default() + levels.reclaimable.unwrap_or_default());
+        .map(|cached| [levels.buffers, levels.reclaimable].into_iter().flatten().fold(cached, i64::saturating_add));
     // procps 4 (2022) counts as used what is not available; 3.3.10 to 3.3.17 subtracted free and cache from the total.
     let used = less(levels.total, &[levels.available]).filter(|used| *used >= 0);
     let used = used.or_else(|| less(levels.total, &[levels.free, cache]));

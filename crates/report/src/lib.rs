@@ -133,3 +133,31 @@ pub fn render(
     let found = find(format).ok_or_else(|| ReportError::UnknownFormat { given: format.to_owned() })?;
     (found.render)(recording, explanation, options)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{BINARY_FORMATS, FORMATS, Options};
+    use flatwater_explain::testing::extreme;
+
+    #[test]
+    fn no_recorded_number_makes_a_format_panic() {
+        for seed in 0..150 {
+            let recording = extreme(seed);
+            let explanation = flatwater_explain::explain(&recording);
+            let options = Options { around: Some(1), table: Some("new".to_owned()), ..Options::default() };
+            for options in [Options::default(), options] {
+                for format in FORMATS {
+                    let rendered =
+                        std::panic::catch_unwind(|| (format.render)(&recording, &explanation, &options).is_ok());
+                    assert!(rendered.is_ok(), "{} of seed {seed}", format.name);
+                    assert!(format.name != "text" || rendered.is_ok_and(|printed| printed), "text prints anything");
+                }
+                for format in BINARY_FORMATS {
+                    let rendered =
+                        std::panic::catch_unwind(|| (format.render)(&recording, &explanation, &options).is_ok());
+                    assert!(rendered.is_ok(), "{} of seed {seed}", format.name);
+                }
+            }
+        }
+    }
+}

@@ -212,7 +212,10 @@ fn inodes_in_slabs(recording: &Recording) -> Option<Vec<i64>> {
     let slabs = recording.table(SampledTable::Slabs)?;
     let mut at: std::collections::BTreeMap<u64, i64> = std::collections::BTreeMap::new();
     for (_, rows) in slabs.by_entity().filter(|(cache, _)| cache.name.ends_with("inode_cache")) {
-        rows.values(slabs::ACTIVE_OBJS).for_each(|(ns, count)| *at.entry(ns).or_default() += count);
+        for (ns, count) in rows.values(slabs::ACTIVE_OBJS) {
+            let sum = at.entry(ns).or_default();
+            *sum = sum.saturating_add(count);
+        }
     }
     let begin_ns = recording.header.clock.start_ns;
     let values: Vec<i64> = at.into_iter().filter(|(ns, _)| *ns >= begin_ns).map(|(_, count)| count).collect();
@@ -263,7 +266,7 @@ fn journal_writers(journal: &JournalOutcome) -> Option<Table> {
         row
     });
     let rows: Vec<Vec<String>> = rows.collect();
-    let behind: u64 = journal.writers.iter().map(|writer| writer.behind).sum();
+    let behind = journal.writers.iter().map(|writer| writer.behind).fold(0, u64::saturating_add);
     let furthest_ns = journal.writers.iter().map(|writer| writer.behind_ns_max).max()?;
     let share = 100.0 * behind as f64 / journal.appends.max(1) as f64;
     let mut notes = vec![format!(

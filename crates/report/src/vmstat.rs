@@ -104,9 +104,9 @@ impl Sources {
             let page_kib = self.page_kib?;
             readings.rate(row).map(|rate| (rate * page_kib as f64).round() as i64)
         };
-        let swapped = kib(&self.swap_total).zip(kib(&self.swap_free)).map(|(total, free)| total - free);
+        let swapped = kib(&self.swap_total).zip(kib(&self.swap_free)).map(|(total, free)| total.saturating_sub(free));
         // procps counts reclaimable slab as cache since 3.3.10; kernels without SReclaimable have only the page cache.
-        let cache = kib(&self.cached).map(|cached| cached + kib(&self.reclaimable).unwrap_or_default());
+        let cache = kib(&self.cached).map(|cached| cached.saturating_add(kib(&self.reclaimable).unwrap_or_default()));
         let free_pages = || Some(self.free_pages.at(row.to_ns)?.saturating_mul(self.page_kib?));
         let [us, sy, id, wa, st] = self.cpu_percent(row);
         [

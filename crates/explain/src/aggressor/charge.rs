@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 
 use super::links::{Links, ender, is_kernel};
+use crate::sums::in_proportion;
 use flatwater_recording::{
     Call, Cause, CpuOwner, Dirtier, MemoryScope, MemoryUser, Request, RequestOp, Task, Wait, WakerKind,
 };
@@ -160,11 +161,11 @@ pub fn segment<'a>(links: &Links<'a>, call: &Call, place: usize, mut charge: imp
 fn weight(party: &Party<'_>, file: Option<&str>) -> usize {
     let names = match party {
         Party::Other(task) | Party::Own(task) | Party::Limit(task) | Party::Kernel(task) => {
-            task.name.len() + task.cgroup.as_ref().map_or(0, String::len)
+            task.name.len().saturating_add(task.cgroup.as_ref().map_or(0, String::len))
         }
         Party::Device | Party::Flush | Party::Unknown => 0,
     };
-    1 + (names + file.map_or(0, str::len)) / 64
+    (names.saturating_add(file.map_or(0, str::len)) / 64).saturating_add(1)
 }
 
 /// All requests of the queue are in use, and the wait ends when any of them completes. Blame each holder in
@@ -251,12 +252,12 @@ fn follow<'a>(links: &Links<'a>, call: &Call, wait: &'a Wait, within: Interval, 
         // The rows of one wait are adjacent.
         if wait_at.replace((row.start_ns, row.duration_ns)) != Some((row.start_ns, row.duration_ns)) {
             let wait = within.within(row.start_ns, row.start_ns.saturating_add(row.duration_ns)).ns().min(ran_ns);
-            ran_ns -= wait;
+            ran_ns = ran_ns.saturating_sub(wait);
             unknown_ns = unknown_ns.saturating_add(wait);
         }
         let ns = row_ns(row, within).min(unknown_ns);
         if let Some(owner) = row.owner.as_ref().filter(|_| ns > 0) {
-            unknown_ns -= ns;
+            unknown_ns = unknown_ns.saturating_sub(ns);
             put(party(links, call, owner), Means::Cpu, ns, 0, None);
         }
     }
@@ -269,7 +270,7 @@ fn follow<'a>(links: &Links<'a>, call: &Call, wait: &'a Wait, within: Interval, 
 /// share as in the whole.
 fn row_ns(row: &CpuOwner, within: Interval) -> u64 {
     let part = within.within(row.start_ns, row.start_ns.saturating_add(row.duration_ns));
-    (u128::from(part.ns()) * u128::from(row.ran_ns) / u128::from(row.duration_ns.max(1))) as u64
+    in_proportion(part.ns(), row.ran_ns, row.duration_ns.max(1))
 }
 
 fn party<'a>(links: &Links<'a>, call: &Call, task: &'a Task) -> Party<'a> {
@@ -308,7 +309,7 @@ fn device<'a>(links: &Links<'a>, call: &Call, request: &'a Request, within: Inte
     let taken = &mut |party, means, ns, _, file| put(party, means, ns, 0, file);
     split(links, call, again_ns, Means::Memory, &links.takers(), taken);
     let served_ns = served.ns().saturating_sub(again_ns);
-    let share = |ns: u64| (u128::from(served_ns) * u128::from(ns) / u128::from(wait_ns)) as u64;
+    let share = |ns: u64| in_proportion(served_ns, ns, wait_ns);
     let mut charged_ns = 0;
     for row in links.ahead(request) {
         let ns = share(row.device_ns);
@@ -332,7 +333,7 @@ fn device<'a>(links: &Links<'a>, call: &Call, request: &'a Request, within: Inte
     for row in links.cpu_waits_for(request) {
         let ns = share(row.ran_ns).min(unknown_ns);
         if let Some(owner) = &row.owner {
-            unknown_ns -= ns;
+            unknown_ns = unknown_ns.saturating_sub(ns);
             put(party(links, call, owner), Means::Cpu, ns, 0, None);
         }
     }
@@ -360,7 +361,7 @@ fn split<'a>(links: &Links<'a>, call: &Call, ns: u64, means: Means, shares: &[Sh
         return put(Party::Unknown, means, ns, 0, None);
     }
     for (task, weight, file) in shares {
-        let part = (u128::from(ns) * u128::from(*weight) / u128::from(all)) as u64;
+        let part = in_proportion(ns, *weight, all);
         put(party(links, call, task), means, part, *weight, *file);
     }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::charge::Share;
 use super::links::{Links, is_kernel, most};
+use crate::sums::add_to;
 use flatwater_recording::{OpKind, QueueOwner, Recording, RequestOp, Task};
 
 /// Metadata written per second up to which the owners of the changes do not matter, since a commit costs its writes
@@ -63,11 +64,11 @@ impl<'a> Journals<'a> {
         for row in recording.dirtiers.iter().filter(|row| row.inode.is_some() && !is_kernel(&row.owner)) {
             let interval = journals.interval(row.start_ns, row.width_ns);
             if is_own(&row.owner) {
-                interval.own += 1;
+                add_to(&mut interval.own, 1);
                 continue;
             }
             let who = (row.owner.name.as_str(), row.owner.cgroup.as_deref());
-            interval.inodes.entry(who).or_insert((&row.owner, 0)).1 += 1;
+            add_to(&mut interval.inodes.entry(who).or_insert((&row.owner, 0)).1, 1);
         }
         if journals.intervals.is_empty() {
             return journals;
@@ -103,7 +104,7 @@ impl<'a> Journals<'a> {
         let mut content = Content { beyond_usual: 0.0, others: Vec::new(), own: 0 };
         let mut inodes: HashMap<(&str, Option<&str>), (&Task, u64)> = HashMap::new();
         for (start_ns, interval) in self.intervals.range(first_ns..to_ns.max(first_ns)) {
-            if !links.spend(1 + interval.inodes.len()) {
+            if !links.spend(interval.inodes.len().saturating_add(1)) {
                 break;
             }
             if start_ns.saturating_add(interval.width_ns) <= from_ns {

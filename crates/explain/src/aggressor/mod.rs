@@ -26,6 +26,7 @@ pub use links::{Links, ender, is_kernel};
 use places::Places;
 
 use super::Evidence;
+use super::sums::{add_to, total};
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{Call, Cause, Recording, Task};
 
@@ -38,11 +39,6 @@ const NAMED_MAX: usize = 4;
 const RECLAIM: &[Cause] = &[Cause::MemcgReclaim, Cause::DirectReclaim, Cause::ReclaimThrottle, Cause::MemcgOverHigh];
 /// At most this many process ids are listed per aggressor.
 const PIDS_MAX: usize = 8;
-
-/// Saturating addition, since the times of a damaged recording may be any numbers.
-fn add_to(sum: &mut u64, ns: u64) {
-    *sum = sum.saturating_add(ns);
-}
 
 /// A process, or all programs of a cgroup, that made the calls of a finding wait.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -318,12 +314,13 @@ impl Charges {
     /// Causes that spent at least half of their time at devices.
     pub fn device_causes(&self) -> impl Iterator<Item = Cause> + '_ {
         let at_device = |sums: &Sums| {
-            let queued_ns = sums.others_queue_ns + sums.own_queue_ns;
-            queued_ns + sums.device_ns + sums.flush_ns + sums.limit_ns + sums.served_late_ns + sums.again_ns
+            let queued_ns = [sums.others_queue_ns, sums.own_queue_ns];
+            let served_ns = [sums.device_ns, sums.flush_ns, sums.limit_ns, sums.served_late_ns, sums.again_ns];
+            total(queued_ns.into_iter().chain(served_ns))
         };
         self.by_cause
             .iter()
-            .filter(move |(_, sums)| 2 * at_device(sums) >= sums.total_ns.max(1))
+            .filter(move |(_, sums)| at_device(sums) >= sums.total_ns.max(1).div_ceil(2))
             .map(|(cause, _)| *cause)
     }
 }
@@ -382,14 +379,14 @@ impl Sums {
         };
         let of_others: u64 = left.others.values_mut().map(taken).fold(0, u64::saturating_add);
         left.others.retain(|_, account| account.ns > 0);
-        let elsewhere_ns = self.served_late_ns + self.again_ns;
+        let elsewhere_ns = self.served_late_ns.saturating_add(self.again_ns);
         left.total_ns = left.total_ns.saturating_sub(elsewhere_ns);
         // The rest belongs to the target, the kernel or unknown, whose times are not recorded by means.
         let mut rest_ns = elsewhere_ns.saturating_sub(of_others);
         for part in [&mut left.unknown_ns, &mut left.own_ns, &mut left.kernel_ns] {
             let ns = rest_ns.min(*part);
-            *part -= ns;
-            rest_ns -= ns;
+            *part = part.saturating_sub(ns);
+            rest_ns = rest_ns.saturating_sub(ns);
         }
         left
     }
@@ -508,7 +505,7 @@ impl Sums {
             return None;
         }
         let most = members.iter().max_by_key(|(_, account)| account.ns)?.0;
-        let more = members.len() - 1;
+        let more = members.len().saturating_sub(1);
         let program = if more == 0 { most.clone() } else { format!("{most} and {more} more programs") };
         let mut together = Account::default();
         members.iter().for_each(|(_, account)| together.absorb(account));

@@ -101,7 +101,8 @@ pub fn huge_pages(snapshot: &Snapshot<'_>) -> Vec<Advice> {
     }
     let stalls = snapshot.vmstat(vmstat::COMPACT_STALL).unwrap_or(0);
     let why = "every fault that could use a huge page may compact memory first";
-    let text = format!("{stalls} callers compacted memory since boot (compact_stall)");
+    let text =
+        format!("{stalls} callers compacted memory since boot, for huge pages or other large blocks (compact_stall)");
     let advice = Advice::knob(snapshot, knob!("thp.defrag"), "defer+madvise", "thp-stall", why);
     let hurts = stalls > 0;
     let advice = advice.with(hurts.then(|| Evidence::new(text, stalls as f64, "")));
@@ -135,7 +136,7 @@ pub fn cgroups(snapshot: &Snapshot<'_>) -> Vec<Advice> {
         let dirty = [cgroup::FILE_DIRTY, cgroup::TOTAL_DIRTY, cgroup::DIRTY];
         let dirty = dirty.into_iter().find_map(|column| rows.last(column)).unwrap_or(0);
         let hits = rows.last(cgroup::EVENTS_MAX).unwrap_or(0);
-        (usage as f64 >= 0.95 * limit as f64 && file * 2 >= limit)
+        (usage as f64 >= 0.95 * limit as f64 && file >= limit / 2)
             .then(|| cgroup(&entity.name, limit, file, dirty, hits))
     });
     full.collect()

@@ -2,6 +2,7 @@
 
 use super::CauseEntry;
 use crate::facts::Facts;
+use crate::sums::total;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::WorkloadOutcome;
 use flatwater_recording::outcome::CheckpointRow;
@@ -50,7 +51,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let median_ns = *critical.get(critical.len() / 2)?;
     let long: Vec<&&CheckpointRow> = rows.iter().filter(|row| row.critical_ns >= CRITICAL_NS_MIN).collect();
     let worst = long.iter().max_by_key(|row| row.critical_ns)?;
-    let lost_ns = long.iter().map(|row| row.critical_ns).sum();
+    let lost_ns = total(long.iter().map(|row| row.critical_ns));
     let text = format!(
         "{} of {} checkpoints blocked work for {} and more; the worst for {}, its flush took {}",
         long.len(),

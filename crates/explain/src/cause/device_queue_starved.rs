@@ -46,8 +46,9 @@ fn from_requests(facts: &Facts<'_>) -> Option<Finding> {
     let text =
         format!("for requests of others {}, for the target's own {}", Nanos(time.queued_others_ns), Nanos(own_ns));
     finding.evidence.push(Evidence::new(text, time.queued_others_ns as f64, "ns"));
-    let text = format!("the device itself took {} for the awaited requests", Nanos(time.device_ns + time.flush_ns));
-    finding.against.push(Evidence::new(text, (time.device_ns + time.flush_ns) as f64, "ns"));
+    let served_ns = time.device_ns.saturating_add(time.flush_ns);
+    let text = format!("the device itself took {} for the awaited requests", Nanos(served_ns));
+    finding.against.push(Evidence::new(text, served_ns as f64, "ns"));
     if own_ns > time.queued_others_ns {
         return Some(finding.fix(Fix::advice(
             "the target's own requests are ahead: write fewer bytes between two syncs, start writeback earlier \
@@ -73,7 +74,7 @@ fn mostly_reads(facts: &Facts<'_>) -> bool {
         all_ns = all_ns.saturating_add(ns);
         reads_ns = reads_ns.saturating_add(if request.op == RequestOp::Read { ns } else { 0 });
     }
-    2 * (reads_ns as u128) >= all_ns as u128
+    reads_ns >= all_ns.div_ceil(2)
 }
 
 fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
@@ -98,7 +99,7 @@ fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
     };
     let disk = facts.busy_disks().into_iter().find(starved)?;
     let text = format!(
-        "{}: {:.0} requests in the queue, {:.0} ms per request where the device needs about {:.1} ms, in {} of {} \
+        "{}: {:.0} requests in the queue, {:.0} ms per request while one was completed every {:.1} ms, in {} of {} \
             windows",
         disk.device,
         disk.queue,
@@ -212,7 +213,7 @@ mod tests {
         let finding = disk(196, 600).found(&ENTRY).expect("120 requests in the queue");
         assert!(
             said(&finding)
-                .contains("120 requests in the queue, 600 ms per request where the device needs about 5.0 ms"),
+                .contains("120 requests in the queue, 600 ms per request while one was completed every 5.0 ms"),
             "{}",
             said(&finding)
         );

@@ -48,7 +48,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let limit = (PER_MEDIAN_MIN * median).max(KIB_PER_S_MIN);
     let bursts: Vec<_> = written.points.iter().filter(|point| point.value >= limit).collect();
     // If bursts are not the exception, the median means nothing.
-    if bursts.len() < BURSTS_MIN || bursts.len() * 3 > written.len() {
+    if bursts.len() < BURSTS_MIN || bursts.len() > written.len() / 3 {
         return None;
     }
     let waiting = waiting_in(facts, &bursts.iter().map(|point| point.at_ns).collect::<Vec<_>>());

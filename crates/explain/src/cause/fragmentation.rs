@@ -44,7 +44,9 @@ fn worst_zone(facts: &Facts<'_>) -> Option<(u32, String, i64, f64)> {
     let each = buddy.by_entity().filter_map(|(entity, rows)| {
         let pages = |orders: std::ops::Range<u32>| -> i64 {
             orders
-                .filter_map(|order| Some(rows.last(format!("order_{order}"))?.max(0).saturating_mul(1 << order)))
+                .filter_map(|order| {
+                    Some(rows.last(format!("order_{order}"))?.max(0).saturating_mul(2_i64.saturating_pow(order)))
+                })
                 .fold(0, i64::saturating_add)
         };
         let free = pages(0..20);
@@ -130,7 +132,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         finding.evidence.push(Evidence::new(text, share * 100.0, "%"));
     }
     if let Some((count, at_ns, order)) = failed {
-        let (s, pages) = (if count == 1 { "" } else { "s" }, 1_u64 << order.min(20));
+        let (s, pages) = (if count == 1 { "" } else { "s" }, 2_u64.saturating_pow(order.min(20)));
         let text =
             format!("{count} request{s} for more than one page failed (order up to {order}: {pages} pages in a row)");
         finding.evidence.push(Evidence::new(text, count as f64, "").at(at_ns));
@@ -141,7 +143,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         let room = zone.map_or_else(String::new, |(name, free)| format!(", while zone {name} had {free} pages free"));
         let text = format!(
             "a process was killed for a request of {} pages in a row (order {order}){room}",
-            1_u64 << order.min(20)
+            2_u64.saturating_pow(order.min(20))
         );
         finding.evidence.push(Evidence::new(text, f64::from(order), "").at(at_ns));
     }

@@ -3,6 +3,7 @@
 use super::CauseEntry;
 use crate::counters::{Point, Track};
 use crate::facts::Facts;
+use crate::sums::total;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::Cause;
 use flatwater_recording::schema::{cpu, meminfo, vmstat};
@@ -147,7 +148,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 /// The time of a kernel with the bug: reading blocks again, reclaim, and the locks held during these.
 fn behind_it(facts: &Facts<'_>) -> Option<u64> {
     let of_it = [Cause::SynchronousRead, Cause::DirectReclaim, Cause::Lock, Cause::PageWriteback];
-    let lost_ns: u64 = facts.sums().filter(|sum| of_it.contains(&sum.cause)).map(|sum| sum.lost_ns).sum();
+    let lost_ns = total(facts.sums().filter(|sum| of_it.contains(&sum.cause)).map(|sum| sum.lost_ns));
     (lost_ns > 0).then_some(lost_ns)
 }
 

@@ -47,7 +47,7 @@ pub fn text(entry: &CauseEntry) -> String {
 /// All causes, one entry each.
 #[must_use]
 pub fn list() -> String {
-    let width = CAUSES.iter().map(|entry| entry.name.len()).max().unwrap_or(0) + 2;
+    let width = CAUSES.iter().map(|entry| entry.name.len()).max().unwrap_or(0).saturating_add(2);
     let mut out = String::new();
     for entry in CAUSES {
         wrap(&mut out, entry.name, entry.headline, width);

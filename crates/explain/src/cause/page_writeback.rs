@@ -4,6 +4,7 @@ use super::CauseEntry;
 use crate::facts::{Facts, counted_buckets};
 use crate::operations::operations;
 use crate::server::Server;
+use crate::sums::total;
 use crate::{Evidence, Finding, Fix, finding};
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Cause, OpKind, Source};
@@ -60,7 +61,7 @@ fn from_syncs(facts: &Facts<'_>) -> Option<Finding> {
     }
     let sync = |op: OpKind| SYNCS.contains(&op);
     let sum = facts.sum(Cause::Unexplained);
-    let of_calls: u64 = sum.by_op_ns.iter().filter(|(op, _)| sync(**op)).map(|(_, ns)| ns).sum();
+    let of_calls = total(sum.by_op_ns.iter().filter(|(op, _)| sync(**op)).map(|(_, ns)| *ns));
     let by_calls = facts.significant(Cause::Unexplained).is_some()
         && of_calls as f64 >= SYNCS_SHARE_MIN * facts.lost_ns as f64
         && sum.by_stack_ns.is_empty();

@@ -2,6 +2,7 @@
 
 use super::CauseEntry;
 use crate::facts::{Facts, counted_buckets};
+use crate::sums::total;
 use crate::{Evidence, Finding, exclude, finding};
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Cause, HookState};
@@ -33,7 +34,7 @@ fn only_counted(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let own = || counted_buckets(facts.recording);
-    let all: u64 = own().map(|bucket| bucket.from_start.count()).sum();
+    let all = total(own().map(|bucket| bucket.from_start.count()));
     let locks = counted.locks;
     let (cause, headline) = if locks {
         (Cause::Lock.name(), "threads wait for locks that others hold")

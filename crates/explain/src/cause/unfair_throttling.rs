@@ -84,12 +84,12 @@ pub fn delays(facts: &Facts<'_>) -> Option<Delays> {
         waiting < call.duration_ns / 2
     };
     let other = calls.iter().filter(elsewhere).count();
-    (!ns.is_empty() && other * 2 <= calls.len()).then_some(Delays { ns, traced })
+    (!ns.is_empty() && other <= calls.len() / 2).then_some(Delays { ns, traced })
 }
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     let delays = delays(facts).filter(|delays| delays.ns.len() >= 2)?;
-    let (median, worst) = (delays.ns[(delays.ns.len() - 1) / 2], *delays.ns.last()?);
+    let (median, worst) = (*delays.ns.get(delays.ns.len().saturating_sub(1) / 2)?, *delays.ns.last()?);
     let ratio = worst as f64 / median.max(1) as f64;
     if ratio < WORST_PER_MEDIAN_MIN {
         return None;

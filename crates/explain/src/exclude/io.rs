@@ -64,7 +64,7 @@ pub(super) fn of_requests(recording: &Recording) -> Option<(u64, u64)> {
     let (mut all, mut late, mut longest_ns) = (0_u64, 0_u64, 0_u64);
     for (_, highest_ns, count) in buckets().flat_map(|bucket| bucket.from_start.steps()) {
         all = all.saturating_add(count);
-        late = late.saturating_add(if highest_ns > REQUEST_CALM_NS * 2 { count } else { 0 });
+        late = late.saturating_add(if highest_ns > REQUEST_CALM_NS.saturating_mul(2) { count } else { 0 });
         longest_ns = longest_ns.max(highest_ns);
     }
     let enough = all >= REQUESTS_MIN || all >= QUICK_REQUESTS_MIN && longest_ns <= REQUEST_QUICK_NS;
@@ -174,9 +174,12 @@ pub(super) fn reads_again(facts: &Facts<'_>, view: &mut View) {
         && rate.mean().is_some_and(|kib| kib * 1024.0 >= READS_AGAIN_BYTES_PER_S)
     {
         let text = format!(
-            "{} were read while the cache stayed at {}: memory is full, so that each page read evicts another",
+            "{} were read while the cache went from {} to {} with {} free: pages that are read may evict others that \
+             are needed again",
             Bytes(read as u64),
-            Bytes(cache.1.max(0.0) as u64)
+            Bytes(cache.0.max(0.0) as u64),
+            Bytes(cache.1.max(0.0) as u64),
+            Bytes(free.1.max(0.0) as u64)
         );
         view.odd(Matter::Memory, Evidence::new(text, read, "bytes"));
     }

@@ -3,6 +3,7 @@
 use super::{Matter, View};
 use crate::Evidence;
 use crate::facts::Facts;
+use crate::sums::total;
 use flatwater_recording::FormatKind;
 
 /// The lines that were understood but not judged.
@@ -42,9 +43,9 @@ pub fn unjudged(facts: &Facts<'_>, view: &View) -> Option<Unjudged> {
         FormatKind::Unjudged => false,
         _ => true,
     };
-    let of: u64 = import.formats.iter().map(|read| read.lines).sum();
+    let of = total(import.formats.iter().map(|read| read.lines));
     let parts: Vec<_> = import.formats.iter().filter(|read| !judged(read.kind)).collect();
-    let lines: u64 = parts.iter().map(|read| read.lines).sum();
+    let lines = total(parts.iter().map(|read| read.lines));
     let mut formats: Vec<String> = parts.iter().map(|read| read.format.clone()).collect();
     formats.dedup();
     // If the log contains nothing else, the exclusions came from these figures.

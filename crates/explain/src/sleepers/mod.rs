@@ -13,6 +13,7 @@ use flatwater_recording::{Cause, CauseBasis, DurationBasis, Recording, ReportedB
 
 use super::facts::Facts;
 use super::server::Server;
+use super::sums::{add_to, total};
 use super::{Evidence, Finding, cause, trouble};
 use holder::{Link, link};
 
@@ -88,7 +89,8 @@ pub fn arrange(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
         let behind = behind.map_or_else(|| alone(&sleepers, link), |at| order.remove(at));
         order.insert(0, behind);
     }
-    let all: u64 = sleepers.iter().map(|sleeper| u64::from(sleeper.task.count)).sum::<u64>() + unknown(facts.recording);
+    let known = total(sleepers.iter().map(|sleeper| u64::from(sleeper.task.count)));
+    let all = known.saturating_add(unknown(facts.recording));
     let mut leading = Vec::new();
     for (place, group) in order.iter().enumerate() {
         let named = finding(facts, &sleepers, group, all, findings);
@@ -127,8 +129,8 @@ fn sleepers(recording: &Recording) -> Vec<Sleeper<'_>> {
         if frames.iter().any(|frame| FUTEX.contains(frame)) {
             continue;
         }
-        let Some((cause, frame)) =
-            meaning(&frames).and_then(|told| Some((told.cause, *frames.iter().find(|frame| **frame == told.frame)?)))
+        let Some((cause, frame)) = meaning(&frames)
+            .and_then(|known| Some((known.cause, *frames.iter().find(|frame| **frame == known.frame)?)))
         else {
             continue;
         };
@@ -156,7 +158,7 @@ fn sleepers(recording: &Recording) -> Vec<Sleeper<'_>> {
 fn unknown(recording: &Recording) -> u64 {
     let asleep = recording.header.sampled_tasks.iter().filter(|task| waits(task));
     let named = |task: &&SampledTask| meaning(&frames(recording, task)).is_some();
-    asleep.filter(|task| task.stack.is_some() && !named(task)).map(|task| u64::from(task.count)).sum()
+    total(asleep.filter(|task| task.stack.is_some() && !named(task)).map(|task| u64::from(task.count)))
 }
 
 fn role(frames: &[&str]) -> Role {
@@ -196,7 +198,7 @@ fn groups(sleepers: &[Sleeper<'_>]) -> Vec<Group> {
         let (tasks, blocked_ns) = (u64::from(sleeper.task.count.max(1)), sleeper.task.blocked_ns);
         match groups.iter_mut().find(|group| group.cause == sleeper.cause) {
             Some(group) => {
-                group.tasks += tasks;
+                add_to(&mut group.tasks, tasks);
                 group.blocked_ns = group.blocked_ns.max(blocked_ns);
             }
             None => groups.push(Group { cause: sleeper.cause, tasks, blocked_ns, first: at }),
@@ -239,10 +241,17 @@ fn finding(facts: &Facts<'_>, sleepers: &[Sleeper<'_>], group: &Group, all: u64,
     finding.confidence = confidence(share, all, sleeper);
     finding.evidence.insert(0, tasks_evidence(group, sleeper, all));
     if stuck {
-        finding.headline = "the device does not complete requests: tasks wait for single ones".to_owned();
+        finding.headline = if hung {
+            "the device does not complete requests: tasks wait for single ones".to_owned()
+        } else {
+            "tasks wait for a device, and the kernel reports trouble with one".to_owned()
+        };
         finding.cause_basis = CauseBasis::Elimination;
         let waited = group.blocked_ns.map(|ns| {
-            let text = format!("a task waited {} for one request: no queue is that long", Nanos(ns));
+            let text = format!(
+                "a task was blocked for {} where it waits for a request: queues are seldom that long",
+                Nanos(ns)
+            );
             Evidence::new(text, ns as f64, "ns")
         });
         finding.evidence.extend(waited.filter(|_| hung));
@@ -289,7 +298,8 @@ fn tasks_evidence(group: &Group, sleeper: &Sleeper<'_>, all: u64) -> Evidence {
 fn chain_evidence(sleepers: &[Sleeper<'_>], waiters: &Group, link: &Link) -> Evidence {
     let holder = sleepers[link.holder].task;
     let name = if holder.task.is_empty() { "another task" } else { &holder.task };
-    let text = format!("{} tasks in {} wait for {name}: {}", waiters.tasks, waiters.cause.name(), link.because);
+    let wait = if link.named { "wait" } else { "may wait" };
+    let text = format!("tasks in {} {wait} for {name}: {}", waiters.cause.name(), link.because);
     Evidence::new(text, waiters.tasks as f64, "tasks")
 }
 

@@ -50,6 +50,9 @@ impl Sums {
     }
 }
 
+/// Observed time beyond this many hours (a year) is counted without its hour: only a damaged header holds more.
+const HOURS_MAX: usize = 8_784;
+
 #[derive(Clone, Debug, Default)]
 struct Hour {
     observed_ns: u64,
@@ -104,7 +107,7 @@ impl Summarizer {
     /// Marks this time, on the header's clock, as observed. Every hour that overlaps it gets a row.
     pub fn observe(&mut self, from_ns: u64, to_ns: u64) {
         let mut at_ns = from_ns;
-        loop {
+        for _ in 0..HOURS_MAX {
             let hour = self.hour_of(at_ns);
             let end_ns = match (hour, self.wall_offset_ns) {
                 (Some(hour), Some(offset_ns)) => {
@@ -121,6 +124,8 @@ impl Summarizer {
             }
             at_ns = end_ns;
         }
+        let unknown = self.hours.entry(None).or_default();
+        unknown.observed_ns = unknown.observed_ns.saturating_add(to_ns.saturating_sub(at_ns));
     }
 
     /// Adds a slow call, with its time divided by cause and aggressor. It counts in the hour of its start.
@@ -261,6 +266,15 @@ mod tests {
 
     fn summed(rows: &[SummaryRow], of: impl Fn(&SummaryRow) -> Option<i64>) -> Option<i64> {
         rows.iter().filter_map(of).fold(None, |sum, value| Some(sum.unwrap_or(0) + value))
+    }
+
+    #[test]
+    fn a_damaged_duration_makes_a_bounded_number_of_rows() {
+        let mut summary = Summarizer::new(&header(5_000_000), SummaryOrigin::Recording, 4);
+        summary.observe(0, 4_000_000_000 * S);
+        let rows = summary.finish();
+        assert!(rows.len() <= super::HOURS_MAX + 1, "{} rows", rows.len());
+        assert_eq!(summed(&rows, |row| row.observed_ms), Some(4_000_000_000_000), "no time is lost");
     }
 
     #[test]

@@ -237,7 +237,8 @@ fn queues(tracks: &mut Tracks, recording: &Recording, window: &Window) {
     for row in rows {
         let owner = row.owner.as_ref().map_or_else(|| "owner not known".to_owned(), |task| task.name.clone());
         let values = by_owner.entry((row.device.clone(), owner)).or_default();
-        *values.entry(row.start_ns).or_default() += i64::try_from(row.bytes).unwrap_or(i64::MAX);
+        let sum = values.entry(row.start_ns).or_default();
+        *sum = sum.saturating_add(i64::try_from(row.bytes).unwrap_or(i64::MAX));
         values.entry(row.start_ns.saturating_add(row.width_ns)).or_default();
     }
     for ((device, owner), values) in by_owner {

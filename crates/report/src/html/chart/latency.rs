@@ -30,7 +30,10 @@ fn frame() -> Frame {
 pub fn charts(recording: &Recording, explanation: &Explanation) -> Vec<Chart> {
     let mut kinds: Vec<(u64, OpKind)> = OpKind::ALL
         .iter()
-        .map(|kind| (of_kind(recording, *kind).map(|bucket| bucket.from_start.count()).sum(), *kind))
+        .map(|kind| {
+            let counts = of_kind(recording, *kind).map(|bucket| bucket.from_start.count());
+            (counts.fold(0, u64::saturating_add), *kind)
+        })
         .filter(|(calls, _)| *calls > 0)
         .collect();
     if kinds.is_empty() {

@@ -61,7 +61,7 @@ fn spread(sums: &mut [u64], width_ns: u64, from_ns: u64, ns: u64) {
     while at_ns < end_ns {
         let place = at_ns / width_ns;
         let Some(sum) = usize::try_from(place).ok().and_then(|place| sums.get_mut(place)) else { return };
-        let until_ns = end_ns.min((place + 1).saturating_mul(width_ns));
+        let until_ns = end_ns.min(place.saturating_add(1).saturating_mul(width_ns));
         *sum = sum.saturating_add(until_ns - at_ns);
         at_ns = until_ns;
     }
