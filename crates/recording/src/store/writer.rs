@@ -1,8 +1,8 @@
-//! Writes a recording while it is made.
+//! Writes a recording during the run.
 //!
-//! Rows become frames in memory at once and reach the files at most once a second, so that a kill at any
-//! instant costs at most that second. A full disk (or any other write error) never stops the measurement:
-//! what is written stays, what cannot be written is dropped, and a gap says from when to when.
+//! Rows become frames in memory immediately and reach the files at most once a second, so a kill at any instant loses
+//! at most that second. A full disk, or any other write error, never stops the measurement: what has been written
+//! stays, what cannot be written is dropped, and a gap gives the time of the loss.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -22,41 +22,45 @@ use crate::header::FORMAT_VERSION;
 use crate::{AsyncCall, Call, Event, Gap, Header, LatencyBucket, Series, Stack, Users, Waited, WorkloadOutcome};
 
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
-/// The schema is repeated after this many batches, so that damage to it costs minutes and not the table.
+/// The schema is repeated after this many batches, so that damage to it loses minutes and not the whole table.
 const BATCHES_PER_SCHEMA: u32 = 120;
 const ROWS_PER_FRAME: usize = 16_384;
 const RESERVE_BYTES: u64 = 256 << 10;
-/// What one gap takes, with the directory entry of its file.
+/// Disk space for one gap, including the directory entry of its file.
 const GAP_BYTES: u64 = 16 << 10;
 
-/// The gap that tells of it; written when it begins and again, with its extent, at the end.
+/// Name of the gap for dropped rows. It is written when the loss begins and again, with its extent, at the end.
 pub(super) const DROPPED: &str = "part of this recording";
 
-/// A recording that is being made. Dropped without `finish`, it stays readable.
+/// Writes a recording during the run. If it is dropped without `finish`, the recording stays readable.
 #[derive(Debug)]
 pub struct RecordingWriter {
     dir: PathBuf,
     tables: BTreeMap<TableFile, TableWriter>,
     outcomes: Vec<WorkloadOutcome>,
     durable: bool,
+    /// Whether the directory has names that are not synced.
+    has_new_names: bool,
+    sync_directory: fn(&Path) -> io::Result<()>,
     flushed: Instant,
     packer: Packer,
     trouble: Option<Trouble>,
 }
 
-/// How a recording ended up.
+/// Result of `RecordingWriter::finish`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Finished {
-    /// False if it could not be turned into Parquet; its frames are readable all the same.
+    /// Whether the recording was turned into Parquet; if not, its frames are readable nevertheless.
     pub sealed: bool,
-    /// What the writer itself lost, and why it is not sealed; already part of the recording where that could be written.
+    /// What the writer itself lost, and why the recording is not sealed. Also part of the recording, if it could be
+    /// written.
     pub gaps: Vec<Gap>,
 }
 
 #[derive(Debug, Default)]
 struct TableWriter {
     file: Option<File>,
-    /// Length up to the last whole frame.
+    /// Length up to the last complete frame.
     good_bytes: u64,
     sequence: u32,
     schema: Option<SchemaRef>,
@@ -64,7 +68,7 @@ struct TableWriter {
     pending: Vec<u8>,
 }
 
-/// A write error and what it cost.
+/// A write error and the resulting loss.
 #[derive(Debug)]
 struct Trouble {
     why: String,
@@ -73,35 +77,54 @@ struct Trouble {
     dropped_bytes: u64,
 }
 
+impl Trouble {
+    fn new(why: String, error: &io::Error) -> Trouble {
+        Trouble { why, remedy: advice(error), since: Instant::now(), dropped_bytes: 0 }
+    }
+}
+
 impl RecordingWriter {
-    /// Creates the directory (its parent must exist) with a first header in it.
+    /// Creates the directory (its parent must exist) and writes a first header.
     pub fn create(dir: &Path, header: &Header) -> Result<RecordingWriter, WriteError> {
+        RecordingWriter::begin(dir, header, false, files::sync_directory)
+    }
+
+    /// As `create`, with an fsync of the first header, and of files and directory at each flush. The recording then
+    /// survives a power cut, but the fsync disturbs the file system, which may be under test.
+    pub fn create_durable(dir: &Path, header: &Header) -> Result<RecordingWriter, WriteError> {
+        RecordingWriter::begin(dir, header, true, files::sync_directory)
+    }
+
+    fn begin(
+        dir: &Path,
+        header: &Header,
+        durable: bool,
+        sync_directory: fn(&Path) -> io::Result<()>,
+    ) -> Result<RecordingWriter, WriteError> {
         files::create_dir(dir).map_err(WriteError::at(dir))?;
         if dir.join(files::HEADER).exists() {
             return Err(WriteError::Exists { path: dir.to_owned() });
         }
-        write_header(dir, header, false)?;
-        // Best effort: without a reserve a full disk costs the last gap, nothing else.
+        write_header(dir, header, durable)?;
+        // Best effort: without a reserve, a full disk only costs the last gap.
         if let Ok(mut reserve) = files::create_temporary(&dir.join(files::RESERVE)) {
-            // Written, not only allocated: some file systems cannot do the latter.
+            // Written and not only allocated, because some file systems cannot allocate.
             let _ = reserve.write_all(&vec![0; RESERVE_BYTES as usize]);
+        }
+        if durable {
+            sync_directory(dir).map_err(WriteError::at(dir))?;
         }
         Ok(RecordingWriter {
             dir: dir.to_owned(),
             tables: BTreeMap::new(),
             outcomes: Vec::new(),
-            durable: false,
+            durable,
+            has_new_names: false,
+            sync_directory,
             flushed: Instant::now(),
             packer: Packer::default(),
             trouble: None,
         })
-    }
-
-    /// Also fsync at each flush: survives a power cut, and disturbs the file system that may be under test.
-    #[must_use]
-    pub fn durable(mut self, durable: bool) -> RecordingWriter {
-        self.durable = durable;
-        self
     }
 
     #[must_use]
@@ -109,9 +132,15 @@ impl RecordingWriter {
         &self.dir
     }
 
-    /// Replaces the header, atomically. Used when something about the whole became known.
+    /// Replaces the header atomically, when a fact about the whole recording becomes known.
     pub fn header(&self, header: &Header) -> Result<(), WriteError> {
-        write_header(&self.dir, header, self.durable)
+        write_header(&self.dir, header, self.durable)?;
+        self.sync_names().map_err(WriteError::at(&self.dir))
+    }
+
+    /// Syncs the directory, if the recording is durable.
+    fn sync_names(&self) -> io::Result<()> {
+        if self.durable { (self.sync_directory)(&self.dir) } else { Ok(()) }
     }
 
     pub fn append_calls(&mut self, calls: &[Call]) -> Result<(), WriteError> {
@@ -122,12 +151,12 @@ impl RecordingWriter {
         self.append(Rows::Latency(buckets))
     }
 
-    /// Stacks may come before or after the calls that refer to them, each once.
+    /// Appends stacks, each once, before or after the calls that refer to them.
     pub fn append_stacks(&mut self, stacks: &[Stack]) -> Result<(), WriteError> {
         self.append(Rows::Stacks(stacks))
     }
 
-    /// Why slow calls waited.
+    /// Appends the reasons of waits of slow calls.
     pub fn append_waited(&mut self, waited: &Waited) -> Result<(), WriteError> {
         self.append(Rows::flat(FlatTable::Waits, &waited.waits.as_slice()))?;
         self.append(Rows::flat(FlatTable::Requests, &waited.requests.as_slice()))?;
@@ -135,7 +164,7 @@ impl RecordingWriter {
         self.append(Rows::flat(FlatTable::CpuOwners, &waited.cpus.as_slice()))
     }
 
-    /// Who used the devices and the memory in an interval.
+    /// Appends the users of devices and memory in an interval.
     pub fn append_users(&mut self, users: &Users) -> Result<(), WriteError> {
         self.append(Rows::flat(FlatTable::QueueOwners, &users.owners.as_slice()))?;
         self.append(Rows::flat(FlatTable::Dirtiers, &users.dirtiers.as_slice()))?;
@@ -146,7 +175,7 @@ impl RecordingWriter {
         self.append(Rows::flat(FlatTable::AsyncCalls, &rows))
     }
 
-    /// Rows of one sampled table; columns may differ from earlier ones.
+    /// Appends rows of one sampled table; its columns may differ from earlier ones.
     pub fn append_series(&mut self, series: &Series) -> Result<(), WriteError> {
         let refused: Vec<Gap> = series.gaps().collect();
         self.append(Rows::Gaps(&refused))?;
@@ -161,12 +190,14 @@ impl RecordingWriter {
         self.append(Rows::Gaps(gaps))
     }
 
-    /// What a workload reports of itself; written at once. It comes last, so on a full disk the reserve is given up for it.
+    /// Writes the results of a workload immediately. They come last, so the reserve is released for them on a full
+    /// disk.
     pub fn outcome(&mut self, outcome: WorkloadOutcome) -> Result<(), WriteError> {
         self.outcomes.push(outcome);
         let _ = fs::remove_file(self.dir.join(files::RESERVE));
         let path = self.dir.join(files::OUTCOMES);
-        json::replace(&path, &self.outcomes, self.durable).map_err(WriteError::at(path))
+        json::replace(&path, &self.outcomes, self.durable).map_err(WriteError::at(path))?;
+        self.sync_names().map_err(WriteError::at(&self.dir))
     }
 
     fn append(&mut self, rows: Rows<'_>) -> Result<(), WriteError> {
@@ -181,14 +212,15 @@ impl RecordingWriter {
         Ok(())
     }
 
-    /// Writes out what was appended, unless that was done less than a second ago. Call it as often as you like.
+    /// Writes the appended rows to the files, unless the last flush was less than a second ago. May be called as often
+    /// as convenient.
     pub fn flush(&mut self) {
         if self.flush_is_due() {
             self.flush_now();
         }
     }
 
-    /// Whether the last time was a second ago.
+    /// Whether the last flush was at least a second ago.
     #[must_use]
     pub fn flush_is_due(&self) -> bool {
         self.flushed.elapsed() >= FLUSH_EVERY
@@ -200,43 +232,52 @@ impl RecordingWriter {
         for (table, writer) in &mut self.tables {
             let pending = writer.pending.len() as u64;
             let path = files::frames_path(&self.dir, *table);
+            self.has_new_names |= writer.file.is_none() && pending > 0;
             if let Err(error) = writer.write_out(&path, self.durable) {
                 writer.undo();
-                let trouble = self.trouble.get_or_insert_with(|| Trouble {
-                    why: format!("writing {} failed: {error}", path.display()),
-                    remedy: advice(&error),
-                    since: Instant::now(),
-                    dropped_bytes: 0,
-                });
-                trouble.dropped_bytes += pending;
+                let failed = || Trouble::new(format!("writing {} failed: {error}", path.display()), &error);
+                self.trouble.get_or_insert_with(failed).dropped_bytes += pending;
+            }
+        }
+        if self.has_new_names {
+            match self.sync_names() {
+                Ok(()) => self.has_new_names = false,
+                Err(error) => {
+                    let failed = || Trouble::new(format!("syncing {} failed: {error}", self.dir.display()), &error);
+                    self.trouble.get_or_insert_with(failed);
+                }
             }
         }
         if !known && self.trouble.is_some() {
-            self.tell_trouble();
+            self.write_trouble();
         }
     }
 
-    /// Writes the gap at once, should nobody live to call `finish`. A little of the reserve makes room for it.
-    fn tell_trouble(&mut self) {
+    /// Writes the gap immediately, in case the process does not live to call `finish`. A small part of the reserve
+    /// makes room for it.
+    fn write_trouble(&mut self) {
         let reserve = OpenOptions::new().write(true).open(self.dir.join(files::RESERVE));
         let _ = reserve.and_then(|reserve| reserve.set_len(RESERVE_BYTES - GAP_BYTES));
         if let Some(gap) = self.trouble() {
             let gaps = self.tables.entry(TableFile::Gaps).or_default();
             let path = files::frames_path(&self.dir, TableFile::Gaps);
-            let told = gaps.append(Rows::Gaps(&[gap]), &mut self.packer).is_ok()
+            self.has_new_names |= gaps.file.is_none();
+            let written = gaps.append(Rows::Gaps(&[gap]), &mut self.packer).is_ok()
                 && gaps.write_out(&path, self.durable).is_ok();
-            if !told {
+            if !written {
                 gaps.undo();
             }
+            // If this fails, the next flush tries again.
+            self.has_new_names &= self.sync_names().is_err();
         }
     }
 
-    /// What could not be written so far; the run loop shows it once.
+    /// A gap for the rows that could not be written so far; the run loop prints it once.
     #[must_use]
     pub fn trouble(&self) -> Option<Gap> {
         let trouble = self.trouble.as_ref()?;
         let why = format!(
-            "{}; {} KiB of the recording were dropped in the {:.0} s since",
+            "{}; {} KiB of the recording were dropped in the {:.0} s since then",
             trouble.why,
             trouble.dropped_bytes >> 10,
             trouble.since.elapsed().as_secs_f64(),
@@ -244,8 +285,8 @@ impl RecordingWriter {
         Some(Gap::new(DROPPED, why, trouble.remedy))
     }
 
-    /// Writes the last rows and the final header, and turns the recording into Parquet. If that cannot be
-    /// done (no space), the frames stay and remain readable.
+    /// Writes the last rows and the final header, and turns the recording into Parquet. If that fails (no space), the
+    /// frames stay and remain readable.
     pub fn finish(mut self, header: &Header) -> Result<Finished, WriteError> {
         let mut finished = Finished { sealed: false, gaps: Vec::new() };
         self.flush_now();
@@ -256,14 +297,14 @@ impl RecordingWriter {
             self.flush_now();
         }
         let written = self.header(header);
-        // Closes the frame files before they are read back.
+        // Closes the frame files before they are read.
         self.tables.clear();
         match written.and_then(|()| seal::seal(&self.dir)) {
             Ok(()) => finished.sealed = true,
             Err(error) => finished.gaps.push(Gap::new(
                 "Parquet files of this recording",
                 error.to_string(),
-                "the recording is complete in its .frames files, and every command reads those",
+                "the .frames files contain the complete recording, and every command reads them",
             )),
         }
         Ok(finished)
@@ -318,13 +359,78 @@ impl TableWriter {
         Ok(())
     }
 
-    /// Takes back a half-written flush, so that the file ends with a whole frame.
+    /// Removes a partly written flush, so that the file ends with a complete frame.
     fn undo(&mut self) {
         if let Some(file) = &self.file {
             let _ = file.set_len(self.good_bytes);
         }
         self.pending.clear();
-        // What was dropped may have held the schema.
+        // The dropped bytes may have contained the schema.
         self.schema = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::io;
+    use std::path::Path;
+
+    use super::{RecordingWriter, files};
+    use crate::{Event, EventKind, Gap, Header};
+
+    thread_local! {
+        static SYNCS: Cell<u32> = const { Cell::new(0) };
+    }
+
+    fn counted(dir: &Path) -> io::Result<()> {
+        SYNCS.set(SYNCS.get() + 1);
+        files::sync_directory(dir)
+    }
+
+    fn refused(_: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::StorageFull.into())
+    }
+
+    /// Directory syncs after the first header, after two new tables, after a flush without a new table, and after one
+    /// more table and another header.
+    fn syncs(name: &str, durable: bool) -> [u32; 4] {
+        let place = tempfile::tempdir().expect("a directory");
+        SYNCS.set(0);
+        let header = Header::default();
+        let begun = RecordingWriter::begin(&place.path().join(name), &header, durable, counted);
+        let mut writer = begun.expect("begins");
+        let begun = SYNCS.get();
+        let gap = || [Gap::new("one", "two", "three")];
+        writer.append_gaps(&gap()).expect("encoded");
+        writer.append_events(&[Event::new(1, EventKind::Mark("a".into()))]).expect("encoded");
+        writer.flush_now();
+        let two_tables = SYNCS.get();
+        writer.append_gaps(&gap()).expect("encoded");
+        writer.flush_now();
+        let no_table = SYNCS.get();
+        writer.append_stacks(&[crate::Stack { id: crate::StackId(1), frames: Vec::new() }]).expect("encoded");
+        writer.flush_now();
+        writer.header(&header).expect("written");
+        [begun, two_tables, no_table, SYNCS.get()]
+    }
+
+    /// Without these, a power cut loses the first header, or the names of the tables.
+    #[test]
+    fn a_durable_recording_syncs_its_directory_when_names_are_new() {
+        assert_eq!(syncs("durable", true), [1, 2, 2, 4]);
+        assert_eq!(syncs("plain", false), [0; 4]);
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_synced_is_a_gap() {
+        let place = tempfile::tempdir().expect("a directory");
+        let mut writer = RecordingWriter::create_durable(place.path(), &Header::default()).expect("begins");
+        writer.sync_directory = refused;
+        writer.append_gaps(&[Gap::new("one", "two", "three")]).expect("encoded");
+        writer.flush_now();
+        let gap = writer.trouble().expect("a gap");
+        assert!(gap.why.contains("syncing"), "{gap:?}");
+        assert!(writer.has_new_names, "the next flush tries again");
     }
 }
