@@ -28,6 +28,8 @@ const OTHERS_WRITE: u32 = 0o022;
 /// Paths are looked at again after this long, because a group can get another owner.
 const FRESH_NS: u64 = 10_000_000_000;
 const KNOWN_MAX: usize = 4_096;
+/// Longer paths are not kept: a user can nest groups to paths of 4 KiB.
+const KNOWN_BYTES_MAX: usize = 512;
 
 impl Hierarchies {
     /// The hierarchies of this machine.
@@ -57,7 +59,7 @@ impl Hierarchies {
                 if known.len() >= KNOWN_MAX {
                     known.retain(|_, (_, at_ns)| fresh(*at_ns));
                 }
-                if known.len() < KNOWN_MAX {
+                if known.len() < KNOWN_MAX && cgroup.len() <= KNOWN_BYTES_MAX {
                     known.insert(cgroup.into(), (length, now_ns));
                 }
                 length
@@ -171,6 +173,8 @@ pub(crate) mod tests {
         assert_eq!(hierarchies.made_by_root("/jobs/a"), "/jobs/a");
         fs::remove_dir_all(place.path().join("jobs")).expect("removed");
         assert_eq!(hierarchies.made_by_root("/jobs/a"), "/jobs/a");
+        let _ = hierarchies.made_by_root(&"/jobs/a".repeat(200));
+        assert_eq!(hierarchies.known.lock().expect("not poisoned").len(), 1, "the long path is not kept");
         (0..2 * super::KNOWN_MAX).for_each(|at| _ = hierarchies.made_by_root(&format!("/jobs/{at}")));
         assert!(hierarchies.known.lock().expect("not poisoned").len() <= super::KNOWN_MAX);
     }
