@@ -80,9 +80,18 @@ impl Daemon {
     fn recordings(&self) -> Vec<PathBuf> {
         // Hourly summaries are files in the same directory.
         let entries = fs::read_dir(self.place.join("store")).into_iter().flatten().flatten();
-        let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+        let is_recording = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with("flatwater-");
+        let paths = entries.filter(is_recording).map(|entry| entry.path());
+        let mut found: Vec<PathBuf> = paths.filter(|path| path.is_dir()).collect();
         found.sort();
         found
+    }
+
+    /// Names in the store that begin with a dot: recordings that are being made or removed.
+    fn unfinished(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.place.join("store")).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.filter(|name| name.starts_with('.')).collect()
     }
 
     fn stop(mut self) -> String {

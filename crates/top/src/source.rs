@@ -119,20 +119,20 @@ fn dump(socket: &Path) -> Result<String, SourceError> {
 #[derive(Debug)]
 pub struct Alone {
     sight: Sight,
-    held: LookBack,
+    look_back: LookBack,
     threshold_ns: u64,
     asked: bool,
 }
 
 /// Limit for calls and their wait chains; the table covers a few seconds.
-const HELD_BYTES_MAX: u64 = 16 << 20;
+const LOOK_BACK_BYTES_MAX: u64 = 16 << 20;
 
 impl Alone {
     /// Attaches the hooks that this kernel allows.
     #[must_use]
     pub fn start(config: &Config) -> Alone {
-        let held = LookBack::new(now::SPAN_NS, HELD_BYTES_MAX);
-        Alone { sight: Sight::open(config), held, threshold_ns: config.threshold_ns, asked: false }
+        let look_back = LookBack::new(now::SPAN_NS, LOOK_BACK_BYTES_MAX);
+        Alone { sight: Sight::open(config), look_back, threshold_ns: config.threshold_ns, asked: false }
     }
 }
 
@@ -148,8 +148,8 @@ impl Source for Alone {
             let refused = |gap: &Gap| SourceError::HookRefused { what: gap.what.clone(), why: gap.why.clone() };
             return Err(second.gaps.first().map_or(SourceError::NoHook, refused));
         }
-        self.held.push(second.into());
-        let (rows, rows_left_out) = now::rows(self.held.seconds(), now_ns);
+        self.look_back.push(second.into());
+        let (rows, rows_left_out) = now::rows(self.look_back.seconds(), now_ns);
         let (calls_seen, exact) = (self.sight.is_attached(), self.sight.is_exact());
         let (threshold_ns, span_ns) = (self.threshold_ns, now::SPAN_NS);
         Ok(Now { version: 1, span_ns, threshold_ns, calls_seen, exact, rows, rows_left_out, ..Now::default() })

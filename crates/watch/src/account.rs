@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use flatwater_host::target::container_of;
+use flatwater_recording::printable;
 
 /// A user, a container, a unit, or a control group made by root.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,18 +17,23 @@ impl Default for Account {
 }
 
 impl Account {
-    /// The account of events that do not belong to one call: pressure of the whole machine, and dumps.
+    /// The account of events that do not belong to a call: pressure of the machine while no call is slow.
     #[must_use]
     pub fn machine() -> Account {
         Account("the machine".into())
     }
 
-    /// The account of a process in this control group, with its real user if known.
-    ///
-    /// Users can create any number of groups below their own, so only the part of the path that root made counts.
+    /// The account of dumps, which the owner of the socket requests.
     #[must_use]
-    pub fn of(cgroup: &str, uid: Option<u32>) -> Account {
-        let mut parts = cgroup.split('/').filter(|part| !part.is_empty());
+    pub fn dumps() -> Account {
+        Account("dumps".into())
+    }
+
+    /// The account of a process with this real user, if known. `made_by_root` is the part of the control group's path
+    /// that only root can have made (`Hierarchies::made_by_root`): users can create any number of groups below it.
+    #[must_use]
+    pub fn of(made_by_root: &str, uid: Option<u32>) -> Account {
+        let mut parts = made_by_root.split('/').filter(|part| !part.is_empty() && *part != "..");
         let first = parts.clone().next().unwrap_or("/");
         let user = |part: &str| part.strip_prefix("user-")?.strip_suffix(".slice")?.parse::<u32>().ok();
         if let Some(uid) = parts.clone().find_map(user) {
@@ -36,7 +42,7 @@ impl Account {
         let made_by_a_manager = |part: &&str| part.ends_with(".scope") || container_of(part).is_some();
         let group = parts.find(made_by_a_manager).unwrap_or(first);
         let user = uid.map_or_else(|| "a user".to_owned(), |uid| format!("user {uid}"));
-        Account(format!("{user} in {group}").into())
+        Account(format!("{user} in {}", printable::line(group)).into())
     }
 
     #[must_use]

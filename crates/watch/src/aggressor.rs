@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use flatwater_host::target::container_of;
 use flatwater_recording::{Call, CpuOwner, QueueAhead, Request, Task, Wait, WakerKind};
 
+use crate::cgroup::{Hierarchies, unit_of};
 use crate::owner::Owner;
 
 /// The time charged to one program of one cgroup.
@@ -139,9 +139,10 @@ impl<'a> Evidence<'a> {
 
 fn owner_of(task: &Task) -> Owner {
     let cgroup = task.cgroup.as_deref().unwrap_or_default();
+    let unit = unit_of(Hierarchies::machine().made_by_root(cgroup));
     Owner {
         cgroup: cgroup.into(),
-        container: container_of(cgroup).map_or_else(|| "".into(), |container| container.to_string().into()),
+        container: unit.map_or_else(|| "".into(), |unit| unit.to_string().into()),
         program: if task.is_only_a_cgroup() { Task::SOME_PROGRAM.into() } else { family(&task.name).into() },
     }
 }

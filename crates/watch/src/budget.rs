@@ -1,6 +1,6 @@
 //! Measures the daemon's cost, and sheds parts of the work above the budget.
 //!
-//! Cost is a share of one core: the CPU time of this process, without the threads that answer scrapers, and of its
+//! Cost is a share of one core: the CPU time of this process, without the threads that answer scrapers, and of the
 //! hooks. The kernel counts the time of each BPF program on request (kernel/bpf/syscall.c, bpf_enable_stats). The steps
 //! are taken one at a time, the least useful work first, and undone in reverse order when there is room again.
 
@@ -163,9 +163,41 @@ impl Keeper {
     }
 }
 
+/// Keeps resident memory within `budget.rss` by the size of the look-back.
+#[derive(Debug, Default)]
+pub struct MemoryKeeper {
+    over: u32,
+    room: u32,
+}
+
+/// A change of the look-back's limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    Halve,
+    Double,
+}
+
+impl MemoryKeeper {
+    /// Adds one measurement. `halved_to` is the look-back's limit in bytes if it was halved: doubling it takes at most
+    /// this much more memory.
+    pub fn look(&mut self, rss_bytes: u64, budget_bytes: u64, halved_to: Option<u64>) -> Option<Memory> {
+        let has_room = halved_to.is_some_and(|limit| rss_bytes.saturating_add(limit) <= budget_bytes);
+        self.over = if rss_bytes > budget_bytes { self.over + 1 } else { 0 };
+        self.room = if has_room { self.room + 1 } else { 0 };
+        if self.over >= OVER_LOOKS {
+            self.over = 0;
+            return Some(Memory::Halve);
+        }
+        (self.room >= UNDER_LOOKS).then(|| {
+            self.room = 0;
+            Memory::Double
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Cost, Keeper, Step};
+    use super::{Cost, Keeper, Memory, MemoryKeeper, Step};
     use crate::config::Config;
 
     fn cost(share: f64) -> Cost {
@@ -188,6 +220,19 @@ mod tests {
         let mut keeper = Keeper::new(Config::default().budget);
         let scraped = Cost { answers_share: 0.9, ..cost(0.003) };
         assert!((0..50).all(|_| keeper.look(scraped).is_none()));
+    }
+
+    /// Fails on 5d310ca9, where the look-back stayed short for good.
+    #[test]
+    fn the_look_back_is_halved_above_the_budget_and_restored_when_there_is_room() {
+        let mut keeper = MemoryKeeper::default();
+        let mut after = |rss: u64, halved_to: Option<u64>| {
+            (1..100).find_map(|count| Some((count, keeper.look(rss << 20, 64 << 20, halved_to)?)))
+        };
+        assert_eq!(after(70, None), Some((3, Memory::Halve)));
+        assert_eq!(after(60, Some(8 << 20)), None, "twice as much does not fit");
+        assert_eq!(after(56, Some(8 << 20)), Some((30, Memory::Double)));
+        assert_eq!(after(20, None), None);
     }
 
     #[test]

@@ -1,12 +1,16 @@
 //! A recording started by a trigger: the look-back, then each second until its end.
 
+use std::collections::BTreeSet;
+
 use flatwater_recording::store::{Finished, RecordingWriter, WriteError};
 use flatwater_recording::units::Nanos;
-use flatwater_recording::{Call, Clock, Event, EventKind, Gap, Header, Note, OwnCost, Request, Stack, Waited};
-use flatwater_safefs::Dir;
+use flatwater_recording::{Call, Clock, Event, EventKind, Gap, Header, Note, OwnCost, Request, Stack, StackId, Waited};
+use flatwater_safefs::{Dir, Refusal};
 
+use crate::account::Account;
 use crate::lookback::LookBack;
 use crate::second::Second;
+use crate::store::{self, Making};
 use crate::trigger::Fired;
 
 #[derive(Debug)]
@@ -15,6 +19,8 @@ pub struct Capture {
     writer: RecordingWriter,
     header: Header,
     until_ns: u64,
+    /// The accounts whose triggers fired; the recording is stored for each of them.
+    accounts: Vec<Account>,
     /// Calls still under way in the last second. They are written at the end of the recording, each once with its final
     /// duration.
     under_way: Vec<Call>,
@@ -22,45 +28,70 @@ pub struct Capture {
     standing: Vec<Request>,
     /// Whether the recording says if every call is timed at its start.
     has_timing: bool,
-    stacks_told: std::collections::BTreeSet<flatwater_recording::StackId>,
+    stacks_written: BTreeSet<StackId>,
     /// Kept open, so that the directory cannot be replaced while the writer uses it.
-    _dir: Dir,
+    dir: Dir,
+}
+
+/// Why a recording did not begin, or a trigger could not be added to it.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    #[error(transparent)]
+    Store(#[from] Refusal),
+}
+
+/// What a recording contains of a stall that began while it was being made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Joined {
+    /// The stall and the whole time after it.
+    Whole,
+    /// The recording reaches its maximum length before that time is over.
+    Part,
+    /// The recording has the maximum number of accounts.
+    TooMany,
 }
 
 impl Capture {
     /// Starts a recording and writes the look-back at once, so that a kill from here on loses no part of the look-back.
+    /// After an error nothing of the recording is left.
     pub fn begin(
-        (name, dir): (String, Dir),
+        mut making: Making,
         mut header: Header,
         fired: &Fired,
-        held: &LookBack,
+        look_back: &LookBack,
         after_ns: u64,
-    ) -> Result<Capture, WriteError> {
-        let start_ns = held.start_ns().unwrap_or(fired.at_ns);
+    ) -> Result<Capture, CaptureError> {
+        let start_ns = look_back.start_ns().unwrap_or(fired.at_ns);
+        let mark = format!("set off by {}: {}", fired.name, fired.observation);
         header.clock = Clock { start_ns, ..header.clock };
         header.duration_ns = fired.at_ns.saturating_sub(start_ns);
         header.trigger = Some(fired.name.clone());
-        header.notes.insert(0, Note::Text(format!("set off by {}: {}", fired.name, fired.what)));
-        let mut writer = RecordingWriter::create(&dir.proc_path(), &header)?.durable(true);
+        header.notes.insert(0, Note::Text(mark.clone()));
+        let mut writer = RecordingWriter::create_durable(&making.dir().proc_path(), &header)?;
+        // From here on a kill leaves a readable recording, however little of the look-back is written.
+        making.publish()?;
         writer.append_events(&[Event::new(start_ns, EventKind::Start(header.target.what.clone()))])?;
         let mut capture = Capture {
-            name,
+            name: String::new(),
             writer,
             header,
             until_ns: fired.at_ns.saturating_add(after_ns),
+            accounts: vec![fired.account.clone()],
             under_way: Vec::new(),
             standing: Vec::new(),
             has_timing: false,
-            stacks_told: Default::default(),
-            _dir: dir,
+            stacks_written: BTreeSet::new(),
+            dir: making.dir().clone(),
         };
-        capture.gaps(held.missing().as_slice())?;
-        for second in held.seconds() {
+        capture.gaps(&look_back.missing())?;
+        for second in look_back.seconds() {
             capture.add(second)?;
         }
-        let said = format!("set off by {}: {}", fired.name, fired.what);
-        capture.writer.append_events(&[Event::new(fired.at_ns, EventKind::Mark(said))])?;
+        capture.writer.append_events(&[Event::new(fired.at_ns, EventKind::Mark(mark))])?;
         capture.writer.flush_now();
+        capture.name = making.keep().0;
         Ok(capture)
     }
 
@@ -78,7 +109,7 @@ impl Capture {
         self.writer.append_calls(&calls)?;
         self.under_way = second.under_way.iter().map(|owned| owned.call.clone()).collect();
         self.standing.clone_from(&second.standing);
-        let new = second.stacks.iter().filter(|stack| self.stacks_told.insert(stack.id));
+        let new = second.stacks.iter().filter(|stack| self.stacks_written.insert(stack.id));
         let stacks: Vec<Stack> = new.map(|stack| Stack::clone(stack)).collect();
         self.writer.append_stacks(&stacks)?;
         self.writer.append_latency(&second.latency)?;
@@ -100,14 +131,22 @@ impl Capture {
         now_ns >= self.until_ns
     }
 
-    /// Extends the recording because another trigger fired. A recording is never longer than `LENGTH_MAX` times
-    /// `after_ns`.
-    pub fn goes_on(&mut self, fired: &Fired, after_ns: u64) -> Result<(), WriteError> {
-        let length_max_ns = after_ns.saturating_mul(LENGTH_MAX);
-        let latest_ns = self.header.clock.start_ns.saturating_add(length_max_ns);
-        self.until_ns = self.until_ns.max(fired.at_ns.saturating_add(after_ns).min(latest_ns));
-        let said = format!("{}: {}", fired.name, fired.what);
-        self.writer.append_events(&[Event::new(fired.at_ns, EventKind::Mark(said))])
+    /// Adds a trigger that fired during the recording: marks it, stores the recording for its account as well, and
+    /// extends the recording. It is never longer than `LENGTH_MAX` times `after_ns`.
+    pub fn join(&mut self, fired: &Fired, after_ns: u64) -> Result<Joined, CaptureError> {
+        if !self.accounts.contains(&fired.account) {
+            if self.accounts.len() >= ACCOUNTS_MAX {
+                return Ok(Joined::TooMany);
+            }
+            self.accounts.push(fired.account.clone());
+            store::write_accounts(&self.dir, &self.accounts)?;
+        }
+        let wanted_ns = fired.at_ns.saturating_add(after_ns);
+        let latest_ns = self.header.clock.start_ns.saturating_add(after_ns.saturating_mul(LENGTH_MAX));
+        self.until_ns = self.until_ns.max(wanted_ns.min(latest_ns));
+        let mark = format!("{}: {}", fired.name, fired.observation);
+        self.writer.append_events(&[Event::new(fired.at_ns, EventKind::Mark(mark))])?;
+        Ok(if self.until_ns >= wanted_ns { Joined::Whole } else { Joined::Part })
     }
 
     /// Seals the recording. `cut` is the reason if it ends early.
@@ -131,17 +170,21 @@ impl Capture {
 /// Maximum length of a recording, in multiples of `after`. On a machine that stalls continuously, the next recording
 /// follows.
 const LENGTH_MAX: u64 = 10;
+/// Maximum number of accounts that one recording is stored for.
+const ACCOUNTS_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {
     use flatwater_recording::schema::meminfo;
     use flatwater_recording::{Entity, Header, Recording, Request, Series, Table};
-    use flatwater_safefs::Dir;
 
-    use super::Capture;
+    use super::{ACCOUNTS_MAX, Capture, Joined};
+    use crate::account::Account;
     use crate::lookback::LookBack;
     use crate::second::{OwnedCall, Second};
     use crate::sight::tests::call;
+    use crate::store::Store;
+    use crate::store::tests::store;
     use crate::trigger::Fired;
 
     const S: u64 = 1_000_000_000;
@@ -153,10 +196,51 @@ mod tests {
         Second { start_ns: at * S, end_ns: (at + 1) * S, series: vec![series], calls, ..Second::default() }
     }
 
+    fn fired(at_s: u64, account: Account) -> Fired {
+        let observation = "a write took long".to_owned();
+        Fired { name: "stall".into(), observation, at_ns: at_s * S, account, trigger: Some(0) }
+    }
+
+    fn begin(store: &Store, fired: &Fired, look_back: &LookBack, after_ns: u64) -> Capture {
+        let making = store.begin(&fired.name, &fired.account, std::time::SystemTime::now()).expect("begins");
+        Capture::begin(making, Header::default(), fired, look_back, after_ns).expect("begins")
+    }
+
+    /// Fails on 5d310ca9, where a recording that could not begin left its directory.
+    #[test]
+    fn a_recording_that_cannot_begin_leaves_nothing() {
+        let (_place, store) = store(|_| {});
+        let making = store.begin("stall", &Account::machine(), std::time::SystemTime::now()).expect("begins");
+        // The header cannot be written over a directory.
+        making.dir().make_dir("header.json").expect("made");
+        let look_back = LookBack::new(60 * S, 1 << 24);
+        let begun = Capture::begin(making, Header::default(), &fired(1, Account::machine()), &look_back, S);
+        assert!(begun.is_err());
+        assert_eq!(std::fs::read_dir(store.path()).expect("listed").count(), 0);
+    }
+
+    /// S9: fails on 5d310ca9, where the recording was stored for the first account alone.
+    #[test]
+    fn s9_a_recording_is_stored_for_each_account_whose_trigger_fired() {
+        let (_place, store) = store(|_| {});
+        let mut look_back = LookBack::new(60 * S, 1 << 24);
+        look_back.push(second(9).into());
+        let account = |number: usize| Account::of("/", Some(number as u32));
+        let mut capture = begin(&store, &fired(10, account(0)), &look_back, 10 * S);
+        assert_eq!(capture.join(&fired(12, account(1)), 10 * S).expect("joined"), Joined::Whole);
+        assert!(!capture.is_over(21 * S) && capture.is_over(22 * S));
+        assert_eq!(capture.join(&fired(100, account(0)), 10 * S).expect("joined"), Joined::Part, "at its maximum");
+        let stored = store.recordings().expect("listed");
+        assert_eq!(stored[0].accounts, [account(0).as_str(), account(1).as_str()]);
+        let joined: Vec<Joined> =
+            (2..100).map(|number| capture.join(&fired(13, account(number)), 10 * S).expect("joined")).collect();
+        assert_eq!(joined.iter().filter(|joined| **joined == Joined::Whole).count(), ACCOUNTS_MAX - 2);
+        assert_eq!(joined.last(), Some(&Joined::TooMany));
+    }
+
     #[test]
     fn a_call_still_under_way_is_recorded_once() {
-        let place = tempfile::tempdir().expect("a directory");
-        let dir = Dir::claim(&place.path().join("one"), None).expect("claimed");
+        let (_place, store) = store(|_| {});
         let hanging = |until: u64, from: u64| {
             let mut call = call(from * S, (until - from) * S);
             call.still_under_way = true;
@@ -166,19 +250,17 @@ mod tests {
             let still_under_way = Some(true);
             vec![Request { id: 1, device: "sda".into(), complete_ns: until * S, still_under_way, ..Request::default() }]
         };
-        let mut held = LookBack::new(60 * S, 1 << 24);
+        let mut look_back = LookBack::new(60 * S, 1 << 24);
         // One call hangs until the end; another of the same thread 7 ends before the last second.
         for at in 10..20 {
             let under_way = vec![hanging(at + 1, 5), hanging(at + 1, 9)];
-            held.push(Second { under_way, standing: standing(at + 1), ..second(at) }.into());
+            look_back.push(Second { under_way, standing: standing(at + 1), ..second(at) }.into());
         }
-        let fired =
-            Fired { name: "stall".into(), what: "a write hangs".into(), at_ns: 20 * S, account: Default::default() };
-        let mut capture = Capture::begin(("one".into(), dir), Header::default(), &fired, &held, S).expect("begins");
+        let mut capture = begin(&store, &fired(20, Account::machine()), &look_back, S);
         let last = Second { under_way: vec![hanging(21, 5)], standing: standing(21), ..second(20) };
         capture.add(&last).expect("added");
-        capture.finish(Default::default(), None).expect("sealed");
-        let read = Recording::open(place.path().join("one")).expect("opens");
+        let (name, _) = capture.finish(Default::default(), None).expect("sealed");
+        let read = Recording::open(store.path().join(name)).expect("opens");
         let hung: Vec<_> = read.calls.iter().filter(|call| call.still_under_way).collect();
         assert_eq!(hung.iter().map(|call| (call.start_ns, call.duration_ns)).collect::<Vec<_>>(), [(5 * S, 16 * S)]);
         assert_eq!(read.requests.iter().map(|request| request.complete_ns).collect::<Vec<_>>(), [21 * S]);
@@ -186,25 +268,18 @@ mod tests {
 
     #[test]
     fn a_recording_begins_before_its_trigger_and_is_complete() {
-        let place = tempfile::tempdir().expect("a directory");
-        let dir = Dir::claim(&place.path().join("one"), None).expect("claimed");
-        let mut held = LookBack::new(60 * S, 1 << 24);
-        (10..40).for_each(|at| held.push(second(at).into()));
-        let fired = Fired {
-            name: "stall".into(),
-            what: "a write took long".into(),
-            at_ns: 40 * S,
-            account: Default::default(),
-        };
-        let mut capture = Capture::begin(("one".into(), dir), Header::default(), &fired, &held, 5 * S).expect("begins");
+        let (_place, store) = store(|_| {});
+        let mut look_back = LookBack::new(60 * S, 1 << 24);
+        (10..40).for_each(|at| look_back.push(second(at).into()));
+        let mut capture = begin(&store, &fired(40, Account::machine()), &look_back, 5 * S);
         for at in 40..45 {
             let next = second(at);
             capture.add(&next).expect("added");
             assert_eq!(capture.is_over(next.end_ns), at == 44);
         }
-        let (_, finished) = capture.finish(Default::default(), None).expect("sealed");
+        let (name, finished) = capture.finish(Default::default(), None).expect("sealed");
         assert!(finished.sealed, "{finished:?}");
-        let read = Recording::open(place.path().join("one")).expect("opens");
+        let read = Recording::open(store.path().join(name)).expect("opens");
         assert_eq!((read.header.clock.start_ns, read.header.duration_ns), (10 * S, 35 * S));
         assert_eq!(read.calls.len(), 35);
         assert_eq!(read.table(Table::Meminfo).map(|table| table.len()), Some(35));

@@ -78,7 +78,7 @@ pub struct Remote {
 pub struct Trigger {
     pub name: String,
     pub when: When,
-    pub whom: Scope,
+    pub scope: Scope,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -146,7 +146,7 @@ impl Default for Config {
             triggers: vec![Trigger {
                 name: "stall".to_owned(),
                 when: When::Stall { over_ns: 500_000_000 },
-                whom: Scope::default(),
+                scope: Scope::default(),
             }],
         }
     }
@@ -459,8 +459,8 @@ fn trigger_of(check: &Checker<'_>, given: &Spanned<TriggerText>, level: Level) -
         let why = "cgroup and program apply to stall and stall_time_per_s only: remove them here";
         return check.refuse(given, "trigger", why);
     }
-    let whom = Scope { cgroup: text.cgroup.clone(), program: text.program.clone(), operation };
-    Ok(Trigger { name: plain(text.name.as_deref().unwrap_or(name)), when, whom })
+    let scope = Scope { cgroup: text.cgroup.clone(), program: text.program.clone(), operation };
+    Ok(Trigger { name: plain(text.name.as_deref().unwrap_or(name)), when, scope })
 }
 
 /// Makes a trigger's name safe for the name of a directory.

@@ -1,6 +1,8 @@
 //! The daemon's loop. Once a second it collects slow calls and counters, keeps them in the look-back, checks the
 //! triggers, writes to a running recording, updates the metrics, and stays within its budget.
 
+mod weigh;
+
 use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
@@ -13,14 +15,14 @@ use flatwater_host::machine;
 use flatwater_host::own_cost::{OwnCostMeter, give_back_memory};
 use flatwater_host::privileges::{self, Needs, PrivilegeError};
 use flatwater_host::setup::knobs;
-use flatwater_host::tracer::Level;
 use flatwater_recording::units::{Bytes, Nanos};
-use flatwater_recording::{Clock, Gap, Header, OwnCost, Source, Target};
+use flatwater_recording::{Clock, Gap, Header, OwnCost, Source, Target, printable};
 
 use crate::account::Account;
 use crate::answers::{NotRecorded, Shared, answerer, lock};
-use crate::budget::{Cost, Keeper, Step};
-use crate::capture::Capture;
+use crate::budget::{Cost, Keeper, MemoryKeeper, Step};
+use crate::busiest::KernelTime;
+use crate::capture::{Capture, Joined};
 use crate::config::Config;
 use crate::hourly::Hourly;
 use crate::http::{self, Server};
@@ -29,9 +31,9 @@ use crate::metrics::Metrics;
 use crate::now::{self, Now};
 use crate::remote::Keys;
 use crate::second::Second;
-use crate::sight::{Sight, Wanted};
-use crate::store::{Full, Store};
-use crate::trigger::{Fired, Triggers};
+use crate::sight::Sight;
+use crate::store::{Full, Pruned, Store};
+use crate::trigger::{Fired, Outcome, Triggers};
 
 /// What the caller of `run` passes in.
 #[derive(Debug)]
@@ -58,14 +60,14 @@ const COST_EVERY_S: u64 = 10;
 const STORE_EVERY_S: u64 = 60;
 /// Samples are faster for this long after the last stall.
 const BUSY_NS: u64 = 10 * SECOND_NS;
-/// While system calls are hooked after a trigger, this many times the CPU budget may be used.
-const ARMED_TIMES: f64 = 20.0;
 /// The table for `top` is kept up to date for this long after a request.
 const NOW_KEPT_NS: u64 = 5 * SECOND_NS;
 
 /// Runs the daemon until `stop` is set. `tell` receives lines for the journal.
 pub fn run(options: Options, tell: &mut dyn FnMut(&str)) -> Result<(), WatchError> {
     let Options { config, config_path, stop, reload } = options;
+    // Users choose some of the names in these lines: none of them adds a line to the journal.
+    let tell = &mut |line: &str| tell(&printable::line(line));
     let shared = Arc::new(Mutex::new(Shared::new(Metrics::new(config.metrics.label_values_max))));
     let keys = config.metrics.remote.clone().map(Keys::read).transpose().map_err(http::ServeError::from)?.map(Arc::new);
     let metrics = &config.metrics;
@@ -98,7 +100,7 @@ struct Daemon {
     /// CPU time of answers at the last measurement of the cost.
     answering_ns: u64,
     sight: Sight,
-    held: LookBack,
+    look_back: LookBack,
     triggers: Triggers,
     keeper: Keeper,
     store: Option<Store>,
@@ -110,9 +112,9 @@ struct Daemon {
     next_sample_ns: u64,
     next_second_ns: u64,
     busy_until_ns: u64,
-    rss_over: u32,
-    /// Whether hooks on system calls were attached when the measurement of the cost began.
-    armed_meanwhile: bool,
+    memory: MemoryKeeper,
+    /// Set if hooks on system calls were attached when the measurement of the cost began.
+    armed_from: Option<KernelTime>,
     last_capture: Option<String>,
 }
 
@@ -121,7 +123,7 @@ impl Daemon {
         let sight = Sight::open(&config);
         let now_ns = monotonic_ns();
         let mut daemon = Daemon {
-            held: LookBack::new(config.look_back_ns, config.budget.look_back_bytes),
+            look_back: LookBack::new(config.look_back_ns, config.budget.look_back_bytes),
             triggers: Triggers::new(config.triggers.clone(), &config.store),
             keeper: Keeper::new(config.budget),
             store: None,
@@ -133,8 +135,8 @@ impl Daemon {
             next_sample_ns: now_ns,
             next_second_ns: now_ns + SECOND_NS,
             busy_until_ns: 0,
-            rss_over: 0,
-            armed_meanwhile: false,
+            memory: MemoryKeeper::default(),
+            armed_from: None,
             last_capture: None,
             sight,
             shared,
@@ -196,15 +198,27 @@ impl Daemon {
         lock(&self.shared).metrics.add(&second);
         self.add_to_hour(&second, tell);
         let second = Arc::new(second);
-        self.held.push(Arc::clone(&second));
+        self.look_back.push(Arc::clone(&second));
         if let Some(capture) = &mut self.capture
             && let Err(error) = capture.add(&second)
         {
             self.cut(&format!("writing failed: {error}"), tell);
         }
-        let fired = self.triggers.ask(&second, &self.held);
-        if let Some(fired) = fired {
-            let _ = self.fire(&fired, tell);
+        let mut refused = None;
+        for fired in self.triggers.ask(&second, &self.look_back) {
+            // If one recording cannot begin, neither can another in this second.
+            let outcome = match refused {
+                Some(reason) => {
+                    lock(&self.shared).metrics.skipped(reason);
+                    Outcome::Failed
+                }
+                None => {
+                    let (outcome, path) = self.fire(&fired, tell);
+                    refused = path.err().map(|why| why.reason());
+                    outcome
+                }
+            };
+            self.triggers.note(&fired, outcome);
         }
         self.dump(now_ns, tell);
         if self.capture.as_ref().is_some_and(|capture| capture.is_over(now_ns)) {
@@ -231,34 +245,47 @@ impl Daemon {
     /// Makes a requested dump, and answers with its path or the reason why there is none.
     fn dump(&mut self, now_ns: u64, tell: &mut dyn FnMut(&str)) {
         let Some(asker) = lock(&self.shared).dump.take() else { return };
-        let fired =
-            Fired { name: "dump".to_owned(), what: "requested".to_owned(), at_ns: now_ns, account: Account::machine() };
+        let (name, observation) = ("dump".to_owned(), "requested".to_owned());
+        let fired = Fired { name, observation, at_ns: now_ns, account: Account::dumps(), trigger: None };
         // A client that has disconnected gets no answer.
-        let _ = asker.try_send(self.fire(&fired, tell));
+        let _ = asker.try_send(self.fire(&fired, tell).1);
     }
 
-    /// Starts a recording, or extends the current one. Returns its path.
-    fn fire(&mut self, fired: &Fired, tell: &mut dyn FnMut(&str)) -> Result<String, NotRecorded> {
-        if let Some(capture) = &mut self.capture {
-            let name = capture.name.clone();
-            if let Err(error) = capture.goes_on(fired, self.config.after_ns) {
-                self.cut(&format!("writing failed: {error}"), tell);
-            }
-            self.arm(fired.at_ns);
-            return Ok(self.shown(&name));
+    /// Starts a recording, or extends the current one. Returns what became of the trigger, and the recording's path.
+    fn fire(&mut self, fired: &Fired, tell: &mut dyn FnMut(&str)) -> (Outcome, Result<String, NotRecorded>) {
+        if self.capture.is_some() {
+            return self.join(fired, tell);
         }
         let begun = self.begin(fired, tell);
-        match &begun {
+        match begun {
             Ok(path) => {
-                tell(&format!("{}: {}; recording {path}", fired.name, fired.what));
+                tell(&format!("{}: {}; recording {path}", fired.name, fired.observation));
                 self.arm(fired.at_ns);
+                (Outcome::Begun, Ok(path))
             }
             Err(why) => {
                 lock(&self.shared).metrics.skipped(why.reason());
-                tell(&format!("{}: {}; not recorded: {why}", fired.name, fired.what));
+                tell(&format!("{}: {}; not recorded: {why}", fired.name, fired.observation));
+                (Outcome::Failed, Err(why))
             }
         }
-        begun
+    }
+
+    /// Adds a trigger to the current recording.
+    fn join(&mut self, fired: &Fired, tell: &mut dyn FnMut(&str)) -> (Outcome, Result<String, NotRecorded>) {
+        let Some(capture) = &mut self.capture else { return (Outcome::Failed, Err(NotRecorded::NoAnswer)) };
+        let name = capture.name.clone();
+        let outcome = match capture.join(fired, self.config.after_ns) {
+            Ok(Joined::Whole) => Outcome::Joined,
+            Ok(Joined::Part) => Outcome::JoinedLate,
+            Ok(Joined::TooMany) => Outcome::TooManyAccounts,
+            Err(error) => {
+                self.cut(&format!("writing failed: {error}"), tell);
+                Outcome::Failed
+            }
+        };
+        self.arm(fired.at_ns);
+        (outcome, Ok(self.shown(&name)))
     }
 
     /// Attaches hooks on system calls, so that what follows a trigger is timed exactly, unless the budget has shed all
@@ -278,13 +305,14 @@ impl Daemon {
             Full::Disk => NotRecorded::Full { keep_free_share: self.config.store.keep_free_share },
             Full::Unwritable => NotRecorded::Unwritable,
         })?;
-        let place = store
-            .begin(&fired.name, &fired.account, SystemTime::now())
-            .map_err(|refusal| NotRecorded::Begin(refusal.into()))?;
-        let (name, shown) = (place.0.clone(), store.path().join(&place.0).display().to_string());
+        // Reading /proc and /sys takes a while: nothing is on disk until the header is complete.
         let (header, gaps) = self.header();
-        let capture = Capture::begin(place, header, fired, &self.held, self.config.after_ns);
+        let making = store.begin(&fired.name, &fired.account, SystemTime::now());
+        let making = making.map_err(|refusal| NotRecorded::Begin(refusal.into()))?;
+        let capture = Capture::begin(making, header, fired, &self.look_back, self.config.after_ns);
         let mut capture = capture.map_err(|error| NotRecorded::Begin(error.into()))?;
+        let name = capture.name.clone();
+        let shown = self.shown(&name);
         // Best effort: the recording is useful without these gaps.
         let _ = capture.gaps(&gaps);
         if let Some(gap) = self.keeper.step().gap(fired.at_ns, self.cost, self.keeper.budget()) {
@@ -350,7 +378,7 @@ impl Daemon {
         match self.seconds % COST_EVERY_S {
             0 => {
                 self.sight.programs.begin();
-                self.armed_meanwhile = self.sight.is_armed();
+                self.armed_from = self.sight.is_armed().then(KernelTime::read);
             }
             1 => self.weigh(now_ns, tell),
             _ => {}
@@ -360,75 +388,14 @@ impl Daemon {
         }
     }
 
-    /// Measures the daemon's cost, and sheds work above the budget.
-    fn weigh(&mut self, now_ns: u64, tell: &mut dyn FnMut(&str)) {
-        let hooks_share = self.sight.programs.end();
-        let now_answering_ns = self.server.answering_ns();
-        let answering_ns = now_answering_ns - std::mem::replace(&mut self.answering_ns, now_answering_ns);
-        let meter = std::mem::replace(&mut self.meter, OwnCostMeter::start());
-        let (all, own) = (meter.finish(0), meter.finish(answering_ns));
-        self.cost = Cost {
-            process_share: own.cpu_share,
-            hooks_share,
-            answers_share: (all.cpu_share - own.cpu_share).max(0.0),
-            rss_bytes: rss_bytes(),
-        };
-        let before = self.keeper.step();
-        let armed = (self.armed_meanwhile || self.sight.is_armed()) && self.config.level == Level::Sleeps;
-        if armed && self.cost.share() > self.config.budget.cpu_share * ARMED_TIMES {
-            tell(&format!(
-                "flatwater {}: too much even after a trigger; the hooks on system calls are detached",
-                self.cost
-            ));
-            let why = format!("flatwater {} while calls were timed", self.cost);
-            let gap = Gap::new("exact times of calls", why, "raise budget.cpu_share in watch.toml").since(now_ns);
-            if let Some(capture) = &mut self.capture {
-                let _ = capture.gaps(&[gap]);
-            }
-            self.sight.disarm();
-        }
-        // The time after a trigger costs more by design; it must not shed the permanent hooks.
-        let looked = if armed { None } else { self.keeper.look(self.cost) };
-        if let Some(step) = looked {
-            tell(&format!("flatwater {}; shed now: {step}", self.cost));
-            if let (Some(gap), Some(capture)) = (step.gap(now_ns, self.cost, self.keeper.budget()), &mut self.capture) {
-                let _ = capture.gaps(&[gap]);
-            }
-            if self.wanted(before) != self.wanted(step) {
-                self.attach();
-            }
-        }
-        self.rss_over = if self.cost.rss_bytes > self.config.budget.rss_bytes { self.rss_over + 1 } else { 0 };
-        if self.rss_over >= 3 {
-            self.rss_over = 0;
-            give_back_memory();
-            self.held.halve();
-            let (rss, most) = (Bytes(self.cost.rss_bytes), Bytes(self.config.budget.rss_bytes));
-            tell(&format!("flatwater uses {rss}, budget.rss is {most}: the look-back is halved"));
-        }
-    }
-
-    /// The hooks to attach in this step; `None` if the step sheds all of them.
-    fn wanted(&self, step: Step) -> Option<Wanted> {
-        let times = if step >= Step::ShortStalls { 4 } else { 1 };
-        (step < Step::Hooks).then(|| Wanted {
-            threshold_ns: self.config.threshold_ns.saturating_mul(times),
-            requests: step < Step::Requests,
-            level: self.config.level,
-        })
-    }
-
-    /// Attaches the hooks that the current step allows.
-    fn attach(&mut self) {
-        match self.wanted(self.keeper.step()) {
-            Some(wanted) => self.sight.attach(wanted),
-            None => self.sight.detach(),
-        }
-    }
-
     fn open_store(&mut self, tell: &mut dyn FnMut(&str)) {
         match Store::open(&self.config.store) {
-            Ok(store) => self.store = Some(store),
+            Ok(store) => {
+                for refusal in store.remove_leftovers() {
+                    tell(&format!("a recording that was not completed cannot be removed: {refusal}"));
+                }
+                self.store = Some(store);
+            }
             Err(refusal) => tell(&format!("no recording is possible until this is fixed: {refusal}")),
         }
         self.prune(None, tell);
@@ -438,18 +405,22 @@ impl Daemon {
         let Some(store) = &self.store else { return };
         let current = current.or(self.capture.as_ref().map(|capture| capture.name.as_str()));
         match store.prune(SystemTime::now(), current) {
-            Ok(gone) if gone.is_empty() => {}
-            Ok(gone) => {
-                let bytes = Bytes(gone.iter().map(|one| one.bytes).sum());
-                tell(&format!(
-                    "{} recordings removed, {bytes}: over store.age_days or store.size, or below store.keep_free",
-                    gone.len()
-                ));
+            Ok(Pruned { removed, failed }) => {
+                if !removed.is_empty() {
+                    let bytes = Bytes(removed.iter().map(|one| one.bytes).sum());
+                    tell(&format!(
+                        "{} recordings removed, {bytes}: over store.age_days or store.size, or below store.keep_free",
+                        removed.len()
+                    ));
+                }
+                for refusal in failed {
+                    tell(&format!("an old recording cannot be removed: {refusal}"));
+                }
             }
             Err(refusal) => tell(&format!("old recordings cannot be removed: {refusal}")),
         }
         if let Some(bytes) = store.bytes() {
-            lock(&self.shared).metrics.kept(bytes);
+            lock(&self.shared).metrics.stored(bytes);
         }
     }
 
@@ -466,7 +437,7 @@ impl Daemon {
             // A summary covers one store and one threshold.
             self.end_hour(tell);
         }
-        self.held.set_limits(config.look_back_ns, config.budget.look_back_bytes);
+        self.look_back.set_limits(config.look_back_ns, config.budget.look_back_bytes);
         self.triggers.configure(config.triggers.clone(), &config.store);
         self.keeper.set_budget(config.budget);
         self.config = config;
@@ -478,20 +449,20 @@ impl Daemon {
         if other_hooks {
             self.attach();
         }
-        let said = if other_server { "; changes of [metrics] take effect at the next start" } else { "" };
-        tell(&format!("configuration read again{said}"));
+        let note = if other_server { "; changes of [metrics] take effect at the next start" } else { "" };
+        tell(&format!("configuration read again{note}"));
     }
 
     /// Publishes metrics and status until the next second.
     fn publish(&mut self) {
-        let held_ns = self.held.start_ns().map_or(0, |start_ns| monotonic_ns().saturating_sub(start_ns));
+        let look_back_ns = self.look_back.start_ns().map_or(0, |start_ns| monotonic_ns().saturating_sub(start_ns));
         let status = serde_json::json!({
             "version": 1,
             "calls_seen": self.sight.is_attached(),
             "exact": self.sight.is_exact(),
             "threshold_ns": self.config.threshold_ns,
-            "held_ns": held_ns,
-            "held_bytes": self.held.bytes(),
+            "held_ns": look_back_ns,
+            "held_bytes": self.look_back.bytes(),
             "shed": self.keeper.step().to_string(),
             "own_cpu_ratio": self.cost.share(),
             "own_rss_bytes": self.cost.rss_bytes,
@@ -512,7 +483,7 @@ impl Daemon {
 
     /// The table for `top`.
     fn now(&self, now_ns: u64) -> Now {
-        let (rows, rows_left_out) = now::rows(self.held.seconds(), now_ns);
+        let (rows, rows_left_out) = now::rows(self.look_back.seconds(), now_ns);
         Now {
             version: 1,
             span_ns: now::SPAN_NS,
@@ -541,11 +512,4 @@ fn notify(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let sent = || -> io::Result<usize> { UnixDatagram::unbound()?.send_to(state.as_bytes(), &path) };
     let _ = sent();
-}
-
-/// Resident memory of this process, bytes; 0 only if /proc is not mounted.
-fn rss_bytes() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = statm.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
-    pages.saturating_mul(rustix::param::page_size() as u64)
 }

@@ -6,8 +6,9 @@
 //! writes a summary of each hour for fleets.
 //!
 //! [`metrics`] counts for Prometheus and [`now`] makes the table of `flatwater top`; [`http`] serves both. [`owner`]
-//! and [`aggressor`] name the victim and the aggressor of a call; [`account`] divides limits among users. [`budget`]
-//! measures the daemon's own cost, and sheds parts of its work (each a gap) before the daemon affects the machine.
+//! and [`aggressor`] name the victim and the aggressor of a call, by the part of a cgroup's path that root made
+//! (`cgroup`); [`account`] divides limits among users. [`budget`] measures the daemon's own cost, and sheds parts
+//! of the work (each a gap) before the daemon affects the machine.
 //!
 //! ```text
 //! sight (host) --> second --> lookback --> capture --> store
@@ -21,13 +22,16 @@ pub mod account;
 pub mod aggressor;
 mod answers;
 pub mod budget;
+mod busiest;
 pub mod capture;
+mod cgroup;
 pub mod config;
 pub mod daemon;
 #[cfg(test)]
 mod hostile;
 pub mod hourly;
 pub mod http;
+mod label;
 pub mod lookback;
 pub mod metrics;
 pub mod now;

@@ -1,15 +1,16 @@
 //! The daemon's metrics for Prometheus: OpenMetrics text, or protobuf with native histograms if the scraper accepts it.
 //!
-//! Users choose the names of cgroups and programs, so the number of label values is limited. Further values are counted
-//! as `other`, and another metric counts how often that happened.
-
-use std::collections::{BTreeMap, BTreeSet};
+//! Users choose the names of cgroups and programs, so the number of label values is limited (`label`). Further values
+//! are counted as `other`, and another metric counts how often that happened. The series of a value that makes room for
+//! another one are dropped.
 
 use flatwater_recording::schema::{writeback, zones};
 use flatwater_recording::{Entity, Losses, Series, Table};
 
 use crate::account::Account;
 use crate::budget::{Cost, Step};
+use crate::cgroup::Hierarchies;
+use crate::label::{LabelValues, OTHER, Value};
 use crate::registry::{self, About, Count, CountWithExemplar, Encodable, Family, Histogram, Labels, Level, Sum};
 use crate::second::{OwnedCall, Second};
 use crate::trigger::Silence;
@@ -17,9 +18,9 @@ use crate::trigger::Silence;
 /// All metrics, and their encodings.
 #[derive(Debug)]
 pub struct Metrics {
-    cgroups: Capped,
-    aggressors: Capped,
-    devices: Capped,
+    cgroups: LabelValues,
+    aggressors: LabelValues,
+    devices: LabelValues,
     stall_seconds: Family<Sum>,
     aggressor_seconds: Family<Sum>,
     device_seconds: Family<Sum>,
@@ -39,47 +40,11 @@ pub struct Metrics {
     captures: Family<CountWithExemplar>,
     silenced: Family<Level>,
     skipped: Family<Count>,
-    kept_bytes: Family<Level>,
+    stored_bytes: Family<Level>,
 }
 
-/// The known values of one label, up to `max`. One account has at most a quarter of them.
-#[derive(Debug)]
-struct Capped {
-    known: BTreeSet<String>,
-    by_account: BTreeMap<Account, usize>,
-    max: usize,
-}
-
-const OTHER: &str = "other";
-/// Maximum length of a label value, characters. Names of systemd and Kubernetes are shorter.
-const VALUE_CHARS_MAX: usize = 200;
 /// The cgroup label of a process that ended before its cgroup was read.
 const ENDED: &str = "ended";
-
-impl Capped {
-    fn new(max: usize) -> Capped {
-        Capped { known: BTreeSet::new(), by_account: BTreeMap::new(), max }
-    }
-
-    /// Returns the value, or `other` beyond the limits; and whether it returned `other`.
-    fn of(&mut self, value: &str, account: &Account) -> (String, bool) {
-        // A user chooses the name of a control group, of any length, and each name is in many lines of every answer.
-        let value = match value.char_indices().nth(VALUE_CHARS_MAX) {
-            Some((at, _)) => &format!("{}...", &value[..at]),
-            None => value,
-        };
-        if self.known.contains(value) {
-            return (value.to_owned(), false);
-        }
-        let own = self.by_account.get(account).copied().unwrap_or(0);
-        if self.known.len() >= self.max || own >= self.max.div_ceil(4) {
-            return (OTHER.to_owned(), true);
-        }
-        self.by_account.insert(account.clone(), own + 1);
-        self.known.insert(value.to_owned());
-        (value.to_owned(), false)
-    }
-}
 
 const fn about(name: &'static str, unit: Option<&'static str>, help: &'static str) -> About {
     About { name, help, unit }
@@ -100,9 +65,9 @@ impl Metrics {
     #[must_use]
     pub fn new(label_values_max: usize) -> Metrics {
         let mut metrics = Metrics {
-            cgroups: Capped::new(label_values_max),
-            aggressors: Capped::new(label_values_max),
-            devices: Capped::new(label_values_max),
+            cgroups: LabelValues::new(label_values_max),
+            aggressors: LabelValues::new(label_values_max),
+            devices: LabelValues::new(label_values_max),
             stall_seconds: Family::new(about(
                 "stall",
                 SECONDS,
@@ -158,7 +123,7 @@ impl Metrics {
                 "Triggers that fired during their cooldown or above the hourly limit",
             )),
             skipped: Family::new(about("captures_skipped", None, "Recordings that were not made, by reason")),
-            kept_bytes: Family::single(about("store", BYTES, "Size of stored recordings")),
+            stored_bytes: Family::single(about("store", BYTES, "Size of stored recordings")),
         };
         // Unknown, and not 0, before the first second.
         metrics.hanging.only().set(f64::NAN);
@@ -187,27 +152,41 @@ impl Metrics {
             &self.captures,
             &self.silenced,
             &self.skipped,
-            &self.kept_bytes,
+            &self.stored_bytes,
         ]
     }
 
     /// The limited value of a label; counts an overflow.
-    fn capped(&mut self, label: &'static str, value: &str, account: &Account) -> String {
+    fn capped(&mut self, label: &'static str, value: &str, account: &Account, now_ns: u64) -> String {
         let values = match label {
             "aggressor" => &mut self.aggressors,
             "device" => &mut self.devices,
             _ => &mut self.cgroups,
         };
-        let (value, other) = values.of(value, account);
-        if other {
-            self.overflow.of(vec![("label", label.to_owned())]).add(1);
+        match values.of(value, account, now_ns) {
+            Value::Known(value) => value,
+            Value::Replaced { value, dropped } => {
+                self.drop_series(label, &dropped);
+                value
+            }
+            Value::Other => {
+                self.overflow.of(vec![("label", label.to_owned())]).add(1);
+                OTHER.to_owned()
+            }
         }
-        value
     }
 
-    fn call(&mut self, owned: &OwnedCall) {
+    /// Drops the series with this value of the label. A scraper sees them end, as those of a container that is gone.
+    fn drop_series(&mut self, label: &'static str, value: &str) {
+        for sums in [&mut self.stall_seconds, &mut self.aggressor_seconds, &mut self.device_seconds] {
+            sums.drop_series(label, value);
+        }
+        self.stalls.drop_series(label, value);
+    }
+
+    fn call(&mut self, owned: &OwnedCall, now_ns: u64) {
         let name = if owned.owner.name().is_empty() { ENDED } else { owned.owner.name() };
-        let cgroup = self.capped("cgroup", name, &owned.account);
+        let cgroup = self.capped("cgroup", name, &owned.account, now_ns);
         let op = owned.call.op.name().to_owned();
         let by_op: Labels = vec![("operation", op.clone()), ("cgroup", cgroup.clone())];
         self.stalls.of(by_op).add(1);
@@ -218,7 +197,7 @@ impl Metrics {
             self.stall_seconds.of(labels).add(seconds(ns));
         }
         if let Some(device) = &owned.device {
-            let device = self.capped("device", device, &Account::of(device, None));
+            let device = self.capped("device", device, &Account::of(device, None), now_ns);
             let labels = vec![("device", device), ("operation", op)];
             self.device_seconds.of(labels).add(seconds(owned.call.duration_ns));
         }
@@ -227,8 +206,9 @@ impl Metrics {
                 "" => share.who.program.to_string(),
                 name => format!("{} in {name}", share.who.program),
             };
-            let account = Account::of(&share.who.cgroup, None);
-            let labels = vec![("aggressor", self.capped("aggressor", &who, &account)), ("cgroup", cgroup.clone())];
+            let account = Account::of(Hierarchies::machine().made_by_root(&share.who.cgroup), None);
+            let aggressor = self.capped("aggressor", &who, &account, now_ns);
+            let labels = vec![("aggressor", aggressor), ("cgroup", cgroup.clone())];
             self.aggressor_seconds.of(labels).add(seconds(share.ns));
         }
     }
@@ -236,7 +216,7 @@ impl Metrics {
     /// Adds one second.
     pub fn add(&mut self, second: &Second) {
         for owned in &second.calls {
-            self.call(owned);
+            self.call(owned, second.end_ns);
         }
         let longest_ns = second.under_way.iter().map(|owned| owned.call.duration_ns).max().unwrap_or(0);
         // If calls under way cannot be observed, their number is unknown, not 0.
@@ -309,13 +289,14 @@ impl Metrics {
             let reason = match silence {
                 Silence::Cooldown => "cooldown",
                 Silence::HourlyLimit => "hourly-limit",
+                Silence::Accounts => "accounts",
             };
             self.silenced.of(vec![("reason", reason.to_owned())]).set(*count as f64);
         }
     }
 
-    pub fn kept(&mut self, bytes: u64) {
-        self.kept_bytes.only().set(bytes as f64);
+    pub fn stored(&mut self, bytes: u64) {
+        self.stored_bytes.only().set(bytes as f64);
     }
 
     /// OpenMetrics 1.0 text.
@@ -348,8 +329,9 @@ fn seconds(ns: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Metrics, OTHER};
+    use super::Metrics;
     use crate::aggressor::Share;
+    use crate::label::OTHER;
     use crate::owner::Owner;
     use crate::registry::decoded;
     use crate::second::{OwnedCall, Second};
@@ -420,6 +402,21 @@ mod tests {
         let text = metrics.text();
         assert!(text.contains("cgroup=\"/system.slice/postgresql.service\""), "{text}");
         assert!(text.contains("flatwater_label_overflow_total{label=\"cgroup\"} 998"), "{text}");
+    }
+
+    /// Fails on 5d310ca9, where the first containers kept their label values for ever.
+    #[test]
+    fn containers_that_come_and_go_are_named_and_leave_no_series() {
+        let mut metrics = Metrics::new(8);
+        for hour in 0..50_u64 {
+            let new = second((0..2).map(|at| format!("/pod{hour}-{at}")));
+            metrics.add(&Second { end_ns: hour * 3_600_000_000_000, ..new });
+        }
+        let text = metrics.text();
+        assert!(text.contains("cgroup=\"/pod49-1\"") && !text.contains("cgroup=\"/pod0-0\""), "{text}");
+        assert!(!text.contains("label_overflow_total{"), "{text}");
+        let series = |name: &str| text.lines().filter(|line| line.starts_with(name)).count();
+        assert_eq!((series("flatwater_stalls_total"), series("flatwater_stall_seconds_total")), (8, 8), "{text}");
     }
 
     #[test]
@@ -547,7 +544,7 @@ mod tests {
         metrics.skipped("disk");
         let silenced = [(crate::trigger::Silence::Cooldown, 3), (crate::trigger::Silence::HourlyLimit, 2)];
         metrics.silenced(&silenced.into_iter().collect());
-        metrics.kept(1 << 31);
+        metrics.stored(1 << 31);
         metrics
     }
 }

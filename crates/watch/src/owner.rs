@@ -4,16 +4,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use flatwater_host::proc::text;
-use flatwater_host::target::container_of;
 
 use crate::account::Account;
+use crate::cgroup::{Hierarchies, unit_of};
 
 /// The owner of one process, when it was first seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner {
     /// The path within the hierarchy, `/` for the root group; empty if the process ended before it was read.
     pub cgroup: Arc<str>,
-    /// `postgresql.service`, `container 8f3b0c1d2e4f`; empty if the path names neither.
+    /// `postgresql.service`, `container 8f3b0c1d2e4f`; empty if the part of the path that root made names neither.
     pub container: Arc<str>,
     /// The name of the process, not of the thread.
     pub program: Arc<str>,
@@ -28,14 +28,21 @@ impl Owner {
 }
 
 /// Caches owners, so that /proc is not read for each call of a stalling program.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Owners {
+    hierarchies: &'static Hierarchies,
     known: HashMap<u32, (u64, Owner, Account)>,
 }
 
 /// Entries are read again after this long, because a process id can be reused and a process can move.
 const FRESH_NS: u64 = 10_000_000_000;
 const KNOWN_MAX: usize = 4_096;
+
+impl Default for Owners {
+    fn default() -> Owners {
+        Owners { hierarchies: Hierarchies::machine(), known: HashMap::new() }
+    }
+}
 
 impl Owners {
     /// The owner and the account of a call. `thread` replaces the program's name if the process has ended, since the
@@ -48,17 +55,19 @@ impl Owners {
                 return (owner.clone(), account.clone());
             }
         }
-        let mut owner = look_up(pid);
+        let hierarchies = self.hierarchies;
+        let mut owner = look_up(pid, hierarchies);
         if owner.program.is_empty() {
             owner.program = thread.into();
         }
         // On version 1, /proc shows a zombie in the root group.
         let better = |seen: &&str| owner.cgroup.is_empty() || (&*owner.cgroup == "/" && *seen != "/");
         if let Some(cgroup) = cgroup.filter(better) {
-            owner.container = container_of(cgroup).map_or_else(|| "".into(), |name| name.to_string().into());
+            let unit = unit_of(hierarchies.made_by_root(cgroup));
+            owner.container = unit.map_or_else(|| "".into(), |name| name.to_string().into());
             owner.cgroup = cgroup.into();
         }
-        let account = Account::of(&owner.cgroup, real_uid(pid));
+        let account = Account::of(hierarchies.made_by_root(&owner.cgroup), real_uid(pid));
         if self.known.len() >= KNOWN_MAX {
             self.known.retain(|_, (asked_ns, ..)| asked_ns.saturating_add(FRESH_NS) > now_ns);
         }
@@ -75,14 +84,14 @@ fn real_uid(pid: u32) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.parse().ok()
 }
 
-fn look_up(pid: u32) -> Owner {
+fn look_up(pid: u32, hierarchies: &Hierarchies) -> Owner {
     let membership = text::read(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let program = text::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-    owner_of(&membership, program.trim())
+    owner_of(&membership, program.trim(), hierarchies)
 }
 
 /// Parses /proc/PID/cgroup: the path of the memory controller on version 1, else the unified path, else any.
-fn owner_of(membership: &str, program: &str) -> Owner {
+fn owner_of(membership: &str, program: &str, hierarchies: &Hierarchies) -> Owner {
     let lines = membership.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
         Some((fields.next()?, fields.next()?))
@@ -94,7 +103,7 @@ fn owner_of(membership: &str, program: &str) -> Owner {
     let memory = is(|controllers| controllers.split(',').any(|name| name == "memory"));
     let cgroup = memory.or(unified).or(paths.first().map(|(_, path)| *path)).unwrap_or_default();
     // systemd's named hierarchy has the unit even without a controller.
-    let container = paths.iter().find_map(|(_, path)| container_of(path));
+    let container = paths.iter().find_map(|(_, path)| unit_of(hierarchies.made_by_root(path)));
     Owner {
         cgroup: cgroup.into(),
         container: container.map_or_else(|| "".into(), |container| container.to_string().into()),
@@ -105,15 +114,30 @@ fn owner_of(membership: &str, program: &str) -> Owner {
 #[cfg(test)]
 mod tests {
     use super::{Owners, owner_of};
+    use crate::cgroup::Hierarchies;
+    use crate::cgroup::tests::hierarchy;
 
     #[test]
     fn the_owner_is_the_group_of_the_memory_controller() {
         let v1 = "4:memory:/jobs/backup\n1:name=systemd:/system.slice/cron.service\n0::/\n";
+        let (_place, hierarchies) = hierarchy(&["system.slice/cron.service", "system.slice/postgresql.service"]);
+        let owner_of = |membership: &str, program: &str| owner_of(membership, program, &hierarchies);
         let owner = owner_of(v1, "dd");
         assert_eq!((&*owner.cgroup, owner.name()), ("/jobs/backup", "cron.service"));
         let v2 = owner_of("0::/system.slice/postgresql.service\n", "postgres");
         assert_eq!((&*v2.cgroup, v2.name()), ("/system.slice/postgresql.service", "postgresql.service"));
         assert_eq!(owner_of("", "gone").name(), "");
+    }
+
+    /// S9: fails on 5d310ca9, where a user's group named like a unit was taken for it.
+    #[test]
+    fn s9_a_users_group_does_not_pose_as_a_unit() {
+        let path = "/system.slice/x.service/postgresql.service";
+        let (place, hierarchies) = hierarchy(&[path.trim_start_matches('/'), "jobs/postgresql.service"]);
+        std::os::unix::fs::chown(place.path().join("jobs"), Some(needs::NOBODY), None).expect("given away, as root");
+        assert_eq!(owner_of(&format!("0::{path}\n"), "dd", &hierarchies).name(), "x.service");
+        let owner = owner_of("0::/jobs/postgresql.service\n", "dd", &hierarchies);
+        assert_eq!((owner.name(), &*owner.container), ("/jobs/postgresql.service", ""));
     }
 
     #[test]
@@ -123,7 +147,9 @@ mod tests {
         assert!(!owner.program.is_empty());
         let gone = Owners::default().of(u32::MAX, "dd", None, 1).0;
         assert_eq!((&*gone.program, gone.name()), ("dd", ""));
-        let seen = Owners::default().of(u32::MAX, "dd", Some("/system.slice/cron.service"), 1).0;
+        let (_place, hierarchies) = hierarchy(&["system.slice"]);
+        let mut owners = Owners { hierarchies: Box::leak(Box::new(hierarchies)), ..Owners::default() };
+        let seen = owners.of(u32::MAX, "dd", Some("/system.slice/cron.service"), 1).0;
         assert_eq!(seen.name(), "cron.service", "the kernel side recorded it in time");
     }
 
@@ -138,7 +164,7 @@ mod tests {
         child.wait().expect("it has ended");
         // Version 2 shows the last group of a zombie.
         let own = std::fs::read_to_string("/proc/self/cgroup").expect("our groups");
-        let expected = owner_of(&own, "").cgroup;
+        let expected = owner_of(&own, "", Hierarchies::machine()).cgroup;
         assert!([&*expected, "/jobs/backup"].contains(&&*owner.cgroup) && &*owner.cgroup != "/", "{owner:?}");
     }
 

@@ -6,7 +6,10 @@
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,12 +29,18 @@ pub enum Peer {
 pub struct Peers {
     /// `None` if the kernel has no sock_diag or a sandbox forbids it; then all users of the machine are one peer.
     kernel: Option<OwnedFd>,
+    /// The number of the last request.
+    sequence: AtomicU32,
 }
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NLM_F_REQUEST: u16 = 1;
 const TCP: u8 = 6;
 const ANSWER_BYTES: usize = 256;
+/// The kernel answers within the system call that asks. An answer that is lost must not end all connections.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Offset of the request's number in `struct nlmsghdr`.
+const SEQUENCE_AT: usize = 8;
 /// Offsets in `struct inet_diag_msg` after `struct nlmsghdr` (linux/inet_diag.h).
 const UID_AT: usize = 80;
 const INODE_AT: usize = 84;
@@ -41,7 +50,12 @@ impl Peers {
     pub fn open() -> Peers {
         let flags = SocketFlags::CLOEXEC;
         let kernel = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, Some(netlink::SOCK_DIAG)).ok();
-        Peers { kernel }
+        Peers::over(kernel)
+    }
+
+    fn over(kernel: Option<OwnedFd>) -> Peers {
+        let is_patient = |kernel: &OwnedFd| set_socket_timeout(kernel, Timeout::Recv, Some(PATIENCE)).is_ok();
+        Peers { kernel: kernel.filter(is_patient), sequence: AtomicU32::new(0) }
     }
 
     /// The peer of this connection.
@@ -58,15 +72,26 @@ impl Peers {
     /// The user of the socket that is bound to `from` and connected to `to`; `None` if it is closed.
     fn user(&self, from: SocketAddr, to: SocketAddr) -> io::Result<Option<u32>> {
         let Some(kernel) = &self.kernel else { return Ok(None) };
-        send(kernel, &request(from, to), SendFlags::empty())?;
+        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        send(kernel, &request(from, to, sequence), SendFlags::empty())?;
         let mut answer = [0_u8; ANSWER_BYTES];
-        let (length, _) = recv(kernel, &mut answer[..], RecvFlags::empty())?;
+        let word = |answer: &[u8], at: usize| answer[at..at + 4].try_into().map_or(0, u32::from_ne_bytes);
+        let deadline = Instant::now() + PATIENCE;
+        let length = loop {
+            let (length, _) = recv(kernel, &mut answer[..], RecvFlags::empty())?;
+            if length >= SEQUENCE_AT + 4 && word(&answer, SEQUENCE_AT) == sequence {
+                break length;
+            }
+            // This answers an earlier request, whose connection was served without it.
+            if Instant::now() >= deadline {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        };
         let kind = u16::from_ne_bytes([answer[4], answer[5]]);
-        let word = |at: usize| answer[at..at + 4].try_into().map_or(0, u32::from_ne_bytes);
         // Any other message is an error: the socket does not exist any more. A closed socket has no inode, and the uid
         // of root.
-        let is_open = kind == SOCK_DIAG_BY_FAMILY && length >= INODE_AT + 4 && word(INODE_AT) != 0;
-        Ok(is_open.then(|| word(UID_AT)))
+        let is_open = kind == SOCK_DIAG_BY_FAMILY && length >= INODE_AT + 4 && word(&answer, INODE_AT) != 0;
+        Ok(is_open.then(|| word(&answer, UID_AT)))
     }
 }
 
@@ -78,14 +103,15 @@ fn network(ip: IpAddr) -> IpAddr {
 }
 
 /// A `struct nlmsghdr` with a `struct inet_diag_req_v2`.
-fn request(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
+fn request(from: SocketAddr, to: SocketAddr, sequence: u32) -> Vec<u8> {
     const FAMILIES: [u8; 2] = [2, 10];
     let (from_ip, to_ip) = (from.ip().to_canonical(), to.ip().to_canonical());
     let mut out = Vec::with_capacity(72);
     out.extend(72_u32.to_ne_bytes());
     out.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
     out.extend(NLM_F_REQUEST.to_ne_bytes());
-    out.extend([0; 8]);
+    out.extend(sequence.to_ne_bytes());
+    out.extend([0; 4]);
     out.extend([FAMILIES[usize::from(from_ip.is_ipv6())], TCP, 0, 0]);
     // Sockets in any state.
     out.extend(u32::MAX.to_ne_bytes());
@@ -112,7 +138,9 @@ mod tests {
 
     use needs::{NOBODY, as_nobody};
 
-    use super::{Peer, Peers, network};
+    use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
+
+    use super::{INODE_AT, Peer, Peers, SEQUENCE_AT, SOCK_DIAG_BY_FAMILY, UID_AT, network};
 
     #[test]
     fn a_local_user_is_identified_from_any_address() {
@@ -134,7 +162,29 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("listens");
         let _client = TcpStream::connect(listener.local_addr().expect("an address")).expect("connects");
         let (stream, _) = listener.accept().expect("accepted");
-        assert_eq!(Peers { kernel: None }.of(&stream), Peer::Unknown);
+        assert_eq!(Peers::over(None).of(&stream), Peer::Unknown);
+    }
+
+    /// Fails on 5d310ca9, where a lost answer blocked the accepting thread for good, and a late one named the user of
+    /// another connection.
+    #[test]
+    fn a_lost_answer_does_not_block_and_a_late_one_is_not_used() {
+        let pair = socketpair(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+        let (ours, kernel) = pair.expect("a pair of sockets");
+        let answer = |sequence: u32, uid: u32| {
+            let mut bytes = [0_u8; INODE_AT + 4];
+            bytes[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+            bytes[SEQUENCE_AT..SEQUENCE_AT + 4].copy_from_slice(&sequence.to_ne_bytes());
+            bytes[UID_AT..UID_AT + 4].copy_from_slice(&uid.to_ne_bytes());
+            bytes[INODE_AT..INODE_AT + 4].copy_from_slice(&7_u32.to_ne_bytes());
+            send(&kernel, &bytes, SendFlags::empty()).expect("sent");
+        };
+        let peers = Peers::over(Some(ours));
+        let address = "127.0.0.1:1".parse().expect("an address");
+        assert!(peers.user(address, address).is_err(), "no answer came");
+        answer(1, 4_711);
+        answer(2, 1_000);
+        assert_eq!(peers.user(address, address).expect("answered"), Some(1_000));
     }
 
     #[test]

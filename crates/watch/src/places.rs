@@ -1,7 +1,9 @@
 //! Divides the connections served at a time, and the answers per second, among peers.
 //!
-//! If all places are taken, a newcomer replaces a connection of the peer that holds most. Connections that have not
-//! sent a request are closed first, the oldest before others: silent connections keep no one out.
+//! If all places are taken, a newcomer replaces a connection of the peer that has most. Connections that have not sent
+//! a request are closed first, the oldest before others. A peer without any connection always gets a place, if need be
+//! that of the oldest connection whose peer does not read its answer: an answer takes milliseconds. So neither silent
+//! connections nor unread answers keep anyone out.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,11 +28,11 @@ pub struct Places {
 #[derive(Default)]
 struct State {
     next: u64,
-    held: BTreeMap<u64, Held>,
+    connections: BTreeMap<u64, Connection>,
     allowed: BTreeMap<Peer, (f64, Instant)>,
 }
 
-struct Held {
+struct Connection {
     peer: Peer,
     has_asked: bool,
     close: Close,
@@ -66,15 +68,15 @@ impl Places {
         if peer != Peer::Owner && !state.may_ask(peer, now) {
             return Err(NoPlace::TooOften);
         }
-        if state.held.len() >= self.max {
+        if state.connections.len() >= self.max {
             let victim = state.victim(peer).ok_or(NoPlace::Full)?;
-            if let Some(held) = state.held.remove(&victim) {
-                (held.close)();
+            if let Some(connection) = state.connections.remove(&victim) {
+                (connection.close)();
             }
         }
         let number = state.next;
         state.next += 1;
-        state.held.insert(number, Held { peer, has_asked: false, close });
+        state.connections.insert(number, Connection { peer, has_asked: false, close });
         Ok(Place { places: Arc::clone(self), number })
     }
 }
@@ -99,16 +101,19 @@ impl State {
     /// The connection to close for one of this peer; `None` if the peer has its share.
     fn victim(&self, peer: Peer) -> Option<u64> {
         let mut counts: BTreeMap<Peer, usize> = BTreeMap::new();
-        self.held.values().for_each(|held| *counts.entry(held.peer).or_default() += 1);
+        self.connections.values().for_each(|connection| *counts.entry(connection.peer).or_default() += 1);
         let own = counts.get(&peer).copied().unwrap_or(0);
         let most = counts.iter().max_by_key(|(_, count)| **count).filter(|(_, count)| **count > own + 1);
         let of = |whose: Option<Peer>, has_asked: bool| {
-            let mut all = self.held.iter().filter(|(_, held)| whose.is_none_or(|peer| held.peer == peer));
-            all.find(|(_, held)| held.has_asked == has_asked).map(|(number, _)| *number)
+            let mut all =
+                self.connections.iter().filter(|(_, connection)| whose.is_none_or(|peer| connection.peer == peer));
+            all.find(|(_, connection)| connection.has_asked == has_asked).map(|(number, _)| *number)
         };
         match most {
             Some((most, _)) => of(Some(*most), false).or_else(|| of(Some(*most), true)),
-            None => of(Some(peer), false).or_else(|| of(None, false).filter(|_| own == 0)),
+            None if own > 0 => of(Some(peer), false),
+            // Numbers rise: the first one is the oldest.
+            None => of(None, false).or_else(|| of(None, true)),
         }
     }
 }
@@ -116,15 +121,15 @@ impl State {
 impl Place {
     /// Marks that the connection has sent a complete request, so that silent connections are closed before it.
     pub fn has_asked(&self) {
-        if let Some(held) = self.places.lock().held.get_mut(&self.number) {
-            held.has_asked = true;
+        if let Some(connection) = self.places.lock().connections.get_mut(&self.number) {
+            connection.has_asked = true;
         }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.places.lock().held.remove(&self.number);
+        self.places.lock().connections.remove(&self.number);
     }
 }
 
@@ -153,8 +158,8 @@ mod tests {
             self.places.take(peer, self.now, Box::new(move || _ = closed.fetch_add(1, Ordering::Relaxed)))
         }
 
-        fn held(&self, peer: Peer) -> usize {
-            self.places.lock().held.values().filter(|held| held.peer == peer).count()
+        fn count(&self, peer: Peer) -> usize {
+            self.places.lock().connections.values().filter(|connection| connection.peer == peer).count()
         }
     }
 
@@ -164,15 +169,30 @@ mod tests {
         let mut held: Vec<Place> = (0..8).map(|_| scene.take(Peer::User(7)).expect("a place")).collect();
         held.iter().for_each(Place::has_asked);
         let others: Vec<_> = (0..8).filter_map(|_| scene.take(Peer::User(8)).ok()).collect();
-        assert_eq!((scene.held(Peer::User(7)), scene.held(Peer::User(8))), (4, 4));
+        assert_eq!((scene.count(Peer::User(7)), scene.count(Peer::User(8))), (4, 4));
         others.iter().for_each(Place::has_asked);
         assert!(
             matches!(scene.take(Peer::User(8)), Err(NoPlace::Full)),
-            "all of its own connections are being answered"
+            "the peer's own connections are being answered"
         );
         assert!(scene.take(Peer::Machine([192, 0, 2, 1].into())).is_ok(), "a third peer");
         held.clear();
-        assert_eq!(scene.held(Peer::User(7)), 0, "a place is not freed twice");
+        assert_eq!(scene.count(Peer::User(7)), 0, "a place is not freed twice");
+    }
+
+    /// Fails on 5d310ca9, where eight peers that did not read their answers kept a ninth out for five seconds.
+    #[test]
+    fn peers_that_do_not_read_their_answers_keep_no_one_out() {
+        let scene = Scene::new();
+        let unread: Vec<Place> = (0..8).map(|uid| scene.take(Peer::User(uid)).expect("a place")).collect();
+        unread.iter().for_each(Place::has_asked);
+        let place = scene.take(Peer::User(100)).expect("a place");
+        place.has_asked();
+        assert_eq!((scene.count(Peer::User(0)), scene.closed.load(Ordering::Relaxed)), (0, 1), "the oldest is closed");
+        // The eight come again: they cannot take the place of the newest connection.
+        let again = (0..7).map(|uid| scene.take(Peer::User(uid)).expect("a place"));
+        let _again: Vec<Place> = again.inspect(Place::has_asked).collect();
+        assert_eq!(scene.count(Peer::User(100)), 1);
     }
 
     #[test]
@@ -185,7 +205,11 @@ mod tests {
             scene.take(Peer::User(7)).expect("a place").has_asked();
             assert!(scene.closed.load(Ordering::Relaxed) <= number);
         }
-        assert_eq!(scene.places.lock().held.values().filter(|held| held.has_asked).count(), 4, "these stay open");
+        assert_eq!(
+            scene.places.lock().connections.values().filter(|connection| connection.has_asked).count(),
+            4,
+            "these stay open"
+        );
     }
 
     #[test]

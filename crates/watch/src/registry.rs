@@ -166,6 +166,11 @@ impl<M: Metric> Family<M> {
         self.series.entry(labels).or_default()
     }
 
+    /// Drops each series with this value of the label.
+    pub fn drop_series(&mut self, label: &str, value: &str) {
+        self.series.retain(|labels, _| !labels.iter().any(|(name, its)| *name == label && its == value));
+    }
+
     /// The series without labels.
     pub fn only(&mut self) -> &mut M {
         self.of(Labels::new())

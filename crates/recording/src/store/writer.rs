@@ -39,6 +39,9 @@ pub struct RecordingWriter {
     tables: BTreeMap<TableFile, TableWriter>,
     outcomes: Vec<WorkloadOutcome>,
     durable: bool,
+    /// Whether the directory has names that are not synced.
+    has_new_names: bool,
+    sync_directory: fn(&Path) -> io::Result<()>,
     flushed: Instant,
     packer: Packer,
     trouble: Option<Trouble>,
@@ -74,36 +77,54 @@ struct Trouble {
     dropped_bytes: u64,
 }
 
+impl Trouble {
+    fn new(why: String, error: &io::Error) -> Trouble {
+        Trouble { why, remedy: advice(error), since: Instant::now(), dropped_bytes: 0 }
+    }
+}
+
 impl RecordingWriter {
     /// Creates the directory (its parent must exist) and writes a first header.
     pub fn create(dir: &Path, header: &Header) -> Result<RecordingWriter, WriteError> {
+        RecordingWriter::begin(dir, header, false, files::sync_directory)
+    }
+
+    /// As `create`, with an fsync of the first header, and of files and directory at each flush. The recording then
+    /// survives a power cut, but the fsync disturbs the file system, which may be under test.
+    pub fn create_durable(dir: &Path, header: &Header) -> Result<RecordingWriter, WriteError> {
+        RecordingWriter::begin(dir, header, true, files::sync_directory)
+    }
+
+    fn begin(
+        dir: &Path,
+        header: &Header,
+        durable: bool,
+        sync_directory: fn(&Path) -> io::Result<()>,
+    ) -> Result<RecordingWriter, WriteError> {
         files::create_dir(dir).map_err(WriteError::at(dir))?;
         if dir.join(files::HEADER).exists() {
             return Err(WriteError::Exists { path: dir.to_owned() });
         }
-        write_header(dir, header, false)?;
+        write_header(dir, header, durable)?;
         // Best effort: without a reserve, a full disk only costs the last gap.
         if let Ok(mut reserve) = files::create_temporary(&dir.join(files::RESERVE)) {
             // Written and not only allocated, because some file systems cannot allocate.
             let _ = reserve.write_all(&vec![0; RESERVE_BYTES as usize]);
         }
+        if durable {
+            sync_directory(dir).map_err(WriteError::at(dir))?;
+        }
         Ok(RecordingWriter {
             dir: dir.to_owned(),
             tables: BTreeMap::new(),
             outcomes: Vec::new(),
-            durable: false,
+            durable,
+            has_new_names: false,
+            sync_directory,
             flushed: Instant::now(),
             packer: Packer::default(),
             trouble: None,
         })
-    }
-
-    /// Enables an fsync at each flush. The recording then survives a power cut, but the fsync disturbs the file
-    /// system, which may be under test.
-    #[must_use]
-    pub fn durable(mut self, durable: bool) -> RecordingWriter {
-        self.durable = durable;
-        self
     }
 
     #[must_use]
@@ -113,7 +134,13 @@ impl RecordingWriter {
 
     /// Replaces the header atomically, when a fact about the whole recording becomes known.
     pub fn header(&self, header: &Header) -> Result<(), WriteError> {
-        write_header(&self.dir, header, self.durable)
+        write_header(&self.dir, header, self.durable)?;
+        self.sync_names().map_err(WriteError::at(&self.dir))
+    }
+
+    /// Syncs the directory, if the recording is durable.
+    fn sync_names(&self) -> io::Result<()> {
+        if self.durable { (self.sync_directory)(&self.dir) } else { Ok(()) }
     }
 
     pub fn append_calls(&mut self, calls: &[Call]) -> Result<(), WriteError> {
@@ -169,7 +196,8 @@ impl RecordingWriter {
         self.outcomes.push(outcome);
         let _ = fs::remove_file(self.dir.join(files::RESERVE));
         let path = self.dir.join(files::OUTCOMES);
-        json::replace(&path, &self.outcomes, self.durable).map_err(WriteError::at(path))
+        json::replace(&path, &self.outcomes, self.durable).map_err(WriteError::at(path))?;
+        self.sync_names().map_err(WriteError::at(&self.dir))
     }
 
     fn append(&mut self, rows: Rows<'_>) -> Result<(), WriteError> {
@@ -204,35 +232,43 @@ impl RecordingWriter {
         for (table, writer) in &mut self.tables {
             let pending = writer.pending.len() as u64;
             let path = files::frames_path(&self.dir, *table);
+            self.has_new_names |= writer.file.is_none() && pending > 0;
             if let Err(error) = writer.write_out(&path, self.durable) {
                 writer.undo();
-                let trouble = self.trouble.get_or_insert_with(|| Trouble {
-                    why: format!("writing {} failed: {error}", path.display()),
-                    remedy: advice(&error),
-                    since: Instant::now(),
-                    dropped_bytes: 0,
-                });
-                trouble.dropped_bytes += pending;
+                let failed = || Trouble::new(format!("writing {} failed: {error}", path.display()), &error);
+                self.trouble.get_or_insert_with(failed).dropped_bytes += pending;
+            }
+        }
+        if self.has_new_names {
+            match self.sync_names() {
+                Ok(()) => self.has_new_names = false,
+                Err(error) => {
+                    let failed = || Trouble::new(format!("syncing {} failed: {error}", self.dir.display()), &error);
+                    self.trouble.get_or_insert_with(failed);
+                }
             }
         }
         if !known && self.trouble.is_some() {
-            self.tell_trouble();
+            self.write_trouble();
         }
     }
 
     /// Writes the gap immediately, in case the process does not live to call `finish`. A small part of the reserve
     /// makes room for it.
-    fn tell_trouble(&mut self) {
+    fn write_trouble(&mut self) {
         let reserve = OpenOptions::new().write(true).open(self.dir.join(files::RESERVE));
         let _ = reserve.and_then(|reserve| reserve.set_len(RESERVE_BYTES - GAP_BYTES));
         if let Some(gap) = self.trouble() {
             let gaps = self.tables.entry(TableFile::Gaps).or_default();
             let path = files::frames_path(&self.dir, TableFile::Gaps);
-            let told = gaps.append(Rows::Gaps(&[gap]), &mut self.packer).is_ok()
+            self.has_new_names |= gaps.file.is_none();
+            let written = gaps.append(Rows::Gaps(&[gap]), &mut self.packer).is_ok()
                 && gaps.write_out(&path, self.durable).is_ok();
-            if !told {
+            if !written {
                 gaps.undo();
             }
+            // If this fails, the next flush tries again.
+            self.has_new_names &= self.sync_names().is_err();
         }
     }
 
@@ -331,5 +367,70 @@ impl TableWriter {
         self.pending.clear();
         // The dropped bytes may have contained the schema.
         self.schema = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::io;
+    use std::path::Path;
+
+    use super::{RecordingWriter, files};
+    use crate::{Event, EventKind, Gap, Header};
+
+    thread_local! {
+        static SYNCS: Cell<u32> = const { Cell::new(0) };
+    }
+
+    fn counted(dir: &Path) -> io::Result<()> {
+        SYNCS.set(SYNCS.get() + 1);
+        files::sync_directory(dir)
+    }
+
+    fn refused(_: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::StorageFull.into())
+    }
+
+    /// Directory syncs after the first header, after two new tables, after a flush without a new table, and after one
+    /// more table and another header.
+    fn syncs(name: &str, durable: bool) -> [u32; 4] {
+        let place = tempfile::tempdir().expect("a directory");
+        SYNCS.set(0);
+        let header = Header::default();
+        let begun = RecordingWriter::begin(&place.path().join(name), &header, durable, counted);
+        let mut writer = begun.expect("begins");
+        let begun = SYNCS.get();
+        let gap = || [Gap::new("one", "two", "three")];
+        writer.append_gaps(&gap()).expect("encoded");
+        writer.append_events(&[Event::new(1, EventKind::Mark("a".into()))]).expect("encoded");
+        writer.flush_now();
+        let two_tables = SYNCS.get();
+        writer.append_gaps(&gap()).expect("encoded");
+        writer.flush_now();
+        let no_table = SYNCS.get();
+        writer.append_stacks(&[crate::Stack { id: crate::StackId(1), frames: Vec::new() }]).expect("encoded");
+        writer.flush_now();
+        writer.header(&header).expect("written");
+        [begun, two_tables, no_table, SYNCS.get()]
+    }
+
+    /// Without these, a power cut loses the first header, or the names of the tables.
+    #[test]
+    fn a_durable_recording_syncs_its_directory_when_names_are_new() {
+        assert_eq!(syncs("durable", true), [1, 2, 2, 4]);
+        assert_eq!(syncs("plain", false), [0; 4]);
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_synced_is_a_gap() {
+        let place = tempfile::tempdir().expect("a directory");
+        let mut writer = RecordingWriter::create_durable(place.path(), &Header::default()).expect("begins");
+        writer.sync_directory = refused;
+        writer.append_gaps(&[Gap::new("one", "two", "three")]).expect("encoded");
+        writer.flush_now();
+        let gap = writer.trouble().expect("a gap");
+        assert!(gap.why.contains("syncing"), "{gap:?}");
+        assert!(writer.has_new_names, "the next flush tries again");
     }
 }
