@@ -275,6 +275,7 @@ impl Session {
                 if let Some(series) = tasks.sample(monotonic_ns(), monotonic_ns) {
                     self.writer.append_series(&series)?;
                 }
+                self.writer.append_gaps(tasks.missing().as_slice())?;
             }
         }
         if !std::mem::take(&mut self.unwritten) {
