@@ -32,7 +32,7 @@ static __always_inline struct call_state *of_target(struct task_struct *task)
 
 static __always_inline void end_fault(void *ctx, struct call_state *s)
 {
-	s->active = 0;
+	s->active = IN_USER;
 	s->end_ns = s->last_ns;
 	if (s->end_ns - s->start_ns < threshold_ns)
 		return;
@@ -67,7 +67,7 @@ static __always_inline void describe_call(struct call_state *s, struct task_stru
 /* A target begins a timed call. */
 static __always_inline void call_begins(void *ctx, struct call_state *s, struct task_struct *task, struct pt_regs *regs, long number)
 {
-	if (s->active == 2)
+	if (s->active == IN_FAULT)
 		end_fault(ctx, s);
 	s->after_exit = 0;
 	s->number = number;
@@ -79,13 +79,13 @@ static __always_inline void call_begins(void *ctx, struct call_state *s, struct 
 		return;
 	begin_call(s, bpf_ktime_get_ns());
 	s->after_exit_ns = 0;
-	s->active = 1;
+	s->active = IN_CALL;
 }
 
 static __always_inline void call_ends(void *ctx, struct call_state *s, struct task_struct *task, long result)
 {
 	u64 now = bpf_ktime_get_ns();
-	s->active = 0;
+	s->active = IN_USER;
 	s->after_exit = 1;
 	s->end_ns = now;
 	s->result = result;
@@ -112,7 +112,7 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long number)
 		struct call_state *s = state_of(task);
 		if (s) {
 			s->after_exit = 0;
-			if (s->active == 2)
+			if (s->active == IN_FAULT)
 				end_fault(ctx, s);
 			count_untimed(number);
 		}
@@ -129,7 +129,7 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long result)
 {
 	struct task_struct *task = this_task();
 	struct call_state *s = state_of(task);
-	if (s && s->active == 1)
+	if (s && s->active == IN_CALL)
 		call_ends(ctx, s, task, result);
 	return 0;
 }
@@ -153,7 +153,7 @@ int BPF_PROG(on_call_end, struct pt_regs *regs, long result)
 {
 	struct task_struct *task = this_task();
 	struct call_state *s = state_of(task);
-	if (s && s->active == 1)
+	if (s && s->active == IN_CALL)
 		call_ends(ctx, s, task, result);
 	return 0;
 }
@@ -166,15 +166,15 @@ HOOK_AT(page_fault_user)
 int BPF_PROG(on_page_fault_user, unsigned long address)
 {
 	struct call_state *s = of_target(this_task());
-	if (!s || s->active == 1)
+	if (!s || s->active == IN_CALL)
 		return 0;
-	if (s->active == 2)
+	if (s->active == IN_FAULT)
 		end_fault(ctx, s);
 	begin_call(s, bpf_ktime_get_ns());
 	s->number = -1;
 	s->arg[0] = address;
 	s->after_exit_ns = 0;
-	s->active = 2;
+	s->active = IN_FAULT;
 	return 0;
 }
 
@@ -184,10 +184,10 @@ SEC("perf_event")
 int on_fault_end(void *ctx)
 {
 	struct call_state *s = state_of(this_task());
-	if (!s || s->active != 2 || s->busy)
+	if (!s || s->active != IN_FAULT || s->busy)
 		return 0;
 	u64 now = bpf_ktime_get_ns();
-	s->active = 0;
+	s->active = IN_USER;
 	s->end_ns = now;
 	count_latency(-1, now - s->start_ns);
 	if (now - s->start_ns < threshold_ns) {
@@ -214,7 +214,7 @@ int under_way_now(struct bpf_iter__task *ctx)
 	if (!task)
 		return 0;
 	struct call_state *s = state_of(task);
-	if (s && (s->active || (s->after_exit && s->off == ASLEEP)))
+	if (s && (s->active != IN_USER || (s->after_exit && s->off == ASLEEP)))
 		send(ctx, s, R_UNDER_WAY);
 	return 0;
 }
@@ -266,7 +266,7 @@ HOOK_AT(sched_process_exit)
 int BPF_PROG(on_exit, struct task_struct *task)
 {
 	struct call_state *s = state_of(task);
-	if (s && s->active == 2)
+	if (s && s->active == IN_FAULT)
 		end_fault(ctx, s);
 	state_ended(task);
 	u32 tid = FIELD(task, pid), tgid = FIELD(task, tgid);

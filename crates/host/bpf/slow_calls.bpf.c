@@ -76,7 +76,7 @@ static __always_inline u64 throttled_total(struct task_struct *task)
 static __always_inline void leaves_cpu(void *ctx, struct task_struct *task, struct call_state *s, bool preempt, u64 now)
 {
 	bool waits = preempt || runnable(task);
-	if (s->active == 2 && s->depth == 0 && now - s->last_ns > FAULT_OVER_NS) {
+	if (s->active == IN_FAULT && s->depth == 0 && now - s->last_ns > FAULT_OVER_NS) {
 		end_fault(ctx, s);
 		return;
 	}
@@ -87,7 +87,7 @@ static __always_inline void leaves_cpu(void *ctx, struct task_struct *task, stru
 	if (waits) {
 		s->off = throttled(task) ? THROTTLED : PREEMPTED;
 		/* Only the stack shows whether a page fault was still under way. */
-		if (s->active == 2)
+		if (s->active == IN_FAULT)
 			s->sleep_stack = take_stack(ctx);
 	} else {
 		s->off = ASLEEP;
@@ -131,13 +131,13 @@ static __always_inline void gets_cpu(void *ctx, struct task_struct *task, struct
 static __always_inline void after_exit_switch(void *ctx, struct task_struct *prev, struct task_struct *next, bool preempt)
 {
 	struct call_state *s = state_of(prev);
-	if (s && s->after_exit && !s->active && !preempt && uninterruptible(prev)) {
+	if (s && s->after_exit && s->active == IN_USER && !preempt && uninterruptible(prev)) {
 		s->last_ns = bpf_ktime_get_ns();
 		s->sleep_stack = take_stack(ctx);
 		s->off = ASLEEP;
 	}
 	s = state_of(next);
-	if (s && s->after_exit && !s->active && s->off == ASLEEP) {
+	if (s && s->after_exit && s->active == IN_USER && s->off == ASLEEP) {
 		s->off = 0;
 		s->after_exit_ns = bpf_ktime_get_ns() - s->last_ns;
 		if (s->after_exit_ns < threshold_ns)

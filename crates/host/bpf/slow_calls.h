@@ -37,6 +37,13 @@ enum record_kind {
 	R_UNDER_WAY = 6    /* a call that has not ended, sent at the end of the recording */
 };
 
+/* What a thread of another program does. */
+enum call_active {
+	IN_USER = 0,  /* nothing that is timed */
+	IN_CALL = 1,  /* a timed system call */
+	IN_FAULT = 2  /* a page fault of user code */
+};
+
 enum counter { C_LOST, C_TOO_DEEP, C_NO_STATE, C_UNBALANCED, C_STACK_ERROR, C_BUSY, C_SAMPLES, C_NO_FILE, COUNTERS };
 
 /* Keeps the enums in the object's BTF, where a test of user space compares them. */
@@ -46,6 +53,7 @@ struct enums {
 	enum stretch_kind stretch_kind;
 	enum bracket bracket;
 	enum record_kind record_kind;
+	enum call_active call_active;
 	enum counter counter;
 };
 
@@ -88,7 +96,7 @@ struct call_state {
 	unsigned int stretches;
 	unsigned int pieces;            /* R_PIECE records sent before this record */
 	unsigned char record;           /* enum record_kind */
-	unsigned char active;           /* other programs only: 0 no call, 1 system call, 2 page fault */
+	unsigned char active;           /* enum call_active; other programs only */
 	unsigned char off;              /* 0 on the CPU, else the stretch_kind of the current wait */
 	unsigned char busy;
 	unsigned char depth;

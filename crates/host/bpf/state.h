@@ -117,7 +117,7 @@ static __always_inline struct call_state *under_way(struct task_struct *task)
 		return s;
 	}
 	struct call_state *s = state_of(task);
-	return s && s->active ? s : NULL;
+	return s && s->active != IN_USER ? s : NULL;
 }
 
 static __always_inline long put_record(void *ctx, void *from, u64 bytes)
@@ -252,7 +252,7 @@ static __always_inline void leave_bracket(void *ctx, struct call_state *s, u32 b
  * kernel. */
 static __always_inline bool may_be_user_code(struct call_state *s, u32 bracket)
 {
-	return s->active == 2 && s->depth == 0 && (bracket == B_HARD_IRQ || bracket == B_SOFT_IRQ);
+	return s->active == IN_FAULT && s->depth == 0 && (bracket == B_HARD_IRQ || bracket == B_SOFT_IRQ);
 }
 
 static __always_inline int enter_here(void *ctx, u32 bracket)

@@ -35,6 +35,7 @@ pub mod record;
 pub mod run;
 pub mod sampler;
 pub mod session;
+mod settle;
 pub mod setup;
 pub mod sight;
 pub mod snapshot;

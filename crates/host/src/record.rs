@@ -23,8 +23,8 @@ use super::setup::cgroup::is_cgroup;
 use super::target::{WatchedSet, describe, find_cgroup, find_unit, first_process};
 use super::tracer::{HookCost, Level, Targets, TraceError, TraceOptions, functions, measure_hook_cost};
 use flatwater_recording::{
-    AccessKind, Call, Clock, EventKind, Gap, Header, LatencyBucket, Observed, OpKind, Source, Target, WatchedProcess,
-    redact,
+    AccessKind, Call, Clock, EventKind, Gap, Header, LatencyBucket, Note, Observed, OpKind, Source, Target,
+    WatchedProcess, redact,
 };
 use flatwater_safefs::Dir;
 
@@ -78,10 +78,14 @@ pub fn record(
     if !watched.processes.is_empty() {
         tell(Progress::Said(&format!("watching {}", describe(&watched.processes))));
     }
-    let (level, cost) = level_and_cost(options.level)?;
+    let Hooks { level, cost, why } = choose_hooks(options.level, functions::allowed, measure_hook_cost)?;
     give_back_memory();
     tell(Progress::Said(&who_pays(level, cost.as_ref())));
     let mut header = first_header(options);
+    if let Some(why) = why {
+        tell(Progress::Said(&why));
+        header.notes.push(Note::Text(why));
+    }
     header.target.processes = watched.listed();
     let noise = header.noise_before.insert(noise::measure(None, NOISE_LENGTH));
     let targets = Targets { pids: watched.pids(), cgroup: cgroup.clone(), faults: options.faults };
@@ -128,22 +132,44 @@ pub fn record(
     Ok(status)
 }
 
-/// Returns the requested level, or by default the level with exact times that costs least on this kernel. The second
-/// value is the measured cost of a hook on every system call, for level 2 only.
-fn level_and_cost(asked: Option<Level>) -> Result<(Level, Option<Result<HookCost, TraceError>>), HostError> {
+/// The hooks to use.
+#[derive(Debug)]
+struct Hooks {
+    level: Level,
+    /// The measured cost of a hook on every system call, for level 2 only.
+    cost: Option<Result<HookCost, TraceError>>,
+    /// Why level 2 was chosen although the user did not ask for it.
+    why: Option<String>,
+}
+
+/// Returns the requested level, or by default the level with exact times that costs least on this kernel.
+fn choose_hooks(
+    asked: Option<Level>,
+    functions_allowed: impl FnOnce() -> Result<(), TraceError>,
+    measure_cost: impl FnOnce() -> Result<HookCost, TraceError>,
+) -> Result<Hooks, HostError> {
+    let of_level = |level| Ok(Hooks { level, cost: None, why: None });
     let refused = match asked {
-        Some(Level::Sleeps) => return Ok((Level::Sleeps, None)),
+        Some(Level::Sleeps) => return of_level(Level::Sleeps),
         Some(Level::Calls) => None,
-        Some(Level::Files) | None => match functions::allowed() {
-            Ok(()) => return Ok((Level::Files, None)),
-            Err(why) => asked.map(|_| why),
+        Some(Level::Files) | None => match functions_allowed() {
+            Ok(()) => return of_level(Level::Files),
+            Err(why) => Some(why),
         },
     };
-    match (refused, measure_hook_cost()) {
+    match (refused, measure_cost()) {
         // Function hooks are refused, but other hooks work here. Fail, since otherwise no call would be timed and the
         // user can choose another level.
-        (Some(why), Ok(cost)) => Err(HostError::NoFunctions { why, added_ns: cost.added_ns }),
-        (_, cost) => Ok((Level::Calls, Some(cost))),
+        (Some(why), Ok(cost)) if asked.is_some() => Err(HostError::NoFunctions { why, added_ns: cost.added_ns }),
+        (refused, cost) => {
+            let why = refused.filter(|_| cost.is_ok()).map(|refused| {
+                format!(
+                    "every system call of this machine is hooked (level 2), because this kernel refuses hooks on the \
+                     functions of single system calls (level 1): {refused}"
+                )
+            });
+            Ok(Hooks { level: Level::Calls, cost: Some(cost), why })
+        }
     }
 }
 
@@ -434,7 +460,24 @@ mod tests {
 
     use flatwater_safefs::Dir;
 
-    use super::{RecordOptions, WatchedSet, working_directory};
+    use super::{RecordOptions, WatchedSet, choose_hooks, working_directory};
+    use crate::tracer::{HookCost, Level, TraceError};
+
+    /// Without `--level`, level 2 was chosen without a word, although it slows every system call.
+    #[test]
+    fn the_choice_of_level_2_is_explained() {
+        let cost = HookCost { without_ns: 100, with_ns: 150, added_ns: 50, spread_ns: 1 };
+        let refused = || Err(TraceError::NoFunctionHooks);
+        let by_default = choose_hooks(None, refused, || Ok(cost)).expect("level 2");
+        let why = by_default.why.expect("a reason");
+        assert!(by_default.level == Level::Calls && why.contains(&TraceError::NoFunctionHooks.to_string()), "{why}");
+        assert!(choose_hooks(Some(Level::Calls), refused, || Ok(cost)).expect("level 2").why.is_none(), "asked for");
+        // Without any hook, the note at the top of the report explains it (session.rs: what_is_missing).
+        assert!(choose_hooks(None, refused, || Err(TraceError::NotBuilt)).expect("no hooks").why.is_none());
+        let level_1 = choose_hooks(None, || Ok(()), || Ok(cost)).expect("level 1");
+        assert!(level_1.level == Level::Files && level_1.cost.is_none() && level_1.why.is_none());
+        assert!(choose_hooks(Some(Level::Files), refused, || Ok(cost)).is_err(), "the user can choose another level");
+    }
 
     /// The directory selects the file system and device whose counters are read. An earlier version took flatwater's
     /// own directory.

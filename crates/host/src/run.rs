@@ -18,6 +18,7 @@ use super::privileges::{self, Needs};
 use super::proc::{kpageflags, pagetypeinfo};
 use super::sampler::{SamplerOptions, TargetCgroup, devices_of};
 use super::session::{Session, SessionOptions};
+use super::settle;
 use super::setup::{self, Applied, SetupContext, knobs, preflight};
 use super::speed::{self, Pace, Watch};
 use super::tracer::{CallTiming, OpSlot, TraceOptions};
@@ -76,9 +77,6 @@ pub enum Progress<'a> {
 const NOISE_LENGTH: Duration = Duration::from_secs(1);
 /// Interval of the main loop.
 const TICK: Duration = Duration::from_millis(100);
-/// A slow call is attributed this long after its end, when the BPF programs' records of the threads that it waited for
-/// have arrived. The tracers' own settle times are shorter: 300 ms in tracer/ring.rs, 100 ms in waits/mod.rs.
-const SETTLE_NS: u64 = 500_000_000;
 /// Interval of slabinfo readings, if wanted: a reading briefly takes the lock of each slab cache.
 const SLABS_NS: u64 = 1_000_000_000;
 /// Interval of the rows that name the processes behind device requests and dirty pages.
@@ -471,7 +469,7 @@ fn begin_after_preparing(session: &mut Session, start_ns: u64, prepared_ns: u64)
 /// the end, when everything is complete.
 fn hand_on(collector: &mut Collector, session: &mut Session, now_ns: Option<u64>) -> Result<(), HostError> {
     session.latency(&collector.ready(now_ns))?;
-    let limit_ns = now_ns.map_or(u64::MAX, |now_ns| now_ns.saturating_sub(SETTLE_NS));
+    let limit_ns = now_ns.map_or(u64::MAX, |now_ns| now_ns.saturating_sub(settle::OWN_CALL_NS));
     let slow = collector.slow_before(limit_ns);
     let mut calls = Vec::with_capacity(slow.len());
     for call in slow {

@@ -12,7 +12,7 @@ use super::proc::mounts;
 use super::sampler::{Drained, Sampler, SamplerOptions};
 use super::tasks::{Tasks, Watched};
 use super::tracer::{Level, TraceError, TraceOptions, Traced, Tracer};
-use super::waits::{SlowRecords, Span, WaitOptions, WaitTracer};
+use super::waits::{Settled, SlowRecords, Span, WaitOptions, WaitTracer};
 use flatwater_recording::store::{Finished, RecordingWriter};
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{
@@ -157,7 +157,8 @@ impl Session {
     /// Adds to slow calls who made them wait. Records and returns the calls that were found by their waits.
     pub fn waits(&mut self, calls: &[Call], all: bool) -> Result<Vec<Call>, HostError> {
         let Some(waits) = &mut self.waits else { return Ok(Vec::new()) };
-        let told = self.tracer.with_stacks(|stacks| waits.tell(calls, stacks, all));
+        let settled = if all { Settled::ALL } else { Settled::now() };
+        let told = self.tracer.with_stacks(|stacks| waits.slow_records(calls, stacks, settled));
         self.told(told)
     }
 
@@ -180,7 +181,7 @@ impl Session {
         let Some(waits) = &mut self.waits else { return Ok(()) };
         let (gaps, mut told) = self.tracer.with_stacks(|stacks| {
             let gaps = waits.take_unended(&calls, &span, stacks);
-            (gaps, waits.tell(&calls, stacks, true))
+            (gaps, waits.slow_records(&calls, stacks, Settled::ALL))
         });
         self.writer.append_gaps(&gaps)?;
         let (unended, ended): (Vec<_>, Vec<_>) = told.calls.into_iter().partition(|call| call.still_under_way);
@@ -197,7 +198,7 @@ impl Session {
         drop(self.tracer.drain());
         drop(self.tracer.latencies(start_ns, start_ns));
         if let Some(waits) = &mut self.waits {
-            drop(self.tracer.with_stacks(|stacks| waits.tell(&[], stacks, false)));
+            drop(self.tracer.with_stacks(|stacks| waits.slow_records(&[], stacks, Settled::now())));
             drop(waits.interval(start_ns, start_ns));
         }
         Ok(())
@@ -274,6 +275,7 @@ impl Session {
                 if let Some(series) = tasks.sample(monotonic_ns(), monotonic_ns) {
                     self.writer.append_series(&series)?;
                 }
+                self.writer.append_gaps(tasks.missing().as_slice())?;
             }
         }
         if !std::mem::take(&mut self.unwritten) {

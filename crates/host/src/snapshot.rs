@@ -9,9 +9,9 @@ use super::proc::cgroup;
 use super::proc::sheet::{Filled, Sheet};
 use super::sampler::{Probe, SamplerOptions, Spare, TargetCgroup, devices_of};
 use super::setup::knobs::{self, Device};
-use flatwater_recording::{Header, Machine, Recording, Series, Table, Target};
+use flatwater_recording::{Gap, Header, Machine, Recording, Series, Table, Target};
 
-/// Read at most this many cgroups.
+/// Visit at most this many cgroups.
 const CGROUPS_MAX: usize = 4096;
 
 /// Takes the snapshot. `directory` selects the device whose counters are read.
@@ -28,7 +28,11 @@ pub fn take(directory: &Path, machine: Machine) -> Recording {
     gaps.extend(drained.gaps);
     let mut series = drained.series;
     series.retain(|series| series.table != Table::Cgroup);
-    series.extend(cgroups());
+    if let Some(root) = cgroup_root() {
+        let (limited, missing) = cgroups(root, CGROUPS_MAX);
+        series.extend(limited);
+        gaps.extend(missing);
+    }
     let target = Target {
         what: "this machine".to_owned(),
         directory: Some(directory.display().to_string()),
@@ -39,31 +43,37 @@ pub fn take(directory: &Path, machine: Machine) -> Recording {
     Recording { header, series, gaps, ..Recording::default() }
 }
 
-/// The memory files of each cgroup that has a limit; at most `CGROUPS_MAX` cgroups are visited.
-fn cgroups() -> Option<Series> {
-    let roots = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].map(PathBuf::from);
-    let root =
-        roots.into_iter().find(|root| root.join("memory.stat").exists() || root.join("cgroup.controllers").exists())?;
+fn cgroup_root() -> Option<PathBuf> {
+    let mut roots = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].map(PathBuf::from).into_iter();
+    roots.find(|root| root.join("memory.stat").exists() || root.join("cgroup.controllers").exists())
+}
+
+/// The memory files of each cgroup below `root` that has a limit, and gaps if there are more than `visited_max` cgroups
+/// or if the table is full.
+fn cgroups(root: PathBuf, visited_max: usize) -> (Option<Series>, Vec<Gap>) {
     let mut sheet = Sheet::new(Table::Cgroup);
-    let (mut waiting, mut seen) = (vec![root], 0);
-    let mut buffer = Vec::new();
+    let (mut waiting, mut visited) = (vec![root], 0);
+    let (mut buffer, mut gaps) = (Vec::new(), Vec::new());
     while let Some(directory) = waiting.pop() {
+        if visited == visited_max {
+            gaps.push(Gap::new("memory cgroups of this machine", format!("only {visited_max} of them were read"), ""));
+            break;
+        }
+        visited += 1;
         let below = std::fs::read_dir(&directory).into_iter().flatten().flatten();
         waiting
             .extend(below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()));
-        seen += 1;
-        if seen > CGROUPS_MAX {
-            break;
-        }
         if let Some(target) = TargetCgroup::at(&directory).filter(has_limit) {
             read(&target, &mut sheet, &mut buffer);
         }
     }
+    gaps.extend(sheet.take_reached().into_iter().map(|limit| limit.gap(Table::Cgroup)));
     let mut filled = Filled::default();
-    (!sheet.is_empty()).then(|| {
+    let series = (!sheet.is_empty()).then(|| {
         sheet.swap(&mut filled);
         sheet.series(&filled)
-    })
+    });
+    (series, gaps)
 }
 
 fn has_limit(target: &TargetCgroup) -> bool {
@@ -84,5 +94,22 @@ fn read(target: &TargetCgroup, sheet: &mut Sheet, buffer: &mut Vec<u8>) {
         {
             cgroup::read(text, meaning, sheet);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cgroups;
+
+    /// H7: cgroups beyond the limit were left out without a word.
+    #[test]
+    fn cgroups_beyond_the_limit_are_a_gap() {
+        let root = tempfile::tempdir().expect("a directory");
+        for name in ["a", "b", "b/c"] {
+            std::fs::create_dir(root.path().join(name)).expect("made");
+        }
+        let gaps = |visited_max| cgroups(root.path().to_owned(), visited_max).1;
+        assert_eq!(gaps(4), []);
+        assert_eq!(gaps(3).iter().map(|gap| gap.why.as_str()).collect::<Vec<_>>(), ["only 3 of them were read"]);
     }
 }

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::fs::{Advice, FallocateFlags, OFlags, fadvise, fallocate};
+use rustix::param::page_size;
 
 use super::clock::monotonic_ns;
 use super::driver::files::Mapping;
@@ -19,10 +20,9 @@ mod pace;
 
 pub use pace::{Pace, Watch};
 
-/// 512 pages: small beside the smallest guest's memory, but long enough that a timer interrupt does not matter.
+/// 512 pages of 4 KiB: small beside the smallest guest's memory, but long enough that a timer interrupt does not
+/// matter.
 const FILE_BYTES: u64 = 2 << 20;
-const PAGE_BYTES: u64 = 4096;
-const PAGES: u64 = FILE_BYTES / PAGE_BYTES;
 /// The size of a large call, as the stream workloads make them.
 const CALL_BYTES: usize = 128 << 10;
 const SMALL_CALLS: u64 = 200;
@@ -114,6 +114,7 @@ fn emptied(path: &Path) -> io::Result<File> {
 }
 
 fn round(path: &Path) -> io::Result<Speed> {
+    let pages = FILE_BYTES / page_size() as u64;
     let _ = std::fs::remove_file(path);
     let file = fresh(path)?;
     // Allocated but not written: reads return zeros and need no device.
@@ -146,13 +147,13 @@ fn round(path: &Path) -> io::Result<Speed> {
         call_ns: Some(small_ns / SMALL_CALLS),
         copy_byte_ps: Some(warm_ns * 1000 / FILE_BYTES),
         // If the cold pass was not slower than the warm one, it was disturbed: the figure is unknown, not 0.
-        cache_page_ns: cold_ns.checked_sub(warm_ns).map(|ns| ns / PAGES),
-        drop_page_ns: Some(drop_ns / PAGES),
-        write_page_ns: Some(write_ns / PAGES),
-        fault_page_ns: fault_ns.checked_sub(touch_ns).map(|ns| ns / PAGES),
-        touch_ns: Some(touch_ns / PAGES),
-        unmap_page_ns: Some(unmap_ns / PAGES),
-        pageout_page_ns: pageout_ns.map(|ns| ns / PAGES),
+        cache_page_ns: cold_ns.checked_sub(warm_ns).map(|ns| ns / pages),
+        drop_page_ns: Some(drop_ns / pages),
+        write_page_ns: Some(write_ns / pages),
+        fault_page_ns: fault_ns.checked_sub(touch_ns).map(|ns| ns / pages),
+        touch_ns: Some(touch_ns / pages),
+        unmap_page_ns: Some(unmap_ns / pages),
+        pageout_page_ns: pageout_ns.map(|ns| ns / pages),
         ..Speed::default()
     })
 }
@@ -173,20 +174,20 @@ fn process_ns() -> io::Result<u64> {
 
 /// The first page-aligned page of a buffer for direct I/O.
 fn aligned(buffer: &mut [u8]) -> &mut [u8] {
-    let skip = buffer.as_ptr().align_offset(PAGE_BYTES as usize);
-    buffer.get_mut(skip..skip + PAGE_BYTES as usize).unwrap_or_default()
+    let skip = buffer.as_ptr().align_offset(page_size());
+    buffer.get_mut(skip..skip + page_size()).unwrap_or_default()
 }
 
 /// The median time of one direct read of a page.
 fn disk_call_ns(path: &Path) -> io::Result<u64> {
     let file = emptied(path)?;
-    let mut buffer = vec![0_u8; 2 * PAGE_BYTES as usize];
+    let (mut buffer, page_bytes) = (vec![0_u8; 2 * page_size()], page_size() as u64);
     for page in 0..DISK_PAGES {
-        file.write_all_at(aligned(&mut buffer), page * PAGE_BYTES)?;
+        file.write_all_at(aligned(&mut buffer), page * page_bytes)?;
     }
     file.sync_all()?;
     let file = OpenOptions::new().read(true).custom_flags(DIRECT | NOFOLLOW).open(path)?;
-    let one = |page: u64| timed(|| file.read_exact_at(aligned(&mut buffer), page * PAGE_BYTES));
+    let one = |page: u64| timed(|| file.read_exact_at(aligned(&mut buffer), page * page_bytes));
     let mut all = (0..DISK_PAGES).map(one).collect::<io::Result<Vec<u64>>>()?;
     all.sort_unstable();
     all.get(all.len() / 2).copied().ok_or_else(|| io::ErrorKind::UnexpectedEof.into())

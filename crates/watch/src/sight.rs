@@ -319,7 +319,10 @@ impl Sight {
         let exact = self.take_timed(&mut second);
         let memory = busy || (end_ns / 1_000_000_000).is_multiple_of(MEMORY_EVERY);
         let mut found = match &mut self.machine {
-            Some(machine) => machine.take(&exact, self.since_ns, end_ns, memory),
+            Some(machine) => {
+                let timed = self.exact.is_some().then_some(&exact[..]);
+                machine.take(timed, self.since_ns, end_ns, memory)
+            }
             None => MachineWaits::default(),
         };
         self.forget_twins(&exact, &mut found, end_ns);
@@ -462,8 +465,50 @@ fn mounted_devices() -> Vec<BlockDevice> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::still_hanging;
+    use std::io::Write;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use super::{Sight, still_hanging};
+    use crate::config::Config;
     use flatwater_recording::{Call, OpKind, Segment, StackId};
+    use needs::{Need, skip};
+
+    /// A call was reported by its sleeps at once, and again by the hooks on system calls 300 ms later, if a second ended
+    /// in between.
+    #[test]
+    fn a_call_is_reported_once_while_system_calls_are_hooked() {
+        if !rustix::process::geteuid().is_root() || flatwater_host::tracer::measure_hook_cost().is_err() {
+            return skip(Need::Bpf, "calls that are timed and found", "no hook on system calls can be attached");
+        }
+        let mut sight = Sight::open(&Config { threshold_ns: 100_000, ..Config::default() });
+        sight.arm(u64::MAX);
+        let file = tempfile::NamedTempFile::new_in("/var/tmp").expect("a file on a disk");
+        let (stop, pid) = (AtomicBool::new(false), std::process::id());
+        let (mut calls, mut timed) = (Vec::new(), false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    file.as_file().write_all(&[1; 4096]).and_then(|()| file.as_file().sync_data()).expect("written");
+                }
+            });
+            for _ in 0..200 {
+                std::thread::sleep(Duration::from_millis(50));
+                let look = sight.take(false);
+                timed |= look.every_call && !look.calls.is_empty();
+                calls.extend(look.calls.into_iter().map(|owned| owned.call).filter(|call| call.pid == pid));
+                if timed && calls.len() >= 200 {
+                    break;
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert!(timed, "hooks on system calls were attached: {} calls", calls.len());
+        calls.sort_by_key(|call| (call.tid, call.start_ns));
+        let twice = |pair: &&[Call]| pair[0].tid == pair[1].tid && pair[1].start_ns < pair[0].end_ns();
+        let twice: Vec<&[Call]> = calls.windows(2).filter(twice).collect();
+        assert!(twice.is_empty(), "{} of {}: {:?}", twice.len(), calls.len(), twice[0]);
+    }
 
     #[test]
     fn a_call_under_way_stays_so_until_it_is_reported_as_returned() {

@@ -187,7 +187,7 @@ impl Executor {
         for piece in offset_bytes / OWN_PIECE_BYTES..=last / OWN_PIECE_BYTES {
             self.own.entry(piece).or_insert_with(|| vec![0; OWN_PIECE_BYTES as usize]);
         }
-        let own = &mut self.own;
+        let (own, page_bytes) = (&mut self.own, rustix::param::page_size() as u64);
         timed(mark, || {
             let mut at = offset_bytes;
             while at <= last {
@@ -197,7 +197,7 @@ impl Executor {
                 if write {
                     *byte = seen.wrapping_add(1);
                 }
-                at = (at / 4096 + 1) * 4096;
+                at = (at / page_bytes + 1) * page_bytes;
             }
             Ok(())
         })

@@ -17,7 +17,7 @@ const FREE: u64 = 1 << 10;
 const BLOCK_ORDER: u32 = 9;
 const BLOCK_FRAMES: u64 = 1 << BLOCK_ORDER;
 const WORD_BYTES: usize = size_of::<u64>();
-/// 64 GiB, more memory than any guest that is compared with the simulator.
+/// 64 GiB of 4 KiB pages, more memory than any guest that is compared with the simulator.
 const FRAMES_MAX: u64 = 16 << 20;
 
 /// The frames of a zone, from `start` up to but not including `end`.
@@ -29,9 +29,14 @@ struct Span {
     end: u64,
 }
 
-/// Adds to each zone its partly free blocks.
+/// Adds to each zone its partly free blocks. Fails if a zone ends above `FRAMES_MAX`.
 pub fn read(flags: &File, zoneinfo: &[u8], zones: &mut [ZoneBlocks]) -> io::Result<()> {
-    for span in spans(zoneinfo) {
+    let spans = spans(zoneinfo);
+    if let Some(beyond) = spans.iter().find(|span| span.end > FRAMES_MAX) {
+        let zone = String::from_utf8_lossy(&beyond.zone);
+        return Err(io::Error::other(format!("zone {zone} ends at page {}, above page {FRAMES_MAX}", beyond.end)));
+    }
+    for span in spans {
         let known = zones.iter_mut().find(|zone| zone.node == span.node && zone.zone.as_bytes() == span.zone);
         let Some(known) = known else { continue };
         let first = span.start - span.start % BLOCK_FRAMES;
@@ -85,8 +90,9 @@ fn spans(zoneinfo: &[u8]) -> Vec<Span> {
             && let Some(start) = scan.number().and_then(|frame| u64::try_from(frame).ok())
             && let Some((node, name)) = zone.take()
         {
-            let end = start.saturating_add(spanned).min(FRAMES_MAX);
-            spans.push(Span { node, zone: name.to_vec(), start: start.min(end), end });
+            // An empty zone may start anywhere.
+            let end = if spanned == 0 { start } else { start.saturating_add(spanned) };
+            spans.push(Span { node, zone: name.to_vec(), start, end });
         }
         scan.next_line();
     }
@@ -95,7 +101,7 @@ fn spans(zoneinfo: &[u8]) -> Vec<Span> {
 
 #[cfg(test)]
 mod tests {
-    use super::{BLOCK_FRAMES, FREE, LISTED, Span, partial, read, spans};
+    use super::{BLOCK_FRAMES, FRAMES_MAX, FREE, LISTED, Span, partial, read, spans};
     use flatwater_recording::{PartialBlock, ZoneBlocks};
     use std::io::Write;
 
@@ -111,7 +117,7 @@ mod tests {
         let normal = Span { node: 1, zone: b"DMA32".to_vec(), start: 4096, end: 4796 };
         assert_eq!(spans(ZONEINFO), [dma, none, normal]);
         let hostile = b"Node 0, zone x\n spanned 9223372036854775807\n start_pfn: 9223372036854775807\n start_pfn: 1\n";
-        assert_eq!(spans(hostile).iter().map(|span| span.end - span.start).collect::<Vec<_>>(), [0]);
+        assert_eq!(spans(hostile).iter().map(|span| span.end - span.start).collect::<Vec<_>>(), [i64::MAX as u64]);
         assert!(spans(b"").is_empty() && spans(b"start_pfn: 3\nNode 0, zone DMA\n start_pfn: x\n").is_empty());
     }
 
@@ -136,6 +142,16 @@ mod tests {
     fn a_short_last_block_is_not_whole_even_if_all_frames_are_free() {
         let block = partial(&frames(&[(0, 464)], 464)).expect("free in part");
         assert_eq!(block, PartialBlock { free: vec![0, 0, 0, 0, 1, 0, 1, 1, 1], listed_pages: 0, whole: false });
+    }
+
+    /// H7: frames above the limit were left out without a word.
+    #[test]
+    fn more_memory_than_the_limit_is_an_error() {
+        let file = tempfile::tempfile().expect("a file");
+        let zone = |start: u64| format!("Node 0, zone Normal\n spanned 512\n start_pfn: {start}\n");
+        let read = |start| read(&file, zone(start).as_bytes(), &mut []).map_err(|error| error.to_string());
+        assert_eq!(read(FRAMES_MAX - 512), Ok(()));
+        assert_eq!(read(FRAMES_MAX), Err("zone Normal ends at page 16777728, above page 16777216".to_owned()));
     }
 
     #[test]

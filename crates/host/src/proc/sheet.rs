@@ -5,16 +5,35 @@
 
 use super::text::same;
 use flatwater_recording::schema::stored;
-use flatwater_recording::{Column, ColumnKey, ColumnKind, Entity, Series, SeriesColumn, Table};
+use flatwater_recording::{Column, ColumnKey, ColumnKind, Entity, Gap, Series, SeriesColumn, Table};
 
 /// Marks a cell without a value. No kernel counter has this value.
 const ABSENT: i64 = i64::MIN;
 /// The value of a number above 63 bits (`text::Scan::number`), in every unit: a kernel counter that fell below zero. It
 /// is not stored.
 const BEYOND: i64 = i64::MAX;
-/// Limits on columns and entities; a file that exceeds them is not one that flatwater knows.
+/// Limits on columns and entities. Values beyond them are left out, and `Sheet::take_reached` reports the limit.
 const COLUMNS_MAX: usize = 4096;
 const ENTITIES_MAX: usize = 16_384;
+
+/// A limit of a table that was reached, so that values were left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    Columns,
+    Entities,
+}
+
+impl Limit {
+    /// The gap that this limit leaves in a table.
+    #[must_use]
+    pub fn gap(self, table: Table) -> Gap {
+        let (what, most) = match self {
+            Limit::Columns => ("further columns", COLUMNS_MAX),
+            Limit::Entities => ("rows of further entities", ENTITIES_MAX),
+        };
+        Gap::new(format!("{}: {what}", table.name()), format!("at most {most} are recorded"), "")
+    }
+}
 
 #[derive(Debug)]
 struct Slot {
@@ -54,6 +73,9 @@ pub struct Sheet {
     expected_entity: usize,
     /// Columns with a value of `BEYOND`, each once.
     beyond: Vec<usize>,
+    /// The limits reached so far, each once, and how many of them were returned.
+    reached: Vec<Limit>,
+    returned: usize,
 }
 
 impl Sheet {
@@ -71,6 +93,8 @@ impl Sheet {
             expected: 0,
             expected_entity: 0,
             beyond: Vec::new(),
+            reached: Vec::new(),
+            returned: 0,
         }
     }
 
@@ -79,10 +103,14 @@ impl Sheet {
         self.table
     }
 
-    /// Opens the row of this time and entity, or reopens it if another file has begun it.
+    /// Opens the row of this time and entity, or reopens it if another file has begun it. If there are too many
+    /// entities, no row is open, and values are ignored until the next one is opened.
     pub fn open(&mut self, at_ns: u64, node: Option<u32>, name: &[u8]) {
-        let entity = self.entity(node, name);
         self.expected = 0;
+        let Some(entity) = self.entity(node, name) else {
+            self.reach(Limit::Entities);
+            return self.close();
+        };
         let of_moment = self.filled.rows.iter().rev().take_while(|row| row.at_ns == at_ns);
         let begun = of_moment.enumerate().find(|(_, row)| row.entity == entity).map(|(back, _)| back);
         if let Some(back) = begun {
@@ -97,6 +125,25 @@ impl Sheet {
         (self.start, self.end) = (start, self.filled.cells.len());
     }
 
+    fn close(&mut self) {
+        self.current = usize::MAX - 1;
+        (self.start, self.end) = (0, 0);
+    }
+
+    #[cold]
+    fn reach(&mut self, limit: Limit) {
+        if !self.reached.contains(&limit) {
+            self.reached.push(limit);
+        }
+    }
+
+    /// Returns the limits that were reached since the last call, each once.
+    pub fn take_reached(&mut self) -> Vec<Limit> {
+        let new = self.reached.get(self.returned..).unwrap_or_default().to_vec();
+        self.returned = self.reached.len();
+        new
+    }
+
     /// The range of the open row's cells.
     fn bounds(&self) -> Option<(usize, usize)> {
         let start = self.filled.rows.get(self.current)?.start;
@@ -104,20 +151,21 @@ impl Sheet {
         Some((start, end))
     }
 
-    fn entity(&mut self, node: Option<u32>, name: &[u8]) -> u16 {
+    fn entity(&mut self, node: Option<u32>, name: &[u8]) -> Option<u16> {
         let is = |entity: &Entity| entity.node == node && same(entity.name.as_bytes(), name);
         let found = match self.entities.get(self.expected_entity) {
             Some(entity) if is(entity) => Some(self.expected_entity),
             _ => self.entities.iter().position(is),
         };
-        let place = found.unwrap_or_else(|| {
-            if self.entities.len() < ENTITIES_MAX {
-                self.entities.push(Entity { node, name: super::text::name_of(name) });
+        if found.is_none() {
+            if self.entities.len() >= ENTITIES_MAX {
+                return None;
             }
-            self.entities.len() - 1
-        });
+            self.entities.push(Entity { node, name: super::text::name_of(name) });
+        }
+        let place = found.unwrap_or(self.entities.len() - 1);
         self.expected_entity = place + 1;
-        u16::try_from(place).unwrap_or(u16::MAX)
+        u16::try_from(place).ok()
     }
 
     /// The key that most likely comes next; callers compare it with their text instead of parsing a word.
@@ -169,6 +217,7 @@ impl Sheet {
         describe: impl FnOnce(&str) -> (String, ColumnKind),
     ) -> Option<usize> {
         if self.slots.len() >= COLUMNS_MAX {
+            self.reach(Limit::Columns);
             return None;
         }
         let (name, kind) = describe(&super::text::name_of(key));
@@ -228,13 +277,14 @@ impl Sheet {
         self.filled.cells.get(self.start..self.end)?.get(place).copied().filter(|&value| value != ABSENT)
     }
 
-    /// Removes the last row.
+    /// Removes the open row, if it is the last one.
     pub fn withdraw(&mut self) {
-        if let Some(row) = self.filled.rows.pop() {
+        if self.current + 1 == self.filled.rows.len()
+            && let Some(row) = self.filled.rows.pop()
+        {
             self.filled.cells.truncate(row.start);
-            self.current = usize::MAX - 1;
-            (self.start, self.end) = (0, 0);
         }
+        self.close();
     }
 
     #[must_use]
@@ -292,7 +342,7 @@ impl Sheet {
 
 #[cfg(test)]
 mod tests {
-    use super::{Filled, Sheet};
+    use super::{COLUMNS_MAX, ENTITIES_MAX, Filled, Limit, Sheet};
     use flatwater_recording::{Entity, Table};
 
     #[test]
@@ -336,6 +386,41 @@ mod tests {
         assert!(series.column("Dirty_bytes").is_none());
         let free = series.column("MemFree_bytes").map(|column| column.values().iter().collect::<Vec<_>>());
         assert_eq!(free, Some(vec![Some(8192), Some(8192)]));
+    }
+
+    /// H7: the values of further entities were written into the row of the last one.
+    #[test]
+    fn entities_beyond_the_limit_are_left_out_and_reported() {
+        let mut sheet = Sheet::new(Table::Slabs);
+        sheet.entities = (1..ENTITIES_MAX).map(|slab| Entity::named(&format!("slab{slab}"))).collect();
+        for (name, pages) in [("last", 7), ("one more", 8)] {
+            sheet.open(1, None, name.as_bytes());
+            sheet.put("", b"pages", Some(pages));
+        }
+        // The row of an entity that found no room is not there to be removed.
+        sheet.withdraw();
+        assert_eq!((sheet.len(), sheet.take_reached()), (1, vec![Limit::Entities]));
+        sheet.open(2, None, b"one more");
+        sheet.put("", b"pages", Some(9));
+        assert_eq!((sheet.len(), sheet.take_reached()), (1, Vec::new()), "reported once");
+        let mut filled = Filled::default();
+        sheet.swap(&mut filled);
+        let series = sheet.series(&filled);
+        let last = series.rows_of(&Entity::named("last")).expect("a row");
+        assert_eq!(last.values("pages").collect::<Vec<_>>(), [(1, 7)]);
+    }
+
+    #[test]
+    fn columns_beyond_the_limit_are_left_out_and_reported() {
+        let mut sheet = Sheet::new(Table::Vmstat);
+        sheet.open(1, None, b"");
+        for column in 0..=COLUMNS_MAX {
+            sheet.put("", format!("counter{column}").as_bytes(), Some(column as i64));
+        }
+        assert_eq!((sheet.take_reached(), sheet.take_reached()), (vec![Limit::Columns], Vec::new()));
+        assert_eq!(sheet.value(format!("counter{}", COLUMNS_MAX - 1).as_str()), Some(COLUMNS_MAX as i64 - 1));
+        let gap = Limit::Columns.gap(sheet.table());
+        assert_eq!((gap.what.as_str(), gap.why.as_str()), ("vmstat: further columns", "at most 4096 are recorded"));
     }
 
     #[test]

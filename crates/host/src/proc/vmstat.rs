@@ -17,7 +17,7 @@ pub fn read(text: &[u8], at_ns: u64, page_bytes: u64, vmstat: &mut Sheet, writeb
     ] {
         // Kernels before 2.6.37 do not print the thresholds.
         let pages = vmstat.value(theirs);
-        let bytes = pages.map(|pages| pages.saturating_mul(i64::try_from(page_bytes).unwrap_or(4096)));
+        let bytes = pages.and_then(|pages| pages.checked_mul(i64::try_from(page_bytes).ok()?));
         writeback.put_column("", ours, bytes);
     }
 }

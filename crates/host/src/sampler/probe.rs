@@ -183,6 +183,7 @@ impl Probe {
                 series.push(sheet.series(filled));
             }
             let table = sheet.table();
+            self.gaps.extend(sheet.take_reached().into_iter().map(|limit| limit.gap(table)));
             for column in sheet.take_beyond() {
                 // Once per column: a counter that fell below zero usually stays there.
                 if self.beyond.insert((table, column.clone())) {

@@ -25,7 +25,7 @@ pub enum Watched {
     Threads(Vec<u32>),
 }
 
-/// At most this many processes, with one row each; further processes are ignored.
+/// At most this many processes, with one row each; further processes are a gap.
 const PROCESSES_MAX: usize = 256;
 /// The shortest interval between two readings. The interval is also at least `PERIOD_PER_LOOK` times the duration of a
 /// reading, so that reading takes less than one percent of the time.
@@ -52,6 +52,9 @@ pub struct Tasks {
     last: HashMap<u32, Counts>,
     sums: BTreeMap<u32, (String, Counts)>,
     due_ns: u64,
+    /// There are more than `PROCESSES_MAX` processes.
+    full: bool,
+    full_reported: bool,
 }
 
 impl Tasks {
@@ -67,7 +70,16 @@ impl Tasks {
 
     fn at(watched: Watched, root: &Path, asker: Option<Asker>) -> Tasks {
         let root = root.join("proc");
-        Tasks { watched, root, asker, last: HashMap::new(), sums: BTreeMap::new(), due_ns: 0 }
+        Tasks {
+            watched,
+            root,
+            asker,
+            last: HashMap::new(),
+            sums: BTreeMap::new(),
+            due_ns: 0,
+            full: false,
+            full_reported: false,
+        }
     }
 
     /// Updates the list of own threads, which start during the run.
@@ -100,8 +112,18 @@ impl Tasks {
         (!series.is_empty()).then_some(series)
     }
 
+    /// A gap, once, if some processes are not read.
+    pub fn missing(&mut self) -> Option<Gap> {
+        if !self.full || std::mem::replace(&mut self.full_reported, true) {
+            return None;
+        }
+        let why = format!("the accounts of at most {PROCESSES_MAX} processes are read");
+        Some(Gap::new("accounts of further processes", why, "select fewer processes"))
+    }
+
     fn add(&mut self, owner: u32, tids: &[u32]) {
         if !self.sums.contains_key(&owner) && self.sums.len() >= PROCESSES_MAX {
+            self.full = true;
             return;
         }
         for &tid in tids {
@@ -132,7 +154,8 @@ impl Tasks {
     fn with_children(&self, pids: &[u32]) -> Vec<u32> {
         let (mut found, mut known): (Vec<u32>, HashSet<u32>) = (pids.to_vec(), pids.iter().copied().collect());
         let mut at = 0;
-        while let Some(&pid) = found.get(at).filter(|_| found.len() < PROCESSES_MAX) {
+        // One more than the limit shows that the limit was reached.
+        while let Some(&pid) = found.get(at).filter(|_| found.len() <= PROCESSES_MAX) {
             at += 1;
             for tid in numbers_in(&self.root.join(format!("{pid}/task"))) {
                 let children = fs::read_to_string(self.root.join(format!("{pid}/task/{tid}/children")));
@@ -214,7 +237,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use super::{PERIOD_NS, Tasks, Watched, of_stat};
+    use super::{PERIOD_NS, PROCESSES_MAX, Tasks, Watched, of_stat};
     use flatwater_recording::{Entity, Series};
 
     fn thread(root: &Path, pid: u32, tid: u32, children: &str, schedstat: &str) {
@@ -259,6 +282,26 @@ mod tests {
         assert!(tasks.sample(0, || 10_000_000).is_some());
         assert!(tasks.sample(999_999_999, || 999_999_999).is_none());
         assert!(tasks.sample(1_000_000_000, || 1_000_000_000).is_some());
+    }
+
+    /// H7: further processes were left out without a word.
+    #[test]
+    fn processes_beyond_the_limit_are_a_gap() {
+        let place = tempfile::tempdir().expect("a directory");
+        let last = PROCESSES_MAX as u32;
+        for pid in 1..=last + 1 {
+            // Each process is the parent of the next one.
+            thread(place.path(), pid, pid, &format!("{}\n", pid + 1), "1000 50 3\n");
+        }
+        thread(place.path(), last, last, "\n", "1000 50 3\n");
+        let mut tasks = Tasks::at(Watched::Processes(vec![1]), place.path(), None);
+        assert_eq!(tasks.sample(1, || 1).expect("due").len(), PROCESSES_MAX);
+        assert_eq!(tasks.missing(), None, "exactly as many as the limit");
+        thread(place.path(), last, last, &format!("{}\n", last + 1), "1000 50 3\n");
+        assert_eq!(tasks.sample(1 + PERIOD_NS, || 1 + PERIOD_NS).expect("due").len(), PROCESSES_MAX);
+        assert_eq!(tasks.missing().expect("one more").what, "accounts of further processes");
+        tasks.sample(1 + 2 * PERIOD_NS, || 1 + 2 * PERIOD_NS).expect("due");
+        assert_eq!(tasks.missing(), None, "reported once");
     }
 
     #[test]

@@ -28,6 +28,8 @@ mirror_enum! {
         ON_CPU = 0, SAMPLED = 1, ASLEEP = 2, WOKEN = 3, PREEMPTED = 4, THROTTLED = 5, THROTTLED_LATER = 6,
     }
     record: u8 = "record_kind" { PIECE = 1, CALL = 2, FAULT = 3, AFTER_EXIT = 4, FAULT_WHOLE = 5, UNDER_WAY = 6 }
+    /// What a thread of another program does.
+    active: u8 = "call_active" { IN_USER = 0, IN_CALL = 1, IN_FAULT = 2 }
     counter: u32 = "counter" {
         LOST = 0, TOO_DEEP = 1, NO_STATE = 2, UNBALANCED = 3, STACK_ERROR = 4, BUSY = 5, SAMPLES = 6, NO_FILE = 7,
     }
@@ -145,15 +147,14 @@ impl CallState {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), state.as_mut_ptr().cast::<u8>(), take);
             state.assume_init()
         };
-        let held = (take - HEAD_BYTES) / size_of::<Stretch>();
-        state.stretches = state.stretches.min(held as u32);
+        let complete = (take - HEAD_BYTES) / size_of::<Stretch>();
+        state.stretches = state.stretches.min(complete as u32);
         Some(state)
     }
 
     #[must_use]
     pub fn stretches(&self) -> &[Stretch] {
-        let held = (self.stretches as usize).min(size::STRETCHES);
-        &self.stretch[..held]
+        &self.stretch[..(self.stretches as usize).min(size::STRETCHES)]
     }
 }
 
@@ -166,7 +167,9 @@ pub fn text(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{CallState, DirtyNumbers, HEAD_BYTES, Member, Stretch, counter, kind, record, size, stack, text};
+    use super::{
+        CallState, DirtyNumbers, HEAD_BYTES, Member, Stretch, active, counter, kind, record, size, stack, text,
+    };
     use crate::tracer::btf::Types;
     use crate::tracer::variant;
     use flatwater_recording::cause::brackets;
@@ -202,6 +205,7 @@ mod tests {
             (size::ORIGINAL, "", size::ALL),
             (kind::ORIGINAL, "", kind::ALL),
             (record::ORIGINAL, "R_", record::ALL),
+            (active::ORIGINAL, "", active::ALL),
             (counter::ORIGINAL, "C_", counter::ALL),
             (stack::ORIGINAL, "STACK_", stack::ALL),
         ] {

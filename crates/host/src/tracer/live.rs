@@ -1,5 +1,6 @@
 //! The loaded BPF object, with its maps, its counters and the reader of the ring buffer.
 
+use std::cell::Cell;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -93,13 +94,14 @@ impl Live {
         };
         let btf = object::kernel_types()?;
         let without = object::without();
+        let levels = Cell::new(0);
         let attempt = |variant: &'static Variant, sleeps: bool| {
             if targets.is_none() && !variant.has(Means::SharedArrays) {
                 return Err(TraceError::NoSharedArrays);
             }
             let (mut live, stacks, mut ebpf) = Live::load(variant, &btf, constants)?;
             if let Some(targets) = targets {
-                live.add_targets(targets)?;
+                levels.set(live.add_targets(targets)?);
             }
             let mut statuses = hooks::attach(&mut ebpf, &btf, variant, wanted);
             if wanted.others && wanted.calls {
@@ -128,6 +130,7 @@ impl Live {
         drop(btf);
         let refusals: Vec<Refusal> = object::unsafe_storage().into_iter().chain(refusals).collect();
         statuses.insert(0, of_variant(variant, &refusals));
+        gaps.extend(too_deep(levels.get()));
         let symbols = Kallsyms::read().unwrap_or_else(|why| {
             gaps.push(Gap::new("names of kernel functions", why.to_string(), "run as root"));
             Kallsyms::default()
@@ -220,12 +223,12 @@ impl Live {
         self.killed.iter().flatten().map(|(pid, name)| (pid, text(&name))).collect()
     }
 
-    fn add_targets(&self, targets: &Targets) -> Result<(), TraceError> {
+    /// Returns the number of levels of cgroups below the targets' one.
+    fn add_targets(&self, targets: &Targets) -> Result<u32, TraceError> {
         let mut pids = targets.pids.clone();
-        if let Some(path) = &targets.cgroup {
-            collect_pids(path, &mut pids, 0)?;
-        }
-        pids.iter().try_for_each(|&pid| self.add_target(pid))
+        let levels = targets.cgroup.as_ref().map(|path| collect_pids(path, &mut pids, 0)).transpose()?;
+        pids.iter().try_for_each(|&pid| self.add_target(pid))?;
+        Ok(levels.unwrap_or(0))
     }
 
     /// Latencies of all calls that ended since the last call.
@@ -325,20 +328,63 @@ fn hierarchy(path: &Path) -> Result<u32, TraceError> {
     hierarchy_of(path).map_err(of_cgroup(path))
 }
 
-/// Adds the processes of a cgroup and of the cgroups below it.
-fn collect_pids(path: &Path, pids: &mut Vec<u32>, depth: u32) -> Result<(), TraceError> {
+/// Read the processes of cgroups down to this many levels below the target.
+const LEVELS_MAX: u32 = 16;
+/// The BPF programs follow processes that move into a cgroup down to this many levels below the target
+/// (bpf/foreign.h: in_target_cgroup).
+const LEVELS_FOLLOWED: u32 = 7;
+
+/// Adds the processes of a cgroup, which lies `level` levels below the target, and of the cgroups below it. Returns the
+/// deepest level that has a cgroup, at most `LEVELS_MAX + 1`.
+fn collect_pids(path: &Path, pids: &mut Vec<u32>, level: u32) -> Result<u32, TraceError> {
+    if level > LEVELS_MAX {
+        return Ok(level);
+    }
     let file = path.join("cgroup.procs");
     let text = std::fs::read_to_string(&file).map_err(of_cgroup(&file))?;
     pids.extend(text.lines().filter_map(|line| line.trim().parse::<u32>().ok()));
-    if depth >= 16 {
-        return Ok(());
-    }
     let below = std::fs::read_dir(path).map_err(of_cgroup(path))?;
+    let mut deepest = level;
     for entry in below.flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             // The cgroup may be removed during the walk; its processes have moved elsewhere by then.
-            let _ = collect_pids(&entry.path(), pids, depth + 1);
+            deepest = deepest.max(collect_pids(&entry.path(), pids, level + 1).unwrap_or(level));
         }
     }
-    Ok(())
+    Ok(deepest)
+}
+
+/// Gaps if cgroups lie so deep below the target that their processes are not followed.
+fn too_deep(levels: u32) -> Vec<Gap> {
+    let gap = |limit: u32, which: &str| {
+        let what = format!("calls of processes {which} cgroups more than {limit} levels below the target");
+        Gap::new(what, "they lie too deep", "give a cgroup further below with --cgroup")
+    };
+    let unread = (levels > LEVELS_MAX).then(|| gap(LEVELS_MAX, "in"));
+    let unfollowed = (levels > LEVELS_FOLLOWED).then(|| gap(LEVELS_FOLLOWED, "that move into"));
+    unread.into_iter().chain(unfollowed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LEVELS_FOLLOWED, LEVELS_MAX, collect_pids, too_deep};
+
+    /// H7: the processes of deeper cgroups were left out without a word.
+    #[test]
+    fn cgroups_too_deep_below_the_target_are_a_gap() {
+        let root = tempfile::tempdir().expect("a directory");
+        let mut place = root.path().to_owned();
+        let mut gaps = Vec::new();
+        for level in 0..=LEVELS_MAX + 1 {
+            std::fs::create_dir_all(&place).expect("made");
+            std::fs::write(place.join("cgroup.procs"), format!("{}\n", 100 + level)).expect("written");
+            let mut pids = Vec::new();
+            assert_eq!(collect_pids(root.path(), &mut pids, 0), Ok(level));
+            assert_eq!(pids.len() as u32, level.min(LEVELS_MAX) + 1);
+            gaps.push(too_deep(level).len());
+            place.push("below");
+        }
+        let (all, some) = (LEVELS_FOLLOWED as usize + 1, (LEVELS_MAX - LEVELS_FOLLOWED) as usize);
+        assert_eq!(gaps, [vec![0; all], vec![1; some], vec![2]].concat());
+    }
 }

@@ -230,7 +230,7 @@ impl Tracer {
         self.live.as_ref().map(Live::untimed).unwrap_or_default()
     }
 
-    /// Slow calls of other programs that have settled since the last call, in order of their end.
+    /// Slow calls of other programs that have settled since the last call, in the order of their records.
     #[must_use]
     pub fn drain(&self) -> Vec<Call> {
         if let Some(live) = &self.live {

@@ -6,16 +6,15 @@ use super::attribution::{CallFacts, segments};
 use super::calls;
 use super::dirty::DirtyNotes;
 use super::files::FileNames;
-use super::layout::{CallState, Stretch, kind, record, text};
+use super::layout::{CallState, Stretch, active, kind, record, text};
 use super::stacks::StackTable;
 use super::steal::StealLedger;
 use super::under_way::{Patience, describe, since_last_event};
+use crate::settle;
 use flatwater_recording::{Call, Cause, CauseBasis, DurationBasis, OpKind, Segment};
 
 /// Keep the pieces of at most this many unfinished calls. A call that turns out fast leaves its pieces behind.
 const OPEN_MAX: usize = 4_096;
-/// A finished call is held back this long, because an `AFTER_EXIT` record may still add to it.
-const SETTLE_NS: u64 = 300_000_000;
 /// Keep at most this many finished calls; beyond that the oldest are dropped and counted.
 const PENDING_MAX: usize = 1 << 20;
 
@@ -104,12 +103,12 @@ impl Assembler {
         &mut self,
         tid: u32,
         start_ns: u64,
-        held: &[Stretch],
+        rest: &[Stretch],
         facts: &CallFacts,
         stacks: &mut StackTable,
     ) -> Vec<Segment> {
         let mut stretches = self.pieces((tid, start_ns));
-        stretches.extend_from_slice(held);
+        stretches.extend_from_slice(rest);
         self.tile(&stretches, start_ns, facts, stacks)
     }
 
@@ -272,9 +271,11 @@ impl Assembler {
 
     /// Removes and returns the calls that have settled by `now_ns`.
     pub fn drain(&mut self, now_ns: u64) -> Vec<Call> {
-        let settled = |call: &Call| call.end_ns().saturating_add(SETTLE_NS) <= now_ns;
-        let count = self.pending.iter().take_while(|call| settled(call)).count();
-        self.pending.drain(..count).collect()
+        let settled = |call: &Call| call.end_ns().saturating_add(settle::CALL_NS) <= now_ns;
+        let (settled, pending): (Vec<Call>, Vec<Call>) =
+            std::mem::take(&mut self.pending).into_iter().partition(settled);
+        self.pending = pending.into();
+        settled
     }
 }
 
@@ -291,13 +292,13 @@ impl Within {
     fn of(state: &CallState, stacks: &mut StackTable) -> Option<Within> {
         let mut asleep_in = |frames| state.off != kind::ON_CPU && stacks.holds(state.sleep_stack, frames);
         match state.active {
-            0 => {
+            active::IN_USER => {
                 let waits = state.after_exit != 0 && state.off == kind::ASLEEP && asleep_in(OVER_HIGH_FRAMES);
                 waits.then_some(Within::WayBack)
             }
             // The end of a fault is not always seen: require a bracket or a stack that shows the kernel handling the
             // fault.
-            2 => (state.depth != 0 || asleep_in(FAULT_FRAMES)).then_some(Within::Fault),
+            active::IN_FAULT => (state.depth != 0 || asleep_in(FAULT_FRAMES)).then_some(Within::Fault),
             _ => Some(Within::Call),
         }
     }
@@ -318,11 +319,12 @@ fn call_of(state: &CallState, op: OpKind, start_ns: u64, duration_ns: u64, segme
 
 #[cfg(test)]
 mod tests {
-    use super::super::layout::{CallState, HEAD_BYTES, kind, record};
+    use super::super::layout::{CallState, HEAD_BYTES, active, kind, record};
     use super::super::stacks::{Frames, StackTable};
     use super::Assembler;
     use crate::kallsyms::Kallsyms;
-    use flatwater_recording::{Cause, OpKind};
+    use crate::settle;
+    use flatwater_recording::{Call, Cause, OpKind};
 
     /// Stack 0 is the wait over memory.high, stack 1 an ordinary sleep.
     struct Fixed;
@@ -364,6 +366,18 @@ mod tests {
         assert!(calls[0].tiles());
     }
 
+    /// Without a ring buffer each CPU has a buffer of its own, so records do not arrive in the order of the calls' ends.
+    #[test]
+    fn a_call_that_ended_later_does_not_hold_back_an_earlier_one() {
+        let (mut assembler, mut stacks) = (Assembler::new(200_000, 0), stacks());
+        for duration_ns in [90_000_000, 5_000_000] {
+            assembler.take_in(&write(record::CALL, duration_ns, 0, -1), &mut stacks);
+        }
+        let durations = |calls: Vec<Call>| calls.iter().map(|call| call.duration_ns).collect::<Vec<_>>();
+        assert_eq!(durations(assembler.drain(6_000_000 + settle::CALL_NS)), [5_000_000]);
+        assert_eq!(durations(assembler.drain(91_000_000 + settle::CALL_NS)), [90_000_000]);
+    }
+
     #[test]
     fn an_unfinished_call_lasts_until_now() {
         let (mut assembler, mut stacks) = (Assembler::new(200_000, 0), stacks());
@@ -372,9 +386,9 @@ mod tests {
             let state = CallState { record: record::UNDER_WAY, active, off: kind::ASLEEP, number, ..blank() };
             bytes(&CallState { tid: 7, tgid: 7, start_ns, last_ns, sleep_stack, ..state })
         };
-        assembler.take_in(&asleep(1, 1_000_000, 3_000_000, 1), &mut stacks);
+        assembler.take_in(&asleep(active::IN_CALL, 1_000_000, 3_000_000, 1), &mut stacks);
         // A fault whose end was not seen: its thread now sleeps elsewhere.
-        assembler.take_in(&asleep(2, 1_000_000, 3_000_000, 1), &mut stacks);
+        assembler.take_in(&asleep(active::IN_FAULT, 1_000_000, 3_000_000, 1), &mut stacks);
         assert!(assembler.drain(u64::MAX).is_empty(), "none has ended");
         let calls = assembler.cut_off(900_000_000, &mut stacks);
         assert_eq!(
@@ -395,8 +409,8 @@ mod tests {
             assembler.take_in(&bytes(&CallState { last_ns: 1_000, sleep_stack, ..state }), &mut stacks);
         }
         let calls = assembler.cut_off(2_000_001_000, &mut stacks);
-        let told: Vec<_> = calls.iter().map(|call| (call.start_ns, call.duration_ns, call.segments[0].cause)).collect();
-        assert_eq!(told, [(1_000, 2_000_000_000, Cause::MemcgOverHigh)], "the other sleep is not one over memory.high");
+        let cut: Vec<_> = calls.iter().map(|call| (call.start_ns, call.duration_ns, call.segments[0].cause)).collect();
+        assert_eq!(cut, [(1_000, 2_000_000_000, Cause::MemcgOverHigh)], "the other sleep is not one over memory.high");
     }
 
     #[test]

@@ -8,14 +8,13 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::layout::{PF_IO_WORKER, PF_KTHREAD, SleepRecord, record, size};
+use crate::settle;
 use crate::tracer::calls;
 use crate::tracer::layout::text;
 use crate::tracer::stacks::StackTable;
 use flatwater_recording::{Call, Cause, CauseBasis, DurationBasis, OpKind, Segment};
 
-/// A call is over if its thread has not slept in it for this long, ns.
-const OVER_NS: u64 = 1_000_000_000;
-/// Follow the calls of at most this many threads; beyond that the oldest is dropped.
+/// Follow the calls of at most this many threads; beyond that the oldest is dropped and counted.
 const THREADS_MAX: usize = 8_192;
 /// Keep at most this many sleeps of a call. Of further sleeps the last is kept, so that the length is right.
 const SLEEPS_MAX: usize = 512;
@@ -41,19 +40,23 @@ impl UnderWay {
 pub struct Detector {
     threshold_ns: u64,
     under_way: HashMap<u32, UnderWay>,
+    /// Calls dropped because too many threads were in calls.
+    pub dropped: u64,
 }
 
 /// A found call, with its sleeps.
 #[derive(Debug)]
 pub struct Found {
     pub call: Call,
+    /// The call had returned by this time. It may have returned later than its last sleep ended.
+    pub returned_by_ns: u64,
     pub sleeps: Vec<Rc<SleepRecord>>,
 }
 
 impl Detector {
     #[must_use]
     pub fn new(threshold_ns: u64) -> Detector {
-        Detector { threshold_ns, under_way: HashMap::new() }
+        Detector { threshold_ns, under_way: HashMap::new(), dropped: 0 }
     }
 
     /// Takes in a sleep or bracket of a target. Returns the thread's previous call, if this sleep shows that it is over
@@ -73,11 +76,12 @@ impl Detector {
             return None;
         }
         let before = self.under_way.insert(tid, UnderWay::began(start_ns, sleep));
-        let found = before.and_then(|before| self.found(before, stacks));
+        let found = before.and_then(|before| self.found(before, start_ns, stacks));
         if self.under_way.len() > THREADS_MAX {
             let oldest = self.under_way.iter().min_by_key(|(_, call)| call.sleeps.last().map(|sleep| sleep.end_ns));
             if let Some(tid) = oldest.map(|(tid, _)| *tid) {
                 self.under_way.remove(&tid);
+                self.dropped += 1;
             }
         }
         found
@@ -95,24 +99,24 @@ impl Detector {
             known.seen_ns = sleep.end_ns;
             call.sleeps.splice(0..0, known.sleeps.iter().map(Rc::clone));
         }
-        self.found(call, stacks).map(|found| found.call)
+        self.found(call, sleep.end_ns, stacks).map(|found| found.call)
     }
 
     /// Removes and returns the calls whose last sleep is so long ago that they must have returned.
     pub fn over(&mut self, now_ns: u64, stacks: &mut StackTable) -> Vec<Found> {
         let last_ns = |call: &UnderWay| call.sleeps.last().map_or(0, |last| last.end_ns).max(call.seen_ns);
-        let ended = |call: &UnderWay| last_ns(call).saturating_add(OVER_NS) <= now_ns;
+        let ended = |call: &UnderWay| last_ns(call).saturating_add(settle::SLEEPLESS_NS) <= now_ns;
         let tids: Vec<u32> = self.under_way.iter().filter(|(_, call)| ended(call)).map(|(tid, _)| *tid).collect();
         let calls: Vec<UnderWay> = tids.iter().filter_map(|tid| self.under_way.remove(tid)).collect();
-        calls.into_iter().filter_map(|call| self.found(call, stacks)).collect()
+        calls.into_iter().filter_map(|call| self.found(call, now_ns, stacks)).collect()
     }
 
     /// The call of a thread that slept before the hooks were attached and still sleeps.
     pub fn asleep_throughout(&self, sleep: &Rc<SleepRecord>, stacks: &mut StackTable) -> Option<Found> {
-        self.found(UnderWay::began(sleep.start_ns, sleep), stacks)
+        self.found(UnderWay::began(sleep.start_ns, sleep), sleep.end_ns, stacks)
     }
 
-    fn found(&self, mut call: UnderWay, stacks: &mut StackTable) -> Option<Found> {
+    fn found(&self, mut call: UnderWay, returned_by_ns: u64, stacks: &mut StackTable) -> Option<Found> {
         while call.sleeps.last().is_some_and(|last| is_after_exit(last, stacks)) {
             call.sleeps.pop();
         }
@@ -135,7 +139,7 @@ impl Detector {
             found.bytes = last.arg.get(index).copied();
         }
         call.sleeps = waits.into_iter().filter(|wait| !is_for_cpu(wait)).collect();
-        Some(Found { call: found, sleeps: call.sleeps })
+        Some(Found { call: found, returned_by_ns, sleeps: call.sleeps })
     }
 }
 
@@ -236,9 +240,12 @@ fn cause_of(bracket: &SleepRecord) -> Option<Cause> {
 mod tests {
     use std::rc::Rc;
 
-    use super::Detector;
+    use super::{Detector, THREADS_MAX};
     use crate::kallsyms::Kallsyms;
+    use crate::settle;
     use crate::tracer::stacks::StackTable;
+    use crate::waits::Settled;
+    use crate::waits::found::FoundCalls;
     use crate::waits::layout::{SleepRecord, WaitTask, record, size};
     use flatwater_recording::cause::brackets;
     use flatwater_recording::{Cause, OpKind};
@@ -279,6 +286,52 @@ mod tests {
         assert_eq!(found.call.by_cause()[&Cause::JournalCommit], 7 * MS);
         // The second call was 1 ms long: not slow.
         assert!(detector.over(u64::MAX, &mut stacks).is_empty());
+    }
+
+    /// A call that hooks on system calls also timed was reported by its sleeps first, and again by the hooks, if the end
+    /// of an interval fell between its end and the time at which the hooks' record had settled.
+    #[test]
+    fn a_call_found_by_its_sleeps_is_reported_no_earlier_than_its_timed_twin() {
+        // The call ran for 2 ms after its last sleep; 1 ms later its thread slept in its next call.
+        let (slept_ns, returned_ns, next_ns) = (9 * MS, 11 * MS, 12 * MS);
+        let settled_ns = returned_ns + settle::CALL_NS;
+        for look_ns in [next_ns, settled_ns - 1, settled_ns, next_ns + settle::CALL_NS] {
+            let (mut detector, mut stacks) = (Detector::new(5 * MS), stacks());
+            let mut found = FoundCalls::default();
+            found.extend(detector.add(&sleep(libc::SYS_fsync, 0, 0, slept_ns), &mut stacks));
+            found.extend(detector.add(&sleep(libc::SYS_fsync, next_ns, next_ns, next_ns + MS), &mut stacks));
+            let beside_hooks = found.take(Settled::beside_hooks(look_ns).returned_by_ns);
+            assert!(
+                beside_hooks.is_empty() || settled_ns <= look_ns,
+                "reported at {look_ns}, the twin at {settled_ns}"
+            );
+            let later = found.take(Settled::beside_hooks(look_ns + settle::CALL_NS).returned_by_ns);
+            assert_eq!(beside_hooks.len() + later.len(), 1, "it is reported once, at the second look at the latest");
+        }
+    }
+
+    #[test]
+    fn a_call_without_a_next_sleep_is_reported_after_its_timed_twin() {
+        let (mut detector, mut stacks) = (Detector::new(5 * MS), stacks());
+        detector.add(&sleep(libc::SYS_fsync, 0, 0, 9 * MS), &mut stacks);
+        let over_ns = 9 * MS + settle::SLEEPLESS_NS;
+        let found = detector.over(over_ns, &mut stacks);
+        assert_eq!(found.iter().map(|found| found.returned_by_ns).collect::<Vec<_>>(), [over_ns]);
+    }
+
+    #[test]
+    fn above_the_limit_of_threads_the_oldest_call_is_dropped_and_counted() {
+        let (mut detector, mut stacks) = (Detector::new(5 * MS), stacks());
+        let more = 3;
+        for tid in 0..THREADS_MAX as u32 + more {
+            let mut one = SleepRecord::clone(&sleep(libc::SYS_fsync, 0, 0, 9 * MS + u64::from(tid)));
+            (one.sleeper.tid, one.depth) = (tid, 0);
+            detector.add(&Rc::new(one), &mut stacks);
+        }
+        assert_eq!(detector.dropped, u64::from(more));
+        let mut kept: Vec<u32> = detector.over(u64::MAX, &mut stacks).iter().map(|found| found.call.tid).collect();
+        kept.sort_unstable();
+        assert_eq!((kept.len(), kept.first()), (THREADS_MAX, Some(&more)));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Level 0 for a daemon: finds the slow calls of all processes and who made them wait, with hooks of the scheduler, of
 //! reclaim and of the block layer only. System calls are not slowed.
 
-use super::{WaitOptions, WaitTracer};
+use super::{Settled, WaitOptions, WaitTracer};
 use crate::clock::monotonic_ns;
 use crate::kallsyms::{Kallsyms, KallsymsError};
 use crate::tracer::TraceError;
@@ -93,9 +93,10 @@ impl MachineTracer {
         self.waits.pump(&mut self.stacks);
     }
 
-    /// Returns everything since the last call, and the waits of `exact`, calls that the caller has timed. `memory`:
-    /// also return who made pages dirty and took memory, which costs some 20 us per known process.
-    pub fn take(&mut self, exact: &[Call], start_ns: u64, end_ns: u64, memory: bool) -> MachineWaits {
+    /// Returns everything since the last call, and the waits of `timed`: the calls that hooks on system calls timed,
+    /// read at `end_ns` or later; `None` if no such hook is attached. `memory`: also return who made pages dirty and
+    /// took memory, which costs some 20 us per known process.
+    pub fn take(&mut self, timed: Option<&[Call]>, start_ns: u64, end_ns: u64, memory: bool) -> MachineWaits {
         let (under_way, mut gaps) = self.under_way();
         let mut standing = Vec::new();
         if under_way.as_ref().is_some_and(|calls| !calls.is_empty()) {
@@ -103,7 +104,8 @@ impl MachineTracer {
             standing = found;
             gaps.extend(unread);
         }
-        let told = self.waits.tell(exact, &mut self.stacks, false);
+        let settled = timed.map_or_else(Settled::now, |_| Settled::beside_hooks(end_ns));
+        let told = self.waits.slow_records(timed.unwrap_or_default(), &mut self.stacks, settled);
         let mut taken = MachineWaits {
             under_way,
             standing,

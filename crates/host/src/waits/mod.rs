@@ -14,6 +14,7 @@
 mod below;
 mod chain;
 mod detector;
+mod found;
 mod identity;
 mod layout;
 mod ledger;
@@ -36,6 +37,7 @@ use aya::Ebpf;
 use aya::maps::{HashMap, Map, MapData, PerCpuArray, RingBuf};
 
 use crate::clock::monotonic_ns;
+use crate::settle;
 use crate::tracer::TraceError;
 use crate::tracer::hooks::{first_reason, of_sleeps, refused, sees_sleeps};
 use crate::tracer::stacks::StackTable;
@@ -46,6 +48,7 @@ use flatwater_recording::{
     AsyncCall, Call, Gap, HookState, HookStatus, LatencyBucket, Losses, QueueOwner, Request, Task, Users, Wait, Waited,
     WakerKind,
 };
+use found::FoundCalls;
 use identity::Identities;
 use layout::{AsyncKey, AsyncOperation, AsyncRecord, Record, RequestRecord, RequestState, SleepRecord, counter};
 use ledger::Ledger;
@@ -57,9 +60,6 @@ use reader::Reader;
 use reclaimers::Reclaimers;
 use runners::Runners;
 
-/// An operation is held back this long after its end, until the worker's sleeps, which ran on another CPU, have
-/// arrived.
-const SETTLE_NS: u64 = 100_000_000;
 /// Keep at most this many slow operations until they are reported; beyond that new ones are dropped and counted.
 const PENDING_MAX: usize = 65_536;
 /// Remember at most this many reported requests, so that no second call reports them again. When full, the list is
@@ -96,6 +96,32 @@ pub struct Span {
     pub start_ns: u64,
     pub end_ns: u64,
     pub threshold_ns: u64,
+}
+
+/// Which of the calls found here are reported.
+#[derive(Clone, Copy, Debug)]
+pub struct Settled {
+    now_ns: u64,
+    /// Calls found by their sleeps that had returned by this time are reported.
+    returned_by_ns: u64,
+}
+
+impl Settled {
+    /// No more records will come: report all calls.
+    pub const ALL: Settled = Settled { now_ns: u64::MAX, returned_by_ns: u64::MAX };
+
+    /// No hook times the calls that are found by their sleeps: report them as soon as they are found.
+    #[must_use]
+    pub fn now() -> Settled {
+        Settled { now_ns: monotonic_ns(), returned_by_ns: u64::MAX }
+    }
+
+    /// Hooks on system calls time the same calls, and their records were read at `look_ns` or later. Report a call found
+    /// by its sleeps only after the hooks have reported it, so that the reader recognizes it.
+    #[must_use]
+    pub fn beside_hooks(look_ns: u64) -> Settled {
+        Settled { now_ns: monotonic_ns(), returned_by_ns: look_ns.saturating_sub(settle::CALL_NS) }
+    }
 }
 
 /// Records about slow calls, for the recording.
@@ -136,7 +162,7 @@ pub struct WaitTracer {
     /// Operations that have not ended; read once, at the end.
     operations_under_way: HashMap<MapData, AsyncKey, AsyncOperation>,
     detector: Option<Detector>,
-    found: Vec<detector::Found>,
+    found: FoundCalls,
     /// The iterator over unfinished sleeps; used once, at the end.
     unended: Option<File>,
     sleeping: Vec<SleepRecord>,
@@ -228,7 +254,7 @@ impl WaitTracer {
             standing: Vec::new(),
             operations_under_way,
             detector: options.detect_calls.then(|| Detector::new(options.threshold_ns)),
-            found: Vec::new(),
+            found: FoundCalls::default(),
             unended: unended.ok(),
             sleeping: Vec::new(),
             told: BTreeSet::new(),
@@ -366,19 +392,13 @@ impl WaitTracer {
     }
 
     fn detect(&mut self, sleep: &Rc<SleepRecord>, stacks: &mut StackTable) {
-        let found = self.detector.as_mut().and_then(|detector| detector.add(sleep, stacks));
-        if found.is_some() && self.found.len() >= PENDING_MAX {
-            self.dropped += 1;
-            return;
-        }
-        self.found.extend(found);
+        self.found.extend(self.detector.as_mut().and_then(|detector| detector.add(sleep, stacks)));
     }
 
-    /// Returns why these calls waited, and the calls found here. `all`: no more records will come, so nothing is held
-    /// back.
-    pub fn tell(&mut self, calls: &[Call], stacks: &mut StackTable, all: bool) -> SlowRecords {
+    /// Returns why these calls waited, and the calls found here that have settled.
+    pub fn slow_records(&mut self, calls: &[Call], stacks: &mut StackTable, settled: Settled) -> SlowRecords {
         self.pump(stacks);
-        let now_ns = if all { u64::MAX } else { monotonic_ns() };
+        let now_ns = settled.now_ns;
         let mut told = SlowRecords::default();
         for call in calls {
             let sleeps = self.ledger.sleeps(call.tid, call.start_ns, call.end_ns());
@@ -387,11 +407,11 @@ impl WaitTracer {
         if let Some(detector) = &mut self.detector {
             self.found.extend(detector.over(now_ns, stacks));
         }
-        for found in std::mem::take(&mut self.found) {
+        for found in self.found.take(settled.returned_by_ns) {
             self.chain(&found.call, &found.sleeps, BTreeMap::new(), stacks, &mut told);
             told.calls.push(found.call);
         }
-        let settled = |record: &AsyncRecord| record.end_ns.saturating_add(SETTLE_NS) <= now_ns;
+        let settled = |record: &AsyncRecord| record.end_ns.saturating_add(settle::OPERATION_NS) <= now_ns;
         let (settled, pending): (Vec<_>, Vec<_>) = std::mem::take(&mut self.pending).into_iter().partition(settled);
         self.pending = pending;
         for record in &settled {
@@ -470,8 +490,8 @@ impl WaitTracer {
         let sum = |which: u32| self.counters.get(&which, 0).map_or(0, |values| values.iter().sum::<u64>());
         let full = [counter::LOST, counter::REQUESTS_FULL, counter::ASYNC_FULL, counter::AIO_BATCH];
         Losses {
-            lost: full.into_iter().map(sum).sum::<u64>() + self.dropped + self.reader.unread(),
-            no_state: sum(counter::NO_STATE),
+            lost: full.into_iter().map(sum).sum::<u64>() + self.dropped + self.found.dropped + self.reader.unread(),
+            no_state: sum(counter::NO_STATE) + self.detector.as_ref().map_or(0, |detector| detector.dropped),
             ..Losses::default()
         }
     }

@@ -16,7 +16,8 @@ use flatwater_recording::{CpuOwner, OwnerBasis, QueueAhead, QueueOwner, Request,
 const ROWS_MAX: usize = 1_024;
 /// include/linux/blk_types.h: REQ_SYNC is bit 11 since 4.10 (8 bits of operation, then the flags).
 const REQ_SYNC: u32 = 1 << 11;
-/// Name at most this many owners of a device's cache, those with the most bytes.
+/// Name at most this many owners of a device's cache, those with the most bytes; one more row without an owner has the
+/// bytes of all others.
 const CACHED_ROWS_MAX: usize = 8;
 /// The work function that submits requests held back by blkio throttling (block/blk-throttle.c).
 const THROTTLE_WORK: &str = "blk_throtl_dispatch_work_fn";
@@ -173,7 +174,17 @@ fn cached(ledger: &Ledger, sequence: u64, flush: &RequestRecord, ns: u64, names:
         row.device_ns = (u128::from(ns) * u128::from(row.bytes) / u128::from(all)) as u64;
     }
     rows.sort_by(|a, b| (b.bytes, &a.owner).cmp(&(a.bytes, &b.owner)));
-    rows.truncate(CACHED_ROWS_MAX);
+    let others = rows.split_off(rows.len().min(CACHED_ROWS_MAX));
+    let sum = |of: fn(&QueueAhead) -> u64| others.iter().map(of).sum();
+    rows.extend((!others.is_empty()).then(|| QueueAhead {
+        request: sequence,
+        op: RequestOp::Flush,
+        in_cache: Some(true),
+        requests: sum(|row| row.requests),
+        bytes: sum(|row| row.bytes),
+        device_ns: sum(|row| row.device_ns),
+        ..QueueAhead::default()
+    }));
     rows
 }
 
@@ -305,7 +316,7 @@ impl QueueOwners {
 
 #[cfg(test)]
 mod tests {
-    use super::{Awaited, Known, QueueOwners, ROWS_MAX};
+    use super::{Awaited, CACHED_ROWS_MAX, Known, QueueOwners, ROWS_MAX};
     use crate::waits::identity::Identities;
     use crate::waits::layout::{PF_KTHREAD, RequestRecord};
     use crate::waits::ledger::Ledger;
@@ -428,6 +439,23 @@ mod tests {
         let rows: Vec<_> = found.ahead.iter().map(|row| (row.bytes, row.device_ns, row.in_cache)).collect();
         assert_eq!(rows, [(12_288, 300, Some(true)), (4_096, 100, Some(true))]);
         assert_eq!(found.ahead[0].owner.as_ref().map(|owner| owner.pid), Some(u32::MAX - 3));
+    }
+
+    /// H7: the time of further owners was dropped.
+    #[test]
+    fn a_flush_behind_many_owners_keeps_its_time() {
+        let mut ledger = Ledger::default();
+        let owners = CACHED_ROWS_MAX as u64 + 3;
+        for sequence in 1..=owners {
+            ledger.add_request(request(sequence, 10, 20, 30 + sequence));
+        }
+        let flush = RequestRecord { flags: 2, bytes: 0, task_flags: PF_KTHREAD, ..request(100, 150, 150, 150 + 1_100) };
+        ledger.add_request(flush);
+        let found = awaited(&ledger, (100, 150), &|_| None).expect("it is known");
+        assert_eq!(found.ahead.len(), CACHED_ROWS_MAX + 1);
+        assert_eq!(found.ahead.iter().map(|row| row.device_ns).sum::<u64>(), 1_100);
+        let others = found.ahead.last().expect("a row");
+        assert_eq!((others.owner.as_ref(), others.requests, others.bytes), (None, 3, 3 * 4_096));
     }
 
     #[test]
