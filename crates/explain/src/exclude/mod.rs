@@ -375,12 +375,13 @@ fn memory(facts: &Facts<'_>, view: &mut View) {
     }
 }
 
-/// The kernel prints its memory when an allocation fails or a task is killed. A paste may lack the line that says which.
+/// The kernel prints Mem-Info after a failed allocation, for an OOM kill and for SysRq-m. A paste may lack the line that
+/// says which.
 fn printed_by_kernel(facts: &Facts<'_>, view: &mut View) {
     let import = facts.recording.header.import.as_ref();
     if import.is_some_and(|import| import.memory_reported) {
-        let text =
-            "the kernel printed the state of memory, as it does when it fails to give some; why is not in the log";
+        let text = "the kernel printed the state of memory (Mem-Info), as it does after a failed allocation, for an \
+            OOM kill and for SysRq-m; the log does not say which";
         view.odd(Matter::Memory, Evidence::said(text));
     }
 }
