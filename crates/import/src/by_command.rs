@@ -41,11 +41,13 @@ fn of_cgroup(text: &str, b: &mut Builder) -> Option<(&'static str, FormatKind)> 
     let command = b.command.as_deref()?;
     let path = command.split_whitespace().find(|word| cgroup_file(word).is_some())?;
     let column = cgroup_file(path)?;
+    let value = count(text);
+    (value.is_some() || text == "max").then_some(())?;
     let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
     let folder = folder.strip_prefix("/sys/fs/cgroup").unwrap_or(folder);
     let entity = Entity::named(if folder.is_empty() { "/" } else { folder });
     // `max` means no limit, and so does the largest number of pages in v1.
-    let value = count(text).filter(|value| *value < i64::MAX - (1 << 20));
+    let value = value.filter(|value| *value < i64::MAX - (1 << 20));
     // `cat memory.max memory.current` prints one line for each file.
     let rest: Vec<&str> = command.split_whitespace().filter(|word| *word != path).collect();
     b.command = rest.iter().any(|word| cgroup_file(word).is_some()).then(|| rest.join(" "));

@@ -5,7 +5,7 @@ use super::builder::Builder;
 use super::error::ImportError;
 use super::number::{count, leading};
 use super::text::Cursor;
-use super::{FormatKind, Importer};
+use super::{FormatKind, Importer, is_of_another};
 use flatwater_recording::{DeviceTrouble, EventKind};
 
 pub const SMART: Importer = Importer {
@@ -103,6 +103,18 @@ fn error_log(text: &str) -> Option<bool> {
     HEADS.iter().any(|head| text.starts_with(head)).then_some(false)
 }
 
+/// Whether the line is `Device Model:     ST3000DM001`, `temperature   : 71 C` or `SMART support is: Enabled`.
+fn is_key_value(text: &str) -> bool {
+    let Some((key, value)) = text.split_once(':') else { return false };
+    let words = key.split_whitespace().count();
+    let named = key.starts_with(|c: char| c.is_ascii_alphabetic())
+        && key.bytes().all(|c| c.is_ascii_alphanumeric() || b" \t_-/().,&".contains(&c));
+    // Both tools align the values with blanks.
+    let aligned = key.ends_with([' ', '\t']) || value.starts_with("  ") || value.starts_with('\t');
+    let known = ["SMART ", "Local Time is", "Warning:", "Device Model", "Serial Number", "Model ", "User Capacity"];
+    named && words <= 8 && (aligned || known.iter().any(|start| text.starts_with(start)))
+}
+
 /// Whether the line shows registers: `40 51 08 39 e0 24 e0`, or a preceding command,
 /// `c8 00 08 39 e0 24 e0 00  08:20:28.000  READ DMA`.
 fn is_registers(text: &str) -> bool {
@@ -123,13 +135,16 @@ fn read_smart(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportErro
         };
         // smartctl and nvme print `key: value` and section titles; any other line ends the listing.
         let own = attribute(text).is_some()
+            || nvme(text).is_some()
             || error_log(text).is_some()
             || is_registers(text)
             || text.starts_with("ID#")
             || text.starts_with("===")
             || text.starts_with("smartctl ")
-            || text.contains(':') && !text.starts_with(|c: char| c.is_ascii_digit() || c == '[');
-        if !(own || trouble || line.is_blank()) {
+            || text.starts_with("Smart Log for NVME device")
+            || text.starts_with("Copyright (C)")
+            || is_key_value(text);
+        if !(own || trouble || line.is_blank()) || is_of_another(cursor, &SMART) {
             break;
         }
         cursor.take();
@@ -168,7 +183,7 @@ fn read_mdstat(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportErr
         let text = line.text.trim();
         let known = text.starts_with("Personalities :")
             || text.starts_with("unused devices:")
-            || text.contains(" blocks")
+            || leading(text).is_some_and(|(_, rest)| rest.starts_with(" blocks"))
             || text.starts_with("bitmap:")
             || is_array(text)
             || progress(text).is_some();

@@ -6,7 +6,7 @@ use super::error::ImportError;
 use super::number::{count, nanos, number};
 use super::text::{Cursor, Line, Token};
 use super::when::{DAY_NS, Zero, clock};
-use super::{FormatKind, Importer};
+use super::{FormatKind, Importer, is_of_another};
 use flatwater_recording::outcome::CheckpointRow;
 
 pub const IMPORTER: Importer = Importer {
@@ -33,12 +33,12 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let (mut day, mut latest) = (0, i64::MIN);
     while let Some(line) = cursor.peek() {
         begun |= is_header(line.text);
-        let number_first = line.tokens().next().is_some_and(|token| count(token.text).is_some());
-        if begun && !is_header(line.text) && (!number_first || line.is_blank()) {
+        let is_row = begun && is_row(&line);
+        if begun && !is_header(line.text) && !is_row || is_of_another(cursor, &IMPORTER) {
             break;
         }
         cursor.take();
-        if !begun || !number_first {
+        if !is_row {
             continue;
         }
         match row(&line) {
@@ -54,20 +54,30 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             Err(error) => b.problem(error),
         }
     }
-    skip_other_tables(cursor);
+    skip_other_tables(cursor, b);
     Ok(())
 }
 
+/// Whether the line begins with a number and a clock, as a checkpoint does.
+fn is_row(line: &Line<'_>) -> bool {
+    let mut tokens = line.tokens();
+    tokens.next().is_some_and(|token| count(token.text).is_some())
+        && tokens.next().is_some_and(|token| token.text.get(..8).and_then(clock).is_some())
+}
+
 /// Skips the tables of log and flush rates after the checkpoints.
-fn skip_other_tables(cursor: &mut Cursor<'_>) {
+fn skip_other_tables(cursor: &mut Cursor<'_>, b: &mut Builder) {
     let known = ["Physical Log", "Dskflu", "/Sec", "Max Plog", "pages/sec", "Based on", "Logical Log"];
+    let mut below_header = false;
     while let Some(line) = cursor.peek() {
-        let ours = known.iter().any(|name| line.text.contains(name))
-            || (!line.is_blank() && line.tokens().all(|token| number(token.text).is_some()));
-        if !ours {
+        let header = known.iter().any(|name| line.text.contains(name));
+        let figures = !line.is_blank() && line.tokens().all(|token| number(token.text).is_some());
+        if !(header || below_header && figures) || is_of_another(cursor, &IMPORTER) {
             break;
         }
+        below_header |= header;
         cursor.take();
+        b.pass_over();
     }
 }
 

@@ -38,8 +38,11 @@ fn is_row(text: &str) -> bool {
     }
     let mut words = text.split_whitespace().take(4);
     let Some(at) = words.position(|word| word == "Warning" || word == "Normal") else { return false };
-    let reason = text.split_whitespace().nth(at + 1).unwrap_or_default();
-    reason.len() >= 4
+    let mut words = text.split_whitespace().skip(at + 1);
+    let (reason, age) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    // `kubectl describe` prints the type first, and the age after the reason.
+    (at > 0 || age.starts_with(|c: char| c.is_ascii_digit() || c == '<' || c == '('))
+        && reason.len() >= 4
         && reason.starts_with(|c: char| c.is_ascii_uppercase())
         && reason.bytes().all(|c| c.is_ascii_alphanumeric())
         && reason.bytes().any(|c| c.is_ascii_lowercase())

@@ -476,6 +476,11 @@ fn best(cursor: &Cursor<'_>) -> Option<&'static Importer> {
     known(cursor).map(|(_, importer)| importer)
 }
 
+/// Whether the lines at the cursor are of another format than this importer's.
+fn is_of_another(cursor: &Cursor<'_>, own: &Importer) -> bool {
+    best(cursor).is_some_and(|importer| importer.name != own.name)
+}
+
 /// The importer with the highest score for the lines at the cursor, and that score.
 fn known(cursor: &Cursor<'_>) -> Option<(u8, &'static Importer)> {
     // In mixed logs each importer asks which importer the next line belongs to, and so does `read_sections`.

@@ -3,12 +3,16 @@
 //! A mount is stored as a device. `exe` is the time of an operation from the client's queue to the reply, like iostat's
 //! await. Many retransmissions mean trouble with the server or the network.
 
+use std::collections::HashMap;
+
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
 use super::means::{Alone, Mean, Means};
-use super::number::number;
+use super::number::{number, rounded};
+use super::sar::is_banner;
 use super::text::Cursor;
-use super::{FormatKind, Importer};
+use super::when::stamp;
+use super::{FormatKind, Importer, is_of_another};
 use flatwater_recording::schema::disks;
 use flatwater_recording::{Column, DeviceTrouble, Entity, EventKind, Table};
 
@@ -51,6 +55,11 @@ fn mount(text: &str) -> Option<&str> {
     (export.contains(':') && !export.contains(' ') && place.starts_with('/') && !place.contains(' ')).then_some(export)
 }
 
+/// Whether the line is the banner above a list of mounts.
+fn is_banner_of(cursor: &Cursor<'_>) -> bool {
+    is_banner(cursor.next_text()) && (1..5).any(|ahead| has(cursor, ahead, |text| mount(text).is_some()))
+}
+
 fn is_backlog(text: &str) -> bool {
     text.contains("rpc bklog")
 }
@@ -68,15 +77,21 @@ fn kind(text: &str) -> Option<(bool, &str)> {
 
 fn read_nfsiostat(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let (mut means, mut name) = (Means::default(), "an NFS mount".to_owned());
-    let (mut writes, mut begun, mut resent) = (None, false, (0.0, 0.0));
+    let (mut writes, mut begun, mut resent) = (None, false, Resent::default());
+    // The line above was `rpc bklog`: operations per second and backlog follow.
+    let mut backlog = false;
     while let Some(line) = cursor.peek() {
         let text = line.text.trim();
+        let below_backlog = backlog && !line.is_blank();
+        backlog &= line.is_blank();
         if let Some(export) = mount(text) {
             export.clone_into(&mut name);
             begun = false;
         } else if let Some((of_writes, _)) = kind(text) {
             writes = Some(of_writes);
-        } else if text.starts_with("Timestamp") || text.starts_with("Linux ") || line.is_blank() || is_backlog(text) {
+        } else if is_backlog(text) {
+            backlog = true;
+        } else if line.is_blank() || text.starts_with("Timestamp") && stamp(text).is_some() || is_banner_of(cursor) {
         } else {
             let values = values(text);
             match (writes.take(), values.as_deref()) {
@@ -87,15 +102,16 @@ fn read_nfsiostat(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), Import
                         [disks::READS, disks::READ_BYTES, disks::READ_NS]
                     };
                     let cells = columns.into_iter().zip([*operations, kib * 1024.0, operations * exe_ms * 1e6]);
-                    resent = (resent.0 + again, resent.1 + operations);
+                    if let Some(percent) = percentage(text) {
+                        resent.add(&name, *again, again * 100.0 / percent);
+                    }
                     if !begun && !means.push(Mean { name: name.clone(), cells: Vec::new() }) {
                         break;
                     }
                     begun = true;
                     means.extend_last(&name, cells);
                 }
-                // Below `rpc bklog`: operations per second and backlog.
-                (None, Some([_, _])) => {}
+                (None, Some([_, _])) if below_backlog => {}
                 _ => break,
             }
         }
@@ -107,8 +123,15 @@ fn read_nfsiostat(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), Import
         remedy: "nfsiostat 1 while it is slow",
     };
     means.write(b, "nfsiostat", "nfsiostat", alone);
-    sent_again(b, &name, resent);
+    resent.report(b);
     Ok(())
+}
+
+/// The share of retransmitted operations in `100 (10.0%)`, if it is not 0. The other columns are rates, and the length
+/// of the interval is not printed.
+fn percentage(text: &str) -> Option<f64> {
+    let inner = text.split_once('(')?.1.split_once("%)")?.0;
+    number(inner.trim()).filter(|percent| *percent > 0.0)
 }
 
 /// The numbers of a line that holds nothing else, without percentages in parentheses.
@@ -118,11 +141,32 @@ fn values(text: &str) -> Option<Vec<f64>> {
     values.filter(|values| values.len() >= 2)
 }
 
-fn sent_again(b: &mut Builder, name: &str, (resent, all): (f64, f64)) {
-    if resent >= RESENT_MIN && resent >= RESENT_SHARE_MIN * all {
-        let place = b.snapshot("nfsstat");
-        let line = format!("nfs: {name}: {resent:.0} of {all:.0} operations were retransmitted: no answer in time");
-        b.event(place, EventKind::Device { trouble: DeviceTrouble::NotResponding, line });
+/// Retransmitted and all operations of each mount, in the order of the log.
+#[derive(Default)]
+struct Resent {
+    mounts: Vec<(String, f64, f64)>,
+    places: HashMap<String, usize>,
+}
+
+impl Resent {
+    fn add(&mut self, mount: &str, resent: f64, all: f64) {
+        let place = *self.places.entry(mount.to_owned()).or_insert(self.mounts.len());
+        if place == self.mounts.len() {
+            self.mounts.push((mount.to_owned(), 0.0, 0.0));
+        }
+        if let Some((_, sum, sum_of_all)) = self.mounts.get_mut(place) {
+            (*sum, *sum_of_all) = (*sum + resent, *sum_of_all + all);
+        }
+    }
+
+    fn report(self, b: &mut Builder) {
+        let many = |(_, resent, all): &(String, f64, f64)| *resent >= RESENT_MIN && *resent >= RESENT_SHARE_MIN * all;
+        for (mount, resent, all) in self.mounts.into_iter().filter(many) {
+            let place = b.snapshot_of("nfsstat", &mount);
+            let line =
+                format!("nfs: {mount}: {resent:.0} of {all:.0} operations were retransmitted: no answer in time");
+            b.event(place, EventKind::Device { trouble: DeviceTrouble::NotResponding, line });
+        }
     }
 }
 
@@ -133,7 +177,7 @@ fn is_rpc_header(text: &str) -> bool {
 
 fn read_mountstats(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let place = b.snapshot("mountstats");
-    let (mut name, mut below, mut resent) = ("an NFS mount".to_owned(), false, (0.0, 0.0));
+    let (mut name, mut below, mut resent) = ("an NFS mount".to_owned(), false, Resent::default());
     let mut totals: Vec<(Column, f64)> = Vec::new();
     let (mut of, mut operations, mut counts_below) = (None, 0.0, false);
     while let Some(line) = cursor.peek() {
@@ -144,13 +188,14 @@ fn read_mountstats(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), Impor
         } else if is_rpc_header(text) {
             below = !text.starts_with("Client");
         } else if let (true, Some([calls, again, ..])) = (below, values(text).as_deref()) {
-            (resent, below) = ((resent.0 + again, resent.1 + calls), false);
+            resent.add("all mounts", *again, *calls);
+            below = false;
         } else if let Some((kind, counts)) = of_operation(text) {
             of = Some(kind);
             match counts.as_slice() {
                 // operations, sent, timeouts, bytes sent, bytes received, queue, round trip, total; times in ms.
                 [all, sent, _, out, into, _, _, whole_ms, ..] => {
-                    resent = (resent.0 + (sent - all).max(0.0), resent.1 + all);
+                    resent.add(&name, (sent - all).max(0.0), *all);
                     add(&mut totals, kind, *all, if kind == Kind::Read { *into } else { *out }, whole_ms * 1e6);
                 }
                 _ if counts.is_empty() => {}
@@ -159,20 +204,20 @@ fn read_mountstats(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), Impor
         } else if let Some((all, again)) = text.split_once(" ops (").zip(text.split_once(" retrans")) {
             operations = number(all.0).unwrap_or(0.0);
             let again = again.0.rsplit(char::is_whitespace).next().and_then(number).unwrap_or(0.0);
-            resent = (resent.0 + again, resent.1 + operations);
+            resent.add(&name, again, operations);
         } else if let (Some(kind), Some(ms)) = (of, after(text, "total execute time:")) {
             add(&mut totals, kind, operations, 0.0, ms * 1e6 * operations);
-        } else if is_names(text) {
+        } else if is_names(text) && has(cursor, 1, is_counts) {
             counts_below = true;
         } else if counts_below && is_counts(text) {
             counts_below = false;
-        } else if !(line.is_blank() || is_own(text)) {
+        } else if !(line.is_blank() || is_own(text)) || is_of_another(cursor, &MOUNTSTATS) {
             break;
         }
         cursor.take();
     }
     write_totals(b, place, &name, &mut totals);
-    sent_again(b, &name, resent);
+    resent.report(b);
     Ok(())
 }
 
@@ -186,15 +231,95 @@ enum Kind {
 /// `WRITE: 1200 1200 0 83886080 172800 120 40000 40250`, or only the name.
 fn of_operation(text: &str) -> Option<(Kind, Vec<f64>)> {
     let (name, rest) = text.split_once(':')?;
-    let upper = name.len() >= 3 && name.bytes().all(|c| c.is_ascii_uppercase() || c == b'_' || c.is_ascii_digit());
+    OPERATIONS.contains(&name).then_some(())?;
     let kind = match name {
         "READ" => Kind::Read,
         "WRITE" | "COMMIT" => Kind::Write,
         _ => Kind::Other,
     };
     let counts: Option<Vec<f64>> = rest.split_whitespace().map(number).collect();
-    upper.then_some((kind, counts?))
+    Some((kind, counts?))
 }
+
+/// Operations of NFS 3 and 4, as mountstats prints them (fs/nfs/nfs3xdr.c, fs/nfs/nfs4xdr.c).
+const OPERATIONS: &[&str] = &[
+    "NULL",
+    "READ",
+    "WRITE",
+    "COMMIT",
+    "OPEN",
+    "OPEN_CONFIRM",
+    "OPEN_NOATTR",
+    "OPEN_DOWNGRADE",
+    "CLOSE",
+    "SETATTR",
+    "FSINFO",
+    "FSSTAT",
+    "RENEW",
+    "SETCLIENTID",
+    "SETCLIENTID_CONFIRM",
+    "LOCK",
+    "LOCKT",
+    "LOCKU",
+    "ACCESS",
+    "GETATTR",
+    "LOOKUP",
+    "LOOKUPP",
+    "LOOKUP_ROOT",
+    "REMOVE",
+    "RENAME",
+    "LINK",
+    "SYMLINK",
+    "CREATE",
+    "MKDIR",
+    "RMDIR",
+    "MKNOD",
+    "PATHCONF",
+    "STATFS",
+    "READLINK",
+    "READDIR",
+    "READDIRPLUS",
+    "SERVER_CAPS",
+    "DELEGRETURN",
+    "GETACL",
+    "SETACL",
+    "FS_LOCATIONS",
+    "RELEASE_LOCKOWNER",
+    "SECINFO",
+    "SECINFO_NO_NAME",
+    "FSID_PRESENT",
+    "EXCHANGE_ID",
+    "CREATE_SESSION",
+    "DESTROY_SESSION",
+    "DESTROY_CLIENTID",
+    "SEQUENCE",
+    "GET_LEASE_TIME",
+    "RECLAIM_COMPLETE",
+    "LAYOUTGET",
+    "GETDEVICEINFO",
+    "GETDEVICELIST",
+    "LAYOUTCOMMIT",
+    "LAYOUTRETURN",
+    "LAYOUTSTATS",
+    "LAYOUTERROR",
+    "TEST_STATEID",
+    "FREE_STATEID",
+    "BIND_CONN_TO_SESSION",
+    "SEEK",
+    "ALLOCATE",
+    "DEALLOCATE",
+    "CLONE",
+    "COPY",
+    "COPY_NOTIFY",
+    "OFFLOAD_CANCEL",
+    "OFFLOAD_STATUS",
+    "GETXATTR",
+    "SETXATTR",
+    "LISTXATTRS",
+    "REMOVEXATTR",
+    "READ_PLUS",
+    "ZERO_RANGE",
+];
 
 fn add(totals: &mut Vec<(Column, f64)>, kind: Kind, operations: f64, bytes: f64, ns: f64) {
     let columns = match kind {
@@ -212,15 +337,11 @@ fn add(totals: &mut Vec<(Column, f64)>, kind: Kind, operations: f64, bytes: f64,
 
 /// Writes the totals since the mount.
 fn write_totals(b: &mut Builder, place: (super::builder::Track, i64), name: &str, totals: &mut Vec<(Column, f64)>) {
-    let cells: Vec<(Column, Cell)> = totals.drain(..).map(|(column, value)| (column, Cell::Rise(value))).collect();
-    if cells.is_empty() {
-        return;
+    let cells: Vec<(Column, Cell)> =
+        totals.drain(..).map(|(column, value)| (column, Cell::Counter(rounded(value)))).collect();
+    if !cells.is_empty() {
+        b.totals(place, Table::Disks, &Entity::named(name), &cells, "nfsiostat 1");
     }
-    let zeros: Vec<(Column, Cell)> = cells.iter().map(|(column, _)| (*column, Cell::Rise(0.0))).collect();
-    let (track, at) = place;
-    b.row((track, at.saturating_sub(super::when::SECOND_NS)), Table::Disks, &Entity::named(name), &zeros);
-    b.row(place, Table::Disks, &Entity::named(name), &cells);
-    b.gap("interval of the counters of NFS mounts", "they are totals since the mount", "nfsiostat 1");
 }
 
 fn after(text: &str, key: &str) -> Option<f64> {
@@ -230,29 +351,31 @@ fn after(text: &str, key: &str) -> Option<f64> {
 /// Whether this is another line of these listings.
 fn is_own(text: &str) -> bool {
     const KEYS: &[&str] = &[
-        "opts",
-        "age",
-        "caps",
-        "nfsv4",
-        "sec",
-        "events",
-        "bytes",
+        "opts:",
+        "age:",
+        "caps:",
+        "nfsv4:",
+        "sec:",
+        "events:",
+        "bytes:",
+        "xprt:",
+        "fsc:",
+        "impl_id:",
         "RPC iostats version",
-        "xprt",
         "per-op statistics",
-        "NFS mount options",
-        "NFS mount age",
-        "NFS server capabilities",
-        "NFSv4 capability flags",
-        "NFS security flavor",
-        "NFS byte counts",
-        "RPC statistics",
-        "fsc",
-        "impl_id",
-        "NFS capability flags",
+        "NFS mount options:",
+        "NFS mount age:",
+        "NFS server capabilities:",
+        "NFSv4 capability flags:",
+        "NFS security flavor:",
+        "NFS byte counts:",
+        "NFS capability flags:",
+        "RPC statistics:",
         "Client nfs v",
         "Client packet stats",
-        "Server ",
+        "Server rpc stats",
+        "Server nfs v",
+        "Server packet stats",
     ];
     KEYS.iter().any(|key| text.starts_with(key))
         || [
@@ -268,7 +391,7 @@ fn is_own(text: &str) -> bool {
             "via normal write",
         ]
         .iter()
-        .any(|word| text.contains(word))
+        .any(|word| text.contains(word) && text.contains(|c: char| c.is_ascii_digit()))
 }
 
 /// Whether the line is `null         getattr      setattr      lookup` of nfsstat; the counts are on the next line.
@@ -294,7 +417,7 @@ fn is_names(text: &str) -> bool {
 /// Whether the line is `0         0% 1200     31%`, with or without percentages.
 fn is_counts(text: &str) -> bool {
     let mut words = text.split_whitespace();
-    words.all(|word| number(word.trim_end_matches('%')).is_some())
+    !text.trim().is_empty() && words.all(|word| number(word.trim_end_matches('%')).is_some())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::number::{number, rounded};
 use super::text::{Cursor, Line};
 use super::tool::Intervals;
 use super::when::{SECOND_NS, When, Zero, clock};
-use super::{FormatKind, Importer};
+use super::{FormatKind, Importer, is_of_another};
 use flatwater_recording::schema::{cpu, disks, meminfo, vmstat};
 use flatwater_recording::{Column, ColumnKind, Entity};
 
@@ -56,6 +56,9 @@ const METRICS: &[(&str, Column, f64)] = &[
     ("disk.dev.util", disks::IO_NS, 1e7),
 ];
 
+/// Maximum lines of instances and units below a header.
+const HEADS_MAX: u32 = 3;
+
 /// Lines that pmval prints above its values, besides the metric.
 const PMVAL: &[&str] = &["host:", "semantics:", "units:", "samples:", "interval:", "archive:", "start:", "end:"];
 
@@ -93,14 +96,20 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut columns: Vec<Option<(Column, f64)>> = Vec::new();
     let mut instances: Vec<String> = Vec::new();
     let mut of_pmval = None;
+    // Lines of words below a header, above its first row: instances and units.
+    let mut heads = 0;
     while let Some(line) = cursor.peek() {
         let text = line.text.trim();
         if let Some(name) = text.strip_prefix("metric:") {
-            of_pmval = metric(name.trim()).flatten();
+            (of_pmval, heads) = (metric(name.trim()).flatten(), HEADS_MAX);
         } else if let Some(found) = names(text) {
             (columns, of_pmval, instances) = (found, None, Vec::new());
-        } else if let Some(values) = values(&line) {
-            intervals.next(values.0, None);
+            heads = HEADS_MAX;
+        } else if let Some(values) =
+            values(&line).filter(|(_, values)| of_pmval.is_some() || values.len() <= columns.len())
+        {
+            heads = 0;
+            intervals.next(b, values.0, None);
             for (at, value) in values.1.iter().enumerate() {
                 let column = of_pmval.or_else(|| columns.get(at).copied().flatten());
                 let (Some((column, unit)), Some(value)) = (column, value) else { continue };
@@ -117,7 +126,12 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
                 };
                 intervals.row(b, column.table, &entity, &[(column, cell)]);
             }
-        } else if is_words(text) && (of_pmval.is_some() || !columns.is_empty()) {
+        } else if heads > 0
+            && is_words(text)
+            && (of_pmval.is_some() || text.split_whitespace().count() <= columns.len() + 1)
+            && !is_of_another(cursor, &IMPORTER)
+        {
+            heads -= 1;
             // Instances, or units such as `ms/s` and `Kbyte`.
             let units = text
                 .split_whitespace()
@@ -130,7 +144,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         }
         cursor.take();
     }
-    intervals.leave(b, "pmrep");
+    intervals.leave(b);
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use super::number::{leading, nanos, number};
 use super::single_call::single_call;
 use super::text::{Cursor, Line, Token};
 use super::when::{SECOND_NS, When, Zero, iso};
-use super::{FormatKind, Importer};
+use super::{FormatKind, Importer, best};
 use flatwater_recording::outcome::CheckpointRow;
 use flatwater_recording::{Basis, Cause, EventKind, OpKind};
 
@@ -50,8 +50,10 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         // The log has all other messages of the server between the checkpoints.
         if !is_ours(line.text) {
             let more = (1..200).map_while(|ahead| cursor.ahead(ahead)).any(|line| is_ours(line.text));
-            if more && (line.text.contains("LOG:") || line.text.contains("STATEMENT:") || time(line.text).is_some()) {
+            let logged = line.text.contains("LOG:") || line.text.contains("STATEMENT:") || time(line.text).is_some();
+            if more && logged && best(cursor).is_none() {
                 cursor.take();
+                b.pass_over();
                 continue;
             }
             break;

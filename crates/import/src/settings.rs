@@ -3,8 +3,9 @@
 
 use super::builder::Builder;
 use super::error::ImportError;
+use super::number::size;
 use super::text::Cursor;
-use super::{FormatKind, Importer};
+use super::{FormatKind, Importer, best};
 use flatwater_recording::knob;
 
 pub const IMPORTER: Importer = Importer {
@@ -13,7 +14,7 @@ pub const IMPORTER: Importer = Importer {
     kind: FormatKind::Judged,
     detect: |cursor| match cursor.next_text() {
         text if setting(text).is_some() || release(text).is_some() => 75,
-        text if is_listing_head(text) || is_mount(text) => 70,
+        text if listing(text).is_some() || is_mount(text) => 70,
         _ => 0,
     },
     read,
@@ -62,14 +63,25 @@ pub fn by_command(text: &str, b: &mut Builder) -> bool {
     let path = b.command.as_deref().and_then(|command| command.split_whitespace().find(|word| word.starts_with('/')));
     let Some(key) = path.and_then(key_of) else { return false };
     let value = text.trim();
-    let plain =
-        value.len() <= 120 && (value.starts_with(|c: char| c.is_ascii_digit() || c == '-') || value.contains('['));
+    let plain = value.len() <= 120 && is_value(value);
     if plain {
         observe(&key, value, b);
         // The file has only one line.
         b.command = None;
     }
     plain
+}
+
+/// Whether the text is `60`, `4096 87380 6291456` or `always [madvise] never`.
+fn is_value(text: &str) -> bool {
+    let word = |word: &str| {
+        let inner = word.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(word);
+        !inner.is_empty() && inner.bytes().all(|c| c.is_ascii_alphabetic() || matches!(c, b'_' | b'+' | b'-'))
+    };
+    let chosen = text.split_whitespace().filter(|word| word.starts_with('[')).count() == 1;
+    let mut words = text.split_whitespace();
+    words.clone().all(|word| word.parse::<i64>().is_ok()) && words.next().is_some()
+        || chosen && text.split_whitespace().all(word)
 }
 
 /// `Linux db1 5.4.0-42-generic #46-Ubuntu SMP Fri ... x86_64 GNU/Linux` -> the release.
@@ -81,12 +93,46 @@ fn release(text: &str) -> Option<&str> {
     build.then_some(if is_release(first) { first } else { second }).filter(|word| is_release(word))
 }
 
-/// Whether the line is the header of a list of file systems, disks or CPUs.
-fn is_listing_head(text: &str) -> bool {
+/// Lists that are passed over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Listing {
+    FileSystems,
+    Disks,
+    Processors,
+}
+
+impl Listing {
+    fn has(self, text: &str) -> bool {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        match self {
+            // `/dev/sda1  20G  10G  9.5G  52% /`; long names of devices are on a line of their own.
+            Listing::FileSystems => match words.as_slice() {
+                [device] => device.starts_with('/') || device.contains([':', '-']),
+                _ => words.iter().any(|word| word.ends_with('%') || *word == "-") && text.contains(" /"),
+            },
+            Listing::Disks => {
+                const KINDS: &[&str] = &["disk", "part", "lvm", "crypt", "loop", "rom", "mpath", "dm"];
+                let is_kind = |word: &&str| KINDS.contains(word) || word.starts_with("raid");
+                let is_size = |word: &&str| size(word, 1.0).is_some();
+                words.len() >= 3 && (words.iter().any(is_kind) || words.iter().skip(1).any(is_size))
+            }
+            Listing::Processors => text.split_once(':').is_some_and(|(key, value)| {
+                value.starts_with("  ") && key.bytes().all(|c| c.is_ascii_alphanumeric() || b" ()-_/".contains(&c))
+            }),
+        }
+    }
+}
+
+/// The list of file systems, disks or CPUs whose header this is.
+fn listing(text: &str) -> Option<Listing> {
     let text = text.trim_start();
-    (text.starts_with("Filesystem ") && text.contains("Mounted on"))
-        || (text.starts_with("NAME ") && (text.contains("MOUNTPOINT") || text.contains("MAJ:MIN")))
-        || (text.starts_with("Architecture:") && text.contains("x86_64"))
+    if text.starts_with("Filesystem ") && text.contains("Mounted on") {
+        return Some(Listing::FileSystems);
+    }
+    if text.starts_with("NAME ") && (text.contains("MOUNTPOINT") || text.contains("MAJ:MIN")) {
+        return Some(Listing::Disks);
+    }
+    (text.starts_with("Architecture:") && text.contains("x86_64")).then_some(Listing::Processors)
 }
 
 /// `/dev/sda1 on / type ext4 (rw,relatime)`, `/dev/sda1 / ext4 rw,relatime 0 0`.
@@ -97,19 +143,17 @@ fn is_mount(text: &str) -> bool {
 }
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
-    let mut listing = false;
+    let mut current: Option<Listing> = None;
     while let Some(line) = cursor.peek() {
         let text = line.text;
         if let Some((key, value)) = setting(text) {
             observe(&key, value, b);
         } else if let Some(version) = release(text) {
             b.machine.kernel.get_or_insert_with(|| version.to_owned());
-        } else if is_listing_head(text) {
-            listing = true;
+        } else if let Some(found) = listing(text) {
+            current = Some(found);
             b.pass_over();
-        } else if is_mount(text)
-            || (listing && !line.is_blank() && crate::best(cursor).is_none() && crate::unknown::prompt(text).is_none())
-        {
+        } else if is_mount(text) || current.is_some_and(|listing| listing.has(text)) && best(cursor).is_none() {
             b.pass_over();
         } else {
             break;

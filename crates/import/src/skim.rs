@@ -280,22 +280,20 @@ pub fn skim(bytes: &[u8], first: u32, wanted: For) -> Option<Skimmed> {
     };
     let next_line = first.saturating_add(u32::try_from(ends.len()).unwrap_or(u32::MAX));
     let mut kept = Skimmed { next: next_line, ..Skimmed::default() };
-    let (mut telling, mut saying) = (next(strong, 0), weak.and_then(|weak| next(weak, 0)));
+    let (mut next_strong, mut next_weak) = (next(strong, 0), weak.and_then(|weak| next(weak, 0)));
     // One past the last line of the current report.
     let mut until = 0;
     for line in 0..lines {
         let text = span(line);
-        if telling == Some(line) {
-            (until, telling) = (line + 1 + AFTER, next(strong, line + 1));
-            kept.keep(text, first, line);
-            continue;
+        let (has_strong, has_weak) = (next_strong == Some(line), next_weak == Some(line));
+        if has_strong {
+            (until, next_strong) = (line + 1 + AFTER, next(strong, line + 1));
         }
-        let says = saying == Some(line);
-        if says {
-            saying = weak.and_then(|weak| next(weak, line + 1));
+        if has_weak {
+            next_weak = weak.and_then(|weak| next(weak, line + 1));
         }
-        let near = line < until || telling.is_some_and(|telling| line + BEFORE >= telling);
-        if says || near || wanted == For::All && !is_ordinary(text) {
+        let near = line < until || next_strong.is_some_and(|strong| line + BEFORE >= strong);
+        if has_weak || near || wanted == For::All && !is_ordinary(text) {
             kept.keep(text, first, line);
         } else {
             kept.drop(text, first, line);
@@ -449,5 +447,15 @@ mod tests {
         assert!(skim(rows.as_bytes(), 1, For::All).is_none());
         assert_eq!(skim(rows.as_bytes(), 1, For::Reports).expect("dropped").dropped, 100);
         assert!(skim(b"", 1, For::All).is_none());
+    }
+
+    #[test]
+    fn a_line_with_a_strong_and_a_weak_word_does_not_hide_the_weak_lines_after_it() {
+        let line = "Nov 22 10:11:12 db1 sshd[12]: session opened for user deploy by root\n";
+        let both = "Nov 22 10:11:12 db1 mysqld[9]: InnoDB: page_cleaner took 5223ms during a checkpoint.\n";
+        let weak = "Nov 22 10:11:12 db1 mysqld[9]: InnoDB: page_cleaner: 1000ms intended loop took 5223ms.\n";
+        let text = format!("{both}{}{weak}{}{weak}", line.repeat(100), line.repeat(100));
+        let kept = skim(text.as_bytes(), 1, For::All).expect("dropped").numbers;
+        assert!(kept.contains(&102) && kept.contains(&203), "{kept:?}");
     }
 }

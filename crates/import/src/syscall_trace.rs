@@ -116,7 +116,8 @@ fn is_file_call(call: &Called<'_>, op: OpKind) -> bool {
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut tracks: Option<(Zero, Track, PerSecond)> = None;
-    let mut at = 0_i64;
+    // The end of the last call, or the first time that the log states.
+    let mut at: Option<i64> = None;
     while let Some(line) = cursor.peek() {
         let Some(call) = parse(line.text) else {
             // Unfinished calls, signals and exits.
@@ -136,15 +137,16 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             break;
         };
         cursor.take();
-        let when = call.when.or(b.moment).unwrap_or(When::new(Zero::Start, at));
+        let when = call.when.or(b.moment).unwrap_or(When::new(Zero::Start, 0));
         let (zero, track, latency) = tracks.get_or_insert_with(|| {
             let track = b.shared_track("syscall-trace", when.zero);
             (when.zero, track, PerSecond::new(track))
         });
         let ns = i64::try_from(call.ns).unwrap_or(i64::MAX);
         // strace prints the time at which a call began; without times, each call follows the one before.
-        let start = if call.when.is_some() && when.zero == *zero { when.ns } else { at };
-        at = start.saturating_add(ns);
+        let timed = call.when.is_some() && when.zero == *zero;
+        let start = at.filter(|_| !timed).unwrap_or(when.ns);
+        at = Some(start.saturating_add(ns));
         let op = op_of(call.name);
         if !is_file_call(&call, op) {
             b.pass_over();

@@ -5,7 +5,7 @@ use super::builder::{Builder, Cell};
 use super::error::ImportError;
 use super::number::{count, leading};
 use super::text::{Cursor, Line, Token};
-use super::{FormatKind, Importer};
+use super::{FormatKind, Importer, is_of_another};
 use flatwater_recording::schema::{cpu, disks, meminfo, slabs, vmstat};
 use flatwater_recording::{Column, Entity, Table};
 
@@ -59,7 +59,9 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     while let Some(line) = cursor.peek() {
         let numbers = line.tokens().skip(1).take_while(|token| count(token.text).is_some()).count();
         if !is_disk_names(line.text) && self::mode(line.text) != Some(mode) {
-            if numbers == 0 {
+            // A row that was cut is a problem; a line of another shape ends the table.
+            let plain = line.tokens().skip(1).count() == numbers;
+            if numbers == 0 || !plain && numbers < 3 || numbers < 3 && is_of_another(cursor, &IMPORTER) {
                 break;
             }
             rows += 1;
@@ -135,14 +137,18 @@ fn totals(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         if again || !rest.starts_with(' ') {
             break;
         }
-        cursor.take();
         let value = i64::try_from(value).unwrap_or(i64::MAX);
         // The unit of -S is before the name; no name begins with a word of one letter.
         let (unit, name) = match rest.trim().split_once(' ') {
             Some((unit, name)) if unit.len() == 1 => (unit, name.trim()),
             _ => ("", rest.trim()),
         };
-        if let Some((column, cell)) = total(name, value, unit) {
+        let found = total(name, value, unit);
+        if found.is_none() && !UNUSED.iter().any(|known| name.starts_with(known)) {
+            break;
+        }
+        cursor.take();
+        if let Some((column, cell)) = found {
             let place = [Table::Meminfo, Table::Cpu, Table::Vmstat].iter().position(|known| *known == column.table);
             if let Some(cells) = place.and_then(|place| cells.get_mut(place)) {
                 cells.push((column, cell));
@@ -156,6 +162,9 @@ fn totals(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     b.row(place, Table::Vmstat, &Entity::default(), vmstat);
     Ok(())
 }
+
+/// Totals of `vmstat -s` that are not imported.
+const UNUSED: &[&str] = &["non-nice guest cpu ticks", "nice guest cpu ticks", "boot time", "pages ", "guest "];
 
 fn total(name: &str, value: i64, unit: &str) -> Option<(Column, Cell)> {
     let factor = match unit {

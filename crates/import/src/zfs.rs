@@ -5,7 +5,7 @@ use super::builder::Builder;
 use super::error::ImportError;
 use super::number::{count, number};
 use super::text::Cursor;
-use super::{FormatKind, Importer, best};
+use super::{FormatKind, Importer, is_of_another};
 use flatwater_recording::{DeviceTrouble, EventKind};
 
 pub const STATUS: Importer = Importer {
@@ -79,12 +79,13 @@ fn read_status(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportErr
         let of_member = member(text);
         let keyed = KEYS.iter().any(|key| text.starts_with(key));
         // Status, action and the progress of a scan continue on further lines.
-        let goes_on = sentence && !line.is_blank() && line.text.starts_with([' ', '\t']);
-        if !(keyed || of_member.is_some() || is_member_header(text) || goes_on || line.is_blank()) {
+        let continues = sentence && !line.is_blank() && line.text.starts_with([' ', '\t']);
+        let own = keyed || of_member.is_some() || is_member_header(text) || continues || line.is_blank();
+        if !own || is_of_another(cursor, &STATUS) {
             break;
         }
         cursor.take();
-        sentence = keyed || goes_on && of_member.is_none();
+        sentence = keyed || continues && of_member.is_none();
         let runs = (text.starts_with("scan:") || text.starts_with("scrub:")) && text.contains("in progress");
         let trouble = of_member.flatten().or(runs.then_some(DeviceTrouble::Array));
         match trouble {
@@ -106,6 +107,7 @@ fn is_arcstat(text: &str) -> bool {
     }
     let words: Vec<&str> = text.split_whitespace().collect();
     words.first() == Some(&"time")
+        && !words.iter().any(|word| word.starts_with(|c: char| c.is_ascii_digit()))
         && words.contains(&"read")
         && (words.contains(&"arcsz") || words.contains(&"size") && words.contains(&"c"))
 }
@@ -122,23 +124,29 @@ fn is_kstat(text: &str) -> bool {
 }
 
 fn read_arc(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
-    let mut report = false;
+    // What was seen above: a report of arc_summary, the head of a kstat file, a header of arcstat and its columns.
+    let (mut report, mut kstat, mut columns) = (false, false, 0);
     while let Some(line) = cursor.peek() {
         let text = line.text.trim();
         report |= text.starts_with("ZFS Subsystem Report") || text.starts_with("ARC ");
         let words: Vec<&str> = text.split_whitespace().collect();
-        let pair = matches!(words.as_slice(), [name, kind, value] if name.contains('_') || (count(kind).is_some() && number(value).is_some()));
+        kstat |= is_kstat(text);
+        if is_arcstat(text) {
+            columns = words.len();
+        }
+        let pair =
+            kstat && matches!(words.as_slice(), [_, kind, value] if count(kind).is_some() && number(value).is_some());
         let figure = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit());
-        let row = words.len() >= 5
+        let row = words.len() == columns
             && words.first().is_some_and(|word| word.matches(':').count() == 2)
             && words.iter().all(figure);
         let own = is_arcstat(text)
             || is_kstat(text)
             || pair
             || row
-            || text.starts_with("name ")
-            || report && (text.contains(':') || text.starts_with('-')) && best(cursor).is_none();
-        if !(own || line.is_blank()) {
+            || kstat && text.starts_with("name ")
+            || report && (text.contains(':') || text.starts_with('-'));
+        if !(own || line.is_blank()) || !(row || line.is_blank()) && is_of_another(cursor, &ARC) {
             break;
         }
         cursor.take();

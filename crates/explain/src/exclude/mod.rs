@@ -380,13 +380,13 @@ fn memory(facts: &Facts<'_>, view: &mut View) {
     }
 }
 
-/// The kernel prints its memory state when an allocation fails or a task is killed. The log may lack the line that
+/// The kernel prints Mem-Info after a failed allocation, for an OOM kill and for SysRq-m. A paste may lack the line that
 /// says which.
 fn printed_by_kernel(facts: &Facts<'_>, view: &mut View) {
     let import = facts.recording.header.import.as_ref();
     if import.is_some_and(|import| import.memory_reported) {
-        let text =
-            "the kernel printed its memory state, as for a failed allocation or an OOM kill; the log does not say why";
+        let text = "the kernel printed the state of memory (Mem-Info), as it does after a failed allocation, for an \
+            OOM kill and for SysRq-m; the log does not say which";
         view.odd(Matter::Memory, Evidence::said(text));
     }
 }

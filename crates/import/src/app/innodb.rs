@@ -8,7 +8,7 @@ use crate::error::ImportError;
 use crate::number::count;
 use crate::single_call::single_call;
 use crate::text::Cursor;
-use crate::{FormatKind, Importer};
+use crate::{FormatKind, Importer, is_of_another};
 use flatwater_recording::{Basis, Cause, EventKind, OpKind};
 
 pub const IMPORTER: Importer = Importer {
@@ -29,7 +29,10 @@ const END: &str = "END OF INNODB MONITOR OUTPUT";
 /// Maximum lines of one status, including the transactions of a server with thousands of them.
 const LINES_MAX: usize = 20_000;
 
-/// Words that identify lines of the status.
+/// Words inside lines of the status.
+const INNER: &[&str] = &["ibuf aio reads", "OS file reads", "avg bytes/read", "log i/o's"];
+
+/// Beginnings of lines of the status.
 const LINES: &[&str] = &[
     "BACKGROUND THREAD",
     "SEMAPHORES",
@@ -40,9 +43,6 @@ const LINES: &[&str] = &[
     "TRANSACTIONS",
     "OS WAIT ARRAY INFO",
     "I/O thread ",
-    "ibuf aio reads",
-    "OS file reads",
-    "avg bytes/read",
     "Log sequence number",
     "Log buffer",
     "Log flushed up to",
@@ -51,7 +51,6 @@ const LINES: &[&str] = &[
     "Pages flushed up to",
     "Added dirty pages up to",
     "Last checkpoint at",
-    "log i/o's",
     "Max checkpoint age",
     "Checkpoint age",
     "Modified age",
@@ -86,16 +85,31 @@ fn pending(text: &str) -> Option<(&'static str, i64)> {
     of_log.then(|| Some(("writes of the log", count(number)?)))?
 }
 
+/// Number of lines of the complete status at the cursor; 0 if its end is missing.
+fn lines_of_whole(cursor: &Cursor<'_>) -> usize {
+    if !cursor.next_text().contains(BANNER) {
+        return 0;
+    }
+    let lines = (1..LINES_MAX).map_while(|ahead| cursor.ahead(ahead));
+    let end = lines.zip(2..).find(|(line, _)| line.text.contains(BANNER));
+    end.filter(|(line, _)| line.text.contains(END)).map_or(0, |(_, lines)| lines)
+}
+
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let place = b.snapshot("innodb-status");
-    let whole = cursor.next_text().contains(BANNER);
-    for _ in 0..LINES_MAX {
-        let Some(line) = cursor.peek() else { break };
+    let mut rest = lines_of_whole(cursor);
+    while let Some(line) = cursor.peek() {
         let text = line.text;
+        let whole = rest > 0;
+        rest = rest.saturating_sub(1);
         let waited = text.contains("has waited at") && text.contains("seconds the semaphore");
-        let known = waited || pending(text).is_some() || LINES.iter().any(|known| text.contains(known));
+        let known = waited
+            || pending(text).is_some()
+            || text.contains(BANNER)
+            || LINES.iter().any(|known| text.trim_start().starts_with(known))
+            || INNER.iter().any(|known| text.contains(known));
         let ornament = text.trim().bytes().all(|c| c == b'-' || c == b'=') || text.trim() == "LOG";
-        if !(whole || known || ornament) {
+        if !(whole || (known || ornament) && !is_of_another(cursor, &IMPORTER)) {
             break;
         }
         cursor.take();
@@ -104,7 +118,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             b.call(place, single_call(0, "InnoDB thread", OpKind::Other, ns, Cause::Unexplained, Basis::Exact));
         } else if let Some((what, times)) = pending(text).filter(|(_, times)| *times > 0) {
             b.event(place, EventKind::report(format!("InnoDB: {times} {what} are pending")));
-        } else {
+        } else if !line.is_blank() {
             b.pass_over();
         }
         if text.contains(END) {

@@ -41,6 +41,10 @@ enum Said {
     Overhead {
         ns: u64,
     },
+    /// The length of a safepoint: it contains the pauses printed above, if any.
+    Stopped {
+        ns: u64,
+    },
 }
 
 fn said(text: &str) -> Option<Said> {
@@ -53,8 +57,11 @@ fn said(text: &str) -> Option<Said> {
     if text.contains("overhead, spent [") {
         return duration::first(text.split_once("spent [")?.1, 0.0).map(|ns| Said::Overhead { ns });
     }
-    if text.contains("GCInspector") || text.contains("Total time for which application threads were stopped:") {
-        let rest = text.split_once(" GC in ").or_else(|| text.split_once("stopped:"))?.1;
+    if let Some((_, rest)) = text.split_once("Total time for which application threads were stopped:") {
+        return duration::first(rest, 0.0).map(|ns| Said::Stopped { ns });
+    }
+    if text.contains("GCInspector") {
+        let rest = text.split_once(" GC in ")?.1;
         return duration::first(rest, 0.0).map(|ns| Said::Overhead { ns });
     }
     // Unified: `[12.345s][info][gc] GC(12) Pause Young (Normal) (G1 Evacuation Pause) 24M->4M(256M) 3.456ms`.
@@ -122,6 +129,8 @@ fn is_inside(text: &str) -> bool {
 struct Totals {
     /// Duration of the last pause, whose times follow; 0 if there is none.
     open_ns: u64,
+    /// A pause was counted since the last safepoint.
+    counted: bool,
 }
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
@@ -172,16 +181,20 @@ fn tell(found: Said, place: (crate::builder::Track, i64), totals: &mut Totals, b
     match found {
         Said::Pause { ns } => {
             cells.extend([(workload::GC_PAUSES, Cell::Rise(1.0)), (workload::GC_PAUSE_NS, rise(ns))]);
-            totals.open_ns = ns;
+            (totals.open_ns, totals.counted) = (ns, true);
         }
-        Said::Overhead { ns } => {
+        Said::Stopped { .. } if totals.counted => {
+            totals.counted = false;
+            b.pass_over();
+        }
+        Said::Stopped { ns } | Said::Overhead { ns } => {
             cells.extend([(workload::GC_PAUSES, Cell::Rise(1.0)), (workload::GC_PAUSE_NS, rise(ns))])
         }
         Said::Times { user_ns, system_ns, real_ns } => {
             if totals.open_ns == 0 {
                 cells.extend([(workload::GC_PAUSES, Cell::Rise(1.0)), (workload::GC_PAUSE_NS, rise(real_ns))]);
             }
-            totals.open_ns = 0;
+            (totals.open_ns, totals.counted) = (0, true);
             cells.extend([(workload::GC_USER_NS, rise(user_ns)), (workload::GC_SYSTEM_NS, rise(system_ns))]);
             let waited_ns = real_ns.saturating_sub(user_ns.saturating_add(system_ns));
             if waited_ns >= WAITED_MIN_NS {

@@ -25,7 +25,7 @@ use crate::error::ImportError;
 use crate::single_call::single_call;
 use crate::text::{Cursor, Line};
 use crate::when::{SECOND_NS, When, Zero};
-use crate::{FormatKind, Importer};
+use crate::{FormatKind, Importer, is_of_another};
 use flatwater_recording::{Basis, Cause, EventKind};
 use rules::Said;
 
@@ -53,12 +53,24 @@ pub const IMPORTER: Importer = Importer {
 /// Maximum lines of a server's log before its first line with a known message.
 const BEFORE_MAX: usize = 20;
 
+/// Words of lines with a date that belong to other formats: the kernel, JVMs, RocksDB, PostgreSQL's checkpoints.
+const OTHERS: &[&str] = &[
+    "kernel: ",
+    "[gc",
+    "[GC",
+    "[Full GC",
+    "threads were stopped",
+    "GCInspector",
+    "rocksdb.",
+    "checkpoint",
+    "restartpoint",
+];
+
 /// Whether this is a line of the server's log without a known message. Asking all importers about each line would be
-/// slow, so a line that begins with a time belongs to the server, unless it is clearly from the kernel or a JVM.
+/// slow, so a line that begins with a date belongs to the server unless it has a word of another format.
 fn is_other_line(line: &Line<'_>, cursor: &Cursor<'_>) -> bool {
-    let plain = time::of_line(line.text).is_some()
-        && !["kernel: ", "[gc", "[GC", "rocksdb."].iter().any(|word| line.text.contains(word));
-    plain || rules::is_logged(line.text) && crate::best(cursor).is_none_or(|other| other.name == IMPORTER.name)
+    let plain = time::of_line(line.text).is_some() && !OTHERS.iter().any(|word| line.text.contains(word));
+    plain || rules::is_logged(line.text) && !is_of_another(cursor, &IMPORTER)
 }
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {

@@ -9,6 +9,7 @@ impl Builder {
     /// Builds one recording from all files.
     #[must_use]
     pub fn finish(mut self, files: &[String]) -> Recording {
+        self.begin_lone_totals();
         let places = places(&mut self);
         let series = rows::series(&mut self, &places);
         let outcomes = outcome::outcomes(&self, &places);

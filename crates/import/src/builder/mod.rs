@@ -7,7 +7,7 @@ mod place;
 mod rows;
 mod understood;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::error::ImportError;
 use super::when::{SECOND_NS, When, Zero};
@@ -61,9 +61,20 @@ impl Cell {
     }
 }
 
+/// Totals since the beginning, for which `finish` adds zeros if the log has no earlier totals.
+#[derive(Clone, Debug)]
+struct LoneTotal {
+    row: Row,
+    /// The command that prints rates.
+    remedy: &'static str,
+}
+
 /// A group of rows with the same zero of time, from one section or file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Track(u32);
+
+/// The track of everything beyond `TRACKS_MAX`: it is dropped.
+const NOWHERE: Track = Track(u32::MAX);
 
 #[derive(Clone, Debug)]
 struct TrackInfo {
@@ -109,6 +120,7 @@ pub struct Builder {
     checkpoints: Vec<Placed<CheckpointRow>>,
     delays: Vec<Placed<BulkDelay>>,
     delay_ns_max: Option<u64>,
+    lone_totals: BTreeMap<(Table, u32), Option<LoneTotal>>,
     stack_ids: HashMap<Vec<String>, StackId>,
     stacks: Vec<Stack>,
     gaps: Vec<Gap>,
@@ -135,6 +147,8 @@ pub struct Builder {
     pub command: Option<String>,
     /// The day from a header in this file (sar, iostat), days since 1970.
     pub date: Option<i64>,
+    /// Zero of the rows' own clock and its distance from the track's time, for formats of which rows were read.
+    pub clocks: HashMap<&'static str, (Zero, i64)>,
     /// Track and last time of each format's last table in this file, so that a table can continue after a break.
     resume: HashMap<&'static str, (Track, i64)>,
 }
@@ -149,6 +163,7 @@ impl Builder {
         self.date = None;
         self.problems_in_file = 0;
         self.resume.clear();
+        self.clocks.clear();
     }
 
     #[must_use]
@@ -159,11 +174,17 @@ impl Builder {
     pub fn track(&mut self, format: &str, zero: Zero) -> Track {
         if self.tracks.len() >= TRACKS_MAX {
             self.overflowed = true;
-            return Track(TRACKS_MAX as u32 - 1);
+            return NOWHERE;
         }
         let what = format!("{format} in {}", self.file);
         self.tracks.push(TrackInfo { zero, what });
         Track(u32::try_from(self.tracks.len() - 1).unwrap_or(u32::MAX))
+    }
+
+    /// The zero of a track's times.
+    #[must_use]
+    pub fn zero_of(&self, track: Track) -> Zero {
+        self.tracks.get(track.0 as usize).map_or(Zero::Start, |info| info.zero)
     }
 
     /// The track on which a table of this format continues after a break, and its last time.
@@ -248,7 +269,10 @@ impl Builder {
         if cells.is_empty() {
             return;
         }
-        if self.cells.len() + cells.len() > CELLS_MAX || self.column_names.len() + cells.len() > 1 << 16 {
+        if track == NOWHERE
+            || self.cells.len() + cells.len() > CELLS_MAX
+            || self.column_names.len() + cells.len() > 1 << 16
+        {
             self.overflowed = true;
             return;
         }
@@ -260,6 +284,41 @@ impl Builder {
             self.cells.push((column, cell.in_column(known)));
         }
         self.rows.push(Row { track, at, table, entity, first, count: cells.len() as u32 });
+    }
+
+    /// Adds a row of totals since a beginning that the log does not state (mount, boot). A table with one such row for
+    /// an entity shows its mean: zeros precede it, and a gap says so. Two rows are differenced.
+    pub fn totals<N: ColumnKey + Copy>(
+        &mut self,
+        place: (Track, i64),
+        table: Table,
+        entity: &Entity,
+        cells: &[(N, Cell)],
+        remedy: &'static str,
+    ) {
+        let before = self.rows.len();
+        self.row(place, table, entity, cells);
+        if let Some(row) = self.rows.get(before).copied() {
+            self.lone_totals
+                .entry((table, row.entity))
+                .and_modify(|lone| *lone = None)
+                .or_insert(Some(LoneTotal { row, remedy }));
+        }
+    }
+
+    /// Adds zeros before totals without earlier totals.
+    fn begin_lone_totals(&mut self) {
+        let lone: Vec<LoneTotal> = std::mem::take(&mut self.lone_totals).into_values().flatten().collect();
+        for LoneTotal { row, remedy } in lone {
+            let from = row.first as usize;
+            let zeros: Vec<(u32, Cell)> = (self.cells.get(from..from + row.count as usize).unwrap_or_default().iter())
+                .map(|(column, _)| (*column, Cell::Counter(0)))
+                .collect();
+            let first = u32::try_from(self.cells.len()).unwrap_or(u32::MAX);
+            self.cells.extend(zeros);
+            self.rows.push(Row { at: row.at.saturating_sub(SECOND_NS), first, ..row });
+            self.gap(format!("interval of the totals of {}", row.table.name()), "the log has them once", remedy);
+        }
     }
 
     pub fn call(&mut self, (track, at): (Track, i64), call: Call) {
@@ -386,8 +445,8 @@ impl Builder {
     }
 }
 
-fn push_bounded<T>(items: &mut Vec<T>, item: T, overflowed: &mut bool) {
-    if items.len() < ITEMS_MAX {
+fn push_bounded<T>(items: &mut Vec<Placed<T>>, item: Placed<T>, overflowed: &mut bool) {
+    if items.len() < ITEMS_MAX && item.track != NOWHERE {
         items.push(item);
     } else {
         *overflowed = true;

@@ -41,6 +41,11 @@ pub fn series(builder: &mut Builder, places: &Places) -> Vec<Series> {
     for ((table, column), count) in lost.beyond {
         builder.gap(format!("{count} values of {table}: {column}"), BEYOND, "");
     }
+    for ((table, track), count) in lost.repeated {
+        let of = builder.tracks.get(track.0 as usize).map(|info| info.what.clone()).unwrap_or_default();
+        let why = "the log has two values for the same time: the first is kept";
+        builder.gap(format!("{count} values of {table} from {of}"), why, "put the output of `date` before each");
+    }
     tables
 }
 
@@ -50,6 +55,8 @@ struct Lost {
     dropped: Vec<&'static str>,
     /// Number of values near 2^64, by table and column.
     beyond: BTreeMap<(&'static str, String), u64>,
+    /// Number of values that differ from another value of the same row, by table and track.
+    repeated: BTreeMap<(&'static str, Track), u64>,
 }
 
 /// `number::count` and `number::rounded` return this for larger numbers.
@@ -128,6 +135,8 @@ fn fill(builder: &Builder, table: Table, rows: &[(u64, Row)], refused: &Refused,
     }
     let rows_max = VALUES_MAX / columns.len().max(1);
     let mut entity_of: HashMap<u32, u16> = HashMap::new();
+    // Track, time and entity of the last value of each column.
+    let mut by_tracks: HashMap<u32, (Track, u64, u32)> = HashMap::new();
     let mut sums: HashMap<(u32, u32), f64> = HashMap::new();
     for (at_ns, row) in rows {
         let Ok(next) = u16::try_from(entities.len()) else { continue };
@@ -153,6 +162,13 @@ fn fill(builder: &Builder, table: Table, rows: &[(u64, Row)], refused: &Refused,
             let Some((.., values)) = place_of.get(column).and_then(|&place| columns.get_mut(place)) else { continue };
             values.resize(length, None);
             let Some(value) = values.last_mut() else { continue };
+            let by_track = by_tracks.entry(*column).or_insert((row.track, *at_ns, row.entity));
+            let same = std::mem::replace(by_track, (row.track, *at_ns, row.entity)) == (row.track, *at_ns, row.entity);
+            if let (true, Some(first), Cell::Gauge(given) | Cell::Counter(given)) = (same, *value, cell)
+                && first != *given
+            {
+                *lost.repeated.entry((table.name(), row.track)).or_default() += 1;
+            }
             let read = match cell {
                 Cell::Gauge(given) | Cell::Counter(given) => value.unwrap_or(*given),
                 Cell::Rise(rise) => {

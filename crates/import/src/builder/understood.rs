@@ -42,7 +42,7 @@ impl Builder {
         }
     }
 
-    /// Records that the kernel reported the state of memory.
+    /// Records that the log contains a Mem-Info report.
     pub fn memory_reported(&mut self) {
         self.summary.memory_reported = true;
     }

@@ -131,10 +131,9 @@ impl Reader {
     }
 
     fn finish_open(&mut self, b: &mut Builder) {
-        for (task, mut stack) in self.threads.drain() {
-            if stack.is_empty() {
-                continue;
-            }
+        let mut open: Vec<(Task, Stack)> = self.threads.drain().filter(|(_, stack)| !stack.is_empty()).collect();
+        open.sort_by(|(one, _), (other, _)| (one.tid, &one.name).cmp(&(other.tid, &other.name)));
+        for (task, mut stack) in open {
             if let Some(root) = stack.cut() {
                 push_call(b, (self.track, self.at), &task, &root, true);
                 b.gap(format!("the end of a trace of {}", task.name), "a function never returned in the log", "");

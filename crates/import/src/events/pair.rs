@@ -17,8 +17,22 @@ const BRACKETS: &[(&str, &str, &str)] = &[
     ("mm_vmscan_node_reclaim_begin", "mm_vmscan_node_reclaim_end", "node_reclaim"),
     ("mm_shrink_slab_start", "mm_shrink_slab_end", "do_shrink_slab"),
     ("mm_compaction_begin", "mm_compaction_end", "compact_zone"),
-    ("contention_begin", "contention_end", "__mutex_lock"),
 ];
+
+/// The function that waits for a lock, by the flags of `contention_begin` (include/trace/events/lock.h). A mutex first
+/// spins.
+fn waits_for_lock(flags: &str) -> &'static str {
+    let has = |flag: &str| flags.split('|').any(|known| known == flag);
+    match () {
+        () if has("PERCPU") => "percpu_rwsem_wait",
+        () if has("MUTEX") => "__mutex_lock",
+        () if has("RT") => "rt_mutex_slowlock",
+        () if has("SPIN") => "queued_spin_lock_slowpath",
+        () if has("READ") => "rwsem_down_read_slowpath",
+        () if has("WRITE") => "rwsem_down_write_slowpath",
+        () => "__down_common",
+    }
+}
 
 /// Events with the duration of a sleep: event, field, ns per unit of the field (us; `pause`: ms), cause.
 const SLEEPS: &[(&str, &str, f64, Cause)] = &[
@@ -31,6 +45,7 @@ const SLEEPS: &[(&str, &str, f64, Cause)] = &[
 #[must_use]
 pub fn is_known(name: &str) -> bool {
     BRACKETS.iter().any(|(begin, end, _)| name == *begin || name == *end)
+        || matches!(name, "contention_begin" | "contention_end")
         || SLEEPS.iter().any(|(event, ..)| name == *event)
         || name.starts_with("sys_enter")
         || name.starts_with("sys_exit")
@@ -41,8 +56,40 @@ pub fn is_known(name: &str) -> bool {
 
 #[derive(Debug, Default)]
 pub struct Threads {
-    open: HashMap<u32, (String, Stack)>,
+    open: HashMap<u32, Thread>,
 }
+
+#[derive(Debug, Default)]
+struct Thread {
+    task: String,
+    stack: Stack,
+    /// The locks that the thread waits for, by address, and the functions in which it waits.
+    locks: Vec<(String, &'static str)>,
+}
+
+impl Thread {
+    fn begin_wait(&mut self, event: &Event<'_>, at: Option<u64>) {
+        let Some(lock) = event.fields.split_whitespace().next() else { return };
+        // A mutex that first spins and then sleeps has two begin events and one end event.
+        if self.locks.last().is_some_and(|(known, _)| known == lock) || self.locks.len() >= LOCKS_MAX {
+            return;
+        }
+        let flags = event.fields.split_once("flags=").map_or("", |(_, rest)| rest.trim_end_matches(')'));
+        let function = waits_for_lock(flags);
+        self.locks.push((lock.to_owned(), function));
+        self.stack.enter(function, at);
+    }
+
+    fn end_wait(&mut self, event: &Event<'_>, at: Option<u64>) -> Option<Node> {
+        let lock = event.fields.split_whitespace().next()?;
+        let place = self.locks.iter().rposition(|(known, _)| known == lock)?;
+        let (_, function) = self.locks.drain(place..).next()?;
+        self.stack.leave(Some(function), at, None)
+    }
+}
+
+/// Maximum locks that one thread waits for at a time.
+const LOCKS_MAX: usize = 64;
 
 /// Maximum number of threads; further ones are ignored.
 const THREADS_MAX: usize = 100_000;
@@ -52,30 +99,36 @@ impl Threads {
         if self.open.len() >= THREADS_MAX && !self.open.contains_key(&event.tid) {
             return;
         }
-        let (task, stack) = self.open.entry(event.tid).or_default();
-        event.task.clone_into(task);
+        let thread = self.open.entry(event.tid).or_default();
+        event.task.clone_into(&mut thread.task);
         let at = u64::try_from(event.at_ns).ok();
         if let Some(syscall) = event.name.strip_prefix("sys_enter_") {
             // A thread is in one system call at a time. If a call is open, its exit was lost; the call is dropped.
-            *stack = Stack::default();
-            stack.enter(&format!("sys_{syscall}"), at);
+            (thread.stack, thread.locks) = (Stack::default(), Vec::new());
+            thread.stack.enter(&format!("sys_{syscall}"), at);
             return;
         }
         if let Some(syscall) = event.name.strip_prefix("sys_exit_") {
-            let root = stack.leave(Some(&format!("sys_{syscall}")), at, None);
-            Self::push(root, stack.damaged, task, event.tid, track, b);
+            let root = thread.stack.leave(Some(&format!("sys_{syscall}")), at, None);
+            Self::push(root, thread, event.tid, track, b);
             return;
         }
         if let Some((begin, _, function)) =
             BRACKETS.iter().find(|(begin, end, _)| event.name == *begin || event.name == *end)
         {
             if event.name == *begin {
-                stack.enter(function, at);
+                thread.stack.enter(function, at);
             } else {
-                let root = stack.leave(Some(function), at, None);
-                Self::push(root, stack.damaged, task, event.tid, track, b);
+                let root = thread.stack.leave(Some(function), at, None);
+                Self::push(root, thread, event.tid, track, b);
             }
             return;
+        }
+        if event.name == "contention_begin" {
+            thread.begin_wait(event, at);
+        } else if event.name == "contention_end" {
+            let root = thread.end_wait(event, at);
+            Self::push(root, thread, event.tid, track, b);
         }
         for (name, field, unit_ns, cause) in SLEEPS.iter().filter(|(name, ..)| event.name == *name) {
             let Some(ns) = event.number(field).map(|value| (value * unit_ns) as u64).filter(|ns| *ns > 0) else {
@@ -83,30 +136,32 @@ impl Threads {
             };
             // balance_dirty_pages precedes the sleep, the other events follow it.
             let before = if *name == "balance_dirty_pages" { 0 } else { i64::try_from(ns).unwrap_or(0) };
-            let call = single_call(event.tid, event.task, sleeper(stack), ns.min(1 << 62), *cause, Basis::Exact);
+            let call =
+                single_call(event.tid, event.task, sleeper(&thread.stack), ns.min(1 << 62), *cause, Basis::Exact);
             b.call((track, event.at_ns.saturating_sub(before)), call);
         }
     }
 
-    fn push(root: Option<Node>, damaged: bool, task: &str, tid: u32, track: Track, b: &mut Builder) {
+    fn push(root: Option<Node>, thread: &Thread, tid: u32, track: Track, b: &mut Builder) {
         let Some(root) = root.filter(|root| root.ns > 0) else { return };
         let op = if root.name.starts_with("sys_") { op_of(&root.name) } else { OpKind::Other };
         let at = i64::try_from(root.start_ns.unwrap_or(0)).unwrap_or(0);
-        let mut call = single_call(tid, task, op, root.ns, Cause::Unexplained, Basis::Exact);
+        let mut call = single_call(tid, &thread.task, op, root.ns, Cause::Unexplained, Basis::Exact);
         call.segments = segments(&root, b);
-        call.damaged = damaged;
+        call.damaged = thread.stack.damaged;
         b.call((track, at), call);
     }
 
     /// Closes the calls that have no end in the log.
     pub fn finish(self, track: Track, b: &mut Builder) {
-        let mut open: Vec<(u32, (String, Stack))> =
-            self.open.into_iter().filter(|(_, (_, stack))| !stack.is_empty()).collect();
+        let mut open: Vec<(u32, Thread)> =
+            self.open.into_iter().filter(|(_, thread)| !thread.stack.is_empty()).collect();
         open.sort_by_key(|(tid, _)| *tid);
-        for (tid, (task, mut stack)) in open {
-            let root = stack.cut();
-            Self::push(root, true, &task, tid, track, b);
-            b.gap(format!("the end of a bracket of {task}"), "the log ends, or was cut, inside it", "");
+        for (tid, mut thread) in open {
+            let root = thread.stack.cut();
+            Self::push(root, &thread, tid, track, b);
+            let what = format!("the end of a bracket of {}", thread.task);
+            b.gap(what, "the log ends, or was cut, inside it", "");
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Reads io.stat of a cgroup: a line for each device. Bytes and requests only show usage; waits are shown by the keys
 //! of controllers: `cost.wait` and `cost.indelay` (blk-iocost), `use_delay` and `delay_nsec` (blk-iolatency).
 
+use std::collections::HashSet;
+
 use super::without_path;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
@@ -30,19 +32,27 @@ const KEYS: &[(&str, Column, i64)] = &[
     ("use_delay", cgroup::IO_USE_DELAY, 1),
 ];
 
-/// The path (may be empty) and the keys of a line `8:0 rbytes=1 wbytes=2 ...`, also after the name or path of the file,
+/// Parses a line `8:0 rbytes=1 wbytes=2 ...`, also after the name or path of the file,
 /// and with several devices (5.16 to 5.18 printed devices without values on the same line).
-fn line(text: &str) -> Option<(&str, Vec<(&str, &str)>)> {
+fn line(text: &str) -> Option<Line<'_>> {
     let (path, text) = without_path(text.trim());
     let text = text.strip_prefix("io.stat").map_or(text, |rest| rest.trim_start_matches([':', ' ', '\t']));
     let is_device = |word: &str| {
         let digits = |part: &str| !part.is_empty() && part.bytes().all(|c| c.is_ascii_digit());
         word.split_once(':').is_some_and(|(major, minor)| digits(major) && digits(minor))
     };
-    let mut words = text.split_whitespace().skip_while(|word| is_device(word)).peekable();
-    (text.split_whitespace().next().is_some_and(is_device) && words.peek().is_some()).then_some(())?;
+    let device = text.split_whitespace().take_while(|word| is_device(word)).last()?;
+    let words = text.split_whitespace().skip_while(|word| is_device(word));
     let pairs: Option<Vec<(&str, &str)>> = words.map(|word| word.split_once('=')).collect();
-    pairs.filter(|pairs| pairs.iter().any(|(key, _)| *key == "rbytes")).map(|pairs| (path, pairs))
+    let pairs = pairs.filter(|pairs| pairs.iter().any(|(key, _)| *key == "rbytes"))?;
+    Some(Line { path, device, pairs })
+}
+
+struct Line<'a> {
+    /// May be empty.
+    path: &'a str,
+    device: &'a str,
+    pairs: Vec<(&'a str, &'a str)>,
 }
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
@@ -50,13 +60,18 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let command = b.command.clone().unwrap_or_default();
     let mut group = command.split_whitespace().find(|word| word.ends_with("/io.stat")).unwrap_or_default().to_owned();
     let mut sums: Vec<(Column, i64)> = Vec::new();
-    while let Some((path, pairs)) = cursor.peek().and_then(|next| line(next.text)) {
+    let mut devices: HashSet<&str> = HashSet::new();
+    while let Some(Line { path, device, pairs }) = cursor.peek().and_then(|next| line(next.text)) {
         if !path.is_empty() && path != group {
             // Another cgroup begins (`grep . */io.stat`).
             if !sums.is_empty() {
                 break;
             }
             path.clone_into(&mut group);
+        }
+        // The file has each device once: another snapshot begins.
+        if !devices.insert(device) {
+            break;
         }
         cursor.take();
         for (key, value) in pairs {

@@ -10,11 +10,16 @@ use flatwater_recording::{Column, Entity, Table};
 
 #[derive(Debug, Default)]
 pub struct Memory {
-    zones: Vec<(u32, String, Vec<(String, Cell)>)>,
+    /// Size of a page, from the list of free blocks.
+    page_kib: Option<i64>,
+    zones: Vec<(u32, String, Vec<ZoneCell>)>,
     totals: Vec<(String, Cell)>,
     swap: Vec<(Column, Cell)>,
+    /// Name of the current cgroup.
     cgroup: Option<String>,
+    /// Values of the current cgroup, and of those before.
     cgroup_cells: Vec<(String, Cell)>,
+    cgroups: Vec<(String, Vec<(String, Cell)>)>,
 }
 
 /// Whether the line belongs to such a report, for logs without prefixes.
@@ -89,6 +94,13 @@ fn is_free_list(text: &str) -> bool {
     let Some(first) = words.next() else { return false };
     let begins = block(first) || named && first == "empty" || first == "=" && words.clone().count() == 1;
     begins && words.all(|word| block(word) || other(word))
+}
+
+/// The size of the smallest block in `Node 0 DMA: 3*64kB (U) 5*128kB (UM) = 832kB`.
+fn page_kib(text: &str) -> Option<i64> {
+    let (_, rest) = text.split_once(": ").filter(|(name, _)| is_zone_name(name))?;
+    let (_, size) = rest.split_whitespace().next()?.split_once('*')?;
+    count(size.strip_suffix("kB")?).filter(|kib| matches!(kib, 4 | 8 | 16 | 64))
 }
 
 /// Whether the text is `Node 0 Normal` or `HighMem`.
@@ -177,6 +189,8 @@ impl Memory {
             if let Some((_, _, cells)) = self.zones.last_mut().filter(|(_, _, cells)| cells.len() < 128) {
                 cells.extend(zone_cells(text));
             }
+        } else if let Some(kib) = page_kib(text) {
+            self.page_kib = Some(kib);
         } else if is_old(text) || is_free_list(text) {
             // Known lines whose values are not used.
         } else if let Some(rest) = text.strip_prefix("Free swap").filter(|rest| rest.contains('=')) {
@@ -188,7 +202,7 @@ impl Memory {
         } else if let Some(rest) = text.strip_prefix("Memory cgroup stats for ") {
             // Before 5.x the values are on the same line: `/jobs: cache:12KB rss:34KB`.
             let (name, fields) = rest.split_once(':').unwrap_or((rest, ""));
-            self.cgroup = Some(name.trim().to_owned());
+            self.begin_cgroup(name.trim());
             for (field, value, kib) in fields.split_whitespace().filter_map(pair) {
                 let value = if kib { value.saturating_mul(1024) } else { value };
                 self.cgroup_cells.push((field.to_owned(), Cell::Gauge(value)));
@@ -200,11 +214,21 @@ impl Memory {
                 self.cgroup_cells.push((name.to_owned(), Cell::Gauge(value)));
             }
         } else if let Some((_, limit)) = text.split_once("killed as a result of limit of ") {
-            self.cgroup = Some(limit.trim().to_owned());
+            self.begin_cgroup(limit.trim());
         } else if text.contains(':') && self.totals.len() < 256 {
             self.totals(text);
         }
         Ok(())
+    }
+
+    /// Begins the values of a cgroup. Values above the first name belong to it.
+    fn begin_cgroup(&mut self, name: &str) {
+        if let Some(before) = self.cgroup.replace(name.to_owned()).filter(|before| before != name)
+            && !self.cgroup_cells.is_empty()
+        {
+            let cells = std::mem::take(&mut self.cgroup_cells);
+            self.cgroups.push((before, cells));
+        }
     }
 
     /// Reads `active_anon:12 inactive_anon:3 isolated_anon:0`, pages of the whole machine.
@@ -244,33 +268,63 @@ impl Memory {
         push(cgroup::EVENTS_MAX, after("failcnt "));
     }
 
+    /// Whether lines of a Mem-Info report were parsed: zones, totals of the machine, or swap.
+    fn is_reported(&self) -> bool {
+        !(self.zones.is_empty() && self.totals.is_empty() && self.swap.is_empty())
+    }
+
     pub fn push(self, place: (Track, i64), b: &mut Builder) {
-        b.memory_reported();
+        if self.is_reported() {
+            b.memory_reported();
+        }
+        let page_kib = self.page_kib.unwrap_or_else(|| {
+            if !self.zones.is_empty() {
+                let why = "the report has no list of free blocks, which shows the size of a page: 4 KiB are assumed";
+                b.gap("size of the pages in the kernel's report of memory", why, "paste the whole report");
+            }
+            4
+        });
         for (node, name, cells) in &self.zones {
             b.node(*node);
-            b.row(place, Table::Zones, &Entity::on_node(*node, name), cells);
+            let pages: Vec<(&str, Cell)> =
+                cells.iter().map(|zone| (zone.name.as_str(), zone.pages(page_kib))).collect();
+            b.row(place, Table::Zones, &Entity::on_node(*node, name), &pages);
         }
         b.row(place, Table::Vmstat, &Entity::default(), &self.totals);
         b.row(place, Table::Meminfo, &Entity::default(), &self.swap);
-        if !self.cgroup_cells.is_empty() {
-            let name = self.cgroup.as_deref().unwrap_or("unnamed");
-            b.row(place, Table::Cgroup, &Entity::named(name), &self.cgroup_cells);
+        let last = (self.cgroup.unwrap_or_else(|| "unnamed".to_owned()), self.cgroup_cells);
+        for (name, cells) in self.cgroups.iter().chain([&last]) {
+            b.row(place, Table::Cgroup, &Entity::named(name), cells);
         }
     }
 }
 
-/// Reads `free:1234kB min:12kB ...` as pages of 4 KiB, with the names of /proc/zoneinfo.
-fn zone_cells(fields: &str) -> Vec<(String, Cell)> {
+/// A value of a zone.
+#[derive(Debug)]
+struct ZoneCell {
+    name: String,
+    value: i64,
+    /// The value is in KiB, not pages.
+    kib: bool,
+}
+
+impl ZoneCell {
+    fn pages(&self, page_kib: i64) -> Cell {
+        Cell::Gauge(if self.kib { self.value / page_kib } else { self.value })
+    }
+}
+
+/// Reads `free:1234kB min:12kB ...`, with the names of /proc/zoneinfo.
+fn zone_cells(fields: &str) -> Vec<ZoneCell> {
     let mut cells = Vec::new();
     for word in fields.split_whitespace() {
         let Some((field, value, kib)) = pair(word) else { continue };
-        let pages = if kib { value / 4 } else { value };
-        let column = match field {
+        let name = match field {
             "free" | "boost" | "min" | "low" | "high" | "present" | "managed" | "spanned" => field.to_owned(),
             "all_unreclaimable?" | "pages_scanned" => continue,
             _ => format!("nr_{field}"),
         };
-        cells.push((column, Cell::Gauge(pages)));
+        cells.push(ZoneCell { name, value, kib });
     }
     cells
 }
@@ -314,7 +368,8 @@ mod tests {
         let cell = |cells: &[(String, crate::builder::Cell)], name: &str| cells.iter().any(|(known, _)| known == name);
         assert!(cell(&memory.totals, "nr_slab") && cell(&memory.totals, "nr_dirty"));
         let (_, name, zone) = &memory.zones[0];
-        assert!(name == "Normal" && cell(zone, "present") && cell(zone, "nr_inactive") && memory.zones.len() == 1);
+        let has = |name: &str| zone.iter().any(|cell| cell.name == name);
+        assert!(name == "Normal" && has("present") && has("nr_inactive") && memory.zones.len() == 1);
     }
 
     #[test]
@@ -326,7 +381,7 @@ mod tests {
             assert!(is_memory(line.text), "{}", line.text);
             memory.line(&line, line.text).expect("a line of the report");
         }
-        assert!(memory.zones[0].2.iter().any(|(name, _)| name == "present"));
+        assert!(memory.zones[0].2.iter().any(|cell| cell.name == "present"));
         assert!(!is_memory("inactive:188kB present:901120kB words"));
     }
 

@@ -18,7 +18,7 @@ use super::error::ImportError;
 use super::number::number;
 use super::text::{Cursor, Line, Token};
 use super::when::{DAY_NS, Zero, clock, date, half_day};
-use super::{FormatKind, Importer};
+use super::{FormatKind, Importer, is_of_another};
 use columns::{Report, normal};
 use flatwater_recording::{Entity, EventKind};
 
@@ -107,7 +107,7 @@ fn detect(cursor: &Cursor<'_>) -> u8 {
         {
             68
         }
-        () if b"AMDm".contains(line.text.as_bytes().first().unwrap_or(&0)) && is_average(line.text) => 30,
+        () if b"AMDm".contains(line.text.as_bytes().first().unwrap_or(&0)) && average(line.text).is_some() => 30,
         () => 0,
     }
 }
@@ -134,16 +134,27 @@ fn is_restart(line: &Line<'_>) -> bool {
     line.text.contains("LINUX RESTART")
 }
 
-/// Whether the line begins with `Average:`, `Moyenne :`, `Durchschn.:` or `平均时间:` before names or numbers.
-fn is_average(text: &str) -> bool {
+/// A line of means at the end of a report, with its number of words after `Average:`.
+#[derive(Clone, Copy)]
+enum Average {
+    Header(usize),
+    Row(usize),
+}
+
+/// Parses a line that begins with `Average:`, `Moyenne :`, `Durchschn.:` or `平均时间:`, before names or numbers.
+fn average(text: &str) -> Option<Average> {
     let mut words = text.split_whitespace();
-    // `After:` may be a heading, and `MemTotal:  16423116 kB` is from another file.
-    if words.clone().count() < 3 || text.trim_end().ends_with(" kB") {
-        return false;
+    let first = words.next()?;
+    let label = first.strip_suffix(':').or_else(|| (words.next() == Some(":")).then_some(first))?;
+    (!label.is_empty() && label.chars().all(|c| c.is_alphabetic() || c == '.')).then_some(())?;
+    let count = words.clone().count();
+    let figures = words.clone().filter(|word| number(word.trim_end_matches('%')).is_some()).count();
+    if figures == 0 {
+        let header = words.clone().any(|word| word.ends_with("/s") || word.contains('%') || word == "DEV");
+        return header.then_some(Average::Header(count));
     }
-    let first = words.next().unwrap_or_default();
-    let word = first.strip_suffix(':').or_else(|| (words.next() == Some(":")).then_some(first)).unwrap_or_default();
-    !word.is_empty() && word.chars().all(|c| c.is_alphabetic() || c == '.')
+    // A row has at most a name (CPU, device) before its figures.
+    (count >= 2 && figures + 1 >= count).then_some(Average::Row(count))
 }
 
 /// State of the current output of sar.
@@ -153,6 +164,10 @@ struct State {
     day: i64,
     report: Option<Report>,
     columns: Vec<String>,
+    /// Number of words of the last header.
+    words: Option<usize>,
+    /// The rows belong to a report that is not imported.
+    skips: bool,
     /// Time of the last row of each entity of the current report.
     last: HashMap<String, i64>,
     /// Time in the header: the beginning of the first interval.
@@ -173,11 +188,20 @@ impl State {
             day,
             report: None,
             columns: Vec::new(),
+            words: None,
+            skips: false,
             last: HashMap::new(),
             began: 0,
             latest: i64::MIN,
             step: 0,
         }
+    }
+
+    /// Whether these words can be a row of the current report.
+    fn has_row(&self, tokens: &[Token<'_>]) -> bool {
+        self.report.is_some()
+            && tokens.len() == self.columns.len()
+            && tokens.last().is_some_and(|token| number(token.text).is_some())
     }
 
     /// The instant of a time of day. A step back by more than half a day means that midnight has passed.
@@ -212,14 +236,22 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             cursor.take();
         } else if let Some((ns, tokens)) = timed(&line) {
             // Rows of pidstat also begin with a time.
-            if tokens.iter().any(|token| matches!(token.text, "PID" | "TGID")) {
+            let of_pidstat = tokens.iter().any(|token| matches!(token.text, "PID" | "TGID"));
+            let is_row = state.as_ref().is_some_and(|state| state.has_row(&tokens));
+            if of_pidstat || !is_row && is_of_another(cursor, &IMPORTER) {
                 break;
             }
             cursor.take();
             let state = state.get_or_insert_with(|| State::new(b));
             read_timed(&line, ns, &tokens, state, b);
-        } else if is_average(line.text) {
+        } else if let Some(average) = average(line.text).filter(|_| !is_of_another(cursor, &IMPORTER)) {
+            match (average, &mut state) {
+                (Average::Header(words), Some(state)) => state.words = Some(words),
+                (Average::Row(words), Some(state)) if state.words.is_some_and(|known| known != words) => break,
+                _ => {}
+            }
             cursor.take();
+            b.pass_over();
         } else {
             break;
         }
@@ -242,7 +274,8 @@ fn read_timed(line: &Line<'_>, ns: i64, tokens: &[Token<'_>], state: &mut State,
             state.latest = i64::MIN;
             state.last.clear();
         }
-        (state.report, state.columns) = (Some(report), names(tokens));
+        (state.report, state.columns, state.skips) = (Some(report), names(tokens), false);
+        state.words = Some(tokens.len());
         state.began = state.at(ns);
         return;
     }
@@ -253,7 +286,7 @@ fn read_timed(line: &Line<'_>, ns: i64, tokens: &[Token<'_>], state: &mut State,
             "it is not imported",
             "sar -B, -r, -S, -W, -d, -q, -u, -w or -v",
         );
-        state.report = None;
+        (state.report, state.skips, state.words) = (None, true, Some(tokens.len()));
         return;
     }
     if state.report.is_none()
@@ -267,7 +300,15 @@ fn read_timed(line: &Line<'_>, ns: i64, tokens: &[Token<'_>], state: &mut State,
             "",
         );
     }
-    let Some(report) = state.report else { return };
+    let Some(report) = state.report else {
+        let is_row = tokens.iter().any(|token| number(token.text).is_some());
+        if state.skips && is_row {
+            b.pass_over();
+        } else {
+            b.problem(ImportError::line(line, "a row below a header of sar"));
+        }
+        return;
+    };
     let at = state.at(ns);
     if let Err(error) = row(line, at, report, tokens, state, b) {
         b.problem(error);
@@ -298,6 +339,9 @@ fn row(
         let value =
             number(token.text).ok_or_else(|| ImportError::at(line, *token, format!("a number for '{name}'")))?;
         values.push((name.as_str(), value));
+    }
+    if let Some(extra) = tokens.get(state.columns.len()) {
+        return Err(ImportError::at(line, *extra, "the end of the row"));
     }
     let entity = match report {
         Report::Cpu if entity != "all" => Entity::named(&format!("cpu{entity}")),

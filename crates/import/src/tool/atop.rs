@@ -103,7 +103,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
                 intervals = Intervals::new(b, "atop", elapsed.unwrap_or(10 * SECOND_NS));
             }
             stamped |= when.is_some();
-            intervals.next(when, elapsed);
+            intervals.next(b, when, elapsed);
             seen = vec!["header".to_owned()];
         } else if let Some(label) = label(text) {
             let fields = fields(text);
@@ -111,7 +111,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             let name = fields.first().filter(|(_, value)| value.is_empty()).map_or("", |(name, _)| name);
             let key = format!("{label} {name}");
             if seen.is_empty() || (label != "cpu" && label != "NET" && seen.contains(&key)) {
-                intervals.next(None, None);
+                intervals.next(b, None, None);
                 seen.clear();
             }
             seen.push(key);
@@ -130,7 +130,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             "include the line ATOP - ... elapsed",
         );
     }
-    intervals.leave(b, "atop");
+    intervals.leave(b);
     Ok(())
 }
 

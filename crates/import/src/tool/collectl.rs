@@ -66,7 +66,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             "collectl -oT",
         );
     }
-    intervals.leave(b, "collectl");
+    intervals.leave(b);
     Ok(())
 }
 
@@ -91,7 +91,7 @@ fn row(line: &Line<'_>, names: &[&str], intervals: &mut Intervals, b: &mut Build
         Some(day) => When::new(Zero::Epoch, day * DAY_NS + ns),
         None => When::new(Zero::Day, ns),
     });
-    intervals.next(when, None);
+    intervals.next(b, when, None);
     if let (Some(busy), Some(system)) = (value("cpu"), value("sys")) {
         // `cpu` is the time that is neither idle nor iowait; the line does not separate these two.
         let values = [("system", system), ("user", (busy - system).max(0.0)), ("idle", (100.0 - busy).max(0.0))];

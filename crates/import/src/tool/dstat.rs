@@ -70,7 +70,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         }
         cursor.take();
     }
-    intervals.leave(b, "dstat");
+    intervals.leave(b);
     Ok(())
 }
 
@@ -86,7 +86,7 @@ fn row(
         return Err(ImportError::short(line, format!("{} groups between bars", names.len())));
     }
     let when = values.iter().flatten().find_map(|word| clock(word).filter(|_| word.matches(':').count() == 2));
-    intervals.next(when.map(|ns| When::new(Zero::Day, ns)), None);
+    intervals.next(b, when.map(|ns| When::new(Zero::Day, ns)), None);
     for (place, (names, words)) in names.iter().zip(&values).enumerate() {
         let title = titles.get(place).copied().unwrap_or_default();
         let pairs: Vec<(&str, f64)> =

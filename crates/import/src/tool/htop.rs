@@ -54,7 +54,7 @@ fn loads(text: &str) -> Option<[f64; 3]> {
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut intervals = Intervals::new(b, "htop", SECOND_NS);
-    intervals.next(None, None);
+    intervals.next(b, None, None);
     while let Some(line) = cursor.peek() {
         let text = line.text;
         let (memory, swap, load) = (meter(text, "Mem"), meter(text, "Swp"), loads(text));
@@ -87,7 +87,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             None => {}
         }
     }
-    intervals.leave(b, "htop");
+    intervals.leave(b);
     Ok(())
 }
 

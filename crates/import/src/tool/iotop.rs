@@ -44,11 +44,11 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         let text = line.text;
         if text.contains("Total DISK READ") && is_total(text) {
             let time = text.split_whitespace().next().and_then(clock).map(|ns| When::new(Zero::Day, ns));
-            intervals.next(time, None);
+            intervals.next(b, time, None);
             begun = true;
         } else if let Some(row) = row(&line) {
             if !begun {
-                intervals.next(None, None);
+                intervals.next(b, None, None);
                 begun = true;
             }
             let seconds = intervals.seconds();
@@ -67,7 +67,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         }
         cursor.take();
     }
-    intervals.leave(b, "iotop");
+    intervals.leave(b);
     Ok(())
 }
 

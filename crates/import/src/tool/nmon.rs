@@ -82,7 +82,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             if intervals.is_none() {
                 b.moment = when.or(b.moment);
             }
-            intervals.get_or_insert_with(|| Intervals::new(b, "nmon", SECOND_NS)).next(when, step);
+            intervals.get_or_insert_with(|| Intervals::new(b, "nmon", SECOND_NS)).next(b, when, step);
             last = when.or(last);
         } else if known && valued {
             let columns = names.get(kind).map(Vec::as_slice).unwrap_or_default();

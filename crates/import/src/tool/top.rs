@@ -83,13 +83,13 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     while let Some(line) = cursor.peek() {
         let text = line.text.trim_start();
         if let Some((time, [one, five, fifteen])) = load(text) {
-            intervals.next(time.map(|ns| When::new(Zero::Day, ns)), None);
+            intervals.next(b, time.map(|ns| When::new(Zero::Day, ns)), None);
             begun = true;
             let values = [("ldavg-1", one), ("ldavg-5", five), ("ldavg-15", fifteen)];
             intervals.report(b, Report::Queue, &Entity::named("all"), &values);
         } else if is_cpu(text) {
             if !begun {
-                intervals.next(None, None);
+                intervals.next(b, None, None);
                 begun = true;
             }
             // With `1`, top prints a line for each CPU instead of one for all.
@@ -117,7 +117,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     if !whole && !each.is_empty() {
         intervals.report(b, Report::Cpu, &Entity::named("all"), &mean(&each));
     }
-    intervals.leave(b, "top");
+    intervals.leave(b);
     Ok(())
 }
 
