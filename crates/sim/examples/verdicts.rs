@@ -64,7 +64,6 @@ const FIXES: &[(&str, &str, [&str; 2], &str)] = &[
     ("held-out/readahead-wide", "queue.read_ahead_kb", ["128", "1024"], "read_p99_us"),
     ("held-out/memory-beside-mapped", "vm.swappiness", ["10", "100"], "pgsteal"),
     ("held-out/maildir-beside-writer", "vm.vfs_cache_pressure", ["50", "300"], "SReclaimable_mb"),
-    ("held-out/scan-beside-cache", "lru_gen.enabled", ["0", "7"], "pgsteal"),
     ("numa-zone-reclaim", "vm.zone_reclaim_mode", ["0", "1"], "numa_miss"),
     ("full-cgroup", "cgroup.memory_limit", ["256MiB", "1GiB"], "write_p99_us"),
     ("numa-precursor", "precursor", ["off", "prefetch"], "write_p99_us"),
