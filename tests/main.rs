@@ -13,7 +13,6 @@ mod kill_run;
 mod kill_writer;
 mod matrix;
 mod packages;
-mod predict;
 mod record_targets;
 mod recording_corpus;
 mod recording_full_disk;

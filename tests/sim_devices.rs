@@ -48,34 +48,23 @@ fn written(recording: &Recording) -> [f64; 2] {
 }
 
 #[test]
-fn a_slow_device_stalls_the_writer_of_a_fast_one_until_limits_are_by_device() {
-    // These kernels differ by "mm: per device dirty threshold".
-    let (before, after) = (run("linux-2.6.23", ""), run("linux-2.6.24", ""));
-    let ((held, worst), (held_after, worst_after)) = (stalls(&before), stalls(&after));
-    assert!(held > 25.0 && worst > 5.0, "2.6.23: held for {held} s of 50, the longest for {worst} s");
-    assert!(held_after < held / 20.0 && worst_after < worst / 20.0, "2.6.24: {held_after} s, {worst_after} s");
-    let ([disk, stick], [disk_after, stick_after]) = (written(&before), written(&after));
-    assert!(disk_after > 5.0 * disk, "to the disk {disk} MB before, {disk_after} MB after");
-    for stick in [stick, stick_after] {
-        assert!((stick - 120.0).abs() < 6.0, "the stick is always busy: {stick} MB in 60 s");
-    }
-    // Later kernels: throttling with pauses, and pauses computed from the bandwidth.
-    for kernel in ["linux-2.6.32", "linux-3.2", "linux-4.18", "linux-6.12"] {
+fn limits_by_device_keep_a_slow_device_from_stalling_the_writer_of_a_fast_one() {
+    for kernel in ["linux-2.6.32", "linux-6.1", "linux-6.12"] {
         // drivers/usb/storage/scsiglue.c: 240 sectors. The 1280 KiB that a queue may use since 4.3 would take this
         // stick 0.6 s.
-        let (held_later, worst) = stalls(&run(kernel, "set = { 'queue.max_sectors_kb' = 120 }"));
-        println!("{kernel}: held for {held_later} s, the longest for {worst} s");
-        assert!(
-            held_later < held / 15.0 && worst < 0.5,
-            "{kernel}: held for {held_later} s, the longest for {worst} s"
-        );
+        let recording = run(kernel, "set = { 'queue.max_sectors_kb' = 120 }");
+        let (held, worst) = stalls(&recording);
+        println!("{kernel}: held for {held} s, the longest for {worst} s");
+        assert!(held < 2.5 && worst < 0.5, "{kernel}: held for {held} s, the longest for {worst} s");
+        let [_, stick] = written(&recording);
+        assert!((stick - 120.0).abs() < 6.0, "the stick is always busy: {stick} MB in 60 s");
     }
 }
 
 /// A writer whose only slow call has not returned must not be reported as quiet.
 #[test]
 fn a_writer_throttled_at_the_end_of_the_run_is_recorded() {
-    let recording = run_for("30s", "linux-2.6.23", "");
+    let recording = run_for("30s", "linux-2.6.17", "");
     let hung: Vec<_> = recording.calls.iter().filter(|call| call.still_under_way).collect();
     let [call] = hung[..] else { panic!("not one call under way: {hung:?}") };
     let held: u64 = call.segments.iter().filter(|part| part.cause == Cause::DirtyThrottle).map(|part| part.ns).sum();
@@ -106,7 +95,7 @@ fn max_ratio_bounds_the_dirty_pages_of_a_device() {
 
 #[test]
 fn two_runs_of_two_devices_are_the_same() {
-    for kernel in ["linux-2.6.23", "linux-2.6.24", "linux-6.12"] {
+    for kernel in ["linux-2.6.17", "linux-2.6.32", "linux-6.12"] {
         assert!(format!("{:?}", run(kernel, "")) == format!("{:?}", run(kernel, "")), "{kernel}");
     }
 }
@@ -115,7 +104,7 @@ fn two_runs_of_two_devices_are_the_same() {
 fn on_an_arm(kernel: &str, rest: &str) -> Recording {
     let text = format!(
         "name = 'arm'\nsentence = 'A disk with an arm.'\nduration = '20s'\nthreshold = '10s'\nkernel = '{kernel}'\n\
-         [machine]\ncpus = 2\nnodes = ['1GiB']\nswap = '2GiB'\n\
+         [machine]\ncpus = 2\nnodes = ['1GiB']\n\
          disk = {{ size = '500GB', write_bps = '100MB', seek = '8ms', file_system = 'ext2' }}\n{rest}"
     );
     let scenario = Scenario::parse("arm", &text).expect("parses");
@@ -137,37 +126,11 @@ fn read_beside_a_writer(kernel: &str, setup: &str) -> f64 {
 }
 
 #[test]
-fn from_5_0_on_writeback_beside_a_reader_is_throttled_by_default() {
+fn writeback_beside_a_reader_is_throttled_by_default() {
     let off = "'queue.wbt_lat_usec' = 0";
-    let (before, unasked, by_hand) = (
-        read_beside_a_writer("linux-4.20", "'queue.scheduler' = 'deadline'"),
-        read_beside_a_writer("linux-5.0", ""),
-        read_beside_a_writer("linux-5.0", off),
-    );
-    assert!(before > 1.0 && by_hand > 1.0, "the reader is slow but advances: {before} MB, {by_hand} MB");
-    assert!(before < 40.0 && by_hand < 40.0, "the queue is full of writes: {before} MB, {by_hand} MB");
-    assert!(unasked > 5.0 * by_hand, "{unasked} MB, {by_hand} MB without throttling of writeback");
-    // bfq schedules by time slices, and reserves half of the tags for reads.
-    let by_turns = read_beside_a_writer("linux-6.1", "'queue.scheduler' = 'bfq'");
-    assert!(by_turns > 300.0, "{by_turns} MB of 2000 in 20 s");
-}
-
-/// mm/swap_state.c: swap_backing_dev_info is never congested, so reclaim waits for a request instead of skipping the
-/// page and scanning on.
-#[test]
-fn reclaim_to_swap_waits_for_a_request() {
-    for kernel in ["linux-2.6.20-x86_64", "linux-3.10", "linux-4.8"] {
-        let recording = on_an_arm(
-            kernel,
-            "[[workload]]\nuse = 'memory'\nthreads = 2\nsize = '700MiB'\nbytes = '4KiB'\ncompute = '100us'\n",
-        );
-        let vmstat = recording.table(Table::Vmstat).expect("vmstat");
-        let rows = vmstat.rows_of(&Entity::default()).expect("rows");
-        let last = |column: &str| rows.last(column).unwrap_or_else(|| panic!("{kernel}: {column}"));
-        let (scanned, stolen) =
-            (last("pgscan_direct") + last("pgscan_kswapd"), last("pgsteal_direct") + last("pgsteal_kswapd"));
-        assert!(stolen > 10_000 && scanned < 20 * stolen, "{kernel}: {scanned} scanned, {stolen} stolen");
-    }
+    let (by_default, without) = (read_beside_a_writer("linux-6.1", ""), read_beside_a_writer("linux-6.1", off));
+    assert!(without > 1.0 && without < 40.0, "the queue is full of writes: {without} MB");
+    assert!(by_default > 5.0 * without, "{by_default} MB, {without} MB without throttling of writeback");
 }
 
 /// Mean size of a write request in KiB while 4000 messages of up to 4 KiB in 400 directories go to flash that takes
@@ -190,33 +153,8 @@ fn request_kib(kernel: &str) -> i64 {
 /// flusher's requests for 20 000 messages at once, and those for a stream, had 175 KiB.
 #[test]
 fn small_files_go_to_the_disk_in_large_requests() {
-    for kernel in ["linux-3.10", "linux-5.15", "linux-6.18"] {
+    for kernel in ["linux-6.1", "linux-6.18"] {
         let kib = request_kib(kernel);
         assert!(kib >= 12, "{kernel}: {kib} KiB");
     }
-}
-
-/// The 99th percentile of a reader's calls beside two writers on flash, ms.
-fn read_p99_ms(kernel: &str, scheduler: &str) -> u64 {
-    let text = format!(
-        "name = 'x'\nsentence = 'X.'\nduration = '15s'\nkernel = '{kernel}'\n[machine]\ncpus = 4\nnodes = ['2GiB']\n\
-         disk = {{ write_bps = '500MB', latency = '100us', file_system = 'ext4' }}\n[setup]\n'queue.scheduler' = '{scheduler}'\n\
-         [[workload]]\nuse = 'access'\nfile_size = '8GiB'\nfill = 'write'\n\
-         [[workload]]\nuse = 'stream'\nrole = 'neighbour'\nthreads = 2\nfile_size = '4GiB'\nbytes = '64KiB'\n"
-    );
-    let recording = sim::run(&Scenario::parse("reads", &text).expect("parses")).expect("runs").0;
-    let own = recording.latency.iter().filter(|bucket| bucket.op == OpKind::Read && bucket.thread.is_empty());
-    let all = flatwater_recording::PackedHistogram::merged(own.map(|bucket| &bucket.from_start));
-    all.value_at_quantile(0.99) / 1_000_000
-}
-
-/// nvme uses blk-mq since 3.19, and its writeback is throttled since 4.10: a read waits for a few writes, not for the
-/// whole queue.
-#[test]
-fn a_queue_without_a_scheduler_uses_blk_mq_before_5_0() {
-    let [plain, throttled] =
-        [("linux-4.9", "none"), ("linux-4.18", "none")].map(|(kernel, name)| read_p99_ms(kernel, name));
-    assert!(plain > 200 && throttled < 40, "4.9: {plain} ms, 4.18: {throttled} ms");
-    let noop = read_p99_ms("linux-4.18", "noop");
-    assert!(noop > 200, "noop does not use blk-mq: {noop} ms");
 }

@@ -6,13 +6,7 @@ use flatwater_sim as sim;
 use flatwater_workload::scenario::Scenario;
 
 fn run(name: &str, seconds: u64, set: &[(&str, &str)]) -> Recording {
-    run_on(None, name, seconds, set)
-}
-
-/// Runs on this kernel, or on the scenario's own.
-fn run_on(kernel: Option<&str>, name: &str, seconds: u64, set: &[(&str, &str)]) -> Recording {
     let mut scenario = Scenario::load(name).expect(name);
-    scenario.kernel = kernel.map(str::to_owned).or(scenario.kernel);
     scenario.duration = Nanos::from_secs(seconds);
     for (key, value) in set {
         scenario.setup.set(key, value).expect(key);
@@ -56,28 +50,6 @@ fn with_zone_reclaim_the_stream_reclaims_on_its_node_and_only_a_boost_wakes_kswa
     let unboosted = run("numa-zone-reclaim", 16, &[plain, ("vm.watermark_boost_factor", "0")]);
     assert_eq!((rise(&unboosted, "pgscan_kswapd"), rise(&unboosted, "pageoutrun")), (0, 0));
     assert!(rise(&unboosted, "pgscan_direct") > 5_000);
-}
-
-/// mm/vmscan.c: lru_gen_shrink_node(), since 6.3: "if (!sc->may_writepage || !sc->may_unmap) goto done".
-#[test]
-fn mglru_reclaims_on_a_node_only_with_write_and_unmap() {
-    let counts = |kernel: &str, mode: &str| {
-        let kept = run_on(
-            Some(kernel),
-            "numa-zone-reclaim",
-            16,
-            &[("lru_gen.enabled", "7"), ("vm.zone_reclaim_mode", mode), ("vm.min_free_kbytes", "1940")],
-        );
-        ["pgsteal_direct", "zone_reclaim_failed"].map(|column| rise(&kept, column))
-    };
-    for mode in ["1", "3", "5"] {
-        let [stolen, failed] = counts("linux-6.12", mode);
-        // node_reclaim() steals nothing. If both nodes are full an allocation may reclaim directly: 126 pages in one of
-        // six guests.
-        assert!(failed > 1_000 && stolen * 50 < failed, "mode {mode}: {stolen} stolen, {failed} in vain");
-    }
-    assert!(counts("linux-6.12", "7")[0] > 5_000);
-    assert!(counts("linux-6.2", "1")[0] > 5_000, "before 6.3 node reclaim had no such condition");
 }
 
 #[test]

@@ -25,27 +25,15 @@ impl Draw {
     }
 }
 
-const KERNELS: [&str; 19] = [
+const KERNELS: [&str; 8] = [
     "linux-2.6.17",
     "linux-2.6.20-pae",
     "linux-2.6.20-pae-leak",
     "linux-2.6.20-x86_64",
     "linux-2.6.32",
-    "linux-3.10",
-    "linux-4.18",
-    "linux-5.15",
     "linux-6.1",
     "linux-6.12",
     "linux-6.18",
-    "linux-6.18-lru-gen",
-    // Versions between those that have a profile.
-    "linux-2.6.24",
-    "linux-2.6.29",
-    "linux-3.1",
-    "linux-3.2",
-    "linux-3.16",
-    "linux-4.9",
-    "linux-5.10",
 ];
 
 /// This vm.zone_reclaim_mode, or 0 for a kernel whose model does not have the knob.
@@ -68,26 +56,15 @@ fn scenario(seed: u64) -> Scenario {
     let jbd = ["ext3", "ext4"].contains(&file_system);
     let options =
         more.of(if jbd { &["", "noatime", "data=writeback", "data=journal,commit=2"] } else { &["", "strictatime"] });
-    // Programs that need more memory than the machine has, if the kernel's model can swap.
-    let swaps =
-        cgroup.is_empty() && !profile.lru_gen && more.next().is_multiple_of(3) && !file_system.starts_with("nfs");
-    let (swap, programs) = if swaps {
-        (
-            "swap = '1GiB'\n",
-            "[[workload]]\nuse = 'memory'\nthreads = 2\nsize = '160MiB'\npattern = 'hot'\npause = '1ms'\n",
-        )
-    } else {
-        ("", "")
-    };
+    let programs = more.of(&["", "[[workload]]\nuse = 'memory'\nsize = '40MiB'\npattern = 'hot'\npause = '1ms'\n"]);
     let swappiness = more.of(&["0", "60", "100"]);
     let method = more.of(&["call", "mapped"]);
-    let more_setup = cgroup_and_generations(&profile, &mut more, (!cgroup.is_empty(), swaps));
-    let array = array_of(&profile, &mut more, disk);
+    let more_setup = cgroup_of(&profile, &mut more, !cgroup.is_empty());
     let has_cgroup = !cgroup.is_empty() || more_setup.contains("cgroup.memory_limit");
     let (device, own_files) = device_of(&profile, seed, has_cgroup);
     let text = format!(
         "name = 'swarm'\nsentence = 'Random.'\nduration = '{}'\nthreshold = '1ms'\nseed = {seed}\nkernel = '{kernel}'\n\
-         [machine]\ncpus = {}\nnodes = [{nodes}]\ndistance = {}\n{swap}disk = {{ {disk}{array}, file_system = '{file_system}' }}\n{device}\
+         [machine]\ncpus = {}\nnodes = [{nodes}]\ndistance = {}\ndisk = {{ {disk}, file_system = '{file_system}' }}\n{device}\
          [setup]\n'vm.zone_reclaim_mode' = {}\n'monitor.slabinfo_interval' = '{}'\n'model.cache_percent' = {}\n{cgroup}\n{more_setup}\
          'queue.scheduler' = '{scheduler}'\n'mount.options' = '{options}'\n'vm.swappiness' = {swappiness}\n\
          [[workload]]\nuse = 'journal'\nfdatasync_every = {}\n\
@@ -108,16 +85,13 @@ fn scenario(seed: u64) -> Scenario {
     Scenario::parse("swarm", &text).unwrap_or_else(|error| panic!("seed {seed}: {error}\n{text}"))
 }
 
-/// More lines of the setup: a memory cgroup, v1 or v2, on every kernel with per-node LRU lists; MGLRU where it can be
-/// enabled, with and without the cgroup.
-fn cgroup_and_generations(profile: &sim::kernel::Profile, more: &mut Draw, (in_cgroup, swaps): (bool, bool)) -> String {
+/// More lines of the setup: a memory cgroup, v1 or v2, on every kernel of 6.x.
+fn cgroup_of(profile: &sim::kernel::Profile, more: &mut Draw, in_cgroup: bool) -> String {
     let limit = more.of(&["", "'cgroup.memory_limit' = '48MiB'\n"]);
     let version = more.of(&["", "'model.cgroup_version' = 1\n"]);
-    let generations = more.of(&["", "'lru_gen.enabled' = '7'\n"]);
-    let limit = if profile.lru_per_node && !in_cgroup && !swaps { limit } else { "" };
+    let limit = if profile.is_6() && !in_cgroup { limit } else { "" };
     let version = if in_cgroup || !limit.is_empty() { version } else { "" };
-    let generations = if profile.generations != sim::kernel::Generations::None && !swaps { generations } else { "" };
-    [limit, version, generations].concat()
+    [limit, version].concat()
 }
 
 /// A second device with the bulk writers' files, on two machines of five: its table, and the workload's line.
@@ -134,22 +108,6 @@ fn device_of(profile: &sim::kernel::Profile, seed: u64, has_cgroup: bool) -> (St
         format!("[[machine.device]]\nname = 'usb'\ndisk = {{ {disk}, file_system = '{file_system}' }}\n{most}"),
         "device = 'usb'\n",
     )
-}
-
-/// Lines that turn the disk into an array of each kind, or disable its write cache.
-fn array_of(profile: &sim::kernel::Profile, more: &mut Draw, disk: &str) -> &'static str {
-    let array = more.of(&[
-        "",
-        "",
-        ", write_cache = false",
-        ", array = { level = 'raid0', drives = 3, chunk = '16KiB' }",
-        ", array = { level = 'raid1', drives = 2 }",
-        ", array = { level = 'raid10', drives = 5, chunk = '32KiB' }",
-        ", array = { level = 'raid5', drives = 4, chunk = '16KiB' }",
-        ", array = { level = 'raid5', drives = 5, controller = { cache = '2MiB' } }",
-        ", array = { level = 'raid10', drives = 4, controller = { link_bps = '20MB' } }",
-    ]);
-    if disk.contains("iops") || profile.buffer_cache.is_some() { "" } else { array }
 }
 
 fn run(seed: u64) -> (Recording, Truth) {
@@ -237,14 +195,6 @@ fn causes_lie_inside(recording: &Recording, truth: &Truth, seed: u64) {
     }
 }
 
-/// The number of disks with their own queue.
-fn md_drives(scenario: &str) -> u64 {
-    let line =
-        scenario.lines().find(|line| line.starts_with("disk = ") && !line.contains("controller")).unwrap_or_default();
-    let drives = line.split("drives = ").nth(1).and_then(|rest| rest.split([',', ' ']).next());
-    drives.map_or(1, |drives| drives.parse().expect("a number of drives"))
-}
-
 /// Pages are dirtied above the limit only between two checks: by each CPU its rate limit (1/32 of the limit for all
 /// CPUs, 4 MiB per CPU up to 2.6.32), by each thread the pages of an interval, and by as much as the limit falls in
 /// that time.
@@ -254,14 +204,7 @@ fn dirty_pages_keep_to_the_limit(recording: &Recording, truth: &Truth, seed: u64
     let kernel = recording.header.machine.kernel.clone().unwrap_or_default();
     let between_checks = if kernel.starts_with("linux-2.6") { cpus * 1024 } else { limit / 32 + cpus * 64 + 5 * 1024 };
     // The limit falls when slabs and processes take memory while pages wait to be written: here by at most a quarter.
-    let mut most = between_checks + limit / 4;
-    let text = recording.header.scenario_text.as_deref().unwrap_or_default();
-    if text.contains("swap = ") {
-        // Programs take most of the memory, and thereby of the limit, while pages wait. Swap writes count as well: 128
-        // requests of 128 pages for each of md's drives.
-        let machine = recording.header.machine.memory_bytes.unwrap_or(0) / 4096;
-        most = between_checks + (machine * 2 / 5).saturating_sub(limit) + 128 * 128 * md_drives(text);
-    }
+    let most = between_checks + limit / 4;
     assert!(
         over <= most,
         "{over} pages over the limit of {limit} on {kernel}, {most} at most; {}\n{}",

@@ -26,8 +26,8 @@ def ignored(package, pattern, *more):
 RELEASE = ["make", "--no-print-directory", "build"]
 # Part: minutes on two idle cores, what it covers (paths below the root), the commands.
 PARTS = {
-    "model": (40, ["crates/sim", "crates/workload", "tests/predict"], [
-        ignored("flatwater", "^(sim_|predict)"),
+    "model": (40, ["crates/sim", "crates/workload"], [
+        ignored("flatwater", "^sim_"),
         ["env", "FLATWATER_SWARM=2000", CARGO, "nextest", "run", "-p", "flatwater", "--profile", "long", "-E", "test(/^swarm::/)"],
     ]),
     "fleet": (25, ["crates/fleet", "crates/recording", "crates/explain", "crates/experiment"], [

@@ -28,19 +28,14 @@ pub fn constants(_scenario: &Scenario) -> anyhow::Result<String> {
     Err(absent())
 }
 
-/// Lists the model's kernels with the changes of each version, and the changes that the model does not have.
+/// Lists the model's kernels, and changes that the model does not have.
 #[cfg(feature = "sim")]
 pub fn kernels() -> anyhow::Result<String> {
     use flatwater_sim::kernel;
-    let line = |(version, what): (String, &str)| format!("{version}: {what}\n");
-    let mut text: String = kernel::history().into_iter().map(line).collect();
-    let others = kernel::PROFILES.iter().map(|make| make());
-    for profile in others.filter(|profile| !text.contains(profile.sentence)).collect::<Vec<_>>() {
-        text.push_str(&format!("{}: {}\n", profile.name, profile.sentence));
-    }
-    text.push_str("\nA version without a line behaves like the one before it. Changes that the model does not have:\n");
-    let absent = kernel::absent().map(|(version, title)| format!("    {version}: {title}\n"));
-    text.extend(absent);
+    let line = |make: &fn() -> kernel::Profile| format!("{}: {}\n", make().name, make().sentence);
+    let mut text: String = kernel::PROFILES.iter().map(line).collect();
+    text.push_str("\nChanges that the model does not have:\n");
+    text.extend(kernel::ABSENT.iter().map(|title| format!("    {title}\n")));
     Ok(text)
 }
 

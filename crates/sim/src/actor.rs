@@ -13,7 +13,7 @@ use super::site::Site;
 use super::slab::CacheKind;
 use super::task::Task;
 use super::user_lock::{self, UserLock};
-use super::{ahead, alike, anonymous, mapped, names, prepare, v22, vfs};
+use super::{ahead, anonymous, batching, mapped, names, prepare, v22, vfs};
 use flatwater_workload::{Actor, FileId, LockId, Mark, Op, Role};
 
 /// What the actors of one workload share.
@@ -88,7 +88,7 @@ pub async fn run(
         if now >= who.end_ns {
             break;
         }
-        if measured && first.is_none() && alike::appends(&m, who, &mut actor, task) {
+        if measured && first.is_none() && batching::appends(&m, who, &mut actor, task) {
             continue;
         }
         let Some(op) = first.take().or_else(|| actor.stream.next(now - who.start_ns)) else { break };
@@ -209,9 +209,6 @@ impl Machine {
         (inode.dentry, inode.pinned_dentry, inode.referenced) = (dentry, true, true);
         let pages = bytes / self.profile.page_bytes * self.knobs.borrow().mapped_percent / 100;
         super::build::warm(&mut mm, id, pages, key.1 as usize);
-        if pages > 0 {
-            mapped::tables_stand(&mut mm, id, bytes);
-        }
     }
 
     fn mark(&self, who: &Who, mark: Mark, value: u64) {

@@ -17,7 +17,7 @@ use super::device::DeviceId;
 use super::inode::{InodeId, KeyMap};
 use super::site::Site;
 use super::task::Task;
-use super::{add, vfs, writeback};
+use super::{filemap_add, vfs, writeback};
 
 /// What writer and helper share about one file.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ fn mode(m: &Machine) -> Option<Mode> {
     match knobs.precursor.as_str() {
         "off" | "" | "plain" => None,
         // Kernels without MADV_POPULATE_WRITE get the cure of their time.
-        "auto" => Some(if m.profile.populates_write { Mode::Window } else { Mode::Prefetch }),
+        "auto" => Some(if m.profile.is_6() { Mode::Window } else { Mode::Prefetch }),
         name => Mode::from_name(name).filter(|mode| *mode != Mode::Plain),
     }
 }
@@ -176,7 +176,7 @@ async fn helper(m: Rc<Machine>, inode: InodeId, shared: Rc<RefCell<Ahead>>, node
                 shared.borrow_mut().ledger.flushed = span.end();
             }
             Step::WriteBack(span) => {
-                writeback::write_file(&m, &mut task, inode, span.len / 4096, Site::GetRequestWait).await;
+                writeback::write_pages(&m, &mut task, inode, span.len / 4096, Site::GetRequestWait).await;
                 task.run(&m).await;
                 shared.borrow_mut().ledger.written_back = span.end();
             }
@@ -192,7 +192,7 @@ async fn bring_in(m: &Machine, task: &mut Task, inode: InodeId, from: u64, to: u
         let missing = m.mm.borrow().lookup(inode, page).is_none();
         if missing {
             // block_read_full_page makes the buffers.
-            add::page(m, task, inode, page, Want::USER, true).await;
+            filemap_add::page(m, task, inode, page, Want::USER, true).await;
         }
         if page % WINDOW_PAGES == WINDOW_PAGES - 1 {
             task.run(m).await;

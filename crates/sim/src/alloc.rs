@@ -2,17 +2,17 @@
 //!
 //! Models: `get_page_from_freelist` and `__alloc_pages_slowpath` of 2.6.32 for single pages, with the refusal of
 //! GFP_THISNODE requests, and the slab allocator on top (`cache_alloc_refill`, `cache_grow`,
-//! `fallback_alloc`); the fair zone allocator of 3.12 to 4.7; dirty limits by zone and node (`spread`). Leaves out: higher
+//! `fallback_alloc`); the fair zone allocator of 3.12 to 4.7; dirty limits by zone and node (`node_dirty_limit`). Leaves out: higher
 //! orders, compaction, the zonelist cache, fairness where zone_reclaim_mode is on, out-of-memory kills: a request that cannot
 //! be met retries until reclaim succeeds, and the swarm fails a run in which one never does.
 
 use super::Machine;
-use super::kernel::{FairZones, SlabFallback};
+use super::kernel::SlabFallback;
 use super::memory::Mm;
+use super::node_dirty_limit::DirtyPart;
 use super::reclaim;
 use super::site::Site;
 use super::slab::{CacheKind, Object};
-use super::spread::DirtyPart;
 use super::task::Task;
 use super::v6::buddy::{Frame, Kind};
 use super::v6::cgroup;
@@ -40,8 +40,6 @@ impl Want {
     /// Slabs that can be reclaimed (SLAB_RECLAIM_ACCOUNT).
     pub const KERNEL: Want = Want { kind: ZoneKind::Normal, mobility: Kind::Reclaimable, ..Want::USER };
     pub const NOFS: Want = Want { fs: false, ..Want::KERNEL };
-    /// GFP_PGTABLE_USER.
-    pub const PAGE_TABLE: Want = Want { mobility: Kind::Unmovable, ..Want::KERNEL };
     /// A page of a block device (fs/buffer.c: grow_dev_page, with __GFP_MOVABLE).
     pub const DEVICE: Want = Want { mobility: Kind::Movable, ..Want::NOFS };
 }
@@ -130,39 +128,21 @@ pub async fn frame_slow(m: &Machine, task: &mut Task, want: Want) -> Option<Fram
 }
 
 impl Mm {
-    /// A frame of the first zone above its low watermark, among so many; where the profile is fair, of one that has not given its
-    /// part of this round.
+    /// A frame of the first zone above its low watermark, among so many.
     #[inline]
-    fn low_choice(&mut self, from: (usize, u16), want: Want, most: usize, part: Option<DirtyPart>) -> Option<Frame> {
-        let fair = self.profile.fair_zones;
-        let found = self.choose(from, want, (most, part), fair);
-        if found.is_none() && fair == FairZones::OfNodeFirst && most > 1 {
-            // mm/page_alloc.c: get_page_from_freelist, 3.15: once more without fairness, before kswapd is woken.
-            self.reset_batches(from.0, want);
-            return self.choose(from, want, (most, part), FairZones::None);
-        }
-        found
-    }
-
-    #[inline]
-    fn choose(
+    fn low_choice(
         &mut self,
         (node, cpu): (usize, u16),
         want: Want,
-        (most, part): (usize, Option<DirtyPart>),
-        fair: FairZones,
+        most: usize,
+        part: Option<DirtyPart>,
     ) -> Option<Frame> {
         for place in 0..most {
             let list = if want.kind == ZoneKind::HighMem { &self.lists_any } else { &self.lists_normal };
             let zone = *list.get(node)?.get(place)?;
             let slot = &self.zones[usize::from(zone)];
             let of_node = slot.node == node;
-            let in_turn = match fair {
-                FairZones::None => true,
-                FairZones::All => slot.alloc_batch > 0,
-                FairZones::OfNode | FairZones::OfNodeFirst => of_node && slot.alloc_batch > 0,
-            };
-            let allowed = in_turn && (!want.this_node || of_node) && part.is_none_or(|part| self.dirty_ok(zone, part));
+            let allowed = (!want.this_node || of_node) && part.is_none_or(|part| self.dirty_ok(zone, part));
             let slot = &mut self.zones[usize::from(zone)];
             let is_above = allowed && slot.admits(slot.low + slot.blocks.boost, want.kind);
             if is_above && let Some(frame) = self.take_frame(zone, cpu, want) {
@@ -190,18 +170,6 @@ impl Mm {
             let is_there = slot.blocks.buddy.as_ref().is_none_or(|buddy| buddy.has(frames.ilog2() as usize));
             is_there && slot.admits(limit + slot.blocks.boost + frames - 1, kind)
         })
-    }
-
-    /// mm/page_alloc.c: prepare_slowpath, 3.12; reset_alloc_batches, 3.15: a new round for the zones that took part in the last.
-    fn reset_batches(&mut self, node: usize, want: Want) {
-        let all = self.profile.fair_zones == FairZones::All;
-        let list = if want.kind == ZoneKind::HighMem { &self.lists_any[node] } else { &self.lists_normal[node] };
-        for &zone in list {
-            let slot = &mut self.zones[usize::from(zone)];
-            if all || slot.node == node {
-                slot.reset_batch();
-            }
-        }
     }
 }
 
@@ -251,9 +219,6 @@ async fn slow_path(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> Op
         return None;
     }
     m.wake_kswapd(task, zones, want.kind);
-    if m.profile.fair_zones != FairZones::None {
-        m.mm.borrow_mut().reset_batches(task.node, want);
-    }
     if let Some(frame) = try_zones(m, task, zones, want, Mark::Min) {
         return Some(frame);
     }
@@ -326,7 +291,7 @@ pub async fn object_slow(m: &Machine, task: &mut Task, kind: CacheKind, want: Wa
         }
     }
     // mm/slub.c: new_slab, 6.1: with no node asked for, a slab of another node serves as well.
-    if m.profile.slub {
+    if m.profile.is_6() {
         return slub_object(m, task, kind, want).await;
     }
     // mm/slab.c: cache_alloc_refill, 2.6.32: the list lock is taken before it is known whether a slab must be grown. Whoever waited
@@ -471,52 +436,5 @@ async fn fallback(m: &Machine, task: &mut Task, kind: CacheKind, want: Want) -> 
             task.work(Site::SlabGrow(kind), m.costs.cache_grow_ns);
             m.mm.borrow_mut().add_slab(kind, frame, true);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Want;
-    use crate::build::memory;
-    use crate::kernel::find;
-    use crate::memory::Mm;
-    use crate::v6::buddy::Frame;
-    use crate::zone::ZoneKind::{Dma, Dma32, Normal};
-
-    /// Two nodes of 2 GiB: the second has a DMA32 zone, whose batch is 2 pages, and a Normal zone with 3.
-    fn machine(kernel: &str) -> Mm {
-        let mut mm = memory(&find(kernel).expect("a profile"), &[2 << 30, 2 << 30], 1);
-        for zone in &mut mm.zones {
-            (zone.low, zone.high) = (1000, if zone.kind == Dma32 { 1002 } else { 1003 });
-            if zone.kind == Dma {
-                zone.free = 0;
-            }
-            zone.reset_batch();
-        }
-        mm
-    }
-
-    /// Node and kind of the zones that so many requests from node 1 get their pages of, up to the first that gets none.
-    fn given(mm: &mut Mm, requests: usize) -> Vec<(usize, bool)> {
-        let zones = (0..requests).map_while(|_| mm.low_choice((1, 0), Want::USER, 66, None));
-        let zones: Vec<Frame> = zones.collect();
-        let zones = zones.into_iter().map(|frame| &mm.zones[usize::from(frame.zone)]);
-        zones.map(|zone| (zone.node, zone.kind == Normal)).collect()
-    }
-
-    #[test]
-    fn zones_give_pages_in_turn_each_its_batch() {
-        let (normal, dma32, remote) = ((1, true), (1, false), (0, false));
-        assert_eq!(given(&mut machine("linux-3.11"), 8), vec![normal; 8]);
-        let node = vec![normal, normal, normal, dma32, dma32];
-        // By zone: the order of zonelists on machines with small DMA zones.
-        let mut mm = machine("linux-3.12");
-        assert_eq!(given(&mut mm, 8), [node.clone(), vec![remote, remote]].concat(), "then the slow path");
-        mm.reset_batches(1, Want::USER);
-        assert_eq!(given(&mut mm, 3), node[..3]);
-        assert_eq!(given(&mut machine("linux-3.13"), 8), node, "and wakes kswapd");
-        let twice = [node.clone(), vec![normal], node[..2].to_vec()].concat();
-        assert_eq!(given(&mut machine("linux-3.15"), 8), twice, "once without fairness, then a new round");
-        assert_eq!(given(&mut machine("linux-4.8"), 8), vec![normal; 8]);
     }
 }

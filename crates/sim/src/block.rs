@@ -1,8 +1,8 @@
 //! The request queue and the device under it; `requests` has what queues there.
 //!
 //! Models: nr_requests per direction with the congestion marks, the full flag, batching and exclusive waits of
-//! 2.6.18 (`get_request`, `get_request_wait`, `ioc_batching`), and blk-mq's tags (`tags`); the elevators noop (in order), deadline
-//! (`deadline_dispatch_requests`), `cfq` (bfq in outline by the same turns) and `anticipatory`; one device (`disk`), which is
+//! 2.6.18 (`get_request`, `get_request_wait`, `ioc_batching`), and blk-mq's tags (`tags`); the elevators noop (in order) and
+//! deadline (`deadline_dispatch_requests`); one device (`disk`), which is
 //! given as many requests as it takes at once. Adjoining pages merge at the back of a queued request, or of the one that a
 //! flusher holds back (4.3 and later: of its plug the last one only). Leaves out: front merges, other plugs, partitions.
 
@@ -10,23 +10,18 @@ use super::constant::constants;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::Machine;
-use super::broken::Broken;
 use super::clock::TaskId;
 use super::device::DeviceId;
 use super::disk::{Device, DiskModel};
-use super::idle_window::Queued;
+use super::invariant::Broken;
 use super::kernel::QueueRule;
 use super::requests::{Deadline, Joined, Pool, Side};
 pub use super::requests::{Done, Request};
-use super::server::{self, Server};
 use super::site::Site;
 use super::task::{Culprit, Task};
-use super::turns::Turns;
 use super::wbt::{self, Wbt};
 
-mod by_turn;
 pub mod deadline;
-mod flush;
 pub mod tags;
 
 #[derive(Debug)]
@@ -35,38 +30,27 @@ pub struct Block {
     nr_requests: u32,
     /// Pages of the largest request (max_sectors_kb).
     request_pages: u32,
-    /// Reads (with CFQ: all that is synchronous), and the others.
+    /// Reads and writes.
     sides: [Side; 2],
-    /// Of the same kinds; from 2.6.30 on whatever the elevator.
+    /// Of reads and writes; from 2.6.30 on of what somebody waits for, and the others.
     pools: [Pool; 2],
-    /// What no elevator has: flushes, and what one of them drained.
+    /// Flushes, which no elevator sorts.
     past: VecDeque<Request>,
-    /// A barrier has the device for itself.
-    has_barrier: bool,
-    /// The pools are of synchronous requests and others (2.6.30 and later).
-    by_sync: bool,
     /// The writes that are not done yet, by arrival.
     unwritten: BTreeSet<u64>,
     pub(super) joined: Joined,
     order: u64,
     head: u64,
     deadline: Deadline,
-    /// In place of the deadline elevator.
-    turns: Option<Turns>,
     scheduler: String,
     rule: QueueRule,
-    jiffy_ns: u64,
-    /// Until when it keeps the device idle.
-    idle_until_ns: Option<u64>,
     idle_device: Option<TaskId>,
-    /// It sleeps on purpose, for a reader's next request.
+    /// It sleeps on purpose: it has requests.
     device_waits: bool,
     /// Submitters that park until their request is done (true), and those whose request is done already (false).
     awaited: BTreeMap<TaskId, bool>,
     /// Most bytes read and written, and requests of each, a second.
     caps: [Option<u64>; 4],
-    /// Whose disk it is, where that is another machine.
-    pub(super) server: Option<Server>,
     /// Throttling by latency, once it was turned on.
     pub(super) wbt: Option<Wbt>,
     pub done: [u64; 2],
@@ -91,23 +75,17 @@ impl Block {
             sides: Default::default(),
             pools: Default::default(),
             past: VecDeque::new(),
-            has_barrier: false,
-            by_sync: false,
             unwritten: BTreeSet::new(),
             joined: Joined::default(),
             order: 0,
             head: 0,
             deadline: Deadline::default(),
-            turns: None,
             scheduler: String::new(),
             rule: QueueRule::default(),
-            jiffy_ns: 1,
-            idle_until_ns: None,
             idle_device: None,
             device_waits: false,
             awaited: BTreeMap::new(),
             caps: [None; 4],
-            server: None,
             wbt: None,
             done: [0; 2],
             bytes: [0; 2],
@@ -116,7 +94,7 @@ impl Block {
     }
 
     /// Whoever waits for a request is waiting for something: nobody sleeps on a queue with room, and the device does not while
-    /// there is work (but for CFQ's idling).
+    /// there is work.
     pub fn check(&self) -> Result<(), Broken> {
         for (pool, name) in self.pools.iter().zip(["synchronous", "other"]) {
             if !pool.waiting.is_empty() && pool.count == 0 {
@@ -137,24 +115,13 @@ impl Block {
         Ok(())
     }
 
-    /// Where a request queues: CFQ has queues of processes for what somebody waits for.
-    fn side(&mut self, write: bool, sync: bool) -> &mut Side {
-        let place = self.place_of(write, sync);
-        &mut self.sides[place]
+    fn pool(&mut self, sync: bool) -> &mut Pool {
+        &mut self.pools[usize::from(!sync && !self.rule.multi_queue)]
     }
 
-    fn place_of(&self, write: bool, sync: bool) -> usize {
-        usize::from(if self.turns.is_some() { !sync } else { write })
-    }
-
-    fn pool(&mut self, write: bool, sync: bool) -> &mut Pool {
-        let other = if self.by_sync { !sync } else { write };
-        &mut self.pools[usize::from(other && !self.rule.multi_queue)]
-    }
-
-    /// Whether requests are had by who waits for them, not by direction, and what else depends on the kernel.
-    pub fn set_rules(&mut self, by_sync: bool, rule: QueueRule, jiffy_ns: u64) {
-        (self.by_sync, self.rule, self.jiffy_ns) = (by_sync, rule, jiffy_ns);
+    /// What depends on the kernel.
+    pub fn set_rules(&mut self, rule: QueueRule) {
+        self.rule = rule;
     }
 
     pub fn set_request_pages(&mut self, pages: u32) {
@@ -172,8 +139,7 @@ impl Block {
     pub fn set_wbt(&mut self, given_us: Option<u64>) -> Vec<TaskId> {
         let model = self.device.model;
         // blk-throttle holds bios back before they are requests; here the device does, and writeback throttling would see it.
-        let throttles = self.rule.multi_queue && self.rule.has_wbt && self.scheduler != "bfq";
-        let throttles = throttles && self.server.is_none() && model.queues() == 1;
+        let throttles = self.rule.multi_queue;
         let unasked_us = if throttles && self.caps == [None; 4] { Wbt::unasked_us(&model) } else { 0 };
         let target_us = given_us.unwrap_or(unasked_us);
         // Drives are SCSI's, which says how deep its queue is (scsi_change_queue_depth); nvme and virtio_blk do not.
@@ -192,17 +158,7 @@ impl Block {
     }
 
     pub fn set_scheduler(&mut self, name: &str) {
-        if self.scheduler != name {
-            self.turns =
-                Turns::named(name, self.rule, (self.device.model.depth, self.device.model.queues()), self.jiffy_ns);
-            name.clone_into(&mut self.scheduler);
-            // What is queued goes where the new elevator looks for it (elevator_switch drains the queue instead).
-            for side in std::mem::take(&mut self.sides) {
-                for (key, request) in side.sorted {
-                    self.side(request.write, request.sync).push(key.1, request);
-                }
-            }
-        }
+        name.clone_into(&mut self.scheduler);
         self.device.model.in_order = matches!(name, "none" | "noop");
         self.deadline = Deadline::default();
     }
@@ -238,24 +194,17 @@ impl Block {
             self.unwritten.insert(order);
         }
         if request.is_flush() {
-            self.push_flush(request);
+            // block/blk-flush.c: it goes past all that is queued.
+            self.past.push_back(request);
             return;
         }
-        let has_arm = self.device.model.has_arm();
-        if let Some(turns) = self.turns.as_mut().filter(|_| request.sync) {
-            let Request { owner, write, position, pages, queued_ns, .. } = request;
-            turns.note(Queued { owner, write, position, pages: u64::from(pages) }, has_arm, queued_ns);
-        }
-        self.side(request.write, request.sync).push(order, request);
+        self.sides[usize::from(request.write)].push(order, request);
     }
 
     /// The elevator's choice.
     fn next(&mut self, now_ns: u64) -> Option<Request> {
-        if let Some(next) = self.next_past() {
-            return next;
-        }
-        if self.turns.is_some() {
-            return self.next_in_turn(now_ns);
+        if let Some(flush) = self.past.pop_front() {
+            return Some(flush);
         }
         if self.device.model.in_order {
             return self.next_in_order();
@@ -270,16 +219,13 @@ impl Block {
         self.sides[side].take(key)
     }
 
-    /// Gives the device what it takes; a request that the server has in memory, and when that is done.
-    fn fill(&mut self, now_ns: u64) -> Option<(Request, u64)> {
+    /// Gives the device what it takes; a flush that has nothing to do is done at once.
+    fn fill(&mut self, now_ns: u64) -> Option<Request> {
         while !self.device.is_full()
-            && !self.lacks_slots()
             && let Some(request) = self.next(now_ns)
         {
-            self.count_slot(true);
-            let at_once = self.flushes_nothing(&request).then_some(now_ns);
-            if let Some(at_ns) = at_once.or_else(|| self.served_from_memory(&request, now_ns)) {
-                return Some((request, at_ns));
+            if request.is_flush() && !self.caches_writes() {
+                return Some(request);
             }
             self.head = request.position + u64::from(request.pages);
             let capped_ns = self.capped_ns(&request);
@@ -288,7 +234,6 @@ impl Block {
             }
             self.device.accept(Request { begun_ns: now_ns, ..request }, capped_ns, now_ns);
         }
-        self.device.unplug(now_ns);
         None
     }
 
@@ -298,16 +243,15 @@ impl Block {
 
     /// Whether a write is done before it is on the disk.
     pub fn caches_writes(&self) -> bool {
-        let model = &self.device.model;
-        if model.has_arm() { model.write_cache_pages() > 0 } else { model.flush_ns > 0 }
+        self.device.model.flush_ns > 0
     }
 }
 
 impl Block {
     /// elv_merge.
     fn try_merge(&mut self, request: &Request) -> bool {
-        let place = self.place_of(request.write, request.sync);
-        let before = self.sides[place].sorted.range_mut(..=(request.position, u64::MAX)).next_back();
+        let before =
+            self.sides[usize::from(request.write)].sorted.range_mut(..=(request.position, u64::MAX)).next_back();
         before.is_some_and(|(_, queued)| self.joined.merge(queued, request, self.request_pages))
     }
 
@@ -319,7 +263,7 @@ impl Block {
 
 /// Submits a request, waiting for a free one as long as it takes.
 pub async fn submit(m: &Machine, task: &mut Task, request: Request, site: Site) {
-    let sync = !request.write || (task.syncs && m.profile.sync_writes);
+    let sync = !request.write || task.syncs;
     let request = Request { sync, ..request };
     let queue = &m.device(request.device).block;
     task.work(Site::Work, m.costs.submit_io_ns);
@@ -345,7 +289,7 @@ pub async fn submit(m: &Machine, task: &mut Task, request: Request, site: Site) 
             task.run(m).await;
             continue;
         }
-        queue.borrow_mut().pool(request.write, sync).waiting.join(m.clock.current());
+        queue.borrow_mut().pool(sync).waiting.join(m.clock.current());
         task.park(m, None, site, Culprit::Device).await;
         // block/ll_rw_blk.c: get_request_wait: who has slept may take a batch.
         task.batcher.begin(m.clock.now());
@@ -393,49 +337,31 @@ pub async fn device(m: std::rc::Rc<Machine>, device: DeviceId) {
         let now = m.clock.now();
         let answered = queue.borrow_mut().device.answer(now);
         if let Some(request) = answered {
-            let over = queue.borrow_mut().over_network(&request, request.begun_ns, now);
-            if over > now {
-                server::answer(&m, request, over);
-            } else {
-                complete(&m, &request);
-            }
+            complete(&m, &request);
             continue;
         }
         let at_once = queue.borrow_mut().fill(now);
-        if let Some((request, at)) = at_once {
-            server::answer(&m, request, at);
+        if let Some(request) = at_once {
+            complete(&m, &request);
             continue;
         }
         let until = {
             let mut block = queue.borrow_mut();
-            let idle_until = block.idle_until_ns.take();
-            let keeps_idle = idle_until.is_some() || block.has_barrier || block.lacks_slots();
-            block.device_waits = block.device.accepted() > 0 || keeps_idle;
+            block.device_waits = block.device.accepted() > 0;
             block.idle_device = Some(m.clock.current()).filter(|_| !block.device.is_full());
-            idle_until.into_iter().chain(block.device.next_ns()).min()
+            block.device.next_ns()
         };
         m.clock.park(until).await;
         queue.borrow_mut().idle_device = None;
     }
 }
 
-/// The device has served a request, or its server has.
-pub fn complete(m: &Machine, request: &Request) {
+/// The device has served a request.
+fn complete(m: &Machine, request: &Request) {
     {
         let mut block = m.device(request.device).block.borrow_mut();
         let kind = usize::from(request.write);
-        // A server's device may have had no slot for the next.
-        let had_none = block.lacks_slots();
-        block.count_slot(false);
-        block.has_barrier &= !request.is_flush();
-        if let Some(turns) = block.turns.as_mut().filter(|_| !request.is_flush()) {
-            turns.ended(request.sync.then_some((request.owner, request.queued_ns)), m.clock.now());
-        }
-        block
-            .idle_device
-            .take_if(|_| had_none || request.is_flush())
-            .into_iter()
-            .for_each(|device| m.clock.wake(device));
+        block.idle_device.take_if(|_| request.is_flush()).into_iter().for_each(|device| m.clock.wake(device));
         block.done[kind] += 1;
         block.bytes[kind] += u64::from(request.pages) * 4096;
         block.wait_ns[kind] += m.clock.now() - request.queued_ns;
@@ -455,7 +381,7 @@ pub fn complete(m: &Machine, request: &Request) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Block, Done, QueueRule, Request};
+    use super::{Block, Done, Request};
     use crate::disk::DiskModel;
     use crate::requests::{Batcher, congestion_thresholds};
 
@@ -470,9 +396,6 @@ mod tests {
             pages: 1 << 20,
             in_order: false,
             depth: 1,
-            cache_pages: 0,
-            caches_writes: true,
-            array: None,
             limits: [None; 2],
         };
         Block::new(disk, 128)
@@ -515,61 +438,6 @@ mod tests {
         let got = positions(&mut block, 1, 64);
         let writes: Vec<usize> = (0..64).filter(|&place| got[place].0).collect();
         assert_eq!(writes, (32..48).collect::<Vec<_>>(), "starved++ >= 2: after 2 x 16 reads");
-    }
-
-    #[test]
-    fn a_slice_of_cfq_begins_with_what_has_waited_for_too_long() {
-        let mut block = block();
-        block.set_scheduler("cfq");
-        block.push(request(true, 500, 0));
-        block.push(request(true, 10, 0));
-        block.push(request(true, 900, 0));
-        assert_eq!(positions(&mut block, 1, 1), [(true, 10)], "upwards from where the head is");
-        block.head = 600;
-        // HZ/4 have passed, and a new slice begins: the oldest first, then upwards from there.
-        block.push(request(true, 700, 200_000_000));
-        assert_eq!(positions(&mut block, 300_000_000, 1), [(true, 500)]);
-    }
-
-    #[test]
-    fn a_write_for_an_fsync_has_its_own_queue_and_pool_from_2_6_30_on() {
-        let mut block = block();
-        block.set_scheduler("cfq");
-        block.set_rules(true, QueueRule::default(), 1);
-        (0..128).for_each(|_| assert!(block.try_take((true, false), &mut Batcher::default(), 0)));
-        assert!(block.try_take((true, true), &mut Batcher::default(), 0), "of the synchronous pool");
-        block.push(request(true, 500, 0));
-        block.push(Request { sync: true, owner: 7, ..request(true, 900, 0) });
-        assert_eq!(positions(&mut block, 1, 2), [(true, 900), (true, 500)]);
-    }
-
-    #[test]
-    fn the_anticipatory_elevator_looks_for_the_oldest_write_every_quarter_of_a_second() {
-        let mut block = block();
-        block.set_scheduler("anticipatory");
-        block.head = 600;
-        block.push(request(true, 500, 0));
-        (0..4).for_each(|more| block.push(request(true, 600 + more, 0)));
-        assert_eq!(positions(&mut block, 200_000_000, 1), [(true, 600)], "not a quarter of a second yet");
-        block.head = 601;
-        assert_eq!(positions(&mut block, 260_000_000, 1), [(true, 500)], "HZ/4: the one that came first");
-        block.head = 601;
-        assert_eq!(positions(&mut block, 270_000_000, 1), [(true, 601)], "and no other until HZ/4 later");
-    }
-
-    #[test]
-    fn the_anticipatory_elevator_goes_on_with_the_nearest_read_and_passes_none_over_for_long() {
-        let mut block = block();
-        block.device.model.seek_ns = 0;
-        block.set_scheduler("anticipatory");
-        let of = |owner, position| Request { owner, ..request(false, position, 0) };
-        [of(7, 700), of(3, 900), of(9, 100)].into_iter().for_each(|request| block.push(request));
-        block.head = 600;
-        assert_eq!(positions(&mut block, 1, 1), [(false, 700)], "not the process with the lowest number");
-        block.head = 701;
-        (1..4).for_each(|more| block.push(of(7, 701 + more)));
-        assert_eq!(positions(&mut block, 100_000_000, 1), [(false, 702)], "its own next one");
-        assert_eq!(positions(&mut block, 126_000_000, 1), [(false, 900)], "HZ/8: the oldest, though another is nearer");
     }
 
     #[test]

@@ -13,10 +13,9 @@ constants! {
     const CPUS_MAX: u64 = assumed(4096, "lists of each CPU and zone take memory and time at each sample");
     const NODES_MAX: u64 = assumed(64, "zonelists of as many zones (alloc)");
     const NODE_BYTES_MIN: u64 = assumed(32 << 20, "zones of less have watermarks of a few pages");
-    /// Page cache takes the model up to six bytes a page, a swap area eight.
+    /// Page cache takes the model up to six bytes a page.
     const MEMORY_BYTES_MAX: u64 = assumed(2 << 40, "six bytes for each page of it are 3 GiB");
     const OLD_MEMORY_BYTES_MAX: u64 = kernel(4 << 30, "include/asm-i386/page.h", "32 bits without PAE", "2.2.1");
-    const SWAP_BYTES_MAX: u64 = assumed(1 << 40, "eight bytes for each page of it are 2 GiB");
     const LEFT_BYTES_MIN: u64 = assumed(8 << 20, "inodes and dentries of what the scenario has open");
     const FILES_MAX: u64 = assumed(12 << 20, "what is known of an allocated file takes 250 bytes: 3 GiB");
     const FILE_BYTES_MAX: u64 = assumed(16 << 40, "what is known of each 128 KiB of a file takes 26 bytes: 3 GiB");
@@ -36,8 +35,6 @@ pub enum Bound {
     Memory(Bytes, Bytes),
     #[error("of node {0} {1} are left by machine.reserved and machine.resident: {min} at least", min = Bytes(LEFT_BYTES_MIN.get()))]
     Left(usize, Bytes),
-    #[error("machine.swap is {0}: {max} at most", max = Bytes(SWAP_BYTES_MAX.get()))]
-    Swap(Bytes),
     #[error("model.process_memory is {0}, and processes can have {1} of this machine")]
     ProcessMemory(Bytes, Bytes),
     #[error(
@@ -69,9 +66,6 @@ pub fn of_machine(machine: &MachineSpec, shape: &Shape, profile: &Profile) -> Re
     let most = if profile.buffer_cache.is_some() { OLD_MEMORY_BYTES_MAX } else { MEMORY_BYTES_MAX }.get();
     if total > most {
         return Err(Bound::Memory(Bytes(total), Bytes(most)));
-    }
-    if machine.swap_bytes > SWAP_BYTES_MAX.get() {
-        return Err(Bound::Swap(Bytes(machine.swap_bytes)));
     }
     Ok(())
 }
@@ -134,13 +128,6 @@ mod tests {
             ("linux-2.2.5", "nodes = ['64GiB']", "", journal, "machine.nodes"),
             ("linux-6.1", "resident = ['64GiB']", "", journal, "machine.resident"),
             ("linux-2.6.32", "nodes = ['1GiB', '1GiB']\nreserved = ['0', '1020MiB']", "", journal, "node 1"),
-            (
-                "linux-2.6.32",
-                "swap = '1152921504606846976'\ndisk = { size = '1152921504606846976' }",
-                "",
-                journal,
-                "machine.swap",
-            ),
             ("linux-2.6.32", "nodes = ['1GiB']", "'model.process_memory' = '1GiB'", journal, "model.process_memory"),
             ("linux-2.6.32", "", "", "use = 'maildir'\nmailboxes = 16777216\nmessages = 1048576", "workload 'maildir'"),
             ("linux-2.6.32", "", "", "use = 'graphdb'\nfiles = 16777216\nfile_size = '1024GiB'", "workload 'graphdb'"),

@@ -4,7 +4,6 @@
 use super::constant::constants;
 use std::cell::RefCell;
 
-use super::array::{self, ArrayModel, Controller};
 use super::chunk::{ACTIVE, ChunkId, Chunks, INACTIVE, WINDOW_PAGES};
 use super::cpu_list::CpuList;
 use super::device::DeviceId;
@@ -13,8 +12,6 @@ use super::inode::{InodeId, Inodes};
 use super::kernel::Profile;
 use super::memory::{Events, Mm, OfDevice};
 use super::slab::{CACHES, CacheKind, Object, SlabCache};
-use super::stripes::{Geometry, Level};
-use super::swap::Swap;
 use super::v6::blocks::{DMA_POOL_PAGES, FIRST_MIB_PAGES};
 use super::v6::buddy::Frame;
 use super::v6::cgroup::Cgroup;
@@ -22,7 +19,7 @@ use super::v6::kswapd::Woken;
 use super::v6::tree::Trees;
 use super::workingset::Shadows;
 use super::zone::{self, Zone, ZoneKind};
-use flatwater_workload::scenario::{ArraySpec, DiskSpec, MachineSpec, Scenario};
+use flatwater_workload::scenario::{DiskSpec, MachineSpec, Scenario};
 
 constants! {
     const DMA_BYTES: u64 = kernel(16 << 20, "include/asm-i386/dma.h", "MAX_DMA_ADDRESS", "2.6.20");
@@ -34,12 +31,6 @@ constants! {
     const FLASH_ACCESS_NS: u64 = assumed(100_000, "a SATA flash disk: 10 000 requests a second one by one");
     /// NCQ, from 2.6.18 on; before, a device has one command at a time.
     const QUEUE_DEPTH: usize = kernel(32, "include/linux/ata.h", "ATA_MAX_QUEUE", "2.6.18");
-    /// The cache of a drive with an arm, up to 2.6.32 and later.
-    const ARM_CACHE_BYTES: u64 = published(16 << 20, "data sheet of Seagate's Barracuda 7200.10 (2006)");
-    /// The chunks of an array: mdadm's, up to 2009 (3.0) and later, which is also a controller's.
-    const CHUNK_BYTES: u64 = published(64 << 10, "mdadm(8): --chunk; also what controllers' manuals give");
-    const CHUNK_LATER_BYTES: u64 = published(512 << 10, "mdadm(8), 3.1 and later: --chunk");
-    const ARM_CACHE_LATER_BYTES: u64 = published(64 << 20, "data sheet of Seagate's Barracuda 7200.14 (2011)");
 }
 const GIB4: u64 = 4 << 30;
 
@@ -98,7 +89,7 @@ fn node_zones(node: usize, (from, to): (u64, u64), addresses: Addresses, profile
         let present = spanned - addresses.absent(low, high) / page;
         described += mem_map(spanned, profile);
         let taken = match kind {
-            ZoneKind::Dma if profile.page_blocks && end > DMA_BYTES.get() => FIRST_MIB_PAGES.get(),
+            ZoneKind::Dma if profile.is_6() && end > DMA_BYTES.get() => FIRST_MIB_PAGES.get(),
             _ => std::mem::take(&mut described),
         };
         zones.push(Zone::new(node, kind, spanned, present.saturating_sub(taken)));
@@ -123,14 +114,9 @@ fn zones_32(bytes: u64, lowmem: u64, profile: &Profile, zones: &mut Vec<Zone>) {
 fn give_lists(zones: &mut [Zone], chunks: &mut Chunks, profile: &Profile) {
     for index in 0..zones.len() {
         let first = zones.iter().position(|zone| zone.node == zones[index].node).unwrap_or(index);
-        zones[index].lruvec =
-            if profile.lru_per_node && first != index { zones[first].lruvec } else { chunks.add_lruvec() };
-        // Up to 2.6.27 one pair of lists has both kinds of pages (2.6.28: "vmscan: split LRU lists into anon & file sets").
-        zones[index].anonymous_lruvec = match (profile.ages_evenly, profile.lru_per_node && first != index) {
-            (true, _) => zones[index].lruvec,
-            (false, true) => zones[first].anonymous_lruvec,
-            (false, false) => chunks.add_lruvec(),
-        };
+        zones[index].lruvec = if profile.is_6() && first != index { zones[first].lruvec } else { chunks.add_lruvec() };
+        zones[index].anonymous_lruvec =
+            if profile.is_6() && first != index { zones[first].anonymous_lruvec } else { chunks.add_lruvec() };
         zones[index].min_unmapped = zones[index].managed / 100;
         zones[index].min_slab = zones[index].managed * 5 / 100;
     }
@@ -158,18 +144,16 @@ pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
         .iter()
         .map(|&kind| {
             let shape = shapes[kind as usize].get();
-            let shape = if profile.slub && profile.page_blocks { shape.on_cpus(cpus) } else { shape };
-            SlabCache::new(kind, shape, (cpus, zones.len(), nodes), profile.slub)
+            let shape = if profile.is_6() { shape.on_cpus(cpus) } else { shape };
+            SlabCache::new(kind, shape, (cpus, zones.len(), nodes), profile.is_6())
         })
         .collect();
     let mut inodes = Inodes::default();
-    (inodes.lazy, inodes.new_are_referenced) = (profile.shrink.lazy_inodes, profile.shrink.new_are_referenced);
+    (inodes.lazy, inodes.new_are_referenced) = (profile.is_6(), !profile.is_6());
     let device = inodes.add((u32::MAX, 0), Object::default(), false);
     let ownerless = inodes.add((u32::MAX - 1, 0), Object::default(), false);
     let list = |kind: ZoneKind| {
-        (0..nodes)
-            .map(|node| zone::zonelist(&zones, node, kind, profile.zonelist_by_zone && nodes > 1, nodes))
-            .collect()
+        (0..nodes).map(|node| zone::zonelist(&zones, node, kind, !profile.is_6() && nodes > 1, nodes)).collect()
     };
     let (lists_normal, lists_any) = (list(ZoneKind::Normal), list(ZoneKind::HighMem));
     let events = Events {
@@ -183,7 +167,7 @@ pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
         cpu_lists: vec![CpuList::default(); cpus * zones.len()],
         trees: Trees::default(),
         shadows: Shadows::default(),
-        swap: Swap::default(),
+        memories: 0,
         kswapd_highest: vec![None; nodes],
         kswapd_woken: vec![Woken::default(); nodes],
         kswapd_failures: vec![0; nodes],
@@ -200,7 +184,6 @@ pub fn memory(profile: &Profile, node_bytes: &[u64], cpus: usize) -> Mm {
         cgroup: Cgroup::default(),
         pageout: Vec::new(),
         leaked: 0,
-        page_tables: super::inode::KeyMap::default(),
         ownerless,
     }
 }
@@ -255,7 +238,7 @@ pub fn take_away(mm: &mut Mm, machine: &MachineSpec) {
         for (node, bytes) in bytes.iter().enumerate() {
             // What the zones are without already, and what the DMA zone's pool takes.
             let of_dma =
-                mm.zones.iter().any(|zone| zone.node == node && zone.kind == ZoneKind::Dma) && mm.profile.page_blocks;
+                mm.zones.iter().any(|zone| zone.node == node && zone.kind == ZoneKind::Dma) && mm.profile.is_6();
             let known = if reserved { FIRST_MIB_PAGES.get() } else { DMA_POOL_PAGES.get() };
             let mut left = (bytes / page).saturating_sub(if of_dma { known } else { 0 });
             // The kernel's own memory is memory that it can address.
@@ -341,9 +324,8 @@ pub fn keep_buffers(mm: &mut Mm, machine: &MachineSpec) {
 }
 
 fn fill_cache(mm: &mut Mm, zone: u8, room: u64, list: usize) {
-    let with_buffers = mm.profile.buffer_heads;
     let per_slab = mm.profile.objects.buffer_head.get().per_slab;
-    let pages = if with_buffers { room * per_slab / (per_slab + 1) } else { room } / WINDOW_PAGES * WINDOW_PAGES;
+    let pages = room * per_slab / (per_slab + 1) / WINDOW_PAGES * WINDOW_PAGES;
     mm.zones[usize::from(zone)].take_untold(pages);
     let mut inode = 0;
     for page in (0..pages).step_by(WINDOW_PAGES as usize) {
@@ -357,9 +339,7 @@ fn fill_cache(mm: &mut Mm, zone: u8, room: u64, list: usize) {
         }
         let at = page % OLD_FILE_PAGES;
         let id = insert_window(mm, inode, at, zone);
-        if with_buffers {
-            add_buffers(mm, id, zone);
-        }
+        add_buffers(mm, id, zone);
         if list == ACTIVE {
             mm.chunks.move_to_head(id, ACTIVE);
         }
@@ -369,7 +349,7 @@ fn fill_cache(mm: &mut Mm, zone: u8, room: u64, list: usize) {
 /// The buffer_heads of a whole window, each of a slab where the cache keeps account of them.
 fn add_buffers(mm: &mut Mm, id: ChunkId, zone: u8) {
     mm.chunks.get_mut(id).buffers = u32::MAX;
-    if !mm.profile.slub {
+    if !mm.profile.is_6() {
         let pages = mm.cache_mut(CacheKind::BufferHead).prefill(zone, WINDOW_PAGES);
         return take_slabs(mm, zone, pages);
     }
@@ -393,13 +373,10 @@ pub fn warm(mm: &mut Mm, inode: InodeId, pages: u64, file: usize) {
         let Some(&zone) = mm.lists_any[file % nodes].iter().find(has_room) else { return };
         mm.zones[usize::from(zone)].take_untold(WINDOW_PAGES);
         let id = insert_window(mm, inode, first, zone);
-        let with_buffers = mm.profile.buffer_heads;
         let chunk = mm.chunks.get_mut(id);
         (chunk.mapped, chunk.referenced) = (u32::MAX, u32::MAX);
         mm.zones[usize::from(zone)].mapped += WINDOW_PAGES;
-        if with_buffers {
-            add_buffers(mm, id, zone);
-        }
+        add_buffers(mm, id, zone);
     }
 }
 
@@ -460,22 +437,14 @@ pub fn shape(machine: &MachineSpec, profile: &Profile) -> Shape {
 }
 
 pub fn disk(spec: &DiskSpec, profile: &Profile) -> DiskModel {
-    let is_flash = profile.flash_disk;
+    let is_flash = profile.is_6();
     // A disk of the time unless said otherwise: 80 MB/s, 8 ms mean seek, 7200 rpm, or 500 MB/s of flash. `iops` alone
     // or `latency` makes it flash.
     let flash = (is_flash || spec.iops.or(spec.latency_ns).is_some()) && spec.seek_ns.is_none();
     // A limit of requests a second is one of requests one by one.
     let limited = spec.iops.filter(|_| spec.latency_ns.is_none());
-    let depth = if limited.is_some() || !profile.queues_commands { 1 } else { QUEUE_DEPTH.get() };
-    let cache = if profile.slub { ARM_CACHE_LATER_BYTES } else { ARM_CACHE_BYTES };
-    let drive_depth = spec.queue_depth.map_or(depth, |depth| depth.max(1) as usize);
-    let array = spec.array.as_ref().and_then(|array| array_model(array, drive_depth, profile));
-    let has_controller = array.is_some_and(|array| array.controller.is_some());
-    // A controller's own queue; md's drives have theirs.
-    let depth = array.map_or(drive_depth, |array| match array.controller {
-        Some(_) => QUEUE_DEPTH.get().max(drive_depth),
-        None => drive_depth * array.geometry.drives as usize,
-    });
+    let depth = if limited.is_some() { 1 } else { QUEUE_DEPTH.get() };
+    let depth = spec.queue_depth.map_or(depth, |depth| depth.max(1) as usize);
     let write = spec.write_bytes_per_s.unwrap_or(if flash { FLASH_BYTES_PER_S.get() } else { ARM_BYTES_PER_S.get() });
     DiskModel {
         read_bytes_per_s: spec.read_bytes_per_s.unwrap_or(write).max(1),
@@ -487,34 +456,8 @@ pub fn disk(spec: &DiskSpec, profile: &Profile) -> DiskModel {
         pages: spec.bytes.unwrap_or(500 << 30) / 4096,
         in_order: flash && is_flash,
         depth,
-        cache_pages: spec.cache_bytes.unwrap_or(cache.get()) / 4096,
-        // Controllers switch it off: what is in it would be lost with the power.
-        caches_writes: spec.write_cache.unwrap_or(!has_controller),
-        array,
         limits: [None; 2],
     }
-}
-
-/// The array that a scenario describes; `refuse` has said which there are.
-fn array_model(spec: &ArraySpec, drive_depth: usize, profile: &Profile) -> Option<ArrayModel> {
-    let level = Level::named(&spec.level)?;
-    let chunk = match (level, &spec.controller) {
-        // It has none; this is only how much of its cache a controller writes at once.
-        (Level::Mirrors, _) => CHUNK_LATER_BYTES,
-        (_, None) if profile.slub => CHUNK_LATER_BYTES,
-        _ => CHUNK_BYTES,
-    };
-    let chunk_pages = (spec.chunk_bytes.filter(|_| level != Level::Mirrors).unwrap_or(chunk.get()) / 4096).max(1);
-    let controller = spec.controller.as_ref().map(|own| Controller {
-        command_ns: own.command_ns.unwrap_or(array::COMMAND_NS.get()),
-        link_bytes_per_s: own.link_bytes_per_s.unwrap_or(array::LINK_BYTES_PER_S.get()),
-        cache_pages: own.cache_bytes.unwrap_or(0) / 4096,
-    });
-    Some(ArrayModel {
-        geometry: Geometry { level, drives: u64::from(spec.drives), chunk_pages },
-        drive_depth,
-        controller,
-    })
 }
 
 /// A random number generator of its own purpose.
@@ -542,10 +485,10 @@ mod tests {
         let mut zones = [zone(0, 3_840, 35), zone(0, 26_269, 224), zone(1, 27_742, 172)];
         note_managed_at_boot(&mut zones, 4096);
         assert_eq!(zones.each_ref().map(|zone| zone.managed_at_boot), [3_771, 24_135, 18_532]);
-        zones[1].size_blocks(1, 0, true);
+        zones[1].size_blocks(1, 0);
         assert_eq!(zones[1].blocks.batch, 3);
         zones[1].min_at_boot = None;
-        zones[1].size_blocks(1, 0, true);
+        zones[1].size_blocks(1, 0);
         assert_eq!(zones[1].blocks.batch, 7, "computed anew, when a watermark is set");
     }
 

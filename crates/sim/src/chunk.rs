@@ -6,9 +6,8 @@
 //! Leaves out: LRU order inside a window, locked pages. About 1.5 bytes a page frame for
 //! streams, and 4 more where frames are told apart (5.0 and later: `v6::buddy`); 56 bytes for a file of one page.
 
-use super::broken::Broken;
+use super::invariant::Broken;
 use super::v6::buddy::Frame;
-use super::v6::walk::Walk;
 
 pub type ChunkId = u32;
 pub const NONE: u32 = u32::MAX;
@@ -27,11 +26,8 @@ pub struct Chunk {
     pub writeback: u32,
     pub referenced: u32,
     pub mapped: u32,
-    /// Mapped pages that a scan has found referenced and spared once (PG_referenced, 2.6.34 and later). With generations those that
-    /// calls have used twice (PG_workingset).
+    /// Mapped pages that a scan has found referenced and spared once (PG_referenced, 2.6.34 and later).
     pub used_once: u32,
-    /// With generations accesses by calls beyond the second, up to three, as two bits a page (LRU_REFS_MASK).
-    pub refs: [u32; 2],
     pub buffers: u32,
     /// Pages that begin the next readahead when somebody comes to them (PG_readahead).
     pub marked: u32,
@@ -42,44 +38,15 @@ pub struct Chunk {
     pub buffer_zone: u8,
     /// PG_reclaim: goes to the tail of the inactive list when it is written.
     pub reclaim: bool,
-    /// Of a process's memory, not of a file: backed by swap (PG_swapbacked).
+    /// Of a process's memory, not of a file.
     pub anonymous: bool,
     /// They came from the active list (PG_workingset, 4.20 and later).
     pub workingset: bool,
-    /// With generations: of the active list, in the youngest and not in the one before it; of the inactive list, in the oldest of four.
-    pub outer: bool,
     /// How many pages the folio has that brought the last of them in (a power of two); `v6::folio`.
     pub order: u8,
 }
 
 impl Chunk {
-    /// mm/swap.c: folio_inc_refs, 6.12: one more access by a call, beyond the first.
-    pub fn inc_refs(&mut self, bit: u32) {
-        let is_second = self.used_once & bit == 0;
-        self.used_once |= bit;
-        let [low, high] = &mut self.refs;
-        if !is_second && *low & *high & bit == 0 {
-            *high ^= *low & bit;
-            *low ^= bit;
-        }
-    }
-
-    /// Pages with so many accesses, five, that no tier of theirs is evicted (refs == BIT(LRU_REFS_WIDTH), PG_workingset among those).
-    #[must_use]
-    pub fn fully_referenced(&self) -> u32 {
-        self.refs[0] & self.refs[1] & self.present
-    }
-
-    #[must_use]
-    pub fn is_youngest(&self) -> bool {
-        self.outer && usize::from(self.list) == ACTIVE
-    }
-
-    #[must_use]
-    pub fn is_oldest(&self) -> bool {
-        self.outer && usize::from(self.list) == INACTIVE
-    }
-
     #[inline]
     pub fn pages(&self) -> u64 {
         u64::from(self.present.count_ones())
@@ -103,28 +70,11 @@ pub struct Lruvec {
     tail: [u32; 2],
     /// Pages on the inactive and the active list.
     pub pages: [u64; 2],
-    /// Pages to scan of each list that do not fill a cluster yet.
-    pub saved: [u64; 2],
-    /// Generations: 2 where the oldest that may be evicted has nothing left, 4 where two of them are on the inactive list, else 3.
-    gens: u8,
-    pub walk: Walk,
-    /// How it fares in reclaim, against the other kind of pages (`swap`).
-    pub fares: Fares,
-    /// Evictions and activations (`inactive_age`, later `nonresident_age`), of 3.15 and later (`workingset`); with generations how
-    /// many have passed (`min_seq`).
+    /// Evictions and activations (`inactive_age`, later `nonresident_age`), of 3.15 and later (`workingset`).
     pub nonresident_age: u64,
     /// Refaults that were activated, and how many had been when reclaim last ended (`lruvec->refaults`).
     pub activated: u64,
     pub activated_before: u64,
-}
-
-/// struct zone_reclaim_stat, 2.6.28 to 5.7: pages scanned of late, and those of them that were in use; later what bringing
-/// pages back has cost (`anon_cost`, `file_cost`).
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Fares {
-    pub scanned: u64,
-    pub rotated: u64,
-    pub cost: u64,
 }
 
 #[derive(Debug, Default)]
@@ -177,7 +127,7 @@ impl PerPage {
 
 impl Chunks {
     pub fn add_lruvec(&mut self) -> u8 {
-        self.lruvecs.push(Lruvec { head: [NONE; 2], tail: [NONE; 2], gens: 3, ..Lruvec::default() });
+        self.lruvecs.push(Lruvec { head: [NONE; 2], tail: [NONE; 2], ..Lruvec::default() });
         (self.lruvecs.len() - 1) as u8
     }
 
@@ -236,118 +186,18 @@ impl Chunks {
         (id != NONE).then_some(id)
     }
 
-    /// The last chunk on a list that lies in this zone: generations have a list for each zone, of which this is the tail.
-    pub fn tail_of(&self, lruvec: u8, list: usize, zone: u8) -> Option<ChunkId> {
-        let mut id = self.tail(lruvec, list)?;
-        while self.get(id).zone != zone {
-            id = self.get(id).prev;
-            if id == NONE {
-                return None;
-            }
-        }
-        Some(id)
-    }
-
     /// Moves a chunk with all its pages to the head of a list.
     pub fn move_to_head(&mut self, id: ChunkId, list: usize) {
         self.unlink(id);
         let chunk = self.get_mut(id);
-        (chunk.list, chunk.outer) = (list as u8, false);
+        chunk.list = list as u8;
         self.link_head(id);
-    }
-
-    /// mm/vmscan.c: inc_max_seq after walk_mm, 6.12: a new youngest generation. The one before it may be evicted now, but for pages that were used
-    /// through a mapping since the last time, where the walk came by: it has put those, of whatever generation, into what was the youngest.
-    pub fn age(&mut self, lruvec: u8) {
-        let gens = self.generations(lruvec);
-        let mut walk = std::mem::take(&mut self.lruvecs[usize::from(lruvec)].walk);
-        let (held, younger) = (self.list_from_tail(lruvec, INACTIVE), self.list_from_tail(lruvec, ACTIVE));
-        for id in held {
-            let used = walk.goes_through(self.get(id)) && self.take_used(id);
-            // Both generations that were older than two are one here.
-            self.get_mut(id).outer |= gens > 2;
-            if used {
-                self.make_younger(id, false);
-            }
-        }
-        let mut passed = Vec::new();
-        for id in younger {
-            let used = walk.goes_through(self.get(id)) && self.take_used(id);
-            let stays = std::mem::take(&mut self.get_mut(id).outer) || used;
-            if !stays {
-                passed.push(id);
-            }
-        }
-        if gens == 2 {
-            // What came in meanwhile is of the same generation, and younger.
-            passed.into_iter().rev().for_each(|id| self.move_to_inactive_tail(id));
-        } else {
-            passed.into_iter().for_each(|id| self.move_to_head(id, INACTIVE));
-        }
-        walk.end();
-        let own = &mut self.lruvecs[usize::from(lruvec)];
-        (own.gens, own.walk) = ((gens + 1).min(4), walk);
-    }
-
-    /// mm/vmscan.c: try_to_inc_min_seq, 6.12: how many generations there are, those whose last page has gone not among them.
-    pub fn generations(&mut self, lruvec: u8) -> u8 {
-        let gens = match self.tail(lruvec, INACTIVE) {
-            None => 2,
-            Some(id) if self.get(id).is_oldest() => 4,
-            Some(_) => 3,
-        };
-        let held = &mut self.lruvecs[usize::from(lruvec)];
-        let passed = held.gens.saturating_sub(gens);
-        held.gens -= passed;
-        held.nonresident_age += u64::from(passed);
-        held.gens
-    }
-
-    /// Pages in the youngest generation.
-    pub fn youngest_pages(&self, lruvec: u8) -> u64 {
-        let all = self.list_from_tail(lruvec, ACTIVE);
-        all.into_iter().map(|id| self.get(id)).filter(|chunk| chunk.is_youngest()).map(Chunk::pages).sum()
-    }
-
-    fn list_from_tail(&self, lruvec: u8, list: usize) -> Vec<ChunkId> {
-        let tail = self.tail(lruvec, list);
-        std::iter::successors(tail, |id| Some(self.get(*id).prev).filter(|before| *before != NONE)).collect()
-    }
-
-    /// mm/vmscan.c: walk_pte_range, 6.12: accessed bits are cleared. Whether most of the pages had been used through a mapping.
-    fn take_used(&mut self, id: ChunkId) -> bool {
-        let chunk = self.get_mut(id);
-        let used = chunk.mapped & chunk.referenced & chunk.present;
-        chunk.referenced &= !used;
-        used.count_ones() * 2 > chunk.present.count_ones()
-    }
-
-    /// mm/vmscan.c: folio_inc_gen, 6.12: from the oldest generation, of four if so, into the next, where accesses count from the
-    /// beginning.
-    pub fn inc_gen(&mut self, id: ChunkId, of_four: bool) {
-        self.make_younger(id, false);
-        if of_four {
-            self.move_to_head(id, INACTIVE);
-        }
-        let chunk = self.get_mut(id);
-        chunk.referenced &= chunk.mapped;
-    }
-
-    /// Moves a chunk into the generation before the youngest, or into the youngest.
-    pub fn make_younger(&mut self, id: ChunkId, youngest: bool) {
-        self.move_to_head(id, ACTIVE);
-        let chunk = self.get_mut(id);
-        (chunk.outer, chunk.refs, chunk.used_once) = (youngest, [0; 2], 0);
     }
 
     /// folio_rotate_reclaimable: where the scan comes next.
     pub fn move_to_inactive_tail(&mut self, id: ChunkId) {
         self.unlink(id);
-        // It joins whichever generation is the oldest.
-        let tail = self.tail(self.get(id).lruvec, INACTIVE);
-        let of_four = tail.map_or(self.get(id).is_oldest(), |tail| self.get(tail).is_oldest());
-        let chunk = self.get_mut(id);
-        (chunk.list, chunk.outer) = (INACTIVE as u8, of_four);
+        self.get_mut(id).list = INACTIVE as u8;
         let chunk = *self.get(id);
         let lruvec = &mut self.lruvecs[usize::from(chunk.lruvec)];
         let tail = std::mem::replace(&mut lruvec.tail[INACTIVE], id);
@@ -405,7 +255,6 @@ impl Chunks {
             source.marked,
         ]
         .map(|all| all & bits);
-        let refs = source.refs.map(|all| all & bits);
         let pages = self.clear(from, bits);
         debug_assert_eq!(pages, u64::from(bits.count_ones()));
         self.set_present(to, bits);
@@ -418,7 +267,6 @@ impl Chunks {
         target.used_once |= used_once;
         target.buffers |= buffers;
         target.marked |= marked;
-        target.refs = [target.refs[0] | refs[0], target.refs[1] | refs[1]];
         self.buffer_slabs.move_pages(from, to, buffers);
         self.frames.move_pages(from, to, bits);
     }
@@ -449,7 +297,6 @@ impl Chunks {
         chunk.used_once &= !bits;
         chunk.buffers &= !bits;
         chunk.marked &= !bits;
-        chunk.refs = chunk.refs.map(|all| all & !bits);
         let chunk = *chunk;
         let pages = bits.count_ones();
         self.count(&chunk, -i64::from(pages));

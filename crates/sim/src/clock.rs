@@ -233,12 +233,6 @@ impl Future for Park<'_> {
     }
 }
 
-/// When a timeout of so many ticks ends that begins now (schedule_timeout, mod_timer): with a tick.
-#[must_use]
-pub fn ticks_from(now_ns: u64, tick_ns: u64, ticks: u64) -> u64 {
-    (now_ns / tick_ns + ticks) * tick_ns
-}
-
 /// Tasks that wait for one thing, first come first served.
 #[derive(Debug, Default)]
 pub struct WaitQueue(VecDeque<TaskId>);

@@ -54,10 +54,10 @@ mod tests {
 
     #[test]
     fn one_end_of_a_copy_is_remote_and_takes_as_much_longer_as_the_distance_says() {
-        let text = "name = 'x'\nsentence = 'X.'\nduration = '1s'\nthreshold = '1ms'\nkernel = 'linux-4.18'\n\
+        let text = "name = 'x'\nsentence = 'X.'\nduration = '1s'\nthreshold = '1ms'\nkernel = 'linux-6.1'\n\
                     [machine]\ncpus = 2\nnodes = ['1GiB', '1GiB']\ndistance = 21\n[[workload]]\nuse = 'journal'\n";
         let mut scenario = Scenario::parse("x", text).expect("parses");
-        let shape = build::shape(&scenario.machine, &kernel::find("linux-4.18").expect("a profile"));
+        let shape = build::shape(&scenario.machine, &kernel::find("linux-6.1").expect("a profile"));
         assert_eq!(remote_percent(&scenario.machine, &shape), 210);
         assert_eq!(half_remote(1000, 210), 1550);
         scenario.set("machine.speed=remote_percent=100").expect("known");

@@ -15,7 +15,7 @@ use super::constant::constants;
 use super::memory::Mm;
 use super::v6::blocks::Blocks;
 use super::v6::buddy::{Buddy, Frame, KINDS, Kind, UNTOLD};
-use super::v6::fallback::{Mode, Wanted};
+use super::v6::fallback::Wanted;
 use super::zone::Zone;
 
 constants! {
@@ -154,7 +154,7 @@ impl Mm {
     /// Takes one frame of the zone through the CPU's list; the watermarks have been checked.
     #[inline]
     pub fn take_frame(&mut self, zone: u8, cpu: u16, want: Want) -> Option<Frame> {
-        if self.profile.page_blocks {
+        if self.profile.is_6() {
             return self.take_piece(zone, cpu, Wanted { order: 0, kind: want.mobility, wakes: true });
         }
         let list = &mut self.cpu_lists[usize::from(cpu) * self.zones.len() + usize::from(zone)];
@@ -167,7 +167,6 @@ impl Mm {
         }
         list.count = list.count.checked_sub(1)?;
         slot.on_cpu_lists -= 1;
-        slot.alloc_batch -= 1;
         self.events.pgalloc += 1;
         Some(Frame::from(zone))
     }
@@ -188,7 +187,6 @@ impl Mm {
         list.factor >>= 1;
         list.free_count >>= 1;
         slot.on_cpu_lists -= 1 << wanted.order;
-        slot.alloc_batch -= 1 << wanted.order;
         if wanted.kind == Kind::Movable
             && number != UNTOLD
             && let Some(buddy) = &mut slot.blocks.buddy
@@ -217,7 +215,7 @@ impl Mm {
     /// Gives a frame back, or the piece that begins with it, through the CPU's list.
     #[inline]
     pub fn give_frame(&mut self, frame: Frame, cpu: u16, order: usize, was: Kind) {
-        if !self.profile.page_blocks {
+        if !self.profile.is_6() {
             return self.give_frames(frame.zone, cpu, 1 << order);
         }
         let list = &mut self.cpu_lists[usize::from(cpu) * self.zones.len() + usize::from(frame.zone)];
@@ -268,13 +266,12 @@ impl CpuList {
     /// mm/page_alloc.c: rmqueue_bulk; "Scale batch relative to order".
     fn refill(&mut self, slot: &mut Zone, wanted: Wanted, batch: u64) {
         let batch = if batch > 1 { (batch >> wanted.order).max(2) } else { batch };
-        let mut mode = Mode::default();
         for _ in 0..batch {
             if slot.free < 1 << wanted.order {
                 break;
             }
             let number = match slot.blocks.buddy {
-                Some(_) => slot.rmqueue(wanted, &mut mode),
+                Some(_) => slot.rmqueue(wanted),
                 None => Some(UNTOLD),
             };
             let Some(number) = number else { break };
@@ -304,7 +301,6 @@ impl CpuList {
     /// the rest.
     fn give_back(&mut self, slot: &mut Zone, pages: u64, from: usize) {
         let mut left = pages.min(self.count());
-        let by_block = slot.blocks.whole_block_or_page;
         for own in (0..LISTS).map(|step| (from + step) % LISTS) {
             let (order, listed) = (own / KINDS.len(), KINDS[own % KINDS.len()]);
             while left > 0
@@ -315,9 +311,7 @@ impl CpuList {
                 slot.on_cpu_lists -= 1 << order;
                 slot.free += 1 << order;
                 if let Some(buddy) = slot.blocks.buddy.as_mut().filter(|_| number != UNTOLD) {
-                    // From 6.10 on the kind of its block at this time.
-                    let kind = if by_block { buddy.kind(number) } else { listed };
-                    buddy.give(number, order, kind, by_block);
+                    buddy.give(number, order, listed);
                 }
             }
         }
@@ -341,10 +335,10 @@ mod tests {
     use crate::zone::{Zone, ZoneKind};
 
     /// A zone of two blocks: 93 pages of page cache's and 90 of the kernel's unmovable ones.
-    fn zone(by_page: bool) -> Zone {
+    fn zone() -> Zone {
         let mut zone = Zone::new(1, ZoneKind::Dma32, 1_024, 28_000);
         (zone.min, zone.low, zone.high) = (20, 25, 30);
-        zone.size_blocks(1, 15_000, by_page);
+        zone.size_blocks(1, 15_000);
         let mut buddy = Buddy::new(0, 1_024);
         buddy.set_kind(512, Kind::Unmovable);
         [(0, 6), (64, 4), (80, 3), (88, 2), (92, 0)]
@@ -367,7 +361,7 @@ mod tests {
     /// at least (7 >> 2 = 1); and the list that has just grown is emptied first, from its tail.
     #[test]
     fn lists_are_filled_by_batches_and_emptied_from_their_tails() {
-        let (mut zone, mut list) = (zone(true), CpuList::default());
+        let (mut zone, mut list) = (zone(), CpuList::default());
         list.refill(&mut zone, wanted(0, Kind::Movable), 7);
         assert_eq!(list.lists[place(0, Kind::Movable)], [92, 88, 89, 90, 91, 80, 81]);
         list.refill(&mut zone, wanted(2, Kind::Unmovable), 7);
@@ -378,35 +372,6 @@ mod tests {
         list.give_back(&mut zone, u64::MAX, place(0, Kind::Movable));
         assert_eq!((zone.free, zone.on_cpu_lists, list.count()), (183, 0, 0));
         assert_eq!(zone.blocks.buddy.as_ref().map(Buddy::free), Some(183));
-    }
-
-    /// A page of page cache that was taken of a block of the kernel's goes on the list of that when it is freed. What comes back from a list up to
-    /// 6.9 is of the kind that it was taken for, from 6.10 on of its block's.
-    #[test]
-    fn what_was_taken_of_another_kinds_block_is_that_blocks_again() {
-        for by_page in [false, true] {
-            let (mut zone, mut list) = (zone(by_page), CpuList::default());
-            list.refill(&mut zone, wanted(0, Kind::Movable), 93);
-            list.give_back(&mut zone, 1, place(0, Kind::Movable));
-            // 1 of its own is left, and then 1 of the kernel's smallest piece (6.10), or of the piece of 64 with all that its block has.
-            list.refill(&mut zone, wanted(0, Kind::Movable), 2);
-            let own = place(0, Kind::Movable);
-            let taken = list.lists[own].pop_back().expect("a page");
-            assert_eq!(
-                (taken, zone.blocks.buddy.as_ref().map(|buddy| buddy.kind(taken))),
-                (600, Some(Kind::Unmovable))
-            );
-            (list.count, zone.on_cpu_lists) = (list.count - 1, zone.on_cpu_lists - 1);
-            let mut unused = (zone.clone(), list.clone());
-            list.give(&mut zone, taken, 0, Kind::Movable, true);
-            assert_eq!(list.lists[place(0, Kind::Unmovable)], [taken]);
-            unused.1.lists[own].push_back(taken);
-            (unused.1.count, unused.0.on_cpu_lists) = (unused.1.count + 1, unused.0.on_cpu_lists + 1);
-            unused.1.give_back(&mut unused.0, 1, own);
-            let buddy = unused.0.blocks.buddy.as_ref().expect("told apart");
-            assert_eq!(buddy.first(Kind::Unmovable, 1) == Some(600), by_page);
-            assert_eq!(buddy.first(Kind::Movable, 1) == Some(600), !by_page);
-        }
     }
 
     /// free_unref_page_commit of 6.1: what only frees gives back all when a piece of several pages comes.
@@ -490,7 +455,7 @@ mod tests {
     fn the_flag_of_a_zone_below_its_high_watermark_is_cleared_when_pages_are_given_back() {
         let mut zone = Zone::new(1, ZoneKind::Dma32, 32_768, 28_000);
         (zone.min, zone.low, zone.high) = (20, 25, 30);
-        zone.size_blocks(1, 15_000, true);
+        zone.size_blocks(1, 15_000);
         zone.free = 30;
         assert!(zone.admits(25, ZoneKind::HighMem) && zone.blocks.below_high);
         let mut list = CpuList { count: 40, ..CpuList::default() };

@@ -24,7 +24,7 @@ use flatwater_recording::Setup;
 pub struct DeviceId(u8);
 
 impl DeviceId {
-    /// The scenario's `machine.disk`: swap is there, and what no workload made.
+    /// The scenario's `machine.disk`, which also has what no workload made.
     pub const FIRST: DeviceId = DeviceId(0);
 
     /// The device at a place of the scenario's list (`refuse` has seen to it that there are not more than a byte counts).
@@ -142,7 +142,7 @@ impl Device {
         block.set_request_pages(knobs.request_pages as u32);
         let caps = ["cgroup.read_bps", "cgroup.write_bps", "cgroup.read_iops", "cgroup.write_iops"];
         block.cap(caps.map(|key| knobs::bytes(setup, key)));
-        block.set_rules(profile.sync_writes, profile.queue.of(&knobs.scheduler), profile.jiffy_ns());
+        block.set_rules(profile.queue);
         block.set_scheduler(&knobs.scheduler);
         block.set_requests(knobs.nr_requests);
         let woken = block.set_wbt(knobs.wbt_target_us);

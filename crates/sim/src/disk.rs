@@ -2,16 +2,14 @@
 //!
 //! Models: a drive with an arm (`drive`); flash that serves `depth` commands at once, each after a latency, and moves the data of
 //! one after the other; a device that serves one request at a time and at most so many a second (`iops`), like a limited
-//! volume; and several drives as one device (`array`). A flash device with a cache that can be lost takes a time for each flush,
+//! volume. A flash device with a cache that can be lost takes a time for each flush,
 //! which what was accepted before it precedes and what comes later follows. Leaves out: how full that cache is, erasing, and what
 //! differs between channels.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::array::{Array, ArrayModel};
 use super::block::Request;
 use super::drive::Drive;
-use super::stripes::Level;
 
 /// Rates and times of the device.
 #[derive(Clone, Copy, Debug)]
@@ -29,12 +27,6 @@ pub struct DiskModel {
     pub in_order: bool,
     /// Commands that it accepts at once.
     pub depth: usize,
-    /// Of a drive with an arm: half for reads, half for writes (of Fujitsu's 2 MiB, manual C141-E104: 1 MiB and 0.94 MiB).
-    pub cache_pages: u64,
-    /// Whether that half answers writes at once.
-    pub caches_writes: bool,
-    /// It is so many of these drives, whose pages are the whole array's.
-    pub array: Option<ArrayModel>,
     /// What an emulator lets through in a second of reads and of writes (QEMU's throttling).
     pub limits: [Option<u64>; 2],
 }
@@ -42,23 +34,6 @@ pub struct DiskModel {
 impl DiskModel {
     pub fn has_arm(&self) -> bool {
         self.seek_ns > 0
-    }
-
-    /// Pages that a drive keeps for later.
-    pub fn write_cache_pages(&self) -> u64 {
-        if self.caches_writes { self.cache_pages / 2 } else { 0 }
-    }
-
-    /// Queues under the one device, each of which takes requests and commands of its own: md's drives.
-    pub fn queues(&self) -> u32 {
-        let of_md = self.array.filter(|array| array.controller.is_none());
-        of_md.map_or(1, |array| array.geometry.drives as u32)
-    }
-
-    /// Pages of a stripe of md's, where it has stripes.
-    pub fn md_stripe_pages(&self) -> Option<u64> {
-        let of_md = self.array.filter(|array| array.controller.is_none() && array.geometry.level != Level::Mirrors);
-        of_md.map(|array| array.geometry.stripe_pages())
     }
 
     pub fn page_ns(&self, write: bool) -> f64 {
@@ -151,15 +126,9 @@ impl Unit {
 }
 
 #[derive(Debug)]
-enum Medium {
-    One(Unit),
-    Many(Box<Array>),
-}
-
-#[derive(Debug)]
 pub struct Device {
     pub model: DiskModel,
-    medium: Medium,
+    unit: Unit,
     /// Commands accepted and not answered, and since when there are any.
     accepted: usize,
     busy_from_ns: u64,
@@ -172,13 +141,9 @@ pub struct Device {
 impl Device {
     #[must_use]
     pub fn new(model: DiskModel) -> Device {
-        let medium = match model.array {
-            Some(array) => Medium::Many(Box::new(Array::new(array, model))),
-            None => Medium::One(Unit::new(model)),
-        };
         Device {
             model,
-            medium,
+            unit: Unit::new(model),
             accepted: 0,
             busy_from_ns: 0,
             busy_ns: 0,
@@ -204,28 +169,15 @@ impl Device {
         let capped_until = &mut self.capped_until_ns[usize::from(request.write)];
         *capped_until = now_ns.max(*capped_until) + capped_ns;
         let not_before_ns = if capped_ns > 0 { *capped_until } else { 0 };
-        if not_before_ns > now_ns && matches!(self.medium, Medium::One(Unit::Flash(_))) {
+        if not_before_ns > now_ns && matches!(self.unit, Unit::Flash(_)) {
             self.held.insert(request.order);
         }
-        match &mut self.medium {
-            Medium::One(unit) => unit.accept(request, not_before_ns, now_ns),
-            Medium::Many(array) => array.accept(request, not_before_ns, now_ns),
-        }
-    }
-
-    /// Nothing more is queued for it now.
-    pub fn unplug(&mut self, now_ns: u64) {
-        if let Medium::Many(array) = &mut self.medium {
-            array.unplug(now_ns);
-        }
+        self.unit.accept(request, not_before_ns, now_ns);
     }
 
     /// A request that is done by now.
     pub fn answer(&mut self, now_ns: u64) -> Option<Request> {
-        let request = match &mut self.medium {
-            Medium::One(unit) => unit.answer(now_ns),
-            Medium::Many(array) => array.answer(now_ns),
-        }?;
+        let request = self.unit.answer(now_ns)?;
         self.accepted -= 1;
         self.held.remove(&request.order);
         if self.accepted == 0 {
@@ -236,10 +188,7 @@ impl Device {
 
     /// When there will be something to do.
     pub fn next_ns(&self) -> Option<u64> {
-        match &self.medium {
-            Medium::One(unit) => unit.next_ns(),
-            Medium::Many(array) => array.next_ns(),
-        }
+        self.unit.next_ns()
     }
 }
 
@@ -269,9 +218,6 @@ mod tests {
         pages: 1 << 20,
         in_order: true,
         depth: 32,
-        cache_pages: 0,
-        caches_writes: true,
-        array: None,
         limits: [None; 2],
     };
 

@@ -8,7 +8,7 @@ use super::Machine;
 use super::chunk::{Chunk, ChunkId, NONE, WINDOW_PAGES};
 use super::constant::constants;
 use super::inode::InodeId;
-use super::kernel::{FaultAround, ReadAround};
+use super::kernel::FaultAround;
 use super::readahead::{self, Ahead};
 use super::site::Site;
 use super::task::Task;
@@ -46,9 +46,7 @@ pub async fn fault(m: &Machine, task: &mut Task, inode: InodeId, page: u64, writ
             }
             None => {
                 m.mm.borrow_mut().events.pgmajfault += 1;
-                task.in_fault = true;
                 read_around(m, task, inode, page).await;
-                task.in_fault = false;
                 true
             }
         };
@@ -68,8 +66,8 @@ async fn found_cached(m: &Machine, task: &mut Task, inode: InodeId, page: u64, (
     let marked = {
         let mut mm = m.mm.borrow_mut();
         let misses = &mut mm.inodes.get_mut(inode).ahead.misses;
-        *misses = count(m.profile.read_around, *misses, -1);
-        mm.chunks.get(id).marked & bit != 0 && m.profile.read_around != ReadAround::Counted
+        *misses = count(*misses, -1);
+        mm.chunks.get(id).marked & bit != 0
     };
     if marked {
         readahead::reach_mark(m, task, inode, page, (id, bit), page + most - 1).await;
@@ -77,13 +75,8 @@ async fn found_cached(m: &Machine, task: &mut Task, inode: InodeId, page: u64, (
 }
 
 /// So many misses after one more or one less.
-fn count(rule: ReadAround, misses: i32, more: i32) -> i32 {
-    let next = misses.saturating_add(more);
-    match rule {
-        ReadAround::Counted => next,
-        ReadAround::InOrder => next.max(0),
-        ReadAround::Marked => next.clamp(0, LOTS_OF_MISSES.get() * COUNTED_TIMES.get()),
-    }
+fn count(misses: i32, more: i32) -> i32 {
+    misses.saturating_add(more).clamp(0, LOTS_OF_MISSES.get() * COUNTED_TIMES.get())
 }
 
 /// do_sync_mmap_readahead and the wait for the page, which is read alone where that says so.
@@ -100,19 +93,15 @@ async fn read_around(m: &Machine, task: &mut Task, inode: InodeId, page: u64) {
 }
 
 fn window(m: &Machine, inode: InodeId, page: u64, most: u64) -> Option<Ahead> {
-    let rule = m.profile.read_around;
     let ahead = m.mm.borrow().inodes.get(inode).ahead;
     if most == 0 {
         return None;
     }
-    if rule == ReadAround::InOrder && page > 0 && page == ahead.behind {
-        return readahead::window_of(m, inode, page, most);
-    }
-    let misses = count(rule, ahead.misses, 1);
+    let misses = count(ahead.misses, 1);
     m.mm.borrow_mut().inodes.get_mut(inode).ahead.misses = misses;
     (misses <= LOTS_OF_MISSES.get()).then(|| {
         let pages = most as u32;
-        let left = if rule == ReadAround::Marked { pages / MARKED_PART.get() } else { 0 };
+        let left = pages / MARKED_PART.get();
         Ahead { start: page.saturating_sub(most / 2), pages, left, order: 0, ..ahead }
     })
 }
@@ -132,7 +121,7 @@ fn map_around(m: &Machine, task: &mut Task, inode: InodeId, page: u64) -> bool {
         let chunk = mm.chunks.get_mut(id);
         let here = chunk.present & block & !chunk.marked & !on_its_way;
         found |= here;
-        fewer += (here & !refaulted(m.profile.fault_around, chunk, m.profile.lru_gen)).count_ones();
+        fewer += (here & !refaulted(m.profile.fault_around, chunk)).count_ones();
         let added = here & !chunk.mapped;
         // arch_wants_old_prefaulted_pte: not on x86, whose entries begin accessed.
         (chunk.mapped, chunk.referenced) = (chunk.mapped | added, chunk.referenced | added);
@@ -142,7 +131,7 @@ fn map_around(m: &Machine, task: &mut Task, inode: InodeId, page: u64) -> bool {
         id = next;
     }
     let misses = &mut mm.inodes.get_mut(inode).ahead.misses;
-    *misses = count(m.profile.read_around, *misses, -(fewer as i32));
+    *misses = count(*misses, -(fewer as i32));
     task.work(Site::Work, fresh * m.costs.map_page_ns);
     found & 1 << (page % WINDOW_PAGES) != 0
 }
@@ -153,10 +142,9 @@ fn block_of(page: u64) -> (u32, u32) {
     ((page / WINDOW_PAGES) as u32, (((1_u64 << AROUND_PAGES.get()) - 1) << first) as u32)
 }
 
-/// Pages with PG_workingset, which are not counted; with generations those that faults brought back.
-fn refaulted(rule: FaultAround, chunk: &Chunk, lru_gen: bool) -> u32 {
+/// Pages with PG_workingset, which are not counted.
+fn refaulted(rule: FaultAround, chunk: &Chunk) -> u32 {
     match rule {
-        FaultAround::SparesRefaulted if lru_gen => chunk.used_once,
         FaultAround::SparesRefaulted if chunk.workingset => u32::MAX,
         _ => 0,
     }
@@ -165,10 +153,6 @@ fn refaulted(rule: FaultAround, chunk: &Chunk, lru_gen: bool) -> u32 {
 /// finish_fault: the page alone, if it is there.
 fn map_one(m: &Machine, task: &mut Task, inode: InodeId, page: u64) {
     let mut mm = m.mm.borrow_mut();
-    // filemap_fault up to 2.6.39 notes where it was.
-    if m.profile.read_around != ReadAround::Marked {
-        mm.inodes.get_mut(inode).ahead.behind = page + 1;
-    }
     let Some((id, bit)) = mm.lookup(inode, page) else { return };
     let chunk = mm.chunks.get_mut(id);
     chunk.referenced |= bit;
@@ -182,43 +166,10 @@ fn map_one(m: &Machine, task: &mut Task, inode: InodeId, page: u64) {
 #[cfg(test)]
 mod tests {
     use super::{block_of, count};
-    use crate::kernel::ReadAround::{Counted, InOrder, Marked};
-    use crate::options::Options;
-    use crate::run::run_with;
-    use flatwater_recording::{Entity, Table};
-    use flatwater_workload::scenario::Scenario;
-
-    /// Faults in all and those that read, of a program that touches a byte in each of 1024 pages of its file on the disk, in order.
-    fn faults(kernel: &str) -> (i64, i64) {
-        let text = format!(
-            "name = 'x'\nsentence = 'X.'\nkernel = '{kernel}'\nduration = '2s'\n[machine]\ncpus = 2\nnodes = ['256MiB']\n\
-             disk = {{ latency = '100us', file_system = 'ext3' }}\n[[workload]]\nuse = 'access'\nfile_size = '4MiB'\n\
-             bytes = '4MiB'\npattern = 'sequential'\nmethod = 'mapped'\npause = '10s'\n"
-        );
-        let scenario = Scenario::parse("x", &text).expect("parses");
-        let (recording, _) = run_with(&scenario, &Options::default(), |_| true).expect("runs");
-        let vmstat =
-            recording.table(Table::Vmstat).and_then(|table| table.rows_of(&Entity::default())).expect("vmstat");
-        let [all, major] = ["pgfault", "pgmajfault"].map(|name| vmstat.last(name).expect("a counter"));
-        (all, major)
-    }
-
-    /// filemap_nopage: half of each window is behind its page: the first reads 32 pages, each later one 16 more. 2.6.32: the second is
-    /// right behind the first window and is read ahead of. 3.0: the mark of the first window, at page 24, is met. 3.15: pages 0 and 16,
-    /// the mark at 24, and of the 31 windows behind it, whose mark is their first page, two blocks each.
-    #[test]
-    fn a_mapped_file_that_is_touched_in_order_faults_as_its_kernel_reads_and_maps() {
-        assert_eq!(faults("linux-2.6.30"), (1024, 1 + (1024 - 32) / 16));
-        assert_eq!(faults("linux-2.6.32"), (1024, 2));
-        assert_eq!(faults("linux-3.10"), (1024, 1));
-        assert_eq!(faults("linux-3.15"), (3 + 2 * 31, 1));
-    }
 
     #[test]
-    fn misses_are_held_against_hits_without_bounds_up_to_2_6_30_and_between_0_and_1000_from_3_0_on() {
-        assert_eq!([Counted, InOrder, Marked].map(|rule| count(rule, 0, -1)), [-1, 0, 0]);
-        assert_eq!([Counted, InOrder, Marked].map(|rule| count(rule, 1000, 1)), [1001, 1001, 1000]);
-        assert_eq!(count(Marked, 7, -16), 0);
+    fn misses_are_held_against_hits_between_0_and_1000() {
+        assert_eq!([count(0, -1), count(1000, 1), count(7, -16)], [0, 1000, 0]);
     }
 
     #[test]

@@ -3,13 +3,12 @@
 //! Models: ext2 (no log: fsync writes the inode's block), ext3 and reiserfs (ordered: a commit first writes the data of every
 //! file written since the last one; journal: the data goes through the log), ext4 (delayed allocation: a commit waits for no
 //! other file's data), xfs (a log that nobody waits for but a sync), flushes of the disk's cache (barriers), updates
-//! of access times (strictatime, relatime, noatime), and nfs in outline (`server`): no log, and with `sync` or `noac` each write()
-//! goes to the server. Leaves out: extents, log space.
+//! of access times (strictatime, relatime, noatime). Leaves out: extents, log space.
 
 use super::Machine;
 use super::device::{self, DeviceId};
 use super::inode::InodeId;
-use super::kernel::{BarrierOptions, Costs, Profile};
+use super::kernel::{Costs, Profile};
 use super::site::Site;
 use super::task::Task;
 use super::{journal, vfs, writeback};
@@ -23,7 +22,6 @@ pub enum Kind {
     Ext4,
     Xfs,
     Reiserfs,
-    Nfs,
 }
 
 /// What a commit does with the data of the files that its transaction is about (`data=`).
@@ -49,10 +47,6 @@ pub struct FileSystem {
     pub data: Data,
     pub access_time: AccessTime,
     pub has_log: bool,
-    /// Each write() is on the server before it returns (nfs with `sync`).
-    pub writes_through: bool,
-    /// And of what was written nothing stays in the client's cache (`noac`: it asks the server anew).
-    pub keeps_no_writes: bool,
     /// Blocks are chosen when data is written out.
     pub delays_allocation: bool,
     /// Whoever changes metadata waits while the block is being logged (jbd: BJ_Shadow).
@@ -64,8 +58,6 @@ pub struct FileSystem {
     pub converts_extents: bool,
     /// Each page of a write is bracketed by a handle (ext4_write_begin; ext4_da_write_begin up to 5.14).
     pub starts_handles: bool,
-    /// Writing a file's pages out is bracketed by handles (ext4_writepages; up to 4.13 also what needs no blocks).
-    pub holds_handles: bool,
     /// The log's blocks and the commit record are written together (`journal_async_commit`).
     pub commits_at_once: bool,
     /// A write of many pages takes one folio for them, and readahead folios that grow.
@@ -83,7 +75,6 @@ fn kind_of(name: &str) -> Option<Kind> {
         "ext4" => Kind::Ext4,
         "xfs" => Kind::Xfs,
         "reiserfs" => Kind::Reiserfs,
-        "nfs" | "nfs4" => Kind::Nfs,
         _ => return None,
     })
 }
@@ -91,12 +82,6 @@ fn kind_of(name: &str) -> Option<Kind> {
 /// The file system's name in a scenario: of a device, or in its setup.
 fn name_of<'a>(disk: &'a DiskSpec, setup: &'a Setup) -> Option<&'a str> {
     disk.file_system.as_deref().or_else(|| setup.get("mount.file_system"))
-}
-
-/// Whether the disk is a server's.
-#[must_use]
-pub fn is_nfs(disk: &DiskSpec, setup: &Setup) -> bool {
-    name_of(disk, setup).and_then(kind_of) == Some(Kind::Nfs)
 }
 
 impl FileSystem {
@@ -110,9 +95,9 @@ impl FileSystem {
             setup.get("journal_commit_interval").is_some() || options(setup).any(|option| option.starts_with("data="));
         // Of 2.6 a scenario says by the file system's name, or an interval, that it has one.
         let has_log = match kind {
-            Kind::Ext2 | Kind::Nfs => false,
-            Kind::Ext4 | Kind::Xfs => profile.journal || named.is_some(),
-            Kind::Ext3 => profile.journal || named.is_some() || asks_for_log,
+            Kind::Ext2 => false,
+            Kind::Ext4 | Kind::Xfs => profile.is_6() || named.is_some(),
+            Kind::Ext3 => profile.is_6() || named.is_some() || asks_for_log,
             Kind::Reiserfs => asks_for_log,
         };
         let mut own = FileSystem {
@@ -120,33 +105,21 @@ impl FileSystem {
             data: Data::Ordered,
             access_time: if profile.relatime { AccessTime::Relative } else { AccessTime::Strict },
             has_log,
-            writes_through: false,
-            keeps_no_writes: false,
             delays_allocation: matches!(kind, Kind::Ext4 | Kind::Xfs),
-            shadows: !matches!(kind, Kind::Xfs | Kind::Nfs),
+            shadows: kind != Kind::Xfs,
             // JBD_DEFAULT_MAX_COMMIT_AGE; xfs_syncd_centisecs; fs/reiserfs/journal.c: JOURNAL_MAX_TRANS_AGE.
             commit_interval_ns: if matches!(kind, Kind::Xfs | Kind::Reiserfs) { 30 } else { 5 } * SECOND,
-            converts_extents: profile.converts_extents && !matches!(kind, Kind::Xfs | Kind::Nfs),
-            starts_handles: kind == Kind::Ext4 && has_log && profile.writes_start_handles,
-            holds_handles: kind == Kind::Ext4 && has_log && profile.writeback_holds_handles,
+            converts_extents: profile.is_6() && kind != Kind::Xfs,
+            starts_handles: false,
             commits_at_once: false,
             large_folios: name.is_some_and(|name| profile.large_folio_systems.contains(&name)),
             ahead_folios: name.is_some_and(|name| profile.ahead_folio_systems.contains(&name)),
             barriers: match kind {
                 Kind::Ext4 | Kind::Xfs => true,
-                Kind::Ext3 => profile.ext3_barriers,
-                Kind::Ext2 | Kind::Reiserfs | Kind::Nfs => false,
+                Kind::Ext2 | Kind::Ext3 | Kind::Reiserfs => false,
             },
         };
-        let obeys = |option: &&str| {
-            kind != Kind::Xfs || profile.xfs_barrier_options == BarrierOptions::Obeyed || !is_of_barriers(option)
-        };
-        options(setup).filter(obeys).for_each(|option| own.take(option));
-        own.barriers &= !own.commits_at_once || profile.async_commit_flushes;
-        // A barrier that is refused is not asked for again (fs/jbd/commit.c: journal_write_commit_record, EOPNOTSUPP).
-        let array = disk.array.as_ref();
-        let refuses = array.is_some_and(|array| array.controller.is_none() && array.level != "raid1");
-        own.barriers &= profile.md_barriers || !refuses;
+        options(setup).for_each(|option| own.take(option));
         own
     }
 
@@ -158,9 +131,6 @@ impl FileSystem {
             "data=ordered" => self.data = Data::Ordered,
             "data=writeback" => self.data = Data::Writeback,
             "data=journal" => (self.data, self.delays_allocation) = (Data::Journal, false),
-            "sync" if self.kind == Kind::Nfs => self.writes_through = true,
-            // include/uapi/linux/nfs_mount.h: NFS_MOUNT_NOAC also sets SB_SYNCHRONOUS (fs/nfs/super.c: nfs_validate_mount_data).
-            "noac" if self.kind == Kind::Nfs => (self.writes_through, self.keeps_no_writes) = (true, true),
             "barrier" | "barrier=1" => self.barriers = true,
             "nobarrier" | "barrier=0" => self.barriers = false,
             ASYNC_COMMIT => self.commits_at_once = self.kind == Kind::Ext4,
@@ -227,7 +197,7 @@ pub fn foreign_option<'a>(disk: &DiskSpec, setup: &'a Setup, profile: &Profile) 
 #[must_use]
 pub fn dropped_option<'a>(disk: &DiskSpec, setup: &'a Setup, profile: &Profile) -> Option<&'a str> {
     let name = name_of(disk, setup).or(profile.file_systems.first().copied());
-    let gone = profile.xfs_barrier_options == BarrierOptions::Gone && name == Some("xfs");
+    let gone = name == Some("xfs");
     options(setup).find(|option| gone && is_of_barriers(option))
 }
 
@@ -247,11 +217,8 @@ const WITHOUT_EFFECT: &[&str] = &[
 
 /// The first mount option that the model does not know.
 #[must_use]
-pub fn unknown_option(setup: &Setup, is_nfs: bool) -> Option<&str> {
+pub fn unknown_option(setup: &Setup) -> Option<&str> {
     let known = |option: &&str| {
-        if is_nfs && ["sync", "async", "noac", "hard", "vers=3", "vers=4", "tcp"].contains(option) {
-            return true;
-        }
         let own = ["noatime", "relatime", "strictatime", "atime", "nodelalloc", ASYNC_COMMIT].contains(option);
         let data = ["data=ordered", "data=writeback", "data=journal"].contains(option);
         let commit = option.strip_prefix("commit=").is_some_and(|text| text.parse::<u64>().is_ok());
@@ -287,10 +254,8 @@ pub async fn note_read(m: &Machine, task: &mut Task, id: InodeId) {
 
 /// fsync and fdatasync, once the data is on disk: what of the metadata has to follow it.
 pub async fn sync_metadata(m: &Machine, task: &mut Task, id: InodeId, data_only: bool) {
-    // Up to 2.6.25 ext3 does the same for both.
     let device = m.place_of(id);
     let own = &m.device(device).file_system;
-    let data_only = data_only && (m.profile.fdatasync_skips || own.kind != Kind::Ext3);
     if own.has_log {
         let changed = m.mm.borrow().inodes.get(id).changed[usize::from(data_only)];
         if !journal::sync(m, device, task, changed).await {
@@ -312,7 +277,7 @@ pub async fn sync_metadata(m: &Machine, task: &mut Task, id: InodeId, data_only:
 /// blkdev_issue_flush: until what the disk has in its cache is on it. Where it is a barrier the queue is drained for it, cache or none.
 pub async fn flush_disk(m: &Machine, device: DeviceId, task: &mut Task, site: Site) {
     let own = m.device(device);
-    if own.file_system.barriers && (own.block.borrow().caches_writes() || m.profile.queue.drains) {
+    if own.file_system.barriers && own.block.borrow().caches_writes() {
         device::perform(m, device, task, (true, 0, 0), site).await;
     }
 }
@@ -322,7 +287,7 @@ pub async fn flush_disk(m: &Machine, device: DeviceId, task: &mut Task, site: Si
 pub async fn write_ordered(m: &Machine, device: DeviceId, task: &mut Task, files: Vec<InodeId>) {
     for id in files {
         let dirty = m.mm.borrow().inodes.get(id).dirty.as_deref().map_or(0, |dirty| dirty.pages);
-        writeback::write_file(m, task, id, dirty, Site::GetRequestWait).await;
+        writeback::write_pages(m, task, id, dirty, Site::GetRequestWait).await;
     }
     task.run(m).await;
     let queue = &m.device(device).block;
@@ -346,7 +311,7 @@ mod tests {
              [setup]\n{setup}\n[[workload]]\nuse = 'journal'\n"
         );
         let scenario = Scenario::parse("x", &text).expect("parses");
-        assert_eq!(unknown_option(&scenario.setup, false), None);
+        assert_eq!(unknown_option(&scenario.setup), None);
         FileSystem::of(&scenario.machine.disk, &scenario.setup, &find(kernel).expect("a profile"))
     }
 
@@ -367,27 +332,26 @@ mod tests {
         assert!(!fast.commit_writes_data());
         let ext4 = of("linux-6.1", "file_system = 'ext4'", "");
         assert!(ext4.delays_allocation && ext4.shadows && !ext4.commit_writes_data());
-        let xfs = of("linux-4.18", "file_system = 'xfs'", "");
+        let xfs = of("linux-6.1", "file_system = 'xfs'", "");
         assert_eq!((xfs.kind, xfs.shadows, xfs.has_log), (Kind::Xfs, false, true));
         assert!(!of("linux-2.6.32", "file_system = 'ext2'", "").has_log);
         assert!(of("linux-6.1", "", "'mount.options' = 'data=journal'").data == Data::Journal);
     }
 
-    /// fs/ext4/inode.c: ext4_write_begin starts a handle for each page, ext4_da_write_begin up to 5.14.
+    /// fs/ext4/inode.c: ext4_write_begin starts a handle for each page, ext4_da_write_begin does not.
     #[test]
-    fn the_handles_of_a_write_are_ext4s_and_of_delayed_allocation_up_to_5_14() {
+    fn a_write_of_ext4_without_delayed_allocation_takes_handles() {
         let handles = |kernel: &str, disk: &str, setup: &str| {
             let profile = find(kernel).expect("a profile");
             of(kernel, disk, setup).handle_ns(&profile.costs.values())
         };
         let (ext4, plain) = ("file_system = 'ext4'", "'mount.options' = 'nodelalloc'");
         for (kernel, disk, setup, taken) in [
-            ("linux-5.14", ext4, "", 560),
-            ("linux-5.15", ext4, "", 0),
-            ("linux-5.15", ext4, plain, 560),
+            ("linux-6.1", ext4, "", 0),
+            ("linux-6.1", ext4, plain, 560),
             ("linux-2.6.32", "file_system = 'ext3'", "", 0),
-            ("linux-4.18", "file_system = 'xfs'", "", 0),
-            ("linux-4.18", "file_system = 'ext2'", "", 0),
+            ("linux-6.1", "file_system = 'xfs'", "", 0),
+            ("linux-6.1", "file_system = 'ext2'", "", 0),
         ] {
             assert_eq!(handles(kernel, disk, setup), taken, "{kernel} {disk} {setup}");
         }
@@ -408,7 +372,7 @@ mod tests {
     /// Milliseconds of a mean fsync of 4 KiB into blocks that were only allocated, on flash that takes 10 ms for a flush.
     fn fsync_ms(options: &str) -> f64 {
         let text = format!(
-            "name = 'x'\nsentence = 'X.'\nkernel = 'linux-2.6.32'\nduration = '2s'\n[machine]\nnodes = ['1GiB']\n\
+            "name = 'x'\nsentence = 'X.'\nkernel = 'linux-6.1'\nduration = '2s'\n[machine]\nnodes = ['1GiB']\n\
              disk = {{ file_system = 'ext4', latency = '100us', flush = '10ms' }}\n[setup]\n'mount.options' = '{options}'\n\
              [[workload]]\nuse = 'access'\nreads = 0\nfile_size = '16MiB'\npattern = 'sequential'\nsync = 'fsync'\n\
              fill = 'allocate'\n"

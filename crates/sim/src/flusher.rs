@@ -15,7 +15,7 @@ use super::block;
 use super::constant::constants;
 use super::device::{Bdi, DeviceId};
 use super::inode::InodeId;
-use super::kernel::{BandwidthRule, Throttle};
+use super::kernel::Throttle;
 use super::site::Site;
 use super::task::{Culprit, Task};
 use super::wbt::Purpose;
@@ -49,7 +49,7 @@ enum Work {
 
 /// fs/fs-writeback.c: wb_writeback, 3.1 and later.
 async fn write_back(m: &Machine, device: DeviceId, task: &mut Task, work: Work) {
-    let (start_ns, start_jiffies) = (m.clock.now(), m.jiffies());
+    let start_ns = m.clock.now();
     let mut left = match work {
         Work::Background => u64::MAX,
         Work::Old => m.mm.borrow().dirty(),
@@ -63,9 +63,6 @@ async fn write_back(m: &Machine, device: DeviceId, task: &mut Task, work: Work) 
         };
         m.queue_io(device, older_ns);
         let progress = write_queued(m, device, task, &mut left).await;
-        if m.profile.io_less.bandwidth == BandwidthRule::ByRound {
-            m.update_bandwidth(device, start_jiffies, &[]);
-        }
         if progress == 0 {
             break;
         }
@@ -227,7 +224,7 @@ pub async fn flusher(m: Rc<Machine>, devices: Vec<DeviceId>) {
     let Some(first) = devices.iter().copied().min() else { return };
     let own = &m.device(first).bdi;
     own.borrow_mut().flusher = Some(m.clock.current());
-    let by_file = m.profile.throttle.knows_bandwidth();
+    let by_file = m.profile.throttle == Throttle::IoLess;
     let mut periodic_ns = 0;
     loop {
         task.begin();
@@ -310,7 +307,7 @@ async fn sleep(m: &Machine, own: &RefCell<Bdi>, wakes_ns: Option<u64>) {
 
 /// fs/fs-writeback.c: wb_do_writeback.
 async fn perform(m: &Machine, device: DeviceId, task: &mut Task, is_periodic: bool) {
-    let asked = m.device(device).bdi.borrow_mut().full_flush.begin(m.profile.one_full_flush);
+    let asked = m.device(device).bdi.borrow_mut().full_flush.begin(true);
     if asked {
         task.writes = Purpose::Plain;
         write_back(m, device, task, Work::All).await;
@@ -348,35 +345,9 @@ mod tests {
     use crate::run::built;
     use flatwater_workload::scenario::Scenario;
 
-    /// What a device's queue holds up is nothing to the others: each is seen to while the first one's thread waits for a request.
-    #[test]
-    fn pdflush_has_a_thread_at_each_device() {
-        let slow = "disk = { write_bps = '1MB', latency = '1ms', file_system = 'ext2' }\n";
-        let fast =
-            "[[machine.device]]\nname = 'b'\ndisk = { write_bps = '100MB', latency = '1ms', file_system = 'ext2' }\n";
-        let writer = |name: &str| {
-            let what = "direction = 'write'\nfile_size = '2GiB'\nbytes = '64KiB'\npause = '1ms'";
-            format!("[[workload]]\nuse = 'stream'\nlabel = 'on-{name}'\ndevice = '{name}'\n{what}\n")
-        };
-        let text = format!(
-            "name = 'x'\nsentence = 'X.'\nkernel = 'linux-2.6.24'\nduration = '9s'\n[machine]\nnodes = ['1GiB']\n\
-             {slow}{fast}[setup]\n'vm.dirty_ratio' = 90\n'vm.dirty_background_ratio' = 2\n{}{}",
-            writer("sda"),
-            writer("b")
-        );
-        let scenario = Scenario::parse("x", &text).expect("parses");
-        let (machine, _) = built(&scenario, &Options::default()).expect("builds");
-        machine.clock.run_up_to(4_000_000_000);
-        let flushers: Vec<_> = machine.device_ids().map(|device| machine.device(device).bdi.borrow().flusher).collect();
-        assert!(flushers[0].is_some() && flushers[1].is_some() && flushers[0] != flushers[1], "{flushers:?}");
-        let mib = machine.device_ids().map(|device| machine.device(device).block.borrow().bytes[1] >> 20);
-        let mib: Vec<u64> = mib.collect();
-        assert!(mib[1] > 100, "of 250 MiB that were written to it in four seconds: {mib:?}");
-    }
-
     #[test]
     fn what_goes_on_in_the_background_stands_while_the_flusher_is_at_a_sync() {
-        let text = "name = 'x'\nsentence = 'X.'\nkernel = 'linux-3.10'\nduration = '9s'\n[machine]\nnodes = ['1GiB']\n\
+        let text = "name = 'x'\nsentence = 'X.'\nkernel = 'linux-6.1'\nduration = '9s'\n[machine]\nnodes = ['1GiB']\n\
                     disk = { write_bps = '100MB', latency = '1ms', file_system = 'ext4' }\n\
                     [setup]\n'vm.dirty_background_bytes' = '4MiB'\n'vm.dirty_bytes' = '700MiB'\n\
                     [[workload]]\nuse = 'stream'\ndirection = 'write'\nfile_size = '600MiB'\nbytes = '256KiB'\npause = '4ms'\n";

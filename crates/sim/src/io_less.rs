@@ -3,17 +3,14 @@
 //! Models, in the kernel's own integers and jiffies (mm/page-writeback.c, read in 4.18 and 6.12): dirty_poll_interval,
 //! pos_ratio_polynom, wb_position_ratio with the wb's own line, wb_update_dirty_ratelimit, wb_update_write_bandwidth,
 //! update_dirty_limit, wb_max_pause, wb_min_pause, and the loop of balance_dirty_pages with the debt of pauses that are too
-//! short; each device has its share of the limit (`share`). 3.2 plans no pauses (`first`), and when the flusher estimates the
-//! bandwidth differs by version (`estimate`). Leaves out: dirty_throttle_leaks.
+//! short; each device has its share of the limit (`share`). Leaves out: dirty_throttle_leaks.
 
 mod estimate;
-pub mod first;
 
 pub use self::estimate::estimator;
 use super::Machine;
 use super::constant::constants;
 use super::device::{Device, DeviceId};
-use super::kernel::Throttle;
 use super::site::Site;
 use super::task::Task;
 use super::writeback::{Limits, domains, limits};
@@ -313,10 +310,7 @@ impl Task {
 
 /// balance_dirty_pages: a pause that makes the task as fast as its share.
 pub async fn balance(m: &Machine, device: DeviceId, task: &mut Task) {
-    if !m.profile.io_less.plans_pauses {
-        return first::balance(m, device, task).await;
-    }
-    let (hz, start) = (m.profile.hz.get(), m.jiffies());
+    let hz = m.profile.hz.get();
     let Device { bdi, block, .. } = m.device(device);
     let mut exceeded = false;
     loop {
@@ -335,7 +329,7 @@ pub async fn balance(m: &Machine, device: DeviceId, task: &mut Task) {
         let ratio = |domain: &Domain| own.position_ratio(domain);
         let chosen = cgroup.filter(|cgroup| ratio(cgroup) < ratio(&machine)).unwrap_or(machine);
         bdi.borrow_mut().dirty_exceeded |= exceeded;
-        m.update_bandwidth(device, start, &all);
+        m.update_bandwidth(device, &all);
         let own = bdi.borrow().bandwidth;
         let task_ratelimit = (own.dirty_ratelimit * own.position_ratio(&chosen)) >> RATELIMIT_CALC_SHIFT.get();
         let max_pause = own.max_pause(chosen.wb_dirty, hz);
@@ -361,16 +355,13 @@ pub async fn balance(m: &Machine, device: DeviceId, task: &mut Task) {
 }
 
 impl Machine {
-    /// writeback_set_ratelimit, at boot and when a limit is set: pages dirtied on a CPU between two checks, whoever dirties them; from
-    /// there on update_dirty_limit goes on. 3.2 leaves the limit to that; of 3.1 it is taken as if a writer had been held.
+    /// writeback_set_ratelimit, at boot and when a limit is set: pages dirtied on a CPU between two checks, whoever dirties them.
     pub fn set_ratelimit(&self) {
         let throttle = limits(self).throttle;
         let mut wb = self.wb.borrow_mut();
         let cpus = wb.per_cpu.len().max(1) as u64;
         wb.ratelimit_pages = (throttle / (cpus * 32)).clamp(16, 1 << 20) as u32;
-        if self.profile.io_less.plans_pauses || self.profile.throttle == Throttle::GoodAreas {
-            self.devices.iter().for_each(|device| device.bdi.borrow_mut().bandwidth.dirty_limit[0] = throttle);
-        }
+        self.devices.iter().for_each(|device| device.bdi.borrow_mut().bandwidth.dirty_limit[0] = throttle);
     }
 }
 

@@ -2,14 +2,13 @@
 //!
 //! Models: jbd2's running transaction and its commit, an interval after its first update or at an fsync: log blocks, which
 //! stand in the request queue as any write does, and during whose writing an update of metadata waits (BJ_Shadow). Leaves
-//! out: which block is updated (all of them are taken for one), log space and checkpointing, handles but for those of
-//! writeback and of syncs that are batched (`batch`), credits, fast commits. Profiles without a journal skip all of it; of
+//! out: which block is updated (all of them are taken for one), log space and checkpointing, handles, credits,
+//! fast commits, that syncs wait for others to join their transaction. Profiles without a journal skip all of it; of
 //! 2.6.32 a scenario says by `journal_commit_interval` that its file system has one.
 
 use std::collections::BTreeSet;
 
 use super::Machine;
-use super::batch::{self, Batcher};
 use super::block::Request;
 use super::clock::{TaskId, WaitQueue};
 use super::constant::constants;
@@ -39,20 +38,13 @@ pub struct Journal {
     /// Files whose data belongs to the running transaction (ordered), and pages of it (journal).
     files: BTreeSet<InodeId>,
     pages: u64,
-    pub batcher: Batcher,
 }
 
 impl Journal {
-    /// Whether an update has to wait: for the block that is being logged, or for handles that keep a transaction from being locked.
+    /// Whether an update has to wait for the block that is being logged.
     #[inline]
     pub fn is_blocked(&self) -> bool {
-        self.shadowed || self.batcher.locked
-    }
-
-    /// When the running transaction began; now, if it has no update.
-    #[must_use]
-    pub fn begun_at(&self, now_ns: u64) -> u64 {
-        self.begun_ns.unwrap_or(now_ns)
+        self.shadowed
     }
 
     /// What a change of size now is noted as.
@@ -76,7 +68,6 @@ pub async fn touch(m: &Machine, device: DeviceId, task: &mut Task) {
     if !file_system.has_log {
         return;
     }
-    batch::wait_unlocked(m, device, task).await;
     while file_system.shadows && journal.borrow().shadowed {
         // Work is performed before the look that decides about sleeping: the log block may be written meanwhile, and wakes nobody then.
         if task.pending_ns() > 0 {
@@ -89,7 +80,6 @@ pub async fn touch(m: &Machine, device: DeviceId, task: &mut Task) {
     let now = m.clock.now();
     let mut journal = journal.borrow_mut();
     journal.blocks += 1;
-    journal.batcher.handles += 1;
     journal.begun_ns.get_or_insert(now);
 }
 
@@ -121,9 +111,6 @@ pub async fn sync(m: &Machine, device: DeviceId, task: &mut Task, changed: u32) 
     task.run(m).await;
     let mine = u64::from(changed) - 1;
     let waits = journal.borrow().committed <= mine;
-    if waits {
-        batch::join(m, device, task).await;
-    }
     while journal.borrow().committed <= mine {
         {
             let mut journal = journal.borrow_mut();
@@ -178,10 +165,8 @@ pub async fn kjournald(m: std::rc::Rc<Machine>, device: DeviceId) {
             m.clock.park(Some(due)).await;
             continue;
         }
-        batch::lock(&m, device).await;
-        let locked_ns = m.clock.now();
         // JBD: t_synchronous_commit: written for whoever waits for it.
-        task.syncs = asked || (m.profile.jbd_writes_sync && own.file_system.kind == file_system::Kind::Ext3);
+        task.syncs = asked;
         let (blocks, files, pages) = {
             let mut journal = own.journal.borrow_mut();
             journal.asked = false;
@@ -216,7 +201,6 @@ pub async fn kjournald(m: std::rc::Rc<Machine>, device: DeviceId) {
         let mut journal = own.journal.borrow_mut();
         journal.committing = false;
         journal.committed = journal.running;
-        journal.batcher.note_commit(m.clock.now() - locked_ns);
         journal.waiting.wake_all(&m.clock);
     }
 }

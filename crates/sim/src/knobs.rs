@@ -54,7 +54,7 @@ pub struct DeviceKnobs {
     pub request_pages: u64,
     /// Pages of the largest readahead window (queue.read_ahead_kb).
     pub read_ahead_pages: u64,
-    /// `cfq`, `deadline` (or mq-deadline), `none` (or noop).
+    /// `deadline` (or mq-deadline), `none` (or noop).
     pub scheduler: String,
     /// The device's part of the dirty limit: what is kept for it, at most so much of it or so many bytes, and whether it
     /// binds while the machine's does not.
@@ -131,7 +131,7 @@ impl Knobs {
             watermark_boost_factor: WATERMARK_BOOST_FACTOR.get(),
             vfs_cache_pressure: VFS_CACHE_PRESSURE.get(),
             swappiness: SWAPPINESS.get(),
-            huge_pages: profile.huge_pages,
+            huge_pages: profile.is_6(),
             dirty_ratio: profile.dirty_ratio.get(),
             background_ratio: profile.background_ratio.get(),
             dirty_bytes: None,

@@ -1,13 +1,12 @@
 //! kswapd: one task a node that brings its zones back up to their high watermarks.
 //!
-//! Models: balance_pgdat of 2.6 up to 3.8 (later ones: `zoned_kswapd`, `v6::kswapd`): priority 12 to 0, each zone below high is
+//! Models: balance_pgdat of 2.6 (6.x: `v6::kswapd`): priority 12 to 0, each zone below high is
 //! scanned and the shrinkers are asked with a divisor of the zones up to the highest that is short. Leaves out: order > 0,
 //! congestion details, sleeping early.
 
 use std::rc::Rc;
 
 use super::Machine;
-use super::kernel::{FairZones, KswapdRule, ReclaimWrites};
 use super::memory::Mm;
 use super::reclaim::{self, Pass};
 use super::shrinker;
@@ -15,21 +14,18 @@ use super::site::Site;
 use super::task::Task;
 use super::v6;
 use super::zone::{Zone, ZoneKind};
-use super::zoned_kswapd;
 
 impl Machine {
     /// wake_all_kswapd: the node of every zone on the list that is below its low watermark.
     pub fn wake_kswapd(&self, waker: &Task, zones: &[u8], highest: ZoneKind) {
-        // mm/vmscan.c: wakeup_kswapd asks for the low watermark, from 3.12 on, where spent batches wake it, for the high one.
-        let fair = self.profile.fair_zones != FairZones::None;
         for &zone in zones {
             let (node, low) = {
                 let mm = self.mm.borrow();
                 let slot = &mm.zones[usize::from(zone)];
-                (slot.node, slot.free <= if fair { slot.high } else { slot.low })
+                (slot.node, slot.free <= slot.low)
             };
             // mm/vmscan.c: wakeup_kswapd, 5.0 and later, asks whether the node is balanced and not boosted.
-            let wanted = if self.profile.lru_per_node {
+            let wanted = if self.profile.is_6() {
                 self.ask_kswapd(node, highest);
                 !self.is_hopeless(node) && (!self.is_balanced(node, highest) || self.is_boosted(node, highest))
             } else {
@@ -55,11 +51,8 @@ pub async fn kswapd(m: Rc<Machine>, node: usize, cpu: u16) {
     task.memalloc = true;
     task.writes = super::wbt::Purpose::Kswapd;
     task.bound_node = Some(node);
-    if m.profile.lru_per_node {
+    if m.profile.is_6() {
         return v6::kswapd::live(&m, &mut task, node).await;
-    }
-    if m.profile.kswapd != KswapdRule::Naps {
-        return zoned_kswapd::live(&m, &mut task, node).await;
     }
     loop {
         task.begin();
@@ -87,12 +80,7 @@ async fn balance_round(m: &Machine, task: &mut Task, zones: &[usize]) -> bool {
     let mut well = true;
     for priority in (0..=reclaim::DEF_PRIORITY.get()).rev() {
         let Some((below, end, lru_pages)) = m.mm.borrow().zones_to_balance(zones, priority) else { return true };
-        let may_write = match m.profile.reclaim_writes {
-            ReclaimWrites::Everybody => true,
-            ReclaimWrites::Kswapd => priority < reclaim::DEF_PRIORITY.get() - 2,
-            ReclaimWrites::Nobody => false,
-        };
-        let pass = Pass { may_unmap: true, may_write, cpu: task.cpu, site: Site::DirectReclaim, kswapd: true };
+        let pass = Pass { may_unmap: true, may_write: true, cpu: task.cpu, site: Site::DirectReclaim, kswapd: true };
         well = true;
         for zone in below {
             let (spared, short) = {
@@ -112,7 +100,7 @@ async fn balance_round(m: &Machine, task: &mut Task, zones: &[usize]) -> bool {
             };
             // The shrinkers are asked in either case.
             let shrunk = shrinker::shrink_slab(m, task, sum.scanned, lru_pages, true, Site::ShrinkSlab).await;
-            total_freed += sum.freed + shrunk.counted(m);
+            total_freed += sum.freed + shrunk.counted();
             total_scanned += sum.scanned;
             m.mm.borrow_mut().note_unreclaimable(zone, shrunk.objects);
             task.run(m).await;

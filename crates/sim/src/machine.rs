@@ -108,8 +108,7 @@ impl Machine {
         }
         zone::set_watermarks(&mut mm.zones, knobs.min_free_kbytes, knobs.watermark_scale_factor, &self.profile);
         let cpus = (self.cpus.borrow().len() / mm.nodes) as u64;
-        let by_page = self.profile.whole_block_or_page;
-        mm.zones.iter_mut().for_each(|zone| zone.size_blocks(cpus, knobs.watermark_boost_factor, by_page));
+        mm.zones.iter_mut().for_each(|zone| zone.size_blocks(cpus, knobs.watermark_boost_factor));
         if let Some(ratio) = number(setup, "vm.min_unmapped_ratio") {
             mm.zones.iter_mut().for_each(|zone| zone.min_unmapped = zone.managed * ratio / 100);
         }
@@ -127,7 +126,7 @@ impl Machine {
         self.precursor_used.set(self.precursor_used.get() || knobs.precursor != "off");
         drop((knobs, mm));
         if ["vm.dirty_ratio", "vm.dirty_bytes"].iter().any(|key| setup.get(key).is_some()) {
-            self.set_completion_period();
+            self.set_ratelimit();
         }
     }
 
@@ -196,7 +195,7 @@ impl Machine {
                 let written = chunk.reclaim && chunk.writeback | chunk.dirty == 0;
                 chunk.reclaim &= !written;
                 // mm/swap.c: rotate_reclaimable_page, up to 4.11: not if it is active.
-                let rotates = written && (self.profile.lru_per_node || usize::from(chunk.list) == INACTIVE);
+                let rotates = written && (self.profile.is_6() || usize::from(chunk.list) == INACTIVE);
                 mm.of_device(inode).writeback -= u64::from(done.count_ones());
                 mm.zones[zone].writeback -= u64::from(done.count_ones());
                 mm.inodes.get_mut(inode).under_writeback -= done.count_ones();

@@ -1,20 +1,16 @@
-//! Mapped files: references, page tables and unmapping; what is not mapped yet is for `fault`.
+//! Mapped files: references and unmapping; what is not mapped yet is for `fault`.
 //!
-//! Models: the accessed bit of each page as the chunk's reference, the pages that tables take, unmapping that leaves the pages
-//! cached. Leaves out: shootdowns, private mappings, huge pages.
+//! Models: the accessed bit of each page as the chunk's reference, unmapping that leaves the pages cached. Leaves out: shootdowns, private mappings, huge pages.
 
 use super::Machine;
-use super::add;
-use super::alloc::{self, Want};
 use super::chunk::{ACTIVE, INACTIVE, NONE, bits_from};
-use super::constant::constants;
 use super::fault;
+use super::filemap_add;
 use super::inode::InodeId;
 use super::memory::Mm;
 use super::site::Site;
 use super::task::Task;
 use super::throttle;
-use super::v6::buddy::Kind;
 
 const PAGE: u64 = 4096;
 
@@ -50,44 +46,7 @@ fn touch_known(m: &Machine, task: &mut Task, inode: InodeId, page: u64, last: u6
     count
 }
 
-constants! {
-    /// Pages that one page of a table maps.
-    const TABLE_PAGES: u64 = kernel(512, "arch/x86/include/asm/pgtable_64_types.h", "PTRS_PER_PTE", "2.6.32");
-}
-/// mm/memory.c: handle_mm_fault, pte_alloc_map, 2.6.32: the table comes before the page, with GFP_KERNEL.
-async fn page_table(m: &Machine, task: &mut Task, inode: InodeId, page: u64) {
-    let place = (inode, (page / TABLE_PAGES.get()) as u32);
-    if !m.profile.page_tables || m.mm.borrow().page_tables.contains_key(&place) {
-        return;
-    }
-    let Some(frame) = alloc::page(m, task, Want::PAGE_TABLE).await else { return };
-    let mut mm = m.mm.borrow_mut();
-    if mm.page_tables.contains_key(&place) {
-        return mm.give_frame(frame, task.cpu, 0, Kind::Unmovable);
-    }
-    mm.page_tables.insert(place, Some(frame));
-    mm.zones[usize::from(frame.zone)].pinned += 1;
-}
-
-/// The tables of a file that has been mapped and read for long.
-pub fn tables_stand(mm: &mut Mm, inode: InodeId, bytes: u64) {
-    for place in 0..=(bytes / PAGE / TABLE_PAGES.get()) as u32 {
-        mm.page_tables.insert((inode, place), None);
-    }
-}
-
-fn drop_tables(mm: &mut Mm, inode: InodeId, cpu: u16) {
-    let pages = mm.inodes.get(inode).size.div_ceil(PAGE);
-    for place in 0..=(pages / TABLE_PAGES.get()) as u32 {
-        if let Some(Some(frame)) = mm.page_tables.remove(&(inode, place)) {
-            mm.zones[usize::from(frame.zone)].pinned -= 1;
-            mm.give_frame(frame, cpu, 0, Kind::Unmovable);
-        }
-    }
-}
-
 async fn touch_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, write: bool) {
-    page_table(m, task, inode, page).await;
     let is_mapped = reference(m, inode, page);
     if is_mapped {
         task.work(Site::Work, m.costs.touch_ns);
@@ -101,7 +60,7 @@ async fn touch_page(m: &Machine, task: &mut Task, inode: InodeId, page: u64, wri
     // fs/ext4/inode.c: ext4_page_mkwrite, 6.1: what is written back then is a block that was written.
     m.mm.borrow_mut().inodes.convert(inode, page, page + 1);
     let device = m.place_of(inode);
-    let (id, bit) = add::buffer_of(m, task, inode, page, (id, bit)).await;
+    let (id, bit) = filemap_add::buffer_of(m, task, inode, page, (id, bit)).await;
     if id != NONE && m.mark_dirty(id, bit) && throttle::due(m, device, task) {
         task.run(m).await;
         throttle::balance(m, device, task).await;
@@ -125,7 +84,6 @@ fn reference(m: &Machine, inode: InodeId, page: u64) -> bool {
 pub fn unmap(m: &Machine, task: &mut Task, inode: InodeId) {
     let mut mm = m.mm.borrow_mut();
     let pages = unmap_pages(&mut mm, inode);
-    drop_tables(&mut mm, inode, task.cpu);
     task.work(Site::Work, pages * m.costs.unmap_page_ns);
 }
 
@@ -137,7 +95,7 @@ fn unmap_pages(mm: &mut Mm, inode: InodeId) -> u64 {
             let chunk = mm.chunks.get_mut(id);
             let count = u64::from(chunk.mapped.count_ones());
             let young = chunk.mapped & chunk.referenced & chunk.buffers;
-            let activates = mm.profile.writes_activate
+            let activates = !mm.profile.is_6()
                 && usize::from(chunk.list) == INACTIVE
                 && young.count_ones() * 2 > chunk.present.count_ones();
             chunk.mapped = 0;
@@ -165,7 +123,7 @@ mod tests {
     /// On which list 8 mapped pages are once they are unmapped, where so many were written (they have buffer_heads) and so many used.
     fn list_of(kernel: &str, written: u32, used: u32) -> (u64, u64, [u64; 2]) {
         let mut mm = build::memory(&kernel::find(kernel).expect("a profile"), &[256 << 20], 1);
-        mm.zones[0].size_blocks(1, 0, true);
+        mm.zones[0].size_blocks(1, 0);
         let inode = mm.inodes.add((1, 1), Object::default(), false);
         let pages = (0..8).map(|page| {
             mm.take_frame(0, 0, Want::USER);
@@ -184,7 +142,7 @@ mod tests {
     #[test]
     fn pages_that_were_written_and_used_are_activated_when_they_are_unmapped_up_to_4_6() {
         for (written, used, active) in [(8, 8, true), (8, 5, true), (8, 4, false), (4, 8, false), (0, 8, false)] {
-            for (kernel, marks) in [("linux-2.6.32", true), ("linux-4.6", true), ("linux-4.7", false)] {
+            for (kernel, marks) in [("linux-2.6.32", true), ("linux-6.1", false)] {
                 let lists = if active && marks { [0, 8] } else { [8, 0] };
                 assert_eq!(list_of(kernel, written, used), (8, 0, lists), "{kernel}: {written} written, {used} used");
             }

@@ -1,14 +1,13 @@
 //! The memory of the machine: zones, page cache, slabs and inodes under one roof, because reclaim moves through all of
 //! them at once. Everything here is immediate; what can block (allocation, reclaim, reading) builds on it.
 
-use super::broken::Broken;
 use super::chunk::{ACTIVE, ChunkId, Chunks, INACTIVE, NONE, WINDOW_PAGES};
 use super::cpu_list::CpuList;
-use super::inode::{InodeId, Inodes, KeyMap, Place};
+use super::inode::{InodeId, Inodes, Place};
+use super::invariant::Broken;
 use super::kernel::Profile;
 use super::reclaim::Pageout;
 use super::slab::{CACHES, CacheKind, SlabCache};
-use super::swap::Swap;
 use super::v6::buddy::{Frame, Kind};
 use super::v6::cgroup::Cgroup;
 use super::v6::kswapd::Woken;
@@ -36,8 +35,6 @@ pub struct Events {
     pub zone_reclaim_failed: u64,
     /// Pages that reclaim has written (nr_vmscan_write).
     pub vmscan_write: u64,
-    pub pswpin: u64,
-    pub pswpout: u64,
     /// Pages of files that came back and were known to have been evicted, and those of them put on the active list.
     pub workingset_refault: u64,
     pub workingset_activate: u64,
@@ -71,7 +68,8 @@ pub struct Mm {
     pub trees: Trees,
     /// Evicted windows of files, where the profile remembers them.
     pub shadows: Shadows,
-    pub swap: Swap,
+    /// Memories of processes that were made so far.
+    pub memories: u64,
     /// Up to which zone each node's kswapd is asked to work next, and how it was woken last (6.x).
     pub kswapd_highest: Vec<Option<ZoneKind>>,
     pub kswapd_woken: Vec<Woken>,
@@ -89,8 +87,6 @@ pub struct Mm {
     pub pageout: Vec<Pageout>,
     /// Pages of truncated files that stay on the LRU with their buffers (the journalled-page leak).
     pub leaked: u64,
-    /// Pages of page tables by mapped file and 2 MiB of it, with the frame of each; none for those that processes held before the scenario began.
-    pub page_tables: KeyMap<(InodeId, u32), Option<Frame>>,
     /// Stands for the file that those pages no longer have.
     pub ownerless: InodeId,
 }
@@ -170,12 +166,6 @@ impl Mm {
 
     /// Puts a page whose frame was just taken into the page cache.
     pub fn insert(&mut self, inode: InodeId, page: u64, frame: impl Into<Frame>) -> ChunkId {
-        self.insert_as(inode, page, frame.into(), false)
-    }
-
-    /// The same for a page that a fault brings in where there are generations: it begins in the youngest (mm/swap.c: folio_add_lru,
-    /// lru_gen_in_fault, 6.1), from 6.14 on in the one before unless it comes back with PG_workingset, which the model does not keep.
-    pub fn insert_as(&mut self, inode: InodeId, page: u64, frame: impl Into<Frame>, in_fault: bool) -> ChunkId {
         let frame = frame.into();
         let zone = frame.zone;
         let (window, bit) = ((page / WINDOW_PAGES) as u32, 1u32 << (page % WINDOW_PAGES));
@@ -183,28 +173,18 @@ impl Mm {
         let node = self.zones[usize::from(zone)].node;
         let own = self.zones[usize::from(zone)].lruvec;
         let lruvec = if in_cgroup { self.cgroup.lruvecs.get(node).copied().unwrap_or(own) } else { own };
-        let before = self.events.workingset_refault;
-        let refaults = self.refaults(inode, page, false);
-        let youngest = in_fault && self.profile.lru_gen;
-        // mm/workingset.c: lru_gen_refault: PG_workingset.
-        let recent = youngest && self.events.workingset_refault > before;
-        let list = if refaults || youngest { ACTIVE } else { INACTIVE };
+        let list = if self.refaults(inode, page) { ACTIVE } else { INACTIVE };
         let id = self.chunk_for(inode, window, zone, lruvec, list);
-        self.chunks.get_mut(id).outer |= youngest && !self.profile.lru_gen_reworked;
-        self.chunks.get_mut(id).used_once |= if recent { bit } else { 0 };
         self.chunks.set_present(id, bit);
         self.note_frame(id, bit, frame);
         self.inodes.get_mut(inode).pages += 1;
         self.zones[usize::from(zone)].file += 1;
-        if self.profile.tree_nodes {
-            self.trees.used(inode, page);
-        }
         id
     }
 
     #[inline]
     pub fn note_frame(&mut self, id: ChunkId, bit: u32, frame: Frame) {
-        if self.profile.page_blocks {
+        if self.profile.is_6() {
             self.chunks.frames.note(id, bit, frame.number);
         }
     }
@@ -212,7 +192,7 @@ impl Mm {
     /// Gives the frames of pages back that a chunk no longer has.
     #[inline]
     fn give_pages(&mut self, (id, bits): (ChunkId, u32), zone: u8, cpu: u16) {
-        if !self.profile.page_blocks {
+        if !self.profile.is_6() {
             return self.give_frames(zone, cpu, u64::from(bits.count_ones()));
         }
         for number in self.chunks.frames.of(id, bits) {
@@ -282,7 +262,7 @@ impl Mm {
             self.forget_chunk(id);
         }
         self.free_node(chunk.inode, cpu);
-        if self.profile.tree_nodes {
+        if self.profile.is_6() {
             self.update_node(chunk.inode, chunk.window, cpu);
         }
         self.note_uncached(chunk.inode);
@@ -304,7 +284,7 @@ impl Mm {
 
     /// include/linux/pagemap.h: mapping_shrinkable, 5.15: page cache, or a node of shadow entries, keeps an inode from the shrinker.
     pub fn cache_holds(&self, inode: InodeId) -> bool {
-        self.profile.shrink.cache_holds_inodes && (self.inodes.get(inode).pages > 0 || self.trees.holds(inode))
+        self.profile.is_6() && (self.inodes.get(inode).pages > 0 || self.trees.holds(inode))
     }
 
     pub fn note_uncached(&mut self, inode: InodeId) {
@@ -370,12 +350,8 @@ impl Mm {
     /// A second look at a cached page: referenced, then active (`mark_page_accessed`). In which chunk it is now.
     #[inline]
     pub fn touch(&mut self, id: ChunkId, bit: u32) -> ChunkId {
-        let generations = self.profile.lru_gen;
         let chunk = self.chunks.get_mut(id);
-        // Generations count references by tiers and move nothing (folio_inc_refs).
-        if generations && chunk.referenced & bit != 0 {
-            chunk.inc_refs(bit);
-        } else if chunk.referenced & bit == 0 {
+        if chunk.referenced & bit == 0 {
             chunk.referenced |= bit;
         } else if usize::from(chunk.list) == INACTIVE {
             let folio = self.folio_of(id);

@@ -1,6 +1,6 @@
 //! Which knobs a kernel's model obeys, which make no difference to it, and what is missing for the others.
 
-use flatwater_recording::{KnobPlace, knob};
+use flatwater_recording::{KnobPlace, knob, lru_gen_runs};
 
 /// Knobs that the models of 2.6 and later obey (`knobs`, `build`, `memory`); those of 2.2 obey none of them.
 const MODELLED: &[&str] = &[
@@ -12,7 +12,6 @@ const MODELLED: &[&str] = &[
     "vm.min_slab_ratio",
     "vm.lowmem_reserve_ratio",
     "vm.vfs_cache_pressure",
-    "vm.swappiness",
     "vm.dirty_ratio",
     "vm.dirty_background_ratio",
     "vm.dirty_bytes",
@@ -20,7 +19,6 @@ const MODELLED: &[&str] = &[
     "vm.dirty_expire_centisecs",
     "vm.dirty_writeback_centisecs",
     "thp.enabled",
-    "lru_gen.enabled",
     "ratelimit_pages",
     "journal_commit_interval",
     "monitor.slabinfo_interval",
@@ -48,10 +46,12 @@ const MODELLED: &[&str] = &[
     "model.pinned_percent",
     "model.process_memory",
     "model.process_node",
+    "vm.swappiness",
 ];
 
 /// Knobs that change nothing that the model has: counters, sizes of the loop device, where threads are put.
 const WITHOUT_EFFECT: &[&str] = &[
+    SWAPPINESS,
     "vm.numa_stat",
     "vm.overcommit_memory",
     "vm.dirtytime_expire_seconds",
@@ -75,6 +75,7 @@ fn missing_for(key: &str, value: &str) -> Option<&'static str> {
             _ => None,
         },
         "thp.shmem_enabled" => (!off).then_some("huge pages in shared memory"),
+        "lru_gen.enabled" => (lru_gen_runs(value) != Some(false)).then_some("generations of pages (multi-gen LRU)"),
         "lru_gen.min_ttl_ms" => (!off).then_some("the minimum age of generations"),
         "cgroup.memory_high" => Some("memory.high of a cgroup"),
         "cgroup.memory_low" | "cgroup.memory_min" => (!off).then_some("memory that a cgroup is protected in"),
@@ -92,19 +93,18 @@ pub fn modelled_knobs(kernel: &str) -> &'static [&'static str] {
         return &[];
     }
     match MODELLED {
-        [ZONE_RECLAIM, others @ ..] if lacks_zone_reclaim(kernel) => others,
+        // swap_tendency: one list for files and processes.
+        [ZONE_RECLAIM, others @ ..] if kernel == "linux-2.6.17" || kernel.starts_with("linux-2.6.20") => others,
+        // Without swap nothing else asks for it.
+        [others @ .., SWAPPINESS] => others,
         all => all,
     }
 }
 
-/// The first of `MODELLED`.
+/// The first of `MODELLED`: Linux has the knob from 2.6.16 on, and the models reclaim the local zone from 2.6.32 on.
 const ZONE_RECLAIM: &str = "vm.zone_reclaim_mode";
-
-/// Linux has the knob from 2.6.16 on, and the models reclaim the local zone from 2.6.32 on.
-fn lacks_zone_reclaim(kernel: &str) -> bool {
-    let patch = kernel.strip_prefix("linux-2.6.").map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
-    patch.flatten().and_then(|patch| patch.parse::<u32>().ok()).is_some_and(|patch| patch < 32)
-}
+/// The last.
+const SWAPPINESS: &str = "vm.swappiness";
 
 /// What the model would need to obey this setting, if it does not: a run that ignored it would be another machine's.
 #[must_use]
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn reclaim_of_the_local_zone_is_refused_where_the_model_has_none() {
         let why = |kernel, value| missing_mechanism(kernel, "vm.zone_reclaim_mode", value);
-        for kernel in ["linux-2.6.17", "linux-2.6.31"] {
+        for kernel in ["linux-2.6.17", "linux-2.6.20-pae"] {
             assert_eq!(why(kernel, "1"), Some("reclaim of the local zone"), "{kernel}");
             assert_eq!(why(kernel, "0"), None, "{kernel}");
             assert!(!super::modelled_knobs(kernel).contains(&"vm.zone_reclaim_mode"));

@@ -45,7 +45,7 @@ fn hold(m: &Machine, kind: super::slab::CacheKind, node: usize) -> u64 {
         .map(|zone| mm.cache(kind).lists[zone].slabs)
         .sum();
     // SLUB's slabinfo walks only partial slabs: none to speak of where objects leave in the order they came.
-    let walked = if m.profile.slabinfo_walks_all { slabs } else { 0 };
+    let walked = if !m.profile.is_6() { slabs } else { 0 };
     let hold_ns = walked * m.costs.slab_walk_ns;
     let now = m.clock.now();
     mm.cache_mut(kind).locks[node].queue_monitor(now, hold_ns);

@@ -45,6 +45,6 @@ pub struct Options {
     pub ablations: Ablations,
     /// Instead of the scenario's.
     pub seed: Option<u64>,
-    /// Appends that nothing can tell apart are performed one by one (`alike`): what a test compares with.
+    /// Appends that nothing can tell apart are performed one by one (`batching`): what a test compares with.
     pub one_by_one: bool,
 }

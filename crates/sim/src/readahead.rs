@@ -160,7 +160,7 @@ impl Rule {
     fn of(m: &Machine, inode: InodeId, asked: u64) -> Rule {
         let knobs = m.device_of(inode).knobs.borrow();
         let most = knobs.read_ahead_pages;
-        let widens = m.profile.calls_widen_readahead;
+        let widens = m.profile.is_6();
         let most = if widens { most.max(asked.min(knobs.request_pages)) } else { most };
         Rule { most: most as u32, ends_at_most: widens }
     }

@@ -3,20 +3,17 @@
 //! Models: shrink_zone in clusters of 32 with the active list aged first, dirty, mapped, referenced and written-out
 //! pages recognised, direct reclaim by priority, zone_reclaim with its bits, memory cgroup reclaim, `pageout`.
 //! Granularity: a chunk (up to 32 pages of a file) is scanned, rotated and activated as one; its pages are freed one by
-//! one. Leaves out: lumpy reclaim (2.6.24 to 3.4), for which no scenario can ask (`refuse::not_yet`), tiers of generations.
+//! one. Leaves out: lumpy reclaim (2.6.32), for which no scenario can ask (`refuse::not_yet`).
 
 use super::Machine;
 use super::alloc::Want;
-use super::balance::Fractions;
 use super::chunk::{ACTIVE, ChunkId, INACTIVE};
 use super::constant::constants;
 use super::inode::InodeId;
-use super::kernel::{Immediate, KswapdRule, ReclaimWrites, Throttle, ZoneReclaim};
-use super::lruvec;
+use super::kernel::{ReclaimWrites, ZoneReclaim};
 use super::memory::Mm;
 use super::shrinker;
 use super::site::Site;
-use super::swap;
 use super::task::{Mechanism, Task};
 use super::v6;
 use super::writeback;
@@ -48,8 +45,6 @@ pub struct Scanned {
     pub dirty: u64,
     /// Pages under writeback met.
     pub writeback: u64,
-    /// Of these, marked for reclaim the last time (PG_reclaim): they come round before they are written.
-    pub recycled: u64,
     /// The same that kswapd met in a zone full of pages under writeback (`nr_immediate`); in none of the two counts before.
     pub immediate: u64,
 }
@@ -66,7 +61,6 @@ impl Scanned {
         self.buffered += step.buffered;
         self.dirty += step.dirty;
         self.writeback += step.writeback;
-        self.recycled += step.recycled;
         self.immediate += step.immediate;
     }
 }
@@ -91,7 +85,7 @@ impl Mm {
     /// mm/vmscan.c: inactive_file_is_low, 2.6.32: the active list is aged while it is the longer one; inactive_list_is_low, 4.7.
     pub fn inactive_is_low(&self, lruvec: u8) -> bool {
         let [inactive, active] = self.chunks.lruvecs[usize::from(lruvec)].pages;
-        if self.profile.files_by_ratio { self.is_below_ratio(lruvec) } else { active > inactive }
+        if self.profile.is_6() { self.is_below_ratio(lruvec) } else { active > inactive }
     }
 
     /// Ages about so many pages of the active list (`shrink_active_list`): to the inactive head, not scanned again.
@@ -101,7 +95,7 @@ impl Mm {
 
     /// The same of 2.6.20's one list, on which processes' pages stay unless they may be unmapped and were not used.
     fn age(&mut self, lruvec: u8, count: u64, takes_mapped: bool) -> u64 {
-        let (mut scanned, mut rotated) = (0, 0);
+        let mut scanned = 0;
         while scanned < count {
             let Some(id) = self.chunks.tail(lruvec, ACTIVE) else { break };
             let one_list = self.profile.ages_evenly;
@@ -113,15 +107,12 @@ impl Mm {
             let chunk = self.chunks.get_mut(id);
             let pages = chunk.pages().max(1);
             scanned += pages;
-            let young = chunk.referenced & if chunk.anonymous { chunk.present } else { chunk.mapped };
-            let in_use = chunk.anonymous || chunk.mapped.count_ones() as u64 * 2 > pages;
+            let young = chunk.referenced & chunk.mapped;
+            let in_use = chunk.mapped.count_ones() as u64 * 2 > pages;
             let stays = one_list && in_use && (!takes_mapped || u64::from(young.count_ones()) * 2 > pages);
             (chunk.referenced, chunk.workingset) = (0, true);
-            rotated += u64::from(young.count_ones());
             self.chunks.move_to_head(id, if stays { ACTIVE } else { INACTIVE });
         }
-        let fares = &mut self.chunks.lruvecs[usize::from(lruvec)].fares;
-        (fares.scanned, fares.rotated) = (fares.scanned + scanned, fares.rotated + rotated);
         scanned
     }
 
@@ -138,8 +129,7 @@ impl Mm {
             let freed = self.scan_chunk(id, pass, &mut sum);
             sum.freed += freed;
         }
-        self.chunks.lruvecs[usize::from(lruvec)].fares.scanned += sum.scanned;
-        let zone = self.zones.iter_mut().find(|zone| zone.lruvec == lruvec || zone.anonymous_lruvec == lruvec);
+        let zone = self.zones.iter_mut().find(|zone| zone.lruvec == lruvec);
         if let Some(zone) = zone {
             zone.scanned = if sum.freed > 0 { 0 } else { zone.scanned + sum.scanned + sum.aged };
         }
@@ -150,9 +140,6 @@ impl Mm {
     /// One chunk at the tail: frees what may go and moves the rest on (`shrink_page_list`).
     pub fn scan_chunk(&mut self, id: ChunkId, pass: Pass, sum: &mut Scanned) -> u64 {
         let chunk = *self.chunks.get(id);
-        if chunk.anonymous {
-            return self.scan_anonymous(id, pass, sum);
-        }
         self.note_writeback(id, pass, sum);
         let mapped = chunk.mapped & chunk.present;
         let busy = chunk.writeback | chunk.dirty;
@@ -169,17 +156,12 @@ impl Mm {
         // Mapped and referenced pages are activated; unmapped ones need a second call, which has activated them.
         let young = if pass.may_unmap { mapped & chunk.referenced } else { 0 };
         let left_to_flusher = chunk.dirty & !young != 0 && !is_written;
-        if left_to_flusher && self.profile.immediate >= Immediate::Dirty {
-            self.chunks.get_mut(id).reclaim |= moves_away || !self.profile.lru_per_node;
-        }
+        self.chunks.get_mut(id).reclaim |= left_to_flusher && moves_away;
         // mm/vmscan.c: page_check_references, 2.6.34 and later: the first reference through a table only spares a page.
-        let spares = self.profile.spares_used_once && !self.profile.lru_gen;
+        let spares = self.profile.is_6();
         let active = if spares { young & chunk.used_once } else { young };
         let spared = young & !active;
         self.chunks.get_mut(id).used_once |= young;
-        if self.profile.lru_gen {
-            self.chunks.lruvecs[usize::from(chunk.lruvec)].walk.look_around(&chunk);
-        }
         let kept = busy | active | spared | if pass.may_unmap { 0 } else { mapped };
         let free = chunk.present & !kept;
         sum.unmapped += u64::from((free & mapped).count_ones());
@@ -189,26 +171,14 @@ impl Mm {
             return freed;
         }
         let mut activate = active.count_ones() * 2 > (chunk.present & !free).count_ones();
-        if self.profile.lru_gen && busy != 0 {
-            // mm/vmscan.c: sort_folio, 6.18: what waits for writeback goes to a younger generation, and comes back once written.
-            (activate, self.chunks.get_mut(id).reclaim) = (true, true);
-        }
         let waits = (chunk.writeback | chunk.dirty & !young) & chunk.present;
         activate |= moves_away && waits != 0 && !is_written;
         if pass.may_unmap {
             self.chunks.get_mut(id).referenced = 0;
         }
+        self.chunks.move_to_head(id, if activate { ACTIVE } else { INACTIVE });
         if activate {
-            self.chunks.lruvecs[usize::from(chunk.lruvec)].fares.rotated += u64::from(active.count_ones());
-        }
-        if self.profile.lru_gen && activate {
-            // evict_folios: "don't add rejected folios to the oldest generation": PG_active puts them into the youngest.
-            self.chunks.make_younger(id, true);
-        } else {
-            self.chunks.move_to_head(id, if activate { ACTIVE } else { INACTIVE });
-            if activate {
-                self.note_put_active(chunk.lruvec, u64::from((chunk.present & !free).count_ones()));
-            }
+            self.note_put_active(chunk.lruvec, u64::from((chunk.present & !free).count_ones()));
         }
         freed
     }
@@ -217,11 +187,9 @@ impl Mm {
         self.chunks.lruvecs[usize::from(lruvec)].pages.iter().sum()
     }
 
-    /// mm/vmscan.c: zone_reclaimable_pages: anonymous pages count while there is room in swap.
+    /// mm/vmscan.c: zone_reclaimable_pages.
     pub fn zone_lru_pages(&self, zone: usize) -> u64 {
-        let zone = &self.zones[zone];
-        let apart = zone.anonymous_lruvec != zone.lruvec && self.swap.free() > 0;
-        self.lru_pages(zone.lruvec) + if apart { self.lru_pages(zone.anonymous_lruvec) } else { 0 }
+        self.lru_pages(self.zones[zone].lruvec)
     }
 
     pub fn unreclaimable(&self, zone: usize) -> bool {
@@ -250,26 +218,20 @@ pub struct Pageout {
 }
 
 /// mm/vmscan.c: pageout, 2.6.32, for what the last cluster met: not into a congested queue, but for kswapd and zone_reclaim
-/// (PF_SWAPWRITE in may_write_to_queue). Swap's is never congested (mm/swap_state.c: swap_backing_dev_info has no congested_fn): who pages out
-/// to it waits for a request. The pages come to the tail of their list once they are written (PG_reclaim).
+/// (PF_SWAPWRITE in may_write_to_queue). The pages come to the tail of their list once they are written (PG_reclaim).
 pub async fn pageout(m: &Machine, task: &mut Task, pass: Pass) {
     if m.mm.borrow().pageout.is_empty() {
         return;
     }
     let met = std::mem::take(&mut m.mm.borrow_mut().pageout);
     for page in met {
-        let anonymous = m.mm.borrow().inodes.get(page.inode).anonymous;
-        let waits = anonymous || pass.kswapd || pass.site == Site::NodeReclaim;
+        let waits = pass.kswapd || pass.site == Site::NodeReclaim;
         if !waits && m.device_of(page.inode).congested() {
             continue;
         }
         task.run(m).await;
         let was = std::mem::replace(&mut task.memalloc, true);
-        if anonymous {
-            swap::write_out(m, task, page).await;
-        } else {
-            writeback::write_for_reclaim(m, task, page).await;
-        }
+        writeback::write_for_reclaim(m, task, page).await;
         task.memalloc = was;
     }
 }
@@ -293,42 +255,29 @@ impl Zone {
 
 /// shrink_zone at one priority: up to `target` pages freed, `lru >> priority` scanned.
 pub async fn shrink_zone(m: &Machine, task: &mut Task, zone: usize, priority: u32, target: u64, pass: Pass) -> Scanned {
-    if m.profile.kswapd != KswapdRule::Naps {
-        return lruvec::shrink(m, task, zone, priority, target, pass).await;
-    }
     let mut sum = Scanned::default();
     // mm/vmscan.c: shrink_zone, 2.6.32, stops once it has freed more than a cluster, later kernels at a cluster;
     // kswapd, anybody at DEF_PRIORITY.get(), and everybody before 2.6.29 continues to the end of the share.
-    let stop_at = target + u64::from(m.profile.throttle != Throttle::IoLess);
+    let stop_at = target + 1;
     let evenly = m.profile.ages_evenly;
     let stops = !pass.kswapd && priority < DEF_PRIORITY.get() && !evenly;
     let swappiness = m.swappiness();
     let age_rule = Age { takes_mapped: !evenly || m.mm.borrow_mut().reclaims_mapped(zone, priority, swappiness) };
     let lruvecs = m.mm.borrow().lruvecs_of(zone);
     for lruvec in lruvecs.into_iter().flatten() {
-        let file_is_low = m.mm.borrow().inactive_is_low(lruvec);
-        let own = m.mm.borrow().zones[zone].lruvec == lruvec;
-        let fractions =
-            if own { m.mm.borrow_mut().fractions(zone, priority, swappiness, file_is_low) } else { Fractions::FILES };
-        let [inactive, active] = m.mm.borrow().chunks.lruvecs[usize::from(lruvec)]
-            .pages
-            .map(|pages| fractions.file_share(pages >> priority));
-        let mut others = Anonymous::of(m, zone, priority, fractions);
+        let [inactive, active] = m.mm.borrow().chunks.lruvecs[usize::from(lruvec)].pages.map(|pages| pages >> priority);
         // Up to 2.6.27 each list has a share of its own; later the active list's is spent on whichever is due.
         let (mut left, mut to_age) = if evenly {
             m.mm.borrow_mut().zones[zone].save_up([inactive, active])
         } else {
             ((inactive + active) as i64, 0)
         };
-        while left > 0 || to_age > 0 || others.is_left() {
-            let other = others.step(&mut m.mm.borrow_mut(), pass);
+        while left > 0 || to_age > 0 {
             let step = {
                 let mut mm = m.mm.borrow_mut();
                 let age = if evenly { to_age > 0 } else { left > 0 && mm.inactive_is_low(lruvec) };
                 mm.scan_cluster(lruvec, pass, age.then_some(age_rule), left > 0)
             };
-            charge_scan(m, task, other, pass.site);
-            sum.add(other);
             charge_scan(m, task, step, pass.site);
             pageout(m, task, pass).await;
             if evenly {
@@ -341,7 +290,7 @@ pub async fn shrink_zone(m: &Machine, task: &mut Task, zone: usize, priority: u3
             if task.pending_ns() > m.costs.burst_ns {
                 task.run(m).await;
             }
-            if step.scanned + step.aged + other.scanned + other.aged == 0 || (sum.freed >= stop_at && stops) {
+            if step.scanned + step.aged == 0 || (sum.freed >= stop_at && stops) {
                 break;
             }
         }
@@ -349,64 +298,10 @@ pub async fn shrink_zone(m: &Machine, task: &mut Task, zone: usize, priority: u3
     sum
 }
 
-/// What is left of the shares of the anonymous lists of a zone or node.
-pub struct Anonymous {
-    lruvec: u8,
-    inactive: u64,
-    active: u64,
-}
-
-impl Anonymous {
-    pub fn of(m: &Machine, zone: usize, priority: u32, fractions: Fractions) -> Anonymous {
-        let mut mm = m.mm.borrow_mut();
-        let (lruvec, one_list) = (mm.zones[zone].anonymous_lruvec, mm.profile.ages_evenly);
-        let held = &mut mm.chunks.lruvecs[usize::from(lruvec)];
-        // nr_scan_try_batch, 2.6.28 to 2.6.39: few pages are saved up; later kernels scan so few, of which a window is the least.
-        let mut share = |list: usize| {
-            let pages = if one_list { 0 } else { fractions.anonymous_share(held.pages[list] >> priority) };
-            held.saved[list] += pages;
-            if held.saved[list] >= CLUSTER.get() { std::mem::take(&mut held.saved[list]) } else { 0 }
-        };
-        Anonymous { lruvec, inactive: share(INACTIVE), active: share(ACTIVE) }
-    }
-
-    pub fn is_left(&self) -> bool {
-        self.inactive > 0 || self.active > 0
-    }
-
-    #[must_use]
-    pub fn left(&self) -> [u64; 2] {
-        [self.inactive, self.active]
-    }
-
-    pub fn leave(&mut self, [inactive, active]: [u64; 2]) {
-        (self.inactive, self.active) = (inactive, active);
-    }
-
-    /// A cluster of each list that has any left; the active one only while the other is short of pages (shrink_list).
-    pub fn step(&mut self, mm: &mut Mm, pass: Pass) -> Scanned {
-        if !self.is_left() {
-            return Scanned::default();
-        }
-        let mut sum = Scanned::default();
-        if self.inactive > 0 {
-            sum = mm.scan_cluster(self.lruvec, pass, None, true);
-            self.inactive = self.inactive.saturating_sub(sum.scanned.max(CLUSTER.get()));
-        }
-        if self.active > 0 {
-            if mm.anonymous_is_low(self.lruvec) {
-                sum.aged = mm.age_active(self.lruvec, CLUSTER.get());
-            }
-            self.active = self.active.saturating_sub(CLUSTER.get());
-        }
-        sum
-    }
-}
-
 /// mm/vmscan.c: try_to_free_pages.
 pub async fn direct(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> u64 {
     task.enter(m, Mechanism::DirectReclaim);
-    let freed = if m.profile.lru_per_node {
+    let freed = if m.profile.is_6() {
         v6::node::direct(m, task, zones, want).await
     } else {
         direct_by_zone(m, task, zones, want).await
@@ -436,7 +331,7 @@ async fn direct_by_zone(m: &Machine, task: &mut Task, zones: &[u8], want: Want) 
             round.freed += sum.freed;
         }
         let freed = shrinker::shrink_slab(m, task, round.scanned, lru_pages, want.fs, Site::ShrinkSlab).await;
-        total.freed += round.freed + freed.counted(m);
+        total.freed += round.freed + freed.counted();
         total.scanned += round.scanned;
         if total.freed >= CLUSTER.get() {
             break;
@@ -445,19 +340,12 @@ async fn direct_by_zone(m: &Machine, task: &mut Task, zones: &[u8], want: Want) 
             m.write_all_back();
         }
         let is_late = round.scanned > 0 && priority < DEF_PRIORITY.get() - 2;
-        if is_late && m.profile.kswapd == KswapdRule::Naps && waits_for_congestion(m) {
+        if is_late {
             m.congestion_wait(task, m.profile.jiffy_ns() * m.profile.hz.get() / 10).await;
         }
     }
     task.run(m).await;
     total.freed
-}
-
-/// mm/backing-dev.c: congestion_wait, and wait_iff_congested in 2.6.37 and later: only callers that write find a zone's pages congested
-/// (shrink_page_list, up to 3.1). `tail` has what 3.11 and later wait for.
-fn waits_for_congestion(m: &Machine) -> bool {
-    let finds = m.profile.reclaim_writes == ReclaimWrites::Everybody;
-    m.profile.waits_uncongested || finds && m.devices.iter().any(super::device::Device::congested)
 }
 
 /// mm/vmscan.c: zone_pagecache_reclaimable, 2.6.32, node_pagecache_reclaimable, 4.8. What is mapped but lies on no list counts as
@@ -550,11 +438,7 @@ async fn shake_slab(m: &Machine, task: &mut Task, zone: usize, scanned: u64, fs:
     let before = m.mm.borrow().zones[zone].slab_reclaimable;
     loop {
         // 2.6.32 passes `order` as lru_pages: 0 here, so that the divisor is 1 and every shrinker gets its cap.
-        let divisor = match m.profile.zone_reclaim {
-            ZoneReclaim::OrderAsLruPages => 0,
-            _ => m.mm.borrow().zone_lru_pages(zone),
-        };
-        let shrunk = shrinker::shrink_slab(m, task, scanned, divisor, fs, Site::NodeReclaim).await;
+        let shrunk = shrinker::shrink_slab(m, task, scanned, 0, fs, Site::NodeReclaim).await;
         let freed = before.saturating_sub(m.mm.borrow().zones[zone].slab_reclaimable);
         if freed > 0 || shrunk.objects == 0 {
             return freed;
@@ -564,21 +448,8 @@ async fn shake_slab(m: &Machine, task: &mut Task, zone: usize, scanned: u64, fs:
 
 #[cfg(test)]
 mod tests {
-    use super::{cache_reclaimable, waits_for_congestion};
-    use crate::Options;
-    use crate::run::built;
+    use super::cache_reclaimable;
     use crate::zone::{Zone, ZoneKind};
-    use flatwater_workload::scenario::Scenario;
-
-    #[test]
-    fn callers_sleep_for_congestion_although_there_is_none_up_to_2_6_36() {
-        let waits = |kernel: &str| {
-            let text = format!("name = 'x'\nsentence = 'X.'\nkernel = '{kernel}'\n[[workload]]\nuse = 'stream'\n");
-            let scenario = Scenario::parse("x", &text).expect("parses");
-            waits_for_congestion(&built(&scenario, &Options::default()).expect("builds").0)
-        };
-        assert_eq!(["linux-2.6.32", "linux-2.6.36", "linux-2.6.37"].map(waits), [true, true, false]);
-    }
 
     /// Node 1 of a guest of 6.1 whose recorder runs from its initramfs: 50 755 pages on the lists, 50 400 of them mapped.
     #[test]

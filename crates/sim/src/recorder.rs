@@ -153,7 +153,7 @@ pub struct Recorder {
     stack_ids: BTreeMap<(Site, OpKind), StackId>,
     pub events: Vec<Event>,
     pub operations: u64,
-    /// Those of them that were performed together with others (`alike`).
+    /// Those of them that were performed together with others (`batching`).
     pub alike: u64,
     spare: Vec<Histogram<u64>>,
 }

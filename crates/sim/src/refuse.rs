@@ -1,16 +1,10 @@
 //! Scenarios that the model cannot express: refused with the mechanism that is missing, never run as something else.
 
-use super::constant::constants;
-use super::kernel::{Generations, Profile, Throttle, WatermarkRule};
+use super::kernel::{Profile, Throttle};
 use super::run::{NEWEST, has_cgroup};
-use super::stripes::Level;
 use super::{build, file_system, kernel, modelled};
-use flatwater_recording::{Setup, lru_gen_runs};
+use flatwater_recording::Setup;
 use flatwater_workload::scenario::{DiskSpec, Scenario, WorkloadSpec};
-
-constants! {
-    const DRIVES_MAX: u32 = assumed(64, "arrays of more drives are several devices");
-}
 
 /// What a file system has that the model does not.
 fn missing_of_file_system(name: &str) -> &'static str {
@@ -21,7 +15,7 @@ fn missing_of_file_system(name: &str) -> &'static str {
         "ext3" => "the ordered data of ext3 in this kernel",
         "reiserfs" => "the tree and the log of reiserfs in this kernel",
         "tmpfs" => "swap and pages that no disk holds (tmpfs)",
-        "nfs" | "nfs4" => "the NFS client of this kernel",
+        "nfs" | "nfs4" => "the NFS client and its server",
         "none" | "raw" => "a block device without a file system",
         "f2fs" => "the segments and the cleaner of f2fs",
         _ => "this file system",
@@ -34,7 +28,7 @@ fn missing_of_scheduler(name: &str) -> &'static str {
         "bfq" => "the budgets and weights of bfq",
         "kyber" => "the latency targets of kyber",
         "anticipatory" | "as" => "the anticipation of reads (as-iosched)",
-        "cfq" => "cfq in a kernel of 5.0 or later, which has none",
+        "cfq" => "the queues by process of cfq",
         _ => "this I/O scheduler",
     }
 }
@@ -42,12 +36,11 @@ fn missing_of_scheduler(name: &str) -> &'static str {
 /// The version that brought a setting which this kernel has not.
 fn not_yet(key: &str, value: &str, profile: &Profile) -> Option<&'static str> {
     let (has, since) = match key {
-        "vm.watermark_scale_factor" => (profile.watermarks == WatermarkRule::ScaleFactor, "4.6"),
-        "vm.watermark_boost_factor" => (profile.page_blocks, "5.0"),
-        "lru_gen.enabled" => (profile.generations != Generations::None || lru_gen_runs(value) == Some(false), "6.1"),
+        "vm.watermark_scale_factor" => (profile.is_6(), "4.6"),
+        "vm.watermark_boost_factor" => (profile.is_6(), "5.0"),
         // The only requests for more than a page: kernels that would meet them by lumpy reclaim (2.6.24 to 2.6.37) get none.
-        "thp.enabled" | "thp.defrag" => (profile.huge_pages || value == "never", "2.6.38"),
-        "queue.wbt_lat_usec" => (profile.queue.has_wbt || value == "0", "4.10"),
+        "thp.enabled" | "thp.defrag" => (profile.is_6() || value == "never", "2.6.38"),
+        "queue.wbt_lat_usec" => (profile.is_6() || value == "0", "4.10"),
         // 2.6.24 and 2.6.25 have the shares, but not the knobs.
         "bdi.max_ratio" => (profile.throttle != Throttle::PerCpuRateLimit || value == "100", "2.6.26"),
         "bdi.min_ratio" => (profile.throttle != Throttle::PerCpuRateLimit || value == "0", "2.6.26"),
@@ -55,23 +48,6 @@ fn not_yet(key: &str, value: &str, profile: &Profile) -> Option<&'static str> {
         _ => (true, ""),
     };
     (!has).then_some(since)
-}
-
-/// What an array has that the model does not.
-fn missing_of_array(disk: &DiskSpec, profile: &Profile) -> Option<String> {
-    let array = disk.array.as_ref()?;
-    let Some(level) = Level::named(&array.level) else {
-        let lacks = if array.level == "raid6" { "the second parity of RAID 6" } else { "this layout of an array" };
-        return Some(format!("{lacks} (array.level '{}'; it has raid0, raid1, raid10, raid5)", array.level));
-    };
-    let (least, most) = (level.drives_min(), DRIVES_MAX.get());
-    if !(least..=most).contains(&array.drives) {
-        return Some(format!("a {} of {} drives (array.drives; from {least} to {most})", array.level, array.drives));
-    }
-    if disk.iops.is_some() {
-        return Some("an array of devices that a limit of requests a second describes (disk.iops)".to_owned());
-    }
-    profile.buffer_cache.is_some().then(|| "md and RAID controllers of 2.2 (disk.array)".to_owned())
 }
 
 /// What a device or its file system has that the model does not; `setups` are its settings, the first those from the start.
@@ -82,8 +58,7 @@ fn missing_of_device(disk: &DiskSpec, setups: &[&Setup], profile: &Profile) -> O
         let known = profile.file_systems.join(", ");
         return Some(format!("{} (file system '{name}'; it has {known})", missing_of_file_system(name)));
     }
-    let is_nfs = file_system::is_nfs(disk, setup);
-    if let Some(option) = file_system::unknown_option(setup, is_nfs) {
+    if let Some(option) = file_system::unknown_option(setup) {
         return Some(format!("the mount option '{option}' (mount.options)"));
     }
     if let Some(option) = file_system::foreign_option(disk, setup, profile) {
@@ -98,18 +73,14 @@ fn missing_of_device(disk: &DiskSpec, setups: &[&Setup], profile: &Profile) -> O
             "what a flush of this flash device takes (disk.flush), without which '{option}' changes nothing"
         ));
     }
-    if (disk.network_bytes_per_s.is_some() || disk.network_rtt_ns.is_some()) && !is_nfs {
-        return Some(
-            "a disk behind a network (disk.network_bps, disk.network_rtt) with a file system that is not nfs"
-                .to_owned(),
-        );
+    if disk.network_bytes_per_s.is_some() || disk.network_rtt_ns.is_some() {
+        return Some("a disk behind a network (disk.network_bps, disk.network_rtt)".to_owned());
     }
-    let throttles = setups.iter().any(|setup| setup.number("queue.wbt_lat_usec").is_some_and(|target| target > 0));
-    if is_nfs && throttles {
-        return Some("writeback throttling of a server's disk (queue.wbt_lat_usec with nfs)".to_owned());
+    if disk.cache_bytes.is_some() || disk.write_cache.is_some() {
+        return Some("the cache in a drive (disk.cache, disk.write_cache)".to_owned());
     }
-    if let Some(why) = missing_of_array(disk, profile) {
-        return Some(why);
+    if disk.array.is_some() {
+        return Some("arrays of drives: md and RAID controllers (disk.array)".to_owned());
     }
     for name in setups.iter().filter_map(|setup| setup.get("queue.scheduler")) {
         if !profile.schedulers.contains(&name) {
@@ -158,9 +129,6 @@ pub fn missing(scenario: &Scenario, profile: &Profile) -> Option<String> {
     if several && profile.buffer_cache.is_some() {
         return Some("several devices of 2.2 (machine.device)".to_owned());
     }
-    if file_system::is_nfs(&scenario.machine.disk, &scenario.setup) && scenario.machine.swap_bytes > 0 {
-        return Some("a swap area on a server (machine.swap with nfs)".to_owned());
-    }
     let has_cgroup = has_cgroup(scenario);
     if !has_cgroup && !scenario.machine.cgroup_grows.is_empty() {
         return Some(
@@ -168,22 +136,14 @@ pub fn missing(scenario: &Scenario, profile: &Profile) -> Option<String> {
                 .to_owned(),
         );
     }
-    if has_cgroup && !profile.lru_per_node {
+    if has_cgroup && !profile.is_6() {
         return Some("memory cgroups of kernels before 4.8 (cgroup.memory_limit)".to_owned());
     }
     if has_cgroup && several {
         return Some("the writeback of a memory cgroup by device (cgroup.memory_limit with machine.device)".to_owned());
     }
     if scenario.machine.swap_bytes > 0 {
-        if profile.buffer_cache.is_some() {
-            return Some("the swapping of 2.2 (machine.swap)".to_owned());
-        }
-        if profile.lru_gen {
-            return Some("generations of anonymous pages (machine.swap with lru_gen)".to_owned());
-        }
-        if has_cgroup {
-            return Some("swapping by a memory cgroup (machine.swap with cgroup.memory_limit)".to_owned());
-        }
+        return Some("swapping (machine.swap)".to_owned());
     }
     None
 }
@@ -194,13 +154,12 @@ pub fn missing(scenario: &Scenario, profile: &Profile) -> Option<String> {
 pub fn leave_out(scenario: &mut Scenario) -> Vec<String> {
     let Some(profile) = kernel::find(scenario.kernel.as_deref().unwrap_or(NEWEST)) else { return Vec::new() };
     let (mut kept, mut left) = (Setup::default(), Vec::new());
-    let unknown_options =
-        file_system::unknown_option(&scenario.setup, file_system::is_nfs(&scenario.machine.disk, &scenario.setup))
-            .is_some();
+    let unknown_options = file_system::unknown_option(&scenario.setup).is_some();
     for (key, value) in scenario.setup.iter() {
         let lacks = modelled::missing_mechanism(profile.name, key, value).is_some()
             || not_yet(key, value, &profile).is_some()
-            || (key == "mount.options" && unknown_options);
+            || (key == "mount.options" && unknown_options)
+            || (key == "queue.scheduler" && !profile.schedulers.contains(&value));
         if lacks {
             left.push(format!("{key}={value}"));
         } else {
@@ -234,27 +193,24 @@ mod tests {
             ("linux-6.1", "", "'mount.options' = 'noac'", "noac"),
             ("linux-6.18", "", "'mount.file_system' = 'btrfs'", "btrfs"),
             ("linux-2.6.17", "file_system = 'ext4'", "", "ext4"),
-            ("linux-6.1", "array = { level = 'raid6', drives = 6 }", "", "parity"),
-            ("linux-6.1", "array = { level = 'linear', drives = 6 }", "", "layout"),
-            ("linux-6.1", "array = { level = 'raid5', drives = 2 }", "", "2 drives"),
-            ("linux-6.1", "iops = 200, array = { level = 'raid0', drives = 2 }", "", "disk.iops"),
+            ("linux-6.1", "array = { level = 'raid0', drives = 2 }", "", "arrays"),
             ("linux-6.1", "", "'mount.options' = 'noatime,discard'", "discard"),
             ("linux-6.1", "latency = '80us'", "'mount.options' = 'barrier=0'", "disk.flush"),
-            ("linux-4.19", "file_system = 'xfs'", "'mount.options' = 'nobarrier'", "4.19"),
+            ("linux-6.1", "file_system = 'xfs'", "'mount.options' = 'nobarrier'", "4.19"),
             (
-                "linux-2.6.29",
+                "linux-2.6.32",
                 "file_system = 'ext3'",
                 "'mount.options' = 'journal_async_commit'",
                 "journal_async_commit",
             ),
             ("linux-6.1", "", "'cgroup.memory_high' = '64MiB'", "memory.high"),
-            ("linux-4.9", "", "'queue.wbt_lat_usec' = 75000", "4.10"),
-            ("linux-6.1", "file_system = 'nfs'", "'queue.wbt_lat_usec' = 75000", "server"),
-            ("linux-3.10", "", "'vm.watermark_scale_factor' = 200", "4.6"),
+            ("linux-2.6.32", "", "'queue.wbt_lat_usec' = 75000", "4.10"),
+            ("linux-2.6.32", "", "'vm.watermark_scale_factor' = 200", "4.6"),
             ("linux-2.6.32", "", "'thp.enabled' = 'always'", "2.6.38"),
-            ("linux-5.15", "", "'lru_gen.enabled' = '1'", "6.1"),
+            ("linux-6.1", "", "'lru_gen.enabled' = '1'", "multi-gen LRU"),
             ("linux-6.1", "", "'queue.scheduler' = 'kyber'", "kyber"),
-            ("linux-6.1", "", "'queue.scheduler' = 'cfq'", "cfq"),
+            ("linux-2.6.32", "", "'queue.scheduler' = 'cfq'", "cfq"),
+            ("linux-6.1", "", "'queue.scheduler' = 'bfq'", "bfq"),
             ("linux-2.6.32", "", "'cgroup.memory_limit' = '64MiB'", "cgroup"),
             ("linux-2.6.20-x86_64", "", "'bdi.max_ratio' = 10", "2.6.26"),
         ] {
@@ -264,16 +220,8 @@ mod tests {
         }
         for (kernel, disk, setup) in [
             ("linux-6.1", "file_system = 'ext4'", "'queue.scheduler' = 'none'"),
-            ("linux-6.1", "file_system = 'nfs', network_bps = '1GB'", "'mount.options' = 'sync'"),
-            ("linux-6.1", "file_system = 'xfs'", "'queue.scheduler' = 'bfq'"),
             ("linux-6.1", "latency = '20us', flush = '2ms'", "'mount.options' = 'barrier=0'"),
-            (
-                "linux-2.6.32",
-                "seek = '4ms', array = { level = 'raid10', drives = 6, controller = { cache = '256MiB' } }",
-                "",
-            ),
             ("linux-6.1", "", "'queue.wbt_lat_usec' = 75000\n'kernel.numa_balancing' = 0"),
-            ("linux-2.6.32", "file_system = 'ext3'", "'queue.scheduler' = 'cfq'"),
             ("linux-2.6.20-x86_64", "file_system = 'reiserfs'", ""),
         ] {
             let (scenario, profile) = scenario(kernel, disk, setup);
@@ -342,7 +290,7 @@ mod tests {
             let (scenario, profile) = scenario(kernel, "", setup);
             missing(&scenario, &profile)
         };
-        for kernel in ["linux-2.6.24", "linux-2.6.32", "linux-2.6.37"] {
+        for kernel in ["linux-2.6.17", "linux-2.6.32"] {
             for setup in ["'thp.enabled' = 'always'", "'thp.enabled' = 'madvise'", "'thp.defrag' = 'madvise'"] {
                 let why = why(kernel, setup).unwrap_or_else(|| panic!("{kernel} {setup} was taken"));
                 assert!(why.contains("2.6.38"), "{why}");
@@ -350,22 +298,26 @@ mod tests {
             assert_eq!(why(kernel, "'thp.enabled' = 'never'"), None, "{kernel}");
         }
         for (kernel, setup) in [
-            ("linux-2.6.38", "'thp.defrag' = 'always'"),
-            ("linux-4.18", "'thp.defrag' = 'defer'"),
+            ("linux-6.1", "'thp.defrag' = 'always'"),
+            ("linux-6.1", "'thp.defrag' = 'defer'"),
             ("linux-6.18", "'vm.compaction_proactiveness' = 20"),
         ] {
             let why = why(kernel, setup).unwrap_or_else(|| panic!("{kernel} {setup} was taken"));
             assert!(why.contains("compaction"), "{why}");
         }
-        assert_eq!(why("linux-2.6.38", "'thp.enabled' = 'always'"), None);
+        assert_eq!(why("linux-6.1", "'thp.enabled' = 'always'"), None);
     }
 
     #[test]
     fn a_recorded_machines_other_settings_are_left_out_and_said() {
-        let (mut scenario, profile) = scenario("linux-6.1", "", "'vm.dirty_ratio' = 5\n'kernel.numa_balancing' = 1");
+        let (mut scenario, profile) =
+            scenario("linux-6.1", "", "'vm.dirty_ratio' = 5\n'kernel.numa_balancing' = 1\n'queue.scheduler' = 'bfq'");
         scenario.setup.observe("lru_gen.min_ttl_ms", "1000");
         assert!(missing(&scenario, &profile).is_some());
-        assert_eq!(super::leave_out(&mut scenario), ["kernel.numa_balancing=1", "lru_gen.min_ttl_ms=1000"]);
+        assert_eq!(
+            super::leave_out(&mut scenario),
+            ["kernel.numa_balancing=1", "lru_gen.min_ttl_ms=1000", "queue.scheduler=bfq"]
+        );
         assert_eq!((missing(&scenario, &profile), scenario.setup.get("vm.dirty_ratio")), (None, Some("5")));
     }
 }

@@ -1,6 +1,6 @@
-//! Requests of the queue: those that are to be had, and those that wait to be served, by place, by age and by whose they are.
+//! Requests of the queue: those that are to be had, and those that wait to be served, by place and by age.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
 
 use super::clock::{TaskId, WaitQueue};
@@ -70,14 +70,14 @@ impl Request {
 
     /// Whether a write goes on where this one ends, so that both can be one request of at most so many pages. Of what somebody waits for only
     /// one file's pages are (cfq_allow_merge and bfq_allow_bio_merge let no others' in).
-    fn goes_on(&self, next: &Request, most: u32, by_file: bool) -> bool {
+    fn goes_on(&self, next: &Request, most: u32) -> bool {
         let (Done::Pages { inode, .. }, Done::Pages { inode: other, .. }) = (self.done, next.done) else {
             return false;
         };
         (self.device, self.write) == (next.device, next.write)
             && self.position + u64::from(self.pages) == next.position
             && self.pages + next.pages <= most
-            && (inode == other || (self.write && !self.sync && !next.sync && !by_file))
+            && (inode == other || (self.write && !self.sync && !next.sync))
     }
 
     /// The same to another device.
@@ -90,8 +90,6 @@ impl Request {
 /// Pages of other files than its first that a request writes, by the number that it carries.
 #[derive(Debug, Default)]
 pub struct Joined {
-    /// An NFS client's request is one file's (fs/nfs/pagelist.c: nfs_can_coalesce_requests).
-    pub by_file: bool,
     last: u32,
     by_number: HashMap<NonZeroU32, Vec<Done>>,
 }
@@ -99,7 +97,7 @@ pub struct Joined {
 impl Joined {
     /// elv_merge, blk_attempt_plug_merge: pages that go on where a request ends join it, and need no request of their own.
     pub fn merge(&mut self, queued: &mut Request, next: &Request, most: u32) -> bool {
-        if !queued.goes_on(next, most, self.by_file) {
+        if !queued.goes_on(next, most) {
             return false;
         }
         queued.pages += next.pages;
@@ -208,59 +206,24 @@ impl Pool {
     }
 }
 
-/// Queued requests: of a direction, with CFQ synchronous ones and others.
+/// Queued requests of a direction.
 #[derive(Debug, Default)]
 pub struct Side {
     pub sorted: BTreeMap<Key, Request>,
     /// The same by arrival.
     pub fifo: BTreeMap<u64, u64>,
-    /// Who has requests here, and which.
-    pub owners: BTreeSet<TaskId>,
-    pub by_owner: BTreeMap<TaskId, BTreeSet<Key>>,
 }
 
 impl Side {
     pub fn push(&mut self, order: u64, request: Request) {
         self.fifo.insert(order, request.position);
         let key = (request.position, order);
-        // Only what somebody waits for is looked for by whose it is.
-        if request.sync {
-            self.owners.insert(request.owner);
-            self.by_owner.entry(request.owner).or_default().insert(key);
-        }
         self.sorted.insert(key, request);
     }
 
     pub fn take(&mut self, key: Key) -> Option<Request> {
         self.fifo.remove(&key.1);
-        let request = self.sorted.remove(&key)?;
-        if let Some(own) = self.by_owner.get_mut(&request.owner).filter(|_| request.sync) {
-            own.remove(&key);
-            if own.is_empty() {
-                self.by_owner.remove(&request.owner);
-                self.owners.remove(&request.owner);
-            }
-        }
-        Some(request)
-    }
-
-    /// The next one upwards from a place, of one owner or of all; from the lowest where none stands further up.
-    pub fn upwards(&self, from: u64, owner: Option<TaskId>) -> Option<Key> {
-        let Some(owner) = owner else {
-            let next = self.sorted.range((from, 0)..).next().or_else(|| self.sorted.iter().next());
-            return next.map(|(key, _)| *key);
-        };
-        let own = self.by_owner.get(&owner)?;
-        own.range((from, 0)..).next().or_else(|| own.iter().next()).copied()
-    }
-
-    /// cfq_check_fifo, as_fifo_expired: the one that came first, of one owner or of all, if it has waited for too long.
-    pub fn overdue(&self, owner: Option<TaskId>, expire_ns: u64, now_ns: u64) -> Option<Key> {
-        let first = match owner {
-            Some(owner) => self.by_owner.get(&owner)?.iter().min_by_key(|key| key.1).copied()?,
-            None => self.first()?,
-        };
-        (now_ns > self.sorted.get(&first)?.queued_ns + expire_ns).then_some(first)
+        self.sorted.remove(&key)
     }
 
     /// The one that came first.
@@ -310,10 +273,6 @@ mod tests {
         let wanted = [(1, 5), (2, 3)].map(|(inode, pages)| (Done::Pages { inode, first_page: 0, pages }, pages));
         assert_eq!((held.pages, parts), (8, wanted.to_vec()));
         assert_eq!(joined.parts(held).count(), 1, "told once");
-        joined.by_file = true;
-        assert!(
-            joined.merge(&mut held, &write(1, 8, 108, 1), 10) && !joined.merge(&mut held, &write(3, 0, 109, 1), 10)
-        );
     }
 
     #[test]

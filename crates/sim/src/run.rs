@@ -6,31 +6,30 @@ use std::rc::Rc;
 use super::actor::{self, Shared, Who};
 use super::block::Block;
 use super::bounds::{self, Bound};
-use super::broken::Broken;
 use super::clock::Clock;
 use super::cpu::Cpus;
 use super::device::Device;
 use super::disk::DiskModel;
 use super::fair::Sharing;
-use super::file_system::{FileSystem, Kind};
-use super::kernel::{self, Generations, Profile, Throttle};
+use super::file_system::FileSystem;
+use super::invariant::Broken;
+use super::kernel::{self, Profile, Throttle};
 use super::knobs::{self, DeviceKnobs, Knobs, NR_REQUESTS, number};
 use super::machine::Machine;
 use super::memory::Mm;
 use super::options::{Options, Truth};
 use super::recorder::Recorder;
-use super::swap::Swap;
 use super::task::Task;
 use super::v22::{self, Old};
 use super::writeback::Writeback;
 use super::{
     block, build, constant, copying, cpu_list, flusher, io_less, journal, monitor, prepare, process, refuse, sample,
-    server, writeback, zone,
+    writeback, zone,
 };
 use flatwater_recording::EventKind;
 use flatwater_recording::header::FORMAT_VERSION;
 use flatwater_recording::{
-    Clock as ClockInfo, Event, Gap, Header, NodeShape, OwnCost, Recording, Setup, Source, Target, lru_gen_runs,
+    Clock as ClockInfo, Event, Gap, Header, NodeShape, OwnCost, Recording, Setup, Source, Target,
 };
 use flatwater_workload::scenario::{DiskSpec, FIRST_DEVICE, Scenario, WorkloadSpec};
 use flatwater_workload::{Actor, ActorStart, ParamError, Role};
@@ -95,10 +94,6 @@ pub(super) fn built(scenario: &Scenario, options: &Options) -> Result<(Rc<Machin
     if !options.ablations.lowmem_limit {
         profile.lowmem_bytes = None;
     }
-    profile.lru_gen = match scenario.setup.get("lru_gen.enabled") {
-        Some(bits) => profile.generations != Generations::None && lru_gen_runs(bits) != Some(false),
-        None => profile.lru_gen,
-    };
     let seed = options.seed.unwrap_or(scenario.seed);
     let machine = Rc::new(make(scenario, profile, options, seed)?);
     start(&machine, scenario, seed)?;
@@ -136,7 +131,6 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
     if has_cgroup(scenario) {
         mm.open_cgroup();
     }
-    mm.swap = swap_area(scenario, &profile, &shape);
     build::add_devices(&mut mm, scenario);
     let old = profile.buffer_cache.map(|rules| {
         RefCell::new(Old::new(shape.node_bytes.iter().sum(), rules, shape.disk, options.ablations.orphaning))
@@ -152,7 +146,7 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
         mm: RefCell::new(mm),
         devices: devices(scenario, &profile, &shape),
         coming: RefCell::default(),
-        wb: RefCell::new(Writeback::new(shape.cpus, profile.shares.are_by_time())),
+        wb: RefCell::new(Writeback::new(shape.cpus)),
         kswapd: RefCell::new(vec![None; nodes]),
         owed: Cell::default(),
         blocked: Cell::new(0),
@@ -176,7 +170,7 @@ fn make(scenario: &Scenario, profile: Profile, options: &Options, seed: u64) -> 
     for (device, (_, _, setup)) in machine.devices.iter().zip(scenario.devices()).skip(1) {
         device.apply(setup, &machine.profile, &machine.clock);
     }
-    machine.set_completion_period();
+    machine.set_ratelimit();
     Ok(machine)
 }
 
@@ -186,7 +180,7 @@ fn memory_after_boot(scenario: &Scenario, profile: &Profile, shape: &build::Shap
     build::take_away(&mut mm, &scenario.machine);
     build::map_unlisted(&mut mm, &scenario.machine);
     build::set_boot_minimums(&mut mm, &scenario.machine);
-    if profile.page_blocks {
+    if profile.is_6() {
         build::keep_buffers(&mut mm, &scenario.machine);
         build::open_kernel_blocks(&mut mm, &scenario.machine);
     }
@@ -204,12 +198,6 @@ fn cpus(scenario: &Scenario, shape: &build::Shape, profile: &Profile) -> Cpus {
         cpus.sharing = Some(Sharing { rule: profile.scheduler, tick_ns: profile.jiffy_ns() });
     }
     cpus
-}
-
-/// At the far end of the disk.
-fn swap_area(scenario: &Scenario, profile: &Profile, shape: &build::Shape) -> Swap {
-    let pages = (scenario.machine.swap_bytes / profile.page_bytes).min(shape.disk.pages / 2);
-    Swap::new(shape.disk.pages - pages, pages)
 }
 
 /// What the kernel sets at boot on this machine, and the scenario after it.
@@ -237,20 +225,9 @@ fn device(name: &str, disk: &DiskSpec, setup: &Setup, model: DiskModel, profile:
     if model.in_order {
         "none".clone_into(&mut knobs.scheduler);
     }
-    if let Some(stripe) = model.md_stripe_pages() {
-        // drivers/md/raid0.c: raid0_run, raid10.c and raid5.c: run, 2.6.32: readahead of two stripes at least.
-        knobs.read_ahead_pages = knobs.read_ahead_pages.max(2 * stripe);
-    }
-    if file_system.kind == Kind::Nfs {
-        server::set_client(&mut knobs, profile);
-    }
     knobs.commit_interval_ns = file_system.commit_interval_ns;
     knobs.apply(setup);
-    let mut block = Block::new(model, NR_REQUESTS.get() as u32);
-    if file_system.kind == Kind::Nfs {
-        block = block.of_server(disk.network_bytes_per_s, disk.network_rtt_ns);
-    }
-    Device::new(name, file_system, knobs, block)
+    Device::new(name, file_system, knobs, Block::new(model, NR_REQUESTS.get() as u32))
 }
 
 pub(super) fn has_cgroup(scenario: &Scenario) -> bool {
@@ -460,13 +437,5 @@ fn header(m: &Machine, scenario: &Scenario, seed: u64) -> Header {
     header
         .notes
         .push(format!("simulated on a model of {}: docs/simulator.md lists what it leaves out", m.profile.name).into());
-    if let Some(known) = crate::kernel::same_as(m.profile.name) {
-        let name = m.profile.name;
-        header.notes.push(format!("{name} is {known} here: of what changed after it the model knows nothing").into());
-    }
-    for title in crate::kernel::absent_in(m.profile.name) {
-        let name = m.profile.name;
-        header.notes.push(format!("{name} brought \"{title}\", which the model has not").into());
-    }
     header
 }

@@ -120,8 +120,8 @@ fn vmstat(table: &mut Series, mm: &Mm, now: u64) {
         value(vmstat::SLABS_SCANNED, events.slabs_scanned),
         value(vmstat::PGINODESTEAL, events.pginodesteal),
         value(vmstat::ZONE_RECLAIM_FAILED, events.zone_reclaim_failed),
-        value(vmstat::PSWPIN, events.pswpin),
-        value(vmstat::PSWPOUT, events.pswpout),
+        value(vmstat::PSWPIN, 0),
+        value(vmstat::PSWPOUT, 0),
         value(vmstat::WORKINGSET_REFAULT, events.workingset_refault),
         value(vmstat::WORKINGSET_ACTIVATE, events.workingset_activate),
     ];
@@ -142,8 +142,9 @@ fn meminfo(table: &mut Series, mm: &Mm, now: u64) {
         value(meminfo::ANON_PAGES_BYTES, mm.sum(|zone| zone.pinned + zone.anonymous) * page),
         value(meminfo::MAPPED_BYTES, mm.sum(|zone| zone.mapped) * page),
         value(meminfo::SRECLAIMABLE_BYTES, mm.sum(|zone| zone.slab_reclaimable) * page),
-        value(meminfo::SWAP_TOTAL_BYTES, mm.swap.pages() * page),
-        value(meminfo::SWAP_FREE_BYTES, mm.swap.free() * page),
+        // The machine has no swap.
+        value(meminfo::SWAP_TOTAL_BYTES, 0),
+        value(meminfo::SWAP_FREE_BYTES, 0),
     ];
     table.record(now, &Entity::default(), &values);
 }

@@ -1,18 +1,15 @@
 //! Each device's part of the dirty limits.
 //!
-//! Models: get_dirty_limits with bdi_writeout_fraction and clip_bdi_dirty_limit (2.6.24), bdi_dirty_limit (3.1), __wb_calc_thresh
-//! and wb_dirty_limits (6.1), min_ratio and max_ratio. A machine with one device gives it all of the limits, as after many writes: a
+//! Models: __wb_calc_thresh and wb_dirty_limits (6.1; 2.6.32 is taken for the same), min_ratio and max_ratio. A machine with one device gives it all of the limits, as after many writes: a
 //! kernel that has written a few pages since boot gives it any part, by which CPU has counted them (percpu_counter_read_positive).
-//! Leaves out: that pages written to swap are no device's (here the first one's).
 
 use super::Machine;
 use super::constant::constants;
 use super::device::DeviceId;
-use super::kernel::{Shares, Throttle};
+use super::kernel::Throttle;
 use super::knobs::DeviceKnobs;
 use super::memory::OfDevice;
-use super::proportions::{ByEvents, Completions, Local};
-use super::writeback::{Limits, limits};
+use super::writeback::Limits;
 
 constants! {
     /// What a device that was idle for long may have at least: so large a part of what is left of the limit.
@@ -57,7 +54,7 @@ pub fn share(m: &Machine, device: DeviceId, limit: u64) -> u64 {
     let fraction = m.wb.borrow_mut().completions.fraction(local, m.clock.now());
     let kept = m.devices.iter().map(|device| device.knobs.borrow().bdi_min_percent).sum();
     let part = own.knobs.borrow().part_of(limit, fraction, kept);
-    let has_floor = m.profile.shares == Shares::ByTimeAndRoom;
+    let has_floor = m.profile.shares_have_floor;
     let room = if has_floor { limit.saturating_sub(dirty_of(m, device).0) / BUMPED.get() } else { 0 };
     own.knobs.borrow().bounded(part, room, limit)
 }
@@ -65,21 +62,6 @@ pub fn share(m: &Machine, device: DeviceId, limit: u64) -> u64 {
 /// Its parts of both limits.
 pub fn shares(m: &Machine, device: DeviceId, all: Limits) -> Limits {
     Limits { background: share(m, device, all.background), throttle: share(m, device, all.throttle) }
-}
-
-/// Its part, up to 2.6.35 no more than others leave of the limit.
-pub fn clipped(m: &Machine, device: DeviceId, limit: u64) -> u64 {
-    let share = share(m, device, limit);
-    if m.profile.shares != Shares::Clipped {
-        return share;
-    }
-    let (all, own) = dirty_of(m, device);
-    clip(share, limit, all, own.sum())
-}
-
-/// clip_bdi_dirty_limit, of what is dirty or under writeback of all devices and of this one.
-fn clip(share: u64, limit: u64, all: u64, own: u64) -> u64 {
-    share.min(limit.saturating_sub(all) + own)
 }
 
 impl Machine {
@@ -94,22 +76,11 @@ impl Machine {
         let local = &mut own.bdi.borrow_mut().completions;
         self.wb.borrow_mut().completions.count(local, pages, most, self.clock.now());
     }
-
-    /// calc_period_shift, at boot and when a limit is set (dirty_ratio_handler, 2.6.24); with the rate limit, 3.1 and later.
-    pub fn set_completion_period(&self) {
-        self.set_ratelimit();
-        let limit = limits(self).throttle;
-        if let Completions::ByEvents(all) = &mut self.wb.borrow_mut().completions
-            && all.set_shift(ByEvents::shift_for(limit))
-        {
-            self.devices.iter().for_each(|device| device.bdi.borrow_mut().completions = Local::default());
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{BUMPED, clip};
+    use super::BUMPED;
     use crate::kernel::find;
     use crate::knobs::DeviceKnobs;
 
@@ -142,13 +113,5 @@ mod tests {
         let room = (50_000 - 10_000) / BUMPED.get();
         assert_eq!([0, 4_999, 6_000].map(|part| knobs(0, 100).bounded(part, room, 50_000)), [5_000, 5_000, 6_000]);
         assert_eq!(knobs(0, 1).bounded(0, room, 50_000), 500, "but no more than it may have");
-    }
-
-    #[test]
-    fn a_share_is_clipped_to_what_others_leave_of_the_limit() {
-        // 900 of 1000 pages are dirty, 850 of another device: 100 are left, and 50 are its own.
-        assert_eq!(clip(980, 1000, 900, 50), 150);
-        assert_eq!(clip(100, 1000, 900, 50), 100);
-        assert_eq!(clip(980, 1000, 1200, 50), 50, "above the limit nobody may have more than he has");
     }
 }

@@ -41,8 +41,8 @@ pub struct Shrunk {
 
 impl Shrunk {
     /// What the caller takes for progress.
-    pub fn counted(self, m: &Machine) -> u64 {
-        self.slab_pages + if m.profile.shrink.counts_inode_pages { self.pages } else { 0 }
+    pub fn counted(self) -> u64 {
+        self.slab_pages
     }
 }
 
@@ -50,10 +50,6 @@ impl Shrunk {
 pub async fn shrink_slab(m: &Machine, task: &mut Task, scanned: u64, lru_pages: u64, fs: bool, site: Site) -> Shrunk {
     // fs/dcache.c, fs/inode.c: without __GFP_FS both return -1.
     let may = fs && !task.no_fs;
-    let rule = m.profile.shrink;
-    if !may && !rule.winds_up {
-        return Shrunk::default();
-    }
     let pressure = m.knobs.borrow().vfs_cache_pressure;
     let scanned = scanned.max(u64::from(scanned == 0) * super::reclaim::CLUSTER.get());
     let mut shrunk = Shrunk::default();
@@ -64,10 +60,9 @@ pub async fn shrink_slab(m: &Machine, task: &mut Task, scanned: u64, lru_pages: 
         };
         // (nr_unused / 100) * sysctl_vfs_cache_pressure, in that order: below 100 objects it asks for none.
         let max_pass = unused / 100 * pressure;
-        let divisor = if rule.divisor_is_lru { lru_pages + 1 } else { 1 };
         let mut owed = m.owed.get();
         let nr = if kind == CacheKind::Dentry { &mut owed.dentries } else { &mut owed.inodes };
-        *nr = owe(*nr, scanned, max_pass, divisor);
+        *nr = owe(*nr, scanned, max_pass, lru_pages + 1);
         let batches = if may { *nr / BATCH.get() } else { 0 };
         *nr -= batches * BATCH.get();
         m.owed.set(owed);
@@ -144,7 +139,7 @@ impl Mm {
     /// fs/inode.c: prune_icache, 2.6, inode_lru_isolate, 2.6.37: so many inodes of the list. Up to 5.14 the clean unmapped pages of an
     /// unused one go first (pginodesteal), then it.
     pub fn prune_inodes(&mut self, count: u64, cpu: u16) -> Shrunk {
-        let cache_holds = self.profile.shrink.cache_holds_inodes;
+        let cache_holds = self.profile.is_6();
         let mut shrunk = Shrunk::default();
         while shrunk.visited < count
             && let Some(id) = self.inodes.tail(List::Inodes)
@@ -198,7 +193,7 @@ mod tests {
     /// So many files with dentries, each with so many pages; the first one's dentry was used of late.
     fn files(kernel: &str, files: u64, pages: u64) -> (Mm, Vec<InodeId>) {
         let mut mm = build::memory(&kernel::find(kernel).expect("a profile"), &[256 << 20], 1);
-        mm.zones.iter_mut().for_each(|zone| zone.size_blocks(1, 0, true));
+        mm.zones.iter_mut().for_each(|zone| zone.size_blocks(1, 0));
         let made = (0..files).map(|file| {
             let [object, dentry] =
                 [CacheKind::Inode, CacheKind::Dentry].map(|kind| build::add_object(&mut mm, kind, 1).expect("room"));
@@ -217,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_dentry_that_was_used_goes_round_once_more_and_the_others_leave_their_inodes() {
-        for kernel in ["linux-2.6.32", "linux-4.18", "linux-6.1"] {
+        for kernel in ["linux-2.6.32", "linux-6.1"] {
             let (mut mm, made) = files(kernel, 3, 0);
             let shrunk = mm.prune_dentries(2, 0);
             assert_eq!((shrunk.visited, shrunk.objects, mm.inodes.with_dentry()), (2, 1, 2), "{kernel}");
@@ -234,7 +229,7 @@ mod tests {
     /// prune_icache drops an unused inode's pages with it; from 5.15 on they keep it off the list (mapping_shrinkable).
     #[test]
     fn the_pages_of_an_unused_inode_go_with_it_up_to_5_14_and_keep_it_later() {
-        for (kernel, freed) in [("linux-2.6.32", 2), ("linux-5.14", 2), ("linux-5.15", 0)] {
+        for (kernel, freed) in [("linux-2.6.32", 2), ("linux-6.1", 0)] {
             let (mut mm, _) = files(kernel, 3, 4);
             mm.prune_dentries(3, 0);
             // A second chance, where inodes that were just put on the list have one (up to 4.14).

@@ -49,16 +49,12 @@ pub enum Site {
     ReadWait,
     FaultWait,
     MetadataRead,
-    PageWriteback,
     CommitWait,
     JournalBuffer,
-    /// For handles that keep a transaction from being locked.
-    HandleWait,
     SyncWait,
     /// For a file system's pages, in sync() and syncfs().
     SyncfsWait,
     UserLock,
-    SwapIn,
     /// ext2's superblock, while somebody else allocates under it (2.2).
     SuperLock,
     /// A locked buffer being written out (2.2).
@@ -86,12 +82,11 @@ impl Site {
             Site::BalanceDirty => Cause::DirtyThrottle,
             Site::GetRequestWait | Site::GetRequestRead => Cause::RequestQueue,
             Site::ReadWait | Site::FaultWait | Site::MetadataRead | Site::PrecursorWait => Cause::SynchronousRead,
-            Site::PageWriteback | Site::BufferWait => Cause::PageWriteback,
-            Site::CommitWait | Site::HandleWait => Cause::JournalCommit,
+            Site::BufferWait => Cause::PageWriteback,
+            Site::CommitWait => Cause::JournalCommit,
             Site::JournalBuffer => Cause::JournalBuffer,
             Site::SyncWait | Site::SyncfsWait => Cause::DeviceSlow,
             Site::UserLock | Site::SuperLock => Cause::Lock,
-            Site::SwapIn => Cause::SwapIn,
         }
     }
 
@@ -110,10 +105,8 @@ impl Site {
     /// mm/slab.c of 2.6; mm/slub.c of 6.x, which has one lock a node and neither refill nor fallback.
     fn slab_frames(self, of: Generation) -> &'static [&'static str] {
         match (self, of) {
-            (Site::SlabGrow(_), Generation::V3 | Generation::V6) => &["new_slab", "___slab_alloc", "kmem_cache_alloc"],
-            (_, Generation::V3 | Generation::V6) => {
-                &["_raw_spin_lock_irqsave", "get_partial_node", "___slab_alloc", "kmem_cache_alloc"]
-            }
+            (Site::SlabGrow(_), Generation::V6) => &["new_slab", "___slab_alloc", "kmem_cache_alloc"],
+            (_, Generation::V6) => &["_raw_spin_lock_irqsave", "get_partial_node", "___slab_alloc", "kmem_cache_alloc"],
             (Site::SlabGrow(_), _) => &["cache_grow", "cache_alloc_refill", "kmem_cache_alloc"],
             (Site::SlabNodeLock(_), _) => &["_spin_lock", "____cache_alloc_node", "kmem_cache_alloc"],
             (Site::SlabRemoteLock(_), _) => {
@@ -142,16 +135,13 @@ impl Site {
             Site::ReadWait => &["io_schedule", "sync_page", "wait_on_page_bit", "do_generic_file_read"],
             Site::FaultWait => &["io_schedule", "wait_on_page_bit", "filemap_fault", "__do_fault"],
             Site::MetadataRead => &["io_schedule", "__wait_on_buffer", "bread"],
-            Site::PageWriteback => &["io_schedule", "wait_on_page_bit", "wait_on_page_writeback"],
             Site::CommitWait => &["schedule", "log_wait_commit", "ext3_sync_file"],
             Site::JournalBuffer => &["schedule", "do_get_write_access", "journal_get_write_access", "ext3_dirty_inode"],
             Site::SyncWait => &["io_schedule", "wait_on_page_bit", "filemap_fdatawait", "do_fsync"],
-            Site::HandleWait => &["schedule", "start_this_handle", "jbd2_journal_start", "ext4_journal_start_sb"],
             Site::SyncfsWait => {
                 &["io_schedule", "wait_on_page_bit", "filemap_fdatawait", "sync_inodes_sb", "sync_filesystem"]
             }
             Site::UserLock => &["futex_wait"],
-            Site::SwapIn => &["io_schedule", "swapin_readahead", "do_swap_page"],
             Site::SuperLock => &["schedule", "__wait_on_super", "ext2_new_block"],
             Site::BufferWait => &["schedule", "__wait_on_buffer", "getblk"],
             Site::FreePages => &["shrink_mmap", "do_try_to_free_pages", "try_to_free_pages", "__get_free_pages"],
@@ -200,13 +190,11 @@ impl Site {
             Site::ReadWait => &["io_schedule", "folio_wait_bit_common", "filemap_get_pages", "filemap_read"],
             Site::FaultWait => &["io_schedule", "folio_wait_bit_common", "filemap_fault", "__do_fault"],
             Site::MetadataRead => &["io_schedule", "bit_wait_io", "__wait_on_buffer", "ext4_read_bh"],
-            Site::PageWriteback => &["io_schedule", "folio_wait_bit_common", "folio_wait_writeback"],
             Site::CommitWait => &["schedule", "jbd2_log_wait_commit", "ext4_sync_file"],
             Site::JournalBuffer => {
                 &["schedule", "do_get_write_access", "jbd2_journal_get_write_access", "ext4_dirty_inode"]
             }
             Site::SyncWait => &["io_schedule", "folio_wait_writeback", "file_write_and_wait_range", "do_fsync"],
-            Site::HandleWait => &["schedule", "wait_transaction_locked", "start_this_handle", "jbd2__journal_start"],
             Site::SyncfsWait => &["io_schedule", "folio_wait_writeback", "__filemap_fdatawait_range", "sync_inodes_sb"],
             Site::PrecursorWait => &["io_schedule", "folio_wait_bit_common", "filemap_get_pages", "filemap_read"],
             _ => return None,
@@ -273,9 +261,9 @@ mod tests {
             Site::SlabRemoteLock(_) | Site::SlabGrow(_) | Site::DirectReclaim | Site::NodeReclaim => (),
             Site::MemcgReclaim | Site::MemcgThrottle | Site::MemcgWriteback | Site::ShrinkSlab => (),
             Site::CongestionWait | Site::BalanceDirty | Site::GetRequestWait | Site::GetRequestRead => (),
-            Site::ReadWait | Site::FaultWait | Site::MetadataRead | Site::PageWriteback | Site::CommitWait => (),
-            Site::JournalBuffer | Site::SyncWait | Site::UserLock | Site::SwapIn | Site::SuperLock => (),
-            Site::BufferWait | Site::FreePages | Site::PrecursorWait | Site::HandleWait | Site::SyncfsWait => (),
+            Site::ReadWait | Site::FaultWait | Site::MetadataRead | Site::CommitWait => (),
+            Site::JournalBuffer | Site::SyncWait | Site::UserLock | Site::SuperLock => (),
+            Site::BufferWait | Site::FreePages | Site::PrecursorWait | Site::SyncfsWait => (),
         };
         let of_cache = CACHES.into_iter().flat_map(|kind| {
             [Site::SlabListLock(kind), Site::SlabNodeLock(kind), Site::SlabRemoteLock(kind), Site::SlabGrow(kind)]
@@ -284,9 +272,9 @@ mod tests {
         sites.extend([Site::Work, Site::RunQueue, Site::Interrupt, Site::DirectReclaim, Site::NodeReclaim]);
         sites.extend([Site::MemcgReclaim, Site::MemcgThrottle, Site::MemcgWriteback, Site::ShrinkSlab]);
         sites.extend([Site::CongestionWait, Site::BalanceDirty, Site::GetRequestWait, Site::GetRequestRead]);
-        sites.extend([Site::ReadWait, Site::FaultWait, Site::MetadataRead, Site::PageWriteback, Site::CommitWait]);
-        sites.extend([Site::JournalBuffer, Site::SyncWait, Site::UserLock, Site::SwapIn, Site::SuperLock]);
-        sites.extend([Site::BufferWait, Site::FreePages, Site::PrecursorWait, Site::HandleWait, Site::SyncfsWait]);
+        sites.extend([Site::ReadWait, Site::FaultWait, Site::MetadataRead, Site::CommitWait]);
+        sites.extend([Site::JournalBuffer, Site::SyncWait, Site::UserLock, Site::SuperLock]);
+        sites.extend([Site::BufferWait, Site::FreePages, Site::PrecursorWait, Site::SyncfsWait]);
         sites.iter().for_each(|&site| listed(site));
         sites
     }
@@ -305,7 +293,7 @@ mod tests {
     #[test]
     fn every_site_has_the_cause_that_its_stack_has_by_the_specs() {
         let mut checked = 0;
-        for generation in [Generation::V2_2, Generation::V2_6, Generation::V3, Generation::V6] {
+        for generation in [Generation::V2_2, Generation::V2_6, Generation::V6] {
             for site in all() {
                 let (cause, frames) = (site.cause(), site.frames(generation));
                 let unnamed = cause.spec().symbols.is_empty() && cause.spec().brackets.is_empty();

@@ -2,7 +2,7 @@
 //!
 //! Models: per cache and zone the number of slabs and of free objects in them, per CPU the array in front (limit and
 //! batchcount by object size, `mm/slab.c: enable_cpucache`, 2.6.32), and until when the node's list lock is taken and
-//! by whom. Inodes, dentries and radix tree nodes know their slab (`packed`), buffer_heads too with SLUB (`mm/slub.c`), which gives an
+//! by whom. Inodes, dentries and radix tree nodes know their slab (`slab_partial`), buffer_heads too with SLUB (`mm/slub.c`), which gives an
 //! empty slab back once a list holds `min_partial` partial ones. From 5.0 on slabs of SLUB are as large as the machine's CPUs make them
 //! (`calculate_order`), or of one page where that is not to be had. Leaves out: which slab a buffer_head of SLAB is in: its slabs are given back as
 //! soon as the free ones would fill them and exceed the node's limit; SLUB's partial slabs of each CPU.
@@ -11,7 +11,7 @@ use super::chunk::ChunkId;
 use super::constant::constants;
 use super::inode::InodeId;
 use super::memory::Mm;
-use super::packed::Packed;
+use super::slab_partial::Packed;
 use super::task::Culprit;
 use super::v6::buddy::{Frame, Kind, UNTOLD};
 
@@ -313,7 +313,7 @@ impl Mm {
     /// Gives the buffer_heads of these pages of a chunk back.
     pub fn free_buffers(&mut self, id: ChunkId, bits: u32, cpu: u16) {
         let zone = self.chunks.get(id).buffer_zone;
-        if !self.profile.slub {
+        if !self.profile.is_6() {
             return self.free_objects(CacheKind::BufferHead, zone, u64::from(bits.count_ones()), cpu);
         }
         for slab in self.chunks.buffer_slabs.of(id, bits) {

@@ -62,8 +62,6 @@ pub struct Task {
     pub memalloc: bool,
     /// Its call may not enter the file system again (GFP_NOFS).
     pub no_fs: bool,
-    /// It handles a page fault (lru_gen_in_fault).
-    pub in_fault: bool,
     /// What it writes now is for an fsync (WB_SYNC_ALL).
     pub syncs: bool,
     /// What its writes are for.
@@ -83,8 +81,6 @@ pub struct Task {
     pub nr_dirtied_pause: u64,
     /// When the last pause ended, jiffies; ahead of the clock while shorter pauses are not taken (`dirty_paused_when`).
     pub paused_when: Option<u64>,
-    /// Its share of what is dirtied (2.6.32).
-    pub dirties: super::proportions::Local,
     /// Its leave to batch requests on a full queue.
     pub batcher: super::requests::Batcher,
     /// Its requests wait for others that go on where they end (blk_start_plug): the last one does, the others have gone on.

@@ -6,10 +6,10 @@
 //! contents, partial-page zeroing.
 
 use super::Machine;
-use super::add;
 use super::alloc::{self, Want};
 use super::chunk::{ChunkId, NONE, WINDOW_PAGES};
 use super::device::{self, Device, DeviceId};
+use super::filemap_add;
 use super::inode::{FileKey, InodeId, Place};
 use super::memory::Mm;
 use super::names;
@@ -41,7 +41,7 @@ impl Mm {
         let own = self.chunks.get_mut(to);
         own.buffers |= bit;
         own.buffer_zone = zone;
-        if self.profile.slub {
+        if self.profile.is_6() {
             self.chunks.buffer_slabs.note(to, bit, buffer.slab);
         }
         to
@@ -60,7 +60,7 @@ pub async fn lookup(m: &Machine, task: &mut Task, key: FileKey, create: bool) ->
             bring_in(m, task, key, create, above).await
         }
     };
-    if known.is_some() && !m.profile.shrink.dentries_queue {
+    if known.is_some() && m.profile.is_6() {
         m.mm.borrow_mut().inodes.get_mut(id).referenced = true;
     }
     id
@@ -77,7 +77,7 @@ pub async fn bring_in(m: &Machine, task: &mut Task, key: FileKey, create: bool, 
         let inode = mm.inodes.get_mut(id);
         if inode.key == key && matches!(inode.place, Place::Unused | Place::Cached) {
             (inode.dentry, inode.parent) = (dentry, above);
-            inode.referenced = m.profile.shrink.new_are_referenced;
+            inode.referenced = !m.profile.is_6();
             mm.inodes.put(id, Place::Dentry);
         } else {
             mm.free_object(CacheKind::Dentry, dentry, task.cpu);
@@ -99,7 +99,7 @@ pub async fn bring_in(m: &Machine, task: &mut Task, key: FileKey, create: bool, 
     let in_cgroup = task.in_cgroup && mm.cgroup.exists();
     let id = mm.inodes.add(key, object, in_cgroup);
     let inode = mm.inodes.get_mut(id);
-    (inode.dentry, inode.referenced, inode.parent) = (dentry, m.profile.shrink.new_are_referenced, above);
+    (inode.dentry, inode.referenced, inode.parent) = (dentry, !m.profile.is_6(), above);
     mm.inodes.put(id, Place::Dentry);
     id
 }
@@ -132,8 +132,8 @@ pub async fn device_page(m: &Machine, on: DeviceId, task: &mut Task, page: u64, 
             };
             let placed = place_device_page(m, device, page, frame, task.cpu);
             // fs/buffer.c: grow_dev_folio. SLAB's buffer_heads of metadata are left out, as no account is kept of their slabs.
-            let needs_buffer = m.profile.slub && m.profile.buffer_heads && m.mm.borrow().lacks_buffer(placed);
-            if needs_buffer { add::attach_buffer(m, task, device, page).await } else { placed }
+            let needs_buffer = m.profile.is_6() && m.mm.borrow().lacks_buffer(placed);
+            if needs_buffer { filemap_add::attach_buffer(m, task, device, page).await } else { placed }
         }
     };
     if dirty && id != NONE {
@@ -229,7 +229,7 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
                 }
                 // mm/filemap.c: generic_perform_write, up to 4.6, marks the page accessed at each write, which activates it
                 // at the second; not while it is still in the CPU's pagevec, as the last page of an append is.
-                if m.profile.writes_activate && page >= folio_end && page * PAGE + PAGE < mm.inodes.get(inode).size {
+                if !m.profile.is_6() && page >= folio_end && page * PAGE + PAGE < mm.inodes.get(inode).size {
                     id = mm.touch(id, bit);
                 }
                 (id, bit)
@@ -242,10 +242,10 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
                 }
                 task.work(Site::Work, m.costs.write_page_ns);
                 if file_system.large_folios {
-                    folio_end = add::folio(m, task, inode, page, last).await;
+                    folio_end = filemap_add::folio(m, task, inode, page, last).await;
                     m.mm.borrow().lookup(inode, page).unwrap_or((NONE, 0))
                 } else {
-                    add::page(m, task, inode, page, Want::WRITE, true).await
+                    filemap_add::page(m, task, inode, page, Want::WRITE, true).await
                 }
             }
         };
@@ -254,19 +254,8 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
         if id == NONE || m.mm.borrow().chunks.get(id).present & bit == 0 {
             continue;
         }
-        let (mut id, mut bit) = (id, bit);
-        if m.profile.stable_pages && m.mm.borrow().chunks.get(id).writeback & bit != 0 {
-            wait_page(m, task, inode, page, Site::PageWriteback).await;
-            // It may have gone meanwhile.
-            let found = m.mm.borrow().lookup(inode, page);
-            let Some(found) = found else {
-                grows |= m.mm.borrow_mut().inodes.get_mut(inode).grow(from + part);
-                continue;
-            };
-            (id, bit) = found;
-        }
         grows |= m.mm.borrow_mut().inodes.get_mut(inode).grow(from + part);
-        (id, bit) = add::buffer_of(m, task, inode, page, (id, bit)).await;
+        let (id, bit) = filemap_add::buffer_of(m, task, inode, page, (id, bit)).await;
         if id == NONE {
             continue;
         }
@@ -287,13 +276,6 @@ pub async fn write(m: &Machine, task: &mut Task, inode: InodeId, offset: u64, by
     let converts = m.mm.borrow_mut().inodes.convert(inode, first, last + 1) && file_system.has_extents();
     super::journal::note_change(m, inode, grows || converts);
     m.mm.borrow_mut().inodes.get_mut(inode).written_since_read = true;
-    if file_system.writes_through {
-        // fs/nfs/file.c: nfs_file_write, 4.18: generic_write_sync where the mount is synchronous.
-        sync(m, task, inode, true).await;
-    }
-    if file_system.keeps_no_writes {
-        m.mm.borrow_mut().invalidate(inode, first, false, task.cpu);
-    }
 }
 
 /// Waits until a page is no longer under writeback.
@@ -389,9 +371,9 @@ pub async fn add_missing(m: &Machine, task: &mut Task, inode: InodeId, (from, to
     while page < to {
         let missing = m.mm.borrow().lookup(inode, page).is_none();
         page = match missing {
-            true if order > 0 => add::ahead_folio(m, task, inode, (page, to), order).await,
+            true if order > 0 => filemap_add::ahead_folio(m, task, inode, (page, to), order).await,
             true => {
-                add::page(m, task, inode, page, Want::USER, false).await;
+                filemap_add::page(m, task, inode, page, Want::USER, false).await;
                 page + 1
             }
             false => page + 1,

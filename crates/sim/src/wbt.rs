@@ -172,7 +172,7 @@ impl Wbt {
             normal,
             background,
             target_ns: target_us * 1000,
-            write_cache: disk.caches_writes && (disk.cache_pages > 0 || !disk.has_arm()),
+            write_cache: !disk.has_arm(),
             window_ns: WINDOW_NS.get(),
             ends_ns: None,
             unknown: 0,

@@ -9,7 +9,6 @@ use std::ops::Range;
 
 use super::chunk::{ACTIVE, ChunkId, INACTIVE};
 use super::inode::{InodeId, KeyMap};
-use super::kernel::Workingset;
 use super::memory::Mm;
 
 /// The last eviction from a window.
@@ -19,8 +18,6 @@ struct Shadow {
     /// Which pages; those that came back since are not in it any more.
     pages: u32,
     lruvec: u8,
-    /// They had been active before (PG_workingset).
-    workingset: bool,
 }
 
 #[derive(Debug, Default)]
@@ -50,15 +47,6 @@ impl Shadows {
         windows.filter_map(|window| all.get(window as usize)).any(|shadow| shadow.pages != 0)
     }
 
-    pub fn forget_windows(&mut self, inode: InodeId, windows: Range<u32>) {
-        let Some(all) = self.0.get_mut(&inode) else { return };
-        windows.for_each(|window| {
-            if let Some(shadow) = all.get_mut(window as usize) {
-                shadow.pages = 0;
-            }
-        });
-    }
-
     /// Whether there was any.
     pub fn forget(&mut self, inode: InodeId) -> bool {
         self.0.remove(&inode).is_some_and(|all| all.iter().any(|shadow| shadow.pages != 0))
@@ -70,77 +58,40 @@ impl Mm {
     pub fn evict(&mut self, id: ChunkId, bits: u32, cpu: u16) -> u64 {
         let chunk = *self.chunks.get(id);
         let bits = bits & chunk.present;
-        let remembers = match self.profile.workingset {
-            Workingset::Forgets => false,
-            Workingset::OfFiles => !chunk.anonymous,
-            Workingset::OfBoth => true,
-        };
-        if remembers && chunk.inode != self.ownerless {
+        if self.profile.is_6() && chunk.inode != self.ownerless {
             let lruvec = &mut self.chunks.lruvecs[usize::from(chunk.lruvec)];
             let age = lruvec.nonresident_age as u32;
-            if !self.profile.lru_gen {
-                lruvec.nonresident_age += u64::from(bits.count_ones());
-            }
-            let shadow = Shadow { age, pages: bits, lruvec: chunk.lruvec, workingset: chunk.workingset };
+            lruvec.nonresident_age += u64::from(bits.count_ones());
+            let shadow = Shadow { age, pages: bits, lruvec: chunk.lruvec };
             self.shadows.put(chunk.inode, chunk.window, shadow);
         }
         self.drop_pages(id, bits, cpu)
     }
 
     /// workingset_refault: whether a page that comes into memory goes to the active list.
-    pub fn refaults(&mut self, inode: InodeId, page: u64, anonymous: bool) -> bool {
-        if self.profile.workingset == Workingset::Forgets {
+    pub fn refaults(&mut self, inode: InodeId, page: u64) -> bool {
+        if !self.profile.is_6() {
             return false;
         }
         let (window, bit) = ((page / 32) as u32, 1 << (page % 32));
         let Some(shadow) = self.shadows.take(inode, window, bit) else { return false };
         let own = self.chunks.lruvecs[usize::from(shadow.lruvec)].nonresident_age as u32;
         let distance = u64::from(own.wrapping_sub(shadow.age));
-        if self.profile.lru_gen {
-            // mm/workingset.c: lru_gen_refault, 6.1: counted where the generation it was evicted from is still the oldest,
-            // and never activated.
-            self.events.workingset_refault += u64::from(distance == 0);
-            return false;
-        }
         self.events.workingset_refault += 1;
-        if distance > self.workingset_size(shadow.lruvec, anonymous) {
+        if distance > self.chunks.lruvecs[usize::from(shadow.lruvec)].pages[ACTIVE] {
             return false;
         }
         self.events.workingset_activate += 1;
         let lruvec = &mut self.chunks.lruvecs[usize::from(shadow.lruvec)];
         lruvec.activated += 1;
         lruvec.nonresident_age += 1;
-        if shadow.workingset {
-            self.note_cost(shadow.lruvec, 1);
-        }
         true
-    }
-
-    /// workingset_test_recent: what a page of this kind competes with for memory.
-    fn workingset_size(&self, lruvec: u8, anonymous: bool) -> u64 {
-        let active = self.chunks.lruvecs[usize::from(lruvec)].pages[ACTIVE];
-        let other = self.other_lruvec(lruvec).filter(|_| self.profile.workingset == Workingset::OfBoth);
-        // Anonymous pages count only where they can go.
-        let other = other.filter(|_| anonymous || self.swap.free() > 0);
-        active + other.map_or(0, |other| self.chunks.lruvecs[usize::from(other)].pages.iter().sum())
-    }
-
-    /// The list of the other kind of pages of the same zone or node.
-    pub fn other_lruvec(&self, lruvec: u8) -> Option<u8> {
-        self.zones.iter().find_map(|zone| match lruvec {
-            _ if zone.lruvec == zone.anonymous_lruvec => None,
-            _ if lruvec == zone.lruvec => Some(zone.anonymous_lruvec),
-            _ if lruvec == zone.anonymous_lruvec => Some(zone.lruvec),
-            _ => None,
-        })
     }
 
     /// workingset_activation and update_page_reclaim_stat, for pages that a second access puts on the active list.
     pub fn note_activated(&mut self, lruvec: usize, pages: u64) {
         let lruvec = &mut self.chunks.lruvecs[lruvec];
         lruvec.nonresident_age += pages;
-        lruvec.fares.scanned += pages;
-        lruvec.fares.rotated += pages;
     }
 
     /// mm/vmscan.c: snapshot_refaults, at the end of reclaim: of the node's own lists, or of the cgroup's.
@@ -160,7 +111,7 @@ impl Mm {
     /// Refaults were activated since reclaim last ended: a new working set is being established (4.12).
     pub fn is_transitioning(&self, lruvec: u8) -> bool {
         let lruvec = &self.chunks.lruvecs[usize::from(lruvec)];
-        self.profile.refaults_age_active && lruvec.activated != lruvec.activated_before
+        self.profile.is_6() && lruvec.activated != lruvec.activated_before
     }
 
     /// A page alone goes to the active list, out of a chunk that stays.
@@ -219,7 +170,7 @@ mod tests {
     fn a_page_whose_refault_distance_is_within_the_active_list_is_activated_and_another_is_not() {
         // mm/workingset.c: refault_distance = nonresident_age - eviction; <= NR_ACTIVE_FILE activates.
         for (others, activated) in [(63, true), (64, true), (65, false)] {
-            let mut mm = machine("linux-4.18");
+            let mut mm = machine("linux-6.1");
             let lruvec = usize::from(mm.zones[0].lruvec);
             active_pages(&mut mm, 65);
             let inode = evicted_page(&mut mm);
@@ -230,22 +181,6 @@ mod tests {
             assert_eq!(usize::from(mm.chunks.get(id).list) == ACTIVE, activated, "{others} others were evicted since");
             assert_eq!((mm.events.workingset_refault, mm.events.workingset_activate), (1, u64::from(activated)));
             assert_eq!(mm.is_transitioning(lruvec as u8), activated);
-        }
-    }
-
-    #[test]
-    fn generations_count_a_refault_while_no_generation_has_passed_and_activate_nothing() {
-        // mm/workingset.c: lru_gen_refault, 6.1: "token >> LRU_REFS_WIDTH" against min_seq.
-        for (passed, counted) in [(0, 1), (1, 0)] {
-            let mut mm = machine("linux-6.18-lru-gen");
-            let lruvec = mm.zones[0].lruvec;
-            active_pages(&mut mm, 65);
-            let inode = evicted_page(&mut mm);
-            (0..passed).for_each(|_| mm.chunks.age(lruvec));
-            mm.take_frame(0, 0, Want::USER);
-            let id = mm.insert(inode, 0, 0);
-            assert_ne!(usize::from(mm.chunks.get(id).list), ACTIVE);
-            assert_eq!((mm.events.workingset_refault, mm.events.workingset_activate), (counted, 0));
         }
     }
 
@@ -265,8 +200,8 @@ mod tests {
     }
 
     #[test]
-    fn kernels_before_3_15_remember_nothing() {
-        let mut mm = machine("linux-3.10");
+    fn kernel_2_6_32_remembers_nothing() {
+        let mut mm = machine("linux-2.6.32");
         active_pages(&mut mm, 64);
         let inode = mm.inodes.add((1, 1), Object::default(), false);
         mm.inodes.get_mut(inode).size = PAGE;

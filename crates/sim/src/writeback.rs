@@ -1,13 +1,12 @@
 //! Dirty pages and their limits, and how a file's are written; `flusher` writes in the background, who is made to wait is in `throttle`.
 //!
 //! Models: writing a file's dirty windows as requests of up to 128 pages, one writer a file at a time (I_LOCK).
-//! Leaves out: a flusher and a bandwidth of each cgroup's own, the unstable pages of NFS.
+//! Leaves out: a flusher and a bandwidth of each cgroup's own.
 
 use super::constant::constants;
 use std::collections::{BTreeSet, VecDeque};
 
 use super::Machine;
-use super::batch;
 use super::block::{self, Done, Request};
 use super::chunk::{NONE, WINDOW_PAGES};
 use super::clock::{Clock, WaitQueue};
@@ -16,9 +15,8 @@ use super::inode::InodeId;
 use super::io_less::Domain;
 use super::kernel::Throttle;
 use super::memory::Mm;
-use super::proportions::{ByEvents, Completions};
+use super::proportions::Completions;
 use super::reclaim::{CLUSTER, Pageout};
-use super::server;
 use super::share::{dirty_of, shares};
 use super::site::Site;
 use super::task::{Culprit, Task};
@@ -26,8 +24,6 @@ use super::task::{Culprit, Task};
 constants! {
     /// Pages of one file that the flusher writes before it turns to the next.
     pub const FLUSH_PAGES: u64 = kernel(1024, "fs/fs-writeback.c", "MAX_WRITEBACK_PAGES", "2.6.32");
-    /// Pages that one handle of ext4_writepages covers.
-    const MAX_WRITEPAGES: u64 = kernel(2048, "fs/ext4/inode.c", "MAX_WRITEPAGES_EXTENT_LEN", "3.11");
     const DIRTY_RATIO_MIN: u64 = kernel(5, "mm/page-writeback.c", "get_dirty_limits", "2.6.32");
     const RATELIMIT_MIN: u64 = kernel(16, "mm/page-writeback.c", "set_ratelimit", "2.6.18");
     const RATELIMIT_MAX: u64 = kernel(1024, "mm/page-writeback.c", "set_ratelimit (4096 * 1024 bytes)", "2.6.18");
@@ -47,8 +43,7 @@ pub struct Writeback {
     /// Who sleeps in reclaim until more than a cluster each was written, and how much that is by now.
     pub throttled: WaitQueue,
     throttled_written: u64,
-    /// Pages dirtied of late, for the parts of the tasks (2.6.24 to 3.1), and written, for those of the devices.
-    pub dirties: ByEvents,
+    /// Pages written of late, for the devices' parts of the limits.
     pub completions: Completions,
     /// The most that was ever seen above the limit, and that limit.
     pub over_limit: (u64, u64),
@@ -62,9 +57,8 @@ pub struct Limits {
 }
 
 impl Writeback {
-    pub fn new(cpus: usize, shares_by_time: bool) -> Writeback {
-        let completions = if shares_by_time { Completions::by_time() } else { Completions::default() };
-        Writeback { per_cpu: vec![0; cpus], completions, ..Writeback::default() }
+    pub fn new(cpus: usize) -> Writeback {
+        Writeback { per_cpu: vec![0; cpus], ..Writeback::default() }
     }
 }
 
@@ -92,9 +86,7 @@ pub fn limits(m: &Machine) -> Limits {
         // mm/page-writeback.c, 2.6.17: of all memory, capped at half of what is not mapped.
         Throttle::PerCpuRateLimit => mm.managed(),
         // determine_dirtyable_memory, 2.6.26 and 2.6.32.
-        rule if rule.has_task_limits() => {
-            mm.sum(|zone| zone.free + zone.file) + mm.dirtyable_anonymous(mm.zones.iter()) + 1
-        }
+        Throttle::DoublingPauses => mm.sum(|zone| zone.free + zone.file) + 1,
         // global_dirtyable_memory, 3.3 and later: what is kept back for the kernel cannot become dirty.
         _ => mm.dirtyable(mm.zones.iter()) + 1,
     };
@@ -103,7 +95,7 @@ pub fn limits(m: &Machine) -> Limits {
         ratio = ratio.min((100 - mm.mapped_percent().min(100)) / 2);
     }
     // Up to 2.6.36.
-    if !m.profile.throttle.knows_bandwidth() {
+    if m.profile.throttle != Throttle::IoLess {
         ratio = ratio.max(DIRTY_RATIO_MIN.get());
     }
     let throttle = knobs.dirty_bytes.map_or(available * ratio / 100, |bytes| bytes.div_ceil(4096));
@@ -160,7 +152,7 @@ fn cgroup_limits(m: &Machine) -> Option<Limits> {
 pub fn over_background(m: &Machine, device: DeviceId) -> bool {
     let all = limits(m);
     let own = m.mm.borrow().by_device[device.index()].dirty;
-    let over_own = || m.profile.device_background && own > shares(m, device, all).background;
+    let over_own = || m.profile.is_6() && own > shares(m, device, all).background;
     all_over_background(m, all) || over_own()
 }
 
@@ -169,33 +161,13 @@ fn all_over_background(m: &Machine, all: Limits) -> bool {
     mm.dirty() > all.background || cgroup_limits(m).is_some_and(|own| mm.cgroup.dirty > own.background)
 }
 
-/// do_writepages: as `write_file`, under handles where the file system takes some.
-pub async fn write_pages(m: &Machine, task: &mut Task, inode: InodeId, max_pages: u64, site: Site) -> u64 {
-    let device = m.place_of(inode);
-    if !m.device(device).file_system.holds_handles {
-        return write_file(m, task, inode, max_pages, site).await;
-    }
-    let mut written = 0;
-    while written < max_pages {
-        let most = MAX_WRITEPAGES.get().min(max_pages - written);
-        batch::open(m, device, task).await;
-        let wrote = write_file(m, task, inode, most, site).await;
-        batch::close(m, device);
-        written += wrote;
-        if wrote < most {
-            break;
-        }
-    }
-    written
-}
-
 /// Writes up to `max_pages` dirty pages of one file; returns how many were submitted.
-pub async fn write_file(m: &Machine, task: &mut Task, inode: InodeId, max_pages: u64, site: Site) -> u64 {
+pub async fn write_pages(m: &Machine, task: &mut Task, inode: InodeId, max_pages: u64, site: Site) -> u64 {
     let mut written = 0;
     let mut run: Option<(u64, u64)> = None;
     // pdflush sets wbc->nonblocking (mm/page-writeback.c: background_writeout, up to 2.6.35): it backs off from a
     // congested queue where a throttled writer would sleep for a request.
-    let blocks = m.profile.throttle.knows_bandwidth();
+    let blocks = m.profile.throttle == Throttle::IoLess;
     m.begin_estimate(m.place_of(inode));
     let device = m.device_of(inode);
     let request_pages = device.knobs.borrow().request_pages;
@@ -426,8 +398,7 @@ impl Machine {
 pub async fn write_locked(m: &Machine, task: &mut Task, inode: InodeId, max_pages: u64, site: Site) -> u64 {
     m.device_of(inode).bdi.borrow_mut().next_inode = inode + 1;
     m.wb.borrow_mut().locked.insert(inode);
-    let may = server::may_flush(m, task, m.place_of(inode)).await;
-    let wrote = if may { write_pages(m, task, inode, max_pages, site).await } else { 0 };
+    let wrote = write_pages(m, task, inode, max_pages, site).await;
     m.wb.borrow_mut().locked.remove(&inode);
     wrote
 }

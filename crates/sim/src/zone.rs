@@ -5,8 +5,8 @@
 //! one (`v6::buddy`).
 
 use super::constant::constants;
-use super::kernel::{Profile, WatermarkRule};
-use super::tail::Tail;
+use super::inactive_list::Tail;
+use super::kernel::Profile;
 use super::v6::blocks::{Blocks, PAGEBLOCK};
 use flatwater_recording::schema::zones;
 
@@ -82,8 +82,6 @@ pub struct Zone {
     pub min_unmapped: u64,
     pub min_slab: u64,
     pub tail: Tail,
-    /// Pages that it may still give in this round of fairness (NR_ALLOC_BATCH).
-    pub alloc_batch: i64,
     /// 6.x only.
     pub blocks: Blocks,
 }
@@ -123,7 +121,6 @@ impl Zone {
             min_unmapped: 0,
             min_slab: 0,
             tail: Tail::default(),
-            alloc_batch: 0,
             blocks: Blocks::default(),
         }
     }
@@ -159,11 +156,6 @@ impl Zone {
         }
     }
 
-    /// What the zone gives in a round of fairness.
-    pub fn reset_batch(&mut self) {
-        self.alloc_batch = self.high as i64 - self.low as i64;
-    }
-
     /// Every frame is somewhere: what the swarm asserts after each run.
     #[must_use]
     pub fn accounted(&self) -> u64 {
@@ -182,20 +174,13 @@ pub fn set_watermarks(zones: &mut [Zone], min_free_kbytes: u64, scale_factor: u6
         // mm/page_alloc.c: setup_per_zone_wmarks, 2.6.32: a highmem zone keeps only 32 to 128 pages as min.
         let highmem = zone.kind == ZoneKind::HighMem;
         zone.min = if highmem { (zone.managed / 1024).clamp(32, 128) } else { share };
-        match profile.watermarks {
-            WatermarkRule::Quarter => {
-                zone.low = zone.min + share / 4;
-                zone.high = zone.min + share / 2;
-            }
+        if profile.is_6() {
             // mm/page_alloc.c: __setup_per_zone_wmarks, 6.1.
-            WatermarkRule::ScaleFactor => {
-                let gap = (share / 4).max(zone.managed * scale_factor / 10_000);
-                zone.low = zone.min + gap;
-                zone.high = zone.low + gap;
-            }
+            let gap = (share / 4).max(zone.managed * scale_factor / 10_000);
+            (zone.low, zone.high) = (zone.min + gap, zone.min + 2 * gap);
+        } else {
+            (zone.low, zone.high) = (zone.min + share / 4, zone.min + share / 2);
         }
-        // __setup_per_zone_wmarks, 3.12.
-        zone.reset_batch();
     }
     set_reserves(zones, profile.lowmem_reserve_ratio);
 }
@@ -232,7 +217,7 @@ pub fn totalreserve_pages(zones: &[Zone]) -> u64 {
 pub fn default_min_free_kbytes(zones: &[Zone], profile: &Profile) -> u64 {
     let lowmem: u64 = zones.iter().filter(|zone| zone.kind != ZoneKind::HighMem).map(|zone| zone.managed).sum();
     let own = (lowmem * profile.page_bytes / 1024 * 16).isqrt().clamp(128, profile.min_free_kbytes_max.get());
-    if profile.khugepaged { own.max(recommended_min_free_kbytes(zones, profile.page_bytes)) } else { own }
+    if profile.is_6() { own.max(recommended_min_free_kbytes(zones, profile.page_bytes)) } else { own }
 }
 
 /// mm/khugepaged.c: set_recommended_min_free_kbytes, 4.18: two page blocks of each zone, and three times three more for the

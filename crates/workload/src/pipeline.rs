@@ -1,7 +1,7 @@
 //! Pipelines of batch jobs: each job reads the previous job's file completely into its own memory, computes, writes a
 //! file of the same size and ends, which frees the memory. Then the next job of the pipeline begins.
 //!
-//! Scientific workflows have this form, and simulators of page caches are measured with it (bench/wrench).
+//! Scientific workflows look like this.
 
 use super::{Actor, ActorStart, FileId, Footprint, Op, ParamError, ParamKind, ParamSpec, Params, Role, Stream};
 use super::{Workload, WorkloadEntry};

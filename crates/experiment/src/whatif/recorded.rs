@@ -83,17 +83,14 @@ fn shape(scenario: &mut Scenario, header: &Header, assumed: &mut Vec<String>) {
     scenario.machine.distance = far.copied().or(scenario.machine.distance);
 }
 
-/// The profile with the mechanisms of this kernel: the table has the version from which on each profile applies.
+/// The model's kernel that is nearest to this one: the table has the version from which on each is.
 pub fn profile_of(release: &str) -> &'static str {
     let mut parts = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
     let version = [0; 3].map(|_| parts.next().unwrap_or(0));
-    const SINCE: [([u32; 3], &str); 11] = [
+    const SINCE: [([u32; 3], &str); 8] = [
         ([6, 16, 0], "linux-6.18"),
         ([6, 6, 0], "linux-6.12"),
-        ([6, 0, 0], "linux-6.1"),
-        ([5, 14, 0], "linux-5.15"),
-        ([4, 8, 0], "linux-4.18"),
-        ([3, 2, 0], "linux-3.10"),
+        ([3, 2, 0], "linux-6.1"),
         ([2, 6, 32], "linux-2.6.32"),
         ([2, 6, 20], "linux-2.6.20-x86_64"),
         ([2, 4, 0], "linux-2.6.17"),
@@ -242,7 +239,7 @@ mod tests {
     fn the_scenario_has_the_machine_settings_and_operations_of_the_recording() {
         let made = scenario(&recorded(), &["linux-6.1"]).expect("a scenario");
         let (it, machine) = (&made.scenario, &made.scenario.machine);
-        assert_eq!((it.seed, it.duration.0, it.kernel.as_deref()), (11, 5_000_000_000, Some("linux-4.18")));
+        assert_eq!((it.seed, it.duration.0, it.kernel.as_deref()), (11, 5_000_000_000, Some("linux-6.1")));
         assert_eq!((machine.cpus, machine.node_bytes.len(), machine.distance), (Some(2), 2, Some(21)));
         assert_eq!(it.workloads[0].params.iter().find(|(name, _)| *name == "bytes").map(|(_, v)| v), Some("300"));
         assert_eq!(it.setup.get("vm.dirty_ratio"), Some("33"));
@@ -278,14 +275,14 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_gets_the_nearest_profile_not_above_it() {
+    fn a_kernel_gets_the_nearest_profile() {
         for (release, profile) in [
             ("6.18.5-test", "linux-6.18"),
             ("6.12.9", "linux-6.12"),
             ("6.1.0", "linux-6.1"),
-            ("5.15.0-generic", "linux-5.15"),
-            ("4.18.0-147.el8.x86_64", "linux-4.18"),
-            ("3.10.0-1160.el7.x86_64", "linux-3.10"),
+            ("5.15.0-generic", "linux-6.1"),
+            ("4.18.0-147.el8.x86_64", "linux-6.1"),
+            ("3.10.0-1160.el7.x86_64", "linux-6.1"),
             ("2.6.32-754.el6.x86_64", "linux-2.6.32"),
             ("2.6.18-8.el5", "linux-2.6.17"),
             ("2.2.4", "linux-2.2.3"),

@@ -1,9 +1,8 @@
 //! How many requests a queue has, who may have one, and who is woken once one is free.
 //!
-//! Models: `struct request_list` up to 4.20 (`requests`); from 5.0 on (without a scheduler, or with one of blk-mq's own, from 3.19 on:
-//! `QueueRule::of`) the tags of blk-mq, one set for reads and writes: those of the
+//! Models: `struct request_list` of 2.6 (`requests`); in 6.x the tags of blk-mq, one set for reads and writes: those of the
 //! scheduler (`blk_mq_init_sched`) or, without one, the device's own (`blk_mq_get_tag`); a quarter that mq-deadline keeps for reads (6.9 and
-//! later), and half of them that bfq keeps, a quarter where somebody waits for the write; sleepers woken eight at a time once eight tags are
+//! later); sleepers woken eight at a time once eight tags are
 //! free (`sbitmap_queue_wake_up`, `sbq_calc_wake_batch`). No queue of blk-mq is ever congested. Leaves out: a set for each hardware queue,
 //! and the words of a bitmap by which mq-deadline's quarter had no effect from 5.14 to 6.8.
 
@@ -51,17 +50,17 @@ impl Block {
     /// queue/nr_requests, or what the kernel gives such a queue.
     pub fn set_requests(&mut self, given: Option<u64>) {
         let own = given.map_or_else(|| self.requests_unasked(), |given| given.min(u64::from(u32::MAX)) as u32);
-        self.nr_requests = own.max(4).saturating_mul(self.device.model.queues());
+        self.nr_requests = own.max(4);
     }
 
-    /// As /sys shows it, of one queue.
+    /// As /sys shows it.
     pub fn requests(&self) -> u32 {
-        self.nr_requests / self.device.model.queues()
+        self.nr_requests
     }
 
     fn requests_unasked(&self) -> u32 {
         let model = &self.device.model;
-        let depth = model.depth as u32 / model.queues();
+        let depth = model.depth as u32;
         match (self.rule.multi_queue, model.in_order) {
             (false, _) => NR_REQUESTS.get() as u32,
             (true, false) => 2 * depth.min(SCHED_DEPTH_MAX.get()),
@@ -74,27 +73,24 @@ impl Block {
     pub(super) fn try_take(&mut self, (write, sync): (bool, bool), batcher: &mut Batcher, now_ns: u64) -> bool {
         let limit = self.nr_requests;
         if !self.rule.multi_queue {
-            return self.pool(write, sync).try_take(limit, batcher, now_ns);
+            return self.pool(sync).try_take(limit, batcher, now_ns);
         }
-        let limit = if write { self.write_tags(sync) } else { limit };
-        self.pool(write, sync).try_take_tag(limit)
+        let limit = if write { self.write_tags() } else { limit };
+        self.pool(sync).try_take_tag(limit)
     }
 
     /// Fewer tags are free than become so at once.
     pub(super) fn is_scarce(&self) -> bool {
         let all = self.nr_requests;
-        self.rule.multi_queue && self.pools[0].count + wake_batch(all) >= self.write_tags(false)
+        self.rule.multi_queue && self.pools[0].count + wake_batch(all) >= self.write_tags()
     }
 
     /// How many tags a write may find taken: the others are for reads.
-    fn write_tags(&self, sync: bool) -> u32 {
+    fn write_tags(&self) -> u32 {
         let all = self.nr_requests;
-        match (self.scheduler.as_str(), sync) {
-            // block/bfq-iosched.c: bfq_update_depths, 4.16, while no queue's weight is raised.
-            ("bfq", true) => (3 * all / 4).max(1),
-            ("bfq", false) => all / 2,
+        match self.scheduler.as_str() {
             // block/mq-deadline.c: dd_limit_depth, dd_depth_updated.
-            ("deadline" | "mq-deadline", _) if self.rule.keeps_tags => (3 * all / 4).max(1),
+            "deadline" | "mq-deadline" if self.rule.keeps_tags => (3 * all / 4).max(1),
             _ => all,
         }
     }
@@ -102,8 +98,7 @@ impl Block {
     /// Gives one back, and wakes who may have it. Whether a congestion of requests that nobody waits for ended by it.
     pub(super) fn put(&mut self, request: &Request, clock: &Clock) -> bool {
         let (limit, multi_queue) = (self.nr_requests, self.rule.multi_queue);
-        let other = if self.by_sync { !request.sync } else { request.write };
-        let pool = self.pool(request.write, request.sync);
+        let pool = self.pool(request.sync);
         if multi_queue {
             pool.put_tag(limit, clock);
             return false;
@@ -115,7 +110,7 @@ impl Block {
             pool.full = false;
             pool.waiting.wake_one(clock);
         }
-        other && relieved
+        !request.sync && relieved
     }
 }
 
@@ -132,7 +127,7 @@ mod tests {
         let mut disk = block();
         disk.set_requests(None);
         assert_eq!(disk.requests(), 128, "a queue of 4.20 and before");
-        disk.set_rules(true, rule, 1);
+        disk.set_rules(rule);
         for (depth, name, requests) in [(32, "mq-deadline", 64), (200, "mq-deadline", 256), (32, "none", 32)] {
             disk.device.model.depth = depth;
             disk.set_scheduler(name);
@@ -144,11 +139,11 @@ mod tests {
     }
 
     #[test]
-    fn reads_and_writes_share_tags_of_which_a_quarter_is_kept_for_reads_from_6_9_on_and_half_by_bfq() {
-        for (name, keeps_tags, writes) in [("mq-deadline", false, 64), ("mq-deadline", true, 48), ("bfq", false, 32)] {
+    fn reads_and_writes_share_tags_of_which_a_quarter_is_kept_for_reads_from_6_9_on() {
+        for (name, keeps_tags, writes) in [("mq-deadline", false, 64), ("mq-deadline", true, 48)] {
             let mut disk = block();
             disk.device.model.depth = 32;
-            disk.set_rules(true, QueueRule { multi_queue: true, keeps_tags, ..QueueRule::default() }, 1);
+            disk.set_rules(QueueRule { multi_queue: true, keeps_tags, ..QueueRule::default() });
             disk.set_scheduler(name);
             disk.set_requests(None);
             let mut taken =

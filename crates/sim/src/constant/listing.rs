@@ -8,10 +8,9 @@ use crate::kernel::Profile;
 use flatwater_workload::scenario::Scenario;
 
 use crate::{
-    ahead, anonymous, anticipatory, array, batch, block, bounds, build, cfq, copying, cpu_list, drive, fair, fault,
-    flusher, idle_window, io_less, journal, knobs, mapped, may_dispatch, placement, prepare, process, proportions,
-    readahead, reclaim, refuse, requests, seeky, server, share, shrinker, slab, stripes, swap, throttle, v6, v22, wbt,
-    writeback, zone, zoned_kswapd,
+    ahead, anonymous, block, bounds, build, copying, cpu_list, drive, fair, fault, flusher, io_less, journal, knobs,
+    placement, prepare, process, proportions, readahead, reclaim, requests, share, shrinker, slab, throttle, v6, v22,
+    wbt, writeback, zone,
 };
 
 /// One constant in the list.
@@ -44,57 +43,43 @@ pub fn of_profile(profile: &Profile) -> Vec<Entry> {
     for entries in [
         ahead::CONSTANTS,
         anonymous::CONSTANTS,
-        anticipatory::CONSTANTS,
-        array::CONSTANTS,
-        batch::CONSTANTS,
         block::CONSTANTS,
         block::deadline::CONSTANTS,
         block::tags::CONSTANTS,
         bounds::CONSTANTS,
         build::CONSTANTS,
-        cfq::CONSTANTS,
         copying::CONSTANTS,
         drive::CONSTANTS,
         fair::CONSTANTS,
         fault::CONSTANTS,
         flusher::CONSTANTS,
-        idle_window::CONSTANTS,
-        may_dispatch::CONSTANTS,
         io_less::CONSTANTS,
-        io_less::first::CONSTANTS,
         journal::CONSTANTS,
         knobs::CONSTANTS,
-        mapped::CONSTANTS,
         placement::CONSTANTS,
         prepare::CONSTANTS,
         process::CONSTANTS,
         proportions::CONSTANTS,
         readahead::CONSTANTS,
         reclaim::CONSTANTS,
-        refuse::CONSTANTS,
         requests::CONSTANTS,
-        seeky::CONSTANTS,
-        server::CONSTANTS,
         share::CONSTANTS,
-        stripes::CONSTANTS,
-        swap::CONSTANTS,
         throttle::CONSTANTS,
         wbt::CONSTANTS,
         writeback::CONSTANTS,
         zone::CONSTANTS,
-        zoned_kswapd::CONSTANTS,
     ] {
         add(entries);
     }
-    if profile.slub {
+    if profile.is_6() {
         add(slab::CONSTANTS);
     }
-    if profile.lru_per_node {
-        let of_6 = [v6::node::CONSTANTS, v6::generations::CONSTANTS, v6::blocks::CONSTANTS, v6::kswapd::CONSTANTS];
+    if profile.is_6() {
+        let of_6 = [v6::node::CONSTANTS, v6::blocks::CONSTANTS, v6::kswapd::CONSTANTS];
         of_6.into_iter().for_each(&mut add);
         [v6::super_cache::CONSTANTS, v6::cgroup::CONSTANTS, v6::tree::CONSTANTS].into_iter().for_each(&mut add);
-        [v6::shadow_nodes::CONSTANTS, v6::buddy::CONSTANTS, v6::fallback::CONSTANTS].into_iter().for_each(&mut add);
-        [v6::boot_blocks::CONSTANTS, cpu_list::CONSTANTS, v6::walk::CONSTANTS].into_iter().for_each(add);
+        [v6::buddy::CONSTANTS, v6::fallback::CONSTANTS].into_iter().for_each(&mut add);
+        [v6::boot_blocks::CONSTANTS, cpu_list::CONSTANTS].into_iter().for_each(add);
     } else {
         [cpu_list::CONSTANTS, shrinker::CONSTANTS].into_iter().for_each(add);
     }

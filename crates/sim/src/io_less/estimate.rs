@@ -1,16 +1,14 @@
 //! When the write bandwidth of a device is estimated anew, and the rate of its writers.
 //!
-//! Models: __wb_update_bandwidth (mm/page-writeback.c). Up to 5.14 by writers in balance_dirty_pages and after each round of
-//! the flusher (fs/fs-writeback.c: wb_writeback), unless the device was idle before that began; from 5.15 on by writers, after each
-//! file (do_writepages), and a fifth of a second after nothing is under writeback any more (wb_inode_writeback_end; here of the
-//! device, there of a file).
+//! Models: __wb_update_bandwidth (mm/page-writeback.c) as of 5.15 and later: by writers, after each file (do_writepages), and a fifth of
+//! a second after nothing is under writeback any more (wb_inode_writeback_end; here of the device, there of a file).
 
 use std::rc::Rc;
 
 use super::{BANDWIDTH_INTERVAL_PER_S, Bandwidth, Domain};
 use crate::Machine;
 use crate::device::DeviceId;
-use crate::kernel::{BandwidthRule, Throttle};
+use crate::kernel::Throttle;
 
 /// What a device has written and what was dirtied of it by now.
 #[derive(Clone, Copy, Debug)]
@@ -40,11 +38,6 @@ impl Bandwidth {
         self.update_write_bandwidth(elapsed, now.written, hz);
         self.stamp(now);
     }
-
-    /// Up to 5.14: after a second or more in which nobody wrote there is nothing to be learnt.
-    fn was_idle(&self, now: Counts, start_jiffies: u64, hz: u64) -> bool {
-        self.elapsed(now) > hz && self.stamp_jiffies < start_jiffies
-    }
 }
 
 impl Machine {
@@ -56,9 +49,8 @@ impl Machine {
         (self.profile.hz.get() / BANDWIDTH_INTERVAL_PER_S.get()).max(1)
     }
 
-    /// From 5.15 on.
     pub fn is_estimated_by_file(&self) -> bool {
-        self.profile.throttle == Throttle::IoLess && self.profile.io_less.bandwidth == BandwidthRule::ByFile
+        self.profile.throttle == Throttle::IoLess
     }
 
     fn counts(&self, device: DeviceId) -> Counts {
@@ -66,18 +58,13 @@ impl Machine {
         Counts { jiffies: self.jiffies(), dirtied: self.device(device).bdi.borrow().dirtied, written }
     }
 
-    /// wb_update_bandwidth, five times a second at most: by writers with the rate limit, by the flusher (no `domains`) without. From
-    /// when on the writer or the flusher is at it.
-    pub fn update_bandwidth(&self, device: DeviceId, start_jiffies: u64, domains: &[Domain]) {
+    /// wb_update_bandwidth, five times a second at most, by writers.
+    pub fn update_bandwidth(&self, device: DeviceId, domains: &[Domain]) {
         let (now, hz) = (self.counts(device), self.profile.hz.get());
         let own = &mut self.device(device).bdi.borrow_mut().bandwidth;
         // Writers look before they take the lock, for whether the interval is over (time_is_after_eq_jiffies).
-        let elapsed = own.elapsed(now) + u64::from(domains.is_empty());
-        if elapsed <= self.interval() {
+        if own.elapsed(now) <= self.interval() {
             return;
-        }
-        if !self.is_estimated_by_file() && own.was_idle(now, start_jiffies, hz) {
-            return own.stamp(now);
         }
         own.update(now, domains, hz);
     }
@@ -127,16 +114,6 @@ pub async fn estimator(m: Rc<Machine>, device: DeviceId) {
 #[cfg(test)]
 mod tests {
     use super::{Bandwidth, Counts};
-
-    #[test]
-    fn what_is_written_after_a_second_of_nothing_is_not_taken_for_the_bandwidth_of_that_second() {
-        let at = |jiffies, written| Counts { jiffies, dirtied: 0, written };
-        let own = Bandwidth { stamp_jiffies: 1_000, ..Bandwidth::default() };
-        // HZ 1000: elapsed > HZ, and the last estimate is from before wb_start.
-        assert!(own.was_idle(at(2_001, 500), 1_500, 1000));
-        assert!(!own.was_idle(at(2_000, 500), 1_500, 1000), "no more than HZ");
-        assert!(!own.was_idle(at(2_001, 500), 1_000, 1000), "the flusher was at it all the time");
-    }
 
     #[test]
     fn an_estimate_counts_from_the_one_before() {

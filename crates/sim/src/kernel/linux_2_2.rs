@@ -26,7 +26,6 @@ pub fn profile(name: &'static str, sentence: &'static str, bforget: Bforget) -> 
         sentence,
         hz: Constant::kernel(100, "include/asm-i386/param.h", "HZ", "2.2.1"),
         throttle: Throttle::None,
-        journal: false,
         file_systems: &["ext2"],
         schedulers: &[],
         buffer_cache: Some(BufferCache { bforget, ..CACHE }),

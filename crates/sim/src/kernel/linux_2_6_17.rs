@@ -1,9 +1,6 @@
 //! Linux 2.6.17: the kernel of the ten bulk writers.
 
-use super::{
-    Batch, Batches, CfqDepth, Constant, ContextReadahead, Dirtyable, Profile, QueueRule, ReadAround, ScanBalance,
-    SlabFallback, SwapRule, Throttle, ZoneReclaim, linux_2_6_32,
-};
+use super::{Constant, ContextReadahead, Profile, SlabFallback, Throttle, ZoneReclaim, linux_2_6_32};
 
 pub fn profile() -> Profile {
     Profile {
@@ -11,24 +8,10 @@ pub fn profile() -> Profile {
         sentence: "2.6.17: a per-CPU dirty rate limit, writers that write out a chunk themselves, batching requests.",
         hz: Constant::kernel(250, "kernel/Kconfig.hz", "CONFIG_HZ, default", "2.6.17"),
         ages_evenly: true,
-        dirtyable: Dirtyable::AllLists,
         relatime: false,
-        schedulers: &["anticipatory", "deadline", "cfq", "none", "noop"],
-        sync_writes: false,
-        batches: Batches { ext3: Batch::Jiffies, ext4: Batch::Jiffies },
-        queues_commands: false,
+        schedulers: &["deadline", "none", "noop"],
         context_readahead: ContextReadahead::Never,
-        read_around: ReadAround::Counted,
-        async_commit_flushes: false,
-        fdatasync_skips: false,
-        queue: QueueRule {
-            cfq_lets_go: true,
-            cfq_preempts: false,
-            cfq_depth: CfqDepth::Any,
-            ..linux_2_6_32::profile().queue
-        },
-        file_systems: &["ext3", "ext2", "xfs", "reiserfs"],
-        swap: SwapRule { balance: ScanBalance::Tendency, ..linux_2_6_32::profile().swap },
+        file_systems: &["ext3", "ext2", "reiserfs"],
         slab_fallback: SlabFallback::TriesHarder,
         zone_reclaim: ZoneReclaim::None,
         throttle: Throttle::PerCpuRateLimit,

@@ -1,9 +1,6 @@
 //! Linux 2.6.20: the mail servers, 32-bit with PAE (with and without the leak of journalled pages) and 64-bit.
 
-use super::{
-    Constant, ContextReadahead, Objects, Profile, ReadAround, ScanBalance, SlabFallback, SwapRule, Throttle,
-    ZoneReclaim, linux_2_6_17, linux_2_6_32,
-};
+use super::{Constant, ContextReadahead, Objects, Profile, SlabFallback, Throttle, ZoneReclaim, linux_2_6_32};
 use crate::slab::ObjectShape;
 
 const fn object(name: &'static str, bytes: u64, word_bytes: u64, from: &'static str) -> Constant<ObjectShape> {
@@ -38,16 +35,9 @@ pub fn pae() -> Profile {
         lowmem_bytes: Some(Constant::kernel(896 << 20, "arch/i386/kernel/setup.c", "MAXMEM_PFN", "2.6.20")),
         pci_hole_bytes: Constant::assumed(0, "all of the published total is memory"),
         reclaim_distance: None,
-        zonelist_by_zone: true,
         ages_evenly: true,
         relatime: false,
-        sync_writes: false,
         context_readahead: ContextReadahead::Never,
-        read_around: ReadAround::Counted,
-        async_commit_flushes: false,
-        fdatasync_skips: false,
-        swap: SwapRule { balance: ScanBalance::Tendency, ..linux_2_6_32::profile().swap },
-        queue: linux_2_6_17::profile().queue,
         slab_fallback: SlabFallback::TriesHarder,
         zone_reclaim: ZoneReclaim::None,
         throttle: Throttle::PerCpuRateLimit,
@@ -58,7 +48,7 @@ pub fn pae() -> Profile {
         // hash leads to: leaves that fill in no order are two thirds full.
         names_per_block: Some(Constant::assumed(36, "names of 64 bytes with their heads, leaves two thirds full")),
         radix_nodes: true,
-        file_systems: &["reiserfs", "ext3", "ext2", "xfs"],
+        file_systems: &["reiserfs", "ext3", "ext2"],
         objects: OBJECTS_32,
         ..linux_2_6_32::profile()
     }

@@ -1,8 +1,8 @@
 //! Linux 6.1, 6.12 and 6.18: page cache that holds inodes, folios by file system, who writes out of reclaim, multi-gen LRU.
 
 use super::{
-    Constant, CostTable, FaultAround, Generations, NfsCongestion, NfsRule, Objects, Profile, QueueRule, ReclaimWrites,
-    Scheduler, Shares, linux_2_6_32, linux_5_15,
+    Constant, ContextReadahead, CostTable, FaultAround, Objects, Profile, QueueRule, ReclaimWrites, Scheduler,
+    SlabFallback, Throttle, ZoneReclaim, linux_2_6_32,
 };
 use crate::slab::ObjectShape;
 
@@ -95,13 +95,27 @@ const COSTS_6_18: CostTable = CostTable {
 pub fn v6_1() -> Profile {
     Profile {
         name: "linux-6.1",
-        sentence: "6.1: as 5.15, reclaim_throttle in place of congestion_wait; large folios only where they are read (xfs).",
+        six: true,
+        sentence: "6.1: large folios only where xfs reads; pauses instead of writeback in balance_dirty_pages.",
         hz: Constant::kernel(250, "kernel/Kconfig.hz", "CONFIG_HZ, default", "6.1"),
-        throttles_reclaim: true,
-        generations: Generations::ByLruvec,
-        nfs: NfsRule { congestion: NfsCongestion::Skips, ..linux_5_15::profile().nfs },
+        struct_page_bytes: Constant::kernel(64, "include/linux/mm_types.h", "sizeof(struct page), x86-64", "6.1"),
+        min_free_kbytes_max: Constant::kernel(262_144, "mm/page_alloc.c", "init_per_zone_wmark_min", "6.1"),
+        reclaim_distance: None,
+        slab_fallback: SlabFallback::TriesHarder,
+        zone_reclaim: ZoneReclaim::PerNode,
+        throttle: Throttle::IoLess,
+        reclaim_writes: ReclaimWrites::Kswapd,
+        fault_around: FaultAround::Maps,
+        context_readahead: ContextReadahead::MoreThanAsked,
+        queue: QueueRule { plugs: true, multi_queue: true, ..linux_2_6_32::profile().queue },
+        request_pages: crate::block::REQUEST_PAGES_4_3,
+        file_systems: &["ext4", "xfs", "ext2"],
+        schedulers: &["deadline", "mq-deadline", "none"],
         ahead_folio_systems: &["xfs"],
-        ..linux_5_15::profile()
+        inodes_per_block: Constant::kernel(16, "fs/ext4/ext4.h", "EXT4_INODES_PER_BLOCK (256 bytes)", "6.1"),
+        objects: OBJECTS,
+        costs: COSTS,
+        ..linux_2_6_32::profile()
     }
 }
 
@@ -110,15 +124,12 @@ pub fn v6_12() -> Profile {
         name: "linux-6.12",
         sentence: "6.12: as 6.1, with large folios for writes on xfs (6.6 and later).",
         large_folio_systems: &["xfs"],
-        generations: Generations::ByNode,
         memcg_counts_slabs: false,
         fault_around: FaultAround::SparesRefaulted,
         scheduler: Scheduler::Eevdf,
         reclaim_writes: ReclaimWrites::Nobody,
-        whole_block_or_page: true,
         scales_batches: true,
         queue: QueueRule { keeps_tags: true, ..v6_1().queue },
-        nfs: NfsRule { congestion: NfsCongestion::Waits, ..linux_5_15::profile().nfs },
         ..v6_1()
     }
 }
@@ -129,19 +140,9 @@ pub fn v6_18() -> Profile {
         sentence: "6.18: large folios in ext4 and xfs, one for a write of many pages; reclaim writes no file pages at all.",
         large_folio_systems: &["ext4", "xfs"],
         ahead_folio_systems: &["ext4", "xfs"],
-        lru_gen_reworked: true,
-        shares: Shares::ByTimeAndRoom,
+        shares_have_floor: true,
         request_pages: crate::block::REQUEST_PAGES_6_17,
         costs: COSTS_6_18,
         ..v6_12()
-    }
-}
-
-pub fn v6_18_lru_gen() -> Profile {
-    Profile {
-        name: "linux-6.18-lru-gen",
-        sentence: "6.18 with CONFIG_LRU_GEN_ENABLED: generations instead of active and inactive lists.",
-        lru_gen: true,
-        ..v6_18()
     }
 }

@@ -4,8 +4,8 @@
 //! shared memory, orders above 0, the slab caches, the dentry cache's share.
 
 use super::buffers::Buffers;
-use crate::broken::Broken;
 use crate::inode::KeyMap;
+use crate::invariant::Broken;
 use crate::kernel::BufferCache;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

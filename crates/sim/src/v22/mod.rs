@@ -21,10 +21,10 @@ mod tests;
 use std::rc::Rc;
 
 use super::Machine;
-use super::broken::Broken;
 use super::clock::{TaskId, WaitQueue};
 use super::disk::DiskModel;
 use super::inode::KeyMap;
+use super::invariant::Broken;
 use super::kernel::{Bforget, BufferCache};
 use super::task::Task;
 use buffers::Buffers;

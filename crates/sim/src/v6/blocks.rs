@@ -33,8 +33,6 @@ pub struct Blocks {
     pub boost_max: u64,
     /// A boost that kswapd has not been woken for yet (ZONE_BOOSTED_WATERMARK).
     pub boosted: bool,
-    /// A fallback takes a whole block or one page, and what is freed is of its block's kind (6.10 and later).
-    pub whole_block_or_page: bool,
     /// Its free frames, one by one; none where nobody keeps account of them.
     pub buddy: Option<Buddy>,
 }
@@ -43,8 +41,7 @@ impl Zone {
     /// mm/page_alloc.c: zone_batchsize, zone_highsize and boost_watermark's limits, 6.1: a quarter of a thousandth of
     /// the zone, at most 256 KiB, and the low watermark shared out among the node's CPUs; of what the zone managed when its watermarks were
     /// computed (zone_pcp_update).
-    pub fn size_blocks(&mut self, cpus_of_node: u64, boost_factor: u64, whole_block_or_page: bool) {
-        self.blocks.whole_block_or_page = whole_block_or_page;
+    pub fn size_blocks(&mut self, cpus_of_node: u64, boost_factor: u64) {
         let managed = self.min_at_boot.map_or(self.managed, |_| self.managed_at_boot);
         let quarter = ((managed >> 10).min(256) / 4).max(1);
         let rounded = 1_u64 << (quarter + quarter / 2).ilog2();

@@ -167,17 +167,13 @@ impl Buddy {
     }
 
     /// mm/page_alloc.c: __free_one_page.
-    pub fn give(&mut self, frame: u32, order: usize, kind: Kind, aligns_kinds: bool) {
+    pub fn give(&mut self, frame: u32, order: usize, kind: Kind) {
         self.free += 1 << order;
         let (mut piece, mut order) = (frame, order);
         while order < MAX_PAGE_ORDER.get() {
             let buddy = piece ^ (1 << order);
             if !self.is_piece(buddy, order) {
                 break;
-            }
-            // "Match buddy type" (6.10 and later).
-            if aligns_kinds && 1 << order >= PAGEBLOCK.get() {
-                self.set_kind(buddy, kind);
             }
             self.unlink(buddy);
             (piece, order) = (piece & buddy, order + 1);
@@ -342,7 +338,7 @@ mod tests {
         assert_eq!(buddy.take_smallest(0, Kind::Movable), Some(8));
         let left = |buddy: &Buddy| [0, 1, 2, 3, 6].map(|order| buddy.first(Kind::Movable, order));
         assert_eq!((left(&buddy), buddy.free()), ([Some(9), Some(10), Some(12), None, Some(64)], 71));
-        buddy.give(8, 0, Kind::Movable, false);
+        buddy.give(8, 0, Kind::Movable);
         assert_eq!((left(&buddy), buddy.free()), ([None, None, None, Some(8), Some(64)], 72));
         assert_eq!((buddy.take_smallest(4, Kind::Movable), counted(&buddy)), (Some(64), 72 - 16));
         assert!(buddy.has(5) && !buddy.has(6) && buddy.take_smallest(0, Kind::Unmovable).is_none());
@@ -354,26 +350,23 @@ mod tests {
         let mut buddy = buddy();
         buddy.add(40, 0, Kind::Movable);
         buddy.add(18, 1, Kind::Movable);
-        buddy.give(16, 0, Kind::Movable, false);
-        buddy.give(24, 0, Kind::Movable, false);
+        buddy.give(16, 0, Kind::Movable);
+        buddy.give(24, 0, Kind::Movable);
         let taken: Vec<_> = (0..3).map(|_| buddy.take_smallest(0, Kind::Movable)).collect();
         assert_eq!(taken, [Some(24), Some(40), Some(16)], "what was given last comes first, but for 16");
     }
 
-    /// Pieces of one kind merge with those of another, and are on the list of the last one; whole blocks become of its kind (6.10).
+    /// Pieces of one kind merge with those of another, and are on the list of the last one.
     #[test]
     fn pieces_merge_whatever_their_kind() {
         let mut buddy = buddy();
-        buddy.give(0, 3, Kind::Reclaimable, false);
+        buddy.give(0, 3, Kind::Reclaimable);
         assert_eq!((buddy.first(Kind::Reclaimable, 4), buddy.first(Kind::Movable, 3)), (Some(0), None));
-        for aligns in [false, true] {
-            let mut buddy = Buddy::new(0, 1024);
-            buddy.set_kind(512, Kind::Unmovable);
-            buddy.add(512, 9, Kind::Unmovable);
-            buddy.give(0, 9, Kind::Movable, aligns);
-            assert_eq!(buddy.first(Kind::Movable, MAX_PAGE_ORDER.get()), Some(0));
-            assert_eq!(buddy.kind(512) == Kind::Movable, aligns);
-        }
+        let mut buddy = Buddy::new(0, 1024);
+        buddy.set_kind(512, Kind::Unmovable);
+        buddy.add(512, 9, Kind::Unmovable);
+        buddy.give(0, 9, Kind::Movable);
+        assert_eq!((buddy.first(Kind::Movable, MAX_PAGE_ORDER.get()), buddy.kind(512)), (Some(0), Kind::Unmovable));
     }
 
     #[test]

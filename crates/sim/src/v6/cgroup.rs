@@ -46,12 +46,6 @@ impl Cgroup {
         !self.lruvecs.is_empty() && self.limit > 0
     }
 
-    /// Pages of its kernel objects.
-    #[must_use]
-    pub fn object_pages(&self) -> u64 {
-        self.object_pages
-    }
-
     /// What the kernel shows as its usage, pages.
     #[must_use]
     pub fn usage(&self) -> u64 {

@@ -1,10 +1,9 @@
 //! Falling back on page blocks of another kind.
 //!
-//! Models: up to 6.9 the largest free piece with all that is free of its block, or for page cache a single one if none is large
-//! (`__rmqueue_fallback`, `steal_suitable_fallback`); from 6.10 on a block half of which is free or compatible, asked at each size of which
-//! there is a piece, else one page (`__rmqueue_claim`, `__rmqueue_steal`). Each time the zone's watermarks are raised by a block
-//! (`boost_watermark`, 5.0 and later). A piece of a block or more changes its kind at no cost. Leaves out: ALLOC_NOFRAGMENT (normal
-//! zones of nodes that have a DMA32 zone).
+//! Models: the largest free piece with all that is free of its block, or for page cache a single one if none is large
+//! (`__rmqueue_fallback`, `steal_suitable_fallback`, 6.1). Each time the zone's watermarks are raised by a block (`boost_watermark`).
+//! A piece of a block or more changes its kind at no cost. Leaves out: ALLOC_NOFRAGMENT (normal zones of nodes that have a DMA32
+//! zone), and that 6.10 and later claim half a block or take one page.
 
 use super::blocks::PAGEBLOCK;
 use super::buddy::{Kind, MAX_PAGE_ORDER};
@@ -25,7 +24,7 @@ fn fallbacks(kind: Kind) -> [Kind; 2] {
     }
 }
 
-/// mm/page_alloc.c: can_steal_fallback, 6.1; should_try_claim_block, 6.15.
+/// mm/page_alloc.c: can_steal_fallback, 6.1.
 fn can_steal(order: usize, kind: Kind) -> bool {
     order >= STEALS_FROM.get() || kind != Kind::Movable
 }
@@ -50,26 +49,13 @@ pub struct Wanted {
     pub wakes: bool,
 }
 
-/// Where a batch found its last piece (enum rmqueue_mode, 6.10 and later).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    #[default]
-    Normal,
-    Steal,
-}
-
 impl Zone {
     /// mm/page_alloc.c: __rmqueue: the first frame of a free piece.
     #[inline]
-    pub fn rmqueue(&mut self, wanted: Wanted, mode: &mut Mode) -> Option<u32> {
-        if *mode == Mode::Normal {
-            let found = self.blocks.buddy.as_mut()?.take_smallest(wanted.order, wanted.kind);
-            if found.is_some() {
-                return found;
-            }
-        }
-        if self.blocks.whole_block_or_page {
-            return self.claim_or_steal(wanted, mode);
+    pub fn rmqueue(&mut self, wanted: Wanted) -> Option<u32> {
+        let found = self.blocks.buddy.as_mut()?.take_smallest(wanted.order, wanted.kind);
+        if found.is_some() {
+            return found;
         }
         if !self.fall_back(wanted) {
             return None;
@@ -131,56 +117,6 @@ impl Zone {
         true
     }
 
-    /// mm/page_alloc.c: __rmqueue_claim and __rmqueue_steal, 6.12.117.
-    fn claim_or_steal(&mut self, wanted: Wanted, mode: &mut Mode) -> Option<u32> {
-        if *mode == Mode::Normal && self.claim(wanted) {
-            return self.blocks.buddy.as_mut()?.take_smallest(wanted.order, wanted.kind);
-        }
-        // A piece of the smallest size; its block, and what is left of it, stay what they are.
-        *mode = Mode::Steal;
-        let all = wanted.order..=MAX_PAGE_ORDER.get();
-        let (size, (piece, other)) =
-            all.into_iter().find_map(|size| Some((size, self.suitable(size, wanted.kind)?)))?;
-        self.blocks.buddy.as_mut()?.take(piece, wanted.order, size, other);
-        Some(piece)
-    }
-
-    /// mm/page_alloc.c: __rmqueue_claim: from the largest pieces down to those for which nothing is claimed the block of one of each size is
-    /// asked for. Each time the watermarks are raised, whether it is claimed or not.
-    fn claim(&mut self, Wanted { order, kind, wakes }: Wanted) -> bool {
-        for size in (order..=MAX_PAGE_ORDER.get()).rev() {
-            let Some((piece, other)) = self.suitable(size, kind) else { continue };
-            if !can_steal(size, kind) {
-                return false;
-            }
-            if self.take_ownership(piece, size, kind) {
-                return true;
-            }
-            self.raise_marks(wakes);
-            if self.claim_block(piece, other, kind) {
-                return true;
-            }
-        }
-        false
-    }
-
-    /// mm/page_alloc.c: try_to_claim_block (try_to_steal_block up to 6.14): half of the block is free or compatible, and the zone has all
-    /// of it (prep_move_freepages_block).
-    fn claim_block(&mut self, piece: u32, other: Kind, kind: Kind) -> bool {
-        let Some(buddy) = self.blocks.buddy.as_mut() else { return false };
-        let (frames, is_whole) = buddy.extent(piece);
-        if is_whole != [true; 2] {
-            return false;
-        }
-        let content = buddy.content(piece);
-        let is_half = is_half((kind, other), content.free, content.listed);
-        if is_half {
-            buddy.move_pieces(frames, kind);
-            buddy.set_kind(piece, kind);
-        }
-        is_half
-    }
-
     /// mm/page_alloc.c: boost_watermark: by a block, up to the maximum.
     fn raise_marks(&mut self, wakes: bool) {
         if self.blocks.boost_max > 0 {
@@ -192,16 +128,16 @@ impl Zone {
 
 #[cfg(test)]
 mod tests {
-    use super::{Kind, Mode, Wanted};
+    use super::{Kind, Wanted};
     use crate::v6::blocks::PAGEBLOCK;
     use crate::v6::buddy::Buddy;
     use crate::zone::{Zone, ZoneKind};
 
     /// A zone of four blocks with these free pieces, which are of their block's kind.
-    fn zone(by_page: bool, pieces: &[(u32, usize, Kind)]) -> Zone {
+    fn zone(pieces: &[(u32, usize, Kind)]) -> Zone {
         let mut zone = Zone::new(1, ZoneKind::Normal, 2_048, 2_048);
         (zone.min, zone.low, zone.high) = (240, 300, 360);
-        zone.size_blocks(1, 15_000, by_page);
+        zone.size_blocks(1, 15_000);
         let mut buddy = Buddy::new(0, 2_048);
         for &(piece, order, kind) in pieces {
             buddy.set_kind(piece, kind);
@@ -213,8 +149,7 @@ mod tests {
     }
 
     fn take(zone: &mut Zone, order: usize, kind: Kind, times: u64) -> Vec<Option<u32>> {
-        let mut mode = Mode::default();
-        (0..times).map(|_| zone.rmqueue(Wanted { order, kind, wakes: true }, &mut mode)).collect()
+        (0..times).map(|_| zone.rmqueue(Wanted { order, kind, wakes: true })).collect()
     }
 
     fn kind(zone: &Zone, frame: u32) -> Kind {
@@ -228,9 +163,9 @@ mod tests {
     /// A block of the slabs' of which 256 and 32 pages are free: half of it, so that it is page cache's from now on, and the marks are raised by
     /// 512, of 540 at most.
     #[test]
-    fn up_to_6_9_page_cache_takes_all_that_the_block_of_the_largest_piece_has() {
+    fn page_cache_takes_all_that_the_block_of_the_largest_piece_has() {
         let pieces = [(0, 8, Kind::Reclaimable), (320, 5, Kind::Reclaimable), (512, 7, Kind::Unmovable)];
-        let mut zone = zone(false, &pieces);
+        let mut zone = zone(&pieces);
         assert_eq!(take(&mut zone, 0, Kind::Movable, 1), [Some(320)], "of the smallest piece");
         assert_eq!((kind(&zone, 0), first(&zone, Kind::Movable, 8)), (Kind::Movable, Some(0)));
         assert_eq!((zone.blocks.boost, zone.blocks.boosted, zone.blocks.boost_max), (PAGEBLOCK.get(), true, 540));
@@ -245,9 +180,9 @@ mod tests {
 
     /// The largest piece is of 8 pages: one page of the smallest piece, of the slabs' if there are several, which goes on page cache's list.
     #[test]
-    fn up_to_6_9_page_cache_takes_single_pages_where_no_piece_is_large() {
+    fn page_cache_takes_single_pages_where_no_piece_is_large() {
         let pieces = [(0, 3, Kind::Unmovable), (512, 1, Kind::Reclaimable), (1_024, 1, Kind::Unmovable)];
-        let mut zone = zone(false, &pieces);
+        let mut zone = zone(&pieces);
         assert_eq!(take(&mut zone, 0, Kind::Movable, 3), [Some(512), Some(513), Some(1_024)]);
         assert_eq!((kind(&zone, 512), kind(&zone, 1_024)), (Kind::Reclaimable, Kind::Unmovable));
         assert_eq!((first(&zone, Kind::Movable, 0), first(&zone, Kind::Unmovable, 3)), (Some(1_025), Some(0)));
@@ -256,9 +191,9 @@ mod tests {
 
     /// The slabs' share of a block of page cache: what is neither free nor on lists counts as theirs.
     #[test]
-    fn up_to_6_9_slabs_take_the_largest_piece_of_unmovable_blocks_first() {
+    fn slabs_take_the_largest_piece_of_unmovable_blocks_first() {
         let pieces = [(0, 4, Kind::Movable), (512, 4, Kind::Unmovable)];
-        let mut zone = zone(false, &pieces);
+        let mut zone = zone(&pieces);
         assert_eq!((take(&mut zone, 2, Kind::Reclaimable, 1), kind(&zone, 512)), (vec![Some(512)], Kind::Unmovable));
         let listed = |zone: &mut Zone, pages: usize| {
             (0..pages).for_each(|_| zone.blocks.buddy.as_mut().expect("told apart").list(0, 1));
@@ -274,19 +209,17 @@ mod tests {
     /// A piece of two blocks changes their kind and raises nothing, whoever takes it.
     #[test]
     fn whole_blocks_are_taken_silently() {
-        for by_page in [false, true] {
-            let mut zone = zone(by_page, &[(1_024, 10, Kind::Movable)]);
-            zone.blocks.buddy.as_mut().expect("told apart").set_kind(1_536, Kind::Movable);
-            assert_eq!(take(&mut zone, 0, Kind::Reclaimable, 1), [Some(1_024)]);
-            assert_eq!([1_024, 1_536].map(|frame| kind(&zone, frame)), [Kind::Reclaimable; 2]);
-            assert_eq!((zone.blocks.boost, zone.blocks.boosted), (0, false));
-        }
+        let mut zone = zone(&[(1_024, 10, Kind::Movable)]);
+        zone.blocks.buddy.as_mut().expect("told apart").set_kind(1_536, Kind::Movable);
+        assert_eq!(take(&mut zone, 0, Kind::Reclaimable, 1), [Some(1_024)]);
+        assert_eq!([1_024, 1_536].map(|frame| kind(&zone, frame)), [Kind::Reclaimable; 2]);
+        assert_eq!((zone.blocks.boost, zone.blocks.boosted), (0, false));
     }
 
     /// Of the DMA zone's first block, which begins at frame 1, what lies behind the piece is moved: 384 to 511 lies behind all others.
     #[test]
     fn of_a_block_that_begins_before_its_zone_only_what_is_behind_a_piece_is_moved() {
-        let mut zone = zone(false, &[]);
+        let mut zone = zone(&[]);
         let mut buddy = Buddy::new(1, 2_048);
         buddy.set_kind(1, Kind::Unmovable);
         [(288, 5), (320, 6), (384, 7)].into_iter().for_each(|(piece, order)| buddy.add(piece, order, Kind::Unmovable));
@@ -295,66 +228,12 @@ mod tests {
         assert_eq!([5, 6].map(|order| first(&zone, Kind::Unmovable, order)), [Some(288), Some(320)]);
     }
 
-    /// 292 free pages in the slabs' block, and 164 in that of unmovable allocations: half of the first one, so that it is claimed. Then nothing
-    /// is: pieces of 128, 32 and (not 4) pages raise the marks, and pages are taken one by one of the smallest pieces, whose block stays what it is.
-    #[test]
-    fn from_6_10_on_half_a_block_is_claimed_and_of_less_pages_are_taken_one_by_one() {
-        let slabs = [(0, 8, Kind::Reclaimable), (256, 5, Kind::Reclaimable), (300, 2, Kind::Reclaimable)];
-        let others = [(512, 7, Kind::Unmovable), (640, 5, Kind::Unmovable), (700, 2, Kind::Unmovable)];
-        let mut zone = zone(true, &[slabs, others].concat());
-        assert_eq!((take(&mut zone, 0, Kind::Movable, 1), kind(&zone, 0)), (vec![Some(300)], Kind::Movable));
-        assert_eq!(zone.blocks.boost, PAGEBLOCK.get());
-        take(&mut zone, 0, Kind::Movable, 291);
-        zone.blocks.boost = 0;
-        assert_eq!(take(&mut zone, 0, Kind::Movable, 5), [700, 701, 702, 703, 640].map(Some));
-        assert_eq!((kind(&zone, 700), zone.blocks.boost), (Kind::Unmovable, 540));
-        assert_eq!(first(&zone, Kind::Unmovable, 4), Some(656), "the rest stays on the block's list");
-        // 128 pages on lists are compatible with page cache, not with slabs, which are conservative about blocks of unmovable ones.
-        (0..128).for_each(|_| zone.blocks.buddy.as_mut().expect("told apart").list(700, 1));
-        take(&mut zone, 0, Kind::Reclaimable, 1);
-        assert_eq!(kind(&zone, 512), Kind::Unmovable);
-        take(&mut zone, 0, Kind::Movable, 1);
-        assert_eq!(kind(&zone, 512), Kind::Movable);
-    }
-
-    /// No piece of 16 pages: page cache asks for no block and raises nothing; slabs ask for one at each size.
-    #[test]
-    fn from_6_10_on_small_pieces_raise_the_marks_for_slabs_alone() {
-        let pieces = [(0, 3, Kind::Reclaimable), (512, 2, Kind::Unmovable)];
-        let mut zone = zone(true, &pieces);
-        take(&mut zone, 0, Kind::Movable, 1);
-        assert_eq!((zone.blocks.boost, zone.blocks.boosted), (0, false));
-        let mut mode = Mode::default();
-        take(&mut zone, 0, Kind::Reclaimable, 8);
-        assert!(zone.rmqueue(Wanted { order: 0, kind: Kind::Reclaimable, wakes: false }, &mut mode).is_some());
-        assert_eq!(
-            (zone.blocks.boost, zone.blocks.boosted),
-            (540, false),
-            "who does not wake kswapd raises them silently"
-        );
-    }
-
-    /// prep_move_freepages_block: 289 of the 464 pages of a zone's last block are free, and it is not claimed.
-    #[test]
-    fn from_6_10_on_a_block_that_ends_with_its_zone_is_not_claimed() {
-        let mut zone = zone(true, &[]);
-        let mut buddy = Buddy::new(0, 512 + 464);
-        buddy.set_kind(512, Kind::Unmovable);
-        [(512, 8), (768, 5), (800, 0)].into_iter().for_each(|(piece, order)| buddy.add(piece, order, Kind::Unmovable));
-        zone.blocks.buddy = Some(buddy);
-        assert_eq!((take(&mut zone, 0, Kind::Movable, 1), kind(&zone, 512)), (vec![Some(800)], Kind::Unmovable));
-        // Up to 6.9 it gives its largest piece alone.
-        zone.blocks.whole_block_or_page = false;
-        assert_eq!(take(&mut zone, 0, Kind::Movable, 1), [Some(512)]);
-        assert_eq!(first(&zone, Kind::Unmovable, 5), Some(768));
-    }
-
     #[test]
     fn no_boost_on_a_zone_of_a_few_blocks_nor_with_a_factor_of_0() {
         for (managed, factor) in [(4 * PAGEBLOCK.get() - 1, 15_000), (32_000, 0)] {
-            let mut zone = zone(false, &[(0, 5, Kind::Unmovable)]);
+            let mut zone = zone(&[(0, 5, Kind::Unmovable)]);
             zone.managed = managed;
-            zone.size_blocks(1, factor, false);
+            zone.size_blocks(1, factor);
             assert_eq!(take(&mut zone, 0, Kind::Movable, 2), [Some(0), Some(1)]);
             assert_eq!((zone.blocks.boost, zone.blocks.boosted), (0, false));
         }

@@ -6,7 +6,6 @@
 //! large folio is split.
 
 use crate::chunk::{ACTIVE, ChunkId, INACTIVE, NONE, WINDOW_PAGES};
-use crate::kernel::Workingset;
 use crate::memory::Mm;
 use crate::reclaim::{Pass, Scanned};
 
@@ -77,7 +76,7 @@ impl Mm {
 
     /// mm/vmscan.c: move_folios_to_lru, 5.9: what reclaim puts on the active list counts as an activation.
     pub fn note_put_active(&mut self, lruvec: u8, pages: u64) {
-        if self.profile.workingset == Workingset::OfBoth && !self.profile.lru_gen {
+        if self.profile.is_6() {
             self.chunks.lruvecs[usize::from(lruvec)].nonresident_age += pages;
         }
     }
@@ -184,7 +183,7 @@ mod tests {
     /// A file of one folio of 256 pages, all of it mapped.
     fn folio() -> (Mm, InodeId) {
         let mut mm = build::memory(&kernel::find("linux-6.18").expect("a profile"), &[256 << 20], 1);
-        mm.zones[0].size_blocks(1, 0, true);
+        mm.zones[0].size_blocks(1, 0);
         let inode = mm.inodes.add((1, 1), Object::default(), false);
         mm.inodes.get_mut(inode).size = 1 << 20;
         for page in 0..256 {

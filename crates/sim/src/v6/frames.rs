@@ -1,7 +1,7 @@
 //! Every frame that is told from others is in one place: what the swarm asserts after each run.
 
 use super::buddy::{Frame, UNTOLD};
-use crate::broken::Broken;
+use crate::invariant::Broken;
 use crate::memory::Mm;
 
 impl Mm {
@@ -62,7 +62,7 @@ mod tests {
     fn a_frame_that_is_in_two_places_is_found() {
         let mut mm = build::memory(&find("linux-6.12").expect("a profile"), &[64 << 20], 2);
         for zone in &mut mm.zones {
-            zone.size_blocks(2, 15_000, true);
+            zone.size_blocks(2, 15_000);
             zone.lay_out(None);
         }
         let inode = mm.inodes.add((0, 1), Object::default(), false);

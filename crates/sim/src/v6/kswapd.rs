@@ -4,10 +4,8 @@
 //! that rises while too little was scanned, and boosted reclaim. Leaves out: orders above 0, kcompactd, pfmemalloc
 //! throttling.
 
-use super::generations;
 use super::node::{self, Share};
 use crate::Machine;
-use crate::chunk::INACTIVE;
 use crate::constant::constants;
 use crate::fair::Fair;
 use crate::reclaim::DEF_PRIORITY;
@@ -64,13 +62,6 @@ impl Machine {
         let mut mm = self.mm.borrow_mut();
         let woken_for = mm.kswapd_woken.get_mut(node).and_then(|woken| woken.highest.take());
         woken_for.or_else(|| mm.kswapd_highest.get_mut(node).and_then(Option::take))
-    }
-
-    /// NR_INACTIVE_FILE of a node.
-    fn reclaimable(&self, node: usize) -> u64 {
-        let mm = self.mm.borrow();
-        let own = mm.zones.iter().enumerate().filter(|(_, zone)| zone.node == node);
-        own.map(|(zone, _)| mm.chunks.on_lists(zone)[INACTIVE]).sum()
     }
 
     pub fn is_hopeless(&self, node: usize) -> bool {
@@ -201,10 +192,6 @@ async fn balance(m: &Machine, task: &mut Task, node: usize, highest: ZoneKind) -
             };
             boosts.iter().map(wanted).sum()
         };
-        // Boosted reclaim gives up at once and sets nothing (`generations::gives_up`).
-        if priority == DEF_PRIORITY.get() && to_boost == 0 && generations::by_node(m) {
-            priority = generations::initial_priority(m.reclaimable(node), target);
-        }
         // A boost is met without writing.
         let share = Share {
             target,

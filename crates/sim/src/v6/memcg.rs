@@ -4,10 +4,10 @@
 //! activated, and put to the tail of the inactive list once they are written; the flusher woken where a batch holds nothing
 //! but dirty pages. With cgroup v1 (`writeback_throttling_sane` is false) the caller then sleeps, and waits for marked pages
 //! that it meets under writeback again; with v2 `balance_dirty_pages` holds the writers back instead (`throttle`).
-//! Granularity: a large folio (`folio`), or a chunk of up to 32 pages. Generations are taken from the oldest as for a node. Leaves
+//! Granularity: a large folio (`folio`), or a chunk of up to 32 pages. Leaves
 //! out: swap, that the lists' sizes are up to 2 s old when they are asked for (mem_cgroup_flush_stats_ratelimited, 6.8).
 
-use super::{node, shadow_nodes, super_cache};
+use super::{node, super_cache};
 use crate::Machine;
 use crate::chunk::{Chunk, INACTIVE, WINDOW_PAGES};
 use crate::device::DeviceId;
@@ -40,9 +40,6 @@ pub async fn reclaim(m: &Machine, task: &mut Task, pages: u64) -> u64 {
             freed += shrink_lruvec(m, task, lruvec, priority, target).await;
         }
         let share = node::Share { target, fs: !task.no_fs, ..node::Share::at(priority, Site::MemcgReclaim) };
-        for node in 0..lruvecs.len() {
-            shadow_nodes::shrink(m, task, share, (node, true)).await;
-        }
         let slab_pages = super_cache::shrink(m, task, share).await;
         freed += if m.profile.memcg_counts_slabs { slab_pages } else { 0 };
         if freed >= target {
@@ -57,7 +54,7 @@ pub async fn reclaim(m: &Machine, task: &mut Task, pages: u64) -> u64 {
 /// mm/vmscan.c: shrink_lruvec, get_scan_count, prepare_scan_control: a cluster of each list in turn, whatever the folios come to that
 /// it meets.
 async fn shrink_lruvec(m: &Machine, task: &mut Task, lruvec: u8, priority: u32, target: u64) -> u64 {
-    let [mut inactive, mut active] = m.mm.borrow_mut().scan_shares(lruvec, priority, [(1, 1); 2]);
+    let [mut inactive, mut active] = m.mm.borrow().scan_shares(lruvec, priority, [(1, 1); 2]);
     let may_age = m.mm.borrow().inactive_below_ratio(lruvec);
     let mut freed = 0;
     while inactive > 0 || active > 0 {
@@ -162,32 +159,4 @@ pub async fn throttle(m: &Machine, task: &mut Task) {
     let deadline = m.clock.now() + m.profile.jiffy_ns() * m.profile.hz.get() / 10;
     task.park(m, Some(deadline), Site::MemcgThrottle, Culprit::Device).await;
     m.wb.borrow_mut().throttled.leave(me);
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::run::run;
-    use flatwater_recording::OpKind;
-    use flatwater_workload::scenario::Scenario;
-
-    /// How many accesses two threads make in so long a time to mapped files, mostly to their hot part, in a cgroup of 16 MiB.
-    fn accesses(generations: &str, duration: &str) -> u64 {
-        let text = format!(
-            "name = 'x'\nsentence = 'X.'\nduration = '{duration}'\nthreshold = '1s'\nkernel = 'linux-6.1'\n[machine]\ncpus = 2\n\
-             nodes = ['1GiB']\ndisk = {{ size = '10GB', write_bps = '1GB', read_bps = '1GB', iops = 500000 }}\n[setup]\n\
-             'lru_gen.enabled' = '{generations}'\n'cgroup.memory_limit' = '16MiB'\n'mount.options' = 'noatime'\n\
-             [[workload]]\nuse = 'access'\nthreads = 2\nfile_size = '22MiB'\npattern = 'hot'\nmethod = 'mapped'\n"
-        );
-        let recording = run(&Scenario::parse("x", &text).expect("parses")).expect("runs").0;
-        let own = recording.latency.iter().filter(|bucket| bucket.op == OpKind::PageFault);
-        own.map(|bucket| bucket.from_start.count()).sum()
-    }
-
-    #[test]
-    fn a_cgroup_whose_pages_are_all_young_ages_its_generations_and_goes_on() {
-        let (short, long) = (accesses("7", "200ms"), accesses("7", "600ms"));
-        assert!(long > 2 * short, "{short} and {long}: nothing was reclaimed once all was young");
-        let lists = accesses("0", "600ms");
-        assert!(long * 2 > lists && lists * 2 > long, "{lists} with lists, {long} with generations");
-    }
 }

@@ -1,22 +1,19 @@
 //! Reclaim of 4.8 and later: shares of a node's lists and of the shrinkers' objects, by priority.
 //!
-//! Models: shrink_node, shrink_lruvec (a share of 1/2^priority of each list, a cluster of each in turn, to the end or until enough
-//! is freed, with one nudge towards proportion between files' and anonymous pages: `lruvec`), direct reclaim and node_reclaim on
-//! top of it; what a node full of dirty pages, or of pages under writeback, has kswapd and callers do (PGDAT_DIRTY, PGDAT_WRITEBACK,
-//! LRUVEC_CONGESTED: `tail`).
+//! Models: shrink_node, shrink_lruvec (a share of 1/2^priority of each list of file pages, a cluster of each in turn, to the end or
+//! until enough is freed), direct reclaim and node_reclaim on top of it; what a node full of dirty pages, or of pages under
+//! writeback, has kswapd do (PGDAT_DIRTY, PGDAT_WRITEBACK: `inactive_list`).
 
-use super::{generations, shadow_nodes, super_cache};
+use super::super_cache;
 use crate::Machine;
 use crate::alloc::Want;
-use crate::balance::Fractions;
 use crate::chunk::{ACTIVE, ChunkId, INACTIVE};
 use crate::constant::constants;
+use crate::inactive_list;
 use crate::kernel::ReclaimWrites;
-use crate::lruvec::Lists;
 use crate::memory::Mm;
-use crate::reclaim::{self, Anonymous, CLUSTER, DEF_PRIORITY, Pass, Scanned};
+use crate::reclaim::{self, CLUSTER, DEF_PRIORITY, Pass, Scanned};
 use crate::site::Site;
-use crate::tail;
 use crate::task::Task;
 use crate::zone::ZoneKind;
 
@@ -31,7 +28,7 @@ pub struct Share {
     /// Pages that are enough (`nr_to_reclaim`).
     pub target: u64,
     pub may_unmap: bool,
-    /// Whether dirty pages may be written (`may_writepage`); of generations nothing is scanned for who may not.
+    /// Whether dirty pages may be written (`may_writepage`).
     pub may_writepage: bool,
     pub kswapd: bool,
     pub fs: bool,
@@ -59,23 +56,10 @@ impl Share {
 impl Mm {
     /// mm/vmscan.c: inactive_is_low, 6.1, and what may_deactivate adds: observed refaults take the protection of the active list.
     pub fn inactive_below_ratio(&self, lruvec: u8) -> bool {
-        if self.profile.lru_gen {
-            return false;
-        }
         if self.is_transitioning(lruvec) {
             return self.chunks.lruvecs[usize::from(lruvec)].pages[ACTIVE] > 0;
         }
         self.is_below_ratio(lruvec)
-    }
-
-    /// The same as get_scan_count asks it before it spares anonymous pages: in 4.12 to 5.2 without a look at refaults
-    /// (inactive_list_is_low, `actual_reclaim`).
-    fn files_are_few(&self, lruvec: u8) -> bool {
-        if self.profile.scan_sees_refaults {
-            self.inactive_below_ratio(lruvec)
-        } else {
-            !self.profile.lru_gen && self.is_below_ratio(lruvec)
-        }
     }
 
     /// shrink_inactive_list: scans `count` pages at the tail. A chunk of which all may go is taken in part. Also how
@@ -107,7 +91,6 @@ impl Mm {
                 sum.freed += freed;
             }
         }
-        self.chunks.lruvecs[usize::from(lruvec)].fares.scanned += sum.scanned;
         self.events.note_scan(pass.kswapd, sum.scanned + sum.skipped, sum.freed);
         (sum, taken)
     }
@@ -140,24 +123,13 @@ impl Mm {
         chunk.present & !kept != 0
     }
 
-    /// What of the lists is to be scanned at a priority: a share of each, or of all generations (get_nr_to_scan, 6.18) from the
-    /// oldest. A generation that is empty makes the next one the oldest (try_to_inc_min_seq).
-    pub fn scan_shares(&mut self, lruvec: u8, priority: u32, eligible: [(u64, u64); 2]) -> [u64; 2] {
+    /// What of the lists is to be scanned at a priority: a share of each.
+    pub fn scan_shares(&self, lruvec: u8, priority: u32, eligible: [(u64, u64); 2]) -> [u64; 2] {
         let pages = self.chunks.lruvecs[usize::from(lruvec)].pages;
-        if !self.profile.lru_gen {
-            return [INACTIVE, ACTIVE].map(|list| {
-                let (own, all) = eligible[list];
-                (pages[list] * own / all.max(1)) >> priority
-            });
-        }
-        let shares = pages.map(|pages| pages >> priority);
-        // The youngest generation is two steps away from the oldest.
-        for _ in 0..2 {
-            if self.chunks.tail(lruvec, INACTIVE).is_none() {
-                self.chunks.age(lruvec);
-            }
-        }
-        [shares.iter().sum(), 0]
+        [INACTIVE, ACTIVE].map(|list| {
+            let (own, all) = eligible[list];
+            (pages[list] * own / all.max(1)) >> priority
+        })
     }
 
     /// What part of each of a node's lists lies in zones that may be reclaimed for (lruvec_lru_size with `reclaim_idx`, since 4.11), pages
@@ -177,27 +149,16 @@ impl Mm {
 /// mm/vmscan.c: shrink_node, 6.1.
 pub async fn shrink(m: &Machine, task: &mut Task, node: usize, share: Share) -> Scanned {
     let mut sum = Scanned::default();
-    if generations::gives_up(m, share) {
-        return sum;
-    }
     let first = m.mm.borrow().zones.iter().position(|zone| zone.node == node);
     let Some(first) = first else { return sum };
     let lruvecs = m.mm.borrow().lruvecs_of(first);
     for lruvec in lruvecs.into_iter().flatten() {
-        if generations::by_node(m) {
-            generations::shrink_lruvec(m, task, (node, lruvec), share, &mut sum).await;
-        } else {
-            shrink_lruvec(m, task, (first, lruvec), share, &mut sum).await;
-        }
+        shrink_lruvec(m, task, (first, lruvec), share, &mut sum).await;
     }
-    if !m.profile.lru_gen {
-        tail::stall_node(m, task, node, sum, share.kswapd).await;
+    if share.kswapd {
+        inactive_list::stall_node(m, task, node, sum).await;
     }
-    let boosted = share.kswapd && !share.may_writepage;
-    if !(boosted && m.profile.boosts_spare_slabs) {
-        shadow_nodes::shrink(m, task, share, (node, false)).await;
-        sum.freed += super_cache::shrink(m, task, share).await;
-    }
+    sum.freed += super_cache::shrink(m, task, share).await;
     if let Some(failures) = m.mm.borrow_mut().kswapd_failures.get_mut(node).filter(|_| sum.freed > 0) {
         *failures = 0;
     }
@@ -211,29 +172,15 @@ async fn shrink_lruvec(m: &Machine, task: &mut Task, (zone, lruvec): (usize, u8)
     let writes = kswapd && m.profile.reclaim_writes == ReclaimWrites::Kswapd;
     let may_write = writes && m.mm.borrow().zones[zone].tail.dirty && share.may_writepage;
     let pass = Pass { may_unmap, may_write, cpu: task.cpu, site, kswapd };
-    let own = m.mm.borrow().zones[zone].lruvec == lruvec;
-    let file_is_low = m.mm.borrow().files_are_few(lruvec);
-    let fractions = match own {
-        true => m.mm.borrow_mut().fractions(zone, priority, m.swappiness(), file_is_low),
-        false => Fractions::FILES,
-    };
-    let mut others = Anonymous::of(m, zone, priority, fractions);
     let eligible = {
         let mm = m.mm.borrow();
         mm.eligible(mm.zones[zone].node, share.highest)
     };
-    let [mut inactive, mut active] =
-        m.mm.borrow_mut().scan_shares(lruvec, priority, eligible).map(|pages| fractions.file_share(pages));
+    let [mut inactive, mut active] = m.mm.borrow().scan_shares(lruvec, priority, eligible);
     let may_age = m.mm.borrow().inactive_below_ratio(lruvec);
     let to_the_end = !kswapd && priority == DEF_PRIORITY.get();
-    let [idle, used] = others.left();
-    let mut lists = Lists::of([idle, used, inactive, active]);
     let mut freed = 0;
-    while inactive > 0 || active > 0 || others.is_left() {
-        let other = others.step(&mut m.mm.borrow_mut(), pass);
-        reclaim::charge_scan(m, task, other, site);
-        freed += other.freed;
-        sum.add(other);
+    while inactive > 0 || active > 0 {
         let (step, all_dirty) = {
             let mut mm = m.mm.borrow_mut();
             let (mut step, taken) = mm.scan_inactive(lruvec, pass, inactive.min(CLUSTER.get()), share.highest);
@@ -259,13 +206,7 @@ async fn shrink_lruvec(m: &Machine, task: &mut Task, (zone, lruvec): (usize, u8)
             task.run(m).await;
         }
         if freed >= target && !to_the_end {
-            let [idle, used] = others.left();
-            lists.left = [idle, used, inactive, active];
-            if lists.ends(m.profile.kswapd, pass, priority) {
-                break;
-            }
-            others.leave([lists.left[0], lists.left[1]]);
-            [inactive, active] = [lists.left[2], lists.left[3]];
+            break;
         }
     }
 }
@@ -282,10 +223,6 @@ pub async fn direct(m: &Machine, task: &mut Task, zones: &[u8], want: Want) -> u
         }
         if total >= CLUSTER.get() {
             break;
-        }
-        // consider_reclaim_throttle: VMSCAN_THROTTLE_NOPROGRESS.
-        if let Some(&first) = nodes.first().filter(|_| priority == 1 && total == 0 && m.profile.throttles_reclaim) {
-            tail::throttle_briefly(m, task, first).await;
         }
     }
     for node in nodes {
@@ -331,7 +268,7 @@ mod tests {
         mm.chunks.set_on_lists(1, [62_500, 0]);
         let lruvec = mm.zones[0].lruvec;
         mm.chunks.lruvecs[usize::from(lruvec)].pages[INACTIVE] = 65_572;
-        let mut scanned = |highest, priority| {
+        let scanned = |highest, priority| {
             let eligible = mm.eligible(0, highest);
             mm.scan_shares(lruvec, priority, eligible)[INACTIVE]
         };
@@ -347,7 +284,7 @@ mod tests {
     #[test]
     fn a_scan_takes_no_more_of_a_chunk_than_it_was_asked_for() {
         let mut mm = build::memory(&kernel::find("linux-6.18").expect("a profile"), &[256 << 20], 1);
-        mm.zones[0].size_blocks(1, 0, true);
+        mm.zones[0].size_blocks(1, 0);
         let inode = mm.inodes.add((1, 1), Object::default(), false);
         mm.inodes.get_mut(inode).size = 1 << 17;
         for page in 0..32 {

@@ -10,16 +10,13 @@ fn disk(caches_writes: bool) -> DiskModel {
     DiskModel {
         read_bytes_per_s: 1,
         write_bytes_per_s: 1,
-        seek_ns: 0,
+        seek_ns: u64::from(!caches_writes),
         rotation_ns: 0,
         access_ns: 1,
         flush_ns: 0,
         pages: 1 << 20,
         in_order: true,
         depth: 32,
-        cache_pages: 0,
-        caches_writes,
-        array: None,
         limits: [None; 2],
     }
 }

@@ -118,11 +118,11 @@ async fn place(m: &Machine, task: &mut Task, inode: InodeId, page: u64, folio: F
             mm.uncharge_page(inode);
             return found;
         }
-        let id = mm.insert_as(inode, page, frame, task.in_fault);
+        let id = mm.insert(inode, page, frame);
         mm.chunks.get_mut(id).order = order as u8;
         id
     };
-    if buffers && m.profile.buffer_heads { attach_buffer(m, task, inode, page).await } else { (id, bit) }
+    if buffers { attach_buffer(m, task, inode, page).await } else { (id, bit) }
 }
 
 /// fs/buffer.c: __block_write_begin, block_page_mkwrite: a page that is written to has buffer_heads from then on, one that was only read has
@@ -134,7 +134,7 @@ pub async fn buffer_of(
     page: u64,
     found: (ChunkId, u32),
 ) -> (ChunkId, u32) {
-    let lacks = m.profile.buffer_heads && m.mm.borrow().lacks_buffer(found);
+    let lacks = m.mm.borrow().lacks_buffer(found);
     if lacks { attach_buffer(m, task, inode, page).await } else { found }
 }
 
