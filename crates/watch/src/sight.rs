@@ -495,7 +495,7 @@ pub(crate) mod tests {
             for _ in 0..200 {
                 std::thread::sleep(Duration::from_millis(50));
                 let look = sight.take(false);
-                timed |= look.every_call && !look.calls.is_empty();
+                timed |= look.every_call_at_start && !look.calls.is_empty();
                 calls.extend(look.calls.into_iter().map(|owned| owned.call).filter(|call| call.pid == pid));
                 if timed && calls.len() >= 200 {
                     break;
