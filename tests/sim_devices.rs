@@ -64,7 +64,8 @@ fn limits_by_device_keep_a_slow_device_from_stalling_the_writer_of_a_fast_one() 
 /// A writer whose only slow call has not returned must not be reported as quiet.
 #[test]
 fn a_writer_throttled_at_the_end_of_the_run_is_recorded() {
-    let recording = run_for("30s", "linux-2.6.17", "");
+    let limits = "[setup]\n'vm.dirty_ratio' = 10\n'vm.dirty_background_ratio' = 5";
+    let recording = run_for("30s", "linux-2.6.17", limits);
     let hung: Vec<_> = recording.calls.iter().filter(|call| call.still_under_way).collect();
     let [call] = hung[..] else { panic!("not one call under way: {hung:?}") };
     let held: u64 = call.segments.iter().filter(|part| part.cause == Cause::DirtyThrottle).map(|part| part.ns).sum();

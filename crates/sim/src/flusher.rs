@@ -354,9 +354,10 @@ mod tests {
         let scenario = Scenario::parse("x", text).expect("parses");
         let (machine, _) = built(&scenario, &Options::default()).expect("builds");
         let own = machine.device(DeviceId::FIRST);
+        let start_ns = machine.clock.now();
         let second = |number: u64| {
             let before = own.block.borrow().bytes[1];
-            machine.clock.run_up_to(number * 1_000_000_000);
+            machine.clock.run_up_to(start_ns + number * 1_000_000_000);
             (own.block.borrow().bytes[1] - before) >> 20
         };
         let first = second(1);
