@@ -1,4 +1,4 @@
-//! Objects and hosts that are left out of an answer, with reasons. Every answer lists them.
+//! Objects and hosts that are left out of an answer or limited in it, with reasons. Every answer lists them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -42,19 +42,26 @@ impl Why {
         }
     }
 
+    /// What happens with it.
+    fn treatment(self) -> &'static str {
+        match self {
+            Why::Excess => "limited",
+            Why::UnknownCause => "counted together",
+            _ => "not used",
+        }
+    }
+
     fn sentence(self) -> &'static str {
         match self {
             Why::Damaged => "cannot be read",
             Why::Newer => "written by a newer flatwater: update this one",
             Why::Clock => "from hosts whose clock is wrong: correct the clock; new summaries are accepted",
             Why::TwoOfOneName => "two machines share this hostname: rename one",
-            Why::Excess => "in excess of what an hour can have: look at these hosts",
+            Why::Excess => "in excess of what an hour can have; look at these hosts",
             Why::Contradicts => {
                 "contradict a summary of the same name: two machines share a hostname, or one took another's"
             }
-            Why::UnknownCause => {
-                "with causes that this flatwater does not know, counted together as unknown-cause: update it"
-            }
+            Why::UnknownCause => "with causes that this flatwater does not know, as unknown-cause; update it",
             Why::Foreign => "made by another user, or writable by others: push as the owner",
         }
     }
@@ -117,14 +124,49 @@ impl LeftOut {
 impl fmt::Display for LeftOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (why, found) in &self.found {
-            write!(f, "not used: {} {}: ", found.len(), why.sentence())?;
-            let named = found
-                .iter()
+            write!(f, "{}: {} {}: ", why.treatment(), found.len(), why.sentence())?;
+            let named = of_each_host(found)
+                .into_iter()
                 .take(NAMED_MAX)
                 .map(|(what, exactly)| printable::line(&format!("{what} ({exactly})")).into_owned());
             f.write_str(&named.collect::<Vec<_>>().join("; "))?;
             f.write_str(if found.len() > NAMED_MAX { "; ...\n" } else { "\n" })?;
         }
         Ok(())
+    }
+}
+
+/// The first object of each host, then the second ones: a host with many does not hide the others.
+fn of_each_host(found: &BTreeMap<String, String>) -> Vec<(&String, &String)> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let ranked = found.iter().map(|(what, exactly)| {
+        // The name of an object is HOST+BOOT+SEQUENCE.
+        let host = what.rsplit('/').next().and_then(|name| name.split('+').next()).unwrap_or_default();
+        let count = counts.entry(host).or_default();
+        *count += 1;
+        (*count, (what, exactly))
+    });
+    let mut ranked: Vec<_> = ranked.collect();
+    ranked.sort_by_key(|(count, _)| *count);
+    ranked.into_iter().map(|(_, named)| named).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LeftOut, Why};
+
+    /// Fails before the fix, which named the first three objects.
+    #[test]
+    fn a_host_with_many_objects_does_not_hide_the_others() {
+        let mut left_out = LeftOut::default();
+        for sequence in 0..100 {
+            left_out.put(Why::Damaged, format!("v=1/in/shard=00/evil+b+{sequence}.parquet"), "torn");
+        }
+        left_out.put(Why::Damaged, "v=1/in/shard=63/good+b+7.parquet", "torn");
+        let text = left_out.to_string();
+        assert!(
+            text.contains("good+b+7") && text.contains("evil+b+0") && text.contains("101 cannot be read"),
+            "{text}"
+        );
     }
 }

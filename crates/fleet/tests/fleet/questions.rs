@@ -94,7 +94,8 @@ async fn late_input_is_in_the_next_answer_and_an_outdated_day_is_not_used() {
         stall_ns: Some(1_000),
         ..SummaryRow::default()
     };
-    push(&fleet, &[late]).await;
+    let of_hour = SummaryRow { cause: None, stall_ns: Some(0), observed_ms: Some(3_600_000), ..late.clone() };
+    push(&fleet, &[of_hour, late]).await;
     assert_eq!(add_up(&fleet).await, 1);
     assert_eq!(one(&mut session(&fleet, day(0, 24)).await, whole).await, (before + 1_000).to_string());
     // As if the compactor had been killed before it wrote the day.
