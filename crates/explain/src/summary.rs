@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use flatwater_recording::{
-    Blame, Call, Cause, Note, Recording, Summarizer, SummaryOrigin, SummaryRow, Task, WatchedProcess, Whose,
+    Blame, Call, Cause, Recording, Summarizer, SummaryOrigin, SummaryRow, Task, WatchedProcess, Whose,
 };
 
 use super::aggressor::{Charge, Links, Party, segment};
@@ -30,14 +30,8 @@ pub fn of(recording: &Recording) -> Vec<SummaryRow> {
     summary.finish()
 }
 
-/// A recording by the daemon has its trigger as the first note.
 fn origin(recording: &Recording) -> SummaryOrigin {
-    let by_daemon = |note: &Note| matches!(note, Note::Text(text) if text.starts_with("set off by "));
-    if recording.header.notes.first().is_some_and(by_daemon) {
-        SummaryOrigin::Capture
-    } else {
-        SummaryOrigin::Recording
-    }
+    if recording.header.trigger.is_some() { SummaryOrigin::Capture } else { SummaryOrigin::Recording }
 }
 
 fn whose(recording: &Recording, links: &Links<'_>, call: &Call, process: Option<&WatchedProcess>) -> Whose {
@@ -148,7 +142,9 @@ mod tests {
 
     #[test]
     fn a_recording_of_the_daemon_is_a_capture() {
-        let made = Made::new().edit(|recording| recording.header.notes.insert(0, "set off by stall: x".into())).done();
+        let made = Made::new().edit(|recording| recording.header.trigger = Some("stall".to_owned())).done();
         assert!(of(&made).iter().all(|row| row.origin == SummaryOrigin::Capture));
+        let noted = Made::new().edit(|recording| recording.header.notes.insert(0, "set off by stall: x".into())).done();
+        assert!(of(&noted).iter().all(|row| row.origin == SummaryOrigin::Recording), "a note is text for readers");
     }
 }

@@ -57,6 +57,9 @@ pub struct Header {
     /// the same on any host. Absent elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub icount: Option<u32>,
+    /// Name of the trigger by which `watch` kept this recording; absent elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trigger: Option<String>,
     /// The recording ended as planned; false while it is written and after kill -9.
     pub complete: bool,
     /// Things worth saying at the top of every report ("ran without root: ...").

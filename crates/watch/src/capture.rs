@@ -39,6 +39,7 @@ impl Capture {
         let start_ns = held.start_ns().unwrap_or(fired.at_ns);
         header.clock = Clock { start_ns, ..header.clock };
         header.duration_ns = fired.at_ns.saturating_sub(start_ns);
+        header.trigger = Some(fired.name.clone());
         header.notes.insert(0, Note::Text(format!("set off by {}: {}", fired.name, fired.what)));
         let mut writer = RecordingWriter::create(&dir.proc_path(), &header)?.durable(true);
         writer.append_events(&[Event::new(start_ns, EventKind::Start(header.target.what.clone()))])?;
@@ -209,5 +210,6 @@ mod tests {
         assert_eq!(read.table(Table::Meminfo).map(|table| table.len()), Some(35));
         assert!(read.header.complete);
         assert!(read.header.notes[0].to_string().contains("set off by stall: a write took long"));
+        assert_eq!(read.header.trigger.as_deref(), Some("stall"));
     }
 }

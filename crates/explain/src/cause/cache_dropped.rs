@@ -43,13 +43,13 @@ struct Drops<'a> {
 
 impl Drops<'_> {
     /// The number of drops whose process the log names.
-    fn told(&self) -> u64 {
+    fn attributed(&self) -> u64 {
         total(self.by.values().copied())
     }
 }
 
 fn drops<'a>(facts: &Facts<'a>) -> Option<Drops<'a>> {
-    let told: Vec<(&Event, (u32, &str))> =
+    let reported: Vec<(&Event, (u32, &str))> =
         facts.recording.events.iter().filter_map(|event| Some((event, event.kind.dropped_cache()?))).collect();
     let table = facts.recording.table(Table::Vmstat);
     let rows = table.and_then(|table| table.by_entity().map(|(_, rows)| rows).next());
@@ -57,13 +57,13 @@ fn drops<'a>(facts: &Facts<'a>) -> Option<Drops<'a>> {
     let columns = [vmstat::DROP_PAGECACHE, vmstat::DROP_SLAB];
     let rises = columns.into_iter().filter_map(|column| rows.as_ref()?.rise(column));
     let counted = rises.max().and_then(|rise| u64::try_from(rise).ok()).unwrap_or(0);
-    let count = counted.max(told.len() as u64);
+    let count = counted.max(reported.len() as u64);
     // An event has the time at which the log was read, which may be seconds late; the counters are more precise.
     let rates = columns.into_iter().filter_map(|column| Some(rows.as_ref()?.rates_per_s(column))).flatten();
     let counted_ns = rates.filter(|(.., per_s)| *per_s > 0.0).map(|(from_ns, ..)| from_ns);
-    let first_ns = counted_ns.chain(told.iter().map(|(event, _)| event.at_ns)).min();
+    let first_ns = counted_ns.chain(reported.iter().map(|(event, _)| event.at_ns)).min();
     let mut by = BTreeMap::new();
-    for (_, who) in &told {
+    for (_, who) in &reported {
         add_to(by.entry(*who).or_default(), 1);
     }
     (count > 0).then_some(Drops { by, count, first_ns })
@@ -88,7 +88,7 @@ fn fall(facts: &Facts<'_>) -> Option<(u64, u64)> {
     let (_, rows) = table.by_entity().next()?;
     let pages: Vec<i64> = rows.values(vmstat::NR_FILE_PAGES).map(|(_, pages)| pages).collect();
     let steepest = pages.windows(2).max_by_key(|pair| pair[0].saturating_sub(pair[1]))?;
-    let page_bytes = facts.recording.header.machine.page_bytes.unwrap_or(4096);
+    let page_bytes = facts.recording.header.machine.page_size_bytes();
     let bytes = |pages: i64| u64::try_from(pages).unwrap_or(0).saturating_mul(page_bytes);
     (steepest[0] > steepest[1]).then(|| (bytes(steepest[0]), bytes(steepest[1])))
 }
@@ -122,9 +122,9 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         finding.evidence.push(Evidence::said(
             "the process is unknown: the kernel's log names it (unless 4 was written since boot), but was not read",
         ));
-    } else if drops.told() < drops.count {
+    } else if drops.attributed() < drops.count {
         let text = "the kernel's log has fewer drops than its counters: the other processes are unknown";
-        finding.evidence.push(Evidence::new(text, drops.count.saturating_sub(drops.told()) as f64, ""));
+        finding.evidence.push(Evidence::new(text, drops.count.saturating_sub(drops.attributed()) as f64, ""));
     }
     (finding.aggressors, finding.answerable) = charged(&drops, lost_ns);
     finding.settle = "leave it out for one period: the reads do not come".to_owned();
@@ -139,7 +139,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 /// Charges each process with its share of the drops; the drops that the log does not mention are charged to
 /// unknown.
 fn charged(drops: &Drops<'_>, lost_ns: u64) -> (Vec<Aggressor>, Option<Answerable>) {
-    let told = drops.told();
+    let attributed = drops.attributed();
     let part = |times: u64| times as f64 / drops.count.max(1) as f64;
     let mut by_name: BTreeMap<&str, (u64, Vec<u32>)> = BTreeMap::new();
     for ((pid, name), times) in &drops.by {
@@ -158,8 +158,11 @@ fn charged(drops: &Drops<'_>, lost_ns: u64) -> (Vec<Aggressor>, Option<Answerabl
         })
         .collect();
     aggressors.sort_by_key(|one| std::cmp::Reverse(one.stall_ns));
-    let answerable =
-        (told > 0).then(|| Answerable { others: part(told), unknown: 1.0 - part(told), ..Answerable::default() });
+    let answerable = (attributed > 0).then(|| Answerable {
+        others: part(attributed),
+        unknown: 1.0 - part(attributed),
+        ..Answerable::default()
+    });
     (aggressors, answerable)
 }
 
@@ -179,15 +182,15 @@ mod tests {
             .slow(OpKind::Read, &[(Cause::SynchronousRead, 60.0)])
     }
 
-    fn told(at_ns: u64, line: &str) -> Event {
+    fn reported(at_ns: u64, line: &str) -> Event {
         Event::new(at_ns, EventKind::report(line))
     }
 
     #[test]
     fn the_kernels_log_line_names_the_process() {
         let made = reads_beside(&rising(1, 4)).edit(|recording| {
-            recording.events.push(told(START_NS - 1, "cron.sh (812): drop_caches: 3"));
-            recording.events.push(told(START_NS + 1_000_000_000, "cron.sh (815): drop_caches: 3"));
+            recording.events.push(reported(START_NS - 1, "cron.sh (812): drop_caches: 3"));
+            recording.events.push(reported(START_NS + 1_000_000_000, "cron.sh (815): drop_caches: 3"));
         });
         let finding = made.found(&ENTRY).expect("dropped");
         let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means, one.share)).collect();
@@ -207,7 +210,7 @@ mod tests {
         // The counter rises in the second after the first sample; the log line is read a second later.
         let made = reads_beside(&[0, 0, 1, 1]).edit(|recording| {
             recording.calls[1].start_ns = START_NS + 1_500_000_000;
-            recording.events.push(told(START_NS + 3_000_000_000, "sh (812): drop_caches: 1"));
+            recording.events.push(reported(START_NS + 3_000_000_000, "sh (812): drop_caches: 1"));
         });
         let finding = made.found(&ENTRY).expect("dropped");
         assert_eq!(finding.lost_ns, Some(60_000_000));

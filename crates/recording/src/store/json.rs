@@ -91,6 +91,18 @@ mod tests {
     }
 
     #[test]
+    fn the_trigger_of_an_earlier_recording_is_read_from_its_first_note() {
+        let place = tempfile::tempdir().expect("a directory");
+        let read = |header: &str| {
+            let dir = place.path().join(header.len().to_string());
+            recording_with(&dir, "header.json", header).header.trigger
+        };
+        assert_eq!(read(r#"{"notes":["set off by stall: a write took long"]}"#).as_deref(), Some("stall"));
+        assert_eq!(read(r#"{"notes":["ran without root"],"trigger":"psi"}"#).as_deref(), Some("psi"));
+        assert_eq!(read(r#"{"notes":["ran without root","set off by stall: x"]}"#), None);
+    }
+
+    #[test]
     fn separators_within_strings_are_not_values() {
         assert_eq!(values(br#"{"a,[{:\\\"":[1,2],"b":{}}"#), 7);
     }

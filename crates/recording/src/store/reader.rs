@@ -20,7 +20,7 @@ use super::sampled::{self, SealedTable, Shared};
 use super::writer::DROPPED;
 use super::{ReadError, TableError, TableFile, calls, json};
 use crate::header::FORMAT_VERSION;
-use crate::{Gap, Header, Recording, Series, Table, latency, schema};
+use crate::{Gap, Header, Note, Recording, Series, Table, latency, schema};
 
 pub(super) const DAMAGED_REMEDY: &str = "the rest of the recording is intact; if this file was copied, copy it again";
 /// Unknown tables, or columns of one table, that are named one by one.
@@ -152,10 +152,21 @@ fn read_header(dir: &Path, recording: &mut Recording) -> Result<bool, ReadError>
     };
     check_version(dir, &text)?;
     match json::parse::<Header>(&text) {
-        Ok(header) => recording.header = header,
+        Ok(mut header) => {
+            if header.trigger.is_none() {
+                header.trigger = trigger_in_notes(&header).map(str::to_owned);
+            }
+            recording.header = header;
+        }
         Err(error) => recording.gaps.push(Gap::new("header.json", error.to_string(), DAMAGED_REMEDY)),
     }
     Ok(true)
+}
+
+/// The trigger's name in a recording of 0.2 and earlier, where `watch` wrote it to the first note only.
+fn trigger_in_notes(header: &Header) -> Option<&str> {
+    let Some(Note::Text(text)) = header.notes.first() else { return None };
+    text.strip_prefix("set off by ")?.split_once(": ").map(|(name, _)| name)
 }
 
 fn read_manifest(dir: &Path, recording: &mut Recording) -> Result<Option<Manifest>, ReadError> {
