@@ -114,10 +114,25 @@ pub fn lasting(windows: usize, of: usize, seconds: f64) -> bool {
 pub struct Scan {
     pub from_ns: u64,
     pub at_ns: u64,
-    pub kswapd: f64,
-    pub direct: f64,
-    /// Pages stolen by kswapd and by callers; `None` if the log does not say.
+    /// `None` if the log does not have the counter.
+    pub kswapd: Option<f64>,
+    pub direct: Option<f64>,
+    /// Pages stolen by those whose scans are known; `None` if the log does not say.
     pub steal: Option<f64>,
+}
+
+impl Scan {
+    /// Pages scanned by those whose scans are known.
+    #[must_use]
+    pub fn scanned(&self) -> f64 {
+        self.kswapd.into_iter().chain(self.direct).sum()
+    }
+
+    /// Whether callers scanned at least this many pages per second.
+    #[must_use]
+    pub fn is_direct(&self, pages_per_s: f64) -> bool {
+        self.direct.is_some_and(|direct| direct >= pages_per_s)
+    }
 }
 
 /// Page scanning and stealing over the recording.
@@ -127,38 +142,42 @@ pub struct Scans {
 }
 
 impl Scans {
-    fn total(&self, of: impl Fn(&Scan) -> f64) -> f64 {
-        self.windows.iter().map(|scan| of(scan) * scan.at_ns.saturating_sub(scan.from_ns) as f64 / 1e9).sum()
+    /// `None` if a window does not have this value.
+    fn total(&self, of: impl Fn(&Scan) -> Option<f64>) -> Option<f64> {
+        let seconds = |scan: &Scan| scan.at_ns.saturating_sub(scan.from_ns) as f64 / 1e9;
+        self.windows.iter().map(|scan| Some(of(scan)? * seconds(scan))).sum()
     }
 
-    /// Pages scanned by allocating tasks.
+    /// Pages scanned by allocating tasks; `None` if the counter is missing.
     #[must_use]
-    pub fn direct(&self) -> f64 {
+    pub fn direct(&self) -> Option<f64> {
         self.total(|scan| scan.direct)
     }
 
-    /// Pages scanned by kswapd.
+    /// Pages scanned by kswapd; `None` if the counter is missing.
     #[must_use]
-    pub fn kswapd(&self) -> f64 {
+    pub fn kswapd(&self) -> Option<f64> {
         self.total(|scan| scan.kswapd)
     }
 
     /// sar's %vmeff: pages stolen per 100 scanned; `None` if nothing was scanned or steals are unknown.
     #[must_use]
     pub fn efficiency_percent(&self) -> Option<f64> {
-        let known = self.windows.iter().all(|scan| scan.steal.is_some());
-        let scanned = self.direct() + self.kswapd();
-        (known && scanned > 0.0).then(|| 100.0 * self.total(|scan| scan.steal.unwrap_or(0.0)) / scanned)
+        let scanned = self.total(|scan| Some(scan.scanned()))?;
+        let stolen = self.total(|scan| scan.steal)?;
+        (scanned > 0.0).then(|| 100.0 * stolen / scanned)
     }
 
+    /// The window in which callers scanned most, with their pages per second.
     #[must_use]
-    pub fn peak_direct(&self) -> Option<Scan> {
-        self.windows.iter().copied().max_by(|a, b| a.direct.total_cmp(&b.direct))
+    pub fn peak_direct(&self) -> Option<(Scan, f64)> {
+        let known = self.windows.iter().filter_map(|scan| Some((*scan, scan.direct?)));
+        known.max_by(|a, b| a.1.total_cmp(&b.1))
     }
 
     #[must_use]
     pub fn seconds(&self) -> f64 {
-        self.total(|_| 1.0)
+        self.total(|_| Some(1.0)).unwrap_or(0.0)
     }
 }
 
@@ -260,25 +279,27 @@ impl Facts<'_> {
         if direct.is_empty() && kswapd.is_empty() {
             return None;
         }
-        let steal = rates(&sums(series, &none, is_steal));
+        let (of_direct, of_kswapd) = (!direct.is_empty(), !kswapd.is_empty());
+        let steal = rates(&sums(series, &none, |name| is_steal(name, of_direct, of_kswapd)));
         let at = |track: &Track| -> BTreeMap<u64, f64> { track.points.iter().map(|p| (p.at_ns, p.value)).collect() };
         let (direct_at, kswapd_at, steal_at) = (at(&direct), at(&kswapd), at(&steal));
         let base = if direct.is_empty() { &kswapd } else { &direct };
         let window = |point: &Point| Scan {
             from_ns: point.from_ns,
             at_ns: point.at_ns,
-            kswapd: kswapd_at.get(&point.at_ns).copied().unwrap_or(0.0),
-            direct: direct_at.get(&point.at_ns).copied().unwrap_or(0.0),
+            kswapd: kswapd_at.get(&point.at_ns).copied(),
+            direct: direct_at.get(&point.at_ns).copied(),
             steal: steal_at.get(&point.at_ns).copied(),
         };
         Some(Scans { windows: base.points.iter().map(window).collect() })
     }
 }
 
-/// Pages stolen by kswapd and by callers. Kernels before 3.4 count both in pgsteal_ZONE; their kswapd_steal is part
-/// of that and must not be added.
-fn is_steal(name: &str) -> bool {
-    [vmstat::PGSTEAL, vmstat::PGSTEAL_KSWAPD, vmstat::PGSTEAL_DIRECT].iter().any(|column| column.covers(name))
+/// Whether the column counts pages stolen by those whose scans are known. Kernels before 3.4 count kswapd and callers
+/// together in pgsteal_ZONE; their kswapd_steal is part of that and must not be added.
+fn is_steal(name: &str, of_direct: bool, of_kswapd: bool) -> bool {
+    let both = of_direct && of_kswapd && vmstat::PGSTEAL.covers(name);
+    both || of_direct && vmstat::PGSTEAL_DIRECT.covers(name) || of_kswapd && vmstat::PGSTEAL_KSWAPD.covers(name)
 }
 
 /// The sum of all matching columns by time. A reading counts only if every column was read.
@@ -353,19 +374,36 @@ mod tests {
         let new = [
             ("pgscan_direct", rising(40, 4)),
             ("pgscan_direct_throttle", rising(9, 4)),
+            ("pgscan_kswapd", rising(0, 4)),
             ("pgsteal_direct", rising(10, 4)),
         ];
         let old = [
             ("pgscan_direct_normal", rising(30, 4)),
             ("pgscan_direct_dma32", rising(10, 4)),
+            ("pgscan_kswapd_normal", rising(0, 4)),
             ("pgsteal_normal", rising(10, 4)),
         ];
         for named in [new, old] {
             let columns: Vec<(&str, &[i64])> = named.iter().map(|(name, values)| (*name, values.as_slice())).collect();
             let recording = Made::new().counters(Table::Vmstat, &none, &columns).done();
             let scans = Facts::of(&recording).scans().expect("scan counters");
-            assert_eq!((scans.direct(), scans.kswapd(), scans.efficiency_percent()), (120.0, 0.0, Some(25.0)));
+            assert_eq!(
+                (scans.direct(), scans.kswapd(), scans.efficiency_percent()),
+                (Some(120.0), Some(0.0), Some(25.0))
+            );
         }
+    }
+
+    #[test]
+    fn scans_of_kswapd_that_the_log_lacks_are_not_zero() {
+        let shown = |stolen: &str| {
+            let columns: [(&str, &[i64]); 2] = [("pgscan_direct", &[0, 40, 80]), (stolen, &[0, 10, 20])];
+            let recording = Made::new().counters(Table::Vmstat, &Entity::default(), &columns).done();
+            let scans = Facts::of(&recording).scans().expect("one counter");
+            (scans.direct(), scans.kswapd(), scans.efficiency_percent())
+        };
+        assert_eq!(shown("pgsteal_direct"), (Some(80.0), None, Some(25.0)));
+        assert_eq!(shown("pgsteal"), (Some(80.0), None, None), "kswapd's steals are in it, and its scans are not");
     }
 
     #[test]

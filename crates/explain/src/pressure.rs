@@ -12,7 +12,8 @@ const SHARE_MAX: f64 = 1.01;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pressed {
     pub some: f64,
-    pub full: f64,
+    /// `None` if the kernel does not print it.
+    pub full: Option<f64>,
     /// The period that the shares refer to, in words.
     pub over: &'static str,
 }
@@ -22,13 +23,9 @@ impl Pressed {
     /// (PSI)`.
     #[must_use]
     pub fn evidence(&self, what: &str) -> Evidence {
-        let all = format!(", all that had work at once {:.0} %", self.full * 100.0);
-        let text = format!(
-            "some thread waited for {what} {:.0} % {}{} (PSI)",
-            self.some * 100.0,
-            self.over,
-            if self.full >= 0.005 { all } else { String::new() }
-        );
+        let full = self.full.filter(|full| *full >= 0.005);
+        let all = full.map(|full| format!(", all that had work at once {:.0} %", full * 100.0)).unwrap_or_default();
+        let text = format!("some thread waited for {what} {:.0} % {}{all} (PSI)", self.some * 100.0, self.over);
         Evidence::new(text, self.some * 100.0, "%")
     }
 }
@@ -41,9 +38,9 @@ impl Facts<'_> {
         let rate = |column: Column| self.rate(column, resource).mean().map(|us_per_s| us_per_s / 1e6);
         // A share above 1 is a counting bug of the kernel (6.0-rc1 had one) and is ignored.
         if let Some(some) = rate(pressure::SOME_TOTAL_US).filter(|some| *some <= SHARE_MAX) {
-            return Some(Pressed { some, full: rate(pressure::FULL_TOTAL_US).unwrap_or(0.0), over: "of the time" });
+            return Some(Pressed { some, full: rate(pressure::FULL_TOTAL_US), over: "of the time" });
         }
-        let shown = |column: Column| self.level(column, resource).peak().map(|point| point.value / 10_000.0);
+        let shown = |column: Column| self.level(column, resource);
         let windows = [
             (pressure::SOME_AVG10_CENTIPERCENT, pressure::FULL_AVG10_CENTIPERCENT, "of the 10 s before the reading"),
             (pressure::SOME_AVG60_CENTIPERCENT, pressure::FULL_AVG60_CENTIPERCENT, "of the minute before the reading"),
@@ -54,9 +51,31 @@ impl Facts<'_> {
             ),
         ];
         let each = windows.into_iter().filter_map(|(some, full, over)| {
-            Some(Pressed { some: shown(some)?, full: shown(full).unwrap_or(0.0), over })
+            // Both of one reading: the peaks may be at different times.
+            let peak = shown(some).peak()?;
+            let full =
+                shown(full).points.iter().find(|point| point.at_ns == peak.at_ns).map(|point| point.value / 10_000.0);
+            Some(Pressed { some: peak.value / 10_000.0, full, over })
         });
         let each = each.filter(|pressed| pressed.some <= SHARE_MAX);
         each.max_by(|a, b| a.some.total_cmp(&b.some))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::facts::Facts;
+    use crate::testing::Made;
+    use flatwater_recording::{Entity, Table};
+
+    #[test]
+    fn both_shares_are_those_of_one_reading() {
+        let columns: [(&str, &[i64]); 2] =
+            [("some_avg10_centipercent", &[4_500, 900]), ("full_avg10_centipercent", &[100, 800])];
+        let recording = Made::new().gauges(Table::Pressure, &Entity::named("io"), &columns).done();
+        let pressed = Facts::of(&recording).pressed("io").expect("averages");
+        assert_eq!((pressed.some, pressed.full), (0.45, Some(0.01)));
+        let alone = Made::new().gauges(Table::Pressure, &Entity::named("cpu"), &columns[..1]).done();
+        assert_eq!(Facts::of(&alone).pressed("cpu").and_then(|pressed| pressed.full), None, "not printed, not 0");
     }
 }

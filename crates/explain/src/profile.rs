@@ -32,7 +32,7 @@ fn shares(recording: &Recording) -> Vec<(Cause, f64)> {
         let stack = task.stack.and_then(|id| recording.stack(id));
         let frames: Vec<&str> =
             stack.map(|stack| stack.frames.iter().map(String::as_str).collect()).unwrap_or_default();
-        let Some(cause) = meaning(&frames).map(|told| told.cause).filter(|cause| COMPUTING.contains(cause)) else {
+        let Some(cause) = meaning(&frames).map(|known| known.cause).filter(|cause| COMPUTING.contains(cause)) else {
             continue;
         };
         let share = f64::from(task.count) / ALL;

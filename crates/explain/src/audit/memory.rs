@@ -101,7 +101,8 @@ pub fn huge_pages(snapshot: &Snapshot<'_>) -> Vec<Advice> {
     }
     let stalls = snapshot.vmstat(vmstat::COMPACT_STALL).unwrap_or(0);
     let why = "every fault that could use a huge page may compact memory first";
-    let text = format!("{stalls} callers compacted memory since boot (compact_stall)");
+    let text =
+        format!("{stalls} callers compacted memory since boot, for huge pages or other large blocks (compact_stall)");
     let advice = Advice::knob(snapshot, knob!("thp.defrag"), "defer+madvise", "thp-stall", why);
     let hurts = stalls > 0;
     let advice = advice.with(hurts.then(|| Evidence::new(text, stalls as f64, "")));

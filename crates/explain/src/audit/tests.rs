@@ -96,3 +96,11 @@ fn other_settings_that_invite_stalls() {
     let full = Made::new().gauges(Table::Cgroup, &Entity::named("/jobs/feed"), &group);
     assert!(about(full, "/jobs/feed").is_some());
 }
+
+#[test]
+fn compactions_are_not_all_stated_as_those_of_huge_pages() {
+    let made = healthy().knob("thp.enabled", "always").knob("thp.defrag", "always");
+    let made = made.counters(Table::Vmstat, &Entity::default(), &[("compact_stall", &[4_000])]);
+    let advice = about(made, "thp.defrag").expect("advice");
+    assert!(advice.evidence[0].text.contains("or other large blocks"), "{:?}", advice.evidence);
+}

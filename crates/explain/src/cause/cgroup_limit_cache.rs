@@ -37,14 +37,24 @@ pub const ENTRY: CauseEntry = CauseEntry {
 struct Full {
     path: String,
     limit: f64,
-    file: f64,
-    dirty: f64,
-    hits: i64,
+    usage: f64,
+    /// Bytes of page cache, and of dirty pages; `None` if the log does not show them.
+    file: Option<f64>,
+    dirty: Option<f64>,
+    hits: Option<Hits>,
+}
+
+/// How often the limit was reached.
+#[derive(Clone, Copy)]
+struct Hits {
+    times: i64,
+    /// Whether this is the rise while it was recorded; otherwise the count since the cgroup was created.
+    while_recorded: bool,
 }
 
 /// The peak of a statistic: by its name in version 2, and in version 1 for the subtree and for the cgroup alone.
-fn stat(rows: &Rows<'_>, columns: [Column; 3]) -> f64 {
-    columns.into_iter().find_map(|column| rows.max(column)).map_or(0.0, |(_, bytes)| bytes as f64)
+fn stat(rows: &Rows<'_>, columns: [Column; 3]) -> Option<f64> {
+    columns.into_iter().find_map(|column| rows.max(column)).map(|(_, bytes)| bytes as f64)
 }
 
 fn full(path: &str, rows: &Rows<'_>) -> Option<Full> {
@@ -53,12 +63,25 @@ fn full(path: &str, rows: &Rows<'_>) -> Option<Full> {
     (usage >= FULL_SHARE_MIN * limit).then(|| Full {
         path: path.to_owned(),
         limit,
+        usage,
         file: stat(rows, [cgroup::FILE, cgroup::TOTAL_CACHE, cgroup::CACHE]),
         // The two peaks may be at different times, so their sum could exceed any real level.
-        dirty: stat(rows, [cgroup::FILE_DIRTY, cgroup::TOTAL_DIRTY, cgroup::DIRTY])
-            .max(stat(rows, [cgroup::FILE_WRITEBACK, cgroup::TOTAL_WRITEBACK, cgroup::WRITEBACK])),
-        hits: rows.rise(cgroup::EVENTS_MAX).or_else(|| rows.last(cgroup::EVENTS_MAX)).unwrap_or(0),
+        dirty: [
+            stat(rows, [cgroup::FILE_DIRTY, cgroup::TOTAL_DIRTY, cgroup::DIRTY]),
+            stat(rows, [cgroup::FILE_WRITEBACK, cgroup::TOTAL_WRITEBACK, cgroup::WRITEBACK]),
+        ]
+        .into_iter()
+        .flatten()
+        .reduce(f64::max),
+        hits: hits(rows),
     })
+}
+
+fn hits(rows: &Rows<'_>) -> Option<Hits> {
+    match rows.rise(cgroup::EVENTS_MAX) {
+        Some(times) => Some(Hits { times, while_recorded: true }),
+        None => rows.last(cgroup::EVENTS_MAX).map(|times| Hits { times, while_recorded: false }),
+    }
 }
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
@@ -70,26 +93,35 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let table = facts.recording.table(Table::Cgroup)?;
-    let full = table.by_entity().filter_map(|(entity, rows)| full(&entity.name, &rows)).max_by_key(|full| full.hits)?;
+    let times = |full: &Full| full.hits.map(|hits| hits.times);
+    let full = table.by_entity().filter_map(|(entity, rows)| full(&entity.name, &rows)).max_by_key(times)?;
     // Refaults show that cache was evicted, even if page cache is a small part of the limit: a JVM's heap may fill
     // the rest.
-    let little_cache = full.file < CACHE_SHARE_MIN * full.limit && again_ns.is_none();
-    if little_cache || (full.hits == 0 && !blamed) {
+    let much_cache = full.file.is_some_and(|file| file >= CACHE_SHARE_MIN * full.limit) || again_ns.is_some();
+    let was_hit = full.hits.is_some_and(|hits| hits.times > 0);
+    if !much_cache || !(was_hit || blamed) {
         return None;
     }
+    let cache =
+        full.file.map(|file| format!("; at most {:.0} % of the limit were page cache", 100.0 * file / full.limit));
     let text = format!(
-        "{} is at its limit of {}, {:.0} % of which is page cache",
+        "{} used {} with a limit of {}{}",
         full.path,
+        Bytes(full.usage as u64),
         Bytes(full.limit as u64),
-        100.0 * full.file / full.limit
+        cache.unwrap_or_default()
     );
     let mut finding = Finding::inferred(ENTRY.name, if blamed { 0.95 } else { 0.7 }, ENTRY.headline);
     finding.evidence.push(Evidence::new(text, full.limit, "bytes"));
-    finding.evidence.push(Evidence::new(format!("the limit was hit {} times", full.hits), full.hits as f64, ""));
-    if full.dirty >= 0.1 * full.limit {
+    if let Some(hits) = full.hits {
+        let when = if hits.while_recorded { "while it was recorded" } else { "since it was created" };
+        let text = format!("the limit was reached {} times {when}", hits.times);
+        finding.evidence.push(Evidence::new(text, hits.times as f64, ""));
+    }
+    if let Some(dirty) = full.dirty.filter(|dirty| *dirty >= 0.1 * full.limit) {
         let text =
-            format!("up to {} were dirty or under writeback: reclaim waits for the device", Bytes(full.dirty as u64));
-        finding.evidence.push(Evidence::new(text, full.dirty, "bytes"));
+            format!("up to {} were dirty or under writeback: reclaim may wait for the device", Bytes(dirty as u64));
+        finding.evidence.push(Evidence::new(text, dirty, "bytes"));
     }
     if let Some(ns) = again_ns {
         finding.lost_ns = again_ns;
@@ -132,11 +164,24 @@ mod tests {
     fn a_cgroup_full_of_cache_is_named_with_its_limit() {
         let finding = cgroup(511, 496).found(&ENTRY).expect("full");
         assert!(
-            said(&finding).contains("/jobs/feed is at its limit of 512 MiB, 97 % of which is page cache"),
+            said(&finding).contains("/jobs/feed used 511 MiB with a limit of 512 MiB; at most 97 % of the limit were"),
             "{}",
             said(&finding)
         );
         assert_eq!(finding.fixes[0].set.get("cgroup.memory_limit"), Some("805306368"));
+    }
+
+    #[test]
+    fn counters_that_the_log_lacks_are_not_zero() {
+        let levels: [(&str, &[i64]); 3] =
+            [("limit_bytes", &[512 << 20; 4]), ("usage_bytes", &[511 << 20; 4]), ("file", &[496 << 20; 4])];
+        let made = |columns: &[(&str, &[i64])]| {
+            let made = Made::new().gauges(Table::Cgroup, &Entity::named("/jobs/feed"), columns);
+            made.slow(OpKind::Write, &[(Cause::MemcgReclaim, 40.0)]).found(&ENTRY)
+        };
+        let finding = made(&levels).expect("full of cache");
+        assert!(!said(&finding).contains(" times"), "events are not in the log: {}", said(&finding));
+        assert!(made(&levels[..2]).is_none(), "what fills it is not in the log");
     }
 
     #[test]

@@ -99,7 +99,7 @@ fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
     };
     let disk = facts.busy_disks().into_iter().find(starved)?;
     let text = format!(
-        "{}: {:.0} requests in the queue, {:.0} ms per request where the device needs about {:.1} ms, in {} of {} \
+        "{}: {:.0} requests in the queue, {:.0} ms per request while one was completed every {:.1} ms, in {} of {} \
             windows",
         disk.device,
         disk.queue,
@@ -213,7 +213,7 @@ mod tests {
         let finding = disk(196, 600).found(&ENTRY).expect("120 requests in the queue");
         assert!(
             said(&finding)
-                .contains("120 requests in the queue, 600 ms per request where the device needs about 5.0 ms"),
+                .contains("120 requests in the queue, 600 ms per request while one was completed every 5.0 ms"),
             "{}",
             said(&finding)
         );

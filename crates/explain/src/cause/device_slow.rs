@@ -63,7 +63,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         .or_else(|| from_pressure(facts))
 }
 
-/// Adds trouble in the kernel's log if calls were timed: it is the reason for the measured time.
+/// Adds trouble in the kernel's log if calls were timed: it may be the reason for the measured time.
 fn with_trouble(facts: &Facts<'_>, finding: Finding) -> Finding {
     match trouble::of_devices(facts).filter(|_| facts.timed()) {
         Some(reported) => finding.with([reported]).fix(failing()),
@@ -74,9 +74,9 @@ fn with_trouble(facts: &Facts<'_>, finding: Finding) -> Finding {
 /// From timeouts, resets or errors of a device in the kernel's log.
 fn from_trouble(facts: &Facts<'_>) -> Option<Finding> {
     let reported = trouble::of_devices(facts).filter(|_| facts.may_infer_place())?;
-    let headline =
-        "a device fails or does not answer, as the kernel reports: its requests wait for timeouts and resets";
-    let mut finding = Finding::inferred(ENTRY.name, 0.6, headline).with([reported]);
+    let headline = "the kernel reports a device that fails or does not answer: its requests wait until it does";
+    let against = Evidence::said("the log does not show that a call waited for this device");
+    let mut finding = Finding::inferred(ENTRY.name, 0.6, headline).with([reported]).but([against]);
     finding.fixes.push(failing());
     Some(finding.settle("`iostat -x 1` and `dmesg -w` together: await must jump when the lines appear"))
 }
@@ -304,6 +304,11 @@ mod tests {
         let timeout = slow("nvme nvme0: I/O 12 QID 3 timeout, aborting").expect("900 ms");
         assert!(said(&timeout).contains("QID 3 timeout, aborting"), "{}", said(&timeout));
         assert!(timeout.fixes.iter().any(|fix| fix.text.contains("smartctl -x")), "{:?}", timeout.fixes);
+        let other = Made::new().slow(OpKind::Fsync, &[(Cause::DeviceSlow, 900.0)]);
+        let other = other.report("blk_update_request: I/O error, dev sdb, sector 1");
+        let other = other.edit(|recording| recording.header.target.device = Some("sda".to_owned()));
+        let other = other.found(&ENTRY).expect("900 ms");
+        assert!(!said(&other).contains("dev sdb"), "{}", said(&other));
         let calm = slow("usb 1-1: new high-speed USB device").expect("900 ms");
         assert!(!calm.fixes.iter().any(|fix| fix.text.contains("smartctl -x")));
     }

@@ -48,7 +48,8 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     }
     finding = match device_slow::slow_disk(facts) {
         Some(evidence) => finding.with([evidence]).fix(Fix::advice(
-            "the device itself was slow then: see device-slow, and test the idle device with fio at queue depth 1",
+            "if the calls waited for this device, it was slow itself: see device-slow, and test the idle device with \
+             fio at queue depth 1",
         )),
         None => finding.but([Evidence::said(
             "the interval from issue to completion of the requests was not recorded: a slow device, a long queue and \
@@ -64,14 +65,14 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 mod tests {
     use super::ENTRY;
     use crate::cause::{device_slow, synchronous_read};
-    use crate::testing::Made;
+    use crate::testing::{Made, rising};
     use flatwater_recording::symbol::meaning;
-    use flatwater_recording::{CauseBasis, DurationBasis, OpKind};
+    use flatwater_recording::{CauseBasis, DurationBasis, Entity, OpKind, Table};
 
     /// A slow write whose time was spent in this stack.
     fn asleep_in(frames: &[&str]) -> Made {
-        let told = meaning(frames).expect("a known frame");
-        let made = Made::new().slow(OpKind::Write, &[(told.cause, 40.0)]).stack(frames);
+        let known = meaning(frames).expect("a known frame");
+        let made = Made::new().slow(OpKind::Write, &[(known.cause, 40.0)]).stack(frames);
         made.edit(|recording| recording.calls[0].segments[0].cause_basis = CauseBasis::Stack)
     }
 
@@ -89,6 +90,22 @@ mod tests {
             assert!(asleep_in(frames).found(&device_slow::ENTRY).is_none(), "{frames:?}");
             assert!(asleep_in(frames).found(&synchronous_read::ENTRY).is_none(), "{frames:?}");
         }
+    }
+
+    #[test]
+    fn a_slow_device_may_be_another_one() {
+        let columns = [
+            ("reads", rising(20, 8)),
+            ("writes", rising(0, 8)),
+            ("read_ns", rising(20 * 120_000_000, 8)),
+            ("write_ns", rising(0, 8)),
+            ("io_ns", rising(980_000_000, 8)),
+        ];
+        let columns: Vec<(&str, &[i64])> = columns.iter().map(|(name, values)| (*name, values.as_slice())).collect();
+        let frames = ["schedule", "io_schedule", "some_file_system_wait", "vfs_write"];
+        let finding = asleep_in(&frames).counters(Table::Disks, &Entity::named("sda"), &columns).found(&ENTRY);
+        let finding = finding.expect("40 ms");
+        assert!(finding.fixes.iter().any(|fix| fix.text.starts_with("if the calls waited for this device")));
     }
 
     #[test]

@@ -72,11 +72,11 @@ fn from_isolated(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let text = format!(
-        "{isolated:.0} pages are off the LRU lists, {:.0} % of them: each task in reclaim takes 32, so about \
-         {tasks:.0} are there",
+        "{isolated:.0} pages are isolated from the LRU lists, {:.0} % of all: at 32 pages for each task in reclaim \
+         that is about {tasks:.0} tasks",
         100.0 * isolated / (lists + isolated).max(1.0)
     );
-    let mut finding = Finding::inferred(ENTRY.name, 0.6, "many tasks reclaim memory at once")
+    let mut finding = Finding::inferred(ENTRY.name, 0.6, "many tasks seem to reclaim memory at once")
         .with([Evidence::new(text, isolated, "pages")])
         .but([Evidence::said("compaction and page migration take pages off the lists too")]);
     finding.fixes.extend(fixes());
@@ -95,15 +95,15 @@ fn fixes() -> [Fix; 2] {
 /// Windows in which callers scanned much with a poor yield.
 fn wasteful(scans: &Scans) -> Scans {
     let bad = |scan: &Scan| {
-        let scanned = scan.direct + scan.kswapd;
-        let poor = scan.steal.is_none_or(|steal| 100.0 * steal < EFFICIENCY_PERCENT_MAX * scanned);
-        scan.direct >= DIRECT_PER_S_MIN && poor
+        let poor = scan.steal.is_none_or(|steal| 100.0 * steal < EFFICIENCY_PERCENT_MAX * scan.scanned());
+        scan.is_direct(DIRECT_PER_S_MIN) && poor
     };
     Scans { windows: scans.windows.iter().copied().filter(bad).collect() }
 }
 
-fn stalls_per_s(facts: &Facts<'_>) -> f64 {
-    facts.vmstat_rate(vmstat::ALLOCSTALL).mean().unwrap_or(0.0)
+/// `None` if the log does not have allocstall.
+fn stalls_per_s(facts: &Facts<'_>) -> Option<f64> {
+    facts.vmstat_rate(vmstat::ALLOCSTALL).mean()
 }
 
 /// Whether calls or counters show that callers reclaim on this machine.
@@ -112,7 +112,7 @@ pub fn at_work(facts: &Facts<'_>) -> bool {
     facts.significant(Cause::DirectReclaim).is_some() || (facts.may_infer_place() && suspicion(facts).is_some())
 }
 
-fn suspicion(facts: &Facts<'_>) -> Option<(Scans, f64)> {
+fn suspicion(facts: &Facts<'_>) -> Option<(Scans, Option<f64>)> {
     if zone_reclaim_thrash::signature(facts).is_some() {
         return None;
     }
@@ -121,17 +121,18 @@ fn suspicion(facts: &Facts<'_>) -> Option<(Scans, f64)> {
     // One of sar's windows may be ten minutes long.
     let lasts = bad.windows.len() >= 2 || bad.seconds() >= 60.0;
     let often = lasts && bad.windows.len() >= scans.windows.len().div_ceil(20);
-    (often || (stalls >= STALLS_PER_S_MIN && scans.direct() > 0.0)).then_some((bad, stalls))
+    let stalling = stalls.is_some_and(|stalls| stalls >= STALLS_PER_S_MIN);
+    (often || (stalling && scans.direct().is_some_and(|pages| pages > 0.0))).then_some((bad, stalls))
 }
 
 /// From counters alone, which cannot say who was delayed and for how long.
 fn inferred(facts: &Facts<'_>) -> Option<Finding> {
     let (bad, stalls) = suspicion(facts).filter(|_| facts.may_infer_place())?;
     let all = facts.scans()?;
-    let peak = all.peak_direct()?;
+    let (peak, per_s) = all.peak_direct()?;
     let mut finding = Finding::inferred(ENTRY.name, 0.5, "callers had to reclaim memory themselves");
-    let text = format!("callers scanned {:.0} pages in all, at most {:.0} pages/s", all.direct(), peak.direct);
-    finding.evidence.push(Evidence::new(text, peak.direct, "pages/s").at(peak.at_ns));
+    let text = format!("callers scanned {:.0} pages in all, at most {per_s:.0} pages/s", all.direct()?);
+    finding.evidence.push(Evidence::new(text, per_s, "pages/s").at(peak.at_ns));
     if let Some(percent) = bad.efficiency_percent() {
         let text = format!(
             "in {} of {} windows with a yield of {percent:.1} % (%vmeff)",
@@ -140,17 +141,17 @@ fn inferred(facts: &Facts<'_>) -> Option<Finding> {
         );
         finding.evidence.push(Evidence::new(text, percent, "%"));
     }
-    if stalls > 0.0 {
-        finding.confidence = 0.7;
-        finding.evidence.push(Evidence::new(
-            format!("{stalls:.1} allocations a second were sent into reclaim (allocstall)"),
-            stalls,
-            "1/s",
-        ));
-    } else {
-        finding.against.push(Evidence::said(
-            "allocstall is not in the log: node reclaim (zone_reclaim_mode) counts its scans here too",
-        ));
+    match stalls {
+        Some(stalls) if stalls > 0.0 => {
+            finding.confidence = 0.7;
+            let text = format!("{stalls:.1} allocations a second were sent into reclaim (allocstall)");
+            finding.evidence.push(Evidence::new(text, stalls, "1/s"));
+        }
+        known => {
+            let allocstall = if known.is_some() { "did not rise" } else { "is not in the log" };
+            let text = format!("allocstall {allocstall}: node reclaim (zone_reclaim_mode) counts its scans here too");
+            finding.against.push(Evidence::said(text));
+        }
     }
     finding.fixes.extend(fixes());
     Some(finding)
@@ -163,7 +164,7 @@ const PRESSURE_MIN: f64 = 0.05;
 fn from_pressure(facts: &Facts<'_>) -> Option<Finding> {
     let others = swap_storm::signature(facts) || zone_reclaim_thrash::signature(facts).is_some();
     // If no caller scanned, the reason is a cgroup's limit, refaults or swap.
-    let idle = facts.scans().is_some_and(|scans| scans.direct() <= 0.0);
+    let idle = facts.scans().and_then(|scans| scans.direct()).is_some_and(|pages| pages <= 0.0);
     let pressed = facts.pressed("memory").filter(|pressed| pressed.some >= PRESSURE_MIN)?;
     if others || idle || !facts.may_infer_place() {
         return None;
@@ -223,11 +224,21 @@ mod tests {
             Made::new().gauges(Table::Vmstat, &Entity::default(), &columns)
         };
         let finding = shown(196_491).found(&ENTRY).expect("six thousand tasks");
-        assert!(crate::testing::said(&finding).contains("about 6140 are there"), "{}", crate::testing::said(&finding));
+        assert!(crate::testing::said(&finding).contains("about 6140 tasks"), "{}", crate::testing::said(&finding));
         assert!(shown(3_200).found(&ENTRY).is_none(), "a hundred tasks, and the lists are full");
         assert!(shown(0).found(&ENTRY).is_none());
         let alone = Made::new().gauges(Table::Vmstat, &Entity::default(), &[("nr_isolated_anon", &[196_491])]);
         assert!(alone.found(&ENTRY).is_none(), "how long the lists are is not known");
+    }
+
+    #[test]
+    fn allocstall_that_did_not_rise_is_in_the_log() {
+        let without = scans(30_000, 16_000, 500).found(&ENTRY).expect("a poor yield");
+        assert!(crate::testing::said(&without).contains("allocstall is not in the log"));
+        let columns: [(&str, &[i64]); 3] =
+            [("pgscan_direct", &rising(16_000, 10)), ("pgscan_kswapd", &rising(30_000, 10)), ("allocstall", &[7; 10])];
+        let known = Made::new().counters(Table::Vmstat, &Entity::default(), &columns).found(&ENTRY).expect("scans");
+        assert!(crate::testing::said(&known).contains("allocstall did not rise"));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::{Evidence, Finding, Fix, finding};
 use flatwater_recording::schema::{meminfo, vmstat};
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{Cause, Column};
+use std::collections::BTreeMap;
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "dirty-throttle",
@@ -93,22 +94,20 @@ fn from_meminfo(facts: &Facts<'_>) -> Option<Finding> {
     if !facts.may_infer_place() || !facts.level(vmstat::NR_DIRTY_THRESHOLD, "").is_empty() {
         return None;
     }
-    let peak = |column: Column| facts.meminfo_level(column).peak().map(|point| point.value);
-    let (dirty, writeback) = (peak(meminfo::DIRTY_BYTES)?, peak(meminfo::WRITEBACK_BYTES).unwrap_or(0.0));
+    let (dirty, writeback) = most_at_once(facts)?;
     let last = |column: Column| facts.meminfo(column).map(|bytes| bytes as f64);
     let lists = last(meminfo::ACTIVE_FILE_BYTES).zip(last(meminfo::INACTIVE_FILE_BYTES));
     let file = lists.map(|(active, rest)| active + rest);
     let dirtyable = last(meminfo::MEM_FREE_BYTES)? + file.or_else(|| last(meminfo::CACHED_BYTES))?;
-    let share = (dirty + writeback) / dirtyable.max(1.0);
+    let share = (dirty + writeback.unwrap_or(0.0)) / dirtyable.max(1.0);
     if share < FREERUN_SHARE_DEFAULT {
         return None;
     }
     let headline = "dirty page cache is at the level where writers are paused, unless the limits were raised";
     let text = format!(
-        "{} dirty and {} under writeback: {:.0} % of the {} that may be dirtied; with the default limits writers are \
-            paused from 15 % on",
+        "{} dirty{}: {:.0} % of the {} that may be dirtied; with the default limits writers are paused from 15 % on",
         Bytes(dirty as u64),
-        Bytes(writeback as u64),
+        writeback.map(|bytes| format!(" and {} under writeback", Bytes(bytes as u64))).unwrap_or_default(),
         share * 100.0,
         Bytes(dirtyable as u64)
     );
@@ -121,19 +120,28 @@ fn from_meminfo(facts: &Facts<'_>) -> Option<Finding> {
     ))
 }
 
+/// Dirty bytes, and those under writeback where the log has them, of the reading with the most of both.
+fn most_at_once(facts: &Facts<'_>) -> Option<(f64, Option<f64>)> {
+    let [dirty, writeback] = [meminfo::DIRTY_BYTES, meminfo::WRITEBACK_BYTES].map(|column| facts.meminfo_level(column));
+    let writeback: BTreeMap<u64, f64> = writeback.points.iter().map(|point| (point.at_ns, point.value)).collect();
+    let each = dirty.points.iter().map(|point| (point.value, writeback.get(&point.at_ns).copied()));
+    let sum = |(dirty, writeback): &(f64, Option<f64>)| dirty + writeback.unwrap_or(0.0);
+    each.max_by(|a, b| sum(a).total_cmp(&sum(b)))
+}
+
 /// Minimum bytes under writeback at once if the memory size is unknown; only writers at the limit leave as much.
 const BACKLOG_BYTES_MIN: f64 = 1_073_741_824.0;
 
 /// From Dirty and Writeback alone, as `grep -E` prints them.
 fn from_backlog(facts: &Facts<'_>) -> Option<Finding> {
-    let peak = |column: Column| facts.meminfo_level(column).peak().map(|point| point.value);
-    let (dirty, writeback) = (peak(meminfo::DIRTY_BYTES)?, peak(meminfo::WRITEBACK_BYTES)?);
+    let (dirty, writeback) = most_at_once(facts)?;
+    let writeback = writeback?;
     let whole = facts.meminfo(meminfo::MEM_FREE_BYTES).is_some();
     if whole || !facts.may_infer_place() || writeback < BACKLOG_BYTES_MIN || writeback < dirty {
         return None;
     }
     let text = format!("{} under writeback and {} dirty at once", Bytes(writeback as u64), Bytes(dirty as u64));
-    let headline = "the device is far behind with writeback: writers are held at the dirty limit";
+    let headline = "much is under writeback at once: writers may be paused at the dirty limit";
     let mut finding = Finding::inferred(ENTRY.name, 0.45, headline).with([Evidence::new(text, writeback, "bytes")]);
     finding.against.push(Evidence::said("the log does not show the limits in pages, nor who waits"));
     finding.fixes.extend(fixes());
@@ -185,6 +193,23 @@ mod tests {
             levels(7_000).found(&ENTRY).is_some_and(|finding| said(&finding).contains("over 7500 in 6 of 6 windows"))
         );
         assert!(levels(3_000).found(&ENTRY).is_none(), "free run");
+    }
+
+    #[test]
+    fn peaks_at_different_times_do_not_add_up() {
+        let memory = |dirty_mib: &[i64], writeback_mib: Option<&[i64]>| {
+            let bytes = |mib: &[i64]| -> Vec<i64> { mib.iter().map(|mib| mib << 20).collect() };
+            let (dirty, free) = (bytes(dirty_mib), vec![1_i64 << 30; dirty_mib.len()]);
+            let writeback = writeback_mib.map(bytes);
+            let mut columns: Vec<(&str, &[i64])> = vec![("Dirty_bytes", &dirty), ("MemFree_bytes", &free)];
+            columns.push(("Cached_bytes", &free));
+            columns.extend(writeback.as_ref().map(|bytes| ("Writeback_bytes", bytes.as_slice())));
+            Made::new().gauges(Table::Meminfo, &Entity::default(), &columns).found(&ENTRY)
+        };
+        assert!(memory(&[200, 0], Some(&[200, 0])).is_some(), "400 of 2048 MiB");
+        assert!(memory(&[200, 0], Some(&[0, 200])).is_none(), "never more than 200 at once");
+        let dirty = memory(&[400, 0], None).expect("400 of 2048 MiB");
+        assert!(!said(&dirty).contains("under writeback"), "not in the log: {}", said(&dirty));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::schema::cpu;
 use flatwater_recording::units::Nanos;
-use flatwater_recording::{Cause, Source};
+use flatwater_recording::{Cause, Column, Source};
 
 const MEAN_SHARE_MIN: f64 = 0.05;
 const PEAK_SHARE: f64 = 0.1;
@@ -42,22 +42,22 @@ fn stolen(facts: &Facts<'_>) -> Track {
     if !steal.is_empty() || facts.recording.header.source != Source::Import {
         return steal;
     }
-    let columns =
-        [cpu::USER_NS, cpu::NICE_NS, cpu::SYSTEM_NS, cpu::IDLE_NS, cpu::IOWAIT_NS, cpu::IRQ_NS, cpu::SOFTIRQ_NS];
-    let tracks: Vec<Track> = columns.into_iter().map(|column| facts.rate(column, "all")).collect();
-    let idle = facts.rate(cpu::IDLE_NS, "all");
+    let tracks =
+        |columns: &[Column]| -> Vec<Track> { columns.iter().map(|column| facts.rate(*column, "all")).collect() };
+    // vmstat counts the others as parts of these four, which every complete row has.
+    let whole = tracks(&[cpu::USER_NS, cpu::SYSTEM_NS, cpu::IDLE_NS, cpu::IOWAIT_NS]);
+    let parts = tracks(&[cpu::NICE_NS, cpu::IRQ_NS, cpu::SOFTIRQ_NS]);
     let left = |point: &Point| {
-        let at = |track: &Track| {
-            track.points.iter().find(|other| other.at_ns == point.at_ns).map_or(0.0, |other| other.value)
-        };
+        let at = |track: &Track| Some(track.points.iter().find(|other| other.at_ns == point.at_ns)?.value);
+        let whole: f64 = whole.iter().map(at).sum::<Option<f64>>()?;
         // Percentages of all CPUs are imported as ns per second.
-        let sum: f64 = tracks.iter().map(at).sum::<f64>() / 1e9;
-        Point { value: (1.0 - sum).max(0.0), ..*point }
+        let sum = (whole + parts.iter().filter_map(at).sum::<f64>()) / 1e9;
+        Some(Point { value: (1.0 - sum).max(0.0), ..*point })
     };
-    let track = Track { points: idle.points.iter().map(left).collect() };
+    let track = Track { points: facts.rate(cpu::IDLE_NS, "all").points.iter().filter_map(left).collect() };
     let is_percent = track.points.iter().all(|point| (0.0..0.9).contains(&point.value));
     let short = track.mean().is_some_and(|mean| mean > 1.0 - ROW_SUM_MAX);
-    if is_percent && short && !facts.rate(cpu::IOWAIT_NS, "all").is_empty() { track } else { Track::default() }
+    if is_percent && short { track } else { Track::default() }
 }
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
@@ -72,10 +72,22 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let peak = steal.peak()?;
-    let text = format!("steal took {:.1} % of CPU time on average, {:.0} % at worst", mean * 100.0, peak.value * 100.0);
     let printed = !facts.cpu_share(cpu::STEAL_NS).is_empty();
-    let mut finding = Finding::inferred(ENTRY.name, if printed { 0.9 } else { 0.5 }, ENTRY.headline)
-        .with([Evidence::new(text, mean * 100.0, "%").at(peak.at_ns)]);
+    let (headline, took) = if printed {
+        (ENTRY.headline, "steal took")
+    } else {
+        (
+            "CPU time is missing from the log's columns, which have no steal: the hypervisor may take it",
+            "not listed are",
+        )
+    };
+    let text = format!("{took} {:.1} % of CPU time on average, {:.0} % at worst", mean * 100.0, peak.value * 100.0);
+    let mut finding = Finding::inferred(ENTRY.name, if printed { 0.9 } else { 0.5 }, headline).with([Evidence::new(
+        text,
+        mean * 100.0,
+        "%",
+    )
+    .at(peak.at_ns)]);
     if facts.noise_ns > 0 {
         let text = format!("a thread that makes no syscalls was away for up to {}", Nanos(facts.noise_ns));
         finding.evidence.push(Evidence::new(text, facts.noise_ns as f64, "ns"));
@@ -93,8 +105,8 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, rising};
-    use flatwater_recording::{Entity, Table};
+    use crate::testing::{Made, rising, said};
+    use flatwater_recording::{Entity, Source, Table};
 
     fn cpu(steal_ms_per_s: i64) -> Made {
         let (steal, idle) = (rising(steal_ms_per_s * 1_000_000, 10), rising((1000 - steal_ms_per_s) * 1_000_000, 10));
@@ -105,5 +117,21 @@ mod tests {
     fn a_tenth_stolen_is_named_a_percent_is_not() {
         assert!(cpu(120).found(&ENTRY).is_some());
         assert!(cpu(10).found(&ENTRY).is_none());
+    }
+
+    #[test]
+    fn steal_that_is_not_printed_is_not_stated() {
+        let shown = |columns: &[(&str, i64)]| {
+            let columns: Vec<(&str, Vec<i64>)> =
+                columns.iter().map(|(name, percent)| (*name, rising(percent * 10_000_000, 10))).collect();
+            let columns: Vec<(&str, &[i64])> =
+                columns.iter().map(|(name, values)| (*name, values.as_slice())).collect();
+            let made = Made::new().counters(Table::Cpu, &Entity::named("all"), &columns);
+            made.edit(|recording| recording.header.source = Source::Import).found(&ENTRY)
+        };
+        let whole = shown(&[("user_ns", 40), ("system_ns", 20), ("idle_ns", 20), ("iowait_ns", 5)]).expect("15 %");
+        assert!(said(&whole).contains("not listed are 15.0 %") && !said(&whole).contains("steal took"));
+        let without = shown(&[("system_ns", 20), ("idle_ns", 70), ("iowait_ns", 5)]);
+        assert!(without.is_none(), "user time is missing: {without:?}");
     }
 }

@@ -6,7 +6,7 @@ use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::schema::{vmstat, workload};
 use flatwater_recording::units::Bytes;
-use flatwater_recording::{Cause, Table};
+use flatwater_recording::{Cause, Rows, Table};
 
 /// From this many cached pages per second, pages dropped with their inodes matter.
 const PAGES_PER_S_MIN: f64 = 500.0;
@@ -55,7 +55,8 @@ fn from_caches(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let text = format!("{name} holds {}, {:.0} % of all listed slab", Bytes(*bytes as u64), 100.0 * bytes / all);
-    let headline = "inodes fill memory: reclaim has to walk them, and to write the dirty ones first";
+    let headline =
+        "inodes hold much memory: where reclaim runs, it has to walk them, and to write the dirty ones first";
     let finding = Finding::inferred(ENTRY.name, 0.5, headline).with([Evidence::new(text, *bytes, "bytes")]);
     let finding = finding.but([Evidence::said("one reading does not show that a task waited for it")]);
     let finding = finding.fix(Fix::advice("bound the job that touches so many files (memory.high of its cgroup)"));
@@ -64,6 +65,14 @@ fn from_caches(facts: &Facts<'_>) -> Option<Finding> {
             "echo w > /proc/sysrq-trigger while it is slow: tasks in the shrinker of the file system settle it",
         ),
     )
+}
+
+/// The fall of the number of cached inodes to its lowest: (when, from, to); `None` if it did not fall.
+fn fall(rows: &Rows<'_>) -> Option<(u64, i64, i64)> {
+    let (at_ns, to) = rows.min(workload::INODES)?;
+    let before = rows.values(workload::INODES).take_while(|(when, _)| *when < at_ns);
+    let from = before.map(|(_, inodes)| inodes).max()?;
+    (from > to).then_some((at_ns, from, to))
 }
 
 fn from_inodesteal(facts: &Facts<'_>) -> Option<Finding> {
@@ -88,14 +97,12 @@ fn from_inodesteal(facts: &Facts<'_>) -> Option<Finding> {
             "1/s",
         ));
     }
-    if let Some(inodes) = facts
-        .recording
-        .table(Table::Workload)
-        .and_then(|table| table.by_entity().find_map(|(_, rows)| rows.min(workload::INODES)))
+    if let Some(inodes) =
+        facts.recording.table(Table::Workload).and_then(|table| table.by_entity().find_map(|(_, rows)| fall(&rows)))
     {
-        finding
-            .evidence
-            .push(Evidence::new(format!("cached inodes fell to {}", inodes.1), inodes.1 as f64, "inodes").at(inodes.0));
+        let (at_ns, from, to) = inodes;
+        let text = format!("cached inodes fell from {from} to {to}");
+        finding.evidence.push(Evidence::new(text, to as f64, "inodes").at(at_ns));
     }
     let finding =
         finding.fix(Fix::knob("keep inodes and dentries longer than pages", knob!("vm.vfs_cache_pressure"), "50"));
@@ -105,7 +112,7 @@ fn from_inodesteal(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, rising};
+    use crate::testing::{Made, rising, said};
     use flatwater_recording::{Entity, Table};
 
     #[test]
@@ -115,5 +122,20 @@ mod tests {
             |steal: &[i64]| Made::new().counters(Table::Vmstat, &Entity::default(), &[("kswapd_inodesteal", steal)]);
         assert!(made(&many).found(&ENTRY).is_some());
         assert!(made(&few).found(&ENTRY).is_none());
+    }
+
+    #[test]
+    fn inodes_that_only_grow_did_not_fall() {
+        let shown = |inodes: &[i64]| {
+            let made = Made::new().counters(
+                Table::Vmstat,
+                &Entity::default(),
+                &[("kswapd_inodesteal", &rising(4_000, inodes.len()))],
+            );
+            let made = made.gauges(Table::Workload, &Entity::default(), &[("inodes", inodes)]);
+            said(&made.found(&ENTRY).expect("4000 pages/s"))
+        };
+        assert!(shown(&[900, 700, 200, 400]).contains("cached inodes fell from 900 to 200"));
+        assert!(!shown(&[200, 400, 700, 900]).contains("fell"), "the lowest reading is the first");
     }
 }

@@ -3,9 +3,9 @@
 use super::CauseEntry;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
-use flatwater_recording::Table;
 use flatwater_recording::schema::cgroup;
 use flatwater_recording::units::Nanos;
+use flatwater_recording::{Column, Rows, Table};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "io-throttle",
@@ -44,36 +44,40 @@ fn of_controller(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let table = facts.recording.table(Table::Cgroup)?;
-    let held = table.by_entity().filter_map(|(entity, rows)| {
-        let name = if entity.name.is_empty() { "the cgroup" } else { &entity.name };
-        let columns = [cgroup::IO_COST_WAIT_NS, cgroup::IO_COST_INDELAY_NS];
-        let sum = |each: &dyn Fn(flatwater_recording::Column) -> Option<i64>| {
-            columns.into_iter().filter_map(each).max().filter(|ns| *ns > 0)
-        };
-        if let Some(ns) = sum(&|column| rows.rise(column)) {
-            let share = ns as f64 / facts.duration_ns.max(1) as f64;
-            let text =
-                format!("requests of {name} were held back for {} during the recording", Nanos(ns.unsigned_abs()));
-            return (share >= HELD_PER_S_MIN).then(|| (0.6_f64, Evidence::new(text, ns as f64, "ns")));
-        }
-        if let Some(delay) = rows.last(cgroup::IO_USE_DELAY).filter(|delay| *delay > 0) {
-            let text =
-                format!("blk-iolatency holds {name} back because another cgroup misses its target (use_delay {delay})");
-            return Some((0.4, Evidence::new(text, delay as f64, "")));
-        }
-        let ns = sum(&|column| rows.last(column))?;
-        let used = rows.last(cgroup::IO_COST_USAGE_NS).unwrap_or(0);
-        let text = format!(
-            "requests of {name} were held back for {} since the cgroup was created, and took {} at the device",
-            Nanos(ns.unsigned_abs()),
-            Nanos(used.unsigned_abs())
-        );
-        (ns >= HELD_NS_MIN && ns >= used).then(|| (0.4, Evidence::new(text, ns as f64, "ns")))
-    });
+    let held = table.by_entity().filter_map(|(entity, rows)| held_back(facts, &entity.name, &rows));
     let (confidence, evidence) = held.max_by(|a, b| a.0.total_cmp(&b.0))?;
-    let finding = Finding::inferred(ENTRY.name, confidence, ENTRY.headline).with([evidence]);
+    let headline = "an I/O controller (blk-iocost, blk-iolatency) held the cgroup back";
+    let finding = Finding::inferred(ENTRY.name, confidence, headline).with([evidence]);
     let finding = finding.fix(Fix::advice("give the cgroup more: io.weight or io.cost.qos; io.latency of the others"));
     Some(finding.settle("read the cgroup's io.stat and io.pressure twice, a minute apart, while it is slow"))
+}
+
+/// (confidence, evidence) of one cgroup's counters.
+fn held_back(facts: &Facts<'_>, name: &str, rows: &Rows<'_>) -> Option<(f64, Evidence)> {
+    let name = if name.is_empty() { "the cgroup" } else { name };
+    let most = |each: &dyn Fn(Column) -> Option<i64>| {
+        let waited = each(cgroup::IO_COST_WAIT_NS).map(|ns| (ns, "requests waited for the controller"));
+        let delayed = each(cgroup::IO_COST_INDELAY_NS).map(|ns| (ns, "tasks were delayed"));
+        waited.into_iter().chain(delayed).max_by_key(|(ns, _)| *ns).filter(|(ns, _)| *ns > 0)
+    };
+    if let Some((ns, what)) = most(&|column| rows.rise(column)) {
+        let share = ns as f64 / facts.duration_ns.max(1) as f64;
+        let text = format!("{name}: {what} for {} together while it was recorded", Nanos(ns.unsigned_abs()));
+        return (share >= HELD_PER_S_MIN).then(|| (0.6_f64, Evidence::new(text, ns as f64, "ns")));
+    }
+    if let Some(delay) = rows.last(cgroup::IO_USE_DELAY).filter(|delay| *delay > 0) {
+        let text = format!("{name}: its tasks are delayed for the sake of other cgroups (use_delay {delay})");
+        return Some((0.4, Evidence::new(text, delay as f64, "")));
+    }
+    let (ns, what) = most(&|column| rows.last(column))?;
+    let used = rows.last(cgroup::IO_COST_USAGE_NS);
+    let at_device = used.map(|used| format!("; its requests cost {} of device time", Nanos(used.unsigned_abs())));
+    let text = format!(
+        "{name}: {what} for {} together since the cgroup was created{}",
+        Nanos(ns.unsigned_abs()),
+        at_device.unwrap_or_default()
+    );
+    (ns >= HELD_NS_MIN && used.is_none_or(|used| ns >= used)).then(|| (0.4, Evidence::new(text, ns as f64, "ns")))
 }
 
 fn of_requests(facts: &Facts<'_>) -> Option<Finding> {
@@ -93,7 +97,7 @@ fn of_requests(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::Made;
+    use crate::testing::{Made, said};
     use flatwater_recording::{Entity, Table};
 
     fn group(columns: &[(&str, &[i64])]) -> Made {
@@ -107,6 +111,9 @@ mod tests {
         let once = |used: i64| group(&[("io_cost_wait_ns", &[9_000_000_000]), ("io_cost_usage_ns", &[used])]);
         assert!(once(2_000_000_000).found(&ENTRY).is_some());
         assert!(once(90_000_000_000).found(&ENTRY).is_none(), "ten times as long at the device");
+        let delayed = group(&[("io_cost_indelay_ns", &[9_000_000_000])]).found(&ENTRY).expect("9 s");
+        assert!(said(&delayed).contains("tasks were delayed for 9 s"), "not requests: {}", said(&delayed));
+        assert!(!said(&delayed).contains("of device time"), "the usage is not in the log: {}", said(&delayed));
         assert!(group(&[("io_write_bytes", &[1 << 40])]).found(&ENTRY).is_none(), "bytes do not show waiting");
     }
 }

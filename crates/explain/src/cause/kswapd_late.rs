@@ -35,19 +35,18 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     if !facts.may_infer() || !direct_reclaim::at_work(facts) || zone_reclaim_thrash::signature(facts).is_some() {
         return None;
     }
-    let both = |scan: &Scan| scan.direct >= DIRECT_PER_S_MIN && scan.kswapd > 0.0;
+    let both = |scan: &Scan| scan.is_direct(DIRECT_PER_S_MIN) && scan.kswapd.is_some_and(|pages| pages > 0.0);
     let busy = Scans { windows: facts.scans()?.windows.into_iter().filter(both).collect() };
     let percent = busy.efficiency_percent().filter(|percent| *percent >= EFFICIENCY_PERCENT_MIN)?;
-    let peak = busy.peak_direct()?;
+    let (peak, _) = busy.peak_direct()?;
+    let (kswapd, direct) = (busy.kswapd()?, busy.direct()?);
     let evidence = [
         Evidence::new(
             format!(
-                "in {:.0} s both kswapd ({:.0} pages) and callers ({:.0} pages) scanned",
-                busy.seconds(),
-                busy.kswapd(),
-                busy.direct()
+                "in {:.0} s both kswapd ({kswapd:.0} pages) and callers ({direct:.0} pages) scanned",
+                busy.seconds()
             ),
-            busy.direct(),
+            direct,
             "pages",
         )
         .at(peak.at_ns),

@@ -92,7 +92,7 @@ fn from_pressure(facts: &Facts<'_>) -> Option<Finding> {
     });
     let (share, usage, bound, name) = each.max_by(|a, b| a.0.total_cmp(&b.0))?;
     let name = if name.is_empty() { "the cgroup" } else { &name };
-    let headline = "threads of a memory cgroup wait for memory: it is at its limit, and they reclaim it themselves";
+    let headline = "threads of a memory cgroup near its limit wait for memory: most likely they reclaim it themselves";
     let waited = format!("some thread of {name} waited for memory {:.0} % of the last 10 s (PSI)", share * 100.0);
     let level = format!("it uses {} of {}", Bytes(usage.max(0) as u64), Bytes(bound.max(0) as u64));
     let finding = Finding::inferred(ENTRY.name, 0.65, headline)
@@ -119,6 +119,8 @@ mod tests {
     fn pressure_in_a_full_cgroup_is_due_to_its_limit() {
         let finding = pressed(4_200, 505).found(&ENTRY).expect("42 % of the time");
         assert!(said(&finding).contains("/db waited for memory 42 %"), "{}", said(&finding));
+        let near = pressed(4_200, 470).found(&ENTRY).expect("92 % of the limit");
+        assert!(!near.headline.contains("at its limit"), "{}", near.headline);
         assert!(pressed(200, 505).found(&ENTRY).is_none(), "2 % is nothing");
         assert!(pressed(4_200, 100).found(&ENTRY).is_none(), "room is left: it is the machine's memory");
     }

@@ -54,20 +54,24 @@ fn from_counters(facts: &Facts<'_>) -> Option<Finding> {
     let header = &facts.recording.header;
     let mode = settings::largest(facts.recording, "vm.zone_reclaim_mode").filter(|mode| *mode != 0)?;
     let scans = facts.scans().filter(|_| facts.may_infer() && header.machine.nodes.len() != 1)?;
-    let (direct, kswapd) = (scans.direct(), scans.kswapd());
+    let (direct, kswapd) = (scans.direct()?, scans.kswapd()?);
     let efficiency = scans.efficiency_percent().filter(|percent| *percent >= EFFICIENCY_PERCENT_MIN)?;
-    let stalls = facts.vmstat_rate(vmstat::ALLOCSTALL).mean().unwrap_or(0.0);
+    let stalls = facts.vmstat_rate(vmstat::ALLOCSTALL).mean();
     // As in zone-reclaim-thrash: stalls that could account for a tenth of the scans speak against it.
-    let stalling = stalls * scans.seconds() * 1000.0 >= 0.1 * direct;
+    let stalling = stalls.is_some_and(|stalls| stalls * scans.seconds() * 1000.0 >= 0.1 * direct);
     if direct < SCANNED_MIN || kswapd > KSWAPD_SHARE_MAX * direct || stalling {
         return None;
     }
-    let told = format!(
-        "callers scanned {direct:.0} pages and {efficiency:.0} % of these were freed, without a stall in the \
-         allocator; kswapd scanned {kswapd:.0}"
+    let stalled = match stalls {
+        Some(stalls) if stalls > 0.0 => format!(", with {stalls:.1} stalls a second in the allocator (allocstall)"),
+        Some(_) => ", without a stall in the allocator (allocstall)".to_owned(),
+        None => String::new(),
+    };
+    let text = format!(
+        "callers scanned {direct:.0} pages and kswapd {kswapd:.0}; {efficiency:.0} % of these were freed{stalled}"
     );
     let evidence = [
-        Evidence::new(told, direct, "pages"),
+        Evidence::new(text, direct, "pages"),
         Evidence::new(format!("vm.zone_reclaim_mode is {mode}"), mode as f64, ""),
     ];
     Some(Finding::inferred(ENTRY.name, 0.75, ENTRY.headline).with(evidence))
@@ -76,7 +80,8 @@ fn from_counters(facts: &Facts<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::ENTRY;
-    use crate::testing::{Made, said};
+    use crate::testing::{Made, rising, said};
+    use flatwater_recording::{Entity, Table};
 
     fn scans(kswapd_per_s: i64, direct_per_s: i64, steal_per_s: i64) -> Made {
         Made::new().scans(kswapd_per_s, direct_per_s, steal_per_s).knob("vm.zone_reclaim_mode", "1")
@@ -85,6 +90,15 @@ mod tests {
     #[test]
     fn callers_that_scan_and_steal_at_home_are_named() {
         let finding = scans(10, 3_000, 2_900).found(&ENTRY).expect("node reclaim");
+        assert!(!said(&finding).contains("stall"), "the log has no allocstall: {}", said(&finding));
+        let columns: [(&str, &[i64]); 4] = [
+            ("pgscan_kswapd", &rising(10, 20)),
+            ("pgscan_direct", &rising(3_000, 20)),
+            ("pgsteal", &rising(2_900, 20)),
+            ("allocstall", &[4; 20]),
+        ];
+        let made = Made::new().counters(Table::Vmstat, &Entity::default(), &columns);
+        let finding = made.knob("vm.zone_reclaim_mode", "1").found(&ENTRY).expect("node reclaim");
         assert!(said(&finding).contains("without a stall in the allocator"), "{}", said(&finding));
     }
 

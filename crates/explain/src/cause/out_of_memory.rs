@@ -61,8 +61,8 @@ fn kills<'a>(facts: &Facts<'a>) -> Vec<Kill<'a>> {
 pub fn notes<'a>(facts: &Facts<'a>) -> impl Iterator<Item = Note> + use<'a> {
     let ours = kills(facts).into_iter().filter_map(|kill| Some((kill.watched?, kill.in_cgroup)));
     ours.take(NOTES_MAX).map(|((pid, name), in_cgroup)| {
-        let whose = if in_cgroup { "its cgroup was full" } else { "the machine had no memory left" };
-        Note::Text(format!("the kernel killed {name} (pid {pid}), because {whose}: see out-of-memory"))
+        let limit = if in_cgroup { "at the limit of a memory cgroup" } else { "and names no cgroup's limit" };
+        Note::Text(format!("the kernel's OOM killer killed {name} (pid {pid}), {limit}: see out-of-memory"))
     })
 }
 
@@ -175,7 +175,7 @@ fn headline(kills: &[Kill<'_>], in_group: bool) -> String {
             format!("a memory cgroup ran out of memory and the kernel killed {name} (pid {pid}), which was recorded")
         }
         (Some((pid, name)), false) => {
-            format!("the machine ran out of memory and the kernel killed {name} (pid {pid}), which was recorded")
+            format!("the kernel found no memory and killed {name} (pid {pid}), which was recorded")
         }
         (None, true) => "a memory cgroup ran out of memory and the kernel killed a process in it".to_owned(),
         (None, false) => ENTRY.headline.to_owned(),
@@ -209,6 +209,14 @@ mod tests {
         assert!(near.confidence <= 0.5 && !near.against.is_empty(), "{near:?}");
         let ours = || timed(Cause::JournalCommit).edit(|recording| recording.header.target.pids.push(4711));
         assert_eq!(ours().explained().findings[0].cause, ENTRY.name, "whatever its calls waited for");
+        let noted = |line: &str| {
+            let made = Made::new().slow(OpKind::Write, &[(Cause::JournalCommit, 40.0)]).report(line);
+            let made = made.edit(|recording| recording.header.target.pids.push(4711));
+            made.explained().notes.iter().map(ToString::to_string).collect::<Vec<_>>().join("|")
+        };
+        assert!(noted(line).contains("at the limit of a memory cgroup"), "{}", noted(line));
+        let bound = noted("Out of memory: Killed process 4711 (java) total-vm:9000000kB");
+        assert!(bound.contains("names no cgroup's limit"), "a cpuset or a zone may have been full: {bound}");
         let ours = ours().found(&ENTRY).expect("it was recorded");
         assert!(
             ours.confidence >= 0.95 && ours.headline.contains("killed java (pid 4711), which was recorded"),

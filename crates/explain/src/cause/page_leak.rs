@@ -60,50 +60,57 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 
 /// From the whole of /proc/meminfo: subtracts everything that has an owner.
 fn from_meminfo(facts: &Facts<'_>) -> Option<Finding> {
-    let get = |column: Column| facts.meminfo(column).unwrap_or(0) as f64;
-    let total = facts.meminfo(meminfo::MEM_TOTAL_BYTES)? as f64;
-    let huge = huge_bytes(facts);
+    let get = |column: Column| facts.meminfo(column).map(|bytes| bytes as f64);
+    let total = get(meminfo::MEM_TOTAL_BYTES)?;
+    // A part of the file without one of these lines proves nothing.
     let owners = [
         meminfo::MEM_FREE_BYTES,
         meminfo::BUFFERS_BYTES,
         meminfo::CACHED_BYTES,
-        meminfo::SWAP_CACHED_BYTES,
         meminfo::ANON_PAGES_BYTES,
         meminfo::SLAB_BYTES,
+    ];
+    // Lines that not every kernel prints.
+    let others = [
+        meminfo::SWAP_CACHED_BYTES,
         meminfo::PAGE_TABLES_BYTES,
         meminfo::KERNEL_STACK_BYTES,
         meminfo::PERCPU_BYTES,
         meminfo::BOUNCE_BYTES,
     ];
-    let known: f64 = owners.into_iter().map(get).sum::<f64>() + huge;
+    let owned: f64 = owners.into_iter().map(get).sum::<Option<f64>>()?;
+    let known = owned + others.into_iter().filter_map(get).sum::<f64>() + huge_bytes(facts);
     let unaccounted = total - known;
     if unaccounted < UNACCOUNTED_SHARE_MIN * total || total <= 0.0 {
         return None;
     }
-    let lru = get(meminfo::ACTIVE_BYTES) + get(meminfo::INACTIVE_BYTES);
-    let owned = get(meminfo::CACHED_BYTES)
-        + get(meminfo::BUFFERS_BYTES)
-        + get(meminfo::ANON_PAGES_BYTES)
-        + get(meminfo::SWAP_CACHED_BYTES);
-    let on_lru = lru - owned >= 0.5 * unaccounted;
+    // How much more the LRU lists hold than the page cache and processes own; `None` if a line is missing.
+    let sum = |columns: &[Column]| columns.iter().map(|column| get(*column)).sum::<Option<f64>>();
+    let orphaned = sum(&[meminfo::ACTIVE_BYTES, meminfo::INACTIVE_BYTES])
+        .zip(sum(&[meminfo::CACHED_BYTES, meminfo::BUFFERS_BYTES, meminfo::ANON_PAGES_BYTES]))
+        .map(|(lists, owned)| lists - owned - get(meminfo::SWAP_CACHED_BYTES).unwrap_or(0.0));
+    let on_lru = orphaned.filter(|bytes| *bytes >= 0.5 * unaccounted);
     let text = format!(
-        "{} of {} ({:.0} %) is neither free, cache, anonymous, slab nor page tables",
+        "{} of {} ({:.0} %) is neither free, cache, anonymous, slab nor in another line of /proc/meminfo",
         Bytes(unaccounted as u64),
         Bytes(total as u64),
         100.0 * unaccounted / total
     );
-    let mut finding = Finding::inferred(ENTRY.name, if on_lru { 0.85 } else { 0.6 }, ENTRY.headline);
+    let mut finding = Finding::inferred(ENTRY.name, if on_lru.is_some() { 0.85 } else { 0.6 }, ENTRY.headline);
     finding.evidence.push(Evidence::new(text, unaccounted, "bytes"));
-    if on_lru {
+    if let Some(bytes) = on_lru {
         let text = format!(
-            "the LRU lists hold {} more than cache and processes own: orphaned pages",
-            Bytes((lru - owned) as u64)
+            "the LRU lists hold {} more than the page cache and anonymous memory: orphaned pages would be there",
+            Bytes(bytes as u64)
         );
-        finding.evidence.push(Evidence::new(text, lru - owned, "bytes"));
+        finding.evidence.push(Evidence::new(text, bytes, "bytes"));
     } else {
-        finding.against.push(Evidence::said(
-            "it is not on the LRU lists either: a driver, a balloon or a kernel leak may hold it",
-        ));
+        let lists = match orphaned {
+            Some(_) => "most of this memory is not on the LRU lists either",
+            None => "the log does not show the LRU lists",
+        };
+        let text = format!("{lists}: a driver, a balloon or a kernel leak may hold it");
+        finding.against.push(Evidence::said(text));
     }
     let fix = Fix::advice(
         "echo 1 > /proc/sys/vm/drop_caches on a quiet hour: if this frees more memory than the cache had, pages were \
@@ -231,7 +238,7 @@ fn from_free(facts: &Facts<'_>) -> Option<Finding> {
         ),
         Evidence::new(
             format!(
-                "yet only {} of {} swap is used, although processes of that size would have been partly swapped out",
+                "yet only {} of {} swap is used; processes of that size would usually be partly swapped out",
                 Bytes(swapped as u64),
                 Bytes(swap_total as u64)
             ),
@@ -278,6 +285,15 @@ mod tests {
         ];
         let finding = meminfo(&lines).found(&ENTRY).expect("11 GB missing");
         assert!(finding.confidence > 0.8 && said(&finding).contains("11 GiB of 16 GiB"), "{}", said(&finding));
+        let without = |line: &str| {
+            let lines: Vec<(&str, i64)> = lines.iter().copied().filter(|(name, _)| *name != line).collect();
+            meminfo(&lines).found(&ENTRY)
+        };
+        for line in ["Slab", "Cached", "MemFree", "Buffers"] {
+            assert!(without(line).is_none(), "{line} is missing, not 0");
+        }
+        let lists = without("Active").expect("11 GB missing");
+        assert!(said(&lists).contains("does not show the LRU lists"), "{}", said(&lists));
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! quiet: nothing is wrong, with the figures that show it.
 
+use std::collections::HashMap;
+
 use super::CauseEntry;
 use crate::facts::{Facts, LOST_SHARE_MIN};
 use crate::operations::{operations, partly_timed};
 use crate::{Evidence, Finding, exclude};
 use flatwater_recording::schema::{cpu, disks, meminfo, nodes, vmstat, zones};
 use flatwater_recording::units::{Bytes, Nanos};
-use flatwater_recording::{Basis, CauseBasis, Column, DurationBasis, Source, Table};
+use flatwater_recording::{Basis, CauseBasis, Column, DurationBasis, Series, Source, Table};
 
 pub const ENTRY: CauseEntry = CauseEntry {
     name: "quiet",
@@ -95,14 +97,16 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 fn shortest(facts: &Facts<'_>, seen: bool) -> Option<Evidence> {
     if seen {
         let timed = facts.recording.header.source != Source::Import && facts.threshold_ns > 0;
+        let lost = if facts.recording.header.losses.any() { ", unless its events were lost" } else { "" };
         let text = || match partly_timed(facts.recording) {
             None => format!(
-                "each of these calls was timed during {}: a call of {} or longer would be listed",
+                "each of these calls was timed during {}: a call of {} or longer would be listed{lost}",
                 Nanos(facts.duration_ns),
                 Nanos(facts.threshold_ns)
             ),
             Some(partly) => format!(
-                "every call was timed for {} of {}; in the other time a call that waited for {} or longer would be listed",
+                "every call was timed for {} of {}; in the other time a call that waited for {} or longer would be \
+                 listed{lost}",
                 Nanos(partly.every_call_ns),
                 Nanos(partly.duration_ns),
                 Nanos(facts.threshold_ns)
@@ -110,13 +114,17 @@ fn shortest(facts: &Facts<'_>, seen: bool) -> Option<Evidence> {
         };
         return timed.then(|| Evidence::new(text(), facts.threshold_ns as f64, "ns"));
     }
-    let step = |series: &flatwater_recording::Series| {
-        let at_ns = series.at_ns();
-        at_ns.windows(2).filter_map(|pair| pair[1].checked_sub(pair[0]).filter(|step| *step > 0)).min()
-    };
-    let step_ns = facts.recording.series.iter().filter_map(step).min()?;
-    let text = format!("the figures are averages over {} and longer: a shorter stall does not show", Nanos(step_ns));
+    let step_ns = facts.recording.series.iter().filter_map(step_ns).min()?;
+    let text = format!("two readings of a figure are {} and more apart: a shorter stall need not show", Nanos(step_ns));
     Some(Evidence::new(text, step_ns as f64, "ns"))
+}
+
+/// The shortest time between two readings of one entity.
+fn step_ns(series: &Series) -> Option<u64> {
+    let mut before: HashMap<u16, u64> = HashMap::new();
+    let readings = series.at_ns().iter().zip(series.owners());
+    let steps = readings.filter_map(|(at_ns, owner)| at_ns.checked_sub(before.insert(*owner, *at_ns)?));
+    steps.filter(|step_ns| *step_ns > 0).min()
 }
 
 /// Figures of a log without timed calls: memory, watermarks, CPUs, swap.
@@ -174,7 +182,7 @@ fn levels(facts: &Facts<'_>) -> Vec<Evidence> {
         && total > 0.0
         && free < 0.1 * total
     {
-        let text = format!("swap is full: {} of {} are used", Bytes((total - free) as u64), Bytes(total as u64));
+        let text = format!("swap is nearly full: {} of {} are used", Bytes((total - free) as u64), Bytes(total as u64));
         said.push(Evidence::new(text, total - free, "bytes"));
     }
     said.extend(nodes(facts));
@@ -204,15 +212,16 @@ fn nodes(facts: &Facts<'_>) -> Option<Evidence> {
 /// Page scanning by callers and kswapd, and its yield.
 fn paging(facts: &Facts<'_>) -> Option<Evidence> {
     let scans = facts.scans()?;
-    let peak = scans.peak_direct()?;
+    let (_, per_s) = scans.peak_direct()?;
+    let kswapd =
+        scans.kswapd().map(|pages| format!(", kswapd {:.0} pages/s on average", pages / scans.seconds().max(1e-9)));
     let yields = scans.efficiency_percent().map(|percent| format!(", {percent:.0} % of what was scanned was freed"));
     let text = format!(
-        "callers scanned {:.0} pages/s at most, kswapd {:.0} pages/s on average{}",
-        peak.direct,
-        scans.kswapd() / scans.seconds().max(1e-9),
+        "callers scanned {per_s:.0} pages/s at most{}{}",
+        kswapd.unwrap_or_default(),
         yields.unwrap_or_default()
     );
-    Some(Evidence::new(text, peak.direct, "pages/s"))
+    Some(Evidence::new(text, per_s, "pages/s"))
 }
 
 fn swapping(facts: &Facts<'_>) -> Option<Evidence> {
@@ -243,7 +252,7 @@ fn disk(facts: &Facts<'_>) -> Option<Evidence> {
 #[cfg(test)]
 mod tests {
     use crate::testing::{Made, rising, said};
-    use flatwater_recording::{Cause, Entity, OpKind, Source, Table};
+    use flatwater_recording::{Cause, ColumnKind, Entity, OpKind, Series, Source, Table};
 
     #[test]
     fn a_snapshot_of_watermarks_gives_its_figures() {
@@ -267,6 +276,27 @@ mod tests {
     /// The first finding of an imported log.
     fn pasted(made: Made) -> &'static str {
         made.edit(|recording| recording.header.source = Source::Import).explained().findings[0].cause
+    }
+
+    #[test]
+    fn the_shortest_stall_follows_from_readings_of_one_figure() {
+        let mut table = Series::new(Table::Meminfo);
+        for second in 1..4_u64 {
+            let free = [("MemFree_bytes", ColumnKind::Gauge, Some(9 << 30))];
+            table.push(second * 1_000_000_000, &Entity::default(), &free);
+            table.push(second * 1_000_000_000 + 7, &Entity::named("other"), &free);
+        }
+        let text = said(&Made::new().edit(|recording| recording.series.push(table)).explained().findings[0]);
+        assert!(text.contains("are 1 s and more apart: a shorter stall need not show"), "{text}");
+    }
+
+    #[test]
+    fn lost_events_may_be_those_of_a_slow_call() {
+        let made = || Made::new().bucket("", OpKind::Write, &[1_900; 50_000]);
+        let whole = said(&made().explained().findings[0]);
+        assert!(whole.contains("would be listed") && !whole.contains("unless its events were lost"), "{whole}");
+        let lost = said(&made().edit(|recording| recording.header.losses.lost = 3).explained().findings[0]);
+        assert!(lost.contains("unless its events were lost"), "{lost}");
     }
 
     #[test]

@@ -147,13 +147,18 @@ fn out_only(facts: &Facts<'_>) -> Option<Finding> {
     }
     let mib = mean * page_bytes / 1_048_576.0;
     let text = format!("in {windows} of {} windows memory went out to swap, {mib:.1} MiB/s on average", out.len());
-    let headline = "memory is pushed out to swap while threads wait: the device is busy with swap, not with files";
+    let headline = "memory goes out to swap while threads wait";
     let mut finding = Finding::inferred(ENTRY.name, 0.55, headline).with([Evidence::new(text, mean, "pages/s")]);
     finding.evidence.extend(
         blocked
             .map(|blocked| Evidence::new(format!("{blocked:.1} threads were blocked on average"), blocked, "threads")),
     );
-    finding.against.push(Evidence::said("little comes back: idle memory that makes room looks the same at its start"));
+    let back = match facts.vmstat_rate(vmstat::PSWPIN).mean() {
+        Some(into) => format!("only {:.1} MiB/s come back", into * page_bytes / 1_048_576.0),
+        None => "the log does not show whether it comes back (pswpin)".to_owned(),
+    };
+    let text = format!("{back}: idle memory that makes room looks the same at its start");
+    finding.against.push(Evidence::said(text));
     let finding = finding.fix(Fix::advice("find what grows (pidstat -r 1) and bound it with a memory cgroup"));
     Some(finding.settle("`pidstat -r 1` while it is slow: the process whose RSS grows displaces the others"))
 }
@@ -261,7 +266,10 @@ mod tests {
     fn one_way_or_a_trickle_is_not() {
         let blocked = |made: Made| made.gauges(Table::Cpu, &Entity::named("all"), &[("procs_blocked", &[4; 10])]);
         let out = blocked(swapping(0, 3_000)).found(&ENTRY).expect("threads wait while it goes out");
-        assert!(out.confidence < 0.6 && said(&out).contains("busy with swap"), "{}", said(&out));
+        assert!(out.confidence < 0.6 && said(&out).contains("only 0.0 MiB/s come back"), "{}", said(&out));
+        let alone = Made::new().counters(Table::Vmstat, &Entity::default(), &[("pswpout", &rising(3_000, 10))]);
+        let alone = blocked(alone).found(&ENTRY).expect("threads wait while it goes out");
+        assert!(said(&alone).contains("does not show whether it comes back"), "{}", said(&alone));
         assert!(blocked(swapping(0, 30)).found(&ENTRY).is_none(), "a trickle");
         assert!(swapping(2_000, 0).found(&ENTRY).is_none());
         assert!(swapping(0, 3_000).found(&ENTRY).is_none());

@@ -36,8 +36,8 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     if facts.page_reads_ns > 0 {
         let text = format!(
             "{} were spent waiting for the lock of a page (__filemap_get_folio): a page stays locked until its read \
-                ends, and the same writes also had to read pages themselves, so the lock is taken for a read that \
-                another thread or readahead began",
+                ends, and the same writes also had to read pages themselves, so that most likely a read that another \
+                thread or readahead began has the lock",
             Nanos(facts.page_reads_ns)
         );
         finding.evidence.push(Evidence::new(text, facts.page_reads_ns as f64, "ns"));
@@ -85,11 +85,12 @@ fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let text = format!(
-        "{} does {reads:.0} reads a second, {read_ms:.1} ms each, with {:.1} under way, and hardly any writes",
+        "{} does {reads:.0} reads a second, {read_ms:.1} ms each, with {:.1} under way on average, and {writes:.0} \
+         writes",
         disk.device, disk.queue
     );
     let headline =
-        "a program reads block after block from a device and waits for each: the data is not in the page cache";
+        "a device is busy with a few reads at a time: a program may read block after block and wait for each";
     let finding = Finding::inferred(ENTRY.name, 0.5, headline).with([Evidence::new(text, read_ms, "ms"), waited]);
     let finding = finding.but([Evidence::said("a program that copies files reads in the same way, without harm")]);
     let finding = finding.fix(Fix::advice(
@@ -150,6 +151,7 @@ mod tests {
     fn a_device_busy_with_awaited_reads_is_named() {
         let finding = busy(120, 1, 40).found(&ENTRY).expect("120 reads a second");
         assert!(finding.confidence < 0.6 && said(&finding).contains("10.0 ms each"), "{}", said(&finding));
+        assert!(finding.headline.contains("may read"), "several programs look the same: {}", finding.headline);
         assert!(busy(120, 1, 3).found(&ENTRY).is_none(), "no task waits");
         assert!(busy(60, 60, 40).found(&ENTRY).is_none(), "as many writes");
         assert!(busy(2_000, 0, 40).found(&ENTRY).is_none(), "many reads at once");

@@ -58,34 +58,36 @@ pub fn signature(facts: &Facts<'_>) -> Option<Scans> {
         return None;
     }
     let busy =
-        Scans { windows: facts.scans()?.windows.into_iter().filter(|scan| scan.direct >= DIRECT_PER_S_MIN).collect() };
+        Scans { windows: facts.scans()?.windows.into_iter().filter(|scan| scan.is_direct(DIRECT_PER_S_MIN)).collect() };
+    let direct = busy.direct()?;
     let long = busy.windows.len() >= BUSY_WINDOWS_MIN || busy.seconds() >= BUSY_SECONDS_MIN;
-    let idle_kswapd = busy.kswapd() <= KSWAPD_SHARE_MAX * busy.direct();
+    // Without kswapd's counter, only the mode distinguishes this from ordinary reclaim.
+    let is_on = || settings::largest(facts.recording, "vm.zone_reclaim_mode").is_some_and(|mode| mode != 0);
+    let idle_kswapd = busy.kswapd().map_or_else(is_on, |pages| pages <= KSWAPD_SHARE_MAX * direct);
     let wasted = busy.efficiency_percent().is_none_or(|percent| percent < EFFICIENCY_PERCENT_MAX);
     // try_to_free_pages counts one allocstall and scans at least SWAP_CLUSTER_MAX = 32 pages; node_reclaim counts
     // none. Stalls that could account for a tenth of the scans, at a thousand pages each, speak against it.
-    let stalls = facts.vmstat_rate(vmstat::ALLOCSTALL).mean().unwrap_or(0.0);
-    let not_stalling = stalls * busy.seconds() * 1000.0 < 0.1 * busy.direct();
+    let stalls = facts.vmstat_rate(vmstat::ALLOCSTALL).mean();
+    let not_stalling = stalls.is_none_or(|stalls| stalls * busy.seconds() * 1000.0 < 0.1 * direct);
     (long && idle_kswapd && wasted && not_stalling).then_some(busy)
 }
 
 /// Pages scanned by callers and by kswapd in these windows.
 fn scanned(busy: &Scans) -> Option<Vec<Evidence>> {
-    let peak = busy.peak_direct()?;
-    let rate = busy.direct() / busy.seconds().max(1e-9);
-    let callers =
-        format!("callers scanned {rate:.0} pages/s over {:.0} s, at most {:.0} pages/s", busy.seconds(), peak.direct);
-    let kswapd = match busy.kswapd() {
-        0.0 => "kswapd scanned no page in that time: it was not even woken".to_owned(),
-        pages => format!(
-            "kswapd scanned {pages:.0} pages in that time, the callers {:.0} times as many",
-            busy.direct() / pages
-        ),
-    };
-    Some(vec![
-        Evidence::new(callers, peak.direct, "pages/s").at(peak.at_ns),
-        Evidence::new(kswapd, busy.kswapd(), "pages"),
-    ])
+    let (peak, per_s) = busy.peak_direct()?;
+    let direct = busy.direct()?;
+    let rate = direct / busy.seconds().max(1e-9);
+    let callers = format!("callers scanned {rate:.0} pages/s over {:.0} s, at most {per_s:.0} pages/s", busy.seconds());
+    let kswapd = busy.kswapd().map(|pages| {
+        let text = match pages {
+            0.0 => "kswapd scanned no page in that time".to_owned(),
+            pages => {
+                format!("kswapd scanned {pages:.0} pages in that time, the callers {:.0} times as many", direct / pages)
+            }
+        };
+        Evidence::new(text, pages, "pages")
+    });
+    Some(std::iter::once(Evidence::new(callers, per_s, "pages/s").at(peak.at_ns)).chain(kswapd).collect())
 }
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
@@ -166,6 +168,18 @@ mod tests {
         assert!(scans(0, 200, 2).found(&ENTRY).is_none(), "a few scans");
         assert!(scans(0, 1_700_000, 2_000).knob("vm.zone_reclaim_mode", "0").found(&ENTRY).is_none(), "mode 0");
         assert!(scans(0, 1_700_000, 2_000).node(0, 1 << 34, &[10]).found(&ENTRY).is_none(), "one node");
+    }
+
+    #[test]
+    fn an_unknown_kswapd_is_not_idle() {
+        let columns: [(&str, &[i64]); 2] =
+            [("pgscan_direct", &rising(1_700_000, 20)), ("pgsteal_direct", &rising(2_000, 20))];
+        let made = || Made::new().counters(Table::Vmstat, &Entity::default(), &columns);
+        assert!(made().found(&ENTRY).is_none(), "ordinary reclaim looks the same");
+        let on = made().knob("vm.zone_reclaim_mode", "1").found(&ENTRY).expect("the mode is set");
+        assert!(!said(&on).contains("kswapd"), "{}", said(&on));
+        let idle = scans(0, 1_700_000, 2_000).found(&ENTRY).expect("thrash");
+        assert!(said(&idle).contains("kswapd scanned no page in that time"), "{}", said(&idle));
     }
 
     #[test]

@@ -174,9 +174,12 @@ pub(super) fn reads_again(facts: &Facts<'_>, view: &mut View) {
         && rate.mean().is_some_and(|kib| kib * 1024.0 >= READS_AGAIN_BYTES_PER_S)
     {
         let text = format!(
-            "{} were read while the cache stayed at {}: memory is full, so that each page read evicts another",
+            "{} were read while the cache went from {} to {} with {} free: pages that are read may evict others that \
+             are needed again",
             Bytes(read as u64),
-            Bytes(cache.1.max(0.0) as u64)
+            Bytes(cache.0.max(0.0) as u64),
+            Bytes(cache.1.max(0.0) as u64),
+            Bytes(free.1.max(0.0) as u64)
         );
         view.odd(Matter::Memory, Evidence::new(text, read, "bytes"));
     }

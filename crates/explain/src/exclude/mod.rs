@@ -329,7 +329,7 @@ fn swapping(facts: &Facts<'_>, view: &mut View) {
 
 fn scanning(facts: &Facts<'_>, view: &mut View) {
     let Some(scans) = facts.scans() else { return };
-    let direct = scans.direct() / scans.seconds().max(1e-9);
+    let Some(direct) = scans.direct().map(|pages| pages / scans.seconds().max(1e-9)) else { return };
     let text = format!("callers scanned {direct:.0} pages/s on average");
     let evidence = Evidence::new(text, direct, "pages/s");
     match direct {
@@ -391,19 +391,28 @@ fn printed_by_kernel(facts: &Facts<'_>, view: &mut View) {
     }
 }
 
+/// The counters of a cgroup's limits, and the limit of each.
+const LIMITS: &[(Column, &str)] = &[
+    (cgroup::EVENTS_MAX, "its memory limit"),
+    (cgroup::EVENTS_HIGH, "memory.high"),
+    (cgroup::EVENTS_OOM, "a failed charge at its memory limit"),
+    (cgroup::CPU_THROTTLED, "its CPU quota"),
+];
+
 fn cgroups(facts: &Facts<'_>, view: &mut View) {
     let Some(table) = facts.recording.table(Table::Cgroup) else { return };
     for (entity, rows) in table.by_entity() {
         let usage = rows.last(cgroup::USAGE_BYTES).zip(rows.last(cgroup::LIMIT_BYTES));
         let share = usage.filter(|(_, limit)| *limit > 0).map(|(usage, limit)| usage as f64 / limit as f64);
-        let met = [cgroup::EVENTS_MAX, cgroup::EVENTS_HIGH, cgroup::EVENTS_OOM, cgroup::CPU_THROTTLED];
-        let met: Vec<i64> = met.into_iter().filter_map(|column| rows.last(column)).collect();
+        let counted: Vec<(&str, i64)> =
+            LIMITS.iter().filter_map(|(column, name)| Some((*name, rows.last(*column)?))).collect();
         let name = if entity.name.is_empty() { "the cgroup" } else { &entity.name };
         if let Some(share) = share.filter(|share| *share >= 0.95) {
             let text = format!("{name} uses {:.0} % of its limit", share * 100.0);
             view.odd(Matter::Cgroup, Evidence::new(text, share * 100.0, "%"));
-        } else if !met.is_empty() && met.iter().all(|times| *times == 0) {
-            let text = format!("{name} never reached a limit on its memory or CPUs");
+        } else if !counted.is_empty() && counted.iter().all(|(_, times)| *times == 0) {
+            let limits: Vec<&str> = counted.iter().map(|(limit, _)| *limit).collect();
+            let text = format!("{name} never reached {}, by its counters", limits.join(", "));
             view.calm(Matter::Cgroup, Evidence::new(text, 0.0, "times"));
         }
     }

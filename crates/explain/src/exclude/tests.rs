@@ -110,6 +110,45 @@ fn a_kernel_line_about_another_matter_does_not_change_what_vmstat_says() {
         made.explained()
     };
     assert_eq!(idle(false).conclusion, Conclusion::Quiet);
-    assert!(said(&idle(false).findings[0]).contains("a shorter stall does not show"));
+    assert!(said(&idle(false).findings[0]).contains("a shorter stall need not show"));
     assert_eq!(idle(true).conclusion, Conclusion::NotEnough);
+}
+
+#[test]
+fn a_cgroup_is_cleared_of_the_limits_that_its_counters_are_about() {
+    let counted = |columns: &[(&str, &[i64])]| {
+        let made = Made::new().counters(Table::Cgroup, &Entity::named("/db"), columns);
+        let explanation = made.edit(|recording| recording.header.source = Source::Import).explained();
+        said(&explanation.findings[0])
+    };
+    let memory = counted(&[("events_max", &[0, 0])]);
+    assert!(memory.contains("/db never reached its memory limit, by its counters"), "{memory}");
+    assert!(!memory.contains("CPU quota"), "the log does not count it: {memory}");
+    let both = counted(&[("events_max", &[0, 0]), ("cpu_throttled", &[0, 0])]);
+    assert!(both.contains("its memory limit, its CPU quota"), "{both}");
+}
+
+#[test]
+fn scans_of_callers_that_the_log_lacks_clear_nothing() {
+    let shown = |column: &str| {
+        let made = Made::new().counters(Table::Vmstat, &Entity::default(), &[(column, &rising(3, 10))]);
+        said(&made.edit(|recording| recording.header.source = Source::Import).explained().findings[0])
+    };
+    assert!(shown("pgscan_direct").contains("callers scanned 3 pages/s on average"));
+    assert!(!shown("pgscan_kswapd").contains("callers scanned"), "{}", shown("pgscan_kswapd"));
+}
+
+#[test]
+fn reads_beside_little_free_memory_suggest_eviction_and_no_more() {
+    let (read, wait, idle) = (rising(40_000, 10), rising(200_000_000, 10), rising(800_000_000, 10));
+    let (free, cached) = ([100_i64 << 20; 10], [8_i64 << 30; 10]);
+    let made = Made::new()
+        .counters(Table::Vmstat, &Entity::default(), &[("pgpgin", &read)])
+        .counters(Table::Cpu, &Entity::named("all"), &[("iowait_ns", &wait), ("idle_ns", &idle)])
+        .gauges(Table::Meminfo, &Entity::default(), &[("MemFree_bytes", &free), ("Cached_bytes", &cached)]);
+    let recording = made.edit(|recording| recording.header.source = Source::Import).done();
+    let view = crate::exclude::view(&crate::facts::Facts::of(&recording));
+    let texts: Vec<&str> = view.suspicious.iter().map(|shown| shown.evidence.text.as_str()).collect();
+    let reads = texts.iter().find(|text| text.contains("were read while the cache went")).expect("reads");
+    assert!(reads.contains("may evict") && !reads.contains("memory is full"), "{reads}");
 }

@@ -52,6 +52,8 @@ pub(super) struct Link {
     pub cause: Cause,
     /// The task that the group waits for, as an index into the sleepers.
     pub holder: usize,
+    /// Whether the log names the holder; otherwise the stacks suggest it.
+    pub named: bool,
     /// How the relation is known, for the evidence.
     pub because: String,
 }
@@ -85,7 +87,12 @@ pub(super) fn link(sleepers: &[Sleeper<'_>], group: &Group) -> Option<Link> {
 fn behind_lock(sleepers: &[Sleeper<'_>]) -> Option<Link> {
     let waiters = || sleepers.iter().filter(|sleeper| sleeper.cause == Cause::Lock);
     let others = || sleepers.iter().enumerate().filter(|(_, sleeper)| sleeper.cause != Cause::Lock);
-    let link = |at: usize, because: &str| Link { cause: sleepers[at].cause, holder: at, because: because.to_owned() };
+    let link = |at: usize, named: bool, because: &str| Link {
+        cause: sleepers[at].cause,
+        holder: at,
+        named,
+        because: because.to_owned(),
+    };
     let owns = |holder: &Sleeper<'_>| {
         waiters().any(|waiter| {
             let owner = waiter.task.owner.as_deref().is_some_and(|owner| is_task(owner, holder.task));
@@ -94,12 +101,12 @@ fn behind_lock(sleepers: &[Sleeper<'_>]) -> Option<Link> {
         })
     };
     if let Some((at, _)) = others().find(|(_, holder)| owns(holder)) {
-        return Some(link(at, "the log names it as the holder of the lock"));
+        return Some(link(at, true, "the log names it as the holder of a lock that they wait for"));
     }
     let shared = |holder: &Sleeper<'_>| waiters().filter(|waiter| shares(waiter, holder)).count();
     let nearest = others().map(|(at, holder)| (shared(holder), at)).filter(|(shared, _)| *shared > 0);
     if let Some((_, at)) = nearest.max_by_key(|(shared, at)| (*shared, std::cmp::Reverse(*at))) {
-        return Some(link(at, "it is in the function that takes the lock, past it"));
+        return Some(link(at, false, "it is in the function that takes the lock, and waits for something else"));
     }
     stuck_commit(sleepers)
 }
@@ -121,8 +128,8 @@ fn stuck_commit(sleepers: &[Sleeper<'_>]) -> Option<Link> {
     let hung = |sleeper: &Sleeper<'_>| sleeper.task.blocked_ns >= Some(NO_QUEUE_NS);
     let (at, thread) =
         sleepers.iter().enumerate().find(|(_, one)| one.role == Role::Commit && still(one) && hung(one))?;
-    let because = "the committing thread hangs, and tasks that hold its file system's locks may wait for it".to_owned();
-    Some(Link { cause: thread.cause, holder: at, because })
+    let because = "a committing thread hangs, and tasks that hold its file system's locks would wait for it".to_owned();
+    Some(Link { cause: thread.cause, holder: at, named: false, because })
 }
 
 /// Whether a log's notation of a task (`java:4711`, `java(4711)`, `java/4711`) is this task.
@@ -161,13 +168,13 @@ fn behind_commit(sleepers: &[Sleeper<'_>]) -> Option<Link> {
     let (at, thread) = sleepers.iter().enumerate().find(|(_, sleeper)| sleeper.role == Role::Commit)?;
     let own = ["jbd2_journal_commit_transaction", "journal_commit_transaction", "xlog_cil_push_work", "xfsaild"];
     let end = thread.frames.iter().position(|frame| own.contains(frame)).unwrap_or(thread.frames.len());
-    let inner = meaning(&thread.frames[..end]).map(|told| told.cause);
+    let inner = meaning(&thread.frames[..end]).map(|known| known.cause);
     match inner {
         // Short waits for the device are part of every commit; only one that is too long for a queue is the reason.
         Some(Cause::DeviceWait) if thread.task.blocked_ns < Some(NO_QUEUE_NS) => None,
         Some(cause) if !matches!(cause, Cause::JournalCommit | Cause::JournalBuffer) => {
-            let because = format!("the committing thread itself waits in {}", shown(&thread.frames[..end]));
-            Some(Link { cause, holder: at, because })
+            let because = format!("a committing thread itself waits in {}", shown(&thread.frames[..end]));
+            Some(Link { cause, holder: at, named: false, because })
         }
         // The commit waits until the last open handle is closed, and its owner sleeps elsewhere.
         _ if thread.cause == Cause::JournalCommit => handle_holder(sleepers),
@@ -185,12 +192,12 @@ fn handle_holder(sleepers: &[Sleeper<'_>]) -> Option<Link> {
         .enumerate()
         .find(|(_, sleeper)| sleeper.role != Role::Commit && !journal(sleeper.cause) && in_file_system(sleeper))?;
     let because = "the commit waits until every open handle is closed, and this task may have one open".to_owned();
-    Some(Link { cause: holder.cause, holder: at, because })
+    Some(Link { cause: holder.cause, holder: at, named: false, because })
 }
 
 fn behind_flusher(sleepers: &[Sleeper<'_>], is_reason: impl Fn(Cause) -> bool) -> Option<Link> {
     let (at, flusher) =
         sleepers.iter().enumerate().find(|(_, sleeper)| sleeper.role == Role::Flusher && is_reason(sleeper.cause))?;
-    let because = "a flusher itself waits there".to_owned();
-    Some(Link { cause: flusher.cause, holder: at, because })
+    let because = "a flusher itself waits there, perhaps that of another device".to_owned();
+    Some(Link { cause: flusher.cause, holder: at, named: false, because })
 }

@@ -129,8 +129,8 @@ fn sleepers(recording: &Recording) -> Vec<Sleeper<'_>> {
         if frames.iter().any(|frame| FUTEX.contains(frame)) {
             continue;
         }
-        let Some((cause, frame)) =
-            meaning(&frames).and_then(|told| Some((told.cause, *frames.iter().find(|frame| **frame == told.frame)?)))
+        let Some((cause, frame)) = meaning(&frames)
+            .and_then(|known| Some((known.cause, *frames.iter().find(|frame| **frame == known.frame)?)))
         else {
             continue;
         };
@@ -241,10 +241,17 @@ fn finding(facts: &Facts<'_>, sleepers: &[Sleeper<'_>], group: &Group, all: u64,
     finding.confidence = confidence(share, all, sleeper);
     finding.evidence.insert(0, tasks_evidence(group, sleeper, all));
     if stuck {
-        finding.headline = "the device does not complete requests: tasks wait for single ones".to_owned();
+        finding.headline = if hung {
+            "the device does not complete requests: tasks wait for single ones".to_owned()
+        } else {
+            "tasks wait for a device, and the kernel reports trouble with one".to_owned()
+        };
         finding.cause_basis = CauseBasis::Elimination;
         let waited = group.blocked_ns.map(|ns| {
-            let text = format!("a task waited {} for one request: no queue is that long", Nanos(ns));
+            let text = format!(
+                "a task was blocked for {} where it waits for a request: queues are seldom that long",
+                Nanos(ns)
+            );
             Evidence::new(text, ns as f64, "ns")
         });
         finding.evidence.extend(waited.filter(|_| hung));
@@ -291,7 +298,8 @@ fn tasks_evidence(group: &Group, sleeper: &Sleeper<'_>, all: u64) -> Evidence {
 fn chain_evidence(sleepers: &[Sleeper<'_>], waiters: &Group, link: &Link) -> Evidence {
     let holder = sleepers[link.holder].task;
     let name = if holder.task.is_empty() { "another task" } else { &holder.task };
-    let text = format!("{} tasks in {} wait for {name}: {}", waiters.tasks, waiters.cause.name(), link.because);
+    let wait = if link.named { "wait" } else { "may wait" };
+    let text = format!("tasks in {} {wait} for {name}: {}", waiters.cause.name(), link.because);
     Evidence::new(text, waiters.tasks as f64, "tasks")
 }
 

@@ -141,3 +141,30 @@ fn device_errors_turn_a_bare_wait_into_device_slow() {
     let made = asleep(&[("db", bare)]).report("ata3: hard resetting link");
     assert_eq!(causes(&made.explained())[0], "device-slow");
 }
+
+#[test]
+fn only_a_holder_that_the_log_names_is_stated() {
+    let chain = |made: Made| {
+        let findings = made.explained().findings;
+        let texts = findings[0].evidence.iter().map(|one| one.text.clone());
+        texts.filter(|text| text.contains(" for find: ") || text.contains(" for kworker")).collect::<Vec<_>>().join("|")
+    };
+    let read: &[&str] = &["io_schedule", "filemap_read", "vfs_read"];
+    let named = asleep(&[("writer", INODE_LOCK), ("writer", INODE_LOCK), ("find", read)])
+        .edit(|recording| recording.header.sampled_tasks[0].owner = Some("find:3".to_owned()));
+    let named = chain(named);
+    assert!(named.contains("tasks in lock wait for find"), "{named}");
+    let flusher: &[&str] = &["schedule", "xlog_cil_push_now", "xfs_map_blocks", "wb_workfn"];
+    let flushed = chain(asleep(&[("w", THROTTLED), ("w", THROTTLED), ("kworker/u8:1+flush-9:0", flusher)]));
+    assert!(flushed.contains("may wait for") && flushed.contains("perhaps that of another device"), "{flushed}");
+}
+
+#[test]
+fn reported_trouble_alone_does_not_state_that_requests_hang() {
+    let bare: &[&str] = &["schedule", "submit_bio_wait", "blkdev_issue_flush", "ext4_sync_file"];
+    let finding = asleep(&[("db", bare)]).report("ata3: hard resetting link").explained().findings.remove(0);
+    assert_eq!(finding.headline, "tasks wait for a device, and the kernel reports trouble with one");
+    let hung =
+        asleep(&[("db", bare)]).edit(|recording| recording.header.sampled_tasks[0].blocked_ns = Some(120_000_000_000));
+    assert!(hung.explained().findings[0].headline.contains("does not complete requests"));
+}
