@@ -108,7 +108,7 @@ pub(crate) fn recover_names(names: &Names) -> Result<Recovered, RecoverError> {
             let was = side.entry().map_err(RecoverError::io("read", &names.sidecar()))?;
             let journalled = was.as_ref().map(|entry| entry.seq);
             let _locks = names.lock_from(journalled).map_err(RecoverError::io("lock a file of", names.given()))?;
-            let ended = recover_held(names, &mut side)?;
+            let ended = recover_locked(names, &mut side)?;
             match was.filter(|_| names.rolls()) {
                 Some(was) if was.closed => {}
                 Some(was) => {
@@ -122,7 +122,7 @@ pub(crate) fn recover_names(names: &Names) -> Result<Recovered, RecoverError> {
 }
 
 /// Recovers while the caller holds the sidecar's lock; keeps the sidecar.
-pub(crate) fn recover_held(names: &Names, side: &mut Sidecar) -> Result<Ended, RecoverError> {
+pub(crate) fn recover_locked(names: &Names, side: &mut Sidecar) -> Result<Ended, RecoverError> {
     let Some(entry) = side.entry().map_err(RecoverError::io("read", &names.sidecar()))? else {
         return by_length(names, None);
     };
@@ -230,8 +230,8 @@ fn from_live(names: &Names, entry: &Entry, live: &LiveMap, shm: &Dir, stem: &str
     if live.ring_count.load(Ordering::Acquire) > 0 {
         let done = replay(names, shm, stem, live, least).map_err(|e| {
             let full = "no space left; free some and recover again, the ring keeps its bytes until then";
-            let told = if crate::space::is_full(&e) { io::Error::new(io::ErrorKind::StorageFull, full) } else { e };
-            RecoverError::io("replay the ring into", names.given())(told)
+            let shown = if crate::space::is_full(&e) { io::Error::new(io::ErrorKind::StorageFull, full) } else { e };
+            RecoverError::io("replay the ring into", names.given())(shown)
         })?;
         (seq, base, end, replayed_bytes) = (done.seq, done.base, done.end, done.bytes);
     }

@@ -23,8 +23,8 @@ fn until_it_fails(log: &mut precursor::Appender, limit: Duration, syncing: bool)
         match log.append(&[6; 500]) {
             Ok(position) if syncing && i % 64 == 0 => match log.sync_to(position) {
                 Ok(safe) => durable = safe.bytes(),
-                Err(SyncError::Failed { what, message, durable: told }) => {
-                    assert_eq!(told, durable);
+                Err(SyncError::Failed { what, message, durable: last }) => {
+                    assert_eq!(last, durable);
                     return (durable, format!("{what}: {message}"));
                 }
                 Err(other) => panic!("{other}"),
