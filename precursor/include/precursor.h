@@ -42,7 +42,8 @@
 // The device, the file system, a helper thread or recovery failed, or the appender is closed.
 #define PRECURSOR_FAILED 7
 
-// A bug in the library. Every later call on the handle returns this too; closing it leaves the file for recovery.
+// A bug in the library. Every later call on the handle returns this too. The file stays locked until the process ends;
+// opening it then recovers it.
 #define PRECURSOR_PANIC 8
 
 // This process was forked after the handle was opened. Only the process that opened it may use it.

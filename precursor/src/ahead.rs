@@ -87,7 +87,7 @@ impl Ahead {
     /// Runs until the appender closes. A failure is stored in the core, where the writer finds it.
     pub(crate) fn run(mut self) {
         while !self.core.closing.load(Ordering::Acquire) {
-            self.core.meet_doom();
+            self.core.panic_if_doomed();
             self.look();
             if let Err(e) = self.core.check_stores(&self.current).and_then(|()| self.turn())
                 && !self.out_of_space(&e)
@@ -124,7 +124,7 @@ impl Ahead {
         if turn == Turn::Prepare && matches!(step, Step::Refresh(_) | Step::Nap(_)) {
             let window = self.planner.tuning().window_bytes;
             let file_end = if self.core.roll_bytes == 0 { u64::MAX } else { self.core.roll_bytes };
-            self.drain.tell_ready(&self.core, self.ledger.warm >= file_end.min(self.ledger.position + window));
+            self.drain.set_ready(&self.core, self.ledger.warm >= file_end.min(self.ledger.position + window));
         }
         Ok(())
     }

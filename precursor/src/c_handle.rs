@@ -217,7 +217,7 @@ fn not_open(null: bool) -> Refusal {
 
 #[cold]
 fn panicked() -> Refusal {
-    let message = "a bug in the library ended an earlier call on this handle; recover the file in another process";
+    let message = "a bug in the library ended an earlier call on this handle; end the process to release the file";
     Refusal { code: PRECURSOR_PANIC, message: Some(message.to_owned()) }
 }
 

@@ -23,7 +23,8 @@ pub const PRECURSOR_NO_SPACE: c_int = 5;
 pub const PRECURSOR_TOO_LONG: c_int = 6;
 /// The device, the file system, a helper thread or recovery failed, or the appender is closed.
 pub const PRECURSOR_FAILED: c_int = 7;
-/// A bug in the library. Every later call on the handle returns this too; closing it leaves the file for recovery.
+/// A bug in the library. Every later call on the handle returns this too. The file stays locked until the process ends;
+/// opening it then recovers it.
 pub const PRECURSOR_PANIC: c_int = 8;
 /// This process was forked after the handle was opened. Only the process that opened it may use it.
 pub const PRECURSOR_FORKED: c_int = 9;

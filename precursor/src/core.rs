@@ -157,14 +157,14 @@ impl Core {
 
     /// Panics once if a test has set `doomed`.
     #[cfg(test)]
-    pub(crate) fn meet_doom(&self) {
+    pub(crate) fn panic_if_doomed(&self) {
         assert!(!self.doomed.swap(false, Ordering::Relaxed), "the test makes this helper panic");
     }
 
     #[cfg(not(test))]
     #[inline(always)]
     #[allow(clippy::unused_self, reason = "the same signature as in the tests")]
-    pub(crate) fn meet_doom(&self) {}
+    pub(crate) fn panic_if_doomed(&self) {}
 
     pub(crate) fn wake_helper(&self) {
         if let Some(helper) = self.helper.get() {

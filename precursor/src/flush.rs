@@ -72,7 +72,7 @@ impl Flusher {
     /// Runs until the appender closes and everything is in the file, or until a failure.
     pub(crate) fn run(mut self) {
         loop {
-            self.core.meet_doom();
+            self.core.panic_if_doomed();
             let closing = self.core.closing.load(Ordering::Acquire);
             let pending = self.pending_end();
             let flushed = self.core.live.flushed.0.load(Ordering::Relaxed);
@@ -295,7 +295,7 @@ pub(crate) fn grow(
         if full || !spare.is_none() || lag < capacity / 4 || wanted < sys::page_bytes() {
             continue;
         }
-        core.meet_doom();
+        core.panic_if_doomed();
         let needs = RingNeeds { dir: core.named_shm(), stem: &core.stem, node, locked: core.locked };
         // Without memory for a ring, appends wait, as at the policy's limit.
         let Ok(ring) = RingMemory::create(&needs, index + 1, wanted) else { return };

@@ -129,7 +129,7 @@ fn a_position_that_does_not_move_while_its_process_writes_is_reported() {
     file.set_len(1 << 20).unwrap();
     let (mut follower, _) = follow(&path, OPTIONS);
     let begun = Instant::now();
-    let told = loop {
+    let event = loop {
         file.write_all_at(&[1; 100], 4096).unwrap();
         let (_, event) = follower.step().unwrap();
         if event.is_some() || begun.elapsed() > Duration::from_secs(30) {
@@ -137,7 +137,7 @@ fn a_position_that_does_not_move_while_its_process_writes_is_reported() {
         }
         std::thread::sleep(Duration::from_millis(20));
     };
-    assert!(matches!(told, Some(Event::Still(bytes)) if bytes >= 100), "{told:?}");
+    assert!(matches!(event, Some(Event::Still(bytes)) if bytes >= 100), "{event:?}");
 }
 
 #[test]

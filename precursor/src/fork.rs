@@ -62,7 +62,7 @@ extern "C" fn in_child() {
     while let Some(held) = node {
         let fd = held.fd.swap(NONE, Ordering::Relaxed);
         let locked = (held.device.load(Ordering::Relaxed), held.inode.load(Ordering::Relaxed));
-        if fd >= 0 && identity_of(fd) == Some(locked) {
+        if fd >= 0 && identity_of(fd).is_ok_and(|found| found == locked) {
             // SAFETY: `fd` still refers to the locked file, and every call on its owner returns `Forked` from here on.
             unsafe { make_harmless(fd) };
         }
@@ -71,16 +71,16 @@ extern "C" fn in_child() {
 }
 
 /// Device and inode of an open descriptor.
-pub(crate) fn identity_of(fd: i32) -> Option<(u64, u64)> {
+pub(crate) fn identity_of(fd: i32) -> std::io::Result<(u64, u64)> {
     let mut stat = std::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: `fstat` writes at most one `stat`, which `stat` has room for, and is async-signal-safe.
     if unsafe { libc::fstat(fd, stat.as_mut_ptr()) } != 0 {
-        return None;
+        return Err(std::io::Error::last_os_error());
     }
     // SAFETY: the call succeeded, so it has filled the structure.
     let stat = unsafe { stat.assume_init() };
     #[allow(clippy::useless_conversion, reason = "st_dev and st_ino are not u64 on every architecture")]
-    Some((u64::from(stat.st_dev), u64::from(stat.st_ino)))
+    Ok((u64::from(stat.st_dev), u64::from(stat.st_ino)))
 }
 
 /// Replaces a descriptor by an eventfd, since its owner in the child may close the number later. Only the child's copy

@@ -20,7 +20,7 @@ fn doom(log: &Appender) {
 }
 
 /// Appends until an append fails. Returns the number of accepted bytes and the error.
-fn until_told(log: &mut Appender) -> (u64, AppendError) {
+fn until_refused(log: &mut Appender) -> (u64, AppendError) {
     let bytes = [5; 4000];
     let begun = Instant::now();
     loop {
@@ -31,7 +31,7 @@ fn until_told(log: &mut Appender) -> (u64, AppendError) {
     }
 }
 
-fn told(options: Options) {
+fn fails(options: Options) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");
     let mut log = Options { path: path.clone(), ..options }.open().unwrap();
@@ -39,7 +39,7 @@ fn told(options: Options) {
     let syncer = log.syncer();
     doom(&log);
     let begun = Instant::now();
-    let (accepted, refusal) = until_told(&mut log);
+    let (accepted, refusal) = until_refused(&mut log);
     assert!(matches!(&refusal, AppendError::Failed { message, .. } if message.contains("panicked")), "{refusal}");
     assert!(begun.elapsed() < SECOND, "the writer waited {:?}", begun.elapsed());
     for _ in 0..2 {
@@ -57,21 +57,21 @@ fn told(options: Options) {
 
 #[test]
 fn a_flusher_that_panics_fails_a_waiting_append_and_sync() {
-    told(Options::new("").mode(Mode::Ring).ring_bytes(64 << 10));
+    fails(Options::new("").mode(Mode::Ring).ring_bytes(64 << 10));
 }
 
 #[test]
 fn a_preparing_thread_that_panics_fails_a_waiting_append_and_sync() {
     for mode in [Mode::Window, Mode::Prefetch] {
-        told(Options::new("").mode(mode).memory_bytes_max(1 << 20));
-        told(Options::new("").mode(mode).memory_bytes_max(1 << 20).readable_at_once(true));
+        fails(Options::new("").mode(mode).memory_bytes_max(1 << 20));
+        fails(Options::new("").mode(mode).memory_bytes_max(1 << 20).readable_at_once(true));
     }
 }
 
 #[test]
 fn a_syncing_or_growing_thread_that_panics_fails_the_appender() {
-    told(Options::new("").mode(Mode::Ring).ring_bytes(64 << 10).durability(Durability::Every(SECOND / 100)));
-    told(
+    fails(Options::new("").mode(Mode::Ring).ring_bytes(64 << 10).durability(Durability::Every(SECOND / 100)));
+    fails(
         Options::new("").mode(Mode::Ring).ring_bytes(64 << 10).back_pressure(BackPressure::Grow { bytes_max: 1 << 20 }),
     );
 }

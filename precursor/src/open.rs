@@ -20,7 +20,7 @@ use crate::mode::Mode;
 use crate::options::{BackPressure, Existing, Framing, Options};
 use crate::plan::Tuning;
 use crate::probe::{boot_id, probe_names, random};
-use crate::recover::{Ended, recover_held};
+use crate::recover::{Ended, recover_locked};
 use crate::sidecar::{Sidecar, Taken};
 use crate::space::Space;
 use crate::stage::stage_bytes;
@@ -163,7 +163,7 @@ fn prepare(options: &Options, many: bool, full: Option<String>) -> Result<(Arc<C
     let (mut choice, part) = match Part::take(|taken_bytes| {
         let facts = Facts { limits: Limits { taken_bytes, ..facts.limits }, ..facts };
         let choice = pick(options, &facts, many)?;
-        let held = held_bytes(options, &choice);
+        let held = locked_bytes_max(options, &choice);
         Ok((choice, held))
     }) {
         Ok(taken) => taken,
@@ -265,7 +265,7 @@ fn pick(options: &Options, facts: &Facts, many: bool) -> Result<Choice, OpenErro
 }
 
 /// Upper limit of the memory that this choice locks, bytes.
-fn held_bytes(options: &Options, choice: &Choice) -> u64 {
+fn locked_bytes_max(options: &Options, choice: &Choice) -> u64 {
     let asked = match (choice.mode, options.back_pressure) {
         (Mode::Window, _) | (Mode::Ring, BackPressure::Grow { .. }) => choice.budget.bytes,
         (Mode::Ring, _) => options.ring_bytes.max(page_bytes()).next_power_of_two(),
@@ -291,7 +291,7 @@ fn place(options: &Options, names: &Names, sidecar: &mut Sidecar) -> Result<Plac
     if options.existing == Existing::Replace {
         return replace(names, sidecar, &present).map_err(io("replace the files of"));
     }
-    let Ended { recovered, seq, base } = recover_held(names, sidecar)?;
+    let Ended { recovered, seq, base } = recover_locked(names, sidecar)?;
     let (len, found) = (recovered.len, recovered.sentence());
     if options.framing == Framing::Records {
         let present = names.present().map_err(io("list the files of"))?;

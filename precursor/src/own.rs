@@ -54,7 +54,7 @@ pub(crate) struct OwnFile {
 impl OwnFile {
     pub(crate) fn new(file: File) -> io::Result<OwnFile> {
         let file = raised(file);
-        let identity = identity_of(file.as_raw_fd()).ok_or_else(io::Error::last_os_error)?;
+        let identity = identity_of(file.as_raw_fd())?;
         // Without the mapping, only a removed file whose inode number is reused escapes the check.
         let pin = Mapping::pin(&file).ok();
         let file = ManuallyDrop::new(file);
@@ -68,7 +68,12 @@ impl OwnFile {
     }
 
     fn is_own(&self) -> bool {
-        identity_of(self.file.as_raw_fd()) == Some(self.identity)
+        match identity_of(self.number()) {
+            Ok(found) => found == self.identity,
+            Err(e) if e.raw_os_error() == Some(libc::EBADF) => false,
+            // A file system that is shut down does not even return this (`fs/xfs/xfs_iops.c: xfs_vn_getattr`).
+            Err(_) => shown_inode(self.number()) == Some(self.identity.1),
+        }
     }
 
     /// The open file; an error if the program has closed its descriptor.
@@ -138,6 +143,12 @@ impl OwnFile {
     fn injected(&self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Inode of a descriptor as /proc shows it, without the file system; `None` before Linux 5.14.
+fn shown_inode(fd: i32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("ino:"))?.trim().parse().ok()
 }
 
 impl Drop for OwnFile {

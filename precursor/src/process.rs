@@ -63,28 +63,28 @@ pub(crate) struct Stillness {
     position: u64,
     since: Instant,
     written: Option<u64>,
-    told: bool,
+    reported: bool,
 }
 
 impl Stillness {
     const PATIENCE: Duration = Duration::from_secs(3);
 
     pub(crate) fn new(pid: u32, position: u64) -> Stillness {
-        Stillness { position, since: Instant::now(), written: written_bytes(pid), told: false }
+        Stillness { position, since: Instant::now(), written: written_bytes(pid), reported: false }
     }
 
     /// Bytes that the process has written to any files while the position did not move for 3 s; reported once.
     pub(crate) fn look(&mut self, pid: u32, position: u64) -> Option<u64> {
         if position != self.position {
-            *self = Stillness { told: false, ..Stillness::new(pid, position) };
+            *self = Stillness { reported: false, ..Stillness::new(pid, position) };
             return None;
         }
-        if self.told || self.since.elapsed() < Self::PATIENCE {
+        if self.reported || self.since.elapsed() < Self::PATIENCE {
             return None;
         }
         let written = written_bytes(pid)?.checked_sub(self.written?)?;
-        self.told = written > 0;
-        self.told.then_some(written)
+        self.reported = written > 0;
+        self.reported.then_some(written)
     }
 }
 

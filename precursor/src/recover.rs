@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use crate::claim;
 use crate::error::RecoverError;
-use crate::files::{NameError, Names, scan_frames, zeros_from};
+use crate::files::{NameError, Names, read_full, scan_frames, zeros_from};
 use crate::frame;
 use crate::handles::{Dir, unfit};
 use crate::live::{LiveMap, remove_shm};
@@ -108,7 +108,7 @@ pub(crate) fn recover_names(names: &Names) -> Result<Recovered, RecoverError> {
             let was = side.entry().map_err(RecoverError::io("read", &names.sidecar()))?;
             let journalled = was.as_ref().map(|entry| entry.seq);
             let _locks = names.lock_from(journalled).map_err(RecoverError::io("lock a file of", names.given()))?;
-            let ended = recover_held(names, &mut side)?;
+            let ended = recover_locked(names, &mut side)?;
             match was.filter(|_| names.rolls()) {
                 Some(was) if was.closed => {}
                 Some(was) => {
@@ -122,7 +122,7 @@ pub(crate) fn recover_names(names: &Names) -> Result<Recovered, RecoverError> {
 }
 
 /// Recovers while the caller holds the sidecar's lock; keeps the sidecar.
-pub(crate) fn recover_held(names: &Names, side: &mut Sidecar) -> Result<Ended, RecoverError> {
+pub(crate) fn recover_locked(names: &Names, side: &mut Sidecar) -> Result<Ended, RecoverError> {
     let Some(entry) = side.entry().map_err(RecoverError::io("read", &names.sidecar()))? else {
         return by_length(names, None);
     };
@@ -230,14 +230,14 @@ fn from_live(names: &Names, entry: &Entry, live: &LiveMap, shm: &Dir, stem: &str
     if live.ring_count.load(Ordering::Acquire) > 0 {
         let done = replay(names, shm, stem, live, least).map_err(|e| {
             let full = "no space left; free some and recover again, the ring keeps its bytes until then";
-            let told = if crate::space::is_full(&e) { io::Error::new(io::ErrorKind::StorageFull, full) } else { e };
-            RecoverError::io("replay the ring into", names.given())(told)
+            let shown = if crate::space::is_full(&e) { io::Error::new(io::ErrorKind::StorageFull, full) } else { e };
+            RecoverError::io("replay the ring into", names.given())(shown)
         })?;
         (seq, base, end, replayed_bytes) = (done.seq, done.base, done.end, done.bytes);
     }
     let mut len = end.checked_sub(base).ok_or_else(|| foreign("the live block contradicts itself"))?;
-    if live.distrusted().is_some() {
-        len = remaining(names, entry, seq, least_of(entry, seq), len)?;
+    if let Some(durable) = live.distrusted() {
+        len = remaining(names, entry, seq, len, durable.saturating_sub(base))?;
     }
     let mut cut_bytes = cut(names, entry, seq, len)?;
     // The writer may have died after leaving a preallocated file and before the helper cut it.
@@ -264,15 +264,24 @@ fn least_of(entry: &Entry, seq: u64) -> u64 {
 }
 
 /// What remains of `len` bytes after the file system has failed: it may have lost the end of the file, or frames before
-/// it, but nothing of the first `least` bytes. Later frames could not be read past one that is not whole.
-fn remaining(names: &Names, entry: &Entry, seq: u64, least: u64, len: u64) -> Result<u64, RecoverError> {
-    let there = names.len(seq).map_err(RecoverError::io("look at", &names.path(seq)))?;
-    if there < least {
+/// it, but not the first `durable` bytes. Later frames could not be read past one that is not whole.
+fn remaining(names: &Names, entry: &Entry, seq: u64, len: u64, durable: u64) -> Result<u64, RecoverError> {
+    let (path, least) = (names.path(seq), least_of(entry, seq));
+    let there = names.len(seq).map_err(RecoverError::io("look at", &path))?;
+    if there < least.max(durable) {
         // `cut` refuses this file.
         return Ok(len);
     }
-    let sound = if entry.framed { sound_end(names, seq, least)? } else { there };
-    Ok(len.min(sound))
+    if !entry.framed {
+        return Ok(len.min(there));
+    }
+    let sound = sound_end(names, seq, least)?;
+    // A sync may have ended within a frame. A frame that is damaged although it was durable is left to the reader.
+    let mut word = [0; frame::HEADER];
+    let read = names.existing(seq).and_then(|file| read_full(&file, &mut word, sound));
+    read.map_err(RecoverError::io("read", &path))?;
+    let claimed = frame::claimed_len(u64::from_le_bytes(word)) as u64;
+    Ok(len.min(if sound + claimed < durable { there } else { sound }))
 }
 
 /// After the machine died: from the journalled position on, by the contents of the files.

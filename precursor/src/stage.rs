@@ -128,7 +128,7 @@ impl Drain {
     }
 
     /// Sets whether the writer may return to its window.
-    pub(crate) fn tell_ready(&self, core: &Core, ready: bool) {
+    pub(crate) fn set_ready(&self, core: &Core, ready: bool) {
         if let Some(stage) = core.stage.get() {
             stage.ready.store(ready, Ordering::Relaxed);
         }

@@ -46,11 +46,11 @@ impl Syncer {
         let durable = core.durable.load(Ordering::Acquire);
         let (mut lag, mut run_ahead_bytes, mut appends, mut worst) = (0, 0, 0, 0);
         if !core.born.elsewhere() {
-            let told = &core.live.position.1;
+            let writer = &core.live.position.1;
             lag = position.saturating_sub(core.filed_end());
             run_ahead_bytes = self.run_ahead(position, lag);
-            appends = told.appends.load(Ordering::Relaxed);
-            worst = told.worst_ticks.load(Ordering::Relaxed);
+            appends = writer.appends.load(Ordering::Relaxed);
+            worst = writer.worst_ticks.load(Ordering::Relaxed);
         }
         Stats {
             mode: core.mode,
@@ -173,7 +173,7 @@ pub(crate) fn sync_every(core: &Core, period: Duration) {
         let now = Instant::now();
         if now < due {
             std::thread::park_timeout(due - now);
-            core.meet_doom();
+            core.panic_if_doomed();
             continue;
         }
         let position = core.live.position.0.load(Ordering::Acquire);

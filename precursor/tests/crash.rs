@@ -163,10 +163,10 @@ fn many_producers() {
             *i += 1;
         }
         for (producer, found) in next.into_iter().enumerate() {
-            let told = ledger.get(COUNT + producer);
+            let acknowledged = ledger.get(COUNT + producer);
             assert!(
-                found == told || found == told + 1,
-                "round {round}: producer {producer}: {found} found, {told} acknowledged"
+                found == acknowledged || found == acknowledged + 1,
+                "round {round}: producer {producer}: {found} found, {acknowledged} acknowledged"
             );
         }
         clean(&dir);

@@ -42,7 +42,7 @@ impl Overcommitted {
     }
 
     /// Lets the device take writes again.
-    fn mend(&self) {
+    fn repair(&self) {
         output_of("mount", &["-o", "remount,size=200m", &self.path("small")]).unwrap();
     }
 
@@ -87,7 +87,7 @@ fn until_it_fails(path: &Path, mode: Mode) -> (u64, u64) {
             }
         }
     };
-    assert!(matches!(&failure, SyncError::Failed { durable: told, .. } if *told == durable), "{mode:?}: {failure}");
+    assert!(matches!(&failure, SyncError::Failed { durable: last, .. } if *last == durable), "{mode:?}: {failure}");
     assert!(durable > 0, "{mode:?}: {failure}");
     // The kernel reports an error once. The appender must report it always, on every handle, even after the device
     // works again.
@@ -113,10 +113,10 @@ fn a_failed_sync_stays_failed_and_recovery_reports_it() {
         // While the device fails, every attempt at recovery fails.
         for _ in 0..2 {
             let refusal = recover(&path).unwrap_err().to_string();
-            let told = refusal.contains("sync") || refusal.contains("write again");
-            assert!(told && refusal.contains("error"), "{mode:?}: {refusal}");
+            let named = refusal.contains("sync") || refusal.contains("write again");
+            assert!(named && refusal.contains("error"), "{mode:?}: {refusal}");
         }
-        volume.mend();
+        volume.repair();
         let found = recover(&path).unwrap();
         assert_eq!(found.evidence, Evidence::Unproven, "{mode:?}: {durable} durable, {found:?}");
         volume.forget_cache();

@@ -60,8 +60,11 @@ fn check(case: Case, dir: &Path, ledger: &Ledger) {
         next[producer] += 1;
     }
     for (producer, found) in next.into_iter().enumerate().take(1 + usize::from(case.many)) {
-        let told = ledger.get(COUNT + producer);
-        assert!(found == told || found == told + 1, "{case:?}: {found} records of {told} accepted; {recovered:?}");
+        let acknowledged = ledger.get(COUNT + producer);
+        assert!(
+            found == acknowledged || found == acknowledged + 1,
+            "{case:?}: {found} records of {acknowledged} accepted; {recovered:?}"
+        );
     }
     assert!(case.many || bytes.len() as u64 >= ledger.get(APPENDED), "{case:?}: {recovered:?}");
     if !case.many {

@@ -23,8 +23,8 @@ fn until_it_fails(log: &mut precursor::Appender, limit: Duration, syncing: bool)
         match log.append(&[6; 500]) {
             Ok(position) if syncing && i % 64 == 0 => match log.sync_to(position) {
                 Ok(safe) => durable = safe.bytes(),
-                Err(SyncError::Failed { what, message, durable: told }) => {
-                    assert_eq!(told, durable);
+                Err(SyncError::Failed { what, message, durable: last }) => {
+                    assert_eq!(last, durable);
                     return (durable, format!("{what}: {message}"));
                 }
                 Err(other) => panic!("{other}"),
@@ -90,6 +90,11 @@ fn a_file_system_that_is_shut_down_fails_the_appender() {
             let (later, refusal) = until_it_fails(&mut log, Duration::from_secs(20), syncing);
             println!("{} {at_once}: {refusal}; durable {durable}, then {later}", make[0]);
             log.close().unwrap_err();
+            drop(beside);
+            let dir = volume.dir.display().to_string();
+            drop(volume);
+            let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+            assert!(!mounts.contains(&dir), "{}: the appender keeps a file open", make[0]);
         }
     }
 }

@@ -48,8 +48,8 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let told = |e: &String| eprintln!("left behind: {e}");
-        let _ = output_of("umount", &[&self.dir.display().to_string()]).inspect_err(told);
-        let _ = output_of("losetup", &["-d", &self.device]).inspect_err(told);
+        let report = |e: &String| eprintln!("left behind: {e}");
+        let _ = output_of("umount", &[&self.dir.display().to_string()]).inspect_err(report);
+        let _ = output_of("losetup", &["-d", &self.device]).inspect_err(report);
     }
 }
