@@ -5,7 +5,8 @@
 //! [`record::record`] follows programs that flatwater did not write: [`target::WatchedSet`] resolves process ids,
 //! program names, units and containers to processes and a cgroup.
 //!
-//! Both hand their calls to a [`session::Session`], which owns the writer and the observers:
+//! Both read an [`observer::Observer`] ten times a second and pass each [`observer::Interval`] to a
+//! [`session::Session`], which writes it. The observer reads:
 //!
 //! - [`tracer::Tracer`] loads the BPF object `bpf/slow_calls.bpf.c`, reads its ring buffer, and divides each slow call
 //!   into segments with a cause.
@@ -27,6 +28,7 @@ pub mod kernel_log;
 mod launch;
 pub mod machine;
 pub mod noise;
+pub mod observer;
 pub mod own_cost;
 pub mod policy;
 pub mod privileges;

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::clock::{monotonic_ns, wall_offset_ns};
-use super::driver::collect::BUCKET_NS;
 use super::error::HostError;
 use super::launch::Launched;
 use super::noise;
+use super::observer::{Interval, Look, TimedCalls};
 use super::own_cost::give_back_memory;
 use super::privileges::{self, Needs, User};
 use super::proc;
@@ -21,7 +21,7 @@ use super::sampler::{SamplerOptions, TargetCgroup, devices_of};
 use super::session::{Session, SessionOptions};
 use super::setup::cgroup::is_cgroup;
 use super::target::{WatchedSet, describe, find_cgroup, find_unit, first_process};
-use super::tracer::{HookCost, Level, Targets, TraceError, TraceOptions, functions, measure_hook_cost};
+use super::tracer::{HookCost, Level, Targets, TraceError, TraceOptions, Tracer, functions, measure_hook_cost};
 use flatwater_recording::{
     AccessKind, Call, Clock, EventKind, Gap, Header, LatencyBucket, Note, Observed, OpKind, Source, Target,
     WatchedProcess, redact,
@@ -111,13 +111,13 @@ pub fn record(
     }
     // Drop what the hooks saw while they were being attached.
     let start_ns = monotonic_ns();
-    session.forget_before(start_ns)?;
+    session.observer.begin(start_ns);
     let mut command = match options.command.split_first() {
         Some((program, arguments)) => Some(Launched::start(program, arguments, options.user.as_ref(), &mut session)?),
         None => None,
     };
     // The command has started; nothing after this point needs more privileges.
-    privileges::drop_on_all_threads(Needs { counting_tasks: session.counts_tasks(), ..Needs::default() })?;
+    privileges::drop_on_all_threads(Needs { counting_tasks: session.observer.counts_tasks(), ..Needs::default() })?;
     // Adds processes that were forked between the first look and the hooks. Repeated, because these fork as well.
     for _ in 0..FORK_ROUNDS_MAX {
         if watched.adopt_new(&mut session)? == 0 {
@@ -127,7 +127,7 @@ pub fn record(
     let status = watch(options, &mut session, (&mut watched, command.as_mut()), start_ns, stop, tell)?;
     session.stop_sampling(0)?;
     session.header.noise_after = Some(noise::measure(None, NOISE_LENGTH));
-    session.header.target.processes = with_killed(watched.listed(), session.tracer.killed());
+    session.header.target.processes = with_killed(watched.listed(), session.observer.tracer.killed());
     session.finish(Vec::new())?;
     Ok(status)
 }
@@ -203,24 +203,22 @@ fn watch(
     let what = session.header.target.what.clone();
     session.header.clock = Clock { start_ns, wall_offset_ns: Some(wall_offset_ns()) };
     session.event(start_ns, EventKind::Start(what.clone()))?;
-    if session.level() == Level::Sleeps {
+    if session.observer.level == Level::Sleeps {
         session.event(start_ns, EventKind::Timing { every_call: false })?;
     }
     session.publish_header()?;
     let mut status = None;
-    let mut bucket_ns = start_ns;
-    let mut counts = OperationCounts { start_ns, ..OperationCounts::default() };
+    let mut hooked = HookedCalls { start_ns, threshold_ns: session.header.threshold_ns };
+    let mut counts = OperationCounts::default();
     loop {
         std::thread::sleep(TICK);
         let elapsed_ns = monotonic_ns() - start_ns;
-        counts.take_calls(session, false)?;
-        let now_ns = monotonic_ns();
-        if now_ns - bucket_ns >= BUCKET_NS {
-            counts.take_interval(session, bucket_ns, now_ns)?;
+        let mut interval = session.observer.look(&mut hooked, Look::At(start_ns + elapsed_ns));
+        counts.add(&mut interval);
+        if interval.second_ended {
             watched.adopt_new(session)?;
-            bucket_ns = now_ns;
         }
-        if let Some(trouble) = session.tick()? {
+        if let Some(trouble) = session.write(interval)? {
             tell(Progress::Said(&format!("{}: {}", trouble.what, trouble.why)));
         }
         let (slow_calls, lost_ns) = (session.slow_calls(), session.lost_ns());
@@ -238,8 +236,9 @@ fn watch(
         }
     }
     let end_ns = monotonic_ns();
-    counts.take_calls(session, true)?;
-    counts.take_interval(session, bucket_ns, end_ns)?;
+    let mut interval = session.observer.look(&mut hooked, Look::Last(end_ns));
+    counts.add(&mut interval);
+    session.write(interval)?;
     session.header.observed = observed(session, options, watched, &counts);
     if let Some(gap) = watched.not_looked_into() {
         session.gaps(&[gap])?;
@@ -267,8 +266,8 @@ fn with_killed(mut listed: Vec<WatchedProcess>, killed: Vec<(u32, String)>) -> V
 
 /// Replaces the worst latency of each bucket by the slowest call's exact duration. The BPF program counts
 /// latencies in classes an eighth wide.
-fn with_worst(mut buckets: Vec<LatencyBucket>, worst: &mut BTreeMap<OpKind, u64>) -> Vec<LatencyBucket> {
-    for bucket in &mut buckets {
+fn set_worst(buckets: &mut [LatencyBucket], worst: &mut BTreeMap<OpKind, u64>) {
+    for bucket in buckets {
         let exact_ns = worst.remove(&bucket.op).unwrap_or(0);
         // Only if the bucket's slowest class contains that call: the call may have been drained in the second of
         // another bucket.
@@ -276,7 +275,6 @@ fn with_worst(mut buckets: Vec<LatencyBucket>, worst: &mut BTreeMap<OpKind, u64>
             bucket.worst_from_start_ns = exact_ns;
         }
     }
-    buckets
 }
 
 fn first_header(options: &RecordOptions) -> Header {
@@ -323,8 +321,6 @@ struct OperationCounts {
     io_uring: u64,
     libaio: u64,
     worst: BTreeMap<OpKind, u64>,
-    /// The start of the recording.
-    start_ns: u64,
 }
 
 /// Cuts off the parts of calls before `start_ns` and drops calls that are then below the threshold.
@@ -334,32 +330,34 @@ fn within(start_ns: u64, threshold_ns: u64, mut calls: Vec<Call>) -> Vec<Call> {
     calls
 }
 
+/// Calls of other programs, which hooks time.
+struct HookedCalls {
+    /// The start of the recording.
+    start_ns: u64,
+    threshold_ns: u64,
+}
+
+impl TimedCalls for HookedCalls {
+    fn settled(&mut self, tracer: &Tracer, _look: Look) -> Vec<Call> {
+        within(self.start_ns, self.threshold_ns, tracer.drain())
+    }
+
+    fn latencies(&mut self, tracer: &Tracer, second_ns: Option<u64>, look: Look) -> Vec<LatencyBucket> {
+        second_ns.map(|start_ns| tracer.latencies(start_ns, look.ns())).unwrap_or_default()
+    }
+}
+
 impl OperationCounts {
-    /// Records the slow calls that have ended. `all`: no more calls will follow.
-    fn take_calls(&mut self, session: &mut Session, all: bool) -> Result<(), HostError> {
-        let calls = within(self.start_ns, session.header.threshold_ns, session.tracer.drain());
-        session.calls(&calls)?;
-        let found = session.waits(&calls, all)?;
-        for call in calls.iter().chain(&found) {
+    /// Counts what was observed, and makes the worst latency of each bucket exact.
+    fn add(&mut self, interval: &mut Interval) {
+        for call in &interval.calls {
             let known = self.worst.entry(call.op).or_insert(0);
             *known = call.duration_ns.max(*known);
         }
-        Ok(())
-    }
-
-    /// Records the latencies of the interval that ends now, and the other counts of the interval.
-    fn take_interval(&mut self, session: &mut Session, start_ns: u64, end_ns: u64) -> Result<(), HostError> {
-        let latencies = with_worst(session.tracer.latencies(start_ns, end_ns), &mut self.worst);
-        session.latency(&latencies)?;
-        self.calls += counted(&latencies);
-        let operations = with_worst(session.interval(start_ns, end_ns)?, &mut self.worst);
-        session.latency(&operations)?;
-        self.add(&operations);
-        Ok(())
-    }
-
-    fn add(&mut self, latencies: &[LatencyBucket]) {
-        for bucket in latencies {
+        set_worst(&mut interval.latencies, &mut self.worst);
+        set_worst(&mut interval.operations, &mut self.worst);
+        self.calls += counted(&interval.latencies);
+        for bucket in &interval.operations {
             match bucket.op.access() {
                 AccessKind::LinuxAio => self.libaio += bucket.from_start.count(),
                 _ => self.io_uring += bucket.from_start.count(),
@@ -381,10 +379,10 @@ fn observed(
     counts: &OperationCounts,
 ) -> Vec<Observed> {
     // At level 0, calls that did not sleep are not seen, so the number of calls is unknown.
-    let level = session.level();
+    let level = session.observer.level;
     let timed = (level != Level::Sleeps).then_some(counts.calls);
-    let blind = session.tracer.gaps().first().filter(|_| !session.tracer.sees());
-    let by_sleeps = level == Level::Sleeps && !session.sees_waits();
+    let blind = session.observer.tracer.gaps().first().filter(|_| !session.observer.tracer.sees());
+    let by_sleeps = level == Level::Sleeps && !session.observer.sees_waits();
     let mut seen = match blind {
         None if by_sleeps => [AccessKind::FileCalls, AccessKind::PageFaults]
             .map(|access| Observed::missed(access, "no hook finds calls by their sleeps here", "record with --level 1"))
@@ -402,7 +400,7 @@ fn observed(
             vec![Observed::timed(AccessKind::FileCalls, timed), faults]
         }
     };
-    let untimed = session.tracer.untimed();
+    let untimed = session.observer.tracer.untimed();
     if !untimed.is_empty() {
         let shown: Vec<String> = untimed.iter().take(5).map(|(name, count)| format!("{name}() {count}")).collect();
         let total = untimed.iter().map(|(_, count)| count).sum();
@@ -410,7 +408,7 @@ fn observed(
     }
     for (access, count) in [(AccessKind::IoUring, counts.io_uring), (AccessKind::LinuxAio, counts.libaio)] {
         // libaio has no tracepoints: its operations are timed only if system calls are (level 2).
-        let timed = session.sees_waits() && (access == AccessKind::IoUring || level == Level::Calls);
+        let timed = session.observer.sees_waits() && (access == AccessKind::IoUring || level == Level::Calls);
         let pids = watched.users_of(access);
         if timed && (count > 0 || !pids.is_empty()) {
             seen.push(Observed::timed(access, Some(count)).of(pids));
@@ -463,7 +461,7 @@ mod tests {
     use super::{RecordOptions, WatchedSet, choose_hooks, working_directory};
     use crate::tracer::{HookCost, Level, TraceError};
 
-    /// Without `--level`, level 2 was chosen without a word, although it slows every system call.
+    /// Without `--level`, level 2 was chosen silently, although it slows every system call.
     #[test]
     fn the_choice_of_level_2_is_explained() {
         let cost = HookCost { without_ns: 100, with_ns: 150, added_ns: 50, spread_ns: 1 };

@@ -14,6 +14,7 @@ use super::driver::perform::OpMark;
 use super::driver::{Driver, KEEP_NS_MAX, Plan};
 use super::error::HostError;
 use super::noise;
+use super::observer::{Look, TimedCalls};
 use super::privileges::{self, Needs};
 use super::proc::{kpageflags, pagetypeinfo};
 use super::sampler::{SamplerOptions, TargetCgroup, devices_of};
@@ -21,9 +22,11 @@ use super::session::{Session, SessionOptions};
 use super::settle;
 use super::setup::{self, Applied, SetupContext, knobs, preflight};
 use super::speed::{self, Pace, Watch};
-use super::tracer::{CallTiming, OpSlot, TraceOptions};
+use super::tracer::{CallTiming, OpSlot, TraceOptions, Tracer};
 use flatwater_recording::units::Nanos;
-use flatwater_recording::{Clock, EventKind, Gap, Header, Note, Setup, Source, Target, ZoneBlocks};
+use flatwater_recording::{
+    Call, Clock, EventKind, Gap, Header, LatencyBucket, Note, Setup, Source, Target, ZoneBlocks,
+};
 use flatwater_safefs::Dir;
 use flatwater_workload::maildir;
 use flatwater_workload::scenario::Scenario;
@@ -79,8 +82,6 @@ const NOISE_LENGTH: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(100);
 /// Interval of slabinfo readings, if wanted: a reading briefly takes the lock of each slab cache.
 const SLABS_NS: u64 = 1_000_000_000;
-/// Interval of the rows that name the processes behind device requests and dirty pages.
-const OWNERS_NS: u64 = 1_000_000_000;
 /// Actors begin this long after the driver was started, so that all threads exist by then.
 const LEAD_NS: u64 = 50_000_000;
 
@@ -169,7 +170,7 @@ pub fn run(
     if options.drop_rights {
         privileges::drop_on_all_threads(Needs {
             restoring: true,
-            counting_tasks: session.counts_tasks(),
+            counting_tasks: session.observer.counts_tasks(),
             ..Needs::default()
         })?;
     }
@@ -308,7 +309,7 @@ fn begin(scenario: &Scenario, applied: &Applied, session: &mut Session, start_ns
     session.header.setup = setup.with(&in_force(scenario, applied));
     session.header.notes.extend(withheld_note(applied).map(Note::Text));
     session.gaps(&unread)?;
-    session.forget_before(monotonic_ns())?;
+    session.observer.begin(start_ns);
     session.publish_header()
 }
 
@@ -325,14 +326,13 @@ fn measure(
     let total_ns = scenario.duration.0;
     begin(scenario, applied, session, start_ns)?;
     let plan = plan_of(scenario, options, applied.work()?.clone(), start_ns);
-    let tracer = session.tracer.clone();
+    let tracer = session.observer.tracer.clone();
     let mark = Arc::new(move |tid, _role| Mark(tracer.op_slot(tid)));
     let mut driver = Driver::start(&plan, mark).map_err(HostError::Workload)?;
     let mut timeline = scenario.timeline.iter().peekable();
     let (mut prepared_ns, mut kept) = (0, false);
     let counts_inodes = counts_inodes(scenario, options);
     let mut slabs_due_ns = start_ns;
-    let mut owners_from_ns = start_ns;
     while !driver.all_ended() {
         driver.gather(TICK);
         let now_ns = monotonic_ns();
@@ -345,17 +345,12 @@ fn measure(
         while let Some(due) = timeline.next_if(|change| start_ns + shift_ns + change.at.0 <= now_ns) {
             change_now(&due.set, applied, session)?;
         }
-        hand_on(&mut driver.collector, session, Some(now_ns))?;
-        if let Some(trouble) = session.tick()? {
+        if let Some(trouble) = observe(&mut driver.collector, session, Look::At(now_ns))? {
             tell(Progress::Said(&format!("{}: {}", trouble.what, trouble.why)));
         }
         if counts_inodes && now_ns >= slabs_due_ns {
-            session.request_slabs();
+            session.observer.request_slabs();
             slabs_due_ns = now_ns + SLABS_NS;
-        }
-        if now_ns >= owners_from_ns + OWNERS_NS {
-            session.interval(owners_from_ns, now_ns)?;
-            owners_from_ns = now_ns;
         }
         if stop.load(Ordering::Relaxed) {
             driver.stop();
@@ -370,8 +365,7 @@ fn measure(
     }
     let mut collector = driver.finish();
     let end_ns = monotonic_ns();
-    hand_on(&mut collector, session, None)?;
-    session.interval(owners_from_ns, end_ns)?;
+    observe(&mut collector, session, Look::Last(end_ns))?;
     session.event(end_ns, EventKind::End(scenario.name.clone()))?;
     session.header.duration_ns = end_ns.saturating_sub(start_ns + prepared_ns);
     let lasted_ns = session.header.duration_ns;
@@ -465,33 +459,48 @@ fn begin_after_preparing(session: &mut Session, start_ns: u64, prepared_ns: u64)
     session.publish_header()
 }
 
-/// Passes complete latency buckets and settled slow calls, with their segments, to the session. `now_ns` is `None` at
-/// the end, when everything is complete.
-fn hand_on(collector: &mut Collector, session: &mut Session, now_ns: Option<u64>) -> Result<(), HostError> {
-    session.latency(&collector.ready(now_ns))?;
-    let limit_ns = now_ns.map_or(u64::MAX, |now_ns| now_ns.saturating_sub(settle::OWN_CALL_NS));
-    let slow = collector.slow_before(limit_ns);
-    let mut calls = Vec::with_capacity(slow.len());
-    for call in slow {
-        let neighbours = &mut session.header.target.neighbours;
-        if !call.foreground && !neighbours.contains(&call.thread) {
-            neighbours.push(call.thread.clone());
-        }
-        let seen = &call.seen;
-        let timing = CallTiming {
-            tid: call.tid,
-            start_ns: seen.start_ns,
-            end_ns: seen.start_ns + seen.duration_ns,
-            bytes: (seen.bytes > 0).then_some(seen.bytes),
+/// Records what was observed since the last look. Returns a write error the first time that one occurs.
+fn observe(collector: &mut Collector, session: &mut Session, look: Look) -> Result<Option<Gap>, HostError> {
+    let neighbours = &mut session.header.target.neighbours;
+    let interval = session.observer.look(&mut OwnCalls { collector, neighbours }, look);
+    session.write(interval)
+}
+
+/// The calls of the workloads, which time their own.
+struct OwnCalls<'a> {
+    collector: &'a mut Collector,
+    /// The names of threads whose calls are not judged.
+    neighbours: &'a mut Vec<String>,
+}
+
+impl TimedCalls for OwnCalls<'_> {
+    fn settled(&mut self, tracer: &Tracer, look: Look) -> Vec<Call> {
+        let limit_ns = match look {
+            Look::At(now_ns) => now_ns.saturating_sub(settle::OWN_CALL_NS),
+            Look::Last(_) => u64::MAX,
         };
-        let found = session.tracer.attribute(&timing);
-        calls.push(call.into_call(found.segments, 0, found.damaged));
+        let slow = self.collector.slow_before(limit_ns);
+        let mut calls = Vec::with_capacity(slow.len());
+        for call in slow {
+            if !call.foreground && !self.neighbours.contains(&call.thread) {
+                self.neighbours.push(call.thread.clone());
+            }
+            let seen = &call.seen;
+            let timing = CallTiming {
+                tid: call.tid,
+                start_ns: seen.start_ns,
+                end_ns: seen.start_ns + seen.duration_ns,
+                bytes: (seen.bytes > 0).then_some(seen.bytes),
+            };
+            let found = tracer.attribute(&timing);
+            calls.push(call.into_call(found.segments, 0, found.damaged));
+        }
+        calls
     }
-    session.calls(&calls)?;
-    // Called even without a slow call, so that the ring buffer of the waits does not fill up. Finds no calls, since the
-    // workload times its own operations.
-    session.waits(&calls, now_ns.is_none())?;
-    Ok(())
+
+    fn latencies(&mut self, _tracer: &Tracer, _second_ns: Option<u64>, look: Look) -> Vec<LatencyBucket> {
+        self.collector.ready((!look.is_last()).then_some(look.ns()))
+    }
 }
 
 #[cfg(test)]

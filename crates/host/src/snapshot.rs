@@ -101,7 +101,7 @@ fn read(target: &TargetCgroup, sheet: &mut Sheet, buffer: &mut Vec<u8>) {
 mod tests {
     use super::cgroups;
 
-    /// H7: cgroups beyond the limit were left out without a word.
+    /// H7: cgroups beyond the limit were left out silently.
     #[test]
     fn cgroups_beyond_the_limit_are_a_gap() {
         let root = tempfile::tempdir().expect("a directory");

@@ -474,8 +474,8 @@ pub(crate) mod tests {
     use flatwater_recording::{Call, OpKind, Segment, StackId};
     use needs::{Need, skip};
 
-    /// A call was reported by its sleeps at once, and again by the hooks on system calls 300 ms later, if a second ended
-    /// in between.
+    /// A call was reported by its sleeps at once, and again by the hooks on system calls 300 ms later, if a second
+    /// ended in between.
     #[test]
     fn a_call_is_reported_once_while_system_calls_are_hooked() {
         if !rustix::process::geteuid().is_root() || flatwater_host::tracer::measure_hook_cost().is_err() {

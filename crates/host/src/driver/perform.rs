@@ -187,17 +187,15 @@ impl Executor {
         for piece in offset_bytes / OWN_PIECE_BYTES..=last / OWN_PIECE_BYTES {
             self.own.entry(piece).or_insert_with(|| vec![0; OWN_PIECE_BYTES as usize]);
         }
-        let (own, page_bytes) = (&mut self.own, rustix::param::page_size() as u64);
+        let own = &mut self.own;
         timed(mark, || {
-            let mut at = offset_bytes;
-            while at <= last {
+            for at in in_each_page(offset_bytes, last, rustix::param::page_size() as u64) {
                 let piece = own.get_mut(&(at / OWN_PIECE_BYTES)).ok_or(io::ErrorKind::NotFound)?;
                 let byte = &mut piece[(at % OWN_PIECE_BYTES) as usize];
                 let seen = std::hint::black_box(*byte);
                 if write {
                     *byte = seen.wrapping_add(1);
                 }
-                at = (at / page_bytes + 1) * page_bytes;
             }
             Ok(())
         })
@@ -313,6 +311,12 @@ impl Executor {
     }
 }
 
+/// `first`, and the start of each further page up to `last`.
+fn in_each_page(first: u64, last: u64, page_bytes: u64) -> impl Iterator<Item = u64> {
+    let next = move |at: &u64| (at / page_bytes + 1).checked_mul(page_bytes);
+    std::iter::successors(Some(first), next).take_while(move |at| *at <= last)
+}
+
 /// Pseudo-random bytes, which file systems and devices cannot compress or deduplicate.
 fn fill(seed: u64, bytes: usize) -> Vec<u8> {
     use rand_core::{Rng as _, SeedableRng as _};
@@ -342,4 +346,19 @@ fn timed_count(
         Ok(())
     })?;
     Ok((timing, count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_each_page;
+
+    /// A page of 64 KiB was touched sixteen times.
+    #[test]
+    fn each_page_is_touched_once() {
+        let touched = |first, last, page_bytes| in_each_page(first, last, page_bytes).collect::<Vec<_>>();
+        assert_eq!(touched(100, 12_288, 4_096), [100, 4_096, 8_192, 12_288]);
+        assert_eq!(touched(100, 131_071, 65_536), [100, 65_536]);
+        assert_eq!(touched(0, 0, 65_536), [0]);
+        assert_eq!(touched(u64::MAX, u64::MAX, 4_096), [u64::MAX]);
+    }
 }

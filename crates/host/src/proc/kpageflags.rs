@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(block, PartialBlock { free: vec![0, 0, 0, 0, 1, 0, 1, 1, 1], listed_pages: 0, whole: false });
     }
 
-    /// H7: frames above the limit were left out without a word.
+    /// H7: frames above the limit were left out silently.
     #[test]
     fn more_memory_than_the_limit_is_an_error() {
         let file = tempfile::tempfile().expect("a file");

@@ -284,7 +284,7 @@ mod tests {
         assert!(tasks.sample(1_000_000_000, || 1_000_000_000).is_some());
     }
 
-    /// H7: further processes were left out without a word.
+    /// H7: further processes were left out silently.
     #[test]
     fn processes_beyond_the_limit_are_a_gap() {
         let place = tempfile::tempdir().expect("a directory");

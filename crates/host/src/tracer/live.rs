@@ -369,7 +369,7 @@ fn too_deep(levels: u32) -> Vec<Gap> {
 mod tests {
     use super::{LEVELS_FOLLOWED, LEVELS_MAX, collect_pids, too_deep};
 
-    /// H7: the processes of deeper cgroups were left out without a word.
+    /// H7: the processes of deeper cgroups were left out silently.
     #[test]
     fn cgroups_too_deep_below_the_target_are_a_gap() {
         let root = tempfile::tempdir().expect("a directory");

@@ -124,6 +124,21 @@ impl Tracer {
         (tracer, statuses)
     }
 
+    /// A tracer that sees nothing, as where the kernel refuses every hook.
+    #[cfg(test)]
+    pub fn without_hooks() -> Tracer {
+        let stacks = StackTable::new(None, crate::kallsyms::Kallsyms::default());
+        Tracer {
+            options: TraceOptions::own(0),
+            memory: None,
+            inbox: Arc::new(Mutex::new(Inbox::default())),
+            shared: Arc::new(Mutex::new(Shared { assembler: Assembler::new(0, 0), stacks })),
+            live: None,
+            gaps: Vec::new(),
+            watched: Mutex::default(),
+        }
+    }
+
     fn slot_memory(&mut self) -> Option<SlotMemory> {
         let shared = self.live.as_ref().map(Live::slot_memory);
         match shared {

@@ -366,7 +366,7 @@ mod tests {
         assert!(calls[0].tiles());
     }
 
-    /// Without a ring buffer each CPU has a buffer of its own, so records do not arrive in the order of the calls' ends.
+    /// Without a ring buffer each CPU has its own buffer, so records do not arrive in the order of the calls' ends.
     #[test]
     fn a_call_that_ended_later_does_not_hold_back_an_earlier_one() {
         let (mut assembler, mut stacks) = (Assembler::new(200_000, 0), stacks());

@@ -288,8 +288,8 @@ mod tests {
         assert!(detector.over(u64::MAX, &mut stacks).is_empty());
     }
 
-    /// A call that hooks on system calls also timed was reported by its sleeps first, and again by the hooks, if the end
-    /// of an interval fell between its end and the time at which the hooks' record had settled.
+    /// A call that hooks on system calls also timed was reported by its sleeps first, and again by the hooks, if an
+    /// interval ended before the hooks' record had settled.
     #[test]
     fn a_call_found_by_its_sleeps_is_reported_no_earlier_than_its_timed_twin() {
         // The call ran for 2 ms after its last sleep; 1 ms later its thread slept in its next call.

@@ -105,13 +105,13 @@ impl MachineTracer {
             gaps.extend(unread);
         }
         let settled = timed.map_or_else(Settled::now, |_| Settled::beside_hooks(end_ns));
-        let told = self.waits.slow_records(timed.unwrap_or_default(), &mut self.stacks, settled);
+        let found = self.waits.slow_records(timed.unwrap_or_default(), &mut self.stacks, settled);
         let mut taken = MachineWaits {
             under_way,
             standing,
             gaps,
-            calls: told.calls,
-            waited: told.waited,
+            calls: found.calls,
+            waited: found.waited,
             ..MachineWaits::default()
         };
         taken.users = if memory {

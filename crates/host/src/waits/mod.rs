@@ -116,8 +116,8 @@ impl Settled {
         Settled { now_ns: monotonic_ns(), returned_by_ns: u64::MAX }
     }
 
-    /// Hooks on system calls time the same calls, and their records were read at `look_ns` or later. Report a call found
-    /// by its sleeps only after the hooks have reported it, so that the reader recognizes it.
+    /// Hooks on system calls time the same calls, and their records were read at `look_ns` or later. Report a call
+    /// found by its sleeps only after the hooks have reported it, so that the reader recognizes it.
     #[must_use]
     pub fn beside_hooks(look_ns: u64) -> Settled {
         Settled { now_ns: monotonic_ns(), returned_by_ns: look_ns.saturating_sub(settle::CALL_NS) }
@@ -136,7 +136,7 @@ pub struct SlowRecords {
 
 /// The rows of one interval.
 #[derive(Debug, Default)]
-pub struct Interval {
+pub struct IntervalRows {
     pub latencies: Vec<LatencyBucket>,
     pub users: Users,
 }
@@ -468,7 +468,7 @@ impl WaitTracer {
     }
 
     /// The rows of an interval that ends now.
-    pub fn interval(&mut self, start_ns: u64, end_ns: u64) -> Interval {
+    pub fn interval(&mut self, start_ns: u64, end_ns: u64) -> IntervalRows {
         if end_ns.saturating_sub(self.forgot_ns) >= FORGET_EVERY_NS {
             self.forgot_ns = end_ns;
             self.names.forget_ended();
@@ -476,7 +476,7 @@ impl WaitTracer {
         let (dirtiers, mut memory) = self.memory.take(&mut self.names, start_ns, end_ns);
         memory.extend(self.reclaimers.since_last(&mut self.names, start_ns, end_ns));
         let latencies = self.totals.since_last(start_ns, end_ns);
-        Interval { latencies, users: Users { owners: self.owners.take(start_ns, end_ns), dirtiers, memory } }
+        IntervalRows { latencies, users: Users { owners: self.owners.take(start_ns, end_ns), dirtiers, memory } }
     }
 
     /// The owners of device requests in the interval, without reading each process's memory counters, which costs some
