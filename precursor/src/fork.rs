@@ -114,7 +114,7 @@ impl Locked {
     /// Registers the file, so that no child keeps its lock. Must be called before the file is locked.
     pub(crate) fn new(file: File) -> std::io::Result<Locked> {
         let born = Born::here();
-        let file = OwnFile::new(file)?;
+        let file = OwnFile::unpinned(file)?;
         let node = hold(file.number(), file.identity());
         Ok(Locked { node, file, born })
     }

@@ -42,9 +42,8 @@ pub(crate) struct OwnFile {
     file: ManuallyDrop<File>,
     /// Device and inode.
     identity: (u64, u64),
-    /// Keeps the open file description alive when the program closes the descriptor: its locks stay, and no other file
-    /// gets the inode's number. `None` for a directory, which cannot be mapped.
-    #[expect(dead_code, reason = "only its lifetime matters")]
+    /// Keeps the inode alive when the program closes the descriptor, so that no other file gets its number. `None` for
+    /// a locked file, and for a directory, which cannot be mapped.
     pin: Option<Mapping>,
     /// The error of the next sync, for tests; 0 = none.
     #[cfg(test)]
@@ -53,10 +52,18 @@ pub(crate) struct OwnFile {
 
 impl OwnFile {
     pub(crate) fn new(file: File) -> io::Result<OwnFile> {
+        let mut own = OwnFile::unpinned(file)?;
+        // Without the mapping, only a removed file whose inode number is reused escapes the check.
+        own.pin = Mapping::pin(&own.file).ok();
+        Ok(own)
+    }
+
+    /// For a file that is locked: a mapping would keep the lock after the process's death, until the kernel has freed
+    /// the address space.
+    pub(crate) fn unpinned(file: File) -> io::Result<OwnFile> {
         let file = raised(file);
         let identity = identity_of(file.as_raw_fd())?;
-        // Without the mapping, only a removed file whose inode number is reused escapes the check.
-        let pin = Mapping::pin(&file).ok();
+        let pin = None;
         let file = ManuallyDrop::new(file);
         Ok(OwnFile {
             file,

@@ -43,7 +43,7 @@ impl Mapping {
     }
 
     /// Maps one page of a file without access to it, not in children. The mapping keeps the open file description
-    /// alive, with its locks, and so the inode.
+    /// alive, and so the inode.
     pub(crate) fn pin(file: &File) -> io::Result<Mapping> {
         let len = page_bytes() as usize;
         let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
