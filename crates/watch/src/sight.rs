@@ -17,7 +17,7 @@ use flatwater_host::own_cost::give_back_memory;
 use flatwater_host::sampler::{BlockDevice, Probe, SamplerOptions, Spare, devices_of};
 use flatwater_host::sight::refused;
 use flatwater_host::tracer::{Level, Targets, TraceOptions, Tracer};
-use flatwater_host::waits::machine::{MachineTracer, MachineWaits};
+use flatwater_host::waits::machine::{MachineTracer, MachineWaits, Timed};
 use flatwater_recording::{AccessKind, Call, Event, Gap, HookStatus, Losses, Observed, Request, Stack, StackId};
 
 use crate::aggressor::{Evidence, Requests};
@@ -45,6 +45,7 @@ pub struct Sight {
     exact_since_ns: u64,
     /// They are being loaded: that takes half a second, in which nothing else may wait.
     arming: Option<Receiver<Armed>>,
+    arming_since_ns: u64,
     armed_until_ns: u64,
     /// Calls that were timed exactly: the same ones are found once more by their sleeps.
     timed: VecDeque<(u32, u64, u64)>,
@@ -116,6 +117,7 @@ impl Sight {
             machine: None,
             exact: None,
             arming: None,
+            arming_since_ns: 0,
             armed_until_ns: 0,
             exact_since_ns: 0,
             timed: VecDeque::new(),
@@ -181,6 +183,7 @@ impl Sight {
         if self.exact.is_some() || self.arming.is_some() || self.machine.is_none() {
             return;
         }
+        let since_ns = monotonic_ns();
         let (sender, receiver) = mpsc::sync_channel(1);
         let options = system_calls(self.wanted.threshold_ns);
         let load = move || {
@@ -191,6 +194,7 @@ impl Sight {
         };
         if std::thread::Builder::new().name("fw-arm".to_owned()).spawn(load).is_ok() {
             self.arming = Some(receiver);
+            self.arming_since_ns = since_ns;
         }
     }
 
@@ -318,7 +322,11 @@ impl Sight {
         let memory = busy || (end_ns / 1_000_000_000).is_multiple_of(MEMORY_EVERY);
         let mut found = match &mut self.machine {
             Some(machine) => {
-                let timed = self.exact.is_some().then_some(&exact[..]);
+                let timed = match (&self.exact, &self.arming) {
+                    (Some(_), _) => Timed::Calls(&exact),
+                    (None, Some(_)) => Timed::Since(self.arming_since_ns),
+                    (None, None) => Timed::None,
+                };
                 machine.take(timed, self.since_ns, end_ns, memory)
             }
             None => MachineWaits::default(),
@@ -387,15 +395,6 @@ impl Sight {
     /// A call that was timed exactly is found by its sleeps as well, later: that one is left out, with its chains.
     fn forget_twins(&mut self, exact: &[Call], found: &mut MachineWaits, now_ns: u64) {
         self.timed.extend(exact.iter().map(|call| (call.tid, call.start_ns, call.end_ns())));
-        while let Some((_, _, end_ns)) = self.timed.front() {
-            if end_ns.saturating_add(TIMED_KEPT_NS) > now_ns && self.timed.len() <= TIMED_MAX {
-                break;
-            }
-            self.timed.pop_front();
-        }
-        if self.timed.is_empty() {
-            return;
-        }
         let twin = |call: &Call| {
             let overlaps =
                 |(tid, from, to): &(u32, u64, u64)| *tid == call.tid && *from < call.end_ns() && call.start_ns < *to;
@@ -403,6 +402,13 @@ impl Sight {
         };
         let (twins, others): (Vec<Call>, Vec<Call>) = std::mem::take(&mut found.calls).into_iter().partition(twin);
         found.calls = others;
+        // Only now: on a busy machine the last look may have been longer ago than calls are kept.
+        while let Some((_, _, end_ns)) = self.timed.front() {
+            if end_ns.saturating_add(TIMED_KEPT_NS) > now_ns && self.timed.len() <= TIMED_MAX {
+                break;
+            }
+            self.timed.pop_front();
+        }
         let is_theirs = |tid: u32, start_ns: u64| {
             let exactly = exact.iter().any(|call| (call.tid, call.start_ns) == (tid, start_ns));
             !exactly && twins.iter().any(|call| (call.tid, call.start_ns) == (tid, start_ns))
@@ -462,7 +468,7 @@ fn mounted_devices() -> Vec<BlockDevice> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::io::Write;
+    use std::os::unix::fs::FileExt;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
@@ -478,23 +484,29 @@ pub(crate) mod tests {
         if !rustix::process::geteuid().is_root() || flatwater_host::tracer::measure_hook_cost().is_err() {
             return skip(Need::Bpf, "calls that are timed and found", "no hook on system calls can be attached");
         }
-        let mut sight = Sight::open(&Config { threshold_ns: 100_000, ..Config::default() });
+        let mut sight = Sight::open(&Config { threshold_ns: 500_000, ..Config::default() });
         sight.arm(u64::MAX);
         let file = tempfile::NamedTempFile::new_in("/var/tmp").expect("a file on a disk");
         let (stop, pid) = (AtomicBool::new(false), std::process::id());
         let (mut calls, mut timed) = (Vec::new(), false);
         std::thread::scope(|threads| {
             threads.spawn(|| {
+                let (file, data) = (file.as_file(), vec![1; 1 << 20]);
                 while !stop.load(Ordering::Relaxed) {
-                    file.as_file().write_all(&[1; 4096]).and_then(|()| file.as_file().sync_data()).expect("written");
+                    file.write_all_at(&data, 0).and_then(|()| file.sync_data()).expect("written");
                 }
             });
             for _ in 0..200 {
                 std::thread::sleep(Duration::from_millis(50));
                 let look = sight.take(false);
                 timed |= look.every_call && !look.calls.is_empty();
-                calls.extend(look.calls.into_iter().map(|owned| owned.call).filter(|call| call.pid == pid));
-                if timed && calls.len() >= 200 {
+                calls.extend(
+                    look.calls
+                        .into_iter()
+                        .map(|owned| owned.call)
+                        .filter(|call| call.pid == pid && matches!(call.op, OpKind::Write | OpKind::Fdatasync)),
+                );
+                if timed && calls.len() >= 300 {
                     break;
                 }
             }
