@@ -17,7 +17,7 @@ use flatwater_host::own_cost::give_back_memory;
 use flatwater_host::sampler::{BlockDevice, Probe, SamplerOptions, Spare, devices_of};
 use flatwater_host::sight::refused;
 use flatwater_host::tracer::{Level, Targets, TraceOptions, Tracer};
-use flatwater_host::waits::machine::{MachineTracer, MachineWaits};
+use flatwater_host::waits::machine::{MachineTracer, MachineWaits, Timed};
 use flatwater_recording::{
     AccessKind, Call, Event, EventKind, Gap, HookStatus, Losses, Observed, Request, Stack, StackId,
 };
@@ -45,6 +45,7 @@ pub struct Sight {
     exact: Option<Exact>,
     /// A thread that loads these hooks, which takes half a second; the loop does not wait for it.
     arming: Option<Receiver<Armed>>,
+    arming_since_ns: u64,
     armed_until_ns: u64,
     /// Thread id, start and end of calls that were timed exactly. The same calls are found once more by their sleeps.
     timed: VecDeque<(u32, u64, u64)>,
@@ -117,6 +118,7 @@ impl Sight {
             machine: None,
             exact: None,
             arming: None,
+            arming_since_ns: 0,
             armed_until_ns: 0,
             timed: VecDeque::new(),
             hanging: Vec::new(),
@@ -181,6 +183,7 @@ impl Sight {
         if self.exact.is_some() || self.arming.is_some() || self.machine.is_none() {
             return;
         }
+        let since_ns = monotonic_ns();
         let (sender, receiver) = mpsc::sync_channel(1);
         let options = system_calls(self.wanted.threshold_ns);
         let load = move || {
@@ -191,6 +194,7 @@ impl Sight {
         };
         if std::thread::Builder::new().name("fw-arm".to_owned()).spawn(load).is_ok() {
             self.arming = Some(receiver);
+            self.arming_since_ns = since_ns;
         }
     }
 
@@ -320,7 +324,11 @@ impl Sight {
         let memory = busy || (end_ns / 1_000_000_000).is_multiple_of(MEMORY_EVERY);
         let mut found = match &mut self.machine {
             Some(machine) => {
-                let timed = self.exact.is_some().then_some(&exact[..]);
+                let timed = match (&self.exact, &self.arming) {
+                    (Some(_), _) => Timed::Calls(&exact),
+                    (None, Some(_)) => Timed::Since(self.arming_since_ns),
+                    (None, None) => Timed::None,
+                };
                 machine.take(timed, self.since_ns, end_ns, memory)
             }
             None => MachineWaits::default(),
@@ -389,15 +397,6 @@ impl Sight {
     /// Drops calls found by their sleeps, with their wait chains, that were also timed exactly.
     fn forget_twins(&mut self, exact: &[Call], found: &mut MachineWaits, now_ns: u64) {
         self.timed.extend(exact.iter().map(|call| (call.tid, call.start_ns, call.end_ns())));
-        while let Some((_, _, end_ns)) = self.timed.front() {
-            if end_ns.saturating_add(TIMED_KEPT_NS) > now_ns && self.timed.len() <= TIMED_MAX {
-                break;
-            }
-            self.timed.pop_front();
-        }
-        if self.timed.is_empty() {
-            return;
-        }
         let twin = |call: &Call| {
             let overlaps =
                 |(tid, from, to): &(u32, u64, u64)| *tid == call.tid && *from < call.end_ns() && call.start_ns < *to;
@@ -405,6 +404,13 @@ impl Sight {
         };
         let (twins, others): (Vec<Call>, Vec<Call>) = std::mem::take(&mut found.calls).into_iter().partition(twin);
         found.calls = others;
+        // Only now: on a busy machine the last look may have been longer ago than calls are kept.
+        while let Some((_, _, end_ns)) = self.timed.front() {
+            if end_ns.saturating_add(TIMED_KEPT_NS) > now_ns && self.timed.len() <= TIMED_MAX {
+                break;
+            }
+            self.timed.pop_front();
+        }
         let is_theirs = |tid: u32, start_ns: u64| {
             let exactly = exact.iter().any(|call| (call.tid, call.start_ns) == (tid, start_ns));
             !exactly && twins.iter().any(|call| (call.tid, call.start_ns) == (tid, start_ns))
@@ -465,7 +471,7 @@ fn mounted_devices() -> Vec<BlockDevice> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::io::Write;
+    use std::os::unix::fs::FileExt;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
@@ -481,23 +487,29 @@ pub(crate) mod tests {
         if !rustix::process::geteuid().is_root() || flatwater_host::tracer::measure_hook_cost().is_err() {
             return skip(Need::Bpf, "calls that are timed and found", "no hook on system calls can be attached");
         }
-        let mut sight = Sight::open(&Config { threshold_ns: 100_000, ..Config::default() });
+        let mut sight = Sight::open(&Config { threshold_ns: 500_000, ..Config::default() });
         sight.arm(u64::MAX);
         let file = tempfile::NamedTempFile::new_in("/var/tmp").expect("a file on a disk");
         let (stop, pid) = (AtomicBool::new(false), std::process::id());
         let (mut calls, mut timed) = (Vec::new(), false);
         std::thread::scope(|threads| {
             threads.spawn(|| {
+                let (file, data) = (file.as_file(), vec![1; 1 << 20]);
                 while !stop.load(Ordering::Relaxed) {
-                    file.as_file().write_all(&[1; 4096]).and_then(|()| file.as_file().sync_data()).expect("written");
+                    file.write_all_at(&data, 0).and_then(|()| file.sync_data()).expect("written");
                 }
             });
             for _ in 0..200 {
                 std::thread::sleep(Duration::from_millis(50));
                 let look = sight.take(false);
                 timed |= look.every_call_at_start && !look.calls.is_empty();
-                calls.extend(look.calls.into_iter().map(|owned| owned.call).filter(|call| call.pid == pid));
-                if timed && calls.len() >= 200 {
+                calls.extend(
+                    look.calls
+                        .into_iter()
+                        .map(|owned| owned.call)
+                        .filter(|call| call.pid == pid && matches!(call.op, OpKind::Write | OpKind::Fdatasync)),
+                );
+                if timed && calls.len() >= 300 {
                     break;
                 }
             }

@@ -43,6 +43,17 @@ pub struct MachineWaits {
     pub gaps: Vec<Gap>,
 }
 
+/// The calls that hooks on system calls time.
+#[derive(Clone, Copy, Debug)]
+pub enum Timed<'a> {
+    /// No such hook is attached.
+    None,
+    /// Hooks are being attached since this time. They may time calls that cannot be read yet.
+    Since(u64),
+    /// All calls that have settled, read at the end of the interval or later.
+    Calls(&'a [Call]),
+}
+
 /// The hooks, and the records received so far.
 #[derive(Debug)]
 pub struct MachineTracer {
@@ -93,10 +104,9 @@ impl MachineTracer {
         self.waits.pump(&mut self.stacks);
     }
 
-    /// Returns everything since the last call, and the waits of `timed`: the calls that hooks on system calls timed,
-    /// read at `end_ns` or later; `None` if no such hook is attached. `memory`: also return who made pages dirty and
-    /// took memory, which costs some 20 us per known process.
-    pub fn take(&mut self, timed: Option<&[Call]>, start_ns: u64, end_ns: u64, memory: bool) -> MachineWaits {
+    /// Returns everything since the last call, and the waits of the calls that hooks on system calls timed. `memory`:
+    /// also return who made pages dirty and took memory, which costs some 20 us per known process.
+    pub fn take(&mut self, timed: Timed<'_>, start_ns: u64, end_ns: u64, memory: bool) -> MachineWaits {
         let (under_way, mut gaps) = self.under_way();
         let mut standing = Vec::new();
         if under_way.as_ref().is_some_and(|calls| !calls.is_empty()) {
@@ -104,8 +114,12 @@ impl MachineTracer {
             standing = found;
             gaps.extend(unread);
         }
-        let settled = timed.map_or_else(Settled::now, |_| Settled::beside_hooks(end_ns));
-        let found = self.waits.slow_records(timed.unwrap_or_default(), &mut self.stacks, settled);
+        let (calls, settled) = match timed {
+            Timed::None => (&[][..], Settled::now()),
+            Timed::Since(since_ns) => (&[][..], Settled::before_hooks(since_ns)),
+            Timed::Calls(calls) => (calls, Settled::beside_hooks(end_ns)),
+        };
+        let found = self.waits.slow_records(calls, &mut self.stacks, settled);
         let mut taken = MachineWaits {
             under_way,
             standing,

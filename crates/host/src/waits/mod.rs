@@ -116,6 +116,13 @@ impl Settled {
         Settled { now_ns: monotonic_ns(), returned_by_ns: u64::MAX }
     }
 
+    /// Hooks on system calls are being attached since this time, and may time calls that cannot be read yet. Report
+    /// only calls that returned before.
+    #[must_use]
+    pub fn before_hooks(since_ns: u64) -> Settled {
+        Settled { now_ns: monotonic_ns(), returned_by_ns: since_ns }
+    }
+
     /// Hooks on system calls time the same calls, and their records were read at `look_ns` or later. Report a call
     /// found by its sleeps only after the hooks have reported it, so that the reader recognizes it.
     #[must_use]
