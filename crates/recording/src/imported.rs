@@ -7,13 +7,16 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 #[non_exhaustive]
 pub struct ImportSummary {
-    /// Lines with anything on them; blank lines, separators and `...` are not counted.
+    /// Non-blank lines of the text, except those that are only in `ignored`.
     pub lines: u64,
     /// Lines that an importer took as its own: rows, headers, times, prompts.
     pub understood: u64,
-    /// Of those, lines of a known kind of log that say nothing about stalls, as most lines of a kernel's log: who reads
-    /// them knows where they come from, and takes nothing from them.
+    /// Of those, lines of a known log that say nothing about stalls, as most lines of a kernel's log.
     pub passed_over: u64,
+    /// How many lines were ignored for each reason: those passed over, and others that are neither understood nor not
+    /// understood.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ignored: Vec<IgnoredLines>,
     /// Lines that no importer knew, or that did not fit their format, in order; at most `NOT_UNDERSTOOD_MAX` ranges.
     pub not_understood: Vec<LineRange>,
     /// A kernel's log in the text holds a report of the state of memory (Mem-Info).
@@ -78,6 +81,15 @@ pub struct LineRange {
     pub shown: String,
 }
 
+/// Lines that were ignored for one reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct IgnoredLines {
+    pub reason: String,
+    pub lines: u64,
+}
+
 /// One format in one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -129,12 +141,47 @@ impl ImportSummary {
         (self.lines > 0).then(|| self.understood as f64 / self.lines as f64)
     }
 
+    /// How many lines were ignored.
+    #[must_use]
+    pub fn ignored_lines(&self) -> u64 {
+        self.ignored.iter().fold(0, |sum, each| sum.saturating_add(each.lines))
+    }
+
+    /// How many lines an importer used: understood and not passed over.
+    #[must_use]
+    pub fn used_lines(&self) -> u64 {
+        self.understood.saturating_sub(self.passed_over)
+    }
+
+    /// How many lines were not understood. With the used and the ignored lines these are all non-blank lines.
+    #[must_use]
+    pub fn not_understood_lines(&self) -> u64 {
+        self.lines.saturating_sub(self.understood)
+    }
+
+    /// Counts lines that were ignored.
+    pub fn ignore(&mut self, reason: &str, lines: u64) {
+        if lines == 0 {
+            return;
+        }
+        match self.ignored.iter_mut().find(|known| known.reason == reason) {
+            Some(known) => known.lines += lines,
+            None => self.ignored.push(IgnoredLines { reason: reason.to_owned(), lines }),
+        }
+    }
+
+    /// Marks lines as passed over that were counted as understood.
+    pub fn pass_over(&mut self, reason: &str, lines: u64) {
+        self.passed_over += lines;
+        self.ignore(reason, lines);
+    }
+
     /// Counts lines that were understood.
     pub fn understand(&mut self, file: &str, format: Option<(&str, FormatKind)>, lines: u64) {
         self.lines += lines;
         self.understood += lines;
         let Some((format, kind)) = format else { return };
-        match self.formats.iter_mut().find(|known| known.file == file && known.format == format) {
+        match self.formats.iter_mut().rev().find(|known| known.file == file && known.format == format) {
             Some(known) => known.lines += lines,
             None => self.formats.push(FormatRead { file: file.to_owned(), format: format.to_owned(), lines, kind }),
         }
@@ -145,6 +192,16 @@ impl ImportSummary {
     pub fn miss(&mut self, file: &str, line: u32, blank_from: u32, shown: &str) {
         self.lines += 1;
         self.not_understood_line(file, line, blank_from, shown);
+    }
+
+    /// Counts further lines that were not understood.
+    pub fn miss_more(&mut self, lines: u64) {
+        self.lines += lines;
+    }
+
+    /// Takes back further lines that were counted as understood.
+    pub fn stumble_more(&mut self, lines: u64) {
+        self.understood = self.understood.saturating_sub(lines);
     }
 
     /// Where a format stood.
@@ -214,5 +271,11 @@ mod tests {
         let ranges: Vec<(u32, u32)> = summary.not_understood.iter().map(|range| (range.first, range.last)).collect();
         assert_eq!(ranges, [(4, 6), (9, 9), (2, 2)]);
         assert_eq!(summary.formats[0].lines, 3);
+        summary.pass_over("not about stalls", 1);
+        summary.ignore("separators", 2);
+        summary.ignore("separators", 3);
+        let parts = (summary.used_lines(), summary.not_understood_lines(), summary.ignored_lines());
+        assert_eq!(parts, (1, 4, 6), "{summary:?}");
+        assert_eq!(summary.understood_share(), Some(2.0 / 6.0), "separators do not count");
     }
 }
