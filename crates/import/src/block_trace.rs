@@ -1,7 +1,7 @@
 //! Reads blktrace: the lines of blkparse, and btt's table of all devices. The latency of a request is the time from its
 //! queueing (Q, G or I) to its completion (C).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::builder::{Builder, Cell};
 use super::error::ImportError;
@@ -67,16 +67,19 @@ fn read_events(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportErr
     let mut latency = PerSecond::new(track);
     // By device and sector: the times of queueing and of issue.
     let mut open: HashMap<(String, i64), (i64, Option<i64>)> = HashMap::new();
-    let mut begun: Vec<String> = Vec::new();
+    let mut begun: HashSet<String> = HashSet::new();
     while let Some(line) = cursor.peek() {
         let Some(event) = event(line.text) else { break };
         cursor.take();
         let key = (event.device.to_owned(), event.sector);
         match event.action {
-            "Q" | "G" | "I" if open.len() < OPEN_MAX => {
+            "Q" | "G" | "I" | "D" if open.len() >= OPEN_MAX && !open.contains_key(&key) => {
+                b.overflow("open requests of blkparse");
+            }
+            "Q" | "G" | "I" => {
                 open.entry(key).or_insert((event.at_ns, None));
             }
-            "D" if open.len() < OPEN_MAX => {
+            "D" => {
                 open.entry(key).or_insert((event.at_ns, None)).1 = Some(event.at_ns);
             }
             "C" => {
@@ -90,8 +93,7 @@ fn read_events(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportErr
                 let times =
                     [(disks::REQUESTS, 1.0), (disks::REQUEST_NS, whole as f64), (disks::QUEUE_NS, whole as f64)];
                 let entity = Entity::named(event.device);
-                if !begun.contains(&key.0) && begun.len() < 256 {
-                    begun.push(key.0);
+                if begun.insert(key.0) {
                     let zeros: Vec<(Column, Cell)> =
                         times.iter().map(|(column, _)| (*column, Cell::Rise(0.0))).collect();
                     b.row((track, origin), Table::Disks, &entity, &zeros);

@@ -3,6 +3,8 @@
 //! The first report holds averages since boot (unless `-y` was given, which the text does not show). It only sets every
 //! counter to 0. If it is the only report, its averages count as one interval, and a gap reports it.
 
+use std::collections::HashSet;
+
 use super::builder::{Builder, Cell, Track};
 use super::error::ImportError;
 use super::number::{number, size};
@@ -91,7 +93,7 @@ struct State {
     /// The log has only one report.
     only: bool,
     /// Devices that have a row in the current report.
-    named: Vec<String>,
+    named: HashSet<String>,
 }
 
 impl State {
@@ -113,12 +115,10 @@ impl State {
 
     /// Begins the next report if the device already has a row: `grep` has dropped the headers.
     fn names(&mut self, device: &str, b: &Builder) {
-        if self.named.iter().any(|known| known == device) {
+        if self.named.contains(device) {
             self.begin(b);
         }
-        if self.named.len() < LINES_AHEAD {
-            self.named.push(device.to_owned());
-        }
+        self.named.insert(device.to_owned());
     }
 
     fn passed(&self) -> i64 {
@@ -144,7 +144,7 @@ fn is_only(cursor: &Cursor<'_>) -> bool {
 
 /// Whether a device has several rows below the header at the cursor: `grep` selected the rows of several reports.
 fn repeats(cursor: &Cursor<'_>) -> bool {
-    let mut names: Vec<&str> = Vec::new();
+    let mut names: HashSet<&str> = HashSet::new();
     if cursor.next_text().split_whitespace().last().is_some_and(|last| last.starts_with("Device")) {
         return false;
     }
@@ -156,10 +156,9 @@ fn repeats(cursor: &Cursor<'_>) -> bool {
         if human(value.text).is_none() || human(name.text).is_some() {
             break;
         }
-        if names.contains(&name.text) {
+        if !names.insert(name.text) {
             return true;
         }
-        names.push(name.text);
     }
     false
 }
@@ -263,7 +262,7 @@ fn first(only: bool, b: &mut Builder) -> State {
         stamped,
         before: None,
         only,
-        named: Vec::new(),
+        named: HashSet::new(),
     }
 }
 

@@ -6,10 +6,15 @@ use super::builder::Builder;
 use super::error::ImportError;
 use super::text::{Cursor, Line};
 
-/// One document, and the problem if its end was missing and had to be added.
-pub struct Document {
-    pub value: Value,
-    pub cut: Option<ImportError>,
+/// The document at a cursor.
+struct Document {
+    /// `None` if no element is complete.
+    value: Option<Value>,
+    problem: Option<ImportError>,
+    /// Number of lines of `value`.
+    lines: usize,
+    /// Number of lines of the document, of which those after `lines` could not be read.
+    all_lines: usize,
 }
 
 /// Scores a document that has this key in its first three lines.
@@ -19,40 +24,54 @@ pub fn detect(cursor: &Cursor<'_>, key: &str) -> u8 {
     if begins && named { 95 } else { 0 }
 }
 
-/// The document at the cursor. Reports a missing end as a problem.
+/// Reads the document at the cursor and consumes its lines. If it was cut off, all complete elements are kept, and the
+/// problem is reported. Lines after an error are left to other importers.
 pub fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<Value, ImportError> {
-    let document = take(cursor)?;
-    if let Some(cut) = document.cut {
-        b.problem(cut);
+    let document = parse(cursor);
+    for line in (document.lines..document.all_lines).filter_map(|at| cursor.ahead(at)) {
+        if !line.is_blank() {
+            b.stumble(line.number, line.text);
+        }
     }
-    Ok(document.value)
+    cursor.take_lines(document.all_lines);
+    match (document.value, document.problem) {
+        (Some(value), problem) => {
+            problem.into_iter().for_each(|problem| b.problem(problem));
+            Ok(value)
+        }
+        (None, Some(problem)) => Err(problem),
+        (None, None) => Ok(Value::Null),
+    }
 }
 
-/// Reads the document at the cursor and consumes its lines. If it was cut off, keeps all complete elements.
-pub fn take(cursor: &mut Cursor<'_>) -> Result<Document, ImportError> {
+fn parse(cursor: &Cursor<'_>) -> Document {
     let Some(first) = cursor.peek() else {
-        return Ok(Document { value: Value::Null, cut: None });
+        return Document { value: None, problem: None, lines: 0, all_lines: 0 };
     };
     let rest = cursor.rest().trim_end();
+    let lines_of = |text: &str| text.matches('\n').count() + 1;
     let mut stream = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
     let parsed = stream.next();
     let offset = stream.byte_offset();
     match parsed {
         Some(Ok(value)) => {
-            let lines = rest.get(..offset).unwrap_or_default().matches('\n').count();
-            cursor.take_lines(lines + 1);
-            Ok(Document { value, cut: None })
+            let (read, after) = rest.split_at_checked(offset).unwrap_or((rest, ""));
+            let lines = lines_of(read);
+            let foreign = after.lines().next().unwrap_or_default().trim();
+            let problem = cursor.ahead(lines - 1).filter(|_| !foreign.is_empty());
+            let problem = problem.map(|line| ImportError::line(&line, "the end of the line after a JSON document"));
+            Document { value: Some(value), problem, lines, all_lines: lines }
         }
         Some(Err(error)) => {
-            let problem = place(&first, &error);
-            let mended = mended(rest).and_then(|text| serde_json::from_str(&text).ok());
-            cursor.take_lines(usize::MAX);
-            mended.map(|value| Document { value, cut: Some(problem.clone()) }).ok_or(problem)
+            let complete = complete(rest);
+            let value = complete.as_ref().and_then(|(_, text)| serde_json::from_str(text).ok());
+            let lines =
+                complete.filter(|_| value.is_some()).map_or(0, |(end, _)| lines_of(rest.get(..end).unwrap_or("")));
+            let all_lines = if error.is_eof() { lines_of(rest) } else { error.line().clamp(1, lines_of(rest)) };
+            let problem = Some(place(&first, &error));
+            Document { value, problem, lines, all_lines: all_lines.max(lines) }
         }
-        None => {
-            cursor.take();
-            Ok(Document { value: Value::Null, cut: None })
-        }
+        None => Document { value: None, problem: None, lines: 1, all_lines: 1 },
     }
 }
 
@@ -67,8 +86,8 @@ fn place(first: &Line<'_>, error: &serde_json::Error) -> ImportError {
     }
 }
 
-/// The text up to its last complete element, with the open brackets closed.
-fn mended(text: &str) -> Option<String> {
+/// The end of the last complete element, and the text up to there with the open brackets closed.
+fn complete(text: &str) -> Option<(usize, String)> {
     let mut open: Vec<char> = Vec::new();
     let mut safe: Option<(usize, Vec<char>)> = None;
     let (mut in_string, mut escaped) = (false, false);
@@ -104,28 +123,41 @@ fn mended(text: &str) -> Option<String> {
     let (end, open) = safe?;
     let mut out = text.get(..end)?.to_owned();
     out.extend(open.iter().rev());
-    Some(out)
+    Some((end, out))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::take;
+    use super::parse;
+    use crate::import_texts;
     use crate::text::{Cursor, Text};
+    use flatwater_recording::Table;
 
     #[test]
     fn a_cut_document_keeps_its_complete_elements() {
         let text = Text::new(b"{\"a\": [1, 2, {\"b\": \"x,y]\", \"c\": 3");
-        let document = take(&mut Cursor::new(&text)).expect("the complete elements");
-        assert_eq!(document.value.to_string(), r#"{"a":[1,2,{"b":"x,y]"}]}"#);
-        let cut = document.cut.expect("a problem");
+        let document = parse(&Cursor::new(&text));
+        assert_eq!(document.value.expect("elements").to_string(), r#"{"a":[1,2,{"b":"x,y]"}]}"#);
+        let cut = document.problem.expect("a problem");
         assert_eq!((cut.line, cut.found.as_str()), (1, "the end of the file"));
     }
 
     #[test]
     fn invalid_json_is_reported_with_its_position() {
         let text = Text::new(b"{\"a\" 1}\n");
-        let error = take(&mut Cursor::new(&text)).err().expect("an error");
-        assert_eq!((error.line, error.column), (1, 6));
-        assert!(take(&mut Cursor::new(&Text::new(&b"[".repeat(100_000)))).is_err());
+        let document = parse(&Cursor::new(&text));
+        let error = document.problem.expect("an error");
+        assert_eq!((document.value, error.line, error.column), (None, 1, 6));
+        assert!(parse(&Cursor::new(&Text::new(&b"[".repeat(100_000)))).value.is_none());
+    }
+
+    #[test]
+    fn lines_after_a_broken_document_are_read_by_their_importers() {
+        let log = "{\"sysstat\": {\"hosts\": [\n{\"nodename\" 1}]}}\nMemTotal: 16384000 kB\nMemFree: 100 kB\nBuffers: 2 kB\n\
+            Cached: 500 kB\n";
+        let made = import_texts(&[("f".to_owned(), log.into())]).expect("read").recording;
+        assert!(made.table(Table::Meminfo).is_some());
+        let summary = made.header.import.expect("a summary");
+        assert_eq!((summary.not_understood_lines(), summary.used_lines()), (2, 4), "{summary:?}");
     }
 }

@@ -78,13 +78,14 @@ mod zpool_latency;
 use std::path::{Path, PathBuf};
 
 pub use builder::Builder;
+use builder::Ignored;
 pub use error::ImportError;
 pub use registry::IMPORTERS;
 
 pub use flatwater_recording::FormatKind;
 use flatwater_recording::Recording;
 use source::Source;
-use text::{Bare, Cursor, Text, is_break};
+use text::{Bare, Cursor, LineCounts, Text, is_break};
 
 /// One text format.
 #[derive(Clone, Copy)]
@@ -225,7 +226,7 @@ impl Reading {
         }
         self.builder.begin_file(name);
         let (mut unknown, mut number, mut cut_lines, mut cut_file) = (Unknown::default(), 1, 0, false);
-        let (mut dropped, mut unread) = ((0, None), 0_u64);
+        let mut dropped = Dropped::default();
         while let Some(bytes) = source.next()? {
             let skim_from = self.skim_from_bytes.unwrap_or(skim::CHUNK_BYTES_MIN);
             let skimmable = bytes.len() >= skim_from && !source.document && !foreign::is_wide(&bytes);
@@ -235,15 +236,17 @@ impl Reading {
             let mut text = match skimmed {
                 Some(left) => {
                     drop(bytes);
-                    if wanted == skim::For::Reports {
-                        unread += left.dropped;
-                    }
-                    dropped = (dropped.0 + left.dropped, dropped.1.or(left.first_dropped));
+                    let of_kind = if wanted == skim::For::Reports { &mut dropped.unread } else { &mut dropped.lines };
+                    *of_kind += left.dropped;
+                    dropped.first = dropped.first.take().or(left.first_dropped);
                     Text::numbered(&left.bytes, left.numbers)
                 }
                 None => Text::from_line(&bytes, number),
             };
-            if number == 1 && text.cut_copy() {
+            if number == 1
+                && let Some(lines) = text.cut_copy()
+            {
+                self.builder.ignore(Ignored::Copy, lines);
                 let why = "it repeats the first half: the text was pasted twice and is read once";
                 self.builder.gap(format!("the second half of {name}"), why, "");
             }
@@ -253,12 +256,13 @@ impl Reading {
                     lines.filter(|line| !line.is_blank()).map(|line| (line.number, text::shown(line.text))).next();
             }
             if number == 1 {
-                let told = (0..5).filter_map(|at| text.line(at)).find_map(|line| foreign::of_line(line.text));
-                self.hint = self.hint.or(told);
+                let hint = (0..5).filter_map(|at| text.line(at)).find_map(|line| foreign::of_line(line.text));
+                self.hint = self.hint.or(hint);
             }
             // A chunk ends with a newline; the empty line after that newline is the first line of the next chunk.
             number = next.unwrap_or_else(|| text.next_number().saturating_sub(1).max(1));
             (cut_lines, cut_file) = (cut_lines + text.cut_lines, cut_file | text.cut_file);
+            self.builder.ignore(Ignored::Marks, text.lone_marks);
             self.builder.keep_text(&text);
             read_sections(&text, &mut self.builder, &mut self.formats, &mut unknown, 0);
         }
@@ -269,11 +273,11 @@ impl Reading {
         if cut_lines > 0 {
             self.builder.gap(format!("{cut_lines} lines of {name}"), "longer than 1 MiB: cut", "");
         }
-        self.skimmed(name, dropped, &mut unknown);
-        if unread > 0 {
+        if dropped.unread > 0 {
             let why = "the recording is full: these lines were only searched for reports of the kernel";
-            self.builder.gap(format!("{unread} lines of {name}"), why, "import the log in parts");
+            self.builder.gap(format!("{} lines of {name}", dropped.unread), why, "import the log in parts");
         }
+        self.skimmed(name, dropped, &mut unknown);
         if let Some((line, shown)) = &unknown.first
             && self.formats.iter().any(|(file, _)| file == name)
         {
@@ -288,17 +292,30 @@ impl Reading {
 
 impl Reading {
     /// Counts the lines that skimming dropped: as passed over if the file has a known format, else as unknown.
-    fn skimmed(&mut self, name: &str, (lines, first): (u64, Option<(u32, String)>), unknown: &mut Unknown) {
-        let Some((number, shown)) = first else { return };
-        if self.formats.iter().any(|(file, _)| file == name) {
-            self.builder.skimmed_lines(lines);
+    fn skimmed(&mut self, name: &str, dropped: Dropped, unknown: &mut Unknown) {
+        let Some((number, shown)) = dropped.first else { return };
+        self.builder.skimmed_lines(Ignored::Full, dropped.unread);
+        if self.formats.iter().rev().any(|(file, _)| file == name) {
+            self.builder.skimmed_lines(Ignored::Skimmed, dropped.lines);
             return;
         }
-        unknown.lines = unknown.lines.saturating_add(u32::try_from(lines).unwrap_or(u32::MAX));
+        self.builder.missed_lines(number, &shown, dropped.lines);
+        unknown.lines = unknown.lines.saturating_add(u32::try_from(dropped.lines).unwrap_or(u32::MAX));
         if unknown.first.as_ref().is_none_or(|(line, _)| *line > number) {
             unknown.first = Some((number, shown));
         }
     }
+}
+
+/// Lines of a file that skimming dropped.
+#[derive(Debug, Default)]
+struct Dropped {
+    /// Lines without a word of a format.
+    lines: u64,
+    /// Lines that were dropped because the recording was full.
+    unread: u64,
+    /// Number and text of the first of them.
+    first: Option<(u32, String)>,
 }
 
 /// Whether no data was read. Explaining such a recording would conclude `quiet`, although no row was readable.
@@ -375,6 +392,7 @@ fn read_sections(
     while let Some(line) = cursor.peek() {
         if line.is_blank() {
             blank_from.get_or_insert(line.number);
+            builder.ignore(Ignored::Marks, u64::from(line.lines));
             cursor.take();
             continue;
         }
@@ -393,7 +411,8 @@ fn read_sections(
         } else if let Some(format) = by_command::value(line.text, builder) {
             // Before `when::stamp`: a limit of 1 GiB (1073741824) is also a time in 2004.
             cursor.take();
-            builder.end_section(format, 1, (line.number, line.number));
+            let lines = LineCounts { text: u64::from(line.lines), ..LineCounts::default() };
+            builder.end_section(format, lines, (line.number, line.number));
             remember(format.0, builder, formats);
         } else if let Some(moment) = when::stamp(line.text) {
             builder.moment = Some(moment);
@@ -401,6 +420,7 @@ fn read_sections(
             cursor.take();
         } else if is_break(line.text) {
             builder.elided = true;
+            builder.ignore(Ignored::Break, u64::from(line.lines));
             cursor.take();
         } else if let Some(importer) = best(&cursor) {
             let before = cursor;
@@ -428,7 +448,8 @@ fn read_sections(
 /// Adds the pair of file and format unless it is already there.
 fn remember(read: &'static str, builder: &Builder, formats: &mut Vec<(String, &'static str)>) {
     let name = builder.file_name();
-    if !formats.iter().any(|(file, format)| file == name && *format == read) {
+    // The formats of a file follow each other.
+    if !formats.iter().rev().take_while(|(file, _)| file == name).any(|(_, format)| *format == read) {
         formats.push((name.to_owned(), read));
     }
 }
@@ -497,14 +518,16 @@ fn is_of_line_alone(score: u8, importer: &Importer) -> bool {
     (importer.name == app::IMPORTER.name || importer.name == kernel_log::IMPORTER.name) && score >= 70
 }
 
-/// Runs one importer, then makes sure that the cursor moved.
+/// Runs one importer. A line that it detects and does not consume is not understood.
 pub fn read_section(importer: &Importer, cursor: &mut Cursor<'_>, builder: &mut Builder) {
     let before = cursor.position();
     if let Err(error) = (importer.read)(cursor, builder) {
         builder.problem(error);
     }
-    if cursor.position() <= before {
-        cursor.take();
+    if cursor.position() <= before
+        && let Some(line) = cursor.take()
+    {
+        builder.stumble(line.number, line.text);
     }
 }
 

@@ -55,6 +55,12 @@ fn mount(text: &str) -> Option<&str> {
     (export.contains(':') && !export.contains(' ') && place.starts_with('/') && !place.contains(' ')).then_some(export)
 }
 
+/// Whether the line is `Timestamp         :02/26/2026 05:20:00`.
+fn is_timestamp(text: &str) -> bool {
+    let value = text.strip_prefix("Timestamp").and_then(|rest| rest.trim_start().strip_prefix(':'));
+    value.is_some_and(|value| stamp(value).is_some())
+}
+
 /// Whether the line is the banner above a list of mounts.
 fn is_banner_of(cursor: &Cursor<'_>) -> bool {
     is_banner(cursor.next_text()) && (1..5).any(|ahead| has(cursor, ahead, |text| mount(text).is_some()))
@@ -91,7 +97,7 @@ fn read_nfsiostat(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), Import
             writes = Some(of_writes);
         } else if is_backlog(text) {
             backlog = true;
-        } else if line.is_blank() || text.starts_with("Timestamp") && stamp(text).is_some() || is_banner_of(cursor) {
+        } else if line.is_blank() || is_timestamp(text) || is_banner_of(cursor) {
         } else {
             let values = values(text);
             match (writes.take(), values.as_deref()) {

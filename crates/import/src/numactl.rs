@@ -48,6 +48,12 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             break;
         }
     }
+    let cpus = b.machine.nodes.iter().map(|node| node.cpus.len()).sum::<usize>();
+    b.machine.cpus = u32::try_from(cpus).ok().filter(|cpus| *cpus > 0).or(b.machine.cpus);
+    let sizes = || b.machine.nodes.iter().filter_map(|node| node.memory_bytes);
+    if sizes().next().is_some() {
+        b.machine.memory_bytes = Some(sizes().fold(0_u64, u64::saturating_add));
+    }
     if !free.is_empty() {
         let place = b.snapshot("numactl");
         for (node, bytes) in free {
@@ -75,12 +81,10 @@ fn node_value(
         for token in values {
             let cpu = token.text.parse().ok().filter(|cpu: &u32| *cpu < 65_536);
             let cpu = cpu.ok_or_else(|| ImportError::at(line, token, "the number of a CPU"))?;
-            if shape.cpus.len() < 8192 && !shape.cpus.contains(&cpu) {
-                shape.cpus.push(cpu);
+            if let Err(at) = shape.cpus.binary_search(&cpu) {
+                shape.cpus.insert(at, cpu);
             }
         }
-        let cpus = b.machine.nodes.iter().map(|node| node.cpus.len()).sum::<usize>();
-        b.machine.cpus = u32::try_from(cpus).ok().or(b.machine.cpus);
         return Ok(());
     }
     let Some(&token) = values.first() else { return Err(ImportError::short(line, "a size")) };
@@ -92,8 +96,6 @@ fn node_value(
         return Ok(());
     }
     shape.memory_bytes = u64::try_from(bytes).ok();
-    let sum = b.machine.nodes.iter().filter_map(|node| node.memory_bytes).fold(0_u64, u64::saturating_add);
-    b.machine.memory_bytes = Some(sum);
     Ok(())
 }
 

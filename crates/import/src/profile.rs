@@ -188,6 +188,8 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         } else if rows.len() < ROWS_MAX {
             rows.push((line.number, row));
             kept = true;
+        } else {
+            b.overflow("rows of a CPU profile");
         }
     }
     inclusive(&mut rows);

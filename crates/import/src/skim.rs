@@ -254,7 +254,7 @@ pub struct Skimmed {
     pub numbers: Vec<u32>,
     /// The number of the first line of the next chunk.
     pub next: u32,
-    /// How many lines were dropped, and the number and text of the first one.
+    /// How many non-blank lines were dropped, and the number and text of the first one.
     pub dropped: u64,
     pub first_dropped: Option<(u32, String)>,
 }
@@ -299,7 +299,7 @@ pub fn skim(bytes: &[u8], first: u32, wanted: For) -> Option<Skimmed> {
             kept.drop(text, first, line);
         }
     }
-    (kept.dropped > 0).then_some(kept)
+    (kept.numbers.len() < lines).then_some(kept)
 }
 
 impl Skimmed {
@@ -309,6 +309,9 @@ impl Skimmed {
     }
 
     fn drop(&mut self, text: &[u8], first: u32, line: usize) {
+        if text.trim_ascii().is_empty() {
+            return;
+        }
         self.dropped += 1;
         self.first_dropped.get_or_insert_with(|| {
             (

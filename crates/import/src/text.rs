@@ -2,6 +2,7 @@
 //! over them. Line numbers stay those of the file, and so do columns, except after escape sequences and entities.
 
 mod comment;
+mod counts;
 pub mod dress;
 mod margin;
 mod paste;
@@ -15,6 +16,7 @@ use std::fmt::Write as _;
 
 use super::Importer;
 use super::when::When;
+pub use counts::LineCounts;
 use wrapped::Joins;
 
 /// Longer lines are cut. Among the formats only JSON on one line is longer, and JSON is not cut.
@@ -31,6 +33,8 @@ pub struct Text {
     spans: Vec<Span>,
     /// Number of lines that were cut at `LINE_BYTES_MAX`.
     pub cut_lines: u32,
+    /// Number of lines that were only marks and were removed.
+    pub lone_marks: u64,
     /// The file was longer than `FILE_BYTES_MAX` or had more than `LINES_MAX` lines.
     pub cut_file: bool,
     /// The time in the prefix that was removed from each line.
@@ -68,7 +72,8 @@ struct Span {
     removed: u32,
     /// From 1. Lines that were joined to the line above have no span.
     number: u32,
-    /// Number of lines of the file that were joined into this one.
+    /// Number of non-blank lines of the file that were joined into this one. A line that was blank has 0, a line that
+    /// is blank without its marks has 1.
     lines: u32,
 }
 
@@ -93,7 +98,7 @@ pub struct Line<'a> {
     pub number: u32,
     pub text: &'a str,
     removed: u32,
-    /// Number of lines of the file that were joined into this one.
+    /// Number of non-blank lines of the file that were joined into this one; 0 for a blank line.
     pub lines: u32,
 }
 
@@ -183,6 +188,7 @@ impl Text {
         let mut goes_on = false;
         for (line, number) in raw.split('\n').zip(numbers) {
             let mut line = line;
+            let written = u32::from(!line.trim().is_empty());
             let continued = std::mem::take(&mut goes_on);
             let decoded;
             if printable {
@@ -204,9 +210,9 @@ impl Text {
             let inner =
                 if json || continued { 0 } else { paste::quote_bytes(text.clean.get(whole..).unwrap_or_default()) };
             let (quote, start) = (quote + inner, whole + inner);
-            let written = text.clean.get(start..).unwrap_or_default();
+            let cleaned = text.clean.get(start..).unwrap_or_default();
             // Before a soft break, trailing blanks belong to the line.
-            let kept = if goes_on { written.len() } else { written.trim_end().len() };
+            let kept = if goes_on { cleaned.len() } else { cleaned.trim_end().len() };
             text.clean.truncate(start + kept);
             if text.spans.len() >= LINES_MAX {
                 text.cut_file = true;
@@ -217,9 +223,10 @@ impl Text {
                 break;
             };
             match text.spans.last_mut().filter(|_| continued) {
-                Some(broken) => broken.end = end,
+                Some(broken) => (broken.end, broken.lines) = (end, broken.lines.saturating_add(written)),
                 None => {
-                    text.spans.push(Span { start, end, removed: u32::try_from(quote).unwrap_or(0), number, lines: 1 })
+                    let removed = u32::try_from(quote).unwrap_or(0);
+                    text.spans.push(Span { start, end, removed, number, lines: written });
                 }
             }
             text.clean.push('\n');
@@ -244,7 +251,7 @@ impl Text {
 
     /// Makes lines that were joined from several count as one.
     pub fn count_joined_once(&mut self) {
-        self.spans.iter_mut().for_each(|span| span.lines = 1);
+        self.spans.iter_mut().for_each(|span| span.lines = span.lines.min(1));
     }
 
     /// Joins lines that a mail program broke, where a row or frame is visibly incomplete.
@@ -430,13 +437,6 @@ impl<'a> Cursor<'a> {
     #[must_use]
     pub fn position(&self) -> usize {
         self.at
-    }
-
-    /// Number of lines of the file between here and a later cursor of the same text, without blank lines and breaks.
-    #[must_use]
-    pub fn lines_to(&self, later: &Cursor<'_>) -> u64 {
-        let lines = (self.at..later.at).filter_map(|at| self.text.line(at));
-        lines.filter(|line| !line.is_blank() && !is_break(line.text)).map(|line| u64::from(line.lines)).sum()
     }
 
     /// The numbers of the first line and the last non-blank line between here and a later cursor.

@@ -4,6 +4,7 @@
 //! servers with a date. So the first lines of a block are read both ways and the results compared.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 
 use super::builder::Builder;
 use super::text::dress::{Kind, candidates};
@@ -26,25 +27,24 @@ const SELDOM: usize = 64;
 /// Kinds that were tried without success, each with the position of the next trial and the number of failures so far.
 #[derive(Debug, Default)]
 pub struct Tried {
-    kinds: Vec<(Kind, usize, u32)>,
+    kinds: HashMap<Kind, (usize, u32)>,
     /// Sections since the last block that was read without its additions.
     bare: usize,
 }
 
 impl Tried {
     fn again_from(&self, kind: &Kind) -> usize {
-        self.kinds.iter().find(|(known, ..)| known == kind).map_or(0, |(_, from, _)| *from)
+        self.kinds.get(kind).map_or(0, |(from, _)| *from)
     }
 
     /// Postpones the next trial of this kind. The wait grows with each failure, so that trials stay cheap in a long
     /// log.
     fn in_vain(&mut self, kind: &Kind, at: usize) {
         let wait = |doublings: u32| SAMPLE_LINES << (doublings * LONGER).min(LONGER_MAX);
-        if let Some((_, from, doublings)) = self.kinds.iter_mut().find(|(known, ..)| known == kind) {
+        let later = |(from, doublings): &mut (usize, u32)| {
             (*from, *doublings) = (at + wait(*doublings + 1), *doublings + 1);
-        } else {
-            self.kinds.push((kind.clone(), at + wait(0), 0));
-        }
+        };
+        self.kinds.entry(kind.clone()).and_modify(later).or_insert((at + wait(0), 0));
     }
 }
 

@@ -1,11 +1,11 @@
 //! Handles lines that no importer knows. Prompts, commands and paths announce the lines below them; sentences are
 //! ignored.
 
-use super::builder::Builder;
+use super::builder::{Builder, Ignored};
 use super::text::{Line, shown};
 use super::{Unknown, settings};
 
-/// Remembers prompts, ignores separators and prose, and counts everything else as not understood.
+/// Remembers prompts, ignores separators and prose, and counts all other lines as not understood.
 pub fn unknown_line(line: Line<'_>, blank_from: u32, builder: &mut Builder, unknown: &mut Unknown) {
     if let Some(command) = prompt(line.text) {
         builder.understood_line(&line);
@@ -30,7 +30,7 @@ pub fn unknown_line(line: Line<'_>, blank_from: u32, builder: &mut Builder, unkn
     }
     // Status lines: trace-cmd and perf print the number of CPUs first; bcc and bpftrace announce what they do and echo
     // the key that ended them; journalctl says where the journal begins and where the machine rebooted.
-    let said = [
+    let status = [
         "-- Logs begin",
         "-- Journal begins",
         "-- Reboot --",
@@ -46,11 +46,12 @@ pub fn unknown_line(line: Line<'_>, blank_from: u32, builder: &mut Builder, unkn
     ]
     .iter()
     .any(|start| line.text.trim_start().starts_with(start));
-    if line.text.chars().all(|c| !c.is_alphanumeric()) || said {
+    if line.text.chars().all(|c| !c.is_alphanumeric()) || status {
+        builder.ignore(Ignored::Status, u64::from(line.lines));
         return;
     }
     if is_prose(line.text) {
-        unknown.first.get_or_insert_with(|| (line.number, shown(line.text)));
+        builder.ignore(Ignored::Prose, u64::from(line.lines));
         unknown.run = unknown.run.saturating_add(1);
         return;
     }

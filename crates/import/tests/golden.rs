@@ -41,6 +41,9 @@ fn render(imported: &Imported) -> String {
             "understood {} of {}, {} passed over",
             summary.understood, summary.lines, summary.passed_over
         );
+        for ignored in &summary.ignored {
+            let _ = writeln!(out, "ignored {}: {}", ignored.lines, ignored.reason);
+        }
         for range in &summary.not_understood {
             let _ = writeln!(out, "not understood {}-{}: {}", range.first, range.last, range.shown);
         }

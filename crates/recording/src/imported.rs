@@ -7,14 +7,17 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 #[non_exhaustive]
 pub struct ImportSummary {
-    /// Lines with content; blank lines, separators and `...` do not count.
+    /// Non-blank lines of the text, except those that are only in `ignored`.
     pub lines: u64,
     /// Lines that an importer accepted: rows, headers, times, prompts.
     pub understood: u64,
-    /// Understood lines of a known format that say nothing about stalls, as most lines of a kernel's log. They are
-    /// recognised, and nothing is taken from them.
+    /// Of those, lines of a known log that say nothing about stalls, as most lines of a kernel's log.
     pub passed_over: u64,
-    /// Lines that no importer knew or that did not fit their format, in order; at most `NOT_UNDERSTOOD_MAX` ranges.
+    /// How many lines were ignored for each reason: those passed over, and others that are neither understood nor not
+    /// understood.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ignored: Vec<IgnoredLines>,
+    /// Lines that no importer knew, or that did not fit their format, in order; at most `NOT_UNDERSTOOD_MAX` ranges.
     pub not_understood: Vec<LineRange>,
     /// Whether a kernel log in the text contains a memory report (Mem-Info).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -79,6 +82,15 @@ pub struct LineRange {
     pub shown: String,
 }
 
+/// Lines that were ignored for one reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct IgnoredLines {
+    pub reason: String,
+    pub lines: u64,
+}
+
 /// One format in one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -131,12 +143,47 @@ impl ImportSummary {
         (self.lines > 0).then(|| self.understood as f64 / self.lines as f64)
     }
 
-    /// Counts `lines` understood lines of this format.
+    /// How many lines were ignored.
+    #[must_use]
+    pub fn ignored_lines(&self) -> u64 {
+        self.ignored.iter().fold(0, |sum, each| sum.saturating_add(each.lines))
+    }
+
+    /// How many lines an importer used: understood and not passed over.
+    #[must_use]
+    pub fn used_lines(&self) -> u64 {
+        self.understood.saturating_sub(self.passed_over)
+    }
+
+    /// How many lines were not understood. With the used and the ignored lines these are all non-blank lines.
+    #[must_use]
+    pub fn not_understood_lines(&self) -> u64 {
+        self.lines.saturating_sub(self.understood)
+    }
+
+    /// Counts lines that were ignored.
+    pub fn ignore(&mut self, reason: &str, lines: u64) {
+        if lines == 0 {
+            return;
+        }
+        match self.ignored.iter_mut().find(|known| known.reason == reason) {
+            Some(known) => known.lines += lines,
+            None => self.ignored.push(IgnoredLines { reason: reason.to_owned(), lines }),
+        }
+    }
+
+    /// Marks lines as passed over that were counted as understood.
+    pub fn pass_over(&mut self, reason: &str, lines: u64) {
+        self.passed_over += lines;
+        self.ignore(reason, lines);
+    }
+
+    /// Counts lines that were understood.
     pub fn understand(&mut self, file: &str, format: Option<(&str, FormatKind)>, lines: u64) {
         self.lines += lines;
         self.understood += lines;
         let Some((format, kind)) = format else { return };
-        match self.formats.iter_mut().find(|known| known.file == file && known.format == format) {
+        match self.formats.iter_mut().rev().find(|known| known.file == file && known.format == format) {
             Some(known) => known.lines += lines,
             None => self.formats.push(FormatRead { file: file.to_owned(), format: format.to_owned(), lines, kind }),
         }
@@ -149,7 +196,17 @@ impl ImportSummary {
         self.not_understood_line(file, line, blank_from, shown);
     }
 
-    /// Records the lines of a format in a file.
+    /// Counts further lines that were not understood.
+    pub fn miss_more(&mut self, lines: u64) {
+        self.lines += lines;
+    }
+
+    /// Takes back further lines that were counted as understood.
+    pub fn stumble_more(&mut self, lines: u64) {
+        self.understood = self.understood.saturating_sub(lines);
+    }
+
+    /// Where a format stood.
     pub fn locate(&mut self, file: &str, format: &str, first: u32, last: u32) {
         if self.sections.len() < SECTIONS_MAX {
             let (file, format) = (file.to_owned(), format.to_owned());
@@ -217,5 +274,11 @@ mod tests {
         let ranges: Vec<(u32, u32)> = summary.not_understood.iter().map(|range| (range.first, range.last)).collect();
         assert_eq!(ranges, [(4, 6), (9, 9), (2, 2)]);
         assert_eq!(summary.formats[0].lines, 3);
+        summary.pass_over("not about stalls", 1);
+        summary.ignore("separators", 2);
+        summary.ignore("separators", 3);
+        let parts = (summary.used_lines(), summary.not_understood_lines(), summary.ignored_lines());
+        assert_eq!(parts, (1, 4, 6), "{summary:?}");
+        assert_eq!(summary.understood_share(), Some(2.0 / 6.0), "separators do not count");
     }
 }

@@ -78,7 +78,9 @@ pub use header::{
     Clock, Endianness, Header, HookState, HookStatus, ICOUNT_TICK, Losses, Machine, NodeShape, Noise, OwnCost,
     PartialBlock, Source, Target, ZoneBlocks,
 };
-pub use imported::{FormatKind, FormatRead, ImportSummary, LineRange, SectionRead, SourceLine, TEXT_BYTES_MAX};
+pub use imported::{
+    FormatKind, FormatRead, IgnoredLines, ImportSummary, LineRange, SectionRead, SourceLine, TEXT_BYTES_MAX,
+};
 pub use knob::{KNOBS, Knob, KnobError, KnobKind, KnobPlace, lru_gen_runs};
 pub use latency::LatencyBucket;
 pub use memory_use::{Dirtier, MemoryScope, MemoryUser};

@@ -1,6 +1,8 @@
 //! Reads tools of bcc, bpftrace and perf-tools that print a row per event or second below a header. Each tool is an
 //! entry of `TOOLS`. Columns are found by name, since versions and options change them.
 
+use std::collections::HashSet;
+
 use crate::builder::{Builder, Cell, Track};
 use crate::error::ImportError;
 use crate::latency_log::PerSecond;
@@ -126,7 +128,7 @@ struct Reading {
     /// End of the last row.
     at: i64,
     /// Counters that already have a zero row.
-    begun: Vec<String>,
+    begun: HashSet<String>,
     latency: PerSecond,
 }
 
@@ -148,8 +150,7 @@ impl Reading {
 
     fn rise(&mut self, b: &mut Builder, table: Table, entity: &Entity, cells: &[(Column, f64)]) {
         let key = format!("{} {}", table.name(), entity.name);
-        if !self.begun.contains(&key) && self.begun.len() < 4096 {
-            self.begun.push(key);
+        if self.begun.insert(key) {
             let zeros: Vec<(Column, Cell)> = cells.iter().map(|(column, _)| (*column, Cell::Rise(0.0))).collect();
             b.row((self.track, self.at.saturating_sub(SECOND_NS)), table, entity, &zeros);
         }
@@ -215,7 +216,7 @@ fn begin(columns: &[&str], b: &mut Builder) -> Reading {
     let moment = b.moment.unwrap_or(When::new(if clocked { Zero::Day } else { Zero::Start }, 0));
     let track = b.track("bcc-table", moment.zero);
     let origin = moment.ns;
-    Reading { track, origin, at: origin, begun: Vec::new(), latency: PerSecond::new(track) }
+    Reading { track, origin, at: origin, begun: HashSet::new(), latency: PerSecond::new(track) }
 }
 
 /// biosnoop: a request, from issue to completion.

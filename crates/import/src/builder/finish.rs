@@ -16,10 +16,8 @@ impl Builder {
         let (calls, latency, events) =
             (calls(&mut self, &places), latency(&mut self, &places), events(&mut self, &places));
         let sampled_tasks = understood::sampled_tasks(&mut self, &places);
-        if self.overflowed {
-            self.gap("part of the files", "more than an import can hold", "import a shorter part of the log");
-        }
-        let mut gaps = std::mem::take(&mut self.gaps);
+        let (mut gaps, notes) = self.remarks.into_parts();
+        gaps.extend(self.limits.gaps());
         gaps.extend(self.problems.iter().map(|(file, error)| {
             let what = format!("{file} line {}", error.line);
             let why = format!("column {}: expected {}, found {}", error.column, error.expected, error.found);
@@ -38,7 +36,7 @@ impl Builder {
             complete: true,
             import: Some(self.summary),
             sampled_tasks,
-            notes: self.notes.into_iter().map(Note::Text).collect(),
+            notes: notes.into_iter().map(Note::Text).collect(),
             ..Header::default()
         };
         Recording {

@@ -2,12 +2,16 @@
 //! time; `finish` merges the tracks into one recording.
 
 mod finish;
+mod limits;
 mod outcome;
 mod place;
 mod rows;
 mod understood;
 
 use std::collections::{BTreeMap, HashMap};
+
+use limits::{Limits, Remarks};
+pub use understood::Ignored;
 
 use super::error::ImportError;
 use super::when::{SECOND_NS, When, Zero};
@@ -123,22 +127,25 @@ pub struct Builder {
     lone_totals: BTreeMap<(Table, u32), Option<LoneTotal>>,
     stack_ids: HashMap<Vec<String>, StackId>,
     stacks: Vec<Stack>,
-    gaps: Vec<Gap>,
+    remarks: Remarks,
     problems: Vec<(String, ImportError)>,
     problems_in_file: usize,
     /// Lines of the current section that did not parse; `end_section` counts and clears them.
-    stumbled: Vec<(u32, String)>,
+    stumbled: BTreeMap<u32, String>,
+    /// Lines beyond `STUMBLED_MAX` that did not parse.
+    stumbled_more: u64,
+    /// Lines that were passed over since the last section.
+    passed: u64,
     /// How much of the text was understood.
     summary: ImportSummary,
     /// Bytes of text that the summary keeps.
     kept_bytes: usize,
     sampled: Vec<Placed<SampledTask>>,
-    overflowed: bool,
+    limits: Limits,
     /// Number of the last snapshot without a time, by format and name.
     untimed: HashMap<(&'static str, String), i64>,
     pub machine: Machine,
     pub setup: Setup,
-    pub notes: Vec<String>,
     /// The time of the last stamp line in this file.
     pub moment: Option<When>,
     /// The last line was `...`: the next table continues the one before, after a hole.
@@ -173,7 +180,7 @@ impl Builder {
 
     pub fn track(&mut self, format: &str, zero: Zero) -> Track {
         if self.tracks.len() >= TRACKS_MAX {
-            self.overflowed = true;
+            self.overflow("tables and logs");
             return NOWHERE;
         }
         let what = format!("{format} in {}", self.file);
@@ -273,7 +280,7 @@ impl Builder {
             || self.cells.len() + cells.len() > CELLS_MAX
             || self.column_names.len() + cells.len() > 1 << 16
         {
-            self.overflowed = true;
+            self.overflow("rows of tables");
             return;
         }
         let entity = self.entity(entity);
@@ -322,23 +329,23 @@ impl Builder {
     }
 
     pub fn call(&mut self, (track, at): (Track, i64), call: Call) {
-        push_bounded(&mut self.calls, Placed { track, at, item: call }, &mut self.overflowed);
+        self.limits.push(&mut self.calls, Placed { track, at, item: call }, "calls");
     }
 
     pub fn event(&mut self, (track, at): (Track, i64), kind: EventKind) {
-        push_bounded(&mut self.events, Placed { track, at, item: kind }, &mut self.overflowed);
+        self.limits.push(&mut self.events, Placed { track, at, item: kind }, "events");
     }
 
     pub fn latency(&mut self, (track, at): (Track, i64), bucket: LatencyBucket) {
-        push_bounded(&mut self.latency, Placed { track, at, item: bucket }, &mut self.overflowed);
+        self.limits.push(&mut self.latency, Placed { track, at, item: bucket }, "histograms");
     }
 
     pub fn checkpoint(&mut self, (track, at): (Track, i64), row: CheckpointRow) {
-        push_bounded(&mut self.checkpoints, Placed { track, at, item: row }, &mut self.overflowed);
+        self.limits.push(&mut self.checkpoints, Placed { track, at, item: row }, "checkpoints");
     }
 
     pub fn delay(&mut self, (track, at): (Track, i64), delay: BulkDelay) {
-        push_bounded(&mut self.delays, Placed { track, at, item: delay }, &mut self.overflowed);
+        self.limits.push(&mut self.delays, Placed { track, at, item: delay }, "delays");
     }
 
     /// The largest delay that the log itself states.
@@ -347,8 +354,13 @@ impl Builder {
     }
 
     /// Reports that an importer dropped an item because it holds no more of that kind.
-    pub fn overflow(&mut self) {
-        self.overflowed = true;
+    pub fn overflow(&mut self, what: &'static str) {
+        self.limits.drop_items(what, 1);
+    }
+
+    /// As `overflow`, for this many items.
+    pub fn overflow_by(&mut self, what: &'static str, count: u64) {
+        self.limits.drop_items(what, count);
     }
 
     /// Adds a kernel stack, innermost frame first, and returns its id. Equal stacks share one id.
@@ -358,7 +370,7 @@ impl Builder {
         }
         let id = StackId(u32::try_from(self.stacks.len()).unwrap_or(u32::MAX));
         if self.stacks.len() >= ITEMS_MAX {
-            self.overflowed = true;
+            self.overflow("stacks");
             return id;
         }
         self.stacks.push(Stack { id, frames: frames.clone() });
@@ -372,34 +384,26 @@ impl Builder {
             return None;
         }
         let nodes = &mut self.machine.nodes;
-        let place = nodes.iter().position(|known| known.node >= node).unwrap_or(nodes.len());
+        let place = nodes.partition_point(|known| known.node < node);
         if nodes.get(place).is_none_or(|known| known.node != node) {
             nodes.insert(place, NodeShape { node, ..NodeShape::default() });
         }
         nodes.get_mut(place)
     }
 
-    /// Reports that something is missing or was assumed. Duplicates, and gaps after the first 1000, are ignored.
+    /// Reports that something is missing or was assumed. Duplicates are ignored.
     pub fn gap(&mut self, what: impl Into<String>, why: impl Into<String>, remedy: impl Into<String>) {
-        let gap = Gap::new(what, why, remedy);
-        if !self.gaps.contains(&gap) && self.gaps.len() < 1000 {
-            self.gaps.push(gap);
-        }
+        self.remarks.gap(Gap::new(what, why, remedy));
     }
 
     pub fn note(&mut self, note: impl Into<String>) {
-        let note = note.into();
-        if !self.notes.contains(&note) && self.notes.len() < 100 {
-            self.notes.push(note);
-        }
+        self.remarks.note(note.into());
     }
 
     /// Reports a part of the file that did not parse; reading continues.
     pub fn problem(&mut self, error: ImportError) {
         self.problems_in_file += 1;
-        if self.stumbled.len() < STUMBLED_MAX && self.stumbled.last().is_none_or(|(line, _)| *line != error.line) {
-            self.stumbled.push((error.line, error.found.clone()));
-        }
+        self.stumble(error.line, &error.found);
         if self.problems_in_file <= PROBLEMS_MAX {
             self.problems.push((self.file.clone(), error));
         }
@@ -442,13 +446,5 @@ impl Builder {
             + self.checkpoints.len()
             + self.delays.len()
             + self.machine.nodes.len()
-    }
-}
-
-fn push_bounded<T>(items: &mut Vec<Placed<T>>, item: Placed<T>, overflowed: &mut bool) {
-    if items.len() < ITEMS_MAX && item.track != NOWHERE {
-        items.push(item);
-    } else {
-        *overflowed = true;
     }
 }

@@ -71,7 +71,7 @@ fn cells<'a>(builder: &'a Builder, row: &Row) -> &'a [(u32, Cell)] {
 /// Finds columns that two logs count at the same time (vmstat's bi and sar's pgpgin): their counts must not be added
 /// up.
 fn refused(builder: &mut Builder, places: &Places) -> Refused {
-    let mut claims: HashMap<(Table, u32, u32), Vec<Claim>> = HashMap::new();
+    let mut claims: HashMap<(Table, u32, u32), HashMap<Track, Claim>> = HashMap::new();
     for row in &builder.rows {
         let at_ns = places.at_ns(row.track, row.at);
         for (column, cell) in cells(builder, row) {
@@ -81,30 +81,31 @@ fn refused(builder: &mut Builder, places: &Places) -> Refused {
                 Cell::Rise(_) => false,
             };
             let claims = claims.entry((row.table, row.entity, *column)).or_default();
-            match claims.iter_mut().find(|claim| claim.track == row.track) {
-                Some(claim) => {
-                    (claim.first, claim.last) = (claim.first.min(at_ns), claim.last.max(at_ns));
-                    claim.total |= total;
-                }
-                None => claims.push(Claim { track: row.track, first: at_ns, last: at_ns, total }),
-            }
+            let claim = claims.entry(row.track).or_insert(Claim { track: row.track, first: at_ns, last: at_ns, total });
+            (claim.first, claim.last) = (claim.first.min(at_ns), claim.last.max(at_ns));
+            claim.total |= total;
         }
     }
     let mut refused = Refused::new();
     let mut pairs: HashSet<(Track, Track)> = HashSet::new();
-    for ((table, entity, column), mut claims) in claims {
+    for ((table, entity, column), claims) in claims {
+        let mut claims: Vec<Claim> = claims.into_values().collect();
         claims.sort_by_key(|claim| (!claim.total, claim.track));
-        let mut kept: Vec<&Claim> = Vec::new();
-        for claim in &claims {
-            let rival = kept
-                .iter()
-                .find(|known| known.total != claim.total || (known.first < claim.last && claim.first < known.last));
+        let Some(total) = claims.first().map(|claim| claim.total) else { continue };
+        // The tracks that are kept do not overlap: in the order of their first times their last times rise as well.
+        let mut kept: BTreeMap<(u64, u64, Track), Track> = BTreeMap::new();
+        for claim in claims {
+            let before = kept.range(..(claim.last, 0, Track(0))).next_back();
+            let overlaps = before.filter(|((_, last, _), _)| claim.first < *last).map(|(_, track)| *track);
+            let rival = if claim.total == total { overlaps } else { kept.values().next().copied() };
             match rival {
                 Some(known) => {
-                    pairs.insert((known.track, claim.track));
+                    pairs.insert((known, claim.track));
                     refused.insert((table, entity, column, claim.track));
                 }
-                None => kept.push(claim),
+                None => {
+                    kept.insert((claim.first, claim.last, claim.track), claim.track);
+                }
             }
         }
     }
@@ -119,24 +120,41 @@ fn refused(builder: &mut Builder, places: &Places) -> Refused {
     refused
 }
 
-fn fill(builder: &Builder, table: Table, rows: &[(u64, Row)], refused: &Refused, lost: &mut Lost) -> Series {
-    let (mut entities, mut at_moment, mut owners) = (Vec::new(), Vec::new(), Vec::new());
-    let mut columns: Vec<(String, ColumnKind, Vec<Option<i64>>)> = Vec::new();
-    let mut place_of: HashMap<u32, usize> = HashMap::new();
-    for (_, row) in rows {
-        for (column, cell) in cells(builder, row) {
-            let next = columns.len();
-            if *place_of.entry(*column).or_insert(next) == next {
-                let name = builder.column_names.get(*column as usize).cloned().unwrap_or_default();
-                let kind = if matches!(cell, Cell::Gauge(_)) { ColumnKind::Gauge } else { ColumnKind::Counter };
-                columns.push((name, kind, Vec::new()));
-            }
+/// Track, time and entity of the last value of each column.
+#[derive(Debug, Default)]
+struct LastValues(HashMap<u32, (Track, u64, u32)>);
+
+impl LastValues {
+    /// Remembers a value. Returns whether the last value of the column was for the same row of the same track.
+    fn repeats(&mut self, row: &Row, at_ns: u64, column: u32) -> bool {
+        let place = (row.track, at_ns, row.entity);
+        self.0.insert(column, place) == Some(place)
+    }
+}
+
+/// Name, kind and values of a column that is filled row by row.
+type Filling = (String, ColumnKind, Vec<Option<i64>>);
+
+/// The columns of the rows in the order of their appearance, and their places by the builder's number.
+fn columns_of(builder: &Builder, rows: &[(u64, Row)]) -> (Vec<Filling>, HashMap<u32, usize>) {
+    let (mut columns, mut place_of): (Vec<Filling>, HashMap<u32, usize>) = Default::default();
+    for (column, cell) in rows.iter().flat_map(|(_, row)| cells(builder, row)) {
+        let next = columns.len();
+        if *place_of.entry(*column).or_insert(next) == next {
+            let name = builder.column_names.get(*column as usize).cloned().unwrap_or_default();
+            let kind = if matches!(cell, Cell::Gauge(_)) { ColumnKind::Gauge } else { ColumnKind::Counter };
+            columns.push((name, kind, Vec::new()));
         }
     }
+    (columns, place_of)
+}
+
+fn fill(builder: &Builder, table: Table, rows: &[(u64, Row)], refused: &Refused, lost: &mut Lost) -> Series {
+    let (mut entities, mut at_moment, mut owners) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut columns, place_of) = columns_of(builder, rows);
     let rows_max = VALUES_MAX / columns.len().max(1);
     let mut entity_of: HashMap<u32, u16> = HashMap::new();
-    // Track, time and entity of the last value of each column.
-    let mut by_tracks: HashMap<u32, (Track, u64, u32)> = HashMap::new();
+    let mut last = LastValues::default();
     let mut sums: HashMap<(u32, u32), f64> = HashMap::new();
     for (at_ns, row) in rows {
         let Ok(next) = u16::try_from(entities.len()) else { continue };
@@ -162,9 +180,8 @@ fn fill(builder: &Builder, table: Table, rows: &[(u64, Row)], refused: &Refused,
             let Some((.., values)) = place_of.get(column).and_then(|&place| columns.get_mut(place)) else { continue };
             values.resize(length, None);
             let Some(value) = values.last_mut() else { continue };
-            let by_track = by_tracks.entry(*column).or_insert((row.track, *at_ns, row.entity));
-            let same = std::mem::replace(by_track, (row.track, *at_ns, row.entity)) == (row.track, *at_ns, row.entity);
-            if let (true, Some(first), Cell::Gauge(given) | Cell::Counter(given)) = (same, *value, cell)
+            if last.repeats(row, *at_ns, *column)
+                && let (Some(first), Cell::Gauge(given) | Cell::Counter(given)) = (*value, cell)
                 && first != *given
             {
                 *lost.repeated.entry((table.name(), row.track)).or_default() += 1;

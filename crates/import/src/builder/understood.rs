@@ -3,25 +3,80 @@
 use std::collections::HashMap;
 
 use super::place::Places;
-use super::{Builder, Placed, Track, push_bounded};
-use crate::text::{Line, Text, shown};
+use super::{Builder, Placed, STUMBLED_MAX, Track};
+use crate::text::{Line, LineCounts, Text, shown};
 use flatwater_recording::TEXT_BYTES_MAX;
 use flatwater_recording::sampled::SAMPLED_TASKS_MAX;
 use flatwater_recording::symbol::meaning;
 use flatwater_recording::{FormatKind, ImportSummary, SampledTask};
 
+/// Why a line outside the sections of formats is ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ignored {
+    Break,
+    Marks,
+    Status,
+    Prose,
+    Copy,
+    Skimmed,
+    Full,
+}
+
+impl Ignored {
+    pub fn reason(self) -> &'static str {
+        match self {
+            Ignored::Break => "they mark omitted lines",
+            Ignored::Marks => "they hold only marks of mail, markup or a collector",
+            Ignored::Status => "they are separators and status lines of tools",
+            Ignored::Prose => "they are sentences around the log",
+            Ignored::Copy => "they repeat the first half of the text",
+            Ignored::Skimmed => "they hold no word of a known format",
+            Ignored::Full => "the recording is full",
+        }
+    }
+}
+
 impl Builder {
+    /// Counts lines outside the sections of formats that are ignored.
+    pub fn ignore(&mut self, why: Ignored, lines: u64) {
+        self.summary.ignore(why.reason(), lines);
+    }
+
     /// Counts a line that is not a row but informs the importers: a time, a prompt, a file's name.
     pub fn understood_line(&mut self, line: &Line<'_>) {
         self.summary.understand(&self.file, None, u64::from(line.lines));
+        self.end_passed("settings", u64::from(line.lines));
     }
 
     /// Counts the lines of a section that the importer `format` consumed, and those of them that did not parse.
-    pub fn end_section(&mut self, (format, kind): (&str, FormatKind), lines: u64, (first, last): (u32, u32)) {
-        self.summary.understand(&self.file, Some((format, kind)), lines);
+    pub fn end_section(&mut self, (format, kind): (&str, FormatKind), lines: LineCounts, (first, last): (u32, u32)) {
+        self.summary.understand(&self.file, Some((format, kind)), lines.text);
+        self.ignore(Ignored::Break, lines.breaks);
+        self.ignore(Ignored::Marks, lines.marks);
         self.summary.locate(&self.file, format, first, last);
-        for (line, found) in std::mem::take(&mut self.stumbled) {
+        let stumbled = std::mem::take(&mut self.stumbled);
+        let more = std::mem::take(&mut self.stumbled_more).min(lines.text.saturating_sub(stumbled.len() as u64));
+        self.end_passed(format, lines.text.saturating_sub(stumbled.len() as u64).saturating_sub(more));
+        for (line, found) in stumbled {
             self.summary.stumble(&self.file, line, &found);
+        }
+        self.summary.stumble_more(more);
+    }
+
+    /// Counts the lines that were passed over since the last section: at most `most`, the lines that parsed.
+    fn end_passed(&mut self, format: &str, most: u64) {
+        let passed = std::mem::take(&mut self.passed).min(most);
+        if passed > 0 {
+            self.summary.pass_over(&format!("they say nothing about stalls ({format})"), passed);
+        }
+    }
+
+    /// Counts a line as not understood although an importer consumed it.
+    pub fn stumble(&mut self, line: u32, found: &str) {
+        if self.stumbled.len() < STUMBLED_MAX {
+            self.stumbled.entry(line).or_insert_with(|| shown(found));
+        } else if !self.stumbled.contains_key(&line) {
+            self.stumbled_more += 1;
         }
     }
 
@@ -49,13 +104,21 @@ impl Builder {
 
     /// Counts a line of a known log that was consumed without adding data.
     pub fn pass_over(&mut self) {
-        self.summary.passed_over += 1;
+        self.passed += 1;
     }
 
-    /// Counts lines of a long log that skimming dropped: they contain no word that an importer looks for.
-    pub fn skimmed_lines(&mut self, lines: u64) {
+    /// Counts lines of a long log that skimming dropped.
+    pub fn skimmed_lines(&mut self, why: Ignored, lines: u64) {
         self.summary.understand(&self.file, None, lines);
-        self.summary.passed_over += lines;
+        self.summary.pass_over(why.reason(), lines);
+    }
+
+    /// Counts skimmed lines of a file without a known format, the first of which is shown.
+    pub fn missed_lines(&mut self, number: u32, found: &str, lines: u64) {
+        if lines > 0 {
+            self.summary.miss(&self.file, number, number, found);
+            self.summary.miss_more(lines - 1);
+        }
     }
 
     #[must_use]
@@ -72,7 +135,8 @@ impl Builder {
             task.stack = Some(self.stack(frames));
         }
         self.file.clone_into(&mut task.file);
-        push_bounded(&mut self.sampled, Placed { track, at, item: task }, &mut self.overflowed);
+        let placed = Placed { track, at, item: task };
+        self.limits.push(&mut self.sampled, placed, "sampled tasks");
     }
 }
 
@@ -96,7 +160,7 @@ pub fn sampled_tasks(builder: &mut Builder, places: &Places) -> Vec<SampledTask>
             }
             tasks.push(task);
         } else {
-            builder.overflowed = true;
+            builder.overflow("sampled tasks");
         }
     }
     tasks

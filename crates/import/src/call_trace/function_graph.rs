@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use super::tree::Stack;
+use super::tree::{DEEP_CALLS, Stack};
 use super::{Task, push_call};
 use crate::builder::{Builder, Track};
 use crate::error::ImportError;
@@ -111,6 +111,9 @@ fn switch(text: &str) -> Option<(u32, Task)> {
     Some((u32::try_from(cpu).ok()?, Task { name: name.trim().to_owned(), tid: tid.trim().parse().ok()? }))
 }
 
+/// Maximum tasks, and CPUs.
+const TASKS_MAX: usize = 10_000;
+
 struct Reader {
     track: Track,
     at: i64,
@@ -130,8 +133,10 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
         if let Some(step) = parse(line.text) {
             reader.step(step, b);
         } else if let Some((cpu, task)) = switch(line.text) {
-            if reader.running.len() < 10_000 {
+            if reader.running.len() < TASKS_MAX || reader.running.contains_key(&cpu) {
                 reader.running.insert(cpu, task);
+            } else {
+                b.overflow("CPUs of a function graph");
             }
         } else if !(line.is_blank() || text.starts_with('#') || text.starts_with("---") || text.starts_with("CPU:")) {
             if !text.contains('|') && !text.starts_with("cpus=") {
@@ -158,7 +163,8 @@ impl Reader {
             Some(task) => (0, Some(task.clone())),
             None => (step.cpu, self.running.get(&step.cpu).cloned()),
         };
-        if self.stacks.len() > 10_000 && !self.stacks.contains_key(&key) {
+        if self.stacks.len() >= TASKS_MAX && !self.stacks.contains_key(&key) {
+            b.overflow("functions of further tasks of a function graph");
             return;
         }
         let stack = self.stacks.entry(key.clone()).or_default();
@@ -177,6 +183,7 @@ impl Reader {
             What::Leave => stack.leave(None, start, step.took_ns),
         };
         if let Some(root) = root {
+            b.overflow_by(DEEP_CALLS, stack.take_dropped());
             let damaged = stack.damaged;
             self.push(b, &key, &root, damaged);
         }

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use super::tree::Stack;
+use super::tree::{DEEP_CALLS, Stack};
 use super::{Task, push_call};
 use crate::builder::{Builder, Track};
 use crate::error::ImportError;
@@ -105,6 +105,8 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     Ok(())
 }
 
+const THREADS_MAX: usize = 10_000;
+
 struct Reader {
     track: Track,
     /// Start of the next call: each trace counts from its own start.
@@ -115,7 +117,8 @@ struct Reader {
 impl Reader {
     fn step(&mut self, step: &Step<'_>, b: &mut Builder) {
         let task = Task { name: step.thread.to_owned(), tid: step.tid };
-        if self.threads.len() > 10_000 && !self.threads.contains_key(&task) {
+        if self.threads.len() >= THREADS_MAX && !self.threads.contains_key(&task) {
+            b.overflow("functions of further threads of a SystemTap trace");
             return;
         }
         let stack = self.threads.entry(task.clone()).or_default();
@@ -125,6 +128,7 @@ impl Reader {
             return;
         }
         if let Some(root) = stack.leave(Some(step.function), at_ns, step.took_ns) {
+            b.overflow_by(DEEP_CALLS, stack.take_dropped());
             push_call(b, (self.track, self.at), &task, &root, stack.damaged);
             self.at = self.at.saturating_add(i64::try_from(root.ns).unwrap_or(i64::MAX));
         }

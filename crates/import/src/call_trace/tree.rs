@@ -7,6 +7,8 @@ use flatwater_recording::{Cause, Segment};
 /// Deeper calls, and functions beyond `NODES_MAX` in one call, count as their caller's own time.
 const DEPTH_MAX: usize = 256;
 const NODES_MAX: usize = 100_000;
+/// What such functions are called in a gap.
+pub const DEEP_CALLS: &str = "function calls inside one call, which count as time of their callers";
 
 /// A function call that has returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +34,8 @@ pub struct Stack {
     /// Number of open calls beyond the limits; their returns are ignored as well.
     ignored: usize,
     nodes: usize,
+    /// Number of calls beyond the limits since the last `take_dropped`.
+    dropped: u64,
     /// An entry or a return is missing.
     pub damaged: bool,
     latest_ns: u64,
@@ -41,6 +45,11 @@ impl Stack {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.open.is_empty()
+    }
+
+    /// Number of calls that were not kept.
+    pub fn take_dropped(&mut self) -> u64 {
+        std::mem::take(&mut self.dropped)
     }
 
     /// The function at the root.
@@ -56,7 +65,7 @@ impl Stack {
         }
         self.latest_ns = self.latest_ns.max(at_ns.unwrap_or(0));
         if self.open.len() >= DEPTH_MAX || self.nodes >= NODES_MAX {
-            self.ignored += 1;
+            (self.ignored, self.dropped) = (self.ignored + 1, self.dropped + 1);
             return;
         }
         self.nodes += 1;

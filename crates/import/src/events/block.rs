@@ -9,6 +9,9 @@ use flatwater_recording::schema::disks;
 use flatwater_recording::{Column, Entity, OpKind, Table};
 
 const PENDING_MAX: usize = 100_000;
+/// Maximum pairs of device and operation in one second.
+const DEVICES_MAX: usize = 1024;
+
 pub struct Requests {
     track: Track,
     pending: HashMap<(String, u64), i64>,
@@ -50,8 +53,10 @@ impl Requests {
         let Some((device, op, sector, sectors)) = parse(event.fields) else { return };
         let key = (device.to_owned(), sector);
         if issued {
-            if self.pending.len() < PENDING_MAX {
+            if self.pending.len() < PENDING_MAX || self.pending.contains_key(&key) {
                 self.pending.insert(key, event.at_ns);
+            } else {
+                b.overflow("open block requests");
             }
             return;
         }
@@ -65,8 +70,11 @@ impl Requests {
         let bytes = sectors.saturating_mul(512);
         // A request is not a call of a program, so it must not be counted with write().
         self.seconds.add(b, second, &format!("{device} {}", op.name()), OpKind::Other, ns, bytes);
-        if self.sums.len() < 1024 {
-            let sums = self.sums.entry((key.0, op)).or_default();
+        let device = (key.0, op);
+        if self.sums.len() >= DEVICES_MAX && !self.sums.contains_key(&device) {
+            b.overflow("block requests of further devices in one second");
+        } else {
+            let sums = self.sums.entry(device).or_default();
             for (sum, new) in sums.iter_mut().zip([1.0, bytes as f64, ns as f64]) {
                 *sum += new;
             }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::line::Event;
 use crate::builder::{Builder, Track};
 use crate::call_trace::op_of;
-use crate::call_trace::tree::{Node, Stack, segments};
+use crate::call_trace::tree::{DEEP_CALLS, Node, Stack, segments};
 use crate::single_call::single_call;
 use flatwater_recording::{Basis, Cause, OpKind};
 
@@ -97,6 +97,7 @@ const THREADS_MAX: usize = 100_000;
 impl Threads {
     pub fn event(&mut self, event: &Event<'_>, track: Track, b: &mut Builder) {
         if self.open.len() >= THREADS_MAX && !self.open.contains_key(&event.tid) {
+            b.overflow("events of further threads");
             return;
         }
         let thread = self.open.entry(event.tid).or_default();
@@ -142,7 +143,8 @@ impl Threads {
         }
     }
 
-    fn push(root: Option<Node>, thread: &Thread, tid: u32, track: Track, b: &mut Builder) {
+    fn push(root: Option<Node>, thread: &mut Thread, tid: u32, track: Track, b: &mut Builder) {
+        b.overflow_by(DEEP_CALLS, thread.stack.take_dropped());
         let Some(root) = root.filter(|root| root.ns > 0) else { return };
         let op = if root.name.starts_with("sys_") { op_of(&root.name) } else { OpKind::Other };
         let at = i64::try_from(root.start_ns.unwrap_or(0)).unwrap_or(0);
@@ -159,7 +161,7 @@ impl Threads {
         open.sort_by_key(|(tid, _)| *tid);
         for (tid, mut thread) in open {
             let root = thread.stack.cut();
-            Self::push(root, &thread, tid, track, b);
+            Self::push(root, &mut thread, tid, track, b);
             let what = format!("the end of a bracket of {}", thread.task);
             b.gap(what, "the log ends, or was cut, inside it", "");
         }

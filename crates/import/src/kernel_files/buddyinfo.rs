@@ -1,5 +1,7 @@
 //! Reads /proc/buddyinfo: free blocks of each order, by zone.
 
+use std::collections::HashSet;
+
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::count;
@@ -28,17 +30,18 @@ fn zone(text: &str) -> Option<(u32, &str)> {
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let place = b.snapshot("buddyinfo");
-    let mut seen: Vec<(u32, String)> = Vec::new();
+    let mut seen = HashSet::new();
     while let Some(line) = cursor.peek() {
         let Some((node, name)) = zone(line.text) else { break };
-        if seen.len() >= 4096 || seen.iter().any(|(known, zone)| *known == node && zone == name) {
+        if !seen.insert((node, name)) {
             break;
         }
-        seen.push((node, name.to_owned()));
         cursor.take();
         b.node(node);
         let values: Vec<Token<'_>> = line.tokens().skip_while(|token| count(token.text).is_none()).collect();
         // `0,` in `Node 0,` does not parse as a number, so the first number is order 0.
+        let further = values.len().saturating_sub(buddy::ALL.columns.len());
+        b.overflow_by("numbers of free blocks of further orders", further as u64);
         let mut cells = Vec::new();
         for (column, token) in buddy::ALL.columns.iter().zip(values) {
             match count(token.text) {

@@ -1,5 +1,7 @@
 //! Reads files of `name value` lines: /proc/vmstat, and memory.stat and memory.events of a cgroup.
 
+use std::collections::HashSet;
+
 use super::without_path;
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
@@ -29,9 +31,6 @@ pub const CGROUP: Importer = Importer {
     },
     read: |cursor, b| read(cursor, b, File::Cgroup),
 };
-
-/// Maximum lines of a file; no kernel has more.
-const LINES_MAX: usize = 1000;
 
 #[derive(Clone, Copy, PartialEq)]
 enum File {
@@ -102,6 +101,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder, file: File) -> Result<(), Impo
     let place = b.snapshot(if file == File::Vmstat { "proc-vmstat" } else { "cgroup" });
     let mut path: String = b.command.as_deref().and_then(path_of_command).unwrap_or_default();
     let mut cells: Vec<(String, Cell)> = Vec::new();
+    let mut names: HashSet<String> = HashSet::new();
     let flush = |b: &mut Builder, path: &str, cells: &mut Vec<(String, Cell)>| {
         let entity = if file == File::Vmstat { Entity::default() } else { Entity::named(&cgroup_of(path)) };
         let table = if file == File::Vmstat { Table::Vmstat } else { Table::Cgroup };
@@ -141,7 +141,10 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder, file: File) -> Result<(), Impo
         }
         let column = if is_event(name, &cells, &path) { format!("events_{name}") } else { name.to_owned() };
         // A repeated name begins the next snapshot.
-        if cells.len() >= LINES_MAX || cells.iter().any(|(known, _)| *known == column) {
+        if cells.is_empty() {
+            names.clear();
+        }
+        if !names.insert(column.clone()) {
             break;
         }
         cursor.take();

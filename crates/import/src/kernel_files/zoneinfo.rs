@@ -1,5 +1,7 @@
 //! Reads /proc/zoneinfo of 2.6 to 6.x, complete or in parts.
 
+use std::collections::HashSet;
+
 use crate::builder::{Builder, Cell};
 use crate::error::ImportError;
 use crate::number::count;
@@ -25,18 +27,17 @@ fn zone(text: &str) -> Option<(u32, &str)> {
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let place = b.snapshot("zoneinfo");
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     while let Some(header) = cursor.peek() {
         let Some((node, name)) = zone(header.text) else { break };
         // A zone that was already read begins the next snapshot.
-        if seen.len() >= 4096 || seen.contains(&(node, name)) {
+        if !seen.insert((node, name)) {
             break;
         }
-        seen.push((node, name));
         cursor.take();
         b.node(node);
         let mut cells: Vec<(&str, Cell)> = Vec::new();
-        let mut per_cpu = false;
+        let (mut per_cpu, mut names) = (false, HashSet::new());
         while let Some(line) = cursor.peek() {
             if line.is_blank() || !is_inside(&line) {
                 break;
@@ -44,9 +45,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             cursor.take();
             per_cpu |= line.text.trim_start().starts_with("pagesets");
             match value(&line, &mut per_cpu) {
-                Ok(Some((column, cell))) if cells.len() < 1000 && !cells.iter().any(|(known, _)| *known == column) => {
-                    cells.push((column, cell))
-                }
+                Ok(Some((column, cell))) if names.insert(column) => cells.push((column, cell)),
                 Ok(_) => {}
                 Err(error) => b.problem(error),
             }

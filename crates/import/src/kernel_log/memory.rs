@@ -20,7 +20,12 @@ pub struct Memory {
     /// Values of the current cgroup, and of those before.
     cgroup_cells: Vec<(String, Cell)>,
     cgroups: Vec<(String, Vec<(String, Cell)>)>,
+    /// Number of values beyond the limits.
+    dropped: u64,
 }
+
+/// Maximum cgroups of one report.
+const CGROUPS_MAX: usize = 4096;
 
 /// Whether the line belongs to such a report, for logs without prefixes.
 #[must_use]
@@ -183,11 +188,15 @@ impl Memory {
             }
             if self.zones.len() < 4096 {
                 self.zones.push((node, name.to_owned(), cells));
+            } else {
+                self.dropped += cells.len() as u64;
             }
         } else if is_zone_rest(text) {
             // No kernel prints more values of a zone: the line is repeated endlessly.
-            if let Some((_, _, cells)) = self.zones.last_mut().filter(|(_, _, cells)| cells.len() < 128) {
-                cells.extend(zone_cells(text));
+            let more = zone_cells(text);
+            match self.zones.last_mut() {
+                Some((_, _, cells)) if cells.len() < 128 => cells.extend(more),
+                _ => self.dropped += more.len() as u64,
             }
         } else if let Some(kib) = page_kib(text) {
             self.page_kib = Some(kib);
@@ -210,8 +219,12 @@ impl Memory {
         } else if let Some((name, value)) = text.split_once(' ').filter(|_| self.cgroup.is_some()) {
             // Since 5.x memory.stat follows, one value per line.
             let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
-            if let Some(value) = count(value.trim()).filter(|_| plain && self.cgroup_cells.len() < 256) {
-                self.cgroup_cells.push((name.to_owned(), Cell::Gauge(value)));
+            match count(value.trim()).filter(|_| plain) {
+                Some(value) if self.cgroup_cells.len() < 256 => {
+                    self.cgroup_cells.push((name.to_owned(), Cell::Gauge(value)));
+                }
+                Some(_) => self.dropped += 1,
+                None => {}
             }
         } else if let Some((_, limit)) = text.split_once("killed as a result of limit of ") {
             self.begin_cgroup(limit.trim());
@@ -227,7 +240,11 @@ impl Memory {
             && !self.cgroup_cells.is_empty()
         {
             let cells = std::mem::take(&mut self.cgroup_cells);
-            self.cgroups.push((before, cells));
+            if self.cgroups.len() < CGROUPS_MAX {
+                self.cgroups.push((before, cells));
+            } else {
+                self.dropped += cells.len() as u64;
+            }
         }
     }
 
@@ -277,6 +294,7 @@ impl Memory {
         if self.is_reported() {
             b.memory_reported();
         }
+        b.overflow_by("values of a kernel's report of memory", self.dropped);
         let page_kib = self.page_kib.unwrap_or_else(|| {
             if !self.zones.is_empty() {
                 let why = "the report has no list of free blocks, which shows the size of a page: 4 KiB are assumed";

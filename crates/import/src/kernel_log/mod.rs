@@ -7,6 +7,7 @@
 
 mod device;
 mod frame;
+mod inside;
 mod memory;
 mod prefix;
 mod report;
@@ -46,7 +47,7 @@ pub const TASK_STACK: Importer = Importer {
         let text = cursor.next_text();
         match () {
             () if task::task(text).is_some() => 85,
-            () if task::holder(text).is_some() || report::is_heading(text) && text.contains("task ") => 80,
+            () if task::holder(text).is_some() || inside::is_heading(text) && text.contains("task ") => 80,
             () if frame::frame(text).is_some() || frame::traced(text).is_some() => 60,
             () if opens_run(cursor) => 50,
             () => 0,
@@ -175,7 +176,7 @@ fn is_of_report(message: &str) -> bool {
         || frame::frame(message).is_some()
         || frame::traced(message).is_some()
         || task::holder(message).is_some()
-        || report::is_heading(message)
+        || inside::is_heading(message)
 }
 
 impl Reader {
@@ -189,7 +190,7 @@ impl Reader {
             || self.memory.expects(message)
             || memory::is_memory(message)
             || words::can_tell(message) && is_of_report(message)
-            || self.open.is_some() && (report::belongs(message) || task::likely_owner(message).is_some())
+            || self.open.is_some() && (inside::belongs(message) || task::likely_owner(message).is_some())
     }
 
     /// Whether the open report or memory state expects this line, which has no meaning by itself.
@@ -272,7 +273,7 @@ impl Reader {
             self.begin(stack.at_line(line.number), b);
         } else if self.open.is_none() {
             self.ran |= frame::is_kernels(message);
-            return report::is_heading(message);
+            return inside::is_heading(message);
         }
         if let Some(report) = &mut self.open {
             report.line(message);

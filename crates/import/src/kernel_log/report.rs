@@ -34,6 +34,8 @@ pub struct Report {
     waits_for: Option<String>,
     owner: Option<String>,
     line: u32,
+    /// Number of frames and locks beyond the limits.
+    dropped: u64,
 }
 
 /// First words of kernel warnings that print a stack.
@@ -59,7 +61,20 @@ const HELD_MAX: usize = 64;
 
 fn new(kind: Kind, task: Task, first: Option<String>, seconds: u64) -> Report {
     let (frames, doubted, holds) = (Vec::new(), Vec::new(), Vec::new());
-    Report { kind, first, task, seconds, slept_ns: None, frames, doubted, holds, waits_for: None, owner: None, line: 0 }
+    Report {
+        kind,
+        first,
+        task,
+        seconds,
+        slept_ns: None,
+        frames,
+        doubted,
+        holds,
+        waits_for: None,
+        owner: None,
+        line: 0,
+        dropped: 0,
+    }
 }
 
 /// The report that this line begins.
@@ -177,156 +192,6 @@ fn slab_failure(message: &str) -> Option<String> {
     Some(format!("slab cache {cache}: page allocation failure: order:{order}"))
 }
 
-/// Beginnings of lines inside a report, for logs without prefixes.
-const INSIDE: &[&str] = &[
-    "Not tainted",
-    "Tainted:",
-    "\"echo 0",
-    "task:",
-    "Call Trace",
-    "Call trace",
-    "Backtrace",
-    "<TASK>",
-    "</TASK>",
-    "<IRQ>",
-    "</IRQ>",
-    "<NMI>",
-    "</NMI>",
-    "CPU:",
-    "CPU ",
-    "Stack:",
-    "Pid:",
-    "PID:",
-    "RIP:",
-    "RSP:",
-    "Code:",
-    "Hardware name:",
-    "Modules linked in",
-    "Workqueue:",
-    "RAX:",
-    "RDX:",
-    "RBP:",
-    "R10:",
-    "R13:",
-    "FS:",
-    "CS:",
-    "CR2:",
-    "PKRU:",
-    "---[",
-    "Tasks state",
-    "Memory cgroup",
-    "Task in",
-    "[",
-    "Out of memory",
-    "oom-kill:",
-    "oom_reaper:",
-    "Disabled by",
-    "Showing all locks",
-    "EIP",
-    "EAX",
-    "ESI",
-    "DS:",
-    "Process ",
-    "pstate:",
-    "pc :",
-    "lr :",
-    "sp :",
-    "x2",
-    "x1",
-    "x0",
-    "x8",
-    "x5",
-    "NIP",
-    "LR ",
-    "GPR",
-    "MSR",
-    "CFAR",
-    "--- ",
-    "Instruction dump",
-    "rcu:",
-    "Sending NMI",
-    "NMI ",
-    "irq event",
-    "hardirqs",
-    "softirqs",
-    "#",
-    "Last Breaking",
-    "Krnl",
-    "Exception stack",
-    "r10:",
-    "r7 :",
-    "r3 :",
-    "Blocked by",
-    "Trace:",
-    "(detected by",
-    "(t=",
-    "Preemption disabled",
-    "stack backtrace:",
-    "Kernel panic",
-    "handlers:",
-    // lockdep prints prose between its stacks.
-    "-> #",
-    "----",
-    "=====",
-    "the existing dependency chain",
-    "which lock already depends",
-    "but task is already holding",
-    "other info that might help",
-    "Possible unsafe locking",
-    "Chain exists of",
-    "*** DEADLOCK",
-    "lock(",
-    "CPU0 ",
-];
-
-/// Whether lockdep prints such a line about tasks and locks.
-fn of_lockdep(text: &str) -> bool {
-    text.contains(" Tainted: ")
-        || text.contains(" Not tainted")
-        || text.contains(" is trying to acquire lock")
-        || text.contains("locks held by ")
-        || text.contains("lock held by ")
-        || text.starts_with("ffff") && text.contains("){")
-        || text.starts_with('&') && text.contains(" --> ")
-}
-
-/// Whether the line is inside a report, for logs without prefixes.
-#[must_use]
-pub fn belongs(message: &str) -> bool {
-    let text = message.trim();
-    INSIDE.iter().any(|start| text.starts_with(start))
-        || frame(text).is_some()
-        || single(text).is_some()
-        || of_lockdep(text)
-        || is_registers(text)
-}
-
-/// Whether the line has only values of registers, part of a broken line: `ORIG_RAX: 0000000000000001`,
-/// `00007f994fe7c483`.
-fn is_registers(text: &str) -> bool {
-    let name = |word: &str| {
-        word.ends_with(':')
-            && word.bytes().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == b'_' || c == b':')
-    };
-    let value = |word: &str| word.len() >= 8 && word.bytes().all(|c| c.is_ascii_hexdigit());
-    !text.is_empty()
-        && text.split_whitespace().all(|word| name(word) || value(word))
-        && text.split_whitespace().any(value)
-}
-
-/// Whether the line is above or between the tasks of a list.
-#[must_use]
-pub fn is_heading(message: &str) -> bool {
-    let text = message.trim();
-    let words: Vec<&str> = text.split_whitespace().collect();
-    matches!(words.as_slice(), ["task", "PC", "stack", "pid", "father", ..] | ["free", "sibling"])
-        || text.contains("Show Blocked State")
-        || text.contains("Show State")
-        || text.starts_with("Showing all locks held")
-        || text.starts_with("Showing busy workqueues")
-        || (!text.is_empty() && text.bytes().all(|c| c == b'=') && text.len() > 20)
-}
-
 impl Report {
     /// A report about a task that a line names.
     #[must_use]
@@ -424,8 +289,12 @@ impl Report {
             self.task.reported_by = ReportedBy::Warning;
         }
         if let Some(lock) = held_lock(text) {
-            if self.holds.len() < HELD_MAX && !self.holds.iter().any(|known| known == lock) {
-                self.holds.push(lock.to_owned());
+            if self.holds.iter().all(|known| known != lock) {
+                if self.holds.len() < HELD_MAX {
+                    self.holds.push(lock.to_owned());
+                } else {
+                    self.dropped += 1;
+                }
             }
             // A list of locks has no stack. Of the places where locks are taken, only that of a freeze shows what the
             // task does.
@@ -464,8 +333,12 @@ impl Report {
 
     pub fn push_frame(&mut self, name: &str, trusted: bool) {
         let frames = if trusted { &mut self.frames } else { &mut self.doubted };
-        if frames.len() < FRAMES_MAX && frames.last().is_none_or(|last| last != name) {
-            frames.push(name.to_owned());
+        if frames.last().is_none_or(|last| last != name) {
+            if frames.len() < FRAMES_MAX {
+                frames.push(name.to_owned());
+            } else {
+                self.dropped += 1;
+            }
         }
     }
 
@@ -473,6 +346,7 @@ impl Report {
     /// from a single stack, so it counts as sampled. (A hung task did not run in all that time, so it slept in one
     /// place: kernel/hung_task.c, check_hung_task.)
     pub fn push(mut self, (track, at): (Track, i64), b: &mut Builder) {
+        b.overflow_by("frames and locks of a task", self.dropped);
         // Kernels without frame pointers or ORC (until 4.14, and many 2.6 ones) mark every frame of some stacks with
         // `?`.
         if meaning(&self.frames).is_none() && meaning(&self.doubted).is_some() {

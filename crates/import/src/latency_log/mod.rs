@@ -85,7 +85,7 @@ impl PerSecond {
         }
         let key = (name.to_owned(), op);
         if self.open.len() >= OPEN_MAX && !self.open.contains_key(&key) {
-            b.overflow();
+            b.overflow("latencies of further names in one second");
             return;
         }
         let (counting, sum) = self.open.entry(key).or_default();

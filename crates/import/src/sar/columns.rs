@@ -17,7 +17,7 @@ pub enum Kind {
 }
 
 /// A report of sar. A column that no other report has identifies it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Report {
     Paging,
     Swapping,

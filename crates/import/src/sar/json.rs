@@ -1,6 +1,8 @@
 //! Reads `sadf -j`, the same reports as text of `sar` with an interval in each reading, and `iostat -o JSON` and
 //! `mpstat -o JSON`, whose readings have no date.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::columns::{Report, normal};
@@ -36,7 +38,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
                 b.event((track, at), EventKind::Report("the machine was restarted".to_owned()));
             }
         }
-        let mut seen: Vec<(Report, String)> = Vec::new();
+        let mut seen: HashSet<(Report, String)> = HashSet::new();
         let mut before: Option<i64> = None;
         undated(host, b);
         for reading in host.get("statistics").and_then(Value::as_array).into_iter().flatten() {
@@ -65,7 +67,7 @@ fn undated(host: &Value, b: &mut Builder) {
     let why =
         "the readings have no date: one second between them is assumed, and the first of several is a mean since boot";
     b.gap("interval of the JSON's readings", why, "sadf -j of the same file");
-    let (track, mut seen) = (b.track("sadf-json", Zero::Start), Vec::new());
+    let (track, mut seen) = (b.track("sadf-json", Zero::Start), HashSet::new());
     for (at, reading) in readings.iter().enumerate().skip(usize::from(readings.len() > 1)) {
         let from = i64::try_from(at).unwrap_or(i64::MAX / SECOND_NS - 1) * SECOND_NS;
         reports(reading, b, track, (from, from + SECOND_NS), &mut seen);
@@ -78,7 +80,13 @@ fn instant(stamp: &Value) -> Option<i64> {
     Some(day * DAY_NS + clock(stamp.get("time")?.as_str()?)?)
 }
 
-fn reports(reading: &Value, b: &mut Builder, track: Track, (from, to): (i64, i64), seen: &mut Vec<(Report, String)>) {
+fn reports(
+    reading: &Value,
+    b: &mut Builder,
+    track: Track,
+    (from, to): (i64, i64),
+    seen: &mut HashSet<(Report, String)>,
+) {
     let single = [
         ("paging", Report::Paging),
         ("swap-pages", Report::Swapping),
@@ -113,11 +121,7 @@ fn reports(reading: &Value, b: &mut Builder, track: Track, (from, to): (i64, i64
         found.extend(value.map(|value| (Report::Pressure(resource), Entity::named(resource), value)));
     }
     for (report, entity, value) in found {
-        let key = (report, entity.name.clone());
-        let first = seen.len() < 4096 && !seen.contains(&key);
-        if first {
-            seen.push(key);
-        }
+        let first = seen.insert((report, entity.name.to_string()));
         let values: Vec<(String, f64)> = value
             .as_object()
             .into_iter()

@@ -340,7 +340,9 @@ fn row(
             number(token.text).ok_or_else(|| ImportError::at(line, *token, format!("a number for '{name}'")))?;
         values.push((name.as_str(), value));
     }
-    if let Some(extra) = tokens.get(state.columns.len()) {
+    // People mark rows: `<-- here`.
+    let is_mark = |token: &&Token<'_>| !token.text.starts_with(|c: char| c.is_alphanumeric());
+    if let Some(extra) = tokens.get(state.columns.len()).filter(|extra| !is_mark(extra)) {
         return Err(ImportError::at(line, *extra, "the end of the row"));
     }
     let entity = match report {

@@ -6,7 +6,7 @@ use super::{Bare, Span, Text, prefix};
 use crate::when::{When, clock, days, month};
 
 /// The kind of addition that the lines of a block share.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     Collector(prefix::Kind),
     /// `Nov 22 10:11:12 text` without host and unit, also where the text could be read as a host.

@@ -25,10 +25,14 @@ impl Text {
         }
         if lines >= SPACED_MIN {
             let mut at = 0;
-            self.spans.retain(|_| {
+            let mut marks = 0;
+            self.spans.retain(|span| {
                 at += 1;
-                at <= written || (at - written) % 2 == 1
+                let keeps = at <= written || (at - written) % 2 == 1;
+                marks += if keeps { 0 } else { u64::from(span.lines) };
+                keeps
             });
+            self.lone_marks += marks;
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::when::{DAY_NS, When, Zero, clock, days, epoch, iso, month};
 
 /// Form of a prefix. Lines with the same kind are read together.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// `2026-11-22T10:11:12.123456789Z text`; container runtimes add `stdout F` before the text.
     Time,

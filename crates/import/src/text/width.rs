@@ -156,7 +156,8 @@ impl Text {
     /// A copy of the whole text, with each group joined into one line.
     #[must_use]
     pub fn with_groups(&self, groups: &[(usize, usize, Width)]) -> Text {
-        let mut text = Text { cut_lines: self.cut_lines, cut_file: self.cut_file, ..Text::default() };
+        let mut text =
+            Text { cut_lines: self.cut_lines, cut_file: self.cut_file, lone_marks: self.lone_marks, ..Text::default() };
         let (mut at, mut groups) = (0, groups.iter().peekable());
         while at < self.spans.len() {
             let group = groups.next_if(|(first, ..)| *first == at);
@@ -181,8 +182,7 @@ impl Text {
             }
         }
         let (Ok(start), Ok(end)) = (u32::try_from(start), u32::try_from(text.clean.len())) else { return };
-        let blank = |at: &usize| self.text_at(*at).is_none_or(|line| line.trim().is_empty());
-        let joined = (first + 1..end_line).filter(|at| !blank(at)).filter_map(|at| self.spans.get(at));
+        let joined = (first + 1..end_line).filter_map(|at| self.spans.get(at));
         let lines = joined.fold(span.lines, |lines, span| lines.saturating_add(span.lines));
         text.spans.push(Span { start, end, lines, ..*span });
         text.times.extend(self.times.get(first).copied());

@@ -4,6 +4,8 @@
 //! Counts are per interval, or per second if they end in `/s`; percentages of the CPU sum to 100 times the number of
 //! CPUs. `avio` is ignored: it is busy time per request, and both are printed as well.
 
+use std::collections::HashSet;
+
 use super::interval::Intervals;
 use super::scaled;
 use crate::builder::{Builder, Cell};
@@ -93,7 +95,7 @@ fn counted(value: &str, seconds: f64) -> Option<f64> {
 
 fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
     let mut intervals = Intervals::new(b, "atop", 10 * SECOND_NS);
-    let mut seen: Vec<String> = Vec::new();
+    let mut seen: HashSet<String> = HashSet::new();
     let mut stamped = false;
     while let Some(line) = cursor.peek() {
         let text = line.text;
@@ -104,7 +106,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
             }
             stamped |= when.is_some();
             intervals.next(b, when, elapsed);
-            seen = vec!["header".to_owned()];
+            seen = HashSet::from(["header".to_owned()]);
         } else if let Some(label) = label(text) {
             let fields = fields(text);
             // A repeated device or label begins the next interval.
@@ -114,7 +116,7 @@ fn read(cursor: &mut Cursor<'_>, b: &mut Builder) -> Result<(), ImportError> {
                 intervals.next(b, None, None);
                 seen.clear();
             }
-            seen.push(key);
+            seen.insert(key);
             if let Err(error) = resource(&line, label, &fields, &mut intervals, b) {
                 b.problem(error);
             }
