@@ -151,6 +151,6 @@ fn an_importer_reads_lines_and_nothing_else() {
     let (mut cursor, mut builder) = (Cursor::new(&text), Builder::default());
     assert_eq!((IMPORTER.detect)(&cursor), 90);
     read_section(&IMPORTER, &mut cursor, &mut builder);
-    assert_eq!(builder.notes, ["a huge page was zeroed"]);
-    assert_eq!(cursor.next_text(), "something else", "the importer leaves other lines to the next one");
+    assert_eq!(builder.notes(), ["a huge page was zeroed"]);
+    assert_eq!(cursor.next_text(), "something else", "what follows is left to the next importer");
 }

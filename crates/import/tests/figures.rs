@@ -223,8 +223,10 @@ fn a_mutex_that_spins_and_then_sleeps_is_one_wait() {
 fn a_row_of_sar_with_a_mark_at_its_end_is_read_and_one_with_further_values_is_not() {
     let rows = |end: &str| {
         let head = "10:00:00     CPU     %user     %nice   %system   %iowait    %steal     %idle\n";
-        let row = "10:00:01     all      1.00      0.00      1.00      0.00      0.00     98.00";
-        read(&format!("{head}{row}{end}\n")).table(Table::Cpu).map_or(0, flatwater_recording::Series::len)
+        let row = |at: u32| format!("10:00:0{at}     all      1.00      0.00      1.00      0.00      0.00     98.00");
+        read(&format!("{head}{}\n{}{end}\n", row(1), row(2)))
+            .table(Table::Cpu)
+            .map_or(0, flatwater_recording::Series::len)
     };
-    assert_eq!((rows(""), rows(" <-- here"), rows(" Swap: 12 13")), (2, 2, 0));
+    assert_eq!((rows(""), rows(" <-- here"), rows(" Swap: 12 13")), (3, 3, 2));
 }

@@ -73,6 +73,10 @@ impl Remarks {
         }
     }
 
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
     fn is_new(&mut self, key: (String, String, String)) -> bool {
         if self.known.len() >= KNOWN_MAX { !self.known.contains(&key) } else { self.known.insert(key) }
     }

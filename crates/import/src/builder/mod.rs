@@ -400,6 +400,11 @@ impl Builder {
         self.remarks.note(note.into());
     }
 
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        self.remarks.notes()
+    }
+
     /// Reports a part of the file that did not parse; reading continues.
     pub fn problem(&mut self, error: ImportError) {
         self.problems_in_file += 1;
