@@ -143,7 +143,7 @@ fn perform(job: &Job) -> Result<Recording, String> {
 /// The first finding. Explaining is left out where there are no slow calls to explain.
 fn first_cause(recording: &Recording) -> String {
     let explanation = explain(recording);
-    explanation.findings.first().map_or_else(|| "none".to_owned(), |finding| format!("{}", finding.cause))
+    explanation.findings.first().map_or_else(|| "none".to_owned(), |finding| finding.cause.to_string())
 }
 
 type Row = (String, String, String);
