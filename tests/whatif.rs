@@ -46,7 +46,7 @@ fn a_call_under_way_at_the_end_counts() {
     let directory = tempfile::tempdir().expect("a directory");
     let held = "name = 'held'\nsentence = 'A stick fills the dirty limit.'\nduration = '30s'\nkernel = 'linux-2.6.17'\n\
         [machine]\ncpus = 2\nnodes = ['1GiB']\ndisk = { write_bps = '60MB', seek = '8ms', file_system = 'ext2' }\n\
-        [[machine.device]]\nname = 'usb'\ndisk = { size = '8GB', write_bps = '2MB', latency = '2ms', file_system = 'ext2' }\n\
+        [[machine.device]]\nname = 'usb'\ndisk = { size = '8GB', write_bps = '300KB', latency = '2ms', file_system = 'ext2' }\n\
         [[workload]]\nuse = 'stream'\nlabel = 'copy'\nrole = 'neighbour'\ndevice = 'usb'\nthreads = 8\ndirection = 'write'\n\
         [[workload]]\nuse = 'stream'\nlabel = 'work'\nrole = 'foreground'\nstart = '10s'\nbytes = '64KiB'\npause = '20ms'\n\
         direction = 'write'\n";

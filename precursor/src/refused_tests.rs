@@ -85,9 +85,9 @@ fn a_file_whose_name_could_not_be_made_durable_is_never_reported_as_durable() {
     }
 }
 
-fn run(program: &str, args: &[&str]) -> Result<(), String> {
-    let done = Command::new(program).args(args).output().map_err(|e| e.to_string())?;
-    if done.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&done.stderr).into_owned()) }
+fn run(program: &str, args: &[&str]) -> std::io::Result<()> {
+    let done = Command::new(program).args(args).output()?;
+    if done.status.success() { Ok(()) } else { Err(std::io::Error::other(String::from_utf8_lossy(&done.stderr))) }
 }
 
 /// Unmounts on drop.

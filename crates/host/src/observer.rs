@@ -164,6 +164,12 @@ impl Observer {
         if let Some(start_ns) = second_ns {
             self.end_second(start_ns, look, &mut interval);
         }
+        // At its own times, which begin with the first look: a short run needs two readings before its threads end.
+        if let Some(tasks) = &mut self.tasks {
+            tasks.follow_threads(|| self.tracer.own_threads());
+            interval.series.extend(tasks.sample(monotonic_ns(), monotonic_ns));
+            interval.gaps.extend(tasks.missing());
+        }
         interval.events.extend(self.tracer.drain_events());
         self.take_stacks(&mut interval);
         interval
@@ -178,11 +184,6 @@ impl Observer {
         let drained = self.sampler.as_mut().map(Sampler::drain).unwrap_or_default();
         interval.gaps.extend(drained.gaps);
         interval.series.extend(drained.series);
-        if let Some(tasks) = &mut self.tasks {
-            tasks.follow_threads(|| self.tracer.own_threads());
-            interval.series.extend(tasks.sample(monotonic_ns(), monotonic_ns));
-            interval.gaps.extend(tasks.missing());
-        }
         interval.events.extend(self.kernel_log.as_mut().map(KernelLog::take).unwrap_or_default());
     }
 

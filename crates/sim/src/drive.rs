@@ -185,7 +185,7 @@ mod tests {
                 order += 1;
             }
         }
-        // 32 runs of a track of 8 ms at most, and its own seek.
-        assert!(reads_ns.is_some_and(|at_ns| at_ns < (32 * 8 + 40) * MS), "{reads_ns:?}");
+        // 32 writes of a turn of 8 ms and their transfer each, and its own seek.
+        assert!(reads_ns.is_some_and(|at_ns| at_ns < (32 * 11 + 40) * MS), "{reads_ns:?}");
     }
 }

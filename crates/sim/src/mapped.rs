@@ -1,6 +1,7 @@
 //! Mapped files: references and unmapping; what is not mapped yet is for `fault`.
 //!
-//! Models: the accessed bit of each page as the chunk's reference, unmapping that leaves the pages cached. Leaves out: shootdowns, private mappings, huge pages.
+//! Models: the accessed bit of each page as the chunk's reference, unmapping that leaves the pages cached.
+//! Leaves out: shootdowns, private mappings, huge pages.
 
 use super::Machine;
 use super::chunk::{ACTIVE, INACTIVE, NONE, bits_from};

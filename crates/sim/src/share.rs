@@ -1,6 +1,7 @@
 //! Each device's part of the dirty limits.
 //!
-//! Models: __wb_calc_thresh and wb_dirty_limits (6.1; 2.6.32 is taken for the same), min_ratio and max_ratio. A machine with one device gives it all of the limits, as after many writes: a
+//! Models: __wb_calc_thresh and wb_dirty_limits (6.1; 2.6.32 is taken for the same), min_ratio and max_ratio. A machine
+//! with one device gives it all of the limits, as after many writes: a
 //! kernel that has written a few pages since boot gives it any part, by which CPU has counted them (percpu_counter_read_positive).
 
 use super::Machine;

@@ -41,7 +41,7 @@ fn the_holder_of_the_lock_gives_the_reason() {
     let explanation = asleep(&tasks).explained();
     assert_eq!(causes(&explanation), ["dirty-throttle", "lock"]);
     let said = crate::testing::said(&explanation.findings[0]);
-    assert!(said.contains("20 tasks in lock wait for dd"), "{said}");
+    assert!(said.contains("tasks in lock may wait for dd"), "{said}");
 }
 
 #[test]

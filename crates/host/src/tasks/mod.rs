@@ -107,9 +107,12 @@ impl Tasks {
         for (owner, (name, counts)) in &self.sums {
             series.record(at_ns, &Entity::named(&format!("{name}({owner})")), &columns(counts));
         }
+        if series.is_empty() {
+            return None;
+        }
         let look_ns = now_ns().saturating_sub(at_ns);
         self.due_ns = at_ns + PERIOD_NS.max(look_ns.saturating_mul(PERIOD_PER_LOOK));
-        (!series.is_empty()).then_some(series)
+        Some(series)
     }
 
     /// A gap, once, if some processes are not read.
