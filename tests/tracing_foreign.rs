@@ -424,7 +424,7 @@ fn an_oom_kill_of_the_program_is_reported() {
     assert_eq!(killed["cause"], "out-of-memory", "{}", told["findings"]);
     let headline = killed["headline"].as_str().unwrap_or_default();
     assert!(headline.contains("killed tail (pid") && headline.contains("which was recorded"), "{headline}");
-    assert!(told["notes"].to_string().contains("the kernel killed tail"), "{}", told["notes"]);
+    assert!(told["notes"].to_string().contains("OOM killer killed tail"), "{}", told["notes"]);
 }
 
 /// The file under a loop device is truncated, so a read of the device fails. The recording has the error.

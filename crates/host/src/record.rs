@@ -163,9 +163,12 @@ fn choose_hooks(
         (Some(why), Ok(cost)) if asked.is_some() => Err(HostError::NoFunctions { why, added_ns: cost.added_ns }),
         (refused, cost) => {
             let why = refused.filter(|_| cost.is_ok()).map(|refused| {
+                // One reason is enough here: the others are those of the tracer's variants for older kernels.
+                let refused = refused.to_string();
+                let reason = refused.split("; ").next().unwrap_or_default();
                 format!(
                     "every system call of this machine is hooked (level 2), because this kernel refuses hooks on the \
-                     functions of single system calls (level 1): {refused}"
+                     functions of single system calls (level 1): {reason}; `flatwater check --hooks` lists each hook"
                 )
             });
             Ok(Hooks { level: Level::Calls, cost: Some(cost), why })
