@@ -103,10 +103,11 @@ impl PackedHistogram {
         counting
     }
 
-    /// Adds the counts to the histogram `sum`.
+    /// Adds the counts to the histogram `sum`, up to a total of `u64::MAX`, beyond which its percentiles would overflow.
     pub fn add_to(&self, sum: &mut Histogram<u64>) {
         for (lowest_ns, _, count) in self.steps() {
-            sum.saturating_record_n(lowest_ns, count);
+            let room = u64::MAX.saturating_sub(sum.len());
+            sum.saturating_record_n(lowest_ns, count.min(room));
         }
     }
 
