@@ -66,7 +66,10 @@ fn a_killed_run_loses_at_most_its_last_seconds() {
                 next.arg(&out);
             }
             let next = next.output().expect("the command runs");
-            assert!(next.status.success(), "kill {kill}: {arguments:?}: {}", String::from_utf8_lossy(&next.stderr));
+            // 4: a run that was killed after half a second may be too little to judge.
+            let ended = next.status.code();
+            let fits = ended == Some(0) || (arguments == ["explain"] && ended == Some(4));
+            assert!(fits, "kill {kill}: {arguments:?}: {}", String::from_utf8_lossy(&next.stderr));
         }
         let left: Vec<_> = std::fs::read_dir(work.path()).expect("readable").flatten().collect();
         assert!(left.is_empty(), "kill {kill}: `restore` left {left:?}");

@@ -123,7 +123,7 @@ fn s10_a_second_signal_still_restores() {
     assert_eq!(text(&restored.stdout).trim(), "nothing to restore");
     let explained = flatwater().arg("explain").arg(&out).output().expect("it starts");
     assert!(
-        explained.status.success() && text(&explained.stdout).contains("journal on host"),
+        matches!(explained.status.code(), Some(0 | 4)) && text(&explained.stdout).contains("journal on host"),
         "{}",
         text(&explained.stderr)
     );
