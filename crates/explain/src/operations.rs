@@ -66,7 +66,9 @@ pub fn partly_timed(recording: &Recording) -> Option<PartlyTimed> {
     }
     let mut slow_only: BTreeMap<OpKind, SlowOnly> = BTreeMap::new();
     for call in &recording.calls {
-        if spans.iter().any(|(from_ns, to_ns)| (*from_ns..*to_ns).contains(&call.start_ns)) {
+        // The spans are in order and do not overlap.
+        let next = spans.partition_point(|(from_ns, _)| *from_ns <= call.start_ns);
+        if spans[..next].last().is_some_and(|(_, to_ns)| call.start_ns < *to_ns) {
             continue;
         }
         let entry = slow_only.entry(call.op).or_insert_with(|| SlowOnly {

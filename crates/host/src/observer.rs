@@ -2,7 +2,7 @@
 //!
 //! A look reads first the calls that were timed and have settled (`settle`), then why they waited, since the records of
 //! a call's waits precede that of its end. Once a second it also reads latencies, the users of devices and of memory,
-//! samples, accounts of threads and the kernel's log. Stacks come last, because calls and waits refer to them.
+//! samples and the kernel's log; accounts of threads have their own times. Stacks come last, because calls and waits refer to them.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Everything read in one look.
 #[derive(Debug, Default)]
 pub struct Interval {
-    /// Whether a second ended with this look. Otherwise operations, users and series are empty.
+    /// Whether a second ended with this look. Otherwise operations and users are empty.
     pub second_ended: bool,
     /// Slow calls that were timed, and those found by their waits.
     pub calls: Vec<Call>,
