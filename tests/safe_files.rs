@@ -48,7 +48,7 @@ fn s3_a_journal_of_another_user_is_not_undone() {
                 }
             });
         });
-        for _ in 0..100 {
+        for _ in 0..300 {
             let mut restore = flatwater();
             restore.arg("restore").env("HOME", yard.theirs()).env("XDG_STATE_HOME", &state);
             within(LONG, &mut restore).expect("restore ends");
@@ -115,7 +115,7 @@ fn s4_output_stays_in_the_opened_directory_after_a_swap() {
     log_file(&log);
     let victim = yard.victim();
     let mut swaps = 0;
-    for _ in 0..20 {
+    for _ in 0..40 {
         let done = AtomicBool::new(false);
         std::thread::scope(|threads| {
             threads.spawn(|| {
