@@ -37,6 +37,7 @@ pub mod exclude;
 pub mod facts;
 mod failed;
 mod finding;
+mod fix;
 pub mod focus;
 mod hung;
 mod lead;
@@ -65,16 +66,16 @@ pub mod victim;
 pub mod waits;
 
 pub use aggressor::{Aggressor, Answerable, Member};
+pub use fix::{Fix, Measured};
 pub use focus::{Focus, FocusError, Focused};
 pub use lead::{part_of_target as member_name, who as aggressor_name};
 pub use rank::{explain, explain_focused, explain_raw};
 pub use role::Role;
 pub use victim::Victim;
 
-use flatwater_recording::knob::Key;
 use serde::Serialize;
 
-use flatwater_recording::{Basis, CauseBasis, DurationBasis, Gap, Note, Observed, OwnCost, Setup, WorkloadOutcome};
+use flatwater_recording::{Basis, CauseBasis, DurationBasis, Gap, Note, Observed, OwnCost, WorkloadOutcome};
 
 /// The result of [`explain`]. `docs/json.md` publishes its JSON form.
 #[derive(Clone, Debug, Serialize)]
@@ -280,36 +281,6 @@ impl Evidence {
     pub fn at(mut self, at_ns: u64) -> Evidence {
         self.at_ns = Some(at_ns);
         self
-    }
-}
-
-/// One remedy for a finding.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Fix {
-    pub text: String,
-    /// The settings to change; empty if the fix is not a change of settings. `flatwater verify --set` takes the
-    /// same pairs.
-    #[serde(skip_serializing_if = "Setup::is_empty")]
-    pub set: Setup,
-}
-
-impl Fix {
-    /// A fix without a knob, such as a code change or an upgrade.
-    #[must_use]
-    pub fn advice(text: impl Into<String>) -> Fix {
-        Fix { text: text.into(), set: Setup::default() }
-    }
-
-    /// A fix by one knob. A value that the knob rejects is left out of `set`; the text keeps it.
-    #[must_use]
-    pub fn knob(text: impl Into<String>, key: Key, value: &str) -> Fix {
-        let mut set = Setup::default();
-        let taken = set.set(key.name(), value);
-        // A number derived from a recording may be out of range; a word of ours may not.
-        #[cfg(test)]
-        assert!(taken.is_ok() || value.parse::<u64>().is_ok(), "{}={value}: {taken:?}", key.name());
-        drop(taken);
-        Fix { text: text.into(), set }
     }
 }
 

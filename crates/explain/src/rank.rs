@@ -1,12 +1,12 @@
 //! Builds the explanation: calls every finder, orders the findings, and collects gaps and notes.
 
-use super::aggressor::{Aggressor, Means};
 use super::cause::{
     self, CAUSES, cache_dropped, cgroup_limit_cache, device_queue_starved, device_slow, io_throttle, not_enough,
     not_observed, out_of_memory, quiet, run_queue, unexplained,
 };
 use super::facts::Facts;
 use super::failed;
+use super::fix::{self, Place};
 use super::focus::Judged;
 use super::since::fit;
 use super::victim::Groups;
@@ -120,10 +120,11 @@ fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         findings.extend((not_enough::ENTRY.find)(facts).or_else(|| (quiet::ENTRY.find)(facts)));
     }
     lru::describe(&mut findings, recording);
+    let place = Place::of(facts);
     for finding in &mut findings {
         let fixes = std::mem::take(&mut finding.fixes);
         let worth = fixes.into_iter().filter_map(|fix| settings::fit(fix, finding, recording));
-        finding.fixes = worth.map(|fix| fit(fix, facts)).collect();
+        finding.fixes = worth.map(|fix| fit(fix, facts)).filter_map(|fix| fix.at(&place)).collect();
     }
     log_lines::attach(facts, &mut findings);
     findings
@@ -142,69 +143,12 @@ fn blame(findings: &mut [Finding], facts: &Facts<'_>) {
             finding.aggressors = aggressors;
             finding.answerable = Some(answerable);
         }
-        let own = finding.aggressors.iter().map(fix_for).collect::<Vec<_>>();
+        let own: Vec<Fix> = finding.aggressors.iter().flat_map(|one| fix::against(one, facts)).collect();
         if !own.is_empty() {
             // An aggressor that fills the queue also fills a deeper one.
             finding.fixes.retain(|fix| fix.set.get("queue.nr_requests").is_none());
         }
         finding.fixes.splice(0..0, own);
-    }
-}
-
-/// The fix against one aggressor. It names the knobs of both cgroup versions, because the recording does not say
-/// which version applies to a process outside the target.
-fn fix_for(aggressor: &Aggressor) -> Fix {
-    let who = lead::who(aggressor);
-    let group = match aggressor.cgroup.as_deref() {
-        None | Some("/") => "a separate cgroup".to_owned(),
-        Some(path) if aggressor.in_own_cgroup => {
-            format!("a separate cgroup (it shares {path} with the target, which a limit there would delay as well)")
-        }
-        Some(path) => format!("cgroup {path}"),
-    };
-    Fix::advice(match aggressor.means {
-        // Within one journal, limiting a neighbour that syncs does not help: the commit then waits for its
-        // throttled data.
-        Means::Data => format!(
-            "move {who} to another file system: a commit of this file system's journal writes the data of all \
-             processes, so a limit on its I/O would delay the commit as well"
-        ),
-        Means::Journal => format!(
-            "move {who} to another file system, or have it change fewer inodes (create, remove, rename): a commit of \
-             this file system's journal writes the changes of all processes"
-        ),
-        Means::Queue | Means::Beside | Means::Cache => at_device(aggressor, &who, &group),
-        Means::DirtyPages => format!(
-            "bound the dirty pages of {who}: O_DIRECT or its own sync_file_range; memory.high of {group} (version 2), \
-             where writeback is charged to it"
-        ),
-        Means::Memory => format!(
-            "bound the memory of {who}: memory.high of {group} (version 1: memory.limit_in_bytes of a separate cgroup)"
-        ),
-        Means::DroppedCache => format!("stop {who} from writing to /proc/sys/vm/drop_caches"),
-        Means::Lock => format!("keep {who} off the file or directory, or have it hold the lock for shorter operations"),
-        // The aggressor ends the wait after it has run; with less CPU it would end it later.
-        Means::Running => format!("have {who} do less before it ends the wait, or give it more CPU (nice, cpu.weight)"),
-        Means::Cpu => format!("give {who} less CPU (nice, cpu.max), or the target more (cpu.weight)"),
-    })
-}
-
-/// The fix against other processes' requests at the device; it depends on the file system that they belong to.
-fn at_device(aggressor: &Aggressor, who: &str, group: &str) -> String {
-    let limit = format!(
-        "io.max of {group} (version 1: blkio.throttle.write_bps_device, which limits direct I/O, reads and fsync but \
-         not the flusher's writes)"
-    );
-    match aggressor.same_file_system {
-        Some(true) => format!(
-            "move {who} to another file system: it uses the one that the calls waited for, where a journal's commit \
-             would wait for the I/O that a limit delays"
-        ),
-        Some(false) => format!("bound the I/O of {who}, which uses another file system of this device: {limit}"),
-        None => format!(
-            "bound the I/O of {who}: {limit}. Its file system is unknown; if it is the target's, move the \
-             process to another one instead, since a journal's commit would wait for the I/O that the limit delays"
-        ),
     }
 }
 

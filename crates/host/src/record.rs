@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::clock::{monotonic_ns, wall_offset_ns};
 use super::error::HostError;
 use super::launch::Launched;
+use super::machine::storage_of;
 use super::noise;
 use super::observer::{Interval, Look, TimedCalls};
 use super::own_cost::give_back_memory;
@@ -103,6 +104,7 @@ pub fn record(
         ..SamplerOptions::default()
     };
     header.target.directory = place.as_ref().ok().map(|place| place.display().to_string());
+    header.target.storage = place.as_deref().ok().and_then(storage_of);
     header.target.device = sampler.devices.first().map(|device| device.name.clone());
     let mut session = Session::start(SessionOptions { out: options.out.clone(), header, trace, sampler })?;
     if let Err(error) = &place {

@@ -13,6 +13,7 @@ use super::driver::collect::Collector;
 use super::driver::perform::OpMark;
 use super::driver::{Driver, KEEP_NS_MAX, Plan};
 use super::error::HostError;
+use super::machine::storage_of;
 use super::noise;
 use super::observer::{Look, TimedCalls};
 use super::privileges::{self, Needs};
@@ -291,6 +292,7 @@ fn first_header(scenario: &Scenario, options: &RunOptions, applied: &Applied) ->
             what: scenario.name.clone(),
             pids: vec![std::process::id()],
             directory: Some(applied.work_dir().display().to_string()),
+            storage: storage_of(applied.work_dir()),
             device: applied.device().map(|device| device.name.clone()),
             device_number: applied.device().map(|device| device.number.clone()),
             cgroup: applied.memory_cgroup().map(|path| path.display().to_string()),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::units::Nanos;
-use super::{ImportSummary, Note, Observed, SampledTask, Setup, Speed, WatchedProcess};
+use super::{Controller, ImportSummary, Note, Observed, SampledTask, Setup, Speed, Storage, WatchedProcess};
 
 /// Version of the format. Readers refuse a higher one and accept every lower one.
 pub const FORMAT_VERSION: u32 = 1;
@@ -123,6 +123,9 @@ pub struct Machine {
     pub nodes: Vec<NodeShape>,
     /// `kvm`, `qemu-tcg`, `firecracker`, ...; absent on bare metal or if unknown.
     pub hypervisor: Option<String>,
+    /// The mounted cgroup controllers that can limit a program; empty if unknown.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub controllers: Vec<Controller>,
 }
 
 impl Machine {
@@ -213,6 +216,9 @@ pub struct Target {
     /// `vda`, `loop0`.
     pub device: Option<String>,
     pub device_number: Option<String>,
+    /// Where the files of `directory` are stored; absent if unknown, and before version 0.3.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storage: Option<Storage>,
     pub cgroup: Option<String>,
     /// Names of threads that only disturb the measured ones: their calls are recorded but not judged.
     pub neighbours: Vec<String>,

@@ -57,6 +57,17 @@ fn is_colour(code: &str) -> bool {
     matches!(code, "" | "0" | "1" | "2" | "22") || matches!(code.parse(), Ok(30..=37_u8 | 39 | 90..=97))
 }
 
+/// Quotes the text as one word of a shell's command. The text must not contain control characters.
+#[must_use]
+pub fn shell_quoted(text: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,+@%".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        Cow::Borrowed(text)
+    } else {
+        Cow::Owned(format!("'{}'", text.replace('\'', "'\\''")))
+    }
+}
+
 fn replaced(text: &str, hostile: impl Fn(char) -> bool) -> Cow<'_, str> {
     if !text.contains(&hostile) {
         return Cow::Borrowed(text);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::numbers::{counted, quantity, share, size, time};
 use super::rows;
 use flatwater_explain::{Evidence, Explanation, Fix, Slow};
+use flatwater_recording::printable::shell_quoted;
 use flatwater_recording::{
     Call, Cause, CauseBasis, DurationBasis, Gap, Header, HookState, Losses, Noise, Note, Recording, Source,
 };
@@ -138,18 +139,23 @@ fn counted_losses(losses: &Losses) -> Vec<(&'static str, u64)> {
 pub fn prove_command(header: &Header, fixes: &[Fix]) -> Option<String> {
     let scenario = header.scenario.as_ref()?;
     let fix = fixes.iter().find(|fix| !fix.set.is_empty())?;
-    let set: Vec<String> = fix.set.iter().map(|(key, value)| format!("--set {key}={}", quoted(value))).collect();
-    Some(format!("flatwater verify {} {}", quoted(scenario), set.join(" ")))
+    let set: Vec<String> = fix.set.iter().map(|(key, value)| format!("--set {key}={}", shell_quoted(value))).collect();
+    Some(format!("flatwater verify {} {}", shell_quoted(scenario), set.join(" ")))
 }
 
-/// Quotes the string for a shell.
-fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,+@%".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        text.to_owned()
-    } else {
-        format!("'{}'", text.replace('\'', "'\\''"))
+/// The fix, the settings that no command changes, and what is known about its effect.
+pub fn fix_text(fix: &Fix) -> String {
+    let mut text = fix.text.clone();
+    if fix.commands.is_empty() && !fix.set.is_empty() {
+        let set: Vec<String> = fix.set.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        text.push_str(&format!(" ({})", set.join(", ")));
     }
+    match fix.measured {
+        Some(measured) => text.push_str(&format!("; measured: {} ({})", measured.effect, measured.page)),
+        None if !fix.commands.is_empty() => text.push_str("; effect not measured"),
+        None => {}
+    }
+    text
 }
 
 /// The cost of flatwater itself in words; empty if it was not measured.

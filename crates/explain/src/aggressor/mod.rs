@@ -260,6 +260,13 @@ impl Charges {
         answer
     }
 
+    /// The cgroup of the threads that waited, if all were in the same one.
+    #[must_use]
+    pub fn only_own_cgroup(&self) -> Option<&str> {
+        let mut paths = self.own_cgroups.iter();
+        paths.next().filter(|_| paths.next().is_none()).map(String::as_str)
+    }
+
     /// Who occupied the CPUs that the calls' threads, and kernel threads serving them, waited for.
     #[must_use]
     pub fn at_cpus(&self) -> Option<(Vec<Aggressor>, Answerable)> {

@@ -107,7 +107,13 @@ fn a_chain_through_a_helper_ends_with_the_process_ahead_in_the_queue() {
     ] {
         assert!(lead.contains(part), "{lead}");
     }
-    assert!(finding.fixes[0].text.contains("io.max of cgroup /jobs/backup"), "{:?}", finding.fixes);
+    assert!(
+        finding.fixes[0]
+            .text
+            .starts_with("limit what dd (pid 812, cgroup /jobs/backup) writes to the disk (4.00 MiB/s)"),
+        "{:?}",
+        finding.fixes
+    );
     // The queue says more than the lock, so its finding comes first.
     assert_eq!(top(&explanation).cause, "device-queue-starved");
     assert_eq!(top(&explanation).aggressors, finding.aggressors);

@@ -3,6 +3,7 @@
 use super::CauseEntry;
 use crate::disks::Busy;
 use crate::facts::Facts;
+use crate::fix::BFQ;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::schema::disks;
 use flatwater_recording::units::Nanos;
@@ -22,12 +23,14 @@ pub const ENTRY: CauseEntry = CauseEntry {
         front the wait is half a second, although the device is healthy. A device with a deep internal queue (NCQ, \
         SAN) may reorder and starve beyond the scheduler's reach.",
     kernels: "All.",
-    in_spans: "synchronous-read, journal-commit, page-writeback or request-queue, while the device serves others.",
+    in_spans: "synchronous-read, journal-commit, page-writeback or request-queue, while the awaited requests (their \
+        insertion, issue and completion are measured) were behind those of others.",
     in_counters: "aqu-sz (avgqu-sz) of tens to hundreds, await far above the device time per request (1 / requests \
         per second at 100 % utilisation), r_await as high as w_await.",
     against: "A short queue with a long await: then the device itself is slow (device-slow).",
-    fix: "A scheduler that separates them (queue.scheduler = mq-deadline or bfq), a smaller queue.nr_requests, \
-        writeback in smaller bursts (vm.dirty_background_bytes low), wbt (queue.wbt_lat_usec), io.latency or \
+    fix: "A limit on what the other process writes (io.max); a scheduler that separates them (mq-deadline lets reads \
+        pass, bfq gives each process's synchronous writes their turn), a smaller queue.nr_requests, writeback in \
+        smaller bursts (vm.dirty_background_bytes low), wbt (queue.wbt_lat_usec), io.latency or \
         io.cost for the latency-critical cgroup, a separate device for the journal.",
     prove: "Stop the bulk writer: await falls to the device time at once.",
     sources: &["block/mq-deadline.c", "block/blk-wbt.c", "Documentation/block/deadline-iosched.rst"],
@@ -58,10 +61,7 @@ fn from_requests(facts: &Facts<'_>) -> Option<Finding> {
     Some(finding.fix(if mostly_reads(facts) {
         Fix::knob("let reads pass", knob!("queue.scheduler"), "mq-deadline")
     } else {
-        Fix::advice(
-            "give each process's synchronous writes their turn: queue.scheduler=bfq, if the kernel has it \
-             (mq-deadline lets only reads pass)",
-        )
+        Fix::knob("give each process's synchronous writes their turn", knob!("queue.scheduler"), "bfq").measured(&BFQ)
     }))
 }
 

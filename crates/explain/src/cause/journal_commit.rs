@@ -22,8 +22,8 @@ pub const ENTRY: CauseEntry = CauseEntry {
         fsync, and flushes (diskstats flush_ios, 5.5) rise. A hung-task report shows the functions above.",
     against: "The file was preallocated and only its data changes without mtime updates (lazytime), or the file \
         system has no journal.",
-    fix: "Preallocate, so that appends change no metadata but size and time; keep fsync neighbours on another file \
-        system; lazytime; a larger or separate journal device. Use fdatasync on preallocated files.",
+    fix: "Preallocate, so that appends change no metadata but size and time; keep fsync neighbours on another \
+        device; lazytime; a larger or separate journal device. Use fdatasync on preallocated files.",
     prove: "Stop the fsync neighbour, or mount a test directory with another journal: the share falls to zero.",
     sources: &[
         "fs/jbd2/transaction.c: start_this_handle, wait_transaction_locked",
@@ -39,7 +39,8 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
             "preallocate the file (fallocate and write zeros once), so that an append joins no transaction for blocks",
         ),
         Fix::advice(
-            "move programs that call fsync to another file system: all files of a file system share one journal",
+            "move programs that call fsync to another device: all files of a file system share one journal, and the \
+             file systems of a device share its queue",
         ),
     ];
     finding::from_spans(facts, Cause::JournalCommit, ENTRY.headline, fixes)

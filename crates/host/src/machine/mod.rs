@@ -1,6 +1,9 @@
 //! Describes this machine for the recording's header.
 
 mod hypervisor;
+mod storage;
+
+pub use storage::storage_of;
 
 use std::fs;
 use std::path::Path;
@@ -13,6 +16,7 @@ use flatwater_recording::{Endianness, Machine, NodeShape};
 pub fn describe() -> Machine {
     let mut machine = describe_at(Path::new("/"));
     machine.hypervisor = hypervisor::detect();
+    machine.controllers = storage::controllers();
     machine
 }
 
@@ -43,6 +47,7 @@ fn describe_at(root: &Path) -> Machine {
         swap_bytes: kib(&meminfo, "SwapTotal:"),
         nodes: nodes(root),
         hypervisor: None,
+        controllers: Vec::new(),
     }
 }
 

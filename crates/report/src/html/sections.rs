@@ -208,10 +208,13 @@ fn fixes(html: &mut Html, finding: &Finding) {
         html.tag("ul", &[], |html| {
             for fix in &finding.fixes {
                 html.tag("li", &[], |html| {
-                    html.text(&fix.text);
-                    for (key, value) in fix.set.iter() {
-                        html.text(" ");
-                        html.leaf("code", &[], &format!("{key}={value}"));
+                    html.text(&facts::fix_text(fix));
+                    if !fix.commands.is_empty() {
+                        html.leaf("pre", &[("class", "commands")], &fix.commands.join("\n"));
+                    }
+                    if !fix.undo.is_empty() {
+                        html.text("Undo:");
+                        html.leaf("pre", &[("class", "commands")], &fix.undo.join("\n"));
                     }
                 });
             }

@@ -152,9 +152,14 @@ fn one_finding(page: &mut Page, header: &Header, finding: &Finding) {
     }
     told(page, "against", &finding.against);
     for (place, fix) in finding.fixes.iter().enumerate() {
-        let set: Vec<String> = fix.set.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        let set = if set.is_empty() { String::new() } else { format!(" ({})", set.join(", ")) };
-        labelled(page, if place == 0 { "fix" } else { "or" }, &format!("{}{set}", fix.text));
+        labelled(page, if place == 0 { "fix" } else { "or" }, &facts::fix_text(fix));
+        // Not wrapped: a reader pastes these lines into a shell.
+        for command in &fix.commands {
+            page.line(&format!("{:14}  {command}", ""));
+        }
+        for (place, command) in fix.undo.iter().enumerate() {
+            page.line(&format!("{:14}{}{command}", "", if place == 0 { "undo: " } else { "      " }));
+        }
     }
     if !finding.settle.is_empty() {
         labelled(page, "settle", &finding.settle);

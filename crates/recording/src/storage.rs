@@ -1,0 +1,73 @@
+//! Where commands for the recorded machine apply: its cgroup controllers and the file system of the target's files.
+
+use serde::{Deserialize, Serialize};
+
+/// A cgroup controller and the hierarchy that it is mounted in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Controller {
+    pub name: ControllerName,
+    /// 1 or 2.
+    pub version: u32,
+    /// Mount point of the hierarchy: `/sys/fs/cgroup/memory`.
+    pub mount_point: String,
+}
+
+impl Controller {
+    #[must_use]
+    pub fn new(name: ControllerName, version: u32, mount_point: impl Into<String>) -> Controller {
+        Controller { name, version, mount_point: mount_point.into() }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ControllerName {
+    #[default]
+    Memory,
+    /// `blkio` in version 1.
+    Io,
+    Cpu,
+}
+
+impl ControllerName {
+    pub const ALL: [ControllerName; 3] = [ControllerName::Memory, ControllerName::Io, ControllerName::Cpu];
+
+    /// The kernel's name in this cgroup version.
+    #[must_use]
+    pub fn in_version(self, version: u32) -> &'static str {
+        match self {
+            ControllerName::Memory => "memory",
+            ControllerName::Io if version == 1 => "blkio",
+            ControllerName::Io => "io",
+            ControllerName::Cpu => "cpu",
+        }
+    }
+}
+
+/// The file system that contains the target's files, and its device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Storage {
+    pub mount_point: String,
+    /// `ext4`, `xfs`, `btrfs`, ...
+    pub file_system: String,
+    /// The whole disk, to which queue settings apply: `vda`; absent for file systems without a device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<String>,
+    /// Whether a commit of this file system also writes what other processes changed; absent if unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared_journal: Option<bool>,
+    /// The I/O schedulers that the disk's queue offers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub schedulers: Vec<String>,
+}
+
+impl Storage {
+    #[must_use]
+    pub fn new(mount_point: impl Into<String>, file_system: impl Into<String>) -> Storage {
+        Storage { mount_point: mount_point.into(), file_system: file_system.into(), ..Storage::default() }
+    }
+}
