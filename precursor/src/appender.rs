@@ -61,11 +61,22 @@ impl Appender {
         if need > self.hot.lane.room() {
             self.append_slowly(bytes, need)?;
         } else {
+            let time = self.time();
             // SAFETY: `need` bytes fit below the lane's limit, and `self.side` keeps the memory mapped. In `plain` and
             // `prefetch` there is never room, so only an empty, unframed record comes here, and no byte is copied.
-            unsafe { self.hot.lane.put(bytes) };
+            unsafe { self.hot.lane.put(bytes, time) };
         }
         Ok(self.publish(need, begun))
+    }
+
+    /// The time for the next frame: never before that of the frame before; 0 if records carry no time.
+    #[inline(always)]
+    fn time(&mut self) -> u64 {
+        if !self.core.times {
+            return 0;
+        }
+        self.hot.time = self.hot.time.max(self.core.time());
+        self.hot.time
     }
 
     /// Refuses a record that is too long, or any record after a failure.
@@ -105,13 +116,14 @@ impl Appender {
     #[cold]
     #[inline(never)]
     fn append_slowly(&mut self, bytes: &[u8], need: u64) -> Result<(), AppendError> {
+        let time = self.time();
         if let Side::Written(side) = &mut self.side {
-            return side.append(&self.core, &mut self.hot.lane, bytes);
+            return side.append(&self.core, &mut self.hot.lane, bytes, time);
         }
         self.make_room(need)?;
         // SAFETY: `make_room` returned Ok, so `need` bytes fit below the lane's limit, and `self.side` keeps them
         // mapped.
-        unsafe { self.hot.lane.put(bytes) };
+        unsafe { self.hot.lane.put(bytes, time) };
         Ok(())
     }
 
@@ -170,18 +182,18 @@ impl Appender {
             return Err(AppendError::NotReserved { len, reserved: reserved.unwrap_or(0) });
         }
         self.admit(len)?;
-        let need = self.hot.lane.need(len);
+        let (need, time) = (self.hot.lane.need(len), self.time());
         if let Side::Written(side) = &mut self.side {
             let mut record = std::mem::take(&mut side.record);
             record.truncate(len);
-            let done = side.append(&self.core, &mut self.hot.lane, &record);
+            let done = side.append(&self.core, &mut self.hot.lane, &record, time);
             record.clear();
             side.record = record;
             done?;
         } else if self.hot.lane.framed {
             // SAFETY: `reserve` made room for at least `len` bytes, and every call that moves the cursor drops the
             // reservation, so the payload is still at the cursor. The borrow that filled it has ended.
-            unsafe { self.hot.lane.seal(len) };
+            unsafe { self.hot.lane.seal(len, time) };
         }
         Ok(self.publish(need, begun))
     }

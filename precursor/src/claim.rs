@@ -11,11 +11,11 @@ pub(crate) trait Places {
     /// The word at position `at`, a multiple of 8.
     fn word(&self, at: u64) -> &AtomicU64;
 
-    /// Copies `bytes` behind the word at `at`.
+    /// Stores `time`, and `bytes` as the payload, in the frame at `at`.
     ///
     /// # Safety
     /// The caller has taken `at` for a record of this length and not yet published it.
-    unsafe fn copy_in(&self, at: u64, bytes: &[u8]);
+    unsafe fn copy_in(&self, at: u64, time: u64, bytes: &[u8]);
 
     /// Zeroes a range.
     ///
@@ -68,20 +68,26 @@ pub(crate) fn seal(reserved: &AtomicU64) {
     reserved.fetch_or(SEALED, Ordering::AcqRel);
 }
 
-/// Fills a place and publishes the record.
+/// Fills a place and publishes the record. The consumer stores the record's number.
 ///
 /// # Safety
 /// `at` came from `take` for the framed length of `bytes`, and is filled only once.
 #[inline]
-pub(crate) unsafe fn fill(places: &impl Places, at: u64, bytes: &[u8]) {
+pub(crate) unsafe fn fill(places: &impl Places, at: u64, time: u64, bytes: &[u8]) {
     let word = places.word(at);
     // The length is stored first, so that recovery can skip the record if its producer dies.
     word.store(frame::reserved(bytes.len()).to_le(), Ordering::Release);
     // A release store lets later stores overtake it, and recovery takes the first word that is not zero for a frame.
     fence(Ordering::AcqRel);
     // SAFETY: the caller took `at` for this record, and it is published only below.
-    unsafe { places.copy_in(at, bytes) };
-    word.store(frame::data(bytes).to_le(), Ordering::Release);
+    unsafe { places.copy_in(at, time, bytes) };
+    word.store(frame::data(bytes, time).to_le(), Ordering::Release);
+}
+
+/// Stores the number of a published record, which only the consumer may do.
+#[inline]
+pub(crate) fn set_number(places: &impl Places, at: u64, number: u64) {
+    places.word(at + frame::NUMBER_AT as u64).store(number.to_le(), Ordering::Release);
 }
 
 /// End of the record at `at`, if the record is published.

@@ -11,7 +11,7 @@ use crate::claim;
 use crate::error::{AppendError, SyncError};
 use crate::files::Names;
 use crate::fork::{Born, Locked};
-use crate::frame;
+use crate::frame::{self, FileHeader};
 use crate::handles::Dir;
 use crate::lasting::Removal;
 use crate::live::{Line, LiveMap};
@@ -109,6 +109,10 @@ pub(crate) struct Core {
     /// Event that may remove the shared memory.
     pub(crate) removal: Option<Removal>,
     pub(crate) framing: Framing,
+    /// Whether the frames carry a time.
+    pub(crate) times: bool,
+    /// Number of the first record of this appender.
+    pub(crate) first_number: u64,
     pub(crate) back_pressure: BackPressure,
     pub(crate) roll_bytes: u64,
     pub(crate) memory_bytes: u64,
@@ -204,6 +208,17 @@ impl Core {
     pub(crate) fn roll_room(&self) -> u64 {
         let mark = if self.framing == Framing::Records { frame::END_MARK_LEN as u64 } else { 0 };
         self.roll_bytes.saturating_sub(mark)
+    }
+
+    /// Header of a file that begins now with record `first`.
+    pub(crate) fn header(&self, seq: u64, base: u64, first: u64) -> FileHeader {
+        FileHeader { seq, base, first, begun: now_ns() }
+    }
+
+    /// The time for a record's frame; 0 if records carry no time.
+    #[inline(always)]
+    pub(crate) fn time(&self) -> u64 {
+        if self.times { now_ns() } else { 0 }
     }
 
     /// Releases the files for other appenders, since other handles keep this core alive after close.
@@ -350,10 +365,20 @@ impl Core {
         // The first sync in each file of a pattern records its base, so that the files before it may be archived.
         let rolled = self.roll_bytes != 0 && sidecar.seq != current.seq;
         if rolled || self.preallocated() && self.framing == Framing::None {
-            sidecar.write(&self.entry(current.seq, len, base))?;
+            // At least the number of the next record: the counter may lag behind the position by one record.
+            let number = self.next_number() + u64::from(!self.live.many());
+            sidecar.write(&self.entry(current.seq, len, base, Some(number)))?;
         }
         lock(&self.files).older.retain(|left| !older.iter().any(|done| done.seq == left.seq));
         Ok(target)
+    }
+
+    /// Number of the next record.
+    pub(crate) fn next_number(&self) -> u64 {
+        match self.live.many() {
+            true => self.live.unnumbered().1,
+            false => self.first_number + self.live.position.1.appends.load(Ordering::Relaxed),
+        }
     }
 
     /// Whether the file is longer than its data while it is open.
@@ -361,7 +386,7 @@ impl Core {
         matches!(self.mode, Mode::Window | Mode::Prefetch)
     }
 
-    pub(crate) fn entry(&self, seq: u64, len: u64, base: u64) -> Entry {
+    pub(crate) fn entry(&self, seq: u64, len: u64, base: u64, number: Option<u64>) -> Entry {
         Entry {
             token: self.token,
             seq,
@@ -372,6 +397,7 @@ impl Core {
             framed: self.framing == Framing::Records,
             shm_id: self.shm_id,
             boot: crate::probe::boot_id(),
+            number: number.filter(|_| self.framing == Framing::Records),
             shm_dir: self.shm.as_ref().map(|dir| dir.path().to_owned()).unwrap_or_default(),
         }
     }
@@ -380,6 +406,12 @@ impl Core {
     pub(crate) fn named_shm(&self) -> Option<&Dir> {
         self.shm.as_ref().filter(|_| self.live.survives_process())
     }
+}
+
+/// The time of day, ns since 1970.
+pub(crate) fn now_ns() -> u64 {
+    // Not rustix's clock, which looks for the vDSO by itself and dies under valgrind.
+    std::time::UNIX_EPOCH.elapsed().map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Syncs a range of a mapped file. The kernel write-protects the pages that it writes; the last one is the writer's

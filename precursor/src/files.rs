@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rustix::fs::OFlags;
 
 use crate::fork::Locked;
-use crate::frame;
+use crate::frame::{self, FILE_HEADER_LEN, FileHeader, Format, Scan};
 use crate::handles::Dir;
 use crate::own::OwnFile;
 
@@ -266,41 +266,88 @@ pub(crate) fn zeros_from(file: &File, from: u64) -> io::Result<bool> {
     }
 }
 
-/// End of the run of valid frames that begins at `from`.
-pub(crate) fn scan_frames(file: &File, from: u64) -> io::Result<u64> {
+/// Header of a file of format 2; `None` if it has none that is whole.
+pub(crate) fn header_of(file: &File) -> io::Result<Option<FileHeader>> {
+    let mut bytes = [0; FILE_HEADER_LEN];
+    let got = read_full(file, &mut bytes, 0)?;
+    Ok(FileHeader::decode(bytes.get(..got).unwrap_or_default()).ok())
+}
+
+/// Result of reading frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Scanned {
+    /// End of the run of valid frames, bytes of the file.
+    pub(crate) end: u64,
+    pub(crate) format: Format,
+    /// Format 2: number of the record after the run; `None` if it is not known, because there is no record.
+    pub(crate) next: Option<u64>,
+}
+
+/// The run of valid frames that begins at `from`, or behind the file's header.
+pub(crate) fn scan_frames(file: &File, from: u64) -> io::Result<Scanned> {
     let len = file.metadata()?.len();
-    let mut at = from;
+    let header = header_of(file)?;
+    let head = if header.is_some() { FILE_HEADER_LEN as u64 } else { 0 };
+    let mut at = from.max(head);
+    let mut scan = Scan {
+        format: if header.is_some() { Format::Second } else { Format::First },
+        // In the middle of a file any number may follow.
+        next: header.filter(|_| from <= head).map(|header| header.first),
+    };
     let mut buffer = buffer_for(len.saturating_sub(from));
     while at < len {
         let got = read_full(file, &mut buffer, at)?;
         let Some(bytes) = buffer.get(..got) else { break };
-        let sound = frame::sound_len(bytes);
+        let sound = scan.run_len(bytes);
         at += sound as u64;
         if sound > 0 {
             continue;
         }
         // No whole frame in the buffer: there is none, or it is longer than the buffer.
-        let needed = bytes.first_chunk::<8>().map_or(0, |w| frame::claimed_len(u64::from_le_bytes(*w)));
+        let needed = bytes.first_chunk::<8>().map_or(0, |w| scan.format.claimed_len(u64::from_le_bytes(*w)));
         if needed <= buffer.len() || at.saturating_add(needed as u64) > len {
             break;
         }
         buffer.resize(needed, 0);
     }
-    Ok(at)
+    Ok(Scanned { end: at, format: scan.format, next: scan.next })
 }
 
-/// Whether the file begins with a whole, valid frame.
-pub(crate) fn begins_with_frame(file: &File) -> io::Result<bool> {
-    let mut word = [0; frame::HEADER];
+/// End of the run of records that begins at `from`, which the first filler ends too.
+pub(crate) fn records_from(file: &File, from: u64) -> io::Result<u64> {
+    let mut at = from;
+    let mut scan = Scan { format: Format::Second, next: None };
+    loop {
+        let mut word = [0; frame::WORD];
+        if read_full(file, &mut word, at)? < word.len() {
+            return Ok(at);
+        }
+        let claimed = scan.format.claimed_len(u64::from_le_bytes(word));
+        let there = claimed > 0 && claimed as u64 <= file.metadata()?.len().saturating_sub(at);
+        let mut whole = vec![0; if there { claimed } else { 0 }];
+        let got = read_full(file, &mut whole, at)?;
+        match whole.get(..got).and_then(|bytes| scan.take(bytes)).filter(|found| found.payload.is_some()) {
+            Some(found) => at += found.len as u64,
+            None => return Ok(at),
+        }
+    }
+}
+
+/// Whether the file begins with a header, or with a whole, valid frame of format 1.
+pub(crate) fn is_framed(file: &File) -> io::Result<bool> {
+    if header_of(file)?.is_some() {
+        return Ok(true);
+    }
+    let mut word = [0; frame::WORD];
     if read_full(file, &mut word, 0)? < word.len() {
         return Ok(false);
     }
-    let claimed = frame::claimed_len(u64::from_le_bytes(word));
+    let claimed = Format::First.claimed_len(u64::from_le_bytes(word));
     if claimed == 0 || claimed as u64 > file.metadata()?.len() {
         return Ok(false);
     }
     let mut whole = vec![0; claimed];
-    Ok(read_full(file, &mut whole, 0)? == claimed && frame::sound_len(&whole) == claimed)
+    Ok(read_full(file, &mut whole, 0)? == claimed && Format::First.first(&whole).is_some())
 }
 
 #[cfg(test)]

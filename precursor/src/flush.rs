@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::claim;
 use crate::core::{Core, DataFile};
-use crate::frame;
+use crate::frame::{self, Format};
 use crate::options::BackPressure;
 use crate::plan::{Ledger, Planner, Step};
 use crate::ring::{RingMemory, RingNeeds, Spare};
@@ -33,8 +33,9 @@ pub(crate) struct Flusher {
     file: Arc<DataFile>,
     base: u64,
     allocated: u64,
-    /// Many producers: end of the published records, and where the current file must end.
+    /// Many producers: end of the published records, the number of the next one, and where the current file must end.
     committed: u64,
+    number: u64,
     boundary: Option<u64>,
     retry_at: Option<Instant>,
     idle_rounds: u64,
@@ -52,6 +53,7 @@ impl Flusher {
         base: u64,
     ) -> Flusher {
         let flushed = core.live.flushed.0.load(Ordering::Relaxed);
+        let number = core.live.unnumbered().1;
         Flusher {
             core,
             planner,
@@ -62,6 +64,7 @@ impl Flusher {
             base,
             allocated: flushed - base,
             committed: flushed,
+            number,
             boundary: None,
             retry_at: None,
             idle_rounds: 0,
@@ -104,6 +107,7 @@ impl Flusher {
             return self.core.live.position.0.load(Ordering::Acquire);
         }
         let reserved = claim::end(&self.core.live.reserved.0);
+        let mut numbered = false;
         while self.boundary.is_none() && self.committed < reserved {
             let Some(ring) = self.rings.front() else { break };
             let Some(end) = claim::published(&**ring, self.committed) else { break };
@@ -111,7 +115,13 @@ impl Flusher {
                 self.boundary = Some(self.committed);
                 break;
             }
-            self.committed = end;
+            claim::set_number(&**ring, self.committed, self.number);
+            (self.committed, self.number) = (end, self.number + 1);
+            numbered = true;
+        }
+        if numbered {
+            // Before the position: recovery numbers the records from here on.
+            self.core.live.set_unnumbered(self.committed, self.number);
         }
         self.core.live.position.0.store(self.committed, Ordering::Release);
         self.committed
@@ -248,22 +258,25 @@ impl Flusher {
 
     fn roll(&mut self, at: u64) -> io::Result<()> {
         let next = Arc::new(self.core.create_next(self.file.seq + 1)?);
-        let mut len = at - self.base;
+        let (mut len, mut base) = (at - self.base, at);
         if self.core.live.many() {
-            // The mark is not in the ring: with many producers only the flusher knows where a file ends.
-            self.file.file.write_all_at(&frame::end_mark(), len)?;
+            // The mark and the header are not in the ring: with many producers only the flusher knows where a file
+            // ends. So the positions do not count them.
+            self.file.file.write_all_at(&Format::Second.end_mark(), len)?;
             len += frame::END_MARK_LEN as u64;
+            base = at.saturating_sub(frame::FILE_HEADER_LEN as u64);
+            next.file.write_all_at(&self.core.header(next.seq, base, self.number).encode(), 0)?;
         }
         // Frees the blocks allocated beyond the end.
         self.file.file.set_len(len)?;
         let _ = self.file.file.get().and_then(|own| sys::start_write_back(own, 0, len));
-        self.core.live.set_file(next.seq, at);
+        self.core.live.set_file(next.seq, base);
         self.core.leave(&self.file, Arc::clone(&next));
         if self.boundary.take().is_none() {
             self.core.live.pop_boundary();
         }
         self.core.counters.0.rolls.fetch_add(1, Ordering::Relaxed);
-        (self.file, self.base, self.allocated) = (next, at, 0);
+        (self.file, self.base, self.allocated) = (next, base, 0);
         Ok(())
     }
 }

@@ -30,7 +30,7 @@ pub fn sealed_sidecar(bytes: &[u8]) {
 /// Reads any bytes as a framed file: the records lie within the run of valid frames.
 pub fn frames(bytes: &[u8]) {
     let sound = frame::sound_len(bytes);
-    assert!(sound <= bytes.len() && sound.is_multiple_of(frame::HEADER));
+    assert!(sound <= bytes.len() && sound.is_multiple_of(frame::WORD));
     let inside = bytes.as_ptr_range();
     let mut payload_bytes = 0;
     for record in frame::records(bytes) {
@@ -93,6 +93,7 @@ pub fn live(dir: &Path, bytes: &[u8]) {
         closed: choice & 16 != 0,
         preallocated: choice & 2 != 0,
         framed: choice & 4 != 0,
+        number: None,
         shm_id: SHM_ID,
         boot: crate::probe::boot_id(),
         shm_dir: folder.path().to_owned(),

@@ -14,6 +14,8 @@ use crate::sys::{Mapping, page_bytes};
 #[derive(Debug)]
 pub(crate) struct Hot {
     pub(crate) lane: Lane,
+    /// Time of the last frame.
+    pub(crate) time: u64,
     pub(crate) worst_ticks: u64,
     pub(crate) appends: u64,
     /// Length of the reservation that `reserve` lent last and no call has used or dropped.

@@ -1,7 +1,7 @@
 //! The fast path: where the next byte goes, and how far the writer may store without asking.
 
 use super::atomics::{AtomicU64, Ordering};
-use super::frame;
+use super::frame::{self, Format};
 
 /// The writer's place. From `cursor` to `limit` the memory is present, writable and the writer's own.
 #[derive(Debug)]
@@ -13,6 +13,8 @@ pub(crate) struct Lane {
     pub(crate) cursor: u64,
     pub(crate) limit: u64,
     pub(crate) framed: bool,
+    /// Framed: number of the next record.
+    pub(crate) number: u64,
 }
 
 // SAFETY: the writer's side keeps the mapping under `base` alive, and the range from `cursor` to `limit` belongs to the
@@ -38,19 +40,19 @@ impl Lane {
         if self.framed { at.wrapping_add(frame::HEADER) } else { at }
     }
 
-    /// Copies a record in.
+    /// Copies a record in. `time` is stored in its frame.
     ///
     /// # Safety
     /// `room()` is at least `need(bytes.len())`, and the memory is still mapped. Without room, only an empty record of
     /// an unframed lane is allowed. In a framed lane `base + (cursor & mask)` is a multiple of 8.
     #[inline(always)]
-    pub(crate) unsafe fn put(&mut self, bytes: &[u8]) {
+    pub(crate) unsafe fn put(&mut self, bytes: &[u8], time: u64) {
         // SAFETY: the caller made room, so the bytes from `payload()` on belong to the writer. `bytes` is a shared
         // borrow and cannot overlap them.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.payload(), bytes.len()) };
         if self.framed {
             // SAFETY: the room covers the frame, and the payload has just been stored.
-            unsafe { self.seal(bytes.len()) };
+            unsafe { self.seal(bytes.len(), time) };
         }
     }
 
@@ -59,26 +61,39 @@ impl Lane {
     /// # Safety
     /// The `END_MARK_LEN` bytes from the cursor on are mapped, and no other thread reads or stores them now.
     pub(crate) unsafe fn mark_end(&mut self) {
-        let at = self.base.wrapping_add((self.cursor & self.mask) as usize);
-        // SAFETY: the caller guarantees these bytes; an unaligned store needs no alignment.
-        unsafe { at.cast::<[u8; frame::END_MARK_LEN]>().write_unaligned(frame::end_mark()) };
+        // SAFETY: the caller guarantees these bytes.
+        unsafe { self.put_raw(&Format::Second.end_mark()) };
     }
 
-    /// Completes a frame whose payload is stored: pads it with zeros, then stores the word.
+    /// Stores bytes that are neither counted nor framed: an end mark or a file's header.
+    ///
+    /// # Safety
+    /// As many bytes from the cursor on are mapped, and no other thread reads or stores them now.
+    pub(crate) unsafe fn put_raw(&mut self, bytes: &[u8]) {
+        let at = self.base.wrapping_add((self.cursor & self.mask) as usize);
+        // SAFETY: the caller guarantees the bytes at `at`; `bytes` is a shared borrow and cannot overlap them.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) };
+    }
+
+    /// Completes a frame whose payload is stored: pads it with zeros, stores number and time, then the word.
     ///
     /// # Safety
     /// As for `put`, the payload has been stored, and `base + (cursor & mask)` is a multiple of 8.
     #[inline(always)]
-    pub(crate) unsafe fn seal(&mut self, len: usize) {
+    pub(crate) unsafe fn seal(&mut self, len: usize, time: u64) {
         let at = self.payload();
         let pad = frame::framed_len(len) - frame::HEADER - len;
-        // SAFETY: payload, padding and word lie within the room, the caller has stored the payload, and the word is
+        // SAFETY: payload, padding and header lie within the room, the caller has stored the payload, and the words are
         // aligned by the contract.
         unsafe {
             std::ptr::write_bytes(at.add(len), 0, pad);
             let payload = std::slice::from_raw_parts(at, len);
-            let word = frame::data(payload).to_le();
-            (*at.sub(frame::HEADER).cast::<AtomicU64>()).store(word, Ordering::Release);
+            let word = frame::data(payload, time).to_le();
+            let header = at.sub(frame::HEADER).cast::<AtomicU64>();
+            (*header.add(1)).store(self.number.to_le(), Ordering::Relaxed);
+            (*header.add(2)).store(time.to_le(), Ordering::Relaxed);
+            (*header).store(word, Ordering::Release);
         }
+        self.number += 1;
     }
 }

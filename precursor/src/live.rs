@@ -5,11 +5,13 @@
 
 use std::fs::File;
 use std::io;
+use std::mem::offset_of;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::fork::Locked;
+use crate::frame::Format;
 use crate::handles::Dir;
 use crate::sidecar::Entry;
 use crate::sys::{Mapping, page_bytes};
@@ -39,6 +41,14 @@ pub(crate) struct FileEntry {
     pub(crate) base: AtomicU64,
 }
 
+/// Many producers: records from `position` on have no number yet; the first of them gets `number`.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct NumberEntry {
+    position: AtomicU64,
+    number: AtomicU64,
+}
+
 /// A value on separate cache lines (two, for the adjacent-line prefetcher), against false sharing between threads.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
@@ -63,7 +73,7 @@ pub(crate) struct WriterCounters {
 pub(crate) struct Live {
     magic: AtomicU64,
     token: AtomicU64,
-    /// Bit 0: framed (for debuggers). Bit 1: many producers.
+    /// Bit 0: framed (for debuggers). Bit 1: many producers. Bit 2: the frames are of format 2.
     flags: AtomicU64,
     /// ID of the boot in which the block was created, low half first. Shared memory does not outlive its boot, so a
     /// block of another boot is forged.
@@ -92,9 +102,21 @@ pub(crate) struct Live {
     /// The data's path, for people: this file's name is only a hash. Length 0 if the path is too long.
     path_len: AtomicU64,
     path: [AtomicU64; PATH_WORDS],
+    /// Many producers: number of changes of `numbers`; the low bit selects the entry in use.
+    number_epoch: Line<AtomicU64>,
+    numbers: [NumberEntry; 2],
 }
 
-const _: () = assert!(size_of::<Live>() <= 4096);
+// The smallest page, and the offsets in docs/precursor-format.md, on which other writers and readers rely.
+const _: () = assert!(size_of::<Live>() <= 4096 && align_of::<Live>() <= 4096);
+const _: () = assert!(offset_of!(Live, boot) == 24 && offset_of!(Live, position) == 128);
+const _: () = assert!(offset_of!(Live, reserved) == 256 && offset_of!(Live, flushed) == 384);
+const _: () = assert!(offset_of!(Live, freed) == 512 && offset_of!(Live, epoch) == 640);
+const _: () = assert!(offset_of!(Live, entries) == 648 && offset_of!(Live, preparing) == 680);
+const _: () = assert!(offset_of!(Live, ring_count) == 688 && offset_of!(Live, rings) == 696);
+const _: () = assert!(offset_of!(Live, boundaries_pushed) == 888 && offset_of!(Live, boundaries) == 904);
+const _: () = assert!(offset_of!(Live, unsound) == 1416 && offset_of!(Live, path_len) == 1424);
+const _: () = assert!(offset_of!(Live, number_epoch) == 2560 && offset_of!(Live, numbers) == 2568 + 120);
 
 impl Live {
     /// Number and base (position of the first byte) of the current file.
@@ -125,6 +147,26 @@ impl Live {
 
     pub(crate) fn many(&self) -> bool {
         self.flags.load(Ordering::Relaxed) & 2 != 0
+    }
+
+    /// Format of the frames in the rings.
+    pub(crate) fn format(&self) -> Format {
+        if self.flags.load(Ordering::Relaxed) & 4 != 0 { Format::Second } else { Format::First }
+    }
+
+    /// Many producers: position from which on the records have no number, and the number of the first.
+    pub(crate) fn unnumbered(&self) -> (u64, u64) {
+        let entry = &self.numbers[(self.number_epoch.0.load(Ordering::Acquire) & 1) as usize];
+        (entry.position.load(Ordering::Relaxed), entry.number.load(Ordering::Relaxed))
+    }
+
+    /// The records before `position` have their numbers; the next record gets `number`.
+    pub(crate) fn set_unnumbered(&self, position: u64, number: u64) {
+        let next = self.number_epoch.0.load(Ordering::Relaxed).wrapping_add(1);
+        let entry = &self.numbers[(next & 1) as usize];
+        entry.position.store(position, Ordering::Relaxed);
+        entry.number.store(number, Ordering::Relaxed);
+        self.number_epoch.0.store(next, Ordering::Release);
     }
 
     /// Announces that a file ends at `position`. False if too many ends are waiting.
@@ -217,6 +259,8 @@ pub(crate) struct Birth<'a> {
     pub(crate) position: u64,
     pub(crate) seq: u64,
     pub(crate) base: u64,
+    /// Number of the next record.
+    pub(crate) number: u64,
 }
 
 /// A mapped live block and its file.
@@ -245,13 +289,14 @@ impl LiveMap {
         // Cannot fail for a new file. Without such locks the block would be taken for a dead appender's.
         let _ = live.lock.try_lock();
         live.token.store(birth.token, Ordering::Relaxed);
-        live.flags.store(u64::from(birth.framed) | u64::from(birth.many) << 1, Ordering::Relaxed);
+        live.flags.store(u64::from(birth.framed) | u64::from(birth.many) << 1 | 4, Ordering::Relaxed);
         let [low, high] = &live.boot;
         low.store(birth.boot as u64, Ordering::Relaxed);
         high.store((birth.boot >> 64) as u64, Ordering::Relaxed);
         for at in [&live.position.0, &live.reserved.0, &live.flushed.0, &live.freed.0] {
             at.store(birth.position, Ordering::Relaxed);
         }
+        live.set_unnumbered(birth.position, birth.number);
         live.set_file(birth.seq, birth.base);
         live.set_path(birth.data);
         live.magic.store(MAGIC, Ordering::Release);
@@ -328,7 +373,6 @@ pub(crate) fn memory(name: &std::ffi::CStr, bytes: u64) -> io::Result<File> {
 
 /// Offsets and values of the words in the block of a writer that died at `position` of file 0, for the fuzz target.
 pub(crate) fn words_of_a_dead_writer(entry: &Entry, position: u64, ring: bool) -> Vec<(usize, u64)> {
-    use std::mem::offset_of;
     let boot = offset_of!(Live, boot);
     let mut words = vec![
         (offset_of!(Live, magic), MAGIC),

@@ -65,7 +65,7 @@ impl ManyAppender {
         }
         let at = self.take_place(frame::framed_len(bytes.len()) as u64)?;
         // SAFETY: `take_place` has given `at` to this call for this record, and it is filled only here.
-        unsafe { claim::fill(&*self.ring, at, bytes) };
+        unsafe { claim::fill(&*self.ring, at, self.core.time(), bytes) };
         // `SeqCst`: after the store of the record's word, and before the check for a failure.
         self.core.live.position.1.appends.fetch_add(1, Ordering::SeqCst);
         // A `close` that has given up on this producer has also released the file, so the record may not be in it.

@@ -61,7 +61,7 @@ fn close_waits_for_a_producer_that_has_taken_its_place() {
         std::thread::sleep(Duration::from_millis(20));
         assert!(!closing.is_finished(), "closed over a record that is being appended");
         // SAFETY: `at` was taken above for a record of this length, and is filled once.
-        unsafe { claim::fill(&*ring, at, HELD) };
+        unsafe { claim::fill(&*ring, at, 0, HELD) };
         let end = closing.join().unwrap().unwrap();
         assert_eq!(other.syncer().position().bytes(), end.bytes());
         let found = contents(dir.path());

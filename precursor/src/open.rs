@@ -1,7 +1,8 @@
 //! Opening: probes the machine, chooses a mode, recovers, prepares, and starts the threads.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::ahead::map_file;
@@ -10,9 +11,9 @@ use crate::budget::{Limits, Part};
 use crate::choose::{Choice, Facts, ModeRefusal, Wants, choose, examine};
 use crate::core::{Core, Counters, DataFile, Files};
 use crate::error::OpenError;
-use crate::files::Names;
+use crate::files::{Names, header_of, read_full};
 use crate::fork::Born;
-use crate::frame;
+use crate::frame::{self, Format};
 use crate::handles::Dir;
 use crate::live::{Birth, Line, LiveMap, remove_shm};
 use crate::many::ManyAppender;
@@ -33,11 +34,13 @@ const MAP_BYTES: u64 = 1 << 40;
 
 /// Where appending starts.
 pub(crate) struct Place {
-    seq: u64,
+    pub(crate) seq: u64,
     /// Length of the data in that file, bytes.
     pub(crate) len: u64,
     /// Position of that file's first byte.
     pub(crate) base: u64,
+    /// Number of the next record.
+    pub(crate) number: u64,
     /// What recovery found, for people.
     found: Option<String>,
 }
@@ -183,7 +186,10 @@ fn prepare(options: &Options, many: bool, full: Option<String>) -> Result<(Arc<C
     }
     let core = core(options, names, &choice, part, shm, &place, many)?;
     choice.reasons.extend(core.removal.filter(|_| choice.mode == Mode::Ring).map(|r| r.sentence().to_owned()));
-    let noted = sidecar.write(&core.entry(place.seq, place.len, place.base));
+    if core.framing == Framing::Records && place.len == 0 {
+        begin_file(&core, &mut place).map_err(OpenError::io("write the header of", path))?;
+    }
+    let noted = sidecar.write(&core.entry(place.seq, place.len, place.base, Some(place.number)));
     noted.map_err(OpenError::io("write the sidecar of", path))?;
     core.names.sync_dir().map_err(OpenError::io("sync the directory of", path))?;
     *crate::core::lock(&core.sidecar) = Some(sidecar);
@@ -206,8 +212,8 @@ fn core(
     let (framed, mode) = (options.framing == Framing::Records, choice.mode);
     let data = names.full();
     let stem = names.shm_stem(shm_id);
-    let (position, seq, base) = (place.base + place.len, place.seq, place.base);
-    let birth = Birth { token, boot: boot_id(), data: &data, framed, many, position, seq, base };
+    let (position, seq, base, number) = (place.base + place.len, place.seq, place.base, place.number);
+    let birth = Birth { token, boot: boot_id(), data: &data, framed, many, position, seq, base, number };
     let current = data_file(options, &names, mode, place).map_err(OpenError::io("open", path))?;
     let live = LiveMap::create(&shm, &stem, birth).map_err(OpenError::io("create the live block of", path))?;
     let removal = choice.removal.filter(|_| live.survives_process());
@@ -221,6 +227,8 @@ fn core(
         born: Born::here(),
         removal,
         framing: options.framing,
+        times: options.times && framed,
+        first_number: place.number,
         back_pressure: options.back_pressure,
         roll_bytes: options.roll_bytes,
         memory_bytes: choice.budget.bytes,
@@ -291,7 +299,8 @@ fn place(options: &Options, names: &Names, sidecar: &mut Sidecar) -> Result<Plac
     if options.existing == Existing::Replace {
         return replace(names, sidecar, &present).map_err(io("replace the files of"));
     }
-    let Ended { recovered, seq, base } = recover_locked(names, sidecar)?;
+    let Ended { recovered, seq, base, number } = recover_locked(names, sidecar)?;
+    let number = number.unwrap_or(0);
     let (len, found) = (recovered.len, recovered.sentence());
     if options.framing == Framing::Records {
         let present = names.present().map_err(io("list the files of"))?;
@@ -303,17 +312,59 @@ fn place(options: &Options, names: &Names, sidecar: &mut Sidecar) -> Result<Plac
         Framing::Records => aligned(base, names)?,
         Framing::None => base,
     };
+    let framed = options.framing == Framing::Records;
+    let old = framed && len > 0 && format_of(names, seq).map_err(io("read a file of"))? == Format::First;
+    if old && options.roll_bytes == 0 {
+        return Err(OpenError::Options { path: names.given().to_owned(), problem: OLD.to_owned() });
+    }
     let full = options.roll_bytes != 0 && len + frame::END_MARK_LEN as u64 >= options.roll_bytes;
-    Ok(match full {
-        true => Place { seq: seq.saturating_add(1), len: 0, base: base.saturating_add(len), found },
-        false => Place { seq, len, base, found },
-    })
+    if !full && !old {
+        return Ok(Place { seq, len, base, number, found });
+    }
+    let len = if framed { end_file(names, seq, len).map_err(io("end a file of"))? } else { len };
+    Ok(Place { seq: seq.saturating_add(1), len: 0, base: base.saturating_add(len), number, found })
+}
+
+const OLD: &str = "the file has format 1, which this version reads and does not write; read it with records(), and begin \
+                   another file";
+
+fn format_of(names: &Names, seq: u64) -> io::Result<Format> {
+    let header = header_of(&names.existing(seq)?)?;
+    Ok(if header.is_some() { Format::Second } else { Format::First })
+}
+
+/// Marks the end of a file that the appender does not continue, durably, unless it is marked. Returns its length.
+fn end_file(names: &Names, seq: u64, len: u64) -> io::Result<u64> {
+    let mut last = [0; frame::END_MARK_LEN];
+    let file = names.existing(seq)?;
+    let at = len.saturating_sub(last.len() as u64);
+    if read_full(&file, &mut last, at)? == last.len() && frame::is_end_mark(&last) {
+        return Ok(len);
+    }
+    file.write_all_at(&format_of(names, seq)?.end_mark(), len)?;
+    file.sync_all()?;
+    Ok(len + frame::END_MARK_LEN as u64)
+}
+
+/// Writes the header of the current file, durably: the sidecar will say so.
+fn begin_file(core: &Core, place: &mut Place) -> io::Result<()> {
+    let file = Arc::clone(&crate::core::lock(&core.files).current.file);
+    file.write_all_at(&core.header(place.seq, place.base, place.number).encode(), 0)?;
+    file.sync_all()?;
+    place.len = frame::FILE_HEADER_LEN as u64;
+    let position = place.base + place.len;
+    let live = &core.live;
+    for at in [&live.position.0, &live.reserved.0, &live.flushed.0, &live.freed.0] {
+        at.store(position, Ordering::Release);
+    }
+    live.set_unnumbered(position, place.number);
+    Ok(())
 }
 
 /// The next position at which a frame may begin. Unframed files that were archived since may have ended at any
 /// position.
 fn aligned(base: u64, names: &Names) -> Result<u64, OpenError> {
-    base.checked_next_multiple_of(frame::HEADER as u64).ok_or_else(|| OpenError::Options {
+    base.checked_next_multiple_of(frame::WORD as u64).ok_or_else(|| OpenError::Options {
         path: names.given().to_owned(),
         problem: "its positions have reached the end of their range; begin another pattern".to_owned(),
     })
@@ -330,7 +381,7 @@ fn replace(names: &Names, sidecar: &Sidecar, present: &[u64]) -> io::Result<Plac
     {
         remove_shm(&shm, &names.shm_stem(entry.shm_id))?;
     }
-    Ok(Place { seq: 0, len: 0, base: 0, found: None })
+    Ok(Place { seq: 0, len: 0, base: 0, number: 0, found: None })
 }
 
 /// Checks that every file consists of frames, judged by its length and its first frame. Returns why one does not.
@@ -338,7 +389,7 @@ fn all_framed(names: &Names, present: &[u64]) -> io::Result<Option<String>> {
     for seq in present {
         let file = names.existing(*seq)?;
         let len = file.metadata()?.len();
-        let whole = len % frame::HEADER as u64 == 0 && (len == 0 || crate::files::begins_with_frame(&file)?);
+        let whole = len % frame::WORD as u64 == 0 && (len == 0 || crate::files::is_framed(&file)?);
         if !whole {
             let path = names.path(*seq);
             let path = path.display();

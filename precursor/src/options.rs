@@ -37,8 +37,9 @@ pub enum Framing {
     /// The file contains exactly the appended bytes. Each `sync_to` writes the position to the sidecar.
     #[default]
     None,
-    /// Each record carries its length and a checksum: 8 bytes, and padding to a multiple of 8. The end is found by
-    /// reading, torn records are detected, and `sync_to` need not write the position.
+    /// Each record carries its length, a checksum, its number and optionally a time: 24 bytes, and padding to a multiple
+    /// of 8. Each file begins with a header of 64 bytes. The end is found by reading, torn records are detected, and
+    /// `sync_to` need not write the position.
     Records,
 }
 
@@ -69,6 +70,7 @@ pub struct Options {
     pub(crate) durability: Durability,
     pub(crate) back_pressure: BackPressure,
     pub(crate) framing: Framing,
+    pub(crate) times: bool,
     pub(crate) existing: Existing,
     pub(crate) readable_at_once: bool,
     pub(crate) measure: bool,
@@ -100,6 +102,7 @@ impl Options {
             durability: Durability::default(),
             back_pressure: BackPressure::default(),
             framing: Framing::default(),
+            times: false,
             existing: Existing::default(),
             readable_at_once: false,
             measure: true,
@@ -156,6 +159,8 @@ impl Options {
         back_pressure: BackPressure;
         /// Whether records are framed. Default: no.
         framing: Framing;
+        /// Framed records carry the time of their append, in ns since 1970. About 20 ns each. Default: no.
+        times: bool;
         /// What to do if the file exists. Default: continue it.
         existing: Existing;
         /// Readers of the file see each byte once `append` has returned; excludes a ring. Default: no.

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 
 use crate::claim;
 use crate::error::RecoverError;
-use crate::files::{NameError, Names, read_full, scan_frames, zeros_from};
-use crate::frame;
+use crate::files::{NameError, Names, Scanned, header_of, read_full, scan_frames, zeros_from};
+use crate::frame::{self, Format};
 use crate::handles::{Dir, unfit};
 use crate::live::{LiveMap, remove_shm};
 use crate::replay::replay;
@@ -77,13 +77,16 @@ pub(crate) struct Ended {
     pub(crate) seq: u64,
     /// Position of that file's first byte.
     pub(crate) base: u64,
+    /// Number of the next record; `None` if no file has numbers and the sidecar does not know.
+    pub(crate) number: Option<u64>,
 }
 
 impl Ended {
     /// The sidecar's entry when nothing is left to recover.
     pub(crate) fn entry(&self, was: &Entry) -> Entry {
         let (seq, len, base) = (self.seq, self.recovered.len, Some(self.base));
-        Entry { seq, len, base, closed: true, boot: crate::probe::boot_id(), ..was.clone() }
+        let (number, boot) = (self.number, crate::probe::boot_id());
+        Entry { seq, len, base, closed: true, number, boot, ..was.clone() }
     }
 }
 
@@ -158,7 +161,7 @@ pub(crate) fn recover_locked(names: &Names, side: &mut Sidecar) -> Result<Ended,
     };
     // Before the live block is removed: then the journalled position is the end, and must not be the old one.
     let (seq, len, base) = (ended.seq, ended.recovered.len, Some(ended.base));
-    let journalled = Entry { seq, len, base, ..entry.clone() };
+    let journalled = Entry { seq, len, base, number: ended.number, ..entry.clone() };
     side.write(&journalled).map_err(RecoverError::io("write", &names.sidecar()))?;
     // Last: until everything is on the device, a recovery after a second crash needs the live block and the rings.
     shm.as_ref().map_or(Ok(()), clear)?;
@@ -184,7 +187,8 @@ fn by_length(names: &Names, entry: Option<&Entry>) -> Result<Ended, RecoverError
     let len = names.existing(last).and_then(|file| Ok(file.metadata()?.len()));
     let len = len.map_err(RecoverError::io("look at", &path))?;
     let base = base_of(names, entry, &present, last)?;
-    Ok(Ended { recovered: nothing_done(Some(path), len), seq: last, base })
+    let number = next_number(names, entry, last)?;
+    Ok(Ended { recovered: nothing_done(Some(path), len), seq: last, base, number })
 }
 
 /// No file from the journalled one on exists: they were archived, and positions continue after them.
@@ -192,15 +196,34 @@ fn all_gone(names: &Names, entry: Option<&Entry>) -> Ended {
     let known =
         entry.filter(|_| names.rolls()).and_then(|e| Some((e.seq.checked_add(1)?, e.base?.saturating_add(e.len))));
     let (seq, base) = known.unwrap_or((0, 0));
-    Ended { recovered: nothing_done(None, 0), seq, base }
+    Ended { recovered: nothing_done(None, 0), seq, base, number: entry.and_then(|e| e.number) }
 }
 
 fn nothing_done(path: Option<PathBuf>, len: u64) -> Recovered {
     Recovered { path, len, evidence: Evidence::Length, replayed_bytes: 0, set_aside: Vec::new(), cut_bytes: 0 }
 }
 
-/// Position of the first byte of file `seq`, counted from the journalled file, or from the first existing one.
+/// Number of the record after those in file `seq`. An empty file continues the one before.
+fn next_number(names: &Names, entry: Option<&Entry>, seq: u64) -> Result<Option<u64>, RecoverError> {
+    let present = names.present().map_err(RecoverError::io("list", names.dir().path()))?;
+    for seq in present.into_iter().rev().filter(|n| *n <= seq) {
+        let header = names.existing(seq).and_then(|file| header_of(&file));
+        match header.map_err(RecoverError::io("read", &names.path(seq)))? {
+            Some(_) => return Ok(sound_end(names, seq, 0)?.next),
+            None if names.len(seq).map_err(RecoverError::io("look at", &names.path(seq)))? > 0 => break,
+            None => {}
+        }
+    }
+    Ok(entry.and_then(|e| e.number))
+}
+
+/// Position of the first byte of file `seq`: from its header, or counted from the journalled file, or from the first
+/// existing one.
 fn base_of(names: &Names, entry: Option<&Entry>, present: &[u64], seq: u64) -> Result<u64, RecoverError> {
+    let header = names.existing(seq).and_then(|file| header_of(&file));
+    if let Some(header) = header.map_err(RecoverError::io("read", &names.path(seq)))?.filter(|h| h.seq == seq) {
+        return Ok(header.base);
+    }
     let (mut base, from) = match entry.filter(|e| e.seq <= seq).and_then(|e| Some((e, e.base?))) {
         Some((e, base)) if present.contains(&e.seq) => (base, e.seq),
         Some((e, base)) => (base.saturating_add(e.len), e.seq),
@@ -236,6 +259,9 @@ fn from_live(names: &Names, entry: &Entry, live: &LiveMap, shm: &Dir, stem: &str
         (seq, base, end, replayed_bytes) = (done.seq, done.base, done.end, done.bytes);
     }
     let mut len = end.checked_sub(base).ok_or_else(|| foreign("the live block contradicts itself"))?;
+    if entry.framed && live.format() == Format::Second && live.distrusted().is_none() {
+        len = with_unacknowledged(names, seq, len)?;
+    }
     if let Some(durable) = live.distrusted() {
         len = remaining(names, entry, seq, len, durable.saturating_sub(base))?;
     }
@@ -255,7 +281,15 @@ fn from_live(names: &Names, entry: &Entry, live: &LiveMap, shm: &Dir, stem: &str
     let path = Some(names.path(seq));
     let evidence = Evidence::Live;
     let recovered = Recovered { path, len, evidence, replayed_bytes, set_aside: Vec::new(), cut_bytes };
-    Ok(Ended { recovered, seq, base })
+    let number = next_number(names, Some(entry), seq)?;
+    Ok(Ended { recovered, seq, base, number })
+}
+
+/// Length of the data with the records that were stored whole and whose position was not: a reader of the file may have
+/// seen them. Not with an end mark: the next file had not begun.
+fn with_unacknowledged(names: &Names, seq: u64, len: u64) -> Result<u64, RecoverError> {
+    let scanned = names.existing(seq).and_then(|file| crate::files::records_from(&file, len));
+    scanned.map_err(RecoverError::io("read", &names.path(seq)))
 }
 
 /// Length of the journalled durable data in file `seq`; in a later file no byte is known to be durable.
@@ -275,12 +309,13 @@ fn remaining(names: &Names, entry: &Entry, seq: u64, len: u64, durable: u64) -> 
     if !entry.framed {
         return Ok(len.min(there));
     }
-    let sound = sound_end(names, seq, least)?;
+    let scanned = sound_end(names, seq, least)?;
+    let sound = scanned.end;
     // A sync may have ended within a frame. A frame that is damaged although it was durable is left to the reader.
-    let mut word = [0; frame::HEADER];
+    let mut word = [0; frame::WORD];
     let read = names.existing(seq).and_then(|file| read_full(&file, &mut word, sound));
     read.map_err(RecoverError::io("read", &path))?;
-    let claimed = frame::claimed_len(u64::from_le_bytes(word)) as u64;
+    let claimed = scanned.format.claimed_len(u64::from_le_bytes(word)) as u64;
     Ok(len.min(if sound + claimed < durable { there } else { sound }))
 }
 
@@ -293,14 +328,14 @@ fn from_disk(names: &Names, entry: &Entry) -> Result<Ended, RecoverError> {
     let (mut evidence, mut left_cut) = (Evidence::Journalled, 0);
     if entry.framed {
         evidence = Evidence::Frames;
-        len = sound_end(names, seq, len)?;
+        len = sound_end(names, seq, len)?.end;
         // The next file continues this one only if this one is complete; otherwise records between them are missing.
         for next in later.iter().copied().skip(1) {
             if !ends_with_mark(names, seq, len)? {
                 break;
             }
             left_cut += cut(names, entry, seq, len)?;
-            (seq, len) = (next, sound_end(names, next, 0)?);
+            (seq, len) = (next, sound_end(names, next, 0)?.end);
         }
     } else if !entry.preallocated {
         evidence = Evidence::Unproven;
@@ -315,7 +350,8 @@ fn from_disk(names: &Names, entry: &Entry) -> Result<Ended, RecoverError> {
     let path = Some(names.path(seq));
     let recovered = Recovered { path, len, evidence, replayed_bytes: 0, set_aside, cut_bytes };
     let base = base_of(names, Some(entry), &present, seq)?;
-    Ok(Ended { recovered, seq, base })
+    let number = next_number(names, Some(entry), seq)?;
+    Ok(Ended { recovered, seq, base, number })
 }
 
 /// Cuts a file to its exact length, but never below the journalled durable length. Returns the number of bytes cut off.
@@ -340,7 +376,7 @@ fn cut(names: &Names, entry: &Entry, seq: u64, len: u64) -> Result<u64, RecoverE
 }
 
 /// End of the valid frames from offset `from` on.
-fn sound_end(names: &Names, seq: u64, from: u64) -> Result<u64, RecoverError> {
+fn sound_end(names: &Names, seq: u64, from: u64) -> Result<Scanned, RecoverError> {
     let scanned = names.existing(seq).and_then(|file| scan_frames(&file, from));
     scanned.map_err(RecoverError::io("read", &names.path(seq)))
 }

@@ -192,7 +192,7 @@ fn frames_are_aligned_behind_archived_unframed_files() {
         log.close().unwrap();
         std::fs::remove_file(home.0.path().join("log-00000000")).unwrap();
         let mut log = options().mode(mode).framing(Framing::Records).open().unwrap();
-        assert_eq!(log.position(), Position(16), "{mode:?}");
+        assert_eq!(log.position(), Position(16 + crate::frame::FILE_HEADER_LEN as u64), "{mode:?}");
         log.append(b"framed").unwrap();
         log.core.fail("write", &std::io::Error::other("the test makes it fail"));
         log.close().unwrap_err();

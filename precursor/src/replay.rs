@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::claim;
 use crate::files::Names;
-use crate::frame::{self, Word};
+use crate::frame::{self, Format, Word};
 use crate::handles::Dir;
 use crate::live::{LiveMap, RINGS};
 use crate::own::OwnFile;
@@ -61,7 +61,7 @@ pub(crate) fn replay(names: &Names, shm: &Dir, stem: &str, live: &LiveMap, least
     let mut out = Out { names, seq, base, file: names.open(seq)? };
     if live.many() {
         if let Some((ring, _)) = rings.first() {
-            settle(ring, from, end)?;
+            settle(live, ring, from, end)?;
             // The live block does not contain the roll size. The frames stay whole, so they may all go to one file.
             out.write(ring, from, end)?;
         }
@@ -153,8 +153,9 @@ impl Out<'_> {
     }
 }
 
-/// Many producers: turns frames that a dead producer did not finish into fillers, so that later frames can be read.
-fn settle(ring: &RingMemory, from: u64, end: u64) -> io::Result<()> {
+/// Many producers: turns frames that a dead producer did not finish into fillers, so that later frames can be read, and
+/// numbers the records that the flusher had not numbered.
+fn settle(live: &LiveMap, ring: &RingMemory, from: u64, end: u64) -> io::Result<()> {
     if end - from > ring.capacity || !from.is_multiple_of(8) || !end.is_multiple_of(8) {
         return Err(bad("the live block contradicts itself"));
     }
@@ -162,27 +163,39 @@ fn settle(ring: &RingMemory, from: u64, end: u64) -> io::Result<()> {
     // as atomics.
     let word_at = |at: u64| unsafe { &*ring.at(at).cast::<AtomicU64>() };
     let load = |at: u64| u64::from_le(word_at(at).load(Ordering::Acquire));
+    let (format, (unnumbered, mut number)) = (live.format(), live.unnumbered());
     let mut at = from;
     while at < end {
-        let (len, filler) = match frame::word(load(at)) {
-            Word::Data(len) => (len, false),
-            Word::Reserved(len) | Word::Filler(len) => (len, true),
+        let word = frame::word(load(at));
+        let filler = match word {
+            Word::Data(len) if whole_in(format.framed_len(len), at, end) => {
+                if format == Format::Second && at >= unnumbered {
+                    word_at(at + frame::NUMBER_AT as u64).store(number.to_le(), Ordering::Release);
+                    number = number.wrapping_add(1);
+                }
+                at += format.framed_len(len) as u64;
+                continue;
+            }
+            Word::Data(len) | Word::Reserved(len) => format.framed_len(len) - frame::WORD,
+            Word::Filler(len) => len,
             // The producer died after taking the place and before storing the length, so the place is all zeros, and
             // the next word that is not zero begins the next frame. (A damaged word without a valid state ends there
             // too.)
             Word::Empty => {
                 let next = (at + 8..end).step_by(8).find(|p| load(*p) != 0).unwrap_or(end);
-                ((next - at) as usize - frame::HEADER, true)
+                (next - at) as usize - frame::WORD
             }
         };
-        let whole = frame::framed_len(len) as u64;
-        if whole > end - at {
+        let whole = frame::filler_len(filler);
+        if !whole_in(whole, at, end) {
             return Err(bad("a frame in the ring extends beyond the reserved part"));
         }
-        if filler {
-            word_at(at).store(frame::filler(len).to_le(), Ordering::Release);
-        }
-        at += whole;
+        word_at(at).store(format.filler(filler).to_le(), Ordering::Release);
+        at += whole as u64;
     }
     Ok(())
+}
+
+fn whole_in(len: usize, at: u64, end: u64) -> bool {
+    len as u64 <= end - at
 }

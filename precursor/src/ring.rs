@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use crate::claim::Places;
 use crate::core::Core;
 use crate::error::AppendError;
-use crate::frame;
+use crate::frame::{self, FILE_HEADER_LEN};
 use crate::handles::Dir;
 use crate::lane::Lane;
 use crate::live::{create_shm, memory};
@@ -123,10 +123,13 @@ impl Places for RingMemory {
     }
 
     #[inline(always)]
-    unsafe fn copy_in(&self, at: u64, bytes: &[u8]) {
+    unsafe fn copy_in(&self, at: u64, time: u64, bytes: &[u8]) {
         // SAFETY: the caller owns the place, which is not longer than the ring; the second half of the mapping
         // continues the first.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(at).add(frame::HEADER), bytes.len()) };
+        unsafe {
+            self.at(at).add(frame::HEADER - 8).cast::<[u8; 8]>().write(time.to_le_bytes());
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(at).add(frame::HEADER), bytes.len());
+        }
     }
 
     unsafe fn wipe(&self, at: u64, len: u64) {
@@ -192,13 +195,14 @@ pub(crate) struct RingSide {
     pub(crate) spare: Arc<Spare>,
     /// Position at which the current ring begins.
     start: u64,
-    /// Position of the current file's first byte.
+    /// Number of the current file, and position of its first byte.
+    file_seq: u64,
     file_base: u64,
 }
 
 impl RingSide {
-    pub(crate) fn new(ring: Arc<RingMemory>, spare: Arc<Spare>, start: u64, file_base: u64) -> RingSide {
-        RingSide { ring, spare, start, file_base }
+    pub(crate) fn new(ring: Arc<RingMemory>, spare: Arc<Spare>, start: u64, (seq, base): (u64, u64)) -> RingSide {
+        RingSide { ring, spare, start, file_seq: seq, file_base: base }
     }
 
     /// Raises the lane's limit until `need` bytes fit, or fails according to the policy.
@@ -231,23 +235,29 @@ impl RingSide {
         lane.room() >= need
     }
 
-    /// Announces that the file ends at the cursor, after an end mark if it is framed. False if that is not possible
-    /// yet.
+    /// Announces that the file ends at the cursor, if it is framed after an end mark and with the header of the next
+    /// file. False if that is not possible yet.
     fn end_file(&mut self, core: &Core, lane: &mut Lane, limit: u64) -> bool {
-        let mut end = lane.cursor;
+        let mark = if lane.framed { frame::END_MARK_LEN as u64 } else { 0 };
+        let end = lane.cursor + mark;
         if lane.framed {
-            end += frame::END_MARK_LEN as u64;
-            if end > limit {
+            if end + FILE_HEADER_LEN as u64 > limit {
                 return false;
             }
-            // SAFETY: the mark ends at or before the limit, so its bytes belong to this producer.
+            // SAFETY: the mark ends before the limit, so its bytes belong to this producer.
             unsafe { lane.mark_end() };
         }
         // Announced before the position is published, so that the flusher cannot pass the boundary.
         let announced = core.live.push_boundary(end);
         if announced {
-            core.live.position.0.store(end, Ordering::Release);
-            (lane.cursor, self.file_base) = (end, end);
+            (lane.cursor, self.file_base, self.file_seq) = (end, end, self.file_seq + 1);
+            if lane.framed {
+                let header = core.header(self.file_seq, end, lane.number);
+                // SAFETY: the header ends at or before the limit, so its bytes belong to this producer.
+                unsafe { lane.put_raw(&header.encode()) };
+                lane.cursor += FILE_HEADER_LEN as u64;
+            }
+            core.live.position.0.store(lane.cursor, Ordering::Release);
         }
         announced
     }

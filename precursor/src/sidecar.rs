@@ -30,6 +30,9 @@ const PREALLOCATED: u64 = 1;
 const FRAMED: u64 = 2;
 const CLOSED: u64 = 4;
 const BASED: u64 = 8;
+const NUMBERED: u64 = 16;
+/// The number of the next record, before the checksum.
+const NUMBER_AT: usize = SLOT_BYTES - 12;
 
 /// Contents of a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +49,8 @@ pub(crate) struct Entry {
     /// The file is longer than its data (window, prefetch).
     pub(crate) preallocated: bool,
     pub(crate) framed: bool,
+    /// Number of the record at `len`, if it is known: of the next record, if the writer has closed.
+    pub(crate) number: Option<u64>,
     /// Number in the names of the shared-memory files.
     pub(crate) shm_id: u64,
     /// Boot in which the entry was written; 0 if unknown.
@@ -72,6 +77,7 @@ impl Entry {
             | flag(self.framed, FRAMED)
             | flag(self.closed, CLOSED)
             | flag(self.base.is_some(), BASED)
+            | flag(self.number.is_some(), NUMBERED)
     }
 
     pub(crate) fn encode(&self, generation: u64) -> Option<Vec<u8>> {
@@ -86,11 +92,12 @@ impl Entry {
         out.extend(self.boot.to_le_bytes());
         out.extend(dir_len.to_le_bytes());
         out.extend(dir);
-        let room = SLOT_BYTES - 4;
+        let room = if self.number.is_some() { NUMBER_AT } else { SLOT_BYTES - 4 };
         if out.len() > room {
             return None;
         }
         out.resize(room, 0);
+        out.extend(self.number.map(u64::to_le_bytes).into_iter().flatten());
         out.extend(crc32fast::hash(&out).to_le_bytes());
         Some(out)
     }
@@ -106,6 +113,7 @@ impl Entry {
             return None;
         }
         let flags = number(body, 40)?;
+        let numbered = flags & NUMBERED != 0 && !first;
         let boot = body.get(BOOT_AT..DIR_LEN_AT)?.try_into().ok()?;
         let entry = Entry {
             token: number(body, 16)?,
@@ -115,11 +123,16 @@ impl Entry {
             closed: flags & CLOSED != 0 && !first,
             preallocated: flags & PREALLOCATED != 0,
             framed: flags & FRAMED != 0,
+            number: if numbered { Some(number(body, NUMBER_AT)?) } else { None },
             shm_id: if first { 0 } else { number(body, 56)? },
             boot: if first { 0 } else { u128::from_le_bytes(boot) },
             // Entries of version 0.1 do not name their shared memory, so it is not used; their longest path would not
             // fit either.
-            shm_dir: if first { PathBuf::new() } else { folder(body, DIR_LEN_AT)? },
+            shm_dir: if first {
+                PathBuf::new()
+            } else {
+                folder(if numbered { body.get(..NUMBER_AT)? } else { body }, DIR_LEN_AT)?
+            },
         };
         Some((number(body, 8)?, entry))
     }
@@ -224,7 +237,8 @@ mod tests {
         let base = Some(1 << 40);
         let shm_dir = "/dev/shm".into();
         let (preallocated, framed, closed) = (true, false, false);
-        Entry { token: 7, seq: 3, len, base, closed, preallocated, framed, shm_id: 9, boot: 1 << 100, shm_dir }
+        let (number, boot) = (Some(11), 1 << 100);
+        Entry { token: 7, seq: 3, len, base, closed, preallocated, framed, number, shm_id: 9, boot, shm_dir }
     }
 
     #[test]
@@ -264,6 +278,9 @@ mod tests {
         slot.extend(crc32fast::hash(&slot).to_le_bytes());
         let (generation, found) = Entry::decode(&slot).unwrap();
         assert_eq!(generation, 5);
-        assert_eq!(found, Entry { base: None, shm_id: 0, boot: 0, shm_dir: PathBuf::new(), ..entry(4096) });
+        assert_eq!(
+            found,
+            Entry { base: None, number: None, shm_id: 0, boot: 0, shm_dir: PathBuf::new(), ..entry(4096) }
+        );
     }
 }

@@ -30,8 +30,9 @@ pub(crate) fn start(options: &Options, core: Arc<Core>, plan: Plan) -> Result<Ap
     let path: &Path = &options.path;
     let cursor = plan.place.base + plan.place.len;
     let framed = options.framing == Framing::Records;
-    let lane = Lane { base: std::ptr::null_mut(), mask: u64::MAX, cursor, limit: cursor, framed };
-    let hot = HotPage::new(Hot { lane, worst_ticks: 0, appends: 0, reserved: None })
+    let lane =
+        Lane { base: std::ptr::null_mut(), mask: u64::MAX, cursor, limit: cursor, framed, number: plan.place.number };
+    let hot = HotPage::new(Hot { lane, time: 0, worst_ticks: 0, appends: 0, reserved: None })
         .map_err(OpenError::io("create the writer's page of", path))?;
     let current = Arc::clone(&crate::core::lock(&core.files).current);
     let timer = Timer::calibrated();
@@ -94,7 +95,12 @@ fn start_ring(options: &Options, appender: &mut Appender, plan: &Plan, file: Arc
     (appender.hot.lane.base, appender.hot.lane.mask) = (ring.base(), capacity - 1);
     appender.record_max = record_max(&core, capacity / 2);
     let spare = Arc::new(Spare::none());
-    let side = RingSide::new(Arc::clone(&ring), Arc::clone(&spare), appender.hot.lane.cursor, plan.place.base);
+    let side = RingSide::new(
+        Arc::clone(&ring),
+        Arc::clone(&spare),
+        appender.hot.lane.cursor,
+        (plan.place.seq, plan.place.base),
+    );
     appender.side = Side::Ring(side);
     let mut made = None;
     if let BackPressure::Grow { .. } = options.back_pressure {
@@ -133,14 +139,15 @@ fn start_ahead(options: &Options, appender: &mut Appender, plan: &Plan, file: Ar
 /// Longest record, bytes, if the mode takes `bytes_max` bytes at once, frame included. It must fit into one file, and
 /// its length into a frame's word.
 fn record_max(core: &Core, bytes_max: u64) -> usize {
-    let file_max = if core.roll_bytes == 0 { u64::MAX } else { core.roll_room() };
+    let head = if core.framing == Framing::Records { frame::FILE_HEADER_LEN as u64 } else { 0 };
+    let file_max = if core.roll_bytes == 0 { u64::MAX } else { core.roll_room() - head };
     longest_record(bytes_max.min(file_max), core.framing)
 }
 
 fn longest_record(bytes_max: u64, framing: Framing) -> usize {
     let header = if framing == Framing::Records { frame::HEADER as u64 } else { 0 };
-    // Frames are multiples of the header's length.
-    let payload_max = bytes_max / frame::HEADER as u64 * frame::HEADER as u64 - header.min(bytes_max);
+    // Frames are multiples of a word.
+    let payload_max = bytes_max / frame::WORD as u64 * frame::WORD as u64 - header.min(bytes_max);
     usize::try_from(payload_max).map_or(frame::LEN_MAX, |len| len.min(frame::LEN_MAX))
 }
 
@@ -239,7 +246,7 @@ mod tests {
                 assert_eq!(frame::word(frame::reserved(len)), frame::Word::Reserved(len));
             }
         }
-        assert_eq!(longest_record(4088, Framing::Records), 4080);
+        assert_eq!(longest_record(4088, Framing::Records), 4064);
         assert_eq!(longest_record(4096, Framing::None), 4096);
     }
 }

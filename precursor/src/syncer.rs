@@ -128,7 +128,7 @@ impl Core {
         self.durable.store(end, Ordering::Release);
         let mut sidecar = sidecar.ok_or_else(|| failed(io::Error::other("closed twice")))?;
         let (seq, base) = self.live.file();
-        let entry = Entry { closed: true, ..self.entry(seq, end - base, base) };
+        let entry = Entry { closed: true, ..self.entry(seq, end - base, base, Some(self.next_number())) };
         match sidecar.write(&entry) {
             // On a full disk the old entry is harmless, unless recovery takes the end of the data from it.
             Err(e) if !crate::space::is_full(&e) || self.end_is_journalled() => return Err(failed(e)),

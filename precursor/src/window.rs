@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::core::{Core, DataFile};
 use crate::error::AppendError;
-use crate::frame;
+use crate::frame::{self, FILE_HEADER_LEN};
 use crate::lane::Lane;
 use crate::options::BackPressure;
 use crate::patience::Patience;
@@ -166,6 +166,13 @@ impl WindowSide {
         // Position first: after a death between the two stores, the position must not be before the file's base.
         core.live.position.0.store(base, Ordering::Release);
         core.live.set_file(seq, base);
+        if lane.framed {
+            let header = core.header(seq, base, lane.number);
+            // SAFETY: the helper offers a file once its first pages are warm, and this is the file's only writer.
+            unsafe { lane.put_raw(&header.encode()) };
+            lane.cursor += FILE_HEADER_LEN as u64;
+            core.live.position.0.store(lane.cursor, Ordering::Release);
+        }
         core.counters.0.rolls.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use crate::core::{Core, DataFile};
 use crate::error::AppendError;
-use crate::frame;
+use crate::frame::{self, FILE_HEADER_LEN, Format};
 use crate::lane::Lane;
 use crate::mode::Mode;
 use crate::options::BackPressure;
@@ -45,12 +45,17 @@ impl WrittenSide {
     }
 
     /// Writes one record. The caller moves the cursor past it.
-    pub(crate) fn append(&mut self, core: &Core, lane: &mut Lane, bytes: &[u8]) -> Result<(), AppendError> {
-        let need = lane.need(bytes.len());
+    pub(crate) fn append(&mut self, core: &Core, lane: &mut Lane, bytes: &[u8], time: u64) -> Result<(), AppendError> {
+        let mut need = lane.need(bytes.len());
         if core.roll_bytes != 0 && (self.marked || lane.cursor + need > self.file_base + core.roll_room()) {
             self.roll(core, lane)?;
         }
         let at = lane.cursor - self.file_base;
+        // A file that a roll has begun has no header yet.
+        let begins = lane.framed && at == 0;
+        if begins {
+            need += FILE_HEADER_LEN as u64;
+        }
         if core.mode == Mode::Prefetch {
             let file = &self.file;
             wait_for(core, || (at + need <= file.zeroed.load(Ordering::Acquire)).then_some(()))?;
@@ -58,7 +63,13 @@ impl WrittenSide {
         self.check_descriptor().map_err(|e| self.write_error(core, &e))?;
         let written = if lane.framed {
             self.record.clear();
-            self.record.extend_from_slice(&frame::data(bytes).to_le_bytes());
+            if begins {
+                let header = core.header(self.file.seq, self.file_base, lane.number);
+                self.record.extend_from_slice(&header.encode());
+            }
+            for word in [frame::data(bytes, time), lane.number, time] {
+                self.record.extend_from_slice(&word.to_le_bytes());
+            }
             self.record.extend_from_slice(bytes);
             self.record.resize(need as usize, 0);
             self.file.file.write_unchecked(&self.record, at)
@@ -68,6 +79,10 @@ impl WrittenSide {
         written.map_err(|e| self.write_error(core, &e))?;
         // Room for exactly this record: nothing is mapped, so every append must come here.
         lane.limit = lane.cursor + need;
+        lane.number += u64::from(lane.framed);
+        if begins {
+            lane.cursor += FILE_HEADER_LEN as u64;
+        }
         if core.mode == Mode::Prefetch && at + need > self.file.warm.load(Ordering::Relaxed) {
             core.counters.0.late.fetch_add(1, Ordering::Relaxed);
             core.wake_helper();
@@ -87,7 +102,7 @@ impl WrittenSide {
 
     fn roll(&mut self, core: &Core, lane: &mut Lane) -> Result<(), AppendError> {
         if lane.framed && !self.marked {
-            let mark = frame::end_mark();
+            let mark = Format::Second.end_mark();
             let at = lane.cursor - self.file_base;
             self.file.file.write_all_at(&mark, at).map_err(|e| self.write_error(core, &e))?;
             lane.cursor += mark.len() as u64;

@@ -170,7 +170,7 @@ fn the_c_example_runs_in_every_mode_under_address_sanitizer() {
             let mut command = Command::new(program);
             command.arg(&file).arg(mode.to_string());
             let said = run(command);
-            assert!(said.contains("appends 1001, durable 232072 of 232072"), "{said}");
+            assert!(said.contains("appends 1001, durable 248152 of 248152"), "{said}");
             let bytes = std::fs::read(&file).unwrap();
             assert_eq!(precursor::records(&bytes).count(), 1001);
         }

@@ -19,6 +19,7 @@ mod failing_device;
 mod file_systems;
 mod forge;
 mod forked;
+mod formats;
 mod hostile;
 mod kinds;
 mod limits;

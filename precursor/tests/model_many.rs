@@ -10,6 +10,7 @@ use loom::sync::Arc;
 mod atomics {
     pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 }
+#[allow(dead_code, reason = "the model has no numbers")]
 #[path = "../src/claim.rs"]
 mod claim;
 #[allow(dead_code, reason = "the model uses a part of the file")]
@@ -19,8 +20,8 @@ mod frame;
 use atomics::{AtomicU64, Ordering};
 use claim::Taken;
 
-/// Length of each record: a word and 8 bytes of payload.
-const RECORD: u64 = 16;
+/// Length of each record: word, number, time and 8 bytes of payload.
+const RECORD: u64 = 32;
 
 /// A ring of records, each with a word and a payload.
 struct Ring {
@@ -65,7 +66,7 @@ impl claim::Places for Ring {
         &self.words[self.index(at)]
     }
 
-    unsafe fn copy_in(&self, at: u64, bytes: &[u8]) {
+    unsafe fn copy_in(&self, at: u64, _time: u64, bytes: &[u8]) {
         let value = u64::from_le_bytes(bytes.try_into().unwrap());
         // SAFETY: loom panics if another thread uses the cell now.
         self.payloads[self.index(at)].with_mut(|place| unsafe { *place = value });
@@ -92,7 +93,7 @@ fn produce(ring: &Ring, producer: u64, records: u64) -> u64 {
             }
         };
         // SAFETY: `take` has just given `at` to this record, and it is filled once.
-        unsafe { claim::fill(ring, at, &bytes) };
+        unsafe { claim::fill(ring, at, 0, &bytes) };
     }
     records
 }
@@ -108,7 +109,7 @@ fn consume(ring: &Ring, wanted: impl Fn() -> u64) -> [u64; 2] {
             continue;
         };
         let value = ring.payload(at);
-        let word = frame::data(&value.to_le_bytes()).to_le();
+        let word = frame::data(&value.to_le_bytes(), 0).to_le();
         assert_eq!(claim::Places::word(ring, at).load(Ordering::Relaxed), word, "torn");
         let producer = (value >> 32) as usize;
         assert_eq!(value & 0xffff_ffff, next[producer], "out of order, lost or doubled");

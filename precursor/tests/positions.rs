@@ -25,7 +25,9 @@ fn archiving_old_files_shifts_no_position() {
             let mut end = 0;
             for round in 0..4 {
                 let mut log = open(dir.path(), mode, framing);
-                assert_eq!(log.position().bytes(), end, "{mode:?} {framing:?} round {round}");
+                // A framed appender that begins a file writes its header.
+                let header = if framing == Framing::Records && matches!(round, 0 | 3) { 64 } else { 0 };
+                assert_eq!(log.position().bytes(), end + header, "{mode:?} {framing:?} round {round}");
                 for _ in 0..300 {
                     log.append(&[round; 1000]).unwrap();
                 }
@@ -69,9 +71,12 @@ fn archiving_beside_a_writer_that_dies_shifts_no_position() {
             }
             recover(case.path(dir.path())).unwrap();
             let there = contents(dir.path()).len() as u64;
+            let empty = data_files(dir.path()).last().unwrap().metadata().unwrap().len() == 0;
             let options = Options::new(case.path(dir.path())).framing(Framing::Records).roll_bytes(256 << 10);
             let log = options.shm_dir(dir.path().join("shm")).open().unwrap();
-            assert_eq!(log.position().bytes(), gone + there, "{mode:?}, machine died: {machine_died}");
+            // A header is written if nothing of the last file was left.
+            let moved = log.position().bytes() - gone - there;
+            assert_eq!(moved, if empty { 64 } else { 0 }, "{mode:?}, machine died: {machine_died}");
             log.close().unwrap();
         }
     }

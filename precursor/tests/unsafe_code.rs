@@ -35,15 +35,15 @@ fn bytes_of(memory: &[u64]) -> Vec<u8> {
 #[test]
 fn a_lane_stores_records_one_behind_the_other() {
     for framed in [false, true] {
-        let mut memory = memory(4096);
+        let mut memory = memory(8192);
         let base = memory.as_mut_ptr().cast::<u8>();
-        let mut lane = Lane { base, mask: u64::MAX, cursor: 0, limit: 4096, framed };
+        let mut lane = Lane { base, mask: u64::MAX, cursor: 0, limit: 8192, framed, number: 0 };
         let records: Vec<Vec<u8>> = (0..40usize).map(|i| vec![i as u8 + 1; i * 2 % 61]).collect();
         for record in &records {
             let need = lane.need(record.len());
             assert!(need <= lane.room());
             // SAFETY: there is room for `need` bytes, `memory` lives on, and all frames begin on multiples of 8.
-            unsafe { lane.put(record) };
+            unsafe { lane.put(record, 0) };
             lane.cursor += need;
         }
         // In two steps, like `reserve` and `commit`.
@@ -51,7 +51,7 @@ fn a_lane_stores_records_one_behind_the_other() {
         unsafe {
             lane.payload().write_bytes(0x77, 5);
             if framed {
-                lane.seal(5);
+                lane.seal(5, 0);
             }
         }
         lane.cursor += lane.need(5);
@@ -63,10 +63,16 @@ fn a_lane_stores_records_one_behind_the_other() {
         let mut expected: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
         expected.push(&[0x77; 5]);
         match framed {
-            true => assert!(frame::records(&stored).eq(expected)),
+            true => assert!(frame::records(&with_header(&stored)).eq(expected)),
             false => assert!(stored.starts_with(&expected.concat())),
         }
     }
+}
+
+/// The frames as in a file whose first record has number 0.
+fn with_header(frames: &[u8]) -> Vec<u8> {
+    let header = frame::FileHeader { seq: 0, base: 0, first: 0, begun: 0 };
+    [&header.encode()[..], frames].concat()
 }
 
 /// A lane whose memory begins at a later position, as in the window of a rolled file and in a ring after its first
@@ -76,13 +82,19 @@ fn a_lane_finds_its_place_by_position() {
     let mut memory = memory(64);
     let base = memory.as_mut_ptr().cast::<u8>();
     let start = (1u64 << 40) + 16;
-    let mut window =
-        Lane { base: base.wrapping_sub(1 << 40), mask: u64::MAX, cursor: start, limit: start + 8, framed: false };
+    let mut window = Lane {
+        base: base.wrapping_sub(1 << 40),
+        mask: u64::MAX,
+        cursor: start,
+        limit: start + 8,
+        framed: false,
+        number: 0,
+    };
     // SAFETY: the record goes to bytes 16 to 24 of the memory.
-    unsafe { window.put(b"window!!") };
-    let mut ring = Lane { base, mask: 63, cursor: start + 64 + 8, limit: start + 64 + 16, framed: false };
+    unsafe { window.put(b"window!!", 0) };
+    let mut ring = Lane { base, mask: 63, cursor: start + 64 + 8, limit: start + 64 + 16, framed: false, number: 0 };
     // SAFETY: the record goes to bytes 24 to 32 of the memory.
-    unsafe { ring.put(b"and ring") };
+    unsafe { ring.put(b"and ring", 0) };
     let stored = bytes_of(&memory);
     assert_eq!(&stored[16..32], b"window!!and ring");
 }
@@ -115,10 +127,10 @@ impl claim::Places for Ring {
         unsafe { &*self.at(at).cast::<AtomicU64>() }
     }
 
-    unsafe fn copy_in(&self, at: u64, bytes: &[u8]) {
-        for (i, byte) in bytes.iter().enumerate() {
+    unsafe fn copy_in(&self, at: u64, time: u64, bytes: &[u8]) {
+        for (i, byte) in time.to_le_bytes().iter().chain(bytes).enumerate() {
             // SAFETY: the caller owns the place. Byte by byte, since this ring is not mapped twice in a row.
-            unsafe { self.at(at + (frame::HEADER + i) as u64).write(*byte) };
+            unsafe { self.at(at + (frame::HEADER - 8 + i) as u64).write(*byte) };
         }
     }
 
@@ -151,7 +163,7 @@ fn producers_and_a_consumer_share_a_ring() {
                         }
                     };
                     // SAFETY: `take` has just given `at` to this record, and it is filled once.
-                    unsafe { claim::fill(&**ring, at, &record) };
+                    unsafe { claim::fill(&**ring, at, i, &record) };
                 }
             });
         }
@@ -163,7 +175,8 @@ fn producers_and_a_consumer_share_a_ring() {
             };
             // SAFETY: the record is published, and no thread changes it before it is freed below.
             let bytes: Vec<u8> = (at..end).map(|at| unsafe { ring.at(at).read() }).collect();
-            let record = frame::records(&bytes).next().expect("a whole, sound record");
+            let found = frame::Format::Second.first(&bytes).expect("a whole, sound record");
+            let record = found.payload.unwrap();
             let (head, number) = record.split_last_chunk::<8>().unwrap();
             let producer = usize::from(head[0]);
             assert_eq!(u64::from_le_bytes(*number), next[producer]);
