@@ -1,5 +1,6 @@
 //! Builds the explanation: calls every finder, orders the findings, and collects gaps and notes.
 
+use super::aggressor::{Aggressor, Answerable, run_neighbours};
 use super::cause::{
     self, CAUSES, cache_dropped, cgroup_limit_cache, device_queue_starved, device_slow, io_throttle, not_enough,
     not_observed, out_of_memory, quiet, run_queue, unexplained,
@@ -139,7 +140,10 @@ fn blame(findings: &mut [Finding], facts: &Facts<'_>) {
             cause if cause == cgroup_limit_cache::ENTRY.name => facts.charges.of_evictions(),
             _ => span.and_then(|cause| facts.charges.of_cause(cause)),
         };
-        if let Some((aggressors, answerable)) = charged {
+        let of_run = |charged: &(Vec<Aggressor>, Answerable)| {
+            run_neighbours::of_memory(facts.recording, span?, finding.lost_ns?, &charged.1)
+        };
+        if let Some((aggressors, answerable)) = charged.map(|charged| of_run(&charged).unwrap_or(charged)) {
             finding.aggressors = aggressors;
             finding.answerable = Some(answerable);
         }

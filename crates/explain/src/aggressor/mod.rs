@@ -6,6 +6,7 @@ mod evicted;
 mod journal;
 mod links;
 mod places;
+pub(crate) mod run_neighbours;
 mod spans;
 #[cfg(test)]
 mod tests;

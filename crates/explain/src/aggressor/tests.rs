@@ -108,9 +108,7 @@ fn a_chain_through_a_helper_ends_with_the_process_ahead_in_the_queue() {
         assert!(lead.contains(part), "{lead}");
     }
     assert!(
-        finding.fixes[0]
-            .text
-            .starts_with("limit what dd (pid 812, cgroup /jobs/backup) writes to the disk (4.00 MiB/s)"),
+        finding.fixes[0].text.starts_with("limit what dd (pid 812, cgroup /jobs/backup) writes to vda (4 MiB/s)"),
         "{:?}",
         finding.fixes
     );

@@ -128,6 +128,6 @@ fn advice_against_a_full_queue_fits_the_requests() {
     };
     let (reads, writes) = (fixes(RequestOp::Read), fixes(RequestOp::Write));
     assert!(reads.iter().any(|text| text == "let reads pass") && !writes.iter().any(|text| text == "let reads pass"));
-    assert!(writes.iter().any(|text| text.contains("bfq")), "{writes:?}");
+    assert!(writes.iter().any(|text| text.contains("synchronous writes their turn")), "{writes:?}");
     assert!(!writes.iter().any(|text| text.contains("a deeper queue")), "dd would fill it as well: {writes:?}");
 }

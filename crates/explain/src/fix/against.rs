@@ -3,7 +3,8 @@
 use flatwater_recording::RequestOp;
 use flatwater_recording::units::Bytes;
 
-use super::measured::{WRITE_LIMIT, WRITE_LIMIT_OTHER_FILE_SYSTEM};
+use super::measured::{OWN_MEMORY_CGROUP, WRITE_LIMIT, WRITE_LIMIT_OTHER_FILE_SYSTEM};
+use super::place::disk;
 use super::{Fix, Limit, Resource};
 use crate::aggressor::{Aggressor, Means};
 use crate::facts::Facts;
@@ -29,7 +30,11 @@ pub(crate) fn against(aggressor: &Aggressor, facts: &Facts<'_>) -> Vec<Fix> {
             limit(aggressor, format!("bound the memory of {who}, and with it what it may dirty"), Resource::Memory),
             Fix::advice(format!("have {who} write with O_DIRECT, or call sync_file_range() as it writes")),
         ],
-        Means::Memory => vec![limit(aggressor, format!("bound the memory of {who}"), Resource::Memory)],
+        Means::Memory => {
+            let bound = limit(aggressor, format!("bound the memory of {who}"), Resource::Memory);
+            let shares = aggressor.in_own_cgroup || aggressor.cgroup.is_none();
+            vec![if shares { bound.measured(&OWN_MEMORY_CGROUP) } else { bound }]
+        }
         Means::DroppedCache => vec![Fix::advice(format!("stop {who} from writing to /proc/sys/vm/drop_caches"))],
         Means::Lock => vec![Fix::advice(format!(
             "keep {who} off the file or directory, or have it hold the lock for shorter operations"
@@ -43,8 +48,7 @@ pub(crate) fn against(aggressor: &Aggressor, facts: &Facts<'_>) -> Vec<Fix> {
 }
 
 fn at_device(aggressor: &Aggressor, who: &str, facts: &Facts<'_>) -> Vec<Fix> {
-    let storage = facts.recording.header.target.storage.as_ref();
-    let disk = storage.and_then(|storage| storage.disk.as_deref()).unwrap_or("the disk");
+    let disk = disk(facts).unwrap_or("the disk");
     let rate = Resource::WriteRate(write_rate(aggressor, facts));
     let bound = limit(aggressor, format!("limit what {who} writes to {disk}"), rate);
     let bound = match aggressor.same_file_system {

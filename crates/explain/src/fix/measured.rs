@@ -27,3 +27,8 @@ pub(crate) static BFQ: Measured = Measured {
     effect: "fdatasync() beside three dd conv=fsync: p99 27.7 -> 12.1 ms, the longest 53 -> 124 ms",
     page: "docs/recipes/fio.md",
 };
+
+pub(super) static OWN_MEMORY_CGROUP: Measured = Measured {
+    effect: "write() beside a neighbour that left the full memory cgroup: the longest 136 -> 15 ms",
+    page: "docs/recipes/fio.md",
+};

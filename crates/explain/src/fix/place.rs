@@ -35,7 +35,7 @@ impl<'a> Place<'a> {
             setup: settings::at(facts.recording, u64::MAX),
             controllers: &header.machine.controllers,
             storage,
-            disk: storage.and_then(|storage| storage.disk.as_deref()).or_else(|| busiest_device(facts)),
+            disk: disk(facts),
             threads: threads(facts),
             own_cgroup: facts.charges.only_own_cgroup(),
             is_scenario: header.scenario.is_some(),
@@ -52,6 +52,12 @@ impl<'a> Place<'a> {
         let offered = self.storage.map(|storage| storage.schedulers.as_slice()).unwrap_or_default();
         offered.is_empty() || offered.iter().any(|one| one == scheduler)
     }
+}
+
+/// The disk of the target's files; if it was not recorded, the device of most awaited requests.
+pub(super) fn disk<'a>(facts: &'a Facts<'_>) -> Option<&'a str> {
+    let storage = facts.recording.header.target.storage.as_ref();
+    storage.and_then(|storage| storage.disk.as_deref()).or_else(|| busiest_device(facts))
 }
 
 /// The device of most awaited requests.

@@ -1,3 +1,5 @@
+//! Commands of fixes on machines with either cgroup version.
+
 use super::place::Place;
 use super::{Fix, Limit, Resource};
 use flatwater_recording::{Controller, ControllerName, Setup, Storage};
