@@ -245,9 +245,8 @@ fn watch(
     counts.add(&mut interval);
     session.write(interval)?;
     session.header.observed = observed(session, options, watched, &counts);
-    if let Some(gap) = watched.not_looked_into() {
-        session.gaps(&[gap])?;
-    }
+    let limits: Vec<Gap> = watched.not_looked_into().into_iter().chain(watched.not_listed()).collect();
+    session.gaps(&limits)?;
     session.header.duration_ns = end_ns - start_ns;
     // Without a planned length, a signal is the normal end.
     if stop.load(Ordering::Relaxed) && session.header.duration_ns < total_ns {

@@ -107,7 +107,7 @@ impl Sight {
     /// gap.
     #[must_use]
     pub fn open(config: &Config) -> Sight {
-        let devices = mounted_devices();
+        let (devices, devices_gap) = at_most(DEVICES_MAX, mounted_devices());
         let options = SamplerOptions { hz: config.sample_hz, devices: devices.clone(), ..SamplerOptions::default() };
         let wanted = Wanted { threshold_ns: config.threshold_ns, requests: true, level: config.level };
         let (kernel_log, log_gap) = match KernelLog::open() {
@@ -134,7 +134,7 @@ impl Sight {
             programs: OwnPrograms::default(),
             devices,
             since_ns: monotonic_ns(),
-            gaps: log_gap.into_iter().collect(),
+            gaps: log_gap.into_iter().chain(devices_gap).collect(),
             events: Vec::new(),
             kernel_log,
             before: Losses::default(),
@@ -461,12 +461,29 @@ fn mounted_devices() -> Vec<BlockDevice> {
     let mut found: Vec<BlockDevice> = Vec::new();
     for place in places {
         for device in devices_of(place) {
-            if found.len() < DEVICES_MAX && !found.contains(&device) {
+            if !found.contains(&device) {
                 found.push(device);
             }
         }
     }
     found
+}
+
+/// The first devices, and a gap that names the others.
+fn at_most(count_max: usize, mut devices: Vec<BlockDevice>) -> (Vec<BlockDevice>, Option<Gap>) {
+    let others = devices.split_off(devices.len().min(count_max));
+    let names: Vec<&str> = others.iter().take(8).map(|device| device.name.as_str()).collect();
+    let gap = (!names.is_empty()).then(|| {
+        let more = if others.len() > names.len() { ", ..." } else { "" };
+        let what = format!(
+            "counters of {} of {} devices: {}{more}",
+            others.len(),
+            devices.len() + others.len(),
+            names.join(", ")
+        );
+        Gap::new(what, format!("at most {count_max} devices are read"), "slow calls on these devices are still timed")
+    });
+    (devices, gap)
 }
 
 #[cfg(test)]
@@ -475,13 +492,27 @@ pub(crate) mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
-    use super::{Sight, still_hanging};
+    use super::{BlockDevice, Sight, at_most, still_hanging};
     use crate::config::Config;
     use flatwater_recording::{Call, OpKind, Segment, StackId};
     use needs::{Need, skip};
 
     /// A call was reported by its sleeps at once, and again by the hooks on system calls 300 ms later, if a second
     /// ended in between.
+    #[test]
+    fn devices_beyond_the_limit_are_a_gap() {
+        let device = |name: &str| BlockDevice {
+            name: name.to_owned(),
+            number: "8:0".to_owned(),
+            disk: name.to_owned(),
+            disk_number: "8:0".to_owned(),
+        };
+        let (kept, gap) = at_most(2, vec![device("sda"), device("sdb"), device("sdc")]);
+        assert_eq!(kept.len(), 2);
+        assert_eq!(gap.expect("one device is left out").what, "counters of 1 of 3 devices: sdc");
+        assert!(at_most(2, vec![device("sda"), device("sdb")]).1.is_none());
+    }
+
     #[test]
     fn a_call_is_reported_once_while_system_calls_are_hooked() {
         if !rustix::process::geteuid().is_root() || flatwater_host::tracer::measure_hook_cost().is_err() {

@@ -106,6 +106,15 @@ impl WatchedSet {
         self.known.iter().copied().take(LOOKED_INTO_MAX).filter(|&pid| uses(pid, access)).collect()
     }
 
+    /// A gap if the header does not list all processes.
+    #[must_use]
+    pub fn not_listed(&self) -> Option<Gap> {
+        let beyond = self.known.len().checked_sub(self.listed.len()).filter(|beyond| *beyond > 0)?;
+        let what = format!("the names and titles of {beyond} of {} watched processes", self.known.len());
+        let why = format!("at most {LISTED_MAX} processes are listed");
+        Some(Gap::new(what, why, "their calls are recorded; each slow call has its own process id and thread name"))
+    }
+
     /// A gap if `users_of` does not look at all processes.
     #[must_use]
     pub fn not_looked_into(&self) -> Option<Gap> {
