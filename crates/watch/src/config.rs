@@ -3,6 +3,7 @@
 //! Every key has a default, so an empty file is a valid configuration. Unknown keys are refused: a mistyped `keep_fre`
 //! must not silently let a disk fill up.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -94,6 +95,19 @@ pub enum When {
     Percentile { percent: f64, over_ns: u64 },
 }
 
+impl fmt::Display for When {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            When::Stall { over_ns } => write!(f, "a call of {}", Nanos(*over_ns)),
+            When::StallTime { per_second_ns, seconds } => {
+                write!(f, "{} of stall time a second for {seconds} s", Nanos(*per_second_ns))
+            }
+            When::Pressure { resource, some_avg10 } => write!(f, "{resource} pressure over {some_avg10} %"),
+            When::Percentile { percent, over_ns } => write!(f, "a {percent} % percentile of {}", Nanos(*over_ns)),
+        }
+    }
+}
+
 /// The calls that a trigger considers: all, or those that match each pattern given.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scope {
@@ -145,7 +159,7 @@ impl Default for Config {
             },
             triggers: vec![Trigger {
                 name: "stall".to_owned(),
-                when: When::Stall { over_ns: 500_000_000 },
+                when: When::Stall { over_ns: 100_000_000 },
                 scope: Scope::default(),
             }],
         }

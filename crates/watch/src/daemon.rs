@@ -151,9 +151,14 @@ impl Daemon {
             (false, false) => "counters only",
         };
         let (limit, back) = (Nanos(daemon.config.threshold_ns), Nanos(daemon.config.look_back_ns));
+        tell(&format!("watching {seen}: stalls over {limit}, look-back {back}"));
+        let store = &daemon.config.store;
+        let triggers: Vec<String> = daemon.config.triggers.iter().map(|trigger| trigger.when.to_string()).collect();
         tell(&format!(
-            "watching {seen}: stalls over {limit}, look-back {back}, {} triggers",
-            daemon.config.triggers.len()
+            "recording at {}, at most {} times an hour, to {}",
+            if triggers.is_empty() { "no trigger".to_owned() } else { triggers.join(", or ") },
+            store.captures_per_hour_max,
+            store.directory.display(),
         ));
         daemon
     }
@@ -237,8 +242,10 @@ impl Daemon {
     }
 
     fn end_hour(&mut self, tell: &mut dyn FnMut(&str)) {
-        if let Some(Err(error)) = self.hourly.take().map(|hourly| hourly.keep(self.store.as_ref())) {
-            tell(&format!("the summary of this hour was not stored: {error}"));
+        match self.hourly.take().map(|hourly| hourly.keep(self.store.as_ref())) {
+            Some(Ok(name)) => tell(&format!("summary of this hour: {}", self.shown(&name))),
+            Some(Err(error)) => tell(&format!("the summary of this hour was not stored: {error}")),
+            None => {}
         }
     }
 

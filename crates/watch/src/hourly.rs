@@ -91,8 +91,8 @@ impl Hourly {
         }
     }
 
-    /// Writes the summary to the store.
-    pub fn keep(self, store: Option<&Store>) -> Result<(), HourlyError> {
+    /// Writes the summary to the store. Returns its name.
+    pub fn keep(self, store: Option<&Store>) -> Result<String, HourlyError> {
         let store = store.filter(|store| store.room().is_ok()).ok_or(HourlyError::NoRoom)?;
         Ok(store.put_summary(SystemTime::now(), &summary::to_parquet(&self.finish())?)?)
     }

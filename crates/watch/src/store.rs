@@ -126,15 +126,16 @@ impl Store {
         is_stamped && self.dir.dir(name).and_then(|dir| dir.names()).is_ok_and(|files| files.iter().all(of_a_recording))
     }
 
-    /// Stores an hour's summary beside the recordings, atomically.
-    pub fn put_summary(&self, now: SystemTime, bytes: &[u8]) -> Result<(), Refusal> {
+    /// Stores an hour's summary beside the recordings, atomically. Returns its name.
+    pub fn put_summary(&self, now: SystemTime, bytes: &[u8]) -> Result<String, Refusal> {
         let stamp = stamp(now);
         let name = |count: u32| format!("{}{SUMMARY}", numbered(&format!("{PREFIX}{stamp}"), count));
         let mut count = 1;
         while self.dir.exists(&name(count)) {
             count += 1;
         }
-        self.dir.replace(&name(count), bytes, true)
+        self.dir.replace(&name(count), bytes, true)?;
+        Ok(name(count))
     }
 
     /// Removes summaries that are too old. Their size is not limited: an hour takes a few KiB.
