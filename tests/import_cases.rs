@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use flatwater_explain::CauseId;
 use flatwater_import::{Imported, import_files};
 use flatwater_recording::series::Rows;
 use flatwater_recording::{Entity, Table};
@@ -129,15 +130,15 @@ fn zones_and_writers() {
 fn each_table_alone_leads_to_its_cause() {
     let Some(folder) = cases() else { return };
     for (name, causes, words) in [
-        ("sdet-2.2.3-vmstat.txt", &["orphaned-buffers"][..], &["72.3 MiB"][..]),
-        ("sdet-2.2.5-vmstat.txt", &["quiet"], &[]),
-        ("graphdb-mode1-sar-B.txt", &["zone-reclaim-thrash"], &["6222811"]),
-        ("maildir-leak-free.txt", &["page-leak"], &["9.92 GiB"]),
+        ("sdet-2.2.3-vmstat.txt", &[CauseId::OrphanedBuffers][..], &["72.3 MiB"][..]),
+        ("sdet-2.2.5-vmstat.txt", &[CauseId::Quiet], &[]),
+        ("graphdb-mode1-sar-B.txt", &[CauseId::ZoneReclaimThrash], &["6222811"]),
+        ("maildir-leak-free.txt", &[CauseId::PageLeak], &["9.92 GiB"]),
         // One reading of `free` neither shows a stall nor rules one out.
-        ("maildir-64bit-free.txt", &["not-enough-to-judge"], &[]),
-        ("journal-stap.txt", &["slab-refill"], &["99.8 %", "cache_alloc_refill", "cache_grow"]),
-        ("graphdb-numactl.txt", &["zone-reclaim-default"], &["3.16", "21"]),
-        ("bulk-writer-log.txt", &["unfair-throttling", "dirty-throttle"], &["15.0 s"]),
+        ("maildir-64bit-free.txt", &[CauseId::NotEnough], &[]),
+        ("journal-stap.txt", &[CauseId::SlabRefill], &["99.8 %", "cache_alloc_refill", "cache_grow"]),
+        ("graphdb-numactl.txt", &[CauseId::ZoneReclaimDefault], &["3.16", "21"]),
+        ("bulk-writer-log.txt", &[CauseId::UnfairThrottling, CauseId::DirtyThrottle], &["15.0 s"]),
     ] {
         let explanation = flatwater_explain::explain(&read(&folder, name).recording);
         let Some(first) = explanation.findings.first() else { panic!("{name}: no finding") };
@@ -149,7 +150,7 @@ fn each_table_alone_leads_to_its_cause() {
     }
     let explanation = flatwater_explain::explain(&read(&folder, "graphdb-mode0-sar-B.txt").recording);
     assert!(
-        explanation.findings.iter().all(|finding| finding.cause != "zone-reclaim-thrash"),
+        explanation.findings.iter().all(|finding| finding.cause != CauseId::ZoneReclaimThrash),
         "mode 0 does not thrash"
     );
 }

@@ -1,6 +1,6 @@
 //! A slow device beside a fast one: the stalls of the fast one's writer, by kernel.
 
-use flatwater_explain::explain;
+use flatwater_explain::{CauseId, explain};
 use flatwater_recording::{Cause, Entity, OpKind, Recording, Table};
 use flatwater_sim as sim;
 use flatwater_workload::scenario::Scenario;
@@ -74,7 +74,7 @@ fn a_writer_throttled_at_the_end_of_the_run_is_recorded() {
     assert!(call.duration_ns > 1_000_000_000 && held > call.duration_ns / 100 * 99, "{held} of {}", call.duration_ns);
     let slow = explain(&recording).slow;
     assert_eq!((slow.still_under_way, slow.under_way_ns_max), (1, call.duration_ns));
-    assert_eq!(slow.causes.first().map(|share| share.cause), Some(Cause::DirtyThrottle.name()));
+    assert_eq!(slow.causes.first().map(|share| share.cause), Some(CauseId::DirtyThrottle));
 }
 
 #[test]

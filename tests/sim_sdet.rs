@@ -46,7 +46,10 @@ impl Came {
     }
 
     fn names_orphans(&self) -> bool {
-        explain::explain(&self.recording).findings.iter().any(|finding| finding.cause == "orphaned-buffers")
+        explain::explain(&self.recording)
+            .findings
+            .iter()
+            .any(|finding| finding.cause == explain::CauseId::OrphanedBuffers)
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! `FLATWATER_SWARM=5000 cargo test --release -p flatwater swarm::` runs thousands; `FLATWATER_SEED=N` replays one.
 
-use flatwater_explain::explain;
+use flatwater_explain::{CauseId, explain};
 use flatwater_recording::{Cause, Entity, Recording, Table};
 use flatwater_sim::{self as sim, Truth};
 use flatwater_workload::scenario::Scenario;
@@ -261,7 +261,7 @@ fn every_run_is_consistent_and_explain_names_its_causes() {
         let first = explained.slow.causes.first().map(|share| share.cause);
         // Weighted by stalls: a run with two stalls must not count as much as one with two thousand.
         let count = truth.stalls.len() as u64;
-        let names_it = first == Some(worst.0.name());
+        let names_it = first == Some(CauseId::from(worst.0));
         (told, agreed) = (told + count, agreed + if names_it { count } else { 0 });
         if !names_it {
             wrong.insert(seed);

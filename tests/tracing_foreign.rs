@@ -332,7 +332,7 @@ fn a_call_that_does_not_return_is_recorded() {
             assert!(not_returned(&recording, "early") > 0.99);
         }
         let explanation = flatwater_explain::explain(&recording);
-        assert_eq!(explanation.findings[0].cause, "fs-freeze", "{:?}", ways[at]);
+        assert_eq!(explanation.findings[0].cause, flatwater_explain::CauseId::FsFreeze, "{:?}", ways[at]);
         assert!(explanation.slow.still_under_way >= 1 && explanation.slow.under_way_ns_max >= 1_000_000_000);
     }
 }
@@ -507,7 +507,7 @@ fn a_device_that_does_not_answer_is_named_with_its_request() {
     assert_eq!((wait.call_tid, wait.basis), (direct.pid(), WakerBasis::OwnRequest), "{wait:?}");
     let explanation = flatwater_explain::explain(&recording);
     let top = &explanation.findings[0];
-    assert_eq!(top.cause, "device-slow", "{:?}", explanation.findings);
+    assert_eq!(top.cause, flatwater_explain::CauseId::DeviceSlow, "{:?}", explanation.findings);
     let said = format!("{name} had not completed");
     assert!(top.evidence.iter().any(|evidence| evidence.text.contains(&said)), "{top:?}");
 }

@@ -95,7 +95,11 @@ fn two_nodes_boot_and_the_spill_is_explained() {
     let is_built = !said(&output).contains("built without its kernel tracer");
     assert!(!allocates || (variant("bpf/hash") == is_built && !variant("bpf/task_storage")), "{kernel}");
     let explained = flatwater_explain::explain(&recording);
-    assert!(explained.findings.iter().any(|finding| finding.cause == "remote-spill"), "{:?}", explained.findings);
+    assert!(
+        explained.findings.iter().any(|finding| finding.cause == flatwater_explain::CauseId::RemoteSpill),
+        "{:?}",
+        explained.findings
+    );
 }
 
 /// Runs a scenario that must fail, and returns its standard error. Checks that nothing is left.

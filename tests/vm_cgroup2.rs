@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use flatwater_explain::explain;
+use flatwater_explain::{CauseId, explain};
 use flatwater_recording::{Cause, Entity, Recording, Stack, Table, read};
 use needs::{Need, skip};
 
@@ -68,7 +68,7 @@ fn the_sleep_over_memory_high_is_part_of_the_call_that_it_delays() {
     let recording = run_in_guest(place.path(), "1MiB");
     let explanation = explain(&recording);
     let first = explanation.findings.first().expect("a finding");
-    assert_eq!(first.cause, "memcg-over-high", "{:?}", explanation.slow);
+    assert_eq!(first.cause, CauseId::MemcgOverHigh, "{:?}", explanation.slow);
     let slept = recording
         .foreground_calls()
         .flat_map(|call| &call.segments)

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use flatwater_explain::Explanation;
+use flatwater_explain::{CauseId, Explanation};
 use flatwater_recording::{Recording, Table, WorkloadOutcome};
 use needs::{Need, skip};
 
@@ -38,7 +38,7 @@ fn explained(recording: &Recording) -> Explanation {
     flatwater_explain::explain(recording)
 }
 
-fn names(explanation: &Explanation) -> Vec<&'static str> {
+fn names(explanation: &Explanation) -> Vec<CauseId> {
     explanation.findings.iter().map(|finding| finding.cause).collect()
 }
 
@@ -77,8 +77,8 @@ fn zone_reclaim_keeps_pages_on_their_node() {
     let (scanned, stolen) = (rise(&kept, "pgscan_direct"), rise(&kept, "pgsteal_direct"));
     assert!(scanned > 5_000 && stolen * 2 > scanned, "{scanned} scanned, {stolen} stolen");
     assert_eq!(allocstalls(&kept), 0, "node_reclaim() is not counted as allocstall");
-    assert!(names(&explained(&spilt)).contains(&"remote-spill"), "{:?}", names(&explained(&spilt)));
-    assert!(names(&explained(&kept)).contains(&"node-reclaim"), "{:?}", names(&explained(&kept)));
+    assert!(names(&explained(&spilt)).contains(&CauseId::RemoteSpill), "{:?}", names(&explained(&spilt)));
+    assert!(names(&explained(&kept)).contains(&CauseId::NodeReclaim), "{:?}", names(&explained(&kept)));
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn mapped_files_under_zone_reclaim_make_a_scan_storm() {
     // boots, 0.6 to 5.1 % of them stolen; in a starved guest 1.4 million and 14.9 %.
     assert!(scanned > 1_000_000 && stolen * 5 < scanned, "{scanned} scanned, {stolen} stolen");
     assert!(rise(&calm, "pgscan_direct") * 20 < scanned, "{}", rise(&calm, "pgscan_direct"));
-    assert!(names(&explained(&storm)).contains(&"zone-reclaim-thrash"), "{:?}", names(&explained(&storm)));
+    assert!(names(&explained(&storm)).contains(&CauseId::ZoneReclaimThrash), "{:?}", names(&explained(&storm)));
 }
 
 fn fairness_and_worst_ns(recording: &Recording) -> (f64, u64) {

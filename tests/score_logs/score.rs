@@ -58,9 +58,9 @@ pub fn answer(texts: &[(String, Vec<u8>)]) -> Answer {
         flatwater_explain::explain_raw(&imported.recording).findings.first().map_or(1.0, |first| first.confidence);
     let read = imported.recording.header.import.as_ref().map_or((0, 0), |read| (read.understood, read.lines));
     Answer {
-        cause: first.cause.to_owned(),
+        cause: first.cause.to_string(),
         confidence: first.confidence,
-        findings: explanation.findings.iter().map(|finding| finding.cause.to_owned()).collect(),
+        findings: explanation.findings.iter().map(|finding| finding.cause.to_string()).collect(),
         formats: imported.formats.iter().map(|(_, format)| *format).collect(),
         raw,
         class: confidence::class(first),

@@ -12,7 +12,7 @@ use super::{Daemon, can_trace, complete, until};
 use crate::common::groups::MemoryGroup;
 use crate::common::loopdisk::{BareLoop, Frozen, LoopDisk};
 use crate::common::{Scratch, alone};
-use flatwater_explain::Finding;
+use flatwater_explain::{CauseId, Finding};
 use flatwater_recording::{Call, Cause, Request, read};
 use needs::{Need, skip};
 use rand_core::{Rng, SeedableRng};
@@ -224,7 +224,7 @@ fn a_frozen_file_system_is_recorded_while_it_is_frozen() {
     assert_eq!(of_direct.device, device.path().trim_start_matches("/dev/"), "{found:?}");
     let said = |finding: &Finding| finding.evidence.iter().any(|evidence| evidence.text.contains("had not completed"));
     let findings = flatwater_explain::explain(&recording).findings;
-    assert!(findings.iter().any(|finding| finding.cause == "device-slow" && said(finding)), "{findings:?}");
+    assert!(findings.iter().any(|finding| finding.cause == CauseId::DeviceSlow && said(finding)), "{findings:?}");
     drop(frozen);
     assert!(writer.wait().expect("ends").success() && direct.wait().expect("ends").success());
     daemon.stop();

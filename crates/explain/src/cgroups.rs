@@ -1,5 +1,6 @@
 //! How often a memory cgroup reached one of its limits, from counters alone.
 
+use super::cause::CauseId;
 use super::facts::Facts;
 use super::{Evidence, Finding};
 use flatwater_recording::{Column, Table};
@@ -30,7 +31,7 @@ impl Facts<'_> {
 impl Met {
     /// A finding from this count alone; `what` says what happened, as in `reached its limit`.
     #[must_use]
-    pub fn finding(&self, cause: &'static str, headline: &str, what: &str) -> Finding {
+    pub fn finding(&self, cause: CauseId, headline: &str, what: &str) -> Finding {
         let path = if self.path.is_empty() { "the cgroup" } else { &self.path };
         let when = if self.while_recorded { "while it was recorded" } else { "since it was created" };
         let text = format!("{path} {what} {} times {when}", self.times);

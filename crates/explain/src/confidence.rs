@@ -12,7 +12,7 @@
 //! table with that file.
 
 use super::Finding;
-use super::cause::{not_enough, not_observed, out_of_memory, quiet, unexplained};
+use super::cause::CauseId;
 use flatwater_recording::{CauseBasis, DurationBasis};
 
 /// The kind of evidence that a finding rests on.
@@ -88,18 +88,13 @@ pub fn calibrate_recorded(findings: &mut [Finding]) {
 /// The class of this finding.
 #[must_use]
 pub fn class(finding: &Finding) -> Class {
-    let cause = finding.cause;
-    if [not_enough::ENTRY.name, not_observed::ENTRY.name, unexplained::ENTRY.name].contains(&cause) {
-        return Class::Abstains;
-    }
-    match () {
-        () if cause == quiet::ENTRY.name => Class::Quiet,
-        () if cause == out_of_memory::ENTRY.name => Class::Reports,
-        () if finding.cause_basis == CauseBasis::Bracketed && finding.duration_basis == DurationBasis::Measured => {
-            Class::Traced
-        }
-        () if matches!(finding.cause_basis, CauseBasis::Stack | CauseBasis::Elimination) => Class::Stacks,
-        () => Class::Counters,
+    match (finding.cause, finding.cause_basis, finding.duration_basis) {
+        (CauseId::NotEnough | CauseId::NotObserved | CauseId::Unexplained, ..) => Class::Abstains,
+        (CauseId::Quiet, ..) => Class::Quiet,
+        (CauseId::OutOfMemory, ..) => Class::Reports,
+        (_, CauseBasis::Bracketed, DurationBasis::Measured) => Class::Traced,
+        (_, CauseBasis::Stack | CauseBasis::Elimination, _) => Class::Stacks,
+        _ => Class::Counters,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Constructors of findings, from parts of calls or from counters.
 
+use super::cause::CauseId;
 use super::facts::{CauseSum, Facts};
 use super::{Evidence, Finding, Fix};
 use flatwater_recording::units::{Bytes, Nanos};
@@ -21,7 +22,7 @@ impl Finding {
     pub fn from_spans(facts: &Facts<'_>, sum: &CauseSum, headline: impl Into<String>) -> Finding {
         let share = facts.share(sum);
         let mut finding = Finding {
-            cause: sum.cause.name(),
+            cause: sum.cause.into(),
             basis: sum.duration_basis().into(),
             duration_basis: sum.duration_basis(),
             cause_basis: sum.cause_basis(),
@@ -66,9 +67,9 @@ impl Finding {
 
     /// A finding from counters alone.
     #[must_use]
-    pub fn inferred(cause: &'static str, confidence: f64, headline: impl Into<String>) -> Finding {
+    pub fn inferred(cause: impl Into<CauseId>, confidence: f64, headline: impl Into<String>) -> Finding {
         Finding {
-            cause,
+            cause: cause.into(),
             basis: Basis::Inferred,
             duration_basis: DurationBasis::Inferred,
             cause_basis: CauseBasis::Counters,
@@ -88,7 +89,7 @@ impl Finding {
     /// A finding from the time of requests to devices: queued, held back, or at the device. `None` below the
     /// threshold.
     #[must_use]
-    pub fn from_requests(facts: &Facts<'_>, cause: &'static str, ns: u64, headline: &str) -> Option<Finding> {
+    pub fn from_requests(facts: &Facts<'_>, cause: CauseId, ns: u64, headline: &str) -> Option<Finding> {
         let enough = facts.enough(ns, ns) && ns as f64 >= REQUESTS_SHARE_MIN * facts.lost_ns as f64;
         if !enough {
             return None;

@@ -173,7 +173,7 @@ impl Judged {
 mod tests {
     use super::{Focus, FocusError};
     use crate::testing::Made;
-    use crate::{Explanation, explain_focused};
+    use crate::{CauseId, Explanation, explain_focused};
     use flatwater_recording::{Cause, OpKind, Recording, WatchedProcess};
 
     /// The background thread loses nine times as much as the main thread.
@@ -196,20 +196,20 @@ mod tests {
         explain_focused(recording, &focus)
     }
 
-    fn causes(explanation: &Explanation) -> Vec<&str> {
+    fn causes(explanation: &Explanation) -> Vec<CauseId> {
         explanation.findings.iter().map(|finding| finding.cause).collect()
     }
 
     #[test]
     fn a_background_thread_does_not_outrank_the_one_that_clients_wait_for() {
         let explanation = judged(&redis(102.0), "");
-        assert_eq!(causes(&explanation), ["lock"]);
+        assert_eq!(causes(&explanation), [CauseId::Lock]);
         let focused = explanation.focus.expect("judged by the main thread");
         assert!(!focused.given);
         assert_eq!((focused.calls, focused.other_calls, focused.other_stall_ns), (1, 1, 900_000_000));
         assert_eq!(explanation.slow.calls, 2, "the sums stay those of every slow call");
         let explanation = judged(&redis(1.5), "");
-        assert_eq!(causes(&explanation)[0], "page-writeback", "the main thread lost next to nothing");
+        assert_eq!(causes(&explanation)[0], CauseId::PageWriteback, "the main thread lost next to nothing");
         assert_eq!(explanation.focus, None);
     }
 
@@ -219,10 +219,10 @@ mod tests {
             ["bio_aof", "role=background", "background", "op=fdatasync", "fdatasync()", "/data/*", "file=*.aof"]
         {
             let explanation = judged(&redis(102.0), focus);
-            assert_eq!(causes(&explanation), ["page-writeback"], "{focus}");
+            assert_eq!(causes(&explanation), [CauseId::PageWriteback], "{focus}");
             assert_eq!((explanation.slow.calls, explanation.slow.lost_ns), (1, 900_000_000), "{focus}");
         }
-        assert_eq!(causes(&judged(&redis(102.0), "program=redis-server,op=write")), ["lock"]);
+        assert_eq!(causes(&judged(&redis(102.0), "program=redis-server,op=write")), [CauseId::Lock]);
         let none = judged(&redis(102.0), "program=postgres");
         assert!(none.notes.iter().any(|note| note.to_string().contains("no slow call matches")), "{:?}", none.notes);
     }

@@ -2,7 +2,7 @@
 
 use super::Finding;
 use super::aggressor::{Aggressor, Links, Means, Member, ender, is_kernel};
-use super::cause::lock_names;
+use super::cause::{CauseId, lock_names};
 use super::facts::Facts;
 use super::role::Role;
 use super::server::Server;
@@ -109,8 +109,8 @@ fn chain<'a>(links: &Links<'a>, call: &Call) -> Option<Chain<'a>> {
 }
 
 impl Chain<'_> {
-    fn waited(&self, cause: &str) -> String {
-        let mut text = match (cause == Cause::Lock.name(), self.holder) {
+    fn waited(&self, cause: CauseId) -> String {
+        let mut text = match (cause == CauseId::Lock, self.holder) {
             (true, Some((task, own))) => {
                 let lock = self.lock.or(self.first.lock.as_deref()).unwrap_or("a lock");
                 let holder = if own {
@@ -122,7 +122,7 @@ impl Chain<'_> {
                 format!("waited for {lock} that {holder} held{doing}")
             }
             (true, None) => format!("waited for {}", self.lock.or(self.first.lock.as_deref()).unwrap_or("a lock")),
-            (false, _) => match self.server.filter(|_| cause == Cause::DeviceWait.name()) {
+            (false, _) => match self.server.filter(|_| cause == CauseId::DeviceWait) {
                 Some(server) => format!("waited for {}", server.name()),
                 None => phrase(cause),
             },
@@ -173,13 +173,13 @@ const PHRASES: &[(Cause, &str)] = &[
     (Cause::Unexplained, "waited for an unknown reason"),
 ];
 
-fn phrase(cause: &str) -> String {
-    let known = PHRASES.iter().find(|(one, _)| one.name() == cause);
+fn phrase(cause: CauseId) -> String {
+    let known = PHRASES.iter().find(|(one, _)| cause.span() == Some(*one));
     known.map_or_else(|| format!("lost the time to {cause}"), |(_, phrase)| (*phrase).to_owned())
 }
 
 /// The end of the sentence: who made the calls wait, or that no other process did.
-fn blamed(finding: &Finding, cause: &str, chain: Option<&Chain<'_>>) -> String {
+fn blamed(finding: &Finding, cause: CauseId, chain: Option<&Chain<'_>>) -> String {
     let Some(answerable) = &finding.answerable else { return String::new() };
     let Some(worst) = finding.aggressors.first() else {
         let known = answerable.unknown + answerable.kernel < 0.5;
@@ -205,7 +205,7 @@ fn blamed(finding: &Finding, cause: &str, chain: Option<&Chain<'_>>) -> String {
         Means::DroppedCache => format!("; {who} dropped the page cache"),
         Means::Journal => format!(", full of the changes of {who}"),
         Means::Running => format!("; {who} ran in that time"),
-        Means::Cpu if cause == Cause::RunQueue.name() => format!(" on which {who} ran"),
+        Means::Cpu if cause == CauseId::RunQueue => format!(" on which {who} ran"),
         Means::Cpu => format!("; {who} had the CPU that the kernel's threads behind it waited for"),
     }
 }
@@ -219,8 +219,8 @@ mod tests {
     fn every_cause_has_a_phrase() {
         let silent: Vec<&str> = Cause::ALL
             .iter()
+            .filter(|cause| phrase((**cause).into()).starts_with("lost the time"))
             .map(|cause| cause.name())
-            .filter(|name| phrase(name).starts_with("lost the time"))
             .collect();
         assert!(silent.is_empty(), "{silent:?}");
     }

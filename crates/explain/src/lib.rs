@@ -66,6 +66,7 @@ pub mod victim;
 pub mod waits;
 
 pub use aggressor::{Aggressor, Answerable, Member};
+pub use cause::CauseId;
 pub use fix::{Fix, Measured};
 pub use focus::{Focus, FocusError, Focused};
 pub use lead::{part_of_target as member_name, who as aggressor_name};
@@ -192,7 +193,7 @@ pub struct Slow {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct CauseShare {
-    pub cause: &'static str,
+    pub cause: CauseId,
     pub lost_ns: u64,
     pub share: f64,
     pub calls: u64,
@@ -206,7 +207,7 @@ pub struct CauseShare {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Finding {
-    pub cause: &'static str,
+    pub cause: CauseId,
     /// `duration_basis` in the words of version 1, kept for its readers.
     pub basis: Basis,
     /// How the lost time is known.

@@ -3,7 +3,7 @@
 
 use flatwater_recording::{Cause, CauseBasis, EventKind, ImportSummary, Recording, SampledTask, Source};
 
-use super::cause::{cgroup_limit_cache, device_slow, fragmentation, lowmem_exhausted, out_of_memory, page_allocation};
+use super::cause::CauseId;
 use super::facts::Facts;
 use super::{Finding, LogLines};
 
@@ -36,10 +36,9 @@ fn at(file: &str, first: u32, last: u32) -> LogLines {
 
 /// Whether a task's stack supports the finding.
 fn shows(task: &SampledTask, finding: &Finding) -> bool {
-    let cause = task.cause.map(Cause::name);
     // Tasks that wait for a single request support `device-slow`.
-    let stuck = finding.cause == device_slow::ENTRY.name && task.cause == Some(Cause::DeviceWait);
-    cause == Some(finding.cause) || stuck
+    let stuck = finding.cause == CauseId::DeviceSlow && task.cause == Some(Cause::DeviceWait);
+    task.cause.map(CauseId::from) == Some(finding.cause) || stuck
 }
 
 fn of_tasks(recording: &Recording, import: &ImportSummary, finding: &Finding) -> Vec<LogLines> {
@@ -63,9 +62,9 @@ fn names(text: &str, function: &str) -> bool {
 }
 
 fn of_events(recording: &Recording, import: &ImportSummary, finding: &Finding) -> Vec<LogLines> {
-    let kills = [out_of_memory::ENTRY.name, lowmem_exhausted::ENTRY.name, cgroup_limit_cache::ENTRY.name];
-    let refusals = [fragmentation::ENTRY.name, page_allocation::ENTRY.name];
-    let devices = [device_slow::ENTRY.name, Cause::DeviceWait.name(), Cause::RequestQueue.name()];
+    let kills = [CauseId::OutOfMemory, CauseId::LowmemExhausted, CauseId::CgroupLimitCache];
+    let refusals = [CauseId::Fragmentation, CauseId::PageAllocation];
+    let devices = [CauseId::DeviceSlow, CauseId::DeviceWait, CauseId::RequestQueue];
     let said = recording.events.iter().filter_map(|event| match &event.kind {
         EventKind::OutOfMemory { line, .. } if kills.contains(&finding.cause) => Some(line),
         EventKind::AllocationFailure { line, .. } if refusals.contains(&finding.cause) => Some(line),
@@ -81,11 +80,16 @@ fn of_events(recording: &Recording, import: &ImportSummary, finding: &Finding) -
     found
 }
 
-/// (words in a cause's name, formats whose tables contain its figures); the first match counts.
-const TABLES: &[(&[&str], &[&str])] = &[
-    (
-        &["device", "request-queue", "io-throttle", "synchronous-read"],
-        &[
+/// The formats whose tables contain the figures of this cause; `None` if any table may.
+fn formats(cause: CauseId) -> Option<&'static [&'static str]> {
+    use CauseId as Id;
+    let formats: &[&str] = match cause {
+        Id::DeviceQueueStarved
+        | Id::DeviceSlow
+        | Id::DeviceWait
+        | Id::IoThrottle
+        | Id::RequestQueue
+        | Id::SynchronousRead => &[
             "iostat",
             "sar",
             "sadf-json",
@@ -108,23 +112,41 @@ const TABLES: &[(&[&str], &[&str])] = &[
             "fio-json",
             "application-log",
         ],
-    ),
-    (&["swap"], &["vmstat", "sar", "free", "top", "atop", "bcc-table", "meminfo", "proc-vmstat", "pmrep"]),
-    (&["memcg", "cgroup", "cpu-quota"], &["cgroup", "cgroup-files", "pressure", "docker-stats", "container-state"]),
-    (&["slab", "inode-cache", "orphaned", "shrinker"], &["slabtop", "slabinfo", "meminfo", "zoneinfo", "cpu-profile"]),
-    (
-        &["reclaim", "kswapd", "watermark"],
-        &["sar", "vmstat", "proc-vmstat", "zoneinfo", "pressure", "trace-events", "drsnoop", "cpu-profile"],
-    ),
-    (&["fragmentation", "compaction", "thp"], &["buddyinfo", "proc-vmstat", "settings", "bcc-table", "cpu-profile"]),
-    (
-        &["hypervisor", "contention", "run-queue", "steal", "interference"],
-        &["vmstat", "sar", "top", "perf-sched", "pressure", "bpf-histogram", "atop", "dstat", "collectl", "iostat"],
-    ),
-    (&["spill", "zone", "lowmem"], &["numactl", "numastat", "meminfo", "zoneinfo", "settings"]),
-    (
-        &["dirty", "writeback", "throttling", "journal", "checkpoint", "lock"],
-        &[
+        Id::SwapIn | Id::SwapStorm => {
+            &["vmstat", "sar", "free", "top", "atop", "bcc-table", "meminfo", "proc-vmstat", "pmrep"]
+        }
+        Id::MemcgOverHigh | Id::MemcgReclaim | Id::CgroupLimitCache | Id::CpuQuota => {
+            &["cgroup", "cgroup-files", "pressure", "docker-stats", "container-state"]
+        }
+        Id::InodeCachePressure | Id::OrphanedBuffers | Id::Shrinker | Id::SlabLeak | Id::SlabRefill => {
+            &["slabtop", "slabinfo", "meminfo", "zoneinfo", "cpu-profile"]
+        }
+        Id::DirectReclaim
+        | Id::KswapdLate
+        | Id::NodeReclaim
+        | Id::ReclaimThrottle
+        | Id::WatermarkTooLow
+        | Id::ZoneReclaimDefault
+        | Id::ZoneReclaimThrash => {
+            &["sar", "vmstat", "proc-vmstat", "zoneinfo", "pressure", "trace-events", "drsnoop", "cpu-profile"]
+        }
+        Id::Compaction | Id::Fragmentation | Id::ThpStall => {
+            &["buddyinfo", "proc-vmstat", "settings", "bcc-table", "cpu-profile"]
+        }
+        Id::CpuContention | Id::HypervisorNoise | Id::MonitorInterference | Id::RunQueue | Id::Steal => {
+            &["vmstat", "sar", "top", "perf-sched", "pressure", "bpf-histogram", "atop", "dstat", "collectl", "iostat"]
+        }
+        Id::LowmemExhausted | Id::RemoteSpill => &["numactl", "numastat", "meminfo", "zoneinfo", "settings"],
+        Id::BlockAllocation
+        | Id::CheckpointCriticalSection
+        | Id::DirtyBurst
+        | Id::DirtyThrottle
+        | Id::JournalBuffer
+        | Id::JournalCommit
+        | Id::JournalFull
+        | Id::Lock
+        | Id::PageWriteback
+        | Id::UnfairThrottling => &[
             "meminfo",
             "vmstat",
             "sar",
@@ -138,14 +160,26 @@ const TABLES: &[(&[&str], &[&str])] = &[
             "fio-text",
             "pressure",
         ],
-    ),
-    (&["out-of-memory"], &["container-state", "kernel-log", "bcc-table", "cgroup"]),
-];
+        Id::OutOfMemory => &["container-state", "kernel-log", "bcc-table", "cgroup"],
+        Id::CacheDropped
+        | Id::Compute
+        | Id::FsFreeze
+        | Id::Interrupt
+        | Id::NotEnough
+        | Id::NotObserved
+        | Id::PageAllocation
+        | Id::PageFault
+        | Id::PageLeak
+        | Id::Quiet
+        | Id::StablePage
+        | Id::Unexplained => return None,
+    };
+    Some(formats)
+}
 
 /// The whole tables, if no single line names the cause.
 fn of_tables(recording: &Recording, import: &ImportSummary, finding: &Finding) -> Vec<LogLines> {
-    let said = |words: &[&str]| words.iter().any(|word| finding.cause.contains(word));
-    let known = TABLES.iter().find(|(words, _)| said(words)).map(|(_, formats)| *formats);
+    let known = formats(finding.cause);
     let counted = matches!(finding.cause_basis, CauseBasis::Counters) || recording.calls.is_empty();
     let own = import.sections.iter().filter(|section| match known {
         Some(formats) if counted => formats.contains(&section.format.as_str()),

@@ -1,6 +1,6 @@
 //! Says which LRU ran, in findings about reclaim: the two LRUs count different things in the same counters.
 
-use super::cause::{direct_reclaim, kswapd_late, memcg_reclaim, node_reclaim, reclaim_throttle};
+use super::cause::CauseId;
 use super::{Evidence, Finding};
 use flatwater_recording::{Recording, lru_gen_runs};
 
@@ -19,11 +19,11 @@ pub fn describe(findings: &mut [Finding], recording: &Recording) {
     let Some(runs) = lru_gen_runs(bits) else { return };
     let text = if runs { GENERATIONS } else { LISTS };
     let of_reclaim = [
-        direct_reclaim::ENTRY.name,
-        kswapd_late::ENTRY.name,
-        memcg_reclaim::ENTRY.name,
-        node_reclaim::ENTRY.name,
-        reclaim_throttle::ENTRY.name,
+        CauseId::DirectReclaim,
+        CauseId::KswapdLate,
+        CauseId::MemcgReclaim,
+        CauseId::NodeReclaim,
+        CauseId::ReclaimThrottle,
     ];
     for finding in findings.iter_mut().filter(|finding| of_reclaim.contains(&finding.cause)) {
         finding.evidence.push(Evidence::said(format!("{text} (lru_gen.enabled = {bits})")));

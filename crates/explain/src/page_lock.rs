@@ -51,6 +51,7 @@ pub fn held_by_reads(recording: &Recording) -> HashSet<StackId> {
 #[cfg(test)]
 mod tests {
     use super::is_page_lock;
+    use crate::CauseId;
     use crate::testing::{Made, said};
     use flatwater_recording::{Cause, OpKind};
 
@@ -74,9 +75,9 @@ mod tests {
     fn a_page_that_others_read_is_a_read_only_if_the_writes_read_too() {
         let locked = || Made::new().slow(OpKind::Write, &[(Cause::Lock, 60.0)]).stack(&LOCKED);
         let names = |made: Made| made.explained().findings.iter().map(|finding| finding.cause).collect::<Vec<_>>();
-        assert_eq!(names(locked()), ["lock"]);
+        assert_eq!(names(locked()), [CauseId::Lock]);
         let both = || locked().slow(OpKind::Write, &[(Cause::SynchronousRead, 30.0)]);
-        assert_eq!(names(both()), ["synchronous-read"]);
+        assert_eq!(names(both()), [CauseId::SynchronousRead]);
         let finding = &both().explained().findings[0];
         assert_eq!(finding.lost_ns, Some(90_000_000));
         assert!(said(finding).contains("60 ms were spent waiting"), "{}", said(finding));

@@ -3,8 +3,9 @@
 use flatwater_recording::symbol::meaning;
 use flatwater_recording::{Cause, CauseBasis, DurationBasis, Recording, ReportedBy, SampledTask, Source};
 
+use super::cause::CauseId;
 use super::facts::Facts;
-use super::{Evidence, Finding, cause};
+use super::{Evidence, Finding};
 
 /// Causes that use CPU. Sleeps do not appear in a profile.
 const COMPUTING: &[Cause] = &[
@@ -55,12 +56,12 @@ pub fn add(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
     for (cause, share) in shares(facts.recording).into_iter().filter(|(_, share)| *share >= SHARE_MIN) {
         let text = format!("{:.1} % of the profile's samples were taken in it", share * 100.0);
         let evidence = Evidence::new(text, share * 100.0, "%");
-        if let Some(known) = findings.iter_mut().find(|known| known.cause == cause.name()) {
+        if let Some(known) = findings.iter_mut().find(|known| known.cause == cause.into()) {
             known.evidence.insert(0, evidence);
             continue;
         }
-        let headline = cause::find(cause.name()).map_or(cause.name(), |entry| entry.headline);
-        let mut finding = Finding::inferred(cause.name(), (0.5 + share / 2.0).min(0.8), headline).with([evidence]);
+        let headline = CauseId::from(cause).entry().headline;
+        let mut finding = Finding::inferred(cause, (0.5 + share / 2.0).min(0.8), headline).with([evidence]);
         (finding.cause_basis, finding.duration_basis) = (CauseBasis::Stack, DurationBasis::Sampled);
         findings.insert(led, finding);
         led = led.saturating_add(1);
@@ -72,7 +73,6 @@ const KSWAPD_SHARE_MIN: f64 = 0.2;
 
 /// Adds a finding if top shows that kswapd uses much of a CPU.
 fn background_reclaim(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
-    let name = Cause::DirectReclaim.name();
     let tasks = facts.recording.header.sampled_tasks.iter();
     let kswapd = tasks.filter(|task| is_sample(task) && task.stack.is_none() && task.task.starts_with("kswapd"));
     let Some(busiest) = kswapd.max_by_key(|task| task.count) else { return };
@@ -82,7 +82,7 @@ fn background_reclaim(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
     }
     let text = format!("{} uses {:.0} % of a CPU: background reclaim does not keep up", busiest.task, share * 100.0);
     let evidence = Evidence::new(text, share * 100.0, "%");
-    if let Some(known) = findings.iter_mut().find(|known| known.cause == name) {
+    if let Some(known) = findings.iter_mut().find(|known| known.cause == CauseId::DirectReclaim) {
         known.evidence.push(evidence);
         return;
     }
@@ -90,13 +90,14 @@ fn background_reclaim(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
         return;
     }
     let headline = "memory is short: kswapd reclaims all the time, and allocating tasks will soon reclaim themselves";
-    let finding = Finding::inferred(name, 0.5, headline).with([evidence]);
+    let finding = Finding::inferred(CauseId::DirectReclaim, 0.5, headline).with([evidence]);
     findings.push(finding.settle("`sar -B 1` while it is slow: pgscank/s, pgscand/s and %vmeff"));
 }
 
 #[cfg(test)]
 mod tests {
     use crate::Explanation;
+    use crate::cause::CauseId;
     use crate::testing::Made;
     use flatwater_recording::{ReportedBy, SampledTask, Source, Stack, StackId};
 
@@ -118,12 +119,12 @@ mod tests {
     #[test]
     fn a_profile_full_of_reclaim_names_it() {
         let explanation = profiled(&[("try_to_free_mem_cgroup_pages", 2400), ("copy_page", 900)]);
-        assert_eq!(explanation.findings[0].cause, "memcg-reclaim");
+        assert_eq!(explanation.findings[0].cause, CauseId::MemcgReclaim);
     }
 
     #[test]
     fn a_profile_of_anything_else_is_not_quiet() {
         let explanation = profiled(&[("copy_page", 4000)]);
-        assert_eq!(explanation.findings[0].cause, "not-enough-to-judge");
+        assert_eq!(explanation.findings[0].cause, CauseId::NotEnough);
     }
 }

@@ -1,10 +1,7 @@
 //! Builds the explanation: calls every finder, orders the findings, and collects gaps and notes.
 
 use super::aggressor::{Aggressor, Answerable, run_neighbours};
-use super::cause::{
-    self, CAUSES, cache_dropped, cgroup_limit_cache, device_queue_starved, device_slow, io_throttle, not_enough,
-    not_observed, out_of_memory, quiet, run_queue, unexplained,
-};
+use super::cause::{CauseId, not_enough, not_observed, out_of_memory, quiet};
 use super::facts::Facts;
 use super::failed;
 use super::fix::{self, Place};
@@ -103,9 +100,9 @@ fn sums(recording: &Recording) -> (Facts<'_>, Groups) {
 
 fn findings(facts: &Facts<'_>) -> Vec<Finding> {
     let recording = facts.recording;
-    let apart = [not_observed::ENTRY.name, not_enough::ENTRY.name, quiet::ENTRY.name];
-    let asked = CAUSES.iter().filter(|entry| !apart.contains(&entry.name));
-    let mut findings: Vec<Finding> = asked.filter_map(|entry| (entry.find)(facts)).collect();
+    let apart = [CauseId::NotObserved, CauseId::NotEnough, CauseId::Quiet];
+    let asked = CauseId::ALL.iter().filter(|id| !apart.contains(id));
+    let mut findings: Vec<Finding> = asked.filter_map(|id| (id.entry().find)(facts)).collect();
     // The sort is stable: equal findings keep the order of the catalogue, in which direct causes precede their
     // reasons.
     findings.sort_by(|a, b| rank(a).cmp(&rank(b)).then(b.confidence.total_cmp(&a.confidence)));
@@ -134,10 +131,10 @@ fn findings(facts: &Facts<'_>) -> Vec<Finding> {
 /// Adds to each finding its aggressors, their shares, and fixes against them.
 fn blame(findings: &mut [Finding], facts: &Facts<'_>) {
     for finding in findings.iter_mut() {
-        let span = cause::find(finding.cause).and_then(|entry| entry.span);
+        let span = finding.cause.span();
         let charged = match finding.cause {
-            cause if cause == run_queue::ENTRY.name => facts.charges.at_cpus(),
-            cause if cause == cgroup_limit_cache::ENTRY.name => facts.charges.of_evictions(),
+            CauseId::RunQueue => facts.charges.at_cpus(),
+            CauseId::CgroupLimitCache => facts.charges.of_evictions(),
             _ => span.and_then(|cause| facts.charges.of_cause(cause)),
         };
         let of_run = |charged: &(Vec<Aggressor>, Answerable)| {
@@ -160,14 +157,14 @@ fn blame(findings: &mut [Finding], facts: &Facts<'_>) {
 /// which the caller slept. Moves that reason to the front.
 fn lift_device(findings: &mut Vec<Finding>, facts: &Facts<'_>) {
     let roots = [
-        io_throttle::ENTRY.name,
-        device_queue_starved::ENTRY.name,
-        device_slow::ENTRY.name,
-        run_queue::ENTRY.name,
-        cgroup_limit_cache::ENTRY.name,
-        cache_dropped::ENTRY.name,
+        CauseId::IoThrottle,
+        CauseId::DeviceQueueStarved,
+        CauseId::DeviceSlow,
+        CauseId::RunQueue,
+        CauseId::CgroupLimitCache,
+        CauseId::CacheDropped,
     ];
-    let at_device = |finding: &Finding| facts.charges.device_causes().any(|cause| cause.name() == finding.cause);
+    let at_device = |finding: &Finding| facts.charges.device_causes().any(|cause| finding.cause.span() == Some(cause));
     let Some(top) = findings.first().filter(|finding| at_device(finding)) else { return };
     let half_ns = top.lost_ns.unwrap_or(0) / 2;
     let measured = |finding: &Finding| roots.contains(&finding.cause) && finding.lost_ns.is_some();
@@ -178,7 +175,7 @@ fn lift_device(findings: &mut Vec<Finding>, facts: &Facts<'_>) {
     // These reasons are parts of the device-bound findings' time. Without that part, another cause may have lost
     // more.
     let elsewhere = |one: &Finding| {
-        let apart = at_device(one) || roots.contains(&one.cause) || one.cause == unexplained::ENTRY.name;
+        let apart = at_device(one) || roots.contains(&one.cause) || one.cause == CauseId::Unexplained;
         !apart && ns(one) > ns(&root)
     };
     let other = findings.iter().position(elsewhere).map(|place| findings.remove(place));
@@ -187,17 +184,17 @@ fn lift_device(findings: &mut Vec<Finding>, facts: &Facts<'_>) {
 }
 
 fn conclusion(findings: &[Finding]) -> Conclusion {
-    match findings.first() {
-        Some(finding) if finding.cause == quiet::ENTRY.name => Conclusion::Quiet,
-        Some(finding) if finding.cause == not_observed::ENTRY.name => Conclusion::NotObserved,
-        Some(finding) if finding.cause == not_enough::ENTRY.name => Conclusion::NotEnough,
+    match findings.first().map(|finding| finding.cause) {
+        Some(CauseId::Quiet) => Conclusion::Quiet,
+        Some(CauseId::NotObserved) => Conclusion::NotObserved,
+        Some(CauseId::NotEnough) => Conclusion::NotEnough,
         _ => Conclusion::Findings,
     }
 }
 
 /// Sort key: `unexplained` last, otherwise most stall time first. Findings from counters have none.
 fn rank(finding: &Finding) -> (bool, std::cmp::Reverse<u64>) {
-    (finding.cause == unexplained::ENTRY.name, std::cmp::Reverse(finding.lost_ns.unwrap_or(0)))
+    (finding.cause == CauseId::Unexplained, std::cmp::Reverse(finding.lost_ns.unwrap_or(0)))
 }
 
 fn notes(facts: &Facts<'_>, focused: Option<&Focused>) -> Vec<Note> {
@@ -231,6 +228,7 @@ fn notes(facts: &Facts<'_>, focused: Option<&Focused>) -> Vec<Note> {
 
 #[cfg(test)]
 mod tests {
+    use crate::cause::CauseId;
     use crate::testing::Made;
     use flatwater_recording::{Cause, Noise, Note, OpKind};
 
@@ -238,15 +236,15 @@ mod tests {
     fn findings_are_ordered_by_time_lost_with_unexplained_last() {
         let made = Made::new().slow(OpKind::Write, &[(Cause::JournalCommit, 20.0), (Cause::Unexplained, 60.0)]);
         let explanation = made.slow(OpKind::Write, &[(Cause::MemcgReclaim, 40.0)]).explained();
-        let names: Vec<&str> = explanation.findings.iter().map(|finding| finding.cause).collect();
-        assert_eq!(names, ["memcg-reclaim", "journal-commit", "unexplained"]);
+        let names: Vec<CauseId> = explanation.findings.iter().map(|finding| finding.cause).collect();
+        assert_eq!(names, [CauseId::MemcgReclaim, CauseId::JournalCommit, CauseId::Unexplained]);
     }
 
     #[test]
     fn an_empty_recording_is_quiet() {
         let findings = Made::new().explained().findings;
         assert_eq!(findings.len(), 1);
-        assert_eq!(findings[0].cause, "quiet");
+        assert_eq!(findings[0].cause, CauseId::Quiet);
     }
 
     #[test]
@@ -255,7 +253,7 @@ mod tests {
         let made = Made::new().slow(OpKind::Write, &[(Cause::DirectReclaim, 25.0)]);
         let made = made.slow(OpKind::Write, &[(Cause::DirectReclaim, 12.0)]);
         let explanation = made.edit(|recording| recording.header.noise_before = Some(noise)).explained();
-        assert_eq!(explanation.findings[0].cause, "quiet");
+        assert_eq!(explanation.findings[0].cause, CauseId::Quiet);
         assert!(
             explanation.notes.iter().any(|note| note.to_string().contains("direct-reclaim of at most 25 ms")),
             "{:?}",
@@ -274,7 +272,7 @@ mod tests {
         };
         let made = (0..20).fold(Made::new(), |made, _| made.slow(OpKind::Write, &[(Cause::DirectReclaim, 20.0)]));
         let explanation = made.edit(|recording| recording.header.noise_before = Some(noise)).explained();
-        assert_eq!(explanation.findings[0].cause, "direct-reclaim", "20 calls cannot all be one gap");
+        assert_eq!(explanation.findings[0].cause, CauseId::DirectReclaim, "20 calls cannot all be one gap");
         assert_eq!(explanation.notes, []);
     }
 
@@ -282,8 +280,8 @@ mod tests {
     fn distorted_time_is_noted_and_blames_no_cpu_time() {
         let made = Made::new().slow(OpKind::Write, &[(Cause::RunQueue, 80.0), (Cause::NodeReclaim, 80.0)]);
         let explanation = made.edit(|recording| recording.header.time_distorted = true).explained();
-        let names: Vec<&str> = explanation.findings.iter().map(|finding| finding.cause).collect();
-        assert_eq!(names, ["node-reclaim"]);
+        let names: Vec<CauseId> = explanation.findings.iter().map(|finding| finding.cause).collect();
+        assert_eq!(names, [CauseId::NodeReclaim]);
         assert!(explanation.notes.contains(&Note::TimeDistorted));
     }
 

@@ -2,26 +2,23 @@
 //! memory, a slow device behind the swapping that keeps it busy.
 
 use super::Finding;
-use super::cause::{
-    cgroup_limit_cache, device_slow, dirty_throttle, fragmentation, lowmem_exhausted, out_of_memory, page_leak,
-    slab_leak, swap_storm, thp_stall,
-};
+use super::cause::CauseId;
 
 /// (consequence, possible reasons). A consequence is moved behind the last reason that was found.
-const ENDS: &[(&str, &[&str])] = &[
+const ENDS: &[(CauseId, &[CauseId])] = &[
     (
-        out_of_memory::ENTRY.name,
+        CauseId::OutOfMemory,
         &[
-            lowmem_exhausted::ENTRY.name,
-            cgroup_limit_cache::ENTRY.name,
-            slab_leak::ENTRY.name,
-            page_leak::ENTRY.name,
-            dirty_throttle::ENTRY.name,
-            fragmentation::ENTRY.name,
+            CauseId::LowmemExhausted,
+            CauseId::CgroupLimitCache,
+            CauseId::SlabLeak,
+            CauseId::PageLeak,
+            CauseId::DirtyThrottle,
+            CauseId::Fragmentation,
         ],
     ),
-    (device_slow::ENTRY.name, &[swap_storm::ENTRY.name]),
-    (fragmentation::ENTRY.name, &[thp_stall::ENTRY.name]),
+    (CauseId::DeviceSlow, &[CauseId::SwapStorm]),
+    (CauseId::Fragmentation, &[CauseId::ThpStall]),
 ];
 
 /// Moves each consequence without a measured time behind its reasons.
@@ -42,17 +39,24 @@ pub fn before_their_ends(findings: &mut Vec<Finding>) {
 mod tests {
     use super::before_their_ends;
     use crate::Finding;
+    use crate::cause::CauseId;
 
     #[test]
     fn an_oom_kill_comes_after_its_reason() {
-        let order = |causes: &[&'static str]| {
-            let mut findings: Vec<Finding> = causes.iter().map(|cause| Finding::inferred(cause, 0.9, "")).collect();
+        let order = |causes: &[CauseId]| {
+            let mut findings: Vec<Finding> = causes.iter().map(|cause| Finding::inferred(*cause, 0.9, "")).collect();
             before_their_ends(&mut findings);
             findings.iter().map(|finding| finding.cause).collect::<Vec<_>>()
         };
-        assert_eq!(order(&["out-of-memory", "cgroup-limit-cache"]), ["cgroup-limit-cache", "out-of-memory"]);
-        assert_eq!(order(&["out-of-memory", "fragmentation"]), ["fragmentation", "out-of-memory"]);
-        assert_eq!(order(&["out-of-memory", "kswapd-late"]), ["out-of-memory", "kswapd-late"]);
-        assert_eq!(order(&["slab-leak", "out-of-memory"]), ["slab-leak", "out-of-memory"]);
+        assert_eq!(
+            order(&[CauseId::OutOfMemory, CauseId::CgroupLimitCache]),
+            [CauseId::CgroupLimitCache, CauseId::OutOfMemory]
+        );
+        assert_eq!(
+            order(&[CauseId::OutOfMemory, CauseId::Fragmentation]),
+            [CauseId::Fragmentation, CauseId::OutOfMemory]
+        );
+        assert_eq!(order(&[CauseId::OutOfMemory, CauseId::KswapdLate]), [CauseId::OutOfMemory, CauseId::KswapdLate]);
+        assert_eq!(order(&[CauseId::SlabLeak, CauseId::OutOfMemory]), [CauseId::SlabLeak, CauseId::OutOfMemory]);
     }
 }

@@ -1,5 +1,6 @@
 //! Summarizes the slow calls: where their time went, most first.
 
+use super::cause::CauseId;
 use super::facts::Facts;
 use super::{CauseShare, Slow};
 use flatwater_recording::{Cause, CauseBasis, DurationBasis};
@@ -9,7 +10,7 @@ impl CauseShare {
     #[must_use]
     pub fn new(cause: Cause, duration_basis: DurationBasis, cause_basis: CauseBasis) -> CauseShare {
         CauseShare {
-            cause: cause.name(),
+            cause: cause.into(),
             lost_ns: 0,
             share: 0.0,
             calls: 0,
@@ -33,7 +34,7 @@ pub fn summary(facts: &Facts<'_>) -> Slow {
             ..CauseShare::new(sum.cause, sum.duration_basis(), sum.cause_basis())
         })
         .collect();
-    let unexplained = Cause::Unexplained.name();
+    let unexplained = CauseId::Unexplained;
     causes.sort_by(|a, b| (a.cause == unexplained).cmp(&(b.cause == unexplained)).then(b.lost_ns.cmp(&a.lost_ns)));
     if facts.counted.calls > 0 {
         // Calls that are only counted have no known cause, except waits for locks.
@@ -72,8 +73,8 @@ pub fn summary(facts: &Facts<'_>) -> Slow {
 
 #[cfg(test)]
 mod tests {
-    use crate::explain;
     use crate::testing::Made;
+    use crate::{CauseId, explain};
     use flatwater_recording::{Cause, OpKind, Source};
 
     #[test]
@@ -81,8 +82,8 @@ mod tests {
         let made = Made::new().slow(OpKind::Write, &[(Cause::MemcgReclaim, 5.0), (Cause::Unexplained, 20.0)]);
         let recording = made.slow(OpKind::Write, &[(Cause::JournalCommit, 15.0)]).done();
         let slow = explain(&recording).slow;
-        let names: Vec<&str> = slow.causes.iter().map(|share| share.cause).collect();
-        assert_eq!(names, ["journal-commit", "memcg-reclaim", "unexplained"]);
+        let names: Vec<CauseId> = slow.causes.iter().map(|share| share.cause).collect();
+        assert_eq!(names, [CauseId::JournalCommit, CauseId::MemcgReclaim, CauseId::Unexplained]);
         assert!((slow.causes.iter().map(|share| share.share).sum::<f64>() - 1.0).abs() < 1e-9);
         assert_eq!((slow.calls, slow.lost_ns, slow.named_share), (2, 40_000_000, Some(0.5)));
     }
@@ -111,7 +112,7 @@ mod tests {
         let explanation = made.edit(|recording| recording.calls[0].still_under_way = true).explained();
         let slow = &explanation.slow;
         assert_eq!((slow.calls, slow.still_under_way, slow.under_way_ns_max), (2, 1, 3_000_000_000));
-        assert_eq!((explanation.findings[0].cause, slow.causes[0].cause), ("fs-freeze", "fs-freeze"));
+        assert_eq!((explanation.findings[0].cause, slow.causes[0].cause), (CauseId::FsFreeze, CauseId::FsFreeze));
     }
 
     #[test]
@@ -119,11 +120,11 @@ mod tests {
         let made = Made::new().bucket("", OpKind::Other, &[100_000, 900_000_000, 2_000_000_000]);
         let explanation = made.edit(|recording| recording.header.source = Source::Import).explained();
         assert_eq!((explanation.slow.calls, explanation.slow.named_share), (2, Some(0.0)));
-        assert_eq!(explanation.findings[0].cause, "unexplained");
+        assert_eq!(explanation.findings[0].cause, CauseId::Unexplained);
         assert!(explanation.findings[0].evidence[0].text.contains("2 of 3"), "{:?}", explanation.findings[0].evidence);
         let fast = Made::new().bucket("", OpKind::Write, &[100_000; 50]);
         let fast = fast.edit(|recording| recording.header.source = Source::Import).explained();
-        assert_eq!(fast.findings[0].cause, "quiet");
+        assert_eq!(fast.findings[0].cause, CauseId::Quiet);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 
+use super::cause::CauseId;
 use super::role::{Known, Role, by_place, known};
 use super::sums::add_to;
 use flatwater_recording::{Call, Cause, OpKind, Recording, WatchedProcess};
@@ -31,7 +32,7 @@ pub struct Victim {
     /// Start of the longest call.
     pub worst_at_ns: u64,
     /// The cause with most of the time, and its share, 0 to 1.
-    pub cause: &'static str,
+    pub cause: CauseId,
     pub cause_share: f64,
 }
 
@@ -159,7 +160,7 @@ impl Sums {
             stall_ns: 0,
             worst_ns: 0,
             worst_at_ns: 0,
-            cause: Cause::Unexplained.name(),
+            cause: CauseId::Unexplained,
             cause_share: 0.0,
         };
         Sums { victim, by_cause_ns: [0; Cause::ALL.len()] }
@@ -184,7 +185,7 @@ impl Sums {
     fn done(mut self) -> Victim {
         let most = Cause::ALL.iter().zip(&self.by_cause_ns).max_by_key(|(_, ns)| **ns);
         if let Some((cause, ns)) = most.filter(|(_, ns)| **ns > 0) {
-            self.victim.cause = cause.name();
+            self.victim.cause = (*cause).into();
             self.victim.cause_share = (*ns as f64 / self.victim.stall_ns.max(1) as f64).min(1.0);
         }
         self.victim
@@ -232,6 +233,7 @@ fn run(text: &str, of: impl Fn(char) -> bool) -> usize {
 #[cfg(test)]
 mod tests {
     use super::{Groups, pattern};
+    use crate::CauseId;
     use crate::role::Role;
     use crate::testing::Made;
     use flatwater_recording::{Cause, OpKind, WatchedProcess};
@@ -263,7 +265,7 @@ mod tests {
         assert_eq!(said, [("redis-server", Role::Request, 1, 103), ("bio_aof", Role::Background, 2, 1200)]);
         let (main, aof) = (&groups.victims[0], &groups.victims[1]);
         assert_eq!(main.program, "redis-server");
-        assert_eq!((main.cause, (main.cause_share * 100.0).round()), ("lock", 99.0));
+        assert_eq!((main.cause, (main.cause_share * 100.0).round()), (CauseId::Lock, 99.0));
         assert_eq!(aof.files.as_deref(), Some("/data/appendonly.aof.*.incr.aof"), "two files of one pattern");
         assert_eq!(aof.container.as_deref(), Some("container 8f3b0c1d2e4f"));
         assert_eq!(groups.of(0).map(|victim| victim.thread.as_str()), Some("bio_aof"));

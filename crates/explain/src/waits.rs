@@ -2,6 +2,7 @@
 //! `workload`), so that no call says when they happened.
 
 use super::Finding;
+use super::cause::CauseId;
 use super::facts::Facts;
 use crate::Evidence;
 use flatwater_recording::units::Nanos;
@@ -31,7 +32,7 @@ pub fn longest(facts: &Facts<'_>, column: Column, what: &str) -> Option<Evidence
 
 /// A finding from this count alone.
 #[must_use]
-pub fn finding(facts: &Facts<'_>, cause: &'static str, headline: &str, column: Column, what: &str) -> Option<Finding> {
+pub fn finding(facts: &Facts<'_>, cause: CauseId, headline: &str, column: Column, what: &str) -> Option<Finding> {
     let evidence = longest(facts, column, what)?;
     Some(Finding::inferred(cause, 0.7, headline).with([evidence]))
 }

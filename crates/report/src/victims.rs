@@ -42,7 +42,7 @@ pub fn rows(victims: &[Victim], file_chars: usize) -> Vec<Vec<String>> {
             count(victim.calls),
             time(victim.stall_ns),
             time(victim.worst_ns),
-            victim.cause.to_owned(),
+            victim.cause.name().to_owned(),
         ]
     };
     victims.iter().map(row).collect()

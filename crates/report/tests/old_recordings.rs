@@ -46,7 +46,7 @@ fn check(kind: &str) -> Recording {
     let explanation = explain(&recording);
     let now = explanation.findings.iter();
     let now: Vec<Then> =
-        now.map(|finding| Then { cause: finding.cause.to_owned(), lost_ns: finding.lost_ns }).collect();
+        now.map(|finding| Then { cause: finding.cause.to_string(), lost_ns: finding.lost_ns }).collect();
     assert_eq!(now, expected(kind, &now), "{kind}: the same causes in the same order, with the same stall time");
     for format in FORMATS {
         // Only csv needs a table; all fixtures have this one.

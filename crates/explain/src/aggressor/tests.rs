@@ -1,7 +1,7 @@
 //! Wait chains and queues whose aggressors are known.
 
 use crate::testing::{Made, START_NS, said};
-use crate::{Explanation, Finding};
+use crate::{CauseId, Explanation, Finding};
 use flatwater_recording::{
     Cause, CpuOwner, Dirtier, Entity, MemoryUser, OpKind, OwnerBasis, QueueAhead, QueueOwner, Recording, Request,
     RequestOp, Stack, StackId, Table, Task, Wait, WakerBasis, WakerKind, WatchedProcess,
@@ -91,7 +91,8 @@ pub(super) fn top(explanation: &Explanation) -> &Finding {
 #[test]
 fn a_chain_through_a_helper_ends_with_the_process_ahead_in_the_queue() {
     let explanation = behind_dd().explained();
-    let finding = explanation.findings.iter().find(|finding| finding.cause == "lock").expect("it waited for a lock");
+    let finding =
+        explanation.findings.iter().find(|finding| finding.cause == CauseId::Lock).expect("it waited for a lock");
     let [aggressor] = finding.aggressors.as_slice() else { panic!("{:?}", finding.aggressors) };
     assert_eq!((aggressor.program.as_str(), aggressor.pids.as_slice()), ("dd", &[812][..]));
     assert_eq!(aggressor.cgroup.as_deref(), Some("/jobs/backup"));
@@ -113,7 +114,7 @@ fn a_chain_through_a_helper_ends_with_the_process_ahead_in_the_queue() {
         finding.fixes
     );
     // The queue says more than the lock, so its finding comes first.
-    assert_eq!(top(&explanation).cause, "device-queue-starved");
+    assert_eq!(top(&explanation).cause, CauseId::DeviceQueueStarved);
     assert_eq!(top(&explanation).aggressors, finding.aggressors);
 }
 
@@ -126,7 +127,7 @@ fn without_requests_ahead_the_device_is_charged() {
     let explanation = made.explained();
     assert_eq!(
         top(&explanation).cause,
-        "device-slow",
+        CauseId::DeviceSlow,
         "from issue to completion of the awaited request, without requests ahead"
     );
     assert!(explanation.findings.iter().all(|finding| finding.aggressors.is_empty()));
@@ -147,7 +148,7 @@ fn own_requests_and_small_ones_of_others_name_no_aggressor() {
     });
     let explanation = made.explained();
     let finding = top(&explanation);
-    assert_eq!((finding.cause, finding.aggressors.len()), ("device-queue-starved", 0));
+    assert_eq!((finding.cause, finding.aggressors.len()), (CauseId::DeviceQueueStarved, 0));
     assert!(said(finding).contains("the target's own 70 ms"), "{}", said(finding));
 }
 
@@ -159,7 +160,7 @@ fn an_io_limit_is_distinguished_from_queue_and_device() {
         recording.waits.push(Wait { waker_kind: WakerKind::Device, request: Some(1), ..wait });
     });
     let explanation = made.explained();
-    assert_eq!((top(&explanation).cause, top(&explanation).lost_ns), ("io-throttle", Some(90 * MS)));
+    assert_eq!((top(&explanation).cause, top(&explanation).lost_ns), (CauseId::IoThrottle, Some(90 * MS)));
     assert!(top(&explanation).aggressors.is_empty());
     assert!(
         explanation.lead.as_deref().is_some_and(|lead| lead.contains("a limit on its cgroup's I/O")),
@@ -175,7 +176,7 @@ fn a_flush_is_not_the_devices_slowness_with_data() {
         recording.waits.push(Wait { waker_kind: WakerKind::Device, request: Some(1), ..wait });
     });
     let finding = top(&made.explained()).clone();
-    assert_eq!((finding.cause, finding.answerable.as_ref().map(|to| to.flush)), ("device-slow", Some(0.98)));
+    assert_eq!((finding.cause, finding.answerable.as_ref().map(|to| to.flush)), (CauseId::DeviceSlow, Some(0.98)));
     assert!(said(&finding).contains("98 ms in flushes"), "{}", said(&finding));
 }
 
@@ -246,7 +247,7 @@ fn a_wait_for_a_cpu_is_charged_to_the_running_process() {
     });
     let explanation = made.explained();
     let finding =
-        explanation.findings.iter().find(|finding| finding.cause == "run-queue").expect("it waited for a CPU");
+        explanation.findings.iter().find(|finding| finding.cause == CauseId::RunQueue).expect("it waited for a CPU");
     let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means, one.share)).collect();
     assert_eq!(named, [("hog", super::Means::Cpu, 0.8)]);
     // The CPU idled for 5 ms.
@@ -272,11 +273,11 @@ fn a_flush_of_a_neighbours_data_accuses_the_neighbour_and_one_of_its_own_the_dev
     let explanation = flushed(dd());
     let finding = top(&explanation);
     let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means)).collect();
-    assert_eq!((finding.cause, named.as_slice()), ("device-queue-starved", &[("dd", super::Means::Cache)][..]));
+    assert_eq!((finding.cause, named.as_slice()), (CauseId::DeviceQueueStarved, &[("dd", super::Means::Cache)][..]));
     let lead = explanation.lead.as_deref().expect("a sentence");
     assert!(lead.contains(" a flush on "), "a flush moves no data:  {lead}");
     let explanation = flushed(Task::new(7, 9, "bio_aof"));
-    assert_eq!((top(&explanation).cause, top(&explanation).aggressors.len()), ("device-slow", 0));
+    assert_eq!((top(&explanation).cause, top(&explanation).aggressors.len()), (CauseId::DeviceSlow, 0));
     assert_eq!(top(&explanation).answerable.as_ref().map(|to| to.flush), Some(0.98));
 }
 
@@ -341,7 +342,7 @@ fn a_device_whose_own_thread_has_no_cpu_is_not_slow() {
     });
     let explanation = made.explained();
     let finding = top(&explanation);
-    assert_eq!((finding.cause, finding.lost_ns), ("run-queue", Some(80 * MS)));
+    assert_eq!((finding.cause, finding.lost_ns), (CauseId::RunQueue, Some(80 * MS)));
     assert!(finding.headline.starts_with("the kernel's threads that serve the device"), "{}", finding.headline);
     let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means, one.stall_ns)).collect();
     assert_eq!(named, [("hog", super::Means::Cpu, 75 * MS)]);
@@ -369,9 +370,10 @@ fn a_journal_thread_without_a_cpu_is_charged_to_the_running_process() {
         recording.waits.push(Wait { waker_kind: WakerKind::Task, waker: Some(journal), ..wait });
     });
     let explanation = made.explained();
-    let commit = explanation.findings.iter().find(|finding| finding.cause == "journal-commit").expect("it waited");
+    let commit =
+        explanation.findings.iter().find(|finding| finding.cause == CauseId::JournalCommit).expect("it waited");
     assert_eq!(commit.answerable.as_ref().map(|to| (to.others, to.kernel)), Some((0.7, 0.3)));
-    assert_eq!((top(&explanation).cause, top(&explanation).lost_ns), ("run-queue", Some(70 * MS)));
+    assert_eq!((top(&explanation).cause, top(&explanation).lost_ns), (CauseId::RunQueue, Some(70 * MS)));
 }
 
 /// dd took nearly all of the memory allocated in cgroup `/app`, in which the target reads.
@@ -420,12 +422,12 @@ fn reading_an_evicted_page_is_charged_to_memory_users() {
     };
     let explanation = again(100);
     let finding = top(&explanation);
-    assert_eq!((finding.cause, finding.lost_ns), ("cgroup-limit-cache", Some(98 * MS)), "{}", said(finding));
+    assert_eq!((finding.cause, finding.lost_ns), (CauseId::CgroupLimitCache, Some(98 * MS)), "{}", said(finding));
     let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means, one.share)).collect();
     assert_eq!(named, [("dd", super::Means::Memory, 0.96)]);
     // Hardly any of the data had been in the cache before: the file is new to it.
     let first = again(5);
-    assert_eq!((top(&first).cause, top(&first).aggressors[0].program.as_str()), ("device-slow", "backup"));
+    assert_eq!((top(&first).cause, top(&first).aggressors[0].program.as_str()), (CauseId::DeviceSlow, "backup"));
 }
 
 #[test]
@@ -447,10 +449,10 @@ fn a_read_waiting_for_a_free_request_is_charged_to_memory_users() {
     };
     let explanation = starved("ext4_mpage_readpages");
     let finding = top(&explanation);
-    assert_eq!(finding.cause, "cgroup-limit-cache", "{}", said(finding));
+    assert_eq!(finding.cause, CauseId::CgroupLimitCache, "{}", said(finding));
     let named: Vec<_> = finding.aggressors.iter().map(|one| (one.program.as_str(), one.means, one.share)).collect();
     assert_eq!(named, [("dd", super::Means::Memory, 0.96)]);
-    assert_eq!(top(&starved("ext4_bio_write_folio")).cause, "request-queue");
+    assert_eq!(top(&starved("ext4_bio_write_folio")).cause, CauseId::RequestQueue);
 }
 
 #[test]
@@ -484,7 +486,7 @@ fn short_lived_programs_are_named_by_their_cgroup() {
 #[test]
 fn an_unknown_party_gives_no_answer() {
     let explanation = slept(Cause::PageWriteback, 100, |_, _| {}).explained();
-    assert_eq!((top(&explanation).cause, top(&explanation).answerable.clone()), ("page-writeback", None));
+    assert_eq!((top(&explanation).cause, top(&explanation).answerable.clone()), (CauseId::PageWriteback, None));
     let made = slept(Cause::Lock, 100, |recording, wait| recording.waits.push(wait));
     let explanation = made.explained();
     assert_eq!(top(&explanation).answerable, None, "a sleep without a known party");

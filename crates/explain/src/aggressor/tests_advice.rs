@@ -1,6 +1,7 @@
 //! The order of findings, the first sentence, and the advice against aggressors.
 
 use super::tests::{MS, ahead, dd, request, slept, top};
+use crate::CauseId;
 use crate::testing::{Made, START_NS, said};
 use flatwater_recording::{Cause, MemoryUser, OpKind, Request, RequestOp, Stack, StackId, Task, Wait, WakerKind};
 
@@ -73,7 +74,7 @@ fn a_loop_device_names_the_disk_below_it() {
         recording.waits.push(Wait { waker_kind: WakerKind::Device, request: Some(1), ..wait });
     });
     let explanation = made.explained();
-    assert_eq!(top(&explanation).cause, "device-slow");
+    assert_eq!(top(&explanation).cause, CauseId::DeviceSlow);
     assert!(said(top(&explanation)).contains("loop0 passes its requests on to vda: there they spent 90 ms"));
     assert!(explanation.lead.is_some_and(|lead| lead.contains("on loop0 (above vda)")));
 }
@@ -110,10 +111,10 @@ fn parts_of_device_time_do_not_outrank_a_larger_cause() {
     });
     let first = |made: Made| made.explained().findings[0].cause;
     let throttled = |ms: f64| made.clone().slow_by("redis-server", OpKind::Write, &[(Cause::DirtyThrottle, ms)]);
-    assert_eq!(first(throttled(80.0)), "dirty-throttle", "58 ms at the device itself");
-    assert_eq!(first(throttled(30.0)), "device-slow");
+    assert_eq!(first(throttled(80.0)), CauseId::DirtyThrottle, "58 ms at the device itself");
+    assert_eq!(first(throttled(30.0)), CauseId::DeviceSlow);
     let unknown = made.clone().slow_by("redis-server", OpKind::Write, &[(Cause::Unexplained, 80.0)]);
-    assert_eq!(first(unknown), "device-slow", "what is not known explains nothing");
+    assert_eq!(first(unknown), CauseId::DeviceSlow, "what is not known explains nothing");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Charges where only a cgroup, a journal's content or a full queue shows the party.
 
 use super::tests::{MS, ahead, dd, request, slept, top};
+use crate::CauseId;
 use crate::testing::{Made, START_NS};
 use flatwater_recording::{
     Cause, Dirtier, LatencyBucket, OpKind, PackedHistogram, QueueOwner, Request, RequestOp, Task, Wait, WakerBasis,
@@ -98,7 +99,8 @@ fn committed(mib: u64, inodes: u64) -> Made {
 #[test]
 fn a_commit_of_much_metadata_is_charged_to_the_processes_that_changed_inodes() {
     let explanation = committed(11, 900).explained();
-    let finding = explanation.findings.iter().find(|finding| finding.cause == "journal-commit").expect("it waited");
+    let finding =
+        explanation.findings.iter().find(|finding| finding.cause == CauseId::JournalCommit).expect("it waited");
     let [aggressor] = finding.aggressors.as_slice() else { panic!("{finding:?}") };
     assert_eq!((aggressor.program.as_str(), aggressor.means), ("untar", super::Means::Journal));
     // 10 of 11 MiB exceed the usual rate, and 900 of 1000 changes are the neighbour's: 9/11 of the 100 ms.
@@ -141,7 +143,8 @@ fn a_full_queue_is_charged_to_the_holders_of_its_requests() {
         }
     });
     let explanation = made.explained();
-    let finding = explanation.findings.iter().find(|finding| finding.cause == "request-queue").expect("it waited");
+    let finding =
+        explanation.findings.iter().find(|finding| finding.cause == CauseId::RequestQueue).expect("it waited");
     let [aggressor] = finding.aggressors.as_slice() else { panic!("{finding:?}") };
     assert_eq!((aggressor.program.as_str(), aggressor.stall_ns / MS), ("dd", 75));
     assert_eq!(finding.answerable.as_ref().map(|to| to.own), Some(0.25));

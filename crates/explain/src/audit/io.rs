@@ -1,7 +1,7 @@
 //! Rules about writing: dirty limits relative to the device's speed, the flusher, the I/O scheduler.
 
 use super::{Advice, Snapshot, Weight};
-use crate::Evidence;
+use crate::{CauseId, Evidence};
 use flatwater_recording::Table;
 use flatwater_recording::schema::{disks, vmstat};
 use flatwater_recording::units::Bytes;
@@ -54,11 +54,11 @@ pub fn dirty_limits(snapshot: &Snapshot<'_>) -> Vec<Advice> {
     let background = (second / 4).max(8 << 20);
     let evidence = [Evidence::new(text, seconds, "s")];
     let weight = if measured.is_some() { Weight::Invites } else { Weight::Hint };
-    let limit = Advice::knob(snapshot, knob!("vm.dirty_bytes"), &second.to_string(), "dirty-throttle", why)
+    let limit = Advice::knob(snapshot, knob!("vm.dirty_bytes"), &second.to_string(), CauseId::DirtyThrottle, why)
         .with(evidence.clone());
     let early = "writeback starts late, with much dirty data, and then comes in bursts";
     let start =
-        Advice::knob(snapshot, knob!("vm.dirty_background_bytes"), &background.to_string(), "dirty-burst", early)
+        Advice::knob(snapshot, knob!("vm.dirty_background_bytes"), &background.to_string(), CauseId::DirtyBurst, early)
             .with(evidence);
     [limit, start].into_iter().map(|advice| advice.weight(weight)).collect()
 }
@@ -68,7 +68,7 @@ pub fn flusher(snapshot: &Snapshot<'_>) -> Vec<Advice> {
         return Vec::new();
     }
     let why = "the periodic flusher is off: old dirty data waits until a limit is reached, and then comes in a burst";
-    vec![Advice::knob(snapshot, knob!("vm.dirty_writeback_centisecs"), "500", "dirty-burst", why)]
+    vec![Advice::knob(snapshot, knob!("vm.dirty_writeback_centisecs"), "500", CauseId::DirtyBurst, why)]
 }
 
 /// From this mean time of a read since boot, in ms, a queue without a scheduler is suspect.
@@ -89,6 +89,6 @@ pub fn scheduler(snapshot: &Snapshot<'_>) -> Vec<Advice> {
     let Some((name, mean_ms)) = slow else { return Vec::new() };
     let why = format!("reads queue behind writeback: {name} has no scheduler ({scheduler})");
     let text = format!("a read of {name} took {mean_ms:.0} ms on average since boot");
-    let advice = Advice::knob(snapshot, knob!("queue.scheduler"), "mq-deadline", "device-queue-starved", why);
+    let advice = Advice::knob(snapshot, knob!("queue.scheduler"), "mq-deadline", CauseId::DeviceQueueStarved, why);
     vec![advice.with([Evidence::new(text, mean_ms, "ms")])]
 }

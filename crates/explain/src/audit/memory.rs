@@ -1,7 +1,7 @@
 //! Rules about memory: zone reclaim, watermarks, caches, huge pages, swap, cgroups.
 
 use super::{Advice, Snapshot, Weight};
-use crate::{Evidence, Fix};
+use crate::{CauseId, Evidence, Fix};
 use flatwater_recording::Table;
 use flatwater_recording::schema::{cgroup, vmstat, zones};
 use flatwater_recording::units::Bytes;
@@ -28,7 +28,8 @@ pub fn zone_reclaim(snapshot: &Snapshot<'_>) -> Vec<Advice> {
             "",
         ));
     }
-    let advice = Advice::knob(snapshot, knob!("vm.zone_reclaim_mode"), "0", "zone-reclaim-thrash", why).with(evidence);
+    let advice =
+        Advice::knob(snapshot, knob!("vm.zone_reclaim_mode"), "0", CauseId::ZoneReclaimThrash, why).with(evidence);
     vec![advice.weight(if failed > 0 { Weight::Hurts } else { Weight::Invites })]
 }
 
@@ -69,7 +70,7 @@ pub fn watermarks(snapshot: &Snapshot<'_>) -> Vec<Advice> {
             "",
         ));
     }
-    let advice = Advice::knob(snapshot, key, &proposed, "watermark-too-low", why).with(evidence);
+    let advice = Advice::knob(snapshot, key, &proposed, CauseId::WatermarkTooLow, why).with(evidence);
     vec![advice.weight(if stalls > 0 { Weight::Hurts } else { Weight::Hint })]
 }
 
@@ -77,7 +78,7 @@ pub fn vfs_cache_pressure(snapshot: &Snapshot<'_>) -> Vec<Advice> {
     match snapshot.knob("vm.vfs_cache_pressure") {
         Some(0) => {
             let why = "dentries and inodes are never reclaimed: they can fill memory until the OOM killer runs";
-            vec![Advice::knob(snapshot, knob!("vm.vfs_cache_pressure"), "50", "out-of-memory", why)]
+            vec![Advice::knob(snapshot, knob!("vm.vfs_cache_pressure"), "50", CauseId::OutOfMemory, why)]
         }
         Some(pressure) if pressure > 200 => {
             let stolen = snapshot
@@ -86,7 +87,8 @@ pub fn vfs_cache_pressure(snapshot: &Snapshot<'_>) -> Vec<Advice> {
                 .saturating_add(snapshot.vmstat(vmstat::PGINODESTEAL).unwrap_or(0));
             let why = "inodes are evicted before pages, and take their files' page cache with them";
             let text = format!("{stolen} cached pages went with their inodes since boot");
-            let advice = Advice::knob(snapshot, knob!("vm.vfs_cache_pressure"), "100", "inode-cache-pressure", why);
+            let advice =
+                Advice::knob(snapshot, knob!("vm.vfs_cache_pressure"), "100", CauseId::InodeCachePressure, why);
             vec![advice.with((stolen > 0).then(|| Evidence::new(text, stolen as f64, "pages")))]
         }
         _ => Vec::new(),
@@ -103,7 +105,7 @@ pub fn huge_pages(snapshot: &Snapshot<'_>) -> Vec<Advice> {
     let why = "every fault that could use a huge page may compact memory first";
     let text =
         format!("{stalls} callers compacted memory since boot, for huge pages or other large blocks (compact_stall)");
-    let advice = Advice::knob(snapshot, knob!("thp.defrag"), "defer+madvise", "thp-stall", why);
+    let advice = Advice::knob(snapshot, knob!("thp.defrag"), "defer+madvise", CauseId::ThpStall, why);
     let hurts = stalls > 0;
     let advice = advice.with(hurts.then(|| Evidence::new(text, stalls as f64, "")));
     vec![advice.weight(if hurts { Weight::Hurts } else { Weight::Invites })]
@@ -121,7 +123,7 @@ pub fn swap(snapshot: &Snapshot<'_>) -> Vec<Advice> {
     }
     let why = "programs wait for their own memory: reclaim swaps it out to keep page cache";
     let text = format!("{} read back from swap since boot", Bytes(bytes));
-    let advice = Advice::knob(snapshot, knob!("vm.swappiness"), "10", "swap-in", why);
+    let advice = Advice::knob(snapshot, knob!("vm.swappiness"), "10", CauseId::SwapIn, why);
     vec![advice.with([Evidence::new(text, swapped as f64, "pages")]).weight(Weight::Hurts)]
 }
 
@@ -165,7 +167,7 @@ fn cgroup(path: &str, limit: i64, file: i64, dirty: i64, hits: i64) -> Advice {
         old: size(limit),
         proposed: size(limit.saturating_add(limit / 2)),
         weight: if hits > 0 { Weight::Hurts } else { Weight::Invites },
-        cause: "cgroup-limit-cache",
+        cause: CauseId::CgroupLimitCache,
         why: why.to_owned(),
         evidence,
         fix: Fix::advice("raise the limit, or move the processes that stream files to a cgroup of their own"),

@@ -9,7 +9,7 @@ mod memory;
 use flatwater_recording::knob::Key;
 use serde::Serialize;
 
-use super::{Evidence, Fix};
+use super::{CauseId, Evidence, Fix};
 use flatwater_recording::schema::{meminfo, vmstat};
 use flatwater_recording::{Column, Entity, Recording, Table};
 
@@ -36,14 +36,14 @@ pub struct Advice {
     pub proposed: String,
     pub weight: Weight,
     /// The cause in the catalogue to which the setting leads.
-    pub cause: &'static str,
+    pub cause: CauseId,
     pub why: String,
     pub evidence: Vec<Evidence>,
     pub fix: Fix,
 }
 
 impl Advice {
-    fn knob(snapshot: &Snapshot<'_>, key: Key, proposed: &str, cause: &'static str, why: impl Into<String>) -> Advice {
+    fn knob(snapshot: &Snapshot<'_>, key: Key, proposed: &str, cause: CauseId, why: impl Into<String>) -> Advice {
         let why = why.into();
         Advice {
             setting: key.name().to_owned(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::aggressor::{Aggressor, Answerable, Means};
 use crate::facts::Facts;
 use crate::sums::{add_to, total};
@@ -103,7 +103,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     if !facts.enough(lost_ns, lost_ns.min(sum.worst_ns)) {
         return None;
     }
-    let mut finding = Finding::inferred(ENTRY.name, 0.9, ENTRY.headline);
+    let mut finding = Finding::inferred(CauseId::CacheDropped, 0.9, ENTRY.headline);
     finding.lost_ns = Some(lost_ns);
     let times = if drops.count == 1 { "once".to_owned() } else { format!("{} times", drops.count) };
     let text = format!("{times} (drop_pagecache, drop_slab, and the kernel's log)");

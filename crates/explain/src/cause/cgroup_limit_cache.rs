@@ -1,6 +1,6 @@
 //! cgroup-limit-cache: a memory cgroup is at its limit, and page cache fills it.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::aggressor::Evicted;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
@@ -111,7 +111,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         Bytes(full.limit as u64),
         cache.unwrap_or_default()
     );
-    let mut finding = Finding::inferred(ENTRY.name, if blamed { 0.95 } else { 0.7 }, ENTRY.headline);
+    let mut finding = Finding::inferred(CauseId::CgroupLimitCache, if blamed { 0.95 } else { 0.7 }, ENTRY.headline);
     finding.evidence.push(Evidence::new(text, full.limit, "bytes"));
     if let Some(hits) = full.hits {
         let when = if hits.while_recorded { "while it was recorded" } else { "since it was created" };

@@ -1,6 +1,6 @@
 //! checkpoint-critical-section: a database checkpoint waits for threads, not for the disk.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::sums::total;
 use crate::{Evidence, Finding, Fix};
@@ -60,7 +60,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         Nanos(worst.critical_ns),
         Nanos(worst.flush_ns)
     );
-    let mut finding = Finding::inferred(ENTRY.name, 0.8, ENTRY.headline);
+    let mut finding = Finding::inferred(CauseId::CheckpointCriticalSection, 0.8, ENTRY.headline);
     finding.lost_ns = Some(lost_ns);
     finding.evidence.push(Evidence::new(text, worst.critical_ns as f64, "ns").at(worst.at_ns));
     if rows.len() >= 3 && worst.critical_ns >= TIMES_MEDIAN_MIN.saturating_mul(median_ns.max(1)) {

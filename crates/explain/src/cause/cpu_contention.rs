@@ -1,6 +1,6 @@
 //! cpu-contention: there are more runnable threads than CPUs.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::Cause;
@@ -61,7 +61,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let confidence = if blamed { 0.85 } else { 0.6 };
-    let finding = Finding::inferred(ENTRY.name, confidence, ENTRY.headline).with(queued).with(pressed);
+    let finding = Finding::inferred(CauseId::CpuContention, confidence, ENTRY.headline).with(queued).with(pressed);
     let finding = finding.fix(Fix::knob(
         "a real-time priority for the thread with the deadline",
         knob!("placement.fifo_priority"),

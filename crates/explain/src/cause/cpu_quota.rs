@@ -1,6 +1,6 @@
 //! cpu-quota: the cgroup used up its CPU time, and its threads wait for the next period.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix, finding};
 use flatwater_recording::schema::cgroup;
@@ -55,7 +55,8 @@ fn counted(facts: &Facts<'_>) -> Option<Finding> {
     }
     let name = if name.is_empty() { "the cgroup" } else { &name };
     let text = format!("{name} ran out of its quota in {throttled} of {periods} periods ({:.0} %)", share * 100.0);
-    let finding = Finding::inferred(ENTRY.name, 0.6, ENTRY.headline).with([Evidence::new(text, share * 100.0, "%")]);
+    let finding =
+        Finding::inferred(CauseId::CpuQuota, 0.6, ENTRY.headline).with([Evidence::new(text, share * 100.0, "%")]);
     let finding = finding.but([Evidence::said("a single reading counts since the cgroup was created")]);
     Some(finding.settle("cpu.stat twice, a minute apart: nr_throttled must rise while it is slow"))
 }
@@ -69,7 +70,8 @@ fn throttled(facts: &Facts<'_>) -> Option<Finding> {
     });
     let (share, path) = each.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(share, _)| *share >= THROTTLED_SHARE_MIN)?;
     let text = format!("{path} was held back by its quota for {:.0} % of the time (summed over CPUs)", share * 100.0);
-    let finding = Finding::inferred(ENTRY.name, 0.8, ENTRY.headline).with([Evidence::new(text, share * 100.0, "%")]);
+    let finding =
+        Finding::inferred(CauseId::CpuQuota, 0.8, ENTRY.headline).with([Evidence::new(text, share * 100.0, "%")]);
     Some(finding.settle("raise the quota for a minute: throttled time must stop rising"))
 }
 

@@ -11,7 +11,7 @@ use crate::{Evidence, Finding};
 use flatwater_recording::schema::disks;
 use flatwater_recording::{Column, Table};
 
-use super::device_slow;
+use super::{CauseId, device_slow};
 
 /// Minimum ratio of the time per request to the median of the twins, minimum number of twins, and minimum time, ms.
 const TWINS_FACTOR: f64 = 5.0;
@@ -40,8 +40,7 @@ pub fn finding(facts: &Facts<'_>) -> Option<Finding> {
     }
     let (evidence, confidence) =
         from_twins(facts).map(|found| (found, 0.7)).or_else(|| Some((from_own_peak(facts)?, 0.55)))?;
-    let mut finding =
-        Finding::inferred(device_slow::ENTRY.name, confidence, device_slow::ENTRY.headline).with([evidence]);
+    let mut finding = Finding::inferred(CauseId::DeviceSlow, confidence, device_slow::ENTRY.headline).with([evidence]);
     finding.fixes.extend(device_slow::fixes());
     Some(finding.settle("fio with one job and iodepth=1 on the idle device, and its own log (smartctl -x)"))
 }

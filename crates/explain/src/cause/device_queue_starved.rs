@@ -1,6 +1,6 @@
 //! device-queue-starved: requests spend their time in the queue, behind other requests.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::disks::Busy;
 use crate::facts::Facts;
 use crate::fix::BFQ;
@@ -44,7 +44,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
 /// From awaited requests that queued behind others' requests or the target's own.
 fn from_requests(facts: &Facts<'_>) -> Option<Finding> {
     let time = facts.charges.device_time();
-    let mut finding = Finding::from_requests(facts, ENTRY.name, time.queued_ns, QUEUED)?;
+    let mut finding = Finding::from_requests(facts, CauseId::DeviceQueueStarved, time.queued_ns, QUEUED)?;
     let own_ns = time.queued_ns.saturating_sub(time.queued_others_ns);
     let text =
         format!("for requests of others {}, for the target's own {}", Nanos(time.queued_others_ns), Nanos(own_ns));
@@ -108,7 +108,7 @@ fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
         disk.windows,
         disk.of
     );
-    let mut finding = Finding::inferred(ENTRY.name, if blamed { 0.8 } else { 0.6 }, ENTRY.headline)
+    let mut finding = Finding::inferred(CauseId::DeviceQueueStarved, if blamed { 0.8 } else { 0.6 }, ENTRY.headline)
         .with([Evidence::new(text, disk.queue, "requests")]);
     if let (Some(read), Some(write)) = (disk.read_await_ms, disk.write_await_ms) {
         finding.evidence.push(Evidence::new(format!("reads take {read:.0} ms, writes {write:.0} ms"), read, "ms"));
@@ -182,7 +182,8 @@ fn behind_a_burst(facts: &Facts<'_>, device: &str) -> Option<Finding> {
         "{device}: a read takes {slow:.0} ms while {many:.0} writes/s fill the queue ({burst} intervals), and \
             {usual:.1} ms otherwise ({few:.0} writes/s)"
     );
-    let finding = Finding::inferred(ENTRY.name, 0.65, ENTRY.headline).with([Evidence::new(text, slow, "ms")]);
+    let finding =
+        Finding::inferred(CauseId::DeviceQueueStarved, 0.65, ENTRY.headline).with([Evidence::new(text, slow, "ms")]);
     let finding = finding.fix(Fix::knob("let reads and small writes pass", knob!("queue.scheduler"), "mq-deadline"));
     Some(finding.settle(
         "run `flatwater record -p PID -t 60s` as root for the program that must be fast: \

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{CauseEntry, device_compare, swap_storm};
+use super::{CauseEntry, CauseId, device_compare, swap_storm};
 use crate::counters::lasting;
 use crate::disks::Busy;
 use crate::facts::Facts;
@@ -76,7 +76,7 @@ fn from_trouble(facts: &Facts<'_>) -> Option<Finding> {
     let reported = trouble::of_devices(facts).filter(|_| facts.may_infer_place())?;
     let headline = "the kernel reports a device that fails or does not answer: its requests wait until it does";
     let against = Evidence::said("the log does not show that a call waited for this device");
-    let mut finding = Finding::inferred(ENTRY.name, 0.6, headline).with([reported]).but([against]);
+    let mut finding = Finding::inferred(CauseId::DeviceSlow, 0.6, headline).with([reported]).but([against]);
     finding.fixes.push(failing());
     Some(finding.settle("`iostat -x 1` and `dmesg -w` together: await must jump when the lines appear"))
 }
@@ -96,7 +96,7 @@ pub fn fixes() -> [Fix; 1] {
 fn from_requests(facts: &Facts<'_>) -> Option<Finding> {
     let time = facts.charges.device_time();
     let own_ns = time.device_ns.saturating_add(time.flush_ns);
-    let mut finding = Finding::from_requests(facts, ENTRY.name, own_ns, ENTRY.headline)?;
+    let mut finding = Finding::from_requests(facts, CauseId::DeviceSlow, own_ns, ENTRY.headline)?;
     if time.flush_ns > 0 {
         let text = format!("{} in flushes of its write cache and discards", Nanos(time.flush_ns));
         finding.evidence.push(Evidence::new(text, time.flush_ns as f64, "ns"));
@@ -129,7 +129,7 @@ fn from_hung(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let headline = "a device does not answer: it does not complete the requests that it received";
-    let mut finding = Finding::inferred(ENTRY.name, 0.8, headline).with(hung.iter().map(Hung::evidence));
+    let mut finding = Finding::inferred(CauseId::DeviceSlow, 0.8, headline).with(hung.iter().map(Hung::evidence));
     finding.fixes.push(unanswered());
     Some(
         finding
@@ -211,7 +211,7 @@ fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
     // Stacks may show that calls waited for the device; only its counters show that it was slow.
     let open = facts.may_infer_place() || facts.significant(Cause::DeviceWait).is_some();
     let evidence = slow_disk(facts).filter(|_| open)?;
-    let mut finding = Finding::inferred(ENTRY.name, 0.75, ENTRY.headline).with([evidence]);
+    let mut finding = Finding::inferred(CauseId::DeviceSlow, 0.75, ENTRY.headline).with([evidence]);
     finding.fixes.extend(fixes());
     Some(
         finding.settle("fio with one job and iodepth=1 on the idle device: if its latency is as bad, it is the device"),
@@ -231,7 +231,8 @@ fn from_iowait(facts: &Facts<'_>) -> Option<Finding> {
     {
         return None;
     }
-    let mut finding = Finding::inferred(ENTRY.name, 0.45, "threads wait for a block device that does not keep up");
+    let mut finding =
+        Finding::inferred(CauseId::DeviceSlow, 0.45, "threads wait for a block device that does not keep up");
     let text =
         format!("{:.0} % of CPU time waited for I/O, with {blocked:.1} threads blocked on average", mean * 100.0);
     finding.evidence.push(Evidence::new(text, mean * 100.0, "%"));
@@ -257,7 +258,7 @@ fn from_pressure(facts: &Facts<'_>) -> Option<Finding> {
     if known || !facts.may_infer_place() {
         return None;
     }
-    let finding = Finding::inferred(ENTRY.name, 0.4, "threads wait for a block device that does not keep up");
+    let finding = Finding::inferred(CauseId::DeviceSlow, 0.4, "threads wait for a block device that does not keep up");
     let mut finding = finding
         .with([pressed.evidence("block I/O")])
         .but([Evidence::said("PSI counts every wait for I/O, including those of batch readers")]);

@@ -1,6 +1,6 @@
 //! direct-reclaim: the caller frees pages itself, because the zone is at its min watermark.
 
-use super::{CauseEntry, swap_storm, zone_reclaim_thrash};
+use super::{CauseEntry, CauseId, swap_storm, zone_reclaim_thrash};
 use crate::counters::{Scan, Scans};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix, finding};
@@ -76,7 +76,7 @@ fn from_isolated(facts: &Facts<'_>) -> Option<Finding> {
          that is about {tasks:.0} tasks",
         100.0 * isolated / (lists + isolated).max(1.0)
     );
-    let mut finding = Finding::inferred(ENTRY.name, 0.6, "many tasks seem to reclaim memory at once")
+    let mut finding = Finding::inferred(CauseId::DirectReclaim, 0.6, "many tasks seem to reclaim memory at once")
         .with([Evidence::new(text, isolated, "pages")])
         .but([Evidence::said("compaction and page migration take pages off the lists too")]);
     finding.fixes.extend(fixes());
@@ -130,7 +130,7 @@ fn inferred(facts: &Facts<'_>) -> Option<Finding> {
     let (bad, stalls) = suspicion(facts).filter(|_| facts.may_infer_place())?;
     let all = facts.scans()?;
     let (peak, per_s) = all.peak_direct()?;
-    let mut finding = Finding::inferred(ENTRY.name, 0.5, "callers had to reclaim memory themselves");
+    let mut finding = Finding::inferred(CauseId::DirectReclaim, 0.5, "callers had to reclaim memory themselves");
     let text = format!("callers scanned {:.0} pages in all, at most {per_s:.0} pages/s", all.direct()?);
     finding.evidence.push(Evidence::new(text, per_s, "pages/s").at(peak.at_ns));
     if let Some(percent) = bad.efficiency_percent() {
@@ -169,8 +169,11 @@ fn from_pressure(facts: &Facts<'_>) -> Option<Finding> {
     if others || idle || !facts.may_infer_place() {
         return None;
     }
-    let finding =
-        Finding::inferred(ENTRY.name, 0.45, "threads wait for memory: most likely they reclaim it themselves");
+    let finding = Finding::inferred(
+        CauseId::DirectReclaim,
+        0.45,
+        "threads wait for memory: most likely they reclaim it themselves",
+    );
     let finding = finding.with([pressed.evidence("memory")]);
     let mut finding = finding.but([Evidence::said(
         "PSI also counts reclaim at a cgroup's limit, pages read back soon after they were dropped, and swap",

@@ -1,6 +1,6 @@
 //! dirty-burst: writeback comes in bursts that fill the device's queue, and everything else waits behind them.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::Cause;
@@ -64,7 +64,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         median / 1024.0,
         peak.value / 1024.0
     );
-    let finding = Finding::inferred(ENTRY.name, if blamed { 0.65 } else { 0.5 }, ENTRY.headline);
+    let finding = Finding::inferred(CauseId::DirtyBurst, if blamed { 0.65 } else { 0.5 }, ENTRY.headline);
     let finding = finding.with([Evidence::new(text, peak.value, "KiB/s").at(peak.at_ns)]).with(waiting);
     let finding = finding.fix(Fix::knob("start writeback early", knob!("vm.dirty_background_bytes"), "16MiB"));
     let finding = finding.fix(Fix::knob("do not let pages grow old", knob!("vm.dirty_expire_centisecs"), "500"));

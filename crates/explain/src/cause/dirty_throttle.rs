@@ -1,6 +1,6 @@
 //! dirty-throttle: the writer sleeps because too much is dirty and the device does not write fast enough.
 
-use super::{CauseEntry, unfair_throttling};
+use super::{CauseEntry, CauseId, unfair_throttling};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix, finding};
 use flatwater_recording::schema::{meminfo, vmstat};
@@ -80,7 +80,8 @@ fn from_levels(facts: &Facts<'_>) -> Option<Finding> {
             {limit:.0}): above it writers are paused",
         dirty.len()
     );
-    let mut finding = Finding::inferred(ENTRY.name, 0.7, ENTRY.headline).with([Evidence::new(text, peak, "pages")]);
+    let mut finding =
+        Finding::inferred(CauseId::DirtyThrottle, 0.7, ENTRY.headline).with([Evidence::new(text, peak, "pages")]);
     finding.fixes.extend(fixes());
     Some(finding)
 }
@@ -111,7 +112,8 @@ fn from_meminfo(facts: &Facts<'_>) -> Option<Finding> {
         share * 100.0,
         Bytes(dirtyable as u64)
     );
-    let mut finding = Finding::inferred(ENTRY.name, 0.55, headline).with([Evidence::new(text, share * 100.0, "%")]);
+    let mut finding =
+        Finding::inferred(CauseId::DirtyThrottle, 0.55, headline).with([Evidence::new(text, share * 100.0, "%")]);
     finding.against.push(Evidence::said("the log does not show vm.dirty_ratio and vm.dirty_bytes"));
     finding.fixes.extend(fixes());
     Some(finding.settle(
@@ -142,7 +144,8 @@ fn from_backlog(facts: &Facts<'_>) -> Option<Finding> {
     }
     let text = format!("{} under writeback and {} dirty at once", Bytes(writeback as u64), Bytes(dirty as u64));
     let headline = "much is under writeback at once: writers may be paused at the dirty limit";
-    let mut finding = Finding::inferred(ENTRY.name, 0.45, headline).with([Evidence::new(text, writeback, "bytes")]);
+    let mut finding =
+        Finding::inferred(CauseId::DirtyThrottle, 0.45, headline).with([Evidence::new(text, writeback, "bytes")]);
     finding.against.push(Evidence::said("the log does not show the limits in pages, nor who waits"));
     finding.fixes.extend(fixes());
     Some(finding.settle("grep -E 'nr_dirty|nr_writeback' /proc/vmstat against nr_dirty_threshold, and `iostat -x 1`"))
@@ -160,7 +163,7 @@ fn from_delays(facts: &Facts<'_>) -> Option<Finding> {
         Nanos(worst)
     );
     let mut finding = Finding::inferred(
-        ENTRY.name,
+        CauseId::DirtyThrottle,
         0.5,
         "the writers were probably throttled: too much dirty page cache for the device",
     );

@@ -1,6 +1,6 @@
 //! fragmentation: memory is free, but only as single pages.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::schema::{vmstat, zones};
@@ -123,7 +123,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         (None, true) => 0.7,
         (_, false) => 0.5,
     };
-    let mut finding = Finding::inferred(ENTRY.name, confidence, ENTRY.headline);
+    let mut finding = Finding::inferred(CauseId::Fragmentation, confidence, ENTRY.headline);
     if let Some((node, name, free, share)) = zone {
         let text = format!(
             "node {node} zone {name}: {free} pages are free, only {:.1} % of them in blocks of 8 and more",

@@ -1,7 +1,7 @@
 //! hypervisor-noise: the hypervisor takes CPUs away from the guest, as shown by steal time and the gaps of a
 //! spinning thread.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::counters::{Point, Track};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
@@ -82,12 +82,8 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         )
     };
     let text = format!("{took} {:.1} % of CPU time on average, {:.0} % at worst", mean * 100.0, peak.value * 100.0);
-    let mut finding = Finding::inferred(ENTRY.name, if printed { 0.9 } else { 0.5 }, headline).with([Evidence::new(
-        text,
-        mean * 100.0,
-        "%",
-    )
-    .at(peak.at_ns)]);
+    let mut finding = Finding::inferred(CauseId::HypervisorNoise, if printed { 0.9 } else { 0.5 }, headline)
+        .with([Evidence::new(text, mean * 100.0, "%").at(peak.at_ns)]);
     if facts.noise_ns > 0 {
         let text = format!("a thread that makes no syscalls was away for up to {}", Nanos(facts.noise_ns));
         finding.evidence.push(Evidence::new(text, facts.noise_ns as f64, "ns"));

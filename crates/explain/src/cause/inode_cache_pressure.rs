@@ -1,6 +1,6 @@
 //! inode-cache-pressure: inodes are evicted, and their page cache with them.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::counters::lasting;
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
@@ -57,7 +57,8 @@ fn from_caches(facts: &Facts<'_>) -> Option<Finding> {
     let text = format!("{name} holds {}, {:.0} % of all listed slab", Bytes(*bytes as u64), 100.0 * bytes / all);
     let headline =
         "inodes hold much memory: where reclaim runs, it has to walk them, and to write the dirty ones first";
-    let finding = Finding::inferred(ENTRY.name, 0.5, headline).with([Evidence::new(text, *bytes, "bytes")]);
+    let finding =
+        Finding::inferred(CauseId::InodeCachePressure, 0.5, headline).with([Evidence::new(text, *bytes, "bytes")]);
     let finding = finding.but([Evidence::said("one reading does not show that a task waited for it")]);
     let finding = finding.fix(Fix::advice("bound the job that touches so many files (memory.high of its cgroup)"));
     Some(
@@ -89,7 +90,8 @@ fn from_inodesteal(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let text = format!("{per_s:.0} cached pages a second were dropped together with their inodes");
-    let mut finding = Finding::inferred(ENTRY.name, 0.65, ENTRY.headline).with([Evidence::new(text, per_s, "pages/s")]);
+    let mut finding = Finding::inferred(CauseId::InodeCachePressure, 0.65, ENTRY.headline)
+        .with([Evidence::new(text, per_s, "pages/s")]);
     if let Some(scanned) = facts.vmstat_rate(vmstat::SLABS_SCANNED).mean().filter(|rate| *rate > 0.0) {
         finding.evidence.push(Evidence::new(
             format!("shrinkers scanned {scanned:.0} objects a second"),

@@ -1,6 +1,6 @@
 //! io-throttle: a limit on a cgroup's I/O held the request back before the device saw it.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::schema::cgroup;
@@ -47,7 +47,7 @@ fn of_controller(facts: &Facts<'_>) -> Option<Finding> {
     let held = table.by_entity().filter_map(|(entity, rows)| held_back(facts, &entity.name, &rows));
     let (confidence, evidence) = held.max_by(|a, b| a.0.total_cmp(&b.0))?;
     let headline = "an I/O controller (blk-iocost, blk-iolatency) held the cgroup back";
-    let finding = Finding::inferred(ENTRY.name, confidence, headline).with([evidence]);
+    let finding = Finding::inferred(CauseId::IoThrottle, confidence, headline).with([evidence]);
     let finding = finding.fix(Fix::advice("give the cgroup more: io.weight or io.cost.qos; io.latency of the others"));
     Some(finding.settle("read the cgroup's io.stat and io.pressure twice, a minute apart, while it is slow"))
 }
@@ -82,7 +82,7 @@ fn held_back(facts: &Facts<'_>, name: &str, rows: &Rows<'_>) -> Option<(f64, Evi
 
 fn of_requests(facts: &Facts<'_>) -> Option<Finding> {
     let time = facts.charges.device_time();
-    let mut finding = Finding::from_requests(facts, ENTRY.name, time.limit_ns, ENTRY.headline)?;
+    let mut finding = Finding::from_requests(facts, CauseId::IoThrottle, time.limit_ns, ENTRY.headline)?;
     let after_ns = time.queued_ns.saturating_add(time.device_ns).saturating_add(time.flush_ns);
     let text = format!("once dispatched, the same requests took {} in the queue and at the device", Nanos(after_ns));
     finding.evidence.push(Evidence::new(text, after_ns as f64, "ns"));

@@ -1,6 +1,6 @@
 //! kswapd-late: pages are easy to reclaim, but callers reclaim before kswapd does.
 
-use super::{CauseEntry, direct_reclaim, zone_reclaim_thrash};
+use super::{CauseEntry, CauseId, direct_reclaim, zone_reclaim_thrash};
 use crate::counters::{Scan, Scans};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
@@ -56,7 +56,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
             "%",
         ),
     ];
-    let finding = Finding::inferred(ENTRY.name, 0.6, ENTRY.headline).with(evidence);
+    let finding = Finding::inferred(CauseId::KswapdLate, 0.6, ENTRY.headline).with(evidence);
     let finding = finding.fix(Fix::knob("wake kswapd earlier", knob!("vm.watermark_scale_factor"), "200"));
     Some(
         finding.settle(

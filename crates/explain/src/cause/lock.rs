@@ -1,6 +1,6 @@
 //! lock: the call waits for a kernel lock that another thread holds.
 
-use super::{CauseEntry, lock_names};
+use super::{CauseEntry, CauseId, lock_names};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::{Cause, CauseBasis, EventKind, ReportedBy};
@@ -48,7 +48,7 @@ fn from_lockdep(facts: &Facts<'_>) -> Option<Finding> {
         _ => None,
     })?;
     let headline = "two locks are taken in opposite orders: tasks that meet there wait for each other forever";
-    let mut finding = Finding::inferred(ENTRY.name, 0.5, headline)
+    let mut finding = Finding::inferred(CauseId::Lock, 0.5, headline)
         .with([Evidence::said(line.chars().take(160).collect::<String>())])
         .but([Evidence::said("lockdep reports an order that can deadlock; nothing here shows that it occurred")]);
     let tasks = facts.recording.header.sampled_tasks.iter();

@@ -1,6 +1,6 @@
 //! lowmem-exhausted: the memory that the kernel can use for its own objects is full while high memory is free.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::schema::{meminfo, zones};
@@ -93,7 +93,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
             "bytes",
         ),
     ];
-    let finding = Finding::inferred(ENTRY.name, 0.85, ENTRY.headline).with(evidence);
+    let finding = Finding::inferred(CauseId::LowmemExhausted, 0.85, ENTRY.headline).with(evidence);
     let finding = finding.fix(Fix::advice("a 64-bit kernel; 32-bit programs may stay"));
     let finding =
         finding.fix(Fix::knob("until then keep more inodes and dentries", knob!("vm.vfs_cache_pressure"), "50"));

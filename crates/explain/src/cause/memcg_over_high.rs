@@ -1,6 +1,6 @@
 //! memcg-over-high: a penalty sleep on the return to user space, because the cgroup is over memory.high.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix, finding};
 use flatwater_recording::schema::cgroup;
@@ -34,7 +34,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     finding::from_spans(facts, Cause::MemcgOverHigh, ENTRY.headline, fixes.clone()).or_else(|| {
         let met = facts.met_most(cgroup::EVENTS_HIGH).filter(|_| facts.may_infer_place())?;
         let headline = "a memory cgroup went over memory.high: its threads reclaim and are put to sleep on return";
-        let mut finding = met.finding(ENTRY.name, headline, "went over memory.high");
+        let mut finding = met.finding(CauseId::MemcgOverHigh, headline, "went over memory.high");
         finding.fixes.extend(fixes);
         // If memory.high was reached more often than memory.max, it is the effective bound.
         if facts.met_most(cgroup::EVENTS_MAX).is_none_or(|max| max.times < met.times) {

@@ -1,6 +1,6 @@
 //! memcg-reclaim: the caller frees pages of the memory cgroup that it belongs to, which is at the limit.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix, finding};
 use flatwater_recording::schema::cgroup;
@@ -47,7 +47,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
             let met = facts.met_most(cgroup::EVENTS_MAX).filter(|_| facts.may_infer_place());
             let Some(met) = met else { return from_peak(facts) };
             let headline = "a memory cgroup reached its limit: tasks that charged a page then reclaimed";
-            let mut finding = met.finding(ENTRY.name, headline, "reached its limit");
+            let mut finding = met.finding(CauseId::MemcgReclaim, headline, "reached its limit");
             finding.fixes.extend(fixes);
             Some(finding)
         },
@@ -65,7 +65,8 @@ fn from_peak(facts: &Facts<'_>) -> Option<Finding> {
     let headline = "a memory cgroup has been at its limit: tasks that charged a page then reclaimed, or were killed";
     let bytes = |bytes: i64| Bytes(bytes.max(0) as u64);
     let text = format!("the peak usage of {name}, {}, reached its limit of {}", bytes(peak), bytes(limit));
-    let finding = Finding::inferred(ENTRY.name, 0.5, headline).with([Evidence::new(text, peak as f64, "bytes")]);
+    let finding =
+        Finding::inferred(CauseId::MemcgReclaim, 0.5, headline).with([Evidence::new(text, peak as f64, "bytes")]);
     let against = "the peak counts since the cgroup was created; the log does not say when it was reached";
     Some(
         finding
@@ -95,7 +96,7 @@ fn from_pressure(facts: &Facts<'_>) -> Option<Finding> {
     let headline = "threads of a memory cgroup near its limit wait for memory: most likely they reclaim it themselves";
     let waited = format!("some thread of {name} waited for memory {:.0} % of the last 10 s (PSI)", share * 100.0);
     let level = format!("it uses {} of {}", Bytes(usage.max(0) as u64), Bytes(bound.max(0) as u64));
-    let finding = Finding::inferred(ENTRY.name, 0.65, headline)
+    let finding = Finding::inferred(CauseId::MemcgReclaim, 0.65, headline)
         .with([Evidence::new(waited, share * 100.0, "%"), Evidence::new(level, usage as f64, "bytes")]);
     Some(finding.settle("memory.events twice, a minute apart: `high` or `max` must rise while it is slow"))
 }

@@ -40,129 +40,132 @@ impl std::fmt::Debug for CauseEntry {
     }
 }
 
-pub mod block_allocation;
-pub mod cache_dropped;
-pub mod cgroup_limit_cache;
-pub mod checkpoint_critical_section;
-pub mod compaction;
-pub mod compute;
-pub mod cpu_contention;
-pub mod cpu_quota;
 mod device_compare;
-pub mod device_queue_starved;
-pub mod device_slow;
-pub mod device_wait;
-pub mod direct_reclaim;
-pub mod dirty_burst;
-pub mod dirty_throttle;
-pub mod fragmentation;
-pub mod fs_freeze;
-pub mod hypervisor_noise;
-pub mod inode_cache_pressure;
-pub mod interrupt;
-pub mod io_throttle;
-pub mod journal_buffer;
-pub mod journal_commit;
-pub mod journal_full;
-pub mod kswapd_late;
-pub mod lock;
 pub(crate) mod lock_names;
-pub mod lowmem_exhausted;
-pub mod memcg_over_high;
-pub mod memcg_reclaim;
-pub mod monitor_interference;
-pub mod node_reclaim;
-pub mod not_enough;
-pub mod not_observed;
-pub mod orphaned_buffers;
-pub mod out_of_memory;
 pub mod page;
-pub mod page_allocation;
-pub mod page_fault;
-pub mod page_leak;
-pub mod page_writeback;
-pub mod quiet;
-pub mod reclaim_throttle;
-pub mod remote_spill;
-pub mod request_queue;
-pub mod run_queue;
-pub mod shrinker;
-pub mod slab_leak;
-pub mod slab_refill;
-pub mod stable_page;
-pub mod steal;
-pub mod swap_in;
-pub mod swap_storm;
-pub mod synchronous_read;
-pub mod thp_stall;
-pub mod unexplained;
-pub mod unfair_throttling;
-pub mod watermark_too_low;
-pub mod zone_reclaim_default;
-pub mod zone_reclaim_thrash;
 
-/// All causes. A new cause needs its file and its lines here. Findings that lost the same time keep this order:
-/// direct causes precede the possible reasons for them.
-pub const CAUSES: &[CauseEntry] = &[
-    direct_reclaim::ENTRY,
-    memcg_reclaim::ENTRY,
-    node_reclaim::ENTRY,
-    reclaim_throttle::ENTRY,
-    compaction::ENTRY,
-    shrinker::ENTRY,
-    dirty_throttle::ENTRY,
-    journal_commit::ENTRY,
-    journal_buffer::ENTRY,
-    journal_full::ENTRY,
-    page_writeback::ENTRY,
-    stable_page::ENTRY,
-    block_allocation::ENTRY,
+/// Declares the causes: `file => Variant`. Makes the module of each file, [`CauseId`], and [`CAUSES`].
+macro_rules! catalogue {
+    ($($module:ident => $id:ident,)+) => {
+        $(pub mod $module;)+
+
+        /// A cause of the catalogue. In JSON and on the command line it is its name.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum CauseId {
+            $($id,)+
+        }
+
+        impl CauseId {
+            /// All causes, in the order of [`CAUSES`].
+            pub const ALL: &[CauseId] = &[$(CauseId::$id),+];
+        }
+
+        /// The entries of all causes, in the order of [`CauseId`].
+        pub const CAUSES: &[CauseEntry] = &[$($module::ENTRY),+];
+    };
+}
+
+// A new cause needs its file and its row here. `cargo fmt` does not follow modules that a macro declares: format the file
+// with `rustfmt`; `make lint` checks it. Findings that lost the same time keep the order of the rows: direct causes
+// precede the possible reasons for them.
+catalogue! {
+    direct_reclaim => DirectReclaim,
+    memcg_reclaim => MemcgReclaim,
+    node_reclaim => NodeReclaim,
+    reclaim_throttle => ReclaimThrottle,
+    compaction => Compaction,
+    shrinker => Shrinker,
+    dirty_throttle => DirtyThrottle,
+    journal_commit => JournalCommit,
+    journal_buffer => JournalBuffer,
+    journal_full => JournalFull,
+    page_writeback => PageWriteback,
+    stable_page => StablePage,
+    block_allocation => BlockAllocation,
     // Before `synchronous-read`: the reads that it causes lose the same time.
-    cache_dropped::ENTRY,
-    synchronous_read::ENTRY,
-    request_queue::ENTRY,
-    device_slow::ENTRY,
-    device_wait::ENTRY,
-    lock::ENTRY,
-    slab_refill::ENTRY,
-    page_allocation::ENTRY,
-    page_fault::ENTRY,
-    swap_in::ENTRY,
-    memcg_over_high::ENTRY,
-    fs_freeze::ENTRY,
-    cpu_quota::ENTRY,
-    run_queue::ENTRY,
-    steal::ENTRY,
-    interrupt::ENTRY,
-    compute::ENTRY,
-    zone_reclaim_thrash::ENTRY,
-    zone_reclaim_default::ENTRY,
-    orphaned_buffers::ENTRY,
-    page_leak::ENTRY,
-    remote_spill::ENTRY,
-    watermark_too_low::ENTRY,
-    kswapd_late::ENTRY,
-    swap_storm::ENTRY,
-    hypervisor_noise::ENTRY,
-    cpu_contention::ENTRY,
-    slab_leak::ENTRY,
-    lowmem_exhausted::ENTRY,
-    inode_cache_pressure::ENTRY,
-    unfair_throttling::ENTRY,
-    io_throttle::ENTRY,
-    device_queue_starved::ENTRY,
-    dirty_burst::ENTRY,
-    fragmentation::ENTRY,
-    thp_stall::ENTRY,
-    cgroup_limit_cache::ENTRY,
-    checkpoint_critical_section::ENTRY,
-    monitor_interference::ENTRY,
-    out_of_memory::ENTRY,
-    not_observed::ENTRY,
-    not_enough::ENTRY,
-    quiet::ENTRY,
-    unexplained::ENTRY,
-];
+    cache_dropped => CacheDropped,
+    synchronous_read => SynchronousRead,
+    request_queue => RequestQueue,
+    device_slow => DeviceSlow,
+    device_wait => DeviceWait,
+    lock => Lock,
+    slab_refill => SlabRefill,
+    page_allocation => PageAllocation,
+    page_fault => PageFault,
+    swap_in => SwapIn,
+    memcg_over_high => MemcgOverHigh,
+    fs_freeze => FsFreeze,
+    cpu_quota => CpuQuota,
+    run_queue => RunQueue,
+    steal => Steal,
+    interrupt => Interrupt,
+    compute => Compute,
+    zone_reclaim_thrash => ZoneReclaimThrash,
+    zone_reclaim_default => ZoneReclaimDefault,
+    orphaned_buffers => OrphanedBuffers,
+    page_leak => PageLeak,
+    remote_spill => RemoteSpill,
+    watermark_too_low => WatermarkTooLow,
+    kswapd_late => KswapdLate,
+    swap_storm => SwapStorm,
+    hypervisor_noise => HypervisorNoise,
+    cpu_contention => CpuContention,
+    slab_leak => SlabLeak,
+    lowmem_exhausted => LowmemExhausted,
+    inode_cache_pressure => InodeCachePressure,
+    unfair_throttling => UnfairThrottling,
+    io_throttle => IoThrottle,
+    device_queue_starved => DeviceQueueStarved,
+    dirty_burst => DirtyBurst,
+    fragmentation => Fragmentation,
+    thp_stall => ThpStall,
+    cgroup_limit_cache => CgroupLimitCache,
+    checkpoint_critical_section => CheckpointCriticalSection,
+    monitor_interference => MonitorInterference,
+    out_of_memory => OutOfMemory,
+    not_observed => NotObserved,
+    not_enough => NotEnough,
+    quiet => Quiet,
+    unexplained => Unexplained,
+}
+
+impl CauseId {
+    #[must_use]
+    pub fn entry(self) -> &'static CauseEntry {
+        &CAUSES[self as usize]
+    }
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.entry().name
+    }
+
+    /// The time cause of segments that this cause stands for; `None` for causes known from counters only.
+    #[must_use]
+    pub fn span(self) -> Option<Cause> {
+        self.entry().span
+    }
+}
+
+impl From<Cause> for CauseId {
+    fn from(cause: Cause) -> CauseId {
+        // `every_time_cause_has_its_entry` checks that each time cause has an entry.
+        CauseId::ALL.iter().copied().find(|id| id.span() == Some(cause)).unwrap_or(CauseId::Unexplained)
+    }
+}
+
+impl std::fmt::Display for CauseId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl Serialize for CauseId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
 
 #[cfg(test)]
 mod tests;

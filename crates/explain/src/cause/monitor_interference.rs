@@ -1,6 +1,6 @@
 //! monitor-interference: reading a kernel file takes a lock that the writer needs.
 
-use super::{CauseEntry, slab_leak};
+use super::{CauseEntry, CauseId, slab_leak};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::Cause;
@@ -60,7 +60,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     } else {
         "a reader of kernel files (slabinfo, smaps) may hold the lock that the calls waited for"
     };
-    let mut finding = Finding::inferred(ENTRY.name, 0.5, headline);
+    let mut finding = Finding::inferred(CauseId::MonitorInterference, 0.5, headline);
     if let Some(frame) = reader {
         finding.confidence = 0.8;
         finding

@@ -1,6 +1,6 @@
 //! node-reclaim: the caller reclaims its own NUMA node although another has free pages.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::settings;
 use crate::{Evidence, Finding, Fix, finding};
@@ -74,7 +74,7 @@ fn from_counters(facts: &Facts<'_>) -> Option<Finding> {
         Evidence::new(text, direct, "pages"),
         Evidence::new(format!("vm.zone_reclaim_mode is {mode}"), mode as f64, ""),
     ];
-    Some(Finding::inferred(ENTRY.name, 0.75, ENTRY.headline).with(evidence))
+    Some(Finding::inferred(CauseId::NodeReclaim, 0.75, ENTRY.headline).with(evidence))
 }
 
 #[cfg(test)]

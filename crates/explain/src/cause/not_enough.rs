@@ -1,6 +1,6 @@
 //! not-enough-to-judge: the log shows neither a cause nor figures that exclude one.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::finding::NO_CONFIDENCE;
 use crate::operations::operations;
@@ -37,7 +37,8 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     if view.is_quiet() && !moment {
         return None;
     }
-    let mut finding = Finding::inferred(ENTRY.name, NO_CONFIDENCE, if moment { MOMENT } else { ENTRY.headline });
+    let mut finding =
+        Finding::inferred(CauseId::NotEnough, NO_CONFIDENCE, if moment { MOMENT } else { ENTRY.headline });
     finding.evidence.extend(exclude::basis(facts));
     finding.evidence.extend(view.excluded.iter().map(|one| one.evidence.clone()));
     finding.against.extend(view.suspicious.iter().map(|one| one.evidence.clone()));
@@ -69,14 +70,14 @@ fn of_few_operations(facts: &Facts<'_>) -> Option<Finding> {
     }
     let names: Vec<String> = all.iter().map(|line| format!("{} {}()", line.count, line.name)).collect();
     let headline = format!("not enough to judge: {} in {}", names.join(", "), Nanos(facts.duration_ns));
-    let finding = Finding::inferred(ENTRY.name, NO_CONFIDENCE, headline);
+    let finding = Finding::inferred(CauseId::NotEnough, NO_CONFIDENCE, headline);
     Some(finding.settle("record for 10 s or longer, over the time at which the stall is reported"))
 }
 
 #[cfg(test)]
 mod tests {
     use crate::testing::Made;
-    use crate::{Conclusion, Explanation};
+    use crate::{CauseId, Conclusion, Explanation};
     use flatwater_recording::{Entity, OpKind, Source, Table};
 
     fn pasted(made: Made) -> Explanation {
@@ -87,7 +88,7 @@ mod tests {
     fn a_log_that_shows_nothing_is_not_quiet() {
         let explanation = pasted(Made::new());
         assert_eq!(explanation.conclusion, Conclusion::NotEnough);
-        assert_eq!(explanation.findings[0].cause, "not-enough-to-judge");
+        assert_eq!(explanation.findings[0].cause, CauseId::NotEnough);
         assert!(!explanation.findings[0].settle.is_empty(), "it names the measurement");
     }
 

@@ -1,6 +1,6 @@
 //! not-observed: no operation of the targets was timed, so their stalls are unknown.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::{Evidence, Finding};
 use flatwater_recording::units::Nanos;
@@ -28,7 +28,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     if !facts.watched_others() || facts.timed() {
         return None;
     }
-    let mut finding = Finding::inferred(ENTRY.name, 1.0, ENTRY.headline);
+    let mut finding = Finding::inferred(CauseId::NotObserved, 1.0, ENTRY.headline);
     let header = &facts.recording.header;
     let what = if header.target.what.is_empty() { "the target" } else { &header.target.what };
     let text = format!("0 operations of {what} were timed in {}", Nanos(facts.duration_ns));
@@ -84,8 +84,8 @@ pub fn untimed(observed: &[Observed]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::Conclusion;
     use crate::testing::Made;
+    use crate::{CauseId, Conclusion};
     use flatwater_recording::{AccessKind, Cause, HookState, HookStatus, Observed, OpKind};
 
     /// A recording of another program's process, with an attached tracer.
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn a_target_of_which_nothing_was_seen_is_never_quiet() {
         let explanation = watched().explained();
-        assert_eq!(explanation.findings[0].cause, "not-observed");
+        assert_eq!(explanation.findings[0].cause, CauseId::NotObserved);
         assert_eq!(explanation.conclusion, Conclusion::NotObserved);
         assert!(explanation.findings[0].evidence[0].text.contains("0 operations of pid 812 (postgres)"));
     }
@@ -111,8 +111,8 @@ mod tests {
     #[test]
     fn findings_from_counters_come_after_not_observed() {
         let explanation = watched().scans(0, 400_000, 100).explained();
-        let causes: Vec<&str> = explanation.findings.iter().map(|finding| finding.cause).collect();
-        assert!(causes.len() > 1 && causes[0] == "not-observed", "{causes:?}");
+        let causes: Vec<CauseId> = explanation.findings.iter().map(|finding| finding.cause).collect();
+        assert!(causes.len() > 1 && causes[0] == CauseId::NotObserved, "{causes:?}");
         assert_eq!(explanation.conclusion, Conclusion::NotObserved);
     }
 

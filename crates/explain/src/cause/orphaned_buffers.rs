@@ -1,6 +1,6 @@
 //! orphaned-buffers: the buffer cache grows with buffers that can no longer be looked up.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::counters::{Point, Track};
 use crate::facts::Facts;
 use crate::sums::total;
@@ -135,7 +135,8 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     } else {
         "upgrade to 2.2.5 or later, where bforget puts the buffer on the free list"
     };
-    let mut finding = Finding::inferred(ENTRY.name, confidence, ENTRY.headline).with(evidence).fix(Fix::advice(fix));
+    let mut finding =
+        Finding::inferred(CauseId::OrphanedBuffers, confidence, ENTRY.headline).with(evidence).fix(Fix::advice(fix));
     if facts.kernel_from([2, 2, 5]) == Some(false) {
         finding.lost_ns = behind_it(facts);
     }

@@ -1,6 +1,6 @@
 //! out-of-memory: the kernel killed a process because reclaim could not free enough memory.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::schema::{cgroup, vmstat};
@@ -69,7 +69,7 @@ pub fn notes<'a>(facts: &Facts<'a>) -> impl Iterator<Item = Note> + use<'a> {
 /// Moves the finding to the front if a recorded process was killed, whatever its last calls waited for.
 pub fn lift(findings: &mut [Finding], facts: &Facts<'_>) {
     let killed = kills(facts).iter().any(|kill| kill.watched.is_some());
-    let own = findings.iter().position(|finding| finding.cause == ENTRY.name).filter(|_| killed);
+    let own = findings.iter().position(|finding| finding.cause == CauseId::OutOfMemory).filter(|_| killed);
     if let Some(before) = own.and_then(|at| findings.get_mut(..=at)) {
         before.rotate_right(1);
     }
@@ -142,7 +142,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let known = !kills.is_empty() || of_cgroup.is_some();
     // A kill of another process says little about a program that still runs.
     let ours = of_cgroup.is_some() || !is_of_machine(facts) || kills.iter().any(|kill| kill.watched.is_some());
-    let mut finding = Finding::inferred(ENTRY.name, if known && ours { 0.95 } else { 0.5 }, headline);
+    let mut finding = Finding::inferred(CauseId::OutOfMemory, if known && ours { 0.95 } else { 0.5 }, headline);
     if known && !ours {
         finding.against.push(Evidence::said("none of the recorded processes was killed"));
     } else if !known {
@@ -184,7 +184,7 @@ fn headline(kills: &[Kill<'_>], in_group: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::ENTRY;
+    use super::{CauseId, ENTRY};
     use crate::testing::Made;
     use flatwater_recording::{Cause, Entity, OpKind, Table};
 
@@ -208,7 +208,7 @@ mod tests {
         let near = timed(Cause::MemcgReclaim).found(&ENTRY).expect("it reclaimed");
         assert!(near.confidence <= 0.5 && !near.against.is_empty(), "{near:?}");
         let ours = || timed(Cause::JournalCommit).edit(|recording| recording.header.target.pids.push(4711));
-        assert_eq!(ours().explained().findings[0].cause, ENTRY.name, "whatever its calls waited for");
+        assert_eq!(ours().explained().findings[0].cause, CauseId::OutOfMemory, "whatever its calls waited for");
         let noted = |line: &str| {
             let made = Made::new().slow(OpKind::Write, &[(Cause::JournalCommit, 40.0)]).report(line);
             let made = made.edit(|recording| recording.header.target.pids.push(4711));

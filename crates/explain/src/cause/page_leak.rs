@@ -1,6 +1,6 @@
 //! page-leak: memory that is neither free nor cache and has no known owner.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::schema::{meminfo, vmstat, zones};
@@ -96,7 +96,7 @@ fn from_meminfo(facts: &Facts<'_>) -> Option<Finding> {
         Bytes(total as u64),
         100.0 * unaccounted / total
     );
-    let mut finding = Finding::inferred(ENTRY.name, if on_lru.is_some() { 0.85 } else { 0.6 }, ENTRY.headline);
+    let mut finding = Finding::inferred(CauseId::PageLeak, if on_lru.is_some() { 0.85 } else { 0.6 }, ENTRY.headline);
     finding.evidence.push(Evidence::new(text, unaccounted, "bytes"));
     if let Some(bytes) = on_lru {
         let text = format!(
@@ -149,7 +149,8 @@ fn from_lists(facts: &Facts<'_>) -> Option<Finding> {
         Bytes(total as u64),
         100.0 * unaccounted / total
     );
-    let finding = Finding::inferred(ENTRY.name, 0.6, ENTRY.headline).with([Evidence::new(text, unaccounted, "bytes")]);
+    let finding =
+        Finding::inferred(CauseId::PageLeak, 0.6, ENTRY.headline).with([Evidence::new(text, unaccounted, "bytes")]);
     let against = Evidence::said("huge pages, a balloon or a driver may hold it: the log does not show them");
     Some(finding.but([against]).settle(SETTLE))
 }
@@ -189,7 +190,8 @@ fn from_zones(facts: &Facts<'_>) -> Option<Finding> {
         bytes(present),
         100.0 * unaccounted / present
     );
-    let finding = Finding::inferred(ENTRY.name, 0.6, ENTRY.headline).with([Evidence::new(text, unaccounted, "pages")]);
+    let finding =
+        Finding::inferred(CauseId::PageLeak, 0.6, ENTRY.headline).with([Evidence::new(text, unaccounted, "pages")]);
     let against = Evidence::said(if slab + machine > 0.0 {
         "huge pages, a balloon or a driver may hold it: the log does not show them"
     } else {
@@ -248,7 +250,7 @@ fn from_free(facts: &Facts<'_>) -> Option<Finding> {
     ];
     let against =
         Evidence::said("processes with that much locked or busy memory look the same in `free`: add them up first");
-    let finding = Finding::inferred(ENTRY.name, 0.5, ENTRY.headline).with(evidence).but([against]);
+    let finding = Finding::inferred(CauseId::PageLeak, 0.5, ENTRY.headline).with(evidence).but([against]);
     let finding = finding.fix(Fix::advice(
         "if no process owns it: data=ordered instead of data=journal, or a kernel with the leak fixed",
     ));

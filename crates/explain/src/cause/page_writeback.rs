@@ -1,6 +1,6 @@
 //! page-writeback: the call waits until a page has been written to the device.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::facts::{Facts, counted_buckets};
 use crate::operations::operations;
 use crate::server::Server;
@@ -82,7 +82,8 @@ fn from_syncs(facts: &Facts<'_>) -> Option<Finding> {
     let text = format!("{calls} slow syncs, {} together, the worst {}", Nanos(lost_ns), Nanos(worst_ns));
     let headline =
         "fsync is slow: it waits until its pages are on the device; the log does not show what keeps the device busy";
-    let mut finding = Finding::inferred(ENTRY.name, 0.45, headline).with([Evidence::new(text, lost_ns as f64, "ns")]);
+    let mut finding =
+        Finding::inferred(CauseId::PageWriteback, 0.45, headline).with([Evidence::new(text, lost_ns as f64, "ns")]);
     finding.lost_ns = Some(lost_ns);
     finding.against.push(Evidence::said(
         "a slow device, a neighbour's writes ahead in the queue, and a journal that commits all look like this from \

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::facts::{Facts, LOST_SHARE_MIN};
 use crate::operations::{operations, partly_timed};
 use crate::{Evidence, Finding, exclude};
@@ -38,7 +38,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     let seen = facts.timed();
     let sampled = facts.recording.series.iter().any(|series| series.at_ns().first() != series.at_ns().last());
     let headline = if seen { ENTRY.headline } else { "nothing in these figures points to a known cause of stalls" };
-    let mut finding = Finding::inferred(ENTRY.name, if seen { 0.95 } else { 0.7 }, headline);
+    let mut finding = Finding::inferred(CauseId::Quiet, if seen { 0.95 } else { 0.7 }, headline);
     if seen {
         finding.basis = Basis::Exact;
         finding.duration_basis = DurationBasis::Measured;
@@ -251,6 +251,7 @@ fn disk(facts: &Facts<'_>) -> Option<Evidence> {
 
 #[cfg(test)]
 mod tests {
+    use super::CauseId;
     use crate::testing::{Made, rising, said};
     use flatwater_recording::{Cause, ColumnKind, Entity, OpKind, Series, Source, Table};
 
@@ -274,7 +275,7 @@ mod tests {
     }
 
     /// The first finding of an imported log.
-    fn pasted(made: Made) -> &'static str {
+    fn pasted(made: Made) -> CauseId {
         made.edit(|recording| recording.header.source = Source::Import).explained().findings[0].cause
     }
 
@@ -306,15 +307,15 @@ mod tests {
             let columns: [(&str, &[i64]); 2] = [("iowait_ns", &half), ("idle_ns", &half)];
             Made::new().counters(Table::Cpu, &Entity::named("all"), &columns)
         };
-        assert_eq!(pasted(waits()), "not-enough-to-judge");
-        assert_eq!(pasted(waits().bucket("vdb", OpKind::Read, &[700_000; 200])), "quiet");
-        assert_eq!(pasted(Made::new().bucket("202,32", OpKind::Read, &[900_000; 12])), "quiet");
-        assert_ne!(pasted(Made::new().bucket("202,32", OpKind::Read, &[90_000_000; 12])), "quiet");
+        assert_eq!(pasted(waits()), CauseId::NotEnough);
+        assert_eq!(pasted(waits().bucket("vdb", OpKind::Read, &[700_000; 200])), CauseId::Quiet);
+        assert_eq!(pasted(Made::new().bucket("202,32", OpKind::Read, &[900_000; 12])), CauseId::Quiet);
+        assert_ne!(pasted(Made::new().bucket("202,32", OpKind::Read, &[90_000_000; 12])), CauseId::Quiet);
     }
 
     #[test]
     fn short_waits_for_processors_are_calm() {
-        assert_eq!(pasted(Made::new().slow(OpKind::Other, &[(Cause::RunQueue, 0.03)])), "quiet");
+        assert_eq!(pasted(Made::new().slow(OpKind::Other, &[(Cause::RunQueue, 0.03)])), CauseId::Quiet);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::schema::nodes;
@@ -137,7 +137,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     if spill.misses.is_some_and(|misses| !is_many(facts, misses.count, misses.per_s)) && !full_elsewhere {
         return None;
     }
-    let mut finding = Finding::inferred(ENTRY.name, 0.6, ENTRY.headline);
+    let mut finding = Finding::inferred(CauseId::RemoteSpill, 0.6, ENTRY.headline);
     let (node, pages_per_s) = (spill.node, spill.per_s);
     let text = match spill.misses {
         Some(Misses { per_s, .. }) => format!(

@@ -1,6 +1,6 @@
 //! run-queue: the thread was runnable, but another thread had the CPU.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::settings;
 use crate::{Evidence, Finding, Fix, finding, waits};
@@ -44,8 +44,9 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     };
     let own = finding::from_spans(facts, Cause::RunQueue, ENTRY.headline, fixes.clone());
     served_late(facts, own, &fixes).or_else(|| {
-        let counted =
-            || waits::finding(facts, ENTRY.name, ENTRY.headline, workload::RUN_DELAY_NS, "for a CPU (schedstat)");
+        let counted = || {
+            waits::finding(facts, CauseId::RunQueue, ENTRY.headline, workload::RUN_DELAY_NS, "for a CPU (schedstat)")
+        };
         let waited = woke_late(facts).or_else(counted).or_else(|| always_pressed(facts))?;
         Some(Finding { fixes, ..waited })
     })
@@ -60,7 +61,7 @@ fn always_pressed(facts: &Facts<'_>) -> Option<Finding> {
     let shown = |column| facts.level(column, "cpu").peak().map(|point| point.value / 10_000.0);
     let always = of_minutes.into_iter().all(|column| shown(column).is_some_and(|share| share >= ALWAYS_SHARE_MIN));
     let pressed = facts.pressed("cpu").filter(|_| always)?;
-    let finding = Finding::inferred(ENTRY.name, 0.5, ALWAYS_PRESSED).with([pressed.evidence("a CPU")]);
+    let finding = Finding::inferred(CauseId::RunQueue, 0.5, ALWAYS_PRESSED).with([pressed.evidence("a CPU")]);
     let finding = finding.but([Evidence::said(
         "PSI does not show whether other threads have the CPUs or a quota keeps threads off them",
     )]);
@@ -80,7 +81,7 @@ fn served_late(facts: &Facts<'_>, own: Option<Finding>, fixes: &[Fix]) -> Option
     let mut finding = match own {
         Some(finding) => finding,
         None => {
-            let mut finding = Finding::from_requests(facts, ENTRY.name, ns, SERVED_LATE)?;
+            let mut finding = Finding::from_requests(facts, CauseId::RunQueue, ns, SERVED_LATE)?;
             finding.fixes.extend_from_slice(fixes);
             finding
         }
@@ -141,7 +142,7 @@ fn woke_late(facts: &Facts<'_>) -> Option<Finding> {
     }
     let headline = "calls began late: the thread was due and waited for a CPU that others had, while the calls \
      themselves were fast";
-    let mut finding = Finding::inferred(ENTRY.name, 0.75, headline);
+    let mut finding = Finding::inferred(CauseId::RunQueue, 0.75, headline);
     let text = format!(
         "{late} calls ended {} and more after they were due, the worst {}; the slowest call itself took {}",
         Nanos(facts.threshold_ns),
@@ -164,7 +165,7 @@ fn woke_late(facts: &Facts<'_>) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::ENTRY;
+    use super::{CauseId, ENTRY};
     use crate::testing::{Made, rising, said};
     use flatwater_recording::latency::histogram;
     use flatwater_recording::{Entity, OpKind, PackedHistogram, Table};
@@ -211,7 +212,7 @@ mod tests {
         let recording = late(20, 70).knob("placement.fifo_priority", "10").done();
         let explanation = crate::explain(&recording);
         let finding =
-            explanation.findings.iter().find(|finding| finding.cause == ENTRY.name).expect("late all the same");
+            explanation.findings.iter().find(|finding| finding.cause == CauseId::RunQueue).expect("late all the same");
         assert!(finding.fixes.iter().all(|fix| fix.set.is_empty()) && finding.settle.contains("--cpu"), "{finding:?}");
         assert!(finding.fixes.iter().any(|fix| fix.text.contains("preempt=full")), "{finding:?}");
     }

@@ -1,6 +1,6 @@
 //! slab-leak: kernel objects that are never freed.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::counters::{Point, Track};
 use crate::facts::Facts;
 use crate::sums::total_signed;
@@ -166,7 +166,7 @@ fn from_caches(facts: &Facts<'_>) -> Option<Finding> {
         (_, true) => format!("one cache of kernel objects, {}, has far more objects than usual", cache.name),
         _ => format!("one cache of kernel objects, {}, holds most of the slab", cache.name),
     };
-    let mut finding = Finding::inferred(ENTRY.name, if grown.is_some() { 0.6 } else { 0.45 }, headline);
+    let mut finding = Finding::inferred(CauseId::SlabLeak, if grown.is_some() { 0.6 } else { 0.45 }, headline);
     finding.evidence.push(Evidence::new(text, cache.last, "bytes"));
     if grown.is_some() {
         let text = format!("it grew from {} without falling", Bytes(cache.first as u64));
@@ -227,12 +227,13 @@ fn from_slab_alone(facts: &Facts<'_>) -> Option<Finding> {
     }
     let of = memory.map(|memory| format!(" of {}", Bytes(memory as u64))).unwrap_or_default();
     let text = format!("Slab is {}{of}; it was {} at first", Bytes(last as u64), Bytes(first as u64));
-    let finding =
-        Finding::inferred(ENTRY.name, if growing { 0.5 } else { 0.4 }, "kernel objects hold a large part of memory")
-            .with([Evidence::new(text, last, "bytes")])
-            .but([Evidence::said(
-                "the log does not show how much of the slab is reclaimable (SReclaimable, SUnreclaim)",
-            )]);
+    let finding = Finding::inferred(
+        CauseId::SlabLeak,
+        if growing { 0.5 } else { 0.4 },
+        "kernel objects hold a large part of memory",
+    )
+    .with([Evidence::new(text, last, "bytes")])
+    .but([Evidence::said("the log does not show how much of the slab is reclaimable (SReclaimable, SUnreclaim)")]);
     Some(finding.settle("`slabtop -o -s c` twice, some minutes apart: a leak is in the cache that only grows"))
 }
 
@@ -250,7 +251,7 @@ fn unreclaimable_alone(facts: &Facts<'_>) -> Option<Finding> {
     }
     let text = format!("SUnreclaim is {}; it was {} at first", Bytes(last as u64), Bytes(first as u64));
     let headline = "unreclaimable kernel objects hold much memory";
-    let finding = Finding::inferred(ENTRY.name, if growing { 0.6 } else { 0.45 }, headline)
+    let finding = Finding::inferred(CauseId::SlabLeak, if growing { 0.6 } else { 0.45 }, headline)
         .with([Evidence::new(text, last, "bytes")])
         .but([Evidence::said("the log does not show how large memory is")]);
     Some(finding.settle("`slabtop -o -s c` twice, some minutes apart: a leak is in the cache that only grows"))
@@ -270,7 +271,7 @@ fn from_unreclaimable(facts: &Facts<'_>) -> Option<Finding> {
     }
     let text =
         format!("SUnreclaim is {} of {} ({:.0} %)", Bytes(last as u64), Bytes(memory as u64), 100.0 * last / memory);
-    let mut finding = Finding::inferred(ENTRY.name, if growing { 0.8 } else { 0.55 }, ENTRY.headline)
+    let mut finding = Finding::inferred(CauseId::SlabLeak, if growing { 0.8 } else { 0.55 }, ENTRY.headline)
         .with([Evidence::new(text, last, "bytes")]);
     if growing {
         let text = format!("it grew by {} over the log without falling", Bytes(grown as u64));

@@ -1,6 +1,6 @@
 //! swap-in: the caller waits for a page that was swapped out.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix, finding, waits};
 use flatwater_recording::Cause;
@@ -31,7 +31,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     ];
     let found = finding::from_spans(facts, Cause::SwapIn, ENTRY.headline, fixes.clone()).or_else(|| {
         let what = "for pages to be read from swap (delay accounting)";
-        let waited = waits::finding(facts, ENTRY.name, ENTRY.headline, workload::SWAP_IN_DELAY_NS, what)?;
+        let waited = waits::finding(facts, CauseId::SwapIn, ENTRY.headline, workload::SWAP_IN_DELAY_NS, what)?;
         Some(Finding { fixes: fixes.clone().into(), ..waited })
     });
     found.or_else(|| from_rate(facts).map(|finding| Finding { fixes: fixes.into(), ..finding }))
@@ -48,7 +48,7 @@ fn from_rate(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let text = format!("at most {:.1} MiB/s were swapped in", peak.value * page_bytes / 1_048_576.0);
-    let finding = Finding::inferred(ENTRY.name, 0.5, "programs wait for their memory to come back from swap");
+    let finding = Finding::inferred(CauseId::SwapIn, 0.5, "programs wait for their memory to come back from swap");
     let finding = finding.with([Evidence::new(text, peak.value, "pages/s").at(peak.at_ns)]);
     Some(finding.settle("`vmstat 1`: si with so is a storm, si alone a program that wakes up"))
 }

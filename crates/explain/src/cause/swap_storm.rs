@@ -1,6 +1,6 @@
 //! swap-storm: memory is swapped out and read back at once.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::counters::{Point, lasting};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
@@ -148,7 +148,8 @@ fn out_only(facts: &Facts<'_>) -> Option<Finding> {
     let mib = mean * page_bytes / 1_048_576.0;
     let text = format!("in {windows} of {} windows memory went out to swap, {mib:.1} MiB/s on average", out.len());
     let headline = "memory goes out to swap while threads wait";
-    let mut finding = Finding::inferred(ENTRY.name, 0.55, headline).with([Evidence::new(text, mean, "pages/s")]);
+    let mut finding =
+        Finding::inferred(CauseId::SwapStorm, 0.55, headline).with([Evidence::new(text, mean, "pages/s")]);
     finding.evidence.extend(
         blocked
             .map(|blocked| Evidence::new(format!("{blocked:.1} threads were blocked on average"), blocked, "threads")),
@@ -192,7 +193,8 @@ fn both_ways(facts: &Facts<'_>) -> Option<Finding> {
     if let Some(blocked) = facts.blocked().mean().filter(|blocked| *blocked >= 1.0) {
         evidence.push(Evidence::new(format!("{blocked:.1} threads were blocked on average"), blocked, "threads"));
     }
-    let finding = Finding::inferred(ENTRY.name, if windows >= 3 { 0.85 } else { 0.7 }, ENTRY.headline).with(evidence);
+    let finding =
+        Finding::inferred(CauseId::SwapStorm, if windows >= 3 { 0.85 } else { 0.7 }, ENTRY.headline).with(evidence);
     let finding = finding.fix(Fix::advice(
         "lock what must stay fast (mlockall, memory.min) and bound the largest anonymous user with a memory cgroup",
     ));

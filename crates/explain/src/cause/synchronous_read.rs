@@ -1,6 +1,6 @@
 //! synchronous-read: the call waits for data or metadata from the device.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::schema::{cpu, disks, vmstat, workload};
@@ -91,7 +91,8 @@ fn from_disks(facts: &Facts<'_>) -> Option<Finding> {
     );
     let headline =
         "a device is busy with a few reads at a time: a program may read block after block and wait for each";
-    let finding = Finding::inferred(ENTRY.name, 0.5, headline).with([Evidence::new(text, read_ms, "ms"), waited]);
+    let finding =
+        Finding::inferred(CauseId::SynchronousRead, 0.5, headline).with([Evidence::new(text, read_ms, "ms"), waited]);
     let finding = finding.but([Evidence::said("a program that copies files reads in the same way, without harm")]);
     let finding = finding.fix(Fix::advice(
         "find the reader (`pidstat -d 1`): an index instead of a scan, more cache, or reading ahead (posix_fadvise \

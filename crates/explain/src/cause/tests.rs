@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{CAUSES, find};
+use super::{CAUSES, CauseId, find};
 use crate::Fix;
 use crate::testing::Made;
-use flatwater_recording::{Basis, Cause, OpKind, Setup};
+use flatwater_recording::{Basis, Cause, CauseBasis, DurationBasis, OpKind, Setup};
 
 #[test]
 fn every_time_cause_has_its_entry_and_names_are_unique() {
@@ -15,6 +15,17 @@ fn every_time_cause_has_its_entry_and_names_are_unique() {
     }
     let names: BTreeSet<&str> = CAUSES.iter().map(|entry| entry.name).collect();
     assert_eq!(names.len(), CAUSES.len());
+}
+
+#[test]
+fn an_id_is_its_name_in_json_and_its_place_in_the_catalogue() {
+    for (place, id) in CauseId::ALL.iter().enumerate() {
+        assert_eq!(id.name(), CAUSES[place].name);
+        // With a width, as in the columns of the text report.
+        assert_eq!(format!("{id:<30}|").trim_end_matches('|').trim_end(), id.name());
+    }
+    let share = crate::CauseShare::new(Cause::DeviceWait, DurationBasis::Measured, CauseBasis::Stack);
+    assert_eq!(share.cause, CauseId::DeviceWait);
 }
 
 #[test]
@@ -41,11 +52,11 @@ fn each_time_cause_alone_is_the_only_finding_and_silent_when_small() {
     for &cause in Cause::ALL {
         let made = (0..3).fold(Made::new(), |made, _| made.slow(OpKind::Write, &[(cause, 40.0)]));
         let findings = made.explained().findings;
-        assert_eq!(findings.first().map(|finding| finding.cause), Some(cause.name()));
+        assert_eq!(findings.first().map(|finding| finding.cause), Some(CauseId::from(cause)));
         assert_eq!(findings[0].lost_ns, Some(120_000_000), "{}", cause.name());
         assert_eq!(Basis::from(findings[0].duration_basis), findings[0].basis, "{}", cause.name());
         let small = Made::new().slow(OpKind::Write, &[(cause, 1.2)]).explained().findings;
-        assert_eq!(small.first().map(|finding| finding.cause), Some("quiet"), "{}", cause.name());
+        assert_eq!(small.first().map(|finding| finding.cause), Some(CauseId::Quiet), "{}", cause.name());
         assert_eq!(Basis::from(small[0].duration_basis), small[0].basis, "two words for one thing");
     }
 }

@@ -1,6 +1,6 @@
 //! thp-stall: page faults compact memory to get a huge page.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::settings;
 use crate::{Evidence, Finding, Fix};
@@ -50,7 +50,7 @@ fn since_boot(facts: &Facts<'_>) -> Option<Finding> {
     }
     let text = format!("callers compacted {stalls} times since boot, {failed} times without success");
     let huge = format!("{given} faults got a huge page and {refused} did not");
-    let finding = Finding::inferred(ENTRY.name, 0.4, ENTRY.headline)
+    let finding = Finding::inferred(CauseId::ThpStall, 0.4, ENTRY.headline)
         .with([Evidence::new(text, stalls as f64, "times"), Evidence::new(huge, given as f64, "faults")])
         .but([Evidence::said("one reading counts since boot: it may have been long ago")]);
     let finding = finding.fix(Fix::knob("huge pages only where a program asks", knob!("thp.enabled"), "madvise"));
@@ -82,7 +82,8 @@ fn from_rates(facts: &Facts<'_>) -> Option<Finding> {
         ),
         Evidence::new(format!("{faults:.1} faults a second asked for a huge page"), faults, "1/s"),
     ];
-    let mut finding = Finding::inferred(ENTRY.name, if blamed { 0.85 } else { 0.7 }, ENTRY.headline).with(evidence);
+    let mut finding =
+        Finding::inferred(CauseId::ThpStall, if blamed { 0.85 } else { 0.7 }, ENTRY.headline).with(evidence);
     if let Some(defrag) = facts.recording.header.setup.get("thp.defrag") {
         finding.evidence.push(Evidence::said(format!("thp.defrag is {defrag}")));
     }

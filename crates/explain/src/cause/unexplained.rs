@@ -1,6 +1,6 @@
 //! unexplained: time in slow calls without a known cause.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::facts::{Facts, counted_buckets};
 use crate::sums::total;
 use crate::{Evidence, Finding, exclude, finding};
@@ -37,9 +37,9 @@ fn only_counted(facts: &Facts<'_>) -> Option<Finding> {
     let all = total(own().map(|bucket| bucket.from_start.count()));
     let locks = counted.locks;
     let (cause, headline) = if locks {
-        (Cause::Lock.name(), "threads wait for locks that others hold")
+        (CauseId::Lock, "threads wait for locks that others hold")
     } else {
-        (ENTRY.name, "operations were slow, and the log counts them without saying where they waited")
+        (CauseId::Unexplained, "operations were slow, and the log counts them without saying where they waited")
     };
     let mut finding = Finding::inferred(cause, if locks { 0.8 } else { 0.9 }, headline);
     let (sum, worst) = (Nanos(counted.ns), Nanos(counted.worst_ns));

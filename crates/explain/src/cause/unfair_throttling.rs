@@ -1,6 +1,6 @@
 //! unfair-throttling: all writers get the same throughput overall, but some wait much longer at a time.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::{Evidence, Finding, Fix};
 use flatwater_recording::units::Nanos;
@@ -94,7 +94,8 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     if ratio < WORST_PER_MEDIAN_MIN {
         return None;
     }
-    let mut finding = Finding::inferred(ENTRY.name, if delays.traced { 0.7 } else { 0.55 }, ENTRY.headline);
+    let mut finding =
+        Finding::inferred(CauseId::UnfairThrottling, if delays.traced { 0.7 } else { 0.55 }, ENTRY.headline);
     let text = format!(
         "{} writes waited over {}: median {}, worst {}, {ratio:.1} times as long",
         delays.ns.len(),

@@ -1,6 +1,6 @@
 //! watermark-too-low: so little memory is kept free that a burst reaches min before kswapd starts.
 
-use super::{CauseEntry, direct_reclaim};
+use super::{CauseEntry, CauseId, direct_reclaim};
 use crate::facts::Facts;
 use crate::sums::total_signed;
 use crate::{Evidence, Finding, Fix};
@@ -82,7 +82,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
             "pages",
         ),
     ];
-    let finding = Finding::inferred(ENTRY.name, 0.65, ENTRY.headline).with(evidence).with(failure);
+    let finding = Finding::inferred(CauseId::WatermarkTooLow, 0.65, ENTRY.headline).with(evidence).with(failure);
     Some(
         finding
             .fix(fix(facts))
@@ -132,7 +132,7 @@ fn depleted(facts: &Facts<'_>) -> Option<Finding> {
             format!("{name}: {free} pages free, min is {min}: below half of min only atomic allocations succeed");
         Evidence::new(text, *free as f64, "pages")
     });
-    let finding = Finding::inferred(ENTRY.name, 0.65, ENTRY.headline).with(evidence);
+    let finding = Finding::inferred(CauseId::WatermarkTooLow, 0.65, ENTRY.headline).with(evidence);
     Some(finding.fix(fix(facts)).settle("compare min, low and free in /proc/zoneinfo while the burst runs"))
 }
 
@@ -155,7 +155,7 @@ fn atomic_failure(facts: &Facts<'_>) -> Option<Evidence> {
 }
 
 fn from_log(failure: Evidence) -> Finding {
-    let finding = Finding::inferred(ENTRY.name, 0.6, ENTRY.headline).with([failure]);
+    let finding = Finding::inferred(CauseId::WatermarkTooLow, 0.6, ENTRY.headline).with([failure]);
     finding
         .fix(Fix::knob("watermarks further apart", knob!("vm.watermark_scale_factor"), "200"))
         .settle("compare min, low and free in /proc/zoneinfo while the burst runs")

@@ -1,6 +1,6 @@
 //! zone-reclaim-default: on older kernels, the machine's node distances enable zone reclaim automatically.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::facts::Facts;
 use crate::settings;
 use crate::{Evidence, Finding, Fix};
@@ -54,7 +54,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         "",
     )];
     evidence.extend(low);
-    let finding = Finding::inferred(ENTRY.name, if known { 0.9 } else { 0.35 }, ENTRY.headline)
+    let finding = Finding::inferred(CauseId::ZoneReclaimDefault, if known { 0.9 } else { 0.35 }, ENTRY.headline)
         .with(evidence)
         .fix(Fix::knob("set it off explicitly, whatever the firmware reports", knob!("vm.zone_reclaim_mode"), "0"))
         .settle(

@@ -1,6 +1,6 @@
 //! zone-reclaim-thrash: callers scan their own node at full speed and free next to nothing.
 
-use super::CauseEntry;
+use super::{CauseEntry, CauseId};
 use crate::counters::Scans;
 use crate::facts::Facts;
 use crate::settings;
@@ -125,7 +125,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
     if let Some(mode) = mode {
         evidence.push(Evidence::new(format!("vm.zone_reclaim_mode is {mode}"), mode as f64, ""));
     }
-    let finding = Finding::inferred(ENTRY.name, confidence.min(0.95), ENTRY.headline)
+    let finding = Finding::inferred(CauseId::ZoneReclaimThrash, confidence.min(0.95), ENTRY.headline)
         .with(evidence)
         .fix(Fix::knob(
             "take pages from other nodes instead of scanning the full one",

@@ -11,10 +11,11 @@ use flatwater_recording::symbol::{base_name, meaning};
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Cause, CauseBasis, DurationBasis, Recording, ReportedBy, SampledTask};
 
+use super::cause::CauseId;
 use super::facts::Facts;
 use super::server::Server;
 use super::sums::{add_to, total};
-use super::{Evidence, Finding, cause, trouble};
+use super::{Evidence, Finding, trouble};
 use holder::{Link, link};
 
 /// A wait for one request that lasts this long is not due to a queue: the last of 1024 requests of 10 ms each
@@ -99,8 +100,8 @@ pub fn arrange(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
     }
     findings.retain(|finding| !leading.iter().any(|named| named.cause == finding.cause));
     // `device-slow` includes the wait for the device.
-    if leading[0].cause == Cause::DeviceSlow.name() {
-        findings.retain(|finding| finding.cause != Cause::DeviceWait.name());
+    if leading[0].cause == CauseId::DeviceSlow {
+        findings.retain(|finding| finding.cause != CauseId::DeviceWait);
     }
     findings.splice(0..0, leading);
 }
@@ -229,11 +230,11 @@ fn finding(facts: &Facts<'_>, sleepers: &[Sleeper<'_>], group: &Group, all: u64,
         _ => false,
     };
     let cause = if stuck { Cause::DeviceSlow } else { group.cause };
-    let entry = cause::find(cause.name());
+    let cause = CauseId::from(cause);
     let sleeper = &sleepers[group.first];
     let share = group.tasks as f64 / all.max(1) as f64;
-    let mut finding = known.iter().find(|known| known.cause == cause.name()).cloned().unwrap_or_else(|| {
-        let mut bare = Finding::inferred(cause.name(), 0.0, entry.map_or(cause.name(), |entry| entry.headline));
+    let mut finding = known.iter().find(|known| known.cause == cause).cloned().unwrap_or_else(|| {
+        let mut bare = Finding::inferred(cause, 0.0, cause.entry().headline);
         bare.cause_basis = CauseBasis::Stack;
         bare.duration_basis = DurationBasis::Inferred;
         bare
@@ -256,11 +257,11 @@ fn finding(facts: &Facts<'_>, sleepers: &[Sleeper<'_>], group: &Group, all: u64,
         });
         finding.evidence.extend(waited.filter(|_| hung));
     }
-    let server = Server::of(&sleeper.frames).filter(|_| matches!(cause, Cause::DeviceSlow | Cause::DeviceWait));
+    let server = Server::of(&sleeper.frames).filter(|_| matches!(cause, CauseId::DeviceSlow | CauseId::DeviceWait));
     if let Some(server) = server {
         finding.headline = format!("tasks wait for an answer from {}", server.name());
     }
-    if matches!(cause, Cause::DeviceSlow | Cause::RequestQueue | Cause::PageWriteback | Cause::JournalCommit) {
+    if matches!(cause, CauseId::DeviceSlow | CauseId::RequestQueue | CauseId::PageWriteback | CauseId::JournalCommit) {
         finding.evidence.extend(trouble);
     }
     finding.settle(server.map_or(

@@ -1,7 +1,7 @@
 //! Which cause leads if a log shows several sleeping tasks.
 
-use crate::Explanation;
 use crate::testing::Made;
+use crate::{CauseId, Explanation};
 use flatwater_recording::{ReportedBy, SampledTask, Source, Stack, StackId};
 
 /// A log with these tasks in uninterruptible sleep: (name, frames, innermost first).
@@ -18,7 +18,7 @@ fn asleep(tasks: &[(&str, &[&str])]) -> Made {
     })
 }
 
-fn causes(explanation: &Explanation) -> Vec<&'static str> {
+fn causes(explanation: &Explanation) -> Vec<CauseId> {
     explanation.findings.iter().map(|finding| finding.cause).collect()
 }
 
@@ -31,7 +31,7 @@ const THROTTLED: &[&str] =
 fn the_cause_of_most_tasks_leads() {
     let commit: &[&str] = &["schedule", "jbd2_log_wait_commit", "ext4_sync_file", "do_fsync"];
     let made = asleep(&[("a", commit), ("tar", THROTTLED), ("b", commit)]);
-    assert_eq!(causes(&made.explained()), ["journal-commit", "dirty-throttle"]);
+    assert_eq!(causes(&made.explained()), [CauseId::JournalCommit, CauseId::DirtyThrottle]);
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn the_holder_of_the_lock_gives_the_reason() {
     let mut tasks: Vec<(&str, &[&str])> = vec![("writer", INODE_LOCK); 20];
     tasks.push(("dd", THROTTLED));
     let explanation = asleep(&tasks).explained();
-    assert_eq!(causes(&explanation), ["dirty-throttle", "lock"]);
+    assert_eq!(causes(&explanation), [CauseId::DirtyThrottle, CauseId::Lock]);
     let said = crate::testing::said(&explanation.findings[0]);
     assert!(said.contains("tasks in lock may wait for dd"), "{said}");
 }
@@ -50,7 +50,7 @@ fn a_task_in_an_outer_function_is_not_the_holder() {
         &["schedule", "rwsem_down_write_slowpath", "down_write", "xfs_ilock", "xfs_trans_alloc_inode", "xfs_write"];
     let splits: &[&str] = &["schedule", "wait_for_completion", "xfs_btree_split", "xfs_bmapi_write", "xfs_write"];
     let made = asleep(&[("a", inode), ("b", inode), ("c", inode), ("fio", splits)]);
-    assert_eq!(causes(&made.explained())[0], "lock");
+    assert_eq!(causes(&made.explained())[0], CauseId::Lock);
 }
 
 #[test]
@@ -59,14 +59,14 @@ fn a_hung_read_from_a_failing_device_is_device_slow() {
     let hung = || {
         asleep(&[("smbd", read)]).edit(|recording| recording.header.sampled_tasks[0].blocked_ns = Some(120_000_000_000))
     };
-    assert_eq!(causes(&hung().explained())[0], "synchronous-read");
-    assert_eq!(causes(&hung().report("ata3: hard resetting link").explained())[0], "device-slow");
+    assert_eq!(causes(&hung().explained())[0], CauseId::SynchronousRead);
+    assert_eq!(causes(&hung().report("ata3: hard resetting link").explained())[0], CauseId::DeviceSlow);
 }
 
 #[test]
 fn a_task_that_prints_its_own_stack_was_not_asleep() {
     let splat: &[&str] = &["dump_stack_lvl", "print_circular_bug", "xfs_ilock", "xfs_reclaim_inodes_nr", "shrink_slab"];
-    assert!(!causes(&asleep(&[("kswapd0", splat)]).explained()).contains(&"shrinker"));
+    assert!(!causes(&asleep(&[("kswapd0", splat)]).explained()).contains(&CauseId::Shrinker));
 }
 
 #[test]
@@ -76,24 +76,24 @@ fn a_stuck_commit_is_the_reason_for_lock_waits() {
     let mutex: &[&str] = &["schedule", "__mutex_lock", "btrfs_log_inode_parent", "btrfs_sync_file"];
     let made = asleep(&[("a", mutex), ("b", mutex), ("c", mutex), ("btrfs-transacti", commit)]);
     let hung = made.edit(|recording| recording.header.sampled_tasks[3].blocked_ns = Some(120_000_000_000));
-    assert_eq!(causes(&hung.explained())[..2], ["page-writeback", "lock"]);
+    assert_eq!(causes(&hung.explained())[..2], [CauseId::PageWriteback, CauseId::Lock]);
 }
 
 #[test]
 fn throttled_writers_wait_for_the_flushers_reason() {
     let flusher: &[&str] = &["schedule", "xlog_cil_push_now", "xfs_map_blocks", "wb_workfn"];
     let made = asleep(&[("w", THROTTLED), ("w", THROTTLED), ("kworker/u8:1+flush-9:0", flusher)]);
-    assert_eq!(causes(&made.explained())[..2], ["journal-commit", "dirty-throttle"]);
+    assert_eq!(causes(&made.explained())[..2], [CauseId::JournalCommit, CauseId::DirtyThrottle]);
     let device: &[&str] = &["io_schedule", "get_request_wait", "blk_queue_bio", "wb_workfn"];
     let made = asleep(&[("w", THROTTLED), ("w", THROTTLED), ("flush-8:0", device)]);
-    assert_eq!(causes(&made.explained())[0], "dirty-throttle", "that is what throttling is for");
+    assert_eq!(causes(&made.explained())[0], CauseId::DirtyThrottle, "that is what throttling is for");
 }
 
 #[test]
 fn a_task_elsewhere_is_not_the_holder() {
     let mut tasks: Vec<(&str, &[&str])> = vec![("writer", INODE_LOCK); 20];
     tasks.push(("find", &["io_schedule", "filemap_read", "vfs_read"]));
-    assert_eq!(causes(&asleep(&tasks).explained()), ["lock", "synchronous-read"]);
+    assert_eq!(causes(&asleep(&tasks).explained()), [CauseId::Lock, CauseId::SynchronousRead]);
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn an_owner_that_the_kernel_names_is_the_holder() {
     let read: &[&str] = &["io_schedule", "filemap_read", "vfs_read"];
     let made = asleep(&[("writer", INODE_LOCK), ("writer", INODE_LOCK), ("writer", INODE_LOCK), ("find", read)]);
     let made = made.edit(|recording| recording.header.sampled_tasks[0].owner = Some("find:4".to_owned()));
-    assert_eq!(causes(&made.explained()), ["synchronous-read", "lock"]);
+    assert_eq!(causes(&made.explained()), [CauseId::SynchronousRead, CauseId::Lock]);
 }
 
 const COMMITTING: &[&str] =
@@ -113,11 +113,11 @@ fn a_commit_whose_request_never_ends_is_device_slow() {
     let made = asleep(&[("jbd2/sda-8", COMMITTING), ("sync", waits)]);
     assert_eq!(
         causes(&made.clone().explained())[0],
-        "journal-commit",
+        CauseId::JournalCommit,
         "a moment of a commit does not accuse the device"
     );
     let hung = made.edit(|recording| recording.header.sampled_tasks[0].blocked_ns = Some(120_000_000_000));
-    assert_eq!(causes(&hung.explained())[..2], ["device-slow", "journal-commit"]);
+    assert_eq!(causes(&hung.explained())[..2], [CauseId::DeviceSlow, CauseId::JournalCommit]);
 }
 
 #[test]
@@ -125,21 +125,21 @@ fn waits_for_the_flusher_lead_to_its_own_wait() {
     let sync: &[&str] = &["schedule", "wb_wait_for_completion", "sync_inodes_sb", "sync_filesystem"];
     let flusher: &[&str] = &["io_schedule", "rq_qos_wait", "wbt_wait", "submit_bio", "wb_writeback", "wb_workfn"];
     let made = asleep(&[("umount", sync), ("sync", sync), ("kworker/u8:1", flusher)]);
-    assert_eq!(causes(&made.explained()), ["request-queue", "page-writeback"]);
+    assert_eq!(causes(&made.explained()), [CauseId::RequestQueue, CauseId::PageWriteback]);
 }
 
 #[test]
 fn tasks_in_interruptible_sleep_are_ignored() {
     let made = asleep(&[("bash", INODE_LOCK)]).edit(|recording| recording.header.sampled_tasks[0].state = Some('S'));
-    assert_eq!(causes(&made.explained()), ["not-enough-to-judge"]);
+    assert_eq!(causes(&made.explained()), [CauseId::NotEnough]);
 }
 
 #[test]
 fn device_errors_turn_a_bare_wait_into_device_slow() {
     let bare: &[&str] = &["schedule", "submit_bio_wait", "blkdev_issue_flush", "ext4_sync_file"];
-    assert_eq!(causes(&asleep(&[("db", bare)]).explained())[0], "device-wait");
+    assert_eq!(causes(&asleep(&[("db", bare)]).explained())[0], CauseId::DeviceWait);
     let made = asleep(&[("db", bare)]).report("ata3: hard resetting link");
-    assert_eq!(causes(&made.explained())[0], "device-slow");
+    assert_eq!(causes(&made.explained())[0], CauseId::DeviceSlow);
 }
 
 #[test]

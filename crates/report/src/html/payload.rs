@@ -211,8 +211,13 @@ pub const COLOURS: usize = 8;
 impl Palette {
     pub fn of(explanation: &Explanation) -> Palette {
         let unexplained = Cause::Unexplained.name();
-        let mut order: Vec<&'static str> =
-            explanation.slow.causes.iter().map(|share| share.cause).filter(|name| *name != unexplained).collect();
+        let mut order: Vec<&'static str> = explanation
+            .slow
+            .causes
+            .iter()
+            .map(|share| share.cause.name())
+            .filter(|name| *name != unexplained)
+            .collect();
         let known: Vec<&'static str> = order.clone();
         order.extend(Cause::ALL.iter().map(|cause| cause.name()).filter(|name| !known.contains(name)));
         Palette { order }

@@ -5,7 +5,7 @@ use super::log;
 use super::payload::Palette;
 use crate::numbers::{count, counted, share, time};
 use crate::{facts, imported, tables, victims};
-use flatwater_explain::{Evidence, Explanation, Finding, Percentiles, cause};
+use flatwater_explain::{CauseId, Evidence, Explanation, Finding, Percentiles};
 use flatwater_recording::{Basis, CauseBasis, Header, Recording, Source};
 
 /// Groups of victims in the table, and the longest pattern of their files, in characters.
@@ -113,13 +113,13 @@ fn key_figures(html: &mut Html, recording: &Recording, explanation: &Explanation
 }
 
 fn one_finding(html: &mut Html, header: &Header, explanation: &Explanation, finding: &Finding, palette: &Palette) {
-    let quiet = finding.cause == "quiet";
+    let quiet = finding.cause == CauseId::Quiet;
     let class = if quiet { "finding quiet" } else { "finding" };
     html.tag("li", &[("class", class)], |html| {
         html.tag("h3", &[], |html| {
             let lost = explanation.slow.causes.iter().any(|share| share.cause == finding.cause);
-            let colour = if lost { palette.class(finding.cause) } else { "kn" };
-            html.leaf("span", &[("class", &format!("cause {colour}"))], finding.cause);
+            let colour = if lost { palette.class(finding.cause.name()) } else { "kn" };
+            html.leaf("span", &[("class", &format!("cause {colour}"))], finding.cause.name());
             html.text(" ");
             html.leaf("span", &[("class", "headline")], &finding.headline);
         });
@@ -169,7 +169,7 @@ fn how_known(explanation: &Explanation, finding: &Finding) -> String {
         Basis::Inferred if finding.confidence.is_nan() => "nothing is claimed".to_owned(),
         Basis::Inferred => format!("inferred from counters, confidence {:.0} %", finding.confidence * 100.0),
     });
-    if finding.cause == "quiet" { String::new() } else { parts.join(" · ") }
+    if finding.cause == CauseId::Quiet { String::new() } else { parts.join(" · ") }
 }
 
 fn pair(html: &mut Html, name: &str, inside: impl FnOnce(&mut Html)) {
@@ -224,10 +224,10 @@ fn fixes(html: &mut Html, finding: &Finding) {
 
 /// Adds the catalogue's description of the mechanism, folded.
 fn mechanism(html: &mut Html, finding: &Finding) {
-    let Some(entry) = cause::find(finding.cause).filter(|entry| !entry.mechanism.is_empty() && entry.name != "quiet")
-    else {
+    let entry = finding.cause.entry();
+    if entry.mechanism.is_empty() || finding.cause == CauseId::Quiet {
         return;
-    };
+    }
     html.tag("details", &[("class", "mechanism")], |html| {
         html.leaf("summary", &[], "What the kernel does here");
         html.leaf("p", &[], entry.mechanism);
@@ -265,7 +265,7 @@ fn bar(html: &mut Html, explanation: &Explanation, palette: &Palette) {
             for cause in &explanation.slow.causes {
                 let width = cause.share.clamp(0.0, 1.0) * 100.0;
                 let (x, shown) = (format!("{at:.3}%"), format!("{width:.3}%"));
-                let class = palette.class(cause.cause);
+                let class = palette.class(cause.cause.name());
                 html.tag("rect", &[("class", class), ("x", &x), ("width", &shown), ("height", "18")], |html| {
                     html.leaf("title", &[], &format!("{} {}", cause.cause, share(cause.share)));
                 });
@@ -284,8 +284,8 @@ fn causes(html: &mut Html, explanation: &Explanation, palette: &Palette) {
             for cause in &explanation.slow.causes {
                 html.tag("tr", &[], |html| {
                     html.tag("th", &[("scope", "row")], |html| {
-                        let class = format!("cause {}", palette.class(cause.cause));
-                        html.leaf("span", &[("class", &class)], cause.cause);
+                        let class = format!("cause {}", palette.class(cause.cause.name()));
+                        html.leaf("span", &[("class", &class)], cause.cause.name());
                     });
                     for cell in [share(cause.share), time(cause.lost_ns), count(cause.calls), time(cause.worst_ns)] {
                         html.leaf("td", &[("class", "n")], &cell);

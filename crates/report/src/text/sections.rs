@@ -4,7 +4,7 @@ use super::super::numbers::{count, counted, share, time};
 use super::super::{facts, imported, victims};
 use super::paint::{Ink, Page};
 use super::table::grid;
-use flatwater_explain::{Evidence, Explanation, Finding};
+use flatwater_explain::{CauseId, Evidence, Explanation, Finding};
 use flatwater_recording::{Header, Recording};
 
 /// Groups of victims in the table, and the longest pattern of their files, in characters.
@@ -116,7 +116,7 @@ pub fn slow(page: &mut Page, recording: &Recording, explanation: &Explanation) {
     if let Some(under_way) = facts::under_way(slow) {
         page.line(&format!("          {under_way}"));
     }
-    let longest = slow.causes.iter().map(|cause| cause.cause.chars().count()).max().unwrap_or_default();
+    let longest = slow.causes.iter().map(|cause| cause.cause.name().len()).max().unwrap_or_default();
     let most = slow.causes.iter().map(|cause| count(cause.calls).len()).max().unwrap_or_default();
     for cause in &slow.causes {
         let part = format!("{:>9}", share(cause.share));
@@ -135,7 +135,7 @@ pub fn slow(page: &mut Page, recording: &Recording, explanation: &Explanation) {
 
 pub fn findings(page: &mut Page, header: &Header, explanation: &Explanation) {
     for (number, finding) in explanation.findings.iter().enumerate() {
-        let ink = if finding.cause == "quiet" { Ink::Good } else { Ink::Strong };
+        let ink = if finding.cause == CauseId::Quiet { Ink::Good } else { Ink::Strong };
         let lead = format!("{}. ", number + 1);
         page.wrapped(&lead, Some(ink), &format!("{}: {}", finding.cause, finding.headline));
         one_finding(page, header, finding);
