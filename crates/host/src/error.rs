@@ -44,7 +44,7 @@ pub enum HostError {
     Privileges(#[from] super::privileges::PrivilegeError),
     #[error("cannot run '{command}'")]
     Command { command: String, source: std::io::Error },
-    #[error("cannot write the recording: {0}")]
+    #[error(transparent)]
     Write(#[from] WriteError),
     #[error("the recording cannot be shared with the group: {why}")]
     Share { why: String },

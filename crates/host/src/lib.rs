@@ -37,6 +37,7 @@ pub mod record;
 pub mod run;
 pub mod sampler;
 pub mod session;
+mod settings;
 mod settle;
 pub mod setup;
 pub mod sight;

@@ -20,6 +20,7 @@ use super::proc;
 use super::run::Progress;
 use super::sampler::{SamplerOptions, TargetCgroup, devices_of};
 use super::session::{Session, SessionOptions};
+use super::settings;
 use super::setup::cgroup::is_cgroup;
 use super::target::{WatchedSet, describe, find_cgroup, find_unit, first_process};
 use super::tracer::{HookCost, Level, Targets, TraceError, TraceOptions, Tracer, functions, measure_hook_cost};
@@ -106,7 +107,10 @@ pub fn record(
     header.target.directory = place.as_ref().ok().map(|place| place.display().to_string());
     header.target.storage = place.as_deref().ok().and_then(storage_of);
     header.target.device = sampler.devices.first().map(|device| device.name.clone());
+    let (setup, unread) = settings::observe(place.as_deref().ok(), sampler.cgroup.as_ref());
+    header.setup = setup;
     let mut session = Session::start(SessionOptions { out: options.out.clone(), header, trace, sampler })?;
+    session.gaps(&unread)?;
     if let Err(error) = &place {
         let why = format!("the target's working directory cannot be read: {error}");
         session.gaps(&[Gap::new("the device that the target writes to", why, "run as root")])?;
@@ -127,11 +131,19 @@ pub fn record(
         }
     }
     let status = watch(options, &mut session, (&mut watched, command.as_mut()), start_ns, stop, tell)?;
+    finish(session, &watched, tell)?;
+    Ok(status)
+}
+
+/// Ends the recording. Each step that takes long is reported, because the planned time is over.
+fn finish(mut session: Session, watched: &WatchedSet, tell: &mut dyn FnMut(Progress<'_>)) -> Result<(), HostError> {
     session.stop_sampling(0)?;
+    tell(Progress::Said("recorded; measuring the machine's noise floor, one second"));
     session.header.noise_after = Some(noise::measure(None, NOISE_LENGTH));
     session.header.target.processes = with_killed(watched.listed(), session.observer.tracer.killed());
+    tell(Progress::Said("sealing the recording"));
     session.finish(Vec::new())?;
-    Ok(status)
+    Ok(())
 }
 
 /// The hooks to use.

@@ -216,7 +216,9 @@ pub struct Gap {
 impl Gap {
     #[must_use]
     pub fn new(what: impl Into<String>, why: impl Into<String>, remedy: impl Into<String>) -> Gap {
-        Gap { what: what.into(), why: why.into(), remedy: remedy.into(), at_ns: None }
+        let (what, why): (String, String) = (what.into(), why.into());
+        let plain = |text: &str| printable::without_error_numbers(text).into_owned();
+        Gap { what: plain(&what), why: plain(&why), remedy: remedy.into(), at_ns: None }
     }
 
     /// The same gap, beginning at this instant.

@@ -40,6 +40,29 @@ pub fn output(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// The text without the numbers that `std::io::Error` prints behind its words: `(os error 13)`.
+#[must_use]
+pub fn without_error_numbers(text: &str) -> Cow<'_, str> {
+    const BEGIN: &str = " (os error ";
+    let mut parts = text.split(BEGIN);
+    let first = parts.next().unwrap_or_default();
+    if first.len() == text.len() {
+        return Cow::Borrowed(text);
+    }
+    let mut out = first.to_owned();
+    for part in parts {
+        let digits = part.bytes().take_while(u8::is_ascii_digit).count();
+        match part[digits..].strip_prefix(')').filter(|_| digits > 0) {
+            Some(rest) => out.push_str(rest),
+            None => {
+                out.push_str(BEGIN);
+                out.push_str(part);
+            }
+        }
+    }
+    Cow::Owned(out)
+}
+
 fn is_layout(c: char) -> bool {
     c == '\n' || c == '\t'
 }
@@ -77,7 +100,16 @@ fn replaced(text: &str, hostile: impl Fn(char) -> bool) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{line, output};
+    use super::{line, output, without_error_numbers};
+
+    #[test]
+    fn numbers_of_errors_are_left_out_and_other_text_stays() {
+        let removed = "a: No such file or directory (os error 2); b: Permission denied (os error 13)";
+        assert_eq!(without_error_numbers(removed), "a: No such file or directory; b: Permission denied");
+        for kept in ["", "plain", "x (os error ", "x (os error )", "x (os error 1", "x (os error y)", "(os error 1)"] {
+            assert_eq!(without_error_numbers(kept), kept);
+        }
+    }
 
     #[test]
     fn line_replaces_escapes_overrides_and_line_breaks() {

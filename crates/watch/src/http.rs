@@ -387,7 +387,7 @@ pub fn ask(socket: &Path, method: &str, path: &str) -> io::Result<(u16, String)>
     if let Some(above) = socket.parent() {
         // As in `bind`: elsewhere another user could answer in the daemon's name.
         Dir::trusted(above).map_err(|refusal| match refusal.is_missing() {
-            true => io::Error::from(io::ErrorKind::NotFound),
+            true => io::Error::new(io::ErrorKind::NotFound, "the socket does not exist"),
             false => io::Error::other(refusal.to_string()),
         })?;
     }
@@ -403,7 +403,7 @@ pub fn ask(socket: &Path, method: &str, path: &str) -> io::Result<(u16, String)>
     let mut response = httparse::Response::new(&mut headers);
     let parsed = response.parse(&held).map_err(io::Error::other)?;
     let (httparse::Status::Complete(body), Some(status)) = (parsed, response.code) else {
-        return Err(io::ErrorKind::UnexpectedEof.into());
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the answer is cut short"));
     };
     Ok((status, String::from_utf8_lossy(&held[body..]).into_owned()))
 }

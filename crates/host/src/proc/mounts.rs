@@ -19,6 +19,8 @@ pub struct Mount {
     pub source: OsString,
     /// The file system's options, separated by commas; each is still encoded.
     options: OsString,
+    /// The options of this mount, likewise: `rw,noatime`.
+    own_options: OsString,
 }
 
 impl Mount {
@@ -26,6 +28,20 @@ impl Mount {
     #[must_use]
     pub fn has(&self, option: &str) -> bool {
         self.options.as_bytes().split(|byte| *byte == b',').any(|one| one == option.as_bytes())
+    }
+
+    /// The options of the mount and the file system, each once, as in `mount -o`.
+    #[must_use]
+    pub fn all_options(&self) -> String {
+        let mut all: Vec<String> = Vec::new();
+        let each = [&self.own_options, &self.options].into_iter();
+        for option in each.flat_map(|options| options.as_bytes().split(|byte| *byte == b',')) {
+            let option = decoded(option).to_string_lossy().into_owned();
+            if !option.is_empty() && !all.contains(&option) {
+                all.push(option);
+            }
+        }
+        all.join(",")
     }
 
     /// The value of the option `key=value`.
@@ -55,7 +71,8 @@ pub fn above<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
 pub fn of_mountinfo(text: &[u8]) -> Vec<Mount> {
     let mounts = text.split(|byte| *byte == b'\n').filter_map(|line| {
         let mut fields = line.split(|byte| *byte == b' ');
-        let (root, point) = (fields.nth(3)?, fields.next()?);
+        let (root, point, own_options) = (fields.nth(3)?, fields.next()?, fields.next()?);
+        // Optional fields follow up to the dash.
         fields.find(|field| *field == b"-")?;
         let (kind, source, options) = (fields.next()?, fields.next()?, fields.next().unwrap_or_default());
         Some(Mount {
@@ -64,6 +81,7 @@ pub fn of_mountinfo(text: &[u8]) -> Vec<Mount> {
             kind: String::from_utf8_lossy(kind).into_owned(),
             source: decoded(source),
             options: OsStr::from_bytes(options).to_owned(),
+            own_options: OsStr::from_bytes(own_options).to_owned(),
         })
     });
     mounts.collect()

@@ -11,7 +11,7 @@ use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use super::error::TraceError;
 use super::variant::{Means, Variant};
 use flatwater_recording::cause::{Bracket, Ends, Hook as Shows, brackets};
-use flatwater_recording::{Cause, HookState, HookStatus};
+use flatwater_recording::{Cause, HookState, HookStatus, printable};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
@@ -361,6 +361,8 @@ fn status(hook: &Hook, tracepoints: &str, outcome: &Result<(), TraceError>) -> H
     HookStatus::new(format!("{prefix}/{}", hook.at), serves, state, reason)
 }
 
+/// The refusal of another user than root.
+const NEEDS_ROOT: &str = "needs root, or CAP_BPF and CAP_PERFMON";
 const NO_SUCH: &str = "this kernel has no such tracepoint or function";
 
 /// The CPUs on which perf events can be opened.
@@ -392,9 +394,13 @@ pub fn reason(error: &dyn std::error::Error) -> String {
     // The rest is the verifier's log, which is empty if the kernel refused outright.
     let line = text.lines().next().unwrap_or_default();
     let line = line.split("Verifier output").next().unwrap_or_default().trim_end_matches(['.', ' ', ':']);
-    let line: String = line.chars().take(200).collect();
+    let line: String = printable::without_error_numbers(line).chars().take(200).collect();
     if text.contains("os error 1)") {
-        return format!("{line}: needs root or CAP_BPF and CAP_PERFMON, or the kernel's policy forbids it");
+        // The same reason for all variants and maps, so that it is printed once.
+        if !rustix::process::geteuid().is_root() {
+            return NEEDS_ROOT.to_owned();
+        }
+        return format!("{line}: the kernel's policy forbids it (lockdown, or a container without CAP_BPF)");
     }
     line
 }

@@ -1,7 +1,7 @@
 //! Errors of writing and opening recordings. Data that is only missing becomes a `Gap` instead.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::header::FORMAT_VERSION;
 
@@ -87,7 +87,20 @@ impl WriteError {
     /// Adds the path to an I/O error.
     pub(super) fn at(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> WriteError {
         let path = path.into();
-        move |error| WriteError::Io { path, error }
+        move |error| WriteError::Io { path: named(&path), error }
+    }
+}
+
+/// The path for messages. A path below a directory handle (`/proc/self/fd/4/header.json`) is shown with the directory's
+/// name, which a reader knows.
+pub(super) fn named(path: &Path) -> PathBuf {
+    let Ok(below) = path.strip_prefix("/proc/self/fd") else { return path.to_owned() };
+    let mut parts = below.components();
+    let handle = parts.next().map(|handle| Path::new("/proc/self/fd").join(handle));
+    match handle.and_then(|handle| std::fs::read_link(handle).ok()) {
+        Some(directory) if parts.as_path().as_os_str().is_empty() => directory,
+        Some(directory) => directory.join(parts.as_path()),
+        None => path.to_owned(),
     }
 }
 
@@ -99,5 +112,27 @@ pub(super) fn advice(error: &io::Error) -> &'static str {
         io::ErrorKind::FileTooLarge => "import fewer files at a time, or record fewer processes",
         io::ErrorKind::NotFound => "create the parent directory, or choose another directory with -o",
         _ => "check the file system's state (dmesg), or choose another directory with -o",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+    use std::path::{Path, PathBuf};
+
+    use super::{WriteError, named};
+
+    /// "cannot write the recording's /proc/self/fd/4/header.json" named a file that no reader can find.
+    #[test]
+    fn messages_name_the_directory_behind_a_handle() {
+        let place = tempfile::tempdir().expect("a directory");
+        let place = place.path().canonicalize().expect("its path");
+        let handle = std::fs::File::open(&place).expect("opened");
+        let through = PathBuf::from(format!("/proc/self/fd/{}", handle.as_raw_fd()));
+        assert_eq!(named(&through.join("header.json")), place.join("header.json"));
+        assert_eq!(named(&through), place);
+        assert_eq!(named(Path::new("/proc/self/fd/999999/x")), Path::new("/proc/self/fd/999999/x"));
+        let error = WriteError::at(through.join("calls.frames"))(std::io::ErrorKind::StorageFull.into()).to_string();
+        assert!(error.contains(&place.join("calls.frames").display().to_string()), "{error}");
     }
 }

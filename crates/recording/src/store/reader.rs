@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicU64;
 
 use arrow_array::RecordBatch;
 
+use super::error::named;
 use super::files::{self, Manifest, SealedFile};
 use super::frames::{self, Frames, Item, Message};
 use super::parquet_in::ParquetFile;
@@ -81,8 +82,8 @@ impl Recording {
         if !header_found && tables_found == 0 && manifest.is_none() {
             // A directory without read permission looks like an empty one.
             return Err(match std::fs::read_dir(&dir) {
-                Err(error) => ReadError::Private { path: dir, error },
-                Ok(_) => ReadError::NotARecording { path: dir },
+                Err(error) => ReadError::Private { path: named(&dir), error },
+                Ok(_) => ReadError::NotARecording { path: named(&dir) },
             });
         }
         if !header_found {
@@ -113,7 +114,7 @@ pub fn read(path: &Path) -> Result<Recording, ReadError> {
 }
 
 fn directory(path: &Path) -> Result<PathBuf, ReadError> {
-    let metadata = path.metadata().map_err(|error| ReadError::NotFound { path: path.to_owned(), error })?;
+    let metadata = path.metadata().map_err(|error| ReadError::NotFound { path: named(path), error })?;
     let parent = || path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Ok(if metadata.is_dir() { path.to_owned() } else { parent().to_owned() })
 }
@@ -130,7 +131,7 @@ fn check_version(dir: &Path, text: &[u8]) -> Result<(), ReadError> {
     match json::parse::<Version>(text) {
         Ok(Version { format_version: found, written_by }) if found > FORMAT_VERSION => {
             let written_by = if written_by.is_empty() { "that wrote it".to_owned() } else { written_by };
-            Err(ReadError::TooNew { path: dir.to_owned(), found, written_by })
+            Err(ReadError::TooNew { path: named(dir), found, written_by })
         }
         _ => Ok(()),
     }
@@ -142,7 +143,7 @@ fn read_header(dir: &Path, recording: &mut Recording) -> Result<bool, ReadError>
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
         Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
-            return Err(ReadError::Unusable { path, error });
+            return Err(ReadError::Unusable { path: named(&path), error });
         }
         Err(error) if error.kind() == std::io::ErrorKind::FileTooLarge => {
             recording.gaps.push(Gap::new("header.json", error.to_string(), DAMAGED_REMEDY));

@@ -13,6 +13,7 @@ use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use parquet::basic::Type as Physical;
 use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
 
+use super::error::named;
 use super::parquet_in::ParquetFile;
 use super::rows::{Allowance, Columns};
 use super::{ReadError, TableError};
@@ -403,7 +404,7 @@ impl SealedTable {
         let array = read.map_err(|error| {
             let name = self.columns.get(place).map_or("", |(name, ..)| name);
             self.complain(&format!("column {name}"), &error);
-            ReadError::Table { path: self.path.clone(), error }
+            ReadError::Table { path: named(&self.path), error }
         })?;
         locked(&self.shared.kept).put(self.table, place, &array);
         Ok(array)

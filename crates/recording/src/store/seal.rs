@@ -24,6 +24,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::ColumnPath;
 
+use super::error::named;
 use super::files::{self, Manifest, SealedFile};
 use super::flat::FlatTable;
 use super::frames::{self, Frames, Item, Message};
@@ -221,7 +222,7 @@ impl SampledSink {
 pub fn write_whole(dir: &Path, recording: &Recording) -> Result<(), WriteError> {
     files::create_dir(dir).map_err(WriteError::at(dir))?;
     if dir.join(files::HEADER).exists() {
-        return Err(WriteError::Exists { path: dir.to_owned() });
+        return Err(WriteError::Exists { path: named(dir) });
     }
     write_header(dir, &Header { complete: true, ..recording.header.clone() }, true)?;
     if !recording.outcomes.is_empty() {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use arrow_schema::SchemaRef;
 
-use super::error::{TableError, WriteError, advice};
+use super::error::{TableError, WriteError, advice, named};
 use super::flat::FlatTable;
 use super::frames::{self, Packer};
 use super::rows::Rows;
@@ -103,7 +103,7 @@ impl RecordingWriter {
     ) -> Result<RecordingWriter, WriteError> {
         files::create_dir(dir).map_err(WriteError::at(dir))?;
         if dir.join(files::HEADER).exists() {
-            return Err(WriteError::Exists { path: dir.to_owned() });
+            return Err(WriteError::Exists { path: named(dir) });
         }
         write_header(dir, header, durable)?;
         // Best effort: without a reserve, a full disk only costs the last gap.
