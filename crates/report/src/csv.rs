@@ -5,7 +5,10 @@ mod calls;
 use super::quantiles::Together;
 use super::{Format, Options, ReportError, facts};
 use flatwater_explain::Explanation;
-use flatwater_recording::arrow_array::{Array, BooleanArray, RecordBatch, StringArray, UInt32Array, UInt64Array};
+use flatwater_recording::arrow_array::{
+    Array, ArrayRef, BooleanArray, Float32Array, Float64Array, Int8Array, Int16Array, Int32Array, Int64Array,
+    LargeStringArray, RecordBatch, StringArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
+};
 use flatwater_recording::{LatencyBucket, Recording, Series, SeriesColumn, Table, Values, printable};
 
 pub const FORMAT: Format =
@@ -77,7 +80,7 @@ fn sampled(out: &mut Csv, recording: &Recording, name: &str) -> Result<(), Repor
     Ok(())
 }
 
-/// Prints a table of numbers, strings and booleans; each value may be absent.
+/// Prints a table of any columns; each value may be absent.
 fn plain(out: &mut Csv, rows: &RecordBatch) {
     for field in rows.schema_ref().fields() {
         out.text(field.name());
@@ -85,27 +88,34 @@ fn plain(out: &mut Csv, rows: &RecordBatch) {
     out.end();
     for row in 0..rows.num_rows() {
         for column in rows.columns() {
-            let column = column.as_any();
-            if let Some(texts) = column.downcast_ref::<StringArray>() {
-                out.text(if texts.is_valid(row) { texts.value(row) } else { "" });
-            } else if let Some(numbers) = column.downcast_ref::<UInt64Array>() {
-                out.optional(numbers.is_valid(row).then(|| numbers.value(row)));
-            } else if let Some(numbers) = column.downcast_ref::<UInt32Array>() {
-                out.optional(numbers.is_valid(row).then(|| numbers.value(row)));
-            } else if let Some(flags) = column.downcast_ref::<BooleanArray>() {
-                out.text(if !flags.is_valid(row) {
-                    ""
-                } else if flags.value(row) {
-                    "true"
-                } else {
-                    "false"
-                });
-            } else {
-                out.text("");
-            }
+            plain_cell(out, column, row);
         }
         out.end();
     }
+}
+
+/// One value; of a column of a type that has no CSV form, the name of the type, because an empty cell would say that
+/// the value is absent.
+fn plain_cell(out: &mut Csv, column: &ArrayRef, row: usize) {
+    macro_rules! number {
+        ($($array:ty),*) => {
+            $(if let Some(numbers) = column.as_any().downcast_ref::<$array>() {
+                return out.number(numbers.value(row));
+            })*
+        };
+    }
+    if column.is_null(row) {
+        return out.text("");
+    }
+    number!(UInt64Array, UInt32Array, UInt16Array, UInt8Array);
+    number!(Int64Array, Int32Array, Int16Array, Int8Array, Float64Array, Float32Array, BooleanArray);
+    if let Some(texts) = column.as_any().downcast_ref::<StringArray>() {
+        return out.text(texts.value(row));
+    }
+    if let Some(texts) = column.as_any().downcast_ref::<LargeStringArray>() {
+        return out.text(texts.value(row));
+    }
+    out.text(&format!("({})", column.data_type()));
 }
 
 fn series_rows(out: &mut Csv, series: &Series) {
@@ -239,7 +249,35 @@ impl Csv {
 
 #[cfg(test)]
 mod tests {
-    use super::Csv;
+    use std::sync::Arc;
+
+    use super::{Csv, plain};
+    use flatwater_recording::arrow_array::{
+        ArrayRef, BinaryArray, BooleanArray, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray,
+        UInt16Array,
+    };
+
+    /// Columns of other types than the first four were printed as empty cells, which mean "not read".
+    #[test]
+    fn columns_of_all_types_are_printed() {
+        let columns: Vec<(&str, ArrayRef)> = vec![
+            ("signed", Arc::new(Int64Array::from(vec![Some(-7), None]))),
+            ("small", Arc::new(Int32Array::from(vec![-1, 2]))),
+            ("short", Arc::new(UInt16Array::from(vec![3, 4]))),
+            ("share", Arc::new(Float64Array::from(vec![0.5, 1.5]))),
+            ("flag", Arc::new(BooleanArray::from(vec![true, false]))),
+            ("text", Arc::new(StringArray::from(vec!["a", "b"]))),
+            ("bytes", Arc::new(BinaryArray::from(vec![Some(&b"x"[..]), None]))),
+        ];
+        let rows =
+            RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, column)| (name, column, true)));
+        let mut out = Csv::default();
+        plain(&mut out, &rows.expect("columns of one length"));
+        assert_eq!(
+            out.text,
+            "signed,small,short,share,flag,text,bytes\n-7,-1,3,0.5,true,a,(Binary)\n,2,4,1.5,false,b,\n"
+        );
+    }
 
     #[test]
     fn a_formula_becomes_text_but_a_negative_number_stays_a_number() {

@@ -142,11 +142,21 @@ fn devices(recording: &Recording) -> Vec<Chart> {
 }
 
 fn requests(plot: &Plot, rows: &Rows<'_>) -> Vec<Option<f64>> {
-    super::summed(&[disks::REQUESTS, disks::READS, disks::WRITES].map(|column| plot.rate(rows, column, 1.0)))
+    let rate = |column| plot.rate(rows, column, 1.0);
+    total(&rate(disks::REQUESTS), &[rate(disks::READS), rate(disks::WRITES)])
 }
 
 fn time(plot: &Plot, rows: &Rows<'_>) -> Vec<Option<f64>> {
-    super::summed(&[disks::REQUEST_NS, disks::READ_NS, disks::WRITE_NS].map(|column| plot.rate(rows, column, 1.0)))
+    let rate = |column| plot.rate(rows, column, 1.0);
+    total(&rate(disks::REQUEST_NS), &[rate(disks::READ_NS), rate(disks::WRITE_NS)])
+}
+
+/// The whole where the log gives it, else the sum of the parts: some tools print all three.
+fn total(whole: &[Option<f64>], parts: &[Vec<Option<f64>>]) -> Vec<Option<f64>> {
+    let sums = super::summed(parts);
+    let length = whole.len().max(sums.len());
+    let at = |values: &[Option<f64>], place: usize| values.get(place).copied().flatten();
+    (0..length).map(|place| at(whole, place).or_else(|| at(&sums, place))).collect()
 }
 
 fn scaled(values: &[Option<f64>], factor: f64) -> Vec<Option<f64>> {
@@ -157,4 +167,19 @@ fn scaled(values: &[Option<f64>], factor: f64) -> Vec<Option<f64>> {
 fn ratio(sums: &[Option<f64>], counts: &[Option<f64>]) -> Vec<Option<f64>> {
     let each = |(sum, count): (&Option<f64>, &Option<f64>)| Some((*sum)? / (*count).filter(|count| *count > 0.0)?);
     sums.iter().zip(counts).map(each).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::total;
+
+    /// iostat with tps beside r/s and w/s: each request was counted twice, so that each seemed to take half its time.
+    #[test]
+    fn requests_are_counted_once_if_a_log_gives_the_sum_and_its_parts() {
+        let (reads, writes) = (vec![Some(30.0), Some(1.0), None], vec![Some(70.0), Some(2.0), None]);
+        let parts = [reads, writes];
+        assert_eq!(total(&[Some(100.0), None, None], &parts), [Some(100.0), Some(3.0), None]);
+        assert_eq!(total(&[], &parts), [Some(100.0), Some(3.0), None]);
+        assert_eq!(total(&[Some(5.0)], &[]), [Some(5.0)]);
+    }
 }
