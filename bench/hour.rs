@@ -1,4 +1,4 @@
-//! Measures time and memory of `explain` and `report -O html` on recordings of an hour with 0, 12 000 and a million
+//! Measures time and memory of `explain` and `report --format html` on recordings of an hour with 0, 12 000 and a million
 //! slow calls. Compares them with an earlier build and with a plain read of every column, and also measures sealing,
 //! the recordings' size, and how long the page takes to open.
 //!
@@ -36,7 +36,7 @@ fn main() {
         let recording = dir.to_str().expect("a path in UTF-8");
         println!("{calls} slow calls, {:.1} MB", bytes_in(&dir) as f64 / 1e6);
         measured::beside("explain", ROUNDS, &["explain", recording], &out);
-        measured::beside("report -O html", ROUNDS, &["report", recording, "-O", "html"], &out);
+        measured::beside("report --format html", ROUNDS, &["report", recording, "--format", "html"], &out);
         std::fs::copy(&out, place.join(format!("hour-{calls}-calls.html"))).expect("copied");
         again(&format!("plain {calls}"));
     }

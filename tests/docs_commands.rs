@@ -148,3 +148,16 @@ fn every_make_target_in_the_docs_exists() {
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// `flatwater completions markdown` prints the reference part of docs/command-line.md.
+#[test]
+fn the_reference_in_the_docs_is_current() {
+    let page = fs::read_to_string(root().join("docs/command-line.md")).expect("readable");
+    let (begin, end) = ("<!-- reference: begin -->\n", "<!-- reference: end -->");
+    let part = page.split_once(begin).and_then(|(_, rest)| rest.split_once(end)).expect("the marks").0;
+    assert_eq!(
+        part.trim(),
+        flatwater::reference().trim(),
+        "run tools/reference.sh, which writes the output of `flatwater completions markdown` into docs/command-line.md"
+    );
+}

@@ -3,6 +3,8 @@
 
 mod adding;
 mod cli;
+mod cli_messages;
+mod cli_status;
 mod common;
 mod docs_commands;
 mod ground_truth;

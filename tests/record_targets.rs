@@ -11,7 +11,7 @@ use needs::{Need, Started, skip};
 
 fn record(arguments: &[&str], out: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
-    command.arg("record").args(arguments).args(["-t", "2s", "-O", "json", "-o"]).arg(out);
+    command.arg("record").args(arguments).args(["-t", "2s", "--format", "json", "-o"]).arg(out);
     command.stdin(Stdio::null()).output().expect("flatwater starts")
 }
 
@@ -88,7 +88,7 @@ fn a_program_is_watched_by_its_name() {
 fn record_script(script: &str, directory: &Path) -> flatwater_recording::Recording {
     let out = directory.join("rec");
     let mut command = Command::new(env!("CARGO_BIN_EXE_flatwater"));
-    command.args(["record", "-O", "json", "-o"]).arg(&out).args(["--", "sh", "-c", script]);
+    command.args(["record", "--format", "json", "-o"]).arg(&out).args(["--", "sh", "-c", script]);
     let output = command.current_dir(directory).stdin(Stdio::null()).output().expect("flatwater starts");
     assert!(out.exists(), "{}", String::from_utf8_lossy(&output.stderr));
     read(&out).expect("a recording")

@@ -113,13 +113,13 @@ fn s10_a_second_signal_still_restores() {
     let ended = child.wait_with_output().expect("wait");
     let after = read_to_string(KNOB).expect("a knob");
     write(KNOB, &before).expect("restored");
-    let (said, left) = (text(&ended.stderr), names(&work));
+    let (printed, left) = (text(&ended.stderr), names(&work));
     let restored = flatwater().arg("restore").env("FLATWATER_STATE", state.path()).output().expect("it starts");
-    assert_eq!(set.trim(), other, "the run changed the setting: {said}");
-    assert_eq!(after, before, "{said}");
-    assert!(said.contains("stopping at once"), "{said}");
-    assert!(left.is_empty() && names(state.path()).is_empty(), "{left:?} {said}");
-    assert_eq!(ended.status.code(), Some(130), "{said}");
+    assert_eq!(set.trim(), other, "the run changed the setting: {printed}");
+    assert_eq!(after, before, "{printed}");
+    assert!(printed.contains("stopping at once"), "{printed}");
+    assert!(left.is_empty() && names(state.path()).is_empty(), "{left:?} {printed}");
+    assert_eq!(ended.status.code(), Some(130), "{printed}");
     assert_eq!(text(&restored.stdout).trim(), "nothing to restore");
     let explained = flatwater().arg("explain").arg(&out).output().expect("it starts");
     assert!(
@@ -168,9 +168,9 @@ fn s9_a_full_disk_leaves_a_summary_and_an_openable_recording() {
         while filler.write_all(&vec![0; bytes]).is_ok() {}
     }
     let ended = child.wait_with_output().expect("wait");
-    let (said, printed) = (text(&ended.stderr), text(&ended.stdout));
-    assert!(ended.status.success(), "{said}");
-    assert!(printed.contains("journal") && printed.contains("write"), "no summary: {printed} {said}");
+    let (messages, printed) = (text(&ended.stderr), text(&ended.stdout));
+    assert!(ended.status.success(), "{messages}");
+    assert!(printed.contains("journal") && printed.contains("write"), "no summary: {printed} {messages}");
     let recording = recorded(&out);
     assert!(recording.gaps.iter().any(|gap| gap.what == "part of this recording"), "{:?}", recording.gaps);
     assert!(!recording.outcomes.is_empty() || recording.gaps.iter().any(|gap| gap.why.contains("outcomes")));

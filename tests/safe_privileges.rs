@@ -59,7 +59,7 @@ fn s13_every_thread_keeps_only_the_capabilities_for_watching() {
     let yard = Yard::new();
     let out = yard.path().join("out");
     let mut command = flatwater();
-    command.args(["record", "--group", &NOBODY.to_string(), "-o"]).arg(&out).args(["-O", "json", "--"]);
+    command.args(["record", "--group", &NOBODY.to_string(), "-o"]).arg(&out).args(["--format", "json", "--"]);
     // The command itself runs with all capabilities of root.
     command.args(["sh", "-c", "sleep 2; grep CapEff /proc/self/status"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
@@ -263,7 +263,7 @@ fn s13_secrets_in_arguments_are_neither_stored_nor_printed() {
             within(LONG, flatwater().arg("record").args(more).arg("-o").arg(out).args(command)).expect("it ends");
         let mut shown = text(&output.stdout) + &text(&output.stderr);
         for format in ["json", "text"] {
-            let report = flatwater().arg("report").arg(out).args(["-O", format]).output().expect("report starts");
+            let report = flatwater().arg("report").arg(out).args(["--format", format]).output().expect("report starts");
             shown += &text(&report.stdout);
         }
         let recording = read(out).expect("a recording");

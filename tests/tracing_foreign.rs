@@ -262,7 +262,7 @@ fn sleeps_in_the_kernel(process: &Started) -> bool {
 fn recording_of(pids: [u32; 2], (level, without): (&str, &str), out: &Path) -> std::process::Child {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_flatwater"));
     let pids = pids.map(|pid| pid.to_string());
-    command.args(["record", "--level", level, "-O", "json", "-p", &pids[0], "-p", &pids[1], "-o"]).arg(out);
+    command.args(["record", "--level", level, "--format", "json", "-p", &pids[0], "-p", &pids[1], "-o"]).arg(out);
     command.env("FLATWATER_TRACER_WITHOUT", without);
     let quiet = std::process::Stdio::null;
     command.stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn().expect("flatwater starts")
@@ -340,7 +340,7 @@ fn a_call_that_does_not_return_is_recorded() {
 /// Records a command. Returns the printed explanation and the recording.
 fn recorded(min: &str, out: &Path, words: &[&str]) -> (serde_json::Value, Recording) {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_flatwater"));
-    command.args(["record", "-m", min, "-O", "json", "-o"]).arg(out).arg("--").args(words);
+    command.args(["record", "-m", min, "--format", "json", "-o"]).arg(out).arg("--").args(words);
     let output = command.output().expect("flatwater starts");
     let told = serde_json::from_slice(&output.stdout).expect("an explanation");
     (told, flatwater_recording::read(out).expect("a recording"))

@@ -38,7 +38,8 @@ fn said(output: &Output) -> String {
 const PAUSE: &str = "stream.pause=1ms";
 
 fn run_arguments(out: &Path) -> Vec<String> {
-    let mut arguments: Vec<String> = ["run", "numa-spill", "--on", "vm", "-O", "json", "-o"].map(String::from).into();
+    let mut arguments: Vec<String> =
+        ["run", "numa-spill", "--on", "vm", "--format", "json", "-o"].map(String::from).into();
     arguments.push(out.display().to_string());
     arguments
 }

@@ -25,7 +25,7 @@ fn can_boot() -> bool {
 
 fn run(on: &str, scenario: &str, set: &[&str], out: &Path) -> Recording {
     let mut command = flatwater();
-    command.args(["run", scenario, "--on", on, "-O", "json", "-o"]).arg(out);
+    command.args(["run", scenario, "--on", on, "--format", "json", "-o"]).arg(out);
     set.iter().for_each(|assignment| {
         command.args(["--set", assignment]);
     });
@@ -143,7 +143,7 @@ fn cache_pressure_decides_how_many_inodes_stay() {
 /// Runs `agree` as a user would: the guest measures its machine, and the model uses the result.
 fn agreement(scenario: &str, out: &Path) -> serde_json::Value {
     let mut command = flatwater();
-    command.args(["agree", scenario, "--on", "vm,sim", "-O", "json", "-o"]).arg(out);
+    command.args(["agree", scenario, "--on", "vm,sim", "--format", "json", "-o"]).arg(out);
     let output = command.output().expect("runs");
     assert!(output.status.success(), "{scenario}: {}", String::from_utf8_lossy(&output.stderr));
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");

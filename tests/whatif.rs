@@ -25,15 +25,16 @@ fn a_grid_names_the_choice_and_draws_it() {
     let arguments: Vec<&str> =
         ["whatif", "burst.toml", "--goal", "write.p999", "-o", "map.html"].into_iter().chain(sweeps).collect();
     let ran = flatwater(&arguments, directory.path());
-    let (said, progress) = (text(&ran.stdout), text(&ran.stderr));
+    let (printed, progress) = (text(&ran.stdout), text(&ran.stderr));
     assert!(ran.status.success(), "{progress}");
     assert!(progress.contains("5 of 5 runs"), "{progress}");
-    assert!(said.contains("vm.dirty_bytes (down) and vm.dirty_background_bytes (across)"), "{said}");
+    assert!(printed.contains("vm.dirty_bytes (down) and vm.dirty_background_bytes (across)"), "{printed}");
     // The 160 MB of writes fit under a limit of 512 MiB, but not under one of 16 MiB.
-    let verdict = said.lines().find(|line| line.starts_with("choose") || line.starts_with("leave")).expect("a choice");
-    assert!(!verdict.contains("vm.dirty_bytes=16MiB"), "{said}");
+    let verdict =
+        printed.lines().find(|line| line.starts_with("choose") || line.starts_with("leave")).expect("a choice");
+    assert!(!verdict.contains("vm.dirty_bytes=16MiB"), "{printed}");
     for value in ["vm.dirty_bytes=16MiB", "vm.dirty_bytes=512MiB"] {
-        assert!(said.contains(value), "{said}");
+        assert!(printed.contains(value), "{printed}");
     }
     let page = std::fs::read_to_string(directory.path().join("map.html")).expect("a page");
     assert_eq!(page.matches("<rect").count(), 4, "one cell per combination");
@@ -53,12 +54,12 @@ fn a_call_under_way_at_the_end_counts() {
     std::fs::write(directory.path().join("held.toml"), held).expect("write");
     let ask = ["whatif", "held.toml", "--sweep", "vm.dirty_ratio=40,80", "--goal", "write.max", "-o", "map.html"];
     let ran = flatwater(&ask, directory.path());
-    let said = text(&ran.stdout);
+    let printed = text(&ran.stdout);
     assert!(ran.status.success(), "{}", text(&ran.stderr));
-    let unchanged = said.lines().find(|line| line.contains("unchanged")).expect("the unchanged machine");
+    let unchanged = printed.lines().find(|line| line.contains("unchanged")).expect("the unchanged machine");
     let mut longest = unchanged.trim_start_matches('*').split_whitespace();
     let value: f64 = longest.next().and_then(|value| value.parse().ok()).expect("a figure");
-    assert!(value > 5.0 && longest.next() == Some("s"), "{said}");
+    assert!(value > 5.0 && longest.next() == Some("s"), "{printed}");
 }
 
 #[test]
@@ -85,9 +86,9 @@ fn a_recording_gives_machine_settings_and_operations() {
     let ask = ["whatif", "rec", "--sweep", "vm.dirty_ratio=5,40", "--machine", "disk.iops=5000", "-o", "map.html"];
     let ran = flatwater(&ask, directory.path());
     assert!(ran.status.success(), "{}", text(&ran.stderr));
-    let said = text(&ran.stdout);
+    let printed = text(&ran.stdout);
     for wanted in ["note: assumed: kernel", "% of memory in use", "unchanged", "vm.dirty_ratio=40"] {
-        assert!(said.contains(wanted), "{wanted} in\n{said}");
+        assert!(printed.contains(wanted), "{wanted} in\n{printed}");
     }
 }
 
@@ -109,9 +110,11 @@ fn each_setting_starts_from_the_same_warm_machine() {
         text(&ran.stdout)
     };
     // The row's figures, without its setting and without the mark of the choice.
-    let row = |said: &str, value: &str| {
-        let line =
-            said.lines().find(|line| line.ends_with(value)).unwrap_or_else(|| panic!("no row of {value} in {said}"));
+    let row = |printed: &str, value: &str| {
+        let line = printed
+            .lines()
+            .find(|line| line.ends_with(value))
+            .unwrap_or_else(|| panic!("no row of {value} in {printed}"));
         line.trim_start_matches('*').trim_end_matches(value).trim().to_owned()
     };
     let (both, alone) = (run("16MiB,512MiB"), run("512MiB"));

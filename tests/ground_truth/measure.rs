@@ -117,7 +117,7 @@ pub fn once(recipe: &'static Recipe, mode: Mode) -> Result<Outcome, String> {
             let seconds = format!("{}s", recorded.as_secs());
             finish(
                 Command::new(flatwater())
-                    .args(["record", "-p", &pid, "-t", &seconds, "-m", THRESHOLD, "-O", "json", "-o"])
+                    .args(["record", "-p", &pid, "-t", &seconds, "-m", THRESHOLD, "--format", "json", "-o"])
                     .arg(&out),
                 |_| Ok(()),
             )?
@@ -128,7 +128,7 @@ pub fn once(recipe: &'static Recipe, mode: Mode) -> Result<Outcome, String> {
             set.begin();
             let directory = set.path();
             let mut command = Command::new(flatwater());
-            command.arg("run").arg(&scenario).args(["-O", "json", "-d"]).arg(&directory).arg("-o").arg(&out);
+            command.arg("run").arg(&scenario).args(["--format", "json", "-d"]).arg(&directory).arg("-o").arg(&out);
             finish(&mut command, |pid| set.enter(pid))?
         }
     };

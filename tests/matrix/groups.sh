@@ -23,7 +23,7 @@ run() {
     began=$(cut -d. -f1 /proc/uptime)
     (
         echo 0 >"$where/cgroup.procs"
-        exec flatwater run "$@" -t 4s --stack-hz 0 --apply -O json -o "/tmp/$name"
+        exec flatwater run "$@" -t 4s --stack-hz 0 --apply --format json -o "/tmp/$name"
     ) >"$OUT/$name.json" 2>"$OUT/$name.json.log"
     status=$?
     kill $beating

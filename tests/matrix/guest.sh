@@ -31,13 +31,13 @@ step() {
 
 # record NAME SECONDS SCRIPT: runs a foreign program under `flatwater record`, with the report as JSON
 record() {
-    step "$1.json" flatwater record -t "$2" --stack-hz 0 --hz 4 -m 1ms -O json -o "/tmp/$1" -- /bin/sh -c "$3"
+    step "$1.json" flatwater record -t "$2" --stack-hz 0 --hz 4 -m 1ms --format json -o "/tmp/$1" -- /bin/sh -c "$3"
 }
 
 uname -r >"$OUT/release"
 cat /sys/kernel/mm/lru_gen/enabled >"$OUT/lru_gen" 2>/dev/null || echo absent >"$OUT/lru_gen"
 
-step check.json flatwater check -O json
+step check.json flatwater check --format json
 [ "$MATRIX" = check ] && exit 0
 
 # Page cache fills a nested group, as of a pod. The writer joins the group itself.
@@ -66,10 +66,10 @@ cd /work || exit 1
 # flatwater itself is in the group: with a limit of 40 MiB the OOM killer of 5.10 killed it.
 # A guest on a busy host made only one call of the stream and 39 of the journal in 8 s, so the run lasts until the stream has
 # filled the group twice. The journal appends whole pages, so that its own charges reach the limit too.
-step full-cgroup.json flatwater run full-cgroup -t 8s --stack-hz 0 --set cgroup.memory_limit=72MiB --set stream.file_size=160MiB --set stream.at_least=144MiB --set journal.bytes=16KiB --set journal.interval=2ms -O json -o /tmp/full
+step full-cgroup.json flatwater run full-cgroup -t 8s --stack-hz 0 --set cgroup.memory_limit=72MiB --set stream.file_size=160MiB --set stream.at_least=144MiB --set journal.bytes=16KiB --set journal.interval=2ms --format json -o /tmp/full
 tar cf "$OUT/full-cgroup.tar" -C /tmp/full .
 # The run lasts until the stream has read 160 MiB, the size of the node that it is pinned to.
-step numa-spill.json flatwater run numa-spill -t 8s --stack-hz 0 --apply --set stream.pause=0ns -O json -o /tmp/spill
+step numa-spill.json flatwater run numa-spill -t 8s --stack-hz 0 --apply --set stream.pause=0ns --format json -o /tmp/spill
 
 # A killed run leaves a changed knob and a group. `restore` must undo both.
 restore() {

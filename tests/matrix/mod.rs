@@ -98,7 +98,7 @@ fn each_variant_of_the_tracer_sees_the_same_program() {
             serde_json::from_slice::<serde_json::Value>(&output.stdout)
                 .unwrap_or_else(|error| panic!("{error}: {errors}"))
         };
-        let Some((variant, _)) = asked::variant(&flatwater(&["check", "-O", "json"])) else {
+        let Some((variant, _)) = asked::variant(&flatwater(&["check", "--format", "json"])) else {
             return skip(Need::Bpf, "the tracer's variants", "no hook can be attached");
         };
         if without == "none" && variant != expected {
@@ -107,7 +107,7 @@ fn each_variant_of_the_tracer_sees_the_same_program() {
         assert_eq!(variant, expected, "without {without}");
         let script = "exec dd if=/dev/zero of=x bs=4k count=60 oflag=sync status=none";
         let out = format!("rec-{variant}");
-        let explained = flatwater(&["record", "-m", "10us", "-O", "json", "-o", &out, "--", "sh", "-c", script]);
+        let explained = flatwater(&["record", "-m", "10us", "--format", "json", "-o", &out, "--", "sh", "-c", script]);
         let operations = explained["operations"].as_array().expect("operations");
         let writes = operations.iter().find(|operation| operation["name"] == "write").expect("it wrote");
         assert!(writes["count"].as_u64() >= Some(60), "{variant}: {writes}");
@@ -126,7 +126,7 @@ fn each_variant_of_the_tracer_sees_the_same_program() {
 fn level_0_without_its_hook_has_not_observed_anything() {
     let place = tempfile::tempdir().expect("a directory");
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_flatwater"));
-    command.args(["record", "--level", "0", "-O", "json", "-o", "rec", "--"]);
+    command.args(["record", "--level", "0", "--format", "json", "-o", "rec", "--"]);
     command.args(["dd", "if=/dev/zero", "of=x", "bs=4k", "count=20", "oflag=sync", "status=none"]);
     command.env("FLATWATER_TRACER_WITHOUT", "task-storage,ring-buffer,typed-tracepoints").current_dir(place.path());
     let output = command.output().expect("runs");
@@ -164,7 +164,7 @@ fn a_kernel_without_btf_is_traced_with_btf_from_a_file() {
         return skip(Need::Bpf, "a kernel without BTF", "this kernel has no BTF, or we are not root");
     }
     let types = types.to_str().expect("a UTF-8 path");
-    let bare = without_types(place.path(), &["check", "-O", "json"]);
+    let bare = without_types(place.path(), &["check", "--format", "json"]);
     let seen = |check: &serde_json::Value, cause: &str| {
         let sights = check["sights"].as_array().expect("sights").clone();
         sights.into_iter().find(|sight| sight["cause"] == cause).expect("each cause has a line")
@@ -175,13 +175,13 @@ fn a_kernel_without_btf_is_traced_with_btf_from_a_file() {
     let remedies = bare["obstacles"].to_string();
     assert!(remedies.contains("--btf FILE") && remedies.contains("pahole"), "{remedies}");
 
-    let given = without_types(place.path(), &["check", "--btf", types, "-O", "json"]);
+    let given = without_types(place.path(), &["check", "--btf", types, "--format", "json"]);
     if asked::variant(&given).is_none() {
         return skip(Need::Bpf, "BTF from a file", "no hook can be attached");
     }
     assert_eq!(seen(&given, "journal-commit")["seen"], "exact");
     let writes = ["dd", "if=/dev/zero", "of=x", "bs=4k", "count=100", "oflag=sync", "status=none"];
-    let record = ["record", "--btf", types, "-m", "10us", "-O", "json", "-o", "rec", "--"];
+    let record = ["record", "--btf", types, "-m", "10us", "--format", "json", "-o", "rec", "--"];
     let explained = without_types(place.path(), &[&record[..], &writes[..]].concat());
     assert!(explained["slow"]["calls"].as_u64() >= Some(100), "{}", explained["slow"]);
     assert!(explained["slow"]["named_share"].as_f64() >= Some(0.9), "{}", explained["slow"]);

@@ -23,7 +23,7 @@ record() {
         shift
         set -- -- timeout -s KILL "$((${seconds%s} + 2))" "$@"
     fi
-    flatwater record -t "$seconds" --stack-hz 0 --hz 4 -m 1ms -O json -o "/tmp/$name" "$@" >"$OUT/$name.json" 2>"$OUT/$name.json.log"
+    flatwater record -t "$seconds" --stack-hz 0 --hz 4 -m 1ms --format json -o "/tmp/$name" "$@" >"$OUT/$name.json" 2>"$OUT/$name.json.log"
     status=$?
     kill $beating
     echo "$status" >"$OUT/$name.json.status"

@@ -23,7 +23,7 @@ def one(options, stage, engine, more):
     fio = ["fio", "--name=victim", f"--directory={home}", "--rw=randwrite", "--bs=8k", "--size=128m", "--fallocate=none", "--overwrite=0",
            f"--runtime={SECONDS}", "--time_based", "--rate_iops=300", "--thread=0", "--output-format=json", f"--output={result}",
            "--lat_percentiles=1", "--clat_percentiles=1", "--percentile_list=50:99:99.9", f"--ioengine={engine}", *more]
-    words = [options.flatwater, "record", "-O", "json", "-o", stage.scratch / f"recording-{engine}-{len(more)}", "--", *fio]
+    words = [options.flatwater, "record", "--format", "json", "-o", stage.scratch / f"recording-{engine}-{len(more)}", "--", *fio]
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120)
     if done.returncode not in (0, 4):
         raise RuntimeError(f"flatwater record: {done.stderr.strip()[-600:]}")

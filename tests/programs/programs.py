@@ -62,7 +62,7 @@ def begun(out):
 def record(options, victim, out, aggress):
     """Returns the explanation, and the recorded interval. The neighbour starts once the recording has begun, so that the recording and
     the program's log cover the same seconds."""
-    words = [options.flatwater, "record", "-t", f"{options.seconds}s", "-O", "json", "-o", out]
+    words = [options.flatwater, "record", "-t", f"{options.seconds}s", "--format", "json", "-o", out]
     for pid in victim.pids():
         words += ["-p", str(pid)]
     with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complained:
@@ -132,7 +132,7 @@ def again(options, rows):
     """The same runs, explained again from their kept recordings by this build."""
     for row in rows:
         kept = pathlib.Path(options.keep) / f"{row['program']}-{row['beside']}-{row['run']}"
-        done = subprocess.run([options.flatwater, "explain", "-O", "json", kept], capture_output=True, text=True)
+        done = subprocess.run([options.flatwater, "explain", "--format", "json", kept], capture_output=True, text=True)
         if done.returncode not in (0, 4):
             raise RuntimeError(f"flatwater explain {kept}: {done.stderr.strip()[-300:]}")
         explained = json.loads(done.stdout)

@@ -36,7 +36,7 @@ def storm(options, kind, group, folder):
     data.mkdir()
     load = subprocess.Popen([program, kind, str(SECONDS), data], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                             preexec_fn=lambda: group.add(0))
-    words = [options.flatwater, "record", *(["--level", options.level] if options.level else []), "-p", str(load.pid), "-t", "60s", "-O",
+    words = [options.flatwater, "record", *(["--level", options.level] if options.level else []), "-p", str(load.pid), "-t", "60s", "--format",
              "json", "-o", out]
     recorder = subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:

@@ -1,11 +1,12 @@
 //! `flatwater agree SCENARIO` or `flatwater agree REC REC`.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
 use super::common::{self, Usage};
+use crate::status::Status;
 use flatwater_experiment::agree::{Agreement, agree_beside, fit};
 use flatwater_experiment::whatif::recorded::{self, Made};
 use flatwater_recording::units::Nanos;
@@ -36,7 +37,7 @@ pub struct Args {
     #[arg(short = 't', long = "time", value_name = "TIME")]
     duration: Option<Nanos>,
     /// Write the recordings below this directory, one per source.
-    #[arg(short = 'o', long = "out", value_name = "OUT")]
+    #[arg(short = 'o', long = "out", value_name = "DIR")]
     out: Option<PathBuf>,
     /// Let this group read the recordings, which otherwise only you can read.
     #[arg(long, value_name = "GROUP")]
@@ -50,12 +51,12 @@ pub struct Args {
     /// Draw both curves of every metric into this file (SVG).
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
-    /// text or json.
-    #[arg(short = 'O', long = "output", value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    /// Format of the output.
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"], alias = "output", short_alias = 'O')]
     format: String,
 }
 
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: &Args) -> anyhow::Result<Status> {
     let recordings = match &args.other {
         Some(other) => vec![common::read(Path::new(&args.what))?, common::read(other)?],
         None => perform(args)?,
@@ -74,7 +75,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         _ => found.iter().map(report::agree::text).collect::<Vec<String>>().join("\n"),
     };
     common::print(&text)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::Done)
 }
 
 /// Performs the scenario on each source, each in a separate `run` process, so that nothing one run changes or leaves

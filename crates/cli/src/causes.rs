@@ -1,8 +1,7 @@
 //! `flatwater causes [NAME]`: prints the catalogue of causes.
 
-use std::process::ExitCode;
-
 use super::common::{Usage, print};
+use crate::status::Status;
 use flatwater_explain::cause::{self, CAUSES, page};
 use flatwater_recording::knob::nearest;
 
@@ -14,11 +13,11 @@ pub struct Args {
     #[arg(long, conflicts_with = "name")]
     markdown: bool,
     /// Format of the output.
-    #[arg(short = 'O', long = "output", value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"], alias = "output", short_alias = 'O')]
     format: String,
 }
 
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: &Args) -> anyhow::Result<Status> {
     let text = match &args.name {
         _ if args.markdown => page::markdown(),
         None if args.format == "json" => serde_json::to_string_pretty(CAUSES)?,
@@ -29,7 +28,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     };
     print(&text)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::Done)
 }
 
 fn unknown(name: &str) -> anyhow::Error {

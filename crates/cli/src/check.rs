@@ -3,16 +3,19 @@
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use serde::Serialize;
 
 use super::common::print;
+use crate::status::Status;
 use flatwater_explain::audit::{Advice, Weight, audit};
 use flatwater_host::policy::obstacles;
 use flatwater_host::sight::{Sight, Visibility, sights};
 use flatwater_host::{machine, snapshot, tracer};
 use flatwater_recording::{Gap, HookState, HookStatus};
+use flatwater_report::text::hanging;
+
+const WIDTH: usize = 80;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -26,11 +29,11 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     btf: Option<PathBuf>,
     /// Format of the output.
-    #[arg(short = 'O', long = "output", value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"], alias = "output", short_alias = 'O')]
     format: String,
 }
 
-/// The result of `check`, which `-O json` prints.
+/// The result of `check`, which `--format json` prints.
 #[derive(Debug, Serialize)]
 struct Checked {
     flatwater: u32,
@@ -45,7 +48,7 @@ struct Checked {
     gaps: Vec<Gap>,
 }
 
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: &Args) -> anyhow::Result<Status> {
     args.btf.as_deref().map_or(Ok(()), tracer::use_types_of)?;
     let hooks = tracer::hooks();
     let recording = snapshot::take(&args.directory, machine::describe());
@@ -60,7 +63,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         gaps: recording.gaps.clone(),
     };
     print(&if args.format == "json" { serde_json::to_string_pretty(&checked)? } else { text(&checked, args.hooks)? })?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::Done)
 }
 
 fn text(checked: &Checked, list_hooks: bool) -> Result<String, std::fmt::Error> {
@@ -71,7 +74,8 @@ fn text(checked: &Checked, list_hooks: bool) -> Result<String, std::fmt::Error> 
         writeln!(out, "\nin the way")?;
     }
     for Gap { what, why, remedy, .. } in &checked.obstacles {
-        writeln!(out, "  {what}: {why}\n    -> {remedy}")?;
+        out.push_str(&hanging("  ", &format!("{what}: {why}"), WIDTH));
+        out.push_str(&hanging("    -> ", remedy, WIDTH));
     }
     hooks(&mut out, &checked.hooks, list_hooks)?;
     writeln!(out, "\nsettings (nothing was changed)")?;
@@ -85,10 +89,11 @@ fn text(checked: &Checked, list_hooks: bool) -> Result<String, std::fmt::Error> 
             Weight::Hint => "hint",
         };
         let arrow = if advice.proposed.is_empty() { String::new() } else { format!(" -> {}", advice.proposed) };
-        writeln!(out, "  {weight:9} {}: {}{arrow}   ({})", advice.setting, advice.old, advice.cause)?;
-        writeln!(out, "            {}", advice.why)?;
+        let text = format!("{}: {}{arrow} ({})", advice.setting, advice.old, advice.cause);
+        out.push_str(&hanging(&format!("  {weight:9} "), &text, WIDTH));
+        out.push_str(&hanging("            ", &advice.why, WIDTH));
         for evidence in &advice.evidence {
-            writeln!(out, "            {}", evidence.text)?;
+            out.push_str(&hanging("            ", &evidence.text, WIDTH));
         }
     }
     if !checked.gaps.is_empty() {
@@ -96,7 +101,7 @@ fn text(checked: &Checked, list_hooks: bool) -> Result<String, std::fmt::Error> 
     }
     for gap in &checked.gaps {
         let remedy = if gap.remedy.is_empty() { String::new() } else { format!(" -> {}", gap.remedy) };
-        writeln!(out, "  {}: {}{remedy}", gap.what, gap.why)?;
+        out.push_str(&hanging("  ", &format!("{}: {}{remedy}", gap.what, gap.why), WIDTH));
     }
     Ok(out)
 }
@@ -113,8 +118,10 @@ fn causes(out: &mut String, sights: &[Sight]) -> std::fmt::Result {
             }
         }
         for (why, causes) in reasons {
-            let why = if why.is_empty() { String::new() } else { format!("\n                 ({why})") };
-            writeln!(out, "  {:13}  {}{why}", seen.noun(), causes.join(", "))?;
+            out.push_str(&hanging(&format!("  {:13}  ", seen.noun()), &causes.join(", "), WIDTH));
+            if !why.is_empty() {
+                out.push_str(&hanging("                 ", &format!("({why})"), WIDTH));
+            }
         }
     }
     Ok(())
@@ -141,8 +148,9 @@ fn hooks(out: &mut String, hooks: &[HookStatus], list: bool) -> std::fmt::Result
             HookState::Sampled => "sampled",
             HookState::Unavailable => "unavailable",
         };
-        let reason = if hook.reason.is_empty() { String::new() } else { format!("   {}", hook.reason) };
-        writeln!(out, "  {state:11} {}   {}{reason}", hook.hook, hook.serves.join(", "))?;
+        let reason = if hook.reason.is_empty() { String::new() } else { format!(" ({})", hook.reason) };
+        let text = format!("{}: {}{reason}", hook.hook, hook.serves.join(", "));
+        out.push_str(&hanging(&format!("  {state:11} "), &text, WIDTH));
     }
     Ok(())
 }

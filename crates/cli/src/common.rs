@@ -2,20 +2,19 @@
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 
+use super::message;
+pub use super::message::say;
 use super::stop::Stop;
-use flatwater_explain::{Conclusion, Explanation, Focus};
+use crate::status::Status;
+use flatwater_explain::{Explanation, Focus};
 use flatwater_recording::store::Limits;
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{Recording, printable};
 use flatwater_report as report;
 use flatwater_safefs::{Dir, Refusal};
-
-/// Exit status for a mistake on the command line or in a scenario file; `clap` uses the same.
-pub const EXIT_USAGE: u8 = 2;
 
 /// An error that the user can fix: a wrong name or value.
 #[derive(Debug, thiserror::Error)]
@@ -29,14 +28,14 @@ impl Usage {
 }
 
 /// Prints an error with its causes and returns its exit status. A closed pipe is not an error.
-pub fn tell(error: &anyhow::Error) -> ExitCode {
+pub fn report_error(error: &anyhow::Error) -> Status {
     let broken_pipe = error.chain().filter_map(|cause| cause.downcast_ref::<std::io::Error>());
     if broken_pipe.into_iter().any(|error| error.kind() == std::io::ErrorKind::BrokenPipe) {
         // The reader of the output (head, less) has closed the pipe.
-        return ExitCode::SUCCESS;
+        return Status::Done;
     }
-    say(format_args!("flatwater: {error:#}"));
-    if error.is::<Usage>() { ExitCode::from(EXIT_USAGE) } else { ExitCode::FAILURE }
+    say(format_args!("flatwater: {}", message::of_error(error)));
+    if error.is::<Usage>() { Status::Usage } else { Status::Failed }
 }
 
 /// A path that does not exist yet, such as `flatwater-20261121-072301` (UTC).
@@ -78,17 +77,26 @@ fn group_id(name: &str) -> anyhow::Result<u32> {
     found.ok_or_else(|| anyhow::Error::new(Usage::new(format!("group '{name}' is not in /etc/group"))))
 }
 
+/// The formats in which a recording is printed, for clap.
+fn formats() -> clap::builder::PossibleValuesParser {
+    use clap::builder::PossibleValue;
+    let text = report::FORMATS.iter().map(|format| (format.name, format.sentence));
+    let binary = report::BINARY_FORMATS.iter().map(|format| (format.name, format.sentence));
+    let values = text.chain(binary).map(|(name, about)| PossibleValue::new(name).help(about.trim_end_matches('.')));
+    values.collect::<Vec<PossibleValue>>().into()
+}
+
 /// Options of how a verb prints a recording.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Output {
     /// Format of the output.
-    #[arg(short = 'O', long = "output", value_name = "FORMAT", default_value = "text")]
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = formats(), alias = "output", short_alias = 'O')]
     pub format: String,
     /// Table for csv (zones, vmstat, latency, calls ...).
     #[arg(long, value_name = "TABLE")]
     pub table: Option<String>,
     /// Columns of text output, 40 to 400; by default 80.
-    #[arg(long, value_name = "COLUMNS")]
+    #[arg(long, value_name = "COLUMNS", value_parser = message::number(40_usize, 400))]
     pub width: Option<usize>,
     /// Maximum memory for the decoded tables of a recording (512MiB).
     #[arg(long, value_name = "SIZE")]
@@ -103,10 +111,13 @@ pub struct Output {
 }
 
 impl Output {
-    /// Refuses an unknown format before any work is done.
+    /// Refuses a format that this verb cannot print, before any work is done.
     pub fn check(&self) -> anyhow::Result<()> {
         if report::find(&self.format).is_none() {
-            bail!(Usage::new(report::ReportError::UnknownFormat { given: self.format.clone() }));
+            let format = &self.format;
+            bail!(Usage::new(format!(
+                "{format} is not text: record first, then `flatwater report RECORDING --format {format} -o FILE`"
+            )));
         }
         Ok(())
     }
@@ -115,7 +126,7 @@ impl Output {
     pub fn options(&self) -> report::Options {
         let terminal = std::io::stdout().is_terminal();
         report::Options {
-            width: self.width.unwrap_or(80).clamp(40, 400),
+            width: self.width.unwrap_or(80),
             colour: terminal && std::env::var_os("NO_COLOR").is_none(),
             table: self.table.clone(),
             interval_ns: self.every.map(|every| every.0.max(1)),
@@ -149,12 +160,6 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints a line to standard error. The run continues if the reader is gone (`2>&1 | head`), where `eprintln!` would
-/// panic.
-pub fn say(line: std::fmt::Arguments<'_>) {
-    let _ = writeln!(std::io::stderr(), "{}", printable::output(&line.to_string()));
-}
-
 /// Whether this `--set` assignment selects the model's kernel.
 pub fn names_model(assignment: &str) -> bool {
     assignment.split_once('=').is_some_and(|(key, _)| key.trim() == "kernel")
@@ -183,29 +188,19 @@ pub fn read(path: &Path) -> anyhow::Result<Recording> {
 /// As `read`, with another limit for the decoded tables than the reader's own.
 pub fn read_within(path: &Path, decoded: Option<Bytes>) -> anyhow::Result<Recording> {
     let limits = decoded.map_or_else(Limits::default, |bytes| Limits::of_bytes(bytes.0));
-    let recording = Recording::open_with(path, limits);
-    recording.with_context(|| format!("cannot read the recording {}", path.display()))
+    Ok(Recording::open_with(path, limits)?)
 }
 
 const REPORT: &str = "report.html";
 
-/// Exit status for scripts: 4 if too little was observed for a conclusion, else 0.
-pub fn status(explanation: &Explanation) -> ExitCode {
-    match explanation.conclusion {
-        Conclusion::NotObserved | Conclusion::NotEnough => ExitCode::from(4),
-        _ => ExitCode::SUCCESS,
-    }
-}
-
 /// Explains a new recording, writes its report.html and prints the summary. Returns the signal's exit status if a
 /// signal cut the recording short.
-pub fn conclude(out: &Dir, output: &Output, stop: Option<&Stop>) -> anyhow::Result<ExitCode> {
+pub fn conclude(out: &Dir, output: &Output, stop: Option<&Stop>) -> anyhow::Result<Status> {
     // Read through the directory handle, because the path may lead elsewhere by now.
-    let recording = flatwater_recording::read(&out.proc_path());
-    let recording = recording.with_context(|| format!("cannot read the recording {}", out.path().display()))?;
+    let recording = flatwater_recording::read(&out.proc_path())?;
     let explanation = output.explain(&recording);
     let cut = stop.and_then(Stop::status).filter(|_| !recording.header.complete);
-    let ended = cut.unwrap_or_else(|| status(&explanation));
+    let ended = cut.unwrap_or_else(|| Status::of(&explanation));
     let page = out.path().join(REPORT);
     let html = report::render("html", &recording, &explanation, &report::Options::default());
     let written = html.map_err(anyhow::Error::new).and_then(|html| Ok(out.replace(REPORT, html.as_bytes(), false)?));
@@ -213,16 +208,17 @@ pub fn conclude(out: &Dir, output: &Output, stop: Option<&Stop>) -> anyhow::Resu
     if let Err(error) = written {
         // The summary is printed and the recording is complete: `report` can write the page later.
         say(format_args!(
-            "flatwater: cannot write {}: {error:#}; `flatwater report -O html -o FILE` writes it elsewhere",
-            page.display()
+            "flatwater: cannot write {}: {}; `flatwater report --format html -o FILE` writes it elsewhere",
+            page.display(),
+            message::of_error(&error)
         ));
         return Ok(ended);
     }
-    let told = format!("report: {}", page.display());
+    let place = format!("report: {}", page.display());
     if output.format == "text" {
-        print(&told)?
+        print(&place)?
     } else {
-        say(format_args!("{told}"))
+        say(format_args!("{place}"))
     }
     Ok(ended)
 }

@@ -1,11 +1,9 @@
 //! `flatwater import FILE...`: converts logs to a recording and explains it.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-
-use anyhow::Context;
 
 use super::common::{self, Output};
+use crate::status::Status;
 use flatwater_import::{IMPORTERS, Imported, import_files};
 use flatwater_recording::{Recording, write_whole};
 
@@ -18,34 +16,33 @@ pub struct Args {
     #[arg(long)]
     list: bool,
     /// Write the recording to this directory; without it, only explain.
-    #[arg(short = 'o', long = "to", value_name = "DIR")]
-    to: Option<PathBuf>,
+    #[arg(short = 'o', long = "out", value_name = "DIR", alias = "to")]
+    out: Option<PathBuf>,
     /// Let this group read the recording, which otherwise only you can read.
-    #[arg(long, value_name = "GROUP", requires = "to")]
+    #[arg(long, value_name = "GROUP", requires = "out")]
     group: Option<String>,
     #[command(flatten)]
     output: Output,
 }
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: Args) -> anyhow::Result<Status> {
     if args.list {
         let lines: Vec<String> =
             IMPORTERS.iter().map(|known| format!("{:<16} {}", known.name, known.sentence)).collect();
         common::print(&lines.join("\n"))?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(Status::Done);
     }
     args.output.check()?;
     let recording = import(&args.files)?;
-    if let Some(to) = args.to {
-        let to = common::claim_output(Some(to), args.group.as_deref())?;
-        write_whole(&to.proc_path(), &recording)
-            .with_context(|| format!("cannot write the recording {}", to.path().display()))?;
+    if let Some(out) = args.out {
+        let to = common::claim_output(Some(out), args.group.as_deref())?;
+        write_whole(&to.proc_path(), &recording)?;
         to.share_files()?;
         return common::conclude(&to, &args.output, None);
     }
     let explanation = args.output.explain(&recording);
     args.output.print(&recording, &explanation)?;
-    Ok(common::status(&explanation))
+    Ok(Status::of(&explanation))
 }
 
 /// Reads a recording's directory or imports logs, for `explain` and `report`.

@@ -1,11 +1,11 @@
 //! `run --on vm --kernel A --kernel B`: performs the scenario on each kernel, then compares them with the first.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use anyhow::Context;
 
 use super::common::{self, Output, Usage};
+use crate::status::Status;
 use flatwater_experiment::agree::with_first;
 use flatwater_recording::Recording;
 use flatwater_report as report;
@@ -18,7 +18,7 @@ pub fn run(
     output: &Output,
     out: &Dir,
     mut boot: impl FnMut(&Path, &Dir) -> anyhow::Result<()>,
-) -> anyhow::Result<ExitCode> {
+) -> anyhow::Result<Status> {
     if !matches!(output.format.as_str(), "text" | "json") {
         anyhow::bail!(Usage::new(
             "several kernels are compared as text or json; give each recording to `report` for more"
@@ -46,7 +46,7 @@ pub fn run(
         serde_json::to_string_pretty(&found)?
     };
     common::print(&said)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::Done)
 }
 
 #[cfg(test)]

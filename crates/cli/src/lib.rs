@@ -1,8 +1,9 @@
 //! The command `flatwater`: one verb per file, no computation.
 //!
-//! Each verb has `Args` (whose doc comments are the help texts) and `run`, which returns the exit status: 0 done, 1
-//! failed, 2 a mistake of the user; `docs/command-line.md` lists the others. `common` has what several verbs share,
-//! `stop` the signals, `progress` the progress bar, and `guest` is process 1 of a vm.
+//! Each verb has `Args` (whose doc comments are the help texts) and `run`, which returns a [`status::Status`]. `pages`
+//! has each verb's task, examples and exit statuses, from which `help` makes help texts and `manual` makes manual pages
+//! and the reference in docs/command-line.md. `common` has what several verbs share, `message` the form of messages, `stop` the signals,
+//! `progress` the progress bar, and `guest` is process 1 of a vm.
 
 #[cfg(feature = "sim")]
 mod agree;
@@ -13,9 +14,14 @@ mod compare;
 mod completions;
 mod explain;
 mod guest;
+mod help;
 mod import;
 mod kernels;
+mod manual;
+mod message;
 mod model;
+mod other_kernel;
+mod pages;
 mod precursor;
 mod progress;
 mod record;
@@ -23,6 +29,7 @@ mod report;
 mod restore;
 mod run;
 mod scenarios;
+mod status;
 mod stop;
 mod summary;
 #[cfg(feature = "top")]
@@ -34,9 +41,13 @@ mod watch;
 #[cfg(feature = "sim")]
 mod whatif;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{FromArgMatches, Parser, Subcommand};
+
+use status::Status;
 
 /// Finds slow file calls, shows where their time went, names the cause and proves the fix.
 #[derive(Debug, Parser)]
@@ -88,7 +99,7 @@ enum Verb {
     Vm(vm::Args),
     /// Prepare the file of a running program ahead of the writes: blocks and locked pages.
     Precursor(precursor::Args),
-    /// Print shell completions or the manual page.
+    /// Print shell completions or manual pages.
     Completions(completions::Args),
     /// Perform one actor of a workload in a separate process.
     #[command(name = "__actor", hide = true)]
@@ -98,7 +109,53 @@ enum Verb {
 /// The clap definition of the command, for completions, the manual page and tests.
 #[must_use]
 pub fn command() -> clap::Command {
-    <Cli as clap::CommandFactory>::command()
+    help::decorated(<Cli as clap::CommandFactory>::command())
+}
+
+/// The reference part of docs/command-line.md, which `flatwater completions markdown` prints.
+#[must_use]
+pub fn reference() -> String {
+    manual::reference(command())
+}
+
+/// Warns of options that have another name now. They will be removed in 0.4.
+fn warn_of_old_options(words: &[OsString]) {
+    const OLD: [(&str, &str); 3] = [("-O", "--format"), ("--output", "--format"), ("--to", "--out")];
+    let own = words.iter().skip(1).take_while(|word| *word != "--").filter_map(|word| word.to_str());
+    let own: Vec<&str> = own.collect();
+    for (old, new) in OLD {
+        let is_old = |word: &&str| match old {
+            "-O" => word.starts_with(old),
+            _ => *word == old || word.strip_prefix(old).is_some_and(|rest| rest.starts_with('=')),
+        };
+        if own.iter().any(is_old) {
+            common::say(format_args!("flatwater: {old} is now {new}; the old name will be removed in 0.4"));
+        }
+    }
+}
+
+/// Parses the command line. `Err` has the exit status if the process has nothing more to do.
+fn parsed() -> Result<Cli, Status> {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let mut command = command();
+    let parsed = command.try_get_matches_from_mut(&words).and_then(|found| Cli::from_arg_matches(&found));
+    match parsed {
+        Ok(cli) => {
+            warn_of_old_options(&words);
+            Ok(cli)
+        }
+        // Help and version; without any word, the verbs.
+        Err(error) if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let status = if error.use_stderr() { Status::Usage } else { Status::Done };
+            Err(error.print().map_or_else(|error| common::report_error(&error.into()), |()| status))
+        }
+        Err(error) => {
+            warn_of_old_options(&words);
+            let verb = words.get(1).and_then(|word| word.to_str()).filter(|verb| pages::of(verb).is_some());
+            common::say(format_args!("flatwater: {}", message::of_clap(&error, verb)));
+            Err(Status::Usage)
+        }
+    }
 }
 
 /// Runs the command that the process was started with.
@@ -107,7 +164,10 @@ pub fn main() -> ExitCode {
     if flatwater_vm::guest::is_guest() {
         guest::main();
     }
-    let cli = Cli::parse();
+    let cli = match parsed() {
+        Ok(cli) => cli,
+        Err(status) => return status.into(),
+    };
     let done = match cli.verb {
         Verb::Run(args) => run::run(args),
         Verb::Record(args) => record::run(args),
@@ -132,7 +192,7 @@ pub fn main() -> ExitCode {
         Verb::Vm(args) => vm::run(&args),
         Verb::Precursor(args) => precursor::run(&args),
         Verb::Completions(args) => completions::run(&args),
-        Verb::Actor => flatwater_host::driver::process::serve().map(|()| ExitCode::SUCCESS).map_err(Into::into),
+        Verb::Actor => flatwater_host::driver::process::serve().map(|()| Status::Done).map_err(Into::into),
     };
-    done.unwrap_or_else(|error| common::tell(&error))
+    done.unwrap_or_else(|error| common::report_error(&error)).into()
 }

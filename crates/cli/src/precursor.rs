@@ -2,7 +2,6 @@
 //! the shared memory that dead writers left behind.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -11,12 +10,14 @@ use precursor::follow::{Event, FollowOptions, Follower, Help, Uncut};
 use precursor::{Mode, Owner};
 
 use super::common;
+use super::message::number;
+use crate::status::Status;
 use flatwater_recording::units::{Bytes, Nanos};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The process that writes.
-    #[arg(short = 'p', long, value_name = "PID", required_unless_present = "leftovers")]
+    #[arg(short = 'p', long, value_name = "PID", value_parser = number(1_u32, i32::MAX.cast_unsigned()), required_unless_present = "leftovers")]
     pid: Option<u32>,
     /// The file that it writes, or a pattern with {} for an eight-digit number.
     #[arg(short = 'f', long, value_name = "FILE", required_unless_present = "leftovers")]
@@ -41,7 +42,7 @@ pub struct Args {
     shm: PathBuf,
 }
 
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: &Args) -> anyhow::Result<Status> {
     match (args.pid, &args.file) {
         (Some(pid), Some(file)) => follow(args, pid, file),
         _ => list(&args.shm, args.clear),
@@ -49,8 +50,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Lists the shared memory of appenders. With `clear` it recovers the files of dead ones and removes their memory.
-fn list(shm: &Path, clear: bool) -> anyhow::Result<ExitCode> {
-    let found = precursor::leftovers(shm).with_context(|| format!("list {}", shm.display()))?;
+fn list(shm: &Path, clear: bool) -> anyhow::Result<Status> {
+    let found = precursor::leftovers(shm).with_context(|| {
+        format!("cannot list {}: give the directory of the writers' memory with --shm", shm.display())
+    })?;
     let mut failed = false;
     for one in &found {
         let (bytes, name) = (Bytes(one.bytes), one.files.first().map(|f| f.display().to_string()).unwrap_or_default());
@@ -87,10 +90,10 @@ fn list(shm: &Path, clear: bool) -> anyhow::Result<ExitCode> {
     } else if dead > 0 && !clear {
         common::print("--clear recovers the files of dead writers and removes stale memory")?;
     }
-    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if failed { Status::Failed } else { Status::Done })
 }
 
-fn follow(args: &Args, pid: u32, file: &Path) -> anyhow::Result<ExitCode> {
+fn follow(args: &Args, pid: u32, file: &Path) -> anyhow::Result<Status> {
     let stop = super::stop::on_signal(super::stop::AtOnce::Leave)?.flag;
     let limits = precursor::limits();
     let shares = precursor::budget::Shares::default();
@@ -108,7 +111,7 @@ fn follow(args: &Args, pid: u32, file: &Path) -> anyhow::Result<ExitCode> {
         match event {
             Some(Event::Ended) => {
                 common::print("the process has ended")?;
-                return Ok(ExitCode::SUCCESS);
+                return Ok(Status::Done);
             }
             Some(event) => common::print(&tell(&event))?,
             None => {}
@@ -127,7 +130,7 @@ fn follow(args: &Args, pid: u32, file: &Path) -> anyhow::Result<ExitCode> {
     if let Some(uncut) = follower.detach()? {
         common::print(&left_longer(&uncut))?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::Done)
 }
 
 fn tell(event: &Event) -> String {

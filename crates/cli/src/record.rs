@@ -2,14 +2,13 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
-
 use super::common::{self, Output, Usage};
+use super::message::number;
 use super::progress::Bar;
 use super::stop::{self, AtOnce};
+use crate::status::Status;
 use flatwater_host::error::HostError;
 use flatwater_host::own_cost::keep_memory_small;
 use flatwater_host::privileges::User;
@@ -20,7 +19,7 @@ use flatwater_recording::units::Nanos;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Record this process and all its descendants, existing or forked later; repeatable.
-    #[arg(short = 'p', long = "pid", value_name = "PID")]
+    #[arg(short = 'p', long = "pid", value_name = "PID", value_parser = number(1_u32, i32::MAX.cast_unsigned()))]
     pids: Vec<u32>,
     /// Record every process that runs this program, including processes that start later; repeatable.
     #[arg(long = "program", value_name = "NAME")]
@@ -48,16 +47,16 @@ pub struct Args {
     #[arg(short = 'm', long = "min", value_name = "TIME", default_value = "1ms")]
     threshold: Nanos,
     /// The recording's directory; by default flatwater-DATE-TIME.
-    #[arg(short = 'o', long = "out", value_name = "OUT")]
+    #[arg(short = 'o', long = "out", value_name = "DIR")]
     out: Option<PathBuf>,
     /// Let this group read the recording, which otherwise only you can read.
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
     /// Samples of the kernel's counters per second, 1 to 100.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = number(1_u32, 100))]
     hz: u32,
     /// Stack samples of on-CPU threads per second; 0 takes none.
-    #[arg(long, value_name = "N", default_value_t = flatwater_host::tracer::DEFAULT_HZ, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = flatwater_host::tracer::DEFAULT_HZ, value_parser = number(0_u32, 10_000))]
     stack_hz: u32,
     /// Do not record page faults, each of which costs a hook.
     #[arg(long)]
@@ -74,7 +73,7 @@ pub struct Args {
     output: Output,
 }
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: Args) -> anyhow::Result<Status> {
     keep_memory_small();
     args.output.check()?;
     args.btf.as_deref().map_or(Ok(()), flatwater_host::tracer::use_types_of)?;
@@ -119,9 +118,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Err(_) => drop(std::fs::remove_dir(out.path())),
         Ok(_) => {}
     }
-    let status = recorded.context("record")?;
-    if let Some(status) = status.filter(|status| !status.success()) {
-        common::say(format_args!("flatwater: the command ended with {status}"));
+    let ended = recorded?;
+    let failed = ended.and_then(Status::of_command);
+    if let Some(ended) = ended.filter(|ended| !ended.success()) {
+        common::say(format_args!("flatwater: the command ended with {ended}"));
     }
-    common::conclude(&out, &args.output, Some(&stop))
+    let concluded = common::conclude(&out, &args.output, Some(&stop))?;
+    Ok(failed.filter(|_| stop.status().is_none()).unwrap_or(concluded))
 }

@@ -1,9 +1,10 @@
-//! `flatwater report REC -O FORMAT [-o FILE]`.
+//! `flatwater report REC --format FORMAT [-o FILE]`.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use super::common::{self, Output};
+use super::message::number;
+use crate::status::Status;
 use flatwater_report::BinaryFormat;
 use flatwater_report::chart::{self, Wanted};
 use flatwater_safefs::write_output;
@@ -15,10 +16,10 @@ pub struct Args {
     #[command(flatten)]
     output: Output,
     /// Write to this file instead of standard output.
-    #[arg(short = 'o', long = "to", value_name = "FILE")]
-    to: Option<PathBuf>,
+    #[arg(short = 'o', long = "out", value_name = "FILE", alias = "to")]
+    out: Option<PathBuf>,
     /// perfetto: only the second before and after the N-th slowest call.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number(1_usize, usize::MAX))]
     around: Option<usize>,
     /// Draw a picture (SVG) instead: calls, or TABLE:COLUMN (a counter's rate: COLUMN/s; scaled: COLUMN*1e-6; of one
     /// entity: TABLE@NAME:COLUMN); repeatable.
@@ -41,7 +42,7 @@ impl Args {
     }
 }
 
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: &Args) -> anyhow::Result<Status> {
     if let Some(format) = flatwater_report::find_binary(&args.output.format) {
         return binary(args, format);
     }
@@ -49,20 +50,20 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let recording = common::read_within(&args.recording, args.output.max_decoded)?;
     if !args.chart.is_empty() {
         let picture = chart::svg(&recording, &args.wanted()).map_err(common::Usage::new)?;
-        return put(args.to.as_deref(), &picture);
+        return put(args.out.as_deref(), &picture);
     }
     let explanation = args.output.explain(&recording);
-    let Some(to) = &args.to else {
+    let Some(to) = &args.out else {
         args.output.print(&recording, &explanation)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(Status::Done);
     };
     let rendered = flatwater_report::render(&args.output.format, &recording, &explanation, &args.output.options());
     let text = rendered.map_err(common::Usage::new)?;
     put(Some(to), &text)
 }
 
-fn binary(args: &Args, format: &BinaryFormat) -> anyhow::Result<ExitCode> {
-    let Some(to) = &args.to else {
+fn binary(args: &Args, format: &BinaryFormat) -> anyhow::Result<Status> {
+    let Some(to) = &args.out else {
         anyhow::bail!(common::Usage::new(format!("{} is not text: give a file with -o", format.name)));
     };
     let recording = common::read_within(&args.recording, args.output.max_decoded)?;
@@ -70,13 +71,13 @@ fn binary(args: &Args, format: &BinaryFormat) -> anyhow::Result<ExitCode> {
     let options = flatwater_report::Options { around: args.around, ..args.output.options() };
     let bytes = (format.render)(&recording, &explanation, &options).map_err(common::Usage::new)?;
     write_output(to, &bytes)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::Done)
 }
 
-fn put(to: Option<&Path>, text: &str) -> anyhow::Result<ExitCode> {
+fn put(to: Option<&Path>, text: &str) -> anyhow::Result<Status> {
     match to {
         Some(to) => write_output(to, text.as_bytes())?,
         None => common::print(text)?,
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::Done)
 }

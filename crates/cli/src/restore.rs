@@ -1,19 +1,20 @@
 //! `flatwater restore`: restores settings that killed runs changed.
 
-use std::process::ExitCode;
 use std::sync::Arc;
 
+use super::message::number;
 use super::{common, stop};
+use crate::status::Status;
 use flatwater_host::setup::{recover, recover_as_successor};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Internal: a run that received two signals executes this to restore what it changed.
-    #[arg(long, hide = true, value_name = "SIGNAL")]
+    #[arg(long, hide = true, value_name = "SIGNAL", value_parser = number(1_i32, 64))]
     after_signal: Option<i32>,
 }
 
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: &Args) -> anyhow::Result<Status> {
     let log: flatwater_host::setup::Log = Arc::new(|line: &str| common::say(format_args!("flatwater: {line}")));
     if let Some(signal) = args.after_signal {
         let status = stop::deaf_after(signal)?;
@@ -24,5 +25,5 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if restored == flatwater_host::setup::Restored::default() {
         common::print("nothing to restore")?;
     }
-    Ok(if restored.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if restored.failed.is_empty() { Status::Done } else { Status::Failed })
 }

@@ -1,7 +1,6 @@
 //! `flatwater run [SCENARIO]`.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -9,9 +8,12 @@ use anyhow::Context;
 
 use super::common::{self, Output, Usage};
 use super::kernels;
+use super::message::{self, number};
 use super::model;
+use super::other_kernel;
 use super::progress::Bar;
 use super::stop::{self, AtOnce};
+use crate::status::Status;
 use flatwater_host::error::HostError;
 use flatwater_host::own_cost::keep_memory_small;
 use flatwater_host::run::{Progress, RunOptions};
@@ -21,16 +23,18 @@ use flatwater_safefs::Dir;
 use flatwater_vm::{Carried, Job, VmOptions};
 use flatwater_workload::scenario::Scenario;
 
+const VM: &str = "Options of --on vm";
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A built-in scenario (`flatwater scenarios` lists them) or a .toml file.
     #[arg(default_value = "journal")]
     scenario: String,
-    /// Where to perform it.
-    #[arg(long, value_name = "SOURCE", default_value = "host", value_parser = ["host", "vm", "sim"])]
-    on: String,
-    /// Change a knob (vm.dirty_bytes=64MiB), a workload's parameter
-    /// (journal.bytes=300), duration, threshold or seed; repeatable.
+    /// Where to perform it: this machine, a guest in QEMU, or the model of a kernel; by default this machine, unless
+    /// the scenario is for another kernel.
+    #[arg(long, value_name = "SOURCE", value_parser = ["host", "vm", "sim"])]
+    on: Option<String>,
+    /// Change a knob (vm.dirty_bytes=64MiB), a workload's parameter (journal.bytes=300), duration, threshold or seed;
+    /// repeatable.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Scale all workloads to this machine: multiply their amounts by this (0.01), instead of by their own scale.
@@ -46,22 +50,22 @@ pub struct Args {
     #[arg(short = 'm', long = "min", value_name = "TIME")]
     threshold: Option<Nanos>,
     /// The recording's directory; by default flatwater-DATE-TIME.
-    #[arg(short = 'o', long = "out", value_name = "OUT")]
+    #[arg(short = 'o', long = "out", value_name = "DIR")]
     out: Option<PathBuf>,
     /// Let this group read the recording, which otherwise only you can read.
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
     /// Seed of every random choice.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number(0_u64, u64::MAX))]
     seed: Option<u64>,
     /// Samples of the kernel's counters per second, 1 to 100.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = number(1_u32, 100))]
     hz: u32,
     /// Stack samples of on-CPU threads per second; 0 takes none and is the default in an emulated machine.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    #[arg(long, value_name = "N", value_parser = number(0_u32, 10_000))]
     stack_hz: Option<u32>,
     /// Pin the foreground's threads to this CPU.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number(0_u32, 65_535))]
     cpu: Option<u32>,
     /// sim: list every constant of the model with its origin, without a run.
     #[arg(long)]
@@ -75,50 +79,59 @@ pub struct Args {
     /// Read the kernel's types (BTF) from this file if the kernel has none.
     #[arg(long, value_name = "FILE")]
     btf: Option<PathBuf>,
-    /// vm: boot this kernel image; repeatable: each in turn, with a comparison.
-    #[arg(long, value_name = "PATH")]
+    /// boot this kernel image; repeatable: each in turn, with a comparison.
+    #[arg(help_heading = VM, long, value_name = "PATH")]
     kernel: Vec<PathBuf>,
-    /// vm: a static flatwater for a guest of another architecture.
-    #[arg(long, value_name = "PATH")]
+    /// a static flatwater for a guest of another architecture.
+    #[arg(help_heading = VM, long, value_name = "PATH")]
     init: Option<PathBuf>,
-    /// vm: fetch Debian's current kernel through apt if none is found.
-    #[arg(long)]
+    /// fetch Debian's current kernel through apt if none is found.
+    #[arg(help_heading = VM, long)]
     fetch_kernel: bool,
-    /// vm: count the guest's time in instructions of 2^SHIFT ns, so that the speed and load of this host do not affect
+    /// count the guest's time in instructions of 2^SHIFT ns, so that the speed and load of this host do not affect
     /// it; needs QEMU 10.
-    #[arg(long, value_name = "SHIFT", value_parser = clap::value_parser!(u32).range(0..=i64::from(flatwater_vm::icount::SHIFT_MAX)))]
+    #[arg(help_heading = VM, long, value_name = "SHIFT", value_parser = number(0_u32, flatwater_vm::icount::SHIFT_MAX))]
     icount: Option<u32>,
-    /// vm: show the guest's console and keep it in the recording.
-    #[arg(long)]
+    /// show the guest's console and keep it in the recording.
+    #[arg(help_heading = VM, long)]
     console: bool,
-    /// vm: end a guest that prints nothing for this long (before its first line: for half as long). It prints once a
+    /// end a guest that prints nothing for this long (before its first line: for half as long). It prints once a
     /// second; time in which it waits for a CPU of a busy host counts little.
-    #[arg(long, value_name = "TIME", default_value = "90s")]
+    #[arg(help_heading = VM, long, value_name = "TIME", default_value = "90s")]
     patience: Nanos,
     #[command(flatten)]
     output: Output,
 }
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+impl Args {
+    fn on(&self) -> &str {
+        self.on.as_deref().unwrap_or("host")
+    }
+}
+
+pub fn run(args: Args) -> anyhow::Result<Status> {
     keep_memory_small();
     args.output.check()?;
-    if args.on != "vm" && !args.kernel.is_empty() {
+    if args.on() != "vm" && !args.kernel.is_empty() {
         anyhow::bail!(Usage::new(
             "--kernel needs --on vm: the host runs its own kernel, the simulator takes it from the scenario"
         ));
     }
-    if args.on != "sim" && args.set.iter().any(|assignment| common::names_model(assignment)) {
+    if args.on() != "sim" && args.set.iter().any(|assignment| common::names_model(assignment)) {
         anyhow::bail!(Usage::new(
             "--set kernel= selects the model's kernel and needs --on sim; for --on vm give --kernel PATH"
         ));
     }
     let scenario = scenario_of(&args, &args.scenario)?;
+    if args.on.is_none() {
+        other_kernel::refuse(&scenario, &args.scenario, other_kernel::release().as_deref())?;
+    }
     if args.constants {
-        if args.on != "sim" {
+        if args.on() != "sim" {
             anyhow::bail!(Usage::new("--constants needs --on sim: only the model has constants"));
         }
         common::print(&model::constants(&scenario)?)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(Status::Done);
     }
     args.btf.as_deref().map_or(Ok(()), flatwater_host::tracer::use_types_of)?;
     let out = common::claim_output(args.out.clone(), args.group.as_deref())?;
@@ -128,7 +141,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let boot = |kernel: &Path, to: &Dir| on_vm(&args, Some(kernel), &scenario, to, &stop.flag, &progress);
         return kernels::run(&args.kernel, &args.output, &out, boot).with_context(|| format!("run {}", scenario.name));
     }
-    let ran = match args.on.as_str() {
+    let ran = match args.on() {
         "sim" => on_sim(&scenario, &out),
         "vm" => on_vm(&args, args.kernel.first().map(PathBuf::as_path), &scenario, &out, &stop.flag, &progress),
         _ => on_host(&args, &scenario, &out, &stop.flag, &progress),
@@ -139,7 +152,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let _ = std::fs::remove_dir(out.path());
     }
     if let (Err(error), Some(status)) = (&ran, stop.status()) {
-        common::say(format_args!("flatwater: interrupted: {error:#}"));
+        common::say(format_args!("flatwater: interrupted: {}", message::of_error(error)));
         return Ok(status);
     }
     ran.with_context(|| format!("run {}", scenario.name))?;

@@ -1,8 +1,7 @@
 //! `flatwater scenarios`: lists the built-in scenarios, and the knobs, workloads and kernels that scenarios can use.
 
-use std::process::ExitCode;
-
 use super::common::{self, Usage};
+use crate::status::Status;
 use flatwater_recording::KNOBS;
 use flatwater_workload::WORKLOADS;
 use flatwater_workload::scenario::Scenario;
@@ -23,7 +22,7 @@ pub struct Args {
     kernels: bool,
 }
 
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: &Args) -> anyhow::Result<Status> {
     let text = match &args.name {
         Some(name) => match builtin::find(name) {
             Some(text) => text.to_owned(),
@@ -36,7 +35,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         None => list()?,
     };
     common::print(&text)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::Done)
 }
 
 fn list() -> anyhow::Result<String> {

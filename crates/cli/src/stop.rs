@@ -1,7 +1,7 @@
 //! How signals end a command: the first one in order, the second one at once; both restore what the command changed.
 
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
@@ -9,6 +9,7 @@ use anyhow::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::common::say;
+use crate::status::Status;
 
 /// What happens on the second signal before the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,14 +30,10 @@ pub struct Stop {
 impl Stop {
     /// The exit status of a command that a signal cut short: 128 plus the signal's number, as in shells.
     #[must_use]
-    pub fn status(&self) -> Option<ExitCode> {
+    pub fn status(&self) -> Option<Status> {
         let signal = self.signal.load(Ordering::SeqCst);
-        (signal > 0).then(|| ExitCode::from(status_of(signal)))
+        (signal > 0).then_some(Status::Signal(signal))
     }
-}
-
-fn status_of(signal: i32) -> u8 {
-    u8::try_from(128 + signal).unwrap_or(u8::MAX)
 }
 
 /// Whether the process was started with this signal ignored, as `nohup` does with SIGHUP.
@@ -48,11 +45,13 @@ fn is_ignored(signal: i32) -> bool {
 }
 
 /// Handles SIGINT, SIGTERM and SIGHUP: the first one raises the flag, so that the run ends with a summary; the second
-/// one ends the process at once. A signal that was ignored at the start stays ignored.
+/// one ends the process at once. SIGHUP that was ignored at the start stays ignored (`nohup`). SIGINT does not: scripts
+/// start their background jobs with SIGINT ignored, and `kill -INT` must end these.
 pub fn on_signal(at_once: AtOnce) -> anyhow::Result<Stop> {
     let stop = Stop::default();
     let raised = stop.clone();
-    let wanted: Vec<i32> = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal)).collect();
+    let wanted = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| *signal != SIGHUP || !is_ignored(SIGHUP));
+    let wanted: Vec<i32> = wanted.collect();
     let mut signals = signal_hook::iterator::Signals::new(wanted).context("cannot watch signals")?;
     std::thread::Builder::new().name("fw-signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
@@ -79,9 +78,9 @@ fn become_restore(signal: i32) {
 
 /// Ignores further signals, so that a third one does not leave the machine half restored. For `restore` after a signal;
 /// returns the exit status.
-pub fn deaf_after(signal: i32) -> anyhow::Result<ExitCode> {
+pub fn deaf_after(signal: i32) -> anyhow::Result<Status> {
     for each in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(each, Arc::default()).context("cannot watch signals")?;
     }
-    Ok(ExitCode::from(status_of(signal)))
+    Ok(Status::Signal(signal))
 }

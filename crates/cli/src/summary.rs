@@ -1,9 +1,9 @@
 //! `flatwater summary REC [-o FILE]`.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use super::common::{self, say};
+use crate::status::Status;
 use flatwater_recording::summary;
 use flatwater_recording::units::Bytes;
 use flatwater_safefs::write_output;
@@ -13,17 +13,17 @@ pub struct Args {
     /// A recording: the directory that `run`, `record`, `watch` or `import` wrote.
     recording: PathBuf,
     /// Write to this file; by default beside the recording, as RECORDING.summary.parquet.
-    #[arg(short = 'o', long = "to", value_name = "FILE")]
-    to: Option<PathBuf>,
+    #[arg(short = 'o', long = "out", value_name = "FILE", alias = "to")]
+    out: Option<PathBuf>,
     /// Maximum memory for the decoded tables of the recording (512MiB).
     #[arg(long, value_name = "SIZE")]
     max_decoded: Option<Bytes>,
 }
 
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: &Args) -> anyhow::Result<Status> {
     let recording = common::read_within(&args.recording, args.max_decoded)?;
     let rows = flatwater_explain::summary::of(&recording);
-    let to = args.to.clone().unwrap_or_else(|| {
+    let to = args.out.clone().unwrap_or_else(|| {
         let mut name = args.recording.components().as_path().as_os_str().to_owned();
         name.push(".summary.parquet");
         PathBuf::from(name)
@@ -31,5 +31,5 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let bytes = summary::to_parquet(&rows)?;
     write_output(&to, &bytes)?;
     say(format_args!("flatwater: {} rows: {}", rows.len(), to.display()));
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::Done)
 }

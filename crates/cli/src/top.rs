@@ -1,7 +1,6 @@
 //! `flatwater top`: who waits and who makes them wait, now.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -10,6 +9,7 @@ use signal_hook::consts::SIGTERM;
 
 use super::common::{Usage, say};
 use super::watch::configuration;
+use crate::status::Status;
 use flatwater_host::own_cost::keep_memory_small;
 use flatwater_top::source::{Alone, Attached, Source};
 use flatwater_watch::config::Config;
@@ -27,14 +27,14 @@ pub struct Args {
     alone: bool,
 }
 
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: &Args) -> anyhow::Result<Status> {
     keep_memory_small();
     let (config, _) = configuration(args.config.as_deref())?;
     let source = source(args, &config)?;
     let stop = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGTERM, stop.clone()).context("cannot watch signals")?;
     flatwater_top::run(source, &stop)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::Done)
 }
 
 /// The daemon at the given socket; else the running daemon of the configuration; else the tracer in this process.

@@ -1,23 +1,24 @@
 //! `flatwater verify SCENARIO --fix NAME`: proves whether a change of settings helps, by interleaved runs.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 
 use super::common::{self, Usage};
-use super::compare::{judge_named, status};
+use super::message::number;
 use super::progress::Bar;
 use super::stop::{self, AtOnce};
+use crate::status::Status;
+use flatwater_experiment::figure::Figure;
 use flatwater_experiment::trial::Arm;
 use flatwater_experiment::verify::{Pace, Performer, Sides, verify};
 use flatwater_host::run::{Progress, RunOptions};
 use flatwater_host::setup::{self, Applied, SetupContext};
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{Recording, Setup, Source};
-use flatwater_report::versus;
+use flatwater_report::{html, versus};
 use flatwater_safefs::Dir;
 use flatwater_workload::scenario::Scenario;
 
@@ -37,8 +38,8 @@ pub struct Args {
     /// Scale all workloads to this machine: multiplies their amounts, on both sides.
     #[arg(long, value_name = "SHARE")]
     scale: Option<String>,
-    /// Figure for the verdict: p50, p99, p99.9, worst, lost, rate, or a cause (its stall time); by default the
-    /// scenario's own, else p99.9.
+    /// Figure for the verdict, as for `compare`: [OPERATION.]FIGURE or a cause; by default the scenario's own, else
+    /// p99.9.
     #[arg(long, value_name = "FIGURE")]
     judge: Option<String>,
     /// Length of the measured part of each run; the scenario's own, else 8s.
@@ -54,22 +55,25 @@ pub struct Args {
     #[arg(short = 'd', long = "dir", value_name = "DIR", default_value = ".")]
     directory: PathBuf,
     /// Keep the recording of each run in this directory.
-    #[arg(short = 'o', long = "out", value_name = "OUT")]
+    #[arg(short = 'o', long = "out", value_name = "DIR")]
     out: Option<PathBuf>,
     /// Let this group read the recordings, which otherwise only you can read.
     #[arg(long, value_name = "GROUP", requires = "out")]
     group: Option<String>,
+    /// Stack samples of on-CPU threads per second, as for `run`; 0 takes none.
+    #[arg(long, value_name = "N", default_value_t = flatwater_host::tracer::DEFAULT_HZ, value_parser = number(0_u32, 10_000))]
+    stack_hz: u32,
     /// Set knobs that affect the whole machine (restored after each run).
     #[arg(long)]
     apply: bool,
-    /// text or json.
-    #[arg(short = 'O', long = "output", value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    /// Format of the output.
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json", "html"], alias = "output", short_alias = 'O')]
     format: String,
 }
 
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: &Args) -> anyhow::Result<Status> {
     let a = scenario(args)?;
-    let judge = judge_named(args.judge.as_deref().or(a.judge.as_deref()).unwrap_or("p99.9"))?;
+    let judge = Figure::parse(args.judge.as_deref().or(a.judge.as_deref()).unwrap_or("p99.9")).map_err(Usage::new)?;
     let pace = Pace::of(args.settle, args.block, &a);
     if args.set.iter().chain(&args.with).any(|assignment| common::names_model(assignment)) {
         anyhow::bail!(Usage::new(
@@ -99,11 +103,15 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let found = found?;
     let text = match args.format.as_str() {
         "json" => serde_json::to_string_pretty(&found)?,
+        "html" => html::verification_page(&found),
         _ => versus::verification(&found),
     };
     drop(scratch);
     common::print(&text)?;
-    Ok(stop.status().filter(|_| found.ended == "interrupted").unwrap_or_else(|| status(found.verdict)))
+    Ok(stop
+        .status()
+        .filter(|_| found.ended == "interrupted")
+        .unwrap_or_else(|| Status::of_verdict(found.verdict, !found.runs.is_empty())))
 }
 
 /// Loads the scenario that both sides share.
@@ -143,7 +151,7 @@ impl Performer for OnHost<'_> {
             directory: self.args.directory.clone(),
             out: out.clone(),
             sample_hz: 10,
-            stack_hz: 997,
+            stack_hz: self.args.stack_hz,
             cpu: None,
             source: Source::Host,
             time_distorted: false,

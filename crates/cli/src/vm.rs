@@ -1,13 +1,13 @@
 //! `flatwater vm`: kernels for `run --on vm`, and commands in a guest.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use anyhow::Context;
 
 use super::common::{self, Usage};
 use super::progress::Bar;
 use super::stop::{self, AtOnce};
+use crate::status::Status;
 use flatwater_host::run::Progress;
 use flatwater_recording::units::Nanos;
 use flatwater_vm::{Carried, Job, VmOptions, kernel};
@@ -54,7 +54,7 @@ struct ExecArgs {
     #[arg(long, value_name = "PATH")]
     init: Option<PathBuf>,
     /// Directory for the files that the command writes to $OUT.
-    #[arg(short = 'o', long = "out", value_name = "OUT")]
+    #[arg(short = 'o', long = "out", value_name = "DIR")]
     out: Option<PathBuf>,
     /// Also keep the guest's console in that directory.
     #[arg(long)]
@@ -68,7 +68,7 @@ struct ExecArgs {
     command: Vec<String>,
 }
 
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: &Args) -> anyhow::Result<Status> {
     let found = match &args.verb {
         Verb::FetchKernel { package } => {
             kernel::fetch(package.as_deref(), &mut |said| common::say(format_args!("flatwater: {said}")))?
@@ -78,13 +78,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let modules = found.modules.map_or_else(|| "none".to_owned(), |path| path.display().to_string());
     common::print(&format!("kernel   {}\nimage    {}\nmodules  {modules}", found.release, found.image.display()))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::Done)
 }
 
 /// Time limit for a command in a guest: one hour.
 const EXEC_NS_MAX: u64 = 3_600_000_000_000;
 
-fn exec(args: &ExecArgs) -> anyhow::Result<ExitCode> {
+fn exec(args: &ExecArgs) -> anyhow::Result<Status> {
     let machine = match &args.machine {
         Some(name) => Scenario::load(name).map_err(Usage::new)?.machine,
         None => MachineSpec::default(),
@@ -116,5 +116,5 @@ fn exec(args: &ExecArgs) -> anyhow::Result<ExitCode> {
     let report = report.context("vm exec")?;
     let kernel = format!("{} under {}", report.release, report.accelerator);
     common::say(format_args!("flatwater: {kernel}: booted in {}", Nanos(report.boot_ns)));
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::Done)
 }

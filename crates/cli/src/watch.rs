@@ -1,15 +1,15 @@
 //! `flatwater watch [-c watch.toml]`, and `flatwater watch dump | status | metrics`, which ask the running daemon.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::Subcommand;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::common::{self, Usage, print, say};
+use crate::status::Status;
 use flatwater_host::own_cost::keep_memory_small;
 use flatwater_watch::config::{Config, ConfigError};
 use flatwater_watch::{daemon, http};
@@ -39,7 +39,7 @@ enum What {
     Metrics,
 }
 
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: &Args) -> anyhow::Result<Status> {
     let (config, path) = configuration(args.config.as_deref())?;
     match args.what {
         Some(What::Dump) => ask(&config, "POST", "/dump"),
@@ -47,7 +47,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Some(What::Metrics) => ask(&config, "GET", "/metrics"),
         None if args.check => {
             print(&format!("{}: valid", path.as_deref().unwrap_or(Path::new("the defaults")).display()))?;
-            Ok(ExitCode::SUCCESS)
+            Ok(Status::Done)
         }
         None => watch(config, path),
     }
@@ -63,7 +63,7 @@ pub fn configuration(given: Option<&Path>) -> anyhow::Result<(Config, Option<Pat
     }
 }
 
-fn watch(config: Config, config_path: Option<PathBuf>) -> anyhow::Result<ExitCode> {
+fn watch(config: Config, config_path: Option<PathBuf>) -> anyhow::Result<Status> {
     keep_memory_small();
     let (stop, reload) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     for (signal, flag) in [(SIGINT, &stop), (SIGTERM, &stop), (SIGHUP, &reload)] {
@@ -71,19 +71,20 @@ fn watch(config: Config, config_path: Option<PathBuf>) -> anyhow::Result<ExitCod
     }
     let options = daemon::Options { config, config_path, stop, reload };
     daemon::run(options, &mut |line| say(format_args!("flatwater: {line}")))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::Done)
 }
 
-fn ask(config: &Config, method: &str, path: &str) -> anyhow::Result<ExitCode> {
+fn ask(config: &Config, method: &str, path: &str) -> anyhow::Result<Status> {
     let socket = config.metrics.socket.as_deref();
     let socket = socket.context("metrics.socket is empty in the configuration: the daemon cannot be asked")?;
     let answer = http::ask(socket, method, path);
-    let (status, body) = answer.with_context(|| {
-        format!("no flatwater watch answers at {}: start it, or give its configuration with -c", socket.display())
+    let (status, body) = answer.map_err(|error| {
+        let socket = socket.display();
+        anyhow!("no flatwater watch answers at {socket}: {error}; start it, or give its configuration with -c")
     })?;
     if status != 200 {
         bail!("{}", body.trim());
     }
     common::print(&body)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::Done)
 }

@@ -2,13 +2,16 @@
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::common::{self, Usage};
+use super::message::number;
+use crate::status::Status;
+use flatwater_experiment::judge::main_operation;
 use flatwater_experiment::whatif::recorded::{self, Made};
 use flatwater_experiment::whatif::{self, Goal, Sweep, machine};
+use flatwater_recording::OpKind;
 use flatwater_recording::units::Nanos;
 use flatwater_report::html::whatif_page;
 use flatwater_report::whatif::{Whatif, text};
@@ -23,9 +26,10 @@ pub struct Args {
     /// Knob and values: KEY=FROM..TO or KEY=A,B,C; repeatable.
     #[arg(long, value_name = "KEY=VALUES", required = true)]
     sweep: Vec<String>,
-    /// Figure to minimize: OPERATION.QUANTILE (write.p9999, read.max).
-    #[arg(long, value_name = "GOAL", default_value = "write.p9999")]
-    goal: String,
+    /// Figure to minimize: [OPERATION.]QUANTILE, such as fdatasync.p99, write.p99.99 or read.max; by default p99.99 of
+    /// the operation that stalled longest in the recording, of writes for a scenario.
+    #[arg(long, value_name = "GOAL")]
+    goal: Option<String>,
     /// A change to all runs: a knob, a workload's parameter, the threshold; repeatable.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -42,31 +46,32 @@ pub struct Args {
     #[arg(long, value_name = "TIME")]
     warm: Option<Nanos>,
     /// Maximum number of runs; beyond it, a random choice of combinations by the seed.
-    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = number(1_usize, whatif::COMBINATIONS_MAX))]
     most: usize,
     /// Runs at the same time; all cores by default.
-    #[arg(short = 'j', long, value_name = "N")]
+    #[arg(short = 'j', long, value_name = "N", value_parser = number(1_usize, 1024))]
     jobs: Option<usize>,
     /// Seed of every random choice.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number(0_u64, u64::MAX))]
     seed: Option<u64>,
     /// File for the page with table and heat map; by default flatwater-DATE-TIME.html.
     #[arg(short = 'o', long = "out", value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub fn run(args: &Args) -> anyhow::Result<Status> {
     let sweeps: Vec<Sweep> =
         args.sweep.iter().map(|text| Sweep::parse(text)).collect::<Result<_, _>>().map_err(Usage::new)?;
-    let goal = Goal::parse(&args.goal).map_err(Usage::new)?;
-    let Made { scenario, assumed } = prepared(args)?;
+    args.goal.as_deref().map(Goal::parse).transpose().map_err(Usage::new)?;
+    let (Made { scenario, assumed }, stalled) = prepared(args)?;
+    let name = args.goal.clone().unwrap_or_else(|| format!("{}.p99.99", stalled.unwrap_or(OpKind::Write).name()));
+    let goal = Goal::parse(&name).map_err(Usage::new)?;
     let kernel = scenario.kernel.as_deref().unwrap_or(NEWEST);
     whatif::check_modelled(&sweeps, kernel, flatwater_sim::modelled_knobs(kernel)).map_err(Usage::new)?;
     let out = args.out.clone().unwrap_or_else(|| common::fresh_output().with_extension("html"));
-    assumed.iter().for_each(|said| common::say(format_args!("flatwater: {said}")));
     // The first run is the unchanged scenario, with which the choice is compared.
     let mut settings = vec![Vec::new()];
-    settings.extend(whatif::combinations(&sweeps, args.most, scenario.seed));
+    settings.extend(whatif::combinations(&sweeps, args.most, scenario.seed).map_err(Usage::new)?);
     let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let bar = bar(settings.len());
     let told = |done| told(&bar, done, settings.len());
@@ -85,7 +90,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let found = Whatif {
         what: scenario.name.clone(),
         kernel: kernel.to_owned(),
-        goal: args.goal.clone(),
+        goal: name,
         assumed,
         seed: scenario.seed,
         ..Whatif::of(&sweeps, &tried?)
@@ -93,16 +98,20 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     common::print(&text(&found))?;
     write_output(&out, whatif_page(&found).as_bytes())?;
     common::print(&format!("report: {}", out.display()))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::Done)
 }
 
 const NEWEST: &str = "linux-6.18";
 
-/// The scenario with all changes of the command line, and the assumptions made for it.
-fn prepared(args: &Args) -> anyhow::Result<Made> {
+/// The scenario with all changes of the command line and the assumptions made for it, and the operation that stalled
+/// longest in the recording.
+fn prepared(args: &Args) -> anyhow::Result<(Made, Option<OpKind>)> {
     let path = Path::new(&args.what);
+    let mut stalled = None;
     let mut made = if path.is_dir() {
-        let mut made = recorded::scenario(&common::read(path)?, &common::model_profiles()).map_err(Usage::new)?;
+        let recording = common::read(path)?;
+        stalled = main_operation(&[&recording]);
+        let mut made = recorded::scenario(&recording, &common::model_profiles()).map_err(Usage::new)?;
         made.scenario.kernel = args.kernel.clone().or(made.scenario.kernel);
         made.assumed.extend(common::left_out(&mut made.scenario));
         made
@@ -121,7 +130,7 @@ fn prepared(args: &Args) -> anyhow::Result<Made> {
     }
     scenario.duration = args.duration.unwrap_or(scenario.duration);
     scenario.seed = args.seed.unwrap_or(scenario.seed);
-    Ok(made)
+    Ok((made, stalled))
 }
 
 fn bar(runs: usize) -> ProgressBar {

@@ -9,12 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use super::bootstrap::{difference, estimate};
+use super::figure::Figure;
 use super::judge::{Judge, Latencies, Stalls, main_operation, operations, stalls};
 use super::verdict::{Ratio, Verdict};
 use super::windowed::{Mean, Windowed};
 use crate::work;
 use flatwater_recording::series::Rows;
-use flatwater_recording::{Cause, ColumnKind, OpKind, Recording, Table};
+use flatwater_recording::{Cause, ColumnKind, OpKind, Recording, Setup, Table};
 
 /// Confidence level of the verdict.
 pub const LEVEL: f64 = 0.95;
@@ -50,7 +51,19 @@ pub struct Row {
     pub b: f64,
     /// B / A; absent if there is too little data for an interval.
     pub ratio: Option<Ratio>,
+    /// Better or worse, for figures of which one direction is better.
     pub verdict: Verdict,
+    /// Whether the difference is proven, also where no direction is better.
+    pub differs: bool,
+}
+
+/// Which direction of a figure is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    Lower,
+    Higher,
+    /// Rises with the work that is done: pgfree, nr_dirtied.
+    Neither,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -64,7 +77,7 @@ pub struct SettingRow {
 struct Pair<'a> {
     name: String,
     unit: &'static str,
-    lower_is_better: bool,
+    direction: Direction,
     a: &'a dyn Windowed,
     b: &'a dyn Windowed,
     /// The figures of A and B in `unit`.
@@ -76,21 +89,29 @@ impl Pair<'_> {
         let [a, b] = work::on_both(|| estimate(self.a, 1), || estimate(self.b, 2));
         let both = a.zip(b);
         let found = both.map(|(a, b)| difference(&a, &b, level));
+        let verdict = |lower| found.as_ref().map_or(Verdict::NotProven, |found| Verdict::of(found, lower));
+        let differs = verdict(true) != Verdict::NotProven;
         Row {
             name: self.name,
             unit: self.unit,
             a: self.shown.0,
             b: self.shown.1,
             ratio: found.as_ref().map(Ratio::of),
-            verdict: found.map_or(Verdict::NotProven, |found| Verdict::of(&found, self.lower_is_better)),
+            verdict: match self.direction {
+                Direction::Lower => verdict(true),
+                Direction::Higher => verdict(false),
+                Direction::Neither => Verdict::NotProven,
+            },
+            differs,
         }
     }
 }
 
 /// Compares B with A: "better" means that B is better.
 #[must_use]
-pub fn compare(a: &Recording, b: &Recording, judge: Judge) -> Comparison {
-    let op = main_operation(a).or_else(|| main_operation(b));
+pub fn compare(a: &Recording, b: &Recording, figure: impl Into<Figure>) -> Comparison {
+    let Figure { operation, judge } = figure.into();
+    let op = operation.or_else(|| main_operation(&[a, b]));
     let lost = [stalls(a, 0), stalls(b, 0)];
     // Computed once: adding up a day's histograms takes seconds.
     let main = op.map(|op| (op, both_latencies(a, b, op)));
@@ -98,10 +119,6 @@ pub fn compare(a: &Recording, b: &Recording, judge: Judge) -> Comparison {
         Judge::Cause(cause) => Some(cause_row(&lost, cause, LEVEL)),
         judge => main.as_ref().and_then(|(op, latencies)| operation_row(*op, latencies, judge, LEVEL)),
     };
-    // The kernel stores max_bytes as a ratio and computes the bytes from the memory that is free at each reading, so
-    // they always differ.
-    let differing = a.header.setup.difference(&b.header.setup).into_iter().filter(|(key, ..)| *key != "bdi.max_bytes");
-    let text = |value: Option<&str>| value.map(str::to_owned);
     Comparison {
         flatwater: 1,
         kind: "comparison",
@@ -110,10 +127,22 @@ pub fn compare(a: &Recording, b: &Recording, judge: Judge) -> Comparison {
         operations: operation_rows(a, b, main),
         causes: cause_rows(&lost),
         counters: counter_rows(a, b),
-        settings: differing.map(|(key, a, b)| SettingRow { key: key.to_owned(), a: text(a), b: text(b) }).collect(),
+        settings: setting_rows(&a.header.setup, &b.header.setup),
         notes: notes(a, b, judged.as_ref()),
         judged,
     }
+}
+
+/// Settings that differ; none if one side has no settings at all, because then nothing is known about the others.
+fn setting_rows(a: &Setup, b: &Setup) -> Vec<SettingRow> {
+    if a.is_empty() || b.is_empty() {
+        return Vec::new();
+    }
+    // The kernel stores max_bytes as a ratio and computes the bytes from the memory that is free at each reading, so
+    // they always differ.
+    let differing = a.difference(b).into_iter().filter(|(key, ..)| *key != "bdi.max_bytes");
+    let text = |value: Option<&str>| value.map(str::to_owned);
+    differing.map(|(key, a, b)| SettingRow { key: key.to_owned(), a: text(a), b: text(b) }).collect()
 }
 
 fn notes(a: &Recording, b: &Recording, judged: Option<&Row>) -> Vec<String> {
@@ -127,6 +156,11 @@ fn notes(a: &Recording, b: &Recording, judged: Option<&Row>) -> Vec<String> {
     }
     if judged.is_none_or(|row| row.ratio.is_none()) {
         notes.push("too little data for an interval: record at least six seconds of each".to_owned());
+    }
+    for (name, of, other) in [("A", a, b), ("B", b, a)] {
+        if of.header.setup.is_empty() && !other.header.setup.is_empty() {
+            notes.push(format!("the settings of {name} were not recorded, so that changed settings are not known"));
+        }
     }
     if a.header.scenario != b.header.scenario {
         notes.push("these are recordings of different scenarios".to_owned());
@@ -142,7 +176,8 @@ fn operation_row(op: OpKind, [left, right]: &[Latencies; 2], judge: Judge, level
     let shown = (left.whole(judge)?, right.whole(judge)?);
     let (a, b) = (left.windowed(judge), right.windowed(judge));
     let name = format!("{} {}", op.name(), judge.name());
-    let pair = Pair { name, unit: judge.unit(), lower_is_better: judge.lower_is_better(), a: &*a, b: &*b, shown };
+    let direction = if judge.lower_is_better() { Direction::Lower } else { Direction::Higher };
+    let pair = Pair { name, unit: judge.unit(), direction, a: &*a, b: &*b, shown };
     Some(pair.row(level))
 }
 
@@ -159,14 +194,54 @@ fn operation_rows(a: &Recording, b: &Recording, mut main: Option<(OpKind, [Laten
     rows
 }
 
-/// A row for two means of which the lower one is better.
-fn mean_row(name: String, unit: &'static str, [a, b]: &[Mean; 2], level: f64) -> Row {
+/// A row for two means.
+fn mean_row(name: &str, unit: &'static str, direction: Direction, [a, b]: &[Mean; 2], level: f64) -> Row {
     let shown = (a.plain().unwrap_or(0.0), b.plain().unwrap_or(0.0));
-    Pair { name, unit, lower_is_better: true, a, b, shown }.row(level)
+    Pair { name: name.to_owned(), unit, direction, a, b, shown }.row(level)
+}
+
+/// Counters of /proc/vmstat that count waits, failures or repeated work: fewer are better for any workload. The others
+/// rise with the work that is done.
+const FEWER_IS_BETTER: &[&str] = &[
+    "allocstall",
+    "balloon_inflate",
+    "compact_fail",
+    "compact_stall",
+    "kswapd_high_wmark_hit_quickly",
+    "kswapd_low_wmark_hit_quickly",
+    "numa_foreign",
+    "numa_miss",
+    "oom_kill",
+    "pageoutrun",
+    "pgmajfault",
+    "pgscan_direct",
+    "pgscan_direct_throttle",
+    "pgsteal_direct",
+    "pswpin",
+    "pswpout",
+    "swap_ra_miss",
+    "thp_fault_fallback",
+    "thp_split_page_failed",
+    "workingset_refault_anon",
+    "workingset_refault_file",
+    "workingset_thrashing",
+    "zone_reclaim_failed",
+];
+
+/// Older kernels count by zone: `allocstall_normal`, `pgscan_direct_dma32`.
+const ZONES: [&str; 6] = ["_dma", "_dma32", "_normal", "_high", "_movable", "_device"];
+
+fn direction_of(counter: &str) -> Direction {
+    let whole = ZONES.iter().find_map(|zone| counter.strip_suffix(zone)).unwrap_or(counter);
+    if FEWER_IS_BETTER.contains(&counter) || FEWER_IS_BETTER.contains(&whole) {
+        Direction::Lower
+    } else {
+        Direction::Neither
+    }
 }
 
 fn cause_row(lost: &[Stalls; 2], cause: Cause, level: f64) -> Row {
-    mean_row(cause.name().to_owned(), "ns/s", &lost.each_ref().map(|lost| lost.of(cause)), level)
+    mean_row(cause.name(), "ns/s", Direction::Lower, &lost.each_ref().map(|lost| lost.of(cause)), level)
 }
 
 fn cause_rows(lost: &[Stalls; 2]) -> Vec<Row> {
@@ -202,8 +277,8 @@ fn counter_rows(a: &Recording, b: &Recording) -> Vec<Row> {
     let is_active = |both: &[Mean; 2]| both.iter().any(|mean| mean.plain().is_some_and(|mean| mean >= 1.0));
     let active: Vec<_> = both.filter(|(_, both)| is_active(both)).collect();
     let level = 1.0 - (1.0 - LEVEL) / active.len().max(1) as f64;
-    let rows = active.into_iter().map(|(name, both)| mean_row(name.to_owned(), "1/s", &both, level));
-    let mut rows: Vec<Row> = rows.filter(|row| row.verdict != Verdict::NotProven).collect();
+    let rows = active.into_iter().map(|(name, both)| mean_row(name, "1/s", direction_of(name), &both, level));
+    let mut rows: Vec<Row> = rows.filter(|row| row.differs).collect();
     let distance = |row: &Row| row.ratio.map_or(0.0, |ratio| ratio.value.ln().abs());
     rows.sort_by(|x, y| distance(y).total_cmp(&distance(x)));
     rows.truncate(COUNTERS_SHOWN);
@@ -213,11 +288,12 @@ fn counter_rows(a: &Recording, b: &Recording) -> Vec<Row> {
 #[cfg(test)]
 mod tests {
     use super::compare;
+    use crate::figure::Figure;
     use crate::judge::Judge;
     use crate::verdict::Verdict;
     use crate::work;
     use flatwater_explain::testing::Made;
-    use flatwater_recording::{Cause, ColumnKind, Entity, OpKind, Recording, Series, Table};
+    use flatwater_recording::{Cause, ColumnKind, Entity, Header, OpKind, Recording, Series, Setup, Table};
 
     /// A minute of writes in windows of a second, each with 1 to 3 slow calls.
     fn minute(slow_ns: u64, setting: &str) -> flatwater_recording::Recording {
@@ -248,6 +324,49 @@ mod tests {
         assert_eq!(compare(&slow, &slow, Judge::P999).verdict, Verdict::NotProven);
         assert_eq!(there.settings.len(), 1);
         assert!(there.operations.iter().any(|row| row.name == "write p50" && row.verdict == Verdict::NotProven));
+    }
+
+    /// `record` stored no settings: against a run 34 lines "- -> 20" were printed.
+    #[test]
+    fn settings_that_were_not_recorded_are_a_note_and_no_rows() {
+        let (with, without) = (minute(3_000_000, "10"), minute(3_000_000, "10"));
+        let without = Recording { header: Header { setup: Setup::default(), ..without.header.clone() }, ..without };
+        let found = compare(&without, &with, Judge::P999);
+        assert!(found.settings.is_empty(), "{:?}", found.settings);
+        assert!(found.notes.iter().any(|note| note.contains("settings of A were not recorded")), "{:?}", found.notes);
+        let both = compare(&without, &without, Judge::P999);
+        assert!(both.notes.iter().all(|note| !note.contains("settings")), "{:?}", both.notes);
+    }
+
+    /// With a higher throughput pgfree rises: that was called "worse".
+    #[test]
+    fn counters_that_rise_with_the_work_are_neither_better_nor_worse() {
+        let counted = |per_s: i64| {
+            let mut recording = hours(1);
+            let start_ns = recording.header.clock.start_ns;
+            let mut vmstat = Series::new(Table::Vmstat);
+            for second in 0..600 {
+                let wobble = (second % 7) * per_s / 10;
+                let counter = |name| (name, ColumnKind::Counter, Some(second * per_s + wobble));
+                let values = [counter("pgfree"), counter("allocstall_normal"), counter("pgmajfault")];
+                vmstat.push(start_ns + second as u64 * 1_000_000_000, &Entity::default(), &values);
+            }
+            recording.series = vec![vmstat];
+            recording
+        };
+        let found = compare(&counted(1000), &counted(9000), Judge::P999);
+        let verdict = |name| found.counters.iter().find(|row| row.name == name).map(|row| (row.differs, row.verdict));
+        assert_eq!(verdict("pgfree"), Some((true, Verdict::NotProven)), "{:?}", found.counters);
+        assert_eq!(verdict("allocstall_normal"), Some((true, Verdict::Worse)));
+        assert_eq!(verdict("pgmajfault"), Some((true, Verdict::Worse)));
+    }
+
+    #[test]
+    fn the_figure_of_one_operation_is_judged() {
+        let recording = minute(3_000_000, "60");
+        let judged = |text| compare(&recording, &recording, Figure::parse(text).expect(text)).judged;
+        assert_eq!(judged("write.p99").map(|row| row.name).as_deref(), Some("write p99"));
+        assert!(judged("fdatasync.p99").is_none(), "there was none");
     }
 
     #[test]

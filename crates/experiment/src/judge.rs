@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::figure::{self, Figure};
 use crate::windowed::{CELLS_MAX, Cell, Durations, Mean, Quantile, Windowed, cell_of};
 use crate::work;
 use flatwater_recording::{Call, Cause, ClassSums, LatencyBucket, OpKind, Recording};
@@ -15,6 +16,7 @@ pub enum Judge {
     P50,
     P99,
     P999,
+    P9999,
     Worst,
     /// Stall time per second: time that the threads of the foreground spent in slow calls, each from its start to its
     /// return to user space. A call that was only made late, because the call before it stalled, adds nothing.
@@ -32,7 +34,11 @@ impl Serialize for Judge {
 }
 
 impl Judge {
-    /// All judges except those of a single cause.
+    /// All judges that can be named, except those of a single cause.
+    pub const NAMED: &[Judge] =
+        &[Judge::P50, Judge::P99, Judge::P999, Judge::P9999, Judge::Worst, Judge::Lost, Judge::Rate];
+
+    /// The judges in the tables of `compare`. Fewer rows leave each a larger share of the level.
     pub const ALL: &[Judge] = &[Judge::P50, Judge::P99, Judge::P999, Judge::Worst, Judge::Lost, Judge::Rate];
 
     #[must_use]
@@ -41,6 +47,7 @@ impl Judge {
             Judge::P50 => "p50",
             Judge::P99 => "p99",
             Judge::P999 => "p99.9",
+            Judge::P9999 => "p99.99",
             Judge::Worst => "worst",
             Judge::Lost => "lost",
             Judge::Rate => "rate",
@@ -55,6 +62,7 @@ impl Judge {
             Judge::P50 => "half of the calls are faster",
             Judge::P99 => "one call in 100 is slower",
             Judge::P999 => "one call in 1000 is slower",
+            Judge::P9999 => "one call in 10,000 is slower",
             Judge::Worst => "the largest delay",
             Judge::Lost => "stall time: time inside slow calls, per second",
             Judge::Rate => "calls per second",
@@ -62,10 +70,17 @@ impl Judge {
         }
     }
 
+    /// The judge of this name; a quantile may be spelled `p99.9` or `p999`, and the largest delay `worst` or `max`.
     #[must_use]
     pub fn find(name: &str) -> Option<Judge> {
         let cause = || Cause::from_name(name).map(Judge::Cause);
-        Judge::ALL.iter().copied().find(|judge| judge.name() == name).or_else(cause)
+        let name = if name == "max" { "worst" } else { name };
+        let quantile = figure::quantile(name);
+        let same = |judge: &Judge| {
+            let near = |(own, given): (f64, f64)| (own - given).abs() < 1e-9;
+            judge.name() == name || judge.quantile().zip(quantile).is_some_and(near)
+        };
+        Judge::NAMED.iter().copied().find(same).or_else(cause)
     }
 
     #[must_use]
@@ -73,7 +88,7 @@ impl Judge {
         match self {
             Judge::Rate => "1/s",
             Judge::Lost | Judge::Cause(_) => "ns/s",
-            Judge::P50 | Judge::P99 | Judge::P999 | Judge::Worst => "ns",
+            Judge::P50 | Judge::P99 | Judge::P999 | Judge::P9999 | Judge::Worst => "ns",
         }
     }
 
@@ -82,11 +97,13 @@ impl Judge {
         self != Judge::Rate
     }
 
-    fn quantile(self) -> Option<f64> {
+    #[must_use]
+    pub(crate) fn quantile(self) -> Option<f64> {
         match self {
             Judge::P50 => Some(0.5),
             Judge::P99 => Some(0.99),
             Judge::P999 => Some(0.999),
+            Judge::P9999 => Some(0.9999),
             Judge::Worst | Judge::Lost | Judge::Rate | Judge::Cause(_) => None,
         }
     }
@@ -96,14 +113,25 @@ impl Judge {
 /// be infinite.
 const FLOOR: f64 = 100_000.0;
 
-/// The foreground operation to judge a recording by: writes if there are any, else reads, else the operation with the
-/// most calls.
+/// The foreground operation to judge recordings by: the one that lost most time in slow calls, in all of them together;
+/// without slow calls writes if there are any, else reads, else the operation with the most calls.
 #[must_use]
-pub fn main_operation(recording: &Recording) -> Option<OpKind> {
-    let mut counts: BTreeMap<OpKind, u64> = BTreeMap::new();
-    for bucket in recording.latency.iter().filter(|bucket| bucket.thread.is_empty()) {
-        let count = counts.entry(bucket.op).or_default();
-        *count = count.saturating_add(bucket.from_start.count());
+pub fn main_operation(recordings: &[&Recording]) -> Option<OpKind> {
+    let (mut counts, mut lost_ns) = (BTreeMap::<OpKind, u64>::new(), BTreeMap::<OpKind, u64>::new());
+    for recording in recordings {
+        for bucket in recording.latency.iter().filter(|bucket| bucket.thread.is_empty()) {
+            let count = counts.entry(bucket.op).or_default();
+            *count = count.saturating_add(bucket.from_start.count());
+        }
+        for call in recording.foreground_calls() {
+            let lost = lost_ns.entry(call.op).or_default();
+            *lost = lost.saturating_add(call.duration_ns).saturating_add(call.after_exit_ns);
+        }
+    }
+    // Only operations with a histogram have figures.
+    let stalled = lost_ns.into_iter().filter(|(op, ns)| *ns > 0 && counts.get(op).is_some_and(|count| *count > 0));
+    if let Some((op, _)) = stalled.max_by_key(|&(_, ns)| ns) {
+        return Some(op);
     }
     let preferred = [OpKind::Write, OpKind::Read].into_iter().find(|op| counts.get(op).is_some_and(|n| *n > 0));
     preferred.or_else(|| counts.into_iter().max_by_key(|&(_, count)| count).map(|(op, _)| op))
@@ -323,12 +351,17 @@ impl Stalls {
     }
 }
 
-/// The figure of a whole run after settling; `None` if the recording has no calls to compute it from.
+/// The figure of a whole run after settling, of this operation or of [`main_operation`]; `None` if the recording has no
+/// calls to compute it from.
 #[must_use]
-pub fn whole(recording: &Recording, judge: Judge, settle_ns: u64) -> Option<f64> {
+pub fn whole(recording: &Recording, figure: impl Into<Figure>, settle_ns: u64) -> Option<f64> {
+    let Figure { operation, judge } = figure.into();
     match judge {
         Judge::Cause(cause) => stalls(recording, settle_ns).of(cause).plain(),
-        judge => Latencies::of(recording, main_operation(recording)?, settle_ns).whole(judge),
+        judge => {
+            let operation = operation.or_else(|| main_operation(&[recording]))?;
+            Latencies::of(recording, operation, settle_ns).whole(judge)
+        }
     }
 }
 
@@ -348,7 +381,7 @@ mod tests {
     fn only_the_foreground_after_settling_is_judged() {
         let made = Made::new().bucket("", OpKind::Write, &[50_000_000, 2_000_000, 1_000]);
         let recording = made.bucket("stream", OpKind::Write, &[900_000_000]).bucket("", OpKind::Stat, &[5; 9]).done();
-        assert_eq!(main_operation(&recording), Some(OpKind::Write));
+        assert_eq!(main_operation(&[&recording]), Some(OpKind::Write));
         let latencies = Latencies::of(&recording, OpKind::Write, 0);
         assert_eq!(latencies.whole(Judge::Worst), Some(50_000_000.0));
         assert!(latencies.whole(Judge::Lost).is_some_and(|lost| (5_100_000.0..5_300_000.0).contains(&lost)));
@@ -405,9 +438,23 @@ mod tests {
         assert!(ratio.is_some_and(|ratio| (45.9..46.1).contains(&ratio)), "{ratio:?}");
     }
 
+    /// A database waits for fdatasync(), but its writes were judged.
+    #[test]
+    fn the_operation_that_stalled_is_judged() {
+        let made =
+            || Made::new().bucket("", OpKind::Write, &[2_000; 900]).bucket("", OpKind::Fdatasync, &[2_000_000; 9]);
+        assert_eq!(main_operation(&[&made().done()]), Some(OpKind::Write), "no slow call");
+        let stalled = made().slow(OpKind::Fdatasync, &[(Cause::JournalCommit, 40.0)]);
+        let stalled = stalled.slow(OpKind::Write, &[(Cause::Lock, 3.0)]).done();
+        assert_eq!(main_operation(&[&stalled]), Some(OpKind::Fdatasync));
+        assert_eq!(main_operation(&[&made().done(), &stalled]), Some(OpKind::Fdatasync), "on either side");
+        let uncounted = made().slow(OpKind::Open, &[(Cause::Lock, 99.0)]).done();
+        assert_eq!(main_operation(&[&uncounted]), Some(OpKind::Write), "open() has no histogram");
+    }
+
     #[test]
     fn judges_are_found_by_name() {
-        for &judge in Judge::ALL {
+        for &judge in Judge::NAMED {
             assert_eq!(Judge::find(judge.name()), Some(judge));
         }
         assert_eq!(Judge::find("memcg-reclaim"), Some(Judge::Cause(Cause::MemcgReclaim)));

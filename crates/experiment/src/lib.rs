@@ -14,6 +14,7 @@ pub mod agree;
 mod block;
 pub mod bootstrap;
 pub mod compare;
+pub mod figure;
 pub mod judge;
 pub mod trial;
 pub mod verdict;

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::bootstrap::{Difference, Estimate, difference};
 use super::compare::SettingRow;
-use super::judge::Judge;
+use super::figure::Figure;
 use super::verdict::{Ratio, Verdict};
 
 /// Probability of a false alarm that a whole trial allows.
@@ -87,7 +87,7 @@ pub struct Verification {
     pub scenario: String,
     /// Settings that differ: key, A's value, B's value.
     pub fix: Vec<SettingRow>,
-    pub judge: Judge,
+    pub judge: Figure,
     pub operation: Option<String>,
     pub verdict: Verdict,
     /// Confidence level of the interval at this look.

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use crate::bootstrap::Difference;
 use crate::compare::SettingRow;
-use crate::judge::{self, Judge, logarithm, main_operation, stall_by_cause};
+use crate::figure::Figure;
+use crate::judge::{self, logarithm, main_operation, stall_by_cause};
 use crate::trial::{Arm, LostBoth, Run, Trial, Verification, arm_of};
 use crate::verdict::{Ratio, Verdict};
 use flatwater_recording::knob::{self, KnobError, nearest};
 use flatwater_recording::units::Nanos;
-use flatwater_recording::{Cause, KnobPlace, Recording, Setup};
+use flatwater_recording::{Cause, KnobPlace, OpKind, Recording, Setup};
 use flatwater_workload::scenario::{Scenario, SetError};
 
 /// Time of a run in addition to its length: loop device, file system, noise floor, sealing (2.5 to 6 s).
@@ -148,11 +149,11 @@ fn named_fix(scenario: &Scenario, name: &str) -> Result<Setup, VerifyError> {
 /// Performs A B B A until a difference is proven, all planned looks are done, or `limit` is reached.
 pub fn verify<P: Performer>(
     sides: &Sides,
-    judge: Judge,
+    figure: impl Into<Figure>,
     limit: Nanos,
     performer: &mut P,
 ) -> Result<Verification, P::Error> {
-    let mut runs = Runs::new(sides, judge, limit);
+    let mut runs = Runs::new(sides, figure.into(), limit);
     let ended = runs.perform(performer)?;
     Ok(runs.verification(ended))
 }
@@ -160,7 +161,7 @@ pub fn verify<P: Performer>(
 /// The runs of a trial so far.
 struct Runs<'a> {
     sides: &'a Sides,
-    judge: Judge,
+    figure: Figure,
     limit: Duration,
     trial: Trial,
     /// Result of the last planned look: runs after it do not count for the verdict.
@@ -168,26 +169,27 @@ struct Runs<'a> {
     looks: usize,
     runs: Vec<Run>,
     lost: [BTreeMap<Cause, u64>; 2],
-    operation: Option<&'static str>,
+    /// The operation of the figure: the given one, else that of the first run, so that all runs have one figure.
+    operation: Option<OpKind>,
     began: Instant,
     notes: Vec<String>,
 }
 
 impl<'a> Runs<'a> {
-    fn new(sides: &'a Sides, judge: Judge, limit: Nanos) -> Runs<'a> {
+    fn new(sides: &'a Sides, figure: Figure, limit: Nanos) -> Runs<'a> {
         // Fixed before the first run, because the number of looks decides how strict each look is.
         let four_ns = sides.pace.whole_ns().saturating_add(OVERHEAD_NS).saturating_mul(4);
         let looks = (limit.0 / four_ns).clamp(1, LOOKS_MAX) as usize;
         Runs {
             sides,
-            judge,
+            figure,
             limit: Duration::from_nanos(limit.0),
-            trial: Trial::new(looks, judge.lower_is_better()),
+            trial: Trial::new(looks, figure.judge.lower_is_better()),
             looked: None,
             looks,
             runs: Vec::new(),
             lost: [BTreeMap::new(), BTreeMap::new()],
-            operation: None,
+            operation: figure.operation,
             began: Instant::now(),
             notes: Vec::new(),
         }
@@ -232,14 +234,16 @@ impl<'a> Runs<'a> {
                 *sum = sum.saturating_add(ns);
             }
         }
-        let op = main_operation(recording);
-        let whole = judge::whole(recording, self.judge, self.sides.pace.settle.0);
-        let (Some(op), Some(value)) = (op, whole) else {
+        if self.operation.is_none() {
+            self.operation = main_operation(&[recording]);
+        }
+        let figure = Figure { operation: self.operation, ..self.figure };
+        let whole = judge::whole(recording, figure, self.sides.pace.settle.0);
+        let (Some(_), Some(value)) = (self.operation, whole) else {
             self.notes.push(format!("run {} of {arm:?} made no calls after settling", self.runs.len() + 1));
             return;
         };
-        self.operation = Some(op.name());
-        self.trial.add(arm, logarithm(self.judge, value));
+        self.trial.add(arm, logarithm(self.figure.judge, value));
         self.runs.push(Run { arm, value });
     }
 
@@ -272,8 +276,8 @@ impl<'a> Runs<'a> {
             kind: "verification",
             scenario: a.name.clone(),
             fix: differing.map(|(key, a, b)| SettingRow { key: key.to_owned(), a: text(a), b: text(b) }).collect(),
-            judge: self.judge,
-            operation: self.operation.map(str::to_owned),
+            judge: self.figure,
+            operation: self.operation.map(|operation| operation.name().to_owned()),
             verdict: look.map_or(Verdict::NotProven, |(_, verdict)| verdict),
             level: self.trial.level(),
             ratio: look.map(|(difference, _)| Ratio::of(&difference)),

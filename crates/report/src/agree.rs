@@ -1,6 +1,7 @@
 //! Prints the result of `agree` as text: a row for each metric with its errors and both curves.
 
 use super::numbers::time;
+use super::text::hanging;
 use flatwater_experiment::agree::{Agreement, Alignment, MEAN_PERCENT_AIM, Metric, Side, WORST_PERCENT_AIM};
 
 pub mod picture;
@@ -93,6 +94,6 @@ pub fn text(found: &Agreement) -> String {
             percent(latency.percent)
         ));
     }
-    found.notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
+    found.notes.iter().for_each(|note| text.push_str(&hanging("note: ", note, 80)));
     text
 }

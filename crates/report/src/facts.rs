@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::numbers::{counted, quantity, share, size, time};
 use super::rows;
 use flatwater_explain::{Evidence, Explanation, Fix, Slow};
-use flatwater_recording::printable::shell_quoted;
+use flatwater_recording::printable::{self, shell_quoted};
 use flatwater_recording::{
     Call, Cause, CauseBasis, DurationBasis, Gap, Header, HookState, Losses, Noise, Note, Recording, Source,
 };
@@ -73,7 +73,15 @@ pub fn subject(header: &Header) -> Vec<String> {
     parts
 }
 
-/// Notes that a reader needs before any figure: those of the header and of the explanation, each once.
+/// Whether a reader needs the notes before the figures: nothing was traced, time is distorted, or the end is missing.
+/// Other notes come last, so that a report begins with its answer.
+#[must_use]
+pub fn notes_first(header: &Header) -> bool {
+    let untraced = !header.hooks.iter().any(|hook| hook.state != HookState::Unavailable);
+    (header.source == Source::Host && (untraced || !header.complete)) || header.time_distorted
+}
+
+/// Notes about the recording: those of the header and of the explanation, each once.
 pub fn notes(header: &Header, explanation: &Explanation) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
     if header.time_distorted {
@@ -85,7 +93,7 @@ pub fn notes(header: &Header, explanation: &Explanation) -> Vec<String> {
     }
     for note in explanation.notes.iter().chain(&header.notes) {
         let again = header.time_distorted && *note == Note::TimeDistorted;
-        let text = note.to_string();
+        let text = printable::without_error_numbers(&note.to_string()).into_owned();
         if !again && !notes.contains(&text) {
             notes.push(text);
         }

@@ -1,11 +1,14 @@
-//! Prints the results of `compare` and `verify` as text.
+//! Prints the results of `compare` and `verify` as text; `html/versus.rs` prints them as pages.
 
 use super::numbers::{plain, quantity, share, time};
+use super::text::hanging;
 use flatwater_experiment::compare::{Comparison, Row, SettingRow};
 use flatwater_experiment::trial::{Arm, Verification};
 use flatwater_experiment::verdict::{Ratio, Verdict};
 
-fn figure(value: f64, unit: &str) -> String {
+const WIDTH: usize = 80;
+
+pub(crate) fn figure(value: f64, unit: &str) -> String {
     match unit {
         "ns/s" => format!("{}/s", time(value.max(0.0).round() as u64)),
         "ns" => time(value.max(0.0).round() as u64),
@@ -14,7 +17,7 @@ fn figure(value: f64, unit: &str) -> String {
 }
 
 /// Such as `x 0.012 (0.008 to 0.019)`.
-fn ratio_text(ratio: Option<&Ratio>) -> String {
+pub(crate) fn ratio_text(ratio: Option<&Ratio>) -> String {
     let number = |x: f64| if x >= 1e6 { "> 10^6".to_owned() } else { plain((x * 1e4).round() / 1e4) };
     ratio.map_or_else(
         || "x ? (too little data)".to_owned(),
@@ -22,12 +25,44 @@ fn ratio_text(ratio: Option<&Ratio>) -> String {
     )
 }
 
-fn said(verdict: Verdict) -> &'static str {
+fn name_of(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Better => "better",
         Verdict::Worse => "worse",
         Verdict::NotProven => "no difference proven",
     }
+}
+
+/// The verdict of a row: `better`, `worse`, `differs` where no direction is better, or nothing.
+pub(crate) fn verdict_of(row: &Row) -> &'static str {
+    match row.verdict {
+        Verdict::NotProven if row.differs => "differs",
+        Verdict::NotProven => "",
+        verdict => name_of(verdict),
+    }
+}
+
+/// The verdict in a sentence.
+pub(crate) fn headline(found: &Comparison) -> String {
+    match &found.judged {
+        Some(row) => {
+            let (a, b) = (figure(row.a, row.unit), figure(row.b, row.unit));
+            format!("{}: {} {a} -> {b}, {}", name_of(found.verdict), row.name, ratio_text(row.ratio.as_ref()))
+        }
+        None => "no difference proven: one side has no call of the judged operation".to_owned(),
+    }
+}
+
+/// The verdict and the fix in a sentence.
+pub(crate) fn verification_headline(found: &Verification) -> String {
+    let proven = match found.verdict {
+        Verdict::Better => "proven better",
+        Verdict::Worse => "proven worse",
+        Verdict::NotProven => "not proven",
+    };
+    let fix: Vec<String> =
+        found.fix.iter().map(|row| format!("{}={}", row.key, row.b.as_deref().unwrap_or("unset"))).collect();
+    format!("{proven}: {} with {}", found.scenario, fix.join(" "))
 }
 
 fn rows(text: &mut String, title: &str, rows: &[Row]) {
@@ -38,8 +73,9 @@ fn rows(text: &mut String, title: &str, rows: &[Row]) {
     for row in rows {
         let (a, b) = (figure(row.a, row.unit), figure(row.b, row.unit));
         let ratio = ratio_text(row.ratio.as_ref());
-        let verdict = if row.verdict == Verdict::NotProven { String::new() } else { format!(" {}", said(row.verdict)) };
-        text.push_str(&format!("  {:<26} {a:>11} {b:>11}   {ratio}{verdict}\n", row.name));
+        let line = format!("  {:<26} {a:>11} {b:>11}   {ratio} {}", row.name, verdict_of(row));
+        text.push_str(line.trim_end());
+        text.push('\n');
     }
 }
 
@@ -49,46 +85,33 @@ fn settings(text: &mut String, title: &str, settings: &[SettingRow]) {
     }
     text.push_str(&format!("\n{title}\n"));
     for row in settings {
-        let one = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
-        text.push_str(&format!("  {}: {} -> {}\n", row.key, one(&row.a), one(&row.b)));
+        let one = |value: &Option<String>| value.clone().unwrap_or_else(|| "not set".to_owned());
+        text.push_str(&hanging("  ", &format!("{}: {} -> {}", row.key, one(&row.a), one(&row.b)), WIDTH));
     }
 }
 
 #[must_use]
 pub fn comparison(found: &Comparison) -> String {
     let mut text = String::new();
-    match &found.judged {
-        Some(row) => {
-            let (a, b) = (figure(row.a, row.unit), figure(row.b, row.unit));
-            let ratio = ratio_text(row.ratio.as_ref());
-            text.push_str(&format!("{}: {} {a} -> {b}, {ratio}\n", said(found.verdict), row.name));
-        }
-        None => text.push_str("no difference proven: nothing to judge by on one side\n"),
-    }
+    text.push_str(&hanging("", &headline(found), WIDTH));
     text.push_str(&format!("(B / A, {} intervals by block bootstrap)\n", share(found.level)));
-    found.notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
+    found.notes.iter().for_each(|note| text.push_str(&hanging("note: ", note, WIDTH)));
+    // Settings first: they are what the user changed.
+    settings(&mut text, "settings that differ", &found.settings);
     rows(&mut text, "latency", &found.operations);
     rows(&mut text, "stall time by cause", &found.causes);
     rows(&mut text, "counters that differ most", &found.counters);
-    settings(&mut text, "settings that differ", &found.settings);
     text
 }
 
 #[must_use]
 pub fn verification(found: &Verification) -> String {
-    let proven = match found.verdict {
-        Verdict::Better => "proven better",
-        Verdict::Worse => "proven worse",
-        Verdict::NotProven => "not proven",
-    };
-    let fix: Vec<String> =
-        found.fix.iter().map(|row| format!("{}={}", row.key, row.b.as_deref().unwrap_or("unset"))).collect();
     let operation = found.operation.as_deref().unwrap_or("nothing");
-    let mut text = format!("{proven}: {} with {}\n", found.scenario, fix.join(" "));
-    text.push_str(&format!("{} of {operation}, {}\n", found.judge.name(), found.judge.sentence()));
+    let mut text = hanging("", &verification_headline(found), WIDTH);
+    text.push_str(&format!("{} of {operation}, {}\n", found.judge.judge.name(), found.judge.judge.sentence()));
     for (arm, name) in [(Arm::A, "A  as it is"), (Arm::B, "B  with the fix")] {
         let values: Vec<f64> = found.runs.iter().filter(|run| run.arm == arm).map(|run| run.value).collect();
-        let each: Vec<String> = values.iter().map(|&value| figure(value, found.judge.unit())).collect();
+        let each: Vec<String> = values.iter().map(|&value| figure(value, found.judge.judge.unit())).collect();
         text.push_str(&format!("  {name:<16} {}\n", each.join("  ")));
     }
     let ratio = ratio_text(found.ratio.as_ref());
@@ -101,7 +124,7 @@ pub fn verification(found: &Verification) -> String {
             text.push_str(&format!("  {:<26} {a:>11} {b:>11}\n", row.cause));
         }
     }
-    found.notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
+    found.notes.iter().for_each(|note| text.push_str(&hanging("note: ", note, WIDTH)));
     let why = match found.ended {
         "proven" => "stopped early, as soon as it was proven",
         "time" => "the time was up",
@@ -113,23 +136,22 @@ pub fn verification(found: &Verification) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::verification;
     use flatwater_experiment::compare::SettingRow;
     use flatwater_experiment::judge::Judge;
     use flatwater_experiment::trial::{Arm, LostBoth, Run, Verification};
     use flatwater_experiment::verdict::{Ratio, Verdict};
 
-    #[test]
-    fn a_verification_names_the_fix_the_figures_and_the_interval() {
+    pub fn verified() -> Verification {
         let run = |arm, value| Run { arm, value };
         let row = SettingRow { key: "cgroup.memory_limit".into(), a: Some("1".into()), b: Some("2".into()) };
-        let text = verification(&Verification {
+        Verification {
             flatwater: 1,
             kind: "verification",
             scenario: "full-cgroup".to_owned(),
             fix: vec![row],
-            judge: Judge::P999,
+            judge: Judge::P999.into(),
             operation: Some("write".to_owned()),
             verdict: Verdict::Better,
             level: 0.9875,
@@ -139,7 +161,12 @@ mod tests {
             ended: "proven",
             elapsed_ns: 42_000_000_000,
             notes: Vec::new(),
-        });
+        }
+    }
+
+    #[test]
+    fn a_verification_names_the_fix_the_figures_and_the_interval() {
+        let text = verification(&verified());
         for wanted in ["proven better", "cgroup.memory_limit=2", "x 0.0100 (0.0050 to 0.0200)", "memcg-reclaim", "4 ms"]
         {
             assert!(text.contains(wanted), "{wanted} in\n{text}");

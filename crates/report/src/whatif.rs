@@ -1,6 +1,7 @@
 //! Prints a what-if as text: a table of all runs, a grid if two knobs were swept, the choice and what it costs.
 
 use super::numbers::{count, share, size, time};
+use super::text::hanging;
 use flatwater_experiment::whatif::{self, Sweep, Tried};
 use flatwater_recording::units::{Bytes, Nanos};
 use flatwater_recording::{KnobKind, knob};
@@ -162,43 +163,68 @@ impl Whatif {
 #[must_use]
 pub fn text(found: &Whatif) -> String {
     let mut text = format!("{} on a model of {}\n", found.what, found.kernel);
-    found.notes().iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
-    let [p50, slow, cpu, scanned, free, read] = COLUMNS;
-    let goal = found.goal.as_str();
-    text.push_str(&format!(
-        "\n  {goal:>11} {p50:>9} {slow:>10} {cpu:>7} {scanned:>11} {free:>9} {read:>9}  settings\n"
-    ));
-    for (place, run) in found.runs.iter().enumerate() {
-        let [p50, slow, cpu, scanned, free, read] = run.cells();
-        let (mark, goal) = (if found.chosen == Some(place) { '*' } else { ' ' }, time(run.goal_ns));
-        let settings = found.settings(run);
-        text.push_str(&format!(
-            "{mark} {goal:>11} {p50:>9} {slow:>10} {cpu:>7} {scanned:>11} {free:>9} {read:>9}  {settings}\n"
-        ));
-    }
+    found.notes().iter().for_each(|note| text.push_str(&hanging("note: ", note, WIDTH)));
+    text.push_str(&format!("\n{}, and what it costs elsewhere:\n", found.goal));
+    table(&mut text, found);
     if let [down, across] = found.knobs.as_slice() {
         grid(&mut text, found, down, across);
     }
     text.push('\n');
-    found.verdict().iter().for_each(|said| text.push_str(&format!("{said}\n")));
+    found.verdict().iter().for_each(|sentence| text.push_str(&hanging("", sentence, WIDTH)));
     text
+}
+
+const WIDTH: usize = 80;
+/// The heads of a row's figures; shorter than `COLUMNS`, so that a setting fits beside them.
+const HEADS: [&str; 7] = ["goal", "p50", "slow", "CPU", "scan/s", "free", "read"];
+/// Columns of a grid beside the first that fit the width; more values continue below.
+const GRID_COLUMNS: usize = 5;
+
+/// Adds a row for each run: its figures, then its settings, which are below the figures if they do not fit beside them.
+fn table(text: &mut String, found: &Whatif) {
+    let cells = |run: &Run| -> Vec<String> { [time(run.goal_ns)].into_iter().chain(run.cells()).collect() };
+    let rows: Vec<Vec<String>> = found.runs.iter().map(cells).collect();
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(String::as_str);
+        cells.chain([HEADS[column]]).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..HEADS.len()).map(width).collect();
+    let line = |mark: char, cells: &[String]| {
+        let cells = cells.iter().zip(&widths).map(|(cell, width)| format!(" {cell:>width$}"));
+        format!("{mark}{}", cells.collect::<String>())
+    };
+    text.push_str(&line(' ', &HEADS.map(str::to_owned)));
+    text.push_str("  settings\n");
+    for (place, (run, cells)) in found.runs.iter().zip(&rows).enumerate() {
+        let figures = line(if found.chosen == Some(place) { '*' } else { ' ' }, cells);
+        let settings = found.settings(run);
+        if figures.chars().count() + 2 + settings.chars().count() <= WIDTH {
+            text.push_str(&format!("{figures}  {settings}\n"));
+        } else {
+            text.push_str(&format!("{figures}\n{}", hanging("      ", &settings, WIDTH)));
+        }
+    }
 }
 
 /// Adds a grid with a row for each value of the first knob and a column for each value of the second.
 fn grid(text: &mut String, found: &Whatif, down: &Knob, across: &Knob) {
-    let head = across.values.iter().map(|value| format!(" {value:>11}")).collect::<String>();
-    text.push_str(&format!("\n{} by {} (down) and {} (across)\n{:>12}{head}\n", found.goal, down.key, across.key, ""));
-    for value in &down.values {
-        text.push_str(&format!("{value:>12}"));
-        for other in &across.values {
-            let run = found.run_at(&[value, other]);
-            let (mark, figure) = match run {
-                Some((place, run)) => (if found.chosen == Some(place) { "*" } else { "" }, time(run.goal_ns)),
-                None => ("", "-".to_owned()),
-            };
-            text.push_str(&format!(" {:>11}", format!("{mark}{figure}")));
+    let title = format!("{} by {} (down) and {} (across)", found.goal, down.key, across.key);
+    text.push_str(&format!("\n{}", hanging("", &title, WIDTH)));
+    for part in across.values.chunks(GRID_COLUMNS) {
+        let head = part.iter().map(|value| format!(" {value:>11}")).collect::<String>();
+        text.push_str(&format!("{:>12}{head}\n", ""));
+        for value in &down.values {
+            text.push_str(&format!("{value:>12}"));
+            for other in part {
+                let run = found.run_at(&[value, other]);
+                let (mark, figure) = match run {
+                    Some((place, run)) => (if found.chosen == Some(place) { "*" } else { "" }, time(run.goal_ns)),
+                    None => ("", "-".to_owned()),
+                };
+                text.push_str(&format!(" {:>11}", format!("{mark}{figure}")));
+            }
+            text.push('\n');
         }
-        text.push('\n');
     }
 }
 
@@ -256,15 +282,27 @@ pub mod tests {
         for wanted in [
             "note: assumed: a disk of 80 MB/s",
             "2 of 4 combinations, drawn by seed 7",
-            "*       10 ms",
+            "* 10 ms",
             "choose vm.zone_reclaim_mode=1 vm.min_free_kbytes=64 MiB: write.p9999 10 ms instead of 40 ms",
             "it costs CPU 2.00 % instead of 1.20 %",
         ] {
-            assert!(text.contains(wanted), "{wanted} in\n{text}");
+            let joined = text.split_whitespace().collect::<Vec<&str>>().join(" ");
+            let wanted = wanted.split_whitespace().collect::<Vec<&str>>().join(" ");
+            assert!(joined.contains(&wanted), "{wanted} in\n{text}");
         }
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         let grid: Vec<&str> = text.lines().skip_while(|line| !line.contains("(down)")).skip(2).take(2).collect();
         assert_eq!(grid[0].split_whitespace().collect::<Vec<_>>(), ["0", "-", "39", "ms"]);
         assert_eq!(grid[1].split_whitespace().collect::<Vec<_>>(), ["1", "*10", "ms", "-"]);
+    }
+
+    #[test]
+    fn a_wide_grid_continues_below_and_keeps_the_width() {
+        let mut found = two_knobs();
+        let values = (0..12).map(|value| format!("{value}00 MiB"));
+        found.knobs[1].values = values.collect();
+        let text = text(&found);
+        assert!(text.contains("1100 MiB") && text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
 
     #[test]

@@ -11,8 +11,9 @@ mod search;
 
 pub use choice::{choose, costs};
 pub use copies::search_copies;
-pub use search::{Tried, combinations, search};
+pub use search::{COMBINATIONS_MAX, Tried, combinations, search};
 
+use crate::figure;
 use flatwater_recording::knob::{self, KnobError};
 use flatwater_recording::{KnobKind, OpKind};
 
@@ -27,12 +28,16 @@ pub struct Sweep {
 pub enum WhatifError {
     #[error("'{given}' is not a sweep: give KEY=FROM..TO or KEY=A,B,C, such as vm.min_free_kbytes=64M..2G")]
     BadSweep { given: String },
-    #[error("'{given}' is not a goal: give OPERATION.QUANTILE, such as write.p9999, read.max or page-fault.p99")]
+    #[error("'{given}' is not a goal: give [OPERATION.]QUANTILE, such as write.p99.99, read.max or page-fault.p99")]
     BadGoal { given: String },
     #[error(transparent)]
     Knob(#[from] KnobError),
     #[error("the model of {kernel} does not know {key}, so every value would give the same; it knows {known}")]
     NotModelled { key: &'static str, kernel: String, known: String },
+    #[error(
+        "the sweeps have {count} combinations, more than {COMBINATIONS_MAX}: give fewer sweeps, or fewer values each"
+    )]
+    TooMany { count: u128 },
     #[error("the warm machine cannot be copied: fork: {why}; without --warm each run starts at time 0")]
     Copy { why: String },
     #[error("run {number} failed: {why}")]
@@ -103,17 +108,13 @@ pub struct Goal {
 }
 
 impl Goal {
-    /// Parses `write.p9999` or `read.max`.
+    /// Parses what [`crate::figure::Figure`] does, of which only quantiles can be minimized: `fdatasync.p99`,
+    /// `write.p9999`, `read.max`. Without an operation: of writes.
     pub fn parse(given: &str) -> Result<Goal, WhatifError> {
-        let bad = || WhatifError::BadGoal { given: given.to_owned() };
-        let (operation, quantile) = given.rsplit_once('.').ok_or_else(bad)?;
-        let operation = OpKind::from_name(operation).ok_or_else(bad)?;
-        if quantile == "max" {
-            return Ok(Goal { operation, quantile: 1.0 });
-        }
-        let digits = quantile.strip_prefix('p').filter(|digits| (2..=6).contains(&digits.len())).ok_or_else(bad)?;
-        let number: u32 = digits.parse().map_err(|_| bad())?;
-        Ok(Goal { operation, quantile: f64::from(number) / 10f64.powi(digits.len() as i32) })
+        let (operation, rest) = figure::split(given.trim());
+        let quantile = if matches!(rest, "max" | "worst") { Some(1.0) } else { figure::quantile(rest) };
+        let quantile = quantile.ok_or_else(|| WhatifError::BadGoal { given: given.to_owned() })?;
+        Ok(Goal { operation: operation.unwrap_or(OpKind::Write), quantile })
     }
 }
 
@@ -138,6 +139,7 @@ mod tests {
     fn a_goal_is_an_operation_and_a_quantile() {
         assert_eq!(Goal::parse("write.p9999"), Ok(Goal { operation: OpKind::Write, quantile: 0.9999 }));
         assert_eq!(Goal::parse("read.max").map(|goal| goal.quantile), Ok(1.0));
+        assert_eq!(Goal::parse("p99").map(|goal| goal.operation), Ok(OpKind::Write));
         assert!(
             Goal::parse("write").is_err() && Goal::parse("juggle.p99").is_err() && Goal::parse("write.p9x").is_err()
         );
@@ -146,9 +148,21 @@ mod tests {
     #[test]
     fn too_many_combinations_are_reduced_to_a_seeded_choice() {
         let sweeps = ["vm.swappiness=0..100", "vm.zone_reclaim_mode=0,1,3"].map(|text| Sweep::parse(text).expect(text));
-        assert_eq!(combinations(&sweeps, 100, 1).len(), 15);
-        let some = combinations(&sweeps, 6, 1);
-        assert_eq!((some.len(), &some), (6, &combinations(&sweeps, 6, 1)));
-        assert_ne!(some, combinations(&sweeps, 6, 2));
+        let chosen = |most, seed| combinations(&sweeps, most, seed).expect("few");
+        assert_eq!(chosen(100, 1).len(), 15);
+        let some = chosen(6, 1);
+        assert_eq!((some.len(), &some), (6, &chosen(6, 1)));
+        assert_ne!(some, chosen(6, 2));
+    }
+
+    /// Beyond 100,000 combinations the later values of the first sweeps were never tried, without a word.
+    #[test]
+    fn more_combinations_than_can_be_listed_are_refused() {
+        let values = |count: u32| (0..count).map(|value| value.to_string()).collect::<Vec<String>>();
+        let sweep = |count| Sweep { key: "vm.swappiness", values: values(count) };
+        assert_eq!(combinations(&[sweep(1000), sweep(100)], 10, 1).map(|all| all.len()), Ok(10));
+        let error = combinations(&[sweep(1001), sweep(100)], 10, 1).expect_err("too many").to_string();
+        assert!(error.contains("100100 combinations") && error.contains("give fewer"), "{error}");
+        assert!(combinations(&vec![sweep(1000); 30], 10, 1).is_err(), "the count does not overflow");
     }
 }

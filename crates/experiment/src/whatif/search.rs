@@ -33,26 +33,33 @@ pub struct Tried {
     pub read_bytes: u64,
 }
 
-/// All combinations, or a seeded choice of `most` combinations.
-#[must_use]
-pub fn combinations(sweeps: &[Sweep], most: usize, seed: u64) -> Vec<Vec<(&'static str, String)>> {
+/// All sweeps together may have at most this many combinations.
+pub const COMBINATIONS_MAX: usize = 100_000;
+
+/// All combinations, or a seeded choice of `most` combinations. Refuses sweeps with more than [`COMBINATIONS_MAX`]
+/// combinations: a choice among the first of them would never try the later values of the first sweep.
+pub fn combinations(sweeps: &[Sweep], most: usize, seed: u64) -> Result<Vec<Vec<(&'static str, String)>>, WhatifError> {
+    let count = sweeps.iter().fold(1_u128, |count, sweep| count.saturating_mul(sweep.values.len() as u128));
+    if count > COMBINATIONS_MAX as u128 {
+        return Err(WhatifError::TooMany { count });
+    }
     let mut all: Vec<Vec<(&'static str, String)>> = vec![Vec::new()];
     for sweep in sweeps {
-        let longer = all.iter().flat_map(|held| {
+        let longer = all.iter().flat_map(|shorter| {
             sweep.values.iter().map(move |value| {
-                let mut next = held.clone();
+                let mut next = shorter.clone();
                 next.push((sweep.key, value.clone()));
                 next
             })
         });
-        all = longer.take(100_000).collect();
+        all = longer.collect();
     }
     let mut dice = Pcg64::new(u128::from(seed), 5);
     while all.len() > most.max(1) {
         let place = dice.next_u64() % all.len() as u64;
         all.swap_remove(place as usize);
     }
-    all
+    Ok(all)
 }
 
 /// Performs all combinations on `jobs` threads and calls `told` with the number of finished runs after each.

@@ -30,6 +30,8 @@ pub const ENTRY: CauseEntry = CauseEntry {
 
 /// The highest confidence if no rule judges a part of the log.
 const UNJUDGED_CONFIDENCE_MAX: f64 = 0.5;
+/// Operations with a line of their own.
+const OPERATIONS_SHOWN: usize = 3;
 /// A log without timed calls that is shorter than this shows only a moment.
 const MOMENT_NS: u64 = 10_000_000_000;
 
@@ -56,7 +58,7 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
         );
         finding.evidence.push(Evidence::new(text, facts.lost_ns as f64, "ns"));
     }
-    for line in operations(facts.recording).iter().filter(|line| line.thread.is_empty()).take(3) {
+    for line in operations(facts.recording).iter().filter(|line| line.thread.is_empty()).take(OPERATIONS_SHOWN) {
         let text = format!(
             "{}(): {} calls, p99.9 {}, worst {}",
             line.name,
@@ -65,6 +67,17 @@ fn find(facts: &Facts<'_>) -> Option<Finding> {
             Nanos(line.from_start.max_ns)
         );
         finding.evidence.push(Evidence::new(text, line.from_start.max_ns as f64, "ns"));
+    }
+    let others: Vec<u64> = operations(facts.recording)
+        .iter()
+        .filter(|line| line.thread.is_empty())
+        .skip(OPERATIONS_SHOWN)
+        .map(|line| line.count)
+        .collect();
+    if !others.is_empty() {
+        let count = others.iter().fold(0_u64, |sum, count| sum.saturating_add(*count));
+        let text = format!("{count} calls of {} other operations", others.len());
+        finding.evidence.push(Evidence::new(text, count as f64, "calls"));
     }
     finding.evidence.extend(shortest(facts, seen));
     if !seen {
@@ -272,6 +285,19 @@ mod tests {
         assert_eq!(explanation.findings.len(), 1);
         let text = said(&explanation.findings[0]);
         assert!(text.contains("1 calls were over 1 ms: 1.40 ms in 10 s") && text.contains("50000 calls"), "{text}");
+    }
+
+    /// T4: `quiet` says what was watched: all operations, not only the first three.
+    #[test]
+    fn all_operations_that_were_watched_are_counted() {
+        let mut made = Made::new();
+        for (place, op) in
+            [OpKind::Write, OpKind::Read, OpKind::Open, OpKind::Close, OpKind::Stat].into_iter().enumerate()
+        {
+            made = made.bucket("", op, &vec![1_900; 100 * (place + 1)]);
+        }
+        let text = said(&made.explained().findings[0]);
+        assert!(text.contains("calls of 2 other operations") && text.contains("would be listed"), "{text}");
     }
 
     /// The first finding of an imported log.

@@ -13,6 +13,7 @@ mod payload;
 mod sampled;
 mod sections;
 mod thin;
+mod versus;
 mod whatif;
 
 use super::{Format, Options, ReportError};
@@ -20,6 +21,7 @@ use flatwater_explain::Explanation;
 use flatwater_recording::Recording;
 
 pub use payload::Payload;
+pub use versus::{comparison_page, verification_page};
 pub use whatif::page as whatif_page;
 
 pub const FORMAT: Format = Format {

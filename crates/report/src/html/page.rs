@@ -22,7 +22,10 @@ pub fn page(recording: &Recording, explanation: &Explanation, payload: &Payload)
             top(html, recording, explanation, payload);
             html.tag("main", &[("id", "main")], |html| {
                 sections::lead(html, explanation);
-                sections::notes(html, recording, explanation);
+                let notes_first = facts::notes_first(&recording.header);
+                if notes_first {
+                    sections::notes(html, recording, explanation);
+                }
                 sections::victims(html, explanation);
                 sections::findings(html, recording, explanation, &palette);
                 log::section(html, recording, explanation);
@@ -37,6 +40,9 @@ pub fn page(recording: &Recording, explanation: &Explanation, payload: &Payload)
                 }
                 if shown.calls {
                     placed_by_script(html, "calls", "Slow calls", SCRIPT.is_empty());
+                }
+                if !notes_first {
+                    sections::notes(html, recording, explanation);
                 }
                 machine::section(html, recording, explanation);
             });
@@ -133,7 +139,7 @@ fn placed_by_script(html: &mut Html, id: &'static str, title: &str, no_script: b
         html.tag("div", &[("id", place)], |html| {
             let why = if no_script {
                 "This flatwater was built without npm, so its report has no charts. All figures are in the recording: \
-                 flatwater report REC -O csv --table latency, calls, zones, vmstat, ..."
+                 flatwater report REC --format csv --table latency, calls, zones, vmstat, ..."
             } else {
                 "This part needs the page's script, which this browser does not run."
             };

@@ -19,7 +19,7 @@ pub fn notes(html: &mut Html, recording: &Recording, explanation: &Explanation) 
     if notes.is_empty() && losses.is_empty() && read.is_empty() {
         return;
     }
-    html.tag("aside", &[("class", "notes"), ("aria-label", "Before you read on")], |html| {
+    html.tag("aside", &[("class", "notes"), ("aria-label", "Notes")], |html| {
         for note in notes {
             html.leaf("p", &[], &note);
         }
@@ -50,11 +50,21 @@ pub fn victims(html: &mut Html, explanation: &Explanation) {
     html.tag("section", &[("id", "victims")], |html| {
         html.leaf("h2", &[], "Who waited");
         let shown = explanation.victims.len().min(VICTIMS_MAX);
-        let rows = victims::rows(&explanation.victims[..shown], FILE_CHARS);
-        plain_table(html, "Who waited", victims::COLUMNS, &rows);
+        let mut rows = victims::rows(&explanation.victims[..shown], FILE_CHARS);
+        // The longest column last, so that a narrow screen shows the figures first.
+        let mut columns = victims::COLUMNS.to_vec();
+        if let Some(file) = columns.iter().position(|(name, _)| *name == "file") {
+            let column = columns.remove(file);
+            columns.push(column);
+            for row in &mut rows {
+                let cell = row.remove(file);
+                row.push(cell);
+            }
+        }
+        plain_table(html, "Who waited", &columns, &rows);
         if explanation.victims.len() > shown {
             let left = explanation.victims.len() - shown;
-            html.leaf("p", &[("class", "about")], &format!("{left} more groups are in -O json."));
+            html.leaf("p", &[("class", "about")], &format!("{left} more groups are in --format json."));
         }
         if let Some(note) = victims::note(&explanation.victims[..shown]) {
             html.leaf("p", &[("class", "about")], note);

@@ -85,8 +85,17 @@ impl Page {
     }
 }
 
+/// `text` behind `lead`, wrapped at `width`. Further lines are indented by the length of `lead`. Ends with a line feed.
+#[must_use]
+pub fn hanging(lead: &str, text: &str, width: usize) -> String {
+    let mut page = Page::new(width, false);
+    page.wrapped(lead, None, text);
+    page.finish()
+}
+
 /// Wraps text. Words longer than the line are not broken, because they are paths and commands to copy.
-fn wrap(text: &str, room: usize) -> Vec<String> {
+#[must_use]
+pub fn wrap(text: &str, room: usize) -> Vec<String> {
     let options = textwrap::Options::new(room)
         .break_words(false)
         .word_separator(WordSeparator::AsciiSpace)

@@ -28,6 +28,10 @@ pub fn notes(page: &mut Page, header: &Header, explanation: &Explanation) {
     for note in facts::notes(header, explanation) {
         page.wrapped("note: ", None, &note);
     }
+}
+
+/// What an import read.
+pub fn read(page: &mut Page, header: &Header) {
     for (place, line) in imported::lines(header).iter().enumerate() {
         page.wrapped(if place == 0 { "read: " } else { "      " }, None, line);
     }
@@ -50,7 +54,7 @@ pub fn victims(page: &mut Page, explanation: &Explanation) {
     }
     grid(page, &columns, &rows);
     if explanation.victims.len() > shown {
-        page.line(&format!("  ... and {} more groups: -O json", explanation.victims.len() - shown));
+        page.line(&format!("  ... and {} more groups: --format json", explanation.victims.len() - shown));
     }
     if let Some(note) = victims::note(&explanation.victims[..shown]) {
         page.line(&format!("  {note}"));

@@ -1,0 +1,162 @@
+//! The results of `compare` and `verify` as pages: the verdict first, then settings, figures and notes.
+
+use super::element::Html;
+use super::page;
+use super::sections::plain_table;
+use crate::versus::{self, figure, ratio_text, verdict_of};
+use flatwater_experiment::compare::{Comparison, Row, SettingRow};
+use flatwater_experiment::trial::{Arm, Verification};
+
+#[must_use]
+pub fn comparison_page(found: &Comparison) -> String {
+    framed("comparison", "B beside A", |html| {
+        html.leaf("p", &[("class", "lead")], &versus::headline(found));
+        settings(html, "Settings that differ", &found.settings);
+        rows(html, "Latency", &found.operations);
+        rows(html, "Stall time by cause", &found.causes);
+        rows(html, "Counters that differ most", &found.counters);
+        notes(html, &found.notes);
+    })
+}
+
+#[must_use]
+pub fn verification_page(found: &Verification) -> String {
+    framed("verification", &found.scenario, |html| {
+        html.leaf("p", &[("class", "lead")], &versus::verification_headline(found));
+        settings(html, "The fix", &found.fix);
+        section(html, "Runs", |html| {
+            let unit = found.judge.judge.unit();
+            let rows: Vec<Vec<String>> = found
+                .runs
+                .iter()
+                .enumerate()
+                .map(|(number, run)| {
+                    let side = if run.arm == Arm::A { "A, as it is" } else { "B, with the fix" };
+                    vec![(number + 1).to_string(), side.to_owned(), figure(run.value, unit)]
+                })
+                .collect();
+            let name = found.judge.name();
+            plain_table(html, "Runs", &[("run", true), ("side", false), (name.as_str(), true)], &rows);
+            html.leaf("p", &[("class", "about")], &format!("B / A {}", ratio_text(found.ratio.as_ref())));
+        });
+        if !found.causes.is_empty() {
+            section(html, "Stall time by cause", |html| {
+                let per_s = |value| figure(value, "ns/s");
+                let each = found.causes.iter();
+                let rows: Vec<Vec<String>> =
+                    each.map(|row| vec![row.cause.to_owned(), per_s(row.a_ns_per_s), per_s(row.b_ns_per_s)]).collect();
+                plain_table(html, "Stall time by cause", &[("cause", false), ("A", true), ("B", true)], &rows);
+            });
+        }
+        notes(html, &found.notes);
+    })
+}
+
+fn framed(kind: &str, title: &str, inside: impl FnOnce(&mut Html)) -> String {
+    let mut html = Html::default();
+    html.raw("<!doctype html>\n");
+    html.tag("html", &[("lang", "en")], |html| {
+        page::head_titled(html, &format!("{kind}: {title}"));
+        html.tag("body", &[], |html| {
+            html.tag("header", &[("class", "top")], |html| {
+                html.leaf("p", &[("class", "brand")], &format!("flatwater {kind}"));
+                html.leaf("h1", &[], title);
+            });
+            html.tag("main", &[("id", "main")], inside);
+        });
+    });
+    html.finish()
+}
+
+fn section(html: &mut Html, title: &str, inside: impl FnOnce(&mut Html)) {
+    html.tag("section", &[], |html| {
+        html.leaf("h2", &[], title);
+        inside(html);
+    });
+}
+
+fn settings(html: &mut Html, title: &str, settings: &[SettingRow]) {
+    if settings.is_empty() {
+        return;
+    }
+    section(html, title, |html| {
+        let one = |value: &Option<String>| value.clone().unwrap_or_else(|| "not set".to_owned());
+        let rows: Vec<Vec<String>> =
+            settings.iter().map(|row| vec![row.key.clone(), one(&row.a), one(&row.b)]).collect();
+        plain_table(html, title, &[("setting", false), ("A", true), ("B", true)], &rows);
+    });
+}
+
+fn rows(html: &mut Html, title: &str, rows: &[Row]) {
+    if rows.is_empty() {
+        return;
+    }
+    section(html, title, |html| {
+        let columns = [("figure", false), ("A", true), ("B", true), ("B / A", true), ("verdict", false)];
+        let cells = |row: &Row| {
+            let of = |value| figure(value, row.unit);
+            vec![row.name.clone(), of(row.a), of(row.b), ratio_text(row.ratio.as_ref()), verdict_of(row).to_owned()]
+        };
+        plain_table(html, title, &columns, &rows.iter().map(cells).collect::<Vec<_>>());
+    });
+}
+
+fn notes(html: &mut Html, notes: &[String]) {
+    if notes.is_empty() {
+        return;
+    }
+    html.tag("aside", &[("class", "notes"), ("aria-label", "Notes")], |html| {
+        notes.iter().for_each(|note| html.leaf("p", &[], note));
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{comparison_page, verification_page};
+    use crate::versus::tests::verified;
+    use flatwater_experiment::compare::{Comparison, Row, SettingRow};
+    use flatwater_experiment::verdict::{Ratio, Verdict};
+
+    fn compared() -> Comparison {
+        let row = |name: &str, verdict, differs| Row {
+            name: name.to_owned(),
+            unit: "ns",
+            a: 40e6,
+            b: 4e6,
+            ratio: Some(Ratio { value: 0.1, low: 0.05, high: 0.2 }),
+            verdict,
+            differs,
+        };
+        Comparison {
+            flatwater: 1,
+            kind: "comparison",
+            verdict: Verdict::Better,
+            level: 0.95,
+            judged: Some(row("fdatasync p99", Verdict::Better, true)),
+            operations: vec![row("fdatasync p99", Verdict::Better, true)],
+            causes: Vec::new(),
+            counters: vec![row("pgfree", Verdict::NotProven, true)],
+            settings: vec![SettingRow { key: "queue.scheduler".into(), a: Some("none".into()), b: None }],
+            notes: vec!["<script>alert(1)</script>".to_owned()],
+        }
+    }
+
+    #[test]
+    fn the_page_of_a_comparison_begins_with_the_verdict_and_ends_with_notes() {
+        let page = comparison_page(&compared());
+        let place = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}: {page}"));
+        assert!(
+            place("better: fdatasync p99") < place("queue.scheduler") && place("queue.scheduler") < place("pgfree")
+        );
+        assert!(place("pgfree") < place("class=\"notes\"") && page.contains("not set") && page.contains("differs"));
+        assert!(!page.contains("<script") && !page.contains(" style=\""), "escaped, and the policy allows neither");
+    }
+
+    #[test]
+    fn the_page_of_a_verification_has_each_run() {
+        let page = verification_page(&verified());
+        for wanted in ["proven better", "cgroup.memory_limit", "with the fix", "memcg-reclaim", "B / A x 0.0100"] {
+            assert!(page.contains(wanted), "{wanted}: {page}");
+        }
+    }
+}
