@@ -18,9 +18,9 @@ fn text(path: &str) -> String {
 /// Returns the output of a command, standard error included. Panics with it if the command fails.
 fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{command:?}: {}\n{said}", output.status);
-    said
+    let both = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {}\n{both}", output.status);
+    both
 }
 
 fn has(tools: &[&str]) -> bool {
@@ -82,12 +82,59 @@ fn a_pod_has_the_capabilities_of_the_unit() {
     run(Command::new(env!("CARGO_BIN_EXE_flatwater")).args(["watch", "--check", "-c"]).arg(&file));
 }
 
+/// The manual page of each verb, which `make install` and the packages install.
+#[test]
+fn each_verb_has_a_manual_page_that_is_installed() {
+    let place = tempfile::tempdir().expect("a directory");
+    run(Command::new(env!("CARGO_BIN_EXE_flatwater")).args(["completions", "man", "-o"]).arg(place.path()));
+    let pages: BTreeSet<String> = fs::read_dir(place.path())
+        .expect("readable")
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    for verb in flatwater::command().get_subcommands().filter(|verb| !verb.is_hide_set()) {
+        assert!(pages.contains(&format!("flatwater-{}.1", verb.get_name())), "{}: {pages:?}", verb.get_name());
+    }
+    assert!(pages.contains("flatwater.1"));
+    for script in ["tools/install.sh", "tools/package.sh"] {
+        assert!(text(script).contains("completions man -o"), "{script}");
+    }
+    assert!(text("packaging/rpm/flatwater.spec.in").contains("/usr/share/man/man1/flatwater-*.1.gz"));
+}
+
+/// A package that starts a daemon says so, and one that does not says that too.
+#[test]
+fn the_descriptions_say_whether_the_daemon_is_started() {
+    let (control, postinst) = (text("packaging/deb/control.in"), text("packaging/deb/postinst"));
+    assert!(postinst.contains("deb-systemd-invoke") && control.contains("Installing starts the daemon"));
+    assert!(control.contains("systemctl mask flatwater-watch") && !control.contains("localhost"), "{control}");
+    let spec = text("packaging/rpm/flatwater.spec.in");
+    assert!(spec.contains("Installing does not start the daemon") && !spec.contains("systemctl start"), "{spec}");
+}
+
+#[test]
+fn each_manifest_names_licence_repository_keywords_and_categories() {
+    let mut found = 0;
+    for place in fs::read_dir(Path::new(ROOT).join("crates")).expect("readable").flatten() {
+        let manifest = place.path().join("Cargo.toml");
+        let Ok(manifest) = fs::read_to_string(&manifest) else { continue };
+        found += 1;
+        for key in ["license", "repository", "keywords", "categories", "description"] {
+            let has = manifest
+                .lines()
+                .any(|line| line.starts_with(&format!("{key} =")) || line.starts_with(&format!("{key}.")));
+            assert!(has, "{}: {key}", place.path().display());
+        }
+    }
+    assert!(found > 10, "{found}");
+}
+
 /// Builds packages of the binary under test; `which`: deb, rpm or oci.
 fn packages(out: &Path, version: &str, which: &str) -> PathBuf {
     let mut command = Command::new("tools/package.sh");
     command.arg(env!("CARGO_BIN_EXE_flatwater")).arg(out).arg(version).current_dir(ROOT);
-    let said = run(command.env("FLATWATER_PACKAGES", which));
-    PathBuf::from(said.lines().rfind(|line| line.starts_with('/')).expect("a path"))
+    let output = run(command.env("FLATWATER_PACKAGES", which));
+    PathBuf::from(output.lines().rfind(|line| line.starts_with('/')).expect("a path"))
 }
 
 /// A root directory with the distribution's essential packages; unmounted and removed on drop.
@@ -147,8 +194,8 @@ fn can_make_roots(test: &str, tools: &[&str]) -> bool {
 fn starts(root: &Root) {
     let script = "flatwater watch & pid=$!; for _ in $(seq 300); do flatwater watch status && break; sleep 0.2; done; \
                   kill $pid; wait $pid";
-    let said = root.inside(&["sh", "-c", script]);
-    assert!(said.contains("\"calls_seen\":"), "{said}");
+    let output = root.inside(&["sh", "-c", script]);
+    assert!(output.contains("\"calls_seen\":"), "{output}");
 }
 
 #[test]
@@ -263,7 +310,7 @@ fn an_image_is_complete_reproducible_and_its_command_runs() {
     let layer = blob(&manifest["layers"][0]["digest"]);
     run(Command::new("tar").arg("-xzf").arg(&layer).arg("-C").arg(&root));
     // Running it shows that the image has all libraries.
-    let said = run(Command::new("chroot").arg(&root).args(["/usr/bin/flatwater", "--version"]));
-    assert!(said.contains("flatwater"), "{said}");
+    let output = run(Command::new("chroot").arg(&root).args(["/usr/bin/flatwater", "--version"]));
+    assert!(output.contains("flatwater"), "{output}");
     assert!(root.join("usr/share/doc/flatwater/THIRD-PARTY-LICENCES.txt").exists());
 }

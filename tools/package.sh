@@ -7,6 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 binary=${1:?the built command} out=${2:?where the packages go}
 version=${3:-$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)}
+url=$(sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 wanted=${FLATWATER_PACKAGES:-deb rpm oci}
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 mkdir -p "$out"
@@ -41,7 +42,8 @@ stage() {
     strip --strip-unneeded "$tree/usr/bin/flatwater"
     install -d "$tree/usr/share/man/man1" "$tree/usr/share/bash-completion/completions" \
         "$tree/usr/share/zsh/vendor-completions" "$tree/usr/share/fish/vendor_completions.d" "$doc"
-    "$binary" completions man | gzip -9n >"$tree/usr/share/man/man1/flatwater.1.gz"
+    "$binary" completions man -o "$tree/usr/share/man/man1"
+    gzip -9n "$tree"/usr/share/man/man1/*.1
     "$binary" completions bash >"$tree/usr/share/bash-completion/completions/flatwater"
     "$binary" completions zsh >"$tree/usr/share/zsh/vendor-completions/_flatwater"
     "$binary" completions fish >"$tree/usr/share/fish/vendor_completions.d/flatwater.fish"
@@ -49,7 +51,7 @@ stage() {
     install -D -m 644 packaging/watch.toml "$tree/etc/flatwater/watch.toml"
     install -d "$tree/usr/share/flatwater"
     cp -r packaging/prometheus packaging/grafana packaging/kubernetes "$tree/usr/share/flatwater/"
-    install -m 644 docs/watch.md LICENSE-MIT LICENSE-APACHE SECURITY.md "$doc/"
+    install -m 644 docs/watch.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE SECURITY.md "$doc/"
     cat LICENSE-MIT LICENSE-APACHE >"$doc/copyright"
     tools/third_party.py licences >"$doc/THIRD-PARTY-LICENCES.txt"
     tools/third_party.py sbom >"$doc/flatwater.cdx.json"
@@ -63,7 +65,7 @@ deb() {
     local root=$work/deb
     cp -a "$tree" "$root"
     install -d -m 755 "$root/DEBIAN"
-    sed -e "s/@VERSION@/$version/" -e "s/@ARCH@/$deb_arch/" \
+    sed -e "s/@VERSION@/$version/" -e "s|@URL@|$url|" -e "s/@ARCH@/$deb_arch/" \
         -e "s/@SIZE@/$(du -sk --apparent-size "$tree" | cut -f 1)/" \
         -e "s/@DEPENDS@/${glibc:+libc6 (>= $glibc), libgcc-s1}/" -e '/^Depends: $/d' \
         packaging/deb/control.in >"$root/DEBIAN/control"
@@ -80,7 +82,7 @@ rpm_package() {
     have rpmbuild rpm
     local top=$work/rpm
     mkdir -p "$top"
-    sed -e "s/@VERSION@/$version/" -e "s/@GLIBC@/${glibc:-2.17}/" packaging/rpm/flatwater.spec.in >"$top/flatwater.spec"
+    sed -e "s/@VERSION@/$version/" -e "s|@URL@|$url|" -e "s/@GLIBC@/${glibc:-2.17}/" packaging/rpm/flatwater.spec.in >"$top/flatwater.spec"
     [ -n "$glibc" ] || sed -i '/^Requires: *libc\.so/d' "$top/flatwater.spec"
     rpmbuild -bb --quiet --target "$rpm_arch-linux" --define "_topdir $top" --define "_tree $tree" \
         --define "_dbpath $top/db" --define 'use_source_date_epoch_as_buildtime 1' --define '_build_id_links none' \
