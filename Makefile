@@ -7,7 +7,7 @@ CARGO   ?= cargo
 CARGO_TERM_COLOR ?= auto
 export CARGO CARGO_TERM_COLOR
 
-.PHONY: demo build build-fleet install package setup setup-test test test-long test-model test-fleet test-fleet-hosts test-fleet-engines test-import test-kernels test-kills test-power-cuts test-verify \
+.PHONY: demo build build-fleet install install-precursor package setup setup-test test test-long test-model test-fleet test-fleet-hosts test-fleet-engines test-import test-kernels test-kills test-power-cuts test-verify \
 	test-watch test-packages test-cross test-storms lint budgets matrix matrix-fetch cross bench programs score score-logs \
 	score-pastes soak fuzz sbom miri sanitize
 
@@ -15,8 +15,8 @@ export CARGO CARGO_TERM_COLOR
 CARGO_HOME ?= $(HOME)/.cargo
 TRIM = --remap-path-prefix=$(CURDIR)=/build --remap-path-prefix=$(CARGO_HOME)=/cargo \
 	--remap-path-prefix=$(HOME)=/home
-build install: export RUSTFLAGS += $(TRIM)
-build install: export CFLAGS += -ffile-prefix-map=$(CURDIR)=/build -ffile-prefix-map=$(CARGO_HOME)=/cargo
+build install install-precursor: export RUSTFLAGS += $(TRIM)
+build install install-precursor: export CFLAGS += -ffile-prefix-map=$(CURDIR)=/build -ffile-prefix-map=$(CARGO_HOME)=/cargo
 
 # Causes a stall: a journal beside a neighbour that fills their common memory cgroup. The build omits what the demo does not
 # use (the model, the daemon, `top`).
@@ -124,9 +124,17 @@ install: build
 	$(CARGO) build --release --package precursor
 	tools/install.sh "$(DESTDIR)$(PREFIX)" "$(PREFIX)"
 
-# Builds a deb, an rpm and an OCI image of the command and its daemon in target/packages. The rpm needs `apt-get install rpm`.
+# Installs the library precursor alone, for C and C++.
+install-precursor:
+	$(CARGO) build --release --package precursor
+	precursor/install.sh target/release "$(DESTDIR)$(PREFIX)" "$(PREFIX)"
+
+# Builds a deb, an rpm and an OCI image of the command and its daemon, and debs and rpms of the library, in target/packages. The
+# rpms need `apt-get install rpm`.
 package: build
+	$(CARGO) build --release --package precursor
 	tools/package.sh target/release/flatwater target/packages
+	tools/package_library.sh target/release/libprecursor.a target/packages
 
 # The bill of materials of the third-party code in our binaries (CycloneDX 1.5).
 sbom:

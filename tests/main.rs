@@ -15,6 +15,7 @@ mod kill_run;
 mod kill_writer;
 mod matrix;
 mod packages;
+mod precursor_read;
 mod record_targets;
 mod recording_corpus;
 mod recording_full_disk;

@@ -43,9 +43,14 @@ if [ "$bytes" -ge $binary_bytes_max ]; then
     echo "install: the command has $bytes bytes, more than the limit of $binary_bytes_max" >&2
 fi
 install -D -m 644 precursor/include/precursor.h "$into/include/precursor.h"
+install -m 644 precursor/include/precursor.hpp "$into/include/precursor.hpp"
 mkdir -p "$into/lib/pkgconfig" "$into/share/bash-completion/completions" "$into/share/zsh/site-functions" \
     "$into/share/fish/vendor_completions.d" "$into/share/man/man1" "$into/share/doc/flatwater"
-sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" precursor/precursor.pc.in >"$into/lib/pkgconfig/precursor.pc"
+sed -e "s|@PREFIX@|$prefix|" -e "s|@LIB@|lib|" -e "s|@VERSION@|$version|" precursor/precursor.pc.in >"$into/lib/pkgconfig/precursor.pc"
+mkdir -p "$into/lib/cmake/precursor"
+for cmake in precursor-config.cmake precursor-config-version.cmake; do
+    sed -e "s|@LIB@|lib|" -e "s|@UP@|../../..|" -e "s|@VERSION@|$version|" "precursor/$cmake.in" >"$into/lib/cmake/precursor/$cmake"
+done
 target/release/flatwater completions bash >"$into/share/bash-completion/completions/flatwater"
 target/release/flatwater completions zsh >"$into/share/zsh/site-functions/_flatwater"
 target/release/flatwater completions fish >"$into/share/fish/vendor_completions.d/flatwater.fish"

@@ -1,7 +1,7 @@
 /* precursor: appends records to a file so that the writer does not wait for block allocation, reclaim, the journal or
  * dirty throttling.
  *
- * Generated from src/c_types.rs, c.rs and c_many.rs by cbindgen; tests/c_abi.rs checks that it is current.
+ * Generated from src/c_types.rs, c.rs, c_many.rs and c_read.rs by cbindgen; tests/c_abi.rs checks that it is current.
  *
  * Functions return PRECURSOR_OK (0) or another of the codes below. One thread at a time uses an appender; it may move
  * between threads. Different appenders are independent. After fork() only the parent may use an appender; in the child
@@ -49,23 +49,14 @@
 // This process was forked after the handle was opened. Only the process that opened it may use it.
 #define PRECURSOR_FORKED 9
 
+// No record is published yet.
+#define PRECURSOR_NONE 10
+
+// Records are missing, because files were archived or removed. The next call continues behind the gap.
+#define PRECURSOR_MISSING 11
+
 // Version of the header, 0x00MMmmpp. `precursor_version` returns the library's.
-#define PRECURSOR_VERSION 65792
-
-// Probe the machine and choose a mode.
-#define PRECURSOR_AUTO 0
-
-// The writer stores into a locked ring in memory; a flusher thread writes the file.
-#define PRECURSOR_RING 1
-
-// The writer stores into a mapped, populated and locked window of the file.
-#define PRECURSOR_WINDOW 2
-
-// The writer calls `pwrite` on preallocated zeros that a helper thread reads ahead.
-#define PRECURSOR_PREFETCH 3
-
-// The writer calls `pwrite`; nothing is prepared.
-#define PRECURSOR_PLAIN 4
+#define PRECURSOR_VERSION 66048
 
 // Without room, wait.
 #define PRECURSOR_WAIT 0
@@ -85,6 +76,77 @@
 // Refuse to open an existing file.
 #define PRECURSOR_REFUSE 2
 
+// Modes, for `precursor_options.mode` and `precursor_stats.mode`.
+enum precursor_mode
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  // Probe the machine and choose a mode.
+  PRECURSOR_AUTO = 0,
+  // The writer stores into a locked ring in memory; a flusher thread writes the file.
+  PRECURSOR_RING = 1,
+  // The writer stores into a mapped, populated and locked window of the file.
+  PRECURSOR_WINDOW = 2,
+  // The writer calls `pwrite` on preallocated zeros that a helper thread reads ahead.
+  PRECURSOR_PREFETCH = 3,
+  // The writer calls `pwrite`; nothing is prepared.
+  PRECURSOR_PLAIN = 4,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum precursor_mode precursor_mode;
+#else
+typedef uint32_t precursor_mode;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// Where `precursor_reader_seek` continues.
+enum precursor_seek
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  // The first record that exists.
+  PRECURSOR_SEEK_FIRST = 0,
+  // Behind the last published record.
+  PRECURSOR_SEEK_END = 1,
+  // The first record that ends after this position.
+  PRECURSOR_SEEK_AFTER = 2,
+  // The record with this number.
+  PRECURSOR_SEEK_NUMBER = 3,
+  // The first record whose time is this or later, ns since 1970.
+  PRECURSOR_SEEK_TIME = 4,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum precursor_seek precursor_seek;
+#else
+typedef uint32_t precursor_seek;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// What `precursor_reader_writer` knows of the writer.
+enum precursor_writer
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  // None is known: the last one has closed, or its shared memory cannot be read by this user.
+  PRECURSOR_WRITER_UNKNOWN = 0,
+  // It runs.
+  PRECURSOR_WRITER_ALIVE = 1,
+  // It has died, and its data are not recovered yet. The reader reads what recovery will keep.
+  PRECURSOR_WRITER_DEAD = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum precursor_writer precursor_writer;
+#else
+typedef uint32_t precursor_writer;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
 // An open appender. One thread at a time may use it, for every function; `precursor_syncer` serves other threads. A
 // handle is a number and not an address: a handle that is closed, or was never opened, returns `PRECURSOR_INVALID`.
 typedef struct precursor precursor;
@@ -92,6 +154,9 @@ typedef struct precursor precursor;
 // An appender for many threads. Any thread may call any function on it at any time, except that no other call may be
 // running during `precursor_many_close`. Later calls return `PRECURSOR_INVALID`.
 typedef struct precursor_many precursor_many;
+
+// A reader of a framed file or pattern. One thread at a time may use it; it may move between threads.
+typedef struct precursor_reader precursor_reader;
 
 // Syncs and reads counters from any thread, while another thread appends. It outlives its appender; after close it can
 // only read counters.
@@ -103,13 +168,13 @@ typedef struct precursor_options {
   // The caller's `sizeof(precursor_options)`, set by `precursor_options_default`. Fields that a shorter, older
   // structure lacks have their defaults; bytes that a longer, newer one adds must be zero.
   uintptr_t size;
-  // `PRECURSOR_AUTO` or a mode.
+  // A `precursor_mode`.
   uint32_t mode;
   // `PRECURSOR_WAIT`, `PRECURSOR_FAIL` or `PRECURSOR_GROW`.
   uint32_t back_pressure;
   // `PRECURSOR_CONTINUE`, `PRECURSOR_REPLACE` or `PRECURSOR_REFUSE`.
   uint32_t existing;
-  // Not zero: each record carries its length and a checksum.
+  // Not zero: each record carries its length, a checksum and its number. `precursor_reader_open` reads such files.
   uint32_t framed;
   // Not zero: readers of the file see each byte once `append` has returned.
   uint32_t readable_at_once;
@@ -137,6 +202,10 @@ typedef struct precursor_options {
   uint32_t leave_sigbus;
   // Not zero: `PRECURSOR_AUTO` may choose a mode whose records survive the process only after `precursor_sync_to`.
   uint32_t process_death_may_lose;
+  // Not zero: framed records carry the time of their append.
+  uint32_t times;
+  // Always 0.
+  uint32_t reserved;
 } precursor_options;
 
 // Counters; see the Rust documentation of `Stats`.
@@ -192,6 +261,22 @@ typedef struct precursor_recovered {
   // Always 0.
   uint32_t reserved;
 } precursor_recovered;
+
+// A record, filled in by `precursor_reader_next`.
+typedef struct precursor_record {
+  // Set to `sizeof(precursor_record)` before the call; the library stores how many bytes it filled.
+  uintptr_t size;
+  // Number of the record: consecutive over all files.
+  uint64_t number;
+  // Time of the append, ns since 1970; 0 if the writer recorded none.
+  uint64_t time_ns;
+  // End of the record, as `precursor_append` stored it.
+  uint64_t position;
+  // The payload, valid until the next call on the reader.
+  const uint8_t *bytes;
+  // Length of the payload, bytes.
+  uintptr_t len;
+} precursor_record;
 
 #ifdef __cplusplus
 extern "C" {
@@ -387,6 +472,56 @@ int precursor_syncer_get_stats(const struct precursor_syncer *syncer, struct pre
 // # Safety
 // No other thread uses `syncer` now.
 void precursor_syncer_free(struct precursor_syncer *syncer);
+
+// What a code means, in one English sentence. Never null; for an unknown number, a sentence that says so.
+const char *precursor_strerror(int code);
+
+// Opens the framed file or pattern `path` at its first record, and stores the reader in `*out`. The file need not exist
+// yet. On failure `*out` is null, and `message` (if not null) receives the cause and the remedy.
+//
+// # Safety
+// `path` is a zero-terminated string. `out` is null or writable. `message` is null or has `message_len` writable bytes.
+int precursor_reader_open(const char *path, struct precursor_reader **out, char *message, uintptr_t message_len);
+
+// Fills in the next record; waits for it at most `wait_us` microseconds. Returns `PRECURSOR_NONE` if there is none.
+// `record->bytes` is valid until the next call on this reader.
+//
+// # Safety
+// No other thread uses `handle` now. `record` is null or has `record->size` writable bytes. `message` is null or has
+// `message_len` writable bytes.
+int precursor_reader_next(struct precursor_reader *handle,
+                          struct precursor_record *record,
+                          uint64_t wait_us,
+                          char *message,
+                          uintptr_t message_len);
+
+// Continues elsewhere: `to` is a `precursor_seek`, `value` the position, number or time.
+//
+// # Safety
+// No other thread uses `handle` now. `message` is null or has `message_len` writable bytes.
+int precursor_reader_seek(struct precursor_reader *handle,
+                          uint32_t to,
+                          uint64_t value,
+                          char *message,
+                          uintptr_t message_len);
+
+// Not zero: the reader spins while it waits, which costs the writer nothing. 0 (default): it sleeps.
+//
+// # Safety
+// No other thread uses `handle` now.
+int precursor_reader_spin(struct precursor_reader *handle, int spin);
+
+// What is known of the writer now, a `precursor_writer`; `PRECURSOR_WRITER_UNKNOWN` also if `handle` is not open.
+//
+// # Safety
+// No other thread uses `handle` now.
+uint32_t precursor_reader_writer(const struct precursor_reader *handle);
+
+// Closes a reader.
+//
+// # Safety
+// No other thread uses `handle`.
+int precursor_reader_close(struct precursor_reader *handle);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -161,6 +161,7 @@ impl Ahead {
         self.ledger.position = position.saturating_sub(self.base);
         self.ledger.flushed = self.ledger.position;
         self.ledger.write_back_busy = self.behind.is_busy();
+        self.core.live.wake_readers();
     }
 
     fn rolled(&mut self) {

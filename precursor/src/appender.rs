@@ -1,7 +1,7 @@
 //! [`Appender`]: the handle of a single producer.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, compiler_fence};
 use std::thread::JoinHandle;
 
 use crate::claim;
@@ -102,6 +102,12 @@ impl Appender {
         self.hot.appends += 1;
         let counters = &self.core.live.position.1;
         counters.appends.store(self.hot.appends, Ordering::Relaxed);
+        // Without a fence, the processor may load this before the position is visible, and a reader may then fall
+        // asleep. The helper wakes it in its next turn.
+        compiler_fence(Ordering::SeqCst);
+        if self.core.live.waiting.0.load(Ordering::Relaxed) != 0 {
+            self.core.live.wake_readers();
+        }
         if self.measure {
             // The counters of two CPUs may differ, and the thread may have moved between them.
             let took = self.timer.ticks().saturating_sub(begun);

@@ -1,5 +1,5 @@
-//! The C interface for a single producer. cbindgen generates `include/precursor.h` from `c_types.rs`, this file and
-//! `c_many.rs`. No panic crosses the interface; null pointers, closed handles and invalid numbers return a code.
+//! The C interface for a single producer. cbindgen generates `include/precursor.h` from `c_types.rs`, this file,
+//! `c_many.rs` and `c_read.rs`. No panic crosses the interface; null pointers, closed handles and invalid numbers return a code.
 
 use std::ffi::{c_char, c_int};
 
@@ -9,6 +9,7 @@ use crate::c_types::{MessageBuffer, Refusal, SILENT, border, invalid, write_size
 use crate::{After, Appender, Evidence, Options, Position, Recovered};
 
 pub use crate::c_many::*;
+pub use crate::c_read::*;
 pub use crate::c_types::*;
 
 /// An open appender. One thread at a time may use it, for every function; `precursor_syncer` serves other threads. A

@@ -31,6 +31,8 @@ pub(crate) const DEFAULTS: precursor_options = precursor_options {
     shm_dir: std::ptr::null(),
     leave_sigbus: 0,
     process_death_may_lose: 0,
+    times: 0,
+    reserved: 0,
 };
 
 fn mode_of(code: u32) -> Result<Option<Mode>, Refusal> {
@@ -83,6 +85,7 @@ pub(crate) unsafe fn options_of(path: PathBuf, options: *const precursor_options
         .measure(c.measure != 0)
         .handle_sigbus(c.leave_sigbus == 0)
         .process_death_may_lose(c.process_death_may_lose != 0)
+        .times(c.times != 0)
         .existing(match c.existing {
             PRECURSOR_CONTINUE => Existing::Continue,
             PRECURSOR_REPLACE => Existing::Replace,

@@ -11,7 +11,7 @@ use crate::c_types::{MessageBuffer, PRECURSOR_PANIC, Refusal, border, invalid};
 
 /// Width of the generation in a handle, and of index and kind together.
 const HALF: u32 = usize::BITS / 2;
-const KIND_BITS: u32 = 2;
+const KIND_BITS: u32 = 3;
 const KIND: usize = (1 << KIND_BITS) - 1;
 const INDICES: usize = 1 << (HALF - KIND_BITS);
 /// Number of slots in the table itself; each further block has as many as all before it.

@@ -29,19 +29,40 @@ pub const PRECURSOR_PANIC: c_int = 8;
 /// This process was forked after the handle was opened. Only the process that opened it may use it.
 pub const PRECURSOR_FORKED: c_int = 9;
 
-/// Version of the header, 0x00MMmmpp. `precursor_version` returns the library's.
-pub const PRECURSOR_VERSION: u32 = 0x0001_0100;
+/// No record is published yet.
+pub const PRECURSOR_NONE: c_int = 10;
+/// Records are missing, because files were archived or removed. The next call continues behind the gap.
+pub const PRECURSOR_MISSING: c_int = 11;
 
-/// Probe the machine and choose a mode.
-pub const PRECURSOR_AUTO: u32 = 0;
-/// The writer stores into a locked ring in memory; a flusher thread writes the file.
-pub const PRECURSOR_RING: u32 = 1;
-/// The writer stores into a mapped, populated and locked window of the file.
-pub const PRECURSOR_WINDOW: u32 = 2;
-/// The writer calls `pwrite` on preallocated zeros that a helper thread reads ahead.
-pub const PRECURSOR_PREFETCH: u32 = 3;
-/// The writer calls `pwrite`; nothing is prepared.
-pub const PRECURSOR_PLAIN: u32 = 4;
+/// Version of the header, 0x00MMmmpp. `precursor_version` returns the library's.
+pub const PRECURSOR_VERSION: u32 = 0x0001_0200;
+
+/// Modes, for `precursor_options.mode` and `precursor_stats.mode`.
+#[repr(u32)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum precursor_mode {
+    /// Probe the machine and choose a mode.
+    PRECURSOR_AUTO = 0,
+    /// The writer stores into a locked ring in memory; a flusher thread writes the file.
+    PRECURSOR_RING = 1,
+    /// The writer stores into a mapped, populated and locked window of the file.
+    PRECURSOR_WINDOW = 2,
+    /// The writer calls `pwrite` on preallocated zeros that a helper thread reads ahead.
+    PRECURSOR_PREFETCH = 3,
+    /// The writer calls `pwrite`; nothing is prepared.
+    PRECURSOR_PLAIN = 4,
+}
+
+/// The mode as a number, for Rust.
+pub const PRECURSOR_AUTO: u32 = precursor_mode::PRECURSOR_AUTO as u32;
+/// The mode as a number, for Rust.
+pub const PRECURSOR_RING: u32 = precursor_mode::PRECURSOR_RING as u32;
+/// The mode as a number, for Rust.
+pub const PRECURSOR_WINDOW: u32 = precursor_mode::PRECURSOR_WINDOW as u32;
+/// The mode as a number, for Rust.
+pub const PRECURSOR_PREFETCH: u32 = precursor_mode::PRECURSOR_PREFETCH as u32;
+/// The mode as a number, for Rust.
+pub const PRECURSOR_PLAIN: u32 = precursor_mode::PRECURSOR_PLAIN as u32;
 
 /// Without room, wait.
 pub const PRECURSOR_WAIT: u32 = 0;
@@ -65,13 +86,13 @@ pub struct precursor_options {
     /// The caller's `sizeof(precursor_options)`, set by `precursor_options_default`. Fields that a shorter, older
     /// structure lacks have their defaults; bytes that a longer, newer one adds must be zero.
     pub size: usize,
-    /// `PRECURSOR_AUTO` or a mode.
+    /// A `precursor_mode`.
     pub mode: u32,
     /// `PRECURSOR_WAIT`, `PRECURSOR_FAIL` or `PRECURSOR_GROW`.
     pub back_pressure: u32,
     /// `PRECURSOR_CONTINUE`, `PRECURSOR_REPLACE` or `PRECURSOR_REFUSE`.
     pub existing: u32,
-    /// Not zero: each record carries its length and a checksum.
+    /// Not zero: each record carries its length, a checksum and its number. `precursor_reader_open` reads such files.
     pub framed: u32,
     /// Not zero: readers of the file see each byte once `append` has returned.
     pub readable_at_once: u32,
@@ -99,6 +120,10 @@ pub struct precursor_options {
     pub leave_sigbus: u32,
     /// Not zero: `PRECURSOR_AUTO` may choose a mode whose records survive the process only after `precursor_sync_to`.
     pub process_death_may_lose: u32,
+    /// Not zero: framed records carry the time of their append.
+    pub times: u32,
+    /// Always 0.
+    pub reserved: u32,
 }
 
 /// Counters; see the Rust documentation of `Stats`.
@@ -159,6 +184,24 @@ pub struct precursor_recovered {
     pub reserved: u32,
 }
 
+/// A record, filled in by `precursor_reader_next`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct precursor_record {
+    /// Set to `sizeof(precursor_record)` before the call; the library stores how many bytes it filled.
+    pub size: usize,
+    /// Number of the record: consecutive over all files.
+    pub number: u64,
+    /// Time of the append, ns since 1970; 0 if the writer recorded none.
+    pub time_ns: u64,
+    /// End of the record, as `precursor_append` stored it.
+    pub position: u64,
+    /// The payload, valid until the next call on the reader.
+    pub bytes: *const u8,
+    /// Length of the payload, bytes.
+    pub len: usize,
+}
+
 /// A structure whose first field is its size in bytes, and which only grows at its end.
 ///
 /// # Safety
@@ -172,6 +215,8 @@ unsafe impl Sized8 for precursor_options {}
 unsafe impl Sized8 for precursor_stats {}
 // SAFETY: as for `precursor_options`.
 unsafe impl Sized8 for precursor_recovered {}
+// SAFETY: as for `precursor_options`.
+unsafe impl Sized8 for precursor_record {}
 
 /// Longest structure of any version, bytes; a larger size means that the caller has not set it.
 const SIZE_MAX: usize = 4096;

@@ -181,6 +181,11 @@ impl Names {
         self.dir.data(&self.name(seq))?.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     }
 
+    /// Opens file `seq` for reading; fails if it does not exist.
+    pub(crate) fn readable(&self, seq: u64) -> io::Result<File> {
+        self.dir.readable(&self.name(seq))?.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+    }
+
     /// Opens file `seq` for reading and writing, or creates it and makes its name durable. A failed sync of the
     /// directory is never an error of a full disk, which callers would try again: the file then exists, and the kernel
     /// reports the failure only once.
@@ -253,14 +258,19 @@ fn buffer_for(bytes: u64) -> Vec<u8> {
 
 /// Whether the file contains only zeros from `from` on.
 pub(crate) fn zeros_from(file: &File, from: u64) -> io::Result<bool> {
-    let (mut at, mut buffer) = (from, buffer_for(file.metadata()?.len().saturating_sub(from)));
+    Ok(data_end(file, from)? == from)
+}
+
+/// End of the last byte that is not zero, at least `from`.
+pub(crate) fn data_end(file: &File, from: u64) -> io::Result<u64> {
+    let (mut at, mut end, mut buffer) = (from, from, buffer_for(file.metadata()?.len().saturating_sub(from)));
     loop {
         let got = read_full(file, &mut buffer, at)?;
         if got == 0 {
-            return Ok(true);
+            return Ok(end);
         }
-        if buffer.get(..got).is_none_or(|b| b.iter().any(|b| *b != 0)) {
-            return Ok(false);
+        if let Some(last) = buffer.get(..got).and_then(|bytes| bytes.iter().rposition(|byte| *byte != 0)) {
+            end = at + last as u64 + 1;
         }
         at += got as u64;
     }

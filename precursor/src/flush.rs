@@ -172,6 +172,9 @@ impl Flusher {
             allocated: if waiting_for_space { u64::MAX } else { self.allocated },
             ..Ledger::default()
         };
+        if pending == flushed {
+            self.core.live.wake_readers();
+        }
         match self.planner.next(now_ns, &ledger) {
             Step::Flush(span) => {
                 self.idle_rounds = 0;
@@ -222,6 +225,7 @@ impl Flusher {
         let end = flushed + len as u64;
         self.core.live.flushed.0.store(end, Ordering::Release);
         if self.core.live.many() {
+            self.core.live.wake_readers();
             // SAFETY: the range was published and has just been written to the file, and this is the only consumer.
             unsafe { claim::give_back(&**ring, &self.core.live.freed.0, flushed, end) };
         }

@@ -132,8 +132,21 @@ impl Dir {
         Ok(Some(file))
     }
 
+    /// Opens a regular file of any user for reading. `None` if it does not exist.
+    pub(crate) fn readable(&self, name: &str) -> io::Result<Option<File>> {
+        // A pipe does not block; the check below refuses it.
+        let flags = ANY.difference(OFlags::RDWR).union(OFlags::NONBLOCK);
+        let Some((file, stat)) = self.open_with(name, flags)? else { return Ok(None) };
+        judge(&stat, Use::Any)?;
+        Ok(Some(file))
+    }
+
     fn open(&self, name: &str) -> io::Result<Option<(File, Stat)>> {
-        match rustix::fs::openat(self.handle.get()?, name, ANY, Mode::empty()) {
+        self.open_with(name, ANY)
+    }
+
+    fn open_with(&self, name: &str, flags: OFlags) -> io::Result<Option<(File, Stat)>> {
+        match rustix::fs::openat(self.handle.get()?, name, flags, Mode::empty()) {
             Ok(fd) => {
                 let stat = rustix::fs::fstat(fd.as_fd())?;
                 Ok(Some((File::from(fd), stat)))

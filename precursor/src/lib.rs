@@ -18,6 +18,8 @@
 //! returns a [`ManyAppender`], which each producing thread clones. A [`Syncer`] syncs and reads counters on another
 //! thread.
 //!
+//! A [`Reader`] reads framed records, also while they are written, in this process or another.
+//!
 //! An append returns a [`Position`]: the end of what the appender has accepted. Only `sync_to` and `close` return a
 //! [`Durable`], a position up to which everything is on the device. [`recover`] finds the end of the data that a dead
 //! writer left, and [`leftovers()`] lists the shared memory of dead writers. [`follow`] prepares the file of a running
@@ -55,6 +57,8 @@ mod c_handle;
 #[allow(non_camel_case_types, reason = "C naming")]
 mod c_many;
 #[allow(non_camel_case_types, reason = "C naming")]
+mod c_read;
+#[allow(non_camel_case_types, reason = "C naming")]
 mod c_types;
 pub mod choose;
 mod claim;
@@ -85,6 +89,8 @@ mod patience;
 pub mod plan;
 mod probe;
 mod process;
+mod reader;
+mod reader_live;
 mod recover;
 #[cfg(test)]
 mod refused_tests;
@@ -113,6 +119,7 @@ pub use many::ManyAppender;
 pub use mode::Mode;
 pub use options::{BackPressure, Durability, Existing, Framing, Options};
 pub use probe::{limits, probe};
+pub use reader::{ReadError, Reader, Record, Seek, Waiting, Writer};
 pub use recover::{Evidence, Recovered, recover};
 pub use stats::{After, Durable, Position, Stats, Survival};
 pub use syncer::Syncer;

@@ -8,7 +8,9 @@ use std::io;
 use std::mem::offset_of;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use rustix::thread::futex;
 
 use crate::fork::Locked;
 use crate::frame::Format;
@@ -105,6 +107,8 @@ pub(crate) struct Live {
     /// Many producers: number of changes of `numbers`; the low bit selects the entry in use.
     number_epoch: Line<AtomicU64>,
     numbers: [NumberEntry; 2],
+    /// 1 if a reader sleeps on this word (futex). The thread that publishes sets it to 0 and wakes all readers.
+    pub(crate) waiting: Line<AtomicU32>,
 }
 
 // The smallest page, and the offsets in docs/precursor-format.md, on which other writers and readers rely.
@@ -116,7 +120,8 @@ const _: () = assert!(offset_of!(Live, entries) == 648 && offset_of!(Live, prepa
 const _: () = assert!(offset_of!(Live, ring_count) == 688 && offset_of!(Live, rings) == 696);
 const _: () = assert!(offset_of!(Live, boundaries_pushed) == 888 && offset_of!(Live, boundaries) == 904);
 const _: () = assert!(offset_of!(Live, unsound) == 1416 && offset_of!(Live, path_len) == 1424);
-const _: () = assert!(offset_of!(Live, number_epoch) == 2560 && offset_of!(Live, numbers) == 2568 + 120);
+const _: () = assert!(offset_of!(Live, number_epoch) == 2560 && offset_of!(Live, numbers) == 2688);
+const _: () = assert!(offset_of!(Live, waiting) == 2816);
 
 impl Live {
     /// Number and base (position of the first byte) of the current file.
@@ -185,6 +190,26 @@ impl Live {
         let popped = self.boundaries_popped.load(Ordering::Relaxed);
         (popped < self.boundaries_pushed.load(Ordering::Acquire))
             .then(|| self.boundaries[(popped % BOUNDARIES as u64) as usize].load(Ordering::Relaxed))
+    }
+
+    /// The announced ends after position `base` that the flusher has not reached: how many, and the last of them.
+    pub(crate) fn announced_after(&self, base: u64) -> Option<(u64, u64)> {
+        let pushed = self.boundaries_pushed.load(Ordering::Acquire);
+        let popped = self.boundaries_popped.load(Ordering::Acquire).max(pushed.saturating_sub(BOUNDARIES as u64));
+        let ends = (popped..pushed)
+            .filter_map(|n| Some(self.boundaries.get((n % BOUNDARIES as u64) as usize)?.load(Ordering::Relaxed)));
+        ends.filter(|end| *end > base).fold(None, |found, end| Some((found.map_or(1, |(count, _)| count + 1), end)))
+    }
+
+    /// Wakes the readers that sleep, if there are any.
+    #[cold]
+    pub(crate) fn wake_readers(&self) {
+        // After the position, in whichever thread it was stored: see `LiveView::sleep`.
+        fence(Ordering::SeqCst);
+        if self.waiting.0.load(Ordering::Relaxed) != 0 && self.waiting.0.swap(0, Ordering::AcqRel) != 0 {
+            // Cannot fail for a mapped, aligned word. If it did, readers would look again after 20 ms.
+            let _ = futex::wake(&self.waiting.0, futex::Flags::empty(), i32::MAX as u32);
+        }
     }
 
     /// Whether the number of announced ends is valid. A damaged block may announce thousands, each a file to create.

@@ -68,6 +68,10 @@ impl ManyAppender {
         unsafe { claim::fill(&*self.ring, at, self.core.time(), bytes) };
         // `SeqCst`: after the store of the record's word, and before the check for a failure.
         self.core.live.position.1.appends.fetch_add(1, Ordering::SeqCst);
+        if self.core.live.waiting.0.load(Ordering::Relaxed) != 0 {
+            // Readers of many producers read what the flusher has written.
+            self.core.wake_helper();
+        }
         // A `close` that has given up on this producer has also released the file, so the record may not be in it.
         match self.core.failure_seen() {
             Some(failed) => Err(failed),

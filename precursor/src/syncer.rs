@@ -126,6 +126,7 @@ impl Core {
             failed(e)
         })?;
         self.durable.store(end, Ordering::Release);
+        self.live.wake_readers();
         let mut sidecar = sidecar.ok_or_else(|| failed(io::Error::other("closed twice")))?;
         let (seq, base) = self.live.file();
         let entry = Entry { closed: true, ..self.entry(seq, end - base, base, Some(self.next_number())) };

@@ -5,9 +5,9 @@ use std::process::Command;
 
 const EXAMPLE: &str = "examples/append.c";
 /// Versions of the shared library's symbols, which `nm` lists too.
-const VERSIONS: [&str; 2] = ["PRECURSOR_1.0", "PRECURSOR_1.1"];
+const VERSIONS: [&str; 3] = ["PRECURSOR_1.0", "PRECURSOR_1.1", "PRECURSOR_1.2"];
 
-fn here() -> &'static Path {
+pub fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
@@ -20,6 +20,7 @@ fn the_header_matches_the_code() {
         .with_src(here().join("src/c_types.rs"))
         .with_src(here().join("src/c.rs"))
         .with_src(here().join("src/c_many.rs"))
+        .with_src(here().join("src/c_read.rs"))
         .generate()
         .unwrap()
         .write(&mut text);
@@ -35,7 +36,7 @@ fn the_header_matches_the_code() {
 }
 
 /// Builds the static library into the folder of the test binaries' profile.
-fn library() -> PathBuf {
+pub fn library() -> PathBuf {
     let exe = std::env::current_exe().unwrap();
     let profile = exe.parent().and_then(Path::parent).unwrap().to_owned();
     // `cargo test` builds only the rlib.
@@ -75,7 +76,7 @@ fn shared(dir: &Path) -> PathBuf {
     dir.join("libprecursor.so.1")
 }
 
-fn said(program: &str, args: &[&str]) -> String {
+pub fn said(program: &str, args: &[&str]) -> String {
     let mut command = Command::new(program);
     command.args(args);
     run(command)
@@ -94,7 +95,11 @@ fn the_shared_library_exports_the_symbols_of_its_map() {
     let names = listed.lines().map(|line| line.rsplit(' ').next().unwrap().to_owned());
     let mut found: Vec<String> = names.filter(|name| !VERSIONS.contains(&name.as_str())).collect();
     found.sort();
-    let committed = concat!(include_str!("abi/precursor-1.0.symbols"), include_str!("abi/precursor-1.1.symbols"));
+    let committed = concat!(
+        include_str!("abi/precursor-1.0.symbols"),
+        include_str!("abi/precursor-1.1.symbols"),
+        include_str!("abi/precursor-1.2.symbols")
+    );
     let mut expected: Vec<String> = committed.lines().map(str::to_owned).collect();
     expected.sort();
     assert_eq!(
@@ -136,6 +141,57 @@ fn c_and_cpp_programs_use_the_whole_interface() {
         let needed = said("readelf", &["-d", &program]);
         assert!(needed.contains("Shared library: [libprecursor.so.1]"), "{needed}");
     }
+}
+
+/// The C++ wrapper, in a program that is built as a user would: with the installed files, by pkg-config and by CMake.
+#[test]
+fn a_cpp_program_uses_the_installed_wrapper() {
+    let dir = tempfile::tempdir().unwrap();
+    let prefix = dir.path().join("prefix").display().to_string();
+    let (target, install) = (library(), here().join("install.sh").display().to_string());
+    said(&install, &[target.parent().unwrap().to_str().unwrap(), &prefix, &prefix]);
+    let source = here().join("tests/abi/use.cpp").display().to_string();
+    let pc = std::fs::read_to_string(format!("{prefix}/lib/pkgconfig/precursor.pc")).unwrap();
+    assert!(pc.contains(&format!("prefix={prefix}\n")) && !pc.contains('@'), "{pc}");
+    for standard in ["-std=c++17", "-std=c++20"] {
+        let program = dir.path().join(format!("use{standard}")).display().to_string();
+        let strict = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g", standard, &source];
+        let (include, lib) = (format!("-I{prefix}/include"), format!("-L{prefix}/lib"));
+        let rest = [include.as_str(), &lib, "-lprecursor", "-lpthread", "-o", &program];
+        said("g++", &[&strict[..], &rest[..]].concat());
+        let data = dir.path().join(format!("data{standard}"));
+        std::fs::create_dir(&data).unwrap();
+        let mut command = Command::new(&program);
+        command.arg(&data).env("LD_LIBRARY_PATH", format!("{prefix}/lib"));
+        assert!(run(command).contains("all as promised"));
+    }
+    for name in ["precursor-config.cmake", "precursor-config-version.cmake"] {
+        let text = std::fs::read_to_string(format!("{prefix}/lib/cmake/precursor/{name}")).unwrap();
+        assert!(!text.contains('@'), "{name}: {text}");
+    }
+    cmake(dir.path(), &prefix, &source);
+}
+
+/// Builds the program with `find_package(precursor)`.
+fn cmake(dir: &Path, prefix: &str, source: &str) {
+    if Command::new("cmake").arg("--version").output().is_err() {
+        return needs::skip(needs::Need::Packages, "the CMake package", "cmake is not installed");
+    }
+    let text = format!(
+        "cmake_minimum_required(VERSION 3.13)\nproject(use CXX)\nset(CMAKE_CXX_STANDARD 17)\n\
+         find_package(precursor 0.1 REQUIRED)\nfind_package(Threads REQUIRED)\n\
+         add_executable(use {source})\ntarget_link_libraries(use precursor::precursor Threads::Threads)\n"
+    );
+    std::fs::create_dir(dir.join("cmake")).unwrap();
+    std::fs::write(dir.join("cmake/CMakeLists.txt"), text).unwrap();
+    let (from, to) = (dir.join("cmake").display().to_string(), dir.join("build").display().to_string());
+    said("cmake", &["-S", &from, "-B", &to, &format!("-DCMAKE_PREFIX_PATH={prefix}")]);
+    said("cmake", &["--build", &to]);
+    let data = dir.join("data-cmake");
+    std::fs::create_dir(&data).unwrap();
+    let mut command = Command::new(dir.join("build/use"));
+    command.arg(&data).env("LD_LIBRARY_PATH", format!("{prefix}/lib"));
+    assert!(run(command).contains("all as promised"));
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod model;
 mod other_kernel;
 mod pages;
 mod precursor;
+mod precursor_read;
 mod progress;
 mod record;
 mod report;
@@ -97,7 +98,7 @@ enum Verb {
     Whatif(whatif::Args),
     /// Fetch kernels for `run --on vm`, or run a command in a guest.
     Vm(vm::Args),
-    /// Prepare the file of a running program ahead of the writes: blocks and locked pages.
+    /// Prepare the file of a running program ahead of the writes, or print the records of the library's files.
     Precursor(precursor::Args),
     /// Print shell completions or manual pages.
     Completions(completions::Args),

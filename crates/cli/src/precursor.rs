@@ -9,13 +9,16 @@ use anyhow::Context;
 use precursor::follow::{Event, FollowOptions, Follower, Help, Uncut};
 use precursor::{Mode, Owner};
 
-use super::common;
 use super::message::number;
+use super::{common, precursor_read};
 use crate::status::Status;
 use flatwater_recording::units::{Bytes, Nanos};
 
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Args {
+    #[command(subcommand)]
+    read: Option<precursor_read::Verb>,
     /// The process that writes.
     #[arg(short = 'p', long, value_name = "PID", value_parser = number(1_u32, i32::MAX.cast_unsigned()), required_unless_present = "leftovers")]
     pid: Option<u32>,
@@ -43,6 +46,9 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<Status> {
+    if let Some(verb) = &args.read {
+        return precursor_read::run(verb);
+    }
     match (args.pid, &args.file) {
         (Some(pid), Some(file)) => follow(args, pid, file),
         _ => list(&args.shm, args.clear),

@@ -215,6 +215,52 @@ static void wrong_handles(const char *path)
     }
 }
 
+/* Reads what one producer appends, and what is wrong with other files. */
+static void reading(const char *path)
+{
+    precursor_options options;
+    precursor *journal = NULL;
+    precursor_reader *reader = NULL;
+    precursor_record record;
+    uint64_t position = 0;
+    EXPECT(precursor_options_default(&options, sizeof options) == PRECURSOR_OK);
+    options.mode = PRECURSOR_RING;
+    options.framed = 1;
+    options.times = 1;
+    EXPECT(precursor_open(path, &options, &journal, message, sizeof message) == PRECURSOR_OK);
+    EXPECT(precursor_reader_open(path, &reader, message, sizeof message) == PRECURSOR_OK);
+    record.size = sizeof record;
+    EXPECT(precursor_reader_next(reader, &record, 0, message, sizeof message) == PRECURSOR_NONE);
+    EXPECT(precursor_reader_writer(reader) == PRECURSOR_WRITER_ALIVE);
+    for (uint64_t i = 0; i < 100; i++) {
+        EXPECT(precursor_append(journal, (const uint8_t *)&i, sizeof i, &position) == PRECURSOR_OK);
+        EXPECT(precursor_reader_next(reader, &record, 60000000, message, sizeof message) == PRECURSOR_OK);
+        EXPECT(record.size == sizeof record && record.number == i && record.position == position);
+        EXPECT(record.time_ns > 0 && record.len == sizeof i && memcmp(record.bytes, &i, sizeof i) == 0);
+    }
+    EXPECT(precursor_close(journal, message, sizeof message) == PRECURSOR_OK);
+    EXPECT(precursor_reader_seek(reader, PRECURSOR_SEEK_NUMBER, 50, message, sizeof message) == PRECURSOR_OK);
+    EXPECT(precursor_reader_next(reader, &record, 0, NULL, 0) == PRECURSOR_OK && record.number == 50);
+    EXPECT(precursor_reader_seek(reader, PRECURSOR_SEEK_END, 0, NULL, 0) == PRECURSOR_OK);
+    EXPECT(precursor_reader_next(reader, &record, 0, NULL, 0) == PRECURSOR_NONE);
+    EXPECT(precursor_reader_seek(reader, 99, 0, message, sizeof message) == PRECURSOR_INVALID && message[0] != 0);
+    EXPECT(precursor_reader_next(reader, NULL, 0, NULL, 0) == PRECURSOR_INVALID);
+    EXPECT(precursor_reader_spin(reader, 1) == PRECURSOR_OK && precursor_reader_close(reader) == PRECURSOR_OK);
+    EXPECT(precursor_reader_close(reader) == PRECURSOR_INVALID);
+    EXPECT(precursor_reader_next(reader, &record, 0, NULL, 0) == PRECURSOR_INVALID);
+
+    char raw[4200];
+    snprintf(raw, sizeof raw, "%s-raw", path);
+    FILE *file = fopen(raw, "w");
+    EXPECT(file != NULL && fputs("neither a header nor a frame of the library, only text", file) >= 0 && fclose(file) == 0);
+    EXPECT(precursor_reader_open(raw, &reader, message, sizeof message) == PRECURSOR_OK);
+    EXPECT(precursor_reader_next(reader, &record, 0, message, sizeof message) == PRECURSOR_INVALID);
+    EXPECT(strstr(message, "neither the header") != NULL && precursor_reader_close(reader) == PRECURSOR_OK);
+    EXPECT(precursor_reader_open(NULL, &reader, message, sizeof message) == PRECURSOR_INVALID && reader == NULL);
+    for (int code = -1; code < 20; code++)
+        EXPECT(precursor_strerror(code) != NULL && precursor_strerror(code)[0] != 0);
+}
+
 int main(int argc, char **argv)
 {
     char path[4096];
@@ -228,6 +274,8 @@ int main(int argc, char **argv)
     many_producers(path);
     snprintf(path, sizeof path, "%s/wrong", argv[1]);
     wrong_handles(path);
+    snprintf(path, sizeof path, "%s/read", argv[1]);
+    reading(path);
     puts("all as promised");
     return 0;
 }

@@ -82,6 +82,7 @@ pub(super) const PAGES: &[Page] = &[
         examples: &[
             ("Prepare the log of a running program:", "flatwater precursor -p PID -f /var/lib/app/journal.log"),
             ("Recover the files of writers that died:", "flatwater precursor --leftovers --clear"),
+            ("Follow the records that a writer appends:", "flatwater precursor tail '/var/lib/app/journal-{}.log'"),
         ],
         statuses: PLAIN,
     },
