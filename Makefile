@@ -7,7 +7,7 @@ CARGO   ?= cargo
 CARGO_TERM_COLOR ?= auto
 export CARGO CARGO_TERM_COLOR
 
-.PHONY: demo build build-fleet install install-precursor package setup setup-test test test-long test-model test-fleet test-fleet-hosts test-fleet-engines test-import test-kernels test-kills test-power-cuts test-verify \
+.PHONY: demo build build-fleet install install-precursor package setup setup-test test test-long test-model test-fleet test-fleet-hosts test-fleet-engines test-import test-kernels test-kills test-guard test-power-cuts test-verify \
 	test-watch test-packages test-cross test-storms lint budgets matrix matrix-fetch cross bench programs score score-logs \
 	score-pastes soak fuzz sbom miri sanitize
 
@@ -50,7 +50,7 @@ FLEET_PYTHON ?= python3
 export FLEET_PYTHON
 test-long: setup-test
 	@tools/long.py all
-test-model test-fleet test-fleet-hosts test-fleet-engines test-import test-kernels test-kills test-power-cuts test-verify test-watch test-packages test-cross test-storms: setup-test
+test-model test-fleet test-fleet-hosts test-fleet-engines test-import test-kernels test-kills test-guard test-power-cuts test-verify test-watch test-packages test-cross test-storms: setup-test
 	@tools/long.py $(@:test-%=%)
 
 # The project's budgets and the present figures.

@@ -22,10 +22,11 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("explain", &["recording"]),
     ("experiment", &["explain", "recording", "workload"]),
     ("report", &["experiment", "explain", "recording"]),
-    ("host", &["recording", "safefs", "workload"]),
+    ("guard", &["recording"]),
+    ("host", &["guard", "recording", "safefs", "workload"]),
     ("vm", &["recording", "safefs", "workload"]),
     ("sim", &["recording", "workload"]),
-    ("watch", &["host", "recording", "safefs"]),
+    ("watch", &["explain", "guard", "host", "recording", "safefs"]),
     ("top", &["recording", "watch"]),
     ("fleet", &["experiment", "explain", "recording", "safefs"]),
 ];

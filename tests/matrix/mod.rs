@@ -4,6 +4,7 @@
 
 mod asked;
 mod groups;
+mod guard;
 mod places;
 mod table;
 
@@ -231,6 +232,18 @@ fn the_scenarios_with_a_cgroup_run_on_version_2() {
     let there = kernels();
     let Some(kernel) = there.iter().find(|kernel| kernel.name == name).or(there.first()) else { return };
     let wrong = groups::ask(kernel);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The guard on cgroup v2: a neighbour is limited, the victim gains, and no limit outlives the daemon. Ten minutes per
+/// kernel under emulation. FLATWATER_PLACES names one kernel.
+#[test]
+#[ignore = "boots guests"]
+fn the_guard_limits_a_neighbour_and_every_limit_ends() {
+    let name = std::env::var("FLATWATER_PLACES").unwrap_or_default();
+    let own = kernels().into_iter().filter(|kernel| kernel.is_own_arch() && kernel.name != "5.10");
+    let chosen: Vec<Kernel> = own.filter(|kernel| name.is_empty() || kernel.name == name).collect();
+    let wrong: Vec<String> = chosen.iter().flat_map(guard::ask).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 

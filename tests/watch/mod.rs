@@ -1,6 +1,7 @@
 //! `flatwater watch` as a process: a stall of another process seals a recording that begins before it, a real
 //! Prometheus gets the metrics, and neither a wrong configuration nor kill -9 loses data.
 
+mod guard;
 #[allow(dead_code)]
 mod hard;
 mod top;

@@ -13,10 +13,14 @@ mod common;
 mod compare;
 mod completions;
 mod explain;
+#[cfg(feature = "watch")]
+mod guard;
 mod guest;
 mod help;
 mod import;
 mod kernels;
+#[cfg(feature = "watch")]
+mod lease;
 mod manual;
 mod message;
 mod model;
@@ -67,6 +71,9 @@ enum Verb {
     /// Run as a daemon: keep the last minute in memory, write a recording when a stall occurs, serve metrics.
     #[cfg(feature = "watch")]
     Watch(watch::Args),
+    /// List what the daemon's guard advises and limits; end a limit.
+    #[cfg(feature = "watch")]
+    Guard(guard::Args),
     /// Show who waits and who makes them wait, now: one screen, from the running daemon or by tracing directly.
     #[cfg(feature = "top")]
     Top(top::Args),
@@ -105,6 +112,10 @@ enum Verb {
     /// Perform one actor of a workload in a separate process.
     #[command(name = "__actor", hide = true)]
     Actor,
+    /// Hold the guard's limit, and remove it if the daemon dies.
+    #[cfg(feature = "watch")]
+    #[command(name = "__lease", hide = true)]
+    Lease,
 }
 
 /// The clap definition of the command, for completions, the manual page and tests.
@@ -174,6 +185,10 @@ pub fn main() -> ExitCode {
         Verb::Record(args) => record::run(args),
         #[cfg(feature = "watch")]
         Verb::Watch(args) => watch::run(&args),
+        #[cfg(feature = "watch")]
+        Verb::Guard(args) => guard::run(&args),
+        #[cfg(feature = "watch")]
+        Verb::Lease => lease::run(),
         #[cfg(feature = "top")]
         Verb::Top(args) => top::run(&args),
         Verb::Import(args) => import::run(args),

@@ -74,7 +74,14 @@ fn watch(config: Config, config_path: Option<PathBuf>) -> anyhow::Result<Status>
     Ok(Status::Done)
 }
 
+/// Prints the daemon's answer.
 fn ask(config: &Config, method: &str, path: &str) -> anyhow::Result<Status> {
+    common::print(&answer(config, method, path)?)?;
+    Ok(Status::Done)
+}
+
+/// The daemon's answer.
+pub fn answer(config: &Config, method: &str, path: &str) -> anyhow::Result<String> {
     let socket = config.metrics.socket.as_deref();
     let socket = socket.context("metrics.socket is empty in the configuration: the daemon cannot be asked")?;
     let answer = http::ask(socket, method, path);
@@ -85,6 +92,5 @@ fn ask(config: &Config, method: &str, path: &str) -> anyhow::Result<Status> {
     if status != 200 {
         bail!("{}", body.trim());
     }
-    common::print(&body)?;
-    Ok(Status::Done)
+    Ok(body)
 }

@@ -6,12 +6,15 @@ use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use flatwater_guard::{EpisodeId, Order};
 use flatwater_host::clock::monotonic_ns;
 
 use crate::http::{self, Answer, Answerer, Asked, Form};
 use crate::metrics::Metrics;
 use crate::now::Now;
 
+/// Orders of one second; further ones repeat these.
+const ORDERS_MAX: usize = 64;
 const DUMP_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Why a trigger or a dump made no recording.
@@ -48,6 +51,10 @@ pub(crate) struct Shared {
     pub now: Option<Now>,
     pub now_asked_ns: u64,
     pub dump: Option<SyncSender<Result<String, NotRecorded>>>,
+    /// The guard's state as JSON; empty until its first second.
+    pub guard: Arc<[u8]>,
+    /// For the guard's next second.
+    pub orders: Vec<Order>,
     /// The metrics of the current second, in each format requested so far.
     rendered: BTreeMap<Form, Arc<[u8]>>,
 }
@@ -55,7 +62,16 @@ pub(crate) struct Shared {
 impl Shared {
     pub fn new(metrics: Metrics) -> Shared {
         let status = serde_json::Value::Null;
-        Shared { metrics, status, now: None, now_asked_ns: 0, dump: None, rendered: BTreeMap::new() }
+        Shared {
+            metrics,
+            status,
+            now: None,
+            now_asked_ns: 0,
+            dump: None,
+            guard: Arc::default(),
+            orders: Vec::new(),
+            rendered: BTreeMap::new(),
+        }
     }
 
     /// Drops the encoded metrics; the next request encodes the new values.
@@ -114,6 +130,20 @@ pub(crate) fn answerer(shared: &Arc<Mutex<Shared>>) -> Arc<Answerer> {
                 // The loop fills in the table within a second.
                 None => Answer { status: 503, kind: http::TEXT, body: (*b"ask again in a second\n").into() },
             }
+        }
+        Asked::Guard => {
+            let body = Arc::clone(&lock(&shared).guard);
+            match body.is_empty() {
+                true => Answer { status: 503, kind: http::TEXT, body: (*b"flatwater watch is starting\n").into() },
+                false => Answer { status: 200, kind: http::JSON, body },
+            }
+        }
+        Asked::Release(id) => {
+            let mut shared = lock(&shared);
+            if shared.orders.len() < ORDERS_MAX {
+                shared.orders.push(id.map_or(Order::ReleaseAll, |id| Order::Release(EpisodeId(id))));
+            }
+            Answer { status: 200, kind: http::TEXT, body: (*b"released within a second\n").into() }
         }
         Asked::Dump => {
             let (asker, answer) = mpsc::sync_channel(1);

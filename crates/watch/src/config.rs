@@ -3,6 +3,8 @@
 //! Every key has a default, so an empty file is a valid configuration. Unknown keys are refused: a mistyped `keep_fre`
 //! must not silently let a disk fill up.
 
+mod guard;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -30,6 +32,7 @@ pub struct Config {
     pub store: Store,
     pub metrics: Metrics,
     pub triggers: Vec<Trigger>,
+    pub guard: flatwater_guard::Policy,
 }
 
 /// The most that the daemon may cost.
@@ -162,6 +165,7 @@ impl Default for Config {
                 when: When::Stall { over_ns: 100_000_000 },
                 scope: Scope::default(),
             }],
+            guard: flatwater_guard::Policy::default(),
         }
     }
 }
@@ -207,6 +211,7 @@ struct Text {
     store: StoreText,
     metrics: MetricsText,
     trigger: Option<Vec<Spanned<TriggerText>>>,
+    guard: guard::GuardText,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -334,6 +339,7 @@ impl Text {
             store: self.store.checked(&check, known.store)?,
             metrics: self.metrics.checked(&check, known.metrics)?,
             triggers,
+            guard: self.guard.checked(&check)?,
         })
     }
 }

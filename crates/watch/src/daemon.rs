@@ -1,6 +1,7 @@
 //! The daemon's loop. Once a second it collects slow calls and counters, keeps them in the look-back, checks the
 //! triggers, writes to a running recording, updates the metrics, and stays within its budget.
 
+mod guard;
 mod weigh;
 
 use std::io;
@@ -16,7 +17,7 @@ use flatwater_host::own_cost::{OwnCostMeter, give_back_memory};
 use flatwater_host::privileges::{self, Needs, PrivilegeError};
 use flatwater_host::setup::knobs;
 use flatwater_recording::units::{Bytes, Nanos};
-use flatwater_recording::{Clock, Gap, Header, OwnCost, Source, Target, printable};
+use flatwater_recording::{Clock, Event, Gap, Header, OwnCost, Source, Target, printable};
 
 use crate::account::Account;
 use crate::answers::{NotRecorded, Shared, answerer, lock};
@@ -24,6 +25,7 @@ use crate::budget::{Cost, Keeper, MemoryKeeper, Step};
 use crate::busiest::KernelTime;
 use crate::capture::{Capture, Joined};
 use crate::config::Config;
+use crate::guard::Guard;
 use crate::hourly::Hourly;
 use crate::http::{self, Server};
 use crate::lookback::LookBack;
@@ -116,6 +118,10 @@ struct Daemon {
     /// Set if hooks on system calls were attached when the measurement of the cost began.
     armed_from: Option<KernelTime>,
     last_capture: Option<String>,
+    guard: Option<Guard>,
+    /// Events of the guard for the next second.
+    guard_events: Vec<Event>,
+    guard_lost_before: u64,
 }
 
 impl Daemon {
@@ -138,6 +144,9 @@ impl Daemon {
             memory: MemoryKeeper::default(),
             armed_from: None,
             last_capture: None,
+            guard: Some(Guard::start(config.guard.clone(), config.budget.cpu_share, now_ns, tell)),
+            guard_events: Vec::new(),
+            guard_lost_before: 0,
             sight,
             shared,
             answering_ns: server.answering_ns(),
@@ -194,8 +203,9 @@ impl Daemon {
         SECOND_NS / u64::from(hz.max(1))
     }
 
-    fn second(&mut self, second: Second, tell: &mut dyn FnMut(&str)) {
+    fn second(&mut self, mut second: Second, tell: &mut dyn FnMut(&str)) {
         self.seconds += 1;
+        second.events.append(&mut self.guard_events);
         let now_ns = second.end_ns;
         if !second.calls.is_empty() || !second.under_way.is_empty() || self.capture.is_some() {
             self.busy_until_ns = now_ns + BUSY_NS;
@@ -225,6 +235,7 @@ impl Daemon {
             };
             self.triggers.note(&fired, outcome);
         }
+        self.guard(now_ns, tell);
         self.dump(now_ns, tell);
         if self.capture.as_ref().is_some_and(|capture| capture.is_over(now_ns)) {
             self.seal(None, tell);
@@ -447,6 +458,9 @@ impl Daemon {
         self.look_back.set_limits(config.look_back_ns, config.budget.look_back_bytes);
         self.triggers.configure(config.triggers.clone(), &config.store);
         self.keeper.set_budget(config.budget);
+        if let Some(guard) = &mut self.guard {
+            guard.configure(config.guard.clone(), config.budget.cpu_share);
+        }
         self.config = config;
         if other_store {
             self.seal(Some("store.directory was changed"), tell);
@@ -505,6 +519,7 @@ impl Daemon {
     }
 
     fn end(mut self, tell: &mut dyn FnMut(&str)) {
+        self.end_guard(tell);
         let last = self.sight.take(true);
         if self.capture.is_some() {
             self.second(last, tell);

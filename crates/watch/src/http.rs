@@ -338,15 +338,15 @@ fn over_tcp(mut stream: Timed<TcpStream>, place: &Place, answerer: &Answerer, _k
 }
 
 /// Answers one request. Any user of the machine may read metrics and status over loopback; `dump`, which writes to
-/// disk, and `now` are only for the socket's owner.
+/// disk, `now` and the guard are only for the socket's owner.
 fn converse(stream: &mut impl Stream, place: &Place, answerer: &Answerer, asker: &Asker) -> io::Result<()> {
     let asked = question(stream, asker)?;
     if asked.is_ok() {
         place.has_asked();
     }
     let answer = match asked {
-        Ok(Asked::Dump | Asked::Now) if !matches!(asker, Asker::Owner) => {
-            refusal(403, "dump and now are available only over the Unix socket")
+        Ok(Asked::Dump | Asked::Now | Asked::Guard | Asked::Release(_)) if !matches!(asker, Asker::Owner) => {
+            refusal(403, "dump, now and guard are available only over the Unix socket")
         }
         Ok(asked) => answerer(asked),
         Err((status, why)) => refusal(status, why),
@@ -424,7 +424,9 @@ mod tests {
                 Answer { status: 200, kind: TEXT, body: body.into() }
             }
             Asked::Dump => Answer { status: 200, kind: JSON, body: (*b"{}").into() },
-            Asked::Status | Asked::Now => Answer { status: 409, kind: TEXT, body: [].into() },
+            Asked::Status | Asked::Now | Asked::Guard | Asked::Release(_) => {
+                Answer { status: 409, kind: TEXT, body: [].into() }
+            }
         })
     }
 
@@ -450,6 +452,8 @@ mod tests {
             ("POST /metrics HTTP/1.1\r\n\r\n", "405"),
             ("GET / HTTP/1.1\r\n\r\n", "404"),
             ("POST /dump HTTP/1.1\r\n\r\n", "403"),
+            ("GET /guard HTTP/1.1\r\n\r\n", "403"),
+            ("POST /guard/release/all HTTP/1.1\r\n\r\n", "403"),
             ("\u{1}\u{2}\r\n\r\n", "400"),
         ] {
             let answer = talk(&server, request);

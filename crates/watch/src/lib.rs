@@ -5,6 +5,8 @@
 //! [`capture`]: a recording that begins with the look-back. [`store`] limits the recordings on disk, and [`hourly`]
 //! writes a summary of each hour for fleets.
 //!
+//! [`guard`] advises which neighbour to limit, and limits it if the configuration permits that.
+//!
 //! [`metrics`] counts for Prometheus and [`now`] makes the table of `flatwater top`; [`http`] serves both. [`owner`]
 //! and [`aggressor`] name the victim and the aggressor of a call, by the part of a cgroup's path that root made
 //! (`cgroup`); [`account`] divides limits among users. [`budget`] measures the daemon's own cost, and sheds parts
@@ -27,6 +29,7 @@ pub mod capture;
 mod cgroup;
 pub mod config;
 pub mod daemon;
+pub mod guard;
 #[cfg(test)]
 mod hostile;
 pub mod hourly;

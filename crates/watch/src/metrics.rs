@@ -4,6 +4,8 @@
 //! are counted as `other`, and another metric counts how often that happened. The series of a value that makes room for
 //! another one are dropped.
 
+mod guard;
+
 use flatwater_recording::schema::{writeback, zones};
 use flatwater_recording::{Entity, Losses, Series, Table};
 
@@ -41,6 +43,7 @@ pub struct Metrics {
     silenced: Family<Level>,
     skipped: Family<Count>,
     stored_bytes: Family<Level>,
+    guard: guard::GuardMetrics,
 }
 
 /// The cgroup label of a process that ended before its cgroup was read.
@@ -124,6 +127,7 @@ impl Metrics {
             )),
             skipped: Family::new(about("captures_skipped", None, "Recordings that were not made, by reason")),
             stored_bytes: Family::single(about("store", BYTES, "Size of stored recordings")),
+            guard: guard::GuardMetrics::new(),
         };
         // Unknown, and not 0, before the first second.
         metrics.hanging.only().set(f64::NAN);
@@ -132,7 +136,11 @@ impl Metrics {
     }
 
     /// All families, in the order of the text.
-    fn families(&self) -> [&dyn Encodable; 19] {
+    fn families(&self) -> Vec<&dyn Encodable> {
+        self.without_guard().into_iter().chain(self.guard.families()).collect()
+    }
+
+    fn without_guard(&self) -> [&dyn Encodable; 19] {
         [
             &self.stall_seconds,
             &self.aggressor_seconds,
@@ -295,6 +303,10 @@ impl Metrics {
         }
     }
 
+    pub fn guard(&mut self, tally: &crate::guard::Tally) {
+        self.guard.set(tally);
+    }
+
     pub fn stored(&mut self, bytes: u64) {
         self.stored_bytes.only().set(bytes as f64);
     }
@@ -333,7 +345,7 @@ mod tests {
     use crate::aggressor::Share;
     use crate::label::OTHER;
     use crate::owner::Owner;
-    use crate::registry::decoded;
+    use crate::registry::{self, decoded};
     use crate::second::{OwnedCall, Second};
     use crate::sight::tests::call;
 
@@ -492,12 +504,16 @@ mod tests {
             lines.sort();
             lines
         };
-        assert_eq!(sorted(&metrics.text()), sorted(include_str!("fixtures/metrics.txt")));
+        assert_eq!(
+            sorted(&registry::openmetrics(&metrics.without_guard())),
+            sorted(include_str!("fixtures/metrics.txt"))
+        );
         let expected =
             include_str!("fixtures/metrics.txt").replace(" # {recording=\"flatwater-20261122-113340-stall\"} 1.0", "");
         let expected = sorted(&expected).into_iter().filter(|line| *line != "# EOF" && !line.starts_with("# UNIT"));
-        assert_eq!(sorted(&metrics.plain()), expected.collect::<Vec<_>>());
-        let (ours, theirs) = (decoded(&metrics.protobuf()), decoded(include_bytes!("fixtures/metrics.pb")));
+        assert_eq!(sorted(&registry::plain(&metrics.without_guard())), expected.collect::<Vec<_>>());
+        let (ours, theirs) =
+            (decoded(&registry::protobuf(&metrics.without_guard())), decoded(include_bytes!("fixtures/metrics.pb")));
         assert_eq!(ours, theirs);
     }
 

@@ -17,6 +17,10 @@ pub enum Asked {
     Status,
     /// The table for `top`.
     Now,
+    /// The guard's advices and episodes.
+    Guard,
+    /// End the guard's limit of this episode, or each limit.
+    Release(Option<u64>),
 }
 
 /// The format of metrics, chosen by the header `Accept`.
@@ -86,8 +90,22 @@ fn understand(request: &httparse::Request<'_, '_>, asker: &Asker) -> Question {
         ("GET", "/status") => Ok(Asked::Status),
         ("GET", "/now") => Ok(Asked::Now),
         ("POST", "/dump") => Ok(Asked::Dump),
+        ("GET" | "POST", path) if path == "/guard" || path.starts_with("/guard/") => of_guard(request, path),
         (_, "/metrics" | "/status" | "/now" | "/dump") => Err((405, "GET /metrics, GET /status, GET /now, POST /dump")),
         _ => Err((404, "the paths are /metrics, /status, /now and /dump")),
+    }
+}
+
+/// Requests about the guard.
+fn of_guard(request: &httparse::Request<'_, '_>, path: &str) -> Question {
+    match (request.method.unwrap_or_default(), path.strip_prefix("/guard/release/")) {
+        ("GET", None) if path == "/guard" => Ok(Asked::Guard),
+        ("POST", Some("all")) => Ok(Asked::Release(None)),
+        ("POST", Some(id)) => match id.parse() {
+            Ok(id) => Ok(Asked::Release(Some(id))),
+            Err(_) => Err((404, "give the number of an advice")),
+        },
+        _ => Err((405, "GET /guard, POST /guard/release/ID, POST /guard/release/all")),
     }
 }
 

@@ -36,6 +36,15 @@ pub(super) const PAGES: &[Page] = &[
         statuses: PLAIN,
     },
     Page {
+        verb: "guard",
+        task: Task::Observe,
+        examples: &[
+            ("Which neighbour to limit, and which limit is in force:", "flatwater guard list"),
+            ("End each limit:", "flatwater guard release --all"),
+        ],
+        statuses: PLAIN,
+    },
+    Page {
         verb: "top",
         task: Task::Observe,
         examples: &[

@@ -11,6 +11,8 @@
 
 pub mod cgroup;
 pub mod knobs;
+pub mod lease;
+pub mod limit;
 mod place;
 pub mod preflight;
 pub mod restore;

@@ -8,6 +8,7 @@ use flatwater_safefs::Dir;
 
 use super::cgroup::{CgroupDir, Throttle};
 use super::knobs::KnobFile;
+use super::limit::{Lifted, Limit};
 use super::place::{NotOurs, Place};
 use super::undo::{Age, Heir, KnobUndo, Undo, UndoLog};
 use super::{Log, knobs, state, volume};
@@ -122,6 +123,7 @@ fn take_back(undo: &Undo, age: Age, recovering: bool, log: &Log) -> Outcome {
     match undo {
         Undo::Knob(knob) => take_back_knob(knob, &KnobFile::path),
         Undo::Throttle(throttle) => lift(throttle),
+        Undo::Limit(limit) => lift_limit(limit),
         Undo::Cgroup(cgroup) => remove_cgroup(cgroup),
         Undo::Loop { image } => detach(&image.path()),
         Undo::Mount { target } => unmount(target, age, log),
@@ -156,6 +158,17 @@ fn lift(throttle: &Throttle) -> Outcome {
         Ok(()) => Outcome::Nothing,
         Err(error) if is_gone(&error) => Outcome::Nothing,
         Err(error) => Outcome::Failed(format!("cannot lift the limit in {}: {error}", file.display())),
+    }
+}
+
+fn lift_limit(limit: &Limit) -> Outcome {
+    match limit.lift() {
+        Ok(Lifted::Removed) => Outcome::Done(format!("removed the limit {limit}")),
+        Ok(Lifted::Foreign(value)) => {
+            Outcome::SteppedBack(format!("Not restored: {limit} was changed by another process; it is {value}"))
+        }
+        Ok(Lifted::NotSet | Lifted::Gone) => Outcome::Nothing,
+        Err(error) => Outcome::Failed(format!("cannot remove the limit {limit}: {error}")),
     }
 }
 

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cgroup::{CgroupDir, Throttle};
 use super::knobs::KnobFile;
+use super::limit::Limit;
 use super::place::Place;
 
 /// How long a mkfs of a dead run may still take.
@@ -36,6 +37,8 @@ pub enum Undo {
     Knob(KnobUndo),
     /// A device's limit in a throttle file.
     Throttle(Throttle),
+    /// A limit of the guard on a cgroup of other programs.
+    Limit(Limit),
     /// A cgroup that the run made, with the cgroup that its process came from.
     Cgroup(CgroupDir),
     /// A loop device, identified by its backing file: its number is unknown before it exists.
