@@ -170,6 +170,9 @@ const PHRASES: &[(Cause, &str)] = &[
     (Cause::Steal, "lost the CPU to the hypervisor"),
     (Cause::Interrupt, "were interrupted"),
     (Cause::Compute, "computed"),
+    (Cause::WorkerQueue, "were queued for a worker of io_uring"),
+    (Cause::CompletionWait, "were complete and not collected by their program"),
+    (Cause::CompletionWork, "were done by the device and not completed by the kernel"),
     (Cause::Unexplained, "waited for an unknown reason"),
 ];
 

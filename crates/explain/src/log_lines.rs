@@ -162,6 +162,8 @@ fn formats(cause: CauseId) -> Option<&'static [&'static str]> {
         ],
         Id::OutOfMemory => &["container-state", "kernel-log", "bcc-table", "cgroup"],
         Id::CacheDropped
+        | Id::CompletionWait
+        | Id::CompletionWork
         | Id::Compute
         | Id::FsFreeze
         | Id::Interrupt
@@ -172,7 +174,8 @@ fn formats(cause: CauseId) -> Option<&'static [&'static str]> {
         | Id::PageLeak
         | Id::Quiet
         | Id::StablePage
-        | Id::Unexplained => return None,
+        | Id::Unexplained
+        | Id::WorkerQueue => return None,
     };
     Some(formats)
 }

@@ -6,28 +6,7 @@
 #define NO_ROW 255
 /* The row of each io_uring opcode; NO_ROW for opcodes that do not concern a file (sockets, timers, polls). */
 const volatile u8 uring_row[64] = {0};
-/* System calls of libaio. */
-const volatile u64 io_submit_number = 0, io_getevents_number = 0, io_pgetevents_number = 0;
 
-/* An operation under way. */
-struct async_operation {
-	u64 submit_ns, punt_ns, bytes, offset;
-	u32 tid, tgid, opcode, fd;
-	u8 row, hashed, punted, libaio;
-	u32 unused;
-};
-/* The key of an operation: for libaio the process and the address of the program's iocb, for io_uring the address of
- * the kernel's request. */
-struct async_key {
-	u64 address;
-	u64 tgid;
-};
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
-	__type(key, struct async_key);
-	__type(value, struct async_operation);
-} async_operations SEC(".maps");
 struct async_counts { u64 calls[ASYNC_CLASSES]; };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -64,7 +43,18 @@ static __always_inline struct async_record *begin_record(struct async_operation 
 	r->result = 0;
 	r->tid = o->tid;
 	r->tgid = o->tgid;
-	r->worker = 0;
+	r->worker = o->worker;
+	r->worker_from_ns = o->worker_from_ns;
+	r->worker_last_ns = o->worker_last_ns;
+	r->returned_ns = o->returned_ns;
+	r->reap_from_ns = r->reap_to_ns = 0;
+	r->reap_count = r->unused = 0;
+	struct waiter *w = waiter_of(this_task());
+	if (w) {
+		r->reap_from_ns = w->reap_from_ns;
+		r->reap_to_ns = w->reap_to_ns;
+		r->reap_count = w->reap_count;
+	}
 	r->opcode = o->opcode;
 	r->inode_device = 0;
 	r->hashed = o->hashed;
@@ -140,7 +130,6 @@ int wait_uring_complete(u64 *ctx)
 			if (r) {
 				r->result = BPF_CORE_READ(request, cqe.res);
 				r->has_result = 1;
-				r->worker = bpf_get_current_pid_tgid();
 				if (file)
 					r->inode_device = name_of_file(file, r->file, &r->inode);
 				bpf_get_current_comm(r->comm, sizeof(r->comm));
@@ -228,6 +217,20 @@ static __always_inline void aio_complete(struct task_struct *task, long count, u
 	}
 }
 
+/* io_submit() returned: notes it for the operations that it accepted. */
+static __always_inline void aio_returned(struct task_struct *task, long count, u64 list)
+{
+	u64 now = bpf_ktime_get_ns();
+	for (u32 i = 0; i < AIO_BATCH_MAX && i < count; i++) {
+		struct async_key key = { .tgid = FIELD(task, tgid) };
+		if (bpf_probe_read_user(&key.address, sizeof(u64), (void *)(list + i * 8)))
+			return;
+		struct async_operation *o = bpf_map_lookup_elem(&async_operations, &key);
+		if (o)
+			o->returned_ns = now;
+	}
+}
+
 /* libaio has no tracepoints: its operations are those that the program passes to io_submit() and gets back. */
 SEC("tp_btf/sys_enter")
 int BPF_PROG(wait_aio_enter, struct pt_regs *regs, long number)
@@ -244,10 +247,14 @@ SEC("tp_btf/sys_exit")
 int BPF_PROG(wait_aio_exit, struct pt_regs *regs, long result)
 {
 	long number = CALL_OF((struct pt_regs___waits *)regs);
-	if ((number != io_getevents_number && number != io_pgetevents_number) || result <= 0)
+	if ((number != io_submit_number && number != io_getevents_number && number != io_pgetevents_number) || result <= 0)
 		return 0;
 	struct task_struct *task = this_task();
-	if (is_target(FIELD(task, tgid)))
+	if (!is_target(FIELD(task, tgid)))
+		return 0;
+	if (number == io_submit_number)
+		aio_returned(task, result, FIELD(regs, ARG2));
+	else
 		aio_complete(task, result, FIELD(regs, ARG3));
 	return 0;
 }

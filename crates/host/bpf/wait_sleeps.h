@@ -18,6 +18,8 @@ struct waiter {
 	u64 call_key, call_start_ns;    /* the call of the last sleep, and the start of the call's first sleep */
 	u64 call_switches;              /* voluntary switches of the thread at the last sleep */
 	u64 told_ns;                    /* end of the last reported sleep of that call */
+	u64 reap_from_ns, reap_to_ns;   /* the last sleep for completions of io_uring or libaio */
+	u32 reap_count, unused;         /* the number of completions that this sleep waited for */
 	u32 bracket;                    /* enum bracket; 0 none */
 	u32 runnable_in_call;           /* the wait for a CPU began within the call noted last */
 	u32 since_by, lock_flags, holder_tid, holder_tgid;
@@ -70,6 +72,23 @@ static __always_inline bool takes_lock(struct task_struct *task)
 	return has_call(lock_calls, CALL_OF(regs));
 }
 
+/* Notes that a thread sleeps until io_uring or libaio completes an operation. */
+static __always_inline void note_reaping(struct task_struct *task, u64 now)
+{
+	struct task_struct___waits *known = (void *)task;
+	if (whole_machine || FIELD(known, flags) & (PF_KTHREAD | PF_IO_WORKER) || !is_target(FIELD(task, tgid)))
+		return;
+	struct pt_regs___waits *regs = regs_of(task);
+	u64 number = CALL_OF(regs);
+	if (number != uring_enter_number && number != io_getevents_number && number != io_pgetevents_number)
+		return;
+	struct waiter *w = waiter_made(task);
+	if (!w)
+		return;
+	w->reap_from_ns = now;
+	w->reap_count = number == uring_enter_number ? CALL_ARG2(regs) : CALL_ARG1(regs);
+}
+
 /* Distinguishes calls with the same arguments but different paths: a program that walks a tree reuses one buffer. */
 static __always_inline u64 path_key(struct pt_regs___waits *regs, long number)
 {
@@ -114,17 +133,6 @@ static __always_inline bool worth_telling(struct waiter *w, u64 start, u64 now)
 	return 1;
 }
 
-static __always_inline struct io_worker *io_worker_of(struct task_struct___waits *task)
-{
-	struct task_struct___before_5_17 *before = (void *)task;
-	if (bpf_core_field_exists(task->worker_private))
-		return BPF_CORE_READ(task, worker_private);
-	if (bpf_core_field_exists(before->pf_io_worker))
-		return BPF_CORE_READ(before, pf_io_worker);
-	struct kthread *thread = KTHREAD_OF(task, BPF_CORE_READ);
-	return BPF_CORE_READ(thread, data);
-}
-
 static __always_inline void fill_sleeper(struct sleep_record *r, struct task_struct *task, struct waiter *w)
 {
 	struct task_struct___waits *known = (void *)task;
@@ -140,10 +148,7 @@ static __always_inline void fill_sleeper(struct sleep_record *r, struct task_str
 		r->ip = CALL_IP(regs);
 		r->sp = CALL_SP(regs);
 	} else if (r->sleeper.flags & PF_IO_WORKER) {
-		struct io_worker *worker = io_worker_of(known);
-		struct io_wq_work *work = BPF_CORE_READ(worker, cur_work);
-		if (work)
-			r->asynchronous = (u64)work - bpf_core_field_offset(struct io_kiocb, work);
+		r->asynchronous = operation_of(known);
 	}
 	r->call_start_ns = w->call_start_ns;
 	r->target = is_target(r->sleeper.tgid);
@@ -200,6 +205,10 @@ int BPF_PROG(wait_switch, bool preempt, struct task_struct *prev, struct task_st
 	u64 now = bpf_ktime_get_ns();
 	u32 state = preempt ? 0 : state_of(prev);
 	switch_runs(prev, next, !state, now);
+	note_worker(prev, now);
+	note_worker(next, now);
+	if (state & 1)
+		note_reaping(prev, now);
 	if (!state || (!uninterruptible(state) && (!(state & 1) || !takes_lock(prev))))
 		return 0;
 	struct waiter *w = waiter_made(prev);
@@ -248,6 +257,8 @@ int BPF_PROG(wait_waking, struct task_struct *task)
 			return 0;
 		bool target = !whole_machine && is_target(FIELD(task, tgid));
 		w = target ? waiter_made(task) : waiter_of(task);
+		if (w && w->reap_from_ns > w->reap_to_ns)
+			w->reap_to_ns = bpf_ktime_get_ns();
 		if (w && (target || w->start_ns))
 			begins_to_wait(w, task, w->start_ns != 0, bpf_ktime_get_ns());
 		if (!uninterruptible(state) && !(state & 1))
@@ -257,7 +268,7 @@ int BPF_PROG(wait_waking, struct task_struct *task)
 		return 0;
 	u64 now = bpf_ktime_get_ns(), start = w->start_ns;
 	w->start_ns = 0;
-	if (!worth_telling(w, start, now))
+	if (!worth_telling(w, start, now) && !in_long_operation(task, start, now))
 		return 0;
 	struct sleep_record *r = begin_sleep(task, w, start, now);
 	if (!r)

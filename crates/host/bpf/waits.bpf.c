@@ -17,6 +17,7 @@
 #include "wait_types.h"
 #include "latency_class.h"
 #include "wait_tasks.h"
+#include "wait_workers.h"
 #include "wait_sleeps.h"
 #include "wait_brackets.h"
 #include "wait_requests.h"

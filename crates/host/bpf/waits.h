@@ -107,6 +107,10 @@ struct async_record {
 	unsigned long long submit_ns, punt_ns, end_ns;
 	unsigned long long bytes, offset, inode;
 	long long result;
+	unsigned long long worker_from_ns, worker_last_ns; /* io_uring: when the worker was seen in it; 0: not seen */
+	unsigned long long returned_ns;        /* libaio: when io_submit() returned */
+	unsigned long long reap_from_ns, reap_to_ns; /* last sleep of the thread that collected it, for completions */
+	unsigned int reap_count, unused;       /* the number of completions that this sleep waited for */
 	unsigned int tid, tgid, worker, opcode;
 	unsigned int inode_device;
 	unsigned char hashed, punted, has_result, libaio;

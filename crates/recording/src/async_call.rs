@@ -24,7 +24,7 @@ table! {
         hashed: Option<bool>,
         /// When the operation was passed to the workers.
         punted_ns: Option<u64>,
-        /// Start of the first sleep of the worker in this operation; the worker may have begun earlier.
+        /// The first context switch of the worker in this operation; the worker may have begun earlier.
         worker_seen_ns: Option<u64>,
         /// The io-wq worker that performed the operation.
         worker: Option<Task>,

@@ -151,6 +151,13 @@ mirror_struct! {
         offset: u64,
         inode: u64,
         result: i64,
+        worker_from_ns: u64,
+        worker_last_ns: u64,
+        returned_ns: u64,
+        reap_from_ns: u64,
+        reap_to_ns: u64,
+        reap_count: u32,
+        unused: u32,
         tid: u32,
         tgid: u32,
         worker: u32,
@@ -176,6 +183,9 @@ mirror_struct! {
         punt_ns: u64,
         bytes: u64,
         offset: u64,
+        worker_from_ns: u64,
+        worker_last_ns: u64,
+        returned_ns: u64,
         tid: u32,
         tgid: u32,
         opcode: u32,
@@ -184,7 +194,7 @@ mirror_struct! {
         hashed: u8,
         punted: u8,
         libaio: u8,
-        unused: u32,
+        worker: u32,
     }
     /// What a process has reclaimed so far.
     #[derive(Default, PartialEq, Eq)]

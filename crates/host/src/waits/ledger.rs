@@ -96,6 +96,18 @@ impl Ledger {
         found
     }
 
+    /// Sleeps of a process's io_uring workers, for any operation, in order of time.
+    pub fn sleeps_of_workers(&self, tgid: u32, from_ns: u64, to_ns: u64) -> Vec<Rc<SleepRecord>> {
+        let all = self.sleeps.values().flatten();
+        let within = |sleep: &&Rc<SleepRecord>| {
+            let of_worker = sleep.asynchronous != 0 && sleep.sleeper.tgid == tgid;
+            of_worker && sleep.end_ns > from_ns && sleep.start_ns < to_ns
+        };
+        let mut found: Vec<Rc<SleepRecord>> = all.filter(within).map(Rc::clone).collect();
+        found.sort_by_key(|sleep| (sleep.start_ns, sleep.sleeper.tid));
+        found
+    }
+
     /// A number above those of all known requests.
     #[must_use]
     pub fn next_sequence(&self) -> u64 {

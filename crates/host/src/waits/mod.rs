@@ -28,6 +28,7 @@ mod reclaimers;
 mod runners;
 mod sharing;
 mod standing;
+mod tiles;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -291,7 +292,10 @@ impl WaitTracer {
                     self.ledger.add_request(request);
                 }
                 Record::Dirtier(dirtier) => self.names.note_dirtier(&dirtier),
-                Record::Async(operation) if self.pending.len() < PENDING_MAX => self.pending.push(operation),
+                Record::Async(operation) if self.pending.len() < PENDING_MAX => {
+                    self.operations.note(&operation);
+                    self.pending.push(operation);
+                }
                 Record::Async(_) => self.dropped += 1,
                 Record::Runnable(record) => self.runners.add(&record),
                 Record::UnderWay(sleep) => self.sleeping.push(*sleep),
@@ -422,7 +426,8 @@ impl WaitTracer {
         let (settled, pending): (Vec<_>, Vec<_>) = std::mem::take(&mut self.pending).into_iter().partition(settled);
         self.pending = pending;
         for record in &settled {
-            let mut operation = self.operations.operation(record, &self.ledger, &mut self.names, stacks);
+            let mut operation =
+                self.operations.operation(record, (&self.ledger, &self.runners), &mut self.names, stacks);
             // Only records that the BPF program itself sends belong to finished operations.
             operation.call.still_under_way = record.kind != layout::record::ASYNC;
             let requests = operation.waits.iter().filter_map(|wait| Some((wait.request?, wait.start_ns))).collect();

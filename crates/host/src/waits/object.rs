@@ -161,6 +161,7 @@ fn load_variant(
     let (direct_end, aio_end) = (address("iomap_dio_bio_end_io"), address("aio_complete_rw"));
     loader.override_global("direct_end", &direct_end, true);
     loader.override_global("aio_end", &aio_end, true);
+    loader.override_global("uring_enter_number", &(libc::SYS_io_uring_enter as u64), true);
     loader.override_global("io_submit_number", &(libc::SYS_io_submit as u64), true);
     loader.override_global("io_getevents_number", &(libc::SYS_io_getevents as u64), true);
     loader.override_global("io_pgetevents_number", &IO_PGETEVENTS, true);

@@ -1,7 +1,7 @@
 //! Turns operations of io_uring and libaio into records: slow ones into calls, with the segments of the worker, thread
 //! or device that performed them; all of them into latency counts.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
 
@@ -13,6 +13,8 @@ use super::layout::{AsyncKey, AsyncOperation, AsyncRecord, PF_IO_WORKER, Request
 use super::ledger::Ledger;
 use super::object::URING_OPCODES;
 use super::queue;
+use super::runners::Runners;
+use super::tiles::{self, Served};
 use crate::clock::monotonic_ns;
 use crate::proc;
 use crate::tracer::TraceError;
@@ -21,12 +23,13 @@ use crate::tracer::stacks::StackTable;
 use crate::tracer::totals::ClassCounts;
 use flatwater_recording::units::Nanos;
 use flatwater_recording::{
-    AsyncCall, AsyncInterface, Call, Cause, CauseBasis, DurationBasis, Gap, LatencyBucket, OpKind, Segment, Task, Wait,
-    WakerBasis, WakerKind,
+    AsyncCall, AsyncInterface, Call, Gap, LatencyBucket, OpKind, Task, Wait, WakerBasis, WakerKind,
 };
 
 /// The cache of paths is cleared when it reaches this size.
 const PATHS_MAX: usize = 4_096;
+/// Remember at most this many operations of workers.
+const ENDED_MAX: usize = 4_096;
 /// Examine at most this many descriptors of a process to find a file.
 const DESCRIPTORS_MAX: usize = 1_024;
 
@@ -70,6 +73,17 @@ fn opcode_name(record: &AsyncRecord) -> String {
 #[derive(Debug, Default)]
 pub struct OperationNames {
     paths: HashMap<(u32, u64), Option<String>>,
+    /// The operations that workers performed, in the order of their ends.
+    ended: VecDeque<Ended>,
+}
+
+#[derive(Debug)]
+struct Ended {
+    key: u64,
+    tgid: u32,
+    inode: (u32, u64),
+    submit_ns: u64,
+    end_ns: u64,
 }
 
 /// A slow operation, as recorded.
@@ -88,18 +102,21 @@ impl OperationNames {
     pub fn operation(
         &mut self,
         record: &AsyncRecord,
-        ledger: &Ledger,
+        known: (&Ledger, &Runners),
         names: &mut Identities,
         stacks: &mut StackTable,
     ) -> Operation {
+        let (ledger, runners) = known;
         let sleeps = sleeps_of(record, ledger);
         let requests = direct_io(record, ledger, stacks);
         let duration_ns = record.end_ns.saturating_sub(record.submit_ns);
-        let segments = segments(record, &sleeps, &requests, stacks);
+        let served = Served { sleeps: &sleeps, requests: &requests, ahead: &self.ahead(record, ledger) };
+        let segments = tiles::of_operation(record, &served, (ledger, runners), stacks);
         let op = op_of(record.row);
         let carries = matches!(op, OpKind::UringRead | OpKind::UringWrite | OpKind::AioRead | OpKind::AioWrite);
         let transferred = u64::try_from(record.result).ok().filter(|_| carries);
         let worker = sleeps.first().filter(|_| record.punted != 0).map(|sleep| sleep.sleeper);
+        let first_sleep = worker.and(sleeps.first().map(|sleep| sleep.start_ns));
         let thread = thread_name(record, names);
         let mut call = Call::new(op, record.submit_ns, duration_ns, segments).by(record.tgid, record.tid, thread);
         call.bytes = if record.libaio != 0 && carries { Some(record.bytes) } else { transferred };
@@ -114,12 +131,45 @@ impl OperationNames {
             punted: (record.libaio == 0).then_some(record.punted != 0),
             hashed: (record.punted != 0).then_some(record.hashed != 0),
             punted_ns: (record.punted != 0).then_some(record.punt_ns),
-            worker_seen_ns: worker.and(sleeps.first().map(|sleep| sleep.start_ns)),
+            worker_seen_ns: Some(record.worker_from_ns).filter(|ns| *ns != 0).or(first_sleep),
             worker: worker.map(|worker| Task::new(worker.tgid, worker.tid, text(&worker.comm))),
             errno: (record.result < 0).then(|| u32::try_from(-record.result).unwrap_or(0)),
         };
         let waits = waits(record, &call, &requests, names);
         Operation { call, more, sleeps, waits }
+    }
+
+    /// Notes an operation that ended, so that operations queued behind it can refer to it.
+    pub fn note(&mut self, record: &AsyncRecord) {
+        if record.punted == 0 {
+            return;
+        }
+        if self.ended.len() >= ENDED_MAX {
+            self.ended.pop_front();
+        }
+        let AsyncRecord { key, tgid, inode_device, inode, submit_ns, end_ns, .. } = *record;
+        self.ended.push_back(Ended { key, tgid, inode: (inode_device, inode), submit_ns, end_ns });
+    }
+
+    /// Sleeps of io_uring workers in other operations, behind which this one was queued: those of its own worker, and,
+    /// if its work is hashed, those for the same file.
+    fn ahead(&self, record: &AsyncRecord, ledger: &Ledger) -> Vec<Rc<SleepRecord>> {
+        if record.punted == 0 {
+            return Vec::new();
+        }
+        let until_ns = if record.worker_from_ns == 0 { record.end_ns } else { record.worker_from_ns };
+        let inode = (record.inode_device, record.inode);
+        let same_file = |key: u64, at_ns: u64| {
+            let of_key = |ended: &&Ended| ended.key == key && ended.submit_ns <= at_ns && at_ns <= ended.end_ns;
+            self.ended.iter().rev().find(of_key).is_some_and(|ended| ended.tgid == record.tgid && ended.inode == inode)
+        };
+        let mut sleeps = ledger.sleeps_of_workers(record.tgid, record.punt_ns, until_ns);
+        sleeps.retain(|sleep| {
+            let of_worker = record.worker != 0 && sleep.sleeper.tid == record.worker;
+            let of_file = record.hashed != 0 && inode.1 != 0 && same_file(sleep.asynchronous, sleep.start_ns);
+            sleep.asynchronous != record.key && (of_worker || of_file)
+        });
+        sleeps
     }
 
     /// The path of the operation's file, through a descriptor of the process that refers to the same inode; else the
@@ -148,7 +198,7 @@ impl OperationNames {
 }
 
 /// A request of direct I/O, and the time from which it was waited for.
-type Awaited = (u64, RequestRecord);
+pub(super) type Awaited = (u64, RequestRecord);
 
 /// Name of the gap for unfinished operations that cannot be read or judged.
 pub const OPERATIONS: &str = "operations of io_uring and libaio that had not ended when the recording ended";
@@ -269,54 +319,6 @@ fn sleeps_of(record: &AsyncRecord, ledger: &Ledger) -> Vec<Rc<SleepRecord>> {
     sleeps
 }
 
-/// The segments: sleeps by their stacks, direct I/O by the device's events, and the remaining time as unexplained.
-fn segments(
-    record: &AsyncRecord,
-    sleeps: &[Rc<SleepRecord>],
-    requests: &[Awaited],
-    stacks: &mut StackTable,
-) -> Vec<Segment> {
-    let duration_ns = record.end_ns.saturating_sub(record.submit_ns);
-    let mut known: Vec<(u64, u64, Segment)> = Vec::new();
-    for sleep in sleeps {
-        let stack = stacks.of_addresses(sleep.frames());
-        let cause = stack.and_then(|stack| stacks.cause_of(stack));
-        let (cause, basis) = match cause {
-            Some(cause) => (cause, CauseBasis::Stack),
-            None => (Cause::Unexplained, CauseBasis::Elimination),
-        };
-        let segment = Segment::new(0, 0, cause, DurationBasis::Measured, basis).with_stack(stack);
-        known.push((sleep.start_ns, sleep.end_ns, segment));
-    }
-    for (from_ns, request) in requests {
-        let segment = Segment::new(0, 0, Cause::DeviceWait, DurationBasis::Measured, CauseBasis::Bracketed);
-        known.push((*from_ns, request.done_ns, segment));
-    }
-    known.sort_by_key(|(start_ns, ..)| *start_ns);
-    let mut tiles: Vec<Segment> = Vec::new();
-    let mut at = 0;
-    let rest = |offset_ns, ns| {
-        Segment::new(offset_ns, ns, Cause::Unexplained, DurationBasis::Inferred, CauseBasis::Elimination)
-    };
-    for (from_ns, to_ns, segment) in known {
-        let from = from_ns.saturating_sub(record.submit_ns).clamp(at, duration_ns);
-        let to = to_ns.saturating_sub(record.submit_ns).clamp(from, duration_ns);
-        if to == from {
-            continue;
-        }
-        if from > at {
-            tiles.push(rest(at, from - at));
-        }
-        let (duration, basis) = (segment.duration_basis, segment.cause_basis);
-        tiles.push(Segment::new(from, to - from, segment.cause, duration, basis).with_stack(segment.stack));
-        at = to;
-    }
-    if at < duration_ns || tiles.is_empty() {
-        tiles.push(rest(at, duration_ns - at));
-    }
-    tiles
-}
-
 /// The BPF programs' latency counts.
 #[derive(Debug)]
 pub struct AsyncTotals(ClassCounts);
@@ -335,48 +337,19 @@ impl AsyncTotals {
 
 #[cfg(test)]
 mod tests {
-    use super::{Left, ROWS, direct_io, is_worked_on, op_of, opcode_name, segments, sleeps_of};
+    use super::{Left, OperationNames, ROWS, direct_io, is_worked_on, op_of, opcode_name, sleeps_of};
     use crate::kallsyms::Kallsyms;
     use crate::tracer::stacks::StackTable;
     use crate::waits::Span;
     use crate::waits::layout::{
-        AsyncKey, AsyncOperation, AsyncRecord, PF_IO_WORKER, RequestRecord, SleepRecord, WaitTask, size,
+        AsyncKey, AsyncOperation, AsyncRecord, PF_IO_WORKER, RequestRecord, SleepRecord, WaitTask,
     };
     use crate::waits::ledger::Ledger;
-    use flatwater_recording::{AccessKind, Cause, OpKind};
-    use std::rc::Rc;
+    use flatwater_recording::{AccessKind, OpKind};
 
     fn table() -> StackTable {
-        let symbols = "1000 T schedule\n2000 T folio_wait_writeback\n3000 T ext4_sync_file\n";
+        let symbols = "1000 T schedule\n";
         StackTable::new(None, Kallsyms::parse(symbols.as_bytes()).expect("symbols"))
-    }
-
-    fn sleep(start_ns: u64, end_ns: u64) -> Rc<SleepRecord> {
-        let mut frames = [0; size::WAIT_FRAMES];
-        frames[..3].copy_from_slice(&[0x1004, 0x2004, 0x3004]);
-        Rc::new(SleepRecord { start_ns, end_ns, frames, depth: 3, ..SleepRecord::default() })
-    }
-
-    #[test]
-    fn the_segments_tile_the_operation_and_name_what_the_worker_waited_for() {
-        let record = AsyncRecord { submit_ns: 1_000, end_ns: 2_000, ..AsyncRecord::default() };
-        let tiles = segments(&record, &[sleep(1_200, 1_500), sleep(1_600, 2_500)], &[], &mut table());
-        assert_eq!(tiles.iter().map(|tile| tile.ns).sum::<u64>(), 1_000);
-        let causes: Vec<Cause> = tiles.iter().map(|tile| tile.cause).collect();
-        assert_eq!(causes, [Cause::Unexplained, Cause::PageWriteback, Cause::Unexplained, Cause::PageWriteback]);
-        assert!(tiles.windows(2).all(|pair| pair[0].offset_ns + pair[0].ns == pair[1].offset_ns));
-    }
-
-    #[test]
-    fn direct_io_is_device_wait() {
-        let record = AsyncRecord { submit_ns: 100, end_ns: 1_000, ..AsyncRecord::default() };
-        let request = RequestRecord { insert_ns: 150, done_ns: 900, ..RequestRecord::default() };
-        let tiles = segments(&record, &[], &[(150, request)], &mut table());
-        assert_eq!(
-            tiles.iter().map(|tile| (tile.cause, tile.ns)).collect::<Vec<_>>(),
-            [(Cause::Unexplained, 50), (Cause::DeviceWait, 750), (Cause::Unexplained, 100),]
-        );
-        assert_eq!(segments(&record, &[], &[], &mut table()).len(), 1);
     }
 
     /// From a run of fio: four fifths of the time of direct writes with an SQPOLL ring were unexplained.
@@ -401,6 +374,46 @@ mod tests {
         let mut of_program = Ledger::default();
         of_program.add_sleep(asleep(1_100, 4_000, 0, libc::SYS_openat as i32));
         assert_eq!(times(&of_program), [], "the program slept in another call");
+    }
+
+    #[test]
+    fn a_hashed_write_is_queued_behind_the_workers_sleeps_for_the_same_file() {
+        let of = |key, inode| AsyncRecord {
+            key,
+            inode,
+            tgid: 40,
+            punted: 1,
+            hashed: 1,
+            submit_ns: 100,
+            punt_ns: 110,
+            end_ns: 9_000,
+            ..AsyncRecord::default()
+        };
+        let (first, second, elsewhere) = (of(1, 77), of(2, 77), of(3, 78));
+        let mut names = OperationNames::default();
+        [first, second, elsewhere].iter().for_each(|record| names.note(record));
+        let mut ledger = Ledger::default();
+        for (asynchronous, start_ns, tid) in [(1, 200, 50), (3, 400, 51), (2, 600, 50)] {
+            let sleeper = WaitTask { tid, tgid: 40, flags: PF_IO_WORKER, ..WaitTask::default() };
+            ledger.add_sleep(SleepRecord {
+                start_ns,
+                end_ns: start_ns + 100,
+                sleeper,
+                asynchronous,
+                ..SleepRecord::default()
+            });
+        }
+        let behind = |record: &AsyncRecord| -> Vec<u64> {
+            names.ahead(record, &ledger).iter().map(|sleep| sleep.asynchronous).collect()
+        };
+        assert_eq!(behind(&second), [1]);
+        assert_eq!(
+            behind(&AsyncRecord { hashed: 0, ..second }),
+            Vec::<u64>::new(),
+            "only hashed work is serialized by file"
+        );
+        assert_eq!(behind(&AsyncRecord { hashed: 0, worker: 51, ..second }), [3], "its worker was busy");
+        assert_eq!(behind(&AsyncRecord { punted: 0, ..second }), Vec::<u64>::new());
     }
 
     #[test]

@@ -514,6 +514,18 @@ causes! {
         processor_time: true,
         hooks: SAMPLE,
     }
+    /// An io_uring operation was queued for a worker that performed another operation.
+    WorkerQueue = "worker-queue" {
+        hooks: SLEEP,
+    }
+    /// An operation of io_uring or libaio was complete, and its program had not collected the result.
+    CompletionWait = "completion-wait" {
+        hooks: SLEEP,
+    }
+    /// The device had done all requests of an asynchronous operation, and the kernel had not completed it.
+    CompletionWork = "completion-work" {
+        hooks: SLEEP,
+    }
     Unexplained = "unexplained" {
         // These functions have no cause, and neither have frames outside of them (`symbol::meaning`).
         symbols: &[asleep(Rank::Refines, by_system::OUTSIDE)],
