@@ -11,7 +11,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     headline: "the call was running all the time: it is long, not stalled",
     mechanism: "On-CPU time outside waiting and reclaim: copying bytes, walking extent trees, checksums, encryption, \
         large directories. A write of 16 MiB takes milliseconds without any stall; a small one does not: then sampled \
-        stacks (`-O folded`) show the function.",
+        stacks (`--format folded`) show the function.",
     kernels: "All.",
     in_spans: "On-CPU, outside every bracket.",
     in_counters: "System time rises with the bytes written.",
@@ -25,6 +25,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
 
 fn find(facts: &Facts<'_>) -> Option<Finding> {
     let fixes =
-        [Fix::advice("find the function with `flatwater report -O folded`; write in smaller calls if they are large")];
+        [Fix::advice("find the function with `flatwater report --format folded`; write in smaller calls if they are \
+             large")];
     finding::from_spans(facts, Cause::Compute, ENTRY.headline, fixes)
 }

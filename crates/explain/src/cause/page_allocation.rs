@@ -20,7 +20,7 @@ pub const ENTRY: CauseEntry = CauseEntry {
     against: "A reclaim or compaction bracket around it.",
     fix: "Fewer allocations inside the call (preallocated, mapped, locked memory); larger per-CPU lists \
         (vm.percpu_pagelist_high_fraction, 5.14); no cross-node zonelists for the writer.",
-    prove: "perf record -g on the writer, or `-O folded`: the frames show which of these it is.",
+    prove: "perf record -g on the writer, or `--format folded`: the frames show which of these it is.",
     sources: &["mm/page_alloc.c: __alloc_pages_slowpath, rmqueue_bulk, drain_all_pages"],
     find,
 };

@@ -20,8 +20,8 @@ pub const ENTRY: CauseEntry = CauseEntry {
     against: "slabs_scanned does not rise.",
     fix: "Fewer reclaimable objects in the writer's cgroup (put a crawler over millions of files into a separate \
         cgroup); a lower vm.vfs_cache_pressure, which shrinks them less; for xfs a kernel after 5.9.",
-    prove: "perf or `-O folded` shows which shrinker; drop its objects once (echo 2 > /proc/sys/vm/drop_caches): the \
-        segments disappear.",
+    prove: "perf or `--format folded` shows which shrinker; drop its objects once (echo 2 > /proc/sys/vm/drop_caches): \
+        the segments disappear.",
     sources: &["mm/shrinker.c: shrink_slab, do_shrink_slab", "fs/super.c: super_cache_scan"],
     find,
 };
