@@ -109,7 +109,9 @@ pub fn reference(command: Command) -> String {
 fn synopsis(text: &mut String, verb: &Command) {
     let usage = verb.clone().render_usage().to_string();
     let usage = usage.trim_start_matches("Usage:").trim();
-    let _ = write!(text, "\n```\n{usage}\n```\n");
+    // Not a fenced block: these lines are no commands to copy.
+    let forms: Vec<String> = usage.lines().map(|form| format!("`{}`", form.trim())).collect();
+    let _ = write!(text, "\n{}\n", forms.join(" or "));
 }
 
 fn options(text: &mut String, command: &Command) {

@@ -177,6 +177,8 @@ pub fn text(found: &Whatif) -> String {
 const WIDTH: usize = 80;
 /// The heads of a row's figures; shorter than `COLUMNS`, so that a setting fits beside them.
 const HEADS: [&str; 7] = ["goal", "p50", "slow", "CPU", "scan/s", "free", "read"];
+/// The least widths of the columns: a setting of 22 characters fits beside them.
+const WIDTHS: [usize; 7] = [8, 7, 4, 7, 6, 8, 8];
 /// Columns of a grid beside the first that fit the width; more values continue below.
 const GRID_COLUMNS: usize = 5;
 
@@ -186,7 +188,7 @@ fn table(text: &mut String, found: &Whatif) {
     let rows: Vec<Vec<String>> = found.runs.iter().map(cells).collect();
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(String::as_str);
-        cells.chain([HEADS[column]]).map(|cell| cell.chars().count()).max().unwrap_or(0)
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0).max(WIDTHS[column])
     };
     let widths: Vec<usize> = (0..HEADS.len()).map(width).collect();
     let line = |mark: char, cells: &[String]| {
