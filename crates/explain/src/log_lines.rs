@@ -13,21 +13,19 @@ const PLACES_MAX: usize = 40;
 /// A frame is printed at most this many lines below the line that names its task.
 const FRAMES_BELOW: u32 = 80;
 
-/// Adds its lines to each finding of an imported log.
-pub fn attach(facts: &Facts<'_>, findings: &mut [Finding]) {
+/// Adds its lines to a finding of an imported log.
+pub fn attach(facts: &Facts<'_>, finding: &mut Finding) {
     let header = &facts.recording.header;
     let Some(import) = header.import.as_ref().filter(|_| header.source == Source::Import) else { return };
-    for finding in findings {
-        let mut lines = of_tasks(facts.recording, import, finding);
-        lines.extend(of_events(facts.recording, import, finding));
-        if lines.is_empty() {
-            lines = of_tables(facts.recording, import, finding);
-        }
-        lines.sort();
-        lines.dedup();
-        lines.truncate(PLACES_MAX);
-        finding.log_lines = lines;
+    let mut lines = of_tasks(facts.recording, import, finding);
+    lines.extend(of_events(facts.recording, import, finding));
+    if lines.is_empty() {
+        lines = of_tables(facts.recording, import, finding);
     }
+    lines.sort();
+    lines.dedup();
+    lines.truncate(PLACES_MAX);
+    finding.log_lines = lines;
 }
 
 fn at(file: &str, first: u32, last: u32) -> LogLines {

@@ -13,8 +13,8 @@ const GENERATIONS: &str = "the multi-generational LRU ran: pgscan counts only pa
     generation, pgrefill those that were moved to a younger one instead, and page table walks are not counted. A high \
     yield (%vmeff) does not mean that reclaim was cheap; the two youngest generations are what `active` counts";
 
-/// Adds the kind of LRU to each finding about reclaim, if the recording has the setting (since 6.1).
-pub fn describe(findings: &mut [Finding], recording: &Recording) {
+/// Adds the kind of LRU to a finding about reclaim, if the recording has the setting (since 6.1).
+pub fn describe(finding: &mut Finding, recording: &Recording) {
     let Some(bits) = recording.header.setup.get("lru_gen.enabled") else { return };
     let Some(runs) = lru_gen_runs(bits) else { return };
     let text = if runs { GENERATIONS } else { LISTS };
@@ -25,7 +25,7 @@ pub fn describe(findings: &mut [Finding], recording: &Recording) {
         CauseId::NodeReclaim,
         CauseId::ReclaimThrottle,
     ];
-    for finding in findings.iter_mut().filter(|finding| of_reclaim.contains(&finding.cause)) {
+    if of_reclaim.contains(&finding.cause) {
         finding.evidence.push(Evidence::said(format!("{text} (lru_gen.enabled = {bits})")));
     }
 }

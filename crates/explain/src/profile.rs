@@ -5,6 +5,7 @@ use flatwater_recording::{Cause, CauseBasis, DurationBasis, Recording, ReportedB
 
 use super::cause::CauseId;
 use super::facts::Facts;
+use super::precedence::{Candidate, Origin};
 use super::{Evidence, Finding};
 
 /// Causes that use CPU. Sleeps do not appear in a profile.
@@ -46,33 +47,33 @@ fn shares(recording: &Recording) -> Vec<(Cause, f64)> {
     shares
 }
 
-/// Adds what the profile shows, before the findings from counters.
-pub fn add(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
+/// Adds what the profile shows: evidence to candidates that name the same cause, otherwise candidates.
+pub fn add(facts: &Facts<'_>, candidates: &mut Vec<Candidate>) {
     if facts.recording.header.source != Source::Import {
         return;
     }
-    background_reclaim(facts, findings);
-    let mut led = 0_usize;
-    for (cause, share) in shares(facts.recording).into_iter().filter(|(_, share)| *share >= SHARE_MIN) {
+    background_reclaim(facts, candidates);
+    let shares = shares(facts.recording).into_iter().filter(|(_, share)| *share >= SHARE_MIN);
+    for (place, (cause, share)) in shares.enumerate() {
         let text = format!("{:.1} % of the profile's samples were taken in it", share * 100.0);
         let evidence = Evidence::new(text, share * 100.0, "%");
-        if let Some(known) = findings.iter_mut().find(|known| known.cause == cause.into()) {
-            known.evidence.insert(0, evidence);
+        if let Some(known) = candidates.iter_mut().find(|known| known.finding.cause == cause.into()) {
+            known.finding.evidence.insert(0, evidence);
             continue;
         }
         let headline = CauseId::from(cause).entry().headline;
         let mut finding = Finding::inferred(cause, (0.5 + share / 2.0).min(0.8), headline).with([evidence]);
         (finding.cause_basis, finding.duration_basis) = (CauseBasis::Stack, DurationBasis::Sampled);
-        findings.insert(led, finding);
-        led = led.saturating_add(1);
+        candidates.push(Candidate { finding, origin: Origin::Profile { place } });
     }
 }
 
 /// From this share of one CPU, kswapd cannot keep up. On a machine with enough memory it sleeps.
 const KSWAPD_SHARE_MIN: f64 = 0.2;
 
-/// Adds a finding if top shows that kswapd uses much of a CPU.
-fn background_reclaim(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
+/// Adds to direct reclaim that kswapd uses much of a CPU, if top shows it; alone it is a candidate only if there is no
+/// other.
+fn background_reclaim(facts: &Facts<'_>, candidates: &mut Vec<Candidate>) {
     let tasks = facts.recording.header.sampled_tasks.iter();
     let kswapd = tasks.filter(|task| is_sample(task) && task.stack.is_none() && task.task.starts_with("kswapd"));
     let Some(busiest) = kswapd.max_by_key(|task| task.count) else { return };
@@ -82,16 +83,17 @@ fn background_reclaim(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
     }
     let text = format!("{} uses {:.0} % of a CPU: background reclaim does not keep up", busiest.task, share * 100.0);
     let evidence = Evidence::new(text, share * 100.0, "%");
-    if let Some(known) = findings.iter_mut().find(|known| known.cause == CauseId::DirectReclaim) {
-        known.evidence.push(evidence);
+    if let Some(known) = candidates.iter_mut().find(|known| known.finding.cause == CauseId::DirectReclaim) {
+        known.finding.evidence.push(evidence);
         return;
     }
-    if !findings.is_empty() {
+    if !candidates.is_empty() {
         return;
     }
     let headline = "memory is short: kswapd reclaims all the time, and allocating tasks will soon reclaim themselves";
     let finding = Finding::inferred(CauseId::DirectReclaim, 0.5, headline).with([evidence]);
-    findings.push(finding.settle("`sar -B 1` while it is slow: pgscank/s, pgscand/s and %vmeff"));
+    let finding = finding.settle("`sar -B 1` while it is slow: pgscank/s, pgscand/s and %vmeff");
+    candidates.push(Candidate::figures(finding));
 }
 
 #[cfg(test)]

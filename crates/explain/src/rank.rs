@@ -1,16 +1,17 @@
-//! Builds the explanation: calls every finder, orders the findings, and collects gaps and notes.
+//! Builds the explanation: collects candidates, completes the ordered findings, and collects gaps and notes.
 
 use super::aggressor::{Aggressor, Answerable, run_neighbours};
-use super::cause::{CauseId, not_enough, not_observed, out_of_memory, quiet};
+use super::cause::{CauseId, not_observed, out_of_memory};
 use super::facts::Facts;
 use super::failed;
 use super::fix::{self, Place};
 use super::focus::Judged;
+use super::precedence::{self, Candidate, Situation};
 use super::since::fit;
 use super::victim::Groups;
 use super::{
     Conclusion, Explanation, Finding, Fix, Focus, Focused, confidence, lead, log_lines, lru, operations, profile,
-    reasons, settings, sleepers, slow,
+    settings, sleepers, slow,
 };
 use flatwater_recording::{Gap, Note, Recording, Source};
 
@@ -98,89 +99,68 @@ fn sums(recording: &Recording) -> (Facts<'_>, Groups) {
     })
 }
 
+/// The findings: finders and logs give candidates, [`precedence`] orders them, and each is completed by itself.
 fn findings(facts: &Facts<'_>) -> Vec<Finding> {
-    let recording = facts.recording;
-    let apart = [CauseId::NotObserved, CauseId::NotEnough, CauseId::Quiet];
-    let asked = CauseId::ALL.iter().filter(|id| !apart.contains(id));
-    let mut findings: Vec<Finding> = asked.filter_map(|id| (id.entry().find)(facts)).collect();
-    // The sort is stable: equal findings keep the order of the catalogue, in which direct causes precede their
-    // reasons.
-    findings.sort_by(|a, b| rank(a).cmp(&rank(b)).then(b.confidence.total_cmp(&a.confidence)));
-    blame(&mut findings, facts);
-    lift_device(&mut findings, facts);
-    sleepers::arrange(facts, &mut findings);
-    profile::add(facts, &mut findings);
-    reasons::before_their_ends(&mut findings);
-    out_of_memory::lift(&mut findings, facts);
-    // `not-observed` comes first: counters of the machine say nothing about the targets.
-    findings.splice(0..0, (not_observed::ENTRY.find)(facts));
-    if findings.is_empty() {
-        findings.extend((not_enough::ENTRY.find)(facts).or_else(|| (quiet::ENTRY.find)(facts)));
-    }
-    lru::describe(&mut findings, recording);
+    let candidates = candidates(facts);
+    let situation = Situation::of(facts, &candidates);
+    let mut findings = precedence::order(candidates, &situation);
     let place = Place::of(facts);
     for finding in &mut findings {
-        let fixes = std::mem::take(&mut finding.fixes);
-        let worth = fixes.into_iter().filter_map(|fix| settings::fit(fix, finding, recording));
-        finding.fixes = worth.map(|fix| fit(fix, facts)).filter_map(|fix| fix.at(&place)).collect();
+        complete(finding, facts, &place);
     }
-    log_lines::attach(facts, &mut findings);
     findings
 }
 
-/// Adds to each finding its aggressors, their shares, and fixes against them.
-fn blame(findings: &mut [Finding], facts: &Facts<'_>) {
-    for finding in findings.iter_mut() {
-        let span = finding.cause.span();
-        let charged = match finding.cause {
-            CauseId::RunQueue => facts.charges.at_cpus(),
-            CauseId::CgroupLimitCache => facts.charges.of_evictions(),
-            _ => span.and_then(|cause| facts.charges.of_cause(cause)),
-        };
-        let of_run = |charged: &(Vec<Aggressor>, Answerable)| {
-            run_neighbours::of_memory(facts.recording, span?, finding.lost_ns?, &charged.1)
-        };
-        if let Some((aggressors, answerable)) = charged.map(|charged| of_run(&charged).unwrap_or(charged)) {
-            finding.aggressors = aggressors;
-            finding.answerable = Some(answerable);
-        }
-        let own: Vec<Fix> = finding.aggressors.iter().flat_map(|one| fix::against(one, facts)).collect();
-        if !own.is_empty() {
-            // An aggressor that fills the queue also fills a deeper one.
-            finding.fixes.retain(|fix| fix.set.get("queue.nr_requests").is_none());
-        }
-        finding.fixes.splice(0..0, own);
+/// Causes that have no candidate beside others.
+const ALONE: &[CauseId] = &[CauseId::NotEnough, CauseId::Quiet];
+
+/// All candidates: of the catalogue, of stacks in a log, and of profiles in a log. `not-enough-to-judge` and `quiet` are
+/// candidates only if there is no other.
+fn candidates(facts: &Facts<'_>) -> Vec<Candidate> {
+    let find = |id: CauseId| (id.entry().find)(facts);
+    let asked = CauseId::ALL.iter().filter(|id| !ALONE.contains(id) && **id != CauseId::NotObserved);
+    let mut candidates: Vec<Candidate> =
+        asked.filter_map(|id| find(*id)).map(|finding| Candidate::figures(blamed(finding, facts))).collect();
+    sleepers::add(facts, &mut candidates);
+    profile::add(facts, &mut candidates);
+    candidates.extend(find(CauseId::NotObserved).map(Candidate::figures));
+    if candidates.is_empty() {
+        candidates.extend(ALONE.iter().find_map(|id| find(*id)).map(Candidate::figures));
     }
+    candidates
 }
 
-/// If the worst finding waited mostly for a device, the reason found at the device says more than the function in
-/// which the caller slept. Moves that reason to the front.
-fn lift_device(findings: &mut Vec<Finding>, facts: &Facts<'_>) {
-    let roots = [
-        CauseId::IoThrottle,
-        CauseId::DeviceQueueStarved,
-        CauseId::DeviceSlow,
-        CauseId::RunQueue,
-        CauseId::CgroupLimitCache,
-        CauseId::CacheDropped,
-    ];
-    let at_device = |finding: &Finding| facts.charges.device_causes().any(|cause| finding.cause.span() == Some(cause));
-    let Some(top) = findings.first().filter(|finding| at_device(finding)) else { return };
-    let half_ns = top.lost_ns.unwrap_or(0) / 2;
-    let measured = |finding: &Finding| roots.contains(&finding.cause) && finding.lost_ns.is_some();
-    let ns = |finding: &Finding| finding.lost_ns.unwrap_or(0);
-    let best = (0..findings.len()).filter(|&place| measured(&findings[place]) && ns(&findings[place]) > half_ns);
-    let Some(place) = best.max_by_key(|&place| ns(&findings[place])) else { return };
-    let root = findings.remove(place);
-    // These reasons are parts of the device-bound findings' time. Without that part, another cause may have lost
-    // more.
-    let elsewhere = |one: &Finding| {
-        let apart = at_device(one) || roots.contains(&one.cause) || one.cause == CauseId::Unexplained;
-        !apart && ns(one) > ns(&root)
+/// Adds what depends on this finding alone: the kind of LRU, fixes that suit the recorded machine, lines of the log.
+fn complete(finding: &mut Finding, facts: &Facts<'_>, place: &Place<'_>) {
+    lru::describe(finding, facts.recording);
+    let fixes = std::mem::take(&mut finding.fixes);
+    let worth = fixes.into_iter().filter_map(|fix| settings::fit(fix, finding, facts.recording));
+    finding.fixes = worth.map(|fix| fit(fix, facts)).filter_map(|fix| fix.at(place)).collect();
+    log_lines::attach(facts, finding);
+}
+
+/// The finding with its aggressors, their shares, and fixes against them.
+fn blamed(mut finding: Finding, facts: &Facts<'_>) -> Finding {
+    let span = finding.cause.span();
+    let charged = match finding.cause {
+        CauseId::RunQueue => facts.charges.at_cpus(),
+        CauseId::CgroupLimitCache => facts.charges.of_evictions(),
+        _ => span.and_then(|cause| facts.charges.of_cause(cause)),
     };
-    let other = findings.iter().position(elsewhere).map(|place| findings.remove(place));
-    findings.insert(0, root);
-    findings.splice(0..0, other);
+    let of_run = |charged: &(Vec<Aggressor>, Answerable)| {
+        run_neighbours::of_memory(facts.recording, span?, finding.lost_ns?, &charged.1)
+    };
+    if let Some((aggressors, answerable)) = charged.map(|charged| of_run(&charged).unwrap_or(charged)) {
+        finding.aggressors = aggressors;
+        finding.answerable = Some(answerable);
+    }
+    let own: Vec<Fix> = finding.aggressors.iter().flat_map(|one| fix::against(one, facts)).collect();
+    if !own.is_empty() {
+        // An aggressor that fills the queue also fills a deeper one.
+        finding.fixes.retain(|fix| fix.set.get("queue.nr_requests").is_none());
+    }
+    finding.fixes.splice(0..0, own);
+    finding
 }
 
 fn conclusion(findings: &[Finding]) -> Conclusion {
@@ -190,11 +170,6 @@ fn conclusion(findings: &[Finding]) -> Conclusion {
         Some(CauseId::NotEnough) => Conclusion::NotEnough,
         _ => Conclusion::Findings,
     }
-}
-
-/// Sort key: `unexplained` last, otherwise most stall time first. Findings from counters have none.
-fn rank(finding: &Finding) -> (bool, std::cmp::Reverse<u64>) {
-    (finding.cause == CauseId::Unexplained, std::cmp::Reverse(finding.lost_ns.unwrap_or(0)))
 }
 
 fn notes(facts: &Facts<'_>, focused: Option<&Focused>) -> Vec<Note> {

@@ -67,8 +67,8 @@ macro_rules! catalogue {
 }
 
 // A new cause needs its file and its row here. `cargo fmt` does not follow modules that a macro declares: format the file
-// with `rustfmt`; `make lint` checks it. Findings that lost the same time keep the order of the rows: direct causes
-// precede the possible reasons for them.
+// with `rustfmt`; `make lint` checks it. Between findings of equal rank (`precedence.rs`) the order of the rows decides:
+// direct causes precede the possible reasons for them.
 catalogue! {
     direct_reclaim => DirectReclaim,
     memcg_reclaim => MemcgReclaim,
@@ -83,7 +83,6 @@ catalogue! {
     page_writeback => PageWriteback,
     stable_page => StablePage,
     block_allocation => BlockAllocation,
-    // Before `synchronous-read`: the reads that it causes lose the same time.
     cache_dropped => CacheDropped,
     synchronous_read => SynchronousRead,
     request_queue => RequestQueue,

@@ -66,13 +66,10 @@ pub fn notes<'a>(facts: &Facts<'a>) -> impl Iterator<Item = Note> + use<'a> {
     })
 }
 
-/// Moves the finding to the front if a recorded process was killed, whatever its last calls waited for.
-pub fn lift(findings: &mut [Finding], facts: &Facts<'_>) {
-    let killed = kills(facts).iter().any(|kill| kill.watched.is_some());
-    let own = findings.iter().position(|finding| finding.cause == CauseId::OutOfMemory).filter(|_| killed);
-    if let Some(before) = own.and_then(|at| findings.get_mut(..=at)) {
-        before.rotate_right(1);
-    }
+/// Whether a recorded process was killed.
+#[must_use]
+pub fn killed_recorded(facts: &Facts<'_>) -> bool {
+    kills(facts).iter().any(|kill| kill.watched.is_some())
 }
 
 /// Whether the kernel log covers the whole machine and the calls are those of some processes. The user chose the

@@ -13,6 +13,7 @@ use flatwater_recording::{Cause, CauseBasis, DurationBasis, Recording, ReportedB
 
 use super::cause::CauseId;
 use super::facts::Facts;
+use super::precedence::{Candidate, Origin};
 use super::server::Server;
 use super::sums::{add_to, total};
 use super::{Evidence, Finding, trouble};
@@ -78,8 +79,9 @@ struct Group {
     first: usize,
 }
 
-/// Puts findings from the tasks' stacks before those from counters: the reason first, then the waits for it.
-pub fn arrange(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
+/// Adds a candidate for each group of waiting tasks: the reason first, then the waits for it. A candidate that names
+/// the same cause becomes part of it.
+pub fn add(facts: &Facts<'_>, candidates: &mut Vec<Candidate>) {
     let sleepers = sleepers(facts.recording);
     let groups = groups(&sleepers);
     let Some(first) = groups.first() else { return };
@@ -94,16 +96,18 @@ pub fn arrange(facts: &Facts<'_>, findings: &mut Vec<Finding>) {
     let all = known.saturating_add(unknown(facts.recording));
     let mut leading = Vec::new();
     for (place, group) in order.iter().enumerate() {
-        let named = finding(facts, &sleepers, group, all, findings);
+        let named = finding(facts, &sleepers, group, all, candidates);
         let chain = link.as_ref().filter(|_| place == 0).map(|link| chain_evidence(&sleepers, first, link));
         leading.push(named.with(chain));
     }
-    findings.retain(|finding| !leading.iter().any(|named| named.cause == finding.cause));
     // `device-slow` includes the wait for the device.
-    if leading[0].cause == CauseId::DeviceSlow {
-        findings.retain(|finding| finding.cause != CauseId::DeviceWait);
-    }
-    findings.splice(0..0, leading);
+    let device_slow = leading[0].cause == CauseId::DeviceSlow;
+    candidates.retain(|Candidate { finding, .. }| {
+        let named = leading.iter().any(|named| named.cause == finding.cause);
+        !named && !(device_slow && finding.cause == CauseId::DeviceWait)
+    });
+    let places = leading.into_iter().enumerate();
+    candidates.extend(places.map(|(place, finding)| Candidate { finding, origin: Origin::Stacks { place } }));
 }
 
 fn frames<'a>(recording: &'a Recording, task: &SampledTask) -> Vec<&'a str> {
@@ -219,7 +223,7 @@ fn alone(sleepers: &[Sleeper<'_>], link: &Link) -> Group {
 
 /// The finding of a group: the one found from timed calls, if any, otherwise a new one; in both cases with the
 /// evidence of the stacks.
-fn finding(facts: &Facts<'_>, sleepers: &[Sleeper<'_>], group: &Group, all: u64, known: &[Finding]) -> Finding {
+fn finding(facts: &Facts<'_>, sleepers: &[Sleeper<'_>], group: &Group, all: u64, known: &[Candidate]) -> Finding {
     let hung = group.blocked_ns >= Some(NO_QUEUE_NS);
     let trouble = trouble::of_devices(facts);
     // A task that reads one block waits for one request as well. If the log reports device trouble, that explains
@@ -233,7 +237,8 @@ fn finding(facts: &Facts<'_>, sleepers: &[Sleeper<'_>], group: &Group, all: u64,
     let cause = CauseId::from(cause);
     let sleeper = &sleepers[group.first];
     let share = group.tasks as f64 / all.max(1) as f64;
-    let mut finding = known.iter().find(|known| known.cause == cause).cloned().unwrap_or_else(|| {
+    let known = known.iter().map(|known| &known.finding).find(|known| known.cause == cause);
+    let mut finding = known.cloned().unwrap_or_else(|| {
         let mut bare = Finding::inferred(cause, 0.0, cause.entry().headline);
         bare.cause_basis = CauseBasis::Stack;
         bare.duration_basis = DurationBasis::Inferred;
