@@ -76,7 +76,15 @@ fn write_rate(aggressor: &Aggressor, facts: &Facts<'_>) -> u64 {
 }
 
 fn limit(aggressor: &Aggressor, what: String, resource: Resource) -> Fix {
+    let who = lead::who(aggressor);
     let own = aggressor.cgroup.clone().filter(|path| path != "/" && !aggressor.in_own_cgroup);
+    if let (None, Resource::Memory) = (&own, resource) {
+        let shared = aggressor.cgroup.as_deref().filter(|path| *path != "/");
+        let why =
+            shared.map(|path| format!(": it shares {path} with the target, which a limit there would delay as well"));
+        let text = format!("give {who} a memory cgroup of its own{}", why.unwrap_or_default());
+        return Fix::limit(text, Limit { resource, pids: aggressor.pids.clone(), cgroup: None });
+    }
     let amount = match resource {
         Resource::WriteRate(bytes) => format!(" ({}/s)", Bytes(bytes)),
         Resource::Memory => " (to half of what its cgroup uses)".to_owned(),

@@ -147,6 +147,10 @@ pub(super) fn of_limit(limit: &Limit, place: &Place<'_>) -> Commands {
         None if limit.pids.is_empty() => return commands,
         None => new_cgroup(controller, name, &limit.pids, &mut commands),
     };
+    // Pages stay charged to the old cgroup: the new one uses nothing yet, and its processes no longer fill the old one.
+    if own.is_none() && limit.resource == Resource::Memory {
+        return commands;
+    }
     let Some(control) = control(limit.resource, controller.version, &directory, place.disk) else {
         return Commands::default();
     };

@@ -148,3 +148,10 @@ fn a_path_that_a_command_cannot_contain_gives_no_command() {
     let quoted = limited(Resource::WriteRate(4 << 20), Some("/jobs/$(reboot)"), 2);
     assert!(quoted.commands[0].ends_with("'/sys/fs/cgroup/jobs/$(reboot)/io.max'"), "{:?}", quoted.commands);
 }
+
+#[test]
+fn memory_of_an_aggressor_in_the_targets_cgroup_is_separated_and_not_limited() {
+    let fix = limited(Resource::Memory, None, 2);
+    assert!(fix.commands.iter().any(|line| line.contains("for pid in 812 813;")), "{:?}", fix.commands);
+    assert!(!fix.commands.iter().any(|line| line.contains("memory.high")), "{:?}", fix.commands);
+}
