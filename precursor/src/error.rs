@@ -26,7 +26,11 @@ pub enum OpenError {
         reason: String,
     },
     /// Another appender, of this or another process, has the file open, perhaps under another name.
-    #[error("another appender has {path} open, perhaps under another name; close it first", path = .path.display())]
+    #[error(
+        "another appender has {path} open, perhaps under another name; a file has one writing process: close that appender, \
+         append from its process with open_many, or give each process another file",
+        path = .path.display()
+    )]
     Busy {
         /// The path or pattern as given.
         path: PathBuf,

@@ -289,7 +289,7 @@ pub(crate) struct Scanned {
     /// End of the run of valid frames, bytes of the file.
     pub(crate) end: u64,
     pub(crate) format: Format,
-    /// Format 2: number of the record after the run; `None` if it is not known, because there is no record.
+    /// Format 2: number of the record after the run; `None` if it is not known, because the run is empty.
     pub(crate) next: Option<u64>,
 }
 

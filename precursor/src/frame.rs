@@ -252,7 +252,7 @@ pub(crate) struct Scan {
 }
 
 impl Scan {
-    /// How to read a file that begins with these bytes, and the offset of its first frame.
+    /// How to read a file that begins with these bytes, and the offset of the first frame.
     pub(crate) fn of_file(bytes: &[u8]) -> (Scan, usize) {
         match FileHeader::decode(bytes) {
             Ok(header) => (Scan { format: Format::Second, next: Some(header.first) }, FILE_HEADER_LEN),

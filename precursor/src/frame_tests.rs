@@ -59,7 +59,7 @@ fn every_torn_or_flipped_tail_is_seen() {
     assert_eq!(sound_len(&open), start.len());
 }
 
-/// A frame that is valid by itself, but not the next one, ends the run: for example one of an earlier use of the blocks.
+/// A frame that is valid by itself, but not the next one, ends the run: for example one of an earlier use of a block.
 #[test]
 fn a_number_that_does_not_continue_ends_the_run() {
     for wrong in [0, 4, 6, u64::MAX] {

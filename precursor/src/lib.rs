@@ -91,6 +91,7 @@ mod probe;
 mod process;
 mod reader;
 mod reader_live;
+mod reader_types;
 mod recover;
 #[cfg(test)]
 mod refused_tests;
@@ -119,7 +120,8 @@ pub use many::ManyAppender;
 pub use mode::Mode;
 pub use options::{BackPressure, Durability, Existing, Framing, Options};
 pub use probe::{limits, probe};
-pub use reader::{ReadError, Reader, Record, Seek, Waiting, Writer};
+pub use reader::Reader;
+pub use reader_types::{ReadError, Record, Seek, Waiting, Writer};
 pub use recover::{Evidence, Recovered, recover};
 pub use stats::{After, Durable, Position, Stats, Survival};
 pub use syncer::Syncer;

@@ -325,8 +325,7 @@ fn place(options: &Options, names: &Names, sidecar: &mut Sidecar) -> Result<Plac
     Ok(Place { seq: seq.saturating_add(1), len: 0, base: base.saturating_add(len), number, found })
 }
 
-const OLD: &str = "the file has format 1, which this version reads and does not write; read it with records(), and begin \
-                   another file";
+const OLD: &str = "the file has format 1, which this version only reads (Reader); begin another file";
 
 fn format_of(names: &Names, seq: u64) -> io::Result<Format> {
     let header = header_of(&names.existing(seq)?)?;

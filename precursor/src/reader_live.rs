@@ -12,6 +12,7 @@ use crate::handles::{Dir, unfit};
 use crate::live::{LiveMap, RINGS};
 use crate::ring::RingMemory;
 use crate::sidecar::Sidecar;
+use crate::turns;
 
 /// A live block with the rings that were mapped so far.
 #[derive(Debug)]
@@ -32,7 +33,7 @@ pub(crate) enum Place {
 }
 
 impl LiveView {
-    /// The shared memory of the writer of these files. `None` if there is no writer, if its shared memory has been
+    /// The shared memory of the writer of these files. `None` without a writer, if its shared memory has been
     /// removed, or if it belongs to another user.
     pub(crate) fn find(names: &Names) -> io::Result<Option<LiveView>> {
         let Some(entry) = Sidecar::peek(names).filter(|entry| !entry.closed) else { return Ok(None) };
@@ -112,14 +113,12 @@ impl LiveView {
         let len = len.min(most).min(ring.capacity) / WORD as u64 * WORD as u64;
         let begin = out.len();
         for word in (at..at + len).step_by(WORD) {
-            // SAFETY: `at` maps every position, `word` is a multiple of 8, so the word is aligned and mapped. The writer
-            // may store here at the same time: such bytes are discarded below.
+            // SAFETY: `at` maps every position, `word` is a multiple of 8, so the word is aligned and mapped. The
+            // writer may store here at the same time: such bytes are discarded below.
             let value = unsafe { &*ring.at(word).cast::<AtomicU64>() }.load(Ordering::Relaxed);
             out.extend_from_slice(&value.to_ne_bytes());
         }
-        // The bytes must have been read before `flushed` is read again: the writer reuses them only behind it.
-        fence(Ordering::Acquire);
-        if self.place(at) == Place::File {
+        if !turns::is_unused(&self.live.flushed.0, at) || self.place(at) == Place::File {
             out.truncate(begin);
             return Ok(None);
         }

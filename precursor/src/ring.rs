@@ -195,7 +195,7 @@ pub(crate) struct RingSide {
     pub(crate) spare: Arc<Spare>,
     /// Position at which the current ring begins.
     start: u64,
-    /// Number of the current file, and position of its first byte.
+    /// Number and base of the current file.
     file_seq: u64,
     file_base: u64,
 }

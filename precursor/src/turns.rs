@@ -2,7 +2,7 @@
 //!
 //! Pure over its atomics, so that `tests/model_lane.rs` can run this file under loom.
 
-use super::atomics::{AtomicU32, AtomicU64, Ordering};
+use super::atomics::{AtomicU32, AtomicU64, Ordering, fence};
 
 const IDLE: u32 = 0;
 /// The writer stores into the ring.
@@ -26,6 +26,8 @@ impl Turns {
     /// Writer: starts to use the ring. Everything that the helper reads must be stored before.
     pub(crate) fn enter(&self) {
         self.0.store(STAGED, Ordering::Release);
+        // For readers, as in `limit`.
+        fence(Ordering::Release);
     }
 
     /// Writer: leaves the ring, if the helper is not using it and everything up to `cursor` is in the file. Then calls
@@ -63,5 +65,14 @@ pub(crate) fn waiting(position: &AtomicU64, flushed: &AtomicU64, most: u64) -> (
 #[inline]
 pub(crate) fn limit(flushed: &AtomicU64, capacity: u64) -> u64 {
     // Acquire: the helper has finished reading the bytes that the writer will overwrite.
-    flushed.load(Ordering::Acquire) + capacity
+    let limit = flushed.load(Ordering::Acquire) + capacity;
+    // A reader that sees bytes stored after this must also see `flushed`, see `is_unused`.
+    fence(Ordering::Release);
+    limit
+}
+
+/// Reader: whether the writer has not reused the place of position `at` in the ring. Asked after the bytes were read.
+pub(crate) fn is_unused(flushed: &AtomicU64, at: u64) -> bool {
+    fence(Ordering::Acquire);
+    flushed.load(Ordering::Acquire) <= at
 }

@@ -124,7 +124,7 @@ fn numbers_continue_from_file_to_file_and_from_open_to_open() {
     }
 }
 
-/// The base in a header is the file's first position, and the time that of its beginning.
+/// The base in a header is the file's first position, and the time is when it was begun.
 #[test]
 fn a_header_has_the_position_and_the_time() {
     let dir = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 
 mod atomics {
-    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 }
 #[path = "../src/turns.rs"]
 mod turns;
@@ -135,6 +135,42 @@ fn an_onlooker_sees_no_more_flushed_than_published() {
         flusher.join().unwrap();
         onlooker.join().unwrap();
         shared.check(END);
+    });
+}
+
+/// A reader copies a byte from the ring while the writer reuses its place: the copy is the published byte, or it is
+/// discarded.
+#[test]
+fn a_reader_never_takes_a_byte_whose_place_is_reused() {
+    check(3, || {
+        let ring = Arc::new(AtomicU64::new(0));
+        let (position, flushed) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let reader = {
+            let (ring, position, flushed) = (Arc::clone(&ring), Arc::clone(&position), Arc::clone(&flushed));
+            loom::thread::spawn(move || {
+                if position.load(Ordering::Acquire) == 0 {
+                    return;
+                }
+                let byte = ring.load(Ordering::Relaxed);
+                assert!(byte == 1 || !turns::is_unused(&flushed, 0), "the next byte was taken for this one");
+            })
+        };
+        let flusher = {
+            let (position, flushed) = (Arc::clone(&position), Arc::clone(&flushed));
+            loom::thread::spawn(move || {
+                if turns::waiting(&position, &flushed, 1).1 == 1 {
+                    flushed.store(1, Ordering::Release);
+                }
+            })
+        };
+        ring.store(1, Ordering::Relaxed);
+        position.store(1, Ordering::Release);
+        if turns::limit(&flushed, 1) > 1 {
+            ring.store(2, Ordering::Relaxed);
+            position.store(2, Ordering::Release);
+        }
+        reader.join().unwrap();
+        flusher.join().unwrap();
     });
 }
 

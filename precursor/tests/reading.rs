@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use precursor::{Framing, Mode, Options, ReadError, Reader, Seek, Waiting, Writer, recover};
 
@@ -202,6 +202,42 @@ fn a_reader_survives_a_thousand_killed_writers() {
     for roll in [false, true] {
         for mode in MODES {
             killed(Case { mode, framed: true, roll, ..Case::default() }, 125);
+        }
+    }
+}
+
+/// Prints the time from before the append until a reader in another thread has the record. Run it alone.
+#[test]
+#[ignore = "a measurement"]
+fn latency_of_a_reader() {
+    for mode in [Mode::Ring, Mode::Window, Mode::Plain] {
+        for (name, waiting) in [("asleep", Waiting::Asleep), ("spinning", Waiting::Spinning)] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut log = options(dir.path(), 0).mode(mode).open().unwrap();
+            let mut reader = Reader::open(path(dir.path(), 0)).unwrap();
+            reader.waiting(waiting);
+            let begun = Instant::now();
+            let mut took: Vec<u64> = std::thread::scope(|scope| {
+                let reading = scope.spawn(|| {
+                    (0..5_000)
+                        .map(|_| {
+                            let found = reader.next_within(LONG).unwrap().unwrap();
+                            let sent = u64::from_le_bytes(found.bytes[..8].try_into().unwrap());
+                            u64::try_from(begun.elapsed().as_nanos()).unwrap() - sent
+                        })
+                        .collect()
+                });
+                let mut record = [7; 220];
+                for _ in 0..5_000 {
+                    std::thread::sleep(Duration::from_micros(200));
+                    record[..8].copy_from_slice(&u64::try_from(begun.elapsed().as_nanos()).unwrap().to_le_bytes());
+                    log.append(&record).unwrap();
+                }
+                reading.join().unwrap()
+            });
+            took.sort_unstable();
+            let at = |share: f64| took[(took.len() as f64 * share) as usize] / 1000;
+            println!("{mode:?} {name}: p50 {} us, p99 {} us, largest {} us", at(0.5), at(0.99), took[4_999] / 1000);
         }
     }
 }

@@ -4,7 +4,8 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use crate::volume::output_of;
-use precursor::{Appender, Mode, OpenError, Options, RecoverError, recover};
+use crate::writer::{Case, Living};
+use precursor::{Appender, Framing, Mode, OpenError, Options, RecoverError, recover};
 
 const MODES: [Mode; 4] = [Mode::Ring, Mode::Window, Mode::Prefetch, Mode::Plain];
 
@@ -31,6 +32,28 @@ fn one_at_a_time(first: &Path, second: &Path) {
         log.close().unwrap();
         drop(syncer);
     }
+}
+
+/// Another process is refused, with the reason and the ways that work; after the first process's death it may write.
+#[test]
+fn a_second_process_is_refused_and_learns_what_to_do() {
+    let case = Case { framed: true, ..Case::default() };
+    let dir = tempfile::tempdir().unwrap();
+    let shm = tempfile::tempdir_in("/dev/shm").unwrap();
+    std::os::unix::fs::symlink(shm.path(), dir.path().join("shm")).unwrap();
+    let mut living = Living::start(case, dir.path());
+    living.opened();
+    let options = || Options::new(case.path(dir.path())).framing(Framing::Records).shm_dir(dir.path().join("shm"));
+    for refused in [options().open().err(), options().open_many().err()] {
+        let refused = refused.expect("the other process holds the file");
+        assert!(matches!(refused, OpenError::Busy { .. }), "{refused}");
+        let message = refused.to_string();
+        assert!(message.contains("one writing process") && message.contains("open_many"), "{message}");
+    }
+    living.kill();
+    let mut log = options().open().unwrap();
+    log.append(b"ours now").unwrap();
+    log.close().unwrap();
 }
 
 #[test]
